@@ -1,0 +1,133 @@
+"""Every exception that ptxforge raises on purpose.
+
+One tree, so that ``except ptxforge.PtxforgeError`` catches all of it:
+
+========================  =====================================================================
+class                     raised when
+========================  =====================================================================
+CompilationError          the kernel's source is wrong; shows the source line with a caret
+  UnsupportedSyntaxError    Python that has no meaning in a kernel
+  TypeMismatchError         operand types or shapes do not fit together
+  CompileTimeAssertionError ``tl.static_assert`` failed
+LaunchError               a launch is wrong; names the argument
+  ArgumentError             an argument cannot be passed to the kernel
+OutOfResourcesError       the kernel needs more shared memory, threads or registers than there are
+DeviceError               the driver, the JIT or the emulator reports a failure
+  EmulatorError             PTX that the emulator cannot load, or that misbehaves at run time
+AutotunerError            no configuration of an autotuned kernel works
+IRError                   IR text or IR objects that are malformed
+  ParseError                IR or layout text that cannot be read
+  VerificationError         an invariant of the IR does not hold
+InternalCompilerError     a fault of ptxforge itself; shows the IR with a note at the operation
+========================  =====================================================================
+"""
+
+from __future__ import annotations
+
+from ptxforge.support.location import Location, describe
+
+
+class PtxforgeError(Exception):
+    """Base of all errors of ptxforge."""
+
+
+class CompilationError(PtxforgeError):
+    """The kernel's source is wrong.
+
+    ``message`` says what, ``hint`` what to do, ``location`` where. The text shows the source line with a
+    caret and, for an inlined function, the calls that led there. A location can be filled in later by
+    :meth:`at`, by code that knows it.
+    """
+
+    def __init__(self, message: str, location: Location | None = None, hint: str = ""):
+        super().__init__(message)
+        self.message = message
+        self.location = location
+        self.hint = hint
+
+    def at(self, location: Location | None) -> CompilationError:
+        """This error with ``location`` filled in, unless it has one already."""
+        if self.location is None:
+            self.location = location
+        return self
+
+    def __str__(self) -> str:
+        parts = [self.message]
+        if self.location is not None:
+            parts.append(describe(self.location))
+        if self.hint:
+            parts.append(f"hint: {self.hint}")
+        return "\n".join(parts)
+
+
+class UnsupportedSyntaxError(CompilationError):
+    """Python syntax that has no meaning inside a kernel."""
+
+
+class TypeMismatchError(CompilationError, TypeError):
+    """Operand types or shapes that do not fit together."""
+
+
+class CompileTimeAssertionError(CompilationError):
+    """``tl.static_assert`` did not hold."""
+
+
+class LaunchError(PtxforgeError):
+    """A kernel was launched in a way that cannot work."""
+
+
+class ArgumentError(LaunchError, TypeError):
+    """An argument cannot be passed to the kernel. ``argument`` is the parameter's name."""
+
+    def __init__(self, message: str, argument: str = ""):
+        super().__init__(f"argument '{argument}': {message}" if argument else message)
+        self.argument = argument
+
+
+class OutOfResourcesError(LaunchError):
+    """More of ``resource`` is ``required`` than the ``limit`` of the device; ``users`` lists what takes it."""
+
+    def __init__(self, resource: str, required: int, limit: int, users: str = "", hint: str = ""):
+        self.resource, self.required, self.limit = resource, required, limit
+        text = f"out of resource: {resource}: {required} required, {limit} available"
+        super().__init__("\n".join(part for part in (text, users, f"hint: {hint}" if hint else "") if part))
+
+
+class DeviceError(PtxforgeError):
+    """The driver, its JIT or the emulator reports a failure. ``log`` holds the JIT's own text, if any."""
+
+    def __init__(self, message: str, log: str = ""):
+        super().__init__(f"{message}\n{log}".rstrip())
+        self.log = log
+
+
+class EmulatorError(DeviceError):
+    """PTX that the emulator cannot load (unknown instruction, bad syntax) or that misbehaves when run."""
+
+
+class AutotunerError(PtxforgeError):
+    """No configuration of an autotuned kernel works, or its configurations contradict the call."""
+
+
+class IRError(PtxforgeError):
+    """Malformed IR."""
+
+
+class ParseError(IRError):
+    """IR, layout or signature text that cannot be read; says line and column of that text."""
+
+    def __init__(self, message: str, line: int = 0, column: int = 0, source: str = ""):
+        self.line, self.column = line, column
+        text = f"{line}:{column}: {message}" if line else message
+        rows = source.splitlines()
+        if 1 <= line <= len(rows):
+            text += f"\n{rows[line - 1]}\n{' ' * (column - 1)}^"
+        super().__init__(text)
+
+
+class VerificationError(IRError):
+    """An invariant of the IR does not hold; the message cites the invariant's number."""
+
+
+class InternalCompilerError(PtxforgeError):
+    """A fault of ptxforge itself. The message holds the IR with a note at the guilty operation."""

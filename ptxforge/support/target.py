@@ -1,0 +1,111 @@
+"""Targets: what an architecture can do, as data.
+
+Passes and the code generator ask a :class:`Target` for a feature; nobody compares architecture numbers
+elsewhere. Sources: PTX ISA 9.0, the "Target ISA Notes" and "PTX ISA Notes" of each instruction, and the
+CUDA C++ Programming Guide's table of compute capabilities (shared memory per block).
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+
+import attrs
+
+from ptxforge.support.errors import CompilationError
+
+# compute capability -> (PTX version that introduced it, opt-in shared bytes per block, per multiprocessor)
+_ARCHITECTURES: dict[int, tuple[tuple[int, int], int, int]] = {
+    80: ((7, 0), 163 * 1024, 164 * 1024),
+    86: ((7, 1), 99 * 1024, 100 * 1024),
+    87: ((7, 4), 163 * 1024, 164 * 1024),
+    89: ((7, 8), 99 * 1024, 100 * 1024),
+    90: ((7, 8), 227 * 1024, 228 * 1024),
+    100: ((8, 6), 227 * 1024, 228 * 1024),
+    103: ((8, 8), 227 * 1024, 228 * 1024),
+    120: ((8, 7), 99 * 1024, 100 * 1024),
+}
+_ACCELERATED_PTX = {90: (8, 0), 100: (8, 6), 103: (8, 8), 120: (8, 7)}
+
+
+@attrs.frozen(slots=True)
+class Target:
+    """An architecture, such as ``sm_80`` or ``sm_90a`` (``accelerated``: its own, not forward-compatible, features)."""
+
+    sm: int
+    accelerated: bool = False
+
+    def __str__(self) -> str:
+        return f"sm_{self.sm}{'a' if self.accelerated else ''}"
+
+    @property
+    def ptx_version(self) -> tuple[int, int]:
+        """The lowest PTX ISA version that knows this target."""
+        return _ACCELERATED_PTX[self.sm] if self.accelerated else _ARCHITECTURES[self.sm][0]
+
+    @property
+    def max_shared_bytes(self) -> int:
+        """Shared memory that one block can have, with the opt-in above 48 KiB."""
+        return _ARCHITECTURES[self.sm][1]
+
+    @property
+    def max_threads_per_block(self) -> int:
+        return 1024
+
+    @property
+    def has_native_fp8_cvt(self) -> bool:
+        """``cvt`` between e4m3x2/e5m2x2 and f16x2 or f32."""
+        return self.sm >= 89
+
+    @property
+    def has_fp8_mma(self) -> bool:
+        return self.sm >= 89
+
+    @property
+    def has_bf16_arithmetic(self) -> bool:
+        """``add/sub/mul.bf16`` and ``cvt`` between bf16 and integers, as single instructions."""
+        return self.sm >= 90
+
+    @property
+    def has_bf16_cvt(self) -> bool:
+        """``cvt.bf16.*`` from types other than f32, and to f16/f64."""
+        return self.sm >= 90
+
+    @property
+    def has_redux_f32(self) -> bool:
+        return self.sm >= 100 and self.accelerated
+
+    @property
+    def has_stmatrix(self) -> bool:
+        return self.sm >= 90
+
+    @property
+    def has_packed_atomics(self) -> bool:
+        """Vector ``red/atom.global.v2/v4.f32`` and ``.v8.f16``-like forms."""
+        return self.sm >= 90
+
+    @property
+    def has_cluster(self) -> bool:
+        return self.sm >= 90
+
+    @property
+    def has_wgmma(self) -> bool:
+        return self.sm == 90 and self.accelerated
+
+    @property
+    def has_256_bit_global(self) -> bool:
+        """``ld/st.global`` of 256 bits in one instruction."""
+        return self.sm >= 100
+
+
+@functools.lru_cache(maxsize=None)
+def parse_target(text: str) -> Target:
+    """``"sm_90a"`` → :class:`Target`. Raises :class:`CompilationError` for an architecture that is not known."""
+    match = re.fullmatch(r"sm_(\d+)(a|f)?", text)
+    known = ", ".join(f"sm_{sm}" for sm in _ARCHITECTURES)
+    if match is None or int(match[1]) not in _ARCHITECTURES:
+        raise CompilationError(f"unknown target '{text}'", hint=f"known targets: {known} (and an 'a' suffix from sm_90)")
+    sm, accelerated = int(match[1]), match[2] == "a"
+    if match[2] == "f" or (accelerated and sm not in _ACCELERATED_PTX):
+        raise CompilationError(f"unknown target '{text}'", hint=f"known targets: {known} (and an 'a' suffix from sm_90)")
+    return Target(sm, accelerated)
