@@ -1,0 +1,1151 @@
+"""The arithmetic of PTX in numpy: floating point and conversions, bit for bit.
+
+Everything here is a pure function of whole arrays (one element per lane) and of numpy scalars, which broadcast. The
+translator asks `lookup` once per instruction, at load time:
+
+    >>> fma = lookup("fma.rn.f32")
+    >>> fma.sources, fma.result
+    (('f32', 'f32', 'f32'), 'f32')
+    >>> float(fma.function(np.float32(2), np.float32(3), np.float32(1)))
+    7.0
+
+An operation's function takes its sources in order as arrays of their natural dtype (`NATURAL`) and an optional keyword
+`out` of the result's natural dtype; it returns the result. Common f32 and f64 operations are the plain numpy ufunc.
+Callers run under `np.errstate(all="ignore")`: the operations overflow and make NaNs on purpose.
+
+How the rounding works. A value is first computed in f64, exactly or *rounded to odd* (an inexact result takes the
+neighbour whose last bit is one: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008), and then
+rounded once to the target. As f64 keeps at least two bits more than any narrower target the second rounding is right
+in every mode. f64 itself uses error-free transformations (Knuth's TwoSum, Dekker's product); lanes near the ends of
+its exponent range, where these fail, are computed with Python's integers.
+
+NaNs: results in f16, bf16, tf32 and fp8 are the canonical NaN of PTX (0x7fff, 0x7fff, 0x7fffffff, 0x7f). In f32 and
+f64 a NaN is a NaN; its sign and payload are unspecified (`canonical_f32` makes them PTX's 0x7fffffff).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+Array = Any  # np.ndarray, or a numpy scalar that broadcasts
+
+NATURAL: dict[str, np.dtype] = {
+    name: np.dtype(code)
+    for name, code in {
+        "pred": "?", "u8": "u1", "s8": "i1", "b8": "u1", "u16": "u2", "s16": "i2", "b16": "u2", "u32": "u4", "s32": "i4",
+        "b32": "u4", "u64": "u8", "s64": "i8", "b64": "u8", "f16": "f2", "bf16": "u2", "tf32": "f4", "f32": "f4",
+        "f64": "f8", "f16x2": "u4", "bf16x2": "u4", "f32x2": "u8", "e4m3x2": "u2", "e5m2x2": "u2",
+    }.items()
+}  # fmt: skip
+"""PTX type -> the numpy dtype in which the functions take and give it (packed types and bf16 as their bits)."""
+
+PACKED = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32"}
+DIRECTED = ("rz", "rm", "rp")
+ROUNDINGS = {"rn", "rz", "rm", "rp", "rna", "rni", "rzi", "rmi", "rpi"}
+
+
+class UnknownOperation(ValueError):
+    """PTX has no such operation, or this module does not implement it."""
+
+
+class Operation(NamedTuple):
+    """What `lookup` gives: `function(*sources, out=None)` with the PTX types of sources and result."""
+
+    function: Callable[..., Array]
+    sources: tuple[str, ...]
+    result: str
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Error-free transformations and rounding to odd
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
+    """`(s, e)`: s = fl(a + b) and e = the exact rest, for any a, b whose sum is finite (Knuth)."""
+    s = a + b
+    rest = s - a
+    return s, (a - (s - rest)) + (b - rest)
+
+
+def two_product(a: Array, b: Array) -> tuple[Array, Array]:
+    """`(p, e)`: p = fl(a * b) and e = the exact rest, while nothing over- or underflows (Dekker; f64)."""
+    a_high, a_low = _split(a)
+    b_high, b_low = _split(b)
+    p = a * b
+    return p, ((a_high * b_high - p) + a_high * b_low + a_low * b_high) + a_low * b_low
+
+
+def _split(a: Array) -> tuple[Array, Array]:
+    scaled = a * 134217729.0  # 2**27 + 1
+    high = scaled - (scaled - a)
+    return high, a - high
+
+
+def odd(s: Array, error: Array) -> Array:
+    """The f64 sum `s + error` rounded to odd, where s is the nearest f64 and error the exact rest."""
+    bits = np.array(s, np.float64, ndmin=1).view(np.int64)
+    even = (error != 0) & ((bits & 1) == 0) & np.isfinite(s)
+    away = (error > 0) == (s > 0)
+    bits += np.where(even, np.where(away, 1, -1), 0)
+    return bits.view(np.float64).reshape(np.shape(s))
+
+
+def _toward(nearest: Array, error: Array, mode: str) -> Array:
+    """A directed rounding of `nearest + error`, from the nearest value and the sign of the exact rest."""
+    if mode == "rn":
+        return nearest
+    infinity = nearest.dtype.type(np.inf)
+    down = np.nextafter(nearest, -infinity)
+    up = np.nextafter(nearest, infinity)
+    if mode == "rm":
+        return np.where(error < 0, down, nearest)
+    if mode == "rp":
+        return np.where(error > 0, up, nearest)
+    inward = np.nextafter(nearest, nearest.dtype.type(0))
+    outside = ((error < 0) & (nearest > 0)) | ((error > 0) & (nearest < 0))
+    return np.where(outside, inward, nearest)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# f64 -> narrower floats, in every rounding
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def narrow(x: Array, dtype: Any, mode: str = "rn") -> Array:
+    """f64 -> f32 or f16 in a rounding mode; a value that overflows to the largest finite where the mode says so."""
+    x = np.asarray(x, np.float64)
+    nearest = x.astype(dtype)
+    if mode == "rn":
+        return nearest
+    back = nearest.astype(np.float64)
+    error = np.where(x == back, 0.0, x - back)  # inf - inf
+    return _toward(nearest, error, mode)
+
+
+def narrow_odd(x: Array) -> Array:
+    """f64 -> f32 rounded to odd: the way from f64 to formats narrower than f32 by two bits or more."""
+    x = np.asarray(x, np.float64)
+    nearest = np.array(x.astype(np.float32), ndmin=1)
+    back = nearest.astype(np.float64).reshape(x.shape)
+    bits = nearest.view(np.int32).reshape(x.shape)
+    overflow = np.isinf(back) & np.isfinite(x)
+    even = (back != x) & ((bits & 1) == 0) & np.isfinite(back)
+    step = np.where(np.abs(x) > np.abs(back), 1, -1).astype(np.int32)
+    bits = np.where(overflow, bits - np.int32(1), np.where(even, bits + step, bits))
+    return bits.astype(np.int32).view(np.float32)
+
+
+def f32_to_bf16(x: Array, mode: str = "rn") -> Array:
+    """f32 -> the bits of bf16."""
+    x = np.asarray(x, np.float32)
+    bits = x.view(np.uint32)
+    if mode == "rn":
+        rounded = bits + (np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1)))
+    elif mode == "rna":
+        rounded = bits + np.uint32(0x8000)
+    elif mode == "rz":
+        rounded = bits
+    else:
+        outward = (bits >> np.uint32(31)) == (1 if mode == "rm" else 0)
+        rounded = np.where(outward, bits + np.uint32(0xFFFF), bits)
+    result = (rounded >> np.uint32(16)).astype(np.uint16)
+    nan = x != x
+    return np.where(nan, np.uint16(0x7FFF), result) if nan.any() else result
+
+
+def f64_to_bf16(x: Array, mode: str = "rn") -> Array:
+    """f64 -> the bits of bf16, rounded once."""
+    return f32_to_bf16(narrow_odd(x), mode)
+
+
+def bf16_to_f32(bits: Array) -> Array:
+    """The bits of bf16 -> f32, exactly."""
+    return (np.asarray(bits).astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+_F16_TO_F32 = np.arange(65536, dtype=np.uint16).view(np.float16).astype(np.float32)
+_F16_TO_F32[np.isnan(_F16_TO_F32)] = np.array(0x7FFFFFFF, np.uint32).view(np.float32)
+
+
+def f16_to_f32(x: Array) -> Array:
+    """f16 -> f32, exactly; a table is faster than the conversion."""
+    return _F16_TO_F32.take(np.asarray(x).view(np.uint16), mode="clip")
+
+
+def f32_to_tf32(x: Array, mode: str = "rna", satfinite: bool = False) -> Array:
+    """f32 -> tf32 (an f32 whose 13 last bits are zero)."""
+    x = np.asarray(x, np.float32)
+    bits = x.view(np.uint32)
+    if mode == "rna":
+        rounded = bits + np.uint32(0x1000)
+    elif mode == "rn":
+        rounded = bits + (np.uint32(0x0FFF) + ((bits >> np.uint32(13)) & np.uint32(1)))
+    else:
+        rounded = bits
+    rounded = np.where(np.isinf(x), bits, rounded & np.uint32(0xFFFFE000))
+    if satfinite:
+        largest = np.uint32(0x7F7FE000)
+        rounded = np.where((rounded & np.uint32(0x7FFFFFFF)) > largest, (bits & np.uint32(0x80000000)) | largest, rounded)
+    return np.where(np.isnan(x), np.uint32(0x7FFFFFFF), rounded).astype(np.uint32).view(np.float32)
+
+
+class _Minifloat(NamedTuple):
+    """An 8-bit float: bits of mantissa, smallest normal exponent, largest finite value, and the NaN that PTX makes."""
+
+    mantissa: int
+    least_exponent: int
+    largest: float
+    nan: int
+
+
+_MINIFLOATS = {"e4m3": _Minifloat(3, -6, 448.0, 0x7F), "e5m2": _Minifloat(2, -14, 57344.0, 0x7F)}
+
+
+def to_fp8(x: Array, name: str) -> Array:
+    """f32 or f64 -> the bits of e4m3 or e5m2, nearest even, saturated to the largest finite value (`.rn.satfinite`)."""
+    form = _MINIFLOATS[name]
+    x = np.asarray(x, np.float64)
+    magnitude = np.minimum(np.abs(x), 2 * form.largest)
+    exponent = np.maximum(np.frexp(magnitude)[1] - 1, form.least_exponent)
+    steps = np.rint(np.ldexp(magnitude, form.mantissa - exponent))
+    # steps counts units of the last place: adding the exponent field above it carries into it by itself.
+    code = steps + np.ldexp((exponent - form.least_exponent).astype(np.float64), form.mantissa)
+    largest = np.ldexp(form.largest, 0)
+    limit = _fp8_code_of_largest(form, largest)
+    code = np.where(np.isnan(x), 0, np.minimum(code, limit)).astype(np.uint8)
+    signed = code | (np.signbit(x).astype(np.uint8) << np.uint8(7))
+    return np.where(np.isnan(x), np.uint8(form.nan), signed)
+
+
+def _fp8_code_of_largest(form: _Minifloat, largest: float) -> int:
+    exponent = math.frexp(largest)[1] - 1
+    return int(largest * 2.0 ** (form.mantissa - exponent)) + ((exponent - form.least_exponent) << form.mantissa)
+
+
+def _fp8_table(name: str) -> np.ndarray:
+    """The 256 values of an 8-bit float as f32. e4m3 has one NaN per sign and no infinity; e5m2 is IEEE-like."""
+    form = _MINIFLOATS[name]
+    code = np.arange(256)
+    field = (code & 0x7F) >> form.mantissa
+    fraction = code & ((1 << form.mantissa) - 1)
+    steps = np.where(field > 0, fraction + (1 << form.mantissa), fraction)
+    value = np.ldexp(steps.astype(np.float64), np.maximum(field, 1) - 1 + form.least_exponent - form.mantissa)
+    if name == "e4m3":
+        value[(code & 0x7F) == 0x7F] = np.nan
+    else:
+        value[(field == 31) & (fraction == 0)] = np.inf
+        value[(field == 31) & (fraction != 0)] = np.nan
+    return np.where(code & 0x80, -value, value).astype(np.float32)
+
+
+FP8_TABLES = {name: _fp8_table(name) for name in _MINIFLOATS}
+"""e4m3 and e5m2: the 256 codes -> f32."""
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Flushing, saturating, canonical NaNs
+# ---------------------------------------------------------------------------------------------------------------------
+
+_FIELDS = {  # dtype -> (integer view, exponent mask, sign mask)
+    np.dtype("f2"): (np.uint16, np.uint16(0x7C00), np.uint16(0x8000)),
+    np.dtype("f4"): (np.uint32, np.uint32(0x7F800000), np.uint32(0x80000000)),
+    np.dtype("f8"): (np.uint64, np.uint64(0x7FF0000000000000), np.uint64(0x8000000000000000)),
+}
+
+
+def flush(x: Array) -> Array:
+    """`.ftz`: subnormals become zero of the same sign. Gives x itself when it has none (nor a zero)."""
+    x = np.asarray(x)
+    integer, exponent, sign = _FIELDS[x.dtype]
+    bits = x.view(integer)
+    tiny = (bits & exponent) == 0
+    if not tiny.any():
+        return x
+    return np.where(tiny, bits & sign, bits).view(x.dtype)
+
+
+def saturate(x: Array) -> Array:
+    """`.sat`: clamp to [0, 1]; NaN and -0 become +0."""
+    one, zero = x.dtype.type(1), x.dtype.type(0)
+    return np.where(x > zero, np.minimum(x, one), zero)
+
+
+def canonical_f32(x: Array) -> Array:
+    """f32 with every NaN as PTX's 0x7fffffff."""
+    x = np.asarray(x, np.float32)
+    return np.where(x != x, np.uint32(0x7FFFFFFF), x.view(np.uint32)).view(np.float32)
+
+
+def _canonical_f16(x: Array) -> Array:
+    nan = x != x
+    return np.where(nan, np.uint16(0x7FFF), x.view(np.uint16)).view(np.float16) if nan.any() else x
+
+
+def _to_f16(x: Array, mode: str = "rn") -> Array:
+    """f32 or f64 -> f16 with the canonical NaN."""
+    return _canonical_f16(np.asarray(x).astype(np.float16) if mode == "rn" else narrow(x, np.float16, mode))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# f32 arithmetic
+# ---------------------------------------------------------------------------------------------------------------------
+
+_HALF_LOW = np.uint64(0x1FFFFFFF)  # the 29 bits that f64 has below f32's last one
+_HALF_TIE = np.uint64(0x10000000)
+_F32_EXPONENT = np.uint32(0x7F800000)
+
+
+def fma_f32(a: Array, b: Array, c: Array, out: Array = None) -> Array:
+    """`fma.rn.f32`: the product is exact in f64; the sum's double rounding is mended where it could matter.
+
+    That is where the f64 sum lies on the middle between two f32 values, or the result is subnormal.
+    """
+    product = np.multiply(a, b, dtype=np.float64)
+    total = np.add(product, c, dtype=np.float64)
+    if out is None:
+        out = np.empty(np.shape(total), np.float32)
+    np.copyto(out, total, casting="same_kind")
+    total = np.asarray(total)
+    suspicious = (total.view(np.uint64) & _HALF_LOW) == _HALF_TIE
+    suspicious |= (out.view(np.uint32) & _F32_EXPONENT) == 0
+    if suspicious.any():
+        suspicious &= total != 0
+        _mend_fma(product, c, out, suspicious)
+    return out
+
+
+def _mend_fma(product: Array, c: Array, out: Array, where: Array) -> None:
+    shape = np.shape(out)
+    index = np.nonzero(where)
+    p = np.broadcast_to(product, shape)[index]
+    total, error = two_sum(p, np.broadcast_to(c, shape)[index].astype(np.float64))
+    out[index] = odd(total, error).astype(np.float32)
+
+
+def _wide(x: Array) -> Array:
+    return np.asarray(x).astype(np.float64)
+
+
+def _sum_odd(a: Array, b: Array) -> Array:
+    """a + b of f64 arrays, rounded to odd."""
+    return odd(*two_sum(a, b))
+
+
+def _zero_sign(result: Array, negative_zero: Array, mode: str) -> Array:
+    """An exact zero sum of opposite signs is -0 in `.rm`, +0 else."""
+    if mode != "rm":
+        return result
+    return np.where((result == 0) & negative_zero, -result.dtype.type(0), result)
+
+
+def _add_f32(mode: str) -> Callable[..., Array]:
+    def add(a: Array, b: Array) -> Array:
+        result = narrow(_sum_odd(_wide(a), _wide(b)), np.float32, mode)
+        return _zero_sign(result, np.signbit(a) | np.signbit(b), mode)
+
+    return np.add if mode == "rn" else add
+
+
+def _sub_f32(mode: str) -> Callable[..., Array]:
+    add = _add_f32(mode)
+    return np.subtract if mode == "rn" else lambda a, b: add(a, np.negative(b))
+
+
+def _mul_f32(mode: str) -> Callable[..., Array]:
+    return np.multiply if mode == "rn" else lambda a, b: narrow(_wide(a) * _wide(b), np.float32, mode)
+
+
+def _div_f32(mode: str) -> Callable[..., Array]:
+    # A quotient of two 24-bit numbers lies further from every 24-bit number than f64's rounding error, or on it.
+    return np.divide if mode == "rn" else lambda a, b: _finite_division(a, b, mode)
+
+
+def _finite_division(a: Array, b: Array, mode: str) -> Array:
+    quotient = _wide(a) / _wide(b)
+    return narrow(quotient, np.float32, mode)
+
+
+def _sqrt_f32(mode: str) -> Callable[..., Array]:
+    return np.sqrt if mode == "rn" else lambda a: narrow(np.sqrt(_wide(a)), np.float32, mode)
+
+
+def _rcp_f32(mode: str) -> Callable[..., Array]:
+    divide = _div_f32(mode)
+    return np.reciprocal if mode == "rn" else lambda a: divide(np.float32(1), a)
+
+
+def _fma_f32(mode: str) -> Callable[..., Array]:
+    def fma(a: Array, b: Array, c: Array) -> Array:
+        product = _wide(a) * _wide(b)
+        result = narrow(_sum_odd(product, _wide(c)), np.float32, mode)
+        return _zero_sign(result, np.signbit(product) | np.signbit(c), mode)
+
+    return fma_f32 if mode == "rn" else fma
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# f64 arithmetic
+# ---------------------------------------------------------------------------------------------------------------------
+
+# Exponents between which the error-free transformations neither overflow nor lose bits to underflow.
+_SAFE_LOW, _SAFE_HIGH = 2.0**-400, 2.0**400
+
+
+def _safe(*arrays: Array) -> Array:
+    """Lanes where every operand is zero or of moderate size."""
+    result = np.True_
+    for x in arrays:
+        size = np.abs(x)
+        result = result & ((size == 0) | ((size > _SAFE_LOW) & (size < _SAFE_HIGH)))
+    return result
+
+
+def _with_exact_lanes(
+    fast: Callable[..., Array], exact: Callable[..., tuple[int, int] | None], mode: str
+) -> Callable[..., Array]:
+    """`fast` everywhere; where operands are finite but extreme, the rational `exact` gives, rounded in `mode`."""
+
+    def run(*sources: Array) -> Array:
+        arrays = np.broadcast_arrays(*[np.asarray(s, np.float64) for s in sources])
+        result = np.array(fast(*arrays), np.float64, ndmin=1)
+        hard = np.atleast_1d(~_safe(*arrays))
+        for x in arrays:
+            hard &= np.isfinite(x)
+        for lane in zip(*np.nonzero(hard)):
+            values = [float(np.atleast_1d(x)[lane]) for x in arrays]
+            rational = exact(*values)
+            if rational is not None:
+                result[lane] = round_rational(*rational, mode)
+        return result.reshape(arrays[0].shape)
+
+    return run
+
+
+def round_rational(numerator: int, denominator: int, mode: str) -> float:
+    """The non-zero rational number rounded to f64 (subnormals and overflow included)."""
+    negative = numerator < 0
+    numerator = abs(numerator)
+    exponent = numerator.bit_length() - denominator.bit_length() - 53
+    exponent = max(exponent, -1074)
+    mantissa, rest, unit = _divide_scaled(numerator, denominator, exponent)
+    if mantissa.bit_length() > 53:
+        exponent += 1
+        mantissa, rest, unit = _divide_scaled(numerator, denominator, exponent)
+    outward = {"rz": False, "rm": negative, "rp": not negative}.get(mode)
+    if outward is None:
+        outward = 2 * rest > unit or (2 * rest == unit and mantissa & 1 == 1)
+    mantissa += bool(outward and rest)
+    try:
+        size = math.ldexp(mantissa, exponent)
+    except OverflowError:
+        size = math.inf
+    if math.isinf(size) and mode != "rn" and not (mode == "rm" and negative) and not (mode == "rp" and not negative):
+        size = np.finfo(np.float64).max
+    return -size if negative else size
+
+
+def _divide_scaled(numerator: int, denominator: int, exponent: int) -> tuple[int, int, int]:
+    """Quotient, rest and divisor of numerator / (denominator * 2**exponent)."""
+    if exponent < 0:
+        numerator <<= -exponent
+    else:
+        denominator <<= exponent
+    return *divmod(numerator, denominator), denominator
+
+
+def _rational(x: float) -> tuple[int, int]:
+    return x.as_integer_ratio()
+
+
+def _exact_sum(a: float, b: float) -> tuple[int, int] | None:
+    return _exact_fma(a, 1.0, b)
+
+
+def _exact_product(a: float, b: float) -> tuple[int, int] | None:
+    return _exact_fma(a, b, 0.0)
+
+
+def _exact_fma(a: float, b: float, c: float) -> tuple[int, int] | None:
+    """a * b + c; None where that is zero (its sign is the fast path's)."""
+    (an, ad), (bn, bd), (cn, cd) = _rational(a), _rational(b), _rational(c)
+    numerator = an * bn * cd + cn * ad * bd
+    return (numerator, ad * bd * cd) if numerator else None
+
+
+def _exact_quotient(a: float, b: float) -> tuple[int, int] | None:
+    if a == 0 or b == 0:
+        return None
+    (an, ad), (bn, bd) = _rational(a), _rational(b)
+    return (an * bd, ad * bn) if bn > 0 else (-an * bd, -ad * bn)
+
+
+def _exact_root(a: float) -> tuple[int, int] | None:
+    """The root with 70 bits and a sticky one: enough for one correct rounding."""
+    if a <= 0:
+        return None
+    numerator, denominator = _rational(a)
+    shift = 160 + (denominator.bit_length() - numerator.bit_length())
+    shift += shift & 1
+    shift = max(shift, 0)
+    scaled, rest = divmod(numerator << shift, denominator)
+    root = math.isqrt(scaled)
+    sticky = int(bool(rest or root * root != scaled))
+    return 2 * root + sticky, 2 << (shift // 2)
+
+
+def _add_f64(mode: str) -> Callable[..., Array]:
+    if mode == "rn":
+        return np.add
+
+    def add(a: Array, b: Array) -> Array:
+        result = _toward(*two_sum(a, b), mode)
+        return _zero_sign(result, np.signbit(a) | np.signbit(b), mode)
+
+    return _with_exact_lanes(add, _exact_sum, mode)
+
+
+def _sub_f64(mode: str) -> Callable[..., Array]:
+    add = _add_f64(mode)
+    return np.subtract if mode == "rn" else lambda a, b: add(a, np.negative(b))
+
+
+def _mul_f64(mode: str) -> Callable[..., Array]:
+    if mode == "rn":
+        return np.multiply
+    return _with_exact_lanes(lambda a, b: _toward(*two_product(a, b), mode), _exact_product, mode)
+
+
+def _div_f64(mode: str) -> Callable[..., Array]:
+    if mode == "rn":
+        return np.divide
+
+    def divide(a: Array, b: Array) -> Array:
+        quotient = a / b
+        product, rest = two_product(quotient, b)
+        remainder = (a - product) - rest  # exact: a quotient's remainder is an f64
+        return _toward(quotient, np.where(b > 0, remainder, -remainder), mode)
+
+    return _with_exact_lanes(divide, _exact_quotient, mode)
+
+
+def _sqrt_f64(mode: str) -> Callable[..., Array]:
+    if mode == "rn":
+        return np.sqrt
+
+    def root(a: Array) -> Array:
+        nearest = np.sqrt(a)
+        product, rest = two_product(nearest, nearest)
+        return _toward(nearest, (a - product) - rest, mode)
+
+    return _with_exact_lanes(root, _exact_root, mode)
+
+
+def _rcp_f64(mode: str) -> Callable[..., Array]:
+    divide = _div_f64(mode)
+    return np.reciprocal if mode == "rn" else lambda a: divide(np.float64(1), a)
+
+
+def _fma_f64(mode: str) -> Callable[..., Array]:
+    """Boldo and Melquiond's algorithm: the low parts of a * b and of the sum meet in one number rounded to odd."""
+
+    def fma(a: Array, b: Array, c: Array) -> Array:
+        product, product_rest = two_product(a, b)
+        plain = product + c
+        low, lower = two_sum(c, product_rest)
+        high, high_rest = two_sum(product, low)
+        tail = odd(*two_sum(high_rest, lower))
+        nearest, error = two_sum(high, tail)
+        result = _toward(nearest, error, mode)
+        settled = (result != 0) & np.isfinite(result)
+        negative = np.signbit(product) | np.signbit(c)
+        return np.where(settled, result, _zero_sign(plain, negative, mode))
+
+    return _with_exact_lanes(fma, _exact_fma, mode)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# f16 and bf16 arithmetic
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _through_f32(operation: Callable[..., Array]) -> Callable[..., Array]:
+    """An f16 operation by way of f32: exact for +, -, *; for a quotient or a root innocuous (24 >= 2 * 11 + 2)."""
+
+    def run(*sources: Array) -> Array:
+        return _to_f16(operation(*[f16_to_f32(s) for s in sources]))
+
+    return run
+
+
+def _through_f64(operation: Callable[..., Array]) -> Callable[..., Array]:
+    """A bf16 operation by way of f64, which holds every bf16 product exactly."""
+
+    def run(*sources: Array) -> Array:
+        return f64_to_bf16(operation(*[bf16_to_f32(s).astype(np.float64) for s in sources]))
+
+    return run
+
+
+def _fma_f16(a: Array, b: Array, c: Array) -> Array:
+    """f64 holds a * b + c of f16 exactly unless one term is so small that it cannot matter."""
+    a, b, c = (f16_to_f32(x).astype(np.float64) for x in (a, b, c))
+    return _to_f16(a * b + c)
+
+
+def _fma_wide(a: Array, b: Array, c: Array) -> Array:
+    return _sum_odd(a * b, c)
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# min, max, abs, neg, copysign, comparisons
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _extreme(name: str, dtype: np.dtype, nan: bool) -> Callable[..., Array]:
+    """min or max with -0 < +0; a NaN operand gives the other one, or with `.NaN` a NaN."""
+    ufunc = {("min", False): np.fmin, ("max", False): np.fmax, ("min", True): np.minimum, ("max", True): np.maximum}[
+        name, nan
+    ]
+    integer = _FIELDS[dtype][0]
+    combine = np.bitwise_or if name == "min" else np.bitwise_and  # of two zeros' sign bits
+
+    def run(a: Array, b: Array, out: Array = None) -> Array:
+        result = np.asarray(ufunc(a, b, out=out))
+        zero = result == 0
+        if zero.any():
+            zero &= np.equal(a, b)
+            signs = combine(np.asarray(a).view(integer), np.asarray(b).view(integer))
+            if result.ndim == 0:
+                return signs.view(dtype) if zero else result
+            np.copyto(result.view(integer), signs, where=zero)
+        return result
+
+    return run
+
+
+def _extreme_of(name: str, kind: str, nan: bool, xorsign: bool, count: int) -> Callable[..., Array]:
+    dtype = np.dtype("f4") if kind in ("f16", "bf16") else NATURAL[kind]
+    pair = _extreme(name, dtype, nan)
+
+    def xorsigned(a: Array, b: Array) -> Array:
+        sign = np.signbit(a) ^ np.signbit(b)
+        size = np.abs(pair(np.abs(a), np.abs(b)))
+        return np.where(sign, -size, size)
+
+    core = xorsigned if xorsign else pair
+    if count == 3:
+        two = core
+
+        def core(a: Array, b: Array, c: Array) -> Array:
+            return two(two(a, b), c)
+
+    if kind == "f16":
+        return lambda *sources: _to_f16(core(*[f16_to_f32(s) for s in sources]))
+    if kind == "bf16":
+        return lambda *sources: f32_to_bf16(core(*[bf16_to_f32(s) for s in sources]))
+    return core
+
+
+def _bit_operation(name: str, kind: str) -> Callable[..., Array]:
+    """abs, neg and copysign work on the sign bit alone. copysign(a, b) has a's sign and b's size, as PTX orders it."""
+    if kind == "bf16":
+        integer, sign = np.uint16, np.uint16(0x8000)
+    else:
+        integer, _, sign = _FIELDS[NATURAL[kind]]
+    dtype = NATURAL[kind]
+    if name == "abs":
+        return lambda a: (np.asarray(a).view(integer) & ~sign).view(dtype)
+    if name == "neg":
+        return lambda a: (np.asarray(a).view(integer) ^ sign).view(dtype)
+    return lambda a, b: (
+        (np.asarray(a).view(integer) & sign) | (np.asarray(b).view(integer) & ~sign)
+    ).view(dtype)
+
+
+_ORDERED = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal}
+_UNORDERED = {"ltu": "ge", "leu": "gt", "gtu": "le", "geu": "lt"}
+
+
+def compare(relation: str, kind: str, ftz: bool = False) -> Callable[..., Array]:
+    """`setp`'s comparison of two floats of type `kind`: a function of two arrays (and `out`) that gives bools."""
+    core = _comparison(relation)
+    if kind in ("f32", "f64", "f16") and not ftz:
+        return core
+    if kind == "bf16":
+        return _stored(lambda a, b: core(bf16_to_f32(a), bf16_to_f32(b)))
+    return _stored(lambda a, b: core(flush(a), flush(b)))
+
+
+def _comparison(relation: str) -> Callable[..., Array]:
+    if relation in _ORDERED:
+        return _ORDERED[relation]
+    if relation == "neu":
+        return np.not_equal
+    if relation in _UNORDERED:
+        opposite = _ORDERED[_UNORDERED[relation]]
+        return _stored(lambda a, b: ~opposite(a, b))
+    special = {
+        "ne": lambda a, b: (a < b) | (a > b),
+        "equ": lambda a, b: ~((a < b) | (a > b)),
+        "num": lambda a, b: (a == a) & (b == b),
+        "nan": lambda a, b: (a != a) | (b != b),
+    }
+    if relation not in special:
+        raise UnknownOperation(f"no floating-point comparison .{relation}")
+    return _stored(special[relation])
+
+
+def test_property(prop: str, kind: str) -> Callable[[Array], Array]:
+    """`testp`: finite, infinite, number, notanumber, normal, subnormal."""
+    integer, exponent, sign = _FIELDS[NATURAL[kind]]
+
+    def is_normal(a: Array) -> Array:
+        field = np.asarray(a).view(integer) & exponent
+        return (field != 0) & (field != exponent)
+
+    tests = {
+        "finite": np.isfinite, "infinite": np.isinf, "number": lambda a: a == a, "notanumber": lambda a: a != a,
+        "normal": is_normal,
+        # In PTX a zero counts as subnormal neither here nor in .normal.
+        "subnormal": lambda a: ((np.asarray(a).view(integer) & exponent) == 0) & (a != 0),
+    }  # fmt: skip
+    if prop not in tests:
+        raise UnknownOperation(f"no property testp.{prop}")
+    return tests[prop]
+
+
+test_property.__test__ = False  # not a pytest function
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Approximate functions
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+def _rsqrt(a: Array) -> Array:
+    return (1.0 / np.sqrt(_wide(a))).astype(np.float32)
+
+
+def _log2(a: Array) -> Array:
+    return np.log2(_wide(a)).astype(np.float32)
+
+
+def _division_approx(a: Array, b: Array) -> Array:
+    """`div.approx.f32` is a * (1 / b): a divisor above 2**126 has a reciprocal that is flushed to zero."""
+    quotient = np.divide(a, b)
+    huge = (np.abs(b) > np.float32(2.0**126)) & np.isfinite(b)
+    if not huge.any():
+        return quotient
+    return np.where(huge, np.where(np.isinf(a), np.float32(np.nan), np.copysign(np.float32(0), quotient)), quotient)
+
+
+def _high_word(x: Array) -> Array:
+    """f64 approximations fill the upper 32 bits alone."""
+    return (np.atleast_1d(x).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64).reshape(np.shape(x))
+
+
+_APPROXIMATE = {
+    "ex2": np.exp2, "lg2": _log2, "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "rcp": np.reciprocal, "rsqrt": _rsqrt,
+    "sqrt": np.sqrt,
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Finding an arithmetic operation
+# ---------------------------------------------------------------------------------------------------------------------
+
+_F32 = {"add": _add_f32, "sub": _sub_f32, "mul": _mul_f32, "fma": _fma_f32, "mad": _fma_f32, "div": _div_f32,
+        "rcp": _rcp_f32, "sqrt": _sqrt_f32}  # fmt: skip
+_F64 = {"add": _add_f64, "sub": _sub_f64, "mul": _mul_f64, "fma": _fma_f64, "mad": _fma_f64, "div": _div_f64,
+        "rcp": _rcp_f64, "sqrt": _sqrt_f64}  # fmt: skip
+_PLAIN = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+_ARITY = {"add": 2, "sub": 2, "mul": 2, "fma": 3, "mad": 3, "div": 2, "min": 2, "max": 2, "copysign": 2}
+
+
+def _stored(core: Callable[..., Array]) -> Callable[..., Array]:
+    """Give a function of the sources alone the keyword `out`."""
+
+    def run(*sources: Array, out: Array = None) -> Array:
+        value = core(*sources)
+        if out is None:
+            return value
+        np.copyto(out, value, casting="same_kind")
+        return out
+
+    return run
+
+
+def _on_halves(core: Callable[..., Array], kind: str) -> Callable[..., Array]:
+    """A function of one element type on a packed pair: element 0 in the low half."""
+    element, packed = NATURAL[kind], np.dtype(f"u{2 * NATURAL[kind].itemsize}")
+
+    def run(*sources: Array) -> Array:
+        # A register view may be strided; a lane's halves may not be.
+        halves = [np.ascontiguousarray(s, packed).view(element).reshape(-1, 2) for s in sources]
+        shape = np.broadcast_shapes(*[np.shape(s) for s in sources])
+        return np.ascontiguousarray(core(*halves)).view(packed).reshape(shape)
+
+    return run
+
+
+@functools.lru_cache(maxsize=None)
+def lookup(opcode: str, count: int = 0) -> Operation:
+    """The operation of a full PTX opcode such as "fma.rn.ftz.f32" or "cvt.rn.relu.bf16x2.f32".
+
+    Covers the floating-point forms of add, sub, mul, fma, mad, div, rcp, sqrt, rsqrt, min, max, abs, neg, copysign, sin,
+    cos, lg2, ex2, tanh and testp, and every form of cvt. `count` is the number of source operands where the opcode
+    leaves it open (three-operand min and max). Raises `UnknownOperation`.
+    """
+    name, *modifiers = opcode.split(".")
+    if name == "cvt":
+        return _lookup_cvt(modifiers)
+    kinds = [m for m in modifiers if m in NATURAL]
+    flags = frozenset(m for m in modifiers if m not in NATURAL)
+    if len(kinds) != 1:
+        raise UnknownOperation(f"{opcode}: one type expected")
+    kind = kinds[0]
+    if name == "testp":
+        return Operation(_stored(test_property(next(iter(flags)), kind)), (kind,), "pred")
+    arity = count or _ARITY.get(name, 1)
+    element = PACKED.get(kind, kind)
+    core = _arithmetic(name, element, flags, arity)
+    if core is None:
+        raise UnknownOperation(f"{opcode}: no such operation")
+    if kind in PACKED:
+        core = _on_halves(core, element)
+    takes_out = isinstance(core, np.ufunc) or core is fma_f32
+    return Operation(core if takes_out else _stored(core), (kind,) * arity, kind)
+
+
+def _arithmetic(name: str, kind: str, flags: frozenset[str], arity: int) -> Callable[..., Array] | None:
+    core = _core(name, kind, flags, arity)
+    if core is None:
+        return None
+    if "ftz" in flags:
+        core = _flushed(core, kind)
+    if "relu" in flags:
+        core = _relued(core, kind)
+    if "sat" in flags:
+        core = _saturated(core, kind)
+    if "oob" in flags:
+        return None
+    return core
+
+
+def _core(name: str, kind: str, flags: frozenset[str], arity: int) -> Callable[..., Array] | None:
+    """The operation without .ftz, .sat and .relu."""
+    mode = next((m for m in flags if m in ROUNDINGS), "rn")
+    if kind not in ("f16", "bf16", "f32", "f64"):
+        return None
+    if name in ("min", "max"):
+        return _extreme_of(name, kind, "NaN" in flags, "xorsign" in flags, arity)
+    if name in ("abs", "neg", "copysign"):
+        return _bit_operation(name, kind)
+    if name in _APPROXIMATE and ("approx" in flags or name in ("sin", "cos", "lg2", "ex2", "tanh", "rsqrt")):
+        return _approximate(name, kind)
+    if name == "div" and flags & {"approx", "full"}:
+        return (_division_approx if "approx" in flags else np.divide) if kind == "f32" else None
+    if kind == "f32":
+        return _F32[name](mode) if name in _F32 else None
+    if kind == "f64":
+        return _F64[name](mode) if name in _F64 else None
+    if mode != "rn":
+        return None
+    if name in ("fma", "mad"):
+        return _fma_f16 if kind == "f16" else _through_f64(_fma_wide)
+    if name not in _PLAIN:
+        return None
+    if kind == "f16":
+        return _through_f32(_PLAIN[name])
+    return _through_f64({"add": _sum_odd, "sub": lambda a, b: _sum_odd(a, -b), "mul": np.multiply}[name])
+
+
+def _approximate(name: str, kind: str) -> Callable[..., Array]:
+    core = _APPROXIMATE[name]
+    if kind == "f32":
+        return core
+    if kind == "f16":
+        return _through_f32(core)
+    if kind == "bf16":
+        return lambda a: f32_to_bf16(core(bf16_to_f32(a)))
+    return {"rcp": lambda a: _high_word(1.0 / a), "rsqrt": lambda a: _high_word(1.0 / np.sqrt(a))}.get(name, core)
+
+
+def _flushed(core: Callable[..., Array], kind: str) -> Callable[..., Array]:
+    if kind == "bf16":
+        return lambda *sources: _flush_bf16(core(*[_flush_bf16(s) for s in sources]))
+    return lambda *sources: flush(core(*[flush(s) for s in sources]))
+
+
+def _flush_bf16(bits: Array) -> Array:
+    bits = np.asarray(bits)
+    return np.where((bits & np.uint16(0x7F80)) == 0, bits & np.uint16(0x8000), bits)
+
+
+def _relued(core: Callable[..., Array], kind: str) -> Callable[..., Array]:
+    return lambda *sources: relu(core(*sources), kind)
+
+
+def relu(x: Array, kind: str) -> Array:
+    """`.relu`: negative values become +0; a NaN stays the canonical NaN."""
+    if kind == "bf16":
+        return np.where(((x & np.uint16(0x8000)) != 0) & (bf16_to_f32(x) == bf16_to_f32(x)), np.uint16(0), x)
+    return np.where((x > 0) | (x != x), x, x.dtype.type(0))
+
+
+def _saturated(core: Callable[..., Array], kind: str) -> Callable[..., Array]:
+    if kind == "bf16":
+        return lambda *sources: f32_to_bf16(saturate(bf16_to_f32(core(*sources))))
+    return lambda *sources: saturate(core(*sources))
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# cvt
+# ---------------------------------------------------------------------------------------------------------------------
+
+_INTEGERS = {"u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"}
+_FLOATS = {"f16", "bf16", "tf32", "f32", "f64"}
+_INTEGRAL = {"rni": np.rint, "rzi": np.trunc, "rmi": np.floor, "rpi": np.ceil}
+
+
+def _lookup_cvt(modifiers: list[str]) -> Operation:
+    kinds = [m for m in modifiers if m in NATURAL]
+    flags = frozenset(m for m in modifiers if m not in NATURAL)
+    if len(kinds) != 2:
+        raise UnknownOperation(f"cvt.{'.'.join(modifiers)}: two types expected")
+    if "pack" in flags:
+        raise UnknownOperation("cvt.pack")
+    target, source = kinds
+    sources, core = _conversion(target, source, flags)
+    if core is None:
+        raise UnknownOperation(f"cvt.{'.'.join(modifiers)}: no such conversion")
+    return Operation(_stored(core), sources, target)
+
+
+def _conversion(
+    target: str, source: str, flags: frozenset[str]
+) -> tuple[tuple[str, ...], Callable[..., Array] | None]:
+    mode = next((m for m in flags if m in ROUNDINGS), "rn")
+    if target in ("f16x2", "bf16x2") and source == "f32":
+        return ("f32", "f32"), _pack_pair(target, mode, flags)
+    if target in ("e4m3x2", "e5m2x2"):
+        return (("f32", "f32") if source == "f32" else (source,)), _to_fp8_pair(target, source, flags)
+    if source in ("e4m3x2", "e5m2x2"):
+        return (source,), _from_fp8_pair(target, source, flags)
+    if source in _INTEGERS and target in _INTEGERS:
+        return (source,), _integer_to_integer(target, "sat" in flags)
+    if source in _INTEGERS and target in _FLOATS:
+        return (source,), _integer_to_float(target, source, mode, flags)
+    if source in _FLOATS and target in _INTEGERS:
+        return (source,), _float_to_integer(target, source, mode, flags)
+    if source in _FLOATS and target in _FLOATS:
+        return (source,), _float_to_float(target, source, mode, flags)
+    return (source,), None
+
+
+def _integer_to_integer(target: str, sat: bool) -> Callable[..., Array]:
+    dtype = NATURAL[target]
+    if not sat:
+        return lambda a: np.asarray(a).astype(dtype)
+    limits = np.iinfo(dtype)
+
+    def run(a: Array) -> Array:
+        a = np.asarray(a)
+        own = np.iinfo(a.dtype)
+        low, high = max(limits.min, own.min), min(limits.max, own.max)
+        return np.clip(a, a.dtype.type(low), a.dtype.type(high)).astype(dtype)
+
+    return run
+
+
+def _integer_to_f64_odd(a: Array) -> Array:
+    """Any integer -> f64, rounded to odd where 53 bits do not hold it."""
+    a = np.asarray(a)
+    if a.dtype.itemsize < 8:
+        return a.astype(np.float64)
+    high = (a >> a.dtype.type(32)).astype(np.float64) * 4294967296.0
+    low = (a & a.dtype.type(0xFFFFFFFF)).astype(np.float64)
+    return _sum_odd(high, low)
+
+
+def _integer_to_float(target: str, source: str, mode: str, flags: frozenset[str]) -> Callable[..., Array]:
+    if target == "f64":
+        if mode == "rn":
+            core = lambda a: np.asarray(a).astype(np.float64)  # noqa: E731
+        else:
+            core = lambda a: _integer_to_f64_directed(a, mode)  # noqa: E731
+    elif target == "f32":
+        if mode == "rn":
+            core = lambda a: np.asarray(a).astype(np.float32)  # noqa: E731
+        else:
+            core = lambda a: narrow(_integer_to_f64_odd(a), np.float32, mode)  # noqa: E731
+    elif target == "f16":
+        core = lambda a: _to_f16(_integer_to_f64_odd(a), mode)  # noqa: E731
+    else:
+        core = lambda a: f64_to_bf16(_integer_to_f64_odd(a), mode)  # noqa: E731
+    return _saturated(core, target) if "sat" in flags else core
+
+
+def _integer_to_f64_directed(a: Array, mode: str) -> Array:
+    a = np.asarray(a)
+    if a.dtype.itemsize < 8:
+        return a.astype(np.float64)
+    high = (a >> a.dtype.type(32)).astype(np.float64) * 4294967296.0
+    low = (a & a.dtype.type(0xFFFFFFFF)).astype(np.float64)
+    return _toward(*two_sum(high, low), mode)
+
+
+def _float_to_integer(target: str, source: str, mode: str, flags: frozenset[str]) -> Callable[..., Array]:
+    """Round to an integer, clamp to the target's range. The PTX ISA (cvt) fixes what a NaN becomes.
+
+    Zero, unless the source is f64 or the target has 64 bits: then the number whose top bit alone is set.
+    """
+    dtype = NATURAL[target]
+    limits = np.iinfo(dtype)
+    integral = _INTEGRAL.get(mode, np.trunc)
+    wide = source == "f64" or dtype.itemsize == 8
+    nan_value = np.array(1 << (8 * dtype.itemsize - 1), f"u{dtype.itemsize}").view(dtype)[()] if wide else dtype.type(0)
+    # The largest f64 that astype may see: for 64-bit targets the limit itself is not an f64.
+    high = float(limits.max) if dtype.itemsize < 8 else float(np.nextafter(float(limits.max), 0))
+    single = source in ("f32", "f16", "bf16", "tf32") and dtype.itemsize <= 2
+
+    def run(a: Array) -> Array:
+        x = _as_float(a, source, np.float32 if single else np.float64)
+        if "ftz" in flags:
+            x = flush(np.asarray(a, np.float32)).astype(x.dtype)
+        x = integral(x)
+        result = np.clip(x, x.dtype.type(limits.min), x.dtype.type(high)).astype(dtype)
+        if dtype.itemsize == 8:
+            result = np.where(x > high, dtype.type(limits.max), result)
+        nan = x != x
+        return np.where(nan, nan_value, result) if nan.any() else result
+
+    return run
+
+
+def _as_float(a: Array, source: str, dtype: Any) -> Array:
+    if source == "bf16":
+        return bf16_to_f32(a).astype(dtype, copy=False)
+    if source == "f16":
+        return f16_to_f32(a).astype(dtype, copy=False)
+    return np.asarray(a).astype(dtype, copy=False)
+
+
+def _float_to_float(target: str, source: str, mode: str, flags: frozenset[str]) -> Callable[..., Array] | None:
+    core = _float_cast(target, source, mode, flags)
+    if core is None:
+        return None
+    if "ftz" in flags and source == "f32":
+        inner = core
+        core = lambda a: inner(flush(a))  # noqa: E731
+    if "ftz" in flags and target == "f32":
+        outer = core
+        core = lambda a: flush(outer(a))  # noqa: E731
+    if "relu" in flags:
+        core = _relued(core, target)
+    return _saturated(core, target) if "sat" in flags else core
+
+
+def _float_cast(target: str, source: str, mode: str, flags: frozenset[str]) -> Callable[..., Array] | None:
+    if mode in _INTEGRAL:
+        return _integral_cast(target, source, mode)
+    if target == "tf32":
+        return lambda a: f32_to_tf32(a, mode, "satfinite" in flags)
+    if target == source:
+        return lambda a: np.asarray(a)
+    if target == "f64":
+        return lambda a: _as_float(a, source, np.float64)
+    if target == "f32":
+        if source == "f64":
+            return lambda a: narrow(a, np.float32, mode)
+        return lambda a: _as_float(a, source, np.float32)
+    if target == "f16":
+        core = {"f32": lambda a: _to_f16(a, mode), "f64": lambda a: _to_f16(a, mode),
+                "bf16": lambda a: _to_f16(bf16_to_f32(a), mode)}.get(source)  # fmt: skip
+        return _satfinite(core, target) if core and "satfinite" in flags else core
+    if target == "bf16":
+        core = {"f32": lambda a: f32_to_bf16(a, mode), "f64": lambda a: f64_to_bf16(a, mode),
+                "f16": lambda a: f32_to_bf16(f16_to_f32(a), mode)}.get(source)  # fmt: skip
+        return _satfinite(core, target) if core and "satfinite" in flags else core
+    return None
+
+
+def _satfinite(core: Callable[..., Array], target: str) -> Callable[..., Array]:
+    """Clamp an infinite result to the largest finite value."""
+
+    def run(a: Array) -> Array:
+        bits = np.asarray(core(a)).view(np.uint16)
+        infinity, largest = (0x7C00, 0x7BFF) if target == "f16" else (0x7F80, 0x7F7F)
+        clamped = np.where((bits & np.uint16(0x7FFF)) == infinity, (bits & np.uint16(0x8000)) | np.uint16(largest), bits)
+        return clamped.view(NATURAL[target])
+
+    return run
+
+
+def _integral_cast(target: str, source: str, mode: str) -> Callable[..., Array] | None:
+    if target != source:
+        return None
+    integral = _INTEGRAL[mode]
+    if source == "f16":
+        return lambda a: _to_f16(integral(f16_to_f32(a)))
+    if source == "bf16":
+        return lambda a: f32_to_bf16(integral(bf16_to_f32(a)))
+    return lambda a: integral(np.asarray(a))
+
+
+def _pack_pair(target: str, mode: str, flags: frozenset[str]) -> Callable[..., Array]:
+    """cvt.rn.f16x2.f32 d, a, b: a becomes the upper half, b the lower."""
+    element = PACKED[target]
+    one = _float_cast(element, "f32", mode, flags)
+    if "relu" in flags:
+        one = _relued(one, element)
+
+    def run(a: Array, b: Array) -> Array:
+        upper = np.asarray(one(a)).view(np.uint16).astype(np.uint32)
+        return (upper << np.uint32(16)) | np.asarray(one(b)).view(np.uint16)
+
+    return run
+
+
+def _to_fp8_pair(target: str, source: str, flags: frozenset[str]) -> Callable[..., Array] | None:
+    form = target[:4]
+
+    def one(x: Array) -> Array:
+        if "relu" in flags:
+            x = relu(np.asarray(x), "f32")
+        return to_fp8(x, form).astype(np.uint16)
+
+    if source == "f32":
+        return lambda a, b: (one(a) << np.uint16(8)) | one(b)
+    if source == "f16x2":
+
+        def run(a: Array) -> Array:
+            a = np.asarray(a)
+            upper = f16_to_f32((a >> np.uint32(16)).astype(np.uint16))
+            lower = f16_to_f32((a & np.uint32(0xFFFF)).astype(np.uint16))
+            return (one(upper) << np.uint16(8)) | one(lower)
+
+        return run
+    return None
+
+
+def _from_fp8_pair(target: str, source: str, flags: frozenset[str]) -> Callable[..., Array] | None:
+    if target != "f16x2":
+        return None
+    # Every value of both formats is an f16, so one table of bits does it.
+    table = _to_f16(FP8_TABLES[source[:4]])
+    if "relu" in flags:
+        table = relu(table, "f16")
+    bits = table.view(np.uint16).astype(np.uint32)
+
+    def run(a: Array) -> Array:
+        a = np.asarray(a)
+        return (bits.take(a >> np.uint16(8)) << np.uint32(16)) | bits.take(a & np.uint16(0xFF))
+
+    return run
