@@ -1,0 +1,416 @@
+"""The IR's objects: values, operations, blocks, regions, functions.
+
+The IR is SSA with structured control flow: every region has exactly one block, so dominance is "earlier in
+the same block, or in an enclosing one". An operation owns its regions; a region's block owns its operations
+in a doubly linked list (insertion and removal anywhere are O(1)). Every value knows its uses.
+
+    Function → body Block → Operation → regions → Block → …
+
+Definitions of operations live in ``ptxforge.ir.ops``; :mod:`ptxforge.ir.definition` says how one is declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from ptxforge.ir.types import Type
+from ptxforge.support.location import Location
+
+if TYPE_CHECKING:
+    from ptxforge.ir.definition import Definition, Effects
+
+
+class Value:
+    """An SSA value: an operation's result or a block's argument.
+
+    ``uses`` maps ``(user, operand index)`` in order of creation; ``hint`` is the name in the user's source
+    that the printer prefers (``%acc``), or ``""``.
+    """
+
+    __slots__ = ("type", "uses", "hint")
+
+    def __init__(self, type: Type, hint: str = ""):
+        self.type = type
+        self.uses: dict[tuple[Operation, int], None] = {}
+        self.hint = hint
+
+    @property
+    def users(self) -> list[Operation]:
+        """The operations that use this value, each once, in order of first use."""
+        return list(dict.fromkeys(user for user, _ in self.uses))
+
+    @property
+    def has_one_use(self) -> bool:
+        return len(self.uses) == 1
+
+    def replace_all_uses_with(self, other: Value, unless: Callable[[Operation], bool] | None = None) -> None:
+        """Make every use of this value a use of ``other``, except by operations that ``unless`` picks."""
+        if other is self:
+            return
+        for user, index in list(self.uses):
+            if unless is None or not unless(user):
+                user.set_operand(index, other)
+
+    @property
+    def defining_op(self) -> Operation | None:
+        """The operation whose result this is; ``None`` for a block argument."""
+        return None
+
+    @property
+    def owner_block(self) -> Block | None:
+        """The block in which this value is defined."""
+        raise NotImplementedError
+
+
+class OpResult(Value):
+    """Result ``index`` of operation ``op``."""
+
+    __slots__ = ("op", "index")
+
+    def __init__(self, type: Type, op: Operation, index: int):
+        super().__init__(type)
+        self.op, self.index = op, index
+
+    @property
+    def defining_op(self) -> Operation:
+        return self.op
+
+    @property
+    def owner_block(self) -> Block | None:
+        return self.op.parent
+
+
+class BlockArgument(Value):
+    """Argument ``index`` of ``block``. ``attributes`` holds facts such as ``{"divisibility": 16}`` of a parameter."""
+
+    __slots__ = ("block", "index", "attributes")
+
+    def __init__(self, type: Type, block: Block, index: int, hint: str = ""):
+        super().__init__(type, hint)
+        self.block, self.index = block, index
+        self.attributes: dict[str, Any] = {}
+
+    @property
+    def owner_block(self) -> Block:
+        return self.block
+
+
+class Operation:
+    """One operation. Subclasses are declared in ``ptxforge.ir.ops``; fields become named accessors.
+
+    ``operands`` is a tuple (change it by :meth:`set_operand` / :meth:`set_operands`, which keep the use
+    lists right); ``attributes`` a dict of immutable Python values; ``regions`` a list.
+    """
+
+    __slots__ = ("operands", "results", "attributes", "regions", "location", "parent", "previous", "next")
+
+    # Filled in by ``definition.define``.
+    name: ClassVar[str]
+    definition: ClassVar[Definition]
+    effects: ClassVar[Effects]
+    traits: ClassVar[frozenset[str]]
+
+    def __init__(
+        self,
+        operands: Sequence[Value] = (),
+        result_types: Sequence[Type] = (),
+        attributes: dict[str, Any] | None = None,
+        regions: Sequence[Region] = (),
+        location: Location | None = None,
+    ):
+        self.operands: tuple[Value, ...] = tuple(operands)
+        for index, value in enumerate(self.operands):
+            value.uses[self, index] = None
+        self.results: tuple[OpResult, ...] = tuple(OpResult(t, self, i) for i, t in enumerate(result_types))
+        self.attributes: dict[str, Any] = attributes if attributes is not None else {}
+        self.regions: list[Region] = list(regions)
+        for region in self.regions:
+            region.parent = self
+        self.location = location
+        self.parent: Block | None = None
+        self.previous: Operation | None = None
+        self.next: Operation | None = None
+
+    # -- operands and results ------------------------------------------------------------------------
+
+    @property
+    def result(self) -> OpResult:
+        """The only result."""
+        (only,) = self.results
+        return only
+
+    def set_operand(self, index: int, value: Value) -> None:
+        old = self.operands[index]
+        if old is value:
+            return
+        del old.uses[self, index]
+        value.uses[self, index] = None
+        self.operands = self.operands[:index] + (value,) + self.operands[index + 1 :]
+
+    def set_operands(self, values: Sequence[Value]) -> None:
+        """Replace the whole operand list (its length may change)."""
+        self.drop_operands()
+        self.operands = tuple(values)
+        for index, value in enumerate(self.operands):
+            value.uses[self, index] = None
+
+    def drop_operands(self) -> None:
+        for index, value in enumerate(self.operands):
+            value.uses.pop((self, index), None)
+        self.operands = ()
+
+    @property
+    def is_used(self) -> bool:
+        return any(result.uses for result in self.results)
+
+    # -- place ---------------------------------------------------------------------------------------
+
+    @property
+    def parent_op(self) -> Operation | None:
+        """The operation whose region holds this one; ``None`` at a function's top level."""
+        return self.parent.parent_op if self.parent is not None else None
+
+    def remove(self) -> Operation:
+        """Take the operation out of its block; it keeps its operands and can be inserted elsewhere."""
+        block = self.parent
+        if self.previous is None:
+            block.first = self.next
+        else:
+            self.previous.next = self.next
+        if self.next is None:
+            block.last = self.previous
+        else:
+            self.next.previous = self.previous
+        self.parent = self.previous = self.next = None
+        return self
+
+    def erase(self) -> None:
+        """Remove the operation for good. None of its results may still be used."""
+        if self.is_used:
+            raise ValueError(f"cannot erase '{self.name}': its results are still used")
+        for region in self.regions:
+            region.block.clear()
+        self.drop_operands()
+        if self.parent is not None:
+            self.remove()
+
+    def move_before(self, other: Operation) -> None:
+        self.remove()
+        other.parent.insert_before(other, self)
+
+    def move_after(self, other: Operation) -> None:
+        self.remove()
+        other.parent.insert_after(other, self)
+
+    def is_before_in_block(self, other: Operation) -> bool:
+        """Whether this operation comes before ``other``; both must be in the same block. Linear time."""
+        here = self.next
+        while here is not None:
+            if here is other:
+                return True
+            here = here.next
+        return False
+
+    def replace_with(self, values: Sequence[Value]) -> None:
+        """Replace the results by ``values`` and erase the operation."""
+        for old, new in zip(self.results, values, strict=True):
+            if not new.hint:
+                new.hint = old.hint
+            old.replace_all_uses_with(new)
+        self.erase()
+
+    # -- structure -----------------------------------------------------------------------------------
+
+    def walk(self) -> Iterator[Operation]:
+        """This operation, then all operations in its regions, in textual order. The current one may be erased."""
+        yield self
+        for region in self.regions:
+            yield from region.block.walk()
+
+    def clone(self, mapping: dict[Value, Value] | None = None) -> Operation:
+        """A copy, not inserted anywhere. Operands (and those of nested operations) go through ``mapping``,
+        which afterwards also maps this operation's results to the copy's."""
+        mapping = {} if mapping is None else mapping
+        copy = object.__new__(type(self))
+        Operation.__init__(
+            copy,
+            [mapping.get(v, v) for v in self.operands],
+            [r.type for r in self.results],
+            dict(self.attributes),
+            [region.clone(mapping) for region in self.regions],
+            self.location,
+        )
+        for old, new in zip(self.results, copy.results):
+            new.hint = old.hint
+            mapping[old] = new
+        return copy
+
+    def get_effects(self) -> Effects:
+        """Effects of this instance: the definition's, unless attributes change them (a volatile load)."""
+        return self.effects
+
+    @property
+    def is_pure(self) -> bool:
+        """No effects of its own nor of any nested operation: may be duplicated, moved, removed when unused."""
+        if not self.get_effects().is_pure:
+            return False
+        return all(op.is_pure for region in self.regions for op in region.block.operations if not op.is_terminator)
+
+    @property
+    def is_terminator(self) -> bool:
+        return "terminator" in self.traits
+
+    def __repr__(self) -> str:
+        results = ", ".join(str(r.type) for r in self.results)
+        return f"<{self.name} {self.attributes or ''} -> {results or '()'}>"
+
+
+class Block:
+    """A list of operations with arguments. ``parent`` is its region, or the function whose body it is."""
+
+    __slots__ = ("arguments", "first", "last", "parent")
+
+    def __init__(self, argument_types: Sequence[Type] = ()):
+        self.arguments: list[BlockArgument] = [BlockArgument(t, self, i) for i, t in enumerate(argument_types)]
+        self.first: Operation | None = None
+        self.last: Operation | None = None
+        self.parent: Region | Function | None = None
+
+    @property
+    def parent_op(self) -> Operation | None:
+        return self.parent.parent if isinstance(self.parent, Region) else None
+
+    @property
+    def operations(self) -> Iterator[Operation]:
+        """The operations in order. The one last yielded may be removed or erased while iterating."""
+        here = self.first
+        while here is not None:
+            following = here.next
+            yield here
+            here = following
+
+    @property
+    def operations_reversed(self) -> Iterator[Operation]:
+        here = self.last
+        while here is not None:
+            following = here.previous
+            yield here
+            here = following
+
+    @property
+    def terminator(self) -> Operation | None:
+        """The last operation, if it is a terminator."""
+        return self.last if self.last is not None and self.last.is_terminator else None
+
+    def add_argument(self, type: Type, hint: str = "") -> BlockArgument:
+        argument = BlockArgument(type, self, len(self.arguments), hint)
+        self.arguments.append(argument)
+        return argument
+
+    def erase_argument(self, index: int) -> None:
+        if self.arguments[index].uses:
+            raise ValueError("cannot erase a block argument that is still used")
+        del self.arguments[index]
+        for position, argument in enumerate(self.arguments):
+            argument.index = position
+
+    def append(self, op: Operation) -> Operation:
+        op.parent, op.previous, op.next = self, self.last, None
+        if self.last is None:
+            self.first = op
+        else:
+            self.last.next = op
+        self.last = op
+        return op
+
+    def insert_before(self, place: Operation, op: Operation) -> Operation:
+        op.parent, op.previous, op.next = self, place.previous, place
+        if place.previous is None:
+            self.first = op
+        else:
+            place.previous.next = op
+        place.previous = op
+        return op
+
+    def insert_after(self, place: Operation, op: Operation) -> Operation:
+        if place.next is None:
+            return self.append(op)
+        return self.insert_before(place.next, op)
+
+    def walk(self) -> Iterator[Operation]:
+        """All operations, nested ones included, in textual order (an operation before those in its regions)."""
+        for op in self.operations:
+            yield from op.walk()
+
+    def clear(self) -> None:
+        """Erase every operation, last first."""
+        for op in self.operations_reversed:
+            for result in op.results:
+                result.uses.clear()
+            op.erase()
+
+    def ancestor_of(self, op: Operation) -> Operation | None:
+        """The operation of this very block that is ``op`` or contains it; ``None`` when there is none."""
+        while op is not None and op.parent is not self:
+            op = op.parent_op
+        return op
+
+
+class Region:
+    """One block, owned by an operation."""
+
+    __slots__ = ("block", "parent")
+
+    def __init__(self, block: Block | None = None):
+        self.block = block if block is not None else Block()
+        self.block.parent = self
+        self.parent: Operation | None = None
+
+    def clone(self, mapping: dict[Value, Value]) -> Region:
+        block = Block([a.type for a in self.block.arguments])
+        for old, new in zip(self.block.arguments, block.arguments):
+            new.hint, new.attributes = old.hint, dict(old.attributes)
+            mapping[old] = new
+        for op in self.block.operations:
+            block.append(op.clone(mapping))
+        return Region(block)
+
+
+class Function:
+    """A kernel: its parameters are the arguments of ``body``; ``attributes`` holds ``num_warps``, ``target`` ….
+
+    Device functions do not exist in the IR: the frontend inlines their calls.
+    """
+
+    __slots__ = ("name", "body", "attributes", "location")
+
+    def __init__(
+        self,
+        name: str,
+        argument_types: Sequence[Type] = (),
+        attributes: dict[str, Any] | None = None,
+        location: Location | None = None,
+    ):
+        self.name = name
+        self.body = Block(argument_types)
+        self.body.parent = self
+        self.attributes: dict[str, Any] = attributes if attributes is not None else {}
+        self.location = location
+
+    @property
+    def arguments(self) -> list[BlockArgument]:
+        return self.body.arguments
+
+    def walk(self) -> Iterator[Operation]:
+        return self.body.walk()
+
+    def clone(self) -> Function:
+        copy = Function(self.name, [a.type for a in self.arguments], dict(self.attributes), self.location)
+        mapping: dict[Value, Value] = {}
+        for old, new in zip(self.arguments, copy.arguments):
+            new.hint, new.attributes = old.hint, dict(old.attributes)
+            mapping[old] = new
+        for op in self.body.operations:
+            copy.body.append(op.clone(mapping))
+        return copy

@@ -1,0 +1,277 @@
+"""How an operation is declared, and the registry of all of them.
+
+    @define("exp2", traits=[ELEMENTWISE])
+    class Exp2(Operation):
+        '''Elementwise 2**x.'''
+        x = operand(FLOAT)
+        result = same_type_result()      # via `infer`
+
+        def evaluate(self, x): return np.exp2(x)
+
+From such a class everything generic is derived: the printer, the parser, ``builder.create``, cloning, CSE,
+DCE, LICM (through ``effects``), the interpreter and constant folding (through ``evaluate``), and the layout
+passes (through ``infer`` and ``operand_layout``).
+
+What a definition can state
+---------------------------
+fields      ``operand(constraint)``, ``operand(constraint, optional=True)`` (only at the end, each needing the one
+            before), ``operands(constraint)`` (variadic, last), ``attribute(kind, default)``, ``region()``.
+effects     what it reads and writes besides its operands; ``PURE`` when nothing.
+traits      ``ELEMENTWISE`` (acts element by element: all tensors have one shape and one layout),
+            ``COMMUTATIVE``, ``TERMINATOR``, ``ANCHOR`` (chooses its own layout: conversions stop at it).
+infer       classmethod ``infer(operand_types, attributes) -> list of result types``; operand types carry
+            layouts in the gpu stage and so do the results. ``None`` when results must be given.
+check       ``check(self)`` raises ``VerificationError`` for what constraints cannot say.
+evaluate    the numpy meaning: arrays (or numpy scalars) in, array or tuple of arrays out. Without it, the
+            interpreter has a handler of its own.
+operand_layout  the layout that operand ``index`` must have so that the result gets ``layout`` (for pushing
+            conversions backwards); ``None`` when that cannot be.
+shows_operand_types   the printer writes ``: (operand types) -> result types``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import attrs
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation
+from ptxforge.support.errors import IRError
+
+ELEMENTWISE = "elementwise"
+COMMUTATIVE = "commutative"
+TERMINATOR = "terminator"
+ANCHOR = "anchor"
+TRAITS = frozenset((ELEMENTWISE, COMMUTATIVE, TERMINATOR, ANCHOR))
+
+
+@attrs.frozen(slots=True)
+class Effects:
+    """What an operation does besides computing results from operands.
+
+    ``reads`` and ``writes`` name memory: ``global``, ``shared``. ``other`` is anything else that the world can
+    see or that orders execution (printing, asserting, a barrier): never removed, never reordered.
+    """
+
+    reads: frozenset[str] = frozenset()
+    writes: frozenset[str] = frozenset()
+    other: bool = False
+
+    @property
+    def is_pure(self) -> bool:
+        return not (self.reads or self.writes or self.other)
+
+    @property
+    def is_removable(self) -> bool:
+        """Without uses, the operation may go (a plain load, too)."""
+        return not (self.writes or self.other)
+
+
+PURE = Effects()
+READS_GLOBAL = Effects(reads=frozenset({"global"}))
+WRITES_GLOBAL = Effects(writes=frozenset({"global"}))
+READS_WRITES_GLOBAL = Effects(reads=frozenset({"global"}), writes=frozenset({"global"}))
+READS_SHARED = Effects(reads=frozenset({"shared"}))
+WRITES_SHARED = Effects(writes=frozenset({"shared"}))
+SIDE_EFFECT = Effects(other=True)
+
+
+@attrs.frozen(slots=True, eq=False)
+class Constraint:
+    """What types an operand may have: a predicate and the words for it in messages."""
+
+    description: str
+    holds: Callable[[T.Type], bool]
+
+
+def _elements(description: str, test: Callable[[T.Type], bool]) -> Constraint:
+    def holds(type: T.Type) -> bool:
+        return not isinstance(type, T.MemDescType) and test(T.element_type(type))
+
+    return Constraint(f"{description} or tensor of them", holds)
+
+
+ANY = Constraint("any value", lambda t: True)
+INT = _elements("integer", lambda e: e.is_int if isinstance(e, T.ScalarType) else False)
+FLOAT = _elements("float", lambda e: e.is_float if isinstance(e, T.ScalarType) else False)
+NUMBER = _elements("number", lambda e: isinstance(e, T.ScalarType))
+BOOL = _elements("i1", lambda e: e is T.I1)
+POINTER = _elements("pointer", lambda e: isinstance(e, T.PointerType))
+NUMBER_OR_POINTER = _elements("number or pointer", lambda e: isinstance(e, (T.ScalarType, T.PointerType)))
+SCALAR = Constraint("scalar", lambda t: isinstance(t, (T.ScalarType, T.PointerType)))
+SCALAR_INT = Constraint("integer scalar", lambda t: isinstance(t, T.ScalarType) and t.is_int)
+SCALAR_BOOL = Constraint("i1 scalar", lambda t: t is T.I1)
+TENSOR = Constraint("tensor", lambda t: isinstance(t, T.TensorType))
+INT_TENSOR = Constraint("integer tensor", lambda t: isinstance(t, T.TensorType) and INT.holds(t))
+MEMDESC = Constraint("memdesc", lambda t: isinstance(t, T.MemDescType))
+TOKEN = Constraint("token", lambda t: t is T.TOKEN)
+
+_REQUIRED = object()
+
+
+class Field:
+    """A named part of an operation; as a descriptor it reads that part of an instance."""
+
+    name: str = ""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+
+class OperandField(Field):
+    """An operand at a fixed position; ``None`` when it is optional and absent."""
+
+    def __init__(self, constraint: Constraint, optional: bool):
+        self.constraint, self.optional = constraint, optional
+        self.index = -1
+
+    def __get__(self, op: Operation | None, owner: type) -> Any:
+        if op is None:
+            return self
+        if self.optional and self.index >= len(op.operands):
+            return None
+        return op.operands[self.index]
+
+
+class VariadicField(Field):
+    """All operands from a position on."""
+
+    def __init__(self, constraint: Constraint):
+        self.constraint = constraint
+        self.index = -1
+
+    def __get__(self, op: Operation | None, owner: type) -> Any:
+        return self if op is None else op.operands[self.index :]
+
+
+class AttributeField(Field):
+    """A named attribute with its Python type (or a tuple of allowed values) and default."""
+
+    def __init__(self, kind: type | tuple, default: Any):
+        self.kind, self.default = kind, default
+
+    @property
+    def required(self) -> bool:
+        return self.default is _REQUIRED
+
+    def __get__(self, op: Operation | None, owner: type) -> Any:
+        if op is None:
+            return self
+        value = op.attributes.get(self.name, self.default)
+        if value is _REQUIRED:
+            raise IRError(f"'{op.name}' lacks its attribute '{self.name}'")
+        return value
+
+    def __set__(self, op: Operation, value: Any) -> None:
+        op.attributes[self.name] = value
+
+
+class RegionField(Field):
+    """A region at a fixed position; reads as its block."""
+
+    def __init__(self):
+        self.index = -1
+
+    def __get__(self, op: Operation | None, owner: type) -> Any:
+        return self if op is None else op.regions[self.index].block
+
+
+def operand(constraint: Constraint = ANY, optional: bool = False) -> Any:
+    """Declare an operand."""
+    return OperandField(constraint, optional)
+
+
+def operands(constraint: Constraint = ANY) -> Any:
+    """Declare a variadic tail of operands."""
+    return VariadicField(constraint)
+
+
+def attribute(kind: type | tuple, default: Any = _REQUIRED) -> Any:
+    """Declare an attribute of Python type ``kind`` (or one of the values in a tuple ``kind``)."""
+    return AttributeField(kind, default)
+
+
+def region() -> Any:
+    """Declare a region (one block)."""
+    return RegionField()
+
+
+@attrs.frozen(slots=True, eq=False)
+class Definition:
+    """What was declared about an operation, collected."""
+
+    name: str
+    operand_fields: tuple[OperandField, ...]
+    variadic: VariadicField | None
+    attribute_fields: dict[str, AttributeField]
+    region_fields: tuple[RegionField, ...]
+    shows_operand_types: bool
+    removed_by: str
+
+    @property
+    def min_operands(self) -> int:
+        return sum(not f.optional for f in self.operand_fields)
+
+    @property
+    def max_operands(self) -> int | None:
+        return None if self.variadic is not None else len(self.operand_fields)
+
+
+REGISTRY: dict[str, type[Operation]] = {}
+"""Every operation by its name in IR text."""
+
+
+def define(
+    name: str,
+    *,
+    effects: Effects = PURE,
+    traits: Iterable[str] = (),
+    shows_operand_types: bool = False,
+    removed_by: str = "",
+) -> Callable[[type[Operation]], type[Operation]]:
+    """Class decorator: register an operation. ``removed_by`` names the pass after which it no longer exists."""
+
+    def register(cls: type[Operation]) -> type[Operation]:
+        if not cls.__doc__:
+            raise TypeError(f"operation '{name}' has no docstring")
+        if name in REGISTRY:
+            raise TypeError(f"operation '{name}' is defined twice")
+        unknown = frozenset(traits) - TRAITS
+        if unknown:
+            raise TypeError(f"operation '{name}' has unknown traits {sorted(unknown)}")
+        fields = _collect_fields(cls)
+        singles = [f for f in fields if isinstance(f, OperandField)]
+        tail = [f for f in fields if isinstance(f, VariadicField)]
+        regions = [f for f in fields if isinstance(f, RegionField)]
+        for index, field in enumerate(singles + tail):
+            field.index = index
+        for index, field in enumerate(regions):
+            field.index = index
+        cls.name = name
+        cls.effects = effects
+        cls.traits = frozenset(traits)
+        cls.definition = Definition(
+            name,
+            tuple(singles),
+            tail[0] if tail else None,
+            {f.name: f for f in fields if isinstance(f, AttributeField)},
+            tuple(regions),
+            shows_operand_types,
+            removed_by,
+        )
+        REGISTRY[name] = cls
+        return cls
+
+    return register
+
+
+def _collect_fields(cls: type) -> list[Field]:
+    """Fields in order of declaration, those of base classes first."""
+    found: dict[str, Field] = {}
+    for base in reversed(cls.__mro__):
+        for key, value in vars(base).items():
+            if isinstance(value, Field):
+                found[key] = value
+    return list(found.values())

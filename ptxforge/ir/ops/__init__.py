@@ -1,0 +1,10 @@
+"""All operations, by family. Importing this package fills the registry."""
+
+from ptxforge.ir.ops import (
+    arith, atomic, cast, control, convert_layout, debug, dot, math, memory, reduce, shape, shared,
+)  # fmt: skip
+
+__all__ = [
+    "arith", "atomic", "cast", "control", "convert_layout", "debug", "dot", "math", "memory", "reduce", "shape",
+    "shared",
+]  # fmt: skip

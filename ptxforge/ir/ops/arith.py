@@ -1,0 +1,386 @@
+"""Integer and float arithmetic, comparison and selection.
+
+All act on scalars and, element by element, on tensors of one shape and layout. Integers are signless: where
+the sign matters there are two operations (``divsi``, ``divui``). Integer arithmetic wraps; division
+truncates towards zero; a shift by the width or more gives 0 (``shrsi``: the sign).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation
+from ptxforge.ir.definition import (
+    BOOL, COMMUTATIVE, ELEMENTWISE, FLOAT, INT, NUMBER_OR_POINTER, attribute, define, operand,
+)  # fmt: skip
+
+_UNSIGNED = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
+
+
+def as_unsigned(x: np.ndarray) -> np.ndarray:
+    """The same bits as unsigned integers (``i1`` stays boolean)."""
+    return x if x.dtype == np.bool_ else x.view(_UNSIGNED[x.dtype.itemsize * 8])
+
+
+def _wrapping(operation, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Apply an integer ufunc with wrap-around, ``i1`` included, and keep the dtype."""
+    dtype = x.dtype
+    if dtype == np.bool_:
+        return (operation(x.astype(np.int8), y.astype(np.int8)) & 1).astype(np.bool_)
+    with np.errstate(all="ignore"):
+        return operation(x, y).astype(dtype)
+
+
+class BinaryInt(Operation):
+    """Base of integer operations ``(T, T) -> T``."""
+
+    lhs = operand(INT)
+    rhs = operand(INT)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [operands[0]]
+
+
+class BinaryFloat(Operation):
+    """Base of float operations ``(T, T) -> T``."""
+
+    lhs = operand(FLOAT)
+    rhs = operand(FLOAT)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [operands[0]]
+
+
+# -- integers --------------------------------------------------------------------------------------------
+
+
+@define("addi", traits=[ELEMENTWISE, COMMUTATIVE])
+class AddI(BinaryInt):
+    """Integer sum, wrapping."""
+
+    def evaluate(self, x, y):
+        return _wrapping(np.add, x, y)
+
+
+@define("subi", traits=[ELEMENTWISE])
+class SubI(BinaryInt):
+    """Integer difference, wrapping."""
+
+    def evaluate(self, x, y):
+        return _wrapping(np.subtract, x, y)
+
+
+@define("muli", traits=[ELEMENTWISE, COMMUTATIVE])
+class MulI(BinaryInt):
+    """Integer product, wrapping."""
+
+    def evaluate(self, x, y):
+        return _wrapping(np.multiply, x, y)
+
+
+def _divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """C's integer division (towards zero). Division by zero gives all ones, as the hardware's sequence does."""
+    zero = y == 0
+    safe = np.where(zero, np.ones_like(y), y)
+    with np.errstate(all="ignore"):
+        quotient = x // safe
+        inexact = quotient * safe != x
+        quotient = quotient + (inexact & ((x < 0) != (safe < 0))).astype(x.dtype)
+    return np.where(zero, ~np.zeros_like(x), quotient).astype(x.dtype)
+
+
+def _remainder(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """C's remainder: the sign is the dividend's. By zero: the dividend."""
+    zero = y == 0
+    safe = np.where(zero, np.ones_like(y), y)
+    with np.errstate(all="ignore"):
+        return np.where(zero, x, x - _divide(x, safe) * safe).astype(x.dtype)
+
+
+@define("divsi", traits=[ELEMENTWISE])
+class DivSI(BinaryInt):
+    """Signed division, truncating."""
+
+    def evaluate(self, x, y):
+        return _divide(x, y)
+
+
+@define("divui", traits=[ELEMENTWISE])
+class DivUI(BinaryInt):
+    """Unsigned division."""
+
+    def evaluate(self, x, y):
+        return _divide(as_unsigned(x), as_unsigned(y)).view(x.dtype)
+
+
+@define("remsi", traits=[ELEMENTWISE])
+class RemSI(BinaryInt):
+    """Signed remainder, with the dividend's sign."""
+
+    def evaluate(self, x, y):
+        return _remainder(x, y)
+
+
+@define("remui", traits=[ELEMENTWISE])
+class RemUI(BinaryInt):
+    """Unsigned remainder."""
+
+    def evaluate(self, x, y):
+        return _remainder(as_unsigned(x), as_unsigned(y)).view(x.dtype)
+
+
+@define("andi", traits=[ELEMENTWISE, COMMUTATIVE])
+class AndI(BinaryInt):
+    """Bitwise and."""
+
+    def evaluate(self, x, y):
+        return x & y
+
+
+@define("ori", traits=[ELEMENTWISE, COMMUTATIVE])
+class OrI(BinaryInt):
+    """Bitwise or."""
+
+    def evaluate(self, x, y):
+        return x | y
+
+
+@define("xori", traits=[ELEMENTWISE, COMMUTATIVE])
+class XorI(BinaryInt):
+    """Bitwise exclusive or."""
+
+    def evaluate(self, x, y):
+        return x ^ y
+
+
+def _shift(operation, x: np.ndarray, y: np.ndarray, beyond: np.ndarray) -> np.ndarray:
+    """Shift by an unsigned amount; amounts of the width or more give ``beyond``."""
+    bits = x.dtype.itemsize * 8
+    amount = as_unsigned(y)
+    outside = amount >= bits
+    inside = np.where(outside, np.zeros_like(amount), amount).astype(x.dtype)
+    return np.where(outside, beyond, operation(x, inside)).astype(x.dtype)
+
+
+@define("shli", traits=[ELEMENTWISE])
+class ShlI(BinaryInt):
+    """Shift left; 0 when the amount is the width or more."""
+
+    def evaluate(self, x, y):
+        return _shift(np.left_shift, x, y, np.zeros_like(x))
+
+
+@define("shrsi", traits=[ELEMENTWISE])
+class ShrSI(BinaryInt):
+    """Arithmetic shift right; the sign when the amount is the width or more."""
+
+    def evaluate(self, x, y):
+        return _shift(np.right_shift, x, y, np.where(x < 0, ~np.zeros_like(x), np.zeros_like(x)))
+
+
+@define("shrui", traits=[ELEMENTWISE])
+class ShrUI(BinaryInt):
+    """Logical shift right; 0 when the amount is the width or more."""
+
+    def evaluate(self, x, y):
+        unsigned = as_unsigned(x)
+        return _shift(np.right_shift, unsigned, y, np.zeros_like(unsigned)).view(x.dtype)
+
+
+@define("minsi", traits=[ELEMENTWISE, COMMUTATIVE])
+class MinSI(BinaryInt):
+    """Signed minimum."""
+
+    def evaluate(self, x, y):
+        return np.minimum(x, y)
+
+
+@define("maxsi", traits=[ELEMENTWISE, COMMUTATIVE])
+class MaxSI(BinaryInt):
+    """Signed maximum."""
+
+    def evaluate(self, x, y):
+        return np.maximum(x, y)
+
+
+@define("minui", traits=[ELEMENTWISE, COMMUTATIVE])
+class MinUI(BinaryInt):
+    """Unsigned minimum."""
+
+    def evaluate(self, x, y):
+        return np.minimum(as_unsigned(x), as_unsigned(y)).view(x.dtype)
+
+
+@define("maxui", traits=[ELEMENTWISE, COMMUTATIVE])
+class MaxUI(BinaryInt):
+    """Unsigned maximum."""
+
+    def evaluate(self, x, y):
+        return np.maximum(as_unsigned(x), as_unsigned(y)).view(x.dtype)
+
+
+@define("mulhui", traits=[ELEMENTWISE, COMMUTATIVE])
+class MulHiUI(BinaryInt):
+    """The upper half of the unsigned product (``i32`` or ``i64``): ``tl.umulhi``."""
+
+    def evaluate(self, x, y):
+        a, b = as_unsigned(x), as_unsigned(y)
+        if x.dtype.itemsize == 4:
+            return ((a.astype(np.uint64) * b.astype(np.uint64)) >> np.uint64(32)).astype(np.uint32).view(x.dtype)
+        low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+        with np.errstate(all="ignore"):
+            cross1 = (a >> shift) * (b & low) + (((a & low) * (b & low)) >> shift)
+            cross2 = (a & low) * (b >> shift) + (cross1 & low)
+            return ((a >> shift) * (b >> shift) + (cross1 >> shift) + (cross2 >> shift)).view(x.dtype)
+
+
+_INTEGER_COMPARISONS = {
+    "eq": np.equal, "ne": np.not_equal,
+    "slt": np.less, "sle": np.less_equal, "sgt": np.greater, "sge": np.greater_equal,
+    "ult": np.less, "ule": np.less_equal, "ugt": np.greater, "uge": np.greater_equal,
+}  # fmt: skip
+
+
+@define("cmpi", traits=[ELEMENTWISE])
+class CmpI(Operation):
+    """Integer (or pointer) comparison to ``i1``. ``predicate``: eq ne, signed slt sle sgt sge, unsigned ult ule ugt uge."""
+
+    lhs = operand(NUMBER_OR_POINTER)
+    rhs = operand(NUMBER_OR_POINTER)
+    predicate = attribute(tuple(_INTEGER_COMPARISONS))
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [T.like(operands[0], T.I1)]
+
+    def evaluate(self, x, y):
+        if self.predicate.startswith("u"):
+            x, y = as_unsigned(x), as_unsigned(y)
+        return _INTEGER_COMPARISONS[self.predicate](x, y)
+
+
+# -- floats ----------------------------------------------------------------------------------------------
+
+
+@define("addf", traits=[ELEMENTWISE, COMMUTATIVE])
+class AddF(BinaryFloat):
+    """Float sum, round to nearest even. May be contracted with a product into an ``fma``."""
+
+    def evaluate(self, x, y):
+        with np.errstate(all="ignore"):
+            return x + y
+
+
+@define("subf", traits=[ELEMENTWISE])
+class SubF(BinaryFloat):
+    """Float difference. May be contracted with a product into an ``fma``."""
+
+    def evaluate(self, x, y):
+        with np.errstate(all="ignore"):
+            return x - y
+
+
+@define("mulf", traits=[ELEMENTWISE, COMMUTATIVE])
+class MulF(BinaryFloat):
+    """Float product, round to nearest even."""
+
+    def evaluate(self, x, y):
+        with np.errstate(all="ignore"):
+            return x * y
+
+
+@define("divf", traits=[ELEMENTWISE])
+class DivF(BinaryFloat):
+    """Float quotient: for f32 within 2 ulp (``div.full.f32``), for f64 exact. ``div_rn`` is the IEEE one."""
+
+    def evaluate(self, x, y):
+        with np.errstate(all="ignore"):
+            return x / y
+
+
+@define("remf", traits=[ELEMENTWISE])
+class RemF(BinaryFloat):
+    """C's ``fmod``: exact, with the dividend's sign."""
+
+    def evaluate(self, x, y):
+        with np.errstate(all="ignore"):
+            return np.fmod(x, y).astype(x.dtype)
+
+
+@define("minnumf", traits=[ELEMENTWISE, COMMUTATIVE])
+class MinNumF(BinaryFloat):
+    """Minimum; a NaN loses against a number."""
+
+    def evaluate(self, x, y):
+        return np.fmin(x, y)
+
+
+@define("maxnumf", traits=[ELEMENTWISE, COMMUTATIVE])
+class MaxNumF(BinaryFloat):
+    """Maximum; a NaN loses against a number."""
+
+    def evaluate(self, x, y):
+        return np.fmax(x, y)
+
+
+@define("minimumf", traits=[ELEMENTWISE, COMMUTATIVE])
+class MinimumF(BinaryFloat):
+    """Minimum; a NaN wins."""
+
+    def evaluate(self, x, y):
+        return np.minimum(x, y)
+
+
+@define("maximumf", traits=[ELEMENTWISE, COMMUTATIVE])
+class MaximumF(BinaryFloat):
+    """Maximum; a NaN wins."""
+
+    def evaluate(self, x, y):
+        return np.maximum(x, y)
+
+
+_FLOAT_COMPARISONS = {
+    "eq": np.equal, "ne": lambda x, y: (x < y) | (x > y), "lt": np.less, "le": np.less_equal,
+    "gt": np.greater, "ge": np.greater_equal,
+}  # fmt: skip
+FLOAT_PREDICATES = tuple(order + test for order in "ou" for test in _FLOAT_COMPARISONS) + ("ord", "uno")
+
+
+@define("cmpf", traits=[ELEMENTWISE])
+class CmpF(Operation):
+    """Float comparison to ``i1``. ``predicate``: ordered (false with a NaN) oeq one olt ole ogt oge,
+    unordered (true with a NaN) ueq une ult ule ugt uge, and ord / uno (no / some NaN)."""
+
+    lhs = operand(FLOAT)
+    rhs = operand(FLOAT)
+    predicate = attribute(FLOAT_PREDICATES)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [T.like(operands[0], T.I1)]
+
+    def evaluate(self, x, y):
+        unordered = np.isnan(x) | np.isnan(y)
+        if self.predicate in ("ord", "uno"):
+            return unordered if self.predicate == "uno" else ~unordered
+        holds = _FLOAT_COMPARISONS[self.predicate[1:]](x, y)
+        return holds | unordered if self.predicate[0] == "u" else holds & ~unordered
+
+
+@define("select", traits=[ELEMENTWISE])
+class Select(Operation):
+    """``condition ? true_value : false_value``, element by element."""
+
+    condition = operand(BOOL)
+    true_value = operand(NUMBER_OR_POINTER)
+    false_value = operand(NUMBER_OR_POINTER)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [operands[1]]
+
+    def evaluate(self, condition, x, y):
+        return np.where(condition, x, y).astype(x.dtype)

@@ -1,0 +1,53 @@
+"""Atomic read-modify-write. All return the old value (0 where the mask does not hold)."""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation
+from ptxforge.ir.definition import (
+    ANCHOR, BOOL, ELEMENTWISE, NUMBER_OR_POINTER, POINTER, READS_WRITES_GLOBAL, Effects, attribute, define, operand,
+)  # fmt: skip
+
+RMW_KINDS = ("add", "fadd", "max", "min", "umax", "umin", "and", "or", "xor", "xchg")
+SEMANTICS = ("relaxed", "acquire", "release", "acq_rel")
+SCOPES = ("cta", "gpu", "sys")
+
+
+ATOMIC = Effects(reads=READS_WRITES_GLOBAL.reads, writes=READS_WRITES_GLOBAL.writes, other=True)
+
+
+@define("atomic_rmw", effects=ATOMIC, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
+class AtomicRMW(Operation):
+    """Atomically replace what ``pointer`` points at by ``kind(old, value)``; the result is the old value.
+    ``fadd`` adds floats; ``max min`` are signed integers', ``umax umin`` unsigned ones'. (Float max and min are built from integer ones by
+    the frontend.) Elements of a tensor are separate atomics in no particular order."""
+
+    pointer = operand(POINTER)
+    value = operand(NUMBER_OR_POINTER)
+    mask = operand(BOOL, optional=True)
+    kind = attribute(RMW_KINDS)
+    sem = attribute(SEMANTICS, "acq_rel")
+    scope = attribute(SCOPES, "gpu")
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [operands[1]]
+
+
+@define("atomic_cas", effects=ATOMIC, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
+class AtomicCAS(Operation):
+    """Atomically store ``value`` where the old value equals ``compare`` (bitwise); the result is the old value."""
+
+    pointer = operand(POINTER)
+    compare = operand(NUMBER_OR_POINTER)
+    value = operand(NUMBER_OR_POINTER)
+    sem = attribute(SEMANTICS, "acq_rel")
+    scope = attribute(SCOPES, "gpu")
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [operands[2]]
+
+    @property
+    def element(self) -> T.Type:
+        return T.element_type(self.value.type)

@@ -1,0 +1,128 @@
+"""Structured control flow. Every region is one block and ends in ``yield``, ``condition`` or ``return``."""
+
+from __future__ import annotations
+
+from ptxforge.ir.core import Operation
+from ptxforge.ir.definition import (
+    ANY, SCALAR_BOOL, SCALAR_INT, TERMINATOR, attribute, define, operand, operands, region,
+)  # fmt: skip
+from ptxforge.support.errors import VerificationError
+
+
+@define("yield", traits=[TERMINATOR])
+class Yield(Operation):
+    """Ends a region and gives its values to the enclosing operation."""
+
+    values = operands(ANY)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return []
+
+
+@define("condition", traits=[TERMINATOR])
+class Condition(Operation):
+    """Ends the first region of ``while``: go on with ``values`` while ``flag`` holds, else leave with them."""
+
+    flag = operand(SCALAR_BOOL)
+    values = operands(ANY)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return []
+
+
+@define("return", traits=[TERMINATOR])
+class Return(Operation):
+    """Ends the kernel. Only at the end of a function's body."""
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return []
+
+
+@define("for")
+class For(Operation):
+    """A counted loop: ``induction = lower; induction < upper (signed; unsigned never occurs); induction += step``.
+
+    The body's arguments are the induction variable and the carried values; ``yield`` gives their next values;
+    results are the last ones. ``step`` must be positive. Attributes say what the user asked for:
+    ``num_stages`` (-1: the kernel's own), ``unroll`` (1: none), ``flatten``, ``disable_licm``,
+    ``disallow_acc_multi_buffer``, ``warp_specialize``.
+    """
+
+    lower = operand(SCALAR_INT)
+    upper = operand(SCALAR_INT)
+    step = operand(SCALAR_INT)
+    initial = operands(ANY)
+    num_stages = attribute(int, -1)
+    unroll = attribute(int, 1)
+    flatten = attribute(bool, False)
+    disable_licm = attribute(bool, False)
+    disallow_acc_multi_buffer = attribute(bool, False)
+    warp_specialize = attribute(bool, False)
+    body = region()
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return list(operands[3:])
+
+    @property
+    def induction(self):
+        """The induction variable."""
+        return self.body.arguments[0]
+
+    @property
+    def carried(self):
+        """The body's arguments that carry values from one iteration to the next."""
+        return self.body.arguments[1:]
+
+    def check(self):
+        wanted = [self.lower.type] + [v.type for v in self.initial]
+        if [a.type for a in self.body.arguments] != wanted:
+            raise VerificationError("arguments of a 'for' body must be the induction variable and the carried values")
+        _check_yield(self, self.body, [r.type for r in self.results])
+
+
+@define("if")
+class If(Operation):
+    """Run the ``then`` region if ``condition`` holds, else the ``else`` region; both yield the results.
+    The else region is always there (it may hold only ``yield``)."""
+
+    condition = operand(SCALAR_BOOL)
+    then_block = region()
+    else_block = region()
+
+    def check(self):
+        for block in (self.then_block, self.else_block):
+            _check_yield(self, block, [r.type for r in self.results])
+
+
+@define("while")
+class While(Operation):
+    """A loop on a condition. Both regions take the carried values; ``before`` ends in ``condition flag, values…``,
+    whose values go to ``body`` (or become the results), and ``body`` yields the next carried values."""
+
+    initial = operands(ANY)
+    before = region()
+    body = region()
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return list(operands)
+
+    def check(self):
+        types = [v.type for v in self.initial]
+        for block in (self.before, self.body):
+            if [a.type for a in block.arguments] != types:
+                raise VerificationError("arguments of the regions of 'while' must be the carried values")
+        last = self.before.terminator
+        if not isinstance(last, Condition) or [v.type for v in last.values] != types:
+            raise VerificationError("the first region of 'while' must end in 'condition' with the carried values")
+        _check_yield(self, self.body, types)
+
+
+def _check_yield(op: Operation, block, types) -> None:
+    last = block.terminator
+    if not isinstance(last, Yield) or [v.type for v in last.values] != types:
+        raise VerificationError(f"a region of '{op.name}' must yield {', '.join(map(str, types)) or 'nothing'}")

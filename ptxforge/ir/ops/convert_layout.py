@@ -1,0 +1,31 @@
+"""Change of a tensor's layout."""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation
+from ptxforge.ir.definition import TENSOR, attribute, define, operand
+from ptxforge.support.errors import VerificationError
+
+
+@define("convert_layout", shows_operand_types=True)
+class ConvertLayout(Operation):
+    """The same tensor distributed otherwise. How (registers, shuffles, shared memory) follows from the two layouts by
+    ``ptxforge.layouts.conversion``; when through shared memory, ``scratch_offset`` says where."""
+
+    x = operand(TENSOR)
+    scratch_offset = attribute(int, -1)
+
+    def evaluate(self, x):
+        return x
+
+    def check(self):
+        source, result = self.x.type, self.result.type
+        if source.shape != result.shape or source.element is not result.element:
+            raise VerificationError(f"'convert_layout' cannot turn {source} into {result}")
+        if (source.layout is None) != (result.layout is None):
+            raise VerificationError("'convert_layout' needs two layouts")
+
+    @property
+    def element(self) -> T.Type:
+        return self.x.type.element

@@ -1,0 +1,59 @@
+"""The matrix product."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation
+from ptxforge.ir.definition import ANCHOR, TENSOR, attribute, define, operand
+from ptxforge.support.errors import VerificationError
+
+PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
+
+
+@define("dot", traits=[ANCHOR], shows_operand_types=True)
+class Dot(Operation):
+    """``a @ b + c`` for ``[M, K] @ [K, N]``, or the same for each leading index of 3-D operands.
+
+    Products of floats are summed in f32 (f64 for f64; f16 when ``c`` is f16), of 8-bit integers in i32.
+    ``input_precision`` says how f32 operands may be rounded for tensor cores; ``ieee`` means not at all.
+    In the gpu stage ``a`` and ``b`` have ``dot_op`` layouts whose parent is the layout of ``c`` and the result.
+    ``a_unsigned``/``b_unsigned`` say that integer operands are u8.
+    """
+
+    a = operand(TENSOR)
+    b = operand(TENSOR)
+    c = operand(TENSOR)
+    input_precision = attribute(PRECISIONS, "tf32")
+    max_num_imprecise_acc = attribute(int, 0)
+    a_unsigned = attribute(bool, False)
+    b_unsigned = attribute(bool, False)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [operands[2]]
+
+    def check(self):
+        a, b, c = self.a.type, self.b.type, self.c.type
+        fits = a.shape[:-2] == b.shape[:-2] == c.shape[:-2] and a.shape[-1] == b.shape[-2]
+        if not fits or c.shape[-2:] != (a.shape[-2], b.shape[-1]):
+            raise VerificationError(f"'dot' of {a}, {b} and {c}: shapes do not fit")
+
+    def evaluate(self, a, b, c):
+        return c + multiply_matrices(self._as_held(a, self.a_unsigned), self._as_held(b, self.b_unsigned), c.dtype)
+
+    @staticmethod
+    def _as_held(x: np.ndarray, unsigned: bool) -> np.ndarray:
+        return x.view(np.uint8) if unsigned else x
+
+    @property
+    def element(self) -> T.Type:
+        """The element type of the accumulator and result."""
+        return self.c.type.element
+
+
+def multiply_matrices(a: np.ndarray, b: np.ndarray, accumulator: np.dtype) -> np.ndarray:
+    """``a @ b`` with products summed in f64 (exact for integers) and one rounding to ``accumulator``."""
+    with np.errstate(all="ignore"):
+        return np.matmul(a.astype(np.float64), b.astype(np.float64)).astype(accumulator)

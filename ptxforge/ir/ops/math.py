@@ -1,0 +1,268 @@
+"""Elementwise mathematical functions.
+
+Accuracy is part of the meaning; the numpy evaluation is the exact function, rounded. Unless said otherwise
+f32 results are within 2 ulp, f64 results within 2 ulp, and f16/bf16 are computed in f32 and rounded.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ptxforge.ir.core import Operation
+from ptxforge.ir.definition import ELEMENTWISE, FLOAT, INT, attribute, define, operand
+
+
+class UnaryFloat(Operation):
+    """Base of float functions ``T -> T``. ``function`` is the numpy function (applied in f64 up to f32)."""
+
+    x = operand(FLOAT)
+    function = None
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [operands[0]]
+
+    def evaluate(self, x):
+        with np.errstate(all="ignore"):
+            return type(self).function(x.astype(np.float64)).astype(x.dtype)
+
+
+@define("exp", traits=[ELEMENTWISE])
+class Exp(UnaryFloat):
+    """e**x. f32: ``ex2.approx`` of x·log2(e), as Triton has it (relative error grows with |x|, 2 ulp near 0)."""
+
+    function = np.exp
+
+
+@define("exp2", traits=[ELEMENTWISE])
+class Exp2(UnaryFloat):
+    """2**x. f32: ``ex2.approx``."""
+
+    function = np.exp2
+
+
+@define("log", traits=[ELEMENTWISE])
+class Log(UnaryFloat):
+    """Natural logarithm."""
+
+    function = np.log
+
+
+@define("log2", traits=[ELEMENTWISE])
+class Log2(UnaryFloat):
+    """Logarithm to base 2."""
+
+    function = np.log2
+
+
+@define("sin", traits=[ELEMENTWISE])
+class Sin(UnaryFloat):
+    """Sine, for any argument (full range reduction)."""
+
+    function = np.sin
+
+
+@define("cos", traits=[ELEMENTWISE])
+class Cos(UnaryFloat):
+    """Cosine, for any argument (full range reduction)."""
+
+    function = np.cos
+
+
+@define("tan", traits=[ELEMENTWISE])
+class Tan(UnaryFloat):
+    """Tangent, for any argument (full range reduction)."""
+
+    function = np.tan
+
+
+@define("tanh", traits=[ELEMENTWISE])
+class Tanh(UnaryFloat):
+    """Hyperbolic tangent."""
+
+    function = np.tanh
+
+
+@define("erf", traits=[ELEMENTWISE])
+class Erf(UnaryFloat):
+    """The error function."""
+
+    function = staticmethod(np.vectorize(math.erf, otypes=[np.float64]))
+
+
+@define("sqrt", traits=[ELEMENTWISE])
+class Sqrt(UnaryFloat):
+    """Square root. f32: ``sqrt.approx`` (1 ulp); ``sqrt_rn`` is the IEEE one. f64: exact rounding."""
+
+    function = np.sqrt
+
+
+@define("sqrt_rn", traits=[ELEMENTWISE])
+class SqrtRn(UnaryFloat):
+    """Square root, rounded to nearest even (IEEE)."""
+
+    function = np.sqrt
+
+
+@define("rsqrt", traits=[ELEMENTWISE])
+class Rsqrt(UnaryFloat):
+    """1/sqrt(x). f32: ``rsqrt.approx``."""
+
+    @staticmethod
+    def function(x):
+        return 1.0 / np.sqrt(x)
+
+
+@define("floor", traits=[ELEMENTWISE])
+class Floor(UnaryFloat):
+    """The largest integer not above x."""
+
+    function = np.floor
+
+
+@define("ceil", traits=[ELEMENTWISE])
+class Ceil(UnaryFloat):
+    """The smallest integer not below x."""
+
+    function = np.ceil
+
+
+@define("trunc", traits=[ELEMENTWISE])
+class Trunc(UnaryFloat):
+    """x without its fraction, towards zero."""
+
+    function = np.trunc
+
+
+@define("rint", traits=[ELEMENTWISE])
+class Rint(UnaryFloat):
+    """The nearest integer, ties to even."""
+
+    function = np.rint
+
+
+@define("absf", traits=[ELEMENTWISE])
+class AbsF(UnaryFloat):
+    """|x|: clears the sign, of a NaN too."""
+
+    def evaluate(self, x):
+        return np.abs(x)
+
+
+@define("absi", traits=[ELEMENTWISE])
+class AbsI(Operation):
+    """|x| of a signed integer; the most negative one stays itself."""
+
+    x = operand(INT)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [operands[0]]
+
+    def evaluate(self, x):
+        return np.abs(x)
+
+
+@define("pow", traits=[ELEMENTWISE])
+class Pow(Operation):
+    """x**y, with C's rules for special values."""
+
+    x = operand(FLOAT)
+    y = operand(FLOAT)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [operands[0]]
+
+    def evaluate(self, x, y):
+        with np.errstate(all="ignore"):
+            return np.power(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype)
+
+
+@define("div_rn", traits=[ELEMENTWISE])
+class DivRn(Operation):
+    """Float quotient, rounded to nearest even (IEEE)."""
+
+    lhs = operand(FLOAT)
+    rhs = operand(FLOAT)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [operands[0]]
+
+    def evaluate(self, x, y):
+        with np.errstate(all="ignore"):
+            return x / y
+
+
+@define("fma", traits=[ELEMENTWISE])
+class Fma(Operation):
+    """x·y + z with one rounding."""
+
+    x = operand(FLOAT)
+    y = operand(FLOAT)
+    z = operand(FLOAT)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [operands[0]]
+
+    def evaluate(self, x, y, z):
+        with np.errstate(all="ignore"):
+            if x.dtype == np.float64:
+                return _fma64(x, y, z)
+            # The product of two 24-bit significands is exact in f64; the sum is then rounded to odd, so that
+            # the final rounding is the only one.
+            product, addend = x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64)
+            return _round_to_odd_sum(product, addend).astype(x.dtype)
+
+
+def _round_to_odd_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """a + b in f64 rounded to odd: the last bit is set when the sum is inexact (Boldo & Melquiond, 2008)."""
+    total = a + b
+    shadow = total - a
+    error = (a - (total - shadow)) + (b - shadow)
+    bits = np.atleast_1d(total).view(np.int64)
+    inexact = np.atleast_1d((error != 0) & np.isfinite(total))
+    away = np.atleast_1d(np.signbit(error) == np.signbit(total))
+    even = (bits & 1) == 0
+    # An inexact even result is moved by one towards the error's side, which makes it odd.
+    moved = bits + np.where(away, 1, -1)
+    result = np.where(inexact & even, moved, bits).view(np.float64)
+    return result.reshape(np.shape(total))
+
+
+@np.vectorize
+def _fma64(x: float, y: float, z: float) -> float:
+    """x·y + z in f64 with one rounding, by exact rationals."""
+    if not all(map(math.isfinite, (x, y, z))):
+        return x * y + z
+    (xn, xd), (yn, yd), (zn, zd) = (v.as_integer_ratio() for v in (float(x), float(y), float(z)))
+    numerator, denominator = xn * yn * zd + zn * xd * yd, xd * yd * zd
+    if numerator == 0:
+        return x * y + z
+    try:
+        return numerator / denominator
+    except OverflowError:
+        return math.copysign(math.inf, numerator)
+
+
+@define("clampf", traits=[ELEMENTWISE])
+class ClampF(Operation):
+    """x limited to [low, high]; with ``propagate_nan`` a NaN in x stays a NaN, without it becomes ``low``."""
+
+    x = operand(FLOAT)
+    low = operand(FLOAT)
+    high = operand(FLOAT)
+    propagate_nan = attribute(bool, False)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [operands[0]]
+
+    def evaluate(self, x, low, high):
+        if self.propagate_nan:
+            return np.minimum(np.maximum(x, low), high)
+        return np.fmin(np.fmax(x, low), high)

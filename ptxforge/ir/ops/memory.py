@@ -1,0 +1,111 @@
+"""Pointers, loads and stores.
+
+A pointer operand is a scalar pointer or a tensor of pointers; the other operands have its shape and layout.
+Offsets of ``addptr`` are counted in elements. Offset arithmetic on ``i32`` that feeds an ``addptr`` must not
+overflow: like other compilers for this language we fold constants through it.
+"""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation
+from ptxforge.ir.definition import (
+    ANCHOR, BOOL, ELEMENTWISE, INT, NUMBER_OR_POINTER, POINTER, READS_GLOBAL, SIDE_EFFECT, WRITES_GLOBAL,
+    Effects, attribute, define, operand,
+)  # fmt: skip
+from ptxforge.support.errors import VerificationError
+
+LOAD_CACHE = ("", ".ca", ".cg", ".cs", ".cv")
+STORE_CACHE = ("", ".wb", ".cg", ".cs", ".wt")
+EVICTION = ("", "evict_first", "evict_last")
+
+_VOLATILE_READ = Effects(reads=frozenset({"global"}), other=True)
+
+
+@define("get_program_id")
+class GetProgramId(Operation):
+    """This program's index along grid ``axis`` (0, 1, 2), as ``i32``."""
+
+    axis = attribute(int)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [T.I32]
+
+
+@define("get_num_programs")
+class GetNumPrograms(Operation):
+    """The grid's size along ``axis`` (0, 1, 2), as ``i32``."""
+
+    axis = attribute(int)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [T.I32]
+
+
+@define("addptr", traits=[ELEMENTWISE])
+class AddPtr(Operation):
+    """``pointer + offset`` elements. ``offset`` is signed, ``i32`` or ``i64``."""
+
+    pointer = operand(POINTER)
+    offset = operand(INT)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [operands[0]]
+
+    def evaluate(self, pointer, offset):
+        size = T.element_type(self.pointer.type).pointee.bytes
+        return pointer + offset.astype("int64") * size
+
+
+@define("load", effects=READS_GLOBAL, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
+class Load(Operation):
+    """Read memory where ``mask`` holds; elsewhere the result is ``other`` (undefined without one).
+    A pointer to ``i1`` is loaded as ``i8``."""
+
+    pointer = operand(POINTER)
+    mask = operand(BOOL, optional=True)
+    other = operand(NUMBER_OR_POINTER, optional=True)
+    cache = attribute(LOAD_CACHE, "")
+    eviction = attribute(EVICTION, "")
+    volatile = attribute(bool, False)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [T.like(operands[0], T.element_type(operands[0]).pointee)]
+
+    def get_effects(self):
+        return _VOLATILE_READ if self.volatile else READS_GLOBAL
+
+
+@define("store", effects=WRITES_GLOBAL, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
+class Store(Operation):
+    """Write ``value`` to memory, where ``mask`` holds."""
+
+    pointer = operand(POINTER)
+    value = operand(NUMBER_OR_POINTER)
+    mask = operand(BOOL, optional=True)
+    cache = attribute(STORE_CACHE, "")
+    eviction = attribute(EVICTION, "")
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return []
+
+    def check(self):
+        pointee = T.element_type(self.pointer.type).pointee
+        if T.element_type(self.value.type) is not pointee:
+            raise VerificationError(f"'store' of {self.value.type} through {self.pointer.type}")
+
+
+
+@define("barrier", effects=SIDE_EFFECT)
+class Barrier(Operation):
+    """All threads of the program meet (``bar.sync``); writes before it are seen after it. ``tl.debug_barrier``, and
+    what the barrier pass inserts between a write of shared memory and a read by other threads."""
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return []

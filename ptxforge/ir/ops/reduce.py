@@ -1,0 +1,86 @@
+"""Reductions and scans over one axis of one or more tensors.
+
+The region combines two elements: for ``n`` operands it has ``2·n`` scalar arguments (first the left ones, then
+the right ones) and yields ``n`` scalars. It must be associative; a reduction may also take elements in any
+order (``kind`` names the frequent ones, so that passes and codegen need not look into the region).
+
+    %m = reduce %x {axis = 1} : (tensor<4x8xf32>) -> tensor<4xf32> {
+      (%a: f32, %b: f32):
+      %c = maxnumf %a, %b : f32
+      yield %c
+    }
+"""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation
+from ptxforge.ir.definition import TENSOR, attribute, define, operands, region
+from ptxforge.layouts import encodings
+from ptxforge.support.errors import VerificationError
+
+
+class Combining(Operation):
+    """What reductions and scans share: operands of one shape and layout, and the combining region."""
+
+    inputs = operands(TENSOR)
+    axis = attribute(int)
+    combine = region()
+
+    def check(self):
+        first = self.inputs[0].type
+        if any(v.type.shape != first.shape or v.type.layout != first.layout for v in self.inputs):
+            raise VerificationError(f"operands of '{self.name}' must have one shape and layout")
+        wanted = [v.type.element for v in self.inputs] * 2
+        if [a.type for a in self.combine.arguments] != wanted:
+            raise VerificationError(f"'{self.name}' region must take the operands' elements twice")
+
+    @property
+    def combine_name(self) -> str:
+        """The name of the region's operation when it is a single one of two arguments (``addf``), else ``""``."""
+        block = self.combine
+        first = block.first
+        if len(self.inputs) != 1 or first is None or first.next is not block.last or not block.last.is_terminator:
+            return ""
+        a, b = block.arguments
+        uses_both = len(first.operands) == 2 and set(first.operands) == {a, b} and not first.regions
+        return first.name if uses_both and block.last.operands == first.results else ""
+
+
+@define("reduce", shows_operand_types=True)
+class Reduce(Combining):
+    """Combine all elements along ``axis``; the results lack that dimension (1-D operands give scalars).
+    Results have the slice layout of the operands'. Across warps it needs ``scratch_offset`` in shared memory."""
+
+    scratch_offset = attribute(int, -1)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        axis = attributes["axis"]
+        return [_without_axis(t, axis) for t in operands]
+
+    def operand_layout(self, layout, index):
+        return None
+
+
+@define("scan", shows_operand_types=True)
+class Scan(Combining):
+    """Inclusive prefix combination along ``axis``; with ``reverse`` from the end. Results are like the operands."""
+
+    reverse = attribute(bool, False)
+    scratch_offset = attribute(int, -1)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return list(operands)
+
+    def operand_layout(self, layout, index):
+        return layout
+
+
+def _without_axis(type: T.TensorType, axis: int) -> T.Type:
+    shape = type.shape[:axis] + type.shape[axis + 1 :]
+    if not shape:
+        return type.element
+    layout = None if type.layout is None else encodings.Slice(axis, type.layout)
+    return T.TensorType(shape, type.element, layout)

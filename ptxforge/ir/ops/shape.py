@@ -1,0 +1,255 @@
+"""Creation of tensors and movement of their elements.
+
+In the gpu stage these operations relate the layouts of operand and result: ``infer`` gives the result's from
+the operand's, ``operand_layout`` the other way round. The rules are those of seed 002 and stand in
+``ptxforge.layouts.encodings``.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation
+from ptxforge.ir.definition import BOOL, INT_TENSOR, SCALAR, TENSOR, attribute, define, operand
+from ptxforge.layouts import encodings
+from ptxforge.support.errors import VerificationError
+
+
+def _is_power_of_two(n: int) -> bool:
+    return n > 0 and n & (n - 1) == 0
+
+
+@define("constant")
+class Constant(Operation):
+    """A constant scalar, or a tensor with one value everywhere. ``value`` is an int (two's complement for
+    negative ones), float or bool; for an 8-bit or 16-bit float it is already rounded to the type."""
+
+    value = attribute((int, float, bool))
+
+    def evaluate(self):
+        type = self.result.type
+        element = T.element_type(type)
+        return np.full(T.shape_of(type), self.value, dtype=element.numpy)[()]
+
+
+@define("splat", shows_operand_types=True)
+class Splat(Operation):
+    """A tensor with the scalar ``value`` everywhere."""
+
+    value = operand(SCALAR)
+
+    def evaluate(self, value):
+        return np.full(self.result.type.shape, value)
+
+    def check(self):
+        if T.element_type(self.result.type) is not self.value.type:
+            raise VerificationError(f"'splat' of {self.value.type} cannot make {self.result.type}")
+
+
+@define("make_range")
+class MakeRange(Operation):
+    """The 1-D ``i32`` tensor ``start, start + 1, …, end - 1``."""
+
+    start = attribute(int)
+    end = attribute(int)
+
+    def evaluate(self):
+        return np.arange(self.start, self.end, dtype=np.int32)
+
+    def check(self):
+        if self.result.type.shape != (self.end - self.start,):
+            raise VerificationError(f"'make_range' of {self.end - self.start} elements has type {self.result.type}")
+
+
+@define("expand_dims", shows_operand_types=True)
+class ExpandDims(Operation):
+    """Insert a dimension of size 1 before ``axis``. The operand's layout is the slice of the result's."""
+
+    x = operand(TENSOR)
+    axis = attribute(int)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        (x,), axis = operands, attributes["axis"]
+        shape = x.shape[:axis] + (1,) + x.shape[axis:]
+        layout = None if x.layout is None else encodings.infer_expand_dims(x.layout, axis, shape)
+        return [x.with_shape(shape, layout)]
+
+    def operand_layout(self, layout, index):
+        return encodings.Slice(self.axis, layout)
+
+    def evaluate(self, x):
+        return np.expand_dims(x, self.axis)
+
+
+@define("broadcast", shows_operand_types=True)
+class Broadcast(Operation):
+    """Repeat dimensions of size 1 up to the result's shape; the layout stays."""
+
+    x = operand(TENSOR)
+
+    def operand_layout(self, layout, index):
+        return layout
+
+    def evaluate(self, x):
+        return np.broadcast_to(x, self.result.type.shape)
+
+    def check(self):
+        source, result = self.x.type, self.result.type
+        fits = source.rank == result.rank and all(s in (1, r) for s, r in zip(source.shape, result.shape))
+        if not fits or source.layout != result.layout or source.element is not result.element:
+            raise VerificationError(f"'broadcast' cannot turn {source} into {result}")
+
+
+@define("reshape", shows_operand_types=True)
+class Reshape(Operation):
+    """The same elements in row-major order under another shape. With ``allow_reorder`` (``tl.view``, ``tl.ravel`` with
+    reordering) any order of elements will do."""
+
+    x = operand(TENSOR)
+    allow_reorder = attribute(bool, False)
+
+    def operand_layout(self, layout, index):
+        return encodings.infer_reshape(layout, self.result.type.shape, self.x.type.shape)
+
+    def evaluate(self, x):
+        return np.reshape(x, self.result.type.shape)
+
+    def check(self):
+        if self.x.type.numel != self.result.type.numel or self.x.type.element is not self.result.type.element:
+            raise VerificationError(f"'reshape' cannot turn {self.x.type} into {self.result.type}")
+
+
+@define("trans", shows_operand_types=True)
+class Trans(Operation):
+    """Permute dimensions: dimension ``i`` of the result is dimension ``order[i]`` of ``x``."""
+
+    x = operand(TENSOR)
+    order = attribute(tuple)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        (x,), order = operands, attributes["order"]
+        layout = None if x.layout is None else encodings.infer_trans(x.layout, order, x.shape)
+        return [x.with_shape(tuple(x.shape[d] for d in order), layout)]
+
+    def operand_layout(self, layout, index):
+        inverse = tuple(int(i) for i in np.argsort(self.order))
+        return encodings.infer_trans(layout, inverse, self.result.type.shape)
+
+    def evaluate(self, x):
+        return np.transpose(x, self.order)
+
+
+@define("join", shows_operand_types=True)
+class Join(Operation):
+    """Two tensors side by side along a new last dimension of size 2."""
+
+    lhs = operand(TENSOR)
+    rhs = operand(TENSOR)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        x = operands[0]
+        layout = None if x.layout is None else encodings.infer_join(x.layout, x.shape)
+        return [x.with_shape(x.shape + (2,), layout)]
+
+    def operand_layout(self, layout, index):
+        return encodings.infer_split(layout, self.result.type.shape)
+
+    def evaluate(self, x, y):
+        return np.stack([x, y], axis=-1)
+
+
+@define("split", shows_operand_types=True)
+class Split(Operation):
+    """The two halves of a tensor whose last dimension is 2; results ``(x[..., 0], x[..., 1])``."""
+
+    x = operand(TENSOR)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        x = operands[0]
+        layout = None if x.layout is None else encodings.infer_split(x.layout, x.shape)
+        half = x.with_shape(x.shape[:-1], layout)
+        return [half, half]
+
+    def operand_layout(self, layout, index):
+        return encodings.infer_join(layout, self.results[0].type.shape)
+
+    def evaluate(self, x):
+        return x[..., 0], x[..., 1]
+
+
+@define("cat", shows_operand_types=True)
+class Cat(Operation):
+    """Two 1-D tensors one after the other; elements may come in any order (``tl.cat(can_reorder=True)``)."""
+
+    lhs = operand(TENSOR)
+    rhs = operand(TENSOR)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        x = operands[0]
+        shape = (2 * x.shape[0],) + x.shape[1:]
+        layout = None if x.layout is None else encodings.infer_cat(x.layout, x.shape)
+        return [x.with_shape(shape, layout)]
+
+    def evaluate(self, x, y):
+        return np.concatenate([x, y])
+
+
+@define("gather", shows_operand_types=True)
+class Gather(Operation):
+    """``result[…, i, …] = source[…, index[…, i, …], …]`` along ``axis``. Indices must be inside.
+    Lowered through shared memory; ``source`` and ``index`` may have different layouts."""
+
+    source = operand(TENSOR)
+    index = operand(INT_TENSOR)
+    axis = attribute(int)
+    scratch_offset = attribute(int, -1)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        source, index = operands
+        return [index.with_element(source.element)]
+
+    def operand_layout(self, layout, index):
+        return layout if index == 1 else None
+
+    def evaluate(self, source, index):
+        return np.take_along_axis(source, index.astype(np.int64), axis=self.axis)
+
+
+@define("histogram", shows_operand_types=True)
+class Histogram(Operation):
+    """Counts of ``x``'s values 0 … bins-1 in an ``i32`` tensor of ``bins`` elements; with ``mask`` only where it holds.
+    Values outside are the caller's fault and are not counted. Lowered to shared-memory atomics."""
+
+    x = operand(INT_TENSOR)
+    mask = operand(BOOL, optional=True)
+    scratch_offset = attribute(int, -1)
+
+    def evaluate(self, x, mask=None):
+        bins = self.result.type.numel
+        values = as_unsigned_index(x)
+        keep = values < bins
+        if mask is not None:
+            keep &= mask
+        return np.bincount(values[keep], minlength=bins).astype(np.int32)
+
+
+def as_unsigned_index(x: np.ndarray) -> np.ndarray:
+    """Integers as non-negative 64-bit numbers (negative ones become huge)."""
+    return x.view(np.dtype(f"u{x.dtype.itemsize}")).astype(np.uint64).astype(np.int64) & 0x7FFFFFFFFFFFFFFF
+
+
+def check_tile_shape(shape: tuple[int, ...]) -> None:
+    """Every dimension a power of two, at most 2**20 elements (Triton's limits)."""
+    if not all(_is_power_of_two(d) for d in shape) or math.prod(shape) > 1 << 20:
+        raise VerificationError(f"tile shape {list(shape)}: dimensions must be powers of two, at most 2**20 elements")
+
+

@@ -1,0 +1,144 @@
+"""Shared memory and asynchronous copies into it.
+
+A ``memdesc`` names a tile in shared memory. ``allocate_shared`` gives every ``local_alloc`` its ``offset`` in bytes
+and ``insert_barriers`` puts a ``barrier`` wherever one thread reads what another wrote.
+"""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation
+from ptxforge.ir.definition import (
+    ANCHOR, BOOL, MEMDESC, NUMBER_OR_POINTER, POINTER, SCALAR_INT, SIDE_EFFECT, TENSOR, TOKEN, Effects, attribute,
+    define, operand, operands, READS_SHARED, WRITES_SHARED,
+)  # fmt: skip
+from ptxforge.support.errors import VerificationError
+
+_GLOBAL_TO_SHARED = Effects(reads=frozenset({"global"}), writes=frozenset({"shared"}), other=True)
+
+
+@define("local_alloc", effects=WRITES_SHARED, shows_operand_types=True)
+class LocalAlloc(Operation):
+    """Shared memory for a tile, holding ``value`` if given. ``offset`` (bytes) is set by the allocation pass.
+    The memory lives from here to its last use."""
+
+    value = operand(TENSOR, optional=True)
+    offset = attribute(int, -1)
+
+    def check(self):
+        type = self.result.type
+        if self.value is None and not type.mutable:
+            raise VerificationError("'local_alloc' without a value must be mutable")
+        if self.value is not None and (self.value.type.shape, self.value.type.element) != (type.shape, type.element):
+            raise VerificationError(f"'local_alloc' of {self.value.type} as {type}")
+
+
+@define("local_load", effects=READS_SHARED, traits=[ANCHOR], shows_operand_types=True)
+class LocalLoad(Operation):
+    """Read a tile from shared memory into registers (``ldmatrix`` where the layouts admit it)."""
+
+    source = operand(MEMDESC)
+    token = operand(TOKEN, optional=True)
+
+    def check(self):
+        source, result = self.source.type, self.result.type
+        if (source.shape, source.element) != (result.shape, result.element):
+            raise VerificationError(f"'local_load' of {source} as {result}")
+
+
+@define("local_store", effects=WRITES_SHARED, traits=[ANCHOR], shows_operand_types=True)
+class LocalStore(Operation):
+    """Write a tile from registers to shared memory."""
+
+    value = operand(TENSOR)
+    destination = operand(MEMDESC)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return []
+
+
+@define("local_dealloc", effects=SIDE_EFFECT)
+class LocalDealloc(Operation):
+    """The memory is free from here on (for buffers whose last use is asynchronous)."""
+
+    source = operand(MEMDESC)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return []
+
+
+@define("memdesc_index", shows_operand_types=True)
+class MemDescIndex(Operation):
+    """Buffer ``index`` of a multi-buffered tile: drops the leading dimension."""
+
+    source = operand(MEMDESC)
+    index = operand(SCALAR_INT)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        source = operands[0]
+        return [T.MemDescType(source.shape[1:], source.element, source.layout, source.mutable)]
+
+
+@define("memdesc_subslice", shows_operand_types=True)
+class MemDescSubslice(Operation):
+    """The part of a tile that begins at constant ``offsets`` and has the result's shape."""
+
+    source = operand(MEMDESC)
+    offsets = attribute(tuple)
+
+    def check(self):
+        source, result = self.source.type, self.result.type
+        fits = all(o + r <= s for o, r, s in zip(self.offsets, result.shape, source.shape, strict=True))
+        if not fits or source.layout != result.layout or source.element is not result.element:
+            raise VerificationError(f"'memdesc_subslice' cannot cut {result} from {source}")
+
+
+@define("memdesc_trans", shows_operand_types=True)
+class MemDescTrans(Operation):
+    """The same memory seen with its dimensions permuted; the result's layout has the permuted order."""
+
+    source = operand(MEMDESC)
+    order = attribute(tuple)
+
+
+@define("async_copy_global_to_local", effects=_GLOBAL_TO_SHARED, traits=[ANCHOR], shows_operand_types=True)
+class AsyncCopyGlobalToLocal(Operation):
+    """Start a copy of a tile from global to shared memory (``cp.async``); where ``mask`` does not hold, ``other``
+    (zeros without one) is stored. Done only when its group was waited for."""
+
+    pointer = operand(POINTER)
+    destination = operand(MEMDESC)
+    mask = operand(BOOL, optional=True)
+    other = operand(NUMBER_OR_POINTER, optional=True)
+    cache = attribute(("", ".ca", ".cg"), "")
+    eviction = attribute(("", "evict_first", "evict_last"), "")
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [T.TOKEN]
+
+
+@define("async_commit_group", effects=SIDE_EFFECT)
+class AsyncCommitGroup(Operation):
+    """Close the group of asynchronous copies started since the last one."""
+
+    tokens = operands(TOKEN)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [T.TOKEN]
+
+
+@define("async_wait", effects=SIDE_EFFECT)
+class AsyncWait(Operation):
+    """Wait until at most ``num`` of the newest groups of this thread are unfinished."""
+
+    tokens = operands(TOKEN)
+    num = attribute(int, 0)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [T.TOKEN]

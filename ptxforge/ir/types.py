@@ -1,0 +1,209 @@
+"""Types of IR values. ``str(type)`` is the text syntax.
+
+========================================  ===========================================================
+``i1 i8 i16 i32 i64``                     signless integers (operations carry the sign)
+``f8e4m3 f8e5m2 f16 bf16 f32 f64``        floats
+``ptr<f32>``                              a pointer to global memory (``ptr<f32, shared>`` elsewhere)
+``tensor<128x64xf16>``                    a tile; in the gpu stage ``tensor<128x64xf16, #blocked<{…}>>``
+``memdesc<3x128x64xf16, #shared<{…}>, mutable>``   a tile in shared memory
+``token``                                 orders asynchronous operations
+========================================  ===========================================================
+
+Types are interned: equal types are the same object, so ``==`` and ``hash`` cost nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+
+from ptxforge.support import dtypes
+
+
+class Type:
+    """Base of all types. Interned; compared by identity."""
+
+    __slots__ = ("_text",)
+
+    def __str__(self) -> str:
+        return self._text
+
+    def __repr__(self) -> str:
+        return self._text
+
+    def __reduce__(self):
+        raise TypeError("IR types are interned and are not pickled; pass IR text instead")
+
+
+class ScalarType(Type):
+    """An element type. ``kind`` is ``int`` or ``float``; ``bits`` its width."""
+
+    __slots__ = ("name", "kind", "bits")
+
+    def __init__(self, name: str, kind: str, bits: int):
+        self.name, self.kind, self.bits = name, kind, bits
+        self._text = name
+
+    @property
+    def is_int(self) -> bool:
+        return self.kind == "int"
+
+    @property
+    def is_float(self) -> bool:
+        return self.kind == "float"
+
+    @property
+    def bytes(self) -> int:
+        """Bytes in memory (``i1`` takes one)."""
+        return max(1, self.bits // 8)
+
+    @property
+    def numpy(self) -> np.dtype:
+        """The numpy type that the interpreter holds it in (integers signed, ``i1`` as bool)."""
+        return _NUMPY[self.name]
+
+
+I1 = ScalarType("i1", "int", 1)
+I8 = ScalarType("i8", "int", 8)
+I16 = ScalarType("i16", "int", 16)
+I32 = ScalarType("i32", "int", 32)
+I64 = ScalarType("i64", "int", 64)
+F8E4M3 = ScalarType("f8e4m3", "float", 8)
+F8E5M2 = ScalarType("f8e5m2", "float", 8)
+F16 = ScalarType("f16", "float", 16)
+BF16 = ScalarType("bf16", "float", 16)
+F32 = ScalarType("f32", "float", 32)
+F64 = ScalarType("f64", "float", 64)
+
+SCALARS: dict[str, ScalarType] = {
+    t.name: t for t in (I1, I8, I16, I32, I64, F8E4M3, F8E5M2, F16, BF16, F32, F64)
+}
+_NUMPY = {d.ir: d.numpy for d in dtypes.ALL if not (d.kind == "uint")}
+
+
+def scalar(dtype: dtypes.DType) -> ScalarType:
+    """The IR's type of a language dtype (``uint32`` and ``int32`` are both ``i32``)."""
+    return SCALARS[dtype.ir]
+
+
+class PointerType(Type):
+    """A pointer to one ``pointee`` in ``address_space`` (``global`` unless said otherwise). 64 bits wide."""
+
+    __slots__ = ("pointee", "address_space")
+    _interned: dict[tuple, PointerType] = {}
+    bits = 64
+    bytes = 8
+
+    def __new__(cls, pointee: Type, address_space: str = "global") -> PointerType:
+        key = (pointee, address_space)
+        found = cls._interned.get(key)
+        if found is None:
+            found = super().__new__(cls)
+            found.pointee, found.address_space = pointee, address_space
+            found._text = f"ptr<{pointee}>" if address_space == "global" else f"ptr<{pointee}, {address_space}>"
+            cls._interned[key] = found
+        return found
+
+    is_int = False
+    is_float = False
+    numpy = np.dtype(np.int64)
+
+
+class TensorType(Type):
+    """A tile: ``shape`` (powers of two), ``element`` (scalar or pointer), ``layout`` (an encoding, or ``None``)."""
+
+    __slots__ = ("shape", "element", "layout")
+    _interned: dict[tuple, TensorType] = {}
+
+    def __new__(cls, shape: tuple[int, ...], element: Type, layout: Any = None) -> TensorType:
+        key = (tuple(shape), element, layout)
+        found = cls._interned.get(key)
+        if found is None:
+            found = super().__new__(cls)
+            found.shape, found.element, found.layout = key
+            dims = "".join(f"{size}x" for size in found.shape)
+            suffix = "" if layout is None else f", {layout}"
+            found._text = f"tensor<{dims}{element}{suffix}>"
+            cls._interned[key] = found
+        return found
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+    def with_layout(self, layout: Any) -> TensorType:
+        return TensorType(self.shape, self.element, layout)
+
+    def with_element(self, element: Type) -> TensorType:
+        return TensorType(self.shape, element, self.layout)
+
+    def with_shape(self, shape: tuple[int, ...], layout: Any = None) -> TensorType:
+        return TensorType(shape, self.element, layout)
+
+
+class MemDescType(Type):
+    """A tile in shared memory with a ``shared`` encoding. ``mutable``: may be written after its allocation.
+
+    A multi-buffered allocation has one more leading dimension than its encoding has; ``memdesc_index``
+    picks a buffer.
+    """
+
+    __slots__ = ("shape", "element", "layout", "mutable")
+    _interned: dict[tuple, MemDescType] = {}
+
+    def __new__(cls, shape: tuple[int, ...], element: Type, layout: Any, mutable: bool = False) -> MemDescType:
+        key = (tuple(shape), element, layout, bool(mutable))
+        found = cls._interned.get(key)
+        if found is None:
+            found = super().__new__(cls)
+            found.shape, found.element, found.layout, found.mutable = key
+            dims = "".join(f"{size}x" for size in found.shape)
+            found._text = f"memdesc<{dims}{element}, {layout}{', mutable' if mutable else ''}>"
+            cls._interned[key] = found
+        return found
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+
+class TokenType(Type):
+    """Orders asynchronous operations; carries no data."""
+
+    __slots__ = ()
+
+    def __init__(self):
+        self._text = "token"
+
+
+TOKEN = TokenType()
+
+
+def element_type(type: Type) -> Type:
+    """The element of a tensor or memdesc; any other type itself."""
+    return type.element if isinstance(type, (TensorType, MemDescType)) else type
+
+
+def shape_of(type: Type) -> tuple[int, ...]:
+    """A tensor's or memdesc's shape; ``()`` for a scalar."""
+    return type.shape if isinstance(type, (TensorType, MemDescType)) else ()
+
+
+def like(type: Type, element: Type) -> Type:
+    """``type`` with another element: a tensor keeps shape and layout, a scalar becomes ``element``."""
+    return type.with_element(element) if isinstance(type, TensorType) else element
+
+
+def layout_of(type: Type) -> Any:
+    """A tensor's or memdesc's encoding, else ``None``."""
+    return type.layout if isinstance(type, (TensorType, MemDescType)) else None
