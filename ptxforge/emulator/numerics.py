@@ -212,20 +212,19 @@ def to_fp8(x: Array, name: str) -> Array:
     form = _MINIFLOATS[name]
     x = np.asarray(x, np.float64)
     magnitude = np.minimum(np.abs(x), 2 * form.largest)
-    exponent = np.maximum(np.frexp(magnitude)[1] - 1, form.least_exponent)
+    exponent = np.frexp(np.maximum(magnitude, 2.0**form.least_exponent))[1] - 1
     steps = np.rint(np.ldexp(magnitude, form.mantissa - exponent))
     # steps counts units of the last place: adding the exponent field above it carries into it by itself.
     code = steps + np.ldexp((exponent - form.least_exponent).astype(np.float64), form.mantissa)
-    largest = np.ldexp(form.largest, 0)
-    limit = _fp8_code_of_largest(form, largest)
+    limit = _fp8_code_of_largest(form)
     code = np.where(np.isnan(x), 0, np.minimum(code, limit)).astype(np.uint8)
     signed = code | (np.signbit(x).astype(np.uint8) << np.uint8(7))
     return np.where(np.isnan(x), np.uint8(form.nan), signed)
 
 
-def _fp8_code_of_largest(form: _Minifloat, largest: float) -> int:
-    exponent = math.frexp(largest)[1] - 1
-    return int(largest * 2.0 ** (form.mantissa - exponent)) + ((exponent - form.least_exponent) << form.mantissa)
+def _fp8_code_of_largest(form: _Minifloat) -> int:
+    exponent = math.frexp(form.largest)[1] - 1
+    return int(form.largest * 2.0 ** (form.mantissa - exponent)) + ((exponent - form.least_exponent) << form.mantissa)
 
 
 def _fp8_table(name: str) -> np.ndarray:
