@@ -1,0 +1,171 @@
+"""Tensor maps: what a TMA instruction needs to know of a tensor, and which bytes it moves.
+
+`encode_tiled` takes the place of the driver's `cuTensorMapEncodeTiled`: the same parameters, the same restrictions, 128
+bytes. The bytes have a format of their own (NVIDIA's is not public); a kernel only passes them on.
+
+    >>> tensor_map = decode(encode_tiled("f32", 4096, (64, 32), (256,), (32, 8), swizzle=128))
+    >>> tensor_map.shared_box, tensor_map.box_bytes
+    ((32, 8), 1024)
+
+Dimensions stand innermost first, as in CUDA. `strides` are in bytes and leave the innermost one out.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+
+import attrs
+import numpy as np
+
+from ptxforge.emulator.fragments import swizzle as swizzle_address
+
+ELEMENT_BYTES = {"u8": 1, "u16": 2, "u32": 4, "s32": 4, "u64": 8, "s64": 8, "f16": 2, "f32": 4, "f64": 8, "bf16": 2,
+                 "f32.ftz": 4, "tf32": 4, "tf32.ftz": 4}  # fmt: skip
+"""Element types in the order of CUtensorMapDataType, with their sizes."""
+
+BYTES = 128
+_MAGIC = b"PTXF"
+_LAYOUT = struct.Struct("<4sBBBBQ5I4Q5H5H")  # magic, type, rank, swizzle, fill; address; sizes, strides, box, steps
+_NAMES = tuple(ELEMENT_BYTES)
+
+
+class InvalidTensorMap(ValueError):
+    """Parameters that the driver would refuse, or 128 bytes that are no tensor map."""
+
+
+@attrs.frozen
+class TensorMap:
+    """A tensor in global memory with the box that one instruction moves."""
+
+    kind: str
+    address: int
+    sizes: tuple[int, ...]
+    strides: tuple[int, ...]
+    """Bytes from one index to the next in dimensions 1 and up."""
+    box: tuple[int, ...]
+    steps: tuple[int, ...]
+    """Element strides: a box takes every n-th element of a dimension (never of the innermost)."""
+    swizzle: int
+    fill_nan: bool
+
+    @property
+    def rank(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def element_bytes(self) -> int:
+        return ELEMENT_BYTES[self.kind]
+
+    @property
+    def shared_box(self) -> tuple[int, ...]:
+        """The box's elements in shared memory: where steps skip elements, fewer than `box`."""
+        return tuple(-(-extent // step) for extent, step in zip(self.box, self.steps))
+
+    @property
+    def box_bytes(self) -> int:
+        """What a load's mbarrier counts: the whole box, out-of-bounds elements included."""
+        return self.element_bytes * int(np.prod(self.shared_box))
+
+
+def encode_tiled(
+    kind: str,
+    address: int,
+    sizes: Sequence[int],
+    strides: Sequence[int],
+    box: Sequence[int],
+    steps: Sequence[int] | None = None,
+    *,
+    swizzle: int = 0,
+    fill_nan: bool = False,
+) -> np.ndarray:
+    """128 bytes of a tensor map, 64-byte aligned as `__grid_constant__` parameters want. Raises `InvalidTensorMap`."""
+    rank = len(sizes)
+    steps = tuple(steps) if steps is not None else (1,) * rank
+    tensor_map = TensorMap(
+        kind, int(address), tuple(map(int, sizes)), tuple(map(int, strides)), tuple(map(int, box)),
+        (1, *map(int, steps[1:])), swizzle, fill_nan,
+    )  # fmt: skip
+    _check(tensor_map, len(steps))
+
+    def padded(values: Sequence[int], length: int) -> tuple[int, ...]:
+        return (*values, *(0,) * (length - len(values)))
+
+    packed = _LAYOUT.pack(
+        _MAGIC, _NAMES.index(kind), rank, swizzle, fill_nan, tensor_map.address,
+        *padded([s - 1 for s in tensor_map.sizes], 5), *padded(tensor_map.strides, 4), *padded(tensor_map.box, 5),
+        *padded(tensor_map.steps, 5),
+    )  # fmt: skip
+    return np.frombuffer(packed.ljust(BYTES, b"\0"), np.uint8).copy()
+
+
+def _check(m: TensorMap, step_count: int) -> None:
+    """The restrictions of cuTensorMapEncodeTiled without interleave."""
+
+    def require(condition: bool, text: str) -> None:
+        if not condition:
+            raise InvalidTensorMap(f"tensor map: {text}")
+
+    require(m.kind in ELEMENT_BYTES, f"unknown element type {m.kind!r}")
+    require(1 <= m.rank <= 5, "1 to 5 dimensions")
+    require(len(m.strides) == m.rank - 1, "one stride per dimension but the innermost")
+    require(len(m.box) == m.rank == step_count, "box and element strides have the tensor's rank")
+    require(m.address % 16 == 0, "the address must be a multiple of 16")
+    require(all(1 <= s <= 2**32 for s in m.sizes), "sizes lie between 1 and 2**32")
+    require(all(s % 16 == 0 and 0 <= s < 2**40 for s in m.strides), "strides are multiples of 16 below 2**40")
+    require(all(1 <= b <= 256 for b in m.box), "box extents lie between 1 and 256")
+    require(all(1 <= s <= 8 for s in m.steps), "element strides lie between 1 and 8")
+    require(m.swizzle in (0, 32, 64, 128), "swizzle is 0, 32, 64 or 128 bytes")
+    inner = m.box[0] * m.element_bytes
+    require(inner % 16 == 0, "the inner extent of the box must be a multiple of 16 bytes")
+    require(not m.swizzle or inner <= m.swizzle, "the inner extent of the box must not exceed the swizzle's span")
+    require(not m.fill_nan or m.kind in _FLOATS, "NaN fill is for floating-point types")
+
+
+_FLOATS = {"f16", "bf16", "f32", "f64", "f32.ftz", "tf32", "tf32.ftz"}
+
+
+def decode(data: np.ndarray) -> TensorMap:
+    """128 bytes -> TensorMap. Raises `InvalidTensorMap` for other bytes."""
+    raw = np.ascontiguousarray(data, np.uint8).tobytes()
+    if len(raw) < BYTES or raw[:4] != _MAGIC:
+        raise InvalidTensorMap("these 128 bytes are no tensor map of ptxforge.emulator.tensormap.encode_tiled")
+    _, kind, rank, swizzle, fill, address, *rest = _LAYOUT.unpack_from(raw)
+    sizes, strides, box, steps = rest[:5], rest[5:9], rest[9:14], rest[14:19]
+    return TensorMap(
+        _NAMES[kind], address, tuple(s + 1 for s in sizes[:rank]), tuple(strides[: rank - 1]), tuple(box[:rank]),
+        tuple(steps[:rank]), swizzle, bool(fill),
+    )  # fmt: skip
+
+
+def global_elements(m: TensorMap, coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Where the boxes at `coordinates` (Q, rank) lie: byte addresses (Q, E) and whether each is inside, (Q, E).
+
+    E elements of the box in the order of shared memory, the innermost dimension fastest.
+    """
+    coordinates = np.asarray(coordinates, np.int64)
+    queries = coordinates.shape[0]
+    address = np.full((queries, 1), m.address, np.int64)
+    inside = np.ones((queries, 1), bool)
+    strides = (m.element_bytes, *m.strides)
+    for axis in range(m.rank):
+        index = coordinates[:, axis, None] + np.arange(m.shared_box[axis]) * m.steps[axis]
+        here = (index >= 0) & (index < m.sizes[axis])
+        # Outer dimensions vary slowest: they come in front of what is there already.
+        address = (index[:, :, None] * strides[axis] + address[:, None, :]).reshape(queries, -1)
+        inside = (here[:, :, None] & inside[:, None, :]).reshape(queries, -1)
+    return address, inside
+
+
+def shared_elements(m: TensorMap, address: np.ndarray) -> np.ndarray:
+    """Shared-memory byte addresses (Q, E) of the boxes that begin at `address` (Q,), swizzled."""
+    count = int(np.prod(m.shared_box))
+    linear = np.asarray(address, np.int64)[:, None] + np.arange(count, dtype=np.int64) * m.element_bytes
+    return swizzle_address(linear, m.swizzle)
+
+
+def fill_bits(m: TensorMap) -> int:
+    """The bits of an out-of-bounds element: zero, or the type's canonical NaN."""
+    if not m.fill_nan:
+        return 0
+    return {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}[m.element_bytes]
