@@ -1,0 +1,712 @@
+"""The named encodings: each is a constructor of a linear layout for a given tensor shape.
+
+============  ================================================================================  ==========
+class         says                                                                              maps from
+============  ================================================================================  ==========
+Blocked       each thread owns a small block; threads tile a warp, warps tile the CTA           registers
+Slice         the parent's tensor with dimension ``dim`` squeezed out (before an expand_dims)    registers
+Mma           accumulator of a tensor core instruction (PTX ISA, "Matrix Fragments")            registers
+DotOperand    operand A or B of a ``dot`` whose result has the parent encoding                  registers
+Linear        any linear layout, spelled out                                                    registers
+Shared        a tile in shared memory, rows swizzled by vec / perPhase / maxPhase                offsets
+============  ================================================================================  ==========
+
+Distributed encodings map (register, lane, warp, block) to (dim0, dim1, ...), shared ones (offset, block).
+
+Two rules make an encoding fit any shape. Where its tile is smaller than the tensor, the tile repeats in
+registers, fastest dimension of ``order`` first. Where the tile exceeds the tensor, it wraps: the surplus
+bits map to zero, so several registers, lanes or warps hold the same element.
+
+>>> layout = Blocked((1, 4), (4, 8), (1, 1), (1, 0))
+>>> print(layout)
+#blocked<{sizePerThread = [1, 4], threadsPerWarp = [4, 8], warpsPerCTA = [1, 1], order = [1, 0]}>
+>>> print(layout.linear((8, 32)).sublayout(["register", "lane"], ["dim0", "dim1"]))
+{register = [[0, 1], [0, 2], [4, 0]], lane = [[0, 4], [0, 8], [0, 16], [1, 0], [2, 0]]} -> dim0 = 8, dim1 = 32
+>>> print(layout.linear((4, 16)).sublayout(["register", "lane"], ["dim0", "dim1"]))
+{register = [[0, 1], [0, 2]], lane = [[0, 4], [0, 8], [0, 0], [1, 0], [2, 0]]} -> dim0 = 4, dim1 = 16
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from math import prod
+
+from attrs import Factory, field, frozen
+
+from ptxforge.layouts.linear import (
+    BLOCK, LANE, OFFSET, REGISTER, WARP, LayoutError, LinearLayout, dim_names, log2_exact)
+
+Shape = tuple[int, ...]
+
+WARP_SIZE = 32
+
+
+def _ints(values: Sequence[int]) -> tuple[int, ...]:
+    return tuple(int(v) for v in values)
+
+
+def _check_powers(instance, attribute, values) -> None:
+    for value in values if isinstance(values, tuple) else (values,):
+        log2_exact(value, attribute.name)
+
+
+def _check_order(instance, attribute, value) -> None:
+    if sorted(value) != list(range(len(value))):
+        raise LayoutError(f"order must be a permutation of 0..{len(value) - 1}, got {list(value)}")
+
+
+# -- CTAs of a cluster ---------------------------------------------------------------------------------
+
+
+@frozen(cache_hash=True)
+class CTALayout:
+    """How the CTAs of a cluster share a tensor.
+
+    ``ctas_per_cga`` CTAs per dimension; each dimension is cut into ``cta_split_num`` parts, and CTAs beyond
+    that hold copies; ``cta_order`` lists the fastest dimension first. One CTA unless said otherwise.
+    """
+
+    ctas_per_cga: tuple[int, ...] = field(converter=_ints, validator=_check_powers)
+    cta_split_num: tuple[int, ...] = field(converter=_ints, validator=_check_powers)
+    cta_order: tuple[int, ...] = field(converter=_ints, validator=_check_order)
+
+    def __attrs_post_init__(self):
+        if not len(self.ctas_per_cga) == len(self.cta_split_num) == len(self.cta_order):
+            raise LayoutError("CTAsPerCGA, CTASplitNum and CTAOrder must have the same length")
+
+    @staticmethod
+    def default(rank: int) -> CTALayout:
+        return _default_cta_layout(rank)
+
+    @property
+    def is_default(self) -> bool:
+        """Whether there is only one CTA."""
+        return self == _default_cta_layout(len(self.cta_order))
+
+    def shape_per_cta(self, shape: Shape) -> Shape:
+        """The part of a tensor that one CTA holds."""
+        return tuple(size // min(split, size) for size, split in zip(shape, self.cta_split_num))
+
+    def linear(self, shape: Shape) -> LinearLayout:
+        """The map from ``block`` to the index of the part, per dimension."""
+        layout = LinearLayout.empty([BLOCK], _names_in_order(self.cta_order))
+        for d in self.cta_order:
+            split = min(self.cta_split_num[d], shape[d])
+            layout *= LinearLayout.identity(split, BLOCK, f"dim{d}")
+            layout *= LinearLayout.zeros(self.ctas_per_cga[d] // split, BLOCK, f"dim{d}")
+        return layout
+
+    def without(self, dim: int) -> CTALayout:
+        """The CTA layout of a slice along ``dim``."""
+        keep = [d for d in range(len(self.cta_order)) if d != dim]
+        return CTALayout([self.ctas_per_cga[d] for d in keep], [self.cta_split_num[d] for d in keep],
+                         order_without(self.cta_order, dim))
+
+    def fields(self) -> list[tuple[str, object]]:
+        """What is printed of it: nothing in the default case."""
+        if self.is_default:
+            return []
+        return [("CTAsPerCGA", self.ctas_per_cga), ("CTASplitNum", self.cta_split_num),
+                ("CTAOrder", self.cta_order)]
+
+
+@lru_cache(maxsize=None)
+def _default_cta_layout(rank: int) -> CTALayout:
+    ones = (1,) * rank
+    return CTALayout(ones, ones, row_major(rank))
+
+
+@lru_cache(maxsize=None)
+def row_major(rank: int) -> tuple[int, ...]:
+    """The order with the last dimension fastest: (rank-1, ..., 1, 0)."""
+    return tuple(range(rank - 1, -1, -1))
+
+
+def order_without(order: Sequence[int], dim: int) -> tuple[int, ...]:
+    """``order`` of a tensor after dimension ``dim`` is squeezed out."""
+    return tuple(d - (d > dim) for d in order if d != dim)
+
+
+def _cta_field():
+    return field(default=Factory(lambda self: CTALayout.default(self.rank), takes_self=True))
+
+
+# -- the encodings -------------------------------------------------------------------------------------
+
+
+class Encoding:
+    """Base of all encodings: immutable values with a linear layout for each shape they are asked about."""
+
+    __slots__ = ()
+
+    name: str = ""
+    rank: int
+    order: tuple[int, ...]
+
+    def linear(self, shape: Sequence[int]) -> LinearLayout:
+        """The linear layout of a tensor of ``shape`` (powers of two) under this encoding; cached.
+
+        Raises:
+            LayoutError: for a shape of another rank, or with a size that is no power of two.
+        """
+        return _linear(self, tuple(shape))
+
+    def build(self, shape: Shape) -> LinearLayout:
+        """What :meth:`linear` caches."""
+        raise NotImplementedError
+
+    def fields(self) -> list[tuple[str, object]]:
+        """Pairs of (field name in the text syntax, value): int, bool, list of ints or another encoding."""
+        raise NotImplementedError
+
+    def text(self, aliases: Mapping[Encoding, str] | None = None) -> str:
+        """The text syntax; ``aliases`` maps nested encodings to names such as ``#mma``."""
+        body = ", ".join(f"{key} = {_text_of(value, aliases)}" for key, value in self.fields())
+        return f"#{self.name}<{{{body}}}>"
+
+    def __str__(self) -> str:
+        return self.text()
+
+
+class Distributed(Encoding):
+    """Base of the encodings whose elements live in registers."""
+
+    __slots__ = ()
+
+    warps_per_cta: tuple[int, ...]
+
+    @property
+    def num_warps(self) -> int:
+        """Warps of the CTA that the encoding covers (those that hold copies included)."""
+        return prod(self.warps_per_cta)
+
+
+@lru_cache(maxsize=8192)
+def _linear(encoding: Encoding, shape: Shape) -> LinearLayout:
+    if len(shape) != encoding.rank:
+        raise LayoutError(f"{encoding} has rank {encoding.rank}, the shape {list(shape)} has rank {len(shape)}")
+    for size in shape:
+        log2_exact(size, "a tensor's size")
+    return encoding.build(shape)
+
+
+def _text_of(value, aliases) -> str:
+    if isinstance(value, Encoding):
+        return (aliases or {}).get(value) or value.text(aliases)
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, tuple):
+        return "[" + ", ".join(_text_of(v, aliases) for v in value) + "]"
+    return str(value)
+
+
+@frozen(cache_hash=True, str=False)
+class Blocked(Distributed):
+    """Each thread owns ``size_per_thread`` neighbouring elements, the lanes of a warp tile
+    ``threads_per_warp`` such blocks, the warps ``warps_per_cta`` such tiles; ``order`` lists the fastest
+    dimension first, for all three."""
+
+    name = "blocked"
+
+    size_per_thread: tuple[int, ...] = field(converter=_ints, validator=_check_powers)
+    threads_per_warp: tuple[int, ...] = field(converter=_ints, validator=_check_powers)
+    warps_per_cta: tuple[int, ...] = field(converter=_ints, validator=_check_powers)
+    order: tuple[int, ...] = field(converter=_ints, validator=_check_order)
+    cta: CTALayout = _cta_field()
+
+    def __attrs_post_init__(self):
+        lengths = {len(self.size_per_thread), len(self.threads_per_warp), len(self.warps_per_cta), self.rank,
+                   len(self.cta.cta_order)}
+        if len(lengths) > 1:
+            raise LayoutError(f"fields of different lengths in {self}")
+
+    @property
+    def rank(self) -> int:
+        return len(self.order)
+
+    @property
+    def tile(self) -> Shape:
+        """The shape that one pass of all threads of a CTA covers."""
+        return tuple(s * t * w for s, t, w in zip(self.size_per_thread, self.threads_per_warp, self.warps_per_cta))
+
+    def build(self, shape: Shape) -> LinearLayout:
+        tile = _identity_nd(REGISTER, self.size_per_thread, self.order)
+        tile *= _identity_nd(LANE, self.threads_per_warp, self.order)
+        tile *= _identity_nd(WARP, self.warps_per_cta, self.order)
+        return _fit(tile, self.cta, shape, REGISTER)
+
+    def fields(self):
+        return [("sizePerThread", self.size_per_thread), ("threadsPerWarp", self.threads_per_warp),
+                ("warpsPerCTA", self.warps_per_cta), ("order", self.order), *self.cta.fields()]
+
+
+@frozen(cache_hash=True, str=False)
+class Slice(Distributed):
+    """The encoding of a tensor that lacks dimension ``dim`` of its ``parent``: all places that differ along
+    ``dim`` only hold the same element. Adding the dimension back (expand_dims) moves no data."""
+
+    name = "slice"
+
+    dim: int
+    parent: Distributed
+
+    def __attrs_post_init__(self):
+        if not isinstance(self.parent, Distributed):
+            raise LayoutError(f"the parent of a slice must be a distributed encoding, got {self.parent}")
+        if not 0 <= self.dim < self.parent.rank or self.parent.rank < 2:
+            raise LayoutError(f"cannot slice dimension {self.dim} out of {self.parent}")
+
+    @property
+    def rank(self) -> int:
+        return self.parent.rank - 1
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        return order_without(self.parent.order, self.dim)
+
+    @property
+    def cta(self) -> CTALayout:
+        return self.parent.cta.without(self.dim)
+
+    @property
+    def warps_per_cta(self) -> tuple[int, ...]:
+        return self.parent.warps_per_cta
+
+    def build(self, shape: Shape) -> LinearLayout:
+        wide = self.parent.linear((*shape[:self.dim], 1, *shape[self.dim:]))
+        names = wide.out_names
+        kept = wide.sublayout(wide.in_dims, names[:self.dim] + names[self.dim + 1:])
+        # Registers that the missing dimension had told apart would be copies of each other.
+        kept = kept.without_zero_columns(REGISTER)
+        return kept.rename({old: new for old, new in zip(kept.out_names, dim_names(self.rank))})
+
+    def fields(self):
+        return [("dim", self.dim), ("parent", self.parent)]
+
+
+@frozen(cache_hash=True, str=False)
+class Mma(Distributed):
+    """The accumulator of tensor core instructions, C and D of ``instr_shape`` = (…, m, n[, k]) each.
+
+    Version (2, 0) is ``mma.sync`` (Ampere on): m16n8, or m8n8 for f64. Version (3, 0) is ``wgmma`` (Hopper):
+    16 rows per warp, n columns, and four warps along m make one instruction. Fragments after PTX ISA 9.0,
+    section 9.7.14.5, "Matrix Fragments for mma.m16n8k16 with floating point type" (accumulators): lane
+    4g + t holds (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1).
+    """
+
+    name = "mma"
+
+    version: tuple[int, int] = field(converter=_ints, default=(2, 0))
+    warps_per_cta: tuple[int, ...] = field(converter=_ints, validator=_check_powers, default=(4, 1))
+    instr_shape: tuple[int, ...] = field(converter=_ints, default=(16, 8))
+    cta: CTALayout = _cta_field()
+
+    def __attrs_post_init__(self):
+        if self.version[0] not in (2, 3):
+            raise LayoutError(f"mma version {self.version[0]} is not supported, only 2 (mma.sync) and 3 (wgmma)")
+        if len(self.instr_shape) < self.rank or any(s < 8 for s in self._atom[-2:]):
+            raise LayoutError(f"instrShape {list(self.instr_shape)} does not fit warpsPerCTA "
+                              f"{list(self.warps_per_cta)}")
+
+    @property
+    def rank(self) -> int:
+        return len(self.warps_per_cta)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        return row_major(self.rank)
+
+    @property
+    def warp_order(self) -> tuple[int, ...]:
+        """wgmma numbers its four warps along m, mma.sync leaves the choice to us: rows of warps."""
+        if self.version[0] == 2:
+            return row_major(self.rank)
+        return (self.rank - 2, self.rank - 1, *row_major(self.rank - 2))
+
+    @property
+    def _atom(self) -> Shape:
+        """The part of the result that one warp holds of one instruction: (1, ..., m, n)."""
+        shape = self.instr_shape[:2] if self.version[0] == 3 else self.instr_shape
+        return (1,) * (self.rank - len(shape)) + tuple(shape[:self.rank])
+
+    @property
+    def tile(self) -> Shape:
+        """The shape that one instruction of every warp covers."""
+        return tuple(a * w for a, w in zip(self._atom, self.warps_per_cta))
+
+    def build(self, shape: Shape) -> LinearLayout:
+        order = self.order
+        tile = mma_tile(self._atom, 2, order, order)
+        tile *= _identity_nd(WARP, self.warps_per_cta, self.warp_order)
+        return _fit(tile, self.cta, shape, REGISTER)
+
+    def fields(self):
+        return [("versionMajor", self.version[0]), ("versionMinor", self.version[1]),
+                ("warpsPerCTA", self.warps_per_cta), *self.cta.fields(), ("instrShape", self.instr_shape)]
+
+
+@frozen(cache_hash=True, str=False)
+class DotOperand(Distributed):
+    """Operand A (``op_idx`` 0) or B (``op_idx`` 1) of a ``dot`` whose result is encoded as ``parent``.
+
+    Under an :class:`Mma` parent, ``k_width`` is the number of consecutive elements along k that fill one
+    32-bit register (2 for f16, 4 for 8-bit, 1 for tf32 and f64); a larger one permutes k, equally in A and
+    B, so that a lane's elements are contiguous in memory. 0 stands for 2. Under a :class:`Blocked` parent
+    (FMA) each thread holds all of k and ``k_width`` is 0.
+    """
+
+    name = "dot_op"
+
+    op_idx: int
+    parent: Distributed
+    k_width: int = 0
+
+    def __attrs_post_init__(self):
+        if self.op_idx not in (0, 1):
+            raise LayoutError(f"opIdx must be 0 (A) or 1 (B), got {self.op_idx}")
+        if not isinstance(self.parent, Mma | Blocked):
+            raise LayoutError(f"the parent of a dot operand must be mma or blocked, got {self.parent}")
+        if self.k_width:
+            log2_exact(self.k_width, "kWidth")
+
+    @property
+    def rank(self) -> int:
+        return self.parent.rank
+
+    @property
+    def k_dim(self) -> int:
+        """The dimension that is summed over: the last of A, the last but one of B."""
+        return self.rank - 1 - self.op_idx
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Under mma, k is fastest; under blocked the parent's order."""
+        if isinstance(self.parent, Blocked):
+            return self.parent.order
+        free = 2 * self.rank - 3 - self.k_dim
+        return (self.k_dim, free, *row_major(self.rank - 2))
+
+    @property
+    def warps_per_cta(self) -> tuple[int, ...]:
+        return self.parent.warps_per_cta
+
+    @property
+    def cta(self) -> CTALayout:
+        """CTAs split along m and n only: along k each holds everything."""
+        cta = self.parent.cta
+        split = tuple(1 if d == self.k_dim else s for d, s in enumerate(cta.cta_split_num))
+        return cta if split == cta.cta_split_num else CTALayout(cta.ctas_per_cga, split, cta.cta_order)
+
+    def build(self, shape: Shape) -> LinearLayout:
+        build = self._build_mma if isinstance(self.parent, Mma) else self._build_fma
+        return _fit(build(shape), self.cta, shape, REGISTER)
+
+    def _build_mma(self, shape: Shape) -> LinearLayout:
+        k_width = self.k_width or 2
+        atom = list(self.parent._atom)
+        if self.parent.version[0] == 3 and self.op_idx == 1:
+            raise LayoutError("operand B of wgmma lives in shared memory")
+        # m16n8 instructions take two registers along k; m8n8k4 (f64) takes one.
+        atom[self.k_dim] = k_width * (8 if self.parent._atom[-2] >= 16 else 4)
+        tile = mma_tile(atom, k_width, self.order, self.order)
+        return tile * _broadcast_nd(WARP, self.parent.warps_per_cta, self.parent.warp_order, self.k_dim)
+
+    def _build_fma(self, shape: Shape) -> LinearLayout:
+        parent = self.parent
+        size = [shape[d] if d == self.k_dim else s for d, s in enumerate(parent.size_per_thread)]
+        tile = _identity_nd(REGISTER, size, parent.order)
+        tile *= _broadcast_nd(LANE, parent.threads_per_warp, parent.order, self.k_dim)
+        return tile * _broadcast_nd(WARP, parent.warps_per_cta, parent.order, self.k_dim)
+
+    def fields(self):
+        width = [("kWidth", self.k_width)] if self.k_width else []
+        return [("opIdx", self.op_idx), ("parent", self.parent), *width]
+
+
+@frozen(cache_hash=True, str=False)
+class Linear(Distributed):
+    """A distributed encoding spelled out: ``layout`` maps register, lane, warp, block to dim0, dim1, ...
+
+    On a larger tensor it repeats in registers, on a smaller one it wraps, as the other encodings do.
+    """
+
+    name = "linear"
+
+    layout: LinearLayout
+
+    def __attrs_post_init__(self):
+        layout = self.layout
+        if layout.in_dims != (REGISTER, LANE, WARP, BLOCK):
+            raise LayoutError(f"expected inputs register, lane, warp, block, got {list(layout.in_dims)}")
+        if layout.out_names != dim_names(self.rank):
+            raise LayoutError(f"expected outputs dim0, dim1, ..., got {list(layout.out_names)}")
+        if layout.in_size(LANE) != WARP_SIZE:
+            raise LayoutError(f"expected {WARP_SIZE} lanes, got {layout.in_size(LANE)}")
+        if not layout.is_surjective:
+            raise LayoutError(f"some elements have no place in {layout}")
+
+    @property
+    def rank(self) -> int:
+        return len(self.layout.out_dims)
+
+    @property
+    def order(self) -> tuple[int, ...]:
+        """Dimensions by where they first appear: in registers, then lanes, then warps."""
+        return order_of(self.layout)
+
+    @property
+    def cta(self) -> CTALayout:
+        split = [1] * self.rank
+        for column in self.layout.columns_of(BLOCK):
+            for d, value in enumerate(self.layout.unflatten(column)):
+                split[d] <<= bool(value)
+        if prod(split) != self.layout.in_size(BLOCK):
+            raise LayoutError(f"{self} has no CTA layout: some CTAs hold copies")
+        return CTALayout(split, split, self.order)
+
+    @property
+    def warps_per_cta(self) -> tuple[int, ...]:
+        """All warps, counted along dimension 0: only their product means something here."""
+        return (self.layout.in_size(WARP),) + (1,) * (self.rank - 1)
+
+    def build(self, shape: Shape) -> LinearLayout:
+        layout = self.layout
+        if layout.out_shape == shape:
+            return layout
+        layout = layout.transpose_outs(_names_in_order(self.order))
+        return _repeat(_clip(layout, shape), shape, REGISTER).transpose_outs(dim_names(self.rank))
+
+    def fields(self):
+        return list(self.layout.bases)
+
+    @staticmethod
+    def of_shape(shape: Sequence[int], bases: Mapping[str, Sequence[Sequence[int]]]) -> Linear:
+        """The encoding of a tensor of ``shape`` with the given bases; missing input dimensions are empty."""
+        full = {name: bases.get(name, ()) for name in (REGISTER, LANE, WARP, BLOCK)}
+        return Linear(LinearLayout(full, zip(dim_names(len(shape)), shape)))
+
+
+@frozen(cache_hash=True, str=False)
+class Shared(Encoding):
+    """A tile in shared memory. Elements lie in ``order`` (fastest dimension first); in row r (counted along
+    the second fastest dimension) the groups of ``vec`` elements are permuted: column c lies where column
+    c ^ vec · ((r / per_phase) mod max_phase) would.
+
+    With ``has_leading_offset`` the tile is cut into panels of vec · max_phase columns that follow each
+    other in memory, and inside a panel rows are swizzled: what ``wgmma`` and TMA call the 32, 64 and
+    128-byte swizzles.
+    """
+
+    name = "shared"
+
+    vec: int = field(validator=_check_powers)
+    per_phase: int = field(validator=_check_powers)
+    max_phase: int = field(validator=_check_powers)
+    order: tuple[int, ...] = field(converter=_ints, validator=_check_order)
+    has_leading_offset: bool = False
+    cta: CTALayout = _cta_field()
+
+    @property
+    def rank(self) -> int:
+        return len(self.order)
+
+    def build(self, shape: Shape) -> LinearLayout:
+        per_cta = self.cta.shape_per_cta(shape)
+        tile = self._panels(per_cta) if self.has_leading_offset and self.rank > 1 else self._rows(per_cta)
+        return _fit(tile, self.cta, shape, OFFSET)
+
+    def _rows(self, shape: Shape) -> LinearLayout:
+        """Swizzled rows one after the other."""
+        order = self.order
+        if self.rank == 1:
+            return LinearLayout.identity(shape[0], OFFSET, "dim0")
+        cols, rows = shape[order[0]], shape[order[1]]
+        layout = self._swizzled(rows, cols)
+        for d in order[2:]:
+            layout *= LinearLayout.identity(shape[d], OFFSET, f"dim{d}")
+        return layout
+
+    def _panels(self, shape: Shape) -> LinearLayout:
+        """Panels of vec * max_phase columns, each with all rows."""
+        order = self.order
+        cols, rows = shape[order[0]], shape[order[1]]
+        width = min(cols, self.vec * self.max_phase)
+        layout = self._swizzled(rows, width)
+        layout *= LinearLayout.identity(cols // width, OFFSET, f"dim{order[0]}")
+        for d in order[2:]:
+            layout *= LinearLayout.identity(shape[d], OFFSET, f"dim{d}")
+        return layout
+
+    def _swizzled(self, rows: int, cols: int) -> LinearLayout:
+        bases = [(0, 1 << i) for i in range(log2_exact(cols))]
+        for i in range(log2_exact(rows)):
+            phase = ((1 << i) // self.per_phase) % self.max_phase
+            bases.append((1 << i, self.vec * phase % cols))
+        return LinearLayout({OFFSET: bases}, [(f"dim{self.order[1]}", rows), (f"dim{self.order[0]}", cols)])
+
+    def fields(self):
+        return [("vec", self.vec), ("perPhase", self.per_phase), ("maxPhase", self.max_phase),
+                ("order", self.order), ("hasLeadingOffset", self.has_leading_offset), *self.cta.fields()]
+
+
+# -- building blocks -----------------------------------------------------------------------------------
+
+
+def _names_in_order(order: Sequence[int]) -> list[str]:
+    return [f"dim{d}" for d in order]
+
+
+def _identity_nd(in_dim: str, shape: Sequence[int], order: Sequence[int]) -> LinearLayout:
+    """``in_dim`` counts through ``shape``, fastest dimension of ``order`` first."""
+    layout = LinearLayout.empty([in_dim], _names_in_order(order))
+    for d in order:
+        layout *= LinearLayout.identity(shape[d], in_dim, f"dim{d}")
+    return layout
+
+
+def _broadcast_nd(in_dim: str, shape: Sequence[int], order: Sequence[int], flat_dim: int) -> LinearLayout:
+    """As :func:`_identity_nd`, but the bits that count along ``flat_dim`` map to zero."""
+    layout = LinearLayout.empty([in_dim], _names_in_order(order))
+    for d in order:
+        make = LinearLayout.zeros if d == flat_dim else LinearLayout.identity
+        layout *= make(shape[d], in_dim, f"dim{d}")
+    return layout
+
+
+def mma_tile(shape: Sequence[int], k_width: int, order: Sequence[int], repeat_order: Sequence[int]) -> LinearLayout:
+    """The fragment of one instruction: the pattern that accumulators and operands of every ``mma`` share.
+
+    Along the fast dimension a lane holds ``k_width`` consecutive elements and 4 lanes stand side by side;
+    along the slow one stand 8 rows of lanes. That 8 x (4 · k_width) piece repeats in registers, slow
+    dimension first, up to ``shape``. (PTX ISA 9.0, figures of section 9.7.14.5: groupID = lane / 4,
+    threadID_in_group = lane mod 4.)
+    """
+    inner, outer = f"dim{order[0]}", f"dim{order[1]}"
+    layout = LinearLayout.empty([REGISTER, LANE], _names_in_order(repeat_order))
+    layout *= LinearLayout.identity(k_width, REGISTER, inner) * LinearLayout.identity(4, LANE, inner)
+    layout *= LinearLayout.identity(8, LANE, outer)
+    layout *= LinearLayout.identity(shape[order[1]] // 8, REGISTER, outer)
+    return layout * LinearLayout.identity(shape[order[0]] // (k_width * 4), REGISTER, inner)
+
+
+def _fit(tile: LinearLayout, cta: CTALayout, shape: Shape, register: str) -> LinearLayout:
+    """Make the tile of one CTA cover the CTA's part of ``shape``, then add the CTAs."""
+    names = tile.out_names
+    per_cta = cta.shape_per_cta(shape)
+    layout = _repeat(_clip(tile, per_cta), per_cta, register) * cta.linear(shape)
+    ins = [d for d in (REGISTER, OFFSET, LANE, WARP, BLOCK) if d in layout.in_dims]
+    return layout.sublayout(ins, sorted(names, key=lambda n: int(n[3:])))
+
+
+def _clip(layout: LinearLayout, shape: Shape) -> LinearLayout:
+    """Cut the outputs down to ``shape``: bits beyond it become zero, which wraps the tile."""
+    outs = tuple((name, min(size, shape[int(name[3:])])) for name, size in layout.out_dims)
+    if outs == layout.out_dims:
+        return layout
+    bases = [(name, [tuple(v & (size - 1) for v, (_, size) in zip(vector, outs)) for vector in vectors])
+             for name, vectors in layout.bases]
+    return LinearLayout(bases, outs)
+
+
+def _repeat(layout: LinearLayout, shape: Shape, register: str) -> LinearLayout:
+    """Repeat along ``register`` until the outputs cover ``shape``, first output dimension first."""
+    for name, size in layout.out_dims:
+        layout *= LinearLayout.identity(shape[int(name[3:])] // size, register, name)
+    return layout
+
+
+def order_of(layout: LinearLayout) -> tuple[int, ...]:
+    """The dimensions of a layout, fastest first: by the lowest bit in which each one appears (registers
+    come before lanes, lanes before warps); dimensions that do not appear come last, last one first."""
+    rank = len(layout.out_dims)
+    found: list[int] = []
+    for column in layout.columns:
+        for d, value in enumerate(layout.unflatten(column)):
+            if value and d not in found:
+                found.append(d)
+    return (*found, *(d for d in row_major(rank) if d not in found))
+
+
+# -- questions -----------------------------------------------------------------------------------------
+
+
+def elements_per_thread(layout: Distributed, shape: Sequence[int]) -> int:
+    """Registers (one element each, copies included) that a thread holds of a tensor of ``shape``."""
+    return layout.linear(shape).in_size(REGISTER)
+
+
+def unique_elements_per_thread(layout: Distributed, shape: Sequence[int]) -> int:
+    """Distinct elements that a thread holds."""
+    linear = layout.linear(shape)
+    return 1 << linear.sublayout([REGISTER], linear.out_names).rank
+
+
+@lru_cache(maxsize=4096)
+def _contiguous(linear: LinearLayout) -> tuple[int, ...]:
+    widths = []
+    for name in linear.out_names:
+        shift, bits = linear._position_of(name)
+        registers = set(linear.columns_of(REGISTER))
+        count = 0
+        while count < bits and 1 << (shift + count) in registers and _owned(linear, shift + count):
+            count += 1
+        widths.append(1 << count)
+    return tuple(widths)
+
+
+def _owned(linear: LinearLayout, position: int) -> bool:
+    """Whether exactly one column touches this output bit."""
+    return sum(c >> position & 1 for c in linear.columns) == 1
+
+
+def contiguous_per_thread(layout: Distributed, shape: Sequence[int]) -> tuple[int, ...]:
+    """Per dimension, how many neighbouring, aligned elements a thread holds.
+
+    >>> contiguous_per_thread(Blocked((2, 4), (4, 8), (4, 1), (1, 0)), (128, 64))
+    (2, 4)
+    """
+    return _contiguous(layout.linear(shape))
+
+
+def warps(layout: Distributed) -> int:
+    """The number of warps that a distributed encoding is made for."""
+    return layout.num_warps
+
+
+# -- the default encoding ------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=1024)
+def _default_blocked(shape, num_warps, threads_per_warp, size_per_thread, order) -> Blocked:
+    rank = len(shape)
+    threads, in_warps = [1] * rank, [1] * rank
+    lanes_left, warps_left, threads_left = threads_per_warp, num_warps, threads_per_warp * num_warps
+    for d in order[:-1]:
+        wanted = min(threads_left, max(1, shape[d] // size_per_thread[d]))
+        threads[d] = min(wanted, lanes_left)
+        in_warps[d] = min(max(1, wanted // threads[d]), warps_left)
+        lanes_left //= threads[d]
+        warps_left //= in_warps[d]
+        threads_left //= wanted
+    threads[order[-1]] = lanes_left
+    in_warps[order[-1]] = warps_left
+    return Blocked(size_per_thread, threads, in_warps, order)
+
+
+def default_blocked(
+    shape: Sequence[int], num_warps: int, threads_per_warp: int = WARP_SIZE,
+    size_per_thread: Sequence[int] | None = None, order: Sequence[int] | None = None,
+) -> Blocked:
+    """The encoding that a tensor gets before anything is known about its use.
+
+    From the fastest dimension on, each takes as many threads as it has blocks of ``size_per_thread``
+    (default 1 per dimension), lanes before warps; the slowest dimension takes what is left.
+
+    >>> print(default_blocked((64, 2, 32), num_warps=4))
+    #blocked<{sizePerThread = [1, 1, 1], threadsPerWarp = [1, 1, 32], warpsPerCTA = [2, 2, 1], order = [2, 1, 0]}>
+    """
+    rank = len(shape)
+    size = tuple(size_per_thread) if size_per_thread is not None else (1,) * rank
+    return _default_blocked(
+        tuple(shape), num_warps, threads_per_warp, size, tuple(order) if order is not None else row_major(rank))
