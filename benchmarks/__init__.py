@@ -1,0 +1,1 @@
+"""Benchmarks: ``python -m benchmarks`` on a machine with a GPU."""

@@ -1,0 +1,152 @@
+"""Source → artifact: runs the stages in order and keeps what they made.
+
+    Python function → frontend → tile IR → passes → gpu IR → codegen_ptx → PTX text
+
+:func:`compile_function` is the whole road for one specialisation; it needs no device. Errors in the kernel's
+source are :class:`~ptxforge.support.errors.CompilationError` with the line and a caret.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import attrs
+
+from ptxforge import codegen_ptx, frontend
+from ptxforge.ir.core import Function
+from ptxforge.ir.printer import print_function
+from ptxforge.passes import pipeline
+from ptxforge.support.errors import ArgumentError, CompilationError
+from ptxforge.support.target import Target, parse_target
+
+
+class Assembly(Mapping[str, str]):
+    """Texts of a kernel by stage, each made when first asked for.
+
+    ``makers`` gives for each key (``tile``, ``gpu``, ``ptx``, …) its text or a function that makes it.
+    """
+
+    def __init__(self, makers: dict[str, Any]):
+        self._makers = makers
+
+    def __getitem__(self, key: str) -> str:
+        made = self._makers[key]
+        if callable(made):
+            made = self._makers[key] = made()
+        return made
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._makers)
+
+    def __len__(self) -> int:
+        return len(self._makers)
+
+
+@attrs.define(slots=True, eq=False)
+class Artifact:
+    """A compiled kernel that no device has seen yet.
+
+    ``parameters`` lists (name, signature type) in the order of the PTX parameters: constants are gone.
+    ``shared_bytes`` is dynamic shared memory per block. ``asm`` has the texts ``tile`` (IR before the gpu passes),
+    ``gpu`` (after them) and ``ptx``; ``stages`` the IR after every pass. ``timings`` are seconds by part.
+    """
+
+    name: str
+    ptx: str
+    target: str
+    num_warps: int
+    num_stages: int
+    num_ctas: int
+    shared_bytes: int
+    parameters: tuple[tuple[str, str], ...]
+    signature: dict[str, str]
+    constants: dict[str, Any]
+    options: dict[str, Any]
+    timings: dict[str, float]
+    asm: Assembly
+    _stages: Any = attrs.field(repr=False)
+
+    @property
+    def stages(self) -> list[tuple[str, str]]:
+        """``(pass name, IR text after it)`` for the frontend and every pass, in order."""
+        if callable(self._stages):
+            self._stages = self._stages()
+        return self._stages
+
+
+OPTIONS: dict[str, Any] = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "debug": False}
+"""Compile options and their defaults (Triton's)."""
+
+
+def check_options(num_warps: int, num_stages: int, num_ctas: int, maxnreg: int | None, target: Target) -> None:
+    """Raise :class:`ArgumentError` for an option's value that cannot be."""
+    if not isinstance(num_warps, int) or num_warps < 1 or num_warps & (num_warps - 1) or num_warps > 32:
+        raise ArgumentError(f"must be a power of two from 1 to 32, is {num_warps!r}", "num_warps")
+    if not isinstance(num_stages, int) or num_stages < 0:
+        raise ArgumentError(f"must be a non-negative integer, is {num_stages!r}", "num_stages")
+    if num_ctas != 1:
+        why = "" if target.has_cluster else f"; {target} has no clusters at all"
+        raise ArgumentError(f"must be 1, is {num_ctas!r}: clusters are not supported yet{why}", "num_ctas")
+    if maxnreg is not None and not (isinstance(maxnreg, int) and 16 <= maxnreg <= 255):
+        raise ArgumentError(f"must be from 16 to 255, is {maxnreg!r}", "maxnreg")
+
+
+def compile_function(
+    fn: Any,
+    signature: dict[str, str],
+    constants: dict[str, Any],
+    target: str = "sm_90a",
+    *,
+    num_warps: int = 4,
+    num_stages: int = 3,
+    num_ctas: int = 1,
+    maxnreg: int | None = None,
+    debug: bool = False,
+) -> Artifact:
+    """Compile ``fn`` for one signature (``{"x": "*fp32:16", "n": "i32"}``) and set of constants.
+
+    Every parameter of ``fn`` is in ``signature`` or in ``constants`` (a constant wins). ``debug`` keeps device
+    assertions.
+    """
+    machine = parse_target(target)
+    check_options(num_warps, num_stages, num_ctas, maxnreg, machine)
+    options = {
+        "num_warps": num_warps, "num_stages": num_stages, "num_ctas": num_ctas, "maxnreg": maxnreg, "debug": debug,
+    }  # fmt: skip
+    start = time.perf_counter()
+    function = frontend.build(fn, signature, constants, target=target, **options)
+    built = time.perf_counter()
+    snapshots = pipeline.run(function, machine)
+    passed = time.perf_counter()
+    ptx = codegen_ptx.emit(function, machine)
+    emitted = time.perf_counter()
+    return Artifact(
+        name=function.name,
+        ptx=ptx,
+        target=target,
+        num_warps=num_warps,
+        num_stages=num_stages,
+        num_ctas=num_ctas,
+        shared_bytes=function.attributes.get("shared_bytes", 0),
+        parameters=_parameters(function, signature),
+        signature=dict(signature),
+        constants=dict(constants),
+        options=options,
+        timings={"frontend": built - start, "passes": passed - built, "codegen": emitted - passed},
+        asm=Assembly({"tile": lambda: _last_tile_text(snapshots), "gpu": lambda: print_function(function), "ptx": ptx}),
+        stages=lambda: [(snapshot.name, snapshot.text) for snapshot in snapshots],
+    )
+
+
+def _parameters(function: Function, signature: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    return tuple((argument.hint, signature[argument.hint]) for argument in function.arguments)
+
+
+def _last_tile_text(snapshots: list) -> str:
+    """The text after the last tile pass."""
+    tile = [snapshot for snapshot in snapshots if snapshot.stage == "tile"]
+    if not tile:
+        raise CompilationError("the pipeline kept no tile IR")
+    return tile[-1].text

@@ -1,0 +1,56 @@
+"""The fixture that runs one kernel on every executor."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+
+import ptxforge
+from ptxforge import interpreter
+from ptxforge.compiler import compile_function
+from ptxforge.ir.parser import parse_function
+from ptxforge.support import dtypes
+
+
+def _signature(value) -> str:
+    if isinstance(value, np.ndarray):
+        return f"*{dtypes.from_numpy(value.dtype).short}" + (":16" if value.ctypes.data % 16 == 0 else "")
+    if isinstance(value, float):
+        return "fp32"
+    return "i32:16" if value % 16 == 0 else "i32"
+
+
+def _interpret(kernel, grid, arguments, constants, options):
+    """The kernel's tile IR, as text, through the interpreter."""
+    names = [n for n in inspect.signature(kernel.fn).parameters if n not in constants]
+    bound = dict(zip(names, arguments, strict=True))
+    fixed = {name: 1 for name, value in bound.items() if isinstance(value, int) and value == 1}
+    signature = {name: _signature(value) for name, value in bound.items() if name not in fixed}
+    artifact = compile_function(kernel, signature, constants | fixed, **options)
+    function = parse_function(artifact.asm["tile"])
+    interpreter.run(function, grid, [bound[name] for name in signature])
+
+
+@pytest.fixture
+def execute(devices):
+    """``execute(kernel, grid, arguments, constants, outputs=[indices], **options)`` → for each executor, its outputs.
+
+    Arrays are numpy's and are not changed; every executor works on copies.
+    """
+
+    def run(kernel, grid, arguments, constants, outputs, **options):
+        grid = tuple(grid) + (1,) * (3 - len(grid))
+        results = []
+        copies = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
+        _interpret(kernel, grid, copies, constants, options)
+        results.append([copies[i] for i in outputs])
+        compiled = ptxforge.compile(kernel)
+        for device in devices:
+            placed = [ptxforge.to_device(a, device) if isinstance(a, np.ndarray) else a for a in arguments]
+            compiled[grid](*placed, **constants, **options)
+            results.append([placed[i].numpy() for i in outputs])
+        return results
+
+    return run

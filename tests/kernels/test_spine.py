@@ -1,0 +1,111 @@
+"""The spine's kernels, from one source, on every executor that is present, against numpy.
+
+The functions are those of ``benchmarks/kernels.py``: what is measured is what is tested. The fixture ``execute`` (see
+``conftest.py`` here) runs a kernel on the tile interpreter, the emulator in checked mode and, with ``--device cuda``,
+the GPU; it returns the output arrays of each and has checked that there are no findings.
+"""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from benchmarks.dialects import load
+
+kernels = load("ptxforge")
+FLOATS = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
+
+
+def _random(rng, shape, dtype):
+    return rng.standard_normal(shape).astype(dtype)
+
+
+def _close(actual, expected, dtype, scale=1.0):
+    tolerance = {np.float32: 2e-6, np.float16: 2e-3, ml_dtypes.bfloat16: 1.6e-2, np.float64: 1e-12}[dtype] * scale
+    np.testing.assert_allclose(actual.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("n", [1, 1000, 4096])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.int32, np.float64, np.int8])
+def test_add(execute, n, dtype):
+    rng = np.random.default_rng(n)
+    x, y = (rng.integers(-50, 50, n).astype(dtype) for _ in range(2))
+    for (out,) in execute(kernels.add, (-(-n // 1024),), [x, y, np.zeros(n, dtype), n], {"BLOCK": 1024}, outputs=[2]):
+        np.testing.assert_array_equal(out, x + y)
+
+
+@pytest.mark.parametrize("num_warps", [1, 4, 8])
+@pytest.mark.parametrize("columns", [1, 31, 128, 781])
+@pytest.mark.parametrize("dtype", FLOATS.values(), ids=FLOATS)
+def test_softmax(execute, dtype, columns, num_warps):
+    x = _random(np.random.default_rng(0), (5, columns), dtype)
+    block = 1 << (columns - 1).bit_length()
+    wide = x.astype(np.float64)
+    expected = np.exp(wide - wide.max(1, keepdims=True))
+    expected /= expected.sum(1, keepdims=True)
+    runs = execute(
+        kernels.softmax, (5,), [np.zeros_like(x), x, columns, columns], {"BLOCK": block}, outputs=[0], num_warps=num_warps
+    )
+    for (out,) in runs:
+        _close(out, expected, dtype)
+
+
+@pytest.mark.parametrize("columns", [64, 781, 1024])
+@pytest.mark.parametrize("dtype", FLOATS.values(), ids=FLOATS)
+def test_layer_norm(execute, dtype, columns):
+    rng = np.random.default_rng(1)
+    x, weight, bias = _random(rng, (4, columns), dtype), _random(rng, columns, dtype), _random(rng, columns, dtype)
+    wide = x.astype(np.float64)
+    normal = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
+    expected = normal * weight.astype(np.float64) + bias.astype(np.float64)
+    block = 1 << (columns - 1).bit_length()
+    arguments = [np.zeros_like(x), x, weight, bias, columns, columns, 1e-5]
+    for (out,) in execute(kernels.layer_norm, (4,), arguments, {"BLOCK": block}, outputs=[0]):
+        _close(out, expected, dtype, scale=4)
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (100, 37), (128, 256)])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.int8])
+def test_transpose(execute, dtype, shape):
+    x = np.random.default_rng(2).integers(-100, 100, shape).astype(dtype)
+    rows, columns = shape
+    grid = (-(-rows // 32), -(-columns // 64))
+    arguments = [np.zeros((columns, rows), dtype), x, rows, columns]
+    for (out,) in execute(kernels.transpose, grid, arguments, {"BLOCK_M": 32, "BLOCK_N": 64}, outputs=[0]):
+        np.testing.assert_array_equal(out, x.T)
+
+
+@pytest.mark.parametrize("rows", [0, 7, 128])
+def test_column_sum(execute, rows):
+    x = np.random.default_rng(3).standard_normal((rows, 100)).astype(np.float16)
+    arguments = [np.zeros(100, np.float32), x if rows else np.zeros((1, 100), np.float16), rows, 100]
+    for (out,) in execute(kernels.column_sum, (2,), arguments, {"BLOCK_M": 32, "BLOCK_N": 64}, outputs=[0]):
+        _close(out, x.astype(np.float64).sum(0), np.float32, scale=20)
+
+
+@pytest.mark.parametrize("columns", [1, 100, 2048])
+def test_cumsum(execute, columns):
+    x = np.random.default_rng(4).integers(-9, 9, (3, columns)).astype(np.float32)
+    block = 1 << (columns - 1).bit_length()
+    for (out,) in execute(kernels.cumsum, (3,), [np.zeros_like(x), x, columns], {"BLOCK": block}, outputs=[0]):
+        np.testing.assert_array_equal(out, np.cumsum(x, axis=1))
+
+
+def test_histogram(execute):
+    x = np.random.default_rng(5).integers(0, 13, 3000).astype(np.int32)
+    for (out,) in execute(kernels.histogram, (3,), [np.zeros(13, np.int32), x, 3000], {"BLOCK": 1024}, outputs=[0]):
+        np.testing.assert_array_equal(out, np.bincount(x, minlength=13))
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 32), (100, 70, 45)])
+@pytest.mark.parametrize("dtype", FLOATS.values(), ids=FLOATS)
+def test_matmul_ieee(execute, dtype, shape):
+    m, n, k = shape
+    rng = np.random.default_rng(6)
+    a, b = _random(rng, (m, k), dtype), _random(rng, (k, n), dtype)
+    arguments = [a, b, np.zeros((m, n), np.float32), m, n, k, k, 1, n, 1, n, 1]
+    constants = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16, "GROUP_M": 2, "PRECISION": "ieee"}
+    grid = (-(-m // 64) * -(-n // 64),)
+    for (out,) in execute(kernels.matmul, grid, arguments, constants, outputs=[2]):
+        _close(out, a.astype(np.float64) @ b.astype(np.float64), np.float32, scale=20)
