@@ -164,6 +164,12 @@ class Operation:
     def is_used(self) -> bool:
         return any(result.uses for result in self.results)
 
+    def add_result(self, type: Type) -> OpResult:
+        """Append a result of ``type`` (a pass that adds a carried value to a loop)."""
+        added = OpResult(type, self, len(self.results))
+        self.results += (added,)
+        return added
+
     # -- place ---------------------------------------------------------------------------------------
 
     @property

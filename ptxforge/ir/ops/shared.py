@@ -107,7 +107,8 @@ class MemDescTrans(Operation):
 @define("async_copy_global_to_local", effects=_GLOBAL_TO_SHARED, traits=[ANCHOR], shows_operand_types=True)
 class AsyncCopyGlobalToLocal(Operation):
     """Start a copy of a tile from global to shared memory (``cp.async``); where ``mask`` does not hold, ``other``
-    (zeros without one) is stored. Done only when its group was waited for."""
+    (zeros without one) is stored. Done only when its group was waited for. ``ordered`` is the pipeliner's promise that
+    no thread reads the destination after the last barrier before this operation: no other barrier is needed."""
 
     pointer = operand(POINTER)
     destination = operand(MEMDESC)
@@ -115,6 +116,7 @@ class AsyncCopyGlobalToLocal(Operation):
     other = operand(NUMBER_OR_POINTER, optional=True)
     cache = attribute(("", ".ca", ".cg"), "")
     eviction = attribute(("", "evict_first", "evict_last"), "")
+    ordered = attribute(bool, False)
 
     @classmethod
     def infer(cls, operands, attributes):
