@@ -38,7 +38,7 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.support.errors import IRError
+from ptxforge.support.errors import IRError, VerificationError
 
 ELEMENTWISE = "elementwise"
 COMMUTATIVE = "commutative"
@@ -196,6 +196,14 @@ def attribute(kind: type | tuple, default: Any = _REQUIRED) -> Any:
 def region() -> Any:
     """Declare a region (one block)."""
     return RegionField()
+
+
+def same_operand_types(op: Operation, first: int = 0) -> None:
+    """A ``check``: all operands from ``first`` on have one type."""
+    types = {v.type for v in op.operands[first:]}
+    if len(types) > 1:
+        listed = ", ".join(str(v.type) for v in op.operands[first:])
+        raise VerificationError(f"operands of '{op.name}' must have one type: {listed}")
 
 
 @attrs.frozen(slots=True, eq=False)

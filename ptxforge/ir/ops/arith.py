@@ -13,6 +13,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
     BOOL, COMMUTATIVE, ELEMENTWISE, FLOAT, INT, NUMBER_OR_POINTER, attribute, define, operand,
+    same_operand_types,
 )  # fmt: skip
 
 _UNSIGNED = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
@@ -38,6 +39,8 @@ class BinaryInt(Operation):
     lhs = operand(INT)
     rhs = operand(INT)
 
+    check = same_operand_types
+
     @classmethod
     def infer(cls, operands, attributes):
         return [operands[0]]
@@ -48,6 +51,8 @@ class BinaryFloat(Operation):
 
     lhs = operand(FLOAT)
     rhs = operand(FLOAT)
+
+    check = same_operand_types
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -252,6 +257,8 @@ class CmpI(Operation):
     rhs = operand(NUMBER_OR_POINTER)
     predicate = attribute(tuple(_INTEGER_COMPARISONS))
 
+    check = same_operand_types
+
     @classmethod
     def infer(cls, operands, attributes):
         return [T.like(operands[0], T.I1)]
@@ -358,6 +365,8 @@ class CmpF(Operation):
     rhs = operand(FLOAT)
     predicate = attribute(FLOAT_PREDICATES)
 
+    check = same_operand_types
+
     @classmethod
     def infer(cls, operands, attributes):
         return [T.like(operands[0], T.I1)]
@@ -381,6 +390,9 @@ class Select(Operation):
     @classmethod
     def infer(cls, operands, attributes):
         return [operands[1]]
+
+    def check(self):
+        same_operand_types(self, 1)
 
     def evaluate(self, condition, x, y):
         return np.where(condition, x, y).astype(x.dtype)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from ptxforge.ir import types as T
-from ptxforge.ir.core import Operation
+from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import (
     ANCHOR, BOOL, ELEMENTWISE, NUMBER_OR_POINTER, POINTER, READS_WRITES_GLOBAL, Effects, attribute, define, operand,
+    same_operand_types,
 )  # fmt: skip
+from ptxforge.support.errors import VerificationError
 
 RMW_KINDS = ("add", "fadd", "max", "min", "umax", "umin", "and", "or", "xor", "xchg")
 SEMANTICS = ("relaxed", "acquire", "release", "acq_rel")
@@ -33,6 +35,18 @@ class AtomicRMW(Operation):
     def infer(cls, operands, attributes):
         return [operands[1]]
 
+    def check(self):
+        _check_pointee(self, self.value)
+        is_float = T.element_type(self.value.type).is_float
+        if is_float != (self.kind == "fadd") and self.kind != "xchg":
+            raise VerificationError(f"'atomic_rmw' of kind '{self.kind}' on {self.value.type}")
+
+
+def _check_pointee(op: Operation, value: Value) -> None:
+    pointee = T.element_type(op.operands[0].type).pointee
+    if T.element_type(value.type) is not pointee:
+        raise VerificationError(f"'{op.name}' of {value.type} through {op.operands[0].type}")
+
 
 @define("atomic_cas", effects=ATOMIC, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
 class AtomicCAS(Operation):
@@ -47,6 +61,10 @@ class AtomicCAS(Operation):
     @classmethod
     def infer(cls, operands, attributes):
         return [operands[2]]
+
+    def check(self):
+        same_operand_types(self, 1)
+        _check_pointee(self, self.value)
 
     @property
     def element(self) -> T.Type:

@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import ELEMENTWISE, FLOAT, INT, attribute, define, operand
+from ptxforge.ir.definition import ELEMENTWISE, FLOAT, INT, attribute, define, operand, same_operand_types
 
 
 class UnaryFloat(Operation):
@@ -172,6 +172,8 @@ class Pow(Operation):
     x = operand(FLOAT)
     y = operand(FLOAT)
 
+    check = same_operand_types
+
     @classmethod
     def infer(cls, operands, attributes):
         return [operands[0]]
@@ -187,6 +189,8 @@ class DivRn(Operation):
 
     lhs = operand(FLOAT)
     rhs = operand(FLOAT)
+
+    check = same_operand_types
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -204,6 +208,8 @@ class Fma(Operation):
     x = operand(FLOAT)
     y = operand(FLOAT)
     z = operand(FLOAT)
+
+    check = same_operand_types
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -257,6 +263,8 @@ class ClampF(Operation):
     low = operand(FLOAT)
     high = operand(FLOAT)
     propagate_nan = attribute(bool, False)
+
+    check = same_operand_types
 
     @classmethod
     def infer(cls, operands, attributes):

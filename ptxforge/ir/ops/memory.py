@@ -76,6 +76,10 @@ class Load(Operation):
     def infer(cls, operands, attributes):
         return [T.like(operands[0], T.element_type(operands[0]).pointee)]
 
+    def check(self):
+        if self.other is not None and self.other.type is not self.result.type:
+            raise VerificationError(f"'load' of {self.result.type} has 'other' of {self.other.type}")
+
     def get_effects(self):
         return _VOLATILE_READ if self.volatile else READS_GLOBAL
 

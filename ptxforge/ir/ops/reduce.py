@@ -28,12 +28,18 @@ class Combining(Operation):
     combine = region()
 
     def check(self):
+        if not self.inputs:
+            raise VerificationError(f"'{self.name}' needs an operand")
         first = self.inputs[0].type
         if any(v.type.shape != first.shape or v.type.layout != first.layout for v in self.inputs):
             raise VerificationError(f"operands of '{self.name}' must have one shape and layout")
-        wanted = [v.type.element for v in self.inputs] * 2
-        if [a.type for a in self.combine.arguments] != wanted:
+        elements = [v.type.element for v in self.inputs]
+        if [a.type for a in self.combine.arguments] != elements * 2:
             raise VerificationError(f"'{self.name}' region must take the operands' elements twice")
+        if [v.type for v in self.combine.last.operands] != elements:
+            raise VerificationError(f"'{self.name}' region must yield the operands' elements")
+        if not 0 <= self.axis < first.rank:
+            raise VerificationError(f"'{self.name}' along axis {self.axis} of {first}")
 
     @property
     def combine_name(self) -> str:

@@ -34,6 +34,19 @@ class Constant(Operation):
         element = T.element_type(type)
         return np.full(T.shape_of(type), self.value, dtype=element.numpy)[()]
 
+    def check(self):
+        element = T.element_type(self.result.type)
+        if not _is_value_of(self.value, element):
+            raise VerificationError(f"{self.value!r} is not a constant of {element}")
+
+
+def _is_value_of(value: int | float | bool, element: T.Type) -> bool:
+    if element is T.I1:
+        return isinstance(value, bool)
+    if element.is_float:
+        return isinstance(value, float)
+    return type(value) is int and -(1 << (element.bits - 1)) <= value < 1 << (element.bits - 1)
+
 
 @define("splat", shows_operand_types=True)
 class Splat(Operation):

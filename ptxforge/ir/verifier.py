@@ -1,0 +1,265 @@
+"""What must hold of every function, between any two passes.
+
+Structure
+    1.  Links agree: a block's operations name it as their parent and are chained both ways; a region names its
+        operation, a block its region (or the function).
+    2.  Use lists agree: each operand is among the uses of its value, and each use of a value is an operand of
+        an operation in this function.
+    3.  Dominance: an operand is defined earlier in the same block or in an enclosing one.
+    4.  An operation has its declared number of regions. A block ends in a terminator and has no other: the
+        function's body in ``return``, a region in ``yield`` or (in ``while``) ``condition``.
+
+Operations
+    5.  Operands: as many as declared, each within its field's constraint.
+    6.  Attributes: each required one is there; declared ones have their declared type or one of the allowed values.
+    7.  Results: their types are what the operation infers from its operands (a layout may be another name of the
+        inferred linear map).
+    8.  An elementwise operation has scalars only, or tensors only, all of one shape and one layout.
+    9.  What the operation's own ``check`` demands.
+
+Types
+    10. Tile dimensions are powers of two, at most 2**20 elements in all. (In shared memory, dimensions in front
+        of those that the encoding describes count buffers and are free.)
+    11. Either no tensor of a function has a layout (tile stage) or each has one (gpu stage); it is a distributed
+        encoding of the tensor's rank for as many warps as the function has. A memdesc has a shared encoding.
+    12. Parameters are scalars or pointers; ``num_warps`` is a power of two.
+
+The verifier stops at the first fault. Its message cites the number and shows the function with a note at the
+operation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NoReturn
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Block, Function, Operation, Region, Value
+from ptxforge.ir.definition import ELEMENTWISE, AttributeField
+from ptxforge.ir.ops.control import Condition, Return, While, Yield
+from ptxforge.ir.ops.shape import check_tile_shape
+from ptxforge.ir.printer import print_function
+from ptxforge.layouts.encodings import Distributed
+from ptxforge.layouts.linear import LayoutError
+from ptxforge.support.errors import IRError, VerificationError
+
+
+def verify(function: Function) -> None:
+    """Raise :class:`VerificationError` at the first invariant that does not hold."""
+    _Verifier(function).run()
+
+
+class _Verifier:
+    def __init__(self, function: Function):
+        self.function = function
+        self.operations: set[Operation] = set()
+        self.visible: set[Value] = set()
+        self.checked_types: set[T.Type] = set()
+        self.has_layouts: bool | None = None
+
+    def fail(self, number: int, message: str, op: Operation | None = None) -> NoReturn:
+        notes = {op: f"{message} (invariant {number})"} if op is not None else {}
+        where = f" in '{op.name}'" if op is not None else ""
+        text = print_function(self.function, notes=notes)
+        raise VerificationError(f"invariant {number} does not hold{where}: {message}\n{text}")
+
+    def run(self) -> None:
+        function = self.function
+        if function.body.parent is not function:
+            self.fail(1, "the body does not name the function as its parent")
+        self.check_parameters()
+        for op in self.linked_operations(function.body):
+            self.operations.add(op)
+        self.block(function.body, None)
+        if not isinstance(function.body.last, Return):
+            self.fail(4, "the function does not end in 'return'", function.body.last)
+
+    # -- structure -------------------------------------------------------------------------------------
+
+    def linked_operations(self, block: Block) -> Iterator[Operation]:
+        """All operations of a block, nested ones included, with their links checked (1)."""
+        previous = None
+        here = block.first
+        while here is not None:
+            if here.parent is not block or here.previous is not previous:
+                self.fail(1, "the operation is not linked to its block and its neighbours", here)
+            yield here
+            for region in here.regions:
+                self.check_region_links(here, region)
+                yield from self.linked_operations(region.block)
+            previous, here = here, here.next
+        if block.last is not previous:
+            self.fail(1, "the block's last operation is not the end of its chain", previous)
+
+    def check_region_links(self, op: Operation, region: Region) -> None:
+        if region.parent is not op or region.block.parent is not region:
+            self.fail(1, "a region is not linked to its operation or its block", op)
+
+    def block(self, block: Block, owner: Operation | None) -> None:
+        defined: list[Value] = list(block.arguments)
+        self.visible.update(defined)
+        for value in defined:
+            self.value(value, owner)
+        for op in block.operations:
+            self.operation(op)
+            defined += op.results
+            self.visible.update(op.results)
+            if op.is_terminator and op is not block.last:
+                self.fail(4, "a terminator must be the last operation of its block", op)
+        if block.last is None or not block.last.is_terminator:
+            self.fail(4, "a block must end in a terminator", block.last or owner)
+        self.visible.difference_update(defined)
+
+    def value(self, value: Value, owner: Operation | None) -> None:
+        """Check the uses (2) and the type (10, 11) of a value that ``owner`` defines."""
+        for user, index in value.uses:
+            if user not in self.operations or index >= len(user.operands) or user.operands[index] is not value:
+                self.fail(2, f"the use list of a value of type {value.type} names '{user.name}', which does not "
+                             f"use it as operand {index} in this function", owner)
+        self.type(value.type, owner)
+
+    def operation(self, op: Operation) -> None:
+        for index, value in enumerate(op.operands):
+            if (op, index) not in value.uses:
+                self.fail(2, f"operand {index} is not in the use list of its value", op)
+            if value not in self.visible:
+                self.fail(3, f"operand {index} is not defined before the operation or not visible to it", op)
+        self.check_operands(op)
+        self.check_attributes(op)
+        self.check_results(op)
+        self.check_elementwise(op)
+        for result in op.results:
+            self.value(result, op)
+        self.check_regions(op)
+        try:
+            op.check() if hasattr(op, "check") else None
+        except VerificationError as fault:
+            self.fail(9, str(fault), op)
+
+    def check_regions(self, op: Operation) -> None:
+        if len(op.regions) != len(op.definition.region_fields):
+            self.fail(4, f"{len(op.definition.region_fields)} regions expected, there are {len(op.regions)}", op)
+        for index, region in enumerate(op.regions):
+            self.block(region.block, op)
+            wanted = Condition if isinstance(op, While) and index == 0 else Yield
+            if not isinstance(region.block.last, wanted):
+                self.fail(4, f"a region of '{op.name}' must end in '{wanted.name}'", region.block.last)
+
+    # -- operations ------------------------------------------------------------------------------------
+
+    def check_operands(self, op: Operation) -> None:
+        definition = op.definition
+        count, most = len(op.operands), definition.max_operands
+        if count < definition.min_operands or (most is not None and count > most):
+            wanted = f"at least {definition.min_operands}" if most is None else f"{definition.min_operands} to {most}"
+            self.fail(5, f"{wanted} operands expected, there are {count}", op)
+        for field in definition.operand_fields:
+            if field.index < count:
+                self.check_operand(op, field.index, field)
+        if definition.variadic is not None:
+            for index in range(definition.variadic.index, count):
+                self.check_operand(op, index, definition.variadic)
+
+    def check_operand(self, op: Operation, index: int, field) -> None:
+        type = op.operands[index].type
+        if not field.constraint.holds(type):
+            self.fail(5, f"operand '{field.name}' has type {type}, expected {field.constraint.description}", op)
+
+    def check_attributes(self, op: Operation) -> None:
+        for name, field in op.definition.attribute_fields.items():
+            if name in op.attributes:
+                if not _attribute_fits(field, op.attributes[name]):
+                    self.fail(6, f"attribute '{name}' cannot be {op.attributes[name]!r}", op)
+            elif field.required:
+                self.fail(6, f"attribute '{name}' is missing", op)
+
+    def check_results(self, op: Operation) -> None:
+        infer = getattr(type(op), "infer", None)
+        if infer is None:
+            return
+        try:
+            wanted = infer([v.type for v in op.operands], op.attributes)
+        except (IRError, LayoutError) as fault:
+            self.fail(7, f"no result type can be inferred: {fault}", op)
+        actual = [result.type for result in op.results]
+        if len(actual) != len(wanted) or not all(map(_same_type, actual, wanted)):
+            self.fail(7, f"results have types ({_join(actual)}), expected ({_join(wanted)})", op)
+
+    def check_elementwise(self, op: Operation) -> None:
+        if ELEMENTWISE not in op.traits:
+            return
+        types = [v.type for v in (*op.operands, *op.results)]
+        kinds = {(T.shape_of(type), T.layout_of(type)) for type in types}
+        if len(kinds) > 1:
+            self.fail(8, f"operands and results must have one shape and layout: {_join(types)}", op)
+
+    # -- types -----------------------------------------------------------------------------------------
+
+    def check_parameters(self) -> None:
+        for argument in self.function.arguments:
+            if not isinstance(argument.type, (T.ScalarType, T.PointerType)):
+                self.fail(12, f"parameter '{argument.hint}' has type {argument.type}")
+        count = self.function.attributes.get("num_warps", 1)
+        if not isinstance(count, int) or count < 1 or count & (count - 1):
+            self.fail(12, f"num_warps must be a power of two, not {count!r}")
+
+    def type(self, type: T.Type, op: Operation | None) -> None:
+        if type in self.checked_types:
+            return
+        self.checked_types.add(type)
+        if isinstance(type, T.TensorType):
+            self.tensor(type, op)
+        elif isinstance(type, T.MemDescType):
+            self.memdesc(type, op)
+
+    def tensor(self, type: T.TensorType, op: Operation | None) -> None:
+        self.tile_shape(type.shape, op)
+        if self.has_layouts is None:
+            self.has_layouts = type.layout is not None
+        if self.has_layouts != (type.layout is not None):
+            self.fail(11, f"some tensors have a layout, others have none; this one is {type}", op)
+        if type.layout is None:
+            return
+        if not isinstance(type.layout, Distributed) or type.layout.rank != type.rank:
+            self.fail(11, f"{type} needs a distributed encoding of rank {type.rank}", op)
+        num_warps = self.function.attributes.get("num_warps")
+        covered = type.layout.num_warps
+        if num_warps is not None and covered != num_warps:
+            self.fail(11, f"the layout of {type} is for {covered} warps, the function has {num_warps}", op)
+
+    def memdesc(self, type: T.MemDescType, op: Operation | None) -> None:
+        if isinstance(type.layout, Distributed) or not hasattr(type.layout, "rank"):
+            self.fail(11, f"{type} needs a shared encoding", op)
+        buffers = type.rank - type.layout.rank
+        if buffers not in (0, 1):
+            self.fail(11, f"{type} has {type.rank} dimensions, its encoding {type.layout.rank}", op)
+        self.tile_shape(type.shape[buffers:], op)
+
+    def tile_shape(self, shape: tuple[int, ...], op: Operation | None) -> None:
+        try:
+            check_tile_shape(shape)
+        except VerificationError as fault:
+            self.fail(10, str(fault), op)
+
+
+def _attribute_fits(field: AttributeField, value) -> bool:
+    if not isinstance(field.kind, tuple):
+        return type(value) is field.kind
+    if all(isinstance(kind, type) for kind in field.kind):
+        return type(value) in field.kind
+    return value in field.kind
+
+
+def _same_type(one: T.Type, other: T.Type) -> bool:
+    """Whether two types are equal, or tensors that differ only in how one linear map is named."""
+    if one is other:
+        return True
+    if not isinstance(one, T.TensorType) or not isinstance(other, T.TensorType):
+        return False
+    if one.with_layout(None) is not other.with_layout(None) or one.layout is None or other.layout is None:
+        return False
+    return one.layout.linear(one.shape) == other.layout.linear(other.shape)
+
+
+def _join(types) -> str:
+    return ", ".join(map(str, types))
