@@ -114,3 +114,51 @@ def matmul(
         b_tile += BLOCK_K * stride_bk
     inside = (i[:, None] < M) & (j[None, :] < N)
     tl.store(c + i[:, None] * stride_cm + j[None, :] * stride_cn, acc.to(c.dtype.element_ty), mask=inside)
+
+
+@jit
+def attention(
+    q, k, v, out, scale, heads, length, stride_b, stride_h, stride_l,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """softmax(q kᵀ · scale) v for [batch, heads, length, D] tensors of equal strides; BLOCK_M rows of one head a
+    program. ``scale`` includes log2(e): exponentials are powers of two. ``length`` is a multiple of both blocks."""
+    start = tl.program_id(0) * BLOCK_M
+    head = tl.program_id(1)
+    base = (head // heads).to(tl.int64) * stride_b + (head % heads).to(tl.int64) * stride_h
+    i = start + tl.arange(0, BLOCK_M)
+    j = tl.arange(0, BLOCK_N)
+    d = tl.arange(0, D)
+    rows = tl.load(q + base + i[:, None] * stride_l + d[None, :])
+    k_tile = k + base + j[None, :] * stride_l + d[:, None]
+    v_tile = v + base + j[:, None] * stride_l + d[None, :]
+    top = tl.full((BLOCK_M,), -float("inf"), tl.float32)
+    total = tl.zeros((BLOCK_M,), tl.float32)
+    acc = tl.zeros((BLOCK_M, D), tl.float32)
+    end = start if CAUSAL else length
+    for _ in range(0, end, BLOCK_N):
+        scores = tl.dot(rows, tl.load(k_tile))
+        new_top = tl.maximum(top, tl.max(scores, 1) * scale)
+        p = tl.exp2(scores * scale - new_top[:, None])
+        shrink = tl.exp2(top - new_top)
+        total = total * shrink + tl.sum(p, 1)
+        acc = acc * shrink[:, None]
+        acc = tl.dot(p.to(v.dtype.element_ty), tl.load(v_tile), acc)
+        top = new_top
+        k_tile += BLOCK_N * stride_l
+        v_tile += BLOCK_N * stride_l
+    if CAUSAL:
+        for step in range(start, start + BLOCK_M, BLOCK_N):
+            scores = tl.dot(rows, tl.load(k_tile))
+            scores = tl.where(i[:, None] >= step + j[None, :], scores * scale, -1.0e6)
+            new_top = tl.maximum(top, tl.max(scores, 1))
+            p = tl.exp2(scores - new_top[:, None])
+            shrink = tl.exp2(top - new_top)
+            total = total * shrink + tl.sum(p, 1)
+            acc = acc * shrink[:, None]
+            acc = tl.dot(p.to(v.dtype.element_ty), tl.load(v_tile), acc)
+            top = new_top
+            k_tile += BLOCK_N * stride_l
+            v_tile += BLOCK_N * stride_l
+    acc = acc / total[:, None]
+    tl.store(out + base + i[:, None] * stride_l + d[None, :], acc.to(out.dtype.element_ty))

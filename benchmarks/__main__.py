@@ -1,0 +1,107 @@
+"""``python -m benchmarks``: our kernels beside Triton's and torch's, from one source, in one run, on a GPU.
+
+For each case every configuration is checked against torch in higher precision, then timed; the best one of each
+compiler is then timed again, the contenders in turn, so that a clock that drifts meets all of them. The L2 cache
+is flushed between runs, medians are reported, data is random. Results go to a JSON file with the commit, the
+device and the SM clock at each measurement.
+
+    python -m benchmarks [--only SUBSTRING] [--json FILE] [--no-triton]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from benchmarks import spine
+from benchmarks.dialects import load
+from benchmarks.harness import do_bench, environment, sm_clock
+
+
+def _wrong(case: spine.Case, data: dict[str, Any]) -> float:
+    """The largest error, absolute and relative mixed, of the last launch."""
+    actual, expected = case.check(data)
+    difference = (actual.double() - expected.double()).abs() / (1 + expected.double().abs())
+    return float(difference.max()) if not torch.isnan(difference).any() else float("inf")
+
+
+def _best(case: spine.Case, kernels: Any, data: dict[str, Any]) -> tuple[dict | None, list[str]]:
+    """The fastest configuration that gives right results, and notes on those that fail."""
+    best, notes = (float("inf"), None), []
+    for config in case.configurations:
+        try:
+            case.launch(kernels, data, config)
+            torch.cuda.synchronize()
+        except Exception as error:  # a configuration that does not fit is a result, not a failure
+            notes.append(f"{config}: {type(error).__name__}: {str(error).splitlines()[0]}")
+            continue
+        wrong = _wrong(case, data)
+        if wrong > case.tolerance:
+            notes.append(f"{config}: wrong by {wrong:.3g}")
+            continue
+        seconds = do_bench(lambda: case.launch(kernels, data, config), warmup=5, rep=15)
+        best = min(best, (seconds, config), key=lambda pair: pair[0])
+    return best[1], notes
+
+
+def _measure(case: spine.Case, contenders: dict[str, Any]) -> dict[str, Any]:
+    data = case.make()
+    row: dict[str, Any] = {"case": case.name, "unit": case.unit}
+    runs = {"torch": lambda: case.torch(data)}
+    for name, kernels in contenders.items():
+        config, notes = _best(case, kernels, data)
+        row[name] = {"config": config, "notes": notes}
+        if config is not None:
+            runs[name] = lambda kernels=kernels, config=config: case.launch(kernels, data, config)
+    row["torch"] = {}
+    for _ in range(2):
+        for name, run in runs.items():
+            seconds = do_bench(run)
+            clock = sm_clock()
+            figure = case.work / seconds / (1e12 if case.unit == "TFLOP/s" else 1e9)
+            row[name].setdefault("figures", []).append(round(figure, 1))
+            row[name].setdefault("sm_clock_mhz", []).append(clock)
+    for name in runs:
+        figures = row[name]["figures"]
+        row[name]["figure"] = round(sum(figures) / len(figures), 1)
+    return row
+
+
+def _line(row: dict[str, Any]) -> str:
+    figures = [f"{name} {row[name].get('figure', 'failed')}" for name in row if name not in ("case", "unit")]
+    return f"{row['case']:32} {row['unit']:8} " + "  ".join(figures)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
+    parser.add_argument("--only", default="", help="run the cases whose name contains this")
+    parser.add_argument("--json", type=Path, help="write the results here")
+    parser.add_argument("--no-triton", action="store_true")
+    options = parser.parse_args()
+    contenders = {"ptxforge": load("ptxforge")}
+    if not options.no_triton:
+        contenders["triton"] = load("triton")
+    rows = []
+    for case in spine.cases():
+        if options.only not in case.name:
+            continue
+        rows.append(_measure(case, contenders))
+        print(_line(rows[-1]), flush=True)
+        for name in contenders:
+            for note in rows[-1][name]["notes"]:
+                print(f"    {name}: {note}", flush=True)
+    if options.json:
+        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+        report = {"environment": environment() | {"commit": commit}, "rows": rows}
+        options.json.write_text(json.dumps(report, indent=1) + "\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

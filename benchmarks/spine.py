@@ -1,0 +1,198 @@
+"""Benchmarks of kernels without tensor cores: what is measured, at what size, in what unit.
+
+A :class:`Case` makes its data on the GPU with torch, launches the kernel of either dialect with each of a few
+configurations (the best counts, for both compilers alike) and knows torch's own way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import torch
+
+
+@attrs.frozen
+class Case:
+    """One benchmark. ``work`` is bytes moved (unit GB/s) or floating-point operations (unit TFLOP/s) of one run."""
+
+    name: str
+    unit: str
+    work: float
+    make: Callable[[], dict[str, Any]]
+    launch: Callable[[Any, dict[str, Any], dict[str, Any]], None]
+    configurations: list[dict[str, Any]]
+    torch: Callable[[dict[str, Any]], Any]
+    check: Callable[[dict[str, Any]], tuple[Any, Any]]
+    tolerance: float
+
+
+def _block(columns: int) -> int:
+    return 1 << (columns - 1).bit_length()
+
+
+def _random(*shape: int, dtype: Any) -> Any:
+    return torch.randn(*shape, device="cuda", dtype=torch.float32).to(dtype)
+
+
+def _add() -> Case:
+    n = 1 << 27
+
+    def launch(kernels, data, config):
+        grid = (-(-n // config["BLOCK"]),)
+        kernels.add[grid](
+            data["x"], data["y"], data["out"], n, BLOCK=config["BLOCK"], num_warps=config["num_warps"]
+        )
+
+    return Case(
+        "add f32 2^27", "GB/s", 3 * 4 * n,
+        lambda: {"x": _random(n, dtype=torch.float32), "y": _random(n, dtype=torch.float32),
+                 "out": torch.empty(n, device="cuda")},
+        launch, [{"BLOCK": b, "num_warps": w} for b, w in ((1024, 4), (1024, 8), (2048, 8), (4096, 8))],
+        lambda d: torch.add(d["x"], d["y"], out=d["out"]), lambda d: (d["out"], d["x"] + d["y"]), 0.0,
+    )  # fmt: skip
+
+
+def _softmax(rows: int, columns: int, dtype: Any, label: str) -> Case:
+    def launch(kernels, data, config):
+        kernels.softmax[(rows,)](
+            data["out"], data["x"], columns, columns, BLOCK=_block(columns), num_warps=config["num_warps"]
+        )
+
+    return Case(
+        f"softmax {label} {rows}x{columns}", "GB/s", 2 * rows * columns * dtype.itemsize,
+        lambda: {"x": _random(rows, columns, dtype=dtype), "out": torch.empty(rows, columns, device="cuda", dtype=dtype)},
+        launch, [{"num_warps": w} for w in (1, 2, 4, 8, 16)],
+        lambda d: torch.softmax(d["x"], 1), lambda d: (d["out"], torch.softmax(d["x"].float(), 1)),
+        1e-5 if dtype == torch.float32 else 1e-2,
+    )  # fmt: skip
+
+
+def _layer_norm(rows: int, columns: int, dtype: Any, label: str) -> Case:
+    def launch(kernels, data, config):
+        kernels.layer_norm[(rows,)](
+            data["out"], data["x"], data["weight"], data["bias"], columns, columns, 1e-5,
+            BLOCK=_block(columns), num_warps=config["num_warps"],
+        )  # fmt: skip
+
+    def reference(d):
+        return torch.nn.functional.layer_norm(d["x"], (columns,), d["weight"], d["bias"], 1e-5)
+
+    return Case(
+        f"layer norm {label} {rows}x{columns}", "GB/s", 2 * rows * columns * dtype.itemsize,
+        lambda: {"x": _random(rows, columns, dtype=dtype), "weight": _random(columns, dtype=dtype),
+                 "bias": _random(columns, dtype=dtype), "out": torch.empty(rows, columns, device="cuda", dtype=dtype)},
+        launch, [{"num_warps": w} for w in (1, 2, 4, 8, 16)], reference, lambda d: (d["out"], reference(d).float()),
+        1e-4 if dtype == torch.float32 else 4e-2,
+    )  # fmt: skip
+
+
+def _transpose(dtype: Any, label: str) -> Case:
+    size = 8192
+
+    def launch(kernels, data, config):
+        m, n = config["BLOCK_M"], config["BLOCK_N"]
+        kernels.transpose[(size // m, size // n)](
+            data["out"], data["x"], size, size, BLOCK_M=m, BLOCK_N=n, num_warps=config["num_warps"]
+        )
+
+    return Case(
+        f"transpose {label} {size}x{size}", "GB/s", 2 * size * size * dtype.itemsize,
+        lambda: {"x": _random(size, size, dtype=dtype), "out": torch.empty(size, size, device="cuda", dtype=dtype)},
+        launch, [{"BLOCK_M": m, "BLOCK_N": n, "num_warps": w} for m, n, w in
+                 ((32, 32, 4), (64, 64, 4), (64, 64, 8), (128, 64, 8), (64, 128, 8), (128, 128, 8))],
+        lambda d: d["x"].t().contiguous(), lambda d: (d["out"], d["x"].t()), 0.0,
+    )  # fmt: skip
+
+
+def _column_sum() -> Case:
+    rows, columns = 32768, 4096
+
+    def launch(kernels, data, config):
+        m, n = config["BLOCK_M"], config["BLOCK_N"]
+        kernels.column_sum[(columns // n,)](
+            data["out"], data["x"], rows, columns, BLOCK_M=m, BLOCK_N=n, num_warps=config["num_warps"]
+        )
+
+    return Case(
+        f"column sum f16 {rows}x{columns}", "GB/s", 2 * rows * columns,
+        lambda: {"x": _random(rows, columns, dtype=torch.float16), "out": torch.empty(columns, device="cuda")},
+        launch, [{"BLOCK_M": m, "BLOCK_N": n, "num_warps": w} for m, n, w in
+                 ((128, 32, 8), (256, 32, 8), (512, 32, 16), (512, 32, 32), (256, 32, 32), (64, 64, 8), (256, 64, 16), (128, 32, 4))],
+        lambda d: torch.sum(d["x"], 0, dtype=torch.float32), lambda d: (d["out"], d["x"].float().sum(0)), 2e-2,
+    )  # fmt: skip
+
+
+def _cumsum() -> Case:
+    rows, columns = 32768, 2048
+
+    def launch(kernels, data, config):
+        kernels.cumsum[(rows,)](
+            data["out"], data["x"], columns, BLOCK=_block(columns), num_warps=config["num_warps"]
+        )
+
+    return Case(
+        f"cumsum f32 {rows}x{columns}", "GB/s", 2 * 4 * rows * columns,
+        lambda: {"x": _random(rows, columns, dtype=torch.float32), "out": torch.empty(rows, columns, device="cuda")},
+        launch, [{"num_warps": w} for w in (1, 2, 4, 8)],
+        lambda d: torch.cumsum(d["x"], 1), lambda d: (d["out"], torch.cumsum(d["x"].double(), 1).float()), 1e-3,
+    )  # fmt: skip
+
+
+def matmul_case(
+    name: str, m: int, n: int, k: int, dtype: Any, precision: str, configurations: list[dict], tolerance: float,
+    transposed_b: bool = False,
+) -> Case:  # fmt: skip
+    """``c[m, n] = a[m, k] @ b[k, n]``; ``transposed_b`` stores b as [n, k] (NT)."""
+
+    def make():
+        b = _random(n, k, dtype=dtype).t() if transposed_b else _random(k, n, dtype=dtype)
+        return {"a": _random(m, k, dtype=dtype), "b": b, "c": torch.empty(m, n, device="cuda", dtype=dtype)}
+
+    def launch(kernels, data, config):
+        options = dict(config)
+        grid = (-(-m // options["BLOCK_M"]) * -(-n // options["BLOCK_N"]),)
+        a, b, c = data["a"], data["b"], data["c"]
+        kernels.matmul[grid](
+            a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(), PRECISION=precision, GROUP_M=options.pop("GROUP_M", 8),
+            **options,
+        )  # fmt: skip
+
+    def check(data):
+        probe = torch.randn(n, 8, device="cuda", dtype=torch.float64)
+        reference = data["a"].double() @ (data["b"].double() @ probe)
+        return (data["c"].double() @ probe) / k**0.5, reference / k**0.5
+
+    return Case(
+        name, "TFLOP/s", 2.0 * m * n * k, make, launch, configurations, lambda d: torch.mm(d["a"], d["b"], out=d["c"]),
+        check, tolerance,
+    )  # fmt: skip
+
+
+def _tiles(*rows: tuple[int, int, int, int, int]) -> list[dict]:
+    return [dict(BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_warps=w, num_stages=s) for m, n, k, w, s in rows]
+
+
+SGEMM_TILES = _tiles((128, 128, 8, 8, 2), (128, 128, 16, 8, 2), (128, 128, 16, 8, 3), (64, 128, 16, 4, 3), (128, 64, 32, 4, 2),
+                     (128, 128, 32, 8, 2), (64, 64, 16, 4, 3))  # fmt: skip
+
+
+def cases() -> list[Case]:
+    """Every case, in the order of the report."""
+    f32, f16, bf16 = torch.float32, torch.float16, torch.bfloat16
+    return [
+        _add(),
+        _softmax(65536, 1024, f32, "f32"),
+        _softmax(4096, 16384, f32, "f32"),
+        _softmax(16384, 4096, f16, "f16"),
+        _softmax(85926, 781, bf16, "bf16"),
+        _layer_norm(16384, 4096, bf16, "bf16"),
+        _layer_norm(65536, 1024, f16, "f16"),
+        _layer_norm(8192, 8192, f32, "f32"),
+        _transpose(f32, "f32"),
+        _transpose(f16, "f16"),
+        _column_sum(),
+        _cumsum(),
+        matmul_case("sgemm ieee 4096^3", 4096, 4096, 4096, f32, "ieee", SGEMM_TILES, 1e-2),
+    ]

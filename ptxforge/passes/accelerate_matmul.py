@@ -1,0 +1,230 @@
+"""Dots go to the tensor cores.
+
+    %d = dot %a, %b, %c : (tensor<128x64xf16, #dot_op<{opIdx = 0, parent = #blocked}>>, …) -> tensor<128x128xf32, #blocked>
+
+    %c1 = convert_layout %c : … -> tensor<128x128xf32, #mma>                                           (after)
+    %a1 = convert_layout %a : … -> tensor<128x64xf16, #dot_op<{opIdx = 0, parent = #mma, kWidth = 2}>>
+    %b1 = convert_layout %b : … -> tensor<64x128xf16, #dot_op<{opIdx = 1, parent = #mma, kWidth = 2}>>
+    %d1 = dot %a1, %b1, %c1
+    %d = convert_layout %d1 : … -> tensor<128x128xf32, #blocked>
+
+Rules
+-----
+FORMS       f16, bf16, 8-bit floats (sm_89 on; upcast to f16 before), 8-bit integers, f32 as tf32, f64. What remains
+            (``ieee`` f32, f16 accumulators of other types, 16-bit integers) stays on the FMA path.
+SPLIT       ``tf32x3``, ``bf16x3`` and ``bf16x6`` become several dots: x = hi + lo (+ lo2) in the narrow format, and the products
+            of the largest parts are summed, smallest first (Henry, Tang, Heinecke: *Leveraging bfloat16 …*, ARITH 2019).
+WARPS       Warps are spread so that each one's tile has as many 16-row as 16-column pieces as can be (ties go to rows): operand
+            traffic from shared memory is least for square tiles. A dot whose result feeds another dot keeps whole
+            rows in a warp, so that the result becomes an operand without leaving its warp.
+K WIDTH     A thread holds ``32 / bits`` neighbours along k, where ``bits`` is the width of the narrowest load that feeds an
+            operand: a widened operand is loaded narrow. Both operands have the same.
+SMALL       Tiles smaller than the instruction wrap: rows are repeated, and the copies of the result are dropped by the
+            layout, so nothing is padded in memory.
+"""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.ops.arith import AndI, SubF
+from ptxforge.ir.ops.cast import Bitcast, Cast, ExtF, TruncF
+from ptxforge.ir.ops.control import For, Yield
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.memory import Load
+from ptxforge.ir.ops.shape import Trans
+from ptxforge.layouts.encodings import DotOperand, Mma
+from ptxforge.support.target import Target
+
+INSTRUCTION = {64: (8, 8)}
+"""Rows and columns of one ``mma.sync`` by the operands' width; (16, 8) unless said otherwise."""
+
+
+def accelerate_matmul(function: Function, target: Target) -> bool:
+    """Give every dot that tensor cores can do an ``mma`` layout."""
+    changed = False
+    for op in list(function.walk()):
+        if isinstance(op, Dot) and not isinstance(op.result.type.layout, Mma):
+            for dot in _legalize(op, target):
+                changed |= _accelerate(dot, function.attributes["num_warps"])
+    return changed
+
+
+# -- which dots, and in which form ------------------------------------------------------------------------
+
+
+def _legalize(dot: Dot, target: Target) -> list[Dot]:
+    """The dots that tensor cores shall do in place of ``dot`` (none: it stays as it is)."""
+    a, b = dot.a.type.element, dot.b.type.element
+    accumulator = dot.c.type.element
+    if a.is_float and a.bits == 8 and b.bits == 8:
+        return [dot] if target.has_fp8_mma and accumulator is T.F32 else [_widen_operands(dot, T.F16)]
+    if a is not b:
+        return []
+    if a in (T.F16, T.BF16):
+        return [dot] if accumulator is T.F32 or (accumulator is T.F16 and a is T.F16) else []
+    if a is T.I8:
+        return [dot] if accumulator is T.I32 else []
+    if a is T.F64:
+        return [dot]
+    if a is not T.F32 or dot.input_precision == "ieee":
+        return []
+    if dot.input_precision == "tf32":
+        return [dot]
+    return _split(dot)
+
+
+def _widen_operands(dot: Dot, element: T.ScalarType) -> Dot:
+    b = Builder.at(dot)
+    for index in (0, 1):
+        value = dot.operands[index]
+        dot.set_operand(index, b.value(ExtF, value, type=T.like(value.type, element)))
+    return dot
+
+
+def _split(dot: Dot) -> list[Dot]:
+    """See SPLIT. Terms are (part of a, part of b), smallest products first."""
+    terms = {
+        "tf32x3": [(1, 0), (0, 1), (0, 0)],
+        "bf16x3": [(1, 0), (0, 1), (0, 0)],
+        "bf16x6": [(2, 0), (0, 2), (1, 1), (1, 0), (0, 1), (0, 0)],
+    }[dot.input_precision]
+    parts = 1 + max(i for pair in terms for i in pair)
+    narrow = _tf32 if dot.input_precision == "tf32x3" else _bf16
+    b = Builder.at(dot)
+    left, right = ([*_parts(b, x, parts, narrow)] for x in (dot.a, dot.b))
+    total, dots = dot.c, []
+    for i, j in terms:
+        dots.append(b.create(Dot, left[i], right[j], total, input_precision="tf32"))
+        total = dots[-1].result
+    dot.replace_with([total])
+    return dots
+
+
+def _parts(b: Builder, x: Value, count: int, narrow) -> list[Value]:
+    """x as a sum of ``count`` values of the narrow format, largest first."""
+    parts, rest = [], x
+    for index in range(count):
+        part, wide = narrow(b, rest)
+        parts.append(part)
+        if index + 1 < count:
+            rest = b.value(SubF, rest, wide)
+    return parts
+
+
+def _bf16(b: Builder, x: Value) -> tuple[Value, Value]:
+    part = b.value(TruncF, x, type=T.like(x.type, T.BF16))
+    return part, b.value(ExtF, part, type=x.type)
+
+
+def _tf32(b: Builder, x: Value) -> tuple[Value, Value]:
+    """x with its low 13 mantissa bits cleared, which is what the tensor core reads."""
+    from_bits = T.like(x.type, T.I32)
+    bits = b.value(Bitcast, x, type=from_bits)
+    kept = b.value(AndI, bits, b.constant(-0x2000, from_bits))
+    part = b.value(Bitcast, kept, type=x.type)
+    return part, part
+
+
+# -- layouts ----------------------------------------------------------------------------------------------
+
+
+def _accelerate(dot: Dot, num_warps: int) -> bool:
+    shape = dot.result.type.shape
+    bits = dot.a.type.element.bits
+    rows_columns = INSTRUCTION.get(bits, (16, 8))
+    mma = Mma((2, 0), _warps_per_cta(dot, shape, num_warps, rows_columns), (1,) * (len(shape) - 2) + rows_columns)
+    b = Builder.at(dot)
+    old = dot.result.type
+    k_width = max(1, 32 // min(_narrowest_load(dot.a), _narrowest_load(dot.b)))
+    a = _converted(b, dot.a, DotOperand(0, mma, k_width))
+    right = _converted(b, dot.b, DotOperand(1, mma, k_width))
+    c = _converted(b, dot.c, mma)
+    new = b.create(Dot, a, right, c, **dot.attributes)
+    back = b.create(ConvertLayout, new.result, result_types=[old])
+    dot.replace_with([back.result])
+    return True
+
+
+def _converted(b: Builder, value: Value, layout) -> Value:
+    return b.value(ConvertLayout, value, type=value.type.with_layout(layout))
+
+
+def _warps_per_cta(dot: Dot, shape: tuple[int, ...], num_warps: int, instruction: tuple[int, int]) -> tuple[int, ...]:
+    """See WARPS."""
+    rank = len(shape)
+    if rank == 3:
+        batch = min(num_warps, shape[0])
+        inner = _balance(shape[1:], num_warps // batch, instruction)
+        return (batch, *inner)
+    if _feeds_another_dot(dot) or _comes_from_dot(dot):
+        return (num_warps, 1) if shape[0] >= shape[1] or shape[0] >= 16 * num_warps else (1, num_warps)
+    return _balance(shape, num_warps, instruction)
+
+
+def _balance(shape: tuple[int, ...], num_warps: int, instruction: tuple[int, int]) -> tuple[int, int]:
+    rows, columns = 1, 1
+    while rows * columns < num_warps:
+        left_rows = shape[0] // (instruction[0] * rows)
+        left_columns = shape[1] // (2 * instruction[1] * columns)
+        if left_rows >= left_columns and left_rows > 1:
+            rows *= 2
+        else:
+            columns *= 2
+    return rows, columns
+
+
+def _feeds_another_dot(dot: Dot) -> bool:
+    """Whether the result reaches an operand (not the accumulator) of a dot, within the same block or its loops."""
+    seen: set[Value] = set()
+    work = [dot.result]
+    while work:
+        value = work.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        for user, index in value.uses:
+            if isinstance(user, Dot):
+                if index < 2 and user is not dot:
+                    return True
+                continue
+            work.extend(_flows_to(user, index))
+    return False
+
+
+def _flows_to(user: Operation, index: int) -> list[Value]:
+    if isinstance(user, Yield):
+        return []
+    if isinstance(user, For):
+        return [user.body.arguments[index - 2]] if index >= 3 else []
+    return [r for r in user.results if isinstance(r.type, T.TensorType)]
+
+
+def _comes_from_dot(dot: Dot) -> bool:
+    """Whether operand A is computed from another dot of the same block."""
+    seen: set[Value] = set()
+    work = [dot.a]
+    while work:
+        value = work.pop()
+        op = value.defining_op
+        if value in seen or op is None or op.parent is not dot.parent:
+            continue
+        seen.add(value)
+        if isinstance(op, Dot):
+            return True
+        work.extend(op.operands)
+    return False
+
+
+def _narrowest_load(operand: Value) -> int:
+    """Bits of the elements that are loaded for ``operand``: see K WIDTH."""
+    value, bits = operand, operand.type.element.bits
+    while (op := value.defining_op) is not None:
+        if isinstance(op, Load):
+            return min(bits, value.type.element.bits)
+        if not (isinstance(op, (ConvertLayout, Cast, Trans)) and isinstance(op.operands[0].type, T.TensorType)):
+            return bits
+        value = op.operands[0]
+    return bits

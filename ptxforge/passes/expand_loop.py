@@ -1,0 +1,272 @@
+"""Software pipelining, second half: a scheduled loop becomes prologue and steady state.
+
+A schedule gives every operation of a loop body a *stage*. In step ``t`` of the new loop an operation of stage ``s`` works on
+iteration ``t - s``, so that stage 0 runs ahead of the last stage ``P`` by ``P`` iterations:
+
+    step        0     1     2     3    …
+    stage 0     i0    i1    i2    i3
+    stage 1           i0    i1    i2
+    stage 2                 i0    i1          ← the new loop's own induction variable
+                └ prologue ┘└ steady state …
+
+The prologue runs steps 0 … P-1. The loop then has as many steps as the original had iterations; what runs ahead is
+predicated off when its iteration does not exist (there is no epilogue, so the code is not duplicated a third time).
+
+Values between stages
+---------------------
+A value ``y`` of stage ``d`` that is used in stage ``s`` is needed ``s - d`` steps after it was made: its *lag*. A carried
+value of the original loop that is used in stage ``s`` is what the previous iteration yielded, so its lag is ``s - d + 1``.
+Each (value, lag ≥ 1) becomes a carried value of the new loop; lag ``L`` is fed by lag ``L - 1``, lag 0 being the value
+just made. When the loop is entered (step ``P``) it holds what the prologue made for iteration ``P - L - d``, or the
+original initial value for iteration -1. The same rule gives the results: at the end the last existing iteration's
+value of a carried value of stage ``d`` has lag ``P - d``.
+
+A schedule is legal when no use comes before its definition: ``stage(use) >= stage(def)``, equal stages in the body's order, and
+for carried values ``stage(use) >= stage(yielded value)``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Block, BlockArgument, Operation, Region, Value
+from ptxforge.ir.ops.arith import AddI, CmpI, MulI
+from ptxforge.ir.ops.control import For, Yield
+
+Predicate = Callable[[Operation, Value, Builder], None]
+"""``predicate(clone, flag, builder)`` makes a cloned operation harmless when the scalar ``flag`` is false."""
+
+
+@attrs.define(slots=True)
+class Schedule:
+    """``order``: the body's operations (without ``yield``) as the steady state has them; ``stage`` of each."""
+
+    order: list[Operation]
+    stage: dict[Operation, int]
+
+    @property
+    def last(self) -> int:
+        return max(self.stage.values(), default=0)
+
+
+@attrs.frozen
+class _Lagged:
+    """What the loop's ``source`` (an operation's result, or carried value number ``index``) was ``lag`` steps ago."""
+
+    source: Value | int
+    lag: int
+
+
+class LoopExpander:
+    """Rewrites one loop by a schedule. :meth:`run` gives the new loop and erases the old one."""
+
+    def __init__(self, loop: For, schedule: Schedule, predicate: Predicate):
+        self.loop, self.schedule, self.predicate = loop, schedule, predicate
+        self.last = schedule.last
+        self.yielded = loop.body.terminator.values
+        self.builder = Builder.at(loop)
+        # iteration → {value of the old body: its clone in the prologue}
+        self.made: dict[int, dict[Value, Value]] = {}
+        self.ahead: dict[int, Value] = {}
+        self.flags: dict[int, Value] = {}
+
+    def run(self) -> For:
+        self._check_legal()
+        for step in range(self.last):
+            self._emit_prologue_step(step)
+        return self._emit_loop()
+
+    # -- what the schedule says ----------------------------------------------------------------------
+
+    def _stage_of(self, value: Value) -> int | None:
+        """The stage in which a value of the body is made; ``None`` for one from outside the loop."""
+        op = value.defining_op
+        top = self.loop.body.ancestor_of(op) if op is not None else None
+        return None if top is None else self.schedule.stage[top]
+
+    def _made_in(self, index: int) -> int:
+        """The stage of what carried value ``index`` yields (0 when that comes from outside)."""
+        return self._stage_of(self.yielded[index]) or 0
+
+    def _captured(self, op: Operation) -> list[Value]:
+        """Values of the body (arguments included) that ``op`` or its regions use."""
+        found: dict[Value, None] = {}
+        for nested in op.walk():
+            for value in nested.operands:
+                if self._is_of_body(value):
+                    found[value] = None
+        return list(found)
+
+    def _is_of_body(self, value: Value) -> bool:
+        if isinstance(value, BlockArgument):
+            return value.block is self.loop.body
+        return value.owner_block is self.loop.body
+
+    def _check_legal(self) -> None:
+        position = {op: i for i, op in enumerate(self.schedule.order)}
+        for op in self.schedule.order:
+            stage = self.schedule.stage[op]
+            for value in self._captured(op):
+                if isinstance(value, BlockArgument):
+                    legal = value.index == 0 or self._made_in(value.index - 1) <= stage
+                else:
+                    made = self._stage_of(value)
+                    legal = made < stage or (made == stage and position[value.defining_op] < position[op])
+                if not legal:
+                    raise ValueError(f"'{op.name}' is scheduled before what it uses")
+
+    # -- prologue ------------------------------------------------------------------------------------
+
+    def _induction(self, iteration: int) -> Value:
+        """The induction variable of an iteration of the prologue."""
+        if iteration not in self.ahead:
+            loop, b = self.loop, self.builder
+            distance = b.value(MulI, loop.step, b.constant(iteration, loop.step.type))
+            self.ahead[iteration] = b.value(AddI, loop.lower, distance) if iteration else loop.lower
+        return self.ahead[iteration]
+
+    def _in_prologue(self, value: Value, iteration: int) -> Value:
+        """What a value of the body is in an iteration of the prologue."""
+        if not self._is_of_body(value):
+            return value
+        if not isinstance(value, BlockArgument):
+            return self.made[iteration][value]
+        if value.index == 0:
+            return self._induction(iteration)
+        return self._carried_before(value.index - 1, iteration)
+
+    def _carried_before(self, index: int, iteration: int) -> Value:
+        """Carried value ``index`` as iteration ``iteration`` sees it."""
+        if iteration == 0:
+            return self.loop.initial[index]
+        return self._in_prologue(self.yielded[index], iteration - 1)
+
+    def _emit_prologue_step(self, step: int) -> None:
+        for op in self.schedule.order:
+            stage = self.schedule.stage[op]
+            if stage > step:
+                continue
+            iteration = step - stage
+            mapping = {value: self._in_prologue(value, iteration) for value in self._captured(op)}
+            flag = self._flag(iteration)
+            clone = self.builder.insert(op.clone(mapping))
+            self.predicate(clone, flag, Builder.at(clone))
+            self.made.setdefault(iteration, {}).update(zip(op.results, clone.results))
+
+    def _flag(self, iteration: int) -> Value:
+        """Whether an iteration of the prologue exists."""
+        if iteration not in self.flags:
+            self.flags[iteration] = self._exists(self._induction(iteration), self.builder)
+        return self.flags[iteration]
+
+    def _exists(self, induction: Value, builder: Builder) -> Value:
+        return builder.value(CmpI, induction, self.loop.upper, predicate="slt")
+
+    # -- steady state --------------------------------------------------------------------------------
+
+    def _needed(self) -> list[_Lagged]:
+        """Every lagged value that the steady state or the results use, and the shorter lags that feed them."""
+        longest: dict[Value | int, int] = {}
+
+        def need(source: Value | int, lag: int) -> None:
+            if lag:
+                longest[source] = max(longest.get(source, 0), lag)
+
+        for op in self.schedule.order:
+            stage = self.schedule.stage[op]
+            for value in self._captured(op):
+                if not isinstance(value, BlockArgument):
+                    need(value, stage - self._stage_of(value))
+                elif value.index:
+                    need(value.index - 1, stage - self._made_in(value.index - 1) + 1)
+        for result in self.loop.results:
+            if result.uses:
+                need(result.index, self.last - self._made_in(result.index) + 1)
+        return [_Lagged(source, lag) for source, most in longest.items() for lag in range(1, most + 1)]
+
+    def _initial(self, lagged: _Lagged) -> Value:
+        """What a lagged value is when the new loop begins."""
+        if isinstance(lagged.source, int):
+            made = self._made_in(lagged.source)
+            return self._carried_before(lagged.source, self.last - lagged.lag - made + 1)
+        iteration = self.last - lagged.lag - self._stage_of(lagged.source)
+        return self.made[iteration][lagged.source]
+
+    def _emit_loop(self) -> For:
+        old = self.loop
+        needed = self._needed()
+        initial = [self._initial(lagged) for lagged in needed]
+        body = Block([old.lower.type] + [v.type for v in initial])
+        new = For([old.lower, old.upper, old.step, *initial], [v.type for v in initial], dict(old.attributes),
+                  [Region(body)], old.location)  # fmt: skip
+        self.builder.insert(new)
+        body.arguments[0].hint = old.induction.hint
+        carried = dict(zip(needed, body.arguments[1:]))
+        for lagged, argument in carried.items():
+            source = lagged.source
+            argument.hint = old.carried[source].hint if isinstance(source, int) else source.hint
+        self._fill(new, carried)
+        self._replace_results(new, needed)
+        return new
+
+    def _fill(self, new: For, carried: dict[_Lagged, Value]) -> None:
+        b = Builder(new.body, location=self.loop.location)
+        now: dict[Value, Value] = {}
+        ahead: dict[int, Value] = {self.last: new.induction}
+        flags: dict[int, Value] = {}
+
+        def induction(stage: int) -> Value:
+            if stage not in ahead:
+                distance = b.value(MulI, self.loop.step, b.constant(self.last - stage, self.loop.step.type))
+                ahead[stage] = b.value(AddI, new.induction, distance)
+            return ahead[stage]
+
+        def look_up(value: Value, stage: int) -> Value:
+            if not isinstance(value, BlockArgument):
+                lag = stage - self._stage_of(value)
+                return now[value] if lag == 0 else carried[_Lagged(value, lag)]
+            if value.index == 0:
+                return induction(stage)
+            return carried[_Lagged(value.index - 1, stage - self._made_in(value.index - 1) + 1)]
+
+        for op in self.schedule.order:
+            stage = self.schedule.stage[op]
+            mapping = {value: look_up(value, stage) for value in self._captured(op)}
+            if stage < self.last and stage not in flags:
+                flags[stage] = self._exists(induction(stage), b)
+            clone = b.insert(op.clone(mapping))
+            if stage < self.last:
+                self.predicate(clone, flags[stage], Builder.at(clone))
+            now.update(zip(op.results, clone.results))
+        b.create(Yield, *(self._next(lagged, now, carried) for lagged in carried))
+
+    def _next(self, lagged: _Lagged, now: dict[Value, Value], carried: dict[_Lagged, Value]) -> Value:
+        """What a lagged value becomes in the next step."""
+        if lagged.lag > 1:
+            return carried[_Lagged(lagged.source, lagged.lag - 1)]
+        source = self.yielded[lagged.source] if isinstance(lagged.source, int) else lagged.source
+        return now.get(source, source)
+
+    def _replace_results(self, new: For, needed: list[_Lagged]) -> None:
+        place = {lagged: result for lagged, result in zip(needed, new.results)}
+        old = self.loop
+        for result in old.results:
+            if not result.uses:
+                continue
+            lagged = _Lagged(result.index, self.last - self._made_in(result.index) + 1)
+            replacement = place[lagged]
+            replacement.hint = result.hint
+            result.replace_all_uses_with(replacement)
+        old.erase()
+
+
+def expand_loop(loop: For, schedule: Schedule, predicate: Predicate) -> For:
+    """Replace ``loop`` by its prologue and steady state under ``schedule``; the new loop.
+
+    Raises ``ValueError`` for a schedule in which a use precedes its definition. The yielded values must not be
+    arguments of the loop other than through an operation (``canonicalize`` removes invariant carried values).
+    """
+    return LoopExpander(loop, schedule, predicate).run()

@@ -1,0 +1,291 @@
+"""Software pipelining, first half: which loads of a loop run ahead, through which buffers.
+
+    for %k … iter_args(%p = %base, %acc = %zero) {          (before)
+      %x = load (addptr %p, %offsets), %mask
+      %y = convert_layout %x : dot_op
+      %d = dot %y, …, %acc
+      %q = addptr %p, %step
+      yield %q, %d }
+
+    %buffer = local_alloc : memdesc<3x128x64xf16, #shared, mutable>      (after, num_stages = 3)
+    prologue: copies of iterations 0 and 1 into buffers 0 and 1, each in a group of its own
+    for %k … iter_args(%p, %acc, %in, %out) {
+      async_wait {num = 2}                                     iteration k has arrived
+      %m = memdesc_index %buffer, %out
+      %y = local_load %m : dot_op                              (insert_barriers puts a barrier before it)
+      %d = dot %y, …, %acc
+      async_copy_global_to_local …, (memdesc_index %buffer, %in)   iteration k + 2, masked off beyond the end
+      async_commit_group
+      yield … }
+
+Rules
+-----
+ELIGIBLE    A load is pipelined when its value reaches a ``dot`` operand (through conversions, casts, transposes) or the address
+            or mask of such a load, is not volatile, and its tile is large enough for every thread to copy 4 bytes
+            at once. With an explicit ``num_stages`` on the loop every load whose value is used in the loop qualifies.
+LEVELS      Loads that feed addresses of others come earlier: a load of level ``l`` (0 feeds a dot) has its value used
+            ``(l + 1) · d`` steps before the last stage, with ``d = (num_stages - 1) / (levels)``.
+ASYNC       A load whose vectors are 4, 8 or 16 bytes wide is copied by ``cp.async``; others stay loads in registers, run ahead by
+            one step at most (their result is carried).
+BUFFERS     One more than the distance, so that the buffer that a step fills is not one that the step reads: one barrier
+            per step is enough (the copy follows the barrier that follows the wait). ``async_copy.ordered`` tells
+            ``insert_barriers`` so.
+SKIPPED     Loops that contain loops, barriers, assertions or prints, or whose body writes memory that a pipelined load may
+            read; ``num_stages`` below 2; a loop that yields another carried value unchanged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
+from ptxforge.ir.ops.arith import AddI, AndI, CmpI, Select
+from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.memory import Load
+from ptxforge.ir.ops.shape import Splat
+from ptxforge.ir.ops.shared import (
+    AsyncCommitGroup, AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc, LocalLoad, MemDescIndex,
+)  # fmt: skip
+from ptxforge.layouts.encodings import DotOperand, Mma
+from ptxforge.layouts.swizzle import shared_for_dot_operand, shared_for_load
+from ptxforge.passes.expand_loop import Schedule, expand_loop
+from ptxforge.support.target import Target
+
+
+def pipeline_loops(function: Function, target: Target) -> bool:
+    """Pipeline every loop for which it is legal and asked for."""
+    default = function.attributes.get("num_stages", 3)
+    loops = [op for op in function.walk() if isinstance(op, For)]
+    changed = False
+    for loop in loops:
+        stages = loop.num_stages if loop.num_stages >= 0 else default
+        if stages >= 2 and _may_be_pipelined(loop):
+            changed |= _pipeline(loop, stages)
+    return changed
+
+
+def _may_be_pipelined(loop: For) -> bool:
+    """See SKIPPED."""
+    for op in loop.body.walk():
+        effects = op.get_effects()
+        if isinstance(op, (For,)) or effects.other or effects.writes:
+            return False
+    return not any(isinstance(v, BlockArgument) and v.block is loop.body for v in loop.body.terminator.values)
+
+
+# -- which loads ------------------------------------------------------------------------------------------
+
+
+def _levels(loop: For) -> dict[Load, int]:
+    """The loads to pipeline and their levels: see ELIGIBLE and LEVELS."""
+    levels: dict[Load, int] = {}
+    roots = [op for op in loop.body.operations if isinstance(op, Dot)]
+    if loop.num_stages >= 0 and not roots:
+        for op in loop.body.operations:
+            if _is_eligible(op):
+                levels[op] = 0
+    for dot in roots:
+        for operand in (dot.a, dot.b):
+            _collect(loop.body, operand, 0, levels)
+    return levels
+
+
+def _collect(block: Block, value: Value, level: int, levels: dict[Load, int]) -> None:
+    """Walk back from ``value`` within the body, noting loads."""
+    op = value.defining_op
+    if op is None or op.parent is not block:
+        return
+    if not isinstance(op, Load):
+        for operand in op.operands:
+            _collect(block, operand, level, levels)
+        return
+    if _is_eligible(op) and levels.get(op, -1) < level:
+        levels[op] = level
+    for operand in op.operands:
+        _collect(block, operand, level + 1, levels)
+
+
+def _is_eligible(op: Operation) -> bool:
+    return (
+        isinstance(op, Load)
+        and not op.volatile
+        and isinstance(op.result.type, T.TensorType)
+        and op.attributes.get("vector", 1) * T.element_type(op.result.type).bytes >= 4
+    )
+
+
+# -- the schedule -----------------------------------------------------------------------------------------
+
+
+def _pipeline(loop: For, stages: int) -> bool:
+    levels = _levels(loop)
+    if not levels:
+        return False
+    depth = max(levels.values()) + 1
+    distance = (stages - 1) // depth
+    if distance < 1:
+        return False
+    last = distance * depth
+    stage: dict[Operation, int] = {}
+    for load, level in levels.items():
+        stage[load] = last - distance * (level + 1)
+    users = _lower_loads(loop, levels, stage, distance)
+    _place_dependencies(loop, stage, last)
+    order = _steady_order(loop, stage, last, users)
+    expand_loop(loop, Schedule(order, stage), _predicate)
+    return True
+
+
+def _place_dependencies(loop: For, stage: dict[Operation, int], last: int) -> None:
+    """Give every other operation the earliest stage that its users demand: what a stage-s operation needs, through
+    operands and carried values, is in stage s at the latest; all else is in the last stage."""
+    yielded = loop.body.terminator.values
+    work: list[tuple[Value, int]] = []
+
+    def demand(op: Operation, at: int) -> None:
+        for nested in op.walk():
+            work.extend((value, at) for value in nested.operands)
+
+    for op, at in list(stage.items()):
+        demand(op, at)
+    fixed = set(stage)
+    while work:
+        value, at = work.pop()
+        if isinstance(value, BlockArgument) and value.block is loop.body:
+            if value.index:
+                work.append((yielded[value.index - 1], at))
+            continue
+        op = loop.body.ancestor_of(value.defining_op) if value.defining_op is not None else None
+        if op is None or op in fixed or stage.get(op, last + 1) <= at:
+            continue
+        stage[op] = at
+        demand(op, at)
+    for op in loop.body.operations:
+        if not op.is_terminator:
+            stage.setdefault(op, last)
+
+
+def _steady_order(loop: For, stage: dict[Operation, int], last: int, users: Iterable[Operation]) -> list[Operation]:
+    """The steady state: late stages first, so that a buffer is read before the next copy is started."""
+    ops = [op for op in loop.body.operations if not op.is_terminator]
+    return sorted(ops, key=lambda op: -stage[op])
+
+
+# -- loads become copies ----------------------------------------------------------------------------------
+
+
+def _lower_loads(loop: For, levels: dict[Load, int], stage: dict[Operation, int], distance: int) -> list[Operation]:
+    """Replace each load by a copy into one of ``distance + 1`` buffers and a read of it ``distance`` stages later."""
+    buffers = distance + 1
+    groups = {at: sum(stage[load] == at for load in levels) for at in set(stage[load] for load in levels)}
+    counters: dict[int, Value] = {}
+    readers: list[Operation] = []
+    waits: dict[int, AsyncWait] = {}
+    for load in levels:
+        at = stage.pop(load)
+        copy_index = _counter(loop, at, buffers, counters, stage)
+        read_index = _counter(loop, at + distance, buffers, counters, stage)
+        readers += _lower_load(loop, load, at, distance, copy_index, read_index, groups[at], waits, stage)
+    return readers
+
+
+def _counter(loop: For, at: int, buffers: int, counters: dict[int, Value], stage: dict[Operation, int]) -> Value:
+    """A carried value that counts 0, 1, …, buffers-1, 0, … with the iterations of stage ``at``."""
+    if at in counters:
+        return counters[at]
+    outside = Builder.at(loop)
+    zero, one = outside.constant(0, T.I32), outside.constant(1, T.I32)
+    limit = outside.constant(buffers, T.I32)
+    argument = loop.body.add_argument(T.I32, "buffer")
+    terminator = loop.body.terminator
+    inside = Builder.at(terminator)
+    following = inside.create(AddI, argument, one)
+    wraps = inside.create(CmpI, following.result, limit, predicate="sge")
+    wrapped = inside.create(Select, wraps.result, zero, following.result)
+    for op in (following, wraps, wrapped):
+        stage[op] = at
+    loop.set_operands([*loop.operands, zero])
+    terminator.set_operands([*terminator.operands, wrapped.result])
+    loop.add_result(T.I32)
+    counters[at] = argument
+    return argument
+
+
+def _lower_load(loop, load, at, distance, copy_index, read_index, groups, waits, stage) -> list[Operation]:
+    type = load.result.type
+    layout = _shared_layout(load)
+    outside = Builder.at(loop)
+    described = T.MemDescType((distance + 1, *type.shape), type.element, layout, mutable=True)
+    buffer = outside.create(LocalAlloc, result_types=[described]).result
+    b = Builder.at(load)
+    slot = b.create(MemDescIndex, buffer, copy_index)
+    operands = [load.pointer, slot.result, *load.operands[1:]]
+    kept = {k: v for k, v in load.attributes.items() if k in ("eviction", "vector")}
+    copy = b.create(AsyncCopyGlobalToLocal, *operands, ordered=True, **kept)
+    commit = b.create(AsyncCommitGroup, copy.result)
+    for op in (slot, copy, commit):
+        stage[op] = at
+    use = at + distance
+    if use not in waits:
+        # Groups of later iterations that may still be on their way.
+        waits[use] = b.create(AsyncWait, commit.result, num=groups * (distance - 1))
+        stage[waits[use]] = use
+    wait = waits[use]
+    source = b.create(MemDescIndex, buffer, read_index)
+    read = b.create(LocalLoad, source.result, wait.result, result_types=[type])
+    stage[source] = stage[read] = use
+    load.replace_with([read.result])
+    _fold_conversions(read, source.result, wait.result, stage)
+    return [read]
+
+
+def _shared_layout(load: Load):
+    """The swizzle for whoever reads the buffer."""
+    type = load.result.type
+    consumer = _dot_operand_of(load.result)
+    if consumer is not None and isinstance(consumer.parent, Mma):
+        return shared_for_dot_operand(consumer, type.shape, type.layout.order, type.element.bits)
+    return shared_for_load(type.layout, type.shape, type.element.bits)
+
+
+def _dot_operand_of(value: Value) -> DotOperand | None:
+    for user in value.users:
+        if isinstance(user, ConvertLayout) and isinstance(user.result.type.layout, DotOperand):
+            return user.result.type.layout
+    return None
+
+
+def _fold_conversions(read: LocalLoad, source: Value, token: Value, stage: dict[Operation, int]) -> None:
+    """A conversion of what was read is a read in the other layout."""
+    for user in read.result.users:
+        if isinstance(user, ConvertLayout):
+            b = Builder.at(user)
+            direct = b.create(LocalLoad, source, token, result_types=[user.result.type])
+            stage[direct] = stage[read]
+            stage.pop(user, None)
+            user.replace_with([direct.result])
+    if not read.result.uses:
+        stage.pop(read)
+        read.erase()
+
+
+# -- predication ------------------------------------------------------------------------------------------
+
+
+def _predicate(op: Operation, flag: Value, b: Builder) -> None:
+    """Make a copy or load of an iteration that does not exist do nothing (a copy stores zeros)."""
+    if not isinstance(op, (AsyncCopyGlobalToLocal, Load)):
+        return
+    pointer = op.operands[0].type
+    condition = flag
+    if isinstance(pointer, T.TensorType):
+        condition = b.value(Splat, flag, type=pointer.with_element(T.I1))
+    position = 2 if isinstance(op, AsyncCopyGlobalToLocal) else 1
+    if op.mask is None:
+        op.set_operands([*op.operands, condition])
+    else:
+        op.set_operand(position, b.value(AndI, op.mask, condition))

@@ -1,0 +1,224 @@
+"""Fragments of the next K slice are loaded while the current one multiplies.
+
+    for … iter_args(%acc, %in, %out) {                                             (before)
+      async_wait
+      %a = local_load (memdesc_index %A, %out) : tensor<128x64xf16, #dot_op0>
+      %b = local_load (memdesc_index %B, %out) : tensor<64x128xf16, #dot_op1>
+      %d = dot %a, %b, %acc
+      async_copy …; async_commit_group
+      yield }
+
+    async_wait; %a0 = local_load (subslice %A[first] [0, 0]); %b0 = …              (after)
+    for … iter_args(%acc, %in, %out, %a0, %b0) {
+      %a1 = local_load (subslice (memdesc_index %A, %out) [0, 16]); %b1 = …
+      async_copy …; async_commit_group
+      %d0 = dot %a0, %b0, %acc
+      %a2 = …; %d1 = dot %a1, %b1, %d0
+      …
+      async_wait                                                                   the next tile has arrived
+      %a0' = local_load (subslice (memdesc_index %A, %out + 1) [0, 0]); %b0' = …
+      %d3 = dot %a3, %b3, %d2
+      yield %d3, …, %a0', %b0' }
+
+There is one barrier in a step, right after the wait, and never a moment in which the tensor cores wait for shared memory:
+the first fragments of a tile are on their way before the last slice of the tile before it multiplies. Copies
+come in between, after the fragments that the next slice needs.
+
+In the last step the fragments of a tile that does not exist are read from a buffer that masked copies filled with
+zeros; they are not used.
+
+Rules
+-----
+PAYS    A tile is at least two slices deep, a slice being what one instruction takes along k.
+SHAPE   The loop holds one dot with both operands read from buffers right there, and nothing but the copies depends on what
+        it is sliced for; other loops are left alone.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import BlockArgument, Function, Operation, Value
+from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.shared import (
+    AsyncCommitGroup, AsyncCopyGlobalToLocal, AsyncWait, LocalLoad, MemDescIndex, MemDescSubslice,
+)  # fmt: skip
+from ptxforge.layouts.encodings import DotOperand, Mma
+from ptxforge.support.target import Target
+
+
+def prefetch(function: Function, target: Target) -> bool:
+    """Slice and prefetch the operands of every pipelined dot."""
+    changed = False
+    for op in list(function.walk()):
+        if isinstance(op, For):
+            plan = _match(op)
+            if plan is not None:
+                _rewrite(plan)
+                changed = True
+    return changed
+
+
+@attrs.define(slots=True)
+class _Plan:
+    """A loop that matches SHAPE: its dot, the reads of both operands, their common wait, the copies, and the rest."""
+
+    loop: For
+    dot: Dot
+    reads: tuple[LocalLoad, LocalLoad]
+    wait: AsyncWait
+    copies: list[Operation]
+    width: int
+
+    @property
+    def slices(self) -> int:
+        return self.dot.a.type.shape[1] // self.width
+
+
+def _match(loop: For) -> _Plan | None:
+    dots = [op for op in loop.body.operations if isinstance(op, Dot)]
+    if len(dots) != 1 or len(dots[0].result.type.shape) != 2 or not isinstance(dots[0].result.type.layout, Mma):
+        return None
+    dot = dots[0]
+    reads = tuple(value.defining_op for value in (dot.a, dot.b))
+    if not all(_is_sliceable(read, loop) for read in reads):
+        return None
+    waits = [op for op in loop.body.operations if isinstance(op, AsyncWait)]
+    if len(waits) != 1 or any(read.token is not waits[0].result for read in reads):
+        return None
+    width = _slice_width(dot)
+    if dot.a.type.shape[1] < 2 * width:
+        return None
+    copies = [op for op in loop.body.operations if isinstance(op, (AsyncCopyGlobalToLocal, AsyncCommitGroup))]
+    plan = _Plan(loop, dot, reads, waits[0], copies, width)
+    return plan if _rest_is_independent(plan) else None
+
+
+def _is_sliceable(read: Operation | None, loop: For) -> bool:
+    if not isinstance(read, LocalLoad) or read.parent is not loop.body or not read.result.has_one_use:
+        return False
+    view = read.source.defining_op
+    if not isinstance(view, MemDescIndex) or view.parent is not loop.body or view.source.owner_block is loop.body:
+        return False
+    index = view.index
+    carried = isinstance(index, BlockArgument) and index.block is loop.body and index.index > 0
+    return carried and read.token is not None
+
+
+def _slice_width(dot: Dot) -> int:
+    """Elements along k of one instruction: 8 or 4 threads' worth of ``k_width``."""
+    operand: DotOperand = dot.a.type.layout
+    return operand.k_width * (8 if operand.parent.instr_shape[-2] == 16 else 4)
+
+
+def _rest_is_independent(plan: _Plan) -> bool:
+    """Nothing that must come first depends on the dot or its reads."""
+    late = set(plan.reads) | {plan.dot}
+    for op in plan.loop.body.operations:
+        if op in late or op is plan.wait:
+            continue
+        if any(v.defining_op in late for nested in op.walk() for v in nested.operands):
+            if op in plan.copies:
+                return False
+            late.add(op)
+    return True
+
+
+# -- rewriting --------------------------------------------------------------------------------------------
+
+
+def _rewrite(plan: _Plan) -> None:
+    loop, dot = plan.loop, plan.dot
+    yielded = loop.body.terminator
+    views = [read.source.defining_op for read in plan.reads]
+    outside = Builder.at(loop)
+    token = outside.create(AsyncWait, num=plan.wait.num)
+    first = []
+    for index, view in enumerate(views):
+        initial = loop.initial[view.index.index - 1]
+        slot = outside.value(MemDescIndex, view.source, initial)
+        first.append(_read_slice(outside, plan, index, slot, 0, token.result))
+    carried = [_add_carried(loop, value, f"{'ab'[i]}0") for i, value in enumerate(first)]
+    _move_late_operations_behind(plan)
+    fragments = list(carried)
+    total = dot.c
+    groups = _spread(plan.copies, plan.slices - 1)
+    b = Builder.at(dot)
+    for k in range(plan.slices):
+        if k + 1 < plan.slices:
+            following = [_read_slice(b, plan, i, plan.reads[i].source, k + 1, None) for i in (0, 1)]
+            for op in groups[k]:
+                op.move_before(dot)
+        else:
+            following = _read_next_tile(b, plan, views)
+        total = b.value(Dot, *fragments, total, **dot.attributes)
+        fragments = following
+    dot.replace_with([total])
+    for read in plan.reads:
+        read.erase()
+    plan.wait.erase()
+    yielded.set_operands([*yielded.operands, *fragments])
+
+
+def _add_carried(loop: For, initial: Value, hint: str) -> Value:
+    loop.set_operands([*loop.operands, initial])
+    loop.add_result(initial.type)
+    return loop.body.add_argument(initial.type, hint)
+
+
+def _read_slice(b: Builder, plan: _Plan, operand: int, tile: Value, number: int, token: Value | None) -> Value:
+    """Slice ``number`` along k of a tile in shared memory, as fragments."""
+    type = plan.reads[operand].result.type
+    k = 1 - operand
+    shape = tuple(plan.width if d == k else size for d, size in enumerate(type.shape))
+    offsets = tuple(number * plan.width if d == k else 0 for d in range(2))
+    source: T.MemDescType = tile.type
+    part = T.MemDescType(shape, source.element, source.layout, source.mutable)
+    view = b.value(MemDescSubslice, tile, type=part, offsets=offsets)
+    operands = [view] if token is None else [view, token]
+    return b.value(LocalLoad, *operands, type=T.TensorType(shape, type.element, type.layout))
+
+
+def _read_next_tile(b: Builder, plan: _Plan, views: list[MemDescIndex]) -> list[Value]:
+    """Wait for the next tile and read its first slice."""
+    yielded = plan.loop.body.terminator.operands
+    tokens = [op.result for op in plan.copies if isinstance(op, AsyncCommitGroup)]
+    token = b.create(AsyncWait, *tokens, num=plan.wait.num).result
+    result = []
+    for index, view in enumerate(views):
+        slot = b.value(MemDescIndex, view.source, yielded[view.index.index - 1])
+        result.append(_read_slice(b, plan, index, slot, 0, token))
+    return result
+
+
+def _move_late_operations_behind(plan: _Plan) -> None:
+    """Everything but the reads, the copies and what uses the dot goes before the dot."""
+    uses_dot = {plan.dot}
+    for op in list(plan.loop.body.operations):
+        if op.is_terminator or op is plan.dot:
+            continue
+        if any(v.defining_op in uses_dot for nested in op.walk() for v in nested.operands):
+            uses_dot.add(op)
+    seen_dot = False
+    for op in list(plan.loop.body.operations):
+        if op is plan.dot:
+            seen_dot = True
+        elif seen_dot and not op.is_terminator and op not in uses_dot and op not in plan.copies:
+            op.move_before(plan.dot)
+
+
+def _spread(copies: list[Operation], places: int) -> list[list[Operation]]:
+    """Distribute the copies, each with the commit that follows it, over the slices."""
+    units: list[list[Operation]] = []
+    for op in copies:
+        if isinstance(op, AsyncCopyGlobalToLocal) or not units:
+            units.append([op])
+        else:
+            units[-1].append(op)
+    result: list[list[Operation]] = [[] for _ in range(places)]
+    for number, unit in enumerate(units):
+        result[number * places // max(len(units), places)].extend(unit)
+    return result
