@@ -15,7 +15,8 @@ Distributed encodings map (register, lane, warp, block) to (dim0, dim1, ...), sh
 
 Two rules make an encoding fit any shape. Where its tile is smaller than the tensor, the tile repeats in
 registers, fastest dimension of ``order`` first. Where the tile exceeds the tensor, it wraps: the surplus
-bits map to zero, so several registers, lanes or warps hold the same element.
+bits map to zero, so several lanes or warps hold the same element (registers too in the fragments of tensor
+cores, where the instruction wants them; blocked layouts leave a thread's own copies out).
 
 >>> layout = Blocked((1, 4), (4, 8), (1, 1), (1, 0))
 >>> print(layout)
@@ -34,98 +35,13 @@ from math import prod
 
 from attrs import Factory, field, frozen
 
+from ptxforge.layouts.cta import (
+    CTALayout, Shape, check_order, check_powers, ints, names_in_order, order_without, row_major)
 from ptxforge.layouts.linear import (
     BLOCK, LANE, OFFSET, REGISTER, WARP, LayoutError, LinearLayout, dim_names, log2_exact)
-
-Shape = tuple[int, ...]
+from ptxforge.layouts.tiles import broadcast_nd, clip, fit, identity_nd, mma_tile, repeat
 
 WARP_SIZE = 32
-
-
-def _ints(values: Sequence[int]) -> tuple[int, ...]:
-    return tuple(int(v) for v in values)
-
-
-def _check_powers(instance, attribute, values) -> None:
-    for value in values if isinstance(values, tuple) else (values,):
-        log2_exact(value, attribute.name)
-
-
-def _check_order(instance, attribute, value) -> None:
-    if sorted(value) != list(range(len(value))):
-        raise LayoutError(f"order must be a permutation of 0..{len(value) - 1}, got {list(value)}")
-
-
-# -- CTAs of a cluster ---------------------------------------------------------------------------------
-
-
-@frozen(cache_hash=True)
-class CTALayout:
-    """How the CTAs of a cluster share a tensor.
-
-    ``ctas_per_cga`` CTAs per dimension; each dimension is cut into ``cta_split_num`` parts, and CTAs beyond
-    that hold copies; ``cta_order`` lists the fastest dimension first. One CTA unless said otherwise.
-    """
-
-    ctas_per_cga: tuple[int, ...] = field(converter=_ints, validator=_check_powers)
-    cta_split_num: tuple[int, ...] = field(converter=_ints, validator=_check_powers)
-    cta_order: tuple[int, ...] = field(converter=_ints, validator=_check_order)
-
-    def __attrs_post_init__(self):
-        if not len(self.ctas_per_cga) == len(self.cta_split_num) == len(self.cta_order):
-            raise LayoutError("CTAsPerCGA, CTASplitNum and CTAOrder must have the same length")
-
-    @staticmethod
-    def default(rank: int) -> CTALayout:
-        return _default_cta_layout(rank)
-
-    @property
-    def is_default(self) -> bool:
-        """Whether there is only one CTA."""
-        return self == _default_cta_layout(len(self.cta_order))
-
-    def shape_per_cta(self, shape: Shape) -> Shape:
-        """The part of a tensor that one CTA holds."""
-        return tuple(size // min(split, size) for size, split in zip(shape, self.cta_split_num))
-
-    def linear(self, shape: Shape) -> LinearLayout:
-        """The map from ``block`` to the index of the part, per dimension."""
-        layout = LinearLayout.empty([BLOCK], _names_in_order(self.cta_order))
-        for d in self.cta_order:
-            split = min(self.cta_split_num[d], shape[d])
-            layout *= LinearLayout.identity(split, BLOCK, f"dim{d}")
-            layout *= LinearLayout.zeros(self.ctas_per_cga[d] // split, BLOCK, f"dim{d}")
-        return layout
-
-    def without(self, dim: int) -> CTALayout:
-        """The CTA layout of a slice along ``dim``."""
-        keep = [d for d in range(len(self.cta_order)) if d != dim]
-        return CTALayout([self.ctas_per_cga[d] for d in keep], [self.cta_split_num[d] for d in keep],
-                         order_without(self.cta_order, dim))
-
-    def fields(self) -> list[tuple[str, object]]:
-        """What is printed of it: nothing in the default case."""
-        if self.is_default:
-            return []
-        return [("CTAsPerCGA", self.ctas_per_cga), ("CTASplitNum", self.cta_split_num),
-                ("CTAOrder", self.cta_order)]
-
-
-@lru_cache(maxsize=None)
-def _default_cta_layout(rank: int) -> CTALayout:
-    ones = (1,) * rank
-    return CTALayout(ones, ones, row_major(rank))
-
-
-@lru_cache(maxsize=None)
-def row_major(rank: int) -> tuple[int, ...]:
-    """The order with the last dimension fastest: (rank-1, ..., 1, 0)."""
-    return tuple(range(rank - 1, -1, -1))
-
-
-def order_without(order: Sequence[int], dim: int) -> tuple[int, ...]:
-    """``order`` of a tensor after dimension ``dim`` is squeezed out."""
-    return tuple(d - (d > dim) for d in order if d != dim)
 
 
 def _cta_field():
@@ -209,10 +125,10 @@ class Blocked(Distributed):
 
     name = "blocked"
 
-    size_per_thread: tuple[int, ...] = field(converter=_ints, validator=_check_powers)
-    threads_per_warp: tuple[int, ...] = field(converter=_ints, validator=_check_powers)
-    warps_per_cta: tuple[int, ...] = field(converter=_ints, validator=_check_powers)
-    order: tuple[int, ...] = field(converter=_ints, validator=_check_order)
+    size_per_thread: tuple[int, ...] = field(converter=ints, validator=check_powers)
+    threads_per_warp: tuple[int, ...] = field(converter=ints, validator=check_powers)
+    warps_per_cta: tuple[int, ...] = field(converter=ints, validator=check_powers)
+    order: tuple[int, ...] = field(converter=ints, validator=check_order)
     cta: CTALayout = _cta_field()
 
     def __attrs_post_init__(self):
@@ -231,10 +147,11 @@ class Blocked(Distributed):
         return tuple(s * t * w for s, t, w in zip(self.size_per_thread, self.threads_per_warp, self.warps_per_cta))
 
     def build(self, shape: Shape) -> LinearLayout:
-        tile = _identity_nd(REGISTER, self.size_per_thread, self.order)
-        tile *= _identity_nd(LANE, self.threads_per_warp, self.order)
-        tile *= _identity_nd(WARP, self.warps_per_cta, self.order)
-        return _fit(tile, self.cta, shape, REGISTER)
+        tile = identity_nd(REGISTER, self.size_per_thread, self.order)
+        tile *= identity_nd(LANE, self.threads_per_warp, self.order)
+        tile *= identity_nd(WARP, self.warps_per_cta, self.order)
+        # A thread has no use for a second copy of its own element.
+        return fit(tile, self.cta, shape, REGISTER).without_zero_columns(REGISTER)
 
     def fields(self):
         return [("sizePerThread", self.size_per_thread), ("threadsPerWarp", self.threads_per_warp),
@@ -297,9 +214,9 @@ class Mma(Distributed):
 
     name = "mma"
 
-    version: tuple[int, int] = field(converter=_ints, default=(2, 0))
-    warps_per_cta: tuple[int, ...] = field(converter=_ints, validator=_check_powers, default=(4, 1))
-    instr_shape: tuple[int, ...] = field(converter=_ints, default=(16, 8))
+    version: tuple[int, int] = field(converter=ints, default=(2, 0))
+    warps_per_cta: tuple[int, ...] = field(converter=ints, validator=check_powers, default=(4, 1))
+    instr_shape: tuple[int, ...] = field(converter=ints, default=(16, 8))
     cta: CTALayout = _cta_field()
 
     def __attrs_post_init__(self):
@@ -338,8 +255,8 @@ class Mma(Distributed):
     def build(self, shape: Shape) -> LinearLayout:
         order = self.order
         tile = mma_tile(self._atom, 2, order, order)
-        tile *= _identity_nd(WARP, self.warps_per_cta, self.warp_order)
-        return _fit(tile, self.cta, shape, REGISTER)
+        tile *= identity_nd(WARP, self.warps_per_cta, self.warp_order)
+        return fit(tile, self.cta, shape, REGISTER)
 
     def fields(self):
         return [("versionMajor", self.version[0]), ("versionMinor", self.version[1]),
@@ -400,7 +317,7 @@ class DotOperand(Distributed):
 
     def build(self, shape: Shape) -> LinearLayout:
         build = self._build_mma if isinstance(self.parent, Mma) else self._build_fma
-        return _fit(build(shape), self.cta, shape, REGISTER)
+        return fit(build(shape), self.cta, shape, REGISTER)
 
     def _build_mma(self, shape: Shape) -> LinearLayout:
         k_width = self.k_width or 2
@@ -410,14 +327,14 @@ class DotOperand(Distributed):
         # m16n8 instructions take two registers along k; m8n8k4 (f64) takes one.
         atom[self.k_dim] = k_width * (8 if self.parent._atom[-2] >= 16 else 4)
         tile = mma_tile(atom, k_width, self.order, self.order)
-        return tile * _broadcast_nd(WARP, self.parent.warps_per_cta, self.parent.warp_order, self.k_dim)
+        return tile * broadcast_nd(WARP, self.parent.warps_per_cta, self.parent.warp_order, self.k_dim)
 
     def _build_fma(self, shape: Shape) -> LinearLayout:
         parent = self.parent
         size = [shape[d] if d == self.k_dim else s for d, s in enumerate(parent.size_per_thread)]
-        tile = _identity_nd(REGISTER, size, parent.order)
-        tile *= _broadcast_nd(LANE, parent.threads_per_warp, parent.order, self.k_dim)
-        return tile * _broadcast_nd(WARP, parent.warps_per_cta, parent.order, self.k_dim)
+        tile = identity_nd(REGISTER, size, parent.order)
+        tile *= broadcast_nd(LANE, parent.threads_per_warp, parent.order, self.k_dim)
+        return tile * broadcast_nd(WARP, parent.warps_per_cta, parent.order, self.k_dim)
 
     def fields(self):
         width = [("kWidth", self.k_width)] if self.k_width else []
@@ -474,8 +391,8 @@ class Linear(Distributed):
         layout = self.layout
         if layout.out_shape == shape:
             return layout
-        layout = layout.transpose_outs(_names_in_order(self.order))
-        return _repeat(_clip(layout, shape), shape, REGISTER).transpose_outs(dim_names(self.rank))
+        layout = layout.transpose_outs(names_in_order(self.order))
+        return repeat(clip(layout, shape), shape, REGISTER).transpose_outs(dim_names(self.rank))
 
     def fields(self):
         return list(self.layout.bases)
@@ -500,10 +417,10 @@ class Shared(Encoding):
 
     name = "shared"
 
-    vec: int = field(validator=_check_powers)
-    per_phase: int = field(validator=_check_powers)
-    max_phase: int = field(validator=_check_powers)
-    order: tuple[int, ...] = field(converter=_ints, validator=_check_order)
+    vec: int = field(validator=check_powers)
+    per_phase: int = field(validator=check_powers)
+    max_phase: int = field(validator=check_powers)
+    order: tuple[int, ...] = field(converter=ints, validator=check_order)
     has_leading_offset: bool = False
     cta: CTALayout = _cta_field()
 
@@ -514,7 +431,7 @@ class Shared(Encoding):
     def build(self, shape: Shape) -> LinearLayout:
         per_cta = self.cta.shape_per_cta(shape)
         tile = self._panels(per_cta) if self.has_leading_offset and self.rank > 1 else self._rows(per_cta)
-        return _fit(tile, self.cta, shape, OFFSET)
+        return fit(tile, self.cta, shape, OFFSET)
 
     def _rows(self, shape: Shape) -> LinearLayout:
         """Swizzled rows one after the other."""
@@ -548,72 +465,6 @@ class Shared(Encoding):
     def fields(self):
         return [("vec", self.vec), ("perPhase", self.per_phase), ("maxPhase", self.max_phase),
                 ("order", self.order), ("hasLeadingOffset", self.has_leading_offset), *self.cta.fields()]
-
-
-# -- building blocks -----------------------------------------------------------------------------------
-
-
-def _names_in_order(order: Sequence[int]) -> list[str]:
-    return [f"dim{d}" for d in order]
-
-
-def _identity_nd(in_dim: str, shape: Sequence[int], order: Sequence[int]) -> LinearLayout:
-    """``in_dim`` counts through ``shape``, fastest dimension of ``order`` first."""
-    layout = LinearLayout.empty([in_dim], _names_in_order(order))
-    for d in order:
-        layout *= LinearLayout.identity(shape[d], in_dim, f"dim{d}")
-    return layout
-
-
-def _broadcast_nd(in_dim: str, shape: Sequence[int], order: Sequence[int], flat_dim: int) -> LinearLayout:
-    """As :func:`_identity_nd`, but the bits that count along ``flat_dim`` map to zero."""
-    layout = LinearLayout.empty([in_dim], _names_in_order(order))
-    for d in order:
-        make = LinearLayout.zeros if d == flat_dim else LinearLayout.identity
-        layout *= make(shape[d], in_dim, f"dim{d}")
-    return layout
-
-
-def mma_tile(shape: Sequence[int], k_width: int, order: Sequence[int], repeat_order: Sequence[int]) -> LinearLayout:
-    """The fragment of one instruction: the pattern that accumulators and operands of every ``mma`` share.
-
-    Along the fast dimension a lane holds ``k_width`` consecutive elements and 4 lanes stand side by side;
-    along the slow one stand 8 rows of lanes. That 8 x (4 · k_width) piece repeats in registers, slow
-    dimension first, up to ``shape``. (PTX ISA 9.0, figures of section 9.7.14.5: groupID = lane / 4,
-    threadID_in_group = lane mod 4.)
-    """
-    inner, outer = f"dim{order[0]}", f"dim{order[1]}"
-    layout = LinearLayout.empty([REGISTER, LANE], _names_in_order(repeat_order))
-    layout *= LinearLayout.identity(k_width, REGISTER, inner) * LinearLayout.identity(4, LANE, inner)
-    layout *= LinearLayout.identity(8, LANE, outer)
-    layout *= LinearLayout.identity(shape[order[1]] // 8, REGISTER, outer)
-    return layout * LinearLayout.identity(shape[order[0]] // (k_width * 4), REGISTER, inner)
-
-
-def _fit(tile: LinearLayout, cta: CTALayout, shape: Shape, register: str) -> LinearLayout:
-    """Make the tile of one CTA cover the CTA's part of ``shape``, then add the CTAs."""
-    names = tile.out_names
-    per_cta = cta.shape_per_cta(shape)
-    layout = _repeat(_clip(tile, per_cta), per_cta, register) * cta.linear(shape)
-    ins = [d for d in (REGISTER, OFFSET, LANE, WARP, BLOCK) if d in layout.in_dims]
-    return layout.sublayout(ins, sorted(names, key=lambda n: int(n[3:])))
-
-
-def _clip(layout: LinearLayout, shape: Shape) -> LinearLayout:
-    """Cut the outputs down to ``shape``: bits beyond it become zero, which wraps the tile."""
-    outs = tuple((name, min(size, shape[int(name[3:])])) for name, size in layout.out_dims)
-    if outs == layout.out_dims:
-        return layout
-    bases = [(name, [tuple(v & (size - 1) for v, (_, size) in zip(vector, outs)) for vector in vectors])
-             for name, vectors in layout.bases]
-    return LinearLayout(bases, outs)
-
-
-def _repeat(layout: LinearLayout, shape: Shape, register: str) -> LinearLayout:
-    """Repeat along ``register`` until the outputs cover ``shape``, first output dimension first."""
-    for name, size in layout.out_dims:
-        layout *= LinearLayout.identity(shape[int(name[3:])] // size, register, name)
-    return layout
 
 
 def order_of(layout: LinearLayout) -> tuple[int, ...]:
@@ -710,3 +561,204 @@ def default_blocked(
     size = tuple(size_per_thread) if size_per_thread is not None else (1,) * rank
     return _default_blocked(
         tuple(shape), num_warps, threads_per_warp, size, tuple(order) if order is not None else row_major(rank))
+
+
+def blocked_for_dot(shape: Sequence[int], num_warps: int, threads_per_warp: int = WARP_SIZE) -> Blocked:
+    """The result encoding of a ``dot`` on ordinary FMA units: 4 x 4 elements per thread where each thread gets
+    at least 16 anyway, else 2 x 2 where it gets at least 4."""
+    per_thread = prod(shape) // (num_warps * threads_per_warp)
+    side = 4 if per_thread >= 16 else 2 if per_thread >= 4 else 1
+    size = (1,) * (len(shape) - 2) + (side, side)
+    return default_blocked(shape, num_warps, threads_per_warp, size)
+
+
+# -- rules of the shape operations ---------------------------------------------------------------------
+#
+# infer_X gives the encoding of the result such that no thread has to give an element to another: the operand's
+# registers are the result's, in the order that the two linear maps say. Blocked encodings stay blocked.
+
+
+def blocked_for_expand_dims(source: Blocked, axis: int) -> Blocked:
+    """The encoding that ``expand_dims`` of a tensor in a default encoding results in: 1 inserted everywhere, the
+    order ascending. The operand is first converted to ``Slice(axis, result)``."""
+    rank = source.rank + 1
+    return Blocked(_insert(source.size_per_thread, axis, 1), _insert(source.threads_per_warp, axis, 1),
+                   _insert(source.warps_per_cta, axis, 1), tuple(range(rank)))
+
+
+def infer_expand_dims(source: Distributed, axis: int, shape: Sequence[int]) -> Distributed:
+    """Encoding of ``expand_dims(x, axis)`` with the result's ``shape``: a slice along ``axis`` becomes its parent."""
+    if isinstance(source, Slice) and source.dim == axis:
+        return source.parent
+    if not isinstance(source, Blocked):
+        narrow = (*shape[:axis], *shape[axis + 1:])
+        return infer_reshape(source, narrow, shape)
+    order = (*(d + (d >= axis) for d in source.order), axis)
+    return Blocked(_insert(source.size_per_thread, axis, 1), _insert(source.threads_per_warp, axis, 1),
+                   _insert(source.warps_per_cta, axis, 1), order, _cta_insert(source.cta, axis))
+
+
+def infer_trans(source: Encoding, order: Sequence[int], shape: Sequence[int]) -> Encoding:
+    """Encoding of ``trans(x, order)`` where x has ``shape``: dimension i of the result is ``order[i]`` of x.
+
+    >>> print(infer_trans(Blocked((1, 1, 1), (1, 2, 16), (4, 1, 1), (2, 1, 0)), (1, 2, 0), (64, 2, 16)))
+    #blocked<{sizePerThread = [1, 1, 1], threadsPerWarp = [2, 16, 1], warpsPerCTA = [1, 1, 4], order = [1, 0, 2]}>
+    """
+    order = tuple(order)
+    if order == tuple(range(len(order))):
+        return source
+    if isinstance(source, Blocked):
+        return Blocked(*(tuple(v[d] for d in order) for v in (
+            source.size_per_thread, source.threads_per_warp, source.warps_per_cta)),
+            _permuted_order(source.order, order), _cta_permuted(source.cta, order))
+    if isinstance(source, Shared):
+        return Shared(source.vec, source.per_phase, source.max_phase, _permuted_order(source.order, order),
+                      source.has_leading_offset, _cta_permuted(source.cta, order))
+    return _linear_trans(source, order, tuple(shape))
+
+
+@lru_cache(maxsize=1024)
+def _linear_trans(source: Distributed, order: tuple[int, ...], shape: Shape) -> Distributed:
+    layout = source.linear(shape).transpose_outs([f"dim{d}" for d in order])
+    return simplified(layout.rename({f"dim{d}": f"dim{i}" for i, d in enumerate(order)}))
+
+
+@lru_cache(maxsize=1024)
+def _reshape(source: Distributed, from_shape: Shape, to_shape: Shape) -> Distributed:
+    layout = source.linear(from_shape).reshape_outs(zip(dim_names(len(to_shape)), to_shape))
+    return simplified(layout)
+
+
+def infer_reshape(source: Distributed, from_shape: Sequence[int], to_shape: Sequence[int]) -> Distributed:
+    """Encoding of ``reshape`` (row-major order of elements) from one shape to another: no data move.
+
+    >>> print(infer_reshape(Blocked((4,), (32,), (4,), (0,)), (512,), (4, 128)))
+    #blocked<{sizePerThread = [1, 4], threadsPerWarp = [1, 32], warpsPerCTA = [4, 1], order = [1, 0]}>
+    """
+    from_shape, to_shape = tuple(from_shape), tuple(to_shape)
+    return source if from_shape == to_shape else _reshape(source, from_shape, to_shape)
+
+
+def infer_join(source: Distributed, shape: Sequence[int]) -> Distributed:
+    """Encoding of ``join(x, y)``, both of ``shape``: the new last dimension (of size 2) lies in a thread's first
+    register bit."""
+    if isinstance(source, Blocked):
+        rank = source.rank
+        return Blocked((*source.size_per_thread, 2), (*source.threads_per_warp, 1), (*source.warps_per_cta, 1),
+                       (rank, *source.order), _cta_insert(source.cta, rank))
+    return _linear_join(source, tuple(shape))
+
+
+@lru_cache(maxsize=256)
+def _linear_join(source: Distributed, shape: Shape) -> Distributed:
+    rank = len(shape)
+    pair = LinearLayout.identity(2, REGISTER, f"dim{rank}")
+    joined = pair * source.linear(shape)
+    return simplified(joined.transpose_outs(dim_names(rank + 1)).transpose_ins((REGISTER, LANE, WARP, BLOCK)))
+
+
+def infer_split(source: Distributed, shape: Sequence[int]) -> Distributed:
+    """Encoding of the halves of ``split(x)``, x of ``shape`` with a last dimension of 2.
+
+    Raises:
+        LayoutError: when the two halves of a pair are not in the same thread; convert x to
+            ``infer_join(...)`` of the wanted result first.
+    """
+    if isinstance(source, Blocked) and _last(source) == (2, 1, 1):
+        return Blocked(source.size_per_thread[:-1], source.threads_per_warp[:-1], source.warps_per_cta[:-1],
+                       order_without(source.order, source.rank - 1), source.cta.without(source.rank - 1))
+    return _linear_split(source, tuple(shape))
+
+
+def _last(source: Blocked) -> tuple[int, int, int]:
+    return source.size_per_thread[-1], source.threads_per_warp[-1], source.warps_per_cta[-1]
+
+
+@lru_cache(maxsize=256)
+def _linear_split(source: Distributed, shape: Shape) -> Distributed:
+    layout = source.linear(shape)
+    if shape[-1] != 2 or 1 not in layout.columns_of(REGISTER) or sum(c & 1 for c in layout.columns) != 1:
+        raise LayoutError(f"the halves of each pair are in different threads: {source} on {list(shape)}")
+    half = layout.sublayout(layout.in_dims, layout.out_names[:-1])
+    position = layout.columns_of(REGISTER).index(1)
+    columns = half.columns[:position] + half.columns[position + 1:]
+    bits = [(name, count - (name == REGISTER)) for name, count in half.in_items()]
+    return simplified(LinearLayout.of_columns(bits, half.out_dims, columns))
+
+
+def infer_cat(source: Distributed, shape: Sequence[int]) -> Blocked:
+    """Encoding of ``cat(x, y)``, both of ``shape``, along dimension 0: the default one of the result, with
+    its fastest dimension's elements per thread raised to hold all that both operands' threads held."""
+    wide = (2 * shape[0], *shape[1:])
+    result = default_blocked(wide, source.num_warps)
+    held = 2 * elements_per_thread(source, shape)
+    size = list(result.size_per_thread)
+    size[result.order[0]] *= max(1, held // elements_per_thread(result, wide))
+    return Blocked(size, result.threads_per_warp, result.warps_per_cta, result.order)
+
+
+def _insert(values: tuple[int, ...], index: int, value: int) -> tuple[int, ...]:
+    return (*values[:index], value, *values[index:])
+
+
+def _cta_insert(cta: CTALayout, axis: int) -> CTALayout:
+    if cta.is_default:
+        return CTALayout.default(len(cta.cta_order) + 1)
+    order = (*(d + (d >= axis) for d in cta.cta_order), axis)
+    return CTALayout(_insert(cta.ctas_per_cga, axis, 1), _insert(cta.cta_split_num, axis, 1), order)
+
+
+def _permuted_order(fastest: Sequence[int], order: Sequence[int]) -> tuple[int, ...]:
+    return tuple(order.index(d) for d in fastest)
+
+
+def _cta_permuted(cta: CTALayout, order: tuple[int, ...]) -> CTALayout:
+    if cta.is_default:
+        return cta
+    return CTALayout([cta.ctas_per_cga[d] for d in order], [cta.cta_split_num[d] for d in order],
+                     _permuted_order(cta.cta_order, order))
+
+
+# -- from a linear layout back to a name ---------------------------------------------------------------
+
+
+def simplified(layout: LinearLayout) -> Distributed:
+    """A :class:`Blocked` encoding that has exactly this linear layout on its own shape, or else
+    :class:`Linear`."""
+    return as_blocked(layout) or Linear(layout)
+
+
+@lru_cache(maxsize=1024)
+def as_blocked(layout: LinearLayout) -> Blocked | None:
+    """The blocked encoding with this linear layout on its own shape, if there is one (single CTA only)."""
+    if not layout.is_permutation or layout.in_bits(BLOCK):
+        return None
+    rank = len(layout.out_dims)
+    for order in dict.fromkeys((order_of(layout), _thread_order(layout), row_major(rank))):
+        candidate = _blocked_candidate(layout, order)
+        if candidate.linear(layout.out_shape) == layout:
+            return candidate
+    return None
+
+
+def _thread_order(layout: LinearLayout) -> tuple[int, ...]:
+    """The dimensions in the order in which lanes, then warps, then registers count through them."""
+    return order_of(layout.transpose_ins((LANE, WARP, REGISTER, BLOCK)))
+
+
+def _blocked_candidate(layout: LinearLayout, order: tuple[int, ...]) -> Blocked:
+    """What the fields would be; the caller checks. Zero bits (copies) count for the dimension before them."""
+    rank = len(order)
+    counts = {LANE: [1] * rank, WARP: [1] * rank}
+    for name, sizes in counts.items():
+        d = order[-1] if not any(layout.columns_of(name)) else order[0]
+        for column in layout.columns_of(name):
+            if column:
+                d = next(i for i, v in enumerate(layout.unflatten(column)) if v)
+            sizes[d] <<= 1
+    size = [1] * rank
+    for d in range(rank):
+        registers = set(layout.sublayout([REGISTER], [f"dim{d}"]).columns)
+        while size[d] in registers:
+            size[d] <<= 1
+    return Blocked(size, counts[LANE], counts[WARP], order)

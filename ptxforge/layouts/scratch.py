@@ -1,0 +1,102 @@
+"""Shared memory that an operation needs for itself while it runs.
+
+Reductions and scans exchange one value per warp, gathers and histograms a whole tile. The allocation pass asks here
+how many bytes, and the code generator lays them out by the same rules. What a layout conversion needs is part of its
+plan (``conversion.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from math import prod
+
+from ptxforge.layouts.linear import REGISTER, WARP, LayoutError, LinearLayout
+
+
+def container_bytes(element_bits: int) -> int:
+    """Bytes that a value takes in scratch memory: 4, or 8 for a 64-bit one."""
+    return 8 if element_bits == 64 else 4
+
+
+@lru_cache(maxsize=4096)
+def axis_levels(layout: LinearLayout, axis: int) -> tuple[tuple[str, int], ...]:
+    """For every bit of the coordinate along ``axis``, lowest first, who holds it: (input dimension, bit).
+
+    Raises:
+        LayoutError: when a bit of the layout moves along ``axis`` and another dimension at once (a swizzle), or
+            some coordinate bit belongs to nobody.
+    """
+    size = layout.out_dims[axis][1]
+    levels: list[tuple[str, int] | None] = [None] * (size.bit_length() - 1)
+    for name, vectors in layout.bases:
+        for bit, vector in enumerate(vectors):
+            along = vector[axis]
+            if not along:
+                continue
+            if along & (along - 1) or any(v for d, v in enumerate(vector) if d != axis):
+                raise LayoutError(f"cannot reduce along dimension {axis} of the swizzled layout {layout}")
+            position = along.bit_length() - 1
+            if levels[position] is None:
+                levels[position] = (name, bit)
+    if None in levels:
+        raise LayoutError(f"some elements have no place in {layout}")
+    return tuple(levels)
+
+
+def axis_bits(layout: LinearLayout, axis: int, name: str) -> tuple[int, ...]:
+    """The bits of input dimension ``name`` that move along ``axis``, by increasing step."""
+    return tuple(bit for in_dim, bit in axis_levels(layout, axis) if in_dim == name)
+
+
+def reduce_scratch_bytes(layout: LinearLayout, axis: int, element_bits: Sequence[int]) -> int:
+    """Bytes for a reduction along ``axis`` of operands with elements of ``element_bits``: for each operand one value
+    per result element and warp along the axis; 0 when the axis lies within warps."""
+    warps = 1 << len(axis_bits(layout, axis, WARP))
+    if warps == 1:
+        return 0
+    results = prod(size for d, (_, size) in enumerate(layout.out_dims) if d != axis)
+    return sum(results * warps * container_bytes(bits) for bits in element_bits)
+
+
+@lru_cache(maxsize=4096)
+def warp_runs(layout: LinearLayout, axis: int) -> tuple[tuple[int, int], ...]:
+    """(first level, number of levels) of each run of consecutive coordinate bits along ``axis`` that are warp bits."""
+    runs: list[list[int]] = []
+    for level, (name, _) in enumerate(axis_levels(layout, axis)):
+        if name != WARP:
+            continue
+        if runs and sum(runs[-1]) == level:
+            runs[-1][1] += 1
+        else:
+            runs.append([level, 1])
+    return tuple((first, count) for first, count in runs)
+
+
+def scan_scratch_bytes(layout: LinearLayout, axis: int, element_bits: Sequence[int]) -> int:
+    """Bytes for a scan along ``axis``: the totals of the blocks of elements that one warp holds in a row."""
+    elements = prod(size for _, size in layout.out_dims)
+    per_run = [sum((elements >> first) * container_bytes(bits) for bits in element_bits)
+               for first, _ in warp_runs(layout, axis)]
+    return max(per_run, default=0)
+
+
+def gather_scratch_bytes(source_shape: Sequence[int], element_bits: int) -> int:
+    """Bytes for a gather: the whole source tile."""
+    return prod(source_shape) * container_bytes(element_bits)
+
+
+def histogram_scratch_bytes(bins: int) -> int:
+    """Bytes for a histogram: one 32-bit counter per bin."""
+    return bins * 4
+
+
+def broadcast_scratch_bytes(numel: int, element_bits: int) -> int:
+    """Bytes to hand the results of atomics that one of several copies executed to all copies: the whole tile."""
+    return numel * container_bytes(element_bits)
+
+
+def registers_without(layout: LinearLayout, axis: int) -> tuple[int, ...]:
+    """The register bits that survive a reduction along ``axis``: neither on the axis nor copies."""
+    return tuple(bit for bit, column in enumerate(layout.columns_of(REGISTER))
+                 if column and not layout.unflatten(column)[axis])
