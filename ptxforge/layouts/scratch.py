@@ -91,9 +91,15 @@ def histogram_scratch_bytes(bins: int) -> int:
     return bins * 4
 
 
-def broadcast_scratch_bytes(numel: int, element_bits: int) -> int:
-    """Bytes to hand the results of atomics that one of several copies executed to all copies: the whole tile."""
-    return numel * container_bytes(element_bits)
+def atomic_scratch_bytes(layout: LinearLayout | None, element_bits: int, num_warps: int) -> int:
+    """Bytes for an atomic operation whose result is used: one of several copies executes it and hands the result to the
+    others. Within a warp that takes shuffles; between warps the whole tile (``layout`` None: a scalar) goes through
+    shared memory."""
+    if layout is None:
+        return container_bytes(element_bits) if num_warps > 1 else 0
+    if not layout.free_variables().get(WARP, 0):
+        return 0
+    return prod(size for _, size in layout.out_dims) * container_bytes(element_bits)
 
 
 def registers_without(layout: LinearLayout, axis: int) -> tuple[int, ...]:

@@ -30,6 +30,7 @@ class AtomicRMW(Operation):
     kind = attribute(RMW_KINDS)
     sem = attribute(SEMANTICS, "acq_rel")
     scope = attribute(SCOPES, "gpu")
+    scratch_offset = attribute(int, -1)
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -57,6 +58,7 @@ class AtomicCAS(Operation):
     value = operand(NUMBER_OR_POINTER)
     sem = attribute(SEMANTICS, "acq_rel")
     scope = attribute(SCOPES, "gpu")
+    scratch_offset = attribute(int, -1)
 
     @classmethod
     def infer(cls, operands, attributes):
