@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from ptxforge.emulator.numerics import FP8_TABLES
+from ptxforge.emulator.numerics import FP8_TABLES, f16_to_f32
 
 # ---------------------------------------------------------------------------------------------------------------------
 # mma.sync
@@ -94,7 +94,7 @@ def unpack_words(words: np.ndarray, kind: str) -> np.ndarray:
         # The tensor core reads the upper 19 bits.
         return (words & np.uint32(0xFFFFE000)).view(np.float32)
     if kind == "f16":
-        return words.view(np.float16).astype(np.float32)
+        return f16_to_f32(words.view(np.float16))
     if kind == "bf16":
         # Both halves of a word are bf16: the upper one needs a mask, the lower a shift.
         out = np.empty((*words.shape, 2), np.uint32)

@@ -1,0 +1,530 @@
+"""Arithmetic, logic, comparison, selection, moves and conversions: everything that is one lane's own business."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ptxforge.emulator import integers, numerics
+from ptxforge.emulator.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
+from ptxforge.emulator.numerics import NATURAL
+from ptxforge.emulator.parser import Instruction, Pair, Register, Sink, Vector
+from ptxforge.emulator.registry import instruction
+from ptxforge.emulator.state import CARRY
+from ptxforge.emulator.translate import Emitter
+
+_INTEGER_TYPES = {"u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64", "u16x2", "s16x2", "b16", "b32", "b64"}
+_CARRY = Register(CARRY, 1)
+
+
+def dtype_of(kind: str) -> str:
+    """numpy dtype code of a PTX type, as :data:`numerics.NATURAL` has it."""
+    found = NATURAL[kind]
+    return "?" if found.kind == "b" else found.str.lstrip("<|")
+
+
+def unsigned(kind: str) -> str:
+    return dtype_of("b" + kind[1:]) if kind[0] in "usbf" and kind[1:].isdigit() else dtype_of(kind)
+
+
+def _is_integer(i: Instruction) -> bool:
+    return i.parts[-1] in _INTEGER_TYPES
+
+
+def emit_float(e: Emitter, i: Instruction) -> None:
+    """Everything that :func:`numerics.lookup` knows."""
+    try:
+        operation = numerics.lookup(i.opcode, len(i.operands) - 1)
+    except numerics.UnknownOperation as error:
+        raise e.error(str(error)) from error
+    sources = [(operand, dtype_of(kind)) for operand, kind in zip(i.operands[1:], operation.sources, strict=False)]
+    if len(sources) != len(i.operands) - 1 or len(sources) != len(operation.sources):
+        raise e.error(f"{len(operation.sources)} source operands are expected")
+    e.apply(operation.function, (i.operands[0], dtype_of(operation.result)), *sources, takes_out=True)
+
+
+instruction("rcp", "sqrt", "rsqrt", "copysign", "sin", "cos", "lg2", "ex2", "tanh", "testp", "fma", "cvt")(emit_float)
+
+
+def _same(e: Emitter, i: Instruction, function: Callable, dtype: str, result: str | None = None) -> None:
+    """``d = function(*sources)`` with all operands of one dtype."""
+    e.apply(function, (i.operands[0], result or dtype), *[(operand, dtype) for operand in i.operands[1:]])
+
+
+# ---- integer arithmetic -------------------------------------------------------------------------------------------
+@instruction("add", "sub")
+def emit_add(e: Emitter, i: Instruction) -> None:
+    if not _is_integer(i):
+        emit_float(e, i)
+        return
+    kind, subtract = i.parts[-1], i.parts[0] == "sub"
+    ufunc = np.subtract if subtract else np.add
+    if kind.endswith("x2"):
+        _same(e, i, integers.packed16(ufunc, "u2"), "u4")
+    elif i.has("sat"):
+        _same(e, i, integers.saturating("i4", subtract), "i4")
+    elif i.has("cc"):
+        _emit_carry(e, i, subtract, carry_in=False)
+    else:
+        _same(e, i, ufunc, unsigned(kind))
+
+
+@instruction("addc", "subc")
+def emit_addc(e: Emitter, i: Instruction) -> None:
+    _emit_carry(e, i, i.parts[0] == "subc", carry_in=True)
+
+
+def _emit_carry(e: Emitter, i: Instruction, subtract: bool, carry_in: bool) -> None:
+    function = e.constant_object(integers.sub_borrow if subtract else integers.add_carry)
+    dtype = unsigned(i.parts[-1])
+    a, b = (e.read(operand, dtype) for operand in i.operands[1:3])
+    carry = e.read(_CARRY, "?") if carry_in else "0"
+    e.line(f"total, carry = {function}({a}, {b}, {carry})")
+    e.line(f"copyto({e.write(i.operands[0], dtype)}, total)")
+    if i.has("cc"):
+        e.line(f"copyto({e.write(_CARRY, '?')}, carry)")
+
+
+@instruction("mul")
+def emit_mul(e: Emitter, i: Instruction) -> None:
+    if not _is_integer(i):
+        emit_float(e, i)
+        return
+    dtype = dtype_of(i.parts[-1])
+    if i.has("wide"):
+        wide = dtype[0] + str(2 * int(dtype[1]))
+        a, b = (e.read(operand, dtype) for operand in i.operands[1:])
+        e.line(f"multiply({a}, {b}, out={e.write(i.operands[0], wide)}, dtype='{wide}')")
+    elif i.has("hi"):
+        _same(e, i, integers.mul_hi(dtype), dtype)
+    else:
+        _same(e, i, np.multiply, unsigned(i.parts[-1]))
+
+
+@instruction("mad")
+def emit_mad(e: Emitter, i: Instruction) -> None:
+    if not _is_integer(i):
+        emit_float(e, i)
+        return
+    dtype = dtype_of(i.parts[-1])
+    d, a, b, c = i.operands
+    if i.has("cc"):
+        _emit_mad_carry(e, i, carry_in=False)
+    elif i.has("sat"):
+        _same(e, i, integers.mad_hi_sat, "i4")
+    elif i.has("wide"):
+        wide = dtype[0] + str(2 * int(dtype[1]))
+        product = e.temp(wide)
+        e.line(f"multiply({e.read(a, dtype)}, {e.read(b, dtype)}, out={product}, dtype='{wide}')")
+        e.line(f"add({product}, {e.read(c, wide)}, out={e.write(d, wide)})")
+    elif i.has("hi"):
+        high = integers.mul_hi(dtype)
+        _same(e, i, lambda x, y, z: high(x, y) + z, dtype)
+    else:
+        dtype = unsigned(i.parts[-1])
+        product = e.temp(dtype)
+        e.line(f"multiply({e.read(a, dtype)}, {e.read(b, dtype)}, out={product})")
+        e.line(f"add({product}, {e.read(c, dtype)}, out={e.write(d, dtype)})")
+
+
+@instruction("madc")
+def emit_madc(e: Emitter, i: Instruction) -> None:
+    _emit_mad_carry(e, i, carry_in=True)
+
+
+def _emit_mad_carry(e: Emitter, i: Instruction, carry_in: bool) -> None:
+    """mad.cc / madc: the product's half, added with carry."""
+    signed_dtype, dtype = dtype_of(i.parts[-1]), unsigned(i.parts[-1])
+    product = integers.mul_hi(signed_dtype) if i.has("hi") else np.multiply
+    a, b = (e.read(operand, signed_dtype) for operand in i.operands[1:3])
+    c = e.read(i.operands[3], dtype)
+    carry = e.read(_CARRY, "?") if carry_in else "0"
+    e.line(f"total, carry = {e.constant_object(integers.add_carry)}("
+           f"{e.constant_object(product)}({a}, {b}).view('{dtype}'), {c}, {carry})")
+    e.line(f"copyto({e.write(i.operands[0], dtype)}, total)")
+    if i.has("cc"):
+        e.line(f"copyto({e.write(_CARRY, '?')}, carry)")
+
+
+@instruction("mul24")
+def emit_mul24(e: Emitter, i: Instruction) -> None:
+    dtype = dtype_of(i.parts[-1])
+    _same(e, i, integers.mul_24(dtype, i.has("hi")), dtype)
+
+
+@instruction("mad24")
+def emit_mad24(e: Emitter, i: Instruction) -> None:
+    dtype = dtype_of(i.parts[-1])
+    product = integers.mul_24(dtype, i.has("hi"))
+    if i.has("sat"):
+        _same(e, i, lambda a, b, c: integers.saturating("i4", False)(product(a, b), c), dtype)
+    else:
+        _same(e, i, lambda a, b, c: product(a, b) + c, dtype)
+
+
+@instruction("div")
+def emit_div(e: Emitter, i: Instruction) -> None:
+    if not _is_integer(i):
+        emit_float(e, i)
+        return
+    dtype = dtype_of(i.parts[-1])
+    _same(e, i, integers.divide(dtype), dtype)
+
+
+@instruction("rem")
+def emit_rem(e: Emitter, i: Instruction) -> None:
+    dtype = dtype_of(i.parts[-1])
+    _same(e, i, integers.remainder(dtype), dtype)
+
+
+@instruction("sad")
+def emit_sad(e: Emitter, i: Instruction) -> None:
+    dtype = dtype_of(i.parts[-1])
+    _same(e, i, integers.sad(dtype), dtype)
+
+
+@instruction("abs", "neg")
+def emit_abs(e: Emitter, i: Instruction) -> None:
+    if not _is_integer(i):
+        emit_float(e, i)
+        return
+    _same(e, i, np.absolute if i.parts[0] == "abs" else np.negative, dtype_of(i.parts[-1]))
+
+
+@instruction("min", "max")
+def emit_min(e: Emitter, i: Instruction) -> None:
+    if not _is_integer(i):
+        emit_float(e, i)
+        return
+    ufunc = np.minimum if i.parts[0] == "min" else np.maximum
+    kind = i.parts[-1]
+    if kind.endswith("x2"):
+        _same(e, i, integers.packed16(_relu(ufunc) if i.has("relu") else ufunc, kind[0].replace("s", "i") + "2"), "u4")
+        return
+    _same(e, i, _relu(ufunc) if i.has("relu") else ufunc, dtype_of(kind))
+
+
+def _relu(ufunc: Callable) -> Callable:
+    return lambda a, b: np.maximum(ufunc(a, b), 0)
+
+
+# ---- bits ---------------------------------------------------------------------------------------------------------
+@instruction("popc", "clz", "brev", "bfind")
+def emit_bits(e: Emitter, i: Instruction) -> None:
+    kind = i.parts[-1]
+    dtype = dtype_of(kind)
+    function = {"popc": integers.popc, "clz": integers.clz, "brev": integers.reverse_bits,
+                "bfind": integers.bfind(dtype, i.has("shiftamt"))}[i.parts[0]]
+    e.apply(function, (i.operands[0], dtype if i.parts[0] == "brev" else "u4"), (i.operands[1], dtype))
+
+
+@instruction("bfe")
+def emit_bfe(e: Emitter, i: Instruction) -> None:
+    dtype = dtype_of(i.parts[-1])
+    d, a, b, c = i.operands
+    e.apply(integers.bfe(dtype), (d, dtype), (a, dtype), (b, "u4"), (c, "u4"))
+
+
+@instruction("bfi")
+def emit_bfi(e: Emitter, i: Instruction) -> None:
+    dtype = dtype_of(i.parts[-1])
+    d, a, b, c, length = i.operands
+    e.apply(integers.bfi(dtype), (d, dtype), (a, dtype), (b, dtype), (c, "u4"), (length, "u4"))
+
+
+@instruction("bmsk")
+def emit_bmsk(e: Emitter, i: Instruction) -> None:
+    _same(e, i, integers.bmsk(i.has("wrap")), "u4")
+
+
+@instruction("szext")
+def emit_szext(e: Emitter, i: Instruction) -> None:
+    dtype = dtype_of(i.parts[-1])
+    e.apply(integers.szext(dtype, i.has("wrap")), (i.operands[0], dtype), (i.operands[1], dtype), (i.operands[2], "u4"))
+
+
+@instruction("fns")
+def emit_fns(e: Emitter, i: Instruction) -> None:
+    d, mask, base, offset = i.operands
+    e.apply(integers.fns, (d, "u4"), (mask, "u4"), (base, "u4"), (offset, "i4"))
+
+
+@instruction("dp4a")
+def emit_dp4a(e: Emitter, i: Instruction) -> None:
+    kinds = [part[0].replace("s", "i") + "1" for part in i.types]
+    _same(e, i, integers.dp4a(*kinds), "u4")
+
+
+@instruction("dp2a")
+def emit_dp2a(e: Emitter, i: Instruction) -> None:
+    kinds = [part[0].replace("s", "i") + "1" for part in i.types]
+    _same(e, i, integers.dp2a(*kinds, i.has("hi")), "u4")
+
+
+@instruction("prmt")
+def emit_prmt(e: Emitter, i: Instruction) -> None:
+    mode = i.parts[2] if len(i.parts) > 2 else ""
+    _same(e, i, integers.prmt(mode), "u4")
+
+
+@instruction("lop3")
+def emit_lop3(e: Emitter, i: Instruction) -> None:
+    table = e.constant(i.operands[4])
+    if table is None or i.has("BoolOp", "and", "or"):
+        raise e.error("only the plain form with a literal table is supported")
+    d, a, b, c = i.operands[:4]
+    e.apply(integers.lop3(table), (d, "u4"), (a, "u4"), (b, "u4"), (c, "u4"))
+
+
+@instruction("shf")
+def emit_shf(e: Emitter, i: Instruction) -> None:
+    _same(e, i, integers.funnel(i.has("l"), i.has("wrap")), "u4")
+
+
+_LOGIC = {"and": (np.bitwise_and, np.logical_and), "or": (np.bitwise_or, np.logical_or),
+          "xor": (np.bitwise_xor, np.logical_xor), "not": (np.invert, np.logical_not)}
+
+
+@instruction("and", "or", "xor", "not")
+def emit_logic(e: Emitter, i: Instruction) -> None:
+    bitwise, logical = _LOGIC[i.parts[0]]
+    if i.parts[-1] == "pred":
+        _same(e, i, logical, "?")
+    else:
+        _same(e, i, bitwise, unsigned(i.parts[-1]))
+
+
+@instruction("cnot")
+def emit_cnot(e: Emitter, i: Instruction) -> None:
+    dtype = unsigned(i.parts[-1])
+    e.apply(_cnot, (i.operands[0], dtype), (i.operands[1], dtype))
+
+
+def _cnot(a: np.ndarray) -> np.ndarray:
+    return np.equal(a, 0)
+
+
+@instruction("shl", "shr")
+def emit_shift(e: Emitter, i: Instruction) -> None:
+    """Counts of the width or more give 0 (or the sign): numpy's shifts do the same."""
+    kind, ufunc = i.parts[-1], np.left_shift if i.parts[0] == "shl" else np.right_shift
+    d, a, count = i.operands
+    if kind[1:] == "16":
+        dtype = dtype_of(kind)
+        e.apply(_shift16(ufunc, dtype), (d, dtype), (a, dtype), (count, "u4"))
+        return
+    dtype = dtype_of(kind)
+    literal = e.constant(count)
+    if literal is not None:
+        amount = e._hoist(f"k_shift{literal & 0xFFFFFFFF}_{dtype}",
+                          lambda machine: np.dtype(dtype).type(min(literal & 0xFFFFFFFF, 64)))
+        e.line(f"{ufunc.__name__}({e.read(a, dtype)}, {amount}, out={e.write(d, dtype)})")
+        return
+    e.apply(ufunc, (d, dtype), (a, dtype), (count, "i4" if dtype[0] == "i" else "u4"))
+
+
+def _shift16(ufunc: Callable, dtype: str) -> Callable:
+    wide = dtype[0] + "8"
+    return lambda a, count: ufunc(np.asarray(a).astype(wide), np.minimum(count, 32).astype(wide)).astype(dtype)
+
+
+# ---- comparison and selection -------------------------------------------------------------------------------------
+_RELATIONS = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+              "ge": np.greater_equal, "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal}
+_BOOLEANS = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
+
+
+def _comparison(e: Emitter, i: Instruction, kind: str) -> Callable:
+    relation = i.parts[1]
+    if kind[0] in "usb" and kind[1:].isdigit():
+        if relation not in _RELATIONS:
+            raise e.error(f"no integer comparison .{relation}")
+        return _RELATIONS[relation]
+    try:
+        return numerics.compare(relation, kind, i.has("ftz"))
+    except numerics.UnknownOperation as error:
+        raise e.error(str(error)) from error
+
+
+def _compare(e: Emitter, i: Instruction, kind: str, out: str) -> None:
+    a, b = i.operands[1:3]
+    dtype = dtype_of(kind) if i.parts[1] not in ("lo", "ls", "hi", "hs") else unsigned(kind)
+    function = _comparison(e, i, kind)
+    e.line(f"{e.constant_object(function)}({e.read(a, dtype)}, {e.read(b, dtype)}, out={out})")
+
+
+@instruction("setp", defines=1)
+def emit_setp(e: Emitter, i: Instruction) -> None:
+    """setp.cmp{.boolop}{.ftz}.type p{|q}, a, b{, {!}c}; q gets the negated comparison, then the same boolop."""
+    kind = i.parts[-1]
+    boolean = next((_BOOLEANS[part] for part in i.parts[2:-1] if part in _BOOLEANS), None)
+    targets = i.operands[0]
+    first, second = (targets.first, targets.second) if isinstance(targets, Pair) else (targets, Sink())
+    if kind in ("f16x2", "bf16x2"):
+        _emit_setp_packed(e, i, first, second, boolean)
+        return
+    if boolean is None and isinstance(second, Sink):
+        _compare(e, i, kind, e.write(first, "?"))
+        return
+    result = e.temp("?")
+    _compare(e, i, kind, result)
+    other = e.read(i.operands[3], "?") if boolean is not None else None
+    values = [result, f"~{result}"]
+    for target, value in zip((first, second), values):
+        if isinstance(target, Sink):
+            continue
+        made = e.temp("?")
+        e.line(f"copyto({made}, {value})" if other is None else f"{boolean.__name__}({value}, {other}, out={made})")
+        e.line(f"copyto({e.write(target, '?')}, {made})")
+
+
+def _emit_setp_packed(e: Emitter, i: Instruction, first: object, second: object, boolean: Callable | None) -> None:
+    """f16x2: the first predicate is the low half's comparison, the second the high half's."""
+    kind = i.parts[-1][:-2]
+    dtype = dtype_of(kind)
+    function = e.constant_object(_comparison(e, i, kind))
+    other = e.read(i.operands[3], "?") if boolean is not None else None
+    for half, target in enumerate((first, second)):
+        a, b = (e.part(operand, dtype, half) for operand in i.operands[1:3])
+        made = e.temp("?")
+        e.line(f"{function}({a}, {b}, out={made})")
+        if other is not None:
+            e.line(f"{boolean.__name__}({made}, {other}, out={made})")
+        if not isinstance(target, Sink):
+            e.line(f"copyto({e.write(target, '?')}, {made})")
+
+
+@instruction("set")
+def emit_set(e: Emitter, i: Instruction) -> None:
+    """set.cmp{.boolop}{.ftz}.dtype.stype: all ones or 1.0 where true."""
+    target, kind = i.types[-2:]
+    boolean = next((_BOOLEANS[part] for part in i.parts[2:-2] if part in _BOOLEANS), None)
+    true = {"f32": np.uint32(0x3F800000), "f16": np.uint16(0x3C00), "bf16": np.uint16(0x3F80)}
+    dtype = unsigned(target) if target[0] in "us" else {"f32": "u4", "f16": "u2", "bf16": "u2"}.get(target, "u4")
+    if kind in ("f16x2", "bf16x2"):
+        _emit_set_packed(e, i, target, kind, boolean)
+        return
+    result = e.temp("?")
+    _compare(e, i, kind, result)
+    if boolean is not None:
+        e.line(f"{boolean.__name__}({result}, {e.read(i.operands[3], '?')}, out={result})")
+    value = true.get(target, np.array(-1).astype(dtype)[()])
+    zero = np.dtype(dtype).type(0)
+    e.line(f"copyto({e.write(i.operands[0], dtype)}, where({result}, {e.constant_object(value)}, "
+           f"{e.constant_object(zero)}))")
+
+
+def _emit_set_packed(e: Emitter, i: Instruction, target: str, kind: str, boolean: Callable | None) -> None:
+    true = {"f16x2": 0x3C00, "bf16x2": 0x3F80}.get(target, 0xFFFF)
+    dtype = dtype_of(kind[:-2])
+    function = e.constant_object(_comparison(e, i, kind[:-2]))
+    made = e.temp("u4")
+    e.line(f"{made}[...] = 0")
+    for half in range(2):
+        a, b = (e.part(operand, dtype, half) for operand in i.operands[1:3])
+        flag = e.temp("?")
+        e.line(f"{function}({a}, {b}, out={flag})")
+        if boolean is not None:
+            e.line(f"{boolean.__name__}({flag}, {e.read(i.operands[3], '?')}, out={flag})")
+        e.line(f"{made}.view('u2')[{half}::2] = {flag} * {true}")
+    e.line(f"copyto({e.write(i.operands[0], 'u4')}, {made})")
+
+
+@instruction("selp")
+def emit_selp(e: Emitter, i: Instruction) -> None:
+    dtype = unsigned(i.parts[-1]) if i.parts[-1] not in ("f16x2",) else "u4"
+    d, a, b, p = i.operands
+    first, second, choose = e.read(a, dtype), e.read(b, dtype), e.read(p, "?")
+    e.line(f"copyto({e.write(d, dtype)}, where({choose}, {first}, {second}))")
+
+
+@instruction("slct")
+def emit_slct(e: Emitter, i: Instruction) -> None:
+    """d = c >= 0 ? a : b; a NaN selects b, -0 counts as zero."""
+    target, kind = i.types[-2:]
+    dtype = unsigned(target)
+    d, a, b, c = i.operands
+    condition = f"greater_equal({e.read(c, dtype_of(kind))}, 0)"
+    e.line(f"copyto({e.write(d, dtype)}, where({condition}, {e.read(a, dtype)}, {e.read(b, dtype)}))")
+
+
+# ---- moves --------------------------------------------------------------------------------------------------------
+@instruction("mov")
+def emit_mov(e: Emitter, i: Instruction) -> None:
+    target, source = i.operands
+    kind = i.parts[-1]
+    if isinstance(target, Vector):
+        _unpack(e, kind, target, source)
+    elif isinstance(source, Vector):
+        _pack(e, kind, target, source)
+    elif kind == "pred":
+        e.line(f"copyto({e.write(target, '?')}, {e.read(source, '?')})")
+    else:
+        dtype = "c16" if kind == "b128" else unsigned(kind)
+        e.line(f"copyto({e.write(target, dtype)}, {e.read(source, dtype)})")
+
+
+def _piece(e: Emitter, kind: str, count: int) -> str:
+    size = int(kind.lstrip("busf")) // 8 // count
+    if size not in (1, 2, 4, 8):
+        raise e.error("cannot split the register like this")
+    return f"u{size}"
+
+
+def _unpack(e: Emitter, kind: str, target: Vector, source: object) -> None:
+    dtype = _piece(e, kind, len(target.elements))
+    for index, element in enumerate(target.elements):
+        if not isinstance(element, Sink):
+            e.line(f"copyto({e.write(element, dtype)}, {e.part(source, dtype, index)}, casting='unsafe')")
+
+
+def _pack(e: Emitter, kind: str, target: object, source: Vector) -> None:
+    dtype = _piece(e, kind, len(source.elements))
+    for index, element in enumerate(source.elements):
+        e.copy(e.part(target, dtype, index), e.read(element, dtype))
+
+
+@instruction("cvta")
+def emit_cvta(e: Emitter, i: Instruction) -> None:
+    """cvta.space: state space -> generic; cvta.to.space: back. Global, const and param addresses are generic."""
+    space = next(part.partition("::")[0] for part in i.parts[1:] if part != "to")
+    dtype = unsigned(i.parts[-1])
+    window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space)
+    target, source = i.operands[0], e.read(i.operands[1], dtype)
+    if window is None or dtype == "u4":
+        e.line(f"copyto({e.write(target, dtype)}, {source})")
+    elif i.has("to"):
+        e.line(f"bitwise_and({source}, {e.constant_object(np.uint64(WINDOW_MASK))}, out={e.write(target, dtype)})")
+    else:
+        e.line(f"bitwise_or({source}, {e.constant_object(np.uint64(window))}, out={e.write(target, dtype)})")
+
+
+@instruction("isspacep")
+def emit_isspacep(e: Emitter, i: Instruction) -> None:
+    space = i.parts[1].partition("::")[0]
+    e.apply(_in_space(space), (i.operands[0], "?"), (i.operands[1], "u8"))
+
+
+def _in_space(space: str) -> Callable:
+    wanted = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space, 0)
+    mask = np.uint64(~WINDOW_MASK & 0xFFFFFFFFFFFFFFFF)
+    return lambda address: np.equal(address & mask, np.uint64(wanted)) & (space not in ("param", "const"))
+
+
+@instruction("mapa")
+def emit_mapa(e: Emitter, i: Instruction) -> None:
+    """A cluster of one: every address maps to itself."""
+    dtype = unsigned(i.parts[-1])
+    e.line(f"copyto({e.write(i.operands[0], dtype)}, {e.read(i.operands[1], dtype)})")
+
+
+@instruction("getctarank")
+def emit_getctarank(e: Emitter, i: Instruction) -> None:
+    e.line(f"copyto({e.write(i.operands[0], 'u4')}, 0)")
+
+
+@instruction("createpolicy")
+def emit_policy(e: Emitter, i: Instruction) -> None:
+    """Cache policies have no effect; the register gets 0."""
+    e.line(f"copyto({e.write(i.operands[0], 'u8')}, 0)")

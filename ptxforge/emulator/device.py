@@ -1,0 +1,145 @@
+"""The emulator as a device: the same interface as a GPU, plus findings, reports and arrays used in place."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ptxforge.emulator.findings import Finding, Findings
+from ptxforge.emulator.launch import Kernel, LoadedText, Observers, Shape, check_shape, load_text, place_variables
+from ptxforge.emulator.memory import GlobalMemory
+from ptxforge.support.errors import DeviceError
+
+CHECKS = ("off", "one", "all")
+
+
+@dataclass(frozen=True)
+class FunctionAttributes:
+    """As a driver reports them. ``registers`` is ``.maxnreg`` where the PTX has it, else 0: nothing was assembled."""
+
+    registers: int
+    static_shared_bytes: int
+    local_bytes: int
+    max_threads_per_block: int
+
+
+class EmulatorDevice:
+    """Executes PTX on the CPU.
+
+    ``check``: ``"off"`` (out-of-bounds and misaligned accesses are found all the same), ``"one"`` (the first CTA of every
+    launch also runs under the race and initialisation checkers) or ``"all"`` (every CTA does). ``counters=True`` collects
+    :attr:`last_report`. ``processes`` spreads a grid's CTAs over that many processes. With ``raise_faults=False`` a
+    launch never raises for what it finds: look at :attr:`findings`.
+
+    :attr:`findings` holds the last launch's findings; a fault (:data:`findings.FATAL`) raises ``DeviceError`` after the launch.
+    """
+
+    name = "emulator"
+    multiprocessors = 132
+    max_threads_per_block = 1024
+    max_shared_bytes = 232448
+    warp_size = 32
+
+    def __init__(self, check: str = "off", counters: bool = False, processes: int = 1, target: str = "sm_90a",
+                 raise_faults: bool = True):
+        if check not in CHECKS:
+            raise ValueError(f"check must be one of {', '.join(CHECKS)}, not {check!r}")
+        self.check, self.counters, self.processes = check, counters, processes
+        self.target, self.raise_faults = target, raise_faults
+        self.memory = GlobalMemory()
+        self.findings: list[Finding] = []
+        self.last_report = None
+        self.output = ""
+        """What the last launch printed with ``printf``."""
+
+    def allocate(self, nbytes: int) -> int:
+        return self.memory.allocate(nbytes)
+
+    def free(self, address: int) -> None:
+        self.memory.free(address)
+
+    def copy_to_device(self, address: int, source: np.ndarray, stream: int = 0) -> None:
+        source = np.ascontiguousarray(source)
+        self.memory.array_at(address, source.nbytes)[:] = source.reshape(-1).view(np.uint8)
+
+    def copy_to_host(self, destination: np.ndarray, address: int, stream: int = 0) -> None:
+        if not destination.flags.c_contiguous:
+            raise DeviceError("the destination must be C-contiguous")
+        destination.reshape(-1).view(np.uint8)[:] = self.memory.array_at(address, destination.nbytes)
+
+    def register_host_array(self, array: np.ndarray) -> int:
+        return self.memory.register(array)
+
+    def load_module(self, ptx: str) -> EmulatorModule:
+        return EmulatorModule(self, load_text(ptx))
+
+    def synchronize(self, stream: int = 0) -> None:
+        """Launches are finished when they return."""
+
+
+class EmulatorModule:
+    """PTX loaded on one device: its variables have addresses."""
+
+    def __init__(self, device: EmulatorDevice, loaded: LoadedText):
+        self.device, self.loaded = device, loaded
+        self.symbols = place_variables(loaded.module, device.memory)
+        self._functions: dict[str, EmulatorFunction] = {}
+
+    def function(self, name: str) -> EmulatorFunction:
+        if name not in self.loaded.translations:
+            known = ", ".join(sorted(self.loaded.translations)) or "none"
+            raise DeviceError(f"no kernel {name} in the module; it has: {known}")
+        if name not in self._functions:
+            self._functions[name] = EmulatorFunction(self, name)
+        return self._functions[name]
+
+    def unload(self) -> None:
+        for address in set(self.symbols.values()):
+            self.device.memory.free(address)
+        self.symbols = {}
+        self._functions = {}
+
+
+class EmulatorFunction:
+    """A kernel ready to run."""
+
+    def __init__(self, module: EmulatorModule, name: str):
+        self.name, self.device = name, module.device
+        self.translation = module.loaded.translations[name]
+        program = self.translation.program
+        self.attributes = FunctionAttributes(
+            (program.entry.directives.get("maxnreg") or (0,))[0], program.static_shared, program.local_bytes,
+            self._max_threads(program.entry.directives))
+        self.kernel = Kernel(self.translation, self.device.memory, module.symbols, self.device)
+
+    @staticmethod
+    def _max_threads(directives: dict[str, tuple[int, ...]]) -> int:
+        bound = directives.get("reqntid") or directives.get("maxntid") or (1024,)
+        return min(1024, int(np.prod(bound)))
+
+    def launch(self, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, stream: int,
+               params: bytes) -> None:
+        """Run the whole grid; returns when it is done. Raises ``DeviceError`` for faults (see the device)."""
+        device, program = self.device, self.translation.program
+        shape = Shape(_triple(grid), _triple(block), shared_bytes)
+        check_shape(shape, program.entry, program.static_shared, params, program.param_bytes,
+                    (self.attributes.max_threads_per_block, device.max_shared_bytes))
+        findings = Findings()
+        observers = device_observers(device, self)
+        output = self.kernel.run(shape, params[:program.param_bytes], findings, observers)
+        device.findings, device.output = list(findings), "".join(output)
+        if output:
+            print(device.output, end="")
+        if device.raise_faults and findings.fatal:
+            raise DeviceError("\n".join(str(finding) for finding in findings.fatal))
+
+
+def device_observers(device: EmulatorDevice, function: EmulatorFunction) -> Observers:
+    """The watchers that a device's options ask for."""
+    return Observers(device.check)
+
+
+def _triple(size: object) -> tuple[int, int, int]:
+    values = tuple(int(n) for n in size)
+    return values + (1,) * (3 - len(values))

@@ -1,0 +1,83 @@
+"""What the emulator has to say about a kernel: findings, deduplicated per instruction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ptxforge.emulator.parser import SourceLine
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """An instruction as findings name it."""
+
+    line: int
+    source: SourceLine | None
+    text: str
+
+    def __str__(self) -> str:
+        where = f"PTX line {self.line}"
+        return f"{where} ({self.source})" if self.source else where
+
+
+@dataclass(slots=True)
+class Finding:
+    """One fault. ``count`` lanes had it at this instruction; ``cta``, ``thread`` and ``address`` are the first's.
+
+    ``kind`` is one of ``out-of-bounds``, ``misaligned``, ``race``, ``global-race``, ``uninitialised``, ``barrier``,
+    ``deadlock``, ``trap``, ``assert``, ``async``, ``proxy`` and ``register``.
+    """
+
+    kind: str
+    message: str
+    line: int
+    source: SourceLine | None
+    instruction: str
+    cta: tuple[int, int, int]
+    thread: tuple[int, int, int]
+    address: int | None
+    count: int = 1
+
+    def __str__(self) -> str:
+        where = f"{self.source}: " if self.source else ""
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        address = f", address 0x{self.address:x}" if self.address is not None else ""
+        return (f"{where}{self.kind}: {self.message}; CTA {self.cta}, thread {self.thread}{address}; "
+                f"PTX line {self.line}: {self.instruction}{times}")
+
+
+FATAL = ("out-of-bounds", "misaligned", "deadlock", "trap", "assert")
+"""Kinds that a GPU answers with an error, and that raise after the launch."""
+
+
+class Findings:
+    """Collects findings, one per (kind, instruction, second instruction)."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[tuple, Finding] = {}
+
+    def add(self, machine: object, kind: str, message: str, site: Site, lanes: np.ndarray,
+            addresses: np.ndarray | None = None, other: Site | None = None) -> None:
+        if len(lanes) == 0:
+            return
+        key = (kind, site.line, other.line if other else None)
+        found = self._by_key.get(key)
+        if found is not None:
+            found.count += len(lanes)
+            return
+        cta, thread = divmod(int(lanes[0]), machine.threads)
+        self._by_key[key] = Finding(
+            kind, message, site.line, site.source, site.text, machine.cta_index(cta), machine.thread_index(thread),
+            None if addresses is None else int(addresses[0]), len(lanes))
+
+    def __iter__(self):
+        return iter(self._by_key.values())
+
+    def __len__(self) -> int:
+        return len(self._by_key)
+
+    @property
+    def fatal(self) -> list[Finding]:
+        return [finding for finding in self if finding.kind in FATAL]

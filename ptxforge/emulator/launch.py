@@ -1,0 +1,260 @@
+"""Loading and launching: programs cached by PTX text, grids cut into batches, batches run in turn."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from ptxforge.emulator import families, parser, program, registry
+from ptxforge.emulator.findings import Findings
+from ptxforge.emulator.memory import GlobalMemory
+from ptxforge.emulator.scheduler import Scheduler, Translation
+from ptxforge.emulator.state import Machine
+from ptxforge.support.errors import DeviceError, EmulatorError
+
+_LANES = 8192
+_LANES_OF_LARGE_KERNELS = 4096
+_LARGE_KERNEL = 300
+"""Lanes per batch: enough to hide numpy's call overhead, few enough for the registers to stay in cache."""
+
+_MACHINES = 6
+"""Machines (register files) kept per kernel for launches of the same shape."""
+
+_IDLE_TURNS = 24
+"""Turns in which every batch only polls unchanged memory before the launch is called deadlocked."""
+
+assert families
+
+
+@dataclass(eq=False)
+class LoadedText:
+    """A parsed module with the translation of each of its entries."""
+
+    module: parser.Module
+    translations: dict[str, Translation]
+
+
+_TEXTS: OrderedDict[str, LoadedText] = OrderedDict()
+_TEXTS_KEPT = 256
+
+
+def load_text(text: str) -> LoadedText:
+    """Parse and translate PTX; the result is shared by all devices that load the same text.
+
+    Raises :class:`EmulatorError` with the PTX line for anything that the emulator does not know.
+    """
+    found = _TEXTS.get(text)
+    if found is not None:
+        _TEXTS.move_to_end(text)
+        return found
+    module = parser.parse(text)
+    _check_functions(module)
+    translations = {name: Translation(program.build(module, name))
+                    for name, function in module.functions.items() if function.is_entry}
+    found = _TEXTS[text] = LoadedText(module, translations)
+    while len(_TEXTS) > _TEXTS_KEPT:
+        _TEXTS.popitem(last=False)
+    return found
+
+
+def _check_functions(module: parser.Module) -> None:
+    """Unknown opcodes are errors in device functions too, called or not."""
+    for function in module.functions.values():
+        for item in function.body or ():
+            if isinstance(item, parser.Instruction) and registry.lookup(item.opcode) is None:
+                raise EmulatorError(f"PTX line {item.line}: unknown instruction {item.opcode}")
+
+
+def place_variables(module: parser.Module, memory: GlobalMemory) -> dict[str, int]:
+    """Allocate and fill the module's global and constant variables (those of functions too); name -> address."""
+    variables = {v.name: v for v in module.variables.values() if v.space in ("global", "const", "tex")}
+    for function in module.functions.values():
+        for variable in function.variables.values():
+            if variable.space in ("global", "const"):
+                variables.setdefault(variable.name, variable)
+                variables.setdefault(f"{function.name}::{variable.name}", variable)
+    addresses: dict[int, int] = {}
+    symbols = {}
+    for name, variable in variables.items():
+        if id(variable) not in addresses:
+            addresses[id(variable)] = memory.allocate(variable.nbytes)
+        symbols[name] = addresses[id(variable)]
+    for name, variable in variables.items():
+        if variable.initial is not None:
+            _initialise(memory, variable, symbols[name], symbols)
+    return symbols
+
+
+def _initialise(memory: GlobalMemory, variable: parser.Variable, address: int, symbols: dict[str, int]) -> None:
+    data = bytearray(variable.initial)
+    for position, name, offset, size in variable.relocations:
+        if name not in symbols:
+            raise EmulatorError(f"{variable.name} refers to {name}, which is not a variable in global memory")
+        data[position:position + size] = (symbols[name] + offset).to_bytes(8, "little")[:size]
+    memory.array_at(address, len(data))[:] = np.frombuffer(bytes(data), np.uint8)
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a machine is built for."""
+
+    grid: tuple[int, int, int]
+    block: tuple[int, int, int]
+    shared_bytes: int
+
+    @property
+    def ctas(self) -> int:
+        return self.grid[0] * self.grid[1] * self.grid[2]
+
+    @property
+    def threads(self) -> int:
+        return self.block[0] * self.block[1] * self.block[2]
+
+
+class Kernel:
+    """One entry on one device: makes machines and runs grids."""
+
+    def __init__(self, translation: Translation, memory: GlobalMemory, symbols: dict[str, int], options: object):
+        self.translation, self.memory, self.symbols, self.options = translation, memory, symbols, options
+        self._machines: OrderedDict[tuple, list[Scheduler]] = OrderedDict()
+
+    def batch_size(self, shape: Shape) -> int:
+        """CTAs per batch, so that batches are of nearly equal size."""
+        registers = len(self.translation.program.registers)
+        lanes = _LANES_OF_LARGE_KERNELS if registers > _LARGE_KERNEL else _LANES
+        most = max(1, lanes // (-(-shape.threads // 32) * 32))
+        batches = -(-shape.ctas // most)
+        return -(-shape.ctas // batches)
+
+    def run(self, shape: Shape, params: bytes, findings: Findings, observers: Observers,
+            first: int = 0, last: int | None = None) -> list[str]:
+        """Run CTAs ``first ... last - 1`` of a grid; returns what the kernel printed."""
+        last = shape.ctas if last is None else last
+        output: list[str] = []
+        with np.errstate(all="ignore"):
+            waiting: list[_Batch] = []
+            for start, count, watched in self._batches(shape, first, last, observers):
+                batch = _Batch(self, shape, params, findings, observers, start, count, watched, output)
+                if not batch.step():
+                    waiting.append(batch)
+            self._finish(waiting)
+        return output
+
+    def _batches(self, shape: Shape, first: int, last: int, observers: Observers) -> Iterator[tuple[int, int, bool]]:
+        """``(first CTA, count, watched)``; with one watched CTA, that one stands alone."""
+        size = self.batch_size(shape)
+        if observers.one and first == 0 and last > 0:
+            yield 0, 1, True
+            first = 1
+        while first < last:
+            count = min(size, last - first)
+            yield first, count, observers.all
+            first += count
+
+    @staticmethod
+    def _finish(waiting: list[_Batch]) -> None:
+        """Run the batches that poll memory in turn until all are done or nothing changes any more."""
+        idle = 0
+        while waiting:
+            before = len(waiting)
+            changed = False
+            for batch in list(waiting):
+                batch.machine.changed = False
+                if batch.step():
+                    waiting.remove(batch)
+                changed |= batch.machine.changed
+            idle = 0 if changed or len(waiting) < before else idle + 1
+            if idle > _IDLE_TURNS:
+                for batch in waiting:
+                    batch.give_up()
+                return
+
+    def scheduler(self, shape: Shape, count: int, watchers: object) -> Scheduler:
+        """A free machine of the right shape, with its scheduler."""
+        pool = self._machines.get((shape, count)) if watchers is None else None
+        if pool:
+            return pool.pop()
+        machine = Machine(self.translation.program, self.memory, self.symbols, count, shape.grid, shape.block,
+                          shape.shared_bytes, self.options)
+        if watchers is not None:
+            watchers.attach(machine)
+        return Scheduler(machine, self.translation)
+
+    def release(self, shape: Shape, count: int, scheduler: Scheduler) -> None:
+        self._machines.setdefault((shape, count), []).append(scheduler)
+        self._machines.move_to_end((shape, count))
+        while len(self._machines) > _MACHINES:
+            self._machines.popitem(last=False)
+
+
+class Observers:
+    """What watches a launch: ``one`` or ``all`` CTAs are watched; ``attach`` adds the watchers to a machine."""
+
+    def __init__(self, check: str = "off", counters: object = None, checker: type | None = None):
+        self.one = check == "one" and counters is None
+        self.all = check == "all" or counters is not None
+        self.check, self.counters, self.checker = check, counters, checker
+
+    def attach(self, machine: Machine) -> None:
+        if self.check != "off" and self.checker is not None:
+            machine.watchers.append(self.checker(machine))
+        if self.counters is not None:
+            machine.watchers.append(self.counters.watcher(machine))
+
+
+class _Batch:
+    """One batch under way."""
+
+    def __init__(self, kernel: Kernel, shape: Shape, params: bytes, findings: Findings, observers: Observers,
+                 start: int, count: int, watched: bool, output: list[str]):
+        self.kernel, self.shape, self.count, self.watched = kernel, shape, count, watched
+        self.scheduler = kernel.scheduler(shape, count, observers if watched else None)
+        self.machine = machine = self.scheduler.machine
+        machine.findings, machine.output = findings, output
+        if watched and observers.counters is not None:
+            self.scheduler.counter = observers.counters
+        kernel.memory.register(machine.params)
+        machine.start(start, params)
+        for watcher in machine.watchers:
+            watcher.start()
+        self.running = self.scheduler.run()
+
+    def step(self) -> bool:
+        """Run until the batch ends (True) or yields (False)."""
+        for _ in self.running:
+            return False
+        for watcher in self.machine.watchers:
+            watcher.finish()
+        self._release()
+        return True
+
+    def give_up(self) -> None:
+        self.running.close()
+        self.scheduler.report_spinning()
+        self._release()
+
+    def _release(self) -> None:
+        self.machine.output = []
+        if not self.watched:
+            self.kernel.release(self.shape, self.count, self.scheduler)
+
+
+def check_shape(shape: Shape, entry: parser.Function, static_shared: int, params: bytes, expected: int,
+                limits: tuple[int, int]) -> None:
+    """Refuse launches that a driver refuses."""
+    max_threads, max_shared = limits
+    required = entry.directives.get("reqntid")
+    if min(shape.grid) < 1 or min(shape.block) < 1:
+        raise DeviceError(f"{entry.name}: grid {shape.grid} and block {shape.block} must be positive")
+    if shape.threads > max_threads:
+        raise DeviceError(f"{entry.name}: {shape.threads} threads per block, at most {max_threads} are possible")
+    if required and tuple(required) + (1,) * (3 - len(required)) != tuple(shape.block):
+        raise DeviceError(f"{entry.name}: block {shape.block} differs from .reqntid {required}")
+    if static_shared + shape.shared_bytes > max_shared:
+        raise DeviceError(f"{entry.name}: {static_shared + shape.shared_bytes} bytes of shared memory, at most "
+                          f"{max_shared} are possible")
+    if len(params) < expected:
+        raise DeviceError(f"{entry.name}: {len(params)} bytes of parameters, {expected} are declared")

@@ -1,0 +1,159 @@
+"""Device memory: host memory addressed directly, with every allocation's bounds known.
+
+A device address *is* a host address. numpy arrays that cover the whole user address space (one per access width,
+starting at ``ORIGIN``) turn a gather of addresses into one ``take``; nothing is copied when a user's array is used
+in place. Every access is checked against the table of allocations first, so an address outside them is a finding
+and never touches memory. Memory of the device is allocated array by array, so a stray access meets a gap.
+
+Generic addresses: global memory has its own addresses; the shared and the local window lie above all host
+addresses, so that an address tells its space.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+
+import numpy as np
+
+from ptxforge.support.errors import DeviceError
+
+ORIGIN = 4096
+"""Address of element 0 of the tables (numpy takes a null data pointer for "no memory yet")."""
+
+SHARED_WINDOW = 1 << 56
+LOCAL_WINDOW = 2 << 56
+WINDOW_MASK = SHARED_WINDOW - 1
+_SPAN = 1 << 47
+_ALIGNMENT = 512
+_GUARD = 512
+
+CODES = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
+"""Width of an access in bytes -> dtype of the table that serves it (c16 moves 16 bytes untouched)."""
+
+
+class _Interface:
+    def __init__(self, code: str, size: int):
+        self.__array_interface__ = {
+            "data": (ORIGIN, False), "shape": ((_SPAN - ORIGIN) // size,), "typestr": f"<{code}" if size > 1 else "|u1",
+            "version": 3,
+        }
+
+
+TABLES = {size: np.asarray(_Interface(code, size)) for size, code in CODES.items()}
+"""Width -> view of the whole address space; index with ``(address - ORIGIN) // width``, after a bounds check."""
+
+
+def address_of(array: np.ndarray) -> int:
+    """Host address of an array's first byte."""
+    return array.__array_interface__["data"][0]
+
+
+def aligned_zeros(nbytes: int, alignment: int = 1024, guard: int = 0) -> np.ndarray:
+    """A zeroed u1 array whose address is a multiple of ``alignment``, with ``guard`` unused bytes at each side."""
+    raw = np.zeros(nbytes + alignment + 2 * guard, np.uint8)
+    start = -(address_of(raw) + guard) % alignment + guard
+    return raw[start:start + nbytes]
+
+
+class GlobalMemory:
+    """The allocations of one device: where they are, which bytes are valid."""
+
+    def __init__(self) -> None:
+        self._owned: dict[int, np.ndarray] = {}
+        self._ranges: dict[int, tuple[int, np.ndarray]] = {}
+        self.starts: list[int] = []
+        self.ends: list[int] = []
+        self._start_array = np.zeros(0, np.int64)
+        self._end_array = np.zeros(0, np.int64)
+        self._low, self._high = 1, 0
+
+    def allocate(self, nbytes: int) -> int:
+        """Zeroed memory of ``nbytes`` bytes, aligned to 512; returns its address."""
+        array = aligned_zeros(max(nbytes, 1), _ALIGNMENT, _GUARD)
+        address = address_of(array)
+        self._owned[address] = array
+        self._insert(address, max(nbytes, 1), array)
+        return address
+
+    def free(self, address: int) -> None:
+        if address not in self._owned:
+            raise DeviceError(f"address 0x{address:x} was not allocated on this device, or is free already")
+        del self._owned[address]
+        self._remove(address)
+
+    def register(self, array: np.ndarray) -> int:
+        """Make ``array`` addressable in place; the device keeps a reference. Returns its address."""
+        if not array.flags.c_contiguous:
+            raise DeviceError("only C-contiguous arrays can be used in place")
+        address = address_of(array)
+        if array.nbytes == 0:
+            return address
+        known = self._ranges.get(address)
+        if known is not None and known[0] == array.nbytes:
+            self._ranges[address] = (array.nbytes, array)
+            return address
+        self._drop_overlaps(address, address + array.nbytes)
+        self._insert(address, array.nbytes, array)
+        return address
+
+    def unregister(self, address: int) -> None:
+        """Forget a registered array."""
+        if address in self._ranges and address not in self._owned:
+            self._remove(address)
+
+    def array_at(self, address: int, nbytes: int) -> np.ndarray:
+        """The bytes ``[address, address + nbytes)`` as a u1 array in place; raises when they are not allocated."""
+        if nbytes and not self.contains(address, address + nbytes):
+            raise DeviceError(f"[0x{address:x}, 0x{address + nbytes:x}) is not allocated on this device")
+        return TABLES[1][address - ORIGIN:address - ORIGIN + nbytes]
+
+    def contains(self, low: int, high: int) -> bool:
+        """Whether ``[low, high)`` lies in one allocation. Remembers the last allocation hit."""
+        if self._low <= low and high <= self._high:
+            return True
+        index = bisect_right(self.starts, low) - 1
+        if index < 0 or high > self.ends[index]:
+            return False
+        self._low, self._high = self.starts[index], self.ends[index]
+        return True
+
+    def valid(self, addresses: np.ndarray, nbytes: int) -> np.ndarray:
+        """Per address (i8): whether ``nbytes`` bytes there are inside one allocation."""
+        if not self.starts:
+            return np.zeros(addresses.shape, bool)
+        index = np.searchsorted(self._start_array, addresses, side="right") - 1
+        return (index >= 0) & (addresses + nbytes <= self._end_array[index]) & (addresses >= ORIGIN)
+
+    def describe(self, address: int) -> str:
+        """Words for an address that is outside every allocation: which one is nearest."""
+        index = bisect_right(self.starts, address) - 1
+        near = []
+        if index >= 0:
+            start, end = self.starts[index], self.ends[index]
+            near.append((address - end, f"{address - end} bytes past the end of the {end - start}-byte allocation"))
+        if index + 1 < len(self.starts):
+            start, end = self.starts[index + 1], self.ends[index + 1]
+            near.append((start - address, f"{start - address} bytes before the {end - start}-byte allocation"))
+        near = [(distance, text) for distance, text in near if 0 <= distance < 1 << 20]
+        return min(near)[1] if near else "no allocation is near"
+
+    def _drop_overlaps(self, low: int, high: int) -> None:
+        stale = [start for start, end in zip(self.starts, self.ends) if start < high and low < end]
+        for start in stale:
+            if start not in self._owned:
+                self._remove(start)
+
+    def _insert(self, address: int, nbytes: int, array: np.ndarray) -> None:
+        self._ranges[address] = (nbytes, array)
+        self._rebuild()
+
+    def _remove(self, address: int) -> None:
+        self._ranges.pop(address, None)
+        self._rebuild()
+
+    def _rebuild(self) -> None:
+        self.starts = sorted(self._ranges)
+        self.ends = [start + self._ranges[start][0] for start in self.starts]
+        self._start_array = np.array(self.starts, np.int64)
+        self._end_array = np.array(self.ends, np.int64)
+        self._low, self._high = 1, 0

@@ -1,0 +1,202 @@
+"""Runs one batch: a scalar program counter while all lanes agree, "lowest program counter first" when they do not.
+
+Blocks are numbered so that the lowest-first rule makes lanes meet again (:mod:`program`). A lane that cannot go on has
+a constant added to its program counter, which takes it out of the minimum: ``WAITING`` (an event), ``BARRIER``, or
+``FROZEN`` (it has been polling memory while others could run). When nothing is left to run, in this order: barriers are
+looked at again, frozen lanes thaw, late asynchronous work lands, waiting lanes try again; if none of that helps, the
+batch is deadlocked.
+
+The run of a batch is a generator: it yields when it has polled memory for long, so that CTAs of other batches, which may
+be the ones it waits for, get their turn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from ptxforge.emulator.barriers import Barriers
+from ptxforge.emulator.findings import Site
+from ptxforge.emulator.program import Program
+from ptxforge.emulator.state import BARRIER, DIVERGED, EXIT, FROZEN, WAITING, Machine
+from ptxforge.emulator.translate import Code, translate
+
+_SLICE = 2048
+"""Blocks executed, or polls made, between two looks at whether to yield."""
+
+_SPINS = 16
+"""Executions of polling blocks before the lanes that poll are frozen for the others."""
+
+_THAW = 1024
+"""Steps for which frozen lanes stay frozen at most."""
+
+
+class Translation:
+    """All block codes of one program, shared by its machines. Masked variants are made on demand."""
+
+    def __init__(self, program: Program):
+        self.program = program
+        self.full = [translate(program, block, False) for block in program.blocks]
+        self.masked: list[Code | None] = [None] * len(program.blocks)
+
+    def masked_code(self, index: int) -> Code:
+        found = self.masked[index]
+        if found is None:
+            found = self.masked[index] = translate(self.program, self.program.blocks[index], True)
+        return found
+
+
+class Scheduler:
+    """Executes a :class:`Machine` with a :class:`Translation`."""
+
+    def __init__(self, machine: Machine, translation: Translation):
+        self.machine, self.translation = machine, translation
+        count = len(translation.full)
+        self.full = [self._stub(index, False) for index in range(count)]
+        self.masked = [self._stub(index, True) for index in range(count)]
+        self.polls = [block.polls for block in translation.program.blocks]
+        self.barriers = machine.family_state(Barriers)
+        self.counter = None
+        self._steps = self._spins = self._thaw_at = 0
+        self._frozen = False
+
+    def _stub(self, index: int, masked: bool) -> Callable:
+        """Compiles on the first call, then takes its own place."""
+        def first(*mask: np.ndarray) -> int:
+            code = self.translation.masked_code(index) if masked else self.translation.full[index]
+            function = code.bind(self.machine)
+            if self.counter is not None:
+                function = self.counter.counted(index, function, self.machine)
+            (self.masked if masked else self.full)[index] = function
+            return function(*mask)
+        return first
+
+    def run(self) -> Iterator[None]:
+        """Run the batch from its first block to the end of every lane."""
+        machine, full = self.machine, self.full
+        self._steps = self._spins = 0
+        self._frozen = False
+        machine.polls, machine.progressed = 0, True
+        index = 0 if machine.padding is None else DIVERGED
+        while True:
+            budget = _SLICE
+            while index >= 0:
+                if index == EXIT:
+                    return
+                index = full[index]()
+                budget -= 1
+                if not budget:
+                    budget = _SLICE
+                    if machine.polls > _SLICE:
+                        machine.polls = 0
+                        yield
+            index = yield from self._diverged()
+            if index == EXIT:
+                return
+
+    def _diverged(self) -> Iterator[None]:
+        """Until all lanes are at one block; returns its number."""
+        machine = self.machine
+        pcs, masked, polls = machine.pc, self.masked, self.polls
+        mask = np.empty(machine.lanes, bool)
+        while True:
+            current = int(pcs.min())
+            if current >= WAITING:
+                if current == EXIT:
+                    return EXIT
+                if not self._wake():
+                    self._report_deadlock()
+                    return EXIT
+                continue
+            np.equal(pcs, current, out=mask)
+            if mask.all():
+                return current
+            next_index = masked[current](mask)
+            if next_index != DIVERGED:
+                np.copyto(pcs, next_index, where=mask)
+            self._steps += 1
+            if self._frozen and self._steps >= self._thaw_at:
+                self._thaw()
+            if polls[current]:
+                self._spins += 1
+                if self._spins >= _SPINS:
+                    self._freeze(mask)
+                if machine.polls > _SLICE:
+                    machine.polls = 0
+                    yield
+
+    # ---- fairness -----------------------------------------------------------------------------------------------
+    def _freeze(self, mask: np.ndarray) -> None:
+        """Take the polling lanes out of the race while others can run."""
+        self._spins = 0
+        pcs = self.machine.pc
+        runnable = pcs < WAITING
+        pollers = runnable & mask
+        if np.count_nonzero(pollers) == np.count_nonzero(runnable):
+            if self._frozen:
+                self._thaw()
+            return
+        np.add(pcs, FROZEN, out=pcs, where=pollers)
+        self._frozen = True
+        self._thaw_at = self._steps + _THAW
+
+    def _thaw(self) -> None:
+        pcs = self.machine.pc
+        np.subtract(pcs, FROZEN, out=pcs, where=(pcs >= FROZEN) & (pcs < EXIT))
+        self._frozen = False
+
+    def _wake(self) -> bool:
+        """Nothing can run: find something. False when the batch is deadlocked."""
+        machine = self.machine
+        if self.barriers.open_full():
+            return True
+        if self._frozen:
+            self._thaw()
+            return True
+        landed = [hook() for hook in machine.idle_hooks]
+        if not any(landed) and not machine.progressed:
+            return False
+        machine.progressed = False
+        pcs = machine.pc
+        waiting = (pcs >= WAITING) & (pcs < BARRIER)
+        if not waiting.any():
+            return False
+        np.subtract(pcs, WAITING, out=pcs, where=waiting)
+        return True
+
+    # ---- deadlock -----------------------------------------------------------------------------------------------
+    def _report_deadlock(self) -> None:
+        """One finding per place where threads wait."""
+        machine = self.machine
+        pcs = machine.pc
+        for value in np.unique(pcs[pcs != EXIT]):
+            lanes = np.flatnonzero(pcs == value)
+            self._report_group(int(value), lanes)
+        pcs.fill(EXIT)
+
+    def _report_group(self, value: int, lanes: np.ndarray) -> None:
+        machine = self.machine
+        ctas = np.unique(machine.cta_of_lane[lanes])
+        where = f"{lanes.size} threads of {ctas.size} CTAs"
+        if value & BARRIER:
+            site = self.barriers.sites[int(self.barriers.site_line[lanes[0]])]
+            number = int(self.barriers.waiting[lanes[0]])
+            arrived = int(self.barriers.arrived[ctas[0], number])
+            text = f"{where} wait at barrier {number}, which {arrived} threads of the first CTA have reached"
+        else:
+            site = self._site_of_block(value & (WAITING - 1))
+            text = f"{where} wait here for something that never happens"
+        machine.report("deadlock", text, site, lanes)
+
+    def _site_of_block(self, index: int) -> Site:
+        program = self.translation.program
+        items = program.blocks[index].instructions
+        if not items:
+            return Site(program.entry.line, None, program.name)
+        return Site(items[0].line, items[0].source, program.module.line_text(items[0].line))
+
+    def report_spinning(self) -> None:
+        """The batch polls memory that nobody will change any more."""
+        self._thaw()
+        self._report_deadlock()

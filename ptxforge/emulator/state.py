@@ -1,0 +1,216 @@
+"""The state of one batch of CTAs: registers, addresses, special registers, per-family state.
+
+A batch runs ``ctas`` CTAs of ``threads`` threads (rounded up to whole warps: the padding lanes have exited before
+they start). Lane = cta * threads + thread; there are ``lanes`` of them and ``warps = lanes / 32``. Each PTX register
+is one contiguous array ``(lanes,)``; views of other dtypes are made once per register.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ptxforge.emulator.findings import Site
+from ptxforge.emulator.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory, address_of, aligned_zeros
+from ptxforge.emulator.parser import TYPE_BITS
+from ptxforge.emulator.program import LOCAL_BASE, SHARED_BASE, Program
+
+EXIT = 1 << 28
+"""Program counter of a lane that has finished."""
+
+WAITING = 1 << 20
+"""Added to the program counter of a lane that waits for an event (``BARRIER`` likewise, at a barrier)."""
+
+BARRIER = 1 << 21
+FROZEN = 1 << 22
+DIVERGED = -1
+"""What a block returns when it has set ``Machine.pc`` itself."""
+
+CARRY = "%cc"
+"""The condition code that ``add.cc`` writes and ``addc`` reads."""
+
+_UNSIGNED = {8: "u1", 16: "u2", 32: "u4", 64: "u8", 128: "c16", 1: "?"}
+
+
+class Machine:
+    """Everything that the code of one kernel works on, for one batch at a time."""
+
+    def __init__(self, program: Program, memory: GlobalMemory, symbols: dict[str, int], ctas: int,
+                 grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, options: object):
+        self.program, self.memory, self.symbols = program, memory, symbols
+        self.grid, self.block, self.ctas, self.options = grid, block, ctas, options
+        self.live_threads = block[0] * block[1] * block[2]
+        self.threads = -(-self.live_threads // 32) * 32
+        self.lanes = ctas * self.threads
+        self.warps = self.lanes // 32
+        self.warps_per_cta = self.threads // 32
+        self.dynamic_shared = shared_bytes
+        self.shared_bytes = program.static_shared + shared_bytes
+        self.namespace: dict[str, object] = {}
+        self.pc = np.zeros(self.lanes, np.int64)
+        self.findings = None
+        self.watchers: list = []
+        self.idle_hooks: list[Callable[[], bool]] = []
+        self.barrier_hooks: list[Callable[[np.ndarray, np.ndarray], None]] = []
+        self.polls = 0
+        self.progressed = True
+        self.changed = True
+        self.clock = 0
+        self.output: list[str] = []
+        self._families: dict[type, object] = {}
+        self._views: dict[tuple[str, str], np.ndarray] = {}
+        self._scratch: dict[tuple[str, int, int], np.ndarray] = {}
+        self._frames: dict[str, np.ndarray] = {}
+        self._allocate_registers()
+        self._allocate_memory()
+        self._number_lanes()
+
+    # ---- construction -------------------------------------------------------------------------------------------
+    def _allocate_registers(self) -> None:
+        by_width: dict[int, list[str]] = {}
+        for name, kind in self.program.registers.items():
+            by_width.setdefault(TYPE_BITS[kind], []).append(name)
+        self._pools, self._base = [], {}
+        for bits, names in by_width.items():
+            pool = np.zeros((len(names), self.lanes), _UNSIGNED[bits])
+            self._pools.append(pool)
+            self._base.update({name: pool[row] for row, name in enumerate(names)})
+
+    def _allocate_memory(self) -> None:
+        self.shared_stride = -(-max(self.shared_bytes, 16) // 1024) * 1024
+        self.shared = aligned_zeros(self.ctas * self.shared_stride)
+        self.local_stride = -(-max(self.program.local_bytes, 16) // 16) * 16
+        self.local = aligned_zeros(self.lanes * self.local_stride if self.program.local_bytes else 16)
+        self.params = aligned_zeros(max(self.program.param_bytes, 16))
+        lane = np.arange(self.lanes, dtype=np.int64)
+        self.cta_of_lane = lane // self.threads
+        self.shared_base = address_of(self.shared) + self.cta_of_lane * self.shared_stride - SHARED_BASE
+        """(lanes,) i8: add to a shared address for the host address."""
+        self.local_base = address_of(self.local) + lane * self.local_stride - LOCAL_BASE
+        """(lanes,) i8: add to a local address for the host address."""
+
+    def _number_lanes(self) -> None:
+        thread = np.arange(self.threads, dtype=np.uint32)
+        x, y, _ = self.block
+        every = {
+            "tid.x": thread % x, "tid.y": thread // x % y, "tid.z": thread // (x * y),
+            "laneid": thread % 32, "warpid": thread // 32,
+        }
+        self._special = {name: np.tile(values.astype(np.uint32), self.ctas) for name, values in every.items()}
+        lane = self._special["laneid"].astype(np.uint64)
+        one = np.uint64(1)
+        masks = {
+            "lanemask_eq": one << lane, "lanemask_lt": (one << lane) - one, "lanemask_le": (one << lane + one) - one,
+            "lanemask_gt": ~((one << lane + one) - one), "lanemask_ge": ~((one << lane) - one),
+        }
+        self._special.update({name: values.astype(np.uint32) for name, values in masks.items()})
+        self._special.update({f"ctaid.{axis}": np.zeros(self.lanes, np.uint32) for axis in "xyz"})
+        self._special["smid"] = np.zeros(self.lanes, np.uint32)
+        self.thread_of_lane = np.tile(thread.astype(np.int64), self.ctas)
+        self.padding = self.thread_of_lane >= self.live_threads if self.threads > self.live_threads else None
+
+    # ---- one batch ----------------------------------------------------------------------------------------------
+    def start(self, first_cta: int, params: bytes) -> None:
+        """Reset for the CTAs ``first_cta ... first_cta + ctas - 1`` (linear indices)."""
+        self.first_cta = first_cta
+        for pool in self._pools:
+            pool.fill(0)
+        self.shared.fill(0)
+        if self.program.local_bytes:
+            self.local.fill(0)
+        self.params[:len(params)] = np.frombuffer(params, np.uint8)
+        linear = first_cta + self.cta_of_lane
+        width, height, _ = self.grid
+        self._special["ctaid.x"][:] = linear % width
+        self._special["ctaid.y"][:] = linear // width % height
+        self._special["ctaid.z"][:] = linear // (width * height)
+        self._special["smid"][:] = linear % 132
+        self.pc.fill(0)
+        if self.padding is not None:
+            self.pc[self.padding] = EXIT
+        for state in self._families.values():
+            state.reset()
+
+    def cta_index(self, cta: int) -> tuple[int, int, int]:
+        """Grid coordinates of the batch's CTA number ``cta``."""
+        linear = self.first_cta + cta
+        width, height, _ = self.grid
+        return linear % width, linear // width % height, linear // (width * height)
+
+    def thread_index(self, thread: int) -> tuple[int, int, int]:
+        x, y, _ = self.block
+        return thread % x, thread // x % y, thread // (x * y)
+
+    # ---- views --------------------------------------------------------------------------------------------------
+    def view(self, name: str, dtype: str) -> np.ndarray:
+        """Register ``name`` as ``(lanes,)`` of ``dtype``; a narrower dtype gives the low part of every lane."""
+        found = self._views.get((name, dtype))
+        if found is None:
+            found = self._views[name, dtype] = self._make_view(name, dtype)
+        return found
+
+    def part(self, name: str, dtype: str, index: int) -> np.ndarray:
+        """Part ``index`` (0 is the lowest) of a register cut into pieces of ``dtype``: ``(lanes,)``, strided."""
+        pieces = self._base[name].view(dtype)
+        return pieces[index::pieces.size // self.lanes]
+
+    def _make_view(self, name: str, dtype: str) -> np.ndarray:
+        if name == CARRY:
+            self._base.setdefault(CARRY, np.zeros(self.lanes, bool))
+        base = self._base[name] if name in self._base else self._special[name]
+        made = base.view(dtype)
+        return made if made.size == self.lanes else made[::made.size // self.lanes]
+
+    def special(self, name: str) -> np.ndarray:
+        """A special register that is an array over the lanes (u4)."""
+        return self._special[name]
+
+    def scratch(self, dtype: str, slot: int = 0, per_lane: int = 1) -> np.ndarray:
+        """Shared scratch ``(lanes * per_lane,)``. Its content lasts until the next instruction."""
+        key = (dtype, slot, per_lane)
+        found = self._scratch.get(key)
+        if found is None:
+            found = self._scratch[key] = np.zeros(self.lanes * per_lane, dtype)
+        return found
+
+    def frame(self, name: str) -> np.ndarray:
+        """Storage of a call's ``.param`` variable: u1 ``(lanes, size)``."""
+        found = self._frames.get(name)
+        if found is None:
+            size = self.program.locations[name][1]
+            found = self._frames[name] = aligned_zeros(self.lanes * size).reshape(self.lanes, size)
+        return found
+
+    def family_state(self, kind: type) -> object:
+        """The one instance of ``kind(machine)`` of this machine; its ``reset()`` is called before each batch."""
+        found = self._families.get(kind)
+        if found is None:
+            found = self._families[kind] = kind(self)
+            found.reset()
+        return found
+
+    def symbol_address(self, name: str, generic: bool = False) -> int:
+        """The address that ``mov reg, name`` gives (in its state space; generic for parameters and globals)."""
+        if name in self.program.params:
+            return address_of(self.params) + self.program.params[name][0]
+        if name in self.program.locations:
+            space, address = self.program.locations[name]
+            window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space, 0) if generic else 0
+            return window + address
+        return self.symbols[name]
+
+    def read_clock(self, name: str) -> int:
+        """A clock that advances with every reading: 1 GHz nominal, so that ``globaltimer`` and ``clock`` agree."""
+        self.clock += 32
+        return self.clock >> 32 if name.endswith("hi") else self.clock
+
+    def goto(self, mask: np.ndarray | None, index: int) -> None:
+        if mask is None:
+            self.pc.fill(index)
+        else:
+            np.copyto(self.pc, index, where=mask)
+
+    def report(self, kind: str, message: str, site: Site, lanes: np.ndarray, addresses: np.ndarray | None = None) -> None:
+        """Record a finding at ``site`` for the given lanes (the first one is named)."""
+        self.findings.add(self, kind, message, site, lanes, addresses)

@@ -1,0 +1,220 @@
+"""Warp-level instructions: shfl, vote, match, redux, activemask, elect.
+
+Lanes of a warp are 32 neighbours of a register array, so ``view.reshape(warps, 32)`` is the warp's view of a register. A lane that
+the mask excludes takes no part; the value that shfl reads from it is what its register holds, as on hardware.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from ptxforge.emulator.arithmetic import dtype_of, unsigned
+from ptxforge.emulator.barriers import bind_warp_barrier
+from ptxforge.emulator.parser import Instruction, Pair, Sink
+from ptxforge.emulator.registry import instruction
+from ptxforge.emulator.state import Machine
+from ptxforge.emulator.translate import Emitter, merge
+
+
+def _targets(i: Instruction) -> tuple[object, object]:
+    first = i.operands[0]
+    return (first.first, first.second) if isinstance(first, Pair) else (first, Sink())
+
+
+def shuffle_source(mode: str, lane: np.ndarray, b: np.ndarray | int, c: np.ndarray | int) -> tuple:
+    """Source lane within the warp and the predicate, by the PTX ISA's pseudo-code for shfl."""
+    b, clamp, segment = b & 31, c & 31, c >> 8 & 31
+    lowest = lane & segment
+    highest = lowest | (clamp & ~segment)
+    source = {"up": lambda: lane - b, "down": lambda: lane + b, "bfly": lambda: lane ^ b,
+              "idx": lambda: lowest | (b & ~segment)}[mode]()
+    valid = source >= highest if mode == "up" else source <= highest
+    return np.where(valid, source, lane), valid
+
+
+@instruction("shfl")
+def emit_shfl(e: Emitter, i: Instruction) -> None:
+    """shfl.sync.mode.b32 d|p, a, b, c, membermask."""
+    if not i.has("sync") or len(i.operands) != 5:
+        raise e.error("only shfl.sync is supported")
+    mode = next((part for part in i.parts if part in ("up", "down", "bfly", "idx")), None)
+    if mode is None:
+        raise e.error("unknown shuffle")
+    target, predicate = _targets(i)
+    _, a, b, c, members = i.operands
+    fixed = (e.constant(b), e.constant(c))
+    e.call(_bind_shfl, mode, e.view(target, "u4"), e.view(predicate, "?"), e.view(a, "u4"), e.view(b, "i4"),
+           e.view(c, "i4"), e.view(members, "u4"), None if None in fixed else fixed)
+
+
+def _bind_shfl(machine: Machine, mode: str, target: np.ndarray | None, predicate: np.ndarray | None, a: np.ndarray,
+               b: np.ndarray, c: np.ndarray, members: np.ndarray, fixed: tuple[int, int] | None) -> Callable:
+    lane = np.tile(np.arange(32), machine.warps)
+    first = np.repeat(np.arange(machine.warps) * 32, 32)
+    synchronise = bind_warp_barrier(machine, members)
+    if fixed is not None:
+        source, valid = shuffle_source(mode, lane, *fixed)
+        fixed_index = first + source
+
+    def run(mask: np.ndarray | None) -> None:
+        synchronise(mask)
+        if fixed is not None:
+            index, ok = fixed_index, valid
+        else:
+            source, ok = shuffle_source(mode, lane, b.astype(np.int64), c.astype(np.int64))
+            index = first + source
+        value = a.take(index, out=machine.scratch("u4", 1), mode="clip")
+        if target is not None:
+            merge(target, value, mask)
+        if predicate is not None:
+            merge(predicate, ok, mask)
+    return run
+
+
+def _participants(machine: Machine, mask: np.ndarray | None, members: np.ndarray | None = None) -> np.ndarray:
+    """bool (warps, 32): lanes that execute and are named by their own member mask."""
+    lane = np.arange(32, dtype=np.uint32)
+    taking = np.ones((machine.warps, 32), bool) if mask is None else mask.reshape(-1, 32).copy()
+    if members is not None:
+        taking &= (members.reshape(-1, 32) >> lane & 1).astype(bool)
+    return taking
+
+
+def _ballot(flags: np.ndarray) -> np.ndarray:
+    """bool (warps, 32) -> u4 (warps, 1)."""
+    return np.packbits(flags, axis=1, bitorder="little").view("<u4")
+
+
+def _broadcast(target: np.ndarray, per_warp: np.ndarray, mask: np.ndarray | None) -> None:
+    """Write one value per warp, (warps, 1), to all its active lanes."""
+    value = np.broadcast_to(per_warp, (per_warp.shape[0], 32)).reshape(-1)
+    merge(target, value, mask)
+
+
+@instruction("vote")
+def emit_vote(e: Emitter, i: Instruction) -> None:
+    mode = next((part for part in i.parts if part in ("all", "any", "uni", "ballot")), None)
+    if mode is None or not i.has("sync"):
+        raise e.error("unknown vote")
+    target, source, members = i.operands
+    flag = e.view(source, "?")
+    e.call(_bind_vote, mode, e.view(target, "u4" if mode == "ballot" else "?"), flag,
+           bool(getattr(source, "negated", False)), e.view(members, "u4"))
+
+
+def _bind_vote(machine: Machine, mode: str, target: np.ndarray, source: np.ndarray, negated: bool,
+               members: np.ndarray) -> Callable:
+    synchronise = bind_warp_barrier(machine, members)
+
+    def run(mask: np.ndarray | None) -> None:
+        synchronise(mask)
+        taking = _participants(machine, mask, members)
+        flags = (source ^ negated).reshape(-1, 32)
+        true, false = flags & taking, ~flags & taking
+        if mode == "ballot":
+            _broadcast(target, _ballot(true), mask)
+            return
+        any_true, any_false = true.any(axis=1, keepdims=True), false.any(axis=1, keepdims=True)
+        _broadcast(target, {"all": ~any_false, "any": any_true, "uni": ~(any_true & any_false)}[mode], mask)
+    return run
+
+
+@instruction("activemask")
+def emit_activemask(e: Emitter, i: Instruction) -> None:
+    e.call(_bind_activemask, e.view(i.operands[0], "u4"))
+
+
+def _bind_activemask(machine: Machine, target: np.ndarray) -> Callable:
+    return lambda mask: _broadcast(target, _ballot(_participants(machine, mask)), mask)
+
+
+@instruction("elect")
+def emit_elect(e: Emitter, i: Instruction) -> None:
+    """elect.sync d|p, membermask: the lowest participating lane is elected."""
+    target, predicate = _targets(i)
+    e.call(_bind_elect, e.view(target, "u4"), e.view(predicate, "?"), e.view(i.operands[1], "u4"))
+
+
+def _bind_elect(machine: Machine, target: np.ndarray | None, predicate: np.ndarray | None, members: np.ndarray) -> Callable:
+    lane = np.arange(32)
+
+    def run(mask: np.ndarray | None) -> None:
+        leader = _participants(machine, mask, members).argmax(axis=1)[:, None]
+        if target is not None:
+            _broadcast(target, leader.astype(np.uint32), mask)
+        if predicate is not None:
+            merge(predicate, (lane == leader).reshape(-1), mask)
+    return run
+
+
+@instruction("match")
+def emit_match(e: Emitter, i: Instruction) -> None:
+    """match.any / match.all over b32 or b64."""
+    mode = next((part for part in i.parts if part in ("any", "all")), None)
+    if mode is None or not i.has("sync"):
+        raise e.error("unknown match")
+    target, predicate = _targets(i)
+    e.call(_bind_match, mode, e.view(target, "u4"), e.view(predicate, "?"), e.view(i.operands[1], unsigned(i.type)),
+           e.view(i.operands[2], "u4"))
+
+
+def _bind_match(machine: Machine, mode: str, target: np.ndarray | None, predicate: np.ndarray | None, source: np.ndarray,
+                members: np.ndarray) -> Callable:
+    bit = np.uint32(1) << np.arange(32, dtype=np.uint32)
+
+    def run(mask: np.ndarray | None) -> None:
+        taking = _participants(machine, mask, members)
+        values = source.reshape(-1, 32)
+        same = (values[:, :, None] == values[:, None, :]) & taking[:, None, :]
+        found = (same * bit).sum(axis=2, dtype=np.uint32)
+        if mode == "any":
+            merge(target, found.reshape(-1), mask)
+            return
+        everyone = (taking * bit).sum(axis=1, dtype=np.uint32, keepdims=True)
+        agreed = ((found == everyone) | ~taking).all(axis=1, keepdims=True)
+        if target is not None:
+            _broadcast(target, np.where(agreed, everyone, np.uint32(0)), mask)
+        if predicate is not None:
+            _broadcast(predicate, agreed, mask)
+    return run
+
+
+@instruction("redux")
+def emit_redux(e: Emitter, i: Instruction) -> None:
+    """redux.sync.op.type: u32, s32, b32, and f32 min/max (with .abs and .NaN)."""
+    operation = next((part for part in i.parts if part in ("add", "min", "max", "and", "or", "xor")), None)
+    if operation is None or not i.has("sync"):
+        raise e.error("unknown reduction")
+    dtype = dtype_of(i.type)
+    e.call(_bind_redux, operation, i.has("abs"), i.has("NaN"), e.view(i.operands[0], dtype), e.view(i.operands[1], dtype),
+           e.view(i.operands[2], "u4"))
+
+
+def _bind_redux(machine: Machine, operation: str, absolute: bool, nan: bool, target: np.ndarray, source: np.ndarray,
+                members: np.ndarray) -> Callable:
+    dtype = source.dtype
+    ufunc = {"add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "min": np.minimum,
+             "max": np.maximum}[operation]
+    if dtype.kind == "f" and not nan:
+        ufunc = np.fmin if operation == "min" else np.fmax
+    neutral = _neutral(operation, dtype)
+    synchronise = bind_warp_barrier(machine, members)
+
+    def run(mask: np.ndarray | None) -> None:
+        synchronise(mask)
+        values = np.abs(source) if absolute else source
+        taking = _participants(machine, mask, members)
+        chosen = np.where(taking, values.reshape(-1, 32), neutral)
+        _broadcast(target, ufunc.reduce(chosen, axis=1, keepdims=True, dtype=dtype), mask)
+    return run
+
+
+def _neutral(operation: str, dtype: np.dtype) -> np.generic:
+    """The value that changes nothing."""
+    if dtype.kind == "f":
+        return dtype.type(np.inf if operation == "min" else -np.inf)
+    limits = np.iinfo(dtype)
+    ones = np.array(-1, np.int64).astype(dtype)[()]
+    return dtype.type({"min": limits.max, "max": limits.min, "and": ones}.get(operation, 0))
