@@ -1,0 +1,163 @@
+"""Shared memory accesses: how registers group into vectors, and what the banks make of them.
+
+Shared memory has 32 banks of 4 bytes: word w lies in bank w mod 32. One warp-wide access of up to 4 bytes per
+lane is served at once; of 8 bytes in two steps of 16 lanes, of 16 bytes in four steps of 8 lanes. In each step
+a bank delivers one word (to any number of lanes): lanes that want different words of one bank wait for each
+other. The *degree* is how many words the busiest bank must deliver: 1 means no conflict.
+
+(CUDA C++ Programming Guide, "Shared Memory" under compute capabilities 5.x to 9.x; the split of wide accesses
+is what the profiler's wavefront counters show.)
+
+With linear layouts no simulation is needed. The words that the lanes of a step reach form a linear subspace W
+(shifted by a constant); their banks are W modulo 32, again a subspace. Every bank that is hit at all is hit
+by the same number of words, 2 ** (dim W - dim (W mod 32)).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from attrs import field, frozen
+
+from ptxforge.layouts import f2
+from ptxforge.layouts.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout
+
+MAX_VECTOR_BYTES = 16
+BANK_BYTES = 4
+ROW_BYTES = 32 * BANK_BYTES  #: what all banks together deliver in one step
+
+
+def element_bytes(element_bits: int) -> int:
+    """Bytes that an element takes in shared memory: i1 takes a whole one."""
+    return max(1, element_bits // 8)
+
+
+def lanes_per_step(vector_bytes: int) -> int:
+    """How many lanes are served together when each accesses ``vector_bytes``."""
+    return min(32, ROW_BYTES // max(vector_bytes, BANK_BYTES))
+
+
+def conflict_degree(lane_columns: Sequence[int], vec: int, bytes_per_element: int) -> int:
+    """Words per bank in the worst step of one warp-wide access.
+
+    Args:
+        lane_columns: offset, in elements, of each lane bit.
+        vec: elements per lane.
+        bytes_per_element: a power of two.
+
+    >>> conflict_degree([1, 2, 4, 8, 16], 1, 4)       # a row of 32 words
+    1
+    >>> conflict_degree([32, 64, 128, 256, 512], 1, 4)  # a column of a 32-word wide tile
+    32
+    """
+    shift = bytes_per_element.bit_length() - 1
+    vector_bytes = vec * bytes_per_element
+    lanes = lanes_per_step(vector_bytes).bit_length() - 1
+    within = [1 << i for i in range(vector_bytes.bit_length() - 1)]
+    addresses = [column << shift for column in lane_columns[:lanes]] + within
+    words = [address // BANK_BYTES for address in addresses]
+    return 1 << (f2.rank(words) - f2.rank(word & 31 for word in words))
+
+
+@frozen
+class Access:
+    """One vector: the registers, in memory order, and the offset (in elements) of its first element in the
+    thread whose lane and warp are 0. In other threads it lies at that offset ^ the thread's own."""
+
+    offset: int
+    registers: tuple[int, ...]
+
+
+@frozen(cache_hash=True)
+class SharedAccess:
+    """How a distributed tensor is read from, or written to, a place in shared memory.
+
+    ``layout`` maps (register, lane, warp) to the offset in elements. ``accesses`` hold every element of the
+    thread once; registers that only repeat an element are left out, ``representative`` maps each register to
+    the one that stands for it. ``free_lanes`` and ``free_warps`` are the bits of lane and warp that do not
+    change what a thread holds: a store need only be done where they are 0.
+    """
+
+    layout: LinearLayout
+    vec: int
+    bytes_per_element: int
+    accesses: tuple[Access, ...]
+    representative: tuple[int, ...]
+    free_lanes: int
+    free_warps: int
+    degree: int = field()
+
+    @property
+    def thread(self) -> LinearLayout:
+        """The thread's own part of the offset: (lane, warp) to offset, in elements."""
+        return self.layout.sublayout([LANE, WARP], [OFFSET])
+
+    @property
+    def thread_bits(self) -> int:
+        """The offset bits that lanes and warps touch. An access's constant may be *added* to the thread's
+        offset where it avoids these bits, and must be XORed in where it does not."""
+        bits = 0
+        for name in (LANE, WARP):
+            for column in self.layout.columns_of(name):
+                bits |= column
+        return bits
+
+    def split_constant(self, access: Access) -> tuple[int, int]:
+        """The access's offset as (part to XOR into the thread's offset, part to add afterwards), in elements.
+        The second part fits the instruction's immediate."""
+        mask = self.thread_bits
+        return access.offset & mask, access.offset & ~mask
+
+    @property
+    def wavefronts(self) -> int:
+        """Steps that the shared memory needs for all of a warp's accesses: the cost of this access."""
+        steps = max(1, self.vec * self.bytes_per_element // BANK_BYTES)
+        return len(self.accesses) * steps * self.degree
+
+
+@lru_cache(maxsize=4096)
+def shared_access(layout: LinearLayout, element_bits: int, max_vec: int = 1 << 30) -> SharedAccess:
+    """The widest vectors for ``layout``: (register, lane, warp) to offset, in elements.
+
+    Args:
+        layout: its only output dimension is ``offset``.
+        element_bits: size of an element.
+        max_vec: an upper limit in elements, e.g. from an alignment.
+    """
+    size = element_bytes(element_bits)
+    registers = layout.columns_of(REGISTER)
+    vec = _vector_width(layout, min(max_vec, MAX_VECTOR_BYTES // size or 1))
+    offsets = [0]
+    for column in registers:
+        offsets += [offset ^ column for offset in offsets]
+    first: dict[int, int] = {}
+    representative = tuple(first.setdefault(offset, register) for register, offset in enumerate(offsets))
+    groups: dict[int, list[int]] = {}
+    for offset in first:
+        groups.setdefault(offset & -vec, []).append(offset)
+    accesses = tuple(
+        Access(base, tuple(first[offset] for offset in sorted(group))) for base, group in groups.items())
+    free = layout.free_variables()
+    degree = conflict_degree(layout.columns_of(LANE), vec, size)
+    return SharedAccess(layout, vec, size, accesses, representative, free.get(LANE, 0), free.get(WARP, 0), degree)
+
+
+def _vector_width(layout: LinearLayout, limit: int) -> int:
+    """The most elements that are neighbours in memory, aligned, and held by one thread."""
+    span = f2.Span(layout.columns_of(REGISTER))
+    threads = layout.columns_of(LANE) + layout.columns_of(WARP)
+    vec = 1
+    while vec < limit and span.contains(vec) and not any(column & vec for column in threads):
+        vec <<= 1
+    return vec
+
+
+def offsets_of(distributed: LinearLayout, shared: LinearLayout) -> LinearLayout:
+    """(register, lane, warp) to offset: where in shared memory each register's element lies.
+
+    Both are linear layouts of the same tensor in one CTA; the shared one reaches every element.
+    """
+    inverse = shared.sublayout([OFFSET], shared.out_names).left_inverse()
+    local = distributed.sublayout([REGISTER, LANE, WARP], distributed.out_names)
+    return local.compose(inverse)

@@ -1,0 +1,273 @@
+"""Layout conversions, planned as data.
+
+A tensor is distributed by ``src`` and wanted by ``dst``. Where its elements are now follows from the matrices:
+C = src⁻¹ · dst maps each (register, lane, warp) of the result to the place that holds its element. The shape
+of C decides, cheapest first:
+
+==============  ===============================================  ======================================
+plan            C                                                becomes
+==============  ===============================================  ======================================
+Nothing         the identity                                     no instruction
+Registers       keeps lane and warp                              other names for the same registers
+Shuffle         keeps the warp                                   selects and ``shfl.sync`` (exchange.py)
+SharedMemory    anything                                         stores, a barrier, loads (swizzle.py)
+==============  ===============================================  ======================================
+
+Where elements have copies (replicated layouts) C is not unique: a copy in the own thread is preferred, then
+one in the own warp. Between Shuffle and SharedMemory the estimated time decides.
+
+>>> from ptxforge.layouts.encodings import Blocked
+>>> rows, columns = Blocked((1, 4), (8, 4), (4, 1), (1, 0)), Blocked((4, 1), (8, 4), (4, 1), (1, 0))
+>>> plan = plan_conversion(rows, columns, (128, 16), 32)
+>>> type(plan).__name__, plan.scratch_bytes, plan.store.vec, plan.load.vec, plan.store.degree, plan.load.degree
+('SharedMemory', 8192, 4, 1, 1, 1)
+>>> plan_conversion(rows, Blocked((1, 2), (8, 4), (4, 1), (1, 0)), (128, 16), 32).exchange.shuffles
+8
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from attrs import frozen
+
+from ptxforge.layouts import f2
+from ptxforge.layouts.banks import Access, SharedAccess, element_bytes
+from ptxforge.layouts.encodings import Distributed
+from ptxforge.layouts.exchange import Exchange, plan_exchange
+from ptxforge.layouts.linear import BLOCK, LANE, REGISTER, WARP, LayoutError, LinearLayout
+from ptxforge.layouts.swizzle import optimal_swizzle
+
+SCRATCH_LIMIT = 48 << 10  #: bytes that a conversion stays below where the layouts let it pass in parts
+
+# Rough times in cycles of one SM, per warp: a shuffle or one step of shared memory each occupy the
+# load/store path for one; an ALU instruction takes half of one (a warp's 32 lanes at 64 lanes per cycle).
+_SELECT_COST = 0.5
+_BARRIER_COST = 30
+_WARP_BARRIER_COST = 15
+
+
+@frozen
+class Nothing:
+    """The result's registers are the source's, in order."""
+
+
+@frozen
+class Registers:
+    """Result register r is source register ``source_of[r]`` of the same thread."""
+
+    source_of: tuple[int, ...]
+
+
+@frozen
+class Shuffle:
+    """An exchange inside each warp.
+
+    Registers are first packed into words of 32 bits (as far as whole words travel together): word i is made
+    of the source registers ``words_in[i]``, lowest bits first. ``exchange`` moves the words; word i of its
+    result holds the result registers ``words_out[i]``.
+    """
+
+    words_in: tuple[tuple[int, ...], ...]
+    exchange: Exchange
+    words_out: tuple[tuple[int, ...], ...]
+
+
+@frozen
+class SharedMemory:
+    """Through shared memory: store, barrier, load; once per part when the tile passes in several.
+
+    ``layout`` maps offsets (in elements, the part's number in the top bits) to the tensor. Lanes and warps
+    whose ``store.free_lanes`` or ``store.free_warps`` bits are not 0 hold copies and need not store. With
+    ``warp_local`` each warp reads only what itself wrote: ``bar.warp.sync`` suffices.
+    """
+
+    layout: LinearLayout
+    store: SharedAccess
+    load: SharedAccess
+    repetition_bits: int
+    scratch_bytes: int
+    warp_local: bool
+
+    @property
+    def parts(self) -> tuple[tuple[tuple[Access, ...], tuple[Access, ...]], ...]:
+        """Per part: the vectors to store and, after a barrier, the vectors to load, their offsets relative to
+        the scratch space. Before the stores of the next part comes another barrier."""
+        stores, loads = (self._by_part(side.accesses) for side in (self.store, self.load))
+        return tuple(zip(stores, loads))
+
+    def _by_part(self, accesses: Sequence[Access]) -> list[tuple[Access, ...]]:
+        inside = self.layout.in_bits_total - self.repetition_bits
+        parts: list[list[Access]] = [[] for _ in range(1 << self.repetition_bits)]
+        for access in accesses:
+            parts[access.offset >> inside].append(
+                Access(access.offset & ((1 << inside) - 1), access.registers))
+        return [tuple(part) for part in parts]
+
+
+Plan = Nothing | Registers | Shuffle | SharedMemory
+
+
+def plan_conversion(
+    src: Distributed, dst: Distributed, shape: Sequence[int], element_bits: int,
+    scratch_limit: int = SCRATCH_LIMIT,
+) -> Plan:
+    """How to turn a tensor of ``shape`` from encoding ``src`` into ``dst``.
+
+    Args:
+        element_bits: 1 for predicates, 64 for pointers.
+        scratch_limit: bytes of shared memory to stay below where the layouts admit it.
+
+    Raises:
+        LayoutError: when the encodings are for different numbers of warps or CTAs.
+    """
+    shape = tuple(shape)
+    return plan_linear_conversion(src.linear(shape), dst.linear(shape), element_bits, scratch_limit)
+
+
+@lru_cache(maxsize=2048)
+def plan_linear_conversion(
+    src: LinearLayout, dst: LinearLayout, element_bits: int, scratch_limit: int = SCRATCH_LIMIT
+) -> Plan:
+    """:func:`plan_conversion` for linear layouts of the same tensor."""
+    if src == dst:
+        return Nothing()
+    _check(src, dst)
+    wanted = within_warp(src, dst)
+    if wanted is not None:
+        source_of = _registers_only(wanted)
+        if source_of is not None:
+            same = source_of == tuple(range(src.in_size(REGISTER)))
+            return Nothing() if same else Registers(source_of)
+    shared = _through_shared(src, dst, element_bits, scratch_limit, wanted is not None)
+    shuffle = _shuffle(wanted, element_bits) if wanted is not None else None
+    if shuffle is not None and _shuffle_cost(shuffle, element_bits) <= _shared_cost(shared):
+        return shuffle
+    return shared
+
+
+def _check(src: LinearLayout, dst: LinearLayout) -> None:
+    if src.out_dims != dst.out_dims:
+        raise LayoutError(f"a conversion keeps the shape: {src.out_shape} and {dst.out_shape}")
+    if src.in_bits(WARP) != dst.in_bits(WARP) or src.in_bits(LANE) != dst.in_bits(LANE):
+        raise LayoutError(f"different numbers of warps: {src.in_size(WARP)} and {dst.in_size(WARP)}")
+    if any(src.columns_of(BLOCK)) or any(dst.columns_of(BLOCK)):
+        raise LayoutError("conversions of tensors that are split among CTAs are not supported")
+
+
+# -- inside a warp -------------------------------------------------------------------------------------
+
+
+def within_warp(src: LinearLayout, dst: LinearLayout) -> LinearLayout | None:
+    """The map from the result's (register, lane, warp) to the source's (register, lane) in the same warp, or
+    None when some element has to come from another warp."""
+    registers, lanes = src.columns_of(REGISTER), src.columns_of(LANE)
+    own, warp = f2.Span(registers), f2.Span((*registers, *lanes))
+    shift = len(registers)
+    solutions: list[int | None] = []
+    for column in dst.columns_of(REGISTER):
+        solutions.append(_first(own.express(column), warp.express(column)))
+    for bit, (column, here) in enumerate(zip(dst.columns_of(LANE), lanes)):
+        stay = own.express(column ^ here)
+        solutions.append(warp.express(column) if stay is None else stay ^ 1 << (shift + bit))
+    for column, here in zip(dst.columns_of(WARP), src.columns_of(WARP)):
+        solutions.append(_first(own.express(column ^ here), warp.express(column ^ here)))
+    if None in solutions:
+        return None
+    outs = ((REGISTER, 1 << len(registers)), (LANE, 1 << len(lanes)))
+    low = (1 << shift) - 1
+    columns = [(x & low) << len(lanes) | x >> shift for x in solutions]
+    return LinearLayout.of_columns([(n, dst.in_bits(n)) for n in (REGISTER, LANE, WARP)], outs, columns)
+
+
+def _first(*options: int | None) -> int | None:
+    return next((x for x in options if x is not None), None)
+
+
+def _registers_only(wanted: LinearLayout) -> tuple[int, ...] | None:
+    """The register permutation when every element is in its thread already, in the same register of all."""
+    lanes = wanted.out_size(LANE)
+    if any(column % lanes for column in wanted.columns_of(REGISTER)):
+        return None
+    if wanted.columns_of(LANE) != tuple(1 << i for i in range(wanted.in_bits(LANE))):
+        return None
+    if any(wanted.columns_of(WARP)):
+        return None
+    columns = [column // lanes for column in wanted.columns_of(REGISTER)]
+    return tuple(f2.multiply(columns, r) for r in range(1 << len(columns)))
+
+
+def _shuffle(wanted: LinearLayout, element_bits: int) -> Shuffle | None:
+    pairs = _packable(wanted, element_bits)
+    exchange = plan_exchange(_without(wanted, pairs))
+    if exchange is None:
+        return None
+    source_bits = wanted.out_size(REGISTER).bit_length() - 1
+    words_in = _words(source_bits, [source for _, source in pairs])
+    words_out = _words(wanted.in_bits(REGISTER), [result for result, _ in pairs])
+    return Shuffle(words_in, exchange, words_out)
+
+
+def _packable(wanted: LinearLayout, element_bits: int) -> list[tuple[int, int]]:
+    """Pairs (result register bit, source register bit) that only rename each other: elements that differ in
+    them travel together. As many as fill 32 bits."""
+    limit = (32 // max(8, element_bits)).bit_length() - 1 if element_bits <= 16 else 0
+    lanes = wanted.out_size(LANE).bit_length() - 1
+    pairs = []
+    for bit, column in enumerate(wanted.columns_of(REGISTER)):
+        alone = column and column & (column - 1) == 0 and column >> lanes
+        if alone and sum(1 for c in wanted.columns if c & column) == 1 and len(pairs) < limit:
+            pairs.append((bit, column.bit_length() - 1 - lanes))
+    return pairs
+
+
+def _without(wanted: LinearLayout, pairs: Sequence[tuple[int, int]]) -> LinearLayout:
+    """``wanted`` for words instead of registers: the packed bits are left out on both sides."""
+    lane_bits = wanted.out_size(LANE).bit_length() - 1
+    results = {result for result, _ in pairs}
+    sources = sorted((source for _, source in pairs), reverse=True)
+    columns = []
+    registers = wanted.in_bits(REGISTER)
+    for index, column in enumerate(wanted.columns):
+        if index in results and index < registers:
+            continue
+        register, lane = column >> lane_bits, column & ((1 << lane_bits) - 1)
+        for source in sources:
+            register = register >> (source + 1) << source | register & ((1 << source) - 1)
+        columns.append(register << lane_bits | lane)
+    in_bits = [(n, b - len(pairs) if n == REGISTER else b) for n, b in wanted.in_items()]
+    outs = ((REGISTER, wanted.out_size(REGISTER) >> len(pairs)), (LANE, wanted.out_size(LANE)))
+    return LinearLayout.of_columns(in_bits, outs, columns)
+
+
+def _words(register_bits: int, packed: Sequence[int]) -> tuple[tuple[int, ...], ...]:
+    """Registers per word, when the bits ``packed`` of a register's number say where in the word it lies."""
+    rest = [bit for bit in range(register_bits) if bit not in packed]
+    inside = [_deposit(i, packed) for i in range(1 << len(packed))]
+    return tuple(tuple(_deposit(word, rest) | i for i in inside) for word in range(1 << len(rest)))
+
+
+def _deposit(value: int, positions: Sequence[int]) -> int:
+    return sum((value >> i & 1) << position for i, position in enumerate(positions))
+
+
+# -- through shared memory -----------------------------------------------------------------------------
+
+
+def _through_shared(src, dst, element_bits: int, scratch_limit: int, same_warp: bool) -> SharedMemory:
+    swizzle = optimal_swizzle(src, dst, element_bits, scratch_limit)
+    scratch = element_bytes(element_bits) << (swizzle.layout.in_bits_total - swizzle.repetition_bits)
+    warp_local = same_warp and not swizzle.store.free_warps
+    return SharedMemory(swizzle.layout, swizzle.store, swizzle.load, swizzle.repetition_bits, scratch, warp_local)
+
+
+def _shared_cost(plan: SharedMemory) -> float:
+    barrier = _WARP_BARRIER_COST if plan.warp_local else _BARRIER_COST
+    barriers = (2 << plan.repetition_bits) - 1
+    return plan.store.wavefronts + plan.load.wavefronts + barriers * barrier
+
+
+def _shuffle_cost(plan: Shuffle, element_bits: int) -> float:
+    words = max(1, element_bits // 32)
+    return words * (plan.exchange.shuffles + _SELECT_COST * plan.exchange.selects)

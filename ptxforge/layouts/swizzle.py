@@ -1,0 +1,212 @@
+"""Swizzles: orders of shared memory that neither the writer nor the reader regrets.
+
+*The problem.* One layout writes a tile to shared memory, another reads it. Row-major order suits a writer that
+walks rows; a reader that walks columns then finds all its lanes in one bank.
+
+*As a question about subspaces.* A shared layout is an invertible matrix M from offset bits to the tensor. Call
+the columns of its low bits (those inside 128 bytes) the *banks*, and the span H of all higher columns the
+*segments*: two elements fight for a bank when they differ by a vector of H (up to the bits of the access's own
+vector). If the lanes that are served together span the space A in the writer and B in the reader, there is no
+conflict exactly when H meets neither A nor B.
+
+*The answer.* Write A = E + A', B = E + B' with E what they share. Pair the basis vectors of A' and B': the sums
+a + b lie in neither space. Together with everything outside A + B they give the largest H that avoids both:
+its dimension is dim(tensor) - max(dim A, dim B), so nothing can do better. XOR swizzling as it is usually
+written, column ^ row, is this construction for A = rows, B = columns.
+
+*The vectors.* The lowest offset bits are a vector that both sides hold in registers, extended, where that is
+narrower than 16 bytes, by registers of one side only; of these few candidates the cheapest is taken, counted
+in steps of shared memory. (After Zhou et al., *Linear Layouts*, 2025, section 5.4; letting the two sides have
+vectors of different widths is ours.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+
+from attrs import frozen
+
+from ptxforge.layouts import f2
+from ptxforge.layouts.banks import (
+    MAX_VECTOR_BYTES, ROW_BYTES, SharedAccess, element_bytes, lanes_per_step, shared_access)
+from ptxforge.layouts.encodings import DotOperand, Mma, Shared
+from ptxforge.layouts.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout
+
+
+@frozen
+class Swizzle:
+    """A shared layout for one writer and one reader.
+
+    ``layout`` maps offset (elements) to the tensor. The top ``repetition_bits`` of an offset say in which
+    of several passes through a smaller scratch space the element goes.
+    """
+
+    layout: LinearLayout
+    store: SharedAccess
+    load: SharedAccess
+    repetition_bits: int
+
+    @property
+    def cost(self) -> tuple[int, int]:
+        """Steps of shared memory, then instructions."""
+        return (self.store.wavefronts + self.load.wavefronts, len(self.store.accesses) + len(self.load.accesses))
+
+
+@lru_cache(maxsize=2048)
+def optimal_swizzle(
+    store: LinearLayout, load: LinearLayout, element_bits: int, scratch_limit: int = 1 << 62
+) -> Swizzle:
+    """The best shared layout for writing with ``store`` and reading with ``load``.
+
+    Args:
+        store, load: distributed linear layouts of the same tensor, surjective.
+        element_bits: size of an element.
+        scratch_limit: bytes to stay below, if the layouts let the tile pass in several parts.
+    """
+    store = store.sublayout([REGISTER, LANE, WARP], store.out_names)
+    load = load.sublayout([REGISTER, LANE, WARP], load.out_names)
+    size = element_bytes(element_bits)
+    repetitions = _repetitions(store, load, size, scratch_limit)
+    best = None
+    for vectors in _vector_candidates(store, load, repetitions, size):
+        found = _swizzle(store, load, vectors, repetitions, element_bits)
+        if best is None or found.cost < best.cost:
+            best = found
+    return best
+
+
+def _swizzle(store, load, vectors: Sequence[int], repetitions: Sequence[int], element_bits: int) -> Swizzle:
+    columns = _columns(store, load, vectors, repetitions, element_bytes(element_bits))
+    layout = LinearLayout.of_columns([(OFFSET, len(columns))], store.out_dims, columns)
+    inverse = layout.invert()
+    accesses = [shared_access(side.compose(inverse), element_bits) for side in (store, load)]
+    return Swizzle(layout, accesses[0], accesses[1], len(repetitions))
+
+
+def _vector_candidates(store, load, repetitions, size: int) -> Iterable[tuple[int, ...]]:
+    """Bases for the lowest offset bits: what both sides hold in registers, then more of one of them."""
+    limit = (MAX_VECTOR_BYTES // size).bit_length() - 1
+    taken = f2.Span(repetitions)
+    common = [v for v in _shared_basis(store.columns_of(REGISTER), load.columns_of(REGISTER))
+              if not taken.add(v)][:max(limit, 0)]
+    yield tuple(common)
+    for mine, other in ((store, load), (load, store)):
+        lanes = f2.Span(other.columns_of(LANE))
+        span = f2.Span([*repetitions, *common])
+        # Registers that are lanes on the other side first: they take no bank away from it.
+        more = [c for c in sorted(mine.columns_of(REGISTER), key=lambda c: not lanes.contains(c))
+                if not span.add(c)]
+        for count in range(1, limit - len(common) + 1):
+            if count <= len(more):
+                yield (*common, *more[:count])
+
+
+def _columns(store, load, vectors, repetitions, size: int) -> list[int]:
+    """The columns of the shared layout: vector, banks, segments, repetitions."""
+    bits = store.out_bits_total
+    inside = bits - len(repetitions)
+    segments_wanted = max(0, inside - ((ROW_BYTES // size).bit_length() - 1))
+    a_lanes, b_lanes = (_step_lanes(side, vectors, size) for side in (store, load))
+    a = f2.independent([*vectors, *a_lanes])
+    b = f2.independent([*vectors, *b_lanes])
+    both = _shared_basis(a, b)
+    a_only, b_only = _complement(both, a), _complement(both, b)
+    everything = f2.independent([*both, *a_only, *b_only])
+    outside = _outside(everything, store, load, repetitions, bits)
+    pairs = [x ^ y for x, y in zip(a_only, b_only)]
+    longer = a_only if len(a_only) > len(b_only) else b_only
+    # From the best candidates for a segment to the worst: free of conflicts; in conflict with one side; with both.
+    pool = [*pairs, *longer[len(pairs):], *a_only[:len(pairs)], *reversed(both[len(vectors):])]
+    segments = outside[-segments_wanted:] if segments_wanted else []
+    segments = [*pool[:segments_wanted - len(segments)], *segments]
+    low = list(vectors)
+    span = f2.Span([*low, *segments, *repetitions])
+    for column in [*both, *a_only, *outside, *b_only, *(1 << i for i in range(bits))]:
+        if not span.add(column):
+            low.append(column)
+    return [*low, *segments, *repetitions]
+
+
+def _step_lanes(side: LinearLayout, vectors: Sequence[int], size: int) -> tuple[int, ...]:
+    """The lane columns that one step of the access serves, given which low bits the side holds itself."""
+    registers = f2.Span(side.columns_of(REGISTER))
+    vec = 1
+    for vector in vectors:
+        if not registers.contains(vector):
+            break
+        vec <<= 1
+    lanes = lanes_per_step(vec * size).bit_length() - 1
+    return side.columns_of(LANE)[:lanes]
+
+
+def _outside(inner, store, load, repetitions, bits: int) -> list[int]:
+    """A basis of the rest of the tensor, made of the layouts' own columns so that addresses stay simple."""
+    span = f2.Span([*inner, *repetitions])
+    names = (LANE, WARP, REGISTER)
+    candidates = [c for name in names for side in (store, load) for c in side.columns_of(name)]
+    return [c for c in (*candidates, *(1 << i for i in range(bits))) if not span.add(c)]
+
+
+def _shared_basis(a: Sequence[int], b: Sequence[int]) -> list[int]:
+    """A basis of span(a) ∩ span(b), made of vectors of ``a`` as far as possible."""
+    span = f2.Span(b)
+    return f2.independent([*(v for v in a if v and span.contains(v)), *f2.intersection(a, b)])
+
+
+def _complement(inner: Sequence[int], outer: Sequence[int]) -> list[int]:
+    """The vectors of ``outer`` that extend ``inner`` to its span."""
+    span = f2.Span(inner)
+    return [v for v in outer if not span.add(v)]
+
+
+def _repetitions(store, load, size: int, scratch_limit: int) -> list[int]:
+    """Vectors along which the tile can pass through scratch memory in parts: both sides hold them in registers,
+    and no lane or warp of either has a share in them. As many as the limit asks for, or as there are."""
+    wanted = 0
+    while (size << store.out_bits_total) >> wanted > scratch_limit:
+        wanted += 1
+    if not wanted:
+        return []
+    threads = [c for side in (store, load) for name in (LANE, WARP) for c in side.columns_of(name)]
+    common = _shared_basis(store.columns_of(REGISTER), load.columns_of(REGISTER))
+    keep = (MAX_VECTOR_BYTES // size).bit_length() - 1
+    span = f2.Span([*threads, *common[:keep]])
+    found = [v for v in reversed(common[keep:]) if not span.add(v)]
+    return found[:wanted][::-1]
+
+
+def swizzle_for_dot_operand(
+    operand: DotOperand, shape: Sequence[int], order: Sequence[int], element_bits: int,
+    has_leading_offset: bool = False,
+) -> Shared:
+    """The swizzled encoding in which a ``dot`` operand waits in shared memory for ``ldmatrix`` or plain loads.
+
+    Where ``ldmatrix`` applies (k contiguous, or 16-bit elements, which it can transpose) eight rows of 16
+    bytes are read together: rows of the tile that share the same banks (every 128 bytes) get different
+    phases. Elsewhere 4 · kWidth rows of 8 elements are. An operand of FMA instructions needs no swizzle.
+
+    Args:
+        operand: its layout in registers.
+        shape: of the operand's tile (rank 2, or batches of them).
+        order: of the tile in memory, fastest first.
+
+    >>> a = DotOperand(0, Mma((2, 0), (4, 1)), 2)
+    >>> print(swizzle_for_dot_operand(a, (128, 64), (1, 0), 16))
+    #shared<{vec = 8, perPhase = 1, maxPhase = 8, order = [1, 0], hasLeadingOffset = false}>
+    >>> print(swizzle_for_dot_operand(a, (128, 32), (1, 0), 16))
+    #shared<{vec = 8, perPhase = 2, maxPhase = 4, order = [1, 0], hasLeadingOffset = false}>
+    """
+    if not isinstance(operand.parent, Mma):
+        return Shared(1, 1, 1, order)
+    columns = shape[order[0]]
+    row_bytes = columns * element_bytes(element_bits)
+    if order[0] == operand.k_dim or element_bits == 16:
+        vec, rows = max(1, MAX_VECTOR_BYTES * 8 // element_bits), 8
+    else:
+        vec, rows = 8, 4 * (operand.k_width or max(1, 32 // element_bits))
+    per_phase = max(1, ROW_BYTES // row_bytes)
+    phases = min(rows, max(1, ROW_BYTES // (vec * element_bytes(element_bits))))
+    vec = min(vec, columns)
+    max_phase = max(1, min(phases // per_phase, columns // vec))
+    return Shared(vec, per_phase, max_phase, order, has_leading_offset)
