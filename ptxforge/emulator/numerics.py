@@ -307,15 +307,16 @@ def fma_f32(a: Array, b: Array, c: Array, out: Array = None) -> Array:
     """
     product = np.multiply(a, b, dtype=np.float64)
     total = np.add(product, c, dtype=np.float64)
-    if out is None:
-        out = np.empty(np.shape(total), np.float32)
-    np.copyto(out, total, casting="same_kind")
     total = np.asarray(total)
+    result = total.astype(np.float32)
     suspicious = (total.view(np.uint64) & _HALF_LOW) == _HALF_TIE
-    suspicious |= (out.view(np.uint32) & _F32_EXPONENT) == 0
+    suspicious |= (result.view(np.uint32) & _F32_EXPONENT) == 0
     if suspicious.any():
         suspicious &= total != 0
-        _mend_fma(product, c, out, suspicious)
+        _mend_fma(product, c, result, suspicious)
+    if out is None:
+        return result
+    np.copyto(out, result)  # last: `out` may be one of the sources
     return out
 
 
