@@ -1,0 +1,198 @@
+"""Arrays of other libraries, recognised by what they can do and never by importing their packages.
+
+=========================  ==========================================  ==============================
+protocol                   libraries                                   what orders our work after theirs
+=========================  ==========================================  ==============================
+``data_ptr()``             torch; ptxforge's own DeviceArray           torch's current stream
+``__cuda_array_interface__``  CuPy, Numba, JAX (GPU), RAPIDS           the ``stream`` entry (version 3)
+``__dlpack__``             JAX and anything else                       the exporter, told our stream
+numpy array                numpy, ml_dtypes                            nothing is queued
+=========================  ==========================================  ==============================
+
+:func:`view` gives an :class:`ArrayView` of any of them. It is the general road, a few microseconds long; the
+launcher takes torch tensors and DeviceArrays by a shorter one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+
+import attrs
+import numpy as np
+
+from ptxforge.support import dtypes
+from ptxforge.support.dtypes import DType
+from ptxforge.support.errors import ArgumentError
+
+LEGACY_STREAM = 0  # the driver's name for the default stream that waits for all others
+
+_TORCH_NAMES = {  # torch spells these its own way; the rest are numpy's names
+    "bool": dtypes.int1,
+    "float8_e4m3fn": dtypes.float8e4nv,
+    "float8_e5m2": dtypes.float8e5,
+}
+
+
+@attrs.frozen(slots=True)
+class ArrayView:
+    """Where an array lies: device ``address``, element type, ``device`` (``cuda:N`` or ``cpu``), whether it may
+    be written, and the ``stream`` its owner works on (``None`` when the owner does not say)."""
+
+    address: int
+    dtype: DType
+    device: str
+    readonly: bool = False
+    stream: int | None = None
+
+
+def view(value: object) -> ArrayView | None:
+    """The view of an array of any known kind; ``None`` when ``value`` is not an array.
+
+    Raises :class:`ArgumentError` for an array that a kernel cannot use (masked, an unknown element type).
+    """
+    if isinstance(value, np.ndarray):
+        return ArrayView(value.ctypes.data, from_host_dtype(value.dtype), "cpu", not value.flags.writeable)
+    if callable(getattr(value, "data_ptr", None)):
+        return _torch_view(value)
+    interface = getattr(value, "__cuda_array_interface__", None)
+    if interface is not None:
+        return _interface_view(interface)
+    if hasattr(value, "__dlpack__"):
+        return _dlpack_view(value)
+    return None
+
+
+def from_host_dtype(dtype: np.dtype) -> DType:
+    """The element type of a numpy dtype. Raises :class:`ArgumentError` when kernels have none like it."""
+    try:
+        return dtypes.from_numpy(dtype)
+    except KeyError:
+        raise ArgumentError(f"kernels have no element type for numpy's '{dtype}'") from None
+
+
+def from_torch_dtype(dtype: object) -> DType:
+    """The element type of a torch dtype, by its printed name."""
+    name = str(dtype).removeprefix("torch.")
+    found = _TORCH_NAMES.get(name) or dtypes.BY_NAME.get(name)
+    if found is None:
+        raise ArgumentError(f"kernels have no element type for '{dtype}'")
+    return found
+
+
+def torch_stream(device_index: int) -> int:
+    """The stream that torch queues on now, for the device of that number."""
+    return sys.modules["torch"]._C._cuda_getCurrentRawStream(device_index)
+
+
+def _torch_view(tensor: object) -> ArrayView:
+    """A torch tensor, a DeviceArray, or a wrapper that forwards ``data_ptr`` and ``dtype``."""
+    dtype = tensor.dtype if isinstance(tensor.dtype, DType) else from_torch_dtype(tensor.dtype)
+    device = str(getattr(tensor, "device", "cpu"))
+    stream = None
+    if device.startswith("cuda") and "torch" in sys.modules:
+        stream = torch_stream(getattr(tensor.device, "index", None) or 0)
+    return ArrayView(tensor.data_ptr(), dtype, device, stream=stream)
+
+
+def _interface_view(interface: dict) -> ArrayView:
+    """The CUDA array interface, version 2 or 3 (numba's documentation, "CUDA Array Interface")."""
+    if interface.get("mask") is not None:
+        raise ArgumentError("masked arrays cannot be passed to a kernel")
+    address, readonly = interface["data"]
+    dtype = from_host_dtype(np.dtype(interface["typestr"]))
+    return ArrayView(address or 0, dtype, f"cuda:{_ordinal_of(address)}", readonly, interface.get("stream"))
+
+
+def _ordinal_of(address: int) -> int:
+    """The number of the CUDA device that owns an address: the interface does not tell it."""
+    from ptxforge.driver.cuda_api import bindings, call, device_count  # only CUDA arrays come here
+
+    if not address or device_count() <= 1:
+        return 0
+    return call("cuPointerGetAttribute", bindings().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address)
+
+
+class _DLDataType(ctypes.Structure):
+    _fields_ = [("code", ctypes.c_uint8), ("bits", ctypes.c_uint8), ("lanes", ctypes.c_uint16)]
+
+
+class _DLTensor(ctypes.Structure):
+    """``DLTensor`` of dlpack.h, the start of a ``DLManagedTensor``."""
+
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("dtype", _DLDataType),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+_DL_CPU, _DL_CUDA, _DL_CUDA_HOST, _DL_CUDA_MANAGED = 1, 2, 3, 13
+_DL_TYPES = {  # (DLDataTypeCode, bits)
+    (0, 8): dtypes.int8,
+    (0, 16): dtypes.int16,
+    (0, 32): dtypes.int32,
+    (0, 64): dtypes.int64,
+    (1, 8): dtypes.uint8,
+    (1, 16): dtypes.uint16,
+    (1, 32): dtypes.uint32,
+    (1, 64): dtypes.uint64,
+    (2, 16): dtypes.float16,
+    (2, 32): dtypes.float32,
+    (2, 64): dtypes.float64,
+    (4, 16): dtypes.bfloat16,
+    (6, 8): dtypes.int1,
+    (10, 8): dtypes.float8e4nv,
+    (12, 8): dtypes.float8e5,
+}
+
+
+def _dlpack_view(array: object) -> ArrayView:
+    """A DLPack exporter. The capsule is dropped unconsumed: the array itself keeps its memory alive."""
+    kind, ordinal = array.__dlpack_device__()
+    if kind == _DL_CPU:
+        capsule = array.__dlpack__()
+    elif kind in (_DL_CUDA, _DL_CUDA_HOST, _DL_CUDA_MANAGED):
+        capsule = array.__dlpack__(stream=1)  # 1: the exporter's work is ordered before the default stream
+    else:
+        raise ArgumentError(f"DLPack device type {kind} is not a GPU that runs PTX")
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    tensor = _DLTensor.from_address(pointer(capsule, b"dltensor"))
+    dtype = _DL_TYPES.get((tensor.dtype.code, tensor.dtype.bits))
+    if dtype is None or tensor.dtype.lanes != 1:
+        raise ArgumentError(f"kernels have no element type for DLPack's code {tensor.dtype.code}, {tensor.dtype.bits} bits")
+    address = (tensor.data or 0) + tensor.byte_offset
+    return ArrayView(address, dtype, "cpu" if kind == _DL_CPU else f"cuda:{ordinal}", stream=LEGACY_STREAM)
+
+
+def host_array(value: object) -> np.ndarray:
+    """The host memory of a CPU array as a numpy array of the same bytes, shared and not copied.
+
+    A torch tensor's whole storage is given (as bytes): its elements may lie anywhere in it.
+    """
+    if isinstance(value, np.ndarray):
+        return value
+    if hasattr(value, "untyped_storage"):
+        storage = value.untyped_storage()
+        return _bytes_at(storage.data_ptr(), storage.nbytes())
+    return np.from_dlpack(value)
+
+
+def memory_of(array: np.ndarray) -> np.ndarray:
+    """An array's memory as a C-contiguous array: itself, or for another order the bytes that it spans."""
+    if array.flags.c_contiguous:
+        return array
+    low, high = np.lib.array_utils.byte_bounds(array)
+    return _bytes_at(low, high - low)
+
+
+def _bytes_at(address: int, nbytes: int) -> np.ndarray:
+    if nbytes == 0:
+        return np.empty(0, np.uint8)
+    return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)

@@ -1,0 +1,291 @@
+"""CUDA devices: the :class:`~ptxforge.driver.protocol.Device` protocol on the NVIDIA driver.
+
+A device works in its *primary* context, the one that torch, CuPy, Numba and JAX share, so that their arrays
+and streams are valid here. A call makes that context current for its own duration only, because the current
+context is what those libraries take for "the current device".
+
+The launch is the hot path. It hands the driver one packed buffer (``CU_LAUNCH_PARAM_BUFFER_POINTER``) instead
+of an array of pointers to arguments: no Python work per argument. The buffer is kept per thread, because the
+driver call gives up the GIL.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from ptxforge.driver.cuda_api import bindings, call, describe, device_count
+from ptxforge.driver.jit import host_address, link_cubin, load_module
+from ptxforge.driver.protocol import FunctionAttributes
+from ptxforge.support.errors import CompilationError, DeviceError
+from ptxforge.support.target import parse_target
+
+MAX_PARAMETER_BYTES = 4096  # of a kernel, below PTX ISA 8.1; enough for 500 arguments
+DEFAULT_SHARED_BYTES = 48 * 1024  # what a block may have without opting in
+
+
+@functools.cache
+def cuda_device(ordinal: int = 0) -> CudaDevice:
+    """The CUDA device of that number. Raises :class:`DeviceError` when there is none."""
+    return CudaDevice(ordinal)
+
+
+class CudaDevice:
+    """One GPU."""
+
+    warp_size = 32
+
+    def __init__(self, ordinal: int):
+        bindings()
+        if not 0 <= ordinal < device_count():
+            raise DeviceError(f"there is no CUDA device {ordinal}; this machine has {device_count()}")
+        self.ordinal = ordinal
+        self.name = f"cuda:{ordinal}"
+        self._handle = call("cuDeviceGet", ordinal)
+        self._context = call("cuDevicePrimaryCtxRetain", self._handle)
+        self._context_address = int(self._context)
+        self._only_device = device_count() == 1
+        self._thread = threading.local()
+        self.target = self._newest_target()
+        self.multiprocessors = self.attribute("MULTIPROCESSOR_COUNT")
+        self.max_threads_per_block = self.attribute("MAX_THREADS_PER_BLOCK")
+        self.max_shared_bytes = self.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+
+    def __repr__(self) -> str:
+        return f"<CudaDevice {self.name} {self.product} {self.target}>"
+
+    def attribute(self, name: str) -> int:
+        """A device attribute by the driver's name without its prefix, such as ``L2_CACHE_SIZE`` (bytes)."""
+        key = getattr(bindings().CUdevice_attribute, f"CU_DEVICE_ATTRIBUTE_{name}")
+        return call("cuDeviceGetAttribute", key, self._handle)
+
+    @property
+    def product(self) -> str:
+        """The marketing name, such as ``NVIDIA H200``."""
+        return call("cuDeviceGetName", 128, self._handle).split(b"\0", 1)[0].decode()
+
+    @property
+    def compute_capability(self) -> tuple[int, int]:
+        return self.attribute("COMPUTE_CAPABILITY_MAJOR"), self.attribute("COMPUTE_CAPABILITY_MINOR")
+
+    def _newest_target(self) -> str:
+        """What PTX is made for: the device's own architecture with its own features, else the newest known older one."""
+        major, minor = self.compute_capability
+        own = major * 10 + minor
+        older = (f"sm_{number}" for number in range(own, 79, -1))  # these run here too: PTX is forward-compatible
+        for name in (f"sm_{own}a", *older):
+            try:
+                return str(parse_target(name))
+            except CompilationError:
+                continue
+        raise DeviceError(f"{self.name} has compute capability {major}.{minor}; ptxforge needs 8.0 or newer")
+
+    @contextmanager
+    def current(self) -> Iterator[None]:
+        """This device's context is current inside; what was current before is current again afterwards."""
+        if self.settle_thread():
+            yield
+            return
+        call("cuCtxPushCurrent", self._context)
+        try:
+            yield
+        finally:
+            call("cuCtxPopCurrent")
+
+    def settle_thread(self) -> bool:
+        """True when this device's context is, and stays, current in this thread, so that nothing need be done.
+
+        That is the case on a machine with one GPU once the primary context has been made current: no library
+        has another device to switch to. A foreign context that is current already is left alone.
+        """
+        thread = self._thread
+        try:
+            return thread.settled
+        except AttributeError:
+            pass
+        if self._only_device and int(call("cuCtxGetCurrent")) == 0:
+            call("cuCtxSetCurrent", self._context)
+        thread.settled = self._only_device and int(call("cuCtxGetCurrent")) == self._context_address
+        return thread.settled
+
+    def allocate(self, nbytes: int) -> int:
+        """Device memory; zero bytes give an address too."""
+        with self.current():
+            return int(call("cuMemAlloc", max(1, nbytes)))
+
+    def free(self, address: int) -> None:
+        """Release memory, after the work that may still use it."""
+        with self.current():
+            call("cuMemFree", address)
+
+    def copy_to_device(self, address: int, source: np.ndarray, stream: int = 0) -> None:
+        """Copy a host array; waits, because pageable memory may be changed as soon as this returns."""
+        if source.nbytes == 0:
+            return
+        with self.current():
+            call("cuMemcpyHtoDAsync", address, host_address(source), source.nbytes, stream)
+            call("cuStreamSynchronize", stream)
+
+    def copy_to_host(self, destination: np.ndarray, address: int, stream: int = 0) -> None:
+        """Fill a host array; waits."""
+        if destination.nbytes == 0:
+            return
+        with self.current():
+            call("cuMemcpyDtoHAsync", host_address(destination), address, destination.nbytes, stream)
+            call("cuStreamSynchronize", stream)
+
+    def fill_bytes(self, address: int, value: int, nbytes: int, stream: int = 0) -> None:
+        """Set ``nbytes`` bytes to ``value``; does not wait."""
+        with self.current():
+            call("cuMemsetD8Async", address, value, nbytes, stream)
+
+    def register_host_array(self, array: np.ndarray) -> int:
+        """A GPU cannot use a host array in place."""
+        raise DeviceError("a CUDA device cannot use a numpy array in place; copy it with ptxforge.to_device(array)")
+
+    def load_module(self, ptx: str) -> CudaModule:
+        """Assemble and load PTX text with the driver's JIT."""
+        with self.current():
+            return CudaModule(self, load_module(ptx))
+
+    def cubin(self, ptx: str) -> bytes:
+        """The machine code that the driver makes of ``ptx`` for this device."""
+        with self.current():
+            return link_cubin(ptx)
+
+    def synchronize(self, stream: int = 0) -> None:
+        """Wait for a stream; with 0, for the default stream."""
+        with self.current():
+            call("cuStreamSynchronize", stream)
+
+    def event(self) -> CudaEvent:
+        """A new timing event."""
+        with self.current():
+            return CudaEvent(self, call("cuEventCreate", 0))
+
+
+class CudaModule:
+    """A module in a device's primary context."""
+
+    def __init__(self, device: CudaDevice, handle: object):
+        self._device = device
+        self._handle = handle
+
+    def function(self, name: str) -> CudaFunction:
+        """The kernel ``name``; allowed all the dynamic shared memory that the device has."""
+        with self._device.current():
+            handle = call("cuModuleGetFunction", self._handle, name.encode())
+            return CudaFunction(self._device, name, handle)
+
+    def unload(self) -> None:
+        with self._device.current():
+            call("cuModuleUnload", self._handle)
+
+
+class ParameterBuffer(threading.local):
+    """One thread's buffer for packed parameters and the ``extra`` list that tells the driver about it."""
+
+    def __init__(self) -> None:
+        driver = bindings()
+        buffer = ctypes.create_string_buffer(MAX_PARAMETER_BYTES)
+        self.size = ctypes.c_size_t(0)
+        self._extra = (ctypes.c_void_p * 5)(
+            int(driver.CU_LAUNCH_PARAM_BUFFER_POINTER),
+            ctypes.addressof(buffer),
+            int(driver.CU_LAUNCH_PARAM_BUFFER_SIZE),
+            ctypes.addressof(self.size),
+            int(driver.CU_LAUNCH_PARAM_END),
+        )
+        self.extra = ctypes.addressof(self._extra)
+        self.bytes = memoryview(buffer).cast("B")
+
+
+class CudaFunction:
+    """A kernel on a device."""
+
+    def __init__(self, device: CudaDevice, name: str, handle: object):
+        self.name = name
+        self.device = device
+        self.handle = handle
+        self.attributes = FunctionAttributes(
+            registers=self._attribute("NUM_REGS"),
+            static_shared_bytes=self._attribute("SHARED_SIZE_BYTES"),
+            local_bytes=self._attribute("LOCAL_SIZE_BYTES"),
+            max_threads_per_block=self._attribute("MAX_THREADS_PER_BLOCK"),
+        )
+        self._allow_all_shared_memory()
+        self._parameters = ParameterBuffer()
+        self._launch = bindings().cuLaunchKernel
+        self._success = bindings().CUresult.CUDA_SUCCESS
+
+    def _attribute(self, name: str) -> int:
+        key = getattr(bindings().CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
+        return call("cuFuncGetAttribute", key, self.handle)
+
+    def _allow_all_shared_memory(self) -> None:
+        """Opt in to dynamic shared memory above 48 KiB, once, so that a launch need not."""
+        dynamic = self.device.max_shared_bytes - self.attributes.static_shared_bytes
+        if dynamic <= DEFAULT_SHARED_BYTES:
+            return
+        key = bindings().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+        call("cuFuncSetAttribute", self.handle, key, dynamic)
+
+    def launch(
+        self,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        stream: int,
+        params: bytes,
+    ) -> None:
+        """Queue the kernel on ``stream``. Raises :class:`DeviceError` when the driver refuses."""
+        if not self.device.settle_thread():
+            with self.device.current():
+                self._queue(grid, block, shared_bytes, stream, params)
+            return
+        self._queue(grid, block, shared_bytes, stream, params)
+
+    def _queue(self, grid, block, shared_bytes, stream, params) -> None:
+        parameters = self._parameters
+        count = len(params)
+        parameters.bytes[:count] = params
+        parameters.size.value = count
+        (code,) = self._launch(self.handle, *grid, *block, shared_bytes, stream, 0, parameters.extra)
+        if code != self._success:
+            raise DeviceError(
+                f"launching '{self.name}' failed: {describe(bindings(), code)}\n"
+                f"grid {grid}, block {block}, {shared_bytes} bytes of dynamic shared memory"
+            )
+
+
+class CudaEvent:
+    """A point in a stream, for timing."""
+
+    def __init__(self, device: CudaDevice, handle: object):
+        self._device = device
+        self._handle = handle
+
+    def record(self, stream: int = 0) -> None:
+        with self._device.current():
+            call("cuEventRecord", self._handle, stream)
+
+    def synchronize(self) -> None:
+        with self._device.current():
+            call("cuEventSynchronize", self._handle)
+
+    def milliseconds_since(self, start: CudaEvent) -> float:
+        """Milliseconds of device time between ``start`` and this event; both must have happened."""
+        with self._device.current():
+            return call("cuEventElapsedTime", start._handle, self._handle)
+
+    def __del__(self) -> None:
+        try:
+            with self._device.current():
+                call("cuEventDestroy", self._handle)
+        except Exception:  # the interpreter is shutting down, and the driver with it
+            return

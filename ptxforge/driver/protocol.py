@@ -1,0 +1,91 @@
+"""What a device must do to run kernels: the one interface between the runtime and what executes PTX.
+
+CUDA (:mod:`ptxforge.driver.cuda`) and the emulator (:mod:`ptxforge.emulator`) both keep it, and know nothing
+of each other. Addresses are plain integers in the device's own address space; sizes are bytes; a stream is
+the integer value of its handle, 0 for the default stream.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import attrs
+import numpy as np
+
+
+@attrs.frozen(slots=True)
+class FunctionAttributes:
+    """What loading a kernel tells about it: ``registers`` per thread, static shared bytes per block, local
+    bytes per thread (spills and stack) and the largest block that its registers allow."""
+
+    registers: int
+    static_shared_bytes: int
+    local_bytes: int
+    max_threads_per_block: int
+
+
+class Function(Protocol):
+    """A kernel that is loaded and ready to run."""
+
+    name: str
+    attributes: FunctionAttributes
+
+    def launch(
+        self,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        stream: int,
+        params: bytes,
+    ) -> None:
+        """Start the kernel; does not wait.
+
+        ``params`` is the parameter buffer of PTX's ABI: each parameter at its natural alignment, in order of
+        declaration. ``shared_bytes`` is dynamic shared memory, above 48 KiB too.
+        """
+
+
+class Module(Protocol):
+    """A loaded PTX module."""
+
+    def function(self, name: str) -> Function:
+        """The kernel of that name. Raises ``DeviceError`` when there is none."""
+
+    def unload(self) -> None:
+        """Give the module's memory back. Its functions must not be launched afterwards."""
+
+
+class Device(Protocol):
+    """Something that executes PTX. ``target`` is what PTX should be made for; ``max_shared_bytes`` is the
+    shared memory that one block can have after opting in."""
+
+    name: str
+    target: str
+    multiprocessors: int
+    max_threads_per_block: int
+    max_shared_bytes: int
+    warp_size: int
+
+    def allocate(self, nbytes: int) -> int:
+        """The address of ``nbytes`` fresh bytes, at least 256-byte aligned."""
+
+    def free(self, address: int) -> None:
+        """Release what :meth:`allocate` gave."""
+
+    def copy_to_device(self, address: int, source: np.ndarray, stream: int = 0) -> None:
+        """Copy a C-contiguous host array to ``address``; the host array may be changed once this returns."""
+
+    def copy_to_host(self, destination: np.ndarray, address: int, stream: int = 0) -> None:
+        """Fill a C-contiguous host array from ``address``, after the work queued on ``stream``."""
+
+    def register_host_array(self, array: np.ndarray) -> int:
+        """The device address under which kernels use a host array in place (the emulator only)."""
+
+    def unregister_host_array(self, address: int) -> None:
+        """Forget a host array again (the emulator only)."""
+
+    def load_module(self, ptx: str) -> Module:
+        """Load PTX text. Raises ``DeviceError`` with the assembler's log when it is refused."""
+
+    def synchronize(self, stream: int = 0) -> None:
+        """Wait for the work queued on ``stream``; raises ``DeviceError`` when it failed."""

@@ -1,0 +1,121 @@
+"""Binding a call's arguments to a kernel's parameters, fast.
+
+``inspect.signature(...).bind`` takes 10 µs. Instead Python itself binds: for each kernel one function with the
+kernel's own parameters is written as text and compiled, as dataclasses and attrs do for ``__init__``. For
+``def add(x, n, BLOCK: tl.constexpr)`` it reads
+
+    def bind(x, n, BLOCK, **__options):
+        __k0, __v0 = __keys0[__type(x)](x)
+        __k1, __v1 = __keys1[__type(n)](n)
+        __k2, __v2 = __keys2[__type(BLOCK)](BLOCK)
+        return (__k0, __k1, __k2,), (__v0, __v1, __v2,), (x, n, BLOCK,), __options
+
+The result is the specialisation key, the values to pack, the arguments themselves and the launch options.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from ptxforge.runtime.specialize import CONSTEXPR, Keys, Parameter
+from ptxforge.support import dtypes
+from ptxforge.support.dtypes import DType
+from ptxforge.support.errors import ArgumentError
+
+Bound = tuple[tuple, tuple, tuple, dict[str, Any]]
+
+
+def parameters_of(
+    fn: Callable, do_not_specialize: tuple = (), do_not_specialize_on_alignment: tuple = ()
+) -> tuple[Parameter, ...]:
+    """The parameters of a kernel. The two lists hold names or positions, as in Triton.
+
+    Raises :class:`ArgumentError` for ``*args`` and ``**kwargs`` and for a name that is no parameter.
+    """
+    declared = inspect.signature(fn).parameters.values()
+    names = [parameter.name for parameter in declared]
+    plain = _names(do_not_specialize, names)
+    unaligned = _names(do_not_specialize_on_alignment, names)
+    result = []
+    for index, parameter in enumerate(declared):
+        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            raise ArgumentError("a kernel launched from the host has a fixed list of parameters", parameter.name)
+        annotation = _resolved(parameter.annotation, fn)
+        result.append(
+            Parameter(
+                name=parameter.name,
+                index=index,
+                constexpr=_is_constexpr(annotation),
+                dtype=_element_type(annotation),
+                alignment=parameter.name not in plain | unaligned,
+                ones=parameter.name not in plain,
+                has_default=parameter.default is not parameter.empty,
+                default=None if parameter.default is parameter.empty else parameter.default,
+            )
+        )
+    return tuple(result)
+
+
+def _names(listed: Any, names: list[str]) -> set[str]:
+    """The parameter names in a list of names and positions."""
+    found = {names[item] if isinstance(item, int) else str(item) for item in listed or ()}
+    for name in found - set(names):
+        raise ArgumentError("listed in do_not_specialize, is not a parameter of the kernel", name)
+    return found
+
+
+def _resolved(annotation: Any, fn: Callable) -> Any:
+    """An annotation as an object: ``from __future__ import annotations`` leaves its text."""
+    if not isinstance(annotation, str):
+        return annotation
+    try:
+        return eval(annotation, fn.__globals__)
+    except Exception:  # a name known to type checkers only
+        return annotation
+
+
+def _is_constexpr(annotation: Any) -> bool:
+    if isinstance(annotation, str):
+        return annotation.rpartition(".")[2].startswith(CONSTEXPR)
+    return CONSTEXPR in (getattr(annotation, "__name__", ""), type(annotation).__name__)
+
+
+def _element_type(annotation: Any) -> DType | None:
+    """The element type that an annotation fixes: ``tl.int64`` or its name; others say nothing to the compiler."""
+    if isinstance(annotation, DType):
+        return annotation
+    return dtypes.BY_NAME.get(annotation) or dtypes.BY_SHORT.get(annotation) if isinstance(annotation, str) else None
+
+
+def make_binder(parameters: tuple[Parameter, ...]) -> Callable[..., Bound]:
+    """The binding function of a kernel with these parameters; see the module's text."""
+    scope: dict[str, Any] = {"__type": type}
+    header, body = [], []
+    for p in parameters:
+        scope[f"__keys{p.index}"] = Keys(p)
+        scope[f"__default{p.index}"] = p.default
+        header.append(f"{p.name}=__default{p.index}" if p.has_default else p.name)
+        body.append(f"    __k{p.index}, __v{p.index} = __keys{p.index}[__type({p.name})]({p.name})")
+    results = [_tuple(f"__{kind}{p.index}" for p in parameters) for kind in "kv"] + [_tuple(p.name for p in parameters)]
+    body.append(f"    return {', '.join(results)}, __options")
+    exec("\n".join([f"def bind({', '.join([*header, '**__options'])}):", *body]), scope)
+    return scope["bind"]
+
+
+def _tuple(items: Any) -> str:
+    return "(" + "".join(f"{item}, " for item in items) + ")"
+
+
+def explain_binding(parameters: tuple[Parameter, ...], name: str, args: tuple, kwargs: dict[str, Any]) -> str | None:
+    """What is wrong with a call that does not bind, in the kernel's terms; ``None`` when it binds."""
+    if len(args) > len(parameters):
+        return f"'{name}' takes {len(parameters)} arguments, {len(args)} were given"
+    for parameter in parameters[: len(args)]:
+        if parameter.name in kwargs:
+            return f"argument '{parameter.name}' of '{name}' is given twice"
+    missing = [p.name for p in parameters[len(args) :] if p.name not in kwargs and not p.has_default]
+    if missing:
+        return f"'{name}' is missing {'argument' if len(missing) == 1 else 'arguments'} " + ", ".join(map(repr, missing))
+    return None

@@ -1,0 +1,83 @@
+"""Which device runs a kernel when its arguments do not say, and arrays on it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from ptxforge.driver.cuda import cuda_device
+from ptxforge.driver.cuda_api import device_count
+from ptxforge.driver.device_array import DeviceArray
+from ptxforge.driver.protocol import Device
+from ptxforge.support import settings
+from ptxforge.support.errors import DeviceError
+
+_chosen: list[Device] = []  # innermost use_device() last
+
+
+def default_device() -> Device:
+    """The device of :func:`use_device`, else that of ``PTXFORGE_DEVICE``, else the first GPU, else the emulator."""
+    return _chosen[-1] if _chosen else device(settings.DEVICE.get())
+
+
+@functools.cache
+def device(name: str) -> Device:
+    """The device called ``emulator``, ``cuda`` or ``cuda:N``; with an empty name, the best there is.
+
+    The same name gives the same object. Raises :class:`DeviceError` for any other name and for a GPU that is
+    not there.
+    """
+    if not name:
+        return cuda_device(0) if device_count() else device("emulator")
+    kind, _, number = name.partition(":")
+    if kind == "cuda" and (number.isdigit() or not number):
+        return cuda_device(int(number or 0))
+    if name == "emulator":
+        return _emulator()
+    raise DeviceError(f"there is no device '{name}'; PTXFORGE_DEVICE is 'emulator', 'cuda' or 'cuda:N'")
+
+
+def _emulator() -> Device:
+    from ptxforge.emulator import EmulatorDevice  # a machine with a GPU need not load it
+
+    return EmulatorDevice(check=settings.CHECK.get(), **_emulator_target())
+
+
+def _emulator_target() -> dict[str, str]:
+    target = settings.TARGET.get()
+    return {"target": target} if target else {}
+
+
+@contextmanager
+def use_device(chosen: Device | str) -> Iterator[Device]:
+    """Make a device the default one inside a ``with`` block."""
+    _chosen.append(device(chosen) if isinstance(chosen, str) else chosen)
+    try:
+        yield _chosen[-1]
+    finally:
+        _chosen.pop()
+
+
+def _resolve(where: Device | str | None) -> Device:
+    if where is None:
+        return default_device()
+    return device(where) if isinstance(where, str) else where
+
+
+def to_device(array: np.ndarray, device: Device | str | None = None) -> DeviceArray:
+    """A copy of a host array in the memory of ``device`` (a device, its name, or ``None``: the default one).
+
+    Raises :class:`DeviceError` when kernels have no element type like the array's.
+    """
+    return DeviceArray.from_numpy(_resolve(device), array)
+
+
+def empty(shape: int | tuple[int, ...], dtype: object = np.float32, device: Device | str | None = None) -> DeviceArray:
+    """An array on ``device`` with whatever its memory held.
+
+    ``dtype`` is an element type of the language, a numpy or ml_dtypes dtype, or a name such as ``"bf16"``.
+    """
+    return DeviceArray(_resolve(device), shape, dtype)

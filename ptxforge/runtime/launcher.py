@@ -1,0 +1,198 @@
+"""A launch with everything decided that does not change from one call to the next.
+
+:func:`prepare` makes, for one specialisation on one device, a :class:`PreparedLaunch`. What is left for each
+call: the grid, the current stream, and one ``struct.pack`` of the values.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from ptxforge.driver import arrays
+from ptxforge.driver.protocol import Device
+from ptxforge.runtime import packing
+from ptxforge.runtime.devices import default_device, device
+from ptxforge.runtime.specialize import Parameter, Specialization
+from ptxforge.runtime.variant import CompiledKernel
+from ptxforge.support.errors import ArgumentError, LaunchError
+
+_MISSING_AXES = {1: (1, 1), 2: (1,)}
+MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, "Technical Specifications"
+
+
+def normalize_grid(grid: Any) -> tuple[int, int, int]:
+    """A grid of one to three integers, or an integer, as three. Raises :class:`LaunchError` for anything else."""
+    axes = grid if type(grid) is tuple else _axes(grid)
+    count = len(axes)
+    if not 1 <= count <= 3:
+        raise LaunchError(f"a grid has one to three axes, not {count}: {grid!r}")
+    x, y, z = axes if count == 3 else axes + _MISSING_AXES[count]
+    if type(x) is type(y) is type(z) is int and 0 <= x <= MAX_GRID[0] and 0 <= y <= MAX_GRID[1] and 0 <= z <= MAX_GRID[2]:
+        return x, y, z
+    return _checked_grid((x, y, z), grid)
+
+
+def _axes(grid: Any) -> tuple:
+    try:
+        return tuple(grid)
+    except TypeError:
+        return (grid,)
+
+
+def _checked_grid(axes: tuple, grid: Any) -> tuple[int, int, int]:
+    """Axes that are integers of another kind (numpy's) as Python's; the error of those that cannot be."""
+    plain = tuple(_as_integer(extent, grid) for extent in axes)
+    for axis, (extent, limit) in enumerate(zip(plain, MAX_GRID, strict=True)):
+        if not 0 <= extent <= limit:
+            raise LaunchError(f"axis {axis} of the grid is {extent}; it can be from 0 to {limit}")
+    return plain
+
+
+def _as_integer(extent: Any, grid: Any) -> int:
+    try:
+        return extent.__index__()
+    except (AttributeError, TypeError):
+        raise LaunchError(f"the axes of a grid are integers: {grid!r}") from None
+
+
+class PreparedLaunch:
+    """One variant on one device, ready to be called with values."""
+
+    __slots__ = ("variant", "device", "follows_default", "_launch", "_block", "_shared", "_pack", "_select", "_stream", "_host")
+
+    def __init__(
+        self,
+        variant: CompiledKernel,
+        device: Device,
+        follows_default: bool,
+        packer: struct.Struct,
+        kept: list[int],
+        stream: Callable[[tuple], int],
+        host: list[int],
+    ):
+        self.variant = variant
+        self.device = device
+        self.follows_default = follows_default  # no argument named a device
+        self._launch = variant.function_on(device).launch
+        self._block = variant.block
+        self._shared = variant.artifact.shared_bytes
+        self._pack = packer.pack
+        self._select = _selector(kept)
+        self._stream = stream
+        self._host = host
+
+    def __call__(self, grid: tuple[int, int, int], values: tuple, bound: tuple, stream: int | None) -> None:
+        """Launch. ``values`` and ``bound`` have an entry for every parameter of the kernel."""
+        if stream is None:
+            stream = self._stream(bound)
+        if self._host:
+            self._launch_in_place(grid, values, bound, stream)
+            return
+        self._launch(grid, self._block, self._shared, stream, self._pack(*self._select(values)))
+
+    def _launch_in_place(self, grid, values, bound, stream) -> None:
+        """Launch on arrays of the host, used where they are; the device forgets them afterwards."""
+        values, registered = list(values), []
+        lent = [arrays.host_array(bound[index]) for index in self._host]
+        roots = [_root(array) for array in lent]
+        for index, array, root in zip(self._host, lent, roots, strict=True):
+            alone = array.flags.c_contiguous and sum(other is root for other in roots) == 1
+            whole = array if alone else arrays.memory_of(root)
+            address = self.device.register_host_array(whole)
+            registered.append(address)
+            values[index] = address + values[index] - whole.ctypes.data
+        try:
+            self._launch(grid, self._block, self._shared, stream, self._pack(*self._select(values)))
+        finally:
+            for address in set(registered):
+                self.device.unregister_host_array(address)
+
+
+def _root(array: np.ndarray) -> np.ndarray:
+    """The array that owns a view's memory: two views of it must be lent as one piece."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def _selector(kept: list[int]) -> Callable[[tuple], tuple]:
+    """Takes the values that are parameters of the PTX kernel; constants are compiled in."""
+    if len(kept) > 1:
+        return itemgetter(*kept)
+    if kept:
+        (only,) = kept
+        return lambda values: (values[only],)
+    return lambda values: ()
+
+
+def prepare(
+    parameters: tuple[Parameter, ...],
+    specializations: list[Specialization],
+    variant: CompiledKernel,
+    where: Device,
+    bound: tuple,
+) -> PreparedLaunch:
+    """Decide what can be decided for a variant on the device ``where``."""
+    types = dict(variant.artifact.parameters)
+    kept = [p.index for p in parameters if p.name in types]
+    return PreparedLaunch(
+        variant,
+        where,
+        follows_default=all(s.device is None or s.on_host for s in specializations),
+        packer=packing.layout([types[parameters[index].name] for index in kept]),
+        kept=kept,
+        stream=_stream_source(specializations, bound),
+        host=[index for index, s in enumerate(specializations) if s.on_host],
+    )
+
+
+def place(parameters: tuple[Parameter, ...], specializations: list[Specialization]) -> Device:
+    """The device that the arguments lie on; without arrays, or with host arrays only, the default device.
+
+    Raises :class:`ArgumentError`, with the argument's name, for arrays on two devices and for a host array
+    that a GPU would have to read.
+    """
+    chosen, chooser = None, ""
+    for parameter, made in zip(parameters, specializations, strict=True):
+        if made.device is None or made.on_host:
+            continue
+        here = device(made.device) if isinstance(made.device, str) else made.device
+        if chosen is not None and here is not chosen:
+            raise ArgumentError(f"is on {here.name}, but '{chooser}' is on {chosen.name}", parameter.name)
+        chosen, chooser = here, parameter.name
+    chosen = chosen or default_device()
+    if chosen.name.startswith("cuda"):
+        _refuse_host_arrays(parameters, specializations, chosen)
+    return chosen
+
+
+def _refuse_host_arrays(parameters, specializations, chosen: Device) -> None:
+    for parameter, made in zip(parameters, specializations, strict=True):
+        if made.on_host:
+            raise ArgumentError(
+                f"is a CPU array, and the kernel runs on {chosen.name}; copy it there with "
+                "ptxforge.to_device(array), or set PTXFORGE_DEVICE=emulator to run on the CPU",
+                parameter.name,
+            )
+
+
+def _stream_source(specializations: list[Specialization], bound: tuple) -> Callable[[tuple], int]:
+    """How a call finds its stream: the one that the first GPU array's owner works on, else the default stream."""
+    for index, made in enumerate(specializations):
+        if not isinstance(made.device, str) or made.on_host:
+            continue
+        value = bound[index]
+        if type(value).__module__.partition(".")[0] == "torch":
+            return _torch_stream(int(made.device.partition(":")[2] or 0))
+        if hasattr(value, "__cuda_array_interface__"):
+            return lambda bound: bound[index].__cuda_array_interface__.get("stream") or arrays.LEGACY_STREAM
+    return lambda bound: arrays.LEGACY_STREAM
+
+
+def _torch_stream(ordinal: int) -> Callable[[tuple], int]:
+    return lambda bound: arrays.torch_stream(ordinal)

@@ -1,0 +1,135 @@
+"""A kernel's source and everything it depends on, as one text: what the disk cache is keyed by.
+
+A kernel means the same as long as its own source, the source of each jitted function that it calls and the value
+of each plain global that it reads are the same. Names are found in the AST and looked up in the function's
+globals and closure; an attribute chain such as ``helpers.gelu`` is followed through modules.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import functools
+import hashlib
+import inspect
+import textwrap
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+import ptxforge
+from ptxforge.runtime.specialize import constant_of, is_function
+from ptxforge.support.dtypes import DType
+from ptxforge.support.errors import CompilationError
+
+_PLAIN = (bool, int, float, str, bytes, tuple, type(None), enum.Enum, DType)
+
+
+@attrs.frozen(slots=True)
+class Dependencies:
+    """``text`` identifies the kernel's meaning; ``values`` are the globals that it reads: (scope, name, value)."""
+
+    text: str
+    values: tuple[tuple[dict, str, Any], ...]
+
+    def digest(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+@functools.lru_cache(maxsize=None)
+def source_of(fn: Callable) -> str:
+    """A function's source without its indentation and decorators.
+
+    Raises :class:`CompilationError` for a function that was not defined in a file.
+    """
+    try:
+        lines, _ = inspect.getsourcelines(fn)
+    except (OSError, TypeError) as error:
+        raise CompilationError(
+            f"the source of '{fn.__name__}' cannot be read ({error})", hint="define kernels in a Python file"
+        ) from None
+    text = textwrap.dedent("".join(lines))
+    start = next((i for i, line in enumerate(text.splitlines()) if line.startswith("def ")), 0)
+    return "\n".join(text.splitlines()[start:])
+
+
+def dependencies(fn: Callable) -> Dependencies:
+    """What ``fn`` and all the jitted functions below it depend on."""
+    parts: list[str] = []
+    values: list[tuple[dict, str, Any]] = []
+    _collect(fn, parts, values, seen=set())
+    return Dependencies("\n".join(parts), tuple(values))
+
+
+def _collect(fn: Callable, parts: list[str], values: list, seen: set[int]) -> None:
+    if id(fn) in seen:
+        return
+    seen.add(id(fn))
+    text = source_of(fn)
+    parts.append(f"# {fn.__module__}.{fn.__qualname__}\n{text}")
+    scope = _scope(fn)
+    for chain in sorted(_chains(ast.parse(text))):
+        found, value = _resolve(chain, scope)
+        if not found:
+            continue
+        if is_function(value):
+            _collect(value.fn, parts, values, seen)
+        elif isinstance(constant_of(value), _PLAIN):
+            parts.append(f"# {'.'.join(chain)} = {constant_of(value)!r}")
+            if len(chain) == 1 and chain[0] in fn.__globals__:
+                values.append((fn.__globals__, chain[0], value))
+
+
+def _scope(fn: Callable) -> dict[str, Any]:
+    """Globals and closure variables of a function by name."""
+    cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
+    return fn.__globals__ | {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+
+
+def _is_filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
+def _chains(tree: ast.AST) -> set[tuple[str, ...]]:
+    """Every name and dotted name that is read: ``{("tl", "load"), ("EPS",)}``."""
+    return {chain for node in ast.walk(tree) if (chain := tuple(_chain(node)))}
+
+
+def _chain(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        yield node.id
+    elif isinstance(node, ast.Attribute):
+        inner = tuple(_chain(node.value))
+        if inner:
+            yield from (*inner, node.attr)
+
+
+def _resolve(chain: tuple[str, ...], scope: dict[str, Any]) -> tuple[bool, Any]:
+    """The object that a dotted name means. Only modules are followed: an attribute of a tensor is not a global."""
+    name, *rest = chain
+    if name not in scope:
+        return False, None
+    value = scope[name]
+    for attribute in rest:
+        if not isinstance(value, types.ModuleType) or not hasattr(value, attribute):
+            return False, None
+        value = getattr(value, attribute)
+    return True, value
+
+
+@functools.cache
+def compiler_digest() -> str:
+    """A hash of ptxforge's own source: another version of the compiler makes other PTX."""
+    root = Path(ptxforge.__file__).parent
+    state = hashlib.sha256(ptxforge.__version__.encode())
+    for path in sorted(root.rglob("*.py")):
+        state.update(path.relative_to(root).as_posix().encode())
+        state.update(path.read_bytes())
+    return state.hexdigest()

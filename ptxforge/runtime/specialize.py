@@ -1,0 +1,285 @@
+"""What a kernel is compiled for, as far as an argument decides it.
+
+==============================  ==========================  =================================
+argument                        signature                   constant
+==============================  ==========================  =================================
+array                           ``*fp32``, ``*fp32:16``     (``:16`` when 16-byte aligned)
+int                             ``i32``, ``i64``, ``u64``   ``:16`` when divisible by 16
+the int 1                       ``constexpr``               1
+bool                            ``i1``
+float                           ``fp32``
+``None``                        ``constexpr``               ``None``
+function, element type          ``constexpr``               itself
+``tl.constexpr`` parameter      ``constexpr``               its value
+==============================  ==========================  =================================
+
+The rules are Triton's: an int takes the narrowest of i32, i64 and u64 that holds it, ``do_not_specialize``
+drops the alignment and the value 1, ``do_not_specialize_on_alignment`` only the alignment, and a parameter
+annotated with an element type has that type.
+
+Two functions per argument. :func:`specialize` tells all and is used once per variant. A :class:`Keys` table
+gives for each Python type the short function that the warm launch calls: ``(key, value)``, where equal keys
+mean equal specialisations and the value is what is packed for the GPU.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+import numpy as np
+
+from ptxforge.driver import arrays
+from ptxforge.driver.device_array import DeviceArray
+from ptxforge.support import dtypes
+from ptxforge.support.dtypes import DType
+from ptxforge.support.errors import ArgumentError
+
+CONSTEXPR = "constexpr"
+_INTEGER_RANGES = (("i32", -(1 << 31), (1 << 31) - 1), ("i64", -(1 << 63), (1 << 63) - 1), ("u64", 0, (1 << 64) - 1))
+_HOST = "cpu"
+
+
+@attrs.frozen(slots=True)
+class Parameter:
+    """A kernel's parameter and what its declaration says about specialising it.
+
+    ``dtype`` is the element type that the annotation fixes, if any. ``alignment`` and ``ones`` tell whether
+    divisibility by 16 and the value 1 are compiled in.
+    """
+
+    name: str
+    index: int
+    constexpr: bool = False
+    dtype: DType | None = None
+    alignment: bool = True
+    ones: bool = True
+    has_default: bool = False
+    default: Any = None
+
+
+@attrs.frozen(slots=True)
+class Specialization:
+    """An argument's part of a variant: its signature ``type``, its ``constant`` when that is ``constexpr``, and for
+    an array where it lies (``device``: a name, or a DeviceArray's own device object)."""
+
+    type: str
+    constant: Any = None
+    device: Any = None
+
+    @property
+    def is_constant(self) -> bool:
+        return self.type == CONSTEXPR
+
+    @property
+    def on_host(self) -> bool:
+        return self.device == _HOST
+
+
+def specialize(parameter: Parameter, value: Any) -> Specialization:
+    """What ``value`` means for ``parameter``. Raises :class:`ArgumentError`, with the parameter's name."""
+    try:
+        return _specialize(parameter, value)
+    except ArgumentError as error:
+        raise error if error.argument else ArgumentError(str(error), parameter.name) from None
+
+
+def _specialize(parameter: Parameter, value: Any) -> Specialization:
+    if parameter.constexpr:
+        return Specialization(CONSTEXPR, constant_of(value))
+    value = constant_of(value)
+    if value is None:
+        return Specialization(CONSTEXPR, None)
+    if isinstance(value, (bool, int, float, np.generic)):
+        return _scalar(parameter, plain_scalar(value))
+    if isinstance(value, DeviceArray):
+        return Specialization(_pointer(parameter, value.dtype, value.data_ptr()), device=value.owner)
+    if isinstance(value, DType) or is_function(value):
+        return Specialization(CONSTEXPR, value)
+    found = arrays.view(value)
+    if found is None:
+        raise ArgumentError(
+            f"a kernel takes arrays, numbers, booleans and None, not a '{type(value).__name__}'; "
+            "annotate the parameter with tl.constexpr to compile the value in"
+        )
+    return Specialization(_pointer(parameter, found.dtype, found.address), device=found.device)
+
+
+def is_function(value: Any) -> bool:
+    """True of a function made by ``ptxforge.jit``, which a kernel can call."""
+    return callable(getattr(value, "fn", None)) and hasattr(value, "arg_names")
+
+
+def constant_of(value: Any) -> Any:
+    """A ``tl.constexpr`` object's value; anything else itself."""
+    return value.value if type(value).__name__ == CONSTEXPR else value
+
+
+def plain_scalar(value: Any) -> bool | int | float:
+    """A Python scalar of a Python, numpy or ml_dtypes one."""
+    if not isinstance(value, np.generic):
+        return value
+    plain = value.item()
+    return plain if isinstance(plain, (bool, int, float)) else float(value)
+
+
+def _pointer(parameter: Parameter, dtype: DType, address: int) -> str:
+    return f"*{dtype.short}" + (":16" if parameter.alignment and address % 16 == 0 else "")
+
+
+def _scalar(parameter: Parameter, value: bool | int | float) -> Specialization:
+    if parameter.dtype is not None:
+        return Specialization(_annotated(parameter, value))
+    if isinstance(value, bool):
+        return Specialization("i1")
+    if isinstance(value, float):
+        return Specialization("fp32")
+    if parameter.ones and value == 1:
+        return Specialization(CONSTEXPR, 1)
+    return Specialization(integer_type(value) + (":16" if parameter.alignment and value % 16 == 0 else ""))
+
+
+def _annotated(parameter: Parameter, value: bool | int | float) -> str:
+    """The signature type of a scalar whose parameter is annotated with an element type."""
+    dtype = parameter.dtype
+    if dtype.is_float or dtype.is_bool:
+        return dtype.short
+    if isinstance(value, float):
+        raise ArgumentError(f"{value!r} is not an integer, and the parameter is {dtype}")
+    low, high = _range_of(dtype)
+    if not low <= value <= high:
+        raise ArgumentError(f"{value} does not fit in {dtype}")
+    return dtype.short + (":16" if parameter.alignment and value % 16 == 0 else "")
+
+
+def _range_of(dtype: DType) -> tuple[int, int]:
+    if dtype.is_signed:
+        return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
+    return 0, (1 << dtype.bits) - 1
+
+
+def integer_type(value: int) -> str:
+    """The narrowest of i32, i64 and u64 that holds ``value``. Raises :class:`ArgumentError` beyond 64 bits."""
+    for name, low, high in _INTEGER_RANGES:
+        if low <= value <= high:
+            return name
+    raise ArgumentError(f"{value} does not fit in 64 bits")
+
+
+# The warm path. A key function is called with the argument and gives (key, packed value).
+
+KeyFunction = Callable[[Any], tuple[Any, Any]]
+
+
+class Keys(dict):
+    """For one kind of parameter: Python type → key function, found when a type is first seen."""
+
+    def __init__(self, parameter: Parameter):
+        super().__init__()
+        self._parameter = parameter
+
+    def __missing__(self, kind: type) -> KeyFunction:
+        function = self[kind] = self._choose(kind)
+        return function
+
+    def _choose(self, kind: type) -> KeyFunction:
+        parameter = self._parameter
+        if parameter.constexpr:
+            return constexpr_key
+        if issubclass(kind, (int, float, np.generic)) and parameter.dtype is not None:
+            return _annotated_key(parameter)
+        if kind is bool:
+            return _bool_key
+        if kind is int:
+            return _int_key(parameter)
+        if kind is float:
+            return _float_key
+        if kind.__module__.partition(".")[0] == "torch" and hasattr(kind, "data_ptr"):
+            return _torch_key(parameter)
+        if kind is DeviceArray:
+            return _device_array_key(parameter)
+        return _general_key(parameter)
+
+
+def _bool_key(value: bool) -> tuple[Any, bool]:
+    return "i1", value
+
+
+def _float_key(value: float) -> tuple[Any, float]:
+    return "fp32", value
+
+
+def _int_key(parameter: Parameter) -> KeyFunction:
+    alignment, ones = parameter.alignment, parameter.ones
+
+    def key(value: int) -> tuple[Any, int]:
+        if -0x80000000 <= value <= 0x7FFFFFFF:
+            if alignment and not value & 15:
+                return "i32:16", value
+            return ("1" if ones and value == 1 else "i32"), value
+        aligned = alignment and value & 15 == 0
+        return (integer_type(value), aligned), value
+
+    return key
+
+
+def _torch_key(parameter: Parameter) -> KeyFunction:
+    mask = 15 if parameter.alignment else 0
+
+    def key(tensor: Any) -> tuple[Any, int]:
+        address = tensor.data_ptr()
+        return (tensor.dtype, tensor.get_device(), not address & mask), address
+
+    return key
+
+
+def _device_array_key(parameter: Parameter) -> KeyFunction:
+    mask = 15 if parameter.alignment else 0
+
+    def key(array: DeviceArray) -> tuple[Any, int]:
+        address = array.data_ptr()
+        return (array.dtype.short, array.owner, not address & mask), address
+
+    return key
+
+
+def constexpr_key(value: Any) -> tuple[Any, None]:
+    """1, 1.0 and True are equal in Python and different constants; so are 0.0 and -0.0."""
+    if type(value) is float:
+        return (float, value.hex()), None
+    return (type(value), value), None
+
+
+def _annotated_key(parameter: Parameter) -> KeyFunction:
+    dtype = parameter.dtype
+
+    def key(value: Any) -> tuple[Any, Any]:
+        plain = plain_scalar(value)
+        return _annotated(parameter, plain), packed(dtype, plain)
+
+    return key
+
+
+def _general_key(parameter: Parameter) -> KeyFunction:
+    """Any other argument, by the long road."""
+
+    def key(value: Any) -> tuple[Any, Any]:
+        made = _specialize(parameter, value)
+        if made.is_constant:
+            return (CONSTEXPR, *constexpr_key(made.constant)), None
+        if made.device is None:
+            return made.type, plain_scalar(constant_of(value))
+        return (made.type, made.device, type(value)), arrays.view(value).address
+
+    return key
+
+
+def packed(dtype: DType, value: bool | int | float) -> Any:
+    """What :mod:`struct` packs for a scalar of that type: bf16 and fp8 go as their bits."""
+    if dtype is dtypes.bfloat16 or dtype.is_fp8:
+        bits = np.array(value, dtype.numpy)
+        return int(bits.view(np.uint16 if dtype is dtypes.bfloat16 else np.uint8))
+    if dtype.is_float:
+        return float(value)
+    return bool(value) if dtype.is_bool else int(value)

@@ -1,0 +1,57 @@
+"""The toolkit's programs, where they are installed: for looking at machine code, never needed to run a kernel."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from ptxforge.support.errors import DeviceError
+
+
+@functools.cache
+def find(name: str) -> str | None:
+    """The path of ``ptxas``, ``nvdisasm`` or ``cuobjdump``: on ``PATH``, else in NVIDIA's Python wheels."""
+    found = shutil.which(name)
+    if found:
+        return found
+    spec = importlib.util.find_spec("nvidia")
+    for folder in spec.submodule_search_locations or () if spec else ():
+        for path in sorted(Path(folder).glob(f"**/bin/{name}")):
+            return str(path)
+    return None
+
+
+def run(name: str, *arguments: str) -> str:
+    """The output of a toolkit program. Raises :class:`DeviceError` when it is missing or refuses."""
+    path = find(name)
+    if path is None:
+        raise DeviceError(
+            f"{name} is not installed; it comes with the CUDA toolkit (ptxas also with pip install nvidia-cuda-nvcc)"
+        )
+    done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise DeviceError(f"{name} failed with exit status {done.returncode}", done.stderr + done.stdout)
+    return done.stdout
+
+
+def assemble(ptx: str, target: str) -> bytes:
+    """The machine code that ``ptxas`` makes of PTX text. Raises :class:`DeviceError` with its messages."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        source.write_text(ptx)
+        run("ptxas", f"-arch={target}", str(source), "-o", str(cubin))
+        return cubin.read_bytes()
+
+
+def disassemble(cubin: bytes) -> str:
+    """The SASS of machine code, by ``nvdisasm`` or ``cuobjdump``, whichever is there."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        if find("nvdisasm"):
+            return run("nvdisasm", "-c", str(path))
+        return run("cuobjdump", "-sass", str(path))
