@@ -14,6 +14,7 @@ LaunchError               a launch is wrong; names the argument
 OutOfResourcesError       the kernel needs more shared memory, threads or registers than there are
 DeviceError               the driver, the JIT or the emulator reports a failure
   EmulatorError             PTX that the emulator cannot load, or that misbehaves at run time
+InterpreterError          a kernel misbehaves under the interpreter: wild access, failed assertion
 AutotunerError            no configuration of an autotuned kernel works
 IRError                   IR text or IR objects that are malformed
   ParseError                IR or layout text that cannot be read
@@ -103,6 +104,10 @@ class DeviceError(PtxforgeError):
 
 class EmulatorError(DeviceError):
     """PTX that the emulator cannot load (unknown instruction, bad syntax) or that misbehaves when run."""
+
+
+class InterpreterError(PtxforgeError):
+    """A kernel misbehaves when the interpreter runs it: an access outside its arrays, a failed assertion."""
 
 
 class AutotunerError(PtxforgeError):

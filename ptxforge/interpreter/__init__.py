@@ -1,0 +1,16 @@
+"""Executes IR of any stage in numpy: the meaning of a kernel, without a GPU and without codegen.
+
+    from ptxforge.interpreter import run
+    run(function, grid=(4,), arguments=[x, y, out, n])
+
+Programs run one after the other, each operation on whole tiles; layouts mean nothing here. An operation means
+what its ``evaluate`` computes; those that touch memory, control flow or the outside have handlers in the file of
+the same name as theirs in ``ptxforge.ir.ops``.
+"""
+
+from ptxforge.interpreter import atomic, control, debug, memory, reduce, shared
+from ptxforge.interpreter.address_space import AddressSpace
+from ptxforge.interpreter.execute import run
+from ptxforge.interpreter.registry import HANDLERS
+
+__all__ = ["HANDLERS", "AddressSpace", "atomic", "control", "debug", "memory", "reduce", "run", "shared"]

@@ -1,0 +1,162 @@
+"""Running a function: programs, blocks and operations."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ptxforge.interpreter.address_space import AddressSpace
+from ptxforge.interpreter.registry import HANDLERS
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
+from ptxforge.support.errors import ArgumentError, InterpreterError
+from ptxforge.support.location import describe
+
+# One operation, made ready: what to call, the values to call it with, and where the results go.
+_Step = tuple[Callable[..., Any], tuple[Value, ...], tuple[Value, ...], Operation]
+
+
+def run(
+    function: Function,
+    grid: int | Sequence[int],
+    arguments: Sequence[Any] | Mapping[str, Any],
+    *,
+    memory: AddressSpace | None = None,
+    output: Callable[[str], None] = print,
+) -> None:
+    """Execute every program of ``grid`` (up to three sizes), one after the other.
+
+    ``arguments`` has a value for each parameter, by position or by name: a numpy array for a pointer (used in
+    place) or an address that ``memory`` gave out, a number for a scalar. ``output`` gets each line that the kernel
+    prints.
+
+    Raises:
+        ArgumentError: an argument does not fit its parameter.
+        InterpreterError: the kernel touches memory that is not its own, fails an assertion, or the like; with the
+            program and the source line.
+    """
+    grid = (grid,) if isinstance(grid, int) else tuple(grid)
+    grid = grid + (1,) * (3 - len(grid))
+    memory = AddressSpace() if memory is None else memory
+    values = _bind(function, arguments, memory)
+    plans: dict[Block, list[_Step]] = {}
+    with np.errstate(all="ignore"):
+        for z, y, x in np.ndindex(*grid[::-1]):
+            program = Program(function, memory, (x, y, z), grid, output, plans)
+            try:
+                program.run(values)
+            except InterpreterError as fault:
+                raise InterpreterError(f"{fault}\n{program.place()}") from fault
+
+
+class Program:
+    """One program: its index, its values, and its pending asynchronous copies."""
+
+    def __init__(
+        self,
+        function: Function,
+        memory: AddressSpace,
+        index: tuple[int, int, int],
+        grid: tuple[int, int, int],
+        output: Callable[[str], None] = print,
+        plans: dict[Block, list[_Step]] | None = None,
+    ):
+        self.function, self.memory, self.index, self.grid, self.output = function, memory, index, grid, output
+        self.values: dict[Value, Any] = {}
+        self.plans = {} if plans is None else plans
+        self.current: Operation | None = None
+        # Asynchronous copies: those not committed yet, then committed groups, oldest first.
+        self.open_group: list[Callable[[], None]] = []
+        self.groups: list[list[Callable[[], None]]] = []
+
+    def run(self, arguments: Mapping[Value, Any]) -> None:
+        self.values.update(arguments)
+        self.block(self.function.body, ())
+
+    def block(self, block: Block, arguments: Sequence[Any]) -> tuple[Any, ...]:
+        """Execute a block; gives the operands of its terminator."""
+        values = self.values
+        values.update(zip(block.arguments, arguments))
+        plan = self.plans.get(block)
+        if plan is None:
+            plan = self.plans[block] = [_step(op) for op in block.operations]
+        for call, operands, results, op in plan:
+            self.current = op
+            found = call(self, *[values[v] for v in operands])
+            if len(results) == 1:
+                values[results[0]] = found
+            elif results:
+                values.update(zip(results, found, strict=True))
+        return tuple(values[v] for v in block.last.operands)
+
+    def place(self) -> str:
+        """Where the program is, for messages."""
+        op = self.current
+        text = f"in '{op.name}' of program {self.index}"
+        return text if op.location is None else f"{text}\n{describe(op.location)}"
+
+
+def _step(op: Operation) -> _Step:
+    handler = HANDLERS.get(type(op))
+    if handler is not None:
+        return functools.partial(_handle, handler, op), op.operands, op.results, op
+    if op.is_terminator:
+        return _nothing, (), (), op
+    if not hasattr(op, "evaluate"):
+        raise InterpreterError(f"the interpreter has no meaning for '{op.name}'")
+    if not op.operands:
+        constant = op.evaluate()
+        return (lambda program: constant), (), op.results, op
+    return functools.partial(_evaluate, op.evaluate), op.operands, op.results, op
+
+
+def _handle(handler: Callable, op: Operation, program: Program, *operands: Any) -> Any:
+    return handler(program, op, *operands)
+
+
+def _evaluate(evaluate: Callable, program: Program, *operands: Any) -> Any:
+    return evaluate(*operands)
+
+
+def _nothing(program: Program) -> None:
+    return None
+
+
+# -- arguments -----------------------------------------------------------------------------------------------
+
+
+def _bind(function: Function, arguments: Sequence[Any] | Mapping[str, Any], memory: AddressSpace) -> dict[Value, Any]:
+    parameters = function.arguments
+    if isinstance(arguments, Mapping):
+        missing = [p.hint for p in parameters if p.hint not in arguments]
+        if missing:
+            raise ArgumentError(f"'{function.name}' lacks arguments: {', '.join(missing)}")
+        arguments = [arguments[p.hint] for p in parameters]
+    if len(arguments) != len(parameters):
+        raise ArgumentError(f"'{function.name}' takes {len(parameters)} arguments, {len(arguments)} were given")
+    return {p: _bind_one(p, given, memory) for p, given in zip(parameters, arguments)}
+
+
+def _bind_one(parameter: BlockArgument, given: Any, memory: AddressSpace) -> Any:
+    type = parameter.type
+    if not isinstance(type, T.PointerType):
+        return to_scalar(given, type)
+    if isinstance(given, int):
+        return np.int64(given)
+    if not isinstance(given, np.ndarray):
+        raise ArgumentError(f"expected a numpy array, got {given!r}", parameter.hint)
+    if given.dtype.itemsize != type.pointee.bytes:
+        raise ArgumentError(f"array of {given.dtype} for a {type}", parameter.hint)
+    return np.int64(memory.register(given))
+
+
+def to_scalar(value: Any, type: T.ScalarType) -> Any:
+    """A Python or numpy number as the interpreter holds a value of ``type``; integers keep their low bits."""
+    if type.is_float:
+        return np.asarray(value, np.float64).astype(type.numpy)[()]
+    if type is T.I1:
+        return np.bool_(value)
+    return np.array([int(value) & ((1 << type.bits) - 1)], np.dtype(f"u{type.bytes}")).view(type.numpy)[0]

@@ -1,0 +1,88 @@
+"""Shared memory: a memdesc is an array, its views are numpy views.
+
+Fresh and freed memory holds a byte pattern, so that reading it shows. An asynchronous copy reads its source when it
+starts and writes its destination only when its group was waited for.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ptxforge.interpreter.memory import read
+from ptxforge.interpreter.registry import interprets
+from ptxforge.ir.ops.shared import (
+    AsyncCommitGroup, AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc, LocalDealloc, LocalLoad, LocalStore,
+    MemDescIndex, MemDescSubslice, MemDescTrans,
+)  # fmt: skip
+from ptxforge.support.errors import InterpreterError
+
+_GARBAGE = 0xCD
+
+
+def _spoil(array: np.ndarray) -> None:
+    array[...] = np.full(array.dtype.itemsize, _GARBAGE, np.uint8).view(array.dtype)[0]
+
+
+@interprets(LocalAlloc)
+def local_alloc(program, op, value=None):
+    if value is not None:
+        return np.array(value)
+    memory = np.empty(op.result.type.shape, op.result.type.element.numpy)
+    _spoil(memory)
+    return memory
+
+
+@interprets(LocalDealloc)
+def local_dealloc(program, op, source):
+    _spoil(source)
+
+
+@interprets(LocalLoad)
+def local_load(program, op, source, token=None):
+    return np.array(source)
+
+
+@interprets(LocalStore)
+def local_store(program, op, value, destination):
+    destination[...] = value
+
+
+@interprets(MemDescIndex)
+def memdesc_index(program, op, source, index):
+    if not 0 <= index < len(source):
+        raise InterpreterError(f"buffer {index} of {len(source)}")
+    return source[int(index)]
+
+
+@interprets(MemDescSubslice)
+def memdesc_subslice(program, op, source):
+    parts = zip(op.offsets, op.result.type.shape, strict=True)
+    return source[tuple(slice(offset, offset + size) for offset, size in parts)]
+
+
+@interprets(MemDescTrans)
+def memdesc_trans(program, op, source):
+    return np.transpose(source, op.order)
+
+
+@interprets(AsyncCopyGlobalToLocal)
+def async_copy_global_to_local(program, op, pointer, destination, mask=None, other=None):
+    data = read(program, pointer, mask, other, destination.dtype)
+
+    def finish():
+        destination[...] = data
+
+    program.open_group.append(finish)
+
+
+@interprets(AsyncCommitGroup)
+def async_commit_group(program, op, *tokens):
+    program.groups.append(program.open_group)
+    program.open_group = []
+
+
+@interprets(AsyncWait)
+def async_wait(program, op, *tokens):
+    while len(program.groups) > op.num:
+        for finish in program.groups.pop(0):
+            finish()
