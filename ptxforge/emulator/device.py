@@ -71,6 +71,9 @@ class EmulatorDevice:
     def register_host_array(self, array: np.ndarray) -> int:
         return self.memory.register(array)
 
+    def unregister_host_array(self, address: int) -> None:
+        self.memory.unregister(address)
+
     def load_module(self, ptx: str) -> EmulatorModule:
         return EmulatorModule(self, load_text(ptx))
 
