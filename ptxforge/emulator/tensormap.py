@@ -12,6 +12,7 @@ Dimensions stand innermost first, as in CUDA. `strides` are in bytes and leave t
 
 from __future__ import annotations
 
+import functools
 import struct
 from collections.abc import Sequence
 
@@ -138,29 +139,55 @@ def decode(data: np.ndarray) -> TensorMap:
     )  # fmt: skip
 
 
-def global_elements(m: TensorMap, coordinates: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Where the boxes at `coordinates` (Q, rank) lie: byte addresses (Q, E) and whether each is inside, (Q, E).
+def unit_bytes(m: TensorMap, coordinates: np.ndarray) -> int:
+    """The widest unit in which boxes at `coordinates` (Q, rank) can be moved: 16 bytes, or one element."""
+    size = m.element_bytes
+    if m.sizes[0] * size % 16 == 0 and not (coordinates[:, 0] * size % 16).any():
+        return 16
+    return size
 
-    E elements of the box in the order of shared memory, the innermost dimension fastest.
+
+def global_units(m: TensorMap, coordinates: np.ndarray, unit: int) -> tuple[np.ndarray, np.ndarray | None]:
+    """Where the boxes at `coordinates` (Q, rank) lie: byte addresses (Q, E), and which are inside (None: all).
+
+    E units of `unit` bytes in the order of shared memory, the innermost dimension fastest.
     """
     coordinates = np.asarray(coordinates, np.int64)
-    queries = coordinates.shape[0]
-    address = np.full((queries, 1), m.address, np.int64)
-    inside = np.ones((queries, 1), bool)
-    strides = (m.element_bytes, *m.strides)
-    for axis in range(m.rank):
-        index = coordinates[:, axis, None] + np.arange(m.shared_box[axis]) * m.steps[axis]
-        here = (index >= 0) & (index < m.sizes[axis])
+    strides = np.array((m.element_bytes, *m.strides), np.int64)
+    address = m.address + (coordinates * strides).sum(axis=1)[:, None] + _relative_addresses(m, unit)
+    last = coordinates + (np.array(m.shared_box) - 1) * np.array(m.steps)
+    if (coordinates >= 0).all() and (last < np.array(m.sizes)).all():
+        return address, None
+    return address, _inside(m, coordinates, unit)
+
+
+@functools.lru_cache(maxsize=256)
+def _relative_addresses(m: TensorMap, unit: int) -> np.ndarray:
+    """(E,): byte addresses of a box's units relative to its first element."""
+    per_unit = unit // m.element_bytes
+    address = np.arange(m.shared_box[0] // per_unit, dtype=np.int64) * unit
+    for extent, step, stride in zip(m.shared_box[1:], m.steps[1:], m.strides):
         # Outer dimensions vary slowest: they come in front of what is there already.
-        address = (index[:, :, None] * strides[axis] + address[:, None, :]).reshape(queries, -1)
+        address = (np.arange(extent, dtype=np.int64)[:, None] * (step * stride) + address).reshape(-1)
+    return address
+
+
+def _inside(m: TensorMap, coordinates: np.ndarray, unit: int) -> np.ndarray:
+    queries = coordinates.shape[0]
+    per_unit = unit // m.element_bytes
+    inside = np.ones((queries, 1), bool)
+    for axis in range(m.rank):
+        every = per_unit if axis == 0 else m.steps[axis]
+        extent = m.shared_box[0] // per_unit if axis == 0 else m.shared_box[axis]
+        index = coordinates[:, axis, None] + np.arange(extent) * every
+        here = (index >= 0) & (index < m.sizes[axis])
         inside = (here[:, :, None] & inside[:, None, :]).reshape(queries, -1)
-    return address, inside
+    return inside
 
 
-def shared_elements(m: TensorMap, address: np.ndarray) -> np.ndarray:
-    """Shared-memory byte addresses (Q, E) of the boxes that begin at `address` (Q,), swizzled."""
-    count = int(np.prod(m.shared_box))
-    linear = np.asarray(address, np.int64)[:, None] + np.arange(count, dtype=np.int64) * m.element_bytes
+def shared_units(m: TensorMap, address: np.ndarray, unit: int) -> np.ndarray:
+    """Shared-memory byte addresses (Q, E) of the units of boxes that begin at `address` (Q,), swizzled."""
+    linear = np.asarray(address, np.int64)[:, None] + np.arange(m.box_bytes // unit, dtype=np.int64) * unit
     return swizzle_address(linear, m.swizzle)
 
 

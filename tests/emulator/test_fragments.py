@@ -193,7 +193,7 @@ def test_boxes_of_every_rank(rank):
     assert (m.sizes, m.box, m.shared_box) == (sizes, box, shared)
     assert m.box_bytes == 4 * int(np.prod(shared))
     coordinates = np.array([[-1, 3, 2, -1, 1][:rank], [0] * rank])
-    address, inside = tensormap.global_elements(m, coordinates)
+    address, inside = tensormap.global_units(m, coordinates, 4)
     for q in range(2):
         for element, index in enumerate(itertools.product(*[range(s) for s in reversed(shared)])):
             place = [int(c) + i * s for c, i, s in zip(coordinates[q], reversed(index), steps)]
@@ -202,11 +202,24 @@ def test_boxes_of_every_rank(rank):
             assert inside[q, element] == all(0 <= p < s for p, s in zip(place, sizes))
 
 
+def test_wide_units_cover_the_same_bytes():
+    m = tensormap.decode(tensormap.encode_tiled("f16", 0, (64, 8), (256,), (16, 4)))
+    for corner in ([16, 2], [56, 6], [-8, -1]):
+        coordinates = np.array([corner])
+        assert tensormap.unit_bytes(m, coordinates) == 16
+        wide, wide_inside = tensormap.global_units(m, coordinates, 16)
+        narrow, inside = tensormap.global_units(m, coordinates, 2)
+        assert np.array_equal(np.repeat(wide[0], 8) + np.tile(np.arange(8) * 2, 8), narrow[0])
+        assert (wide_inside is None) == (inside is None)
+        assert inside is None or np.array_equal(np.repeat(wide_inside[0], 8), inside[0])
+    assert tensormap.unit_bytes(m, np.array([[4, 0]])) == 2
+
+
 @pytest.mark.parametrize("span", [0, 32, 64, 128])
 def test_boxes_are_swizzled_in_shared_memory(span):
     inner = (span or 64) // 2
     m = tensormap.decode(tensormap.encode_tiled("f16", 0, (1024, 64), (2048,), (inner, 16), swizzle=span))
-    got = tensormap.shared_elements(m, np.array([1024, 3072]))
+    got = tensormap.shared_units(m, np.array([1024, 3072]), 2)
     for q, start in enumerate((1024, 3072)):
         for element in range(inner * 16):
             assert got[q, element] == swizzled(start + 2 * element, span)

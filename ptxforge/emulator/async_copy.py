@@ -1,0 +1,723 @@
+"""Asynchronous copies: cp.async, cp.async.bulk, and TMA (cp.async.bulk.tensor), with their reductions.
+
+Everything lands late, with its operands captured at issue:
+
+* cp.async reads global memory when it is issued and writes shared memory when its thread waits for the group.
+* Bulk loads wait in a queue and land when a thread waits on their mbarrier (see `mbarrier`).
+* Bulk stores and reductions read shared memory and write global memory when their thread waits for the bulk group. What
+  nobody waits for lands when the CTAs are done, and is reported: hardware may free the shared memory before.
+
+`machine.shared` addresses: "index" means a host address minus ORIGIN everywhere, as `Locator` gives it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import numpy as np
+
+from ptxforge.emulator import numerics, tensormap
+from ptxforge.emulator.access import READ, WRITE, Locator, gather, scatter
+from ptxforge.emulator.findings import Site
+from ptxforge.emulator.groups import Groups
+from ptxforge.emulator.mbarrier import MBarriers
+from ptxforge.emulator.memory import CODES, ORIGIN, TABLES, WINDOW_MASK
+from ptxforge.emulator.parser import Immediate, Instruction, Memory, Register, Vector
+from ptxforge.emulator.program import SHARED_BASE
+from ptxforge.emulator.registry import instruction
+from ptxforge.emulator.state import Machine
+from ptxforge.emulator.tensormap import TensorMap
+from ptxforge.emulator.translate import Emitter
+
+# ---------------------------------------------------------------------------------------------------------------------
+# cp.async
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class CopyGroups(Groups):
+    """cp.async groups: agents are threads. Also the arrivals that mbarriers expect from copies (`sources`)."""
+
+    def __init__(self, machine: Machine):
+        super().__init__(machine.lanes)
+        self.machine = machine
+        self.arrivals: list[tuple[np.ndarray, np.ndarray, Site]] = []
+        self.observers: list[object] = []
+        """Checkers: `copy_issued(site, lanes, indices, nbytes)`, `copy_landed(...)`."""
+        machine.family_state(MBarriers).sources.append(self._land_for_mbarriers)
+
+    def reset(self) -> None:
+        super().reset()
+        self.arrivals.clear()
+
+    def _land_for_mbarriers(self, slots: np.ndarray | None) -> bool:
+        """Copies that announced themselves on a waited mbarrier land, and arrive."""
+        state = self.machine.family_state(MBarriers)
+        chosen = [slots is None or np.isin(entry[1], slots).any() for entry in self.arrivals]
+        ready = [entry for entry, wanted in zip(self.arrivals, chosen) if wanted]
+        self.arrivals = [entry for entry, wanted in zip(self.arrivals, chosen) if not wanted]
+        for lanes, places, site in ready:
+            agents = np.zeros(self.machine.lanes, bool)
+            agents[lanes] = True
+            self.wait(agents, 0, uncommitted=True)
+            state.arrive(places, 1, site, lanes)
+        return bool(ready)
+
+
+@attrs.define
+class _Copy:
+    """One cp.async of some lanes: where to write what."""
+
+    target: Locator
+    groups: CopyGroups
+    lanes: np.ndarray | None
+    indices: np.ndarray
+    values: np.ndarray
+    nbytes: int
+
+    def land(self, chosen: np.ndarray | None) -> None:
+        lanes, indices, values = self.lanes, self.indices, self.values
+        if chosen is not None:
+            lanes = chosen if lanes is None else lanes[chosen]
+            indices, values = indices[chosen], values[chosen]
+        scatter(indices, self.nbytes, values)
+        for observer in self.groups.observers:
+            observer.copy_landed(self.target.site, lanes, indices, self.nbytes)
+        for watcher in self.target.watchers:
+            watcher.access(self.target, lanes, indices)
+
+
+@instruction("cp.async.ca", "cp.async.cg", defines=0)
+def emit_cp_async(e: Emitter, i: Instruction) -> None:
+    """cp.async.ca/cg.shared.global [dst], [src], size{, src-size | ignore-src}{, cache-policy}."""
+    nbytes = e.constant(i.operands[2]) if len(i.operands) > 2 else None
+    if nbytes not in (4, 8, 16) or (i.has("cg") and nbytes != 16):
+        raise e.error("a size of 4, 8 or 16 bytes is expected (16 for .cg)")
+    rest = list(i.operands[3:])
+    if i.has("L2::cache_hint"):
+        rest = rest[:-1]
+    size, ignored = None, None
+    if rest and isinstance(rest[0], Register) and rest[0].bits == 1:
+        ignored = rest[0]
+    elif rest and e.constant(rest[0]) != nbytes:
+        size = rest[0]
+    e.call(
+        bind_cp_async, e.locator(i.operands[0], "shared", nbytes, WRITE), e.locator(i.operands[1], "global", nbytes, READ),
+        nbytes, None if size is None else e.view(size, "u4"), None if ignored is None else e.view(ignored, "?"),
+        bool(ignored is not None and ignored.negated),
+    )  # fmt: skip
+
+
+def bind_cp_async(
+    machine: Machine, target: Locator, source: Locator, nbytes: int, size: np.ndarray | None, ignored: np.ndarray | None,
+    negated: bool,
+) -> Callable:  # fmt: skip
+    groups: CopyGroups = machine.family_state(CopyGroups)
+    code = CODES[nbytes]
+
+    def run(mask: np.ndarray | None) -> None:
+        values = loaded(mask)
+        indices, lanes = target(mask)
+        for observer in groups.observers:
+            observer.copy_issued(target.site, lanes, indices, nbytes)
+        if lanes is not None:
+            values = values[lanes]
+        groups.issue(lanes, _Copy(target, groups, lanes, indices.copy(), values, nbytes))
+
+    def loaded(mask: np.ndarray | None) -> np.ndarray:
+        """What each lane copies: zeros beyond its source size."""
+        whole = mask
+        if ignored is not None:
+            whole = ignored == negated if mask is None else mask & (ignored == negated)
+        if size is not None and (size < nbytes).any():
+            whole = size >= nbytes if mask is None else mask & (size >= nbytes)
+        indices, lanes = source(whole)
+        if lanes is None:
+            return gather(indices, nbytes)
+        values = np.zeros(machine.lanes, code)
+        values[lanes] = gather(indices, nbytes)
+        if size is not None:
+            partial = (size < nbytes) & (size > 0)
+            for lane in np.flatnonzero(partial if mask is None else partial & mask):
+                _copy_part(machine, source, int(lane), int(size[lane]), values)
+        return values
+
+    return run
+
+
+def _copy_part(machine: Machine, source: Locator, lane: int, count: int, values: np.ndarray) -> None:
+    """A lane that copies fewer bytes than the instruction's size."""
+    address = int(source.base[lane]) + source.offset
+    if not machine.memory.contains(address, address + count):
+        text = f"global read of {count} bytes: {machine.memory.describe(address)}"
+        machine.report("out-of-bounds", text, source.site, np.array([lane]), np.array([address]))
+        return
+    values[lane : lane + 1].view(np.uint8)[:count] = TABLES[1][address - ORIGIN : address - ORIGIN + count]
+
+
+@instruction("cp.async.commit_group", defines=0)
+def emit_commit(e: Emitter, i: Instruction) -> None:
+    e.call(bind_commit)
+
+
+def bind_commit(machine: Machine) -> Callable:
+    return machine.family_state(CopyGroups).commit
+
+
+@instruction("cp.async.wait_group", "cp.async.wait_all", defines=0)
+def emit_wait(e: Emitter, i: Instruction) -> None:
+    pending = 0 if i.has("wait_all") else e.constant(i.operands[0])
+    if pending is None:
+        raise e.error("the number of groups must be a constant")
+    e.call(bind_wait_copies, pending, i.has("wait_all"))
+
+
+def bind_wait_copies(machine: Machine, pending: int, everything: bool) -> Callable:
+    groups: CopyGroups = machine.family_state(CopyGroups)
+
+    def run(mask: np.ndarray | None) -> None:
+        groups.wait(mask, pending, uncommitted=everything)
+
+    return run
+
+
+@instruction("cp.async.mbarrier.arrive", defines=0)
+def emit_copy_arrives(e: Emitter, i: Instruction) -> None:
+    space = "shared" if any(part.startswith("shared") for part in i.parts) else "generic"
+    e.call(bind_copy_arrives, e.site, e.locator(i.operands[0], space, 8, "atomic"), i.has("noinc"))
+
+
+def bind_copy_arrives(machine: Machine, site: Site, locator: Locator, noinc: bool) -> Callable:
+    groups: CopyGroups = machine.family_state(CopyGroups)
+    state: MBarriers = machine.family_state(MBarriers)
+
+    def run(mask: np.ndarray | None) -> None:
+        indices, lanes = locator(mask)
+        lanes = np.arange(machine.lanes) if lanes is None else lanes
+        slots = state.slots(indices)
+        if not noinc:
+            np.add.at(state.pending, slots, 1)
+        groups.arrivals.append((lanes, slots, site))
+
+    return run
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Bulk copies: the queue of loads, the groups of stores
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+class BulkCopies:
+    """Loads under way (they land on mbarriers) and the bulk groups of stores (agents are threads)."""
+
+    def __init__(self, machine: Machine):
+        self.machine = machine
+        self.loads: list[_Load] = []
+        self.stores = Groups(machine.lanes)
+        self.observers: list[object] = []
+        """Checkers: `bulk_issued(site, lanes, spans, store)` and `bulk_landed(...)`; see async_checks."""
+        machine.family_state(MBarriers).sources.append(self._land_loads)
+        machine.finish_hooks.append(self.finish)
+
+    def reset(self) -> None:
+        """Drop loads that nobody waited for. Stores have landed in `finish`."""
+        self.loads.clear()
+        self.stores.reset()
+
+    def _land_loads(self, slots: np.ndarray | None) -> bool:
+        ready = [load for load in self.loads if slots is None or np.isin(load.slots, slots).any()]
+        if ready:
+            self.loads = [load for load in self.loads if load not in ready]
+            for load in ready:
+                load.land()
+        return bool(ready)
+
+    def finish(self) -> None:
+        """The CTAs are done: stores that nobody waited for land, and are reported."""
+        for record in self.stores.records:
+            text = "this bulk copy reads shared memory, and the CTA ends without waiting for it"
+            self.machine.report("async", text, record.work.site, record.work.lanes)
+        self.stores.wait(None, 0, uncommitted=True)
+
+
+@attrs.define(eq=False)
+class _Load:
+    """One bulk load of some lanes: `move()` does it, `slots` are its mbarriers, `nbytes` what each counts."""
+
+    bulk: BulkCopies
+    site: Site
+    lanes: np.ndarray
+    slots: np.ndarray
+    nbytes: np.ndarray
+    targets: np.ndarray
+    """(Q, E) indices of the units written."""
+    unit: int
+    move: Callable[[], None]
+
+    def land(self) -> None:
+        self.move()
+        for observer in self.bulk.observers:
+            observer.bulk_landed(self.site, self.lanes, self.targets, self.unit, False)
+        self.bulk.machine.family_state(MBarriers).complete(self.slots, self.nbytes)
+
+
+@attrs.define(eq=False)
+class _Store:
+    """One bulk store of some lanes: `move(chosen)` does it for the chosen ones."""
+
+    bulk: BulkCopies
+    site: Site
+    lanes: np.ndarray
+    sources: np.ndarray
+    """(Q, E) indices of the units read."""
+    unit: int
+    move: Callable[[np.ndarray], None]
+
+    def land(self, chosen: np.ndarray | None) -> None:
+        chosen = np.arange(self.lanes.size) if chosen is None else chosen
+        self.move(chosen)
+        for observer in self.bulk.observers:
+            observer.bulk_landed(self.site, self.lanes[chosen], self.sources[chosen], self.unit, True)
+
+
+class _SharedAddress:
+    """A shared-memory address operand without alignment to its size: lanes -> host indices, with bounds checked."""
+
+    def __init__(self, machine: Machine, site: Site, base: np.ndarray, offset: int):
+        self.machine, self.site, self.base, self.offset = machine, site, base, offset
+
+    def __call__(self, lanes: np.ndarray) -> np.ndarray:
+        """Shared addresses (not host addresses) of the lanes, generic ones included."""
+        return (self.base[lanes].astype(np.int64) & WINDOW_MASK) + self.offset
+
+    def host(self, address: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+        """Shared addresses (Q, ...) -> indices."""
+        base = self.machine.shared_base[lanes] - ORIGIN
+        return address + base.reshape(base.shape + (1,) * (address.ndim - 1))
+
+    def valid(self, low: np.ndarray, high: np.ndarray, lanes: np.ndarray, alignment: int) -> np.ndarray:
+        """Which lanes' [low, high) lies in the CTA's shared memory, aligned; others are reported."""
+        end = SHARED_BASE + self.machine.shared_bytes
+        inside = (low >= SHARED_BASE) & (high <= end)
+        if not inside.all():
+            text = f"shared address outside the CTA's {self.machine.shared_bytes} bytes"
+            self.machine.report("out-of-bounds", text, self.site, lanes[~inside], low[~inside])
+        skewed = inside & (low % alignment != 0)
+        if skewed.any():
+            text = f"the shared address of a bulk copy must be a multiple of {alignment}"
+            self.machine.report("misaligned", text, self.site, lanes[skewed], low[skewed])
+        return inside & ~skewed
+
+
+def _memory(e: Emitter, operand: object) -> Memory:
+    if not isinstance(operand, Memory):
+        raise e.error("an address is expected")
+    return operand
+
+
+def _address_view(e: Emitter, operand: Memory) -> object:
+    base = operand.base
+    return e.view(base, f"u{base.bits // 8}" if isinstance(base, Register) else "u8")
+
+
+def _lanes(machine: Machine, mask: np.ndarray | None) -> np.ndarray:
+    return np.arange(machine.lanes) if mask is None else np.flatnonzero(mask)
+
+
+@instruction("cp.async.bulk.commit_group", defines=0)
+def emit_bulk_commit(e: Emitter, i: Instruction) -> None:
+    e.call(lambda machine: machine.family_state(BulkCopies).stores.commit)
+
+
+@instruction("cp.async.bulk.wait_group", defines=0)
+def emit_bulk_wait(e: Emitter, i: Instruction) -> None:
+    """With .read only the reading of shared memory is waited for; here both happen at once."""
+    pending = e.constant(i.operands[0])
+    if pending is None:
+        raise e.error("the number of groups must be a constant")
+    e.call(bind_bulk_wait, pending)
+
+
+def bind_bulk_wait(machine: Machine, pending: int) -> Callable:
+    bulk: BulkCopies = machine.family_state(BulkCopies)
+
+    def run(mask: np.ndarray | None) -> None:
+        bulk.stores.wait(mask, pending)
+
+    return run
+
+
+@instruction("cp.async.bulk.prefetch", "tensormap.cp_fenceproxy", defines=0)
+def emit_prefetch(e: Emitter, i: Instruction) -> None:
+    """A hint. (A tensor map copied by `tensormap.cp_fenceproxy` would need its bytes: refused.)"""
+    if i.parts[0] == "tensormap":
+        raise e.error("tensor maps made on the device are not implemented")
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# cp.async.bulk without a tensor map
+# ---------------------------------------------------------------------------------------------------------------------
+
+_REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
+
+
+@instruction("cp.async.bulk", "cp.reduce.async.bulk", defines=0)
+def emit_bulk(e: Emitter, i: Instruction) -> None:
+    """[dst], [src], size, [mbar] towards shared memory; [dst], [src], size towards global memory."""
+    spaces = [part.partition("::")[0] for part in i.parts if part.partition("::")[0] in ("shared", "global")]
+    if len(spaces) != 2 or i.has("cp_mask"):
+        raise e.error("unknown form")
+    target, source = _memory(e, i.operands[0]), _memory(e, i.operands[1])
+    reduction = _reduction(e, i)
+    addresses = _address_view(e, target), target.offset, _address_view(e, source), source.offset, e.view(i.operands[2], "u4")
+    if spaces[0] == "global":
+        e.call(bind_bulk_store, e.site, *addresses, reduction)
+        return
+    barrier = e.locator(_memory(e, i.operands[3]), "shared", 8, "atomic")
+    e.call(bind_bulk_load, e.site, *addresses, barrier, spaces[1], reduction)
+
+
+def _reduction(e: Emitter, i: Instruction) -> tuple[str, str] | None:
+    """(operation, type) of a reduction."""
+    if i.parts[1] != "reduce":
+        return None
+    name = next((part for part in i.parts if part in _REDUCTIONS), None)
+    kind = next((part for part in i.parts if part in _KINDS), None)
+    if name is None:
+        raise e.error("unknown reduction")
+    return name, kind or ""
+
+
+def bind_bulk_load(
+    machine: Machine, site: Site, target: np.ndarray, target_offset: int, source: np.ndarray, source_offset: int,
+    size: np.ndarray, barrier: Locator, space: str, reduction: tuple[str, str] | None,
+) -> Callable:  # fmt: skip
+    bulk: BulkCopies = machine.family_state(BulkCopies)
+    state: MBarriers = machine.family_state(MBarriers)
+    shared = _SharedAddress(machine, site, target, target_offset)
+    other = _SharedAddress(machine, site, source, source_offset)
+
+    def run(mask: np.ndarray | None) -> None:
+        lanes = _lanes(machine, mask)
+        count = size[lanes].astype(np.int64)
+        low = shared(lanes)
+        good = shared.valid(low, low + count, lanes, 16)
+        if space == "shared":
+            start = other(lanes)
+            good &= other.valid(start, start + count, lanes, 16)
+            start = other.host(start, lanes)
+        else:
+            start = source[lanes].astype(np.int64) + source_offset
+            good &= _valid_global(machine, site, start, count, lanes)
+            start = start - ORIGIN
+        for lane in range(lanes.size):
+            if good[lane]:
+                issue(lanes[lane : lane + 1], low[lane], start[lane], int(count[lane]))
+
+    def issue(lane: np.ndarray, low: int, start: int, count: int) -> None:
+        own = np.zeros(machine.lanes, bool)
+        own[lane] = True
+        slots = state.slots(barrier(own)[0]).copy()
+        to = int(shared.host(np.array([low]), lane)[0])
+        units = to + np.arange(0, count, 16)[None, :]
+        for observer in bulk.observers:
+            observer.bulk_issued(site, lane, units, 16, False)
+
+        def move() -> None:
+            data = TABLES[1][start : start + count].copy()
+            _store_bytes(to, data, reduction)
+
+        bulk.loads.append(_Load(bulk, site, lane, slots, np.array([count]), units, 16, move))
+
+    return run
+
+
+def _valid_global(machine: Machine, site: Site, start: np.ndarray, count: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+    good = np.array([machine.memory.contains(int(s), int(s + n)) for s, n in zip(start, count)], bool)
+    if not good.all():
+        bad = int(np.flatnonzero(~good)[0])
+        text = f"bulk copy of {count[bad]} bytes: {machine.memory.describe(int(start[bad]))}"
+        machine.report("out-of-bounds", text, site, lanes[~good], start[~good])
+    skewed = good & ((start % 16 != 0) | (count % 16 != 0))
+    if skewed.any():
+        text = "address and size of a bulk copy must be multiples of 16"
+        machine.report("misaligned", text, site, lanes[skewed], start[skewed])
+    return good & ~skewed
+
+
+def _store_bytes(index: int, data: np.ndarray, reduction: tuple[str, str] | None) -> None:
+    if reduction is None:
+        TABLES[1][index : index + data.size] = data
+        return
+    size = _KINDS[reduction[1]][0].itemsize
+    indices = index + np.arange(0, data.size, size)
+    reduce_into(indices, data.view(f"u{size}"), reduction)
+
+
+def bind_bulk_store(
+    machine: Machine, site: Site, target: np.ndarray, target_offset: int, source: np.ndarray, source_offset: int,
+    size: np.ndarray, reduction: tuple[str, str] | None,
+) -> Callable:  # fmt: skip
+    bulk: BulkCopies = machine.family_state(BulkCopies)
+    shared = _SharedAddress(machine, site, source, source_offset)
+
+    def run(mask: np.ndarray | None) -> None:
+        lanes = _lanes(machine, mask)
+        count = size[lanes].astype(np.int64)
+        low = shared(lanes)
+        to = target[lanes].astype(np.int64) + target_offset
+        good = shared.valid(low, low + count, lanes, 16) & _valid_global(machine, site, to, count, lanes)
+        host = shared.host(low, lanes)
+        for lane in np.flatnonzero(good):
+            issue(lanes[lane : lane + 1], int(host[lane]), int(to[lane]) - ORIGIN, int(count[lane]))
+
+    def issue(lane: np.ndarray, start: int, to: int, count: int) -> None:
+        units = start + np.arange(0, count, 16)[None, :]
+        for observer in bulk.observers:
+            observer.bulk_issued(site, lane, units, 16, True)
+
+        def move(chosen: np.ndarray) -> None:
+            machine.changed = True
+            _store_bytes(to, TABLES[1][start : start + count].copy(), reduction)
+
+        bulk.stores.issue(lane, _Store(bulk, site, lane, units, 16, move))
+
+    return run
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Reductions
+# ---------------------------------------------------------------------------------------------------------------------
+
+_KINDS = {"f16": (np.dtype("u2"),), "bf16": (np.dtype("u2"),), "u32": (np.dtype("u4"),), "s32": (np.dtype("i4"),),
+          "b32": (np.dtype("u4"),), "u64": (np.dtype("u8"),), "s64": (np.dtype("i8"),), "b64": (np.dtype("u8"),),
+          "f32": (np.dtype("f4"),), "f64": (np.dtype("f8"),)}  # fmt: skip
+
+
+def reduce_into(indices: np.ndarray, values: np.ndarray, reduction: tuple[str, str]) -> None:
+    """memory[index] = op(memory[index], value); the indices of one call are distinct. `values` as raw bits."""
+    name, kind = reduction
+    dtype = _KINDS[kind][0]
+    table = TABLES[dtype.itemsize]
+    places = indices >> (dtype.itemsize.bit_length() - 1)
+    old = table[places]
+    if kind in ("f16", "bf16"):
+        result = numerics.lookup(f"{name}.{kind}").function(*(x.view(numerics.NATURAL[kind]) for x in (old, values)))
+    else:
+        result = _REDUCE[name](old.view(dtype), values.view(dtype))
+    table[places] = result.astype(result.dtype, copy=False).view(table.dtype)
+
+
+_REDUCE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor, "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
+    "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
+}  # fmt: skip
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# TMA: cp.async.bulk.tensor
+# ---------------------------------------------------------------------------------------------------------------------
+
+
+@instruction("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", defines=0)
+def emit_tensor(e: Emitter, i: Instruction) -> None:
+    rank = next((int(part[0]) for part in i.parts if part in ("1d", "2d", "3d", "4d", "5d")), 0)
+    if not rank or any(part.startswith("im2col") or part.startswith("tile::") for part in i.parts):
+        raise e.error("only 1 to 5 dimensions in .tile mode are implemented")
+    towards_global = i.has("bulk_group")
+    memories = [_memory(e, operand) for operand in i.operands if isinstance(operand, Memory)]
+    with_map = memories[0] if towards_global else memories[1]
+    coordinates = with_map.extra[0] if len(with_map.extra) == 1 and isinstance(with_map.extra[0], Vector) else Vector(
+        tuple(with_map.extra))
+    if len(coordinates.elements) != rank:
+        raise e.error(f"{rank} coordinates expected")
+    other = memories[1] if towards_global else memories[0]
+    arguments = (_address_view(e, with_map), with_map.offset, e.view(coordinates, "i4"), _address_view(e, other), other.offset)
+    if towards_global:
+        reduction = None if i.parts[1] != "reduce" else next((part for part in i.parts if part in _REDUCTIONS), "")
+        e.call(bind_tensor_store, e.site, *arguments, reduction)
+        return
+    e.call(bind_tensor_load, e.site, *arguments, e.locator(memories[2], "shared", 8, "atomic"))
+
+
+@instruction("cp.async.bulk.prefetch.tensor", defines=0)
+def emit_tensor_prefetch(e: Emitter, i: Instruction) -> None:
+    """A hint."""
+
+
+class _Maps:
+    """Reads and decodes tensor maps in memory; the same bytes are decoded once."""
+
+    def __init__(self, machine: Machine, site: Site, base: np.ndarray, offset: int):
+        self.machine, self.site, self.base, self.offset = machine, site, base, offset
+        self.decoded: dict[bytes, TensorMap] = {}
+
+    def __call__(self, lanes: np.ndarray) -> list[tuple[TensorMap, np.ndarray]]:
+        """Tensor maps with the lanes (positions in `lanes`) that use them."""
+        addresses = self.base[lanes].astype(np.int64) + self.offset
+        found = []
+        for address in np.unique(addresses).tolist():
+            users = np.flatnonzero(addresses == address)
+            tensor_map = self._read(address, lanes[users])
+            if tensor_map is not None:
+                found.append((tensor_map, users))
+        return found
+
+    def _read(self, address: int, lanes: np.ndarray) -> TensorMap | None:
+        memory = self.machine.memory
+        if address % 64 or not memory.contains(address, address + tensormap.BYTES):
+            self.machine.report("misaligned" if address % 64 else "out-of-bounds", "no tensor map at this address",
+                                self.site, lanes, np.full(lanes.size, address))  # fmt: skip
+            return None
+        raw = TABLES[1][address - ORIGIN : address - ORIGIN + tensormap.BYTES].tobytes()
+        if raw not in self.decoded:
+            try:
+                self.decoded[raw] = tensormap.decode(np.frombuffer(raw, np.uint8))
+            except tensormap.InvalidTensorMap as error:
+                self.machine.report("trap", str(error), self.site, lanes, np.full(lanes.size, address))
+                return None
+        return self.decoded[raw]
+
+
+@attrs.define
+class _Boxes:
+    """Boxes of one tensor map: indices in global memory (Q, E), which are inside, indices in shared memory (Q, E)."""
+
+    tensor_map: TensorMap
+    lanes: np.ndarray
+    remote: np.ndarray
+    inside: np.ndarray | None
+    local: np.ndarray
+    unit: int
+
+
+class _Tensor:
+    """What loads and stores share: operands of some lanes -> boxes, checked."""
+
+    def __init__(self, machine: Machine, site: Site, map_base: np.ndarray, map_offset: int, coordinates: list,
+                 shared: np.ndarray, shared_offset: int):  # fmt: skip
+        self.machine, self.site, self.coordinates = machine, site, coordinates
+        self.maps = _Maps(machine, site, map_base, map_offset)
+        self.shared = _SharedAddress(machine, site, shared, shared_offset)
+
+    def boxes(self, lanes: np.ndarray) -> list[_Boxes]:
+        found = []
+        for tensor_map, users in self.maps(lanes):
+            if tensor_map.rank != len(self.coordinates):
+                text = f"a tensor map of {tensor_map.rank} dimensions used with {len(self.coordinates)} coordinates"
+                self.machine.report("trap", text, self.site, lanes[users])
+                continue
+            boxes = self._boxes(tensor_map, lanes[users])
+            if boxes is not None:
+                found.append(boxes)
+        return found
+
+    def _boxes(self, m: TensorMap, lanes: np.ndarray) -> _Boxes | None:
+        low = self.shared(lanes)
+        good = self.shared.valid(low, low + m.box_bytes, lanes, 128)
+        lanes, low = lanes[good], low[good]
+        if not lanes.size:
+            return None
+        corner = np.stack([register[lanes].astype(np.int64) for register in self.coordinates], axis=1)
+        unit = tensormap.unit_bytes(m, corner)
+        remote, inside = tensormap.global_units(m, corner, unit)
+        if not self._allocated(m, remote, inside, unit, lanes):
+            return None
+        local = self.shared.host(tensormap.shared_units(m, low, unit), lanes)
+        return _Boxes(m, lanes, remote - ORIGIN, inside, local, unit)
+
+    def _allocated(self, m: TensorMap, remote: np.ndarray, inside: np.ndarray | None, unit: int, lanes: np.ndarray) -> bool:
+        touched = remote if inside is None else remote[inside]
+        if not touched.size:
+            return True
+        low, high = int(touched.min()), int(touched.max()) + unit
+        if self.machine.memory.contains(low, high):
+            return True
+        text = f"the tensor map reaches outside memory: {self.machine.memory.describe(low)}"
+        self.machine.report("out-of-bounds", text, self.site, lanes, np.full(lanes.size, low))
+        return False
+
+
+def bind_tensor_load(
+    machine: Machine, site: Site, map_base: np.ndarray, map_offset: int, coordinates: list, shared: np.ndarray,
+    shared_offset: int, barrier: Locator,
+) -> Callable:  # fmt: skip
+    bulk: BulkCopies = machine.family_state(BulkCopies)
+    state: MBarriers = machine.family_state(MBarriers)
+    tensor = _Tensor(machine, site, map_base, map_offset, coordinates, shared, shared_offset)
+
+    def run(mask: np.ndarray | None) -> None:
+        lanes = _lanes(machine, mask)
+        every = np.zeros(machine.lanes, np.int64)
+        indices, located = barrier(mask)
+        every[lanes if located is None else located] = state.slots(indices)
+        for boxes in tensor.boxes(lanes):
+            issue(boxes, every[boxes.lanes])
+
+    def issue(boxes: _Boxes, slots: np.ndarray) -> None:
+        for observer in bulk.observers:
+            observer.bulk_issued(site, boxes.lanes, boxes.local, boxes.unit, False)
+        nbytes = np.full(boxes.lanes.size, boxes.tensor_map.box_bytes)
+        bulk.loads.append(_Load(bulk, site, boxes.lanes, slots, nbytes, boxes.local, boxes.unit, lambda: _load(boxes)))
+
+    return run
+
+
+def _load(boxes: _Boxes) -> None:
+    """Move the boxes into shared memory, with the fill for elements outside the tensor."""
+    if boxes.inside is None:
+        scatter(boxes.local, boxes.unit, gather(boxes.remote, boxes.unit))
+        return
+    values = np.empty(boxes.local.shape, CODES[boxes.unit])
+    size = boxes.tensor_map.element_bytes
+    fill = tensormap.fill_bits(boxes.tensor_map).to_bytes(size, "little") * (boxes.unit // size)
+    values[...] = np.frombuffer(fill, values.dtype)[0]
+    values[boxes.inside] = gather(boxes.remote[boxes.inside], boxes.unit)
+    scatter(boxes.local, boxes.unit, values)
+
+
+def bind_tensor_store(
+    machine: Machine, site: Site, map_base: np.ndarray, map_offset: int, coordinates: list, shared: np.ndarray,
+    shared_offset: int, reduction: str | None,
+) -> Callable:  # fmt: skip
+    bulk: BulkCopies = machine.family_state(BulkCopies)
+    tensor = _Tensor(machine, site, map_base, map_offset, coordinates, shared, shared_offset)
+
+    def run(mask: np.ndarray | None) -> None:
+        for boxes in tensor.boxes(_lanes(machine, mask)):
+            for observer in bulk.observers:
+                observer.bulk_issued(site, boxes.lanes, boxes.local, boxes.unit, True)
+            move = _reducer(boxes, reduction, machine) if reduction else _storer(boxes, machine)
+            bulk.stores.issue(boxes.lanes, _Store(bulk, site, boxes.lanes, boxes.local, boxes.unit, move))
+
+    return run
+
+
+def _storer(boxes: _Boxes, machine: Machine) -> Callable[[np.ndarray], None]:
+    def move(chosen: np.ndarray) -> None:
+        machine.changed = True
+        remote, values = boxes.remote[chosen], gather(boxes.local[chosen], boxes.unit)
+        if boxes.inside is not None:
+            inside = boxes.inside[chosen]
+            remote, values = remote[inside], values[inside]
+        scatter(remote, boxes.unit, values)
+
+    return move
+
+
+def _reducer(boxes: _Boxes, name: str, machine: Machine) -> Callable[[np.ndarray], None]:
+    kind = {"u8": "", "u16": "", "f32.ftz": "f32", "tf32": "f32", "tf32.ftz": "f32"}.get(
+        boxes.tensor_map.kind, boxes.tensor_map.kind)
+    size = boxes.tensor_map.element_bytes
+
+    def move(chosen: np.ndarray) -> None:
+        machine.changed = True
+        for box in chosen:
+            remote, values = boxes.remote[box], gather(boxes.local[box], boxes.unit)
+            if boxes.inside is not None:
+                remote, values = remote[boxes.inside[box]], values[boxes.inside[box]]
+            elements = (remote[:, None] + np.arange(0, boxes.unit, size)).reshape(-1)
+            reduce_into(elements, np.ascontiguousarray(values).view(f"u{size}"), (name, kind))
+
+    return move
