@@ -22,7 +22,7 @@ one in the own warp. Between Shuffle and SharedMemory the estimated time decides
 >>> type(plan).__name__, plan.scratch_bytes, plan.store.vec, plan.load.vec, plan.store.degree, plan.load.degree
 ('SharedMemory', 8192, 4, 1, 1, 1)
 >>> plan_conversion(rows, Blocked((1, 2), (8, 4), (4, 1), (1, 0)), (128, 16), 32).exchange.shuffles
-8
+16
 """
 
 from __future__ import annotations

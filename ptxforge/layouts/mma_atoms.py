@@ -1,0 +1,232 @@
+"""Tensor core instructions: their fragments, and how ``ldmatrix`` fills them.
+
+*Fragments.* Each lane of a warp holds some elements of A (m x k), B (k x n) and of the accumulator C (m x n).
+PTX ISA 9.0, section 9.7.14.5 "Matrix multiply-accumulate operation using mma instruction", gives a figure per
+shape and type. All those of ``mma.sync`` follow one pattern, with g = lane / 4 and t = lane mod 4:
+
+    a 32-bit register (64-bit for f64) holds ``w`` neighbours along the fast dimension, starting at w * t,
+    in row g of the slow one; further registers lie 8 further on along the slow dimension, then 4 w along the
+    fast one.
+
+The fast dimension is k for A and B and n for C. For A and B, w is 32 bits' worth of elements (1 for f64); for
+C it is 2, whatever the type (f32 and s32 take a register each). ``encodings.Mma`` and ``encodings.DotOperand``
+build their linear layouts from this pattern, and the tests compare them with the figures' formulas.
+
+*ldmatrix* (PTX ISA, "Warp-level matrix load instruction: ldmatrix") reads 8 x 8 matrices of 16-bit elements:
+lane i points at a 16-byte row, (matrix i / 8, row i mod 8), and gets from each matrix the 32 bits at
+row g, column 2 t; with ``.trans`` the two elements at rows 2 t and 2 t + 1, column g. In terms of offsets:
+
+    plain    register bytes and lane bits 0, 1 count through a row's 16 bytes; lane bits 2..4 select the row
+    trans    lane bits 2..4 count through the row's 8 elements; the register's pair and lane bits 0, 1 select it
+
+Whether a layout in registers and a layout in shared memory admit it is thus read off the columns of one
+matrix, (register, lane, warp) -> offset; so are the addresses that the lanes must give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from attrs import frozen
+
+from ptxforge.layouts.banks import conflict_degree, offsets_of
+from ptxforge.layouts.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout
+
+ROW_BYTES = 16
+
+
+@frozen
+class Atom:
+    """One shape of ``mma.sync``.
+
+    ``operand`` and ``accumulator`` are PTX types, ``k_width`` the elements of A and B per register, ``minimum``
+    the lowest sm number, ``figure`` where PTX ISA 9.0 draws the fragments. Register counts are per lane and
+    instruction; those of A, B and (f16, s32, f32) C are 32-bit registers, those of f64 64-bit.
+    """
+
+    m: int
+    n: int
+    k: int
+    operand: str
+    accumulators: tuple[str, ...]
+    k_width: int
+    minimum: int
+    figure: str
+
+    @property
+    def instr_shape(self) -> tuple[int, int]:
+        """What :class:`~ptxforge.layouts.encodings.Mma` takes."""
+        return (self.m, self.n)
+
+    @property
+    def a_registers(self) -> int:
+        return self.m * self.k // 32 // self.k_width
+
+    @property
+    def b_registers(self) -> int:
+        return self.k * self.n // 32 // self.k_width
+
+    def c_registers(self, accumulator: str) -> int:
+        """Registers of C and D: f16 accumulators are packed in pairs."""
+        return self.m * self.n // 32 // (2 if accumulator == "f16" else 1)
+
+    @property
+    def name(self) -> str:
+        return f"m{self.m}n{self.n}k{self.k}"
+
+
+ATOMS = (
+    Atom(16, 8, 16, "f16", ("f32", "f16"), 2, 80, "Matrix Fragments for mma.m16n8k16 with floating point type"),
+    Atom(16, 8, 16, "bf16", ("f32",), 2, 80, "Matrix Fragments for mma.m16n8k16 with floating point type"),
+    Atom(16, 8, 8, "f16", ("f32", "f16"), 2, 80, "Matrix Fragments for mma.m16n8k8"),
+    Atom(16, 8, 8, "bf16", ("f32",), 2, 80, "Matrix Fragments for mma.m16n8k8"),
+    Atom(16, 8, 8, "tf32", ("f32",), 1, 80, "Matrix Fragments for mma.m16n8k8"),
+    Atom(16, 8, 4, "tf32", ("f32",), 1, 80, "Matrix Fragments for mma.m16n8k4"),
+    Atom(16, 8, 32, "s8", ("s32",), 4, 80, "Matrix Fragments for mma.m16n8k32"),
+    Atom(16, 8, 32, "u8", ("s32",), 4, 80, "Matrix Fragments for mma.m16n8k32"),
+    Atom(16, 8, 32, "e4m3", ("f32",), 4, 89, "Matrix Fragments for mma.m16n8k32"),
+    Atom(16, 8, 32, "e5m2", ("f32",), 4, 89, "Matrix Fragments for mma.m16n8k32"),
+    Atom(8, 8, 4, "f64", ("f64",), 1, 80, "Matrix Fragments for mma.m8n8k4 with .f64 floating point type"),
+)
+
+
+def find_atom(operand: str, accumulator: str, k: int | None = None) -> Atom | None:
+    """The instruction for the given PTX types, the largest k that divides ``k`` (any, when None); None when
+    there is none."""
+    fitting = [a for a in ATOMS if a.operand == operand and accumulator in a.accumulators
+               and (k is None or k % a.k == 0)]
+    return max(fitting, key=lambda a: a.k, default=None)
+
+
+# -- ldmatrix ------------------------------------------------------------------------------------------
+
+
+@frozen
+class MatrixLoad:
+    """One ``ldmatrix``: ``registers[i]`` are the result's registers that matrix i fills, lowest bits first.
+
+    ``offset`` (elements) is XORed into the thread's address, or added where that is the same; see
+    :meth:`LdMatrix.split_constant`.
+    """
+
+    offset: int
+    registers: tuple[tuple[int, ...], ...]
+
+
+@frozen
+class LdMatrix:
+    """How a distributed layout is loaded with ``ldmatrix.xCOUNT[.trans]``.
+
+    ``address`` maps (lane, warp) to the offset, in elements, of the row that the lane points at; ``loads`` are
+    the instructions of one thread. ``degree`` counts bank conflicts (1: none).
+    """
+
+    count: int
+    trans: bool
+    address: LinearLayout
+    loads: tuple[MatrixLoad, ...]
+    degree: int
+
+    @property
+    def thread_bits(self) -> int:
+        """The offset bits that the address takes from lanes and warps."""
+        bits = 0
+        for column in self.address.columns:
+            bits |= column
+        return bits
+
+    def split_constant(self, load: MatrixLoad) -> tuple[int, int]:
+        """The load's offset as (part to XOR into the address, part to add afterwards), in elements."""
+        mask = self.thread_bits
+        return load.offset & mask, load.offset & ~mask
+
+
+def plan_ldmatrix(
+    distributed: LinearLayout, shared: LinearLayout, element_bits: int, max_count: int = 4
+) -> LdMatrix | None:
+    """The widest ``ldmatrix`` that brings ``shared`` into ``distributed``, plain or transposed, or None.
+
+    Args:
+        distributed, shared: linear layouts of the same tensor (one CTA).
+        element_bits: 8, 16 or 32; transposing works for 16 only.
+
+    >>> from ptxforge.layouts.encodings import DotOperand, Mma, Shared
+    >>> a = DotOperand(0, Mma((2, 0), (2, 2)), 2).linear((64, 64))
+    >>> rows, columns = Shared(8, 1, 8, (1, 0)).linear((64, 64)), Shared(8, 1, 8, (0, 1)).linear((64, 64))
+    >>> for memory in (rows, columns):
+    ...     plan = plan_ldmatrix(a, memory, 16)
+    ...     print(f"x{plan.count}", plan.trans, len(plan.loads), plan.degree, plan.loads[0].registers)
+    x4 False 8 1 ((0, 1), (2, 3), (4, 5), (6, 7))
+    x4 True 8 1 ((0, 1), (2, 3), (4, 5), (6, 7))
+    """
+    return _plan_ldmatrix(distributed, shared, element_bits, max_count)
+
+
+@lru_cache(maxsize=1024)
+def _plan_ldmatrix(distributed, shared, element_bits: int, max_count: int) -> LdMatrix | None:
+    if element_bits not in (8, 16, 32) or distributed.in_bits(LANE) != 5:
+        return None
+    offsets = offsets_of(distributed, shared)
+    return _plain(offsets, element_bits, max_count) or _transposed(offsets, element_bits, max_count)
+
+
+def _plain(offsets: LinearLayout, element_bits: int, max_count: int) -> LdMatrix | None:
+    packed = (32 // element_bits).bit_length() - 1  # register bits inside 32 bits
+    registers, lanes = offsets.columns_of(REGISTER), offsets.columns_of(LANE)
+    low = [1 << i for i in range(packed + 2)]
+    if any(column not in registers for column in low[:packed]) or list(lanes[:2]) != low[packed:]:
+        return None
+    inside = [registers.index(column) for column in low[:packed]]
+    return _loads(offsets, inside, lanes[2:5], False, element_bits, max_count)
+
+
+def _transposed(offsets: LinearLayout, element_bits: int, max_count: int) -> LdMatrix | None:
+    registers, lanes = offsets.columns_of(REGISTER), offsets.columns_of(LANE)
+    if element_bits != 16 or list(lanes[2:5]) != [1, 2, 4] or not registers:
+        return None
+    rows = [bit for bit, column in enumerate(registers) if column]
+    if not rows:
+        return None
+    # The two halves of a register come from neighbouring rows: it is the lowest register bit that pairs them.
+    pair = rows[0]
+    return _loads(offsets, [pair], (registers[pair], lanes[0], lanes[1]), True, element_bits, max_count)
+
+
+def _loads(
+    offsets: LinearLayout, inside: Sequence[int], row_columns: Sequence[int], trans: bool, element_bits: int,
+    max_count: int,
+) -> LdMatrix | None:
+    """The instructions, once it is known which register bits lie inside a matrix element pair and which
+    columns select the row."""
+    row = ROW_BYTES * 8 // element_bits
+    registers, warps = offsets.columns_of(REGISTER), offsets.columns_of(WARP)
+    outer = [bit for bit in range(len(registers)) if bit not in inside]
+    if any(column % row for column in (*row_columns, *warps, *(registers[bit] for bit in outer))):
+        return None
+    matrices = [bit for bit in outer if registers[bit]][:max_count.bit_length() - 1]
+    address = LinearLayout.of_columns(
+        [(LANE, 5), (WARP, len(warps))], offsets.out_dims,
+        [*row_columns, *_padded([registers[bit] for bit in matrices], 2), *warps])
+    rest = [bit for bit in outer if bit not in matrices]
+    loads = tuple(_load(registers, inside, matrices, rest, i) for i in range(1 << len(rest)))
+    degree = conflict_degree(row_columns, row, element_bits // 8)
+    return LdMatrix(1 << len(matrices), trans, address, loads, degree)
+
+
+def _padded(columns: list[int], size: int) -> list[int]:
+    """Lanes beyond those whose addresses count repeat the others' addresses."""
+    return columns + [0] * (size - len(columns))
+
+
+def _load(registers, inside, matrices, rest, index: int) -> MatrixLoad:
+    base = sum((index >> i & 1) << bit for i, bit in enumerate(rest))
+    offset = 0
+    for i, bit in enumerate(rest):
+        offset ^= registers[bit] if index >> i & 1 else 0
+    groups = []
+    for matrix in range(1 << len(matrices)):
+        first = base | sum((matrix >> i & 1) << bit for i, bit in enumerate(matrices))
+        groups.append(tuple(
+            first | sum((j >> i & 1) << bit for i, bit in enumerate(inside)) for j in range(1 << len(inside))))
+    return MatrixLoad(offset, tuple(groups))

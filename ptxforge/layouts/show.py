@@ -1,0 +1,237 @@
+"""Pictures of layouts, as text and as SVG.
+
+Tensor view (``show``): for each element who holds it, ``T9:2`` = register 2 of thread 9, copies joined by ``|``.
+Shared layouts: for each place in memory, row by row, which element lies there, ``(row:column)``.
+
+>>> from ptxforge.layouts.encodings import Blocked, Shared
+>>> print(show(Blocked((1, 2), (2, 2), (1, 1), (1, 0)), (2, 4)))
+[[T0:0, T0:1, T1:0, T1:1]
+[ T2:0, T2:1, T3:0, T3:1]]
+>>> print(show(Shared(2, 1, 4, (1, 0)), (4, 8)))
+[[(0:0),(0:1),(0:2),(0:3),(0:4),(0:5),(0:6),(0:7)]
+[ (1:2),(1:3),(1:0),(1:1),(1:6),(1:7),(1:4),(1:5)]
+[ (2:4),(2:5),(2:6),(2:7),(2:0),(2:1),(2:2),(2:3)]
+[ (3:6),(3:7),(3:4),(3:5),(3:2),(3:3),(3:0),(3:1)]]
+
+Hardware view: for each thread what it holds, register by register.
+
+>>> print(show_hardware(Blocked((1, 2), (2, 2), (1, 1), (1, 0)), (2, 4)))
+Warp 0:
+  T0: (0,0), (0,1)
+  T1: (0,2), (0,3)
+  T2: (1,0), (1,1)
+  T3: (1,2), (1,3)
+
+Thread view: only the threads' numbers, ``;`` where the next warp begins.
+
+>>> print(show_threads(Blocked((1, 2), (2, 2), (1, 2), (1, 0)), (2, 8)))
+[ 0 0 1 1 ; 4 4 5 5 ]
+[ 2 2 3 3 ; 6 6 7 7 ]
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from html import escape
+from math import prod
+
+from ptxforge.layouts.encodings import Distributed, Encoding, Shared
+from ptxforge.layouts.linear import BLOCK, LANE, OFFSET, REGISTER, WARP, LinearLayout
+
+Holder = tuple[int, int]  #: (thread of the CTA, register)
+
+
+def show(layout: Encoding, shape: Sequence[int], align: bool = False, cta: int = 0) -> str:
+    """The tensor view of a distributed encoding, or the memory view of a shared one.
+
+    Args:
+        shape: of the tensor.
+        align: pad thread numbers so that columns stand below each other; without it, one space.
+        cta: whose elements to show, when several CTAs share the tensor.
+    """
+    if isinstance(layout, Shared):
+        return _show_shared(layout, tuple(shape), cta)
+    text = _show_distributed(layout, tuple(shape), cta)
+    return text if align else re.sub(" +", " ", text)
+
+
+def show_hardware(layout: Distributed, shape: Sequence[int], cta: int = 0) -> str:
+    """The hardware view: for every warp and thread the coordinates of its registers, in order."""
+    linear = layout.linear(shape)
+    lines = []
+    for warp in range(linear.in_size(WARP)):
+        lines.append(f"Warp {warp}:")
+        for lane in range(linear.in_size(LANE)):
+            held = [linear.apply(register=r, lane=lane, warp=warp, block=cta)
+                    for r in range(linear.in_size(REGISTER))]
+            thread = warp * linear.in_size(LANE) + lane
+            lines.append(f"  T{thread}: " + ", ".join(_coordinates(c, ",") for c in held))
+    return "\n".join(lines)
+
+
+def show_threads(layout: Distributed, shape: Sequence[int], cta: int = 0) -> str:
+    """The threads that hold each element of a 2-D tensor (the first, where there are copies)."""
+    shape = tuple(shape)
+    lanes = layout.linear(shape).in_size(LANE)
+    holders = holders_of(layout, shape, cta)
+    held = sorted(holders)
+    rows = sorted({index[:-1] for index in held})
+    width = len(str(max(thread for where in holders.values() for thread, _ in where)))
+    lines = []
+    for row in rows:
+        threads = [holders[index][0][0] for index in held if index[:-1] == row]
+        lines.append("[ " + _threads_of_row(threads, lanes, width) + " ]")
+    return "\n".join(lines)
+
+
+def _threads_of_row(threads: Sequence[int], lanes: int, width: int) -> str:
+    """Numbers side by side; ``;`` where a later warp begins, a wide gap where the tile starts again."""
+    text = str(threads[0]).ljust(width)
+    for before, thread in zip(threads, threads[1:]):
+        step = thread // lanes - before // lanes
+        text += " " if step == 0 else " ; " if step > 0 else "  "
+        text += str(thread).ljust(width)
+    return text
+
+
+def holders_of(layout: Distributed, shape: Sequence[int], cta: int = 0) -> dict[tuple[int, ...], list[Holder]]:
+    """For each element of the CTA's part of the tensor, the (thread, register) pairs that hold it, threads
+    ascending."""
+    linear = layout.linear(shape)
+    lanes, registers = linear.in_size(LANE), linear.in_size(REGISTER)
+    found: dict[tuple[int, ...], list[Holder]] = {}
+    for thread in range(lanes * linear.in_size(WARP)):
+        for register in range(registers):
+            index = linear.apply(register=register, lane=thread % lanes, warp=thread // lanes, block=cta)
+            found.setdefault(index, []).append((thread, register))
+    return found
+
+
+# -- tables --------------------------------------------------------------------------------------------
+
+
+def _show_distributed(layout: Distributed, shape: tuple[int, ...], cta: int) -> str:
+    holders = holders_of(layout, shape, cta)
+    digits = len(str(max(thread for where in holders.values() for thread, _ in where)))
+    cells = {index: "|".join(f"T{thread}".rjust(digits + 1) + f":{register}" for thread, register in where)
+             for index, where in holders.items()}
+    corner = min(cells)
+    part = tuple(len({index[d] for index in cells}) for d in range(len(shape)))
+    ordered = (cells[tuple(c + i for c, i in zip(corner, index))] for index in _indices(part))
+    return _table(ordered, part, ", ")
+
+
+def _show_shared(layout: Shared, shape: tuple[int, ...], cta: int) -> str:
+    linear = layout.linear(shape)
+    memory = [shape[d] for d in reversed(layout.order)]  # slowest first: rows of memory
+    memory = [size // min(split, size) for size, split in zip(memory, _splits(layout))]
+    cells = (_coordinates(linear.apply(offset=offset, block=cta), ":") for offset in range(linear.in_size(OFFSET)))
+    return _table(cells, memory, ",")
+
+
+def _splits(layout: Shared) -> list[int]:
+    return [layout.cta.cta_split_num[d] for d in reversed(layout.order)]
+
+
+def _coordinates(index: Sequence[int], separator: str) -> str:
+    return "(" + separator.join(map(str, index)) + ")"
+
+
+def _indices(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    for flat in range(prod(shape)):
+        index = []
+        for size in reversed(shape):
+            index.append(flat % size)
+            flat //= size
+        yield tuple(reversed(index))
+
+
+def _table(cells: Iterable[str], shape: Sequence[int], separator: str) -> str:
+    """Cells in row-major order as nested brackets, a line per row of the last dimension."""
+    cells = iter(cells)
+    rank, lines = len(shape), []
+    rows = prod(shape[:-1])
+    for row in range(rows):
+        opened = 1 + _complete_dims(row, shape[:-1])
+        closed = 1 + _complete_dims(row + 1, shape[:-1])
+        text = separator.join(next(cells) for _ in range(shape[-1]))
+        lines.append("[" * opened + " " * (rank - opened) + text + "]" * closed)
+    return "\n".join(lines)
+
+
+def _complete_dims(row: int, outer: Sequence[int]) -> int:
+    """How many of the outer dimensions start over at this row."""
+    count = 0
+    for size in reversed(outer):
+        if row % size:
+            break
+        row //= size
+        count += 1
+    return count
+
+
+# -- SVG -----------------------------------------------------------------------------------------------
+
+_CELL_WIDTH, _CELL_HEIGHT = 58, 22
+
+
+def svg(layout: Encoding, shape: Sequence[int], cta: int = 0) -> str:
+    """The same picture as an SVG document: a grid of cells, each thread (or row of a shared tile) in a colour of
+    its own, warps as shades. Tensors of rank 1 and 2; leading dimensions of higher ranks are stacked."""
+    shape = tuple(shape)
+    if isinstance(layout, Shared):
+        grid = _shared_grid(layout, shape, cta)
+    else:
+        grid = _distributed_grid(layout, shape, cta)
+    columns, rows = max(x for x, _ in grid) + 1, max(y for _, y in grid) + 1
+    width, height = columns * _CELL_WIDTH + 2, rows * _CELL_HEIGHT + 26
+    parts = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" '
+             f'font-family="monospace" font-size="10">',
+             f'<text x="2" y="12">{escape(str(layout))} {"x".join(map(str, shape))}</text>']
+    for (x, y), (text, colour) in grid.items():
+        left, top = x * _CELL_WIDTH + 1, y * _CELL_HEIGHT + 20
+        parts.append(f'<rect x="{left}" y="{top}" width="{_CELL_WIDTH}" height="{_CELL_HEIGHT}" fill="{colour}" '
+                     f'stroke="#666"/>')
+        parts.append(f'<text x="{left + _CELL_WIDTH // 2}" y="{top + 14}" text-anchor="middle">{text}</text>')
+    return "\n".join([*parts, "</svg>", ""])
+
+
+def _distributed_grid(layout: Distributed, shape, cta: int) -> dict[tuple[int, int], tuple[str, str]]:
+    lanes = layout.linear(shape).in_size(LANE)
+    grid = {}
+    for index, where in holders_of(layout, shape, cta).items():
+        thread, register = where[0]
+        more = "+" if len(where) > 1 else ""
+        grid[_position(index, shape)] = (f"T{thread}:{register}{more}", _colour(thread % lanes, thread // lanes))
+    return grid
+
+
+def _shared_grid(layout: Shared, shape, cta: int) -> dict[tuple[int, int], tuple[str, str]]:
+    linear = layout.linear(shape)
+    columns = shape[layout.order[0]]
+    grid = {}
+    for offset in range(linear.in_size(OFFSET)):
+        index = linear.apply(offset=offset, block=cta)
+        group = index[layout.order[0]] // layout.vec
+        grid[offset % columns, offset // columns] = (_coordinates(index, ":"), _colour(group, 0))
+    return grid
+
+
+def _position(index: Sequence[int], shape: Sequence[int]) -> tuple[int, int]:
+    row = 0
+    for value, size in zip(index[:-1], shape[:-1]):
+        row = row * size + value
+    return index[-1], row
+
+
+def _colour(hue: int, shade: int) -> str:
+    """Neighbouring numbers get hues far apart (the golden angle); shades repeat after four."""
+    return f"hsl({hue * 137 % 360}, 65%, {88 - shade % 4 * 8}%)"
+
+
+def describe(layout: LinearLayout) -> str:
+    """A linear layout's bases, a line per input bit: ``lane bit 2 -> (1, 0)``."""
+    return "\n".join(
+        f"{name} bit {bit} -> {_coordinates(vector, ', ')}"
+        for name, vectors in layout.bases if name != BLOCK or vectors for bit, vector in enumerate(vectors))
