@@ -1,0 +1,189 @@
+"""Give every buffer and every operation's scratch a place in shared memory.
+
+    %b = local_alloc %x : …                                        (before)
+    %y = convert_layout %z : …
+
+    %b = local_alloc %x {offset = 0} : …                           (after)
+    %y = convert_layout %z {scratch_offset = 16384} : …            and on the function: shared_bytes = 20480
+
+1. LIFETIMES    Operations are numbered in textual order. A buffer lives from its allocation to the last use of any
+                view of it; a use inside a loop that does not contain the allocation keeps it until the loop's end, and a buffer
+                that a loop carries lives through all of it. Scratch lives during its operation only.
+2. PLACES       Biggest first, every request takes the lowest place that overlaps no request which lives at the same
+                time (greedy colouring of the interference graph).
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Block, Function, Operation, Value
+from ptxforge.ir.ops.control import Condition, For, If, While, Yield
+from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex, MemDescSubslice, MemDescTrans
+from ptxforge.passes.analysis.scratch import scratch_bytes
+from ptxforge.support.errors import OutOfResourcesError
+from ptxforge.support.target import Target
+
+SCRATCH_ALIGNMENT = 16
+BUFFER_ALIGNMENT = 128
+
+
+@attrs.define(slots=True, eq=False)
+class Request:
+    """``size`` bytes for ``op`` while operations ``first`` … ``last`` (numbers) run; ``offset`` is the answer."""
+
+    op: Operation
+    size: int
+    alignment: int
+    first: int
+    last: int
+    offset: int = -1
+
+    def lives_with(self, other: Request) -> bool:
+        return self.first <= other.last and other.first <= self.last
+
+    @property
+    def end(self) -> int:
+        return self.offset + self.size
+
+
+def allocate_shared(function: Function, target: Target) -> bool:
+    """Set ``offset`` / ``scratch_offset`` on what needs shared memory and ``shared_bytes`` on the function.
+
+    Raises:
+        OutOfResourcesError: when it is more than a block of ``target`` can have; lists what takes how much.
+    """
+    requests = _requests(function)
+    total = place(requests)
+    for request in requests:
+        name = "offset" if isinstance(request.op, LocalAlloc) else "scratch_offset"
+        request.op.attributes[name] = request.offset
+    function.attributes["shared_bytes"] = total
+    if total > target.max_shared_bytes:
+        raise OutOfResourcesError(
+            "shared memory", total, target.max_shared_bytes, _users(requests),
+            hint="smaller blocks or a smaller num_stages need less",
+        )  # fmt: skip
+    return True
+
+
+def place(requests: list[Request]) -> int:
+    """Give every request its offset; returns the bytes needed in all."""
+    placed: list[Request] = []
+    for request in sorted(requests, key=lambda r: (-r.size, r.first)):
+        neighbours = sorted((p for p in placed if p.lives_with(request)), key=lambda p: p.offset)
+        offset = 0
+        for neighbour in neighbours:
+            if offset + request.size <= neighbour.offset:
+                break
+            offset = max(offset, _aligned(neighbour.end, request.alignment))
+        request.offset = offset
+        placed.append(request)
+    return max((r.end for r in placed), default=0)
+
+
+def _aligned(offset: int, alignment: int) -> int:
+    return (offset + alignment - 1) // alignment * alignment
+
+
+def _requests(function: Function) -> list[Request]:
+    num_warps = function.attributes["num_warps"]
+    needed: list[tuple[Operation, int]] = []
+    for op in function.walk():
+        size = _buffer_bytes(op.result.type) if isinstance(op, LocalAlloc) else scratch_bytes(op, num_warps)
+        if size:
+            needed.append((op, size))
+    if not needed:
+        return []
+    numbers = _number(function)
+    requests = []
+    for op, size in needed:
+        if isinstance(op, LocalAlloc):
+            requests.append(Request(op, size, BUFFER_ALIGNMENT, *_lifetime(op, numbers)))
+        else:
+            requests.append(Request(op, size, SCRATCH_ALIGNMENT, numbers[op][0], numbers[op][0]))
+    return requests
+
+
+def _buffer_bytes(type: T.MemDescType) -> int:
+    return type.numel * type.element.bytes
+
+
+Numbers = dict[Operation, tuple[int, int]]
+
+
+def _number(function: Function) -> Numbers:
+    """For every operation its number and that of the last operation inside it."""
+    numbers: Numbers = {}
+    counter = 0
+
+    def visit(block: Block) -> None:
+        nonlocal counter
+        for op in block.operations:
+            first = counter
+            counter += 1
+            for region in op.regions:
+                visit(region.block)
+            numbers[op] = first, counter - 1
+
+    visit(function.body)
+    return numbers
+
+
+def _lifetime(alloc: LocalAlloc, numbers: Numbers) -> tuple[int, int]:
+    first, last = numbers[alloc]
+    pending: list[Value] = [alloc.result]
+    seen: set[Value] = set()
+    while pending:
+        value = pending.pop()
+        if value in seen:
+            continue
+        seen.add(value)
+        for user, index in value.uses:
+            start, end = _span(alloc, user, numbers)
+            first, last = min(first, start), max(last, end)
+            pending += _passed_on(user, index)
+    return first, last
+
+
+def _span(alloc: LocalAlloc, user: Operation, numbers: Numbers) -> tuple[int, int]:
+    """From when to when the use needs the buffer: as seen in the innermost block that contains both."""
+    place: Operation = alloc
+    while (seen := place.parent.ancestor_of(user)) is None:
+        place = place.parent_op
+    if isinstance(user, (Yield, Condition)) and isinstance(user.parent_op, (For, While)):
+        loop = user.parent_op
+        seen = place.parent.ancestor_of(loop) or loop
+    return min(numbers[place][0], numbers[seen][0]) if place is not alloc else numbers[alloc][0], numbers[seen][1]
+
+
+def _passed_on(user: Operation, index: int) -> list[Value]:
+    """The values that stand for operand ``index`` of ``user`` from then on."""
+    if isinstance(user, (MemDescIndex, MemDescSubslice, MemDescTrans)):
+        return [user.result]
+    if isinstance(user, For):
+        return [user.carried[index - 3], user.results[index - 3]]
+    if isinstance(user, While):
+        return [user.before.arguments[index]]
+    if isinstance(user, Condition):
+        return [user.parent_op.body.arguments[index - 1], user.parent_op.results[index - 1]]
+    if isinstance(user, Yield):
+        parent = user.parent_op
+        if isinstance(parent, For):
+            return [parent.carried[index], parent.results[index]]
+        if isinstance(parent, While):
+            return [parent.before.arguments[index]]
+        if isinstance(parent, If):
+            return [parent.results[index]]
+    return []
+
+
+def _users(requests: list[Request]) -> str:
+    """Who takes how much, the biggest first, with source lines."""
+    lines = []
+    for request in sorted(requests, key=lambda r: -r.size):
+        what = request.op.result.type if isinstance(request.op, LocalAlloc) else "scratch"
+        where = f" at {request.op.location}" if request.op.location is not None else ""
+        lines.append(f"  {request.size:>8} bytes: {request.op.name} ({what}){where}")
+    return "\n".join(lines)

@@ -1,0 +1,56 @@
+"""Which memory accesses belong together: those whose tensors are connected through the program's values."""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.ops.control import Condition, For, If, While
+
+
+class Components:
+    """The connected components of the tensors of a function: two values are connected when one operation uses or
+    makes both, or when control flow passes one on as the other. (Union-find.)"""
+
+    def __init__(self, function: Function):
+        self._parent: dict[Value, Value] = {}
+        for op in function.walk():
+            self._connect([v for v in (*op.operands, *op.results) if isinstance(v.type, T.TensorType)])
+            if op.regions and isinstance(op, (For, While, If)):
+                self._connect_regions(op)
+
+    def find(self, value: Value) -> Value:
+        """The representative of the value's component."""
+        parent = self._parent
+        root = value
+        while (above := parent.get(root, root)) is not root:
+            root = above
+        while value is not root:
+            parent[value], value = root, parent.get(value, root)
+        return root
+
+    def _connect(self, values: list[Value]) -> None:
+        if len(values) < 2:
+            return
+        first = self.find(values[0])
+        for value in values[1:]:
+            other = self.find(value)
+            if other is not first:
+                self._parent[other] = first
+
+    def _connect_regions(self, op: Operation) -> None:
+        for group in carried_groups(op):
+            self._connect([v for v in group if isinstance(v.type, T.TensorType)])
+
+
+def carried_groups(op: Operation) -> list[tuple[Value, ...]]:
+    """For every result of a control flow operation: all values that control flow passes on as it, or as which it
+    is passed on (initial values, block arguments, yielded values, the result)."""
+    if isinstance(op, For):
+        return list(zip(op.results, op.initial, op.carried, op.body.terminator.operands))
+    if isinstance(op, If):
+        return list(zip(op.results, op.then_block.terminator.operands, op.else_block.terminator.operands))
+    condition = op.before.terminator
+    assert isinstance(op, While) and isinstance(condition, Condition)
+    return list(
+        zip(op.results, op.initial, op.before.arguments, condition.values, op.body.arguments, op.body.terminator.operands)
+    )

@@ -1,0 +1,80 @@
+"""How much shared memory an operation needs for itself while it runs (rules: ``ptxforge.layouts``)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation
+from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.reduce import Reduce, Scan
+from ptxforge.ir.ops.shape import Gather, Histogram
+from ptxforge.layouts.conversion import Plan, SharedMemory, plan_conversion
+from ptxforge.layouts.scratch import (
+    atomic_scratch_bytes, gather_scratch_bytes, histogram_scratch_bytes, reduce_scratch_bytes, scan_scratch_bytes,
+)  # fmt: skip
+
+
+def scratch_bytes(op: Operation, num_warps: int) -> int:
+    """Bytes of shared memory that ``op`` uses between its beginning and its end; 0 for most."""
+    rule = _RULES.get(type(op))
+    return rule(op, num_warps) if rule is not None else 0
+
+
+def conversion_plan(op: ConvertLayout) -> Plan:
+    """How the conversion will be done."""
+    type = op.x.type
+    return plan_conversion(type.layout, op.result.type.layout, type.shape, type.element.bits)
+
+
+def is_warp_local(op: Operation) -> bool:
+    """Whether each warp reads only that scratch which it wrote itself, so that no other warp is waited for."""
+    if not isinstance(op, ConvertLayout):
+        return False
+    plan = conversion_plan(op)
+    return isinstance(plan, SharedMemory) and plan.warp_local
+
+
+def _convert_layout(op: ConvertLayout, num_warps: int) -> int:
+    plan = conversion_plan(op)
+    return plan.scratch_bytes if isinstance(plan, SharedMemory) else 0
+
+
+def _reduce(op: Reduce, num_warps: int) -> int:
+    return reduce_scratch_bytes(_linear(op.inputs[0]), op.axis, [v.type.element.bits for v in op.inputs])
+
+
+def _scan(op: Scan, num_warps: int) -> int:
+    return scan_scratch_bytes(_linear(op.inputs[0]), op.axis, [v.type.element.bits for v in op.inputs])
+
+
+def _gather(op: Gather, num_warps: int) -> int:
+    return gather_scratch_bytes(op.source.type.shape, op.source.type.element.bits)
+
+
+def _histogram(op: Histogram, num_warps: int) -> int:
+    return histogram_scratch_bytes(op.result.type.numel)
+
+
+def _atomic(op: Operation, num_warps: int) -> int:
+    if not op.is_used:
+        return 0
+    type = op.result.type
+    layout = _linear(op.result) if isinstance(type, T.TensorType) else None
+    return atomic_scratch_bytes(layout, T.element_type(type).bits, num_warps)
+
+
+def _linear(value):
+    return value.type.layout.linear(value.type.shape)
+
+
+_RULES: dict[type[Operation], Callable[[Operation, int], int]] = {
+    ConvertLayout: _convert_layout,
+    Reduce: _reduce,
+    Scan: _scan,
+    Gather: _gather,
+    Histogram: _histogram,
+    AtomicRMW: _atomic,
+    AtomicCAS: _atomic,
+}

@@ -1,0 +1,176 @@
+"""Give every tensor a layout: the step from the tile stage to the gpu stage.
+
+    %x = make_range {start = 0, end = 128} : tensor<128xi32>                                  (before)
+    %y = expand_dims %x {axis = 1} : (tensor<128xi32>) -> tensor<128x1xi32>
+
+    %x = make_range {start = 0, end = 128} : tensor<128xi32, #b1>                             (after)
+    %c = convert_layout %x : (tensor<128xi32, #b1>) -> tensor<128xi32, #slice<{dim = 1, parent = #b2}>>
+    %y = expand_dims %c {axis = 1} : (…) -> tensor<128x1xi32, #b2>
+
+Rules (those of seed 002)
+-------------------------
+DEFAULT     A tensor gets the default blocked layout of its shape (``encodings.default_blocked``). Where an operand
+            has another one, a ``convert_layout`` goes before its user.
+DERIVED     broadcast, trans, join, cat, reshape, reduce, scan, gather and casts derive their result's layout from
+            their (default) operands'.
+EXPAND      ``expand_dims`` has the operand's layout with a 1 inserted; the operand is converted to its slice.
+SPLIT       The result is the default; the operand gets what ``join`` would make of it.
+DOT         4x4 (2x2) elements per thread where there are 16 (4) for each; a and b become ``dot_op`` of that.
+CONTROL     Loop-carried values and results of ``if`` have the default.
+
+Everything here is provisional: coalesce, accelerate_matmul and remove_layout_conversions choose better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Block, Function, Operation, Value
+from ptxforge.ir.ops.cast import Cast
+from ptxforge.ir.ops.control import Condition, For, If, While, Yield
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Histogram, MakeRange, Reshape, Splat, Split
+from ptxforge.layouts.encodings import (
+    Blocked, Distributed, DotOperand, Slice, default_blocked, infer_join, infer_reshape,
+)  # fmt: skip
+from ptxforge.support.target import Target
+
+
+def assign_layouts(function: Function, target: Target) -> bool:
+    """Every tensor type gets a layout by the rules above; conversions are inserted where they disagree."""
+    _Assigner(function.attributes["num_warps"]).block(function.body)
+    return True
+
+
+class _Assigner:
+    def __init__(self, num_warps: int):
+        self.num_warps = num_warps
+        self.converted: dict[tuple[Value, Distributed, Block], Value] = {}
+
+    def default(self, type: T.TensorType) -> Blocked:
+        return default_blocked(type.shape, self.num_warps)
+
+    def give_default(self, value: Value) -> None:
+        if isinstance(value.type, T.TensorType):
+            value.type = value.type.with_layout(self.default(value.type))
+
+    def require(self, op: Operation, index: int, layout: Distributed | None = None) -> None:
+        """Make operand ``index`` of ``op`` have ``layout`` (the default one of its shape)."""
+        value = op.operands[index]
+        if not isinstance(value.type, T.TensorType):
+            return
+        layout = layout or self.default(value.type)
+        if value.type.layout == layout:
+            return
+        key = (value, layout, op.parent)
+        if key not in self.converted:
+            type = value.type.with_layout(layout)
+            self.converted[key] = Builder.at(op).value(ConvertLayout, value, type=type)
+        op.set_operand(index, self.converted[key])
+
+    def require_defaults(self, op: Operation) -> None:
+        for index in range(len(op.operands)):
+            self.require(op, index)
+
+    def block(self, block: Block) -> None:
+        for op in block.operations:
+            _RULES.get(type(op), _derived)(self, op)
+
+
+def _derived(self: _Assigner, op: Operation) -> None:
+    """Operands have their defaults, results what the operation infers from them."""
+    self.require_defaults(op)
+    if not any(isinstance(r.type, T.TensorType) for r in op.results):
+        return
+    if isinstance(op, Cast):
+        layouts = [T.layout_of(op.operands[0].type)]
+    else:
+        layouts = [T.layout_of(t) for t in type(op).infer([v.type for v in op.operands], op.attributes)]
+    for result, layout in zip(op.results, layouts):
+        if isinstance(result.type, T.TensorType):
+            result.type = result.type.with_layout(layout)
+
+
+def _source(self: _Assigner, op: Operation) -> None:
+    self.give_default(op.result)
+
+
+def _histogram(self: _Assigner, op: Histogram) -> None:
+    self.require_defaults(op)
+    self.give_default(op.result)
+
+
+def _broadcast(self: _Assigner, op: Broadcast) -> None:
+    self.require(op, 0)
+    op.result.type = op.result.type.with_layout(op.x.type.layout)
+
+
+def _reshape(self: _Assigner, op: Reshape) -> None:
+    self.require(op, 0)
+    source, result = op.x.type, op.result.type
+    op.result.type = result.with_layout(infer_reshape(source.layout, source.shape, result.shape))
+
+
+def _expand_dims(self: _Assigner, op: ExpandDims) -> None:
+    narrow, axis = self.default(op.x.type), op.axis
+    inserted = [
+        (*field[:axis], 1, *field[axis:])
+        for field in (narrow.size_per_thread, narrow.threads_per_warp, narrow.warps_per_cta)
+    ]
+    layout = Blocked(*inserted, order=tuple(range(narrow.rank + 1)))
+    self.require(op, 0, Slice(axis, layout))
+    op.result.type = op.result.type.with_layout(layout)
+
+
+def _split(self: _Assigner, op: Split) -> None:
+    half = op.results[0].type
+    self.require(op, 0, infer_join(self.default(half), half.shape))
+    for result in op.results:
+        self.give_default(result)
+
+
+def _dot(self: _Assigner, op: Dot) -> None:
+    shape = op.result.type.shape
+    layout = default_blocked(shape, self.num_warps, size_per_thread=_dot_tile(shape, self.num_warps))
+    self.require(op, 0, DotOperand(0, layout))
+    self.require(op, 1, DotOperand(1, layout))
+    self.require(op, 2, layout)
+    op.result.type = op.result.type.with_layout(layout)
+
+
+def _dot_tile(shape: tuple[int, ...], num_warps: int) -> tuple[int, ...]:
+    """Elements per thread of a dot's result: squares keep the loads per product low."""
+    per_thread = T.TensorType(shape, T.F32).numel // (num_warps * 32)
+    side = 4 if per_thread >= 16 else 2 if per_thread >= 4 else 1
+    return (1,) * (len(shape) - 2) + (min(side, shape[-2]), min(side, shape[-1]))
+
+
+def _control(self: _Assigner, op: Operation) -> None:
+    self.require_defaults(op)
+    for region in op.regions:
+        for argument in region.block.arguments:
+            self.give_default(argument)
+        self.block(region.block)
+    for result in op.results:
+        self.give_default(result)
+
+
+_RULES: dict[type[Operation], Callable[[_Assigner, Operation], None]] = {
+    Constant: _source,
+    Splat: _source,
+    MakeRange: _source,
+    Histogram: _histogram,
+    Broadcast: _broadcast,
+    Reshape: _reshape,
+    ExpandDims: _expand_dims,
+    Split: _split,
+    Dot: _dot,
+    For: _control,
+    While: _control,
+    If: _control,
+    Yield: _Assigner.require_defaults,
+    Condition: _Assigner.require_defaults,
+}

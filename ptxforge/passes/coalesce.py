@@ -1,0 +1,140 @@
+"""Give every memory access the layout in which neighbouring threads touch neighbouring memory, in wide pieces.
+
+    %v = load %p : (tensor<1024xptr<f32>, #blocked>) -> tensor<1024xf32, #blocked>          sizePerThread = [1]
+
+    %q = convert_layout %p : (…) -> tensor<1024xptr<f32>, #blocked1>                        sizePerThread = [4]
+    %w = load %q : (tensor<1024xptr<f32>, #blocked1>) -> tensor<1024xf32, #blocked1>
+    %v = convert_layout %w : (…) -> tensor<1024xf32, #blocked>
+
+The layout of an access (seed 004: analyse, choose, convert operands, make the access, convert results back)
+-----------------------------------------------------------------------------------------------------------
+ORDER       Dimensions by contiguity of the pointer, the longest runs first; equals from the last one on.
+WIDTH       Elements per thread along the first dimension: what alignment, contiguity and the access's 16 bytes
+            allow. A load takes the largest width of all accesses of the same shape and order whose tensors are connected
+            with its own, so that they agree; stores and atomics never exceed their own 16 bytes. All are limited to the
+            tile's elements per thread.
+THREADS     Lanes, then warps, fill the dimensions in that order. Where a connected tensor of that shape is reduced or
+            scanned along a dimension, warps go to the other dimensions as long as there is work: the reduction then
+            stays inside warps.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from math import prod
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.memory import Load
+from ptxforge.ir.ops.reduce import Combining
+from ptxforge.layouts.encodings import WARP_SIZE, Blocked, Distributed, default_blocked
+from ptxforge.passes.analysis.axis_info import AxisInfo, AxisInfoAnalysis
+from ptxforge.passes.analysis.components import Components
+from ptxforge.passes.properties import is_memory_access
+from ptxforge.support.target import Target
+
+ACCESS_BITS = 128
+"""The widest access of one thread."""
+
+
+def coalesce(function: Function, target: Target) -> bool:
+    """Every load, store and atomic on a tensor of pointers gets the layout chosen by the rules above."""
+    accesses = [op for op in function.walk() if is_memory_access(op)]
+    if not accesses:
+        return False
+    facts = AxisInfoAnalysis(function)
+    components = Components(function)
+    num_warps = function.attributes["num_warps"]
+    kept_whole = _reduced_dimensions(function, components)
+    orders = {op: order_by_contiguity(facts[op.pointer]) for op in accesses}
+    widths = {op: _elements_per_thread(op, facts[op.pointer], orders[op], num_warps) for op in accesses}
+    widest = _widest_by_group(accesses, orders, widths, components)
+    for op in accesses:
+        shape, order = op.pointer.type.shape, orders[op]
+        root = components.find(op.pointer)
+        width = widest[root, shape, order] if isinstance(op, Load) else widths[op]
+        layout = _layout(shape, order, width, num_warps, kept_whole[root, shape])
+        _change_layout(op, layout)
+    return True
+
+
+def order_by_contiguity(info: AxisInfo) -> tuple[int, ...]:
+    """Dimensions, the one with the longest runs first, equals from the last dimension on."""
+    return tuple(sorted(range(info.rank), key=lambda d: (-info.contiguity[d], -d)))
+
+
+def _elements_per_thread(op: Operation, info: AxisInfo, order: tuple[int, ...], num_warps: int) -> int:
+    """How many elements of one access can lie side by side, aligned, in 16 bytes."""
+    type = op.pointer.type
+    size = type.element.pointee.bytes
+    d = order[0]
+    aligned = max(1, info.divisibility[d] // size) if info.contiguity[d] > 1 else 1
+    share = max(1, type.numel // (num_warps * WARP_SIZE))
+    return min(aligned, info.contiguity[d], type.shape[d], max(1, ACCESS_BITS // (8 * size)), share)
+
+
+def _widest_by_group(accesses, orders, widths, components) -> dict[tuple, int]:
+    widest: dict[tuple, int] = defaultdict(lambda: 1)
+    for op in accesses:
+        key = components.find(op.pointer), op.pointer.type.shape, orders[op]
+        widest[key] = max(widest[key], widths[op])
+    return widest
+
+
+def _reduced_dimensions(function: Function, components: Components) -> dict[tuple, set[int]]:
+    """By component and shape: the dimensions along which tensors are reduced or scanned."""
+    found: dict[tuple, set[int]] = defaultdict(set)
+    for op in function.walk():
+        if isinstance(op, Combining):
+            found[components.find(op.inputs[0]), op.inputs[0].type.shape].add(op.axis)
+    return found
+
+
+def _layout(
+    shape: tuple[int, ...], order: tuple[int, ...], width: int, num_warps: int, kept_whole: set[int]
+) -> Distributed:
+    size = [1] * len(shape)
+    size[order[0]] = width
+    plain = default_blocked(shape, num_warps, size_per_thread=size, order=order)
+    if not kept_whole or len(shape) == 1:
+        return plain
+    warps = _warps_elsewhere(shape, plain, num_warps, kept_whole)
+    return Blocked(size, plain.threads_per_warp, warps, order)
+
+
+def _warps_elsewhere(
+    shape: tuple[int, ...], plain: Blocked, num_warps: int, kept_whole: set[int]
+) -> tuple[int, ...]:
+    """Warps per dimension, with as few as possible along the dimensions to be kept whole."""
+    room = [max(1, n // (s * t)) for n, s, t in zip(shape, plain.size_per_thread, plain.threads_per_warp)]
+    warps, left = [1] * len(shape), num_warps
+    first = [d for d in plain.order if d not in kept_whole]
+    for d in first + [d for d in plain.order if d in kept_whole]:
+        warps[d] = min(left, room[d])
+        left //= warps[d]
+    # More warps than work: the surplus holds copies, along the slowest dimension that is not reduced.
+    spare = (first or list(plain.order))[-1]
+    warps[spare] *= left
+    assert prod(warps) == num_warps
+    return tuple(warps)
+
+
+def _change_layout(op: Operation, layout: Distributed) -> None:
+    """Convert operands before ``op`` to ``layout`` and its results back to what they had."""
+    before = Builder.at(op)
+    if op.pointer.type.layout == layout:
+        return
+    for index, value in enumerate(op.operands):
+        if isinstance(value.type, T.TensorType):
+            op.set_operand(index, before.value(ConvertLayout, value, type=value.type.with_layout(layout)))
+    for result in op.results:
+        _convert_back(op, result, layout)
+
+
+def _convert_back(op: Operation, result: Value, layout: Distributed) -> None:
+    old = result.type
+    result.type = old.with_layout(layout)
+    back = Builder.after(op).value(ConvertLayout, result, type=old)
+    result.replace_all_uses_with(back, unless=lambda user: user is back.defining_op)

@@ -1,0 +1,154 @@
+"""Put a barrier wherever one thread could read or overwrite what another has not finished with.
+
+    local_store %x, %b                                             (before)
+    %y = local_load %b : …
+
+    local_store %x, %b                                             (after)
+    barrier
+    %y = local_load %b : …
+
+The equations are those of seed 004. For a statement ``s``, with ``in`` the union over its predecessors' ``out``:
+
+    out_RAW(s) = {} if in_RAW(s) ∩ read(s) ≠ {}  (a barrier goes before s), else in_RAW(s) ∪ write(s)
+    out_WAR(s) = {} if in_WAR(s) ∩ write(s) ≠ {} (a barrier goes before s), else in_WAR(s) ∪ read(s)
+
+Here a barrier empties both sets, to which ``s`` then adds its own; a write after a write by another thread is treated
+as a write after a read. ``read`` and ``write`` are intervals of bytes, so buffers that share memory are seen to.
+A loop's entry is the union of what comes before it and of its own end, iterated until nothing is added.
+
+Scratch      An operation with scratch writes it, meets in a barrier of its own, and reads it: what was pending
+             before is done with after it, and its reads are pending. (Where each warp reads only what it wrote itself,
+             there is no such barrier, and its reads and writes join those pending.)
+Async        An asynchronous copy has written when its group was waited for. Each ``async_wait`` therefore makes the writes of all
+             copies pending, whatever barrier came between. A copy that its maker calls ``ordered`` needs none before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Block, Function, Operation
+from ptxforge.ir.ops.control import For, If, While
+from ptxforge.ir.ops.memory import Barrier
+from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc
+from ptxforge.passes.analysis.buffers import Buffers
+from ptxforge.passes.analysis.scratch import is_warp_local, scratch_bytes
+from ptxforge.support.target import Target
+
+Interval = tuple[int, int]
+
+
+def insert_barriers(function: Function, target: Target) -> bool:
+    """Insert ``barrier`` operations by the equations above. Offsets in shared memory must have been given."""
+    if not function.attributes.get("shared_bytes"):
+        return False
+    inserter = _Inserter(function)
+    inserter.block(function.body, _State())
+    return inserter.changed
+
+
+class _State:
+    """Intervals that some thread may still be reading or writing."""
+
+    __slots__ = ("reads", "writes")
+
+    def __init__(self, reads: Iterable[Interval] = (), writes: Iterable[Interval] = ()):
+        self.reads = frozenset(reads)
+        self.writes = frozenset(writes)
+
+    def join(self, other: _State) -> _State:
+        return _State(self.reads | other.reads, self.writes | other.writes)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _State) and (self.reads, self.writes) == (other.reads, other.writes)
+
+    __hash__ = None
+
+    def conflicts(self, reads: list[Interval], writes: list[Interval]) -> bool:
+        return (
+            _overlap(self.writes, reads) or _overlap(self.reads, writes) or _overlap(self.writes, writes)
+        )
+
+
+def _overlap(some: Iterable[Interval], others: list[Interval]) -> bool:
+    return any(a[0] < b[1] and b[0] < a[1] for a in some for b in others)
+
+
+class _Inserter:
+    def __init__(self, function: Function):
+        self.num_warps = function.attributes["num_warps"]
+        self.buffers = Buffers(function)
+        self.changed = False
+        copies = [op for op in function.walk() if isinstance(op, AsyncCopyGlobalToLocal)]
+        self.copied_to = frozenset(i for op in copies for i in self.intervals(op))
+
+    def intervals(self, op: Operation) -> list[Interval]:
+        return [_interval(alloc) for alloc in self.buffers.used_by(op)]
+
+    def block(self, block: Block, state: _State) -> _State:
+        """The state after ``block`` when ``state`` holds before it."""
+        for op in block.operations:
+            state = self.op(op, state)
+        return state
+
+    def op(self, op: Operation, state: _State) -> _State:
+        if isinstance(op, (For, While)):
+            return self.loop(op, state)
+        if isinstance(op, If):
+            return self.block(op.then_block, state).join(self.block(op.else_block, state))
+        if isinstance(op, Barrier):
+            return _State()
+        if isinstance(op, AsyncWait):
+            return _State(state.reads, state.writes | self.copied_to)
+        if scratch_bytes(op, self.num_warps):
+            return self.scratch(op, state)
+        return self.access(op, state)
+
+    def loop(self, op: Operation, state: _State) -> _State:
+        """The body may run never (``for``), or its first part once (``while``)."""
+        while True:
+            after = state
+            left = state
+            for region in op.regions:
+                after = self.block(region.block, after)
+                if isinstance(op, While) and region is op.regions[0]:
+                    left = after
+            following = state.join(after)
+            if following == state:
+                return left if isinstance(op, While) else following
+            state = following
+
+    def scratch(self, op: Operation, state: _State) -> _State:
+        offset = op.attributes["scratch_offset"]
+        own = (offset, offset + scratch_bytes(op, self.num_warps))
+        if state.conflicts([], [own]):
+            self.barrier_before(op)
+            state = _State()
+        if is_warp_local(op):
+            return state.join(_State([own], [own]))
+        return _State([own], [])
+
+    def access(self, op: Operation, state: _State) -> _State:
+        effects = op.get_effects()
+        if "shared" not in effects.reads and "shared" not in effects.writes:
+            return state
+        touched = [_interval(op)] if isinstance(op, LocalAlloc) else self.intervals(op)
+        if isinstance(op, LocalAlloc) and op.value is None:
+            return state
+        reads = touched if "shared" in effects.reads else []
+        writes = touched if "shared" in effects.writes else []
+        is_copy = isinstance(op, AsyncCopyGlobalToLocal)
+        if not (is_copy and op.ordered) and state.conflicts(reads, writes):
+            self.barrier_before(op)
+            state = _State()
+        return _State(state.reads.union(reads), state.writes if is_copy else state.writes.union(writes))
+
+    def barrier_before(self, op: Operation) -> None:
+        Builder.at(op).create(Barrier)
+        self.changed = True
+
+
+def _interval(alloc: LocalAlloc) -> Interval:
+    type = alloc.result.type
+    return alloc.offset, alloc.offset + type.numel * type.element.bytes

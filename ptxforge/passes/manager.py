@@ -1,0 +1,198 @@
+"""Runs a table of passes: order, timing, dumps, verification and stage texts, the same for every pass.
+
+A pass is a function ``(function, target) -> changed``. The manager knows nothing of any of them; the table
+(``pipeline.PIPELINE``) says in which order they run and why.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+
+import attrs
+
+from ptxforge.ir.core import Function
+from ptxforge.ir.printer import print_function
+from ptxforge.ir.verifier import verify as verify_function
+from ptxforge.passes.properties import PROPERTIES
+from ptxforge.support import settings
+from ptxforge.support.errors import InternalCompilerError, IRError, PtxforgeError
+from ptxforge.support.target import Target
+
+PassFunction = Callable[[Function, Target], bool]
+STAGES = ("tile", "gpu")
+
+
+@attrs.frozen(slots=True)
+class Pass:
+    """One row of a pipeline.
+
+    ``why`` says why it stands there. ``requires``, ``establishes`` and ``destroys`` name properties
+    (``properties.py``): a required one must have been established by an earlier row, an established one holds
+    after every later row that does not destroy it. ``when`` limits the row to targets of which it holds.
+    """
+
+    function: PassFunction
+    stage: str
+    why: str
+    requires: tuple[str, ...] = ()
+    establishes: tuple[str, ...] = ()
+    destroys: tuple[str, ...] = ()
+    when: Callable[[Target], bool] | None = None
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    def runs_on(self, target: Target) -> bool:
+        return self.when is None or self.when(target)
+
+
+def check_order(passes: Sequence[Pass]) -> None:
+    """Raise ``ValueError`` when a row requires what no earlier row establishes, or a gpu row comes before a tile row."""
+    holding: set[str] = set()
+    stage = 0
+    for row in passes:
+        unknown = {*row.requires, *row.establishes, *row.destroys} - PROPERTIES.keys()
+        if unknown:
+            raise ValueError(f"pass '{row.name}' names unknown properties {sorted(unknown)}")
+        missing = [name for name in row.requires if name not in holding]
+        if missing:
+            raise ValueError(f"pass '{row.name}' requires {', '.join(missing)}, which no pass before it establishes")
+        if STAGES.index(row.stage) < stage:
+            raise ValueError(f"the {row.stage} pass '{row.name}' stands after a {STAGES[stage]} pass")
+        stage = STAGES.index(row.stage)
+        holding = (holding - set(row.destroys)) | set(row.establishes)
+
+
+class Snapshot:
+    """The IR after one pass: ``name``, ``stage``, and its ``text``."""
+
+    __slots__ = ("name", "stage", "_stages", "_index")
+
+    def __init__(self, name: str, stage: str, stages: Stages, index: int):
+        self.name, self.stage, self._stages, self._index = name, stage, stages, index
+
+    @property
+    def text(self) -> str:
+        return self._stages.texts[self._index]
+
+    def __iter__(self) -> Iterator[str]:
+        """Unpacks as ``(name, text)``."""
+        yield self.name
+        yield self.text
+
+
+class Stages(Sequence):
+    """What a run did: a sequence of snapshots whose texts are made when first asked for.
+
+    Passes are deterministic, so nothing is kept but a copy of the function as it was before the first one:
+    asking for any text runs the passes again on that copy and prints after each.
+    """
+
+    def __init__(self, before: Function, passes: Sequence[Pass], target: Target):
+        self._before, self._passes, self._target = before, passes, target
+        self._texts: list[str] | None = None
+        self._snapshots = [Snapshot(row.name, row.stage, self, i + 1) for i, row in enumerate(passes)]
+        self._snapshots.insert(0, Snapshot("frontend", "tile", self, 0))
+
+    @property
+    def texts(self) -> list[str]:
+        """The text before the first pass, then after each."""
+        if self._texts is None:
+            self._texts = self._replay()
+        return self._texts
+
+    def _replay(self) -> list[str]:
+        function = self._before.clone()
+        texts = [print_function(function)]
+        for row in self._passes:
+            changed = row.function(function, self._target)
+            texts.append(print_function(function) if changed else texts[-1])
+        return texts
+
+    def __getitem__(self, index):
+        return self._snapshots[index]
+
+    def __len__(self) -> int:
+        return len(self._snapshots)
+
+
+def run_passes(
+    function: Function,
+    passes: Sequence[Pass],
+    target: Target,
+    *,
+    dump: str | None = None,
+    stop_after: str | None = None,
+    verify: bool | None = None,
+    on_pass: Callable[[Pass, Function, bool], None] | None = None,
+    timings: dict[str, float] | None = None,
+) -> Stages:
+    """Run ``passes`` on ``function``, which they change, and return what can be asked about it afterwards.
+
+    ``dump`` (names separated by commas, or ``all``), ``stop_after`` and ``verify`` default to the settings
+    ``PTXFORGE_DUMP``, ``PTXFORGE_STOP_AFTER`` and ``PTXFORGE_VERIFY``. ``on_pass(row, function, changed)`` is called
+    after each pass (for bisecting); ``timings`` collects seconds by pass name, over repeated rows.
+    """
+    dumped = _names(settings.DUMP.get() if dump is None else dump)
+    last = settings.STOP_AFTER.get() if stop_after is None else stop_after
+    checked = settings.VERIFY.flag() if verify is None else verify
+    rows = _until([row for row in passes if row.runs_on(target)], last)
+    stages = Stages(function.clone(), rows, target)
+    holding: set[str] = set()
+    for row in rows:
+        start = time.perf_counter()
+        changed = _run_one(row, function, target)
+        if timings is not None:
+            timings[row.name] = timings.get(row.name, 0.0) + time.perf_counter() - start
+        if row.name in dumped or "all" in dumped:
+            print(f"// after {row.name}\n{print_function(function)}", file=sys.stderr)
+        holding = (holding - set(row.destroys)) | set(row.establishes)
+        if checked:
+            _check(row, function, target, holding)
+        if on_pass is not None:
+            on_pass(row, function, changed)
+    return stages
+
+
+def _names(text: str) -> set[str]:
+    return {name.strip() for name in text.split(",") if name.strip()}
+
+
+def _until(rows: list[Pass], last: str) -> list[Pass]:
+    """The rows up to the last one called ``last``; all of them when it is empty."""
+    if not last:
+        return rows
+    places = [i for i, row in enumerate(rows) if row.name == last]
+    if not places:
+        raise ValueError(f"no pass '{last}' in this pipeline; there are {', '.join(dict.fromkeys(r.name for r in rows))}")
+    return rows[: places[-1] + 1]
+
+
+def _run_one(row: Pass, function: Function, target: Target) -> bool:
+    try:
+        return row.function(function, target)
+    except PtxforgeError:
+        raise
+    except Exception as fault:
+        text = _try_print(function)
+        raise InternalCompilerError(f"pass '{row.name}' failed: {type(fault).__name__}: {fault}\n{text}") from fault
+
+
+def _try_print(function: Function) -> str:
+    """The text of a function that a failed pass may have left in any state."""
+    try:
+        return print_function(function)
+    except Exception as fault:  # the half-changed IR is only shown if it can be
+        return f"(the IR cannot be printed: {fault})"
+
+
+def _check(row: Pass, function: Function, target: Target, holding: set[str]) -> None:
+    try:
+        verify_function(function)
+        for name in sorted(holding):
+            PROPERTIES[name].check(function, target)
+    except IRError as fault:
+        raise InternalCompilerError(f"after pass '{row.name}': {fault}\n{_try_print(function)}") from fault

@@ -1,0 +1,101 @@
+"""What passes establish and rely on: predicates on a whole function, each with a name.
+
+``PROPERTIES[name].check(function, target)`` raises :class:`VerificationError` at the first offender. The
+manager checks the order of names when it is imported, and in tests the properties themselves after every pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
+from ptxforge.ir.ops.debug import Assume
+from ptxforge.ir.ops.memory import Load, Store
+from ptxforge.ir.ops.shared import LocalAlloc
+from ptxforge.passes.analysis.scratch import scratch_bytes
+from ptxforge.support.errors import VerificationError
+from ptxforge.support.target import Target
+
+LAYOUTS = "layouts"
+VECTORS = "vectors"
+OFFSETS = "offsets"
+NO_ASSUMPTIONS = "no_assumptions"
+
+
+@attrs.frozen(slots=True)
+class Property:
+    """A named invariant; ``check`` raises where it does not hold."""
+
+    name: str
+    meaning: str
+    check: Callable[[Function, Target], None]
+
+
+PROPERTIES: dict[str, Property] = {}
+
+
+def _property(name: str) -> Callable:
+    def register(check: Callable[[Function, Target], None]) -> Callable[[Function, Target], None]:
+        PROPERTIES[name] = Property(name, check.__doc__ or "", check)
+        return check
+
+    return register
+
+
+def _values(function: Function):
+    yield from function.arguments
+    for op in function.walk():
+        yield from op.results
+        for region in op.regions:
+            yield from region.block.arguments
+
+
+@_property(LAYOUTS)
+def every_tensor_has_a_layout(function: Function, target: Target) -> None:
+    """Every tensor type has a distributed encoding."""
+    for value in _values(function):
+        if isinstance(value.type, T.TensorType) and value.type.layout is None:
+            raise VerificationError(f"a value of type {value.type} has no layout: {_where(value)}")
+
+
+def _where(value: Value) -> str:
+    return repr(value.defining_op) if value.defining_op is not None else "a block's argument"
+
+
+@_property(VECTORS)
+def every_access_has_a_width(function: Function, target: Target) -> None:
+    """Every tensor load, store and atomic_rmw says in ``vector`` how many elements one access moves."""
+    for op in function.walk():
+        if isinstance(op, (Load, Store, AtomicRMW)) and isinstance(op.pointer.type, T.TensorType):
+            if "vector" not in op.attributes:
+                raise VerificationError(f"no 'vector' on {op!r}")
+
+
+@_property(OFFSETS)
+def shared_memory_has_places(function: Function, target: Target) -> None:
+    """Every ``local_alloc`` and every operation that needs scratch has its offset; the function its ``shared_bytes``."""
+    if "shared_bytes" not in function.attributes:
+        raise VerificationError("the function has no 'shared_bytes'")
+    num_warps = function.attributes["num_warps"]
+    for op in function.walk():
+        if isinstance(op, LocalAlloc) and op.offset < 0:
+            raise VerificationError(f"no 'offset' on {op!r}")
+        if scratch_bytes(op, num_warps) and op.attributes.get("scratch_offset", -1) < 0:
+            raise VerificationError(f"no 'scratch_offset' on {op!r}")
+
+
+@_property(NO_ASSUMPTIONS)
+def no_assumptions_are_left(function: Function, target: Target) -> None:
+    """No ``assume`` is left: the analyses that use it have run."""
+    for op in function.walk():
+        if isinstance(op, Assume):
+            raise VerificationError(f"{op!r} is left")
+
+
+def is_memory_access(op: Operation) -> bool:
+    """A load, store or atomic on a tensor of pointers."""
+    return isinstance(op, (Load, Store, AtomicRMW, AtomicCAS)) and isinstance(op.pointer.type, T.TensorType)

@@ -1,0 +1,69 @@
+"""Decide how many elements one instruction of each memory access moves.
+
+    %v = load %p, %m : …                                                    (before)
+    %v = load %p, %m {vector = 4} : …                                       (after)
+
+``vector`` elements lie in consecutive registers of a thread (the lowest register bits of the access's layout),
+at consecutive addresses, the first of which is aligned to the whole; the mask is the same for all of them. At most
+16 bytes, or 32 where the target has 256-bit accesses. The code generator obeys and does not look again.
+"""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Function, Operation
+from ptxforge.ir.ops.atomic import AtomicCAS
+from ptxforge.ir.ops.memory import Store
+from ptxforge.ir.ops.atomic import AtomicRMW
+from ptxforge.layouts.encodings import Distributed
+from ptxforge.layouts.linear import REGISTER
+from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
+from ptxforge.passes.properties import is_memory_access
+from ptxforge.support.target import Target
+
+
+def vectorize_memory(function: Function, target: Target) -> bool:
+    """Set ``vector`` on every load, store and atomic_rmw of a tensor of pointers."""
+    accesses = [op for op in function.walk() if is_memory_access(op) and not isinstance(op, AtomicCAS)]
+    if not accesses:
+        return False
+    facts = AxisInfoAnalysis(function)
+    widest = 32 if target.has_256_bit_global else 16
+    for op in accesses:
+        limit = 16 if isinstance(op, AtomicRMW) else widest
+        op.attributes["vector"] = vector_width(op, facts, limit)
+    return True
+
+
+def vector_width(op: Operation, facts: AxisInfoAnalysis, limit_bytes: int) -> int:
+    """Elements per instruction for ``op`` with at most ``limit_bytes`` each."""
+    type = op.pointer.type
+    size = type.element.pointee.bytes
+    dim, run = register_run(type.layout, type.shape)
+    info = facts[op.pointer]
+    aligned = max(1, info.divisibility[dim] // size)
+    width = min(run, info.contiguity[dim], aligned, max(1, limit_bytes // size))
+    if op.mask is not None:
+        width = min(width, facts[op.mask].constancy[dim])
+    return width
+
+
+def register_run(layout: Distributed, shape: tuple[int, ...]) -> tuple[int, int]:
+    """(dimension, length) of the run of neighbouring elements that a thread's first registers hold, aligned to its
+    length; length 1 when there is none."""
+    linear = layout.linear(shape)
+    columns = linear.columns_of(REGISTER)
+    if not columns or not columns[0]:
+        return len(shape) - 1, 1
+    first = linear.unflatten(columns[0])
+    dim = next(d for d, v in enumerate(first) if v)
+    shift = 0
+    for size in shape[dim + 1 :]:
+        shift += size.bit_length() - 1
+    count = 0
+    while count < len(columns) and columns[count] == 1 << (shift + count):
+        count += 1
+    below = [c for c in linear.columns if c >> shift & ((shape[dim] - 1))]
+    while count and sum(1 for c in below if (c >> shift) & ((1 << count) - 1)) > count:
+        count -= 1
+    return dim, 1 << count
