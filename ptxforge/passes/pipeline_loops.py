@@ -21,12 +21,11 @@
 Rules
 -----
 ELIGIBLE    A load is pipelined when its value reaches a ``dot`` operand (through conversions, casts, transposes) or the address
-            or mask of such a load, is not volatile, and its tile is large enough for every thread to copy 4 bytes
-            at once. With an explicit ``num_stages`` on the loop every load whose value is used in the loop qualifies.
+            or mask of such a load, is not volatile, its threads copy at least 4 bytes at once, and what its mask leaves
+            out is zero (or undefined). With an explicit ``num_stages`` on the loop every load whose value is used in the loop qualifies.
 LEVELS      Loads that feed addresses of others come earlier: a load of level ``l`` (0 feeds a dot) has its value used
             ``(l + 1) · d`` steps before the last stage, with ``d = (num_stages - 1) / (levels)``.
-ASYNC       A load whose vectors are 4, 8 or 16 bytes wide is copied by ``cp.async``; others stay loads in registers, run ahead by
-            one step at most (their result is carried).
+ASYNC       A pipelined load is copied by ``cp.async`` in pieces of 4, 8 or 16 bytes. Other loads stay where they are.
 BUFFERS     One more than the distance, so that the buffer that a step fills is not one that the step reads: one barrier
             per step is enough (the copy follows the barrier that follows the wait). ``async_copy.ordered`` tells
             ``insert_barriers`` so.
@@ -36,7 +35,7 @@ SKIPPED     Loops that contain loops, barriers, assertions or prints, or whose b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
@@ -46,12 +45,12 @@ from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
-from ptxforge.ir.ops.shape import Splat
+from ptxforge.ir.ops.shape import Constant, Splat
 from ptxforge.ir.ops.shared import (
     AsyncCommitGroup, AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc, LocalLoad, MemDescIndex,
 )  # fmt: skip
-from ptxforge.layouts.encodings import DotOperand, Mma
-from ptxforge.layouts.swizzle import shared_for_dot_operand, shared_for_load
+from ptxforge.layouts.encodings import DotOperand, Mma, Shared
+from ptxforge.layouts.swizzle import swizzle_for_dot_operand
 from ptxforge.passes.expand_loop import Schedule, expand_loop
 from ptxforge.support.target import Target
 
@@ -115,7 +114,16 @@ def _is_eligible(op: Operation) -> bool:
         and not op.volatile
         and isinstance(op.result.type, T.TensorType)
         and op.attributes.get("vector", 1) * T.element_type(op.result.type).bytes >= 4
+        and (op.other is None or _is_zero(op.other))
     )
+
+
+def _is_zero(value: Value) -> bool:
+    """Whether a value is the constant zero (+0.0), which is what a masked-off copy stores."""
+    op = value.defining_op
+    if isinstance(op, Splat):
+        return _is_zero(op.value)
+    return isinstance(op, Constant) and op.value == 0 and math.copysign(1.0, op.value) > 0
 
 
 # -- the schedule -----------------------------------------------------------------------------------------
@@ -133,10 +141,9 @@ def _pipeline(loop: For, stages: int) -> bool:
     stage: dict[Operation, int] = {}
     for load, level in levels.items():
         stage[load] = last - distance * (level + 1)
-    users = _lower_loads(loop, levels, stage, distance)
+    _lower_loads(loop, levels, stage, distance)
     _place_dependencies(loop, stage, last)
-    order = _steady_order(loop, stage, last, users)
-    expand_loop(loop, Schedule(order, stage), _predicate)
+    expand_loop(loop, Schedule(_steady_order(loop, stage), stage), _predicate)
     return True
 
 
@@ -169,7 +176,7 @@ def _place_dependencies(loop: For, stage: dict[Operation, int], last: int) -> No
             stage.setdefault(op, last)
 
 
-def _steady_order(loop: For, stage: dict[Operation, int], last: int, users: Iterable[Operation]) -> list[Operation]:
+def _steady_order(loop: For, stage: dict[Operation, int]) -> list[Operation]:
     """The steady state: late stages first, so that a buffer is read before the next copy is started."""
     ops = [op for op in loop.body.operations if not op.is_terminator]
     return sorted(ops, key=lambda op: -stage[op])
@@ -178,19 +185,17 @@ def _steady_order(loop: For, stage: dict[Operation, int], last: int, users: Iter
 # -- loads become copies ----------------------------------------------------------------------------------
 
 
-def _lower_loads(loop: For, levels: dict[Load, int], stage: dict[Operation, int], distance: int) -> list[Operation]:
+def _lower_loads(loop: For, levels: dict[Load, int], stage: dict[Operation, int], distance: int) -> None:
     """Replace each load by a copy into one of ``distance + 1`` buffers and a read of it ``distance`` stages later."""
     buffers = distance + 1
     groups = {at: sum(stage[load] == at for load in levels) for at in set(stage[load] for load in levels)}
     counters: dict[int, Value] = {}
-    readers: list[Operation] = []
     waits: dict[int, AsyncWait] = {}
     for load in levels:
         at = stage.pop(load)
         copy_index = _counter(loop, at, buffers, counters, stage)
         read_index = _counter(loop, at + distance, buffers, counters, stage)
-        readers += _lower_load(loop, load, at, distance, copy_index, read_index, groups[at], waits, stage)
-    return readers
+        _lower_load(loop, load, at, distance, copy_index, read_index, groups[at], waits, stage)
 
 
 def _counter(loop: For, at: int, buffers: int, counters: dict[int, Value], stage: dict[Operation, int]) -> Value:
@@ -215,7 +220,7 @@ def _counter(loop: For, at: int, buffers: int, counters: dict[int, Value], stage
     return argument
 
 
-def _lower_load(loop, load, at, distance, copy_index, read_index, groups, waits, stage) -> list[Operation]:
+def _lower_load(loop, load, at, distance, copy_index, read_index, groups, waits, stage) -> None:
     type = load.result.type
     layout = _shared_layout(load)
     outside = Builder.at(loop)
@@ -240,7 +245,6 @@ def _lower_load(loop, load, at, distance, copy_index, read_index, groups, waits,
     stage[source] = stage[read] = use
     load.replace_with([read.result])
     _fold_conversions(read, source.result, wait.result, stage)
-    return [read]
 
 
 def _shared_layout(load: Load):
@@ -248,8 +252,8 @@ def _shared_layout(load: Load):
     type = load.result.type
     consumer = _dot_operand_of(load.result)
     if consumer is not None and isinstance(consumer.parent, Mma):
-        return shared_for_dot_operand(consumer, type.shape, type.layout.order, type.element.bits)
-    return shared_for_load(type.layout, type.shape, type.element.bits)
+        return swizzle_for_dot_operand(consumer, type.shape, type.layout.order, type.element.bits)
+    return Shared(1, 1, 1, type.layout.order)
 
 
 def _dot_operand_of(value: Value) -> DotOperand | None:
