@@ -1,0 +1,115 @@
+"""What all tests share: the executors, the assembler, and goldens.
+
+``pytest --device cuda`` adds the GPU to the executors; ``pytest --update-golden`` rewrites expected texts.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: pytest-xdist already uses all cores
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+import functools
+import re
+from pathlib import Path
+
+import pytest
+
+from ptxforge.driver.cuda import cuda_device
+from ptxforge.emulator import EmulatorDevice
+from ptxforge.runtime import tools
+from ptxforge.support.errors import DeviceError
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", choices=("emulator", "cuda"), default="emulator", help="'cuda' adds the GPU")
+    parser.addoption("--update-golden", action="store_true", help="rewrite the expected texts")
+
+
+@pytest.fixture(autouse=True)
+def isolated(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test reads the user's cache or settings, nor leaves anything in them."""
+    for name in list(os.environ):
+        if name.startswith("PTXFORGE_"):
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("PTXFORGE_CACHE_DIR", "off")
+    monkeypatch.setenv("PTXFORGE_DEVICE", "emulator")
+
+
+class CheckedEmulator(EmulatorDevice):
+    """An emulator in checked mode. Every PTX text that it loads must pass ``ptxas`` too, where there is one,
+    and every launch must be free of findings."""
+
+    def __init__(self) -> None:
+        super().__init__(check="all")
+
+    def load_module(self, ptx: str):
+        if tools.find("ptxas"):
+            assemble_once(ptx)
+        return _CheckedModule(self, super().load_module(ptx))
+
+
+class _CheckedModule:
+    def __init__(self, device: CheckedEmulator, module):
+        self._device, self._module = device, module
+
+    def function(self, name: str):
+        return _CheckedFunction(self._device, self._module.function(name))
+
+    def unload(self) -> None:
+        self._module.unload()
+
+
+class _CheckedFunction:
+    def __init__(self, device: CheckedEmulator, function):
+        self._device, self._function = device, function
+        self.name, self.attributes = function.name, function.attributes
+
+    def launch(self, *arguments) -> None:
+        self._function.launch(*arguments)
+        assert not self._device.findings, "\n".join(map(str, self._device.findings))
+
+
+@functools.cache
+def assemble_once(ptx: str) -> None:
+    """Fail with the assembler's messages when it refuses the text for the text's own target."""
+    target = re.search(r"^\.target\s+(\w+)", ptx, re.MULTILINE)[1]
+    try:
+        tools.assemble(ptx, target)
+    except DeviceError as error:
+        pytest.fail(f"ptxas refuses the PTX for {target}:\n{error}\n{ptx}")
+
+
+@pytest.fixture(scope="session")
+def assemble():
+    """``assemble(ptx)``: the assembler must accept the text; the test is skipped where there is no ``ptxas``."""
+    if tools.find("ptxas") is None:
+        pytest.skip("ptxas is not installed")
+    return assemble_once
+
+
+@pytest.fixture
+def emulator() -> CheckedEmulator:
+    """A fresh emulator that checks every CTA."""
+    return CheckedEmulator()
+
+
+@pytest.fixture
+def devices(request: pytest.FixtureRequest, emulator: CheckedEmulator) -> list:
+    """The executors of PTX: the emulator in checked mode and, with ``--device cuda``, the GPU."""
+    return [emulator, *([cuda_device(0)] if request.config.getoption("--device") == "cuda" else [])]
+
+
+@pytest.fixture(scope="session")
+def golden(request: pytest.FixtureRequest):
+    """``golden(path, text)``: ``text`` equals the file's; ``--update-golden`` rewrites the file instead."""
+
+    def compare(path: Path, text: str) -> None:
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert path.exists(), f"{path} does not exist; make it with --update-golden and read what it says"
+        assert text == path.read_text()
+
+    return compare
