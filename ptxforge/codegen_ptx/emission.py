@@ -1,0 +1,25 @@
+"""The entry of the code generator."""
+
+from __future__ import annotations
+
+from ptxforge.codegen_ptx import (  # noqa: F401  (importing a lowering registers it)
+    lower_arith, lower_cast, lower_control, lower_memory, lower_shape,
+)  # fmt: skip
+from ptxforge.codegen_ptx.lowering import Lowering
+from ptxforge.codegen_ptx.module import module_text
+from ptxforge.ir.core import Function
+from ptxforge.support.target import Target
+
+
+def emit(function: Function, target: Target) -> str:
+    """The PTX module of a kernel in the gpu stage (all tensors have layouts, shared memory is allocated).
+
+    The entry has the function's name, its parameters are the function's arguments in order, and its dynamic shared
+    memory of ``shared_bytes`` is called ``smem``. Equal functions give equal text.
+
+    Raises:
+        InternalCompilerError: for an operation that has no lowering or a layout that it cannot have.
+    """
+    lowering = Lowering(function, target)
+    lowering.run()
+    return module_text(function, lowering.b, function.attributes.get("shared_bytes", 0))

@@ -1,0 +1,431 @@
+"""Integer and float arithmetic, comparison, selection.
+
+Rounding is written into every float instruction (``add.rn``), so that nobody contracts behind our back: products
+that feed one sum become ``fma.rn`` here, and every executor computes the same bits.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ptxforge.codegen_ptx.builder import Builder
+from ptxforge.codegen_ptx.elementwise import elementwise, integer_class, sign_extended, width_of, zero_extended
+from ptxforge.codegen_ptx.floats import binary, compare, contract, multiply, negate, via_f32
+from ptxforge.codegen_ptx.fmod import fmod
+from ptxforge.codegen_ptx.lowering import Lowering, contracts, lowers
+from ptxforge.codegen_ptx.pointers import Pointer, whole
+from ptxforge.codegen_ptx.registers import register_class
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation
+from ptxforge.ir.ops import arith as ops
+from ptxforge.ir.ops.math import DivRn, Fma
+
+
+def _element(op: Operation) -> T.Type:
+    return T.element_type(op.operands[0].type)
+
+
+# -- integers --------------------------------------------------------------------------------------------
+
+
+@lowers(ops.AddI, ops.SubI, ops.MulI)
+def add_sub_mul(ctx: Lowering, op: Operation) -> None:
+    b, bits = ctx.b, _element(op).bits
+    if bits == 1:
+        elementwise(ctx, op, lambda x, y: (_logic(b, "and", x, y) if type(op) is ops.MulI else _logic(b, "xor", x, y)))
+        return
+    function = {ops.AddI: b.add, ops.SubI: b.sub, ops.MulI: b.mul}[type(op)]
+    width = width_of(bits)
+    elementwise(ctx, op, lambda x, y: function(x, y, width))
+
+
+_LOGIC = {ops.AndI: "and", ops.OrI: "or", ops.XorI: "xor"}
+
+
+@lowers(ops.AndI, ops.OrI, ops.XorI)
+def logic(ctx: Lowering, op: Operation) -> None:
+    b, bits, name = ctx.b, _element(op).bits, _LOGIC[type(op)]
+    if bits == 1:
+        elementwise(ctx, op, lambda x, y: _logic(b, name, x, y))
+        return
+    elementwise(ctx, op, lambda x, y: bitwise(b, name, x, y, width_of(bits)))
+
+
+def _logic(b: Builder, name: str, x, y):
+    """and / or / xor of predicates."""
+    if isinstance(x, int):
+        x, y = y, x
+    if isinstance(y, int):
+        if isinstance(x, int):
+            return {"and": x & y, "or": x | y, "xor": x ^ y}[name]
+        if name == "and":
+            return x if y else 0
+        if name == "or":
+            return 1 if y else x
+        return b.negate(x) if y else x
+    if x == y:
+        return 0 if name == "xor" else x
+    return b.pure(f"{name}.pred %s, %s, %s;", "p", *((x, y) if x <= y else (y, x)))
+
+
+def bitwise(b: Builder, name: str, x, y, width: int = 32):
+    """and / or / xor of integers."""
+    if isinstance(x, int):
+        x, y = y, x
+    if isinstance(y, int):
+        if isinstance(x, int):
+            return {"and": x & y, "or": x | y, "xor": x ^ y}[name]
+        if y == 0:
+            return 0 if name == "and" else x
+        if y == -1 and name == "and":
+            return x
+    x, y = b.plain(x), b.plain(y)
+    if isinstance(y, str) and x > y:
+        x, y = y, x
+    found = b.pure(f"{name}.b{width} %s, %s, %s;", integer_class(width), x, y)
+    if name == "and" and width == 32 and isinstance(y, int) and y >= 0:
+        b.ranges.setdefault(found, (0, y))
+    return found
+
+
+class _Division(NamedTuple):
+    """One of the four integer divisions."""
+
+    quotient: bool
+    signed: bool
+
+
+_DIVISIONS = {
+    ops.DivSI: _Division(True, True), ops.DivUI: _Division(True, False),
+    ops.RemSI: _Division(False, True), ops.RemUI: _Division(False, False),
+}  # fmt: skip
+
+
+@lowers(*_DIVISIONS)
+def division(ctx: Lowering, op: Operation) -> None:
+    b, bits = ctx.b, _element(op).bits
+    kind = _DIVISIONS[type(op)]
+    if bits == 1:
+        # Of 0 and 1 (or -1), every quotient by 1 is the dividend; by 0 it is all ones.
+        elementwise(ctx, op, lambda x, y: _logic(b, "or", x, b.negate(y)) if kind.quotient
+                    else _logic(b, "and", x, b.negate(y)))
+        return
+    elementwise(ctx, op, lambda x, y: divide(b, x, y, bits, kind.quotient, kind.signed))
+
+
+def divide(b: Builder, x, y, bits: int, quotient: bool, signed: bool):
+    """Integer quotient or remainder."""
+    extend = sign_extended if signed else zero_extended
+    x, y = extend(b, x, bits), extend(b, y, bits)
+    if isinstance(y, int) and y > 0 and y & (y - 1) == 0 and bits < 64:
+        known = b.range_of(x)
+        if not signed or (known is not None and known[0] >= 0 and b.fits(x)):
+            return _divide_by_power(b, x, y, quotient)
+    width = width_of(bits)
+    name = ("div" if quotient else "rem") + (".s" if signed else ".u")
+    return b.pure(f"{name}{width} %s, %s, %s;", integer_class(bits), b.plain(x), b.plain(y))
+
+
+def _divide_by_power(b: Builder, x, y: int, quotient: bool):
+    """Of a non-negative 32-bit number by a power of two."""
+    if isinstance(x, int):
+        x &= 0xFFFFFFFF
+        return x // y if quotient else x % y
+    if y == 1:
+        return x if quotient else 0
+    if not quotient:
+        return bitwise(b, "and", x, y - 1)
+    known = b.range_of(x)
+    found = b.pure("shr.u32 %s, %s, %s;", "r", b.plain(x), y.bit_length() - 1)
+    if known is not None and known[0] >= 0:
+        b.ranges.setdefault(found, (known[0] // y, known[1] // y))
+    return found
+
+
+@lowers(ops.ShlI, ops.ShrSI, ops.ShrUI)
+def shift(ctx: Lowering, op: Operation) -> None:
+    b, bits = ctx.b, _element(op).bits
+    kind = type(op)
+    if bits == 1:
+        # Shifting by 1 moves the only bit out; an arithmetic shift keeps it.
+        elementwise(ctx, op, lambda x, y: x if kind is ops.ShrSI else _logic(b, "and", x, b.negate(y)))
+        return
+    elementwise(ctx, op, lambda x, y: shifted(b, kind, x, y, bits))
+
+
+def shifted(b: Builder, kind: type, x, y, bits: int):
+    """Shift by an unsigned amount; PTX clamps amounts at the width, as the operation does."""
+    amount = _shift_amount(b, y, bits)
+    width, register = width_of(bits), integer_class(bits)
+    if kind is ops.ShlI:
+        if isinstance(amount, int):
+            return b.mul(x, 1 << amount, width) if amount < bits else 0
+        return b.pure(f"shl.b{width} %s, %s, %s;", register, b.plain(x), amount)
+    signed = kind is ops.ShrSI
+    x = b.plain(sign_extended(b, x, bits) if signed else zero_extended(b, x, bits))
+    if isinstance(x, int) and isinstance(amount, int):
+        unsigned = x if signed else x & ((1 << bits) - 1)
+        return unsigned >> amount
+    found = b.pure(f"shr.{'s' if signed else 'u'}{width} %s, %s, %s;", register, x, amount)
+    if not signed and isinstance(amount, int) and 0 < amount < 32 and width == 32:
+        b.ranges.setdefault(found, (0, (1 << (32 - amount)) - 1))
+    return found
+
+
+def _shift_amount(b: Builder, y, bits: int):
+    """The amount as a 32-bit operand of at most 64."""
+    if isinstance(y, int):
+        return min(y & ((1 << bits) - 1), 64)
+    if bits == 64:
+        return b.pure("cvt.u32.u64 %s, %s;", "r", b.pure("min.u64 %s, %s, 64;", "q", b.plain(y)))
+    return b.plain(zero_extended(b, y, bits))
+
+
+_EXTREMES = {ops.MinSI: ("min", True), ops.MaxSI: ("max", True), ops.MinUI: ("min", False), ops.MaxUI: ("max", False)}
+
+
+@lowers(*_EXTREMES)
+def integer_extreme(ctx: Lowering, op: Operation) -> None:
+    b, bits = ctx.b, _element(op).bits
+    name, signed = _EXTREMES[type(op)]
+    if bits == 1:
+        # As numbers True is 1, as a signed bit -1; the operation compares booleans.
+        elementwise(ctx, op, lambda x, y: _logic(b, "and" if name == "min" else "or", x, y))
+        return
+    elementwise(ctx, op, lambda x, y: extreme(b, name, signed, x, y, bits))
+
+
+def extreme(b: Builder, name: str, signed: bool, x, y, bits: int):
+    """Integer minimum or maximum."""
+    extend = sign_extended if signed else zero_extended
+    x, y = b.plain(extend(b, x, bits)), b.plain(extend(b, y, bits))
+    if isinstance(x, int):
+        x, y = y, x
+    if isinstance(x, int):
+        mask = 0 if signed else (1 << bits) - 1
+        return (min if name == "min" else max)(x, y, key=lambda v: v if signed else v & mask)
+    return b.pure(f"{name}.{'s' if signed else 'u'}{width_of(bits)} %s, %s, %s;", integer_class(bits), x, y)
+
+
+@lowers(ops.MulHiUI)
+def multiply_high(ctx: Lowering, op: Operation) -> None:
+    b, bits = ctx.b, _element(op).bits
+    template, kind = f"mul.hi.u{bits} %s, %s, %s;", integer_class(bits)
+    elementwise(ctx, op, lambda x, y: b.pure(template, kind, b.plain(x), b.plain(y)))
+
+
+# -- comparison and selection ----------------------------------------------------------------------------
+
+
+@lowers(ops.CmpI)
+def compare_integers(ctx: Lowering, op: ops.CmpI) -> None:
+    b, element = ctx.b, _element(op)
+    if isinstance(element, T.PointerType):
+        elementwise(ctx, op, lambda x, y: integer_compare(b, op.predicate, whole(b, x), whole(b, y), 64))
+    elif element.bits == 1:
+        elementwise(ctx, op, lambda x, y: _compare_bits(b, op.predicate, x, y))
+    else:
+        elementwise(ctx, op, lambda x, y: integer_compare(b, op.predicate, x, y, element.bits))
+
+
+_FOLDED = {
+    "eq": lambda x, y: x == y, "ne": lambda x, y: x != y, "lt": lambda x, y: x < y, "le": lambda x, y: x <= y,
+    "gt": lambda x, y: x > y, "ge": lambda x, y: x >= y,
+}  # fmt: skip
+_MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+def integer_compare(b: Builder, predicate: str, x, y, bits: int):
+    """A predicate: comparison of integers by one of ``cmpi``'s predicates."""
+    unsigned = predicate[0] == "u"
+    relation = predicate if predicate in ("eq", "ne") else predicate[1:]
+    extend = sign_extended if not unsigned and relation not in ("eq", "ne") else zero_extended
+    x, y = extend(b, x, bits), extend(b, y, bits)
+    if isinstance(x, int) and isinstance(y, int):
+        mask = (1 << bits) - 1
+        return int(_FOLDED[relation](x & mask, y & mask) if unsigned else _FOLDED[relation](x, y))
+    if isinstance(x, int):
+        x, y, relation = y, x, _MIRRORED[relation]
+    known = _decided(b, relation, x, y) if not unsigned and bits <= 32 else None
+    if known is not None:
+        return known
+    kind = "b" if relation in ("eq", "ne") else "u" if unsigned else "s"
+    return b.pure(f"setp.{relation}.{kind}{width_of(bits)} %s, %s, %s;", "p", b.plain(x), b.plain(y))
+
+
+def _decided(b: Builder, relation: str, x, y) -> int | None:
+    """The outcome of a signed comparison that the operands' ranges decide, else None."""
+    if relation not in ("lt", "ge", "le", "gt") or not (b.fits(x) and b.fits(y)):
+        return None
+    (xl, xh), (yl, yh) = b.range_of(x), b.range_of(y)
+    # A relation of this kind is monotonic in both operands: the two extreme pairs decide.
+    extremes = {_FOLDED[relation](xl, yh), _FOLDED[relation](xh, yl)}
+    return int(extremes.pop()) if len(extremes) == 1 else None
+
+
+def _compare_bits(b: Builder, predicate: str, x, y):
+    """Comparison of booleans, False < True."""
+    relation = predicate if predicate in ("eq", "ne") else predicate[1:]
+    if relation in ("gt", "ge"):
+        x, y, relation = y, x, _MIRRORED[relation]
+    if relation == "ne":
+        return _logic(b, "xor", x, y)
+    if relation == "eq":
+        return b.negate(_logic(b, "xor", x, y))
+    if relation == "lt":
+        return _logic(b, "and", b.negate(x), y)
+    return _logic(b, "or", b.negate(x), y)
+
+
+@lowers(ops.Select)
+def select(ctx: Lowering, op: ops.Select) -> None:
+    b = ctx.b
+    element = T.element_type(op.result.type)
+    if element is T.I1:
+        elementwise(ctx, op, lambda c, x, y: _select_predicate(b, c, x, y))
+        return
+    kind = register_class(element)
+    elementwise(ctx, op, lambda c, x, y: choose(b, c, x, y, kind))
+
+
+def choose(b: Builder, condition, x, y, kind: str):
+    """``condition ? x : y`` in a register of class ``kind``."""
+    if isinstance(condition, int):
+        return x if condition else y
+    if x == y:
+        return x
+    if isinstance(x, Pointer) or isinstance(y, Pointer):
+        x, y = whole(b, x), whole(b, y)
+    if kind == "h":
+        return b.pure("selp.b16 %s, %s, %s, %s;", "h", b.register(x, "h"), b.register(y, "h"), condition)
+    if isinstance(x, tuple) and isinstance(y, tuple) and x[1] == y[1]:
+        root = b.pure(f"selp.b{64 if kind == 'q' else 32} %s, %s, %s, %s;", kind, x[0], y[0], condition)
+        return (root, x[1])
+    width = 64 if kind in "qd" else 32
+    return b.pure(f"selp.b{width} %s, %s, %s, %s;", kind, b.plain(x), b.plain(y), condition)
+
+
+def _select_predicate(b: Builder, condition, x, y):
+    if isinstance(condition, int):
+        return x if condition else y
+    taken = _logic(b, "and", condition, x)
+    return _logic(b, "or", taken, _logic(b, "and", b.negate(condition), y))
+
+
+# -- floats ----------------------------------------------------------------------------------------------
+
+
+class Product(NamedTuple):
+    """A product that its only user may contract into an ``fma``."""
+
+    x: object
+    y: object
+
+
+def evaluated(b: Builder, x, element: T.Type):
+    """The value of an entry that may be a postponed product."""
+    return multiply(b, x.x, x.y, element) if isinstance(x, Product) else x
+
+
+@lowers(ops.MulF)
+def multiply_floats(ctx: Lowering, op: ops.MulF) -> None:
+    b, element = ctx.b, _element(op)
+    if contracts(op.result):
+        elementwise(ctx, op, Product)
+        return
+    elementwise(ctx, op, lambda x, y: multiply(b, x, y, element))
+
+
+@lowers(ops.AddF)
+def add_floats(ctx: Lowering, op: ops.AddF) -> None:
+    b, element = ctx.b, _element(op)
+
+    def add(x, y):
+        if isinstance(x, Product):
+            return contract(b, x.x, x.y, evaluated(b, y, element), element)
+        if isinstance(y, Product):
+            return contract(b, y.x, y.y, x, element)
+        return binary(b, "add", x, y, element)
+
+    elementwise(ctx, op, add)
+
+
+@lowers(ops.SubF)
+def subtract_floats(ctx: Lowering, op: ops.SubF) -> None:
+    b, element = ctx.b, _element(op)
+
+    def subtract(x, y):
+        if isinstance(y, Product):
+            return contract(b, negate(b, y.x, element), y.y, evaluated(b, x, element), element)
+        if isinstance(x, Product):
+            return contract(b, x.x, x.y, negate(b, y, element), element)
+        return binary(b, "sub", x, y, element)
+
+    elementwise(ctx, op, subtract)
+
+
+@lowers(Fma)
+def fused(ctx: Lowering, op: Fma) -> None:
+    b, element = ctx.b, _element(op)
+    elementwise(ctx, op, lambda x, y, z: contract(b, x, y, z, element))
+
+
+@lowers(ops.DivF)
+def divide_floats(ctx: Lowering, op: ops.DivF) -> None:
+    b, element = ctx.b, _element(op)
+    if element is T.F64:
+        elementwise(ctx, op, lambda x, y: b.pure("div.rn.f64 %s, %s, %s;", "d", x, y))
+        return
+    elementwise(ctx, op, lambda x, y: via_f32(b, lambda p, q: b.pure("div.full.f32 %s, %s, %s;", "f", p, q), element, x, y))
+
+
+@lowers(DivRn)
+def divide_exactly(ctx: Lowering, op: DivRn) -> None:
+    b, element = ctx.b, _element(op)
+    if element is T.F64:
+        elementwise(ctx, op, lambda x, y: b.pure("div.rn.f64 %s, %s, %s;", "d", x, y))
+        return
+    elementwise(ctx, op, lambda x, y: via_f32(b, lambda p, q: b.pure("div.rn.f32 %s, %s, %s;", "f", p, q), element, x, y))
+
+
+@lowers(ops.RemF)
+def remainder(ctx: Lowering, op: ops.RemF) -> None:
+    b, element = ctx.b, _element(op)
+    if element is T.F64:
+        elementwise(ctx, op, lambda x, y: fmod(b, x, y, T.F64))
+        return
+    elementwise(ctx, op, lambda x, y: via_f32(b, lambda p, q: fmod(b, p, q, T.F32), element, x, y))
+
+
+_FLOAT_EXTREMES = {
+    ops.MinNumF: ("min", False), ops.MaxNumF: ("max", False), ops.MinimumF: ("min", True), ops.MaximumF: ("max", True),
+}  # fmt: skip
+
+
+@lowers(*_FLOAT_EXTREMES)
+def float_extreme(ctx: Lowering, op: Operation) -> None:
+    b, element = ctx.b, _element(op)
+    name, propagate = _FLOAT_EXTREMES[type(op)]
+    elementwise(ctx, op, lambda x, y: minimum_or_maximum(b, name, propagate, x, y, element))
+
+
+def minimum_or_maximum(b: Builder, name: str, propagate: bool, x, y, element: T.Type):
+    """Float minimum or maximum; with ``propagate`` a NaN wins, else it loses."""
+    if element is T.F64:
+        found = b.pure(f"{name}.f64 %s, %s, %s;", "d", x, y)
+        if not propagate:
+            return found
+        return choose(b, b.pure("setp.nan.f64 %s, %s, %s;", "p", x, y), b.pure("add.rn.f64 %s, %s, %s;", "d", x, y), found, "d")
+    suffix = ".NaN" if propagate else ""
+    if element is T.F32:
+        return b.pure(f"{name}{suffix}.f32 %s, %s, %s;", "f", x, y)
+    if element in (T.F16, T.BF16):
+        template = f"{name}{suffix}.{element} %s, %s, %s;"
+        return b.pure(template, "h", b.register(x, "h"), b.register(y, "h"))
+    return via_f32(b, lambda p, q: b.pure(f"{name}{suffix}.f32 %s, %s, %s;", "f", p, q), element, x, y)
+
+
+@lowers(ops.CmpF)
+def compare_floats(ctx: Lowering, op: ops.CmpF) -> None:
+    b, element = ctx.b, _element(op)
+    elementwise(ctx, op, lambda x, y: compare(b, op.predicate, x, y, element))

@@ -1,0 +1,100 @@
+"""Walks a function of the gpu stage and lowers its operations one by one.
+
+The value of a tensor is a list with one entry per register of its layout, that of a scalar a list of one; an entry
+is a register, a constant, an affine integer or a :class:`~ptxforge.codegen_ptx.pointers.Pointer`. Entries that are
+equal are the same value of the thread, and what is computed from them is computed once.
+
+A lowering is registered by ``@lowers(Op)`` in the file ``lower_<family>.py`` that has the stem of the op's family.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ptxforge.codegen_ptx.builder import Builder
+from ptxforge.codegen_ptx.indices import thread_id
+from ptxforge.codegen_ptx.module import parameter_name, parameter_type
+from ptxforge.codegen_ptx.registers import register_class
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
+from ptxforge.ir.ops.arith import AddF, SubF
+from ptxforge.layouts.linear import REGISTER
+from ptxforge.support.errors import InternalCompilerError
+from ptxforge.support.target import Target
+
+LOWERINGS: dict[type[Operation], Callable[[Lowering, Operation], None]] = {}
+
+
+def lowers(*kinds: type[Operation]) -> Callable:
+    """Register the decorated function as the lowering of these operations."""
+
+    def register(function: Callable) -> Callable:
+        for kind in kinds:
+            LOWERINGS[kind] = function
+        return function
+
+    return register
+
+
+class Lowering:
+    """State of the lowering of one function: the builder and the values computed so far."""
+
+    def __init__(self, function: Function, target: Target):
+        self.function, self.target = function, target
+        self.num_warps: int = function.attributes["num_warps"]
+        self.b = Builder(target, 32 * self.num_warps)
+        self.values: dict[Value, list] = {}
+
+    def run(self) -> None:
+        """Lower the whole function."""
+        thread_id(self.b)
+        for argument in self.function.arguments:
+            self.values[argument] = [self._parameter(argument)]
+        self.block(self.function.body)
+
+    def _parameter(self, argument: BlockArgument) -> str:
+        b, name, type = self.b, parameter_name(argument), argument.type
+        kind = register_class(type)
+        if type is T.I1:
+            return b.pure("setp.ne.b32 %s, %s, 0;", "p", b.pure(f"ld.param.u8 %s, [{name}];", "r"))
+        return b.pure(f"ld.param.{parameter_type(type)} %s, [{name}];", kind)
+
+    def block(self, block: Block) -> None:
+        """Lower a block's operations in order."""
+        b, table = self.b, LOWERINGS
+        for op in block.operations:
+            lower = table.get(type(op))
+            if lower is None:
+                raise InternalCompilerError(f"no lowering for '{op.name}' at {op.location}")
+            b.locate(op.location)
+            lower(self, op)
+
+    def get(self, value: Value) -> list:
+        """The entries of a value."""
+        return self.values[value]
+
+    def scalar(self, value: Value):
+        """The only entry of a scalar."""
+        (entry,) = self.values[value]
+        return entry
+
+    def set(self, op: Operation, *results: list) -> None:
+        """Set the entries of an operation's results."""
+        for result, entries in zip(op.results, results, strict=True):
+            self.values[result] = entries
+
+
+def register_count(type: T.Type) -> int:
+    """Entries of a value of this type."""
+    return type.layout.linear(type.shape).in_size(REGISTER) if isinstance(type, T.TensorType) else 1
+
+
+def contracts(value: Value) -> bool:
+    """Whether a product is only ever added to something, so that it becomes part of an ``fma``.
+
+    Both must be computed in the same block: a product moved into a loop would be computed many times.
+    """
+    if len(value.uses) != 1:
+        return False
+    ((user, _),) = value.uses
+    return type(user) in (AddF, SubF) and user.parent is value.owner_block and user.operands[0] is not user.operands[1]
