@@ -1,0 +1,74 @@
+"""How the benchmarks measure, and what they tell about the machine that they ran on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import platform
+import shutil
+import subprocess
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ptxforge.driver.cuda import CudaDevice
+from ptxforge.driver.cuda_api import driver_version
+from ptxforge.runtime.devices import default_device
+from ptxforge.runtime.timing import measure
+
+PACKAGES = ("ptxforge", "numpy", "cuda-bindings", "torch", "triton")
+
+
+def do_bench(fn: Callable[[], Any], warmup: float = 25, rep: float = 100) -> float:
+    """Median seconds of a run of ``fn``, the L2 cache flushed before each; ``warmup`` and ``rep`` in milliseconds."""
+    return float(np.median(measure(fn, warmup, rep))) / 1e3
+
+
+def quantiles(fn: Callable[[], Any], at: Sequence[float] = (0.2, 0.5, 0.8), rep: float = 100) -> list[float]:
+    """Seconds of a run of ``fn`` at the given quantiles."""
+    return [float(figure) / 1e3 for figure in np.quantile(measure(fn, rep=rep), at)]
+
+
+def sm_clock(ordinal: int = 0) -> int | None:
+    """The clock of the multiprocessors now, in MHz; ``None`` where ``nvidia-smi`` cannot tell."""
+    text = _query("clocks.sm", ordinal)
+    return int(text) if text and text.isdigit() else None
+
+
+def environment(ordinal: int = 0) -> dict[str, Any]:
+    """The device, its clocks and limits, and the versions of what runs on it."""
+    device = default_device()
+    facts: dict[str, Any] = {"python": platform.python_version(), "packages": _versions()}
+    if isinstance(device, CudaDevice):
+        facts |= {
+            "device": device.product,
+            "target": device.target,
+            "multiprocessors": device.multiprocessors,
+            "l2_bytes": device.attribute("L2_CACHE_SIZE"),
+            "driver_cuda": ".".join(map(str, driver_version())),
+            "driver": _query("driver_version", ordinal),
+            "sm_clock_max_mhz": _query("clocks.max.sm", ordinal),
+            "memory_clock_mhz": _query("clocks.mem", ordinal),
+            "power_limit_w": _query("power.limit", ordinal),
+        }
+    else:
+        facts["device"] = device.name
+    return facts
+
+
+def _query(field: str, ordinal: int) -> str | None:
+    if shutil.which("nvidia-smi") is None:
+        return None
+    command = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader,nounits", "-i", str(ordinal)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else None
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found

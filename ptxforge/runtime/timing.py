@@ -1,0 +1,127 @@
+"""How long a launch takes.
+
+On a GPU: events of the driver around each run, on the stream that the work is queued on, and the L2 cache flushed
+before each run, because a kernel that finds its input in the cache of the run before looks faster than it is.
+On the emulator: the wall clock of a few runs, good for comparing and for nothing else.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from ptxforge.driver import arrays
+from ptxforge.driver.cuda import CudaDevice
+from ptxforge.driver.protocol import Device
+from ptxforge.runtime.devices import default_device
+from ptxforge.support.errors import PtxforgeError
+
+FLUSH_BYTES = 256 << 20  # more than any GPU's L2 cache
+_ESTIMATE_RUNS = 5
+MAX_RUNS = 2000
+_MODES: dict[str, Callable[[np.ndarray], Any]] = {"mean": np.mean, "median": np.median, "min": np.min, "max": np.max}
+
+
+def do_bench(
+    fn: Callable[[], Any],
+    warmup: float = 25,
+    rep: float = 100,
+    grad_to_none: Iterable[Any] | None = None,
+    quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean",
+) -> Any:
+    """Milliseconds that ``fn`` takes, on the default device.
+
+    ``warmup`` and ``rep`` are the milliseconds to spend before and while measuring. With ``quantiles`` the result
+    is a list, one figure for each; else ``return_mode`` says what it is: ``mean``, ``median``, ``min``, ``max`` or
+    ``all`` (the list of all runs). The gradients of the tensors in ``grad_to_none`` are dropped before each run.
+    """
+    runs = measure(fn, warmup, rep, grad_to_none)
+    if quantiles is not None:
+        figures = [float(figure) for figure in np.quantile(runs, quantiles)]
+        return figures[0] if len(figures) == 1 else figures
+    if return_mode == "all":
+        return runs
+    if return_mode not in _MODES:
+        raise PtxforgeError(f"return_mode is one of {', '.join(_MODES)} and all, not '{return_mode}'")
+    return float(_MODES[return_mode](runs))
+
+
+def measure(
+    fn: Callable[[], Any], warmup: float = 25, rep: float = 100, grad_to_none: Iterable[Any] | None = None
+) -> list[float]:
+    """Milliseconds of each of many runs of ``fn``."""
+    gradients = tuple(grad_to_none or ())
+
+    def prepare() -> None:
+        for tensor in gradients:
+            tensor.grad = None
+
+    device = default_device()
+    if isinstance(device, CudaDevice):
+        return _measure_cuda(device, fn, warmup, rep, prepare)
+    return _measure_host(device, fn, warmup, rep, prepare)
+
+
+def _measure_cuda(
+    device: CudaDevice, fn: Callable, warmup: float, rep: float, prepare: Callable[[], None]
+) -> list[float]:
+    stream = _stream(device)
+    fn()
+    device.synchronize(stream)
+    scratch = device.allocate(FLUSH_BYTES)
+    try:
+        (estimate,) = _timed_by_events(device, stream, 1, lambda: None, lambda: _repeat(fn, _ESTIMATE_RUNS))
+        each = max(estimate / _ESTIMATE_RUNS, 1e-3)
+        _repeat(fn, max(1, int(warmup / each)))
+
+        def fresh() -> None:
+            prepare()
+            device.fill_bytes(scratch, 0, FLUSH_BYTES, stream)
+
+        return _timed_by_events(device, stream, min(MAX_RUNS, max(1, int(rep / each))), fresh, fn)
+    finally:
+        device.free(scratch)
+
+
+def _stream(device: CudaDevice) -> int:
+    """torch's current stream where torch works on the GPU, else the default stream."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return arrays.torch_stream(device.ordinal)
+    return arrays.LEGACY_STREAM
+
+
+def _timed_by_events(
+    device: CudaDevice, stream: int, count: int, before: Callable[[], None], fn: Callable[[], Any]
+) -> list[float]:
+    pairs = [(device.event(), device.event()) for _ in range(count)]
+    for start, end in pairs:
+        before()
+        start.record(stream)
+        fn()
+        end.record(stream)
+    device.synchronize(stream)
+    return [end.milliseconds_since(start) for start, end in pairs]
+
+
+def _repeat(fn: Callable[[], Any], count: int) -> None:
+    for _ in range(count):
+        fn()
+
+
+def _measure_host(device: Device, fn: Callable, warmup: float, rep: float, prepare: Callable[[], None]) -> list[float]:
+    """At least one run to warm up and one to measure; as many as fit in the time."""
+    for milliseconds in (warmup, rep):
+        runs: list[float] = []
+        while not runs or sum(runs) < milliseconds:
+            prepare()
+            start = time.perf_counter()
+            fn()
+            device.synchronize()
+            runs.append((time.perf_counter() - start) * 1e3)
+    return runs
