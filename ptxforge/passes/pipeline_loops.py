@@ -237,7 +237,7 @@ def _lower_load(loop, load, at, distance, copy_index, read_index, groups, waits,
     use = at + distance
     if use not in waits:
         # Groups of later iterations that may still be on their way.
-        waits[use] = b.create(AsyncWait, commit.result, num=groups * (distance - 1))
+        waits[use] = b.create(AsyncWait, num=groups * (distance - 1))
         stage[waits[use]] = use
     wait = waits[use]
     source = b.create(MemDescIndex, buffer, read_index)

@@ -185,8 +185,7 @@ def _read_slice(b: Builder, plan: _Plan, operand: int, tile: Value, number: int,
 def _read_next_tile(b: Builder, plan: _Plan, views: list[MemDescIndex]) -> list[Value]:
     """Wait for the next tile and read its first slice."""
     yielded = plan.loop.body.terminator.operands
-    tokens = [op.result for op in plan.copies if isinstance(op, AsyncCommitGroup)]
-    token = b.create(AsyncWait, *tokens, num=plan.wait.num).result
+    token = b.create(AsyncWait, num=plan.wait.num).result
     result = []
     for index, view in enumerate(views):
         slot = b.value(MemDescIndex, view.source, yielded[view.index.index - 1])
