@@ -12,6 +12,7 @@ from ptxforge.passes.drop_assumptions import drop_assumptions
 from ptxforge.passes.insert_barriers import insert_barriers
 from ptxforge.passes.manager import Pass, Stages, check_order, run_passes
 from ptxforge.passes.properties import LAYOUTS, NO_ASSUMPTIONS, OFFSETS, VECTORS
+from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
 from ptxforge.passes.vectorize_memory import vectorize_memory
 from ptxforge.support.target import Target
 
@@ -23,6 +24,10 @@ PIPELINE: tuple[Pass, ...] = (
     Pass(
         coalesce, "gpu", requires=(LAYOUTS,),
         why="memory accesses get wide, coalesced layouts first: they are the anchors that others follow",
+    ),
+    Pass(
+        remove_layout_conversions, "gpu", requires=(LAYOUTS,),
+        why="what lies between memory accesses follows their layouts; the conversions of the rows above go",
     ),
     Pass(
         drop_assumptions, "gpu", establishes=(NO_ASSUMPTIONS,),

@@ -9,12 +9,17 @@ from ptxforge.ir.ops.control import Condition, For, If, While
 
 class Components:
     """The connected components of the tensors of a function: two values are connected when one operation uses or
-    makes both, or when control flow passes one on as the other. (Union-find.)"""
+    makes both, or when control flow passes one on as the other. (Union-find.)
 
-    def __init__(self, function: Function):
+    With ``data_only`` values that are computed without loading anything (indices, masks, pointers) connect nothing.
+    """
+
+    def __init__(self, function: Function, data_only: bool = False):
         self._parent: dict[Value, Value] = {}
+        loaded = _computed_from_memory(function) if data_only else None
         for op in function.walk():
-            self._connect([v for v in (*op.operands, *op.results) if isinstance(v.type, T.TensorType)])
+            values = [v for v in (*op.operands, *op.results) if isinstance(v.type, T.TensorType)]
+            self._connect(values if loaded is None else [v for v in values if v in loaded])
             if op.regions and isinstance(op, (For, While, If)):
                 self._connect_regions(op)
 
@@ -40,6 +45,32 @@ class Components:
     def _connect_regions(self, op: Operation) -> None:
         for group in carried_groups(op):
             self._connect([v for v in group if isinstance(v.type, T.TensorType)])
+
+
+def _computed_from_memory(function: Function) -> set[Value]:
+    """Every value that depends on something loaded, or on another operation with effects."""
+    found: set[Value] = set()
+    pending: list[Value] = []
+    for op in function.walk():
+        if not op.get_effects().is_pure:
+            pending += op.results
+    while pending:
+        value = pending.pop()
+        if value in found:
+            continue
+        found.add(value)
+        for user in value.users:
+            pending += user.results
+            if user.is_terminator and user.parent_op is not None:
+                pending += _members(user.parent_op)
+            elif isinstance(user, (For, While)):
+                pending += _members(user)
+    return found
+
+
+def _members(op: Operation) -> list[Value]:
+    """Results and block arguments of a control flow operation, as a coarse answer to what depends on its inputs."""
+    return [*op.results, *(a for region in op.regions for a in region.block.arguments)]
 
 
 def carried_groups(op: Operation) -> list[tuple[Value, ...]]:

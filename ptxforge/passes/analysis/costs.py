@@ -1,0 +1,125 @@
+"""What operations, conversions and memory accesses cost, roughly: issue slots of one warp.
+
+Only differences between alternatives matter: to compute a value again in another layout or to convert it, to
+load in this layout or in that one. What happens in a loop counts ten times.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Block, Operation
+from ptxforge.ir.ops import arith, cast, math
+from ptxforge.ir.ops.control import For, While
+from ptxforge.ir.ops.memory import AddPtr
+from ptxforge.ir.ops.reduce import Combining
+from ptxforge.ir.ops.shape import (
+    Broadcast, Constant, ExpandDims, Join, MakeRange, Reshape, Splat, Split, Trans,
+)  # fmt: skip
+from ptxforge.layouts.encodings import Distributed, elements_per_thread
+from ptxforge.layouts.linear import LANE, REGISTER, WARP
+from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
+from ptxforge.passes.vectorize_memory import register_run
+
+LOOP_WEIGHT = 10.0
+SHARED_ROUND_TRIP = 60.0
+"""Barriers and latency of a conversion through shared memory."""
+SHUFFLE_LATENCY = 12.0
+ISSUE = 4.0
+PER_SECTOR = 1.5
+"""A 32-byte sector of a global access: the memory system delivers about two thirds of one per cycle and SM."""
+
+_FREE = (Constant, Splat, MakeRange, Broadcast, ExpandDims, Reshape, Trans, Split, Join)
+_EXPENSIVE = (
+    arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI, arith.DivF, arith.RemF, math.Exp, math.Exp2, math.Log, math.Log2,
+    math.Sin, math.Cos, math.Tan, math.Tanh, math.Erf, math.Sqrt, math.SqrtRn, math.Rsqrt, math.Pow, math.DivRn,
+    cast.TruncF,
+)  # fmt: skip
+
+
+def loop_weight(block: Block) -> float:
+    """How often, relative to the function's top level, what stands in ``block`` runs."""
+    weight, op = 1.0, block.parent_op
+    while op is not None:
+        if isinstance(op, (For, While)):
+            weight *= LOOP_WEIGHT
+        op = op.parent_op
+    return weight
+
+
+def computation_cost(op: Operation, layout: Distributed) -> float:
+    """Cost of a pure operation whose result has ``layout``."""
+    if isinstance(op, _FREE):
+        return 0.1
+    type = op.results[0].type
+    if isinstance(op, Combining):
+        source = op.inputs[0].type
+        return 5.0 * elements_per_thread(source.layout, source.shape) * len(op.inputs) + SHARED_ROUND_TRIP
+    registers = elements_per_thread(layout, T.shape_of(type))
+    per_register = 8.0 if isinstance(op, _EXPENSIVE) else 2.0 if isinstance(op, AddPtr) else 1.0
+    return registers * per_register
+
+
+def conversion_cost(source: Distributed, result: Distributed, type: T.TensorType) -> float:
+    """Cost of converting a tensor of ``type`` (its own layout does not matter)."""
+    return _conversion_cost(source, result, type.shape, max(1, type.element.bits // 32))
+
+
+@lru_cache(maxsize=4096)
+def _conversion_cost(source: Distributed, result: Distributed, shape: tuple[int, ...], words: int) -> float:
+    a, b = source.linear(shape), result.linear(shape)
+    if a == b:
+        return 0.0
+    before, after = a.in_size(REGISTER) * words, b.in_size(REGISTER) * words
+    if a.columns_of(WARP) == b.columns_of(WARP):
+        if a.columns_of(LANE) == b.columns_of(LANE):
+            return 1.0
+        return SHUFFLE_LATENCY + 4.0 * max(before, after)
+    return SHARED_ROUND_TRIP + 2.0 * (before + after)
+
+
+def access_cost(op: Operation, layout: Distributed, facts: AxisInfoAnalysis) -> float:
+    """Cost of a load or store in ``layout``: its instructions and the sectors that each touches.
+
+    A thread's vector and the lanes that continue it make runs of consecutive memory; every run takes its share of
+    32-byte sectors, at least one.
+    """
+    type = op.pointer.type
+    size = type.element.pointee.bytes
+    info = facts[op.pointer]
+    dim, run = register_run(layout, type.shape)
+    contiguity = min(info.contiguity[dim], max(1, info.divisibility[dim] // size) if run > 1 else info.contiguity[dim])
+    vector = min(run, contiguity, max(1, 16 // size))
+    if op.mask is not None:
+        vector = min(vector, facts[op.mask].constancy[dim])
+    instructions = elements_per_thread(layout, type.shape) // vector
+    span, lanes = _lane_run(layout, type.shape, vector)
+    span = min(span, info.contiguity[_lane_dim(layout, type.shape)] if vector == 1 else info.contiguity[dim])
+    pieces = max(1, lanes * vector // span)
+    sectors = pieces * max(1.0, span * size / 32)
+    return instructions * (ISSUE + PER_SECTOR * sectors)
+
+
+def _lane_dim(layout: Distributed, shape: tuple[int, ...]) -> int:
+    """The dimension in which the first lanes lie side by side."""
+    linear = layout.linear(shape)
+    for column in linear.columns_of(LANE):
+        if column:
+            return next(d for d, v in enumerate(linear.unflatten(column)) if v)
+    return len(shape) - 1
+
+
+@lru_cache(maxsize=4096)
+def _lane_run(layout: Distributed, shape: tuple[int, ...], vector: int) -> tuple[int, int]:
+    """(elements in a row that a warp's lanes hold together with ``vector`` each, lanes that hold different elements)."""
+    linear = layout.linear(shape)
+    dim = register_run(layout, shape)[0] if vector > 1 else _lane_dim(layout, shape)
+    shift = 0
+    for extent in shape[dim + 1 :]:
+        shift += extent.bit_length() - 1
+    columns = linear.columns_of(LANE)
+    span = vector
+    while (span << shift) in columns and span < shape[dim]:
+        span *= 2
+    return span, 1 << sum(1 for c in columns if c)

@@ -1,0 +1,258 @@
+"""Forward propagation of layouts: the first half of remove_layout_conversions.
+
+ANCHORS     What has a layout for a reason keeps it: loads and atomics of whole tiles (their layout makes the memory
+            access wide), stores, dots and their operands.
+FORWARD     An anchor's layout is a candidate for every value computed from it, through elementwise and shape operations,
+            reductions, loops, branches and conversions (which then convert nothing).
+CONFLICTS   A value with several candidates takes that of the weightiest anchor: a tensor core's accumulator, then the
+            bigger one, then the earlier one.
+REWRITE     Values change their types in place; conversions go where an operation's operand now has another layout than
+            the operation needs.
+"""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
+from ptxforge.ir.definition import ANCHOR, ELEMENTWISE
+from ptxforge.ir.ops.cast import Cast
+from ptxforge.ir.ops.control import Condition, For, If, While, Yield
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.debug import Assert, Print
+from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.reduce import Reduce, Scan
+from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Gather, Join, Reshape, Split, Trans
+from ptxforge.layouts.encodings import WARP_SIZE, Distributed, Mma, Slice, infer_reshape
+from ptxforge.layouts.linear import LayoutError
+from ptxforge.passes.analysis.components import carried_groups
+from ptxforge.passes.properties import is_memory_access
+
+Weight = tuple[int, int, int]
+
+_TAKES_ANY_LAYOUT = (Assert, Print)
+
+
+def propagate_layouts(function: Function) -> bool:
+    """Choose layouts forward from the anchors and rewrite; whether anything changed."""
+    propagation = _Propagation(function)
+    chosen = propagation.run()
+    if not chosen:
+        return False
+    _Rewriting(function, chosen).run()
+    return True
+
+
+def is_whole_tile(op: Operation, num_warps: int) -> bool:
+    """Whether a memory access moves at least one element per thread: its layout then decides its speed."""
+    return op.pointer.type.numel >= num_warps * WARP_SIZE
+
+
+class _Propagation:
+    def __init__(self, function: Function):
+        self.function = function
+        self.num_warps = function.attributes["num_warps"]
+        self.candidates: dict[Value, dict[Distributed, Weight]] = {}
+        self.worklist: list[tuple[Value, Distributed, Weight]] = []
+        self.group_of: dict[Value, tuple[Value, ...]] = {}
+        for op in function.walk():
+            if isinstance(op, (For, While, If)):
+                for group in carried_groups(op):
+                    self._note_group(op, group)
+
+    def _note_group(self, op: Operation, group: tuple[Value, ...]) -> None:
+        """Arguments and result of one carried value always have one layout."""
+        together = tuple(v for v in group if isinstance(v, BlockArgument) or v.defining_op is op)
+        for value in together:
+            self.group_of[value] = together
+
+    def run(self) -> dict[Value, Distributed]:
+        for place, op in enumerate(self.function.walk()):
+            for result in op.results:
+                if isinstance(result.type, T.TensorType) and self._is_anchor(op):
+                    layout = result.type.layout
+                    weight = (isinstance(layout, Mma), result.type.numel, -place)
+                    self._add(result, layout, weight)
+        while self.worklist:
+            self._step(*self.worklist.pop())
+        return {
+            value: max(layouts.items(), key=lambda item: item[1])[0] for value, layouts in self.candidates.items()
+        }
+
+    def _is_anchor(self, op: Operation) -> bool:
+        if is_memory_access(op):
+            return is_whole_tile(op, self.num_warps)
+        return isinstance(op, Dot)
+
+    def _add(self, value: Value, layout: Distributed, weight: Weight) -> None:
+        for member in self.group_of.get(value, (value,)):
+            layouts = self.candidates.setdefault(member, {})
+            if layouts.get(layout, (-1, 0, 0)) < weight:
+                layouts[layout] = weight
+                self.worklist.append((member, layout, weight))
+
+    def _step(self, value: Value, layout: Distributed, weight: Weight) -> None:
+        for user, index in value.uses:
+            for result in self._reached(user, index, layout):
+                self._add(*result, weight)
+
+    def _reached(self, user: Operation, index: int, layout: Distributed):
+        """(value, layout) pairs that operand ``index`` of ``user`` determines when it has ``layout``."""
+        if isinstance(user, Yield):
+            return self._yielded(user, index, layout)
+        if isinstance(user, For):
+            return [(user.results[index - 3], layout)] if index >= 3 else []
+        if isinstance(user, While):
+            return [(user.before.arguments[index], layout)]
+        if isinstance(user, Condition):
+            return [(user.parent_op.results[index - 1], layout)] if index else []
+        if isinstance(user, If):
+            return []
+        new = result_layout(user, index, layout)
+        return [] if new is None else [(r, new) for r in user.results if isinstance(r.type, T.TensorType)]
+
+    @staticmethod
+    def _yielded(user: Yield, index: int, layout: Distributed):
+        parent = user.parent_op
+        if isinstance(parent, For | If):
+            return [(parent.results[index], layout)]
+        if isinstance(parent, While):
+            return [(parent.before.arguments[index], layout)]
+        return []
+
+
+def result_layout(op: Operation, index: int, layout: Distributed) -> Distributed | None:
+    """The layout of the results when operand ``index`` has ``layout``; ``None`` when the operation does not pass it on."""
+    if isinstance(op, (ConvertLayout, Scan, Broadcast)):
+        return layout
+    if ANCHOR in op.traits:
+        return None
+    if ELEMENTWISE in op.traits or isinstance(op, Cast):
+        return layout
+    if isinstance(op, ExpandDims):
+        # Any other layout than a slice would have a copy of this one as its parent: no gain.
+        return layout.parent if isinstance(layout, Slice) and layout.dim == op.axis else None
+    if isinstance(op, Reduce):
+        return Slice(op.axis, layout) if layout.rank > 1 else None
+    if isinstance(op, Gather):
+        return layout if index == 1 else None
+    try:
+        if isinstance(op, Reshape):
+            return infer_reshape(layout, op.x.type.shape, op.result.type.shape)
+        if isinstance(op, (Trans, Join, Split)):
+            types = [v.type.with_layout(layout) for v in op.operands]
+            return type(op).infer(types, op.attributes)[0].layout
+    except LayoutError:
+        return None
+    return None
+
+
+def operand_layout(op: Operation, index: int, layout: Distributed) -> Distributed | None:
+    """The layout that operand ``index`` must have for the results to have ``layout``; ``None`` when none will do."""
+    if isinstance(op, Reduce):
+        return layout.parent if isinstance(layout, Slice) and layout.dim == op.axis else None
+    if isinstance(op, ConvertLayout) or ELEMENTWISE in op.traits or isinstance(op, Cast):
+        return layout
+    rule = getattr(op, "operand_layout", None)
+    if rule is None:
+        return None
+    try:
+        return rule(layout, index)
+    except LayoutError:
+        return None
+
+
+class _Rewriting:
+    """Gives the chosen layouts to values and repairs every operation whose operands changed."""
+
+    def __init__(self, function: Function, chosen: dict[Value, Distributed]):
+        self.function = function
+        self.chosen = chosen
+        self.needed: dict[tuple[Operation, int], Distributed] = {}
+        self.converted: dict[tuple[Value, Distributed], Value] = {}
+
+    def run(self) -> None:
+        ops = list(self.function.walk())
+        for op in ops:
+            self._note_needs(op)
+        for value, layout in self.chosen.items():
+            value.type = value.type.with_layout(layout)
+        for op in ops:
+            self._repair(op)
+
+    def _note_needs(self, op: Operation) -> None:
+        """What the operands must be when all chosen layouts are in force."""
+        if isinstance(op, (ConvertLayout, *_TAKES_ANY_LAYOUT)):
+            return
+        for index, value in enumerate(op.operands):
+            if isinstance(value.type, T.TensorType):
+                self.needed[op, index] = self._need(op, index, value)
+
+    def _need(self, op: Operation, index: int, value: Value) -> Distributed:
+        target = self._passed_to(op, index)
+        if target is not None:
+            return self._layout(target)
+        kept = value.type.layout
+        if ANCHOR in op.traits or not op.results or not any(r in self.chosen for r in op.results):
+            return kept
+        if isinstance(op, Reduce) and op.results[0] not in self.chosen:
+            return kept
+        return operand_layout(op, index, self._layout(op.results[0])) or kept
+
+    @staticmethod
+    def _passed_to(op: Operation, index: int) -> Value | None:
+        """The value as which control flow passes on operand ``index``."""
+        if isinstance(op, For):
+            return op.results[index - 3] if index >= 3 else None
+        if isinstance(op, While):
+            return op.before.arguments[index]
+        if isinstance(op, Condition):
+            return op.parent_op.results[index - 1] if index else None
+        if isinstance(op, Yield):
+            parent = op.parent_op
+            if isinstance(parent, While):
+                return parent.before.arguments[index]
+            return parent.results[index] if isinstance(parent, (For, If)) else None
+        return None
+
+    def _layout(self, value: Value) -> Distributed:
+        return self.chosen.get(value) or value.type.layout
+
+    def _repair(self, op: Operation) -> None:
+        if isinstance(op, ConvertLayout):
+            if op.x.type == op.result.type:
+                op.result.replace_all_uses_with(op.x)
+                op.erase()
+            return
+        for index, value in enumerate(op.operands):
+            if (op, index) not in self.needed:
+                continue
+            layout = self.needed[op, index]
+            # A reduction to a scalar takes its operands in any layout, as long as it is one for all.
+            if isinstance(op, Reduce) and not isinstance(op.results[0].type, T.TensorType):
+                layout = op.operands[0].type.layout
+            if value.type.layout != layout:
+                op.set_operand(index, self._convert(value, layout))
+
+    def _convert(self, value: Value, layout: Distributed) -> Value:
+        """``value`` in ``layout``: a conversion right where it is defined, shared by all who ask."""
+        found = self.converted.get((value, layout))
+        if found is None:
+            found = convert_at_definition(value, layout)
+            self.converted[value, layout] = found
+        return found
+
+
+def convert_at_definition(value: Value, layout: Distributed) -> Value:
+    """Insert a conversion of ``value`` right after it is defined."""
+    builder = builder_after(value)
+    return builder.value(ConvertLayout, value, type=value.type.with_layout(layout))
+
+
+def builder_after(value: Value) -> Builder:
+    """A builder at the first place where ``value`` is known."""
+    op = value.defining_op
+    if op is not None:
+        return Builder.after(op)
+    block: Block = value.owner_block
+    return Builder(block, block.first, block.first.location if block.first is not None else None)

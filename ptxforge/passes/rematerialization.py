@@ -1,0 +1,321 @@
+"""Backward rematerialisation: the second half of remove_layout_conversions.
+
+A conversion says: I need this value in that layout. Instead of converting, the value can be computed in that
+layout in the first place, and so can its operands, and theirs. For every value on the way there are two
+possibilities, and a search takes the cheaper one:
+
+CUT         convert the value here (a smaller or narrower one than the first, or outside of a loop, or before it was broadcast);
+COMPUTE     compute the value (again) in the wanted layout, from operands in the layouts that this needs.
+
+Computing costs nothing more when nobody needs the value in its old layout any longer: then it is not duplicated but moved.
+Loads are moved when their access is as good in the new layout, and duplicated only when they are small. A loop
+carries a second value in the new layout, with its initial and yielded values made likewise; the old one goes
+when it has no other use. Costs: ``analysis/costs.py``.
+
+A store whose value needs a conversion may instead store in the value's layout, if its pointers and mask are cheap to make and
+the access is not worse by more than the conversion costs.
+"""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import BlockArgument, Function, Operation, Value
+from ptxforge.ir.definition import ELEMENTWISE
+from ptxforge.ir.ops.cast import Cast
+from ptxforge.ir.ops.control import For, If, Yield
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.memory import Load, Store
+from ptxforge.ir.ops.reduce import Reduce
+from ptxforge.ir.ops.shape import (
+    Broadcast, Constant, ExpandDims, Gather, Join, MakeRange, Reshape, Splat, Split, Trans,
+)  # fmt: skip
+from ptxforge.layouts.encodings import Distributed
+from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
+from ptxforge.passes.analysis.costs import access_cost, computation_cost, conversion_cost, loop_weight
+from ptxforge.passes.layout_propagation import builder_after, convert_at_definition, is_whole_tile, operand_layout
+
+_COMPUTABLE = (Cast, Broadcast, Constant, ExpandDims, Join, MakeRange, Reshape, Splat, Split, Trans, Reduce, Gather)
+_MAX_DEPTH = 200
+_DUPLICATED_LOAD = 4.0
+"""Loading again what was just loaded: the data come from L1, but registers and requests are needed twice."""
+
+Wanted = tuple[Value, Distributed]
+
+
+def rematerialize(function: Function) -> bool:
+    """Try to get rid of every conversion; whether anything changed. Leaves dead code behind."""
+    return _Rematerializer(function).run()
+
+
+class _Plan:
+    """Decisions: what is computed (``True``) or converted (``False``), in the order in which they were taken, so that
+    the last ones can be taken back."""
+
+    def __init__(self) -> None:
+        self.computed: dict[Wanted, bool] = {}
+        self.layouts_of: dict[Value, list[Distributed]] = {}
+
+    def decide(self, value: Value, layout: Distributed, compute: bool) -> None:
+        self.computed[value, layout] = compute
+        if compute:
+            self.layouts_of.setdefault(value, []).append(layout)
+
+    def undo_to(self, size: int) -> None:
+        while len(self.computed) > size:
+            (value, _), compute = self.computed.popitem()
+            if compute:
+                self.layouts_of[value].pop()
+
+    def computes(self, value: Value) -> bool:
+        """Whether ``value`` is computed in some new layout."""
+        return bool(self.layouts_of.get(value))
+
+
+class _Rematerializer:
+    def __init__(self, function: Function):
+        self.function = function
+        self.num_warps = function.attributes["num_warps"]
+        self.facts = AxisInfoAnalysis(function)
+        self.made: dict[Wanted, Value] = {}
+        self.weights: dict[object, float] = {}
+        self.plan = _Plan()
+        self.root: Operation | None = None
+
+    def run(self) -> bool:
+        changed = False
+        for op in list(self.function.walk()):
+            if op.parent is None:
+                continue
+            if isinstance(op, ConvertLayout):
+                changed |= self.conversion(op)
+            elif isinstance(op, Store) and isinstance(op.pointer.type, T.TensorType):
+                changed |= self.store(op)
+        return changed
+
+    def weight(self, value: Value) -> float:
+        block = value.owner_block
+        found = self.weights.get(block)
+        if found is None:
+            found = self.weights[block] = loop_weight(block)
+        return found
+
+    # -- the two users ---------------------------------------------------------------------------------
+
+    def conversion(self, op: ConvertLayout) -> bool:
+        """Replace one conversion if there is something cheaper."""
+        value, layout = op.x, op.result.type.layout
+        if not op.result.uses:
+            op.erase()
+            return True
+        self.plan, self.root = _Plan(), op
+        now = conversion_cost(value.type.layout, layout, value.type) * self.weight(op.result)
+        if self.visit(value, layout) >= now:
+            return False
+        op.result.replace_all_uses_with(self.make(value, layout))
+        op.erase()
+        return True
+
+    def store(self, op: Store) -> bool:
+        """Store in the layout that the value has before its conversion."""
+        source = op.value.defining_op
+        if not isinstance(source, ConvertLayout):
+            return False
+        old, new = op.pointer.type.layout, source.x.type.layout
+        self.plan, self.root = _Plan(), op
+        weight = self.weight(op.value)
+        now = conversion_cost(new, old, source.x.type) * weight + access_cost(op, old, self.facts) * weight
+        others = [v for v in op.operands if v is not op.value and isinstance(v.type, T.TensorType)]
+        then = access_cost(op, new, self.facts) * weight + sum(self.visit(v, new) for v in others)
+        if then >= now:
+            return False
+        for index, value in enumerate(op.operands):
+            op.set_operand(index, source.x if value is op.value else self.make(value, new))
+        return True
+
+    # -- the search ------------------------------------------------------------------------------------
+
+    def visit(self, value: Value, layout: Distributed, depth: int = 0) -> float:
+        """The cost of having ``value`` in ``layout``; the decisions go into the plan."""
+        wanted, plan = (value, layout), self.plan
+        if value.type.layout == layout or wanted in self.made or wanted in plan.computed:
+            return 0.0
+        cut = conversion_cost(value.type.layout, layout, value.type) * self.weight(value)
+        mark = len(plan.computed)
+        if cut > 0 and depth < _MAX_DEPTH:
+            plan.decide(value, layout, True)
+            compute = self.compute(value, layout, depth + 1)
+            if compute is not None and compute <= cut:
+                return compute
+            plan.undo_to(mark)
+        plan.decide(value, layout, False)
+        return cut
+
+    def compute(self, value: Value, layout: Distributed, depth: int) -> float | None:
+        """The cost of computing ``value`` in ``layout``; ``None`` when it cannot be."""
+        op = value.defining_op
+        if op is None or isinstance(op, For):
+            return self.compute_carried(value, layout, depth)
+        if isinstance(op, If):
+            ends = [region.block.terminator.operands[value.index] for region in op.regions]
+            return sum(self.visit(v, layout, depth) for v in ends)
+        if isinstance(op, ConvertLayout):
+            return self.compute_conversion(op, layout, depth)
+        own = self.own_cost(op, value, layout)
+        if own is None:
+            return None
+        total = own * self.weight(value)
+        for index, operand in enumerate(op.operands):
+            if not isinstance(operand.type, T.TensorType):
+                continue
+            needed = operand_layout(op, index, layout)
+            if needed is None and not (isinstance(op, Gather) and index == 0):
+                return None
+            if needed is not None:
+                total += self.visit(operand, needed, depth)
+        return total
+
+    def compute_conversion(self, op: ConvertLayout, layout: Distributed, depth: int) -> float:
+        """What a conversion converts can be had in any layout; if the conversion is needed no more, it is a gain."""
+        cost = self.visit(op.x, layout, depth)
+        if self.dies(op):
+            type = op.x.type
+            cost -= conversion_cost(type.layout, op.result.type.layout, type) * self.weight(op.result)
+        return cost
+
+    def compute_carried(self, value: Value, layout: Distributed, depth: int) -> float | None:
+        """A ``for`` carries one more value; its argument and its result have ``layout`` then."""
+        place = carried_place(value)
+        if place is None:
+            return None
+        loop, index = place
+        for member in (loop.carried[index], loop.results[index]):
+            if (member, layout) not in self.plan.computed:
+                self.plan.decide(member, layout, True)
+        cost = self.visit(loop.initial[index], layout, depth)
+        return cost + self.visit(loop.body.terminator.operands[index], layout, depth)
+
+    def own_cost(self, op: Operation, value: Value, layout: Distributed) -> float | None:
+        """What computing in ``layout`` costs more than now, without operands; ``None`` when it cannot be moved."""
+        if isinstance(op, Load):
+            return self.load_cost(op, layout)
+        if not (isinstance(op, _COMPUTABLE) or (ELEMENTWISE in op.traits and op.is_pure)):
+            return None
+        dies = self.dies(op)
+        if isinstance(op, (Reduce, Gather)) and not dies:
+            return None
+        cost = computation_cost(op, layout)
+        return max(0.0, cost - computation_cost(op, value.type.layout)) if dies else cost
+
+    def load_cost(self, op: Load, layout: Distributed) -> float | None:
+        if op.volatile:
+            return None
+        now, then = (access_cost(op, where, self.facts) for where in (op.result.type.layout, layout))
+        if self.dies(op):
+            return then - now
+        return None if is_whole_tile(op, self.num_warps) else then * _DUPLICATED_LOAD
+
+    def dies(self, op: Operation) -> bool:
+        """Whether nobody needs the operation's results as they are now, once the plan is carried out."""
+        return all(self.is_served(user, index) for result in op.results for user, index in result.uses)
+
+    def is_served(self, user: Operation, index: int) -> bool:
+        """Whether the plan does without operand ``index`` of ``user`` as it is now."""
+        if user is self.root:
+            return True
+        if isinstance(user, ConvertLayout) and self.plan.computed.get((user.x, user.result.type.layout)):
+            return True
+        if isinstance(user, For):
+            return index >= 3 and self.carried_dies(user, index - 3)
+        if isinstance(user, Yield):
+            parent = user.parent_op
+            if isinstance(parent, For):
+                return self.carried_dies(parent, index)
+            return isinstance(parent, If) and self.plan.computes(parent.results[index])
+        return any(map(self.plan.computes, user.results))
+
+    def carried_dies(self, loop: For, index: int) -> bool:
+        """Whether the loop need not carry this value as it is now: all who use it, but its own way around, are served."""
+        last = loop.body.terminator
+        members = loop.carried[index], loop.results[index]
+        if not any(map(self.plan.computes, members)):
+            return False
+        uses = [(user, i) for member in members for user, i in member.uses if user is not last or i != index]
+        return all(user is self.root or any(map(self.plan.computes, user.results)) for user, _ in uses)
+
+    # -- carrying out ----------------------------------------------------------------------------------
+
+    def make(self, value: Value, layout: Distributed) -> Value:
+        """``value`` in ``layout``, as planned; made at most once."""
+        if not isinstance(value.type, T.TensorType) or value.type.layout == layout:
+            return value
+        wanted = value, layout
+        found = self.made.get(wanted)
+        if found is not None:
+            return found
+        if self.plan.computed.get(wanted):
+            return self.make_computed(value, layout)
+        found = self.made[wanted] = convert_at_definition(value, layout)
+        return found
+
+    def make_computed(self, value: Value, layout: Distributed) -> Value:
+        op = value.defining_op
+        if op is None or isinstance(op, For):
+            return self.make_carried(value, layout)
+        if isinstance(op, If):
+            return self.make_branches(op, value, layout)
+        if isinstance(op, ConvertLayout):
+            found = self.made[value, layout] = self.make(op.x, layout)
+            return found
+        return self.make_clone(op, value, layout)
+
+    def make_clone(self, op: Operation, value: Value, layout: Distributed) -> Value:
+        operands = []
+        for index, operand in enumerate(op.operands):
+            needed = operand_layout(op, index, layout) if isinstance(operand.type, T.TensorType) else None
+            operands.append(operand if needed is None else self.make(operand, needed))
+        mapping = dict(zip(op.operands, operands))
+        copy = op.clone(mapping)
+        copy.set_operands(operands)
+        for old, new in zip(op.results, copy.results):
+            if isinstance(new.type, T.TensorType):
+                new.type = new.type.with_layout(layout)
+                self.made[old, layout] = new
+        builder_after(value).insert(copy)
+        return self.made[value, layout]
+
+    def make_carried(self, value: Value, layout: Distributed) -> Value:
+        loop, index = carried_place(value)
+        old = loop.carried[index]
+        initial = self.make(loop.initial[index], layout)
+        type = old.type.with_layout(layout)
+        argument = loop.body.add_argument(type, old.hint)
+        result = loop.add_result(type)
+        result.hint = loop.results[index].hint
+        self.made[old, layout] = argument
+        self.made[loop.results[index], layout] = result
+        loop.set_operands((*loop.operands, initial))
+        # The old value keeps the place in 'yield' until the new one is made, which may add further carried values.
+        last, place = loop.body.terminator, len(loop.body.terminator.operands)
+        last.set_operands((*last.operands, last.operands[index]))
+        last.set_operand(place, self.make(last.operands[index], layout))
+        return self.made[value, layout]
+
+    def make_branches(self, op: If, value: Value, layout: Distributed) -> Value:
+        result = op.add_result(value.type.with_layout(layout))
+        result.hint = value.hint
+        self.made[value, layout] = result
+        for region in op.regions:
+            last = region.block.terminator
+            end = self.make(last.operands[value.index], layout)
+            last.set_operands((*last.operands, end))
+        return result
+
+
+def carried_place(value: Value) -> tuple[For, int] | None:
+    """(loop, index) of a value that a ``for`` carries: its argument or its result."""
+    if isinstance(value, BlockArgument):
+        loop = value.block.parent_op
+        is_carried = isinstance(loop, For) and value is not loop.induction
+        return (loop, value.index - 1) if is_carried else None
+    loop = value.defining_op
+    return (loop, value.index) if isinstance(loop, For) else None

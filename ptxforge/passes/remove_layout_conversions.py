@@ -1,0 +1,102 @@
+"""Choose layouts so that little has to be converted.
+
+    %p = addptr %s, %o : tensor<…, #blocked>                           (before: what coalesce leaves)
+    %c = convert_layout %p : #blocked → #blocked1
+    %v = load %c : #blocked1
+    %d = convert_layout %v : #blocked1 → #blocked
+    %e = exp %d : #blocked
+
+    %p = addptr %s, %o : tensor<…, #blocked1>                          (after)
+    %v = load %p : #blocked1
+    %e = exp %v : #blocked1
+
+1. WIDTHS      Accesses whose values meet (a load of f16 and a store of f32) and whose layouts differ in width only take the
+               smaller width: half-wide accesses cost less than a conversion.
+2. FORWARD     Anchors keep their layouts, and what is computed from them follows (``layout_propagation.py``).
+3. BACKWARD    Each conversion left is avoided by computing its operand in the other layout where that is
+               cheaper, or moved to where it costs less (``rematerialization.py``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.memory import Store
+from ptxforge.ir.rewriter import is_dead
+from ptxforge.layouts.encodings import Blocked
+from ptxforge.passes.analysis.components import Components
+from ptxforge.passes.layout_propagation import propagate_layouts
+from ptxforge.passes.properties import is_memory_access
+from ptxforge.passes.rematerialization import rematerialize
+from ptxforge.support.target import Target
+
+NARROWEST_ACCESS = 4
+"""Bytes: accesses are not made narrower than this to agree with others."""
+
+
+def remove_layout_conversions(function: Function, target: Target) -> bool:
+    """Apply the three steps; dead code is erased."""
+    if not any(isinstance(op, ConvertLayout) for op in function.walk()):
+        return False
+    _agree_on_widths(function)
+    propagate_layouts(function)
+    _erase_dead(function)
+    rematerialize(function)
+    _erase_dead(function)
+    return True
+
+
+def _erase_dead(function: Function) -> None:
+    for op in reversed(list(function.walk())):
+        if is_dead(op):
+            op.erase()
+
+
+# -- widths ------------------------------------------------------------------------------------------------
+
+
+def _agree_on_widths(function: Function) -> None:
+    accesses = [op for op in function.walk() if is_memory_access(op) and isinstance(op.pointer.type.layout, Blocked)]
+    if len({op.pointer.type.layout for op in accesses}) < 2:
+        return
+    components = Components(function, data_only=True)
+    groups: dict[tuple, list[Operation]] = defaultdict(list)
+    for op in accesses:
+        layout = op.pointer.type.layout
+        value = op.value if isinstance(op, Store) else op.results[0]
+        groups[components.find(value), op.pointer.type.shape, layout.order].append(op)
+    for group in groups.values():
+        _agree(group)
+
+
+def _agree(group: list[Operation]) -> None:
+    """Give all accesses of the group the smallest width, unless some would become too narrow."""
+    layouts = [op.pointer.type.layout for op in group]
+    fastest = layouts[0].order[0]
+    widths = [layout.size_per_thread[fastest] for layout in layouts]
+    width = min(widths)
+    if width == max(widths):
+        return
+    smallest = layouts[widths.index(width)]
+    narrowest = min(op.pointer.type.element.pointee.bytes for op in group)
+    if width * narrowest < NARROWEST_ACCESS:
+        return
+    for op, layout in zip(group, layouts):
+        if layout != smallest:
+            _retype(op, smallest)
+
+
+def _retype(op: Operation, layout: Blocked) -> None:
+    """Change the layout of an access between the conversions that coalesce put around it."""
+    for index, value in enumerate(op.operands):
+        if isinstance(value.type, T.TensorType):
+            op.set_operand(index, Builder.at(op).value(ConvertLayout, value, type=value.type.with_layout(layout)))
+    for result in op.results:
+        old: T.TensorType = result.type
+        result.type = old.with_layout(layout)
+        back: Value = Builder.after(op).value(ConvertLayout, result, type=old)
+        result.replace_all_uses_with(back, unless=lambda user: user is back.defining_op)
