@@ -7,8 +7,6 @@ is invalid are reported and left out; so are lanes that the mask excludes.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 
 from ptxforge.emulator.findings import Site
@@ -18,21 +16,28 @@ from ptxforge.emulator.state import Machine
 
 READ, WRITE, ATOMIC = "read", "write", "atomic"
 
+_STRONG = {"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"}
+_RELEASING = {"release", "acq_rel"}
+
 SPACES = ("global", "shared", "local", "param", "const")
 
 
 class Locator:
     """Resolves one memory operand of one instruction.
 
-    ``base`` is the register's unsigned view ``(lanes,)`` (u4 or u8) or an int for a symbol; ``offset`` the immediate;
+    ``semantics`` are the opcode's parts, for its memory ordering. ``base`` is the register's unsigned view ``(lanes,)`` (u4 or u8) or an int for a symbol; ``offset`` the immediate;
     ``nbytes`` the size of the access, to which it must be aligned; ``kind`` read, write or atomic.
     """
 
     def __init__(self, machine: Machine, site: Site, space: str, base: np.ndarray | int, offset: int, nbytes: int,
-                 kind: str, alignment: int | None = None):
+                 kind: str, alignment: int | None = None, semantics: tuple[str, ...] = ()):
         self.machine, self.site, self.space = machine, site, space
         self.offset, self.nbytes, self.kind = offset, nbytes, kind
         self.alignment = alignment or nbytes
+        self.copies = False
+        """The target of an asynchronous copy: its accesses are announced when issued and when landed."""
+        self.strong = any(word in _STRONG for word in semantics)
+        self.releases = any(word in _RELEASING for word in semantics)
         if isinstance(base, int):
             base = np.full(machine.lanes, base, np.uint64)
         self.base = base
@@ -160,8 +165,3 @@ def scatter(indices: np.ndarray, nbytes: int, values: np.ndarray) -> None:
     shift = nbytes.bit_length() - 1
     TABLES[nbytes][np.right_shift(indices, shift) if shift else indices] = values
 
-
-def locator_of(machine: Machine, site: Site, space: str, operand: object, nbytes: int, kind: str,
-               resolve: Callable[[object], object], alignment: int | None = None) -> Locator:
-    """A :class:`Locator` for a parsed memory operand; ``resolve`` gives a register's unsigned view or an address."""
-    return Locator(machine, site, space, resolve(operand.base), operand.offset, nbytes, kind, alignment)

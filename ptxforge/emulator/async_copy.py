@@ -113,6 +113,8 @@ def bind_cp_async(
     negated: bool,
 ) -> Callable:  # fmt: skip
     groups: CopyGroups = machine.family_state(CopyGroups)
+    target.copies = True
+    target.copies = True
     code = CODES[nbytes]
 
     def run(mask: np.ndarray | None) -> None:
@@ -212,10 +214,10 @@ class BulkCopies:
 
     def __init__(self, machine: Machine):
         self.machine = machine
-        self.loads: list[_Load] = []
+        self.loads: list[BulkWork] = []
         self.stores = Groups(machine.lanes)
         self.observers: list[object] = []
-        """Checkers: `bulk_issued(site, lanes, spans, store)` and `bulk_landed(...)`; see async_checks."""
+        """Checkers: `bulk_issued(work, store)` and `bulk_landed(work, store, chosen)`."""
         machine.family_state(MBarriers).sources.append(self._land_loads)
         machine.finish_hooks.append(self.finish)
 
@@ -241,43 +243,40 @@ class BulkCopies:
 
 
 @attrs.define(eq=False)
-class _Load:
-    """One bulk load of some lanes: `move()` does it, `slots` are its mbarriers, `nbytes` what each counts."""
+class BulkWork:
+    """One bulk copy of some lanes. `move(chosen)` does it for the chosen ones (positions in `lanes`)."""
 
     bulk: BulkCopies
     site: Site
     lanes: np.ndarray
-    slots: np.ndarray
-    nbytes: np.ndarray
-    targets: np.ndarray
-    """(Q, E) indices of the units written."""
+    units: np.ndarray
+    """(Q, E) indices of the units of shared memory that are written or read."""
     unit: int
-    move: Callable[[], None]
+    move: Callable[[np.ndarray | slice], None]
+    slots: np.ndarray | None = None
+    """Loads: the mbarriers that announce them,"""
+    nbytes: np.ndarray | int = 0
+    """and what each counts."""
+    clock: np.ndarray | None = None
+    """For checkers: what was known where the copy was issued."""
 
-    def land(self) -> None:
-        self.move()
+    def issue(self) -> None:
+        store = self.slots is None
         for observer in self.bulk.observers:
-            observer.bulk_landed(self.site, self.lanes, self.targets, self.unit, False)
-        self.bulk.machine.family_state(MBarriers).complete(self.slots, self.nbytes)
+            observer.bulk_issued(self, store)
+        if store:
+            self.bulk.stores.issue(self.lanes, self)
+        else:
+            self.bulk.loads.append(self)
 
-
-@attrs.define(eq=False)
-class _Store:
-    """One bulk store of some lanes: `move(chosen)` does it for the chosen ones."""
-
-    bulk: BulkCopies
-    site: Site
-    lanes: np.ndarray
-    sources: np.ndarray
-    """(Q, E) indices of the units read."""
-    unit: int
-    move: Callable[[np.ndarray], None]
-
-    def land(self, chosen: np.ndarray | None) -> None:
-        chosen = np.arange(self.lanes.size) if chosen is None else chosen
-        self.move(chosen)
+    def land(self, chosen: np.ndarray | None = None) -> None:
+        store = self.slots is None
+        which = slice(None) if chosen is None else chosen
+        self.move(which)
         for observer in self.bulk.observers:
-            observer.bulk_landed(self.site, self.lanes[chosen], self.sources[chosen], self.unit, True)
+            observer.bulk_landed(self, store, which)
+        if not store:
+            self.bulk.machine.family_state(MBarriers).complete(self.slots, self.nbytes)
 
 
 class _SharedAddress:
@@ -420,14 +419,12 @@ def bind_bulk_load(
         slots = state.slots(barrier(own)[0]).copy()
         to = int(shared.host(np.array([low]), lane)[0])
         units = to + np.arange(0, count, 16)[None, :]
-        for observer in bulk.observers:
-            observer.bulk_issued(site, lane, units, 16, False)
 
-        def move() -> None:
+        def move(_: np.ndarray | slice) -> None:
             data = TABLES[1][start : start + count].copy()
             _store_bytes(to, data, reduction)
 
-        bulk.loads.append(_Load(bulk, site, lane, slots, np.array([count]), units, 16, move))
+        BulkWork(bulk, site, lane, units, 16, move, slots, count).issue()
 
     return run
 
@@ -473,14 +470,12 @@ def bind_bulk_store(
 
     def issue(lane: np.ndarray, start: int, to: int, count: int) -> None:
         units = start + np.arange(0, count, 16)[None, :]
-        for observer in bulk.observers:
-            observer.bulk_issued(site, lane, units, 16, True)
 
-        def move(chosen: np.ndarray) -> None:
+        def move(_: np.ndarray | slice) -> None:
             machine.changed = True
             _store_bytes(to, TABLES[1][start : start + count].copy(), reduction)
 
-        bulk.stores.issue(lane, _Store(bulk, site, lane, units, 16, move))
+        BulkWork(bulk, site, lane, units, 16, move).issue()
 
     return run
 
@@ -656,10 +651,9 @@ def bind_tensor_load(
             issue(boxes, every[boxes.lanes])
 
     def issue(boxes: _Boxes, slots: np.ndarray) -> None:
-        for observer in bulk.observers:
-            observer.bulk_issued(site, boxes.lanes, boxes.local, boxes.unit, False)
         nbytes = np.full(boxes.lanes.size, boxes.tensor_map.box_bytes)
-        bulk.loads.append(_Load(bulk, site, boxes.lanes, slots, nbytes, boxes.local, boxes.unit, lambda: _load(boxes)))
+        move = lambda _: _load(boxes)  # noqa: E731
+        BulkWork(bulk, site, boxes.lanes, boxes.local, boxes.unit, move, slots, nbytes).issue()
 
     return run
 
@@ -686,16 +680,14 @@ def bind_tensor_store(
 
     def run(mask: np.ndarray | None) -> None:
         for boxes in tensor.boxes(_lanes(machine, mask)):
-            for observer in bulk.observers:
-                observer.bulk_issued(site, boxes.lanes, boxes.local, boxes.unit, True)
             move = _reducer(boxes, reduction, machine) if reduction else _storer(boxes, machine)
-            bulk.stores.issue(boxes.lanes, _Store(bulk, site, boxes.lanes, boxes.local, boxes.unit, move))
+            BulkWork(bulk, site, boxes.lanes, boxes.local, boxes.unit, move).issue()
 
     return run
 
 
-def _storer(boxes: _Boxes, machine: Machine) -> Callable[[np.ndarray], None]:
-    def move(chosen: np.ndarray) -> None:
+def _storer(boxes: _Boxes, machine: Machine) -> Callable[[np.ndarray | slice], None]:
+    def move(chosen: np.ndarray | slice) -> None:
         machine.changed = True
         remote, values = boxes.remote[chosen], gather(boxes.local[chosen], boxes.unit)
         if boxes.inside is not None:
@@ -711,9 +703,9 @@ def _reducer(boxes: _Boxes, name: str, machine: Machine) -> Callable[[np.ndarray
         boxes.tensor_map.kind, boxes.tensor_map.kind)
     size = boxes.tensor_map.element_bytes
 
-    def move(chosen: np.ndarray) -> None:
+    def move(chosen: np.ndarray | slice) -> None:
         machine.changed = True
-        for box in chosen:
+        for box in np.arange(boxes.lanes.size)[chosen]:
             remote, values = boxes.remote[box], gather(boxes.local[box], boxes.unit)
             if boxes.inside is not None:
                 remote, values = remote[boxes.inside[box]], values[boxes.inside[box]]

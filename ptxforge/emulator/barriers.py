@@ -224,17 +224,17 @@ def emit_cluster_barrier(e: Emitter, i: Instruction) -> None:
 @instruction("bar.warp", "barrier.warp", defines=0)
 def emit_warp_barrier(e: Emitter, i: Instruction) -> None:
     """bar.warp.sync: orders memory among the lanes of a warp; lockstep execution needs nothing, the checkers do."""
-    e.call(bind_warp_barrier, e.view(i.operands[0], "u4"))
+    e.call(bind_warp_barrier, e.site, e.view(i.operands[0], "u4"))
 
 
-def bind_warp_barrier(machine: Machine, members: np.ndarray) -> Callable:
+def bind_warp_barrier(machine: Machine, site: Site, members: np.ndarray) -> Callable:
     hooks = [watcher.warp_barrier for watcher in machine.watchers if hasattr(watcher, "warp_barrier")]
     if not hooks:
         return _nothing(machine)
 
     def run(mask: np.ndarray | None) -> None:
         for hook in hooks:
-            hook(mask, members)
+            hook(site, mask, members)
     return run
 
 

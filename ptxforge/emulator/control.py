@@ -87,13 +87,13 @@ def emit_trap(e: Emitter, i: Instruction) -> None:
     _branch(e, i, EXIT)
 
 
-@instruction("brkpt", "nanosleep", "pmevent", "griddepcontrol", "setmaxnreg", "membar", "discard", "prefetch", "prefetchu",
+@instruction("brkpt", "nanosleep", "pmevent", "griddepcontrol", "setmaxnreg", "discard", "prefetch", "prefetchu",
              "applypriority", defines=0)
 def emit_hint(e: Emitter, i: Instruction) -> None:
     """No effect on the emulated machine: one grid at a time, sequentially consistent memory, no caches."""
 
 
-@instruction("fence", defines=0)
+@instruction("fence", "membar", defines=0)
 def emit_fence(e: Emitter, i: Instruction) -> None:
     """Memory is sequentially consistent; the checkers see proxy fences."""
     e.call(_bind_fence, i.parts)

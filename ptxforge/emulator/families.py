@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
-from ptxforge.emulator import arithmetic, atomics, barriers, control, memory_ops, warp
+from ptxforge.emulator import (
+    arithmetic, async_copy, atomics, barriers, control, ldmatrix, mbarrier, memory_ops, mma, warp, wgmma,
+)
 
-__all__ = ["arithmetic", "atomics", "barriers", "control", "memory_ops", "warp"]
+__all__ = ["arithmetic", "async_copy", "atomics", "barriers", "control", "ldmatrix", "mbarrier", "memory_ops", "mma",
+           "warp", "wgmma"]

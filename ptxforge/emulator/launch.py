@@ -9,6 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptxforge.emulator import families, parser, program, registry
+from ptxforge.emulator.async_checks import AsyncChecker, uses_async
+from ptxforge.emulator.checks import Checker, GlobalShadow
 from ptxforge.emulator.findings import Findings
 from ptxforge.emulator.memory import GlobalMemory
 from ptxforge.emulator.scheduler import Scheduler, Translation
@@ -134,6 +136,7 @@ class Kernel:
         """Run CTAs ``first ... last - 1`` of a grid; returns what the kernel printed."""
         last = shape.ctas if last is None else last
         output: list[str] = []
+        observers.begin(self.translation.program, shape.ctas)
         with np.errstate(all="ignore"):
             waiting: list[_Batch] = []
             for start, count, watched in self._batches(shape, first, last, observers):
@@ -172,20 +175,25 @@ class Kernel:
                     batch.give_up()
                 return
 
-    def scheduler(self, shape: Shape, count: int, watchers: object) -> Scheduler:
+    def scheduler(self, shape: Shape, count: int, watchers: Observers | None) -> Scheduler:
         """A free machine of the right shape, with its scheduler."""
-        pool = self._machines.get((shape, count)) if watchers is None else None
+        pool = self._machines.get((shape, count, watchers and watchers.kind))
         if pool:
-            return pool.pop()
+            found = pool.pop()
+            for watcher in found.machine.watchers:
+                if hasattr(watcher, "join"):
+                    watcher.join(watchers)
+            return found
         machine = Machine(self.translation.program, self.memory, self.symbols, count, shape.grid, shape.block,
                           shape.shared_bytes, self.options)
         if watchers is not None:
             watchers.attach(machine)
         return Scheduler(machine, self.translation)
 
-    def release(self, shape: Shape, count: int, scheduler: Scheduler) -> None:
-        self._machines.setdefault((shape, count), []).append(scheduler)
-        self._machines.move_to_end((shape, count))
+    def release(self, shape: Shape, count: int, watchers: Observers | None, scheduler: Scheduler) -> None:
+        key = (shape, count, watchers and watchers.kind)
+        self._machines.setdefault(key, []).append(scheduler)
+        self._machines.move_to_end(key)
         while len(self._machines) > _MACHINES:
             self._machines.popitem(last=False)
 
@@ -193,14 +201,28 @@ class Kernel:
 class Observers:
     """What watches a launch: ``one`` or ``all`` CTAs are watched; ``attach`` adds the watchers to a machine."""
 
-    def __init__(self, check: str = "off", counters: object = None, checker: type | None = None):
+    def __init__(self, check: str = "off", counters: object = None):
         self.one = check == "one" and counters is None
         self.all = check == "all" or counters is not None
-        self.check, self.counters, self.checker = check, counters, checker
+        self.check, self.counters = check, counters
+        self.world: GlobalShadow | None = None
+
+    @property
+    def kind(self) -> tuple:
+        """Machines made for observers of the same kind can be used again."""
+        return self.check, self.counters is not None, self.world is not None
+
+    def begin(self, program: program.Program, ctas: int) -> None:
+        """A launch begins. Races between CTAs can be seen when all are watched."""
+        if self.check == "all" and ctas > 1:
+            self.world = GlobalShadow(program, ctas)
 
     def attach(self, machine: Machine) -> None:
-        if self.check != "off" and self.checker is not None:
-            machine.watchers.append(self.checker(machine))
+        if self.check != "off":
+            races = Checker(machine, self.world)
+            machine.watchers.append(races)
+            if uses_async(machine.program):
+                machine.watchers.append(AsyncChecker(machine, races))
         if self.counters is not None:
             machine.watchers.append(self.counters.watcher(machine))
 
@@ -210,8 +232,9 @@ class _Batch:
 
     def __init__(self, kernel: Kernel, shape: Shape, params: bytes, findings: Findings, observers: Observers,
                  start: int, count: int, watched: bool, output: list[str]):
-        self.kernel, self.shape, self.count, self.watched = kernel, shape, count, watched
-        self.scheduler = kernel.scheduler(shape, count, observers if watched else None)
+        self.kernel, self.shape, self.count = kernel, shape, count
+        self.observers = observers if watched else None
+        self.scheduler = kernel.scheduler(shape, count, self.observers)
         self.machine = machine = self.scheduler.machine
         machine.findings, machine.output = findings, output
         if watched and observers.counters is not None:
@@ -226,6 +249,8 @@ class _Batch:
         """Run until the batch ends (True) or yields (False)."""
         for _ in self.running:
             return False
+        for hook in self.machine.finish_hooks:
+            hook()
         for watcher in self.machine.watchers:
             watcher.finish()
         self._release()
@@ -238,8 +263,7 @@ class _Batch:
 
     def _release(self) -> None:
         self.machine.output = []
-        if not self.watched:
-            self.kernel.release(self.shape, self.count, self.scheduler)
+        self.kernel.release(self.shape, self.count, self.observers, self.scheduler)
 
 
 def check_shape(shape: Shape, entry: parser.Function, static_shared: int, params: bytes, expected: int,

@@ -62,6 +62,8 @@ class MBarriers:
 
     def arrive(self, slots: np.ndarray, counts: np.ndarray | int, site: Site, lanes: np.ndarray) -> None:
         """Subtract arrivals; complete phases."""
+        for observer in self.observers:
+            observer.arrived(lanes, slots)
         np.subtract.at(self.pending, slots, counts)
         self.settle(slots, site, lanes)
 
@@ -202,8 +204,6 @@ def bind_arrive(
         lanes, slots = access(mask)
         if token is not None:
             token[lanes] = state.phase[slots]
-        for observer in state.observers:
-            observer.arrived(lanes, slots)
         counts = amount[lanes].astype(np.int64)
         if expects:
             state.expect(slots, counts)

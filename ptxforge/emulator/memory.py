@@ -117,6 +117,15 @@ class GlobalMemory:
         self._low, self._high = self.starts[index], self.ends[index]
         return True
 
+    def allocation_at(self, address: int) -> tuple[int, int]:
+        """Start and size of the allocation that holds ``address``."""
+        index = bisect_right(self.starts, address) - 1
+        return self.starts[index], self.ends[index] - self.starts[index]
+
+    def home(self, addresses: np.ndarray) -> np.ndarray:
+        """A number per address that tells allocations apart."""
+        return np.searchsorted(self._start_array, addresses, side="right")
+
     def valid(self, addresses: np.ndarray, nbytes: int) -> np.ndarray:
         """Per address (i8): whether ``nbytes`` bytes there are inside one allocation."""
         if not self.starts:

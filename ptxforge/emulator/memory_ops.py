@@ -188,7 +188,7 @@ def _bind_store(machine: Machine, locator: Locator, sources: list, size: int, co
             for index in range(pieces):
                 scatter(indices + 16 * index, piece, grid[:, index])
         for checker in checkers:
-            checker(locator, lanes, indices)
+            checker(locator, lanes, indices, grid, piece)
     return run
 
 

@@ -52,6 +52,7 @@ class Machine:
         self.findings = None
         self.watchers: list = []
         self.idle_hooks: list[Callable[[], bool]] = []
+        self.finish_hooks: list[Callable[[], None]] = []
         self.barrier_hooks: list[Callable[[np.ndarray, np.ndarray], None]] = []
         self.polls = 0
         self.progressed = True

@@ -292,6 +292,7 @@ class Emitter:
         if not isinstance(operand, Memory):
             raise self.error("an address is expected")
         site = self.site
+        semantics = self.instruction.parts
         base = operand.base
         if isinstance(base, Symbol):
             self._require_symbol(base.name)
@@ -302,7 +303,7 @@ class Emitter:
         else:
             resolve = lambda machine: machine.view(base.name, f"u{base.bits // 8}")  # noqa: E731
         return _Argument(lambda machine: access.Locator(
-            machine, site, space, resolve(machine), operand.offset, nbytes, kind, alignment))
+            machine, site, space, resolve(machine), operand.offset, nbytes, kind, alignment, semantics))
 
     def bind(self, bind: Callable, *args: object) -> str:
         """A name for ``bind(machine, *args)``, evaluated once per machine."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from ptxforge.emulator.arithmetic import dtype_of, unsigned
 from ptxforge.emulator.barriers import bind_warp_barrier
+from ptxforge.emulator.findings import Site
 from ptxforge.emulator.parser import Instruction, Pair, Sink
 from ptxforge.emulator.registry import instruction
 from ptxforge.emulator.state import Machine
@@ -45,15 +46,15 @@ def emit_shfl(e: Emitter, i: Instruction) -> None:
     target, predicate = _targets(i)
     _, a, b, c, members = i.operands
     fixed = (e.constant(b), e.constant(c))
-    e.call(_bind_shfl, mode, e.view(target, "u4"), e.view(predicate, "?"), e.view(a, "u4"), e.view(b, "i4"),
+    e.call(_bind_shfl, e.site, mode, e.view(target, "u4"), e.view(predicate, "?"), e.view(a, "u4"), e.view(b, "i4"),
            e.view(c, "i4"), e.view(members, "u4"), None if None in fixed else fixed)
 
 
-def _bind_shfl(machine: Machine, mode: str, target: np.ndarray | None, predicate: np.ndarray | None, a: np.ndarray,
+def _bind_shfl(machine: Machine, site: Site, mode: str, target: np.ndarray | None, predicate: np.ndarray | None, a: np.ndarray,
                b: np.ndarray, c: np.ndarray, members: np.ndarray, fixed: tuple[int, int] | None) -> Callable:
     lane = np.tile(np.arange(32), machine.warps)
     first = np.repeat(np.arange(machine.warps) * 32, 32)
-    synchronise = bind_warp_barrier(machine, members)
+    synchronise = bind_warp_barrier(machine, site, members)
     if fixed is not None:
         source, valid = shuffle_source(mode, lane, *fixed)
         fixed_index = first + source
@@ -100,13 +101,13 @@ def emit_vote(e: Emitter, i: Instruction) -> None:
         raise e.error("unknown vote")
     target, source, members = i.operands
     flag = e.view(source, "?")
-    e.call(_bind_vote, mode, e.view(target, "u4" if mode == "ballot" else "?"), flag,
+    e.call(_bind_vote, e.site, mode, e.view(target, "u4" if mode == "ballot" else "?"), flag,
            bool(getattr(source, "negated", False)), e.view(members, "u4"))
 
 
-def _bind_vote(machine: Machine, mode: str, target: np.ndarray, source: np.ndarray, negated: bool,
+def _bind_vote(machine: Machine, site: Site, mode: str, target: np.ndarray, source: np.ndarray, negated: bool,
                members: np.ndarray) -> Callable:
-    synchronise = bind_warp_barrier(machine, members)
+    synchronise = bind_warp_barrier(machine, site, members)
 
     def run(mask: np.ndarray | None) -> None:
         synchronise(mask)
@@ -188,11 +189,11 @@ def emit_redux(e: Emitter, i: Instruction) -> None:
     if operation is None or not i.has("sync"):
         raise e.error("unknown reduction")
     dtype = dtype_of(i.type)
-    e.call(_bind_redux, operation, i.has("abs"), i.has("NaN"), e.view(i.operands[0], dtype), e.view(i.operands[1], dtype),
+    e.call(_bind_redux, e.site, operation, i.has("abs"), i.has("NaN"), e.view(i.operands[0], dtype), e.view(i.operands[1], dtype),
            e.view(i.operands[2], "u4"))
 
 
-def _bind_redux(machine: Machine, operation: str, absolute: bool, nan: bool, target: np.ndarray, source: np.ndarray,
+def _bind_redux(machine: Machine, site: Site, operation: str, absolute: bool, nan: bool, target: np.ndarray, source: np.ndarray,
                 members: np.ndarray) -> Callable:
     dtype = source.dtype
     ufunc = {"add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "min": np.minimum,
@@ -200,7 +201,7 @@ def _bind_redux(machine: Machine, operation: str, absolute: bool, nan: bool, tar
     if dtype.kind == "f" and not nan:
         ufunc = np.fmin if operation == "min" else np.fmax
     neutral = _neutral(operation, dtype)
-    synchronise = bind_warp_barrier(machine, members)
+    synchronise = bind_warp_barrier(machine, site, members)
 
     def run(mask: np.ndarray | None) -> None:
         synchronise(mask)

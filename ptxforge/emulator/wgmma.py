@@ -251,6 +251,7 @@ class _Product:
 
     def __init__(self, machine: Machine, state: Wgmma, operations: list[_Operation]):
         self.machine, self.state, self.operations = machine, state, operations
+        self.reading: list[np.ndarray] = []  # for checkers
         first = operations[0]
         self.form, self.warpgroups, self.d, self.scale = first.form, first.warpgroups, first.d, first.scale
         form = self.form

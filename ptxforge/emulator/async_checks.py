@@ -1,0 +1,353 @@
+"""Faults of asynchronous work: data touched before it was waited for, missing proxy fences, accumulators read too early.
+
+The checker keeps a byte per four bytes of shared memory, `flight`: bits for what is under way there. A cp.async or a bulk
+load writes it, a bulk store or a wgmma reads it; an ordinary access that conflicts with them is a finding at that access.
+
+Races are found by `checks.Checker`, to which this one adds what the asynchronous operations do:
+
+* A bulk copy is an access of its issuing thread, at its issue.
+* A wgmma reads shared memory; two warps of its warpgroup stand for all. Its reads are not remembered, because the waiting of
+  any one thread of the warpgroup ends them; until then `flight` guards them.
+* An mbarrier carries clocks: from those who arrive, and from the issuer of a bulk load that completes on it, to those
+  whose wait succeeds.
+
+The async proxy (bulk stores, wgmma) sees an ordinary store only behind a `fence.proxy.async`: of the storing thread
+after the store, or of another thread that the store happened before. (Data that cp.async brought is exempt: hardware and
+compilers treat a completed cp.async as visible to the async proxy.)
+
+Accumulators of a wgmma belong to the hardware until `wait_group`. Registers have no shadow; whether an instruction
+touches them earlier is decided once per program by data flow over its blocks (`stale_accumulators`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from ptxforge.emulator.access import READ, WRITE, Locator
+from ptxforge.emulator.async_copy import BulkCopies, BulkWork, CopyGroups
+from ptxforge.emulator.checks import Checker
+from ptxforge.emulator.findings import Site
+from ptxforge.emulator.mbarrier import MBarriers
+from ptxforge.emulator.memory import ORIGIN, address_of
+from ptxforge.emulator.parser import Instruction
+from ptxforge.emulator.program import Block, Program, registers_of
+from ptxforge.emulator.state import Machine
+from ptxforge.emulator.wgmma import THREADS, Wgmma
+
+GRANULE = 4
+COPY, LOAD, STORE, PRODUCT, COPIED = 1, 2, 4, 8, 16
+_WRITES = COPY | LOAD
+_ANY = COPY | LOAD | STORE | PRODUCT
+_THREAD_BITS = 10  # of a record of checks.Checker: tick << 10 | thread
+
+_EXPLANATIONS = {
+    COPY: "a cp.async to this address was not waited for",
+    LOAD: "a bulk load to this address is under way: its mbarrier phase was not waited for",
+    STORE: "a bulk store still reads this address: its bulk group was not waited for",
+    PRODUCT: "a wgmma still reads this address: its group was not waited for",
+}
+
+
+def uses_async(program: Program) -> bool:
+    """Whether the program has work that this checker looks after."""
+    return any(item.opcode.startswith(("cp.async", "cp.reduce", "wgmma", "mbarrier"))
+               for block in program.blocks for item in block.instructions)  # fmt: skip
+
+
+class AsyncChecker:
+    """A watcher of shared memory; see the module's essay."""
+
+    def __init__(self, machine: Machine, races: Checker):
+        self.machine, self.races = machine, races
+        self.origin = address_of(machine.shared) - ORIGIN
+        self.flight = np.zeros(machine.shared.size // GRANULE, np.uint8)
+        self.covered = np.zeros((machine.ctas, machine.warps_per_cta), np.int64)
+        """Per CTA and warp: the newest tick whose stores a proxy fence of whatever thread has covered."""
+        self.fenced_at = np.zeros(machine.lanes, np.int64)
+        """Per lane: the tick of its newest proxy fence."""
+        self.clocks = _Clocks(machine, races)
+        machine.family_state(CopyGroups).observers.append(self)
+        machine.family_state(BulkCopies).observers.append(self)
+        machine.family_state(Wgmma).observers.append(self)
+        machine.family_state(MBarriers).observers.append(self.clocks)
+
+    def start(self) -> None:
+        """A batch begins."""
+        self.flight.fill(0)
+        self.covered.fill(0)
+        self.fenced_at.fill(0)
+        self.clocks.start()
+        for site, message in stale_accumulators(self.machine.program):
+            self.machine.report("async", message, site, np.zeros(1, np.int64))
+
+    def finish(self) -> None:
+        """A batch has ended."""
+
+    def watches(self, space: str, kind: str) -> bool:
+        return space in ("shared", "generic")
+
+    # ---- ordinary accesses --------------------------------------------------------------------------------------
+    def access(self, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray) -> None:
+        if locator.copies:
+            return
+        if locator.space == "generic":
+            lanes, indices = self._shared_ones(lanes, indices)
+        places = (indices - self.origin) >> 2
+        self._check(locator.site, lanes, places, locator.nbytes, _WRITES if locator.kind == READ else _ANY)
+        if locator.kind == WRITE:
+            self._change(places, locator.nbytes, 0xFF ^ COPIED, 0)
+
+    def _shared_ones(self, lanes: np.ndarray | None, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of generic addresses those that lie in shared memory."""
+        chosen = (indices >= self.origin) & (indices < self.origin + self.flight.size * GRANULE)
+        every = np.arange(self.machine.lanes) if lanes is None else lanes
+        return every[chosen], indices[chosen]
+
+    def _check(self, site: Site, lanes: np.ndarray | None, places: np.ndarray, nbytes: int, conflicts: int) -> None:
+        """Report accesses of `nbytes` at granules `places` (one per lane) that meet work under way."""
+        found = self._bits(places, nbytes) & conflicts
+        if not found.any():
+            return
+        bad = np.flatnonzero(found)
+        kind = int(found[bad[0]]) & -int(found[bad[0]])
+        who = bad if lanes is None else lanes[bad]
+        self.machine.report("async", _EXPLANATIONS[kind], site, who, self._addresses(places[bad], who))
+
+    def _addresses(self, places: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+        """Shared addresses of granules, as the kernel sees them."""
+        return places * GRANULE + self.origin - self.machine.shared_base[lanes] + ORIGIN
+
+    def _bits(self, places: np.ndarray, nbytes: int) -> np.ndarray:
+        """The `flight` bits of accesses of `nbytes`, or-ed over their granules."""
+        if nbytes <= GRANULE:
+            return self.flight.take(places)
+        if nbytes > 16:
+            return self._bits(places, 16) | self._bits(places + 4, nbytes - 16)
+        width = nbytes // GRANULE
+        words = self.flight.view(f"u{width}").take(places >> (width.bit_length() - 1))
+        while width > 1:
+            width //= 2
+            words = words | words >> words.dtype.type(8 * width)
+        return words.astype(np.uint8)
+
+    def _change(self, places: np.ndarray, nbytes: int, keep: int, add: int) -> None:
+        """flight = flight & keep | add for accesses of `nbytes`. Widths as in `_bits`."""
+        if nbytes > 16:
+            self._change(places, 16, keep, add)
+            self._change(places + 4, nbytes - 16, keep, add)
+            return
+        width = max(1, nbytes // GRANULE)
+        view = self.flight.view(f"u{width}")
+        where = places >> (width.bit_length() - 1)
+        spread = view.dtype.type(int.from_bytes(b"\x01" * width, "little"))
+        view[where] = view[where] & view.dtype.type(keep) * spread | view.dtype.type(add) * spread
+
+    # ---- proxy fences -------------------------------------------------------------------------------------------
+    def fence(self, mask: np.ndarray | None, parts: tuple[str, ...]) -> None:
+        """Any `fence`; those of the async proxy cover what happened before them."""
+        if "proxy" not in parts or not any(part.startswith("async") for part in parts):
+            return
+        seen = self.races.seen
+        self.fenced_at[slice(None) if mask is None else mask] = self.races.now - 1
+        if mask is None:
+            np.maximum(self.covered, seen.max(axis=1), out=self.covered)
+            return
+        ctas, warps = np.nonzero(mask.reshape(self.machine.ctas, -1, 32).any(axis=2))
+        np.maximum.at(self.covered, ctas, seen[ctas, warps])
+
+    def _check_fences(self, site: Site, lanes: np.ndarray, indices: np.ndarray, unit: int) -> None:
+        """Report ordinary stores that the async proxy reads without a proxy fence between."""
+        where = self.races.granules(indices, unit)
+        records = self.races.writer.take(where).astype(np.int64) & 0x7FFFFFFF
+        ticks, threads = records >> _THREAD_BITS, records & ((1 << _THREAD_BITS) - 1)
+        cta = self.machine.cta_of_lane[lanes][:, None]
+        covered = np.maximum(self.fenced_at[cta * self.machine.threads + threads], self.covered[cta, threads // 32])
+        bad = ((ticks > covered) & (records != 0)).any(axis=1)
+        if not bad.any():
+            return
+        rows = np.flatnonzero(bad)
+        places = (indices[rows] - self.origin) >> 2
+        rows, places = self._ordinary(rows, places, unit)
+        if rows.size:
+            text = "the async proxy reads what an ordinary store wrote, without fence.proxy.async between"
+            self.machine.report("proxy", text, site, lanes[rows], self._addresses(places, lanes[rows]))
+
+    def _ordinary(self, rows: np.ndarray, places: np.ndarray, unit: int) -> tuple[np.ndarray, np.ndarray]:
+        """Without what cp.async or a bulk load brought."""
+        plain = (self._bits(places, unit) & COPIED) == 0
+        return rows[plain], places[plain]
+
+    # ---- cp.async -----------------------------------------------------------------------------------------------
+    def copy_issued(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int) -> None:
+        places = (indices - self.origin) >> 2
+        self._check(site, lanes, places, nbytes, _ANY)
+        self._change(places, nbytes, 0xFF, COPY)
+
+    def copy_landed(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int) -> None:
+        self._change((indices - self.origin) >> 2, nbytes, 0xFF ^ COPY, COPIED)
+
+    # ---- bulk copies --------------------------------------------------------------------------------------------
+    def bulk_issued(self, work: BulkWork, store: bool) -> None:
+        """Lanes start a bulk copy of units of shared memory."""
+        lanes, units = np.repeat(work.lanes, work.units.shape[1]), work.units.reshape(-1)
+        places = (units - self.origin) >> 2
+        self._check(work.site, lanes, places, work.unit, _WRITES if store else _ANY)
+        if store:
+            self._check_fences(work.site, lanes, units, work.unit)
+            self.races.read(work.site, lanes, units, work.unit)
+        else:
+            self.races.write(work.site, lanes, units, work.unit)
+            work.clock = self.clocks.of_lanes(work.lanes)
+        self._change(places, work.unit, 0xFF, STORE if store else LOAD)
+
+    def bulk_landed(self, work: BulkWork, store: bool, chosen: np.ndarray | slice) -> None:
+        places = (work.units[chosen].reshape(-1) - self.origin) >> 2
+        self._change(places, work.unit, 0xFF ^ (STORE if store else LOAD), 0 if store else COPIED)
+        if not store:
+            self.clocks.join(work.slots, work.clock)
+
+    # ---- wgmma --------------------------------------------------------------------------------------------------
+    def fenced(self, groups: np.ndarray) -> None:
+        """`wgmma.fence` orders registers; shared memory needs the proxy fence."""
+
+    def products_read(self, site: Site, lanes: np.ndarray, indices: np.ndarray, product: object) -> None:
+        """A group was committed that reads 16-byte units (G, rows, units); it lands later."""
+        units = indices.reshape(-1)
+        places = (units - self.origin) >> 2
+        first = np.repeat(lanes, indices[0].size)
+        self._check(site, first, places, 16, _WRITES)
+        self._check_fences(site, first, units, 16)
+        self.races.inspect(site, first, units, 16)
+        self.races.inspect(site, first + (THREADS - 32), units, 16)
+        self._change(places, 16, 0xFF, PRODUCT)
+        product.reading.append(places)
+
+    def products_landed(self, product: object) -> None:
+        for places in product.reading:
+            self._change(places, 16, 0xFF ^ PRODUCT, 0)
+
+
+class _Clocks:
+    """Clocks of `checks.Checker` (ticks per warp of the CTA) that mbarriers carry from arrivals to waits."""
+
+    def __init__(self, machine: Machine, races: Checker):
+        self.machine, self.races = machine, races
+        self.row = np.full(machine.shared.size // 8, -1, np.int64)
+        self.carried = np.zeros((0, machine.warps_per_cta), np.int64)
+
+    def start(self) -> None:
+        self.row.fill(-1)
+        self.carried = self.carried[:0]
+
+    def of_lanes(self, lanes: np.ndarray) -> np.ndarray:
+        """(lanes, warps): what somebody will have seen who has seen all that these lanes did."""
+        cta, warp = self.machine.cta_of_lane[lanes], self.races.warp[lanes]
+        clock = self.races.seen[cta, warp]
+        clock[np.arange(lanes.size), warp] = self.races.now - 1
+        return clock
+
+    def join(self, slots: np.ndarray, clocks: np.ndarray) -> None:
+        rows = self._rows(slots)
+        np.maximum.at(self.carried, rows, clocks)
+
+    def _rows(self, slots: np.ndarray) -> np.ndarray:
+        fresh = np.unique(slots[self.row[slots] < 0])
+        if fresh.size:
+            self.row[fresh] = len(self.carried) + np.arange(fresh.size)
+            self.carried = np.concatenate([self.carried, np.zeros((fresh.size, self.carried.shape[1]), np.int64)])
+        return self.row[slots]
+
+    def _one_per_warp(self, lanes: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        _, first = np.unique(lanes // 32 * self.row.size + slots, return_index=True)
+        return lanes[first], slots[first]
+
+    def arrived(self, lanes: np.ndarray, slots: np.ndarray) -> None:
+        lanes, slots = self._one_per_warp(lanes, slots)
+        self.join(slots, self.of_lanes(lanes))
+
+    def waited(self, lanes: np.ndarray, slots: np.ndarray) -> None:
+        lanes, slots = self._one_per_warp(lanes, slots)
+        rows = self._rows(slots)
+        cta, warp = self.machine.cta_of_lane[lanes], self.races.warp[lanes]
+        np.maximum.at(self.races.seen, (cta, warp), self.carried[rows])
+
+
+# ---------------------------------------------------------------------------------------------------------------------
+# Accumulators and A registers of wgmma, by data flow
+# ---------------------------------------------------------------------------------------------------------------------
+
+_OLDEST = 16
+State = dict[tuple[str, str], int]
+"""("D" or "A", register) -> commits since the wgmma that uses it; absent: not in flight."""
+
+
+def stale_accumulators(program: Program) -> list[tuple[Site, str]]:
+    """Instructions that touch registers of a wgmma before a `wait_group` that completes it, on some path."""
+    if not any(item.opcode.startswith("wgmma.mma") for block in program.blocks for item in block.instructions):
+        return []
+    entering: dict[int, State] = {program.blocks[0].index: {}}
+    work = [program.blocks[0]]
+    while work:
+        block = work.pop()
+        state = dict(entering[block.index])
+        for _ in _faults(block, state):
+            pass
+        for successor in block.successors:
+            if _join(entering, successor, state):
+                work.append(successor)
+    found = {}
+    for block in program.blocks:
+        for item, message in _faults(block, dict(entering.get(block.index, {}))):
+            found[item.line] = (Site(item.line, item.source, program.module.line_text(item.line)), message)
+    return list(found.values())
+
+
+def _join(entering: dict[int, State], block: Block, state: State) -> bool:
+    """Merge into the block's entry state, the less complete winning. True when it changed."""
+    known = entering.get(block.index)
+    if known is None:
+        entering[block.index] = dict(state)
+        return True
+    changed = False
+    for key, age in state.items():
+        if age < known.get(key, _OLDEST + 1):
+            known[key] = age
+            changed = True
+    return changed
+
+
+def _faults(block: Block, state: State) -> Iterator[tuple[Instruction, str]]:
+    """Step through a block, changing `state`; yields instructions that touch what is in flight."""
+    for item in block.instructions:
+        if item.opcode.startswith("wgmma.mma"):
+            _issue(item, state)
+        elif item.opcode.startswith("wgmma.commit"):
+            for key in state:
+                state[key] = min(state[key] + 1, _OLDEST)
+        elif item.opcode.startswith("wgmma.wait"):
+            pending = getattr(item.operands[0], "value", 0)
+            for key in [key for key, age in state.items() if age > pending]:
+                del state[key]
+        elif state:
+            yield from _touched(item, state)
+
+
+def _issue(item: Instruction, state: State) -> None:
+    for register in registers_of(item.operands[:1]):
+        state["D", register.name] = 0
+    if len(registers_of(item.operands[1:2])) > 1:
+        for register in registers_of(item.operands[1:2]):
+            state["A", register.name] = 0
+
+
+def _touched(item: Instruction, state: State) -> Iterator[tuple[Instruction, str]]:
+    defined = {register.name for register in registers_of(item.family.definitions(item))}
+    for register in registers_of(item.operands):
+        if ("D", register.name) in state:
+            yield item, f"{register.name} is an accumulator of a wgmma that was not waited for"
+            return
+        if register.name in defined and ("A", register.name) in state:
+            yield item, f"{register.name} is an operand of a wgmma that was not waited for"
+            return
