@@ -72,12 +72,12 @@ def from_host_dtype(dtype: np.dtype) -> DType:
 
 
 def from_torch_dtype(dtype: object) -> DType:
-    """The element type of a torch dtype, by its printed name."""
+    """The element type of a torch dtype, or of one of the language's, by its printed name."""
     name = str(dtype).removeprefix("torch.")
-    found = _TORCH_NAMES.get(name) or dtypes.BY_NAME.get(name)
-    if found is None:
-        raise ArgumentError(f"kernels have no element type for '{dtype}'")
-    return found
+    try:
+        return _TORCH_NAMES.get(name) or dtypes.parse(name)
+    except KeyError:
+        raise ArgumentError(f"kernels have no element type for '{dtype}'") from None
 
 
 def torch_stream(device_index: int) -> int:

@@ -14,12 +14,13 @@ from ptxforge.support.errors import DeviceError
 
 
 def element_type(dtype: object) -> DType:
-    """The element type named by a :class:`DType`, a numpy or ml_dtypes dtype, or a name such as ``"bf16"``.
+    """The element type named by one of the language's types, a numpy or ml_dtypes dtype, or a name such as ``"bf16"``.
 
     Raises :class:`DeviceError` for anything else.
     """
-    if isinstance(dtype, DType):
-        return dtype
+    for known in (dtype, getattr(dtype, "base", None)):  # tl.float32 has a DType as its base
+        if isinstance(known, DType):
+            return known
     try:
         return dtypes.parse(dtype) if isinstance(dtype, str) else dtypes.from_numpy(dtype)
     except (KeyError, TypeError):

@@ -19,6 +19,8 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from ptxforge.language.constexpr import constexpr
+from ptxforge.language.types import dtype
 from ptxforge.runtime.specialize import CONSTEXPR, Keys, Parameter
 from ptxforge.support import dtypes
 from ptxforge.support.dtypes import DType
@@ -78,14 +80,14 @@ def _resolved(annotation: Any, fn: Callable) -> Any:
 
 def _is_constexpr(annotation: Any) -> bool:
     if isinstance(annotation, str):
-        return annotation.rpartition(".")[2].startswith(CONSTEXPR)
-    return CONSTEXPR in (getattr(annotation, "__name__", ""), type(annotation).__name__)
+        return annotation.rpartition(".")[2] == CONSTEXPR
+    return annotation is constexpr or isinstance(annotation, constexpr)
 
 
 def _element_type(annotation: Any) -> DType | None:
     """The element type that an annotation fixes: ``tl.int64`` or its name; others say nothing to the compiler."""
-    if isinstance(annotation, DType):
-        return annotation
+    if isinstance(annotation, dtype):
+        return annotation.base
     return dtypes.BY_NAME.get(annotation) or dtypes.BY_SHORT.get(annotation) if isinstance(annotation, str) else None
 
 

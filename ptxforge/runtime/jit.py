@@ -17,11 +17,13 @@ from ptxforge.compiler import Artifact
 from ptxforge.driver.arrays import from_torch_dtype
 from ptxforge.driver.device_array import element_type
 from ptxforge.driver.protocol import Device
+from ptxforge.language.constexpr import unwrap
+from ptxforge.language.types import dtype
 from ptxforge.runtime import cache, options, source
 from ptxforge.runtime.binder import explain_binding, make_binder, parameters_of
 from ptxforge.runtime.devices import default_device
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid, place, prepare
-from ptxforge.runtime.specialize import Parameter, Specialization, constant_of, constexpr_key, specialize
+from ptxforge.runtime.specialize import Parameter, Specialization, constexpr_key, specialize
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.support import settings
 from ptxforge.support.dtypes import DType
@@ -47,6 +49,8 @@ class JITFunction(KernelInterface):
 
     ``fn`` is the Python function, ``arg_names`` its parameters, ``variants`` what was compiled, oldest first.
     """
+
+    __ptxforge_jit__ = True  # how the frontend knows a function that it can inline
 
     def __init__(
         self,
@@ -141,10 +145,10 @@ class JITFunction(KernelInterface):
         """A global that was compiled in must not have changed."""
         for scope, name, value in self._globals:
             now = scope.get(name)
-            if now is not value and constant_of(now) != constant_of(value):
+            if now is not value and unwrap(now) != unwrap(value):
                 raise LaunchError(
-                    f"the global '{name}' was {constant_of(value)!r} when '{self.__name__}' was compiled and is "
-                    f"{constant_of(now)!r} now; pass it as an argument"
+                    f"the global '{name}' was {unwrap(value)!r} when '{self.__name__}' was compiled and is "
+                    f"{unwrap(now)!r} now; pass it as an argument"
                 )
 
     # The first launch of a specialisation
@@ -323,8 +327,8 @@ def _specialize_type(parameter: Parameter, value: Any) -> Specialization:
 
 def _pointee(value: Any) -> str | None:
     """The short name of an element type given as a type, ``None`` for anything else."""
-    if isinstance(value, DType):
-        return value.short
+    if isinstance(value, (DType, dtype)):
+        return element_type(value).short
     if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
         return from_torch_dtype(value).short
     return element_type(value).short if isinstance(value, type) or type(value).__name__.endswith("DType") else None

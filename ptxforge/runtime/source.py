@@ -21,11 +21,12 @@ from typing import Any
 import attrs
 
 import ptxforge
-from ptxforge.runtime.specialize import constant_of, is_function
-from ptxforge.support.dtypes import DType
+from ptxforge.language.constexpr import unwrap
+from ptxforge.language.types import dtype
+from ptxforge.runtime.specialize import is_function
 from ptxforge.support.errors import CompilationError
 
-_PLAIN = (bool, int, float, str, bytes, tuple, type(None), enum.Enum, DType)
+_PLAIN = (bool, int, float, str, bytes, tuple, type(None), enum.Enum, dtype)
 
 
 @attrs.frozen(slots=True)
@@ -77,8 +78,8 @@ def _collect(fn: Callable, parts: list[str], values: list, seen: set[int]) -> No
             continue
         if is_function(value):
             _collect(value.fn, parts, values, seen)
-        elif isinstance(constant_of(value), _PLAIN):
-            parts.append(f"# {'.'.join(chain)} = {constant_of(value)!r}")
+        elif isinstance(unwrap(value), _PLAIN):
+            parts.append(f"# {'.'.join(chain)} = {unwrap(value)!r}")
             if len(chain) == 1 and chain[0] in fn.__globals__:
                 values.append((fn.__globals__, chain[0], value))
 

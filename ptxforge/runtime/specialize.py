@@ -32,6 +32,8 @@ import numpy as np
 
 from ptxforge.driver import arrays
 from ptxforge.driver.device_array import DeviceArray
+from ptxforge.language.constexpr import unwrap
+from ptxforge.language.types import dtype
 from ptxforge.support import dtypes
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import ArgumentError
@@ -87,15 +89,15 @@ def specialize(parameter: Parameter, value: Any) -> Specialization:
 
 def _specialize(parameter: Parameter, value: Any) -> Specialization:
     if parameter.constexpr:
-        return Specialization(CONSTEXPR, constant_of(value))
-    value = constant_of(value)
+        return Specialization(CONSTEXPR, unwrap(value))
+    value = unwrap(value)
     if value is None:
         return Specialization(CONSTEXPR, None)
     if isinstance(value, (bool, int, float, np.generic)):
         return _scalar(parameter, plain_scalar(value))
     if isinstance(value, DeviceArray):
         return Specialization(_pointer(parameter, value.dtype, value.data_ptr()), device=value.owner)
-    if isinstance(value, DType) or is_function(value):
+    if isinstance(value, dtype) or is_function(value):
         return Specialization(CONSTEXPR, value)
     found = arrays.view(value)
     if found is None:
@@ -107,13 +109,8 @@ def _specialize(parameter: Parameter, value: Any) -> Specialization:
 
 
 def is_function(value: Any) -> bool:
-    """True of a function made by ``ptxforge.jit``, which a kernel can call."""
-    return callable(getattr(value, "fn", None)) and hasattr(value, "arg_names")
-
-
-def constant_of(value: Any) -> Any:
-    """A ``tl.constexpr`` object's value; anything else itself."""
-    return value.value if type(value).__name__ == CONSTEXPR else value
+    """True of a function that a kernel can call and that the frontend inlines."""
+    return getattr(value, "__ptxforge_jit__", False)
 
 
 def plain_scalar(value: Any) -> bool | int | float:
@@ -124,8 +121,8 @@ def plain_scalar(value: Any) -> bool | int | float:
     return plain if isinstance(plain, (bool, int, float)) else float(value)
 
 
-def _pointer(parameter: Parameter, dtype: DType, address: int) -> str:
-    return f"*{dtype.short}" + (":16" if parameter.alignment and address % 16 == 0 else "")
+def _pointer(parameter: Parameter, element: DType, address: int) -> str:
+    return f"*{element.short}" + (":16" if parameter.alignment and address % 16 == 0 else "")
 
 
 def _scalar(parameter: Parameter, value: bool | int | float) -> Specialization:
@@ -142,21 +139,21 @@ def _scalar(parameter: Parameter, value: bool | int | float) -> Specialization:
 
 def _annotated(parameter: Parameter, value: bool | int | float) -> str:
     """The signature type of a scalar whose parameter is annotated with an element type."""
-    dtype = parameter.dtype
-    if dtype.is_float or dtype.is_bool:
-        return dtype.short
+    kind = parameter.dtype
+    if kind.is_float or kind.is_bool:
+        return kind.short
     if isinstance(value, float):
-        raise ArgumentError(f"{value!r} is not an integer, and the parameter is {dtype}")
-    low, high = _range_of(dtype)
+        raise ArgumentError(f"{value!r} is not an integer, and the parameter is {kind}")
+    low, high = _range_of(kind)
     if not low <= value <= high:
-        raise ArgumentError(f"{value} does not fit in {dtype}")
-    return dtype.short + (":16" if parameter.alignment and value % 16 == 0 else "")
+        raise ArgumentError(f"{value} does not fit in {kind}")
+    return kind.short + (":16" if parameter.alignment and value % 16 == 0 else "")
 
 
-def _range_of(dtype: DType) -> tuple[int, int]:
-    if dtype.is_signed:
-        return -(1 << (dtype.bits - 1)), (1 << (dtype.bits - 1)) - 1
-    return 0, (1 << dtype.bits) - 1
+def _range_of(kind: DType) -> tuple[int, int]:
+    if kind.is_signed:
+        return -(1 << (kind.bits - 1)), (1 << (kind.bits - 1)) - 1
+    return 0, (1 << kind.bits) - 1
 
 
 def integer_type(value: int) -> str:
@@ -252,11 +249,10 @@ def constexpr_key(value: Any) -> tuple[Any, None]:
 
 
 def _annotated_key(parameter: Parameter) -> KeyFunction:
-    dtype = parameter.dtype
 
     def key(value: Any) -> tuple[Any, Any]:
         plain = plain_scalar(value)
-        return _annotated(parameter, plain), packed(dtype, plain)
+        return _annotated(parameter, plain), packed(parameter.dtype, plain)
 
     return key
 
@@ -269,17 +265,17 @@ def _general_key(parameter: Parameter) -> KeyFunction:
         if made.is_constant:
             return (CONSTEXPR, *constexpr_key(made.constant)), None
         if made.device is None:
-            return made.type, plain_scalar(constant_of(value))
+            return made.type, plain_scalar(unwrap(value))
         return (made.type, made.device, type(value)), arrays.view(value).address
 
     return key
 
 
-def packed(dtype: DType, value: bool | int | float) -> Any:
+def packed(kind: DType, value: bool | int | float) -> Any:
     """What :mod:`struct` packs for a scalar of that type: bf16 and fp8 go as their bits."""
-    if dtype is dtypes.bfloat16 or dtype.is_fp8:
-        bits = np.array(value, dtype.numpy)
-        return int(bits.view(np.uint16 if dtype is dtypes.bfloat16 else np.uint8))
-    if dtype.is_float:
+    if kind is dtypes.bfloat16 or kind.is_fp8:
+        bits = np.array(value, kind.numpy)
+        return int(bits.view(np.uint16 if kind is dtypes.bfloat16 else np.uint8))
+    if kind.is_float:
         return float(value)
-    return bool(value) if dtype.is_bool else int(value)
+    return bool(value) if kind.is_bool else int(value)

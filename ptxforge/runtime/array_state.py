@@ -1,0 +1,36 @@
+"""Saving, clearing and restoring arrays of any library, for kernels that are run many times while tuning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ptxforge.driver.device_array import DeviceArray
+
+
+def clear(array: Any) -> None:
+    """Set every element to zero."""
+    if isinstance(array, DeviceArray):
+        array.copy_from(np.zeros(array.shape, array.dtype.numpy))
+    elif hasattr(array, "zero_"):  # torch
+        array.zero_()
+    else:
+        array[...] = 0
+
+
+def copy_of(array: Any) -> Any:
+    """A copy that :func:`restore` takes."""
+    if isinstance(array, DeviceArray):
+        return array.numpy()
+    return array.clone() if hasattr(array, "clone") else array.copy()
+
+
+def restore(array: Any, saved: Any) -> None:
+    """Make ``array`` what it was when :func:`copy_of` saved it."""
+    if isinstance(array, DeviceArray):
+        array.copy_from(saved)
+    elif hasattr(array, "copy_"):  # torch
+        array.copy_(saved)
+    else:
+        array[...] = saved

@@ -1,0 +1,72 @@
+"""Constants computed from the arguments of each launch."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ptxforge.runtime.jit import JITFunction, KernelInterface
+
+
+class Wrapper(KernelInterface):
+    """A kernel around a kernel: an autotuner or heuristics, in either order. ``fn`` is the inner one."""
+
+    def __init__(self, fn: KernelInterface):
+        functools.update_wrapper(self, fn, updated=())
+        self.fn = fn
+        self.arg_names = fn.arg_names
+
+    @property
+    def base_fn(self) -> JITFunction:
+        """The jitted function at the bottom."""
+        return self.fn.base_fn if isinstance(self.fn, Wrapper) else self.fn
+
+    def named(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by name."""
+        return dict(zip(self.arg_names, args, strict=False)) | kwargs
+
+    @property
+    def asm(self) -> Any:
+        """The texts of the newest variant."""
+        return self.base_fn.asm
+
+    @property
+    def variants(self) -> list:
+        """What was compiled, oldest first."""
+        return self.base_fn.variants
+
+
+class Heuristics(Wrapper):
+    """A kernel with some arguments computed from the others; made by :func:`heuristics`."""
+
+    def __init__(self, fn: KernelInterface, arg_names: list[str], values: dict[str, Callable[[dict], Any]]):
+        super().__init__(fn)
+        self.arg_names = list(arg_names)
+        self.values = values
+
+    def run(self, grid: Any, *args: Any, **kwargs: Any) -> Any:
+        """Compute the values, in order, and launch."""
+        return self.fn.run(grid, *args, **self._complete(args, kwargs))
+
+    def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> Any:
+        """Compile without launching."""
+        return self.fn.warmup(*args, grid=grid, **self._complete(args, kwargs))
+
+    def _complete(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+        for name, value in self.values.items():
+            kwargs[name] = value(self.named(args, kwargs))
+        return kwargs
+
+
+def heuristics(values: dict[str, Callable[[dict[str, Any]], Any]]) -> Callable[[Any], Heuristics]:
+    """Compute arguments from the others at each launch.
+
+    ``@heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})`` above ``@jit``. Each function gets a
+    dictionary of the arguments by name, those computed before it included.
+    """
+
+    def decorate(fn: KernelInterface) -> Heuristics:
+        return Heuristics(fn, fn.arg_names, values)
+
+    return decorate
