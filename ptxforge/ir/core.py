@@ -170,6 +170,18 @@ class Operation:
         self.results += (added,)
         return added
 
+    def erase_operand(self, index: int) -> None:
+        """Take out one operand; those after it move up."""
+        self.set_operands(self.operands[:index] + self.operands[index + 1 :])
+
+    def erase_result(self, index: int) -> None:
+        """Take out one unused result; those after it move up."""
+        if self.results[index].uses:
+            raise ValueError(f"cannot erase result {index} of '{self.name}': it is still used")
+        self.results = self.results[:index] + self.results[index + 1 :]
+        for position, result in enumerate(self.results):
+            result.index = position
+
     # -- place ---------------------------------------------------------------------------------------
 
     @property

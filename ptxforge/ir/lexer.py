@@ -19,10 +19,11 @@ _DIMENSIONS = re.compile(r"(?:\d+x)*")
 
 
 class Lexer:
-    """``position`` always stands at the next token."""
+    """``position`` always stands at the next token, ``behind`` right behind the last one."""
 
     def __init__(self, text: str):
         self.text = text
+        self.behind = 0
         self.position = _BLANK.match(text).end()
 
     def fail(self, message: str, position: int | None = None) -> NoReturn:
@@ -34,6 +35,7 @@ class Lexer:
 
     def advance(self, end: int) -> None:
         """Go on with the token at or after ``end``."""
+        self.behind = end
         self.position = _BLANK.match(self.text, end).end()
 
     def match(self, pattern: re.Pattern) -> str | None:
@@ -53,6 +55,11 @@ class Lexer:
     @property
     def at_end(self) -> bool:
         return self.position >= len(self.text)
+
+    @property
+    def at_line_end(self) -> bool:
+        """Whether the next token is on another line than the last one."""
+        return "\n" in self.text[self.behind : self.position]
 
     def sees(self, mark: str) -> bool:
         return self.text.startswith(mark, self.position)

@@ -64,7 +64,8 @@ class _Parser:
         return self.values[name]
 
     def use_list(self) -> list[Value]:
-        if not self.lexer.sees("%"):
+        # On the next line a value's name begins the next operation.
+        if self.lexer.at_line_end or not self.lexer.sees("%"):
             return []
         values = [self.use()]
         while self.lexer.accept(","):

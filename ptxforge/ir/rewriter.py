@@ -39,6 +39,9 @@ from ptxforge.support.errors import InternalCompilerError
 
 Pattern = Callable[[Operation, "Rewriter"], bool]
 
+HINTS = frozenset({"divisibility", "contiguity", "constancy"})
+"""Attributes of any operation that promise facts about its result."""
+
 # Operations that only move elements: of a uniform tensor they give a uniform tensor.
 _UNIFORM = (Splat, Broadcast, ExpandDims, Reshape, Trans, ConvertLayout)
 
@@ -58,6 +61,15 @@ class PatternSet:
             return pattern
 
         return register
+
+    @classmethod
+    def union(cls, *sets: PatternSet) -> PatternSet:
+        """All patterns of ``sets``, those of earlier sets tried first."""
+        result = cls()
+        for each in sets:
+            for kind, patterns in each.by_kind.items():
+                result.by_kind.setdefault(kind, []).extend(patterns)
+        return result
 
 
 def rewrite(function: Function, patterns: PatternSet, fold: bool = True) -> bool:
@@ -99,6 +111,16 @@ def fold(op: Operation) -> int | float | bool | None:
     return python_value(op.evaluate(*arrays)[0], T.element_type(op.result.type))
 
 
+def keep_hints(op: Operation, value: Value) -> None:
+    """What the user promised of the result of ``op`` is true of ``value``, which will stand for it. (Not beyond the
+    block: a promise made in a branch holds there only.)"""
+    definer = value.defining_op
+    if definer is None or definer.parent is not op.parent or type(definer) is Constant:
+        return
+    for key in HINTS & op.attributes.keys():
+        definer.attributes.setdefault(key, op.attributes[key])
+
+
 def python_value(value: Any, element: T.ScalarType) -> int | float | bool:
     """A numpy scalar as the Python value that a ``constant`` of ``element`` holds."""
     if element is T.I1:
@@ -137,6 +159,7 @@ class Rewriter:
         """Let ``values`` stand for the results of ``op``, and erase it."""
         for old, new in zip(op.results, values, strict=True):
             self.replace_value(old, new)
+            keep_hints(op, new)
         return self.erase(op)
 
     def replace_value(self, old: Value, new: Value) -> bool:
@@ -196,6 +219,8 @@ class Rewriter:
                 continue  # erased meanwhile
             if self._step(op):
                 self.changed = True
+                if op.parent is not None:
+                    self.push(op)  # changed in place: other patterns may match now
                 budget -= 1
                 if budget < 0:
                     text = print_function(self.function, notes={op: "here"} if op.parent is not None else None)

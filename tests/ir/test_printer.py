@@ -156,6 +156,11 @@ def test_notes_stand_under_their_operations():
     assert print_operation(constant) == "%0 = constant {value = 1} : i32"
 
 
+def test_an_operation_without_operands_ends_with_its_line():
+    text = "func @f(%x: i32) {\n  barrier\n  %0, %1 = split %x : (i32) -> i32, i32\n  return\n}"
+    assert print_function(parse_function(text)) == text
+
+
 def test_comments_and_blanks_are_skipped():
     text = "// a comment\nfunc @f() { // another\n\n  return }  // the end\n"
     assert print_function(parse_function(text)) == "func @f() {\n  return\n}"

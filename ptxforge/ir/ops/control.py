@@ -77,6 +77,13 @@ class For(Operation):
         """The body's arguments that carry values from one iteration to the next."""
         return self.body.arguments[1:]
 
+    def erase_carried(self, index: int) -> None:
+        """Take out carried value ``index``. Its result must be unused, its argument used at most by its own ``yield``."""
+        self.body.last.erase_operand(index)
+        self.body.erase_argument(index + 1)
+        self.erase_operand(index + 3)
+        self.erase_result(index)
+
     def check(self):
         wanted = [self.lower.type] + [v.type for v in self.initial]
         if [a.type for a in self.body.arguments] != wanted:

@@ -1,0 +1,162 @@
+"""Equal computations are done once.
+
+    %a = addi %x, %y : i32                                                (before)
+    %b = addi %y, %x : i32
+    %c = muli %a, %b : i32
+
+    %a = addi %x, %y : i32                                                (after)
+    %c = muli %a, %a : i32
+
+SCOPE       A value of an enclosing block stands for an equal one in a nested block, not the other way round.
+EQUAL       Same operation, operands (in any order if it commutes), attributes and result types; regions (of a
+            reduction) that are equal up to the names of their own values. Hints of the two are put together.
+READS       Equal loads are merged when nothing was written to that memory, nor anything ordered, between them.
+CARRIED     Two carried values of ``for`` are merged when they start equal and, as long as they are equal, are yielded
+            equal (compared through the body's pure operations).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
+from ptxforge.ir.definition import COMMUTATIVE
+from ptxforge.ir.ops.control import For, If, While
+from ptxforge.ir.rewriter import HINTS
+from ptxforge.support.target import Target
+
+_SPACES = ("global", "shared")
+
+
+def cse(function: Function, target: Target) -> bool:
+    """Number values block by block, from the outside in."""
+    return _Numbering().block(function.body, {})
+
+
+class _Numbering:
+    def __init__(self) -> None:
+        # How often each memory was written so far: equal numbers mean unchanged contents.
+        self.writes: Counter[str] = Counter()
+
+    def block(self, block: Block, known: dict[Any, Operation]) -> bool:
+        changed = False
+        for op in block.operations:
+            if type(op) is For:
+                changed |= _merge_carried(op)
+            key = self._key(op)
+            earlier = known.get(key) if key is not None else None
+            if earlier is not None:
+                _replace(op, earlier)
+                changed = True
+                continue
+            if key is not None:
+                known[key] = op
+            changed |= self._regions(op, known)
+            self._note_writes(op)
+        return changed
+
+    def _regions(self, op: Operation, known: dict[Any, Operation]) -> bool:
+        """What a loop's body writes counts as written before it, too: the previous iteration did so."""
+        if not isinstance(op, (For, If, While)):
+            return False
+        for inner in op.walk():
+            self._note_writes(inner)
+        changed = False
+        for region in op.regions:
+            changed |= self.block(region.block, dict(known))
+        return changed
+
+    def _note_writes(self, op: Operation) -> None:
+        effects = op.get_effects()
+        for space in _SPACES if effects.other else effects.writes:
+            self.writes[space] += 1
+
+    def _key(self, op: Operation) -> Any:
+        """What is equal for equal operations; ``None`` when the operation must stay."""
+        effects = op.get_effects()
+        if effects.other or effects.writes or op.is_terminator or not op.results or isinstance(op, (For, If, While)):
+            return None
+        memory = tuple((space, self.writes[space]) for space in sorted(effects.reads))
+        return memory, _shape_of(op, {})
+
+
+def _shape_of(op: Operation, local: dict[Value, int]) -> Any:
+    """An operation as a hashable term; ``local`` numbers the values of the regions that it is in."""
+    operands = [local.get(v, v) for v in op.operands]
+    if COMMUTATIVE in op.traits:
+        operands.sort(key=lambda v: v if isinstance(v, int) else id(v))
+    types = tuple(r.type for r in op.results)
+    regions = tuple(_region_shape(region.block, local) for region in op.regions)
+    return op.__class__, tuple(operands), types, _attributes(op), regions
+
+
+def _region_shape(block: Block, local: dict[Value, int]) -> Any:
+    local = dict(local)
+    for argument in block.arguments:
+        local[argument] = -1 - len(local)
+    shapes = []
+    for op in block.operations:
+        shapes.append(_shape_of(op, local))
+        for result in op.results:
+            local[result] = -1 - len(local)
+    return tuple(a.type for a in block.arguments), tuple(shapes)
+
+
+def _attributes(op: Operation) -> tuple:
+    """Attributes that differ from their defaults, without hints; values with their types (1, 1.0 and True differ)."""
+    fields = op.definition.attribute_fields
+    found = []
+    for key, value in op.attributes.items():
+        if key in HINTS or (key in fields and fields[key].default == value):
+            continue
+        found.append((key, type(value), repr(value) if isinstance(value, float) else value))
+    return tuple(sorted(found, key=lambda item: item[0]))
+
+
+def _replace(op: Operation, earlier: Operation) -> None:
+    if earlier.parent is op.parent:
+        for key in HINTS & op.attributes.keys():
+            earlier.attributes.setdefault(key, op.attributes[key])
+    op.replace_with(earlier.results)
+
+
+# -- carried values ------------------------------------------------------------------------------------------
+
+
+def _merge_carried(op: For) -> bool:
+    """Merge carried values that go through equal values (CARRIED)."""
+    changed = False
+    for later in range(len(op.carried) - 1, 0, -1):
+        for earlier in range(later):
+            if op.initial[earlier] is op.initial[later] and _go_alike(op, earlier, later):
+                op.carried[later].replace_all_uses_with(op.carried[earlier])
+                op.results[later].replace_all_uses_with(op.results[earlier])
+                op.erase_carried(later)
+                changed = True
+                break
+    return changed
+
+
+def _go_alike(op: For, earlier: int, later: int) -> bool:
+    yielded = op.body.last.operands
+    return _equal(yielded[earlier], yielded[later], {op.carried[earlier]: op.carried[later]}, op.body)
+
+
+def _equal(a: Value, b: Value, assumed: dict[Value, Value], body: Block) -> bool:
+    """Whether two values are equal if those in ``assumed`` are, through pure operations of ``body``."""
+    if a is b or assumed.get(a) is b:
+        return True
+    one, other = a.defining_op, b.defining_op
+    if isinstance(a, BlockArgument) or isinstance(b, BlockArgument) or one.__class__ is not other.__class__:
+        return False
+    if one.parent is not body or other.parent is not body or not one.get_effects().is_pure or one.regions:
+        return False
+    if a.type is not b.type or a.index != b.index or _attributes(one) != _attributes(other):
+        return False
+    if len(one.operands) != len(other.operands):
+        return False
+    alike = all(_equal(x, y, assumed, body) for x, y in zip(one.operands, other.operands))
+    if alike:
+        assumed[a] = b
+    return alike

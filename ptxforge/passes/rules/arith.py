@@ -1,0 +1,273 @@
+"""Algebra of integers, floats, comparisons, selections and casts.
+
+Values may be scalars or tensors; "0" is also the uniform tensor of zeros. Rules for floats hold for every input:
+NaN, infinities and the sign of zero included. (``x + 0.0`` is not ``x``: for -0.0 it is 0.0.)
+"""
+
+from __future__ import annotations
+
+import math
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation, Value
+from ptxforge.ir.definition import COMMUTATIVE, REGISTRY
+from ptxforge.ir.ops.arith import (
+    AddF, AddI, AndI, CmpF, CmpI, DivF, DivSI, DivUI, MaximumF, MaxNumF, MaxSI, MaxUI, MinimumF, MinNumF, MinSI,
+    MinUI, MulF, MulI, OrI, RemSI, RemUI, Select, ShlI, ShrSI, ShrUI, SubF, SubI, XorI,
+)  # fmt: skip
+from ptxforge.ir.ops.cast import Bitcast, ExtF, ExtSI, ExtUI, IntToPtr, PtrToInt, TruncF, TruncI
+from ptxforge.ir.ops.math import AbsF, DivRn
+from ptxforge.ir.rewriter import PatternSet, Rewriter, constant_of
+
+RULES = PatternSet()
+
+_SWAPPED = {
+    "eq": "eq", "ne": "ne", "slt": "sgt", "sle": "sge", "sgt": "slt", "sge": "sle",
+    "ult": "ugt", "ule": "uge", "ugt": "ult", "uge": "ule",
+}  # fmt: skip
+_NEGATED = {
+    "eq": "ne", "ne": "eq", "slt": "sge", "sle": "sgt", "sgt": "sle", "sge": "slt",
+    "ult": "uge", "ule": "ugt", "ugt": "ule", "uge": "ult",
+}  # fmt: skip
+_HOLDS_FOR_EQUALS = frozenset({"eq", "sle", "sge", "ule", "uge"})
+
+
+def is_int(value: Value, wanted: int) -> bool:
+    """Whether a value is the integer constant ``wanted``; -1 stands for all ones, of ``i1`` too."""
+    found = constant_of(value)
+    if isinstance(found, bool):
+        return found == bool(wanted)
+    return type(found) is int and found == wanted
+
+
+def is_float(value: Value, wanted: float) -> bool:
+    """Whether a value is the float constant ``wanted``, with the sign of zero."""
+    found = constant_of(value)
+    return isinstance(found, float) and found == wanted and math.copysign(1, found) == math.copysign(1, wanted)
+
+
+def _zero(rewriter: Rewriter, type: T.Type) -> Value:
+    return rewriter.constant(False if T.element_type(type) is T.I1 else 0, type)
+
+
+# -- order and association -------------------------------------------------------------------------------------
+
+
+@RULES.on(*[kind for kind in REGISTRY.values() if COMMUTATIVE in kind.traits])
+def constant_to_the_right(op: Operation, rewriter: Rewriter) -> bool:
+    """c ∘ x → x ∘ c"""
+    if constant_of(op.lhs) is None or constant_of(op.rhs) is not None:
+        return False
+    return rewriter.set_operands(op, (op.rhs, op.lhs))
+
+
+@RULES.on(CmpI)
+def compared_constant_to_the_right(op: CmpI, rewriter: Rewriter) -> bool:
+    """c < x → x > c"""
+    if constant_of(op.lhs) is None or constant_of(op.rhs) is not None:
+        return False
+    op.predicate = _SWAPPED[op.predicate]
+    return rewriter.set_operands(op, (op.rhs, op.lhs))
+
+
+@RULES.on(AddI, MulI, AndI, OrI, XorI)
+def associate_constants(op: Operation, rewriter: Rewriter) -> bool:
+    """(x ∘ c) ∘ d → x ∘ (c ∘ d)"""
+    inner = op.lhs.defining_op
+    if type(inner) is not type(op) or constant_of(op.rhs) is None or constant_of(inner.rhs) is None:
+        return False
+    return rewriter.replace(op, rewriter.value(type(op), inner.lhs, rewriter.value(type(op), inner.rhs, op.rhs)))
+
+
+@RULES.on(SubI)
+def subtracted_constant(op: SubI, rewriter: Rewriter) -> bool:
+    """x - c → x + (-c)"""
+    if constant_of(op.rhs) is None:
+        return False
+    negative = rewriter.value(SubI, _zero(rewriter, op.rhs.type), op.rhs)
+    return rewriter.replace(op, rewriter.value(AddI, op.lhs, negative))
+
+
+# -- identities of integers ------------------------------------------------------------------------------------
+
+
+@RULES.on(AddI, SubI, OrI, XorI, ShlI, ShrSI, ShrUI)
+def right_zero(op: Operation, rewriter: Rewriter) -> bool:
+    """x + 0, x - 0, x | 0, x ^ 0, x << 0, x >> 0 → x"""
+    return is_int(op.rhs, 0) and rewriter.replace(op, op.lhs)
+
+
+@RULES.on(MulI, DivSI, DivUI)
+def right_one(op: Operation, rewriter: Rewriter) -> bool:
+    """x · 1, x / 1 → x"""
+    # An i1 holds -1 and not 1 when it is signed: 1 / -1 is not 1.
+    is_one = is_int(op.rhs, 1) and not (type(op) is DivSI and T.element_type(op.result.type) is T.I1)
+    return is_one and rewriter.replace(op, op.lhs)
+
+
+@RULES.on(MulI, AndI)
+def annihilated(op: Operation, rewriter: Rewriter) -> bool:
+    """x · 0, x & 0 → 0"""
+    return is_int(op.rhs, 0) and rewriter.replace(op, op.rhs)
+
+
+@RULES.on(RemSI, RemUI)
+def remainder_by_one(op: Operation, rewriter: Rewriter) -> bool:
+    """x % 1 → 0"""
+    if not is_int(op.rhs, 1):
+        return False
+    return rewriter.replace(op, _zero(rewriter, op.result.type))
+
+
+@RULES.on(AndI, OrI)
+def all_ones(op: Operation, rewriter: Rewriter) -> bool:
+    """x & -1 → x, x | -1 → -1"""
+    return is_int(op.rhs, -1) and rewriter.replace(op, op.lhs if type(op) is AndI else op.rhs)
+
+
+@RULES.on(AndI, OrI, MinSI, MaxSI, MinUI, MaxUI, MinNumF, MaxNumF, MinimumF, MaximumF)
+def idempotent(op: Operation, rewriter: Rewriter) -> bool:
+    """x & x, x | x, min(x, x), max(x, x) → x"""
+    return op.lhs is op.rhs and rewriter.replace(op, op.lhs)
+
+
+@RULES.on(SubI, XorI)
+def with_itself(op: Operation, rewriter: Rewriter) -> bool:
+    """x - x, x ^ x → 0"""
+    return op.lhs is op.rhs and rewriter.replace(op, _zero(rewriter, op.result.type))
+
+
+# -- identities of floats --------------------------------------------------------------------------------------
+
+
+@RULES.on(MulF, DivF, DivRn)
+def float_right_one(op: Operation, rewriter: Rewriter) -> bool:
+    """x · 1.0, x / 1.0 → x"""
+    return is_float(op.rhs, 1.0) and rewriter.replace(op, op.lhs)
+
+
+@RULES.on(AddF)
+def plus_negative_zero(op: AddF, rewriter: Rewriter) -> bool:
+    """x + (-0.0) → x"""
+    return is_float(op.rhs, -0.0) and rewriter.replace(op, op.lhs)
+
+
+@RULES.on(SubF)
+def minus_zero(op: SubF, rewriter: Rewriter) -> bool:
+    """x - 0.0 → x"""
+    return is_float(op.rhs, 0.0) and rewriter.replace(op, op.lhs)
+
+
+@RULES.on(AbsF)
+def absolute_twice(op: AbsF, rewriter: Rewriter) -> bool:
+    """||x|| → |x|"""
+    return type(op.x.defining_op) is AbsF and rewriter.replace(op, op.x)
+
+
+# -- comparisons and selections --------------------------------------------------------------------------------
+
+
+@RULES.on(CmpI)
+def compared_with_itself(op: CmpI, rewriter: Rewriter) -> bool:
+    """x <= x → true, x < x → false"""
+    if op.lhs is not op.rhs:
+        return False
+    return rewriter.replace(op, rewriter.constant(op.predicate in _HOLDS_FOR_EQUALS, op.result.type))
+
+
+@RULES.on(XorI)
+def negated_comparison(op: XorI, rewriter: Rewriter) -> bool:
+    """(x < y) ^ true → x >= y"""
+    test = op.lhs.defining_op
+    if type(test) is not CmpI or not is_int(op.rhs, -1):
+        return False
+    return rewriter.replace(op, rewriter.value(CmpI, *test.operands, predicate=_NEGATED[test.predicate]))
+
+
+@RULES.on(XorI)
+def negated_float_comparison(op: XorI, rewriter: Rewriter) -> bool:
+    """(x olt y) ^ true → x uge y"""
+    test = op.lhs.defining_op
+    if type(test) is not CmpF or not is_int(op.rhs, -1):
+        return False
+    return rewriter.replace(op, rewriter.value(CmpF, *test.operands, predicate=_negated_float(test.predicate)))
+
+
+def _negated_float(predicate: str) -> str:
+    if predicate in ("ord", "uno"):
+        return "uno" if predicate == "ord" else "ord"
+    opposite = {"eq": "ne", "ne": "eq", "lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}[predicate[1:]]
+    return ("o" if predicate[0] == "u" else "u") + opposite
+
+
+@RULES.on(Select)
+def select_constant(op: Select, rewriter: Rewriter) -> bool:
+    """select true, x, y → x; select false, x, y → y; select c, x, x → x"""
+    if op.true_value is op.false_value:
+        return rewriter.replace(op, op.true_value)
+    condition = constant_of(op.condition)
+    return condition is not None and rewriter.replace(op, op.true_value if condition else op.false_value)
+
+
+@RULES.on(Select)
+def select_truth(op: Select, rewriter: Rewriter) -> bool:
+    """select c, true, false → c; select c, false, true → c ^ true"""
+    values = constant_of(op.true_value), constant_of(op.false_value)
+    if values == (True, False) and isinstance(values[0], bool):
+        return rewriter.replace(op, op.condition)
+    if values == (False, True) and isinstance(values[0], bool):
+        return rewriter.replace(op, rewriter.value(XorI, op.condition, op.false_value))
+    return False
+
+
+@RULES.on(Select)
+def select_negated(op: Select, rewriter: Rewriter) -> bool:
+    """select (c ^ true), x, y → select c, y, x"""
+    test = op.condition.defining_op
+    if type(test) is not XorI or not is_int(test.rhs, -1):
+        return False
+    return rewriter.set_operands(op, (test.lhs, op.false_value, op.true_value))
+
+
+# -- casts -----------------------------------------------------------------------------------------------------
+
+
+@RULES.on(ExtSI, ExtUI, TruncI, Bitcast)
+def cast_twice(op: Operation, rewriter: Rewriter) -> bool:
+    """ext (ext x) → ext x, trunc (trunc x) → trunc x, bitcast (bitcast x) → bitcast x; sext (zext x) → zext x"""
+    inner = op.x.defining_op
+    # What zext made is not negative.
+    same = type(inner) is type(op) or (type(op) is ExtSI and type(inner) is ExtUI)
+    if not same:
+        return False
+    return rewriter.replace(op, rewriter.value(type(inner), inner.x, type=op.result.type))
+
+
+@RULES.on(Bitcast)
+def bitcast_to_the_same(op: Bitcast, rewriter: Rewriter) -> bool:
+    """bitcast x : T → T → x"""
+    return op.x.type is op.result.type and rewriter.replace(op, op.x)
+
+
+@RULES.on(TruncI)
+def truncated_extension(op: TruncI, rewriter: Rewriter) -> bool:
+    """trunc (ext x) → x, when the types are the same again"""
+    inner = op.x.defining_op
+    is_back = type(inner) in (ExtSI, ExtUI) and inner.x.type is op.result.type
+    return is_back and rewriter.replace(op, inner.x)
+
+
+@RULES.on(TruncF)
+def truncated_float_extension(op: TruncF, rewriter: Rewriter) -> bool:
+    """truncf (extf x) → x, when the types are the same again; not to 8 bits, where infinity saturates"""
+    inner = op.x.defining_op
+    is_back = type(inner) is ExtF and inner.x.type is op.result.type and op.target.bits > 8
+    return is_back and rewriter.replace(op, inner.x)
+
+
+@RULES.on(PtrToInt, IntToPtr)
+def pointer_there_and_back(op: Operation, rewriter: Rewriter) -> bool:
+    """ptr_to_int (int_to_ptr x) → x, and the other way round when the types are the same again"""
+    inner = op.x.defining_op
+    is_back = type(inner) in (PtrToInt, IntToPtr) and type(inner) is not type(op) and inner.x.type is op.result.type
+    return is_back and rewriter.replace(op, inner.x)

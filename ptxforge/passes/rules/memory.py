@@ -1,0 +1,39 @@
+"""Pointers and accesses whose mask or offset is known."""
+
+from __future__ import annotations
+
+from ptxforge.ir.core import Operation
+from ptxforge.ir.ops.atomic import AtomicRMW
+from ptxforge.ir.ops.memory import AddPtr, Load, Store
+from ptxforge.ir.rewriter import PatternSet, Rewriter, constant_of
+from ptxforge.passes.rules.arith import is_int
+
+RULES = PatternSet()
+
+
+@RULES.on(AddPtr)
+def no_offset(op: AddPtr, rewriter: Rewriter) -> bool:
+    """addptr p, 0 → p"""
+    return is_int(op.offset, 0) and rewriter.replace(op, op.pointer)
+
+
+@RULES.on(Load)
+def masked_load(op: Load, rewriter: Rewriter) -> bool:
+    """load p, true, other → load p; load p, false, other → other"""
+    mask = None if op.mask is None else constant_of(op.mask)
+    if mask is None or op.volatile:
+        return False
+    if mask:
+        return rewriter.set_operands(op, (op.pointer,))
+    return op.other is not None and rewriter.replace(op, op.other)
+
+
+@RULES.on(Store, AtomicRMW)
+def masked_write(op: Operation, rewriter: Rewriter) -> bool:
+    """store p, x, true → store p, x; store p, x, false → nothing"""
+    mask = None if op.mask is None else constant_of(op.mask)
+    if mask is None:
+        return False
+    if mask:
+        return rewriter.set_operands(op, (op.pointer, op.value))
+    return type(op) is Store and rewriter.erase(op)

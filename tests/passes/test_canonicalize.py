@@ -1,0 +1,339 @@
+"""Each rule of the canonicalizer on the smallest case, exactly; its meaning by interpretation."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptxforge.passes.canonicalize import RULES, canonicalize
+from tests.passes.harness import body, check, function, transform
+
+SCALARS = {
+    "x + 0": ("%c = constant {value = 0} : i32\n%r = addi %c, %x : i32", "%x"),
+    "x - 0": ("%c = constant {value = 0} : i32\n%r = subi %x, %c : i32", "%x"),
+    "x * 1": ("%c = constant {value = 1} : i32\n%r = muli %x, %c : i32", "%x"),
+    "x / 1": ("%c = constant {value = 1} : i32\n%r = divsi %x, %c : i32", "%x"),
+    "x & -1": ("%c = constant {value = -1} : i32\n%r = andi %x, %c : i32", "%x"),
+    "x | 0": ("%c = constant {value = 0} : i32\n%r = ori %x, %c : i32", "%x"),
+    "x << 0": ("%c = constant {value = 0} : i32\n%r = shli %x, %c : i32", "%x"),
+    "min(x, x)": ("%r = minsi %x, %x : i32", "%x"),
+    "select flag, x, x": ("%r = select %flag, %x, %x : i32", "%x"),
+    "trunc (sext x)": ("%w = extsi %x : (i32) -> i64\n%r = trunci %w : (i64) -> i32", "%x"),
+    "bitcast (bitcast x)": ("%w = bitcast %x : (i32) -> f32\n%r = bitcast %w : (f32) -> i32", "%x"),
+    "ptr_to_int": ("%w = ptr_to_int %p : (ptr<i32>) -> i64\n%q = int_to_ptr %w : (i64) -> ptr<i32>\n"
+                   "%r = load %q : (ptr<i32>) -> i32", "%r"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SCALARS)
+def test_identities(name):
+    text, expected = SCALARS[name]
+    after = body(transform(canonicalize, function(f"{text}\nstore %p, %r : (ptr<i32>, i32)")))
+    assert after.splitlines()[-1] == f"store %p, {expected} : (ptr<i32>, i32)"
+    assert len(after.splitlines()) == (2 if expected == "%r" else 1)
+
+
+CONSTANTS = {
+    "x * 0": ("%c = constant {value = 0} : i32\n%r = muli %x, %c : i32", 0),
+    "x | -1": ("%c = constant {value = -1} : i32\n%r = ori %c, %x : i32", -1),
+    "x - x": ("%r = subi %x, %x : i32", 0),
+    "x ^ x": ("%r = xori %x, %x : i32", 0),
+    "x % 1": ("%c = constant {value = 1} : i32\n%r = remsi %x, %c : i32", 0),
+    "x <= x": ("%t = cmpi %x, %x {predicate = \"sle\"} : i1\n%r = extui %t : (i1) -> i32", 1),
+    "x < x": ("%t = cmpi %x, %x {predicate = \"ult\"} : i1\n%r = extui %t : (i1) -> i32", 0),
+    "wrapping sum": ("%c = constant {value = 2147483647} : i32\n%r = addi %c, %c : i32", -2),
+    "saturating cast": ("%c = constant {value = 1e+20} : f32\n%r = fptosi %c : (f32) -> i32", 2147483647),
+    "division by zero": ("%c = constant {value = 7} : i32\n%z = constant {value = 0} : i32\n%r = divui %c, %z : i32", -1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CONSTANTS)
+def test_folding(name):
+    text, value = CONSTANTS[name]
+    after = body(transform(canonicalize, function(f"{text}\nstore %p, %r : (ptr<i32>, i32)")))
+    assert after.splitlines()[0].endswith(f" = constant {{value = {value}}} : i32")
+    assert len(after.splitlines()) == 2
+
+
+FLOATS = "%x: f32, %p: ptr<f32>"
+STORE = "\nstore %p, %r : (ptr<f32>, f32)"
+
+
+@pytest.mark.parametrize("text, kept", [
+    ("%c = constant {value = 1.0} : f32\n%r = mulf %x, %c : f32", False),
+    ("%c = constant {value = -0.0} : f32\n%r = addf %x, %c : f32", False),
+    ("%c = constant {value = 0.0} : f32\n%r = subf %x, %c : f32", False),
+    ("%c = constant {value = 0.0} : f32\n%r = addf %x, %c : f32", True),
+    ("%c = constant {value = -0.0} : f32\n%r = subf %x, %c : f32", True),
+    ("%c = constant {value = 0.0} : f32\n%r = mulf %x, %c : f32", True),
+    ("%r = subf %x, %x : f32", True),
+    ("%w = extf %x : (f32) -> f64\n%r = truncf %w : (f64) -> f32", False),
+])  # fmt: skip
+def test_float_rules_respect_nan_infinity_and_the_sign_of_zero(text, kept):
+    after = body(transform(canonicalize, function(text + STORE, parameters=FLOATS)))
+    assert ("store %p, %x : (ptr<f32>, f32)" not in after) == kept
+
+
+def test_narrowing_to_8_bits_saturates_and_stays():
+    text = """
+      %v = load %p : (ptr<f8e5m2>) -> f8e5m2
+      %w = extf %v : (f8e5m2) -> f32
+      %r = truncf %w : (f32) -> f8e5m2
+      store %p, %r : (ptr<f8e5m2>, f8e5m2)"""
+    assert "truncf" in body(transform(canonicalize, function(text, parameters="%p: ptr<f8e5m2>")))
+
+
+def test_constants_associate_and_go_right():
+    check(canonicalize, """
+      %c = constant {value = 5} : i32
+      %d = constant {value = 3} : i32
+      %a = addi %c, %x : i32
+      %r = subi %a, %d : i32
+      %t = cmpi %c, %r {predicate = "slt"} : i1
+      %u = select %t, %r, %y : i32
+      store %p, %u : (ptr<i32>, i32)""", """
+      %c = constant {value = 5} : i32
+      %0 = constant {value = 2} : i32
+      %r = addi %x, %0 : i32
+      %t = cmpi %r, %c {predicate = "sgt"} : i1
+      %u = select %t, %r, %y : i32
+      store %p, %u : (ptr<i32>, i32)""")  # fmt: skip
+
+
+def test_negations_go_into_comparisons_and_selections():
+    check(canonicalize, """
+      %true = constant {value = true} : i1
+      %t = cmpi %x, %y {predicate = "ult"} : i1
+      %n = xori %true, %t : i1
+      %m = xori %flag, %true : i1
+      %a = select %n, %x, %y : i32
+      %b = select %m, %a, %x : i32
+      store %p, %b : (ptr<i32>, i32)""", """
+      %n = cmpi %x, %y {predicate = "uge"} : i1
+      %a = select %n, %x, %y : i32
+      %b = select %flag, %x, %a : i32
+      store %p, %b : (ptr<i32>, i32)""")  # fmt: skip
+
+
+@pytest.mark.parametrize("predicate, opposite", [("olt", "uge"), ("une", "oeq"), ("ord", "uno")])
+def test_float_comparisons_are_negated_with_their_order(predicate, opposite):
+    text = f"""
+      %true = constant {{value = true}} : i1
+      %v = load %p : (ptr<f32>) -> f32
+      %t = cmpf %x, %v {{predicate = "{predicate}"}} : i1
+      %n = xori %t, %true : i1
+      %r = uitofp %n : (i1) -> f32{STORE}"""
+    after = body(transform(canonicalize, function(text, parameters=FLOATS)))
+    assert f'cmpf %x, %v {{predicate = "{opposite}"}}' in after and "xori" not in after
+
+
+def test_select_of_truth_values():
+    check(canonicalize, """
+      %true = constant {value = true} : i1
+      %false = constant {value = false} : i1
+      %a = select %flag, %true, %false : i1
+      %b = select %a, %false, %true : i1
+      %c = extui %b : (i1) -> i32
+      store %p, %c : (ptr<i32>, i32)""", """
+      %true = constant {value = true} : i1
+      %b = xori %flag, %true : i1
+      %c = extui %b : (i1) -> i32
+      store %p, %c : (ptr<i32>, i32)""")  # fmt: skip
+
+
+TILE = """
+      %r = make_range {start = 0, end = 8} : tensor<8xi32>
+      %q = splat %p : (ptr<i32>) -> tensor<8xptr<i32>>
+      %a = addptr %q, %r : tensor<8xptr<i32>>"""
+
+
+def test_uniform_tensors_through_shapes():
+    check(canonicalize, TILE + """
+      %s = splat %x : (i32) -> tensor<8xi32>
+      %e = expand_dims %s {axis = 1} : (tensor<8xi32>) -> tensor<8x1xi32>
+      %b = broadcast %e : (tensor<8x1xi32>) -> tensor<8x4xi32>
+      %t = trans %b {order = [1, 0]} : (tensor<8x4xi32>) -> tensor<4x8xi32>
+      %c = constant {value = 2} : tensor<4x8xi32>
+      %d = constant {value = 3} : i32
+      %u = splat %d : (i32) -> tensor<4x8xi32>
+      %v = muli %c, %u : tensor<4x8xi32>
+      %w = addi %t, %v : tensor<4x8xi32>
+      %k = reshape %w : (tensor<4x8xi32>) -> tensor<32xi32>
+      %m = reshape %k : (tensor<32xi32>) -> tensor<4x8xi32>
+      %z = reduce %m {axis = 0} : (tensor<4x8xi32>) -> tensor<8xi32> {
+        (%l: i32, %o: i32):
+        %g = addi %l, %o : i32
+        yield %g
+      }
+      store %a, %z : (tensor<8xptr<i32>>, tensor<8xi32>)""", TILE + """
+      %t = splat %x : (i32) -> tensor<4x8xi32>
+      %v = constant {value = 6} : tensor<4x8xi32>
+      %w = addi %t, %v : tensor<4x8xi32>
+      %z = reduce %w {axis = 0} : (tensor<4x8xi32>) -> tensor<8xi32> {
+        (%l: i32, %o: i32):
+        %g = addi %l, %o : i32
+        yield %g
+      }
+      store %a, %z : (tensor<8xptr<i32>>, tensor<8xi32>)""")  # fmt: skip
+
+
+def test_join_split_trans():
+    check(canonicalize, TILE + """
+      %v = load %a : (tensor<8xptr<i32>>) -> tensor<8xi32>
+      %j = join %v, %r : (tensor<8xi32>, tensor<8xi32>) -> tensor<8x2xi32>
+      %s, %t = split %j : (tensor<8x2xi32>) -> tensor<8xi32>, tensor<8xi32>
+      %e = expand_dims %s {axis = 0} : (tensor<8xi32>) -> tensor<1x8xi32>
+      %u = trans %e {order = [1, 0]} : (tensor<1x8xi32>) -> tensor<8x1xi32>
+      %w = trans %u {order = [1, 0]} : (tensor<8x1xi32>) -> tensor<1x8xi32>
+      %k = reshape %w : (tensor<1x8xi32>) -> tensor<8xi32>
+      %n = addi %k, %t : tensor<8xi32>
+      store %a, %n : (tensor<8xptr<i32>>, tensor<8xi32>)""", TILE + """
+      %v = load %a : (tensor<8xptr<i32>>) -> tensor<8xi32>
+      %e = expand_dims %v {axis = 0} : (tensor<8xi32>) -> tensor<1x8xi32>
+      %k = reshape %e : (tensor<1x8xi32>) -> tensor<8xi32>
+      %n = addi %k, %r : tensor<8xi32>
+      store %a, %n : (tensor<8xptr<i32>>, tensor<8xi32>)""")  # fmt: skip
+
+
+def test_layout_conversions():
+    blocked = "#blocked<{sizePerThread = [%d], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>"
+    one, other = f"tensor<8xi32, {blocked % 1}>", f"tensor<8xi32, {blocked % 4}>"
+    pointers = other.replace("8xi32", "8xptr<i32>")
+    after = body(transform(canonicalize, function(f"""
+      %r = make_range {{start = 0, end = 8}} : {one}
+      %c = convert_layout %r : ({one}) -> {other}
+      %q = splat %p : (ptr<i32>) -> {pointers}
+      %a = addptr %q, %c : {pointers}
+      %v = load %a : ({pointers}) -> {other}
+      %d = convert_layout %v : ({other}) -> {one}
+      %e = convert_layout %d : ({one}) -> {other}
+      %s = splat %x : (i32) -> {one}
+      %t = convert_layout %s : ({one}) -> {other}
+      %w = addi %e, %t : {other}
+      store %a, %w : ({pointers}, {other})""")))
+    assert "convert_layout" not in after and after.count("make_range") == 1
+
+
+def test_known_masks():
+    check(canonicalize, """
+      %true = constant {value = true} : i1
+      %false = constant {value = false} : i1
+      %zero = constant {value = 0} : i32
+      %q = addptr %p, %zero : ptr<i32>
+      %a = load %q, %true, %x : (ptr<i32>, i1, i32) -> i32
+      %b = load %q, %false, %y : (ptr<i32>, i1, i32) -> i32
+      %c = addi %a, %b : i32
+      store %q, %x, %false : (ptr<i32>, i32, i1)
+      store %q, %c, %true : (ptr<i32>, i32, i1)""", """
+      %a = load %p : (ptr<i32>) -> i32
+      %c = addi %a, %y : i32
+      store %p, %c : (ptr<i32>, i32)""")  # fmt: skip
+
+
+def test_if_with_a_known_condition_is_inlined():
+    check(canonicalize, """
+      %true = constant {value = true} : i1
+      %r = if %true : i32 {
+        %a = addi %x, %y : i32
+        store %p, %x : (ptr<i32>, i32)
+        yield %a
+      } else {
+        yield %x
+      }
+      store %p, %r : (ptr<i32>, i32)""", """
+      %a = addi %x, %y : i32
+      store %p, %x : (ptr<i32>, i32)
+      store %p, %a : (ptr<i32>, i32)""")  # fmt: skip
+
+
+def test_if_with_empty_branches_is_a_selection():
+    check(canonicalize, """
+      %r, %s = if %flag : i32, i32 {
+        yield %x, %y
+      } else {
+        yield %y, %y
+      }
+      %t = addi %r, %s : i32
+      store %p, %t : (ptr<i32>, i32)""", """
+      %r = select %flag, %x, %y : i32
+      %t = addi %r, %y : i32
+      store %p, %t : (ptr<i32>, i32)""")  # fmt: skip
+
+
+def test_unused_results_of_if():
+    check(canonicalize, """
+      %r, %s = if %flag : i32, i32 {
+        store %p, %x : (ptr<i32>, i32)
+        %a = muli %x, %y : i32
+        yield %a, %x
+      } else {
+        yield %y, %y
+      }
+      store %p, %s : (ptr<i32>, i32)""", """
+      %s = if %flag : i32 {
+        store %p, %x : (ptr<i32>, i32)
+        yield %x
+      } else {
+        yield %y
+      }
+      store %p, %s : (ptr<i32>, i32)""")  # fmt: skip
+
+
+LOOP = """
+  %zero = constant {value = 0} : i32
+  %one = constant {value = 1} : i32
+  %end = constant {value = END} : i32
+  %r = for %i = %zero to %end step %one iter_args(%a = %x) : i32 {
+    %b = addi %a, %i : i32
+    %c = muli %b, %y : i32
+    yield %c
+  }
+  store %p, %r : (ptr<i32>, i32)"""
+
+
+@pytest.mark.parametrize("end, after", [
+    (0, "store %p, %x : (ptr<i32>, i32)"),
+    (1, "%c = muli %x, %y : i32\nstore %p, %c : (ptr<i32>, i32)"),
+])  # fmt: skip
+def test_loops_of_no_or_one_iteration(end, after):
+    check(canonicalize, LOOP.replace("END", str(end)), after)
+
+
+def test_loops_of_more_iterations_stay():
+    assert "for " in body(transform(canonicalize, function(LOOP.replace("END", "2"))))
+
+
+def test_carried_values_that_do_not_change_or_are_not_used():
+    check(canonicalize, """
+      %zero = constant {value = 0} : i32
+      %one = constant {value = 1} : i32
+      %a, %b, %c, %d = for %i = %zero to %y step %one iter_args(%k = %x, %l = %x, %m = %x, %n = %x) : i32, i32, i32, i32 {
+        %s = addi %k, %l : i32
+        %t = addi %n, %s : i32
+        yield %k, %x, %s, %t
+      }
+      %e = addi %a, %d : i32
+      store %p, %e : (ptr<i32>, i32)""", """
+      %zero = constant {value = 0} : i32
+      %one = constant {value = 1} : i32
+      %d = for %i = %zero to %y step %one iter_args(%n = %x) : i32 {
+        %s = addi %x, %x : i32
+        %t = addi %n, %s : i32
+        yield %t
+      }
+      %e = addi %x, %d : i32
+      store %p, %e : (ptr<i32>, i32)""")  # fmt: skip
+
+
+def test_hints_pass_to_what_stands_for_the_operation():
+    after = body(transform(canonicalize, function("""
+      %c = constant {value = 0} : i32
+      %s = muli %x, %y : i32
+      %t = addi %s, %c {divisibility = [16]} : i32
+      store %p, %t : (ptr<i32>, i32)""")))
+    assert "muli %x, %y {divisibility = [16]} : i32" in after
+
+
+def test_every_rule_says_what_it_does():
+    for patterns in RULES.by_kind.values():
+        for pattern in patterns:
+            assert "→" in pattern.__doc__, pattern.__name__

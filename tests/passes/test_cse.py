@@ -1,0 +1,170 @@
+"""cse: equal computations once, loads as long as nothing is written, carried values that go alike."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptxforge.passes.cse import cse
+from tests.passes.harness import body, check, function, transform
+
+
+def test_equal_and_commuted_operations():
+    check(cse, """
+      %a = addi %x, %y : i32
+      %b = addi %y, %x : i32
+      %c = subi %x, %y : i32
+      %d = subi %y, %x : i32
+      %e = muli %a, %b : i32
+      %f = muli %c, %d : i32
+      %g = muli %e, %f : i32
+      store %p, %g : (ptr<i32>, i32)""", """
+      %a = addi %x, %y : i32
+      %c = subi %x, %y : i32
+      %d = subi %y, %x : i32
+      %e = muli %a, %a : i32
+      %f = muli %c, %d : i32
+      %g = muli %e, %f : i32
+      store %p, %g : (ptr<i32>, i32)""")  # fmt: skip
+
+
+@pytest.mark.parametrize("one, other, count", [
+    ("constant {value = 1} : i32", "constant {value = 1} : i32", 1),
+    ("constant {value = 1} : i32", "constant {value = 1} : i64", 2),
+    ("constant {value = 0.0} : f32", "constant {value = -0.0} : f32", 2),
+    ("constant {value = nan} : f32", "constant {value = nan} : f32", 1),
+    ("cmpi %x, %y {predicate = \"slt\"} : i1", "cmpi %x, %y {predicate = \"ult\"} : i1", 2),
+    ("addi %x, %y {divisibility = [4]} : i32", "addi %x, %y : i32", 1),
+])  # fmt: skip
+def test_attributes_and_types_count(one, other, count):
+    before = function(f"%a = {one}\n%b = {other}\nprint %a, %b : ({one.split(': ')[-1]}, {other.split(': ')[-1]})")
+    after = before.clone()
+    assert cse(after, None) == (count == 1)
+    assert len(body(after).splitlines()) == count + 1
+
+
+def test_hints_are_put_together():
+    after = body(transform(cse, function("""
+      %a = addi %x, %y {contiguity = [2]} : i32
+      %b = addi %x, %y {divisibility = [4]} : i32
+      %c = muli %a, %b : i32
+      store %p, %c : (ptr<i32>, i32)""")))
+    assert "%a = addi %x, %y {contiguity = [2], divisibility = [4]} : i32" in after
+
+
+def test_scopes():
+    check(cse, """
+      %a = addi %x, %y : i32
+      if %flag {
+        %b = addi %x, %y : i32
+        %c = muli %b, %b : i32
+        store %p, %c : (ptr<i32>, i32)
+        yield
+      } else {
+        %c2 = muli %a, %a : i32
+        store %p, %c2 : (ptr<i32>, i32)
+        yield
+      }""", """
+      %a = addi %x, %y : i32
+      if %flag {
+        %c = muli %a, %a : i32
+        store %p, %c : (ptr<i32>, i32)
+        yield
+      } else {
+        %c2 = muli %a, %a : i32
+        store %p, %c2 : (ptr<i32>, i32)
+        yield
+      }""")  # fmt: skip
+
+
+def test_reductions_with_equal_regions():
+    text = """
+      %r = make_range {start = 0, end = 8} : tensor<8xi32>
+      %m = reduce %r {axis = 0} : (tensor<8xi32>) -> i32 {
+        (%a: i32, %b: i32):
+        %q = addi %a, %b : i32
+        yield %q
+      }
+      %n = reduce %r {axis = 0} : (tensor<8xi32>) -> i32 {
+        (%c: i32, %d: i32):
+        %s = OP %d, %c : i32
+        yield %s
+      }
+      %t = addi %m, %n : i32
+      store %p, %t : (ptr<i32>, i32)"""
+    assert body(transform(cse, function(text.replace("OP", "addi")))).count("reduce") == 1
+    assert body(transform(cse, function(text.replace("OP", "muli")))).count("reduce") == 2
+
+
+LOAD = "%v{} = load %p : (ptr<i32>) -> i32\n"
+USE = "%s = addi %v1, %v2 : i32\nstore %p, %s : (ptr<i32>, i32)"
+
+
+@pytest.mark.parametrize("between, loads", [
+    ("", 1),
+    ("%a = addi %x, %y : i32", 1),
+    ("store %p, %x : (ptr<i32>, i32)", 2),
+    ("%o = atomic_rmw %p, %x {kind = \"add\"} : (ptr<i32>, i32) -> i32", 2),
+    ("barrier", 2),
+    ("if %flag {\nstore %p, %x : (ptr<i32>, i32)\nyield\n} else {\nyield\n}", 2),
+    ("if %flag {\nprint %x : (i32)\nyield\n} else {\nyield\n}", 2),
+])  # fmt: skip
+def test_loads_are_merged_unless_something_was_written(between, loads):
+    before = function(LOAD.format(1) + between + "\n" + LOAD.format(2) + USE)
+    assert body(transform(cse, before)).count("load") == loads
+
+
+def test_a_loop_writes_before_it_reads():
+    text = """
+      %c = constant {value = 1} : i32
+      %v1 = load %p : (ptr<i32>) -> i32
+      for %i = %c to %x step %c {
+        %v2 = load %p : (ptr<i32>) -> i32
+        %s = addi %v1, %v2 : i32
+        store %p, %s : (ptr<i32>, i32)
+        yield
+      }"""
+    assert body(transform(cse, function(text))).count("load") == 2
+
+
+def test_volatile_loads_stay():
+    load = "%v{} = load %p {{volatile = true}} : (ptr<i32>) -> i32\n"
+    assert body(transform(cse, function(load.format(1) + load.format(2) + USE))).count("load") == 2
+
+
+def test_carried_values_that_go_alike():
+    check(cse, """
+      %c = constant {value = 1} : i32
+      %r, %s, %t = for %i = %c to %x step %c iter_args(%a = %y, %b = %y, %d = %y) : i32, i32, i32 {
+        %e = muli %a, %i : i32
+        %f = muli %b, %i : i32
+        %g = addi %e, %c : i32
+        %h = addi %f, %c : i32
+        %j = addi %d, %f : i32
+        yield %g, %h, %j
+      }
+      %u = muli %r, %s : i32
+      %v = muli %u, %t : i32
+      store %p, %v : (ptr<i32>, i32)""", """
+      %c = constant {value = 1} : i32
+      %r, %t = for %i = %c to %x step %c iter_args(%a = %y, %d = %y) : i32, i32 {
+        %e = muli %a, %i : i32
+        %g = addi %e, %c : i32
+        %j = addi %d, %e : i32
+        yield %g, %j
+      }
+      %u = muli %r, %r : i32
+      %v = muli %u, %t : i32
+      store %p, %v : (ptr<i32>, i32)""")  # fmt: skip
+
+
+def test_carried_values_that_part_stay():
+    text = """
+      %c = constant {value = 1} : i32
+      %r, %s = for %i = %c to %x step %c iter_args(%a = %y, %b = %y) : i32, i32 {
+        %e = addi %a, %i : i32
+        %f = addi %b, %c : i32
+        yield %e, %f
+      }
+      %u = subi %r, %s : i32
+      store %p, %u : (ptr<i32>, i32)"""
+    assert "iter_args(%a = %y, %b = %y)" in body(transform(cse, function(text)))

@@ -1,0 +1,51 @@
+"""unroll_loops: n iterations at a time, the rest in a loop of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ptxforge.interpreter import run
+from ptxforge.passes.canonicalize import canonicalize
+from ptxforge.passes.unroll_loops import unroll_loops
+from tests.passes.harness import TARGET, body, function, transform
+
+TEXT = """
+  %r, %s = for %i = %lo to %hi step %st iter_args(%a = %lo, %b = %hi) {num_stages = 4, unroll = 3} : i32, i32 {
+    %c = muli %a, %b : i32
+    %d = addi %c, %i : i32
+    yield %b, %d
+  }
+  store %p, %s : (ptr<i32>, i32)"""
+PARAMETERS = "%p: ptr<i32>, %lo: i32, %hi: i32, %st: i32"
+
+
+def test_shape_of_the_result():
+    after = body(transform(unroll_loops, function(TEXT, parameters=PARAMETERS)))
+    main, rest = [line for line in after.splitlines() if " = for " in line]
+    assert "{num_stages = 4}" in main and "{num_stages = 1}" in rest and "unroll" not in after
+    assert after.count("muli %a") == 2 and after.count("muli") == 4 + 2
+
+
+@pytest.mark.parametrize("lower, upper, step", [
+    (0, 0, 1), (0, 1, 1), (0, 2, 1), (0, 3, 1), (0, 9, 1), (0, 10, 3), (-7, 20, 2), (5, -5, 1), (3, 100, 7),
+])  # fmt: skip
+def test_all_trip_counts(lower, upper, step):
+    results = []
+    for apply in (lambda f, t: False, unroll_loops):
+        f, out = function(TEXT, parameters=PARAMETERS), np.zeros(1, np.int32)
+        apply(f, TARGET)
+        run(f, 1, [out, lower, upper, step])
+        results.append(out[0])
+    assert results[0] == results[1]
+
+
+def test_constant_bounds_leave_no_rest():
+    text = """
+      %lo = constant {value = 0} : i32
+      %hi = constant {value = 12} : i32
+      %st = constant {value = 1} : i32""" + TEXT
+    after = transform(unroll_loops, function(text, parameters="%p: ptr<i32>"))
+    canonicalize(after, TARGET)
+    text = body(after)
+    assert text.count("for ") == 1 and text.count("muli") == 3
