@@ -14,6 +14,9 @@ when it has no other use. Costs: ``analysis/costs.py``.
 
 A store whose value needs a conversion may instead store in the value's layout, if its pointers and mask are cheap to make and
 the access is not worse by more than the conversion costs.
+
+FRAGMENTS   Memory is never accessed in a tensor core's layout: operands come by way of shared memory, where
+            asynchronous copies put them and ``ldmatrix`` takes them, and results are stored 16 bytes at a time after an exchange.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shape import (
     Broadcast, Constant, ExpandDims, Gather, Join, MakeRange, Reshape, Splat, Split, Trans,
 )  # fmt: skip
-from ptxforge.layouts.encodings import Distributed
+from ptxforge.layouts.encodings import Distributed, DotOperand, Mma
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.costs import access_cost, computation_cost, conversion_cost, loop_weight
 from ptxforge.passes.layout_propagation import builder_after, convert_at_definition, is_whole_tile, operand_layout
@@ -121,6 +124,8 @@ class _Rematerializer:
         if not isinstance(source, ConvertLayout):
             return False
         old, new = op.pointer.type.layout, source.x.type.layout
+        if _is_fragment(new):
+            return False
         self.plan, self.root = _Plan(), op
         weight = self.weight(op.value)
         now = conversion_cost(new, old, source.x.type) * weight + access_cost(op, old, self.facts) * weight
@@ -207,7 +212,7 @@ class _Rematerializer:
         return max(0.0, cost - computation_cost(op, value.type.layout)) if dies else cost
 
     def load_cost(self, op: Load, layout: Distributed) -> float | None:
-        if op.volatile:
+        if op.volatile or _is_fragment(layout):
             return None
         now, then = (access_cost(op, where, self.facts) for where in (op.result.type.layout, layout))
         if self.dies(op):
@@ -309,6 +314,11 @@ class _Rematerializer:
             end = self.make(last.operands[value.index], layout)
             last.set_operands((*last.operands, end))
         return result
+
+
+def _is_fragment(layout: Distributed) -> bool:
+    """Whether a layout is that of a tensor core's operand or accumulator: memory is not accessed in it (see FRAGMENTS)."""
+    return isinstance(layout, Mma) or (isinstance(layout, DotOperand) and isinstance(layout.parent, Mma))
 
 
 def carried_place(value: Value) -> tuple[For, int] | None:
