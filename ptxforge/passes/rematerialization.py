@@ -15,8 +15,8 @@ when it has no other use. Costs: ``analysis/costs.py``.
 A store whose value needs a conversion may instead store in the value's layout, if its pointers and mask are cheap to make and
 the access is not worse by more than the conversion costs.
 
-FRAGMENTS   Memory is never accessed in a tensor core's layout: operands come by way of shared memory, where
-            asynchronous copies put them and ``ldmatrix`` takes them, and results are stored 16 bytes at a time after an exchange.
+FRAGMENTS   Memory is never accessed in the layout of a dot's operand or a tensor core's accumulator: operands come by way of
+            shared memory, where asynchronous copies put them, and results are stored 16 bytes at a time after an exchange.
 """
 
 from __future__ import annotations
@@ -317,8 +317,9 @@ class _Rematerializer:
 
 
 def _is_fragment(layout: Distributed) -> bool:
-    """Whether a layout is that of a tensor core's operand or accumulator: memory is not accessed in it (see FRAGMENTS)."""
-    return isinstance(layout, Mma) or (isinstance(layout, DotOperand) and isinstance(layout.parent, Mma))
+    """Whether a layout is that of a dot's operand or a tensor core's accumulator: memory is not accessed in it (see
+    FRAGMENTS)."""
+    return isinstance(layout, (Mma, DotOperand))
 
 
 def carried_place(value: Value) -> tuple[For, int] | None:
