@@ -11,6 +11,9 @@ scopes open and close with structured control flow, and closing one forgets what
 thread's elements ``base, base + 1, base + 2 …`` take one register, and the constants end up in the immediates of
 memory instructions. :meth:`Builder.register` adds the constant where an instruction needs a plain operand.
 
+*Entry code.* What depends on the thread's number alone is computed once at the kernel's entry (:meth:`Builder.at_entry`),
+even when a loop asks for it first.
+
 *Dead code.* Pure instructions whose results nobody uses are dropped when the text is made, so lowerings may compute
 an element that a vector access then does not need.
 
@@ -18,6 +21,9 @@ an element that a vector access then does not need.
 """
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
 
 from ptxforge.codegen_ptx.constants import wrap
 from ptxforge.codegen_ptx.registers import MOVES, Names, resolve
@@ -43,6 +49,8 @@ class Builder:
         self._numbers: dict[tuple, object] = {}
         self._log: list[tuple] = []
         self._scopes: list[int] = []
+        self._entry_code: list[tuple[str, tuple, int]] = []
+        self._entry_numbers: dict[tuple, object] = {}
         self.count = 0
         self._labels = 0
         self._location: tuple | None = None
@@ -66,7 +74,7 @@ class Builder:
         """The result, a register of class ``kind``, of an instruction without effects. The result is the
         first operand of the template."""
         key = (template, operands)
-        found = self._numbers.get(key)
+        found = self._numbers.get(key) or self._entry_numbers.get(key)
         if found is None:
             found = self.new(kind)
             self.code.append((template, (found, *operands), 1))
@@ -113,6 +121,17 @@ class Builder:
 
     def place(self, label: str) -> None:
         self.code.append((label + ":", (), LABEL))
+
+    @contextlib.contextmanager
+    def at_entry(self) -> Iterator[None]:
+        """Within the ``with``, pure instructions go to the kernel's entry. Their operands must come from there."""
+        if self.code is self._entry_code:
+            yield
+            return
+        saved = self.code, self._numbers, self._log
+        self.code, self._numbers, self._log = self._entry_code, self._entry_numbers, []
+        yield
+        self.code, self._numbers, self._log = saved
 
     # -- scopes and aliases ------------------------------------------------------------------------------
 
@@ -304,7 +323,7 @@ class Builder:
         kept = []
         aliases = self.aliases
         previous = LOCATION
-        for instruction in reversed(self.code):
+        for instruction in reversed(self._entry_code + self.code):
             kind = instruction[2]
             if kind > 0:
                 operands = instruction[1]

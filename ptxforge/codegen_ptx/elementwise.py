@@ -12,6 +12,9 @@ from ptxforge.ir.core import Operation
 def elementwise(ctx: Lowering, op: Operation, function: Callable) -> None:
     """The result's entries are ``function(*entries of the operands)``; equal entries are computed once."""
     operands = [ctx.values[v] for v in op.operands]
+    count = max(map(len, operands))
+    # In a combining region, which works on many pairs at once, a constant has one entry.
+    operands = [x * count if len(x) == 1 < count else x for x in operands]
     memo: dict[tuple, object] = {}
     result = []
     for entries in zip(*operands, strict=True):

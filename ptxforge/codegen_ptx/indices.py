@@ -22,14 +22,16 @@ def linear_of(type: T.TensorType) -> LinearLayout:
 
 def thread_id(b: Builder) -> str:
     """``%tid.x``."""
-    tid = b.pure("mov.u32 %s, %%tid.x;", "r")
+    with b.at_entry():
+        tid = b.pure("mov.u32 %s, %%tid.x;", "r")
     b.ranges.setdefault(tid, (0, (1 << b.thread_bits) - 1))
     return tid
 
 
 def lane_id(b: Builder) -> str:
     """The lane within the warp (thread blocks are one-dimensional)."""
-    return masked(b, thread_id(b), 31)
+    with b.at_entry():
+        return masked(b, thread_id(b), 31)
 
 
 def masked(b: Builder, x: str, mask: int) -> str:
@@ -52,6 +54,11 @@ def thread_xor(b: Builder, columns: Sequence[int]):
         columns = columns[:-1]
     if not columns:
         return 0
+    with b.at_entry():
+        return _thread_xor(b, columns)
+
+
+def _thread_xor(b: Builder, columns: tuple[int, ...]) -> str:
     result = None
     reach = 0
     for start, length, column in _runs(columns):
@@ -111,7 +118,8 @@ def combine(b: Builder, thread, columns: Sequence[int], constant: int):
         reach |= column
     mixed = constant & reach
     if mixed:
-        thread = b.pure("xor.b32 %s, %s, %s;", "r", thread, mixed)
+        with b.at_entry():
+            thread = b.pure("xor.b32 %s, %s, %s;", "r", thread, mixed)
         b.ranges.setdefault(thread, (0, (1 << reach.bit_length()) - 1))
     return b.add(thread, constant & ~reach)
 
@@ -155,7 +163,17 @@ def owner(b: Builder, thread_mask: int):
     """The predicate of the threads whose bits in ``thread_mask`` are all zero: one of each set of copies."""
     if not thread_mask:
         return None
-    return b.pure("setp.eq.b32 %s, %s, 0;", "p", masked(b, thread_id(b), thread_mask))
+    with b.at_entry():
+        return b.pure("setp.eq.b32 %s, %s, 0;", "p", masked(b, thread_id(b), thread_mask))
+
+
+def thread_bit(b: Builder, mask: int) -> str:
+    """The predicate that the parity of ``%tid.x & mask`` is odd."""
+    with b.at_entry():
+        bits = masked(b, thread_id(b), mask)
+        if mask & (mask - 1):
+            bits = b.pure("and.b32 %s, %s, 1;", "r", b.pure("popc.b32 %s, %s;", "r", bits))
+        return b.pure("setp.ne.b32 %s, %s, 0;", "p", bits)
 
 
 @lru_cache(maxsize=4096)

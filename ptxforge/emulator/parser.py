@@ -354,6 +354,8 @@ class _Parser:
         if not match:
             raise self.fail(f"cannot read the declaration '{text.strip()}'", position)
         space, _, qualifiers, name, dims, initial = match.groups()
+        # ".ptr .global .align 16" says what a pointer parameter points at, not where the parameter lies.
+        qualifiers = re.sub(r"\.ptr\b(\s*\.(global|shared|const|local))?(\s*\.align\s+\d+)?", "", qualifiers)
         align_match = re.search(r"\.align\s+(\d+)", qualifiers)
         kinds = re.findall(r"\.(\w+)", re.sub(r"\.align\s+\d+", "", qualifiers))
         kind = next((word for word in kinds if word in TYPE_BITS), "b8")

@@ -1,0 +1,133 @@
+"""Small kernels in the gpu stage: build them, assemble them for several targets, run them on the emulator."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from ptxforge.codegen_ptx import emit
+from ptxforge.emulator import EmulatorDevice
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Function, Value
+from ptxforge.ir.ops import arith, control, memory, shape
+from ptxforge.layouts.encodings import Blocked, Slice
+from ptxforge.support.target import parse_target
+
+TARGETS = ("sm_80", "sm_90a", "sm_120")
+
+
+def assemble(ptx: str, target: str) -> None:
+    """Fail unless ``ptxas`` accepts the text."""
+    if shutil.which("ptxas") is None:
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "kernel.ptx")
+        path.write_text(ptx)
+        done = subprocess.run(["ptxas", f"-arch={target}", "-O0", str(path), "-o", str(Path(folder, "out"))],
+                              capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr + ptx
+
+
+class Kernel:
+    """A function under construction. Parameters are pointers to arrays, then scalars."""
+
+    def __init__(self, *types: T.Type, num_warps: int = 4, shared_bytes: int = 0):
+        attributes = {"num_warps": num_warps, "shared_bytes": shared_bytes}
+        self.function = Function("kernel", types, attributes)
+        self.num_warps = num_warps
+        for argument in self.function.arguments:
+            argument.hint = f"a{argument.index}"
+            if isinstance(argument.type, T.PointerType):
+                argument.attributes["divisibility"] = 16
+        self.b = Builder(self.function.body)
+
+    def indices(self, shape_: tuple[int, ...], layout) -> Value:
+        """The row-major index of every element."""
+        total = None
+        stride = 1
+        for dim in reversed(range(len(shape_))):
+            part = self.coordinate(shape_, dim, layout)
+            if stride > 1:
+                part = self.b.value(arith.MulI, part, self.b.constant(stride, part.type))
+            total = part if total is None else self.b.value(arith.AddI, part, total)
+            stride *= shape_[dim]
+        return total
+
+    def coordinate(self, shape_: tuple[int, ...], dim: int, layout) -> Value:
+        """The coordinate along ``dim`` of every element of a tensor."""
+        chain = []
+        here = layout
+        for d in reversed([d for d in range(len(shape_)) if d != dim]):
+            chain.append((d, here))
+            here = Slice(d, here)
+        value = self.b.value(shape.MakeRange, type=T.TensorType((shape_[dim],), T.I32, here), start=0, end=shape_[dim])
+        for d, parent in reversed(chain):
+            sizes = list(value.type.shape)
+            sizes.insert(d, 1)
+            value = self.b.value(shape.ExpandDims, value, type=T.TensorType(tuple(sizes), T.I32, parent), axis=d)
+        if value.type.shape != shape_:
+            value = self.b.value(shape.Broadcast, value, type=T.TensorType(shape_, T.I32, layout))
+        return value
+
+    def splat(self, value: Value, shape_: tuple[int, ...], layout) -> Value:
+        return self.b.value(shape.Splat, value, type=T.TensorType(shape_, value.type, layout))
+
+    def pointers(self, argument: int, shape_: tuple[int, ...], layout) -> Value:
+        base = self.splat(self.function.arguments[argument], shape_, layout)
+        return self.b.value(memory.AddPtr, base, self.indices(shape_, layout))
+
+    def load(self, argument: int, shape_: tuple[int, ...], layout, vector: int = 1) -> Value:
+        return self.b.value(memory.Load, self.pointers(argument, shape_, layout), vector=vector)
+
+    def store(self, argument: int, value: Value, vector: int = 1) -> None:
+        places = self.pointers(argument, value.type.shape, value.type.layout)
+        self.b.create(memory.Store, places, value, vector=vector)
+
+    def store_scalar(self, argument: int, value: Value) -> None:
+        self.b.create(memory.Store, self.function.arguments[argument], value)
+
+    def ptx(self, target: str = "sm_90a") -> str:
+        if self.function.body.terminator is None:
+            self.b.create(control.Return)
+        return emit(self.function, parse_target(target))
+
+    def run(self, *arguments, grid: int = 1, target: str = "sm_90a", check: str = "all", everywhere: bool = True) -> None:
+        """Assemble for all targets and run on the emulator, arrays in place."""
+        if everywhere:
+            for other in TARGETS:
+                assemble(self.ptx(other), other)
+        device = EmulatorDevice(check=check, target=target)
+        kernel = device.load_module(self.ptx(target)).function("kernel")
+        kernel.launch((grid, 1, 1), (32 * self.num_warps, 1, 1), self.function.attributes["shared_bytes"], 0,
+                      pack_parameters(device, self.function, arguments))
+        assert not device.findings, device.findings
+
+
+_FORMATS = {"i1": "B", "i8": "b", "i16": "h", "i32": "i", "i64": "q", "f32": "f", "f64": "d", "f16": "e"}
+
+
+def pack_parameters(device: EmulatorDevice, function: Function, arguments) -> bytes:
+    """Arguments in PTX's parameter layout: each at its natural alignment."""
+    packed = b""
+    for parameter, argument in zip(function.arguments, arguments, strict=True):
+        if isinstance(argument, np.ndarray):
+            data = struct.pack("<Q", device.register_host_array(argument))
+        else:
+            data = struct.pack("<" + _FORMATS[str(parameter.type)], argument)
+        packed += b"\0" * (-len(packed) % len(data)) + data
+    return packed
+
+
+def blocked(*size: int, threads: tuple[int, ...] = (32,), warps: tuple[int, ...] = (4,)) -> Blocked:
+    """A blocked layout with the last dimension fastest."""
+    return Blocked(size, threads, warps, tuple(range(len(size) - 1, -1, -1)))
+
+
+def pointer(element: T.Type) -> T.PointerType:
+    return T.PointerType(element)
