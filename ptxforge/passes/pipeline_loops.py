@@ -17,6 +17,8 @@
       async_copy_global_to_local …, (memdesc_index %buffer, %in)   iteration k + 2, masked off beyond the end
       async_commit_group
       yield … }
+    async_wait {num = 0}; local_dealloc %buffer                    copies of iterations beyond the end store zeros: they too
+                                                               must have landed before the memory serves another purpose
 
 Rules
 -----
@@ -47,7 +49,8 @@ from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shape import Constant, Splat
 from ptxforge.ir.ops.shared import (
-    AsyncCommitGroup, AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc, LocalLoad, MemDescIndex,
+    AsyncCommitGroup, AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc, LocalDealloc, LocalLoad,
+    MemDescIndex,
 )  # fmt: skip
 from ptxforge.layouts.encodings import DotOperand, Mma, Shared
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
@@ -141,9 +144,13 @@ def _pipeline(loop: For, stages: int) -> bool:
     stage: dict[Operation, int] = {}
     for load, level in levels.items():
         stage[load] = last - distance * (level + 1)
-    _lower_loads(loop, levels, stage, distance)
+    buffers = _lower_loads(loop, levels, stage, distance)
     _place_dependencies(loop, stage, last)
-    expand_loop(loop, Schedule(_steady_order(loop, stage), stage), _predicate)
+    pipelined = expand_loop(loop, Schedule(_steady_order(loop, stage), stage), _predicate)
+    behind = Builder.after(pipelined)
+    behind.create(AsyncWait, num=0)
+    for buffer in buffers:
+        behind.create(LocalDealloc, buffer)
     return True
 
 
@@ -185,17 +192,19 @@ def _steady_order(loop: For, stage: dict[Operation, int]) -> list[Operation]:
 # -- loads become copies ----------------------------------------------------------------------------------
 
 
-def _lower_loads(loop: For, levels: dict[Load, int], stage: dict[Operation, int], distance: int) -> None:
+def _lower_loads(loop: For, levels: dict[Load, int], stage: dict[Operation, int], distance: int) -> list[Value]:
     """Replace each load by a copy into one of ``distance + 1`` buffers and a read of it ``distance`` stages later."""
     buffers = distance + 1
     groups = {at: sum(stage[load] == at for load in levels) for at in set(stage[load] for load in levels)}
     counters: dict[int, Value] = {}
     waits: dict[int, AsyncWait] = {}
+    allocated: list[Value] = []
     for load in levels:
         at = stage.pop(load)
         copy_index = _counter(loop, at, buffers, counters, stage)
         read_index = _counter(loop, at + distance, buffers, counters, stage)
-        _lower_load(loop, load, at, distance, copy_index, read_index, groups[at], waits, stage)
+        allocated.append(_lower_load(loop, load, at, distance, copy_index, read_index, groups[at], waits, stage))
+    return allocated
 
 
 def _counter(loop: For, at: int, buffers: int, counters: dict[int, Value], stage: dict[Operation, int]) -> Value:
@@ -220,7 +229,7 @@ def _counter(loop: For, at: int, buffers: int, counters: dict[int, Value], stage
     return argument
 
 
-def _lower_load(loop, load, at, distance, copy_index, read_index, groups, waits, stage) -> None:
+def _lower_load(loop, load, at, distance, copy_index, read_index, groups, waits, stage) -> Value:
     type = load.result.type
     layout = _shared_layout(load)
     outside = Builder.at(loop)
@@ -245,6 +254,7 @@ def _lower_load(loop, load, at, distance, copy_index, read_index, groups, waits,
     stage[source] = stage[read] = use
     load.replace_with([read.result])
     _fold_conversions(read, source.result, wait.result, stage)
+    return buffer
 
 
 def _shared_layout(load: Load):
