@@ -1,4 +1,8 @@
-"""The pipeline: which passes run, in which order, and why each stands where it does."""
+"""The pipeline: which passes run, in which order, and why each stands where it does.
+
+``python -m ptxforge passes`` prints this table. A pass may stand in it more than once. What differs between
+targets is said by ``when`` in a row, never by a test inside the pipeline.
+"""
 
 from __future__ import annotations
 
@@ -7,16 +11,69 @@ from collections.abc import Callable
 from ptxforge.ir.core import Function
 from ptxforge.passes.allocate_shared import allocate_shared
 from ptxforge.passes.assign_layouts import assign_layouts
+from ptxforge.passes.canonicalize import canonicalize
+from ptxforge.passes.canonicalize_pointers import canonicalize_pointers
 from ptxforge.passes.coalesce import coalesce
+from ptxforge.passes.combine import combine
+from ptxforge.passes.cse import cse
+from ptxforge.passes.dce import dce
 from ptxforge.passes.drop_assumptions import drop_assumptions
 from ptxforge.passes.insert_barriers import insert_barriers
+from ptxforge.passes.licm import licm
 from ptxforge.passes.manager import Pass, Stages, check_order, run_passes
+from ptxforge.passes.optimize_thread_locality import optimize_thread_locality
 from ptxforge.passes.properties import LAYOUTS, NO_ASSUMPTIONS, OFFSETS, VECTORS
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
+from ptxforge.passes.reorder_broadcast import reorder_broadcast
+from ptxforge.passes.reorder_instructions import reorder_instructions
+from ptxforge.passes.unroll_loops import unroll_loops
 from ptxforge.passes.vectorize_memory import vectorize_memory
 from ptxforge.support.target import Target
 
-PIPELINE: tuple[Pass, ...] = (
+TILE: tuple[Pass, ...] = (
+    Pass(
+        canonicalize, "tile",
+        why="one spelling per idea before anything is matched; folds what constexpr arguments decide",
+    ),
+    Pass(
+        combine, "tile",
+        why="pairs that one operation does better (dot and add, select and masked load); wants the folded form",
+    ),
+    Pass(
+        reorder_broadcast, "tile",
+        why="elementwise work before it is spread over a tile; makes uniform operands visible as splats",
+    ),
+    Pass(
+        cse, "tile",
+        why="the frontend computes every index anew for each use",
+    ),
+    Pass(
+        licm, "tile",
+        why="after cse, so that a value is hoisted once; before unrolling, so that it is not copied",
+    ),
+    Pass(
+        unroll_loops, "tile",
+        why="after licm: what is invariant is outside by now",
+    ),
+    Pass(
+        canonicalize_pointers, "tile",
+        why="needs splats (reorder_broadcast) and uniform steps outside of loops (licm); layouts would only be in its way",
+    ),
+    Pass(
+        canonicalize, "tile",
+        why="what unrolling and the new scalar pointers leave to be folded",
+    ),
+    Pass(
+        cse, "tile",
+        why="copies made by unrolling, addresses rebuilt in every loop",
+    ),
+    Pass(
+        dce, "tile",
+        why="the gpu passes shall not choose layouts for what nobody needs",
+    ),
+)  # fmt: skip
+
+GPU: tuple[Pass, ...] = (
     Pass(
         assign_layouts, "gpu", establishes=(LAYOUTS,),
         why="every tensor gets a layout: all passes below reason about who holds what",
@@ -27,11 +84,31 @@ PIPELINE: tuple[Pass, ...] = (
     ),
     Pass(
         remove_layout_conversions, "gpu", requires=(LAYOUTS,),
-        why="what lies between memory accesses follows their layouts; the conversions of the rows above go",
+        why="what lies between the anchors follows their layouts; the conversions of the rows above go",
+    ),
+    Pass(
+        optimize_thread_locality, "gpu", requires=(LAYOUTS,),
+        why="needs the layouts that reductions have in the end; what it takes out of a loop is never scheduled there",
     ),
     Pass(
         drop_assumptions, "gpu", establishes=(NO_ASSUMPTIONS,),
-        why="the code generator has nothing to do with a promise",
+        why="no analysis of values follows; what was computed for a promise alone is dead now",
+    ),
+    Pass(
+        cse, "gpu", requires=(LAYOUTS,),
+        why="values that were computed in several layouts may have met in one",
+    ),
+    Pass(
+        licm, "gpu", requires=(LAYOUTS,),
+        why="conversions and constants made inside loops",
+    ),
+    Pass(
+        dce, "gpu",
+        why="last cleaning; from here on nothing is made that is not used",
+    ),
+    Pass(
+        reorder_instructions, "gpu", requires=(LAYOUTS,),
+        why="the order that the code generator keeps; lifetimes in shared memory follow from it",
     ),
     Pass(
         vectorize_memory, "gpu", requires=(LAYOUTS,), establishes=(VECTORS,),
@@ -46,6 +123,8 @@ PIPELINE: tuple[Pass, ...] = (
         why="needs the offsets: buffers that share memory conflict",
     ),
 )  # fmt: skip
+
+PIPELINE: tuple[Pass, ...] = TILE + GPU
 
 check_order(PIPELINE)
 

@@ -1,0 +1,188 @@
+"""Let loops advance one scalar instead of a tensor of pointers or offsets.
+
+    %p = addptr (splat %base), %o : tensor<64x32xptr<f16>>                           (before)
+    for … iter_args(%q = %p) {
+      %x = load %q
+      %r = addptr %q, (splat %step)
+      yield %r }
+
+    for … iter_args(%b = %base) : ptr<f16> {                                         (after)
+      %q = addptr (splat %b), %o : tensor<64x32xptr<f16>>
+      %x = load %q
+      %c = addptr %b, %step : ptr<f16>
+      yield %c }
+
+A thread then carries one 64-bit register, not one for every pointer it has, and sees its addresses as that base
+plus offsets known before the loop.
+
+POINTERS    A carried tensor of pointers that only ever advances by the same offset everywhere, and begins as a scalar pointer plus
+            offsets. The offsets stay separate additions of their own widths: adding two 32-bit ones first could wrap.
+INTEGERS    A carried tensor of integers that only ever advances by uniform values is its initial value plus a scalar that begins at 0.
+            (Exact, since both wrap alike.)
+
+Nested loops that pass such a value on are followed; whatever else happens to it is left alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.ops.arith import AddI
+from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.memory import AddPtr
+from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Splat
+from ptxforge.passes.dce import dce
+from ptxforge.support.target import Target
+
+_SHAPING = (Broadcast, ExpandDims)
+
+
+def canonicalize_pointers(function: Function, target: Target) -> bool:
+    """Apply the rewriting above to every carried value of every ``for``, outer loops first."""
+    rewriter = _Rewriter()
+    changed = False
+    for loop in [op for op in function.walk() if isinstance(op, For)]:
+        for index in range(len(loop.results)):
+            changed |= rewriter.loop(loop, index)
+    if changed:
+        dce(function, target)
+    return changed
+
+
+class _Rewriter:
+    """``scalars`` maps a carried tensor (argument or result) to the scalar that advances in its place."""
+
+    def __init__(self) -> None:
+        self.scalars: dict[Value, Value] = {}
+
+    def loop(self, loop: For, index: int) -> bool:
+        carried = loop.carried[index]
+        if carried in self.scalars or not _is_index_tensor(carried.type):
+            return False
+        if not carried.uses or not _advances_uniformly(loop.body.terminator.operands[index], carried):
+            return False
+        before = Builder.at(loop)
+        if isinstance(carried.type.element, T.PointerType):
+            parts = _decompose(before, loop.initial[index])
+            if parts is None:
+                return False
+            base, offsets = parts
+            self.carry(loop, index, base, lambda at, scalar: _pointer(at, scalar, offsets, carried.type))
+            return True
+        zero = before.constant(0, carried.type.element)
+        initial = loop.initial[index]
+        self.carry(loop, index, zero, lambda at, scalar: _sum(at, initial, scalar))
+        return True
+
+    def carry(self, loop: For, index: int, start: Value, tensor) -> None:
+        """Carry a scalar from ``start`` on; ``tensor(builder, scalar)`` is what the old value was at any time."""
+        old, old_result = loop.carried[index], loop.results[index]
+        argument = loop.body.add_argument(start.type, old.hint)
+        result = loop.add_result(start.type)
+        loop.set_operands((*loop.operands, start))
+        self.scalars[old], self.scalars[old_result] = argument, result
+        last, place = loop.body.terminator, len(loop.body.terminator.operands)
+        last.set_operands((*last.operands, argument))
+        last.set_operand(place, self.scalar_of(last.operands[index], tensor))
+        inside = Builder(loop.body, loop.body.first, loop.location)
+        old.replace_all_uses_with(tensor(inside, argument))
+        if old_result.uses:
+            old_result.replace_all_uses_with(tensor(Builder.after(loop), result))
+
+    def scalar_of(self, value: Value, tensor) -> Value:
+        """The scalar that stands for ``value``, which came from a carried value by uniform steps."""
+        if value in self.scalars:
+            return self.scalars[value]
+        op = value.defining_op
+        if isinstance(op, For):
+            self.carry(op, value.index, self.scalar_of(op.initial[value.index], tensor), tensor)
+            return self.scalars[value]
+        at = Builder.at(op)
+        before, step = _step(op)
+        found = at.value(type(op), self.scalar_of(before, tensor), _uniform(at, step))
+        self.scalars[value] = found
+        return found
+
+
+def _is_index_tensor(type: T.Type) -> bool:
+    if not isinstance(type, T.TensorType):
+        return False
+    return isinstance(type.element, T.PointerType) or type.element in (T.I32, T.I64)
+
+
+def _is_uniform(value: Value) -> bool:
+    return isinstance(value.defining_op, (Splat, Constant))
+
+
+def _uniform(builder: Builder, value: Value) -> Value:
+    """The scalar that a uniform tensor holds everywhere."""
+    op = value.defining_op
+    return op.value if isinstance(op, Splat) else builder.constant(op.attributes["value"], value.type.element)
+
+
+def _step(op: Operation | None) -> tuple[Value, Value] | None:
+    """(value, uniform offset) when ``op`` adds one to the other."""
+    if isinstance(op, (AddPtr, AddI)):
+        for value, offset in (op.operands, op.operands[::-1]) if isinstance(op, AddI) else (op.operands,):
+            if _is_uniform(offset):
+                return value, offset
+    return None
+
+
+def _advances_uniformly(value: Value, start: Value) -> bool:
+    """Whether ``value`` is ``start`` plus uniform offsets, through nested loops, too."""
+    while value is not start:
+        op = value.defining_op
+        if isinstance(op, For):
+            index = value.index
+            if not _advances_uniformly(op.body.terminator.operands[index], op.carried[index]):
+                return False
+            value = op.initial[index]
+            continue
+        step = _step(op)
+        if step is None:
+            return False
+        value = step[0]
+    return True
+
+
+def _decompose(builder: Builder, pointer: Value) -> tuple[Value, list[Value]] | None:
+    """A tensor of pointers as (scalar pointer, offsets of the tensor's shape to be added one after the other)."""
+    op = pointer.defining_op
+    if isinstance(op, Splat):
+        return op.value, []
+    if isinstance(op, _SHAPING):
+        inner = _decompose(builder, op.x)
+        if inner is None:
+            return None
+        base, offsets = inner
+        return base, [_shaped(builder, op, offset) for offset in offsets]
+    if not isinstance(op, AddPtr):
+        return None
+    inner = _decompose(builder, op.pointer)
+    if inner is None:
+        return None
+    base, offsets = inner
+    if _is_uniform(op.offset):
+        return builder.value(AddPtr, base, _uniform(builder, op.offset)), offsets
+    return base, [*offsets, op.offset]
+
+
+def _shaped(builder: Builder, op: Operation, offset: Value) -> Value:
+    """``offset`` broadcast or expanded as ``op`` does with pointers."""
+    shaped = op.result.type.with_element(offset.type.element)
+    return builder.value(type(op), offset, type=shaped, **op.attributes)
+
+
+def _pointer(builder: Builder, base: Value, offsets: Sequence[Value], type: T.TensorType) -> Value:
+    pointer = builder.value(Splat, base, type=type)
+    for offset in offsets:
+        pointer = builder.value(AddPtr, pointer, offset)
+    return pointer
+
+
+def _sum(builder: Builder, initial: Value, scalar: Value) -> Value:
+    return builder.value(AddI, initial, builder.value(Splat, scalar, type=initial.type))
