@@ -1,0 +1,54 @@
+"""Compile a kernel of a file and print what was made.
+
+    python -m ptxforge compile kernels.py:add --signature '*fp32:16,*fp32:16,*fp32:16,i32' --constants BLOCK=1024
+
+A signature type is *TYPE for a pointer or TYPE for a number (fp16 bf16 fp32 fp64 i1 i8 ... u64); ':16' behind it
+says that the pointer is aligned to 16 bytes or the integer divisible by 16.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from ptxforge.cli.source import load_kernel, parse_constants, parse_signature
+from ptxforge.compiler import Artifact
+from ptxforge.runtime import tools
+from ptxforge.runtime.jit import DEFAULT_TARGET
+
+EMITTED = ("tile", "gpu", "ptx", "sass")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kernel", metavar="FILE.py:FUNCTION")
+    parser.add_argument("--signature", default="", help="types by order, or name=type, separated by commas")
+    parser.add_argument("--constants", default="", help="NAME=VALUE, separated by commas")
+    parser.add_argument("--target", default=DEFAULT_TARGET, help="such as sm_80 (default: %(default)s)")
+    parser.add_argument("--emit", choices=(*EMITTED, "stages", "all"), default="ptx", help="default: %(default)s")
+    parser.add_argument("--num-warps", type=int, default=4)
+    parser.add_argument("--num-stages", type=int, default=3)
+    parser.add_argument("--maxnreg", type=int, help="registers per thread at most")
+
+
+def run(options: argparse.Namespace) -> int:
+    kernel = load_kernel(options.kernel)
+    constants = parse_constants(options.constants)
+    signature = parse_signature(options.signature, kernel, constants)
+    artifact = kernel.compile(
+        signature, constants, options.target,
+        num_warps=options.num_warps, num_stages=options.num_stages, maxnreg=options.maxnreg,
+    )  # fmt: skip
+    if options.emit == "all":
+        for name in EMITTED[:3]:
+            print(f"// {name}\n{_text(artifact, name)}")
+        return 0
+    print(_text(artifact, options.emit), end="")
+    return 0
+
+
+def _text(artifact: Artifact, name: str) -> str:
+    if name == "stages":
+        return "\n".join(f"// after {stage}\n{text}" for stage, text in artifact.stages)
+    if name == "sass":
+        return tools.disassemble(tools.assemble(artifact.ptx, artifact.target))
+    text = artifact.asm[name]
+    return text if text.endswith("\n") else text + "\n"

@@ -1,0 +1,51 @@
+"""Draw a layout: which thread holds which element, or where a shared tile's elements lie.
+
+    python -m ptxforge layout '#blocked<{sizePerThread = [1, 4], threadsPerWarp = [4, 8], warpsPerCTA = [1, 1],
+                               order = [1, 0]}>' 4x32xf16
+    python -m ptxforge layout '#shared<{vec = 2, perPhase = 1, maxPhase = 4, order = [1, 0]}>' 4x8xf16
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+
+from ptxforge.layouts.encodings import Distributed
+from ptxforge.layouts.show import describe, show, show_hardware, show_threads, svg
+from ptxforge.layouts.syntax import parse_encoding
+from ptxforge.support.errors import PtxforgeError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("encoding", metavar="'#NAME<{...}>'")
+    parser.add_argument("tensor", metavar="SHAPE", help="such as 16x16 or 16x16xf16")
+    view = parser.add_mutually_exclusive_group()
+    view.add_argument("--hw-view", action="store_true", help="for each thread, the elements that it holds")
+    view.add_argument("--threads", action="store_true", help="only the numbers of the threads")
+    view.add_argument("--bases", action="store_true", help="the linear map: where each input bit goes")
+    view.add_argument("--svg", type=Path, metavar="FILE", help="write a picture there")
+
+
+def run(options: argparse.Namespace) -> int:
+    encoding, shape = parse_encoding(options.encoding), parse_shape(options.tensor)
+    if options.svg:
+        options.svg.write_text(svg(encoding, shape))
+        print(f"wrote {options.svg}")
+    elif options.bases:
+        print(describe(encoding.linear(shape)))
+    elif not (options.hw_view or options.threads):
+        print(show(encoding, shape))
+    elif not isinstance(encoding, Distributed):
+        raise PtxforgeError("a shared layout maps memory, not threads: it has one view only")
+    else:
+        print(show_hardware(encoding, shape) if options.hw_view else show_threads(encoding, shape))
+    return 0
+
+
+def parse_shape(text: str) -> tuple[int, ...]:
+    """``16x32xf16`` as (16, 32); the element type may be left out. Raises :class:`PtxforgeError`."""
+    match = re.fullmatch(r"(\d+(?:x\d+)*)(?:x[a-z]\w*)?", text.removeprefix("tensor<").removesuffix(">"))
+    if match is None:
+        raise PtxforgeError(f"'{text}' is not a shape such as 16x16 or 16x16xf16")
+    return tuple(map(int, match[1].split("x")))

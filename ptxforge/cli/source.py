@@ -1,0 +1,77 @@
+"""Reading what the command line names: kernels of files, constants, signatures."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+from ptxforge import language, triton_compat
+from ptxforge.language.types import dtype
+from ptxforge.runtime.heuristics import Wrapper
+from ptxforge.runtime.jit import JITFunction, jit
+from ptxforge.support.errors import PtxforgeError
+
+
+def load_kernel(where: str) -> JITFunction:
+    """The kernel of ``FILE.py:FUNCTION``. Triton's names are ptxforge's while the file is executed.
+
+    Raises :class:`PtxforgeError` when there is no such file or function.
+    """
+    file, _, name = where.rpartition(":")
+    path = Path(file)
+    if not file or not path.is_file():
+        raise PtxforgeError(f"'{where}' is not FILE.py:FUNCTION with a file that exists")
+    triton_compat.install()
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    sys.path.insert(0, str(path.parent))
+    spec.loader.exec_module(module)
+    found = getattr(module, name, None)
+    if isinstance(found, Wrapper):
+        found = found.base_fn
+    if found is None or not callable(found):
+        raise PtxforgeError(f"{path} has no function '{name}'")
+    return jit(found)
+
+
+def parse_constants(text: str) -> dict[str, Any]:
+    """``BLOCK=1024,EPS=1e-5,DTYPE=tl.float16`` as a dictionary. Raises :class:`PtxforgeError`."""
+    constants = {}
+    for item in _split(text):
+        name, equals, value = item.partition("=")
+        if not equals:
+            raise PtxforgeError(f"'{item}' is not NAME=VALUE")
+        constants[name.strip()] = _value(value.strip())
+    return constants
+
+
+def _value(text: str) -> Any:
+    found = getattr(language, text.removeprefix("tl."), None)
+    if isinstance(found, dtype):
+        return found
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text
+
+
+def parse_signature(text: str, kernel: JITFunction, constants: dict[str, Any]) -> dict[str, str]:
+    """``*fp32:16,i32`` for the parameters without a constant, in order, or ``x=*fp32:16,n=i32`` by name.
+
+    Raises :class:`PtxforgeError` when the number of types is wrong.
+    """
+    items = _split(text)
+    if any("=" in item for item in items):
+        return {name.strip(): kind.strip() for name, _, kind in (item.partition("=") for item in items)}
+    open_names = [p.name for p in kernel.params if p.name not in constants and not p.constexpr]
+    if len(items) != len(open_names):
+        raise PtxforgeError(f"the signature has {len(items)} types for {len(open_names)} parameters: {', '.join(open_names)}")
+    return dict(zip(open_names, items, strict=True))
+
+
+def _split(text: str) -> list[str]:
+    return [item.strip() for item in text.split(",") if item.strip()]

@@ -1,0 +1,88 @@
+"""The table of modules that :func:`~ptxforge.triton_compat.install` registers, and where their contents come from."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import ModuleType
+
+from ptxforge import language
+from ptxforge.language.registry import constexpr_function
+from ptxforge.runtime import arithmetic, autotune, heuristics, jit, variant
+from ptxforge.support import errors
+from ptxforge.triton_compat import host, testing
+from ptxforge.triton_compat.alias import VERSION, Source
+
+_ERRORS = {
+    "TritonError": errors.PtxforgeError,
+    "CompilationError": errors.CompilationError,
+    "CompileTimeAssertionFailure": errors.CompileTimeAssertionError,
+    "UnsupportedLanguageConstruct": errors.UnsupportedSyntaxError,
+    "OutOfResources": errors.OutOfResourcesError,
+    "PTXASError": errors.DeviceError,
+    "AutotunerError": errors.AutotunerError,
+    "InterpreterError": errors.EmulatorError,
+}
+_JIT = {
+    "JITFunction": jit.JITFunction,
+    "KernelInterface": jit.KernelInterface,
+    "jit": jit.jit,
+    "constexpr_function": constexpr_function,
+    "reinterpret": host.reinterpret,
+    "TensorWrapper": host.TensorWrapper,
+}
+_TUNING = {
+    "Autotuner": autotune.Autotuner,
+    "Config": autotune.Config,
+    "Heuristics": heuristics.Heuristics,
+    "autotune": autotune.autotune,
+    "heuristics": heuristics.heuristics,
+}
+_DRIVER = {"active": host.ActiveDriver()}
+_COMPILER = {"CompiledKernel": variant.CompiledKernel, "GPUTarget": host.GPUTarget}
+_TOP = {
+    "cdiv": arithmetic.cdiv,
+    "next_power_of_2": arithmetic.next_power_of_2,
+    "set_allocator": host.set_allocator,
+    "__version__": VERSION,
+}
+
+
+def _language(*path: str) -> list[Source]:
+    """A submodule of the language first, where there is one, then the whole language."""
+    found: list[Source] = []
+    here: object = language
+    for name in path:
+        here = getattr(here, name, None)
+    if isinstance(here, ModuleType) and here is not language:
+        found.append(here)
+    return [*found, language]
+
+
+MODULES: dict[str, Sequence[Source]] = {
+    "triton": [_TOP, _JIT, _TUNING, _ERRORS],
+    "triton.language": [language],
+    "triton.language.core": _language("core"),
+    "triton.language.math": _language("math"),
+    "triton.language.standard": _language("standard"),
+    "triton.runtime": [_JIT, _TUNING, _ERRORS],
+    "triton.runtime.jit": [_JIT],
+    "triton.runtime.driver": [_DRIVER],
+    "triton.runtime.autotuner": [_TUNING, _ERRORS],
+    "triton.runtime.errors": [_ERRORS],
+    "triton.testing": [testing],
+    "triton.compiler": [_COMPILER, _ERRORS],
+    "triton.compiler.compiler": [_COMPILER],
+    "triton.compiler.errors": [_ERRORS],
+    "triton.backends": [_COMPILER],
+    "triton.backends.compiler": [_COMPILER],
+    "triton.tools": [{}],
+}
+if hasattr(language, "random"):
+    MODULES["triton.language.random"] = _language("random")
+if hasattr(language, "extra"):
+    MODULES |= {
+        "triton.language.extra": _language("extra")[:1],
+        "triton.language.extra.libdevice": _language("extra", "libdevice")[:1],
+        "triton.language.extra.cuda": _language("extra", "cuda")[:1],
+        "triton.language.extra.cuda.libdevice": _language("extra", "libdevice")[:1],
+    }

@@ -1,0 +1,195 @@
+"""``triton.testing``: measuring, comparing and plotting."""
+
+from __future__ import annotations
+
+import functools
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from ptxforge.driver.cuda import CudaDevice, cuda_device
+from ptxforge.runtime.timing import do_bench
+from ptxforge.support.errors import DeviceError
+from ptxforge.support.target import parse_target
+
+__all__ = [
+    "Benchmark", "Mark", "assert_close", "do_bench", "do_bench_cudagraph", "get_dram_gbps", "get_max_simd_tflops",
+    "get_max_tensorcore_tflops", "nvsmi", "perf_report",
+]  # fmt: skip
+
+# Operations per clock and multiprocessor of dense matrix products by element bits, and of f32 arithmetic: CUDA C++
+# Programming Guide, "Arithmetic Instructions"; NVIDIA's architecture white papers for the tensor cores.
+_TENSOR_RATES = {80: {32: 1024, 16: 2048, 8: 4096}, 89: {32: 512, 16: 1024, 8: 2048}, 90: {32: 2048, 16: 4096, 8: 8192}}
+_F32_LANES = {80: 64, 89: 128, 90: 128}
+
+
+def do_bench_cudagraph(
+    fn: Callable[[], Any],
+    rep: float = 20,
+    grad_to_none: Sequence[Any] | None = None,
+    quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean",
+) -> Any:
+    """Milliseconds that ``fn`` takes when replayed from a CUDA graph: no time of the host is in it.
+
+    The graph is captured by torch, on whose stream ``fn`` queues its work; without torch this is :func:`do_bench`.
+    """
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return do_bench(fn, rep=rep, grad_to_none=grad_to_none, quantiles=quantiles, return_mode=return_mode)
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        fn()
+        stream.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph, stream=stream):
+            fn()
+        return do_bench(graph.replay, rep=rep, grad_to_none=grad_to_none, quantiles=quantiles, return_mode=return_mode)
+
+
+def assert_close(
+    x: Any, y: Any, atol: float | None = None, rtol: float | None = None, err_msg: str = ""
+) -> None:
+    """Raise ``AssertionError`` unless ``x`` and ``y`` agree element by element (by default to 1e-2, absolute)."""
+    actual, expected = _array(x), _array(y)
+    atol, rtol = 1e-2 if atol is None else atol, 0.0 if rtol is None else rtol
+    np.testing.assert_allclose(actual, expected, atol=_largest(atol), rtol=_largest(rtol), err_msg=err_msg, equal_nan=True)
+
+
+def _largest(tolerance: Any) -> float:
+    return float(tolerance(None)) if callable(tolerance) else float(tolerance)
+
+
+def _array(value: Any) -> np.ndarray:
+    """A tensor or array of any kind as f64 on the host."""
+    if hasattr(value, "detach"):
+        value = value.detach().cpu().double().numpy()
+    return np.asarray(value, np.float64)
+
+
+def nvsmi(attributes: Sequence[str]) -> list[int]:
+    """Integers that ``nvidia-smi`` reports of the first GPU."""
+    command = ["nvidia-smi", "-i", "0", f"--query-gpu={','.join(attributes)}", "--format=csv,noheader,nounits"]
+    return [int(text) for text in subprocess.check_output(command, text=True).strip().split(",")]
+
+
+def _device(device: Any) -> CudaDevice:
+    return cuda_device(getattr(device, "index", device) or 0)
+
+
+def get_dram_gbps(device: Any = None) -> float:
+    """Peak bandwidth of device memory in GB/s, from its clock and bus width."""
+    gpu = _device(device)
+    return gpu.attribute("MEMORY_CLOCK_RATE") * gpu.attribute("GLOBAL_MEMORY_BUS_WIDTH") * 2 / 1e6 / 8
+
+
+def get_max_tensorcore_tflops(dtype: Any, clock_rate: float, device: Any = None) -> float:
+    """Peak TFLOP/s of the tensor cores on elements of ``dtype`` at ``clock_rate`` kHz."""
+    gpu = _device(device)
+    rates = _of_architecture(_TENSOR_RATES, gpu)
+    return gpu.multiprocessors * rates[_bits(dtype)] * clock_rate * 1e3 / 1e12
+
+
+def get_max_simd_tflops(dtype: Any, clock_rate: float, device: Any = None) -> float:
+    """Peak TFLOP/s of ordinary arithmetic on f32, or f16 at twice its rate, at ``clock_rate`` kHz."""
+    gpu = _device(device)
+    per_clock = _of_architecture(_F32_LANES, gpu) * 2 * (2 if _bits(dtype) == 16 else 1)
+    return gpu.multiprocessors * per_clock * clock_rate * 1e3 / 1e12
+
+
+def _of_architecture(table: dict[int, Any], gpu: CudaDevice) -> Any:
+    sm = parse_target(gpu.target).sm
+    if sm not in table:
+        raise DeviceError(f"the peak rates of {gpu.target} are not known here")
+    return table[sm]
+
+
+def _bits(dtype: Any) -> int:
+    size = getattr(dtype, "itemsize", None)
+    return 8 * size if size is not None else dtype.primitive_bitwidth
+
+
+class Benchmark:
+    """What :func:`perf_report` varies: ``x_names`` over ``x_vals``, one line of the table for each of ``line_vals``."""
+
+    def __init__(
+        self,
+        x_names: Sequence[str],
+        x_vals: Sequence[Any],
+        line_arg: str,
+        line_vals: Sequence[Any],
+        line_names: Sequence[str],
+        plot_name: str,
+        args: dict[str, Any] | None = None,
+        xlabel: str = "",
+        ylabel: str = "",
+        x_log: bool = False,
+        y_log: bool = False,
+        styles: Any = None,
+    ):
+        self.x_names, self.x_vals = list(x_names), list(x_vals)
+        self.line_arg, self.line_vals, self.line_names = line_arg, list(line_vals), list(line_names)
+        self.plot_name, self.args = plot_name, dict(args or {})
+        self.xlabel, self.ylabel, self.x_log, self.y_log, self.styles = xlabel, ylabel, x_log, y_log, styles
+
+
+class Mark:
+    """A function to be measured over one or more :class:`Benchmark`; ``run`` prints the tables."""
+
+    def __init__(self, fn: Callable[..., Any], benchmarks: Benchmark | Sequence[Benchmark]):
+        functools.update_wrapper(self, fn)
+        self.fn, self.benchmarks = fn, benchmarks
+
+    def run(
+        self, show_plots: bool = False, print_data: bool = False, save_path: str = "", return_df: bool = False, **kwargs: Any
+    ) -> list[dict[str, Any]]:
+        """Measure everything. Each row of the result has the x values and, by line name, the figure.
+
+        With ``save_path`` a CSV file is written there for each benchmark. ptxforge makes no plots.
+        """
+        listed = [self.benchmarks] if isinstance(self.benchmarks, Benchmark) else list(self.benchmarks)
+        tables = [(bench, self._rows(bench, kwargs)) for bench in listed]
+        for bench, rows in tables:
+            if print_data or show_plots:
+                _print(bench, rows)
+            if save_path:
+                _save(bench, rows, Path(save_path))
+        return tables[0][1] if len(tables) == 1 else [rows for _, rows in tables]
+
+    def _rows(self, bench: Benchmark, kwargs: dict[str, Any]) -> list[dict[str, Any]]:
+        rows = []
+        for x in bench.x_vals:
+            values = x if isinstance(x, (tuple, list)) else [x] * len(bench.x_names)
+            row = dict(zip(bench.x_names, values, strict=True))
+            for value, name in zip(bench.line_vals, bench.line_names, strict=True):
+                made = self.fn(**dict(zip(bench.x_names, values, strict=True)), **{bench.line_arg: value}, **bench.args, **kwargs)
+                row[name] = made[0] if isinstance(made, (tuple, list)) else made
+            rows.append(row)
+        return rows
+
+
+def perf_report(benchmarks: Benchmark | Sequence[Benchmark]) -> Callable[[Callable[..., Any]], Mark]:
+    """Decorator: the function is called for each point of the benchmarks; see :class:`Mark`."""
+    return lambda fn: Mark(fn, benchmarks)
+
+
+def _print(bench: Benchmark, rows: list[dict[str, Any]]) -> None:
+    table = Table(title=bench.plot_name)
+    for name in (*bench.x_names, *bench.line_names):
+        table.add_column(name, justify="right")
+    for row in rows:
+        table.add_row(*(f"{value:.6g}" if isinstance(value, (int, float)) else str(value) for value in row.values()))
+    Console().print(table)
+
+
+def _save(bench: Benchmark, rows: list[dict[str, Any]], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [",".join((*bench.x_names, *bench.line_names))]
+    lines += [",".join(map(str, row.values())) for row in rows]
+    (folder / f"{bench.plot_name}.csv").write_text("\n".join(lines) + "\n")
