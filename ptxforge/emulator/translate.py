@@ -238,6 +238,9 @@ class Emitter:
     def apply(self, function: Callable, target: tuple[object, str], *sources: tuple[object, str],
               takes_out: bool = False) -> None:
         """Emit ``target = function(*sources)``; operands come as (operand, dtype). ``takes_out``: it has ``out=``."""
+        expected = _arity(function)
+        if expected is not None and expected != len(sources):
+            raise self.error(f"{expected} source operands are expected")
         values = ", ".join([self.read(operand, dtype) for operand, dtype in sources])
         name = function.__name__ if _NUMPY.get(getattr(function, "__name__", "")) is function else \
             self.constant_object(function)
@@ -476,6 +479,16 @@ def _clean(name: str) -> str:
 _DTYPES = {"u1", "i1", "u2", "i2", "f2", "u4", "i4", "f4", "u8", "i8", "f8", "c16"}
 
 
+def _arity(function: Callable) -> int | None:
+    """How many operands an operation takes; None when it takes any number."""
+    if isinstance(function, np.ufunc):
+        return function.nin
+    code = getattr(function, "__code__", None)
+    if code is None or code.co_flags & 4 or function.__defaults__:
+        return None
+    return code.co_argcount
+
+
 def _at_bind(arg: object, machine: Machine) -> object:
     if isinstance(arg, _Argument):
         return arg.make(machine)
@@ -507,7 +520,10 @@ def translate(program: Program, block: Block, masked: bool) -> Code:
 
 def _emit(e: Emitter, item: Instruction) -> None:
     e.begin(item)
-    item.family.emit(e, [item] if item.family.grouped else item)
+    try:
+        item.family.emit(e, [item] if item.family.grouped else item)
+    except (IndexError, KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
+        raise e.error(f"cannot read its modifiers and operands ({error})") from error
     e.finish()
 
 

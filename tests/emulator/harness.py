@@ -48,7 +48,7 @@ def run(device, ptx: str, name: str, grid, block, *arguments, shared: int = 0) -
 
 
 def per_lane(instructions: str, inputs: list[tuple[str, int]], outputs: list[tuple[str, int]], registers: str = "",
-             target: str = "sm_80") -> str:
+             target: str = "sm_90") -> str:
     """A kernel ``k`` that loads ``%i0, %i1...`` per lane from arrays, runs ``instructions``, stores ``%o0...``.
 
     ``inputs`` and ``outputs`` are (register type, bytes per element). Parameters: the input arrays, then the outputs.
@@ -80,7 +80,7 @@ def _move(opcode: str, kind: str, size: int, name: str) -> str:
 
 
 def lanes(device, instructions: str, inputs: list[np.ndarray], kinds: list[str], outputs: list[tuple[str, str]],
-          registers: str = "", target: str = "sm_80") -> list[np.ndarray]:
+          registers: str = "", target: str = "sm_90") -> list[np.ndarray]:
     """Run ``instructions`` once per element. ``kinds`` are the inputs' register types, ``outputs`` (type, dtype)."""
     count = len(inputs[0])
     results = [np.zeros(count, dtype) for _, dtype in outputs]
