@@ -36,6 +36,7 @@ from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Reshape, Splat
+from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.encodings import Slice, infer_reshape
 from ptxforge.layouts.linear import REGISTER, LayoutError
 from ptxforge.layouts.scratch import axis_levels
@@ -162,12 +163,12 @@ def _finish(loop: For, index: int, found: _Accumulation, result: Value) -> None:
     after, old = Builder.after(loop), loop.results[index]
     total = _reduce(after, result, found.reduce.axis, found.reduce)
     total = _as_layout(after, total, old.type)
-    if found.scale is None:
-        initial = loop.initial[index]
+    initial = loop.initial[index]
+    if found.scale is None or constant_of(initial) == 0:
         final = after.value(type(found.update), initial, total)
         old.replace_all_uses_with(final)
         return
-    # The initial value is scaled in every step, too: it goes on being carried, alone.
+    # The initial value is scaled in every step, too (unless it is 0): it goes on being carried, alone.
     carried = loop.carried[index]
     product = next(user for user in carried.users)
     loop.body.terminator.set_operand(index, product.results[0])

@@ -12,6 +12,7 @@ Loads are moved when their access is as good in the new layout, and duplicated o
 carries a second value in the new layout, with its initial and yielded values made likewise; the old one goes
 when it has no other use. Costs: ``analysis/costs.py``.
 
+A reduction of a converted tensor reduces the tensor as it is instead, and its result is converted.
 A store whose value needs a conversion may instead store in the value's layout, if its pointers and mask are cheap to make and
 the access is not worse by more than the conversion costs.
 
@@ -93,6 +94,8 @@ class _Rematerializer:
                 changed |= self.conversion(op)
             elif isinstance(op, Store) and isinstance(op.pointer.type, T.TensorType):
                 changed |= self.store(op)
+            elif isinstance(op, Reduce):
+                changed |= self.reduction(op)
         return changed
 
     def weight(self, value: Value) -> float:
@@ -135,6 +138,27 @@ class _Rematerializer:
             return False
         for index, value in enumerate(op.operands):
             op.set_operand(index, source.x if value is op.value else self.make(value, new))
+        return True
+
+    def reduction(self, op: Reduce) -> bool:
+        """Reduce what is to be converted as it is, and convert the result, which is smaller."""
+        sources = [v.defining_op for v in op.inputs]
+        if not all(isinstance(s, ConvertLayout) for s in sources) or len({s.x.type.layout for s in sources}) > 1:
+            return False
+        new = sources[0].x.type.layout
+        types = Reduce.infer([s.x.type for s in sources], op.attributes)
+        now = sum(conversion_cost(new, v.type.layout, v.type) for v in op.inputs)
+        then = sum(
+            conversion_cost(t.layout, r.type.layout, t) for t, r in zip(types, op.results) if isinstance(t, T.TensorType)
+        )
+        if then >= now:
+            return False
+        op.set_operands([s.x for s in sources])
+        for result, type in zip(op.results, types):
+            old, result.type = result.type, type
+            if isinstance(type, T.TensorType) and type != old:
+                back = convert_at_definition(result, old.layout)
+                result.replace_all_uses_with(back, unless=lambda user, back=back: user is back.defining_op)
         return True
 
     # -- the search ------------------------------------------------------------------------------------
