@@ -24,6 +24,11 @@ def as_unsigned(x: np.ndarray) -> np.ndarray:
     return x if x.dtype == np.bool_ else x.view(_UNSIGNED[x.dtype.itemsize * 8])
 
 
+def as_signed(x: np.ndarray) -> np.ndarray:
+    """The values of signed integers: a set ``i1`` is -1."""
+    return -x.astype(np.int8) if x.dtype == np.bool_ else x
+
+
 def _wrapping(operation, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """Apply an integer ufunc with wrap-around, ``i1`` included, and keep the dtype."""
     dtype = x.dtype
@@ -163,7 +168,7 @@ class XorI(BinaryInt):
 
 def _shift(operation, x: np.ndarray, y: np.ndarray, beyond: np.ndarray) -> np.ndarray:
     """Shift by an unsigned amount; amounts of the width or more give ``beyond``."""
-    bits = x.dtype.itemsize * 8
+    bits = 1 if x.dtype == np.bool_ else x.dtype.itemsize * 8
     amount = as_unsigned(y)
     outside = amount >= bits
     inside = np.where(outside, np.zeros_like(amount), amount).astype(x.dtype)
@@ -183,7 +188,7 @@ class ShrSI(BinaryInt):
     """Arithmetic shift right; the sign when the amount is the width or more."""
 
     def evaluate(self, x, y):
-        return _shift(np.right_shift, x, y, np.where(x < 0, ~np.zeros_like(x), np.zeros_like(x)))
+        return _shift(np.right_shift, x, y, np.where(as_signed(x) < 0, ~np.zeros_like(x), np.zeros_like(x)))
 
 
 @define("shrui", traits=[ELEMENTWISE])
@@ -200,7 +205,7 @@ class MinSI(BinaryInt):
     """Signed minimum."""
 
     def evaluate(self, x, y):
-        return np.minimum(x, y)
+        return np.minimum(as_signed(x), as_signed(y)).astype(x.dtype)
 
 
 @define("maxsi", traits=[ELEMENTWISE, COMMUTATIVE])
@@ -208,7 +213,7 @@ class MaxSI(BinaryInt):
     """Signed maximum."""
 
     def evaluate(self, x, y):
-        return np.maximum(x, y)
+        return np.maximum(as_signed(x), as_signed(y)).astype(x.dtype)
 
 
 @define("minui", traits=[ELEMENTWISE, COMMUTATIVE])
@@ -264,8 +269,8 @@ class CmpI(Operation):
         return [T.like(operands[0], T.I1)]
 
     def evaluate(self, x, y):
-        if self.predicate.startswith("u"):
-            x, y = as_unsigned(x), as_unsigned(y)
+        of_sign = as_unsigned if self.predicate.startswith("u") else as_signed
+        x, y = of_sign(x), of_sign(y)
         return _INTEGER_COMPARISONS[self.predicate](x, y)
 
 

@@ -10,8 +10,10 @@ import math
 
 import numpy as np
 
+from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import ELEMENTWISE, FLOAT, INT, attribute, define, operand, same_operand_types
+from ptxforge.ir.ops.cast import convert_float
 
 
 class UnaryFloat(Operation):
@@ -218,11 +220,11 @@ class Fma(Operation):
     def evaluate(self, x, y, z):
         with np.errstate(all="ignore"):
             if x.dtype == np.float64:
-                return _fma64(x, y, z)
+                return _FMA64(x, y, z)
             # The product of two 24-bit significands is exact in f64; the sum is then rounded to odd, so that
             # the final rounding is the only one.
             product, addend = x.astype(np.float64) * y.astype(np.float64), z.astype(np.float64)
-            return _round_to_odd_sum(product, addend).astype(x.dtype)
+            return convert_float(_round_to_odd_sum(product, addend), T.element_type(self.result.type))
 
 
 def _round_to_odd_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -240,10 +242,11 @@ def _round_to_odd_sum(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return result.reshape(np.shape(total))
 
 
-@np.vectorize
 def _fma64(x: float, y: float, z: float) -> float:
     """x·y + z in f64 with one rounding, by exact rationals."""
-    if not all(map(math.isfinite, (x, y, z))):
+    if math.isfinite(x) and math.isfinite(y) and not math.isfinite(z):
+        return z  # though x·y alone may overflow
+    if not (math.isfinite(x) and math.isfinite(y)):
         return x * y + z
     (xn, xd), (yn, yd), (zn, zd) = (v.as_integer_ratio() for v in (float(x), float(y), float(z)))
     numerator, denominator = xn * yn * zd + zn * xd * yd, xd * yd * zd
@@ -252,7 +255,10 @@ def _fma64(x: float, y: float, z: float) -> float:
     try:
         return numerator / denominator
     except OverflowError:
-        return math.copysign(math.inf, numerator)
+        return math.inf if numerator > 0 else -math.inf
+
+
+_FMA64 = np.vectorize(_fma64, otypes=[np.float64])
 
 
 @define("clampf", traits=[ELEMENTWISE])
