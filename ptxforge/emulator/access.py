@@ -10,7 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from ptxforge.emulator.findings import Site
-from ptxforge.emulator.memory import LOCAL_WINDOW, ORIGIN, SHARED_WINDOW, TABLES, WINDOW_MASK
+from ptxforge.emulator.memory import (
+    LOCAL_WINDOW, ORIGIN, PARAM_BASE, PARAM_END, SHARED_WINDOW, TABLES, WINDOW_MASK, address_of,
+)
 from ptxforge.emulator.program import LOCAL_BASE, SHARED_BASE
 from ptxforge.emulator.state import Machine
 
@@ -132,6 +134,8 @@ class Locator:
             return self._windowed(raw, lanes, self.window, self.machine.shared_base)
         if self.space == "local":
             return self._windowed(raw, lanes, self.locals, self.machine.local_base)
+        if self.space == "param":
+            raw = np.where(raw < PARAM_END, raw + (address_of(self.machine.params) - PARAM_BASE), raw)
         if self.space in ("generic", "param"):
             return self._generic(raw, lanes)
         if self.machine.memory.contains(int(raw.min()), int(raw.max()) + self.nbytes):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ptxforge.emulator import integers, numerics
-from ptxforge.emulator.memory import LOCAL_WINDOW, SHARED_WINDOW, WINDOW_MASK
+from ptxforge.emulator.memory import LOCAL_WINDOW, PARAM_BASE, SHARED_WINDOW, WINDOW_MASK, address_of
 from ptxforge.emulator.numerics import NATURAL
 from ptxforge.emulator.parser import Instruction, Pair, Register, Sink, Vector
 from ptxforge.emulator.registry import instruction
@@ -487,12 +487,16 @@ def _pack(e: Emitter, kind: str, target: object, source: Vector) -> None:
 
 @instruction("cvta")
 def emit_cvta(e: Emitter, i: Instruction) -> None:
-    """cvta.space: state space -> generic; cvta.to.space: back. Global, const and param addresses are generic."""
+    """cvta.space: state space -> generic; cvta.to.space: back. Global and const addresses are generic."""
     space = next(part.partition("::")[0] for part in i.parts[1:] if part != "to")
     dtype = unsigned(i.parts[-1])
     window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space)
     target, source = i.operands[0], e.read(i.operands[1], dtype)
-    if window is None or dtype == "u4":
+    if space == "param" and dtype == "u8":
+        base = e.bind(lambda machine: np.uint64(address_of(machine.params) - PARAM_BASE))
+        change = "subtract" if i.has("to") else "add"
+        e.line(f"{change}({source}, {base}, out={e.write(target, dtype)})")
+    elif window is None or dtype == "u4":
         e.line(f"copyto({e.write(target, dtype)}, {source})")
     elif i.has("to"):
         e.line(f"bitwise_and({source}, {e.constant_object(np.uint64(WINDOW_MASK))}, out={e.write(target, dtype)})")

@@ -23,6 +23,11 @@ ORIGIN = 4096
 SHARED_WINDOW = 1 << 56
 LOCAL_WINDOW = 2 << 56
 WINDOW_MASK = SHARED_WINDOW - 1
+
+PARAM_BASE = 1024
+"""Address of the first kernel parameter in the parameter space: small, as code keeps such addresses in 32 bits."""
+
+PARAM_END = PARAM_BASE + (1 << 16)
 _SPAN = 1 << 47
 _ALIGNMENT = 512
 _GUARD = 512

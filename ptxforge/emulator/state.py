@@ -12,7 +12,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ptxforge.emulator.findings import Site
-from ptxforge.emulator.memory import LOCAL_WINDOW, SHARED_WINDOW, GlobalMemory, address_of, aligned_zeros
+from ptxforge.emulator.memory import (
+    LOCAL_WINDOW, PARAM_BASE, SHARED_WINDOW, GlobalMemory, address_of, aligned_zeros,
+)
 from ptxforge.emulator.parser import TYPE_BITS
 from ptxforge.emulator.program import LOCAL_BASE, SHARED_BASE, Program
 
@@ -192,9 +194,9 @@ class Machine:
         return found
 
     def symbol_address(self, name: str, generic: bool = False) -> int:
-        """The address that ``mov reg, name`` gives (in its state space; generic for parameters and globals)."""
+        """The address that ``mov reg, name`` gives, in its state space (global addresses are generic)."""
         if name in self.program.params:
-            return address_of(self.params) + self.program.params[name][0]
+            return self.program.params[name][0] + (address_of(self.params) if generic else PARAM_BASE)
         if name in self.program.locations:
             space, address = self.program.locations[name]
             window = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space, 0) if generic else 0
