@@ -1,0 +1,166 @@
+"""A stand-in for ``cuda.bindings.driver`` that keeps memory on the host and records what it is asked.
+
+It answers as the driver's documentation says the driver does, so that the CUDA device can be tested on a machine
+without a GPU: result codes, the packed parameter buffer behind ``extra``, the JIT's log buffers, contexts.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import enum
+from types import SimpleNamespace
+
+
+class CUresult(enum.IntEnum):
+    CUDA_SUCCESS = 0
+    CUDA_ERROR_INVALID_VALUE = 1
+    CUDA_ERROR_INVALID_PTX = 218
+    CUDA_ERROR_NOT_FOUND = 500
+
+
+_OK = CUresult.CUDA_SUCCESS
+_PRIMARY = 0x1000
+
+
+class _Names:
+    """An enumeration whose members are their own names."""
+
+    def __getattr__(self, name: str) -> str:
+        return name
+
+
+class FakeDriver:
+    CUresult = CUresult
+    CUdevice_attribute = CUfunction_attribute = CUjit_option = CUjitInputType = CUpointer_attribute = _Names()
+    CU_LAUNCH_PARAM_END, CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE = 0, 1, 2
+
+    def __init__(self, devices: int = 1, capability: tuple[int, int] = (9, 0)):
+        self.devices, self.capability = devices, capability
+        self.current = 0
+        self.memory: dict[int, ctypes.Array] = {}
+        self.launches: list[SimpleNamespace] = []
+        self.calls: list[str] = []
+        self.function_attributes: dict[str, int] = {}
+        self.max_dynamic_shared = None
+
+    def cuInit(self, flags):
+        return (_OK,)
+
+    def cuGetErrorString(self, code):
+        return _OK, {218: b"a PTX JIT compilation failed"}.get(code, b"some failure")
+
+    def cuDeviceGetCount(self):
+        return _OK, self.devices
+
+    def cuDeviceGet(self, ordinal):
+        return _OK, ordinal
+
+    def cuDeviceGetName(self, length, device):
+        return _OK, b"Fake H200\0".ljust(length, b"\0")
+
+    def cuDeviceGetAttribute(self, name, device):
+        major, minor = self.capability
+        values = {
+            "COMPUTE_CAPABILITY_MAJOR": major,
+            "COMPUTE_CAPABILITY_MINOR": minor,
+            "MULTIPROCESSOR_COUNT": 132,
+            "MAX_THREADS_PER_BLOCK": 1024,
+            "MAX_SHARED_MEMORY_PER_BLOCK_OPTIN": 232448,
+        }
+        return _OK, values[name.removeprefix("CU_DEVICE_ATTRIBUTE_")]
+
+    def cuDevicePrimaryCtxRetain(self, device):
+        return _OK, _PRIMARY + device
+
+    def cuCtxGetCurrent(self):
+        return _OK, self.current
+
+    def cuCtxSetCurrent(self, context):
+        self.current = context
+        return (_OK,)
+
+    def cuCtxPushCurrent(self, context):
+        self.calls.append("push")
+        self._outer, self.current = self.current, context
+        return (_OK,)
+
+    def cuCtxPopCurrent(self):
+        self.calls.append("pop")
+        popped, self.current = self.current, self._outer
+        return _OK, popped
+
+    def cuMemAlloc(self, nbytes):
+        buffer = ctypes.create_string_buffer(nbytes)
+        address = ctypes.addressof(buffer)
+        self.memory[address] = buffer
+        return _OK, address
+
+    def cuMemFree(self, address):
+        del self.memory[address]
+        return (_OK,)
+
+    def cuMemcpyHtoDAsync(self, destination, source, count, stream):
+        ctypes.memmove(destination, source, count)
+        return (_OK,)
+
+    cuMemcpyDtoHAsync = cuMemcpyHtoDAsync
+
+    def cuMemsetD8Async(self, address, value, count, stream):
+        ctypes.memset(address, value, count)
+        return (_OK,)
+
+    def cuStreamSynchronize(self, stream):
+        self.calls.append(f"synchronize {stream}")
+        return (_OK,)
+
+    def cuModuleLoadDataEx(self, image, count, options, values):
+        assert image.endswith(b"\0") and count == len(options) == len(values)
+        if b"wrong" in image:
+            values[options.index("CU_JIT_ERROR_LOG_BUFFER")][:19] = b"line 3: wrong token"
+            return CUresult.CUDA_ERROR_INVALID_PTX, None
+        return _OK, image
+
+    def cuModuleUnload(self, module):
+        self.calls.append("unload")
+        return (_OK,)
+
+    def cuModuleGetFunction(self, module, name):
+        return (_OK, name) if name in module else (CUresult.CUDA_ERROR_NOT_FOUND, None)
+
+    def cuFuncGetAttribute(self, name, function):
+        values = {"NUM_REGS": 40, "SHARED_SIZE_BYTES": 0, "LOCAL_SIZE_BYTES": 8, "MAX_THREADS_PER_BLOCK": 1024}
+        values |= self.function_attributes
+        return _OK, values[name.removeprefix("CU_FUNC_ATTRIBUTE_")]
+
+    def cuFuncSetAttribute(self, function, name, value):
+        self.max_dynamic_shared = value
+        return (_OK,)
+
+    def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra):
+        words = (ctypes.c_void_p * 5).from_address(extra)
+        assert list(words[0::2]) == [1, 2, None] and not parameters  # pointer, size, end; no array of arguments
+        size = ctypes.c_size_t.from_address(words[3]).value
+        self.launches.append(
+            SimpleNamespace(
+                function=function, grid=(gx, gy, gz), block=(bx, by, bz), shared=shared, stream=stream,
+                params=ctypes.string_at(words[1], size), context=self.current,
+            )
+        )  # fmt: skip
+        return (_OK if gx else CUresult.CUDA_ERROR_INVALID_VALUE,)
+
+    def cuEventCreate(self, flags):
+        return _OK, SimpleNamespace(stream=None)
+
+    def cuEventRecord(self, event, stream):
+        event.stream = stream
+        return (_OK,)
+
+    def cuEventSynchronize(self, event):
+        return (_OK,)
+
+    def cuEventElapsedTime(self, start, end):
+        assert start.stream == end.stream
+        return _OK, 0.5
+
+    def cuEventDestroy(self, event):
+        return (_OK,)

@@ -1,0 +1,131 @@
+"""Arrays of other libraries, by their protocols. Stand-ins have only what the protocol asks for."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from ptxforge.driver import arrays
+from ptxforge.driver.arrays import ArrayView, view
+from ptxforge.support import dtypes
+from ptxforge.support.errors import ArgumentError
+
+
+class TorchDevice:
+    """As ``torch.device``: ``cuda:1``, or ``cpu`` without an index."""
+
+    def __init__(self, name):
+        self.name, self.index = name, int(name.partition(":")[2]) if ":" in name else None
+
+    def __str__(self):
+        return self.name
+
+
+class Torchlike:
+    """As a torch tensor: ``dtype`` prints as ``torch.float16``."""
+
+    def __init__(self, dtype="torch.float16", device="cuda:1", address=0x1000):
+        self.dtype, self.device, self._address = dtype, TorchDevice(device), address
+
+    def data_ptr(self):
+        return self._address
+
+
+class Cupylike:
+    def __init__(self, **interface):
+        base = {"data": (0x2000, False), "typestr": "<f4", "shape": (4,), "version": 3, "strides": None}
+        self.__cuda_array_interface__ = base | interface
+
+
+class DlpackOnly:
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack__(self, **kwargs):
+        return self._array.__dlpack__()
+
+    def __dlpack_device__(self):
+        return self._array.__dlpack_device__()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.bool_, np.uint8, np.int64, np.float64])
+def test_numpy(dtype):
+    array = np.zeros(5, dtype)
+    assert view(array) == ArrayView(array.ctypes.data, dtypes.from_numpy(array.dtype), "cpu")
+
+
+def test_numpy_readonly():
+    array = np.zeros(5)
+    array.flags.writeable = False
+    assert view(array).readonly
+
+
+@pytest.mark.parametrize(
+    ("name", "short"),
+    [("float16", "fp16"), ("bfloat16", "bf16"), ("bool", "i1"), ("uint8", "u8"), ("int64", "i64"),
+     ("float8_e4m3fn", "fp8e4nv"), ("float8_e5m2", "fp8e5")],
+)  # fmt: skip
+def test_torch_element_types(name, short):
+    assert arrays.from_torch_dtype(f"torch.{name}").short == short
+
+
+def test_torch_tensor_with_its_stream(monkeypatch):
+    current = SimpleNamespace(_C=SimpleNamespace(_cuda_getCurrentRawStream=lambda index: 700 + index))
+    monkeypatch.setitem(sys.modules, "torch", current)
+    assert view(Torchlike()) == ArrayView(0x1000, dtypes.float16, "cuda:1", stream=701)
+
+
+def test_torch_cpu_tensor_has_no_stream():
+    assert view(Torchlike(device="cpu")) == ArrayView(0x1000, dtypes.float16, "cpu")
+
+
+def test_torch_complex_is_refused():
+    with pytest.raises(ArgumentError, match="no element type for 'torch.complex64'"):
+        view(Torchlike("torch.complex64"))
+
+
+def test_cuda_array_interface(monkeypatch):
+    monkeypatch.setattr(arrays, "_ordinal_of", lambda address: 0)
+    assert view(Cupylike(stream=9)) == ArrayView(0x2000, dtypes.float32, "cuda:0", stream=9)
+    assert view(Cupylike(data=(0x2000, True))).readonly
+    with pytest.raises(ArgumentError, match="masked"):
+        view(Cupylike(mask=object()))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64, np.float16, np.float32, np.float64, np.bool_])
+def test_dlpack(dtype):
+    array = np.zeros(8, dtype)[2:]
+    assert view(DlpackOnly(array)) == ArrayView(
+        array.ctypes.data, dtypes.from_numpy(array.dtype), "cpu", stream=arrays.LEGACY_STREAM
+    )
+
+
+def test_dlpack_complex_is_refused():
+    with pytest.raises(ArgumentError, match="no element type"):
+        view(DlpackOnly(np.zeros(3, np.complex64)))
+
+
+@pytest.mark.parametrize("value", [3, 2.5, "text", None, [1, 2], {"a": 1}])
+def test_what_is_no_array(value):
+    assert view(value) is None
+
+
+def test_host_memory_of_a_torch_tensor_is_its_whole_storage():
+    memory = np.arange(16, dtype=np.uint8)
+    storage = SimpleNamespace(data_ptr=lambda: memory.ctypes.data, nbytes=lambda: 16)
+    tensor = SimpleNamespace(untyped_storage=lambda: storage)
+    shared = arrays.host_array(tensor)
+    shared[3] = 99
+    assert memory[3] == 99 and shared.nbytes == 16
+
+
+@pytest.mark.parametrize("make", [np.asfortranarray, lambda a: a[:, ::2], lambda a: a[::-1]])
+def test_memory_of_any_order_covers_every_element(make):
+    array = make(np.arange(24, dtype=np.int32).reshape(4, 6))
+    memory = arrays.memory_of(array)
+    low, high = np.lib.array_utils.byte_bounds(array)
+    assert memory.flags.c_contiguous and memory.ctypes.data == low and memory.nbytes == high - low
