@@ -14,7 +14,7 @@ import numpy as np
 from ptxforge.emulator import numerics
 from ptxforge.emulator.access import ATOMIC, Locator, gather, scatter
 from ptxforge.emulator.arithmetic import dtype_of
-from ptxforge.emulator.memory import TABLES
+from ptxforge.emulator.memory import ORIGIN, TABLES
 from ptxforge.emulator.memory_ops import space_of, vector_width
 from ptxforge.emulator.parser import TYPE_BITS, Instruction, Sink, Vector
 from ptxforge.emulator.registry import instruction
@@ -89,14 +89,15 @@ def _bind_scalar(machine: Machine, locator: Locator, target: np.ndarray | None, 
         if not indices.size:
             return
         chosen = values[0] if lanes is None else values[0][lanes]
-        if direct is not None:
+        if direct is not None and _one_allocation(machine, locator, indices, size):
             machine.changed = True
-            direct.at(table, indices // size, chosen)
+            first, last = int(indices.min()) // size, int(indices.max()) // size
+            direct.at(table[first:last + 1], indices // size - first, chosen)
             return
         if operation == "cas":
             swap = values[1] if lanes is None else values[1][lanes]
             old = compare_and_swap(indices, size, chosen, swap)
-        elif operation == "add" and dtype.kind in "ui":
+        elif combine is np.add and dtype.kind in "ui":
             old = _fetch_add(indices, size, chosen)
         else:
             old = _in_rounds(indices, size, chosen, combine)
@@ -108,6 +109,16 @@ def _bind_scalar(machine: Machine, locator: Locator, target: np.ndarray | None, 
         else:
             target[lanes] = old
     return run
+
+
+def _one_allocation(machine: Machine, locator: Locator, indices: np.ndarray, size: int) -> bool:
+    """Whether the accesses span only memory of one allocation.
+
+    ``ufunc.at`` copies its target when the operands may overlap it, so the target must not span foreign memory.
+    """
+    if locator.space == "shared":
+        return True
+    return machine.memory.contains(int(indices.min()) + ORIGIN, int(indices.max()) + ORIGIN + size)
 
 
 def _bind_vector(machine: Machine, locator: Locator, targets: list, values: list[np.ndarray], size: int,
