@@ -40,6 +40,7 @@ class Locator:
         """The target of an asynchronous copy: its accesses are announced when issued and when landed."""
         self.strong = any(word in _STRONG for word in semantics)
         self.releases = any(word in _RELEASING for word in semantics)
+        self.acquires = any(word in ("acquire", "acq_rel") for word in semantics)
         if isinstance(base, int):
             base = np.full(machine.lanes, base, np.uint64)
         self.base = base

@@ -31,7 +31,7 @@ from ptxforge.emulator.checks import Checker
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.mbarrier import MBarriers
 from ptxforge.emulator.memory import ORIGIN, address_of
-from ptxforge.emulator.parser import Instruction
+from ptxforge.emulator.parser import Instruction, Register
 from ptxforge.emulator.program import Block, Program, registers_of
 from ptxforge.emulator.state import Machine
 from ptxforge.emulator.wgmma import THREADS, Wgmma
@@ -235,10 +235,13 @@ class _Clocks:
     def __init__(self, machine: Machine, races: Checker):
         self.machine, self.races = machine, races
         self.row = np.full(machine.shared.size // 8, -1, np.int64)
+        self.born = np.zeros(machine.shared.size // 8, np.int64)
+        """Per slot: tick and thread of its initialisation, as a record of `checks.Checker`."""
         self.carried = np.zeros((0, machine.warps_per_cta), np.int64)
 
     def start(self) -> None:
         self.row.fill(-1)
+        self.born.fill(0)
         self.carried = self.carried[:0]
 
     def of_lanes(self, lanes: np.ndarray) -> np.ndarray:
@@ -263,6 +266,18 @@ class _Clocks:
         _, first = np.unique(lanes // 32 * self.row.size + slots, return_index=True)
         return lanes[first], slots[first]
 
+    def initialised(self, lanes: np.ndarray, slots: np.ndarray) -> None:
+        self.born[slots] = (self.races.now - 1 << _THREAD_BITS) | self.races.thread[lanes]
+
+    def used(self, site: Site, lanes: np.ndarray, slots: np.ndarray) -> None:
+        """Report lanes that use an mbarrier with nothing between them and its initialisation by another thread."""
+        ticks, threads = self.born[slots] >> _THREAD_BITS, self.born[slots] & ((1 << _THREAD_BITS) - 1)
+        seen = self.races.seen[self.machine.cta_of_lane[lanes], self.races.warp[lanes], threads // 32]
+        bad = (ticks > seen) & (threads != self.races.thread[lanes])
+        if bad.any():
+            text = "the mbarrier is used without a barrier after its initialisation by another thread"
+            self.machine.report("race", text, site, lanes[bad])
+
     def arrived(self, lanes: np.ndarray, slots: np.ndarray) -> None:
         lanes, slots = self._one_per_warp(lanes, slots)
         self.join(slots, self.of_lanes(lanes))
@@ -279,27 +294,31 @@ class _Clocks:
 # ---------------------------------------------------------------------------------------------------------------------
 
 _OLDEST = 16
+_UNFENCED = "unfenced"
 State = dict[tuple[str, str], int]
-"""("D" or "A", register) -> commits since the wgmma that uses it; absent: not in flight."""
+"""("D" or "A", register) -> commits since the wgmma that uses it; absent: not in flight.
+
+("unfenced", register) -> 0: touched since the last `wgmma.fence`; ("unfenced", "") -> 0: there was no fence yet."""
 
 
 def stale_accumulators(program: Program) -> list[tuple[Site, str]]:
     """Instructions that touch registers of a wgmma before a `wait_group` that completes it, on some path."""
     if not any(item.opcode.startswith("wgmma.mma") for block in program.blocks for item in block.instructions):
         return []
-    entering: dict[int, State] = {program.blocks[0].index: {}}
+    entering: dict[int, State] = {program.blocks[0].index: {(_UNFENCED, ""): 0}}
+    operands = _wgmma_registers(program)
     work = [program.blocks[0]]
     while work:
         block = work.pop()
         state = dict(entering[block.index])
-        for _ in _faults(block, state):
+        for _ in _faults(block, state, operands):
             pass
         for successor in block.successors:
             if _join(entering, successor, state):
                 work.append(successor)
     found = {}
     for block in program.blocks:
-        for item, message in _faults(block, dict(entering.get(block.index, {}))):
+        for item, message in _faults(block, dict(entering.get(block.index, {})), operands):
             found[item.line] = (Site(item.line, item.source, program.module.line_text(item.line)), message)
     return list(found.values())
 
@@ -318,20 +337,48 @@ def _join(entering: dict[int, State], block: Block, state: State) -> bool:
     return changed
 
 
-def _faults(block: Block, state: State) -> Iterator[tuple[Instruction, str]]:
-    """Step through a block, changing `state`; yields instructions that touch what is in flight."""
+def _wgmma_registers(program: Program) -> set[str]:
+    """Accumulators and A registers of all wgmma."""
+    return {register.name for block in program.blocks for item in block.instructions
+            if item.opcode.startswith("wgmma.mma") for register in _fragments(item)}  # fmt: skip
+
+
+def _fragments(item: Instruction) -> list[Register]:
+    """The registers of D, and of A where it is in registers."""
+    a = registers_of(item.operands[1:2])
+    return registers_of(item.operands[:1]) + (a if len(a) > 1 else [])
+
+
+def _faults(block: Block, state: State, operands: set[str]) -> Iterator[tuple[Instruction, str]]:
+    """Step through a block, changing `state`; yields instructions that touch what is in flight, or lack a fence."""
     for item in block.instructions:
         if item.opcode.startswith("wgmma.mma"):
+            yield from _unfenced(item, state)
             _issue(item, state)
+        elif item.opcode.startswith("wgmma.fence"):
+            for key in [key for key in state if key[0] == _UNFENCED]:
+                del state[key]
         elif item.opcode.startswith("wgmma.commit"):
             for key in state:
-                state[key] = min(state[key] + 1, _OLDEST)
+                state[key] = min(state[key] + (key[0] != _UNFENCED), _OLDEST)
         elif item.opcode.startswith("wgmma.wait"):
             pending = getattr(item.operands[0], "value", 0)
-            for key in [key for key, age in state.items() if age > pending]:
+            for key in [key for key, age in state.items() if age > pending and key[0] != _UNFENCED]:
                 del state[key]
-        elif state:
+        else:
+            touched = [register for register in registers_of(item.operands) if register.name in operands]
             yield from _touched(item, state)
+            state.update({(_UNFENCED, register.name): 0 for register in touched})
+
+
+def _unfenced(item: Instruction, state: State) -> Iterator[tuple[Instruction, str]]:
+    if (_UNFENCED, "") in state:
+        yield item, "no wgmma.fence before the first wgmma"
+        return
+    for register in _fragments(item):
+        if (_UNFENCED, register.name) in state:
+            yield item, f"{register.name} was accessed after the last wgmma.fence"
+            return
 
 
 def _issue(item: Instruction, state: State) -> None:

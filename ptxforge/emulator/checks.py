@@ -15,8 +15,8 @@ A write checks the last writer and both readers, a read the last writer. Two lan
 to one granule race too. Atomics do not race with atomics. Volatile, relaxed, acquire and release accesses count as atomic.
 
 Global memory has a shadow per allocation with the last writing CTA and two reading CTAs. A conflict of two CTAs is a race, unless the
-earlier CTA executed a fence and then an atomic operation on an allocation where the later one did an atomic operation afterwards
-(or the atomics have release and acquire semantics themselves).
+earlier CTA executed a fence after its access and then an atomic operation on an allocation where the later one did an atomic operation
+afterwards, followed by a fence (or the atomics have release and acquire semantics themselves).
 """
 
 from __future__ import annotations
@@ -294,7 +294,7 @@ class Checker:
             return
         lanes = slice(None) if mask is None else mask
         ctas = np.unique(self.machine.cta_of_lane[lanes]) + self.machine.first_cta
-        self.world.fenced[ctas] = True
+        self.world.fence(ctas)
 
 
 class _Allocation:
@@ -336,9 +336,23 @@ class GlobalShadow:
     def __init__(self, program: Program, ctas: int):
         self.shadows: dict[int, _Allocation] = {}
         self.fenced = np.zeros(ctas, bool)
+        """CTAs that have written nothing since their last fence."""
         self.released: dict[int, np.ndarray] = {}
         self.acquired: dict[int, np.ndarray] = {}
+        self.observed: dict[int, np.ndarray] = {}
+        """CTA -> CTAs whose releases it has seen by relaxed operations: its next fence acquires them."""
         self.ctas = ctas
+
+    def fence(self, ctas: np.ndarray) -> None:
+        """CTAs execute a fence: it releases what they did, with their next atomic, and acquires what they observed."""
+        self.fenced[ctas] = True
+        for cta in ctas.tolist():
+            if cta in self.observed:
+                self._merge(self.acquired, cta, self.observed.pop(cta))
+
+    def _merge(self, table: dict[int, np.ndarray], cta: int, others: np.ndarray) -> None:
+        mine = table.setdefault(cta, np.zeros(self.ctas, bool))
+        np.logical_or(mine, others, out=mine)
 
     def access(self, machine: Machine, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray) -> None:
         """Note an access, report conflicts with other CTAs."""
@@ -376,6 +390,8 @@ class GlobalShadow:
             return
         self._conflicts(access, shadow.reader.take(where), me, "read", False)
         self._conflicts(access, shadow.other_reader.take(where), me, "read", False)
+        if not atomic and self.fenced.any():
+            self.fenced[cta + machine.first_cta] = False
         shadow.written = True
         shadow.writer[where] = me | _ATOMIC_BIT if atomic else me
         if not atomic and machine.ctas > 1:
@@ -402,8 +418,7 @@ class GlobalShadow:
         released = self.released.get(start)
         if released is not None:
             for cta in ctas.tolist():
-                mine = self.acquired.setdefault(cta, np.zeros(self.ctas, bool))
-                np.logical_or(mine, released, out=mine)
+                self._merge(self.acquired if locator.acquires else self.observed, cta, released)
         releasing = ctas if locator.releases else ctas[self.fenced[ctas]]
         if releasing.size:
             released = self.released.setdefault(start, np.zeros(self.ctas, bool))

@@ -37,7 +37,7 @@ class MBarriers:
         self.sources: list[Callable[[np.ndarray | None], bool]] = []
         """Called with slots on which lanes wait (None: any); land what belongs to them; return whether anything did."""
         self.observers: list[object] = []
-        """Checkers: told of arrivals and successful waits, `arrived(lanes, slots)` and `waited(lanes, slots)`."""
+        """Checkers: `initialised(lanes, slots)`, `used(site, lanes, slots)`, `arrived(lanes, slots)`, `waited(lanes, slots)`."""
         self._flips = 0
         self._flips_at_timeout = -1
         self.timed_out = False
@@ -137,7 +137,9 @@ class _Access:
             good = self.state.expected[slots] > 0
             if not good.all():
                 self.machine.report("async", "the mbarrier is not initialised", self.site, lanes[~good])
-                return lanes[good], slots[good]
+                lanes, slots = lanes[good], slots[good]
+            for observer in self.state.observers:
+                observer.used(self.site, lanes, slots)
         return lanes, slots
 
 
@@ -154,6 +156,8 @@ def bind_init(machine: Machine, site: Site, locator: Locator, counts: np.ndarray
     def run(mask: np.ndarray | None) -> None:
         lanes, slots = access(mask, initialised=False)
         access.state.initialise(slots, counts[lanes].astype(np.int64))
+        for observer in access.state.observers:
+            observer.initialised(lanes, slots)
 
     return run
 

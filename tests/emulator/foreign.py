@@ -18,6 +18,7 @@ class Case:
     name: str
     fixture: str
     check: Callable
+    entries: tuple[str, ...]
 
     @property
     def ptx(self) -> str:
@@ -116,8 +117,12 @@ def tma_scale(device, ptx: str) -> None:
 
 
 CASES = [
-    Case("reduce_sum", "reduction", reduce_sum), Case("reduce_max", "reduction", reduce_max),
-    Case("histogram", "histogram", histogram), Case("scan", "scan", scan), Case("spin_lock", "spin_lock", spin_lock),
-    Case("matmul_mma", "matmul_mma", matmul_mma), Case("matmul_tma", "matmul_wgmma", matmul_tma),
-    Case("tma_scale", "tma_scale", tma_scale),
-]  # fmt: skip
+    Case("reduce_sum", "reduction", reduce_sum, ("reduce_sum",)),
+    Case("reduce_max", "reduction", reduce_max, ("reduce_max",)),
+    Case("histogram", "histogram", histogram, ("histogram",)),
+    Case("scan", "scan", scan, ("scan_blocks", "add_totals")),
+    Case("spin_lock", "spin_lock", spin_lock, ("take_turns",)),
+    Case("matmul_mma", "matmul_mma", matmul_mma, ("matmul",)),
+    Case("matmul_tma", "matmul_wgmma", matmul_tma, ("matmul_tma",)),
+    Case("tma_scale", "tma_scale", tma_scale, ("scale",)),
+]
