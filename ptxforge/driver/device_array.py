@@ -22,6 +22,8 @@ def element_type(dtype: object) -> DType:
         if isinstance(known, DType):
             return known
     try:
+        if dtype is None:  # to numpy it is float64
+            raise TypeError
         return dtypes.parse(dtype) if isinstance(dtype, str) else dtypes.from_numpy(dtype)
     except (KeyError, TypeError):
         raise DeviceError(f"'{dtype}' is not an element type; try 'float16', np.float32 or ml_dtypes.bfloat16") from None

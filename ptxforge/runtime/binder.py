@@ -69,13 +69,15 @@ def _names(listed: Any, names: list[str]) -> set[str]:
 
 
 def _resolved(annotation: Any, fn: Callable) -> Any:
-    """An annotation as an object: ``from __future__ import annotations`` leaves its text."""
-    if not isinstance(annotation, str):
-        return annotation
-    try:
-        return eval(annotation, fn.__globals__)
-    except Exception:  # a name known to type checkers only
-        return annotation
+    """An annotation as an object. ``from __future__ import annotations`` leaves its text, in which a text may stand."""
+    for _ in range(2):
+        if not isinstance(annotation, str):
+            break
+        try:
+            annotation = eval(annotation, fn.__globals__)
+        except Exception:  # an element type's short name, or a name known to type checkers only
+            break
+    return annotation
 
 
 def _is_constexpr(annotation: Any) -> bool:

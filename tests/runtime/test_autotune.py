@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ptxforge
+from ptxforge.support.errors import AutotunerError, CompileTimeAssertionError, DeviceError, OutOfResourcesError
+from ptxforge.runtime.autotune import Autotuner, Config, autotune
+from ptxforge.runtime.heuristics import Heuristics, heuristics
+from ptxforge.runtime.jit import KernelInterface
+
+
+class Recorder(KernelInterface):
+    """A kernel that notes its launches; ``cost`` maps BLOCK to milliseconds, or to an error to raise."""
+
+    def __init__(self, **cost):
+        self.__name__, self.arg_names = "recorder", ["x", "out", "n", "BLOCK", "EVEN"]
+        self.cost = {int(name[1:]): value for name, value in cost.items()}
+        self.launches = []
+        self.cache_key = "recorder"
+
+    def run(self, grid, *args, **kwargs):
+        named = dict(zip(self.arg_names, args, strict=False)) | kwargs
+        self.launches.append(named)
+        cost = self.cost.get(named.get("BLOCK"), 1.0)
+        if isinstance(cost, Exception):
+            raise cost
+        if isinstance(named.get("out"), np.ndarray):
+            named["out"] += 1
+
+    def warmup(self, *args, grid=None, **kwargs):
+        return kwargs
+
+
+def bench_by_cost(kernel):
+    """A measurement that runs once and answers with the kernel's cost."""
+
+    def bench(fn, quantiles):
+        fn()
+        return [kernel.cost.get(kernel.launches[-1].get("BLOCK"), 1.0)] * len(quantiles)
+
+    return bench
+
+
+def configs(*blocks):
+    return [Config({"BLOCK": block}, num_warps=2) for block in blocks]
+
+
+def tuned(kernel, blocks, **options):
+    options = {"key": ["n"], "do_bench": bench_by_cost(kernel)} | options
+    return autotune(configs(*blocks), **options)(kernel)
+
+
+def test_the_fastest_is_chosen_and_kept():
+    kernel = Recorder(b1=3.0, b2=1.0, b3=2.0)
+    tuner = tuned(kernel, (1, 2, 3))
+    tuner[(1,)](None, None, 5)
+    assert tuner.best_config.kwargs == {"BLOCK": 2}
+    assert [timing[0] for timing in tuner.configs_timings.values()] == [3.0, 1.0, 2.0]
+    assert kernel.launches[-1] == {"x": None, "out": None, "n": 5, "BLOCK": 2, "num_warps": 2, "num_stages": 3, "num_ctas": 1}
+    kernel.launches.clear()
+    tuner[(1,)](None, None, 5)
+    assert len(kernel.launches) == 1
+    tuner[(1,)](None, None, 6)  # another key
+    assert len(kernel.launches) == 1 + 3 + 1
+
+
+def test_element_types_are_part_of_the_key():
+    kernel = Recorder()
+    tuner = tuned(kernel, (1, 2))
+    for dtype in (np.float32, np.float32, np.float16):
+        tuner[(1,)](np.zeros(3, dtype), None, 5)
+    assert len(tuner.cache) == 2
+
+
+def test_one_configuration_is_not_measured():
+    kernel = Recorder()
+    tuned(kernel, (4,))[(1,)](None, None, 5)
+    assert len(kernel.launches) == 1
+
+
+@pytest.mark.parametrize(
+    "error",
+    [OutOfResourcesError("shared memory", 2, 1), CompileTimeAssertionError("no"), DeviceError("refused", log="ptxas says no")],
+)
+def test_a_configuration_that_cannot_work_is_skipped(error):
+    kernel = Recorder(b1=error, b2=5.0)
+    tuner = tuned(kernel, (1, 2))
+    tuner[(1,)](None, None, 5)
+    assert tuner.best_config.kwargs == {"BLOCK": 2}
+
+
+def test_other_errors_are_the_users_to_see():
+    with pytest.raises(DeviceError, match="illegal address"):
+        tuned(Recorder(b1=DeviceError("illegal address")), (1, 2))[(1,)](None, None, 5)
+
+
+def test_none_works():
+    kernel = Recorder(b1=CompileTimeAssertionError("too small"), b2=CompileTimeAssertionError("too small"))
+    with pytest.raises(AutotunerError, match="none of the 2 configurations of 'recorder' works: too small"):
+        tuned(kernel, (1, 2))[(1,)](None, None, 5)
+
+
+def test_reset_and_restore():
+    kernel = Recorder()
+    out = np.full(3, 7)
+    tuned(kernel, (1, 2), restore_value=["out"])[(1,)](None, out, 5)
+    assert (out == 8).all()  # only the launch that was asked for is seen
+    tuned(kernel, (1, 2), reset_to_zero=["out"])[(1,)](None, out, 5)
+    assert (out == 2).all()  # cleared before the last trial, then the launch
+
+
+def test_restore_device_arrays(emulator):
+    class Clear(Recorder):
+        def run(self, grid, *args, **kwargs):
+            super().run(grid, *args, **kwargs)
+            args[1].copy_from(np.zeros(3))
+
+    out = ptxforge.to_device(np.ones(3), emulator)
+    tuner = tuned(Clear(), (1, 2), restore_value=["out"])
+    tuner._tune((1,), (None, out, 5), {}, {"x": None, "out": out, "n": 5}, ())
+    assert (out.numpy() == 1).all()
+
+
+def test_hooks():
+    kernel = Recorder()
+    calls = []
+    listed = [Config({"BLOCK": 1}, pre_hook=lambda args: calls.append(("config", args["BLOCK"]))), Config({"BLOCK": 2})]
+    tuner = autotune(
+        listed,
+        key=[],
+        pre_hook=lambda args: calls.append(("pre", args["BLOCK"])),
+        post_hook=lambda args, exception: calls.append(("post", exception)),
+        do_bench=bench_by_cost(kernel),
+    )(kernel)
+    tuner[(1,)](None, None, 5)
+    assert calls == [("config", 1), ("pre", 1), ("post", None), ("pre", 2), ("post", None), ("config", 1)]
+
+
+def test_pruning():
+    kernel = Recorder()
+    by_hand = {"early_config_prune": lambda configs, args, **kwargs: configs[:1] if args["n"] < 10 else []}
+    tuner = tuned(kernel, (1, 2, 3), prune_configs_by=by_hand)
+    tuner[(1,)](None, None, 5)
+    assert [config.kwargs["BLOCK"] for config in tuner.configs_timings] == [1]
+    with pytest.raises(AutotunerError, match="early_config_prune left no configuration"):
+        tuner[(1,)](None, None, 50)
+    model = {"perf_model": lambda BLOCK, **rest: -BLOCK, "top_k": 2}
+    tuner = tuned(kernel, (1, 2, 3), prune_configs_by=model)
+    tuner[(1,)](None, None, 5)
+    assert [config.kwargs["BLOCK"] for config in tuner.configs_timings] == [3, 2]
+
+
+def test_a_tuned_argument_must_not_be_given():
+    with pytest.raises(AutotunerError, match="tuned over BLOCK"):
+        tuned(Recorder(), (1, 2))[(1,)](None, None, 5, BLOCK=4)
+
+
+def test_names_are_checked():
+    with pytest.raises(AutotunerError, match="'m' is not a parameter of 'recorder'"):
+        tuned(Recorder(), (1, 2), key=["m"])
+
+
+def test_results_on_disk_are_kept_per_configuration(tmp_path, monkeypatch):
+    monkeypatch.setenv("PTXFORGE_CACHE_DIR", str(tmp_path))
+    kernel = Recorder(b1=2.0, b2=1.0, b3=0.5)
+    tuned(kernel, (1, 2), cache_results=True)[(1,)](None, None, 5)
+    kernel.launches.clear()
+    again = tuned(kernel, (1, 2, 3), cache_results=True)
+    again[(1,)](None, None, 5)
+    assert [launch["BLOCK"] for launch in kernel.launches] == [3, 3]  # only the new one is measured; then the launch
+    assert again.best_config.kwargs == {"BLOCK": 3}
+
+
+def test_heuristics_see_the_arguments_and_each_other():
+    kernel = Recorder()
+    wrapped = heuristics({"BLOCK": lambda args: args["n"] * 2, "EVEN": lambda args: args["BLOCK"] % 4 == 0})(kernel)
+    wrapped[(1,)](None, None, n=6)
+    assert kernel.launches == [{"x": None, "out": None, "n": 6, "BLOCK": 12, "EVEN": True}]
+    assert isinstance(wrapped, Heuristics) and wrapped.warmup(None, None, n=2) == {"n": 2, "BLOCK": 4, "EVEN": True}
+
+
+def test_stacks_in_either_order():
+    even = {"EVEN": lambda args: args["n"] % 2 == 0}
+    for outer_is_tuner in (True, False):
+        kernel = Recorder(b1=2.0, b2=1.0)
+        tune = autotune(configs(1, 2), key=["n"], do_bench=bench_by_cost(kernel))
+        wrapped = tune(heuristics(even)(kernel)) if outer_is_tuner else heuristics(even)(tune(kernel))
+        assert isinstance(wrapped, Autotuner if outer_is_tuner else Heuristics)
+        wrapped[(1,)](None, None, 5)
+        assert kernel.launches[-1]["BLOCK"] == 2 and kernel.launches[-1]["EVEN"] is False
+        assert wrapped.base_fn is kernel
+
+
+def test_config_text():
+    config = Config({"BLOCK": 64}, num_warps=8, maxnreg=128)
+    assert repr(config) == "Config({'BLOCK': 64}, num_warps=8, num_stages=3, num_ctas=1, maxnreg=128)"
+    assert eval(repr(config), {"Config": Config}) == config
+    with pytest.raises(AutotunerError, match="ir_override"):
+        Config({}, ir_override="file.ttgir")

@@ -1,0 +1,164 @@
+"""The disk cache, and what its keys depend on."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+import ptxforge.language as tl
+from ptxforge.support.errors import CompilationError, LaunchError
+from ptxforge.runtime import cache, source
+from ptxforge.runtime.jit import jit
+
+from .conftest import ADD_PTX, add
+
+SIGNATURE = {"x": "*fp32:16", "y": "*fp32:16", "out": "*fp32:16", "n": "i32"}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setenv("PTXFORGE_CACHE_DIR", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_the_second_process_compiles_nothing(folder, compiled):
+    first = jit(add).compile(SIGNATURE)
+    second = jit(add).compile(SIGNATURE)  # another object, as in another process
+    assert len(compiled) == 1
+    assert second.ptx == first.ptx == ADD_PTX and second.parameters == first.parameters
+    assert (second.num_warps, second.shared_bytes, second.target) == (4, 0, "sm_90a")
+    assert len(compiled) == 1
+    assert second.asm["gpu"] == "gpu" and second.stages == [("frontend", "tile")]  # made again when asked for
+    assert len(compiled) == 2
+
+
+def test_what_makes_another_entry(folder, compiled):
+    kernel = jit(add)
+    kernel.compile(SIGNATURE)
+    kernel.compile(SIGNATURE, num_warps=8)
+    kernel.compile(SIGNATURE, target="sm_80")
+    kernel.compile(SIGNATURE | {"n": "i32:16"})
+    kernel.compile({name: kind for name, kind in SIGNATURE.items() if name != "n"}, {"n": 5})
+    kernel.compile({name: kind for name, kind in SIGNATURE.items() if name != "n"}, {"n": 5.0})
+    assert len(compiled) == 6 == len(list(folder.rglob("*.json")))
+
+
+def test_a_damaged_entry_is_compiled_again(folder, compiled):
+    jit(add).compile(SIGNATURE)
+    (entry,) = folder.rglob("*.json")
+    for damage in ("", "{", "[]", '{"name": "add"}', "\udcff".encode("utf-8", "surrogateescape").decode("latin1")):
+        entry.write_text(damage)
+        assert jit(add).compile(SIGNATURE).ptx == ADD_PTX
+    assert len(compiled) == 6
+
+
+def test_off(compiled, monkeypatch):
+    monkeypatch.setenv("PTXFORGE_CACHE_DIR", "off")
+    assert cache.folder() is None
+    jit(add).compile(SIGNATURE)
+    jit(add).compile(SIGNATURE)
+    assert len(compiled) == 2
+
+
+def test_a_folder_that_cannot_be_made_costs_no_correctness(tmp_path, monkeypatch, compiled, caplog):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("PTXFORGE_CACHE_DIR", str(tmp_path / "file" / "cache"))
+    assert jit(add).compile(SIGNATURE).ptx == ADD_PTX
+    assert "cannot write the cache entry" in caplog.text
+
+
+def test_writers_never_show_half_an_entry(folder):
+    """Processes write and read one entry; every read gives a whole one."""
+    script = textwrap.dedent(
+        """
+        import sys
+        from ptxforge.runtime import cache
+        for round in range(200):
+            cache.write("ab" * 32, sys.argv[1] * 50000)
+            text = cache.read("ab" * 32)
+            assert len(text) == 50000 and len(set(text)) == 1, len(text)
+        """
+    )
+    environment = os.environ | {"PTXFORGE_CACHE_DIR": str(folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    workers = [subprocess.Popen([sys.executable, "-c", script, letter], env=environment) for letter in "xyz"]
+    assert [worker.wait(timeout=60) for worker in workers] == [0, 0, 0]
+    assert [path.suffix for path in folder.rglob("*") if path.is_file()] == [".json"]
+
+
+# What a kernel depends on
+
+SCALE = tl.constexpr(2)
+LIMIT = 7
+
+
+@jit
+def inner(x):
+    return x * SCALE
+
+
+@jit
+def outer(x, n):
+    y = inner(x) + LIMIT
+    return y
+
+
+def test_callees_and_globals_are_in_the_text():
+    text = outer.dependencies.text
+    assert "def inner(x):" in text and "# SCALE = 2" in text and "# LIMIT = 7" in text
+    assert {name for _, name, _ in outer.dependencies.values} == {"SCALE", "LIMIT"}
+
+
+def test_another_value_is_another_key(monkeypatch):
+    before = source.dependencies(outer.fn).digest()
+    monkeypatch.setitem(outer.fn.__globals__, "SCALE", tl.constexpr(3))
+    assert source.dependencies(outer.fn).digest() != before
+
+
+def test_closures():
+    def make(factor):
+        def kernel(x):
+            return x * factor
+
+        return kernel
+
+    assert source.dependencies(make(2)).digest() != source.dependencies(make(3)).digest()
+
+
+def test_recursion_ends():
+    text = source.dependencies(recursive.fn).text
+    assert text.count("def recursive") == 1
+
+
+@jit
+def recursive(x):
+    return recursive(x)
+
+
+def test_a_function_without_a_file():
+    scope = {}
+    exec("def kernel(x): pass", scope)
+    with pytest.raises(CompilationError, match="the source of 'kernel' cannot be read(.|\n)*define kernels in a Python file"):
+        jit(scope["kernel"]).src  # noqa: B018
+
+
+def test_a_global_that_changed_after_compilation(compiled, emulator, monkeypatch):
+    import numpy as np
+
+    def add(x, y, out, n):
+        return LIMIT
+
+    kernel = jit(add)
+    arrays = [np.zeros(4, np.float32) for _ in range(3)]
+    kernel[(1,)](*arrays, 4)
+    monkeypatch.setitem(globals(), "LIMIT", 8)
+    with pytest.raises(LaunchError, match="the global 'LIMIT' was 7 when 'add' was compiled and is 8 now"):
+        kernel[(1,)](*arrays, 4)
+
+
+def test_the_compilers_own_source_is_in_every_key():
+    assert len(source.compiler_digest()) == 64
+    assert cache.key("text", {}, {}, "sm_80", {}) != cache.key("text", {}, {}, "sm_90a", {})
