@@ -34,9 +34,6 @@ from ptxforge.passes.properties import is_memory_access
 from ptxforge.passes.rematerialization import rematerialize
 from ptxforge.support.target import Target
 
-NARROWEST_ACCESS = 4
-"""Bytes: accesses are not made narrower than this to agree with others."""
-
 
 def remove_layout_conversions(function: Function, target: Target) -> bool:
     """Apply the three steps; dead code is erased."""
@@ -74,7 +71,7 @@ def _agree_on_widths(function: Function) -> None:
 
 
 def _agree(group: list[Operation]) -> None:
-    """Give all accesses of the group the smallest width, unless some would become too narrow."""
+    """Give all accesses of the group the smallest width."""
     layouts = [op.pointer.type.layout for op in group]
     fastest = layouts[0].order[0]
     widths = [layout.size_per_thread[fastest] for layout in layouts]
@@ -82,9 +79,6 @@ def _agree(group: list[Operation]) -> None:
     if width == max(widths):
         return
     smallest = layouts[widths.index(width)]
-    narrowest = min(op.pointer.type.element.pointee.bytes for op in group)
-    if width * narrowest < NARROWEST_ACCESS:
-        return
     for op, layout in zip(group, layouts):
         if layout != smallest:
             _retype(op, smallest)

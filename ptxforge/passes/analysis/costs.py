@@ -65,11 +65,11 @@ def computation_cost(op: Operation, layout: Distributed) -> float:
 
 def conversion_cost(source: Distributed, result: Distributed, type: T.TensorType) -> float:
     """Cost of converting a tensor of ``type`` (its own layout does not matter)."""
-    return _conversion_cost(source, result, type.shape, max(1, type.element.bits // 32))
+    return _conversion_cost(source, result, type.shape, max(0.25, type.element.bits / 32))
 
 
 @lru_cache(maxsize=4096)
-def _conversion_cost(source: Distributed, result: Distributed, shape: tuple[int, ...], words: int) -> float:
+def _conversion_cost(source: Distributed, result: Distributed, shape: tuple[int, ...], words: float) -> float:
     a, b = source.linear(shape), result.linear(shape)
     if a == b:
         return 0.0 if source == result else RENAMED

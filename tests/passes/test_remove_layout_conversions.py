@@ -1,0 +1,293 @@
+"""remove_layout_conversions: what is left after it, where, and that nothing else changed."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptxforge.ir import types as T
+from ptxforge.ir.ops.control import For, If
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.math import Exp
+from ptxforge.ir.ops.memory import Load, Store
+from ptxforge.ir.ops.reduce import Reduce
+from ptxforge.ir.ops.shape import MakeRange
+from ptxforge.ir.parser import parse_function
+from ptxforge.layouts.conversion import Nothing
+from ptxforge.layouts.encodings import DotOperand, Slice
+from ptxforge.passes.analysis.scratch import conversion_plan
+from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
+from tests.passes.gpu import operations, parse, same_meaning, up_to
+from tests.passes.kernels import ADD, ALL, ARGUMENTS, COLUMN_SUM, MATMUL, ONLINE_SOFTMAX, TRANSPOSE
+from tests.passes.test_coalesce import elementwise, pointers
+
+
+def cleaned(text, **options):
+    function = parse_function(text) if text.startswith("func") else parse(text, **options)
+    return up_to(function, remove_layout_conversions)
+
+
+def conversions(function):
+    return operations(function, ConvertLayout)
+
+
+@pytest.mark.parametrize("text", ALL.values(), ids=ALL)
+def test_meaning_is_kept(text):
+    integers, grid = ARGUMENTS[text]
+    same_meaning(parse_function(text), cleaned(text), integers, grid, seeds=[3])
+
+
+@pytest.mark.parametrize("text", [ADD, COLUMN_SUM, ONLINE_SOFTMAX], ids=["add", "column_sum", "online_softmax"])
+def test_nothing_is_left(text):
+    assert conversions(cleaned(text)) == []
+
+
+def test_add_keeps_one_layout_and_no_copy():
+    function = cleaned(ADD)
+    layouts = {T.layout_of(v.type) for op in function.walk() for v in op.results if isinstance(v.type, T.TensorType)}
+    assert [layout.size_per_thread for layout in layouts] == [(4,)]
+    assert len(operations(function, MakeRange)) == 1
+
+
+def test_transpose_converts_the_value_once_after_computing():
+    function = cleaned(TRANSPOSE)
+    (conversion,) = conversions(function)
+    assert isinstance(conversion.x.defining_op, Exp) and isinstance(conversion.result.users[0], Store)
+    assert operations(function, Load)[0].pointer.type.layout.order == (1, 0)
+    assert operations(function, Store)[0].pointer.type.layout.order == (0, 1)
+
+
+def test_matmul_converts_operands_and_the_final_result():
+    function = cleaned(MATMUL)
+    (loop,), (dot,), (store,) = operations(function, For), operations(function, Dot), operations(function, Store)
+    inside = [c for c in conversions(function) if c.parent is loop.body]
+    assert {type(c.result.type.layout) for c in inside} == {DotOperand}
+    assert all(isinstance(c.x.defining_op, Load) for c in inside)
+    assert loop.carried[0].type == dot.result.type
+    outside = [c for c in conversions(function) if c.parent is not loop.body]
+    assert all(c.x is loop.results[0] and c.result is store.value for c in outside)
+
+
+@pytest.mark.parametrize(("types", "width"), [
+    (("f32", "f16", "f32"), 4), (("f32", "f16", "f16"), 8), (("f16", "f32"), 4), (("f8e5m2", "f16", "f32"), 4),
+])  # fmt: skip
+def test_mixed_types_agree_on_a_width(types, width):
+    """Accesses whose values meet end in one layout, so that nothing is converted."""
+    function = cleaned(elementwise(*types), parameters=pointers(*types))
+    assert conversions(function) == []
+    accesses = operations(function, Load, Store)
+    assert {op.pointer.type.layout.size_per_thread for op in accesses} == {(width,)}
+
+
+ROWS = """
+  %r = make_range {start = 0, end = 32} : tensor<32xi32>
+  %c = make_range {start = 0, end = 128} : tensor<128xi32>
+  %e = expand_dims %r {axis = 1} : (tensor<32xi32>) -> tensor<32x1xi32>
+  %f = expand_dims %c {axis = 0} : (tensor<128xi32>) -> tensor<1x128xi32>
+  %k = constant {value = 128} : tensor<32x1xi32>
+  %m = muli %e, %k : tensor<32x1xi32>
+  %mb = broadcast %m : (tensor<32x1xi32>) -> tensor<32x128xi32>
+  %fb = broadcast %f : (tensor<1x128xi32>) -> tensor<32x128xi32>
+  %o = addi %mb, %fb : tensor<32x128xi32>
+  %s = splat %x : (ptr<f32>) -> tensor<32x128xptr<f32>>
+  %p = addptr %s, %o : tensor<32x128xptr<f32>>
+  %v = load %p : (tensor<32x128xptr<f32>>) -> tensor<32x128xf32>
+  %so = splat %out : (ptr<f32>) -> tensor<32x128xptr<f32>>
+  %q = addptr %so, %o : tensor<32x128xptr<f32>>"""
+
+ALIGNED = "%x: ptr<f32> {divisibility = 16}, %out: ptr<f32> {divisibility = 16}, %n: i32"
+
+
+def test_weights_are_loaded_in_the_slice_that_needs_them():
+    """A row of weights for every row of a tile: loaded by each warp as it is used, not sent around."""
+    function = cleaned(ROWS + """
+      %ws = splat %out : (ptr<f32>) -> tensor<128xptr<f32>>
+      %wp = addptr %ws, %c : tensor<128xptr<f32>>
+      %w = load %wp : (tensor<128xptr<f32>>) -> tensor<128xf32>
+      %we = expand_dims %w {axis = 0} : (tensor<128xf32>) -> tensor<1x128xf32>
+      %wb = broadcast %we : (tensor<1x128xf32>) -> tensor<32x128xf32>
+      %z = mulf %v, %wb : tensor<32x128xf32>
+      store %p, %z : (tensor<32x128xptr<f32>>, tensor<32x128xf32>)""", parameters=ALIGNED)
+    assert conversions(function) == []
+    assert isinstance(operations(function, Load)[1].result.type.layout, Slice)
+
+
+def test_small_results_are_stored_where_they_are():
+    """A reduction's result goes out in its slice layout: a conversion would cost more than a few narrow stores."""
+    function = cleaned(ROWS + """
+      %t = reduce %v {axis = 1} : (tensor<32x128xf32>) -> tensor<32xf32> {
+        (%a: f32, %b: f32):
+        %ab = maxnumf %a, %b : f32
+        yield %ab
+      }
+      %to = splat %out : (ptr<f32>) -> tensor<32xptr<f32>>
+      %tp = addptr %to, %r : tensor<32xptr<f32>>
+      store %tp, %t : (tensor<32xptr<f32>>, tensor<32xf32>)""", parameters=ALIGNED)
+    assert conversions(function) == []
+    assert isinstance(operations(function, Store)[0].pointer.type.layout, Slice)
+
+
+def test_what_an_if_yields_follows():
+    function = cleaned(ROWS + """
+      %flag = cmpi %n, %n {predicate = "eq"} : i1
+      %w = if %flag : tensor<32x128xf32> {
+        %y = exp %v : tensor<32x128xf32>
+        yield %y
+      } else {
+        yield %v
+      }
+      store %q, %w : (tensor<32x128xptr<f32>>, tensor<32x128xf32>)""".replace("%n, %n", "%n, %x1").replace(
+        "%flag =", "%x1 = get_program_id {axis = 0} : i32\n%flag ="), parameters=ALIGNED)
+    assert conversions(function) == []
+    (branch,) = operations(function, If)
+    assert branch.results[0].type == operations(function, Load)[0].result.type
+
+
+WHILE = ROWS + """
+  %c1 = constant {value = 1} : i32
+  %i, %w = while %n, %v : i32, tensor<32x128xf32> {
+    (%j: i32, %a: tensor<32x128xf32>):
+    %go = cmpi %j, %c1 {predicate = "sgt"} : i1
+    condition %go, %j, %a
+  } body {
+    (%l: i32, %b: tensor<32x128xf32>):
+    %d = addf %b, %b : tensor<32x128xf32>
+    %e1 = subi %l, %c1 : i32
+    yield %e1, %d
+  }
+  store %q, %w : (tensor<32x128xptr<f32>>, tensor<32x128xf32>)"""
+
+
+def test_what_a_while_carries_follows():
+    before = parse(WHILE, parameters=ALIGNED)
+    function = up_to(before, remove_layout_conversions)
+    assert conversions(function) == []
+    same_meaning(before, function, {"n": 4})
+
+
+def test_a_carried_value_may_move_as_a_whole():
+    """The loop's accumulator starts from a constant and is stored by columns: it is computed by columns."""
+    text = """
+      %c0 = constant {value = 0} : i32
+      %c1 = constant {value = 1} : i32
+      %r = make_range {start = 0, end = 64} : tensor<64xi32>
+      %e = expand_dims %r {axis = 1} : (tensor<64xi32>) -> tensor<64x1xi32>
+      %f = expand_dims %r {axis = 0} : (tensor<64xi32>) -> tensor<1x64xi32>
+      %k = constant {value = 64} : tensor<1x64xi32>
+      %m = muli %f, %k : tensor<1x64xi32>
+      %mb = broadcast %m : (tensor<1x64xi32>) -> tensor<64x64xi32>
+      %eb = broadcast %e : (tensor<64x1xi32>) -> tensor<64x64xi32>
+      %o = addi %mb, %eb : tensor<64x64xi32>
+      %z = constant {value = 1.0} : tensor<64x64xf32>
+      %a = for %i = %c0 to %n step %c1 iter_args(%b = %z) : tensor<64x64xf32> {
+        %d = addf %b, %b : tensor<64x64xf32>
+        yield %d
+      }
+      %so = splat %out : (ptr<f32>) -> tensor<64x64xptr<f32>>
+      %q = addptr %so, %o : tensor<64x64xptr<f32>>
+      store %q, %a : (tensor<64x64xptr<f32>>, tensor<64x64xf32>)"""
+    before = parse(text, parameters="%out: ptr<f32> {divisibility = 16}, %n: i32")
+    function = up_to(before, remove_layout_conversions)
+    assert conversions(function) == []
+    same_meaning(before, function, {"n": 5})
+
+
+def test_invariant_conversions_leave_the_loop():
+    """A tile loaded before the loop and used by columns inside: converted once."""
+    text = ROWS + """
+      %c0 = constant {value = 0} : i32
+      %c1 = constant {value = 1} : i32
+      %cc = constant {value = 32} : tensor<1x128xi32>
+      %mc = muli %f, %cc : tensor<1x128xi32>
+      %mcb = broadcast %mc : (tensor<1x128xi32>) -> tensor<32x128xi32>
+      %eb = broadcast %e : (tensor<32x1xi32>) -> tensor<32x128xi32>
+      %oc = addi %mcb, %eb : tensor<32x128xi32>
+      %qc = addptr %so, %oc : tensor<32x128xptr<f32>>
+      for %i = %c0 to %n step %c1 {
+        %g = load %qc : (tensor<32x128xptr<f32>>) -> tensor<32x128xf32>
+        %h = addf %g, %v : tensor<32x128xf32>
+        store %qc, %h : (tensor<32x128xptr<f32>>, tensor<32x128xf32>)
+        yield
+      }"""
+    before = parse(text, parameters=ALIGNED)
+    function = up_to(before, remove_layout_conversions)
+    (conversion,) = conversions(function)
+    assert conversion.parent is function.body
+    same_meaning(before, function, {"n": 3})
+
+
+def test_wide_values_are_converted_before_they_are_widened():
+    """A f16 tile stored as f32 by columns: half as much passes through shared memory when converted as f16."""
+    text = ROWS.replace("%x : (ptr<f32>) -> tensor<32x128xptr<f32>>", "%x : (ptr<f16>) -> tensor<32x128xptr<f16>>")
+    text = text.replace("%p = addptr %s, %o : tensor<32x128xptr<f32>>", "%p = addptr %s, %o : tensor<32x128xptr<f16>>")
+    text = text.replace("load %p : (tensor<32x128xptr<f32>>) -> tensor<32x128xf32>",
+                        "load %p : (tensor<32x128xptr<f16>>) -> tensor<32x128xf16>")
+    text += """
+      %cc = constant {value = 32} : tensor<1x128xi32>
+      %mc = muli %f, %cc : tensor<1x128xi32>
+      %mcb = broadcast %mc : (tensor<1x128xi32>) -> tensor<32x128xi32>
+      %eb = broadcast %e : (tensor<32x1xi32>) -> tensor<32x128xi32>
+      %oc = addi %mcb, %eb : tensor<32x128xi32>
+      %qc = addptr %so, %oc : tensor<32x128xptr<f32>>
+      %w = extf %v : (tensor<32x128xf16>) -> tensor<32x128xf32>
+      store %qc, %w : (tensor<32x128xptr<f32>>, tensor<32x128xf32>)"""
+    before = parse(text, parameters=ALIGNED.replace("%x: ptr<f32>", "%x: ptr<f16>"))
+    (conversion,) = conversions(up_to(before, remove_layout_conversions))
+    assert conversion.x.type.element is T.F16
+
+
+def test_outer_products_convert_vectors_not_tiles():
+    """x[:, None] * y[None, :] stored: the vectors reach the store's layout before they are spread."""
+    text = """
+      %r = make_range {start = 0, end = 128} : tensor<128xi32>
+      %sx = splat %x : (ptr<f32>) -> tensor<128xptr<f32>>
+      %px = addptr %sx, %r : tensor<128xptr<f32>>
+      %v = load %px : (tensor<128xptr<f32>>) -> tensor<128xf32>
+      %ve = expand_dims %v {axis = 1} : (tensor<128xf32>) -> tensor<128x1xf32>
+      %vf = expand_dims %v {axis = 0} : (tensor<128xf32>) -> tensor<1x128xf32>
+      %veb = broadcast %ve : (tensor<128x1xf32>) -> tensor<128x128xf32>
+      %vfb = broadcast %vf : (tensor<1x128xf32>) -> tensor<128x128xf32>
+      %z = mulf %veb, %vfb : tensor<128x128xf32>
+      %e = expand_dims %r {axis = 1} : (tensor<128xi32>) -> tensor<128x1xi32>
+      %f = expand_dims %r {axis = 0} : (tensor<128xi32>) -> tensor<1x128xi32>
+      %k = constant {value = 128} : tensor<128x1xi32>
+      %m = muli %e, %k : tensor<128x1xi32>
+      %mb = broadcast %m : (tensor<128x1xi32>) -> tensor<128x128xi32>
+      %fb = broadcast %f : (tensor<1x128xi32>) -> tensor<128x128xi32>
+      %o = addi %mb, %fb : tensor<128x128xi32>
+      %so = splat %out : (ptr<f32>) -> tensor<128x128xptr<f32>>
+      %q = addptr %so, %o : tensor<128x128xptr<f32>>
+      store %q, %z : (tensor<128x128xptr<f32>>, tensor<128x128xf32>)"""
+    before = parse(text, parameters=ALIGNED)
+    function = up_to(before, remove_layout_conversions)
+    assert all(c.x.type.numel <= 128 for c in conversions(function))
+    same_meaning(before, function, {})
+
+
+def test_reductions_take_what_there_is():
+    """A reduction between two layouts reduces the tensor as loaded; at most its result is converted."""
+    function = cleaned(ROWS + """
+      %t = reduce %v {axis = 0} : (tensor<32x128xf32>) -> tensor<128xf32> {
+        (%a: f32, %b: f32):
+        %ab = addf %a, %b : f32
+        yield %ab
+      }
+      %to = splat %out : (ptr<f32>) -> tensor<128xptr<f32>>
+      %tp = addptr %to, %c : tensor<128xptr<f32>>
+      store %tp, %t : (tensor<128xptr<f32>>, tensor<128xf32>)""", parameters=ALIGNED)
+    (reduce,) = operations(function, Reduce)
+    assert isinstance(reduce.inputs[0].defining_op, Load)
+    assert all(c.x.type.numel <= 128 for c in conversions(function))
+
+
+def test_volatile_loads_are_neither_moved_nor_copied():
+    text = TRANSPOSE.replace("%v = load %p", "%v = load %p {volatile = true}").replace(
+        "load %p {volatile = true} : (tensor<64x64xptr<f32>>)", "load %p {volatile = true} : (tensor<64x64xptr<f32>>)")
+    function = cleaned(text)
+    (load,) = operations(function, Load)
+    assert load.volatile and load.pointer.type.layout.order == (1, 0)
+
+
+def test_no_conversion_is_left_that_does_nothing():
+    for text in ALL.values():
+        assert not any(isinstance(conversion_plan(c), Nothing) for c in conversions(cleaned(text)))
