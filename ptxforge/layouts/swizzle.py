@@ -84,22 +84,34 @@ def _swizzle(store, load, vectors: Sequence[int], repetitions: Sequence[int], el
     return Swizzle(layout, accesses[0], accesses[1], len(repetitions))
 
 
-def _vector_candidates(store, load, repetitions, size: int) -> Iterable[tuple[int, ...]]:
-    """Bases for the lowest offset bits: what both sides hold in registers, then more of one of them."""
+def _vector_candidates(store, load, repetitions, size: int) -> list[tuple[int, ...]]:
+    """Bases for the lowest offset bits: what both sides hold in registers, then more of one of them.
+
+    A vector that lanes and warps of the two sides can sum to is good for one side only: its threads' offsets
+    would not be multiples of it. So each choice is tried with and without such vectors; for layouts without
+    XORs there is no difference.
+    """
+    threads = [c for side in (store, load) for name in (LANE, WARP) for c in side.columns_of(name)]
+    plain = _vectors_beside(repetitions, store, load, size)
+    careful = _vectors_beside([*repetitions, *threads], store, load, size)
+    return list(dict.fromkeys([*plain, *careful]))
+
+
+def _vectors_beside(taken: Sequence[int], store, load, size: int) -> Iterable[tuple[int, ...]]:
+    """The candidates that are independent of the vectors ``taken``."""
     limit = (MAX_VECTOR_BYTES // size).bit_length() - 1
-    taken = f2.Span(repetitions)
+    span = f2.Span(taken)
     common = [v for v in _shared_basis(store.columns_of(REGISTER), load.columns_of(REGISTER))
-              if not taken.add(v)][:max(limit, 0)]
+              if not span.add(v)][:max(limit, 0)]
     yield tuple(common)
     for mine, other in ((store, load), (load, store)):
         lanes = f2.Span(other.columns_of(LANE))
-        span = f2.Span([*repetitions, *common])
+        span = f2.Span([*taken, *common])
         # Registers that are lanes on the other side first: they take no bank away from it.
         more = [c for c in sorted(mine.columns_of(REGISTER), key=lambda c: not lanes.contains(c))
                 if not span.add(c)]
-        for count in range(1, limit - len(common) + 1):
-            if count <= len(more):
-                yield (*common, *more[:count])
+        for count in range(1, min(limit - len(common), len(more)) + 1):
+            yield (*common, *more[:count])
 
 
 def _columns(store, load, vectors, repetitions, size: int) -> list[int]:
