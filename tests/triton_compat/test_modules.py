@@ -1,0 +1,141 @@
+"""``import triton`` gives ptxforge, answers probes as Triton does, and refuses to stand beside the real one."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import subprocess
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ptxforge
+from ptxforge import triton_compat
+from ptxforge.support import errors
+from ptxforge.triton_compat.modules import MODULES
+
+HERE = Path(__file__).parent
+
+
+@pytest.fixture
+def triton():
+    if "triton" in sys.modules and not triton_compat.is_installed():
+        pytest.skip("the real triton is imported in this process")
+    triton_compat.install()
+    yield importlib.import_module("triton")
+    triton_compat.uninstall()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_module_can_be_imported_and_found(triton, name):
+    module = importlib.import_module(name)
+    assert module.__name__ == name and importlib.util.find_spec(name) is module.__spec__
+    assert [entry for entry in dir(module) if not hasattr(module, entry)] == []
+
+
+def test_names_are_ptxforges_own(triton):
+    scope = {}
+    exec(
+        "import triton.language as tl\n"
+        "from triton import jit, cdiv, Config, autotune, heuristics, next_power_of_2\n"
+        "from triton.runtime.jit import JITFunction\n"
+        "from triton.runtime import driver\n"
+        "from triton.compiler import CompiledKernel, CompilationError\n"
+        "from triton.runtime.errors import OutOfResources\n",
+        scope,
+    )
+    assert scope["jit"] is ptxforge.jit and scope["Config"] is ptxforge.Config
+    assert scope["tl"].load is ptxforge.language.load and scope["tl"].float16 is ptxforge.language.float16
+    assert scope["OutOfResources"] is errors.OutOfResourcesError
+    assert scope["CompilationError"] is errors.CompilationError
+    assert scope["cdiv"](1000, 256) == 4 and scope["next_power_of_2"](1000) == 1024
+
+
+def test_probes(triton):
+    assert triton.__version__ >= "3.0.0" and triton.language.__version__ == triton.__version__
+    assert "cache_results" in inspect.signature(triton.autotune).parameters
+    assert hasattr(triton, "set_allocator") and not hasattr(triton.language, "no_such_thing")
+    assert not hasattr(triton, "__wrapped__")
+    with pytest.raises(ModuleNotFoundError, match="triton.no_such_module"):
+        importlib.import_module("triton.no_such_module")
+    with pytest.raises(AttributeError, match="ptxforge does not cover 'triton.language.no_such_thing'"):
+        triton.language.no_such_thing  # noqa: B018
+
+
+def test_facts_about_the_device(triton):
+    active = triton.runtime.driver.active
+    assert active.get_current_target() == ("cuda", 90, 32) and active.get_current_target().arch == 90
+    properties = active.utils.get_device_properties(active.get_current_device())
+    assert properties["multiprocessor_count"] == 132 and properties["max_shared_mem"] == 232448
+    assert active.get_current_stream() == 0
+
+
+def test_install_twice_is_install_once(triton):
+    triton_compat.install()
+    assert sys.modules["triton"] is triton
+
+
+def test_the_real_package_is_not_replaced(monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", types.ModuleType("triton"))
+    with pytest.raises(errors.PtxforgeError, match="the real triton package is imported already"):
+        triton_compat.install()
+
+
+def test_reinterpret(triton):
+    class Tensor:
+        dtype, shape, device = "torch.int8", (4,), "cpu"
+
+        def data_ptr(self):
+            return 0x100
+
+    tensor = Tensor()
+    seen = triton.reinterpret(tensor, triton.language.float8e5)
+    assert (seen.data_ptr(), seen.dtype, seen.shape) == (0x100, triton.language.float8e5, (4,))
+    assert triton.reinterpret(seen, triton.language.int8) is tensor
+
+
+def test_a_script_runs_unmodified():
+    command = [sys.executable, "-m", "ptxforge", "run", str(HERE / "script.py"), "--its", "own"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=HERE.parents[1])
+    assert done.stdout == "passed ['--its', 'own']\n", done.stderr
+
+
+# triton.testing
+
+
+def test_perf_report(triton, tmp_path, capsys):
+    testing = triton.testing
+    report = testing.Benchmark(
+        x_names=["m", "n"], x_vals=[(1, 2), 3], line_arg="provider", line_vals=["a", "b"], line_names=["A", "B"],
+        plot_name="products", args={"k": 10},
+    )  # fmt: skip
+
+    @testing.perf_report(report)
+    def measured(m, n, k, provider):
+        return m * n * k if provider == "a" else (0.5, 0.1, 0.9)
+
+    rows = measured.run(print_data=True, save_path=str(tmp_path))
+    assert rows == [{"m": 1, "n": 2, "A": 20, "B": 0.5}, {"m": 3, "n": 3, "A": 90, "B": 0.5}]
+    assert (tmp_path / "products.csv").read_text() == "m,n,A,B\n1,2,20,0.5\n3,3,90,0.5\n"
+    assert "products" in capsys.readouterr().out
+
+
+def test_assert_close(triton):
+    triton.testing.assert_close(np.ones(3), np.ones(3) + 0.009)
+    with pytest.raises(AssertionError):
+        triton.testing.assert_close(np.ones(3), np.ones(3) + 0.02)
+    with pytest.raises(AssertionError):
+        triton.testing.assert_close(np.ones(3), np.ones(3) + 0.009, atol=1e-3)
+
+
+def test_do_bench(triton):
+    calls = []
+    low, high = triton.testing.do_bench(lambda: calls.append(1), warmup=1, rep=1, quantiles=[0.0, 1.0])
+    assert 0 <= low <= high and len(calls) >= 2
+    assert len(triton.testing.do_bench(lambda: None, warmup=0, rep=0, return_mode="all")) == 1
+    with pytest.raises(errors.PtxforgeError, match="return_mode is one of mean, median, min, max and all"):
+        triton.testing.do_bench(lambda: None, return_mode="mode")
