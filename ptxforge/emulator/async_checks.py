@@ -12,8 +12,7 @@ Races are found by `checks.Checker`, to which this one adds what the asynchronou
   whose wait succeeds.
 
 The async proxy (bulk stores, wgmma) sees an ordinary store only behind a `fence.proxy.async`: of the storing thread
-after the store, or of another thread that the store happened before. (Data that cp.async brought is exempt: hardware and
-compilers treat a completed cp.async as visible to the async proxy.)
+after the store, or of another thread that the store happened before. A cp.async counts as an ordinary store.
 
 Accumulators of a wgmma belong to the hardware until `wait_group`. Registers have no shadow; whether an instruction
 touches them earlier is decided once per program by data flow over its blocks (`stale_accumulators`).
@@ -37,7 +36,7 @@ from ptxforge.emulator.state import Machine
 from ptxforge.emulator.wgmma import THREADS, Wgmma
 
 GRANULE = 4
-COPY, LOAD, STORE, PRODUCT, COPIED = 1, 2, 4, 8, 16
+COPY, LOAD, STORE, PRODUCT, LOADED = 1, 2, 4, 8, 16
 _WRITES = COPY | LOAD
 _ANY = COPY | LOAD | STORE | PRODUCT
 _THREAD_BITS = 10  # of a record of checks.Checker: tick << 10 | thread
@@ -97,7 +96,7 @@ class AsyncChecker:
         places = (indices - self.origin) >> 2
         self._check(locator.site, lanes, places, locator.nbytes, _WRITES if locator.kind == READ else _ANY)
         if locator.kind == WRITE:
-            self._change(places, locator.nbytes, 0xFF ^ COPIED, 0)
+            self._change(places, locator.nbytes, 0xFF ^ LOADED, 0)
 
     def _shared_ones(self, lanes: np.ndarray | None, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of generic addresses those that lie in shared memory."""
@@ -175,8 +174,8 @@ class AsyncChecker:
             self.machine.report("proxy", text, site, lanes[rows], self._addresses(places, lanes[rows]))
 
     def _ordinary(self, rows: np.ndarray, places: np.ndarray, unit: int) -> tuple[np.ndarray, np.ndarray]:
-        """Without what cp.async or a bulk load brought."""
-        plain = (self._bits(places, unit) & COPIED) == 0
+        """Without what a bulk load brought."""
+        plain = (self._bits(places, unit) & LOADED) == 0
         return rows[plain], places[plain]
 
     # ---- cp.async -----------------------------------------------------------------------------------------------
@@ -186,7 +185,7 @@ class AsyncChecker:
         self._change(places, nbytes, 0xFF, COPY)
 
     def copy_landed(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int) -> None:
-        self._change((indices - self.origin) >> 2, nbytes, 0xFF ^ COPY, COPIED)
+        self._change((indices - self.origin) >> 2, nbytes, 0xFF ^ (COPY | LOADED), 0)
 
     # ---- bulk copies --------------------------------------------------------------------------------------------
     def bulk_issued(self, work: BulkWork, store: bool) -> None:
@@ -204,7 +203,7 @@ class AsyncChecker:
 
     def bulk_landed(self, work: BulkWork, store: bool, chosen: np.ndarray | slice) -> None:
         places = (work.units[chosen].reshape(-1) - self.origin) >> 2
-        self._change(places, work.unit, 0xFF ^ (STORE if store else LOAD), 0 if store else COPIED)
+        self._change(places, work.unit, 0xFF ^ (STORE if store else LOAD), 0 if store else LOADED)
         if not store:
             self.clocks.join(work.slots, work.clock)
 
