@@ -83,9 +83,9 @@ class Checker:
         self.sites = [None, None]
         self.now, self.floor = 2, 1
 
-    def join(self, observers: object) -> None:
-        """Watch for another launch."""
-        self.world = observers.world
+    def join(self, watch: object) -> None:
+        """Watch another launch."""
+        self.world = watch.world
 
     def finish(self) -> None:
         """The batch ended."""
@@ -333,7 +333,7 @@ class _Allocation:
 class GlobalShadow:
     """Which CTAs wrote and read global memory in one launch. Shared by the checkers of all its batches."""
 
-    def __init__(self, program: Program, ctas: int):
+    def __init__(self, ctas: int):
         self.shadows: dict[int, _Allocation] = {}
         self.fenced = np.zeros(ctas, bool)
         """CTAs that have written nothing since their last fence."""

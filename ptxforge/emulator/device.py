@@ -6,9 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ptxforge.emulator.counters import Counters
 from ptxforge.emulator.findings import Finding, Findings
 from ptxforge.emulator.launch import Kernel, LoadedText, Observers, Shape, check_shape, load_text, place_variables
 from ptxforge.emulator.memory import GlobalMemory
+from ptxforge.emulator.parallel import can_spread, run_in_processes
+from ptxforge.emulator.report import Report
 from ptxforge.support.errors import DeviceError
 
 CHECKS = ("off", "one", "all")
@@ -49,7 +52,7 @@ class EmulatorDevice:
         self.target, self.raise_faults = target, raise_faults
         self.memory = GlobalMemory()
         self.findings: list[Finding] = []
-        self.last_report = None
+        self.last_report: Report | None = None
         self.output = ""
         """What the last launch printed with ``printf``."""
 
@@ -129,18 +132,26 @@ class EmulatorFunction:
         check_shape(shape, program.entry, program.static_shared, params, program.param_bytes,
                     (self.attributes.max_threads_per_block, device.max_shared_bytes))
         findings = Findings()
-        observers = device_observers(device, self)
-        output = self.kernel.run(shape, params[:program.param_bytes], findings, observers)
+        counters = Counters(program, shape.block, program.static_shared + shared_bytes) if device.counters else None
+        observers = Observers(device.check, counters)
+        params = params[:program.param_bytes]
+        if self._spreads(shape):
+            output = run_in_processes(self.kernel, shape, params, findings, device.processes)
+        else:
+            output = self.kernel.run(shape, params, findings, observers)
         device.findings, device.output = list(findings), "".join(output)
+        if counters is not None:
+            device.last_report = Report(self.name, shape.grid, shape.block, counters, self.attributes.registers)
         if output:
             print(device.output, end="")
         if device.raise_faults and findings.fatal:
             raise DeviceError("\n".join(str(finding) for finding in findings.fatal))
 
-
-def device_observers(device: EmulatorDevice, function: EmulatorFunction) -> Observers:
-    """The watchers that a device's options ask for."""
-    return Observers(device.check)
+    def _spreads(self, shape: Shape) -> bool:
+        """Whether to use several processes: only for unwatched launches whose CTAs do not talk to each other."""
+        device = self.device
+        return (device.processes > 1 and shape.ctas > 1 and device.check == "off" and not device.counters
+                and can_spread(self.translation.program))
 
 
 def _triple(size: object) -> tuple[int, int, int]:

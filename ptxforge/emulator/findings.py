@@ -72,6 +72,14 @@ class Findings:
             kind, message, site.line, site.source, site.text, machine.cta_index(cta), machine.thread_index(thread),
             None if addresses is None else int(addresses[0]), len(lanes))
 
+    def include(self, others: Findings) -> None:
+        """Add what another collection has found."""
+        for key, finding in others._by_key.items():
+            if key in self._by_key:
+                self._by_key[key].count += finding.count
+            else:
+                self._by_key[key] = finding
+
     def __iter__(self):
         return iter(self._by_key.values())
 

@@ -11,6 +11,7 @@ import numpy as np
 from ptxforge.emulator import families, parser, program, registry
 from ptxforge.emulator.async_checks import AsyncChecker, uses_async
 from ptxforge.emulator.checks import Checker, GlobalShadow
+from ptxforge.emulator.counters import Counters
 from ptxforge.emulator.findings import Findings
 from ptxforge.emulator.memory import GlobalMemory
 from ptxforge.emulator.scheduler import Scheduler, Translation
@@ -136,25 +137,29 @@ class Kernel:
         """Run CTAs ``first ... last - 1`` of a grid; returns what the kernel printed."""
         last = shape.ctas if last is None else last
         output: list[str] = []
-        observers.begin(self.translation.program, shape.ctas)
+        observers.begin(shape.ctas)
         with np.errstate(all="ignore"):
             waiting: list[_Batch] = []
-            for start, count, watched in self._batches(shape, first, last, observers):
-                batch = _Batch(self, shape, params, findings, observers, start, count, watched, output)
+            for start, count, watch in self._batches(shape, first, last, observers):
+                batch = _Batch(self, shape, params, findings, watch, start, count, output)
                 if not batch.step():
                     waiting.append(batch)
             self._finish(waiting)
         return output
 
-    def _batches(self, shape: Shape, first: int, last: int, observers: Observers) -> Iterator[tuple[int, int, bool]]:
-        """``(first CTA, count, watched)``; with one watched CTA, that one stands alone."""
+    def run_part(self, shape: Shape, params: bytes, findings: Findings, first: int, last: int) -> list[str]:
+        """Run a part of the grid unwatched."""
+        return self.run(shape, params, findings, Observers(), first, last)
+
+    def _batches(self, shape: Shape, first: int, last: int, observers: Observers) -> Iterator[tuple[int, int, Watch | None]]:
+        """``(first CTA, count, how it is watched)``; with one checked CTA, that one stands alone."""
         size = self.batch_size(shape)
-        if observers.one and first == 0 and last > 0:
-            yield 0, 1, True
+        if observers.check == "one" and first == 0 and last > 0:
+            yield 0, 1, observers.watch(True)
             first = 1
         while first < last:
             count = min(size, last - first)
-            yield first, count, observers.all
+            yield first, count, observers.watch(observers.check == "all")
             first += count
 
     @staticmethod
@@ -175,23 +180,23 @@ class Kernel:
                     batch.give_up()
                 return
 
-    def scheduler(self, shape: Shape, count: int, watchers: Observers | None) -> Scheduler:
+    def scheduler(self, shape: Shape, count: int, watch: Watch | None) -> Scheduler:
         """A free machine of the right shape, with its scheduler."""
-        pool = self._machines.get((shape, count, watchers and watchers.kind))
+        pool = self._machines.get((shape, count, watch and watch.kind))
         if pool:
             found = pool.pop()
-            for watcher in found.machine.watchers:
-                if hasattr(watcher, "join"):
-                    watcher.join(watchers)
+            if watch is not None:
+                watch.join(found.machine)
             return found
         machine = Machine(self.translation.program, self.memory, self.symbols, count, shape.grid, shape.block,
                           shape.shared_bytes, self.options)
-        if watchers is not None:
-            watchers.attach(machine)
+        if watch is not None:
+            watch.attach(machine)
         return Scheduler(machine, self.translation)
 
-    def release(self, shape: Shape, count: int, watchers: Observers | None, scheduler: Scheduler) -> None:
-        key = (shape, count, watchers and watchers.kind)
+    def release(self, shape: Shape, count: int, watch: Watch | None, scheduler: Scheduler) -> None:
+        """Keep a machine for the next launch of the same shape."""
+        key = (shape, count, watch and watch.kind)
         self._machines.setdefault(key, []).append(scheduler)
         self._machines.move_to_end(key)
         while len(self._machines) > _MACHINES:
@@ -199,26 +204,40 @@ class Kernel:
 
 
 class Observers:
-    """What watches a launch: ``one`` or ``all`` CTAs are watched; ``attach`` adds the watchers to a machine."""
+    """What watches a launch: checkers on ``one`` or ``all`` CTAs, counters on all."""
 
-    def __init__(self, check: str = "off", counters: object = None):
-        self.one = check == "one" and counters is None
-        self.all = check == "all" or counters is not None
+    def __init__(self, check: str = "off", counters: Counters | None = None):
         self.check, self.counters = check, counters
         self.world: GlobalShadow | None = None
 
+    def begin(self, ctas: int) -> None:
+        """A launch begins. Races between CTAs can be seen when all are checked."""
+        if self.check == "all" and ctas > 1:
+            self.world = GlobalShadow(ctas)
+
+    def watch(self, checked: bool) -> Watch | None:
+        """How a batch is watched; None when it is not."""
+        if not checked and self.counters is None:
+            return None
+        return Watch(checked, self.counters, self.world if checked else None)
+
+
+@dataclass(frozen=True)
+class Watch:
+    """How one batch is watched."""
+
+    checked: bool
+    counters: Counters | None
+    world: GlobalShadow | None
+
     @property
     def kind(self) -> tuple:
-        """Machines made for observers of the same kind can be used again."""
-        return self.check, self.counters is not None, self.world is not None
-
-    def begin(self, program: program.Program, ctas: int) -> None:
-        """A launch begins. Races between CTAs can be seen when all are watched."""
-        if self.check == "all" and ctas > 1:
-            self.world = GlobalShadow(program, ctas)
+        """Machines made for the same kind can be used again."""
+        return self.checked, self.counters is not None, self.world is not None
 
     def attach(self, machine: Machine) -> None:
-        if self.check != "off":
+        """Add the watchers to a new machine."""
+        if self.checked:
             races = Checker(machine, self.world)
             machine.watchers.append(races)
             if uses_async(machine.program):
@@ -226,19 +245,23 @@ class Observers:
         if self.counters is not None:
             machine.watchers.append(self.counters.watcher(machine))
 
+    def join(self, machine: Machine) -> None:
+        """Take over a machine that another launch has used."""
+        for watcher in machine.watchers:
+            if hasattr(watcher, "join"):
+                watcher.join(self)
+
 
 class _Batch:
     """One batch under way."""
 
-    def __init__(self, kernel: Kernel, shape: Shape, params: bytes, findings: Findings, observers: Observers,
-                 start: int, count: int, watched: bool, output: list[str]):
-        self.kernel, self.shape, self.count = kernel, shape, count
-        self.observers = observers if watched else None
-        self.scheduler = kernel.scheduler(shape, count, self.observers)
+    def __init__(self, kernel: Kernel, shape: Shape, params: bytes, findings: Findings, watch: Watch | None,
+                 start: int, count: int, output: list[str]):
+        self.kernel, self.shape, self.count, self.watch = kernel, shape, count, watch
+        self.scheduler = kernel.scheduler(shape, count, watch)
         self.machine = machine = self.scheduler.machine
         machine.findings, machine.output = findings, output
-        if watched and observers.counters is not None:
-            self.scheduler.counter = observers.counters
+        self.scheduler.counter = watch.counters if watch is not None else None
         kernel.memory.register(machine.params)
         machine.start(start, params)
         for watcher in machine.watchers:
@@ -263,7 +286,7 @@ class _Batch:
 
     def _release(self) -> None:
         self.machine.output = []
-        self.kernel.release(self.shape, self.count, self.observers, self.scheduler)
+        self.kernel.release(self.shape, self.count, self.watch, self.scheduler)
 
 
 def check_shape(shape: Shape, entry: parser.Function, static_shared: int, params: bytes, expected: int,

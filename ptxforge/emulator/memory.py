@@ -122,6 +122,10 @@ class GlobalMemory:
         self._low, self._high = self.starts[index], self.ends[index]
         return True
 
+    def allocations(self) -> list[tuple[int, int]]:
+        """(address, size) of everything that kernels can write."""
+        return [(start, end - start) for start, end in zip(self.starts, self.ends)]
+
     def allocation_at(self, address: int) -> tuple[int, int]:
         """Start and size of the allocation that holds ``address``."""
         index = bisect_right(self.starts, address) - 1

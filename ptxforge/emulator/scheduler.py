@@ -67,10 +67,16 @@ class Scheduler:
             code = self.translation.masked_code(index) if masked else self.translation.full[index]
             function = code.bind(self.machine)
             if self.counter is not None:
-                function = self.counter.counted(index, function, self.machine)
+                function = self._counted(index, function)
             (self.masked if masked else self.full)[index] = function
             return function(*mask)
         return first
+
+    def _counted(self, index: int, function: Callable) -> Callable:
+        def run(*mask: np.ndarray) -> int:
+            self.counter.count(index, self.machine, mask[0] if mask else None)
+            return function(*mask)
+        return run
 
     def run(self) -> Iterator[None]:
         """Run the batch from its first block to the end of every lane."""
