@@ -3,8 +3,8 @@
     from ptxforge.debug import check_passes
     check_passes(softmax, {"x": x, "out": out, "n": 1000}, grid=(64,), constants={"BLOCK": 1024})
 
-raises :class:`InternalCompilerError` at the first pass that changes what the kernel does to its arrays: with the
-pass's name, the first element that differs, and the IR before and after.
+raises :class:`InternalCompilerError` at the first pass that changes what the kernel does to its arrays: with
+the pass's name, the first element that differs, and the IR before and after.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ _TOLERANCE = {8: 0.25, 16: 2e-2, 32: 1e-4, 64: 1e-10}
 
 @attrs.frozen
 class CheckedPass:
-    """A pass that kept the meaning. ``changed``: it changed the IR; ``difference``: the largest seen, absolute."""
+    """A pass that kept the meaning. ``changed``: it changed the IR; ``difference``: the largest seen,
+    absolute."""
 
     name: str
     changed: bool
@@ -48,9 +49,9 @@ def check_passes(
 ) -> list[CheckedPass]:
     """Interpret ``fn`` after every pass on copies of ``arguments`` and compare the arrays it leaves.
 
-    ``arguments`` has numpy arrays and numbers by parameter, ``constants`` the constexpr parameters; ``signature``
-    defaults to what the arguments are. ``options`` are compile options (``num_warps`` …). Integers must agree
-    exactly, floats up to the rounding of sums in another order.
+    ``arguments`` has numpy arrays and numbers by parameter, ``constants`` the constexpr parameters;
+    ``signature`` defaults to what the arguments are. ``options`` are compile options (``num_warps`` …).
+    Integers must agree exactly, floats up to the rounding of sums in another order.
 
     Raises:
         InternalCompilerError: names the first pass that changes the meaning.

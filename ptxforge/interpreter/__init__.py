@@ -4,8 +4,8 @@
     run(function, grid=(4,), arguments=[x, y, out, n])
 
 Programs run one after the other, each operation on whole tiles; layouts mean nothing here. An operation means
-what its ``evaluate`` computes; those that touch memory, control flow or the outside have handlers in the file of
-the same name as theirs in ``ptxforge.ir.ops``.
+what its ``evaluate`` computes; those that touch memory, control flow or the outside have handlers in the file
+of the same name as theirs in ``ptxforge.ir.ops``.
 """
 
 from ptxforge.interpreter import atomic, control, debug, memory, reduce, shared

@@ -1,8 +1,8 @@
 """The addresses that pointers hold: an address space of its own, over the caller's arrays.
 
-Each block of host memory gets a base of its own, aligned to 256 bytes and far from the next one, so that a wild
-offset hits nothing. Arrays that share memory (views of one buffer) share it here too. Only bytes that belong to a
-registered array may be touched; everything else is an error that names the address.
+Each block of host memory gets a base of its own, aligned to 256 bytes and far from the next one, so that a
+wild offset hits nothing. Arrays that share memory (views of one buffer) share it here too. Only bytes that
+belong to a registered array may be touched; everything else is an error that names the address.
 """
 
 from __future__ import annotations
@@ -44,7 +44,11 @@ class AddressSpace:
         """The address of the array's first element; the array is used in place."""
         low, high = np.lib.array_utils.byte_bounds(array) if array.size else (array.ctypes.data,) * 2
         for segment in self.segments:
-            if segment.host <= low and high <= segment.host + segment.data.size and _writes_alike(segment, array):
+            if (
+                segment.host <= low
+                and high <= segment.host + segment.data.size
+                and _writes_alike(segment, array)
+            ):
                 return segment.start + array.ctypes.data - segment.host
         start = self._place(low, high)
         flat = np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
@@ -95,7 +99,9 @@ class AddressSpace:
             self._out_of_bounds(int(addresses[left].flat[0]), size, int(left.sum()), action)
 
     def _out_of_bounds(self, address: int, size: int, count: int, action: str) -> None:
-        nearest = min(self.segments, key=lambda s: min(abs(address - s.start), abs(address - s.end)), default=None)
+        nearest = min(
+            self.segments, key=lambda s: min(abs(address - s.start), abs(address - s.end)), default=None
+        )
         where = "no array is registered"
         if nearest is not None:
             shape, dtype = list(nearest.owner.shape), nearest.owner.dtype
@@ -111,12 +117,15 @@ def _writes_alike(segment: _Segment, array: np.ndarray) -> bool:
 
 
 def _elements(segment: _Segment, addresses: np.ndarray, dtype: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """The segment as elements of ``dtype`` and the indices of ``addresses``, which are all in it and must be aligned."""
+    """The segment as elements of ``dtype`` and the indices of ``addresses``, which are all in it and must be
+    aligned."""
     size = dtype.itemsize
     offset = addresses - segment.start
     skew = int(offset.flat[0]) % size
     misaligned = addresses % size != 0
     if misaligned.any():
-        raise InterpreterError(f"misaligned access of {size} bytes at {int(addresses[misaligned].flat[0]):#x}")
+        raise InterpreterError(
+            f"misaligned access of {size} bytes at {int(addresses[misaligned].flat[0]):#x}"
+        )
     count = (segment.data.size - skew) // size
     return segment.data[skew : skew + count * size].view(dtype), (offset - skew) // size

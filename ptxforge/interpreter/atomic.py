@@ -26,7 +26,9 @@ def atomic_rmw(program, op, pointer, value, mask=None):
     pointer, value = np.asarray(pointer), np.asarray(value)
     active = np.ones(pointer.shape, bool) if mask is None else np.asarray(mask)
     result = np.zeros(value.shape, value.dtype)
-    result[active] = _in_turn(program.memory, pointer[active], lambda old, i: update(old, value[active][i]), value.dtype)
+    result[active] = _in_turn(
+        program.memory, pointer[active], lambda old, i: update(old, value[active][i]), value.dtype
+    )
     return result[()]
 
 

@@ -23,7 +23,9 @@ def _require(condition, message: str) -> None:
     condition = np.asarray(condition)
     if not condition.all():
         place = np.argwhere(~np.atleast_1d(condition))[0]
-        raise InterpreterError(message if condition.ndim == 0 else f"{message}, at index {tuple(map(int, place))}")
+        raise InterpreterError(
+            message if condition.ndim == 0 else f"{message}, at index {tuple(map(int, place))}"
+        )
 
 
 @interprets(Print)

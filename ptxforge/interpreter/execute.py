@@ -30,13 +30,13 @@ def run(
     """Execute every program of ``grid`` (up to three sizes), one after the other.
 
     ``arguments`` has a value for each parameter, by position or by name: a numpy array for a pointer (used in
-    place) or an address that ``memory`` gave out, a number for a scalar. ``output`` gets each line that the kernel
-    prints.
+    place) or an address that ``memory`` gave out, a number for a scalar. ``output`` gets each line that the
+    kernel prints.
 
     Raises:
         ArgumentError: an argument does not fit its parameter.
-        InterpreterError: the kernel touches memory that is not its own, fails an assertion, or the like; with the
-            program and the source line.
+        InterpreterError: the kernel touches memory that is not its own, fails an assertion, or the like; with
+            the program and the source line.
     """
     grid = (grid,) if isinstance(grid, int) else tuple(grid)
     grid = grid + (1,) * (3 - len(grid))
@@ -128,7 +128,9 @@ def _nothing(program: Program) -> None:
 # -- arguments -----------------------------------------------------------------------------------------------
 
 
-def _bind(function: Function, arguments: Sequence[Any] | Mapping[str, Any], memory: AddressSpace) -> dict[Value, Any]:
+def _bind(
+    function: Function, arguments: Sequence[Any] | Mapping[str, Any], memory: AddressSpace
+) -> dict[Value, Any]:
     parameters = function.arguments
     if isinstance(arguments, Mapping):
         missing = [p.hint for p in parameters if p.hint not in arguments]
@@ -136,7 +138,9 @@ def _bind(function: Function, arguments: Sequence[Any] | Mapping[str, Any], memo
             raise ArgumentError(f"'{function.name}' lacks arguments: {', '.join(missing)}")
         arguments = [arguments[p.hint] for p in parameters]
     if len(arguments) != len(parameters):
-        raise ArgumentError(f"'{function.name}' takes {len(parameters)} arguments, {len(arguments)} were given")
+        raise ArgumentError(
+            f"'{function.name}' takes {len(parameters)} arguments, {len(arguments)} were given"
+        )
     return {p: _bind_one(p, given, memory) for p, given in zip(parameters, arguments)}
 
 

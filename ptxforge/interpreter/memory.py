@@ -35,7 +35,9 @@ def read(program, pointer, mask, other, dtype):
     if mask is None:
         return program.memory.read(pointer, dtype)[()]
     mask = np.broadcast_to(mask, pointer.shape)
-    result = np.zeros(pointer.shape, dtype) if other is None else np.array(np.broadcast_to(other, pointer.shape))
+    result = (
+        np.zeros(pointer.shape, dtype) if other is None else np.array(np.broadcast_to(other, pointer.shape))
+    )
     result[mask] = program.memory.read(pointer[mask], dtype)
     return result[()]
 

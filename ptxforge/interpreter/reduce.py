@@ -1,7 +1,7 @@
 """Reductions and scans: the combining region runs on whole arrays, log2(n) times.
 
-Both keep the elements' order (an associative region is enough): a reduction combines neighbours, a scan combines
-each element with the one 1, 2, 4, … places before it (Hillis and Steele, 1986).
+Both keep the elements' order (an associative region is enough): a reduction combines neighbours, a scan
+combines each element with the one 1, 2, 4, … places before it (Hillis and Steele, 1986).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Shared memory: a memdesc is an array, its views are numpy views.
 
-Fresh and freed memory holds a byte pattern, so that reading it shows. An asynchronous copy reads its source when it
-starts and writes its destination only when its group was waited for.
+Fresh and freed memory holds a byte pattern, so that reading it shows. An asynchronous copy reads its source
+when it starts and writes its destination only when its group was waited for.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A cursor over IR text: skips blanks and ``// comments``, matches tokens, reports errors with line and column."""
+"""A cursor over IR text: skips blanks and ``// comments``, matches tokens, reports errors with line and
+column."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ class Lexer:
         self.position = _BLANK.match(self.text, end).end()
 
     def match(self, pattern: re.Pattern) -> str | None:
-        """The text that ``pattern`` matches here, consumed; ``None`` (and nothing consumed) when it does not."""
+        """The text that ``pattern`` matches here, consumed; ``None`` (and nothing consumed) when it does
+        not."""
         found = pattern.match(self.text, self.position)
         if found is None:
             return None
@@ -95,7 +97,8 @@ class Lexer:
         return self.need(_VALUE, "a value such as '%x'")[1:]
 
     def number(self) -> int | float | None:
-        """An int or, with a point, an exponent or as ``inf``, a float; ``None`` when no number stands here."""
+        """An int or, with a point, an exponent or as ``inf``, a float; ``None`` when no number stands
+        here."""
         text = self.match(_NUMBER)
         if text is None:
             return None

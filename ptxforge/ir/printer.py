@@ -35,8 +35,11 @@ _NOT_IN_A_NAME = re.compile(r"[^\w.$]")
 _COUNTED_NAME = re.compile(r"(.*?)_\d+")
 
 
-def print_function(function: Function, locations: bool = False, notes: Mapping[Operation, str] | None = None) -> str:
-    """The text of a function. ``locations`` adds ``loc(…)`` suffixes; ``notes`` are shown under their operations."""
+def print_function(
+    function: Function, locations: bool = False, notes: Mapping[Operation, str] | None = None
+) -> str:
+    """The text of a function. ``locations`` adds ``loc(…)`` suffixes; ``notes`` are shown under their
+    operations."""
     return _Printer(locations, notes or {}).function(function)
 
 
@@ -140,7 +143,8 @@ class _Printer:
         return ", ".join([f"{key} = {self.attribute(value)}" for key, value in attributes.items()])
 
     def op_attributes(self, op: Operation) -> str:
-        """`` {key = value, …}``: declared attributes in order of declaration, unless default, then the others."""
+        """`` {key = value, …}``: declared attributes in order of declaration, unless default, then the
+        others."""
         if not op.attributes:
             return ""
         fields = op.definition.attribute_fields
@@ -206,14 +210,16 @@ class _Printer:
         initial = [self.name(v) for v in op.initial]
         pairs = ", ".join([f"{self.name(a)} = {v}" for a, v in zip(op.carried, initial)])
         carried = f" iter_args({pairs})" if pairs else ""
-        counter = self.name(op.induction)
-        return f"for {counter} = {lower} to {upper} step {step}{carried}{self.op_attributes(op)}{self._types(op)}"
+        bounds = f"{self.name(op.induction)} = {lower} to {upper} step {step}"
+        return f"for {bounds}{carried}{self.op_attributes(op)}{self._types(op)}"
 
     def _regions(self, op: Operation, head: str, indent: str) -> None:
         for field, region in zip(op.definition.region_fields, op.regions):
             self.lines.append(f"{head} {{")
             if region.block.arguments and type(op) is not For:
-                arguments = ", ".join([f"{self.name(a)}: {self.type(a.type)}" for a in region.block.arguments])
+                arguments = ", ".join(
+                    [f"{self.name(a)}: {self.type(a.type)}" for a in region.block.arguments]
+                )
                 self.lines.append(f"{indent}  ({arguments}):")
             self.block(region.block, indent + "  ")
             following = field.index + 1
@@ -223,7 +229,8 @@ class _Printer:
 
 
 def _span(location: Location) -> str:
-    """``"file":line:column``, then ``-column`` or ``-line:column`` of the last character, then the function."""
+    """``"file":line:column``, then ``-column`` or ``-line:column`` of the last character, then the
+    function."""
     text = f"{json.dumps(location.file, ensure_ascii=False)}:{location.line}:{location.column + 1}"
     if location.end_column is not None:
         line = "" if location.end_line in (None, location.line) else f"{location.end_line}:"

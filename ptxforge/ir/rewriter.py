@@ -14,10 +14,10 @@ through the rewriter and returns True, or returns False and has changed nothing.
 
     rewrite(function, RULES)
 
-The driver keeps a worklist. At first it holds every operation in textual order; whenever something changes, the
-operations that might now match come back: users of a replaced value, operands that lost a use. Along the way it
-erases operations without uses or effects, and folds those whose operands are constants (uniform tensors
-included) by their own ``evaluate``.
+The driver keeps a worklist. At first it holds every operation in textual order; whenever something changes,
+the operations that might now match come back: users of a replaced value, operands that lost a use. Along the
+way it erases operations without uses or effects, and folds those whose operands are constants (uniform
+tensors included) by their own ``evaluate``.
 """
 
 from __future__ import annotations
@@ -96,7 +96,11 @@ def _is_removable(op: Operation) -> bool:
 
 def fold(op: Operation) -> int | float | bool | None:
     """The constant that the operation computes, from constant operands; ``None`` when there is none."""
-    if len(op.results) != 1 or not op.operands or not isinstance(T.element_type(op.result.type), T.ScalarType):
+    if (
+        len(op.results) != 1
+        or not op.operands
+        or not isinstance(T.element_type(op.result.type), T.ScalarType)
+    ):
         return None
     values = [constant_of(v) for v in op.operands]
     if any(value is None for value in values):
@@ -112,8 +116,8 @@ def fold(op: Operation) -> int | float | bool | None:
 
 
 def keep_hints(op: Operation, value: Value) -> None:
-    """What the user promised of the result of ``op`` is true of ``value``, which will stand for it. (Not beyond the
-    block: a promise made in a branch holds there only.)"""
+    """What the user promised of the result of ``op`` is true of ``value``, which will stand for it. (Not
+    beyond the block: a promise made in a branch holds there only.)"""
     definer = value.defining_op
     if definer is None or definer.parent is not op.parent or type(definer) is Constant:
         return
@@ -142,13 +146,18 @@ class Rewriter:
 
     # -- for patterns ----------------------------------------------------------------------------------
 
-    def create(self, kind: type[Operation], *operands: Value, before: Operation | None = None, **more: Any) -> Operation:
-        """A new operation in front of ``before`` (default: the matched one); arguments as ``Builder.create``."""
+    def create(
+        self, kind: type[Operation], *operands: Value, before: Operation | None = None, **more: Any
+    ) -> Operation:
+        """A new operation in front of ``before`` (default: the matched one); arguments as
+        ``Builder.create``."""
         op = Builder.at(before if before is not None else self.at).create(kind, *operands, **more)
         self.push(op)
         return op
 
-    def value(self, kind: type[Operation], *operands: Value, type: T.Type | None = None, **more: Any) -> Value:
+    def value(
+        self, kind: type[Operation], *operands: Value, type: T.Type | None = None, **more: Any
+    ) -> Value:
         """:meth:`create`, giving the only result; ``type`` where it is not inferred."""
         return self.create(kind, *operands, result_types=None if type is None else [type], **more).result
 
@@ -194,7 +203,8 @@ class Rewriter:
         return True
 
     def inline_before(self, block: Block, place: Operation) -> Sequence[Value]:
-        """Move the operations of ``block`` in front of ``place``; gives the values that its terminator yields."""
+        """Move the operations of ``block`` in front of ``place``; gives the values that its terminator
+        yields."""
         *body, last = list(block.operations)
         for op in body:
             op.move_before(place)
@@ -223,7 +233,9 @@ class Rewriter:
                     self.push(op)  # changed in place: other patterns may match now
                 budget -= 1
                 if budget < 0:
-                    text = print_function(self.function, notes={op: "here"} if op.parent is not None else None)
+                    text = print_function(
+                        self.function, notes={op: "here"} if op.parent is not None else None
+                    )
                     raise InternalCompilerError(f"rewriting does not come to an end at '{op.name}'\n{text}")
         return self.changed
 

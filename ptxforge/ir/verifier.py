@@ -1,8 +1,8 @@
 """What must hold of every function, between any two passes.
 
 Structure
-    1.  Links agree: a block's operations name it as their parent and are chained both ways; a region names its
-        operation, a block its region (or the function).
+    1.  Links agree: a block's operations name it as their parent and are chained both ways; a region names
+        its operation, a block its region (or the function).
     2.  Use lists agree: each operand is among the uses of its value, and each use of a value is an operand of
         an operation in this function.
     3.  Dominance: an operand is defined earlier in the same block or in an enclosing one.
@@ -11,17 +11,19 @@ Structure
 
 Operations
     5.  Operands: as many as declared, each within its field's constraint.
-    6.  Attributes: each required one is there; declared ones have their declared type or one of the allowed values.
-    7.  Results: their types are what the operation infers from its operands (a layout may be another name of the
-        inferred linear map).
+    6.  Attributes: each required one is there; declared ones have their declared type or one of the allowed
+        values.
+    7.  Results: their types are what the operation infers from its operands (a layout may be another name of
+        the inferred linear map).
     8.  An elementwise operation has scalars only, or tensors only, all of one shape and one layout.
     9.  What the operation's own ``check`` demands.
 
 Types
-    10. Tile dimensions are powers of two, at most 2**20 elements in all. (In shared memory, dimensions in front
-        of those that the encoding describes count buffers and are free.)
-    11. Either no tensor of a function has a layout (tile stage) or each has one (gpu stage); it is a distributed
-        encoding of the tensor's rank for as many warps as the function has. A memdesc has a shared encoding.
+    10. Tile dimensions are powers of two, at most 2**20 elements in all. (In shared memory, dimensions in
+        front of those that the encoding describes count buffers and are free.)
+    11. Either no tensor of a function has a layout (tile stage) or each has one (gpu stage); it is a
+        distributed encoding of the tensor's rank for as many warps as the function has. A memdesc has a
+        shared encoding.
     12. Parameters are scalars or pointers; ``num_warps`` is a power of two.
 
 The verifier stops at the first fault. Its message cites the number and shows the function with a note at the
@@ -113,9 +115,10 @@ class _Verifier:
     def value(self, value: Value, owner: Operation | None) -> None:
         """Check the uses (2) and the type (10, 11) of a value that ``owner`` defines."""
         for user, index in value.uses:
-            if user not in self.operations or index >= len(user.operands) or user.operands[index] is not value:
-                self.fail(2, f"the use list of a value of type {value.type} names '{user.name}', which does not "
-                             f"use it as operand {index} in this function", owner)
+            is_operand = index < len(user.operands) and user.operands[index] is value
+            if user not in self.operations or not is_operand:
+                problem = f"a use by '{user.name}' as operand {index}, which is not so in this function"
+                self.fail(2, f"the use list of a value of type {value.type} has {problem}", owner)
         self.type(value.type, owner)
 
     def operation(self, op: Operation) -> None:
@@ -138,7 +141,9 @@ class _Verifier:
 
     def check_regions(self, op: Operation) -> None:
         if len(op.regions) != len(op.definition.region_fields):
-            self.fail(4, f"{len(op.definition.region_fields)} regions expected, there are {len(op.regions)}", op)
+            self.fail(
+                4, f"{len(op.definition.region_fields)} regions expected, there are {len(op.regions)}", op
+            )
         for index, region in enumerate(op.regions):
             self.block(region.block, op)
             wanted = Condition if isinstance(op, While) and index == 0 else Yield
@@ -151,7 +156,8 @@ class _Verifier:
         definition = op.definition
         count, most = len(op.operands), definition.max_operands
         if count < definition.min_operands or (most is not None and count > most):
-            wanted = f"at least {definition.min_operands}" if most is None else f"{definition.min_operands} to {most}"
+            least = definition.min_operands
+            wanted = f"at least {least}" if most is None else f"{least} to {most}"
             self.fail(5, f"{wanted} operands expected, there are {count}", op)
         for field in definition.operand_fields:
             if field.index < count:
@@ -163,7 +169,9 @@ class _Verifier:
     def check_operand(self, op: Operation, index: int, field) -> None:
         type = op.operands[index].type
         if not field.constraint.holds(type):
-            self.fail(5, f"operand '{field.name}' has type {type}, expected {field.constraint.description}", op)
+            self.fail(
+                5, f"operand '{field.name}' has type {type}, expected {field.constraint.description}", op
+            )
 
     def check_attributes(self, op: Operation) -> None:
         for name, field in op.definition.attribute_fields.items():

@@ -8,8 +8,8 @@
     %e = dot %a, %b, %c : (…) -> tensor<16x16xf32>                        (after)
     %w = load %p, %mask, %other : (…) -> tensor<64xf32>
 
-Two ``addptr`` in a row become one where the sum of their offsets is sure to be the offset of the sum: ``i64`` offsets,
-or constants whose sum fits.
+Two ``addptr`` in a row become one where the sum of their offsets is sure to be the offset of the sum: ``i64``
+offsets, or constants whose sum fits.
 """
 
 from __future__ import annotations
@@ -38,7 +38,13 @@ def add_to_dot(op: Operation, rewriter: Rewriter) -> bool:
         dot = value.defining_op
         if type(dot) is Dot and value.has_one_use and _is_zero(dot.c):
             combined = rewriter.create(
-                Dot, dot.a, dot.b, addend, result_types=[op.result.type], location=dot.location, **dot.attributes
+                Dot,
+                dot.a,
+                dot.b,
+                addend,
+                result_types=[op.result.type],
+                location=dot.location,
+                **dot.attributes,
             )
             return rewriter.replace(op, combined.result)
     return False
@@ -59,7 +65,9 @@ def select_of_masked_load(op: Select, rewriter: Rewriter) -> bool:
         return False
     other = op.false_value
     if type(other.defining_op) is Constant:
-        other = rewriter.create(Constant, before=load, result_types=[other.type], value=constant_of(other)).result
+        other = rewriter.create(
+            Constant, before=load, result_types=[other.type], value=constant_of(other)
+        ).result
     elif not _is_visible_at(other, load):
         return False
     rewriter.set_operands(load, (load.pointer, load.mask, other))
@@ -80,9 +88,15 @@ def _is_visible_at(value: Value, op: Operation) -> bool:
 def offset_twice(op: AddPtr, rewriter: Rewriter) -> bool:
     """addptr(addptr(p, a), b) → addptr(p, a + b), when a + b cannot overflow"""
     inner = op.pointer.defining_op
-    if type(inner) is not AddPtr or inner.offset.type is not op.offset.type or not _sum_is_exact(inner.offset, op.offset):
+    if (
+        type(inner) is not AddPtr
+        or inner.offset.type is not op.offset.type
+        or not _sum_is_exact(inner.offset, op.offset)
+    ):
         return False
-    return rewriter.replace(op, rewriter.value(AddPtr, inner.pointer, rewriter.value(AddI, inner.offset, op.offset)))
+    return rewriter.replace(
+        op, rewriter.value(AddPtr, inner.pointer, rewriter.value(AddI, inner.offset, op.offset))
+    )
 
 
 def _sum_is_exact(a: Value, b: Value) -> bool:

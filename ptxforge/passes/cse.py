@@ -10,9 +10,10 @@
 SCOPE       A value of an enclosing block stands for an equal one in a nested block, not the other way round.
 EQUAL       Same operation, operands (in any order if it commutes), attributes and result types; regions (of a
             reduction) that are equal up to the names of their own values. Hints of the two are put together.
-READS       Equal loads are merged when nothing was written to that memory, nor anything ordered, between them.
-CARRIED     Two carried values of ``for`` are merged when they start equal and, as long as they are equal, are yielded
-            equal (compared through the body's pure operations).
+READS       Equal loads are merged when nothing was written to that memory, nor anything ordered, between
+            them.
+CARRIED     Two carried values of ``for`` are merged when they start equal and, as long as they are equal, are
+            yielded equal (compared through the body's pure operations).
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ class _Numbering:
     def _key(self, op: Operation) -> Any:
         """What is equal for equal operations; ``None`` when the operation must stay."""
         effects = op.get_effects()
-        if effects.other or effects.writes or op.is_terminator or not op.results or isinstance(op, (For, If, While)):
+        stays = effects.other or effects.writes or op.is_terminator or isinstance(op, (For, If, While))
+        if stays or not op.results:
             return None
         memory = tuple((space, self.writes[space]) for space in sorted(effects.reads))
         return memory, _shape_of(op, {})
@@ -104,7 +106,8 @@ def _region_shape(block: Block, local: dict[Value, int]) -> Any:
 
 
 def _attributes(op: Operation) -> tuple:
-    """Attributes that differ from their defaults, without hints; values with their types (1, 1.0 and True differ)."""
+    """Attributes that differ from their defaults, without hints; values with their types (1, 1.0 and True
+    differ)."""
     fields = op.definition.attribute_fields
     found = []
     for key, value in op.attributes.items():

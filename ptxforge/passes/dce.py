@@ -15,11 +15,12 @@
     store %p, %s : (ptr<i32>, i32)
 
 ROOTS       An operation that acts on the world is live, and so are the operations around it.
-OPERANDS    The operands of a live operation are live. (Those of ``for`` beyond its bounds, and of a terminator, only as
-            below.)
-CARRIED     A carried value of ``for`` is live when its result or its argument is; then its initial value and what the
-            body yields for it are live.
-BRANCHES    A live result of ``if`` makes live what both branches yield for it. ``while`` keeps all its carried values.
+OPERANDS    The operands of a live operation are live. (Those of ``for`` beyond its bounds, and of a
+            terminator, only as below.)
+CARRIED     A carried value of ``for`` is live when its result or its argument is; then its initial value and
+            what the body yields for it are live.
+BRANCHES    A live result of ``if`` makes live what both branches yield for it. ``while`` keeps all its
+            carried values.
 """
 
 from __future__ import annotations

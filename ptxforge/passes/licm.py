@@ -12,9 +12,9 @@
       …
     }
 
-Only operations without effects move (loads stay: the loop may run no time, and something may write). They cannot
-fault, so it does no harm when the loop does not run. Inner loops come first, so that an operation rises through all
-loops that it does not depend on. ``disable_licm`` on a ``for`` keeps its body as it is.
+Only operations without effects move (loads stay: the loop may run no time, and something may write). They
+cannot fault, so it does no harm when the loop does not run. Inner loops come first, so that an operation
+rises through all loops that it does not depend on. ``disable_licm`` on a ``for`` keeps its body as it is.
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ def _hoist(loop: Operation) -> bool:
 
 
 def _is_invariant(op: Operation, body: Block) -> bool:
-    """Whether nothing that ``op``, or an operation nested in it, uses is defined in ``body`` (outside ``op``)."""
+    """Whether nothing that ``op``, or an operation nested in it, uses is defined in ``body`` (outside
+    ``op``)."""
     return all(_is_from_outside(v, op, body) for inner in op.walk() for v in inner.operands)
 
 

@@ -43,7 +43,9 @@ def move_up(op: Operation, rewriter: Rewriter) -> bool:
     operands = [_narrowed(v, narrow, rewriter) for v in op.operands]
     # Hints speak of the spread tensor and go to it.
     attributes = {key: value for key, value in op.attributes.items() if key not in HINTS}
-    small = rewriter.value(type(op), *operands, type=T.like(narrow, T.element_type(op.result.type)), **attributes)
+    small = rewriter.value(
+        type(op), *operands, type=T.like(narrow, T.element_type(op.result.type)), **attributes
+    )
     spread = Broadcast if isinstance(narrow, T.TensorType) else Splat
     return rewriter.replace(op, rewriter.value(spread, small, type=op.result.type))
 

@@ -16,8 +16,8 @@
       yield %b
     }
 
-The second loop does the rest, fewer than n iterations, and is not pipelined. Where the bounds are constants, folding
-removes what is not needed: a rest of no iteration, a main loop of one.
+The second loop does the rest, fewer than n iterations, and is not pipelined. Where the bounds are constants,
+folding removes what is not needed: a rest of no iteration, a main loop of one.
 """
 
 from __future__ import annotations

@@ -26,7 +26,9 @@ def test_has_prose(name):
 def test_has_a_meaning(name):
     kind = REGISTRY[name]
     ways = [hasattr(kind, "evaluate"), kind in HANDLERS, "terminator" in kind.traits]
-    assert sum(ways) == 1, f"'{name}': evaluate, an interpreter's handler, or a terminator; exactly one of them"
+    assert sum(ways) == 1, (
+        f"'{name}': evaluate, an interpreter's handler, or a terminator; exactly one of them"
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)

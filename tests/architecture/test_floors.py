@@ -103,6 +103,8 @@ def test_modules_say_what_they_are(path):
 
 
 def test_the_check_itself_sees_imports():
-    tree = ast.parse("import ptxforge.runtime\nfrom ptxforge.passes import pipeline\ndef f():\n    import os\n")
+    tree = ast.parse(
+        "import ptxforge.runtime\nfrom ptxforge.passes import pipeline\ndef f():\n    import os\n"
+    )
     assert [package_of(name) for _, name in imports(tree)] == ["runtime", "passes", None]
     assert package_of("ptxforge.compile") == "__init__"

@@ -191,7 +191,8 @@ def test_reduce_with_a_region_of_two_values(axis):
 @pytest.mark.parametrize("branches", [False, True])
 @pytest.mark.parametrize("reverse", ["", ", reverse = true"])
 def test_scan_keeps_the_order(reverse, branches):
-    """An associative operation that does not commute: (a, b) ∘ (c, d) = (a·c, b·c + d); also with control flow."""
+    """An associative operation that does not commute: (a, b) ∘ (c, d) = (a·c, b·c + d); also with control
+    flow."""
     plain = "%s = addi %u, %b2 : i32"
     branch = "%s = if %flag : i32 {\n%w = addi %u, %b2 : i32\nyield %w\n} else {\nyield %zero\n}"
     body = f"""{tile("p", "%x", (4, 8), "i32")}{tile("q", "%y", (4, 8), "i32")}
@@ -260,12 +261,16 @@ def test_atomic_masks_and_cas():
     assert y[0] == 9
 
 
-SHARED = "#shared = #shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [1, 0]}>\n" + \
-    "#blocked = #blocked<{sizePerThread = [1, 1], threadsPerWarp = [4, 8], warpsPerCTA = [1, 1], order = [1, 0]}>\n"
+SHARED = (
+    "#shared = #shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [1, 0]}>\n"
+    + "#blocked = #blocked<{sizePerThread = [1, 1], threadsPerWarp = [4, 8], warpsPerCTA = [1, 1], order = [1, 0]}>\n"
+)
 
 
 def pipeline(wait: str) -> str:
-    return SHARED + f"""func @f(%x: ptr<f16>, %y: ptr<f16>) {{
+    return (
+        SHARED
+        + f"""func @f(%x: ptr<f16>, %y: ptr<f16>) {{
       %r = make_range {{start = 0, end = 32}} : tensor<32xi32>
       %i = reshape %r : (tensor<32xi32>) -> tensor<4x8xi32>
       %zero = constant {{value = 0}} : i32
@@ -290,6 +295,7 @@ def pipeline(wait: str) -> str:
       store %q, %v : (tensor<4x4xptr<f16>>, tensor<4x4xf16>)
       return
     }}"""
+    )
 
 
 def test_asynchronous_copies_arrive_when_waited_for():
@@ -315,7 +321,9 @@ def test_print_and_assert():
       %two = constant {value = 1} : tensor<2xi32>
       %c = cmpi %r, %two {predicate = "slt"} : tensor<2xi1>
       assert %c {message = "too large"} : (tensor<2xi1>)"""
-    with pytest.raises(InterpreterError, match=r"assertion failed: too large, at index \(1,\)\nin 'assert' of program"):
+    with pytest.raises(
+        InterpreterError, match=r"assertion failed: too large, at index \(1,\)\nin 'assert' of program"
+    ):
         execute(body, parameters="", output=lines.append)
     assert lines == [
         "pid (0, 0, 0) idx (0) v: 0", "pid (0, 0, 0) idx (1) v: 1", "pid (0, 0, 0) idx () v: 4294967295",
@@ -341,10 +349,17 @@ def test_grid_in_three_dimensions():
     np.testing.assert_array_equal(out, np.arange(24))
 
 
-@pytest.mark.parametrize("dtype, name", [(ml_dtypes.bfloat16, "bf16"), (ml_dtypes.float8_e4m3fn, "f8e4m3"), (np.int64, "i64")])
+@pytest.mark.parametrize(
+    "dtype, name", [(ml_dtypes.bfloat16, "bf16"), (ml_dtypes.float8_e4m3fn, "f8e4m3"), (np.int64, "i64")]
+)
 def test_scalar_arguments_and_element_types(dtype, name):
     out = np.zeros(1, dtype)
-    execute("store %out, %v : (ptr<%s>, %s)".replace("%s", name), out, -3, parameters=f"%out: ptr<{name}>, %v: {name}")
+    execute(
+        "store %out, %v : (ptr<%s>, %s)".replace("%s", name),
+        out,
+        -3,
+        parameters=f"%out: ptr<{name}>, %v: {name}",
+    )
     assert float(out[0]) == -3
 
 

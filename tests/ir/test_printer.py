@@ -117,7 +117,9 @@ def test_for_header_if_labels_and_defaults():
         Builder(block).create(Yield)
     builder.create(If, flag, result_types=[], regions=[Region(block) for block in blocks])
     builder.create(Return)
-    assert check_identity(function) == """\
+    assert (
+        check_identity(function)
+        == """\
 func @f(%n: i32, %flag: i1) attributes {num_warps = 4} {
   %0 = for %i = %n to %n step %n iter_args(%sum = %n) {num_stages = 2} : i32 {
     %1 = addi %sum, %i : i32
@@ -130,12 +132,13 @@ func @f(%n: i32, %flag: i1) attributes {num_warps = 4} {
   }
   return
 }"""
+    )
 
 
 def test_locations_with_spans_functions_and_call_sites():
     call = Location("main.py", 7, 4, 9, 2, "kernel")
     function, builder = function_of()
-    builder.location = Location("lib\"é.py", 3, 0, 3, 5, "helper").called_from(call)
+    builder.location = Location('lib"é.py', 3, 0, 3, 5, "helper").called_from(call)
     builder.constant(1, T.I32)
     builder.location = Location("main.py", 8)
     builder.create(Return)

@@ -124,7 +124,8 @@ def test_links():
         Builder(block).create(Yield)
     flag = Builder(before=function.body.first).constant(True, T.I1)
     branch = Builder(before=function.body.last).create(
-        If, flag, result_types=[], regions=[Region(block) for block in blocks])
+        If, flag, result_types=[], regions=[Region(block) for block in blocks]
+    )
     verify(function)
     branch.regions[0].parent = None
     expect(1, function)

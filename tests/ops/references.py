@@ -14,7 +14,8 @@ from ptxforge.ir.core import Operation, Value
 
 @attrs.frozen
 class Format:
-    """A binary float format: ``precision`` significant bits, smallest normal 2**``min_exponent``, largest ``max``."""
+    """A binary float format: ``precision`` significant bits, smallest normal 2**``min_exponent``, largest
+    ``max``."""
 
     precision: int
     min_exponent: int
@@ -64,7 +65,9 @@ def _floor_log2(value: Fraction) -> int:
     return guess if Fraction(2) ** guess <= value else guess - 1
 
 
-def make(kind: type[Operation], *types: T.Type, results: list[T.Type] | None = None, **attributes) -> Operation:
+def make(
+    kind: type[Operation], *types: T.Type, results: list[T.Type] | None = None, **attributes
+) -> Operation:
     """An operation on operands of these types."""
     values = [Value(type) for type in types]
     if results is None:
@@ -72,8 +75,11 @@ def make(kind: type[Operation], *types: T.Type, results: list[T.Type] | None = N
     return kind(values, results, attributes)
 
 
-def evaluate(kind: type[Operation], *arrays: np.ndarray, result: T.Type | None = None, **attributes) -> np.ndarray:
-    """The operation's numpy meaning on 1-D arrays, as tensors and, element by element, as scalars: they agree."""
+def evaluate(
+    kind: type[Operation], *arrays: np.ndarray, result: T.Type | None = None, **attributes
+) -> np.ndarray:
+    """The operation's numpy meaning on 1-D arrays, as tensors and, element by element, as scalars: they
+    agree."""
     types = [BY_NUMPY[a.dtype] for a in arrays]
     op = make(kind, *types, results=None if result is None else [result], **attributes)
     with np.errstate(all="ignore"):
@@ -112,9 +118,14 @@ def floats(type: T.ScalarType, seed: int = 0, count: int = 300) -> np.ndarray:
     """Random values of all magnitudes, subnormals, and the special ones."""
     rng = np.random.default_rng(seed)
     size = np.dtype(f"u{type.bytes}")
-    any_bits = rng.integers(0, 1 << type.bits, count, dtype=np.uint64, endpoint=False) if type.bits < 64 else \
-        rng.integers(0, 2**64, count, dtype=np.uint64, endpoint=False)
+    any_bits = (
+        rng.integers(0, 1 << type.bits, count, dtype=np.uint64, endpoint=False)
+        if type.bits < 64
+        else rng.integers(0, 2**64, count, dtype=np.uint64, endpoint=False)
+    )
     pattern = any_bits.astype(size).view(type.numpy)
     near_one = (rng.standard_normal(count) * 4).astype(np.float32).astype(type.numpy)
-    special = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, np.nan, np.inf, -np.inf], np.float64).astype(type.numpy)
+    special = np.array([0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, np.nan, np.inf, -np.inf], np.float64).astype(
+        type.numpy
+    )
     return rng.permutation(np.concatenate([pattern, near_one, np.tile(special, 5)]))

@@ -63,7 +63,10 @@ def test_shifts(kind, type):
 @pytest.mark.parametrize("type", [T.I32, T.I64], ids=str)
 def test_upper_half_of_the_product(type):
     x, y = integers(type, 4), integers(type, 5)
-    expected = [wrap(unsigned(int(a), type.bits) * unsigned(int(b), type.bits) >> type.bits, type.bits) for a, b in zip(x, y)]
+    expected = [
+        wrap(unsigned(int(a), type.bits) * unsigned(int(b), type.bits) >> type.bits, type.bits)
+        for a, b in zip(x, y)
+    ]
     np.testing.assert_array_equal(evaluate(A.MulHiUI, x, y), np.array(expected, type.numpy))
 
 
@@ -106,7 +109,9 @@ def exact(operation, x: float, y: float, type: T.ScalarType) -> float:
     a, b = Fraction(x), Fraction(y)
     value = {"+": a + b, "-": a - b, "*": a * b, "/": b and a / b}[operation]
     if value == 0:
-        return {"+": x + y, "-": x - y, "*": x * y, "/": math.copysign(0.0, x) * math.copysign(1.0, y)}[operation]
+        return {"+": x + y, "-": x - y, "*": x * y, "/": math.copysign(0.0, x) * math.copysign(1.0, y)}[
+            operation
+        ]
     return math.copysign(round_float(value, type), 1 if value > 0 else -1)
 
 
@@ -164,7 +169,9 @@ def test_float_comparisons(predicate, type):
         if predicate in ("ord", "uno"):
             expected.append(unordered == (predicate == "uno"))
             continue
-        test = {"eq": a == b, "ne": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}[predicate[1:]]
+        test = {"eq": a == b, "ne": a != b, "lt": a < b, "le": a <= b, "gt": a > b, "ge": a >= b}[
+            predicate[1:]
+        ]
         expected.append(predicate[0] == "u" if unordered else test)
     np.testing.assert_array_equal(evaluate(A.CmpF, x, y, predicate=predicate), expected)
 

@@ -23,7 +23,9 @@ def test_widening_integers(source, target):
         pytest.skip("does not widen")
     x = np.array([False, True]) if source is T.I1 else integers(source)
     mask = (1 << source.bits) - 1
-    np.testing.assert_array_equal(evaluate(C.ExtUI, x, result=target), [wrap(int(v) & mask, target.bits) for v in x])
+    np.testing.assert_array_equal(
+        evaluate(C.ExtUI, x, result=target), [wrap(int(v) & mask, target.bits) for v in x]
+    )
     np.testing.assert_array_equal(evaluate(C.ExtSI, x, result=target), [wrap(int(v), source.bits) for v in x])
 
 
@@ -34,7 +36,9 @@ def test_narrowing_integers(source, target):
         pytest.skip("does not narrow")
     x = integers(source)
     expected = [wrap(int(v), target.bits) for v in x]
-    np.testing.assert_array_equal(evaluate(C.TruncI, x, result=target), np.array(expected).astype(target.numpy))
+    np.testing.assert_array_equal(
+        evaluate(C.TruncI, x, result=target), np.array(expected).astype(target.numpy)
+    )
 
 
 @pytest.mark.parametrize("source", ALL_FLOATS, ids=str)
@@ -50,14 +54,17 @@ def test_narrowing_floats(source, target, rounding):
 
 
 def _halfway(source: T.ScalarType, target: T.ScalarType) -> np.ndarray:
-    """Values in the middle between two of the target, and their neighbours: what rounding twice gets wrong."""
+    """Values in the middle between two of the target, and their neighbours: what rounding twice gets
+    wrong."""
     step = 2.0 ** (1 - FORMATS[target].precision)
     middle = np.array([1 + step / 2, 1 + 3 * step / 2, -1 - step / 2, FORMATS[target].max * (1 + step / 8)])
     with np.errstate(over="ignore"):
         values = middle.astype(source.numpy)
     if source.bits < 32:
         return values
-    return np.concatenate([values, np.nextafter(values, np.inf), np.nextafter(values, -np.inf)]).astype(source.numpy)
+    return np.concatenate([values, np.nextafter(values, np.inf), np.nextafter(values, -np.inf)]).astype(
+        source.numpy
+    )
 
 
 @pytest.mark.parametrize("source", ALL_FLOATS[:-1], ids=str)
@@ -75,7 +82,9 @@ def test_integers_to_floats(source, target):
     x = integers(source)
     if source is T.I64:
         # Just beside the middle between two bf16 or f16 values, by less than f64 can tell.
-        x = np.concatenate([x, np.array([(257 << 47) + 1, (257 << 47) - 1, -(257 << 47) - 1, (2049 << 40) + 1], np.int64)])
+        x = np.concatenate(
+            [x, np.array([(257 << 47) + 1, (257 << 47) - 1, -(257 << 47) - 1, (2049 << 40) + 1], np.int64)]
+        )
     mask = (1 << source.bits) - 1
     signed = [round_float(Fraction(int(v)), target) for v in x]
     unsigned = [round_float(Fraction(int(v) & mask), target) for v in x]
@@ -102,7 +111,9 @@ def _clamp(value: float, low: int, high: int) -> int:
     return min(max(math.trunc(value), low), high)
 
 
-@pytest.mark.parametrize("one, other", [(T.I8, T.F8E4M3), (T.I16, T.BF16), (T.I32, T.F32), (T.I64, T.F64), (T.F16, T.BF16)])
+@pytest.mark.parametrize(
+    "one, other", [(T.I8, T.F8E4M3), (T.I16, T.BF16), (T.I32, T.F32), (T.I64, T.F64), (T.F16, T.BF16)]
+)
 def test_bitcast(one, other):
     x = integers(one) if one.is_int else floats(one)
     result = evaluate(C.Bitcast, x, result=other)

@@ -79,7 +79,8 @@ def test_fma_rounds_once(type):
     third = len(x) // 3
     with np.errstate(all="ignore"):
         z[:third] = -(x[:third] * y[:third])
-    # A product in the middle between two values, and a tiny addend that decides: rounding twice gets it wrong.
+    # A product in the middle between two values, and a tiny addend that decides: rounding twice gets it
+    # wrong.
     precision = {T.F16: 11, T.BF16: 8, T.F32: 24, T.F64: 53}[type]
     x[-2:], y[-2:] = type.numpy.type(1 + 2.0 ** (1 - precision)), type.numpy.type(1.5)
     z[-2:] = np.array([1.0, -1.0]) * (2.0**-60 if type in (T.F32, T.F64, T.BF16) else 2.0**-24)
@@ -87,7 +88,11 @@ def test_fma_rounds_once(type):
     expected = []
     for a, b, c in zip(map(float, x), map(float, y), map(float, z)):
         if not all(map(math.isfinite, (a, b, c))):
-            product = exact("*", a, b, T.F64) if not (math.isfinite(a) and math.isfinite(b)) else math.copysign(1, a) * math.copysign(1, b)
+            product = (
+                exact("*", a, b, T.F64)
+                if not (math.isfinite(a) and math.isfinite(b))
+                else math.copysign(1, a) * math.copysign(1, b)
+            )
             expected.append(exact("+", product, c, T.F64))
             continue
         value = Fraction(a) * Fraction(b) + Fraction(c)
@@ -99,7 +104,9 @@ def test_fma_rounds_once(type):
 @pytest.mark.parametrize("type", FLOATS, ids=str)
 def test_exact_quotient(type):
     x, y = floats(type, 7), floats(type, 8)
-    same_floats(evaluate(M.DivRn, x, y), np.array([exact("/", float(a), float(b), type) for a, b in zip(x, y)]))
+    same_floats(
+        evaluate(M.DivRn, x, y), np.array([exact("/", float(a), float(b), type) for a, b in zip(x, y)])
+    )
 
 
 def test_pow_follows_c():

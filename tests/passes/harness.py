@@ -1,7 +1,8 @@
-"""Runs one pass on IR text and checks what every pass owes: verified IR, unchanged meaning, honest ``changed``.
+"""Runs one pass on IR text and checks what every pass owes: verified IR, unchanged meaning, honest
+``changed``.
 
-``transform(pass, text)`` gives the text after the pass. Before and after are interpreted on the same random inputs:
-a pointer parameter gets an array of 4096 elements, an integer 3.
+``transform(pass, text)`` gives the text after the pass. Before and after are interpreted on the same random
+inputs: a pointer parameter gets an array of 4096 elements, an integer 3.
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ def transform(apply: Callable, before: Function, rtol: float = 0.0) -> Function:
     after = before.clone()
     changed = apply(after, TARGET)
     verify(after)
-    assert changed == (print_function(after) != print_function(before)), "the pass misreports whether it changed anything"
+    assert changed == (print_function(after) != print_function(before)), (
+        "the pass misreports whether it changed anything"
+    )
     check_same_meaning(before, after, rtol)
     again = after.clone()
     assert not apply(again, TARGET), "a second run finds more to do"

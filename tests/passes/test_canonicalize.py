@@ -198,7 +198,10 @@ def test_layout_conversions():
     blocked = "#blocked<{sizePerThread = [%d], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>"
     one, other = f"tensor<8xi32, {blocked % 1}>", f"tensor<8xi32, {blocked % 4}>"
     pointers = other.replace("8xi32", "8xptr<i32>")
-    after = body(transform(canonicalize, function(f"""
+    after = body(
+        transform(
+            canonicalize,
+            function(f"""
       %r = make_range {{start = 0, end = 8}} : {one}
       %c = convert_layout %r : ({one}) -> {other}
       %q = splat %p : (ptr<i32>) -> {pointers}
@@ -209,7 +212,9 @@ def test_layout_conversions():
       %s = splat %x : (i32) -> {one}
       %t = convert_layout %s : ({one}) -> {other}
       %w = addi %e, %t : {other}
-      store %a, %w : ({pointers}, {other})""")))
+      store %a, %w : ({pointers}, {other})"""),
+        )
+    )
     assert "convert_layout" not in after and after.count("make_range") == 1
 
 
@@ -325,11 +330,16 @@ def test_carried_values_that_do_not_change_or_are_not_used():
 
 
 def test_hints_pass_to_what_stands_for_the_operation():
-    after = body(transform(canonicalize, function("""
+    after = body(
+        transform(
+            canonicalize,
+            function("""
       %c = constant {value = 0} : i32
       %s = muli %x, %y : i32
       %t = addi %s, %c {divisibility = [16]} : i32
-      store %p, %t : (ptr<i32>, i32)""")))
+      store %p, %t : (ptr<i32>, i32)"""),
+        )
+    )
     assert "muli %x, %y {divisibility = [16]} : i32" in after
 
 

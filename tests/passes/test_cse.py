@@ -36,18 +36,25 @@ def test_equal_and_commuted_operations():
     ("addi %x, %y {divisibility = [4]} : i32", "addi %x, %y : i32", 1),
 ])  # fmt: skip
 def test_attributes_and_types_count(one, other, count):
-    before = function(f"%a = {one}\n%b = {other}\nprint %a, %b : ({one.split(': ')[-1]}, {other.split(': ')[-1]})")
+    before = function(
+        f"%a = {one}\n%b = {other}\nprint %a, %b : ({one.split(': ')[-1]}, {other.split(': ')[-1]})"
+    )
     after = before.clone()
     assert cse(after, None) == (count == 1)
     assert len(body(after).splitlines()) == count + 1
 
 
 def test_hints_are_put_together():
-    after = body(transform(cse, function("""
+    after = body(
+        transform(
+            cse,
+            function("""
       %a = addi %x, %y {contiguity = [2]} : i32
       %b = addi %x, %y {divisibility = [4]} : i32
       %c = muli %a, %b : i32
-      store %p, %c : (ptr<i32>, i32)""")))
+      store %p, %c : (ptr<i32>, i32)"""),
+        )
+    )
     assert "%a = addi %x, %y {contiguity = [2], divisibility = [4]} : i32" in after
 
 

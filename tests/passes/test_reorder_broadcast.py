@@ -78,9 +78,14 @@ def test_what_stays(text):
 
 
 def test_hints_stay_with_the_tensor_they_speak_of():
-    after = body(transform(reorder_broadcast, function("""
+    after = body(
+        transform(
+            reorder_broadcast,
+            function("""
       %s = splat %x : (i32) -> tensor<8xi32>
       %u = addi %s, %s {contiguity = [8]} : tensor<8xi32>
       %q = splat %p : (ptr<i32>) -> tensor<8xptr<i32>>
-      store %q, %u : (tensor<8xptr<i32>>, tensor<8xi32>)""")))
+      store %q, %u : (tensor<8xptr<i32>>, tensor<8xi32>)"""),
+        )
+    )
     assert "addi %x, %x : i32" in after and "{contiguity = [8]} : (i32) -> tensor<8xi32>" in after

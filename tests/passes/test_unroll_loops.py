@@ -41,10 +41,13 @@ def test_all_trip_counts(lower, upper, step):
 
 
 def test_constant_bounds_leave_no_rest():
-    text = """
+    text = (
+        """
       %lo = constant {value = 0} : i32
       %hi = constant {value = 12} : i32
-      %st = constant {value = 1} : i32""" + TEXT
+      %st = constant {value = 1} : i32"""
+        + TEXT
+    )
     after = transform(unroll_loops, function(text, parameters="%p: ptr<i32>"))
     canonicalize(after, TARGET)
     text = body(after)

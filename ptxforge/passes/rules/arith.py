@@ -1,7 +1,7 @@
 """Algebra of integers, floats, comparisons, selections and casts.
 
-Values may be scalars or tensors; "0" is also the uniform tensor of zeros. Rules for floats hold for every input:
-NaN, infinities and the sign of zero included. (``x + 0.0`` is not ``x``: for -0.0 it is 0.0.)
+Values may be scalars or tensors; "0" is also the uniform tensor of zeros. Rules for floats hold for every
+input: NaN, infinities and the sign of zero included. (``x + 0.0`` is not ``x``: for -0.0 it is 0.0.)
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import COMMUTATIVE, REGISTRY
 from ptxforge.ir.ops.arith import (
-    AddF, AddI, AndI, CmpF, CmpI, DivF, DivSI, DivUI, MaximumF, MaxNumF, MaxSI, MaxUI, MinimumF, MinNumF, MinSI,
-    MinUI, MulF, MulI, OrI, RemSI, RemUI, Select, ShlI, ShrSI, ShrUI, SubF, SubI, XorI,
+    AddF, AddI, AndI, CmpF, CmpI, DivF, DivSI, DivUI, MaximumF, MaxNumF, MaxSI, MaxUI, MinimumF, MinNumF,
+    MinSI, MinUI, MulF, MulI, OrI, RemSI, RemUI, Select, ShlI, ShrSI, ShrUI, SubF, SubI, XorI,
 )  # fmt: skip
 from ptxforge.ir.ops.cast import Bitcast, ExtF, ExtSI, ExtUI, IntToPtr, PtrToInt, TruncF, TruncI
 from ptxforge.ir.ops.math import AbsF, DivRn
@@ -43,14 +43,17 @@ def is_int(value: Value, wanted: int) -> bool:
 def is_float(value: Value, wanted: float) -> bool:
     """Whether a value is the float constant ``wanted``, with the sign of zero."""
     found = constant_of(value)
-    return isinstance(found, float) and found == wanted and math.copysign(1, found) == math.copysign(1, wanted)
+    return (
+        isinstance(found, float) and found == wanted and math.copysign(1, found) == math.copysign(1, wanted)
+    )
 
 
 def _zero(rewriter: Rewriter, type: T.Type) -> Value:
     return rewriter.constant(False if T.element_type(type) is T.I1 else 0, type)
 
 
-# -- order and association -------------------------------------------------------------------------------------
+# -- order and association
+# -------------------------------------------------------------------------------------
 
 
 @RULES.on(*[kind for kind in REGISTRY.values() if COMMUTATIVE in kind.traits])
@@ -76,7 +79,9 @@ def associate_constants(op: Operation, rewriter: Rewriter) -> bool:
     inner = op.lhs.defining_op
     if type(inner) is not type(op) or constant_of(op.rhs) is None or constant_of(inner.rhs) is None:
         return False
-    return rewriter.replace(op, rewriter.value(type(op), inner.lhs, rewriter.value(type(op), inner.rhs, op.rhs)))
+    return rewriter.replace(
+        op, rewriter.value(type(op), inner.lhs, rewriter.value(type(op), inner.rhs, op.rhs))
+    )
 
 
 @RULES.on(SubI)
@@ -88,7 +93,8 @@ def subtracted_constant(op: SubI, rewriter: Rewriter) -> bool:
     return rewriter.replace(op, rewriter.value(AddI, op.lhs, negative))
 
 
-# -- identities of integers ------------------------------------------------------------------------------------
+# -- identities of integers
+# ------------------------------------------------------------------------------------
 
 
 @RULES.on(AddI, SubI, OrI, XorI, ShlI, ShrSI, ShrUI)
@@ -137,7 +143,8 @@ def with_itself(op: Operation, rewriter: Rewriter) -> bool:
     return op.lhs is op.rhs and rewriter.replace(op, _zero(rewriter, op.result.type))
 
 
-# -- identities of floats --------------------------------------------------------------------------------------
+# -- identities of floats
+# --------------------------------------------------------------------------------------
 
 
 @RULES.on(MulF, DivF, DivRn)
@@ -164,7 +171,8 @@ def absolute_twice(op: AbsF, rewriter: Rewriter) -> bool:
     return type(op.x.defining_op) is AbsF and rewriter.replace(op, op.x)
 
 
-# -- comparisons and selections --------------------------------------------------------------------------------
+# -- comparisons and selections
+# --------------------------------------------------------------------------------
 
 
 @RULES.on(CmpI)
@@ -190,7 +198,9 @@ def negated_float_comparison(op: XorI, rewriter: Rewriter) -> bool:
     test = op.lhs.defining_op
     if type(test) is not CmpF or not is_int(op.rhs, -1):
         return False
-    return rewriter.replace(op, rewriter.value(CmpF, *test.operands, predicate=_negated_float(test.predicate)))
+    return rewriter.replace(
+        op, rewriter.value(CmpF, *test.operands, predicate=_negated_float(test.predicate))
+    )
 
 
 def _negated_float(predicate: str) -> str:
@@ -229,12 +239,14 @@ def select_negated(op: Select, rewriter: Rewriter) -> bool:
     return rewriter.set_operands(op, (test.lhs, op.false_value, op.true_value))
 
 
-# -- casts -----------------------------------------------------------------------------------------------------
+# -- casts
+# -----------------------------------------------------------------------------------------------------
 
 
 @RULES.on(ExtSI, ExtUI, TruncI, Bitcast)
 def cast_twice(op: Operation, rewriter: Rewriter) -> bool:
-    """ext (ext x) → ext x, trunc (trunc x) → trunc x, bitcast (bitcast x) → bitcast x; sext (zext x) → zext x"""
+    """ext (ext x) → ext x, trunc (trunc x) → trunc x, bitcast (bitcast x) → bitcast x; sext (zext x) → zext
+    x"""
     inner = op.x.defining_op
     # What zext made is not negative.
     same = type(inner) is type(op) or (type(op) is ExtSI and type(inner) is ExtUI)
@@ -269,5 +281,7 @@ def truncated_float_extension(op: TruncF, rewriter: Rewriter) -> bool:
 def pointer_there_and_back(op: Operation, rewriter: Rewriter) -> bool:
     """ptr_to_int (int_to_ptr x) → x, and the other way round when the types are the same again"""
     inner = op.x.defining_op
-    is_back = type(inner) in (PtrToInt, IntToPtr) and type(inner) is not type(op) and inner.x.type is op.result.type
+    is_back = (
+        type(inner) in (PtrToInt, IntToPtr) and type(inner) is not type(op) and inner.x.type is op.result.type
+    )
     return is_back and rewriter.replace(op, inner.x)

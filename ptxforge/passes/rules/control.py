@@ -24,7 +24,9 @@ def known_condition(op: If, rewriter: Rewriter) -> bool:
 @RULES.on(If)
 def same_in_both_branches(op: If, rewriter: Rewriter) -> bool:
     """%r = if c { yield x } else { yield x } → x for %r (x from outside)"""
-    for result, then_value, else_value in zip(op.results, op.then_block.last.operands, op.else_block.last.operands):
+    for result, then_value, else_value in zip(
+        op.results, op.then_block.last.operands, op.else_block.last.operands
+    ):
         if then_value is else_value and result.uses:
             return rewriter.replace_value(result, then_value)
     return False
@@ -87,7 +89,8 @@ def known_trip_count(op: For, rewriter: Rewriter) -> bool:
 
 @RULES.on(For)
 def carried_unchanged(op: For, rewriter: Rewriter) -> bool:
-    """%r = for … iter_args(%a = x) { … yield %a } → x for %a and for %r (also when the body yields x itself)"""
+    """%r = for … iter_args(%a = x) { … yield %a } → x for %a and for %r (also when the body yields x
+    itself)"""
     for index, (argument, value) in enumerate(zip(op.carried, op.initial)):
         if op.body.last.operands[index] in (argument, value):
             rewriter.replace_value(argument, value)

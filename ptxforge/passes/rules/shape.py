@@ -67,7 +67,9 @@ def convert_range(op: ConvertLayout, rewriter: Rewriter) -> bool:
     inner = op.x.defining_op
     if type(inner) is not MakeRange:
         return False
-    return rewriter.replace(op, rewriter.value(MakeRange, type=op.result.type, start=inner.start, end=inner.end))
+    return rewriter.replace(
+        op, rewriter.value(MakeRange, type=op.result.type, start=inner.start, end=inner.end)
+    )
 
 
 @RULES.on(Split)

@@ -1,0 +1,486 @@
+"""Random kernels as Python source.
+
+``generate(seed)`` gives a :class:`Program`: source, arguments, grid. A program loads tiles, computes with
+them for a few steps (elementwise operations, comparisons and selections, casts, broadcasts, reductions,
+scans, loops, branches, small products of matrices), and stores some of what it has.
+
+All executors must agree on it to the last bit, so floats are kept where rounding cannot matter: they hold
+integers small enough for their type, and each value knows its ``bound``. Only results of inexact functions
+(division, exp, sqrt) are marked as such; they are never compared, cast to integers, or fed back, and are
+checked with a tolerance. Integers wrap freely. Every address is inside its array exactly: a load beyond a
+mask is an error, not luck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import ml_dtypes
+import numpy as np
+
+INTEGERS = ("int32", "int32", "int64", "int16", "int8", "uint32", "uint8")
+FLOATS = ("float32", "float32", "float16", "bfloat16", "float64")
+EXACT = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**22, "float64": 2**40}
+SHORT = {
+    "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint32": "u32",
+    "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64",
+}  # fmt: skip
+NUMPY = {name: np.dtype(getattr(ml_dtypes, name) if name == "bfloat16" else name) for name in SHORT}
+
+
+@attrs.frozen
+class Tile:
+    """A variable of the kernel: its name, element type, shape (``()`` for a scalar).
+
+    A float holds integers of at most ``bound`` (absolute), or is inexact (``bound`` is ``None``).
+    """
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bound: int | None = 0
+
+    @property
+    def is_float(self) -> bool:
+        return self.dtype in EXACT
+
+    @property
+    def is_int(self) -> bool:
+        return self.dtype in SHORT and not self.is_float
+
+    @property
+    def is_bool(self) -> bool:
+        return self.dtype == "bool"
+
+    @property
+    def is_exact(self) -> bool:
+        return self.bound is not None
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+
+@attrs.frozen
+class Program:
+    """A kernel and a launch. ``arrays`` by parameter (outputs begin with ``o``), ``scalars`` likewise;
+    ``inexact`` names the outputs that need a tolerance."""
+
+    seed: int
+    source: str
+    arrays: dict[str, np.ndarray]
+    scalars: dict[str, int]
+    grid: int
+    num_warps: int
+    inexact: frozenset[str]
+
+    @property
+    def name(self) -> str:
+        return f"kernel_{self.seed}"
+
+    @property
+    def signature(self) -> dict[str, str]:
+        types = {name: f"*{_short(array.dtype)}:16" for name, array in self.arrays.items()}
+        return types | {name: "i32" for name in self.scalars}
+
+
+def _short(dtype: np.dtype) -> str:
+    return next(SHORT[name] for name, numpy in NUMPY.items() if numpy == dtype)
+
+
+def generate(seed: int) -> Program:
+    """The program of a seed."""
+    return _Generator(seed).program()
+
+
+class _Generator:
+    def __init__(self, seed: int):
+        self.rng = np.random.default_rng(seed)
+        self.seed = seed
+        self.lines: list[str] = []
+        self.indent = 1
+        self.pool: list[Tile] = []
+        self.arrays: dict[str, np.ndarray] = {}
+        self.count = 0
+        self.grid = self.pick((1, 2, 3))
+        self.num_warps = self.pick((1, 2, 4))
+        if self.rng.random() < 0.5:
+            self.shape: tuple[int, ...] = (self.pick((16, 32, 64, 128, 256)),)
+        else:
+            self.shape = (self.pick((1, 2, 4, 16, 32)), self.pick((1, 4, 8, 16, 32)))
+        # The last program may have less to do.
+        self.rows = self.grid * self.shape[0] - int(self.rng.integers(0, self.shape[0]))
+        self.scalars = {"n": self.rows, "s": int(self.rng.integers(0, 5))}
+
+    # -- choices and text ------------------------------------------------------------------------------
+
+    def pick(self, choices):
+        return choices[int(self.rng.integers(len(choices)))]
+
+    def emit(self, line: str) -> None:
+        self.lines.append("    " * self.indent + line)
+
+    def assign(self, text: str, dtype: str, shape: tuple[int, ...], bound: int | None = 0) -> Tile:
+        """A new variable with this expression; joins the pool."""
+        tile = Tile(f"v{self.count}", dtype, shape, bound)
+        self.count += 1
+        self.emit(f"{tile.name} = {text}")
+        self.pool.append(tile)
+        return tile
+
+    def choose(self, test: Callable[[Tile], bool] = lambda tile: True) -> Tile | None:
+        """A variable for which ``test`` holds, later ones preferred."""
+        fitting = [tile for tile in self.pool if test(tile)]
+        if not fitting:
+            return None
+        return fitting[-1 - min(int(self.rng.geometric(0.3)) - 1, len(fitting) - 1)]
+
+    # -- the program -----------------------------------------------------------------------------------
+
+    def program(self) -> Program:
+        self.prologue()
+        for _ in range(int(self.rng.integers(1, 4))):
+            self.load()
+        for _ in range(int(self.rng.integers(3, 12))):
+            self.pick(STEPS)(self)
+        inexact = self.stores()
+        parameters = ", ".join([*self.arrays, *self.scalars])
+        source = "\n".join([f"def kernel_{self.seed}({parameters}):", *self.lines])
+        return Program(
+            self.seed, source, self.arrays, self.scalars, self.grid, self.num_warps, frozenset(inexact)
+        )
+
+    def prologue(self) -> None:
+        self.emit("pid = tl.program_id(0)")
+        self.emit(f"i = pid * {self.shape[0]} + tl.arange(0, {self.shape[0]})")
+        self.emit("m = i < n")
+        if len(self.shape) == 2:
+            columns = self.shape[1]
+            self.emit(f"j = tl.arange(0, {columns})")
+            self.emit(f"at = i[:, None] * {columns} + j[None, :]")
+            self.emit("mm = m[:, None] & (j[None, :] >= 0)")
+            self.pool.append(Tile("i", "int32", self.shape[:1]))
+            self.pool.append(Tile("at", "int32", self.shape))
+        else:
+            self.emit("at = i")
+            self.emit("mm = m")
+            self.pool.append(Tile("at", "int32", self.shape))
+
+    def load(self) -> None:
+        name, dtype = f"x{len(self.arrays)}", self.pick(INTEGERS + FLOATS)
+        count = self.rows * int(np.prod(self.shape[1:]))
+        self.arrays[name] = self.data(dtype, count)
+        self.assign(f"tl.load({name} + at, mask=mm, other=0)", dtype, self.shape, 4)
+
+    def data(self, dtype: str, count: int) -> np.ndarray:
+        if dtype in EXACT:
+            return self.rng.integers(-4, 5, count).astype(NUMPY[dtype])
+        if self.rng.random() < 0.5:
+            return self.rng.integers(0, 20, count).astype(NUMPY[dtype])
+        info = np.iinfo(NUMPY[dtype])
+        return self.rng.integers(info.min, info.max, count, dtype=NUMPY[dtype], endpoint=True)
+
+    def stores(self) -> list[str]:
+        inexact = []
+        # The last two values, and one from before.
+        chosen = dict.fromkeys([self.pool[-1], self.pool[-2], self.choose()])
+        for tile in chosen:
+            name = f"o{len(self.arrays)}"
+            if tile.is_bool:
+                self.emit(f"{tile.name} = {tile.name}.to(tl.int32)")
+                tile = attrs.evolve(tile, dtype="int32")
+            if not tile.is_exact:
+                inexact.append(name)
+            self.store(name, tile)
+        return inexact
+
+    def store(self, name: str, tile: Tile) -> None:
+        """Each program has its own part of the array, as large as the tile."""
+        if tile.shape == self.shape:
+            count = self.rows * int(np.prod(self.shape[1:]))
+            self.emit(f"tl.store({name} + at, {tile.name}, mask=mm)")
+        else:
+            count = self.grid * tile.size
+            self.emit(f"tl.store({name} + {self.offsets(tile.shape)}, {tile.name})")
+        self.arrays[name] = np.zeros(count, NUMPY[tile.dtype])
+
+    def offsets(self, shape: tuple[int, ...]) -> str:
+        start = f"pid * {int(np.prod(shape))}"
+        if not shape:
+            return start
+        if len(shape) == 1:
+            return f"{start} + tl.arange(0, {shape[0]})"
+        rows, columns = shape
+        return f"{start} + tl.arange(0, {rows})[:, None] * {columns} + tl.arange(0, {columns})[None, :]"
+
+    # -- operands --------------------------------------------------------------------------------------
+
+    def bounded(self, tile: Tile, limit: int) -> Tile:
+        """An exact float of at most ``limit``."""
+        if tile.bound <= limit:
+            return tile
+        low = max(1, min(limit, 4))
+        text = f"tl.minimum(tl.maximum({tile.name}, -{low}.0), {low}.0)"
+        return self.assign(text, tile.dtype, tile.shape, low)
+
+    def converted(self, tile: Tile, dtype: str) -> Tile:
+        """``tile`` as exact ``dtype``; the conversion loses nothing but an integer's high bits."""
+        if tile.dtype == dtype:
+            return tile
+        if dtype in EXACT:
+            if tile.is_int:
+                return self.assign(f"({tile.name} & 15).to(tl.{dtype})", dtype, tile.shape, 15)
+            if tile.is_float:
+                tile = self.bounded(tile, EXACT[dtype])
+            return self.assign(
+                f"{tile.name}.to(tl.{dtype})", dtype, tile.shape, 1 if tile.is_bool else tile.bound
+            )
+        if tile.is_float:
+            tile = self.bounded(tile, 100)
+            absolute = f"tl.abs({tile.name})" if dtype.startswith("u") else tile.name
+            return self.assign(f"{absolute}.to(tl.{dtype})", dtype, tile.shape)
+        return self.assign(f"{tile.name}.to(tl.{dtype})", dtype, tile.shape)
+
+    def pair(self, dtype: str | None = None) -> tuple[Tile, Tile]:
+        """Two exact values of one type whose shapes broadcast."""
+        one = self.choose(lambda t: t.is_exact and not t.is_bool)
+        one = self.converted(one, dtype) if dtype else one
+        other = self.choose(lambda t: t.is_exact and _broadcast(one.shape, t.shape) is not None)
+        return one, self.converted(other, one.dtype)
+
+    # -- steps -----------------------------------------------------------------------------------------
+
+    def arithmetic(self) -> None:
+        one, other = self.pair()
+        shape = _broadcast(one.shape, other.shape)
+        if one.is_int:
+            self.assign(self.integer_expression(one, other), one.dtype, shape)
+            return
+        half = EXACT[one.dtype] // 2
+        one, other = self.bounded(one, half), self.bounded(other, half)
+        operator = self.pick(("+", "-", "*", "min", "max"))
+        if operator == "*" and one.bound * other.bound > EXACT[one.dtype]:
+            one, other = self.bounded(one, 4), self.bounded(other, 4)
+        if operator in ("min", "max"):
+            text, bound = f"tl.{operator}imum({one.name}, {other.name})", max(one.bound, other.bound)
+        else:
+            text = f"{one.name} {operator} {other.name}"
+            bound = one.bound * other.bound if operator == "*" else one.bound + other.bound
+        self.assign(text, one.dtype, shape, bound)
+
+    def integer_expression(self, one: Tile, other: Tile) -> str:
+        a, b = one.name, other.name
+        bits = int(one.dtype.lstrip("uint"))
+        return self.pick((
+            f"{a} + {b}", f"{a} - {b}", f"{a} * {b}", f"{a} & {b}", f"{a} | {b}", f"{a} ^ {b}",
+            f"tl.minimum({a}, {b})", f"tl.maximum({a}, {b})", f"{a} // (({b} & 7) + 1)", f"{a} % (({b} & 15) + 3)",
+            f"{a} << ({b} & {bits - 1})", f"{a} >> ({b} & {bits - 1})", f"{a} * 3 + {b}", f"({a} + 5) // 3",
+        ))  # fmt: skip
+
+    def unary(self) -> None:
+        tile = self.choose(lambda t: t.is_exact and not t.is_bool)
+        signed = tile.is_float or tile.dtype.startswith("int")
+        options = [f"-{tile.name}", f"tl.abs({tile.name})"] if signed else [f"{tile.name} + 1"]
+        if tile.is_int:
+            options += [f"~{tile.name}", f"{tile.name} & 31", f"{tile.name} >> 1"]
+        self.assign(self.pick(options), tile.dtype, tile.shape, tile.bound)
+
+    def compare(self) -> None:
+        one, other = self.pair()
+        operator = self.pick(("<", "<=", ">", ">=", "==", "!="))
+        self.assign(f"{one.name} {operator} {other.name}", "bool", _broadcast(one.shape, other.shape))
+
+    def logic(self) -> None:
+        one = self.choose(lambda t: t.is_bool)
+        if one is None:
+            return self.compare()
+        other = self.choose(lambda t: t.is_bool and _broadcast(one.shape, t.shape) is not None)
+        operator = self.pick(("&", "|", "^"))
+        self.assign(f"{one.name} {operator} {other.name}", "bool", _broadcast(one.shape, other.shape))
+
+    def select(self) -> None:
+        flag = self.choose(lambda t: t.is_bool)
+        if flag is None:
+            return self.compare()
+        one, other = self.pair()
+        shape = _broadcast(_broadcast(one.shape, other.shape), flag.shape)
+        if shape is None:
+            return self.compare()
+        bound = max(one.bound, other.bound)
+        self.assign(f"tl.where({flag.name}, {one.name}, {other.name})", one.dtype, shape, bound)
+
+    def cast(self) -> None:
+        tile = self.choose(lambda t: t.is_exact)
+        self.converted(tile, self.pick(INTEGERS + FLOATS))
+
+    def expand(self) -> None:
+        tile = self.choose(lambda t: len(t.shape) == 1)
+        if tile is None or len(self.shape) == 1:
+            return self.arithmetic()
+        if tile.shape == self.shape[:1] and self.rng.random() < 0.8:
+            self.assign(f"{tile.name}[:, None]", tile.dtype, (*tile.shape, 1), tile.bound)
+        elif tile.shape == self.shape[1:]:
+            self.assign(f"{tile.name}[None, :]", tile.dtype, (1, *tile.shape), tile.bound)
+        else:
+            self.assign(f"tl.expand_dims({tile.name}, 1)", tile.dtype, (*tile.shape, 1), tile.bound)
+
+    def transpose(self) -> None:
+        tile = self.choose(lambda t: len(t.shape) == 2)
+        if tile is None:
+            return self.unary()
+        self.assign(f"tl.trans({tile.name})", tile.dtype, tile.shape[::-1], tile.bound)
+
+    def reshape(self) -> None:
+        tile = self.choose(lambda t: len(t.shape) == 2)
+        if tile is None or tile.size > 1024:
+            return self.unary()
+        self.assign(f"tl.reshape({tile.name}, ({tile.size},))", tile.dtype, (tile.size,), tile.bound)
+
+    def join_and_split(self) -> None:
+        tile = self.choose(lambda t: t.is_exact and len(t.shape) == 1 and not t.is_bool)
+        if tile is None:
+            return self.unary()
+        name = f"p{self.count}"
+        self.emit(f"{name} = tl.join({tile.name}, {tile.name} + 1)")
+        if self.rng.random() < 0.5:
+            self.assign(
+                f"tl.reshape({name}, ({2 * tile.size},))", tile.dtype, (2 * tile.size,), tile.bound + 1
+            )
+            return
+        self.emit(f"{name}a, {name}b = tl.split({name})")
+        wide = self.bounded(
+            Tile(f"{name}b", tile.dtype, tile.shape, tile.bound + 1), EXACT.get(tile.dtype, 2**60)
+        )
+        self.pool.append(wide)
+
+    def reduce(self) -> None:
+        tile = self.choose(lambda t: t.is_exact and t.shape and not t.is_bool)
+        axis = int(self.rng.integers(len(tile.shape)))
+        shape = tile.shape[:axis] + tile.shape[axis + 1 :]
+        name = self.pick(("sum", "max", "min", "argmax", "argmin", "xor_sum" if tile.is_int else "sum"))
+        if name.startswith("arg"):
+            self.assign(f"tl.{name}({tile.name}, axis={axis})", "int32", shape)
+            return
+        bound = tile.bound
+        if name == "sum" and tile.is_float:
+            tile = self.summable(tile, tile.shape[axis])
+            bound = tile.bound * tile.shape[axis]
+        # Sums of narrow types are wide: back to the type that this generator knows.
+        self.assign(f"tl.{name}({tile.name}, axis={axis}).to(tl.{tile.dtype})", tile.dtype, shape, bound)
+
+    def summable(self, tile: Tile, count: int) -> Tile:
+        """A float so small that the sum of ``count`` of them is exact."""
+        tile = self.bounded(tile, max(1, EXACT[tile.dtype] // count))
+        if tile.bound * count > EXACT[tile.dtype]:
+            tile = self.converted(tile, "float32")
+        return tile
+
+    def scan(self) -> None:
+        tile = self.choose(lambda t: t.is_exact and t.shape and not t.is_bool)
+        axis = int(self.rng.integers(len(tile.shape)))
+        if tile.is_float:
+            tile = self.summable(tile, tile.shape[axis])
+        bound = tile.bound * tile.shape[axis]
+        reverse = self.pick(("", "", ", reverse=True"))
+        self.assign(
+            f"tl.cumsum({tile.name}, {axis}{reverse}).to(tl.{tile.dtype})", tile.dtype, tile.shape, bound
+        )
+
+    def loop(self) -> None:
+        """Integers that go round; the trip count is an argument, a constant, or both."""
+        one, other = self.pair("int32")
+        shape = _broadcast(one.shape, other.shape)
+        carried = self.assign(f"{one.name} + {other.name} * 0", "int32", shape)
+        header = self.pick((
+            "range(s)", "range(1, s + 2)", "range(0, 3)", "range(s, 9, 2)", "tl.range(0, s, loop_unroll_factor=2)",
+            "tl.range(0, 6, num_stages=2)", "tl.static_range(3)", "range(4, 0, -1)",
+        ))  # fmt: skip
+        self.emit(f"for k in {header}:")
+        self.indent += 1
+        c, w = carried.name, other.name
+        total = {0: "k", 1: f"tl.sum({c}, axis=0)", 2: f"tl.sum({c}, axis=0)[None, :]"}[len(shape)]
+        for _ in range(int(self.rng.integers(1, 3))):
+            self.emit(self.pick((
+                f"{c} = {c} * 3 + k", f"{c} = {c} ^ ({w} + k)", f"{c} = tl.where({w} > k, {c} + {w}, {c} - 1)",
+                f"{c} += tl.load(x0 + at * 0, mask=at < k, other=0).to(tl.int32)" if shape == self.shape else f"{c} += k",
+                f"{c} = tl.maximum({c}, k - {w})", f"{c} = {c} + {total}",
+            )))  # fmt: skip
+        self.indent -= 1
+
+    def while_loop(self) -> None:
+        tile = self.choose(lambda t: t.is_exact and not t.is_bool)
+        carried = self.assign(f"{self.converted(tile, 'int32').name} + 1", "int32", tile.shape)
+        counter = f"c{self.count}"
+        self.emit(f"{counter} = 0")
+        self.emit(f"while {counter} < s:")
+        self.emit(f"    {carried.name} = {carried.name} * 5 - {counter}")
+        self.emit(f"    {counter} += {self.pick((1, 2))}")
+
+    def branch(self) -> None:
+        one, other = self.pair()
+        shape = _broadcast(one.shape, other.shape)
+        if shape != one.shape or shape != other.shape:
+            return self.arithmetic()
+        condition = self.pick(("s > 2", "pid == 0", "n % 2 == 0", "(s > 0) & (pid < 2)"))
+        bound = max(one.bound, other.bound)
+        result = self.assign(one.name, one.dtype, shape, bound)
+        self.emit(f"if {condition}:")
+        self.emit(f"    {result.name} = {other.name}")
+        if self.rng.random() < 0.5:
+            self.emit("else:")
+            self.emit(f"    {result.name} = -{one.name}" if not one.dtype.startswith("u") else "    pass")
+
+    def product(self) -> None:
+        """A matrix product of 16-bit floats, square so that one value serves as both operands."""
+        tile = self.choose(
+            lambda t: t.is_exact and len(t.shape) == 2 and min(t.shape) >= 16 and not t.is_bool
+        )
+        if tile is None:
+            return self.arithmetic()
+        dtype = self.pick(("float16", "bfloat16", "float32"))
+        operand = self.bounded(self.converted(tile, dtype), 15)
+        precision = ', input_precision="ieee"' if dtype == "float32" else ""
+        text = f"tl.dot({operand.name}, tl.trans({operand.name}){precision})"
+        bound = operand.bound**2 * tile.shape[1]
+        self.assign(text, "float32", (tile.shape[0], tile.shape[0]), bound)
+
+    def atomic(self) -> None:
+        tile = self.choose(lambda t: t.is_exact and t.shape == self.shape and not t.is_bool)
+        if tile is None or len(self.shape) != 1:
+            return self.arithmetic()
+        value = self.converted(tile, "int32")
+        name = f"o{len(self.arrays)}"
+        self.arrays[name] = np.zeros(8, np.int32)
+        kind = self.pick(("add", "max", "min", "xor", "or"))
+        self.emit(f"tl.atomic_{kind}({name} + (at & 7), {value.name}, mask=mm)")
+
+    def function(self) -> None:
+        """Functions that are not exact; their results are only added to, and stored."""
+        tile = self.choose(lambda t: t.is_exact and not t.is_bool)
+        value = self.bounded(self.converted(tile, "float32"), 4)
+        x = value.name
+        text = self.pick((
+            f"tl.exp({x})", f"tl.exp2({x})", f"tl.sqrt(tl.abs({x}))", f"1.0 / ({x} * {x} + 1.0)", f"tl.sin({x})",
+            f"tl.log(tl.abs({x}) + 1.0)", f"tl.sigmoid({x})", f"{x} / 3.0", f"tl.rsqrt({x} * {x} + 1.0)", f"tl.erf({x})",
+        ))  # fmt: skip
+        result = self.assign(text, "float32", value.shape, None)
+        if len(result.shape) == 1 and self.rng.random() < 0.5:
+            self.assign(f"tl.sum({result.name}, axis=0) + {x} * 2.0", "float32", result.shape, None)
+
+
+def _broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] | None:
+    """The common shape; ``None`` when there is none. Ranks must agree, except that scalars fit everything."""
+    if not one or not other:
+        return one or other
+    if len(one) != len(other) or any(a != b and 1 not in (a, b) for a, b in zip(one, other)):
+        return None
+    return tuple(max(a, b) for a, b in zip(one, other))
+
+
+STEPS = (
+    *[_Generator.arithmetic] * 5, *[_Generator.unary] * 2, *[_Generator.compare] * 2, _Generator.logic,
+    *[_Generator.select] * 3, *[_Generator.cast] * 2, *[_Generator.expand] * 2, _Generator.transpose,
+    _Generator.reshape, _Generator.join_and_split, *[_Generator.reduce] * 3, _Generator.scan, *[_Generator.loop] * 2,
+    _Generator.while_loop, _Generator.branch, _Generator.product, _Generator.atomic, *[_Generator.function] * 2,
+)  # fmt: skip

@@ -1,0 +1,111 @@
+"""Random kernels mean the same to the interpreter, before and after the passes, and to the PTX under the
+emulator.
+
+The tile IR as the frontend made it, interpreted, is what the others are compared with. ``PTXFORGE_FUZZ``
+multiplies the number of programs. To look at one: ``python -m tests.fuzz.test_programs SEED``.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ptxforge.language as tl
+from ptxforge import codegen_ptx, frontend, interpreter
+from ptxforge.emulator import EmulatorDevice
+from ptxforge.ir.core import Function
+from ptxforge.ir.parser import parse_function
+from ptxforge.ir.printer import print_function
+from ptxforge.ir.verifier import verify
+from ptxforge.passes import pipeline
+from ptxforge.support.target import parse_target
+from tests.conftest import assemble_once
+from tests.fuzz.generate import Program, generate
+
+PROGRAMS = 2000 * int(os.environ.get("PTXFORGE_FUZZ", "1"))
+SHARD = 25
+TARGETS = ("sm_90a", "sm_80")
+
+
+@pytest.mark.parametrize("shard", range(PROGRAMS // SHARD))
+def test_executors_agree(shard, tmp_path):
+    programs = [generate(seed) for seed in range(shard * SHARD, (shard + 1) * SHARD)]
+    kernels = load(programs, tmp_path)
+    for program in programs:
+        try:
+            check(program, kernels[program.name])
+        except Exception as fault:
+            pytest.fail(f"seed {program.seed}: {type(fault).__name__}: {fault}\n{program.source}")
+
+
+def load(programs: list[Program], folder: Path) -> dict:
+    """The kernels as functions, from a file, as the frontend wants to see their source."""
+    path = folder / f"programs_{programs[0].seed}.py"
+    path.write_text("\n\n".join(program.source for program in programs) + "\n")
+    names = {"tl": tl}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    return names
+
+
+def check(program: Program, kernel) -> None:
+    target = parse_target(TARGETS[program.seed % len(TARGETS)])
+    function = frontend.build(
+        kernel, program.signature, {}, target=str(target), num_warps=program.num_warps, num_stages=3
+    )
+    verify(function)
+    expected = interpret(function, program)
+    pipeline.run(function, target, verify=True)
+    text = print_function(function)
+    assert print_function(parse_function(text)) == text
+    compare(program, "interpreted after the passes", expected, interpret(function, program))
+    ptx = codegen_ptx.emit(function, target)
+    if program.seed % 40 == 0:
+        assemble_once(ptx)
+    compare(program, "emulated", expected, emulate(function, ptx, program))
+
+
+def interpret(function: Function, program: Program) -> dict[str, np.ndarray]:
+    arrays = {name: array.copy() for name, array in program.arrays.items()}
+    interpreter.run(function, program.grid, arrays | program.scalars)
+    return arrays
+
+
+def emulate(function: Function, ptx: str, program: Program) -> dict[str, np.ndarray]:
+    """The PTX, with every check on; there must be no finding."""
+    device = EmulatorDevice(check="all")
+    arrays = {name: array.copy() for name, array in program.arrays.items()}
+    addresses = {name: device.register_host_array(array) for name, array in arrays.items()}
+    parameters = b""
+    for argument in function.arguments:
+        if argument.hint in addresses:
+            parameters += b"\0" * (-len(parameters) % 8) + struct.pack("<Q", addresses[argument.hint])
+        else:
+            parameters += struct.pack("<i", program.scalars[argument.hint])
+    kernel = device.load_module(ptx).function(function.name)
+    shared = function.attributes.get("shared_bytes", 0)
+    kernel.launch((program.grid, 1, 1), (32 * program.num_warps, 1, 1), shared, 0, parameters)
+    assert not device.findings, "\n".join(map(str, device.findings))
+    return arrays
+
+
+def compare(
+    program: Program, what: str, expected: dict[str, np.ndarray], actual: dict[str, np.ndarray]
+) -> None:
+    for name, array in expected.items():
+        tolerance = 2e-3 if name in program.inexact else 0.0
+        np.testing.assert_allclose(
+            actual[name].astype(np.float64), array.astype(np.float64), rtol=tolerance, atol=tolerance,
+            err_msg=f"array '{name}', {what}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    chosen = generate(int(sys.argv[1]))
+    print(chosen.source)
+    with tempfile.TemporaryDirectory() as place:
+        check(chosen, load([chosen], Path(place))[chosen.name])
