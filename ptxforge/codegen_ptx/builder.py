@@ -57,6 +57,8 @@ class Builder:
         self.files: dict[str, int] = {}
         self.ranges: dict[str, tuple[int, int]] = {}
         self.declarations: dict[str, None] = {}
+        self.strings: dict[str, str] = {}
+        self.local_bytes = 0
 
     # -- instructions ------------------------------------------------------------------------------------
 

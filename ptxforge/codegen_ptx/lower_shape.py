@@ -5,11 +5,20 @@ from __future__ import annotations
 from functools import lru_cache
 
 from ptxforge.codegen_ptx.constants import constant
-from ptxforge.codegen_ptx.indices import coordinate, linear_of
+from ptxforge.codegen_ptx.elementwise import sign_extended, zero_extended
+from ptxforge.codegen_ptx.exchange import (
+    barrier, from_word, load_words, shared_address, shared_base, store_words, to_word, word_class,
+)  # fmt: skip
+from ptxforge.codegen_ptx.indices import (
+    combine, coordinate, linear_of, owner, register_constants, replication, thread_columns, thread_id, thread_xor,
+)  # fmt: skip
+from ptxforge.codegen_ptx.lower_arith import integer_compare
+from ptxforge.codegen_ptx.lower_memory import emit_predicated
 from ptxforge.codegen_ptx.lowering import Lowering, lowers, register_count
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import shape as ops
 from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout
+from ptxforge.layouts.scratch import container_bytes
 from ptxforge.support.errors import InternalCompilerError
 
 
@@ -144,3 +153,104 @@ def _cat_entries(left: list, right: list, count: int) -> list:
     if len(both) != count:
         raise InternalCompilerError(f"'cat' of {len(left)} and {len(right)} registers cannot make {count}")
     return both
+
+
+# -- through shared memory -------------------------------------------------------------------------------
+
+
+@lowers(ops.Gather)
+def gather(ctx: Lowering, op: ops.Gather) -> None:
+    """The source goes to scratch memory in row-major order; each thread then picks."""
+    b, source, index = ctx.b, op.source.type, op.index.type
+    element = source.element
+    size = container_bytes(element.bits)
+    _spill(ctx, linear_of(source), ctx.get(op.source), element, op.scratch_offset)
+    barrier(b)
+    stride = size
+    for extent in source.shape[op.axis + 1 :]:
+        stride *= extent
+    layout = linear_of(index)
+    rest = [_offset_without(layout, flat, op.axis, source.shape) * size for flat in register_constants(layout)]
+    columns = [_offset_without(layout, flat, op.axis, source.shape) * size for flat in thread_columns(layout)]
+    thread = b.add(shared_base(b), op.scratch_offset)
+    thread = b.add(thread, thread_xor(b, columns))
+    memo: dict = {}
+    result = []
+    for constant_, entry in zip(rest, ctx.get(op.index), strict=True):
+        key = (constant_, entry)
+        if key not in memo:
+            place = b.add(b.add(thread, b.mul(_as_i32(b, entry, index.element), stride)), constant_)
+            memo[key] = from_word(b, load_words(b, place, 1, word_class(element))[0], element)
+        result.append(memo[key])
+    ctx.set(op, result)
+
+
+def _as_i32(b, x, element: T.Type):
+    if element.bits == 64:
+        root, offset = b.split(x)
+        return offset if root is None else b.affine(b.pure("cvt.u32.u64 %s, %s;", "r", root), offset, 32)
+    return sign_extended(b, x, element.bits)
+
+
+def _offset_without(layout: LinearLayout, flat: int, axis: int, shape: tuple[int, ...]) -> int:
+    """The row-major index in ``shape`` of an element's coordinates, with 0 along ``axis``."""
+    index = 0
+    for d, (coordinate_, extent) in enumerate(zip(layout.unflatten(flat), shape)):
+        index = index * extent + (0 if d == axis else coordinate_)
+    return index
+
+
+def _spill(ctx: Lowering, layout: LinearLayout, entries: list, element: T.Type, start: int) -> None:
+    """Store a tile to scratch memory in row-major order, one container per element."""
+    b = ctx.b
+    size = container_bytes(element.bits)
+    copies, threads = replication(layout)
+    columns = [c * size for c in thread_columns(layout)]
+    thread = thread_xor(b, columns)
+    mine = owner(b, threads)
+    base = b.add(shared_base(b), start)
+    for register, flat in enumerate(register_constants(layout)):
+        if not register & copies:
+            place = b.add(base, combine(b, thread, columns, flat * size))
+            store_words(b, place, [to_word(b, entries[register], element)], mine)
+
+
+@lowers(ops.Histogram)
+def histogram(ctx: Lowering, op: ops.Histogram) -> None:
+    """Counters in scratch memory: clear, count, read."""
+    b, bins = ctx.b, op.result.type.numel
+    threads = 32 * ctx.num_warps
+    place = shared_address(b, thread_xor(b, [4 << i for i in range(threads.bit_length() - 1)]), op.scratch_offset)
+    inside = None if bins >= threads else b.pure("setp.lt.s32 %s, %s, %s;", "p", thread_id(b), bins)
+    for first in range(0, bins, threads):
+        store_words(b, b.add(place, 4 * first), [b.register(0)], inside)
+    barrier(b)
+    _count(ctx, op, bins)
+    barrier(b)
+    layout = linear_of(op.result.type)
+    columns = [4 * c for c in thread_columns(layout)]
+    thread = thread_xor(b, columns)
+    base = b.add(shared_base(b), op.scratch_offset)
+    loaded: dict[int, str] = {}
+    result = []
+    for flat in register_constants(layout):
+        if flat not in loaded:
+            loaded[flat] = load_words(b, b.add(base, combine(b, thread, columns, 4 * flat)), 1, "r")[0]
+        result.append(loaded[flat])
+    ctx.set(op, result)
+
+
+def _count(ctx: Lowering, op: ops.Histogram, bins: int) -> None:
+    b, element = ctx.b, op.x.type.element
+    copies, threads = replication(linear_of(op.x.type))
+    mine = owner(b, threads)
+    masks = ctx.get(op.mask) if op.mask is not None else None
+    base = b.add(shared_base(b), op.scratch_offset)
+    for register, entry in enumerate(ctx.get(op.x)):
+        if register & copies:
+            continue
+        counted = integer_compare(b, "ult", entry, bins, element.bits)
+        counted = b.both(counted, b.both(mine, masks[register] if masks is not None else None))
+        value = _as_i32(b, entry, element) if element.bits == 64 else zero_extended(b, entry, element.bits)
+        root, offset = b.split(b.add(base, b.mul(value, 4)))
+        emit_predicated(b, counted, "red.shared.add.u32 [%s+%s], 1;", (root, offset))

@@ -32,6 +32,8 @@ def module_text(function: Function, builder: Builder, shared_bytes: int) -> str:
     lines += builder.declarations
     if shared_bytes:
         lines.append(".extern .shared .align 128 .b8 smem[];")
+    if builder.local_bytes:
+        registers.append(f"\t.local .align 8 .b8 print_buffer[{builder.local_bytes}];")
     lines += ["", *_header(function), "{", *registers, "", *body, "\tret;", "}", ""]
     return "\n".join(lines)
 

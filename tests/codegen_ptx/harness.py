@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import struct
 import subprocess
@@ -31,7 +32,17 @@ def assemble(ptx: str, target: str) -> None:
         path.write_text(ptx)
         done = subprocess.run(["ptxas", f"-arch={target}", "-O0", str(path), "-o", str(Path(folder, "out"))],
                               capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr + ptx
+    assert done.returncode == 0, _annotated(done.stderr, ptx)
+
+
+def _annotated(message: str, ptx: str) -> str:
+    """The assembler's first complaints with the lines that they are about."""
+    lines = ptx.splitlines()
+    shown = []
+    for text in message.splitlines()[:5]:
+        number = re.search(r"line (\d+)", text)
+        shown.append(text + ("\n    " + lines[int(number[1]) - 1] if number else ""))
+    return "\n".join(shown)
 
 
 class Kernel:

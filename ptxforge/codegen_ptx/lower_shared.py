@@ -1,0 +1,181 @@
+"""Tiles in shared memory and asynchronous copies into them."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ptxforge.codegen_ptx import pointers
+from ptxforge.codegen_ptx.builder import Builder
+from ptxforge.codegen_ptx.indices import linear_of, owner
+from ptxforge.codegen_ptx.lower_memory import cache_policy, emit_predicated
+from ptxforge.codegen_ptx.lowering import Lowering, lowers
+from ptxforge.codegen_ptx.packing import fresh_words
+from ptxforge.codegen_ptx.shared_tile import SharedTile, access_address, read_tile, vector_syntax, write_tile
+from ptxforge.ir import types as T
+from ptxforge.ir.ops import shared as ops
+from ptxforge.layouts.banks import SharedAccess, offsets_of, shared_access
+from ptxforge.layouts.linear import LinearLayout
+from ptxforge.support.errors import InternalCompilerError
+
+
+def tile_layout(type: T.MemDescType) -> LinearLayout:
+    """(offset) to coordinates of one buffer: a multi-buffered type has one more dimension than its encoding."""
+    return type.layout.linear(type.shape[-type.layout.rank :])
+
+
+def access_of(tensor: T.TensorType, tile: SharedTile, max_vector: int = 1 << 30) -> SharedAccess:
+    """How a distributed tensor meets a tile. Vectors do not cross the start of a cut."""
+    if tile.origin:
+        max_vector = min(max_vector, tile.origin & -tile.origin)
+    return _access_of(linear_of(tensor), tile.layout, T.I8.bits if tensor.element is T.I1 else tensor.element.bits, max_vector)
+
+
+@lru_cache(maxsize=2048)
+def _access_of(distributed: LinearLayout, shared: LinearLayout, bits: int, max_vector: int) -> SharedAccess:
+    return shared_access(offsets_of(distributed, shared), bits, max_vector)
+
+
+# -- tiles -----------------------------------------------------------------------------------------------
+
+
+@lowers(ops.LocalAlloc)
+def local_alloc(ctx: Lowering, op: ops.LocalAlloc) -> None:
+    tile = SharedTile(op.offset, None, tile_layout(op.result.type))
+    ctx.set(op, [tile])
+    if op.value is not None:
+        write_tile(ctx, tile, access_of(op.value.type, tile), ctx.get(op.value), op.value.type.element)
+
+
+@lowers(ops.LocalDealloc)
+def local_dealloc(ctx: Lowering, op: ops.LocalDealloc) -> None:
+    """The allocation pass has made use of it."""
+
+
+@lowers(ops.LocalStore)
+def local_store(ctx: Lowering, op: ops.LocalStore) -> None:
+    tile = ctx.scalar(op.destination)
+    write_tile(ctx, tile, access_of(op.value.type, tile), ctx.get(op.value), op.value.type.element)
+
+
+@lowers(ops.LocalLoad)
+def local_load(ctx: Lowering, op: ops.LocalLoad) -> None:
+    tile, type = ctx.scalar(op.source), op.result.type
+    access = access_of(type, tile)
+    result: list = [None] * len(access.representative)
+    read_tile(ctx, tile, access, result, type.element)
+    ctx.set(op, [result[r] for r in access.representative])
+
+
+@lowers(ops.MemDescIndex)
+def memdesc_index(ctx: Lowering, op: ops.MemDescIndex) -> None:
+    tile, type = ctx.scalar(op.source), op.result.type
+    stride = type.numel * type.element.bytes
+    root, constant = ctx.b.split(ctx.scalar(op.index))
+    moved = tile._replace(start=tile.start + constant * stride)
+    if root is not None:
+        offset = ctx.b.mul(root, stride)
+        moved = moved._replace(dynamic=offset if tile.dynamic is None else ctx.b.add(offset, tile.dynamic))
+    ctx.set(op, [moved])
+
+
+@lowers(ops.MemDescSubslice)
+def memdesc_subslice(ctx: Lowering, op: ops.MemDescSubslice) -> None:
+    tile, source = ctx.scalar(op.source), op.source.type
+    offsets = op.offsets
+    buffers = source.rank - source.layout.rank
+    if buffers:
+        # Leading dimensions number whole buffers.
+        size = source.layout.linear(source.shape[buffers:]).out_bits_total
+        flat = 0
+        for offset, extent in zip(offsets[:buffers], source.shape[:buffers]):
+            flat = flat * extent + offset
+        tile = tile._replace(start=tile.start + (flat << size) * source.element.bytes)
+    names = tile.layout.out_names
+    inverse = tile.layout.left_inverse()
+    origin = inverse.apply_flat(**dict(zip(names, offsets[buffers:])))
+    ctx.set(op, [tile._replace(origin=tile.origin ^ origin)])
+
+
+@lowers(ops.MemDescTrans)
+def memdesc_trans(ctx: Lowering, op: ops.MemDescTrans) -> None:
+    tile = ctx.scalar(op.source)
+    skipped = op.source.type.rank - op.source.type.layout.rank
+    order = tuple(d - skipped for d in op.order[skipped:])
+    moved = tile.layout.transpose_outs([f"dim{d}" for d in order])
+    ctx.set(op, [tile._replace(layout=moved.rename({f"dim{d}": f"dim{i}" for i, d in enumerate(order)}))])
+
+
+# -- asynchronous copies ---------------------------------------------------------------------------------
+
+
+@lowers(ops.AsyncCommitGroup)
+def commit(ctx: Lowering, op: ops.AsyncCommitGroup) -> None:
+    ctx.b.effect("cp.async.commit_group;")
+    ctx.set(op, [None])
+
+
+@lowers(ops.AsyncWait)
+def wait(ctx: Lowering, op: ops.AsyncWait) -> None:
+    ctx.b.effect(f"cp.async.wait_group {op.num};")
+    ctx.set(op, [None])
+
+
+@lowers(ops.AsyncCopyGlobalToLocal)
+def async_copy(ctx: Lowering, op: ops.AsyncCopyGlobalToLocal) -> None:
+    ctx.set(op, [None])
+    tile = ctx.scalar(op.destination)
+    element = T.element_type(op.pointer.type).pointee
+    source = op.pointer.type.with_element(element)
+    access = access_of(source, tile, max(1, op.attributes.get("vector", 1)))
+    copier = _Copier(ctx, op, element, access)
+    for one in access.accesses:
+        copier.copy(one.registers, access_address(ctx.b, tile, access, one.offset))
+
+
+class _Copier:
+    """Emits the copies of one operation: ``cp.async`` for 4, 8 and 16 bytes, a load and a store for less."""
+
+    def __init__(self, ctx: Lowering, op: ops.AsyncCopyGlobalToLocal, element: T.Type, access: SharedAccess):
+        self.b: Builder = ctx.b
+        self.element, self.access = element, access
+        self.pointers = ctx.get(op.pointer)
+        self.masks = ctx.get(op.mask) if op.mask is not None else None
+        self.others = ctx.get(op.other) if op.other is not None else None
+        self.bytes = access.vec * access.bytes_per_element
+        self.owner = owner(self.b, access.free_lanes | access.free_warps << 5)
+        self.policy = cache_policy(ctx, op.eviction)
+        if self.others is not None and any(x not in (0, "0f00000000", "0d0000000000000000") for x in self.others):
+            raise InternalCompilerError("an asynchronous copy can only fill with zeros")
+
+    def copy(self, registers: tuple[int, ...], target) -> None:
+        """Copy the elements of ``registers``, which are neighbours, to the shared address ``target``."""
+        base, offset = pointers.address(self.b, self.pointers[registers[0]])
+        mask = None if self.masks is None else self.masks[registers[0]]
+        if self.bytes >= 4:
+            self._asynchronously(target, base, offset, mask)
+        else:
+            self._at_once(target, base, offset, mask, len(registers))
+
+    def _asynchronously(self, target, base: str, offset: int, mask) -> None:
+        root, displacement = self.b.split(target)
+        cache = "cg" if self.bytes == 16 else "ca"
+        hint = ".L2::cache_hint" if self.policy else ""
+        template = f"cp.async.{cache}.shared.global{hint} [%s+%s], [%s+%s], {self.bytes}"
+        operands: tuple = (root, displacement, base, offset)
+        if mask is not None and mask != 1:
+            count = 0 if mask == 0 else self.b.pure("selp.b32 %s, %s, 0, %s;", "r", self.bytes, mask)
+            template, operands = template + ", %s", (*operands, count)
+        if self.policy:
+            template, operands = template + ", %s", (*operands, self.policy)
+        emit_predicated(self.b, self.owner, template + ";", operands)
+
+    def _at_once(self, target, base: str, offset: int, mask, count: int) -> None:
+        b = self.b
+        words, type = fresh_words(b, count, self.element)
+        vector, slots = vector_syntax(len(words))
+        if mask is not None and mask != 1:
+            for word in words:
+                b.copy(word, 0)
+        emit_predicated(b, mask, f"ld.global{vector}.{type} {slots}, [%s+%s];", (*words, base, offset))
+        root, displacement = b.split(target)
+        emit_predicated(b, self.owner, f"st.shared{vector}.{type} [%s+%s], {slots};", (root, displacement, *words))
