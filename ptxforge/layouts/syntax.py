@@ -40,8 +40,9 @@ def parse_encoding(text: str, aliases: Aliases | None = None) -> Encoding:
         ParseError: with line and column, when the text is no encoding or has anything after it.
     """
     encoding, end = parse_encoding_prefix(text, 0, aliases)
-    if text[end:].strip():
-        raise _error(text, end, "unexpected text after the encoding")
+    rest = text[end:].lstrip()
+    if rest:
+        raise _error(text, len(text) - len(rest), "unexpected text after the encoding")
     return encoding
 
 

@@ -1,0 +1,166 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ptxforge.layouts.encodings import (
+    Blocked, DotOperand, Mma, Shared, elements_per_thread, unique_elements_per_thread)
+from ptxforge.layouts.mma_atoms import ATOMS, find_atom, plan_ldmatrix
+from ptxforge.layouts.swizzle import swizzle_for_dot_operand
+
+from .layout_strategies import distributed, elements, shared
+
+
+def matrix_of_lane(row_of, lane, trans):
+    """The two 16-bit values that a lane gets of one matrix, by the instruction's definition; ``row_of[i]`` are
+    the 8 values that addressing lane i points at."""
+    group, thread = divmod(lane, 4)
+    if trans:
+        return row_of[2 * thread][group], row_of[2 * thread + 1][group]
+    return row_of[group][2 * thread], row_of[group][2 * thread + 1]
+
+
+def run_ldmatrix(plan, memory, warps, registers, element_bits):
+    """Execute the plan on ``memory`` (element numbers by offset), byte by byte: a byte is a pair (element, which
+    byte of it)."""
+    size = element_bits // 8
+    result = np.full((warps, 32, registers), -1)
+    for warp in range(warps):
+        for load in plan.loads:
+            rows = [row_at(plan, load, lane, warp, memory, size) for lane in range(32)]
+            for lane in range(32):
+                for matrix, targets in enumerate(load.registers):
+                    low, high = matrix_of_lane(rows[8 * matrix:8 * matrix + 8], lane, plan.trans)
+                    word = [*low, *high]
+                    for i, register in enumerate(targets):
+                        element = word[size * i][0]
+                        assert word[size * i:size * (i + 1)] == [(element, part) for part in range(size)]
+                        result[warp, lane, register] = element
+    return result
+
+
+def row_at(plan, load, lane, warp, memory, size):
+    """The 8 values of 16 bits, each two bytes, that ``lane`` points at."""
+    xored, added = plan.split_constant(load)
+    first = ((plan.address.apply(lane=lane, warp=warp)[0] ^ xored) + added) * size
+    assert first % 16 == 0
+    row = [(memory[byte // size], byte % size) for byte in range(first, first + 16)]
+    return [row[i:i + 2] for i in range(0, 16, 2)]
+
+
+def check(layout, memory_layout, bits):
+    plan = plan_ldmatrix(layout, memory_layout, bits)
+    if plan is None:
+        return None
+    memory = memory_layout.table().reshape(-1)
+    expected = elements(layout)
+    found = run_ldmatrix(plan, memory, expected.shape[0], expected.shape[2], bits)
+    np.testing.assert_array_equal(found, expected)
+    return plan
+
+
+# element bits, kWidth, op_idx, order in memory -> does ldmatrix apply, and transposed
+CASES = [
+    (16, 2, 0, (1, 0), (4, False)), (16, 2, 0, (0, 1), (4, True)),
+    (16, 2, 1, (1, 0), (4, True)), (16, 2, 1, (0, 1), (4, False)),
+    (8, 4, 0, (1, 0), (4, False)), (8, 4, 1, (0, 1), (4, False)), (8, 4, 0, (0, 1), None), (8, 4, 1, (1, 0), None),
+    (32, 1, 0, (1, 0), (4, False)), (32, 1, 1, (0, 1), (4, False)), (32, 1, 0, (0, 1), None), (32, 1, 1, (1, 0), None),
+]
+
+
+@pytest.mark.parametrize("bits, k_width, op_idx, order, expected", CASES)
+def test_operands(bits, k_width, op_idx, order, expected):
+    operand = DotOperand(op_idx, Mma((2, 0), (2, 2)), k_width)
+    shape = (64, 64)
+    memory = swizzle_for_dot_operand(operand, shape, order, bits)
+    plan = check(operand.linear(shape), memory.linear(shape), bits)
+    assert (plan and (plan.count, plan.trans)) == expected
+    if plan:
+        assert plan.degree == 1
+        assert len(plan.loads) * plan.count * (32 // bits) == elements_per_thread(operand, shape)
+
+
+@pytest.mark.parametrize("order", [(1, 0), (0, 1)])
+@pytest.mark.parametrize("panels", [False, True])
+def test_the_operand_b_of_a_wide_tile(order, panels):
+    """128 x 256 x 64 with 8 warps of 64 x 64: 8 ldmatrix per k step of 16 and operand pair."""
+    operand = DotOperand(1, Mma((2, 0), (2, 4)), 2)
+    memory = swizzle_for_dot_operand(operand, (64, 256), order, 16, panels)
+    plan = check(operand.linear((64, 256)), memory.linear((64, 256)), 16)
+    assert plan.count == 4 and plan.degree == 1 and plan.trans == (order == (1, 0))
+    assert len(plan.loads) == 16
+
+
+def test_unswizzled_memory_has_conflicts():
+    operand = DotOperand(0, Mma((2, 0), (1, 1)), 2).linear((16, 64))
+    plan = check(operand, Shared(1, 1, 1, (1, 0)).linear((16, 64)), 16)
+    assert plan.degree == 8
+
+
+def test_small_tiles_use_fewer_matrices():
+    mma = Mma((2, 0), (1, 1))
+    memory = Shared(1, 1, 1, (1, 0))
+    a = check(DotOperand(0, mma, 2).linear((16, 8)), memory.linear((16, 8)), 16)
+    assert a.count == 2
+    b = check(DotOperand(1, mma, 2).linear((8, 8)), memory.linear((8, 8)), 16)
+    assert b.count == 1 and b.trans
+
+
+def test_a_swizzle_finer_than_16_bytes_does_not_fit():
+    operand = DotOperand(0, Mma((2, 0), (1, 1)), 2).linear((16, 64))
+    assert plan_ldmatrix(operand, Shared(2, 1, 8, (1, 0)).linear((16, 64)), 16) is None
+
+
+def test_blocked_layouts_do_not_fit():
+    assert plan_ldmatrix(Blocked((1, 8), (4, 8), (4, 1), (1, 0)).linear((64, 64)),
+                         Shared(8, 1, 8, (1, 0)).linear((64, 64)), 16) is None
+    assert plan_ldmatrix(Blocked((1, 1), (4, 8), (4, 1), (1, 0)).linear((64, 64)),
+                         Shared(8, 1, 8, (1, 0)).linear((64, 64)), 64) is None
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.tuples(*[st.integers(3, 6).map(lambda b: 1 << b)] * 2), st.sampled_from([8, 16, 32]), st.data())
+def test_whatever_is_planned_is_right(shape, bits, data):
+    layout = data.draw(distributed(shape, 1)).linear(shape)
+    check(layout, data.draw(shared()).linear(shape), bits)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.tuples(*[st.integers(3, 6).map(lambda b: 1 << b)] * 2), st.sampled_from([(8, 4), (16, 2), (16, 4), (32, 1)]),
+       st.integers(0, 1), shared())
+def test_operands_in_any_memory(shape, kind, op_idx, memory):
+    bits, k_width = kind
+    check(DotOperand(op_idx, Mma((2, 0), (2, 1)), k_width).linear(shape), memory.linear(shape), bits)
+
+
+# -- the table of instructions -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("atom", ATOMS, ids=lambda a: f"{a.name}.{a.operand}")
+def test_register_counts_match_the_layouts(atom):
+    mma = Mma((2, 0), (1, 1), atom.instr_shape)
+    a, b = DotOperand(0, mma, atom.k_width), DotOperand(1, mma, atom.k_width)
+    assert unique_elements_per_thread(a, (atom.m, atom.k)) == atom.a_registers * atom.k_width
+    assert unique_elements_per_thread(b, (atom.k, atom.n)) == atom.b_registers * atom.k_width
+    assert elements_per_thread(mma, (atom.m, atom.n)) == atom.c_registers(atom.accumulators[0])
+
+
+def test_known_register_counts():
+    counts = {(a.name, a.operand): (a.a_registers, a.b_registers, a.c_registers(a.accumulators[0])) for a in ATOMS}
+    assert counts["m16n8k16", "f16"] == (4, 2, 4)
+    assert counts["m16n8k8", "tf32"] == (4, 2, 4)
+    assert counts["m16n8k8", "bf16"] == (2, 1, 4)
+    assert counts["m16n8k4", "tf32"] == (2, 1, 4)
+    assert counts["m16n8k32", "e4m3"] == (4, 2, 4)
+    assert counts["m8n8k4", "f64"] == (1, 1, 2)
+    assert find_atom("f16", "f16").c_registers("f16") == 2
+
+
+def test_find_atom():
+    assert find_atom("f16", "f32").k == 16
+    assert find_atom("f16", "f32", 8).k == 8
+    assert find_atom("tf32", "f32", 12).k == 4
+    assert find_atom("bf16", "f16") is None
+    assert find_atom("f16", "f32", 4) is None
