@@ -1,0 +1,134 @@
+"""allocate_shared: lifetimes, places, and the error when it is too much."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.memory import Barrier
+from ptxforge.ir.ops.reduce import Reduce
+from ptxforge.ir.ops.shared import LocalAlloc
+from ptxforge.ir.parser import parse_function
+from ptxforge.passes.allocate_shared import Request, allocate_shared, place
+from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
+from ptxforge.support.errors import OutOfResourcesError
+from ptxforge.support.target import parse_target
+from tests.passes.gpu import TARGET, apply, operations, parse, up_to
+from tests.passes.kernels import ADD, TRANSPOSE
+
+SHARED = "#shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0], hasLeadingOffset = false}>"
+BLOCKED = "#blocked<{sizePerThread = [4], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>"
+BUFFER = f"memdesc<1024xf32, {SHARED}, mutable>"
+TILE = f"tensor<1024xf32, {BLOCKED}>"
+
+
+def alloc(name: str) -> str:
+    return f"%{name} = local_alloc : () -> {BUFFER}\n"
+
+
+def use(name: str) -> str:
+    return f"%v_{name}{next(_counter)} = local_load %{name} : ({BUFFER}) -> {TILE}\n"
+
+
+_counter = iter(range(10**6))
+
+
+def offsets(body: str, parameters: str = "%n: i32, %flag: i1") -> tuple[dict[str, int], int]:
+    function = apply(parse(body, parameters=parameters), allocate_shared)
+    return {op.result.hint: op.offset for op in operations(function, LocalAlloc)}, function.attributes["shared_bytes"]
+
+
+def test_buffers_that_live_together_lie_apart():
+    places, total = offsets(alloc("a") + alloc("b") + use("a") + use("b"))
+    assert sorted(places.values()) == [0, 4096] and total == 8192
+
+
+def test_buffers_that_follow_each_other_share():
+    places, total = offsets(alloc("a") + use("a") + alloc("b") + use("b"))
+    assert places == {"a": 0, "b": 0} and total == 4096
+
+
+LOOP = "%c0 = constant {value = 0} : i32\n%c1 = constant {value = 1} : i32\n"
+
+
+def test_a_buffer_used_in_a_loop_lives_to_its_end():
+    inside = use("a") + alloc("b") + use("b")
+    _, total = offsets(LOOP + alloc("a") + "for %i = %c0 to %n step %c1 {\n" + inside + "yield\n}")
+    assert total == 8192
+
+
+def test_buffers_of_one_iteration_share():
+    inside = alloc("a") + use("a") + alloc("b") + use("b")
+    _, total = offsets(LOOP + "for %i = %c0 to %n step %c1 {\n" + inside + "yield\n}")
+    assert total == 4096
+
+
+def test_a_carried_buffer_lives_through_the_loop():
+    body = LOOP + alloc("a") + f"%z = for %i = %c0 to %n step %c1 iter_args(%m = %a) : {BUFFER} {{\n"
+    body += use("m") + alloc("b") + use("b") + "yield %m\n}\n"
+    places, total = offsets(body)
+    assert places["a"] != places["b"] and total == 8192
+
+
+def test_a_buffer_yielded_to_the_next_iteration_lives_through_the_loop():
+    body = LOOP + alloc("a") + f"%z = for %i = %c0 to %n step %c1 iter_args(%m = %a) : {BUFFER} {{\n"
+    body += use("m") + alloc("c") + use("c") + alloc("b") + "yield %b\n}\n" + use("z")
+    places, _ = offsets(body)
+    assert len(set(places.values())) == 3
+
+
+def test_branches_share_and_their_result_outlives_them():
+    body = f"%z = if %flag : {BUFFER} {{\n" + alloc("a") + "yield %a\n} else {\n" + alloc("b") + "yield %b\n}\n"
+    body += alloc("c") + use("c") + use("z")
+    places, _ = offsets(body)
+    assert places["c"] not in (places["a"], places["b"])
+
+
+def test_views_keep_their_buffer_alive():
+    body = f"%a = local_alloc : () -> memdesc<2x1024xf32, {SHARED}, mutable>\n" + LOOP
+    body += f"%m = memdesc_index %a, %c1 : (memdesc<2x1024xf32, {SHARED}, mutable>, i32) -> {BUFFER}\n"
+    places, total = offsets(body + alloc("b") + use("m") + use("b"))
+    assert total == 12288 and places["a"] != places["b"]
+
+
+def test_conversions_and_reductions_get_scratch():
+    function = apply(up_to(parse_function(TRANSPOSE), remove_layout_conversions), allocate_shared)
+    (conversion,) = operations(function, ConvertLayout)
+    assert conversion.scratch_offset == 0 and function.attributes["shared_bytes"] == 16384
+
+
+def test_no_shared_memory_without_need():
+    function = apply(up_to(parse_function(ADD), remove_layout_conversions), allocate_shared)
+    assert function.attributes["shared_bytes"] == 0 and not operations(function, Reduce, Barrier)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_random_requests_never_overlap(seed):
+    """No two requests that live together share a byte, offsets are aligned, and the total is not absurd."""
+    rng = random.Random(seed)
+    requests = []
+    for _ in range(rng.randint(1, 25)):
+        first = rng.randint(0, 30)
+        size, alignment = rng.choice([16, 48, 128, 1024, 4096]), rng.choice([16, 128])
+        requests.append(Request(None, size, alignment, first, first + rng.randint(0, 10)))
+    total = place(requests)
+    for i, one in enumerate(requests):
+        assert one.offset % one.alignment == 0 and one.end <= total
+        for other in requests[:i]:
+            assert not one.lives_with(other) or one.end <= other.offset or other.end <= one.offset
+    most = max(sum(r.size for r in requests if r.first <= t <= r.last) for t in range(42))
+    assert most <= total <= 2 * most + 128 * len(requests)
+
+
+def test_too_much_is_an_error_that_lists_the_users():
+    big = f"%a = local_alloc : () -> memdesc<64x1024xf32, {SHARED}, mutable>\n"
+    function = parse(big + alloc("b") + use("b"), parameters="%n: i32")
+    with pytest.raises(OutOfResourcesError) as caught:
+        allocate_shared(function.clone(), parse_target("sm_86"))
+    text = str(caught.value)
+    assert "shared memory: 262144 required, 101376 available" in text
+    assert "262144 bytes: local_alloc (memdesc<64x1024xf32" in text and "4096 bytes: local_alloc" in text
+    assert "hint: smaller blocks" in text
+    assert TARGET.max_shared_bytes > 101376
