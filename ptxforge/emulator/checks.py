@@ -35,6 +35,9 @@ _RECORD = np.uint32((1 << 31) - 1)
 _THREAD_BITS = 10
 _THREAD = np.uint32((1 << _THREAD_BITS) - 1)
 _WARP = np.uint32(((1 << _THREAD_BITS) - 1) & ~31)
+_SEVERAL = np.uint32((1 << 31) - 1)
+"""In place of a CTA's number: several CTAs did it."""
+
 _LAST_TICK = (1 << 21) - 2
 
 
@@ -393,10 +396,21 @@ class GlobalShadow:
         if not atomic and self.fenced.any():
             self.fenced[cta + machine.first_cta] = False
         shadow.written = True
-        shadow.writer[where] = me | _ATOMIC_BIT if atomic else me
-        if not atomic and machine.ctas > 1:
+        if atomic:
+            self._note_atomic(shadow, where, me)
+            return
+        shadow.writer[where] = me
+        if machine.ctas > 1:
             found = shadow.writer.take(where)
             self._report(access, found != me, found, "written")
+
+    @staticmethod
+    def _note_atomic(shadow: _Allocation, where: np.ndarray, me: np.ndarray) -> None:
+        """Atomics of several CTAs are remembered as such, so that the last one's own read does not hide the others."""
+        before = shadow.writer.take(where)
+        shadow.writer[where] = me | _ATOMIC_BIT
+        shared = (before & _ATOMIC_BIT != 0) & (before != me | _ATOMIC_BIT) | (shadow.writer.take(where) != me | _ATOMIC_BIT)
+        shadow.writer[where[shared]] = _ATOMIC_BIT | _SEVERAL
 
     @staticmethod
     def _note_read(shadow: _Allocation, where: np.ndarray, me: np.ndarray) -> None:
@@ -414,18 +428,22 @@ class GlobalShadow:
             shadow.other_reader[where[fresh]] = before[fresh]
 
     def _synchronise(self, start: int, locator: Locator, ctas: np.ndarray) -> None:
-        """An atomic on this allocation: take over what others have released, release if fenced or by its semantics."""
+        """Atomics on this allocation, CTA by CTA: each takes over what others have released, and releases in its turn.
+
+        It releases when it has executed a fence, or by the atomic's own semantics.
+        """
+        releasing = np.ones(ctas.size, bool) if locator.releases else self.fenced[ctas]
         released = self.released.get(start)
-        if released is not None:
-            for cta in ctas.tolist():
-                self._merge(self.acquired if locator.acquires else self.observed, cta, released)
-        releasing = ctas if locator.releases else ctas[self.fenced[ctas]]
-        if releasing.size:
-            released = self.released.setdefault(start, np.zeros(self.ctas, bool))
-            released[releasing] = True
-            for cta in releasing.tolist():
-                if cta in self.acquired:
-                    np.logical_or(released, self.acquired[cta], out=released)
+        if released is None and not releasing.any():
+            return
+        if released is None:
+            released = self.released[start] = np.zeros(self.ctas, bool)
+        for cta, releases in zip(ctas.tolist(), releasing.tolist()):
+            mine = self.acquired.setdefault(cta, np.zeros(self.ctas, bool))
+            mine |= released
+            if releases:
+                released |= mine
+                released[cta] = True
 
     def _conflicts(self, access: tuple, records: np.ndarray, me: np.ndarray, done: str, forgive_atomic: bool) -> None:
         if not records.any():
@@ -444,14 +462,22 @@ class GlobalShadow:
         theirs = (records[foreign] & _RECORD).astype(np.int64) - 1
         if self.acquired:
             mine = machine.cta_of_lane[lane] + machine.first_cta
-            racing = np.array([cta not in self.acquired or not self.acquired[cta][other]
-                               for cta, other in zip(mine.tolist(), theirs.tolist())])
+            racing = np.array([not self._ordered(cta, other) for cta, other in zip(mine.tolist(), theirs.tolist())])
             rows, lane, theirs = rows[racing], lane[racing], theirs[racing]
         if not rows.size:
             return
         doing = {READ: "read", WRITE: "write", ATOMIC: "atomic access"}[locator.kind]
+        machine.report("global-race", f"global {doing} of what is {done} by {self._name(machine, int(theirs[0]))}, "
+                       "with nothing that orders them", locator.site, lane, indices[rows] + ORIGIN)
+
+    def _ordered(self, cta: int, other: int) -> bool:
+        """Whether ``cta`` has acquired what ``other`` (perhaps several CTAs) released."""
+        known = self.acquired.get(cta)
+        return known is not None and bool(known.any() if other == _SEVERAL - 1 else known[other])
+
+    @staticmethod
+    def _name(machine: Machine, cta: int) -> str:
+        if cta == _SEVERAL - 1:
+            return "several CTAs"
         width, height, _ = machine.grid
-        other = int(theirs[0])
-        who = (other % width, other // width % height, other // (width * height))
-        machine.report("global-race", f"global {doing} of what is {done} by CTA {who}, with nothing that orders them",
-                       locator.site, lane, indices[rows] + ORIGIN)
+        return f"CTA {(cta % width, cta // width % height, cta // (width * height))}"
