@@ -1,0 +1,80 @@
+"""reorder_instructions: seed 004's rules."""
+
+from __future__ import annotations
+
+from ptxforge.passes.reorder_instructions import reorder_instructions
+from tests.passes.gpu import TARGET, apply, parse
+from tests.passes.test_allocate_shared import BLOCKED, BUFFER, TILE
+
+OTHER = BLOCKED.replace("[4]", "[1]", 1)
+MMA = "#mma<{versionMajor = 2, versionMinor = 0, warpsPerCTA = [4, 1], instrShape = [16, 8]}>"
+
+
+def order(body: str, parameters: str = "%n: i32, %flag: i1") -> list[str]:
+    function = apply(parse(body, parameters=parameters), reorder_instructions)
+    return [op.results[0].hint or op.name if op.results else op.name for op in function.body.operations][:-1]
+
+
+def test_conversions_sink_to_their_first_user():
+    text = f"""
+      %x = constant {{value = 1.0}} : {TILE}
+      %c = convert_layout %x : ({TILE}) -> tensor<1024xf32, {OTHER}>
+      %a = addf %x, %x : {TILE}
+      %b = mulf %a, %a : {TILE}
+      %d = addf %c, %c : tensor<1024xf32, {OTHER}>"""
+    assert order(text) == ["x", "a", "b", "c", "d"]
+
+
+def test_but_into_no_loop_and_no_branch():
+    text = f"""
+      %x = constant {{value = 1.0}} : {TILE}
+      %c = convert_layout %x : ({TILE}) -> tensor<1024xf32, {OTHER}>
+      %a = addf %x, %x : {TILE}
+      if %flag {{
+        %d = addf %c, %c : tensor<1024xf32, {OTHER}>
+        yield
+      }} else {{
+        yield
+      }}
+      %e = addf %a, %a : {TILE}"""
+    assert order(text) == ["x", "a", "c", "if", "e"]
+
+
+def test_loads_from_shared_memory_sink_but_pass_no_write():
+    text = f"""
+      %x = constant {{value = 1.0}} : {TILE}
+      %m = local_alloc : () -> {BUFFER}
+      %v = local_load %m : ({BUFFER}) -> {TILE}
+      %a = addf %x, %x : {TILE}
+      local_store %a, %m : ({TILE}, {BUFFER})
+      %b = addf %v, %v : {TILE}"""
+    assert order(text) == ["x", "m", "a", "v", "local_store", "b"]
+
+
+def test_values_are_stored_as_soon_as_they_are_there():
+    text = f"""
+      %x = constant {{value = 1.0}} : {TILE}
+      %a = addf %x, %x : {TILE}
+      %b = mulf %x, %x : {TILE}
+      %m = local_alloc %a : ({TILE}) -> {BUFFER}
+      %v = local_load %m : ({BUFFER}) -> {TILE}
+      %c = addf %v, %b : {TILE}"""
+    assert order(text) == ["x", "a", "m", "b", "v", "c"]
+
+
+def test_b_is_fetched_after_a():
+    a, b = (f"#dot_op<{{opIdx = {i}, parent = {MMA}, kWidth = 2}}>" for i in (0, 1))
+    plain = "#blocked<{sizePerThread = [1, 8], threadsPerWarp = [8, 4], warpsPerCTA = [4, 1], order = [1, 0]}>"
+    text = f"""
+      %x = constant {{value = 1.0}} : tensor<64x32xf16, {plain}>
+      %y = constant {{value = 1.0}} : tensor<32x64xf16, {plain}>
+      %z = constant {{value = 0.0}} : tensor<64x64xf32, {MMA}>
+      %b = convert_layout %y : (tensor<32x64xf16, {plain}>) -> tensor<32x64xf16, {b}>
+      %a = convert_layout %x : (tensor<64x32xf16, {plain}>) -> tensor<64x32xf16, {a}>
+      %d = dot %a, %b, %z : (tensor<64x32xf16, {a}>, tensor<32x64xf16, {b}>, tensor<64x64xf32, {MMA}>) -> tensor<64x64xf32, {MMA}>"""
+    assert order(text) == ["x", "y", "z", "a", "b", "d"]
+
+
+def test_says_whether_it_changed_anything():
+    function = parse(f"%x = constant {{value = 1.0}} : {TILE}\n%a = addf %x, %x : {TILE}", parameters="%n: i32")
+    assert not reorder_instructions(function, TARGET)

@@ -1,0 +1,84 @@
+"""vectorize_memory: how many elements one instruction moves."""
+
+from __future__ import annotations
+
+import pytest
+
+from ptxforge.ir.ops.atomic import AtomicRMW
+from ptxforge.ir.ops.memory import Load, Store
+from ptxforge.ir.parser import parse_function
+from ptxforge.layouts.encodings import Blocked, Mma, Slice
+from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
+from ptxforge.passes.vectorize_memory import register_run, vectorize_memory
+from ptxforge.support.target import parse_target
+from tests.passes.gpu import TARGET, apply, operations, parse, up_to
+from tests.passes.kernels import ADD, TRANSPOSE
+from tests.passes.test_coalesce import elementwise, pointers
+
+
+def widths(text, target=TARGET, **options):
+    function = parse_function(text) if text.startswith("func") else parse(text, **options)
+    function = up_to(function, remove_layout_conversions)
+    vectorize_memory(function, target)
+    return [op.attributes["vector"] for op in operations(function, Load, Store, AtomicRMW)]
+
+
+def test_sixteen_bytes():
+    assert widths(ADD) == [4, 4, 4]
+    assert widths(TRANSPOSE) == [4, 4]
+
+
+@pytest.mark.parametrize(("divisibility", "width"), [(16, 4), (4, 4), (2, 2), (1, 1)])
+def test_masks_limit_the_width(divisibility, width):
+    """``i < n`` changes at n: it is the same for 4 neighbours only when 4 divides n."""
+    text = ADD.replace("%n: i32 {divisibility = 16}", f"%n: i32 {{divisibility = {divisibility}}}")
+    assert widths(text) == [width] * 3
+
+
+@pytest.mark.parametrize(("divisibility", "width"), [(16, 4), (8, 2), (4, 1)])
+def test_alignment_limits_the_width(divisibility, width):
+    parameters = pointers("f32", "f32").replace("16", str(divisibility))
+    assert widths(elementwise("f32", "f32"), parameters=parameters) == [width] * 2
+
+
+@pytest.mark.parametrize(("element", "width"), [("f64", 2), ("f32", 4), ("f16", 8), ("f8e5m2", 8)])
+def test_element_sizes(element, width):
+    """1024 elements on 128 threads: at most 8 for each."""
+    text = elementwise(element, "f32").replace("f32", "f64") if element == "f64" else elementwise(element, element)
+    if element == "f64":
+        text = text.replace("extf %v0 : (tensor<1024xf64>) -> tensor<1024xf64>", "addf %v0, %v0 : tensor<1024xf64>")
+    assert widths(text, parameters=pointers(element, element))[0] == width
+
+
+def test_256_bits_where_the_target_has_them():
+    """The layout has 4 elements per thread for f32, so 8 take a wider one."""
+    layout = "#blocked<{sizePerThread = [8], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>"
+    function = parse(f"""
+      %r = make_range {{start = 0, end = 1024}} : tensor<1024xi32, {layout}>
+      %s = splat %x : (ptr<f32>) -> tensor<1024xptr<f32>, {layout}>
+      %p = addptr %s, %r : tensor<1024xptr<f32>, {layout}>
+      %v = load %p : (tensor<1024xptr<f32>, {layout}>) -> tensor<1024xf32, {layout}>
+      store %p, %v : (tensor<1024xptr<f32>, {layout}>, tensor<1024xf32, {layout}>)""",
+      parameters="%x: ptr<f32> {divisibility = 32}")  # fmt: skip
+    for name, width in (("sm_90a", 4), ("sm_100", 8)):
+        copy = function.clone()
+        assert vectorize_memory(copy, parse_target(name))
+        assert {op.attributes["vector"] for op in operations(copy, Load, Store)} == {width}
+
+
+@pytest.mark.parametrize(("layout", "shape", "run"), [
+    (Blocked((1, 4), (2, 16), (4, 1), (1, 0)), (64, 64), (1, 4)),
+    (Blocked((4, 1), (16, 2), (1, 4), (0, 1)), (64, 64), (0, 4)),
+    (Blocked((1,), (32,), (4,), (0,)), (128,), (0, 1)),
+    (Slice(0, Blocked((1, 8), (2, 16), (4, 1), (1, 0))), (128,), (0, 8)),
+    (Mma((2, 0), (4, 1), (16, 8)), (64, 64), (1, 2)),
+    (Blocked((4,), (32,), (4,), (0,)), (2,), (0, 2)),
+])  # fmt: skip
+def test_register_runs(layout, shape, run):
+    assert register_run(layout, shape) == run
+
+
+def test_scalars_have_no_width():
+    function = parse("%v = load %x : (ptr<f32>) -> f32\n store %out, %v : (ptr<f32>, f32)")
+    assert not apply(function, vectorize_memory).attributes.get("vector")
+    assert all("vector" not in op.attributes for op in operations(function, Load, Store))
