@@ -118,7 +118,8 @@ def _measure_host(device: Device, fn: Callable, warmup: float, rep: float, prepa
     """At least one run to warm up and one to measure; as many as fit in the time."""
     for milliseconds in (warmup, rep):
         runs: list[float] = []
-        while not runs or sum(runs) < milliseconds:
+        end = time.perf_counter() + milliseconds / 1e3
+        while not runs or (time.perf_counter() < end and len(runs) < MAX_RUNS):
             prepare()
             start = time.perf_counter()
             fn()
