@@ -48,7 +48,7 @@ def run(
             program = Program(function, memory, (x, y, z), grid, output, plans)
             try:
                 program.run(values)
-            except InterpreterError as fault:
+            except (InterpreterError, IndexError) as fault:  # IndexError: a gather out of bounds
                 raise InterpreterError(f"{fault}\n{program.place()}") from fault
 
 
