@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
+from collections.abc import Callable
 
 import attrs
 import numpy as np
@@ -82,7 +83,12 @@ def from_torch_dtype(dtype: object) -> DType:
 
 def torch_stream(device_index: int) -> int:
     """The stream that torch queues on now, for the device of that number."""
-    return sys.modules["torch"]._C._cuda_getCurrentRawStream(device_index)
+    return torch_stream_getter()(device_index)
+
+
+def torch_stream_getter() -> Callable[[int], int]:
+    """torch's own function for :func:`torch_stream`, for those who call it often. torch must be imported."""
+    return sys.modules["torch"]._C._cuda_getCurrentRawStream
 
 
 def _torch_view(tensor: object) -> ArrayView:

@@ -195,4 +195,5 @@ def _stream_source(specializations: list[Specialization], bound: tuple) -> Calla
 
 
 def _torch_stream(ordinal: int) -> Callable[[tuple], int]:
-    return lambda bound: arrays.torch_stream(ordinal)
+    current = arrays.torch_stream_getter()
+    return lambda bound: current(ordinal)
