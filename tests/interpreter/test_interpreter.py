@@ -374,3 +374,22 @@ def test_pointers_in_memory():
     function = parse_function(f"func @f(%table: ptr<ptr<f32>>) {{\n{body}\nreturn\n}}")
     run(function, 1, [table], memory=memory)
     np.testing.assert_array_equal(target, [0, 2.5, 0])
+
+
+def test_freed_memory_shows():
+    x, y = RNG.standard_normal((4, 8)).astype(np.float16), np.zeros((4, 4), np.float16)
+    free = """%w = async_wait %g0 {num = 0} : token
+      local_dealloc %buffers"""
+    run(parse_function(pipeline(free)), 1, [x, y])
+    assert (y.view(np.uint16) == 0xCDCD).all()
+
+
+def test_gather_outside_is_an_error():
+    body = """
+      %r = make_range {start = 0, end = 4} : tensor<4xi32>
+      %n = splat %k : (i32) -> tensor<4xi32>
+      %i = addi %r, %n : tensor<4xi32>
+      %g = gather %r, %i {axis = 0} : (tensor<4xi32>, tensor<4xi32>) -> tensor<4xi32>"""
+    execute(body, 0, parameters="%k: i32")
+    with pytest.raises(InterpreterError, match="in 'gather' of program"):
+        execute(body, 1, parameters="%k: i32")
