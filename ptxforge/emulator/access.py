@@ -20,6 +20,7 @@ READ, WRITE, ATOMIC = "read", "write", "atomic"
 
 _STRONG = {"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"}
 _RELEASING = {"release", "acq_rel"}
+_ACQUIRING = {"acquire", "acq_rel"}
 
 SPACES = ("global", "shared", "local", "param", "const")
 
@@ -39,8 +40,8 @@ class Locator:
         self.copies = False
         """The target of an asynchronous copy: its accesses are announced when issued and when landed."""
         self.strong = any(word in _STRONG for word in semantics)
+        self.acquires = any(word in _ACQUIRING for word in semantics)
         self.releases = any(word in _RELEASING for word in semantics)
-        self.acquires = any(word in ("acquire", "acq_rel") for word in semantics)
         if isinstance(base, int):
             base = np.full(machine.lanes, base, np.uint64)
         self.base = base

@@ -136,9 +136,7 @@ FAULT = HEADER.format(target="sm_90") + """
 
 def launch(device, access: str, threads: int = 32):
     x, out = np.ones(threads, np.float32), np.zeros(threads, np.float32)
-    addresses = [np.uint64(device.register_host_array(array)) for array in (x, out)]
-    kernel = device.load_module(FAULT.format(access=access)).function("k")
-    kernel.launch((1, 1, 1), (threads, 1, 1), 0, 0, pack(addresses))
+    run(device, FAULT.format(access=access), "k", 1, threads, x, out)
     return x, out
 
 
