@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.elementwise import elementwise, integer_class, sign_extended, width_of, zero_extended
-from ptxforge.codegen_ptx.floats import binary, compare, contract, multiply, negate, via_f32
+from ptxforge.codegen_ptx.floats import binary, compare, contract, multiply, negate, to_f32, via_f32
 from ptxforge.codegen_ptx.fmod import fmod
 from ptxforge.codegen_ptx.lowering import Lowering, contracts, lowers
 from ptxforge.codegen_ptx.pointers import Pointer, whole
@@ -422,7 +422,16 @@ def minimum_or_maximum(b: Builder, name: str, propagate: bool, x, y, element: T.
     if element in (T.F16, T.BF16):
         template = f"{name}{suffix}.{element} %s, %s, %s;"
         return b.pure(template, "h", b.register(x, "h"), b.register(y, "h"))
-    return via_f32(b, lambda p, q: b.pure(f"{name}{suffix}.f32 %s, %s, %s;", "f", p, q), element, x, y)
+    return _fp8_extreme(b, name, propagate, x, y, element)
+
+
+def _fp8_extreme(b: Builder, name: str, propagate: bool, x, y, element: T.Type):
+    """One of the two 8-bit floats as it is: a conversion back would turn an infinity into the largest number."""
+    p, q = b.register(to_f32(b, x, element), "f"), b.register(to_f32(b, y, element), "f")
+    first = b.pure(f"setp.{'lt' if name == 'min' else 'gt'}.f32 %s, %s, %s;", "p", p, q)
+    stays = p if propagate else q
+    first = _logic(b, "or", first, b.pure("setp.nan.f32 %s, %s, %s;", "p", stays, stays))
+    return choose(b, first, x, y, "r")
 
 
 @lowers(ops.CmpF)

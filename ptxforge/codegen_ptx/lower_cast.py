@@ -169,9 +169,9 @@ def unsigned_to_float(ctx: Lowering, op: ops.UIToFP) -> None:
 
 
 def integer_to_float(b: Builder, x, bits: int, target: T.Type, signed: bool):
-    """An integer as a float, rounded once."""
+    """An integer as a float, rounded once. True is 1."""
     if bits == 1:
-        x, bits = _bit_to_integer(b, x, -1 if signed else 1, 32), 32
+        x, bits = _bit_to_integer(b, x, 1, 32), 32
     x = (sign_extended if signed else zero_extended)(b, x, bits)
     width = width_of(bits)
     if isinstance(x, int) and abs(x) <= 1 << 24 and (signed or x >= 0):

@@ -1,0 +1,103 @@
+"""Arithmetic against the operations' numpy meaning."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ptxforge.ir import types as T
+from ptxforge.ir.ops import arith, math
+from tests.codegen_ptx.elements import FLOATS, FP8, INTEGERS, assert_same, compute, values
+
+BINARY_INTEGER = (
+    arith.AddI, arith.SubI, arith.MulI, arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI, arith.AndI, arith.OrI,
+    arith.XorI, arith.ShlI, arith.ShrSI, arith.ShrUI, arith.MinSI, arith.MaxSI, arith.MinUI, arith.MaxUI,
+)  # fmt: skip
+BINARY_FLOAT = (arith.AddF, arith.SubF, arith.MulF, arith.MinNumF, arith.MaxNumF, arith.MinimumF, arith.MaximumF)
+
+
+def _check(kind, elements, ulp=0, target="sm_90a", everywhere=False, seed=0, **attributes):
+    arguments = [(e, values(e, seed + i)) for i, e in enumerate(elements)]
+    got, expected = compute(kind, arguments, target=target, everywhere=everywhere, **attributes)
+    assert_same(got, expected, ulp, [x for _, x in arguments])
+
+
+@pytest.mark.parametrize("element", INTEGERS, ids=str)
+@pytest.mark.parametrize("kind", BINARY_INTEGER, ids=lambda k: k.name)
+def test_binary_integers(kind, element):
+    _check(kind, (element, element), everywhere=element is T.I16)
+
+
+@pytest.mark.parametrize("kind", [arith.AddI, arith.MulI, arith.AndI, arith.OrI, arith.XorI, arith.MinUI, arith.MaxUI],
+                         ids=lambda k: k.name)
+def test_binary_predicates(kind):
+    _check(kind, (T.I1, T.I1))
+
+
+@pytest.mark.parametrize("element", (T.I32, T.I64), ids=str)
+def test_multiply_high(element):
+    _check(arith.MulHiUI, (element, element))
+
+
+@pytest.mark.parametrize("element", (T.I1, *INTEGERS), ids=str)
+@pytest.mark.parametrize("predicate", ["eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge"])
+def test_integer_comparison(predicate, element):
+    if element is T.I1 and predicate[0] == "s":
+        pytest.skip("the frontend compares booleans as unsigned")
+    _check(arith.CmpI, (element, element), predicate=predicate)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("element", (*FLOATS, *FP8), ids=str)
+@pytest.mark.parametrize("kind", BINARY_FLOAT, ids=lambda k: k.name)
+def test_binary_floats(kind, element, target):
+    if element in FP8 and kind in (arith.AddF, arith.SubF, arith.MulF):
+        # ml_dtypes overflows to NaN or infinity, ours saturates: compare where the result is moderate.
+        arguments = [(element, np.clip(values(element, i).astype(np.float32), -4, 4).astype(element.numpy)) for i in (0, 1)]
+        got, expected = compute(kind, arguments, target=target)
+        assert_same(got, expected, arguments=[x for _, x in arguments])
+        return
+    _check(kind, (element, element), target=target, everywhere=target == "sm_80")
+
+
+@pytest.mark.parametrize("predicate", arith.FLOAT_PREDICATES)
+@pytest.mark.parametrize("element", (*FLOATS, T.F8E4M3), ids=str)
+def test_float_comparison(predicate, element):
+    _check(arith.CmpF, (element, element), predicate=predicate)
+
+
+@pytest.mark.parametrize("element", FLOATS, ids=str)
+def test_quotient(element):
+    _check(arith.DivF, (element, element), ulp=2)
+    _check(math.DivRn, (element, element), ulp=0 if element in (T.F32, T.F64) else 1)
+
+
+@pytest.mark.parametrize("element", (T.F32, T.F64, T.F16), ids=str)
+def test_remainder(element):
+    _check(arith.RemF, (element, element), everywhere=True)
+
+
+@pytest.mark.parametrize("element", (T.F16, T.F32, T.F64), ids=str)
+def test_fma(element):
+    _check(math.Fma, (element, element, element))
+
+
+@pytest.mark.parametrize("element", (T.I1, *INTEGERS, *FLOATS, T.F8E4M3), ids=str)
+def test_select(element):
+    _check(arith.Select, (T.I1, element, element))
+
+
+@pytest.mark.parametrize("element", (*FLOATS, T.F8E5M2), ids=str)
+def test_absolute_value(element):
+    _check(math.AbsF, (element,))
+
+
+@pytest.mark.parametrize("element", INTEGERS, ids=str)
+def test_absolute_integer(element):
+    _check(math.AbsI, (element,))
+
+
+@pytest.mark.parametrize("propagate", [False, True])
+@pytest.mark.parametrize("element", FLOATS, ids=str)
+def test_clamp(element, propagate):
+    _check(math.ClampF, (element, element, element), propagate_nan=propagate)
