@@ -1,0 +1,327 @@
+"""Calls: of the language's functions, of jitted functions (inlined), of some of Python's own."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import math
+import types
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ptxforge.frontend.expressions import (
+    PYTHON_BUILTINS, Method, host_twin, static_object,
+)  # fmt: skip
+from ptxforge.frontend.semantics import arith
+from ptxforge.frontend.semantics.registry import ArgumentProblem, apply
+from ptxforge.frontend.source import SourceFunction, source_function
+from ptxforge.frontend.values import TensorValue, describe, is_static
+from ptxforge.frontend.visitor import Perhaps, Returned, Visitor, handles
+from ptxforge.language import core, debug
+from ptxforge.language import math as language_math
+from ptxforge.language import types as L
+from ptxforge.language.constexpr import constexpr
+from ptxforge.language.registry import is_builtin
+from ptxforge.support.errors import CompilationError, PtxforgeError, TypeMismatchError, UnsupportedSyntaxError
+
+_LOOPS = (core.range, core.static_range, core.condition)
+
+
+@handles(ast.Call)
+def call(v: Visitor, node: ast.Call) -> Any:
+    """``f(x, y=z, *rest)``."""
+    function = v.visit(node.func)
+    args, kwargs = _arguments(v, node)
+    if not isinstance(function, Method):
+        return call_value(v, node, function, args, kwargs)
+    function, args = function.function, [function.receiver, *args]
+    if is_builtin(function):
+        return call_language(v, node, function, args, kwargs, receiver=node.func.value)
+    return inline(v, node, function, args, kwargs)
+
+
+def _arguments(v: Visitor, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
+    args: list[Any] = []
+    for item in node.args:
+        if isinstance(item, ast.Starred):
+            found = v.visit(item.value)
+            if not isinstance(found, tuple):
+                raise TypeMismatchError(f"'*' needs a tuple, not {describe(found)}").at(v.locate(item))
+            args.extend(found)
+        else:
+            args.append(v.visit(item))
+    kwargs = {}
+    for keyword in node.keywords:
+        if keyword.arg is None:
+            raise UnsupportedSyntaxError("'**' in a call has no meaning in a kernel").at(v.locate(keyword.value))
+        kwargs[keyword.arg] = v.visit(keyword.value)
+    return args, kwargs
+
+
+def call_value(v: Visitor, node: ast.AST, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call whatever ``function`` is."""
+    if is_builtin(function):
+        return call_language(v, node, function, args, kwargs)
+    kind = type(function)
+    if hasattr(kind, "__ptxforge_jit__"):
+        return inline(v, node, function, args, kwargs)
+    if function in PYTHON_BUILTINS:
+        v.at(node)
+        return PYTHON_BUILTINS[function](v, node, *args, **kwargs)
+    if function is constexpr:
+        return _constexpr(*args)
+    if function in _LOOPS:
+        raise UnsupportedSyntaxError(f"tl.{function.__name__} stands only in a 'for' or 'while' statement")
+    if hasattr(kind, "__ptxforge_constexpr_function__"):
+        return call_static(function.fn, args, kwargs)
+    if _is_static_callable(function):
+        return call_static(function, args, kwargs)
+    if isinstance(function, types.FunctionType):
+        twin = host_twin(function)
+        if twin is not None:
+            return call_language(v, node, twin, args, kwargs)
+        raise CompilationError(
+            f"'{function.__name__}' is a plain Python function, which a kernel cannot call",
+            hint="decorate it with @ptxforge.jit (or @tl.constexpr_function to run it while compiling)",
+        )
+    raise CompilationError(f"{describe(function)} cannot be called in a kernel")
+
+
+# -- the language's functions ------------------------------------------------------------------------------
+
+
+def call_language(
+    v: Visitor,
+    node: ast.AST,
+    stub: Callable,
+    args: Sequence[Any],
+    kwargs: dict[str, Any],
+    receiver: ast.expr | None = None,
+) -> Any:
+    """Call a stub. ``receiver`` is ``x`` in ``x.f()``. An error about an argument points at that argument."""
+    v.at(node)
+    ctx = v.ctx
+    ctx.call = lambda function, arguments: inline(v, node, function, arguments, {})
+    try:
+        return apply(ctx, stub, tuple(args), kwargs)
+    except ArgumentProblem as problem:
+        where = _argument_node(node, stub, problem.argument, receiver)
+        raise problem.explained(stub.__name__).at(v.locate(where)) from None
+
+
+def _argument_node(node: ast.AST, stub: Callable, name: str, receiver: ast.expr | None) -> ast.AST:
+    """The expression that gave a parameter its value, or the whole call."""
+    if not isinstance(node, ast.Call):
+        return node
+    for keyword in node.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    given = ([] if receiver is None else [receiver]) + node.args
+    for parameter, item in zip(inspect.signature(stub).parameters.values(), given):
+        if isinstance(item, ast.Starred) or parameter.kind is parameter.VAR_POSITIONAL:
+            return node
+        if parameter.name == name:
+            return item
+    return node
+
+
+# -- static calls ------------------------------------------------------------------------------------------
+
+
+def _constexpr(*args: Any) -> Any:
+    (value,) = args if len(args) == 1 else (None,)
+    if not is_static(value):
+        raise TypeMismatchError(f"tl.constexpr() needs a value known at compile time, not a {describe(value)}")
+    return value
+
+
+_STATIC_OWNERS = (L.dtype, L.pointer_type, L.block_type, str, tuple, int, float)
+
+
+def _is_static_callable(function: Any) -> bool:
+    """Methods of compile-time objects, functions of ``math``, constructors of types and of named tuples."""
+    if isinstance(function, type):
+        return function in _STATIC_OWNERS[:3] or issubclass(function, tuple)
+    owner = getattr(function, "__self__", None)
+    return isinstance(owner, _STATIC_OWNERS) or owner is math
+
+
+def call_static(function: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a Python function while compiling. A named tuple may hold runtime values, nothing else may."""
+    holds_values = isinstance(function, type) and issubclass(function, tuple)
+    for value in (*args, *kwargs.values()):
+        if not holds_values and not is_static(value):
+            raise TypeMismatchError(
+                f"{function.__name__}() is called while compiling; this argument is a {describe(value)}"
+            )
+    try:
+        return static_object(function(*args, **kwargs))
+    except PtxforgeError:
+        raise
+    except Exception as error:  # the function is the user's, and so is its fault
+        raise CompilationError(f"{function.__name__}() raised {type(error).__name__}: {error}") from error
+
+
+# -- jitted functions --------------------------------------------------------------------------------------
+
+
+def inline(v: Visitor, node: ast.AST, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """The value of a call of a jitted function, whose body is built here."""
+    source = source_function(function.fn)
+    if source in v.stack:
+        raise CompilationError(f"'{source.name}' calls itself: recursion has no meaning in a kernel")
+    scope = bind_arguments(source, args, kwargs)
+    saved = v.ctx.builder.location
+    callee = Visitor(v.ctx, source, scope, v.locate(node), v.stack)
+    outcome = callee.execute(source.tree.body)
+    v.ctx.builder.location = saved
+    if type(outcome) is Perhaps:
+        if outcome.value is not None:
+            raise CompilationError(f"'{source.name}' returns a value on some paths and none on others").at(
+                source.header(callee.call_site)
+            )
+        return None
+    return outcome.value if type(outcome) is Returned else None
+
+
+def bind_arguments(source: SourceFunction, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """Parameters and their values. Raises :class:`TypeMismatchError` when they do not fit."""
+    parameters = source.parameters
+    scope: dict[str, Any] = {}
+    positional = source.fn.__code__.co_argcount
+    for parameter, value in zip(parameters[:positional], args):
+        scope[parameter.name] = value
+    rest = tuple(args[positional:])
+    if source.variadic:
+        scope[source.variadic] = rest
+    elif rest:
+        raise TypeMismatchError(f"{source.name}() takes {positional} positional arguments, {len(args)} are given")
+    names = {parameter.name for parameter in parameters}
+    for name, value in kwargs.items():
+        if name in scope or name not in names:
+            what = "twice" if name in scope else "but has no such parameter"
+            raise TypeMismatchError(f"{source.name}() is given '{name}' {what}")
+        scope[name] = value
+    for parameter in parameters:
+        _complete(source, parameter, scope)
+    return scope
+
+
+def _complete(source: SourceFunction, parameter: Any, scope: dict[str, Any]) -> None:
+    name = parameter.name
+    if name not in scope:
+        if not parameter.has_default:
+            raise TypeMismatchError(f"{source.name}() lacks its argument '{name}'")
+        scope[name] = static_object(parameter.default)
+    if parameter.is_constexpr and not is_static(scope[name]):
+        raise TypeMismatchError(
+            f"argument '{name}' of {source.name}(): must be known at compile time, is a {describe(scope[name])}",
+            hint=f"'{name}' is annotated tl.constexpr",
+        )
+
+
+# -- Python's builtins -------------------------------------------------------------------------------------
+
+
+def _fold(v: Visitor, which: str, static: Callable, values: tuple) -> Any:
+    if len(values) == 1 and isinstance(values[0], tuple):
+        values = values[0]
+    if all(map(is_static, values)):
+        return call_static(static, values, {})
+    result = values[0]
+    for value in values[1:]:
+        result = arith.extremum(v.ctx, result, value, which)
+    return result
+
+
+@PYTHON_BUILTINS.means(builtins.min)
+def _min(v: Visitor, node: ast.AST, *values: Any) -> Any:
+    return _fold(v, "minimum", min, values)
+
+
+@PYTHON_BUILTINS.means(builtins.max)
+def _max(v: Visitor, node: ast.AST, *values: Any) -> Any:
+    return _fold(v, "maximum", max, values)
+
+
+@PYTHON_BUILTINS.means(builtins.print)
+def _print(v: Visitor, node: ast.AST, *values: Any, **options: Any) -> None:
+    if not values or not isinstance(values[0], str):
+        values = ("", *values)
+    call_language(v, node, debug.device_print, values, options)
+
+
+@PYTHON_BUILTINS.means(builtins.len)
+def _len(v: Visitor, node: ast.AST, value: Any) -> int:
+    if isinstance(value, TensorValue):
+        if not value.is_block:
+            raise TypeMismatchError("a scalar has no len()")
+        return value.shape[0]
+    return call_static(len, (value,), {})
+
+
+@PYTHON_BUILTINS.means(builtins.isinstance)
+def _isinstance(v: Visitor, node: ast.AST, value: Any, kinds: Any) -> bool:
+    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+        is_runtime = isinstance(value, TensorValue)
+        if kind is L.tensor and is_runtime or kind is constexpr and not is_runtime:
+            return True
+        if isinstance(kind, type) and isinstance(value, kind):
+            return True
+    return False
+
+
+@PYTHON_BUILTINS.means(builtins.hasattr)
+def _hasattr(v: Visitor, node: ast.AST, value: Any, name: str) -> bool:
+    try:
+        _getattr(v, node, value, name)
+    except CompilationError:
+        return False
+    return True
+
+
+_MISSING = object()
+
+
+@PYTHON_BUILTINS.means(builtins.getattr)
+def _getattr(v: Visitor, node: ast.Call, value: Any, name: str, default: Any = _MISSING) -> Any:
+    access = ast.copy_location(ast.Attribute(node.args[0], name, ast.Load()), node)
+    try:
+        return v.visit(access)
+    except CompilationError:
+        if default is _MISSING:
+            raise
+        return default
+
+
+def _only_static(function: Callable, hint: str) -> None:
+    """A builtin that works on compile-time values alone."""
+
+    def meaning(v: Visitor, node: ast.AST, *values: Any) -> Any:
+        if not all(map(is_static, values)):
+            raise TypeMismatchError(f"{function.__name__}() needs compile-time values", hint=hint)
+        return call_static(function, values, {})
+
+    PYTHON_BUILTINS.means(function)(meaning)
+
+
+_only_static(builtins.float, "cast with .to(tl.float32)")
+_only_static(builtins.int, "cast with .to(tl.int32)")
+_only_static(builtins.bool, "compare with 0")
+_only_static(builtins.str, "")
+_only_static(builtins.range, "runtime bounds are allowed in a 'for' statement")
+_only_static(builtins.round, "use tl.math.rint")
+
+
+@PYTHON_BUILTINS.means(builtins.abs)
+def _abs(v: Visitor, node: ast.AST, value: Any) -> Any:
+    if is_static(value):
+        return call_static(abs, (value,), {})
+    return call_language(v, node, language_math.abs, (value,), {})
+
+
+@PYTHON_BUILTINS.means(builtins.tuple)
+@PYTHON_BUILTINS.means(builtins.list)
+def _tuple(v: Visitor, node: ast.AST, values: Any = ()) -> tuple:
+    return tuple(values)

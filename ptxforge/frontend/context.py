@@ -1,0 +1,126 @@
+"""What the meaning of a language function needs: where to build, what is being built, how to call back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+import numpy as np
+
+from ptxforge.frontend.values import TensorValue, dtype_name, ir_type
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Operation
+from ptxforge.ir.ops.shape import Constant
+from ptxforge.language import types as L
+from ptxforge.support.errors import CompilationError
+
+_FLOAT32_MIN_NORMAL, _FLOAT32_MAX = 2.0**-126, (2 - 2.0**-23) * 2.0**127
+
+
+@attrs.define(slots=True, eq=False)
+class Context:
+    """The state of one kernel's construction.
+
+    ``builder`` inserts operations; ``debug`` keeps device assertions; ``call(function, arguments)`` inlines a jitted
+    function (set by the visitor).
+    """
+
+    builder: Builder
+    target: str
+    debug: bool = False
+    call: Callable[[Any, Sequence[Any]], Any] | None = None
+
+    def op(
+        self,
+        kind: type[Operation],
+        *operands: TensorValue,
+        dtype: L.dtype | L.pointer_type | None = None,
+        **attributes: Any,
+    ) -> TensorValue:
+        """Create an operation whose result type follows from its operands; ``dtype`` is the result's (the first
+        operand's unless given)."""
+        result = self.builder.value(kind, *[o.value for o in operands], **attributes)
+        return TensorValue(result, operands[0].dtype if dtype is None else dtype)
+
+    def typed(
+        self,
+        kind: type[Operation],
+        *operands: TensorValue,
+        dtype: L.dtype | L.pointer_type,
+        shape: tuple[int, ...],
+        **attributes: Any,
+    ) -> TensorValue:
+        """Create an operation with a given result type."""
+        result = self.builder.value(kind, *[o.value for o in operands], type=_type(dtype, shape), **attributes)
+        return TensorValue(result, dtype)
+
+    def constant(self, value: bool | int | float, dtype: L.dtype, shape: tuple[int, ...] = ()) -> TensorValue:
+        """A constant of ``dtype``; a block of it with a ``shape``. The number is converted as Python or numpy does.
+
+        Raises :class:`CompilationError` for an integer that does not fit.
+        """
+        held = _constant_value(value, dtype)
+        return TensorValue(self.builder.constant(held, _type(dtype, shape)), dtype)
+
+    def to_tensor(self, value: Any) -> TensorValue:
+        """A runtime value of a runtime value or number; a number takes its default type."""
+        if isinstance(value, TensorValue):
+            return value
+        if not isinstance(value, (int, float)):
+            raise CompilationError(f"a number or tensor is needed here, not {_what(value)}")
+        return self.constant(value, default_dtype(value))
+
+    def scalar_of(self, value: TensorValue) -> bool | int | float | None:
+        """The number, when ``value`` is a scalar constant; else ``None``."""
+        op = value.value.defining_op
+        return op.value if isinstance(op, Constant) and not value.is_block else None
+
+
+def _type(dtype: L.dtype | L.pointer_type, shape: tuple[int, ...]) -> T.Type:
+    element = ir_type(dtype)
+    return T.TensorType(shape, element) if shape else element
+
+
+def _what(value: Any) -> str:
+    return "None" if value is None else f"a '{type(value).__name__}'"
+
+
+def default_dtype(value: bool | int | float) -> L.dtype:
+    """The type of a number on its own: int1, int32, uint32, int64, uint64, float32 or float64."""
+    if isinstance(value, bool):
+        return L.int1
+    if isinstance(value, int):
+        for dtype in (L.int32, L.uint32, L.int64, L.uint64):
+            if dtype.get_int_min_value() <= value <= dtype.get_int_max_value():
+                return dtype
+        raise CompilationError(f"the integer {value} does not fit in 64 bits")
+    size = abs(value)
+    is_float32 = size in (0.0, float("inf")) or size != size or _FLOAT32_MIN_NORMAL <= size <= _FLOAT32_MAX
+    return L.float32 if is_float32 else L.float64
+
+
+def _constant_value(value: bool | int | float, dtype: L.dtype) -> bool | int | float:
+    """The number as the IR's constant holds it: rounded to a float type, wrapped into a signed integer."""
+    if isinstance(dtype, L.pointer_type):
+        raise CompilationError(f"a number cannot become a {dtype_name(dtype)}", hint="cast an integer tensor")
+    if dtype.is_floating():
+        return _rounded(float(value), dtype)
+    if dtype.is_bool():
+        return bool(value)
+    if isinstance(value, float):
+        if value != value or value in (float("inf"), -float("inf")):
+            raise CompilationError(f"{value!r} cannot become {dtype_name(dtype)}")
+        value = int(value)
+    if not dtype.get_int_min_value() <= value <= dtype.get_int_max_value():
+        raise CompilationError(f"the integer {int(value)} does not fit in {dtype_name(dtype)}")
+    bits = dtype.int_bitwidth
+    return int(value) - (1 << bits) if value >= 1 << (bits - 1) else int(value)
+
+
+def _rounded(value: float, dtype: L.dtype) -> float:
+    if dtype is L.float64:
+        return value
+    with np.errstate(all="ignore"):
+        return float(np.float64(value).astype(dtype.base.numpy))

@@ -1,0 +1,467 @@
+"""Expressions: constants, names, operators, attributes, subscripts."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import enum
+import operator
+import types
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from ptxforge.frontend.context import Context
+from ptxforge.frontend.convert import not_zero
+from ptxforge.frontend.semantics import arith
+from ptxforge.frontend.semantics.reduce import expand
+from ptxforge.frontend.semantics.shape import permuted
+from ptxforge.frontend.values import TensorValue, describe, is_static
+from ptxforge.frontend.visitor import Visitor, handles, unsupported
+from ptxforge.language import types as L
+from ptxforge.language.constexpr import constexpr, unwrap
+from ptxforge.language.registry import MEMBERS, is_builtin
+from ptxforge.support.dtypes import DType
+from ptxforge.support.errors import CompilationError, TypeMismatchError, UnsupportedSyntaxError
+
+# -- leaves ------------------------------------------------------------------------------------------------
+
+
+@handles(ast.Constant)
+def constant(v: Visitor, node: ast.Constant) -> Any:
+    """A literal is a static value."""
+    return node.value
+
+
+@handles(ast.Name)
+def name(v: Visitor, node: ast.Name) -> Any:
+    """A local variable, or a global that a kernel may read."""
+    if node.id in v.scope:
+        return v.local(node.id)
+    try:
+        value = v.source.lookup(node.id)
+    except (KeyError, ValueError):
+        raise CompilationError(f"'{node.id}' is not defined") from None
+    if is_readable_global(value) or node.id in v.source.constexpr_globals:
+        return static_object(value)
+    if node.id in vars(builtins):
+        raise UnsupportedSyntaxError(f"'{node.id}' has no meaning in a kernel")
+    if isinstance(value, types.FunctionType):
+        raise CompilationError(
+            f"'{node.id}' is a plain Python function, which a kernel cannot call",
+            hint="decorate it with @ptxforge.jit (or @tl.constexpr_function to run it while compiling)",
+        )
+    raise CompilationError(
+        f"the global variable '{node.id}' cannot be read in a kernel: it is not a compile-time constant",
+        hint=f"make it one ({node.id} = tl.constexpr(…)), or pass it as an argument",
+    )
+
+
+_READABLE = (constexpr, types.ModuleType, type, L.dtype, L.pointer_type, DType)
+
+
+def is_readable_global(value: Any) -> bool:
+    """Whether a kernel may read this global: constants, modules, types and functions that it can call."""
+    if isinstance(value, _READABLE) or is_builtin(value) or value in PYTHON_BUILTINS:
+        return True
+    kind = type(value)
+    if hasattr(kind, "__ptxforge_jit__") or hasattr(kind, "__ptxforge_constexpr_function__"):
+        return True
+    return isinstance(value, types.FunctionType) and host_twin(value) is not None
+
+
+class _Builtins:
+    """Python's builtins that have a meaning in a kernel (filled by ``calls``); membership is by identity."""
+
+    def __init__(self) -> None:
+        self.meanings: dict[int, Callable] = {}
+
+    def __contains__(self, value: Any) -> bool:
+        return id(value) in self.meanings
+
+    def __getitem__(self, value: Any) -> Callable:
+        return self.meanings[id(value)]
+
+    def means(self, builtin: Any) -> Callable[[Callable], Callable]:
+        """Decorator: register the meaning of one of Python's builtins."""
+
+        def register(function: Callable) -> Callable:
+            self.meanings[id(builtin)] = function
+            return function
+
+        return register
+
+
+PYTHON_BUILTINS = _Builtins()
+
+
+def host_twin(function: types.FunctionType) -> Callable | None:
+    """The language's function that a host helper of ptxforge (``ptxforge.cdiv``) is inside a kernel."""
+    is_ours = function.__module__.startswith("ptxforge.runtime")
+    return {"cdiv": arith.language.cdiv, "next_power_of_2": arith.language.next_power_of_2}.get(
+        function.__name__ if is_ours else ""
+    )
+
+
+def static_object(value: Any) -> Any:
+    """A Python object as the frontend keeps it: constants unwrapped, lists as tuples, element types the language's."""
+    value = unwrap(value)
+    if isinstance(value, DType):
+        return L.of(value)
+    if isinstance(value, list) or type(value) is tuple:
+        return tuple(map(static_object, value))
+    return value
+
+
+# -- containers --------------------------------------------------------------------------------------------
+
+
+@handles(ast.Tuple, ast.List)
+def sequence(v: Visitor, node: ast.Tuple | ast.List) -> tuple:
+    """A tuple or list; both are tuples."""
+    items: list[Any] = []
+    for item in node.elts:
+        if isinstance(item, ast.Starred):
+            items.extend(_iterable(v, item.value))
+        else:
+            items.append(v.visit(item))
+    return tuple(items)
+
+
+def _iterable(v: Visitor, node: ast.expr) -> tuple:
+    value = v.visit(node)
+    if not isinstance(value, (tuple, range)):
+        raise TypeMismatchError(f"this must be a tuple, is {describe(value)}").at(v.locate(node))
+    return tuple(value)
+
+
+@handles(ast.ListComp)
+def list_comprehension(v: Visitor, node: ast.ListComp) -> tuple:
+    """``[f(x) for x in xs if static]`` over a tuple."""
+    if len(node.generators) != 1:
+        raise UnsupportedSyntaxError("a comprehension in a kernel has one 'for'")
+    (generator,) = node.generators
+    saved = dict(v.scope)
+    items = []
+    for item in _iterable(v, generator.iter):
+        bind(v, generator.target, item)
+        if all(static_truth(v, test) for test in generator.ifs):
+            items.append(v.visit(node.elt))
+    v.scope = saved
+    return tuple(items)
+
+
+def static_truth(v: Visitor, node: ast.expr) -> bool:
+    """The truth of a condition that must be known at compile time."""
+    value = v.visit(node)
+    if isinstance(value, TensorValue):
+        raise TypeMismatchError(f"this condition must be known at compile time, is {describe(value)}").at(v.locate(node))
+    return bool(value)
+
+
+def bind(v: Visitor, target: ast.expr, value: Any) -> None:
+    """Assign ``value`` to a name, or its parts to a tuple of names."""
+    if isinstance(target, ast.Name):
+        v.assign(target.id, value)
+        return
+    if not isinstance(target, (ast.Tuple, ast.List)):
+        what = {ast.Subscript: "an element", ast.Attribute: "an attribute"}.get(type(target), "this")
+        raise UnsupportedSyntaxError(
+            f"{what} cannot be assigned in a kernel: blocks are values", hint="make a new block, with tl.where for instance"
+        ).at(v.locate(target))
+    if any(isinstance(part, ast.Starred) for part in target.elts):
+        raise UnsupportedSyntaxError("a starred target has no meaning in a kernel").at(v.locate(target))
+    if not isinstance(value, tuple):
+        raise TypeMismatchError(f"{describe(value)} cannot be unpacked").at(v.locate(target))
+    if len(value) != len(target.elts):
+        raise TypeMismatchError(f"{len(value)} values cannot be unpacked into {len(target.elts)} names").at(
+            v.locate(target)
+        )
+    for part, item in zip(target.elts, value):
+        bind(v, part, item)
+
+
+@handles(ast.NamedExpr)
+def named_expression(v: Visitor, node: ast.NamedExpr) -> Any:
+    """``name := value``."""
+    value = v.visit(node.value)
+    v.assign(node.target.id, value)
+    return value
+
+
+# -- operators ---------------------------------------------------------------------------------------------
+
+_BINARY: dict[type[ast.operator], tuple[Callable, Callable]] = {
+    ast.Add: (arith.add, operator.add),
+    ast.Sub: (arith.sub, operator.sub),
+    ast.Mult: (arith.mul, operator.mul),
+    ast.Div: (arith.truediv, operator.truediv),
+    ast.FloorDiv: (arith.floordiv, operator.floordiv),
+    ast.Mod: (arith.mod, operator.mod),
+    ast.Pow: (arith.power, operator.pow),
+    ast.LShift: (arith.lshift, operator.lshift),
+    ast.RShift: (arith.rshift, operator.rshift),
+    ast.BitAnd: (arith.bitand, operator.and_),
+    ast.BitOr: (arith.bitor, operator.or_),
+    ast.BitXor: (arith.bitxor, operator.xor),
+    ast.MatMult: (arith.matmul, operator.matmul),
+}
+
+
+@handles(ast.BinOp)
+def binary(v: Visitor, node: ast.BinOp) -> Any:
+    """``x + y`` and its like."""
+    left, right = v.visit(node.left), v.visit(node.right)
+    return apply_binary(v, node, type(node.op), left, right)
+
+
+def apply_binary(v: Visitor, node: ast.AST, kind: type[ast.operator], left: Any, right: Any) -> Any:
+    """An operator on two values: at compile time when both are static."""
+    dynamic, static = _BINARY[kind]
+    if isinstance(left, TensorValue) or isinstance(right, TensorValue):
+        v.at(node)
+        return dynamic(v.ctx, left, right)
+    return _static(static, left, right)
+
+
+def _static(function: Callable, *values: Any) -> Any:
+    try:
+        return static_object(function(*values))
+    except CompilationError:
+        raise
+    except Exception as error:  # whatever Python has against these constants is the kernel's fault
+        raise CompilationError(f"{type(error).__name__} in a compile-time expression: {error}") from None
+
+
+_UNARY: dict[type[ast.unaryop], tuple[Callable, Callable]] = {
+    ast.USub: (arith.negate, operator.neg),
+    ast.UAdd: (arith.plus, operator.pos),
+    ast.Invert: (arith.invert, operator.invert),
+    ast.Not: (arith.logical_not, operator.not_),
+}
+
+
+@handles(ast.UnaryOp)
+def unary(v: Visitor, node: ast.UnaryOp) -> Any:
+    """``-x``, ``+x``, ``~x``, ``not x``."""
+    value = v.visit(node.operand)
+    dynamic, static = _UNARY[type(node.op)]
+    if isinstance(value, TensorValue):
+        v.at(node)
+        return dynamic(v.ctx, value)
+    return _static(static, value)
+
+
+_COMPARISONS: dict[type[ast.cmpop], tuple[str, Callable]] = {
+    ast.Eq: ("==", operator.eq),
+    ast.NotEq: ("!=", operator.ne),
+    ast.Lt: ("<", operator.lt),
+    ast.LtE: ("<=", operator.le),
+    ast.Gt: (">", operator.gt),
+    ast.GtE: (">=", operator.ge),
+}
+
+
+@handles(ast.Compare)
+def compare(v: Visitor, node: ast.Compare) -> Any:
+    """``x < y``; a chain ``a < b < c`` is ``a < b and b < c``."""
+    left, result = v.visit(node.left), True
+    for kind, side in zip(node.ops, node.comparators):
+        right = v.visit(side)
+        v.at(node)
+        link = _compare_one(v, type(kind), left, right)
+        result = link if result is True else _and(v.ctx, result, link)
+        left = right
+    return result
+
+
+def _compare_one(v: Visitor, kind: type[ast.cmpop], left: Any, right: Any) -> Any:
+    if kind in (ast.Is, ast.IsNot):
+        same = _is_same(left, right)
+        return same if kind is ast.Is else not same
+    if kind in (ast.In, ast.NotIn):
+        if not (is_static(left) and is_static(right)):
+            raise UnsupportedSyntaxError("'in' needs compile-time values")
+        found = _static(operator.contains, right, left)
+        return found if kind is ast.In else not found
+    word, static = _COMPARISONS[kind]
+    if not (isinstance(left, TensorValue) or isinstance(right, TensorValue)):
+        return _static(static, left, right)
+    comparable = all(isinstance(side, (TensorValue, int, float)) for side in (left, right))
+    if not comparable and word in ("==", "!="):
+        return word == "!="  # a runtime value never equals None, a string or a type
+    return arith.compare(v.ctx, left, right, word)
+
+
+def _is_same(left: Any, right: Any) -> bool:
+    if isinstance(left, TensorValue) and isinstance(right, TensorValue):
+        return left.value is right.value
+    if isinstance(left, (int, float, str, L.pointer_type)):
+        return type(left) is type(right) and left == right
+    return left is right
+
+
+@handles(ast.BoolOp)
+def boolean(v: Visitor, node: ast.BoolOp) -> Any:
+    """``and`` and ``or``: short-circuit on static values, element by element on runtime ones."""
+    is_and = isinstance(node.op, ast.And)
+    result = v.visit(node.values[0])
+    for side in node.values[1:]:
+        if not isinstance(result, TensorValue):
+            if bool(result) != is_and:
+                return result
+            result = v.visit(side)
+            continue
+        right = v.visit(side)
+        v.at(node)
+        result = (_and if is_and else _or)(v.ctx, result, right)
+    return result
+
+
+def _truth(ctx: Context, value: Any) -> TensorValue:
+    if isinstance(value, TensorValue):
+        return not_zero(ctx, value)
+    return ctx.constant(bool(value), L.int1)
+
+
+def _and(ctx: Context, x: Any, y: Any) -> Any:
+    if not isinstance(x, TensorValue) and not isinstance(y, TensorValue):
+        return x and y
+    return arith.bitand(ctx, _truth(ctx, x), _truth(ctx, y))
+
+
+def _or(ctx: Context, x: Any, y: Any) -> Any:
+    return arith.bitor(ctx, _truth(ctx, x), _truth(ctx, y))
+
+
+# -- attributes and subscripts -----------------------------------------------------------------------------
+
+
+@attrs.frozen(slots=True)
+class Method:
+    """A function of the language with its first argument."""
+
+    function: Any
+    receiver: TensorValue
+
+
+def _numel(x: TensorValue) -> int:
+    return x.value.type.numel if x.is_block else 1
+
+
+def _transposed(v: Visitor, x: TensorValue) -> TensorValue:
+    if len(x.shape) != 2:
+        raise TypeMismatchError(f".T needs two dimensions, not {describe(x)}", hint="use tl.permute")
+    return permuted(v.ctx, x, (1, 0))
+
+
+_PROPERTIES: dict[str, Callable[[TensorValue], Any]] = {
+    "dtype": lambda x: x.dtype,
+    "type": lambda x: x.type,
+    "shape": lambda x: x.shape,
+    "numel": _numel,
+    "rank": lambda x: len(x.shape),
+    "ndim": lambda x: len(x.shape),
+}
+
+
+@handles(ast.Attribute)
+def attribute(v: Visitor, node: ast.Attribute) -> Any:
+    """``x.dtype``, ``x.sum``, ``tl.load``, ``CONSTANT.value``."""
+    value = v.visit(node.value)
+    if isinstance(value, TensorValue):
+        return _tensor_attribute(v, node, value)
+    if node.attr == "value" and not isinstance(value, enum.Enum):
+        return value  # constants are kept unwrapped
+    try:
+        found = getattr(value, node.attr)
+    except AttributeError:
+        what = f"module '{value.__name__}'" if isinstance(value, types.ModuleType) else describe(value)
+        raise CompilationError(f"{what} has no attribute '{node.attr}'") from None
+    return static_object(found)
+
+
+def _tensor_attribute(v: Visitor, node: ast.Attribute, x: TensorValue) -> Any:
+    if node.attr in _PROPERTIES:
+        return _PROPERTIES[node.attr](x)
+    if node.attr == "T":
+        v.at(node)
+        return _transposed(v, x)
+    if node.attr in MEMBERS:
+        return Method(MEMBERS[node.attr], x)
+    hint = "only compile-time values have a .value" if node.attr == "value" else ""
+    raise CompilationError(f"a tensor has no attribute '{node.attr}'", hint=hint)
+
+
+@handles(ast.Subscript)
+def subscript(v: Visitor, node: ast.Subscript) -> Any:
+    """``x[:, None]`` of blocks; ``t[0]`` and ``t[1:]`` of tuples."""
+    value = v.visit(node.value)
+    if isinstance(value, TensorValue):
+        return _index_block(v, node, value)
+    index = v.visit(node.slice)
+    if not is_static(index):
+        raise TypeMismatchError(f"a tuple's index must be known at compile time, is {describe(index)}")
+    if isinstance(index, float) or value is None:
+        raise TypeMismatchError(f"{describe(value)} cannot be indexed by {describe(index)}")
+    return _static(operator.getitem, value, index)
+
+
+@handles(ast.Slice)
+def slice_(v: Visitor, node: ast.Slice) -> slice:
+    """``start:stop:step``."""
+    return slice(*(None if part is None else v.visit(part) for part in (node.lower, node.upper, node.step)))
+
+
+def _index_block(v: Visitor, node: ast.Subscript, x: TensorValue) -> TensorValue:
+    """``None`` inserts a dimension, ``:`` keeps one."""
+    parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    keys = [v.visit(part) for part in parts]
+    v.at(node)
+    kept = 0
+    for position, key in enumerate(keys):
+        if key is None:
+            x = expand(v.ctx, x, position)
+        elif key == slice(None):
+            kept += 1
+        else:
+            raise UnsupportedSyntaxError(
+                f"a block is indexed with ':' and None only, not with {describe(key)}",
+                hint="load the elements you need from memory, or use tl.gather, tl.split or tl.where",
+            )
+    added = len(keys) - kept
+    if kept > len(x.shape) - added:
+        raise TypeMismatchError(f"too many indices: {kept} for a block of {len(x.shape) - added} dimensions")
+    return x
+
+
+# -- text --------------------------------------------------------------------------------------------------
+
+
+@handles(ast.JoinedStr)
+def formatted(v: Visitor, node: ast.JoinedStr) -> str:
+    """An f-string of static values."""
+    return "".join(v.visit(part) for part in node.values)
+
+
+_CONVERSIONS = {-1: lambda x: x, ord("s"): str, ord("r"): repr, ord("a"): ascii}
+
+
+@handles(ast.FormattedValue)
+def formatted_value(v: Visitor, node: ast.FormattedValue) -> str:
+    """``{value!r:spec}``."""
+    value = v.visit(node.value)
+    if not is_static(value):
+        raise TypeMismatchError(
+            f"an f-string is made while compiling; this value is {describe(value)}",
+            hint="give runtime values to tl.device_print as arguments of their own",
+        )
+    spec = "" if node.format_spec is None else v.visit(node.format_spec)
+    return _static(format, _CONVERSIONS[node.conversion](value), spec)
+
+
+@handles(ast.Starred)
+def starred(v: Visitor, node: ast.Starred) -> Any:
+    """A star outside a call, a tuple or a list."""
+    raise unsupported(node)

@@ -1,0 +1,8 @@
+"""What each function of the language means: one file for each of ``ptxforge.language``.
+
+Importing this package fills :data:`ptxforge.frontend.semantics.registry.SEMANTICS`.
+"""
+
+from ptxforge.frontend.semantics import arith, atomic, core, debug, dot, math, memory, reduce, shape
+
+__all__ = ["arith", "atomic", "core", "debug", "dot", "math", "memory", "reduce", "shape"]

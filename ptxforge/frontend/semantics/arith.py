@@ -1,0 +1,321 @@
+"""Arithmetic, comparison, selection: the operators of Python and their function forms."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptxforge.frontend.context import Context
+from ptxforge.frontend.convert import cast, not_zero
+from ptxforge.frontend.promote import broadcast_to, common_dtype, common_shape, operands
+from ptxforge.frontend.semantics.arguments import choice, static_int, tensor
+from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
+from ptxforge.frontend.values import TensorValue, describe, dtype_name, is_number
+from ptxforge.ir.ops import arith as A
+from ptxforge.ir.ops import math as M
+from ptxforge.ir.ops.memory import AddPtr
+from ptxforge.language import arith as language
+from ptxforge.language import types as L
+from ptxforge.language.types import PropagateNan
+from ptxforge.support.errors import CompilationError, TypeMismatchError
+
+# -- + - * -------------------------------------------------------------------------------------------------
+
+
+def _is_pointer(x: Any) -> bool:
+    return isinstance(x, TensorValue) and x.is_pointer
+
+
+def add(ctx: Context, x: Any, y: Any) -> TensorValue:
+    """``x + y``; one of them may be a pointer."""
+    if _is_pointer(x) or _is_pointer(y):
+        return _offset(ctx, x, y) if _is_pointer(x) else _offset(ctx, y, x)
+    x, y = operands(ctx, x, y, "+")
+    return ctx.op(A.AddF if x.dtype.is_floating() else A.AddI, x, y)
+
+
+def sub(ctx: Context, x: Any, y: Any) -> TensorValue:
+    """``x - y``; of a pointer and an integer, too."""
+    if _is_pointer(x):
+        return _offset(ctx, x, negate(ctx, y), "-")
+    x, y = operands(ctx, x, y, "-")
+    return ctx.op(A.SubF if x.dtype.is_floating() else A.SubI, x, y)
+
+
+def mul(ctx: Context, x: Any, y: Any) -> TensorValue:
+    """``x * y``."""
+    x, y = operands(ctx, x, y, "*")
+    return ctx.op(A.MulF if x.dtype.is_floating() else A.MulI, x, y)
+
+
+def _offset(ctx: Context, pointer: TensorValue, offset: Any, operator: str = "+") -> TensorValue:
+    """A pointer moved by a number of elements, which the IR takes as signed i32 or i64."""
+    if not (is_number(offset) or isinstance(offset, TensorValue)):
+        raise TypeMismatchError(f"'{operator}' cannot combine {describe(pointer)} and {describe(offset)}")
+    offset = ctx.to_tensor(offset)
+    if offset.is_pointer or not offset.dtype.is_int():
+        raise TypeMismatchError(
+            f"'{operator}' cannot move a pointer by {describe(offset)}: an offset is an integer",
+            hint="cast the offset with .to(tl.int64)" if not offset.is_pointer else "",
+        )
+    dtype = offset.dtype
+    if dtype.int_bitwidth < 32:
+        offset = cast(ctx, offset, L.int32)
+    elif dtype is L.uint32:
+        offset = cast(ctx, offset, L.int64)
+    shape = common_shape(pointer.shape, offset.shape, operator)
+    return ctx.op(AddPtr, broadcast_to(ctx, pointer, shape), broadcast_to(ctx, offset, shape))
+
+
+# -- / // % ------------------------------------------------------------------------------------------------
+
+
+def truediv(ctx: Context, x: Any, y: Any) -> TensorValue:
+    """``x / y`` in floats; of integers, float32."""
+    x, y = operands(ctx, x, y, "/", division=True)
+    if x.dtype.is_int():
+        x, y = cast(ctx, x, L.float32), cast(ctx, y, L.float32)
+    return ctx.op(A.DivF, x, y)
+
+
+def floordiv(ctx: Context, x: Any, y: Any) -> TensorValue:
+    """``x // y`` of integers, towards zero as C divides."""
+    x, y = operands(ctx, x, y, "//", division=True)
+    if not x.dtype.is_int():
+        raise TypeMismatchError(
+            f"'//' divides integers, not {dtype_name(x.dtype)}", hint="use / , or tl.floor(x / y) for floats"
+        )
+    return ctx.op(A.DivSI if x.dtype.is_int_signed() else A.DivUI, x, y)
+
+
+def mod(ctx: Context, x: Any, y: Any) -> TensorValue:
+    """``x % y`` with the sign of ``x``, as C's remainder."""
+    x, y = operands(ctx, x, y, "%", division=True)
+    if x.dtype.is_floating():
+        return ctx.op(A.RemF, x, y)
+    return ctx.op(A.RemSI if x.dtype.is_int_signed() else A.RemUI, x, y)
+
+
+def power(ctx: Context, x: Any, y: Any) -> TensorValue:
+    """``x ** y`` of runtime values is refused."""
+    raise TypeMismatchError("'**' needs compile-time numbers", hint="use x * x, or tl.math.pow for floats")
+
+
+def matmul(ctx: Context, x: Any, y: Any) -> TensorValue:
+    """``x @ y`` is refused."""
+    raise TypeMismatchError("'@' has no meaning in a kernel", hint="use tl.dot(x, y)")
+
+
+# -- bits --------------------------------------------------------------------------------------------------
+
+
+def _integer_operands(ctx: Context, x: Any, y: Any, operator: str) -> tuple[TensorValue, TensorValue]:
+    for side in (x, y):
+        is_int = isinstance(side, int) or (isinstance(side, TensorValue) and not side.is_pointer and side.dtype.is_int())
+        if not is_int:
+            raise TypeMismatchError(f"'{operator}' combines integers, not {describe(x)} and {describe(y)}")
+    return operands(ctx, x, y, operator)
+
+
+def bitand(ctx: Context, x: Any, y: Any) -> TensorValue:
+    """``x & y``."""
+    return ctx.op(A.AndI, *_integer_operands(ctx, x, y, "&"))
+
+
+def bitor(ctx: Context, x: Any, y: Any) -> TensorValue:
+    """``x | y``."""
+    return ctx.op(A.OrI, *_integer_operands(ctx, x, y, "|"))
+
+
+def bitxor(ctx: Context, x: Any, y: Any) -> TensorValue:
+    """``x ^ y``."""
+    return ctx.op(A.XorI, *_integer_operands(ctx, x, y, "^"))
+
+
+def lshift(ctx: Context, x: Any, y: Any) -> TensorValue:
+    """``x << y``."""
+    return ctx.op(A.ShlI, *_integer_operands(ctx, x, y, "<<"))
+
+
+def rshift(ctx: Context, x: Any, y: Any) -> TensorValue:
+    """``x >> y``: arithmetic for signed types."""
+    x, y = _integer_operands(ctx, x, y, ">>")
+    return ctx.op(A.ShrSI if x.dtype.is_int_signed() else A.ShrUI, x, y)
+
+
+# -- one operand -------------------------------------------------------------------------------------------
+
+
+def negate(ctx: Context, x: Any) -> TensorValue:
+    """``-x``. Of a float, ``-0.0 - x``, which also turns the sign of zero."""
+    if is_number(x):
+        return ctx.to_tensor(-x)
+    if not isinstance(x, TensorValue) or x.is_pointer:
+        raise TypeMismatchError(f"'-' cannot negate {describe(x)}")
+    if x.dtype.is_floating():
+        return ctx.op(A.SubF, ctx.constant(-0.0, x.dtype, x.shape), x)
+    return ctx.op(A.SubI, ctx.constant(0, x.dtype, x.shape), x)
+
+
+def plus(ctx: Context, x: TensorValue) -> TensorValue:
+    """``+x``."""
+    return x
+
+
+def invert(ctx: Context, x: TensorValue) -> TensorValue:
+    """``~x`` of integers."""
+    if x.is_pointer or not x.dtype.is_int():
+        raise TypeMismatchError(f"'~' inverts integers, not {describe(x)}")
+    ones = ctx.builder.constant(True if x.dtype.is_bool() else -1, x.value.type)
+    return ctx.op(A.XorI, x, TensorValue(ones, x.dtype))
+
+
+def logical_not(ctx: Context, x: TensorValue) -> TensorValue:
+    """``not x``: ``x == 0``."""
+    return invert(ctx, not_zero(ctx, x))
+
+
+# -- comparison --------------------------------------------------------------------------------------------
+
+_FLOAT_PREDICATE = {"==": "oeq", "!=": "une", "<": "olt", "<=": "ole", ">": "ogt", ">=": "oge"}
+_INTEGER_PREDICATE = {"==": "eq", "!=": "ne", "<": "lt", "<=": "le", ">": "gt", ">=": "ge"}
+
+
+def compare(ctx: Context, x: Any, y: Any, operator: str) -> TensorValue:
+    """``x operator y`` as int1: ordered for floats (but ``!=`` is true with a NaN), by sign for integers."""
+    if _is_pointer(x) and _is_pointer(y):
+        x, y = cast(ctx, x, L.int64), cast(ctx, y, L.int64)
+    x, y = operands(ctx, x, y, operator)
+    if x.dtype.is_floating():
+        return ctx.op(A.CmpF, x, y, dtype=L.int1, predicate=_FLOAT_PREDICATE[operator])
+    predicate = _INTEGER_PREDICATE[operator]
+    if operator not in ("==", "!="):
+        predicate = ("s" if x.dtype.is_int_signed() else "u") + predicate
+    return ctx.op(A.CmpI, x, y, dtype=L.int1, predicate=predicate)
+
+
+# -- functions ---------------------------------------------------------------------------------------------
+
+
+@implements(language.add)
+def add_function(ctx, x, y, sanitize_overflow=True):
+    return add(ctx, x, y)
+
+
+@implements(language.sub)
+def sub_function(ctx, x, y, sanitize_overflow=True):
+    return sub(ctx, x, y)
+
+
+@implements(language.mul)
+def mul_function(ctx, x, y, sanitize_overflow=True):
+    return mul(ctx, x, y)
+
+
+@implements(language.logical_and)
+def logical_and(ctx, x, y):
+    return bitand(ctx, not_zero(ctx, ctx.to_tensor(x)), not_zero(ctx, ctx.to_tensor(y)))
+
+
+@implements(language.logical_or)
+def logical_or(ctx, x, y):
+    return bitor(ctx, not_zero(ctx, ctx.to_tensor(x)), not_zero(ctx, ctx.to_tensor(y)))
+
+
+@implements(language.where)
+def where(ctx, condition, x, y):
+    condition = not_zero(ctx, tensor(ctx, condition, "condition"))
+    if _is_pointer(x) or _is_pointer(y):
+        x, y = tensor(ctx, x, "x"), tensor(ctx, y, "y")
+        if x.dtype != y.dtype:
+            raise TypeMismatchError(f"where() cannot choose between {describe(x)} and {describe(y)}")
+    else:
+        x, y = operands(ctx, x, y, "where")
+    shape = common_shape(condition.shape, common_shape(x.shape, y.shape, "where"), "where")
+    condition, x, y = (broadcast_to(ctx, value, shape) for value in (condition, x, y))
+    return TensorValue(ctx.builder.value(A.Select, condition.value, x.value, y.value), x.dtype)
+
+
+_EXTREMA = {  # (which, propagates NaN) -> float operation
+    ("minimum", False): A.MinNumF, ("minimum", True): A.MinimumF,
+    ("maximum", False): A.MaxNumF, ("maximum", True): A.MaximumF,
+}  # fmt: skip
+_INTEGER_EXTREMA = {
+    ("minimum", True): A.MinSI, ("minimum", False): A.MinUI, ("maximum", True): A.MaxSI, ("maximum", False): A.MaxUI,
+}  # fmt: skip
+
+
+def extremum(ctx: Context, x: Any, y: Any, which: str, nan_wins: bool = False) -> TensorValue:
+    """``minimum`` or ``maximum`` of two values of any number type."""
+    x, y = operands(ctx, x, y, which)
+    if x.dtype.is_floating():
+        return ctx.op(_EXTREMA[which, nan_wins], x, y)
+    return ctx.op(_INTEGER_EXTREMA[which, x.dtype.is_int_signed()], x, y)
+
+
+def _nan_wins(value: Any) -> bool:
+    return choice(value, "propagate_nan", (PropagateNan.NONE, PropagateNan.ALL)) == PropagateNan.ALL
+
+
+@implements(language.minimum)
+def minimum(ctx, x, y, propagate_nan=PropagateNan.NONE):
+    return extremum(ctx, x, y, "minimum", _nan_wins(propagate_nan))
+
+
+@implements(language.maximum)
+def maximum(ctx, x, y, propagate_nan=PropagateNan.NONE):
+    return extremum(ctx, x, y, "maximum", _nan_wins(propagate_nan))
+
+
+@implements(language.clamp)
+def clamp(ctx, x, min, max, propagate_nan=PropagateNan.NONE):
+    x, low, high = common_floats(ctx, "clamp", x=x, min=min, max=max)
+    return ctx.op(M.ClampF, x, low, high, propagate_nan=_nan_wins(propagate_nan))
+
+
+def common_floats(ctx: Context, function: str, **values: Any) -> list[TensorValue]:
+    """Float operands (numbers among them follow the tensors) in one type and shape."""
+    dtype, shape, is_number_dtype = None, (), True
+    for name, value in values.items():
+        given = tensor(ctx, value, name)
+        if given.is_pointer:
+            raise ArgumentProblem(name, f"must be a number, is a {dtype_name(given.dtype)}")
+        mine = is_number(value)
+        dtype = given.dtype if dtype is None else common_dtype(dtype, is_number_dtype, given.dtype, mine)
+        is_number_dtype = is_number_dtype and mine
+        shape = common_shape(shape, given.shape, function)
+    if not dtype.is_floating():
+        raise ArgumentProblem(next(iter(values)), f"must be a float, is {dtype_name(dtype)}")
+    return [broadcast_to(ctx, _as(ctx, value, dtype), shape) for value in values.values()]
+
+
+def _as(ctx: Context, value: Any, dtype: L.dtype) -> TensorValue:
+    return cast(ctx, value, dtype) if isinstance(value, TensorValue) else ctx.constant(value, dtype)
+
+
+@implements(language.cdiv)
+def cdiv(ctx, x, div):
+    if is_number(x) and is_number(div):
+        return -(-static_int(x, "x") // _positive(div, "div"))
+    return floordiv(ctx, add(ctx, x, sub(ctx, div, 1) if not is_number(div) else div - 1), div)
+
+
+def _positive(value: Any, name: str) -> int:
+    number = static_int(value, name)
+    if number <= 0:
+        raise ArgumentProblem(name, f"must be positive, is {number}")
+    return number
+
+
+@implements(language.next_power_of_2)
+def next_power_of_2(ctx, n):
+    return 1 << max(0, static_int(n, "n") - 1).bit_length()
+
+
+def same_integers(ctx: Context, x: Any, y: Any, function: str) -> tuple[TensorValue, TensorValue]:
+    """Two integers in their common type and shape."""
+    x, y = operands(ctx, x, y, function)
+    if not x.dtype.is_int():
+        raise CompilationError(f"{function}() takes integers, not {dtype_name(x.dtype)}")
+    return x, y
+
+

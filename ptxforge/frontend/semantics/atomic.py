@@ -1,0 +1,151 @@
+"""Atomic read-modify-write.
+
+PTX has no atomic maximum of floats. Non-negative floats are ordered as their bits are as signed integers, negative
+ones the other way round as unsigned integers: a maximum is an integer maximum where the value is not negative, and an
+unsigned minimum where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ptxforge.frontend.context import Context
+from ptxforge.frontend.convert import bitcast, cast
+from ptxforge.frontend.promote import broadcast_to, common_shape
+from ptxforge.frontend.semantics import arguments
+from ptxforge.frontend.semantics.arith import bitand, compare, invert, where
+from ptxforge.frontend.semantics.memory import mask_argument, pointer_argument, value_argument
+from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
+from ptxforge.frontend.values import TensorValue, dtype_name
+from ptxforge.ir.ops import atomic as A
+from ptxforge.language import atomic as language
+from ptxforge.language import types as L
+
+_ADDABLE_FLOATS = (L.float16, L.bfloat16, L.float32, L.float64)
+
+
+def _order(sem: Any, scope: Any) -> dict[str, str]:
+    return {
+        "sem": arguments.choice(sem, "sem", A.SEMANTICS, default="acq_rel"),
+        "scope": arguments.choice(scope, "scope", A.SCOPES, default="gpu"),
+    }
+
+
+def _target(ctx: Context, pointer: Any, val: Any, mask: Any = None) -> TensorValue:
+    """The pointers, stretched to the shape of value and mask when they are a scalar."""
+    p = pointer_argument(pointer)
+    if p.dtype.const:
+        raise ArgumentProblem("pointer", "is a tl.const pointer, which must not be written through")
+    shape = p.shape
+    for given in (val, mask):
+        if isinstance(given, TensorValue):
+            shape = common_shape(shape, given.shape, "atomic")
+    return broadcast_to(ctx, p, shape)
+
+
+def _is_wide_integer(dtype: Any) -> bool:
+    return isinstance(dtype, L.dtype) and dtype.is_int() and dtype.int_bitwidth in (32, 64)
+
+
+def _update(
+    ctx: Context, pointer: TensorValue, value: TensorValue, mask: TensorValue | None, kind: str, order: dict[str, str]
+) -> TensorValue:
+    operands = [pointer, value] if mask is None else [pointer, value, mask]
+    return ctx.op(A.AtomicRMW, *operands, dtype=value.dtype, kind=kind, **order)
+
+
+def _refuse(dtype: Any, what: str) -> ArgumentProblem:
+    return ArgumentProblem("pointer", f"must point at {what}, points at {dtype_name(dtype)}")
+
+
+@implements(language.atomic_add)
+def atomic_add(ctx, pointer, val, mask=None, sem=None, scope=None):
+    p = _target(ctx, pointer, val, mask)
+    dtype = p.dtype.element_ty
+    if dtype not in _ADDABLE_FLOATS and not _is_wide_integer(dtype):
+        raise _refuse(dtype, "32- or 64-bit integers, float16, bfloat16, float32 or float64")
+    value = value_argument(ctx, val, dtype, p.shape, "val")
+    kind = "fadd" if dtype.is_floating() else "add"
+    return _update(ctx, p, value, mask_argument(ctx, mask, p.shape), kind, _order(sem, scope))
+
+
+def _extremum(which: str) -> Callable:
+    """The meaning of ``atomic_max`` or ``atomic_min``."""
+
+    def meaning(ctx, pointer, val, mask=None, sem=None, scope=None):
+        p = _target(ctx, pointer, val, mask)
+        dtype = p.dtype.element_ty
+        if not _is_wide_integer(dtype) and dtype not in (L.float32, L.float64):
+            raise _refuse(dtype, "32- or 64-bit integers, float32 or float64")
+        value = value_argument(ctx, val, dtype, p.shape, "val")
+        held, order = mask_argument(ctx, mask, p.shape), _order(sem, scope)
+        if dtype.is_floating():
+            return _float_extremum(ctx, p, value, held, which, order)
+        return _update(ctx, p, value, held, which if dtype.is_int_signed() else f"u{which}", order)
+
+    return meaning
+
+
+def _float_extremum(
+    ctx: Context, p: TensorValue, value: TensorValue, mask: TensorValue | None, which: str, order: dict[str, str]
+) -> TensorValue:
+    """Two atomics, of which each element takes one: see the head of this file."""
+    bits = L.get_int_dtype(value.dtype.primitive_bitwidth, signed=True)
+    pointer = cast(ctx, p, L.pointer_type(bits))
+    number = bitcast(ctx, value, bits)
+    is_negative = compare(ctx, number, 0, "<")
+    upwards = _both(ctx, mask, invert(ctx, is_negative))
+    downwards = _both(ctx, mask, is_negative)
+    opposite = "umin" if which == "max" else "umax"
+    above = _update(ctx, pointer, number, upwards, which, order)
+    below = _update(ctx, pointer, number, downwards, opposite, order)
+    return bitcast(ctx, where(ctx, is_negative, below, above), value.dtype)
+
+
+def _both(ctx: Context, mask: TensorValue | None, condition: TensorValue) -> TensorValue:
+    return condition if mask is None else bitand(ctx, mask, condition)
+
+
+implements(language.atomic_max)(_extremum("max"))
+implements(language.atomic_min)(_extremum("min"))
+
+
+def _bitwise(kind: str) -> Callable:
+    """The meaning of ``atomic_and``, ``atomic_or`` or ``atomic_xor``."""
+
+    def meaning(ctx, pointer, val, mask=None, sem=None, scope=None):
+        p = _target(ctx, pointer, val, mask)
+        dtype = p.dtype.element_ty
+        if not _is_wide_integer(dtype):
+            raise _refuse(dtype, "32- or 64-bit integers")
+        value = value_argument(ctx, val, dtype, p.shape, "val")
+        return _update(ctx, p, value, mask_argument(ctx, mask, p.shape), kind, _order(sem, scope))
+
+    return meaning
+
+
+implements(language.atomic_and)(_bitwise("and"))
+implements(language.atomic_or)(_bitwise("or"))
+implements(language.atomic_xor)(_bitwise("xor"))
+
+
+@implements(language.atomic_xchg)
+def atomic_xchg(ctx, pointer, val, mask=None, sem=None, scope=None):
+    p = _target(ctx, pointer, val, mask)
+    dtype = p.dtype.element_ty
+    if dtype.primitive_bitwidth not in (32, 64):
+        raise _refuse(dtype, "a 32- or 64-bit type")
+    value = value_argument(ctx, val, dtype, p.shape, "val")
+    return _update(ctx, p, value, mask_argument(ctx, mask, p.shape), "xchg", _order(sem, scope))
+
+
+@implements(language.atomic_cas)
+def atomic_cas(ctx, pointer, cmp, val, sem=None, scope=None):
+    p = _target(ctx, pointer, val, cmp)
+    dtype = p.dtype.element_ty
+    if dtype.primitive_bitwidth not in (16, 32, 64):
+        raise _refuse(dtype, "a 16-, 32- or 64-bit type")
+    compare_with = value_argument(ctx, cmp, dtype, p.shape, "cmp")
+    value = value_argument(ctx, val, dtype, p.shape, "val")
+    return ctx.op(A.AtomicCAS, p, compare_with, value, dtype=dtype, **_order(sem, scope))

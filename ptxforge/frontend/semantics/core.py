@@ -1,0 +1,175 @@
+"""Programs, creation, casts and promises."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptxforge.frontend import convert
+from ptxforge.frontend.context import Context
+from ptxforge.frontend.promote import splat
+from ptxforge.frontend.semantics import arguments
+from ptxforge.frontend.semantics.arith import where
+from ptxforge.frontend.semantics.reduce import only_element
+from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
+from ptxforge.frontend.values import TensorValue, describe, dtype_name, is_number
+from ptxforge.ir import types as T
+from ptxforge.ir.core import BlockArgument
+from ptxforge.ir.ops import debug, memory, shape
+from ptxforge.language import core as language
+from ptxforge.language import types as L
+
+
+def _grid_axis(axis: Any) -> int:
+    number = arguments.static_int(axis, "axis")
+    if number not in (0, 1, 2):
+        raise ArgumentProblem("axis", f"must be 0, 1 or 2, is {number}")
+    return number
+
+
+@implements(language.program_id)
+def program_id(ctx, axis):
+    return TensorValue(ctx.builder.value(memory.GetProgramId, axis=_grid_axis(axis)), L.int32)
+
+
+@implements(language.num_programs)
+def num_programs(ctx, axis):
+    return TensorValue(ctx.builder.value(memory.GetNumPrograms, axis=_grid_axis(axis)), L.int32)
+
+
+@implements(language.arange)
+def arange(ctx, start, end):
+    first, last = arguments.static_int(start, "start"), arguments.static_int(end, "end")
+    if last <= first:
+        raise ArgumentProblem("end", f"must be greater than start: the range {first} … {last} is empty")
+    if (last - first) & (last - first - 1):
+        raise ArgumentProblem(
+            "end",
+            f"the number of elements must be a power of two, is {last - first}",
+            "use ptxforge.next_power_of_2 and mask the elements beyond",
+        )
+    if not -(1 << 31) <= first < last <= 1 << 31:
+        raise ArgumentProblem("end", "the range must fit in int32")
+    if last - first > arguments.MAX_ELEMENTS:
+        raise ArgumentProblem("end", f"a block has at most {arguments.MAX_ELEMENTS} elements, this one {last - first}")
+    type = T.TensorType((last - first,), T.I32)
+    return TensorValue(ctx.builder.value(shape.MakeRange, type=type, start=first, end=last), L.int32)
+
+
+@implements(language.full)
+def full(ctx, shape, value, dtype):
+    sizes, element = arguments.tile_shape(shape), arguments.element_type(dtype)
+    if is_number(value):
+        return ctx.constant(value, element, sizes)
+    scalar = arguments.tensor(ctx, value, "value")
+    if scalar.is_block:
+        raise ArgumentProblem("value", f"must be a number or a scalar, is {describe(scalar)}")
+    return splat(ctx, convert.cast(ctx, scalar, element), sizes)
+
+
+@implements(language.zeros)
+def zeros(ctx, shape, dtype):
+    return ctx.constant(0, arguments.element_type(dtype), arguments.tile_shape(shape))
+
+
+@implements(language.zeros_like)
+def zeros_like(ctx, input):
+    like = arguments.number(arguments.tensor(ctx, input, "input"), "input")
+    return ctx.constant(0, like.dtype, like.shape)
+
+
+@implements(language.to_tensor)
+def to_tensor(ctx, x):
+    return arguments.tensor(ctx, x, "x")
+
+
+@implements(language.cast)
+def cast(ctx, input, dtype, fp_downcast_rounding=None, bitcast=False):
+    target = arguments.element_type(dtype)
+    rounding = arguments.choice(fp_downcast_rounding, "fp_downcast_rounding", ("rtne", "rtz"))
+    if is_number(input) and not arguments.static_bool(bitcast, "bitcast") and isinstance(target, L.dtype):
+        return ctx.constant(input, target)
+    source = arguments.tensor(ctx, input, "input")
+    if arguments.static_bool(bitcast, "bitcast"):
+        return convert.bitcast(ctx, source, target)
+    if rounding:
+        _check_narrows(source, target)
+    return convert.cast(ctx, source, target, rounding)
+
+
+def _check_narrows(source: TensorValue, target: L.dtype | L.pointer_type) -> None:
+    both_float = source.dtype.is_floating() and target.is_floating()
+    if not both_float or target.primitive_bitwidth >= source.dtype.primitive_bitwidth:
+        raise ArgumentProblem(
+            "fp_downcast_rounding",
+            f"is only for floats that get narrower, not for {dtype_name(source.dtype)} to {dtype_name(target)}",
+        )
+
+
+@implements(language.to)
+def to(ctx, input, dtype, fp_downcast_rounding=None, bitcast=False):
+    return cast(ctx, input, dtype, fp_downcast_rounding, bitcast)
+
+
+@implements(language.item)
+def item(ctx, input):
+    block = arguments.tensor(ctx, input, "input")
+    if not block.is_block:
+        return block
+    if block.value.type.numel != 1:
+        raise ArgumentProblem("input", f"must have one element, is {describe(block)}")
+    return only_element(ctx, block)
+
+
+# -- promises ----------------------------------------------------------------------------------------------
+
+
+def _promise(ctx: Context, input: Any, values: Any, attribute: str) -> TensorValue:
+    """Note a fact about each dimension on the operation (or parameter) that defines ``input``."""
+    x = arguments.tensor(ctx, input, "input")
+    if isinstance(values, tuple):
+        numbers = tuple(arguments.static_int(v, "values") for v in values)
+    else:
+        numbers = (arguments.static_int(values, "values"),)
+    if len(numbers) != max(1, len(x.shape)):
+        raise ArgumentProblem("values", f"must have {max(1, len(x.shape))} numbers, one per dimension, has {len(numbers)}")
+    if any(n < 1 for n in numbers):
+        raise ArgumentProblem("values", f"must be positive, is {list(numbers)}")
+    if isinstance(x.value, BlockArgument):
+        x.value.attributes[attribute] = numbers[0] if not x.is_block else numbers
+    else:
+        x.value.defining_op.attributes[attribute] = numbers
+    return x
+
+
+@implements(language.multiple_of)
+def multiple_of(ctx, input, values):
+    return _promise(ctx, input, values, "divisibility")
+
+
+@implements(language.max_contiguous)
+def max_contiguous(ctx, input, values):
+    return _promise(ctx, input, values, "contiguity")
+
+
+@implements(language.max_constancy)
+def max_constancy(ctx, input, values):
+    return _promise(ctx, input, values, "constancy")
+
+
+@implements(language.assume)
+def assume(ctx, cond):
+    if isinstance(cond, TensorValue):
+        ctx.builder.create(debug.Assume, convert.not_zero(ctx, cond).value)
+    elif not cond:
+        raise ArgumentProblem("cond", "is false at compile time")
+
+
+@implements(language.debug_barrier)
+def debug_barrier(ctx):
+    ctx.builder.create(memory.Barrier)
+
+
+@implements(language.expect_zero)
+def expect_zero(ctx, x, mask):
+    value = arguments.tensor(ctx, x, "x")
+    return where(ctx, mask, value, ctx.constant(0, value.dtype))

@@ -1,0 +1,101 @@
+"""Elementwise functions."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ptxforge.frontend.context import Context
+from ptxforge.frontend.semantics import arguments
+from ptxforge.frontend.semantics.arith import common_floats, same_integers
+from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
+from ptxforge.frontend.values import TensorValue, dtype_name
+from ptxforge.ir.core import Operation
+from ptxforge.ir.ops import arith as A
+from ptxforge.ir.ops import math as M
+from ptxforge.language import math as language
+from ptxforge.language import types as L
+
+_WIDE_FLOATS = (L.float32, L.float64)
+
+
+def _wide_float(ctx: Context, x: Any, name: str = "x") -> TensorValue:
+    """A float32 or float64 tensor (or number)."""
+    value = arguments.number(arguments.tensor(ctx, float(x) if isinstance(x, int) else x, name), name)
+    if value.dtype not in _WIDE_FLOATS:
+        raise ArgumentProblem(
+            name, f"must be float32 or float64, is {dtype_name(value.dtype)}", "cast it with .to(tl.float32)"
+        )
+    return value
+
+
+def _any_float(ctx: Context, x: Any, name: str = "x") -> TensorValue:
+    value = arguments.number(arguments.tensor(ctx, float(x) if isinstance(x, int) else x, name), name)
+    if not value.dtype.is_floating():
+        raise ArgumentProblem(name, f"must be a float, is {dtype_name(value.dtype)}", "cast it with .to(tl.float32)")
+    return value
+
+
+def _unary(stub: Callable, kind: type[Operation], check: Callable = _wide_float) -> None:
+    """Register ``stub(x)`` as the operation ``kind``."""
+
+    def meaning(ctx, x):
+        return ctx.op(kind, check(ctx, x))
+
+    implements(stub)(meaning)
+
+
+_unary(language.exp, M.Exp)
+_unary(language.exp2, M.Exp2)
+_unary(language.log, M.Log)
+_unary(language.log2, M.Log2)
+_unary(language.sin, M.Sin)
+_unary(language.cos, M.Cos)
+_unary(language.tan, M.Tan)
+_unary(language.tanh, M.Tanh)
+_unary(language.erf, M.Erf)
+_unary(language.sqrt, M.Sqrt)
+_unary(language.sqrt_rn, M.SqrtRn)
+_unary(language.rsqrt, M.Rsqrt)
+_unary(language.floor, M.Floor, _any_float)
+_unary(language.ceil, M.Ceil, _any_float)
+_unary(language.trunc, M.Trunc, _any_float)
+_unary(language.rint, M.Rint, _any_float)
+
+
+@implements(language.abs)
+def abs(ctx, x):
+    value = arguments.number(arguments.tensor(ctx, x, "x"), "x")
+    if value.dtype.is_floating():
+        return ctx.op(M.AbsF, value)
+    return ctx.op(M.AbsI, value) if value.dtype.is_int_signed() else value
+
+
+@implements(language.pow)
+def pow(ctx, x, y):
+    x, y = common_floats(ctx, "pow", x=x, y=y)
+    return ctx.op(M.Pow, _wide_float(ctx, x), y)
+
+
+@implements(language.fma)
+def fma(ctx, x, y, z):
+    return ctx.op(M.Fma, *common_floats(ctx, "fma", x=x, y=y, z=z))
+
+
+@implements(language.umulhi)
+def umulhi(ctx, x, y):
+    x, y = same_integers(ctx, x, y, "umulhi")
+    if x.dtype.int_bitwidth < 32:
+        raise ArgumentProblem("x", f"must be a 32- or 64-bit integer, is {dtype_name(x.dtype)}")
+    return ctx.op(A.MulHiUI, x, y)
+
+
+@implements(language.fdiv)
+def fdiv(ctx, x, y, ieee_rounding=False):
+    x, y = common_floats(ctx, "fdiv", x=x, y=y)
+    return ctx.op(M.DivRn if arguments.static_bool(ieee_rounding, "ieee_rounding") else A.DivF, x, y)
+
+
+@implements(language.div_rn)
+def div_rn(ctx, x, y):
+    return ctx.op(M.DivRn, *common_floats(ctx, "div_rn", x=x, y=y))

@@ -1,0 +1,206 @@
+"""Shapes: reshaping, broadcasting, joining and moving elements."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from ptxforge.frontend import promote
+from ptxforge.frontend.context import Context
+from ptxforge.frontend.promote import broadcast_to as stretch
+from ptxforge.frontend.semantics import arguments, arith
+from ptxforge.frontend.semantics.memory import mask_argument
+from ptxforge.frontend.semantics.reduce import expand, only_element, positions
+from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
+from ptxforge.frontend.values import TensorValue, describe
+from ptxforge.ir.ops import shape as S
+from ptxforge.language import shape as language
+from ptxforge.language import types as L
+from ptxforge.support.errors import TypeMismatchError
+
+
+@implements(language.broadcast)
+def broadcast(ctx, input, other):
+    return promote.broadcast(ctx, arguments.tensor(ctx, input, "input"), arguments.tensor(ctx, other, "other"))
+
+
+@implements(language.broadcast_to)
+def broadcast_to(ctx, input, *shape):
+    sizes = arguments.tile_shape(arguments.variadic_shape(shape))
+    try:
+        return stretch(ctx, arguments.tensor(ctx, input, "input"), sizes)
+    except TypeMismatchError as error:
+        raise ArgumentProblem("shape", error.message) from None
+
+
+@implements(language.expand_dims)
+def expand_dims(ctx, input, axis):
+    x = arguments.tensor(ctx, input, "input")
+    wanted = axis if isinstance(axis, tuple) else (axis,)
+    axes = sorted(arguments.axis_of(a, len(x.shape), extra=len(wanted)) for a in wanted)
+    if len(set(axes)) != len(axes):
+        raise ArgumentProblem("axis", f"names a dimension twice: {axes}")
+    for index in axes:
+        x = expand(ctx, x, index)
+    return x
+
+
+def reshaped(ctx: Context, x: TensorValue, sizes: tuple[int, ...], can_reorder: bool = False) -> TensorValue:
+    """The elements of ``x`` in row-major order at another shape."""
+    if x.shape == sizes:
+        return x
+    if math.prod(x.shape) != math.prod(sizes):
+        raise ArgumentProblem(
+            "shape", f"{list(sizes)} has {math.prod(sizes)} elements, the input {list(x.shape)} has {math.prod(x.shape)}"
+        )
+    if not x.is_block:
+        return stretch(ctx, x, sizes)
+    return ctx.typed(S.Reshape, x, dtype=x.dtype, shape=sizes, **({"allow_reorder": True} if can_reorder else {}))
+
+
+@implements(language.reshape)
+def reshape(ctx, input, *shape, can_reorder=False):
+    sizes = arguments.tile_shape(arguments.variadic_shape(shape))
+    reorder = arguments.static_bool(can_reorder, "can_reorder")
+    return reshaped(ctx, arguments.tensor(ctx, input, "input"), sizes, reorder)
+
+
+@implements(language.view)
+def view(ctx, input, *shape):
+    sizes = arguments.tile_shape(arguments.variadic_shape(shape))
+    return reshaped(ctx, arguments.tensor(ctx, input, "input"), sizes, can_reorder=True)
+
+
+@implements(language.ravel)
+def ravel(ctx, x, can_reorder=False):
+    x = arguments.tensor(ctx, x, "x")
+    return reshaped(ctx, x, (math.prod(x.shape),), arguments.static_bool(can_reorder, "can_reorder"))
+
+
+def permuted(ctx: Context, x: TensorValue, order: tuple[int, ...]) -> TensorValue:
+    """Dimension ``i`` of the result is dimension ``order[i]`` of ``x``."""
+    return x if order == tuple(range(len(order))) else ctx.op(S.Trans, x, order=order)
+
+
+def _order(dims: tuple, rank: int) -> tuple[int, ...]:
+    wanted = arguments.variadic_shape(dims)
+    order = tuple(arguments.axis_of(d, rank, "dims") for d in wanted)
+    if sorted(order) != list(range(rank)):
+        raise ArgumentProblem("dims", f"must name each of the {rank} dimensions once, is {list(order)}")
+    return order
+
+
+@implements(language.trans)
+def trans(ctx, input, *dims):
+    x = arguments.block(input, "input")
+    rank = len(x.shape)
+    if dims:
+        return permuted(ctx, x, _order(dims, rank))
+    if rank < 2:
+        raise ArgumentProblem("input", f"must have at least two dimensions, is {describe(x)}")
+    return permuted(ctx, x, (*range(rank - 2), rank - 1, rank - 2))
+
+
+@implements(language.permute)
+def permute(ctx, input, *dims):
+    x = arguments.block(input, "input")
+    return permuted(ctx, x, _order(dims, len(x.shape)))
+
+
+@implements(language.cat)
+def cat(ctx, input, other, can_reorder=False, dim=0):
+    a, b = arguments.block(input, "input"), arguments.block(other, "other")
+    if a.shape != b.shape or a.dtype != b.dtype:
+        raise ArgumentProblem("other", f"must be like the input, {describe(a)}, is {describe(b)}")
+    rank = len(a.shape)
+    axis = arguments.axis_of(dim, rank, "dim")
+    if arguments.static_bool(can_reorder, "can_reorder") and rank == 1:
+        return ctx.op(S.Cat, a, b)
+    pairs = ctx.op(S.Join, a, b)
+    stacked = permuted(ctx, pairs, (*range(axis), rank, *range(axis, rank)))
+    return reshaped(ctx, stacked, (*a.shape[:axis], 2 * a.shape[axis], *a.shape[axis + 1 :]))
+
+
+def _joined(ctx: Context, a: Any, b: Any) -> TensorValue:
+    x, y = arguments.tensor(ctx, a, "a"), arguments.tensor(ctx, b, "b")
+    x, y = promote.broadcast(ctx, x, y, "join")
+    if x.dtype != y.dtype:
+        raise ArgumentProblem("b", f"must have the element type of 'a': {describe(x)} and {describe(y)}")
+    if x.is_block:
+        return ctx.op(S.Join, x, y)
+    pair = ctx.op(S.Join, stretch(ctx, x, (1,)), stretch(ctx, y, (1,)))
+    return reshaped(ctx, pair, (2,))
+
+
+@implements(language.join)
+def join(ctx, a, b):
+    return _joined(ctx, a, b)
+
+
+@implements(language.split)
+def split(ctx, a):
+    x = arguments.block(a, "a")
+    if x.shape[-1] != 2:
+        raise ArgumentProblem("a", f"must have a last dimension of size 2, is {describe(x)}")
+    is_pair = len(x.shape) == 1
+    if is_pair:
+        x = reshaped(ctx, x, (1, 2))
+    halves = tuple(TensorValue(r, x.dtype) for r in ctx.builder.create(S.Split, x.value).results)
+    return tuple(only_element(ctx, half) for half in halves) if is_pair else halves
+
+
+@implements(language.interleave)
+def interleave(ctx, a, b):
+    pairs = _joined(ctx, a, b)
+    if len(pairs.shape) == 1:
+        return pairs
+    return reshaped(ctx, pairs, (*pairs.shape[:-2], 2 * pairs.shape[-2]))
+
+
+@implements(language.flip)
+def flip(ctx, x, dim=None):
+    x = arguments.block(x, "x")
+    axis = arguments.axis_of(-1 if arguments.static(dim, "dim") is None else dim, len(x.shape), "dim")
+    last = x.shape[axis] - 1
+    index = arith.sub(ctx, last, positions(ctx, x.shape, axis))
+    return ctx.op(S.Gather, x, index, axis=axis)
+
+
+@implements(language.squeeze)
+def squeeze(ctx, x, dim):
+    x = arguments.block(x, "x")
+    axis = arguments.axis_of(dim, len(x.shape), "dim")
+    if x.shape[axis] != 1:
+        raise ArgumentProblem("dim", f"must be a dimension of size 1; dimension {axis} of {list(x.shape)} is not")
+    if len(x.shape) == 1:
+        return only_element(ctx, x)
+    return reshaped(ctx, x, x.shape[:axis] + x.shape[axis + 1 :])
+
+
+@implements(language.unsqueeze)
+def unsqueeze(ctx, x, dim):
+    x = arguments.tensor(ctx, x, "x")
+    return expand(ctx, x, arguments.axis_of(dim, len(x.shape), "dim", extra=1))
+
+
+@implements(language.gather)
+def gather(ctx, src, index, axis):
+    x, which = arguments.block(src, "src"), arguments.integer(arguments.block(index, "index"), "index")
+    if len(x.shape) != len(which.shape):
+        raise ArgumentProblem("index", f"must have the rank of 'src', {describe(x)}; is {describe(which)}")
+    along = arguments.axis_of(axis, len(x.shape))
+    for dimension, (a, b) in enumerate(zip(x.shape, which.shape)):
+        if dimension != along and a != b:
+            raise ArgumentProblem("index", f"differs from 'src' in dimension {dimension}: {b} and {a}")
+    return ctx.op(S.Gather, x, which, axis=along)
+
+
+@implements(language.histogram)
+def histogram(ctx, input, num_bins, mask=None):
+    x = arguments.integer(arguments.block(input, "input"), "input")
+    if len(x.shape) != 1:
+        raise ArgumentProblem("input", f"must have one dimension, is {describe(x)}")
+    bins = arguments.tile_shape((arguments.static_int(num_bins, "num_bins"),), "num_bins")
+    held = mask_argument(ctx, mask, x.shape)
+    operands = [x] if held is None else [x, held]
+    return ctx.typed(S.Histogram, *operands, dtype=L.int32, shape=bins)

@@ -1,0 +1,190 @@
+"""A Python function as the frontend sees it: its AST with places in the original file, its parameters, its names.
+
+The text of one function is cut out of its file by indentation, which is much faster than ``inspect.getsource``
+(that one tokenises); where the cut does not parse, ``inspect`` decides. Indented functions are parsed under an
+``if`` so that columns stay those of the file.
+"""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import linecache
+import types
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import attrs
+
+from ptxforge.support.errors import CompilationError
+from ptxforge.support.location import Location
+
+_CACHE: weakref.WeakKeyDictionary[Callable, SourceFunction] = weakref.WeakKeyDictionary()
+_CLOSING = (")", "]", "}")
+_MISSING = object()
+
+
+@attrs.frozen(slots=True)
+class Parameter:
+    """A parameter: its name, whether it is annotated ``tl.constexpr``, its default (``_MISSING`` without one)."""
+
+    name: str
+    is_constexpr: bool
+    default: Any = _MISSING
+
+    @property
+    def has_default(self) -> bool:
+        return self.default is not _MISSING
+
+
+@attrs.define(slots=True, eq=False)
+class SourceFunction:
+    """A function's AST and all that is needed to interpret it.
+
+    ``offset`` is added to AST line numbers to get the file's; ``lines`` is the text that was parsed, when it has
+    characters beyond ASCII (whose columns differ from the AST's, which count bytes), else ``None``. ``variadic`` is
+    the name of a ``*args`` parameter, or ``""``.
+    """
+
+    fn: Callable
+    name: str
+    file: str
+    tree: ast.FunctionDef
+    offset: int
+    lines: list[str] | None
+    parameters: tuple[Parameter, ...]
+    variadic: str
+    nonlocals: dict[str, Any]
+    constexpr_globals: frozenset[str]
+
+    def locate(self, node: ast.AST, call_site: Location | None = None) -> Location:
+        """Where a node stands in the file."""
+        if self.lines is None:
+            start, end = node.col_offset, node.end_col_offset
+        else:
+            start = _characters(self.lines, node.lineno, node.col_offset)
+            end = _characters(self.lines, node.end_lineno, node.end_col_offset)
+        return Location(
+            self.file, node.lineno + self.offset, start, node.end_lineno + self.offset, end, self.name, call_site
+        )
+
+    def header(self, call_site: Location | None = None) -> Location:
+        """Where the function's name stands."""
+        line = self.tree.lineno + self.offset
+        text = linecache.getline(self.file, line)
+        column = max(0, text.find(self.name))
+        return Location(self.file, line, column, line, column + len(self.name), self.name, call_site)
+
+    def lookup(self, name: str) -> Any:
+        """A closure variable, global or builtin; raises ``KeyError``."""
+        if name in self.nonlocals:
+            return self.nonlocals[name].cell_contents
+        scope = self.fn.__globals__
+        if name in scope:
+            return scope[name]
+        return vars(builtins)[name]
+
+
+def source_function(fn: Any) -> SourceFunction:
+    """The (cached) source of a Python function. Raises :class:`CompilationError` when there is no text."""
+    found = _CACHE.get(fn)
+    if found is None:
+        found = _CACHE[fn] = _read(fn)
+    return found
+
+
+def _read(fn: Any) -> SourceFunction:
+    if not isinstance(fn, types.FunctionType):
+        raise CompilationError(f"a kernel is a Python function, not a '{type(fn).__name__}'")
+    tree, offset, text = _parse(fn)
+    parameters, variadic = _parameters(fn)
+    return SourceFunction(
+        fn=fn,
+        name=fn.__name__,
+        file=fn.__code__.co_filename,
+        tree=tree,
+        offset=offset,
+        lines=None if text.isascii() else text.splitlines(),
+        parameters=parameters,
+        variadic=variadic,
+        nonlocals=dict(zip(fn.__code__.co_freevars, fn.__closure__ or ())),
+        constexpr_globals=frozenset(
+            name for name, kind in fn.__globals__.get("__annotations__", {}).items() if is_constexpr_annotation(kind)
+        ),
+    )
+
+
+def _parse(fn: Callable) -> tuple[ast.FunctionDef, int, str]:
+    """The function's AST, the offset of its lines in the file, and the parsed text."""
+    code = fn.__code__
+    linecache.checkcache(code.co_filename)
+    lines = linecache.getlines(code.co_filename, fn.__globals__)
+    first = code.co_firstlineno
+    if not 1 <= first <= len(lines):
+        raise CompilationError(
+            f"the source of '{fn.__name__}' is not available ({code.co_filename})",
+            hint="define kernels in a Python file, so that the compiler can read their text",
+        )
+    text = _cut(lines, first - 1)
+    try:
+        tree, shift = _parse_text(text)
+    except SyntaxError:
+        text = "".join(inspect.getsourcelines(fn)[0])
+        tree, shift = _parse_text(text)
+    if not isinstance(tree, ast.FunctionDef) or tree.name != fn.__name__:
+        kind = "a lambda" if fn.__name__ == "<lambda>" else "not a plain 'def'"
+        raise CompilationError(f"'{fn.__name__}' at {code.co_filename}:{first} is {kind}: a kernel is a 'def'")
+    return tree, first - 1 - shift, ("if 1:\n" if shift else "") + text
+
+
+def _parse_text(text: str) -> tuple[ast.AST, int]:
+    """The first statement of a text, and how many lines were put in front of it."""
+    if text[:1] in (" ", "\t"):
+        return ast.parse("if 1:\n" + text).body[0].body[0], 1
+    return ast.parse(text).body[0], 0
+
+
+def _cut(lines: list[str], start: int) -> str:
+    """Lines from ``start`` (a decorator or the ``def``) up to the first that is no longer indented deeper."""
+    here = start
+    while here < len(lines) and not lines[here].lstrip().startswith(("def ", "async ")):
+        here += 1
+    if here == len(lines):
+        return "".join(lines[start : start + 1])
+    indent = len(lines[here]) - len(lines[here].lstrip())
+    end = here + 1
+    while end < len(lines):
+        text = lines[end].lstrip()
+        is_code = text and not text.startswith("#")
+        if is_code and len(lines[end]) - len(text) <= indent and not text.startswith(_CLOSING):
+            break
+        end += 1
+    return "".join(lines[start:end])
+
+
+def _parameters(fn: Callable) -> tuple[tuple[Parameter, ...], str]:
+    code = fn.__code__
+    if code.co_flags & inspect.CO_VARKEYWORDS:
+        raise CompilationError(f"'{fn.__name__}' takes **{code.co_varnames[-1]}: a kernel's parameters have names")
+    count = code.co_argcount + code.co_kwonlyargcount
+    defaults = dict(zip(code.co_varnames[code.co_argcount - len(fn.__defaults__ or ()) :], fn.__defaults__ or ()))
+    defaults |= fn.__kwdefaults__ or {}
+    parameters = tuple(
+        Parameter(name, is_constexpr_annotation(fn.__annotations__.get(name)), defaults.get(name, _MISSING))
+        for name in code.co_varnames[:count]
+    )
+    return parameters, code.co_varnames[count] if code.co_flags & inspect.CO_VARARGS else ""
+
+
+def is_constexpr_annotation(annotation: Any) -> bool:
+    """Whether an annotation (an object, or its text) is ``tl.constexpr``."""
+    if isinstance(annotation, str):
+        return annotation.strip("'\"").rpartition(".")[2] == "constexpr"
+    return getattr(annotation, "__name__", "") == "constexpr"
+
+
+def _characters(lines: list[str], line: int, byte_column: int) -> int:
+    """A column in characters from one in UTF-8 bytes."""
+    return len(lines[line - 1].encode()[:byte_column].decode())

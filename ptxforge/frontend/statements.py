@@ -1,0 +1,108 @@
+"""Simple statements: assignments, expressions, assertions, return."""
+
+from __future__ import annotations
+
+import ast
+from typing import Any
+
+from ptxforge.frontend.calls import call_language
+from ptxforge.frontend.expressions import apply_binary, bind
+from ptxforge.frontend.source import is_constexpr_annotation
+from ptxforge.frontend.values import describe, is_number, is_static, map_leaves
+from ptxforge.frontend.visitor import Outcome, Returned, Visitor, handles
+from ptxforge.language import debug
+from ptxforge.language.constexpr import constexpr
+from ptxforge.support.errors import (
+    CompilationError, CompileTimeAssertionError, TypeMismatchError, UnsupportedSyntaxError,
+)  # fmt: skip
+
+
+def runtime_numbers(v: Visitor, value: Any) -> Any:
+    """``value`` with each number as a runtime scalar: what a plain assignment keeps."""
+    return map_leaves(lambda leaf: v.ctx.to_tensor(leaf) if is_number(leaf) else leaf, value)
+
+
+@handles(ast.Assign)
+def assign(v: Visitor, node: ast.Assign) -> None:
+    """``x = value``: a number becomes a runtime scalar."""
+    value = v.visit(node.value)
+    v.at(node)
+    value = runtime_numbers(v, value)
+    for target in node.targets:
+        bind(v, target, value)
+
+
+@handles(ast.AnnAssign)
+def annotated_assign(v: Visitor, node: ast.AnnAssign) -> None:
+    """``N: tl.constexpr = value`` keeps the value at compile time; other annotations say nothing."""
+    if node.value is None:
+        return
+    if not _is_constexpr(v, node.annotation):
+        v.at(node)
+        bind(v, node.target, runtime_numbers(v, v.visit(node.value)))
+        return
+    value = v.visit(node.value)
+    if not is_static(value):
+        raise TypeMismatchError(
+            f"'{ast.unparse(node.target)}' is annotated tl.constexpr, but its value is a {describe(value)}, known only "
+            "at run time"
+        ).at(v.locate(node.value))
+    bind(v, node.target, value)
+
+
+def _is_constexpr(v: Visitor, annotation: ast.expr) -> bool:
+    """Whether a local annotation is ``tl.constexpr``: local annotations are not evaluated by Python."""
+    if isinstance(annotation, ast.Constant):
+        return is_constexpr_annotation(annotation.value)
+    if not isinstance(annotation, (ast.Name, ast.Attribute)):
+        return False
+    last = annotation.id if isinstance(annotation, ast.Name) else annotation.attr
+    if last == "constexpr":
+        return True
+    try:
+        return v.visit(annotation) is constexpr
+    except CompilationError:
+        return False  # an annotation for type checkers, of a name that kernels cannot read
+
+
+@handles(ast.AugAssign)
+def augmented_assign(v: Visitor, node: ast.AugAssign) -> None:
+    """``x += value`` is ``x = x + value``."""
+    if not isinstance(node.target, ast.Name):
+        raise UnsupportedSyntaxError(
+            "only a variable can be updated in a kernel: blocks are values", hint="make a new block, with tl.where for instance"
+        ).at(v.locate(node.target))
+    left = v.visit(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
+    right = v.visit(node.value)
+    result = apply_binary(v, node, type(node.op), left, right)
+    v.at(node)
+    bind(v, node.target, runtime_numbers(v, result))
+
+
+@handles(ast.Expr)
+def expression(v: Visitor, node: ast.Expr) -> None:
+    """An expression for its effects; a text alone (a docstring) is nothing."""
+    if not isinstance(node.value, ast.Constant):
+        v.visit(node.value)
+
+
+@handles(ast.Pass)
+def nothing(v: Visitor, node: ast.Pass) -> None:
+    """``pass``."""
+
+
+@handles(ast.Return)
+def return_(v: Visitor, node: ast.Return) -> Outcome:
+    """``return value``."""
+    return Returned(None if node.value is None else v.visit(node.value))
+
+
+@handles(ast.Assert)
+def assert_(v: Visitor, node: ast.Assert) -> None:
+    """``assert condition, message``: at compile time when the condition is static, else ``tl.device_assert``."""
+    condition = v.visit(node.test)
+    message = "" if node.msg is None else v.visit(node.msg)
+    if not is_static(condition):
+        call_language(v, node, debug.device_assert, (condition, message), {})
+    elif not condition:
+        raise CompileTimeAssertionError(f"assertion failed{f': {message}' if message else ''}")

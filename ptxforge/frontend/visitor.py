@@ -1,0 +1,178 @@
+"""Interprets a function's AST and builds IR as it goes.
+
+A :class:`Visitor` runs one call of one function: the kernel itself, or a jitted function that is being inlined. Its
+``scope`` maps local names to values (see :mod:`ptxforge.frontend.values`). Expressions evaluate to values;
+statements change the scope, build operations, and end in an *outcome*:
+
+    None            control goes on with the next statement
+    Returned(v)     the function has returned ``v``; what follows is dead
+    Perhaps(f, v)   it has returned ``v`` if the runtime flag ``f`` holds, and goes on otherwise
+
+What each kind of node means stands in ``expressions``, ``statements``, ``control`` and ``calls``; those files
+register their functions here with :func:`handles`.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from ptxforge.frontend.context import Context
+from ptxforge.frontend.source import SourceFunction
+from ptxforge.frontend.values import TensorValue, Undefined
+from ptxforge.ir.core import Block
+from ptxforge.support.errors import CompilationError, UnsupportedSyntaxError
+from ptxforge.support.location import Location
+
+
+@attrs.frozen(slots=True)
+class Returned:
+    """The function has returned ``value``."""
+
+    value: Any
+
+
+@attrs.frozen(slots=True)
+class Perhaps:
+    """The function has returned ``value`` if ``flag`` (an int1 scalar) holds."""
+
+    flag: TensorValue
+    value: Any
+
+
+Outcome = Returned | Perhaps | None
+
+HANDLERS: dict[type[ast.AST], Callable[[Visitor, Any], Any]] = {}
+"""AST node type → what it means."""
+
+
+def handles(*kinds: type[ast.AST]) -> Callable[[Callable], Callable]:
+    """Decorator: register the meaning of kinds of AST nodes."""
+
+    def register(function: Callable) -> Callable:
+        for kind in kinds:
+            HANDLERS[kind] = function
+        return function
+
+    return register
+
+
+class Visitor:
+    """One call of one function. ``stack`` holds the functions being inlined, outermost first."""
+
+    __slots__ = ("ctx", "source", "scope", "call_site", "stack")
+
+    def __init__(
+        self,
+        ctx: Context,
+        source: SourceFunction,
+        scope: dict[str, Any],
+        call_site: Location | None = None,
+        stack: tuple[SourceFunction, ...] = (),
+    ):
+        self.ctx, self.source, self.scope, self.call_site = ctx, source, scope, call_site
+        self.stack = (*stack, source)
+
+    # -- places ---------------------------------------------------------------------------------------
+
+    def locate(self, node: ast.AST) -> Location:
+        """Where a node stands, with the calls that led here."""
+        return self.source.locate(node, self.call_site)
+
+    def at(self, node: ast.AST) -> None:
+        """Operations created from now on belong to ``node``."""
+        self.ctx.builder.location = self.source.locate(node, self.call_site)
+
+    # -- visiting -------------------------------------------------------------------------------------
+
+    def visit(self, node: ast.AST) -> Any:
+        """The value of an expression, or the outcome of a statement."""
+        handler = HANDLERS.get(type(node))
+        if handler is None:
+            raise unsupported(node).at(self.locate(node))
+        try:
+            return handler(self, node)
+        except CompilationError as error:
+            error.at(self.locate(node))
+            raise
+
+    def execute(self, statements: Sequence[ast.stmt]) -> Outcome:
+        """Run statements until one returns."""
+        for index, node in enumerate(statements):
+            if type(node) is ast.If:
+                rest = statements[index + 1 :]
+                outcome, took_rest = HANDLERS[ast.If](self, node, rest)
+                if took_rest:
+                    return outcome
+            else:
+                outcome = self.visit(node)
+            if type(outcome) is Returned:
+                return outcome
+            if type(outcome) is Perhaps:
+                rest = statements[index + 1 :]
+                return HANDLERS[Perhaps](self, outcome, lambda rest=rest: self.execute(rest), node)
+        return None
+
+    # -- names ----------------------------------------------------------------------------------------
+
+    def assign(self, name: str, value: Any) -> None:
+        """Bind a local name. An unnamed IR value takes the name as its hint."""
+        if type(value) is TensorValue and not value.value.hint:
+            value.value.hint = name
+        self.scope[name] = value
+
+    def local(self, name: str) -> Any:
+        """The value of a local name; raises for one that has none here."""
+        value = self.scope[name]
+        if type(value) is Undefined:
+            raise CompilationError(value.reason, hint=value.hint)
+        return value
+
+    @contextlib.contextmanager
+    def branch(self, block: Block, scope: dict[str, Any]) -> Iterator[None]:
+        """Within the ``with``, build in ``block`` and keep names in ``scope``."""
+        saved = self.scope, self.ctx.builder.location
+        self.scope = scope
+        with self.ctx.builder.inside(block):
+            try:
+                yield
+            finally:
+                self.scope, self.ctx.builder.location = saved
+
+
+_WORDS = {
+    ast.Break: ("'break'", "make the loop's condition a variable and use 'while', or guard the body with 'if'"),
+    ast.Continue: ("'continue'", "guard the rest of the body with 'if'"),
+    ast.Try: ("'try'", ""),
+    ast.Raise: ("'raise'", "use tl.static_assert or tl.device_assert"),
+    ast.With: ("'with'", ""),
+    ast.Lambda: ("'lambda'", "define a @ptxforge.jit function at the top level of a file"),
+    ast.FunctionDef: ("a nested 'def'", "define a @ptxforge.jit function at the top level of a file"),
+    ast.ClassDef: ("a class", ""),
+    ast.Dict: ("a dictionary", "use separate constexpr parameters"),
+    ast.Set: ("a set", "use a tuple"),
+    ast.DictComp: ("a dictionary", ""),
+    ast.SetComp: ("a set", ""),
+    ast.GeneratorExp: ("a generator", "use a list comprehension over a tuple"),
+    ast.Global: ("'global'", "pass values as arguments and return them"),
+    ast.Nonlocal: ("'nonlocal'", "pass values as arguments and return them"),
+    ast.Import: ("'import'", "import at the top of the file"),
+    ast.ImportFrom: ("'import'", "import at the top of the file"),
+    ast.Delete: ("'del'", ""),
+    ast.Await: ("'await'", ""),
+    ast.Yield: ("'yield'", "use tl.store to give results"),
+    ast.YieldFrom: ("'yield'", "use tl.store to give results"),
+    ast.Match: ("'match'", "use 'if'"),
+    ast.Starred: ("an unpacking '*'", ""),
+    ast.AsyncFunctionDef: ("'async'", ""),
+}
+
+
+def unsupported(node: ast.AST) -> UnsupportedSyntaxError:
+    """The error for Python that has no meaning in a kernel."""
+    words, hint = _WORDS.get(type(node), (f"this kind of Python ({type(node).__name__})", ""))
+    return UnsupportedSyntaxError(f"{words} has no meaning in a kernel", hint=hint)

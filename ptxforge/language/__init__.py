@@ -1,0 +1,49 @@
+"""The language of kernels: what a kernel author imports as ``tl``.
+
+    import ptxforge.language as tl
+
+Everything here is a name with a signature, a docstring and an example; what it means inside a kernel stands in
+``ptxforge.frontend.semantics``. Names and meanings are those of Triton's language.
+"""
+
+from ptxforge.language import core, math, random, standard
+from ptxforge.language.arith import (
+    add, cdiv, clamp, logical_and, logical_or, maximum, minimum, mul, next_power_of_2, sub, where,
+)  # fmt: skip
+from ptxforge.language.atomic import (
+    atomic_add, atomic_and, atomic_cas, atomic_max, atomic_min, atomic_or, atomic_xchg, atomic_xor,
+)  # fmt: skip
+from ptxforge.language.constexpr import constexpr
+from ptxforge.language.core import (
+    arange, assume, cast, condition, debug_barrier, expect_zero, full, max_constancy, max_contiguous, multiple_of,
+    num_programs, program_id, range, static_range, to_tensor, zeros, zeros_like,
+)  # fmt: skip
+from ptxforge.language.debug import device_assert, device_print, static_assert, static_print
+from ptxforge.language.dot_product import dot
+from ptxforge.language.math import (
+    abs, ceil, cos, div_rn, erf, exp, exp2, fdiv, floor, fma, log, log2, rsqrt, sin, sqrt, sqrt_rn, umulhi,
+)  # fmt: skip
+from ptxforge.language.memory import load, store
+from ptxforge.language.random import (
+    pair_uniform_to_normal, philox, philox_impl, rand, rand4x, randint, randint4x, randn, randn4x,
+    uint_to_uniform_float,
+)  # fmt: skip
+from ptxforge.language.reduction import (
+    argmax, argmin, associative_scan, cumprod, cumsum, max, min, reduce, reduce_or, sum, xor_sum,
+)  # fmt: skip
+from ptxforge.language.registry import constexpr_function
+from ptxforge.language.shape import (
+    broadcast, broadcast_to, cat, expand_dims, flip, gather, histogram, interleave, join, permute, ravel, reshape,
+    split, squeeze, trans, unsqueeze, view,
+)  # fmt: skip
+from ptxforge.language.standard import bitonic_merge, sigmoid, softmax, sort, swizzle2d, topk
+from ptxforge.language.types import (
+    PropagateNan, bfloat16, block_type, const, dtype, float8e4nv, float8e5, float16, float32, float64, int1, int8,
+    int16, int32, int64, pi32_t, pointer_type, tensor, uint8, uint16, uint32, uint64,
+)  # fmt: skip
+
+TRITON_MAX_TENSOR_NUMEL = 1 << 20
+"""The largest number of elements of a block."""
+
+tuple = tuple
+"""Tuples in kernels are Python's."""

@@ -1,0 +1,89 @@
+"""How the language's functions are declared.
+
+``builtin``    a stub: signature, docstring, example. What it means inside a kernel stands in
+               ``ptxforge.frontend.semantics``, in the file of the same name. Called outside a kernel it raises.
+``library``    a function written in the language itself; the frontend inlines it as it does users' functions.
+
+Both can be members of ``tl.tensor``: ``@builtin(member=True)`` makes ``x.sum(0)`` mean ``tl.sum(x, 0)``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from ptxforge.support.errors import PtxforgeError
+
+MEMBERS: dict[str, Any] = {}
+"""Methods of tensors: name → the function whose first argument is the tensor."""
+
+
+def builtin(fn: Callable | None = None, *, member: bool = False, name: str = "") -> Any:
+    """Declare a stub. ``member``: tensors have it as a method; ``name``: its public name, where that shadows a builtin."""
+    if fn is None:
+        return functools.partial(builtin, member=member, name=name)
+    public = name or fn.__name__
+
+    @functools.wraps(fn)
+    def outside(*args: Any, **kwargs: Any) -> Any:
+        raise PtxforgeError(f"tl.{public}() has a meaning only inside a kernel")
+
+    outside.__ptxforge_builtin__ = True
+    outside.__name__ = outside.__qualname__ = public
+    if member:
+        MEMBERS[public] = outside
+    return outside
+
+
+def is_builtin(value: Any) -> bool:
+    """Whether ``value`` is a stub of the language."""
+    return getattr(value, "__ptxforge_builtin__", False)
+
+
+class LibraryFunction:
+    """A function of the language written in the language. ``fn`` is the Python function."""
+
+    __ptxforge_jit__ = True
+
+    def __init__(self, fn: Callable):
+        functools.update_wrapper(self, fn)
+        self.fn = fn
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise PtxforgeError(f"tl.{self.__name__}() has a meaning only inside a kernel")
+
+    def __repr__(self) -> str:
+        return f"<function tl.{self.__name__}>"
+
+
+def library(fn: Callable | None = None, *, member: bool = False) -> Any:
+    """Declare a function written in the language."""
+    if fn is None:
+        return functools.partial(library, member=member)
+    function = LibraryFunction(fn)
+    if member:
+        MEMBERS[fn.__name__] = function
+    return function
+
+
+class ConstexprFunction:
+    """A plain Python function that the frontend calls while compiling, with compile-time arguments."""
+
+    __ptxforge_constexpr_function__ = True
+
+    def __init__(self, fn: Callable):
+        functools.update_wrapper(self, fn)
+        self.fn = fn
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return self.fn(*args, **kwargs)
+
+
+def constexpr_function(fn: Callable) -> ConstexprFunction:
+    """Let kernels call a plain Python function on compile-time values.
+
+        @tl.constexpr_function
+        def tiles(n, block): return -(-n // block)
+    """
+    return ConstexprFunction(fn)

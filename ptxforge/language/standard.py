@@ -1,0 +1,110 @@
+"""Functions written in the language itself. The frontend inlines them as it inlines users' functions."""
+
+from __future__ import annotations
+
+from ptxforge.language import arith, core, math, reduction, shape
+from ptxforge.language.constexpr import constexpr
+from ptxforge.language.debug import static_assert
+from ptxforge.language.registry import constexpr_function, library
+
+
+@library(member=True)
+def sigmoid(x):
+    """``1 / (1 + exp(-x))``, element by element."""
+    return 1.0 / (1.0 + math.exp(-x))
+
+
+@library(member=True)
+def softmax(x, dim=None, keep_dims=None, ieee_rounding: constexpr = False):
+    """``exp(x) / sum(exp(x))`` along ``dim`` (the first), computed from ``x - max(x)``. ``keep_dims`` has no effect."""
+    axis: constexpr = 0 if dim is None else dim
+    powers = math.exp(x - reduction.max(x, axis, keep_dims=True))
+    return math.fdiv(powers, reduction.sum(powers, axis, keep_dims=True), ieee_rounding)
+
+
+@library
+def swizzle2d(i, j, size_i, size_j, size_g):
+    """The indices ``(i, j)`` of a ``size_i × size_j`` grid in row-major order, mapped to an order that runs down
+    columns within groups of ``size_g`` rows: neighbours in time share operands in the L2 cache.
+
+        pid_m, pid_n = tl.swizzle2d(pid // tiles_n, pid % tiles_n, tiles_m, tiles_n, GROUP_M)
+    """
+    position = i * size_j + j
+    group_size = size_g * size_j
+    first = position // group_size * size_g
+    rows = arith.minimum(size_i - first, size_g)
+    inside = position % group_size
+    return first + inside % rows, inside // rows
+
+
+# -- sorting: Batcher's bitonic network (K. E. Batcher, Sorting networks and their applications, 1968) --------
+
+
+@constexpr_function
+def _log2(n):
+    """The exponent of a power of two."""
+    return n.bit_length() - 1
+
+
+@constexpr_function
+def _outer_size(sizes):
+    """How many rows there are along the last dimension."""
+    count = 1
+    for size in sizes[:-1]:
+        count *= size
+    return count
+
+
+@library
+def _compare_exchange(x, stage: constexpr, step: constexpr, descending: constexpr):
+    """Order each pair of elements ``2**step`` apart in the rows of ``x``; blocks of ``2**stage`` alternate in direction."""
+    rows: constexpr = x.shape[0]
+    pairs: constexpr = x.shape[1] >> (step + 1)
+    low, high = shape.split(shape.permute(shape.reshape(x, [rows, pairs, 2, 1 << step]), 0, 1, 3, 2))
+    block = core.arange(0, pairs) >> (stage - step - 1)
+    is_down = ((block & 1)[None, :, None] != 0) ^ descending
+    swap = (low > high) ^ is_down
+    ordered = shape.join(arith.where(swap, high, low), arith.where(swap, low, high))
+    return shape.reshape(shape.permute(ordered, 0, 1, 3, 2), x.shape)
+
+
+@library
+def _merge(x, stage: constexpr, descending: constexpr):
+    """Sort each bitonic block of ``2**stage`` elements of the rows of ``x``."""
+    for i in core.static_range(stage):
+        x = _compare_exchange(x, stage, stage - 1 - i, descending)
+    return x
+
+
+@library(member=True)
+def sort(x, dim: constexpr = None, descending: constexpr = False):
+    """``x`` sorted along its last dimension (``dim`` may only name that one)."""
+    rank: constexpr = len(x.shape)
+    static_assert(dim is None or dim == -1 or dim == rank - 1, "sort() sorts along the last dimension only")
+    size: constexpr = x.shape[rank - 1]
+    rows = shape.reshape(x, [_outer_size(x.shape), size])
+    for stage in core.static_range(1, _log2(size) + 1):
+        rows = _merge(rows, stage, descending)
+    return shape.reshape(rows, x.shape)
+
+
+@library(member=True)
+def topk(x, k: constexpr, dim: constexpr = None, descending: constexpr = True):
+    """The ``k`` largest elements (smallest with ``descending=False``) along the last dimension, in order. ``k`` is a
+    power of two."""
+    rank: constexpr = len(x.shape)
+    size: constexpr = x.shape[rank - 1]
+    rows: constexpr = _outer_size(x.shape)
+    ordered = shape.reshape(sort(x, dim, descending), [rows, size])
+    first = shape.broadcast_to(core.arange(0, k)[None, :], [rows, k])
+    return shape.reshape(shape.gather(ordered, first, 1), x.shape[: rank - 1] + (k,))
+
+
+@library(member=True)
+def bitonic_merge(x, dim: constexpr = None, descending: constexpr = False):
+    """Sort a block whose last dimension is bitonic: first rising, then falling."""
+    rank: constexpr = len(x.shape)
+    static_assert(dim is None or dim == -1 or dim == rank - 1, "bitonic_merge() merges the last dimension only")
+    size: constexpr = x.shape[rank - 1]
+    rows = shape.reshape(x, [_outer_size(x.shape), size])
+    return shape.reshape(_merge(rows, _log2(size), descending), x.shape)

@@ -1,0 +1,384 @@
+"""What kernel authors name when they speak of types: ``tl.float32``, ``tl.pointer_type``, ``tl.tensor``.
+
+A :class:`dtype` is the language's view of a :class:`ptxforge.support.dtypes.DType`: the same element types,
+with the questions as methods (``x.dtype.is_floating()``), as kernels written for Triton ask them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptxforge.support import dtypes
+from ptxforge.support.dtypes import DType
+
+_BOOLEAN, _INTEGRAL, _FLOATING = 0, 1, 2
+_INTERNED: dict[str, dtype] = {}
+
+
+class dtype:
+    """An element type, such as ``tl.float32``. There is one object for each, so ``is`` and ``==`` agree.
+
+    ``dtype("fp32")`` finds one by its short name. ``base`` is the :class:`DType` that numpy and the IR know.
+
+    >>> dtype("fp32"), float32.primitive_bitwidth, float32.is_floating(), uint8.is_int_signed()
+    (tl.float32, 32, True, False)
+    """
+
+    __slots__ = ("base",)
+
+    base: DType
+
+    def __new__(cls, name: str) -> dtype:
+        try:
+            base = dtypes.parse(name)
+        except KeyError:
+            raise TypeError(f"'{name}' is not the name of an element type") from None
+        found = _INTERNED.get(base.name)
+        if found is None:
+            found = _INTERNED[base.name] = super().__new__(cls)
+            found.base = base
+        return found
+
+    def __repr__(self) -> str:
+        return f"tl.{self.base.name}"
+
+    def __str__(self) -> str:
+        return self.base.short
+
+    def __reduce__(self) -> tuple:
+        return dtype, (self.base.short,)
+
+    @property
+    def name(self) -> str:
+        """The short name: ``fp32``."""
+        return self.base.short
+
+    @property
+    def scalar(self) -> dtype:
+        """The element type of a scalar or block of this type: itself."""
+        return self
+
+    @property
+    def primitive_bitwidth(self) -> int:
+        """Bits of an element."""
+        return self.base.bits
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element in memory."""
+        return self.base.bytes
+
+    @property
+    def int_bitwidth(self) -> int:
+        """Bits of an integer."""
+        return self.base.bits
+
+    @property
+    def fp_mantissa_width(self) -> int:
+        """Explicit mantissa bits of a float."""
+        return self.base.mantissa
+
+    @property
+    def kind(self) -> int:
+        """0 for ``int1``, 1 for integers, 2 for floats: a scalar of a lower or equal kind takes its partner's type."""
+        if self.base.is_float:
+            return _FLOATING
+        return _BOOLEAN if self.base.is_bool else _INTEGRAL
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``()``: a scalar's."""
+        return ()
+
+    def is_floating(self) -> bool:
+        """Whether it is a float of any width."""
+        return self.base.is_float
+
+    def is_standard_floating(self) -> bool:
+        """Whether it is float16, bfloat16, float32 or float64."""
+        return self.base.is_float and self.base.bits >= 16
+
+    def is_int(self) -> bool:
+        """Whether it is an integer, ``int1`` included."""
+        return self.base.is_int
+
+    def is_int_signed(self) -> bool:
+        """Whether it is a signed integer."""
+        return self.base.is_signed
+
+    def is_int_unsigned(self) -> bool:
+        """Whether it is an unsigned integer; ``int1`` is one."""
+        return self.base.is_unsigned
+
+    def is_bool(self) -> bool:
+        """Whether it is ``int1``."""
+        return self.base.is_bool
+
+    def is_fp8(self) -> bool:
+        """Whether it is one of the 8-bit floats."""
+        return self.base.is_fp8
+
+    def is_fp8e4nv(self) -> bool:
+        """Whether it is float8e4nv (e4m3fn)."""
+        return self is float8e4nv
+
+    def is_fp8e5(self) -> bool:
+        """Whether it is float8e5 (e5m2)."""
+        return self is float8e5
+
+    def is_fp8e4b8(self) -> bool:
+        """False: ptxforge has no float8e4b8."""
+        return False
+
+    def is_fp8e4b15(self) -> bool:
+        """False: ptxforge has no float8e4b15."""
+        return False
+
+    def is_fp8e5b16(self) -> bool:
+        """False: ptxforge has no float8e5b16."""
+        return False
+
+    def is_fp16(self) -> bool:
+        """Whether it is float16."""
+        return self is float16
+
+    def is_bf16(self) -> bool:
+        """Whether it is bfloat16."""
+        return self is bfloat16
+
+    def is_fp32(self) -> bool:
+        """Whether it is float32."""
+        return self is float32
+
+    def is_fp64(self) -> bool:
+        """Whether it is float64."""
+        return self is float64
+
+    def is_int1(self) -> bool:
+        """Whether it is int1."""
+        return self is int1
+
+    def is_int8(self) -> bool:
+        """Whether it is int8."""
+        return self is int8
+
+    def is_int16(self) -> bool:
+        """Whether it is int16."""
+        return self is int16
+
+    def is_int32(self) -> bool:
+        """Whether it is int32."""
+        return self is int32
+
+    def is_int64(self) -> bool:
+        """Whether it is int64."""
+        return self is int64
+
+    def is_uint8(self) -> bool:
+        """Whether it is uint8."""
+        return self is uint8
+
+    def is_uint16(self) -> bool:
+        """Whether it is uint16."""
+        return self is uint16
+
+    def is_uint32(self) -> bool:
+        """Whether it is uint32."""
+        return self is uint32
+
+    def is_uint64(self) -> bool:
+        """Whether it is uint64."""
+        return self is uint64
+
+    def is_ptr(self) -> bool:
+        """Whether it is a pointer."""
+        return False
+
+    def is_block(self) -> bool:
+        """Whether it is the type of a block."""
+        return False
+
+    def is_const(self) -> bool:
+        """Whether it is a pointer that must not be written through."""
+        return False
+
+    def get_int_max_value(self) -> int:
+        """The largest integer of this type."""
+        return (1 << (self.base.bits - self.base.is_signed)) - 1
+
+    def get_int_min_value(self) -> int:
+        """The smallest integer of this type."""
+        return -(1 << (self.base.bits - 1)) if self.base.is_signed else 0
+
+    def to(self, element_ty: dtype) -> dtype:
+        """``element_ty``: a scalar type with another element."""
+        return element_ty
+
+
+class pointer_type:
+    """A pointer to ``element_ty`` in global memory; ``const`` forbids stores.
+
+    ``x.to(tl.pointer_type(tl.float32))`` makes an integer address a pointer.
+    """
+
+    __slots__ = ("element_ty", "address_space", "const")
+    base = None
+
+    def __init__(self, element_ty: dtype | pointer_type, address_space: str = "global", const: bool = False):
+        if not isinstance(element_ty, (dtype, pointer_type)):
+            raise TypeError(f"a pointer points at an element type, not at '{type(element_ty).__name__}'")
+        if address_space not in ("global", 1):
+            raise TypeError(f"pointers are to global memory, not to '{address_space}'")
+        self.element_ty, self.address_space, self.const = element_ty, "global", bool(const)
+
+    def __repr__(self) -> str:
+        return f"pointer<{self.element_ty}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, pointer_type) and self.element_ty == other.element_ty and self.const == other.const
+
+    def __hash__(self) -> int:
+        return hash((pointer_type, self.element_ty, self.const))
+
+    @property
+    def name(self) -> str:
+        """Text of the type."""
+        return repr(self)
+
+    @property
+    def scalar(self) -> pointer_type:
+        """The element type of a scalar or block of this type: itself."""
+        return self
+
+    @property
+    def primitive_bitwidth(self) -> int:
+        """Bits of an address."""
+        return 64
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an address."""
+        return 8
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """``()``: a scalar's."""
+        return ()
+
+    def is_ptr(self) -> bool:
+        """Whether it is a pointer."""
+        return True
+
+    def is_const(self) -> bool:
+        """Whether it must not be written through."""
+        return self.const
+
+    def is_block(self) -> bool:
+        """Whether it is the type of a block."""
+        return False
+
+    def is_floating(self) -> bool:
+        """False."""
+        return False
+
+    def is_int(self) -> bool:
+        """False."""
+        return False
+
+    is_bool = is_int_signed = is_int_unsigned = is_fp8 = is_fp16 = is_bf16 = is_fp32 = is_fp64 = is_int
+
+
+class block_type:
+    """The type of a block: ``element_ty`` and ``shape``. ``x.type`` of a block is one."""
+
+    __slots__ = ("element_ty", "shape")
+
+    def __init__(self, element_ty: dtype | pointer_type, shape: Any):
+        self.element_ty, self.shape = element_ty, tuple(shape)
+
+    def __repr__(self) -> str:
+        return f"<{list(self.shape)}, {self.element_ty}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, block_type) and (self.element_ty, self.shape) == (other.element_ty, other.shape)
+
+    def __hash__(self) -> int:
+        return hash((block_type, self.element_ty, self.shape))
+
+    @property
+    def scalar(self) -> dtype | pointer_type:
+        """The element type."""
+        return self.element_ty
+
+    @property
+    def numel(self) -> int:
+        """Number of elements."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    def get_block_shapes(self) -> tuple[int, ...]:
+        """The shape."""
+        return self.shape
+
+    def is_block(self) -> bool:
+        """True."""
+        return True
+
+    def is_ptr(self) -> bool:
+        """False: see ``scalar``."""
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        """Every other question is answered for the element."""
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.element_ty, name)
+
+
+int1 = dtype("int1")
+int8 = dtype("int8")
+int16 = dtype("int16")
+int32 = dtype("int32")
+int64 = dtype("int64")
+uint8 = dtype("uint8")
+uint16 = dtype("uint16")
+uint32 = dtype("uint32")
+uint64 = dtype("uint64")
+float8e5 = dtype("float8e5")
+float8e4nv = dtype("float8e4nv")
+float16 = dtype("float16")
+bfloat16 = dtype("bfloat16")
+float32 = dtype("float32")
+float64 = dtype("float64")
+pi32_t = pointer_type(int32)
+
+
+def of(base: DType) -> dtype:
+    """The language's object for a :class:`DType`."""
+    return _INTERNED[base.name]
+
+
+def get_int_dtype(bitwidth: int, signed: bool) -> dtype:
+    """The integer type of that width and sign. Raises ``TypeError`` when there is none."""
+    return dtype("int1") if bitwidth == 1 else dtype(f"{'int' if signed else 'uint'}{bitwidth}")
+
+
+class const:
+    """Annotation of a pointer parameter through which the kernel must not store: ``x: tl.const``."""
+
+
+class tensor:
+    """A block or a scalar inside a kernel; used by authors as an annotation and in ``isinstance``.
+
+    Its members are the functions of the language with the tensor as first argument (``x.sum(0)`` is
+    ``tl.sum(x, 0)``), and the properties ``dtype`` (the element type), ``type``, ``shape``, ``numel`` and ``T``.
+    """
+
+
+class PropagateNan:
+    """What ``minimum``, ``maximum`` and ``clamp`` do with a NaN: ``NONE`` gives the other operand, ``ALL`` the NaN."""
+
+    NONE = "none"
+    ALL = "all"
