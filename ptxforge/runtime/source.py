@@ -99,8 +99,12 @@ def _is_filled(cell: Any) -> bool:
 
 
 def _chains(tree: ast.AST) -> set[tuple[str, ...]]:
-    """Every name and dotted name that is read: ``{("tl", "load"), ("EPS",)}``."""
-    return {chain for node in ast.walk(tree) if (chain := tuple(_chain(node)))}
+    """Every name and dotted name that is read from outside: ``{("tl", "load"), ("EPS",)}``. Parameters and what the
+    function assigns are its own, whatever the module calls by the same name."""
+    own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    chains = (tuple(_chain(node)) for node in ast.walk(tree))
+    return {chain for chain in chains if chain and chain[0] not in own}
 
 
 def _chain(node: ast.AST) -> Iterator[str]:
@@ -113,13 +117,13 @@ def _chain(node: ast.AST) -> Iterator[str]:
 
 
 def _resolve(chain: tuple[str, ...], scope: dict[str, Any]) -> tuple[bool, Any]:
-    """The object that a dotted name means. Only modules are followed: an attribute of a tensor is not a global."""
+    """The object that a dotted name means: an attribute of a module, a class, an enumeration's member."""
     name, *rest = chain
     if name not in scope:
         return False, None
     value = scope[name]
     for attribute in rest:
-        if not isinstance(value, types.ModuleType) or not hasattr(value, attribute):
+        if not isinstance(value, (types.ModuleType, type, enum.Enum)) or not hasattr(value, attribute):
             return False, None
         value = getattr(value, attribute)
     return True, value

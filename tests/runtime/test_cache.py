@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import os
 import subprocess
 import sys
@@ -126,6 +127,28 @@ def test_closures():
         return kernel
 
     assert source.dependencies(make(2)).digest() != source.dependencies(make(3)).digest()
+
+
+class Mode(enum.Enum):
+    FAST = 11
+
+
+n = 5  # has the name of a parameter
+
+
+def test_members_of_classes():
+    def kernel(x):
+        return x + Mode.FAST.value
+
+    assert "# Mode.FAST.value = 11" in source.dependencies(kernel).text
+
+
+def test_what_the_function_calls_its_own_is_no_global():
+    def kernel(n):
+        LIMIT = n
+        return LIMIT
+
+    assert source.dependencies(kernel).values == ()
 
 
 def test_recursion_ends():
