@@ -344,10 +344,12 @@ class LinearLayout:
         >>> (LinearLayout.identity(4, "register", "dim0") * LinearLayout.identity(2, "lane", "dim0")).bases
         (('register', ((1,), (2,))), ('lane', ((4,),)))
         """
+        if self._absorbs(outer):
+            return self
         names = list(self.out_names) + [n for n in outer.out_names if n not in self.out_names]
         mine, theirs = dict(self.out_dims), dict(outer.out_dims)
         outs = tuple((n, mine.get(n, 1) * theirs.get(n, 1)) for n in names)
-        low = _place_columns(self, outs, dict.fromkeys(names, 0))
+        low = _place_columns(self, outs, {})
         high = _place_columns(outer, outs, {n: mine.get(n, 1).bit_length() - 1 for n in names})
         columns: list[int] = []
         in_bits = []
@@ -356,6 +358,13 @@ class LinearLayout:
             in_bits.append((name, len(part)))
             columns += part
         return LinearLayout.of_columns(in_bits, outs, columns)
+
+    def _absorbs(self, outer: LinearLayout) -> bool:
+        """Whether a product with ``outer`` changes nothing, not even names: most factors of an encoding."""
+        if outer.columns or any(name not in self.in_dims for name in outer.in_dims):
+            return False
+        names = self.out_names
+        return all(size == 1 and name in names for name, size in outer.out_dims)
 
     def divide_left(self, divisor: LinearLayout) -> LinearLayout | None:
         """The quotient q with ``divisor * q == self``, dimension names aside, or None when there is none.
@@ -372,7 +381,7 @@ class LinearLayout:
             if size >> shifts[name] == 0:
                 return None
             outs.append((name, size >> shifts[name]))
-        tile = _place_columns(divisor, self.out_dims, dict.fromkeys(self.out_names, 0))
+        tile = _place_columns(divisor, self.out_dims, {})
         mask = self.flatten([sizes.get(n, 1) - 1 for n in self.out_names])
         columns: list[int] = []
         in_bits = []
@@ -396,12 +405,8 @@ class LinearLayout:
         """The rows and columns of the named dimensions only, in the given order."""
         sizes = dict(self.out_dims)
         new_outs = tuple((n, sizes[n]) for n in outs)
-        pick = [self.out_names.index(n) for n in outs]
-        columns = []
-        for name in ins:
-            for column in self.columns_of(name):
-                coordinates = self.unflatten(column)
-                columns.append(_pack([coordinates[i] for i in pick], new_outs))
+        moved = _moved_bits(self.out_dims, new_outs, {})
+        columns = [f2.multiply(moved, column) for name in ins for column in self.columns_of(name)]
         return LinearLayout.of_columns([(n, self.in_bits(n)) for n in ins], new_outs, columns)
 
     def transpose_outs(self, names: Sequence[str]) -> LinearLayout:
@@ -591,17 +596,25 @@ def _unpack(flat, dims) -> list:
 def _place_columns(layout: LinearLayout, outs, shifts: Mapping[str, int]) -> dict[str, list[int]]:
     """The columns of ``layout`` per input dimension, with each output coordinate shifted left by
     ``shifts`` and packed for the output dimensions ``outs``."""
+    moved = _moved_bits(layout.out_dims, outs, shifts)
+    return {name: [f2.multiply(moved, column) for column in layout.columns[first:last]]
+            for name, first, last in layout._spans()}
+
+
+def _moved_bits(old, new, shifts: Mapping[str, int]) -> list[int]:
+    """For each bit of a flat output of the dimensions ``old``, the bit of a flat output of ``new`` that it
+    becomes, shifted inside its dimension by ``shifts``; 0 for dimensions that ``new`` does not have."""
     position = {}
     start = 0
-    for name, size in reversed(outs):
-        position[name] = start + shifts[name]
+    for name, size in reversed(new):
+        position[name] = start + shifts.get(name, 0)
         start += size.bit_length() - 1
-    placed: dict[str, list[int]] = {}
-    for name, first, last in layout._spans():
-        placed[name] = [
-            sum(value << position[out] for value, (out, _) in zip(layout.unflatten(c), layout.out_dims))
-            for c in layout.columns[first:last]]
-    return placed
+    moved: list[int] = []
+    for name, size in reversed(old):
+        bits = size.bit_length() - 1
+        at = position.get(name)
+        moved += [0] * bits if at is None else [1 << (at + i) for i in range(bits)]
+    return moved
 
 
 def _inverse_on_image(columns: Sequence[int], bits: int) -> list[int]:
