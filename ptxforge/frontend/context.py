@@ -35,6 +35,7 @@ class Context:
     def op(
         self,
         kind: type[Operation],
+        /,
         *operands: TensorValue,
         dtype: L.dtype | L.pointer_type | None = None,
         **attributes: Any,
@@ -47,6 +48,7 @@ class Context:
     def typed(
         self,
         kind: type[Operation],
+        /,
         *operands: TensorValue,
         dtype: L.dtype | L.pointer_type,
         shape: tuple[int, ...],

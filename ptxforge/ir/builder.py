@@ -42,6 +42,7 @@ class Builder:
     def create(
         self,
         kind: type[Operation],
+        /,
         *operands: Value,
         result_types: Sequence[T.Type] | None = None,
         regions: Sequence[Region] = (),
@@ -53,7 +54,9 @@ class Builder:
             result_types = kind.infer([v.type for v in operands], attributes)
         return self.insert(kind(operands, result_types, attributes, regions, location or self.location))
 
-    def value(self, kind: type[Operation], *operands: Value, type: T.Type | None = None, **attributes: Any) -> Value:
+    def value(
+        self, kind: type[Operation], /, *operands: Value, type: T.Type | None = None, **attributes: Any
+    ) -> Value:
         """:meth:`create`, giving the only result; ``type`` is its type where it is not inferred."""
         return self.create(kind, *operands, result_types=None if type is None else [type], **attributes).result
 

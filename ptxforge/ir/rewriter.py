@@ -147,7 +147,7 @@ class Rewriter:
     # -- for patterns ----------------------------------------------------------------------------------
 
     def create(
-        self, kind: type[Operation], *operands: Value, before: Operation | None = None, **more: Any
+        self, kind: type[Operation], /, *operands: Value, before: Operation | None = None, **more: Any
     ) -> Operation:
         """A new operation in front of ``before`` (default: the matched one); arguments as
         ``Builder.create``."""
@@ -156,7 +156,7 @@ class Rewriter:
         return op
 
     def value(
-        self, kind: type[Operation], *operands: Value, type: T.Type | None = None, **more: Any
+        self, kind: type[Operation], /, *operands: Value, type: T.Type | None = None, **more: Any
     ) -> Value:
         """:meth:`create`, giving the only result; ``type`` where it is not inferred."""
         return self.create(kind, *operands, result_types=None if type is None else [type], **more).result
