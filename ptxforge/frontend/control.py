@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ptxforge.frontend import names
+from ptxforge.frontend.context import default_dtype
 from ptxforge.frontend.convert import cast, not_zero
 from ptxforge.frontend.expressions import bind
 from ptxforge.frontend.merge import (
@@ -485,7 +486,7 @@ def _index_dtype(v: Visitor, node: ast.AST, *bounds: Any) -> L.dtype:
     for bound in bounds:
         if not isinstance(bound, (TensorValue, int)) or (isinstance(bound, TensorValue) and bound.is_block):
             raise TypeMismatchError(f"bounds of range() are integers, not {describe(bound)}").at(v.locate(node))
-        value = v.ctx.to_tensor(bound).dtype
+        value = bound.dtype if isinstance(bound, TensorValue) else default_dtype(bound)
         if isinstance(value, L.pointer_type) or not value.is_int():
             hint = "use // for whole numbers" if value.is_floating() else ""
             raise TypeMismatchError(f"bounds of range() are integers, not {dtype_name(value)}", hint=hint).at(
