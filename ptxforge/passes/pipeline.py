@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ptxforge.ir.core import Function
+from ptxforge.passes.accelerate_matmul import accelerate_matmul
 from ptxforge.passes.allocate_shared import allocate_shared
 from ptxforge.passes.assign_layouts import assign_layouts
 from ptxforge.passes.canonicalize import canonicalize
@@ -22,6 +23,8 @@ from ptxforge.passes.insert_barriers import insert_barriers
 from ptxforge.passes.licm import licm
 from ptxforge.passes.manager import Pass, Stages, check_order, run_passes
 from ptxforge.passes.optimize_thread_locality import optimize_thread_locality
+from ptxforge.passes.pipeline_loops import pipeline_loops
+from ptxforge.passes.prefetch import prefetch
 from ptxforge.passes.properties import LAYOUTS, NO_ASSUMPTIONS, OFFSETS, VECTORS
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
 from ptxforge.passes.reorder_broadcast import reorder_broadcast
@@ -83,6 +86,10 @@ GPU: tuple[Pass, ...] = (
         why="memory accesses get wide, coalesced layouts first: they are the anchors that others follow",
     ),
     Pass(
+        accelerate_matmul, "gpu", requires=(LAYOUTS,),
+        why="the fragments of tensor cores are anchors too",
+    ),
+    Pass(
         remove_layout_conversions, "gpu", requires=(LAYOUTS,),
         why="what lies between the anchors follows their layouts; the conversions of the rows above go",
     ),
@@ -104,15 +111,39 @@ GPU: tuple[Pass, ...] = (
     ),
     Pass(
         dce, "gpu",
-        why="last cleaning; from here on nothing is made that is not used",
+        why="the schedule of a loop shall hold nothing that is not used",
     ),
     Pass(
         reorder_instructions, "gpu", requires=(LAYOUTS,),
-        why="the order that the code generator keeps; lifetimes in shared memory follow from it",
+        why="the order that the code generator keeps; before loops are pipelined, whose order is their schedule's",
     ),
     Pass(
         vectorize_memory, "gpu", requires=(LAYOUTS,), establishes=(VECTORS,),
-        why="the width of each access, from its final layout",
+        why="the width of each access, from its final layout; asynchronous copies need 4 bytes at least",
+    ),
+    Pass(
+        pipeline_loops, "gpu", requires=(LAYOUTS, VECTORS),
+        why="loads and their layouts are final: those that feed dots run ahead through shared memory",
+    ),
+    Pass(
+        canonicalize, "gpu", requires=(LAYOUTS,),
+        why="the prologue's iteration numbers are constants",
+    ),
+    Pass(
+        cse, "gpu", requires=(LAYOUTS,),
+        why="addresses and conditions that the copies of several loads share",
+    ),
+    Pass(
+        prefetch, "gpu", requires=(LAYOUTS,),
+        why="reads of pipelined operands are sliced and run ahead of the tensor cores",
+    ),
+    Pass(
+        cse, "gpu", requires=(LAYOUTS,),
+        why="views of the same buffer",
+    ),
+    Pass(
+        dce, "gpu",
+        why="last cleaning; from here on nothing is made that is not used",
     ),
     Pass(
         allocate_shared, "gpu", requires=(LAYOUTS,), establishes=(OFFSETS,),
