@@ -8,18 +8,27 @@ source are :class:`~ptxforge.support.errors.CompilationError` with the line and 
 
 from __future__ import annotations
 
+import functools
+import importlib
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ptxforge import codegen_ptx, frontend
-from ptxforge.ir.core import Function
-from ptxforge.ir.printer import print_function
-from ptxforge.passes import pipeline
 from ptxforge.support.errors import ArgumentError, CompilationError
 from ptxforge.support.target import Target, parse_target
+
+if TYPE_CHECKING:
+    from ptxforge.ir.core import Function
+
+
+@functools.cache
+def _stage(name: str) -> ModuleType:
+    """A stage's package, loaded at the first compilation: a process that finds its kernels in the disk cache, or only
+    imports a module of kernels, needs none of them (0.2 s)."""
+    return importlib.import_module(f"ptxforge.{name}")
 
 
 class Assembly(Mapping[str, str]):
@@ -115,6 +124,8 @@ def compile_function(
     options = {
         "num_warps": num_warps, "num_stages": num_stages, "num_ctas": num_ctas, "maxnreg": maxnreg, "debug": debug,
     }  # fmt: skip
+    frontend, pipeline, codegen_ptx = _stage("frontend"), _stage("passes.pipeline"), _stage("codegen_ptx")
+    print_function = _stage("ir.printer").print_function
     start = time.perf_counter()
     function = frontend.build(fn, signature, constants, target=target, **options)
     built = time.perf_counter()
