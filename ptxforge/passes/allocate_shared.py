@@ -9,7 +9,9 @@
 1. LIFETIMES    Operations are numbered in textual order. A buffer lives from its allocation to the last use of any
                 view of it; a use inside a loop that does not contain the allocation keeps it until the loop's end, and a buffer
                 that a loop carries lives through all of it. Scratch lives during its operation only.
-2. PLACES       Biggest first, every request takes the lowest place that overlaps no request which lives at the same
+2. SMALL        Scratch of a few bytes (a reduction's) shares with nothing as long as there is plenty: sharing would cost a
+                barrier between two such operations.
+3. PLACES       Biggest first, every request takes the lowest place that overlaps no request which lives at the same
                 time (greedy colouring of the interference graph).
 """
 
@@ -27,6 +29,9 @@ from ptxforge.support.target import Target
 
 SCRATCH_ALIGNMENT = 16
 BUFFER_ALIGNMENT = 128
+SMALL_SCRATCH, ALL_SMALL_SCRATCH = 512, 2048
+"""Bytes up to which one scratch area, and all of them, count as small."""
+EVER = 1 << 60
 
 
 @attrs.define(slots=True, eq=False)
@@ -55,7 +60,7 @@ def allocate_shared(function: Function, target: Target) -> bool:
         OutOfResourcesError: when it is more than a block of ``target`` can have; lists what takes how much.
     """
     requests = _requests(function)
-    total = place(requests)
+    total = _place_all(requests, target)
     for request in requests:
         name = "offset" if isinstance(request.op, LocalAlloc) else "scratch_offset"
         request.op.attributes[name] = request.offset
@@ -66,6 +71,21 @@ def allocate_shared(function: Function, target: Target) -> bool:
             hint="smaller blocks or a smaller num_stages need less",
         )  # fmt: skip
     return True
+
+
+def _place_all(requests: list[Request], target: Target) -> int:
+    """Place the requests, small scratch apart from everything else if that fits."""
+    small = [r for r in requests if r.alignment == SCRATCH_ALIGNMENT and r.size <= SMALL_SCRATCH]
+    if sum(r.size for r in small) <= ALL_SMALL_SCRATCH:
+        lifetimes = [(r.first, r.last) for r in small]
+        for request in small:
+            request.first, request.last = 0, EVER
+        total = place(requests)
+        if total <= target.max_shared_bytes:
+            return total
+        for request, lifetime in zip(small, lifetimes):
+            request.first, request.last = lifetime
+    return place(requests)
 
 
 def place(requests: list[Request]) -> int:

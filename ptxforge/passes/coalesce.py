@@ -16,6 +16,8 @@ WIDTH       Elements per thread along the first dimension: what alignment, conti
 THREADS     Lanes, then warps, fill the dimensions in that order. Where a connected tensor of that shape is reduced or
             scanned along a dimension, warps go to the other dimensions as long as there is work: the reduction then
             stays inside warps.
+SCATTERED   Where nothing is contiguous (a gather, a scatter, an atomic on a histogram) every layout is as good as another,
+            so the access takes that of a connected one.
 """
 
 from __future__ import annotations
@@ -51,13 +53,28 @@ def coalesce(function: Function, target: Target) -> bool:
     orders = {op: order_by_contiguity(facts[op.pointer]) for op in accesses}
     widths = {op: _elements_per_thread(op, facts[op.pointer], orders[op], num_warps) for op in accesses}
     widest = _widest_by_group(accesses, orders, widths, components)
+    layouts: dict[Operation, Distributed] = {}
     for op in accesses:
         shape, order = op.pointer.type.shape, orders[op]
         root = components.find(op.pointer)
         width = widest[root, shape, order] if isinstance(op, Load) else widths[op]
-        layout = _layout(shape, order, width, num_warps, kept_whole[root, shape])
+        layouts[op] = _layout(shape, order, width, num_warps, kept_whole[root, shape])
+    _let_scattered_follow(layouts, facts, components)
+    for op, layout in layouts.items():
         _change_layout(op, layout)
     return True
+
+
+def _let_scattered_follow(layouts: dict, facts: AxisInfoAnalysis, components: Components) -> None:
+    """Accesses without any run take the layout of a connected one of their shape that has (SCATTERED)."""
+    with_runs: dict[tuple, Distributed] = {}
+    for op, layout in layouts.items():
+        if max(facts[op.pointer].contiguity) > 1:
+            with_runs.setdefault((components.find(op.pointer), op.pointer.type.shape), layout)
+    for op in layouts:
+        if max(facts[op.pointer].contiguity) == 1:
+            key = components.find(op.pointer), op.pointer.type.shape
+            layouts[op] = with_runs.get(key, layouts[op])
 
 
 def order_by_contiguity(info: AxisInfo) -> tuple[int, ...]:

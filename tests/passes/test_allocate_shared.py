@@ -12,6 +12,7 @@ from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.parser import parse_function
 from ptxforge.passes.allocate_shared import Request, allocate_shared, place
+from ptxforge.passes.insert_barriers import insert_barriers
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
 from ptxforge.support.errors import OutOfResourcesError
 from ptxforge.support.target import parse_target
@@ -97,6 +98,29 @@ def test_conversions_and_reductions_get_scratch():
     function = apply(up_to(parse_function(TRANSPOSE), remove_layout_conversions), allocate_shared)
     (conversion,) = operations(function, ConvertLayout)
     assert conversion.scratch_offset == 0 and function.attributes["shared_bytes"] == 16384
+
+
+SUM = """
+  %s{n} = reduce %x {{axis = 0}} : ({tile}) -> f32 {{
+    (%a{n}: f32, %b{n}: f32):
+    %c{n} = addf %a{n}, %b{n} : f32
+    yield %c{n}
+  }}"""
+
+
+def test_small_scratch_shares_nothing():
+    """Softmax's two reductions: no barrier between them, for 16 bytes more."""
+    body = f"%x = constant {{value = 1.0}} : {TILE}" + "".join(SUM.format(n=n, tile=TILE) for n in range(2))
+    function = apply(parse(body, parameters="%n: i32"), allocate_shared, insert_barriers)
+    assert [op.scratch_offset for op in operations(function, Reduce)] == [0, 16]
+    assert not operations(function, Barrier)
+
+
+def test_much_small_scratch_shares():
+    body = f"%x = constant {{value = 1.0}} : {TILE}" + "".join(SUM.format(n=n, tile=TILE) for n in range(200))
+    function = apply(parse(body, parameters="%n: i32"), allocate_shared, insert_barriers)
+    assert function.attributes["shared_bytes"] == 16
+    assert len(operations(function, Barrier)) == 199
 
 
 def test_no_shared_memory_without_need():

@@ -159,6 +159,21 @@ def test_atomics_keep_their_own_limit():
     assert sizes(function, AtomicRMW) == [[4]] and sizes(function, Load) == [[8]]
 
 
+def test_scattered_accesses_follow_contiguous_ones():
+    """A histogram: the values are loaded 16 bytes at a time, and counted where they are."""
+    function = coalesced("""
+      %r = make_range {start = 0, end = 1024} : tensor<1024xi32>
+      %s = splat %a : (ptr<i32>) -> tensor<1024xptr<i32>>
+      %p = addptr %s, %r : tensor<1024xptr<i32>>
+      %v = load %p : (tensor<1024xptr<i32>>) -> tensor<1024xi32>
+      %t = splat %out : (ptr<i32>) -> tensor<1024xptr<i32>>
+      %q = addptr %t, %v : tensor<1024xptr<i32>>
+      %one = constant {value = 1} : tensor<1024xi32>
+      %old = atomic_rmw %q, %one {kind = "add"} : (tensor<1024xptr<i32>>, tensor<1024xi32>) -> tensor<1024xi32>""",
+      parameters="%a: ptr<i32> {divisibility = 16}, %out: ptr<i32> {divisibility = 16}")  # fmt: skip
+    assert sizes(function, Load) == sizes(function, AtomicRMW) == [[4]]
+
+
 def test_operands_are_converted_and_results_converted_back():
     function = coalesced(elementwise("f32", "f32"), parameters=pointers("f32", "f32"))
     (load,) = operations(function, Load)

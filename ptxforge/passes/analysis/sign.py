@@ -13,16 +13,17 @@ from ptxforge.ir.ops.memory import GetNumPrograms, GetProgramId
 from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Join, MakeRange, Reshape, Splat, Trans
 
 _IF_ALL_OPERANDS = (
-    AddI, MulI, DivSI, MinSI, OrI, ShlI, ShrSI, ExtSI, ConvertLayout, Broadcast, ExpandDims, Join, Reshape, Splat, Trans,
+    AddI, MulI, MinSI, OrI, ShlI, ShrSI, ExtSI, ConvertLayout, Broadcast, ExpandDims, Join, Reshape, Splat, Trans,
 )  # fmt: skip
 _IF_ANY_OPERAND = (AndI, MaxSI)
-_IF_FIRST_OPERAND = (RemSI, RemUI, ShrUI, DivUI)
+# Who divides an index divides it by something positive.
+_IF_FIRST_OPERAND = (DivSI, RemSI, RemUI, ShrUI, DivUI)
 _MAX_DEPTH = 24
 
 
 def is_nonnegative(value: Value, depth: int = _MAX_DEPTH) -> bool:
     """Whether every element of ``value`` is known to be at least 0, given that index arithmetic does not wrap
-    (see ``ir.ops.memory``). ``False`` means "not known"."""
+    (see ``ir.ops.memory``) and that divisors are positive. ``False`` means "not known"."""
     if depth == 0:
         return False
     op = value.defining_op
