@@ -38,7 +38,8 @@ _NAMES = {"add": ("add", "u"), "fadd": ("add", "f"), "max": ("max", "s"), "min":
 @lowers(ops.AtomicRMW)
 def atomic_rmw(ctx: Lowering, op: ops.AtomicRMW) -> None:
     element = T.element_type(op.value.type)
-    used = op.is_used
+    # There is no red.exch.
+    used = op.is_used or op.kind == "xchg"
     width = _vector(ctx, op, element)
     values, places = ctx.get(op.value), pointers.addresses(ctx.b, ctx.get(op.pointer)[::width])
     masks = ctx.get(op.mask)[::width] if op.mask is not None else [None] * len(places)
@@ -51,7 +52,7 @@ def atomic_rmw(ctx: Lowering, op: ops.AtomicRMW) -> None:
         old = access.update(places[i], values[i * width : (i + 1) * width], ctx.b.both(masks[i], mine))
         result[i * width : (i + 1) * width] = old
     access.fence_after()
-    ctx.set(op, _share(ctx, op, result, element) if used else result)
+    ctx.set(op, _share(ctx, op, result, element) if op.is_used else result)
 
 
 @lowers(ops.AtomicCAS)

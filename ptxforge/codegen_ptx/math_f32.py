@@ -115,7 +115,8 @@ def _wave(b: Builder, r: str, turns: str) -> str:
 
 
 def sin(b: Builder, x: str) -> str:
-    return _wave(b, *reduce(b, x, "f"))
+    # sin(-0) is -0.
+    return _select(b, _is(b, "eq", x, f32(0.0)), x, _wave(b, *reduce(b, x, "f")))
 
 
 def cos(b: Builder, x: str) -> str:
@@ -138,8 +139,8 @@ def tan(b: Builder, x: str) -> str:
     rest = _fma(b, negative, under, over)
     rest = _fma(b, negative, under_low, _add(b, rest, over_low))
     corrected = _add(b, quotient, b.pure("div.full.f32 %s, %s, %s;", "f", rest, under))
-    # Where the quotient is 0 keep its sign.
-    return _select(b, _is(b, "eq", quotient, f32(0.0)), quotient, corrected)
+    # tan(-0) is -0.
+    return _select(b, _is(b, "eq", x, f32(0.0)), x, corrected)
 
 
 def _sum(b: Builder, x: str, y: str) -> tuple[str, str]:
@@ -158,8 +159,8 @@ def tanh(b: Builder, x: str) -> str:
     size = b.pure("abs.f32 %s, %s;", "f", x)
     power = exp2(b, _mul(b, size, f32(2 / math.log(2))))
     reciprocal = b.pure("rcp.approx.f32 %s, %s;", "f", _add(b, power, f32(1.0)))
-    far = b.pure("copysign.f32 %s, %s, %s;", "f", x, _fma(b, f32(-2.0), reciprocal, f32(1.0)))
-    return _select(b, _is(b, "gt", size, f32(0.55)), far, near)
+    far = _fma(b, f32(-2.0), reciprocal, f32(1.0))
+    return b.pure("copysign.f32 %s, %s, %s;", "f", x, _select(b, _is(b, "gt", size, f32(0.55)), far, near))
 
 
 def erf(b: Builder, x: str) -> str:

@@ -304,7 +304,8 @@ def _wave(b: Builder, r: str, turns: str) -> str:
 
 
 def sin(b: Builder, x: str) -> str:
-    return _wave(b, *reduce(b, x, "d"))
+    # sin(-0) is -0.
+    return _select(b, _is(b, "eq", x, f64(0.0)), x, _wave(b, *reduce(b, x, "d")))
 
 
 def cos(b: Builder, x: str) -> str:
@@ -326,8 +327,8 @@ def tan(b: Builder, x: str) -> str:
     rest = _fma(b, _neg(b, quotient), under, over)
     rest = _fma(b, _neg(b, quotient), under_low, _add(b, rest, over_low))
     corrected = _add(b, quotient, _div(b, rest, under))
-    # Where the quotient is 0 keep its sign.
-    return _select(b, _is(b, "eq", quotient, f64(0.0)), quotient, corrected)
+    # tan(-0) is -0.
+    return _select(b, _is(b, "eq", x, f64(0.0)), x, corrected)
 
 
 # -- others ----------------------------------------------------------------------------------------------
@@ -340,7 +341,7 @@ def tanh(b: Builder, x: str) -> str:
     size = _abs(b, x)
     power = exp(b, _add(b, size, size))
     far = _sub(b, f64(1.0), _div(b, f64(2.0), _add(b, power, f64(1.0))))
-    return _select(b, _is(b, "gt", size, f64(0.55)), b.pure("copysign.f64 %s, %s, %s;", "d", x, far), near)
+    return b.pure("copysign.f64 %s, %s, %s;", "d", x, _select(b, _is(b, "gt", size, f64(0.55)), far, near))
 
 
 def erf(b: Builder, x: str) -> str:

@@ -1,0 +1,111 @@
+"""Mathematical functions against mpmath: within 2 units in the last place."""
+
+from __future__ import annotations
+
+import mpmath
+import numpy as np
+import pytest
+
+from ptxforge.ir import types as T
+from ptxforge.ir.ops import math as ops
+from tests.codegen_ptx.harness import Kernel, blocked, pointer
+
+COUNT = 512
+REFERENCE = {
+    ops.Exp2: lambda x: mpmath.mpf(2) ** x, ops.Log: mpmath.log, ops.Log2: lambda x: mpmath.log(x, 2), ops.Sin: mpmath.sin,
+    ops.Cos: mpmath.cos, ops.Tan: mpmath.tan, ops.Tanh: mpmath.tanh, ops.Erf: mpmath.erf, ops.Sqrt: mpmath.sqrt,
+    ops.SqrtRn: mpmath.sqrt, ops.Rsqrt: lambda x: 1 / mpmath.sqrt(x), ops.Exp: mpmath.exp,
+}  # fmt: skip
+
+
+def _arguments(kind, dtype):
+    rng = np.random.default_rng(7)
+    wide = np.dtype(dtype).itemsize == 8
+    if kind in (ops.Log, ops.Log2):
+        parts = [np.exp(rng.uniform(-80, 80, 200)), 1 + rng.uniform(-0.3, 0.4, 200), [1, 2, 0.5, 1e-40, 3e-42, 1e38]]
+    elif kind in (ops.Sin, ops.Cos, ops.Tan):
+        far = 10.0 ** rng.uniform(5, 300 if wide else 37, 120) * rng.choice([-1, 1], 120)
+        parts = [rng.uniform(-10, 10, 200), rng.uniform(-1e5, 1e5, 100), far, np.pi / 2 * np.arange(1, 93)]
+    elif kind in (ops.Tanh, ops.Erf):
+        parts = [rng.uniform(-1, 1, 250), rng.uniform(-7, 7, 250), [0.0, 1e-30, 50.0, -50.0]]
+    elif kind is ops.Exp2:
+        parts = [rng.uniform(-1000, 1000, COUNT) if wide else rng.uniform(-125, 127, COUNT)]
+    elif kind is ops.Exp:
+        parts = [rng.uniform(-700, 700, COUNT) if wide else rng.uniform(-2, 2, COUNT)]
+    else:
+        parts = [np.exp(rng.uniform(-40, 40, COUNT))]
+    return np.resize(np.concatenate(parts), COUNT).astype(dtype)
+
+
+def _compute(kind, element, *arguments, target="sm_90a", everywhere=False):
+    kernel = Kernel(*[pointer(element)] * (len(arguments) + 1))
+    loaded = [kernel.load(i, (COUNT,), blocked(4)) for i in range(len(arguments))]
+    kernel.store(len(arguments), kernel.b.value(kind, *loaded))
+    out = np.zeros(COUNT, element.numpy)
+    kernel.run(*arguments, out, check="off", target=target, everywhere=everywhere)
+    return out
+
+
+def _assert_close(out, arguments, function, ulp=2.0):
+    with mpmath.workprec(1200):
+        for got, *x in zip(out, *arguments):
+            exact = function(*(mpmath.mpf(float(v)) for v in x))
+            unit = mpmath.mpf(float(np.spacing(np.abs(np.asarray(float(exact), out.dtype)))))
+            assert abs(mpmath.mpf(float(got)) - exact) <= ulp * unit, (x, got, float(exact))
+
+
+@pytest.mark.parametrize("element", [T.F32, T.F64], ids=str)
+@pytest.mark.parametrize("kind", REFERENCE, ids=lambda k: k.name)
+def test_accuracy(kind, element):
+    x = _arguments(kind, element.numpy)
+    out = _compute(kind, element, x, everywhere=True)
+    # exp of f32 rounds its scaled argument: the error grows with the argument (here up to 2).
+    _assert_close(out, [x], REFERENCE[kind], ulp=4 if kind is ops.Exp and element is T.F32 else 2)
+
+
+@pytest.mark.parametrize("element", [T.F16, T.BF16], ids=str)
+@pytest.mark.parametrize("kind", [ops.Exp, ops.Sin, ops.Sqrt, ops.Rsqrt, ops.Log], ids=lambda k: k.name)
+def test_narrow_types_are_rounded_once(kind, element):
+    x = np.abs(np.random.default_rng(0).normal(size=COUNT)).astype(element.numpy)
+    out = _compute(kind, element, x)
+    expected = [float(REFERENCE[kind](mpmath.mpf(float(v)))) for v in x]
+    assert np.mean(out == np.array(expected).astype(element.numpy)) > 0.99
+    np.testing.assert_allclose(out.astype(float), expected, rtol=2e-3 if element is T.F16 else 1e-2, atol=1e-6)
+
+
+@pytest.mark.parametrize("element", [T.F32, T.F64], ids=str)
+def test_power(element):
+    rng = np.random.default_rng(3)
+    x = np.exp(rng.uniform(-5, 5, COUNT)).astype(element.numpy)
+    y = (rng.uniform(-15, 15, COUNT) * (8 if element is T.F64 else 1)).astype(element.numpy)
+    _assert_close(_compute(ops.Pow, element, x, y, everywhere=True), [x, y], lambda a, c: a**c)
+
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 2.5, -2.5]
+
+
+@pytest.mark.parametrize("element", [T.F32, T.F64], ids=str)
+def test_special_powers(element):
+    x, y = (np.resize(v.ravel(), COUNT).astype(element.numpy) for v in np.meshgrid(SPECIAL, SPECIAL))
+    out = _compute(ops.Pow, element, x, y)
+    with np.errstate(all="ignore"):
+        expected = np.power(x.astype(np.float64), y.astype(np.float64)).astype(element.numpy)
+    same = (np.isnan(out) & np.isnan(expected)) | ((np.signbit(out) == np.signbit(expected)) & np.isclose(out, expected, rtol=1e-6))
+    assert same.all(), list(zip(x[~same], y[~same], out[~same], expected[~same]))
+
+
+@pytest.mark.parametrize("element", [T.F32, T.F64], ids=str)
+@pytest.mark.parametrize("kind, function", [
+    (ops.Exp, np.exp), (ops.Exp2, np.exp2), (ops.Log, np.log), (ops.Log2, np.log2), (ops.Sin, np.sin), (ops.Cos, np.cos),
+    (ops.Tan, np.tan), (ops.Tanh, np.tanh), (ops.Sqrt, np.sqrt), (ops.Floor, np.floor), (ops.Ceil, np.ceil),
+    (ops.Trunc, np.trunc), (ops.Rint, np.rint)], ids=lambda v: getattr(v, "name", ""))
+def test_special_values(kind, function, element):
+    x = np.resize([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, 1e-45, 2.5, -2.5, 1.5, -0.5], COUNT).astype(element.numpy)
+    out = _compute(kind, element, x)
+    with np.errstate(all="ignore"):
+        expected = function(x)
+    exact = ~np.isfinite(expected) | (expected == 0)
+    np.testing.assert_array_equal(out[exact], expected[exact])
+    zeros = expected == 0
+    np.testing.assert_array_equal(np.signbit(out[zeros]), np.signbit(expected[zeros]))
+    np.testing.assert_allclose(out[~exact], expected[~exact], rtol=1e-6)
