@@ -1,9 +1,9 @@
 """Shared memory accesses: how registers group into vectors, and what the banks make of them.
 
 Shared memory has 32 banks of 4 bytes: word w lies in bank w mod 32. One warp-wide access of up to 4 bytes per
-lane is served at once; of 8 bytes in two steps of 16 lanes, of 16 bytes in four steps of 8 lanes. In each step
-a bank delivers one word (to any number of lanes): lanes that want different words of one bank wait for each
-other. The *degree* is how many words the busiest bank must deliver: 1 means no conflict.
+lane is served at once; of 8 bytes in two steps of 16 lanes, of 16 bytes in four steps of 8 lanes. In each
+step a bank delivers one word (to any number of lanes): lanes that want different words of one bank wait for
+each other. The *degree* is how many words the busiest bank must deliver: 1 means no conflict.
 
 (CUDA C++ Programming Guide, "Shared Memory" under compute capabilities 5.x to 9.x; the split of wide accesses
 is what the profiler's wavefront counters show.)
@@ -140,7 +140,8 @@ def shared_access(layout: LinearLayout, element_bits: int, max_vec: int = 1 << 3
         Access(base, tuple(first[offset] for offset in sorted(group))) for base, group in groups.items())
     free = layout.free_variables()
     degree = conflict_degree(layout.columns_of(LANE), vec, size)
-    return SharedAccess(layout, vec, size, accesses, representative, free.get(LANE, 0), free.get(WARP, 0), degree)
+    free_lanes, free_warps = free.get(LANE, 0), free.get(WARP, 0)
+    return SharedAccess(layout, vec, size, accesses, representative, free_lanes, free_warps, degree)
 
 
 def _vector_width(layout: LinearLayout, limit: int) -> int:

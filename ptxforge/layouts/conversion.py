@@ -1,8 +1,8 @@
 """Layout conversions, planned as data.
 
-A tensor is distributed by ``src`` and wanted by ``dst``. Where its elements are now follows from the matrices:
-C = src⁻¹ · dst maps each (register, lane, warp) of the result to the place that holds its element. The shape
-of C decides, cheapest first:
+A tensor is distributed by ``src`` and wanted by ``dst``. Where its elements are now follows from the
+matrices: C = src⁻¹ · dst maps each (register, lane, warp) of the result to the place that holds its element.
+The shape of C decides, cheapest first:
 
 ==============  ===============================================  ======================================
 plan            C                                                becomes
@@ -19,8 +19,10 @@ one in the own warp. Between Shuffle and SharedMemory the estimated time decides
 >>> from ptxforge.layouts.encodings import Blocked
 >>> rows, columns = Blocked((1, 4), (8, 4), (4, 1), (1, 0)), Blocked((4, 1), (8, 4), (4, 1), (1, 0))
 >>> plan = plan_conversion(rows, columns, (128, 16), 32)
->>> type(plan).__name__, plan.scratch_bytes, plan.store.vec, plan.load.vec, plan.store.degree, plan.load.degree
-('SharedMemory', 8192, 4, 1, 1, 1)
+>>> type(plan).__name__, plan.scratch_bytes, (plan.store.vec, plan.load.vec)
+('SharedMemory', 8192, (4, 1))
+>>> plan.store.degree, plan.load.degree                        # bank conflicts: none
+(1, 1)
 >>> plan_conversion(rows, Blocked((1, 2), (8, 4), (4, 1), (1, 0)), (128, 16), 32).exchange.shuffles
 16
 """
@@ -259,7 +261,8 @@ def _through_shared(src, dst, element_bits: int, scratch_limit: int, same_warp: 
     swizzle = optimal_swizzle(src, dst, element_bits, scratch_limit)
     scratch = element_bytes(element_bits) << (swizzle.layout.in_bits_total - swizzle.repetition_bits)
     warp_local = same_warp and not swizzle.store.free_warps
-    return SharedMemory(swizzle.layout, swizzle.store, swizzle.load, swizzle.repetition_bits, scratch, warp_local)
+    return SharedMemory(
+        swizzle.layout, swizzle.store, swizzle.load, swizzle.repetition_bits, scratch, warp_local)
 
 
 def _shared_cost(plan: SharedMemory) -> float:

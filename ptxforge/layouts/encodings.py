@@ -101,7 +101,8 @@ class Distributed(Encoding):
 @lru_cache(maxsize=8192)
 def _linear(encoding: Encoding, shape: Shape) -> LinearLayout:
     if len(shape) != encoding.rank:
-        raise LayoutError(f"{encoding} has rank {encoding.rank}, the shape {list(shape)} has rank {len(shape)}")
+        raise LayoutError(
+            f"{encoding} has rank {encoding.rank}, the shape {list(shape)} has rank {len(shape)}")
     for size in shape:
         log2_exact(size, "a tensor's size")
     return encoding.build(shape)
@@ -144,7 +145,8 @@ class Blocked(Distributed):
     @property
     def tile(self) -> Shape:
         """The shape that one pass of all threads of a CTA covers."""
-        return tuple(s * t * w for s, t, w in zip(self.size_per_thread, self.threads_per_warp, self.warps_per_cta))
+        sizes = zip(self.size_per_thread, self.threads_per_warp, self.warps_per_cta)
+        return tuple(s * t * w for s, t, w in sizes)
 
     def build(self, shape: Shape) -> LinearLayout:
         tile = identity_nd(REGISTER, self.size_per_thread, self.order)
@@ -221,7 +223,8 @@ class Mma(Distributed):
 
     def __attrs_post_init__(self):
         if self.version[0] not in (2, 3):
-            raise LayoutError(f"mma version {self.version[0]} is not supported, only 2 (mma.sync) and 3 (wgmma)")
+            raise LayoutError(
+                f"mma version {self.version[0]} is not supported, only 2 (mma.sync) and 3 (wgmma)")
         if len(self.instr_shape) < self.rank or any(s < 8 for s in self._atom[-2:]):
             raise LayoutError(f"instrShape {list(self.instr_shape)} does not fit warpsPerCTA "
                               f"{list(self.warps_per_cta)}")
@@ -554,18 +557,18 @@ def default_blocked(
     From the fastest dimension on, each takes as many threads as it has blocks of ``size_per_thread``
     (default 1 per dimension), lanes before warps; the slowest dimension takes what is left.
 
-    >>> print(default_blocked((64, 2, 32), num_warps=4))
-    #blocked<{sizePerThread = [1, 1, 1], threadsPerWarp = [1, 1, 32], warpsPerCTA = [2, 2, 1], order = [2, 1, 0]}>
+    >>> print(default_blocked((2, 32), num_warps=4))
+    #blocked<{sizePerThread = [1, 1], threadsPerWarp = [1, 32], warpsPerCTA = [4, 1], order = [1, 0]}>
     """
     rank = len(shape)
     size = tuple(size_per_thread) if size_per_thread is not None else (1,) * rank
-    return _default_blocked(
-        tuple(shape), num_warps, threads_per_warp, size, tuple(order) if order is not None else row_major(rank))
+    fastest_first = tuple(order) if order is not None else row_major(rank)
+    return _default_blocked(tuple(shape), num_warps, threads_per_warp, size, fastest_first)
 
 
 def blocked_for_dot(shape: Sequence[int], num_warps: int, threads_per_warp: int = WARP_SIZE) -> Blocked:
-    """The result encoding of a ``dot`` on ordinary FMA units: 4 x 4 elements per thread where each thread gets
-    at least 16 anyway, else 2 x 2 where it gets at least 4."""
+    """The result encoding of a ``dot`` on ordinary FMA units: 4 x 4 elements per thread where each thread
+    gets at least 16 anyway, else 2 x 2 where it gets at least 4."""
     per_thread = prod(shape) // (num_warps * threads_per_warp)
     side = 4 if per_thread >= 16 else 2 if per_thread >= 4 else 1
     size = (1,) * (len(shape) - 2) + (side, side)
@@ -574,20 +577,21 @@ def blocked_for_dot(shape: Sequence[int], num_warps: int, threads_per_warp: int 
 
 # -- rules of the shape operations ---------------------------------------------------------------------
 #
-# infer_X gives the encoding of the result such that no thread has to give an element to another: the operand's
-# registers are the result's, in the order that the two linear maps say. Blocked encodings stay blocked.
+# infer_X gives the encoding of the result such that no thread has to give an element to another: the
+# operand's registers are the result's, in the order that the two linear maps say. Blocked stays blocked.
 
 
 def blocked_for_expand_dims(source: Blocked, axis: int) -> Blocked:
-    """The encoding that ``expand_dims`` of a tensor in a default encoding results in: 1 inserted everywhere, the
-    order ascending. The operand is first converted to ``Slice(axis, result)``."""
+    """The encoding that ``expand_dims`` of a tensor in a default encoding results in: 1 inserted everywhere,
+    the order ascending. The operand is first converted to ``Slice(axis, result)``."""
     rank = source.rank + 1
     return Blocked(_insert(source.size_per_thread, axis, 1), _insert(source.threads_per_warp, axis, 1),
                    _insert(source.warps_per_cta, axis, 1), tuple(range(rank)))
 
 
 def infer_expand_dims(source: Distributed, axis: int, shape: Sequence[int]) -> Distributed:
-    """Encoding of ``expand_dims(x, axis)`` with the result's ``shape``: a slice along ``axis`` becomes its parent."""
+    """Encoding of ``expand_dims(x, axis)`` with the result's ``shape``: a slice along ``axis`` becomes its
+    parent."""
     if isinstance(source, Slice) and source.dim == axis:
         return source.parent
     if not isinstance(source, Blocked):
@@ -601,8 +605,8 @@ def infer_expand_dims(source: Distributed, axis: int, shape: Sequence[int]) -> D
 def infer_trans(source: Encoding, order: Sequence[int], shape: Sequence[int]) -> Encoding:
     """Encoding of ``trans(x, order)`` where x has ``shape``: dimension i of the result is ``order[i]`` of x.
 
-    >>> print(infer_trans(Blocked((1, 1, 1), (1, 2, 16), (4, 1, 1), (2, 1, 0)), (1, 2, 0), (64, 2, 16)))
-    #blocked<{sizePerThread = [1, 1, 1], threadsPerWarp = [2, 16, 1], warpsPerCTA = [1, 1, 4], order = [1, 0, 2]}>
+    >>> print(infer_trans(Blocked((1, 4), (2, 16), (4, 1), (1, 0)), (1, 0), (64, 64)))
+    #blocked<{sizePerThread = [4, 1], threadsPerWarp = [16, 2], warpsPerCTA = [1, 4], order = [0, 1]}>
     """
     order = tuple(order)
     if order == tuple(range(len(order))):
@@ -640,12 +644,12 @@ def infer_reshape(source: Distributed, from_shape: Sequence[int], to_shape: Sequ
 
 
 def infer_join(source: Distributed, shape: Sequence[int]) -> Distributed:
-    """Encoding of ``join(x, y)``, both of ``shape``: the new last dimension (of size 2) lies in a thread's first
-    register bit."""
+    """Encoding of ``join(x, y)``, both of ``shape``: the new last dimension (of size 2) lies in a thread's
+    first register bit."""
     if isinstance(source, Blocked):
         rank = source.rank
-        return Blocked((*source.size_per_thread, 2), (*source.threads_per_warp, 1), (*source.warps_per_cta, 1),
-                       (rank, *source.order), _cta_insert(source.cta, rank))
+        return Blocked((*source.size_per_thread, 2), (*source.threads_per_warp, 1),
+                       (*source.warps_per_cta, 1), (rank, *source.order), _cta_insert(source.cta, rank))
     return _linear_join(source, tuple(shape))
 
 

@@ -5,18 +5,18 @@ linear function of (r, l) and of the warp w:
 
     r' = A r + B (l, w)          l' = C r + D (l, w)          (+ is XOR)
 
-A shuffle lets each lane name the lane to read from; *which* register is read must be the same in all lanes. So
-shuffles alone can do B = 0: register r is one ``shfl`` of register A r, from lane C r + D (l, w). B is what is
-difficult: readers want different registers of different lanes.
+A shuffle lets each lane name the lane to read from; *which* register is read must be the same in all lanes.
+So shuffles alone can do B = 0: register r is one ``shfl`` of register A r, from lane C r + D (l, w). B is
+what is difficult: readers want different registers of different lanes.
 
-*Three steps.* A select, ``s = parity(l & mask) ? registers[r + x] : registers[r]``, lets a lane permute its own
-registers by a value that depends on the lane. One select step before the shuffles (by a matrix G1, applied
-where the data are) and one after (G3, where they arrive) give
+*Three steps.* A select, ``s = parity(l & mask) ? registers[r + x] : registers[r]``, lets a lane permute its
+own registers by a value that depends on the lane. One select step before the shuffles (by a matrix G1,
+applied where the data are) and one after (G3, where they arrive) give
 
     r' = Q q + G1 l'             l' = C q + K (l, w)           q = r + G3 (l, w)
 
-with Q = A + G1 C and K = D + C G3. To fit the task, G3 must solve Q G3 = B + G1 D. So choose G1 such that this
-has a solution: every column of B that A does not span must come from somewhere: either the reading lanes
+with Q = A + G1 C and K = D + C G3. To fit the task, G3 must solve Q G3 = B + G1 D. So choose G1 such that
+this has a solution: every column of B that A does not span must come from somewhere: either the reading lanes
 differ in D, and then G1 D must supply it, or Q must span it, and then G1 C must.
 
 *Example: a transpose of 2 registers and 2 lanes.* A = D = 0, B = C = 1. G1 = 1 makes Q = 1, then G3 = 1 and
@@ -61,10 +61,10 @@ class Exchange:
     3. ``after``: selects on the intermediate registers, in order.
     4. ``destination[r]``: which intermediate register is result register r.
 
-    ``source_lane`` maps (lane, warp) to the lane that a round reads from when its ``lane_xor`` is 0. It is None
-    when that is the thread's own lane: then a round is ``shfl.sync.bfly`` with ``lane_xor``, and no instruction
-    at all where ``lane_xor`` is 0. Otherwise a round is ``shfl.sync.idx`` of source lane ^ ``lane_xor``.
-    Equal rounds are one instruction.
+    ``source_lane`` maps (lane, warp) to the lane that a round reads from when its ``lane_xor`` is 0. It is
+    None when that is the thread's own lane: then a round is ``shfl.sync.bfly`` with ``lane_xor``, and no
+    instruction at all where ``lane_xor`` is 0. Otherwise a round is ``shfl.sync.idx`` of source lane ^
+    ``lane_xor``. Equal rounds are one instruction.
     """
 
     before: tuple[Select, ...]
@@ -90,13 +90,16 @@ class Exchange:
 
 
 def plan_exchange(wanted: LinearLayout) -> Exchange | None:
-    """The exchange that makes ``wanted``: (register, lane, warp) of the result to (register, lane) of the source;
-    None when there is none of this form.
+    """The exchange that makes ``wanted``: (register, lane, warp) of the result to (register, lane) of the
+    source; None when there is none of this form.
 
-    >>> swap = LinearLayout({"register": [(0, 1)], "lane": [(1, 0), (0, 2)], "warp": []}, {"register": 2, "lane": 4})
+    >>> swap = LinearLayout({"register": [(0, 1)], "lane": [(1, 0), (0, 2)], "warp": []},
+    ...                     {"register": 2, "lane": 4})
     >>> plan = plan_exchange(swap)
-    >>> plan.before, plan.rounds, plan.source_lane
-    ((Select(register_xor=1, lane_mask=1, warp_mask=0),), (Round(source=0, lane_xor=0), Round(source=1, lane_xor=1)), None)
+    >>> plan.before, plan.source_lane
+    ((Select(register_xor=1, lane_mask=1, warp_mask=0),), None)
+    >>> plan.rounds
+    (Round(source=0, lane_xor=0), Round(source=1, lane_xor=1))
     """
     register_bits = wanted.in_bits(REGISTER)
     lanes = wanted.in_bits(LANE)
@@ -123,7 +126,9 @@ def _split(wanted: LinearLayout, name: str) -> tuple[list[int], list[int]]:
     return [r for r, _ in pairs], [lane for _, lane in pairs]
 
 
-def _before(a: Sequence[int], b: Sequence[int], c: Sequence[int], d: Sequence[int], lane_bits: int) -> list[int]:
+def _before(
+    a: Sequence[int], b: Sequence[int], c: Sequence[int], d: Sequence[int], lane_bits: int
+) -> list[int]:
     """G1, as one register vector per bit of the source lane."""
     reached = f2.Span(a)
     lanes, registers = [], []  # G1 maps lanes[i] to registers[i]

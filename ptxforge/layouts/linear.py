@@ -14,7 +14,8 @@ lane bits go to (0, 2) and (1, 0), the warp bit goes to (2, 0):
 ...     {"register": [(0, 1)], "lane": [(0, 2), (1, 0)], "warp": [(2, 0)]}, {"dim0": 4, "dim1": 4})
 >>> for warp in range(2):
 ...     for lane in range(4):
-...         print(f"warp {warp} lane {lane}:", *(layout.apply(register=r, lane=lane, warp=warp) for r in range(2)))
+...         held = [layout.apply(register=r, lane=lane, warp=warp) for r in range(2)]
+...         print(f"warp {warp} lane {lane}:", *held)
 warp 0 lane 0: (0, 0) (0, 1)
 warp 0 lane 1: (0, 2) (0, 3)
 warp 0 lane 2: (1, 0) (1, 1)
@@ -116,7 +117,8 @@ class LinearLayout:
                 columns.append(_pack_checked(name, tuple(vector), outs, bits))
         _check_names([name for name, _ in in_items], "input")
         _check_names([name for name, _ in outs], "output")
-        self._set(tuple(name for name, _ in in_items), tuple(len(v) for _, v in in_items), outs, tuple(columns))
+        names, counts = [n for n, _ in in_items], [len(v) for _, v in in_items]
+        self._set(tuple(names), tuple(counts), outs, tuple(columns))
 
     def _set(self, in_dims, in_bits, out_dims, columns) -> None:
         self.in_dims, self._in_bits, self.out_dims, self.columns = in_dims, in_bits, out_dims, columns
@@ -580,7 +582,8 @@ def _pack_checked(in_dim: str, vector: tuple[int, ...], out_dims, bits: Sequence
         raise LayoutError(f"a basis of {in_dim!r} has {len(vector)} coordinates, expected {len(bits)}")
     for value, (name, size) in zip(vector, out_dims):
         if not 0 <= value < size:
-            raise LayoutError(f"basis {list(vector)} of {in_dim!r}: {value} does not fit {name!r} of size {size}")
+            raise LayoutError(
+                f"basis {list(vector)} of {in_dim!r}: {value} does not fit {name!r} of size {size}")
     return _pack(vector, out_dims)
 
 
@@ -625,7 +628,8 @@ def _inverse_on_image(columns: Sequence[int], bits: int) -> list[int]:
 
 
 def _of_solutions(out_dims, in_items, solutions: Sequence[int]) -> LinearLayout:
-    """The layout from ``out_dims`` back to ``in_items``; solution i is the flat input of flat output bit i."""
+    """The layout from ``out_dims`` back to ``in_items``; solution i is the flat input of flat output bit
+    i."""
     by_name = {}
     start = 0
     for name, size in reversed(out_dims):

@@ -9,15 +9,16 @@ shape and type. All those of ``mma.sync`` follow one pattern, with g = lane / 4 
     fast one.
 
 The fast dimension is k for A and B and n for C. For A and B, w is 32 bits' worth of elements (1 for f64); for
-C it is 2, whatever the type (f32 and s32 take a register each). ``encodings.Mma`` and ``encodings.DotOperand``
-build their linear layouts from this pattern, and the tests compare them with the figures' formulas.
+C it is 2, whatever the type (f32 and s32 take a register each). ``encodings.Mma`` and
+``encodings.DotOperand`` build their linear layouts from this pattern, and the tests compare them with the
+figures' formulas.
 
 *ldmatrix* (PTX ISA, "Warp-level matrix load instruction: ldmatrix") reads 8 x 8 matrices of 16-bit elements:
 lane i points at a 16-byte row, (matrix i / 8, row i mod 8), and gets from each matrix the 32 bits at
 row g, column 2 t; with ``.trans`` the two elements at rows 2 t and 2 t + 1, column g. In terms of offsets:
 
     plain    register bytes and lane bits 0, 1 count through a row's 16 bytes; lane bits 2..4 select the row
-    trans    lane bits 2..4 count through the row's 8 elements; the register's pair and lane bits 0, 1 select it
+    trans    lane bits 2..4 count through a row's 8 elements; register pair and lane bits 0, 1 select the row
 
 Whether a layout in registers and a layout in shared memory admit it is thus read off the columns of one
 matrix, (register, lane, warp) -> offset; so are the addresses that the lanes must give.
@@ -31,7 +32,7 @@ from functools import lru_cache
 from attrs import frozen
 
 from ptxforge.layouts.banks import conflict_degree, offsets_of
-from ptxforge.layouts.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout
+from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout
 
 ROW_BYTES = 16
 
@@ -40,9 +41,9 @@ ROW_BYTES = 16
 class Atom:
     """One shape of ``mma.sync``.
 
-    ``operand`` and ``accumulator`` are PTX types, ``k_width`` the elements of A and B per register, ``minimum``
-    the lowest sm number, ``figure`` where PTX ISA 9.0 draws the fragments. Register counts are per lane and
-    instruction; those of A, B and (f16, s32, f32) C are 32-bit registers, those of f64 64-bit.
+    ``operand`` and ``accumulator`` are PTX types, ``k_width`` the elements of A and B per register,
+    ``minimum`` the lowest sm number, ``figure`` where PTX ISA 9.0 draws the fragments. Register counts are
+    per lane and instruction; those of A, B and (f16, s32, f32) C are 32-bit registers, those of f64 64-bit.
     """
 
     m: int
@@ -76,18 +77,24 @@ class Atom:
         return f"m{self.m}n{self.n}k{self.k}"
 
 
+_M16N8K16 = "Matrix Fragments for mma.m16n8k16 with floating point type"
+_M16N8K8 = "Matrix Fragments for mma.m16n8k8"
+_M16N8K4 = "Matrix Fragments for mma.m16n8k4"
+_M16N8K32 = "Matrix Fragments for mma.m16n8k32"
+_M8N8K4 = "Matrix Fragments for mma.m8n8k4 with .f64 floating point type"
+
 ATOMS = (
-    Atom(16, 8, 16, "f16", ("f32", "f16"), 2, 80, "Matrix Fragments for mma.m16n8k16 with floating point type"),
-    Atom(16, 8, 16, "bf16", ("f32",), 2, 80, "Matrix Fragments for mma.m16n8k16 with floating point type"),
-    Atom(16, 8, 8, "f16", ("f32", "f16"), 2, 80, "Matrix Fragments for mma.m16n8k8"),
-    Atom(16, 8, 8, "bf16", ("f32",), 2, 80, "Matrix Fragments for mma.m16n8k8"),
-    Atom(16, 8, 8, "tf32", ("f32",), 1, 80, "Matrix Fragments for mma.m16n8k8"),
-    Atom(16, 8, 4, "tf32", ("f32",), 1, 80, "Matrix Fragments for mma.m16n8k4"),
-    Atom(16, 8, 32, "s8", ("s32",), 4, 80, "Matrix Fragments for mma.m16n8k32"),
-    Atom(16, 8, 32, "u8", ("s32",), 4, 80, "Matrix Fragments for mma.m16n8k32"),
-    Atom(16, 8, 32, "e4m3", ("f32",), 4, 89, "Matrix Fragments for mma.m16n8k32"),
-    Atom(16, 8, 32, "e5m2", ("f32",), 4, 89, "Matrix Fragments for mma.m16n8k32"),
-    Atom(8, 8, 4, "f64", ("f64",), 1, 80, "Matrix Fragments for mma.m8n8k4 with .f64 floating point type"),
+    Atom(16, 8, 16, "f16", ("f32", "f16"), 2, 80, _M16N8K16),
+    Atom(16, 8, 16, "bf16", ("f32",), 2, 80, _M16N8K16),
+    Atom(16, 8, 8, "f16", ("f32", "f16"), 2, 80, _M16N8K8),
+    Atom(16, 8, 8, "bf16", ("f32",), 2, 80, _M16N8K8),
+    Atom(16, 8, 8, "tf32", ("f32",), 1, 80, _M16N8K8),
+    Atom(16, 8, 4, "tf32", ("f32",), 1, 80, _M16N8K4),
+    Atom(16, 8, 32, "s8", ("s32",), 4, 80, _M16N8K32),
+    Atom(16, 8, 32, "u8", ("s32",), 4, 80, _M16N8K32),
+    Atom(16, 8, 32, "e4m3", ("f32",), 4, 89, _M16N8K32),
+    Atom(16, 8, 32, "e5m2", ("f32",), 4, 89, _M16N8K32),
+    Atom(8, 8, 4, "f64", ("f64",), 1, 80, _M8N8K4),
 )
 
 
@@ -118,8 +125,8 @@ class MatrixLoad:
 class LdMatrix:
     """How a distributed layout is loaded with ``ldmatrix.xCOUNT[.trans]``.
 
-    ``address`` maps (lane, warp) to the offset, in elements, of the row that the lane points at; ``loads`` are
-    the instructions of one thread. ``degree`` counts bank conflicts (1: none).
+    ``address`` maps (lane, warp) to the offset, in elements, of the row that the lane points at; ``loads``
+    are the instructions of one thread. ``degree`` counts bank conflicts (1: none).
     """
 
     count: int
@@ -220,13 +227,17 @@ def _padded(columns: list[int], size: int) -> list[int]:
 
 
 def _load(registers, inside, matrices, rest, index: int) -> MatrixLoad:
-    base = sum((index >> i & 1) << bit for i, bit in enumerate(rest))
+    base = _deposit(index, rest)
     offset = 0
     for i, bit in enumerate(rest):
         offset ^= registers[bit] if index >> i & 1 else 0
     groups = []
     for matrix in range(1 << len(matrices)):
-        first = base | sum((matrix >> i & 1) << bit for i, bit in enumerate(matrices))
-        groups.append(tuple(
-            first | sum((j >> i & 1) << bit for i, bit in enumerate(inside)) for j in range(1 << len(inside))))
+        first = base | _deposit(matrix, matrices)
+        groups.append(tuple(first | _deposit(j, inside) for j in range(1 << len(inside))))
     return MatrixLoad(offset, tuple(groups))
+
+
+def _deposit(value: int, positions: Sequence[int]) -> int:
+    """The bits of ``value``, lowest first, at ``positions``."""
+    return sum((value >> i & 1) << position for i, position in enumerate(positions))

@@ -1,7 +1,7 @@
 """Pictures of layouts, as text and as SVG.
 
-Tensor view (``show``): for each element who holds it, ``T9:2`` = register 2 of thread 9, copies joined by ``|``.
-Shared layouts: for each place in memory, row by row, which element lies there, ``(row:column)``.
+Tensor view (``show``): for each element who holds it, ``T9:2`` = register 2 of thread 9, copies joined by
+``|``. Shared layouts: for each place in memory, row by row, which element lies there, ``(row:column)``.
 
 >>> from ptxforge.layouts.encodings import Blocked, Shared
 >>> print(show(Blocked((1, 2), (2, 2), (1, 1), (1, 0)), (2, 4)))
@@ -95,7 +95,9 @@ def _threads_of_row(threads: Sequence[int], lanes: int, width: int) -> str:
     return text
 
 
-def holders_of(layout: Distributed, shape: Sequence[int], cta: int = 0) -> dict[tuple[int, ...], list[Holder]]:
+def holders_of(
+    layout: Distributed, shape: Sequence[int], cta: int = 0
+) -> dict[tuple[int, ...], list[Holder]]:
     """For each element of the CTA's part of the tensor, the (thread, register) pairs that hold it, threads
     ascending."""
     linear = layout.linear(shape)
@@ -126,7 +128,8 @@ def _show_shared(layout: Shared, shape: tuple[int, ...], cta: int) -> str:
     linear = layout.linear(shape)
     memory = [shape[d] for d in reversed(layout.order)]  # slowest first: rows of memory
     memory = [size // min(split, size) for size, split in zip(memory, _splits(layout))]
-    cells = (_coordinates(linear.apply(offset=offset, block=cta), ":") for offset in range(linear.in_size(OFFSET)))
+    held = (linear.apply(offset=offset, block=cta) for offset in range(linear.in_size(OFFSET)))
+    cells = (_coordinates(index, ":") for index in held)
     return _table(cells, memory, ",")
 
 
@@ -177,8 +180,8 @@ _CELL_WIDTH, _CELL_HEIGHT = 58, 22
 
 
 def svg(layout: Encoding, shape: Sequence[int], cta: int = 0) -> str:
-    """The same picture as an SVG document: a grid of cells, each thread (or row of a shared tile) in a colour of
-    its own, warps as shades. Tensors of rank 1 and 2; leading dimensions of higher ranks are stacked."""
+    """The same picture as an SVG document: a grid of cells, each lane (or each vector of a shared tile) in a
+    colour of its own, warps as shades; the leading dimensions of higher ranks are stacked."""
     shape = tuple(shape)
     if isinstance(layout, Shared):
         grid = _shared_grid(layout, shape, cta)
@@ -191,8 +194,8 @@ def svg(layout: Encoding, shape: Sequence[int], cta: int = 0) -> str:
              f'<text x="2" y="12">{escape(str(layout))} {"x".join(map(str, shape))}</text>']
     for (x, y), (text, colour) in grid.items():
         left, top = x * _CELL_WIDTH + 1, y * _CELL_HEIGHT + 20
-        parts.append(f'<rect x="{left}" y="{top}" width="{_CELL_WIDTH}" height="{_CELL_HEIGHT}" fill="{colour}" '
-                     f'stroke="#666"/>')
+        parts.append(f'<rect x="{left}" y="{top}" width="{_CELL_WIDTH}" height="{_CELL_HEIGHT}" '
+                     f'fill="{colour}" stroke="#666"/>')
         parts.append(f'<text x="{left + _CELL_WIDTH // 2}" y="{top + 14}" text-anchor="middle">{text}</text>')
     return "\n".join([*parts, "</svg>", ""])
 
@@ -203,7 +206,8 @@ def _distributed_grid(layout: Distributed, shape, cta: int) -> dict[tuple[int, i
     for index, where in holders_of(layout, shape, cta).items():
         thread, register = where[0]
         more = "+" if len(where) > 1 else ""
-        grid[_position(index, shape)] = (f"T{thread}:{register}{more}", _colour(thread % lanes, thread // lanes))
+        colour = _colour(thread % lanes, thread // lanes)
+        grid[_position(index, shape)] = (f"T{thread}:{register}{more}", colour)
     return grid
 
 

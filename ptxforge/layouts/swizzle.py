@@ -1,18 +1,18 @@
 """Swizzles: orders of shared memory that neither the writer nor the reader regrets.
 
-*The problem.* One layout writes a tile to shared memory, another reads it. Row-major order suits a writer that
-walks rows; a reader that walks columns then finds all its lanes in one bank.
+*The problem.* One layout writes a tile to shared memory, another reads it. Row-major order suits a writer
+that walks rows; a reader that walks columns then finds all its lanes in one bank.
 
-*As a question about subspaces.* A shared layout is an invertible matrix M from offset bits to the tensor. Call
-the columns of its low bits (those inside 128 bytes) the *banks*, and the span H of all higher columns the
-*segments*: two elements fight for a bank when they differ by a vector of H (up to the bits of the access's own
-vector). If the lanes that are served together span the space A in the writer and B in the reader, there is no
-conflict exactly when H meets neither A nor B.
+*As a question about subspaces.* A shared layout is an invertible matrix M from offset bits to the tensor.
+Call the columns of its low bits (those inside 128 bytes) the *banks*, and the span H of all higher columns
+the *segments*: two elements fight for a bank when they differ by a vector of H (up to the bits of the
+access's own vector). If the lanes that are served together span the space A in the writer and B in the
+reader, there is no conflict exactly when H meets neither A nor B.
 
-*The answer.* Write A = E + A', B = E + B' with E what they share. Pair the basis vectors of A' and B': the sums
-a + b lie in neither space. Together with everything outside A + B they give the largest H that avoids both:
-its dimension is dim(tensor) - max(dim A, dim B), so nothing can do better. XOR swizzling as it is usually
-written, column ^ row, is this construction for A = rows, B = columns.
+*The answer.* Write A = E + A', B = E + B' with E what they share. Pair the basis vectors of A' and B': the
+sums a + b lie in neither space. Together with everything outside A + B they give the largest H that avoids
+both: its dimension is dim(tensor) - max(dim A, dim B), so nothing can do better. XOR swizzling as it is
+usually written, column ^ row, is this construction for A = rows, B = columns.
 
 *The vectors.* The lowest offset bits are a vector that both sides hold in registers, extended, where that is
 narrower than 16 bytes, by registers of one side only; of these few candidates the cheapest is taken, counted
@@ -50,7 +50,8 @@ class Swizzle:
     @property
     def cost(self) -> tuple[int, int]:
         """Steps of shared memory, then instructions."""
-        return (self.store.wavefronts + self.load.wavefronts, len(self.store.accesses) + len(self.load.accesses))
+        steps = self.store.wavefronts + self.load.wavefronts
+        return (steps, len(self.store.accesses) + len(self.load.accesses))
 
 
 @lru_cache(maxsize=2048)
@@ -128,7 +129,7 @@ def _columns(store, load, vectors, repetitions, size: int) -> list[int]:
     outside = _outside(everything, store, load, repetitions, bits)
     pairs = [x ^ y for x, y in zip(a_only, b_only)]
     longer = a_only if len(a_only) > len(b_only) else b_only
-    # From the best candidates for a segment to the worst: free of conflicts; in conflict with one side; with both.
+    # From the best candidates for a segment to the worst: without conflict; with one on one side; on both.
     pool = [*pairs, *longer[len(pairs):], *a_only[:len(pairs)], *reversed(both[len(vectors):])]
     segments = outside[-segments_wanted:] if segments_wanted else []
     segments = [*pool[:segments_wanted - len(segments)], *segments]
@@ -173,8 +174,9 @@ def _complement(inner: Sequence[int], outer: Sequence[int]) -> list[int]:
 
 
 def _repetitions(store, load, size: int, scratch_limit: int) -> list[int]:
-    """Vectors along which the tile can pass through scratch memory in parts: both sides hold them in registers,
-    and no lane or warp of either has a share in them. As many as the limit asks for, or as there are."""
+    """Vectors along which the tile can pass through scratch memory in parts: both sides hold them in
+    registers, and no lane or warp of either has a share in them. As many as the limit asks for, or as there
+    are."""
     wanted = 0
     while (size << store.out_bits_total) >> wanted > scratch_limit:
         wanted += 1
@@ -192,7 +194,7 @@ def swizzle_for_dot_operand(
     operand: DotOperand, shape: Sequence[int], order: Sequence[int], element_bits: int,
     has_leading_offset: bool = False,
 ) -> Shared:
-    """The swizzled encoding in which a ``dot`` operand waits in shared memory for ``ldmatrix`` or plain loads.
+    """The swizzled encoding in which a ``dot`` operand waits in shared memory for ``ldmatrix`` or loads.
 
     Where ``ldmatrix`` applies (k contiguous, or 16-bit elements, which it can transpose) eight rows of 16
     bytes are read together: rows of the tile that share the same banks (every 128 bytes) get different

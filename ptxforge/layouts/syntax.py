@@ -8,9 +8,11 @@
 Besides what we print ourselves this reads the spellings of Triton's history: ``blocked_layout``, braces for
 lists and no commas between fields, ``nvidia_mma``, ``mma<{version = 2, ...}>``, dialect prefixes.
 
->>> print(parse_encoding("#triton_gpu.slice<{dim = 1, parent = #b}>", {"#b": parse_encoding(
-...     "#blocked<{sizePerThread = [1, 1], threadsPerWarp = [32, 1], warpsPerCTA = [4, 1], order = [0, 1]}>")}))
-#slice<{dim = 1, parent = #blocked<{sizePerThread = [1, 1], threadsPerWarp = [32, 1], warpsPerCTA = [4, 1], order = [0, 1]}>}>
+>>> mma = parse_encoding("#triton_gpu.mma<{version = 2, warpsPerCTA = [2, 2]}>")
+>>> print(mma)
+#mma<{versionMajor = 2, versionMinor = 0, warpsPerCTA = [2, 2], instrShape = [16, 8]}>
+>>> print_encoding(parse_encoding("#slice<{dim = 1, parent = #m}>", {"#m": mma}), {mma: "#mma"})
+'#slice<{dim = 1, parent = #mma}>'
 """
 
 from __future__ import annotations
@@ -65,10 +67,15 @@ class _Reader:
         match = _TOKEN.match(self.text, self.position)
         token = match.group(match.lastindex) if match else ""
         if not token or (expected is not None and token != expected):
-            found = repr(token) if token else "the end" if not self.text[self.position:].strip() else "nothing known"
+            found = self.found()
             raise self.error(f"expected {expected!r}, found {found}" if expected else f"unexpected {found}")
         self.position = match.end()
         return token
+
+    def found(self) -> str:
+        """What stands at the cursor, for messages."""
+        rest = self.text[self.position:].strip()
+        return repr(self.peek() or rest[:1]) if rest else "the end"
 
     def error(self, message: str) -> ParseError:
         skipped = len(self.text) - len(self.text[self.position:].lstrip())
@@ -126,7 +133,7 @@ class _Reader:
             return self.take() == "true"
         if re.fullmatch(r"-?\d+", token):
             return int(self.take())
-        raise self.error(f"expected a number, a list or an encoding, found {token!r}")
+        raise self.error(f"expected a number, a list or an encoding, found {self.found()}")
 
     def _list(self, close: str) -> tuple:
         self.take()

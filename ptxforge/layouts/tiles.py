@@ -25,7 +25,9 @@ def broadcast_nd(in_dim: str, shape: Sequence[int], order: Sequence[int], flat_d
     return layout
 
 
-def mma_tile(shape: Sequence[int], k_width: int, order: Sequence[int], repeat_order: Sequence[int]) -> LinearLayout:
+def mma_tile(
+    shape: Sequence[int], k_width: int, order: Sequence[int], repeat_order: Sequence[int]
+) -> LinearLayout:
     """The fragment of one instruction: the pattern that accumulators and operands of every ``mma`` share.
 
     Along the fast dimension a lane holds ``k_width`` consecutive elements and 4 lanes stand side by side;

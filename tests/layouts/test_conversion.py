@@ -51,7 +51,8 @@ def run_shuffle(plan: Shuffle, held: np.ndarray, result_registers: int) -> np.nd
 def run_selects(selects, words: np.ndarray) -> np.ndarray:
     warps, lanes, registers = words.shape[:3]
     for select in selects:
-        swap = PARITY[np.arange(lanes) & select.lane_mask] ^ PARITY[np.arange(warps) & select.warp_mask][:, None]
+        by_lane = PARITY[np.arange(lanes) & select.lane_mask]
+        swap = by_lane ^ PARITY[np.arange(warps) & select.warp_mask][:, None]
         other = words[:, :, np.arange(registers) ^ select.register_xor]
         words = np.where(swap[:, :, None, None], other, words)
     return words
@@ -126,7 +127,8 @@ def plan_of(src, dst, shape=(128, 64), bits=32):
 def test_equal_layouts_need_nothing():
     assert plan_of(ROWS, ROWS) == Nothing()
     # Another name for the same distribution.
-    assert plan_of(Slice(1, Blocked((1, 1), (32, 1), (4, 1), (0, 1))), Blocked((1,), (32,), (4,), (0,)), (128,)) == Nothing()
+    column, vector = Slice(1, Blocked((1, 1), (32, 1), (4, 1), (0, 1))), Blocked((1,), (32,), (4,), (0,))
+    assert plan_of(column, vector, (128,)) == Nothing()
 
 
 def test_another_order_of_registers_moves_nothing():
@@ -136,14 +138,15 @@ def test_another_order_of_registers_moves_nothing():
 
 
 def test_accumulator_to_operand_stays_in_registers():
-    """The chained dot of attention: P = softmax(Q K) is the accumulator of one dot and operand A of the next."""
+    """The chained dot of attention: P = softmax(Q K) accumulates in one dot and is operand A of the next."""
     mma = Mma((2, 0), (4, 1), (16, 8))
     plan = plan_conversion(mma, DotOperand(0, mma, 2), (64, 64), 16)
     assert isinstance(plan, Nothing | Registers)
 
 
 def test_a_lane_permutation_is_one_shuffle_per_register():
-    plan = plan_conversion(Blocked((1, 1), (4, 8), (1, 1), (1, 0)), Blocked((1, 1), (4, 8), (1, 1), (0, 1)), (4, 8), 32)
+    rows, columns = (Blocked((1, 1), (4, 8), (1, 1), order) for order in ((1, 0), (0, 1)))
+    plan = plan_conversion(rows, columns, (4, 8), 32)
     assert isinstance(plan, Shuffle)
     assert (plan.exchange.shuffles, plan.exchange.selects) == (1, 0)
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxforge.layouts.encodings import (
-    Blocked, CTALayout, DotOperand, Linear, Mma, Shared, Slice, as_blocked, contiguous_per_thread, default_blocked,
-    elements_per_thread, infer_expand_dims, infer_join, infer_reshape, infer_split, infer_trans,
-    unique_elements_per_thread, warps)
+    Blocked, CTALayout, DotOperand, Linear, Mma, Shared, Slice, as_blocked, contiguous_per_thread,
+    default_blocked, elements_per_thread, infer_expand_dims, infer_join, infer_reshape, infer_split,
+    infer_trans, unique_elements_per_thread, warps)
 from ptxforge.layouts.linear import LayoutError, LinearLayout
 
 from .layout_strategies import blocked, distributed, elements, shared
@@ -26,8 +26,8 @@ def counter(shape, order):
 
 
 def blocked_by_definition(layout: Blocked, shape):
-    """Elements of each [warp][lane], in register order: tiles laid side by side, wrapped by the tensor's shape,
-    copies in one thread dropped."""
+    """Elements of each [warp][lane], in register order: tiles laid side by side, wrapped by the tensor's
+    shape, copies in one thread dropped."""
     repeats = [max(1, s // t) for s, t in zip(shape, layout.tile)]
     result = []
     for warp in counter(layout.warps_per_cta, layout.order):
@@ -50,9 +50,10 @@ def blocked_by_definition(layout: Blocked, shape):
 @given(blocked(), SHAPES)
 def test_blocked_by_definition(layout, shape):
     linear = layout.linear(shape)
+    registers = range(linear.in_size("register"))
     for warp, lanes in enumerate(blocked_by_definition(layout, shape)):
         for lane, held in enumerate(lanes):
-            assert held == [linear.apply(register=r, lane=lane, warp=warp) for r in range(linear.in_size("register"))]
+            assert held == [linear.apply(register=r, lane=lane, warp=warp) for r in registers]
 
 
 @settings(max_examples=100, deadline=None)
@@ -123,7 +124,8 @@ def fragment(layout, shape, lane):
 @pytest.mark.parametrize("lane", range(32))
 def test_fragments_of_m16n8k16(lane):
     group, thread = lane >> 2, lane % 4
-    a = [(group + (8 if i in (2, 3, 6, 7) else 0), thread * 2 + (i & 1) + (8 if i >= 4 else 0)) for i in range(8)]
+    a = [(group + (8 if i in (2, 3, 6, 7) else 0), thread * 2 + (i & 1) + (8 if i >= 4 else 0))
+         for i in range(8)]
     b = [(thread * 2 + (i & 1) + (8 if i >= 2 else 0), group) for i in range(4)]
     c = [(group + (8 if i >= 2 else 0), thread * 2 + (i & 1)) for i in range(4)]
     assert fragment(DotOperand(0, MMA, 2), (16, 16), lane) == a
@@ -143,7 +145,8 @@ def test_fragments_of_m16n8k8_tf32(lane):
 @pytest.mark.parametrize("lane", range(32))
 def test_fragments_of_m16n8k32_bytes(lane):
     group, thread = lane >> 2, lane % 4
-    a = [(group + (8 if 4 <= i < 8 or i >= 12 else 0), thread * 4 + (i & 3) + (16 if i >= 8 else 0)) for i in range(16)]
+    a = [(group + (8 if 4 <= i < 8 or i >= 12 else 0), thread * 4 + (i & 3) + (16 if i >= 8 else 0))
+         for i in range(16)]
     b = [(thread * 4 + (i & 3) + (16 if i >= 4 else 0), group) for i in range(8)]
     assert fragment(DotOperand(0, MMA, 4), (16, 32), lane) == a
     assert fragment(DotOperand(1, MMA, 4), (32, 8), lane) == b
@@ -172,8 +175,9 @@ def test_wgmma_accumulator(lane):
 
 def test_batched_mma():
     layout = Mma((2, 0), (4, 1, 1), (1, 16, 8))
-    assert layout.linear((4, 16, 8)).sublayout(["register", "lane"], ["dim1", "dim2"]).bases == \
-        MMA.linear((16, 8)).rename({"dim0": "dim1", "dim1": "dim2"}).sublayout(["register", "lane"], ["dim1", "dim2"]).bases
+    in_warp = ["register", "lane"]
+    one = layout.linear((4, 16, 8)).sublayout(in_warp, ["dim1", "dim2"])
+    assert one.bases == MMA.linear((16, 8)).sublayout(in_warp, ["dim0", "dim1"]).bases
     assert DotOperand(1, layout, 2).order == (1, 2, 0)
 
 
@@ -273,7 +277,8 @@ def test_blocked_is_recognised(layout, shape):
 
 
 def test_reshape_keeps_blocked():
-    assert infer_reshape(Blocked((1, 4), (4, 8), (4, 1), (1, 0)), (16, 32), (512,)) == Blocked((4,), (32,), (4,), (0,))
+    rows = Blocked((1, 4), (4, 8), (4, 1), (1, 0))
+    assert infer_reshape(rows, (16, 32), (512,)) == Blocked((4,), (32,), (4,), (0,))
     assert infer_reshape(MMA, (16, 8), (128,)) == Blocked((2,), (32,), (1,), (0,))
     assert isinstance(infer_reshape(MMA, (16, 16), (256,)), Linear)
 
@@ -299,7 +304,7 @@ def test_linear_encoding_repeats_and_wraps():
     (lambda: CTALayout((1,), (1, 1), (0,)), "same length"),
     (lambda: MMA.linear((16,)), "has rank 2, the shape"),
     (lambda: MMA.linear((16, 12)), "must be a power of two, got 12"),
-    (lambda: Linear(LinearLayout.identity(2, "register", "dim0")), "expected inputs register, lane, warp, block"),
+    (lambda: Linear(LinearLayout.identity(2, "register", "dim0")), "expected inputs register, lane, warp"),
     (lambda: Linear.of_shape((2,), {"lane": [(1,)]}), "expected 32 lanes, got 2"),
     (lambda: Linear.of_shape((64,), {"lane": [(1,), (2,), (4,), (8,), (16,)]}), "have no place"),
 ])

@@ -14,8 +14,8 @@ from .layout_strategies import distributed, elements, shared
 
 
 def matrix_of_lane(row_of, lane, trans):
-    """The two 16-bit values that a lane gets of one matrix, by the instruction's definition; ``row_of[i]`` are
-    the 8 values that addressing lane i points at."""
+    """The two 16-bit values that a lane gets of one matrix, by the instruction's definition; ``row_of[i]``
+    are the 8 values that addressing lane i points at."""
     group, thread = divmod(lane, 4)
     if trans:
         return row_of[2 * thread][group], row_of[2 * thread + 1][group]
@@ -23,8 +23,8 @@ def matrix_of_lane(row_of, lane, trans):
 
 
 def run_ldmatrix(plan, memory, warps, registers, element_bits):
-    """Execute the plan on ``memory`` (element numbers by offset), byte by byte: a byte is a pair (element, which
-    byte of it)."""
+    """Execute the plan on ``memory`` (element numbers by offset), byte by byte: a byte is a pair (element,
+    which byte of it)."""
     size = element_bits // 8
     result = np.full((warps, 32, registers), -1)
     for warp in range(warps):
@@ -61,12 +61,16 @@ def check(layout, memory_layout, bits):
     return plan
 
 
+SHAPES = st.tuples(*[st.integers(3, 6).map(lambda b: 1 << b)] * 2)
+
 # element bits, kWidth, op_idx, order in memory -> does ldmatrix apply, and transposed
 CASES = [
     (16, 2, 0, (1, 0), (4, False)), (16, 2, 0, (0, 1), (4, True)),
     (16, 2, 1, (1, 0), (4, True)), (16, 2, 1, (0, 1), (4, False)),
-    (8, 4, 0, (1, 0), (4, False)), (8, 4, 1, (0, 1), (4, False)), (8, 4, 0, (0, 1), None), (8, 4, 1, (1, 0), None),
-    (32, 1, 0, (1, 0), (4, False)), (32, 1, 1, (0, 1), (4, False)), (32, 1, 0, (0, 1), None), (32, 1, 1, (1, 0), None),
+    (8, 4, 0, (1, 0), (4, False)), (8, 4, 1, (0, 1), (4, False)),
+    (8, 4, 0, (0, 1), None), (8, 4, 1, (1, 0), None),
+    (32, 1, 0, (1, 0), (4, False)), (32, 1, 1, (0, 1), (4, False)),
+    (32, 1, 0, (0, 1), None), (32, 1, 1, (1, 0), None),
 ]
 
 
@@ -121,14 +125,14 @@ def test_blocked_layouts_do_not_fit():
 
 
 @settings(max_examples=200, deadline=None)
-@given(st.tuples(*[st.integers(3, 6).map(lambda b: 1 << b)] * 2), st.sampled_from([8, 16, 32]), st.data())
+@given(SHAPES, st.sampled_from([8, 16, 32]), st.data())
 def test_whatever_is_planned_is_right(shape, bits, data):
     layout = data.draw(distributed(shape, 1)).linear(shape)
     check(layout, data.draw(shared()).linear(shape), bits)
 
 
 @settings(max_examples=100, deadline=None)
-@given(st.tuples(*[st.integers(3, 6).map(lambda b: 1 << b)] * 2), st.sampled_from([(8, 4), (16, 2), (16, 4), (32, 1)]),
+@given(SHAPES, st.sampled_from([(8, 4), (16, 2), (16, 4), (32, 1)]),
        st.integers(0, 1), shared())
 def test_operands_in_any_memory(shape, kind, op_idx, memory):
     bits, k_width = kind
@@ -148,7 +152,8 @@ def test_register_counts_match_the_layouts(atom):
 
 
 def test_known_register_counts():
-    counts = {(a.name, a.operand): (a.a_registers, a.b_registers, a.c_registers(a.accumulators[0])) for a in ATOMS}
+    counts = {(a.name, a.operand): (a.a_registers, a.b_registers, a.c_registers(a.accumulators[0]))
+              for a in ATOMS}
     assert counts["m16n8k16", "f16"] == (4, 2, 4)
     assert counts["m16n8k8", "tf32"] == (4, 2, 4)
     assert counts["m16n8k8", "bf16"] == (2, 1, 4)

@@ -7,7 +7,8 @@ import re
 import pytest
 
 from ptxforge.layouts.encodings import (
-    Blocked, DotOperand, Linear, Mma, Shared, Slice, contiguous_per_thread, default_blocked, elements_per_thread)
+    Blocked, DotOperand, Linear, Mma, Shared, Slice, contiguous_per_thread, default_blocked,
+    elements_per_thread)
 from ptxforge.layouts.linear import LinearLayout
 from ptxforge.layouts.show import holders_of, show, show_threads
 from ptxforge.layouts.syntax import parse_encoding
@@ -114,8 +115,10 @@ def test_layout_function():
 
 # -- seed 000: the matrix product ----------------------------------------------------------------------
 
-BLOCKED_0 = "#triton_gpu.blocked<{sizePerThread = [1, 8], threadsPerWarp = [16, 2], warpsPerCTA = [1, 1], order = [1, 0]}>"
-BLOCKED_1 = "#triton_gpu.blocked<{sizePerThread = [1, 1], threadsPerWarp = [4, 8], warpsPerCTA = [1, 1], order = [1, 0]}>"
+BLOCKED_0 = ("#triton_gpu.blocked<{sizePerThread = [1, 8], threadsPerWarp = [16, 2], "
+             "warpsPerCTA = [1, 1], order = [1, 0]}>")
+BLOCKED_1 = ("#triton_gpu.blocked<{sizePerThread = [1, 1], threadsPerWarp = [4, 8], "
+             "warpsPerCTA = [1, 1], order = [1, 0]}>")
 MMA = "#triton_gpu.mma<{version = 2, warpsPerCTA = [1, 1]}>"
 
 
@@ -127,10 +130,12 @@ def test_matmul_encodings():
     assert aliases["#mma"] == Mma((2, 0), (1, 1), (16, 8))
     a = parse_encoding("#triton_gpu.dot_op<{opIdx = 0, parent = #mma}>", aliases)
     b = parse_encoding("#triton_gpu.dot_op<{opIdx = 1, parent = #mma}>", aliases)
-    assert a == DotOperand(0, aliases["#mma"]) and a.text({aliases["#mma"]: "#mma"}) == "#dot_op<{opIdx = 0, parent = #mma}>"
+    mma = aliases["#mma"]
+    assert a == DotOperand(0, mma) and a.text({mma: "#mma"}) == "#dot_op<{opIdx = 0, parent = #mma}>"
     assert contiguous_per_thread(aliases["#blocked0"], (16, 16)) == (1, 8)
     # tensor<16x16xf16>, tensor<16x8xf16> and tensor<16x8xf32> of one warp: what mma.m16n8k16 takes per lane.
-    assert [elements_per_thread(e, s) for e, s in ((a, (16, 16)), (b, (16, 8)), (aliases["#mma"], (16, 8)))] == [8, 4, 4]
+    operands = ((a, (16, 16)), (b, (16, 8)), (mma, (16, 8)))
+    assert [elements_per_thread(encoding, shape) for encoding, shape in operands] == [8, 4, 4]
 
 
 def test_wide_mma_of_the_dot_operand_example():
@@ -142,12 +147,13 @@ def test_wide_mma_of_the_dot_operand_example():
     assert DotOperand(1, mma, 2).linear((16, 32)).free_variables()["warp"] == 0b11100
 
 
-@pytest.mark.parametrize("shape, text", [
-    ((16,), "#blocked<{sizePerThread = [1], threadsPerWarp = [16], warpsPerCTA = [1], order = [0]}>"),
-    ((16, 1), "#blocked<{sizePerThread = [1, 1], threadsPerWarp = [16, 1], warpsPerCTA = [1, 1], order = [0, 1]}>"),
-    ((1, 16), "#blocked<{sizePerThread = [1, 1], threadsPerWarp = [1, 16], warpsPerCTA = [1, 1], order = [0, 1]}>"),
+@pytest.mark.parametrize("shape, fields", [
+    ((16,), "sizePerThread = [1], threadsPerWarp = [16], warpsPerCTA = [1], order = [0]"),
+    ((16, 1), "sizePerThread = [1, 1], threadsPerWarp = [16, 1], warpsPerCTA = [1, 1], order = [0, 1]"),
+    ((1, 16), "sizePerThread = [1, 1], threadsPerWarp = [1, 16], warpsPerCTA = [1, 1], order = [0, 1]"),
 ])
-def test_encodings_of_the_first_conversion(shape, text):
+def test_encodings_of_the_first_conversion(shape, fields):
+    text = f"#blocked<{{{fields}}}>"
     layout = parse_encoding(text)
     assert str(layout) == text
     assert elements_per_thread(layout, shape) == 1
@@ -165,8 +171,8 @@ def test_slices_of_the_matmul():
 
 # -- seed 001 ------------------------------------------------------------------------------------------
 
-VECTOR_ADD = ("#triton_gpu.blocked<{sizePerThread = [4], threadsPerWarp = [32], warpsPerCTA = [4], order = [0], "
-              "CTAsPerCGA = [1], CTASplitNum = [1], CTAOrder = [0]}>")
+VECTOR_ADD = ("#triton_gpu.blocked<{sizePerThread = [4], threadsPerWarp = [32], warpsPerCTA = [4], "
+              "order = [0], CTAsPerCGA = [1], CTASplitNum = [1], CTAOrder = [0]}>")
 
 
 def test_vector_add():
@@ -179,7 +185,8 @@ def test_vector_add():
 
 
 def test_unswizzled_shared():
-    text = "#triton_gpu.shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [1, 0], hasLeadingOffset = false}>"
+    text = ("#triton_gpu.shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [1, 0], "
+            "hasLeadingOffset = false}>")
     linear = parse_encoding(text).linear((32, 32))
     assert linear == LinearLayout(
         {"offset": [(0, 1 << i) for i in range(5)] + [(1 << i, 0) for i in range(5)], "block": []},
@@ -205,7 +212,8 @@ def test_default_of_eight_warps():
 
 
 def test_hopper_accumulator_syntax():
-    text = "#triton_gpu.nvidia_mma<{versionMajor = 3, versionMinor = 0, warpsPerCTA = [4, 1], instrShape = [16, 16, 16]}>"
+    text = ("#triton_gpu.nvidia_mma<{versionMajor = 3, versionMinor = 0, warpsPerCTA = [4, 1], "
+            "instrShape = [16, 16, 16]}>")
     layout = parse_encoding(text)
     assert layout == Mma((3, 0), (4, 1), (16, 16, 16))
     assert elements_per_thread(layout, (128, 16)) == 16

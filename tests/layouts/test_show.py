@@ -72,4 +72,5 @@ def test_svg_is_well_formed():
 
 
 def test_describe():
-    assert describe(Shared(1, 1, 2, (1, 0)).linear((2, 2))) == "offset bit 0 -> (0, 1)\noffset bit 1 -> (1, 1)"
+    text = describe(Shared(1, 1, 2, (1, 0)).linear((2, 2)))
+    assert text == "offset bit 0 -> (0, 1)\noffset bit 1 -> (1, 1)"

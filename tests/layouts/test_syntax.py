@@ -48,7 +48,8 @@ def test_spellings_of_history():
         Shared(8, 1, 8, (1, 0))
     assert parse_encoding("#dot_op<{opIdx = 1, parent = #mma<{warpsPerCTA = [2, 2]}>, kWidth = 4}>") == \
         DotOperand(1, Mma((2, 0), (2, 2)), 4)
-    assert parse_encoding("#blocked<{sizePerThread=[1,2],threadsPerWarp=[4,8],warpsPerCTA=[1,1]}>").order == (1, 0)
+    terse = parse_encoding("#blocked<{sizePerThread=[1,2],threadsPerWarp=[4,8],warpsPerCTA=[1,1]}>")
+    assert terse.order == (1, 0)
 
 
 @pytest.mark.parametrize("text, message", [
@@ -65,7 +66,7 @@ def test_spellings_of_history():
     ("#shared<{vec=1, perPhase=1, maxPhase=1, order=[0], colour=1}>", "#shared has no field 'colour'"),
     ("#blocked<{\n sizePerThread = [1] \n foo", "3:5: expected '=', found the end"),
     ("#blocked<{sizePerThread = [1 2]", "expected ',', found '2'"),
-    ("#blocked<{sizePerThread = ~}>", "found ''"),
+    ("#blocked<{sizePerThread = ~}>", "expected a number, a list or an encoding, found '~'"),
 ])
 def test_errors(text, message):
     with pytest.raises(ParseError) as caught:
