@@ -20,7 +20,8 @@ Scratch      An operation with scratch writes it, meets in a barrier of its own,
              before is done with after it, and its reads are pending. (Where each warp reads only what it wrote itself,
              there is no such barrier, and its reads and writes join those pending.)
 Async        An asynchronous copy has written when its group was waited for. Each ``async_wait`` therefore makes the writes of all
-             copies pending, whatever barrier came between. A copy that its maker calls ``ordered`` needs none before it.
+             copies pending, whatever barrier came between. A copy that its maker calls ``ordered`` needs no barrier
+             for the sake of its own buffer, but does for that of others that lie in the same bytes.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ from ptxforge.passes.analysis.buffers import Buffers
 from ptxforge.passes.analysis.scratch import is_warp_local, scratch_bytes
 from ptxforge.support.target import Target
 
-Interval = tuple[int, int]
+Interval = tuple[int, int, Operation]
+"""Bytes from … to (not included), and whose they are: an allocation, or the operation whose scratch it is."""
 
 
 def insert_barriers(function: Function, target: Target) -> bool:
@@ -64,6 +66,12 @@ class _State:
         return isinstance(other, _State) and (self.reads, self.writes) == (other.reads, other.writes)
 
     __hash__ = None
+
+    def without(self, owners: Iterable[Operation]) -> _State:
+        """What is pending besides accesses to the memory of ``owners``."""
+        owners = set(owners)
+        kept = [[i for i in pending if i[2] not in owners] for pending in (self.reads, self.writes)]
+        return _State(*kept)
 
     def conflicts(self, reads: list[Interval], writes: list[Interval]) -> bool:
         return (
@@ -121,7 +129,7 @@ class _Inserter:
 
     def scratch(self, op: Operation, state: _State) -> _State:
         offset = op.attributes["scratch_offset"]
-        own = (offset, offset + scratch_bytes(op, self.num_warps))
+        own = (offset, offset + scratch_bytes(op, self.num_warps), op)
         if state.conflicts([], [own]):
             self.barrier_before(op)
             state = _State()
@@ -139,7 +147,8 @@ class _Inserter:
         reads = touched if "shared" in effects.reads else []
         writes = touched if "shared" in effects.writes else []
         is_copy = isinstance(op, AsyncCopyGlobalToLocal)
-        if not (is_copy and op.ordered) and state.conflicts(reads, writes):
+        pending = state.without(owner for *_, owner in touched) if is_copy and op.ordered else state
+        if pending.conflicts(reads, writes):
             self.barrier_before(op)
             state = _State()
         return _State(state.reads.union(reads), state.writes if is_copy else state.writes.union(writes))
@@ -151,4 +160,4 @@ class _Inserter:
 
 def _interval(alloc: LocalAlloc) -> Interval:
     type = alloc.result.type
-    return alloc.offset, alloc.offset + type.numel * type.element.bytes
+    return alloc.offset, alloc.offset + type.numel * type.element.bytes, alloc
