@@ -1,14 +1,14 @@
 """Checked mode: races and uninitialised reads in shared memory, races between CTAs in global memory.
 
 Lockstep execution hides races: with a barrier removed, every result is usually still right here. So checked mode keeps a *shadow*
-of shared memory: for every granule (the smallest shared access of the kernel: 1, 2 or 4 bytes) who wrote it last and which two
+of shared memory: for every granule (the smallest shared access of the kernel, 1 to 16 bytes) who wrote it last and which two
 warps read it last. A record is one u4: ``tick << 10 | thread``, 0 for "never"; bit 31 marks an atomic access. The *tick* counts
 the memory instructions that the batch has executed, so it also tells which instruction made the record.
 
 What orders two accesses is kept at the granularity of warps, as vector clocks in ticks: ``seen[cta, v, w]`` is the newest tick up to
 which all accesses of warp w happened before the present of warp v. A CTA barrier takes the maximum over the warps that took
 part; ``bar.warp.sync``, ``shfl``, ``vote`` and the like order the lanes of one warp; mbarriers carry a clock from their arrivals to their
-waiters (`arrived`, `waited`). A conflict is a race when the earlier record's tick is newer than ``seen``. The quick test,
+waiters (:mod:`async_checks`). A conflict is a race when the earlier record's tick is newer than ``seen``. The quick test,
 which settles nearly all accesses, compares with ``floor``, the last tick at which every CTA passed a CTA-wide barrier.
 
 A write checks the last writer and both readers, a read the last writer. Two lanes of one instruction that write different values
@@ -16,7 +16,7 @@ to one granule race too. Atomics do not race with atomics. Volatile, relaxed, ac
 
 Global memory has a shadow per allocation with the last writing CTA and two reading CTAs. A conflict of two CTAs is a race, unless the
 earlier CTA executed a fence after its access and then an atomic operation on an allocation where the later one did an atomic operation
-afterwards, followed by a fence (or the atomics have release and acquire semantics themselves).
+afterwards, followed by a fence or a barrier (or the atomics have release and acquire semantics themselves).
 """
 
 from __future__ import annotations
@@ -35,25 +35,41 @@ _RECORD = np.uint32((1 << 31) - 1)
 _THREAD_BITS = 10
 _THREAD = np.uint32((1 << _THREAD_BITS) - 1)
 _WARP = np.uint32(((1 << _THREAD_BITS) - 1) & ~31)
+_GROUPS = {1: "u4", 2: "u8", 4: "c16"}
+"""Records per access -> the dtype that moves that many at once."""
+
 _SEVERAL = np.uint32((1 << 31) - 1)
 """In place of a CTA's number: several CTAs did it."""
 
 _LAST_TICK = (1 << 21) - 2
 
 
-def granule_of(program: Program, space: str) -> int:
-    """The smallest access to ``space`` (or to generic addresses) in the program: 1, 2 or 4 bytes."""
-    smallest = 4
-    for block in program.blocks:
-        for item in block.instructions:
-            if item.parts[0] in ("ld", "st", "atom", "red", "ldu") and _touches(item, space):
-                smallest = min(smallest, TYPE_BITS[item.types[-1]] // 8)
-    return smallest
+_OTHER_SIZES = {"ldmatrix": 16, "stmatrix": 16, "mbarrier": 8, "wgmma": 16}
+"""Opcodes other than loads and stores that access shared memory -> the size of an access."""
 
 
-def _touches(item: Instruction, space: str) -> bool:
-    spaces = {part.partition("::")[0] for part in item.parts} & {"global", "shared", "local", "param", "const"}
-    return not spaces or space in spaces
+def granule_of(program: Program) -> int:
+    """The smallest access to shared memory in the program: 1, 2, 4, 8 or 16 bytes."""
+    sizes = [_shared_access(item) for block in program.blocks for item in block.instructions]
+    return min([size for size in sizes if size], default=16)
+
+
+def _shared_access(item: Instruction) -> int:
+    """Bytes per access when the instruction may access shared memory, else 0."""
+    name = item.parts[0]
+    if name in ("ld", "st", "atom", "red", "ldu"):
+        spaces = {part.partition("::")[0] for part in item.parts} & {"global", "shared", "local", "param", "const"}
+        lanes = next((int(part[1:]) for part in item.parts if part in ("v2", "v4", "v8")), 1)
+        return min(TYPE_BITS[item.types[-1]] // 8 * lanes, 16) if not spaces or "shared" in spaces else 0
+    if name == "cp":
+        size = getattr(item.operands[2], "value", 4) if item.has("ca", "cg") and len(item.operands) > 2 else 4
+        return 0 if item.has("commit_group", "wait_group", "wait_all", "commit") else min(size, 16)
+    return _OTHER_SIZES.get(name, 0)
+
+
+def _any_of(flags: np.ndarray) -> np.ndarray:
+    """``flags.any(axis=1)`` of a contiguous bool array ``(n, 1 | 2 | 4)``."""
+    return flags.view(f"u{flags.shape[1]}")[:, 0] != 0
 
 
 class Checker:
@@ -61,7 +77,7 @@ class Checker:
 
     def __init__(self, machine: Machine, world: GlobalShadow | None = None):
         self.machine, self.world = machine, world
-        self.granule = granule_of(machine.program, "shared")
+        self.granule = granule_of(machine.program)
         size = machine.shared.nbytes // self.granule
         self.writer = np.zeros(size, np.uint32)
         self.reader = np.zeros(size, np.uint32)
@@ -70,6 +86,7 @@ class Checker:
         self.seen = np.zeros((machine.ctas, warps, warps), np.int64)
         self.all_synced = np.zeros(machine.ctas, np.int64)
         self.thread = machine.thread_of_lane.astype(np.uint32)
+        self._threads = {count: np.ascontiguousarray(np.repeat(self.thread[:, None], count, axis=1)) for count in _GROUPS}
         self.warp = machine.thread_of_lane // 32
         self.sites: list[Site] = []
         self._base = address_of(machine.shared) - ORIGIN
@@ -145,6 +162,29 @@ class Checker:
         count = max(nbytes >> self._shift, 1)
         return first[:, None] if count == 1 else first[:, None] + np.arange(count)
 
+    def _places(self, indices: np.ndarray, nbytes: int) -> tuple[np.ndarray, int]:
+        """Where accesses of at most four granules are: positions in shadows seen as groups of ``count`` records, and count."""
+        count = max(nbytes >> self._shift, 1)
+        where = indices - self._base
+        np.right_shift(where, self._shift + count.bit_length() - 1, out=where)
+        return where, count
+
+    @staticmethod
+    def _fetch(shadow: np.ndarray, where: np.ndarray, count: int) -> np.ndarray:
+        """Records ``(accesses, count)``."""
+        return shadow.view(_GROUPS[count]).take(where).view(np.uint32).reshape(-1, count)
+
+    @staticmethod
+    def _put(shadow: np.ndarray, where: np.ndarray, records: np.ndarray) -> None:
+        """Store records ``(accesses, count)``."""
+        count = records.shape[1]
+        shadow.view(_GROUPS[count])[where] = np.ascontiguousarray(records).view(_GROUPS[count])[:, 0]
+
+    def _pieces(self, indices: np.ndarray, nbytes: int) -> list[tuple[np.ndarray, int]]:
+        """An access of more than four granules in parts."""
+        step = 4 << self._shift
+        return [(indices + offset, min(step, nbytes - offset)) for offset in range(0, nbytes, step)]
+
     def tick(self, site: Site) -> int:
         """The tick of a new access by ``site``."""
         if self.now >= _LAST_TICK:
@@ -165,53 +205,67 @@ class Checker:
 
     def read(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int, strong: bool = False) -> None:
         """Lanes read shared memory now. ``indices`` are host addresses - ORIGIN, one per lane."""
-        where = self.granules(indices, nbytes)
-        me = self._record(self.tick(site), lanes)
-        written = self.writer.take(where)
-        if not written.all():
-            self._report_uninitialised(site, lanes, indices, written)
-        self._conflicts(site, lanes, indices, written, me, "read", "written", forgive_atomic=strong)
-        if strong:
-            return
-        before = self.reader.take(where)
-        mine = np.broadcast_to(me[:, None], where.shape)
-        self.reader[where] = mine
-        after = self.reader.take(where)
-        lost = ((after ^ mine) & _WARP) != 0
+        for part, size in self._pieces(indices, nbytes):
+            where, mine = self._look(site, lanes, part, size, strong)
+            if not strong:
+                self._note_readers(where, mine)
+
+    def _note_readers(self, where: np.ndarray, mine: np.ndarray) -> None:
+        """Make the accessing lanes the last readers; whom they displace, in this instruction or before, become the others."""
+        count = mine.shape[1]
+        before = self._fetch(self.reader, where, count)
+        self._put(self.reader, where, mine)
+        after = self._fetch(self.reader, where, count)
+        lost = _any_of(((after ^ mine) & _WARP) != 0)
         if lost.any():
-            self.other_reader[where[lost]] = mine[lost]
-        displaced = ((before ^ mine) & _WARP) != 0
-        displaced &= before >= np.uint32(self.floor + 1 << _THREAD_BITS)
-        displaced &= ~lost
+            self._put(self.other_reader, where[lost], mine[lost])
+        recent = before >= self._oldest
+        if not recent.any():
+            return
+        displaced = _any_of(recent & (((before ^ mine) & _WARP) != 0)) & ~lost
         if displaced.any():
-            self.other_reader[where[displaced]] = before[displaced]
+            self._put(self.other_reader, where[displaced], before[displaced])
 
     def inspect(self, site: Site, lanes: np.ndarray, indices: np.ndarray, nbytes: int) -> None:
         """Like :meth:`read`, but the read is not remembered."""
-        where = self.granules(indices, nbytes)
-        me = self._record(self.tick(site), lanes)
-        written = self.writer.take(where)
+        for part, size in self._pieces(indices, nbytes):
+            self._look(site, lanes, part, size, False)
+
+    def _look(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int, strong: bool) -> tuple:
+        """Check a read; returns its places and the records ``(accesses, count)`` that it leaves."""
+        where, count = self._places(indices, nbytes)
+        mine = self._record(self.tick(site), lanes, count)
+        written = self._fetch(self.writer, where, count)
         if not written.all():
             self._report_uninitialised(site, lanes, indices, written)
-        self._conflicts(site, lanes, indices, written, me, "read", "written")
+        self._conflicts(site, lanes, indices, written, mine, "read", "written", forgive_atomic=strong)
+        return where, mine
 
     def write(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int, atomic: bool = False) -> None:
         """Lanes write shared memory now."""
-        where = self.granules(indices, nbytes)
-        me = self._record(self.tick(site), lanes)
-        self._conflicts(site, lanes, indices, self.writer.take(where), me, "write", "written", forgive_atomic=atomic)
-        self._conflicts(site, lanes, indices, self.reader.take(where), me, "write", "read")
-        self._conflicts(site, lanes, indices, self.other_reader.take(where), me, "write", "read")
-        self.writer[where] = (me | _ATOMIC_BIT if atomic else me)[:, None]
+        for part, size in self._pieces(indices, nbytes):
+            where, count = self._places(part, size)
+            mine = self._record(self.tick(site), lanes, count)
+            known = self._fetch(self.writer, where, count)
+            self._conflicts(site, lanes, part, known, mine, "write", "written", forgive_atomic=atomic)
+            self._conflicts(site, lanes, part, self._fetch(self.reader, where, count), mine, "write", "read")
+            self._conflicts(site, lanes, part, self._fetch(self.other_reader, where, count), mine, "write", "read")
+            self._put(self.writer, where, mine | _ATOMIC_BIT if atomic else mine)
 
-    def _record(self, tick: int, lanes: np.ndarray | None) -> np.ndarray:
-        threads = self.thread if lanes is None else self.thread[lanes]
+    def _record(self, tick: int, lanes: np.ndarray | None, count: int) -> np.ndarray:
+        """The records ``(accesses, count)`` of an access by these lanes."""
+        threads = self._threads[count] if lanes is None else self._threads[count][lanes]
         return threads | np.uint32(tick << _THREAD_BITS)
+
+    @property
+    def _oldest(self) -> np.uint32:
+        """The smallest record that may be unordered."""
+        return np.uint32(self.floor + 1 << _THREAD_BITS)
 
     def _conflicts(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, records: np.ndarray, me: np.ndarray,
                    doing: str, done: str, forgive_atomic: bool = False) -> None:
         """Report records that are not ordered before the present of the accessing warps."""
-        recent = (records & _RECORD) >= np.uint32(self.floor + 1 << _THREAD_BITS)
+        recent = records >= self._oldest  # atomic ones always: their bit is the highest
         if not recent.any():
             return
         rows, columns = np.nonzero(recent)
@@ -223,7 +277,7 @@ class Checker:
         lane = rows if lanes is None else lanes[rows]
         ticks, warps = (old >> _THREAD_BITS).astype(np.int64), (old & _THREAD) >> 5
         ordered = ticks <= self.seen[self.machine.cta_of_lane[lane], self.warp[lane], warps]
-        racing = ~ordered & ((old ^ me[rows]) & _THREAD != 0)
+        racing = ~ordered & ((old ^ me[rows, 0]) & _THREAD != 0)
         if racing.any():
             first = int(np.flatnonzero(racing)[0])
             self._report_race(site, rows[racing], lane[racing], indices, int(old[first]), doing, done)
@@ -250,6 +304,8 @@ class Checker:
     def barrier(self, ctas: np.ndarray, mask: np.ndarray | None) -> None:
         """A CTA barrier opened for the lanes in ``mask`` (None: every lane of the batch)."""
         machine, present = self.machine, self.now - 1
+        if self.world is not None:
+            self.world.barrier((np.arange(machine.ctas) if mask is None else ctas) + machine.first_cta)
         if mask is None:
             self.seen.fill(present)
             self.all_synced.fill(present)
@@ -349,6 +405,12 @@ class GlobalShadow:
     def fence(self, ctas: np.ndarray) -> None:
         """CTAs execute a fence: it releases what they did, with their next atomic, and acquires what they observed."""
         self.fenced[ctas] = True
+        self.barrier(ctas)
+
+    def barrier(self, ctas: np.ndarray) -> None:
+        """CTAs pass a barrier: what one thread's atomic observed before it, the others may use after it."""
+        if not self.observed:
+            return
         for cta in ctas.tolist():
             if cta in self.observed:
                 self._merge(self.acquired, cta, self.observed.pop(cta))
@@ -430,7 +492,7 @@ class GlobalShadow:
     def _synchronise(self, start: int, locator: Locator, ctas: np.ndarray) -> None:
         """Atomics on this allocation, CTA by CTA: each takes over what others have released, and releases in its turn.
 
-        It releases when it has executed a fence, or by the atomic's own semantics.
+        It releases when it has executed a fence since its last plain store, or by the atomic's own semantics.
         """
         releasing = np.ones(ctas.size, bool) if locator.releases else self.fenced[ctas]
         released = self.released.get(start)
@@ -439,10 +501,9 @@ class GlobalShadow:
         if released is None:
             released = self.released[start] = np.zeros(self.ctas, bool)
         for cta, releases in zip(ctas.tolist(), releasing.tolist()):
-            mine = self.acquired.setdefault(cta, np.zeros(self.ctas, bool))
-            mine |= released
+            self._merge(self.acquired if locator.acquires else self.observed, cta, released)
             if releases:
-                released |= mine
+                released |= self.acquired.get(cta, False)
                 released[cta] = True
 
     def _conflicts(self, access: tuple, records: np.ndarray, me: np.ndarray, done: str, forgive_atomic: bool) -> None:

@@ -177,10 +177,13 @@ def test_the_last_cta_may_read_what_fenced_ctas_wrote():
 st.global.u32 [%a+64], %c;
 {fence}
 atom.global.add.u32 %r2, [%b], 1; setp.ne.u32 %p1, %r2, 9; @%p1 bra END;
+{second}
 ld.global.u32 %r3, [%b+64]; ld.global.u32 %r4, [%b+80];
 END: mov.u32 %r5, 0;"""
-    assert kinds(body.format(fence="membar.gl;"), blocks=10, threads=32) == []
-    assert "global-race" in kinds(body.format(fence=""), blocks=10, threads=32)
+    for first, second, clean in (("membar.gl;", "fence.acq_rel.gpu;", True), ("", "membar.gl;", False), ("membar.gl;", "", False)):
+        assert (kinds(body.format(fence=first, second=second), blocks=10, threads=32) == []) is clean
+    ordered = body.format(fence="", second="").replace("atom.global", "atom.acq_rel.gpu.global")
+    assert kinds(ordered, blocks=10, threads=32) == []
 
 
 def test_smaller_accesses_refine_the_shadow():
