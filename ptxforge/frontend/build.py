@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ptxforge.frontend import control, semantics, statements
+from ptxforge.frontend import control, loops, semantics, statements
 from ptxforge.frontend.context import Context
 from ptxforge.frontend.expressions import static_object
 from ptxforge.frontend.source import Parameter, SourceFunction, source_function
@@ -19,7 +19,7 @@ from ptxforge.language import types as L
 from ptxforge.support import dtypes
 from ptxforge.support.errors import CompilationError, InternalCompilerError, PtxforgeError
 
-__all__ = ["build", "control", "parse_type", "semantics", "statements"]
+__all__ = ["build", "control", "loops", "parse_type", "semantics", "statements"]
 
 _TYPE = re.compile(r"(?P<stars>\**)(?P<const>k?)(?P<element>[a-z]\w*?)(?::(?P<divisibility>\d+))?")
 
@@ -91,12 +91,15 @@ def _parameters(
 ) -> dict[str, Any]:
     """Bind each parameter: to a constant, to an argument of the function, or to its default."""
     if source.variadic:
-        raise CompilationError(f"a kernel has a fixed list of parameters, not *{source.variadic}", source.header())
+        raise CompilationError(
+            f"a kernel has a fixed list of parameters, not *{source.variadic}", source.header()
+        )
     known = {parameter.name for parameter in source.parameters}
     for name in (*signature, *constants):
         if name not in known:
             raise CompilationError(
-                f"'{source.name}' has no parameter '{name}'", hint=f"its parameters are {', '.join(sorted(known))}"
+                f"'{source.name}' has no parameter '{name}'",
+                hint=f"its parameters are {', '.join(sorted(known))}",
             )
     scope = {}
     for parameter in source.parameters:
@@ -105,7 +108,11 @@ def _parameters(
 
 
 def _bind(
-    source: SourceFunction, function: Function, parameter: Parameter, signature: Mapping[str, str], constants: Mapping
+    source: SourceFunction,
+    function: Function,
+    parameter: Parameter,
+    signature: Mapping[str, str],
+    constants: Mapping,
 ) -> Any:
     name = parameter.name
     if name in constants:
@@ -138,10 +145,13 @@ def parse_type(text: str, name: str = "") -> tuple[L.dtype | L.pointer_type, int
     except TypeError:
         known = ", ".join(d.short for d in dtypes.ALL)
         raise CompilationError(
-            f"'{text}', the type of '{name}', is not a type", hint=f"write an element type ({known}) or *type, and :16"
+            f"'{text}', the type of '{name}', is not a type",
+            hint=f"write an element type ({known}) or *type, and :16",
         ) from None
     if match["const"] and not match["stars"]:
-        raise CompilationError(f"'{text}', the type of '{name}', is not a type: only pointers are const (*k…)")
+        raise CompilationError(
+            f"'{text}', the type of '{name}', is not a type: only pointers are const (*k…)"
+        )
     for depth in range(len(match["stars"])):
         dtype = L.pointer_type(dtype, const=bool(match["const"]) and depth == 0)
     return dtype, int(match["divisibility"] or 1)

@@ -54,7 +54,9 @@ def _arguments(v: Visitor, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
     kwargs = {}
     for keyword in node.keywords:
         if keyword.arg is None:
-            raise UnsupportedSyntaxError("'**' in a call has no meaning in a kernel").at(v.locate(keyword.value))
+            raise UnsupportedSyntaxError("'**' in a call has no meaning in a kernel").at(
+                v.locate(keyword.value)
+            )
         kwargs[keyword.arg] = v.visit(keyword.value)
     return args, kwargs
 
@@ -132,7 +134,9 @@ def _argument_node(node: ast.AST, stub: Callable, name: str, receiver: ast.expr 
 def _constexpr(*args: Any) -> Any:
     (value,) = args if len(args) == 1 else (None,)
     if not is_static(value):
-        raise TypeMismatchError(f"tl.constexpr() needs a value known at compile time, not a {describe(value)}")
+        raise TypeMismatchError(
+            f"tl.constexpr() needs a value known at compile time, not a {describe(value)}"
+        )
     return value
 
 
@@ -196,7 +200,9 @@ def bind_arguments(source: SourceFunction, args: Sequence[Any], kwargs: dict[str
     if source.variadic:
         scope[source.variadic] = rest
     elif rest:
-        raise TypeMismatchError(f"{source.name}() takes {positional} positional arguments, {len(args)} are given")
+        raise TypeMismatchError(
+            f"{source.name}() takes {positional} positional arguments, {len(args)} are given"
+        )
     names = {parameter.name for parameter in parameters}
     for name, value in kwargs.items():
         if name in scope or name not in names:

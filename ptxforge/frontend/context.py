@@ -55,7 +55,9 @@ class Context:
         **attributes: Any,
     ) -> TensorValue:
         """Create an operation with a given result type."""
-        result = self.builder.value(kind, *[o.value for o in operands], type=_type(dtype, shape), **attributes)
+        result = self.builder.value(
+            kind, *[o.value for o in operands], type=_type(dtype, shape), **attributes
+        )
         return TensorValue(result, dtype)
 
     def constant(self, value: bool | int | float, dtype: L.dtype, shape: tuple[int, ...] = ()) -> TensorValue:

@@ -65,7 +65,9 @@ def _cast_pointer(ctx: Context, x: TensorValue, dtype: L.dtype | L.pointer_type)
     if dtype.is_bool() or (dtype.is_int() and dtype.int_bitwidth == 64):
         address = ctx.typed(C.PtrToInt, x, dtype=L.int64, shape=x.shape)
         return cast(ctx, address, dtype)
-    raise TypeMismatchError(f"a {dtype_name(x.dtype)} cannot become {dtype_name(dtype)}", hint="cast it to int64 first")
+    raise TypeMismatchError(
+        f"a {dtype_name(x.dtype)} cannot become {dtype_name(dtype)}", hint="cast it to int64 first"
+    )
 
 
 def _same_bits(ctx: Context, x: TensorValue, dtype: L.dtype | L.pointer_type) -> TensorValue:

@@ -156,7 +156,9 @@ def static_truth(v: Visitor, node: ast.expr) -> bool:
     """The truth of a condition that must be known at compile time."""
     value = v.visit(node)
     if isinstance(value, TensorValue):
-        raise TypeMismatchError(f"this condition must be known at compile time, is {describe(value)}").at(v.locate(node))
+        raise TypeMismatchError(f"this condition must be known at compile time, is {describe(value)}").at(
+            v.locate(node)
+        )
     return bool(value)
 
 
@@ -168,7 +170,8 @@ def bind(v: Visitor, target: ast.expr, value: Any) -> None:
     if not isinstance(target, (ast.Tuple, ast.List)):
         what = {ast.Subscript: "an element", ast.Attribute: "an attribute"}.get(type(target), "this")
         raise UnsupportedSyntaxError(
-            f"{what} cannot be assigned in a kernel: blocks are values", hint="make a new block, with tl.where for instance"
+            f"{what} cannot be assigned in a kernel: blocks are values",
+            hint="make a new block, with tl.where for instance",
         ).at(v.locate(target))
     if any(isinstance(part, ast.Starred) for part in target.elts):
         raise UnsupportedSyntaxError("a starred target has no meaning in a kernel").at(v.locate(target))

@@ -60,6 +60,10 @@ def is_read_first(name: str, statements: Sequence[ast.AST]) -> bool:
                 writing += [(part.value.end_lineno, part.value.end_col_offset) for n in names if n.id == name]
             elif isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load):
                 reading.append((part.lineno, part.col_offset))
-            elif isinstance(part, ast.AugAssign) and isinstance(part.target, ast.Name) and part.target.id == name:
+            elif (
+                isinstance(part, ast.AugAssign)
+                and isinstance(part.target, ast.Name)
+                and part.target.id == name
+            ):
                 reading.append((part.lineno, part.col_offset))
     return bool(reading) and (not writing or min(reading) < min(writing))

@@ -25,7 +25,9 @@ from ptxforge.language import types as L
 from ptxforge.support.errors import TypeMismatchError
 
 
-def common_dtype(a: L.dtype, a_is_number: bool, b: L.dtype, b_is_number: bool, division: bool = False) -> L.dtype:
+def common_dtype(
+    a: L.dtype, a_is_number: bool, b: L.dtype, b_is_number: bool, division: bool = False
+) -> L.dtype:
     """The type in which two operands are combined. Raises :class:`TypeMismatchError` when there is none."""
     if a_is_number != b_is_number:
         number, tensor = (a, b) if a_is_number else (b, a)
@@ -44,7 +46,8 @@ def common_dtype(a: L.dtype, a_is_number: bool, b: L.dtype, b_is_number: bool, d
         return a if a is b else L.float16
     if a.is_fp8() or b.is_fp8():
         raise TypeMismatchError(
-            f"{dtype_name(a)} and {dtype_name(b)} have no common type", hint="cast the 8-bit float to a wider one"
+            f"{dtype_name(a)} and {dtype_name(b)} have no common type",
+            hint="cast the 8-bit float to a wider one",
         )
     if division and a.is_int_signed() != b.is_int_signed():
         raise TypeMismatchError(
@@ -62,7 +65,9 @@ def common_integer(a: L.dtype, b: L.dtype) -> L.dtype:
     return unsigned if unsigned.int_bitwidth >= signed.int_bitwidth else signed
 
 
-def operands(ctx: Context, x: Any, y: Any, operator: str, division: bool = False) -> tuple[TensorValue, TensorValue]:
+def operands(
+    ctx: Context, x: Any, y: Any, operator: str, division: bool = False
+) -> tuple[TensorValue, TensorValue]:
     """Two numbers or tensors in their common type and shape. ``operator`` is named in messages."""
     if isinstance(x, TensorValue) and isinstance(y, TensorValue):
         if x.value.type is y.value.type and x.dtype is y.dtype and not division:
@@ -92,7 +97,8 @@ def _number(ctx: Context, value: bool | int | float, dtype: L.dtype, shape: tupl
     if dtype.is_int() and not dtype.is_bool():
         if value < 0 and dtype.is_int_unsigned():
             raise TypeMismatchError(
-                f"the negative number {value} meets a tensor of {dtype_name(dtype)}", hint="cast one of them explicitly"
+                f"the negative number {value} meets a tensor of {dtype_name(dtype)}",
+                hint="cast one of them explicitly",
             )
         if not dtype.get_int_min_value() <= value <= dtype.get_int_max_value():
             raise TypeMismatchError(f"the number {value} is out of range for {dtype_name(dtype)}")

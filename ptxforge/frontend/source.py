@@ -67,7 +67,13 @@ class SourceFunction:
             start = _characters(self.lines, node.lineno, node.col_offset)
             end = _characters(self.lines, node.end_lineno, node.end_col_offset)
         return Location(
-            self.file, node.lineno + self.offset, start, node.end_lineno + self.offset, end, self.name, call_site
+            self.file,
+            node.lineno + self.offset,
+            start,
+            node.end_lineno + self.offset,
+            end,
+            self.name,
+            call_site,
         )
 
     def header(self, call_site: Location | None = None) -> Location:
@@ -111,7 +117,9 @@ def _read(fn: Any) -> SourceFunction:
         variadic=variadic,
         nonlocals=dict(zip(fn.__code__.co_freevars, fn.__closure__ or ())),
         constexpr_globals=frozenset(
-            name for name, kind in fn.__globals__.get("__annotations__", {}).items() if is_constexpr_annotation(kind)
+            name
+            for name, kind in fn.__globals__.get("__annotations__", {}).items()
+            if is_constexpr_annotation(kind)
         ),
     )
 
@@ -135,7 +143,9 @@ def _parse(fn: Callable) -> tuple[ast.FunctionDef, int, str]:
         tree, shift = _parse_text(text)
     if not isinstance(tree, ast.FunctionDef) or tree.name != fn.__name__:
         kind = "a lambda" if fn.__name__ == "<lambda>" else "not a plain 'def'"
-        raise CompilationError(f"'{fn.__name__}' at {code.co_filename}:{first} is {kind}: a kernel is a 'def'")
+        raise CompilationError(
+            f"'{fn.__name__}' at {code.co_filename}:{first} is {kind}: a kernel is a 'def'"
+        )
     return tree, first - 1 - shift, ("if 1:\n" if shift else "") + text
 
 
@@ -167,9 +177,13 @@ def _cut(lines: list[str], start: int) -> str:
 def _parameters(fn: Callable) -> tuple[tuple[Parameter, ...], str]:
     code = fn.__code__
     if code.co_flags & inspect.CO_VARKEYWORDS:
-        raise CompilationError(f"'{fn.__name__}' takes **{code.co_varnames[-1]}: a kernel's parameters have names")
+        raise CompilationError(
+            f"'{fn.__name__}' takes **{code.co_varnames[-1]}: a kernel's parameters have names"
+        )
     count = code.co_argcount + code.co_kwonlyargcount
-    defaults = dict(zip(code.co_varnames[code.co_argcount - len(fn.__defaults__ or ()) :], fn.__defaults__ or ()))
+    defaults = dict(
+        zip(code.co_varnames[code.co_argcount - len(fn.__defaults__ or ()) :], fn.__defaults__ or ())
+    )
     defaults |= fn.__kwdefaults__ or {}
     parameters = tuple(
         Parameter(name, is_constexpr_annotation(fn.__annotations__.get(name)), defaults.get(name, _MISSING))

@@ -70,7 +70,8 @@ def augmented_assign(v: Visitor, node: ast.AugAssign) -> None:
     """``x += value`` is ``x = x + value``."""
     if not isinstance(node.target, ast.Name):
         raise UnsupportedSyntaxError(
-            "only a variable can be updated in a kernel: blocks are values", hint="make a new block, with tl.where for instance"
+            "only a variable can be updated in a kernel: blocks are values",
+            hint="make a new block, with tl.where for instance",
         ).at(v.locate(node.target))
     left = v.visit(ast.copy_location(ast.Name(node.target.id, ast.Load()), node.target))
     right = v.visit(node.value)

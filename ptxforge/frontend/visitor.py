@@ -145,7 +145,10 @@ class Visitor:
 
 
 _WORDS = {
-    ast.Break: ("'break'", "make the loop's condition a variable and use 'while', or guard the body with 'if'"),
+    ast.Break: (
+        "'break'",
+        "make the loop's condition a variable and use 'while', or guard the body with 'if'",
+    ),
     ast.Continue: ("'continue'", "guard the rest of the body with 'if'"),
     ast.Try: ("'try'", ""),
     ast.Raise: ("'raise'", "use tl.static_assert or tl.device_assert"),

@@ -52,7 +52,7 @@ def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE) ->
 def cdiv(x: Any, div: Any) -> Any:
     """``x / div`` rounded up, for non-negative integers: ``(x + div - 1) // div``.
 
-        for k in range(0, tl.cdiv(K, BLOCK_K)): ...
+    for k in range(0, tl.cdiv(K, BLOCK_K)): ...
     """
 
 

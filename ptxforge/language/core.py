@@ -12,7 +12,7 @@ from ptxforge.language.types import dtype, tensor
 def program_id(axis: int) -> tensor:
     """This program's index along grid ``axis`` (0, 1 or 2), an int32 scalar.
 
-        row = tl.program_id(0)
+    row = tl.program_id(0)
     """
 
 
@@ -20,7 +20,7 @@ def program_id(axis: int) -> tensor:
 def num_programs(axis: int) -> tensor:
     """The grid's size along ``axis`` (0, 1 or 2), an int32 scalar.
 
-        for tile in range(tl.program_id(0), tiles, tl.num_programs(0)): ...
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)): ...
     """
 
 
@@ -38,7 +38,7 @@ def arange(start: int, end: int) -> tensor:
 def full(shape: Any, value: Any, dtype: dtype) -> tensor:
     """A block of ``shape`` with ``value`` (a number or scalar, cast to ``dtype``) everywhere.
 
-        best = tl.full([BLOCK_M], -float("inf"), tl.float32)
+    best = tl.full([BLOCK_M], -float("inf"), tl.float32)
     """
 
 
@@ -46,7 +46,7 @@ def full(shape: Any, value: Any, dtype: dtype) -> tensor:
 def zeros(shape: Any, dtype: dtype) -> tensor:
     """A block of zeros.
 
-        acc = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    acc = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     """
 
 
@@ -85,7 +85,7 @@ def item(input: tensor) -> tensor:
 def multiple_of(input: tensor, values: Any) -> tensor:
     """A promise: along each dimension, the first of each run of consecutive values is a multiple of ``values``.
 
-        offsets = tl.multiple_of(offsets, 8)
+    offsets = tl.multiple_of(offsets, 8)
     """
 
 
@@ -93,7 +93,7 @@ def multiple_of(input: tensor, values: Any) -> tensor:
 def max_contiguous(input: tensor, values: Any) -> tensor:
     """A promise: along each dimension, every ``values`` elements (aligned to their number) are consecutive integers.
 
-        offsets = tl.max_contiguous(tl.multiple_of(offsets % N, BLOCK), BLOCK)
+    offsets = tl.max_contiguous(tl.multiple_of(offsets % N, BLOCK), BLOCK)
     """
 
 
@@ -106,7 +106,7 @@ def max_constancy(input: tensor, values: Any) -> tensor:
 def assume(cond: Any) -> None:
     """A promise that the boolean ``cond`` holds, which analyses may use.
 
-        tl.assume(stride > 0)
+    tl.assume(stride > 0)
     """
 
 
@@ -148,7 +148,7 @@ class range:
 class static_range:
     """A loop that the compiler unrolls completely: bounds and the index are compile-time values.
 
-        for i in tl.static_range(4): ...
+    for i in tl.static_range(4): ...
     """
 
     def __init__(self, arg1: int, arg2: int | None = None, step: int | None = None):

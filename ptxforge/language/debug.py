@@ -8,7 +8,9 @@ from ptxforge.language.registry import builtin
 
 
 @builtin
-def static_print(*values: Any, sep: str = " ", end: str = "\n", file: Any = None, flush: bool = False) -> None:
+def static_print(
+    *values: Any, sep: str = " ", end: str = "\n", file: Any = None, flush: bool = False
+) -> None:
     """Print compile-time values, and the types of runtime ones, when the kernel is compiled."""
 
 
@@ -16,7 +18,7 @@ def static_print(*values: Any, sep: str = " ", end: str = "\n", file: Any = None
 def static_assert(cond: bool, msg: str = "") -> None:
     """Refuse to compile (:class:`CompileTimeAssertionError`) unless the compile-time ``cond`` holds.
 
-        tl.static_assert(BLOCK % 16 == 0, "BLOCK must be a multiple of 16")
+    tl.static_assert(BLOCK % 16 == 0, "BLOCK must be a multiple of 16")
     """
 
 

@@ -16,7 +16,7 @@ from ptxforge.language.types import tensor
 def exp(x: Any) -> tensor:
     """e**x. For float32 ``ex2.approx`` of x·log2(e).
 
-        p = tl.exp(x - tl.max(x, axis=0))
+    p = tl.exp(x - tl.max(x, axis=0))
     """
 
 

@@ -82,7 +82,9 @@ def uint_to_uniform_float(x):
         x = x.to(int32, bitcast=True)
         scale: constexpr = 4.6566127342e-10  # just below 2**-31
     else:
-        static_assert(x.dtype.primitive_bitwidth == 64, "uint_to_uniform_float() takes 32- or 64-bit integers")
+        static_assert(
+            x.dtype.primitive_bitwidth == 64, "uint_to_uniform_float() takes 32- or 64-bit integers"
+        )
         x = x.to(int64, bitcast=True)
         scale: constexpr = 1.0842020432385337e-19  # just below 2**-63
     return arith.where(x < 0, ~x, x) * scale
@@ -92,7 +94,7 @@ def uint_to_uniform_float(x):
 def rand(seed, offset, n_rounds: constexpr = N_ROUNDS_DEFAULT):
     """A block of float32, uniform in [0, 1).
 
-        keep = tl.rand(seed, offsets) > p
+    keep = tl.rand(seed, offsets) > p
     """
     return uint_to_uniform_float(randint(seed, offset, n_rounds))
 
@@ -101,7 +103,12 @@ def rand(seed, offset, n_rounds: constexpr = N_ROUNDS_DEFAULT):
 def rand4x(seed, offsets, n_rounds: constexpr = N_ROUNDS_DEFAULT):
     """Four blocks of float32, uniform in [0, 1), for the price of one."""
     a, b, c, d = randint4x(seed, offsets, n_rounds)
-    return uint_to_uniform_float(a), uint_to_uniform_float(b), uint_to_uniform_float(c), uint_to_uniform_float(d)
+    return (
+        uint_to_uniform_float(a),
+        uint_to_uniform_float(b),
+        uint_to_uniform_float(c),
+        uint_to_uniform_float(d),
+    )
 
 
 @library

@@ -30,10 +30,12 @@ def reduce(input: Any, axis: int | None, combine_fn: Callable, keep_dims: bool =
 
 
 @builtin(member=True)
-def sum(input: tensor, axis: int | None = None, keep_dims: bool = False, dtype: dtype | None = None) -> tensor:
+def sum(
+    input: tensor, axis: int | None = None, keep_dims: bool = False, dtype: dtype | None = None
+) -> tensor:
     """Sum. ``dtype`` is what is added up in, and the result's type.
 
-        mean = tl.sum(x, axis=0) / n
+    mean = tl.sum(x, axis=0) / n
     """
 
 
@@ -89,7 +91,7 @@ def associative_scan(input: Any, axis: int, combine_fn: Callable, reverse: bool 
 def cumsum(input: tensor, axis: int = 0, reverse: bool = False, dtype: dtype | None = None) -> tensor:
     """Running sum along ``axis``; bfloat16 gives float32.
 
-        ends = tl.cumsum(lengths, axis=0)
+    ends = tl.cumsum(lengths, axis=0)
     """
 
 

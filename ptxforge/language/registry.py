@@ -83,7 +83,7 @@ class ConstexprFunction:
 def constexpr_function(fn: Callable) -> ConstexprFunction:
     """Let kernels call a plain Python function on compile-time values.
 
-        @tl.constexpr_function
-        def tiles(n, block): return -(-n // block)
+    @tl.constexpr_function
+    def tiles(n, block): return -(-n // block)
     """
     return ConstexprFunction(fn)

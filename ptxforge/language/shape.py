@@ -17,7 +17,7 @@ def broadcast(input: Any, other: Any) -> tuple[tensor, tensor]:
 def broadcast_to(input: Any, *shape: Any) -> tensor:
     """``input`` stretched to ``shape`` (a list, or the sizes one by one).
 
-        column = tl.broadcast_to(x[:, None], [BLOCK_M, BLOCK_N])
+    column = tl.broadcast_to(x[:, None], [BLOCK_M, BLOCK_N])
     """
 
 
@@ -30,7 +30,7 @@ def expand_dims(input: Any, axis: Any) -> tensor:
 def reshape(input: tensor, *shape: Any, can_reorder: bool = False) -> tensor:
     """The elements in row-major order under another shape; with ``can_reorder`` in any order.
 
-        halves = tl.reshape(x, [BLOCK // 2, 2])
+    halves = tl.reshape(x, [BLOCK // 2, 2])
     """
 
 
@@ -48,7 +48,7 @@ def ravel(x: tensor, can_reorder: bool = False) -> tensor:
 def trans(input: tensor, *dims: int) -> tensor:
     """The dimensions in another order: the last two swapped, or as ``dims`` says. ``x.T`` does the first.
 
-        scores = tl.dot(q, tl.trans(k))
+    scores = tl.dot(q, tl.trans(k))
     """
 
 
@@ -106,5 +106,5 @@ def gather(src: tensor, index: tensor, axis: int) -> tensor:
 def histogram(input: tensor, num_bins: int, mask: Any = None) -> tensor:
     """Counts of the values 0 … num_bins-1 in a 1-D block of integers, as ``num_bins`` int32; where ``mask`` holds.
 
-        counts = tl.histogram(values, 256)
+    counts = tl.histogram(values, 256)
     """

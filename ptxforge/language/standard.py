@@ -104,7 +104,9 @@ def topk(x, k: constexpr, dim: constexpr = None, descending: constexpr = True):
 def bitonic_merge(x, dim: constexpr = None, descending: constexpr = False):
     """Sort a block whose last dimension is bitonic: first rising, then falling."""
     rank: constexpr = len(x.shape)
-    static_assert(dim is None or dim == -1 or dim == rank - 1, "bitonic_merge() merges the last dimension only")
+    static_assert(
+        dim is None or dim == -1 or dim == rank - 1, "bitonic_merge() merges the last dimension only"
+    )
     size: constexpr = x.shape[rank - 1]
     rows = shape.reshape(x, [_outer_size(x.shape), size])
     return shape.reshape(_merge(rows, _log2(size), descending), x.shape)

@@ -235,7 +235,11 @@ class pointer_type:
         return f"pointer<{self.element_ty}>"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, pointer_type) and self.element_ty == other.element_ty and self.const == other.const
+        return (
+            isinstance(other, pointer_type)
+            and self.element_ty == other.element_ty
+            and self.const == other.const
+        )
 
     def __hash__(self) -> int:
         return hash((pointer_type, self.element_ty, self.const))
@@ -300,7 +304,10 @@ class block_type:
         return f"<{list(self.shape)}, {self.element_ty}>"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, block_type) and (self.element_ty, self.shape) == (other.element_ty, other.shape)
+        return isinstance(other, block_type) and (self.element_ty, self.shape) == (
+            other.element_ty,
+            other.shape,
+        )
 
     def __hash__(self) -> int:
         return hash((block_type, self.element_ty, self.shape))

@@ -28,7 +28,9 @@ def static_int(value: Any, name: str) -> int:
     """A compile-time integer."""
     value = static(value, name)
     if isinstance(value, float) and value.is_integer():
-        raise ArgumentProblem(name, f"must be an integer, is {value!r}", "use // instead of / for whole numbers")
+        raise ArgumentProblem(
+            name, f"must be an integer, is {value!r}", "use // instead of / for whole numbers"
+        )
     if not isinstance(value, int):
         raise ArgumentProblem(name, f"must be an integer, is {value!r}")
     return int(value)
@@ -66,7 +68,9 @@ def tile_shape(shape: Any, name: str = "shape") -> tuple[int, ...]:
                 "round up with ptxforge.next_power_of_2 and mask the elements beyond",
             )
     if math.prod(sizes) > MAX_ELEMENTS:
-        raise ArgumentProblem(name, f"{list(sizes)} has {math.prod(sizes)} elements; the limit is {MAX_ELEMENTS}")
+        raise ArgumentProblem(
+            name, f"{list(sizes)} has {math.prod(sizes)} elements; the limit is {MAX_ELEMENTS}"
+        )
     return sizes
 
 

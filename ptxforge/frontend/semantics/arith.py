@@ -110,7 +110,9 @@ def matmul(ctx: Context, x: Any, y: Any) -> TensorValue:
 
 def _integer_operands(ctx: Context, x: Any, y: Any, operator: str) -> tuple[TensorValue, TensorValue]:
     for side in (x, y):
-        is_int = isinstance(side, int) or (isinstance(side, TensorValue) and not side.is_pointer and side.dtype.is_int())
+        is_int = isinstance(side, int) or (
+            isinstance(side, TensorValue) and not side.is_pointer and side.dtype.is_int()
+        )
         if not is_int:
             raise TypeMismatchError(f"'{operator}' combines integers, not {describe(x)} and {describe(y)}")
     return operands(ctx, x, y, operator)
@@ -317,5 +319,3 @@ def same_integers(ctx: Context, x: Any, y: Any, function: str) -> tuple[TensorVa
     if not x.dtype.is_int():
         raise CompilationError(f"{function}() takes integers, not {dtype_name(x.dtype)}")
     return x, y
-
-

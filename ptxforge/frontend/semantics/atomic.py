@@ -49,7 +49,12 @@ def _is_wide_integer(dtype: Any) -> bool:
 
 
 def _update(
-    ctx: Context, pointer: TensorValue, value: TensorValue, mask: TensorValue | None, kind: str, order: dict[str, str]
+    ctx: Context,
+    pointer: TensorValue,
+    value: TensorValue,
+    mask: TensorValue | None,
+    kind: str,
+    order: dict[str, str],
 ) -> TensorValue:
     operands = [pointer, value] if mask is None else [pointer, value, mask]
     return ctx.op(A.AtomicRMW, *operands, dtype=value.dtype, kind=kind, **order)
@@ -88,7 +93,12 @@ def _extremum(which: str) -> Callable:
 
 
 def _float_extremum(
-    ctx: Context, p: TensorValue, value: TensorValue, mask: TensorValue | None, which: str, order: dict[str, str]
+    ctx: Context,
+    p: TensorValue,
+    value: TensorValue,
+    mask: TensorValue | None,
+    which: str,
+    order: dict[str, str],
 ) -> TensorValue:
     """Two atomics, of which each element takes one: see the head of this file."""
     bits = L.get_int_dtype(value.dtype.primitive_bitwidth, signed=True)

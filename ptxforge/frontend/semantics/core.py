@@ -50,7 +50,9 @@ def arange(ctx, start, end):
     if not -(1 << 31) <= first < last <= 1 << 31:
         raise ArgumentProblem("end", "the range must fit in int32")
     if last - first > arguments.MAX_ELEMENTS:
-        raise ArgumentProblem("end", f"a block has at most {arguments.MAX_ELEMENTS} elements, this one {last - first}")
+        raise ArgumentProblem(
+            "end", f"a block has at most {arguments.MAX_ELEMENTS} elements, this one {last - first}"
+        )
     type = T.TensorType((last - first,), T.I32)
     return TensorValue(ctx.builder.value(shape.MakeRange, type=type, start=first, end=last), L.int32)
 
@@ -131,7 +133,9 @@ def _promise(ctx: Context, input: Any, values: Any, attribute: str) -> TensorVal
     else:
         numbers = (arguments.static_int(values, "values"),)
     if len(numbers) != max(1, len(x.shape)):
-        raise ArgumentProblem("values", f"must have {max(1, len(x.shape))} numbers, one per dimension, has {len(numbers)}")
+        raise ArgumentProblem(
+            "values", f"must have {max(1, len(x.shape))} numbers, one per dimension, has {len(numbers)}"
+        )
     if any(n < 1 for n in numbers):
         raise ArgumentProblem("values", f"must be positive, is {list(numbers)}")
     if isinstance(x.value, BlockArgument):

@@ -20,7 +20,14 @@ _FLOATS = (L.float16, L.bfloat16, L.float32, L.float64)
 
 @implements(language.dot)
 def dot(
-    ctx, input, other, acc=None, input_precision=None, allow_tf32=None, max_num_imprecise_acc=None, out_dtype=L.float32
+    ctx,
+    input,
+    other,
+    acc=None,
+    input_precision=None,
+    allow_tf32=None,
+    max_num_imprecise_acc=None,
+    out_dtype=L.float32,
 ):
     a, b = _matrix(input, "input"), _matrix(other, "other")
     _check_types(a, b)
@@ -35,7 +42,13 @@ def dot(
 
 
 def _dot(
-    ctx: Context, a: TensorValue, b: TensorValue, c: TensorValue, precision: Any, allow_tf32: Any, imprecise: Any
+    ctx: Context,
+    a: TensorValue,
+    b: TensorValue,
+    c: TensorValue,
+    precision: Any,
+    allow_tf32: Any,
+    imprecise: Any,
 ) -> TensorValue:
     attributes: dict[str, Any] = {"input_precision": _precision(precision, allow_tf32)}
     imprecise = arguments.static(imprecise, "max_num_imprecise_acc")
@@ -66,15 +79,20 @@ def _check_types(a: TensorValue, b: TensorValue) -> None:
         )
     if not (both_fp8 or both_small_integers or a.dtype in _FLOATS):
         allowed = ", ".join(map(dtype_name, (*_FLOATS, *_INTEGERS)))
-        raise ArgumentProblem("input", f"must be one of {allowed} or an 8-bit float; is {dtype_name(a.dtype)}")
+        raise ArgumentProblem(
+            "input", f"must be one of {allowed} or an 8-bit float; is {dtype_name(a.dtype)}"
+        )
 
 
 def _result_shape(a: TensorValue, b: TensorValue) -> tuple[int, ...]:
     if len(a.shape) != len(b.shape) or a.shape[:-2] != b.shape[:-2]:
-        raise ArgumentProblem("other", f"must have the batch dimensions of 'input', {describe(a)}; is {describe(b)}")
+        raise ArgumentProblem(
+            "other", f"must have the batch dimensions of 'input', {describe(a)}; is {describe(b)}"
+        )
     if a.shape[-1] != b.shape[-2]:
         raise ArgumentProblem(
-            "other", f"must have {a.shape[-1]} rows, as many as 'input' {list(a.shape)} has columns; is {list(b.shape)}"
+            "other",
+            f"must have {a.shape[-1]} rows, as many as 'input' {list(a.shape)} has columns; is {list(b.shape)}",
         )
     return (*a.shape[:-1], b.shape[-1])
 
@@ -86,7 +104,9 @@ def _result_dtype(operand: L.dtype, wanted: Any) -> L.dtype:
         return L.float64
     dtype = arguments.element_type(wanted, "out_dtype")
     if dtype is L.bfloat16:
-        raise ArgumentProblem("out_dtype", "cannot be bfloat16", "accumulate in tl.float32 and cast the result")
+        raise ArgumentProblem(
+            "out_dtype", "cannot be bfloat16", "accumulate in tl.float32 and cast the result"
+        )
     if dtype not in (L.float32, L.float16):
         raise ArgumentProblem("out_dtype", f"must be tl.float32 or tl.float16, is {dtype_name(dtype)}")
     if dtype is L.float16 and operand not in (L.float16, L.float8e5, L.float8e4nv):
@@ -106,7 +126,9 @@ def _precision(precision: Any, allow_tf32: Any) -> str:
     precision = arguments.static(precision, "input_precision")
     allow_tf32 = arguments.static(allow_tf32, "allow_tf32")
     if precision is not None and allow_tf32 is not None:
-        raise ArgumentProblem("allow_tf32", "says the same as 'input_precision'", "give only 'input_precision'")
+        raise ArgumentProblem(
+            "allow_tf32", "says the same as 'input_precision'", "give only 'input_precision'"
+        )
     if allow_tf32 is not None:
         return "tf32" if allow_tf32 else "ieee"
     if isinstance(precision, str):

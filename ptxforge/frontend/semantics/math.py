@@ -32,7 +32,9 @@ def _wide_float(ctx: Context, x: Any, name: str = "x") -> TensorValue:
 def _any_float(ctx: Context, x: Any, name: str = "x") -> TensorValue:
     value = arguments.number(arguments.tensor(ctx, float(x) if isinstance(x, int) else x, name), name)
     if not value.dtype.is_floating():
-        raise ArgumentProblem(name, f"must be a float, is {dtype_name(value.dtype)}", "cast it with .to(tl.float32)")
+        raise ArgumentProblem(
+            name, f"must be a float, is {dtype_name(value.dtype)}", "cast it with .to(tl.float32)"
+        )
     return value
 
 

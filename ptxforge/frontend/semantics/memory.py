@@ -43,11 +43,15 @@ def mask_argument(ctx: Context, mask: Any, shape: tuple[int, ...]) -> TensorValu
         return None
     value = arguments.number(arguments.tensor(ctx, mask, "mask"), "mask")
     if not value.dtype.is_int():
-        raise ArgumentProblem("mask", f"must be boolean, is {describe(value)}", "compare something: offsets < n")
+        raise ArgumentProblem(
+            "mask", f"must be boolean, is {describe(value)}", "compare something: offsets < n"
+        )
     return _fit(ctx, not_zero(ctx, value), shape, "mask")
 
 
-def value_argument(ctx: Context, value: Any, dtype: L.dtype | L.pointer_type, shape: tuple, name: str) -> TensorValue:
+def value_argument(
+    ctx: Context, value: Any, dtype: L.dtype | L.pointer_type, shape: tuple, name: str
+) -> TensorValue:
     """A value to be stored, in the pointee's type and the pointers' shape."""
     if isinstance(value, TensorValue):
         return _fit(ctx, cast(ctx, value, dtype), shape, name)
@@ -58,9 +62,13 @@ def value_argument(ctx: Context, value: Any, dtype: L.dtype | L.pointer_type, sh
 
 def _no_block_pointer(boundary_check: Any, padding_option: Any = "") -> None:
     if boundary_check:
-        raise ArgumentProblem("boundary_check", "belongs to block pointers, which this language does not have")
+        raise ArgumentProblem(
+            "boundary_check", "belongs to block pointers, which this language does not have"
+        )
     if padding_option:
-        raise ArgumentProblem("padding_option", "belongs to block pointers, which this language does not have")
+        raise ArgumentProblem(
+            "padding_option", "belongs to block pointers, which this language does not have"
+        )
 
 
 def _storage(dtype: L.dtype | L.pointer_type) -> L.dtype | L.pointer_type:

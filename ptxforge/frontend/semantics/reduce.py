@@ -25,7 +25,12 @@ Combine = Callable[[Sequence[TensorValue], Sequence[TensorValue]], Sequence[Tens
 
 
 def combine_with(
-    ctx: Context, kind: type[Combining], inputs: Sequence[TensorValue], axis: int, combine: Combine, **attributes: Any
+    ctx: Context,
+    kind: type[Combining],
+    inputs: Sequence[TensorValue],
+    axis: int,
+    combine: Combine,
+    **attributes: Any,
 ) -> tuple[TensorValue, ...]:
     """A ``reduce`` or ``scan`` whose region ``combine`` fills."""
     elements = [x.value.type.element for x in inputs]
@@ -34,7 +39,9 @@ def combine_with(
     with ctx.builder.inside(block):
         results = combine(values[: len(inputs)], values[len(inputs) :])
         ctx.builder.create(Yield, *[r.value for r in results])
-    op = ctx.builder.create(kind, *[x.value for x in inputs], regions=[Region(block)], axis=axis, **attributes)
+    op = ctx.builder.create(
+        kind, *[x.value for x in inputs], regions=[Region(block)], axis=axis, **attributes
+    )
     return tuple(TensorValue(r, x.dtype) for r, x in zip(op.results, inputs))
 
 

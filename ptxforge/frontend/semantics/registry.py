@@ -30,7 +30,9 @@ class ArgumentProblem(Exception):
 
     def explained(self, function: str) -> TypeMismatchError:
         """The error that the user sees."""
-        return TypeMismatchError(f"argument '{self.argument}' of {function}(): {self.message}", hint=self.hint)
+        return TypeMismatchError(
+            f"argument '{self.argument}' of {function}(): {self.message}", hint=self.hint
+        )
 
 
 def implements(stub: Callable) -> Callable[[Callable], Callable]:

@@ -21,7 +21,9 @@ from ptxforge.support.errors import TypeMismatchError
 
 @implements(language.broadcast)
 def broadcast(ctx, input, other):
-    return promote.broadcast(ctx, arguments.tensor(ctx, input, "input"), arguments.tensor(ctx, other, "other"))
+    return promote.broadcast(
+        ctx, arguments.tensor(ctx, input, "input"), arguments.tensor(ctx, other, "other")
+    )
 
 
 @implements(language.broadcast_to)
@@ -51,11 +53,14 @@ def reshaped(ctx: Context, x: TensorValue, sizes: tuple[int, ...], can_reorder: 
         return x
     if math.prod(x.shape) != math.prod(sizes):
         raise ArgumentProblem(
-            "shape", f"{list(sizes)} has {math.prod(sizes)} elements, the input {list(x.shape)} has {math.prod(x.shape)}"
+            "shape",
+            f"{list(sizes)} has {math.prod(sizes)} elements, the input {list(x.shape)} has {math.prod(x.shape)}",
         )
     if not x.is_block:
         return stretch(ctx, x, sizes)
-    return ctx.typed(S.Reshape, x, dtype=x.dtype, shape=sizes, **({"allow_reorder": True} if can_reorder else {}))
+    return ctx.typed(
+        S.Reshape, x, dtype=x.dtype, shape=sizes, **({"allow_reorder": True} if can_reorder else {})
+    )
 
 
 @implements(language.reshape)
@@ -171,7 +176,9 @@ def squeeze(ctx, x, dim):
     x = arguments.block(x, "x")
     axis = arguments.axis_of(dim, len(x.shape), "dim")
     if x.shape[axis] != 1:
-        raise ArgumentProblem("dim", f"must be a dimension of size 1; dimension {axis} of {list(x.shape)} is not")
+        raise ArgumentProblem(
+            "dim", f"must be a dimension of size 1; dimension {axis} of {list(x.shape)} is not"
+        )
     if len(x.shape) == 1:
         return only_element(ctx, x)
     return reshaped(ctx, x, x.shape[:axis] + x.shape[axis + 1 :])
