@@ -101,9 +101,11 @@ def plan_exchange(wanted: LinearLayout) -> Exchange | None:
     >>> plan.rounds
     (Round(source=0, lane_xor=0), Round(source=1, lane_xor=1))
     """
-    register_bits = wanted.in_bits(REGISTER)
     lanes = wanted.in_bits(LANE)
     a, c = _split(wanted, REGISTER)
+    # Register bits that make copies need no moving of their own.
+    kept = [bit for bit in range(len(a)) if a[bit] or c[bit]]
+    a, c = [a[bit] for bit in kept], [c[bit] for bit in kept]
     (b_lane, d_lane), (b_warp, d_warp) = _split(wanted, LANE), _split(wanted, WARP)
     b, d = [*b_lane, *b_warp], [*d_lane, *d_warp]
     g1 = _before(a, b, c, d, wanted.out_size(LANE).bit_length() - 1)
@@ -112,11 +114,10 @@ def plan_exchange(wanted: LinearLayout) -> Exchange | None:
     if g3 is None:
         return None
     k = [x ^ f2.multiply(c, y) for x, y in zip(d, g3)]
-    rounds = tuple(
-        Round(f2.multiply(q, r), f2.multiply(c, r)) for r in range(1 << register_bits))
-    return Exchange(
-        _selects(g1, [1 << i for i in range(len(g1))], lanes), rounds, _source_lane(k, wanted, lanes),
-        _selects(g3, [1 << i for i in range(len(g3))], lanes), tuple(range(1 << register_bits)))
+    rounds = tuple(Round(f2.multiply(q, r), f2.multiply(c, r)) for r in range(1 << len(kept)))
+    destination = tuple(
+        sum((r >> bit & 1) << i for i, bit in enumerate(kept)) for r in range(wanted.in_size(REGISTER)))
+    return Exchange(_selects(g1, lanes), rounds, _source_lane(k, wanted, lanes), _selects(g3, lanes), destination)
 
 
 def _split(wanted: LinearLayout, name: str) -> tuple[list[int], list[int]]:
@@ -154,14 +155,14 @@ def _before(
     return [f2.multiply(values, column) for column in inverse]
 
 
-def _selects(matrix: Sequence[int], threads: Sequence[int], lanes: int) -> tuple[Select, ...]:
+def _selects(matrix: Sequence[int], lanes: int) -> tuple[Select, ...]:
     """The register permutation r ^= matrix · thread as few selects: one per independent register vector."""
     masks: dict[int, int] = {}
     basis = f2.independent(matrix)
     span = f2.Span(basis)
-    for vector, thread in zip(matrix, threads):
+    for bit, vector in enumerate(matrix):
         for index in f2.set_bits(span.express(vector)):
-            masks[basis[index]] = masks.get(basis[index], 0) ^ thread
+            masks[basis[index]] = masks.get(basis[index], 0) ^ 1 << bit
     low = (1 << lanes) - 1
     return tuple(Select(vector, mask & low, mask >> lanes) for vector, mask in masks.items())
 

@@ -159,6 +159,15 @@ def test_broadcast_from_a_slice_picks_registers_of_the_own_thread():
     assert plan.exchange.shuffles == 0 and plan.exchange.selects > 0
 
 
+def test_copies_in_registers_are_shuffled_once():
+    """An m16n8k16 operand of a tile with k = 8 has registers that repeat others."""
+    src = Blocked((1, 1), (8, 4), (1, 1), (0, 1))
+    plan = plan_conversion(src, DotOperand(0, Mma((2, 0), (1, 1)), 2), (16, 8), 32)
+    assert isinstance(plan, Shuffle)
+    assert len(plan.exchange.rounds) == len(set(plan.exchange.rounds)) == 4
+    assert len(plan.exchange.destination) == 8
+
+
 def test_pairs_of_halves_travel_as_one_word():
     src, dst = Blocked((1, 4), (8, 4), (1, 1), (1, 0)), Blocked((1, 2), (8, 4), (1, 1), (1, 0))
     plan = plan_conversion(src, dst, (8, 16), 16)
