@@ -15,11 +15,11 @@ import numpy as np
 
 from ptxforge.driver import arrays
 from ptxforge.driver.protocol import Device
-from ptxforge.runtime import packing
+from ptxforge.runtime import findings, packing
 from ptxforge.runtime.devices import default_device, device
 from ptxforge.runtime.specialize import Parameter, Specialization
 from ptxforge.runtime.variant import CompiledKernel
-from ptxforge.support.errors import ArgumentError, LaunchError
+from ptxforge.support.errors import ArgumentError, DeviceError, LaunchError
 
 _MISSING_AXES = {1: (1, 1), 2: (1,)}
 MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, "Technical Specifications"
@@ -63,7 +63,7 @@ def _as_integer(extent: Any, grid: Any) -> int:
 class PreparedLaunch:
     """One variant on one device, ready to be called with values."""
 
-    __slots__ = ("variant", "device", "follows_default", "_launch", "_block", "_shared", "_pack", "_select", "_stream", "_host")
+    __slots__ = ("variant", "device", "follows_default", "_launch", "_block", "_shared", "_pack", "_select", "_stream", "_host", "_in_place")
 
     def __init__(
         self,
@@ -85,32 +85,42 @@ class PreparedLaunch:
         self._select = _selector(kept)
         self._stream = stream
         self._host = host
+        self._in_place = bool(host) or findings.observes(device)
 
     def __call__(self, grid: tuple[int, int, int], values: tuple, bound: tuple, stream: int | None) -> None:
         """Launch. ``values`` and ``bound`` have an entry for every parameter of the kernel."""
         if stream is None:
             stream = self._stream(bound)
-        if self._host:
+        if self._in_place:
             self._launch_in_place(grid, values, bound, stream)
             return
         self._launch(grid, self._block, self._shared, stream, self._pack(*self._select(values)))
 
     def _launch_in_place(self, grid, values, bound, stream) -> None:
-        """Launch on arrays of the host, used where they are; the device forgets them afterwards."""
-        values, registered = list(values), []
-        lent = [arrays.host_array(bound[index]) for index in self._host]
-        roots = [_root(array) for array in lent]
-        for index, array, root in zip(self._host, lent, roots, strict=True):
+        """Launch where a launch is done when it returns: on the emulator, which has findings and borrows host arrays."""
+        values = list(values)
+        lent = self._lend(values, bound)
+        try:
+            self._launch(grid, self._block, self._shared, stream, self._pack(*self._select(values)))
+        except DeviceError as error:
+            raise findings.explained(self.device, error) from None
+        finally:
+            for address in lent:
+                self.device.unregister_host_array(address)
+        findings.warn(self.device, stacklevel=4)  # three frames of the runtime lie below the line that launches
+
+    def _lend(self, values: list, bound: tuple) -> set[int]:
+        """Give the device the host arrays among the arguments and put their addresses into ``values``."""
+        arrays_lent = [arrays.host_array(bound[index]) for index in self._host]
+        roots = [_root(array) for array in arrays_lent]
+        registered = set()
+        for index, array, root in zip(self._host, arrays_lent, roots, strict=True):
             alone = array.flags.c_contiguous and sum(other is root for other in roots) == 1
             whole = array if alone else arrays.memory_of(root)
             address = self.device.register_host_array(whole)
-            registered.append(address)
+            registered.add(address)
             values[index] = address + values[index] - whole.ctypes.data
-        try:
-            self._launch(grid, self._block, self._shared, stream, self._pack(*self._select(values)))
-        finally:
-            for address in set(registered):
-                self.device.unregister_host_array(address)
+        return registered
 
 
 def _root(array: np.ndarray) -> np.ndarray:

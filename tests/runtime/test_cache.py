@@ -37,6 +37,22 @@ def test_the_second_process_compiles_nothing(folder, compiled):
     assert len(compiled) == 2
 
 
+def test_a_process_that_finds_its_kernels_does_not_load_the_compiler(folder):
+    script = (
+        "import sys, numpy as np\n"
+        "from ptxforge.cli.demo_kernels import add\n"
+        "x = np.arange(16, dtype=np.float32)\n"
+        "add[(1,)](x, x, x, 16, BLOCK=16)\n"
+        "print(x.sum(), 'ptxforge.frontend' in sys.modules)\n"
+    )
+    environment = os.environ | {"PTXFORGE_CACHE_DIR": str(folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    runs = [
+        subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True).stdout
+        for _ in range(2)
+    ]
+    assert runs == ["240.0 True\n", "240.0 False\n"]
+
+
 def test_what_makes_another_entry(folder, compiled):
     kernel = jit(add)
     kernel.compile(SIGNATURE)
