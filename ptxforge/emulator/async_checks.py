@@ -245,7 +245,7 @@ class _Clocks:
 
     def of_lanes(self, lanes: np.ndarray) -> np.ndarray:
         """(lanes, warps): what somebody will have seen who has seen all that these lanes did."""
-        cta, warp = self.machine.cta_of_lane[lanes], self.races.warp[lanes]
+        cta, warp = self.machine.cta_of_lane[lanes], self.machine.thread_of_lane[lanes] // 32
         clock = self.races.seen[cta, warp]
         clock[np.arange(lanes.size), warp] = self.races.now - 1
         return clock
@@ -266,13 +266,13 @@ class _Clocks:
         return lanes[first], slots[first]
 
     def initialised(self, lanes: np.ndarray, slots: np.ndarray) -> None:
-        self.born[slots] = (self.races.now - 1 << _THREAD_BITS) | self.races.thread[lanes]
+        self.born[slots] = (self.races.now - 1 << _THREAD_BITS) | self.machine.thread_of_lane[lanes]
 
     def used(self, site: Site, lanes: np.ndarray, slots: np.ndarray) -> None:
         """Report lanes that use an mbarrier with nothing between them and its initialisation by another thread."""
         ticks, threads = self.born[slots] >> _THREAD_BITS, self.born[slots] & ((1 << _THREAD_BITS) - 1)
-        seen = self.races.seen[self.machine.cta_of_lane[lanes], self.races.warp[lanes], threads // 32]
-        bad = (ticks > seen) & (threads != self.races.thread[lanes])
+        seen = self.races.seen[self.machine.cta_of_lane[lanes], self.machine.thread_of_lane[lanes] // 32, threads // 32]
+        bad = (ticks > seen) & (threads != self.machine.thread_of_lane[lanes])
         if bad.any():
             text = "the mbarrier is used without a barrier after its initialisation by another thread"
             self.machine.report("race", text, site, lanes[bad])
@@ -284,7 +284,7 @@ class _Clocks:
     def waited(self, lanes: np.ndarray, slots: np.ndarray) -> None:
         lanes, slots = self._one_per_warp(lanes, slots)
         rows = self._rows(slots)
-        cta, warp = self.machine.cta_of_lane[lanes], self.races.warp[lanes]
+        cta, warp = self.machine.cta_of_lane[lanes], self.machine.thread_of_lane[lanes] // 32
         np.maximum.at(self.races.seen, (cta, warp), self.carried[rows])
 
 

@@ -41,14 +41,16 @@ class MBarriers:
         self._flips = 0
         self._flips_at_timeout = -1
         self.timed_out = False
-        self.waiting = False
+        self.waiters = np.zeros(machine.lanes, bool)
+        """Lanes that wait in a `try_wait`."""
         machine.idle_hooks.append(self._idle)
 
     def reset(self) -> None:
         for array in (self.expected, self.pending, self.transactions, self.phase):
             array.fill(0)
         self._flips, self._flips_at_timeout = 0, -1
-        self.timed_out = self.waiting = False
+        self.timed_out = False
+        self.waiters.fill(False)
 
     def slots(self, indices: np.ndarray) -> np.ndarray:
         """Slots of host addresses (minus ORIGIN)."""
@@ -101,7 +103,7 @@ class MBarriers:
     def _idle(self) -> bool:
         """Nothing can run. Land whatever is under way; else let the waiting `try_wait`s time out, once per progress."""
         self.timed_out = False
-        if not self.waiting:
+        if not self.waiters.any():
             return False
         if self.land(None):
             return True
@@ -262,12 +264,19 @@ def bind_wait(
             observer.waited(lanes[ready], slots[ready])
         if done is not None:
             done[lanes] = ready
-        if not blocks or state.timed_out or ready.all():
+        return waiting(lanes, ready) if blocks else None
+
+    def waiting(lanes: np.ndarray, ready: np.ndarray) -> np.ndarray | None:
+        """The lanes that stay: not ready, and not released by a time-out."""
+        stay = ~ready
+        if state.timed_out:
+            stay &= ~state.waiters[lanes]
+        state.waiters[lanes] = stay
+        if not stay.any():
             return None
-        state.waiting = True
-        waiting = np.zeros(machine.lanes, bool)
-        waiting[lanes[~ready]] = True
-        return waiting
+        mask = np.zeros(machine.lanes, bool)
+        mask[lanes[stay]] = True
+        return mask
 
     def retry(lanes: np.ndarray, slots: np.ndarray, ready: np.ndarray) -> np.ndarray:
         landed = state.land(slots[~ready])

@@ -334,7 +334,7 @@ class _Product:
             tile, rest = divmod(index, 4)
             target[...] = source[:, :, rest // 2, :, rest % 2, tile]
             whole = register.view(kind).reshape(-1, THREADS)
-            if groups is None and accumulate:
+            if groups is None and accumulate and not self.form.saturating:
                 np.add(whole, chunk, out=whole)
                 continue
             before = whole if groups is None else whole[groups]
