@@ -68,7 +68,7 @@ def _component(b: Builder, entry, slot: Slot, kind: str):
         if p.terms != slot.terms:
             raise InternalCompilerError(f"a carried pointer changed its shape: {slot} and {p}")
         return b.plain(b.add(p.base, p.offset - slot.offset, 64))
-    if slot.is_pointer:
+    if slot.is_pointer or isinstance(entry, Pointer):
         p = as_pointer(entry)
         return b.plain(b.add(p.base if not p.terms else whole(b, p._replace(offset=0)), p.offset - slot.offset, 64))
     if kind in "rq":

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from ptxforge.codegen_ptx.constants import constant
+from ptxforge.codegen_ptx.floats import Product, evaluated
 from ptxforge.codegen_ptx.lowering import Lowering
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.reduce import Combining
+
+CHAINS = 4
+"""Sums of products that run side by side in a thread: as many as hide the latency of an ``fma`` (4 cycles)."""
 
 Columns = list[list]
 """One list of entries per operand, all of one length."""
@@ -40,7 +44,10 @@ class Combiner:
         return [x * count if len(x) == 1 < count else x for x in results]
 
     def tree(self, items: list[Columns]) -> Columns:
-        """Combine the columns of a list pairwise, neighbours first, in ceil(log2) levels."""
+        """Combine the columns of a list pairwise, neighbours first, in ceil(log2) levels. Postponed products are summed
+        in a few chains before that, an ``fma`` each."""
+        if isinstance(items[0][0][0], Product):
+            items = self._chains(items)
         while len(items) > 1:
             pairs = len(items) // 2
             left = _joined(items[0 : 2 * pairs : 2])
@@ -48,6 +55,13 @@ class Combiner:
             combined = _cut(self(left, right), pairs)
             items = combined + items[2 * pairs :]
         return items[0]
+
+    def _chains(self, items: list[Columns]) -> list[Columns]:
+        b, element = self.ctx.b, self.elements[0]
+        sums = [[[evaluated(b, x, element) for x in item[0]]] for item in items[:CHAINS]]
+        for place, item in enumerate(items[CHAINS:]):
+            sums[place % CHAINS] = self(sums[place % CHAINS], item)
+        return sums
 
     def identity(self) -> list | None:
         """For each operand the constant e with combine(e, x) = x, or None when it is not known."""

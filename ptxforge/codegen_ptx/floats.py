@@ -7,6 +7,7 @@ f16 computes natively. bf16 has ``fma`` from sm_80 on, ``add`` and ``mul`` from 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.constants import constant, f32, float_value, is_constant
@@ -230,3 +231,15 @@ def f64_to_f32_odd(b: Builder, x) -> str:
 def packed(b: Builder, elements: Sequence, element: T.Type) -> str:
     """A 32-bit register with the elements packed."""
     return b.register(pack(b, elements, element), "r")
+
+
+class Product(NamedTuple):
+    """A product that its only user may contract into an ``fma``."""
+
+    x: object
+    y: object
+
+
+def evaluated(b: Builder, x, element: T.Type):
+    """The value of an entry that may be a postponed product."""
+    return multiply(b, x.x, x.y, element) if isinstance(x, Product) else x

@@ -10,7 +10,9 @@ from typing import NamedTuple
 
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.elementwise import elementwise, integer_class, sign_extended, width_of, zero_extended
-from ptxforge.codegen_ptx.floats import binary, compare, contract, multiply, negate, to_f32, via_f32
+from ptxforge.codegen_ptx.floats import (
+    Product, binary, compare, contract, evaluated, multiply, negate, to_f32, via_f32,
+)  # fmt: skip
 from ptxforge.codegen_ptx.fmod import fmod
 from ptxforge.codegen_ptx.lowering import Lowering, contracts, lowers
 from ptxforge.codegen_ptx.pointers import Pointer, whole
@@ -313,18 +315,6 @@ def _select_predicate(b: Builder, condition, x, y):
 
 
 # -- floats ----------------------------------------------------------------------------------------------
-
-
-class Product(NamedTuple):
-    """A product that its only user may contract into an ``fma``."""
-
-    x: object
-    y: object
-
-
-def evaluated(b: Builder, x, element: T.Type):
-    """The value of an entry that may be a postponed product."""
-    return multiply(b, x.x, x.y, element) if isinstance(x, Product) else x
 
 
 @lowers(ops.MulF)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
+from ptxforge.codegen_ptx import mma
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.elementwise import sign_extended, zero_extended
 from ptxforge.codegen_ptx.floats import contract, from_f32, to_f32
@@ -17,12 +18,16 @@ from ptxforge.codegen_ptx.indices import linear_of, register_constants
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.dot import Dot
+from ptxforge.layouts.encodings import Mma
 from ptxforge.layouts.linear import LinearLayout
 
 
 @lowers(Dot)
 def dot(ctx: Lowering, op: Dot) -> None:
-    multiply_add(ctx, op)
+    if isinstance(op.c.type.layout, Mma):
+        mma.multiply(ctx, op)
+    else:
+        multiply_add(ctx, op)
 
 
 def multiply_add(ctx: Lowering, op: Dot) -> None:

@@ -9,12 +9,16 @@ from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.indices import linear_of, owner
 from ptxforge.codegen_ptx.lower_memory import cache_policy, emit_predicated
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
-from ptxforge.codegen_ptx.packing import fresh_words
-from ptxforge.codegen_ptx.shared_tile import SharedTile, access_address, read_tile, vector_syntax, write_tile
+from ptxforge.codegen_ptx.packing import fresh_words, unpack
+from ptxforge.codegen_ptx.shared_tile import (
+    SharedTile, access_address, read_tile, swizzled_address, vector_syntax, write_tile,
+)  # fmt: skip
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import shared as ops
 from ptxforge.layouts.banks import SharedAccess, offsets_of, shared_access
-from ptxforge.layouts.linear import LinearLayout
+from ptxforge.layouts.encodings import DotOperand, Mma
+from ptxforge.layouts.linear import REGISTER, LinearLayout
+from ptxforge.layouts.mma_atoms import LdMatrix, plan_ldmatrix
 from ptxforge.support.errors import InternalCompilerError
 
 
@@ -60,10 +64,43 @@ def local_store(ctx: Lowering, op: ops.LocalStore) -> None:
 @lowers(ops.LocalLoad)
 def local_load(ctx: Lowering, op: ops.LocalLoad) -> None:
     tile, type = ctx.scalar(op.source), op.result.type
+    plan = _matrix_plan(type, tile)
+    if plan is not None:
+        ctx.set(op, load_matrices(ctx.b, tile, plan, type))
+        return
     access = access_of(type, tile)
     result: list = [None] * len(access.representative)
     read_tile(ctx, tile, access, result, type.element)
     ctx.set(op, [result[r] for r in access.representative])
+
+
+def _matrix_plan(type: T.TensorType, tile: SharedTile) -> LdMatrix | None:
+    """How ``ldmatrix`` reads an operand of tensor cores, where it can."""
+    layout = type.layout
+    if not (isinstance(layout, DotOperand) and isinstance(layout.parent, Mma)):
+        return None
+    if type.element is T.I1 or tile.origin * type.element.bits % 128:
+        return None
+    return plan_ldmatrix(linear_of(type), tile.layout, type.element.bits)
+
+
+def load_matrices(b: Builder, tile: SharedTile, plan: LdMatrix, type: T.TensorType) -> list:
+    """The entries of an operand that ``ldmatrix`` reads."""
+    element = type.element
+    columns = plan.address.columns
+    trans = ".trans" if plan.trans else ""
+    slots = ", ".join(["%s"] * plan.count)
+    template = f"ldmatrix.sync.aligned.m8n8.x{plan.count}{trans}.shared.b16 {{{slots}}}, [%s+%s];"
+    kind = "f" if element is T.F32 else "r"
+    entries: list = [None] * linear_of(type).in_size(REGISTER)
+    for one in plan.loads:
+        address = swizzled_address(b, tile, columns, plan.thread_bits, one.offset, element.bytes)
+        words = [b.new(kind) for _ in one.registers]
+        b.effect(template, *words, *b.split(address))
+        for word, registers in zip(words, one.registers):
+            for register, entry in zip(registers, unpack(b, word, element), strict=True):
+                entries[register] = entry
+    return entries
 
 
 @lowers(ops.MemDescIndex)

@@ -18,6 +18,7 @@ from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.ops.arith import AddF, SubF
+from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.layouts.linear import REGISTER
 from ptxforge.support.errors import InternalCompilerError
 from ptxforge.support.target import Target
@@ -90,11 +91,13 @@ def register_count(type: T.Type) -> int:
 
 
 def contracts(value: Value) -> bool:
-    """Whether a product is only ever added to something, so that it becomes part of an ``fma``.
+    """Whether a product is only ever added to something (or summed up), so that it becomes part of an ``fma``.
 
     Both must be computed in the same block: a product moved into a loop would be computed many times.
     """
     if len(value.uses) != 1:
         return False
     ((user, _),) = value.uses
+    if isinstance(user, Reduce):
+        return user.combine_name == "addf" and user.parent is value.owner_block
     return type(user) in (AddF, SubF) and user.parent is value.owner_block and user.operands[0] is not user.operands[1]

@@ -34,11 +34,16 @@ class SharedTile(NamedTuple):
 
 def access_address(b: Builder, tile: SharedTile, access: SharedAccess, offset: int):
     """The affine address of the element ``offset`` (in elements, of lane 0 of warp 0) for this thread."""
-    size = access.bytes_per_element
+    columns = access.layout.columns_of(LANE) + access.layout.columns_of(WARP)
+    return swizzled_address(b, tile, columns, access.thread_bits, offset, access.bytes_per_element)
+
+
+def swizzled_address(b: Builder, tile: SharedTile, columns: tuple[int, ...], thread_bits: int, offset: int, size: int):
+    """The affine address of element ``offset`` ^ (the thread's ``columns``), whose bits are ``thread_bits``; all in
+    elements of ``size`` bytes."""
     offset ^= tile.origin
-    mixed = offset & access.thread_bits
-    columns = [c * size for c in access.layout.columns_of(LANE) + access.layout.columns_of(WARP)]
-    thread = thread_xor(b, columns)
+    mixed = offset & thread_bits
+    thread = thread_xor(b, [c * size for c in columns])
     with b.at_entry():
         if mixed and not isinstance(thread, int):
             thread = b.pure("xor.b32 %s, %s, %s;", "r", thread, mixed * size)
@@ -47,7 +52,7 @@ def access_address(b: Builder, tile: SharedTile, access: SharedAccess, offset: i
         base = b.add(shared_base(b), thread)
     if tile.dynamic is not None:
         base = b.add(base, tile.dynamic)
-    return b.add(base, tile.start + (offset & ~access.thread_bits) * size)
+    return b.add(base, tile.start + (offset & ~thread_bits) * size)
 
 
 def write_tile(
