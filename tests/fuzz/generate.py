@@ -82,11 +82,41 @@ class Program:
     @property
     def signature(self) -> dict[str, str]:
         types = {name: f"*{_short(array.dtype)}:16" for name, array in self.arrays.items()}
-        return types | {name: "i32" for name in self.scalars}
+        return types | {name: "i32" if value % 16 else "i32:16" for name, value in self.scalars.items()}
 
 
 def _short(dtype: np.dtype) -> str:
     return next(SHORT[name] for name, numpy in NUMPY.items() if numpy == dtype)
+
+
+HEADER = """\
+import ptxforge
+import ptxforge.language as tl
+
+
+@ptxforge.jit
+def largest(a, b):
+    return tl.maximum(a, b)
+
+
+@ptxforge.jit
+def last_odd(a, b):
+    if b % 2 == 0:
+        return a
+    return b
+
+
+@ptxforge.jit
+def compose(a1, b1, a2, b2):
+    return a1 * a2, b1 * a2 + b2
+
+
+@ptxforge.jit
+def twice_plus(x, y: tl.constexpr):
+    z = x * 2
+    return z + y
+"""
+"""What stands in front of the kernels: functions that they call or reduce with."""
 
 
 def generate(seed: int) -> Program:
@@ -104,13 +134,15 @@ class _Generator:
         self.arrays: dict[str, np.ndarray] = {}
         self.count = 0
         self.grid = self.pick((1, 2, 3))
-        self.num_warps = self.pick((1, 2, 4))
+        self.num_warps = self.pick((1, 2, 4, 4, 8))
         if self.rng.random() < 0.5:
-            self.shape: tuple[int, ...] = (self.pick((16, 32, 64, 128, 256)),)
+            self.shape: tuple[int, ...] = (self.pick((16, 32, 64, 128, 256, 1024)),)
         else:
             self.shape = (self.pick((1, 2, 4, 16, 32)), self.pick((1, 4, 8, 16, 32)))
-        # The last program may have less to do.
-        self.rows = self.grid * self.shape[0] - int(self.rng.integers(0, self.shape[0]))
+        # The last program may have less to do; when it has not, accesses are unmasked and can be wide.
+        self.is_full = self.rng.random() < 0.4
+        missing = 0 if self.is_full else int(self.rng.integers(0, self.shape[0]))
+        self.rows = self.grid * self.shape[0] - missing
         self.scalars = {"n": self.rows, "s": int(self.rng.integers(0, 5))}
 
     # -- choices and text ------------------------------------------------------------------------------
@@ -159,6 +191,7 @@ class _Generator:
             columns = self.shape[1]
             self.emit(f"j = tl.arange(0, {columns})")
             self.emit(f"at = i[:, None] * {columns} + j[None, :]")
+            self.emit("ta = i[:, None] + j[None, :] * n")
             self.emit("mm = m[:, None] & (j[None, :] >= 0)")
             self.pool.append(Tile("i", "int32", self.shape[:1]))
             self.pool.append(Tile("at", "int32", self.shape))
@@ -171,7 +204,12 @@ class _Generator:
         name, dtype = f"x{len(self.arrays)}", self.pick(INTEGERS + FLOATS)
         count = self.rows * int(np.prod(self.shape[1:]))
         self.arrays[name] = self.data(dtype, count)
-        self.assign(f"tl.load({name} + at, mask=mm, other=0)", dtype, self.shape, 4)
+        mask = "" if self.is_full else ", mask=mm, other=0"
+        self.assign(f"tl.load({name} + {self.place()}{mask})", dtype, self.shape, 4)
+
+    def place(self) -> str:
+        """Offsets of the tile in an array: row by row or, for a matrix, column by column."""
+        return self.pick(("at", "at", "ta")) if len(self.shape) == 2 else "at"
 
     def data(self, dtype: str, count: int) -> np.ndarray:
         if dtype in EXACT:
@@ -199,7 +237,8 @@ class _Generator:
         """Each program has its own part of the array, as large as the tile."""
         if tile.shape == self.shape:
             count = self.rows * int(np.prod(self.shape[1:]))
-            self.emit(f"tl.store({name} + at, {tile.name}, mask=mm)")
+            mask = "" if self.is_full else ", mask=mm"
+            self.emit(f"tl.store({name} + {self.place()}, {tile.name}{mask})")
         else:
             count = self.grid * tile.size
             self.emit(f"tl.store({name} + {self.offsets(tile.shape)}, {tile.name})")
@@ -455,6 +494,116 @@ class _Generator:
         kind = self.pick(("add", "max", "min", "xor", "or"))
         self.emit(f"tl.atomic_{kind}({name} + (at & 7), {value.name}, mask=mm)")
 
+    def walk(self) -> None:
+        """A pointer that goes through an array of its own, as in the loop of a matrix product."""
+        name, dtype, trips = f"x{len(self.arrays)}", self.pick(("int32", "float32", "float16", "int8")), 4
+        step = self.pick((1, 16, self.size))
+        self.arrays[name] = self.data(dtype, (self.rows * self.size // self.shape[0]) + trips * step)
+        pointer = f"p{self.count}"
+        self.emit(f"{pointer} = {name} + at")
+        bound = 4 * (trips + 1)
+        start = self.converted(self.choose(lambda t: t.is_exact and t.shape == self.shape), dtype)
+        start = self.bounded(start, 4) if start.is_float else start
+        total = self.assign(f"{start.name} * 1", dtype, self.shape, bound)
+        self.emit(f"for k in {self.pick(('range(s)', 'range(4)', 'tl.range(0, s, num_stages=3)'))}:")
+        mask = self.pick((", mask=mm, other=0", ", mask=mm & (at > k), other=0"))
+        self.emit(f"    {total.name} += tl.load({pointer}{mask})")
+        self.emit(f"    {pointer} += {step}")
+
+    @property
+    def size(self) -> int:
+        return int(np.prod(self.shape))
+
+    def nest(self) -> None:
+        """Control flow within control flow, with a tile and a scalar going round."""
+        one, other = self.pair("int32")
+        shape = _broadcast(one.shape, other.shape)
+        tile = self.assign(f"{one.name} ^ {other.name}", "int32", shape)
+        number = self.assign("pid * 3 + s", "int32", ())
+        t, c, w = tile.name, number.name, other.name
+        self.emit("for k in range(0, s + 1):")
+        self.emit(f"    if {self.pick(('k % 2 == 0', f'{c} > k', 'pid + k < 3'))}:")
+        self.emit(f"        {t} = {t} + {self.pick((w, c, 'k'))}")
+        self.emit(f"        {c} += 1")
+        if self.rng.random() < 0.5:
+            self.emit("    else:")
+            self.emit(f"        {t} = {t} * 3")
+        self.emit(f"    for q in range({self.pick(('k', '2', 'k, s'))}):")
+        self.emit(f"        {t} = {self.pick((f'{t} - q', f'tl.where({t} > q, {t} - {w}, {t} + k)'))}")
+        if self.rng.random() < 0.3:
+            self.emit(f"    while {c} > 20:")
+            self.emit(f"        {c} = {c} // 2")
+
+    def integer_tile(self, test: Callable[[Tile], bool] = lambda tile: True) -> Tile | None:
+        """Some tile as ``int32``."""
+        tile = self.choose(lambda t: t.is_exact and t.shape and test(t))
+        return None if tile is None else self.converted(tile, "int32")
+
+    def combine(self) -> None:
+        """Reductions and scans with a function of their own, over one or two values."""
+        tile = self.integer_tile()
+        axis = int(self.rng.integers(len(tile.shape)))
+        rest = tile.shape[:axis] + tile.shape[axis + 1 :]
+        kind = self.pick(("reduce", "scan", "pair"))
+        if kind == "reduce":
+            self.assign(f"tl.reduce({tile.name}, {axis}, largest)", "int32", rest)
+        elif kind == "scan":
+            function = self.pick(("largest", "last_odd")) if tile.size <= 64 else "largest"
+            reverse = self.pick(("", ", reverse=True"))
+            self.assign(f"tl.associative_scan({tile.name}, {axis}, {function}{reverse})", "int32", tile.shape)
+        else:
+            name = f"q{self.count}"
+            text = f"tl.associative_scan(({tile.name} & 3, {tile.name} + 1), {axis}, compose)"
+            self.emit(f"{name}a, {name}b = {text}")
+            self.pool.append(Tile(f"{name}b", "int32", tile.shape))
+
+    def best(self) -> None:
+        tile = self.choose(lambda t: t.is_exact and t.shape and not t.is_bool)
+        axis = int(self.rng.integers(len(tile.shape)))
+        shape = tile.shape[:axis] + tile.shape[axis + 1 :]
+        name = f"b{self.count}"
+        function = self.pick(("max", "min"))
+        self.emit(f"{name}v, {name}i = tl.{function}({tile.name}, {axis}, return_indices=True)")
+        self.pool.append(Tile(f"{name}i", "int32", shape))
+
+    def gather(self) -> None:
+        tile = self.choose(lambda t: t.is_exact and t.shape and not t.is_bool)
+        index = self.integer_tile(lambda t: t.shape == tile.shape)
+        if index is None:
+            return self.arithmetic()
+        axis = int(self.rng.integers(len(tile.shape)))
+        text = f"tl.gather({tile.name}, {index.name} & {tile.shape[axis] - 1}, axis={axis})"
+        self.assign(text, tile.dtype, tile.shape, tile.bound)
+
+    def histogram(self) -> None:
+        tile = self.integer_tile(lambda t: len(t.shape) == 1)
+        if tile is None:
+            return self.arithmetic()
+        bins = self.pick((4, 16, 32))
+        self.assign(f"tl.histogram({tile.name} & {bins - 1}, {bins})", "int32", (bins,))
+
+    def rearrange(self) -> None:
+        tile = self.integer_tile(lambda t: len(t.shape) == 1 and 2 <= t.size <= 256)
+        if tile is None:
+            return self.transpose()
+        if self.rng.random() < 0.3 and tile.size <= 32:
+            self.assign(f"tl.sort({tile.name})", "int32", tile.shape)
+        elif self.rng.random() < 0.5:
+            self.assign(f"tl.flip({tile.name})", "int32", tile.shape)
+        else:
+            self.assign(f"tl.interleave({tile.name}, {tile.name} * 2)", "int32", (2 * tile.size,))
+
+    def exact_function(self) -> None:
+        """Functions of floats that are exact on small integers, narrow floats, and a called function."""
+        value = self.bounded(self.converted(self.choose(lambda t: t.is_exact), "float32"), 4)
+        x = value.name
+        text = self.pick((
+            f"tl.floor({x} * 0.5)", f"tl.ceil({x} * 0.25)", f"tl.fma({x}, {x}, {x})", f"tl.clamp({x}, -1.0, 2.0)",
+            f"twice_plus({x}, 3.0)", f"{x}.to(tl.float8e5).to(tl.float32)", f"{x}.to(tl.float8e4nv).to(tl.float32)",
+            f"tl.sqrt({x} * {x})", f"tl.maximum({x}, 0.0)", f"({x} * 0.5).to(tl.int32).to(tl.float32)",
+        ))  # fmt: skip
+        self.assign(text, "float32", value.shape, 20)
+
     def function(self) -> None:
         """Functions that are not exact; their results are only added to, and stored."""
         tile = self.choose(lambda t: t.is_exact and not t.is_bool)
@@ -483,4 +632,6 @@ STEPS = (
     *[_Generator.select] * 3, *[_Generator.cast] * 2, *[_Generator.expand] * 2, _Generator.transpose,
     _Generator.reshape, _Generator.join_and_split, *[_Generator.reduce] * 3, _Generator.scan, *[_Generator.loop] * 2,
     _Generator.while_loop, _Generator.branch, _Generator.product, _Generator.atomic, *[_Generator.function] * 2,
+    *[_Generator.walk] * 2, *[_Generator.nest] * 2, _Generator.combine, _Generator.best, _Generator.gather,
+    _Generator.histogram, _Generator.rearrange, *[_Generator.exact_function] * 2,
 )  # fmt: skip

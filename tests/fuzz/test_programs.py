@@ -16,7 +16,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import ptxforge.language as tl
 from ptxforge import codegen_ptx, frontend, interpreter
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.ir.core import Function
@@ -26,7 +25,7 @@ from ptxforge.ir.verifier import verify
 from ptxforge.passes import pipeline
 from ptxforge.support.target import parse_target
 from tests.conftest import assemble_once
-from tests.fuzz.generate import Program, generate
+from tests.fuzz.generate import HEADER, Program, generate
 
 PROGRAMS = 2000 * int(os.environ.get("PTXFORGE_FUZZ", "1"))
 SHARD = 25
@@ -47,8 +46,8 @@ def test_executors_agree(shard, tmp_path):
 def load(programs: list[Program], folder: Path) -> dict:
     """The kernels as functions, from a file, as the frontend wants to see their source."""
     path = folder / f"programs_{programs[0].seed}.py"
-    path.write_text("\n\n".join(program.source for program in programs) + "\n")
-    names = {"tl": tl}
+    path.write_text("\n\n".join([HEADER, *[program.source for program in programs]]) + "\n")
+    names = {"__name__": path.stem}
     exec(compile(path.read_text(), str(path), "exec"), names)
     return names
 
