@@ -108,10 +108,11 @@ class Kernel:
             self.b.create(control.Return)
         return emit(self.function, parse_target(target))
 
-    def run(self, *arguments, grid: int = 1, target: str = "sm_90a", check: str = "all", everywhere: bool = True) -> None:
+    def run(self, *arguments, grid: int = 1, target: str = "sm_90a", check: str = "all", everywhere: bool = True,
+            targets: tuple[str, ...] | None = None) -> None:
         """Assemble for all targets and run on the emulator, arrays in place."""
         if everywhere:
-            for other in TARGETS:
+            for other in targets or TARGETS:
                 assemble(self.ptx(other), other)
         device = EmulatorDevice(check=check, target=target)
         kernel = device.load_module(self.ptx(target)).function("kernel")

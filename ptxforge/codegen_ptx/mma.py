@@ -1,0 +1,190 @@
+"""Matrix products on tensor cores by ``mma.sync``.
+
+The layouts of the operands say which registers make a fragment (``layouts/mma_atoms.py``): a word of A in row m at
+k, the same 8 rows further down, and both again half a k-tile further on. With a larger ``k_width`` the words of one
+instruction are not neighbours in k, but A and B agree on it, so the sum is the same.
+
+Order: k outermost, then columns of B, then rows of A back and forth (one operand pair stays while the other walks).
+Parts of a fragment that a small tile does not have are zeros, and their results are dropped.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import NamedTuple
+
+from ptxforge.codegen_ptx.builder import Builder
+from ptxforge.codegen_ptx.indices import linear_of, register_constants
+from ptxforge.codegen_ptx.lowering import Lowering
+from ptxforge.codegen_ptx.packing import pack, unpack
+from ptxforge.codegen_ptx.registers import register_class
+from ptxforge.ir import types as T
+from ptxforge.ir.ops.dot import Dot
+from ptxforge.layouts.encodings import Mma
+from ptxforge.layouts.linear import LinearLayout
+from ptxforge.support.errors import InternalCompilerError
+
+Registers = tuple[int, ...] | None
+"""The registers of one word (None: the tile does not have it)."""
+
+
+class Step(NamedTuple):
+    """One instruction: the words of A and B, the registers of C and D (None where the tile ends)."""
+
+    a: tuple[Registers, ...]
+    b: tuple[Registers, ...]
+    c: tuple[int | None, ...]
+
+
+_INPUTS = {T.F16: "f16", T.BF16: "bf16", T.F32: "tf32", T.F8E4M3: "e4m3", T.F8E5M2: "e5m2", T.F64: "f64"}
+_SUMS = {T.F32: "f32", T.F16: "f16", T.I32: "s32", T.F64: "f64"}
+
+
+def multiply(ctx: Lowering, op: Dot) -> None:
+    """Lower a dot whose result has an ``mma`` layout."""
+    b = ctx.b
+    element, total = op.a.type.element, op.c.type.element
+    layouts = [linear_of(v.type) for v in (op.a, op.b, op.c)]
+    k_width = max(op.a.type.layout.k_width, 1)
+    steps = _steps(*layouts, k_width, element.bits, op.c.type.layout)
+    left, right = _Words(b, ctx.get(op.a), element), _Words(b, ctx.get(op.b), op.b.type.element)
+    sums = _Accumulator(b, ctx.get(op.c), total)
+    template = _template(b, op, steps[0])
+    for step in steps:
+        old = sums.operands(step.c)
+        new = tuple(b.new(word[1]) for word in old)
+        b.effect(template, *new, *map(left, step.a), *map(right, step.b), *old)
+        sums.assign(step.c, new)
+    ctx.set(op, sums.entries)
+
+
+def _template(b: Builder, op: Dot, step: Step) -> str:
+    """The instruction with a slot per register."""
+    element, total = op.a.type.element, op.c.type.element
+    per_word = max(1, 32 // element.bits)
+    shape = "m8n8k4" if element is T.F64 else f"m16n8k{8 * per_word}"
+    if element in (T.F8E4M3, T.F8E5M2):
+        b.require(8, 4)
+    first = _input(element, op.a_unsigned)
+    second = _input(op.b.type.element, op.b_unsigned)
+    sums = _SUMS[total]
+    words_c = len(step.c) // (2 if total is T.F16 else 1)
+    slots = ["{" + ", ".join(["%s"] * n) + "}" for n in (words_c, len(step.a), len(step.b), words_c)]
+    return f"mma.sync.aligned.{shape}.row.col.{sums}.{first}.{second}.{sums} {', '.join(slots)};"
+
+
+def _input(element: T.Type, unsigned: bool) -> str:
+    if element is T.I8:
+        return "u8" if unsigned else "s8"
+    return _INPUTS[element]
+
+
+class _Words:
+    """The 32-bit registers of an operand (64-bit for f64)."""
+
+    def __init__(self, b: Builder, entries: list, element: T.Type):
+        self.b, self.entries, self.element = b, entries, element
+        self.found: dict[tuple, str] = {}
+
+    def __call__(self, registers: Registers) -> str:
+        if registers is None:
+            return self.b.register(0, "d" if self.element is T.F64 else "r")
+        word = self.found.get(registers)
+        if word is None:
+            word = self.found[registers] = self._word(registers)
+        return word
+
+    def _word(self, registers: tuple[int, ...]) -> str:
+        b = self.b
+        if self.element.bits >= 32:
+            return b.register(self.entries[registers[0]], register_class(self.element))
+        return b.register(pack(b, [self.entries[r] for r in registers], self.element), "r")
+
+
+class _Accumulator:
+    """The registers of C, and of D as the instructions give them. f16 is packed in pairs."""
+
+    def __init__(self, b: Builder, entries: list, element: T.Type):
+        self.b, self.element = b, element
+        self.entries = list(entries)
+        self.kind = register_class(element)
+
+    def operands(self, registers: tuple[int | None, ...]) -> tuple[str, ...]:
+        b = self.b
+        values = [0 if r is None else self.entries[r] for r in registers]
+        if self.element is T.F16:
+            return tuple(b.register(pack(b, values[i : i + 2], T.F16), "r") for i in range(0, len(values), 2))
+        zero = "0f00000000" if self.element is T.F32 else "0d0000000000000000" if self.element is T.F64 else 0
+        return tuple(b.register(zero if r is None else x, self.kind) for r, x in zip(registers, values))
+
+    def assign(self, registers: tuple[int | None, ...], words: tuple[str, ...]) -> None:
+        if self.element is T.F16:
+            words = tuple(x for word in words for x in unpack(self.b, word, T.F16))
+        for register, word in zip(registers, words, strict=True):
+            if register is not None:
+                self.entries[register] = word
+
+
+# -- which registers -------------------------------------------------------------------------------------
+
+
+@lru_cache(maxsize=256)
+def _steps(a: LinearLayout, b: LinearLayout, c: LinearLayout, k_width: int, bits: int, layout: Mma) -> tuple[Step, ...]:
+    """All instructions of one thread, in order."""
+    if layout.version[0] != 2:
+        raise InternalCompilerError(f"there is no mma.sync for {layout}")
+    place_a, place_b, place_c = _places(a), _places(b), _places(c)
+    rows = 16 if layout.instr_shape[-2] == 16 else 8
+    per_word = max(1, 32 // bits)
+    k_starts = _k_starts(a.out_shape[-1], k_width, per_word, halves=rows == 16)
+    tiles = _tiles(place_c, rows)
+    steps = []
+    for ks in k_starts:
+        for batch, by_column in tiles.items():
+            for index, (n, ms) in enumerate(by_column.items()):
+                for m in ms if index % 2 == 0 else reversed(ms):
+                    steps.append(Step(_words_a(place_a, batch, m, ks, rows, per_word),
+                                      tuple(_word(place_b, [(*batch, k + i, n) for i in range(per_word)]) for k in ks),
+                                      _words_c(place_c, batch, m, n, rows)))
+    return tuple(steps)
+
+
+def _places(layout: LinearLayout) -> dict[tuple[int, ...], int]:
+    places: dict[tuple[int, ...], int] = {}
+    for register, flat in enumerate(register_constants(layout)):
+        places.setdefault(layout.unflatten(flat), register)
+    return places
+
+
+def _k_starts(size: int, k_width: int, per_word: int, halves: bool) -> list[tuple[int, ...]]:
+    """For each instruction the k (of lane 0) at which its words begin."""
+    tile = k_width * (8 if halves else 4)
+    found = []
+    for base in range(0, max(size, tile), tile):
+        for word in range(0, k_width, per_word):
+            found.append((base + word, base + word + tile // 2) if halves else (base + word,))
+    return found
+
+
+def _tiles(place_c: dict, rows: int) -> dict[tuple, dict[int, list[int]]]:
+    """Per batch index and first column, the first rows of the result's tiles."""
+    tiles: dict[tuple, dict[int, list[int]]] = {}
+    for *batch, m, n in sorted(place_c):
+        if m % rows == 0 and n % 8 == 0:
+            tiles.setdefault(tuple(batch), {}).setdefault(n, []).append(m)
+    return tiles
+
+
+def _word(places: dict, coordinates: list[tuple]) -> Registers:
+    registers = tuple(places.get(at) for at in coordinates)
+    return None if None in registers else registers
+
+
+def _words_a(places: dict, batch: tuple, m: int, ks: tuple, rows: int, per_word: int) -> tuple[Registers, ...]:
+    down = (m, m + 8) if rows == 16 else (m,)
+    return tuple(_word(places, [(*batch, row, k + i) for i in range(per_word)]) for k in ks for row in down)
+
+
+def _words_c(places: dict, batch: tuple, m: int, n: int, rows: int) -> tuple[int | None, ...]:
+    down = (m, m + 8) if rows == 16 else (m,)
+    return tuple(places.get((*batch, row, n + i)) for row in down for i in (0, 1))
