@@ -67,6 +67,7 @@ class AsyncChecker:
         self.fenced_at = np.zeros(machine.lanes, np.int64)
         """Per lane: the tick of its newest proxy fence."""
         self.clocks = _Clocks(machine, races)
+        self.stale = stale_accumulators(machine.program)
         machine.family_state(CopyGroups).observers.append(self)
         machine.family_state(BulkCopies).observers.append(self)
         machine.family_state(Wgmma).observers.append(self)
@@ -78,7 +79,7 @@ class AsyncChecker:
         self.covered.fill(0)
         self.fenced_at.fill(0)
         self.clocks.start()
-        for site, message in stale_accumulators(self.machine.program):
+        for site, message in self.stale:
             self.machine.report("async", message, site, np.zeros(1, np.int64))
 
     def finish(self) -> None:
@@ -159,7 +160,10 @@ class AsyncChecker:
     def _check_fences(self, site: Site, lanes: np.ndarray, indices: np.ndarray, unit: int) -> None:
         """Report ordinary stores that the async proxy reads without a proxy fence between."""
         where = self.races.granules(indices, unit)
-        records = self.races.writer.take(where).astype(np.int64) & 0x7FFFFFFF
+        records = self.races.writer.take(where) & np.uint32(0x7FFFFFFF)
+        if int(records.max(initial=0)) >> _THREAD_BITS <= max(int(self.fenced_at.min()), int(self.covered.min())):
+            return  # every thread has fenced since
+        records = records.astype(np.int64)
         ticks, threads = records >> _THREAD_BITS, records & ((1 << _THREAD_BITS) - 1)
         cta = self.machine.cta_of_lane[lanes][:, None]
         covered = np.maximum(self.fenced_at[cta * self.machine.threads + threads], self.covered[cta, threads // 32])
