@@ -15,17 +15,27 @@ The rules of seed 004, in this order:
 2. STORE     ``local_alloc`` of a value goes up to right after the value: its registers are free from there on.
 3. VIEWS     ``memdesc_trans`` goes up to right after what it views.
 4. B AFTER A The operand b of a dot is fetched after its operand a.
+5. EARLY     A load from global memory that does not depend on a reduction or conversion through shared memory before it goes up
+             before that: else it would be asked for only when all threads have met there. Only what differs from program to
+             program, and so comes from far away (a residual to be added, but not the weights of a layer norm, which
+             caches hold while early loads would hold registers); up to 32 registers per thread; past nothing that
+             writes memory or can be seen.
 """
 
 from __future__ import annotations
 
 from ptxforge.ir import types as T
-from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.memory import GetProgramId, Load
+from ptxforge.ir.ops.reduce import Reduce, Scan
 from ptxforge.ir.ops.shared import LocalAlloc, LocalLoad, LocalStore, MemDescTrans
 from ptxforge.layouts.encodings import DotOperand, elements_per_thread
+from ptxforge.passes.analysis.scratch import scratch_bytes
 from ptxforge.support.target import Target
+
+EARLY_REGISTERS = 32
 
 
 def reorder_instructions(function: Function, target: Target) -> bool:
@@ -43,6 +53,9 @@ def reorder_instructions(function: Function, target: Target) -> bool:
     for op in ops:
         if isinstance(op, Dot):
             changed |= _fetch_in_order(op)
+    num_warps = function.attributes["num_warps"]
+    for block in dict.fromkeys(op.parent for op in ops if isinstance(op, Load)):
+        changed |= _load_early(block, num_warps)
     return changed
 
 
@@ -107,3 +120,74 @@ def _comes_right_before(first: Operation, second: Operation) -> bool:
             return False
         here = here.next
     return here is second
+
+
+def _load_early(block: Block, num_warps: int) -> bool:
+    """Move loads, with what they need, before the first operation of the block at which threads wait (EARLY)."""
+    meeting = next((op for op in block.operations if _waits(op, num_warps)), None)
+    if meeting is None:
+        return False
+    left, changed = EARLY_REGISTERS, False
+    later: set[Operation] = {meeting}
+    op = meeting.next
+    while op is not None and not _acts(op):
+        following = op.next
+        later.add(op)
+        if isinstance(op, Load) and _differs_by_program(op):
+            needed = _needed(op, later)
+            if needed is not None and (cost := _registers(op)) <= left:
+                left -= cost
+                later.difference_update(needed)
+                for piece in needed:
+                    piece.move_before(meeting)
+                changed = True
+        op = following
+    return changed
+
+
+def _waits(op: Operation, num_warps: int) -> bool:
+    return num_warps > 1 and isinstance(op, (Reduce, Scan, ConvertLayout)) and scratch_bytes(op, num_warps) > 0
+
+
+def _acts(op: Operation) -> bool:
+    """Whether a load may not pass ``op``."""
+    if isinstance(op, Load):
+        return op.volatile
+    return op.is_terminator or not op.is_pure
+
+
+def _needed(load: Load, later: set[Operation]) -> list[Operation] | None:
+    """The operations among ``later`` that ``load`` needs, itself last, in order; ``None`` when threads wait in one."""
+    found: dict[Operation, None] = {}
+
+    def visit(op: Operation) -> bool:
+        if op not in later or op in found:
+            return True
+        if op.regions or isinstance(op, ConvertLayout):
+            return False
+        ready = all(visit(v.defining_op) for v in op.operands if v.defining_op is not None)
+        found[op] = None
+        return ready
+
+    return list(found) if visit(load) else None
+
+
+def _differs_by_program(load: Load) -> bool:
+    """Whether the address depends on the program's index."""
+    pending, seen = [load.pointer], set()
+    while pending:
+        op = pending.pop().defining_op
+        if op is None or op in seen:
+            continue
+        if isinstance(op, GetProgramId):
+            return True
+        seen.add(op)
+        pending += op.operands
+    return False
+
+
+def _registers(load: Load) -> float:
+    type = load.result.type
+    if not isinstance(type, T.TensorType):
+        return 1
+    return elements_per_thread(type.layout, type.shape) * type.element.bits / 32

@@ -75,6 +75,43 @@ def test_b_is_fetched_after_a():
     assert order(text) == ["x", "y", "z", "a", "b", "d"]
 
 
+EARLY = f"""
+  %pid = get_program_id {{axis = 0}} : i32
+  %r = make_range {{start = 0, end = 1024}} : tensor<1024xi32, {BLOCKED}>
+  %q = splat %p : (ptr<f32>) -> tensor<1024xptr<f32>, {BLOCKED}>
+  %a = addptr %q, %r : tensor<1024xptr<f32>, {BLOCKED}>
+  %x = load %a : (tensor<1024xptr<f32>, {BLOCKED}>) -> {TILE}
+  %s = reduce %x {{axis = 0}} : ({TILE}) -> f32 {{
+    (%c: f32, %d: f32):
+    %e = addf %c, %d : f32
+    yield %e
+  }}
+  %o = splat OFFSET : (i32) -> tensor<1024xi32, {BLOCKED}>
+  %b = addptr %a, %o : tensor<1024xptr<f32>, {BLOCKED}>
+  %y = load %b : (tensor<1024xptr<f32>, {BLOCKED}>) -> {TILE}
+  %t = splat %s : (f32) -> {TILE}
+  %z = addf %y, %t : {TILE}
+  store %b, %z : (tensor<1024xptr<f32>, {BLOCKED}>, {TILE})"""
+
+
+def test_what_comes_from_far_is_asked_for_before_threads_meet():
+    parameters = "%p: ptr<f32>, %n: i32"
+    assert order(EARLY.replace("OFFSET", "%pid"), parameters) == [
+        "pid", "r", "q", "a", "x", "o", "b", "y", "s", "t", "z", "store"]  # fmt: skip
+    assert order(EARLY.replace("OFFSET", "%n"), parameters) == [
+        "pid", "r", "q", "a", "x", "s", "o", "b", "y", "t", "z", "store"]  # fmt: skip
+
+
+def test_loads_pass_no_store_and_no_result_of_the_meeting():
+    parameters = "%p: ptr<f32>, %n: i32"
+    stored = EARLY.replace("OFFSET", "%pid").replace("  %o = ", f"  store %a, %x : (tensor<1024xptr<f32>, {BLOCKED}>, {TILE})\n  %o = ")
+    names = order(stored, parameters)
+    assert names.index("y") > names.index("s")
+    indirect = EARLY.replace("OFFSET", "%w").replace("  %o = ", "  %v = fptosi %s : (f32) -> i32\n  %w = addi %v, %pid : i32\n  %o = ")
+    names = order(indirect, parameters)
+    assert names.index("y") > names.index("s")
+
+
 def test_says_whether_it_changed_anything():
     function = parse(f"%x = constant {{value = 1.0}} : {TILE}\n%a = addf %x, %x : {TILE}", parameters="%n: i32")
     assert not reorder_instructions(function, TARGET)
