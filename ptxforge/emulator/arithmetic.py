@@ -9,7 +9,7 @@ import numpy as np
 from ptxforge.emulator import integers, numerics
 from ptxforge.emulator.memory import LOCAL_WINDOW, PARAM_BASE, SHARED_WINDOW, WINDOW_MASK, address_of
 from ptxforge.emulator.numerics import NATURAL
-from ptxforge.emulator.parser import Instruction, Pair, Register, Sink, Vector
+from ptxforge.emulator.parser import Immediate, Instruction, Pair, Register, Sink, Vector
 from ptxforge.emulator.registry import instruction
 from ptxforge.emulator.state import CARRY
 from ptxforge.emulator.translate import Emitter
@@ -270,16 +270,35 @@ def emit_prmt(e: Emitter, i: Instruction) -> None:
 
 @instruction("lop3")
 def emit_lop3(e: Emitter, i: Instruction) -> None:
+    """lop3.b32 d, a, b, c, table; lop3.BoolOp.b32 d|p, a, b, c, table, q: p is (d != 0) BoolOp q."""
     table = e.constant(i.operands[4])
-    if table is None or i.has("BoolOp", "and", "or"):
-        raise e.error("only the plain form with a literal table is supported")
-    d, a, b, c = i.operands[:4]
-    e.apply(integers.lop3(table), (d, "u4"), (a, "u4"), (b, "u4"), (c, "u4"))
+    if table is None:
+        raise e.error("the table must be a literal")
+    target, a, b, c = i.operands[:4]
+    sources = ", ".join(e.read(operand, "u4") for operand in (a, b, c))
+    boolean = next((_BOOLEANS[part] for part in i.parts if part in _BOOLEANS), None)
+    d, p = (target.first, target.second) if isinstance(target, Pair) else (target, Sink())
+    if boolean is None:
+        e.line(f"copyto({e.write(d, 'u4')}, {e.constant_object(integers.lop3(table))}({sources}))")
+        return
+    result = e.temp("u4")
+    e.line(f"copyto({result}, {e.constant_object(integers.lop3(table))}({sources}))")
+    e.line(f"{boolean.__name__}({result}, {e.read(i.operands[5], '?')}, out={e.write(p, '?')})")
+    e.line(f"copyto({e.write(d, 'u4')}, {result})")
 
 
 @instruction("shf")
 def emit_shf(e: Emitter, i: Instruction) -> None:
     _same(e, i, integers.funnel(i.has("l"), i.has("wrap")), "u4")
+
+
+@instruction("cvt.pack")
+def emit_cvt_pack(e: Emitter, i: Instruction) -> None:
+    """cvt.pack.sat.ctype.s32{.b32} d, a, b{, c}: a and b, saturated, below c moved up."""
+    target = next(part for part in i.parts if part in ("u2", "s2", "u4", "s4", "u8", "s8", "u16", "s16"))
+    d, a, b, *rest = i.operands
+    c = rest[0] if rest else Immediate(0)
+    e.apply(integers.pack_saturated(target[0] == "s", int(target[1:])), (d, "u4"), (a, "i4"), (b, "i4"), (c, "u4"))
 
 
 _LOGIC = {"and": (np.bitwise_and, np.logical_and), "or": (np.bitwise_or, np.logical_or),

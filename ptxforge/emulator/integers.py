@@ -345,6 +345,18 @@ def sub_borrow(a: Array, b: Array, borrow: Array | int) -> tuple[Array, Array]:
     return total, (a < b) | (partial < total)
 
 
+def pack_saturated(signed: bool, bits: int) -> Callable[..., Array]:
+    """cvt.pack: {c moved up by two fields, a, b}, a and b saturated to ``bits``; 16-bit fields leave no room for c."""
+    low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
+    mask = (1 << bits) - 1
+
+    def run(a: Array, b: Array, c: Array) -> Array:
+        x, y = (np.clip(np.asarray(value).astype(np.int64), low, high) & mask for value in (a, b))
+        above = np.asarray(c).astype(np.int64) << 2 * bits if bits < 16 else 0
+        return ((above | x << bits | y) & 0xFFFFFFFF).astype(np.uint32)
+    return run
+
+
 def packed16(function: Callable[..., Array], dtype: str) -> Callable[..., Array]:
     """A 16-bit operation on both halves of u4 operands."""
     def run(*sources: Array) -> Array:

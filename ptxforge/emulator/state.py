@@ -109,6 +109,7 @@ class Machine:
         }
         self._special.update({name: values.astype(np.uint32) for name, values in masks.items()})
         self._special.update({f"ctaid.{axis}": np.zeros(self.lanes, np.uint32) for axis in "xyz"})
+        self._special.update({f"clusterid.{axis}": self._special[f"ctaid.{axis}"] for axis in "xyz"})
         self._special["smid"] = np.zeros(self.lanes, np.uint32)
         self.thread_of_lane = np.tile(thread.astype(np.int64), self.ctas)
         self.padding = self.thread_of_lane >= self.live_threads if self.threads > self.live_threads else None

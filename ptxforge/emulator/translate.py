@@ -383,7 +383,7 @@ class Emitter:
         return self._hoist(f"s_{_clean(name)}_{dtype}", _special_view(name, dtype))
 
     def _check_special(self, name: str) -> None:
-        if name not in SPECIALS and name not in _UNIFORM and name not in _VOLATILE and not name.startswith("envreg"):
+        if name not in SPECIALS and name not in _UNIFORM and name not in _VOLATILE and not name.startswith(("envreg", "pm")):
             raise self.error(f"unknown special register %{name}")
 
     def _require_symbol(self, name: str) -> None:
@@ -395,7 +395,7 @@ class Emitter:
 
 # ---- special registers --------------------------------------------------------------------------------------------
 SPECIALS = {"tid.x", "tid.y", "tid.z", "laneid", "warpid", "lanemask_eq", "lanemask_lt", "lanemask_le", "lanemask_gt",
-            "lanemask_ge", "ctaid.x", "ctaid.y", "ctaid.z", "smid"}
+            "lanemask_ge", "ctaid.x", "ctaid.y", "ctaid.z", "clusterid.x", "clusterid.y", "clusterid.z", "smid"}
 
 _UNIFORM: dict[str, Callable[[Machine], int]] = {
     "nwarpid": lambda m: 64, "nsmid": lambda m: 132, "gridid": lambda m: 1,
@@ -417,8 +417,6 @@ def special_array(machine: Machine, name: str) -> np.ndarray:
     """A special register over the lanes: an array ``(lanes,)`` of u4, or u8 for the 64-bit ones."""
     if name in SPECIALS:
         return machine.special(name)
-    if name.startswith("clusterid."):
-        return machine.special("ctaid." + name[-1])
     if name in _VOLATILE:
         return np.full(machine.lanes, machine.read_clock(name), np.uint64)
     return np.full(machine.lanes, _UNIFORM[name](machine) if name in _UNIFORM else 0, np.uint32)

@@ -225,6 +225,28 @@ def test_instruction(machine, opcode, reference, kinds, result):
     assert found.tolist() == expected
 
 
+@pytest.mark.parametrize("target, third", [("s16", False), ("u16", False), ("s8", True), ("u8", True), ("s4", True), ("u2", True)])
+def test_cvt_pack(machine, target, third):
+    a, b, c = samples("s32", 1), samples("s32", 2), samples("b32", 3)
+    bits = int(target[1:])
+    text = f"cvt.pack.sat.{target}.s32{'.b32' if third else ''} %o0, %i0, %i1{', %i2' if third else ''};"
+    found, = lanes(machine, text, [a, b, c], ["b32"] * 3, [("b32", "u4")])
+    ones = (1 << bits) - 1
+    for x, y, z, value in zip(a.tolist(), b.tolist(), c.tolist(), found.tolist()):
+        expected = (clamp(x, target) & ones) << bits | clamp(y, target) & ones
+        assert value == (expected | (z << 2 * bits if third else 0)) & 0xFFFFFFFF
+
+
+def test_lop3_with_a_predicate(machine):
+    a, b = samples("b32", 1), samples("b32", 2)
+    text = "setp.lt.s32 %q, %i0, 0; lop3.or.b32 %o0|%o1, %i0, %i1, 0, 0xC0, %q; lop3.and.b32 _|%o2, %i0, %i1, 0, 0xC0, %q;"
+    value, either, both = lanes(machine, text, [a, b], ["b32"] * 2, [("b32", "u4"), ("pred", "u1"), ("pred", "u1")],
+                                ".reg .pred %q;")
+    np.testing.assert_array_equal(value, a & b)
+    np.testing.assert_array_equal(either, (a & b != 0) | (a.view("i4") < 0))
+    np.testing.assert_array_equal(both, (a & b != 0) & (a.view("i4") < 0))
+
+
 def test_lop3_tables(machine):
     a, b, c = (samples("b32", seed) for seed in range(3))
     for table in (0x80, 0xFE, 0x96, 0xEA, 0xE2, 0xCA, 0xC8, 0xF8, 0x6A, 0x78, 0xC0, 0xFC, 0x3C, 0x17, 0x01, 0xA5, 0x00, 0xFF):
