@@ -20,7 +20,8 @@ PACKAGES = ("ptxforge", "numpy", "cuda-bindings", "torch", "triton")
 
 
 def do_bench(fn: Callable[[], Any], warmup: float = 25, rep: float = 100) -> float:
-    """Median seconds of a run of ``fn``, the L2 cache flushed before each; ``warmup`` and ``rep`` in milliseconds."""
+    """Median seconds of a run of ``fn``, the L2 cache flushed before each; ``warmup`` and ``rep`` in
+    milliseconds."""
     return float(np.median(measure(fn, warmup, rep))) / 1e3
 
 

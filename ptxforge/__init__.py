@@ -1,8 +1,8 @@
 """ptxforge: a tile-language GPU compiler in pure Python.
 
-A kernel is a Python function over tiles (:mod:`ptxforge.language`); :func:`compile` makes it callable, on CUDA
-when there is a GPU and else on the emulator. Names are loaded when first used, so that importing ptxforge
-costs almost nothing.
+A kernel is a Python function over tiles (:mod:`ptxforge.language`); :func:`compile` makes it callable, on
+CUDA when there is a GPU and else on the emulator. Names are loaded when first used, so that importing
+ptxforge costs almost nothing.
 """
 
 from __future__ import annotations

@@ -83,7 +83,8 @@ def assemble_once(ptx: str) -> None:
 
 @pytest.fixture(scope="session")
 def assemble():
-    """``assemble(ptx)``: the assembler must accept the text; the test is skipped where there is no ``ptxas``."""
+    """``assemble(ptx)``: the assembler must accept the text; the test is skipped where there is no
+    ``ptxas``."""
     if tools.find("ptxas") is None:
         pytest.skip("ptxas is not installed")
     return assemble_once

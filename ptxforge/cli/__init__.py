@@ -1,6 +1,7 @@
 """The command line: one module per command, loaded when it is asked for.
 
-A command's module has ``configure(parser)``, which declares its arguments, and ``run(options) -> exit status``.
+A command's module has ``configure(parser)``, which declares its arguments, and ``run(options) -> exit
+status``.
 """
 
 from __future__ import annotations
@@ -26,14 +27,17 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command; the exit status is 0, 1 for an error of ptxforge's own tree, 2 for a wrong command line."""
+    """Run a command; the exit status is 0, 1 for an error of ptxforge's own tree, 2 for a wrong command
+    line."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     name = arguments[0] if arguments else ""
     if name not in COMMANDS:
         _overview().parse_args(arguments)  # prints and leaves
     module = _module(name)
     parser = argparse.ArgumentParser(
-        prog=f"python -m ptxforge {name}", description=module.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+        prog=f"python -m ptxforge {name}",
+        description=module.__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     module.configure(parser)
     options = parser.parse_args(arguments[1:])
@@ -59,5 +63,7 @@ def _overview() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"ptxforge {__version__}")
-    parser.add_argument("command", choices=COMMANDS, metavar="COMMAND", help="one of the commands below; each has --help")
+    parser.add_argument(
+        "command", choices=COMMANDS, metavar="COMMAND", help="one of the commands below; each has --help"
+    )
     return parser

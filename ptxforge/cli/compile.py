@@ -1,9 +1,10 @@
 """Compile a kernel of a file and print what was made.
 
-    python -m ptxforge compile kernels.py:add --signature '*fp32:16,*fp32:16,*fp32:16,i32' --constants BLOCK=1024
+    python -m ptxforge compile kernels.py:add --constants BLOCK=1024 \\
+        --signature '*fp32:16,*fp32:16,*fp32:16,i32'
 
-A signature type is *TYPE for a pointer or TYPE for a number (fp16 bf16 fp32 fp64 i1 i8 ... u64); ':16' behind it
-says that the pointer is aligned to 16 bytes or the integer divisible by 16.
+A signature type is *TYPE for a pointer or TYPE for a number (fp16 bf16 fp32 fp64 i1 i8 ... u64); ':16' behind
+it says that the pointer is aligned to 16 bytes or the integer divisible by 16.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--signature", default="", help="types by order, or name=type, separated by commas")
     parser.add_argument("--constants", default="", help="NAME=VALUE, separated by commas")
     parser.add_argument("--target", default=DEFAULT_TARGET, help="such as sm_80 (default: %(default)s)")
-    parser.add_argument("--emit", choices=(*EMITTED, "stages", "all"), default="ptx", help="default: %(default)s")
+    parser.add_argument(
+        "--emit", choices=(*EMITTED, "stages", "all"), default="ptx", help="default: %(default)s"
+    )
     parser.add_argument("--num-warps", type=int, default=4)
     parser.add_argument("--num-stages", type=int, default=3)
     parser.add_argument("--maxnreg", type=int, help="registers per thread at most")

@@ -1,5 +1,5 @@
-"""Compile a vector sum, a softmax and a matrix product, run them on the GPU (or, without one, on the emulator),
-and compare the results with numpy."""
+"""Compile a vector sum, a softmax and a matrix product, run them on the GPU (or, without one, on the
+emulator), and compare the results with numpy."""
 
 from __future__ import annotations
 
@@ -24,8 +24,9 @@ from ptxforge.runtime.timing import do_bench
 
 @attrs.frozen(eq=False)
 class Case:
-    """A kernel on its data. ``arrays`` are numpy's; the last one is the output, which is compared with ``expected``.
-    ``work`` is the number of bytes or operations of one launch, ``unit`` what it is per second in billions."""
+    """A kernel on its data. ``arrays`` are numpy's; the last one is the output, which is compared with
+    ``expected``. ``work`` is the number of bytes or operations of one launch, ``unit`` what it is per second
+    in billions."""
 
     kernel: JITFunction
     size: str
@@ -130,7 +131,8 @@ def _table(results: list[Result], device: Device) -> Table:
         rate = case.work / (result.milliseconds * 1e6)
         table.add_row(
             case.kernel.__name__, case.size, f"{verdict}, error {result.error:.1e}",
-            f"{result.compile_seconds * 1e3:.0f} ms", f"{result.milliseconds:.3g} ms", f"{rate:.3g} {case.unit}",
+            f"{result.compile_seconds * 1e3:.0f} ms", f"{result.milliseconds:.3g} ms",
+            f"{rate:.3g} {case.unit}",
         )  # fmt: skip
     return table
 
@@ -143,6 +145,7 @@ def _next_steps() -> str:
         "--signature '*fp32:16,*fp32:16,*fp32:16,i32' --constants BLOCK=1024\n"
         "Every stage:    the same with --emit all\n"
         "A layout drawn: python -m ptxforge layout "
-        "'#blocked<{sizePerThread = [1, 2], threadsPerWarp = [4, 8], warpsPerCTA = [1, 1], order = [1, 0]}>' 4x16xf16\n"
+        "'#blocked<{sizePerThread = [1, 2], threadsPerWarp = [4, 8], warpsPerCTA = [1, 1], "
+        "order = [1, 0]}>' 4x16xf16\n"
         "Why each pass:  python -m ptxforge passes"
     )

@@ -48,5 +48,7 @@ def _device() -> str:
     except DeviceError as error:
         return f"none: {error}"
     if isinstance(device, CudaDevice):
-        return f"{device.name}, {device.product}, {device.target}, CUDA {'.'.join(map(str, driver_version()))}"
+        return (
+            f"{device.name}, {device.product}, {device.target}, CUDA {'.'.join(map(str, driver_version()))}"
+        )
     return f"{device.name}, {device.target}"

@@ -1,8 +1,8 @@
 """Draw a layout: which thread holds which element, or where a shared tile's elements lie.
 
-    python -m ptxforge layout '#blocked<{sizePerThread = [1, 4], threadsPerWarp = [4, 8], warpsPerCTA = [1, 1],
-                               order = [1, 0]}>' 4x32xf16
-    python -m ptxforge layout '#shared<{vec = 2, perPhase = 1, maxPhase = 4, order = [1, 0]}>' 4x8xf16
+python -m ptxforge layout '#blocked<{sizePerThread = [1, 4], threadsPerWarp = [4, 8], warpsPerCTA = [1, 1],
+                           order = [1, 0]}>' 4x32xf16
+python -m ptxforge layout '#shared<{vec = 2, perPhase = 1, maxPhase = 4, order = [1, 0]}>' 4x8xf16
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run passes on IR text and print the result.
 
-    python -m ptxforge opt kernel.tir --passes canonicalize,licm
-    python -m ptxforge opt - --target sm_80 < kernel.tir         # the whole pipeline
+python -m ptxforge opt kernel.tir --passes canonicalize,licm
+python -m ptxforge opt - --target sm_80 < kernel.tir         # the whole pipeline
 """
 
 from __future__ import annotations
@@ -22,9 +22,13 @@ from ptxforge.support.target import parse_target
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", metavar="FILE.tir", help="IR text, '-' for the standard input")
-    parser.add_argument("--passes", default="", help="names separated by commas (default: the whole pipeline)")
+    parser.add_argument(
+        "--passes", default="", help="names separated by commas (default: the whole pipeline)"
+    )
     parser.add_argument("--target", default=DEFAULT_TARGET, help="default: %(default)s")
-    parser.add_argument("--each", action="store_true", help="print the IR after every pass, not only the last")
+    parser.add_argument(
+        "--each", action="store_true", help="print the IR after every pass, not only the last"
+    )
 
 
 def run(options: argparse.Namespace) -> int:
@@ -37,7 +41,9 @@ def run(options: argparse.Namespace) -> int:
         if changed:
             print(print_function(after))
 
-    run_passes(function, _rows(options.passes), parse_target(options.target), on_pass=show if options.each else None)
+    run_passes(
+        function, _rows(options.passes), parse_target(options.target), on_pass=show if options.each else None
+    )
     if not options.each:
         print(print_function(function))
     return 0
@@ -51,5 +57,7 @@ def _rows(names: str) -> list[Pass]:
     listed = [name.strip() for name in names.split(",") if name.strip()]
     for name in listed:
         if name not in known:
-            raise PtxforgeError(f"there is no pass '{name}'; there are {', '.join(dict.fromkeys(r.name for r in PIPELINE))}")
+            raise PtxforgeError(
+                f"there is no pass '{name}'; there are {', '.join(dict.fromkeys(r.name for r in PIPELINE))}"
+            )
     return [known[name] for name in listed]

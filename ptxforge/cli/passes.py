@@ -16,12 +16,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    table = Table("", "pass", "stage", "requires", "establishes", "why", title="from the frontend to codegen_ptx")
+    table = Table(
+        "", "pass", "stage", "requires", "establishes", "why", title="from the frontend to codegen_ptx"
+    )
     rows = PIPELINE
     if options.target:
         target = parse_target(options.target)
         rows = tuple(row for row in PIPELINE if row.runs_on(target))
     for number, row in enumerate(rows, start=1):
-        table.add_row(str(number), row.name, row.stage, ", ".join(row.requires), ", ".join(row.establishes), row.why)
+        table.add_row(
+            str(number), row.name, row.stage, ", ".join(row.requires), ", ".join(row.establishes), row.why
+        )
     Console().print(table)
     return 0

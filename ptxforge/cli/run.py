@@ -1,6 +1,6 @@
 """Run a Python script in which ``import triton`` gives ptxforge.
 
-    python -m ptxforge run tutorial.py --its --own --arguments
+python -m ptxforge run tutorial.py --its --own --arguments
 """
 
 from __future__ import annotations

@@ -69,7 +69,9 @@ def parse_signature(text: str, kernel: JITFunction, constants: dict[str, Any]) -
         return {name.strip(): kind.strip() for name, _, kind in (item.partition("=") for item in items)}
     open_names = [p.name for p in kernel.params if p.name not in constants and not p.constexpr]
     if len(items) != len(open_names):
-        raise PtxforgeError(f"the signature has {len(items)} types for {len(open_names)} parameters: {', '.join(open_names)}")
+        raise PtxforgeError(
+            f"the signature has {len(items)} types for {len(open_names)} parameters: {', '.join(open_names)}"
+        )
     return dict(zip(open_names, items, strict=True))
 
 

@@ -37,8 +37,8 @@ _TORCH_NAMES = {  # torch spells these its own way; the rest are numpy's names
 
 @attrs.frozen(slots=True)
 class ArrayView:
-    """Where an array lies: device ``address``, element type, ``device`` (``cuda:N`` or ``cpu``), whether it may
-    be written, and the ``stream`` its owner works on (``None`` when the owner does not say)."""
+    """Where an array lies: device ``address``, element type, ``device`` (``cuda:N`` or ``cpu``), whether it
+    may be written, and the ``stream`` its owner works on (``None`` when the owner does not say)."""
 
     address: int
     dtype: DType
@@ -116,7 +116,9 @@ def _ordinal_of(address: int) -> int:
 
     if not address or device_count() <= 1:
         return 0
-    return call("cuPointerGetAttribute", bindings().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address)
+    return call(
+        "cuPointerGetAttribute", bindings().CUpointer_attribute.CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, address
+    )
 
 
 class _DLDataType(ctypes.Structure):
@@ -172,7 +174,9 @@ def _dlpack_view(array: object) -> ArrayView:
     tensor = _DLTensor.from_address(pointer(capsule, b"dltensor"))
     dtype = _DL_TYPES.get((tensor.dtype.code, tensor.dtype.bits))
     if dtype is None or tensor.dtype.lanes != 1:
-        raise ArgumentError(f"kernels have no element type for DLPack's code {tensor.dtype.code}, {tensor.dtype.bits} bits")
+        raise ArgumentError(
+            f"kernels have no element type for DLPack's code {tensor.dtype.code}, {tensor.dtype.bits} bits"
+        )
     address = (tensor.data or 0) + tensor.byte_offset
     return ArrayView(address, dtype, "cpu" if kind == _DL_CPU else f"cuda:{ordinal}", stream=LEGACY_STREAM)
 

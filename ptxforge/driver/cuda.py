@@ -74,10 +74,13 @@ class CudaDevice:
         return self.attribute("COMPUTE_CAPABILITY_MAJOR"), self.attribute("COMPUTE_CAPABILITY_MINOR")
 
     def _newest_target(self) -> str:
-        """What PTX is made for: the device's own architecture with its own features, else the newest known older one."""
+        """What PTX is made for: the device's own architecture with its own features, else the newest known
+        older one."""
         major, minor = self.compute_capability
         own = major * 10 + minor
-        older = (f"sm_{number}" for number in range(own, 79, -1))  # these run here too: PTX is forward-compatible
+        older = (
+            f"sm_{number}" for number in range(own, 79, -1)
+        )  # these run here too: PTX is forward-compatible
         for name in (f"sm_{own}a", *older):
             try:
                 return str(parse_target(name))
@@ -98,7 +101,8 @@ class CudaDevice:
             call("cuCtxPopCurrent")
 
     def settle_thread(self) -> bool:
-        """True when this device's context is, and stays, current in this thread, so that nothing need be done.
+        """True when this device's context is, and stays, current in this thread, so that nothing need be
+        done.
 
         That is the case on a machine with one GPU once the primary context has been made current: no library
         has another device to switch to. A foreign context that is current already is left alone.
@@ -146,7 +150,9 @@ class CudaDevice:
 
     def register_host_array(self, array: np.ndarray) -> int:
         """A GPU cannot use a host array in place."""
-        raise DeviceError("a CUDA device cannot use a numpy array in place; copy it with ptxforge.to_device(array)")
+        raise DeviceError(
+            "a CUDA device cannot use a numpy array in place; copy it with ptxforge.to_device(array)"
+        )
 
     def load_module(self, ptx: str) -> CudaModule:
         """Assemble and load PTX text with the driver's JIT."""

@@ -21,7 +21,9 @@ def bindings() -> types.ModuleType:
     try:
         from cuda.bindings import driver  # a machine without a GPU never pays for this import
     except ImportError as error:
-        raise DeviceError(f"cuda-python cannot be imported ({error}); install it to use CUDA devices") from error
+        raise DeviceError(
+            f"cuda-python cannot be imported ({error}); install it to use CUDA devices"
+        ) from error
     try:
         (code,) = driver.cuInit(0)
     except RuntimeError as error:  # cuda-python's own error for a missing libcuda

@@ -14,7 +14,8 @@ from ptxforge.support.errors import DeviceError
 
 
 def element_type(dtype: object) -> DType:
-    """The element type named by one of the language's types, a numpy or ml_dtypes dtype, or a name such as ``"bf16"``.
+    """The element type named by one of the language's types, a numpy or ml_dtypes dtype, or a name such as
+    ``"bf16"``.
 
     Raises :class:`DeviceError` for anything else.
     """
@@ -26,7 +27,9 @@ def element_type(dtype: object) -> DType:
             raise TypeError
         return dtypes.parse(dtype) if isinstance(dtype, str) else dtypes.from_numpy(dtype)
     except (KeyError, TypeError):
-        raise DeviceError(f"'{dtype}' is not an element type; try 'float16', np.float32 or ml_dtypes.bfloat16") from None
+        raise DeviceError(
+            f"'{dtype}' is not an element type; try 'float16', np.float32 or ml_dtypes.bfloat16"
+        ) from None
 
 
 class DeviceArray:

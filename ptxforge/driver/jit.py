@@ -29,12 +29,15 @@ class JitLog:
     @property
     def text(self) -> str:
         """What the JIT wrote: its errors, then its remarks."""
-        parts = (bytes(buffer).split(b"\0", 1)[0].decode(errors="replace") for buffer in (self._error, self._info))
+        parts = (
+            bytes(buffer).split(b"\0", 1)[0].decode(errors="replace") for buffer in (self._error, self._info)
+        )
         return "\n".join(part.strip() for part in parts if part.strip())
 
 
 def load_module(ptx: str) -> object:
-    """The driver's module of ``ptx``, in the current context. Raises :class:`DeviceError` with the JIT's log."""
+    """The driver's module of ``ptx``, in the current context. Raises :class:`DeviceError` with the JIT's
+    log."""
     driver, log = bindings(), JitLog()
     image = ptx.encode() + b"\0"
     code, module = driver.cuModuleLoadDataEx(image, len(log.options), log.options, log.values)

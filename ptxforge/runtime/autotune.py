@@ -22,7 +22,12 @@ from ptxforge.runtime.heuristics import Wrapper
 from ptxforge.runtime.jit import KernelInterface
 from ptxforge.runtime.timing import do_bench as default_bench
 from ptxforge.support import settings
-from ptxforge.support.errors import AutotunerError, CompileTimeAssertionError, DeviceError, OutOfResourcesError
+from ptxforge.support.errors import (
+    AutotunerError,
+    CompileTimeAssertionError,
+    DeviceError,
+    OutOfResourcesError,
+)
 
 _QUANTILES = (0.5, 0.2, 0.8)
 
@@ -46,7 +51,10 @@ class Config:
         if ir_override is not None:
             raise AutotunerError("ir_override is another compiler's IR; ptxforge cannot read it")
         self.kwargs = dict(kwargs)
-        self.num_warps, self.num_stages, self.num_ctas, self.maxnreg = num_warps, num_stages, num_ctas, maxnreg
+        self.num_warps = num_warps
+        self.num_stages = num_stages
+        self.num_ctas = num_ctas
+        self.maxnreg = maxnreg
         self.pre_hook = pre_hook
 
     def options(self) -> dict[str, Any]:
@@ -83,8 +91,8 @@ class Config:
 class Autotuner(Wrapper):
     """A kernel that chooses its configuration; made by :func:`autotune`.
 
-    ``best_config`` is that of the last launch, ``configs_timings`` the milliseconds (median, 20 %, 80 %) of each
-    configuration the last time that they were run, ``cache`` the choice for each key seen.
+    ``best_config`` is that of the last launch, ``configs_timings`` the milliseconds (median, 20 %, 80 %) of
+    each configuration the last time that they were run, ``cache`` the choice for each key seen.
     """
 
     def __init__(
@@ -156,7 +164,9 @@ class Autotuner(Wrapper):
 
     # Tuning
 
-    def _tune(self, grid: Any, args: tuple, kwargs: dict[str, Any], named: dict[str, Any], key: tuple) -> Config:
+    def _tune(
+        self, grid: Any, args: tuple, kwargs: dict[str, Any], named: dict[str, Any], key: tuple
+    ) -> Config:
         configs = self._pruned(named, kwargs)
         entry = self._entry_name(key)
         known = self._known_timings(entry)
@@ -164,15 +174,22 @@ class Autotuner(Wrapper):
         self.configs_timings = timings
         best = min(timings, key=lambda config: timings[config][0])
         if math.isinf(timings[best][0]):
-            raise AutotunerError(f"none of the {len(configs)} configurations of '{self.__name__}' works: {self._why}")
+            raise AutotunerError(
+                f"none of the {len(configs)} configurations of '{self.__name__}' works: {self._why}"
+            )
         if entry:
             stored = known | {repr(c): t for c, t in timings.items() if not math.isinf(t[0])}
             cache.write(entry, json.dumps(stored))
         if settings.PRINT_AUTOTUNING.flag():
-            print(f"ptxforge: '{self.__name__}' {key}: {best!r} takes {timings[best][0]:.4g} ms", file=sys.stderr)
+            print(
+                f"ptxforge: '{self.__name__}' {key}: {best!r} takes {timings[best][0]:.4g} ms",
+                file=sys.stderr,
+            )
         return best
 
-    def _time(self, config: Config, grid: Any, args: tuple, kwargs: dict[str, Any], named: dict[str, Any]) -> list[float]:
+    def _time(
+        self, config: Config, grid: Any, args: tuple, kwargs: dict[str, Any], named: dict[str, Any]
+    ) -> list[float]:
         """Milliseconds of a configuration; infinity when it cannot work."""
         self._check_conflicts(config, args, kwargs)
         chosen = kwargs | config.all_kwargs()
@@ -207,7 +224,7 @@ class Autotuner(Wrapper):
         clashing = sorted(given & config.kwargs.keys())
         if clashing:
             raise AutotunerError(
-                f"'{self.__name__}' is tuned over {', '.join(clashing)}; the launch must not give a value for that too"
+                f"'{self.__name__}' is tuned over {', '.join(clashing)}; the launch must not set that too"
             )
 
     def _before(self, everything: dict[str, Any]) -> dict[str, Any]:
@@ -244,7 +261,13 @@ class Autotuner(Wrapper):
         if not self.cache_results or any(config.pre_hook for config in self.configs):
             return ""
         device = default_device()
-        parts = ("autotune", self.base_fn.cache_key, key, device.target, getattr(device, "product", device.name))
+        parts = (
+            "autotune",
+            self.base_fn.cache_key,
+            key,
+            device.target,
+            getattr(device, "product", device.name),
+        )
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def _known_timings(self, entry: str) -> dict[str, list[float]]:
@@ -274,17 +297,18 @@ def autotune(
     ``prune_configs_by`` may hold ``early_config_prune(configs, named_args, **kwargs) -> configs``, and
     ``perf_model(**arguments) -> time`` with ``top_k`` (a count, or a fraction of all). Arrays named in
     ``reset_to_zero`` are cleared before each run, those in ``restore_value`` restored after it.
-    ``pre_hook(args)`` and ``post_hook(args, exception=...)`` are called around each run. ``warmup`` and ``rep``
-    are milliseconds; ``do_bench(fn, quantiles=...)`` replaces the measurement. With ``cache_results`` the timings
-    are kept on disk. ``use_cuda_graph`` is accepted: launches are timed by device events either way.
+    ``pre_hook(args)`` and ``post_hook(args, exception=...)`` are called around each run. ``warmup`` and
+    ``rep`` are milliseconds; ``do_bench(fn, quantiles=...)`` replaces the measurement. With ``cache_results``
+    the timings are kept on disk. ``use_cuda_graph`` is accepted: launches are timed by device events either
+    way.
 
     Raises :class:`AutotunerError` when no configuration works.
     """
 
     def decorate(fn: KernelInterface) -> Autotuner:
         return Autotuner(
-            fn, fn.arg_names, configs, key, reset_to_zero, restore_value, pre_hook, post_hook, prune_configs_by,
-            warmup, rep, do_bench, cache_results,
+            fn, fn.arg_names, configs, key, reset_to_zero, restore_value, pre_hook, post_hook,
+            prune_configs_by, warmup, rep, do_bench, cache_results,
         )  # fmt: skip
 
     return decorate

@@ -1,7 +1,7 @@
 """Binding a call's arguments to a kernel's parameters, fast.
 
-``inspect.signature(...).bind`` takes 10 µs. Instead Python itself binds: for each kernel one function with the
-kernel's own parameters is written as text and compiled, as dataclasses and attrs do for ``__init__``. For
+``inspect.signature(...).bind`` takes 10 µs. Instead Python itself binds: for each kernel one function with
+the kernel's own parameters is written as text and compiled, as dataclasses and attrs do for ``__init__``. For
 ``def add(x, n, BLOCK: tl.constexpr)`` it reads
 
     def bind(x, n, BLOCK, **__options):
@@ -43,7 +43,9 @@ def parameters_of(
     result = []
     for index, parameter in enumerate(declared):
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise ArgumentError("a kernel launched from the host has a fixed list of parameters", parameter.name)
+            raise ArgumentError(
+                "a kernel launched from the host has a fixed list of parameters", parameter.name
+            )
         annotation = _resolved(parameter.annotation, fn)
         result.append(
             Parameter(
@@ -69,7 +71,8 @@ def _names(listed: Any, names: list[str]) -> set[str]:
 
 
 def _resolved(annotation: Any, fn: Callable) -> Any:
-    """An annotation as an object. ``from __future__ import annotations`` leaves its text, in which a text may stand."""
+    """An annotation as an object. ``from __future__ import annotations`` leaves its text, in which a text may
+    stand."""
     for _ in range(2):
         if not isinstance(annotation, str):
             break
@@ -87,10 +90,15 @@ def _is_constexpr(annotation: Any) -> bool:
 
 
 def _element_type(annotation: Any) -> DType | None:
-    """The element type that an annotation fixes: ``tl.int64`` or its name; others say nothing to the compiler."""
+    """The element type that an annotation fixes: ``tl.int64`` or its name; others say nothing to the
+    compiler."""
     if isinstance(annotation, dtype):
         return annotation.base
-    return dtypes.BY_NAME.get(annotation) or dtypes.BY_SHORT.get(annotation) if isinstance(annotation, str) else None
+    return (
+        dtypes.BY_NAME.get(annotation) or dtypes.BY_SHORT.get(annotation)
+        if isinstance(annotation, str)
+        else None
+    )
 
 
 def make_binder(parameters: tuple[Parameter, ...]) -> Callable[..., Bound]:
@@ -102,7 +110,9 @@ def make_binder(parameters: tuple[Parameter, ...]) -> Callable[..., Bound]:
         scope[f"__default{p.index}"] = p.default
         header.append(f"{p.name}=__default{p.index}" if p.has_default else p.name)
         body.append(f"    __k{p.index}, __v{p.index} = __keys{p.index}[__type({p.name})]({p.name})")
-    results = [_tuple(f"__{kind}{p.index}" for p in parameters) for kind in "kv"] + [_tuple(p.name for p in parameters)]
+    results = [_tuple(f"__{kind}{p.index}" for p in parameters) for kind in "kv"] + [
+        _tuple(p.name for p in parameters)
+    ]
     body.append(f"    return {', '.join(results)}, __options")
     exec("\n".join([f"def bind({', '.join([*header, '**__options'])}):", *body]), scope)
     return scope["bind"]
@@ -112,7 +122,9 @@ def _tuple(items: Any) -> str:
     return "(" + "".join(f"{item}, " for item in items) + ")"
 
 
-def explain_binding(parameters: tuple[Parameter, ...], name: str, args: tuple, kwargs: dict[str, Any]) -> str | None:
+def explain_binding(
+    parameters: tuple[Parameter, ...], name: str, args: tuple, kwargs: dict[str, Any]
+) -> str | None:
     """What is wrong with a call that does not bind, in the kernel's terms; ``None`` when it binds."""
     if len(args) > len(parameters):
         return f"'{name}' takes {len(parameters)} arguments, {len(args)} were given"
@@ -121,5 +133,7 @@ def explain_binding(parameters: tuple[Parameter, ...], name: str, args: tuple, k
             return f"argument '{parameter.name}' of '{name}' is given twice"
     missing = [p.name for p in parameters[len(args) :] if p.name not in kwargs and not p.has_default]
     if missing:
-        return f"'{name}' is missing {'argument' if len(missing) == 1 else 'arguments'} " + ", ".join(map(repr, missing))
+        return f"'{name}' is missing {'argument' if len(missing) == 1 else 'arguments'} " + ", ".join(
+            map(repr, missing)
+        )
     return None

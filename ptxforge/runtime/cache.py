@@ -1,8 +1,8 @@
 """The disk cache of compiled kernels.
 
-Content-addressed: an entry's name is the hash of everything that decides its content (the compiler's own source,
-the kernel's and its callees', signature, constants, options, target), so an entry is never wrong and never
-changed. One file per entry, written under a temporary name in the same folder and moved into place with
+Content-addressed: an entry's name is the hash of everything that decides its content (the compiler's own
+source, the kernel's and its callees', signature, constants, options, target), so an entry is never wrong and
+never changed. One file per entry, written under a temporary name in the same folder and moved into place with
 ``os.replace``: readers and writers in many processes, on a shared file system too, see a whole entry or none.
 A folder that cannot be written to costs time, not correctness.
 """
@@ -27,7 +27,17 @@ from ptxforge.support import settings
 
 log = logging.getLogger("ptxforge.cache")
 
-_FIELDS = ("name", "ptx", "target", "num_warps", "num_stages", "num_ctas", "shared_bytes", "parameters", "options")
+_FIELDS = (
+    "name",
+    "ptx",
+    "target",
+    "num_warps",
+    "num_stages",
+    "num_ctas",
+    "shared_bytes",
+    "parameters",
+    "options",
+)
 
 
 def folder() -> Path | None:
@@ -38,9 +48,18 @@ def folder() -> Path | None:
     return Path(chosen) if settings.CACHE_DIR.flag() else None
 
 
-def key(source: str, signature: dict[str, str], constants: dict[str, Any], target: str, options: dict[str, Any]) -> str:
+def key(
+    source: str, signature: dict[str, str], constants: dict[str, Any], target: str, options: dict[str, Any]
+) -> str:
     """The name of the entry for one specialisation."""
-    parts = (compiler_digest(), source, sorted(signature.items()), _described(constants), target, _described(options))
+    parts = (
+        compiler_digest(),
+        source,
+        sorted(signature.items()),
+        _described(constants),
+        target,
+        _described(options),
+    )
     return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
@@ -85,7 +104,9 @@ def _restore(stored: dict[str, Any], recompile: Callable[[], Artifact]) -> Artif
         signature=stored["signature"],
         constants={},
         timings={},
-        asm=Assembly({"tile": lambda: again().asm["tile"], "gpu": lambda: again().asm["gpu"], "ptx": stored["ptx"]}),
+        asm=Assembly(
+            {"tile": lambda: again().asm["tile"], "gpu": lambda: again().asm["gpu"], "ptx": stored["ptx"]}
+        ),
         stages=lambda: again().stages,
     )
 

@@ -19,7 +19,8 @@ _chosen: list[Device] = []  # innermost use_device() last
 
 
 def default_device() -> Device:
-    """The device of :func:`use_device`, else that of ``PTXFORGE_DEVICE``, else the first GPU, else the emulator."""
+    """The device of :func:`use_device`, else that of ``PTXFORGE_DEVICE``, else the first GPU, else the
+    emulator."""
     return _chosen[-1] if _chosen else device(settings.DEVICE.get())
 
 
@@ -75,7 +76,9 @@ def to_device(array: np.ndarray, device: Device | str | None = None) -> DeviceAr
     return DeviceArray.from_numpy(_resolve(device), array)
 
 
-def empty(shape: int | tuple[int, ...], dtype: object = np.float32, device: Device | str | None = None) -> DeviceArray:
+def empty(
+    shape: int | tuple[int, ...], dtype: object = np.float32, device: Device | str | None = None
+) -> DeviceArray:
     """An array on ``device`` with whatever its memory held.
 
     ``dtype`` is an element type of the language, a numpy or ml_dtypes dtype, or a name such as ``"bf16"``.

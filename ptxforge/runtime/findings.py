@@ -1,8 +1,8 @@
 """What the emulator found in a launch, told with the kernel's source lines.
 
-A fault that a GPU answers with an error (an access out of bounds, a deadlock) raises. What a GPU may or may not
-show (a race, a missing barrier, uninitialised shared memory) is a warning: ``python -W error`` makes it raise, and
-``device.findings`` holds all of them.
+A fault that a GPU answers with an error (an access out of bounds, a deadlock) raises. What a GPU may or may
+not show (a race, a missing barrier, uninitialised shared memory) is a warning: ``python -W error`` makes it
+raise, and ``device.findings`` holds all of them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ def warn(device: Device, stacklevel: int) -> None:
 
 
 def explained(device: Device, error: DeviceError) -> DeviceError:
-    """The error of a launch that failed, with the source of each finding; ``error`` itself when there are none."""
+    """The error of a launch that failed, with the source of each finding; ``error`` itself when there are
+    none."""
     if not device.findings:
         return error
     return EmulatorError("\n".join(describe(finding) for finding in device.findings))

@@ -62,8 +62,8 @@ class Heuristics(Wrapper):
 def heuristics(values: dict[str, Callable[[dict[str, Any]], Any]]) -> Callable[[Any], Heuristics]:
     """Compute arguments from the others at each launch.
 
-    ``@heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})`` above ``@jit``. Each function gets a
-    dictionary of the arguments by name, those computed before it included.
+    ``@heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})`` above ``@jit``. Each function gets
+    a dictionary of the arguments by name, those computed before it included.
     """
 
     def decorate(fn: KernelInterface) -> Heuristics:

@@ -1,8 +1,8 @@
 """The callable kernel.
 
-``kernel[grid](*args, **options)`` binds the arguments, looks their specialisation up and launches. What happens
-the first time (compile, load) and what happens every time (pack, launch) are two roads: :meth:`JITFunction.run`
-is the short one and everything it calls is meant to be fast.
+``kernel[grid](*args, **options)`` binds the arguments, looks their specialisation up and launches. What
+happens the first time (compile, load) and what happens every time (pack, launch) are two roads:
+:meth:`JITFunction.run` is the short one and everything it calls is meant to be fast.
 """
 
 from __future__ import annotations
@@ -112,7 +112,8 @@ class JITFunction(KernelInterface):
     # Every launch
 
     def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
-        """Launch; ``None`` for a grid without blocks. Raises an error of :mod:`ptxforge.errors` for a bad call."""
+        """Launch; ``None`` for a grid without blocks. Raises an error of :mod:`ptxforge.errors` for a bad
+        call."""
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
         try:
@@ -203,7 +204,9 @@ class JITFunction(KernelInterface):
             artifact.constants.update(constants)
         return artifact
 
-    def _launch_variant(self, variant: CompiledKernel, grid: Any, args: tuple, kwargs: dict[str, Any]) -> None:
+    def _launch_variant(
+        self, variant: CompiledKernel, grid: Any, args: tuple, kwargs: dict[str, Any]
+    ) -> None:
         """Launch exactly ``variant``; its constants may be left out when they are the last parameters."""
         fixed = {name: value for name, value in variant.artifact.constants.items() if name not in kwargs}
         taken = set(self.arg_names[: len(args)])
@@ -225,7 +228,9 @@ class JITFunction(KernelInterface):
             except ArgumentError as found:
                 return found
             except TypeError:
-                return ArgumentError(f"a '{type(value).__name__}' cannot be compiled in: it has no hash", parameter.name)
+                return ArgumentError(
+                    f"a '{type(value).__name__}' cannot be compiled in: it has no hash", parameter.name
+                )
         return error
 
     def _overflow(self, prepared: PreparedLaunch, values: tuple) -> ArgumentError:
@@ -242,8 +247,8 @@ class JITFunction(KernelInterface):
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> CompiledKernel:
         """Compile, and load where there is a device, without launching.
 
-        For an array, its element type alone will do (a numpy or torch dtype, or one of the language): a pointer
-        aligned to 16 bytes.
+        For an array, its element type alone will do (a numpy or torch dtype, or one of the language): a
+        pointer aligned to 16 bytes.
         """
         try:
             given = {name: kwargs.pop(name) for name in list(kwargs) if name not in self.arg_names}
@@ -258,19 +263,28 @@ class JITFunction(KernelInterface):
         return variant
 
     def compile(
-        self, signature: dict[str, str], constants: dict[str, Any] | None = None, target: str | None = None, **given: Any
+        self,
+        signature: dict[str, str],
+        constants: dict[str, Any] | None = None,
+        target: str | None = None,
+        **given: Any,
     ) -> Artifact:
         """Compile ahead of time, for a target instead of a device."""
         constants = dict(constants or {})
         complete = self._complete_signature(signature, constants)
         chosen = options.parse(self._with_defaults(given))
-        return self._artifact(complete, constants, str(parse_target(target or DEFAULT_TARGET)), dict(chosen.compile))
+        return self._artifact(
+            complete, constants, str(parse_target(target or DEFAULT_TARGET)), dict(chosen.compile)
+        )
 
     def _complete_signature(self, signature: dict[str, str], constants: dict[str, Any]) -> dict[str, str]:
-        """A type for every parameter, constants included. Raises :class:`ArgumentError` for one that has none."""
+        """A type for every parameter, constants included. Raises :class:`ArgumentError` for one that has
+        none."""
         for name in (*signature, *constants):
             if name not in self.arg_names:
-                raise ArgumentError(f"'{self.__name__}' has no such parameter{options.nearest(name, self.arg_names)}", name)
+                raise ArgumentError(
+                    f"'{self.__name__}' has no such parameter{options.nearest(name, self.arg_names)}", name
+                )
         complete = {}
         for parameter in self.params:
             name = parameter.name
@@ -331,15 +345,20 @@ def _pointee(value: Any) -> str | None:
         return element_type(value).short
     if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
         return from_torch_dtype(value).short
-    return element_type(value).short if isinstance(value, type) or type(value).__name__.endswith("DType") else None
+    return (
+        element_type(value).short
+        if isinstance(value, type) or type(value).__name__.endswith("DType")
+        else None
+    )
 
 
 def jit(fn: Callable | None = None, **options: Any) -> Any:
     """Make a Python function a kernel, or a function that kernels call.
 
-    ``@ptxforge.jit`` or ``@ptxforge.jit(do_not_specialize=["n"])``. ``do_not_specialize`` lists parameters (names
-    or positions) whose value 1 and divisibility are not compiled in; ``do_not_specialize_on_alignment`` those
-    whose divisibility is not; ``debug=True`` keeps device assertions.
+    ``@ptxforge.jit`` or ``@ptxforge.jit(do_not_specialize=["n"])``. ``do_not_specialize`` lists parameters
+    (names or positions) whose value 1 and divisibility are not compiled in;
+    ``do_not_specialize_on_alignment`` those whose divisibility is not; ``debug=True`` keeps device
+    assertions.
     """
     if fn is None:
         return functools.partial(jit, **options)
@@ -359,9 +378,9 @@ def compile(
 ) -> Any:
     """A kernel ready to launch; with a ``signature``, one specialisation compiled ahead of time.
 
-    ``compile(fn)`` gives a :class:`JITFunction`: ``kernel[grid](*args, **options)`` compiles what a call needs.
-    ``compile(fn, signature={"x": "*fp32:16", "n": "i32"}, constants={"BLOCK": 1024}, target="sm_90a")`` gives an
-    :class:`~ptxforge.compiler.Artifact` and needs no device.
+    ``compile(fn)`` gives a :class:`JITFunction`: ``kernel[grid](*args, **options)`` compiles what a call
+    needs. ``compile(fn, signature={"x": "*fp32:16", "n": "i32"}, constants={"BLOCK": 1024},
+    target="sm_90a")`` gives an :class:`~ptxforge.compiler.Artifact` and needs no device.
     """
     kernel = jit(fn)
     if signature is None and constants is None and target is None and not options:

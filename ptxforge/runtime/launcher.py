@@ -26,13 +26,19 @@ MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, "Technical S
 
 
 def normalize_grid(grid: Any) -> tuple[int, int, int]:
-    """A grid of one to three integers, or an integer, as three. Raises :class:`LaunchError` for anything else."""
+    """A grid of one to three integers, or an integer, as three. Raises :class:`LaunchError` for anything
+    else."""
     axes = grid if type(grid) is tuple else _axes(grid)
     count = len(axes)
     if not 1 <= count <= 3:
         raise LaunchError(f"a grid has one to three axes, not {count}: {grid!r}")
     x, y, z = axes if count == 3 else axes + _MISSING_AXES[count]
-    if type(x) is type(y) is type(z) is int and 0 <= x <= MAX_GRID[0] and 0 <= y <= MAX_GRID[1] and 0 <= z <= MAX_GRID[2]:
+    if (
+        type(x) is type(y) is type(z) is int
+        and 0 <= x <= MAX_GRID[0]
+        and 0 <= y <= MAX_GRID[1]
+        and 0 <= z <= MAX_GRID[2]
+    ):
         return x, y, z
     return _checked_grid((x, y, z), grid)
 
@@ -63,7 +69,19 @@ def _as_integer(extent: Any, grid: Any) -> int:
 class PreparedLaunch:
     """One variant on one device, ready to be called with values."""
 
-    __slots__ = ("variant", "device", "follows_default", "_launch", "_block", "_shared", "_pack", "_select", "_stream", "_host", "_in_place")
+    __slots__ = (
+        "variant",
+        "device",
+        "follows_default",
+        "_launch",
+        "_block",
+        "_shared",
+        "_pack",
+        "_select",
+        "_stream",
+        "_host",
+        "_in_place",
+    )
 
     def __init__(
         self,
@@ -97,7 +115,8 @@ class PreparedLaunch:
         self._launch(grid, self._block, self._shared, stream, self._pack(*self._select(values)))
 
     def _launch_in_place(self, grid, values, bound, stream) -> None:
-        """Launch where a launch is done when it returns: on the emulator, which has findings and borrows host arrays."""
+        """Launch where a launch is done when it returns: on the emulator, which has findings and borrows host
+        arrays."""
         values = list(values)
         lent = self._lend(values, bound)
         try:
@@ -107,7 +126,9 @@ class PreparedLaunch:
         finally:
             for address in lent:
                 self.device.unregister_host_array(address)
-        findings.warn(self.device, stacklevel=4)  # three frames of the runtime lie below the line that launches
+        findings.warn(
+            self.device, stacklevel=4
+        )  # three frames of the runtime lie below the line that launches
 
     def _lend(self, values: list, bound: tuple) -> set[int]:
         """Give the device the host arrays among the arguments and put their addresses into ``values``."""
@@ -192,7 +213,8 @@ def _refuse_host_arrays(parameters, specializations, chosen: Device) -> None:
 
 
 def _stream_source(specializations: list[Specialization], bound: tuple) -> Callable[[tuple], int]:
-    """How a call finds its stream: the one that the first GPU array's owner works on, else the default stream."""
+    """How a call finds its stream: the one that the first GPU array's owner works on, else the default
+    stream."""
     for index, made in enumerate(specializations):
         if not isinstance(made.device, str) or made.on_host:
             continue

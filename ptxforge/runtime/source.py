@@ -1,8 +1,8 @@
 """A kernel's source and everything it depends on, as one text: what the disk cache is keyed by.
 
-A kernel means the same as long as its own source, the source of each jitted function that it calls and the value
-of each plain global that it reads are the same. Names are found in the AST and looked up in the function's
-globals and closure; an attribute chain such as ``helpers.gelu`` is followed through modules.
+A kernel means the same as long as its own source, the source of each jitted function that it calls and the
+value of each plain global that it reads are the same. Names are found in the AST and looked up in the
+function's globals and closure; an attribute chain such as ``helpers.gelu`` is followed through modules.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ _PLAIN = (bool, int, float, str, bytes, tuple, type(None), enum.Enum, dtype)
 
 @attrs.frozen(slots=True)
 class Dependencies:
-    """``text`` identifies the kernel's meaning; ``values`` are the globals that it reads: (scope, name, value)."""
+    """``text`` identifies the kernel's meaning; ``values`` are the globals that it reads: (scope, name,
+    value)."""
 
     text: str
     values: tuple[tuple[dict, str, Any], ...]
@@ -40,7 +41,7 @@ class Dependencies:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def source_of(fn: Callable) -> str:
     """A function's source without its indentation and decorators.
 
@@ -99,9 +100,11 @@ def _is_filled(cell: Any) -> bool:
 
 
 def _chains(tree: ast.AST) -> set[tuple[str, ...]]:
-    """Every name and dotted name that is read from outside: ``{("tl", "load"), ("EPS",)}``. Parameters and what the
-    function assigns are its own, whatever the module calls by the same name."""
-    own = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
+    """Every name and dotted name that is read from outside: ``{("tl", "load"), ("EPS",)}``. Parameters and
+    what the function assigns are its own, whatever the module calls by the same name."""
+    own = {
+        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
     own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
     chains = (tuple(_chain(node)) for node in ast.walk(tree))
     return {chain for chain in chains if chain and chain[0] not in own}

@@ -39,7 +39,11 @@ from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import ArgumentError
 
 CONSTEXPR = "constexpr"
-_INTEGER_RANGES = (("i32", -(1 << 31), (1 << 31) - 1), ("i64", -(1 << 63), (1 << 63) - 1), ("u64", 0, (1 << 64) - 1))
+_INTEGER_RANGES = (
+    ("i32", -(1 << 31), (1 << 31) - 1),
+    ("i64", -(1 << 63), (1 << 63) - 1),
+    ("u64", 0, (1 << 64) - 1),
+)
 _HOST = "cpu"
 
 
@@ -63,8 +67,8 @@ class Parameter:
 
 @attrs.frozen(slots=True)
 class Specialization:
-    """An argument's part of a variant: its signature ``type``, its ``constant`` when that is ``constexpr``, and for
-    an array where it lies (``device``: a name, or a DeviceArray's own device object)."""
+    """An argument's part of a variant: its signature ``type``, its ``constant`` when that is ``constexpr``,
+    and for an array where it lies (``device``: a name, or a DeviceArray's own device object)."""
 
     type: str
     constant: Any = None
@@ -157,7 +161,8 @@ def _range_of(kind: DType) -> tuple[int, int]:
 
 
 def integer_type(value: int) -> str:
-    """The narrowest of i32, i64 and u64 that holds ``value``. Raises :class:`ArgumentError` beyond 64 bits."""
+    """The narrowest of i32, i64 and u64 that holds ``value``. Raises :class:`ArgumentError` beyond 64
+    bits."""
     for name, low, high in _INTEGER_RANGES:
         if low <= value <= high:
             return name

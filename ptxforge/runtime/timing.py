@@ -1,8 +1,8 @@
 """How long a launch takes.
 
-On a GPU: events of the driver around each run, on the stream that the work is queued on, and the L2 cache flushed
-before each run, because a kernel that finds its input in the cache of the run before looks faster than it is.
-On the emulator: the wall clock of a few runs, good for comparing and for nothing else.
+On a GPU: events of the driver around each run, on the stream that the work is queued on, and the L2 cache
+flushed before each run, because a kernel that finds its input in the cache of the run before looks faster
+than it is. On the emulator: the wall clock of a few runs, good for comparing and for nothing else.
 """
 
 from __future__ import annotations
@@ -23,7 +23,12 @@ from ptxforge.support.errors import PtxforgeError
 FLUSH_BYTES = 256 << 20  # more than any GPU's L2 cache
 _ESTIMATE_RUNS = 5
 MAX_RUNS = 2000
-_MODES: dict[str, Callable[[np.ndarray], Any]] = {"mean": np.mean, "median": np.median, "min": np.min, "max": np.max}
+_MODES: dict[str, Callable[[np.ndarray], Any]] = {
+    "mean": np.mean,
+    "median": np.median,
+    "min": np.min,
+    "max": np.max,
+}
 
 
 def do_bench(
@@ -36,9 +41,10 @@ def do_bench(
 ) -> Any:
     """Milliseconds that ``fn`` takes, on the default device.
 
-    ``warmup`` and ``rep`` are the milliseconds to spend before and while measuring. With ``quantiles`` the result
-    is a list, one figure for each; else ``return_mode`` says what it is: ``mean``, ``median``, ``min``, ``max`` or
-    ``all`` (the list of all runs). The gradients of the tensors in ``grad_to_none`` are dropped before each run.
+    ``warmup`` and ``rep`` are the milliseconds to spend before and while measuring. With ``quantiles`` the
+    result is a list, one figure for each; else ``return_mode`` says what it is: ``mean``, ``median``,
+    ``min``, ``max`` or ``all`` (the list of all runs). The gradients of the tensors in ``grad_to_none`` are
+    dropped before each run.
     """
     runs = measure(fn, warmup, rep, grad_to_none)
     if quantiles is not None:
@@ -114,7 +120,9 @@ def _repeat(fn: Callable[[], Any], count: int) -> None:
         fn()
 
 
-def _measure_host(device: Device, fn: Callable, warmup: float, rep: float, prepare: Callable[[], None]) -> list[float]:
+def _measure_host(
+    device: Device, fn: Callable, warmup: float, rep: float, prepare: Callable[[], None]
+) -> list[float]:
     """At least one run to warm up and one to measure; as many as fit in the time."""
     for milliseconds in (warmup, rep):
         runs: list[float] = []

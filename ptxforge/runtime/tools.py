@@ -1,4 +1,5 @@
-"""The toolkit's programs, where they are installed: for looking at machine code, never needed to run a kernel."""
+"""The toolkit's programs, where they are installed: for looking at machine code, never needed to run a
+kernel."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ def run(name: str, *arguments: str) -> str:
     path = find(name)
     if path is None:
         raise DeviceError(
-            f"{name} is not installed; it comes with the CUDA toolkit (ptxas also with pip install nvidia-cuda-nvcc)"
+            f"{name} is not installed; it comes with the CUDA toolkit (ptxas also with nvidia-cuda-nvcc)"
         )
     done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:

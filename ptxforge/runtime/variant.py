@@ -34,9 +34,10 @@ class Metadata:
 class CompiledKernel:
     """A kernel compiled for one specialisation.
 
-    ``asm`` has the texts ``tile``, ``gpu``, ``ptx`` and ``sass`` and the bytes ``cubin``; the last two are made
-    when asked for. ``n_regs`` (registers per thread), ``n_spills`` (4-byte words of local memory per thread)
-    and ``n_max_threads`` load the kernel on the device that it was compiled for, if it is not there yet.
+    ``asm`` has the texts ``tile``, ``gpu``, ``ptx`` and ``sass`` and the bytes ``cubin``; the last two are
+    made when asked for. ``n_regs`` (registers per thread), ``n_spills`` (4-byte words of local memory per
+    thread) and ``n_max_threads`` load the kernel on the device that it was compiled for, if it is not there
+    yet.
     """
 
     def __init__(self, artifact: Artifact, device: Device | None, src: Any = None):
@@ -58,7 +59,9 @@ class CompiledKernel:
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         """``compiled[grid](*args)`` launches exactly this variant; constants need not be given."""
         if self.launcher is None:
-            raise DeviceError(f"'{self.name}' was compiled ahead of time; launch the kernel that it came from")
+            raise DeviceError(
+                f"'{self.name}' was compiled ahead of time; launch the kernel that it came from"
+            )
         return lambda *args, **kwargs: self.launcher(self, grid, args, kwargs)
 
     @property
@@ -102,7 +105,9 @@ class CompiledKernel:
                 hint="smaller blocks or fewer num_stages need less",
             )
         if self.block[0] > device.max_threads_per_block:
-            raise OutOfResourcesError("threads", self.block[0], device.max_threads_per_block, hint="use fewer num_warps")
+            raise OutOfResourcesError(
+                "threads", self.block[0], device.max_threads_per_block, hint="use fewer num_warps"
+            )
 
     def _check_registers(self, function: Function) -> None:
         limit = function.attributes.max_threads_per_block
@@ -119,7 +124,9 @@ class CompiledKernel:
     def attributes(self) -> FunctionAttributes:
         """What loading the kernel tells about it. Raises :class:`DeviceError` without a device."""
         if self._device is None:
-            raise DeviceError(f"'{self.name}' was compiled for {self.artifact.target} without a device to load it on")
+            raise DeviceError(
+                f"'{self.name}' was compiled for {self.artifact.target} without a device to load it on"
+            )
         return self.function_on(self._device).attributes
 
     @property

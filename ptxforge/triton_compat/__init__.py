@@ -6,8 +6,8 @@
     import triton
     import triton.language as tl
 
-``python -m ptxforge run script.py`` does the same for a script. Names that ptxforge does not cover are absent:
-reading one raises an ``AttributeError`` that says so.
+``python -m ptxforge run script.py`` does the same for a script. Names that ptxforge does not cover are
+absent: reading one raises an ``AttributeError`` that says so.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def install() -> None:
         return
     if "triton" in sys.modules:
         raise PtxforgeError(
-            "the real triton package is imported already; call ptxforge.triton_compat.install() before anything "
-            "that imports it"
+            "the real triton package is imported already; call ptxforge.triton_compat.install() before "
+            "anything that imports it"
         )
     for name, sources in MODULES.items():
         sys.modules[name] = Alias(name, sources)

@@ -12,7 +12,8 @@ Source = types.ModuleType | Mapping[str, Any]
 
 
 class Alias(types.ModuleType):
-    """A module that takes each attribute from the first of its ``sources`` (modules or dictionaries) that has it.
+    """A module that takes each attribute from the first of its ``sources`` (modules or dictionaries) that has
+    it.
 
     It has the ``__spec__``, ``__path__`` and ``__file__`` that ``importlib.util.find_spec`` and the import
     statement ask for.
@@ -38,5 +39,9 @@ class Alias(types.ModuleType):
         raise AttributeError(f"ptxforge does not cover '{self.__name__}.{name}'")
 
     def __dir__(self) -> list[str]:
-        names = {name for source in self._sources for name in (source if isinstance(source, Mapping) else dir(source))}
+        names = {
+            name
+            for source in self._sources
+            for name in (source if isinstance(source, Mapping) else dir(source))
+        }
         return sorted(name for name in names if not name.startswith("_"))

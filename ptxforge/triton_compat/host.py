@@ -123,10 +123,12 @@ class TensorWrapper:
 
 
 def reinterpret(tensor: Any, dtype: Any) -> Any:
-    """``tensor`` with its memory read as elements of ``dtype`` (one of the language's), which must be as wide."""
+    """``tensor`` with its memory read as elements of ``dtype`` (one of the language's), which must be as
+    wide."""
     base = tensor.base if isinstance(tensor, TensorWrapper) else tensor
     return base if str(base.dtype).removeprefix("torch.") == dtype.base.name else TensorWrapper(base, dtype)
 
 
 def set_allocator(allocator: Callable[[int, int, Any], Any]) -> None:
-    """Accepted: ``allocator`` is for kernels that need scratch memory on the device, and ptxforge's need none."""
+    """Accepted: ``allocator`` is for kernels that need scratch memory on the device, and ptxforge's need
+    none."""

@@ -1,4 +1,5 @@
-"""The table of modules that :func:`~ptxforge.triton_compat.install` registers, and where their contents come from."""
+"""The table of modules that :func:`~ptxforge.triton_compat.install` registers, and where their contents come
+from."""
 
 from __future__ import annotations
 

@@ -19,13 +19,18 @@ from ptxforge.support.errors import DeviceError
 from ptxforge.support.target import parse_target
 
 __all__ = [
-    "Benchmark", "Mark", "assert_close", "do_bench", "do_bench_cudagraph", "get_dram_gbps", "get_max_simd_tflops",
-    "get_max_tensorcore_tflops", "nvsmi", "perf_report",
+    "Benchmark", "Mark", "assert_close", "do_bench", "do_bench_cudagraph", "get_dram_gbps",
+    "get_max_simd_tflops", "get_max_tensorcore_tflops", "nvsmi", "perf_report",
 ]  # fmt: skip
 
-# Operations per clock and multiprocessor of dense matrix products by element bits, and of f32 arithmetic: CUDA C++
-# Programming Guide, "Arithmetic Instructions"; NVIDIA's architecture white papers for the tensor cores.
-_TENSOR_RATES = {80: {32: 1024, 16: 2048, 8: 4096}, 89: {32: 512, 16: 1024, 8: 2048}, 90: {32: 2048, 16: 4096, 8: 8192}}
+# Operations per clock and multiprocessor of dense matrix products by element bits, and of f32 arithmetic:
+# CUDA C++ Programming Guide, "Arithmetic Instructions"; NVIDIA's architecture white papers for the tensor
+# cores.
+_TENSOR_RATES = {
+    80: {32: 1024, 16: 2048, 8: 4096},
+    89: {32: 512, 16: 1024, 8: 2048},
+    90: {32: 2048, 16: 4096, 8: 8192},
+}
 _F32_LANES = {80: 64, 89: 128, 90: 128}
 
 
@@ -38,7 +43,8 @@ def do_bench_cudagraph(
 ) -> Any:
     """Milliseconds that ``fn`` takes when replayed from a CUDA graph: no time of the host is in it.
 
-    The graph is captured by torch, on whose stream ``fn`` queues its work; without torch this is :func:`do_bench`.
+    The graph is captured by torch, on whose stream ``fn`` queues its work; without torch this is
+    :func:`do_bench`.
     """
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_available():
@@ -50,16 +56,21 @@ def do_bench_cudagraph(
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=stream):
             fn()
-        return do_bench(graph.replay, rep=rep, grad_to_none=grad_to_none, quantiles=quantiles, return_mode=return_mode)
+        return do_bench(
+            graph.replay, rep=rep, grad_to_none=grad_to_none, quantiles=quantiles, return_mode=return_mode
+        )
 
 
 def assert_close(
     x: Any, y: Any, atol: float | None = None, rtol: float | None = None, err_msg: str = ""
 ) -> None:
-    """Raise ``AssertionError`` unless ``x`` and ``y`` agree element by element (by default to 1e-2, absolute)."""
+    """Raise ``AssertionError`` unless ``x`` and ``y`` agree element by element (by default to 1e-2,
+    absolute)."""
     actual, expected = _array(x), _array(y)
     atol, rtol = 1e-2 if atol is None else atol, 0.0 if rtol is None else rtol
-    np.testing.assert_allclose(actual, expected, atol=_largest(atol), rtol=_largest(rtol), err_msg=err_msg, equal_nan=True)
+    np.testing.assert_allclose(
+        actual, expected, atol=_largest(atol), rtol=_largest(rtol), err_msg=err_msg, equal_nan=True
+    )
 
 
 def _largest(tolerance: Any) -> float:
@@ -75,7 +86,13 @@ def _array(value: Any) -> np.ndarray:
 
 def nvsmi(attributes: Sequence[str]) -> list[int]:
     """Integers that ``nvidia-smi`` reports of the first GPU."""
-    command = ["nvidia-smi", "-i", "0", f"--query-gpu={','.join(attributes)}", "--format=csv,noheader,nounits"]
+    command = [
+        "nvidia-smi",
+        "-i",
+        "0",
+        f"--query-gpu={','.join(attributes)}",
+        "--format=csv,noheader,nounits",
+    ]
     return [int(text) for text in subprocess.check_output(command, text=True).strip().split(",")]
 
 
@@ -116,7 +133,8 @@ def _bits(dtype: Any) -> int:
 
 
 class Benchmark:
-    """What :func:`perf_report` varies: ``x_names`` over ``x_vals``, one line of the table for each of ``line_vals``."""
+    """What :func:`perf_report` varies: ``x_names`` over ``x_vals``, one line of the table for each of
+    ``line_vals``."""
 
     def __init__(
         self,
@@ -147,7 +165,12 @@ class Mark:
         self.fn, self.benchmarks = fn, benchmarks
 
     def run(
-        self, show_plots: bool = False, print_data: bool = False, save_path: str = "", return_df: bool = False, **kwargs: Any
+        self,
+        show_plots: bool = False,
+        print_data: bool = False,
+        save_path: str = "",
+        return_df: bool = False,
+        **kwargs: Any,
     ) -> list[dict[str, Any]]:
         """Measure everything. Each row of the result has the x values and, by line name, the figure.
 
@@ -168,7 +191,12 @@ class Mark:
             values = x if isinstance(x, (tuple, list)) else [x] * len(bench.x_names)
             row = dict(zip(bench.x_names, values, strict=True))
             for value, name in zip(bench.line_vals, bench.line_names, strict=True):
-                made = self.fn(**dict(zip(bench.x_names, values, strict=True)), **{bench.line_arg: value}, **bench.args, **kwargs)
+                made = self.fn(
+                    **dict(zip(bench.x_names, values, strict=True)),
+                    **{bench.line_arg: value},
+                    **bench.args,
+                    **kwargs,
+                )
                 row[name] = made[0] if isinstance(made, (tuple, list)) else made
             rows.append(row)
         return rows
@@ -184,7 +212,9 @@ def _print(bench: Benchmark, rows: list[dict[str, Any]]) -> None:
     for name in (*bench.x_names, *bench.line_names):
         table.add_column(name, justify="right")
     for row in rows:
-        table.add_row(*(f"{value:.6g}" if isinstance(value, (int, float)) else str(value) for value in row.values()))
+        table.add_row(
+            *(f"{value:.6g}" if isinstance(value, (int, float)) else str(value) for value in row.values())
+        )
     Console().print(table)
 
 

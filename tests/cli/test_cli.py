@@ -73,13 +73,20 @@ def test_compile(signature, constants, capsys):
 
 
 def test_compile_for_a_target_and_with_a_type_as_constant(capsys, assemble):
-    assert compile_command("--target", "sm_80", constants="BLOCK=256,KIND=tl.float16", signature="*fp32:16,*fp16:16,i32") == 0
+    assert (
+        compile_command(
+            "--target", "sm_80", constants="BLOCK=256,KIND=tl.float16", signature="*fp32:16,*fp16:16,i32"
+        )
+        == 0
+    )
     shown = capsys.readouterr().out
     assert ".target sm_80" in shown and "cvt.rn.f16" in shown
     assemble(shown)
 
 
-@pytest.mark.parametrize(("stage", "sign"), [("tile", "load"), ("gpu", "#blocked"), ("stages", "// after coalesce")])
+@pytest.mark.parametrize(
+    ("stage", "sign"), [("tile", "load"), ("gpu", "#blocked"), ("stages", "// after coalesce")]
+)
 def test_compile_to_ir(stage, sign, capsys):
     assert compile_command("--emit", stage) == 0
     shown = capsys.readouterr().out
@@ -91,7 +98,11 @@ def test_compile_to_ir(stage, sign, capsys):
 def test_compile_all(capsys):
     assert compile_command("--emit", "all") == 0
     shown = capsys.readouterr().out
-    assert [line for line in shown.splitlines() if line in ("// tile", "// gpu", "// ptx")] == ["// tile", "// gpu", "// ptx"]
+    assert [line for line in shown.splitlines() if line in ("// tile", "// gpu", "// ptx")] == [
+        "// tile",
+        "// gpu",
+        "// ptx",
+    ]
 
 
 def test_compile_to_machine_code(capsys, assemble):
@@ -114,14 +125,38 @@ def test_compile_finds_the_kernel_under_an_autotuner(capsys):
         (["compile", "nowhere.py:f"], "'nowhere.py:f' is not FILE.py:FUNCTION with a file that exists"),
         (["compile", f"{KERNELS}:missing"], "has no function 'missing'"),
         (["compile", f"{KERNELS}:NOT_A_KERNEL"], "has no function 'NOT_A_KERNEL'"),
-        (["compile", f"{KERNELS}:copy", "--signature", "i32"], "the signature has 1 types for 3 parameters: x, out, n"),
+        (
+            ["compile", f"{KERNELS}:copy", "--signature", "i32"],
+            "the signature has 1 types for 3 parameters: x, out, n",
+        ),
         (["compile", f"{KERNELS}:copy", "--constants", "BLOCK"], "'BLOCK' is not NAME=VALUE"),
         (["compile", f"{KERNELS}:copy", "--signature", SIGNATURE], "argument 'BLOCK': has neither a type"),
-        (["compile", f"{KERNELS}:copy", "--signature", "bloc=i32", "--constants", "n=1"], "argument 'bloc': 'copy' has no such"),
-        (["compile", f"{KERNELS}:copy", "--signature", SIGNATURE, "--constants", "BLOCK=256", "--target", "sm_10"], "unknown target"),
+        (
+            ["compile", f"{KERNELS}:copy", "--signature", "bloc=i32", "--constants", "n=1"],
+            "argument 'bloc': 'copy' has no such",
+        ),
+        (
+            [
+                "compile",
+                f"{KERNELS}:copy",
+                "--signature",
+                SIGNATURE,
+                "--constants",
+                "BLOCK=256",
+                "--target",
+                "sm_10",
+            ],
+            "unknown target",
+        ),
         (["layout", "#banana<{}>", "4x4"], "banana"),
-        (["layout", "#shared<{vec = 2, perPhase = 1, maxPhase = 4, order = [1, 0]}>", "4by8"], "'4by8' is not a shape"),
-        (["layout", "#shared<{vec = 2, perPhase = 1, maxPhase = 4, order = [1, 0]}>", "4x8", "--hw-view"], "maps memory"),
+        (
+            ["layout", "#shared<{vec = 2, perPhase = 1, maxPhase = 4, order = [1, 0]}>", "4by8"],
+            "'4by8' is not a shape",
+        ),
+        (
+            ["layout", "#shared<{vec = 2, perPhase = 1, maxPhase = 4, order = [1, 0]}>", "4x8", "--hw-view"],
+            "maps memory",
+        ),
         (["opt", "nowhere.tir"], "nowhere.tir"),
         (["run", "nowhere.py"], "there is no file nowhere.py"),
     ],
@@ -154,7 +189,10 @@ BLOCKED = "#blocked<{sizePerThread = [1, 2], threadsPerWarp = [2, 2], warpsPerCT
     ("option", "text"),
     [
         ([], "[[T0:0, T0:1, T1:0, T1:1]\n[ T2:0, T2:1, T3:0, T3:1]]\n"),
-        (["--hw-view"], "Warp 0:\n  T0: (0,0), (0,1)\n  T1: (0,2), (0,3)\n  T2: (1,0), (1,1)\n  T3: (1,2), (1,3)\n"),
+        (
+            ["--hw-view"],
+            "Warp 0:\n  T0: (0,0), (0,1)\n  T1: (0,2), (0,3)\n  T2: (1,0), (1,1)\n  T3: (1,2), (1,3)\n",
+        ),
         (["--threads"], "[ 0 0 1 1 ]\n[ 2 2 3 3 ]\n"),
     ],
 )

@@ -1,7 +1,8 @@
 """A stand-in for ``cuda.bindings.driver`` that keeps memory on the host and records what it is asked.
 
-It answers as the driver's documentation says the driver does, so that the CUDA device can be tested on a machine
-without a GPU: result codes, the packed parameter buffer behind ``extra``, the JIT's log buffers, contexts.
+It answers as the driver's documentation says the driver does, so that the CUDA device can be tested on a
+machine without a GPU: result codes, the packed parameter buffer behind ``extra``, the JIT's log buffers,
+contexts.
 """
 
 from __future__ import annotations
@@ -128,7 +129,12 @@ class FakeDriver:
         return (_OK, name) if name in module else (CUresult.CUDA_ERROR_NOT_FOUND, None)
 
     def cuFuncGetAttribute(self, name, function):
-        values = {"NUM_REGS": 40, "SHARED_SIZE_BYTES": 0, "LOCAL_SIZE_BYTES": 8, "MAX_THREADS_PER_BLOCK": 1024}
+        values = {
+            "NUM_REGS": 40,
+            "SHARED_SIZE_BYTES": 0,
+            "LOCAL_SIZE_BYTES": 8,
+            "MAX_THREADS_PER_BLOCK": 1024,
+        }
         values |= self.function_attributes
         return _OK, values[name.removeprefix("CU_FUNC_ATTRIBUTE_")]
 
@@ -138,7 +144,9 @@ class FakeDriver:
 
     def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra):
         words = (ctypes.c_void_p * 5).from_address(extra)
-        assert list(words[0::2]) == [1, 2, None] and not parameters  # pointer, size, end; no array of arguments
+        assert (
+            list(words[0::2]) == [1, 2, None] and not parameters
+        )  # pointer, size, end; no array of arguments
         size = ctypes.c_size_t.from_address(words[3]).value
         self.launches.append(
             SimpleNamespace(

@@ -52,7 +52,9 @@ class DlpackOnly:
         return self._array.__dlpack_device__()
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.bool_, np.uint8, np.int64, np.float64])
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.bool_, np.uint8, np.int64, np.float64]
+)
 def test_numpy(dtype):
     array = np.zeros(5, dtype)
     assert view(array) == ArrayView(array.ctypes.data, dtypes.from_numpy(array.dtype), "cpu")
@@ -96,7 +98,9 @@ def test_cuda_array_interface(monkeypatch):
         view(Cupylike(mask=object()))
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint16, np.int64, np.float16, np.float32, np.float64, np.bool_])
+@pytest.mark.parametrize(
+    "dtype", [np.int8, np.uint16, np.int64, np.float16, np.float32, np.float64, np.bool_]
+)
 def test_dlpack(dtype):
     array = np.zeros(8, dtype)[2:]
     assert view(DlpackOnly(array)) == ArrayView(

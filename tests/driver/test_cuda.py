@@ -58,7 +58,14 @@ def test_facts_come_from_the_driver(driver):
 
 @pytest.mark.parametrize(
     ("capability", "target"),
-    [((8, 0), "sm_80"), ((8, 6), "sm_86"), ((8, 9), "sm_89"), ((9, 0), "sm_90a"), ((10, 0), "sm_100a"), ((12, 1), "sm_120")],
+    [
+        ((8, 0), "sm_80"),
+        ((8, 6), "sm_86"),
+        ((8, 9), "sm_89"),
+        ((9, 0), "sm_90a"),
+        ((10, 0), "sm_100a"),
+        ((12, 1), "sm_120"),
+    ],
 )
 def test_target_is_the_newest_known_one_that_runs_on_the_device(install_driver, capability, target):
     install_driver(FakeDriver(capability=capability))
@@ -133,12 +140,16 @@ def test_each_thread_has_its_own_parameter_buffer(driver):
 
 def test_a_refused_launch_says_what_was_launched(driver):
     function = CudaDevice(0).load_module("entry kernel").function("kernel")
-    with pytest.raises(DeviceError, match=r"launching 'kernel' failed: CUDA_ERROR_INVALID_VALUE(.|\n)*grid \(0, 1, 1\)"):
+    with pytest.raises(
+        DeviceError, match=r"launching 'kernel' failed: CUDA_ERROR_INVALID_VALUE(.|\n)*grid \(0, 1, 1\)"
+    ):
         function.launch((0, 1, 1), (32, 1, 1), 0, 0, b"")
 
 
 def test_the_log_of_the_jit_is_in_the_error(driver):
-    with pytest.raises(DeviceError, match="CUDA_ERROR_INVALID_PTX: a PTX JIT compilation failed\nline 3: wrong token") as error:
+    with pytest.raises(
+        DeviceError, match="CUDA_ERROR_INVALID_PTX: a PTX JIT compilation failed\nline 3: wrong token"
+    ) as error:
         CudaDevice(0).load_module("wrong")
     assert error.value.log == "line 3: wrong token"
 

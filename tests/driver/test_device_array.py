@@ -13,7 +13,9 @@ from ptxforge.support import dtypes
 from ptxforge.support.errors import DeviceError
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, np.int8, np.bool_])
+@pytest.mark.parametrize(
+    "dtype", [np.float32, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, np.int8, np.bool_]
+)
 @pytest.mark.parametrize("shape", [(), (0,), (7,), (3, 4), (2, 3, 4)])
 def test_there_and_back(devices, shape, dtype):
     source = np.random.default_rng(0).integers(0, 2, shape).astype(dtype)
@@ -33,7 +35,9 @@ def test_strides_count_elements(emulator):
     assert array.strides == (12, 4, 1) and array.stride(0) == 12 and len(array) == 2
 
 
-@pytest.mark.parametrize("name", ["bf16", "bfloat16", ml_dtypes.bfloat16, np.dtype(ml_dtypes.bfloat16), tl.bfloat16])
+@pytest.mark.parametrize(
+    "name", ["bf16", "bfloat16", ml_dtypes.bfloat16, np.dtype(ml_dtypes.bfloat16), tl.bfloat16]
+)
 def test_spellings_of_an_element_type(name):
     assert element_type(name) is dtypes.bfloat16
 

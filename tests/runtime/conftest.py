@@ -50,11 +50,14 @@ def compiled(monkeypatch) -> list[dict]:
     requests: list[dict] = []
 
     def compile_function(fn, signature, constants, target, **options):
-        requests.append({"signature": signature, "constants": constants, "target": target, "options": options})
+        requests.append(
+            {"signature": signature, "constants": constants, "target": target, "options": options}
+        )
         parameters = tuple((name, kind) for name, kind in signature.items() if name not in constants)
         return Artifact(
-            name="add", ptx=ADD_PTX, target=target, num_warps=options["num_warps"], num_stages=options["num_stages"],
-            num_ctas=1, shared_bytes=0, parameters=parameters, signature=signature, constants=constants,
+            name="add", ptx=ADD_PTX, target=target, num_warps=options["num_warps"],
+            num_stages=options["num_stages"], num_ctas=1, shared_bytes=0, parameters=parameters,
+            signature=signature, constants=constants,
             options=options, timings={}, asm=Assembly({"tile": "tile", "gpu": "gpu", "ptx": ADD_PTX}),
             stages=[("frontend", "tile")],
         )  # fmt: skip
@@ -65,5 +68,6 @@ def compiled(monkeypatch) -> list[dict]:
 
 @pytest.fixture
 def kernel(compiled):
-    """The vector sum, ready to launch: ``kernel[(cdiv(n, BLOCK),)](x, y, out, n)``. ``n`` is not specialised."""
+    """The vector sum, ready to launch: ``kernel[(cdiv(n, BLOCK),)](x, y, out, n)``. ``n`` is not
+    specialised."""
     return jit(add, do_not_specialize=["n"])

@@ -4,10 +4,15 @@ import numpy as np
 import pytest
 
 import ptxforge
-from ptxforge.support.errors import AutotunerError, CompileTimeAssertionError, DeviceError, OutOfResourcesError
 from ptxforge.runtime.autotune import Autotuner, Config, autotune
 from ptxforge.runtime.heuristics import Heuristics, heuristics
 from ptxforge.runtime.jit import KernelInterface
+from ptxforge.support.errors import (
+    AutotunerError,
+    CompileTimeAssertionError,
+    DeviceError,
+    OutOfResourcesError,
+)
 
 
 class Recorder(KernelInterface):
@@ -57,7 +62,15 @@ def test_the_fastest_is_chosen_and_kept():
     tuner[(1,)](None, None, 5)
     assert tuner.best_config.kwargs == {"BLOCK": 2}
     assert [timing[0] for timing in tuner.configs_timings.values()] == [3.0, 1.0, 2.0]
-    assert kernel.launches[-1] == {"x": None, "out": None, "n": 5, "BLOCK": 2, "num_warps": 2, "num_stages": 3, "num_ctas": 1}
+    assert kernel.launches[-1] == {
+        "x": None,
+        "out": None,
+        "n": 5,
+        "BLOCK": 2,
+        "num_warps": 2,
+        "num_stages": 3,
+        "num_ctas": 1,
+    }
     kernel.launches.clear()
     tuner[(1,)](None, None, 5)
     assert len(kernel.launches) == 1
@@ -81,7 +94,11 @@ def test_one_configuration_is_not_measured():
 
 @pytest.mark.parametrize(
     "error",
-    [OutOfResourcesError("shared memory", 2, 1), CompileTimeAssertionError("no"), DeviceError("refused", log="ptxas says no")],
+    [
+        OutOfResourcesError("shared memory", 2, 1),
+        CompileTimeAssertionError("no"),
+        DeviceError("refused", log="ptxas says no"),
+    ],
 )
 def test_a_configuration_that_cannot_work_is_skipped(error):
     kernel = Recorder(b1=error, b2=5.0)
@@ -125,7 +142,10 @@ def test_restore_device_arrays(emulator):
 def test_hooks():
     kernel = Recorder()
     calls = []
-    listed = [Config({"BLOCK": 1}, pre_hook=lambda args: calls.append(("config", args["BLOCK"]))), Config({"BLOCK": 2})]
+    listed = [
+        Config({"BLOCK": 1}, pre_hook=lambda args: calls.append(("config", args["BLOCK"]))),
+        Config({"BLOCK": 2}),
+    ]
     tuner = autotune(
         listed,
         key=[],
@@ -168,16 +188,25 @@ def test_results_on_disk_are_kept_per_configuration(tmp_path, monkeypatch):
     kernel.launches.clear()
     again = tuned(kernel, (1, 2, 3), cache_results=True)
     again[(1,)](None, None, 5)
-    assert [launch["BLOCK"] for launch in kernel.launches] == [3, 3]  # only the new one is measured; then the launch
+    assert [launch["BLOCK"] for launch in kernel.launches] == [
+        3,
+        3,
+    ]  # only the new one is measured; then the launch
     assert again.best_config.kwargs == {"BLOCK": 3}
 
 
 def test_heuristics_see_the_arguments_and_each_other():
     kernel = Recorder()
-    wrapped = heuristics({"BLOCK": lambda args: args["n"] * 2, "EVEN": lambda args: args["BLOCK"] % 4 == 0})(kernel)
+    wrapped = heuristics({"BLOCK": lambda args: args["n"] * 2, "EVEN": lambda args: args["BLOCK"] % 4 == 0})(
+        kernel
+    )
     wrapped[(1,)](None, None, n=6)
     assert kernel.launches == [{"x": None, "out": None, "n": 6, "BLOCK": 12, "EVEN": True}]
-    assert isinstance(wrapped, Heuristics) and wrapped.warmup(None, None, n=2) == {"n": 2, "BLOCK": 4, "EVEN": True}
+    assert isinstance(wrapped, Heuristics) and wrapped.warmup(None, None, n=2) == {
+        "n": 2,
+        "BLOCK": 4,
+        "EVEN": True,
+    }
 
 
 def test_stacks_in_either_order():

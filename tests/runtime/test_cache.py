@@ -11,9 +11,9 @@ import textwrap
 import pytest
 
 import ptxforge.language as tl
-from ptxforge.support.errors import CompilationError, LaunchError
 from ptxforge.runtime import cache, source
 from ptxforge.runtime.jit import jit
+from ptxforge.support.errors import CompilationError, LaunchError
 
 from .conftest import ADD_PTX, add
 
@@ -45,9 +45,14 @@ def test_a_process_that_finds_its_kernels_does_not_load_the_compiler(folder):
         "add[(1,)](x, x, x, 16, BLOCK=16)\n"
         "print(x.sum(), 'ptxforge.frontend' in sys.modules)\n"
     )
-    environment = os.environ | {"PTXFORGE_CACHE_DIR": str(folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = os.environ | {
+        "PTXFORGE_CACHE_DIR": str(folder),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
     runs = [
-        subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=True
+        ).stdout
         for _ in range(2)
     ]
     assert runs == ["240.0 True\n", "240.0 False\n"]
@@ -67,7 +72,13 @@ def test_what_makes_another_entry(folder, compiled):
 def test_a_damaged_entry_is_compiled_again(folder, compiled):
     jit(add).compile(SIGNATURE)
     (entry,) = folder.rglob("*.json")
-    for damage in ("", "{", "[]", '{"name": "add"}', "\udcff".encode("utf-8", "surrogateescape").decode("latin1")):
+    for damage in (
+        "",
+        "{",
+        "[]",
+        '{"name": "add"}',
+        "\udcff".encode("utf-8", "surrogateescape").decode("latin1"),
+    ):
         entry.write_text(damage)
         assert jit(add).compile(SIGNATURE).ptx == ADD_PTX
     assert len(compiled) == 6
@@ -100,7 +111,10 @@ def test_writers_never_show_half_an_entry(folder):
             assert len(text) == 50000 and len(set(text)) == 1, len(text)
         """
     )
-    environment = os.environ | {"PTXFORGE_CACHE_DIR": str(folder), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    environment = os.environ | {
+        "PTXFORGE_CACHE_DIR": str(folder),
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
     workers = [subprocess.Popen([sys.executable, "-c", script, letter], env=environment) for letter in "xyz"]
     assert [worker.wait(timeout=60) for worker in workers] == [0, 0, 0]
     assert [path.suffix for path in folder.rglob("*") if path.is_file()] == [".json"]
@@ -180,7 +194,9 @@ def recursive(x):
 def test_a_function_without_a_file():
     scope = {}
     exec("def kernel(x): pass", scope)
-    with pytest.raises(CompilationError, match="the source of 'kernel' cannot be read(.|\n)*define kernels in a Python file"):
+    with pytest.raises(
+        CompilationError, match="the source of 'kernel' cannot be read(.|\n)*define kernels in a Python file"
+    ):
         jit(scope["kernel"]).src  # noqa: B018
 
 

@@ -42,8 +42,8 @@ def test_nothing_found_nothing_said(emulator):
 
 
 RACE = Finding(
-    kind="race", message="written by two threads", line=12, source=SourceLine(__file__, 22, 5), instruction="st.shared.b32",
-    cta=(0, 0, 0), thread=(3, 0, 0), address=16,
+    kind="race", message="written by two threads", line=12, source=SourceLine(__file__, 22, 5),
+    instruction="st.shared.b32", cta=(0, 0, 0), thread=(3, 0, 0), address=16,
 )  # fmt: skip
 
 
@@ -63,7 +63,10 @@ class RacyDevice(EmulatorDevice):
 
 
 def test_what_may_have_gone_well_is_a_warning_at_the_launch():
-    with ptxforge.use_device(RacyDevice()), pytest.warns(EmulatorWarning, match="race: written by two threads") as caught:
+    with (
+        ptxforge.use_device(RacyDevice()),
+        pytest.warns(EmulatorWarning, match="race: written by two threads") as caught,
+    ):
         unmasked[(1,)](np.ones(128, np.float32), BLOCK=128)
     assert caught[0].filename == __file__
 

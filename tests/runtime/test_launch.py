@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import ptxforge
-from ptxforge.support.errors import ArgumentError, LaunchError, OutOfResourcesError
 from ptxforge.runtime.jit import JITFunction, jit
 from ptxforge.runtime.launcher import normalize_grid
+from ptxforge.support.errors import ArgumentError, LaunchError, OutOfResourcesError
 
 from .conftest import ADD_PTX
 
@@ -177,7 +177,11 @@ def test_threads_launch_at_once(kernel, emulator):
     def work(number):
         x, y, out = _data()
         x += number
-        kernel[(8,)](*(ptxforge.to_device(a, emulator) for a in (x, y)), results.setdefault(number, ptxforge.empty(1000, device=emulator)), 1000)
+        kernel[(8,)](
+            *(ptxforge.to_device(a, emulator) for a in (x, y)),
+            results.setdefault(number, ptxforge.empty(1000, device=emulator)),
+            1000,
+        )
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
     for thread in threads:
@@ -216,8 +220,16 @@ def test_missing_and_superfluous_arguments(kernel, emulator):
 
 def test_unknown_options_name_the_nearest(kernel, emulator):
     args = (*_data(), 1000)
-    _refused(kernel, emulator, "argument 'num_warp': is neither .* did you mean 'num_warps'", *args, num_warp=4)
-    _refused(kernel, emulator, "argument 'banana': is neither a parameter of the kernel nor an option$", *args, banana=4)
+    _refused(
+        kernel, emulator, "argument 'num_warp': is neither .* did you mean 'num_warps'", *args, num_warp=4
+    )
+    _refused(
+        kernel,
+        emulator,
+        "argument 'banana': is neither a parameter of the kernel nor an option$",
+        *args,
+        banana=4,
+    )
 
 
 def test_options_that_would_change_what_happens(kernel, emulator):
@@ -229,7 +241,15 @@ def test_options_that_would_change_what_happens(kernel, emulator):
 @pytest.mark.parametrize("value", ["text", object(), [1], {}])
 def test_what_is_no_argument(kernel, emulator, value):
     x, y, out = _data()
-    _refused(kernel, emulator, "argument 'y': a kernel takes arrays, numbers, booleans and None", x, value, out, 1000)
+    _refused(
+        kernel,
+        emulator,
+        "argument 'y': a kernel takes arrays, numbers, booleans and None",
+        x,
+        value,
+        out,
+        1000,
+    )
 
 
 def test_an_integer_beyond_64_bits(kernel, emulator):
@@ -257,17 +277,27 @@ def test_a_host_array_given_to_cuda(kernel, emulator):
 
 def test_more_shared_memory_than_there_is(kernel, emulator, monkeypatch):
     emulator.max_shared_bytes = -1
-    _refused(kernel, emulator, "shared memory: 0 required, -1 available", *_data(), 1000, error=OutOfResourcesError)
+    _refused(
+        kernel, emulator, "shared memory: 0 required, -1 available", *_data(), 1000, error=OutOfResourcesError
+    )
 
 
 def test_more_threads_than_a_block_can_have(kernel, emulator):
     emulator.max_threads_per_block = 64
-    _refused(kernel, emulator, "threads: 128 required, 64 available", *_data(), 1000, error=OutOfResourcesError)
+    _refused(
+        kernel, emulator, "threads: 128 required, 64 available", *_data(), 1000, error=OutOfResourcesError
+    )
 
 
 def test_more_registers_than_there_are(kernel, emulator):
     _refused(
-        kernel, emulator, "registers .*: 256 required, 128 available", *_data(), 1000, num_warps=8, error=OutOfResourcesError
+        kernel,
+        emulator,
+        "registers .*: 256 required, 128 available",
+        *_data(),
+        1000,
+        num_warps=8,
+        error=OutOfResourcesError,
     )
 
 

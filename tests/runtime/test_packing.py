@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptxforge.support.errors import ArgumentError
 from ptxforge.runtime import arithmetic, packing
 from ptxforge.runtime.packing import layout
+from ptxforge.support.errors import ArgumentError
 
 _C = {
-    "i1": ctypes.c_bool, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32:16": ctypes.c_int32, "i64": ctypes.c_int64,
-    "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32, "u64:16": ctypes.c_uint64,
+    "i1": ctypes.c_bool, "i8": ctypes.c_int8, "i16": ctypes.c_int16, "i32:16": ctypes.c_int32,
+    "i64": ctypes.c_int64, "u8": ctypes.c_uint8, "u16": ctypes.c_uint16, "u32": ctypes.c_uint32,
+    "u64:16": ctypes.c_uint64,
     "fp32": ctypes.c_float, "fp64": ctypes.c_double, "*fp16:16": ctypes.c_uint64, "*i1": ctypes.c_uint64,
 }  # fmt: skip
 

@@ -9,11 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ptxforge.language as tl
-from ptxforge.support.errors import ArgumentError
 from ptxforge.runtime.binder import parameters_of
 from ptxforge.runtime.jit import jit
 from ptxforge.runtime.specialize import Keys, Parameter, packed, specialize
 from ptxforge.support import dtypes
+from ptxforge.support.errors import ArgumentError
 
 PLAIN = Parameter("p", 0)
 
@@ -21,10 +21,12 @@ PLAIN = Parameter("p", 0)
 @pytest.mark.parametrize(
     ("value", "type_text"),
     [
-        (2, "i32"), (0, "i32:16"), (16, "i32:16"), (-32, "i32:16"), (-1, "i32"), (2**31 - 1, "i32"), (-(2**31), "i32:16"),
-        (2**31, "i64:16"), (2**31 + 1, "i64"), (-(2**31) - 1, "i64"), (2**63 - 1, "i64"), (2**63, "u64:16"),
-        (2**64 - 1, "u64"), (True, "i1"), (False, "i1"), (1.0, "fp32"), (np.int64(3), "i32"), (np.float64(3), "fp32"),
-        (np.bool_(True), "i1"), (ml_dtypes.bfloat16(1.5), "fp32"), (np.float16(2), "fp32"),
+        (2, "i32"), (0, "i32:16"), (16, "i32:16"), (-32, "i32:16"), (-1, "i32"), (2**31 - 1, "i32"),
+        (-(2**31), "i32:16"), (2**31, "i64:16"), (2**31 + 1, "i64"), (-(2**31) - 1, "i64"),
+        (2**63 - 1, "i64"), (2**63, "u64:16"),
+        (2**64 - 1, "u64"), (True, "i1"), (False, "i1"), (1.0, "fp32"), (np.int64(3), "i32"),
+        (np.float64(3), "fp32"), (np.bool_(True), "i1"), (ml_dtypes.bfloat16(1.5), "fp32"), (np.float16(2),
+        "fp32"),
     ],
 )  # fmt: skip
 def test_numbers(value, type_text):
@@ -59,7 +61,7 @@ def test_do_not_specialize():
 
 
 def test_annotations():
-    def kernel(a: tl.int64, b: "tl.uint8", c: tl.float16, d: tl.constexpr, e: int, f: "fp64"):  # noqa: F722, F821
+    def kernel(a: tl.int64, b: "tl.uint8", c: tl.float16, d: tl.constexpr, e: int, f: "fp64"):  # noqa: F821
         pass
 
     parameters = parameters_of(kernel)
@@ -83,7 +85,9 @@ _VALUES = st.one_of(
     st.booleans(),
     st.floats(allow_nan=False, width=32),
     st.none(),
-    st.sampled_from([tl.float32, tl.constexpr(1), tl.constexpr(2), np.int32(1), np.int32(7), np.float16(1), -0.0, 0.0]),
+    st.sampled_from(
+        [tl.float32, tl.constexpr(1), tl.constexpr(2), np.int32(1), np.int32(7), np.float16(1), -0.0, 0.0]
+    ),
 )
 _PARAMETERS = st.sampled_from(
     [

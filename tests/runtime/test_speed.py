@@ -25,7 +25,9 @@ class Instant:
         pass
 
     def load_module(self, ptx):
-        attributes = SimpleNamespace(registers=32, static_shared_bytes=0, local_bytes=0, max_threads_per_block=1024)
+        attributes = SimpleNamespace(
+            registers=32, static_shared_bytes=0, local_bytes=0, max_threads_per_block=1024
+        )
         function = SimpleNamespace(name="add", attributes=attributes, launch=lambda *arguments: None)
         return SimpleNamespace(function=lambda name: function)
 
@@ -45,7 +47,10 @@ def test_a_warm_launch_is_a_few_microseconds(kernel):
 
 def _seconds(statement: str) -> float:
     script = f"import time; start = time.perf_counter(); {statement}; print(time.perf_counter() - start)"
-    runs = [subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True) for _ in range(3)]
+    runs = [
+        subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        for _ in range(3)
+    ]
     return min(float(run.stdout) for run in runs)
 
 
@@ -55,6 +60,7 @@ def test_the_import_is_cheap():
 
 
 def test_the_import_loads_nothing_heavy():
-    script = "import sys, ptxforge; print([m for m in ('cuda', 'rich', 'torch', 'platformdirs', 'ml_dtypes') if m in sys.modules])"
+    heavy = ("cuda", "rich", "torch", "platformdirs", "ml_dtypes")
+    script = f"import sys, ptxforge; print([name for name in {heavy} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -1,4 +1,5 @@
-"""``import triton`` gives ptxforge, answers probes as Triton does, and refuses to stand beside the real one."""
+"""``import triton`` gives ptxforge, answers probes as Triton does, and refuses to stand beside the real
+one."""
 
 from __future__ import annotations
 
@@ -110,8 +111,8 @@ def test_a_script_runs_unmodified():
 def test_perf_report(triton, tmp_path, capsys):
     testing = triton.testing
     report = testing.Benchmark(
-        x_names=["m", "n"], x_vals=[(1, 2), 3], line_arg="provider", line_vals=["a", "b"], line_names=["A", "B"],
-        plot_name="products", args={"k": 10},
+        x_names=["m", "n"], x_vals=[(1, 2), 3], line_arg="provider", line_vals=["a", "b"],
+        line_names=["A", "B"], plot_name="products", args={"k": 10},
     )  # fmt: skip
 
     @testing.perf_report(report)
