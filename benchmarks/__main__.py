@@ -5,7 +5,7 @@ compiler is then timed again, the contenders in turn, so that a clock that drift
 is flushed between runs, medians are reported, data is random. Results go to a JSON file with the commit, the
 device and the SM clock at each measurement.
 
-    python -m benchmarks [--only SUBSTRING] [--json FILE] [--no-triton]
+    python -m benchmarks [--only SUBSTRING] [--json FILE] [--no-triton] [--commit ID]
 """
 
 from __future__ import annotations
@@ -31,9 +31,13 @@ def _wrong(case: spine.Case, data: dict[str, Any]) -> float:
     return float(difference.max()) if not torch.isnan(difference).any() else float("inf")
 
 
-def _best(case: spine.Case, kernels: Any, data: dict[str, Any]) -> tuple[dict | None, list[str]]:
-    """The fastest configuration that gives right results, and notes on those that fail."""
-    best, notes = (float("inf"), None), []
+def _figure(case: spine.Case, seconds: float) -> float:
+    return round(case.work / seconds / (1e12 if case.unit == "TFLOP/s" else 1e9), 1)
+
+
+def _best(case: spine.Case, kernels: Any, data: dict[str, Any]) -> tuple[dict | None, list[dict], list[str]]:
+    """The fastest configuration that gives right results, the figure of each, and notes on those that fail."""
+    best, figures, notes = (float("inf"), None), [], []
     for config in case.configurations:
         try:
             case.launch(kernels, data, config)
@@ -46,8 +50,9 @@ def _best(case: spine.Case, kernels: Any, data: dict[str, Any]) -> tuple[dict | 
             notes.append(f"{config}: wrong by {wrong:.3g}")
             continue
         seconds = do_bench(lambda: case.launch(kernels, data, config), warmup=5, rep=15)
+        figures.append(config | {"figure": _figure(case, seconds)})
         best = min(best, (seconds, config), key=lambda pair: pair[0])
-    return best[1], notes
+    return best[1], figures, notes
 
 
 def _measure(case: spine.Case, contenders: dict[str, Any]) -> dict[str, Any]:
@@ -55,17 +60,16 @@ def _measure(case: spine.Case, contenders: dict[str, Any]) -> dict[str, Any]:
     row: dict[str, Any] = {"case": case.name, "unit": case.unit}
     runs = {"torch": lambda: case.torch(data)}
     for name, kernels in contenders.items():
-        config, notes = _best(case, kernels, data)
-        row[name] = {"config": config, "notes": notes}
+        config, tried, notes = _best(case, kernels, data)
+        row[name] = {"config": config, "tried": tried, "notes": notes}
         if config is not None:
             runs[name] = lambda kernels=kernels, config=config: case.launch(kernels, data, config)
     row["torch"] = {}
-    for _ in range(2):
+    for _ in range(4):
         for name, run in runs.items():
             seconds = do_bench(run)
             clock = sm_clock()
-            figure = case.work / seconds / (1e12 if case.unit == "TFLOP/s" else 1e9)
-            row[name].setdefault("figures", []).append(round(figure, 1))
+            row[name].setdefault("figures", []).append(_figure(case, seconds))
             row[name].setdefault("sm_clock_mhz", []).append(clock)
     for name in runs:
         figures = row[name]["figures"]
@@ -83,6 +87,7 @@ def main() -> int:
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
     parser.add_argument("--json", type=Path, help="write the results here")
     parser.add_argument("--no-triton", action="store_true")
+    parser.add_argument("--commit", help="the commit to note (default: that of the checkout)")
     options = parser.parse_args()
     contenders = {"ptxforge": load("ptxforge")}
     if not options.no_triton:
@@ -97,7 +102,7 @@ def main() -> int:
             for note in rows[-1][name]["notes"]:
                 print(f"    {name}: {note}", flush=True)
     if options.json:
-        commit = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+        commit = options.commit or subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
         report = {"environment": environment() | {"commit": commit}, "rows": rows}
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     return 0

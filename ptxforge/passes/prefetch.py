@@ -29,7 +29,7 @@ zeros; they are not used.
 
 Rules
 -----
-PAYS    A tile is at least two slices deep, a slice being what one instruction takes along k.
+PAYS    A tile is at least two slices deep, a slice being what one instruction takes along k (on FMA units: 16 bytes).
 SHAPE   The loop holds one dot with both operands read from buffers right there, and nothing but the copies depends on what
         it is sliced for; other loops are left alone.
 """
@@ -80,7 +80,7 @@ class _Plan:
 
 def _match(loop: For) -> _Plan | None:
     dots = [op for op in loop.body.operations if isinstance(op, Dot)]
-    if len(dots) != 1 or len(dots[0].result.type.shape) != 2 or not isinstance(dots[0].result.type.layout, Mma):
+    if len(dots) != 1 or len(dots[0].result.type.shape) != 2:
         return None
     dot = dots[0]
     reads = tuple(value.defining_op for value in (dot.a, dot.b))
@@ -109,8 +109,10 @@ def _is_sliceable(read: Operation | None, loop: For) -> bool:
 
 
 def _slice_width(dot: Dot) -> int:
-    """Elements along k of one instruction: 8 or 4 threads' worth of ``k_width``."""
+    """Elements along k of one instruction: 8 or 4 threads' worth of ``k_width``; on FMA units 16 bytes, one wide read."""
     operand: DotOperand = dot.a.type.layout
+    if not isinstance(operand.parent, Mma):
+        return max(1, 16 // dot.a.type.element.bytes)
     return operand.k_width * (8 if operand.parent.instr_shape[-2] == 16 else 4)
 
 
