@@ -55,10 +55,9 @@ class Locator:
 
         The indices live in scratch memory of the machine; use them before the next locator is called.
         """
-        if mask is None:
+        if mask is None or np.count_nonzero(mask) == mask.size:
             return self._all_lanes()
-        lanes = np.flatnonzero(mask)
-        return self._some_lanes(lanes)
+        return self._some_lanes(np.flatnonzero(mask))
 
     # ---- the fast path: every lane ------------------------------------------------------------------------------
     def _all_lanes(self) -> tuple[np.ndarray, np.ndarray | None]:

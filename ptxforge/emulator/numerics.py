@@ -259,14 +259,16 @@ _FIELDS = {  # dtype -> (integer view, exponent mask, sign mask)
 
 
 def flush(x: Array) -> Array:
-    """`.ftz`: subnormals become zero of the same sign. Gives x itself when it has none (nor a zero)."""
+    """`.ftz`: subnormals become zero of the same sign. Gives x itself when it has none."""
     x = np.asarray(x)
     integer, exponent, sign = _FIELDS[x.dtype]
     bits = x.view(integer)
-    tiny = (bits & exponent) == 0
-    if not tiny.any():
+    # Zero wraps around to the largest number: the least of all is below the exponent's unit for a subnormal alone.
+    size = np.bitwise_and(bits, ~sign)
+    size = np.subtract(size, integer(1), out=size if size.ndim else None)
+    if np.minimum.reduce(size, axis=None, initial=sign) >= (exponent & (~exponent + integer(1))) - integer(1):
         return x
-    return np.where(tiny, bits & sign, bits).view(x.dtype)
+    return np.where((bits & exponent) == 0, bits & sign, bits).view(x.dtype)
 
 
 def saturate(x: Array) -> Array:
@@ -618,7 +620,7 @@ def _extreme(name: str, dtype: np.dtype, nan: bool) -> Callable[..., Array]:
     def run(a: Array, b: Array, out: Array = None) -> Array:
         result = np.asarray(ufunc(a, b, out=out))
         zero = result == 0
-        if zero.any():
+        if np.count_nonzero(zero):
             zero &= np.equal(a, b)
             signs = combine(np.asarray(a).view(integer), np.asarray(b).view(integer))
             if result.ndim == 0:
