@@ -13,7 +13,7 @@ from ptxforge.frontend.semantics.reduce import only_element
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
 from ptxforge.frontend.values import TensorValue, describe, dtype_name, is_number
 from ptxforge.ir import types as T
-from ptxforge.ir.core import BlockArgument
+from ptxforge.ir.core import BlockArgument, Function
 from ptxforge.ir.ops import debug, memory, shape
 from ptxforge.language import core as language
 from ptxforge.language import types as L
@@ -126,7 +126,8 @@ def item(ctx, input):
 
 
 def _promise(ctx: Context, input: Any, values: Any, attribute: str) -> TensorValue:
-    """Note a fact about each dimension on the operation (or parameter) that defines ``input``."""
+    """Note a fact about each dimension on the operation (or parameter) that defines ``input``. What a loop or ``if``
+    gives has no place for it: such a promise is dropped."""
     x = arguments.tensor(ctx, input, "input")
     if isinstance(values, tuple):
         numbers = tuple(arguments.static_int(v, "values") for v in values)
@@ -139,9 +140,10 @@ def _promise(ctx: Context, input: Any, values: Any, attribute: str) -> TensorVal
     if any(n < 1 for n in numbers):
         raise ArgumentProblem("values", f"must be positive, is {list(numbers)}")
     if isinstance(x.value, BlockArgument):
-        x.value.attributes[attribute] = numbers[0] if not x.is_block else numbers
-    else:
-        x.value.defining_op.attributes[attribute] = numbers
+        if isinstance(x.value.block.parent, Function):
+            x.value.attributes[attribute] = numbers[0]
+    elif len(x.value.op.results) == 1 and not x.value.op.regions:
+        x.value.op.attributes[attribute] = numbers
     return x
 
 
