@@ -10,6 +10,7 @@ from typing import Any
 
 import attrs
 import numpy as np
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace) -> int:
     with use_device(options.device or default_device()) as device:
         results = [_execute(case, device) for case in _cases(on_gpu=isinstance(device, CudaDevice))]
     console.print(_table(results, device))
-    console.print(_next_steps(), highlight=False)
+    console.print(_next_steps(), highlight=False, soft_wrap=True)
     return 0 if all(result.right for result in results) else 1
 
 
@@ -88,7 +89,7 @@ def _softmax(random: np.random.Generator, rows: int, columns: int) -> Case:
     x = random.standard_normal((rows, columns), np.float32)
     wide = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
     return Case(
-        demo_kernels.softmax, f"{rows} x {columns} f32", (rows,), (x, np.empty_like(x)), (columns,),
+        demo_kernels.softmax, f"{rows}x{columns} f32", (rows,), (x, np.empty_like(x)), (columns,),
         {"BLOCK": next_power_of_2(columns)},
         expected=wide / wide.sum(1, keepdims=True), tolerance=1e-5, work=2.0 * x.nbytes, unit="GB/s",
     )  # fmt: skip
@@ -98,7 +99,7 @@ def _matmul(random: np.random.Generator, n: int) -> Case:
     a, b = (random.standard_normal((n, n), np.float32).astype(np.float16) for _ in range(2))
     tiles = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32}
     return Case(
-        demo_kernels.matmul, f"{n} x {n} x {n} f16", (cdiv(n, 64), cdiv(n, 64)),
+        demo_kernels.matmul, f"{n}x{n}x{n} f16", (cdiv(n, 64), cdiv(n, 64)),
         (a, b, np.empty((n, n), np.float32)), (n, n, n), tiles,
         expected=a.astype(np.float32) @ b.astype(np.float32), tolerance=1e-3, work=2.0 * n**3, unit="GFLOP/s",
     )  # fmt: skip
@@ -124,13 +125,15 @@ def _launch(case: Case, placed: list[Any]) -> Callable[[], Any]:
 def _table(results: list[Result], device: Device) -> Table:
     product = f" ({device.product})" if isinstance(device, CudaDevice) else ""
     title = f"ptxforge on {device.name}{product}, PTX for {device.target}"
-    table = Table("kernel", "size", "against numpy", "first launch", "then", "rate", title=title)
+    table = Table(
+        "kernel", "size", "result", "error", "first launch", "then", "rate", title=title, box=box.SIMPLE
+    )
     for result in results:
         case = result.case
         verdict = "right" if result.right else "WRONG"
         rate = case.work / (result.milliseconds * 1e6)
         table.add_row(
-            case.kernel.__name__, case.size, f"{verdict}, error {result.error:.1e}",
+            case.kernel.__name__, case.size, verdict, f"{result.error:.0e}",
             f"{result.compile_seconds * 1e3:.0f} ms", f"{result.milliseconds:.3g} ms",
             f"{rate:.3g} {case.unit}",
         )  # fmt: skip
