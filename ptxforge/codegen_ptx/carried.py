@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.indices import linear_of, replication
+from ptxforge.codegen_ptx.packing import pack, unpack
 from ptxforge.codegen_ptx.pointers import Pointer, as_pointer, whole
 from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.ir import types as T
@@ -23,16 +24,19 @@ from ptxforge.ir.definition import ELEMENTWISE
 from ptxforge.ir.ops.arith import AddI, SubI
 from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.ir.ops.shape import Constant, Splat
+from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.support.errors import InternalCompilerError
 
 
 class Slot(NamedTuple):
-    """How an entry is made from components: component ``index`` plus what stays constant."""
+    """How an entry is made from components: component ``index`` plus what stays constant. Of ``packed`` elements (their
+    type), it is number ``offset`` in the 32-bit component."""
 
     index: int
     terms: tuple = ()
     offset: int = 0
     is_pointer: bool = False
+    packed: T.Type | None = None
 
 
 class Shape(NamedTuple):
@@ -42,12 +46,14 @@ class Shape(NamedTuple):
     initial: tuple
     slots: tuple[Slot, ...]
 
-    def entries(self, registers: list[str]) -> list:
+    def entries(self, b: Builder, registers: list[str]) -> list:
         """The entries when the components are in ``registers``."""
-        return [_entry(registers[slot.index], slot) for slot in self.slots]
+        return [_entry(b, registers[slot.index], slot) for slot in self.slots]
 
     def components(self, b: Builder, entries: list) -> list:
         """The operands for the components that make ``entries``."""
+        if self.slots[0].packed is not None:
+            return _packed_words(b, entries, self.slots[0].packed)
         found: list = [None] * len(self.initial)
         for slot, entry in zip(self.slots, entries, strict=True):
             if found[slot.index] is None:
@@ -55,7 +61,15 @@ class Shape(NamedTuple):
         return found
 
 
-def _entry(register: str, slot: Slot):
+def _packed_words(b: Builder, entries: list, element: T.Type) -> list:
+    """The 32-bit words of neighbouring registers."""
+    size = 32 // element.bits
+    return [b.register(pack(b, entries[i : i + size], element), "r") for i in range(0, len(entries), size)]
+
+
+def _entry(b: Builder, register: str, slot: Slot):
+    if slot.packed is not None:
+        return unpack(b, register, slot.packed)[slot.offset]
     if slot.is_pointer:
         return Pointer(register, slot.terms, slot.offset)
     return (register, slot.offset) if slot.offset else register
@@ -100,6 +114,10 @@ def general_shape(b: Builder, entries: list, type: T.Type) -> Shape:
     """One component per entry, copies within the layout aside."""
     element = T.element_type(type)
     kind = register_class(element)
+    if _is_fragment(type):
+        size = 32 // element.bits
+        slots = tuple(Slot(i // size, (), i % size, False, element) for i in range(len(entries)))
+        return Shape("r", tuple(_packed_words(b, entries, element)), slots)
     is_pointer = isinstance(element, T.PointerType)
     copies = replication(linear_of(type))[0] if isinstance(type, T.TensorType) else 0
     initial, slots, index_of = [], [], {}
@@ -110,6 +128,12 @@ def general_shape(b: Builder, entries: list, type: T.Type) -> Shape:
             initial.append(whole(b, entry) if is_pointer else entry if kind not in "rq" else b.plain(entry))
         slots.append(Slot(index_of[canonical], (), 0, is_pointer))
     return Shape(kind, tuple(initial), tuple(slots))
+
+
+def _is_fragment(type: T.Type) -> bool:
+    """Whether a tensor's registers are the packed words of tensor core operands."""
+    layout = T.layout_of(type)
+    return isinstance(layout, DotOperand) and isinstance(layout.parent, Mma) and 8 <= type.element.bits < 32
 
 
 def carried_shape(b: Builder, argument: Value, entries: list, following: Value) -> Shape:

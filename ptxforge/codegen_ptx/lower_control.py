@@ -51,7 +51,7 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     start, born = len(b.code), b.count
     b.place(top)
     b.open_scope()
-    ctx.values[op.induction] = induction.entries(counter)
+    ctx.values[op.induction] = induction.entries(b, counter)
     _bind(ctx, op.carried, shapes, registers)
     ctx.block(op.body)
     following = b.plain(b.add(counter[0], stride, 64 if bits == 64 else 32))
@@ -62,7 +62,7 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     b.effect(f"@%s bra.uni {top};", b.register(again, "p"))
     b.close_scope()
     b.place(end)
-    ctx.set(op, *(shape.entries(r) for shape, r in zip(shapes, registers)))
+    ctx.set(op, *(shape.entries(b, r) for shape, r in zip(shapes, registers)))
 
 
 def _start_carried(ctx: Lowering, arguments, initial, following) -> tuple[list[Shape], list[list[str]]]:
@@ -79,7 +79,7 @@ def _copy_initial(b: Builder, shapes: list[Shape], registers: list[list[str]]) -
 
 def _bind(ctx: Lowering, arguments, shapes: list[Shape], registers: list[list[str]]) -> None:
     for argument, shape, targets in zip(arguments, shapes, registers, strict=True):
-        ctx.values[argument] = shape.entries(targets)
+        ctx.values[argument] = shape.entries(ctx.b, targets)
 
 
 def _next(ctx: Lowering, values, shapes: list[Shape], registers: list[list[str]]) -> list[tuple[str, object]]:
@@ -190,7 +190,7 @@ def _merge_entry(b: Builder, kind: str, left, right, then_code: list, else_code:
             b.alias(root, register)
         b.copy(register, source)
         b.close_scope()
-    return Shape(kind, (None,), (slot,)).entries([register])[0]
+    return Shape(kind, (None,), (slot,)).entries(b, [register])[0]
 
 
 def _common_slot(left, right) -> Slot:

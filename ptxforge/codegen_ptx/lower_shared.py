@@ -18,7 +18,7 @@ from ptxforge.ir.ops import shared as ops
 from ptxforge.layouts.banks import SharedAccess, offsets_of, shared_access
 from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.layouts.linear import REGISTER, LinearLayout
-from ptxforge.layouts.mma_atoms import LdMatrix, plan_ldmatrix
+from ptxforge.layouts.mma_atoms import LdMatrix, MatrixLoad, plan_ldmatrix
 from ptxforge.support.errors import InternalCompilerError
 
 
@@ -66,8 +66,9 @@ def local_load(ctx: Lowering, op: ops.LocalLoad) -> None:
     tile, type = ctx.scalar(op.source), op.result.type
     plan = _matrix_plan(type, tile)
     if plan is not None:
-        ctx.set(op, load_matrices(ctx.b, tile, plan, type))
+        _defer_matrices(ctx, op, tile, plan)
         return
+    ctx.flush()
     access = access_of(type, tile)
     result: list = [None] * len(access.representative)
     read_tile(ctx, tile, access, result, type.element)
@@ -84,23 +85,28 @@ def _matrix_plan(type: T.TensorType, tile: SharedTile) -> LdMatrix | None:
     return plan_ldmatrix(linear_of(type), tile.layout, type.element.bits)
 
 
-def load_matrices(b: Builder, tile: SharedTile, plan: LdMatrix, type: T.TensorType) -> list:
-    """The entries of an operand that ``ldmatrix`` reads."""
+def _defer_matrices(ctx: Lowering, op: ops.LocalLoad, tile: SharedTile, plan: LdMatrix) -> None:
+    """Queue the ``ldmatrix`` instructions of an operand; its value is known after the last one."""
+    b, type = ctx.b, op.result.type
     element = type.element
-    columns = plan.address.columns
     trans = ".trans" if plan.trans else ""
     slots = ", ".join(["%s"] * plan.count)
     template = f"ldmatrix.sync.aligned.m8n8.x{plan.count}{trans}.shared.b16 {{{slots}}}, [%s+%s];"
     kind = "f" if element is T.F32 else "r"
     entries: list = [None] * linear_of(type).in_size(REGISTER)
-    for one in plan.loads:
-        address = swizzled_address(b, tile, columns, plan.thread_bits, one.offset, element.bytes)
+
+    def load(one: MatrixLoad) -> None:
+        address = swizzled_address(b, tile, plan.address.columns, plan.thread_bits, one.offset, element.bytes)
         words = [b.new(kind) for _ in one.registers]
         b.effect(template, *words, *b.split(address))
         for word, registers in zip(words, one.registers):
             for register, entry in zip(registers, unpack(b, word, element), strict=True):
                 entries[register] = entry
-    return entries
+        if one is plan.loads[-1]:
+            ctx.values[op.result] = entries
+
+    for one in plan.loads:
+        ctx.defer(op.location, lambda one=one: load(one))
 
 
 @lowers(ops.MemDescIndex)
@@ -147,7 +153,7 @@ def memdesc_trans(ctx: Lowering, op: ops.MemDescTrans) -> None:
 
 @lowers(ops.AsyncCommitGroup)
 def commit(ctx: Lowering, op: ops.AsyncCommitGroup) -> None:
-    ctx.b.effect("cp.async.commit_group;")
+    ctx.defer(op.location, lambda: ctx.b.effect("cp.async.commit_group;"), copies=True)
     ctx.set(op, [None])
 
 
@@ -166,7 +172,8 @@ def async_copy(ctx: Lowering, op: ops.AsyncCopyGlobalToLocal) -> None:
     access = access_of(source, tile, max(1, op.attributes.get("vector", 1)))
     copier = _Copier(ctx, op, element, access)
     for one in access.accesses:
-        copier.copy(one.registers, access_address(ctx.b, tile, access, one.offset))
+        ctx.defer(op.location, lambda one=one: copier.copy(
+            one.registers, access_address(ctx.b, tile, access, one.offset)), copies=True)
 
 
 class _Copier:
@@ -181,12 +188,13 @@ class _Copier:
         self.bytes = access.vec * access.bytes_per_element
         self.owner = owner(self.b, access.free_lanes | access.free_warps << 5)
         self.policy = cache_policy(ctx, op.eviction)
+        self.terms = pointers.shared_terms(self.pointers)
         if self.others is not None and any(x not in (0, "0f00000000", "0d0000000000000000") for x in self.others):
             raise InternalCompilerError("an asynchronous copy can only fill with zeros")
 
     def copy(self, registers: tuple[int, ...], target) -> None:
         """Copy the elements of ``registers``, which are neighbours, to the shared address ``target``."""
-        base, offset = pointers.address(self.b, self.pointers[registers[0]])
+        base, offset = pointers.address(self.b, self.pointers[registers[0]], self.terms)
         mask = None if self.masks is None else self.masks[registers[0]]
         if self.bytes >= 4:
             self._asynchronously(target, base, offset, mask)

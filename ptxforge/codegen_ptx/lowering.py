@@ -4,12 +4,18 @@ The value of a tensor is a list with one entry per register of its layout, that 
 is a register, a constant, an affine integer or a :class:`~ptxforge.codegen_ptx.pointers.Pointer`. Entries that are
 equal are the same value of the thread, and what is computed from them is computed once.
 
+*Deferred work.* Loads of fragments from shared memory and asynchronous copies need not stand where the IR has them: they
+wait in a queue (:meth:`Lowering.defer`) until somebody needs their value, an operation comes that they must not pass (any
+other effect, a barrier above all), or a matrix product takes them in between its own instructions.
+
 A lowering is registered by ``@lowers(Op)`` in the file ``lower_<family>.py`` that has the stem of the op's family.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.indices import thread_id
@@ -18,10 +24,15 @@ from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.ops.arith import AddF, SubF
+from ptxforge.ir.ops.shared import AsyncCommitGroup, AsyncCopyGlobalToLocal, LocalLoad
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.layouts.linear import REGISTER
 from ptxforge.support.errors import InternalCompilerError
+from ptxforge.support.location import Location
 from ptxforge.support.target import Target
+
+DEFERRABLE = frozenset((LocalLoad, AsyncCopyGlobalToLocal, AsyncCommitGroup))
+"""Operations with effects that deferred work may pass, being deferred themselves."""
 
 LOWERINGS: dict[type[Operation], Callable[[Lowering, Operation], None]] = {}
 
@@ -37,14 +48,35 @@ def lowers(*kinds: type[Operation]) -> Callable:
     return register
 
 
+class Values(dict):
+    """Entries by value. Asking for a value that is still deferred does the deferred work first."""
+
+    def __init__(self, ctx: Lowering):
+        super().__init__()
+        self.ctx = ctx
+
+    def __missing__(self, value: Value) -> list:
+        self.ctx.flush()
+        return dict.__getitem__(self, value)
+
+
+class Deferred(NamedTuple):
+    """One piece of deferred work; ``copies`` says that it belongs to an asynchronous copy."""
+
+    emit: Callable[[], None]
+    location: Location | None
+    copies: bool
+
+
 class Lowering:
-    """State of the lowering of one function: the builder and the values computed so far."""
+    """State of the lowering of one function: the builder, the values computed so far, and deferred work."""
 
     def __init__(self, function: Function, target: Target):
         self.function, self.target = function, target
         self.num_warps: int = function.attributes["num_warps"]
         self.b = Builder(target, 32 * self.num_warps)
-        self.values: dict[Value, list] = {}
+        self.values = Values(self)
+        self.deferred: deque[Deferred] = deque()
 
     def run(self) -> None:
         """Lower the whole function."""
@@ -67,8 +99,30 @@ class Lowering:
             lower = table.get(type(op))
             if lower is None:
                 raise InternalCompilerError(f"no lowering for '{op.name}' at {op.location}")
+            if self.deferred and (op.regions or type(op) not in DEFERRABLE and not op.get_effects().is_pure):
+                self.flush()
             b.locate(op.location)
             lower(self, op)
+        self.flush()
+
+    # -- deferred work -----------------------------------------------------------------------------------
+
+    def defer(self, location: Location | None, emit: Callable[[], None], copies: bool = False) -> None:
+        """Do ``emit()`` some time before the next operation that must not be passed."""
+        self.deferred.append(Deferred(emit, location, copies))
+
+    def step(self) -> None:
+        """Do the oldest piece of deferred work."""
+        work = self.deferred.popleft()
+        self.b.locate(work.location)
+        work.emit()
+
+    def flush(self) -> None:
+        """Do all deferred work."""
+        while self.deferred:
+            self.step()
+
+    # -- values ------------------------------------------------------------------------------------------
 
     def get(self, value: Value) -> list:
         """The entries of a value."""

@@ -83,13 +83,19 @@ def address(b: Builder, pointer, shared_terms: dict | None = None) -> tuple[str,
     return base, offset
 
 
-def addresses(b: Builder, pointers: list) -> list[tuple[str, int]]:
-    """The addresses of all elements of a tensor of pointers; terms that more elements share are added first."""
+def shared_terms(pointers: list) -> dict:
+    """How many elements have each term, where there are several terms to order."""
     counts: dict = {}
     for p in pointers:
         if isinstance(p, Pointer) and len(p.terms) > 1:
             for term in p.terms:
                 counts[term] = counts.get(term, 0) + 1
+    return counts
+
+
+def addresses(b: Builder, pointers: list) -> list[tuple[str, int]]:
+    """The addresses of all elements of a tensor of pointers; terms that more elements share are added first."""
+    counts = shared_terms(pointers)
     return [address(b, p, counts) for p in pointers]
 
 
