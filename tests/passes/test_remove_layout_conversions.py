@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from ptxforge.ir import types as T
@@ -291,3 +293,16 @@ def test_volatile_loads_are_neither_moved_nor_copied():
 def test_no_conversion_is_left_that_does_nothing():
     for text in ALL.values():
         assert not any(isinstance(conversion_plan(c), Nothing) for c in conversions(cleaned(text)))
+
+
+def test_diamonds_do_not_take_exponential_time():
+    """Forty values, each made from the one before in two ways, between a load by rows and a store by columns."""
+    steps = "".join(
+        f"%a{i} = exp %w{i} : tensor<64x64xf32>\n%b{i} = sqrt %w{i} : tensor<64x64xf32>\n"
+        f"%w{i + 1} = mulf %a{i}, %b{i} : tensor<64x64xf32>\n" for i in range(40))
+    text = TRANSPOSE.replace("%w = exp %v : tensor<64x64xf32>", steps.replace("%w0 ", "%v "))
+    text = text.replace("store %q, %w :", "store %q, %w40 :")
+    start = time.perf_counter()
+    function = cleaned(text)
+    assert time.perf_counter() - start < 1.0
+    assert len(conversions(function)) == 1
