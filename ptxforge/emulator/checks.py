@@ -28,6 +28,7 @@ from ptxforge.emulator.findings import Site
 from ptxforge.emulator.memory import ORIGIN, address_of
 from ptxforge.emulator.parser import TYPE_BITS, Instruction
 from ptxforge.emulator.program import Program
+from ptxforge.emulator.registers import unwritten
 from ptxforge.emulator.state import EXIT, Machine
 
 _ATOMIC_BIT = np.uint32(1 << 31)
@@ -102,6 +103,8 @@ class Checker:
         self.all_synced.fill(0)
         self.sites = [None, None]
         self.now, self.floor = 2, 1
+        for site, message in unwritten(self.machine.program):
+            self.machine.report("register", message, site, np.zeros(1, np.int64))
 
     def join(self, watch: object) -> None:
         """Watch another launch."""

@@ -54,7 +54,7 @@ def _always_leaves(last: Instruction) -> bool:
     return last.family.role == "branch" and last.predicate is None
 
 
-@dataclass
+@dataclass(eq=False)
 class Program:
     """An entry function ready for translation: ``blocks[0]`` is where threads start."""
 

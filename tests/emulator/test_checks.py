@@ -192,3 +192,15 @@ def test_smaller_accesses_refine_the_shadow():
 ld.global.u8 %h, [%a+15]; ld.global.u16 %h, [%a+2];"""
     assert kinds(body, blocks=4, threads=32, registers=".reg .b16 %h;") == []
     assert kinds(body.replace("%a+15", "%a+16"), blocks=4, threads=32, registers=".reg .b16 %h;") == ["global-race"]
+
+
+# ---- registers ----------------------------------------------------------------------------------------------------
+def test_addresses_and_guards_that_nothing_wrote():
+    found = findings("add.u32 %r4, %r5, 1;\n@%p3 st.global.u32 [%a], %r4;\nsetp.eq.u32 %p2, %t, 999;\n@%p2 ld.global.u32 %r1, [%g];",
+                     registers=".reg .b64 %g;")
+    assert [(f.kind, f.message.split()[0]) for f in found] == [("register", "%p3"), ("register", "%g")]
+
+
+def test_registers_written_on_one_path_are_written():
+    body = "setp.eq.u32 %p0, %t, 0;\n@%p0 bra SET;\nbra USE;\nSET: setp.eq.u32 %p1, %t, 0;\nUSE: @%p1 st.global.u32 [%a], %t;"
+    assert kinds(body) == []

@@ -1,0 +1,70 @@
+"""Registers that are read although no path writes them, where that cannot be meant: as an address or as a guard.
+
+Reading an unwritten register is legal PTX where the value does not matter in the end (compilers leave lanes of a predicated load
+undefined and shuffle them along), so data operands are let pass; the emulator gives 0. An address or a branch condition matters.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ptxforge.emulator.findings import Site
+from ptxforge.emulator.parser import Instruction, Memory, Register
+from ptxforge.emulator.program import Block, Program, registers_of
+
+
+@lru_cache(maxsize=256)
+def unwritten(program: Program) -> list[tuple[Site, str]]:
+    """Instructions that use a register as address or guard which nothing has written on any path to them."""
+    bit = {name: 1 << index for index, name in enumerate(program.registers)}
+    written = _written_at_entry(program.blocks, bit)
+    found = []
+    for block in program.blocks:
+        state = written[block]
+        for item in block.instructions:
+            for register in _critical(item):
+                if not state & bit.get(register.name, -1):
+                    found.append((_site(program, item), f"{register.name} is used, but nothing has written it"))
+            state |= _defined(item, bit)
+    return found
+
+
+def _written_at_entry(blocks: list[Block], bit: dict[str, int]) -> dict[Block, int]:
+    """Block -> the set (as bits) of registers that some path to it writes."""
+    entry = dict.fromkeys(blocks, 0)
+    gained = {block: _all_defined(block, bit) for block in blocks}
+    changed = True
+    while changed:
+        changed = False
+        for block in blocks:
+            out = entry[block] | gained[block]
+            for successor in block.successors:
+                if out & ~entry[successor]:
+                    entry[successor] |= out
+                    changed = True
+    return entry
+
+
+def _all_defined(block: Block, bit: dict[str, int]) -> int:
+    found = 0
+    for item in block.instructions:
+        found |= _defined(item, bit)
+    return found
+
+
+def _defined(item: Instruction, bit: dict[str, int]) -> int:
+    found = 0
+    for register in registers_of(item.family.definitions(item)):
+        found |= bit.get(register.name, 0)
+    return found
+
+
+def _critical(item: Instruction) -> list[Register]:
+    """Registers whose value decides where an access or a branch goes."""
+    bases = [operand.base for operand in item.operands if isinstance(operand, Memory)]
+    guard = [item.predicate] if item.predicate is not None else []
+    return [register for register in bases + guard if isinstance(register, Register) and register.bits]
+
+
+def _site(program: Program, item: Instruction) -> Site:
+    return Site(item.line, item.source, program.module.line_text(item.line))
