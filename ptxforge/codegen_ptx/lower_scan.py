@@ -27,7 +27,7 @@ from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.ir.ops.reduce import Scan
 from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout
-from ptxforge.layouts.scratch import axis_bits, axis_levels, container_bytes, warp_runs
+from ptxforge.layouts.scratch import axis_levels, container_bytes, warp_runs
 
 
 @lowers(Scan)
@@ -234,8 +234,9 @@ class _Scanner:
     def _all_totals(self, level: int, count: int) -> list[Columns]:
         """For each warp of the run, its totals: ``scratch[block of elements]``, neighbours along the run together."""
         b, start = self.b, self.op.scratch_offset
-        writers = sum(1 << bit for bit in axis_bits(self.layout, self.op.axis, LANE))
-        mine = owner(b, writers | replication(self.layout)[1])
+        # Lanes of lower levels hold the same totals by now; those of higher levels have their own.
+        merged = sum(1 << bit for name, bit in self.levels[:level] if name == LANE)
+        mine = owner(b, merged | replication(self.layout)[1])
         starts = []
         for total, element in zip(self.totals, self.elements):
             size = container_bytes(element.bits)
