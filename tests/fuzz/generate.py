@@ -153,10 +153,14 @@ class _Generator:
     def emit(self, line: str) -> None:
         self.lines.append("    " * self.indent + line)
 
+    def fresh(self, prefix: str) -> str:
+        """A name that is not taken."""
+        self.count += 1
+        return f"{prefix}{self.count - 1}"
+
     def assign(self, text: str, dtype: str, shape: tuple[int, ...], bound: int | None = 0) -> Tile:
         """A new variable with this expression; joins the pool."""
-        tile = Tile(f"v{self.count}", dtype, shape, bound)
-        self.count += 1
+        tile = Tile(self.fresh("v"), dtype, shape, bound)
         self.emit(f"{tile.name} = {text}")
         self.pool.append(tile)
         return tile
@@ -314,7 +318,7 @@ class _Generator:
         return self.pick((
             f"{a} + {b}", f"{a} - {b}", f"{a} * {b}", f"{a} & {b}", f"{a} | {b}", f"{a} ^ {b}",
             f"tl.minimum({a}, {b})", f"tl.maximum({a}, {b})", f"{a} // (({b} & 7) + 1)", f"{a} % (({b} & 15) + 3)",
-            f"{a} << ({b} & {bits - 1})", f"{a} >> ({b} & {bits - 1})", f"{a} * 3 + {b}", f"({a} + 5) // 3",
+            f"{a} << ({b} & {bits - 1})", f"{a} >> ({b} & {bits - 1})", f"{a} * 3 + {b}", f"({a} + 5) // 3 - {b}",
         ))  # fmt: skip
 
     def unary(self) -> None:
@@ -380,7 +384,7 @@ class _Generator:
         tile = self.choose(lambda t: t.is_exact and len(t.shape) == 1 and not t.is_bool)
         if tile is None:
             return self.unary()
-        name = f"p{self.count}"
+        name = self.fresh("p")
         self.emit(f"{name} = tl.join({tile.name}, {tile.name} + 1)")
         if self.rng.random() < 0.5:
             self.assign(
@@ -450,7 +454,7 @@ class _Generator:
     def while_loop(self) -> None:
         tile = self.choose(lambda t: t.is_exact and not t.is_bool)
         carried = self.assign(f"{self.converted(tile, 'int32').name} + 1", "int32", tile.shape)
-        counter = f"c{self.count}"
+        counter = self.fresh("c")
         self.emit(f"{counter} = 0")
         self.emit(f"while {counter} < s:")
         self.emit(f"    {carried.name} = {carried.name} * 5 - {counter}")
@@ -499,7 +503,7 @@ class _Generator:
         name, dtype, trips = f"x{len(self.arrays)}", self.pick(("int32", "float32", "float16", "int8")), 4
         step = self.pick((1, 16, self.size))
         self.arrays[name] = self.data(dtype, (self.rows * self.size // self.shape[0]) + trips * step)
-        pointer = f"p{self.count}"
+        pointer = self.fresh("p")
         self.emit(f"{pointer} = {name} + at")
         bound = 4 * (trips + 1)
         start = self.converted(self.choose(lambda t: t.is_exact and t.shape == self.shape), dtype)
@@ -552,7 +556,7 @@ class _Generator:
             reverse = self.pick(("", ", reverse=True"))
             self.assign(f"tl.associative_scan({tile.name}, {axis}, {function}{reverse})", "int32", tile.shape)
         else:
-            name = f"q{self.count}"
+            name = self.fresh("q")
             text = f"tl.associative_scan(({tile.name} & 3, {tile.name} + 1), {axis}, compose)"
             self.emit(f"{name}a, {name}b = {text}")
             self.pool.append(Tile(f"{name}b", "int32", tile.shape))
@@ -561,7 +565,7 @@ class _Generator:
         tile = self.choose(lambda t: t.is_exact and t.shape and not t.is_bool)
         axis = int(self.rng.integers(len(tile.shape)))
         shape = tile.shape[:axis] + tile.shape[axis + 1 :]
-        name = f"b{self.count}"
+        name = self.fresh("b")
         function = self.pick(("max", "min"))
         self.emit(f"{name}v, {name}i = tl.{function}({tile.name}, {axis}, return_indices=True)")
         self.pool.append(Tile(f"{name}i", "int32", shape))
