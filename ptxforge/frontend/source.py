@@ -12,7 +12,6 @@ import builtins
 import inspect
 import linecache
 import types
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +20,7 @@ import attrs
 from ptxforge.support.errors import CompilationError
 from ptxforge.support.location import Location
 
-_CACHE: weakref.WeakKeyDictionary[Callable, SourceFunction] = weakref.WeakKeyDictionary()
+_KEPT_IN = "__ptxforge_source__"
 _CLOSING = (")", "]", "}")
 _MISSING = object()
 
@@ -94,10 +93,11 @@ class SourceFunction:
 
 
 def source_function(fn: Any) -> SourceFunction:
-    """The (cached) source of a Python function. Raises :class:`CompilationError` when there is no text."""
-    found = _CACHE.get(fn)
-    if found is None:
-        found = _CACHE[fn] = _read(fn)
+    """The source of a Python function, kept on it. Raises :class:`CompilationError` when there is no text."""
+    found = getattr(fn, _KEPT_IN, None)
+    if found is None or found.fn is not fn:  # ``functools.wraps`` copies attributes
+        found = _read(fn)
+        setattr(fn, _KEPT_IN, found)
     return found
 
 
