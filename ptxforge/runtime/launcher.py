@@ -193,9 +193,10 @@ def place(parameters: tuple[Parameter, ...], specializations: list[Specializatio
         if made.device is None or made.on_host:
             continue
         here = device(made.device) if isinstance(made.device, str) else made.device
-        if chosen is not None and here is not chosen:
+        if chosen is None:
+            chosen, chooser = here, parameter.name
+        elif here is not chosen:
             raise ArgumentError(f"is on {here.name}, but '{chooser}' is on {chosen.name}", parameter.name)
-        chosen, chooser = here, parameter.name
     chosen = chosen or default_device()
     if chosen.name.startswith("cuda"):
         _refuse_host_arrays(parameters, specializations, chosen)

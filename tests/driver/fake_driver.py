@@ -9,7 +9,12 @@ from __future__ import annotations
 
 import ctypes
 import enum
+import functools
 from types import SimpleNamespace
+
+from ptxforge.driver import cuda, cuda_api, jit
+from ptxforge.driver.cuda import CudaDevice
+from ptxforge.runtime import devices, launcher
 
 
 class CUresult(enum.IntEnum):
@@ -172,3 +177,16 @@ class FakeDriver:
 
     def cuEventDestroy(self, event):
         return (_OK,)
+
+
+def install(monkeypatch, fake: FakeDriver) -> FakeDriver:
+    """Put a fake in the driver's place until the test ends."""
+    for module in (cuda_api, cuda, jit):
+        monkeypatch.setattr(module, "bindings", lambda: fake)
+    for module in (cuda, devices):
+        monkeypatch.setattr(module, "device_count", lambda: fake.devices)
+    made = functools.cache(CudaDevice)  # devices of the fake must not outlive it
+    monkeypatch.setattr(devices, "cuda_device", made)
+    monkeypatch.setattr(devices, "device", functools.cache(devices.device.__wrapped__))
+    monkeypatch.setattr(launcher, "device", devices.device)
+    return fake
