@@ -34,7 +34,7 @@ def _decrement(old: np.ndarray, limit: np.ndarray) -> np.ndarray:
     return np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1))
 
 
-def combiner(operation: str, kind: str, flush: bool = False) -> Callable:
+def combiner(operation: str, kind: str) -> Callable:
     """``new = f(old, operand)`` on arrays of the type's natural dtype."""
     if operation == "inc":
         return _increment
@@ -45,7 +45,7 @@ def combiner(operation: str, kind: str, flush: bool = False) -> Callable:
     if kind[0] in "usb" and kind[1:].isdigit():
         return _UFUNCS[operation]
     rounding = ".rn" if operation == "add" else ""
-    return numerics.lookup(f"{operation}{rounding}{'.ftz' if flush else ''}.{kind}").function
+    return numerics.lookup(f"{operation}{rounding}.{kind}").function
 
 
 @instruction("atom", "red", defines=lambda i: 1 if i.parts[0] == "atom" else 0, polls=True)
@@ -65,7 +65,7 @@ def emit_atom(e: Emitter, i: Instruction) -> None:
         raise e.error(f"{wanted} value operands are expected")
     locator = e.locator(memory, space, size * count, ATOMIC)
     try:
-        combine = None if operation == "cas" else combiner(operation, kind, kind == "f32" and space == "global")
+        combine = None if operation == "cas" else combiner(operation, kind)
     except (numerics.UnknownOperation, KeyError) as error:
         raise e.error(f"no such atomic operation ({error})") from error
     if count > 1:
@@ -73,8 +73,8 @@ def emit_atom(e: Emitter, i: Instruction) -> None:
         e.call(_bind_vector, locator, [e.view(t, dtype) for t in targets],
                [e.view(v, dtype) for v in values[0].elements], size, combine)
         return
-    e.call(_bind_scalar, locator, e.view(target, dtype), [e.view(v, dtype) for v in values[:wanted]], size, operation,
-           combine)
+    bind = _bind_flushing if (operation, kind, space) == ("add", "f32", "global") else _bind_scalar
+    e.call(bind, locator, e.view(target, dtype), [e.view(v, dtype) for v in values[:wanted]], size, operation, combine)
 
 
 def _bind_scalar(machine: Machine, locator: Locator, target: np.ndarray | None, values: list[np.ndarray], size: int,
@@ -108,6 +108,27 @@ def _bind_scalar(machine: Machine, locator: Locator, target: np.ndarray | None, 
             target[:] = old
         else:
             target[lanes] = old
+    return run
+
+
+def _bind_flushing(machine: Machine, locator: Locator, target: np.ndarray | None, values: list[np.ndarray], size: int,
+                   operation: str, combine: Callable) -> Callable:
+    """f32 addition to global memory flushes subnormal operands and results; to shared memory it does not."""
+    flushed = np.zeros_like(values[0])
+    add = _bind_scalar(machine, locator, target, [flushed], size, operation, combine)
+
+    def flush_cells(mask: np.ndarray | None) -> None:
+        indices, _ = locator.peek(mask)
+        cells = gather(indices, size).view(np.float32)
+        tiny = (np.abs(cells) < np.finfo(np.float32).tiny) & (cells != 0)
+        if tiny.any():
+            scatter(indices[tiny], size, np.copysign(np.float32(0), cells[tiny]).view("u4"))
+
+    def run(mask: np.ndarray | None) -> None:
+        flushed[:] = numerics.flush(values[0])
+        flush_cells(mask)
+        add(mask)
+        flush_cells(mask)
     return run
 
 

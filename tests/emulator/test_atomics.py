@@ -150,6 +150,16 @@ def test_float_addition(machine, space, opcode, kind, dtype, tolerance):
     np.testing.assert_allclose(memory, expected, rtol=tolerance, atol=tolerance * 50)
 
 
+def test_float_addition_flushes_on_global_memory_only(machine):
+    tiny = np.float32(2.0**-130)
+    for space, total in (("global", 0.0), ("shared", 256 * 2.0**-130)):
+        for opcode in ("atom", "red"):
+            memory, seen = np.zeros(1, np.float32), np.zeros(LANES, np.float32)
+            run(machine, kernel(f"{opcode}.{{space}}.add", "f32", 4, space), "k", 1, LANES, memory, np.zeros(LANES, np.uint32),
+                np.full(LANES, tiny), seen, np.uint32(1))
+            assert memory[0] == total
+
+
 @pytest.mark.parametrize("kind, halves", [("f16x2", np.float16), ("bf16x2", None)])
 @pytest.mark.parametrize("opcode", ["atom.global.add.noftz", "red.global.add.noftz"])
 def test_packed_halves(machine, kind, halves, opcode):

@@ -1,0 +1,71 @@
+"""Speed as ratios, which hold on slow machines too: what batching, fusing and the checkers must gain or may cost."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from ptxforge.emulator import EmulatorDevice, launch
+
+from .harness import fixture, pack
+
+
+def best(run, repeat: int = 5) -> float:
+    """Seconds of the fastest of several runs: others may use the machine too."""
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        run()
+        times.append(time.perf_counter() - start)
+    return min(times)
+
+
+def softmax(device: EmulatorDevice, rows: int):
+    """A launcher of Triton's softmax over rows of 1024."""
+    text = fixture("triton_softmax_sm80")
+    shared = int(text.split("// shared bytes: ")[1].split()[0])
+    x = np.random.default_rng(0).standard_normal((rows, 1024)).astype(np.float32)
+    y = np.zeros_like(x)
+    function = device.load_module(text).function("softmax")
+    addresses = [np.uint64(device.register_host_array(array)) for array in (x, y)]
+    params = pack([*addresses, np.int32(1024), np.int32(1024), np.uint64(0), np.uint64(0)])
+    arrays = (x, y)  # keeps them alive
+    return lambda: (function.launch((rows, 1, 1), (128, 1, 1), shared, 0, params), arrays)[0]
+
+
+def test_many_ctas_cost_much_less_than_their_number():
+    one, many = softmax(EmulatorDevice(), 1), softmax(EmulatorDevice(), 64)
+    one(), many()
+    assert best(many) < 12 * best(one)
+
+
+@pytest.mark.parametrize("check, times", [("one", 3.0), ("all", 4.0)])
+def test_checkers_cost_a_small_factor(check, times):
+    plain, watched = softmax(EmulatorDevice(), 512), softmax(EmulatorDevice(check=check), 512)
+    plain(), watched()
+    assert best(watched) < times * best(plain)
+
+
+def test_a_second_load_costs_nothing():
+    text = fixture("triton_matmul_sm80")
+    launch._TEXTS.clear()
+    start = time.perf_counter()
+    EmulatorDevice().load_module(text)
+    first = time.perf_counter() - start
+    assert best(lambda: EmulatorDevice().load_module(text)) < first / 10
+
+
+def test_translation_does_not_grow_faster_than_the_text():
+    """Ten times the instructions may take ten times as long to load, not a hundred."""
+    def text(count: int) -> str:
+        body = "\n".join(f"add.u32 %r{n % 50}, %r{n % 50}, {n};" for n in range(count))
+        return f".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() {{ .reg .b32 %r<50>;\n{body}\nret; }}"
+
+    def load(count: int) -> float:
+        def run() -> None:
+            launch._TEXTS.clear()
+            launch.load_text(text(count))
+        return best(run, 3)
+    assert load(5000) < 25 * load(500)
