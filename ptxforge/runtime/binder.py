@@ -21,6 +21,7 @@ from typing import Any
 
 from ptxforge.language.constexpr import constexpr
 from ptxforge.language.types import dtype
+from ptxforge.runtime import options
 from ptxforge.runtime.specialize import CONSTEXPR, Keys, Parameter
 from ptxforge.support import dtypes
 from ptxforge.support.dtypes import DType
@@ -132,8 +133,14 @@ def explain_binding(
         if parameter.name in kwargs:
             return f"argument '{parameter.name}' of '{name}' is given twice"
     missing = [p.name for p in parameters[len(args) :] if p.name not in kwargs and not p.has_default]
-    if missing:
-        return f"'{name}' is missing {'argument' if len(missing) == 1 else 'arguments'} " + ", ".join(
-            map(repr, missing)
-        )
-    return None
+    if not missing:
+        return None
+    known = {*options.names(), *(parameter.name for parameter in parameters)}
+    strange = [given for given in kwargs if given not in known]
+    return f"'{name}' is missing {_listed('argument', missing)}" + (
+        f"; it has no {_listed('parameter', strange)}" if strange else ""
+    )
+
+
+def _listed(noun: str, names: list[str]) -> str:
+    return f"{noun}{'s' * (len(names) > 1)} {', '.join(map(repr, names))}"

@@ -1,0 +1,121 @@
+"""Wrong launches: the whole text of each error is in ``launch.txt`` (``--update-golden`` rewrites it; read it then)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ptxforge
+import ptxforge.language as tl
+from ptxforge.emulator import EmulatorDevice
+from ptxforge.support.errors import PtxforgeError
+
+HERE = Path(__file__).parent
+
+
+@ptxforge.jit
+def scale(x, out, n, factor: tl.float32, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n) * factor, mask=i < n)
+
+
+@ptxforge.jit
+def unmasked(x, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(x + i, 1.0)
+
+
+@ptxforge.jit
+def matmul(a, b, c, K, M: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr):
+    i, j, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, STEP)
+    total = tl.zeros((M, N), dtype=tl.float32)
+    for start in range(0, K, STEP):
+        left = tl.load(a + i[:, None] * K + (start + k)[None, :])
+        right = tl.load(b + (start + k)[:, None] * N + j[None, :])
+        total = tl.dot(left, right, total)
+    tl.store(c + i[:, None] * N + j[None, :], total)
+
+
+@ptxforge.jit
+def typed(n: tl.int32):
+    pass
+
+
+def _array(n: int = 64) -> np.ndarray:
+    return np.zeros(n, np.float32)
+
+
+def _on(name: str) -> ptxforge.DeviceArray:
+    device = EmulatorDevice()
+    device.name = name
+    return ptxforge.to_device(_array(), device)
+
+
+def _host_array_on_a_gpu():
+    gpu = _on("cuda:0")
+    scale[(1,)](gpu, _array(), 64, 2.0, BLOCK=64)
+
+
+def _two_devices():
+    scale[(1,)](_on("cuda:0"), _on("cuda:1"), 64, 2.0, BLOCK=64)
+
+
+def _too_much_shared_memory():
+    half = np.zeros((256, 256), np.float16)
+    matmul[(1,)](half, half, _array(256 * 256), 256, M=256, N=256, STEP=128, num_stages=4, num_warps=8)
+
+
+CASES = {
+    "missing argument": lambda: scale[(1,)](_array(), _array(), 64, BLOCK=64),
+    "two missing arguments": lambda: scale[(1,)](_array(), _array(), BLOCK=64),
+    "too many arguments": lambda: scale[(1,)](_array(), _array(), 64, 2.0, 64, 5),
+    "argument given twice": lambda: scale[(1,)](_array(), _array(), 64, 2.0, 64, n=5),
+    "unknown option": lambda: scale[(1,)](_array(), _array(), 64, 2.0, BLOCK=64, num_warp=4),
+    "misspelled parameter": lambda: scale[(1,)](_array(), _array(), 64, 2.0, BLOK=64),
+    "number of warps": lambda: scale[(1,)](_array(), _array(), 64, 2.0, BLOCK=64, num_warps=3),
+    "option that is not supported": lambda: scale[(1,)](
+        _array(), _array(), 64, 2.0, BLOCK=64, launch_pdl=True
+    ),
+    "argument of no known kind": lambda: scale[(1,)]("text", _array(), 64, 2.0, BLOCK=64),
+    "element type that kernels do not have": lambda: scale[(1,)](
+        np.zeros(4, np.complex64), _array(), 64, 2.0, BLOCK=64
+    ),
+    "integer beyond 64 bits": lambda: scale[(1,)](_array(), _array(), 1 << 64, 2.0, BLOCK=64),
+    "integer beyond its annotation": lambda: typed[(1,)](1 << 31),
+    "float for an integer": lambda: typed[(1,)](0.5),
+    "float beyond fp32": lambda: scale[(1,)](_array(), _array(), 64, 1e300, BLOCK=64),
+    "constant without a hash": lambda: scale[(1,)](_array(), _array(), 64, 2.0, BLOCK=[64]),
+    "host array on a gpu": _host_array_on_a_gpu,
+    "arrays on two devices": _two_devices,
+    "grid with four axes": lambda: scale[(1, 1, 1, 1)](_array(), _array(), 64, 2.0, BLOCK=64),
+    "negative grid": lambda: scale[(-1,)](_array(), _array(), 64, 2.0, BLOCK=64),
+    "grid of a float": lambda: scale[(1.5,)](_array(), _array(), 64, 2.0, BLOCK=64),
+    "no grid": lambda: scale(_array(), _array(), 64, 2.0, BLOCK=64),
+    "too much shared memory": _too_much_shared_memory,
+    "array too small": lambda: unmasked[(1,)](_array(32), BLOCK=64),
+}
+
+
+def _text_of(case) -> str:
+    with ptxforge.use_device(EmulatorDevice()), pytest.raises(PtxforgeError) as caught:
+        case()
+    text = str(caught.value).replace(str(HERE.parents[1]) + "/", "")
+    return f"{type(caught.value).__name__}: {_without_addresses(text)}"
+
+
+def _without_addresses(text: str) -> str:
+    """Addresses differ from run to run, and PTX lines from change to change."""
+    kept = [line.split(", address 0x")[0].split("; PTX line")[0] for line in text.splitlines()]
+    return "\n".join(kept)
+
+
+def test_every_error_says_what_the_golden_file_says(golden):
+    texts = [f"== {name}\n{_text_of(case)}\n" for name, case in CASES.items()]
+    golden(HERE / "launch.txt", "\n".join(texts))
+
+
+def test_a_grid_of_zero_is_no_error():
+    with ptxforge.use_device(EmulatorDevice()):
+        assert scale[(0,)](_array(), _array(), 64, 2.0, BLOCK=64) is None
