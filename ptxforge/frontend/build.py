@@ -131,7 +131,7 @@ def _bind(
     if parameter.has_default:
         return static_object(parameter.default)
     where = "constants" if parameter.is_constexpr else "the signature or in constants"
-    raise CompilationError(f"parameter '{name}' of '{source.name}' is missing in {where}")
+    raise CompilationError(f"parameter '{name}' of '{source.name}' is missing in {where}", source.header())
 
 
 def parse_type(text: str, name: str = "") -> tuple[L.dtype | L.pointer_type, int]:

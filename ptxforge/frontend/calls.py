@@ -135,7 +135,7 @@ def _constexpr(*args: Any) -> Any:
     (value,) = args if len(args) == 1 else (None,)
     if not is_static(value):
         raise TypeMismatchError(
-            f"tl.constexpr() needs a value known at compile time, not a {describe(value)}"
+            f"tl.constexpr() needs a value known at compile time, not a runtime {describe(value)}"
         )
     return value
 
@@ -157,7 +157,7 @@ def call_static(function: Callable, args: Sequence[Any], kwargs: dict[str, Any])
     for value in (*args, *kwargs.values()):
         if not holds_values and not is_static(value):
             raise TypeMismatchError(
-                f"{function.__name__}() is called while compiling; this argument is a {describe(value)}"
+                f"{function.__name__}() is called while compiling; this argument is a runtime {describe(value)}"
             )
     try:
         return static_object(function(*args, **kwargs))
@@ -222,7 +222,7 @@ def _complete(source: SourceFunction, parameter: Any, scope: dict[str, Any]) -> 
         scope[name] = static_object(parameter.default)
     if parameter.is_constexpr and not is_static(scope[name]):
         raise TypeMismatchError(
-            f"argument '{name}' of {source.name}(): must be known at compile time, is a {describe(scope[name])}",
+            f"argument '{name}' of {source.name}(): must be known at compile time, is a runtime {describe(scope[name])}",
             hint=f"'{name}' is annotated tl.constexpr",
         )
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import ast
 import builtins
+import difflib
 import enum
 import operator
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
@@ -42,7 +43,8 @@ def name(v: Visitor, node: ast.Name) -> Any:
     try:
         value = v.source.lookup(node.id)
     except (KeyError, ValueError):
-        raise CompilationError(f"'{node.id}' is not defined") from None
+        known = [*v.scope, *v.source.fn.__globals__, *v.source.nonlocals, *vars(builtins)]
+        raise CompilationError(f"'{node.id}' is not defined", hint=did_you_mean(node.id, known)) from None
     if is_readable_global(value) or node.id in v.source.constexpr_globals:
         return static_object(value)
     if node.id in vars(builtins):
@@ -56,6 +58,12 @@ def name(v: Visitor, node: ast.Name) -> Any:
         f"the global variable '{node.id}' cannot be read in a kernel: it is not a compile-time constant",
         hint=f"make it one ({node.id} = tl.constexpr(…)), or pass it as an argument",
     )
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint with the known word that is most like a misspelt one, or ``""``."""
+    close = difflib.get_close_matches(word, known, 1)
+    return f"did you mean '{close[0]}'?" if close else ""
 
 
 _READABLE = (constexpr, types.ModuleType, type, L.dtype, L.pointer_type, DType)
@@ -156,7 +164,7 @@ def static_truth(v: Visitor, node: ast.expr) -> bool:
     """The truth of a condition that must be known at compile time."""
     value = v.visit(node)
     if isinstance(value, TensorValue):
-        raise TypeMismatchError(f"this condition must be known at compile time, is {describe(value)}").at(
+        raise TypeMismatchError(f"this condition must be known at compile time, is a runtime {describe(value)}").at(
             v.locate(node)
         )
     return bool(value)
@@ -381,7 +389,8 @@ def attribute(v: Visitor, node: ast.Attribute) -> Any:
         found = getattr(value, node.attr)
     except AttributeError:
         what = f"module '{value.__name__}'" if isinstance(value, types.ModuleType) else describe(value)
-        raise CompilationError(f"{what} has no attribute '{node.attr}'") from None
+        hint = did_you_mean(node.attr, dir(value))
+        raise CompilationError(f"{what} has no attribute '{node.attr}'", hint=hint) from None
     return static_object(found)
 
 
@@ -393,7 +402,9 @@ def _tensor_attribute(v: Visitor, node: ast.Attribute, x: TensorValue) -> Any:
         return _transposed(v, x)
     if node.attr in MEMBERS:
         return Method(MEMBERS[node.attr], x)
-    hint = "only compile-time values have a .value" if node.attr == "value" else ""
+    hint = did_you_mean(node.attr, [*_PROPERTIES, "T", *MEMBERS])
+    if node.attr == "value":
+        hint = "only compile-time values have a .value"
     raise CompilationError(f"a tensor has no attribute '{node.attr}'", hint=hint)
 
 
@@ -405,7 +416,7 @@ def subscript(v: Visitor, node: ast.Subscript) -> Any:
         return _index_block(v, node, value)
     index = v.visit(node.slice)
     if not is_static(index):
-        raise TypeMismatchError(f"a tuple's index must be known at compile time, is {describe(index)}")
+        raise TypeMismatchError(f"a tuple's index must be known at compile time, is a runtime {describe(index)}")
     if isinstance(index, float) or value is None:
         raise TypeMismatchError(f"{describe(value)} cannot be indexed by {describe(index)}")
     return _static(operator.getitem, value, index)
@@ -457,7 +468,7 @@ def formatted_value(v: Visitor, node: ast.FormattedValue) -> str:
     value = v.visit(node.value)
     if not is_static(value):
         raise TypeMismatchError(
-            f"an f-string is made while compiling; this value is {describe(value)}",
+            f"an f-string is made while compiling; this value is a runtime {describe(value)}",
             hint="give runtime values to tl.device_print as arguments of their own",
         )
     spec = "" if node.format_spec is None else v.visit(node.format_spec)

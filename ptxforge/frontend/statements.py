@@ -44,8 +44,8 @@ def annotated_assign(v: Visitor, node: ast.AnnAssign) -> None:
     value = v.visit(node.value)
     if not is_static(value):
         raise TypeMismatchError(
-            f"'{ast.unparse(node.target)}' is annotated tl.constexpr, but its value is a {describe(value)}, known only "
-            "at run time"
+            f"'{ast.unparse(node.target)}' is annotated tl.constexpr, but its value is a runtime "
+            f"{describe(value)}"
         ).at(v.locate(node.value))
     bind(v, node.target, value)
 

@@ -209,7 +209,7 @@ def test_recursion_is_refused(ir):
         ("scaled(1, 2, 3)", "takes 2 positional arguments, 3 are given"),
         ("scaled(1, x=2)", "scaled\\(\\) is given 'x' twice"),
         ("scaled(1, fly=2)", "is given 'fly' but has no such parameter"),
-        ("scaled(1, offset=n)", "argument 'offset' of scaled\\(\\): must be known at compile time, is a int32"),
+        ("scaled(1, offset=n)", "argument 'offset' of scaled\\(\\): must be known at compile time, is a runtime int32"),
         ("tl.arange(0)", "arange\\(\\): missing a required argument: 'end'"),
         ("tl.load(out, fly=1)", "load\\(\\): got an unexpected keyword argument 'fly'"),
         ("tl.program_id(3)", "argument 'axis' of program_id\\(\\): must be 0, 1 or 2, is 3"),

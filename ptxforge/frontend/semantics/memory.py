@@ -33,8 +33,10 @@ def _fit(ctx: Context, value: TensorValue, shape: tuple[int, ...], name: str) ->
         raise ArgumentProblem(name, f"cannot be a block ({describe(value)}) when the pointer is a scalar")
     try:
         return broadcast_to(ctx, value, shape)
-    except TypeMismatchError as error:
-        raise ArgumentProblem(name, error.message) from None
+    except TypeMismatchError:
+        raise ArgumentProblem(
+            name, f"of shape {list(value.shape)} cannot be broadcast to the pointers' shape {list(shape)}"
+        ) from None
 
 
 def mask_argument(ctx: Context, mask: Any, shape: tuple[int, ...]) -> TensorValue | None:

@@ -72,7 +72,9 @@ def apply(ctx: Context, stub: Callable, args: tuple, kwargs: dict[str, Any]) -> 
 
 def _explain_binding(stub: Callable, args: tuple, kwargs: dict[str, Any]) -> None:
     """Raise if the arguments do not fit the stub's parameters."""
+    signature = inspect.signature(stub)
     try:
-        inspect.signature(stub).bind(*args, **kwargs)
+        signature.bind(*args, **kwargs)
     except TypeError as error:
-        raise TypeMismatchError(f"{stub.__name__}(): {error}") from None
+        options = ", ".join(signature.parameters)
+        raise TypeMismatchError(f"{stub.__name__}(): {error}", hint=f"its parameters are {options}") from None

@@ -1,0 +1,419 @@
+"""Kernels that must not compile: each shows one mistake. ``golden/NAME.txt`` holds the text of its error.
+
+``@wrong(signature…, constants…)``: strings are types of a signature, anything else is a constant.
+"""
+# ruff: noqa: F841, B018, E731
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import ptxforge.language as tl
+from ptxforge.language.registry import library as jit
+
+WRONG: dict[str, tuple[Callable, dict[str, str], dict[str, Any]]] = {}
+BLOCK_SIZE = 128
+
+
+def wrong(**parameters: Any) -> Callable[[Callable], Callable]:
+    """Register a wrong kernel."""
+
+    def register(fn: Callable) -> Callable:
+        signature = {name: value for name, value in parameters.items() if isinstance(value, str)}
+        constants = {name: value for name, value in parameters.items() if not isinstance(value, str)}
+        WRONG[fn.__name__] = (fn, signature, constants)
+        return fn
+
+    return register
+
+
+# -- syntax ------------------------------------------------------------------------------------------------
+
+
+@wrong(out="*i32", n="i32")
+def break_in_loop(out, n):
+    for i in range(n):
+        if i > 3:
+            break
+    tl.store(out, i)
+
+
+@wrong(out="*i32", n="i32")
+def continue_in_loop(out, n):
+    for i in range(n):
+        continue
+
+
+@wrong(out="*i32", n="i32")
+def return_in_loop(out, n):
+    for i in range(n):
+        if tl.load(out + i) == 0:
+            return
+
+
+@wrong(out="*i32")
+def try_statement(out):
+    try:
+        tl.store(out, 1)
+    except ValueError:
+        pass
+
+
+@wrong(out="*i32")
+def nested_function(out):
+    def helper(x):
+        return x
+
+    tl.store(out, helper(1))
+
+
+@wrong(out="*i32")
+def lambda_expression(out):
+    f = lambda x: x + 1
+    tl.store(out, f(1))
+
+
+@wrong(out="*i32")
+def dictionary(out):
+    table = {"a": 1}
+    tl.store(out, table["a"])
+
+
+@wrong(out="*fp32")
+def element_assignment(out):
+    x = tl.zeros([16], tl.float32)
+    x[0] = 1.0
+    tl.store(out + tl.arange(0, 16), x)
+
+
+@wrong(x="*fp32", n="i32")
+def element_access(x, n):
+    block = tl.load(x + tl.arange(0, 16))
+    tl.store(x, block[n])
+
+
+@wrong(out="*i32", n="i32")
+def endless_loop(out, n):
+    while True:
+        n += 1
+
+
+@wrong(out="*i32", n="i32")
+def loop_over_block(out, n):
+    for i in tl.arange(0, 8):
+        tl.store(out + i, i)
+
+
+@wrong(x="*fp32", y="*fp32")
+def matmul_operator(x, y):
+    i = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
+    tl.store(x + i, tl.load(x + i) @ tl.load(y + i))
+
+
+# -- names -------------------------------------------------------------------------------------------------
+
+
+@wrong(out="*i32")
+def undefined_name(out):
+    tl.store(out, blokc)  # noqa: F821
+
+
+@wrong(out="*i32")
+def plain_global(out):
+    tl.store(out + tl.arange(0, BLOCK_SIZE), 1)
+
+
+def plain_function(x):
+    return x + 1
+
+
+@wrong(out="*i32", n="i32")
+def call_of_plain_function(out, n):
+    tl.store(out, plain_function(n))
+
+
+@wrong(out="*i32")
+def unknown_function(out):
+    tl.store(out, tl.laod(out))
+
+
+@wrong(out="*i32")
+def unknown_option(out):
+    x = tl.load(out, cache="ca")
+
+
+@wrong(out="*i32", n="i32")
+def defined_in_one_branch(out, n):
+    if n > 0:
+        value = n * 2
+    tl.store(out, value)
+
+
+@wrong(out="*i32", n="i32")
+def defined_in_loop(out, n):
+    for i in range(n):
+        last = i
+    tl.store(out, last)
+
+
+@wrong(out="*i32", n="i32")
+def missing_constexpr(out, n, BLOCK: tl.constexpr):
+    tl.store(out + tl.arange(0, BLOCK), n)
+
+
+# -- compile-time values -----------------------------------------------------------------------------------
+
+
+@wrong(out="*i32")
+def range_not_power_of_two(out):
+    offsets = tl.arange(0, 100)
+    tl.store(out + offsets, offsets)
+
+
+@wrong(out="*i32", n="i32")
+def range_at_run_time(out, n):
+    offsets = tl.arange(0, n)
+    tl.store(out + offsets, offsets)
+
+
+@wrong(out="*i32")
+def local_number_is_no_constant(out):
+    BLOCK = 128
+    tl.store(out + tl.arange(0, BLOCK), 0)
+
+
+@wrong(out="*fp32")
+def shape_not_power_of_two(out):
+    acc = tl.zeros([16, 3 * 16], dtype=tl.float32)
+
+
+@wrong(out="*fp32")
+def block_too_large(out):
+    acc = tl.zeros([2048, 1024], dtype=tl.float32)
+
+
+@wrong(out="*i32", n="i32")
+def runtime_value_in_constexpr(out, n):
+    BLOCK: tl.constexpr = n * 2
+
+
+@wrong(out="*i32", BLOCK=24)
+def failing_static_assert(out, BLOCK: tl.constexpr):
+    tl.static_assert(BLOCK % 16 == 0, f"BLOCK must be a multiple of 16, is {BLOCK}")
+
+
+@wrong(out="*i32", N=0)
+def division_by_zero_constant(out, N: tl.constexpr):
+    tl.store(out, 128 // N)
+
+
+@wrong(out="*i32")
+def integer_literal_overflow(out):
+    tl.store(out, 1 << 64)
+
+
+@wrong(out="*i32", n="i32")
+def number_out_of_range(out, n):
+    tl.store(out, n.to(tl.int8) + 300)
+
+
+# -- types and shapes --------------------------------------------------------------------------------------
+
+
+@wrong(x="*fp32", y="*fp32")
+def shapes_do_not_broadcast(x, y):
+    a = tl.load(x + tl.arange(0, 64))
+    b = tl.load(y + tl.arange(0, 32))
+    tl.store(x + tl.arange(0, 64), a + b)
+
+
+@wrong(x="*fp32", n="i32")
+def mask_does_not_broadcast(x, n):
+    a = tl.load(x + tl.arange(0, 64), mask=tl.arange(0, 32) < n)
+
+
+@wrong(x="*fp32", n="i32")
+def block_mask_for_scalar_pointer(x, n):
+    a = tl.load(x, mask=tl.arange(0, 32) < n)
+
+
+@wrong(x="*fp32")
+def other_without_mask(x):
+    a = tl.load(x + tl.arange(0, 64), other=0.0)
+
+
+@wrong(x="*fp32", n="i32")
+def load_of_an_integer(x, n):
+    a = tl.load(n + tl.arange(0, 64))
+
+
+@wrong(x="*fp32")
+def wrong_eviction_policy(x):
+    a = tl.load(x, eviction_policy="evict_never")
+
+
+@wrong(x="*kfp32")
+def store_through_const(x):
+    tl.store(x, 1.0)
+
+
+@wrong(out="*i32", n="i32", m="u32")
+def mixed_signs_divided(out, n, m):
+    tl.store(out, n // m)
+
+
+@wrong(out="*i32", x="fp32")
+def bits_of_floats(out, x):
+    tl.store(out, x & 1)
+
+
+@wrong(out="*fp32", n="i32")
+def float_offset(out, n):
+    tl.store(out + n / 2, 1.0)
+
+
+@wrong(x="*fp16")
+def exponential_of_half(x):
+    a = tl.load(x + tl.arange(0, 64))
+    tl.store(x + tl.arange(0, 64), tl.exp(a))
+
+
+@wrong(out="*fp32", n="i32")
+def loop_changes_a_type(out, n):
+    acc = 0
+    for i in range(n):
+        acc += tl.load(out + i)
+    tl.store(out, acc)
+
+
+@wrong(out="*fp32", n="i32")
+def loop_changes_a_shape(out, n):
+    acc = 0.0
+    for i in range(n):
+        acc = acc + tl.load(out + tl.arange(0, 16))
+    tl.store(out + tl.arange(0, 16), acc)
+
+
+@wrong(out="*fp32", n="i32")
+def branches_of_two_types(out, n):
+    if n > 0:
+        x = 1.5
+    else:
+        x = n
+    tl.store(out, x)
+
+
+@jit
+def returns_two_types(n):
+    if n > 0:
+        return 1.5
+    return n
+
+
+@wrong(out="*fp32", n="i32")
+def returned_types_differ(out, n):
+    tl.store(out, returns_two_types(n))
+
+
+@wrong(out="*i32")
+def block_as_condition(out):
+    i = tl.arange(0, 16)
+    if i < 8:
+        tl.store(out, 1)
+
+
+@wrong(out="*fp32", n="fp32")
+def float_loop_bound(out, n):
+    for i in range(n):
+        tl.store(out, 1.0)
+
+
+@wrong(a="*fp16", b="*fp16")
+def dot_reduction_sizes(a, b):
+    x = tl.load(a + tl.arange(0, 16)[:, None] * 32 + tl.arange(0, 32)[None, :])
+    y = tl.load(b + tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :])
+    c = tl.dot(x, y)
+
+
+@wrong(a="*fp16", b="*fp32")
+def dot_of_two_types(a, b):
+    i = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
+    c = tl.dot(tl.load(a + i), tl.load(b + i))
+
+
+@wrong(a="*bf16")
+def dot_accumulates_in_bfloat16(a):
+    i = tl.arange(0, 16)[:, None] * 16 + tl.arange(0, 16)[None, :]
+    c = tl.dot(tl.load(a + i), tl.load(a + i), out_dtype=tl.bfloat16)
+
+
+@wrong(x="*fp32")
+def reshape_to_another_size(x):
+    a = tl.load(x + tl.arange(0, 64)).reshape(4, 8)
+
+
+@wrong(x="*fp32")
+def axis_out_of_range(x):
+    a = tl.sum(tl.load(x + tl.arange(0, 64)), axis=1)
+
+
+@wrong(x="*fp32", n="i32")
+def unpacked_into_too_few(x, n):
+    a, b = (n, n, n)
+
+
+@wrong(x="*i16")
+def atomic_of_a_short(x):
+    tl.atomic_add(x, 1)
+
+
+@wrong(x="*i32")
+def wrong_atomic_order(x):
+    tl.atomic_add(x, 1, sem="sequential")
+
+
+@wrong(x="*fp32", n="i32")
+def cast_to_a_name(x, n):
+    tl.store(x, n.to("float"))
+
+
+@wrong(x="*fp64")
+def bitcast_of_two_widths(x):
+    tl.store(x, tl.load(x).to(tl.int32, bitcast=True))
+
+
+@jit
+def innermost(x):
+    return x + tl.arange(0, 12)
+
+
+@jit
+def through(x):
+    return innermost(x) * 2
+
+
+@wrong(x="*i32", n="i32")
+def mistake_in_an_inlined_function(x, n):
+    tl.store(x, through(n))
+
+
+@jit
+def endless(n):
+    return endless(n - 1)
+
+
+@wrong(x="*i32", n="i32")
+def recursion(x, n):
+    tl.store(x, endless(n))
+
+
+@wrong(x="*i32", n="i32")
+def kernel_with_a_result(x, n):
+    return n + 1
+
+
+@wrong(x="*i32", n="i32")
+def wide_characters(x, n):
+    变量 = "文字"
+    tl.store(x, n + 变量)  # noqa: E702
