@@ -2,7 +2,8 @@
 
 Operands have ``dot_op`` layouts of the result's blocked layout: a thread holds all of k for its rows of ``a`` and
 columns of ``b``. The loop over k is outermost, so that each step needs only one column of ``a`` and one row of ``b``.
-Operands narrower than the accumulator are widened where they are first used.
+Operands narrower than the accumulator are widened where they are first used, and those in shared memory are loaded one
+step before.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from ptxforge.codegen_ptx.elementwise import sign_extended, zero_extended
 from ptxforge.codegen_ptx.floats import contract, from_f32, to_f32
 from ptxforge.codegen_ptx.indices import linear_of, register_constants
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
+from ptxforge.codegen_ptx.operands import entries_of, timetable
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.layouts.encodings import Mma
@@ -37,13 +39,24 @@ def multiply_add(ctx: Lowering, op: Dot) -> None:
     widen_a = _widener(b, op.a.type.element, wide, op.a_unsigned)
     widen_b = _widener(b, op.b.type.element, wide, op.b_unsigned)
     accumulate = _accumulator(b, wide)
-    left, right = ctx.get(op.a), ctx.get(op.b)
     total = [x if wide is element else to_f32(b, x, element) for x in ctx.get(op.c)]
-    for step in _steps(linear_of(op.a.type), linear_of(op.b.type), linear_of(op.c.type)):
-        column = {i: widen_a(left[i]) for i in dict.fromkeys(i for _, i, _ in step)}
-        row = {j: widen_b(right[j]) for j in dict.fromkeys(j for _, _, j in step)}
-        for register, i, j in step:
-            total[register] = accumulate(column[i], row[j], total[register])
+    steps = _steps(linear_of(op.a.type), linear_of(op.b.type), linear_of(op.c.type))
+    left, right = entries_of(ctx, op.a), entries_of(ctx, op.b)
+    flat = [triple for step in steps for triple in step]
+    places = timetable(ctx, ((op.a, [(i,) for _, i, _ in flat]), (op.b, [(j,) for _, _, j in flat])), len(flat),
+                       len(steps[0])) if ctx.deferred else {}
+    column: dict[int, object] = {}
+    row: dict[int, object] = {}
+    for index, (register, i, j) in enumerate(flat):
+        if index in places:
+            for work in places[index]:
+                ctx.do(work)
+            b.locate(op.location)
+        if i not in column:
+            column[i] = widen_a(left[i])
+        if j not in row:
+            row[j] = widen_b(right[j])
+        total[register] = accumulate(column[i], row[j], total[register])
     ctx.set(op, total if wide is element else [from_f32(b, x, element) for x in total])
 
 

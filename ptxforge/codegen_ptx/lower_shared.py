@@ -8,14 +8,14 @@ from ptxforge.codegen_ptx import pointers
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.indices import linear_of, owner
 from ptxforge.codegen_ptx.lower_memory import cache_policy, emit_predicated
-from ptxforge.codegen_ptx.lowering import Lowering, lowers
+from ptxforge.codegen_ptx.lowering import Lowering, lowers, register_count
 from ptxforge.codegen_ptx.packing import fresh_words, unpack
 from ptxforge.codegen_ptx.shared_tile import (
     SharedTile, access_address, read_tile, swizzled_address, vector_syntax, write_tile,
 )  # fmt: skip
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import shared as ops
-from ptxforge.layouts.banks import SharedAccess, offsets_of, shared_access
+from ptxforge.layouts.banks import Access, SharedAccess, offsets_of, shared_access
 from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.layouts.linear import REGISTER, LinearLayout
 from ptxforge.layouts.mma_atoms import LdMatrix, MatrixLoad, plan_ldmatrix
@@ -63,16 +63,33 @@ def local_store(ctx: Lowering, op: ops.LocalStore) -> None:
 
 @lowers(ops.LocalLoad)
 def local_load(ctx: Lowering, op: ops.LocalLoad) -> None:
+    """Operands of dots are deferred, so that the dot can take them when it needs them."""
     tile, type = ctx.scalar(op.source), op.result.type
     plan = _matrix_plan(type, tile)
     if plan is not None:
-        _defer_matrices(ctx, op, tile, plan)
+        ctx.defer_parts(op, [_matrix_part(ctx.b, tile, plan, one, type.element) for one in plan.loads], register_count(type))
         return
-    ctx.flush()
     access = access_of(type, tile)
-    result: list = [None] * len(access.representative)
-    read_tile(ctx, tile, access, result, type.element)
-    ctx.set(op, [result[r] for r in access.representative])
+    parts = [_vector_part(ctx, tile, access, one, type.element) for one in access.accesses]
+    ctx.defer_parts(op, parts, register_count(type))
+    if not isinstance(type.layout, DotOperand):
+        ctx.flush()
+
+
+def _vector_part(ctx: Lowering, tile: SharedTile, access: SharedAccess, one: Access, element: T.Type):
+    """One vector load, for :meth:`Lowering.defer_parts`."""
+    copies: dict[int, list[int]] = {}
+    for register, source in enumerate(access.representative):
+        copies.setdefault(source, []).append(register)
+
+    def load(entries: list) -> None:
+        found: dict[int, object] = {}
+        read_tile(ctx, tile, access, found, element, (one,))
+        for register in one.registers:
+            for copy in copies[register]:
+                entries[copy] = found[register]
+
+    return tuple(copy for register in one.registers for copy in copies[register]), load
 
 
 def _matrix_plan(type: T.TensorType, tile: SharedTile) -> LdMatrix | None:
@@ -85,28 +102,22 @@ def _matrix_plan(type: T.TensorType, tile: SharedTile) -> LdMatrix | None:
     return plan_ldmatrix(linear_of(type), tile.layout, type.element.bits)
 
 
-def _defer_matrices(ctx: Lowering, op: ops.LocalLoad, tile: SharedTile, plan: LdMatrix) -> None:
-    """Queue the ``ldmatrix`` instructions of an operand; its value is known after the last one."""
-    b, type = ctx.b, op.result.type
-    element = type.element
+def _matrix_part(b: Builder, tile: SharedTile, plan: LdMatrix, one: MatrixLoad, element: T.Type):
+    """One ``ldmatrix``, for :meth:`Lowering.defer_parts`."""
     trans = ".trans" if plan.trans else ""
     slots = ", ".join(["%s"] * plan.count)
     template = f"ldmatrix.sync.aligned.m8n8.x{plan.count}{trans}.shared.b16 {{{slots}}}, [%s+%s];"
     kind = "f" if element is T.F32 else "r"
-    entries: list = [None] * linear_of(type).in_size(REGISTER)
 
-    def load(one: MatrixLoad) -> None:
+    def load(entries: list) -> None:
         address = swizzled_address(b, tile, plan.address.columns, plan.thread_bits, one.offset, element.bytes)
         words = [b.new(kind) for _ in one.registers]
         b.effect(template, *words, *b.split(address))
         for word, registers in zip(words, one.registers):
             for register, entry in zip(registers, unpack(b, word, element), strict=True):
                 entries[register] = entry
-        if one is plan.loads[-1]:
-            ctx.values[op.result] = entries
 
-    for one in plan.loads:
-        ctx.defer(op.location, lambda one=one: load(one))
+    return tuple(register for registers in one.registers for register in registers), load
 
 
 @lowers(ops.MemDescIndex)
@@ -153,7 +164,7 @@ def memdesc_trans(ctx: Lowering, op: ops.MemDescTrans) -> None:
 
 @lowers(ops.AsyncCommitGroup)
 def commit(ctx: Lowering, op: ops.AsyncCommitGroup) -> None:
-    ctx.defer(op.location, lambda: ctx.b.effect("cp.async.commit_group;"), copies=True)
+    ctx.defer(op.location, lambda: ctx.b.effect("cp.async.commit_group;"))
     ctx.set(op, [None])
 
 
@@ -173,7 +184,7 @@ def async_copy(ctx: Lowering, op: ops.AsyncCopyGlobalToLocal) -> None:
     copier = _Copier(ctx, op, element, access)
     for one in access.accesses:
         ctx.defer(op.location, lambda one=one: copier.copy(
-            one.registers, access_address(ctx.b, tile, access, one.offset)), copies=True)
+            one.registers, access_address(ctx.b, tile, access, one.offset)))
 
 
 class _Copier:

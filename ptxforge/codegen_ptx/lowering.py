@@ -61,11 +61,12 @@ class Values(dict):
 
 
 class Deferred(NamedTuple):
-    """One piece of deferred work; ``copies`` says that it belongs to an asynchronous copy."""
+    """One piece of deferred work. ``registers`` of ``value`` are known after it; a copy (or its commit) makes none."""
 
     emit: Callable[[], None]
     location: Location | None
-    copies: bool
+    value: Value | None = None
+    registers: tuple[int, ...] = ()
 
 
 class Lowering:
@@ -77,6 +78,7 @@ class Lowering:
         self.b = Builder(target, 32 * self.num_warps)
         self.values = Values(self)
         self.deferred: deque[Deferred] = deque()
+        self.partial: dict[Value, list] = {}
 
     def run(self) -> None:
         """Lower the whole function."""
@@ -107,20 +109,43 @@ class Lowering:
 
     # -- deferred work -----------------------------------------------------------------------------------
 
-    def defer(self, location: Location | None, emit: Callable[[], None], copies: bool = False) -> None:
+    def defer(self, location: Location | None, emit: Callable[[], None]) -> None:
         """Do ``emit()`` some time before the next operation that must not be passed."""
-        self.deferred.append(Deferred(emit, location, copies))
+        self.deferred.append(Deferred(emit, location))
 
-    def step(self) -> None:
-        """Do the oldest piece of deferred work."""
-        work = self.deferred.popleft()
+    def defer_parts(self, op: Operation, parts: list[tuple[tuple[int, ...], Callable[[list], None]]], count: int) -> None:
+        """Make the ``count`` entries of the result in parts: each fills some registers of the list that it is given."""
+        entries: list = [None] * count
+        left = len(parts)
+
+        def finish(fill: Callable[[list], None]) -> None:
+            nonlocal left
+            fill(entries)
+            left -= 1
+            if not left:
+                self.values[op.result] = self.partial.pop(op.result)
+
+        self.partial[op.result] = entries
+        for registers, fill in parts:
+            self.deferred.append(Deferred(lambda fill=fill: finish(fill), op.location, op.result, registers))
+
+    def do(self, work: Deferred) -> None:
+        """Do a piece of deferred work that was taken from the queue."""
         self.b.locate(work.location)
         work.emit()
+
+    def take(self, value: Value) -> list[Deferred]:
+        """Take the parts of a deferred value from the queue; whoever takes them must do them."""
+        if value not in self.partial:
+            return []
+        mine = [work for work in self.deferred if work.value is value]
+        self.deferred = deque(work for work in self.deferred if work.value is not value)
+        return mine
 
     def flush(self) -> None:
         """Do all deferred work."""
         while self.deferred:
-            self.step()
+            self.do(self.deferred.popleft())
 
     # -- values ------------------------------------------------------------------------------------------
 

@@ -5,6 +5,7 @@ k, the same 8 rows further down, and both again half a k-tile further on. With a
 instruction are not neighbours in k, but A and B agree on it, so the sum is the same.
 
 Order: k outermost, then columns of B, then rows of A back and forth (one operand pair stays while the other walks).
+Loads of fragments and asynchronous copies are done in between (``operands.py``).
 Parts of a fragment that a small tile does not have are zeros, and their results are dropped.
 """
 
@@ -16,6 +17,7 @@ from typing import NamedTuple
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.indices import linear_of, register_constants
 from ptxforge.codegen_ptx.lowering import Lowering
+from ptxforge.codegen_ptx.operands import entries_of, timetable
 from ptxforge.codegen_ptx.packing import pack, unpack
 from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.ir import types as T
@@ -40,6 +42,10 @@ _INPUTS = {T.F16: "f16", T.BF16: "bf16", T.F32: "tf32", T.F8E4M3: "e4m3", T.F8E5
 _SUMS = {T.F32: "f32", T.F16: "f16", T.I32: "s32", T.F64: "f64"}
 
 
+AHEAD = 8
+"""Instructions between the load of a fragment and its use."""
+
+
 def multiply(ctx: Lowering, op: Dot) -> None:
     """Lower a dot whose result has an ``mma`` layout."""
     b = ctx.b
@@ -47,14 +53,20 @@ def multiply(ctx: Lowering, op: Dot) -> None:
     layouts = [linear_of(v.type) for v in (op.a, op.b, op.c)]
     k_width = max(op.a.type.layout.k_width, 1)
     steps = _steps(*layouts, k_width, element.bits, op.c.type.layout)
-    ctx.get(op.a), ctx.get(op.b), ctx.get(op.c)
-    left, right = _Words(b, ctx.get(op.a), element), _Words(b, ctx.get(op.b), op.b.type.element)
-    sums = _Accumulator(b, ctx.get(op.c), total)
+    old_sums = ctx.get(op.c)
+    parts = (op.a, op.b) if ctx.deferred else ()
+    left = _Words(b, entries_of(ctx, op.a), element)
+    right = _Words(b, entries_of(ctx, op.b), op.b.type.element)
+    needs = [(v, [_flat(step[i]) for step in steps]) for i, v in enumerate(parts)]
+    places = timetable(ctx, needs, len(steps), AHEAD) if parts else {}
+    sums = _Accumulator(b, old_sums, total)
     template = _template(b, op, steps[0])
-    slots = _slots(ctx, len(steps))
+    b.locate(op.location)
     for index, step in enumerate(steps):
-        for _ in range(slots.get(index, 0)):
-            ctx.step()
+        if index in places:
+            for work in places[index]:
+                ctx.do(work)
+            b.locate(op.location)
         old = sums.operands(step.c)
         new = tuple(b.new(word[1]) for word in old)
         b.effect(template, *new, *map(left, step.a), *map(right, step.b), *old)
@@ -62,27 +74,8 @@ def multiply(ctx: Lowering, op: Dot) -> None:
     ctx.set(op, sums.entries)
 
 
-def _slots(ctx: Lowering, count: int) -> dict[int, int]:
-    """Before which of ``count`` instructions how many pieces of deferred work go: fragments for the next step one before
-    each instruction from the first on, copies spread evenly over what is left. (Measured for f16 on an H200: loads all in
-    front cost 4 %, copies all in one place 3 %.)"""
-    loads = sum(not work.copies for work in ctx.deferred)
-    slots: dict[int, int] = {}
-    position = 0
-    per_slot = -(-loads // count)
-    copies = len(ctx.deferred) - loads
-    for work in ctx.deferred:
-        if work.copies:
-            place = min(position, count - 1)
-            spacing = max(1, (count - min(loads, count)) // (copies + 1))
-            slots[place] = slots.get(place, 0) + 1
-            position = place + spacing
-            continue
-        place = min(position, count - 1)
-        slots[place] = slots.get(place, 0) + 1
-        if slots[place] >= per_slot:
-            position = place + 1
-    return slots
+def _flat(words: tuple[Registers, ...]) -> list[int]:
+    return [register for word in words if word is not None for register in word]
 
 
 def _template(b: Builder, op: Dot, step: Step) -> str:
