@@ -1,0 +1,76 @@
+"""What Triton's kernels lean on at the launch, and is easy to miss."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ptxforge
+import ptxforge.language as tl
+
+
+@ptxforge.jit
+def helpers(x, n, BLOCK: tl.constexpr):
+    steps = ptxforge.cdiv(n, BLOCK)
+    size: tl.constexpr = ptxforge.next_power_of_2(BLOCK + 1)
+    tl.store(x + tl.arange(0, BLOCK), steps * 1000 + size)
+
+
+@ptxforge.jit
+def warps(x, num_warps: tl.constexpr):
+    tl.store(x + tl.arange(0, 16), num_warps)
+
+
+@ptxforge.jit
+def optional(x, bias, SCALE: tl.constexpr = 3):
+    value = tl.load(x + tl.arange(0, 16)) * SCALE
+    if bias is not None:
+        value += tl.load(bias + tl.arange(0, 16))
+    tl.store(x + tl.arange(0, 16), value)
+
+
+@ptxforge.jit
+def twice(v):
+    return v * 2
+
+
+@ptxforge.jit
+def apply(x, FN: tl.constexpr, KIND: tl.constexpr):
+    value = tl.load(x + tl.arange(0, 16))
+    tl.store(x + tl.arange(0, 16), FN(value).to(KIND))
+
+
+@pytest.fixture
+def placed(devices):
+    """``placed(array)``: for each executor the array in its memory."""
+    return lambda array: [ptxforge.to_device(array, device) for device in devices]
+
+
+def test_host_helpers_inside_a_kernel(placed):
+    for x in placed(np.zeros(16, np.int32)):
+        helpers[(1,)](x, 100, BLOCK=16)
+        assert (x.numpy() == 7032).all()
+
+
+def test_a_parameter_named_as_an_option(placed):
+    """By keyword it is both; by position it is the parameter, and the option keeps its default."""
+    for x in placed(np.zeros(16, np.int32)):
+        launched = warps[(1,)](x, num_warps=8)
+        assert (x.numpy() == 8).all() and launched.metadata.num_warps == 8
+        launched = warps[(1,)](x, 2)
+        assert (x.numpy() == 2).all() and launched.metadata.num_warps == 4
+
+
+def test_none_for_a_pointer_and_defaults(placed):
+    for x, bias in zip(placed(np.arange(16)), placed(np.full(16, 100)), strict=True):
+        optional[(1,)](x, None)
+        np.testing.assert_array_equal(x.numpy(), 3 * np.arange(16))
+        optional[(1,)](x, bias, SCALE=1)
+        np.testing.assert_array_equal(x.numpy(), 3 * np.arange(16) + 100)
+
+
+def test_functions_and_types_as_constants(placed):
+    for x in placed(np.arange(16, dtype=np.float32)):
+        launched = apply[(1,)](x=x, FN=twice, KIND=tl.float32)
+        np.testing.assert_array_equal(x.numpy(), 2 * np.arange(16))
+        assert apply[(1,)](x, twice, tl.float32) is launched
