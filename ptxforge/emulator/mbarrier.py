@@ -1,7 +1,7 @@
 """mbarriers: phases that complete when enough threads have arrived and all announced bytes have come.
 
 An mbarrier is eight bytes of shared memory whose content PTX leaves opaque; here its state stands in arrays indexed by
-the 8-byte slot. `state` tokens are phase numbers. A `try_wait` that would fail makes its lanes wait; work that announces
+the 8-byte slot. `state` tokens hold the phase and, in 20 bits below it, the pending count. A `try_wait` that would fail makes its lanes wait; work that announces
 itself on the mbarrier (`MBarriers.sources`) lands only then. When nothing else can run, waiting `try_wait`s time out
 once and give false, as hardware's do; a second time without progress is a deadlock.
 """
@@ -20,7 +20,8 @@ from ptxforge.emulator.registry import instruction
 from ptxforge.emulator.state import Machine
 from ptxforge.emulator.translate import Emitter
 
-MAX_COUNT = (1 << 20) - 1
+_COUNT_BITS = 20
+MAX_COUNT = (1 << _COUNT_BITS) - 1
 
 
 class MBarriers:
@@ -209,7 +210,7 @@ def bind_arrive(
     def run(mask: np.ndarray | None) -> None:
         lanes, slots = access(mask)
         if token is not None:
-            token[lanes] = state.phase[slots]
+            token[lanes] = state.phase[slots] << _COUNT_BITS | state.pending[slots]
         counts = amount[lanes].astype(np.int64)
         if expects:
             state.expect(slots, counts)
@@ -253,7 +254,7 @@ def bind_wait(
     def complete(lanes: np.ndarray, slots: np.ndarray) -> np.ndarray:
         if parity:
             return (state.phase[slots] & 1) != (phase[lanes] & 1)
-        return state.phase[slots] > phase[lanes].astype(np.int64)
+        return state.phase[slots] > phase[lanes].astype(np.int64) >> _COUNT_BITS
 
     def run(mask: np.ndarray | None) -> np.ndarray | None:
         lanes, slots = access(mask)
@@ -288,4 +289,6 @@ def bind_wait(
 
 @instruction("mbarrier.pending_count")
 def emit_pending_count(e: Emitter, i: Instruction) -> None:
-    raise e.error("the state of an mbarrier is opaque here: .pending_count is not implemented")
+    _require_b64(e, i)
+    token, mask = e.read(i.operands[1], "u8"), e.constant_object(np.uint64(MAX_COUNT))
+    e.line(f"copyto({e.write(i.operands[0], 'u4')}, bitwise_and({token}, {mask}), casting='unsafe')")

@@ -204,6 +204,21 @@ again: mbarrier.test_wait.shared::cta.b64 %p2, [%r1], %rd1; @!%p2 bra again;
     assert (out == 2).all()
 
 
+def test_pending_count_of_a_state(machine):
+    body = """
+  ld.param.u64 %rd0, [p];
+  @%p0 mbarrier.init.shared::cta.b64 [%r1], 40;
+  bar.sync 0;
+  mbarrier.arrive.noComplete.shared::cta.b64 %rd1, [%r1], 1;
+  mbarrier.pending_count.b64 %r3, %rd1;
+  mul.wide.u32 %rd3, %r0, 4; add.u64 %rd3, %rd3, %rd0; st.global.b32 [%rd3], %r3;
+"""
+    out = np.zeros(32, np.uint32)
+    run(machine, kernel(body), "k", 1, 32, out)
+    # The counts around each arrival, in whatever order the threads came.
+    assert set(out.tolist()) <= set(range(8, 41)) and out.max() >= 39
+
+
 def test_copies_announce_themselves_on_an_mbarrier(machine):
     body = f"""
   ld.param.u64 %rd0, [p];
@@ -274,6 +289,22 @@ done:
     x, y = np.arange(256, dtype=np.uint32), np.zeros(256, np.uint32)
     run(machine, kernel(body, _TWO), "k", 1, 256, x, y)
     assert np.array_equal(y, x + 1)
+
+
+def test_bulk_copy_inside_shared_memory(machine):
+    body = _BULK + f"""
+  fence.proxy.async.shared::cta;
+  bar.sync 0;
+  @%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 1024;
+  add.u32 %r5, %r2, 2048;
+  @%p0 cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes [%r5], [%r2], 1024, [%r1];
+  {wait(1, 1)}
+  ld.shared.b32 %r4, [%r3+2048];
+  mul.wide.u32 %rd2, %r0, 4; add.u64 %rd2, %rd2, %rd1; st.global.b32 [%rd2], %r4;
+"""
+    x, y = np.arange(256, dtype=np.uint32), np.zeros(256, np.uint32)
+    run(machine, kernel(body, _TWO), "k", 1, 256, x, y)
+    assert np.array_equal(y, x)
 
 
 REDUCTIONS = [

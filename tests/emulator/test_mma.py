@@ -30,6 +30,7 @@ FORMS = [
       for shape in ("m8n8k128", "m16n8k128", "m16n8k256")],
     *[(f"mma.sync.aligned.m16n8k32.row.col.{d}.{a}.{b}.{d}", "m16n8k32", (d, a, b), "sm_89")
       for a in ("e4m3", "e5m2") for b in ("e4m3", "e5m2") for d in ("f32", "f16")],
+    ("mma.sync.aligned.m16n8k16.row.col.f32.e4m3.e5m2.f32", "m16n8k16", ("f32", "e4m3", "e5m2"), "sm_89"),
     ("mma.sync.aligned.m8n8k4.row.col.f64.f64.f64.f64", "m8n8k4", ("f64", "f64", "f64"), "sm_80"),
     *[(f"mma.sync.aligned.{shape}.row.col.f64.f64.f64.f64", shape, ("f64", "f64", "f64"), "sm_90")
       for shape in ("m16n8k4", "m16n8k8", "m16n8k16")],
