@@ -6,7 +6,7 @@ Everything here is a name with a signature, a docstring and an example; what it 
 ``ptxforge.frontend.semantics``. Names and meanings are those of Triton's language.
 """
 
-from ptxforge.language import core, math, random, standard
+from ptxforge.language import core, extra, math, random, standard
 from ptxforge.language.arith import (
     add, cdiv, clamp, logical_and, logical_or, maximum, minimum, mul, next_power_of_2, sub, where,
 )  # fmt: skip

@@ -416,4 +416,4 @@ def kernel_with_a_result(x, n):
 @wrong(x="*i32", n="i32")
 def wide_characters(x, n):
     变量 = "文字"
-    tl.store(x, n + 变量)  # noqa: E702
+    tl.store(x, n + 变量)
