@@ -1,8 +1,8 @@
-"""Every floating-point instruction and conversion as PTX, on every device, against `numerics` (whose own tests use rationals,
-mpmath and ml_dtypes).
+"""Every floating-point instruction and conversion as PTX, on every device, against `numerics` (whose own
+tests use rationals, mpmath and ml_dtypes).
 
-Exact instructions must agree bit for bit, but for the sign and payload of NaNs; approximate ones within twice the error
-that the PTX ISA states (the emulator's own and the device's).
+Exact instructions must agree bit for bit, but for the sign and payload of NaNs; approximate ones within twice
+the error that the PTX ISA states (the emulator's own and the device's).
 """
 
 from __future__ import annotations
@@ -20,7 +20,26 @@ COUNT = 512
 REGISTERS = {"f32": "f32", "f64": "f64", "f16": "b16", "bf16": "b16", "f16x2": "b32", "bf16x2": "b32", "tf32": "b32", "e4m3x2": "b16",
              "e5m2x2": "b16", "u8": "b32", "s8": "b32", "u16": "b16", "s16": "b16", "u32": "b32", "s32": "b32", "u64": "b64",
              "s64": "b64"}  # fmt: skip
-SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, 2.0, 65504.0, 1e-40, -1e-40, 6e-8, 3.4e38, 1e300, 1e-310, 0.75, -2.5]
+SPECIAL = [
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    np.inf,
+    -np.inf,
+    np.nan,
+    0.5,
+    2.0,
+    65504.0,
+    1e-40,
+    -1e-40,
+    6e-8,
+    3.4e38,
+    1e300,
+    1e-310,
+    0.75,
+    -2.5,
+]
 
 
 def values(kind: str, seed: int) -> np.ndarray:
@@ -51,6 +70,8 @@ def same(got: np.ndarray, want: np.ndarray, kind: str) -> np.ndarray:
     """Per lane: equal bits, or NaN and NaN."""
     if kind[0] in "us" or kind.startswith("e"):
         return got == want
+    if kind == "tf32":  # PTX leaves the 13 low bits open
+        got, want = (np.where(np.isnan(x), x, (x.view(np.uint32) >> 13 << 13).view(np.float32)) for x in (got, want))
     a, b = as_float(got, kind), as_float(want, kind)
     equal = (np.isnan(a) & np.isnan(b)) | ((a == b) & (np.signbit(a) == np.signbit(b)))
     return equal if equal.ndim == 1 else equal.all(axis=1)
@@ -71,7 +92,9 @@ def load(raw: np.ndarray, kind: str) -> np.ndarray:
     return raw.view(dtype)
 
 
-def execute(device, opcode: str, sources: tuple[str, ...], result: str, inputs: list[np.ndarray]) -> np.ndarray:
+def execute(
+    device, opcode: str, sources: tuple[str, ...], result: str, inputs: list[np.ndarray]
+) -> np.ndarray:
     operands = ", ".join(f"%i{n}" for n in range(len(sources)))
     kinds = [REGISTERS[kind] for kind in sources]
     stored = [store(x, kind) for x, kind in zip(inputs, sources)]
@@ -89,12 +112,17 @@ def assert_exact(device, opcode: str, count: int = 0) -> None:
     good = same(got, np.asarray(want), operation.result)
     if not good.all():
         lane = int(np.flatnonzero(~good)[0])
-        raise AssertionError(f"{opcode}{[x[lane] for x in inputs]}: {got[lane]!r}, not {want[lane]!r} ({(~good).sum()} lanes)")
+        raise AssertionError(
+            f"{opcode}{[x[lane] for x in inputs]}: {got[lane]!r}, not {want[lane]!r} ({(~good).sum()} lanes)"
+        )
 
 
 def forms(text: str) -> list[str]:
-    """"add{.rn,.rz}{,.ftz}.f32" -> all opcodes."""
-    parts = [part.split(",") if index % 2 else [part] for index, part in enumerate(text.replace("}", "{").split("{"))]
+    """ "add{.rn,.rz}{,.ftz}.f32" -> all opcodes."""
+    parts = [
+        part.split(",") if index % 2 else [part]
+        for index, part in enumerate(text.replace("}", "{").split("{"))
+    ]
     return ["".join(choice) for choice in itertools.product(*parts)]
 
 
@@ -102,7 +130,7 @@ MODES = "{.rn,.rz,.rm,.rp}"
 EXACT = [
     opcode
     for text in (
-        f"{{add,sub,mul}}{{,.rn,.rz,.rm,.rp}}{{,.ftz}}{{,.sat}}.f32", f"fma{MODES}{{,.ftz}}{{,.sat}}.f32", "mad{.rn,.rz}.f32",
+        "{add,sub,mul}{,.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32", f"fma{MODES}{{,.ftz}}{{,.sat}}.f32", "mad{.rn,.rz}.f32",
         f"{{div,rcp,sqrt}}{MODES}{{,.ftz}}.f32", f"{{add,sub,mul,fma,div,rcp,sqrt}}{MODES}.f64", "mad.rn.f64",
         "{min,max}{,.ftz}{,.NaN}{,.xorsign.abs}.f32", "{min,max}.f64", "{abs,neg}{,.ftz}.f32", "{abs,neg}.f64",
         "copysign{.f32,.f64}", "{add,sub,mul}{,.rn}{,.ftz}{,.sat}{.f16,.f16x2}", "fma.rn{,.ftz}{,.sat,.relu}{.f16,.f16x2}",
@@ -145,7 +173,11 @@ def assert_close(opcode: str, got: np.ndarray, want: np.ndarray, bound: float, m
     allowed = {"relative": 2 * bound * np.abs(want), "absolute": 2 * bound + 0 * want,
                "either": 2 * bound * np.maximum(1, np.abs(want))}[measure]  # fmt: skip
     same_infinity = (got == want) | (np.isnan(got) & np.isnan(want))
-    assert (same_infinity | (error <= allowed)).all(), (opcode, got[~(error <= allowed)][:4], want[~(error <= allowed)][:4])
+    assert (same_infinity | (error <= allowed)).all(), (
+        opcode,
+        got[~(error <= allowed)][:4],
+        want[~(error <= allowed)][:4],
+    )
 
 
 @pytest.mark.parametrize("opcode, text", [(opcode, text) for text in APPROXIMATE for opcode in forms(text)])
@@ -163,7 +195,9 @@ def test_approximate_functions(machine, opcode, text):
                                     "tanh.approx.f32", "ex2.approx.f16", "tanh.approx.f16"])  # fmt: skip
 def test_special_values_of_approximate_functions(machine, opcode):
     operation = lookup(opcode)
-    x = np.resize(np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 4.0]), COUNT).astype(NATURAL[operation.result])
+    x = np.resize(np.array([0.0, -0.0, np.inf, -np.inf, np.nan, 1.0, -1.0, 4.0]), COUNT).astype(
+        NATURAL[operation.result]
+    )
     got = execute(machine, opcode, operation.sources, operation.result, [x])
     with np.errstate(all="ignore"):
         want = operation.function(x)
@@ -179,7 +213,9 @@ def test_approximate_division(machine, opcode):
     assert_close(opcode, got.astype(float), a.astype(float) / b.astype(float), 2.0**-22, "relative")
 
 
-@pytest.mark.parametrize("opcode", ["ex2.approx.f16x2", "tanh.approx.f16x2", "ex2.approx.ftz.bf16x2", "tanh.approx.bf16x2"])
+@pytest.mark.parametrize(
+    "opcode", ["ex2.approx.f16x2", "tanh.approx.f16x2", "ex2.approx.ftz.bf16x2", "tanh.approx.bf16x2"]
+)
 def test_packed_approximate_functions(machine, opcode):
     operation = lookup(opcode)
     element = operation.result.removesuffix("x2")
@@ -188,7 +224,13 @@ def test_packed_approximate_functions(machine, opcode):
     packed = np.ascontiguousarray(x).view(np.uint32)
     got = execute(machine, opcode, operation.sources, operation.result, [packed])
     bound = {"ex2.approx.f16x2": 2.0**-9.9, "tanh.approx.f16x2": 2.0**-10.987}.get(opcode, 2.0**-7)
-    assert_close(opcode, as_float(got, operation.result), as_float(operation.function(packed), operation.result), bound, "relative")
+    assert_close(
+        opcode,
+        as_float(got, operation.result),
+        as_float(operation.function(packed), operation.result),
+        bound,
+        "relative",
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------------------
@@ -196,7 +238,9 @@ def test_packed_approximate_functions(machine, opcode):
 # ---------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("relation", ["eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"])
+@pytest.mark.parametrize(
+    "relation", ["eq", "ne", "lt", "le", "gt", "ge", "equ", "neu", "ltu", "leu", "gtu", "geu", "num", "nan"]
+)
 @pytest.mark.parametrize("kind", ["f32", "ftz.f32", "f64", "f16", "bf16"])
 def test_setp(machine, kind, relation):
     ftz, element = kind.startswith("ftz"), kind.removeprefix("ftz.")
@@ -204,7 +248,15 @@ def test_setp(machine, kind, relation):
     b[::5] = a[::5]
     text = f"setp.{relation}.{kind} %p, %i0, %i1; selp.b32 %o0, 1, 0, %p;"
     register = REGISTERS[element]
-    (got,) = lanes(machine, text, [store(a, element), store(b, element)], [register] * 2, [("b32", np.uint32)], ".reg .pred %p;", "sm_90")
+    (got,) = lanes(
+        machine,
+        text,
+        [store(a, element), store(b, element)],
+        [register] * 2,
+        [("b32", np.uint32)],
+        ".reg .pred %p;",
+        "sm_90",
+    )
     with np.errstate(all="ignore"):
         want = compare(relation, element, ftz)(a, b)
     assert np.array_equal(got.astype(bool), want)
@@ -215,7 +267,9 @@ def test_setp(machine, kind, relation):
 def test_testp(machine, prop, kind):
     x = values(kind, 3)
     text = f"testp.{prop}.{kind} %p, %i0; selp.b32 %o0, 1, 0, %p;"
-    (got,) = lanes(machine, text, [store(x, kind)], [REGISTERS[kind]], [("b32", np.uint32)], ".reg .pred %p;", "sm_90")
+    (got,) = lanes(
+        machine, text, [store(x, kind)], [REGISTERS[kind]], [("b32", np.uint32)], ".reg .pred %p;", "sm_90"
+    )
     with np.errstate(all="ignore"):
         want = lookup(f"testp.{prop}.{kind}").function(x)
     assert np.array_equal(got.astype(bool), want)

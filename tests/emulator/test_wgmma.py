@@ -14,7 +14,7 @@ from .foreign import _with_arrays
 from .harness import HEADER, pack
 
 DEPTH = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32, "b1": 256}
-TILE_BYTES = 32768  # of shared memory for A, then for B
+A_BYTES, B_BYTES = 8192, 32768  # of shared memory: 64 and at most 256 rows of 128 bytes; together below 48 KiB
 
 
 def swizzled(address: int, span: int) -> int:
@@ -33,7 +33,7 @@ def stored(matrix: np.ndarray, kind: str) -> np.ndarray:
 def k_major(matrix: np.ndarray, kind: str, span: int) -> tuple[np.ndarray, int, int]:
     """The image of (rows, K) and its leading and stride byte offsets."""
     raw = stored(matrix, kind)
-    image = np.zeros(TILE_BYTES, np.uint8)
+    image = np.zeros(B_BYTES, np.uint8)
     stride, leading = (256, 128) if span == 0 else (8 * span, 16)
     for row in range(raw.shape[0]):
         for unit in range(2):
@@ -48,7 +48,7 @@ def k_major(matrix: np.ndarray, kind: str, span: int) -> tuple[np.ndarray, int, 
 def mn_major(matrix: np.ndarray, kind: str, span: int) -> tuple[np.ndarray, int, int]:
     """The image of (rows, K) with the rows' index running fastest: 16-bit types."""
     raw = np.ascontiguousarray(matrix.T.astype(STORAGE[kind])).view(np.uint8)  # (K, 2 * rows)
-    image = np.zeros(TILE_BYTES, np.uint8)
+    image = np.zeros(B_BYTES, np.uint8)
     depth, width = raw.shape
     stride, leading = (256, 128) if span == 0 else (8 * span, 16 * span)
     for k in range(depth):
@@ -77,14 +77,14 @@ def kernel(opcode: str, count: int, wide: bool, operands: str, *, before: str, a
 .visible .entry k(.param .u64 image, .param .u64 d, .param .u64 a, .param .u64 desc_a, .param .u64 desc_b)
 {{
   .reg .b32 %r<16>; .reg .b64 %rd<16>; .reg .pred %p<4>; .reg .{kind} %d<{count}>; .reg .b32 %a<4>;
-  .shared .align 1024 .b8 tile[{2 * TILE_BYTES}];
+  .shared .align 1024 .b8 tile[{A_BYTES + B_BYTES}];
   mov.u32 %r0, %tid.x; mov.b32 %r1, tile;
   ld.param.u64 %rd0, [image]; ld.param.u64 %rd1, [d]; ld.param.u64 %rd2, [a]; ld.param.u64 %rd3, [desc_a]; ld.param.u64 %rd4, [desc_b];
   mul.wide.u32 %rd9, %r0, 4; add.u64 %rd8, %rd9, %rd2; add.u64 %rd9, %rd9, %rd1;
   {loads} {a_loads}
   shl.b32 %r2, %r0, 4;
 copy:
-  setp.ge.u32 %p1, %r2, {2 * TILE_BYTES}; @%p1 bra copied;
+  setp.ge.u32 %p1, %r2, {A_BYTES + B_BYTES}; @%p1 bra copied;
   cvt.u64.u32 %rd5, %r2; add.u64 %rd5, %rd5, %rd0; ld.global.v4.b32 {{%r4, %r5, %r6, %r7}}, [%rd5];
   add.u32 %r3, %r2, %r1; st.shared.v4.b32 [%r3], {{%r4, %r5, %r6, %r7}};
   add.u32 %r2, %r2, 2048; bra copy;
@@ -138,7 +138,7 @@ def run_wgmma(
     layout = [mn_major if t else k_major for t in transposed]
     image_a, *offsets_a = layout[0](a, a_kind, spans[0])
     image_b, *offsets_b = layout[1](b, b_kind, spans[1])
-    desc = [descriptor(0, *offsets_a, spans[0]), descriptor(TILE_BYTES, *offsets_b, spans[1])]
+    desc = [descriptor(0, *offsets_a, spans[0]), descriptor(A_BYTES, *offsets_b, spans[1])]
     d = d_registers(c, d_kind)
     fragments = np.array(operand_registers(a.reshape(4, 16, depth), a_kind, 2) if in_registers else [np.zeros(128)] * 4, np.uint32)
     opcode = f"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}{suffix}.{d_kind}.{a_kind}.{b_kind}"
@@ -154,7 +154,8 @@ def run_wgmma(
     predicate = f"setp.ne.b32 %p2, {scale}, 0;"
     operation = f"{predicate} {before} " + f"{{op}}, {source}, %rd4, %p2{immediates};".replace("{%a", "{{%a").replace("3}", "3}}") * repeat
     ptx = kernel(opcode, d.shape[0], d_kind == "f32", operation, before=sync, after=after, a_registers=4 * in_registers)
-    image = np.concatenate([image_a, image_b])
+    assert not image_a[A_BYTES:].any()
+    image = np.concatenate([image_a[:A_BYTES], image_b])
 
     def launch(at: list[int]) -> None:
         params = pack([np.uint64(v) for v in (*at, *desc)])
