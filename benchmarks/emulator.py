@@ -1,8 +1,9 @@
 """How fast the emulator runs on one core: ``python -m benchmarks.emulator [--repeat N]``.
 
-The kernels are Triton's PTX of the emulator's test fixtures, so that the numbers do not depend on this project's own compiler.
-Results are compared with numpy before a time is believed. Targets are for one core of a 2-core machine, checks off; loading is
-per PTX instruction (parsing and translating; compilation of blocks to byte code happens in the first run).
+The kernels are Triton's PTX of the emulator's test fixtures, so that the numbers do not depend on this
+project's own compiler. Results are compared with numpy before a time is believed. Targets are for one core of
+a 2-core machine, checks off; loading is per PTX instruction (parsing and translating; compilation of blocks
+to byte code happens in the first run).
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ FIXTURES = Path(__file__).parent.parent / "tests" / "emulator" / "fixtures"
 
 @dataclass
 class Case:
-    """One kernel at one size. ``arguments`` end up in the parameter buffer; ``check`` raises when the result is wrong."""
+    """One kernel at one size. ``arguments`` end up in the parameter buffer; ``check`` raises when the result
+    is wrong.
+    """
 
     name: str
     file: str
@@ -46,8 +49,15 @@ def softmax_case(capability: int) -> Case:
         e = np.exp(x - x.max(axis=1, keepdims=True))
         np.testing.assert_allclose(y, e / e.sum(axis=1, keepdims=True), rtol=1e-4)
 
-    return Case(f"softmax 1024x1024 sm_{capability}", f"triton_softmax_sm{capability}", "softmax", (1024, 1, 1),
-                [x, y, np.int32(1024), np.int32(1024)], check, 100)
+    return Case(
+        f"softmax 1024x1024 sm_{capability}",
+        f"triton_softmax_sm{capability}",
+        "softmax",
+        (1024, 1, 1),
+        [x, y, np.int32(1024), np.int32(1024)],
+        check,
+        100,
+    )
 
 
 def layer_norm_case(capability: int) -> Case:
@@ -61,8 +71,15 @@ def layer_norm_case(capability: int) -> Case:
         v = (v - v.mean(axis=1, keepdims=True)) / np.sqrt(v.var(axis=1, keepdims=True) + 1e-5)
         np.testing.assert_allclose(y, v * w + b, rtol=1e-2, atol=1e-2)
 
-    return Case(f"layer norm 1024x1024 sm_{capability}", f"triton_layer_norm_sm{capability}", "layer_norm", (1024, 1, 1),
-                [x, w, b, y, np.int32(1024), np.int32(1024), np.float32(1e-5)], check, 100)
+    return Case(
+        f"layer norm 1024x1024 sm_{capability}",
+        f"triton_layer_norm_sm{capability}",
+        "layer_norm",
+        (1024, 1, 1),
+        [x, w, b, y, np.int32(1024), np.int32(1024), np.float32(1e-5)],
+        check,
+        100,
+    )
 
 
 def matmul_case(capability: int, size: int, target_ms: float) -> Case:
@@ -73,8 +90,15 @@ def matmul_case(capability: int, size: int, target_ms: float) -> Case:
     def check() -> None:
         np.testing.assert_allclose(c, a.astype(np.float32) @ b.astype(np.float32), rtol=1e-2, atol=0.1)
 
-    return Case(f"matmul f16 {size}^3 sm_{capability}", f"triton_matmul_sm{capability}", "matmul",
-                (size // 128, size // 128, 1), [a, b, c] + [np.int32(size)] * 6, check, target_ms)
+    return Case(
+        f"matmul f16 {size}^3 sm_{capability}",
+        f"triton_matmul_sm{capability}",
+        "matmul",
+        (size // 128, size // 128, 1),
+        [a, b, c] + [np.int32(size)] * 6,
+        check,
+        target_ms,
+    )
 
 
 def attention_case(capability: int) -> Case:
@@ -85,18 +109,32 @@ def attention_case(capability: int) -> Case:
     def check() -> None:
         s = q.astype(np.float32) @ k.astype(np.float32).transpose(0, 2, 1) * 0.125
         p = np.exp(s - s.max(axis=2, keepdims=True))
-        np.testing.assert_allclose(o, p / p.sum(axis=2, keepdims=True) @ v.astype(np.float32), rtol=1e-2, atol=1e-2)
+        np.testing.assert_allclose(
+            o, p / p.sum(axis=2, keepdims=True) @ v.astype(np.float32), rtol=1e-2, atol=1e-2
+        )
 
-    return Case(f"attention 4x512x64 sm_{capability}", f"triton_attention_sm{capability}", "attention", (4, 4, 1),
-                [q, k, v, o, np.float32(0.125 * 1.44269504), np.int32(512)], check, 200)
+    return Case(
+        f"attention 4x512x64 sm_{capability}",
+        f"triton_attention_sm{capability}",
+        "attention",
+        (4, 4, 1),
+        [q, k, v, o, np.float32(0.125 * 1.44269504), np.int32(512)],
+        check,
+        200,
+    )
 
 
 def cases() -> list[Case]:
     """All benchmarks, with the target in milliseconds."""
     found = []
     for capability in (80, 90):
-        found += [softmax_case(capability), layer_norm_case(capability), matmul_case(capability, 512, 150),
-                  matmul_case(capability, 1024, 600), attention_case(capability)]
+        found += [
+            softmax_case(capability),
+            layer_norm_case(capability),
+            matmul_case(capability, 512, 150),
+            matmul_case(capability, 1024, 600),
+            attention_case(capability),
+        ]
     return found
 
 
@@ -106,7 +144,11 @@ def prepare(case: Case, device: EmulatorDevice) -> Callable[[], None]:
     function = device.load_module(ptx).function(case.entry)
     params = bytearray()
     for value in case.arguments:
-        data = np.uint64(device.register_host_array(value)).tobytes() if isinstance(value, np.ndarray) else value.tobytes()
+        data = (
+            np.uint64(device.register_host_array(value)).tobytes()
+            if isinstance(value, np.ndarray)
+            else value.tobytes()
+        )
         params += bytes(-len(params) % len(data)) + data
     program = function.translation.program
     params += bytes(max(0, program.param_bytes - len(params)))
@@ -145,9 +187,15 @@ def measure(case: Case, repeat: int) -> str:
         run = prepare(case, EmulatorDevice(check=check))
         times[check] = milliseconds(run, repeat + 1)
         case.check()
-    verdict = "" if case.target_ms is None else f"{case.target_ms:7.0f}{' ' if times['off'] <= case.target_ms else '!'}"
-    return (f"{case.name:30}{load:9.0f}{times['off']:9.1f}{verdict}{times['one']:9.1f}{times['all']:9.1f}"
-            f"{times['all'] / times['off']:7.2f}")
+    verdict = (
+        ""
+        if case.target_ms is None
+        else f"{case.target_ms:7.0f}{' ' if times['off'] <= case.target_ms else '!'}"
+    )
+    return (
+        f"{case.name:30}{load:9.0f}{times['off']:9.1f}{verdict}{times['one']:9.1f}{times['all']:9.1f}"
+        f"{times['all'] / times['off']:7.2f}"
+    )
 
 
 def main() -> None:

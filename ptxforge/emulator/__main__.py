@@ -1,6 +1,8 @@
-"""Run a kernel of a PTX file: ``python -m ptxforge.emulator kernel.ptx --entry NAME --grid X[,Y,Z] --block X[,Y,Z] ...``.
+"""Run a kernel of a PTX file: ``python -m ptxforge.emulator kernel.ptx --entry NAME --grid X[,Y,Z] --block
+X[,Y,Z] ...``.
 
-Findings go to stderr, one a line, and make the exit status 1; bad usage and PTX that cannot be loaded make it 2.
+Findings go to stderr, one a line, and make the exit status 1; bad usage and PTX that cannot be loaded make it
+2.
 """
 
 from __future__ import annotations
@@ -17,11 +19,24 @@ from ptxforge.emulator.device import CHECKS, EmulatorDevice, EmulatorModule
 from ptxforge.support.errors import DeviceError
 
 _TYPES = {
-    "i8": np.int8, "i16": np.int16, "i32": np.int32, "i64": np.int64, "u8": np.uint8, "u16": np.uint16, "u32": np.uint32,
-    "u64": np.uint64, "f16": np.float16, "f32": np.float32, "f64": np.float64, "bf16": ml_dtypes.bfloat16,
-    "f8e4m3": ml_dtypes.float8_e4m3fn, "f8e5m2": ml_dtypes.float8_e5m2,
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
+    "u64": np.uint64,
+    "f16": np.float16,
+    "f32": np.float32,
+    "f64": np.float64,
+    "bf16": ml_dtypes.bfloat16,
+    "f8e4m3": ml_dtypes.float8_e4m3fn,
+    "f8e5m2": ml_dtypes.float8_e5m2,
 }
-_ARGUMENT = re.compile(r"(?P<type>\w+)(?:\[(?P<shape>\d+(?:x\d+)*)\](?::(?P<fill>\w+))?|:(?P<value>[^\[\]]+))")
+_ARGUMENT = re.compile(
+    r"(?P<type>\w+)(?:\[(?P<shape>\d+(?:x\d+)*)\](?::(?P<fill>\w+))?|:(?P<value>[^\[\]]+))"
+)
 _SEED = 0
 
 
@@ -38,8 +53,10 @@ def parse_argument(text: str) -> np.ndarray | np.generic:
             raise UsageError(f"cannot read {text[1:]}: {error}") from error
     match = _ARGUMENT.fullmatch(text)
     if not match or match["type"] not in _TYPES:
-        raise UsageError(f"cannot read the argument '{text}': it is i32:5, f32[1024], f32[64x64]:randn or @file.npy, "
-                         f"with a type of {', '.join(_TYPES)}")
+        raise UsageError(
+            f"cannot read the argument '{text}': it is i32:5, f32[1024], f32[64x64]:randn or @file.npy, "
+            f"with a type of {', '.join(_TYPES)}"
+        )
     dtype = np.dtype(_TYPES[match["type"]])
     if match["value"] is not None:
         return _scalar(match["value"], dtype, text)
@@ -58,8 +75,11 @@ def _scalar(value: str, dtype: np.dtype, text: str) -> np.generic:
 def _filled(shape: tuple[int, ...], fill: str, text: str) -> np.ndarray:
     rng = np.random.default_rng(_SEED)
     makers = {
-        "zeros": lambda: np.zeros(shape), "ones": lambda: np.ones(shape), "randn": lambda: rng.standard_normal(shape),
-        "arange": lambda: np.arange(int(np.prod(shape))).reshape(shape), "randint": lambda: rng.integers(0, 100, shape),
+        "zeros": lambda: np.zeros(shape),
+        "ones": lambda: np.ones(shape),
+        "randn": lambda: rng.standard_normal(shape),
+        "arange": lambda: np.arange(int(np.prod(shape))).reshape(shape),
+        "randint": lambda: rng.integers(0, 100, shape),
     }
     if fill not in makers:
         raise UsageError(f"cannot read the argument '{text}': an array is filled with {', '.join(makers)}")
@@ -95,17 +115,31 @@ def pack(device: EmulatorDevice, arguments: list) -> bytes:
 
 
 def command_line() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="python -m ptxforge.emulator", description="Run a kernel of a PTX file on the CPU.")
+    parser = argparse.ArgumentParser(
+        prog="python -m ptxforge.emulator", description="Run a kernel of a PTX file on the CPU."
+    )
     parser.add_argument("file", help="the PTX file")
     parser.add_argument("--entry", required=True, metavar="NAME", help="the kernel's name")
     parser.add_argument("--grid", required=True, metavar="X[,Y,Z]")
     parser.add_argument("--block", required=True, metavar="X[,Y,Z]")
     parser.add_argument("--shared", type=int, default=0, metavar="BYTES", help="dynamic shared memory")
-    parser.add_argument("--arg", action="append", default=[], metavar="VALUE",
-                        help="i32:5, f32:0.5, f32[1024] (zeros), f32[64x64]:randn|ones|arange|randint, @file.npy")
-    parser.add_argument("--save", action="append", default=[], metavar="INDEX=FILE.npy",
-                        help="write an array argument after the run")
-    parser.add_argument("--check", choices=CHECKS, default="one", help="which CTAs run under the checkers (default: one)")
+    parser.add_argument(
+        "--arg",
+        action="append",
+        default=[],
+        metavar="VALUE",
+        help="i32:5, f32:0.5, f32[1024] (zeros), f32[64x64]:randn|ones|arange|randint, @file.npy",
+    )
+    parser.add_argument(
+        "--save",
+        action="append",
+        default=[],
+        metavar="INDEX=FILE.npy",
+        help="write an array argument after the run",
+    )
+    parser.add_argument(
+        "--check", choices=CHECKS, default="one", help="which CTAs run under the checkers (default: one)"
+    )
     parser.add_argument("--counters", action="store_true", help="print what the kernel executed and moved")
     return parser
 

@@ -1,8 +1,8 @@
 """Addresses of memory instructions: state spaces resolved to host addresses, bounds and alignment checked.
 
-:class:`Locator` is what every family that touches memory uses: called with the mask, it gives host addresses (minus
-``ORIGIN``, ready to index :data:`ptxforge.emulator.memory.TABLES`) and the lanes they belong to. Lanes whose address
-is invalid are reported and left out; so are lanes that the mask excludes.
+:class:`Locator` is what every family that touches memory uses: called with the mask, it gives host addresses
+(minus ``ORIGIN``, ready to index :data:`ptxforge.emulator.memory.TABLES`) and the lanes they belong to. Lanes
+whose address is invalid are reported and left out; so are lanes that the mask excludes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,14 @@ import numpy as np
 
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.memory import (
-    LOCAL_WINDOW, ORIGIN, PARAM_BASE, PARAM_END, SHARED_WINDOW, TABLES, WINDOW_MASK, address_of,
+    LOCAL_WINDOW,
+    ORIGIN,
+    PARAM_BASE,
+    PARAM_END,
+    SHARED_WINDOW,
+    TABLES,
+    WINDOW_MASK,
+    address_of,
 )
 from ptxforge.emulator.program import LOCAL_BASE, SHARED_BASE
 from ptxforge.emulator.state import Machine
@@ -28,12 +35,23 @@ SPACES = ("global", "shared", "local", "param", "const")
 class Locator:
     """Resolves one memory operand of one instruction.
 
-    ``semantics`` are the opcode's parts, for its memory ordering. ``base`` is the register's unsigned view ``(lanes,)`` (u4 or u8) or an int for a symbol; ``offset`` the immediate;
-    ``nbytes`` the size of the access, to which it must be aligned; ``kind`` read, write or atomic.
+    ``semantics`` are the opcode's parts, for its memory ordering. ``base`` is the register's unsigned view
+    ``(lanes,)`` (u4 or u8) or an int for a symbol; ``offset`` the immediate; ``nbytes`` the size of the
+    access, to which it must be aligned; ``kind`` read, write or atomic.
     """
 
-    def __init__(self, machine: Machine, site: Site, space: str, base: np.ndarray | int, offset: int, nbytes: int,
-                 kind: str, alignment: int | None = None, semantics: tuple[str, ...] = ()):
+    def __init__(
+        self,
+        machine: Machine,
+        site: Site,
+        space: str,
+        base: np.ndarray | int,
+        offset: int,
+        nbytes: int,
+        kind: str,
+        alignment: int | None = None,
+        semantics: tuple[str, ...] = (),
+    ):
         self.machine, self.site, self.space = machine, site, space
         self.offset, self.nbytes, self.kind = offset, nbytes, kind
         self.alignment = alignment or nbytes
@@ -51,7 +69,8 @@ class Locator:
         self.locals = (LOCAL_BASE, LOCAL_BASE + machine.program.local_bytes)
 
     def __call__(self, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray | None]:
-        """``(indices, lanes)``: host address - ORIGIN per lane as i8; ``lanes`` is None when all lanes take part.
+        """``(indices, lanes)``: host address - ORIGIN per lane as i8; ``lanes`` is None when all lanes take
+        part.
 
         The indices live in scratch memory of the machine; use them before the next locator is called.
         """
@@ -69,7 +88,7 @@ class Locator:
         good = valid & ((raw & (self.alignment - 1)) == 0)
         return host[good] - ORIGIN, lanes[good]
 
-    # ---- the fast path: every lane ------------------------------------------------------------------------------
+    # ---- the fast path: every lane -------------------------------------------------------------------------
     def _all_lanes(self) -> tuple[np.ndarray, np.ndarray | None]:
         low = int(self.signed.min()) + self.offset
         high = int(self.signed.max()) + self.offset + self.nbytes
@@ -97,11 +116,14 @@ class Locator:
     def _skewed(self, base: np.ndarray) -> bool:
         if self.alignment == 1:
             return False
-        bits = int(np.bitwise_or.reduce(base)) if not self.offset % self.alignment else \
-            int(np.bitwise_or.reduce(base + base.dtype.type(self.offset % self.alignment)))
+        bits = (
+            int(np.bitwise_or.reduce(base))
+            if not self.offset % self.alignment
+            else int(np.bitwise_or.reduce(base + base.dtype.type(self.offset % self.alignment)))
+        )
         return bool(bits & (self.alignment - 1))
 
-    # ---- chosen lanes -------------------------------------------------------------------------------------------
+    # ---- chosen lanes --------------------------------------------------------------------------------------
     def _some_lanes(self, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         raw = self.signed[lanes].astype(np.int64) + self.offset
         if lanes.size == 0:
@@ -132,7 +154,9 @@ class Locator:
         if kind == "misaligned":
             message = f"{self.space} {doing} of {self.nbytes} bytes is not aligned to {self.alignment}"
         elif self.space == "shared":
-            message = f"shared {doing} of {self.nbytes} bytes outside the CTA's {self.machine.shared_bytes} bytes"
+            message = (
+                f"shared {doing} of {self.nbytes} bytes outside the CTA's {self.machine.shared_bytes} bytes"
+            )
         elif self.space == "local":
             message = f"local {doing} of {self.nbytes} bytes outside the thread's local memory"
         else:
@@ -153,13 +177,17 @@ class Locator:
             return raw, np.ones(raw.shape, bool)
         return raw, self.machine.memory.valid(raw, self.nbytes)
 
-    def _windowed(self, raw: np.ndarray, lanes: np.ndarray, window: tuple[int, int], lane_base: np.ndarray) -> tuple:
+    def _windowed(
+        self, raw: np.ndarray, lanes: np.ndarray, window: tuple[int, int], lane_base: np.ndarray
+    ) -> tuple:
         return raw + lane_base[lanes], (raw >= window[0]) & (raw + self.nbytes <= window[1])
 
     def _generic(self, raw: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         host, valid = raw.copy(), self.machine.memory.valid(raw, self.nbytes)
-        for window, bounds, lane_base in ((SHARED_WINDOW, self.window, self.machine.shared_base),
-                                          (LOCAL_WINDOW, self.locals, self.machine.local_base)):
+        for window, bounds, lane_base in (
+            (SHARED_WINDOW, self.window, self.machine.shared_base),
+            (LOCAL_WINDOW, self.locals, self.machine.local_base),
+        ):
             inside = (raw & ~WINDOW_MASK) == window
             if inside.any():
                 there = self._windowed(raw[inside] & WINDOW_MASK, lanes[inside], bounds, lane_base)
@@ -179,4 +207,3 @@ def scatter(indices: np.ndarray, nbytes: int, values: np.ndarray) -> None:
     """Store one value of the width's table dtype per index; the last lane wins where two agree."""
     shift = nbytes.bit_length() - 1
     TABLES[nbytes][np.right_shift(indices, shift) if shift else indices] = values
-

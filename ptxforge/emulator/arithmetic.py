@@ -1,4 +1,6 @@
-"""Arithmetic, logic, comparison, selection, moves and conversions: everything that is one lane's own business."""
+"""Arithmetic, logic, comparison, selection, moves and conversions: everything that is one lane's own
+business.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,17 @@ def emit_float(e: Emitter, i: Instruction) -> None:
         operation = numerics.lookup(i.opcode, len(i.operands) - 1)
     except numerics.UnknownOperation as error:
         raise e.error(str(error)) from error
-    sources = [(operand, dtype_of(kind)) for operand, kind in zip(i.operands[1:], operation.sources, strict=False)]
+    sources = [
+        (operand, dtype_of(kind)) for operand, kind in zip(i.operands[1:], operation.sources, strict=False)
+    ]
     if len(sources) != len(i.operands) - 1 or len(sources) != len(operation.sources):
         raise e.error(f"{len(operation.sources)} source operands are expected")
     e.apply(operation.function, (i.operands[0], dtype_of(operation.result)), *sources, takes_out=True)
 
 
-instruction("rcp", "sqrt", "rsqrt", "copysign", "sin", "cos", "lg2", "ex2", "tanh", "testp", "fma", "cvt")(emit_float)
+instruction("rcp", "sqrt", "rsqrt", "copysign", "sin", "cos", "lg2", "ex2", "tanh", "testp", "fma", "cvt")(
+    emit_float
+)
 
 
 def _same(e: Emitter, i: Instruction, function: Callable, dtype: str, result: str | None = None) -> None:
@@ -52,7 +58,7 @@ def _same(e: Emitter, i: Instruction, function: Callable, dtype: str, result: st
     e.apply(function, (i.operands[0], result or dtype), *[(operand, dtype) for operand in i.operands[1:]])
 
 
-# ---- integer arithmetic -------------------------------------------------------------------------------------------
+# ---- integer arithmetic ------------------------------------------------------------------------------------
 @instruction("add", "sub")
 def emit_add(e: Emitter, i: Instruction) -> None:
     if not _is_integer(i):
@@ -140,8 +146,10 @@ def _emit_mad_carry(e: Emitter, i: Instruction, carry_in: bool) -> None:
     a, b = (e.read(operand, signed_dtype) for operand in i.operands[1:3])
     c = e.read(i.operands[3], dtype)
     carry = e.read(_CARRY, "?") if carry_in else "0"
-    e.line(f"total, carry = {e.constant_object(integers.add_carry)}("
-           f"{e.constant_object(product)}({a}, {b}).view('{dtype}'), {c}, {carry})")
+    e.line(
+        f"total, carry = {e.constant_object(integers.add_carry)}("
+        f"{e.constant_object(product)}({a}, {b}).view('{dtype}'), {c}, {carry})"
+    )
     e.line(f"copyto({e.write(i.operands[0], dtype)}, total)")
     if i.has("cc"):
         e.line(f"copyto({e.write(_CARRY, '?')}, carry)")
@@ -200,7 +208,12 @@ def emit_min(e: Emitter, i: Instruction) -> None:
     ufunc = np.minimum if i.parts[0] == "min" else np.maximum
     kind = i.parts[-1]
     if kind.endswith("x2"):
-        _same(e, i, integers.packed16(_relu(ufunc) if i.has("relu") else ufunc, kind[0].replace("s", "i") + "2"), "u4")
+        _same(
+            e,
+            i,
+            integers.packed16(_relu(ufunc) if i.has("relu") else ufunc, kind[0].replace("s", "i") + "2"),
+            "u4",
+        )
         return
     _same(e, i, _relu(ufunc) if i.has("relu") else ufunc, dtype_of(kind))
 
@@ -209,13 +222,17 @@ def _relu(ufunc: Callable) -> Callable:
     return lambda a, b: np.maximum(ufunc(a, b), 0)
 
 
-# ---- bits ---------------------------------------------------------------------------------------------------------
+# ---- bits --------------------------------------------------------------------------------------------------
 @instruction("popc", "clz", "brev", "bfind")
 def emit_bits(e: Emitter, i: Instruction) -> None:
     kind = i.parts[-1]
     dtype = dtype_of(kind)
-    function = {"popc": integers.popc, "clz": integers.clz, "brev": integers.reverse_bits,
-                "bfind": integers.bfind(dtype, i.has("shiftamt"))}[i.parts[0]]
+    function = {
+        "popc": integers.popc,
+        "clz": integers.clz,
+        "brev": integers.reverse_bits,
+        "bfind": integers.bfind(dtype, i.has("shiftamt")),
+    }[i.parts[0]]
     e.apply(function, (i.operands[0], dtype if i.parts[0] == "brev" else "u4"), (i.operands[1], dtype))
 
 
@@ -241,7 +258,12 @@ def emit_bmsk(e: Emitter, i: Instruction) -> None:
 @instruction("szext")
 def emit_szext(e: Emitter, i: Instruction) -> None:
     dtype = dtype_of(i.parts[-1])
-    e.apply(integers.szext(dtype, i.has("wrap")), (i.operands[0], dtype), (i.operands[1], dtype), (i.operands[2], "u4"))
+    e.apply(
+        integers.szext(dtype, i.has("wrap")),
+        (i.operands[0], dtype),
+        (i.operands[1], dtype),
+        (i.operands[2], "u4"),
+    )
 
 
 @instruction("fns")
@@ -298,11 +320,17 @@ def emit_cvt_pack(e: Emitter, i: Instruction) -> None:
     target = next(part for part in i.parts if part in ("u2", "s2", "u4", "s4", "u8", "s8", "u16", "s16"))
     d, a, b, *rest = i.operands
     c = rest[0] if rest else Immediate(0)
-    e.apply(integers.pack_saturated(target[0] == "s", int(target[1:])), (d, "u4"), (a, "i4"), (b, "i4"), (c, "u4"))
+    e.apply(
+        integers.pack_saturated(target[0] == "s", int(target[1:])), (d, "u4"), (a, "i4"), (b, "i4"), (c, "u4")
+    )
 
 
-_LOGIC = {"and": (np.bitwise_and, np.logical_and), "or": (np.bitwise_or, np.logical_or),
-          "xor": (np.bitwise_xor, np.logical_xor), "not": (np.invert, np.logical_not)}
+_LOGIC = {
+    "and": (np.bitwise_and, np.logical_and),
+    "or": (np.bitwise_or, np.logical_or),
+    "xor": (np.bitwise_xor, np.logical_xor),
+    "not": (np.invert, np.logical_not),
+}
 
 
 @instruction("and", "or", "xor", "not")
@@ -336,8 +364,10 @@ def emit_shift(e: Emitter, i: Instruction) -> None:
     dtype = dtype_of(kind)
     literal = e.constant(count)
     if literal is not None:
-        amount = e._hoist(f"k_shift{literal & 0xFFFFFFFF}_{dtype}",
-                          lambda machine: np.dtype(dtype).type(min(literal & 0xFFFFFFFF, 64)))
+        amount = e._hoist(
+            f"k_shift{literal & 0xFFFFFFFF}_{dtype}",
+            lambda machine: np.dtype(dtype).type(min(literal & 0xFFFFFFFF, 64)),
+        )
         e.line(f"{ufunc.__name__}({e.read(a, dtype)}, {amount}, out={e.write(d, dtype)})")
         return
     e.apply(ufunc, (d, dtype), (a, dtype), (count, "i4" if dtype[0] == "i" else "u4"))
@@ -345,12 +375,24 @@ def emit_shift(e: Emitter, i: Instruction) -> None:
 
 def _shift16(ufunc: Callable, dtype: str) -> Callable:
     wide = dtype[0] + "8"
-    return lambda a, count: ufunc(np.asarray(a).astype(wide), np.minimum(count, 32).astype(wide)).astype(dtype)
+    return lambda a, count: ufunc(np.asarray(a).astype(wide), np.minimum(count, 32).astype(wide)).astype(
+        dtype
+    )
 
 
-# ---- comparison and selection -------------------------------------------------------------------------------------
-_RELATIONS = {"eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
-              "ge": np.greater_equal, "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal}
+# ---- comparison and selection ------------------------------------------------------------------------------
+_RELATIONS = {
+    "eq": np.equal,
+    "ne": np.not_equal,
+    "lt": np.less,
+    "le": np.less_equal,
+    "gt": np.greater,
+    "ge": np.greater_equal,
+    "lo": np.less,
+    "ls": np.less_equal,
+    "hi": np.greater,
+    "hs": np.greater_equal,
+}
 _BOOLEANS = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
@@ -375,7 +417,9 @@ def _compare(e: Emitter, i: Instruction, kind: str, out: str) -> None:
 
 @instruction("setp", defines=1)
 def emit_setp(e: Emitter, i: Instruction) -> None:
-    """setp.cmp{.boolop}{.ftz}.type p{|q}, a, b{, {!}c}; q gets the negated comparison, then the same boolop."""
+    """setp.cmp{.boolop}{.ftz}.type p{|q}, a, b{, {!}c}; q gets the negated comparison, then the same
+    boolop.
+    """
     kind = i.parts[-1]
     boolean = next((_BOOLEANS[part] for part in i.parts[2:-1] if part in _BOOLEANS), None)
     targets = i.operands[0]
@@ -394,11 +438,17 @@ def emit_setp(e: Emitter, i: Instruction) -> None:
         if isinstance(target, Sink):
             continue
         made = e.temp("?")
-        e.line(f"copyto({made}, {value})" if other is None else f"{boolean.__name__}({value}, {other}, out={made})")
+        e.line(
+            f"copyto({made}, {value})"
+            if other is None
+            else f"{boolean.__name__}({value}, {other}, out={made})"
+        )
         e.line(f"copyto({e.write(target, '?')}, {made})")
 
 
-def _emit_setp_packed(e: Emitter, i: Instruction, first: object, second: object, boolean: Callable | None) -> None:
+def _emit_setp_packed(
+    e: Emitter, i: Instruction, first: object, second: object, boolean: Callable | None
+) -> None:
     """f16x2: the first predicate is the low half's comparison, the second the high half's."""
     kind = i.parts[-1][:-2]
     dtype = dtype_of(kind)
@@ -420,7 +470,9 @@ def emit_set(e: Emitter, i: Instruction) -> None:
     target, kind = i.types[-2:]
     boolean = next((_BOOLEANS[part] for part in i.parts[2:-2] if part in _BOOLEANS), None)
     true = {"f32": np.uint32(0x3F800000), "f16": np.uint16(0x3C00), "bf16": np.uint16(0x3F80)}
-    dtype = unsigned(target) if target[0] in "us" else {"f32": "u4", "f16": "u2", "bf16": "u2"}.get(target, "u4")
+    dtype = (
+        unsigned(target) if target[0] in "us" else {"f32": "u4", "f16": "u2", "bf16": "u2"}.get(target, "u4")
+    )
     if kind in ("f16x2", "bf16x2"):
         _emit_set_packed(e, i, target, kind, boolean)
         return
@@ -430,8 +482,10 @@ def emit_set(e: Emitter, i: Instruction) -> None:
         e.line(f"{boolean.__name__}({result}, {e.read(i.operands[3], '?')}, out={result})")
     value = true.get(target, np.array(-1).astype(dtype)[()])
     zero = np.dtype(dtype).type(0)
-    e.line(f"copyto({e.write(i.operands[0], dtype)}, where({result}, {e.constant_object(value)}, "
-           f"{e.constant_object(zero)}))")
+    e.line(
+        f"copyto({e.write(i.operands[0], dtype)}, where({result}, {e.constant_object(value)}, "
+        f"{e.constant_object(zero)}))"
+    )
 
 
 def _emit_set_packed(e: Emitter, i: Instruction, target: str, kind: str, boolean: Callable | None) -> None:
@@ -468,7 +522,7 @@ def emit_slct(e: Emitter, i: Instruction) -> None:
     e.line(f"copyto({e.write(d, dtype)}, where({condition}, {e.read(a, dtype)}, {e.read(b, dtype)}))")
 
 
-# ---- moves --------------------------------------------------------------------------------------------------------
+# ---- moves -------------------------------------------------------------------------------------------------
 @instruction("mov")
 def emit_mov(e: Emitter, i: Instruction) -> None:
     target, source = i.operands
@@ -518,7 +572,8 @@ def emit_cvta(e: Emitter, i: Instruction) -> None:
     elif window is None or dtype == "u4":
         e.line(f"copyto({e.write(target, dtype)}, {source})")
     elif i.has("to"):
-        e.line(f"bitwise_and({source}, {e.constant_object(np.uint64(WINDOW_MASK))}, out={e.write(target, dtype)})")
+        mask = e.constant_object(np.uint64(WINDOW_MASK))
+        e.line(f"bitwise_and({source}, {mask}, out={e.write(target, dtype)})")
     else:
         e.line(f"bitwise_or({source}, {e.constant_object(np.uint64(window))}, out={e.write(target, dtype)})")
 

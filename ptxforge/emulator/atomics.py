@@ -1,8 +1,9 @@
 """atom and red: lanes act on memory one after another, in lane order.
 
-Without a result most operations are one ``ufunc.at``. With a result, lanes are sorted by address; a segment is the lanes that share
-one. Integer additions and exchanges are closed forms over a segment, compare-and-swap takes one round per success, and everything
-else one round per rank within a segment (or one ``accumulate`` per segment where there are fewer of those).
+Without a result most operations are one ``ufunc.at``. With a result, lanes are sorted by address; a segment
+is the lanes that share one. Integer additions and exchanges are closed forms over a segment, compare-and-swap
+takes one round per success, and everything else one round per rank within a segment (or one ``accumulate``
+per segment where there are fewer of those).
 """
 
 from __future__ import annotations
@@ -22,8 +23,14 @@ from ptxforge.emulator.state import Machine
 from ptxforge.emulator.translate import Emitter
 
 _OPERATIONS = ("add", "and", "or", "xor", "min", "max", "inc", "dec", "exch", "cas", "sub")
-_UFUNCS = {"add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "min": np.minimum,
-           "max": np.maximum}
+_UFUNCS = {
+    "add": np.add,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "min": np.minimum,
+    "max": np.maximum,
+}
 
 
 def _increment(old: np.ndarray, limit: np.ndarray) -> np.ndarray:
@@ -70,15 +77,36 @@ def emit_atom(e: Emitter, i: Instruction) -> None:
         raise e.error(f"no such atomic operation ({error})") from error
     if count > 1:
         targets = list(target.elements) if isinstance(target, Vector) else [Sink()] * count
-        e.call(_bind_vector, locator, [e.view(t, dtype) for t in targets],
-               [e.view(v, dtype) for v in values[0].elements], size, combine)
+        e.call(
+            _bind_vector,
+            locator,
+            [e.view(t, dtype) for t in targets],
+            [e.view(v, dtype) for v in values[0].elements],
+            size,
+            combine,
+        )
         return
     bind = _bind_flushing if (operation, kind, space) == ("add", "f32", "global") else _bind_scalar
-    e.call(bind, locator, e.view(target, dtype), [e.view(v, dtype) for v in values[:wanted]], size, operation, combine)
+    e.call(
+        bind,
+        locator,
+        e.view(target, dtype),
+        [e.view(v, dtype) for v in values[:wanted]],
+        size,
+        operation,
+        combine,
+    )
 
 
-def _bind_scalar(machine: Machine, locator: Locator, target: np.ndarray | None, values: list[np.ndarray], size: int,
-                 operation: str, combine: Callable | None) -> Callable:
+def _bind_scalar(
+    machine: Machine,
+    locator: Locator,
+    target: np.ndarray | None,
+    values: list[np.ndarray],
+    size: int,
+    operation: str,
+    combine: Callable | None,
+) -> Callable:
     dtype = values[0].dtype
     table = TABLES[size].view(dtype)
     direct = _UFUNCS.get(operation) if target is None and combine is _UFUNCS.get(operation) else None
@@ -92,7 +120,7 @@ def _bind_scalar(machine: Machine, locator: Locator, target: np.ndarray | None, 
         if direct is not None and _one_allocation(machine, locator, indices, size):
             machine.changed = True
             first, last = int(indices.min()) // size, int(indices.max()) // size
-            direct.at(table[first:last + 1], indices // size - first, chosen)
+            direct.at(table[first : last + 1], indices // size - first, chosen)
             return
         if operation == "cas":
             swap = values[1] if lanes is None else values[1][lanes]
@@ -108,11 +136,19 @@ def _bind_scalar(machine: Machine, locator: Locator, target: np.ndarray | None, 
             target[:] = old
         else:
             target[lanes] = old
+
     return run
 
 
-def _bind_flushing(machine: Machine, locator: Locator, target: np.ndarray | None, values: list[np.ndarray], size: int,
-                   operation: str, combine: Callable) -> Callable:
+def _bind_flushing(
+    machine: Machine,
+    locator: Locator,
+    target: np.ndarray | None,
+    values: list[np.ndarray],
+    size: int,
+    operation: str,
+    combine: Callable,
+) -> Callable:
     """f32 addition to global memory flushes subnormal operands and results; to shared memory it does not."""
     flushed = np.zeros_like(values[0])
     add = _bind_scalar(machine, locator, target, [flushed], size, operation, combine)
@@ -129,21 +165,24 @@ def _bind_flushing(machine: Machine, locator: Locator, target: np.ndarray | None
         flush_cells(mask)
         add(mask)
         flush_cells(mask)
+
     return run
 
 
 def _one_allocation(machine: Machine, locator: Locator, indices: np.ndarray, size: int) -> bool:
     """Whether the accesses span only memory of one allocation.
 
-    ``ufunc.at`` copies its target when the operands may overlap it, so the target must not span foreign memory.
+    ``ufunc.at`` copies its target when the operands may overlap it, so the target must not span foreign
+    memory.
     """
     if locator.space == "shared":
         return True
     return machine.memory.contains(int(indices.min()) + ORIGIN, int(indices.max()) + ORIGIN + size)
 
 
-def _bind_vector(machine: Machine, locator: Locator, targets: list, values: list[np.ndarray], size: int,
-                 combine: Callable) -> Callable:
+def _bind_vector(
+    machine: Machine, locator: Locator, targets: list, values: list[np.ndarray], size: int, combine: Callable
+) -> Callable:
     def run(mask: np.ndarray | None) -> None:
         indices, lanes = locator(mask)
         indices = indices.copy()
@@ -153,11 +192,14 @@ def _bind_vector(machine: Machine, locator: Locator, targets: list, values: list
             old = _in_rounds(indices + position * size, size, chosen, combine) if indices.size else chosen
             if target is not None:
                 target[slice(None) if lanes is None else lanes] = old
+
     return run
 
 
 class _Segments:
-    """Lanes sorted by address; ``starts`` are the positions where a new address begins, ``rank`` the place within."""
+    """Lanes sorted by address; ``starts`` are the positions where a new address begins, ``rank`` the place
+    within.
+    """
 
     def __init__(self, indices: np.ndarray):
         self.order = np.argsort(indices, kind="stable")
@@ -210,10 +252,12 @@ def _in_rounds(indices: np.ndarray, size: int, values: np.ndarray, combine: Call
     return old
 
 
-def _accumulate(segments: _Segments, size: int, values: np.ndarray, ufunc: np.ufunc, seen: np.ndarray) -> None:
+def _accumulate(
+    segments: _Segments, size: int, values: np.ndarray, ufunc: np.ufunc, seen: np.ndarray
+) -> None:
     """Few, long segments: one running reduction each."""
     for start, end in zip(segments.starts, segments.ends):
-        where = segments.sorted[start:start + 1]
+        where = segments.sorted[start : start + 1]
         base = gather(where, size).view(values.dtype)
         running = ufunc.accumulate(np.concatenate([base, values[start:end]]), dtype=values.dtype)
         seen[start:end] = running[:-1]
@@ -237,7 +281,9 @@ def compare_and_swap(indices: np.ndarray, size: int, expected: np.ndarray, swap:
         winners = hits[first]
         scatter(indices[winners], size, np.ascontiguousarray(swap[winners]).view(raw))
         position = np.searchsorted(addresses, indices[pending])
-        found = (position < len(addresses)) & (addresses[np.minimum(position, len(addresses) - 1)] == indices[pending])
+        found = (position < len(addresses)) & (
+            addresses[np.minimum(position, len(addresses) - 1)] == indices[pending]
+        )
         after = winners[np.minimum(position, len(addresses) - 1)] < pending
         pending = pending[found & after]
     return old

@@ -34,9 +34,19 @@ class Barriers:
         self.waiting.fill(-1)
         self.reductions.clear()
 
-    def arrive(self, lanes: np.ndarray, ids: np.ndarray, counts: np.ndarray | None, site: Site, waits: bool,
-               then: int, vote: tuple | None) -> None:
-        """``lanes`` arrive (indices); with ``waits`` they stop until their barrier opens, else go on to ``then``."""
+    def arrive(
+        self,
+        lanes: np.ndarray,
+        ids: np.ndarray,
+        counts: np.ndarray | None,
+        site: Site,
+        waits: bool,
+        then: int,
+        vote: tuple | None,
+    ) -> None:
+        """``lanes`` arrive (indices); with ``waits`` they stop until their barrier opens, else go on to
+        ``then``.
+        """
         machine = self.machine
         ctas = machine.cta_of_lane[lanes]
         machine.pc[lanes] = then + BARRIER if waits else then
@@ -71,7 +81,7 @@ class Barriers:
         machine.progressed = True
         self.arrived[cta, number] = 0
         start = cta * machine.threads
-        waiting = self.waiting[start:start + machine.threads]
+        waiting = self.waiting[start : start + machine.threads]
         lanes = start + np.flatnonzero(waiting == number)
         self._check_partial(cta, number, lanes)
         self.waiting[lanes] = -1
@@ -105,13 +115,19 @@ class Barriers:
         real = np.arange(machine.threads) < machine.live_threads
         if self.expected[cta, number] == 0 and not arrived[real].all():
             missing = int(np.count_nonzero(~arrived & real))
-            machine.report("barrier", f"barrier {number} reached by part of the CTA: {missing} threads had exited",
-                           site, lanes[:1])
+            machine.report(
+                "barrier",
+                f"barrier {number} reached by part of the CTA: {missing} threads had exited",
+                site,
+                lanes[:1],
+            )
             return
         per_warp = arrived.reshape(-1, 32).sum(axis=1)
         whole = real.reshape(-1, 32).sum(axis=1)
         lines = self.site_line[lanes]
-        if ((per_warp > 0) & (per_warp < whole)).any() or (self.aligned.get(site.line) and self._mixed(lanes, lines)):
+        if ((per_warp > 0) & (per_warp < whole)).any() or (
+            self.aligned.get(site.line) and self._mixed(lanes, lines)
+        ):
             machine.report("barrier", f"barrier {number} reached by part of a warp", site, lanes[:1])
 
     @staticmethod
@@ -122,8 +138,17 @@ class Barriers:
         return bool((same_warp & (lines[1:] != lines[:-1])).any())
 
 
-def _bind_barrier(machine: Machine, site: Site, aligned: bool, waits: bool, number: np.ndarray, count: np.ndarray | None,
-                  fixed_count: int | None, vote: tuple | None, then: int) -> Callable:
+def _bind_barrier(
+    machine: Machine,
+    site: Site,
+    aligned: bool,
+    waits: bool,
+    number: np.ndarray,
+    count: np.ndarray | None,
+    fixed_count: int | None,
+    vote: tuple | None,
+    then: int,
+) -> Callable:
     barriers = machine.family_state(Barriers)
     barriers.sites[site.line] = site
     barriers.aligned[site.line] = aligned
@@ -134,14 +159,14 @@ def _bind_barrier(machine: Machine, site: Site, aligned: bool, waits: bool, numb
     def run(mask: np.ndarray | None) -> int:
         if plain and mask is None and not barriers.arrived.any():
             for hook in machine.barrier_hooks:
-                hook(every[:machine.ctas], None)
+                hook(every[: machine.ctas], None)
             return then
         lanes = every if mask is None else np.flatnonzero(mask)
         counts = None if count is None else count[lanes].astype(np.int64)
         barriers.arrive(lanes, number[lanes].astype(np.int64) % BARRIERS, counts, site, waits, then, vote)
         return DIVERGED
-    return run
 
+    return run
 
 
 @instruction("bar", "barrier", role="barrier", defines=lambda i: 1 if "red" in i.parts else 0)
@@ -160,8 +185,17 @@ def emit_barrier(e: Emitter, i: Instruction) -> None:
     count = operands[1] if len(operands) > 1 else None
     aligned = i.parts[0] == "bar" or i.has("aligned")
     fixed = e.constant(count) if count is not None else None
-    name = e.bind(_bind_barrier_site, e.site, aligned, not i.has("arrive"), e.view(number, "u4"),
-                  None if count is None else e.view(count, "u4"), fixed, _vote_arguments(e, vote), e.next_index)
+    name = e.bind(
+        _bind_barrier_site,
+        e.site,
+        aligned,
+        not i.has("arrive"),
+        e.view(number, "u4"),
+        None if count is None else e.view(count, "u4"),
+        fixed,
+        _vote_arguments(e, vote),
+        e.next_index,
+    )
     if i.predicate is None:
         e.line(f"return {name}({e.mask})")
         return
@@ -175,6 +209,7 @@ def _guarded(machine: Machine) -> Callable:
         if guard.any():
             barrier(guard.copy())
         return DIVERGED
+
     return run
 
 
@@ -186,8 +221,17 @@ def _vote_arguments(e: Emitter, vote: tuple | None) -> tuple | None:
     return (e.view(target, dtype), e.view(predicate, "?"), bool(getattr(predicate, "negated", False)), kind)
 
 
-def _bind_barrier_site(machine: Machine, site: Site, aligned: bool, waits: bool, number: np.ndarray,
-                       count: np.ndarray | None, fixed: int | None, vote: tuple | None, then: int) -> Callable:
+def _bind_barrier_site(
+    machine: Machine,
+    site: Site,
+    aligned: bool,
+    waits: bool,
+    number: np.ndarray,
+    count: np.ndarray | None,
+    fixed: int | None,
+    vote: tuple | None,
+    then: int,
+) -> Callable:
     if vote is not None:
         target, source, negated, kind = vote
         vote = _LiveVote(source, negated), target, kind
@@ -195,7 +239,9 @@ def _bind_barrier_site(machine: Machine, site: Site, aligned: bool, waits: bool,
 
 
 class _LiveVote:
-    """The predicate register of ``bar.red``, read when the barrier opens (its lanes stand still until then)."""
+    """The predicate register of ``bar.red``, read when the barrier opens (its lanes stand still
+    until then).
+    """
 
     def __init__(self, source: np.ndarray, negated: bool):
         self.source, self.negated = source, negated
@@ -216,14 +262,25 @@ def emit_cluster_barrier(e: Emitter, i: Instruction) -> None:
         return
     if not i.has("wait"):
         raise e.error("unknown cluster barrier")
-    name = e.bind(_bind_barrier_site, e.site, False, True, e.view(Immediate(BARRIERS - 1), "u4"), None, None, None,
-                  e.next_index)
+    name = e.bind(
+        _bind_barrier_site,
+        e.site,
+        False,
+        True,
+        e.view(Immediate(BARRIERS - 1), "u4"),
+        None,
+        None,
+        None,
+        e.next_index,
+    )
     e.line(f"return {name}({e.mask})")
 
 
 @instruction("bar.warp", "barrier.warp", defines=0)
 def emit_warp_barrier(e: Emitter, i: Instruction) -> None:
-    """bar.warp.sync: orders memory among the lanes of a warp; lockstep execution needs nothing, the checkers do."""
+    """bar.warp.sync: orders memory among the lanes of a warp; lockstep execution needs nothing, the checkers
+    do.
+    """
     e.call(bind_warp_barrier, e.site, e.view(i.operands[0], "u4"))
 
 
@@ -235,6 +292,5 @@ def bind_warp_barrier(machine: Machine, site: Site, members: np.ndarray) -> Call
     def run(mask: np.ndarray | None) -> None:
         for hook in hooks:
             hook(site, mask, members)
+
     return run
-
-

@@ -1,22 +1,26 @@
 """Checked mode: races and uninitialised reads in shared memory, races between CTAs in global memory.
 
-Lockstep execution hides races: with a barrier removed, every result is usually still right here. So checked mode keeps a *shadow*
-of shared memory: for every granule (the smallest shared access of the kernel, 1 to 16 bytes) who wrote it last and which two
-warps read it last. A record is one u4: ``tick << 10 | thread``, 0 for "never"; bit 31 marks an atomic access. The *tick* counts
-the memory instructions that the batch has executed, so it also tells which instruction made the record.
+Lockstep execution hides races: with a barrier removed, every result is usually still right here. So checked
+mode keeps a *shadow* of shared memory: for every granule (the smallest shared access of the kernel, 1 to 16
+bytes) who wrote it last and which two warps read it last. A record is one u4: ``tick << 10 | thread``, 0 for
+"never"; bit 31 marks an atomic access. The *tick* counts the memory instructions that the batch has executed,
+so it also tells which instruction made the record.
 
-What orders two accesses is kept at the granularity of warps, as vector clocks in ticks: ``seen[cta, v, w]`` is the newest tick up to
-which all accesses of warp w happened before the present of warp v. A CTA barrier takes the maximum over the warps that took
-part; ``bar.warp.sync``, ``shfl``, ``vote`` and the like order the lanes of one warp; mbarriers carry a clock from their arrivals to their
-waiters (:mod:`async_checks`). A conflict is a race when the earlier record's tick is newer than ``seen``. The quick test,
-which settles nearly all accesses, compares with ``floor``, the last tick at which every CTA passed a CTA-wide barrier.
+What orders two accesses is kept at the granularity of warps, as vector clocks in ticks: ``seen[cta, v, w]``
+is the newest tick up to which all accesses of warp w happened before the present of warp v. A CTA barrier
+takes the maximum over the warps that took part; ``bar.warp.sync``, ``shfl``, ``vote`` and the like order the
+lanes of one warp; mbarriers carry a clock from their arrivals to their waiters (:mod:`async_checks`). A
+conflict is a race when the earlier record's tick is newer than ``seen``. The quick test, which settles nearly
+all accesses, compares with ``floor``, the last tick at which every CTA passed a CTA-wide barrier.
 
-A write checks the last writer and both readers, a read the last writer. Two lanes of one instruction that write different values
-to one granule race too. Atomics do not race with atomics. Volatile, relaxed, acquire and release accesses count as atomic.
+A write checks the last writer and both readers, a read the last writer. Two lanes of one instruction that
+write different values to one granule race too. Atomics do not race with atomics. Volatile, relaxed, acquire
+and release accesses count as atomic.
 
-Global memory has a shadow per allocation with the last writing CTA and two reading CTAs. A conflict of two CTAs is a race, unless the
-earlier CTA executed a fence after its access and then an atomic operation on an allocation where the later one did an atomic operation
-afterwards, followed by a fence or a barrier (or the atomics have release and acquire semantics themselves).
+Global memory has a shadow per allocation with the last writing CTA and two reading CTAs. A conflict of two
+CTAs is a race, unless the earlier CTA executed a fence after its access and then an atomic operation on an
+allocation where the later one did an atomic operation afterwards, followed by a fence or a barrier (or the
+atomics have release and acquire semantics themselves).
 """
 
 from __future__ import annotations
@@ -59,7 +63,13 @@ def _shared_access(item: Instruction) -> int:
     """Bytes per access when the instruction may access shared memory, else 0."""
     name = item.parts[0]
     if name in ("ld", "st", "atom", "red", "ldu"):
-        spaces = {part.partition("::")[0] for part in item.parts} & {"global", "shared", "local", "param", "const"}
+        spaces = {part.partition("::")[0] for part in item.parts} & {
+            "global",
+            "shared",
+            "local",
+            "param",
+            "const",
+        }
         lanes = next((int(part[1:]) for part in item.parts if part in ("v2", "v4", "v8")), 1)
         return min(TYPE_BITS[item.types[-1]] // 8 * lanes, 16) if not spaces or "shared" in spaces else 0
     if name == "cp":
@@ -87,14 +97,16 @@ class Checker:
         self.seen = np.zeros((machine.ctas, warps, warps), np.int64)
         self.all_synced = np.zeros(machine.ctas, np.int64)
         self.thread = machine.thread_of_lane.astype(np.uint32)
-        self._threads = {count: np.ascontiguousarray(np.repeat(self.thread[:, None], count, axis=1)) for count in _GROUPS}
+        self._threads = {
+            count: np.ascontiguousarray(np.repeat(self.thread[:, None], count, axis=1)) for count in _GROUPS
+        }
         self.warp = machine.thread_of_lane // 32
         self.sites: list[Site] = []
         self._base = address_of(machine.shared) - ORIGIN
         self._shift = self.granule.bit_length() - 1
         machine.barrier_hooks.append(self.barrier)
 
-    # ---- watcher protocol ---------------------------------------------------------------------------------------
+    # ---- watcher protocol ----------------------------------------------------------------------------------
     def start(self) -> None:
         """A new batch: nothing was accessed."""
         for shadow in (self.writer, self.reader, self.other_reader):
@@ -125,9 +137,12 @@ class Checker:
             return
         self._shared(locator, lanes, indices)
 
-    def stored(self, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray, values: np.ndarray,
-               nbytes: int) -> None:
-        """After a store: lanes that do not find their value lost it to another lane of the same instruction."""
+    def stored(
+        self, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray, values: np.ndarray, nbytes: int
+    ) -> None:
+        """After a store: lanes that do not find their value lost it to another lane of the same
+        instruction.
+        """
         if locator.space != "shared" or indices.size < 2 or np.ndim(values) == 0:
             return
         found = gather(indices, nbytes)
@@ -136,10 +151,15 @@ class Checker:
             return
         per_lane = np.flatnonzero(lost.reshape(indices.size, -1).any(axis=1))
         where = per_lane if lanes is None else lanes[per_lane]
-        self.machine.report("race", "threads write different values to the same shared address in one instruction",
-                            locator.site, where, self._offsets(indices[per_lane], where))
+        self.machine.report(
+            "race",
+            "threads write different values to the same shared address in one instruction",
+            locator.site,
+            where,
+            self._offsets(indices[per_lane], where),
+        )
 
-    # ---- shared memory ------------------------------------------------------------------------------------------
+    # ---- shared memory -------------------------------------------------------------------------------------
     def _generic(self, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray) -> None:
         """Split an access through generic addresses by where it goes."""
         lanes = np.arange(self.machine.lanes) if lanes is None else lanes
@@ -166,7 +186,9 @@ class Checker:
         return first[:, None] if count == 1 else first[:, None] + np.arange(count)
 
     def _places(self, indices: np.ndarray, nbytes: int) -> tuple[np.ndarray, int]:
-        """Where accesses of at most four granules are: positions in shadows seen as groups of ``count`` records, and count."""
+        """Where accesses of at most four granules are: positions in shadows seen as groups of ``count``
+        records, and count.
+        """
         count = max(nbytes >> self._shift, 1)
         where = indices - self._base
         np.right_shift(where, self._shift + count.bit_length() - 1, out=where)
@@ -206,7 +228,9 @@ class Checker:
         self.sites = [None, None]
         self.now, self.floor = 2, 1
 
-    def read(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int, strong: bool = False) -> None:
+    def read(
+        self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int, strong: bool = False
+    ) -> None:
         """Lanes read shared memory now. ``indices`` are host addresses - ORIGIN, one per lane."""
         for part, size in self._pieces(indices, nbytes):
             where, mine = self._look(site, lanes, part, size, strong)
@@ -214,7 +238,9 @@ class Checker:
                 self._note_readers(where, mine)
 
     def _note_readers(self, where: np.ndarray, mine: np.ndarray) -> None:
-        """Make the accessing lanes the last readers; whom they displace, in this instruction or before, become the others."""
+        """Make the accessing lanes the last readers; whom they displace, in this instruction or before,
+        become the others.
+        """
         count = mine.shape[1]
         before = self._fetch(self.reader, where, count)
         self._put(self.reader, where, mine)
@@ -234,7 +260,9 @@ class Checker:
         for part, size in self._pieces(indices, nbytes):
             self._look(site, lanes, part, size, False)
 
-    def _look(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int, strong: bool) -> tuple:
+    def _look(
+        self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int, strong: bool
+    ) -> tuple:
         """Check a read; returns its places and the records ``(accesses, count)`` that it leaves."""
         where, count = self._places(indices, nbytes)
         mine = self._record(self.tick(site), lanes, count)
@@ -244,7 +272,9 @@ class Checker:
         self._conflicts(site, lanes, indices, written, mine, "read", "written", forgive_atomic=strong)
         return where, mine
 
-    def write(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int, atomic: bool = False) -> None:
+    def write(
+        self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int, atomic: bool = False
+    ) -> None:
         """Lanes write shared memory now."""
         for part, size in self._pieces(indices, nbytes):
             where, count = self._places(part, size)
@@ -252,7 +282,9 @@ class Checker:
             known = self._fetch(self.writer, where, count)
             self._conflicts(site, lanes, part, known, mine, "write", "written", forgive_atomic=atomic)
             self._conflicts(site, lanes, part, self._fetch(self.reader, where, count), mine, "write", "read")
-            self._conflicts(site, lanes, part, self._fetch(self.other_reader, where, count), mine, "write", "read")
+            self._conflicts(
+                site, lanes, part, self._fetch(self.other_reader, where, count), mine, "write", "read"
+            )
             self._put(self.writer, where, mine | _ATOMIC_BIT if atomic else mine)
 
     def _record(self, tick: int, lanes: np.ndarray | None, count: int) -> np.ndarray:
@@ -265,8 +297,17 @@ class Checker:
         """The smallest record that may be unordered."""
         return np.uint32(self.floor + 1 << _THREAD_BITS)
 
-    def _conflicts(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, records: np.ndarray, me: np.ndarray,
-                   doing: str, done: str, forgive_atomic: bool = False) -> None:
+    def _conflicts(
+        self,
+        site: Site,
+        lanes: np.ndarray | None,
+        indices: np.ndarray,
+        records: np.ndarray,
+        me: np.ndarray,
+        doing: str,
+        done: str,
+        forgive_atomic: bool = False,
+    ) -> None:
         """Report records that are not ordered before the present of the accessing warps."""
         recent = records >= self._oldest  # atomic ones always: their bit is the highest
         if not recent.any():
@@ -285,25 +326,42 @@ class Checker:
             first = int(np.flatnonzero(racing)[0])
             self._report_race(site, rows[racing], lane[racing], indices, int(old[first]), doing, done)
 
-    def _report_race(self, site: Site, rows: np.ndarray, lanes: np.ndarray, indices: np.ndarray, old: int, doing: str,
-                     done: str) -> None:
+    def _report_race(
+        self,
+        site: Site,
+        rows: np.ndarray,
+        lanes: np.ndarray,
+        indices: np.ndarray,
+        old: int,
+        doing: str,
+        done: str,
+    ) -> None:
         other = self.sites[old >> _THREAD_BITS]
         thread = self.machine.thread_index(old & int(_THREAD))
         where = "by an asynchronous copy" if other is None else f"by thread {thread} at {other}"
         message = f"shared {doing} of what is {done} {where}, with no barrier between"
-        self.machine.findings.add(self.machine, "race", message, site, lanes, self._offsets(indices[rows], lanes), other)
+        self.machine.findings.add(
+            self.machine, "race", message, site, lanes, self._offsets(indices[rows], lanes), other
+        )
 
-    def _report_uninitialised(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, written: np.ndarray) -> None:
+    def _report_uninitialised(
+        self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, written: np.ndarray
+    ) -> None:
         bad = np.flatnonzero((written == 0).any(axis=1))
         who = bad if lanes is None else lanes[bad]
-        self.machine.report("uninitialised", "shared memory is read that nobody has written", site, who,
-                            self._offsets(indices[bad], who))
+        self.machine.report(
+            "uninitialised",
+            "shared memory is read that nobody has written",
+            site,
+            who,
+            self._offsets(indices[bad], who),
+        )
 
     def _offsets(self, indices: np.ndarray, lanes: np.ndarray) -> np.ndarray:
         """Shared addresses, as the kernel sees them."""
         return indices + ORIGIN - self.machine.shared_base[lanes]
 
-    # ---- synchronisation ----------------------------------------------------------------------------------------
+    # ---- synchronisation -----------------------------------------------------------------------------------
     def barrier(self, ctas: np.ndarray, mask: np.ndarray | None) -> None:
         """A CTA barrier opened for the lanes in ``mask`` (None: every lane of the batch)."""
         machine, present = self.machine, self.now - 1
@@ -315,7 +373,7 @@ class Checker:
             self.floor = present
             return
         for cta in ctas.tolist():
-            lanes = mask[cta * machine.threads:(cta + 1) * machine.threads]
+            lanes = mask[cta * machine.threads : (cta + 1) * machine.threads]
             warps = np.flatnonzero(lanes.reshape(-1, 32).any(axis=1))
             joined = self.seen[cta, warps].max(axis=0)
             joined[warps] = present
@@ -377,7 +435,8 @@ class _Allocation:
         skip = self.start // granule - self.start // self.granule * factor
         self.writer, self.reader, self.other_reader = (
             np.append(np.repeat(shadow, factor)[skip:], np.zeros(factor, np.uint32))
-            for shadow in (self.writer, self.reader, self.other_reader))
+            for shadow in (self.writer, self.reader, self.other_reader)
+        )
         self.granule = granule
 
     def positions(self, indices: np.ndarray, nbytes: int) -> np.ndarray:
@@ -406,7 +465,9 @@ class GlobalShadow:
         self.ctas = ctas
 
     def fence(self, ctas: np.ndarray) -> None:
-        """CTAs execute a fence: it releases what they did, with their next atomic, and acquires what they observed."""
+        """CTAs execute a fence: it releases what they did, with their next atomic, and acquires what they
+        observed.
+        """
         self.fenced[ctas] = True
         self.barrier(ctas)
 
@@ -422,7 +483,9 @@ class GlobalShadow:
         mine = table.setdefault(cta, np.zeros(self.ctas, bool))
         np.logical_or(mine, others, out=mine)
 
-    def access(self, machine: Machine, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray) -> None:
+    def access(
+        self, machine: Machine, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray
+    ) -> None:
         """Note an access, report conflicts with other CTAs."""
         memory = machine.memory
         low, high = int(indices.min()) + ORIGIN, int(indices.max()) + ORIGIN
@@ -433,10 +496,13 @@ class GlobalShadow:
         lanes = np.arange(machine.lanes) if lanes is None else lanes
         for number in np.unique(home):
             chosen = home == number
-            self._in_allocation(machine, locator, lanes[chosen], indices[chosen], int(indices[chosen][0]) + ORIGIN)
+            self._in_allocation(
+                machine, locator, lanes[chosen], indices[chosen], int(indices[chosen][0]) + ORIGIN
+            )
 
-    def _in_allocation(self, machine: Machine, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray,
-                       inside: int) -> None:
+    def _in_allocation(
+        self, machine: Machine, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray, inside: int
+    ) -> None:
         start, nbytes = machine.memory.allocation_at(inside)
         atomic = locator.kind == ATOMIC or locator.strong
         cta = machine.cta_of_lane if lanes is None else machine.cta_of_lane[lanes]
@@ -471,10 +537,14 @@ class GlobalShadow:
 
     @staticmethod
     def _note_atomic(shadow: _Allocation, where: np.ndarray, me: np.ndarray) -> None:
-        """Atomics of several CTAs are remembered as such, so that the last one's own read does not hide the others."""
+        """Atomics of several CTAs are remembered as such, so that the last one's own read does not hide the
+        others.
+        """
         before = shadow.writer.take(where)
         shadow.writer[where] = me | _ATOMIC_BIT
-        shared = (before & _ATOMIC_BIT != 0) & (before != me | _ATOMIC_BIT) | (shadow.writer.take(where) != me | _ATOMIC_BIT)
+        shared = (before & _ATOMIC_BIT != 0) & (before != me | _ATOMIC_BIT) | (
+            shadow.writer.take(where) != me | _ATOMIC_BIT
+        )
         shadow.writer[where[shared]] = _ATOMIC_BIT | _SEVERAL
 
     @staticmethod
@@ -493,7 +563,8 @@ class GlobalShadow:
             shadow.other_reader[where[fresh]] = before[fresh]
 
     def _synchronise(self, start: int, locator: Locator, ctas: np.ndarray) -> None:
-        """Atomics on this allocation, CTA by CTA: each takes over what others have released, and releases in its turn.
+        """Atomics on this allocation, CTA by CTA: each takes over what others have released, and releases in
+        its turn.
 
         It releases when it has executed a fence since its last plain store, or by the atomic's own semantics.
         """
@@ -509,7 +580,9 @@ class GlobalShadow:
                 released |= self.acquired.get(cta, False)
                 released[cta] = True
 
-    def _conflicts(self, access: tuple, records: np.ndarray, me: np.ndarray, done: str, forgive_atomic: bool) -> None:
+    def _conflicts(
+        self, access: tuple, records: np.ndarray, me: np.ndarray, done: str, forgive_atomic: bool
+    ) -> None:
         if not records.any():
             return
         foreign = (records != 0) & ((records & _RECORD) != me)
@@ -526,13 +599,21 @@ class GlobalShadow:
         theirs = (records[foreign] & _RECORD).astype(np.int64) - 1
         if self.acquired:
             mine = machine.cta_of_lane[lane] + machine.first_cta
-            racing = np.array([not self._ordered(cta, other) for cta, other in zip(mine.tolist(), theirs.tolist())])
+            racing = np.array(
+                [not self._ordered(cta, other) for cta, other in zip(mine.tolist(), theirs.tolist())]
+            )
             rows, lane, theirs = rows[racing], lane[racing], theirs[racing]
         if not rows.size:
             return
         doing = {READ: "read", WRITE: "write", ATOMIC: "atomic access"}[locator.kind]
-        machine.report("global-race", f"global {doing} of what is {done} by {self._name(machine, int(theirs[0]))}, "
-                       "with nothing that orders them", locator.site, lane, indices[rows] + ORIGIN)
+        machine.report(
+            "global-race",
+            f"global {doing} of what is {done} by {self._name(machine, int(theirs[0]))}, "
+            "with nothing that orders them",
+            locator.site,
+            lane,
+            indices[rows] + ORIGIN,
+        )
 
     def _ordered(self, cta: int, other: int) -> bool:
         """Whether ``cta`` has acquired what ``other`` (perhaps several CTAs) released."""

@@ -1,4 +1,6 @@
-"""Control flow: branches, exits, traps, hints, and the calls of built-in functions (``vprintf``, ``__assertfail``)."""
+"""Control flow: branches, exits, traps, hints, and the calls of built-in functions (``vprintf``,
+``__assertfail``).
+"""
 
 from __future__ import annotations
 
@@ -66,6 +68,7 @@ def _bind_brx(machine: Machine, index: np.ndarray, targets: list[int]) -> Callab
             there = np.where(guard ^ negated, there, then)
         np.copyto(machine.pc, there, where=True if mask is None else mask)
         return -1
+
     return run
 
 
@@ -73,6 +76,7 @@ def _bind_trap(machine: Machine, site: object) -> Callable:
     def run(mask: np.ndarray | None) -> None:
         lanes = np.arange(machine.lanes) if mask is None else np.flatnonzero(mask)
         machine.report("trap", "the kernel executed trap", site, lanes)
+
     return run
 
 
@@ -87,8 +91,18 @@ def emit_trap(e: Emitter, i: Instruction) -> None:
     _branch(e, i, EXIT)
 
 
-@instruction("brkpt", "nanosleep", "pmevent", "griddepcontrol", "setmaxnreg", "discard", "prefetch", "prefetchu",
-             "applypriority", defines=0)
+@instruction(
+    "brkpt",
+    "nanosleep",
+    "pmevent",
+    "griddepcontrol",
+    "setmaxnreg",
+    "discard",
+    "prefetch",
+    "prefetchu",
+    "applypriority",
+    defines=0,
+)
 def emit_hint(e: Emitter, i: Instruction) -> None:
     """No effect on the emulated machine: one grid at a time, sequentially consistent memory, no caches."""
 
@@ -105,17 +119,18 @@ def _bind_fence(machine: Machine, parts: tuple[str, ...]) -> Callable:
     def run(mask: np.ndarray | None) -> None:
         for hook in hooks:
             hook(mask, parts)
+
     return run
 
 
-# ---- built-in functions -------------------------------------------------------------------------------------------
+# ---- built-in functions ------------------------------------------------------------------------------------
 @instruction("call", defines=0)
 def emit_call(e: Emitter, i: Instruction) -> None:
     """vprintf and __assertfail; other functions were inlined before."""
     position = next(index for index, operand in enumerate(i.operands) if isinstance(operand, Symbol))
     name = i.operands[position].name
     results = [element.name for element in i.operands[0].elements] if position else []
-    lists = [operand for operand in i.operands[position + 1:] if isinstance(operand, Vector)]
+    lists = [operand for operand in i.operands[position + 1 :] if isinstance(operand, Vector)]
     arguments = [element.name for element in lists[0].elements] if lists else []
     if name == "vprintf":
         e.call(_bind_vprintf, arguments, results)
@@ -147,10 +162,13 @@ def _bind_vprintf(machine: Machine, arguments: list[str], results: list[str]) ->
 
     def run(mask: np.ndarray | None) -> None:
         for lane in range(machine.lanes) if mask is None else np.flatnonzero(mask):
-            text = format_printf(machine, int(lane), read_string(machine, int(formats[lane])), int(buffers[lane]))
+            text = format_printf(
+                machine, int(lane), read_string(machine, int(formats[lane])), int(buffers[lane])
+            )
             machine.output.append(text)
             if result is not None:
                 result[lane] = 1
+
     return run
 
 
@@ -158,7 +176,9 @@ _CONVERSION = re.compile(r"%([-+ #0]*)(\*|\d+)?(?:\.(\*|\d+))?(hh|h|ll|l|z|j|t|L
 
 
 def format_printf(machine: Machine, lane: int, template: str, buffer: int) -> str:
-    """CUDA's printf: ints of 4 bytes (8 with ll, l, z, j, t), doubles, pointers, each at its natural alignment."""
+    """CUDA's printf: ints of 4 bytes (8 with ll, l, z, j, t), doubles, pointers, each at its natural
+    alignment.
+    """
     local = buffer & WINDOW_MASK
     start = local - LOCAL_BASE + lane * machine.local_stride
     position = 0
@@ -166,7 +186,7 @@ def format_printf(machine: Machine, lane: int, template: str, buffer: int) -> st
     def take(size: int) -> bytes:
         nonlocal position
         position = -(-position // size) * size
-        found = machine.local[start + position:start + position + size].tobytes()
+        found = machine.local[start + position : start + position + size].tobytes()
         position += size
         return found
 
@@ -200,7 +220,10 @@ def _bind_assertfail(machine: Machine, arguments: list[str], site: object) -> Ca
         if not lanes.size:
             return
         first = int(lanes[0])
-        text = f"assertion failed: {read_string(machine, int(messages[first]))} " \
-               f"({read_string(machine, int(files[first]))}:{int(lines[first])})"
+        text = (
+            f"assertion failed: {read_string(machine, int(messages[first]))} "
+            f"({read_string(machine, int(files[first]))}:{int(lines[first])})"
+        )
         machine.report("assert", text, site, lanes)
+
     return run

@@ -1,9 +1,10 @@
 """Counters: what a launch executed and moved, per instruction, so per source line and in total.
 
-Instructions are counted per warp, as a profiler does: a block's execution counts for every warp that has an active lane in it.
-Global accesses are counted in 32-byte sectors per request (one instruction of one warp), shared accesses in wavefronts: a warp's
-request of 4, 8 or 16 bytes per lane is served in phases of 32, 16 or 8 lanes, and a phase takes as many wavefronts as the most
-distinct 4-byte words that fall into one of the 32 banks. Wavefronts beyond one per phase are bank conflicts.
+Instructions are counted per warp, as a profiler does: a block's execution counts for every warp that has an
+active lane in it. Global accesses are counted in 32-byte sectors per request (one instruction of one warp),
+shared accesses in wavefronts: a warp's request of 4, 8 or 16 bytes per lane is served in phases of 32, 16 or
+8 lanes, and a phase takes as many wavefronts as the most distinct 4-byte words that fall into one of the 32
+banks. Wavefronts beyond one per phase are bank conflicts.
 """
 
 from __future__ import annotations
@@ -52,11 +53,17 @@ class LineCounts:
 
 
 _KINDS = (
-    ("tensor", ("mma", "wgmma", "wmma")), ("atomic", ("atom", "red")), ("barrier", ("bar", "barrier", "mbarrier", "fence", "membar")),
-    ("asynchronous", ("cp",)), ("matrix load", ("ldmatrix", "stmatrix", "movmatrix")),
-    ("warp", ("shfl", "vote", "match", "redux", "activemask", "elect")), ("conversion", ("cvt", "cvta")),
-    ("control", ("bra", "brx", "ret", "exit", "call", "trap")), ("select and compare", ("setp", "selp", "set", "slct")),
-    ("special function", ("ex2", "lg2", "sin", "cos", "tanh", "rcp", "rsqrt", "sqrt")), ("move", ("mov", "prmt")),
+    ("tensor", ("mma", "wgmma", "wmma")),
+    ("atomic", ("atom", "red")),
+    ("barrier", ("bar", "barrier", "mbarrier", "fence", "membar")),
+    ("asynchronous", ("cp",)),
+    ("matrix load", ("ldmatrix", "stmatrix", "movmatrix")),
+    ("warp", ("shfl", "vote", "match", "redux", "activemask", "elect")),
+    ("conversion", ("cvt", "cvta")),
+    ("control", ("bra", "brx", "ret", "exit", "call", "trap")),
+    ("select and compare", ("setp", "selp", "set", "slct")),
+    ("special function", ("ex2", "lg2", "sin", "cos", "tanh", "rcp", "rsqrt", "sqrt")),
+    ("move", ("mov", "prmt")),
 )
 _KIND_OF = {opcode: kind for kind, opcodes in _KINDS for opcode in opcodes}
 
@@ -65,8 +72,14 @@ def kind_of(i: Instruction) -> str:
     """The class of an instruction, as the report groups them."""
     first = i.parts[0]
     if first in ("ld", "ldu", "st"):
-        space = next((part.partition("::")[0] for part in i.parts if part.partition("::")[0] in (
-            "global", "shared", "local", "param", "const")), "generic")
+        space = next(
+            (
+                part.partition("::")[0]
+                for part in i.parts
+                if part.partition("::")[0] in ("global", "shared", "local", "param", "const")
+            ),
+            "generic",
+        )
         return f"{space} {'store' if first == 'st' else 'load'}"
     if first in _KIND_OF:
         return _KIND_OF[first]
@@ -91,7 +104,9 @@ class Counters:
     def _line(self, item: Instruction) -> LineCounts:
         """Instructions of one PTX line share their counts; inlined copies do too."""
         if item.line not in self.lines:
-            self.lines[item.line] = LineCounts(item.line, item.source, self.program.module.line_text(item.line), kind_of(item))
+            self.lines[item.line] = LineCounts(
+                item.line, item.source, self.program.module.line_text(item.line), kind_of(item)
+            )
         return self.lines[item.line]
 
     def count(self, index: int, machine: Machine, mask: np.ndarray | None) -> None:
@@ -148,7 +163,7 @@ class MemoryCounter:
         times = 1
         if lanes is None and locator.space != "generic" and self._alike(indices, locator.space == "shared"):
             times = self.machine.ctas
-            indices = indices[:self.machine.threads]
+            indices = indices[: self.machine.threads]
         lanes = np.arange(indices.size) if lanes is None else lanes
         space = locator.space
         if space == "generic":
@@ -161,7 +176,9 @@ class MemoryCounter:
             self._count_global(counts, lanes, indices, locator.nbytes, times)
 
     def _alike(self, indices: np.ndarray, shared: bool) -> bool:
-        """Whether every CTA's addresses are the first one's plus a constant: its shared base, or a multiple of a sector."""
+        """Whether every CTA's addresses are the first one's plus a constant: its shared base, or a multiple
+        of a sector.
+        """
         rows = indices.reshape(self.machine.ctas, -1)
         apart = rows - rows[0]
         if not (apart == apart[:, :1]).all():
@@ -185,7 +202,9 @@ class MemoryCounter:
         """Counted when issued."""
 
     @staticmethod
-    def _count_global(counts: LineCounts, lanes: np.ndarray, indices: np.ndarray, nbytes: int, times: int) -> None:
+    def _count_global(
+        counts: LineCounts, lanes: np.ndarray, indices: np.ndarray, nbytes: int, times: int
+    ) -> None:
         if not lanes.size:
             return
         requests, sectors = global_sectors(lanes, indices, nbytes)
@@ -194,7 +213,9 @@ class MemoryCounter:
         counts.global_bytes += lanes.size * nbytes * times
 
     @staticmethod
-    def _count_shared(counts: LineCounts, lanes: np.ndarray, indices: np.ndarray, nbytes: int, times: int) -> None:
+    def _count_shared(
+        counts: LineCounts, lanes: np.ndarray, indices: np.ndarray, nbytes: int, times: int
+    ) -> None:
         if not lanes.size:
             return
         requests, phases, wavefronts = shared_wavefronts(lanes, indices, nbytes)
@@ -205,7 +226,9 @@ class MemoryCounter:
 
 
 def global_sectors(lanes: np.ndarray, addresses: np.ndarray, nbytes: int) -> tuple[int, int]:
-    """(requests, sectors) of one instruction; lanes ascending, addresses aligned to the size of the access."""
+    """(requests, sectors) of one instruction; lanes ascending, addresses aligned to the size of the
+    access.
+    """
     warps = lanes >> 5
     sectors = addresses // SECTOR
     keys = (warps << 46) | sectors
@@ -243,8 +266,8 @@ _SM_THREADS, _SM_WARPS, _SM_CTAS, _SM_REGISTERS, _SM_SHARED = 2048, 64, 32, 6553
 
 
 def occupancy(threads: int, registers: int, shared_bytes: int) -> Occupancy:
-    """The estimate for sm_90. Registers are given out per warp in units of 256, shared memory in units of 128 bytes plus 1 KiB
-    for the system per CTA. ``registers`` 0: unknown, no limit."""
+    """The estimate for sm_90. Registers are given out per warp in units of 256, shared memory in units of 128
+    bytes plus 1 KiB for the system per CTA. ``registers`` 0: unknown, no limit."""
     warps = -(-threads // 32)
     limits = {"threads": _SM_THREADS // (warps * 32), "CTAs": _SM_CTAS}
     if registers:

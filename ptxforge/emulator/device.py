@@ -8,7 +8,15 @@ import numpy as np
 
 from ptxforge.emulator.counters import Counters
 from ptxforge.emulator.findings import Finding, Findings
-from ptxforge.emulator.launch import Kernel, LoadedText, Observers, Shape, check_shape, load_text, place_variables
+from ptxforge.emulator.launch import (
+    Kernel,
+    LoadedText,
+    Observers,
+    Shape,
+    check_shape,
+    load_text,
+    place_variables,
+)
 from ptxforge.emulator.memory import GlobalMemory
 from ptxforge.emulator.parallel import can_spread, run_in_processes
 from ptxforge.emulator.report import Report
@@ -19,7 +27,9 @@ CHECKS = ("off", "one", "all")
 
 @dataclass(frozen=True)
 class FunctionAttributes:
-    """As a driver reports them. ``registers`` is ``.maxnreg`` where the PTX has it, else 0: nothing was assembled."""
+    """As a driver reports them. ``registers`` is ``.maxnreg`` where the PTX has it, else 0: nothing was
+    assembled.
+    """
 
     registers: int
     static_shared_bytes: int
@@ -30,12 +40,13 @@ class FunctionAttributes:
 class EmulatorDevice:
     """Executes PTX on the CPU.
 
-    ``check``: ``"off"`` (out-of-bounds and misaligned accesses are found all the same), ``"one"`` (the first CTA of every
-    launch also runs under the race and initialisation checkers) or ``"all"`` (every CTA does). ``counters=True`` collects
-    :attr:`last_report`. ``processes`` spreads a grid's CTAs over that many processes. With ``raise_faults=False`` a
-    launch never raises for what it finds: look at :attr:`findings`.
+    ``check``: ``"off"`` (out-of-bounds and misaligned accesses are found all the same), ``"one"`` (the first
+    CTA of every launch also runs under the race and initialisation checkers) or ``"all"`` (every CTA does).
+    ``counters=True`` collects :attr:`last_report`. ``processes`` spreads a grid's CTAs over that many
+    processes. With ``raise_faults=False`` a launch never raises for what it finds: look at :attr:`findings`.
 
-    :attr:`findings` holds the last launch's findings; a fault (:data:`findings.FATAL`) raises ``DeviceError`` after the launch.
+    :attr:`findings` holds the last launch's findings; a fault (:data:`findings.FATAL`) raises ``DeviceError``
+    after the launch.
     """
 
     name = "emulator"
@@ -44,8 +55,14 @@ class EmulatorDevice:
     max_shared_bytes = 232448
     warp_size = 32
 
-    def __init__(self, check: str = "off", counters: bool = False, processes: int = 1, target: str = "sm_90a",
-                 raise_faults: bool = True):
+    def __init__(
+        self,
+        check: str = "off",
+        counters: bool = False,
+        processes: int = 1,
+        target: str = "sm_90a",
+        raise_faults: bool = True,
+    ):
         if check not in CHECKS:
             raise ValueError(f"check must be one of {', '.join(CHECKS)}, not {check!r}")
         self.check, self.counters, self.processes = check, counters, processes
@@ -115,8 +132,11 @@ class EmulatorFunction:
         self.translation = module.loaded.translations[name]
         program = self.translation.program
         self.attributes = FunctionAttributes(
-            (program.entry.directives.get("maxnreg") or (0,))[0], program.static_shared, program.local_bytes,
-            self._max_threads(program.entry.directives))
+            (program.entry.directives.get("maxnreg") or (0,))[0],
+            program.static_shared,
+            program.local_bytes,
+            self._max_threads(program.entry.directives),
+        )
         self.kernel = Kernel(self.translation, self.device.memory, module.symbols, self.device)
 
     @staticmethod
@@ -124,34 +144,57 @@ class EmulatorFunction:
         bound = directives.get("reqntid") or directives.get("maxntid") or (1024,)
         return min(1024, int(np.prod(bound)))
 
-    def launch(self, grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, stream: int,
-               params: bytes) -> None:
+    def launch(
+        self,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        stream: int,
+        params: bytes,
+    ) -> None:
         """Run the whole grid; returns when it is done. Raises ``DeviceError`` for faults (see the device)."""
         device, program = self.device, self.translation.program
         shape = Shape(_triple(grid), _triple(block), shared_bytes)
-        check_shape(shape, program.entry, program.static_shared, params, program.param_bytes,
-                    (self.attributes.max_threads_per_block, device.max_shared_bytes))
+        check_shape(
+            shape,
+            program.entry,
+            program.static_shared,
+            params,
+            program.param_bytes,
+            (self.attributes.max_threads_per_block, device.max_shared_bytes),
+        )
         findings = Findings()
-        counters = Counters(program, shape.block, program.static_shared + shared_bytes) if device.counters else None
+        counters = (
+            Counters(program, shape.block, program.static_shared + shared_bytes) if device.counters else None
+        )
         observers = Observers(device.check, counters)
-        params = params[:program.param_bytes]
+        params = params[: program.param_bytes]
         if self._spreads(shape):
             output = run_in_processes(self.kernel, shape, params, findings, device.processes)
         else:
             output = self.kernel.run(shape, params, findings, observers)
         device.findings, device.output = list(findings), "".join(output)
         if counters is not None:
-            device.last_report = Report(self.name, shape.grid, shape.block, counters, self.attributes.registers)
+            device.last_report = Report(
+                self.name, shape.grid, shape.block, counters, self.attributes.registers
+            )
         if output:
             print(device.output, end="")
         if device.raise_faults and findings.fatal:
             raise DeviceError("\n".join(str(finding) for finding in findings.fatal))
 
     def _spreads(self, shape: Shape) -> bool:
-        """Whether to use several processes: only for unwatched launches whose CTAs do not talk to each other."""
+        """Whether to use several processes: only for unwatched launches whose CTAs do not talk to
+        each other.
+        """
         device = self.device
-        return (device.processes > 1 and shape.ctas > 1 and device.check == "off" and not device.counters
-                and can_spread(self.translation.program))
+        return (
+            device.processes > 1
+            and shape.ctas > 1
+            and device.check == "off"
+            and not device.counters
+            and can_spread(self.translation.program)
+        )
 
 
 def _triple(size: object) -> tuple[int, int, int]:

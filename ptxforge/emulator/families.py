@@ -1,10 +1,33 @@
-"""Imports every module that registers instruction families: after this, the table in :mod:`registry` is complete."""
+"""Imports every module that registers instruction families: after this, the table in :mod:`registry` is
+complete.
+"""
 
 from __future__ import annotations
 
 from ptxforge.emulator import (
-    arithmetic, async_copy, atomics, barriers, control, ldmatrix, mbarrier, memory_ops, mma, warp, wgmma,
+    arithmetic,
+    async_copy,
+    atomics,
+    barriers,
+    control,
+    ldmatrix,
+    mbarrier,
+    memory_ops,
+    mma,
+    warp,
+    wgmma,
 )
 
-__all__ = ["arithmetic", "async_copy", "atomics", "barriers", "control", "ldmatrix", "mbarrier", "memory_ops", "mma",
-           "warp", "wgmma"]
+__all__ = [
+    "arithmetic",
+    "async_copy",
+    "atomics",
+    "barriers",
+    "control",
+    "ldmatrix",
+    "mbarrier",
+    "memory_ops",
+    "mma",
+    "warp",
+    "wgmma",
+]

@@ -24,10 +24,11 @@ class Site:
 
 @dataclass(slots=True)
 class Finding:
-    """One fault. ``count`` lanes had it at this instruction; ``cta``, ``thread`` and ``address`` are the first's.
+    """One fault. ``count`` lanes had it at this instruction; ``cta``, ``thread`` and ``address`` are the
+    first's.
 
-    ``kind`` is one of ``out-of-bounds``, ``misaligned``, ``race``, ``global-race``, ``uninitialised``, ``barrier``,
-    ``deadlock``, ``trap``, ``assert``, ``async``, ``proxy`` and ``register``.
+    ``kind`` is one of ``out-of-bounds``, ``misaligned``, ``race``, ``global-race``, ``uninitialised``,
+    ``barrier``, ``deadlock``, ``trap``, ``assert``, ``async``, ``proxy`` and ``register``.
     """
 
     kind: str
@@ -44,8 +45,10 @@ class Finding:
         where = f"{self.source}: " if self.source else ""
         times = f" ({self.count} times)" if self.count > 1 else ""
         address = f", address 0x{self.address:x}" if self.address is not None else ""
-        return (f"{where}{self.kind}: {self.message}; CTA {self.cta}, thread {self.thread}{address}; "
-                f"PTX line {self.line}: {self.instruction}{times}")
+        return (
+            f"{where}{self.kind}: {self.message}; CTA {self.cta}, thread {self.thread}{address}; "
+            f"PTX line {self.line}: {self.instruction}{times}"
+        )
 
 
 FATAL = ("out-of-bounds", "misaligned", "deadlock", "trap", "assert")
@@ -58,8 +61,16 @@ class Findings:
     def __init__(self) -> None:
         self._by_key: dict[tuple, Finding] = {}
 
-    def add(self, machine: object, kind: str, message: str, site: Site, lanes: np.ndarray,
-            addresses: np.ndarray | None = None, other: Site | None = None) -> None:
+    def add(
+        self,
+        machine: object,
+        kind: str,
+        message: str,
+        site: Site,
+        lanes: np.ndarray,
+        addresses: np.ndarray | None = None,
+        other: Site | None = None,
+    ) -> None:
         if len(lanes) == 0:
             return
         key = (kind, site.line, other.line if other else None)
@@ -69,8 +80,16 @@ class Findings:
             return
         cta, thread = divmod(int(lanes[0]), machine.threads)
         self._by_key[key] = Finding(
-            kind, message, site.line, site.source, site.text, machine.cta_index(cta), machine.thread_index(thread),
-            None if addresses is None else int(addresses[0]), len(lanes))
+            kind,
+            message,
+            site.line,
+            site.source,
+            site.text,
+            machine.cta_index(cta),
+            machine.thread_index(thread),
+            None if addresses is None else int(addresses[0]),
+            len(lanes),
+        )
 
     def include(self, others: Findings) -> None:
         """Add what another collection has found."""

@@ -1,7 +1,7 @@
 """Integer and bit operations of PTX as pure numpy functions of whole arrays (numpy scalars broadcast).
 
-Each takes arrays of the operands' natural dtypes and returns the result's; semantics are those of the PTX ISA's
-"Integer Arithmetic", "Extended-Precision" and "Logic and Shift" chapters.
+Each takes arrays of the operands' natural dtypes and returns the result's; semantics are those of the PTX
+ISA's "Integer Arithmetic", "Extended-Precision" and "Logic and Shift" chapters.
 """
 
 from __future__ import annotations
@@ -52,12 +52,14 @@ def mul_hi(dtype: str) -> Callable[..., Array]:
 
 def mul_24(dtype: str, high: bool) -> Callable[..., Array]:
     """mul24: bits 0-31 or 16-47 of the product of the operands' low 24 bits."""
+
     def run(a: Array, b: Array) -> Array:
         wide = _wide(dtype)
         up = 40
         x = (np.asarray(a).astype(wide) << up) >> up
         y = (np.asarray(b).astype(wide) << up) >> up
         return ((x * y) >> (16 if high else 0)).astype(dtype)
+
     return run
 
 
@@ -76,6 +78,7 @@ def divide(dtype: str) -> Callable[..., Array]:
         quotient = np.floor_divide(a, divisor)
         inexact = np.not_equal(quotient * divisor, a) & ((a < 0) != (divisor < 0))
         return np.where(zero, ones, quotient + inexact.astype(dtype))
+
     return unsigned if dtype[0] == "u" else signed
 
 
@@ -86,6 +89,7 @@ def remainder(dtype: str) -> Callable[..., Array]:
     def run(a: Array, b: Array) -> Array:
         zero = np.equal(b, 0)
         return np.where(zero, a, np.fmod(a, np.where(zero, one, b)))
+
     return run
 
 
@@ -96,6 +100,7 @@ def saturating(dtype: str, subtract: bool) -> Callable[..., Array]:
     def run(a: Array, b: Array) -> Array:
         wide = np.subtract(a, b, dtype="i8") if subtract else np.add(a, b, dtype="i8")
         return np.clip(wide, limits.min, limits.max).astype(dtype)
+
     return run
 
 
@@ -132,7 +137,9 @@ def bit_length(a: Array) -> Array:
 
 
 def bfind(dtype: str, shift_amount: bool) -> Callable[..., Array]:
-    """Position of the highest set bit (for negative numbers: the highest zero); 0xffffffff when there is none."""
+    """Position of the highest set bit (for negative numbers: the highest zero); 0xffffffff when there is
+    none.
+    """
     bits = 8 * int(dtype[1])
     unsigned = "u" + dtype[1]
 
@@ -143,6 +150,7 @@ def bfind(dtype: str, shift_amount: bool) -> Callable[..., Array]:
         length = bit_length(a.view(unsigned))
         found = bits - length if shift_amount else length - 1
         return np.where(length == 0, -1, found).astype(np.int32).view(np.uint32)
+
     return run
 
 
@@ -159,7 +167,9 @@ def reverse_bits(a: Array) -> Array:
 
 
 def bfe(dtype: str) -> Callable[..., Array]:
-    """Bit field extract; position and length are taken modulo 256; the sign is that of the field's last bit."""
+    """Bit field extract; position and length are taken modulo 256; the sign is that of the field's
+    last bit.
+    """
     bits = 8 * int(dtype[1])
 
     def unsigned(a: Array, b: Array, c: Array) -> Array:
@@ -176,6 +186,7 @@ def bfe(dtype: str) -> Callable[..., Array]:
         # Above the field, and above the register's top where the field reaches past it, the sign is repeated.
         filled = ~field_mask(np.minimum(length, np.maximum(bits - position, 0)), bits).astype("u" + dtype[1])
         return np.where(negative, value | filled, value).view(dtype)
+
     return unsigned if dtype[0] == "u" else signed
 
 
@@ -195,7 +206,10 @@ def bfi(dtype: str) -> Callable[..., Array]:
         position, length = np.asarray(c) & 0xFF, np.asarray(d) & 0xFF
         kind = np.dtype(dtype).type
         mask = field_mask(length, bits).astype(dtype) << position.astype(dtype)
-        return np.where(position >= bits, b, ((a << position.astype(dtype)) & mask) | (b & ~mask)).astype(kind)
+        return np.where(position >= bits, b, ((a << position.astype(dtype)) & mask) | (b & ~mask)).astype(
+            kind
+        )
+
     return run
 
 
@@ -206,11 +220,13 @@ def bmsk(wrap: bool) -> Callable[..., Array]:
             position, width = position & np.uint64(31), width & np.uint64(31)
         position = np.minimum(position, np.uint64(63))
         return (field_mask(np.minimum(width, np.uint64(32)), 32) << position).astype(np.uint32)
+
     return run
 
 
 def szext(dtype: str, wrap: bool) -> Callable[..., Array]:
     """Sign- or zero-extend the low ``b`` bits."""
+
     def run(a: Array, b: Array) -> Array:
         length = np.asarray(b).astype(np.uint64)
         length = length & np.uint64(31) if wrap else np.minimum(length, np.uint64(32))
@@ -220,22 +236,26 @@ def szext(dtype: str, wrap: bool) -> Callable[..., Array]:
         up = (32 - length.astype(np.int64)).astype(np.int64)
         extended = (value.astype(np.int64) << (up + 32)) >> (up + 32)
         return np.where(length == 0, 0, extended).astype(np.int32)
+
     return run
 
 
 def funnel(left: bool, wrap: bool) -> Callable[..., Array]:
     """shf.l / shf.r of the pair {b, a} (b holds the high bits) by c, wrapped or clamped at 32."""
+
     def run(a: Array, b: Array, c: Array) -> Array:
         pair = np.asarray(a).astype(np.uint64) | np.asarray(b).astype(np.uint64) << np.uint64(32)
         count = np.asarray(c) & np.uint32(31) if wrap else np.minimum(c, np.uint32(32))
         count = np.asarray(count).astype(np.uint64)
         moved = pair << count >> np.uint64(32) if left else pair >> count
         return moved.astype(np.uint32)
+
     return run
 
 
 def prmt(mode: str) -> Callable[..., Array]:
     """Byte permute of {b, a}; ``mode`` is "" or one of f4e, b4e, rc8, ecl, ecr, rc16."""
+
     def run(a: Array, b: Array, c: Array) -> Array:
         a, b, c = np.broadcast_arrays(np.asarray(a), np.asarray(b), np.asarray(c))
         pair = a.astype(np.uint64) | b.astype(np.uint64) << np.uint64(32)
@@ -248,6 +268,7 @@ def prmt(mode: str) -> Callable[..., Array]:
                 value = np.where(selector & np.uint64(8), sign, value)
             result |= value << np.uint32(8 * byte)
         return result
+
     return run
 
 
@@ -256,25 +277,38 @@ def _selector(mode: str, c: Array, byte: int) -> Array:
         return (c >> np.uint32(4 * byte)) & np.uint32(15)
     start = (c & np.uint32(3)).astype(np.int64)
     return {
-        "f4e": lambda: (start + byte) & 7, "b4e": lambda: (start - byte) & 7, "rc8": lambda: start,
-        "ecl": lambda: np.maximum(start, byte), "ecr": lambda: np.minimum(start, byte),
+        "f4e": lambda: (start + byte) & 7,
+        "b4e": lambda: (start - byte) & 7,
+        "rc8": lambda: start,
+        "ecl": lambda: np.maximum(start, byte),
+        "ecr": lambda: np.minimum(start, byte),
         "rc16": lambda: (start & 1) * 2 + byte % 2,
     }[mode]()
 
 
 def lop3(table: int) -> Callable[..., Array]:
-    """Bitwise function of three inputs by its truth table, for the few common tables in as few steps as possible."""
+    """Bitwise function of three inputs by its truth table, for the few common tables in as few steps as
+    possible.
+    """
     return _lop3(table & 0xFF)
 
 
 @cache
 def _lop3(table: int) -> Callable[..., Array]:
     simple = {
-        0x80: lambda a, b, c: a & b & c, 0xFE: lambda a, b, c: a | b | c, 0x96: lambda a, b, c: a ^ b ^ c,
-        0xEA: lambda a, b, c: (a & b) | c, 0xE2: lambda a, b, c: (a & b) | (c & ~b),
-        0xCA: lambda a, b, c: (a & b) | (~a & c), 0xC8: lambda a, b, c: (a | c) & b, 0xF8: lambda a, b, c: a | (b & c),
-        0x6A: lambda a, b, c: (a & b) ^ c, 0x78: lambda a, b, c: a ^ (b & c), 0xC0: lambda a, b, c: a & b,
-        0xFC: lambda a, b, c: a | b, 0x3C: lambda a, b, c: a ^ b,
+        0x80: lambda a, b, c: a & b & c,
+        0xFE: lambda a, b, c: a | b | c,
+        0x96: lambda a, b, c: a ^ b ^ c,
+        0xEA: lambda a, b, c: (a & b) | c,
+        0xE2: lambda a, b, c: (a & b) | (c & ~b),
+        0xCA: lambda a, b, c: (a & b) | (~a & c),
+        0xC8: lambda a, b, c: (a | c) & b,
+        0xF8: lambda a, b, c: a | (b & c),
+        0x6A: lambda a, b, c: (a & b) ^ c,
+        0x78: lambda a, b, c: a ^ (b & c),
+        0xC0: lambda a, b, c: a & b,
+        0xFC: lambda a, b, c: a | b,
+        0x3C: lambda a, b, c: a ^ b,
     }
     if table in simple:
         return simple[table]
@@ -285,23 +319,28 @@ def _lop3(table: int) -> Callable[..., Array]:
             if table >> row & 1:
                 result |= (a if row & 4 else ~a) & (b if row & 2 else ~b) & (c if row & 1 else ~c)
         return result
+
     return run
 
 
 def dp4a(first: str, second: str) -> Callable[..., Array]:
     """Dot product of four bytes plus c; ``first`` and ``second`` are "u1" or "i1"."""
+
     def run(a: Array, b: Array, c: Array) -> Array:
         x, y = (_bytes(value, kind) for value, kind in ((a, first), (b, second)))
         return ((x * y).sum(axis=-1) + np.asarray(c).astype(np.int64)).astype(np.uint32)
+
     return run
 
 
 def dp2a(first: str, second: str, high: bool) -> Callable[..., Array]:
     """Dot product of two 16-bit halves of a with two bytes of b, plus c."""
+
     def run(a: Array, b: Array, c: Array) -> Array:
         x = np.ascontiguousarray(a).view(first.replace("1", "2")).reshape(np.shape(a) + (2,)).astype(np.int64)
         y = _bytes(b, second)[..., 2:4] if high else _bytes(b, second)[..., 0:2]
         return ((x * y).sum(axis=-1) + np.asarray(c).astype(np.int64)).astype(np.uint32)
+
     return run
 
 
@@ -346,7 +385,9 @@ def sub_borrow(a: Array, b: Array, borrow: Array | int) -> tuple[Array, Array]:
 
 
 def pack_saturated(signed: bool, bits: int) -> Callable[..., Array]:
-    """cvt.pack: {c moved up by two fields, a, b}, a and b saturated to ``bits``; 16-bit fields leave no room for c."""
+    """cvt.pack: {c moved up by two fields, a, b}, a and b saturated to ``bits``; 16-bit fields leave no room
+    for c.
+    """
     low, high = (-(1 << bits - 1), (1 << bits - 1) - 1) if signed else (0, (1 << bits) - 1)
     mask = (1 << bits) - 1
 
@@ -354,12 +395,18 @@ def pack_saturated(signed: bool, bits: int) -> Callable[..., Array]:
         x, y = (np.clip(np.asarray(value).astype(np.int64), low, high) & mask for value in (a, b))
         above = np.asarray(c).astype(np.int64) << 2 * bits if bits < 16 else 0
         return ((above | x << bits | y) & 0xFFFFFFFF).astype(np.uint32)
+
     return run
 
 
 def packed16(function: Callable[..., Array], dtype: str) -> Callable[..., Array]:
     """A 16-bit operation on both halves of u4 operands."""
+
     def run(*sources: Array) -> Array:
-        halves = [np.ascontiguousarray(np.atleast_1d(source)).view(dtype) for source in np.broadcast_arrays(*sources)]
+        halves = [
+            np.ascontiguousarray(np.atleast_1d(source)).view(dtype)
+            for source in np.broadcast_arrays(*sources)
+        ]
         return np.ascontiguousarray(function(*halves).astype(dtype)).view(np.uint32)
+
     return run

@@ -55,8 +55,11 @@ def load_text(text: str) -> LoadedText:
         return found
     module = parser.parse(text)
     _check_functions(module)
-    translations = {name: Translation(program.build(module, name))
-                    for name, function in module.functions.items() if function.is_entry}
+    translations = {
+        name: Translation(program.build(module, name))
+        for name, function in module.functions.items()
+        if function.is_entry
+    }
     found = _TEXTS[text] = LoadedText(module, translations)
     while len(_TEXTS) > _TEXTS_KEPT:
         _TEXTS.popitem(last=False)
@@ -72,7 +75,9 @@ def _check_functions(module: parser.Module) -> None:
 
 
 def place_variables(module: parser.Module, memory: GlobalMemory) -> dict[str, int]:
-    """Allocate and fill the module's global and constant variables (those of functions too); name -> address."""
+    """Allocate and fill the module's global and constant variables (those of functions too); name ->
+    address.
+    """
     variables = {v.name: v for v in module.variables.values() if v.space in ("global", "const", "tex")}
     for function in module.functions.values():
         for variable in function.variables.values():
@@ -91,12 +96,14 @@ def place_variables(module: parser.Module, memory: GlobalMemory) -> dict[str, in
     return symbols
 
 
-def _initialise(memory: GlobalMemory, variable: parser.Variable, address: int, symbols: dict[str, int]) -> None:
+def _initialise(
+    memory: GlobalMemory, variable: parser.Variable, address: int, symbols: dict[str, int]
+) -> None:
     data = bytearray(variable.initial)
     for position, name, offset, size in variable.relocations:
         if name not in symbols:
             raise EmulatorError(f"{variable.name} refers to {name}, which is not a variable in global memory")
-        data[position:position + size] = (symbols[name] + offset).to_bytes(8, "little")[:size]
+        data[position : position + size] = (symbols[name] + offset).to_bytes(8, "little")[:size]
     memory.array_at(address, len(data))[:] = np.frombuffer(bytes(data), np.uint8)
 
 
@@ -120,7 +127,9 @@ class Shape:
 class Kernel:
     """One entry on one device: makes machines and runs grids."""
 
-    def __init__(self, translation: Translation, memory: GlobalMemory, symbols: dict[str, int], options: object):
+    def __init__(
+        self, translation: Translation, memory: GlobalMemory, symbols: dict[str, int], options: object
+    ):
         self.translation, self.memory, self.symbols, self.options = translation, memory, symbols, options
         self._machines: OrderedDict[tuple, list[Scheduler]] = OrderedDict()
 
@@ -132,8 +141,15 @@ class Kernel:
         batches = -(-shape.ctas // most)
         return -(-shape.ctas // batches)
 
-    def run(self, shape: Shape, params: bytes, findings: Findings, observers: Observers,
-            first: int = 0, last: int | None = None) -> list[str]:
+    def run(
+        self,
+        shape: Shape,
+        params: bytes,
+        findings: Findings,
+        observers: Observers,
+        first: int = 0,
+        last: int | None = None,
+    ) -> list[str]:
         """Run CTAs ``first ... last - 1`` of a grid; returns what the kernel printed."""
         last = shape.ctas if last is None else last
         output: list[str] = []
@@ -151,7 +167,9 @@ class Kernel:
         """Run a part of the grid unwatched."""
         return self.run(shape, params, findings, Observers(), first, last)
 
-    def _batches(self, shape: Shape, first: int, last: int, observers: Observers) -> Iterator[tuple[int, int, Watch | None]]:
+    def _batches(
+        self, shape: Shape, first: int, last: int, observers: Observers
+    ) -> Iterator[tuple[int, int, Watch | None]]:
         """``(first CTA, count, how it is watched)``; with one checked CTA, that one stands alone."""
         size = self.batch_size(shape)
         if observers.check == "one" and first == 0 and last > 0:
@@ -188,8 +206,16 @@ class Kernel:
             if watch is not None:
                 watch.join(found.machine)
             return found
-        machine = Machine(self.translation.program, self.memory, self.symbols, count, shape.grid, shape.block,
-                          shape.shared_bytes, self.options)
+        machine = Machine(
+            self.translation.program,
+            self.memory,
+            self.symbols,
+            count,
+            shape.grid,
+            shape.block,
+            shape.shared_bytes,
+            self.options,
+        )
         if watch is not None:
             watch.attach(machine)
         return Scheduler(machine, self.translation)
@@ -255,8 +281,17 @@ class Watch:
 class _Batch:
     """One batch under way."""
 
-    def __init__(self, kernel: Kernel, shape: Shape, params: bytes, findings: Findings, watch: Watch | None,
-                 start: int, count: int, output: list[str]):
+    def __init__(
+        self,
+        kernel: Kernel,
+        shape: Shape,
+        params: bytes,
+        findings: Findings,
+        watch: Watch | None,
+        start: int,
+        count: int,
+        output: list[str],
+    ):
         self.kernel, self.shape, self.count, self.watch = kernel, shape, count, watch
         self.scheduler = kernel.scheduler(shape, count, watch)
         self.machine = machine = self.scheduler.machine
@@ -289,19 +324,29 @@ class _Batch:
         self.kernel.release(self.shape, self.count, self.watch, self.scheduler)
 
 
-def check_shape(shape: Shape, entry: parser.Function, static_shared: int, params: bytes, expected: int,
-                limits: tuple[int, int]) -> None:
+def check_shape(
+    shape: Shape,
+    entry: parser.Function,
+    static_shared: int,
+    params: bytes,
+    expected: int,
+    limits: tuple[int, int],
+) -> None:
     """Refuse launches that a driver refuses."""
     max_threads, max_shared = limits
     required = entry.directives.get("reqntid")
     if min(shape.grid) < 1 or min(shape.block) < 1:
         raise DeviceError(f"{entry.name}: grid {shape.grid} and block {shape.block} must be positive")
     if shape.threads > max_threads:
-        raise DeviceError(f"{entry.name}: {shape.threads} threads per block, at most {max_threads} are possible")
+        raise DeviceError(
+            f"{entry.name}: {shape.threads} threads per block, at most {max_threads} are possible"
+        )
     if required and tuple(required) + (1,) * (3 - len(required)) != tuple(shape.block):
         raise DeviceError(f"{entry.name}: block {shape.block} differs from .reqntid {required}")
     if static_shared + shape.shared_bytes > max_shared:
-        raise DeviceError(f"{entry.name}: {static_shared + shape.shared_bytes} bytes of shared memory, at most "
-                          f"{max_shared} are possible")
+        raise DeviceError(
+            f"{entry.name}: {static_shared + shape.shared_bytes} bytes of shared memory, at most "
+            f"{max_shared} are possible"
+        )
     if len(params) < expected:
         raise DeviceError(f"{entry.name}: {len(params)} bytes of parameters, {expected} are declared")

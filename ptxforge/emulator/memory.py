@@ -1,9 +1,10 @@
 """Device memory: host memory addressed directly, with every allocation's bounds known.
 
-A device address *is* a host address. numpy arrays that cover the whole user address space (one per access width,
-starting at ``ORIGIN``) turn a gather of addresses into one ``take``; nothing is copied when a user's array is used
-in place. Every access is checked against the table of allocations first, so an address outside them is a finding
-and never touches memory. Memory of the device is allocated array by array, so a stray access meets a gap.
+A device address *is* a host address. numpy arrays that cover the whole user address space (one per access
+width, starting at ``ORIGIN``) turn a gather of addresses into one ``take``; nothing is copied when a user's
+array is used in place. Every access is checked against the table of allocations first, so an address outside
+them is a finding and never touches memory. Memory of the device is allocated array by array, so a stray
+access meets a gap.
 
 Generic addresses: global memory has its own addresses; the shared and the local window lie above all host
 addresses, so that an address tells its space.
@@ -25,7 +26,9 @@ LOCAL_WINDOW = 2 << 56
 WINDOW_MASK = SHARED_WINDOW - 1
 
 PARAM_BASE = 1024
-"""Address of the first kernel parameter in the parameter space: small, as code keeps such addresses in 32 bits."""
+"""Address of the first kernel parameter in the parameter space: small, as code keeps such addresses in 32
+bits.
+"""
 
 PARAM_END = PARAM_BASE + (1 << 16)
 _SPAN = 1 << 47
@@ -39,13 +42,16 @@ CODES = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
 class _Interface:
     def __init__(self, code: str, size: int):
         self.__array_interface__ = {
-            "data": (ORIGIN, False), "shape": ((_SPAN - ORIGIN) // size,), "typestr": f"<{code}" if size > 1 else "|u1",
+            "data": (ORIGIN, False),
+            "shape": ((_SPAN - ORIGIN) // size,),
+            "typestr": f"<{code}" if size > 1 else "|u1",
             "version": 3,
         }
 
 
 TABLES = {size: np.asarray(_Interface(code, size)) for size, code in CODES.items()}
-"""Width -> view of the whole address space; index with ``(address - ORIGIN) // width``, after a bounds check."""
+"""Width -> view of the whole address space; index with ``(address - ORIGIN) // width``, after a bounds check.
+"""
 
 
 def address_of(array: np.ndarray) -> int:
@@ -54,10 +60,12 @@ def address_of(array: np.ndarray) -> int:
 
 
 def aligned_zeros(nbytes: int, alignment: int = 1024, guard: int = 0) -> np.ndarray:
-    """A zeroed u1 array whose address is a multiple of ``alignment``, with ``guard`` unused bytes at each side."""
+    """A zeroed u1 array whose address is a multiple of ``alignment``, with ``guard`` unused bytes at each
+    side.
+    """
     raw = np.zeros(nbytes + alignment + 2 * guard, np.uint8)
     start = -(address_of(raw) + guard) % alignment + guard
-    return raw[start:start + nbytes]
+    return raw[start : start + nbytes]
 
 
 class GlobalMemory:
@@ -107,10 +115,12 @@ class GlobalMemory:
             self._remove(address)
 
     def array_at(self, address: int, nbytes: int) -> np.ndarray:
-        """The bytes ``[address, address + nbytes)`` as a u1 array in place; raises when they are not allocated."""
+        """The bytes ``[address, address + nbytes)`` as a u1 array in place; raises when they are not
+        allocated.
+        """
         if nbytes and not self.contains(address, address + nbytes):
             raise DeviceError(f"[0x{address:x}, 0x{address + nbytes:x}) is not allocated on this device")
-        return TABLES[1][address - ORIGIN:address - ORIGIN + nbytes]
+        return TABLES[1][address - ORIGIN : address - ORIGIN + nbytes]
 
     def contains(self, low: int, high: int) -> bool:
         """Whether ``[low, high)`` lies in one allocation. Remembers the last allocation hit."""
@@ -148,10 +158,14 @@ class GlobalMemory:
         near = []
         if index >= 0:
             start, end = self.starts[index], self.ends[index]
-            near.append((address - end, f"{address - end} bytes past the end of the {end - start}-byte allocation"))
+            near.append(
+                (address - end, f"{address - end} bytes past the end of the {end - start}-byte allocation")
+            )
         if index + 1 < len(self.starts):
             start, end = self.starts[index + 1], self.ends[index + 1]
-            near.append((start - address, f"{start - address} bytes before the {end - start}-byte allocation"))
+            near.append(
+                (start - address, f"{start - address} bytes before the {end - start}-byte allocation")
+            )
         near = [(distance, text) for distance, text in near if 0 <= distance < 1 << 20]
         return min(near)[1] if near else "no allocation is near"
 

@@ -64,7 +64,9 @@ def emit_ld(e: Emitter, i: Instruction) -> None:
 
 
 def _destination(e: Emitter, target: object, kind: str) -> object:
-    """The register's view that a loaded element is copied to; a wider register is extended by the type's sign."""
+    """The register's view that a loaded element is copied to; a wider register is extended by the type's
+    sign.
+    """
     if isinstance(target, Sink):
         return None
     if not isinstance(target, Register) or target.bits < TYPE_BITS[kind]:
@@ -107,10 +109,13 @@ def _bind_load(machine: Machine, locator: Locator, targets: list, size: int, cou
                 np.copyto(target, values[:, column], casting="unsafe")
             else:
                 target[lanes] = values[:, column]
+
     return run
 
 
-def _emit_ld_parameter(e: Emitter, parameter: tuple[str, str], memory: Memory, targets: list, kind: str) -> None:
+def _emit_ld_parameter(
+    e: Emitter, parameter: tuple[str, str], memory: Memory, targets: list, kind: str
+) -> None:
     where, name = parameter
     size = TYPE_BITS[kind] // 8
     dtype = dtype_of(kind) if kind[0] in "us" else f"u{size}"
@@ -129,8 +134,8 @@ def _parameter_view(e: Emitter, where: str, name: str, offset: int, dtype: str) 
         start = e.program.params[name][0] + offset
         if start < 0 or start + size > max(e.program.param_bytes, 1):
             raise e.error("outside the parameter")
-        return e.bind(lambda machine: machine.params[start:start + size].view(dtype)[0:1].reshape(()))
-    return e.bind(lambda machine: machine.frame(name)[:, offset:offset + size].view(dtype)[:, 0])
+        return e.bind(lambda machine: machine.params[start : start + size].view(dtype)[0:1].reshape(()))
+    return e.bind(lambda machine: machine.frame(name)[:, offset : offset + size].view(dtype)[:, 0])
 
 
 @instruction("st", defines=0)
@@ -170,7 +175,9 @@ def _bind_store(machine: Machine, locator: Locator, sources: list, size: int, co
             source = sources[0]
             return source if np.ndim(source) == 0 or lanes is None else source[lanes]
         rows = machine.lanes if lanes is None else len(lanes)
-        grid = machine.scratch(code[piece], 6, pieces) if lanes is None else np.empty(rows * pieces, code[piece])
+        grid = (
+            machine.scratch(code[piece], 6, pieces) if lanes is None else np.empty(rows * pieces, code[piece])
+        )
         columns = grid.view(element).reshape(rows, count)
         for column, source in enumerate(sources):
             columns[:, column] = source if np.ndim(source) == 0 or lanes is None else source[lanes]
@@ -189,6 +196,5 @@ def _bind_store(machine: Machine, locator: Locator, sources: list, size: int, co
                 scatter(indices + 16 * index, piece, grid[:, index])
         for checker in checkers:
             checker(locator, lanes, indices, grid, piece)
+
     return run
-
-

@@ -1,9 +1,10 @@
 """A grid's CTAs spread over processes.
 
-Each process runs a contiguous part of the grid in its own copy of memory (``fork``). Afterwards it compares every allocation with
-what it was before and writes the changed bytes to memory that all processes share; the parent takes over the sum of the changes.
-That is right when no two CTAs write the same byte and none reads what another wrote: kernels with atomics on global memory, or with
-volatile or acquiring accesses to it, are not spread.
+Each process runs a contiguous part of the grid in its own copy of memory (``fork``). Afterwards it compares
+every allocation with what it was before and writes the changed bytes to memory that all processes share; the
+parent takes over the sum of the changes. That is right when no two CTAs write the same byte and none reads
+what another wrote: kernels with atomics on global memory, or with volatile or acquiring accesses to it, are
+not spread.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ def can_spread(program: Program) -> bool:
     return hasattr(os, "fork")
 
 
-def run_in_processes(kernel: Kernel, shape: Shape, params: bytes, findings: Findings, processes: int) -> list[str]:
+def run_in_processes(
+    kernel: Kernel, shape: Shape, params: bytes, findings: Findings, processes: int
+) -> list[str]:
     """Like :meth:`Kernel.run` for the whole grid; returns what was printed, in the order of the CTAs."""
     count = min(processes, shape.ctas)
     bounds = [shape.ctas * index // count for index in range(count + 1)]

@@ -1,8 +1,8 @@
 """PTX text -> :class:`Module`: functions with flat lists of instructions, module variables, source lines.
 
-The parser knows PTX's *shape* (directives, scopes, labels, operands) and no instruction's meaning. Registers and
-labels that are declared inside a nested ``{ ... }`` are renamed (``%p~3``), so that later stages see one flat
-name space per function. Identical operand texts inside one scope are parsed once.
+The parser knows PTX's *shape* (directives, scopes, labels, operands) and no instruction's meaning. Registers
+and labels that are declared inside a nested ``{ ... }`` are renamed (``%p~3``), so that later stages see one
+flat name space per function. Identical operand texts inside one scope are parsed once.
 """
 
 from __future__ import annotations
@@ -15,9 +15,28 @@ from dataclasses import dataclass, field
 from ptxforge.support.errors import EmulatorError
 
 TYPE_BITS = {
-    "pred": 1, "b8": 8, "u8": 8, "s8": 8, "b16": 16, "u16": 16, "s16": 16, "f16": 16, "bf16": 16,
-    "b32": 32, "u32": 32, "s32": 32, "f32": 32, "f16x2": 32, "bf16x2": 32, "tf32": 32,
-    "b64": 64, "u64": 64, "s64": 64, "f64": 64, "f32x2": 64, "b128": 128,
+    "pred": 1,
+    "b8": 8,
+    "u8": 8,
+    "s8": 8,
+    "b16": 16,
+    "u16": 16,
+    "s16": 16,
+    "f16": 16,
+    "bf16": 16,
+    "b32": 32,
+    "u32": 32,
+    "s32": 32,
+    "f32": 32,
+    "f16x2": 32,
+    "bf16x2": 32,
+    "tf32": 32,
+    "b64": 64,
+    "u64": 64,
+    "s64": 64,
+    "f64": 64,
+    "f32x2": 64,
+    "b128": 128,
 }
 """Width of every fundamental PTX type (PTX ISA, "Fundamental Types")."""
 
@@ -45,7 +64,9 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class Immediate:
-    """A literal. ``kind`` is ``"i"`` (int), ``"f"`` (0f bit pattern), ``"d"`` (0d pattern or decimal float)."""
+    """A literal. ``kind`` is ``"i"`` (int), ``"f"`` (0f bit pattern), ``"d"`` (0d pattern or decimal
+    float).
+    """
 
     value: int
     kind: str = "i"
@@ -185,12 +206,17 @@ _INSTRUCTION = re.compile(r"(?:@(!?)\s*([%\w$]+)\s+)?([A-Za-z][\w.:]*)\s*(.*)", 
 _INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
 _NAME = re.compile(r"[%$_A-Za-z][\w$%.]*$")
 _SPECIAL = re.compile(
-    r"%(?:n?tid|n?ctaid|laneid|n?warpid|n?smid|gridid|lanemask_\w+|clock(?:_hi|64)?|pm\d+(?:_64)?|globaltimer\w*"
+    r"%(?:n?tid|n?ctaid|laneid|n?warpid|n?smid|gridid|lanemask_\w+|clock(?:_hi|64)?|pm\d+(?:_64)?"
+    r"|globaltimer\w*"
     r"|envreg\d+|total_smem_size|dynamic_smem_size|aggr_smem_size|current_graph_exec|cluster\w+|nclusterid"
-    r"|is_explicit_cluster|reserved_smem\w*)(?:\.[xyzw])?$")
+    r"|is_explicit_cluster|reserved_smem\w*)(?:\.[xyzw])?$"
+)
 _VARIABLE = re.compile(
-    r"\.(global|const|shared|local|param|tex)\b\s*((?:\.attribute\([^)]*\)\s*)?)((?:\.(?:align\s+\d+|ptr|v[248]"
-    r"|\w+)\s*)*)\s*([\w$%.]*)\s*((?:\[[^\]]*\]\s*)*)\s*(?:=\s*(.*))?$", re.S)
+    r"\.(global|const|shared|local|param|tex)\b\s*((?:\.attribute\([^)]*\)\s*)?)"
+    r"((?:\.(?:align\s+\d+|ptr|v[248]"
+    r"|\w+)\s*)*)\s*([\w$%.]*)\s*((?:\[[^\]]*\]\s*)*)\s*(?:=\s*(.*))?$",
+    re.S,
+)
 
 
 def parse(text: str) -> Module:
@@ -276,11 +302,11 @@ class _Parser:
         end = self.clean.find(char, self.position)
         if end < 0:
             raise self.fail(f"'{char}' expected before the end of the text")
-        found = self.clean[self.position:end]
+        found = self.clean[self.position : end]
         self.position = end + 1
         return found
 
-    # ---- module level -------------------------------------------------------------------------------------------
+    # ---- module level --------------------------------------------------------------------------------------
     def module(self) -> Module:
         size = len(self.clean)
         while True:
@@ -297,13 +323,25 @@ class _Parser:
         if kind == ".version":
             self.version = self.rest_of_line().split()[1]
         elif kind == ".target":
-            self.target = self.rest_of_line()[len(".target"):].split(",")[0].strip()
+            self.target = self.rest_of_line()[len(".target") :].split(",")[0].strip()
         elif kind in (".address_size", ".file", ".loc"):
             self.rest_of_line()
         elif kind == ".section":
             self.skip_section()
-        elif kind in (".visible", ".extern", ".weak", ".common", ".entry", ".func", ".global", ".const", ".shared",
-                      ".local", ".alias", ".pragma"):
+        elif kind in (
+            ".visible",
+            ".extern",
+            ".weak",
+            ".common",
+            ".entry",
+            ".func",
+            ".global",
+            ".const",
+            ".shared",
+            ".local",
+            ".alias",
+            ".pragma",
+        ):
             self.declaration()
         else:
             raise self.fail(f"unknown directive {kind}")
@@ -311,7 +349,7 @@ class _Parser:
     def rest_of_line(self) -> str:
         end = self.clean.find("\n", self.position)
         end = len(self.clean) if end < 0 else end
-        found = self.clean[self.position:end]
+        found = self.clean[self.position : end]
         self.position = end
         return found
 
@@ -348,7 +386,7 @@ class _Parser:
         variable.extern = extern
         self.variables[variable.name] = variable
 
-    # ---- variables ----------------------------------------------------------------------------------------------
+    # ---- variables -----------------------------------------------------------------------------------------
     def variable(self, text: str, position: int) -> Variable:
         match = _VARIABLE.match(text.strip())
         if not match:
@@ -365,7 +403,9 @@ class _Parser:
         for dim in re.findall(r"\[([^\]]*)\]", dims):
             unsized |= not dim.strip()
             count *= _integer(dim.strip()) if dim.strip() else 1
-        data, relocations = (None, []) if initial is None else self.initializer(initial, element, kind, position)
+        data, relocations = (
+            (None, []) if initial is None else self.initializer(initial, element, kind, position)
+        )
         if data is not None and unsized:
             count, unsized = len(data) // element, False
         nbytes = 0 if unsized else element * count
@@ -381,7 +421,12 @@ class _Parser:
             if not item:
                 continue
             mask = re.fullmatch(r"(0x[fF]+)\(([\w$.]+)\)", item)
-            if mask or _NAME.match(item.split("+")[0].strip()) and not item[0].isdigit() or "generic(" in item:
+            if (
+                mask
+                or _NAME.match(item.split("+")[0].strip())
+                and not item[0].isdigit()
+                or "generic(" in item
+            ):
                 name, _, offset = (mask.group(2) if mask else item).partition("+")
                 name = re.sub(r"generic\(([^)]*)\)", r"\1", name).strip()
                 relocations.append((len(data), name, _integer(offset) if offset else 0, element))
@@ -397,9 +442,13 @@ class _Parser:
         return bytes(data), relocations
 
     def parameters(self, text: str, position: int) -> list[Variable]:
-        return [self.variable(re.sub(r"^\.reg\b", ".param", part), position) for part in _split(text.strip()) if part]
+        return [
+            self.variable(re.sub(r"^\.reg\b", ".param", part), position)
+            for part in _split(text.strip())
+            if part
+        ]
 
-    # ---- functions ----------------------------------------------------------------------------------------------
+    # ---- functions -----------------------------------------------------------------------------------------
     def parenthesised(self) -> str | None:
         self.skip()
         if not self.clean.startswith("(", self.position):
@@ -416,11 +465,16 @@ class _Parser:
             raise self.fail("function name expected")
         self.position = match.end()
         params = self.parenthesised()
-        made = Function(match.group(), is_entry, self.parameters(params or "", start),
-                        self.parameters(returns or "", start), line=self.line(start))
+        made = Function(
+            match.group(),
+            is_entry,
+            self.parameters(params or "", start),
+            self.parameters(returns or "", start),
+            line=self.line(start),
+        )
         while True:
             self.skip()
-            char = self.clean[self.position:self.position + 1]
+            char = self.clean[self.position : self.position + 1]
             if char == "{":
                 self.position += 1
                 _Body(self, made).parse()
@@ -431,12 +485,14 @@ class _Parser:
             directive = re.compile(r"\.(\w+)\s*((?:\d+\s*,?\s*)*)").match(self.clean, self.position)
             if not directive:
                 raise self.fail("function body expected")
-            made.directives[directive.group(1)] = tuple(int(n) for n in re.findall(r"\d+", directive.group(2)))
+            made.directives[directive.group(1)] = tuple(
+                int(n) for n in re.findall(r"\d+", directive.group(2))
+            )
             self.position = directive.end()
         if made.body is not None or made.name not in self.functions:
             self.functions[made.name] = made
 
-    # ---- literals -----------------------------------------------------------------------------------------------
+    # ---- literals ------------------------------------------------------------------------------------------
     @staticmethod
     def literal(text: str) -> Immediate | None:
         if text[:2] in ("0f", "0F"):
@@ -474,7 +530,7 @@ class _Body:
         self.function.body = body
         while True:
             parser.skip()
-            char = clean[parser.position:parser.position + 1]
+            char = clean[parser.position : parser.position + 1]
             if not char:
                 raise parser.fail(f"function {self.function.name} has no end")
             if char == "}":
@@ -528,12 +584,16 @@ class _Body:
         body.append(self.instruction(text, start))
 
     def branch_targets_after(self, name: str) -> None:
-        """``name: .branchtargets L1, L2;`` (also ``.calltargets`` / ``.callprototype``, which only calls use)."""
+        """``name: .branchtargets L1, L2;`` (also ``.calltargets`` / ``.callprototype``, which only calls
+        use).
+        """
         parser = self.parser
         parser.skip()
         if parser.clean.startswith(".branchtargets", parser.position):
-            labels = parser.until(";")[len(".branchtargets"):]
-            self.function.branch_targets[self.label_name(name)] = [self.label_name(label) for label in _split(labels)]
+            labels = parser.until(";")[len(".branchtargets") :]
+            self.function.branch_targets[self.label_name(name)] = [
+                self.label_name(label) for label in _split(labels)
+            ]
         elif parser.clean.startswith((".callprototype", ".calltargets"), parser.position):
             parser.until(";")
 
@@ -561,7 +621,9 @@ class _Body:
     def source_line(self, key: tuple) -> SourceLine | None:
         if key not in self.sources:
             file, line, column = key
-            self.sources[key] = SourceLine(self.parser.files.get(file, f"file {file}"), int(line), int(column))
+            self.sources[key] = SourceLine(
+                self.parser.files.get(file, f"file {file}"), int(line), int(column)
+            )
         found = self.sources[key]
         return found if found.line else self.source
 
@@ -587,7 +649,9 @@ class _Body:
 
     @staticmethod
     def separate_names(text: str) -> list[str]:
-        """``.param .b32 a, b;`` declares two variables of one type; an initial value's commas do not separate."""
+        """``.param .b32 a, b;`` declares two variables of one type; an initial value's commas do not
+        separate.
+        """
         if "=" in text or "," not in text:
             return [text]
         first, *others = _split(text)
@@ -602,7 +666,7 @@ class _Body:
             scope = scope.parent
         return name
 
-    # ---- instructions -------------------------------------------------------------------------------------------
+    # ---- instructions --------------------------------------------------------------------------------------
     def instruction(self, text: str, start: int) -> Instruction:
         match = _INSTRUCTION.fullmatch(text)
         if not match:
@@ -683,7 +747,7 @@ class _Body:
         return None
 
     def memory(self, text: str, start: int) -> Memory:
-        inside = text[1:text.rindex("]")].strip()
+        inside = text[1 : text.rindex("]")].strip()
         base, *extra = _split(inside)
         match = re.fullmatch(r"([%$\w.]+)\s*\+\s*(-?\s*\w+)|([%$\w.]+)\s*(-\s*\w+)", base)
         offset = 0

@@ -1,14 +1,16 @@
 """From a parsed entry to a control-flow graph whose block numbers are the scheduling order.
 
-Three steps: calls of device functions are inlined (registers, labels and parameters renamed per call), the flat list
-is cut into basic blocks, and the blocks are numbered so that the scheduler's rule "run the lowest program counter"
-makes diverged lanes meet again as early as structured code allows. That needs two properties of the numbering:
+Three steps: calls of device functions are inlined (registers, labels and parameters renamed per call), the
+flat list is cut into basic blocks, and the blocks are numbered so that the scheduler's rule "run the lowest
+program counter" makes diverged lanes meet again as early as structured code allows. That needs two properties
+of the numbering:
 
 * reverse post order: a block stands after all blocks that lead to it, back edges aside;
-* a loop is contiguous and stands before what follows it: a lane that leaves the loop waits for those still inside.
+* a loop is contiguous and stands before what follows it: a lane that leaves the loop waits for those still
+  inside.
 
-A loop with several back edges (``continue``) gets one extra empty latch block to which all of them go; without it a
-lane that continues early would run ahead of the lanes that are still in the body.
+A loop with several back edges (``continue``) gets one extra empty latch block to which all of them go;
+without it a lane that continues early would run ahead of the lanes that are still in the body.
 """
 
 from __future__ import annotations
@@ -18,12 +20,24 @@ from functools import cached_property
 
 from ptxforge.emulator import registry
 from ptxforge.emulator.parser import (
-    Function, Immediate, Instruction, Label, Memory, Module, Pair, Register, Symbol, Variable, Vector,
+    Function,
+    Immediate,
+    Instruction,
+    Label,
+    Memory,
+    Module,
+    Pair,
+    Register,
+    Symbol,
+    Variable,
+    Vector,
 )
 from ptxforge.support.errors import EmulatorError
 
 SHARED_BASE = 1024
-"""First shared-memory address of a CTA, as on sm_90: the 1 KiB below belongs to the system; address 0 is never valid."""
+"""First shared-memory address of a CTA, as on sm_90: the 1 KiB below belongs to the system; address 0 is
+never valid.
+"""
 
 LOCAL_BASE = 4096
 """First address of a thread's local memory."""
@@ -81,7 +95,7 @@ class Program:
         counts: dict[str, int] = {}
         for block in self.blocks:
             for item in block.instructions:
-                sources = item.operands[len(item.family.definitions(item)):]
+                sources = item.operands[len(item.family.definitions(item)) :]
                 guard = (item.predicate,) if item.predicate is not None else ()
                 for register in registers_of(sources + guard):
                     counts[register.name] = counts.get(register.name, 0) + 1
@@ -89,7 +103,9 @@ class Program:
 
 
 def build(module: Module, name: str) -> Program:
-    """Lower one entry of ``module``. Raises :class:`EmulatorError` with the PTX line for what cannot be run."""
+    """Lower one entry of ``module``. Raises :class:`EmulatorError` with the PTX line for what cannot
+    be run.
+    """
     entry = module.functions[name]
     if entry.body is None:
         raise EmulatorError(f"PTX line {entry.line}: {name} has no body")
@@ -100,9 +116,19 @@ def build(module: Module, name: str) -> Program:
     start = _cut(body, inliner.branch_targets)
     blocks = _number(start)
     _mark_polls(blocks)
-    return Program(name, module, entry, blocks, inliner.registers, layout.locations, _parameter_offsets(entry),
-                   layout.shared, layout.local, _constants(blocks),
-                   sum(isinstance(item, Instruction) for item in body))
+    return Program(
+        name,
+        module,
+        entry,
+        blocks,
+        inliner.registers,
+        layout.locations,
+        _parameter_offsets(entry),
+        layout.shared,
+        layout.local,
+        _constants(blocks),
+        sum(isinstance(item, Instruction) for item in body),
+    )
 
 
 def _parameter_offsets(entry: Function) -> dict[str, tuple[int, Variable]]:
@@ -123,7 +149,7 @@ def _resolve(body: list) -> None:
                 raise EmulatorError(f"PTX line {item.line}: unknown instruction {item.opcode}")
 
 
-# ---- inlining -----------------------------------------------------------------------------------------------------
+# ---- inlining ----------------------------------------------------------------------------------------------
 class _Inliner:
     """Copies bodies of called functions into the caller; every call gets names of its own."""
 
@@ -181,7 +207,9 @@ class _Inliner:
             self.variables[names[name]] = replace(variable, name=names[name])
         for label, targets in function.branch_targets.items():
             self.branch_targets[label + suffix] = [target + suffix for target in targets]
-        labels = {item.name for item in function.body if isinstance(item, Label)} | set(function.branch_targets)
+        labels = {item.name for item in function.body if isinstance(item, Label)} | set(
+            function.branch_targets
+        )
         names.update({label: label + suffix for label in labels})
         rename = _Renamer(names, suffix)
         after = f"return{suffix}"
@@ -204,7 +232,9 @@ class _Inliner:
         arguments = lists[0] if lists else ()
         pairs = list(zip(function.returns, results)) + list(zip(function.params, arguments))
         if len(results) != len(function.returns) or len(arguments) != len(function.params):
-            raise EmulatorError(f"PTX line {call.line}: {function.name} is called with other parameters than it has")
+            raise EmulatorError(
+                f"PTX line {call.line}: {function.name} is called with other parameters than it has"
+            )
         for _, actual in pairs:
             if not isinstance(actual, Symbol):
                 raise EmulatorError(f"PTX line {call.line}: call arguments must be .param variables")
@@ -242,18 +272,22 @@ class _Renamer:
         if isinstance(operand, Pair):
             return Pair(self.operand(operand.first), self.operand(operand.second))
         if isinstance(operand, Memory):
-            return Memory(self.operand(operand.base), operand.offset, tuple(self.operand(e) for e in operand.extra))
+            return Memory(
+                self.operand(operand.base), operand.offset, tuple(self.operand(e) for e in operand.extra)
+            )
         return operand
 
 
-# ---- variables ----------------------------------------------------------------------------------------------------
+# ---- variables ---------------------------------------------------------------------------------------------
 class _Layout:
     """Gives addresses to shared and local variables. Extern shared arrays start where the static ones end."""
 
     def __init__(self, module: Module, variables: dict[str, Variable]):
         self.locations: dict[str, tuple[str, int]] = {}
         self.shared, self.local = 0, 0
-        everything = list(variables.values()) + [v for v in module.variables.values() if v.name not in variables]
+        everything = list(variables.values()) + [
+            v for v in module.variables.values() if v.name not in variables
+        ]
         dynamic = []
         for variable in everything:
             if variable.space == "shared" and (variable.extern or not variable.nbytes):
@@ -279,7 +313,7 @@ def _align(value: int, alignment: int) -> int:
     return (value + alignment - 1) // alignment * alignment
 
 
-# ---- blocks -------------------------------------------------------------------------------------------------------
+# ---- blocks ------------------------------------------------------------------------------------------------
 def _cut(body: list, tables: dict[str, list[str]]) -> Block:
     """Cut the flat list into linked blocks; returns the first."""
     referenced = _referenced_labels(body, tables)
@@ -362,7 +396,9 @@ def _number(start: Block) -> list[Block]:
     for body in by_size:
         for block in body:
             innermost.setdefault(block, body)
-    parents = {id(body): [other for other in by_size if len(other) > len(body) and body <= other] for body in by_size}
+    parents = {
+        id(body): [other for other in by_size if len(other) > len(body) and body <= other] for body in by_size
+    }
 
     def leaving_first(block: Block) -> list[Block]:
         """Visit successors outside the block's loops first: they then finish first and are numbered last."""
@@ -449,7 +485,9 @@ def _merge_latches(loops: dict[Block, set[Block]]) -> bool:
             continue
         latch = Block([], next=header)
         for block in latches:
-            block.targets = {name: latch if target is header else target for name, target in block.targets.items()}
+            block.targets = {
+                name: latch if target is header else target for name, target in block.targets.items()
+            }
             if block.next is header and not (block.instructions and _always_leaves(block.instructions[-1])):
                 block.next = latch
         changed = True
@@ -474,8 +512,12 @@ def _constants(blocks: list[Block]) -> dict[str, int]:
         for item in block.instructions:
             literal = item.operands[1] if item.parts[0] == "mov" and len(item.operands) == 2 else None
             for register in registers_of(item.family.definitions(item)):
-                if register.name in found or not isinstance(literal, Immediate) or literal.kind != "i" \
-                        or item.predicate is not None:
+                if (
+                    register.name in found
+                    or not isinstance(literal, Immediate)
+                    or literal.kind != "i"
+                    or item.predicate is not None
+                ):
                     dropped.add(register.name)
                 else:
                     found[register.name] = literal.value

@@ -1,7 +1,9 @@
-"""Registers that are read although no path writes them, where that cannot be meant: as an address or as a guard.
+"""Registers that are read although no path writes them, where that cannot be meant: as an address or as a
+guard.
 
-Reading an unwritten register is legal PTX where the value does not matter in the end (compilers leave lanes of a predicated load
-undefined and shuffle them along), so data operands are let pass; the emulator gives 0. An address or a branch condition matters.
+Reading an unwritten register is legal PTX where the value does not matter in the end (compilers leave lanes
+of a predicated load undefined and shuffle them along), so data operands are let pass; the emulator gives 0.
+An address or a branch condition matters.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ def unwritten(program: Program) -> list[tuple[Site, str]]:
         for item in block.instructions:
             for register in _critical(item):
                 if not state & bit.get(register.name, -1):
-                    found.append((_site(program, item), f"{register.name} is used, but nothing has written it"))
+                    found.append(
+                        (_site(program, item), f"{register.name} is used, but nothing has written it")
+                    )
             state |= _defined(item, bit)
     return found
 

@@ -1,8 +1,8 @@
 """The table of instruction families: opcode -> the function that emits its code.
 
-``@instruction("ld", "ldu")`` registers a handler for every opcode that begins with that dotted name; the longest
-registered prefix wins, so that ``cp.async.bulk`` and ``cp.async`` can live in different files. The essay at the head
-of :mod:`ptxforge.emulator.translate` says how a handler is written.
+``@instruction("ld", "ldu")`` registers a handler for every opcode that begins with that dotted name; the
+longest registered prefix wins, so that ``cp.async.bulk`` and ``cp.async`` can live in different files. The
+essay at the head of :mod:`ptxforge.emulator.translate` says how a handler is written.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from functools import cache
 class Family:
     """One registered handler.
 
-    ``defines`` is how many leading operands the instruction writes (a function of the instruction where that varies).
-    ``role`` is ``"plain"``; ``"branch"`` (ends its block and emits its own ``return``); ``"barrier"`` (likewise, then
-    falls through); or ``"blocking"`` (stands alone in its block and may make lanes wait). ``grouped`` handlers take a
-    list of independent instructions of the same opcode at once.
+    ``defines`` is how many leading operands the instruction writes (a function of the instruction where that
+    varies). ``role`` is ``"plain"``; ``"branch"`` (ends its block and emits its own ``return``);
+    ``"barrier"`` (likewise, then falls through); or ``"blocking"`` (stands alone in its block and may make
+    lanes wait). ``grouped`` handlers take a list of independent instructions of the same opcode at once.
     """
 
     name: str
@@ -38,9 +38,11 @@ class Family:
 _FAMILIES: dict[str, Family] = {}
 
 
-def instruction(*names: str, defines: int | Callable = 1, role: str = "plain", grouped: bool = False,
-                polls: bool = False) -> Callable:
+def instruction(
+    *names: str, defines: int | Callable = 1, role: str = "plain", grouped: bool = False, polls: bool = False
+) -> Callable:
     """Register the decorated ``emit(e, instruction)`` for the opcode prefixes ``names``."""
+
     def register(emit: Callable) -> Callable:
         for name in names:
             if name in _FAMILIES:
@@ -48,6 +50,7 @@ def instruction(*names: str, defines: int | Callable = 1, role: str = "plain", g
             _FAMILIES[name] = Family(name, emit, defines, role, grouped, polls)
         lookup.cache_clear()
         return emit
+
     return register
 
 

@@ -6,14 +6,31 @@ from dataclasses import asdict
 
 from ptxforge.emulator.counters import Counters, LineCounts, Occupancy, occupancy
 
-_SUMS = ("instructions", "thread_instructions", "divergent", "global_requests", "global_sectors", "global_bytes",
-         "shared_requests", "shared_phases", "shared_wavefronts", "shared_bytes")
+_SUMS = (
+    "instructions",
+    "thread_instructions",
+    "divergent",
+    "global_requests",
+    "global_sectors",
+    "global_bytes",
+    "shared_requests",
+    "shared_phases",
+    "shared_wavefronts",
+    "shared_bytes",
+)
 
 
 class Report:
     """What one launch did. ``str(report)`` is a table by source line; :meth:`data` is plain data."""
 
-    def __init__(self, name: str, grid: tuple[int, int, int], block: tuple[int, int, int], counters: Counters, registers: int):
+    def __init__(
+        self,
+        name: str,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        counters: Counters,
+        registers: int,
+    ):
         self.name, self.grid, self.block = name, grid, block
         self.lines: list[LineCounts] = sorted(counters.settle().values(), key=lambda line: line.line)
         self.shared_bytes = counters.shared_bytes
@@ -44,7 +61,9 @@ class Report:
         return [row for row in groups.values() if row.instructions]
 
     def occupancy(self, registers: int | None = None) -> Occupancy:
-        """The occupancy estimate for ``registers`` per thread (default: what ``.maxnreg`` says, if anything)."""
+        """The occupancy estimate for ``registers`` per thread (default: what ``.maxnreg`` says, if
+        anything).
+        """
         threads = self.block[0] * self.block[1] * self.block[2]
         return occupancy(threads, self.registers if registers is None else registers, self.shared_bytes)
 
@@ -59,16 +78,25 @@ class Report:
         """Everything as dicts, lists, strings and numbers."""
         estimate = self.occupancy()
         return {
-            "kernel": self.name, "grid": list(self.grid), "block": list(self.block), "shared_bytes": self.shared_bytes,
-            "total": self._row(self.total), "by_kind": self.by_kind, "by_source": [self._row(row) for row in self.by_source],
+            "kernel": self.name,
+            "grid": list(self.grid),
+            "block": list(self.block),
+            "shared_bytes": self.shared_bytes,
+            "total": self._row(self.total),
+            "by_kind": self.by_kind,
+            "by_source": [self._row(row) for row in self.by_source],
             "occupancy": asdict(estimate),
         }
 
     @staticmethod
     def _row(line: LineCounts) -> dict:
         row = {name: getattr(line, name) for name in _SUMS}
-        return {"where": line.text, **row, "bank_conflicts": line.bank_conflicts,
-                "sectors_per_request": line.sectors_per_request}
+        return {
+            "where": line.text,
+            **row,
+            "bank_conflicts": line.bank_conflicts,
+            "sectors_per_request": line.sectors_per_request,
+        }
 
     def __str__(self) -> str:
         estimate = self.occupancy()
@@ -79,20 +107,34 @@ class Report:
         table = [self._line(heads, widths), "  ".join("-" * width for width in widths)]
         table += [self._line(row, widths) for row in rows]
         kinds = ", ".join(f"{kind} {count}" for kind, count in self.by_kind.items())
-        return "\n".join([f"{self.name}: grid {self.grid}, block {self.block}, {self.shared_bytes} bytes of shared memory",
-                          *table, f"warp instructions by class: {kinds}",
-                          f"occupancy: {estimate.ctas} CTAs, {estimate.warps} warps per multiprocessor "
-                          f"({100 * estimate.fraction:.0f} %), limited by {limit}"])
+        return "\n".join(
+            [
+                f"{self.name}: grid {self.grid}, block {self.block}, {self.shared_bytes} shared bytes",
+                *table,
+                f"warp instructions by class: {kinds}",
+                f"occupancy: {estimate.ctas} CTAs, {estimate.warps} warps per multiprocessor "
+                f"({100 * estimate.fraction:.0f} %), limited by {limit}",
+            ]
+        )
 
     @staticmethod
     def _cells(row: LineCounts) -> tuple[str, ...]:
         sectors = f"{row.sectors_per_request:.1f}" if row.global_requests else ""
         shared = str(row.shared_requests) if row.shared_requests else ""
         conflicts = str(row.bank_conflicts) if row.shared_requests else ""
-        return (row.text, str(row.instructions), str(row.divergent) if row.divergent else "", sectors,
-                str(row.global_bytes) if row.global_bytes else "", shared, conflicts)
+        return (
+            row.text,
+            str(row.instructions),
+            str(row.divergent) if row.divergent else "",
+            sectors,
+            str(row.global_bytes) if row.global_bytes else "",
+            shared,
+            conflicts,
+        )
 
     @staticmethod
     def _line(cells: tuple[str, ...], widths: list[int]) -> str:
-        return "  ".join(cell.ljust(width) if index == 0 else cell.rjust(width)
-                         for index, (cell, width) in enumerate(zip(cells, widths)))
+        return "  ".join(
+            cell.ljust(width) if index == 0 else cell.rjust(width)
+            for index, (cell, width) in enumerate(zip(cells, widths))
+        )

@@ -1,13 +1,14 @@
-"""Runs one batch: a scalar program counter while all lanes agree, "lowest program counter first" when they do not.
+"""Runs one batch: a scalar program counter while all lanes agree, "lowest program counter first" when they do
+not.
 
-Blocks are numbered so that the lowest-first rule makes lanes meet again (:mod:`program`). A lane that cannot go on has
-a constant added to its program counter, which takes it out of the minimum: ``WAITING`` (an event), ``BARRIER``, or
-``FROZEN`` (it has been polling memory while others could run). When nothing is left to run, in this order: barriers are
-looked at again, frozen lanes thaw, late asynchronous work lands, waiting lanes try again; if none of that helps, the
-batch is deadlocked.
+Blocks are numbered so that the lowest-first rule makes lanes meet again (:mod:`program`). A lane that cannot
+go on has a constant added to its program counter, which takes it out of the minimum: ``WAITING`` (an event),
+``BARRIER``, or ``FROZEN`` (it has been polling memory while others could run). When nothing is left to run,
+in this order: barriers are looked at again, frozen lanes thaw, late asynchronous work lands, waiting lanes
+try again; if none of that helps, the batch is deadlocked.
 
-The run of a batch is a generator: it yields when it has polled memory for long, so that CTAs of other batches, which may
-be the ones it waits for, get their turn.
+The run of a batch is a generator: it yields when it has polled memory for long, so that CTAs of other
+batches, which may be the ones it waits for, get their turn.
 """
 
 from __future__ import annotations
@@ -63,6 +64,7 @@ class Scheduler:
 
     def _stub(self, index: int, masked: bool) -> Callable:
         """Compiles on the first call, then takes its own place."""
+
         def first(*mask: np.ndarray) -> int:
             code = self.translation.masked_code(index) if masked else self.translation.full[index]
             function = code.bind(self.machine)
@@ -70,12 +72,14 @@ class Scheduler:
                 function = self._counted(index, function)
             (self.masked if masked else self.full)[index] = function
             return function(*mask)
+
         return first
 
     def _counted(self, index: int, function: Callable) -> Callable:
         def run(*mask: np.ndarray) -> int:
             self.counter.count(index, self.machine, mask[0] if mask else None)
             return function(*mask)
+
         return run
 
     def run(self) -> Iterator[None]:
@@ -132,7 +136,7 @@ class Scheduler:
                     machine.polls = 0
                     yield
 
-    # ---- fairness -----------------------------------------------------------------------------------------------
+    # ---- fairness ------------------------------------------------------------------------------------------
     def _freeze(self, mask: np.ndarray) -> None:
         """Take the polling lanes out of the race while others can run."""
         self._spins = 0
@@ -171,7 +175,7 @@ class Scheduler:
         np.subtract(pcs, WAITING, out=pcs, where=waiting)
         return True
 
-    # ---- deadlock -----------------------------------------------------------------------------------------------
+    # ---- deadlock ------------------------------------------------------------------------------------------
     def _report_deadlock(self) -> None:
         """One finding per place where threads wait."""
         machine = self.machine

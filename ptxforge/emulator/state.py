@@ -1,8 +1,8 @@
 """The state of one batch of CTAs: registers, addresses, special registers, per-family state.
 
-A batch runs ``ctas`` CTAs of ``threads`` threads (rounded up to whole warps: the padding lanes have exited before
-they start). Lane = cta * threads + thread; there are ``lanes`` of them and ``warps = lanes / 32``. Each PTX register
-is one contiguous array ``(lanes,)``; views of other dtypes are made once per register.
+A batch runs ``ctas`` CTAs of ``threads`` threads (rounded up to whole warps: the padding lanes have exited
+before they start). Lane = cta * threads + thread; there are ``lanes`` of them and ``warps = lanes / 32``.
+Each PTX register is one contiguous array ``(lanes,)``; views of other dtypes are made once per register.
 """
 
 from __future__ import annotations
@@ -13,7 +13,12 @@ import numpy as np
 
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.memory import (
-    LOCAL_WINDOW, PARAM_BASE, SHARED_WINDOW, GlobalMemory, address_of, aligned_zeros,
+    LOCAL_WINDOW,
+    PARAM_BASE,
+    SHARED_WINDOW,
+    GlobalMemory,
+    address_of,
+    aligned_zeros,
 )
 from ptxforge.emulator.parser import TYPE_BITS
 from ptxforge.emulator.program import LOCAL_BASE, SHARED_BASE, Program
@@ -38,8 +43,17 @@ _UNSIGNED = {8: "u1", 16: "u2", 32: "u4", 64: "u8", 128: "c16", 1: "?"}
 class Machine:
     """Everything that the code of one kernel works on, for one batch at a time."""
 
-    def __init__(self, program: Program, memory: GlobalMemory, symbols: dict[str, int], ctas: int,
-                 grid: tuple[int, int, int], block: tuple[int, int, int], shared_bytes: int, options: object):
+    def __init__(
+        self,
+        program: Program,
+        memory: GlobalMemory,
+        symbols: dict[str, int],
+        ctas: int,
+        grid: tuple[int, int, int],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        options: object,
+    ):
         self.program, self.memory, self.symbols = program, memory, symbols
         self.grid, self.block, self.ctas, self.options = grid, block, ctas, options
         self.live_threads = block[0] * block[1] * block[2]
@@ -69,7 +83,7 @@ class Machine:
         self._allocate_memory()
         self._number_lanes()
 
-    # ---- construction -------------------------------------------------------------------------------------------
+    # ---- construction --------------------------------------------------------------------------------------
     def _allocate_registers(self) -> None:
         by_width: dict[int, list[str]] = {}
         for name, kind in self.program.registers.items():
@@ -97,15 +111,21 @@ class Machine:
         thread = np.arange(self.threads, dtype=np.uint32)
         x, y, _ = self.block
         every = {
-            "tid.x": thread % x, "tid.y": thread // x % y, "tid.z": thread // (x * y),
-            "laneid": thread % 32, "warpid": thread // 32,
+            "tid.x": thread % x,
+            "tid.y": thread // x % y,
+            "tid.z": thread // (x * y),
+            "laneid": thread % 32,
+            "warpid": thread // 32,
         }
         self._special = {name: np.tile(values.astype(np.uint32), self.ctas) for name, values in every.items()}
         lane = self._special["laneid"].astype(np.uint64)
         one = np.uint64(1)
         masks = {
-            "lanemask_eq": one << lane, "lanemask_lt": (one << lane) - one, "lanemask_le": (one << lane + one) - one,
-            "lanemask_gt": ~((one << lane + one) - one), "lanemask_ge": ~((one << lane) - one),
+            "lanemask_eq": one << lane,
+            "lanemask_lt": (one << lane) - one,
+            "lanemask_le": (one << lane + one) - one,
+            "lanemask_gt": ~((one << lane + one) - one),
+            "lanemask_ge": ~((one << lane) - one),
         }
         self._special.update({name: values.astype(np.uint32) for name, values in masks.items()})
         self._special.update({f"ctaid.{axis}": np.zeros(self.lanes, np.uint32) for axis in "xyz"})
@@ -114,7 +134,7 @@ class Machine:
         self.thread_of_lane = np.tile(thread.astype(np.int64), self.ctas)
         self.padding = self.thread_of_lane >= self.live_threads if self.threads > self.live_threads else None
 
-    # ---- one batch ----------------------------------------------------------------------------------------------
+    # ---- one batch -----------------------------------------------------------------------------------------
     def start(self, first_cta: int, params: bytes) -> None:
         """Reset for the CTAs ``first_cta ... first_cta + ctas - 1`` (linear indices)."""
         self.first_cta = first_cta
@@ -123,7 +143,7 @@ class Machine:
         self.shared.fill(0)
         if self.program.local_bytes:
             self.local.fill(0)
-        self.params[:len(params)] = np.frombuffer(params, np.uint8)
+        self.params[: len(params)] = np.frombuffer(params, np.uint8)
         linear = first_cta + self.cta_of_lane
         width, height, _ = self.grid
         self._special["ctaid.x"][:] = linear % width
@@ -146,25 +166,29 @@ class Machine:
         x, y, _ = self.block
         return thread % x, thread // x % y, thread // (x * y)
 
-    # ---- views --------------------------------------------------------------------------------------------------
+    # ---- views ---------------------------------------------------------------------------------------------
     def view(self, name: str, dtype: str) -> np.ndarray:
-        """Register ``name`` as ``(lanes,)`` of ``dtype``; a narrower dtype gives the low part of every lane."""
+        """Register ``name`` as ``(lanes,)`` of ``dtype``; a narrower dtype gives the low part of
+        every lane.
+        """
         found = self._views.get((name, dtype))
         if found is None:
             found = self._views[name, dtype] = self._make_view(name, dtype)
         return found
 
     def part(self, name: str, dtype: str, index: int) -> np.ndarray:
-        """Part ``index`` (0 is the lowest) of a register cut into pieces of ``dtype``: ``(lanes,)``, strided."""
+        """Part ``index`` (0 is the lowest) of a register cut into pieces of ``dtype``: ``(lanes,)``,
+        strided.
+        """
         pieces = self._base[name].view(dtype)
-        return pieces[index::pieces.size // self.lanes]
+        return pieces[index :: pieces.size // self.lanes]
 
     def _make_view(self, name: str, dtype: str) -> np.ndarray:
         if name == CARRY:
             self._base.setdefault(CARRY, np.zeros(self.lanes, bool))
         base = self._base[name] if name in self._base else self._special[name]
         made = base.view(dtype)
-        return made if made.size == self.lanes else made[::made.size // self.lanes]
+        return made if made.size == self.lanes else made[:: made.size // self.lanes]
 
     def special(self, name: str) -> np.ndarray:
         """A special register that is an array over the lanes (u4)."""
@@ -187,7 +211,9 @@ class Machine:
         return found
 
     def family_state(self, kind: type) -> object:
-        """The one instance of ``kind(machine)`` of this machine; its ``reset()`` is called before each batch."""
+        """The one instance of ``kind(machine)`` of this machine; its ``reset()`` is called before
+        each batch.
+        """
         found = self._families.get(kind)
         if found is None:
             found = self._families[kind] = kind(self)
@@ -205,7 +231,9 @@ class Machine:
         return self.symbols[name]
 
     def read_clock(self, name: str) -> int:
-        """A clock that advances with every reading: 1 GHz nominal, so that ``globaltimer`` and ``clock`` agree."""
+        """A clock that advances with every reading: 1 GHz nominal, so that ``globaltimer`` and ``clock``
+        agree.
+        """
         self.clock += 32
         return self.clock >> 32 if name.endswith("hi") else self.clock
 
@@ -215,6 +243,8 @@ class Machine:
         else:
             np.copyto(self.pc, index, where=mask)
 
-    def report(self, kind: str, message: str, site: Site, lanes: np.ndarray, addresses: np.ndarray | None = None) -> None:
+    def report(
+        self, kind: str, message: str, site: Site, lanes: np.ndarray, addresses: np.ndarray | None = None
+    ) -> None:
         """Record a finding at ``site`` for the given lanes (the first one is named)."""
         self.findings.add(self, kind, message, site, lanes, addresses)

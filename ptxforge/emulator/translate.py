@@ -2,16 +2,18 @@
 
 How a kernel runs
 -----------------
-Every PTX register is one contiguous array ``(lanes,)`` per batch (:mod:`state`). A basic block becomes one Python
-function whose lines are numpy calls with ``out=``: ``add(r5_u4, r6_u4, out=r7_u4)``. There are two variants:
+Every PTX register is one contiguous array ``(lanes,)`` per batch (:mod:`state`). A basic block becomes one
+Python function whose lines are numpy calls with ``out=``: ``add(r5_u4, r6_u4, out=r7_u4)``. There are two
+variants:
 
-* *full*: every lane of the batch is at this block. ``b7()`` returns the next block's number, or ``DIVERGED`` after
-  it has written each lane's next block to ``machine.pc``.
-* *masked*: ``b7(m)``, with ``m`` a bool array ``(lanes,)``: only those lanes may change. Compiled on first need.
+* *full*: every lane of the batch is at this block. ``b7()`` returns the next block's number, or ``DIVERGED``
+  after it has written each lane's next block to ``machine.pc``.
+* *masked*: ``b7(m)``, with ``m`` a bool array ``(lanes,)``: only those lanes may change. Compiled on first
+  need.
 
-The text of the full variant is made when the module is loaded (so that unknown instructions and forms are errors
-then), compiled to byte code on first use, and executed once per machine in that machine's ``namespace``, which holds
-the register views. The scheduler (:mod:`scheduler`) calls the functions.
+The text of the full variant is made when the module is loaded (so that unknown instructions and forms are
+errors then), compiled to byte code on first use, and executed once per machine in that machine's
+``namespace``, which holds the register views. The scheduler (:mod:`scheduler`) calls the functions.
 
 How to add an instruction family
 --------------------------------
@@ -19,34 +21,43 @@ Write ``emit(e, i)`` and register it; import the file in ``families.py``::
 
     @instruction("brev", defines=1)
     def emit_brev(e: Emitter, i: Instruction) -> None:
-        e.line(f"{e.constant_object(reverse_bits)}({e.read(i.operands[1], 'u4')}, out={e.write(i.operands[0], 'u4')})")
+        e.line(f"{e.constant_object(reverse_bits)}({e.read(i.operands[1], 'u4')}, out={e.write(i.operands[0],
+        'u4')})")
 
-* **Operands** (:mod:`parser`): ``Register(name, bits, negated)``, ``Immediate``, ``Symbol``, ``Vector``, ``Pair`` (``a|b``),
-  ``Memory(base, offset, extra)``, ``Sink``. ``i.parts`` are the dotted parts of the opcode, ``i.has("trans")``,
-  ``i.type`` / ``i.types`` its type modifiers. Raise ``e.error("...")`` for a form that you do not know: it names the line.
-* **Inline numpy**: ``e.read(operand, dtype)`` gives an expression: a register's view, or a hoisted numpy scalar.
-  ``e.write(operand, dtype)`` gives the array to use as ``out=``; under a mask it is a temporary, which is merged into
-  the register after the instruction. ``e.temp(dtype)`` gives scratch ``(lanes,)``. Dtypes are numpy codes (``u4 i4 f4 u8
-  i8 f8 u2 i2 f2 u1 i1 ?``). Masks are dealt with by ``write`` alone: an inline handler never looks at them.
-* **Bound functions** for all that is not a line of numpy: ``e.call(bind, *args)``. At bind time (once per machine)
-  ``bind(machine, *args)`` must return ``run(mask)``; ``mask`` is None (all lanes) or bool ``(lanes,)``, the guard
-  predicate included. Arguments made with ``e.view(operand, dtype)`` arrive as the register's array view (for an immediate:
-  a filled array), so ``run`` reads and writes registers in place: write only lanes in ``mask`` (``merge`` helps).
-  ``e.site`` is the :class:`Site` for findings; ``e.locator(memory_operand, space, nbytes, kind)`` arrives as a
-  :class:`access.Locator`, which gives checked host addresses. Use ``machine.scratch`` for temporaries.
-* **State** per machine: ``machine.family_state(MyState)`` makes one ``MyState(machine)``; its ``reset()`` runs before each
-  batch. Arrays per warp have ``machine.warps`` entries, per CTA ``machine.ctas``. Lane = warp * 32 + laneid.
-* **Blocking** (``role="blocking"``): the instruction stands alone in its block; emit with ``e.block_on(bind, *args)``, where
-  ``run(mask)`` returns None (go on) or a bool array of lanes that must wait. Waiting lanes execute the instruction
-  again when no other lane can run; before that ``machine.idle_hooks`` (``() -> progress?``) are called, where late
-  asynchronous work lands. All waiting without progress is reported as a deadlock.
-* **Barriers**: ``machine.barrier_hooks`` are called ``hook(cta_numbers, lanes_mask)`` when a CTA barrier opens.
-* **Checkers and counters** are ``machine.watchers``: objects with ``watches(space, kind)`` and ``access(locator, lanes,
-  indices)``; every locator calls them. A family that moves memory by other means calls ``watcher.access`` itself or the
-  family-specific methods that :mod:`checks` defines. With no watcher they cost nothing.
-* **Groups** (``grouped=True``): ``emit(e, [i1, i2, ...])`` receives instructions of the same opcode, none of which another
-  instruction of the stretch depends on (except through accumulation: the outputs of an earlier member may be the
-  operands from the fourth on, the accumulator, of a later one; members stay in order). They run at the place of the last one. ``e.site`` is then the first one's.
+* **Operands** (:mod:`parser`): ``Register(name, bits, negated)``, ``Immediate``, ``Symbol``, ``Vector``,
+  ``Pair`` (``a|b``), ``Memory(base, offset, extra)``, ``Sink``. ``i.parts`` are the dotted parts of the
+  opcode, ``i.has("trans")``, ``i.type`` / ``i.types`` its type modifiers. Raise ``e.error("...")`` for a form
+  that you do not know: it names the line.
+* **Inline numpy**: ``e.read(operand, dtype)`` gives an expression: a register's view, or a hoisted numpy
+  scalar. ``e.write(operand, dtype)`` gives the array to use as ``out=``; under a mask it is a temporary,
+  which is merged into the register after the instruction. ``e.temp(dtype)`` gives scratch ``(lanes,)``.
+  Dtypes are numpy codes (``u4 i4 f4 u8 i8 f8 u2 i2 f2 u1 i1 ?``). Masks are dealt with by ``write`` alone: an
+  inline handler never looks at them.
+* **Bound functions** for all that is not a line of numpy: ``e.call(bind, *args)``. At bind time (once per
+  machine) ``bind(machine, *args)`` must return ``run(mask)``; ``mask`` is None (all lanes) or bool
+  ``(lanes,)``, the guard predicate included. Arguments made with ``e.view(operand, dtype)`` arrive as the
+  register's array view (for an immediate: a filled array), so ``run`` reads and writes registers in place:
+  write only lanes in ``mask`` (``merge`` helps). ``e.site`` is the :class:`Site` for findings;
+  ``e.locator(memory_operand, space, nbytes, kind)`` arrives as a :class:`access.Locator`, which gives checked
+  host addresses. Use ``machine.scratch`` for temporaries.
+* **State** per machine: ``machine.family_state(MyState)`` makes one ``MyState(machine)``; its ``reset()``
+  runs before each batch. Arrays per warp have ``machine.warps`` entries, per CTA ``machine.ctas``. Lane =
+  warp * 32 + laneid.
+* **Blocking** (``role="blocking"``): the instruction stands alone in its block; emit with ``e.block_on(bind,
+  *args)``, where ``run(mask)`` returns None (go on) or a bool array of lanes that must wait. Waiting lanes
+  execute the instruction again when no other lane can run; before that ``machine.idle_hooks`` (``() ->
+  progress?``) are called, where late asynchronous work lands. All waiting without progress is reported as a
+  deadlock.
+* **Barriers**: ``machine.barrier_hooks`` are called ``hook(cta_numbers, lanes_mask)`` when a CTA barrier
+  opens.
+* **Checkers and counters** are ``machine.watchers``: objects with ``watches(space, kind)`` and
+  ``access(locator, lanes, indices)``; every locator calls them. A family that moves memory by other means
+  calls ``watcher.access`` itself or the family-specific methods that :mod:`checks` defines. With no watcher
+  they cost nothing.
+* **Groups** (``grouped=True``): ``emit(e, [i1, i2, ...])`` receives instructions of the same opcode, none of
+  which another instruction of the stretch depends on (except through accumulation: the outputs of an earlier
+  member may be the operands from the fourth on, the accumulator, of a later one; members stay in order). They
+  run at the place of the last one. ``e.site`` is then the first one's.
 """
 
 from __future__ import annotations
@@ -64,11 +75,17 @@ from ptxforge.emulator.program import Block, Program, registers_of
 from ptxforge.emulator.state import DIVERGED, EXIT, WAITING, Machine
 from ptxforge.support.errors import EmulatorError
 
-_NUMPY = {name: getattr(np, name) for name in (
-    "add subtract multiply divide negative absolute bitwise_and bitwise_or bitwise_xor invert left_shift right_shift "
-    "equal not_equal less less_equal greater greater_equal logical_and logical_or logical_xor logical_not minimum "
-    "maximum copyto where count_nonzero flatnonzero rint floor ceil trunc sqrt fmod remainder floor_divide clip "
-    "putmask copyto".split())}
+_NUMPY = {
+    name: getattr(np, name)
+    for name in (
+        "add subtract multiply divide negative absolute bitwise_and bitwise_or bitwise_xor invert left_shift "
+        "right_shift equal not_equal less less_equal greater greater_equal logical_and logical_or "
+        "logical_xor logical_not minimum maximum where count_nonzero flatnonzero rint floor ceil trunc sqrt "
+        "fmod remainder "
+        "floor_divide clip "
+        "putmask copyto".split()
+    )
+}
 
 _VOLATILE = {"clock", "clock64", "clock_hi", "globaltimer", "globaltimer_lo", "globaltimer_hi"}
 
@@ -83,7 +100,9 @@ class _Argument:
 
 
 def merge(target: np.ndarray, value: np.ndarray, mask: np.ndarray | None) -> None:
-    """``target[mask] = value[mask]``, all lanes when ``mask`` is None. Leading axis: lanes (or both flattened)."""
+    """``target[mask] = value[mask]``, all lanes when ``mask`` is None. Leading axis: lanes (or both
+    flattened).
+    """
     if mask is None:
         np.copyto(target, value, casting="unsafe")
     elif target.ndim == 1:
@@ -126,6 +145,7 @@ def _diverger(machine: Machine) -> Callable:
         pc.fill(other)
         np.copyto(pc, taken, where=predicate)
         return DIVERGED
+
     return diverge
 
 
@@ -140,6 +160,7 @@ def _splitter(machine: Machine) -> Callable:
         np.copyto(pc, other, where=mask)
         np.copyto(pc, taken, where=go)
         return DIVERGED
+
     return split
 
 
@@ -152,11 +173,13 @@ def _waiter(machine: Machine) -> Callable:
             machine.progressed = True
             return then
         blocked = waiting if mask is None else waiting & mask
-        machine.progressed |= bool(np.count_nonzero(blocked) < (machine.lanes if mask is None else
-                                                                np.count_nonzero(mask)))
+        machine.progressed |= bool(
+            np.count_nonzero(blocked) < (machine.lanes if mask is None else np.count_nonzero(mask))
+        )
         machine.goto(mask, then)
         np.copyto(pc, here + WAITING, where=blocked)
         return DIVERGED
+
     return wait
 
 
@@ -174,7 +197,7 @@ class Emitter:
         self._temps: dict[str, int] = {}
         self._commits: list[str] = []
 
-    # ---- for families -------------------------------------------------------------------------------------------
+    # ---- for families --------------------------------------------------------------------------------------
     @property
     def site(self) -> Site:
         i = self.instruction
@@ -198,8 +221,10 @@ class Emitter:
             name, offset = operand.name, operand.offset
             self._require_symbol(name)
             kind = np.dtype(dtype).type
-            return self._hoist(f"a_{_clean(name)}_{offset}_{dtype}",
-                               lambda machine: kind(machine.symbol_address(name) + offset))
+            return self._hoist(
+                f"a_{_clean(name)}_{offset}_{dtype}",
+                lambda machine: kind(machine.symbol_address(name) + offset),
+            )
         raise self.error("a register or a number is expected")
 
     def write(self, operand: object, dtype: str) -> str:
@@ -223,27 +248,40 @@ class Emitter:
         return made
 
     def part(self, register: Register, dtype: str, index: int) -> str:
-        """Piece ``index`` (0: lowest) of a register cut into pieces of ``dtype``, to read or, masked, to write."""
+        """Piece ``index`` (0: lowest) of a register cut into pieces of ``dtype``, to read or, masked, to
+        write.
+        """
         if not isinstance(register, Register) or not register.bits:
             raise self.error("a register is expected")
         name = register.name
-        return self._hoist(f"{_clean(name)}_{_clean(dtype)}_part{index}",
-                           lambda machine: machine.part(name, dtype, index))
+        return self._hoist(
+            f"{_clean(name)}_{_clean(dtype)}_part{index}", lambda machine: machine.part(name, dtype, index)
+        )
 
     def copy(self, target: str, value: str) -> None:
         """Emit a copy under the current mask."""
         where = f", where={self.mask}" if self.mask else ""
         self.line(f"copyto({target}, {value}, casting='unsafe'{where})")
 
-    def apply(self, function: Callable, target: tuple[object, str], *sources: tuple[object, str],
-              takes_out: bool = False) -> None:
-        """Emit ``target = function(*sources)``; operands come as (operand, dtype). ``takes_out``: it has ``out=``."""
+    def apply(
+        self,
+        function: Callable,
+        target: tuple[object, str],
+        *sources: tuple[object, str],
+        takes_out: bool = False,
+    ) -> None:
+        """Emit ``target = function(*sources)``; operands come as (operand, dtype). ``takes_out``: it has
+        ``out=``.
+        """
         expected = _arity(function)
         if expected is not None and expected != len(sources):
             raise self.error(f"{expected} source operands are expected")
         values = ", ".join([self.read(operand, dtype) for operand, dtype in sources])
-        name = function.__name__ if _NUMPY.get(getattr(function, "__name__", "")) is function else \
-            self.constant_object(function)
+        name = (
+            function.__name__
+            if _NUMPY.get(getattr(function, "__name__", "")) is function
+            else self.constant_object(function)
+        )
         made = self.write(*target)
         if takes_out or isinstance(function, np.ufunc):
             self.line(f"{name}({values}, out={made})")
@@ -270,7 +308,9 @@ class Emitter:
         return self._hoist(f"o_{_clean(label)}_{id(thing):x}", lambda machine: thing)
 
     def view(self, operand: object, dtype: str) -> _Argument:
-        """For :meth:`call`: the operand's array ``(lanes,)`` of ``dtype``; None for a sink; a list for a vector."""
+        """For :meth:`call`: the operand's array ``(lanes,)`` of ``dtype``; None for a sink; a list for a
+        vector.
+        """
         if isinstance(operand, Vector):
             views = [self.view(element, dtype) for element in operand.elements]
             return _Argument(lambda machine: [view.make(machine) for view in views])
@@ -286,12 +326,19 @@ class Emitter:
             return _Argument(lambda machine: np.full(machine.lanes, scalar(operand, dtype)))
         if isinstance(operand, Symbol):
             self._require_symbol(operand.name)
-            return _Argument(lambda machine: np.full(
-                machine.lanes, machine.symbol_address(operand.name) + operand.offset, dtype))
+            return _Argument(
+                lambda machine: np.full(
+                    machine.lanes, machine.symbol_address(operand.name) + operand.offset, dtype
+                )
+            )
         raise self.error("a register is expected")
 
-    def locator(self, operand: Memory, space: str, nbytes: int, kind: str, alignment: int | None = None) -> _Argument:
-        """For :meth:`call`: an :class:`access.Locator`. ``space``: global, shared, local, const, param or generic."""
+    def locator(
+        self, operand: Memory, space: str, nbytes: int, kind: str, alignment: int | None = None
+    ) -> _Argument:
+        """For :meth:`call`: an :class:`access.Locator`. ``space``: global, shared, local, const, param or
+        generic.
+        """
         if not isinstance(operand, Memory):
             raise self.error("an address is expected")
         site = self.site
@@ -305,8 +352,11 @@ class Emitter:
             resolve = lambda machine: base.value  # noqa: E731
         else:
             resolve = lambda machine: machine.view(base.name, f"u{base.bits // 8}")  # noqa: E731
-        return _Argument(lambda machine: access.Locator(
-            machine, site, space, resolve(machine), operand.offset, nbytes, kind, alignment, semantics))
+        return _Argument(
+            lambda machine: access.Locator(
+                machine, site, space, resolve(machine), operand.offset, nbytes, kind, alignment, semantics
+            )
+        )
 
     def bind(self, bind: Callable, *args: object) -> str:
         """A name for ``bind(machine, *args)``, evaluated once per machine."""
@@ -330,7 +380,7 @@ class Emitter:
         """The number of the block that follows in the text."""
         return self.block.next.index if self.block.next is not None else EXIT
 
-    # ---- inside -------------------------------------------------------------------------------------------------
+    # ---- inside --------------------------------------------------------------------------------------------
     def begin(self, instruction: Instruction) -> None:
         self.instruction = instruction
         self._temps.clear()
@@ -383,26 +433,59 @@ class Emitter:
         return self._hoist(f"s_{_clean(name)}_{dtype}", _special_view(name, dtype))
 
     def _check_special(self, name: str) -> None:
-        if name not in SPECIALS and name not in _UNIFORM and name not in _VOLATILE and not name.startswith(("envreg", "pm")):
+        if (
+            name not in SPECIALS
+            and name not in _UNIFORM
+            and name not in _VOLATILE
+            and not name.startswith(("envreg", "pm"))
+        ):
             raise self.error(f"unknown special register %{name}")
 
     def _require_symbol(self, name: str) -> None:
-        known = name in self.program.locations or name in self.program.params or name in self.program.module.variables \
+        known = (
+            name in self.program.locations
+            or name in self.program.params
+            or name in self.program.module.variables
             or name in self.program.module.functions
+        )
         if not known:
             raise self.error(f"unknown symbol {name}")
 
 
-# ---- special registers --------------------------------------------------------------------------------------------
-SPECIALS = {"tid.x", "tid.y", "tid.z", "laneid", "warpid", "lanemask_eq", "lanemask_lt", "lanemask_le", "lanemask_gt",
-            "lanemask_ge", "ctaid.x", "ctaid.y", "ctaid.z", "clusterid.x", "clusterid.y", "clusterid.z", "smid"}
+# ---- special registers -------------------------------------------------------------------------------------
+SPECIALS = {
+    "tid.x",
+    "tid.y",
+    "tid.z",
+    "laneid",
+    "warpid",
+    "lanemask_eq",
+    "lanemask_lt",
+    "lanemask_le",
+    "lanemask_gt",
+    "lanemask_ge",
+    "ctaid.x",
+    "ctaid.y",
+    "ctaid.z",
+    "clusterid.x",
+    "clusterid.y",
+    "clusterid.z",
+    "smid",
+}
 
 _UNIFORM: dict[str, Callable[[Machine], int]] = {
-    "nwarpid": lambda m: 64, "nsmid": lambda m: 132, "gridid": lambda m: 1,
-    "dynamic_smem_size": lambda m: m.dynamic_shared, "total_smem_size": lambda m: m.shared_bytes,
-    "aggr_smem_size": lambda m: m.shared_bytes, "is_explicit_cluster": lambda m: 0, "cluster_ctarank": lambda m: 0,
-    "cluster_nctarank": lambda m: 1, "current_graph_exec": lambda m: 0,
-    "reserved_smem_offset_begin": lambda m: 0, "reserved_smem_offset_end": lambda m: 1024,
+    "nwarpid": lambda m: 64,
+    "nsmid": lambda m: 132,
+    "gridid": lambda m: 1,
+    "dynamic_smem_size": lambda m: m.dynamic_shared,
+    "total_smem_size": lambda m: m.shared_bytes,
+    "aggr_smem_size": lambda m: m.shared_bytes,
+    "is_explicit_cluster": lambda m: 0,
+    "cluster_ctarank": lambda m: 0,
+    "cluster_nctarank": lambda m: 1,
+    "current_graph_exec": lambda m: 0,
+    "reserved_smem_offset_begin": lambda m: 0,
+    "reserved_smem_offset_end": lambda m: 1024,
     "reserved_smem_offset_cap": lambda m: 1024,
 }
 for _axis, _letter in enumerate("xyz"):
@@ -429,14 +512,15 @@ def _special_view(name: str, dtype: str) -> Callable[[Machine], np.ndarray]:
         if size == found.itemsize:
             return found.view(dtype)
         if size < found.itemsize:
-            return found.view(dtype)[::found.itemsize // size]
+            return found.view(dtype)[:: found.itemsize // size]
         if name.startswith(("ctaid", "clusterid", "smid")):
             raise EmulatorError(f"%{name} is read as {8 * size} bits; cvt it instead")
         return found.astype(dtype)
+
     return make
 
 
-# ---- constants ----------------------------------------------------------------------------------------------------
+# ---- constants ---------------------------------------------------------------------------------------------
 def scalar(operand: Immediate, dtype: str) -> np.generic:
     """A literal as a numpy scalar of ``dtype``: bit patterns for 0f/0d, wrapped integers."""
     kind = np.dtype(dtype)
@@ -495,9 +579,11 @@ def _at_bind(arg: object, machine: Machine) -> object:
     return arg
 
 
-# ---- blocks -------------------------------------------------------------------------------------------------------
+# ---- blocks ------------------------------------------------------------------------------------------------
 def translate(program: Program, block: Block, masked: bool) -> Code:
-    """The code of one block. Raises :class:`EmulatorError` with the PTX line for what a family does not know."""
+    """The code of one block. Raises :class:`EmulatorError` with the PTX line for what a family does
+    not know.
+    """
     e = Emitter(program, block, masked)
     e.lines.append(f"def {e.prefix}({'m' if masked else ''}):")
     if block.polls:

@@ -1,7 +1,8 @@
 """Warp-level instructions: shfl, vote, match, redux, activemask, elect.
 
-Lanes of a warp are 32 neighbours of a register array, so ``view.reshape(warps, 32)`` is the warp's view of a register. A lane that
-the mask excludes takes no part; the value that shfl reads from it is what its register holds, as on hardware.
+Lanes of a warp are 32 neighbours of a register array, so ``view.reshape(warps, 32)`` is the warp's view of a
+register. A lane that the mask excludes takes no part; the value that shfl reads from it is what its register
+holds, as on hardware.
 """
 
 from __future__ import annotations
@@ -29,8 +30,12 @@ def shuffle_source(mode: str, lane: np.ndarray, b: np.ndarray | int, c: np.ndarr
     b, clamp, segment = b & 31, c & 31, c >> 8 & 31
     lowest = lane & segment
     highest = lowest | (clamp & ~segment)
-    source = {"up": lambda: lane - b, "down": lambda: lane + b, "bfly": lambda: lane ^ b,
-              "idx": lambda: lowest | (b & ~segment)}[mode]()
+    source = {
+        "up": lambda: lane - b,
+        "down": lambda: lane + b,
+        "bfly": lambda: lane ^ b,
+        "idx": lambda: lowest | (b & ~segment),
+    }[mode]()
     valid = source >= highest if mode == "up" else source <= highest
     return np.where(valid, source, lane), valid
 
@@ -46,12 +51,32 @@ def emit_shfl(e: Emitter, i: Instruction) -> None:
     target, predicate = _targets(i)
     _, a, b, c, members = i.operands
     fixed = (e.constant(b), e.constant(c))
-    e.call(_bind_shfl, e.site, mode, e.view(target, "u4"), e.view(predicate, "?"), e.view(a, "u4"), e.view(b, "i4"),
-           e.view(c, "i4"), e.view(members, "u4"), None if None in fixed else fixed)
+    e.call(
+        _bind_shfl,
+        e.site,
+        mode,
+        e.view(target, "u4"),
+        e.view(predicate, "?"),
+        e.view(a, "u4"),
+        e.view(b, "i4"),
+        e.view(c, "i4"),
+        e.view(members, "u4"),
+        None if None in fixed else fixed,
+    )
 
 
-def _bind_shfl(machine: Machine, site: Site, mode: str, target: np.ndarray | None, predicate: np.ndarray | None, a: np.ndarray,
-               b: np.ndarray, c: np.ndarray, members: np.ndarray, fixed: tuple[int, int] | None) -> Callable:
+def _bind_shfl(
+    machine: Machine,
+    site: Site,
+    mode: str,
+    target: np.ndarray | None,
+    predicate: np.ndarray | None,
+    a: np.ndarray,
+    b: np.ndarray,
+    c: np.ndarray,
+    members: np.ndarray,
+    fixed: tuple[int, int] | None,
+) -> Callable:
     lane = np.tile(np.arange(32), machine.warps)
     first = np.repeat(np.arange(machine.warps) * 32, 32)
     synchronise = bind_warp_barrier(machine, site, members)
@@ -71,6 +96,7 @@ def _bind_shfl(machine: Machine, site: Site, mode: str, target: np.ndarray | Non
             merge(target, value, mask)
         if predicate is not None:
             merge(predicate, ok, mask)
+
     return run
 
 
@@ -101,12 +127,26 @@ def emit_vote(e: Emitter, i: Instruction) -> None:
         raise e.error("unknown vote")
     target, source, members = i.operands
     flag = e.view(source, "?")
-    e.call(_bind_vote, e.site, mode, e.view(target, "u4" if mode == "ballot" else "?"), flag,
-           bool(getattr(source, "negated", False)), e.view(members, "u4"))
+    e.call(
+        _bind_vote,
+        e.site,
+        mode,
+        e.view(target, "u4" if mode == "ballot" else "?"),
+        flag,
+        bool(getattr(source, "negated", False)),
+        e.view(members, "u4"),
+    )
 
 
-def _bind_vote(machine: Machine, site: Site, mode: str, target: np.ndarray, source: np.ndarray, negated: bool,
-               members: np.ndarray) -> Callable:
+def _bind_vote(
+    machine: Machine,
+    site: Site,
+    mode: str,
+    target: np.ndarray,
+    source: np.ndarray,
+    negated: bool,
+    members: np.ndarray,
+) -> Callable:
     synchronise = bind_warp_barrier(machine, site, members)
 
     def run(mask: np.ndarray | None) -> None:
@@ -119,6 +159,7 @@ def _bind_vote(machine: Machine, site: Site, mode: str, target: np.ndarray, sour
             return
         any_true, any_false = true.any(axis=1, keepdims=True), false.any(axis=1, keepdims=True)
         _broadcast(target, {"all": ~any_false, "any": any_true, "uni": ~(any_true & any_false)}[mode], mask)
+
     return run
 
 
@@ -138,7 +179,9 @@ def emit_elect(e: Emitter, i: Instruction) -> None:
     e.call(_bind_elect, e.view(target, "u4"), e.view(predicate, "?"), e.view(i.operands[1], "u4"))
 
 
-def _bind_elect(machine: Machine, target: np.ndarray | None, predicate: np.ndarray | None, members: np.ndarray) -> Callable:
+def _bind_elect(
+    machine: Machine, target: np.ndarray | None, predicate: np.ndarray | None, members: np.ndarray
+) -> Callable:
     lane = np.arange(32)
 
     def run(mask: np.ndarray | None) -> None:
@@ -147,6 +190,7 @@ def _bind_elect(machine: Machine, target: np.ndarray | None, predicate: np.ndarr
             _broadcast(target, leader.astype(np.uint32), mask)
         if predicate is not None:
             merge(predicate, (lane == leader).reshape(-1), mask)
+
     return run
 
 
@@ -157,12 +201,24 @@ def emit_match(e: Emitter, i: Instruction) -> None:
     if mode is None or not i.has("sync"):
         raise e.error("unknown match")
     target, predicate = _targets(i)
-    e.call(_bind_match, mode, e.view(target, "u4"), e.view(predicate, "?"), e.view(i.operands[1], unsigned(i.type)),
-           e.view(i.operands[2], "u4"))
+    e.call(
+        _bind_match,
+        mode,
+        e.view(target, "u4"),
+        e.view(predicate, "?"),
+        e.view(i.operands[1], unsigned(i.type)),
+        e.view(i.operands[2], "u4"),
+    )
 
 
-def _bind_match(machine: Machine, mode: str, target: np.ndarray | None, predicate: np.ndarray | None, source: np.ndarray,
-                members: np.ndarray) -> Callable:
+def _bind_match(
+    machine: Machine,
+    mode: str,
+    target: np.ndarray | None,
+    predicate: np.ndarray | None,
+    source: np.ndarray,
+    members: np.ndarray,
+) -> Callable:
     bit = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
     def run(mask: np.ndarray | None) -> None:
@@ -179,6 +235,7 @@ def _bind_match(machine: Machine, mode: str, target: np.ndarray | None, predicat
             _broadcast(target, np.where(agreed, everyone, np.uint32(0)), mask)
         if predicate is not None:
             _broadcast(predicate, agreed, mask)
+
     return run
 
 
@@ -189,15 +246,37 @@ def emit_redux(e: Emitter, i: Instruction) -> None:
     if operation is None or not i.has("sync"):
         raise e.error("unknown reduction")
     dtype = dtype_of(i.type)
-    e.call(_bind_redux, e.site, operation, i.has("abs"), i.has("NaN"), e.view(i.operands[0], dtype), e.view(i.operands[1], dtype),
-           e.view(i.operands[2], "u4"))
+    e.call(
+        _bind_redux,
+        e.site,
+        operation,
+        i.has("abs"),
+        i.has("NaN"),
+        e.view(i.operands[0], dtype),
+        e.view(i.operands[1], dtype),
+        e.view(i.operands[2], "u4"),
+    )
 
 
-def _bind_redux(machine: Machine, site: Site, operation: str, absolute: bool, nan: bool, target: np.ndarray, source: np.ndarray,
-                members: np.ndarray) -> Callable:
+def _bind_redux(
+    machine: Machine,
+    site: Site,
+    operation: str,
+    absolute: bool,
+    nan: bool,
+    target: np.ndarray,
+    source: np.ndarray,
+    members: np.ndarray,
+) -> Callable:
     dtype = source.dtype
-    ufunc = {"add": np.add, "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor, "min": np.minimum,
-             "max": np.maximum}[operation]
+    ufunc = {
+        "add": np.add,
+        "and": np.bitwise_and,
+        "or": np.bitwise_or,
+        "xor": np.bitwise_xor,
+        "min": np.minimum,
+        "max": np.maximum,
+    }[operation]
     if dtype.kind == "f" and not nan:
         ufunc = np.fmin if operation == "min" else np.fmax
     neutral = _neutral(operation, dtype)
@@ -209,6 +288,7 @@ def _bind_redux(machine: Machine, site: Site, operation: str, absolute: bool, na
         taking = _participants(machine, mask, members)
         chosen = np.where(taking, values.reshape(-1, 32), neutral)
         _broadcast(target, ufunc.reduce(chosen, axis=1, keepdims=True, dtype=dtype), mask)
+
     return run
 
 

@@ -1,4 +1,6 @@
-"""The devices that the emulator's tests run on: the emulator, and a GPU when asked for with ``--device cuda``."""
+"""The devices that the emulator's tests run on: the emulator, and a GPU when asked for with ``--device
+cuda``.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +28,7 @@ def machine(request: pytest.FixtureRequest):
     if request.param == "emulator":
         return EmulatorDevice()
     from ptxforge.driver.cuda import CudaDevice  # needs a GPU's driver
+
     return CudaDevice(0)
 
 

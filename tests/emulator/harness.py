@@ -27,7 +27,9 @@ def pack(values: list) -> bytes:
 
 
 def run(device, ptx: str, name: str, grid, block, *arguments, shared: int = 0) -> None:
-    """Launch on ``device``; array arguments are copied there and back, so they hold the results afterwards."""
+    """Launch on ``device``; array arguments are copied there and back, so they hold the results
+    afterwards.
+    """
     grid, block = (tuple(np.atleast_1d(size).tolist()) for size in (grid, block))
     grid, block = (size + (1,) * (3 - len(size)) for size in (grid, block))
     addresses, values = {}, []
@@ -47,17 +49,29 @@ def run(device, ptx: str, name: str, grid, block, *arguments, shared: int = 0) -
             device.free(address)
 
 
-def per_lane(instructions: str, inputs: list[tuple[str, int]], outputs: list[tuple[str, int]], registers: str = "",
-             target: str = "sm_90") -> str:
-    """A kernel ``k`` that loads ``%i0, %i1...`` per lane from arrays, runs ``instructions``, stores ``%o0...``.
+def per_lane(
+    instructions: str,
+    inputs: list[tuple[str, int]],
+    outputs: list[tuple[str, int]],
+    registers: str = "",
+    target: str = "sm_90",
+) -> str:
+    """A kernel ``k`` that loads ``%i0, %i1...`` per lane from arrays, runs ``instructions``, stores
+    ``%o0...``.
 
-    ``inputs`` and ``outputs`` are (register type, bytes per element). Parameters: the input arrays, then the outputs.
+    ``inputs`` and ``outputs`` are (register type, bytes per element). Parameters: the input arrays, then the
+    outputs.
     """
     names = [f"i{n}" for n in range(len(inputs))] + [f"o{n}" for n in range(len(outputs))]
     params = ", ".join(f".param .u64 p_{name}" for name in names)
-    lines = [HEADER.format(target=target), f".visible .entry k({params})\n{{", ".reg .b64 %a<2>; .reg .b32 %t;",
-             *(f".reg .{kind} %{name};" for name, (kind, _) in zip(names, inputs + outputs)), registers,
-             "mov.u32 %t, %tid.x;"]
+    lines = [
+        HEADER.format(target=target),
+        f".visible .entry k({params})\n{{",
+        ".reg .b64 %a<2>; .reg .b32 %t;",
+        *(f".reg .{kind} %{name};" for name, (kind, _) in zip(names, inputs + outputs)),
+        registers,
+        "mov.u32 %t, %tid.x;",
+    ]
     for number, (kind, size) in enumerate(inputs):
         lines += _address(f"i{number}", size) + [_move("ld", kind, size, f"i{number}")]
     lines.append(instructions)
@@ -79,18 +93,32 @@ def _move(opcode: str, kind: str, size: int, name: str) -> str:
     return f"{opcode}.global.b{8 * size} {operands};"
 
 
-def lanes(device, instructions: str, inputs: list[np.ndarray], kinds: list[str], outputs: list[tuple[str, str]],
-          registers: str = "", target: str = "sm_90") -> list[np.ndarray]:
-    """Run ``instructions`` once per element. ``kinds`` are the inputs' register types, ``outputs`` (type, dtype)."""
+def lanes(
+    device,
+    instructions: str,
+    inputs: list[np.ndarray],
+    kinds: list[str],
+    outputs: list[tuple[str, str]],
+    registers: str = "",
+    target: str = "sm_90",
+) -> list[np.ndarray]:
+    """Run ``instructions`` once per element. ``kinds`` are the inputs' register types, ``outputs`` (type,
+    dtype).
+    """
     count = len(inputs[0])
     results = [np.zeros(count, dtype) for _, dtype in outputs]
-    ptx = per_lane(instructions, [(kind, array.itemsize) for kind, array in zip(kinds, inputs)],
-                   [(kind, result.itemsize) for (kind, _), result in zip(outputs, results)], registers, target)
+    ptx = per_lane(
+        instructions,
+        [(kind, array.itemsize) for kind, array in zip(kinds, inputs)],
+        [(kind, result.itemsize) for (kind, _), result in zip(outputs, results)],
+        registers,
+        target,
+    )
     block = min(count, 256)
     if count % block:
         raise ValueError("the number of elements must be a multiple of the block size")
     for start in range(0, count, block):
-        parts = [array[start:start + block].copy() for array in inputs]
-        made = [result[start:start + block] for result in results]
+        parts = [array[start : start + block].copy() for array in inputs]
+        made = [result[start : start + block] for result in results]
         run(device, ptx, "k", 1, block, *parts, *made)
     return results

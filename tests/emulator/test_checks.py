@@ -12,19 +12,26 @@ from .harness import HEADER, run
 
 def kernel(body: str, registers: str = "") -> str:
     """%s: this thread's word of a shared buffer, %n: the next thread's (cyclic); %a: its word of `out`."""
-    return HEADER.format(target="sm_90") + f"""
+    return (
+        HEADER.format(target="sm_90")
+        + f"""
 .visible .entry k(.param .u64 out) {{
-.shared .align 16 .b8 buffer[4096]; .reg .b64 %a, %b; .reg .b32 %t, %s, %n, %m, %r<8>, %c; .reg .pred %p<4>; {registers}
-mov.u32 %t, %tid.x; mov.u32 %m, %ntid.x; sub.u32 %m, %m, 1; mov.u32 %s, buffer; add.u32 %n, %t, 1; and.b32 %n, %n, %m;
+.shared .align 16 .b8 buffer[4096]; .reg .b64 %a, %b; .reg .b32 %t, %s, %n, %m, %r<8>, %c; .reg .pred %p<4>;
+{registers}
+mov.u32 %t, %tid.x; mov.u32 %m, %ntid.x; sub.u32 %m, %m, 1; mov.u32 %s, buffer; add.u32 %n, %t, 1;
+and.b32 %n, %n, %m;
 mad.lo.u32 %n, %n, 4, %s; mad.lo.u32 %s, %t, 4, %s; ld.param.u64 %b, [out]; mov.u32 %c, %ctaid.x;
 mad.lo.u32 %r7, %c, %ntid.x, %t; mad.wide.u32 %a, %r7, 4, %b;
 {body}
 ret;
 }}
 """.replace("mad.lo.u32 %r7, %c, %ntid.x, %t;", "mov.u32 %r6, %ntid.x; mad.lo.u32 %r7, %c, %r6, %t;")
+    )
 
 
-def findings(body: str, threads: int = 64, blocks: int = 1, check: str = "all", registers: str = "", out: int = 4096):
+def findings(
+    body: str, threads: int = 64, blocks: int = 1, check: str = "all", registers: str = "", out: int = 4096
+):
     device = EmulatorDevice(check=check, raise_faults=False)
     run(device, kernel(body, registers), "k", blocks, threads, np.zeros(out, np.uint32))
     return device.findings
@@ -37,24 +44,38 @@ def kinds(*args, **options) -> list[str]:
 EXCHANGE = "st.shared.u32 [%s], %t;\n{sync}\nld.shared.u32 %r1, [%n];\nst.global.u32 [%a], %r1;"
 
 
-@pytest.mark.parametrize("sync, expected", [
-    ("", ["race"]), ("bar.sync 0;", []), ("bar.warp.sync -1;", ["race"]), ("bar.sync 0, 64;", []), ("barrier.sync 3;", []),
-    ("membar.cta;", ["race"]), ("bar.red.popc.u32 %r2, 0, %p0;", []),
-])
+@pytest.mark.parametrize(
+    "sync, expected",
+    [
+        ("", ["race"]),
+        ("bar.sync 0;", []),
+        ("bar.warp.sync -1;", ["race"]),
+        ("bar.sync 0, 64;", []),
+        ("barrier.sync 3;", []),
+        ("membar.cta;", ["race"]),
+        ("bar.red.popc.u32 %r2, 0, %p0;", []),
+    ],
+)
 def test_exchange_between_warps(sync, expected):
     assert kinds(EXCHANGE.format(sync=sync)) == expected
 
 
-@pytest.mark.parametrize("sync, expected", [
-    ("", ["race"]), ("bar.warp.sync -1;", []), ("shfl.sync.idx.b32 %r3, %t, 0, 31, -1;", []),
-    ("vote.sync.ballot.b32 %r3, %p0, -1;", []), ("bar.sync 0;", []),
-])
+@pytest.mark.parametrize(
+    "sync, expected",
+    [
+        ("", ["race"]),
+        ("bar.warp.sync -1;", []),
+        ("shfl.sync.idx.b32 %r3, %t, 0, 31, -1;", []),
+        ("vote.sync.ballot.b32 %r3, %p0, -1;", []),
+        ("bar.sync 0;", []),
+    ],
+)
 def test_exchange_within_a_warp(sync, expected):
     assert kinds(EXCHANGE.format(sync=sync), threads=32) == expected
 
 
 def test_race_names_both_instructions():
-    finding, = findings(EXCHANGE.format(sync=""))
+    (finding,) = findings(EXCHANGE.format(sync=""))
     text = kernel(EXCHANGE.format(sync="")).splitlines()
     store, load = (text.index(line) + 1 for line in ("st.shared.u32 [%s], %t;", "ld.shared.u32 %r1, [%n];"))
     assert finding.line == load and finding.instruction == "ld.shared.u32 %r1, [%n];"
@@ -64,15 +85,22 @@ def test_race_names_both_instructions():
 
 def test_write_after_read():
     """The second barrier keeps the next round's stores from overtaking this round's loads."""
-    body = "mov.u32 %r2, 0;\nL: st.shared.u32 [%s], %t;\nbar.sync 0;\nld.shared.u32 %r1, [%n];\n{sync}\n" \
-           "add.u32 %r2, %r2, 1;\nsetp.lt.u32 %p0, %r2, 2;\n@%p0 bra L;\nst.global.u32 [%a], %r1;"
+    body = (
+        "mov.u32 %r2, 0;\nL: st.shared.u32 [%s], %t;\nbar.sync 0;\nld.shared.u32 %r1, [%n];\n{sync}\n"
+        "add.u32 %r2, %r2, 1;\nsetp.lt.u32 %p0, %r2, 2;\n@%p0 bra L;\nst.global.u32 [%a], %r1;"
+    )
     assert kinds(body.format(sync="bar.sync 0;")) == []
-    finding, = findings(body.format(sync=""))
-    assert finding.kind == "race" and finding.instruction == "L: st.shared.u32 [%s], %t;" and "is read by" in finding.message
+    (finding,) = findings(body.format(sync=""))
+    assert (
+        finding.kind == "race"
+        and finding.instruction == "L: st.shared.u32 [%s], %t;"
+        and "is read by" in finding.message
+    )
 
 
 def test_the_writers_own_read_does_not_hide_another_readers():
-    body = """setp.ge.u32 %p0, %t, 32; setp.eq.u32 %p1, %t, 0; mov.u32 %r1, buffer; @%p1 st.shared.u32 [%r1], %t; bar.sync 0;
+    body = """setp.ge.u32 %p0, %t, 32; setp.eq.u32 %p1, %t, 0; mov.u32 %r1, buffer;
+@%p1 st.shared.u32 [%r1], %t; bar.sync 0;
 @%p0 ld.shared.u32 %r2, [%r1];
 @%p1 ld.shared.u32 %r2, [%r1];
 @%p1 st.shared.u32 [%r1], %r2;"""
@@ -86,13 +114,17 @@ def test_lanes_that_write_different_values_to_one_address():
 
 
 def test_uninitialised_read():
-    finding, = findings("setp.lt.u32 %p0, %t, 60;\n@%p0 st.shared.u32 [%s], %t;\nld.shared.u32 %r1, [%s];\nst.global.u32 [%a], %r1;")
+    (finding,) = findings(
+        "setp.lt.u32 %p0, %t, 60;\n@%p0 st.shared.u32 [%s], %t;\n"
+        "ld.shared.u32 %r1, [%s];\nst.global.u32 [%a], %r1;"
+    )
     assert finding.kind == "uninitialised" and finding.thread == (60, 0, 0) and finding.count == 4
     assert finding.instruction == "ld.shared.u32 %r1, [%s];"
 
 
 def test_bytes_have_shadows_of_their_own():
-    body = "mov.u32 %r1, buffer; add.u32 %r1, %r1, %t; cvt.u16.u32 %h, %t; st.shared.u8 [%r1], %h; ld.shared.u8 %h, [%r1];"
+    body = """mov.u32 %r1, buffer; add.u32 %r1, %r1, %t; cvt.u16.u32 %h, %t; st.shared.u8 [%r1], %h;
+ld.shared.u8 %h, [%r1];"""
     assert kinds(body, registers=".reg .b16 %h;") == []
 
 
@@ -117,17 +149,27 @@ END: mov.u32 %r5, 0;"""
 
 
 def test_barrier_reached_by_part_of_the_cta():
-    finding, = findings("setp.ge.u32 %p0, %t, 40;\n@%p0 bra END;\nbar.sync 0;\nEND: mov.u32 %r1, 0;")
-    assert finding.kind == "barrier" and "24 threads had exited" in finding.message and finding.instruction == "bar.sync 0;"
+    (finding,) = findings("setp.ge.u32 %p0, %t, 40;\n@%p0 bra END;\nbar.sync 0;\nEND: mov.u32 %r1, 0;")
+    assert (
+        finding.kind == "barrier"
+        and "24 threads had exited" in finding.message
+        and finding.instruction == "bar.sync 0;"
+    )
 
 
 def test_barrier_at_two_places_of_one_warp():
-    body = "and.b32 %r1, %t, 1;\nsetp.eq.u32 %p0, %r1, 0;\n@%p0 bra EVEN;\nbar.sync 0;\nbra END;\nEVEN: {bar} 0;\nEND: mov.u32 %r2, 0;"
+    body = """and.b32 %r1, %t, 1; setp.eq.u32 %p0, %r1, 0; @%p0 bra EVEN;
+bar.sync 0;
+bra END;
+EVEN: {bar} 0;
+END: mov.u32 %r2, 0;"""
     assert kinds(body.format(bar="bar.sync")) == ["barrier"]
 
 
 def test_warp_instruction_without_a_named_lane():
-    body = "setp.ge.u32 %p0, %t, 20;\n@%p0 bra END;\nshfl.sync.idx.b32 %r1, %t, 0, 31, {members};\nEND: mov.u32 %r2, 0;"
+    body = """setp.ge.u32 %p0, %t, 20; @%p0 bra END;
+shfl.sync.idx.b32 %r1, %t, 0, 31, {members};
+END: mov.u32 %r2, 0;"""
     assert kinds(body.format(members="-1"), threads=32) == ["barrier"]
     assert kinds(body.format(members="0xfffff"), threads=32) == []
 
@@ -136,7 +178,7 @@ def test_one_cta_is_checked_by_default_all_on_request():
     """Only CTA 5 has the race."""
     body = "setp.ne.u32 %p0, %c, 5;\n@%p0 bra END;\n" + EXCHANGE.format(sync="") + "\nEND: mov.u32 %r2, 0;"
     assert kinds(body, blocks=8, check="one") == []
-    finding, = findings(body, blocks=8, check="all")
+    (finding,) = findings(body, blocks=8, check="all")
     assert finding.kind == "race" and finding.cta == (5, 0, 0)
 
 
@@ -152,7 +194,7 @@ def test_checking_does_not_change_results():
     np.testing.assert_array_equal(results[2], results[0])
 
 
-# ---- global memory ------------------------------------------------------------------------------------------------
+# ---- global memory -----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("blocks", [2, 300])
 def test_ctas_that_write_the_same_place(blocks):
     assert kinds("st.global.u32 [%b], %c;", blocks=blocks) == ["global-race"]
@@ -168,19 +210,28 @@ def test_cta_that_reads_what_its_neighbour_writes(blocks):
 
 def test_global_atomics_do_not_race():
     assert kinds("atom.global.add.u32 %r1, [%b], 1;", blocks=40) == []
-    assert kinds("red.global.add.u32 [%b], 1;\nsetp.eq.u32 %p0, %c, 39;\n@%p0 ld.global.u32 %r1, [%b];", blocks=40) == ["global-race"]
+    assert kinds(
+        "red.global.add.u32 [%b], 1;\nsetp.eq.u32 %p0, %c, 39;\n@%p0 ld.global.u32 %r1, [%b];", blocks=40
+    ) == ["global-race"]
 
 
 def test_the_last_cta_may_read_what_fenced_ctas_wrote():
-    """Every CTA stores, fences and counts itself; the one that counts last reads all. Without the fence it must not."""
-    body = """setp.ne.u32 %p0, %t, 0; @%p0 bra END; mul.lo.u32 %r1, %c, 4; cvt.u64.u32 %a, %r1; add.u64 %a, %a, %b;
+    """Every CTA stores, fences and counts itself; the one that counts last reads all. Without the fence it
+    must not.
+    """
+    body = """setp.ne.u32 %p0, %t, 0; @%p0 bra END; mul.lo.u32 %r1, %c, 4; cvt.u64.u32 %a, %r1;
+add.u64 %a, %a, %b;
 st.global.u32 [%a+64], %c;
 {fence}
 atom.global.add.u32 %r2, [%b], 1; setp.ne.u32 %p1, %r2, 9; @%p1 bra END;
 {second}
 ld.global.u32 %r3, [%b+64]; ld.global.u32 %r4, [%b+80];
 END: mov.u32 %r5, 0;"""
-    for first, second, clean in (("membar.gl;", "fence.acq_rel.gpu;", True), ("", "membar.gl;", False), ("membar.gl;", "", False)):
+    for first, second, clean in (
+        ("membar.gl;", "fence.acq_rel.gpu;", True),
+        ("", "membar.gl;", False),
+        ("membar.gl;", "", False),
+    ):
         assert (kinds(body.format(fence=first, second=second), blocks=10, threads=32) == []) is clean
     ordered = body.format(fence="", second="").replace("atom.global", "atom.acq_rel.gpu.global")
     assert kinds(ordered, blocks=10, threads=32) == []
@@ -191,16 +242,23 @@ def test_smaller_accesses_refine_the_shadow():
     body = """mul.wide.u32 %a, %r7, 16; add.u64 %a, %a, %b; st.global.v4.u32 [%a], {%t, %t, %t, %t};
 ld.global.u8 %h, [%a+15]; ld.global.u16 %h, [%a+2];"""
     assert kinds(body, blocks=4, threads=32, registers=".reg .b16 %h;") == []
-    assert kinds(body.replace("%a+15", "%a+16"), blocks=4, threads=32, registers=".reg .b16 %h;") == ["global-race"]
+    assert kinds(body.replace("%a+15", "%a+16"), blocks=4, threads=32, registers=".reg .b16 %h;") == [
+        "global-race"
+    ]
 
 
-# ---- registers ----------------------------------------------------------------------------------------------------
+# ---- registers ---------------------------------------------------------------------------------------------
 def test_addresses_and_guards_that_nothing_wrote():
-    found = findings("add.u32 %r4, %r5, 1;\n@%p3 st.global.u32 [%a], %r4;\nsetp.eq.u32 %p2, %t, 999;\n@%p2 ld.global.u32 %r1, [%g];",
-                     registers=".reg .b64 %g;")
+    found = findings(
+        "add.u32 %r4, %r5, 1;\n@%p3 st.global.u32 [%a], %r4;\nsetp.eq.u32 %p2, %t, 999;\n"
+        "@%p2 ld.global.u32 %r1, [%g];",
+        registers=".reg .b64 %g;",
+    )
     assert [(f.kind, f.message.split()[0]) for f in found] == [("register", "%p3"), ("register", "%g")]
 
 
 def test_registers_written_on_one_path_are_written():
-    body = "setp.eq.u32 %p0, %t, 0;\n@%p0 bra SET;\nbra USE;\nSET: setp.eq.u32 %p1, %t, 0;\nUSE: @%p1 st.global.u32 [%a], %t;"
+    body = """setp.eq.u32 %p0, %t, 0; @%p0 bra SET; bra USE;
+SET: setp.eq.u32 %p1, %t, 0;
+USE: @%p1 st.global.u32 [%a], %t;"""
     assert kinds(body) == []

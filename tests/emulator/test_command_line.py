@@ -14,7 +14,9 @@ from .harness import FIXTURES, HEADER
 
 REDUCTION = str(FIXTURES / "reduction.ptx")
 
-SCALE = HEADER.format(target="sm_90") + """
+SCALE = (
+    HEADER.format(target="sm_90")
+    + """
 .visible .entry scale(.param .u64 x, .param .u64 y, .param .f32 by, .param .u32 n) {
   .reg .b64 %a<2>; .reg .b32 %r<4>; .reg .f32 %f<3>; .reg .pred %p;
   mov.u32 %r0, %tid.x; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x; mad.lo.u32 %r0, %r1, %r2, %r0;
@@ -23,6 +25,7 @@ SCALE = HEADER.format(target="sm_90") + """
   ld.global.f32 %f0, [%a0]; ld.param.f32 %f1, [by]; mul.f32 %f2, %f0, %f1; st.global.f32 [%a1], %f2; ret;
 }
 """
+)
 
 
 @pytest.fixture
@@ -38,32 +41,73 @@ def call(path, *more: str) -> int:
 
 def test_runs_and_saves(scale, tmp_path, capsys):
     np.save(tmp_path / "x.npy", np.arange(100, dtype=np.float32))
-    status = call(scale, "--arg", f"@{tmp_path / 'x.npy'}", "--arg", "f32[10x10]", "--arg", "f32:0.5", "--arg", "i32:100",
-                  "--save", f"1={tmp_path / 'y.npy'}", "--check", "all")
+    status = call(
+        scale,
+        "--arg",
+        f"@{tmp_path / 'x.npy'}",
+        "--arg",
+        "f32[10x10]",
+        "--arg",
+        "f32:0.5",
+        "--arg",
+        "i32:100",
+        "--save",
+        f"1={tmp_path / 'y.npy'}",
+        "--check",
+        "all",
+    )
     assert status == 0 and capsys.readouterr().err == ""
-    np.testing.assert_array_equal(np.load(tmp_path / "y.npy"), np.arange(100, dtype=np.float32).reshape(10, 10) / 2)
+    np.testing.assert_array_equal(
+        np.load(tmp_path / "y.npy"), np.arange(100, dtype=np.float32).reshape(10, 10) / 2
+    )
 
 
 def test_findings_go_to_stderr(scale, capsys):
-    status = call(scale, "--arg", "f32[100]:arange", "--arg", "f32[99]", "--arg", "f32:0.5", "--arg", "u32:100")
+    status = call(
+        scale, "--arg", "f32[100]:arange", "--arg", "f32[99]", "--arg", "f32:0.5", "--arg", "u32:100"
+    )
     lines = capsys.readouterr().err.splitlines()
     assert status == 1 and len(lines) == 1
-    assert lines[0].startswith("out-of-bounds: global write of 4 bytes: 0 bytes past the end of the 396-byte allocation; CTA (3, 0, 0)")
+    assert lines[0].startswith(
+        "out-of-bounds: global write of 4 bytes: 0 bytes past the end of the 396-byte allocation; "
+        "CTA (3, 0, 0)"
+    )
 
 
 def test_counters_are_printed(scale, capsys):
-    status = call(scale, "--arg", "f32[128]:ones", "--arg", "f32[128]", "--arg", "f32:2", "--arg", "i32:128", "--counters")
+    status = call(
+        scale,
+        "--arg",
+        "f32[128]:ones",
+        "--arg",
+        "f32[128]",
+        "--arg",
+        "f32:2",
+        "--arg",
+        "i32:128",
+        "--counters",
+    )
     assert status == 0
     text = capsys.readouterr().out
     assert "sectors/req" in text and "occupancy: 32 CTAs" in text
 
 
-@pytest.mark.parametrize("more, message", [
-    (["--arg", "q7:1"], "cannot read the argument 'q7:1'"), (["--arg", "i32:x"], "is no int32"),
-    (["--arg", "f32[3]:purple"], "filled with"), (["--arg", "@nowhere.npy"], "nowhere.npy"), (["--save", "0=x.npy"], "no array"),
-    (["--save", "x"], "INDEX=FILE"), (["--arg", "f32[4]"], "bytes of parameters"), (["--block", "0"], "must be positive"),
-    (["--block", "3;4"], "the size '3;4'"), (["--entry", "other"], "no kernel other"), (["--shared", "999999"], "shared memory"),
-])
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (["--arg", "q7:1"], "cannot read the argument 'q7:1'"),
+        (["--arg", "i32:x"], "is no int32"),
+        (["--arg", "f32[3]:purple"], "filled with"),
+        (["--arg", "@nowhere.npy"], "nowhere.npy"),
+        (["--save", "0=x.npy"], "no array"),
+        (["--save", "x"], "INDEX=FILE"),
+        (["--arg", "f32[4]"], "bytes of parameters"),
+        (["--block", "0"], "must be positive"),
+        (["--block", "3;4"], "the size '3;4'"),
+        (["--entry", "other"], "no kernel other"),
+        (["--shared", "999999"], "shared memory"),
+    ],
+)
 def test_bad_usage_is_status_2(scale, capsys, more, message):
     assert call(scale, *more) == 2
     assert message in capsys.readouterr().err
@@ -83,17 +127,48 @@ def test_missing_option_is_status_2(scale, capsys):
 
 def test_as_a_program(tmp_path):
     found = subprocess.run(
-        [sys.executable, "-m", "ptxforge.emulator", REDUCTION, "--entry", "reduce_max", "--grid", "2", "--block", "64",
-         "--shared", "256", "--arg", "i32[100]:arange", "--arg", "i32[1]", "--arg", "i32:100", "--save",
-         f"1={tmp_path / 'm.npy'}"], capture_output=True, text=True, timeout=60)
+        [
+            sys.executable,
+            "-m",
+            "ptxforge.emulator",
+            REDUCTION,
+            "--entry",
+            "reduce_max",
+            "--grid",
+            "2",
+            "--block",
+            "64",
+            "--shared",
+            "256",
+            "--arg",
+            "i32[100]:arange",
+            "--arg",
+            "i32[1]",
+            "--arg",
+            "i32:100",
+            "--save",
+            f"1={tmp_path / 'm.npy'}",
+        ],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
     assert found.returncode == 0 and found.stderr == ""
     assert np.load(tmp_path / "m.npy").tolist() == [99]
 
 
-@pytest.mark.parametrize("text, dtype, shape", [
-    ("i8:-3", "int8", ()), ("u64:0xffffffffffffffff", "uint64", ()), ("bf16:1.5", "bfloat16", ()), ("f16[3]", "float16", (3,)),
-    ("f8e4m3[2x2]:ones", "float8_e4m3fn", (2, 2)), ("f32[4x5x6]:randn", "float32", (4, 5, 6)), ("i32[9]:randint", "int32", (9,)),
-])
+@pytest.mark.parametrize(
+    "text, dtype, shape",
+    [
+        ("i8:-3", "int8", ()),
+        ("u64:0xffffffffffffffff", "uint64", ()),
+        ("bf16:1.5", "bfloat16", ()),
+        ("f16[3]", "float16", (3,)),
+        ("f8e4m3[2x2]:ones", "float8_e4m3fn", (2, 2)),
+        ("f32[4x5x6]:randn", "float32", (4, 5, 6)),
+        ("i32[9]:randint", "int32", (9,)),
+    ],
+)
 def test_arguments(text, dtype, shape):
     value = parse_argument(text)
     assert value.dtype.name == dtype and value.shape == shape

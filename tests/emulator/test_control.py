@@ -13,13 +13,17 @@ from .harness import HEADER, run
 
 def entry(body: str, registers: str = "", params: str = ".param .u64 out", before: str = "") -> str:
     """A kernel ``k`` with %a pointing at out[global thread id] (4 bytes each) and %i = that id."""
-    return HEADER.format(target="sm_90") + before + f"""
+    return (
+        HEADER.format(target="sm_90")
+        + before
+        + f"""
     .visible .entry k({params}) {{
       .reg .b64 %a, %g<8>; .reg .b32 %i, %t, %r<16>; .reg .pred %p<8>; .reg .f32 %f<8>; {registers}
       mov.u32 %t, %tid.x; mov.u32 %r0, %ctaid.x; mov.u32 %r1, %ntid.x; mad.lo.u32 %i, %r0, %r1, %t;
       ld.param.u64 %a, [out]; mad.wide.u32 %a, %i, 4, %a;
       {body}
     }}"""
+    )
 
 
 def collatz(n: int) -> int:
@@ -46,14 +50,18 @@ def test_every_lane_takes_its_own_number_of_turns(machine, blocks, threads):
 
 def test_lanes_that_continue_early_wait_at_the_latch(machine):
     """A loop with two back edges: the warp must be whole again for the vote in the next turn."""
-    ptx = entry("""
+    ptx = entry(
+        """
       mov.u32 %r2, 0; mov.u32 %r3, 0;
-      LOOP: vote.sync.ballot.b32 %r4, 1, -1; setp.eq.u32 %p0, %r4, -1; selp.u32 %r5, 1, 0, %p0; add.u32 %r3, %r3, %r5;
+      LOOP: vote.sync.ballot.b32 %r4, 1, -1; setp.eq.u32 %p0, %r4, -1; selp.u32 %r5, 1, 0, %p0;
+      add.u32 %r3, %r3, %r5;
       add.u32 %r2, %r2, 1; setp.ge.u32 %p1, %r2, 8; @%p1 bra DONE;
       xor.b32 %r6, %i, %r2; and.b32 %r6, %r6, 1; setp.eq.u32 %p2, %r6, 0; @%p2 bra LOOP;
       add.u32 %r7, %r7, 1; bra LOOP;
-      DONE: st.global.u32 [%a], %r3; ret;""".replace("vote.sync.ballot.b32 %r4, 1,", "vote.sync.ballot.b32 %r4, %p7,")
-                .replace("LOOP: vote", "setp.eq.u32 %p7, 0, 0; LOOP: vote"))
+      DONE: st.global.u32 [%a], %r3; ret;""".replace(
+            "vote.sync.ballot.b32 %r4, 1,", "vote.sync.ballot.b32 %r4, %p7,"
+        ).replace("LOOP: vote", "setp.eq.u32 %p7, 0, 0; LOOP: vote")
+    )
     out = np.zeros(64, np.uint32)
     run(machine, ptx, "k", 1, 64, out)
     assert set(out) == {8}
@@ -80,7 +88,8 @@ def test_indexed_branch(machine):
     ptx = entry("""
       and.b32 %r2, %i, 3; TABLE: .branchtargets A, B, C, D;
       brx.idx %r2, TABLE;
-      A: mov.u32 %r3, 10; bra END; B: mov.u32 %r3, 20; bra END; C: mov.u32 %r3, 30; bra END; D: mov.u32 %r3, 40;
+      A: mov.u32 %r3, 10; bra END; B: mov.u32 %r3, 20; bra END; C: mov.u32 %r3, 30; bra END;
+      D: mov.u32 %r3, 40;
       END: st.global.u32 [%a], %r3; ret;""")
     out = np.zeros(64, np.uint32)
     run(machine, ptx, "k", 1, 64, out)
@@ -92,25 +101,34 @@ def test_calls_nest_and_scopes_rename(machine):
     .func (.param .b32 result) square(.param .b32 x) {
       .reg .b32 %v; ld.param.b32 %v, [x]; mul.lo.u32 %v, %v, %v; st.param.b32 [result], %v; ret; }
     .func (.param .b32 result) twice(.param .b32 x) {
-      .reg .b32 %v, %w; .reg .pred %q; ld.param.b32 %v, [x]; setp.gt.u32 %q, %v, 20; mov.u32 %w, 0; @%q bra SKIP;
+      .reg .b32 %v, %w; .reg .pred %q; ld.param.b32 %v, [x]; setp.gt.u32 %q, %v, 20; mov.u32 %w, 0;
+      @%q bra SKIP;
       { .param .b32 p; .param .b32 r; st.param.b32 [p], %v; call.uni (r), square, (p); ld.param.b32 %w, [r]; }
       SKIP: { .reg .b32 %w2; add.u32 %w2, %w, %w; st.param.b32 [result], %w2; } ret; }"""
-    ptx = entry("""
+    ptx = entry(
+        """
       { .param .b32 p; .param .b32 r; st.param.b32 [p], %i; call (r), twice, (p); ld.param.b32 %r2, [r]; }
-      { .reg .b32 %i; .param .b32 p; .param .b32 r; mov.u32 %i, 3; st.param.b32 [p], %i; call (r), square, (p);
+      { .reg .b32 %i; .param .b32 p; .param .b32 r; mov.u32 %i, 3; st.param.b32 [p], %i;
+      call (r), square, (p);
         ld.param.b32 %r3, [r]; }
-      add.u32 %r2, %r2, %r3; st.global.u32 [%a], %r2; ret;""", before=functions)
+      add.u32 %r2, %r2, %r3; st.global.u32 [%a], %r2; ret;""",
+        before=functions,
+    )
     out = np.zeros(32, np.uint32)
     run(machine, ptx, "k", 1, 32, out)
     assert out.tolist() == [2 * n * n + 9 if n <= 20 else 9 for n in range(32)]
 
 
 def test_three_dimensional_grid(machine):
-    ptx = HEADER.format(target="sm_90") + """
+    ptx = (
+        HEADER.format(target="sm_90")
+        + """
     .visible .entry k(.param .u64 out) {
       .reg .b64 %a; .reg .b32 %r<24>; ld.param.u64 %a, [out];
-      mov.u32 %r0, %tid.x; mov.u32 %r1, %tid.y; mov.u32 %r2, %tid.z; mov.u32 %r3, %ntid.x; mov.u32 %r4, %ntid.y;
-      mov.u32 %r5, %ctaid.x; mov.u32 %r6, %ctaid.y; mov.u32 %r7, %ctaid.z; mov.u32 %r8, %nctaid.x; mov.u32 %r9, %nctaid.y;
+      mov.u32 %r0, %tid.x; mov.u32 %r1, %tid.y; mov.u32 %r2, %tid.z; mov.u32 %r3, %ntid.x;
+      mov.u32 %r4, %ntid.y;
+      mov.u32 %r5, %ctaid.x; mov.u32 %r6, %ctaid.y; mov.u32 %r7, %ctaid.z; mov.u32 %r8, %nctaid.x;
+      mov.u32 %r9, %nctaid.y;
       mov.u32 %r10, %ntid.z; mov.u32 %r11, %nctaid.z;
       mad.lo.u32 %r12, %r7, %r9, %r6; mad.lo.u32 %r12, %r12, %r8, %r5;
       mad.lo.u32 %r13, %r2, %r4, %r1; mad.lo.u32 %r13, %r13, %r3, %r0;
@@ -119,23 +137,28 @@ def test_three_dimensional_grid(machine):
       mad.lo.u32 %r16, %r16, 1000, %r0; mad.lo.u32 %r16, %r1, 10, %r16; mad.lo.u32 %r16, %r2, 100, %r16;
       mad.wide.u32 %a, %r15, 4, %a; st.global.u32 [%a], %r16; ret;
     }"""
+    )
     out = np.zeros((2, 3, 4, 2, 3, 5), np.uint32)
     run(machine, ptx, "k", (4, 3, 2), (5, 3, 2), out)
     z, y, x, c, b, a = np.indices(out.shape)
     np.testing.assert_array_equal(out, (x * 100 + y * 10 + z) * 1000 + a + b * 10 + c * 100)
 
 
-# ---- barriers -----------------------------------------------------------------------------------------------------
+# ---- barriers ----------------------------------------------------------------------------------------------
 def test_named_barriers_hand_data_from_producers_to_consumers(machine):
-    """Warp 0 fills a buffer for warp 1 and arrives; warp 1 waits: `bar.arrive` and `bar.sync` with a count of 64."""
-    ptx = entry("""
+    """Warp 0 fills a buffer for warp 1 and arrives; warp 1 waits: `bar.arrive` and `bar.sync` with a count of
+    64.
+    """
+    ptx = entry(
+        """
       .shared .align 4 .b32 buffer[32]; mov.u32 %r2, buffer; and.b32 %r3, %t, 31; mad.lo.u32 %r2, %r3, 4, %r2;
       mov.u32 %r9, 0; setp.ge.u32 %p0, %t, 32; @%p0 bra CONSUMER;
       LOOP: mad.lo.u32 %r4, %r9, 100, %t; st.shared.u32 [%r2], %r4; bar.arrive 1, 64; bar.sync 2, 64;
       add.u32 %r9, %r9, 1; setp.lt.u32 %p1, %r9, 3; @%p1 bra LOOP; ret;
       CONSUMER: bar.sync 1, 64; ld.shared.u32 %r5, [%r2]; add.u32 %r6, %r6, %r5; bar.arrive 2, 64;
       add.u32 %r9, %r9, 1; setp.lt.u32 %p1, %r9, 3; @%p1 bra CONSUMER;
-      st.global.u32 [%a], %r6; ret;""".replace("mov.u32 %r9, 0;", "mov.u32 %r9, 0; mov.u32 %r6, 0;"))
+      st.global.u32 [%a], %r6; ret;""".replace("mov.u32 %r9, 0;", "mov.u32 %r9, 0; mov.u32 %r6, 0;")
+    )
     out = np.zeros(64, np.uint32)
     run(machine, ptx, "k", 1, 64, out)
     np.testing.assert_array_equal(out[32:], 3 * np.arange(32) + 300)
@@ -143,7 +166,8 @@ def test_named_barriers_hand_data_from_producers_to_consumers(machine):
 
 def test_barrier_reductions(machine):
     ptx = entry("""
-      setp.lt.u32 %p0, %t, 40; bar.red.popc.u32 %r2, 0, %p0; bar.red.and.pred %p1, 0, %p0; bar.red.or.pred %p2, 0, !%p0;
+      setp.lt.u32 %p0, %t, 40; bar.red.popc.u32 %r2, 0, %p0; bar.red.and.pred %p1, 0, %p0;
+      bar.red.or.pred %p2, 0, !%p0;
       selp.u32 %r3, 100, 0, %p1; selp.u32 %r4, 1000, 0, %p2; add.u32 %r2, %r2, %r3; add.u32 %r2, %r2, %r4;
       st.global.u32 [%a], %r2; ret;""")
     out = np.zeros(128, np.uint32)
@@ -157,7 +181,10 @@ def test_deadlock_names_both_places():
       LOW: bar.sync 2, 64; ret;""")
     device = EmulatorDevice(raise_faults=False)
     run(device, ptx, "k", 1, 64, np.zeros(64, np.uint32))
-    assert sorted(f.instruction for f in device.findings) == ["LOW: bar.sync 2, 64; ret;", "bar.sync 1, 64; ret;"]
+    assert sorted(f.instruction for f in device.findings) == [
+        "LOW: bar.sync 2, 64; ret;",
+        "bar.sync 1, 64; ret;",
+    ]
     assert {f.kind for f in device.findings} == {"deadlock"}
     assert {f.thread for f in device.findings} == {(0, 0, 0), (32, 0, 0)}
     with pytest.raises(DeviceError, match="deadlock: 32 threads of 1 CTAs wait at barrier"):
@@ -172,7 +199,9 @@ def test_spinning_on_memory_that_nobody_changes_is_a_deadlock():
 
 
 def test_ctas_of_different_batches_wait_for_each_other(machine):
-    """Every CTA but the last waits for its successor's flag, so the first batch cannot end before the last has begun."""
+    """Every CTA but the last waits for its successor's flag, so the first batch cannot end before the last
+    has begun.
+    """
     ptx = entry("""
       .reg .b32 %n; mov.u32 %n, %nctaid.x; sub.u32 %n, %n, 1; setp.ne.u32 %p0, %t, 0; @%p0 bra END;
       setp.eq.u32 %p1, %r0, %n; @%p1 bra SET;
@@ -188,7 +217,7 @@ def test_ctas_of_different_batches_wait_for_each_other(machine):
 def test_lock_between_lanes_of_one_warp(machine):
     """The lane that holds the lock is at a higher block than those that spin: it must get its turn."""
     ptx = entry("""
-      ld.param.u64 %g0, [out]; 
+      ld.param.u64 %g0, [out];
       LOOP: atom.global.cas.b32 %r2, [%g0], 0, 1; setp.ne.u32 %p0, %r2, 0; @%p0 bra LOOP;
       ld.volatile.global.u32 %r3, [%g0+4]; add.u32 %r3, %r3, 1; st.volatile.global.u32 [%g0+4], %r3;
       membar.gl; atom.global.exch.b32 %r4, [%g0], 0; ret;""")
@@ -206,9 +235,11 @@ def test_trap_and_printf(capfd):
 def test_printf_formats():
     before = """
     .extern .func (.param .b32 r) vprintf (.param .b64 f, .param .b64 a);
-    .global .align 1 .b8 text[] = {37, 100, 32, 37, 53, 46, 50, 102, 124, 37, 115, 124, 37, 120, 32, 37, 108, 108, 117, 37, 37, 10, 0};
+    .global .align 1 .b8 text[] = {37, 100, 32, 37, 53, 46, 50, 102, 124, 37, 115, 124, 37, 120, 32, 37,
+      108, 108, 117, 37, 37, 10, 0};
     .global .align 1 .b8 word[4] = {97, 98, 99, 0};"""
-    ptx = entry("""
+    ptx = entry(
+        """
       .local .align 8 .b8 args[40]; setp.ne.u32 %p0, %t, 2; @%p0 bra END;
       mov.u64 %g0, args; cvta.local.u64 %g1, %g0; mov.b32 %r2, -7; st.local.u32 [%g0], %r2;
       mov.f64 %d, 0d4009000000000000; st.local.f64 [%g0+8], %d; mov.u64 %g2, word; cvta.global.u64 %g2, %g2;
@@ -216,7 +247,10 @@ def test_printf_formats():
       st.local.u64 [%g0+32], %g3; mov.u64 %g4, text; cvta.global.u64 %g4, %g4;
       { .param .b64 p0; .param .b64 p1; .param .b32 r; st.param.b64 [p0], %g4; st.param.b64 [p1], %g1;
         call.uni (r), vprintf, (p0, p1); ld.param.b32 %r5, [r]; }
-      END: ret;""", ".reg .f64 %d;", before=before)
+      END: ret;""",
+        ".reg .f64 %d;",
+        before=before,
+    )
     device = EmulatorDevice()
     run(device, ptx, "k", 1, 4, np.zeros(4, np.uint32))
     assert device.output == "-7  3.12|abc|ff 5000000000%\n"

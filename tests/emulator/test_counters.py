@@ -17,15 +17,31 @@ from .harness import HEADER, fixture, run
 LANES = np.arange(32)
 
 
-@pytest.mark.parametrize("stride, nbytes, wavefronts, phases", [
-    (4, 4, 1, 1), (128, 4, 32, 1), (132, 4, 1, 1), (8, 4, 2, 1), (64, 4, 16, 1), (0, 4, 1, 1), (2, 2, 1, 1), (1, 1, 1, 1),
-    (8, 8, 2, 2), (16, 16, 4, 4), (32, 16, 8, 4), (128, 16, 32, 4), (144, 16, 4, 4),
-])
+@pytest.mark.parametrize(
+    "stride, nbytes, wavefronts, phases",
+    [
+        (4, 4, 1, 1),
+        (128, 4, 32, 1),
+        (132, 4, 1, 1),
+        (8, 4, 2, 1),
+        (64, 4, 16, 1),
+        (0, 4, 1, 1),
+        (2, 2, 1, 1),
+        (1, 1, 1, 1),
+        (8, 8, 2, 2),
+        (16, 16, 4, 4),
+        (32, 16, 8, 4),
+        (128, 16, 32, 4),
+        (144, 16, 4, 4),
+    ],
+)
 def test_bank_conflicts_of_strides(stride, nbytes, wavefronts, phases):
     assert shared_wavefronts(LANES, LANES * stride, nbytes) == (1, phases, wavefronts)
 
 
-@pytest.mark.parametrize("stride, nbytes, sectors", [(4, 4, 4), (8, 4, 8), (32, 4, 32), (16, 16, 16), (0, 4, 1), (4096, 4, 32)])
+@pytest.mark.parametrize(
+    "stride, nbytes, sectors", [(4, 4, 4), (8, 4, 8), (32, 4, 32), (16, 16, 16), (0, 4, 1), (4096, 4, 32)]
+)
 def test_sectors_of_strides(stride, nbytes, sectors):
     assert global_sectors(LANES, LANES * stride + 4096, nbytes) == (1, sectors)
 
@@ -35,7 +51,9 @@ def test_sectors_are_per_warp():
     assert global_sectors(lanes, np.full(64, 512), 4) == (2, 2)
 
 
-KERNEL = HEADER.format(target="sm_90") + """
+KERNEL = (
+    HEADER.format(target="sm_90")
+    + """
 .file 1 "kernel.py"
 .visible .entry k(.param .u64 x) {
   .shared .align 16 .b8 buffer[8192]; .reg .b64 %a; .reg .b32 %r<8>; .reg .pred %p; .reg .f32 %f<4>;
@@ -60,6 +78,7 @@ LOOP:
   ret;
 }
 """
+)
 
 
 @pytest.fixture
@@ -73,13 +92,19 @@ def test_lines_and_totals(report):
     rows = {row.source.line: row for row in report.by_source}
     warps = 8
     assert rows[10].instructions == 3 * warps and rows[10].thread_instructions == 3 * warps * 32
-    assert rows[11].global_requests == warps and rows[11].global_sectors == 4 * warps and rows[11].global_bytes == 4 * 256
+    assert (
+        rows[11].global_requests == warps
+        and rows[11].global_sectors == 4 * warps
+        and rows[11].global_bytes == 4 * 256
+    )
     assert rows[12].shared_requests == warps and rows[12].bank_conflicts == 31 * warps
     # Even lanes take two turns, odd lanes three: the third turn is half empty.
     assert rows[13].instructions == 3 * 5 * warps and rows[13].thread_instructions == 5 * 5 * 16 * warps
     assert rows[13].divergent == 5 * warps
     total = report.total
-    assert total.global_sectors == 2 * 4 * warps and total.instructions == sum(row.instructions for row in rows.values())
+    assert total.global_sectors == 2 * 4 * warps and total.instructions == sum(
+        row.instructions for row in rows.values()
+    )
     assert report.by_kind["special function"] == warps and report.by_kind["shared store"] == warps
 
 
@@ -101,17 +126,24 @@ def test_counts_do_not_depend_on_which_ctas_run_together(report):
         assert getattr(many, name) == 250 * getattr(one, name)
 
 
-@pytest.mark.parametrize("threads, registers, shared, ctas, limit", [
-    (128, 32, 0, 16, "threads"), (128, 255, 0, 2, "registers"), (256, 64, 100 * 1024, 2, "shared memory"), (32, 16, 0, 32, "CTAs"),
-    (1024, 64, 0, 1, "registers"), (128, 0, 227 * 1024, 1, "shared memory"),
-])
+@pytest.mark.parametrize(
+    "threads, registers, shared, ctas, limit",
+    [
+        (128, 32, 0, 16, "threads"),
+        (128, 255, 0, 2, "registers"),
+        (256, 64, 100 * 1024, 2, "shared memory"),
+        (32, 16, 0, 32, "CTAs"),
+        (1024, 64, 0, 1, "registers"),
+        (128, 0, 227 * 1024, 1, "shared memory"),
+    ],
+)
 def test_occupancy(threads, registers, shared, ctas, limit):
     """CUDA's occupancy calculator for sm_90 gives the same numbers."""
     found = occupancy(threads, registers, shared)
     assert found.ctas == ctas and min(found.limits.values()) == found.limits[limit]
 
 
-# ---- processes ----------------------------------------------------------------------------------------------------
+# ---- processes ---------------------------------------------------------------------------------------------
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_processes_give_the_same_result():
     x = np.random.default_rng(0).integers(-100, 100, 5000, dtype=np.int32)

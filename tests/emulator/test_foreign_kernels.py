@@ -15,8 +15,8 @@ def test_reduce_sum(machine):
 
 
 def test_reduce_max(machine):
-    x = np.random.default_rng(1).integers(-10**9, 10**9, 3000, dtype=np.int32)
-    out = np.full(1, -2**31, np.int32)
+    x = np.random.default_rng(1).integers(-(10**9), 10**9, 3000, dtype=np.int32)
+    out = np.full(1, -(2**31), np.int32)
     run(machine, fixture("reduction"), "reduce_max", 12, 256, x, out, np.int32(len(x)), shared=1024)
     assert out[0] == x.max()
 

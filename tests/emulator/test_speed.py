@@ -1,4 +1,6 @@
-"""Speed as ratios, which hold on slow machines too: what batching, fusing and the checkers must gain or may cost."""
+"""Speed as ratios, which hold on slow machines too: what batching, fusing and the checkers must gain or may
+cost.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pytest
 
 from ptxforge.emulator import EmulatorDevice, launch
 
-from .harness import fixture, pack
+from .harness import HEADER, fixture, pack
 
 
 def best(run, repeat: int = 5) -> float:
@@ -59,13 +61,16 @@ def test_a_second_load_costs_nothing():
 
 def test_translation_does_not_grow_faster_than_the_text():
     """Ten times the instructions may take ten times as long to load, not a hundred."""
+
     def text(count: int) -> str:
         body = "\n".join(f"add.u32 %r{n % 50}, %r{n % 50}, {n};" for n in range(count))
-        return f".version 8.0\n.target sm_80\n.address_size 64\n.visible .entry k() {{ .reg .b32 %r<50>;\n{body}\nret; }}"
+        return HEADER.format(target="sm_80") + f".visible .entry k() {{ .reg .b32 %r<50>;\n{body}\nret; }}"
 
     def load(count: int) -> float:
         def run() -> None:
             launch._TEXTS.clear()
             launch.load_text(text(count))
+
         return best(run, 3)
+
     assert load(5000) < 25 * load(500)
