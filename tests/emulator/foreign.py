@@ -97,7 +97,7 @@ def matmul_tma(device, ptx: str) -> None:
                 for address, rows in zip(at, (m, n))]  # fmt: skip
         params = pack([*maps, np.uint64(at[2]), np.int32(n), np.int32(k)])
         function = device.load_module(ptx).function("matmul_tma")
-        function.launch((n // 64, m // 64, 1), (128, 1, 1), 3 * 2 * 64 * 64 * 2, 0, params)
+        function.launch((n // 64, m // 64, 1), (128, 1, 1), 3 * 2 * 64 * 64 * 2 + 64, 0, params)
 
     _with_arrays(device, [a, b, c], launch)
     np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64).T, rtol=1e-4, atol=1e-3)
