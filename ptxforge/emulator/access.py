@@ -180,7 +180,7 @@ class Locator:
     def _windowed(
         self, raw: np.ndarray, lanes: np.ndarray, window: tuple[int, int], lane_base: np.ndarray
     ) -> tuple:
-        return raw + lane_base[lanes], (raw >= window[0]) & (raw + self.nbytes <= window[1])
+        return raw + lane_base[lanes], (raw >= window[0]) & (raw <= window[1] - self.nbytes)
 
     def _generic(self, raw: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         host, valid = raw.copy(), self.machine.memory.valid(raw, self.nbytes)

@@ -69,11 +69,14 @@ def aligned_zeros(nbytes: int, alignment: int = 1024, guard: int = 0) -> np.ndar
 
 
 class GlobalMemory:
-    """The allocations of one device: where they are, which bytes are valid."""
+    """The allocations of one device: where they are, which bytes are valid.
+
+    Registered arrays may overlap (views of one buffer): such arrays count as one allocation.
+    """
 
     def __init__(self) -> None:
         self._owned: dict[int, np.ndarray] = {}
-        self._ranges: dict[int, tuple[int, np.ndarray]] = {}
+        self._registered: dict[int, list[np.ndarray]] = {}
         self.starts: list[int] = []
         self.ends: list[int] = []
         self._start_array = np.zeros(0, np.int64)
@@ -85,34 +88,40 @@ class GlobalMemory:
         array = aligned_zeros(max(nbytes, 1), _ALIGNMENT, _GUARD)
         address = address_of(array)
         self._owned[address] = array
-        self._insert(address, max(nbytes, 1), array)
+        self._rebuild()
         return address
 
     def free(self, address: int) -> None:
         if address not in self._owned:
             raise DeviceError(f"address 0x{address:x} was not allocated on this device, or is free already")
         del self._owned[address]
-        self._remove(address)
+        self._rebuild()
 
     def register(self, array: np.ndarray) -> int:
-        """Make ``array`` addressable in place; the device keeps a reference. Returns its address."""
+        """Make ``array`` addressable in place; returns its address.
+
+        The device keeps a reference until :meth:`unregister` was called as often as this for the address.
+        """
         if not array.flags.c_contiguous:
             raise DeviceError("only C-contiguous arrays can be used in place")
         address = address_of(array)
         if array.nbytes == 0:
             return address
-        known = self._ranges.get(address)
-        if known is not None and known[0] == array.nbytes:
-            self._ranges[address] = (array.nbytes, array)
-            return address
-        self._drop_overlaps(address, address + array.nbytes)
-        self._insert(address, array.nbytes, array)
+        known = self._registered.setdefault(address, [])
+        known.append(array)
+        if len(known) == 1 or array.nbytes > max(other.nbytes for other in known[:-1]):
+            self._rebuild()
         return address
 
     def unregister(self, address: int) -> None:
-        """Forget a registered array."""
-        if address in self._ranges and address not in self._owned:
-            self._remove(address)
+        """Forget the array that was registered last at this address."""
+        known = self._registered.get(address)
+        if not known:
+            return
+        known.pop()
+        if not known:
+            del self._registered[address]
+        self._rebuild()
 
     def array_at(self, address: int, nbytes: int) -> np.ndarray:
         """The bytes ``[address, address + nbytes)`` as a u1 array in place; raises when they are not
@@ -150,7 +159,7 @@ class GlobalMemory:
         if not self.starts:
             return np.zeros(addresses.shape, bool)
         index = np.searchsorted(self._start_array, addresses, side="right") - 1
-        return (index >= 0) & (addresses + nbytes <= self._end_array[index]) & (addresses >= ORIGIN)
+        return (index >= 0) & (addresses <= self._end_array[index] - nbytes) & (addresses >= ORIGIN)
 
     def describe(self, address: int) -> str:
         """Words for an address that is outside every allocation: which one is nearest."""
@@ -169,23 +178,18 @@ class GlobalMemory:
         near = [(distance, text) for distance, text in near if 0 <= distance < 1 << 20]
         return min(near)[1] if near else "no allocation is near"
 
-    def _drop_overlaps(self, low: int, high: int) -> None:
-        stale = [start for start, end in zip(self.starts, self.ends) if start < high and low < end]
-        for start in stale:
-            if start not in self._owned:
-                self._remove(start)
-
-    def _insert(self, address: int, nbytes: int, array: np.ndarray) -> None:
-        self._ranges[address] = (nbytes, array)
-        self._rebuild()
-
-    def _remove(self, address: int) -> None:
-        self._ranges.pop(address, None)
-        self._rebuild()
-
     def _rebuild(self) -> None:
-        self.starts = sorted(self._ranges)
-        self.ends = [start + self._ranges[start][0] for start in self.starts]
+        """Make the sorted table of allocations; overlapping ranges become one."""
+        ranges = [(address, address + array.nbytes) for address, array in self._owned.items()]
+        for address, arrays in self._registered.items():
+            ranges.append((address, address + max(array.nbytes for array in arrays)))
+        self.starts, self.ends = [], []
+        for start, end in sorted(ranges):
+            if self.ends and start < self.ends[-1]:
+                self.ends[-1] = max(self.ends[-1], end)
+            else:
+                self.starts.append(start)
+                self.ends.append(end)
         self._start_array = np.array(self.starts, np.int64)
         self._end_array = np.array(self.ends, np.int64)
         self._low, self._high = 1, 0

@@ -81,9 +81,7 @@ _NUMPY = {
         "add subtract multiply divide negative absolute bitwise_and bitwise_or bitwise_xor invert left_shift "
         "right_shift equal not_equal less less_equal greater greater_equal logical_and logical_or "
         "logical_xor logical_not minimum maximum where count_nonzero flatnonzero rint floor ceil trunc sqrt "
-        "fmod remainder "
-        "floor_divide clip "
-        "putmask copyto".split()
+        "fmod remainder floor_divide clip putmask copyto".split()
     )
 }
 

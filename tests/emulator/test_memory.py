@@ -227,6 +227,25 @@ def test_lanes_without_a_fault_go_on():
     np.testing.assert_array_equal(out, [1] * 31 + [0])
 
 
+@pytest.mark.parametrize("address", [0, 8, 2**47, 2**63 - 4, 2**63, 2**64 - 4, (1 << 56) + 8, (3 << 56)])
+@pytest.mark.parametrize("space", ["global.", ""])
+def test_wild_addresses_are_out_of_bounds(address, space):
+    device = EmulatorDevice(raise_faults=False)
+    launch(device, f"mov.u64 %a0, {address}; ld.{space}f32 %v, [%a0];")
+    assert {finding.kind for finding in device.findings} == {"out-of-bounds"}
+
+
+def test_views_of_one_buffer_can_be_used_together():
+    device = EmulatorDevice()
+    whole = np.zeros(64, np.float32)
+    views = [whole, whole[8:40], whole[:16]]
+    assert [device.register_host_array(view) - whole.ctypes.data for view in views] == [0, 32, 0]
+    assert device.memory.allocations() == [(whole.ctypes.data, 256)]
+    device.memory.unregister(whole.ctypes.data)
+    device.memory.unregister(whole.ctypes.data)
+    assert device.memory.allocations() == [(whole.ctypes.data + 32, 128)]
+
+
 def test_freed_memory_is_out_of_bounds():
     device = EmulatorDevice()
     address = device.allocate(128)
