@@ -13,7 +13,7 @@ from ptxforge.emulator.async_checks import AsyncChecker, uses_async
 from ptxforge.emulator.checks import Checker, GlobalShadow
 from ptxforge.emulator.counters import Counters
 from ptxforge.emulator.findings import Findings
-from ptxforge.emulator.memory import GlobalMemory
+from ptxforge.emulator.memory import GlobalMemory, address_of
 from ptxforge.emulator.scheduler import Scheduler, Translation
 from ptxforge.emulator.state import Machine
 from ptxforge.support.errors import DeviceError, EmulatorError
@@ -216,6 +216,7 @@ class Kernel:
             shape.shared_bytes,
             self.options,
         )
+        self.memory.register(machine.params)
         if watch is not None:
             watch.attach(machine)
         return Scheduler(machine, self.translation)
@@ -226,7 +227,9 @@ class Kernel:
         self._machines.setdefault(key, []).append(scheduler)
         self._machines.move_to_end(key)
         while len(self._machines) > _MACHINES:
-            self._machines.popitem(last=False)
+            _, dropped = self._machines.popitem(last=False)
+            for scheduler in dropped:
+                self.memory.unregister(address_of(scheduler.machine.params))
 
 
 class Observers:
@@ -297,7 +300,6 @@ class _Batch:
         self.machine = machine = self.scheduler.machine
         machine.findings, machine.output = findings, output
         self.scheduler.counter = watch.counters if watch is not None else None
-        kernel.memory.register(machine.params)
         machine.start(start, params)
         for watcher in machine.watchers:
             watcher.start()

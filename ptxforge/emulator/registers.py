@@ -72,3 +72,46 @@ def _critical(item: Instruction) -> list[Register]:
 
 def _site(program: Program, item: Instruction) -> Site:
     return Site(item.line, item.source, program.module.line_text(item.line))
+
+
+@lru_cache(maxsize=256)
+def exposed(program: Program) -> frozenset[str]:
+    """Registers that some path reads before it has written them (a predicated write may not have happened)."""
+    bit = {name: 1 << index for index, name in enumerate(program.registers)}
+    flows = {block: _flow(block, bit) for block in program.blocks}
+    entry = _surely_written_at_entry(program.blocks, flows)
+    found = 0
+    for block, (_, needed) in flows.items():
+        found |= needed & ~entry[block]
+    return frozenset(name for name, mask in bit.items() if found & mask)
+
+
+def _flow(block: Block, bit: dict[str, int]) -> tuple[int, int]:
+    """(registers that the block surely writes, registers that it reads before it has surely written them)."""
+    written = needed = 0
+    for item in block.instructions:
+        definitions = item.family.definitions(item)
+        guard = [item.predicate] if item.predicate is not None else []
+        for register in registers_of(item.operands[len(definitions) :]) + guard:
+            needed |= bit.get(register.name, 0) & ~written
+        if item.predicate is None:
+            written |= _defined(item, bit)
+        else:
+            needed |= _defined(item, bit) & ~written  # lanes that are guarded off keep the old value
+    return written, needed
+
+
+def _surely_written_at_entry(blocks: list[Block], flows: dict[Block, tuple[int, int]]) -> dict[Block, int]:
+    """Block -> registers that every path to it writes."""
+    entry = dict.fromkeys(blocks, -1)
+    entry[blocks[0]] = 0
+    changed = True
+    while changed:
+        changed = False
+        for block in blocks:
+            out = entry[block] | flows[block][0]
+            for successor in block.successors:
+                if entry[successor] & ~out:
+                    entry[successor] &= out
+                    changed = True
+    return entry

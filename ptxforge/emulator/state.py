@@ -22,6 +22,7 @@ from ptxforge.emulator.memory import (
 )
 from ptxforge.emulator.parser import TYPE_BITS
 from ptxforge.emulator.program import LOCAL_BASE, SHARED_BASE, Program
+from ptxforge.emulator.registers import exposed
 
 EXIT = 1 << 28
 """Program counter of a lane that has finished."""
@@ -88,10 +89,12 @@ class Machine:
         by_width: dict[int, list[str]] = {}
         for name, kind in self.program.registers.items():
             by_width.setdefault(TYPE_BITS[kind], []).append(name)
-        self._pools, self._base = [], {}
+        self._exposed, self._base = [], {}
+        read_first = exposed(self.program)
         for bits, names in by_width.items():
+            names.sort(key=lambda name: name not in read_first)
             pool = np.zeros((len(names), self.lanes), _UNSIGNED[bits])
-            self._pools.append(pool)
+            self._exposed.append(pool[: sum(name in read_first for name in names)])
             self._base.update({name: pool[row] for row, name in enumerate(names)})
 
     def _allocate_memory(self) -> None:
@@ -138,8 +141,8 @@ class Machine:
     def start(self, first_cta: int, params: bytes) -> None:
         """Reset for the CTAs ``first_cta ... first_cta + ctas - 1`` (linear indices)."""
         self.first_cta = first_cta
-        for pool in self._pools:
-            pool.fill(0)
+        for registers in self._exposed:
+            registers.fill(0)
         self.shared.fill(0)
         if self.program.local_bytes:
             self.local.fill(0)

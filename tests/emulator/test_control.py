@@ -144,6 +144,18 @@ def test_three_dimensional_grid(machine):
     np.testing.assert_array_equal(out, (x * 100 + y * 10 + z) * 1000 + a + b * 10 + c * 100)
 
 
+def test_registers_start_at_zero_in_every_batch(machine):
+    """Registers that a path reads unwritten are 0, whatever the CTAs before left in them: here a guard leaves them."""
+    if machine.name != "emulator":
+        pytest.skip("uninitialised registers are unspecified in PTX")
+    ptx = entry("""
+      setp.eq.u32 %p0, %t, 3; @%p0 mov.u32 %r9, %i; st.global.u32 [%a], %r9; mov.u32 %r9, 77; ret;""")
+    out = np.ones(640 * 32, np.uint32)
+    run(machine, ptx, "k", 640, 32, out)
+    ids = np.arange(out.size)
+    np.testing.assert_array_equal(out, np.where(ids % 32 == 3, ids, 0))
+
+
 # ---- barriers ----------------------------------------------------------------------------------------------
 def test_named_barriers_hand_data_from_producers_to_consumers(machine):
     """Warp 0 fills a buffer for warp 1 and arrives; warp 1 waits: `bar.arrive` and `bar.sync` with a count of
