@@ -22,9 +22,6 @@ an element that a vector access then does not need.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
-
 from ptxforge.codegen_ptx.constants import wrap
 from ptxforge.codegen_ptx.registers import MOVES, Names, resolve
 from ptxforge.support.target import Target
@@ -33,6 +30,23 @@ EFFECT, LOCATION, COPY, LABEL = 0, -1, -2, -3
 
 Affine = tuple[str, int]
 _BITS = {"r": 32, "q": 64}
+
+
+class _AtEntry:
+    """Context of :meth:`Builder.at_entry`."""
+
+    __slots__ = ("b", "saved")
+
+    def __init__(self, b: Builder):
+        self.b = b
+
+    def __enter__(self) -> None:
+        b = self.b
+        self.saved = b.code, b._numbers, b._log
+        b.code, b._numbers, b._log = b._entry_code, b._entry_numbers, []
+
+    def __exit__(self, *_) -> None:
+        self.b.code, self.b._numbers, self.b._log = self.saved
 
 
 class Builder:
@@ -55,6 +69,7 @@ class Builder:
         self._labels = 0
         self._location: tuple | None = None
         self.files: dict[str, int] = {}
+        self.thread_values: dict[tuple, object] = {}
         self.ranges: dict[str, tuple[int, int]] = {}
         self.declarations: dict[str, None] = {}
         self.strings: dict[str, str] = {}
@@ -124,16 +139,9 @@ class Builder:
     def place(self, label: str) -> None:
         self.code.append((label + ":", (), LABEL))
 
-    @contextlib.contextmanager
-    def at_entry(self) -> Iterator[None]:
-        """Within the ``with``, pure instructions go to the kernel's entry. Their operands must come from there."""
-        if self.code is self._entry_code:
-            yield
-            return
-        saved = self.code, self._numbers, self._log
-        self.code, self._numbers, self._log = self._entry_code, self._entry_numbers, []
-        yield
-        self.code, self._numbers, self._log = saved
+    def at_entry(self) -> _AtEntry:
+        """Within ``with b.at_entry():``, pure instructions go to the kernel's entry. Their operands must come from there."""
+        return _AtEntry(self)
 
     # -- scopes and aliases ------------------------------------------------------------------------------
 

@@ -54,8 +54,11 @@ def thread_xor(b: Builder, columns: Sequence[int]):
         columns = columns[:-1]
     if not columns:
         return 0
-    with b.at_entry():
-        return _thread_xor(b, columns)
+    found = b.thread_values.get(columns)
+    if found is None:
+        with b.at_entry():
+            found = b.thread_values[columns] = _thread_xor(b, columns)
+    return found
 
 
 def _thread_xor(b: Builder, columns: tuple[int, ...]) -> str:

@@ -199,7 +199,7 @@ class _Copier:
         self.bytes = access.vec * access.bytes_per_element
         self.owner = owner(self.b, access.free_lanes | access.free_warps << 5)
         self.policy = cache_policy(ctx, op.eviction)
-        self.terms = pointers.shared_terms(self.pointers)
+        self.terms = pointers.shared_terms([self.pointers[one.registers[0]] for one in access.accesses])
         if self.others is not None and any(x not in (0, "0f00000000", "0d0000000000000000") for x in self.others):
             raise InternalCompilerError("an asynchronous copy can only fill with zeros")
 

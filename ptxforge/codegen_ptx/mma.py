@@ -58,7 +58,7 @@ def multiply(ctx: Lowering, op: Dot) -> None:
     left = _Words(b, entries_of(ctx, op.a), element)
     right = _Words(b, entries_of(ctx, op.b), op.b.type.element)
     needs = [(v, [_flat(step[i]) for step in steps]) for i, v in enumerate(parts)]
-    places = timetable(ctx, needs, len(steps), AHEAD) if parts else {}
+    places = timetable(ctx, op, needs, len(steps), AHEAD) if parts else {}
     sums = _Accumulator(b, old_sums, total)
     template = _template(b, op, steps[0])
     b.locate(op.location)

@@ -10,18 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ptxforge.codegen_ptx.lowering import Deferred, Lowering
+from ptxforge.codegen_ptx.lowering import DEFERRABLE, Deferred, Lowering
 from ptxforge.ir.core import Value
+from ptxforge.ir.ops.dot import Dot
 
 Timetable = dict[int, list[Deferred]]
 """What is done before which instruction."""
 
 
-def timetable(ctx: Lowering, own: Sequence[tuple[Value, Sequence[Iterable[int]]]], count: int, ahead: int) -> Timetable:
+def timetable(
+    ctx: Lowering, dot: Dot, own: Sequence[tuple[Value, Sequence[Iterable[int]]]], count: int, ahead: int
+) -> Timetable:
     """The plan for a dot of ``count`` instructions.
 
     ``own`` pairs each operand with the registers that each instruction needs of it; ``ahead`` says how many instructions
-    before its first use a part is done. All deferred work is taken from the queue.
+    before its first use a part is done. All deferred work is taken from the queue, but for copies that the next dot can
+    take: one for every six instructions is enough.
     """
     places: Timetable = {}
     for value, needs in own:
@@ -36,12 +40,25 @@ def timetable(ctx: Lowering, own: Sequence[tuple[Value, Sequence[Iterable[int]]]
         for work in parts:
             use = min((first[r] for r in work.registers if r in first), default=0)
             places.setdefault(max(0, use - ahead), []).append(work)
-    _spread(ctx, places, count)
+    _spread(ctx, places, count, len(ctx.deferred) if not _another_follows(dot) else max(1, count // 6))
     return places
 
 
-def _spread(ctx: Lowering, places: Timetable, count: int) -> None:
-    """Put the remaining queue between the instructions, in its order."""
+def _another_follows(dot: Dot) -> bool:
+    """Whether one more dot comes before anything for which deferred work must be done."""
+    here = dot.next
+    while here is not None and (type(here) in DEFERRABLE or here.get_effects().is_pure) and not here.regions:
+        if isinstance(here, Dot):
+            return True
+        here = here.next
+    return False
+
+
+def _spread(ctx: Lowering, places: Timetable, count: int, most_copies: int) -> None:
+    """Put the remaining queue between the instructions, in its order, with ``most_copies`` copies (or commits) at most."""
+    later = [work for work in ctx.deferred if work.value is None][most_copies:]
+    for work in later:
+        ctx.deferred.remove(work)
     loads = sum(work.value is not None for work in ctx.deferred)
     copies = len(ctx.deferred) - loads
     per_place = -(-loads // count)
@@ -55,6 +72,7 @@ def _spread(ctx: Lowering, places: Timetable, count: int) -> None:
         elif here >= per_place:
             position, here = position + 1, 0
     ctx.deferred.clear()
+    ctx.deferred.extend(later)
 
 
 def entries_of(ctx: Lowering, value: Value) -> list:

@@ -43,16 +43,24 @@ def swizzled_address(b: Builder, tile: SharedTile, columns: tuple[int, ...], thr
     elements of ``size`` bytes."""
     offset ^= tile.origin
     mixed = offset & thread_bits
-    thread = thread_xor(b, [c * size for c in columns])
-    with b.at_entry():
-        if mixed and not isinstance(thread, int):
-            thread = b.pure("xor.b32 %s, %s, %s;", "r", thread, mixed * size)
-        elif mixed:
-            thread ^= mixed * size
-        base = b.add(shared_base(b), thread)
+    key = ("swizzled", columns, mixed, size)
+    base = b.thread_values.get(key)
+    if base is None:
+        base = b.thread_values[key] = _base(b, columns, mixed * size, size)
     if tile.dynamic is not None:
         base = b.add(base, tile.dynamic)
     return b.add(base, tile.start + (offset & ~thread_bits) * size)
+
+
+def _base(b: Builder, columns: tuple[int, ...], mixed: int, size: int):
+    """``smem`` + ((the thread's columns) ^ ``mixed``), in bytes."""
+    thread = thread_xor(b, [c * size for c in columns])
+    with b.at_entry():
+        if mixed and not isinstance(thread, int):
+            thread = b.pure("xor.b32 %s, %s, %s;", "r", thread, mixed)
+        elif mixed:
+            thread ^= mixed
+        return b.add(shared_base(b), thread)
 
 
 def write_tile(
