@@ -2,7 +2,7 @@
 
     python examples/grouped_gemm.py
 
-Each program finds its product by walking the list of sizes; the operands' addresses come from arrays of pointers.
+Each program finds its product by walking the list of sizes; where its operands lie is read from a table.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ import ptxforge.language as tl
 
 @ptxforge.jit
 def grouped_kernel(
-    a, b, bias, c, sizes, offsets, GROUPS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
-):
-    """c_g = silu(a_g @ b_g + bias_g) for each group g. ``sizes`` holds (M, N, K) of each group, ``offsets`` where its a, b,
-    bias and c begin (elements)."""
+    a, b, bias, c, sizes, offsets,
+    GROUPS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """c_g = silu(a_g @ b_g + bias_g) for each group g. ``sizes`` holds (M, N, K) of each group, ``offsets``
+    where its a, b, bias and c begin (elements)."""
     pid = tl.program_id(0)
     first = 0
     for g in range(GROUPS):
@@ -51,7 +52,10 @@ def main(shapes=((40, 48, 32), (64, 16, 80), (17, 33, 50))) -> float:
     """Random products of the given (M, N, K); the largest error."""
     rng = np.random.default_rng(0)
     tile = 32
-    parts = [[rng.standard_normal(s).astype(np.float16) for s in ((m, k), (k, n), (n,))] for m, n, k in shapes]
+    parts = [
+        [rng.standard_normal(shape).astype(np.float16) for shape in ((m, k), (k, n), (n,))]
+        for m, n, k in shapes
+    ]
     starts = np.zeros((len(shapes), 4), np.int64)
     for g, (m, n, k) in enumerate(shapes[:-1]):
         starts[g + 1] = starts[g] + (m * k, k * n, n, m * n)

@@ -1,4 +1,4 @@
-"""softmax(x @ w) in one kernel: a program makes whole rows of the product, so the softmax needs no second pass.
+"""softmax(x @ w) in one kernel: a program makes whole rows of the product, so there is no second pass.
 
     python examples/softmax_matmul.py
 """
@@ -12,15 +12,20 @@ import ptxforge.language as tl
 
 
 @ptxforge.jit
-def softmax_matmul_kernel(x, w, out, M, K, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr):
+def softmax_matmul_kernel(
+    x, w, out, M, K, N, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr
+):
     """out = softmax(x[M, K] @ w[K, N], axis 1); BLOCK_N ≥ N."""
     i = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
     j = tl.arange(0, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
     acc = tl.zeros((BLOCK_M, BLOCK_N), tl.float32)
     for step in range(0, K, BLOCK_K):
-        left = tl.load(x + i[:, None] * K + (step + k)[None, :], mask=(i[:, None] < M) & ((step + k)[None, :] < K), other=0.0)
-        right = tl.load(w + (step + k)[:, None] * N + j[None, :], mask=((step + k)[:, None] < K) & (j[None, :] < N), other=0.0)
+        at = step + k
+        inside_x = (i[:, None] < M) & (at[None, :] < K)
+        inside_w = (at[:, None] < K) & (j[None, :] < N)
+        left = tl.load(x + i[:, None] * K + at[None, :], mask=inside_x, other=0.0)
+        right = tl.load(w + at[:, None] * N + j[None, :], mask=inside_w, other=0.0)
         acc = tl.dot(left, right, acc)
     acc = tl.where(j[None, :] < N, acc, -float("inf"))
     p = tl.exp(acc - tl.max(acc, 1)[:, None])
@@ -33,7 +38,9 @@ def main(m: int = 70, k: int = 96, n: int = 100) -> float:
     rng = np.random.default_rng(0)
     x, w = rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((k, n)).astype(np.float16)
     placed = [ptxforge.to_device(v) for v in (x, w, np.zeros((m, n), np.float16))]
-    softmax_matmul_kernel[(ptxforge.cdiv(m, 16),)](*placed, m, k, n, BLOCK_M=16, BLOCK_N=128, BLOCK_K=32, num_warps=4)
+    columns = max(16, ptxforge.next_power_of_2(n))
+    grid = (ptxforge.cdiv(m, 16),)
+    softmax_matmul_kernel[grid](*placed, m, k, n, BLOCK_M=16, BLOCK_N=columns, BLOCK_K=32, num_warps=4)
     scores = x.astype(np.float64) @ w
     p = np.exp(scores - scores.max(1, keepdims=True))
     error = float(np.abs(placed[2].numpy() - p / p.sum(1, keepdims=True)).max())

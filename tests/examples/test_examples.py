@@ -1,0 +1,58 @@
+"""Every script of ``examples/`` runs at small sizes on the emulator, in checked mode, and is right.
+
+Each ``main`` returns its largest absolute error against numpy. The bounds are half a unit in the last place of the
+largest result where results are f16, and the rounding of the sums where they are f32.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+import ptxforge
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+CASES = {
+    "matmul": [((64, 64, 64), 0.016), ((70, 50, 41), 0.008), ((1, 1, 1), 1e-3)],
+    "grouped_gemm": [((((20, 33, 16), (1, 16, 50), (32, 5, 7)),), 0.008)],
+    "softmax_matmul": [((18, 40, 20), 5e-4), ((16, 32, 128), 5e-4), ((3, 1, 1), 5e-4)],
+    "sgemm_ladder": [((128,), 2e-5)],
+}
+
+
+@pytest.fixture
+def on_emulator(emulator):
+    with ptxforge.use_device(emulator):
+        yield emulator
+
+
+def test_every_example_is_here():
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == set(CASES)
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes", "bound"),
+    [(name, sizes, bound) for name, cases in CASES.items() for sizes, bound in cases],
+    ids=[f"{name}-{number}" for name, cases in CASES.items() for number in range(len(cases))],
+)
+def test_is_right(name, sizes, bound, on_emulator):
+    assert importlib.import_module(f"examples.{name}").main(*sizes) <= bound
+
+
+def test_each_rung_of_the_ladder_moves_less(on_emulator):
+    ladder = importlib.import_module("examples.sgemm_ladder")
+    size, sectors, most = 128, {}, {}
+    arrays = [ptxforge.empty((size, size)) for _ in range(3)]
+    on_emulator.counters = True
+    for name, kernel, grid, options in ladder.rungs(size):
+        kernel[grid](*arrays, size, size, size, **options)
+        report = on_emulator.last_report
+        sectors[name] = report.total.global_sectors
+        most[name] = max(line.sectors_per_request for line in report.lines)
+    assert sectors["naive"] > 4 * sectors["coalesced"] > 16 * sectors["shared"] > 32 * sectors["blocktiling"]
+    assert most["naive"] == 32 and most["coalesced"] == 4
+    tile_reads = 2 * size * size * 4 // 32
+    assert sectors["blocktiling"] == tile_reads + size * size * 4 // 32  # each operand once, and the result
