@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import spine
+from benchmarks import spine, tensor
 from benchmarks.dialects import load
 from benchmarks.harness import do_bench, environment, sm_clock
 
@@ -93,7 +93,7 @@ def main() -> int:
     if not options.no_triton:
         contenders["triton"] = load("triton")
     rows = []
-    for case in spine.cases():
+    for case in spine.cases() + tensor.cases():
         if options.only not in case.name:
             continue
         rows.append(_measure(case, contenders))

@@ -55,7 +55,7 @@ def _another_follows(dot: Dot) -> bool:
 
 
 def _spread(ctx: Lowering, places: Timetable, count: int, most_copies: int) -> None:
-    """Put the remaining queue between the instructions, in its order, with ``most_copies`` copies (or commits) at most."""
+    """Put the remaining queue between the instructions: loads first, then ``most_copies`` copies (or commits) at most."""
     later = [work for work in ctx.deferred if work.value is None][most_copies:]
     for work in later:
         ctx.deferred.remove(work)
@@ -64,7 +64,7 @@ def _spread(ctx: Lowering, places: Timetable, count: int, most_copies: int) -> N
     per_place = -(-loads // count)
     spacing = max(1, (count - min(loads, count)) // (copies + 1))
     position, here = 0, 0
-    for work in ctx.deferred:
+    for work in sorted(ctx.deferred, key=lambda work: work.value is None):
         places.setdefault(min(position, count - 1), []).append(work)
         here += 1
         if work.value is None:

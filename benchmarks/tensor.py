@@ -1,0 +1,109 @@
+"""Benchmarks of kernels that run on tensor cores: matrix products and attention."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from benchmarks.spine import Case, matmul_case, random_tensor
+
+F16_TILES = [
+    dict(BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_warps=w, num_stages=s)
+    for m, n, k, w, s in (
+        (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 3), (128, 256, 32, 8, 4), (128, 128, 64, 4, 3),
+        (128, 128, 32, 4, 4), (128, 128, 64, 8, 3),
+    )
+]  # fmt: skip
+TF32_TILES = [
+    dict(BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_warps=w, num_stages=s)
+    for m, n, k, w, s in ((128, 256, 32, 8, 3), (128, 128, 32, 4, 3), (128, 256, 32, 8, 4), (128, 128, 32, 8, 3))
+]
+INT8_TILES = [
+    dict(BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_warps=w, num_stages=s)
+    for m, n, k, w, s in ((128, 256, 128, 8, 3), (128, 128, 128, 4, 3), (128, 256, 64, 8, 4), (128, 128, 128, 8, 3))
+]
+SKINNY_TILES = [
+    dict(BLOCK_M=16, BLOCK_N=n, BLOCK_K=k, num_warps=w, num_stages=s)
+    for n, k, w, s in ((64, 128, 4, 4), (32, 256, 4, 4), (64, 64, 4, 5), (128, 64, 4, 5), (64, 256, 4, 3), (32, 128, 4, 6))
+]
+ATTENTION_TILES = [
+    dict(BLOCK_M=m, BLOCK_N=n, num_warps=w, num_stages=s)
+    for m, n, w, s in ((128, 64, 8, 2), (128, 64, 8, 3), (128, 64, 4, 2), (64, 64, 4, 2), (128, 128, 8, 2), (128, 32, 8, 3), (64, 64, 4, 3))
+]
+
+
+def _attention(length: int, dim: int, causal: bool) -> Case:
+    batch, heads = 4, 16
+    scale = dim**-0.5
+
+    def make() -> dict[str, Any]:
+        shape = (batch, heads, length, dim)
+        data = {name: random_tensor(*shape, dtype=torch.float16) for name in "qkv"}
+        return data | {"out": torch.empty(shape, device="cuda", dtype=torch.float16)}
+
+    def launch(kernels, data, config):
+        options = dict(config)
+        grid = (length // options["BLOCK_M"], batch * heads)
+        q = data["q"]
+        kernels.attention[grid](
+            q, data["k"], data["v"], data["out"], scale * math.log2(math.e), heads, length, *q.stride()[:3], D=dim, CAUSAL=causal,
+            **options,
+        )  # fmt: skip
+
+    def reference(data):
+        attend = torch.nn.functional.scaled_dot_product_attention
+        return attend(data["q"], data["k"], data["v"], is_causal=causal, scale=scale)
+
+    work = 4.0 * batch * heads * length * length * dim * (0.5 if causal else 1.0)
+    return Case(
+        f"attention f16 L={length} D={dim}{' causal' if causal else ''}", "TFLOP/s", work, make, launch, ATTENTION_TILES, reference,
+        lambda d: (d["out"].float(), reference(d).float()), 1e-2,
+    )  # fmt: skip
+
+
+def _int8() -> Case:
+    size = 8192
+
+    def make() -> dict[str, Any]:
+        def draw():
+            return torch.randint(-64, 64, (size, size), device="cuda", dtype=torch.int8)
+
+        return {"a": draw(), "b": draw().t(), "c": torch.empty(size, size, device="cuda", dtype=torch.int32)}
+
+    base = matmul_case("", size, size, size, torch.int8, "tf32", INT8_TILES, 0.0)
+    return Case(
+        "gemm int8 NT 8192^3", "TFLOP/s", base.work, make, int8_launch(size), INT8_TILES,
+        lambda d: torch._int_mm(d["a"], d["b"]), lambda d: (d["c"], torch._int_mm(d["a"], d["b"])), 0.0,
+    )  # fmt: skip
+
+
+def int8_launch(size: int):
+    """The launch of the integer kernel (the float one accumulates in f32)."""
+
+    def launch(kernels, data, config):
+        a, b, c = data["a"], data["b"], data["c"]
+        grid = (-(-size // config["BLOCK_M"]) * -(-size // config["BLOCK_N"]),)
+        kernels.matmul_int8[grid](a, b, c, size, size, size, *a.stride(), *b.stride(), *c.stride(), GROUP_M=8, **config)
+
+    return launch
+
+
+def cases() -> list[Case]:
+    """Every case, in the order of the report."""
+    f16, bf16, f32 = torch.float16, torch.bfloat16, torch.float32
+    return [
+        matmul_case("gemm f16 NN 8192^3", 8192, 8192, 8192, f16, "tf32", F16_TILES, 1e-3),
+        matmul_case("gemm f16 NT 8192^3", 8192, 8192, 8192, f16, "tf32", F16_TILES, 1e-3, transposed_b=True),
+        matmul_case("gemm f16 NN 4096^3", 4096, 4096, 4096, f16, "tf32", F16_TILES, 1e-3),
+        matmul_case("gemm f16 NT 4096^3", 4096, 4096, 4096, f16, "tf32", F16_TILES, 1e-3, transposed_b=True),
+        matmul_case("gemm bf16 NN 4096^3", 4096, 4096, 4096, bf16, "tf32", F16_TILES, 8e-3),
+        matmul_case("gemm tf32 NN 4096^3", 4096, 4096, 4096, f32, "tf32", TF32_TILES, 1e-2),
+        _int8(),
+        matmul_case("gemm f16 NN 4095x4093x4091", 4095, 4093, 4091, f16, "tf32", F16_TILES, 1e-3),
+        matmul_case("gemm f16 NN 16x8192x8192", 16, 8192, 8192, f16, "tf32", SKINNY_TILES, 1e-3),
+        _attention(8192, 128, False),
+        _attention(8192, 128, True),
+        _attention(8192, 64, False),
+    ]
