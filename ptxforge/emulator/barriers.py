@@ -12,7 +12,9 @@ from ptxforge.emulator.registry import instruction
 from ptxforge.emulator.state import BARRIER, DIVERGED, EXIT, Machine
 from ptxforge.emulator.translate import Emitter
 
-BARRIERS = 16
+CLUSTER_BARRIER = 16
+BARRIERS = 17
+"""The 16 barriers of a CTA and, behind them, that of its cluster."""
 
 
 class Barriers:
@@ -267,7 +269,7 @@ def emit_cluster_barrier(e: Emitter, i: Instruction) -> None:
         e.site,
         False,
         True,
-        e.view(Immediate(BARRIERS - 1), "u4"),
+        e.view(Immediate(CLUSTER_BARRIER), "u4"),
         None,
         None,
         None,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,7 +44,8 @@ class EmulatorDevice:
     ``check``: ``"off"`` (out-of-bounds and misaligned accesses are found all the same), ``"one"`` (the first
     CTA of every launch also runs under the race and initialisation checkers) or ``"all"`` (every CTA does).
     ``counters=True`` collects :attr:`last_report`. ``processes`` spreads a grid's CTAs over that many
-    processes. With ``raise_faults=False`` a launch never raises for what it finds: look at :attr:`findings`.
+    processes (0: one per core). With ``raise_faults=False`` a launch never raises for what it finds: look at
+    :attr:`findings`.
 
     :attr:`findings` holds the last launch's findings; a fault (:data:`findings.FATAL`) raises ``DeviceError``
     after the launch.
@@ -65,7 +67,8 @@ class EmulatorDevice:
     ):
         if check not in CHECKS:
             raise ValueError(f"check must be one of {', '.join(CHECKS)}, not {check!r}")
-        self.check, self.counters, self.processes = check, counters, processes
+        self.check, self.counters = check, counters
+        self.processes = processes or os.cpu_count() or 1
         self.target, self.raise_faults = target, raise_faults
         self.memory = GlobalMemory()
         self.findings: list[Finding] = []

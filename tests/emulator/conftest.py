@@ -1,11 +1,10 @@
-"""The devices that the emulator's tests run on: the emulator, and a GPU when asked for with ``--device
-cuda``.
-"""
+"""The devices that the emulator's tests run on: the emulator, and with ``--device cuda`` a GPU too."""
 
 from __future__ import annotations
 
 import pytest
 
+from ptxforge.driver.cuda import cuda_device
 from ptxforge.emulator import EmulatorDevice
 
 
@@ -27,9 +26,7 @@ def machine(request: pytest.FixtureRequest):
     """A device: the emulator always, CUDA too with ``--device cuda``."""
     if request.param == "emulator":
         return EmulatorDevice()
-    from ptxforge.driver.cuda import CudaDevice  # needs a GPU's driver
-
-    return CudaDevice(0)
+    return cuda_device(0)
 
 
 @pytest.fixture

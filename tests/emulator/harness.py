@@ -80,6 +80,14 @@ def per_lane(
     return "\n".join([*lines, "ret;\n}\n"])
 
 
+def diverging(instructions: str) -> str:
+    """The same instructions, executed by odd and by even lanes apart, and predicated on the way."""
+    return f"""{{ .reg .b32 %odd; .reg .pred %isodd; and.b32 %odd, %t, 1; setp.ne.u32 %isodd, %odd, 0;
+    @%isodd bra ODD; {instructions} bra END;
+    ODD: {instructions}
+    END: mov.u32 %odd, 0; }}"""
+
+
 def _address(name: str, size: int) -> list[str]:
     return [f"ld.param.u64 %a0, [p_{name}];", f"mad.wide.u32 %a0, %t, {size}, %a0;"]
 

@@ -176,6 +176,21 @@ def test_named_barriers_hand_data_from_producers_to_consumers(machine):
     np.testing.assert_array_equal(out[32:], 3 * np.arange(32) + 300)
 
 
+def test_cluster_barrier_of_one_cta(machine):
+    """Like a CTA barrier in two halves; barrier 15 is not disturbed by it."""
+    ptx = entry(
+        """
+      .shared .align 4 .b32 buffer[64]; mov.u32 %r2, buffer; mad.lo.u32 %r3, %t, 4, %r2; st.shared.u32 [%r3], %t;
+      setp.lt.u32 %p0, %t, 32; @%p0 bar.arrive 15, 64; @!%p0 bar.sync 15, 64;
+      barrier.cluster.arrive.release.aligned; mov.u32 %r5, %cluster_nctarank; barrier.cluster.wait.acquire.aligned;
+      xor.b32 %r4, %t, 63; mad.lo.u32 %r4, %r4, 4, %r2; ld.shared.u32 %r6, [%r4]; mul.lo.u32 %r6, %r6, %r5;
+      st.global.u32 [%a], %r6; ret;"""
+    )
+    out = np.zeros(128, np.uint32)
+    run(machine, ptx, "k", 2, 64, out)
+    np.testing.assert_array_equal(out, np.tile(63 - np.arange(64), 2))
+
+
 def test_barrier_reductions(machine):
     ptx = entry("""
       setp.lt.u32 %p0, %t, 40; bar.red.popc.u32 %r2, 0, %p0; bar.red.and.pred %p1, 0, %p0;

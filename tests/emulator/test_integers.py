@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .harness import lanes
+from .harness import diverging, lanes
 
 COUNT = 256
 DTYPES = {
@@ -270,8 +270,9 @@ def register(kind: str) -> str:
     return {"pred": "pred", "u8": "b16", "s8": "b16"}.get(kind, "b" + kind.lstrip("usb"))
 
 
+@pytest.mark.parametrize("diverged", [False, True], ids=["together", "diverged"])
 @pytest.mark.parametrize("opcode, reference, kinds, result", ROWS)
-def test_instruction(machine, opcode, reference, kinds, result):
+def test_instruction(machine, opcode, reference, kinds, result, diverged):
     inputs = [samples(kind, seed) for seed, kind in enumerate(kinds)]
     if opcode.startswith(("div", "rem")):
         inputs[1][inputs[1] == 0] = 3  # division by zero is unspecified
@@ -281,9 +282,10 @@ def test_instruction(machine, opcode, reference, kinds, result):
     ]
     operands = ", ".join(["%o0"] + [f"%i{n}" for n in range(len(kinds))])
     dtype = {"pred": "u1", "u8": "u2", "s8": "i2"}.get(result) or DTYPES[result]
+    text = f"{opcode} {operands};"
     (found,) = lanes(
         machine,
-        f"{opcode} {operands};",
+        diverging(text) if diverged else text,
         widened,
         [register(kind) for kind in kinds],
         [(register(result), dtype)],
