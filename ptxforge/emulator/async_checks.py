@@ -1,21 +1,27 @@
-"""Faults of asynchronous work: data touched before it was waited for, missing proxy fences, accumulators read too early.
+"""Faults of asynchronous work: data touched before it was waited for, missing proxy fences, accumulators read
+too early.
 
-The checker keeps a byte per four bytes of shared memory, `flight`: bits for what is under way there. A cp.async or a bulk
-load writes it, a bulk store or a wgmma reads it; an ordinary access that conflicts with them is a finding at that access.
+The checker keeps a byte per four bytes of shared memory, `flight`: bits for what is under way there. A
+cp.async or a bulk load writes it, a bulk store or a wgmma reads it; an ordinary access that conflicts with
+them is a finding at that access.
 
 Races are found by `checks.Checker`, to which this one adds what the asynchronous operations do:
 
 * A bulk copy is an access of its issuing thread, at its issue.
-* A wgmma reads shared memory; two warps of its warpgroup stand for all. Its reads are not remembered, because the waiting of
+* A wgmma reads shared memory;
+two warps of its warpgroup stand for all. Its reads are not remembered, because the waiting of
   any one thread of the warpgroup ends them; until then `flight` guards them.
-* An mbarrier carries clocks: from those who arrive, and from the issuer of a bulk load that completes on it, to those
+* An mbarrier carries clocks: from those who arrive, and from the issuer of a bulk load that completes on it,
+to those
   whose wait succeeds.
 
-The async proxy (bulk stores, wgmma) sees an ordinary store only behind a `fence.proxy.async`: of the storing thread
-after the store, or of another thread that the store happened before. A cp.async counts as an ordinary store.
+The async proxy (bulk stores, wgmma) sees an ordinary store only behind a `fence.proxy.async`: of the storing
+thread after the store, or of another thread that the store happened before. A cp.async counts as an ordinary
+store.
 
-Accumulators of a wgmma belong to the hardware until `wait_group`. Registers have no shadow; whether an instruction
-touches them earlier is decided once per program by data flow over its blocks (`stale_accumulators`).
+Accumulators of a wgmma belong to the hardware until `wait_group`. Registers have no shadow; whether an
+instruction touches them earlier is decided once per program by data flow over its blocks
+(`stale_accumulators`).
 """
 
 from __future__ import annotations
@@ -88,7 +94,7 @@ class AsyncChecker:
     def watches(self, space: str, kind: str) -> bool:
         return space in ("shared", "generic")
 
-    # ---- ordinary accesses --------------------------------------------------------------------------------------
+    # ---- ordinary accesses ---------------------------------------------------------------------------------
     def access(self, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray) -> None:
         if locator.copies:
             return
@@ -105,7 +111,9 @@ class AsyncChecker:
         every = np.arange(self.machine.lanes) if lanes is None else lanes
         return every[chosen], indices[chosen]
 
-    def _check(self, site: Site, lanes: np.ndarray | None, places: np.ndarray, nbytes: int, conflicts: int) -> None:
+    def _check(
+        self, site: Site, lanes: np.ndarray | None, places: np.ndarray, nbytes: int, conflicts: int
+    ) -> None:
         """Report accesses of `nbytes` at granules `places` (one per lane) that meet work under way."""
         found = self._bits(places, nbytes) & conflicts
         if not found.any():
@@ -144,7 +152,7 @@ class AsyncChecker:
         spread = view.dtype.type(int.from_bytes(b"\x01" * width, "little"))
         view[where] = view[where] & view.dtype.type(keep) * spread | view.dtype.type(add) * spread
 
-    # ---- proxy fences -------------------------------------------------------------------------------------------
+    # ---- proxy fences --------------------------------------------------------------------------------------
     def fence(self, mask: np.ndarray | None, parts: tuple[str, ...]) -> None:
         """Any `fence`; those of the async proxy cover what happened before them."""
         if "proxy" not in parts or not any(part.startswith("async") for part in parts):
@@ -161,12 +169,16 @@ class AsyncChecker:
         """Report ordinary stores that the async proxy reads without a proxy fence between."""
         where = self.races.granules(indices, unit)
         records = self.races.writer.take(where) & np.uint32(0x7FFFFFFF)
-        if int(records.max(initial=0)) >> _THREAD_BITS <= max(int(self.fenced_at.min()), int(self.covered.min())):
+        if int(records.max(initial=0)) >> _THREAD_BITS <= max(
+            int(self.fenced_at.min()), int(self.covered.min())
+        ):
             return  # every thread has fenced since
         records = records.astype(np.int64)
         ticks, threads = records >> _THREAD_BITS, records & ((1 << _THREAD_BITS) - 1)
         cta = self.machine.cta_of_lane[lanes][:, None]
-        covered = np.maximum(self.fenced_at[cta * self.machine.threads + threads], self.covered[cta, threads // 32])
+        covered = np.maximum(
+            self.fenced_at[cta * self.machine.threads + threads], self.covered[cta, threads // 32]
+        )
         bad = ((ticks > covered) & (records != 0)).any(axis=1)
         if not bad.any():
             return
@@ -182,7 +194,7 @@ class AsyncChecker:
         plain = (self._bits(places, unit) & LOADED) == 0
         return rows[plain], places[plain]
 
-    # ---- cp.async -----------------------------------------------------------------------------------------------
+    # ---- cp.async ------------------------------------------------------------------------------------------
     def copy_issued(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int) -> None:
         places = (indices - self.origin) >> 2
         self._check(site, lanes, places, nbytes, _ANY)
@@ -191,7 +203,7 @@ class AsyncChecker:
     def copy_landed(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int) -> None:
         self._change((indices - self.origin) >> 2, nbytes, 0xFF ^ (COPY | LOADED), 0)
 
-    # ---- bulk copies --------------------------------------------------------------------------------------------
+    # ---- bulk copies ---------------------------------------------------------------------------------------
     def bulk_issued(self, work: BulkWork, store: bool) -> None:
         """Lanes start a bulk copy of units of shared memory."""
         lanes, units = np.repeat(work.lanes, work.units.shape[1]), work.units.reshape(-1)
@@ -211,7 +223,7 @@ class AsyncChecker:
         if not store:
             self.clocks.join(work.slots, work.clock)
 
-    # ---- wgmma --------------------------------------------------------------------------------------------------
+    # ---- wgmma ---------------------------------------------------------------------------------------------
     def fenced(self, groups: np.ndarray) -> None:
         """`wgmma.fence` orders registers; shared memory needs the proxy fence."""
 
@@ -262,7 +274,9 @@ class _Clocks:
         fresh = np.unique(slots[self.row[slots] < 0])
         if fresh.size:
             self.row[fresh] = len(self.carried) + np.arange(fresh.size)
-            self.carried = np.concatenate([self.carried, np.zeros((fresh.size, self.carried.shape[1]), np.int64)])
+            self.carried = np.concatenate(
+                [self.carried, np.zeros((fresh.size, self.carried.shape[1]), np.int64)]
+            )
         return self.row[slots]
 
     def _one_per_warp(self, lanes: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -273,9 +287,13 @@ class _Clocks:
         self.born[slots] = (self.races.now - 1 << _THREAD_BITS) | self.machine.thread_of_lane[lanes]
 
     def used(self, site: Site, lanes: np.ndarray, slots: np.ndarray) -> None:
-        """Report lanes that use an mbarrier with nothing between them and its initialisation by another thread."""
+        """Report lanes that use an mbarrier with nothing between them and its initialisation by another
+        thread.
+        """
         ticks, threads = self.born[slots] >> _THREAD_BITS, self.born[slots] & ((1 << _THREAD_BITS) - 1)
-        seen = self.races.seen[self.machine.cta_of_lane[lanes], self.machine.thread_of_lane[lanes] // 32, threads // 32]
+        seen = self.races.seen[
+            self.machine.cta_of_lane[lanes], self.machine.thread_of_lane[lanes] // 32, threads // 32
+        ]
         bad = (ticks > seen) & (threads != self.machine.thread_of_lane[lanes])
         if bad.any():
             text = "the mbarrier is used without a barrier after its initialisation by another thread"
@@ -292,21 +310,24 @@ class _Clocks:
         np.maximum.at(self.races.seen, (cta, warp), self.carried[rows])
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Accumulators and A registers of wgmma, by data flow
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 _OLDEST = 16
 _UNFENCED = "unfenced"
 State = dict[tuple[str, str], int]
 """("D" or "A", register) -> commits since the wgmma that uses it; absent: not in flight.
 
-("unfenced", register) -> 0: touched since the last `wgmma.fence`; ("unfenced", "") -> 0: there was no fence yet."""
+("unfenced", register) -> 0: touched since the last `wgmma.fence`; ("unfenced", "") -> 0: there was no fence
+yet."""
 
 
 def stale_accumulators(program: Program) -> list[tuple[Site, str]]:
     """Instructions that touch registers of a wgmma before a `wait_group` that completes it, on some path."""
-    if not any(item.opcode.startswith("wgmma.mma") for block in program.blocks for item in block.instructions):
+    if not any(
+        item.opcode.startswith("wgmma.mma") for block in program.blocks for item in block.instructions
+    ):
         return []
     entering: dict[int, State] = {program.blocks[0].index: {(_UNFENCED, ""): 0}}
     operands = _wgmma_registers(program)
@@ -353,7 +374,9 @@ def _fragments(item: Instruction) -> list[Register]:
 
 
 def _faults(block: Block, state: State, operands: set[str]) -> Iterator[tuple[Instruction, str]]:
-    """Step through a block, changing `state`; yields instructions that touch what is in flight, or lack a fence."""
+    """Step through a block, changing `state`; yields instructions that touch what is in flight, or lack a
+    fence.
+    """
     for item in block.instructions:
         if item.opcode.startswith("wgmma.mma"):
             yield from _unfenced(item, state)

@@ -4,7 +4,8 @@ Everything lands late, with its operands captured at issue:
 
 * cp.async reads global memory when it is issued and writes shared memory when its thread waits for the group.
 * Bulk loads wait in a queue and land when a thread waits on their mbarrier (see `mbarrier`).
-* Bulk stores and reductions read shared memory and write global memory when their thread waits for the bulk group. What
+* Bulk stores and reductions read shared memory and write global memory when their thread waits for the bulk
+group. What
   nobody waits for lands when the CTAs are done, and is reported: hardware may free the shared memory before.
 
 `machine.shared` addresses: "index" means a host address minus ORIGIN everywhere, as `Locator` gives it.
@@ -23,20 +24,20 @@ from ptxforge.emulator.findings import Site
 from ptxforge.emulator.groups import Groups
 from ptxforge.emulator.mbarrier import MBarriers
 from ptxforge.emulator.memory import CODES, ORIGIN, TABLES, WINDOW_MASK
-from ptxforge.emulator.parser import Immediate, Instruction, Memory, Register, Vector
+from ptxforge.emulator.parser import Instruction, Memory, Register, Vector
 from ptxforge.emulator.program import SHARED_BASE
 from ptxforge.emulator.registry import instruction
 from ptxforge.emulator.state import Machine
 from ptxforge.emulator.tensormap import TensorMap
 from ptxforge.emulator.translate import Emitter
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # cp.async
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 class CopyGroups(Groups):
-    """cp.async groups: agents are threads. Also the arrivals that mbarriers expect from copies (`sources`)."""
+    """cp.async groups: agents are threads. Also the arrivals that mbarriers expect from copies."""
 
     def __init__(self, machine: Machine):
         super().__init__(machine.lanes)
@@ -102,14 +103,17 @@ def emit_cp_async(e: Emitter, i: Instruction) -> None:
     elif rest and e.constant(rest[0]) != nbytes:
         size = rest[0]
     e.call(
-        bind_cp_async, e.locator(i.operands[0], "shared", nbytes, WRITE), e.locator(i.operands[1], "global", nbytes, READ),
-        nbytes, None if size is None else e.view(size, "u4"), None if ignored is None else e.view(ignored, "?"),
+        bind_cp_async, e.locator(i.operands[0], "shared", nbytes, WRITE), e.locator(i.operands[1], "global",
+        nbytes, READ),
+        nbytes, None if size is None else e.view(size, "u4"), None if ignored is None else e.view(ignored,
+        "?"),
         bool(ignored is not None and ignored.negated),
     )  # fmt: skip
 
 
 def bind_cp_async(
-    machine: Machine, target: Locator, source: Locator, nbytes: int, size: np.ndarray | None, ignored: np.ndarray | None,
+    machine: Machine, target: Locator, source: Locator, nbytes: int, size: np.ndarray | None,
+    ignored: np.ndarray | None,
     negated: bool,
 ) -> Callable:  # fmt: skip
     groups: CopyGroups = machine.family_state(CopyGroups)
@@ -204,9 +208,9 @@ def bind_copy_arrives(machine: Machine, site: Site, locator: Locator, noinc: boo
     return run
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Bulk copies: the queue of loads, the groups of stores
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 class BulkCopies:
@@ -280,7 +284,9 @@ class BulkWork:
 
 
 class _SharedAddress:
-    """A shared-memory address operand without alignment to its size: lanes -> host indices, with bounds checked."""
+    """A shared-memory address operand without alignment to its size: lanes -> host indices, with bounds
+    checked.
+    """
 
     def __init__(self, machine: Machine, site: Site, base: np.ndarray, offset: int):
         self.machine, self.site, self.base, self.offset = machine, site, base, offset
@@ -353,9 +359,9 @@ def emit_prefetch(e: Emitter, i: Instruction) -> None:
         raise e.error("tensor maps made on the device are not implemented")
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # cp.async.bulk without a tensor map
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 _REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
@@ -368,7 +374,13 @@ def emit_bulk(e: Emitter, i: Instruction) -> None:
         raise e.error("unknown form")
     target, source = _memory(e, i.operands[0]), _memory(e, i.operands[1])
     reduction = _reduction(e, i)
-    addresses = _address_view(e, target), target.offset, _address_view(e, source), source.offset, e.view(i.operands[2], "u4")
+    addresses = (
+        _address_view(e, target),
+        target.offset,
+        _address_view(e, source),
+        source.offset,
+        e.view(i.operands[2], "u4"),
+    )
     if spaces[0] == "global":
         e.call(bind_bulk_store, e.site, *addresses, reduction)
         return
@@ -388,7 +400,8 @@ def _reduction(e: Emitter, i: Instruction) -> tuple[str, str] | None:
 
 
 def bind_bulk_load(
-    machine: Machine, site: Site, target: np.ndarray, target_offset: int, source: np.ndarray, source_offset: int,
+    machine: Machine, site: Site, target: np.ndarray, target_offset: int, source: np.ndarray,
+    source_offset: int,
     size: np.ndarray, barrier: Locator, space: str, reduction: tuple[str, str] | None,
 ) -> Callable:  # fmt: skip
     bulk: BulkCopies = machine.family_state(BulkCopies)
@@ -429,7 +442,9 @@ def bind_bulk_load(
     return run
 
 
-def _valid_global(machine: Machine, site: Site, start: np.ndarray, count: np.ndarray, lanes: np.ndarray) -> np.ndarray:
+def _valid_global(
+    machine: Machine, site: Site, start: np.ndarray, count: np.ndarray, lanes: np.ndarray
+) -> np.ndarray:
     good = np.array([machine.memory.contains(int(s), int(s + n)) for s, n in zip(start, count)], bool)
     if not good.all():
         bad = int(np.flatnonzero(~good)[0])
@@ -452,7 +467,8 @@ def _store_bytes(index: int, data: np.ndarray, reduction: tuple[str, str] | None
 
 
 def bind_bulk_store(
-    machine: Machine, site: Site, target: np.ndarray, target_offset: int, source: np.ndarray, source_offset: int,
+    machine: Machine, site: Site, target: np.ndarray, target_offset: int, source: np.ndarray,
+    source_offset: int,
     size: np.ndarray, reduction: tuple[str, str] | None,
 ) -> Callable:  # fmt: skip
     bulk: BulkCopies = machine.family_state(BulkCopies)
@@ -480,24 +496,28 @@ def bind_bulk_store(
     return run
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Reductions
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
-_KINDS = {"f16": (np.dtype("u2"),), "bf16": (np.dtype("u2"),), "u32": (np.dtype("u4"),), "s32": (np.dtype("i4"),),
-          "b32": (np.dtype("u4"),), "u64": (np.dtype("u8"),), "s64": (np.dtype("i8"),), "b64": (np.dtype("u8"),),
+_KINDS = {"f16": (np.dtype("u2"),), "bf16": (np.dtype("u2"),), "u32": (np.dtype("u4"),),
+          "s32": (np.dtype("i4"),),
+          "b32": (np.dtype("u4"),), "u64": (np.dtype("u8"),), "s64": (np.dtype("i8"),),
+          "b64": (np.dtype("u8"),),
           "f32": (np.dtype("f4"),), "f64": (np.dtype("f8"),)}  # fmt: skip
 
 
 def reduce_into(indices: np.ndarray, values: np.ndarray, reduction: tuple[str, str]) -> None:
-    """memory[index] = op(memory[index], value); the indices of one call are distinct. `values` as raw bits."""
+    """memory[index] = op(memory[index], value); indices are distinct, `values` raw bits."""
     name, kind = reduction
     dtype = _KINDS[kind][0]
     table = TABLES[dtype.itemsize]
     places = indices >> (dtype.itemsize.bit_length() - 1)
     old = table[places]
     if kind in ("f16", "bf16"):
-        result = numerics.lookup(f"{name}.{kind}").function(*(x.view(numerics.NATURAL[kind]) for x in (old, values)))
+        result = numerics.lookup(f"{name}.{kind}").function(
+            *(x.view(numerics.NATURAL[kind]) for x in (old, values))
+        )
     else:
         result = _REDUCE[name](old.view(dtype), values.view(dtype))
     table[places] = result.astype(result.dtype, copy=False).view(table.dtype)
@@ -505,14 +525,15 @@ def reduce_into(indices: np.ndarray, values: np.ndarray, reduction: tuple[str, s
 
 _REDUCE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor, "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0), old + old.dtype.type(1)),
+    "xor": np.bitwise_xor, "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0),
+    old + old.dtype.type(1)),
     "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
 }  # fmt: skip
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # TMA: cp.async.bulk.tensor
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 @instruction("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", defines=0)
@@ -523,14 +544,25 @@ def emit_tensor(e: Emitter, i: Instruction) -> None:
     towards_global = i.has("bulk_group")
     memories = [_memory(e, operand) for operand in i.operands if isinstance(operand, Memory)]
     with_map = memories[0] if towards_global else memories[1]
-    coordinates = with_map.extra[0] if len(with_map.extra) == 1 and isinstance(with_map.extra[0], Vector) else Vector(
-        tuple(with_map.extra))
+    coordinates = (
+        with_map.extra[0]
+        if len(with_map.extra) == 1 and isinstance(with_map.extra[0], Vector)
+        else Vector(tuple(with_map.extra))
+    )
     if len(coordinates.elements) != rank:
         raise e.error(f"{rank} coordinates expected")
     other = memories[1] if towards_global else memories[0]
-    arguments = (_address_view(e, with_map), with_map.offset, e.view(coordinates, "i4"), _address_view(e, other), other.offset)
+    arguments = (
+        _address_view(e, with_map),
+        with_map.offset,
+        e.view(coordinates, "i4"),
+        _address_view(e, other),
+        other.offset,
+    )
     if towards_global:
-        reduction = None if i.parts[1] != "reduce" else next((part for part in i.parts if part in _REDUCTIONS), "")
+        reduction = (
+            None if i.parts[1] != "reduce" else next((part for part in i.parts if part in _REDUCTIONS), "")
+        )
         e.call(bind_tensor_store, e.site, *arguments, reduction)
         return
     e.call(bind_tensor_load, e.site, *arguments, e.locator(memories[2], "shared", 8, "atomic"))
@@ -562,7 +594,8 @@ class _Maps:
     def _read(self, address: int, lanes: np.ndarray) -> TensorMap | None:
         memory = self.machine.memory
         if address % 64 or not memory.contains(address, address + tensormap.BYTES):
-            self.machine.report("misaligned" if address % 64 else "out-of-bounds", "no tensor map at this address",
+            self.machine.report("misaligned" if address % 64 else "out-of-bounds",
+                                "no tensor map at this address",
                                 self.site, lanes, np.full(lanes.size, address))  # fmt: skip
             return None
         raw = TABLES[1][address - ORIGIN : address - ORIGIN + tensormap.BYTES].tobytes()
@@ -577,7 +610,9 @@ class _Maps:
 
 @attrs.define
 class _Boxes:
-    """Boxes of one tensor map: indices in global memory (Q, E), which are inside, indices in shared memory (Q, E)."""
+    """Boxes of one tensor map: indices in global memory (Q, E), which are inside, indices in shared memory
+    (Q, E).
+    """
 
     tensor_map: TensorMap
     lanes: np.ndarray
@@ -600,7 +635,8 @@ class _Tensor:
         found = []
         for tensor_map, users in self.maps(lanes):
             if tensor_map.rank != len(self.coordinates):
-                text = f"a tensor map of {tensor_map.rank} dimensions used with {len(self.coordinates)} coordinates"
+                wanted = len(self.coordinates)
+                text = f"a tensor map of {tensor_map.rank} dimensions used with {wanted} coordinates"
                 self.machine.report("trap", text, self.site, lanes[users])
                 continue
             boxes = self._boxes(tensor_map, lanes[users])
@@ -622,7 +658,9 @@ class _Tensor:
         local = self.shared.host(tensormap.shared_units(m, low, unit), lanes)
         return _Boxes(m, lanes, remote - ORIGIN, inside, local, unit)
 
-    def _allocated(self, m: TensorMap, remote: np.ndarray, inside: np.ndarray | None, unit: int, lanes: np.ndarray) -> bool:
+    def _allocated(
+        self, m: TensorMap, remote: np.ndarray, inside: np.ndarray | None, unit: int, lanes: np.ndarray
+    ) -> bool:
         touched = remote if inside is None else remote[inside]
         if not touched.size:
             return True
@@ -635,7 +673,8 @@ class _Tensor:
 
 
 def bind_tensor_load(
-    machine: Machine, site: Site, map_base: np.ndarray, map_offset: int, coordinates: list, shared: np.ndarray,
+    machine: Machine, site: Site, map_base: np.ndarray, map_offset: int, coordinates: list,
+    shared: np.ndarray,
     shared_offset: int, barrier: Locator,
 ) -> Callable:  # fmt: skip
     bulk: BulkCopies = machine.family_state(BulkCopies)
@@ -672,7 +711,8 @@ def _load(boxes: _Boxes) -> None:
 
 
 def bind_tensor_store(
-    machine: Machine, site: Site, map_base: np.ndarray, map_offset: int, coordinates: list, shared: np.ndarray,
+    machine: Machine, site: Site, map_base: np.ndarray, map_offset: int, coordinates: list,
+    shared: np.ndarray,
     shared_offset: int, reduction: str | None,
 ) -> Callable:  # fmt: skip
     bulk: BulkCopies = machine.family_state(BulkCopies)
@@ -700,7 +740,8 @@ def _storer(boxes: _Boxes, machine: Machine) -> Callable[[np.ndarray | slice], N
 
 def _reducer(boxes: _Boxes, name: str, machine: Machine) -> Callable[[np.ndarray], None]:
     kind = {"u8": "", "u16": "", "f32.ftz": "f32", "tf32": "f32", "tf32.ftz": "f32"}.get(
-        boxes.tensor_map.kind, boxes.tensor_map.kind)
+        boxes.tensor_map.kind, boxes.tensor_map.kind
+    )
     size = boxes.tensor_map.element_bytes
 
     def move(chosen: np.ndarray | slice) -> None:

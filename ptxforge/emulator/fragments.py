@@ -1,16 +1,17 @@
 """How matrices lie in registers and in shared memory: mma and wgmma fragments, ldmatrix, wgmma descriptors.
 
-One picture explains every fragment of `mma.sync`. A 32-bit register of a warp is an 8 x 4 grid of lanes (lane = 4 *
-group + member), and each lane holds `e` neighbouring elements: the register is a *core tile* of 8 rows and 4e columns
-(64-bit registers hold one f64: e = 1).
+One picture explains every fragment of `mma.sync`. A 32-bit register of a warp is an 8 x 4 grid of lanes (lane
+= 4 * group + member), and each lane holds `e` neighbouring elements: the register is a *core tile* of 8 rows
+and 4e columns (64-bit registers hold one f64: e = 1).
 
     A (M x K)   core tiles with rows along M; registers run down the M/8 tiles first, then along K
     B (K x N)   one core tile per 4e of K; its rows run along N (so a lane's elements are neighbours in K)
-    C, D        core tiles of 8 x 8: a lane has two neighbouring columns, in two registers, or in one as an f16 pair
+    C, D        core tiles of 8 x 8: a lane has two neighbouring columns, in two registers, or in one as an
+    f16 pair
 
-`W` below is a number of warps; registers are contiguous arrays of one u32 (or u64) per lane, 32 * W of them. Everything
-here is a pure function of arrays: no memory, no masks. Source: the PTX ISA's figures of the matrix fragments and the
-matrix descriptor.
+`W` below is a number of warps; registers are contiguous arrays of one u32 (or u64) per lane, 32 * W of them.
+Everything here is a pure function of arrays: no memory, no masks. Source: the PTX ISA's figures of the matrix
+fragments and the matrix descriptor.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ import numpy as np
 
 from ptxforge.emulator.numerics import FP8_TABLES, f16_to_f32
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # mma.sync
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
-ELEMENT_BITS = {"f64": 64, "tf32": 32, "f32": 32, "s32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "s8": 8,
+ELEMENT_BITS = {"f64": 64, "tf32": 32, "f32": 32, "s32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8,
+                "s8": 8,
                 "u8": 8, "s4": 4, "u4": 4, "b1": 1}  # fmt: skip
 
 
@@ -85,7 +87,8 @@ def _pack_rows(registers: Sequence[np.ndarray], row_tiles: int, out: np.ndarray 
 def unpack_words(words: np.ndarray, kind: str) -> np.ndarray:
     """Raw words (..., w) -> the elements (..., w * e) as numbers in which mma may be computed exactly.
 
-    f16, bf16, tf32 and fp8 become f32; s8, u8, s4, u4 and b1 become f32 as well (small integers are exact there); f64
+    f16, bf16, tf32 and fp8 become f32;
+    s8, u8, s4, u4 and b1 become f32 as well (small integers are exact there); f64
     stays.
     """
     if kind == "f64":
@@ -119,7 +122,9 @@ def _nibbles(words: np.ndarray, signed: bool) -> np.ndarray:
 
 
 def gather_c(registers: Sequence[np.ndarray], shape: Shape, out: np.ndarray) -> np.ndarray:
-    """C's registers, as views of the accumulator's type, -> `out` (W, M, N). f16 pairs come as (lanes, 2) views."""
+    """C's registers, as views of the accumulator's type, -> `out` (W, M, N). f16 pairs come as (lanes, 2)
+    views.
+    """
     warps = out.shape[0]
     tiles = out.reshape(warps, shape.m // 8, 8, 4, 2)
     for index, register in enumerate(registers):
@@ -141,13 +146,15 @@ def scatter_d(matrix: np.ndarray, registers: Sequence[np.ndarray], shape: Shape)
             register.reshape(warps, 8, 4)[...] = tiles[:, index // 2, :, :, index % 2]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # ldmatrix, stmatrix, movmatrix: 8 x 8 matrices of 16-bit elements
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 def rows_to_registers(rows: np.ndarray, transpose: bool) -> np.ndarray:
-    """Rows of 16 bytes, (W, n, 8) as complex128 -> n registers, (n, W, 32) u32. Matrix i's rows become register i."""
+    """Rows of 16 bytes, (W, n, 8) as complex128 -> n registers, (n, W, 32) u32. Matrix i's rows become
+    register i.
+    """
     warps, count, _ = rows.shape
     if not transpose:
         words = rows.view(np.uint32).reshape(warps, count, 32)
@@ -157,7 +164,9 @@ def rows_to_registers(rows: np.ndarray, transpose: bool) -> np.ndarray:
 
 
 def registers_to_rows(registers: Sequence[np.ndarray], transpose: bool) -> np.ndarray:
-    """n registers of 32 * W lanes -> rows of 16 bytes, (W, n, 8) complex128: the inverse of `rows_to_registers`."""
+    """n registers of 32 * W lanes -> rows of 16 bytes, (W, n, 8) complex128: the inverse of
+    `rows_to_registers`.
+    """
     words = np.stack([np.ascontiguousarray(r, np.uint32).reshape(-1, 32) for r in registers], axis=1)
     warps, count, _ = words.shape
     halves = words.view(np.uint16).reshape(warps, count, 8, 8)
@@ -172,13 +181,15 @@ def transpose_register(register: np.ndarray) -> np.ndarray:
     return np.ascontiguousarray(halves.transpose(0, 2, 1)).view(np.uint32).reshape(register.shape)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # wgmma: warpgroups of four warps, each with 16 of the 64 rows
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 def wgmma_accumulator(registers: Sequence[np.ndarray], out: np.ndarray) -> np.ndarray:
-    """D's registers -> `out` (G, 64, N). Each register is a view of the accumulator's type, (lanes,) or (lanes, 2)."""
+    """D's registers -> `out` (G, 64, N). Each register is a view of the accumulator's type, (lanes,) or
+    (lanes, 2).
+    """
     groups, _, columns = out.shape
     tiles = out.reshape(groups, 4, 2, 8, columns // 8, 4, 2)  # group, warp, half, row, tile, member, pair
     for index, register in enumerate(registers):
@@ -215,9 +226,11 @@ _PHASES = {0: 0, 32: 1, 64: 3, 128: 7}
 
 
 def swizzle(address: np.ndarray, span: int, base_offset: np.ndarray | int = 0) -> np.ndarray:
-    """A shared-memory byte address swizzled: bits 4-6 are xored with bits 7-9, as many as `span` (0, 32, 64, 128) has.
+    """A shared-memory byte address swizzled: bits 4-6 are xored with bits 7-9, as many as `span` (0, 32, 64,
+    128) has.
 
-    `base_offset` is subtracted from bits 7-9 before: it is for patterns that do not start at a multiple of 1024 bytes.
+    `base_offset` is subtracted from bits 7-9 before: it is for patterns that do not start at a multiple of
+    1024 bytes.
     """
     if span == 0:
         return address
@@ -226,7 +239,7 @@ def swizzle(address: np.ndarray, span: int, base_offset: np.ndarray | int = 0) -
 
 
 class Descriptor(NamedTuple):
-    """wgmma's matrix descriptors decoded: byte addresses and offsets, one per warpgroup; one swizzle for all."""
+    """wgmma's matrix descriptors decoded: bytes, one per warpgroup; one swizzle for all."""
 
     start: np.ndarray
     leading: np.ndarray
@@ -245,7 +258,9 @@ def decode_descriptor(bits: np.ndarray) -> Descriptor:
     codes = field(62, 2)
     if (codes != codes.flat[0]).any():
         raise ValueError("one wgmma with descriptors of different swizzles")
-    return Descriptor(field(0, 14) << 4, field(16, 14) << 4, field(32, 14) << 4, field(49, 3), SWIZZLE_SPANS[codes.flat[0]])
+    return Descriptor(
+        field(0, 14) << 4, field(16, 14) << 4, field(32, 14) << 4, field(49, 3), SWIZZLE_SPANS[codes.flat[0]]
+    )
 
 
 def encode_descriptor(start: int, leading: int, stride: int, span: int, base_offset: int = 0) -> int:
@@ -257,7 +272,8 @@ def encode_descriptor(start: int, leading: int, stride: int, span: int, base_off
 def operand_addresses(descriptor: Descriptor, rows: int, row_bytes: int = 32) -> np.ndarray:
     """K-major operand: byte addresses (G, rows, row_bytes / 16) of its 16-byte units.
 
-    Eight rows make a group, the groups are `stride` apart. In a group a row takes `span` bytes; without swizzle the
+    Eight rows make a group, the groups are `stride` apart. In a group a row takes `span` bytes;
+    without swizzle the
     group is made of core matrices (8 rows of 16 bytes, packed), `leading` apart along K.
     """
     row = np.arange(rows, dtype=np.int64)[:, None]
@@ -271,9 +287,11 @@ def operand_addresses(descriptor: Descriptor, rows: int, row_bytes: int = 32) ->
 
 
 def transposed_operand_addresses(descriptor: Descriptor, columns: int, depth: int) -> np.ndarray:
-    """MN-major operand of 16-bit elements: addresses (G, depth, columns / 8) of units of eight elements along M or N.
+    """MN-major operand of 16-bit elements: addresses (G, depth, columns / 8) of units of eight elements along
+    M or N.
 
-    A unit row of `span` bytes runs along M or N; eight of them (along K) make a pattern; patterns are `stride` apart
+    A unit row of `span` bytes runs along M or N; eight of them (along K) make a pattern;
+    patterns are `stride` apart
     along K and `leading` apart along M or N. Without swizzle the two offsets change their roles.
     """
     k = np.arange(depth, dtype=np.int64)[:, None]

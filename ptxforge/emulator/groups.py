@@ -1,8 +1,10 @@
-"""Asynchronous groups: work that was issued, committed to a numbered group, and lands when somebody waits for it.
+"""Asynchronous groups: work that was issued, committed to a numbered group, and lands when somebody waits for
+it.
 
-cp.async, bulk stores and wgmma share the scheme: each *agent* (a thread, or a warpgroup) counts its commits; work that
-is issued belongs to the group of the next commit; `wait_group N` makes all groups but the newest N complete. On the
-emulator, work lands exactly then: as late as PTX allows, so that a missing wait shows as wrong data.
+cp.async, bulk stores and wgmma share the scheme: each *agent* (a thread, or a warpgroup) counts its commits;
+work that is issued belongs to the group of the next commit; `wait_group N` makes all groups but the newest N
+complete. On the emulator, work lands exactly then: as late as PTX allows, so that a missing wait shows as
+wrong data.
 """
 
 from __future__ import annotations

@@ -75,7 +75,9 @@ class _RowLanes:
         return full.reshape(-1, 32)[:, : self.count]
 
 
-def bind_ldmatrix(machine: Machine, site: Site, locator: Locator, registers: list, transpose: bool) -> Callable:
+def bind_ldmatrix(
+    machine: Machine, site: Site, locator: Locator, registers: list, transpose: bool
+) -> Callable:
     rows_of = _RowLanes(machine, len(registers))
     chunked = [register.view(np.complex128).reshape(-1, 8) for register in registers]
 
@@ -87,7 +89,9 @@ def bind_ldmatrix(machine: Machine, site: Site, locator: Locator, registers: lis
         if active is not None:
             rows = rows[active]
         if transpose:
-            rows = np.ascontiguousarray(rows_to_registers(np.ascontiguousarray(rows), True)).view(np.complex128)
+            rows = np.ascontiguousarray(rows_to_registers(np.ascontiguousarray(rows), True)).view(
+                np.complex128
+            )
         else:
             rows = rows.transpose(1, 0, 2)
         for register, values in zip(chunked, rows):
@@ -99,7 +103,9 @@ def bind_ldmatrix(machine: Machine, site: Site, locator: Locator, registers: lis
     return run
 
 
-def bind_stmatrix(machine: Machine, site: Site, locator: Locator, registers: list, transpose: bool) -> Callable:
+def bind_stmatrix(
+    machine: Machine, site: Site, locator: Locator, registers: list, transpose: bool
+) -> Callable:
     rows_of = _RowLanes(machine, len(registers))
 
     def run(mask: np.ndarray | None) -> None:

@@ -1,9 +1,10 @@
 """mbarriers: phases that complete when enough threads have arrived and all announced bytes have come.
 
-An mbarrier is eight bytes of shared memory whose content PTX leaves opaque; here its state stands in arrays indexed by
-the 8-byte slot. `state` tokens hold the phase and, in 20 bits below it, the pending count. A `try_wait` that would fail makes its lanes wait; work that announces
-itself on the mbarrier (`MBarriers.sources`) lands only then. When nothing else can run, waiting `try_wait`s time out
-once and give false, as hardware's do; a second time without progress is a deadlock.
+An mbarrier is eight bytes of shared memory whose content PTX leaves opaque; here its state stands in arrays
+indexed by the 8-byte slot. `state` tokens hold the phase and, in 20 bits below it, the pending count. A
+`try_wait` that would fail makes its lanes wait; work that announces itself on the mbarrier
+(`MBarriers.sources`) lands only then. When nothing else can run, waiting `try_wait`s time out once and give
+false, as hardware's do; a second time without progress is a deadlock.
 """
 
 from __future__ import annotations
@@ -36,9 +37,13 @@ class MBarriers:
         self.phase = np.zeros(slots, np.int64)
         self.origin = address_of(machine.shared) - ORIGIN
         self.sources: list[Callable[[np.ndarray | None], bool]] = []
-        """Called with slots on which lanes wait (None: any); land what belongs to them; return whether anything did."""
+        """Called with slots on which lanes wait (None: any); land what belongs to them; return whether
+        anything did.
+        """
         self.observers: list[object] = []
-        """Checkers: `initialised(lanes, slots)`, `used(site, lanes, slots)`, `arrived(lanes, slots)`, `waited(lanes, slots)`."""
+        """Checkers: `initialised(lanes, slots)`, `used(site, lanes, slots)`, `arrived(lanes, slots)`,
+        `waited(lanes, slots)`.
+        """
         self._flips = 0
         self._flips_at_timeout = -1
         self.timed_out = False
@@ -88,7 +93,9 @@ class MBarriers:
         self._flip(unique)
 
     def _flip(self, slots: np.ndarray) -> None:
-        ready = slots[(self.pending[slots] == 0) & (self.transactions[slots] == 0) & (self.expected[slots] > 0)]
+        ready = slots[
+            (self.pending[slots] == 0) & (self.transactions[slots] == 0) & (self.expected[slots] > 0)
+        ]
         if not ready.size:
             return
         self.phase[ready] += 1
@@ -102,7 +109,9 @@ class MBarriers:
         return any([source(slots) for source in self.sources])
 
     def _idle(self) -> bool:
-        """Nothing can run. Land whatever is under way; else let the waiting `try_wait`s time out, once per progress."""
+        """Nothing can run. Land whatever is under way; else let the waiting `try_wait`s time out, once per
+        progress.
+        """
         self.timed_out = False
         if not self.waiters.any():
             return False
@@ -169,10 +178,18 @@ def bind_init(machine: Machine, site: Site, locator: Locator, counts: np.ndarray
 def emit_transactions(e: Emitter, i: Instruction) -> None:
     _require_b64(e, i)
     sign = 1 if i.has("expect_tx") else -1
-    e.call(bind_transactions, e.site, e.locator(i.operands[0], _space(i), 8, ATOMIC), e.view(i.operands[1], "u4"), sign)
+    e.call(
+        bind_transactions,
+        e.site,
+        e.locator(i.operands[0], _space(i), 8, ATOMIC),
+        e.view(i.operands[1], "u4"),
+        sign,
+    )
 
 
-def bind_transactions(machine: Machine, site: Site, locator: Locator, nbytes: np.ndarray, sign: int) -> Callable:
+def bind_transactions(
+    machine: Machine, site: Site, locator: Locator, nbytes: np.ndarray, sign: int
+) -> Callable:
     access = _Access(machine, locator, site)
 
     def run(mask: np.ndarray | None) -> None:
@@ -198,11 +215,25 @@ def emit_arrive(e: Emitter, i: Instruction) -> None:
     target = Sink() if isinstance(operands[0], Memory) else operands.pop(0)
     amount = operands[1] if len(operands) > 1 else Immediate(1)
     locator = e.locator(operands[0], _space(i), 8, ATOMIC)
-    e.call(bind_arrive, e.site, locator, e.view(target, "u8"), e.view(amount, "u4"), i.has("expect_tx"), i.has("arrive_drop"))
+    e.call(
+        bind_arrive,
+        e.site,
+        locator,
+        e.view(target, "u8"),
+        e.view(amount, "u4"),
+        i.has("expect_tx"),
+        i.has("arrive_drop"),
+    )
 
 
 def bind_arrive(
-    machine: Machine, site: Site, locator: Locator, token: np.ndarray | None, amount: np.ndarray, expects: bool, drops: bool
+    machine: Machine,
+    site: Site,
+    locator: Locator,
+    token: np.ndarray | None,
+    amount: np.ndarray,
+    expects: bool,
+    drops: bool,
 ) -> Callable:
     access = _Access(machine, locator, site)
     state = access.state
@@ -234,7 +265,9 @@ def emit_try_wait(e: Emitter, i: Instruction) -> None:
     done, memory, phase = _wait_operands(e, i)
     locator = e.locator(memory, _space(i), 8, ATOMIC)
     parity = i.has("parity")
-    e.block_on(bind_wait, e.site, locator, e.view(done, "?"), e.view(phase, "u4" if parity else "u8"), parity, True)
+    e.block_on(
+        bind_wait, e.site, locator, e.view(done, "?"), e.view(phase, "u4" if parity else "u8"), parity, True
+    )
 
 
 @instruction("mbarrier.test_wait", polls=True)
@@ -242,11 +275,19 @@ def emit_test_wait(e: Emitter, i: Instruction) -> None:
     done, memory, phase = _wait_operands(e, i)
     locator = e.locator(memory, _space(i), 8, ATOMIC)
     parity = i.has("parity")
-    e.call(bind_wait, e.site, locator, e.view(done, "?"), e.view(phase, "u4" if parity else "u8"), parity, False)
+    e.call(
+        bind_wait, e.site, locator, e.view(done, "?"), e.view(phase, "u4" if parity else "u8"), parity, False
+    )
 
 
 def bind_wait(
-    machine: Machine, site: Site, locator: Locator, done: np.ndarray | None, phase: np.ndarray, parity: bool, blocks: bool
+    machine: Machine,
+    site: Site,
+    locator: Locator,
+    done: np.ndarray | None,
+    phase: np.ndarray,
+    parity: bool,
+    blocks: bool,
 ) -> Callable:
     access = _Access(machine, locator, site)
     state = access.state

@@ -1,17 +1,18 @@
 """`mma.sync`: many warp-level products become few batched matrix products.
 
-The translator hands over a run of mma instructions that nothing else reads from or writes to in between. In such a run
-a tiled matrix product shows as a full grid: every row fragment (A) with every column fragment (B), chained along K
-through the accumulators. `plan` finds these grids again from the register names; each becomes one `np.matmul` of
-(W, m * I, k * S) with (W, k * S, n * J), W warps at once.
+The translator hands over a run of mma instructions that nothing else reads from or writes to in between. In
+such a run a tiled matrix product shows as a full grid: every row fragment (A) with every column fragment (B),
+chained along K through the accumulators. `plan` finds these grids again from the register names; each becomes
+one `np.matmul` of (W, m * I, k * S) with (W, k * S, n * J), W warps at once.
 
-Getting fragments in and out of matrices costs more than the product, so it moves 16 bytes at a time: the four lanes of
-a group hold 16 neighbouring bytes of one register, and a register of all warps is a (W, 8) array of such chunks. For
-the accumulators the columns of B are permuted so that the chunk's four values are neighbours in the product as well.
+Getting fragments in and out of matrices costs more than the product, so it moves 16 bytes at a time: the four
+lanes of a group hold 16 neighbouring bytes of one register, and a register of all warps is a (W, 8) array of
+such chunks. For the accumulators the columns of B are permuted so that the chunk's four values are neighbours
+in the product as well.
 
-Accuracy: products are exact in f32 (or f64), sums are f32 in the order of the BLAS. Hardware aligns and truncates
-partial sums in ways that differ per generation; PTX leaves order and rounding open. Integers are exact. An f16
-accumulator is rounded after every mma, as PTX says, so chains are not merged then.
+Accuracy: products are exact in f32 (or f64), sums are f32 in the order of the BLAS. Hardware aligns and
+truncates partial sums in ways that differ per generation; PTX leaves order and rounding open. Integers are
+exact. An f16 accumulator is rounded after every mma, as PTX says, so chains are not merged then.
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ class Member:
 
 @attrs.define
 class Chain:
-    """Mma instructions that accumulate into each other: operands A and B in order, the first C and the last D."""
+    """Mma instructions that accumulate into each other: operands A and B in order, the first C and the last
+    D.
+    """
 
     steps: list[Member]
 
@@ -114,7 +117,8 @@ def parse_form(e: Emitter, item: Instruction) -> Form:
     if len(kinds) != 4 or shape not in _SHAPES.get(kinds[1], ()):
         raise e.error("unknown shape or types")
     d, a, b, c = kinds
-    accumulators = {"f64": ("f64",), "s8": ("s32",), "u8": ("s32",), "s4": ("s32",), "u4": ("s32",), "b1": ("s32",),
+    accumulators = {"f64": ("f64",), "s8": ("s32",), "u8": ("s32",), "s4": ("s32",), "u4": ("s32",),
+                    "b1": ("s32",),
                     "tf32": ("f32",), "bf16": ("f32",)}.get(a, ("f32", "f16"))  # fmt: skip
     if d not in accumulators or c != d or ELEMENT_BITS[a] != ELEMENT_BITS[b]:
         raise e.error("these types do not go together")
@@ -127,7 +131,9 @@ def _member(e: Emitter, item: Instruction, form: Form) -> Member:
     if len(item.operands) != 4:
         raise e.error("four operands expected")
     counts = register_counts(form.shape, form.a, form.b, form.d)
-    d, a, b, c = (operand.elements if isinstance(operand, Vector) else (operand,) for operand in item.operands)
+    d, a, b, c = (
+        operand.elements if isinstance(operand, Vector) else (operand,) for operand in item.operands
+    )
     if (len(a), len(b), len(d), len(c)) != (*counts, counts[2]):
         raise e.error(f"A, B, D take {counts} registers")
     return Member(_names(a), _names(b), _names(c), _names(d), (d, a, b, c))
@@ -138,14 +144,16 @@ def _names(elements: tuple) -> Names:
     return tuple(getattr(element, "name", repr(element)) for element in elements)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # From a run of instructions to grids
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen
 class Grid:
-    """A full outer product: rows x columns x steps, as parsed operands in the order of fragments.pack_a and pack_b."""
+    """A full outer product: rows x columns x steps, as parsed operands in the order of fragments.pack_a and
+    pack_b.
+    """
 
     rows: list[list]
     columns: list[list]
@@ -170,7 +178,9 @@ def _independent_runs(members: Sequence[Member], program: Program, form: Form) -
         chain = by_result.get(member.c)
         extends = chain is not None and not form.packed and _only_feeds(chain.steps[-1], member, program)
         if extends:
-            touched = (set(member.a + member.b) & written) | (set(member.d) - set(member.c)) & (written | read)
+            touched = (set(member.a + member.b) & written) | (set(member.d) - set(member.c)) & (
+                written | read
+            )
         else:
             touched = (set(member.a + member.b + member.c) & written) | set(member.d) & (written | read)
         if not runs or touched:
@@ -225,9 +235,9 @@ def _grid(rows: list[dict[tuple, Chain]], columns: tuple) -> Grid:
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Running a grid
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 def whole_warps(machine: Machine, mask: np.ndarray | None, site: Site) -> np.ndarray | None:
@@ -253,12 +263,16 @@ def report_partial_warps(machine: Machine, mask: np.ndarray, count: np.ndarray, 
         machine.report("barrier", "only a part of the warp executes this .aligned instruction", site, lanes)
 
 
-def bind_product(machine: Machine, site: Site, form: Form, rows: list, columns: list, accumulators: list) -> Callable:
+def bind_product(
+    machine: Machine, site: Site, form: Form, rows: list, columns: list, accumulators: list
+) -> Callable:
     return _Product(machine, site, form, rows, columns, accumulators).run
 
 
 def _chunks(register: np.ndarray) -> np.ndarray:
-    """A register of all warps as (W, 8) chunks of four lanes: 16 bytes each, or (W, 8, 4) of 8-byte registers."""
+    """A register of all warps as (W, 8) chunks of four lanes: 16 bytes each, or (W, 8, 4) of 8-byte
+    registers.
+    """
     if register.itemsize == 4:
         return register.view(np.complex128).reshape(-1, 8)
     return register.reshape(-1, 8, 4)
@@ -267,7 +281,9 @@ def _chunks(register: np.ndarray) -> np.ndarray:
 class _Product:
     """One grid on one machine."""
 
-    def __init__(self, machine: Machine, site: Site, form: Form, rows: list, columns: list, accumulators: list):
+    def __init__(
+        self, machine: Machine, site: Site, form: Form, rows: list, columns: list, accumulators: list
+    ):
         self.machine, self.site, self.form = machine, site, form
         shape = form.shape
         self.tiles = shape.m // 8
@@ -280,7 +296,7 @@ class _Product:
         self.dtype = np.dtype(np.float64 if wide else np.float32)
 
     def _operand(self, registers: list, tiles: int) -> tuple[np.ndarray, list]:
-        """A buffer of words (W, count, tiles, 8, steps, 4) and the copies (its index, the register's chunks)."""
+        """A buffer of words (W, count, tiles, 8, steps, 4), and pairs (a view of it, a register's chunks)."""
         first = registers[0][0]
         steps = len(registers[0]) // tiles
         buffer = np.empty((self.machine.warps, len(registers), tiles, 8, steps, 4), first.dtype)
@@ -375,7 +391,9 @@ class _Product:
                 for index in range(len(d)):
                     before = c[index].reshape(-1, 32)
                     before = before if active is None else before[active]
-                    total = f16_to_f32(before.view(np.float16)).reshape(warps, 8, 4, 2) + tiles[:, i, index, :, j]
+                    total = (
+                        f16_to_f32(before.view(np.float16)).reshape(warps, 8, 4, 2) + tiles[:, i, index, :, j]
+                    )
                     pairs = total.astype(np.float16).view(np.uint32).reshape(warps, 32)
                     target = d[index].reshape(-1, 32)
                     if active is None:

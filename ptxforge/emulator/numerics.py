@@ -1,7 +1,7 @@
 """The arithmetic of PTX in numpy: floating point and conversions, bit for bit.
 
-Everything here is a pure function of whole arrays (one element per lane) and of numpy scalars, which broadcast. The
-translator asks `lookup` once per instruction, at load time:
+Everything here is a pure function of whole arrays (one element per lane) and of numpy scalars, which
+broadcast. The translator asks `lookup` once per instruction, at load time:
 
     >>> fma = lookup("fma.rn.f32")
     >>> fma.sources, fma.result
@@ -9,18 +9,20 @@ translator asks `lookup` once per instruction, at load time:
     >>> float(fma.function(np.float32(2), np.float32(3), np.float32(1)))
     7.0
 
-An operation's function takes its sources in order as arrays of their natural dtype (`NATURAL`) and an optional keyword
-`out` of the result's natural dtype; it returns the result. Common f32 and f64 operations are the plain numpy ufunc.
-Callers run under `np.errstate(all="ignore")`: the operations overflow and make NaNs on purpose.
+An operation's function takes its sources in order as arrays of their natural dtype (`NATURAL`) and an
+optional keyword `out` of the result's natural dtype; it returns the result. Common f32 and f64 operations are
+the plain numpy ufunc. Callers run under `np.errstate(all="ignore")`: the operations overflow and make NaNs on
+purpose.
 
-How the rounding works. A value is first computed in f64, exactly or *rounded to odd* (an inexact result takes the
-neighbour whose last bit is one: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008), and then
-rounded once to the target. As f64 keeps at least two bits more than any narrower target the second rounding is right
-in every mode. f64 itself uses error-free transformations (Knuth's TwoSum, Dekker's product); lanes near the ends of
-its exponent range, where these fail, are computed with Python's integers.
+How the rounding works. A value is first computed in f64, exactly or *rounded to odd* (an inexact result takes
+the neighbour whose last bit is one: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums",
+2008), and then rounded once to the target. As f64 keeps at least two bits more than any narrower target the
+second rounding is right in every mode. f64 itself uses error-free transformations (Knuth's TwoSum, Dekker's
+product); lanes near the ends of its exponent range, where these fail, are computed with Python's integers.
 
-NaNs: results in f16, bf16, tf32 and fp8 are the canonical NaN of PTX (0x7fff, 0x7fff, 0x7fffffff, 0x7f). In f32 and
-f64 a NaN is a NaN; its sign and payload are unspecified (`canonical_f32` makes them PTX's 0x7fffffff).
+NaNs: results in f16, bf16, tf32 and fp8 are the canonical NaN of PTX (0x7fff, 0x7fff, 0x7fffffff, 0x7f). In
+f32 and f64 a NaN is a NaN; its sign and payload are unspecified (`canonical_f32` makes them PTX's
+0x7fffffff).
 """
 
 from __future__ import annotations
@@ -37,15 +39,15 @@ Array = Any  # np.ndarray, or a numpy scalar that broadcasts
 NATURAL: dict[str, np.dtype] = {
     name: np.dtype(code)
     for name, code in {
-        "pred": "?", "u8": "u1", "s8": "i1", "b8": "u1", "u16": "u2", "s16": "i2", "b16": "u2", "u32": "u4", "s32": "i4",
-        "b32": "u4", "u64": "u8", "s64": "i8", "b64": "u8", "f16": "f2", "bf16": "u2", "tf32": "f4", "f32": "f4",
-        "f64": "f8", "f16x2": "u4", "bf16x2": "u4", "f32x2": "u8", "e4m3x2": "u2", "e5m2x2": "u2",
+        "pred": "?", "u8": "u1", "s8": "i1", "b8": "u1", "u16": "u2", "s16": "i2", "b16": "u2",
+        "u32": "u4", "s32": "i4", "b32": "u4", "u64": "u8", "s64": "i8", "b64": "u8",
+        "f16": "f2", "bf16": "u2", "tf32": "f4", "f32": "f4", "f64": "f8",
+        "f16x2": "u4", "bf16x2": "u4", "f32x2": "u8", "e4m3x2": "u2", "e5m2x2": "u2",
     }.items()
 }  # fmt: skip
-"""PTX type -> the numpy dtype in which the functions take and give it (packed types and bf16 as their bits)."""
+"""PTX type -> the numpy dtype in which the functions take and give it (packed types and bf16 as bits)."""
 
 PACKED = {"f16x2": "f16", "bf16x2": "bf16", "f32x2": "f32"}
-DIRECTED = ("rz", "rm", "rp")
 ROUNDINGS = {"rn", "rz", "rm", "rp", "rna", "rni", "rzi", "rmi", "rpi"}
 
 
@@ -61,9 +63,9 @@ class Operation(NamedTuple):
     result: str
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Error-free transformations and rounding to odd
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 def two_sum(a: Array, b: Array) -> tuple[Array, Array]:
@@ -112,13 +114,15 @@ def _toward(nearest: Array, error: Array, mode: str) -> Array:
     return np.where(outside, inward, nearest)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # f64 -> narrower floats, in every rounding
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 def narrow(x: Array, dtype: Any, mode: str = "rn") -> Array:
-    """f64 -> f32 or f16 in a rounding mode; a value that overflows to the largest finite where the mode says so."""
+    """f64 -> f32 or f16 in a rounding mode; a value that overflows to the largest finite where the mode says
+    so.
+    """
     x = np.asarray(x, np.float64)
     nearest = x.astype(dtype)
     if mode == "rn":
@@ -191,12 +195,16 @@ def f32_to_tf32(x: Array, mode: str = "rna", satfinite: bool = False) -> Array:
     rounded = np.where(np.isinf(x), bits, rounded & np.uint32(0xFFFFE000))
     if satfinite:
         largest = np.uint32(0x7F7FE000)
-        rounded = np.where((rounded & np.uint32(0x7FFFFFFF)) > largest, (bits & np.uint32(0x80000000)) | largest, rounded)
+        rounded = np.where(
+            (rounded & np.uint32(0x7FFFFFFF)) > largest, (bits & np.uint32(0x80000000)) | largest, rounded
+        )
     return np.where(np.isnan(x), np.uint32(0x7FFFFFFF), rounded).astype(np.uint32).view(np.float32)
 
 
 class _Minifloat(NamedTuple):
-    """An 8-bit float: bits of mantissa, smallest normal exponent, largest finite value, and the NaN that PTX makes."""
+    """An 8-bit float: bits of mantissa, smallest normal exponent, largest finite value, and the NaN that PTX
+    makes.
+    """
 
     mantissa: int
     least_exponent: int
@@ -208,7 +216,9 @@ _MINIFLOATS = {"e4m3": _Minifloat(3, -6, 448.0, 0x7F), "e5m2": _Minifloat(2, -14
 
 
 def to_fp8(x: Array, name: str) -> Array:
-    """f32 or f64 -> the bits of e4m3 or e5m2, nearest even, saturated to the largest finite value (`.rn.satfinite`)."""
+    """f32 or f64 -> the bits of e4m3 or e5m2, nearest even, saturated to the largest finite value
+    (`.rn.satfinite`).
+    """
     form = _MINIFLOATS[name]
     x = np.asarray(x, np.float64)
     magnitude = np.minimum(np.abs(x), 2 * form.largest)
@@ -224,11 +234,13 @@ def to_fp8(x: Array, name: str) -> Array:
 
 def _fp8_code_of_largest(form: _Minifloat) -> int:
     exponent = math.frexp(form.largest)[1] - 1
-    return int(form.largest * 2.0 ** (form.mantissa - exponent)) + ((exponent - form.least_exponent) << form.mantissa)
+    return int(form.largest * 2.0 ** (form.mantissa - exponent)) + (
+        (exponent - form.least_exponent) << form.mantissa
+    )
 
 
 def _fp8_table(name: str) -> np.ndarray:
-    """The 256 values of an 8-bit float as f32. e4m3 has one NaN per sign and no infinity; e5m2 is IEEE-like."""
+    """The 256 values of an 8-bit float. e4m3 has one NaN per sign and no infinity; e5m2 is IEEE-like."""
     form = _MINIFLOATS[name]
     code = np.arange(256)
     field = (code & 0x7F) >> form.mantissa
@@ -247,9 +259,9 @@ FP8_TABLES = {name: _fp8_table(name) for name in _MINIFLOATS}
 """e4m3 and e5m2: the 256 codes -> f32."""
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Flushing, saturating, canonical NaNs
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 _FIELDS = {  # dtype -> (integer view, exponent mask, sign mask)
     np.dtype("f2"): (np.uint16, np.uint16(0x7C00), np.uint16(0x8000)),
@@ -263,7 +275,8 @@ def flush(x: Array) -> Array:
     x = np.asarray(x)
     integer, exponent, sign = _FIELDS[x.dtype]
     bits = x.view(integer)
-    # Zero wraps around to the largest number: the least of all is below the exponent's unit for a subnormal alone.
+    # Zero wraps around to the largest number: the least of all is below the exponent's unit for a subnormal
+    # alone.
     size = np.bitwise_and(bits, ~sign)
     size = np.subtract(size, integer(1), out=size if size.ndim else None)
     if np.minimum.reduce(size, axis=None, initial=sign) >= (exponent & (~exponent + integer(1))) - integer(1):
@@ -293,9 +306,9 @@ def _to_f16(x: Array, mode: str = "rn") -> Array:
     return _canonical_f16(np.asarray(x).astype(np.float16) if mode == "rn" else narrow(x, np.float16, mode))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # f32 arithmetic
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 _HALF_LOW = np.uint64(0x1FFFFFFF)  # the 29 bits that f64 has below f32's last one
 _HALF_TIE = np.uint64(0x10000000)
@@ -364,7 +377,8 @@ def _mul_f32(mode: str) -> Callable[..., Array]:
 
 
 def _div_f32(mode: str) -> Callable[..., Array]:
-    # A quotient of two 24-bit numbers lies further from every 24-bit number than f64's rounding error, or on it.
+    # A quotient of two 24-bit numbers lies further from every 24-bit number than f64's rounding error, or on
+    # it.
     return np.divide if mode == "rn" else lambda a, b: _finite_division(a, b, mode)
 
 
@@ -391,9 +405,9 @@ def _fma_f32(mode: str) -> Callable[..., Array]:
     return fma_f32 if mode == "rn" else fma
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # f64 arithmetic
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 # Exponents between which the error-free transformations neither overflow nor lose bits to underflow.
 _SAFE_LOW, _SAFE_HIGH = 2.0**-400, 2.0**400
@@ -411,7 +425,9 @@ def _safe(*arrays: Array) -> Array:
 def _with_exact_lanes(
     fast: Callable[..., Array], exact: Callable[..., tuple[int, int] | None], mode: str
 ) -> Callable[..., Array]:
-    """`fast` everywhere; where operands are finite but extreme, the rational `exact` gives, rounded in `mode`."""
+    """`fast` everywhere; where operands are finite but extreme, the rational `exact` gives, rounded in
+    `mode`.
+    """
 
     def run(*sources: Array) -> Array:
         arrays = np.broadcast_arrays(*[np.asarray(s, np.float64) for s in sources])
@@ -447,7 +463,12 @@ def round_rational(numerator: int, denominator: int, mode: str) -> float:
         size = math.ldexp(mantissa, exponent)
     except OverflowError:
         size = math.inf
-    if math.isinf(size) and mode != "rn" and not (mode == "rm" and negative) and not (mode == "rp" and not negative):
+    if (
+        math.isinf(size)
+        and mode != "rn"
+        and not (mode == "rm" and negative)
+        and not (mode == "rp" and not negative)
+    ):
         size = np.finfo(np.float64).max
     return -size if negative else size
 
@@ -554,7 +575,9 @@ def _rcp_f64(mode: str) -> Callable[..., Array]:
 
 
 def _fma_f64(mode: str) -> Callable[..., Array]:
-    """Boldo and Melquiond's algorithm: the low parts of a * b and of the sum meet in one number rounded to odd."""
+    """Boldo and Melquiond's algorithm: the low parts of a * b and of the sum meet in one number rounded to
+    odd.
+    """
 
     def fma(a: Array, b: Array, c: Array) -> Array:
         product, product_rest = two_product(a, b)
@@ -571,13 +594,15 @@ def _fma_f64(mode: str) -> Callable[..., Array]:
     return _with_exact_lanes(fma, _exact_fma, mode)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # f16 and bf16 arithmetic
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _through_f32(operation: Callable[..., Array]) -> Callable[..., Array]:
-    """An f16 operation by way of f32: exact for +, -, *; for a quotient or a root innocuous (24 >= 2 * 11 + 2)."""
+    """An f16 operation by way of f32: exact for +, -, *; for a quotient or a root innocuous (24 >= 2 * 11 +
+    2).
+    """
 
     def run(*sources: Array) -> Array:
         return _to_f16(operation(*[f16_to_f32(s) for s in sources]))
@@ -604,16 +629,19 @@ def _fma_wide(a: Array, b: Array, c: Array) -> Array:
     return _sum_odd(a * b, c)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # min, max, abs, neg, copysign, comparisons
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _extreme(name: str, dtype: np.dtype, nan: bool) -> Callable[..., Array]:
     """min or max with -0 < +0; a NaN operand gives the other one, or with `.NaN` a NaN."""
-    ufunc = {("min", False): np.fmin, ("max", False): np.fmax, ("min", True): np.minimum, ("max", True): np.maximum}[
-        name, nan
-    ]
+    ufunc = {
+        ("min", False): np.fmin,
+        ("max", False): np.fmax,
+        ("min", True): np.minimum,
+        ("max", True): np.maximum,
+    }[name, nan]
     integer = _FIELDS[dtype][0]
     combine = np.bitwise_or if name == "min" else np.bitwise_and  # of two zeros' sign bits
 
@@ -655,7 +683,9 @@ def _extreme_of(name: str, kind: str, nan: bool, xorsign: bool, count: int) -> C
 
 
 def _bit_operation(name: str, kind: str) -> Callable[..., Array]:
-    """abs, neg and copysign work on the sign bit alone. copysign(a, b) has a's sign and b's size, as PTX orders it."""
+    """abs, neg and copysign work on the sign bit alone. copysign(a, b) has a's sign and b's size, as PTX
+    orders it.
+    """
     if kind == "bf16":
         integer, sign = np.uint16, np.uint16(0x8000)
     else:
@@ -665,9 +695,9 @@ def _bit_operation(name: str, kind: str) -> Callable[..., Array]:
         return lambda a: (np.asarray(a).view(integer) & ~sign).view(dtype)
     if name == "neg":
         return lambda a: (np.asarray(a).view(integer) ^ sign).view(dtype)
-    return lambda a, b: (
-        (np.asarray(a).view(integer) & sign) | (np.asarray(b).view(integer) & ~sign)
-    ).view(dtype)
+    return lambda a, b: ((np.asarray(a).view(integer) & sign) | (np.asarray(b).view(integer) & ~sign)).view(
+        dtype
+    )
 
 
 _ORDERED = {"lt": np.less, "le": np.less_equal, "gt": np.greater, "ge": np.greater_equal, "eq": np.equal}
@@ -675,7 +705,9 @@ _UNORDERED = {"ltu": "ge", "leu": "gt", "gtu": "le", "geu": "lt"}
 
 
 def compare(relation: str, kind: str, ftz: bool = False) -> Callable[..., Array]:
-    """`setp`'s comparison of two floats of type `kind`: a function of two arrays (and `out`) that gives bools."""
+    """`setp`'s comparison of two floats of type `kind`: a function of two arrays (and `out`) that gives
+    bools.
+    """
     core = _comparison(relation)
     if kind in ("f32", "f64", "f16") and not ftz:
         return core
@@ -712,7 +744,8 @@ def test_property(prop: str, kind: str) -> Callable[[Array], Array]:
         return (field != 0) & (field != exponent)
 
     tests = {
-        "finite": np.isfinite, "infinite": np.isinf, "number": lambda a: a == a, "notanumber": lambda a: a != a,
+        "finite": np.isfinite, "infinite": np.isinf, "number": lambda a: a == a,
+        "notanumber": lambda a: a != a,
         "normal": is_normal,
         # In PTX a zero counts as subnormal neither here nor in .normal.
         "subnormal": lambda a: ((np.asarray(a).view(integer) & exponent) == 0) & (a != 0),
@@ -725,9 +758,9 @@ def test_property(prop: str, kind: str) -> Callable[[Array], Array]:
 test_property.__test__ = False  # not a pytest function
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Approximate functions
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 def _rsqrt(a: Array) -> Array:
@@ -744,23 +777,30 @@ def _division_approx(a: Array, b: Array) -> Array:
     huge = (np.abs(b) > np.float32(2.0**126)) & np.isfinite(b)
     if not huge.any():
         return quotient
-    return np.where(huge, np.where(np.isinf(a), np.float32(np.nan), np.copysign(np.float32(0), quotient)), quotient)
+    return np.where(
+        huge, np.where(np.isinf(a), np.float32(np.nan), np.copysign(np.float32(0), quotient)), quotient
+    )
 
 
 def _high_word(x: Array) -> Array:
     """f64 approximations fill the upper 32 bits alone."""
-    return (np.atleast_1d(x).view(np.uint64) & np.uint64(0xFFFFFFFF00000000)).view(np.float64).reshape(np.shape(x))
+    return (
+        (np.atleast_1d(x).view(np.uint64) & np.uint64(0xFFFFFFFF00000000))
+        .view(np.float64)
+        .reshape(np.shape(x))
+    )
 
 
 _APPROXIMATE = {
-    "ex2": np.exp2, "lg2": _log2, "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "rcp": np.reciprocal, "rsqrt": _rsqrt,
+    "ex2": np.exp2, "lg2": _log2, "sin": np.sin, "cos": np.cos, "tanh": np.tanh, "rcp": np.reciprocal,
+    "rsqrt": _rsqrt,
     "sqrt": np.sqrt,
 }  # fmt: skip
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Finding an arithmetic operation
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 _F32 = {"add": _add_f32, "sub": _sub_f32, "mul": _mul_f32, "fma": _fma_f32, "mad": _fma_f32, "div": _div_f32,
         "rcp": _rcp_f32, "sqrt": _sqrt_f32}  # fmt: skip
@@ -796,12 +836,14 @@ def _on_halves(core: Callable[..., Array], kind: str) -> Callable[..., Array]:
     return run
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def lookup(opcode: str, count: int = 0) -> Operation:
     """The operation of a full PTX opcode such as "fma.rn.ftz.f32" or "cvt.rn.relu.bf16x2.f32".
 
-    Covers the floating-point forms of add, sub, mul, fma, mad, div, rcp, sqrt, rsqrt, min, max, abs, neg, copysign, sin,
-    cos, lg2, ex2, tanh and testp, and every form of cvt. `count` is the number of source operands where the opcode
+    Covers the floating-point forms of add, sub, mul, fma, mad, div, rcp, sqrt, rsqrt, min, max, abs, neg,
+    copysign, sin,
+    cos, lg2, ex2, tanh and testp, and every form of cvt. `count` is the number of source operands where the
+    opcode
     leaves it open (three-operand min and max). Raises `UnknownOperation`.
     """
     name, *modifiers = opcode.split(".")
@@ -876,7 +918,9 @@ def _approximate(name: str, kind: str) -> Callable[..., Array]:
         return _through_f32(core)
     if kind == "bf16":
         return lambda a: f32_to_bf16(core(bf16_to_f32(a)))
-    return {"rcp": lambda a: _high_word(1.0 / a), "rsqrt": lambda a: _high_word(1.0 / np.sqrt(a))}.get(name, core)
+    return {"rcp": lambda a: _high_word(1.0 / a), "rsqrt": lambda a: _high_word(1.0 / np.sqrt(a))}.get(
+        name, core
+    )
 
 
 def _flushed(core: Callable[..., Array], kind: str) -> Callable[..., Array]:
@@ -907,9 +951,9 @@ def _saturated(core: Callable[..., Array], kind: str) -> Callable[..., Array]:
     return lambda *sources: saturate(core(*sources))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # cvt
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 _INTEGERS = {"u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"}
 _FLOATS = {"f16", "bf16", "tf32", "f32", "f64"}
@@ -1012,7 +1056,11 @@ def _float_to_integer(target: str, source: str, mode: str, flags: frozenset[str]
     limits = np.iinfo(dtype)
     integral = _INTEGRAL.get(mode, np.trunc)
     wide = source == "f64" or dtype.itemsize == 8
-    nan_value = np.array(1 << (8 * dtype.itemsize - 1), f"u{dtype.itemsize}").view(dtype)[()] if wide else dtype.type(0)
+    nan_value = (
+        np.array(1 << (8 * dtype.itemsize - 1), f"u{dtype.itemsize}").view(dtype)[()]
+        if wide
+        else dtype.type(0)
+    )
     # The largest f64 that astype may see: for 64-bit targets the limit itself is not an f64.
     high = float(limits.max) if dtype.itemsize < 8 else float(np.nextafter(float(limits.max), 0))
     single = source in ("f32", "f16", "bf16", "tf32") and dtype.itemsize <= 2
@@ -1039,7 +1087,9 @@ def _as_float(a: Array, source: str, dtype: Any) -> Array:
     return np.asarray(a).astype(dtype, copy=False)
 
 
-def _float_to_float(target: str, source: str, mode: str, flags: frozenset[str]) -> Callable[..., Array] | None:
+def _float_to_float(
+    target: str, source: str, mode: str, flags: frozenset[str]
+) -> Callable[..., Array] | None:
     core = _float_cast(target, source, mode, flags)
     if core is None:
         return None
@@ -1084,7 +1134,9 @@ def _satfinite(core: Callable[..., Array], target: str) -> Callable[..., Array]:
     def run(a: Array) -> Array:
         bits = np.asarray(core(a)).view(np.uint16)
         infinity, largest = (0x7C00, 0x7BFF) if target == "f16" else (0x7F80, 0x7F7F)
-        clamped = np.where((bits & np.uint16(0x7FFF)) == infinity, (bits & np.uint16(0x8000)) | np.uint16(largest), bits)
+        clamped = np.where(
+            (bits & np.uint16(0x7FFF)) == infinity, (bits & np.uint16(0x8000)) | np.uint16(largest), bits
+        )
         return clamped.view(NATURAL[target])
 
     return run

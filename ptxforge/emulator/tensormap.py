@@ -1,7 +1,8 @@
 """Tensor maps: what a TMA instruction needs to know of a tensor, and which bytes it moves.
 
-`encode_tiled` takes the place of the driver's `cuTensorMapEncodeTiled`: the same parameters, the same restrictions, 128
-bytes. The bytes have a format of their own (NVIDIA's is not public); a kernel only passes them on.
+`encode_tiled` takes the place of the driver's `cuTensorMapEncodeTiled`: the same parameters, the same
+restrictions, 128 bytes. The bytes have a format of their own (NVIDIA's is not public); a kernel only passes
+them on.
 
     >>> tensor_map = decode(encode_tiled("f32", 4096, (64, 32), (256,), (32, 8), swizzle=128))
     >>> tensor_map.shared_box, tensor_map.box_bytes
@@ -21,13 +22,16 @@ import numpy as np
 
 from ptxforge.emulator.fragments import swizzle as swizzle_address
 
-ELEMENT_BYTES = {"u8": 1, "u16": 2, "u32": 4, "s32": 4, "u64": 8, "s64": 8, "f16": 2, "f32": 4, "f64": 8, "bf16": 2,
+ELEMENT_BYTES = {"u8": 1, "u16": 2, "u32": 4, "s32": 4, "u64": 8, "s64": 8, "f16": 2, "f32": 4, "f64": 8,
+                 "bf16": 2,
                  "f32.ftz": 4, "tf32": 4, "tf32.ftz": 4}  # fmt: skip
 """Element types in the order of CUtensorMapDataType, with their sizes."""
 
 BYTES = 128
 _MAGIC = b"PTXF"
-_LAYOUT = struct.Struct("<4sBBBBQ5I4Q5H5H")  # magic, type, rank, swizzle, fill; address; sizes, strides, box, steps
+_LAYOUT = struct.Struct(
+    "<4sBBBBQ5I4Q5H5H"
+)  # magic, type, rank, swizzle, fill; address; sizes, strides, box, steps
 _NAMES = tuple(ELEMENT_BYTES)
 
 
@@ -80,7 +84,9 @@ def encode_tiled(
     swizzle: int = 0,
     fill_nan: bool = False,
 ) -> np.ndarray:
-    """128 bytes of a tensor map, 64-byte aligned as `__grid_constant__` parameters want. Raises `InvalidTensorMap`."""
+    """128 bytes of a tensor map, 64-byte aligned as `__grid_constant__` parameters want. Raises
+    `InvalidTensorMap`.
+    """
     rank = len(sizes)
     steps = tuple(steps) if steps is not None else (1,) * rank
     tensor_map = TensorMap(
@@ -94,7 +100,8 @@ def encode_tiled(
 
     packed = _LAYOUT.pack(
         _MAGIC, _NAMES.index(kind), rank, swizzle, fill_nan, tensor_map.address,
-        *padded([s - 1 for s in tensor_map.sizes], 5), *padded(tensor_map.strides, 4), *padded(tensor_map.box, 5),
+        *padded([s - 1 for s in tensor_map.sizes], 5), *padded(tensor_map.strides, 4),
+        *padded(tensor_map.box, 5),
         *padded(tensor_map.steps, 5),
     )  # fmt: skip
     return np.frombuffer(packed.ljust(BYTES, b"\0"), np.uint8).copy()
@@ -119,7 +126,9 @@ def _check(m: TensorMap, step_count: int) -> None:
     require(m.swizzle in (0, 32, 64, 128), "swizzle is 0, 32, 64 or 128 bytes")
     inner = m.box[0] * m.element_bytes
     require(inner % 16 == 0, "the inner extent of the box must be a multiple of 16 bytes")
-    require(not m.swizzle or inner <= m.swizzle, "the inner extent of the box must not exceed the swizzle's span")
+    require(
+        not m.swizzle or inner <= m.swizzle, "the inner extent of the box must not exceed the swizzle's span"
+    )
     require(not m.fill_nan or m.kind in _FLOATS, "NaN fill is for floating-point types")
 
 
@@ -130,11 +139,14 @@ def decode(data: np.ndarray) -> TensorMap:
     """128 bytes -> TensorMap. Raises `InvalidTensorMap` for other bytes."""
     raw = np.ascontiguousarray(data, np.uint8).tobytes()
     if len(raw) < BYTES or raw[:4] != _MAGIC:
-        raise InvalidTensorMap("these 128 bytes are no tensor map of ptxforge.emulator.tensormap.encode_tiled")
+        raise InvalidTensorMap(
+            "these 128 bytes are no tensor map of ptxforge.emulator.tensormap.encode_tiled"
+        )
     _, kind, rank, swizzle, fill, address, *rest = _LAYOUT.unpack_from(raw)
     sizes, strides, box, steps = rest[:5], rest[5:9], rest[9:14], rest[14:19]
     return TensorMap(
-        _NAMES[kind], address, tuple(s + 1 for s in sizes[:rank]), tuple(strides[: rank - 1]), tuple(box[:rank]),
+        _NAMES[kind], address, tuple(s + 1 for s in sizes[:rank]), tuple(strides[: rank - 1]),
+        tuple(box[:rank]),
         tuple(steps[:rank]), swizzle, bool(fill),
     )  # fmt: skip
 
@@ -148,7 +160,8 @@ def unit_bytes(m: TensorMap, coordinates: np.ndarray) -> int:
 
 
 def global_units(m: TensorMap, coordinates: np.ndarray, unit: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Where the boxes at `coordinates` (Q, rank) lie: byte addresses (Q, E), and which are inside (None: all).
+    """Where the boxes at `coordinates` (Q, rank) lie: byte addresses (Q, E), and which are inside (None:
+    all).
 
     E units of `unit` bytes in the order of shared memory, the innermost dimension fastest.
     """

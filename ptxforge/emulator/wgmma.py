@@ -1,9 +1,10 @@
-"""`wgmma`: asynchronous matrix products of warpgroups (128 threads), A from shared memory or registers, B from shared.
+"""`wgmma`: asynchronous matrix products of warpgroups (128 threads), A from shared memory or registers, B
+from shared.
 
 Operands are captured in three steps. At `mma_async`: descriptors, the scale-d predicate, A's registers. At
-`commit_group`: the shared memory that the descriptors name, all products of the group that accumulate into the same
-registers gathered as one. At `wait_group`: the product is computed and added into D. So what is read too early shows old
-accumulators, and what is overwritten before its commit shows as wrong data.
+`commit_group`: the shared memory that the descriptors name, all products of the group that accumulate into
+the same registers gathered as one. At `wait_group`: the product is computed and added into D. So what is read
+too early shows old accumulators, and what is overwritten before its commit shows as wrong data.
 
 Products are exact in f32 and sums are f32 in the order of the BLAS, as in `mma`; integers are exact.
 """
@@ -38,7 +39,8 @@ from ptxforge.support.errors import DeviceError
 ROWS = 64
 THREADS = 128
 _DEPTHS = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32, "b1": 256}
-_ACCUMULATORS = {"f16": ("f16", "f32"), "e4m3": ("f16", "f32"), "e5m2": ("f16", "f32"), "bf16": ("f32",), "tf32": ("f32",),
+_ACCUMULATORS = {"f16": ("f16", "f32"), "e4m3": ("f16", "f32"), "e5m2": ("f16", "f32"), "bf16": ("f32",),
+                 "tf32": ("f32",),
                  "s8": ("s32",), "u8": ("s32",), "b1": ("s32",)}  # fmt: skip
 
 
@@ -58,7 +60,9 @@ class Form:
 
     @property
     def mergeable(self) -> bool:
-        """Whether products into the same accumulators may be summed before they are added: f16 rounds every time."""
+        """Whether products into the same accumulators may be summed before they are added: f16 rounds every
+        time.
+        """
         return self.d != "f16" and not self.saturating
 
 
@@ -102,7 +106,9 @@ def warpgroups_of(machine: Machine, mask: np.ndarray | None, site: Site) -> np.n
     partial = (counts > 0) & (counts < present)
     if partial.any():
         lanes = np.flatnonzero(mask & np.repeat(partial, THREADS))
-        machine.report("barrier", "only a part of the warpgroup executes this .aligned instruction", site, lanes)
+        machine.report(
+            "barrier", "only a part of the warpgroup executes this .aligned instruction", site, lanes
+        )
     return active
 
 
@@ -143,10 +149,19 @@ def parse_form(e: Emitter, i: Instruction, d: object, a: object, immediates: lis
 
 
 def bind_mma_async(
-    machine: Machine, site: Site, form: Form, d: list, a: object, b: np.ndarray, scale: np.ndarray | None, fixed: bool
+    machine: Machine,
+    site: Site,
+    form: Form,
+    d: list,
+    a: object,
+    b: np.ndarray,
+    scale: np.ndarray | None,
+    fixed: bool,
 ) -> Callable:
     if machine.threads % THREADS:
-        raise DeviceError(f"wgmma needs blocks of whole warpgroups ({THREADS} threads), not {machine.threads} threads")
+        raise DeviceError(
+            f"wgmma needs blocks of whole warpgroups ({THREADS} threads), not {machine.threads} threads"
+        )
     state: Wgmma = machine.family_state(Wgmma)
 
     def run(mask: np.ndarray | None) -> None:
@@ -226,7 +241,9 @@ def bind_wait(machine: Machine, site: Site, pending: int) -> Callable:
 
 
 def _mergeable_runs(operations: list[_Operation]) -> list[list[_Operation]]:
-    """Operations of one group that accumulate into the same registers, together; order among accumulators kept."""
+    """Operations of one group that accumulate into the same registers, together; order among accumulators
+    kept.
+    """
     runs: list[list[_Operation]] = []
     newest: dict[int, list[_Operation]] = {}
     for operation in operations:
@@ -247,7 +264,9 @@ def _continues(before: _Operation, after: _Operation) -> bool:
 
 
 class _Product:
-    """Products that accumulate into the same registers: operands gathered at construction, D changed by `land`."""
+    """Products that accumulate into the same registers: operands gathered at construction, D changed by
+    `land`.
+    """
 
     def __init__(self, machine: Machine, state: Wgmma, operations: list[_Operation]):
         self.machine, self.state, self.operations = machine, state, operations
@@ -255,7 +274,10 @@ class _Product:
         first = operations[0]
         self.form, self.warpgroups, self.d, self.scale = first.form, first.warpgroups, first.d, first.scale
         form = self.form
-        a = [self._registers(op) if form.a_in_registers else self._shared(op, op.a, ROWS, form.a, 0) for op in operations]
+        a = [
+            self._registers(op) if form.a_in_registers else self._shared(op, op.a, ROWS, form.a, 0)
+            for op in operations
+        ]
         b = [self._shared(op, op.b, form.columns, form.b, 1) for op in operations]
         self.a = a[0] if len(a) == 1 else np.concatenate(a, axis=2)
         self.b = b[0] if len(b) == 1 else np.concatenate(b, axis=1)
@@ -265,7 +287,9 @@ class _Product:
         values = unpack_words(np.ascontiguousarray(operation.a), self.form.a)
         return -values if self.form.negate[0] else values
 
-    def _shared(self, operation: _Operation, bits: np.ndarray, extent: int, kind: str, which: int) -> np.ndarray:
+    def _shared(
+        self, operation: _Operation, bits: np.ndarray, extent: int, kind: str, which: int
+    ) -> np.ndarray:
         """A as (G, 64, K) or B as (G, K, N) with the columns of N in the order that `_store` wants."""
         form = self.form
         descriptor = decode_descriptor(bits)
@@ -297,7 +321,8 @@ class _Product:
         lanes = operation.warpgroups * THREADS
         if outside.any():
             bad = outside.reshape(lanes.size, -1).any(axis=1)
-            text = f"the matrix descriptor reaches outside the CTA's {machine.shared_bytes} bytes of shared memory"
+            size = machine.shared_bytes
+            text = f"the matrix descriptor reaches outside the CTA's {size} bytes of shared memory"
             machine.report("out-of-bounds", text, operation.site, lanes[bad], descriptor.start[bad])
             addresses = np.clip(addresses, SHARED_BASE, end - 16)
         indices = addresses + (machine.shared_base[lanes] - ORIGIN)[:, None, None]

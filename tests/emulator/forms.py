@@ -1,7 +1,7 @@
 """One-instruction kernels for warp-level instructions: fragments as registers, one array element per lane.
 
-The same PTX and inputs run on every device of a test. Matrices are small integers times powers of two, or random floats
-with a stated bound.
+The same PTX and inputs run on every device of a test. Matrices are small integers times powers of two, or
+random floats with a stated bound.
 """
 
 from __future__ import annotations
@@ -15,21 +15,29 @@ from ptxforge.emulator.fragments import ELEMENT_BITS, Shape
 
 from .harness import lanes
 
-STORAGE = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "f64": np.float64, "s8": np.int8, "u8": np.uint8,
-           "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "f32": np.float32, "s32": np.int32}  # fmt: skip
+STORAGE = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "f64": np.float64,
+           "s8": np.int8, "u8": np.uint8,
+           "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2, "f32": np.float32,
+           "s32": np.int32}  # fmt: skip
 
 
 def random_matrix(rng: np.random.Generator, kind: str, shape: tuple[int, ...]) -> np.ndarray:
     """Values that the type holds, as f64."""
     if kind in ("s8", "u8"):
-        return rng.integers(-128 if kind == "s8" else 0, 128 if kind == "s8" else 256, shape).astype(np.float64)
+        return rng.integers(-128 if kind == "s8" else 0, 128 if kind == "s8" else 256, shape).astype(
+            np.float64
+        )
     if kind in ("s4", "u4"):
         return rng.integers(-8 if kind == "s4" else 0, 8 if kind == "s4" else 16, shape).astype(np.float64)
     if kind == "b1":
         return rng.integers(0, 2, shape).astype(np.float64)
     values = rng.standard_normal(shape)
     if kind == "tf32":
-        return (values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000)).view(np.float32).astype(np.float64)
+        return (
+            (values.astype(np.float32).view(np.uint32) & np.uint32(0xFFFFE000))
+            .view(np.float32)
+            .astype(np.float64)
+        )
     return values.astype(STORAGE[kind]).astype(np.float64)
 
 
@@ -81,7 +89,9 @@ def accumulator_matrix(registers: list[np.ndarray], kind: str, rows: int) -> np.
     return out.reshape(warps, rows, 8)
 
 
-def run_mma(device, opcode: str, shape: Shape, kinds: tuple[str, str, str], a, b, c, target: str) -> np.ndarray:
+def run_mma(
+    device, opcode: str, shape: Shape, kinds: tuple[str, str, str], a, b, c, target: str
+) -> np.ndarray:
     """D (W, M, 8) of one mma per warp. `kinds`: D, A, B; a (W, M, K), b (W, K, 8), c (W, M, 8) in f64."""
     d_kind, a_kind, b_kind = kinds
     sources = [
@@ -104,8 +114,12 @@ def run_mma(device, opcode: str, shape: Shape, kinds: tuple[str, str, str], a, b
     else:
         moves_in = "".join(f"mov.b32 %c{n}, {name};" for n, name in enumerate(groups[2]))
         moves_out = "".join(f"mov.b32 %o{n}, %d{n};" for n in range(d_count))
-        lists = ", ".join("{" + ", ".join(group) + "}" for group in (*groups[:2], [f"%c{n}" for n in range(d_count)]))
+        lists = ", ".join(
+            "{" + ", ".join(group) + "}" for group in (*groups[:2], [f"%c{n}" for n in range(d_count)])
+        )
         text = f"{moves_in} {opcode} {{{', '.join(f'%d{n}' for n in range(d_count))}}}, {lists}; {moves_out}"
     dtype = np.uint64 if wide else np.uint32
-    out = lanes(device, text, sources, [register] * len(sources), [(register, dtype)] * d_count, registers, target)
+    out = lanes(
+        device, text, sources, [register] * len(sources), [(register, dtype)] * d_count, registers, target
+    )
     return accumulator_matrix(out, d_kind, shape.m)

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 _BARRIER = re.compile(r"\s*(@!?%\w+\s+)?(bar\.sync|barrier\.sync|bar\.warp\.sync)\b")
 _FENCE = re.compile(r"\s*(@!?%\w+\s+)?(fence\.\w|membar\.|wgmma\.fence)")
-_GROUP_WAIT = re.compile(r"(cp\.async\.wait_group|cp\.async\.bulk\.wait_group(?:\.read)?|wgmma\.wait_group\.sync\.aligned)(\s+)(\d+)")
+_GROUP_WAIT = re.compile(
+    r"(cp\.async\.wait_group|cp\.async\.bulk\.wait_group(?:\.read)?|wgmma\.wait_group\.sync\.aligned)"
+    r"(\s+)(\d+)"
+)
 _WAIT_ALL = re.compile(r"\s*cp\.async\.wait_all")
 _TRY_WAIT = re.compile(r"(\s*)mbarrier\.try_wait\S*\s+([\w%$]+),[^;]*;")
 _GLOBAL = re.compile(r"\s*(?:@!?%\w+\s+)?(?:ld|st|atom|red)\.(?:\w+\.)*?global\S*\.\w?(\d+)\s")
@@ -59,4 +62,9 @@ def _changes(line: str, past: int) -> Iterator[tuple[str, str]]:
     if moved:
         lanes = int(_VECTOR.search(line)[1]) if _VECTOR.search(line) else 1
         for kind, distance in (("address", past), ("next element", int(moved[1]) // 8 * lanes)):
-            yield kind, _ADDRESS.sub(lambda found: f"[{found[1]}+{int(found[2] or 0) + distance}]", line, count=1)
+            yield kind, _moved(line, distance)
+
+
+def _moved(line: str, distance: int) -> str:
+    """The access moved forward by some bytes."""
+    return _ADDRESS.sub(lambda found: f"[{found[1]}+{int(found[2] or 0) + distance}]", line, count=1)

@@ -1,4 +1,4 @@
-"""cp.async, mbarriers, bulk copies and TMA on every device, and what checked mode says when they are misused."""
+"""cp.async, mbarriers, bulk copies and TMA on every device, and what checked mode says of misuse."""
 
 from __future__ import annotations
 
@@ -13,19 +13,25 @@ from . import tma
 from .foreign import _with_arrays
 from .harness import HEADER, lanes, pack, run
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # cp.async
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
-_PROLOGUE = "shl.b32 %s, %t, 4; mov.b32 %b, buf; add.u32 %s, %s, %b; mul.wide.u32 %g, %t, 16; ld.param.u64 %h, [p_i0]; add.u64 %g, %g, %h;"
+_PROLOGUE = (
+    "shl.b32 %s, %t, 4; mov.b32 %b, buf; add.u32 %s, %s, %b;"
+    "mul.wide.u32 %g, %t, 16; ld.param.u64 %h, [p_i0]; add.u64 %g, %g, %h;"
+)
 _REGISTERS = ".shared .align 16 .b8 buf[512]; .reg .b32 %s, %b; .reg .b64 %g, %h; .reg .pred %p;"
 _ONES = "mov.b32 %b, -1; st.shared.v4.b32 [%s], {%b, %b, %b, %b};"
 _RESULT = [("b32", np.uint32)] * 4
 _LOAD = "ld.shared.v4.b32 {%o0, %o1, %o2, %o3}, [%s];"
 
 
-def copied(device, instructions: str, source: np.ndarray, extra: list[np.ndarray] | None = None) -> np.ndarray:
-    """Each of 32 lanes copies its 16 bytes of `source` (u32, 128) by `instructions`; gives (32, 4) u32 of shared memory.
+def copied(
+    device, instructions: str, source: np.ndarray, extra: list[np.ndarray] | None = None
+) -> np.ndarray:
+    """Each of 32 lanes copies its 16 bytes of `source` (u32, 128) by `instructions`; gives (32, 4) u32 of
+    shared memory.
 
     The harness runs 128 lanes, one per element of the source, which is its first input.
     """
@@ -48,20 +54,29 @@ def in_range(instruction: str) -> str:
 
 @pytest.mark.parametrize("size", [4, 8, 16])
 def test_sizes(machine, source, size):
-    got = copied(machine, in_range(f"cp.async.ca.shared.global [%s], [%g], {size};") + "cp.async.wait_all;", source)
+    got = copied(
+        machine, in_range(f"cp.async.ca.shared.global [%s], [%g], {size};") + "cp.async.wait_all;", source
+    )
     want = np.full((32, 4), 0xFFFFFFFF, np.uint32)
     want[:, : size // 4] = source.reshape(32, 4)[:, : size // 4]
     assert np.array_equal(got, want)
 
 
 def test_cache_hints_do_not_matter(machine, source):
-    text = in_range("cp.async.cg.shared.global.L2::128B [%s], [%g], 16;") + "cp.async.commit_group; cp.async.wait_group 0;"
+    text = (
+        in_range("cp.async.cg.shared.global.L2::128B [%s], [%g], 16;")
+        + "cp.async.commit_group; cp.async.wait_group 0;"
+    )
     assert np.array_equal(copied(machine, text, source), source.reshape(32, 4))
 
 
 @pytest.mark.parametrize("size", [0, 4, 8, 12, 16])
 def test_source_size_fills_with_zeros(machine, source, size):
-    text = f"mov.b32 %b, {size};" + in_range("cp.async.cg.shared.global [%s], [%g], 16, %b;") + "cp.async.wait_all;"
+    text = (
+        f"mov.b32 %b, {size};"
+        + in_range("cp.async.cg.shared.global [%s], [%g], 16, %b;")
+        + "cp.async.wait_all;"
+    )
     want = source.reshape(32, 4).copy()
     want[:, size // 4 :] = 0
     assert np.array_equal(copied(machine, text, source), want)
@@ -69,7 +84,10 @@ def test_source_size_fills_with_zeros(machine, source, size):
 
 def test_source_size_zero_touches_no_memory(machine, source):
     """All 128 lanes run: those beyond the array have source size 0."""
-    text = "setp.lt.u32 %p, %t, 32; selp.b32 %b, 16, 0, %p; cp.async.cg.shared.global [%s], [%g], 16, %b; cp.async.wait_all;"
+    text = (
+        "setp.lt.u32 %p, %t, 32; selp.b32 %b, 16, 0, %p;"
+        "cp.async.cg.shared.global [%s], [%g], 16, %b; cp.async.wait_all;"
+    )
     assert np.array_equal(copied(machine, text, source), source.reshape(32, 4))
 
 
@@ -90,15 +108,25 @@ def test_data_comes_when_its_group_is_waited_for(machine, source):
         "@%p cp.async.ca.shared.global [%s+8], [%g+8], 8; cp.async.commit_group; cp.async.wait_group 1;"
         "ld.shared.v2.b32 {%o0, %o1}, [%s]; cp.async.wait_group 0; ld.shared.v2.b32 {%o2, %o3}, [%s+8];"
     )
-    out = lanes(machine, f"{_PROLOGUE} {_ONES} {text}", [source], ["b32"], _RESULT, _REGISTERS.replace("[512]", "[2048]"))
+    out = lanes(
+        machine,
+        f"{_PROLOGUE} {_ONES} {text}",
+        [source],
+        ["b32"],
+        _RESULT,
+        _REGISTERS.replace("[512]", "[2048]"),
+    )
     assert np.array_equal(np.stack(out, axis=1)[:32], source.reshape(32, 4))
 
 
 def test_groups_are_counted_per_thread(machine, source):
-    """Odd lanes commit an extra empty group, so that wait_group 1 waits for their copy, but not for the others'."""
+    """Odd lanes commit an extra empty group, so that wait_group 1 waits for their copy, but not for the
+    others'.
+    """
     text = (
         in_range("cp.async.cg.shared.global [%s], [%g], 16;") + "cp.async.commit_group;"
-        "and.b32 %b, %t, 1; setp.eq.u32 %p, %b, 1; @%p cp.async.commit_group; @%p cp.async.wait_group 1; @!%p cp.async.wait_group 0;"
+        "and.b32 %b, %t, 1; setp.eq.u32 %p, %b, 1; @%p cp.async.commit_group; @%p cp.async.wait_group 1; "
+        "@!%p cp.async.wait_group 0;"
     )
     assert np.array_equal(copied(machine, text, source), source.reshape(32, 4))
 
@@ -106,12 +134,21 @@ def test_groups_are_counted_per_thread(machine, source):
 def test_late_data_is_visible_as_old_data(source):
     from ptxforge.emulator import EmulatorDevice  # hardware may be quicker
 
-    got = copied(EmulatorDevice(), in_range("cp.async.cg.shared.global [%s], [%g], 16;") + "cp.async.commit_group;", source)
+    got = copied(
+        EmulatorDevice(),
+        in_range("cp.async.cg.shared.global [%s], [%g], 16;") + "cp.async.commit_group;",
+        source,
+    )
     assert (got == 0xFFFFFFFF).all()
 
 
 @pytest.mark.parametrize(
-    "text", ["cp.async.ca.shared.global [%s], [%g], 12;", "cp.async.cg.shared.global [%s], [%g], 8;", "cp.async.wait_group %b;"]
+    "text",
+    [
+        "cp.async.ca.shared.global [%s], [%g], 12;",
+        "cp.async.cg.shared.global [%s], [%g], 8;",
+        "cp.async.wait_group %b;",
+    ],
 )
 def test_unknown_forms_are_refused_at_load_time(text, source):
     from ptxforge.emulator import EmulatorDevice
@@ -120,9 +157,9 @@ def test_unknown_forms_are_refused_at_load_time(text, source):
         copied(EmulatorDevice(), text, source)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # mbarriers
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 def kernel(body: str, params: str = ".param .u64 p", target: str = "sm_90a") -> str:
@@ -238,7 +275,10 @@ def test_copies_announce_themselves_on_an_mbarrier(machine):
 
 
 def test_a_wait_for_a_phase_that_never_comes_is_a_deadlock(checked):
-    body = "@%p0 mbarrier.init.shared::cta.b64 [%r1], 2; bar.sync 0; @%p0 mbarrier.arrive.shared::cta.b64 _, [%r1];" + wait(0)
+    body = (
+        "@%p0 mbarrier.init.shared::cta.b64 [%r1], 2; bar.sync 0; "
+        "@%p0 mbarrier.arrive.shared::cta.b64 _, [%r1];" + wait(0)
+    )
     run(checked, kernel(body), "k", 1, 32, np.zeros(1, np.uint32))
     assert [finding.kind for finding in checked.findings] == ["deadlock"]
     assert "try_wait" in checked.findings[0].instruction
@@ -247,7 +287,9 @@ def test_a_wait_for_a_phase_that_never_comes_is_a_deadlock(checked):
 def test_too_many_arrivals_and_missing_initialisation(checked):
     run(checked, kernel("mbarrier.arrive.shared::cta.b64 _, [%r1];"), "k", 1, 32, np.zeros(1, np.uint32))
     assert "async" in [finding.kind for finding in checked.findings]
-    body = "@%p0 mbarrier.init.shared::cta.b64 [%r1], 5; bar.sync 0; mbarrier.arrive.shared::cta.b64 _, [%r1];"
+    body = (
+        "@%p0 mbarrier.init.shared::cta.b64 [%r1], 5; bar.sync 0; mbarrier.arrive.shared::cta.b64 _, [%r1];"
+    )
     run(checked, kernel(body), "k", 1, 32, np.zeros(1, np.uint32))
     assert any("more arrivals" in finding.message for finding in checked.findings)
 
@@ -258,9 +300,9 @@ def test_an_mbarrier_needs_a_barrier_after_its_initialisation(checked):
     assert "race" in [finding.kind for finding in checked.findings]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Bulk copies without a tensor map
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 _BULK = f"""
   ld.param.u64 %rd0, [p]; ld.param.u64 %rd1, [q];
@@ -277,7 +319,9 @@ _TWO = ".param .u64 p, .param .u64 q"
 
 
 def test_bulk_copy_there_and_back(machine):
-    body = _BULK + """
+    body = (
+        _BULK
+        + """
   ld.shared.b32 %r4, [%r3]; add.u32 %r4, %r4, 1; st.shared.b32 [%r3], %r4;
   fence.proxy.async.shared::cta;
   bar.sync 0;
@@ -286,13 +330,16 @@ def test_bulk_copy_there_and_back(machine):
   cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
 done:
 """
+    )
     x, y = np.arange(256, dtype=np.uint32), np.zeros(256, np.uint32)
     run(machine, kernel(body, _TWO), "k", 1, 256, x, y)
     assert np.array_equal(y, x + 1)
 
 
 def test_bulk_copy_inside_shared_memory(machine):
-    body = _BULK + f"""
+    body = (
+        _BULK
+        + f"""
   fence.proxy.async.shared::cta;
   bar.sync 0;
   @%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 1024;
@@ -302,15 +349,18 @@ def test_bulk_copy_inside_shared_memory(machine):
   ld.shared.b32 %r4, [%r3+2048];
   mul.wide.u32 %rd2, %r0, 4; add.u64 %rd2, %rd2, %rd1; st.global.b32 [%rd2], %r4;
 """
+    )
     x, y = np.arange(256, dtype=np.uint32), np.zeros(256, np.uint32)
     run(machine, kernel(body, _TWO), "k", 1, 256, x, y)
     assert np.array_equal(y, x)
 
 
 REDUCTIONS = [
-    ("add", "u32", np.uint32), ("add", "s32", np.int32), ("min", "s32", np.int32), ("max", "u32", np.uint32), ("and", "b32", np.uint32),
+    ("add", "u32", np.uint32), ("add", "s32", np.int32), ("min", "s32", np.int32), ("max", "u32", np.uint32),
+    ("and", "b32", np.uint32),
     ("or", "b32", np.uint32), ("xor", "b32", np.uint32), ("inc", "u32", np.uint32), ("dec", "u32", np.uint32),
-    ("add", "f32", np.float32), ("add", "u64", np.uint64), ("add.noftz", "f16", np.float16), ("add", "f64", np.float64),
+    ("add", "f32", np.float32), ("add", "u64", np.uint64), ("add.noftz", "f16", np.float16), ("add", "f64",
+    np.float64),
     ("min", "f16", np.float16), ("max", "s64", np.int64),
 ]  # fmt: skip
 
@@ -323,35 +373,46 @@ def test_bulk_reductions(machine, name, kind, dtype):
         x, y = rng.standard_normal(count).astype(dtype), rng.standard_normal(count).astype(dtype)
     else:
         x, y = rng.integers(0, 100, count).astype(dtype), rng.integers(0, 100, count).astype(dtype)
-    body = _BULK + f"""
+    body = (
+        _BULK
+        + f"""
   bar.sync 0;
   @!%p0 bra done;
   cp.reduce.async.bulk.global.shared::cta.bulk_group.{name}.{kind} [%rd1], [%r2], 1024;
   cp.async.bulk.commit_group; cp.async.bulk.wait_group 0;
 done:
 """
+    )
     before = y.copy()
     run(machine, kernel(body, _TWO), "k", 1, 256, x, y)
     want = {
         "add": lambda: before + x, "min": lambda: np.minimum(before, x), "max": lambda: np.maximum(before, x),
         "and": lambda: before & x, "or": lambda: before | x, "xor": lambda: before ^ x,
-        "inc": lambda: np.where(before >= x, 0, before + 1), "dec": lambda: np.where((before == 0) | (before > x), x, before - 1),
+        "inc": lambda: np.where(before >= x, 0, before + 1),
+        "dec": lambda: np.where((before == 0) | (before > x), x, before - 1),
     }[name.partition(".")[0]]()  # fmt: skip
     assert np.array_equal(y, want.astype(dtype))
 
 
 def test_a_store_that_nobody_waits_for_is_reported(checked):
-    body = _BULK + "bar.sync 0; @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r2], 1024; @%p0 cp.async.bulk.commit_group;"
+    body = (
+        _BULK + "bar.sync 0; @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r2], 1024; "
+        "@%p0 cp.async.bulk.commit_group;"
+    )
     x, y = np.arange(256, dtype=np.uint32), np.zeros(256, np.uint32)
     run(checked, kernel(body, _TWO), "k", 1, 256, x, y)
     assert [finding.kind for finding in checked.findings] == ["async"]
 
 
 def test_shared_memory_changed_under_a_store_is_reported(checked):
-    body = _BULK + """
-  bar.sync 0; @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r2], 1024; @%p0 cp.async.bulk.commit_group;
+    body = (
+        _BULK
+        + """
+  bar.sync 0; @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r2], 1024;
+  @%p0 cp.async.bulk.commit_group;
   bar.sync 0; st.shared.b32 [%r3], %r0; @%p0 cp.async.bulk.wait_group 0;
 """
+    )
     run(checked, kernel(body, _TWO), "k", 1, 256, np.arange(256, dtype=np.uint32), np.zeros(256, np.uint32))
     finding = next(iter(checked.findings))
     assert finding.kind == "async" and "st.shared" in finding.instruction
@@ -373,12 +434,21 @@ def test_uninitialised_data_is_reported_when_stored(checked):
     assert [finding.kind for finding in checked.findings] == ["uninitialised"]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # TMA
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
-DTYPES = {"f32": np.float32, "f16": np.float16, "u8": np.uint8, "u64": np.uint64, "s32": np.int32, "f64": np.float64}
-MAPS = ".param .align 64 .b8 m0[128], .param .align 64 .b8 m1[128], .param .u64 out, .param .s32 c0, .param .s32 c1, .param .s32 c2, .param .s32 c3, .param .s32 c4"
+DTYPES = {
+    "f32": np.float32,
+    "f16": np.float16,
+    "u8": np.uint8,
+    "u64": np.uint64,
+    "s32": np.int32,
+    "f64": np.float64,
+}
+MAPS = ".param .align 64 .b8 m0[128], .param .align 64 .b8 m1[128], .param .u64 out, " + ", ".join(
+    f".param .s32 c{axis}" for axis in range(5)
+)
 
 
 def tensor_kernel(rank: int, nbytes: int, back: str) -> str:
@@ -386,18 +456,21 @@ def tensor_kernel(rank: int, nbytes: int, back: str) -> str:
     coordinates = ", ".join(f"%r{10 + axis}" for axis in range(rank))
     loads = "".join(f"ld.param.s32 %r{10 + axis}, [c{axis}];" for axis in range(rank))
     body = f"""
-  {loads} mov.b64 %rd3, m0; cvta.param.u64 %rd3, %rd3; mov.b64 %rd4, m1; cvta.param.u64 %rd4, %rd4; ld.param.u64 %rd0, [out];
+  {loads} mov.b64 %rd3, m0; cvta.param.u64 %rd3, %rd3; mov.b64 %rd4, m1; cvta.param.u64 %rd4, %rd4;
+  ld.param.u64 %rd0, [out];
   @%p0 mbarrier.init.shared::cta.b64 [%r1], 1;
   @%p0 fence.mbarrier_init.release.cluster;
   bar.sync 0;
   @!%p0 bra wait;
   mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], {nbytes};
-  cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r2], [%rd3, {{{coordinates}}}], [%r1];
+  cp.async.bulk.tensor.{rank}d.shared::cluster.global.tile.mbarrier::complete_tx::bytes [%r2], [%rd3,
+  {{{coordinates}}}], [%r1];
 wait: {wait(0)}
   mov.b32 %r3, %r0;
 copy:
   setp.ge.u32 %p1, %r3, {nbytes}; @%p1 bra copied;
-  add.u32 %r4, %r3, %r2; ld.shared.b32 %r5, [%r4]; cvt.u64.u32 %rd1, %r3; add.u64 %rd1, %rd1, %rd0; st.global.b32 [%rd1], %r5;
+  add.u32 %r4, %r3, %r2; ld.shared.b32 %r5, [%r4]; cvt.u64.u32 %rd1, %r3; add.u64 %rd1, %rd1, %rd0;
+  st.global.b32 [%rd1], %r5;
   add.u32 %r3, %r3, 128; bra copy;
 copied:
 {back.format(rank=rank, coordinates=coordinates)}
@@ -405,8 +478,12 @@ copied:
     return kernel(body, MAPS).replace("mov.b32 %r3, %r0;", "shl.b32 %r3, %r0, 2;")
 
 
-def box_of(x: np.ndarray, corner: list[int], box: tuple[int, ...], steps: tuple[int, ...], fill: float = 0) -> np.ndarray:
-    """The reference: elements of a box, by index arithmetic. Axes innermost first; x has them outermost first."""
+def box_of(
+    x: np.ndarray, corner: list[int], box: tuple[int, ...], steps: tuple[int, ...], fill: float = 0
+) -> np.ndarray:
+    """The reference: elements of a box, by index arithmetic. Axes innermost first; x has them outermost
+    first.
+    """
     shape = tuple(-(-b // s) for b, s in zip(box, steps))
     out = np.full(shape[::-1], fill, x.dtype)
     for index in itertools.product(*[range(n) for n in shape]):
@@ -424,7 +501,19 @@ def unswizzled(raw: np.ndarray, span: int) -> np.ndarray:
     return raw[at ^ (((at >> 7) & (span // 16 - 1)) << 4)]
 
 
-def run_tensor(device, x: np.ndarray, kind: str, box, corner, *, steps=None, swizzle=0, fill_nan=False, back="", second=None):
+def run_tensor(
+    device,
+    x: np.ndarray,
+    kind: str,
+    box,
+    corner,
+    *,
+    steps=None,
+    swizzle=0,
+    fill_nan=False,
+    back="",
+    second=None,
+):
     """Bytes of the box in shared memory, unswizzled, as x's dtype."""
     rank = x.ndim
     steps = steps or (1,) * rank
@@ -434,10 +523,13 @@ def run_tensor(device, x: np.ndarray, kind: str, box, corner, *, steps=None, swi
     ptx = tensor_kernel(rank, out.nbytes, back)
 
     def launch(at: list[int]) -> None:
-        maps = [tma.encode(device, kind, address, x.shape[::-1], x.strides[-2::-1], box, steps, swizzle=swizzle, fill_nan=fill_nan)
+        maps = [tma.encode(device, kind, address, x.shape[::-1], x.strides[-2::-1], box, steps,
+                swizzle=swizzle, fill_nan=fill_nan)
                 for address in (at[0], at[2])]  # fmt: skip
         corners = [np.int32(v) for v in (*corner, *(0,) * (5 - rank))]
-        device.load_module(ptx).function("k").launch((1, 1, 1), (32, 1, 1), 0, 0, pack([*maps, np.uint64(at[1]), *corners]))
+        device.load_module(ptx).function("k").launch(
+            (1, 1, 1), (32, 1, 1), 0, 0, pack([*maps, np.uint64(at[1]), *corners])
+        )
 
     _with_arrays(device, [x, out, y], launch)
     return unswizzled(out.view(np.uint8), swizzle).view(x.dtype)
@@ -447,7 +539,9 @@ CORNERS = {1: [[0], [16], [-8], [40]], 2: [[0, 0], [8, 3], [-4, -1], [24, 6]], 3
            4: [[0, 0, 0, 0], [-4, 1, 3, -1]], 5: [[0, 0, 0, 0, 0], [12, 4, -1, 1, 1]]}  # fmt: skip
 
 
-@pytest.mark.parametrize("rank, corner", [(rank, corner) for rank, corners in CORNERS.items() for corner in corners])
+@pytest.mark.parametrize(
+    "rank, corner", [(rank, corner) for rank, corners in CORNERS.items() for corner in corners]
+)
 def test_loads_of_every_rank(machine, rank, corner):
     shape = (2, 3, 4, 7, 48)[-rank:] if rank > 1 else (48,)
     x = np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
@@ -469,7 +563,9 @@ def test_swizzled_loads(machine, kind, span):
 @pytest.mark.parametrize("kind", ["u8", "u64", "s32", "f64"])
 def test_element_types(machine, kind):
     x = np.random.default_rng(3).integers(0, 100, (9, 64)).astype(DTYPES[kind])
-    assert np.array_equal(run_tensor(machine, x, kind, (32, 4), [16, 6]), box_of(x, [16, 6], (32, 4), (1, 1)).reshape(-1))
+    assert np.array_equal(
+        run_tensor(machine, x, kind, (32, 4), [16, 6]), box_of(x, [16, 6], (32, 4), (1, 1)).reshape(-1)
+    )
 
 
 def test_element_strides(machine):
@@ -507,7 +603,10 @@ def test_tensor_reductions(machine, name):
     rng = np.random.default_rng(5)
     x, y = rng.integers(-50, 50, (12, 40)).astype(np.int32), rng.integers(-50, 50, (12, 40)).astype(np.int32)
     before = y.copy()
-    back = _STORE.replace("cp.async.bulk.tensor.{rank}d.global.shared::cta.tile", "cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta." + name + ".tile")
+    back = _STORE.replace(
+        "cp.async.bulk.tensor.{rank}d.global.shared::cta.tile",
+        "cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta." + name + ".tile",
+    )
     run_tensor(machine, x, "s32", (16, 8), [32, 7], back=back, second=y)
     want = before.copy()
     part = np.s_[7:, 32:]

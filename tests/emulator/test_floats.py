@@ -17,8 +17,10 @@ from ptxforge.emulator.numerics import NATURAL, bf16_to_f32, compare, lookup
 from .harness import lanes
 
 COUNT = 512
-REGISTERS = {"f32": "f32", "f64": "f64", "f16": "b16", "bf16": "b16", "f16x2": "b32", "bf16x2": "b32", "tf32": "b32", "e4m3x2": "b16",
-             "e5m2x2": "b16", "u8": "b32", "s8": "b32", "u16": "b16", "s16": "b16", "u32": "b32", "s32": "b32", "u64": "b64",
+REGISTERS = {"f32": "f32", "f64": "f64", "f16": "b16", "bf16": "b16", "f16x2": "b32", "bf16x2": "b32",
+             "tf32": "b32", "e4m3x2": "b16",
+             "e5m2x2": "b16", "u8": "b32", "s8": "b32", "u16": "b16", "s16": "b16", "u32": "b32",
+             "s32": "b32", "u64": "b64",
              "s64": "b64"}  # fmt: skip
 SPECIAL = [
     0.0,
@@ -71,7 +73,9 @@ def same(got: np.ndarray, want: np.ndarray, kind: str) -> np.ndarray:
     if kind[0] in "us" or kind.startswith("e"):
         return got == want
     if kind == "tf32":  # PTX leaves the 13 low bits open
-        got, want = (np.where(np.isnan(x), x, (x.view(np.uint32) >> 13 << 13).view(np.float32)) for x in (got, want))
+        got, want = (
+            np.where(np.isnan(x), x, (x.view(np.uint32) >> 13 << 13).view(np.float32)) for x in (got, want)
+        )
     a, b = as_float(got, kind), as_float(want, kind)
     equal = (np.isnan(a) & np.isnan(b)) | ((a == b) & (np.signbit(a) == np.signbit(b)))
     return equal if equal.ndim == 1 else equal.all(axis=1)
@@ -130,12 +134,17 @@ MODES = "{.rn,.rz,.rm,.rp}"
 EXACT = [
     opcode
     for text in (
-        "{add,sub,mul}{,.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32", f"fma{MODES}{{,.ftz}}{{,.sat}}.f32", "mad{.rn,.rz}.f32",
+        "{add,sub,mul}{,.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32", f"fma{MODES}{{,.ftz}}{{,.sat}}.f32",
+        "mad{.rn,.rz}.f32",
         f"{{div,rcp,sqrt}}{MODES}{{,.ftz}}.f32", f"{{add,sub,mul,fma,div,rcp,sqrt}}{MODES}.f64", "mad.rn.f64",
-        "{min,max}{,.ftz}{,.NaN}{,.xorsign.abs}.f32", "{min,max}.f64", "{abs,neg}{,.ftz}.f32", "{abs,neg}.f64",
-        "copysign{.f32,.f64}", "{add,sub,mul}{,.rn}{,.ftz}{,.sat}{.f16,.f16x2}", "fma.rn{,.ftz}{,.sat,.relu}{.f16,.f16x2}",
-        "{min,max}{,.ftz}{,.NaN}{,.xorsign.abs}{.f16,.f16x2}", "{abs,neg}{,.ftz}{.f16,.f16x2}", "{add,sub,mul}{,.rn}{.bf16,.bf16x2}",
-        "fma.rn{,.relu}{.bf16,.bf16x2}", "{min,max}{,.NaN}{,.xorsign.abs}{.bf16,.bf16x2}", "{abs,neg}{.bf16,.bf16x2}",
+        "{min,max}{,.ftz}{,.NaN}{,.xorsign.abs}.f32", "{min,max}.f64", "{abs,neg}{,.ftz}.f32",
+        "{abs,neg}.f64",
+        "copysign{.f32,.f64}", "{add,sub,mul}{,.rn}{,.ftz}{,.sat}{.f16,.f16x2}",
+        "fma.rn{,.ftz}{,.sat,.relu}{.f16,.f16x2}",
+        "{min,max}{,.ftz}{,.NaN}{,.xorsign.abs}{.f16,.f16x2}", "{abs,neg}{,.ftz}{.f16,.f16x2}",
+        "{add,sub,mul}{,.rn}{.bf16,.bf16x2}",
+        "fma.rn{,.relu}{.bf16,.bf16x2}", "{min,max}{,.NaN}{,.xorsign.abs}{.bf16,.bf16x2}",
+        "{abs,neg}{.bf16,.bf16x2}",
     )
     for opcode in forms(text)
 ]  # fmt: skip
@@ -146,9 +155,9 @@ def test_exact_arithmetic(machine, opcode):
     assert_exact(machine, opcode)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Approximate instructions: opcode -> inputs, stated error, of what
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 APPROXIMATE = {
     "ex2.approx{,.ftz}.f32": ((-120, 120), 2.0**-22, "relative"),
@@ -191,7 +200,8 @@ def test_approximate_functions(machine, opcode, text):
     assert_close(opcode, as_float(got, kind), as_float(operation.function(x), kind), bound, measure)
 
 
-@pytest.mark.parametrize("opcode", ["ex2.approx.f32", "lg2.approx.f32", "rsqrt.approx.f32", "rcp.approx.f32", "sqrt.approx.f32",
+@pytest.mark.parametrize("opcode", ["ex2.approx.f32", "lg2.approx.f32", "rsqrt.approx.f32", "rcp.approx.f32",
+                                    "sqrt.approx.f32",
                                     "tanh.approx.f32", "ex2.approx.f16", "tanh.approx.f16"])  # fmt: skip
 def test_special_values_of_approximate_functions(machine, opcode):
     operation = lookup(opcode)
@@ -233,9 +243,9 @@ def test_packed_approximate_functions(machine, opcode):
     )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Comparisons and properties
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -275,9 +285,9 @@ def test_testp(machine, prop, kind):
     assert np.array_equal(got.astype(bool), want)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Conversions
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 INTEGERS = ["u8", "s8", "u16", "s16", "u32", "s32", "u64", "s64"]
 
@@ -296,14 +306,19 @@ def _exists(target: str, source: str) -> bool:
 CONVERSIONS = [
     *[f"cvt.{t}.{s}" for t in INTEGERS for s in INTEGERS],
     *[f"cvt.sat.{t}.{s}" for t in INTEGERS for s in INTEGERS if _saturates(t, s)],
-    *[f"cvt.{m}.{t}.{s}" for m in ("rn", "rz", "rm", "rp") for t in ("f16", "f32", "f64", "bf16") for s in INTEGERS if _exists(t, s)],
-    *[f"cvt.{m}.{t}.{s}" for m in ("rni", "rzi", "rmi", "rpi") for t in INTEGERS for s in ("f16", "f32", "f64", "bf16") if _exists(t, s)],
+    *[f"cvt.{m}.{t}.{s}" for m in ("rn", "rz", "rm", "rp") for t in ("f16", "f32", "f64",
+    "bf16") for s in INTEGERS if _exists(t, s)],
+    *[f"cvt.{m}.{t}.{s}" for m in ("rni", "rzi", "rmi", "rpi") for t in INTEGERS for s in ("f16", "f32",
+    "f64", "bf16") if _exists(t, s)],
     *[f"cvt.{m}.ftz.s32.f32" for m in ("rni", "rzi", "rmi", "rpi")],
     *forms("cvt{.rn,.rz,.rm,.rp}{,.sat}.f16{.f32,.f64}"), *forms("cvt{.rn,.rz}.relu.f16.f32"),
     *forms("cvt{.rn,.rz,.rm,.rp}.bf16{.f32,.f64,.f16}"), *forms("cvt{.rn,.rz}.relu.bf16.f32"),
-    *forms("cvt{.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32.f64"), *forms("cvt{.f32,.f64}{.f16,.bf16}"), "cvt.f64.f32", "cvt.ftz.f64.f32",
-    *forms("cvt{.rni,.rzi,.rmi,.rpi}{.f16.f16,.f32.f32,.ftz.f32.f32,.f64.f64}"), *forms("cvt{,.ftz}.sat.f32.f32"),
-    "cvt.rna.tf32.f32", *forms("cvt{.rn,.rz}{,.relu}{.f16x2,.bf16x2}.f32"), *forms("cvt.rn.satfinite{,.relu}{.e4m3x2,.e5m2x2}{.f32,.f16x2}"),
+    *forms("cvt{.rn,.rz,.rm,.rp}{,.ftz}{,.sat}.f32.f64"), *forms("cvt{.f32,.f64}{.f16,.bf16}"),
+    "cvt.f64.f32", "cvt.ftz.f64.f32",
+    *forms("cvt{.rni,.rzi,.rmi,.rpi}{.f16.f16,.f32.f32,.ftz.f32.f32,.f64.f64}"),
+    *forms("cvt{,.ftz}.sat.f32.f32"),
+    "cvt.rna.tf32.f32", *forms("cvt{.rn,.rz}{,.relu}{.f16x2,.bf16x2}.f32"),
+    *forms("cvt.rn.satfinite{,.relu}{.e4m3x2,.e5m2x2}{.f32,.f16x2}"),
     *forms("cvt.rn{,.relu}.f16x2{.e4m3x2,.e5m2x2}"),
 ]  # fmt: skip
 

@@ -114,7 +114,9 @@ def test_wgmma_accumulators(packed):
     columns = 24
     matrix = np.random.default_rng(3).integers(0, 999, (2, 64, columns)).astype(np.float32)
     lanes, count = 256, columns // 8 * (2 if packed else 4)
-    registers = [np.zeros((lanes, 2), np.float16) if packed else np.zeros(lanes, np.float32) for _ in range(count)]
+    registers = [
+        np.zeros((lanes, 2), np.float16) if packed else np.zeros(lanes, np.float32) for _ in range(count)
+    ]
     fragments.scatter_wgmma(matrix, registers)
     for group, thread, i in itertools.product(range(2), range(128), range(columns // 2)):
         # The PTX ISA's figure of D: d[i] of a thread.
@@ -157,7 +159,9 @@ def test_mn_major_operands(span):
     else:
         stride, leading = 128 * (depth // 8), 128
     bits = fragments.encode_descriptor(4096, leading, stride, span)
-    got = fragments.transposed_operand_addresses(fragments.decode_descriptor(np.array([bits], np.uint64)), columns, depth)
+    got = fragments.transposed_operand_addresses(
+        fragments.decode_descriptor(np.array([bits], np.uint64)), columns, depth
+    )
     seen = set()
     for k, unit in itertools.product(range(depth), range(columns // 8)):
         if span:
@@ -175,9 +179,9 @@ def test_a_base_offset_shifts_the_swizzle_phase():
     assert fragments.swizzle(np.array(0x180), 128, 3) == 0x180
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Tensor maps
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rank", [1, 2, 3, 4, 5])
@@ -248,4 +252,9 @@ def test_swizzle_and_fill_restrictions():
         tensormap.encode_tiled("u32", 0, (64,), (), (64,), fill_nan=True)
     with pytest.raises(tensormap.InvalidTensorMap, match="no tensor map"):
         tensormap.decode(np.zeros(128, np.uint8))
-    assert tensormap.fill_bits(tensormap.decode(tensormap.encode_tiled("bf16", 0, (64,), (), (64,), fill_nan=True))) == 0x7FFF
+    assert (
+        tensormap.fill_bits(
+            tensormap.decode(tensormap.encode_tiled("bf16", 0, (64,), (), (64,), fill_nan=True))
+        )
+        == 0x7FFF
+    )

@@ -1,8 +1,8 @@
 """mma.sync, ldmatrix, stmatrix and movmatrix, on every device.
 
-Bounds for sums of products, relative to the sum of absolute products: PTX leaves order and rounding open, and hardware
-truncates partial sums. 2**-20 for f32 accumulators of 16-bit types and tf32, 2**-12 for fp8 (Hopper keeps fewer bits),
-2**-10 for f16 accumulators, 2**-50 for f64; integers are exact.
+Bounds for sums of products, relative to the sum of absolute products: PTX leaves order and rounding open, and
+hardware truncates partial sums. 2**-20 for f32 accumulators of 16-bit types and tf32, 2**-12 for fp8 (Hopper
+keeps fewer bits), 2**-10 for f16 accumulators, 2**-50 for f64; integers are exact.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from .harness import lanes, run
 
 F16 = [("m16n8k8", "f32"), ("m16n8k16", "f32"), ("m16n8k8", "f16"), ("m16n8k16", "f16")]
 FORMS = [
-    *[(f"mma.sync.aligned.{shape}.row.col.{d}.f16.f16.{d}", shape, (d, "f16", "f16"), "sm_80") for shape, d in F16],
+    *[(f"mma.sync.aligned.{shape}.row.col.{d}.f16.f16.{d}", shape, (d, "f16", "f16"), "sm_80") for shape,
+    d in F16],
     *[(f"mma.sync.aligned.{shape}.row.col.f32.bf16.bf16.f32", shape, ("f32", "bf16", "bf16"), "sm_80")
       for shape in ("m16n8k8", "m16n8k16")],
     *[(f"mma.sync.aligned.{shape}.row.col.f32.tf32.tf32.f32", shape, ("f32", "tf32", "tf32"), "sm_80")
@@ -52,7 +53,11 @@ def test_every_form_of_mma(machine, opcode, text, kinds, target):
     rng = np.random.default_rng(0)
     a = random_matrix(rng, kinds[1], (2, shape.m, shape.k))
     b = random_matrix(rng, kinds[2], (2, shape.k, shape.n))
-    c = random_matrix(rng, kinds[0], (2, shape.m, shape.n)) if kinds[0] != "s32" else rng.integers(-99, 99, (2, shape.m, 8)) * 1.0
+    c = (
+        random_matrix(rng, kinds[0], (2, shape.m, shape.n))
+        if kinds[0] != "s32"
+        else rng.integers(-99, 99, (2, shape.m, 8)) * 1.0
+    )
     got = run_mma(machine, opcode, shape, kinds, a, b, c, target)
     want = a @ b + c
     allowed = bound(kinds) * (np.abs(a) @ np.abs(b) + np.abs(c))
@@ -78,15 +83,19 @@ def test_saturation_of_integer_accumulators(machine):
     a, b = np.full((1, 16, 32), 127.0), np.full((1, 32, 8), 127.0)
     c = np.full((1, 16, 8), 2.0**31 - 10)
     kinds = ("s32", "s8", "s8")
-    clamped = run_mma(machine, "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32", shape, kinds, a, b, c, "sm_80")
-    wrapped = run_mma(machine, "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", shape, kinds, a, b, c, "sm_80")
+    clamped = run_mma(
+        machine, "mma.sync.aligned.m16n8k32.row.col.satfinite.s32.s8.s8.s32", shape, kinds, a, b, c, "sm_80"
+    )
+    wrapped = run_mma(
+        machine, "mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32", shape, kinds, a, b, c, "sm_80"
+    )
     assert (clamped == 2**31 - 1).all()
     assert (wrapped == 127 * 127 * 32 + 2**31 - 10 - 2**32).all()
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Groups of mma: whatever the emulator merges must equal the instructions one by one
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 _TILED = """
 mov.f32 %f0, 0f00000000; mov.f32 %f1, 0f00000000; mov.f32 %f2, 0f00000000; mov.f32 %f3, 0f00000000;
@@ -110,7 +119,9 @@ def test_an_outer_product_with_a_chain(machine):
     rng = np.random.default_rng(2)
     a = [[_sixteen_bit(rng, 4) for _ in range(2)] for _ in range(2)]  # [row][k]
     b = [[_sixteen_bit(rng, 2) for _ in range(2)] for _ in range(2)]  # [column][k]
-    flat = [r for row in a for step in row for r in step] + [r for column in b for step in column for r in step]
+    flat = [r for row in a for step in row for r in step] + [
+        r for column in b for step in column for r in step
+    ]
     names = [f"%i{n}" for n in range(len(flat))]
     a_names = [[names[8 * i + 4 * k : 8 * i + 4 * k + 4] for k in range(2)] for i in range(2)]
     b_names = [[names[16 + 4 * j + 2 * k : 16 + 4 * j + 2 * k + 2] for k in range(2)] for j in range(2)]
@@ -119,7 +130,8 @@ def test_an_outer_product_with_a_chain(machine):
         for i in range(2):
             for j in range(2):
                 d = ", ".join(f"%o{4 * (2 * i + j) + n}" for n in range(4))
-                text += f"{_MMA} {{{d}}}, {{{', '.join(a_names[i][k])}}}, {{{', '.join(b_names[j][k])}}}, {{{d}}};\n"
+                left, right = ", ".join(a_names[i][k]), ", ".join(b_names[j][k])
+                text += f"{_MMA} {{{d}}}, {{{left}}}, {{{right}}}, {{{d}}};\n"
     got = lanes(machine, text, flat, ["b32"] * len(flat), [("f32", np.float32)] * 16)
     for i in range(2):
         for j in range(2):
@@ -132,7 +144,11 @@ def test_an_outer_product_with_a_chain(machine):
 
 def test_a_chain_whose_middle_is_read(machine):
     rng = np.random.default_rng(3)
-    a, b, c = _sixteen_bit(rng, 4), _sixteen_bit(rng, 2), [rng.standard_normal(64).astype(np.float32) for _ in range(4)]
+    a, b, c = (
+        _sixteen_bit(rng, 4),
+        _sixteen_bit(rng, 2),
+        [rng.standard_normal(64).astype(np.float32) for _ in range(4)],
+    )
     text = (
         f"{_MMA} {{%o0, %o1, %o2, %o3}}, {{%i0, %i1, %i2, %i3}}, {{%i4, %i5}}, {{%i6, %i7, %i8, %i9}};\n"
         f"{_MMA} {{%o4, %o5, %o6, %o7}}, {{%i0, %i1, %i2, %i3}}, {{%i4, %i5}}, {{%o0, %o1, %o2, %o3}};"
@@ -158,29 +174,39 @@ def test_a_product_feeds_the_next_one_s_operand(machine):
     got = lanes(machine, text, [*a, *b], ["b32"] * 6, [("b32", np.uint32)] * 4, ".reg .b32 %t0;")
     single = f"{zero} {half} {{%o0, %o1}}, {{%i0, %i1, %i2, %i3}}, {{%i4, %i5}}, {{%t0, %t0}};"
     first = lanes(machine, single, [*a, *b], ["b32"] * 6, [("b32", np.uint32)] * 2, ".reg .b32 %t0;")
-    second = lanes(machine, single, [first[0], first[1], first[0], first[1], *b], ["b32"] * 6, [("b32", np.uint32)] * 2,
+    second = lanes(machine, single, [first[0], first[1], first[0], first[1], *b], ["b32"] * 6, [("b32",
+                   np.uint32)] * 2,
                    ".reg .b32 %t0;")  # fmt: skip
     for mine, theirs in zip(got, [*first, *second]):
-        np.testing.assert_allclose(mine.view(np.float16).astype(float), theirs.view(np.float16).astype(float), rtol=2e-2, atol=2e-2)
+        np.testing.assert_allclose(
+            mine.view(np.float16).astype(float), theirs.view(np.float16).astype(float), rtol=2e-2, atol=2e-2
+        )
 
 
 def test_only_some_warps_take_part(machine):
     rng = np.random.default_rng(5)
-    a, b, c = _sixteen_bit(rng, 4), _sixteen_bit(rng, 2), [rng.standard_normal(64).astype(np.float32) for _ in range(4)]
+    a, b, c = (
+        _sixteen_bit(rng, 4),
+        _sixteen_bit(rng, 2),
+        [rng.standard_normal(64).astype(np.float32) for _ in range(4)],
+    )
     text = (
-        "mov.f32 %o0, %i6; mov.f32 %o1, %i7; mov.f32 %o2, %i8; mov.f32 %o3, %i9; setp.lt.u32 %p, %t, 32; @%p bra skip;\n"
+        "mov.f32 %o0, %i6; mov.f32 %o1, %i7; mov.f32 %o2, %i8; mov.f32 %o3, %i9; setp.lt.u32 %p, %t, 32; "
+        "@%p bra skip;\n"
         f"{_MMA} {{%o0, %o1, %o2, %o3}}, {{%i0, %i1, %i2, %i3}}, {{%i4, %i5}}, {{%i6, %i7, %i8, %i9}};\nskip:"
     )
-    got = lanes(machine, text, [*a, *b, *c], ["b32"] * 6 + ["f32"] * 4, [("f32", np.float32)] * 4, ".reg .pred %p;")
+    got = lanes(
+        machine, text, [*a, *b, *c], ["b32"] * 6 + ["f32"] * 4, [("f32", np.float32)] * 4, ".reg .pred %p;"
+    )
     want = _one(machine, a, b, c)
     for n in range(4):
         assert np.array_equal(got[n][:32], c[n][:32])
         np.testing.assert_allclose(got[n][32:], want[n][32:], rtol=1e-6, atol=1e-6)
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Matrices in shared memory
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("transpose", ["", ".trans"])
@@ -213,7 +239,8 @@ def test_stmatrix(machine, count, transpose):
     sources = ", ".join(f"%i{n}" for n in range(count))
     loads = "".join(f"ld.shared.b32 %o{n}, [%s+{128 * n}];" for n in range(4))
     text = (
-        f"shl.b32 %s, %t, 4; mov.b32 %b, buf; add.u32 %r, %s, %b; mov.b32 %z, 0; st.shared.v4.b32 [%r], {{%z, %z, %z, %z}};"
+        f"shl.b32 %s, %t, 4; mov.b32 %b, buf; add.u32 %r, %s, %b; mov.b32 %z, 0; "
+        f"st.shared.v4.b32 [%r], {{%z, %z, %z, %z}};"
         f"bar.warp.sync -1; stmatrix.sync.aligned.m8n8.x{count}{transpose}.shared.b16 [%r], {{{sources}}};"
         f"bar.warp.sync -1; shl.b32 %s, %t, 2; add.u32 %s, %s, %b; {loads}"
     )
@@ -236,7 +263,8 @@ def test_ldmatrix_reads_generic_addresses(machine):
     words = np.arange(32, dtype=np.uint32)
     text = (
         "shl.b32 %s, %t, 2; mov.b32 %b, buf; add.u32 %s, %s, %b; st.shared.b32 [%s], %i0; bar.warp.sync -1;"
-        "and.b32 %s, %t, 7; shl.b32 %s, %s, 4; add.u32 %s, %s, %b; cvt.u64.u32 %g, %s; cvta.shared.u64 %g, %g;"
+        "and.b32 %s, %t, 7; shl.b32 %s, %s, 4; add.u32 %s, %s, %b; cvt.u64.u32 %g, %s; "
+        "cvta.shared.u64 %g, %g;"
         "ldmatrix.sync.aligned.m8n8.x1.b16 {%o0}, [%g];"
     )
     registers = ".shared .align 16 .b8 buf[128]; .reg .b32 %s, %b; .reg .b64 %g;"

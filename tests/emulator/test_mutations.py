@@ -1,8 +1,9 @@
 """Mutation test of the checkers: break each fixture in every way that matters and see that it is reported.
 
-A mutant is caught when checked mode has a finding (or refuses the launch); for a moved address the finding must name the
-changed line. Survivors must be listed in `HARMLESS`, with the reason why no execution of the mutant misbehaves. An access
-moved by one element survives where it stays inside its array: bounds are exact, so there is no fault to report.
+A mutant is caught when checked mode has a finding (or refuses the launch); for a moved address the finding
+must name the changed line. Survivors must be listed in `HARMLESS`, with the reason why no execution of the
+mutant misbehaves. An access moved by one element survives where it stays inside its array: bounds are exact,
+so there is no fault to report.
 """
 
 from __future__ import annotations
@@ -21,19 +22,25 @@ _FAR = 1 << 40
 
 _INIT = "the barrier that follows makes the mbarrier visible to the CTA, and its cluster is the CTA alone"
 _REFILL = (
-    "each thread that refills the stage has itself waited for the warpgroup's last wgmma, and that one could not run "
-    "before all four warps had come so far"
+    "each thread that refills the stage has itself waited for the warpgroup's last wgmma, and that one could "
+    "not run before all four warps had come so far"
 )
 _REPEATED = "the end of the loop body waits for the same once more, and nothing was issued or stored between"
 _END = "what it waits for lies where nothing is read or written any more"
 _ROW = "one of several barriers in a row between the same accesses"
 _EARLIER = "the fence at the beginning of the iteration covers the same copies: one wait was for both"
-_TRANSACTIONS = "a copy may complete before its bytes are announced: the arrival that the phase needs comes with them"
+_TRANSACTIONS = (
+    "a copy may complete before its bytes are announced: the arrival that the phase needs comes with them"
+)
 _OWN_WAIT = "every thread waits on the mbarrier itself"
 HARMLESS: dict[tuple[str, str, int], str] = {
     ("matmul_tma", "fence", 62): _INIT,
     ("tma_scale", "fence", 54): _INIT,
-    ("matmul_tma", "wait", 386): "the stage refilled next was read by the group before, which the loosened wait covers",
+    (
+        "matmul_tma",
+        "wait",
+        386,
+    ): "the stage refilled next was read by the group before, which the loosened wait covers",
     ("matmul_tma", "barrier", 454): _REFILL,
     ("matmul_tma", "barrier", 747): _REFILL,
     ("matmul_tma", "barrier", 1046): _REFILL,
@@ -62,8 +69,16 @@ HARMLESS: dict[tuple[str, str, int], str] = {
     ("triton_matmul_tma_sm90", "barrier", 481): _REFILL,
     ("triton_matmul_tma_sm90", "barrier", 490): _TRANSACTIONS,
     ("triton_matmul_tma_sm90", "barrier", 496): _TRANSACTIONS,
-    ("triton_matmul_tma_sm90", "barrier", 510): "the last wgmma could not complete before all warps had passed their waits",
-    ("triton_matmul_tma_sm90", "barrier", 514): "it orders the ends of two mbarriers that nobody uses any more",
+    (
+        "triton_matmul_tma_sm90",
+        "barrier",
+        510,
+    ): "the last wgmma could not complete before all warps had passed their waits",
+    (
+        "triton_matmul_tma_sm90",
+        "barrier",
+        514,
+    ): "it orders the ends of two mbarriers that nobody uses any more",
     ("triton_matmul_tma_sm90", "barrier", 629): "the kernel ends here",
 }
 _INSIDE = "the array goes on: the moved access stays inside it"
@@ -125,17 +140,23 @@ def test_every_mutant_is_caught_or_harmless(case):
     if case.name.startswith("triton_"):
         # Their many alike accesses would take minutes: a sample.
         moved = [mutant for mutant in everything if mutant.kind in ("address", "next element")]
-        everything = [mutant for mutant in everything if mutant not in moved] + moved[:: max(1, len(moved) // 6)]
+        everything = [mutant for mutant in everything if mutant not in moved] + moved[
+            :: max(1, len(moved) // 6)
+        ]
     for mutant in everything:
         if is_caught(mutant, findings_of(case, mutant)):
             caught += 1
         else:
             survivors.append(mutant)
     moved = sum(mutant.kind == "next element" for mutant in survivors)
-    print(f"\n{case.name}: {caught}/{len(everything)} caught; {moved} moved accesses stay inside their arrays")
+    print(
+        f"\n{case.name}: {caught}/{len(everything)} caught; {moved} moved accesses stay inside their arrays"
+    )
     unexplained = []
     for mutant in survivors:
-        reason = _INSIDE if mutant.kind == "next element" else HARMLESS.get((case.name, mutant.kind, mutant.line))
+        reason = (
+            _INSIDE if mutant.kind == "next element" else HARMLESS.get((case.name, mutant.kind, mutant.line))
+        )
         if mutant.kind != "next element":
             print(f"  harmless: {mutant}: {reason}")
         if reason is None:

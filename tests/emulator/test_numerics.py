@@ -1,4 +1,6 @@
-"""The emulator's arithmetic against independent references: exact rationals, mpmath, ml_dtypes and exhaustive tables."""
+"""The emulator's arithmetic against independent references: exact rationals, mpmath, ml_dtypes and exhaustive
+tables.
+"""
 
 from __future__ import annotations
 
@@ -72,7 +74,7 @@ def values(array: np.ndarray, kind: str) -> np.ndarray:
 
 
 def operands(kind: str, count: int, size: int, seed: int) -> list[np.ndarray]:
-    """Ordinary values, values of every exponent, and small integers times powers of two (ties), all finite."""
+    """Ordinary values, values of every exponent, small integers times powers of two (ties); all finite."""
     rng = np.random.default_rng(seed)
     _, least, largest, dtype = FORMATS[kind]
     result = []
@@ -94,7 +96,14 @@ def assert_rounded(op: str, kind: str, mode: str, sources: list[np.ndarray]) -> 
         if op in ("div", "rcp") and exact[-1] == 0:
             continue
         want = rounded(EXACT[op](*exact), kind, mode)
-        assert got[lane] == want, (op, kind, mode, [float(v).hex() for v in sample], got[lane].hex(), want.hex())
+        assert got[lane] == want, (
+            op,
+            kind,
+            mode,
+            [float(v).hex() for v in sample],
+            got[lane].hex(),
+            want.hex(),
+        )
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -121,13 +130,16 @@ def test_fma_f32_does_not_round_twice():
     c = np.array([2.0**-80, 1.0, 1.0], np.float32)
     got = lookup("fma.rn.f32").function(a, b, c)
     for lane in range(3):
-        want = rounded(Fraction(float(a[lane])) * Fraction(float(b[lane])) + Fraction(float(c[lane])), "f32", "rn")
+        want = rounded(
+            Fraction(float(a[lane])) * Fraction(float(b[lane])) + Fraction(float(c[lane])), "f32", "rn"
+        )
         assert float(got[lane]) == want
 
 
 @pytest.mark.parametrize("sign", [1, -1])
 def test_fma_f32_ties_are_broken_by_the_tiny_term(sign):
-    # a * b = (1 + 2**-12)(2**-12) has 24 bits and lies below c's last bit; sums that are ties in f64's first 25 bits.
+    # a * b = (1 + 2**-12)(2**-12) has 24 bits and lies below c's last bit; sums that are ties in f64's first
+    # 25 bits.
     rng = np.random.default_rng(3)
     c = np.float32(1) + rng.integers(0, 2**23, 2000).astype(np.float32) * np.float32(2.0**-23)
     a = np.full(2000, np.float32(2.0**-12))
@@ -184,16 +196,18 @@ def test_packed_operations_work_on_both_halves(kind, op):
     assert np.array_equal(got >> 16, single(*high).view(np.uint16))
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Conversions
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 def some_f32(seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     bits = rng.integers(0, 2**32, 20000, dtype=np.uint32).view(np.float32)
     scaled = rng.standard_normal(20000) * rng.choice([1e-40, 1e-7, 1e-3, 1, 50, 500, 7e4], 20000)
-    special = np.array([0, -0.0, np.inf, -np.inf, np.nan, 65504, 65519.99, 65520, 448, 464, 480, 57344, 61440], np.float32)
+    special = np.array(
+        [0, -0.0, np.inf, -np.inf, np.nan, 65504, 65519.99, 65520, 448, 464, 480, 57344, 61440], np.float32
+    )
     return np.concatenate([bits, scaled.astype(np.float32), special])
 
 
@@ -221,7 +235,9 @@ def test_narrowing_to_sixteen_bits_matches_numpy_and_ml_dtypes(kind):
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("target, source", [("f16", "f32"), ("f16", "f64"), ("bf16", "f32"), ("bf16", "f64"), ("f32", "f64")])
+@pytest.mark.parametrize(
+    "target, source", [("f16", "f32"), ("f16", "f64"), ("bf16", "f32"), ("bf16", "f64"), ("f32", "f64")]
+)
 def test_narrowing_rounds_correctly_in_every_mode(target, source, mode):
     rng = np.random.default_rng(9)
     least, largest = FORMATS[target][1], FORMATS[target][2]
@@ -290,7 +306,8 @@ def test_packing_two_f32_puts_the_first_operand_high():
         assert np.array_equal(positive, np.where((b > 0) | np.isnan(b), one(b).view(np.uint16), 0))
 
 
-INTEGERS = {"u8": np.uint8, "s8": np.int8, "u16": np.uint16, "s16": np.int16, "u32": np.uint32, "s32": np.int32,
+INTEGERS = {"u8": np.uint8, "s8": np.int8, "u16": np.uint16, "s16": np.int16, "u32": np.uint32,
+            "s32": np.int32,
             "u64": np.uint64, "s64": np.int64}  # fmt: skip
 
 
@@ -304,7 +321,19 @@ def test_floats_become_integers_with_saturation(target, source):
     else:
         rng = np.random.default_rng(15)
         x = np.ldexp(rng.uniform(-2, 2, 3000), rng.integers(-4, 70, 3000))
-        edges = [limits.max, limits.min, limits.max + 0.5, limits.min - 0.5, 0.5, 1.5, 2.5, -0.5, -1.5, np.inf, -np.inf]
+        edges = [
+            limits.max,
+            limits.min,
+            limits.max + 0.5,
+            limits.min - 0.5,
+            0.5,
+            1.5,
+            2.5,
+            -0.5,
+            -1.5,
+            np.inf,
+            -np.inf,
+        ]
         x = np.concatenate([x, np.array(edges, np.float64)]).astype(FORMATS[source][3])
     wide = values(x, source)
     integral = {"rni": round, "rzi": int, "rmi": lambda v: v.__floor__(), "rpi": lambda v: v.__ceil__()}
@@ -334,7 +363,13 @@ def test_integers_become_floats_rounded_once(source, mode):
     x = np.concatenate([x, x >> dtype(limits.bits // 2), np.array([limits.min, limits.max, 0, 1], dtype)])
     # Halfway cases of each target, one off to either side.
     if limits.bits >= 32:
-        ties = [(1 << k) + (1 << (k - p)) + d for k in (24, 30) for p in (8, 11, 24) for d in (-1, 0, 1) if k - p >= 0]
+        ties = [
+            (1 << k) + (1 << (k - p)) + d
+            for k in (24, 30)
+            for p in (8, 11, 24)
+            for d in (-1, 0, 1)
+            if k - p >= 0
+        ]
         x = np.concatenate([x, np.array(ties, dtype)])
     for target in ("f16", "bf16", "f32", "f64"):
         got = values(lookup(f"cvt.{mode}.{target}.{source}").function(x), target)
@@ -359,17 +394,21 @@ def test_integers_to_integers(target, source):
         assert int(clamped[lane]) == min(max(value, limits.min), limits.max)
 
 
-@pytest.mark.parametrize("mode, function", [("rni", np.rint), ("rzi", np.trunc), ("rmi", np.floor), ("rpi", np.ceil)])
+@pytest.mark.parametrize(
+    "mode, function", [("rni", np.rint), ("rzi", np.trunc), ("rmi", np.floor), ("rpi", np.ceil)]
+)
 def test_rounding_to_an_integral_float(mode, function):
     x = some_f32(18)
     assert equal_floats(lookup(f"cvt.{mode}.f32.f32").function(x), function(x))
     half = ALL16.view(np.float16)
-    assert equal_floats(lookup(f"cvt.{mode}.f16.f16").function(half), function(half.astype(np.float32)).astype(np.float16))
+    assert equal_floats(
+        lookup(f"cvt.{mode}.f16.f16").function(half), function(half.astype(np.float32)).astype(np.float16)
+    )
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Modifiers, extremes, comparisons
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 
 def test_ftz_flushes_operands_and_result():
@@ -431,7 +470,11 @@ RELATIONS = {
 def test_comparisons_with_nan(relation, kind):
     raw = np.array([0.0, -0.0, 1.0, -1.0, np.inf, np.nan])
     a, b = (g.ravel() for g in np.meshgrid(raw, raw))
-    convert = (lambda v: f32_to_bf16(v.astype(np.float32))) if kind == "bf16" else lambda v: v.astype(FORMATS[kind][3])
+    convert = (
+        (lambda v: f32_to_bf16(v.astype(np.float32)))
+        if kind == "bf16"
+        else lambda v: v.astype(FORMATS[kind][3])
+    )
     got = compare(relation, kind)(convert(a), convert(b))
     for lane in range(a.size):
         x, y = float(a[lane]), float(b[lane])
@@ -453,7 +496,8 @@ def test_copysign_takes_the_sign_of_its_first_operand():
 def test_properties():
     x = np.array([0, 1e-40, 1, np.inf, np.nan], np.float32)
     expected = {"finite": [1, 1, 1, 0, 0], "infinite": [0, 0, 0, 1, 0], "number": [1, 1, 1, 1, 0],
-                "notanumber": [0, 0, 0, 0, 1], "normal": [0, 0, 1, 0, 0], "subnormal": [0, 1, 0, 0, 0]}  # fmt: skip
+                "notanumber": [0, 0, 0, 0, 1], "normal": [0, 0, 1, 0, 0], "subnormal": [0, 1, 0, 0,
+                0]}  # fmt: skip
     for name, want in expected.items():
         assert lookup(f"testp.{name}.f32").function(x).astype(int).tolist() == want
 
@@ -468,9 +512,9 @@ def test_canonical_nans():
     assert lookup("add.f16").function(half, half).view(np.uint16).tolist() == [0x7FFF]
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Approximate functions: within the bounds that the PTX ISA states
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 APPROXIMATE = {  # opcode: function, inputs, bound on the relative (or "abs": absolute) error
     "ex2.approx.f32": (lambda v: mpmath.power(2, v), (-120, 120), "rel", 2.0**-22),
@@ -518,11 +562,15 @@ def test_special_values_of_approximate_functions():
 
 
 def test_div_approx_flushes_quotients_by_huge_divisors():
-    got = lookup("div.approx.f32").function(np.array([1, np.inf, 6], np.float32), np.array([2e38, 2e38, 3], np.float32))
+    got = lookup("div.approx.f32").function(
+        np.array([1, np.inf, 6], np.float32), np.array([2e38, 2e38, 3], np.float32)
+    )
     assert got[0] == 0 and np.isnan(got[1]) and got[2] == 2
 
 
-@pytest.mark.parametrize("opcode", ["add.rz.f16", "fma.rm.bf16", "frob.f32", "cvt.f32", "sin.approx.u32", "add.f32.f64"])
+@pytest.mark.parametrize(
+    "opcode", ["add.rz.f16", "fma.rm.bf16", "frob.f32", "cvt.f32", "sin.approx.u32", "add.f32.f64"]
+)
 def test_unknown_operations_are_refused(opcode):
     with pytest.raises(UnknownOperation):
         lookup(opcode)

@@ -1,4 +1,5 @@
-"""PTX that Triton makes from our own kernels: right results and no findings. The PTX is committed; with Triton
+"""PTX that Triton makes from our own kernels: right results and no findings. The PTX is committed; with
+Triton
 installed, what it makes today is run too."""
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""wgmma on every device: types, shapes, swizzles, majors, A in registers; and what checked mode says of misuse.
+"""wgmma on every device: types, shapes, swizzles, majors, A in registers; and what checked mode says of
+misuse.
 
-The images of the operands in shared memory are made here element by element from the PTX ISA's layouts. Bounds as in
-test_mma, relative to the sum of absolute products.
+The images of the operands in shared memory are made here element by element from the PTX ISA's layouts.
+Bounds as in test_mma, relative to the sum of absolute products.
 """
 
 from __future__ import annotations
@@ -9,12 +10,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from .forms import STORAGE, operand_registers, random_matrix
 from .foreign import _with_arrays
+from .forms import STORAGE, operand_registers, random_matrix
 from .harness import HEADER, pack
 
 DEPTH = {"f16": 16, "bf16": 16, "tf32": 8, "e4m3": 32, "e5m2": 32, "s8": 32, "u8": 32, "b1": 256}
-A_BYTES, B_BYTES = 8192, 32768  # of shared memory: 64 and at most 256 rows of 128 bytes; together below 48 KiB
+A_BYTES, B_BYTES = (
+    8192,
+    32768,
+)  # of shared memory: 64 and at most 256 rows of 128 bytes; together below 48 KiB
 
 
 def swizzled(address: int, span: int) -> int:
@@ -64,10 +68,14 @@ def mn_major(matrix: np.ndarray, kind: str, span: int) -> tuple[np.ndarray, int,
 
 def descriptor(offset: int, leading: int, stride: int, span: int) -> int:
     """Without the start address, which the kernel adds."""
-    return (offset >> 4) | (leading >> 4) << 16 | (stride >> 4) << 32 | {0: 0, 128: 1, 64: 2, 32: 3}[span] << 62
+    return (
+        (offset >> 4) | (leading >> 4) << 16 | (stride >> 4) << 32 | {0: 0, 128: 1, 64: 2, 32: 3}[span] << 62
+    )
 
 
-def kernel(opcode: str, count: int, wide: bool, operands: str, *, before: str, after: str, a_registers: int = 0) -> str:
+def kernel(
+    opcode: str, count: int, wide: bool, operands: str, *, before: str, after: str, a_registers: int = 0
+) -> str:
     kind = "f32" if wide else "b32"
     d = "{" + ", ".join(f"%d{n}" for n in range(count)) + "}"
     loads = "".join(f"ld.global.b32 %d{n}, [%rd9+{512 * n}];" for n in range(count))
@@ -79,7 +87,8 @@ def kernel(opcode: str, count: int, wide: bool, operands: str, *, before: str, a
   .reg .b32 %r<16>; .reg .b64 %rd<16>; .reg .pred %p<4>; .reg .{kind} %d<{count}>; .reg .b32 %a<4>;
   .shared .align 1024 .b8 tile[{A_BYTES + B_BYTES}];
   mov.u32 %r0, %tid.x; mov.b32 %r1, tile;
-  ld.param.u64 %rd0, [image]; ld.param.u64 %rd1, [d]; ld.param.u64 %rd2, [a]; ld.param.u64 %rd3, [desc_a]; ld.param.u64 %rd4, [desc_b];
+  ld.param.u64 %rd0, [image]; ld.param.u64 %rd1, [d]; ld.param.u64 %rd2, [a]; ld.param.u64 %rd3, [desc_a];
+  ld.param.u64 %rd4, [desc_b];
   mul.wide.u32 %rd9, %r0, 4; add.u64 %rd8, %rd9, %rd2; add.u64 %rd9, %rd9, %rd1;
   {loads} {a_loads}
   shl.b32 %r2, %r0, 4;
@@ -126,21 +135,32 @@ def matrix_of(registers: np.ndarray, kind: str, columns: int) -> np.ndarray:
 
 
 def run_wgmma(
-    device, kinds: tuple[str, str, str], columns: int, *, spans=(128, 128), transposed=(False, False), scale="1", signs=(1, 1),
-    in_registers=False, suffix="", before="wgmma.fence.sync.aligned;", after=WAIT, sync=SYNC, limit=None, repeat=1,
+    device, kinds: tuple[str, str, str], columns: int, *, spans=(128, 128), transposed=(False, False),
+    scale="1", signs=(1, 1),
+    in_registers=False, suffix="", before="wgmma.fence.sync.aligned;", after=WAIT, sync=SYNC, limit=None,
+    repeat=1,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
-    """(D, A B, |A| |B|) of one wgmma on random operands; D starts as random C, which is added to A B where scale says so."""
+    """(D, A B, |A| |B|) of one wgmma on random operands; D starts as random C, which is added to A B where
+    scale says so.
+    """
     d_kind, a_kind, b_kind = kinds
     rng = np.random.default_rng(0)
     depth = DEPTH[a_kind]
     a, b = random_matrix(rng, a_kind, (64, depth)), random_matrix(rng, b_kind, (columns, depth))
-    c = rng.integers(-8, 8, (64, columns)).astype(np.float64) if limit is None else np.full((64, columns), limit)
+    c = (
+        rng.integers(-8, 8, (64, columns)).astype(np.float64)
+        if limit is None
+        else np.full((64, columns), limit)
+    )
     layout = [mn_major if t else k_major for t in transposed]
     image_a, *offsets_a = layout[0](a, a_kind, spans[0])
     image_b, *offsets_b = layout[1](b, b_kind, spans[1])
     desc = [descriptor(0, *offsets_a, spans[0]), descriptor(A_BYTES, *offsets_b, spans[1])]
     d = d_registers(c, d_kind)
-    fragments = np.array(operand_registers(a.reshape(4, 16, depth), a_kind, 2) if in_registers else [np.zeros(128)] * 4, np.uint32)
+    fragments = np.array(
+        operand_registers(a.reshape(4, 16, depth), a_kind, 2) if in_registers else [np.zeros(128)] * 4,
+        np.uint32,
+    )
     opcode = f"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}{suffix}.{d_kind}.{a_kind}.{b_kind}"
     if suffix == ".and.popc":
         opcode = f"wgmma.mma_async.sync.aligned.m64n{columns}k{depth}.s32.b1.b1.and.popc"
@@ -149,11 +169,18 @@ def run_wgmma(
     sixteen = a_kind in ("f16", "bf16")
     immediates = "" if d_kind == "s32" else f", {signs[0]}, {signs[1]}"
     if sixteen:
-        immediates += f", {int(transposed[1])}" if in_registers else f", {int(transposed[0])}, {int(transposed[1])}"
+        immediates += (
+            f", {int(transposed[1])}" if in_registers else f", {int(transposed[0])}, {int(transposed[1])}"
+        )
     source = "{%a0, %a1, %a2, %a3}" if in_registers else "%rd3"
     predicate = f"setp.ne.b32 %p2, {scale}, 0;"
-    operation = f"{predicate} {before} " + f"{{op}}, {source}, %rd4, %p2{immediates};".replace("{%a", "{{%a").replace("3}", "3}}") * repeat
-    ptx = kernel(opcode, d.shape[0], d_kind == "f32", operation, before=sync, after=after, a_registers=4 * in_registers)
+    operation = (
+        f"{predicate} {before} "
+        + f"{{op}}, {source}, %rd4, %p2{immediates};".replace("{%a", "{{%a").replace("3}", "3}}") * repeat
+    )
+    ptx = kernel(
+        opcode, d.shape[0], d_kind == "f32", operation, before=sync, after=after, a_registers=4 * in_registers
+    )
     assert not image_a[A_BYTES:].any()
     image = np.concatenate([image_a[:A_BYTES], image_b])
 
@@ -176,8 +203,10 @@ def assert_close(device, kinds, columns, **options) -> None:
 
 
 TYPES = [
-    ("f32", "f16", "f16"), ("f16", "f16", "f16"), ("f32", "bf16", "bf16"), ("f32", "tf32", "tf32"), ("f32", "e4m3", "e4m3"),
-    ("f32", "e5m2", "e4m3"), ("f16", "e4m3", "e5m2"), ("s32", "s8", "s8"), ("s32", "u8", "s8"), ("s32", "u8", "u8"),
+    ("f32", "f16", "f16"), ("f16", "f16", "f16"), ("f32", "bf16", "bf16"), ("f32", "tf32", "tf32"), ("f32",
+    "e4m3", "e4m3"),
+    ("f32", "e5m2", "e4m3"), ("f16", "e4m3", "e5m2"), ("s32", "s8", "s8"), ("s32", "u8", "s8"), ("s32", "u8",
+    "u8"),
 ]  # fmt: skip
 
 
@@ -212,7 +241,9 @@ def test_mn_major_b_with_a_in_registers(machine):
     assert_close(machine, ("f32", "f16", "f16"), 128, transposed=(False, True), in_registers=True)
 
 
-@pytest.mark.parametrize("options", [{"scale": "0"}, {"signs": (-1, 1)}, {"signs": (1, -1)}, {"signs": (-1, -1)}, {"repeat": 3}])
+@pytest.mark.parametrize(
+    "options", [{"scale": "0"}, {"signs": (-1, 1)}, {"signs": (1, -1)}, {"signs": (-1, -1)}, {"repeat": 3}]
+)
 def test_scales_signs_and_chains(machine, options):
     assert_close(machine, ("f32", "f16", "f16"), 16, **options)
     assert_close(machine, ("f16", "f16", "f16"), 16, **options)
@@ -223,9 +254,9 @@ def test_saturation(machine):
     assert (got == 2**31 - 1).all()
 
 
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 # Misuse
-# ---------------------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------------------------
 
 F16 = ("f32", "f16", "f16")
 
@@ -243,7 +274,10 @@ def test_accumulators_come_at_the_wait(checked):
     got, _, _ = run_wgmma(checked, F16, 16, after="wgmma.commit_group.sync.aligned;")
     assert np.array_equal(got, np.rint(got))  # still C, which is integral
     assert kinds_found(checked) == {"async"}
-    assert any("accumulator" in finding.message and "st.global" in finding.instruction for finding in checked.findings)
+    assert any(
+        "accumulator" in finding.message and "st.global" in finding.instruction
+        for finding in checked.findings
+    )
 
 
 def test_a_loose_wait(checked):
@@ -267,7 +301,12 @@ def test_a_missing_wgmma_fence(checked):
 
 
 def test_operands_overwritten_before_the_wait(checked):
-    run_wgmma(checked, F16, 16, after="wgmma.commit_group.sync.aligned; st.shared.b32 [%r1], %r0; wgmma.wait_group.sync.aligned 0;")
+    run_wgmma(
+        checked,
+        F16,
+        16,
+        after="wgmma.commit_group.sync.aligned; st.shared.b32 [%r1], %r0; wgmma.wait_group.sync.aligned 0;",
+    )
     assert any("wgmma still reads" in finding.message for finding in checked.findings)
 
 

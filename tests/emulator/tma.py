@@ -9,7 +9,18 @@ from ptxforge.emulator import tensormap
 _CUDA_TYPES = {name: code for code, name in enumerate(tensormap.ELEMENT_BYTES)}
 
 
-def encode(device, kind: str, address: int, sizes, strides, box, steps=None, *, swizzle: int = 0, fill_nan: bool = False) -> bytes:
+def encode(
+    device,
+    kind: str,
+    address: int,
+    sizes,
+    strides,
+    box,
+    steps=None,
+    *,
+    swizzle: int = 0,
+    fill_nan: bool = False,
+) -> bytes:
     """128 bytes for a `__grid_constant__` parameter."""
     if device.name == "emulator":
         return tensormap.encode_tiled(
@@ -22,7 +33,8 @@ def encode(device, kind: str, address: int, sizes, strides, box, steps=None, *, 
     narrow = lambda values: [driver.cuuint32_t(int(v)) for v in values]  # noqa: E731
     with device.current():
         error, tensor_map = driver.cuTensorMapEncodeTiled(
-            driver.CUtensorMapDataType(_CUDA_TYPES[kind]), rank, address, wide(sizes), wide(strides), narrow(box),
+            driver.CUtensorMapDataType(_CUDA_TYPES[kind]), rank, address, wide(sizes), wide(strides),
+                narrow(box),
             narrow(steps or (1,) * rank), driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
             driver.CUtensorMapSwizzle({0: 0, 32: 1, 64: 2, 128: 3}[swizzle]),
             driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_NONE,
