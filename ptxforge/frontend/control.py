@@ -113,43 +113,52 @@ def _join_returned(v: Visitor, merge: Merge, then: Branch, other: Branch) -> Any
         ) from None
 
 
-def _join_scopes(v: Visitor, node: ast.AST, merge: Merge, then: Branch, other: Branch) -> dict[str, Any]:
-    before, joined = v.scope, {}
-    for name in [*then.scope, *(name for name in other.scope if name not in then.scope)]:
-        a, b = then.scope.get(name, _ABSENT), other.scope.get(name, _ABSENT)
-        if a is b or not (name in before or names.is_read_outside(name, node, v.source.tree)):
-            joined[name] = a if a is not _ABSENT else b
-        elif isinstance(then.outcome, Returned) or isinstance(other.outcome, Returned):
-            # Who has returned does not come here.
-            joined[name] = merge.join(
-                NOTHING if isinstance(then.outcome, Returned) else a,
-                NOTHING if isinstance(other.outcome, Returned) else b,
-            )
-        else:
-            joined[name] = _join_name(v, node, merge, name, a, b)
-    return joined
-
-
 _ABSENT = Undefined("absent")
 
 
+def _join_scopes(v: Visitor, node: ast.AST, merge: Merge, then: Branch, other: Branch) -> dict[str, Any]:
+    joined = {}
+    for name in [*then.scope, *(name for name in other.scope if name not in then.scope)]:
+        a, b = then.scope.get(name, _ABSENT), other.scope.get(name, _ABSENT)
+        # Who has returned does not come here: what it calls by that name is never looked at.
+        before = v.scope.get(name, _ABSENT)
+        if isinstance(then.outcome, Returned):
+            a = before if b is before else NOTHING
+        if isinstance(other.outcome, Returned):
+            b = before if a is before else NOTHING
+        if name in v.scope or names.is_read_outside(name, node, v.source.tree):
+            joined[name] = _join_name(v, node, merge, name, a, b)
+        else:
+            joined[name] = _only_in_branch(v, node, name)
+    return joined
+
+
 def _join_name(v: Visitor, node: ast.AST, merge: Merge, name: str, a: Any, b: Any) -> Any:
-    line = node.lineno + v.source.offset
-    for side in (a, b):
-        if isinstance(side, Undefined) and side is not _ABSENT:
-            return side
+    if a is b:
+        return a
     if _ABSENT in (a, b):
-        return Undefined(
-            f"'{name}' has a value in only one branch of the 'if' at line {line}",
-            hint="give it a value before the 'if'",
-        )
+        return _only_in_branch(v, node, name)
+    for side in (a, b):
+        if isinstance(side, Undefined) and side is not NOTHING:
+            return side
     try:
         return merge.join(a, b)
     except Mismatch as mismatch:
         return Undefined(
-            f"'{name}' has different types after the branches of the 'if' at line {line}: {mismatch.message}",
+            f"'{name}' has different types after the branches of the 'if' at line {_line(v, node)}: {mismatch.message}",
             hint="cast it to one type, or use different names",
         )
+
+
+def _only_in_branch(v: Visitor, node: ast.AST, name: str) -> Undefined:
+    return Undefined(
+        f"'{name}' has a value in only one branch of the 'if' at line {_line(v, node)}",
+        hint="give it a value before the 'if'",
+    )
+
+
+def _line(v: Visitor, node: ast.AST) -> int:
+    return node.lineno + v.source.offset
 
 
 def unless_returned(v: Visitor, perhaps: Perhaps, rest: Callable[[], Outcome], node: ast.AST) -> Outcome:

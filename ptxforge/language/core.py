@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+from ptxforge.language.constexpr import constexpr
 from ptxforge.language.registry import builtin
 from ptxforge.language.types import dtype, tensor
+
+CONSTEXPR_0 = constexpr(0)
+"""Zero, as some kernels written for Triton import it."""
 
 
 @builtin

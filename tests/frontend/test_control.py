@@ -529,3 +529,39 @@ def test_boolean_operators(interpret, n, flag):
     out = np.zeros(4, np.int32)
     interpret(boolean, out, n, FLAG=flag)
     assert out.tolist() == [2 < n < 5, flag and n > 2, not (n > 2) or flag, 2 < n < 5]
+
+
+def branch_in_unrolled_loop(out, n):
+    total = 0
+    for i in tl.static_range(3):
+        if i >= n:
+            local = n * 10
+            total += local
+    tl.store(out, total)
+
+
+def test_a_branch_local_name_does_not_leave_its_branch(interpret):
+    out = ints(0)
+    interpret(branch_in_unrolled_loop, out, np.int32(1))
+    assert out[0] == 20
+
+
+def returns_before_definition(out, n):
+    if n > 3:
+        x = n
+        return
+    if n > 2:
+        y = n
+    else:
+        return
+    tl.store(out, x + y)
+
+
+def test_a_name_of_the_branch_that_returned(ir):
+    with pytest.raises(CompilationError, match="'x' is not defined|'x' has a value in only one branch"):
+        ir(returns_before_definition, {"out": "*i32", "n": "i32"})
+
+
+def test_an_early_return_yields_nothing_needless(ir):
+    text = ir(early_return, {"out": "*i32", "n": "i32"})
+    assert " = if" not in text

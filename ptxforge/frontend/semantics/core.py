@@ -93,7 +93,7 @@ def cast(ctx, input, dtype, fp_downcast_rounding=None, bitcast=False):
     source = arguments.tensor(ctx, input, "input")
     if arguments.static_bool(bitcast, "bitcast"):
         return convert.bitcast(ctx, source, target)
-    if rounding:
+    if rounding and source.dtype != target:
         _check_narrows(source, target)
     return convert.cast(ctx, source, target, rounding)
 
