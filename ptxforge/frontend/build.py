@@ -11,7 +11,7 @@ from ptxforge.frontend.context import Context
 from ptxforge.frontend.expressions import static_object
 from ptxforge.frontend.source import Parameter, SourceFunction, source_function
 from ptxforge.frontend.values import TensorValue, describe, ir_type
-from ptxforge.frontend.visitor import Perhaps, Returned, Visitor
+from ptxforge.frontend.visitor import Visitor
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function
 from ptxforge.ir.ops.control import Return
@@ -71,7 +71,7 @@ def build(
 def _build_body(visitor: Visitor) -> None:
     source, builder = visitor.source, visitor.ctx.builder
     outcome = visitor.execute(source.tree.body)
-    if isinstance(outcome, (Returned, Perhaps)) and outcome.value is not None:
+    if outcome.value is not None:
         raise CompilationError(
             f"the kernel '{source.name}' returns {describe(outcome.value)}, but a kernel returns nothing",
             source.header(),

@@ -17,7 +17,7 @@ from ptxforge.frontend.semantics import arith
 from ptxforge.frontend.semantics.registry import ArgumentProblem, apply
 from ptxforge.frontend.source import SourceFunction, source_function
 from ptxforge.frontend.values import TensorValue, describe, is_static
-from ptxforge.frontend.visitor import Perhaps, Returned, Visitor, handles
+from ptxforge.frontend.visitor import Visitor, handles
 from ptxforge.language import core, debug
 from ptxforge.language import math as language_math
 from ptxforge.language import types as L
@@ -180,13 +180,7 @@ def inline(v: Visitor, node: ast.AST, function: Any, args: Sequence[Any], kwargs
     callee = Visitor(v.ctx, source, scope, v.locate(node), v.stack)
     outcome = callee.execute(source.tree.body)
     v.ctx.builder.location = saved
-    if type(outcome) is Perhaps:
-        if outcome.value is not None:
-            raise CompilationError(f"'{source.name}' returns a value on some paths and none on others").at(
-                source.header(callee.call_site)
-            )
-        return None
-    return outcome.value if type(outcome) is Returned else None
+    return outcome.value
 
 
 def bind_arguments(source: SourceFunction, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:

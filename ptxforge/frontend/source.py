@@ -146,6 +146,9 @@ def _parse(fn: Callable) -> tuple[ast.FunctionDef, int, str]:
         raise CompilationError(
             f"'{fn.__name__}' at {code.co_filename}:{first} is {kind}: a kernel is a 'def'"
         )
+    if not isinstance(tree.body[-1], ast.Return):
+        # Falling off the end is a return, too; now every path through a function has one.
+        tree.body.append(ast.copy_location(ast.Return(None), tree.body[-1]))
     return tree, first - 1 - shift, ("if 1:\n" if shift else "") + text
 
 

@@ -565,3 +565,18 @@ def test_a_name_of_the_branch_that_returned(ir):
 def test_an_early_return_yields_nothing_needless(ir):
     text = ir(early_return, {"out": "*i32", "n": "i32"})
     assert " = if" not in text
+
+
+@jit
+def value_on_some_paths(n):
+    if n > 3:
+        return n
+
+
+def uses_a_missing_value(out, n):
+    tl.store(out, value_on_some_paths(n))
+
+
+def test_a_value_on_some_paths_only(ir):
+    with pytest.raises(CompilationError, match="returns different types on different paths: int32 and constexpr None"):
+        ir(uses_a_missing_value, {"out": "*i32", "n": "i32"})
