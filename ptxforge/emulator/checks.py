@@ -25,6 +25,8 @@ atomics have release and acquire semantics themselves).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ptxforge.emulator.access import ATOMIC, READ, WRITE, Locator, gather
@@ -105,6 +107,8 @@ class Checker:
         self._base = address_of(machine.shared) - ORIGIN
         self._shift = self.granule.bit_length() - 1
         machine.barrier_hooks.append(self.barrier)
+        self.forget_hooks: list[Callable[[], None]] = []
+        """Called when ticks start anew: whoever keeps ticks forgets them."""
 
     # ---- watcher protocol ----------------------------------------------------------------------------------
     def start(self) -> None:
@@ -227,6 +231,8 @@ class Checker:
         self.all_synced.fill(1)
         self.sites = [None, None]
         self.now, self.floor = 2, 1
+        for hook in self.forget_hooks:
+            hook()
 
     def read(
         self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int, strong: bool = False

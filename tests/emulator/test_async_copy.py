@@ -221,6 +221,12 @@ def test_the_same_under_every_check(checked):
     assert not checked.findings, "\n".join(map(str, checked.findings))
 
 
+def test_checks_survive_the_end_of_their_ticks(checked, monkeypatch):
+    monkeypatch.setattr("ptxforge.emulator.checks._LAST_TICK", 40)
+    test_producer_and_consumer_warps_take_turns(checked)
+    assert not checked.findings, "\n".join(map(str, checked.findings))
+
+
 def test_state_tokens_counts_and_test_wait(machine):
     """A count of 64: each of 32 threads arrives for two; test_wait on the state of before turns true."""
     body = """
