@@ -364,7 +364,7 @@ def emit_shift(e: Emitter, i: Instruction) -> None:
     dtype = dtype_of(kind)
     literal = e.constant(count)
     if literal is not None:
-        amount = e._hoist(
+        amount = e.hoist(
             f"k_shift{literal & 0xFFFFFFFF}_{dtype}",
             lambda machine: np.dtype(dtype).type(min(literal & 0xFFFFFFFF, 64)),
         )

@@ -23,7 +23,7 @@ def _branch(e: Emitter, i: Instruction, taken: int) -> None:
     if guard is None:
         e.line(f"return {taken}")
         return
-    predicate = e._register_view(guard, "?")
+    predicate = e.register_view(guard, "?")
     if guard.negated:
         taken, other = other, taken
     if e.masked:
@@ -49,7 +49,7 @@ def emit_exit(e: Emitter, i: Instruction) -> None:
 def emit_brx(e: Emitter, i: Instruction) -> None:
     """brx.idx index, table: an index outside the table is undefined; it is clamped."""
     targets = [e.block.targets[label.name].index for label in i.operands[1].elements]
-    guard = None if i.predicate is None else e._register_view(i.predicate, "?")
+    guard = None if i.predicate is None else e.register_view(i.predicate, "?")
     negated = i.predicate is not None and i.predicate.negated
     name = e.bind(_bind_brx, e.view(i.operands[0], "u4"), targets)
     active = "m" if e.masked else "None"
@@ -85,7 +85,7 @@ def emit_trap(e: Emitter, i: Instruction) -> None:
     """The lanes stop and the launch fails."""
     mask = "m" if e.masked else "None"
     if i.predicate is not None:
-        guard = e._register_view(i.predicate, "?")
+        guard = e.register_view(i.predicate, "?")
         mask = f"({'~' if i.predicate.negated else ''}{guard}{' & m' if e.masked else ''})"
     e.line(f"{e.bind(_bind_trap, e.site)}({mask})")
     _branch(e, i, EXIT)

@@ -31,7 +31,7 @@ bits.
 """
 
 PARAM_END = PARAM_BASE + (1 << 16)
-_SPAN = 1 << 47
+_SPAN = 1 << 52
 _ALIGNMENT = 512
 _GUARD = 512
 

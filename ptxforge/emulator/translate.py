@@ -214,12 +214,12 @@ class Emitter:
         if isinstance(operand, Register):
             return self._read_register(operand, dtype)
         if isinstance(operand, Immediate):
-            return self._hoist(_scalar_name(operand, dtype), lambda machine: scalar(operand, dtype))
+            return self.hoist(_scalar_name(operand, dtype), lambda machine: scalar(operand, dtype))
         if isinstance(operand, Symbol):
             name, offset = operand.name, operand.offset
             self._require_symbol(name)
             kind = np.dtype(dtype).type
-            return self._hoist(
+            return self.hoist(
                 f"a_{_clean(name)}_{offset}_{dtype}",
                 lambda machine: kind(machine.symbol_address(name) + offset),
             )
@@ -233,16 +233,16 @@ class Emitter:
             raise self.error("a destination register is expected")
         bits = _bits(dtype)
         if operand.bits == bits and self.mask is None:
-            return self._register_view(operand, dtype)
+            return self.register_view(operand, dtype)
         if operand.bits < bits:
             raise self.error(f"the destination {operand.name} is narrower than {bits} bits")
         made = self.temp(dtype)
         wide = dtype if operand.bits == bits else f"{'i' if dtype[0] == 'i' else 'u'}{operand.bits // 8}"
         if dtype[0] == "f" and operand.bits != bits:
             narrow = f"u{bits // 8}"
-            self._commit(self._register_view(operand, wide), f"{made}.view('{narrow}')")
+            self._commit(self.register_view(operand, wide), f"{made}.view('{narrow}')")
         else:
-            self._commit(self._register_view(operand, wide), made)
+            self._commit(self.register_view(operand, wide), made)
         return made
 
     def part(self, register: Register, dtype: str, index: int) -> str:
@@ -252,7 +252,7 @@ class Emitter:
         if not isinstance(register, Register) or not register.bits:
             raise self.error("a register is expected")
         name = register.name
-        return self._hoist(
+        return self.hoist(
             f"{_clean(name)}_{_clean(dtype)}_part{index}", lambda machine: machine.part(name, dtype, index)
         )
 
@@ -290,7 +290,7 @@ class Emitter:
         """Scratch ``(lanes,)`` for the duration of this instruction."""
         slot = self._temps.get(dtype, 0)
         self._temps[dtype] = slot + 1
-        return self._hoist(f"t{slot}_{_clean(dtype)}", lambda machine: machine.scratch(dtype, 10 + slot))
+        return self.hoist(f"t{slot}_{_clean(dtype)}", lambda machine: machine.scratch(dtype, 10 + slot))
 
     def constant(self, operand: object) -> int | None:
         """The operand's value when it is an integer known at load time."""
@@ -303,7 +303,7 @@ class Emitter:
     def constant_object(self, thing: object) -> str:
         """A name in the generated code for any Python object."""
         label = getattr(thing, "__name__", type(thing).__name__).strip("<>")
-        return self._hoist(f"o_{_clean(label)}_{id(thing):x}", lambda machine: thing)
+        return self.hoist(f"o_{_clean(label)}_{id(thing):x}", lambda machine: thing)
 
     def view(self, operand: object, dtype: str) -> _Argument:
         """For :meth:`call`: the operand's array ``(lanes,)`` of ``dtype``; None for a sink; a list for a
@@ -373,6 +373,16 @@ class Emitter:
         guarded = "m" if self.masked else None
         self.line(f"return wait({name}({self.mask}), {self.block.index}, {self.next_index}, {guarded})")
 
+    def hoist(self, name: str, make: Callable[[Machine], object]) -> str:
+        """Make ``name`` stand for ``make(machine)`` in the generated code."""
+        self.names.setdefault(name, make)
+        return name
+
+    def register_view(self, register: Register, dtype: str) -> str:
+        """The name of a register's array as it is: no mask, no negation."""
+        name = register.name
+        return self.hoist(f"{_clean(name)}_{_clean(dtype)}", lambda machine: machine.view(name, dtype))
+
     @property
     def next_index(self) -> int:
         """The number of the block that follows in the text."""
@@ -387,8 +397,8 @@ class Emitter:
         guard = instruction.predicate
         if guard is None or instruction.family.role == "branch":
             return
-        predicate = self._register_view(guard, "?")
-        slot = self._hoist("guard", lambda machine: np.zeros(machine.lanes, bool))
+        predicate = self.register_view(guard, "?")
+        slot = self.hoist("guard", lambda machine: np.zeros(machine.lanes, bool))
         if guard.negated:
             self.line(f"logical_not({predicate}, out={slot})")
             predicate = slot
@@ -404,20 +414,12 @@ class Emitter:
         where = f", where={self.mask}" if self.mask else ""
         self._commits.append(f"copyto({target}, {value}, casting='unsafe'{where})")
 
-    def _hoist(self, name: str, make: Callable[[Machine], object]) -> str:
-        self.names.setdefault(name, make)
-        return name
-
-    def _register_view(self, register: Register, dtype: str) -> str:
-        name = register.name
-        return self._hoist(f"{_clean(name)}_{_clean(dtype)}", lambda machine: machine.view(name, dtype))
-
     def _read_register(self, register: Register, dtype: str) -> str:
         if not register.bits:
             return self._read_special(register.name.lstrip("%"), dtype)
         if register.bits < _bits(dtype):
             raise self.error(f"{register.name} is narrower than {_bits(dtype)} bits")
-        view = self._register_view(register, dtype)
+        view = self.register_view(register, dtype)
         if not register.negated:
             return view
         made = self.temp("?")
@@ -428,7 +430,7 @@ class Emitter:
         self._check_special(name)
         if name in _VOLATILE:
             return f"{self.constant_object(special_array)}(machine, '{name}').astype('{dtype}')"
-        return self._hoist(f"s_{_clean(name)}_{dtype}", _special_view(name, dtype))
+        return self.hoist(f"s_{_clean(name)}_{dtype}", _special_view(name, dtype))
 
     def _check_special(self, name: str) -> None:
         if (
