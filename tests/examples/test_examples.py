@@ -1,7 +1,8 @@
 """Every script of ``examples/`` runs at small sizes on the emulator, in checked mode, and is right.
 
-Each ``main`` returns its largest absolute error against numpy. The bounds are half a unit in the last place of the
-largest result where results are f16, and the rounding of the sums where they are f32.
+Each ``main`` returns its largest absolute error against numpy (attention's is relative to the largest value).
+The bounds are half a unit in the last place of the largest result where results are f16, and the rounding of
+the sums where they are f32. Attention rounds probabilities to f16 or bf16 on the way.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import importlib
 from pathlib import Path
 
+import ml_dtypes
 import pytest
 
 import ptxforge
@@ -20,7 +22,11 @@ CASES = {
     "grouped_gemm": [((((20, 33, 16), (1, 16, 50), (32, 5, 7)),), 0.008)],
     "softmax_matmul": [((18, 40, 20), 5e-4), ((16, 32, 128), 5e-4), ((3, 1, 1), 5e-4)],
     "sgemm_ladder": [((128,), 2e-5)],
-}
+    "flash_attention": [
+        ((1, 2, 64, 32), 1e-3), ((2, 1, 96, 16, 32), 1e-3), ((1, 1, 16, 64), 1e-3),
+        ((1, 2, 64, 32, 32, ml_dtypes.bfloat16), 8e-3),
+    ],
+}  # fmt: skip
 
 
 @pytest.fixture
