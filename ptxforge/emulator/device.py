@@ -20,6 +20,7 @@ from ptxforge.emulator.launch import (
 )
 from ptxforge.emulator.memory import GlobalMemory
 from ptxforge.emulator.parallel import can_spread, run_in_processes
+from ptxforge.emulator.pool import MachinePool
 from ptxforge.emulator.report import Report
 from ptxforge.support.errors import DeviceError
 
@@ -71,6 +72,7 @@ class EmulatorDevice:
         self.processes = processes or os.cpu_count() or 1
         self.target, self.raise_faults = target, raise_faults
         self.memory = GlobalMemory()
+        self.pool = MachinePool(self.memory)
         self.findings: list[Finding] = []
         self.last_report: Report | None = None
         self.output = ""
@@ -123,6 +125,8 @@ class EmulatorModule:
     def unload(self) -> None:
         for address in set(self.symbols.values()):
             self.device.memory.free(address)
+        for function in self._functions.values():
+            self.device.pool.forget(function.kernel)
         self.symbols = {}
         self._functions = {}
 
@@ -140,7 +144,7 @@ class EmulatorFunction:
             program.local_bytes,
             self._max_threads(program.entry.directives),
         )
-        self.kernel = Kernel(self.translation, self.device.memory, module.symbols, self.device)
+        self.kernel = Kernel(self.translation, self.device.memory, module.symbols, self.device.pool)
 
     @staticmethod
     def _max_threads(directives: dict[str, tuple[int, ...]]) -> int:

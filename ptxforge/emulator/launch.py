@@ -13,7 +13,8 @@ from ptxforge.emulator.async_checks import AsyncChecker, uses_async
 from ptxforge.emulator.checks import Checker, GlobalShadow
 from ptxforge.emulator.counters import Counters
 from ptxforge.emulator.findings import Findings
-from ptxforge.emulator.memory import GlobalMemory, address_of
+from ptxforge.emulator.memory import GlobalMemory
+from ptxforge.emulator.pool import MachinePool
 from ptxforge.emulator.scheduler import Scheduler, Translation
 from ptxforge.emulator.state import Machine
 from ptxforge.support.errors import DeviceError, EmulatorError
@@ -22,9 +23,6 @@ _LANES = 8192
 _LANES_OF_LARGE_KERNELS = 4096
 _LARGE_KERNEL = 300
 """Lanes per batch: enough to hide numpy's call overhead, few enough for the registers to stay in cache."""
-
-_MACHINES = 6
-"""Machines (register files) kept per kernel for launches of the same shape."""
 
 _IDLE_TURNS = 24
 """Turns in which every batch only polls unchanged memory before the launch is called deadlocked."""
@@ -128,10 +126,9 @@ class Kernel:
     """One entry on one device: makes machines and runs grids."""
 
     def __init__(
-        self, translation: Translation, memory: GlobalMemory, symbols: dict[str, int], options: object
+        self, translation: Translation, memory: GlobalMemory, symbols: dict[str, int], pool: MachinePool
     ):
-        self.translation, self.memory, self.symbols, self.options = translation, memory, symbols, options
-        self._machines: OrderedDict[tuple, list[Scheduler]] = OrderedDict()
+        self.translation, self.memory, self.symbols, self.pool = translation, memory, symbols, pool
 
     def batch_size(self, shape: Shape) -> int:
         """CTAs per batch, so that batches are of nearly equal size."""
@@ -200,9 +197,8 @@ class Kernel:
 
     def scheduler(self, shape: Shape, count: int, watch: Watch | None) -> Scheduler:
         """A free machine of the right shape, with its scheduler."""
-        pool = self._machines.get((shape, count, watch and watch.kind))
-        if pool:
-            found = pool.pop()
+        found = self.pool.take((self, shape, count, watch and watch.kind))
+        if found is not None:
             if watch is not None:
                 watch.join(found.machine)
             return found
@@ -214,7 +210,6 @@ class Kernel:
             shape.grid,
             shape.block,
             shape.shared_bytes,
-            self.options,
         )
         self.memory.register(machine.params)
         if watch is not None:
@@ -223,13 +218,7 @@ class Kernel:
 
     def release(self, shape: Shape, count: int, watch: Watch | None, scheduler: Scheduler) -> None:
         """Keep a machine for the next launch of the same shape."""
-        key = (shape, count, watch and watch.kind)
-        self._machines.setdefault(key, []).append(scheduler)
-        self._machines.move_to_end(key)
-        while len(self._machines) > _MACHINES:
-            _, dropped = self._machines.popitem(last=False)
-            for scheduler in dropped:
-                self.memory.unregister(address_of(scheduler.machine.params))
+        self.pool.give((self, shape, count, watch and watch.kind), scheduler)
 
 
 class Observers:

@@ -53,10 +53,9 @@ class Machine:
         grid: tuple[int, int, int],
         block: tuple[int, int, int],
         shared_bytes: int,
-        options: object,
     ):
         self.program, self.memory, self.symbols = program, memory, symbols
-        self.grid, self.block, self.ctas, self.options = grid, block, ctas, options
+        self.grid, self.block, self.ctas = grid, block, ctas
         self.live_threads = block[0] * block[1] * block[2]
         self.threads = -(-self.live_threads // 32) * 32
         self.lanes = ctas * self.threads
@@ -83,6 +82,9 @@ class Machine:
         self._allocate_registers()
         self._allocate_memory()
         self._number_lanes()
+        registers = sum(array.nbytes for array in self._base.values())
+        self.nbytes = registers + self.shared.nbytes + self.local.nbytes
+        """Bytes of registers, shared and local memory."""
 
     # ---- construction --------------------------------------------------------------------------------------
     def _allocate_registers(self) -> None:
