@@ -15,7 +15,7 @@ from ptxforge.frontend.expressions import (
 )  # fmt: skip
 from ptxforge.frontend.semantics import arith
 from ptxforge.frontend.semantics.registry import ArgumentProblem, apply
-from ptxforge.frontend.source import SourceFunction, source_function
+from ptxforge.frontend.source import Parameter, SourceFunction, source_function
 from ptxforge.frontend.values import TensorValue, describe, is_static
 from ptxforge.frontend.visitor import Visitor, handles
 from ptxforge.language import core, debug
@@ -184,7 +184,11 @@ def inline(v: Visitor, node: ast.AST, function: Any, args: Sequence[Any], kwargs
 
 
 def bind_arguments(source: SourceFunction, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """Parameters and their values. Raises :class:`TypeMismatchError` when they do not fit."""
+    """Parameters and their values. Raises :class:`TypeMismatchError` when they do not fit.
+
+    As in Triton, ``tl.constexpr`` on a parameter of an inlined function is not enforced: a runtime value may pass
+    through, and where a compile-time one is needed that place complains.
+    """
     parameters = source.parameters
     scope: dict[str, Any] = {}
     positional = source.fn.__code__.co_argcount
@@ -208,17 +212,13 @@ def bind_arguments(source: SourceFunction, args: Sequence[Any], kwargs: dict[str
     return scope
 
 
-def _complete(source: SourceFunction, parameter: Any, scope: dict[str, Any]) -> None:
-    name = parameter.name
-    if name not in scope:
-        if not parameter.has_default:
-            raise TypeMismatchError(f"{source.name}() lacks its argument '{name}'")
-        scope[name] = static_object(parameter.default)
-    if parameter.is_constexpr and not is_static(scope[name]):
-        raise TypeMismatchError(
-            f"argument '{name}' of {source.name}(): must be known at compile time, is a runtime {describe(scope[name])}",
-            hint=f"'{name}' is annotated tl.constexpr",
-        )
+def _complete(source: SourceFunction, parameter: Parameter, scope: dict[str, Any]) -> None:
+    """Give a parameter its default, if it has no value yet."""
+    if parameter.name in scope:
+        return
+    if not parameter.has_default:
+        raise TypeMismatchError(f"{source.name}() lacks its argument '{parameter.name}'")
+    scope[parameter.name] = static_object(parameter.default)
 
 
 # -- Python's builtins -------------------------------------------------------------------------------------

@@ -22,7 +22,7 @@ from ptxforge.frontend.values import TensorValue, describe, is_static
 from ptxforge.frontend.visitor import Visitor, handles, unsupported
 from ptxforge.language import types as L
 from ptxforge.language.constexpr import constexpr, unwrap
-from ptxforge.language.registry import MEMBERS, is_builtin
+from ptxforge.language.registry import MEMBERS, ConstexprFunction, is_builtin
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import CompilationError, TypeMismatchError, UnsupportedSyntaxError
 
@@ -114,6 +114,8 @@ def host_twin(function: types.FunctionType) -> Callable | None:
 
 def static_object(value: Any) -> Any:
     """A Python object as the frontend keeps it: constants unwrapped, lists as tuples, element types the language's."""
+    if isinstance(value, constexpr) and isinstance(value.value, types.FunctionType):
+        return ConstexprFunction(value.value)  # ``@tl.constexpr`` above a plain function
     value = unwrap(value)
     if isinstance(value, DType):
         return L.of(value)

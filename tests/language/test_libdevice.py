@@ -39,6 +39,7 @@ UNARY = {
     "cosh": (np.cosh, ANY), "acosh": (np.arccosh, POSITIVE + 1), "asinh": (np.arcsinh, ANY),
     "atanh": (np.arctanh, INSIDE), "cbrt": (np.cbrt, ANY), "erfc": (np.vectorize(math.erfc), np.clip(ANY, -2, 2)),
     "exp10": (lambda x: 10**x, ANY), "log10": (np.log10, POSITIVE), "log1p": (np.log1p, POSITIVE),
+    "atan": (np.arctan, ANY), "asin": (np.arcsin, INSIDE), "acos": (np.arccos, INSIDE),
     "round": (lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x), ANY), "nearbyint": (np.rint, ANY),
     "rcp_rn": (lambda x: 1 / x, POSITIVE), "fast_expf": (np.exp, ANY), "fast_logf": (np.log, POSITIVE),
     "fast_sinf": (np.sin, ANY), "fast_cosf": (np.cos, ANY), "sinh": (np.sinh, ANY + 4), "tanh": (np.tanh, ANY),
@@ -54,7 +55,7 @@ def test_unary(name):
 
 BINARY = {
     "copysign": np.copysign, "fdim": lambda x, y: np.maximum(x - y, 0), "fmax": np.fmax, "fmin": np.fmin,
-    "fmod": np.fmod, "hypot": np.hypot, "fast_dividef": lambda x, y: x / y,
+    "atan2": np.arctan2, "fmod": np.fmod, "hypot": np.hypot, "fast_dividef": lambda x, y: x / y,
 }  # fmt: skip
 
 

@@ -11,16 +11,18 @@ from ptxforge.language.math import (
     abs, ceil, cos, div_rn, erf, exp, exp2, floor, fma, log, log2, pow, rint, rsqrt, sin, sqrt, sqrt_rn, tan, tanh,
     trunc, umulhi,
 )  # fmt: skip
+from ptxforge.language.debug import static_assert
 from ptxforge.language.registry import library
-from ptxforge.language.types import float64, int32, int64, uint32, uint64
+from ptxforge.language.types import float32, float64, int32, int64, uint32, uint64
 
 __all__ = [
-    "abs", "acosh", "asinh", "atanh", "cbrt", "ceil", "copysign", "cos", "cosh", "div_rn", "erf", "erfc", "exp",
-    "exp10", "exp2", "fast_cosf", "fast_dividef", "fast_exp10f", "fast_expf", "fast_log10f", "fast_log2f", "fast_logf",
-    "fast_powf", "fast_sinf", "fast_tanf", "fdim", "finitef", "float2int_rd", "float2int_rn", "float2int_ru",
-    "float2int_rz", "floor", "fma", "fmax", "fmin", "fmod", "hypot", "isfinited", "isinf", "isnan", "llrint", "log",
-    "log10", "log1p", "log2", "nearbyint", "popc", "pow", "rcp_rn", "rint", "round", "rsqrt", "signbit", "sin", "sinh",
-    "sqrt", "sqrt_rn", "tan", "tanh", "trunc", "umulhi",
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos",
+    "cosh", "div_rn", "erf", "erfc", "exp", "exp10", "exp2", "fast_cosf", "fast_dividef", "fast_exp10f",
+    "fast_expf", "fast_log10f", "fast_log2f", "fast_logf", "fast_powf", "fast_sinf", "fast_tanf", "fdim",
+    "finitef", "float2int_rd", "float2int_rn", "float2int_ru", "float2int_rz", "floor", "fma", "fmax", "fmin",
+    "fmod", "hypot", "isfinited", "isinf", "isnan", "llrint", "log", "log10", "log1p", "log2", "nearbyint",
+    "popc", "pow", "rcp_rn", "rint", "round", "rsqrt", "signbit", "sin", "sinh", "sqrt", "sqrt_rn", "tan",
+    "tanh", "trunc", "umulhi",
 ]  # fmt: skip
 
 fast_expf = exp
@@ -159,6 +161,45 @@ def popc32(x):
     x = (x & 0x33333333) + ((x >> 2) & 0x33333333)
     x = (x + (x >> 4)) & 0x0F0F0F0F
     return (x * 0x01010101 >> 24).to(int32)
+
+
+# -- inverse trigonometric functions ------------------------------------------------------------------------
+
+
+@library
+def atan(x):
+    """Arc tangent of float32 (S. L. Moshier, Cephes mathematical library, atanf: two reductions, degree 9)."""
+    static_assert(x.dtype == float32, "atan() takes float32")
+    size = math.abs(x)
+    is_large = size > 2.414213562373095  # tan(3π/8)
+    is_middle = (size > 0.4142135623730950) & (size <= 2.414213562373095)  # tan(π/8)
+    start = arith.where(is_large, 1.5707963267948966, arith.where(is_middle, 0.7853981633974483, 0.0))
+    top = arith.where(is_large, -1.0, arith.where(is_middle, size - 1.0, size))
+    bottom = arith.where(is_large, size, arith.where(is_middle, size + 1.0, 1.0))
+    t = top / bottom
+    z = t * t
+    series = ((8.05374449538e-2 * z - 1.38776856032e-1) * z + 1.99777106478e-1) * z - 3.33329491539e-1
+    return copysign(start + (series * z * t + t), x)
+
+
+@library
+def atan2(y, x):
+    """The angle of the point (x, y), in [-π, π]; float32."""
+    angle = atan(math.abs(y) / arith.where(x == 0.0, 1.0, math.abs(x)))
+    angle = arith.where(x == 0.0, arith.where(y == 0.0, 0.0, 1.5707963267948966), angle)
+    return copysign(arith.where(signbit(x), 3.141592653589793 - angle, angle), y)
+
+
+@library
+def asin(x):
+    """Arc sine of float32."""
+    return atan2(x, math.sqrt((1.0 - x) * (1.0 + x)))
+
+
+@library
+def acos(x):
+    """Arc cosine of float32."""
+    return atan2(math.sqrt((1.0 - x) * (1.0 + x)), x)
 
 
 # -- built from exponentials and logarithms ----------------------------------------------------------------
