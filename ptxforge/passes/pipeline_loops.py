@@ -47,7 +47,7 @@ from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
-from ptxforge.ir.ops.shape import Constant, Splat
+from ptxforge.ir.ops.shape import Broadcast, Constant, Splat
 from ptxforge.ir.ops.shared import (
     AsyncCommitGroup, AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc, LocalDealloc, LocalLoad,
     MemDescIndex,
@@ -294,12 +294,26 @@ def _predicate(op: Operation, flag: Value, b: Builder) -> None:
     """Make a copy or load of an iteration that does not exist do nothing (a copy stores zeros)."""
     if not isinstance(op, (AsyncCopyGlobalToLocal, Load)):
         return
+    if op.mask is not None:
+        op.set_operand(op.operands.index(op.mask), _gated(op.mask, flag, b))
+        return
     pointer = op.operands[0].type
-    condition = flag
     if isinstance(pointer, T.TensorType):
-        condition = b.value(Splat, flag, type=pointer.with_element(T.I1))
-    position = 2 if isinstance(op, AsyncCopyGlobalToLocal) else 1
-    if op.mask is None:
-        op.set_operands([*op.operands, condition])
-    else:
-        op.set_operand(position, b.value(AndI, op.mask, condition))
+        flag = b.value(Splat, flag, type=pointer.with_element(T.I1))
+    op.set_operands([*op.operands, flag])
+
+
+def _gated(mask: Value, flag: Value, b: Builder) -> Value:
+    """``mask and flag``. A bound that all elements share, ``x < bound``, becomes ``x < (flag ? bound : smallest)``: the
+    threads' comparisons stay, and one scalar operation replaces a logical one for each of them."""
+    compare = mask.defining_op
+    if isinstance(compare, Broadcast):
+        return b.value(Broadcast, _gated(compare.x, flag, b), type=mask.type)
+    if isinstance(compare, CmpI) and compare.predicate == "slt" and isinstance(compare.rhs.defining_op, Splat):
+        bound = compare.rhs.defining_op.value
+        smallest = b.constant(-(1 << bound.type.bits - 1), bound.type)
+        limit = b.value(Select, flag, bound, smallest)
+        return b.value(CmpI, compare.lhs, b.value(Splat, limit, type=compare.rhs.type), predicate="slt")
+    if isinstance(mask.type, T.TensorType):
+        flag = b.value(Splat, flag, type=mask.type)
+    return b.value(AndI, mask, flag)
