@@ -1,0 +1,172 @@
+"""Tensor cores and software pipelining: a matrix product in IR text keeps its meaning through every pass, and gets the shape
+that each pass promises."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ptxforge import interpreter
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Function
+from ptxforge.ir.ops import shared
+from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.memory import Load, Store
+from ptxforge.ir.parser import parse_function
+from ptxforge.ir.verifier import verify
+from ptxforge.layouts.encodings import Blocked, DotOperand, Mma
+from ptxforge.passes.accelerate_matmul import accelerate_matmul
+from ptxforge.passes.pipeline import PIPELINE
+from ptxforge.passes.pipeline_loops import pipeline_loops
+from ptxforge.passes.prefetch import prefetch
+from ptxforge.support.target import parse_target
+
+GEMM = """
+func @gemm(%a: ptr<f16> {divisibility = 16}, %b: ptr<f16> {divisibility = 16}, %c: ptr<f16> {divisibility = 16}, %n: i32 {divisibility = 16}, %k: i32 {divisibility = 16}) attributes {num_warps = 4, num_stages = 3, target = "sm_80"} {
+  %c0 = constant {value = 0} : i32
+  %c1 = constant {value = 1} : i32
+  %c32 = constant {value = 32} : i32
+  %zero = constant {value = 0.0} : tensor<64x64xf32>
+  %r = make_range {start = 0, end = 64} : tensor<64xi32>
+  %rk = make_range {start = 0, end = 32} : tensor<32xi32>
+  %i = expand_dims %r {axis = 1} : (tensor<64xi32>) -> tensor<64x1xi32>
+  %j = expand_dims %r {axis = 0} : (tensor<64xi32>) -> tensor<1x64xi32>
+  %kr = expand_dims %rk {axis = 0} : (tensor<32xi32>) -> tensor<1x32xi32>
+  %kc = expand_dims %rk {axis = 1} : (tensor<32xi32>) -> tensor<32x1xi32>
+  %ks = splat %k : (i32) -> tensor<64x1xi32>
+  %ik = muli %i, %ks : tensor<64x1xi32>
+  %ikb = broadcast %ik : (tensor<64x1xi32>) -> tensor<64x32xi32>
+  %krb = broadcast %kr : (tensor<1x32xi32>) -> tensor<64x32xi32>
+  %ao = addi %ikb, %krb : tensor<64x32xi32>
+  %ns = splat %n : (i32) -> tensor<32x1xi32>
+  %kn = muli %kc, %ns : tensor<32x1xi32>
+  %knb = broadcast %kn : (tensor<32x1xi32>) -> tensor<32x64xi32>
+  %jb = broadcast %j : (tensor<1x64xi32>) -> tensor<32x64xi32>
+  %bo = addi %knb, %jb : tensor<32x64xi32>
+  %bstep = muli %n, %c32 : i32
+  %acc, %pa, %pb = for %s = %c0 to %k step %c32 iter_args(%x = %zero, %ap = %a, %bp = %b) : tensor<64x64xf32>, ptr<f16>, ptr<f16> {
+    %as = splat %ap : (ptr<f16>) -> tensor<64x32xptr<f16>>
+    %aptr = addptr %as, %ao : tensor<64x32xptr<f16>>
+    %av = load %aptr : (tensor<64x32xptr<f16>>) -> tensor<64x32xf16>
+    %bs = splat %bp : (ptr<f16>) -> tensor<32x64xptr<f16>>
+    %bptr = addptr %bs, %bo : tensor<32x64xptr<f16>>
+    %bv = load %bptr : (tensor<32x64xptr<f16>>) -> tensor<32x64xf16>
+    %d = dot %av, %bv, %x : (tensor<64x32xf16>, tensor<32x64xf16>, tensor<64x64xf32>) -> tensor<64x64xf32>
+    %an = addptr %ap, %c32 : ptr<f16>
+    %bn = addptr %bp, %bstep : ptr<f16>
+    yield %d, %an, %bn
+  }
+  %res = truncf %acc : (tensor<64x64xf32>) -> tensor<64x64xf16>
+  %n64 = splat %n : (i32) -> tensor<64x1xi32>
+  %in = muli %i, %n64 : tensor<64x1xi32>
+  %inb = broadcast %in : (tensor<64x1xi32>) -> tensor<64x64xi32>
+  %jbb = broadcast %j : (tensor<1x64xi32>) -> tensor<64x64xi32>
+  %co = addi %inb, %jbb : tensor<64x64xi32>
+  %cs = splat %c : (ptr<f16>) -> tensor<64x64xptr<f16>>
+  %cptr = addptr %cs, %co : tensor<64x64xptr<f16>>
+  store %cptr, %res : (tensor<64x64xptr<f16>>, tensor<64x64xf16>)
+  return
+}
+"""
+
+TARGET = parse_target("sm_80")
+
+
+def run_until(last, stages: int = 3, text: str = GEMM) -> Function:
+    """The kernel after every row of the pipeline up to the last row of pass ``last``."""
+    function = parse_function(text)
+    function.attributes["num_stages"] = stages
+    end = max(i for i, row in enumerate(PIPELINE) if row.function is last)
+    for row in PIPELINE[: end + 1]:
+        row.function(function, TARGET)
+    verify(function)
+    return function
+
+
+def loop_of(function: Function) -> For:
+    (loop,) = [op for op in function.walk() if isinstance(op, For)]
+    return loop
+
+
+def operations(block, kind) -> list:
+    return [op for op in block.operations if isinstance(op, kind)]
+
+
+def product(function: Function, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """The kernel's result for random operands, and numpy's."""
+    rng = np.random.default_rng(k)
+    a, b = rng.integers(-4, 5, (64, max(k, 1))), rng.integers(-4, 5, (max(k, 1), 64))
+    out = np.full((64, 64), np.nan, np.float16)
+    interpreter.run(function, 1, [a.astype(np.float16), b.astype(np.float16), out, 64, k])
+    return out, (a[:, :k] @ b[:k]).astype(np.float16)
+
+
+@pytest.mark.parametrize("k", [0, 32, 64, 96, 320])
+@pytest.mark.parametrize("stages", [1, 2, 3, 4, 8])
+@pytest.mark.parametrize("last", [accelerate_matmul, pipeline_loops, prefetch])
+def test_meaning_is_kept(last, stages, k):
+    out, expected = product(run_until(last, stages), k)
+    np.testing.assert_array_equal(out, expected)
+
+
+def test_dot_gets_a_tensor_core_layout():
+    function = run_until(accelerate_matmul)
+    (dot,) = operations(loop_of(function).body, Dot)
+    layout = dot.result.type.layout
+    assert layout == Mma((2, 0), (2, 2), (16, 8))
+    assert dot.a.type.layout == DotOperand(0, layout, 2) and dot.b.type.layout == DotOperand(1, layout, 2)
+
+
+def test_ieee_dots_stay_on_the_fma_units():
+    text = GEMM.replace("f16", "f32").replace("%res = truncf %acc : (tensor<64x64xf32>) -> tensor<64x64xf32>", "").replace(
+        "store %cptr, %res", "store %cptr, %acc")
+    for precision, layout in (("ieee", Blocked), ("tf32", Mma)):
+        precise = text.replace("dot %av, %bv, %x :", f'dot %av, %bv, %x {{input_precision = "{precision}"}} :')
+        (dot,) = operations(loop_of(run_until(accelerate_matmul, text=precise)).body, Dot)
+        assert isinstance(dot.result.type.layout, layout)
+
+
+@pytest.mark.parametrize("stages", [2, 3, 5])
+def test_pipelined_loop(stages):
+    function = run_until(pipeline_loops, stages)
+    loop = loop_of(function)
+    assert not operations(loop.body, Load) and not operations(loop.body, ConvertLayout)
+    buffers = [op.result.type for op in function.walk() if isinstance(op, shared.LocalAlloc)]
+    assert [(t.shape, t.element) for t in buffers] == [((stages, 64, 32), T.F16), ((stages, 32, 64), T.F16)]
+    # One wait in a step: the newest (stages - 2) iterations may be on their way, each with two copies.
+    (wait,) = operations(loop.body, shared.AsyncWait)
+    assert wait.num == 2 * (stages - 2)
+    copies = operations(function.body, shared.AsyncCopyGlobalToLocal)
+    assert len(copies) == 2 * (stages - 1)
+    assert len(operations(loop.body, shared.AsyncCopyGlobalToLocal)) == 2
+
+
+def test_one_stage_is_not_pipelined():
+    function = run_until(prefetch, stages=1)
+    assert len(operations(loop_of(function).body, Load)) == 2
+    assert not any(isinstance(op, shared.AsyncCopyGlobalToLocal) for op in function.walk())
+
+
+def test_volatile_loads_are_not_pipelined():
+    text = GEMM.replace("%av = load %aptr :", "%av = load %aptr {volatile = true} :")
+    assert not any(isinstance(op, shared.AsyncCopyGlobalToLocal) for op in run_until(prefetch, text=text).walk())
+
+
+def test_fragments_are_carried():
+    loop = loop_of(run_until(prefetch))
+    dots = operations(loop.body, Dot)
+    assert [dot.a.type.shape for dot in dots] == [(64, 16), (64, 16)]
+    assert dots[0].a in loop.carried and dots[0].b in loop.carried
+    assert dots[1].operands[2] is dots[0].result
+    # The next tile is waited for before the last slice multiplies, and its first fragments are read there.
+    (wait,) = operations(loop.body, shared.AsyncWait)
+    assert dots[0].is_before_in_block(wait) and wait.is_before_in_block(dots[1])
+    yielded = [v.defining_op for v in loop.body.terminator.values]
+    assert sum(isinstance(op, shared.LocalLoad) and op.token is wait.result for op in yielded) == 2
+
+
+def test_result_is_stored_sixteen_bytes_at_a_time():
+    (store,) = [op for op in run_until(PIPELINE[-1].function).walk() if isinstance(op, Store)]
+    assert store.attributes["vector"] * 2 == 16
