@@ -32,6 +32,27 @@ Affine = tuple[str, int]
 _BITS = {"r": 32, "q": 64}
 
 
+class _FreshThread:
+    """Context of :meth:`Builder.fresh_thread`."""
+
+    __slots__ = ("b", "saved")
+
+    def __init__(self, b: Builder):
+        self.b = b
+
+    def __enter__(self) -> None:
+        b = self.b
+        tid = b.pure("shfl.sync.bfly.b32 %s, %s, 0, 31, -1;", "r", b.thread_values["tid"])
+        b.ranges[tid] = b.ranges[b.thread_values["tid"]]
+        self.saved = b.thread_values, b._entry_code, b._entry_numbers
+        # What is asked for at the entry now comes here.
+        b.thread_values, b._entry_code, b._entry_numbers = {"tid": tid}, b.code, b._numbers
+
+    def __exit__(self, *_) -> None:
+        b = self.b
+        b.thread_values, b._entry_code, b._entry_numbers = self.saved
+
+
 class _AtEntry:
     """Context of :meth:`Builder.at_entry`."""
 
@@ -142,6 +163,11 @@ class Builder:
     def at_entry(self) -> _AtEntry:
         """Within ``with b.at_entry():``, pure instructions go to the kernel's entry. Their operands must come from there."""
         return _AtEntry(self)
+
+    def fresh_thread(self) -> _FreshThread:
+        """Within ``with b.fresh_thread():``, the thread's number is a value that the assembler does not know to be the old
+        one (it came through a shuffle), so that what is computed from it is not merged with what was computed before."""
+        return _FreshThread(self)
 
     # -- scopes and aliases ------------------------------------------------------------------------------
 

@@ -22,9 +22,11 @@ def linear_of(type: T.TensorType) -> LinearLayout:
 
 def thread_id(b: Builder) -> str:
     """``%tid.x``."""
-    with b.at_entry():
-        tid = b.pure("mov.u32 %s, %%tid.x;", "r")
-    b.ranges.setdefault(tid, (0, (1 << b.thread_bits) - 1))
+    tid = b.thread_values.get("tid")
+    if tid is None:
+        with b.at_entry():
+            tid = b.thread_values["tid"] = b.pure("mov.u32 %s, %%tid.x;", "r")
+        b.ranges[tid] = (0, (1 << b.thread_bits) - 1)
     return tid
 
 

@@ -12,6 +12,7 @@ from ptxforge.codegen_ptx.carried import Shape, Slot, birth, carried_shape, coal
 from ptxforge.codegen_ptx.lower_arith import integer_compare
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.pointers import Pointer, as_pointer, whole
+from ptxforge.codegen_ptx.rematerialize import rematerialize_after
 from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Value
@@ -63,6 +64,7 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     b.close_scope()
     b.place(end)
     ctx.set(op, *(shape.entries(b, r) for shape, r in zip(shapes, registers)))
+    rematerialize_after(ctx, op)
 
 
 def _start_carried(ctx: Lowering, arguments, initial, following) -> tuple[list[Shape], list[list[str]]]:

@@ -14,7 +14,7 @@ from ptxforge.codegen_ptx.exchange import (
     FULL_WARP, barrier, butterfly, from_word, load_words, shared_address, store_words, to_word, word_class,
 )  # fmt: skip
 from ptxforge.codegen_ptx.indices import (
-    consecutive_registers, linear_of, owner, register_constants, replication, thread_columns, thread_xor,
+    linear_of, owner, register_constants, replication, thread_columns, thread_xor,
 )  # fmt: skip
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.ir import types as T
@@ -138,7 +138,7 @@ class _Scratch:
             self.results = 1 << slices.out_bits_total
             self.constants = register_constants(slices)
             columns = list(thread_columns(slices))
-            self.neighbours = consecutive_registers(slices)
+            self.neighbours = slices.num_consecutive_in_out()
         self.by_warp = self.neighbours > 1
         self.result_unit, self.warp_unit = (1, self.results) if self.by_warp else (self.warps, 1)
         self.read_columns = [column * self.result_unit for column in columns]

@@ -57,7 +57,9 @@ class Values(dict):
 
     def __missing__(self, value: Value) -> list:
         self.ctx.flush()
-        return dict.__getitem__(self, value)
+        if value not in self:
+            raise InternalCompilerError(f"a value of type {value.type} is used before it is computed")
+        return self[value]
 
 
 class Deferred(NamedTuple):

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from ptxforge.codegen_ptx import emit
+from ptxforge.codegen_ptx.indices import linear_of
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import arith, atomic, cast, memory, shape
 from ptxforge.ir.ops import shared as ops
-from ptxforge.layouts.encodings import Blocked, DotOperand, Mma, Shared
+from ptxforge.layouts.encodings import Blocked, DotOperand, Mma, Shared, infer_trans
 from ptxforge.layouts.scratch import atomic_scratch_bytes
 from ptxforge.support.target import parse_target
 from tests.codegen_ptx.harness import Kernel, assemble, blocked, pointer
@@ -195,8 +196,6 @@ def test_vector_atomics(element, used, target):
 @pytest.mark.parametrize("count", [8, 64, 128])
 def test_copies_update_once_and_all_see_the_result(count):
     layout = blocked(1)
-    from ptxforge.codegen_ptx.indices import linear_of
-
     type = T.TensorType((count,), T.I32, layout)
     scratch = atomic_scratch_bytes(linear_of(type), 32, 4)
     kernel = Kernel(pointer(T.I32), pointer(T.I32), shared_bytes=scratch)
@@ -273,8 +272,6 @@ def test_buffers_slices_and_transposes(shared):
     b.create(memory.Barrier)
     part = b.value(ops.MemDescSubslice, tile, type=T.MemDescType((16, 32), element, shared, True), offsets=(48, 32))
     kernel.store(1, b.value(ops.LocalLoad, part, type=T.TensorType((16, 32), element, layout)))
-    from ptxforge.layouts.encodings import infer_trans
-
     turned = b.value(ops.MemDescTrans, tile, order=(1, 0),
                      type=T.MemDescType(size, element, infer_trans(shared, (1, 0), size), True))
     kernel.store(2, b.value(ops.LocalLoad, turned, type=T.TensorType(size, element, layout)))

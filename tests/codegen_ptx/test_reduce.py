@@ -9,7 +9,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Region
 from ptxforge.ir.ops import arith, control
 from ptxforge.ir.ops import reduce as ops
-from ptxforge.layouts.encodings import Mma, Slice
+from ptxforge.layouts.encodings import Linear, Mma, Slice
 from tests.codegen_ptx.harness import Kernel, blocked, pointer
 
 LAYOUTS = {
@@ -21,6 +21,9 @@ LAYOUTS = {
     "flat small": ((32,), blocked(4)),
     "three": ((4, 8, 32), blocked(1, 2, 2, threads=(2, 2, 8), warps=(2, 1, 2))),
     "mma": ((64, 32), Mma((2, 0), (2, 2), (16, 8))),
+    "scattered": ((8, 8, 16), Linear.of_shape((8, 8, 16), {
+        "register": [(1, 0, 0), (0, 0, 0), (0, 0, 8), (0, 4, 0), (0, 0, 4), (0, 0, 1)],
+        "lane": [(0, 1, 0), (4, 0, 0), (0, 0, 0), (0, 0, 0), (0, 2, 0)], "warp": [(2, 0, 0), (0, 0, 2)]})),
     "slice": ((64,), Slice(1, blocked(2, 4, threads=(8, 4), warps=(2, 2)))),
 }
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from ptxforge.ir import types as T
-from ptxforge.ir.ops import cast, shape as ops
+from ptxforge.ir.ops import cast, memory, shape as ops
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.layouts.conversion import plan_conversion
-from ptxforge.layouts.encodings import Blocked, DotOperand, Mma, Slice
+from ptxforge.layouts.encodings import Blocked, DotOperand, Mma, Slice, infer_reshape
 from ptxforge.layouts.scratch import gather_scratch_bytes, histogram_scratch_bytes
 from tests.codegen_ptx.harness import Kernel, blocked, pointer
 
@@ -58,8 +58,6 @@ def test_conversion_of_predicates(result):
 
 
 def test_conversion_of_pointers():
-    from ptxforge.ir.ops import memory
-
     shape = (32, 64)
     kernel = Kernel(pointer(T.F32), pointer(T.F32), shared_bytes=1 << 15)
     places = kernel.pointers(0, shape, ROWS)
@@ -119,8 +117,6 @@ def test_expand_and_broadcast():
 
 @pytest.mark.parametrize("shape", [(8, 64), (512,), (4, 8, 16)])
 def test_reshape(shape):
-    from ptxforge.layouts.encodings import infer_reshape
-
     def build(b, x):
         return b.value(ops.Reshape, x, type=x.type.with_shape(shape, infer_reshape(x.type.layout, (16, 32), shape)))
 
