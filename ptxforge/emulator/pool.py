@@ -1,4 +1,4 @@
-"""Machines that wait for their next launch: register files of a device's kernels, within a budget of bytes."""
+"""Machines that wait for their next launch: a device's register files, within a budget of bytes."""
 
 from __future__ import annotations
 

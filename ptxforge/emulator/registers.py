@@ -76,7 +76,9 @@ def _site(program: Program, item: Instruction) -> Site:
 
 @lru_cache(maxsize=256)
 def exposed(program: Program) -> frozenset[str]:
-    """Registers that some path reads before it has written them (a predicated write may not have happened)."""
+    """Registers that some path reads before it has written them (a predicated write may not have
+    happened).
+    """
     bit = {name: 1 << index for index, name in enumerate(program.registers)}
     flows = {block: _flow(block, bit) for block in program.blocks}
     entry = _surely_written_at_entry(program.blocks, flows)

@@ -145,7 +145,9 @@ def test_three_dimensional_grid(machine):
 
 
 def test_registers_start_at_zero_in_every_batch(machine):
-    """Registers that a path reads unwritten are 0, whatever the CTAs before left in them: here a guard leaves them."""
+    """Registers that a path reads unwritten are 0, whatever the CTAs before left in them: here a
+    guard leaves them.
+    """
     if machine.name != "emulator":
         pytest.skip("uninitialised registers are unspecified in PTX")
     ptx = entry("""
@@ -180,9 +182,11 @@ def test_cluster_barrier_of_one_cta(machine):
     """Like a CTA barrier in two halves; barrier 15 is not disturbed by it."""
     ptx = entry(
         """
-      .shared .align 4 .b32 buffer[64]; mov.u32 %r2, buffer; mad.lo.u32 %r3, %t, 4, %r2; st.shared.u32 [%r3], %t;
+      .shared .align 4 .b32 buffer[64]; mov.u32 %r2, buffer; mad.lo.u32 %r3, %t, 4, %r2;
+      st.shared.u32 [%r3], %t;
       setp.lt.u32 %p0, %t, 32; @%p0 bar.arrive 15, 64; @!%p0 bar.sync 15, 64;
-      barrier.cluster.arrive.release.aligned; mov.u32 %r5, %cluster_nctarank; barrier.cluster.wait.acquire.aligned;
+      barrier.cluster.arrive.release.aligned; mov.u32 %r5, %cluster_nctarank;
+      barrier.cluster.wait.acquire.aligned;
       xor.b32 %r4, %t, 63; mad.lo.u32 %r4, %r4, 4, %r2; ld.shared.u32 %r6, [%r4]; mul.lo.u32 %r6, %r6, %r5;
       st.global.u32 [%a], %r6; ret;"""
     )
