@@ -166,9 +166,9 @@ def static_truth(v: Visitor, node: ast.expr) -> bool:
     """The truth of a condition that must be known at compile time."""
     value = v.visit(node)
     if isinstance(value, TensorValue):
-        raise TypeMismatchError(f"this condition must be known at compile time, is a runtime {describe(value)}").at(
-            v.locate(node)
-        )
+        raise TypeMismatchError(
+            f"this condition must be known at compile time, is a runtime {describe(value)}"
+        ).at(v.locate(node))
     return bool(value)
 
 
@@ -418,7 +418,9 @@ def subscript(v: Visitor, node: ast.Subscript) -> Any:
         return _index_block(v, node, value)
     index = v.visit(node.slice)
     if not is_static(index):
-        raise TypeMismatchError(f"a tuple's index must be known at compile time, is a runtime {describe(index)}")
+        raise TypeMismatchError(
+            f"a tuple's index must be known at compile time, is a runtime {describe(index)}"
+        )
     if isinstance(index, float) or value is None:
         raise TypeMismatchError(f"{describe(value)} cannot be indexed by {describe(index)}")
     return _static(operator.getitem, value, index)

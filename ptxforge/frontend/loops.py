@@ -1,27 +1,25 @@
-"""``for`` and ``while``.
-
-A loop carries the names that its body assigns and that have a value before it. A name that keeps its value is not
-carried; a static one becomes a runtime scalar only if the body really changes it (the body is then built again).
-"""
+"""``for`` and ``while``. What they carry is decided in ``carried``."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ptxforge.frontend import names
+from ptxforge.frontend.carried import (
+    Carried, bind_results, candidates, changed_static, check_kept_first, drop_unchanged, forget, materialize,
+    next_values, no_return,
+)  # fmt: skip
 from ptxforge.frontend.context import default_dtype
 from ptxforge.frontend.convert import cast
 from ptxforge.frontend.control import scalar_condition, unless_returned
 from ptxforge.frontend.expressions import bind
-from ptxforge.frontend.merge import (
-    zero_like,
-)  # fmt: skip
+from ptxforge.frontend.merge import zero_like
 from ptxforge.frontend.promote import common_integer
 from ptxforge.frontend.semantics.arith import sub
 from ptxforge.frontend.values import (
-    TensorValue, Undefined, describe, dtype_name, ir_type, is_number, is_static, leaves_of, map_leaves,
+    TensorValue, describe, dtype_name, ir_type, is_number, leaves_of, map_leaves,
 )  # fmt: skip
 from ptxforge.frontend.visitor import Outcome, Perhaps, Returned, Visitor, handles
 from ptxforge.ir.core import Block, BlockArgument, Region
@@ -29,152 +27,7 @@ from ptxforge.ir.ops.arith import AddI
 from ptxforge.ir.ops.control import Condition, For, While, Yield
 from ptxforge.language import core
 from ptxforge.language import types as L
-from ptxforge.support.errors import CompilationError, TypeMismatchError, UnsupportedSyntaxError
-
-# -- loops: what they share --------------------------------------------------------------------------------
-
-
-class Carried:
-    """The names that a loop carries and their values before it."""
-
-    def __init__(self, initial: dict[str, Any]):
-        self.initial = initial
-        self.leaves = [leaf for value in initial.values() for leaf in leaves_of(value)]
-
-    def types(self) -> list:
-        return [leaf.value.type for leaf in self.leaves]
-
-    def bound(self, values: Iterable[Any]) -> dict[str, Any]:
-        """The names with IR values in place of the initial ones."""
-        remaining = iter(values)
-        return {
-            name: map_leaves(
-                lambda leaf: (
-                    TensorValue(next(remaining), leaf.dtype) if isinstance(leaf, TensorValue) else leaf
-                ),
-                value,
-            )
-            for name, value in self.initial.items()
-        }
-
-    def arguments(self, arguments: list[BlockArgument]) -> dict[str, Any]:
-        """The names bound to a block's arguments, which take the names as hints."""
-        bound = self.bound(arguments)
-        for name, value in bound.items():
-            for leaf in leaves_of(value):
-                leaf.value.hint = name
-        return bound
-
-
-def _candidates(v: Visitor, statements: Sequence[ast.AST], but: Iterable[str] = ()) -> dict[str, Any]:
-    """Names that the statements assign and that have a runtime value before them, in order of definition."""
-    assigned = names.assigned_in(statements)
-    return {
-        name: value
-        for name, value in v.scope.items()
-        if name in assigned and name not in but and leaves_of(value) and not isinstance(value, Undefined)
-    }
-
-
-def _next_values(
-    v: Visitor, node: ast.AST, carried: Carried, scope: dict[str, Any], statements: Sequence[ast.stmt]
-) -> list[TensorValue]:
-    """The carried values at the end of the body. Raises :class:`TypeMismatchError` for a changed type."""
-    found = []
-    for name, before in carried.initial.items():
-        found.extend(_next_leaves(v, node, name, before, scope[name], statements))
-    return found
-
-
-def _next_leaves(
-    v: Visitor, node: ast.AST, name: str, before: Any, after: Any, statements: Sequence[ast.stmt]
-) -> list[TensorValue]:
-    def complain() -> TypeMismatchError:
-        place = names.assigned_in(statements).get(name, node)
-        return TypeMismatchError(
-            f"loop-carried variable '{name}' is {describe(before)} before the loop and becomes {describe(after)} in it",
-            hint="give it the type of the loop's value before the loop, or cast in the loop",
-        ).at(v.locate(place))
-
-    if isinstance(after, Undefined):
-        raise CompilationError(after.reason, hint=after.hint)
-    if isinstance(before, tuple) and isinstance(after, tuple) and len(before) == len(after):
-        return [leaf for b, a in zip(before, after) for leaf in _next_leaves(v, node, name, b, a, statements)]
-    if not isinstance(before, TensorValue):
-        if is_static(after) and before == after:
-            return []
-        raise complain()
-    if is_number(after):
-        after = v.ctx.to_tensor(after)
-    if not isinstance(after, TensorValue) or after.dtype != before.dtype or after.shape != before.shape:
-        raise complain()
-    return [after]
-
-
-def _changed_static(
-    v: Visitor, scope: dict[str, Any], assigned: Iterable[str], carried: Carried
-) -> list[str]:
-    """Static names from before the loop that its body has changed."""
-    return [
-        name
-        for name in assigned
-        if name in v.scope and name not in carried.initial and not _keeps(v.scope[name], scope.get(name))
-    ]
-
-
-def _keeps(before: Any, after: Any) -> bool:
-    return before is after or (
-        is_static(before) and is_static(after) and type(before) is type(after) and before == after
-    )
-
-
-def _materialize(v: Visitor, changed: list[str], statements: Sequence[ast.stmt]) -> bool:
-    """Make runtime scalars of changed static numbers. Whether there were any, so that the body is built again."""
-    numbers = [name for name in changed if _has_number(v.scope[name])]
-    for name in numbers:
-        v.scope[name] = map_leaves(
-            lambda leaf: v.ctx.to_tensor(leaf) if is_number(leaf) else leaf, v.scope[name]
-        )
-    return bool(numbers)
-
-
-def _has_number(value: Any) -> bool:
-    return any(map(_has_number, value)) if isinstance(value, tuple) else is_number(value)
-
-
-def _forget(
-    v: Visitor, node: ast.AST, assigned: Iterable[str], carried: Carried, changed: Iterable[str]
-) -> None:
-    """After a loop: names that only its body gives a value have none, for it may not have run."""
-    line = node.lineno + v.source.offset
-    for name in assigned:
-        is_new = name not in v.scope
-        if (is_new or name in changed) and name not in carried.initial:
-            v.scope[name] = Undefined(
-                f"'{name}' gets its value in the loop at line {line}, which may not run at all",
-                hint="give it a value of the same type before the loop",
-            )
-
-
-def _check_kept_first(v: Visitor, changed: Iterable[str], statements: Sequence[ast.stmt]) -> None:
-    """A name that is None (or the like) before the loop and a tensor in it must be assigned before it is read."""
-    for name in changed:
-        value = v.scope[name]
-        if not isinstance(value, Undefined) and names.is_read_first(name, statements):
-            raise TypeMismatchError(
-                f"loop-carried variable '{name}' is {describe(value)} before the loop and a tensor in it",
-                hint="give it a tensor of the right type before the loop",
-            )
-
-
-def _no_return(v: Visitor, node: ast.AST, outcome: Outcome, statements: Sequence[ast.stmt]) -> None:
-    if outcome is not None:
-        places = [part for s in statements for part in ast.walk(s) if isinstance(part, ast.Return)]
-        raise UnsupportedSyntaxError(
-            "'return' in a loop at run time has no meaning in a kernel",
-            hint="put the rest of the body under an 'if', or use 'while' with a flag",
-        ).at(v.locate(places[0] if places else node))
-
+from ptxforge.support.errors import TypeMismatchError, UnsupportedSyntaxError
 
 # -- for ---------------------------------------------------------------------------------------------------
 
@@ -315,7 +168,7 @@ def _runtime_for(v: Visitor, node: ast.For, arguments: tuple[Any, Any, Any, dict
     targets = set(names.assigned(node.target))
     block, carried, scope, changed = _loop_body(v, node, wide, bind_index, targets)
     _close_for(v, node, block, carried, scope, (first, last, stride), attributes)
-    _forget(v, node, [*targets, *names.assigned_in(node.body)], carried, [*targets, *changed])
+    forget(v, node, [*targets, *names.assigned_in(node.body)], carried, [*targets, *changed])
 
 
 def _index_dtype(v: Visitor, node: ast.AST, *bounds: Any) -> L.dtype:
@@ -353,19 +206,19 @@ def _loop_body(
 ) -> tuple[Block, Carried, dict[str, Any], list[str]]:
     """Build the body; again when a static number turns out to change."""
     while True:
-        carried = Carried(_candidates(v, node.body, but=targets))
+        carried = Carried(candidates(v, node.body, but=targets))
         block = Block([ir_type(index), *carried.types()])
         scope = v.scope | carried.arguments(block.arguments[1:])
         with v.branch(block, scope):
             bind_index(block.arguments[0])
             outcome = v.execute(node.body)
             scope = v.scope
-        _no_return(v, node, outcome, node.body)
+        no_return(v, node, outcome, node.body)
         changed = [
-            n for n in _changed_static(v, scope, names.assigned_in(node.body), carried) if n not in targets
+            n for n in changed_static(v, scope, names.assigned_in(node.body), carried) if n not in targets
         ]
-        if not _materialize(v, changed, node.body):
-            _check_kept_first(v, changed, node.body)
+        if not materialize(v, changed):
+            check_kept_first(v, changed, node.body)
             return block, carried, scope, changed
         block.clear()
 
@@ -382,48 +235,15 @@ def _close_for(
     """Yield the next values, make the operation and bind its results; what never changes is not carried."""
     v.at(node)
     with v.ctx.builder.inside(block):
-        following = _next_values(v, node, carried, scope, node.body)
-    after, kept = _drop_unchanged(carried, following, [block], first_argument=1)
+        following = next_values(v, node, carried, scope, node.body)
+    after, kept = drop_unchanged(carried, following, [block], first_argument=1)
     with v.ctx.builder.inside(block):
         v.ctx.builder.create(Yield, *[following[i].value for i in kept])
     initial = [carried.leaves[i].value for i in kept]
     op = v.ctx.builder.create(
         For, *[b.value for b in bounds], *initial, regions=[Region(block)], **attributes
     )
-    _bind_results(v, carried, after, kept, op.results)
-
-
-def _drop_unchanged(
-    carried: Carried, following: list[TensorValue], blocks: list[Block], first_argument: int
-) -> tuple[list[Any], list[int]]:
-    """Take out arguments whose next value is themselves (in the last block); gives the final values known so far and
-    the positions still carried."""
-    after: list[Any] = [leaf.value for leaf in carried.leaves]
-    kept = []
-    last = blocks[-1].arguments[first_argument:]
-    for position, value in enumerate(following):
-        if value.value is not last[position]:
-            kept.append(position)
-    for block in blocks:
-        for position in reversed(range(len(following))):
-            if position not in kept:
-                argument = block.arguments[first_argument + position]
-                argument.replace_all_uses_with(carried.leaves[position].value)
-                block.erase_argument(first_argument + position)
-    return after, kept
-
-
-def _bind_results(
-    v: Visitor, carried: Carried, after: list[Any], kept: list[int], results: Sequence[Any]
-) -> None:
-    for position, result in zip(kept, results):
-        after[position] = result
-    final = carried.bound(after)
-    for name, value in final.items():
-        for leaf in leaves_of(value):
-            if not leaf.value.hint:
-                leaf.value.hint = name
-        v.scope[name] = value
+    bind_results(v, carried, after, kept, op.results)
 
 
 # -- while -------------------------------------------------------------------------------------------------
@@ -437,7 +257,7 @@ def while_(v: Visitor, node: ast.While) -> None:
             v.locate(node.orelse[0])
         )
     while True:
-        carried = Carried(_candidates(v, [node.test, *node.body]))
+        carried = Carried(candidates(v, [node.test, *node.body]))
         before, body = Block(carried.types()), Block(carried.types())
         tested = _while_test(v, node, carried, before)
         if tested is None:
@@ -448,20 +268,20 @@ def while_(v: Visitor, node: ast.While) -> None:
             before.clear()
             continue
         with v.branch(before, tested_scope):
-            passed = _next_values(v, node, carried, tested_scope, [ast.Expr(node.test)])
+            passed = next_values(v, node, carried, tested_scope, [ast.Expr(node.test)])
         scope = v.scope | carried.arguments(body.arguments)
         with v.branch(body, scope):
             outcome = v.execute(node.body)
             scope = v.scope
-        _no_return(v, node, outcome, node.body)
-        changed = _changed_static(v, scope, names.assigned_in(node.body), carried)
-        if not _materialize(v, changed, node.body):
+        no_return(v, node, outcome, node.body)
+        changed = changed_static(v, scope, names.assigned_in(node.body), carried)
+        if not materialize(v, changed):
             break
         body.clear()
         before.clear()
-    _check_kept_first(v, changed, [node.test, *node.body])
+    check_kept_first(v, changed, [node.test, *node.body])
     _close_while(v, node, (before, body), carried, (flag, passed), scope)
-    _forget(v, node, names.assigned_in([node.test, *node.body]), carried, changed)
+    forget(v, node, names.assigned_in([node.test, *node.body]), carried, changed)
 
 
 def _while_test(
@@ -510,13 +330,13 @@ def _close_while(
     before, body = blocks
     flag, passed = tested
     with v.ctx.builder.inside(body):
-        following = _next_values(v, node, carried, scope, node.body)
+        following = next_values(v, node, carried, scope, node.body)
     passes_on = [value.value is argument for value, argument in zip(passed, before.arguments)]
     # A value that the condition itself changes is carried even when the body leaves it alone.
     marked = [
         value if same else TensorValue(flag.value, value.dtype) for value, same in zip(following, passes_on)
     ]
-    after, kept = _drop_unchanged(carried, marked, [before, body], first_argument=0)
+    after, kept = drop_unchanged(carried, marked, [before, body], first_argument=0)
     with v.ctx.builder.inside(before):
         v.ctx.builder.create(Condition, flag.value, *[passed[i].value for i in kept])
     with v.ctx.builder.inside(body):
@@ -524,4 +344,4 @@ def _close_while(
     op = v.ctx.builder.create(
         While, *[carried.leaves[i].value for i in kept], regions=[Region(before), Region(body)]
     )
-    _bind_results(v, carried, after, kept, op.results)
+    bind_results(v, carried, after, kept, op.results)

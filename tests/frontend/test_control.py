@@ -578,5 +578,7 @@ def uses_a_missing_value(out, n):
 
 
 def test_a_value_on_some_paths_only(ir):
-    with pytest.raises(CompilationError, match="returns different types on different paths: int32 and constexpr None"):
+    with pytest.raises(
+        CompilationError, match="returns different types on different paths: int32 and constexpr None"
+    ):
         ir(uses_a_missing_value, {"out": "*i32", "n": "i32"})

@@ -58,13 +58,12 @@ def test_inlined_operations_know_the_calls_that_led_there():
 
 
 def test_indented_functions_and_columns_in_characters():
-    def kernel(
-        out, n
-    ):  # the closing bracket stands left of the body
+    def kernel(out, n):  # the closing bracket stands left of the body
         text = """
     less indented than the code: äöü
 """
-        größe = n * 2; tl.store(out, größe + 1)  # noqa: E702
+        größe = n * 2
+        tl.store(out, größe + 1)  # noqa: E702
 
     function = built(kernel)
     assert text_at(location_of(function, "muli")) == "n * 2"
@@ -75,7 +74,7 @@ def test_indented_functions_and_columns_in_characters():
 @jit
 def decorated(x):
     # a comment
-# further left
+    # further left
     return x + 1
 
 
@@ -138,7 +137,13 @@ def test_signature_types_and_attributes():
     )
     assert [str(a.type) for a in function.arguments] == ["ptr<i32>", "i32"]
     assert [a.attributes for a in function.arguments] == [{"divisibility": 16}, {"divisibility": 8}]
-    assert function.attributes == {"num_warps": 8, "num_stages": 2, "num_ctas": 1, "target": "sm_80", "maxnreg": 64}
+    assert function.attributes == {
+        "num_warps": 8,
+        "num_stages": 2,
+        "num_ctas": 1,
+        "target": "sm_80",
+        "maxnreg": 64,
+    }
 
 
 def test_a_constant_wins_over_the_signature():

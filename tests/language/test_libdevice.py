@@ -31,7 +31,9 @@ def run(kernel, function, out, *inputs):
     return out
 
 
-ANY = np.array([0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, 0.49999997, 1e-8, -3e-4, 7.25, -9.75, 0.9, 3, -4, 20], np.float32)
+ANY = np.array(
+    [0, -0.0, 0.5, -0.5, 1.5, -1.5, 2.5, 0.49999997, 1e-8, -3e-4, 7.25, -9.75, 0.9, 3, -4, 20], np.float32
+)
 POSITIVE = np.abs(ANY) + np.float32(1e-6)
 INSIDE = np.clip(ANY, -0.95, 0.95)
 
@@ -50,7 +52,9 @@ UNARY = {
 def test_unary(name):
     exact, x = UNARY[name]
     out = run(unary, getattr(libdevice, name), np.zeros(16, np.float32), x)
-    np.testing.assert_allclose(out, exact(x.astype(np.float64)), rtol=3e-6, atol=1e-7 if name == "erfc" else 1e-30)
+    np.testing.assert_allclose(
+        out, exact(x.astype(np.float64)), rtol=3e-6, atol=1e-7 if name == "erfc" else 1e-30
+    )
 
 
 BINARY = {

@@ -17,7 +17,11 @@ from ptxforge.language.registry import is_builtin
 from ptxforge.support import dtypes
 from ptxforge.support.errors import PtxforgeError
 
-PUBLIC = {name: value for name, value in vars(tl).items() if not name.startswith("_") and not inspect.ismodule(value)}
+PUBLIC = {
+    name: value
+    for name, value in vars(tl).items()
+    if not name.startswith("_") and not inspect.ismodule(value)
+}
 
 
 def test_stubs_raise_outside_of_kernels():

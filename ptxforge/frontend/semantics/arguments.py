@@ -20,7 +20,9 @@ _STATIC_HINT = "make it a tl.constexpr: a parameter annotated so, or a local 'na
 def static(value: Any, name: str) -> Any:
     """A compile-time value."""
     if isinstance(value, TensorValue):
-        raise ArgumentProblem(name, f"must be known at compile time, is a runtime {describe(value)}", _STATIC_HINT)
+        raise ArgumentProblem(
+            name, f"must be known at compile time, is a runtime {describe(value)}", _STATIC_HINT
+        )
     return unwrap(value)
 
 

@@ -111,7 +111,9 @@ def copysign(x, y):
 def round(x):
     """The nearest integer, halves away from zero."""
     whole = math.trunc(x)
-    return arith.where(math.abs(x - whole) >= 0.5, whole + copysign(core.full(x.shape, 1.0, x.dtype), x), whole)
+    return arith.where(
+        math.abs(x - whole) >= 0.5, whole + copysign(core.full(x.shape, 1.0, x.dtype), x), whole
+    )
 
 
 @library
