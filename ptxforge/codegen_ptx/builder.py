@@ -1,21 +1,22 @@
 """Builds the flat list of PTX instructions of one kernel.
 
-An instruction is a tuple ``(template, operands, kind)``: the template has a ``%s`` for each operand; ``kind`` is
-the number of leading operands that a pure instruction defines, or one of the negative marks below. Registers are
-strings (``registers.py``), immediates ints or float literals (``constants.py``).
+An instruction is a tuple ``(template, operands, kind)``: the template has a ``%s`` for each operand; ``kind``
+is the number of leading operands that a pure instruction defines, or one of the negative marks below.
+Registers are strings (``registers.py``), immediates ints or float literals (``constants.py``).
 
-*Value numbering.* :meth:`Builder.pure` gives the register of an equal instruction when one dominates this place:
-scopes open and close with structured control flow, and closing one forgets what was computed in it.
+*Value numbering.* :meth:`Builder.pure` gives the register of an equal instruction when one dominates this
+place: scopes open and close with structured control flow, and closing one forgets what was computed in it.
 
-*Affine integers.* A 32- or 64-bit integer is a register, an int, or a tuple ``(register, constant)``: their sum. So a
-thread's elements ``base, base + 1, base + 2 …`` take one register, and the constants end up in the immediates of
-memory instructions. :meth:`Builder.register` adds the constant where an instruction needs a plain operand.
+*Affine integers.* A 32- or 64-bit integer is a register, an int, or a tuple ``(register, constant)``: their
+sum. So a thread's elements ``base, base + 1, base + 2 …`` take one register, and the constants end up in the
+immediates of memory instructions. :meth:`Builder.register` adds the constant where an instruction needs a
+plain operand.
 
-*Entry code.* What depends on the thread's number alone is computed once at the kernel's entry (:meth:`Builder.at_entry`),
-even when a loop asks for it first.
+*Entry code.* What depends on the thread's number alone is computed once at the kernel's entry
+(:meth:`Builder.at_entry`), even when a loop asks for it first.
 
-*Dead code.* Pure instructions whose results nobody uses are dropped when the text is made, so lowerings may compute
-an element that a vector access then does not need.
+*Dead code.* Pure instructions whose results nobody uses are dropped when the text is made, so lowerings may
+compute an element that a vector access then does not need.
 
 *Copies.* :meth:`Builder.alias` lets a loop-carried or branch value be computed right in its destination.
 """
@@ -71,8 +72,8 @@ class _AtEntry:
 
 
 class Builder:
-    """Emits instructions for ``target`` and blocks of ``threads`` threads; ``version`` grows to the PTX version that the
-    instructions need."""
+    """Emits instructions for ``target`` and blocks of ``threads`` threads; ``version`` grows to the PTX
+    version that the instructions need."""
 
     def __init__(self, target: Target, threads: int):
         self.target = target
@@ -145,7 +146,8 @@ class Builder:
         self.code.append((template, operands, EFFECT))
 
     def copy(self, destination: str, source) -> None:
-        """Assign a register that has several definitions (a loop-carried value, a predicated load's result)."""
+        """Assign a register that has several definitions (a loop-carried value, a predicated load's
+        result)."""
         if destination[1] == "p" and isinstance(source, int):
             # No immediate predicates: compare constants.
             self.code.append(("setp.ne.b32 %s, %s, 0;", (destination, source), EFFECT))
@@ -161,12 +163,14 @@ class Builder:
         self.code.append((label + ":", (), LABEL))
 
     def at_entry(self) -> _AtEntry:
-        """Within ``with b.at_entry():``, pure instructions go to the kernel's entry. Their operands must come from there."""
+        """Within ``with b.at_entry():``, pure instructions go to the kernel's entry. Their operands must come
+        from there."""
         return _AtEntry(self)
 
     def fresh_thread(self) -> _FreshThread:
-        """Within ``with b.fresh_thread():``, the thread's number is a value that the assembler does not know to be the old
-        one (it came through a shuffle), so that what is computed from it is not merged with what was computed before."""
+        """Within ``with b.fresh_thread():``, the thread's number is a value that the assembler does not know
+        to be the old one (it came through a shuffle), so that what is computed from it is not merged with
+        what was computed before."""
         return _FreshThread(self)
 
     # -- scopes and aliases ------------------------------------------------------------------------------
@@ -315,7 +319,8 @@ class Builder:
         return known is not None and known[0] >= -(1 << 31) and known[1] < 1 << 31
 
     def widen(self, x, exact: bool = True):
-        """A 32-bit value as a 64-bit one, sign-extended. Unless ``exact``, the affine sum is promised to fit."""
+        """A 32-bit value as a 64-bit one, sign-extended. Unless ``exact``, the affine sum is promised to
+        fit."""
         root, offset = self.split(x)
         if root is None:
             return offset

@@ -1,11 +1,11 @@
 """Values that control flow carries: which registers hold them, and how their copies disappear.
 
-A carried tensor takes one register per component of its entries, not per entry: offsets that all advance alike are
-one register and constants, a tensor of pointers that advances alike is one 64-bit base. Entries that are copies of
-each other in the layout share.
+A carried tensor takes one register per component of its entries, not per entry: offsets that all advance
+alike are one register and constants, a tensor of pointers that advances alike is one 64-bit base. Entries
+that are copies of each other in the layout share.
 
-A copy ``mov p, y`` at the end of a loop's body vanishes when ``y`` may be computed in ``p`` itself: when the last use of
-the old ``p`` does not come after the first definition of ``y``.
+A copy ``mov p, y`` at the end of a loop's body vanishes when ``y`` may be computed in ``p`` itself: when the
+last use of the old ``p`` does not come after the first definition of ``y``.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from ptxforge.support.errors import InternalCompilerError
 
 
 class Slot(NamedTuple):
-    """How an entry is made from components: component ``index`` plus what stays constant. Of ``packed`` elements (their
-    type), it is number ``offset`` in the 32-bit component."""
+    """How an entry is made from components: component ``index`` plus what stays constant. Of ``packed``
+    elements (their type), it is number ``offset`` in the 32-bit component."""
 
     index: int
     terms: tuple = ()
@@ -178,8 +178,8 @@ def birth(register: str) -> int:
 
 
 def coalesce(b: Builder, start: int, born: int, copies: list[tuple[str, object]]) -> None:
-    """Alias sources of loop copies (destination, source) to their destinations where the code from ``start`` on,
-    whose registers are those after number ``born``, admits it."""
+    """Alias sources of loop copies (destination, source) to their destinations where the code from ``start``
+    on, whose registers are those after number ``born``, admits it."""
     candidates = {}
     taken = set()
     needed = {b.resolved(source) for _, source in copies if isinstance(source, str)}
@@ -215,7 +215,8 @@ def _first_and_last(b: Builder, start: int, sources: Iterable[str], destinations
 
 
 def emit_copies(b: Builder, copies: list[tuple[str, object]]) -> None:
-    """Assign all destinations at once: in an order that overwrites nothing still needed, cycles through a temporary."""
+    """Assign all destinations at once: in an order that overwrites nothing still needed, cycles through a
+    temporary."""
     pending = [(d, s) for d, s in copies if b.resolved(d) != b.resolved(s)]
     done = [(d, s) for d, s in copies if b.resolved(d) == b.resolved(s) and d != s]
     for destination, source in done:

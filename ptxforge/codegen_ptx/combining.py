@@ -9,7 +9,8 @@ from ptxforge.ir import types as T
 from ptxforge.ir.ops.reduce import Combining
 
 CHAINS = 4
-"""Sums of products that run side by side in a thread: as many as hide the latency of an ``fma`` (4 cycles)."""
+"""Sums of products that run side by side in a thread: as many as hide the latency of an ``fma`` (4
+cycles)."""
 
 Columns = list[list]
 """One list of entries per operand, all of one length."""
@@ -44,8 +45,8 @@ class Combiner:
         return [x * count if len(x) == 1 < count else x for x in results]
 
     def tree(self, items: list[Columns]) -> Columns:
-        """Combine the columns of a list pairwise, neighbours first, in ceil(log2) levels. Postponed products are summed
-        in a few chains before that, an ``fma`` each."""
+        """Combine the columns of a list pairwise, neighbours first, in ceil(log2) levels. Postponed products
+        are summed in a few chains before that, an ``fma`` each."""
         if isinstance(items[0][0][0], Product):
             items = self._chains(items)
         while len(items) > 1:

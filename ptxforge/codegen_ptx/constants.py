@@ -1,7 +1,8 @@
 """Immediate operands: how a constant of each element type is written.
 
-Integers, ``i1`` and the 8- and 16-bit floats are held as Python ints (their bits, integers signed); ``f32`` and
-``f64`` as PTX literals ``0f3F800000`` and ``0d3FF0000000000000``, so that equal constants are equal strings.
+Integers, ``i1`` and the 8- and 16-bit floats are held as Python ints (their bits, integers signed); ``f32``
+and ``f64`` as PTX literals ``0f3F800000`` and ``0d3FF0000000000000``, so that equal constants are equal
+strings.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ from ptxforge.support.target import Target
 def emit(function: Function, target: Target) -> str:
     """The PTX module of a kernel in the gpu stage (all tensors have layouts, shared memory is allocated).
 
-    The entry has the function's name, its parameters are the function's arguments in order, and its dynamic shared
-    memory of ``shared_bytes`` is called ``smem``. Equal functions give equal text.
+    The entry has the function's name, its parameters are the function's arguments in order, and its dynamic
+    shared memory of ``shared_bytes`` is called ``smem``. Equal functions give equal text.
 
     Raises:
         InternalCompilerError: for an operation that has no lowering or a layout that it cannot have.

@@ -1,4 +1,5 @@
-"""Values of threads on their way to other threads: as 32- and 64-bit words, by shuffles and through shared memory."""
+"""Values of threads on their way to other threads: as 32- and 64-bit words, by shuffles and through shared
+memory."""
 
 from __future__ import annotations
 

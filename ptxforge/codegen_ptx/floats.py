@@ -1,7 +1,8 @@
 """Float instructions by element type, and conversions between float formats.
 
-f16 computes natively. bf16 has ``fma`` from sm_80 on, ``add`` and ``mul`` from sm_90 on; before, they are spelled as
-``fma`` with 1 and -0. 8-bit floats compute in f32. Conversions that the target lacks are integer arithmetic here.
+f16 computes natively. bf16 has ``fma`` from sm_80 on, ``add`` and ``mul`` from sm_90 on; before, they are
+spelled as ``fma`` with 1 and -0. 8-bit floats compute in f32. Conversions that the target lacks are integer
+arithmetic here.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import NamedTuple
 
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.constants import constant, f32, float_value, is_constant
-from ptxforge.codegen_ptx.packing import pack, unpack
+from ptxforge.codegen_ptx.packing import unpack
 from ptxforge.ir import types as T
 
 _KIND = {T.F16: "h", T.BF16: "h", T.F32: "f", T.F64: "d"}
@@ -128,7 +129,8 @@ def fp8_to_f16(b: Builder, x, element: T.Type) -> str:
 
 
 def _e4m3_to_f16(b: Builder, x: str) -> str:
-    """Exponent and mantissa moved into place are 2**8 too small as f16 (biases 7 and 15), subnormals included."""
+    """Exponent and mantissa moved into place are 2**8 too small as f16 (biases 7 and 15), subnormals
+    included."""
     magnitude = b.pure("and.b32 %s, %s, 127;", "r", x)
     small = b.pure("cvt.u16.u32 %s, %s;", "h", b.pure("shl.b32 %s, %s, 7;", "r", magnitude))
     scaled = b.pure("mul.rn.f16 %s, %s, %s;", "h", small, b.register(constant(256.0, T.F16), "h"))
@@ -207,30 +209,29 @@ def _f32_to_fp8_by_integers(b: Builder, x, element: T.Type, rounding: str) -> st
     rounded = raw
     if nearest:
         last = b.pure("bfe.u32 %s, %s, %s, 1;", "r", raw, cut)
-        rounded = b.pure("add.s32 %s, %s, %s;", "r", b.pure("add.s32 %s, %s, %s;", "r", raw, (1 << (cut - 1)) - 1), last)
-    normal = b.pure("sub.s32 %s, %s, %s;", "r", b.pure("shr.u32 %s, %s, %s;", "r", rounded, cut), (127 - bias) << mantissa)
+        below_half = b.pure("add.s32 %s, %s, %s;", "r", raw, (1 << (cut - 1)) - 1)
+        rounded = b.pure("add.s32 %s, %s, %s;", "r", below_half, last)
+    shortened = b.pure("shr.u32 %s, %s, %s;", "r", rounded, cut)
+    normal = b.pure("sub.s32 %s, %s, %s;", "r", shortened, (127 - bias) << mantissa)
     magic = 2.0 ** (23 - mantissa + 1 - bias)
     shifted = b.pure(f"add.{'rn' if nearest else 'rz'}.f32 %s, %s, %s;", "f", magnitude, f32(magic))
-    subnormal = b.pure("sub.s32 %s, %s, %s;", "r", b.pure("mov.b32 %s, %s;", "r", shifted), int(f32(magic)[2:], 16))
+    shifted_bits = b.pure("mov.b32 %s, %s;", "r", shifted)
+    subnormal = b.pure("sub.s32 %s, %s, %s;", "r", shifted_bits, int(f32(magic)[2:], 16))
     is_small = b.pure("setp.lt.f32 %s, %s, %s;", "p", magnitude, f32(2.0 ** (1 - bias)))
     number = b.pure("selp.b32 %s, %s, %s, %s;", "r", subnormal, normal, is_small)
-    number = b.pure("selp.b32 %s, %s, %s, %s;", "r", nan, number, b.pure("setp.nan.f32 %s, %s, %s;", "p", source, source))
+    is_nan = b.pure("setp.nan.f32 %s, %s, %s;", "p", source, source)
+    number = b.pure("selp.b32 %s, %s, %s, %s;", "r", nan, number, is_nan)
     sign = b.pure("and.b32 %s, %s, 128;", "r", b.pure("shr.u32 %s, %s, 24;", "r", bits))
     return b.pure("or.b32 %s, %s, %s;", "r", number, sign)
 
 
 def f64_to_f32_odd(b: Builder, x) -> str:
-    """An f64 as f32 rounded to odd (towards zero, the last bit set when inexact), so that rounding it again to a
-    narrower format is right (Boldo & Melquiond, 2008)."""
+    """An f64 as f32 rounded to odd (towards zero, the last bit set when inexact), so that rounding it again
+    to a narrower format is right (Boldo & Melquiond, 2008)."""
     truncated = b.pure("cvt.rz.f32.f64 %s, %s;", "f", x)
     back = b.pure("cvt.f64.f32 %s, %s;", "d", truncated)
     inexact = b.pure("setp.ne.f64 %s, %s, %s;", "p", back, x)
     return b.pure("or.b32 %s, %s, %s;", "f", truncated, b.pure("selp.b32 %s, 1, 0, %s;", "r", inexact))
-
-
-def packed(b: Builder, elements: Sequence, element: T.Type) -> str:
-    """A 32-bit register with the elements packed."""
-    return b.register(pack(b, elements, element), "r")
 
 
 class Product(NamedTuple):

@@ -1,7 +1,8 @@
 """The exact floating-point remainder, C's ``fmod``.
 
-Each step subtracts a multiple of ``y``: the quotient of the remainder so far, cut to the bits that make the product
-with ``y`` exact. It repeats until the remainder is below ``|y|``; numbers of like size take one step.
+The divisor is doubled up to the dividend's size; on the way back down it is subtracted wherever it still
+fits. Every difference is exact, and the number of steps is that of the quotient's bits: numbers of like size take
+few.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ def fmod(b: Builder, x, y, element: T.Type) -> str:
 def _reduce(b: Builder, rest: str, divisor: str, name: str, kind: str, literal) -> None:
     """Bring ``rest`` below ``divisor`` (lanes that are done do nothing).
 
-    With s = divisor · 2**k, the largest such number not above rest, rest - s is exact (Sterbenz) and below s: one bit
-    per step. The scale starts at the exponents' difference and halves.
+    With s = divisor · 2**k, the largest such number not above rest, rest - s is exact (Sterbenz) and below s:
+    one bit per step. The scale starts at the exponents' difference and halves.
     """
     top, end = b.label("fmod"), b.label("fmod_end")
     scaled = b.new(kind)

@@ -1,8 +1,8 @@
 """Element indices of a layout as values of a thread.
 
-A layout is linear over GF(2): L(register, lane, warp) = L(register, 0, 0) ^ L(0, lane, warp). The second part is
-computed once per thread from ``%tid.x`` (lane and warp are its bits), the first is a constant. Where the two
-share no bits, ^ is +, and an index is an affine value.
+A layout is linear over GF(2): L(register, lane, warp) = L(register, 0, 0) ^ L(0, lane, warp). The second part
+is computed once per thread from ``%tid.x`` (lane and warp are its bits), the first is a constant. Where the
+two share no bits, ^ is +, and an index is an affine value.
 """
 
 from __future__ import annotations
@@ -183,7 +183,8 @@ def thread_bit(b: Builder, mask: int) -> str:
 
 @lru_cache(maxsize=4096)
 def consecutive_registers(layout: LinearLayout) -> int:
-    """How many registers, from each multiple of that number on, hold neighbouring elements along one dimension."""
+    """How many registers, from each multiple of that number on, hold neighbouring elements along one
+    dimension."""
     columns = layout.columns_of(REGISTER)
     if not columns or columns[0] == 0 or columns[0] & (columns[0] - 1):
         return 1

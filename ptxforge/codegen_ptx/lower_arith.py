@@ -1,11 +1,12 @@
 """Integer and float arithmetic, comparison, selection.
 
-Rounding is written into every float instruction (``add.rn``), so that nobody contracts behind our back: products
-that feed one sum become ``fma.rn`` here, and every executor computes the same bits.
+Rounding is written into every float instruction (``add.rn``), so that nobody contracts behind our back:
+products that feed one sum become ``fma.rn`` here, and every executor computes the same bits.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ptxforge.codegen_ptx.builder import Builder
@@ -34,7 +35,8 @@ def _element(op: Operation) -> T.Type:
 def add_sub_mul(ctx: Lowering, op: Operation) -> None:
     b, bits = ctx.b, _element(op).bits
     if bits == 1:
-        elementwise(ctx, op, lambda x, y: (_logic(b, "and", x, y) if type(op) is ops.MulI else _logic(b, "xor", x, y)))
+        name = "and" if type(op) is ops.MulI else "xor"
+        elementwise(ctx, op, lambda x, y: _logic(b, name, x, y))
         return
     function = {ops.AddI: b.add, ops.SubI: b.sub, ops.MulI: b.mul}[type(op)]
     width = width_of(bits)
@@ -183,7 +185,9 @@ def _shift_amount(b: Builder, y, bits: int):
     return b.plain(zero_extended(b, y, bits))
 
 
-_EXTREMES = {ops.MinSI: ("min", True), ops.MaxSI: ("max", True), ops.MinUI: ("min", False), ops.MaxUI: ("max", False)}
+_EXTREMES = {
+    ops.MinSI: ("min", True), ops.MaxSI: ("max", True), ops.MinUI: ("min", False), ops.MaxUI: ("max", False),
+}  # fmt: skip
 
 
 @lowers(*_EXTREMES)
@@ -366,7 +370,7 @@ def divide_floats(ctx: Lowering, op: ops.DivF) -> None:
     if element is T.F64:
         elementwise(ctx, op, lambda x, y: b.pure("div.rn.f64 %s, %s, %s;", "d", x, y))
         return
-    elementwise(ctx, op, lambda x, y: via_f32(b, lambda p, q: b.pure("div.full.f32 %s, %s, %s;", "f", p, q), element, x, y))
+    _through_f32(ctx, op, lambda p, q: b.pure("div.full.f32 %s, %s, %s;", "f", p, q))
 
 
 @lowers(DivRn)
@@ -375,7 +379,13 @@ def divide_exactly(ctx: Lowering, op: DivRn) -> None:
     if element is T.F64:
         elementwise(ctx, op, lambda x, y: b.pure("div.rn.f64 %s, %s, %s;", "d", x, y))
         return
-    elementwise(ctx, op, lambda x, y: via_f32(b, lambda p, q: b.pure("div.rn.f32 %s, %s, %s;", "f", p, q), element, x, y))
+    _through_f32(ctx, op, lambda p, q: b.pure("div.rn.f32 %s, %s, %s;", "f", p, q))
+
+
+def _through_f32(ctx: Lowering, op: Operation, function: Callable) -> None:
+    """Apply a function of two f32 to operands of any type of at most 32 bits."""
+    b, element = ctx.b, _element(op)
+    elementwise(ctx, op, lambda x, y: via_f32(b, function, element, x, y))
 
 
 @lowers(ops.RemF)
@@ -384,11 +394,12 @@ def remainder(ctx: Lowering, op: ops.RemF) -> None:
     if element is T.F64:
         elementwise(ctx, op, lambda x, y: fmod(b, x, y, T.F64))
         return
-    elementwise(ctx, op, lambda x, y: via_f32(b, lambda p, q: fmod(b, p, q, T.F32), element, x, y))
+    _through_f32(ctx, op, lambda p, q: fmod(b, p, q, T.F32))
 
 
 _FLOAT_EXTREMES = {
-    ops.MinNumF: ("min", False), ops.MaxNumF: ("max", False), ops.MinimumF: ("min", True), ops.MaximumF: ("max", True),
+    ops.MinNumF: ("min", False), ops.MaxNumF: ("max", False),
+    ops.MinimumF: ("min", True), ops.MaximumF: ("max", True),
 }  # fmt: skip
 
 
@@ -405,7 +416,8 @@ def minimum_or_maximum(b: Builder, name: str, propagate: bool, x, y, element: T.
         found = b.pure(f"{name}.f64 %s, %s, %s;", "d", x, y)
         if not propagate:
             return found
-        return choose(b, b.pure("setp.nan.f64 %s, %s, %s;", "p", x, y), b.pure("add.rn.f64 %s, %s, %s;", "d", x, y), found, "d")
+        unordered = b.pure("setp.nan.f64 %s, %s, %s;", "p", x, y)
+        return choose(b, unordered, b.pure("add.rn.f64 %s, %s, %s;", "d", x, y), found, "d")
     suffix = ".NaN" if propagate else ""
     if element is T.F32:
         return b.pure(f"{name}{suffix}.f32 %s, %s, %s;", "f", x, y)
@@ -416,7 +428,8 @@ def minimum_or_maximum(b: Builder, name: str, propagate: bool, x, y, element: T.
 
 
 def _fp8_extreme(b: Builder, name: str, propagate: bool, x, y, element: T.Type):
-    """One of the two 8-bit floats as it is: a conversion back would turn an infinity into the largest number."""
+    """One of the two 8-bit floats as it is: a conversion back would turn an infinity into the largest
+    number."""
     p, q = b.register(to_f32(b, x, element), "f"), b.register(to_f32(b, y, element), "f")
     first = b.pure(f"setp.{'lt' if name == 'min' else 'gt'}.f32 %s, %s, %s;", "p", p, q)
     stays = p if propagate else q

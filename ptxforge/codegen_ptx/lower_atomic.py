@@ -1,11 +1,12 @@
 """Atomic read-modify-write.
 
-An element with copies in several threads is updated by one of them; where the result is used, the copies get it by a
-shuffle within the warp or through scratch memory between warps. Where it is not, the instruction is ``red``. Vectors of
-floats are one instruction where PTX has it (``f16x2`` everywhere, ``v2``/``v4``/``v8`` from sm_90 on).
+An element with copies in several threads is updated by one of them; where the result is used, the copies get
+it by a shuffle within the warp or through scratch memory between warps. Where it is not, the instruction is
+``red``. Vectors of floats are one instruction where PTX has it (``f16x2`` everywhere, ``v2``/``v4``/``v8``
+from sm_90 on).
 
-*Order.* A single access carries its semantics itself (``.acq_rel``). For several, one fence before (release) and one
-after (acquire) make the whole operation what each access would be, at the cost of one.
+*Order.* A single access carries its semantics itself (``.acq_rel``). For several, one fence before (release)
+and one after (acquire) make the whole operation what each access would be, at the cost of one.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ class _Access:
         scalar = not isinstance(op.value.type, T.TensorType)
         self.releases = op.sem in ("release", "acq_rel")
         self.acquires = op.sem in ("acquire", "acq_rel")
-        # A scalar's one thread speaks for the whole program: the others' accesses come before or after a barrier.
+        # A scalar's one thread speaks for the whole program: the others' accesses come before or after a
+        # barrier.
         self.meets = scalar and ctx.num_warps > 1
         self.order = f".{op.sem if alone else 'relaxed'}.{op.scope}"
         self.red_order = f".{'release' if alone and self.releases else 'relaxed'}.{op.scope}"
@@ -231,7 +233,8 @@ def _share_tile(ctx: Lowering, op: Operation, layout, result: list, element: T.T
             store_words(b, address, [to_word(b, x, element)], mine)
     barrier(b)
     kind = word_class(element)
-    loaded = {r: from_word(b, load_words(b, a, 1, kind)[0], element) for r, a in enumerate(addresses) if not r & copies}
+    loaded = {r: from_word(b, load_words(b, a, 1, kind)[0], element)
+              for r, a in enumerate(addresses) if not r & copies}
     return [loaded[r & ~copies] for r in range(len(result))]
 
 

@@ -1,4 +1,5 @@
-"""Conversions between element types. Neighbouring elements are converted in pairs where PTX has a packed form."""
+"""Conversions between element types. Neighbouring elements are converted in pairs where PTX has a packed
+form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Assertions and printing, by the functions that every CUDA driver provides: ``__assertfail`` and ``vprintf``."""
+"""Assertions and printing, by the functions that every CUDA driver provides: ``__assertfail`` and
+``vprintf``."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """The matrix product on the FMA units. (On tensor cores: ``mma.py``.)
 
-Operands have ``dot_op`` layouts of the result's blocked layout: a thread holds all of k for its rows of ``a`` and
-columns of ``b``. The loop over k is outermost, so that each step needs only one column of ``a`` and one row of ``b``.
-Operands narrower than the accumulator are widened where they are first used, and those in shared memory are loaded one
-step before.
+Operands have ``dot_op`` layouts of the result's blocked layout: a thread holds all of k for its rows of ``a``
+and columns of ``b``. The loop over k is outermost, so that each step needs only one column of ``a`` and one
+row of ``b``. Operands narrower than the accumulator are widened where they are first used, and those in
+shared memory are loaded one step before.
 """
 
 from __future__ import annotations

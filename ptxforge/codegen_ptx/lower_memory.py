@@ -143,8 +143,8 @@ class _Reader:
         return elements_of(b, words, width, element)
 
     def _initialise(self, words: list[str], other: tuple | None) -> None:
-        """Give the destination the values for when the mask does not hold (without ``other``: 0, so that every
-        executor computes the same)."""
+        """Give the destination the values for when the mask does not hold (without ``other``: 0, so that
+        every executor computes the same)."""
         values = [0] * len(words) if other is None else words_of(self.b, other, self.element)[0]
         for word, value in zip(words, values, strict=True):
             self.b.copy(word, value)

@@ -1,8 +1,8 @@
 """Reductions: a tree in each thread, butterfly shuffles within the warp, one exchange between warps.
 
-Afterwards every thread holds the results that the slice layout gives it: all lanes and warps along the axis the same.
-Between warps each writes its partial results to scratch memory, and after one barrier each thread reads the
-partial results that it needs: a second round of shuffles would cost another barrier.
+Afterwards every thread holds the results that the slice layout gives it: all lanes and warps along the axis
+the same. Between warps each writes its partial results to scratch memory, and after one barrier each thread
+reads the partial results that it needs: a second round of shuffles would cost another barrier.
 """
 
 from __future__ import annotations
@@ -100,8 +100,8 @@ def _between_warps(
     ctx: Lowering, op: Reduce, columns: Columns, layout: LinearLayout, slices: LinearLayout | None,
     warp_bits: tuple[int, ...], combine: Combiner,
 ) -> Columns:
-    """Partial results go to ``scratch[warp along the axis, result element]`` (or transposed, when a thread has no
-    neighbouring results but can read several warps' partials as a vector)."""
+    """Partial results go to ``scratch[warp along the axis, result element]`` (or transposed, when a thread
+    has no neighbouring results but can read several warps' partials as a vector)."""
     place = _Scratch(ctx, slices, warp_bits)
     writers = _writer_mask(layout, op.axis)
     start = op.scratch_offset

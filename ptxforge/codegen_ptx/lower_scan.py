@@ -1,9 +1,10 @@
 """Scans: inclusive prefixes along an axis, level by level.
 
-A coordinate along the axis is a string of bits, each of which is a register, lane or warp bit (``axis_levels``). From
-the lowest bit up, neighbouring blocks of elements merge: the elements of the upper block get the total of
-the lower one in front. Merging costs one combination per *cell* (a set of registers that always get the same
-prefix), not per element: the prefix of a cell is applied to its elements at the very end.
+A coordinate along the axis is a string of bits, each of which is a register, lane or warp bit
+(``axis_levels``). From the lowest bit up, neighbouring blocks of elements merge: the elements of the upper
+block get the total of the lower one in front. Merging costs one combination per *cell* (a set of registers
+that always get the same prefix), not per element: the prefix of a cell is applied to its elements at the very
+end.
 
 - The lowest register bits are scanned one after the other; each run of registers is a cell.
 - A lane bit fetches the neighbour's total by a butterfly shuffle.
@@ -43,9 +44,9 @@ class _Cell(NamedTuple):
 
 
 class _Scanner:
-    """State of one scan. ``prefix[c]`` is the combination of what stands before cell c in its block (a tuple, one entry
-    per operand), valid where ``valid[c]`` (a predicate, 0 or 1) holds; ``blocks`` are lists of cells and ``totals`` (one
-    list per operand) their combinations."""
+    """State of one scan. ``prefix[c]`` is the combination of what stands before cell c in its block (a tuple,
+    one entry per operand), valid where ``valid[c]`` (a predicate, 0 or 1) holds; ``blocks`` are lists of
+    cells and ``totals`` (one list per operand) their combinations."""
 
     def __init__(self, ctx: Lowering, op: Scan):
         self.ctx, self.b, self.op = ctx, ctx.b, op
@@ -232,7 +233,8 @@ class _Scanner:
         return rank
 
     def _all_totals(self, level: int, count: int) -> list[Columns]:
-        """For each warp of the run, its totals: ``scratch[block of elements]``, neighbours along the run together."""
+        """For each warp of the run, its totals: ``scratch[block of elements]``, neighbours along the run
+        together."""
         b, start = self.b, self.op.scratch_offset
         # Lanes of lower levels hold the same totals by now; those of higher levels have their own.
         merged = sum(1 << bit for name, bit in self.levels[:level] if name == LANE)
@@ -268,8 +270,8 @@ class _Scanner:
         return min(self.cells[c].key for c in block)
 
     def _slot(self, flat: int, level: int) -> int:
-        """The number of a block of 2**level elements along the axis, from the flat index of an element of it: the
-        axis goes to the low bits, so that the totals that a thread reads are neighbours."""
+        """The number of a block of 2**level elements along the axis, from the flat index of an element of it:
+        the axis goes to the low bits, so that the totals that a thread reads are neighbours."""
         below = flat & ((1 << self.shift) - 1)
         along = flat >> self.shift & ((1 << self.bits) - 1)
         above = flat >> (self.shift + self.bits)

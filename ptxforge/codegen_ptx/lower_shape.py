@@ -44,7 +44,8 @@ def make_range(ctx: Lowering, op: ops.MakeRange) -> None:
 
 @lru_cache(maxsize=4096)
 def _matching_registers(source: LinearLayout, result: LinearLayout) -> tuple[int, ...]:
-    """For every register of ``result``, the register of ``source`` of the same thread with the same flat element.
+    """For every register of ``result``, the register of ``source`` of the same thread with the same flat
+    element.
 
     Raises:
         InternalCompilerError: when an element would have to leave its thread.
@@ -72,7 +73,8 @@ def _elements(layout: LinearLayout) -> list[int]:
 
 
 def rename(ctx: Lowering, op, source: LinearLayout) -> None:
-    """The result's registers are those of the only operand, whose layout, in the result's coordinates, is ``source``."""
+    """The result's registers are those of the only operand, whose layout, in the result's coordinates, is
+    ``source``."""
     entries = ctx.get(op.operands[0])
     places = _matching_registers(source, linear_of(op.result.type))
     ctx.set(op, [entries[i] for i in places])
@@ -106,8 +108,8 @@ def broadcast(ctx: Lowering, op: ops.Broadcast) -> None:
 
 @lru_cache(maxsize=4096)
 def _broadcast_registers(source: T.TensorType, result: T.TensorType) -> tuple[int, ...]:
-    """For every register of the result, the source's register with the element at the same coordinates, those of
-    size 1 ignored. Threads agree because both have one encoding."""
+    """For every register of the result, the source's register with the element at the same coordinates, those
+    of size 1 ignored. Threads agree because both have one encoding."""
     narrow, wide = linear_of(source), linear_of(result)
     keep = wide.flatten([0 if s == 1 else size - 1 for s, size in zip(source.shape, result.shape)])
     held: dict[int, int] = {}

@@ -23,7 +23,8 @@ from ptxforge.support.errors import InternalCompilerError
 
 
 def tile_layout(type: T.MemDescType) -> LinearLayout:
-    """(offset) to coordinates of one buffer: a multi-buffered type has one more dimension than its encoding."""
+    """(offset) to coordinates of one buffer: a multi-buffered type has one more dimension than its
+    encoding."""
     return type.layout.linear(type.shape[-type.layout.rank :])
 
 
@@ -31,7 +32,8 @@ def access_of(tensor: T.TensorType, tile: SharedTile, max_vector: int = 1 << 30)
     """How a distributed tensor meets a tile. Vectors do not cross the start of a cut."""
     if tile.origin:
         max_vector = min(max_vector, tile.origin & -tile.origin)
-    return _access_of(linear_of(tensor), tile.layout, T.I8.bits if tensor.element is T.I1 else tensor.element.bits, max_vector)
+    bits = 8 if tensor.element is T.I1 else tensor.element.bits
+    return _access_of(linear_of(tensor), tile.layout, bits, max_vector)
 
 
 @lru_cache(maxsize=2048)
@@ -67,7 +69,8 @@ def local_load(ctx: Lowering, op: ops.LocalLoad) -> None:
     tile, type = ctx.scalar(op.source), op.result.type
     plan = _matrix_plan(type, tile)
     if plan is not None:
-        ctx.defer_parts(op, [_matrix_part(ctx.b, tile, plan, one, type.element) for one in plan.loads], register_count(type))
+        parts = [_matrix_part(ctx.b, tile, plan, one, type.element) for one in plan.loads]
+        ctx.defer_parts(op, parts, register_count(type))
         return
     access = access_of(type, tile)
     parts = [_vector_part(ctx, tile, access, one, type.element) for one in access.accesses]

@@ -1,14 +1,16 @@
 """Walks a function of the gpu stage and lowers its operations one by one.
 
-The value of a tensor is a list with one entry per register of its layout, that of a scalar a list of one; an entry
-is a register, a constant, an affine integer or a :class:`~ptxforge.codegen_ptx.pointers.Pointer`. Entries that are
-equal are the same value of the thread, and what is computed from them is computed once.
+The value of a tensor is a list with one entry per register of its layout, that of a scalar a list of one; an
+entry is a register, a constant, an affine integer or a :class:`~ptxforge.codegen_ptx.pointers.Pointer`.
+Entries that are equal are the same value of the thread, and what is computed from them is computed once.
 
-*Deferred work.* Loads of fragments from shared memory and asynchronous copies need not stand where the IR has them: they
-wait in a queue (:meth:`Lowering.defer`) until somebody needs their value, an operation comes that they must not pass (any
-other effect, a barrier above all), or a matrix product takes them in between its own instructions.
+*Deferred work.* Loads of fragments from shared memory and asynchronous copies need not stand where the IR has
+them: they wait in a queue (:meth:`Lowering.defer`) until somebody needs their value, an operation comes that
+they must not pass (any other effect, a barrier above all), or a matrix product takes them in between its own
+instructions.
 
-A lowering is registered by ``@lowers(Op)`` in the file ``lower_<family>.py`` that has the stem of the op's family.
+A lowering is registered by ``@lowers(Op)`` in the file ``lower_<family>.py`` that has the stem of the op's
+family.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ class Values(dict):
 
 
 class Deferred(NamedTuple):
-    """One piece of deferred work. ``registers`` of ``value`` are known after it; a copy (or its commit) makes none."""
+    """One piece of deferred work. ``registers`` of ``value`` are known after it; a copy (or its commit) makes
+    none."""
 
     emit: Callable[[], None]
     location: Location | None
@@ -115,8 +118,11 @@ class Lowering:
         """Do ``emit()`` some time before the next operation that must not be passed."""
         self.deferred.append(Deferred(emit, location))
 
-    def defer_parts(self, op: Operation, parts: list[tuple[tuple[int, ...], Callable[[list], None]]], count: int) -> None:
-        """Make the ``count`` entries of the result in parts: each fills some registers of the list that it is given."""
+    def defer_parts(
+        self, op: Operation, parts: list[tuple[tuple[int, ...], Callable[[list], None]]], count: int
+    ) -> None:
+        """Make the ``count`` entries of the result in parts: each fills some registers of the list that it is
+        given."""
         entries: list = [None] * count
         left = len(parts)
 
@@ -172,7 +178,8 @@ def register_count(type: T.Type) -> int:
 
 
 def contracts(value: Value) -> bool:
-    """Whether a product is only ever added to something (or summed up), so that it becomes part of an ``fma``.
+    """Whether a product is only ever added to something (or summed up), so that it becomes part of an
+    ``fma``.
 
     Both must be computed in the same block: a product moved into a loop would be computed many times.
     """
@@ -181,4 +188,6 @@ def contracts(value: Value) -> bool:
     ((user, _),) = value.uses
     if isinstance(user, Reduce):
         return user.combine_name == "addf" and user.parent is value.owner_block
-    return type(user) in (AddF, SubF) and user.parent is value.owner_block and user.operands[0] is not user.operands[1]
+    if type(user) not in (AddF, SubF) or user.operands[0] is user.operands[1]:
+        return False
+    return user.parent is value.owner_block

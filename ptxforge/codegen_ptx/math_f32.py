@@ -164,7 +164,8 @@ def tanh(b: Builder, x: str) -> str:
 
 
 def erf(b: Builder, x: str) -> str:
-    """Up to 1 a polynomial, beyond 1 - 2**p(|x|), where p is the logarithm of 1 - erf; from 4 on the result is 1."""
+    """Up to 1 a polynomial, beyond 1 - 2**p(|x|), where p is the logarithm of 1 - erf; from 4 on the result
+    is 1."""
     square = _mul(b, x, x)
     near = _fma(b, x, P.horner(b, P.ERF_F32, square, "f"), x)
     size = b.pure("abs.f32 %s, %s;", "f", x)

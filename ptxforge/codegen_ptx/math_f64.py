@@ -160,8 +160,8 @@ def _logarithm(b: Builder, x: str, value: str) -> str:
 
 
 def log(b: Builder, x: str) -> str:
-    """log(m) = f - (f²/2 - s (f²/2 + R)) with f = m - 1, s = f / (2 + f) and R = s² P(s²): f is exact and large, so
-    that the rounding of the rest hardly counts."""
+    """log(m) = f - (f²/2 - s (f²/2 + R)) with f = m - 1, s = f / (2 + f) and R = s² P(s²): f is exact and
+    large, so that the rounding of the rest hardly counts."""
     m, e = _split(b, x)
     f = _add(b, m, f64(-1.0))
     s = _div(b, f, _add(b, f, f64(2.0)))
@@ -220,7 +220,8 @@ def _multiply_doubles(b: Builder, x: Double, y: Double) -> Double:
 
 
 def _log2_parts(b: Builder, x: str) -> Double:
-    """log2 of a positive finite x to some 65 bits: 2 s + 2/3 s³ + s⁵ Q(s²) in two parts, s = (m - 1) / (m + 1)."""
+    """log2 of a positive finite x to some 65 bits: 2 s + 2/3 s³ + s⁵ Q(s²) in two parts, s = (m - 1) / (m +
+    1)."""
     m, e = _split(b, x)
     f = _add(b, m, f64(-1.0))
     below = _sum_ordered(b, f64(2.0), f)
@@ -345,7 +346,8 @@ def tanh(b: Builder, x: str) -> str:
 
 
 def erf(b: Builder, x: str) -> str:
-    """Up to 1 a polynomial, beyond 1 - exp(-a²) g(t) / (1 + 2a) with t = (a - 4) / (a + 4); from 6 on the result is 1."""
+    """Up to 1 a polynomial, beyond 1 - exp(-a²) g(t) / (1 + 2a) with t = (a - 4) / (a + 4); from 6 on the
+    result is 1."""
     square = _mul(b, x, x)
     near = _fma(b, x, P.horner(b, P.ERF_F64, square, "d"), x)
     size = _abs(b, x)

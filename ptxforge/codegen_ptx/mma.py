@@ -1,12 +1,12 @@
 """Matrix products on tensor cores by ``mma.sync``.
 
-The layouts of the operands say which registers make a fragment (``layouts/mma_atoms.py``): a word of A in row m at
-k, the same 8 rows further down, and both again half a k-tile further on. With a larger ``k_width`` the words of one
-instruction are not neighbours in k, but A and B agree on it, so the sum is the same.
+The layouts of the operands say which registers make a fragment (``layouts/mma_atoms.py``): a word of A in row
+m at k, the same 8 rows further down, and both again half a k-tile further on. With a larger ``k_width`` the
+words of one instruction are not neighbours in k, but A and B agree on it, so the sum is the same.
 
-Order: k outermost, then columns of B, then rows of A back and forth (one operand pair stays while the other walks).
-Loads of fragments and asynchronous copies are done in between (``operands.py``).
-Parts of a fragment that a small tile does not have are zeros, and their results are dropped.
+Order: k outermost, then columns of B, then rows of A back and forth (one operand pair stays while the other
+walks). Loads of fragments and asynchronous copies are done in between (``operands.py``). Parts of a fragment
+that a small tile does not have are zeros, and their results are dropped.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """When the deferred parts of a dot's operands, and other deferred work, are done between its instructions.
 
-A part of the dot's own operands comes a few instructions before the first one that needs it: its latency is hidden and
-few registers are live. Then come the fragments of the next dot, one before each instruction from the first on; then
-asynchronous copies, spread evenly over what is left. (For f16 on an H200, all loads in front of the instructions cost 4 %,
-all copies in one place 3 %.)
+A part of the dot's own operands comes a few instructions before the first one that needs it: its latency is
+hidden and few registers are live. Then come the fragments of the next dot, one before each instruction from
+the first on; then asynchronous copies, spread evenly over what is left. (For f16 on an H200, all loads in
+front of the instructions cost 4 %, all copies in one place 3 %.)
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ def timetable(
 ) -> Timetable:
     """The plan for a dot of ``count`` instructions.
 
-    ``own`` pairs each operand with the registers that each instruction needs of it; ``ahead`` says how many instructions
-    before its first use a part is done. All deferred work is taken from the queue, but for copies that the next dot can
-    take: one for every six instructions is enough.
+    ``own`` pairs each operand with the registers that each instruction needs of it; ``ahead`` says how many
+    instructions before its first use a part is done. All deferred work is taken from the queue, but for
+    copies that the next dot can take: one for every six instructions is enough.
     """
     places: Timetable = {}
     for value, needs in own:
@@ -55,7 +55,8 @@ def _another_follows(dot: Dot) -> bool:
 
 
 def _spread(ctx: Lowering, places: Timetable, count: int, most_copies: int) -> None:
-    """Put the remaining queue between the instructions: loads first, then ``most_copies`` copies (or commits) at most."""
+    """Put the remaining queue between the instructions: loads first, then ``most_copies`` copies (or commits)
+    at most."""
     later = [work for work in ctx.deferred if work.value is None][most_copies:]
     for work in later:
         ctx.deferred.remove(work)

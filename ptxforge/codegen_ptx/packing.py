@@ -1,4 +1,5 @@
-"""Elements narrower than 32 bits in 32-bit words, as vector memory accesses and packed instructions want them.
+"""Elements narrower than 32 bits in 32-bit words, as vector memory accesses and packed instructions want
+them.
 
 Splitting a word and putting the same elements together again costs nothing: each remembers the other.
 """
@@ -52,7 +53,8 @@ def pack(b: Builder, elements: Sequence, element: T.Type):
 
 
 def words_of(b: Builder, elements: Sequence, element: T.Type) -> tuple[list, str]:
-    """A vector access's operands and their PTX type: elements in order, packed into words where they are narrow.
+    """A vector access's operands and their PTX type: elements in order, packed into words where they are
+    narrow.
 
     Returns (operands, ``b8``/``b16``/``b32``/``b64``). Operands may be constants.
     """

@@ -1,8 +1,9 @@
 """Pointers as values of a thread.
 
 A pointer is ``base + Σ root · scale + offset`` bytes: a 64-bit register that all elements of a tensor share
-where possible, 32-bit (or 64-bit) registers, and a constant that goes into the instruction. Addresses are computed
-when a memory instruction needs them, the roots that most elements share first; value numbering does the rest.
+where possible, 32-bit (or 64-bit) registers, and a constant that goes into the instruction. Addresses are
+computed when a memory instruction needs them, the roots that most elements share first; value numbering does
+the rest.
 """
 
 from __future__ import annotations
@@ -94,7 +95,8 @@ def shared_terms(pointers: list) -> dict:
 
 
 def addresses(b: Builder, pointers: list) -> list[tuple[str, int]]:
-    """The addresses of all elements of a tensor of pointers; terms that more elements share are added first."""
+    """The addresses of all elements of a tensor of pointers; terms that more elements share are added
+    first."""
     counts = shared_terms(pointers)
     return [address(b, p, counts) for p in pointers]
 

@@ -1,7 +1,8 @@
 """Polynomials of the mathematical functions, and Horner's scheme.
 
-Each list holds coefficients from the constant up, of the near-minimax polynomial (Chebyshev interpolation at 50
-digits: mpmath's ``chebyfit``) of the function in its comment, with the interval and the maximal absolute error.
+Each list holds coefficients from the constant up, of the near-minimax polynomial (Chebyshev interpolation at
+50 digits: mpmath's ``chebyfit``) of the function in its comment, with the interval and the maximal absolute
+error.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ def register_class(element: T.Type) -> str:
 
 
 class Names(dict):
-    """Maps provisional register names to final ones, numbered by first appearance; other operands to themselves.
+    """Maps provisional register names to final ones, numbered by first appearance; other operands to
+    themselves.
 
     ``aliases`` maps a register to the one whose name it takes (a loop-carried value computed in place).
     """

@@ -4,9 +4,9 @@
     for … { dot … }
     store (addptr %out, %offsets), …        its registers would be live in the whole loop: compute them anew here
 
-Such a loop takes all registers that there are. Index arithmetic that is needed after it but not in it is therefore
-lowered a second time right behind it, from a copy of the thread's number that the assembler cannot see through: it would
-otherwise merge the two.
+Such a loop takes all registers that there are. Index arithmetic that is needed after it but not in it is
+therefore lowered a second time right behind it, from a copy of the thread's number that the assembler cannot
+see through: it would otherwise merge the two.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def _operations_before(loop: Operation) -> dict[Operation, None]:
 
 
 def _collect(value: Value, earlier: dict[Operation, None], inside: set[Value], again: set[Operation]) -> None:
-    """Add the operation that defines ``value`` to ``again``, and what it needs, if it is to be lowered again."""
+    """Add the operation that defines ``value`` to ``again``, and what it needs, if it is to be lowered
+    again."""
     op = value.defining_op
     if op is None or op in again or value in inside or not isinstance(op, _CHEAP):
         return

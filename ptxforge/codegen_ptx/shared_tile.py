@@ -1,8 +1,8 @@
 """Tiles in shared memory and vector accesses to them.
 
-An element's offset is linear over GF(2) like everything else: the thread's part is computed once at the kernel's entry, an
-access's constant is XORed into the bits that the threads touch (a swizzle) and added otherwise, in the
-instruction's immediate.
+An element's offset is linear over GF(2) like everything else: the thread's part is computed once at the
+kernel's entry, an access's constant is XORed into the bits that the threads touch (a swizzle) and added
+otherwise, in the instruction's immediate.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from ptxforge.layouts.linear import LANE, WARP, LinearLayout
 
 
 class SharedTile(NamedTuple):
-    """A tile: ``start`` bytes from ``smem``, plus the register ``dynamic`` (bytes) for a buffer chosen at run time.
-    ``layout`` maps offsets to the coordinates of the whole allocation; ``origin`` is the offset, in elements, of
-    the tile's first element in it (XORed: cuts are aligned)."""
+    """A tile: ``start`` bytes from ``smem``, plus the register ``dynamic`` (bytes) for a buffer chosen at run
+    time. ``layout`` maps offsets to the coordinates of the whole allocation; ``origin`` is the offset, in
+    elements, of the tile's first element in it (XORed: cuts are aligned)."""
 
     start: int
     dynamic: str | None = None
@@ -39,8 +39,8 @@ def access_address(b: Builder, tile: SharedTile, access: SharedAccess, offset: i
 
 
 def swizzled_address(b: Builder, tile: SharedTile, columns: tuple[int, ...], thread_bits: int, offset: int, size: int):
-    """The affine address of element ``offset`` ^ (the thread's ``columns``), whose bits are ``thread_bits``; all in
-    elements of ``size`` bytes."""
+    """The affine address of element ``offset`` ^ (the thread's ``columns``), whose bits are ``thread_bits``;
+    all in elements of ``size`` bytes."""
     offset ^= tile.origin
     mixed = offset & thread_bits
     key = ("swizzled", columns, mixed, size)

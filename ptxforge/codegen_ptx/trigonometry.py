@@ -1,9 +1,10 @@
 """Range reduction for sin, cos and tan: x = quadrant · π/2 + r with |r| ≤ π/4, for every x.
 
-Up to 10⁵, π/2 is subtracted in three parts by ``fma`` (Cody & Waite, *Software Manual for the Elementary Functions*,
-1980): the first product cancels exactly, the others are below the last place of r. Beyond, a device function computes
-the fraction of x · 2/π from the bits of 2/π that matter (Payne & Hanek, 1983): with x = M · 2**E and a window W of
-192 bits of 2/π, the upper bits of M · W are the quadrant and the fraction. It is called by those lanes only that need it.
+Up to 10⁵, π/2 is subtracted in three parts by ``fma`` (Cody & Waite, *Software Manual for the Elementary
+Functions*, 1980): the first product cancels exactly, the others are below the last place of r. Beyond, a
+device function computes the fraction of x · 2/π from the bits of 2/π that matter (Payne & Hanek, 1983): with
+x = M · 2**E and a window W of 192 bits of 2/π, the upper bits of M · W are the quadrant and the fraction. It
+is called by those lanes only that need it.
 """
 
 from __future__ import annotations

@@ -119,7 +119,8 @@ def test_cumulative_sum(name, axis, reverse):
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("name, axis", [("flat", 0), ("across", 1), ("across", 0), ("columns", 0), ("three", 2)])
 def test_scan_of_a_recurrence(name, axis, reverse):
-    """h[i] = a[i] h[i-1] + x[i], composed as (a, x) · (b, y) = (a b, b x + y): not commutative, two operands."""
+    """h[i] = a[i] h[i-1] + x[i], composed as (a, x) · (b, y) = (a b, b x + y): not commutative, two
+    operands."""
     shape, layout = LAYOUTS[name]
     kernel = Kernel(pointer(T.F32), pointer(T.F32), pointer(T.F32), shared_bytes=32768)
     a, x = kernel.load(0, shape, layout), kernel.load(1, shape, layout)
