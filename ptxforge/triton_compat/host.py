@@ -7,9 +7,9 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from ptxforge.driver import cuda_api
 from ptxforge.driver.arrays import torch_stream
 from ptxforge.driver.cuda import CudaDevice, cuda_device
-from ptxforge.driver.cuda_api import device_count
 from ptxforge.runtime.devices import default_device
 from ptxforge.runtime.timing import FLUSH_BYTES, do_bench
 from ptxforge.support.errors import DeviceError
@@ -29,7 +29,7 @@ class Utilities:
 
     def get_device_properties(self, ordinal: int = 0) -> dict[str, int]:
         """Limits and clocks (kHz) of a device, under Triton's names."""
-        device = cuda_device(ordinal) if device_count() else default_device()
+        device = cuda_device(ordinal) if cuda_api.device_count() else default_device()
         facts = {
             "multiprocessor_count": device.multiprocessors,
             "max_shared_mem": device.max_shared_bytes,
