@@ -183,7 +183,7 @@ def install(monkeypatch, fake: FakeDriver) -> FakeDriver:
     """Put a fake in the driver's place until the test ends."""
     for module in (cuda_api, cuda, jit):
         monkeypatch.setattr(module, "bindings", lambda: fake)
-    for module in (cuda, devices):
+    for module in (cuda_api, cuda, devices):
         monkeypatch.setattr(module, "device_count", lambda: fake.devices)
     made = functools.cache(CudaDevice)  # devices of the fake must not outlive it
     monkeypatch.setattr(devices, "cuda_device", made)
