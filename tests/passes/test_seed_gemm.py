@@ -462,7 +462,7 @@ def test_it_multiplies(block_k, devices):
 
 
 def scaled_kernel(a, b, c, lower, upper, step, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
-    """c = Σ a_tile @ (4 · b_tile) over lower, lower + step, … < upper; each iteration takes the next tiles."""
+    """c = Σ a_tile @ (4 · b_tile) over lower, lower + step, … < upper; each iteration takes new tiles."""
     i = tl.arange(0, M)
     j = tl.arange(0, N)
     k = tl.arange(0, K)
