@@ -16,8 +16,9 @@ to those
   whose wait succeeds.
 
 The async proxy (bulk stores, wgmma) sees an ordinary store only behind a `fence.proxy.async`: of the storing
-thread after the store, or of another thread that the store happened before. A cp.async counts as an ordinary
-store.
+thread after the store, or of another thread that the store happened before. A cp.async writes through the
+generic proxy too, but shipped compilers read its data with wgmma after the wait alone: a fence missing there is
+a finding of its own kind, `copy-proxy`.
 
 Accumulators of a wgmma belong to the hardware until `wait_group`. Registers have no shadow; whether an
 instruction touches them earlier is decided once per program by data flow over its blocks
@@ -42,7 +43,7 @@ from ptxforge.emulator.state import Machine
 from ptxforge.emulator.wgmma import THREADS, Wgmma
 
 GRANULE = 4
-COPY, LOAD, STORE, PRODUCT, LOADED = 1, 2, 4, 8, 16
+COPY, LOAD, STORE, PRODUCT, LOADED, COPIED = 1, 2, 4, 8, 16, 32
 _WRITES = COPY | LOAD
 _ANY = COPY | LOAD | STORE | PRODUCT
 _THREAD_BITS = 10  # of a record of checks.Checker: tick << 10 | thread
@@ -110,7 +111,7 @@ class AsyncChecker:
         places = (indices - self.origin) >> 2
         self._check(locator.site, lanes, places, locator.nbytes, _WRITES if locator.kind == READ else _ANY)
         if locator.kind == WRITE:
-            self._change(places, locator.nbytes, 0xFF ^ LOADED, 0)
+            self._change(places, locator.nbytes, 0xFF ^ (LOADED | COPIED), 0)
 
     def _shared_ones(self, lanes: np.ndarray | None, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of generic addresses those that lie in shared memory."""
@@ -191,15 +192,26 @@ class AsyncChecker:
             return
         rows = np.flatnonzero(bad)
         places = (indices[rows] - self.origin) >> 2
-        rows, places = self._ordinary(rows, places, unit)
-        if rows.size:
-            text = "the async proxy reads what an ordinary store wrote, without fence.proxy.async between"
-            self.machine.report("proxy", text, site, lanes[rows], self._addresses(places, lanes[rows]))
+        origin = self._origin_of(places, unit)
+        for kind, writer, chosen in (
+            ("proxy", "an ordinary store", origin == 0),
+            ("copy-proxy", "a cp.async", origin == COPIED),
+        ):
+            if not chosen.any():
+                continue
+            text = f"the async proxy reads what {writer} wrote, without fence.proxy.async between"
+            who = lanes[rows[chosen]]
+            self.machine.report(kind, text, site, who, self._addresses(places[chosen], who))
 
-    def _ordinary(self, rows: np.ndarray, places: np.ndarray, unit: int) -> tuple[np.ndarray, np.ndarray]:
-        """Without what a bulk load brought."""
-        plain = (self._bits(places, unit) & LOADED) == 0
-        return rows[plain], places[plain]
+    def _origin_of(self, places: np.ndarray, unit: int) -> np.ndarray:
+        """Who wrote units of `unit` bytes: LOADED when a bulk load wrote any of it, else 0 when an ordinary store
+        did, else COPIED.
+        """
+        loaded = (self._bits(places, unit) & LOADED) != 0
+        copied = np.ones(places.shape, bool)
+        for granule in range(max(1, unit // GRANULE)):
+            copied &= (self.flight.take(places + granule) & COPIED) != 0
+        return np.where(loaded, LOADED, np.where(copied, COPIED, 0))
 
     # ---- cp.async ------------------------------------------------------------------------------------------
     def copy_issued(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int) -> None:
@@ -208,7 +220,7 @@ class AsyncChecker:
         self._change(places, nbytes, 0xFF, COPY)
 
     def copy_landed(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int) -> None:
-        self._change((indices - self.origin) >> 2, nbytes, 0xFF ^ (COPY | LOADED), 0)
+        self._change((indices - self.origin) >> 2, nbytes, 0xFF ^ (COPY | LOADED), COPIED)
 
     # ---- bulk copies ---------------------------------------------------------------------------------------
     def bulk_issued(self, work: BulkWork, store: bool) -> None:
@@ -226,7 +238,7 @@ class AsyncChecker:
 
     def bulk_landed(self, work: BulkWork, store: bool, chosen: np.ndarray | slice) -> None:
         places = (work.units[chosen].reshape(-1) - self.origin) >> 2
-        self._change(places, work.unit, 0xFF ^ (STORE if store else LOAD), 0 if store else LOADED)
+        self._change(places, work.unit, 0xFF ^ (STORE if store else LOAD | COPIED), 0 if store else LOADED)
         if not store:
             self.clocks.join(work.slots, work.clock)
 

@@ -28,7 +28,8 @@ class Finding:
     first's.
 
     ``kind`` is one of ``out-of-bounds``, ``misaligned``, ``race``, ``global-race``, ``uninitialised``,
-    ``barrier``, ``deadlock``, ``trap``, ``assert``, ``async``, ``proxy`` and ``register``.
+    ``barrier``, ``deadlock``, ``trap``, ``assert``, ``async``, ``proxy``, ``copy-proxy`` and
+    ``register``.
     """
 
     kind: str

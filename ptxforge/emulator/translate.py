@@ -440,6 +440,8 @@ class Emitter:
             and not name.startswith(("envreg", "pm"))
         ):
             raise self.error(f"unknown special register %{name}")
+        if self.instruction.opcode.split(".")[0] not in ("mov", "cvt"):
+            raise self.error(f"only mov and cvt read special registers such as %{name}, as ptxas has it")
 
     def _require_symbol(self, name: str) -> None:
         known = (

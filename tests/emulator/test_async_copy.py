@@ -342,7 +342,10 @@ done:
     assert np.array_equal(y, x + 1)
 
 
-def test_bulk_copy_inside_shared_memory(machine):
+def test_bulk_copy_inside_shared_memory(checked):
+    """On the emulator alone: the instruction is for the shared memory of another CTA of a cluster. An H200 stops
+    with an illegal instruction in a kernel that is not launched as a cluster.
+    """
     body = (
         _BULK
         + f"""
@@ -357,8 +360,9 @@ def test_bulk_copy_inside_shared_memory(machine):
 """
     )
     x, y = np.arange(256, dtype=np.uint32), np.zeros(256, np.uint32)
-    run(machine, kernel(body, _TWO), "k", 1, 256, x, y)
+    run(checked, kernel(body, _TWO), "k", 1, 256, x, y)
     assert np.array_equal(y, x)
+    assert not checked.findings, "\n".join(map(str, checked.findings))
 
 
 REDUCTIONS = [
@@ -627,6 +631,23 @@ def test_a_missing_proxy_fence_is_reported(checked):
     assert [finding.kind for finding in checked.findings] == ["proxy"]
     run_tensor(checked, x, "f32", (16, 8), [0, 0], back=change + "fence.proxy.async;" + _STORE)
     assert not checked.findings
+
+
+def test_a_missing_proxy_fence_after_cp_async_is_of_its_own_kind(checked):
+    body = """
+  ld.param.u64 %rd0, [p]; ld.param.u64 %rd1, [q];
+  shl.b32 %r3, %r0, 4; add.u32 %r3, %r3, %r2; mul.wide.u32 %rd2, %r0, 16; add.u64 %rd2, %rd2, %rd0;
+  cp.async.cg.shared.global [%r3], [%rd2], 16; cp.async.wait_all; FENCE
+  bar.sync 0;
+  @%p0 cp.async.bulk.global.shared::cta.bulk_group [%rd1], [%r2], 512;
+  @%p0 cp.async.bulk.commit_group; @%p0 cp.async.bulk.wait_group 0;
+"""
+    store = "mov.b32 %r4, 7; st.shared.b32 [%r3], %r4;"
+    for fence, kinds in (("", {"copy-proxy"}), ("fence.proxy.async;", set()), (store, {"proxy"})):
+        checked.findings.clear()
+        x, y = np.arange(128, dtype=np.uint32), np.zeros(128, np.uint32)
+        run(checked, kernel(body.replace("FENCE", fence), _TWO), "k", 1, 32, x, y)
+        assert {finding.kind for finding in checked.findings} == kinds
 
 
 def test_a_tensor_map_of_another_rank_or_none_is_reported(checked):

@@ -21,11 +21,11 @@ def kernel(body: str, registers: str = "") -> str:
 mov.u32 %t, %tid.x; mov.u32 %m, %ntid.x; sub.u32 %m, %m, 1; mov.u32 %s, buffer; add.u32 %n, %t, 1;
 and.b32 %n, %n, %m;
 mad.lo.u32 %n, %n, 4, %s; mad.lo.u32 %s, %t, 4, %s; ld.param.u64 %b, [out]; mov.u32 %c, %ctaid.x;
-mad.lo.u32 %r7, %c, %ntid.x, %t; mad.wide.u32 %a, %r7, 4, %b;
+mov.u32 %r6, %ntid.x; mad.lo.u32 %r7, %c, %r6, %t; mad.wide.u32 %a, %r7, 4, %b;
 {body}
 ret;
 }}
-""".replace("mad.lo.u32 %r7, %c, %ntid.x, %t;", "mov.u32 %r6, %ntid.x; mad.lo.u32 %r7, %c, %r6, %t;")
+"""
     )
 
 

@@ -32,4 +32,13 @@ def test_fresh_ptx_is_right_and_clean(name, capability, checked, tmp_path, monke
     kernels = importlib.import_module("tests.emulator.fixtures.triton_kernels")
     ptx, metadata = kernels.compile_one(name, capability)
     CASES[name](checked, f"// shared bytes: {metadata.shared}\n" + ptx)
-    assert not checked.findings, "\n".join(map(str, checked.findings))
+    # Triton before 3.9 leaves out the proxy fence between the wait for a cp.async and the wgmma that reads its
+    # data; ordinary stores are fenced in every release, so their kind of finding stays forbidden.
+    known = {"copy-proxy"} if _release(kernels.triton.__version__) < (3, 9) else set()
+    findings = [finding for finding in checked.findings if finding.kind not in known]
+    assert not findings, "\n".join(map(str, findings))
+
+
+def _release(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
+import ctypes
 
 from ptxforge.emulator import tensormap
 
 _CUDA_TYPES = {name: code for code, name in enumerate(tensormap.ELEMENT_BYTES)}
+_CUDA_SWIZZLES = {0: 0, 32: 1, 64: 2, 128: 3}  # CUtensorMapSwizzle
+_NO_INTERLEAVE = _NO_PROMOTION = 0  # CUtensorMapInterleave, CUtensorMapL2promotion
+_ALIGNMENT = 128
 
 
 def encode(
@@ -26,19 +29,17 @@ def encode(
         return tensormap.encode_tiled(
             kind, address, sizes, strides, box, steps, swizzle=swizzle, fill_nan=fill_nan
         ).tobytes()
-    from cuda.bindings import driver  # needs a GPU's driver
-
+    library = ctypes.CDLL("libcuda.so.1")
+    # The driver wants its result at a multiple of 64, of 128 since CUDA 13; cuda-python's object has no alignment.
+    memory = ctypes.create_string_buffer(tensormap.BYTES + _ALIGNMENT)
+    room = ctypes.addressof(memory) + -ctypes.addressof(memory) % _ALIGNMENT
     rank = len(sizes)
-    wide = lambda values: [driver.cuuint64_t(int(v)) for v in values]  # noqa: E731
-    narrow = lambda values: [driver.cuuint32_t(int(v)) for v in values]  # noqa: E731
     with device.current():
-        error, tensor_map = driver.cuTensorMapEncodeTiled(
-            driver.CUtensorMapDataType(_CUDA_TYPES[kind]), rank, address, wide(sizes), wide(strides),
-                narrow(box),
-            narrow(steps or (1,) * rank), driver.CUtensorMapInterleave.CU_TENSOR_MAP_INTERLEAVE_NONE,
-            driver.CUtensorMapSwizzle({0: 0, 32: 1, 64: 2, 128: 3}[swizzle]),
-            driver.CUtensorMapL2promotion.CU_TENSOR_MAP_L2_PROMOTION_NONE,
-            driver.CUtensorMapFloatOOBfill(int(fill_nan)),
+        error = library.cuTensorMapEncodeTiled(
+            ctypes.c_void_p(room), _CUDA_TYPES[kind], rank, ctypes.c_void_p(address),
+            (ctypes.c_uint64 * rank)(*sizes), (ctypes.c_uint64 * rank)(*strides),
+            (ctypes.c_uint32 * rank)(*box), (ctypes.c_uint32 * rank)(*(steps or (1,) * rank)),
+            _NO_INTERLEAVE, _CUDA_SWIZZLES[swizzle], _NO_PROMOTION, int(fill_nan),
         )  # fmt: skip
-    assert int(error) == 0, error
-    return np.array([int(word) for word in tensor_map.opaque], np.uint64).tobytes()
+    assert error == 0, f"cuTensorMapEncodeTiled: CUresult {error}"
+    return ctypes.string_at(room, tensormap.BYTES)
