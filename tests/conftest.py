@@ -16,8 +16,9 @@ from pathlib import Path
 
 import pytest
 
-from ptxforge.driver.cuda import cuda_device
+from ptxforge.driver.cuda import CudaDevice, cuda_device
 from ptxforge.emulator import EmulatorDevice
+from ptxforge.runtime import devices as runtime_devices
 from ptxforge.runtime import tools
 from ptxforge.support.errors import DeviceError
 
@@ -35,6 +36,38 @@ def isolated(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("PTXFORGE_CACHE_DIR", "off")
     monkeypatch.setenv("PTXFORGE_DEVICE", "emulator")
+
+
+_lost_devices: list = []  # kept, because variants know a device by its id
+
+
+@pytest.fixture(autouse=True)
+def faults_stay_alone(request: pytest.FixtureRequest):
+    """A fault in a kernel kills the CUDA context: the next test gets a new one, so as not to fail too."""
+    yield
+    if request.config.getoption("--device") != "cuda":
+        return
+    device = cuda_device(0)
+    try:
+        device.synchronize()
+    except DeviceError:
+        revive(device)
+
+
+def revive(device: CudaDevice) -> None:
+    """A new context for a GPU. Where the driver cannot recover, a worker of pytest-xdist ends here and is
+    replaced; without xdist the session ends.
+    """
+    _lost_devices.append(device)
+    cuda_device.cache_clear()
+    runtime_devices.device.cache_clear()
+    try:
+        device.reset()
+        cuda_device(0).synchronize()
+    except DeviceError as error:
+        if "PYTEST_XDIST_WORKER" in os.environ:
+            os._exit(1)
+        pytest.exit(f"the GPU does not recover from a fault: {error}", returncode=1)
 
 
 class CheckedEmulator(EmulatorDevice):

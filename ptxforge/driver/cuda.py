@@ -51,6 +51,7 @@ class CudaDevice:
         self._context_address = int(self._context)
         self._only_device = device_count() == 1
         self._thread = threading.local()
+        self._lost = False
         self.target = self._newest_target()
         self.multiprocessors = self.attribute("MULTIPROCESSOR_COUNT")
         self.max_threads_per_block = self.attribute("MAX_THREADS_PER_BLOCK")
@@ -112,6 +113,8 @@ class CudaDevice:
             return thread.settled
         except AttributeError:
             pass
+        if self._lost:
+            raise DeviceError(f"{self.name} was reset; get it anew")
         if self._only_device and int(call("cuCtxGetCurrent")) == 0:
             call("cuCtxSetCurrent", self._context)
         thread.settled = self._only_device and int(call("cuCtxGetCurrent")) == self._context_address
@@ -124,6 +127,8 @@ class CudaDevice:
 
     def free(self, address: int) -> None:
         """Release memory, after the work that may still use it."""
+        if self._lost:  # it went with the context, and the address may be another's by now
+            return
         with self.current():
             call("cuMemFree", address)
 
@@ -168,6 +173,20 @@ class CudaDevice:
         """Wait for a stream; with 0, for the default stream."""
         with self.current():
             call("cuStreamSynchronize", stream)
+
+    def reset(self) -> None:
+        """Destroy the primary context, for everyone in the process. After a fault in a kernel every call in it
+        fails.
+
+        Memory, modules and events of this object are gone, and the object is of no more use:
+        ``cuda_device.cache_clear()`` and ``cuda_device(...)`` give the device anew. Raises
+        :class:`DeviceError` when the driver refuses.
+        """
+        call("cuCtxSetCurrent", 0)
+        call("cuDevicePrimaryCtxReset", self._handle)
+        call("cuDevicePrimaryCtxRelease", self._handle)
+        self._lost = True
+        self._thread = threading.local()
 
     def event(self) -> CudaEvent:
         """A new timing event."""

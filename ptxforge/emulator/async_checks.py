@@ -17,8 +17,8 @@ to those
 
 The async proxy (bulk stores, wgmma) sees an ordinary store only behind a `fence.proxy.async`: of the storing
 thread after the store, or of another thread that the store happened before. A cp.async writes through the
-generic proxy too, but shipped compilers read its data with wgmma after the wait alone: a fence missing there is
-a finding of its own kind, `copy-proxy`.
+generic proxy too, but shipped compilers read its data with wgmma after the wait alone: a fence missing there
+is a finding of its own kind, `copy-proxy`.
 
 Accumulators of a wgmma belong to the hardware until `wait_group`. Registers have no shadow; whether an
 instruction touches them earlier is decided once per program by data flow over its blocks
@@ -204,8 +204,8 @@ class AsyncChecker:
             self.machine.report(kind, text, site, who, self._addresses(places[chosen], who))
 
     def _origin_of(self, places: np.ndarray, unit: int) -> np.ndarray:
-        """Who wrote units of `unit` bytes: LOADED when a bulk load wrote any of it, else 0 when an ordinary store
-        did, else COPIED.
+        """Who wrote units of `unit` bytes: LOADED when a bulk load wrote any of it, else 0 when an ordinary
+        store did, else COPIED.
         """
         loaded = (self._bits(places, unit) & LOADED) != 0
         copied = np.ones(places.shape, bool)

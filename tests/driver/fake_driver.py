@@ -78,6 +78,15 @@ class FakeDriver:
     def cuDevicePrimaryCtxRetain(self, device):
         return _OK, _PRIMARY + device
 
+    def cuDevicePrimaryCtxReset(self, device):
+        self.calls.append("reset")
+        self.memory.clear()
+        return (_OK,)
+
+    def cuDevicePrimaryCtxRelease(self, device):
+        self.calls.append("release")
+        return (_OK,)
+
     def cuCtxGetCurrent(self):
         return _OK, self.current
 

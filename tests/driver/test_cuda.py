@@ -226,3 +226,17 @@ def test_a_gpu_refuses_bad_ptx_with_the_assemblers_words(gpu):
 
 def test_a_gpu_gives_machine_code(gpu):
     assert gpu.cubin(COPY).startswith(b"\x7fELF")
+
+
+def test_a_device_that_was_reset_is_no_longer_used_and_frees_nothing(driver):
+    device = CudaDevice(0)
+    address = device.allocate(16)
+    device.reset()
+    assert driver.calls[-2:] == ["reset", "release"] and driver.current == 0
+    anew = CudaDevice(0)
+    driver.memory[address] = "of the new context"
+    device.free(address)
+    assert address in driver.memory
+    with pytest.raises(DeviceError, match="was reset"):
+        device.synchronize()
+    assert anew.allocate(16)

@@ -32,7 +32,8 @@ def test_shfl(machine, mode, width, literal):
     for b in (0, 1, 3, 7, 16, 31):
         operands = f"{b}, {c}" if literal else "%b, %c"
         text = (
-            f"mov.u32 %b, %laneid; mov.u32 %c, %laneid; sub.u32 %b, %b, %c; add.u32 %b, %b, {b}; mov.u32 %c, {c}; "
+            "mov.u32 %b, %laneid; mov.u32 %c, %laneid; sub.u32 %b, %b, %c; "
+            f"add.u32 %b, %b, {b}; mov.u32 %c, {c}; "
             f"shfl.sync.{mode}.b32 %o0|%o1, %i0, {operands}, 0xffffffff;"
         )
         value, valid = lanes(

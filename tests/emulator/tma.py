@@ -30,7 +30,8 @@ def encode(
             kind, address, sizes, strides, box, steps, swizzle=swizzle, fill_nan=fill_nan
         ).tobytes()
     library = ctypes.CDLL("libcuda.so.1")
-    # The driver wants its result at a multiple of 64, of 128 since CUDA 13; cuda-python's object has no alignment.
+    # The driver wants the result's address to be a multiple of 64, CUDA 13's header of 128; cuda-python's own
+    # object is at a multiple of 16.
     memory = ctypes.create_string_buffer(tensormap.BYTES + _ALIGNMENT)
     room = ctypes.addressof(memory) + -ctypes.addressof(memory) % _ALIGNMENT
     rank = len(sizes)
