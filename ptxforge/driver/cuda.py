@@ -175,8 +175,8 @@ class CudaDevice:
             call("cuStreamSynchronize", stream)
 
     def reset(self) -> None:
-        """Destroy the primary context, for everyone in the process. After a fault in a kernel every call in it
-        fails.
+        """Destroy the primary context, for everyone in the process: after a fault in a kernel every call in
+        it fails.
 
         Memory, modules and events of this object are gone, and the object is of no more use:
         ``cuda_device.cache_clear()`` and ``cuda_device(...)`` give the device anew. Raises

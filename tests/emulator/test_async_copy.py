@@ -343,8 +343,8 @@ done:
 
 
 def test_bulk_copy_inside_shared_memory(checked):
-    """On the emulator alone: an H200 stops with an illegal instruction. The copy is meant for the shared memory
-    of another CTA, and this kernel is not launched as a cluster.
+    """On the emulator alone: an H200 stops with an illegal instruction. The copy is meant for the shared
+    memory of another CTA, and this kernel is not launched as a cluster.
     """
     body = (
         _BULK

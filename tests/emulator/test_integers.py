@@ -275,8 +275,8 @@ def register(kind: str) -> str:
 def test_instruction(machine, opcode, reference, kinds, result, diverged):
     inputs = [samples(kind, seed) for seed, kind in enumerate(kinds)]
     if opcode in ("bfe.u64", "bfe.s64", "bfi.b64"):
-        # The PTX ISA restricts positions and lengths to 0..255. Its pseudo-code drops higher bits, and so do the
-        # 32-bit forms on an H200; the 64-bit forms there take the whole register.
+        # The PTX ISA restricts positions and lengths to 0..255. Its pseudo-code drops higher bits, and so do
+        # the 32-bit forms on an H200; the 64-bit forms there take the whole register.
         for array in inputs[-2:]:
             array &= np.uint32(0xFF)
     if opcode.startswith(("div", "rem")):

@@ -32,8 +32,8 @@ def test_fresh_ptx_is_right_and_clean(name, capability, checked, tmp_path, monke
     kernels = importlib.import_module("tests.emulator.fixtures.triton_kernels")
     ptx, metadata = kernels.compile_one(name, capability)
     CASES[name](checked, f"// shared bytes: {metadata.shared}\n" + ptx)
-    # Triton 3.6 has no proxy fence between the wait for a cp.async and the wgmma that reads its data, 3.9 has.
-    # Ordinary stores are fenced in both: a finding about those stays an error.
+    # Triton 3.6 has no proxy fence between the wait for a cp.async and the wgmma that reads its data; 3.9
+    # has. Ordinary stores are fenced in both: a finding about those stays an error.
     known = {"copy-proxy"} if _release(kernels.triton.__version__) < (3, 9) else set()
     findings = [finding for finding in checked.findings if finding.kind not in known]
     assert not findings, "\n".join(map(str, findings))
