@@ -24,7 +24,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     view.add_argument("--hw-view", action="store_true", help="for each thread, the elements that it holds")
     view.add_argument("--threads", action="store_true", help="only the numbers of the threads")
     view.add_argument("--bases", action="store_true", help="the linear map: where each input bit goes")
-    view.add_argument("--svg", type=Path, metavar="FILE", help="write a picture there")
+    parser.add_argument("--svg", type=Path, metavar="FILE", help="write a picture there; a view given beside it is printed too")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -32,7 +32,9 @@ def run(options: argparse.Namespace) -> int:
     if options.svg:
         options.svg.write_text(svg(encoding, shape))
         print(f"wrote {options.svg}")
-    elif options.bases:
+        if not (options.bases or options.hw_view or options.threads):
+            return 0
+    if options.bases:
         print(describe(encoding.linear(shape)))
     elif not (options.hw_view or options.threads):
         print(show(encoding, shape))

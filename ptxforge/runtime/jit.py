@@ -19,7 +19,7 @@ from ptxforge.driver.device_array import element_type
 from ptxforge.driver.protocol import Device
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
-from ptxforge.runtime import cache, options, source
+from ptxforge.runtime import cache, options, source, tools
 from ptxforge.runtime.binder import explain_binding, make_binder, parameters_of
 from ptxforge.runtime.devices import default_device
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid, place, prepare
@@ -269,13 +269,15 @@ class JITFunction(KernelInterface):
         target: str | None = None,
         **given: Any,
     ) -> Artifact:
-        """Compile ahead of time, for a target instead of a device."""
+        """Compile ahead of time, for a target instead of a device; ``asm`` also makes ``cubin`` and ``sass``."""
         constants = dict(constants or {})
         complete = self._complete_signature(signature, constants)
         chosen = options.parse(self._with_defaults(given))
-        return self._artifact(
+        made = self._artifact(
             complete, constants, str(parse_target(target or DEFAULT_TARGET)), dict(chosen.compile)
         )
+        made.asm = tools.with_machine_code(made.asm, lambda: tools.assemble(made.ptx, made.target))
+        return made
 
     def _complete_signature(self, signature: dict[str, str], constants: dict[str, Any]) -> dict[str, str]:
         """A type for every parameter, constants included. Raises :class:`ArgumentError` for one that has

@@ -8,8 +8,10 @@ import importlib.util
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
+from ptxforge.compiler import Assembly
 from ptxforge.support.errors import DeviceError
 
 
@@ -56,3 +58,10 @@ def disassemble(cubin: bytes) -> str:
         if find("nvdisasm"):
             return run("nvdisasm", "-c", str(path))
         return run("cuobjdump", "-sass", str(path))
+
+
+def with_machine_code(asm: Assembly, cubin: Callable[[], bytes]) -> Assembly:
+    """The texts of ``asm``, the bytes ``cubin`` and the text ``sass`` made of them; each made when asked for."""
+    makers = {key: (lambda key=key: asm[key]) for key in asm}
+    complete = Assembly(makers | {"cubin": cubin, "sass": lambda: disassemble(complete["cubin"])})
+    return complete

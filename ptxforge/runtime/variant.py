@@ -7,7 +7,7 @@ from typing import Any
 
 import attrs
 
-from ptxforge.compiler import Artifact, Assembly
+from ptxforge.compiler import Artifact
 from ptxforge.driver.cuda import CudaDevice
 from ptxforge.driver.protocol import Device, Function, FunctionAttributes
 from ptxforge.runtime import tools
@@ -46,12 +46,8 @@ class CompiledKernel:
         self.src = src
         self._device = device
         self._functions: dict[int, Function] = {}
-        self.asm = Assembly(self._makers())
+        self.asm = tools.with_machine_code(artifact.asm, self._cubin)
         self.launcher: Callable[..., Any] | None = None  # set by the kernel that made this
-
-    def _makers(self) -> dict[str, Callable[[], Any]]:
-        texts = {key: (lambda key=key: self.artifact.asm[key]) for key in self.artifact.asm}
-        return texts | {"cubin": self._cubin, "sass": lambda: tools.disassemble(self.asm["cubin"])}
 
     def __repr__(self) -> str:
         return f"<CompiledKernel {self.name} for {self.artifact.target}>"
@@ -123,11 +119,18 @@ class CompiledKernel:
     @property
     def attributes(self) -> FunctionAttributes:
         """What loading the kernel tells about it. Raises :class:`DeviceError` without a device."""
+        return self.function_on(self._loaded_by()).attributes
+
+    def _loaded_by(self) -> Device:
         if self._device is None:
             raise DeviceError(
                 f"'{self.name}' was compiled for {self.artifact.target} without a device to load it on"
             )
-        return self.function_on(self._device).attributes
+        return self._device
+
+    def _init_handles(self) -> None:
+        """Load the kernel now: Triton's name, which its scripts call between ``warmup`` and ``n_regs``."""
+        self.function_on(self._loaded_by())
 
     @property
     def n_regs(self) -> int:

@@ -206,6 +206,14 @@ def test_layout_as_a_picture(tmp_path, capsys):
     assert (tmp_path / "layout.svg").read_text().startswith("<svg")
 
 
+def test_layout_as_a_picture_beside_a_view(tmp_path, capsys):
+    assert main(["layout", BLOCKED, "2x4xf16", "--hw-view"]) == 0
+    view = capsys.readouterr().out
+    assert main(["layout", BLOCKED, "2x4xf16", "--hw-view", "--svg", str(tmp_path / "layout.svg")]) == 0
+    assert capsys.readouterr().out.endswith(view)
+    assert (tmp_path / "layout.svg").read_text().startswith("<svg")
+
+
 def test_passes(capsys):
     assert main(["passes"]) == 0
     shown = capsys.readouterr().out
