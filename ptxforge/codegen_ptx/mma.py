@@ -42,8 +42,9 @@ _INPUTS = {T.F16: "f16", T.BF16: "bf16", T.F32: "tf32", T.F8E4M3: "e4m3", T.F8E5
 _SUMS = {T.F32: "f32", T.F16: "f16", T.I32: "s32", T.F64: "f64"}
 
 
-AHEAD = 8
-"""Instructions between the load of a fragment and its use."""
+AHEAD = 64
+"""Instructions between the load of a fragment and its use. (Attention on an H200, 64 against 8: D = 128 346 against 332 TFLOP/s,
+causal 315 against 296; 128 are no better.)"""
 
 
 def multiply(ctx: Lowering, op: Dot) -> None:
