@@ -230,6 +230,41 @@ class ParameterBuffer(threading.local):
         self.bytes = memoryview(buffer).cast("B")
 
 
+TENSOR_MAP_BYTES = 128
+Moves = list[tuple[int, int, int]]
+"""(offset among packed parameters, offset where the kernel expects it, bytes) of each parameter."""
+
+
+def parameter_moves(places: list[tuple[int, int]]) -> Moves:
+    """How packed parameters must be moved for a kernel whose parameters lie at ``places`` (offset, bytes); empty when
+    they are where PTX's alignment rules put them.
+
+    A tensor map is aligned to 64 bytes by its *address*, and the bank of parameters does not begin at such an address
+    (on Hopper at 0x210), so the assembler shifts it and all that follow.
+
+    >>> parameter_moves([(0, 8), (8, 4)])
+    []
+    >>> parameter_moves([(48, 128), (176, 8)])
+    [(0, 48, 128), (128, 176, 8)]
+    """
+    moves, packed = [], 0
+    for offset, size in places:
+        alignment = 64 if size == TENSOR_MAP_BYTES else min(size & -size, 8)
+        packed += -packed % alignment
+        moves.append((packed, offset, size))
+        packed += size
+    return moves if any(source != target for source, target, _ in moves) else []
+
+
+def moved_parameters(params: bytes, moves: Moves) -> bytes:
+    """The parameters where the kernel expects them."""
+    _, last, size = moves[-1]
+    result = bytearray(last + size)
+    for source, target, size in moves:
+        result[target : target + size] = params[source : source + size]
+    return bytes(result)
+
+
 class CudaFunction:
     """A kernel on a device."""
 
@@ -245,8 +280,18 @@ class CudaFunction:
         )
         self._allow_all_shared_memory()
         self._parameters = ParameterBuffer()
+        self._moves = parameter_moves(self._parameter_places())
         self._launch = bindings().cuLaunchKernel
         self._success = bindings().CUresult.CUDA_SUCCESS
+
+    def _parameter_places(self) -> list[tuple[int, int]]:
+        """(offset, bytes) of each parameter, as the assembler laid them out."""
+        driver, places = bindings(), []
+        while True:
+            code, offset, size = driver.cuFuncGetParamInfo(self.handle, len(places))
+            if code != driver.CUresult.CUDA_SUCCESS:
+                return places
+            places.append((offset, size))
 
     def _attribute(self, name: str) -> int:
         key = getattr(bindings().CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
@@ -277,6 +322,8 @@ class CudaFunction:
 
     def _queue(self, grid, block, shared_bytes, stream, params) -> None:
         parameters = self._parameters
+        if self._moves:
+            params = moved_parameters(params, self._moves)
         count = len(params)
         parameters.bytes[:count] = params
         parameters.size.value = count

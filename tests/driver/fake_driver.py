@@ -48,6 +48,7 @@ class FakeDriver:
         self.calls: list[str] = []
         self.function_attributes: dict[str, int] = {}
         self.max_dynamic_shared = None
+        self.parameter_places: list[tuple[int, int]] = []
 
     def cuInit(self, flags):
         return (_OK,)
@@ -151,6 +152,11 @@ class FakeDriver:
         }
         values |= self.function_attributes
         return _OK, values[name.removeprefix("CU_FUNC_ATTRIBUTE_")]
+
+    def cuFuncGetParamInfo(self, function, index):
+        if index >= len(self.parameter_places):
+            return (CUresult.CUDA_ERROR_INVALID_VALUE, 0, 0)
+        return (_OK, *self.parameter_places[index])
 
     def cuFuncSetAttribute(self, function, name, value):
         self.max_dynamic_shared = value
