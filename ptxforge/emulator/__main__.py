@@ -155,12 +155,17 @@ def run(options: argparse.Namespace) -> int:
     """The exit status: 0, or 1 with findings. Raises :class:`UsageError` and ``DeviceError``."""
     arguments = [parse_argument(text) for text in options.arg]
     saves = [parse_save(text, arguments) for text in options.save]
+    if options.shared < 0:
+        raise UsageError(f"'--shared {options.shared}': a number of bytes is not negative")
     grid, block = parse_size(options.grid), parse_size(options.block)
     device = EmulatorDevice(check=options.check, counters=options.counters, raise_faults=False)
     function = load(device, options.file).function(options.entry)
     function.launch(grid, block, options.shared, 0, pack(device, arguments))
     for array, file in saves:
-        np.save(file, array)
+        try:
+            np.save(file, array)
+        except OSError as error:
+            raise UsageError(f"cannot write '--save {file}': {error}") from error
     if options.counters:
         print(device.last_report)
     for finding in device.findings:

@@ -381,6 +381,8 @@ class Checker:
         for cta in ctas.tolist():
             lanes = mask[cta * machine.threads : (cta + 1) * machine.threads]
             warps = np.flatnonzero(lanes.reshape(-1, 32).any(axis=1))
+            if not warps.size:  # all arrived without waiting: nobody was held, so nothing is ordered
+                continue
             joined = self.seen[cta, warps].max(axis=0)
             joined[warps] = present
             self.seen[cta, warps] = joined

@@ -148,6 +148,10 @@ END: mov.u32 %r5, 0;"""
     assert kinds(body.format(sync="ld.shared.u32 %r2, [%r1];"), threads=96) == ["race"]
 
 
+def test_barrier_at_which_all_arrive_and_nobody_waits():
+    assert kinds("st.shared.u32 [%s], %t; bar.arrive 1, 64; bar.sync 0;") == []
+
+
 def test_barrier_reached_by_part_of_the_cta():
     (finding,) = findings("setp.ge.u32 %p0, %t, 40;\n@%p0 bra END;\nbar.sync 0;\nEND: mov.u32 %r1, 0;")
     assert (

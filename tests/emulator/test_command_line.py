@@ -92,6 +92,12 @@ def test_counters_are_printed(scale, capsys):
     assert "sectors/req" in text and "occupancy: 32 CTAs" in text
 
 
+def test_array_that_cannot_be_saved_is_status_2(scale, tmp_path, capsys):
+    arguments = ["--arg", "f32[128]", "--arg", "f32[128]", "--arg", "f32:2", "--arg", "i32:100"]
+    assert call(scale, *arguments, "--save", f"1={tmp_path}/nowhere/y.npy") == 2
+    assert "cannot write" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "more, message",
     [
@@ -106,6 +112,7 @@ def test_counters_are_printed(scale, capsys):
         (["--block", "3;4"], "the size '3;4'"),
         (["--entry", "other"], "no kernel other"),
         (["--shared", "999999"], "shared memory"),
+        (["--shared", "-5"], "not negative"),
     ],
 )
 def test_bad_usage_is_status_2(scale, capsys, more, message):
