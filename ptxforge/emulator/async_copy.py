@@ -200,7 +200,7 @@ def bind_copy_arrives(machine: Machine, site: Site, locator: Locator, noinc: boo
     def run(mask: np.ndarray | None) -> None:
         indices, lanes = locator(mask)
         lanes = np.arange(machine.lanes) if lanes is None else lanes
-        slots = state.slots(indices)
+        lanes, slots = state.in_shared(site, lanes, state.slots(indices))
         if not noinc:
             np.add.at(state.pending, slots, 1)
         groups.arrivals.append((lanes, slots, site))

@@ -58,6 +58,14 @@ class MBarriers:
         self.timed_out = False
         self.waiters.fill(False)
 
+    def in_shared(self, site: Site, lanes: np.ndarray, slots: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The lanes whose mbarrier lies in shared memory, and its slot; the others are reported."""
+        inside = (slots >= 0) & (slots < self.expected.size)
+        if inside.all():
+            return lanes, slots
+        self.machine.report("out-of-bounds", "the mbarrier is not in shared memory", site, lanes[~inside])
+        return lanes[inside], slots[inside]
+
     def slots(self, indices: np.ndarray) -> np.ndarray:
         """Slots of host addresses (minus ORIGIN)."""
         return (indices - self.origin) >> 3
@@ -144,7 +152,7 @@ class _Access:
     def __call__(self, mask: np.ndarray | None, initialised: bool = True) -> tuple[np.ndarray, np.ndarray]:
         indices, lanes = self.locator(mask)
         lanes = self.every if lanes is None else lanes
-        slots = self.state.slots(indices)
+        lanes, slots = self.state.in_shared(self.site, lanes, self.state.slots(indices))
         if initialised and lanes.size:
             good = self.state.expected[slots] > 0
             if not good.all():

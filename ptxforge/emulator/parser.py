@@ -209,7 +209,7 @@ _SPECIAL = re.compile(
     r"%(?:n?tid|n?ctaid|laneid|n?warpid|n?smid|gridid|lanemask_\w+|clock(?:_hi|64)?|pm\d+(?:_64)?"
     r"|globaltimer\w*"
     r"|envreg\d+|total_smem_size|dynamic_smem_size|aggr_smem_size|current_graph_exec|cluster\w+|nclusterid"
-    r"|is_explicit_cluster|reserved_smem\w*)(?:\.[xyzw])?$"
+    r"|reserved_smem\w*)(?:\.[xyzw])?$"
 )
 _VARIABLE = re.compile(
     r"\.(global|const|shared|local|param|tex)\b\s*((?:\.attribute\([^)]*\)\s*)?)"

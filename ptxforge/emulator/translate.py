@@ -482,7 +482,6 @@ _UNIFORM: dict[str, Callable[[Machine], int]] = {
     "dynamic_smem_size": lambda m: m.dynamic_shared,
     "total_smem_size": lambda m: m.shared_bytes,
     "aggr_smem_size": lambda m: m.shared_bytes,
-    "is_explicit_cluster": lambda m: 0,
     "cluster_ctarank": lambda m: 0,
     "cluster_nctarank": lambda m: 1,
     "current_graph_exec": lambda m: 0,

@@ -266,3 +266,8 @@ def test_registers_written_on_one_path_are_written():
 SET: setp.eq.u32 %p1, %t, 0;
 USE: @%p1 st.global.u32 [%a], %t;"""
     assert kinds(body) == []
+
+
+def test_mbarrier_outside_shared_memory():
+    body = "cvta.to.global.u64 %b, %a; mbarrier.init.b64 [%b], 1;"
+    assert "out-of-bounds" in kinds(body)
