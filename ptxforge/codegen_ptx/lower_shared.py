@@ -17,7 +17,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.ops import shared as ops
 from ptxforge.layouts.banks import Access, SharedAccess, offsets_of, shared_access
 from ptxforge.layouts.encodings import DotOperand, Mma
-from ptxforge.layouts.linear import REGISTER, LinearLayout
+from ptxforge.layouts.linear import LinearLayout
 from ptxforge.layouts.mma_atoms import LdMatrix, MatrixLoad, plan_ldmatrix
 from ptxforge.support.errors import InternalCompilerError
 

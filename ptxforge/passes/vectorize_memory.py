@@ -10,10 +10,8 @@ at consecutive addresses, the first of which is aligned to the whole; the mask i
 
 from __future__ import annotations
 
-from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.ops.atomic import AtomicCAS
-from ptxforge.ir.ops.memory import Store
 from ptxforge.ir.ops.atomic import AtomicRMW
 from ptxforge.layouts.encodings import Distributed
 from ptxforge.layouts.linear import REGISTER
