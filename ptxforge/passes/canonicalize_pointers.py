@@ -1,4 +1,4 @@
-"""Let loops advance one scalar instead of a tensor of pointers or offsets.
+"""Let loops (``for`` and ``while``) advance one scalar instead of a tensor of pointers or offsets.
 
     %p = addptr (splat %base), %o : tensor<64x32xptr<f16>>                           (before)
     for … iter_args(%q = %p) {
@@ -15,23 +15,24 @@
 A thread then carries one 64-bit register, not one for every pointer it has, and sees its addresses as that base
 plus offsets known before the loop.
 
-POINTERS    A carried tensor of pointers that only ever advances by the same offset everywhere, and begins as a scalar pointer plus
-            offsets. The offsets stay separate additions of their own widths: adding two 32-bit ones first could wrap.
-INTEGERS    A carried tensor of integers that only ever advances by uniform values is its initial value plus a scalar that begins at 0.
-            (Exact, since both wrap alike.)
+POINTERS    A carried tensor of pointers that only ever advances by the same offset everywhere, and begins as a
+            scalar pointer plus offsets. The offsets stay separate additions of their own widths: adding two 32-bit
+            ones first could wrap.
+INTEGERS    A carried tensor of integers that only ever advances by uniform values is its initial value plus a
+            scalar that begins at 0. (Exact, since both wrap alike.)
 
 Nested loops that pass such a value on are followed; whatever else happens to it is left alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.ops.arith import AddI
-from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Splat
 from ptxforge.passes.dce import dce
@@ -39,12 +40,15 @@ from ptxforge.support.target import Target
 
 _SHAPING = (Broadcast, ExpandDims)
 
+Tensor = Callable[[Builder, Value], Value]
+"""Makes, from a scalar, the tensor that it stands for."""
+
 
 def canonicalize_pointers(function: Function, target: Target) -> bool:
-    """Apply the rewriting above to every carried value of every ``for``, outer loops first."""
+    """Apply the rewriting above to every carried value of every loop, outer loops first."""
     rewriter = _Rewriter()
     changed = False
-    for loop in [op for op in function.walk() if isinstance(op, For)]:
+    for loop in [op for op in function.walk() if isinstance(op, Loop)]:
         for index in range(len(loop.results)):
             changed |= rewriter.loop(loop, index)
     if changed:
@@ -58,53 +62,61 @@ class _Rewriter:
     def __init__(self) -> None:
         self.scalars: dict[Value, Value] = {}
 
-    def loop(self, loop: For, index: int) -> bool:
-        carried = loop.carried[index]
-        if carried in self.scalars or not _is_index_tensor(carried.type):
+    def loop(self, loop: Loop, index: int) -> bool:
+        result, initial = loop.results[index], loop.carried_sources(index)[0]
+        if result in self.scalars or not _is_index_tensor(result.type):
             return False
-        if not carried.uses or not _advances_uniformly(loop.body.terminator.operands[index], carried):
+        if not _is_used_inside(loop, index) or not _only_advances(loop, index):
             return False
         before = Builder.at(loop)
-        if isinstance(carried.type.element, T.PointerType):
-            parts = _decompose(before, loop.initial[index])
+        if isinstance(result.type.element, T.PointerType):
+            parts = _decompose(before, initial)
             if parts is None:
                 return False
             base, offsets = parts
-            self.carry(loop, index, base, lambda at, scalar: _pointer(at, scalar, offsets, carried.type))
+            self.carry(loop, index, base, lambda at, scalar: _pointer(at, scalar, offsets, result.type))
             return True
-        zero = before.constant(0, carried.type.element)
-        initial = loop.initial[index]
+        zero = before.constant(0, result.type.element)
         self.carry(loop, index, zero, lambda at, scalar: _sum(at, initial, scalar))
         return True
 
-    def carry(self, loop: For, index: int, start: Value, tensor) -> None:
+    def carry(self, loop: Loop, index: int, start: Value, tensor: Tensor) -> None:
         """Carry a scalar from ``start`` on; ``tensor(builder, scalar)`` is what the old value was at any time."""
-        old, old_result = loop.carried[index], loop.results[index]
-        argument = loop.body.add_argument(start.type, old.hint)
-        result = loop.add_result(start.type)
-        loop.set_operands((*loop.operands, start))
-        self.scalars[old], self.scalars[old_result] = argument, result
-        last, place = loop.body.terminator, len(loop.body.terminator.operands)
-        last.set_operands((*last.operands, argument))
-        last.set_operand(place, self.scalar_of(last.operands[index], tensor))
-        inside = Builder(loop.body, loop.body.first, loop.location)
-        old.replace_all_uses_with(tensor(inside, argument))
-        if old_result.uses:
-            old_result.replace_all_uses_with(tensor(Builder.after(loop), result))
+        old = loop.carried_names(index)
+        _, *passed_on = loop.carried_sources(index)
+        new = loop.add_carried(start, old[0].hint)
+        self.scalars.update(zip(old, new))
+        _, *places = loop.carried_places(len(loop.results) - 1)
+        for (terminator, place), value in zip(places, passed_on):
+            terminator.set_operand(place, self.scalar_of(value, tensor))
+        *regions_old, result_old = zip(old, new)
+        for (argument, scalar), region in zip(regions_old, loop.regions):
+            inside = Builder(region.block, region.block.first, loop.location)
+            argument.replace_all_uses_with(tensor(inside, scalar))
+        argument, scalar = result_old
+        if argument.uses:
+            argument.replace_all_uses_with(tensor(Builder.after(loop), scalar))
 
-    def scalar_of(self, value: Value, tensor) -> Value:
+    def scalar_of(self, value: Value, tensor: Tensor) -> Value:
         """The scalar that stands for ``value``, which came from a carried value by uniform steps."""
         if value in self.scalars:
             return self.scalars[value]
         op = value.defining_op
-        if isinstance(op, For):
-            self.carry(op, value.index, self.scalar_of(op.initial[value.index], tensor), tensor)
+        if isinstance(op, Loop):
+            self.carry(op, value.index, self.scalar_of(op.carried_sources(value.index)[0], tensor), tensor)
             return self.scalars[value]
         at = Builder.at(op)
         before, step = _step(op)
         found = at.value(type(op), self.scalar_of(before, tensor), _uniform(at, step))
         self.scalars[value] = found
         return found
+
+
+def _is_used_inside(loop: Loop, index: int) -> bool:
+    """Whether the loop does more with a carried value than pass it on."""
+    places = loop.carried_places(index)
+    *arguments, _ = loop.carried_names(index)
+    return any(use not in places for argument in arguments for use in argument.uses)
 
 
 def _is_index_tensor(type: T.Type) -> bool:
@@ -132,15 +144,20 @@ def _step(op: Operation | None) -> tuple[Value, Value] | None:
     return None
 
 
+def _only_advances(loop: Loop, index: int) -> bool:
+    """Whether every region passes on what it gets as carried value ``index`` plus uniform offsets."""
+    _, *passed_on = loop.carried_sources(index)
+    return all(map(_advances_uniformly, passed_on, loop.carried_names(index)))
+
+
 def _advances_uniformly(value: Value, start: Value) -> bool:
     """Whether ``value`` is ``start`` plus uniform offsets, through nested loops, too."""
     while value is not start:
         op = value.defining_op
-        if isinstance(op, For):
-            index = value.index
-            if not _advances_uniformly(op.body.terminator.operands[index], op.carried[index]):
+        if isinstance(op, Loop):
+            if not _only_advances(op, value.index):
                 return False
-            value = op.initial[index]
+            value = op.carried_sources(value.index)[0]
             continue
         step = _step(op)
         if step is None:

@@ -12,8 +12,8 @@ EQUAL       Same operation, operands (in any order if it commutes), attributes a
             reduction) that are equal up to the names of their own values. Hints of the two are put together.
 READS       Equal loads are merged when nothing was written to that memory, nor anything ordered, between
             them.
-CARRIED     Two carried values of ``for`` are merged when they start equal and, as long as they are equal, are
-            yielded equal (compared through the body's pure operations).
+CARRIED     Two carried values of a loop are merged when they start equal and, as long as they are equal, are
+            passed on equal by its regions (compared through their pure operations).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import COMMUTATIVE
-from ptxforge.ir.ops.control import For, If, While
+from ptxforge.ir.ops.control import If, Loop
 from ptxforge.ir.rewriter import HINTS
 from ptxforge.support.target import Target
 
@@ -43,7 +43,7 @@ class _Numbering:
     def block(self, block: Block, known: dict[Any, Operation]) -> bool:
         changed = False
         for op in block.operations:
-            if type(op) is For:
+            if isinstance(op, Loop):
                 changed |= _merge_carried(op)
             key = self._key(op)
             earlier = known.get(key) if key is not None else None
@@ -59,7 +59,7 @@ class _Numbering:
 
     def _regions(self, op: Operation, known: dict[Any, Operation]) -> bool:
         """What a loop's body writes counts as written before it, too: the previous iteration did so."""
-        if not isinstance(op, (For, If, While)):
+        if not isinstance(op, (If, Loop)):
             return False
         for inner in op.walk():
             self._note_writes(inner)
@@ -76,7 +76,7 @@ class _Numbering:
     def _key(self, op: Operation) -> Any:
         """What is equal for equal operations; ``None`` when the operation must stay."""
         effects = op.get_effects()
-        stays = effects.other or effects.writes or op.is_terminator or isinstance(op, (For, If, While))
+        stays = effects.other or effects.writes or op.is_terminator or isinstance(op, (If, Loop))
         if stays or not op.results:
             return None
         memory = tuple((space, self.writes[space]) for space in sorted(effects.reads))
@@ -127,23 +127,29 @@ def _replace(op: Operation, earlier: Operation) -> None:
 # -- carried values ------------------------------------------------------------------------------------------
 
 
-def _merge_carried(op: For) -> bool:
+def _merge_carried(loop: Loop) -> bool:
     """Merge carried values that go through equal values (CARRIED)."""
+    initial = loop.operands[loop.first_initial :]
     changed = False
-    for later in range(len(op.carried) - 1, 0, -1):
+    for later in range(len(initial) - 1, 0, -1):
         for earlier in range(later):
-            if op.initial[earlier] is op.initial[later] and _go_alike(op, earlier, later):
-                op.carried[later].replace_all_uses_with(op.carried[earlier])
-                op.results[later].replace_all_uses_with(op.results[earlier])
-                op.erase_carried(later)
+            if initial[earlier] is initial[later] and _go_alike(loop, earlier, later):
+                for old, new in zip(loop.carried_names(later), loop.carried_names(earlier)):
+                    old.replace_all_uses_with(new)
+                loop.erase_carried(later)
                 changed = True
                 break
     return changed
 
 
-def _go_alike(op: For, earlier: int, later: int) -> bool:
-    yielded = op.body.last.operands
-    return _equal(yielded[earlier], yielded[later], {op.carried[earlier]: op.carried[later]}, op.body)
+def _go_alike(loop: Loop, earlier: int, later: int) -> bool:
+    """Whether every region passes the two on equal, given that it gets them equal."""
+    names = zip(loop.carried_names(earlier), loop.carried_names(later))
+    passed_on = zip(loop.carried_sources(earlier)[1:], loop.carried_sources(later)[1:])
+    return all(
+        _equal(a, b, {argument: other}, region.block)
+        for (a, b), (argument, other), region in zip(passed_on, names, loop.regions)
+    )
 
 
 def _equal(a: Value, b: Value, assumed: dict[Value, Value], body: Block) -> bool:

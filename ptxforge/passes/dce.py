@@ -15,18 +15,17 @@
     store %p, %s : (ptr<i32>, i32)
 
 ROOTS       An operation that acts on the world is live, and so are the operations around it.
-OPERANDS    The operands of a live operation are live. (Those of ``for`` beyond its bounds, and of a
-            terminator, only as below.)
-CARRIED     A carried value of ``for`` is live when its result or its argument is; then its initial value and
-            what the body yields for it are live.
-BRANCHES    A live result of ``if`` makes live what both branches yield for it. ``while`` keeps all its
-            carried values.
+OPERANDS    The operands of a live operation are live. (Initial values of a loop, and operands of a terminator
+            other than the flag of ``condition``, only as below.)
+CARRIED     A carried value of a loop is live when its result or an argument is; then its initial value and
+            what the regions pass on for it are live.
+BRANCHES    A live result of ``if`` makes live what both branches yield for it.
 """
 
 from __future__ import annotations
 
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, OpResult, Value
-from ptxforge.ir.ops.control import For, If
+from ptxforge.ir.ops.control import If, Loop
 from ptxforge.support.target import Target
 
 
@@ -56,17 +55,16 @@ class _Liveness:
         if op in self.operations:
             return
         self.operations.add(op)
-        operands = op.operands[:3] if type(op) is For else op.operands
-        for value in operands:
-            self.mark(value)
+        passed_on = len(op.results) if isinstance(op, (Loop, If)) else 0
+        self._mark_all_but(op, passed_on if isinstance(op, Loop) else 0)
         for region in op.regions:
-            if type(op) not in (For, If):
-                self._mark_region(region.block)
+            self._mark_all_but(region.block.last, passed_on)
         if op.parent_op is not None:
             self.mark_operation(op.parent_op)
 
-    def _mark_region(self, block: Block) -> None:
-        for value in block.last.operands:
+    def _mark_all_but(self, op: Operation, last: int) -> None:
+        """The operands of ``op`` are live, except so many at the end."""
+        for value in op.operands[: len(op.operands) - last]:
             self.mark(value)
 
     def propagate(self) -> None:
@@ -74,22 +72,25 @@ class _Liveness:
             value = self.pending.pop()
             if isinstance(value, OpResult):
                 self._of_result(value)
-            elif isinstance(value, BlockArgument) and type(value.block.parent_op) is For and value.index > 0:
-                self._of_carried(value.block.parent_op, value.index - 1)
+            elif isinstance(value, BlockArgument) and isinstance(value.block.parent_op, Loop):
+                self._of_carried(value.block.parent_op, value)
 
     def _of_result(self, value: OpResult) -> None:
         op = value.op
         self.mark_operation(op)
-        if type(op) is For:
-            self._of_carried(op, value.index)
+        if isinstance(op, Loop):
+            self._of_carried(op, value)
         elif type(op) is If:
             for block in (op.then_block, op.else_block):
                 self.mark(block.last.operands[value.index])
 
-    def _of_carried(self, op: For, index: int) -> None:
-        self.mark_operation(op)
-        for value in (op.initial[index], op.body.last.operands[index], op.carried[index], op.results[index]):
-            self.mark(value)
+    def _of_carried(self, loop: Loop, value: Value) -> None:
+        self.mark_operation(loop)
+        index = loop.carried_index(value)
+        if index is None:
+            return
+        for other in (*loop.carried_sources(index), *loop.carried_names(index)):
+            self.mark(other)
 
 
 def _sweep(block: Block, live: _Liveness) -> bool:
@@ -102,14 +103,14 @@ def _sweep(block: Block, live: _Liveness) -> bool:
             op.erase()
             changed = True
             continue
-        if type(op) in (For, If):
+        if isinstance(op, (Loop, If)):
             changed |= _drop_results(op, live)
         for region in op.regions:
             changed |= _sweep(region.block, live)
     return changed
 
 
-def _drop_results(op: For | If, live: _Liveness) -> bool:
+def _drop_results(op: Loop | If, live: _Liveness) -> bool:
     dead = [result.index for result in op.results if result not in live.values]
     for index in reversed(dead):
         if type(op) is If:
@@ -121,8 +122,10 @@ def _drop_results(op: For | If, live: _Liveness) -> bool:
     return bool(dead)
 
 
-def _drop_carried(op: For, index: int) -> None:
-    """Take out a carried value, with the dead operations of the body that still use it."""
-    argument = op.carried[index]
-    argument.replace_all_uses_with(op.initial[index])
-    op.erase_carried(index)
+def _drop_carried(loop: Loop, index: int) -> None:
+    """Take out a carried value; the dead operations of the regions that still use it get its initial value."""
+    initial, *_ = loop.carried_sources(index)
+    *arguments, _ = loop.carried_names(index)
+    for argument in arguments:
+        argument.replace_all_uses_with(initial)
+    loop.erase_carried(index)

@@ -26,7 +26,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import ELEMENTWISE
 from ptxforge.ir.ops.cast import Cast
-from ptxforge.ir.ops.control import For, If, Yield
+from ptxforge.ir.ops.control import Condition, If, Loop, Yield
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.ops.reduce import Reduce
@@ -185,7 +185,7 @@ class _Rematerializer:
     def compute(self, value: Value, layout: Distributed, depth: int) -> float | None:
         """The cost of computing ``value`` in ``layout``; ``None`` when it cannot be."""
         op = value.defining_op
-        if op is None or isinstance(op, For):
+        if op is None or isinstance(op, Loop):
             return self.compute_carried(value, layout, depth)
         if isinstance(op, If):
             ends = [region.block.terminator.operands[value.index] for region in op.regions]
@@ -215,16 +215,15 @@ class _Rematerializer:
         return cost
 
     def compute_carried(self, value: Value, layout: Distributed, depth: int) -> float | None:
-        """A ``for`` carries one more value; its argument and its result have ``layout`` then."""
+        """A loop carries one more value; its arguments and its result have ``layout`` then."""
         place = carried_place(value)
         if place is None:
             return None
         loop, index = place
-        for member in (loop.carried[index], loop.results[index]):
+        for member in loop.carried_names(index):
             if (member, layout) not in self.plan.computed:
                 self.plan.decide(member, layout, True)
-        cost = self.visit(loop.initial[index], layout, depth)
-        return cost + self.visit(loop.body.terminator.operands[index], layout, depth)
+        return sum(self.visit(source, layout, depth) for source in loop.carried_sources(index))
 
     def own_cost(self, op: Operation, value: Value, layout: Distributed) -> float | None:
         """What computing in ``layout`` costs more than now, without operands; ``None`` when it cannot be moved."""
@@ -256,23 +255,28 @@ class _Rematerializer:
             return True
         if isinstance(user, ConvertLayout) and self.plan.computed.get((user.x, user.result.type.layout)):
             return True
-        if isinstance(user, For):
-            return index >= 3 and self.carried_dies(user, index - 3)
-        if isinstance(user, Yield):
-            parent = user.parent_op
-            if isinstance(parent, For):
-                return self.carried_dies(parent, index)
-            return isinstance(parent, If) and self.plan.computes(parent.results[index])
+        if isinstance(user, Loop):
+            return index >= user.first_initial and self.carried_dies(user, index - user.first_initial)
+        if isinstance(user, (Condition, Yield)):
+            return self.is_passed_on_for_nothing(user, index)
         return any(map(self.plan.computes, user.results))
 
-    def carried_dies(self, loop: For, index: int) -> bool:
-        """Whether the loop need not carry this value as it is now: all who use it, but its own way around, are served."""
-        last = loop.body.terminator
-        members = loop.carried[index], loop.results[index]
-        if not any(map(self.plan.computes, members)):
+    def is_passed_on_for_nothing(self, end: Operation, index: int) -> bool:
+        """Whether nobody needs what the end of a region passes on as operand ``index``."""
+        parent = end.parent_op
+        if isinstance(parent, Loop):
+            index += len(parent.results) - len(end.operands)
+            return index >= 0 and self.carried_dies(parent, index)
+        return isinstance(parent, If) and self.plan.computes(parent.results[index])
+
+    def carried_dies(self, loop: Loop, index: int) -> bool:
+        """Whether the loop need not carry this value as it is now: all who use it, but its own way around, are
+        served."""
+        names, places = loop.carried_names(index), loop.carried_places(index)
+        if not any(map(self.plan.computes, names)):
             return False
-        uses = [(user, i) for member in members for user, i in member.uses if user is not last or i != index]
-        return all(user is self.root or any(map(self.plan.computes, user.results)) for user, _ in uses)
+        users = [use[0] for name in names for use in name.uses if use not in places]
+        return all(user is self.root or any(map(self.plan.computes, user.results)) for user in users)
 
     # -- carrying out ----------------------------------------------------------------------------------
 
@@ -291,7 +295,7 @@ class _Rematerializer:
 
     def make_computed(self, value: Value, layout: Distributed) -> Value:
         op = value.defining_op
-        if op is None or isinstance(op, For):
+        if op is None or isinstance(op, Loop):
             return self.make_carried(value, layout)
         if isinstance(op, If):
             return self.make_branches(op, value, layout)
@@ -317,19 +321,15 @@ class _Rematerializer:
 
     def make_carried(self, value: Value, layout: Distributed) -> Value:
         loop, index = carried_place(value)
-        old = loop.carried[index]
-        initial = self.make(loop.initial[index], layout)
-        type = old.type.with_layout(layout)
-        argument = loop.body.add_argument(type, old.hint)
-        result = loop.add_result(type)
-        result.hint = loop.results[index].hint
-        self.made[old, layout] = argument
-        self.made[loop.results[index], layout] = result
-        loop.set_operands((*loop.operands, initial))
-        # The old value keeps the place in 'yield' until the new one is made, which may add further carried values.
-        last, place = loop.body.terminator, len(loop.body.terminator.operands)
-        last.set_operands((*last.operands, last.operands[index]))
-        last.set_operand(place, self.make(last.operands[index], layout))
+        old = loop.carried_names(index)
+        initial, *passed_on = loop.carried_sources(index)
+        new = loop.add_carried(self.make(initial, layout), old[0].hint)
+        new[-1].hint = old[-1].hint
+        self.made.update(((name, layout), now) for name, now in zip(old, new))
+        # Until that is made, a region passes on what it gets; making it may add further carried values.
+        _, *places = loop.carried_places(len(loop.results) - 1)
+        for (end, place), source in zip(places, passed_on):
+            end.set_operand(place, self.make(source, layout))
         return self.made[value, layout]
 
     def make_branches(self, op: If, value: Value, layout: Distributed) -> Value:
@@ -349,11 +349,8 @@ def _is_fragment(layout: Distributed) -> bool:
     return isinstance(layout, (Mma, DotOperand))
 
 
-def carried_place(value: Value) -> tuple[For, int] | None:
-    """(loop, index) of a value that a ``for`` carries: its argument or its result."""
-    if isinstance(value, BlockArgument):
-        loop = value.block.parent_op
-        is_carried = isinstance(loop, For) and value is not loop.induction
-        return (loop, value.index - 1) if is_carried else None
-    loop = value.defining_op
-    return (loop, value.index) if isinstance(loop, For) else None
+def carried_place(value: Value) -> tuple[Loop, int] | None:
+    """(loop, index) of a value that a loop carries: an argument of a region or a result."""
+    loop = value.block.parent_op if isinstance(value, BlockArgument) else value.defining_op
+    index = loop.carried_index(value) if isinstance(loop, Loop) else None
+    return None if index is None else (loop, index)

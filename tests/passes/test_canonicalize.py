@@ -329,6 +329,33 @@ def test_carried_values_that_do_not_change_or_are_not_used():
       store %p, %e : (ptr<i32>, i32)""")  # fmt: skip
 
 
+def test_what_a_while_carries_unchanged_or_unused():
+    check(canonicalize, """
+      %a, %b, %c = while %x, %y, %x : i32, i32, i32 {
+        (%d: i32, %e: i32, %f: i32):
+        %t = cmpi %d, %e {predicate = "slt"} : i1
+        condition %t, %d, %y, %f
+      } body {
+        (%g: i32, %h: i32, %i: i32):
+        %j = addi %g, %x : i32
+        %k = addi %g, %h : i32
+        yield %j, %h, %k
+      }
+      %l = addi %a, %b : i32
+      store %p, %l : (ptr<i32>, i32)""", """
+      %a = while %x : i32 {
+        (%d: i32):
+        %t = cmpi %d, %y {predicate = "slt"} : i1
+        condition %t, %d
+      } body {
+        (%g: i32):
+        %j = addi %g, %x : i32
+        yield %j
+      }
+      %l = addi %a, %y : i32
+      store %p, %l : (ptr<i32>, i32)""")  # fmt: skip
+
+
 def test_hints_pass_to_what_stands_for_the_operation():
     after = body(
         transform(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ptxforge.ir import types as T
-from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.control import For, Loop, While
 from ptxforge.ir.parser import parse_function
 from ptxforge.passes.canonicalize_pointers import canonicalize_pointers
 from tests.passes.gpu import TARGET, apply, operations, parse, same_meaning
@@ -136,3 +136,80 @@ def test_offsets_keep_their_widths():
     after = apply(before, canonicalize_pointers)
     assert all(isinstance(v.type, T.PointerType) for loop in operations(after, For) for v in loop.results)
     same_meaning(before, after, {"n": 3, "s": 32})
+
+
+WHILE = """
+  %c1 = constant {value = 1} : i32
+  %o = make_range {start = 0, end = 8} : tensor<8xi32>
+  %b = splat %x : (ptr<f32>) -> tensor<8xptr<f32>>
+  %p = addptr %b, %o : tensor<8xptr<f32>>
+  %st = splat %s : (i32) -> tensor<8xi32>
+  %e, %m = while %p, %n : tensor<8xptr<f32>>, i32 {
+    (%q: tensor<8xptr<f32>>, %i: i32):
+    %go = cmpi %i, %c1 {predicate = "sgt"} : i1
+    %f = load %q : (tensor<8xptr<f32>>) -> tensor<8xf32>
+    store %b, %f : (tensor<8xptr<f32>>, tensor<8xf32>)
+    %z = addptr %q, %st : tensor<8xptr<f32>>
+    condition %go, %z, %i
+  } body {
+    (%r: tensor<8xptr<f32>>, %j: i32):
+    %v = load %r : (tensor<8xptr<f32>>) -> tensor<8xf32>
+    %w = addf %v, %v : tensor<8xf32>
+    store %r, %w : (tensor<8xptr<f32>>, tensor<8xf32>)
+    %t = addptr %r, %st : tensor<8xptr<f32>>
+    %l = subi %j, %c1 : i32
+    yield %t, %l
+  }
+  %h = load %e : (tensor<8xptr<f32>>) -> tensor<8xf32>
+  store %b, %h : (tensor<8xptr<f32>>, tensor<8xf32>)"""
+
+
+@pytest.mark.parametrize("n", [0, 1, 4])
+def test_while_advances_a_scalar_in_both_regions(n):
+    before = parse(WHILE, parameters=PARAMETERS)
+    after = apply(before, canonicalize_pointers)
+    (loop,) = operations(after, While)
+    assert not any(isinstance(v.type, T.TensorType) for v in loop.results)
+    same_meaning(before, after, {"n": n, "s": 16})
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("%z = addptr %q, %st", "%z = addptr %q, %o"), ("%t = addptr %r, %st", "%t = addptr %r, %o"),
+], ids=["before", "body"])  # fmt: skip
+def test_while_with_a_step_that_is_not_uniform_stays(old, new):
+    before = parse(WHILE.replace(old, new), parameters=PARAMETERS)
+    (loop,) = operations(apply(before, canonicalize_pointers), While)
+    assert isinstance(loop.results[0].type, T.TensorType)
+
+
+def test_a_while_around_a_for():
+    text = """
+      %c0 = constant {value = 0} : i32
+      %c1 = constant {value = 1} : i32
+      %o = make_range {start = 0, end = 8} : tensor<8xi32>
+      %b = splat %x : (ptr<f32>) -> tensor<8xptr<f32>>
+      %c8 = constant {value = 8} : tensor<8xi32>
+      %e, %m = while %o, %n : tensor<8xi32>, i32 {
+        (%q: tensor<8xi32>, %i: i32):
+        %go = cmpi %i, %c1 {predicate = "sgt"} : i1
+        condition %go, %q, %i
+      } body {
+        (%r: tensor<8xi32>, %j: i32):
+        %f = for %k = %c0 to %n step %c1 iter_args(%g = %r) : tensor<8xi32> {
+          %p = addptr %b, %g : tensor<8xptr<f32>>
+          %v = load %p : (tensor<8xptr<f32>>) -> tensor<8xf32>
+          %w = addf %v, %v : tensor<8xf32>
+          store %p, %w : (tensor<8xptr<f32>>, tensor<8xf32>)
+          %h = addi %g, %c8 : tensor<8xi32>
+          yield %h
+        }
+        %l = subi %j, %c1 : i32
+        yield %f, %l
+      }
+      %z = addptr %b, %e : tensor<8xptr<f32>>
+      %y1 = load %z : (tensor<8xptr<f32>>) -> tensor<8xf32>
+      store %b, %y1 : (tensor<8xptr<f32>>, tensor<8xf32>)"""
+    before = parse(text, parameters=PARAMETERS)
+    after = apply(before, canonicalize_pointers)
+    assert not any(isinstance(v.type, T.TensorType) for loop in operations(after, Loop) for v in loop.results)
+    same_meaning(before, after, {"n": 3})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ptxforge.ir.ops.control import While
 from ptxforge.passes.cse import cse
 from tests.passes.harness import body, check, function, transform
 
@@ -162,6 +163,59 @@ def test_carried_values_that_go_alike():
       %u = muli %r, %r : i32
       %v = muli %u, %t : i32
       store %p, %v : (ptr<i32>, i32)""")  # fmt: skip
+
+
+def test_values_that_a_while_carries_alike():
+    check(cse, """
+      %c = constant {value = 1} : i32
+      %r, %s = while %x, %x : i32, i32 {
+        (%a: i32, %b: i32):
+        %t = cmpi %a, %c {predicate = "sgt"} : i1
+        %d = addi %a, %c : i32
+        %e = addi %b, %c : i32
+        condition %t, %d, %e
+      } body {
+        (%f: i32, %g: i32):
+        %h = divsi %f, %f : i32
+        %j = divsi %g, %g : i32
+        yield %h, %j
+      }
+      %u = muli %r, %s : i32
+      store %p, %u : (ptr<i32>, i32)""", """
+      %c = constant {value = 1} : i32
+      %r = while %x : i32 {
+        (%a: i32):
+        %t = cmpi %a, %c {predicate = "sgt"} : i1
+        %d = addi %a, %c : i32
+        condition %t, %d
+      } body {
+        (%f: i32):
+        %h = divsi %f, %f : i32
+        yield %h
+      }
+      %u = muli %r, %r : i32
+      store %p, %u : (ptr<i32>, i32)""")  # fmt: skip
+
+
+def test_values_that_part_in_either_region_of_a_while_stay():
+    text = """
+      %c = constant {value = 1} : i32
+      %r, %s = while %x, %x : i32, i32 {
+        (%a: i32, %b: i32):
+        %t = cmpi %a, %c {predicate = "sgt"} : i1
+        condition %t, %a, FIRST
+      } body {
+        (%f: i32, %g: i32):
+        %h = divsi %f, %f : i32
+        %j = divsi SECOND, %f : i32
+        yield %h, %j
+      }
+      %u = subi %r, %s : i32
+      store %p, %u : (ptr<i32>, i32)"""
+    for first, second, count in (("%b", "%g", 1), ("%c", "%g", 2), ("%b", "%c", 2)):
+        after = transform(cse, function(text.replace("FIRST", first).replace("SECOND", second)))
+        (loop,) = (op for op in after.walk() if isinstance(op, While))
+        assert len(loop.results) == count
 
 
 def test_carried_values_that_part_stay():

@@ -106,7 +106,7 @@ def test_inside_reductions_and_nested_loops():
       }""")  # fmt: skip
 
 
-def test_while_keeps_what_it_carries():
+def test_while_keeps_what_decides_when_it_ends():
     text = """
       %c = constant {value = 1} : i32
       %r, %s = while %x, %y : i32, i32 {
@@ -121,4 +121,22 @@ def test_while_keeps_what_it_carries():
       }
       store %p, %r : (ptr<i32>, i32)"""
     after = body(transform(dce, function(text)))
-    assert "while %x, %y" in after and "muli" not in after
+    assert "while %x :" in after and "%y" not in after and "muli" not in after
+
+
+def test_while_keeps_what_its_results_come_from():
+    text = """
+      %c = constant {value = 1} : i32
+      %r, %s, %t = while %x, %y, %y : i32, i32, i32 {
+        (%a: i32, %b: i32, %d: i32):
+        %go = cmpi %a, %c {predicate = "sgt"} : i1
+        %e = addi %d, %c : i32
+        condition %go, %a, %e, %d
+      } body {
+        (%f: i32, %g: i32, %h: i32):
+        %n = subi %f, %c : i32
+        yield %n, %g, %g
+      }
+      store %p, %s : (ptr<i32>, i32)"""
+    after = body(transform(dce, function(text)))
+    assert after.startswith("%c = constant {value = 1} : i32\n%r, %s, %t = while %x, %y, %y")

@@ -194,6 +194,38 @@ def test_a_carried_value_may_move_as_a_whole():
     same_meaning(before, function, {"n": 5})
 
 
+def test_what_a_while_carries_may_move_as_a_whole():
+    """As above, in a loop on a condition."""
+    text = """
+      %c1 = constant {value = 1} : i32
+      %r = make_range {start = 0, end = 64} : tensor<64xi32>
+      %e = expand_dims %r {axis = 1} : (tensor<64xi32>) -> tensor<64x1xi32>
+      %f = expand_dims %r {axis = 0} : (tensor<64xi32>) -> tensor<1x64xi32>
+      %k = constant {value = 64} : tensor<1x64xi32>
+      %m = muli %f, %k : tensor<1x64xi32>
+      %mb = broadcast %m : (tensor<1x64xi32>) -> tensor<64x64xi32>
+      %eb = broadcast %e : (tensor<64x1xi32>) -> tensor<64x64xi32>
+      %o = addi %mb, %eb : tensor<64x64xi32>
+      %z = constant {value = 1.0} : tensor<64x64xf32>
+      %i, %a = while %n, %z : i32, tensor<64x64xf32> {
+        (%j: i32, %b: tensor<64x64xf32>):
+        %go = cmpi %j, %c1 {predicate = "sgt"} : i1
+        condition %go, %j, %b
+      } body {
+        (%l: i32, %h: tensor<64x64xf32>):
+        %d = addf %h, %h : tensor<64x64xf32>
+        %s = subi %l, %c1 : i32
+        yield %s, %d
+      }
+      %so = splat %out : (ptr<f32>) -> tensor<64x64xptr<f32>>
+      %q = addptr %so, %o : tensor<64x64xptr<f32>>
+      store %q, %a : (tensor<64x64xptr<f32>>, tensor<64x64xf32>)"""
+    before = parse(text, parameters="%out: ptr<f32> {divisibility = 16}, %n: i32")
+    function = up_to(before, remove_layout_conversions)
+    assert conversions(function) == []
+    same_meaning(before, function, {"n": 5})
+
+
 def test_invariant_conversions_leave_the_loop():
     """A tile loaded before the loop and used by columns inside: converted once."""
     text = ROWS + """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptxforge.ir.core import Operation
+from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.ir.definition import (
     ANY, SCALAR_BOOL, SCALAR_INT, TERMINATOR, attribute, define, operand, operands, region,
 )  # fmt: skip
@@ -41,8 +41,64 @@ class Return(Operation):
         return []
 
 
+class Loop(Operation):
+    """Base of ``for`` and ``while``: how values are carried, the same for both.
+
+    With ``n`` carried values the last ``n`` operands are the initial ones, the last ``n`` arguments of each region
+    what they are there, the last ``n`` operands of each region's terminator what is passed on, and the ``n`` results
+    what they are in the end.
+    """
+
+    @property
+    def first_initial(self) -> int:
+        """How many operands come before the initial values."""
+        return len(self.operands) - len(self.results)
+
+    def carried_places(self, index: int) -> list[tuple[Operation, int]]:
+        """Every (operation, operand index) that gives carried value ``index``: the loop's own, then each region's
+        terminator's."""
+        ends = [region.block.last for region in self.regions]
+        return [(op, len(op.operands) - len(self.results) + index) for op in (self, *ends)]
+
+    def carried_sources(self, index: int) -> list[Value]:
+        """The values at :meth:`carried_places`."""
+        return [op.operands[place] for op, place in self.carried_places(index)]
+
+    def carried_names(self, index: int) -> list[Value]:
+        """What carried value ``index`` is called: an argument in each region, and the result."""
+        blocks = [region.block.arguments for region in self.regions]
+        return [*(arguments[index - len(self.results)] for arguments in blocks), self.results[index]]
+
+    def carried_index(self, value: Value) -> int | None:
+        """The inverse of :meth:`carried_names`; ``None`` for the induction variable."""
+        if not isinstance(value, BlockArgument):
+            return value.index
+        index = value.index + len(self.results) - len(value.block.arguments)
+        return index if index >= 0 else None
+
+    def add_carried(self, initial: Value, hint: str = "") -> list[Value]:
+        """Carry one more value, which every region passes on as it is; gives its names."""
+        names: list[Value] = []
+        for region in self.regions:
+            argument = region.block.add_argument(initial.type, hint)
+            region.block.last.set_operands((*region.block.last.operands, argument))
+            names.append(argument)
+        self.set_operands((*self.operands, initial))
+        return [*names, self.add_result(initial.type)]
+
+    def erase_carried(self, index: int) -> None:
+        """Take out carried value ``index``. Its result must be unused, its arguments used at most by the terminators,
+        in its place."""
+        names, places = self.carried_names(index), self.carried_places(index)
+        for op, place in places:
+            op.erase_operand(place)
+        for argument in names[:-1]:
+            argument.block.erase_argument(argument.index)
+        self.erase_result(index)
+
+
 @define("for")
-class For(Operation):
+class For(Loop):
     """A counted loop: ``induction = lower; induction < upper (signed; unsigned never occurs); induction += step``.
 
     The body's arguments are the induction variable and the carried values; ``yield`` gives their next values;
@@ -77,13 +133,6 @@ class For(Operation):
         """The body's arguments that carry values from one iteration to the next."""
         return self.body.arguments[1:]
 
-    def erase_carried(self, index: int) -> None:
-        """Take out carried value ``index``. Its result must be unused, its argument used at most by its own ``yield``."""
-        self.body.last.erase_operand(index)
-        self.body.erase_argument(index + 1)
-        self.erase_operand(index + 3)
-        self.erase_result(index)
-
     def check(self):
         wanted = [self.lower.type] + [v.type for v in self.initial]
         if [a.type for a in self.body.arguments] != wanted:
@@ -106,7 +155,7 @@ class If(Operation):
 
 
 @define("while")
-class While(Operation):
+class While(Loop):
     """A loop on a condition. Both regions take the carried values; ``before`` ends in ``condition flag, values…``,
     whose values go to ``body`` (or become the results), and ``body`` yields the next carried values."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.ops.control import Condition, For, If, While
+from ptxforge.ir.ops.control import If, Loop
 
 
 class Components:
@@ -20,7 +20,7 @@ class Components:
         for op in function.walk():
             values = [v for v in (*op.operands, *op.results) if isinstance(v.type, T.TensorType)]
             self._connect(values if loaded is None else [v for v in values if v in loaded])
-            if op.regions and isinstance(op, (For, While, If)):
+            if op.regions and isinstance(op, (Loop, If)):
                 self._connect_regions(op)
 
     def find(self, value: Value) -> Value:
@@ -63,7 +63,7 @@ def _computed_from_memory(function: Function) -> set[Value]:
             pending += user.results
             if user.is_terminator and user.parent_op is not None:
                 pending += _members(user.parent_op)
-            elif isinstance(user, (For, While)):
+            elif isinstance(user, Loop):
                 pending += _members(user)
     return found
 
@@ -76,12 +76,10 @@ def _members(op: Operation) -> list[Value]:
 def carried_groups(op: Operation) -> list[tuple[Value, ...]]:
     """For every result of a control flow operation: all values that control flow passes on as it, or as which it
     is passed on (initial values, block arguments, yielded values, the result)."""
-    if isinstance(op, For):
-        return list(zip(op.results, op.initial, op.carried, op.body.terminator.operands))
     if isinstance(op, If):
         return list(zip(op.results, op.then_block.terminator.operands, op.else_block.terminator.operands))
-    condition = op.before.terminator
-    assert isinstance(op, While) and isinstance(condition, Condition)
-    return list(
-        zip(op.results, op.initial, op.before.arguments, condition.values, op.body.arguments, op.body.terminator.operands)
-    )
+    assert isinstance(op, Loop)
+    return [
+        (result, *op.carried_sources(index), *op.carried_names(index)[:-1])
+        for index, result in enumerate(op.results)
+    ]

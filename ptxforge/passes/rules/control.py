@@ -5,7 +5,7 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block
 from ptxforge.ir.ops.arith import Select
-from ptxforge.ir.ops.control import For, If
+from ptxforge.ir.ops.control import For, If, Loop, While
 from ptxforge.ir.ops.shape import Splat
 from ptxforge.ir.rewriter import PatternSet, Rewriter, constant_of
 
@@ -87,30 +87,30 @@ def known_trip_count(op: For, rewriter: Rewriter) -> bool:
     return rewriter.replace(op, *rewriter.inline_before(op.body, op))
 
 
-@RULES.on(For)
-def carried_unchanged(op: For, rewriter: Rewriter) -> bool:
-    """%r = for … iter_args(%a = x) { … yield %a } → x for %a and for %r (also when the body yields x
-    itself)"""
-    for index, (argument, value) in enumerate(zip(op.carried, op.initial)):
-        if op.body.last.operands[index] in (argument, value):
-            rewriter.replace_value(argument, value)
-            rewriter.replace_value(op.results[index], value)
+@RULES.on(For, While)
+def carried_unchanged(op: Loop, rewriter: Rewriter) -> bool:
+    """%r = for … iter_args(%a = x) { … yield %a } → x for %a and for %r (also when the body yields x itself)"""
+    for index in range(len(op.results)):
+        (initial, *passed_on), names = op.carried_sources(index), op.carried_names(index)
+        if all(value is initial or value in names for value in passed_on):
+            for name in names:
+                rewriter.replace_value(name, initial)
             return _erase_carried(op, index, rewriter)
     return False
 
 
-@RULES.on(For)
-def carried_unused(op: For, rewriter: Rewriter) -> bool:
+@RULES.on(For, While)
+def carried_unused(op: Loop, rewriter: Rewriter) -> bool:
     """for … iter_args(%a = x) { … yield y } → without %a, when neither it nor the result is used"""
-    for index, argument in enumerate(op.carried):
-        if not op.results[index].uses and all(user is op.body.last for user, _ in argument.uses):
-            if all(position == index for _, position in argument.uses):
-                return _erase_carried(op, index, rewriter)
+    for index in range(len(op.results)):
+        places = op.carried_places(index)
+        if all(use in places for name in op.carried_names(index) for use in name.uses):
+            return _erase_carried(op, index, rewriter)
     return False
 
 
-def _erase_carried(op: For, index: int, rewriter: Rewriter) -> bool:
-    for value in (op.initial[index], op.body.last.operands[index]):
+def _erase_carried(op: Loop, index: int, rewriter: Rewriter) -> bool:
+    for value in op.carried_sources(index):
         if value.defining_op is not None:
             rewriter.push(value.defining_op)
     op.erase_carried(index)
