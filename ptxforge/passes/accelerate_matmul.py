@@ -17,17 +17,21 @@ SPLIT       ``tf32x3``, ``bf16x3`` and ``bf16x6`` become several dots: x = hi + 
 WARPS       Warps are spread so that each one's tile has as many 16-row as 16-column pieces as can be (ties go to rows): operand
             traffic from shared memory is least for square tiles. A dot whose result feeds another dot keeps whole
             rows in a warp, so that the result becomes an operand without leaving its warp.
-K WIDTH     A thread holds ``32 / bits`` neighbours along k, where ``bits`` is the width of the narrowest load that feeds an
-            operand: a widened operand is loaded narrow. Both operands have the same.
+K WIDTH     A thread holds ``32 / bits`` neighbours along k, where ``bits`` is the width of the narrowest tile that
+            lies along k in memory and feeds an operand: what is widened in registers is read 32 bits at once. Both
+            operands have the same.
 SMALL       Tiles smaller than the instruction wrap: rows are repeated, and the copies of the result are dropped by the
             layout, so nothing is padded in memory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.core import Block, Function, Operation, Value
+from ptxforge.ir.definition import ELEMENTWISE
 from ptxforge.ir.ops.arith import AndI, SubF
 from ptxforge.ir.ops.cast import Bitcast, Cast, ExtF, TruncF
 from ptxforge.ir.ops.control import For, Yield
@@ -138,7 +142,7 @@ def _accelerate(dot: Dot, num_warps: int) -> bool:
     mma = Mma((2, 0), _warps_per_cta(dot, shape, num_warps, rows_columns), (1,) * (len(shape) - 2) + rows_columns)
     b = Builder.at(dot)
     old = dot.result.type
-    k_width = max(1, 32 // min(_narrowest_load(dot.a), _narrowest_load(dot.b)))
+    k_width = max(1, 32 // min(_register_bits(dot, 0), _register_bits(dot, 1)))
     a = _converted(b, dot.a, DotOperand(0, mma, k_width))
     right = _converted(b, dot.b, DotOperand(1, mma, k_width))
     c = _converted(b, dot.c, mma)
@@ -218,13 +222,24 @@ def _comes_from_dot(dot: Dot) -> bool:
     return False
 
 
-def _narrowest_load(operand: Value) -> int:
-    """Bits of the elements that are loaded for ``operand``: see K WIDTH."""
-    value, bits = operand, operand.type.element.bits
-    while (op := value.defining_op) is not None:
-        if isinstance(op, Load):
-            return min(bits, value.type.element.bits)
-        if not (isinstance(op, (ConvertLayout, Cast, Trans)) and isinstance(op.operands[0].type, T.TensorType)):
-            return bits
-        value = op.operands[0]
-    return bits
+def _register_bits(dot: Dot, index: int) -> int:
+    """The width of the elements that an operand brings to a thread's registers: see K WIDTH."""
+    operand = dot.operands[index]
+    k = len(operand.type.shape) - 1 - index
+    return min([operand.type.element.bits, *_widths_along(operand, k, dot.parent)])
+
+
+def _widths_along(value: Value, k: int, block: Block) -> Iterator[int]:
+    """Bits of the elements of the tiles behind ``value`` that ``block`` loads and that lie along dimension ``k``."""
+    op = value.defining_op
+    if op is None or op.parent is not block:
+        return
+    if isinstance(op, Load):
+        if value.type.layout.order[0] == k:
+            yield value.type.element.bits
+    elif isinstance(op, Trans):
+        yield from _widths_along(op.x, op.order[k], block)
+    elif isinstance(op, (ConvertLayout, Cast)) or ELEMENTWISE in op.traits:
+        for operand in op.operands:
+            if isinstance(operand.type, T.TensorType):
+                yield from _widths_along(operand, k, block)

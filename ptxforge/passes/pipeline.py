@@ -22,6 +22,7 @@ from ptxforge.passes.drop_assumptions import drop_assumptions
 from ptxforge.passes.insert_barriers import insert_barriers
 from ptxforge.passes.licm import licm
 from ptxforge.passes.manager import Pass, Stages, check_order, run_passes
+from ptxforge.passes.optimize_dot_operands import optimize_dot_operands
 from ptxforge.passes.optimize_thread_locality import optimize_thread_locality
 from ptxforge.passes.pipeline_loops import pipeline_loops
 from ptxforge.passes.prefetch import prefetch
@@ -92,6 +93,10 @@ GPU: tuple[Pass, ...] = (
     Pass(
         remove_layout_conversions, "gpu", requires=(LAYOUTS,),
         why="what lies between the anchors follows their layouts; the conversions of the rows above go",
+    ),
+    Pass(
+        optimize_dot_operands, "gpu", requires=(LAYOUTS,),
+        why="after the row above, which would move work back to where it is done once; makes loads meet dots directly",
     ),
     Pass(
         optimize_thread_locality, "gpu", requires=(LAYOUTS,),

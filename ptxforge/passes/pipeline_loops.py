@@ -38,6 +38,7 @@ SKIPPED     Loops that contain loops, barriers, assertions or prints, or whose b
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
@@ -47,12 +48,12 @@ from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
-from ptxforge.ir.ops.shape import Broadcast, Constant, Splat
+from ptxforge.ir.ops.shape import Broadcast, Constant, Splat, Trans
 from ptxforge.ir.ops.shared import (
     AsyncCommitGroup, AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc, LocalDealloc, LocalLoad,
-    MemDescIndex,
+    MemDescIndex, MemDescTrans,
 )  # fmt: skip
-from ptxforge.layouts.encodings import DotOperand, Mma, Shared
+from ptxforge.layouts.encodings import DotOperand, Mma, Shared, infer_trans
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
 from ptxforge.passes.expand_loop import Schedule, expand_loop
 from ptxforge.support.target import Target
@@ -257,13 +258,26 @@ def _lower_load(loop, load, at, distance, copy_index, read_index, groups, waits,
     return buffer
 
 
-def _shared_layout(load: Load):
+def _shared_layout(load: Load) -> Shared:
     """The swizzle for whoever reads the buffer."""
     type = load.result.type
-    consumer = _dot_operand_of(load.result)
-    if consumer is not None and isinstance(consumer.parent, Mma):
-        return swizzle_for_dot_operand(consumer, type.shape, type.layout.order, type.element.bits)
+    for view, order in _views(load.result):
+        consumer = _dot_operand_of(view)
+        if consumer is None or not isinstance(consumer.parent, Mma):
+            continue
+        seen = view.type
+        layout = swizzle_for_dot_operand(consumer, seen.shape, seen.layout.order, type.element.bits)
+        back = tuple(order.index(d) for d in range(len(order)))
+        return infer_trans(layout, back, seen.shape)
     return Shared(1, 1, 1, type.layout.order)
+
+
+def _views(value: Value) -> Iterator[tuple[Value, tuple[int, ...]]]:
+    """``value`` and its transposes, each with the order that makes it of ``value``."""
+    yield value, tuple(range(len(value.type.shape)))
+    for user in value.users:
+        if isinstance(user, Trans):
+            yield user.result, user.order
 
 
 def _dot_operand_of(value: Value) -> DotOperand | None:
@@ -274,17 +288,31 @@ def _dot_operand_of(value: Value) -> DotOperand | None:
 
 
 def _fold_conversions(read: LocalLoad, source: Value, token: Value, stage: dict[Operation, int]) -> None:
-    """A conversion of what was read is a read in the other layout."""
-    for user in read.result.users:
+    """A conversion of what was read is a read in the other layout, a transpose a read of another view."""
+    for user in dict.fromkeys(read.result.users):
+        b = Builder.at(user)
         if isinstance(user, ConvertLayout):
-            b = Builder.at(user)
-            direct = b.create(LocalLoad, source, token, result_types=[user.result.type])
-            stage[direct] = stage[read]
-            stage.pop(user, None)
-            user.replace_with([direct.result])
+            folded = b.create(LocalLoad, source, token, result_types=[user.result.type])
+        elif isinstance(user, Trans):
+            seen = _transposed(source.type, user.order)
+            view = b.create(MemDescTrans, source, order=user.order, result_types=[seen])
+            folded = b.create(LocalLoad, view.result, token, result_types=[user.result.type])
+            stage[view] = stage[read]
+        else:
+            continue
+        stage[folded] = stage[read]
+        stage.pop(user, None)
+        user.replace_with([folded.result])
+        if isinstance(user, Trans):
+            _fold_conversions(folded, view.result, token, stage)
     if not read.result.uses:
         stage.pop(read)
         read.erase()
+
+
+def _transposed(type: T.MemDescType, order: tuple[int, ...]) -> T.MemDescType:
+    layout = infer_trans(type.layout, order, type.shape)
+    return T.MemDescType(tuple(type.shape[d] for d in order), type.element, layout, type.mutable)
 
 
 # -- predication ------------------------------------------------------------------------------------------

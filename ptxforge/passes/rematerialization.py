@@ -22,6 +22,8 @@ FRAGMENTS   Memory is never accessed in the layout of a dot's operand or a tenso
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import ELEMENTWISE
@@ -46,9 +48,13 @@ _DUPLICATED_LOAD = 4.0
 Wanted = tuple[Value, Distributed]
 
 
-def rematerialize(function: Function) -> bool:
-    """Try to get rid of every conversion; whether anything changed. Leaves dead code behind."""
-    return _Rematerializer(function).run()
+def rematerialize(function: Function, conversions: Iterable[ConvertLayout] | None = None) -> bool:
+    """Try to get rid of every conversion (or of ``conversions`` alone); whether anything changed. Leaves dead code
+    behind."""
+    search = _Rematerializer(function)
+    if conversions is None:
+        return search.run()
+    return any([search.conversion(op) for op in conversions])
 
 
 class _Plan:
