@@ -417,3 +417,79 @@ def kernel_with_a_result(x, n):
 def wide_characters(x, n):
     变量 = "文字"
     tl.store(x, n + 变量)
+
+
+@wrong(a="*fp8e4nv", s="*u8")
+def scaled_dot_of_an_unknown_format(a, s):
+    i, j = tl.arange(0, 32)[:, None], tl.arange(0, 32)[None, :]
+    x = tl.load(a + i * 32 + j)
+    scale = tl.load(s + i)
+    c = tl.dot_scaled(x, scale, "e3m2", x, scale, "e4m3")
+
+
+@wrong(a="*fp8e4nv", s="*u8")
+def scaled_dot_of_another_type(a, s):
+    i, j = tl.arange(0, 32)[:, None], tl.arange(0, 32)[None, :]
+    x = tl.load(a + i * 32 + j)
+    scale = tl.load(s + i)
+    c = tl.dot_scaled(x, scale, "e4m3", x, scale, "e2m1")
+
+
+@wrong(a="*fp8e4nv", s="*u8")
+def scaled_dot_with_the_scale_transposed(a, s):
+    i, j = tl.arange(0, 32)[:, None], tl.arange(0, 128)[None, :]
+    x = tl.load(a + i * 128 + j)
+    y = tl.load(a + tl.arange(0, 128)[:, None] * 16 + tl.arange(0, 16)[None, :])
+    scale = tl.load(s + i * 4 + tl.arange(0, 4)[None, :])
+    transposed = tl.load(s + tl.arange(0, 4)[:, None] * 16 + tl.arange(0, 16)[None, :])
+    c = tl.dot_scaled(x, scale, "e4m3", y, transposed, "e4m3")
+
+
+@wrong(a="*fp8e4nv", s="*fp32")
+def scaled_dot_with_a_float_scale(a, s):
+    i, j = tl.arange(0, 32)[:, None], tl.arange(0, 32)[None, :]
+    x = tl.load(a + i * 32 + j)
+    c = tl.dot_scaled(x, tl.load(s + i), "e4m3", x, None, "e4m3")
+
+
+@wrong(a="*u8", b="*fp8e4nv", s="*u8")
+def scaled_dot_reduction_sizes(a, b, s):
+    i, j = tl.arange(0, 32)[:, None], tl.arange(0, 32)[None, :]
+    x = tl.load(a + i * 32 + j)
+    y = tl.load(b + i * 32 + j)
+    c = tl.dot_scaled(x, None, "e2m1", y, None, "e4m3")
+
+
+@wrong(a="*fp8e4nv")
+def scaled_dot_packed_along_m(a):
+    i, j = tl.arange(0, 32)[:, None], tl.arange(0, 32)[None, :]
+    x = tl.load(a + i * 32 + j)
+    c = tl.dot_scaled(x, None, "e4m3", x, None, "e4m3", lhs_k_pack=False)
+
+
+@wrong(a="*fp8e4nv", s="*u8")
+def scaled_dot_too_short_for_a_scale(a, s):
+    i, j = tl.arange(0, 32)[:, None], tl.arange(0, 8)[None, :]
+    x = tl.load(a + i * 8 + j)
+    c = tl.dot_scaled(x, tl.load(s + i), "e4m3", tl.trans(x), None, "e4m3")
+
+
+@wrong(a="*fp8e4nv")
+def scaled_dot_into_float16(a):
+    i, j = tl.arange(0, 32)[:, None], tl.arange(0, 32)[None, :]
+    x = tl.load(a + i * 32 + j)
+    c = tl.dot_scaled(x, None, "e4m3", x, None, "e4m3", out_dtype=tl.float16)
+
+
+@wrong(a="*fp8e4nv")
+def scaled_dot_onto_another_shape(a):
+    i, j = tl.arange(0, 32)[:, None], tl.arange(0, 32)[None, :]
+    x = tl.load(a + i * 32 + j)
+    c = tl.dot_scaled(x, None, "e4m3", x, None, "e4m3", acc=tl.zeros([32, 16], tl.float32))
+
+
+@wrong(a="*fp8e4nv")
+def scaled_dot_of_batches(a):
+    i, j = tl.arange(0, 32)[:, None], tl.arange(0, 32)[None, :]
+    x = tl.load(a + i * 32 + j)
+    c = tl.dot_scaled(x[None, :, :], None, "e4m3", x, None, "e4m3")

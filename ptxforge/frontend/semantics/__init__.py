@@ -3,6 +3,6 @@
 Importing this package fills :data:`ptxforge.frontend.semantics.registry.SEMANTICS`.
 """
 
-from ptxforge.frontend.semantics import arith, atomic, core, debug, dot, math, memory, reduce, shape
+from ptxforge.frontend.semantics import arith, atomic, core, debug, dot, dot_scaled, math, memory, reduce, shape
 
-__all__ = ["arith", "atomic", "core", "debug", "dot", "math", "memory", "reduce", "shape"]
+__all__ = ["arith", "atomic", "core", "debug", "dot", "dot_scaled", "math", "memory", "reduce", "shape"]
