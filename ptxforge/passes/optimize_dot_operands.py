@@ -22,8 +22,8 @@ CHAIN       From an operand of a dot back through casts, other elementwise opera
             compute, and splats and broadcasts (scales, masks); a chain with any other end (a product, a
             reduction) is left alone.
 ORDER       Load, transpose, conversion, elementwise work. What a broadcast spreads is converted before that.
-PAYS        Threads hold copies of each other's fragments, so that work on fragments is done more than once: it
-            must cost less than the conversion of its result that it saves.
+PAYS        Threads hold copies of each other's fragments, so that work on them is done more than once: it must
+            cost less than the conversion of its result that it saves.
 USES        What others than dots need, too, is not computed twice: it stays where it is.
 """
 
@@ -158,7 +158,7 @@ class _Chain:
     def _converted(self, value: Value, order: Order | None) -> Value:
         b = builder_after(value)
         if order is not None:
-            value = b.value(Trans, value, order=order)
+            value = _transposed(b, value, order)
         if value.type.layout == self.layout:
             return value
         conversion = b.create(ConvertLayout, value, result_types=[value.type.with_layout(self.layout)])
@@ -177,6 +177,16 @@ class _Chain:
 def _fragments_of(type: T.TensorType, order: Order | None, layout: Distributed) -> T.TensorType:
     shape = type.shape if order is None else tuple(type.shape[d] for d in order)
     return T.TensorType(shape, type.element, layout)
+
+
+def _transposed(b: Builder, value: Value, order: Order) -> Value:
+    """``value`` transposed; what is broadcast is transposed before."""
+    op = value.defining_op
+    if not isinstance(op, Broadcast):
+        return b.value(Trans, value, order=order)
+    narrow = b.value(Trans, op.x, order=order)
+    shape = tuple(value.type.shape[d] for d in order)
+    return b.value(Broadcast, narrow, type=T.TensorType(shape, value.type.element, narrow.type.layout))
 
 
 def _is_elementwise(op: Operation) -> bool:

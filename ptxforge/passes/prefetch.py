@@ -32,6 +32,9 @@ Rules
 PAYS    A tile is at least two slices deep, a slice being what one instruction takes along k (on FMA units: 16 bytes).
 SHAPE   The loop holds one dot with both operands read from buffers right there, and nothing but the copies depends on what
         it is sliced for; other loops are left alone.
+WORK    Between its read and the dot an operand may be cast, scaled by what is the same all along k, and the like
+        (``optimize_dot_operands``): that is done slice by slice, right before each product. The loop carries what
+        was read.
 """
 
 from __future__ import annotations
@@ -41,10 +44,12 @@ import attrs
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
+from ptxforge.ir.definition import ELEMENTWISE
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.shape import Broadcast, Constant, Splat
 from ptxforge.ir.ops.shared import (
-    AsyncCommitGroup, AsyncCopyGlobalToLocal, AsyncWait, LocalLoad, MemDescIndex, MemDescSubslice,
+    AsyncCommitGroup, AsyncCopyGlobalToLocal, AsyncWait, LocalLoad, MemDescIndex, MemDescSubslice, MemDescTrans,
 )  # fmt: skip
 from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.support.target import Target
@@ -64,11 +69,13 @@ def prefetch(function: Function, target: Target) -> bool:
 
 @attrs.define(slots=True)
 class _Plan:
-    """A loop that matches SHAPE: its dot, the reads of both operands, their common wait, the copies, and the rest."""
+    """A loop that matches SHAPE: its dot, the reads of both operands and the WORK on them, in order, their common
+    wait, the copies, and the extent of a slice along k."""
 
     loop: For
     dot: Dot
     reads: tuple[LocalLoad, LocalLoad]
+    work: tuple[list[Operation], list[Operation]]
     wait: AsyncWait
     copies: list[Operation]
     width: int
@@ -83,7 +90,8 @@ def _match(loop: For) -> _Plan | None:
     if len(dots) != 1 or len(dots[0].result.type.shape) != 2:
         return None
     dot = dots[0]
-    reads = tuple(value.defining_op for value in (dot.a, dot.b))
+    work = ([], [])
+    reads = tuple(_read_behind(value, 1 - i, loop, work[i]) for i, value in enumerate((dot.a, dot.b)))
     if not all(_is_sliceable(read, loop) for read in reads):
         return None
     waits = [op for op in loop.body.operations if isinstance(op, AsyncWait)]
@@ -93,19 +101,46 @@ def _match(loop: For) -> _Plan | None:
     if dot.a.type.shape[1] < 2 * width:
         return None
     copies = [op for op in loop.body.operations if isinstance(op, (AsyncCopyGlobalToLocal, AsyncCommitGroup))]
-    plan = _Plan(loop, dot, reads, waits[0], copies, width)
+    plan = _Plan(loop, dot, reads, work, waits[0], copies, width)
     return plan if _rest_is_independent(plan) else None
+
+
+def _read_behind(value: Value, k: int, loop: For, work: list[Operation]) -> Operation | None:
+    """The operation that makes ``value``, or what the WORK that makes it is done on; that goes to ``work``."""
+    op = value.defining_op
+    if op is None or op.parent is not loop.body or ELEMENTWISE not in op.traits:
+        return op
+    inputs = [v for v in op.operands if isinstance(v.type, T.TensorType) and not _is_same_along(v, k)]
+    if len(inputs) != 1 or not (op.is_pure and value.has_one_use and len(op.results) == 1):
+        return None
+    read = _read_behind(inputs[0], k, loop, work)
+    work.append(op)
+    return read
+
+
+def _is_same_along(value: Value, dim: int) -> bool:
+    """Whether a tensor is a broadcast along ``dim``, so that any slice of it is made like the whole."""
+    op = value.defining_op
+    if isinstance(op, Broadcast):
+        return op.x.type.shape[dim] == 1
+    return isinstance(op, (Splat, Constant))
 
 
 def _is_sliceable(read: Operation | None, loop: For) -> bool:
     if not isinstance(read, LocalLoad) or read.parent is not loop.body or not read.result.has_one_use:
         return False
-    view = read.source.defining_op
+    view = _slot_of(read)
     if not isinstance(view, MemDescIndex) or view.parent is not loop.body or view.source.owner_block is loop.body:
         return False
     index = view.index
     carried = isinstance(index, BlockArgument) and index.block is loop.body and index.index > 0
     return carried and read.token is not None
+
+
+def _slot_of(read: LocalLoad) -> Operation | None:
+    """The choice of the buffer that is read, perhaps through a transposed view."""
+    view = read.source.defining_op
+    return view.source.defining_op if isinstance(view, MemDescTrans) else view
 
 
 def _slice_width(dot: Dot) -> int:
@@ -135,14 +170,12 @@ def _rest_is_independent(plan: _Plan) -> bool:
 def _rewrite(plan: _Plan) -> None:
     loop, dot = plan.loop, plan.dot
     yielded = loop.body.terminator
-    views = [read.source.defining_op for read in plan.reads]
     outside = Builder.at(loop)
     token = outside.create(AsyncWait, num=plan.wait.num)
     first = []
-    for index, view in enumerate(views):
-        initial = loop.initial[view.index.index - 1]
-        slot = outside.value(MemDescIndex, view.source, initial)
-        first.append(_read_slice(outside, plan, index, slot, 0, token.result))
+    for operand, read in enumerate(plan.reads):
+        initial = loop.initial[_slot_of(read).index.index - 1]
+        first.append(_read_slice(outside, plan, operand, _tile(outside, read, initial), 0, token.result))
     carried = [_add_carried(loop, value, f"{'ab'[i]}0") for i, value in enumerate(first)]
     _move_late_operations_behind(plan)
     fragments = list(carried)
@@ -155,11 +188,14 @@ def _rewrite(plan: _Plan) -> None:
             for op in groups[k]:
                 op.move_before(dot)
         else:
-            following = _read_next_tile(b, plan, views)
-        total = b.value(Dot, *fragments, total, **dot.attributes)
+            following = _read_next_tile(b, plan)
+        operands = [_worked(b, plan, i, fragments[i]) for i in (0, 1)]
+        total = b.value(Dot, *operands, total, **dot.attributes)
         fragments = following
     dot.replace_with([total])
-    for read in plan.reads:
+    for work, read in zip(plan.work, plan.reads):
+        for op in reversed(work):
+            op.erase()
         read.erase()
     plan.wait.erase()
     yielded.set_operands([*yielded.operands, *fragments])
@@ -184,15 +220,44 @@ def _read_slice(b: Builder, plan: _Plan, operand: int, tile: Value, number: int,
     return b.value(LocalLoad, *operands, type=T.TensorType(shape, type.element, type.layout))
 
 
-def _read_next_tile(b: Builder, plan: _Plan, views: list[MemDescIndex]) -> list[Value]:
+def _tile(b: Builder, read: LocalLoad, index: Value) -> Value:
+    """What ``read`` reads, of buffer ``index``."""
+    tile, view = b.value(MemDescIndex, _slot_of(read).source, index), read.source.defining_op
+    if isinstance(view, MemDescTrans):
+        tile = b.value(MemDescTrans, tile, type=view.result.type, order=view.order)
+    return tile
+
+
+def _worked(b: Builder, plan: _Plan, operand: int, fragment: Value) -> Value:
+    """The WORK on a slice of an operand."""
+    k, shape = 1 - operand, fragment.type.shape
+    for op in plan.work[operand]:
+        values = []
+        for value in op.operands:
+            if not isinstance(value.type, T.TensorType):
+                values.append(value)
+            else:
+                values.append(_cut(b, value, shape) if _is_same_along(value, k) else fragment)
+        copy = op.clone({})
+        copy.set_operands(values)
+        copy.result.type = T.TensorType(shape, op.result.type.element, op.result.type.layout)
+        fragment = b.insert(copy).result
+    return fragment
+
+
+def _cut(b: Builder, value: Value, shape: tuple[int, ...]) -> Value:
+    """A tensor that is the same along k, in the ``shape`` of a slice."""
+    copy = value.defining_op.clone({})
+    copy.result.type = T.TensorType(shape, value.type.element, value.type.layout)
+    return b.insert(copy).result
+
+
+def _read_next_tile(b: Builder, plan: _Plan) -> list[Value]:
     """Wait for the next tile and read its first slice."""
     yielded = plan.loop.body.terminator.operands
     token = b.create(AsyncWait, num=plan.wait.num).result
-    result = []
-    for index, view in enumerate(views):
-        slot = b.value(MemDescIndex, view.source, yielded[view.index.index - 1])
-        result.append(_read_slice(b, plan, index, slot, 0, token))
-    return result
+    tiles = [_tile(b, read, yielded[_slot_of(read).index.index - 1]) for read in plan.reads]
+    return [_read_slice(b, plan, operand, tile, 0, token) for operand, tile in enumerate(tiles)]
 
 
 def _move_late_operations_behind(plan: _Plan) -> None:

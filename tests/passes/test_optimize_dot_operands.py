@@ -24,42 +24,43 @@ from ptxforge.layouts.encodings import DotOperand
 from ptxforge.passes.optimize_dot_operands import optimize_dot_operands
 from ptxforge.passes.pipeline import PIPELINE
 from ptxforge.passes.pipeline_loops import pipeline_loops
+from ptxforge.passes.prefetch import prefetch
 from ptxforge.support.target import parse_target
 
 TARGET = parse_target("sm_90a")
-M, N, K = 64, 64, 32
+M, N, K = 64, 64, 64
 STEPS = 3
 
 GEMM = """
 func @gemm(%a: ptr<f16> {{divisibility = 16}}, %b: ptr<{element}> {{divisibility = 16}}, %s: ptr<f16> {{divisibility = 16}}, %c: ptr<f32> {{divisibility = 16}}, %k: i32 {{divisibility = 16}}) attributes {{num_warps = 4, num_stages = 3, target = "sm_90a"}} {{
   %c0 = constant {{value = 0}} : i32
-  %c32 = constant {{value = 32}} : i32
+  %c64 = constant {{value = 64}} : i32
   %zero = constant {{value = 0.0}} : tensor<64x64xf32>
   %r = make_range {{start = 0, end = 64}} : tensor<64xi32>
-  %rk = make_range {{start = 0, end = 32}} : tensor<32xi32>
+  %rk = make_range {{start = 0, end = 64}} : tensor<64xi32>
   %i = expand_dims %r {{axis = 1}} : (tensor<64xi32>) -> tensor<64x1xi32>
-  %kr = expand_dims %rk {{axis = 0}} : (tensor<32xi32>) -> tensor<1x32xi32>
+  %kr = expand_dims %rk {{axis = 0}} : (tensor<64xi32>) -> tensor<1x64xi32>
   %ks = splat %k : (i32) -> tensor<64x1xi32>
   %ik = muli %i, %ks : tensor<64x1xi32>
-  %ikb = broadcast %ik : (tensor<64x1xi32>) -> tensor<64x32xi32>
-  %krb = broadcast %kr : (tensor<1x32xi32>) -> tensor<64x32xi32>
-  %at = addi %ikb, %krb : tensor<64x32xi32>
+  %ikb = broadcast %ik : (tensor<64x1xi32>) -> tensor<64x64xi32>
+  %krb = broadcast %kr : (tensor<1x64xi32>) -> tensor<64x64xi32>
+  %at = addi %ikb, %krb : tensor<64x64xi32>
   %ss = splat %s : (ptr<f16>) -> tensor<64xptr<f16>>
   %sp = addptr %ss, %r : tensor<64xptr<f16>>
   %sv = load %sp : (tensor<64xptr<f16>>) -> tensor<64xf16>
   %se = expand_dims %sv {{axis = 1}} : (tensor<64xf16>) -> tensor<64x1xf16>
-  %scale = broadcast %se : (tensor<64x1xf16>) -> tensor<64x32xf16>
-  %acc, %pa, %pb = for %n = %c0 to %k step %c32 iter_args(%x = %zero, %ap = %a, %bp = %b) : tensor<64x64xf32>, ptr<f16>, ptr<{element}> {{
-    %as = splat %ap : (ptr<f16>) -> tensor<64x32xptr<f16>>
-    %aptr = addptr %as, %at : tensor<64x32xptr<f16>>
-    %av = load %aptr : (tensor<64x32xptr<f16>>) -> tensor<64x32xf16>
-    %bs = splat %bp : (ptr<{element}>) -> tensor<64x32xptr<{element}>>
-    %bptr = addptr %bs, %at : tensor<64x32xptr<{element}>>
-    %bv = load %bptr : (tensor<64x32xptr<{element}>>) -> tensor<64x32x{element}>
+  %scale = broadcast %se : (tensor<64x1xf16>) -> tensor<64x64xf16>
+  %acc, %pa, %pb = for %n = %c0 to %k step %c64 iter_args(%x = %zero, %ap = %a, %bp = %b) : tensor<64x64xf32>, ptr<f16>, ptr<{element}> {{
+    %as = splat %ap : (ptr<f16>) -> tensor<64x64xptr<f16>>
+    %aptr = addptr %as, %at : tensor<64x64xptr<f16>>
+    %av = load %aptr : (tensor<64x64xptr<f16>>) -> tensor<64x64xf16>
+    %bs = splat %bp : (ptr<{element}>) -> tensor<64x64xptr<{element}>>
+    %bptr = addptr %bs, %at : tensor<64x64xptr<{element}>>
+    %bv = load %bptr : (tensor<64x64xptr<{element}>>) -> tensor<64x64x{element}>
     {chain}
-    %d = dot %av, %y, %x : (tensor<64x32xf16>, tensor<32x64xf16>, tensor<64x64xf32>) -> tensor<64x64xf32>
-    %an = addptr %ap, %c32 : ptr<f16>
-    %bn = addptr %bp, %c32 : ptr<{element}>
+    %d = dot %av, %y, %x : (tensor<64x64xf16>, tensor<64x64xf16>, tensor<64x64xf32>) -> tensor<64x64xf32>
+    %an = addptr %ap, %c64 : ptr<f16>
+    %bn = addptr %bp, %c64 : ptr<{element}>
     yield %d, %an, %bn
   }}
   %six = constant {{value = 64}} : tensor<64x1xi32>
@@ -75,38 +76,38 @@ func @gemm(%a: ptr<f16> {{divisibility = 16}}, %b: ptr<{element}> {{divisibility
 }}
 """
 CHAINS = {  # name: element type of b [N, K] in memory, what becomes of a tile of it, the same in numpy
-    "trans": ("f16", "%y = trans %bv {order = [1, 0]} : (tensor<64x32xf16>) -> tensor<32x64xf16>", lambda b, s: b),
+    "trans": ("f16", "%y = trans %bv {order = [1, 0]} : (tensor<64x64xf16>) -> tensor<64x64xf16>", lambda b, s: b),
     "trans of cast": (
         "f8e4m3",
-        "%w = extf %bv : (tensor<64x32xf8e4m3>) -> tensor<64x32xf16>\n"
-        "%y = trans %w {order = [1, 0]} : (tensor<64x32xf16>) -> tensor<32x64xf16>",
+        "%w = extf %bv : (tensor<64x64xf8e4m3>) -> tensor<64x64xf16>\n"
+        "%y = trans %w {order = [1, 0]} : (tensor<64x64xf16>) -> tensor<64x64xf16>",
         lambda b, s: b,
     ),
     "cast of trans": (
         "i8",
-        "%t = trans %bv {order = [1, 0]} : (tensor<64x32xi8>) -> tensor<32x64xi8>\n"
-        "%y = sitofp %t : (tensor<32x64xi8>) -> tensor<32x64xf16>",
+        "%t = trans %bv {order = [1, 0]} : (tensor<64x64xi8>) -> tensor<64x64xi8>\n"
+        "%y = sitofp %t : (tensor<64x64xi8>) -> tensor<64x64xf16>",
         lambda b, s: b,
     ),
     "bitcast": (
         "i8",
-        "%f = bitcast %bv : (tensor<64x32xi8>) -> tensor<64x32xf8e5m2>\n"
-        "%w = extf %f : (tensor<64x32xf8e5m2>) -> tensor<64x32xf16>\n"
-        "%y = trans %w {order = [1, 0]} : (tensor<64x32xf16>) -> tensor<32x64xf16>",
+        "%f = bitcast %bv : (tensor<64x64xi8>) -> tensor<64x64xf8e5m2>\n"
+        "%w = extf %f : (tensor<64x64xf8e5m2>) -> tensor<64x64xf16>\n"
+        "%y = trans %w {order = [1, 0]} : (tensor<64x64xf16>) -> tensor<64x64xf16>",
         lambda b, s: b.view(ml_dtypes.float8_e5m2).astype(np.float64),
     ),
     "scale": (
         "i8",
-        "%f = sitofp %bv : (tensor<64x32xi8>) -> tensor<64x32xf16>\n"
-        "%w = mulf %f, %scale : tensor<64x32xf16>\n"
-        "%y = trans %w {order = [1, 0]} : (tensor<64x32xf16>) -> tensor<32x64xf16>",
+        "%f = sitofp %bv : (tensor<64x64xi8>) -> tensor<64x64xf16>\n"
+        "%w = mulf %f, %scale : tensor<64x64xf16>\n"
+        "%y = trans %w {order = [1, 0]} : (tensor<64x64xf16>) -> tensor<64x64xf16>",
         lambda b, s: b * s[:, None],
     ),
 }
 COSTLY = "\n".join(
-    ["%e0 = extf %bv : (tensor<64x32xf8e4m3>) -> tensor<64x32xf16>"]
-    + [f"%e{n + 1} = exp %e{n} : tensor<64x32xf16>" for n in range(4)]
-    + ["%y = trans %e4 {order = [1, 0]} : (tensor<64x32xf16>) -> tensor<32x64xf16>"]
+    ["%e0 = extf %bv : (tensor<64x64xf8e4m3>) -> tensor<64x64xf16>"]
+    + [f"%e{n + 1} = exp %e{n} : tensor<64x64xf16>" for n in range(4)]
+    + ["%y = trans %e4 {order = [1, 0]} : (tensor<64x64xf16>) -> tensor<64x64xf16>"]
 )
 
 
@@ -150,7 +151,7 @@ def products(function: Function, element: str, reference) -> tuple[np.ndarray, n
 
 
 @pytest.mark.parametrize("name", CHAINS)
-@pytest.mark.parametrize("last", [optimize_dot_operands, pipeline_loops, PIPELINE[-1].function])
+@pytest.mark.parametrize("last", [optimize_dot_operands, pipeline_loops, prefetch, PIPELINE[-1].function])
 def test_meaning_is_kept(name, last):
     element, chain, reference = CHAINS[name]
     got, expected = products(after(last, chain, element), element, reference)
@@ -182,15 +183,28 @@ def test_pipelined_operand_is_read_from_a_view_of_what_was_copied(name):
     assert not [op for op in body_of(function) if isinstance(op, (ConvertLayout, Trans, Load))]
 
 
+@pytest.mark.parametrize("name", CHAINS)
+def test_prefetch_slices_the_work_too_and_carries_what_was_read(name):
+    element, chain, _ = CHAINS[name]
+    function = after(prefetch, chain, element)
+    (loop,) = [op for op in function.walk() if isinstance(op, For)]
+    dots = [op for op in loop.body.operations if isinstance(op, Dot)]
+    width = 16 if name == "trans" else 32
+    assert [dot.b.type.shape for dot in dots] == [(width, N)] * (K // width)
+    carried = [v.type for v in loop.results if getattr(v.type, "shape", None) == (width, N)]
+    assert [type.element.bits for type in carried] == [16 if name == "trans" else 8]
+
+
 def test_scale_is_converted_before_it_is_spread():
     element, chain, _ = CHAINS["scale"]
     function = after(optimize_dot_operands, chain, element)
     way = way_to_dot(function)
     assert isinstance(way[-2], SIToFP)
     scale = way[-1].operands[1].defining_op
-    assert isinstance(scale, (Broadcast, Trans)) and scale.parent is function.body
-    wide = [op for op in function.walk() if isinstance(op, ConvertLayout) and op.result.type.shape == (K, N)]
-    assert [op.x.type.element.bits for op in wide] == [8]
+    assert isinstance(scale, Broadcast) and scale.parent is function.body
+    conversions = [op.result for op in function.walk() if isinstance(op, ConvertLayout)]
+    of_b = [value.type for value in conversions if getattr(value.type.layout, "op_idx", 0) == 1]
+    assert [type.element.bits for type in of_b] == [8]
 
 
 def test_work_that_costs_more_than_the_conversion_stays():
@@ -202,7 +216,7 @@ def test_work_that_costs_more_than_the_conversion_stays():
 
 def test_value_with_another_user_is_not_computed_twice():
     chain = CHAINS["trans of cast"][1] + (
-        "\n%sum = reduce %w {axis = 1} : (tensor<64x32xf16>) -> tensor<64xf16> {\n(%e: f16, %f: f16):\n"
+        "\n%sum = reduce %w {axis = 1} : (tensor<64x64xf16>) -> tensor<64xf16> {\n(%e: f16, %f: f16):\n"
         "%g = addf %e, %f : f16\nyield %g\n}"
         "\nstore %sp, %sum : (tensor<64xptr<f16>>, tensor<64xf16>)"
     )
