@@ -57,6 +57,8 @@ class Locator:
         self.alignment = alignment or nbytes
         self.copies = False
         """The target of an asynchronous copy: its accesses are announced when issued and when landed."""
+        self.extent = 0, 0
+        """Of the last access by all lanes: the addresses ``[low, high)`` between which it lies."""
         self.strong = any(word in _STRONG for word in semantics)
         self.acquires = any(word in _ACQUIRING for word in semantics)
         self.releases = any(word in _RELEASING for word in semantics)
@@ -94,6 +96,7 @@ class Locator:
         high = int(self.signed.max()) + self.offset + self.nbytes
         if not self._plain(low, high) or self._skewed(self.base):
             return self._some_lanes(np.arange(self.machine.lanes))
+        self.extent = low, high
         indices = self.machine.scratch("i8", 7)
         if self.space == "shared" or self.space == "local":
             lane_base = self.machine.shared_base if self.space == "shared" else self.machine.local_base

@@ -1,4 +1,4 @@
-"""Checked mode: races and uninitialised reads in shared memory, races between CTAs in global memory.
+"""Checked mode: races and uninitialised reads in shared memory, races in global memory.
 
 Lockstep execution hides races: with a barrier removed, every result is usually still right here. So checked
 mode keeps a *shadow* of shared memory: for every granule (the smallest shared access of the kernel, 1 to 16
@@ -17,15 +17,18 @@ A write checks the last writer and both readers, a read the last writer. Two lan
 write different values to one granule race too. Atomics do not race with atomics. Volatile, relaxed, acquire
 and release accesses count as atomic.
 
-Global memory has a shadow per allocation with the last writing CTA and two reading CTAs. A conflict of two
-CTAs is a race, unless the earlier CTA executed a fence after its access and then an atomic operation on an
-allocation where the later one did an atomic operation afterwards, followed by a fence or a barrier (or the
-atomics have release and acquire semantics themselves).
+Global memory has a shadow per allocation, with CTA and thread of the last writer and of two readers. Threads
+of one CTA race as they do in shared memory. A conflict of two CTAs is a race, unless the earlier CTA executed
+a fence after its access and then an atomic operation on an allocation where the later one did an atomic
+operation afterwards, followed by a fence or a barrier (or the atomics have release and acquire semantics
+themselves). Most allocations are only read, or filled row by row; for those the accesses are remembered as
+they are, and entered into a shadow when something comes along that could conflict.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -45,8 +48,17 @@ _WARP = np.uint32(((1 << _THREAD_BITS) - 1) & ~31)
 _GROUPS = {1: "u4", 2: "u8", 4: "c16"}
 """Records per access -> the dtype that moves that many at once."""
 
-_SEVERAL = np.uint32((1 << 31) - 1)
-"""In place of a CTA's number: several CTAs did it."""
+_CTA_SHIFT = np.uint64(32)
+_GLOBAL_ATOMIC = np.uint64(1 << 63)
+_TICK = np.uint64((1 << 32) - (1 << _THREAD_BITS))
+_WHO = ~(_TICK | _GLOBAL_ATOMIC)
+"""Of a record of global memory: the bits that say who it was, CTA and thread."""
+
+_SEVERAL = np.uint64((1 << 31) - 1)
+"""In place of a CTA's number + 1: several CTAs did it."""
+
+_MOST_DEFERRED = 1 << 21
+"""Accesses per allocation that are kept for later."""
 
 _LAST_TICK = (1 << 21) - 2
 
@@ -80,6 +92,17 @@ def _shared_access(item: Instruction) -> int:
     return _OTHER_SIZES.get(name, 0)
 
 
+def _lost(indices: np.ndarray, values: np.ndarray, nbytes: int) -> np.ndarray:
+    """Rows of a store that do not find there what they stored in pieces of ``nbytes``."""
+    rows = []
+    word = f"u{min(nbytes, 8)}"
+    for piece, stored in enumerate(values.T if values.ndim == 2 else [values]):
+        found = gather(indices + nbytes * piece if piece else indices, nbytes).view(word)
+        different = np.flatnonzero(found != np.ascontiguousarray(stored).view(word))
+        rows.append(different // max(nbytes // 8, 1))
+    return np.unique(np.concatenate(rows)) if any(part.size for part in rows) else rows[0]
+
+
 def _any_of(flags: np.ndarray) -> np.ndarray:
     """``flags.any(axis=1)`` of a contiguous bool array ``(n, 1 | 2 | 4)``."""
     return flags.view(f"u{flags.shape[1]}")[:, 0] != 0
@@ -103,6 +126,7 @@ class Checker:
             count: np.ascontiguousarray(np.repeat(self.thread[:, None], count, axis=1)) for count in _GROUPS
         }
         self.warp = machine.thread_of_lane // 32
+        self.who = (machine.cta_of_lane + 1 << 32 | machine.thread_of_lane).astype(np.uint64)
         self.sites: list[Site] = []
         self._base = address_of(machine.shared) - ORIGIN
         self._shift = self.granule.bit_length() - 1
@@ -134,7 +158,7 @@ class Checker:
 
     def access(self, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray) -> None:
         if locator.space == "global":
-            self.world.access(self.machine, locator, lanes, indices)
+            self.world.access(self, locator, lanes, indices)
             return
         if locator.space == "generic":
             self._generic(locator, lanes, indices)
@@ -147,13 +171,15 @@ class Checker:
         """After a store: lanes that do not find their value lost it to another lane of the same
         instruction.
         """
-        if locator.space != "shared" or indices.size < 2 or np.ndim(values) == 0:
+        if indices.size < 2 or np.ndim(values) == 0:
             return
-        found = gather(indices, nbytes)
-        lost = found.view(np.uint8) != np.ascontiguousarray(values).view(np.uint8)
-        if not lost.any():
+        if locator.space == "global" and self.world is not None:
+            self.world.stored(self, locator, lanes, lambda: _lost(indices, values, nbytes))
+        if locator.space != "shared":
             return
-        per_lane = np.flatnonzero(lost.reshape(indices.size, -1).any(axis=1))
+        per_lane = _lost(indices, values, nbytes)
+        if not per_lane.size:
+            return
         where = per_lane if lanes is None else lanes[per_lane]
         self.machine.report(
             "race",
@@ -175,7 +201,7 @@ class Checker:
             start = address_of(local) - ORIGIN
             outside = ~inside & ((indices < start) | (indices >= start + local.nbytes))
             if outside.any():
-                self.world.access(self.machine, locator, lanes[outside], indices[outside])
+                self.world.access(self, locator, lanes[outside], indices[outside])
 
     def _shared(self, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray) -> None:
         if locator.kind == READ:
@@ -231,6 +257,9 @@ class Checker:
         self.all_synced.fill(1)
         self.sites = [None, None]
         self.now, self.floor = 2, 1
+        if self.world is not None:
+            first = self.machine.first_cta
+            self.world.forget(range(first, first + self.machine.ctas))
         for hook in self.forget_hooks:
             hook()
 
@@ -297,6 +326,29 @@ class Checker:
         """The records ``(accesses, count)`` of an access by these lanes."""
         threads = self._threads[count] if lanes is None else self._threads[count][lanes]
         return threads | np.uint32(tick << _THREAD_BITS)
+
+    def global_stamp(self, site: Site) -> np.uint64:
+        """What a new access to global memory adds to :attr:`who` for its records (see
+        :class:`_Allocation`).
+        """
+        return np.uint64((self.machine.first_cta << 32) + (self.tick(site) << _THREAD_BITS))
+
+    def alike(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """One index per lane as ``(bases, offsets)``, one base per CTA, when every CTA has the same
+        offsets.
+        """
+        rows = indices.reshape(self.machine.ctas, -1)
+        apart = self.machine.scratch("i8", 8).reshape(rows.shape)
+        np.subtract(rows, rows[:, :1], out=apart)
+        if not (apart == apart[0]).all():
+            return None
+        return rows[:, 0].copy(), apart[0].copy()
+
+    def ordered(self, lanes: np.ndarray, records: np.ndarray) -> np.ndarray:
+        """Whether records (tick and thread, i8) of the lanes' own CTAs happened before their present."""
+        warps = (records & int(_THREAD)) >> 5
+        seen = self.seen[self.machine.cta_of_lane[lanes], self.warp[lanes], warps]
+        return (records >> _THREAD_BITS) <= seen
 
     @property
     def _oldest(self) -> np.uint32:
@@ -426,23 +478,30 @@ class Checker:
 
 
 class _Allocation:
-    """The shadow of one allocation: per granule the last writing CTA + 1, and two CTAs + 1 that read.
+    """The shadow of one allocation: per granule the last writer and two readers, as records.
 
-    A granule is as large as the smallest access so far, at most 16 bytes.
+    A record is one u8: bit 63 for an atomic access, the CTA + 1 above bit 32, below it the record of
+    :class:`Checker` (tick and thread). A granule is as large as the smallest access so far, at most 16 bytes.
     """
 
     def __init__(self, start: int, nbytes: int, granule: int):
-        self.start, self.granule = start, granule
-        size = (start + nbytes - 1) // granule - start // granule + 1
-        self.writer, self.reader, self.other_reader = (np.zeros(size, np.uint32) for _ in range(3))
-        self.written = False
+        self.start, self.nbytes, self.granule = start, nbytes, granule
+        self.writer = self.reader = self.other_reader = np.zeros(0, np.uint64)  # made by `settle`
+        self.written = self.was_read = False
+        self.reads: list[_Accesses] = []
+        """Reads not entered yet: nobody has written, so that they conflict with nothing so far."""
+        self.rows: list[_Accesses] = []
+        """Writes not entered yet: rows that nobody else has touched."""
+        self._taken: np.ndarray | None = None
+        self._shape = (0, 0, 0)
+        self._deferred_count = 0
 
     def refine(self, granule: int) -> None:
         """Go over to smaller granules."""
         factor = self.granule // granule
         skip = self.start // granule - self.start // self.granule * factor
         self.writer, self.reader, self.other_reader = (
-            np.append(np.repeat(shadow, factor)[skip:], np.zeros(factor, np.uint32))
+            np.append(np.repeat(shadow, factor)[skip:], np.zeros(factor, np.uint64))
             for shadow in (self.writer, self.reader, self.other_reader)
         )
         self.granule = granule
@@ -458,9 +517,113 @@ class _Allocation:
         count = nbytes // self.granule
         return first if count <= 1 else first[:, None] + np.arange(count)
 
+    def defer_read(self, reads: _Accesses) -> None:
+        """Remember reads of memory that nobody has written: most allocations are only read, and then cost
+        nothing.
+        """
+        self.reads.append(reads)
+        self._deferred_count += reads.offsets.size
+        if self._deferred_count > _MOST_DEFERRED:
+            self.settle()
+
+    def defer_row(self, writes: _Accesses) -> bool:
+        """Remember a store to memory that nobody has touched. False when that is not easily seen.
+
+        It is when each CTA's threads write elements that lie ``step`` bytes apart, in rows of ``threads *
+        step`` bytes, and when all stores have the same shape: then a flag per row and position of the element
+        within its step tells them apart.
+        """
+        step = int(writes.offsets[1] - writes.offsets[0]) if writes.offsets.size > 1 else writes.nbytes
+        shape = (writes.offsets.size * step, step, writes.nbytes)
+        if step < writes.nbytes or step % writes.nbytes or (np.diff(writes.offsets) != step).any():
+            return False
+        if self._taken is None:
+            self._shape = shape
+            self._taken = np.zeros((self.nbytes // shape[0] + 1, step // writes.nbytes), bool)
+        row, within = np.divmod(writes.bases + (ORIGIN - self.start), shape[0])
+        position = within // writes.nbytes
+        if (
+            self.was_read
+            or self.reads
+            or self.written and not self.rows
+            or shape != self._shape
+            or (within >= step).any()
+            or (within % writes.nbytes).any()
+            or (np.diff(row) <= 0).any()
+            or self._taken[row, position].any()
+        ):
+            return False
+        self._taken[row, position] = True
+        self.rows.append(writes)
+        self.written = True
+        return True
+
+    def settle(self) -> None:
+        """Enter what was deferred: from now on there are records."""
+        if not self.writer.size:
+            size = (self.start + self.nbytes - 1) // self.granule - self.start // self.granule + 1
+            self.writer, self.reader, self.other_reader = (np.zeros(size, np.uint64) for _ in range(3))
+        for reads in self.reads:
+            where = self.positions(reads.indices, reads.nbytes)
+            self.note_read(where, _per_granule(reads.records, where))
+        for writes in self.rows:
+            where = self.positions(writes.indices, writes.nbytes)
+            self.writer[where] = _per_granule(writes.records, where)
+        self.reads.clear()
+        self.rows.clear()
+        self._deferred_count = 0
+
+    def note_read(self, where: np.ndarray, me: np.ndarray) -> None:
+        """Make ``me`` the last readers. The other reader is one whom they displace: of another CTA if there
+        is any.
+        """
+        self.was_read = True
+        before = self.reader.take(where)
+        self.reader[where] = me
+        lost = self.reader.take(where) != me
+        if lost.any():
+            self._keep(where[lost], me[lost], self.reader.take(where[lost]))
+        displaced = (before != 0) & (((before ^ me) & _WHO) != 0)
+        if displaced.any():
+            self._keep(where[displaced], before[displaced], me[displaced])
+
+    def _keep(self, where: np.ndarray, records: np.ndarray, others: np.ndarray) -> None:
+        """Make ``records`` other readers, unless that drops a CTA which is not the last reader's."""
+        foreign = (records ^ others) >> _CTA_SHIFT != 0
+        known = self.other_reader.take(where)
+        useful = foreign | (known == 0) | ((known ^ others) >> _CTA_SHIFT == 0)
+        self.other_reader[where[useful]] = records[useful]
+
+
+@dataclass(frozen=True)
+class _Accesses:
+    """One instruction's accesses: at ``bases + offsets`` (host addresses - ORIGIN), by the records
+    ``who + stamp``.
+    """
+
+    bases: np.ndarray
+    """One per CTA; of size 1 where the CTAs are not alike."""
+    offsets: np.ndarray
+    nbytes: int
+    who: np.ndarray
+    stamp: np.uint64
+
+    @property
+    def indices(self) -> np.ndarray:
+        return (self.bases[:, None] + self.offsets).reshape(-1)
+
+    @property
+    def records(self) -> np.ndarray:
+        return self.who + self.stamp
+
+
+def _per_granule(records: np.ndarray, where: np.ndarray) -> np.ndarray:
+    """Records ``(accesses,)`` in the shape of their granules."""
+    return records if where.ndim == 1 else np.broadcast_to(records[:, None], where.shape)
+
 
 class GlobalShadow:
-    """Which CTAs wrote and read global memory in one launch. Shared by the checkers of all its batches."""
+    """Who wrote and read global memory in one launch. Shared by the checkers of all its batches."""
 
     def __init__(self, ctas: int):
         self.shadows: dict[int, _Allocation] = {}
@@ -471,6 +634,16 @@ class GlobalShadow:
         self.observed: dict[int, np.ndarray] = {}
         """CTA -> CTAs whose releases it has seen by relaxed operations: its next fence acquires them."""
         self.ctas = ctas
+        self._suspects: np.ndarray | None = None
+        """Rows of the access under way that met another thread's write of the same instruction."""
+
+    def forget(self, ctas: range) -> None:
+        """The ticks of these CTAs start anew: what they did so far counts as ordered within each."""
+        for shadow in self.shadows.values():
+            shadow.settle()
+            for records in (shadow.writer, shadow.reader, shadow.other_reader):
+                cta = ((records & ~_GLOBAL_ATOMIC) >> _CTA_SHIFT).astype(np.int64) - 1
+                records[(cta >= ctas.start) & (cta < ctas.stop)] &= ~_TICK
 
     def fence(self, ctas: np.ndarray) -> None:
         """CTAs execute a fence: it releases what they did, with their next atomic, and acquires what they
@@ -492,83 +665,115 @@ class GlobalShadow:
         np.logical_or(mine, others, out=mine)
 
     def access(
-        self, machine: Machine, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray
+        self, checker: Checker, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray
     ) -> None:
-        """Note an access, report conflicts with other CTAs."""
-        memory = machine.memory
-        low, high = int(indices.min()) + ORIGIN, int(indices.max()) + ORIGIN
-        if memory.contains(low, high + locator.nbytes):
-            self._in_allocation(machine, locator, lanes, indices, low)
+        """Note an access, report conflicts with other threads and CTAs."""
+        self._suspects = None
+        memory = checker.machine.memory
+        low, high = _extent(locator, lanes, indices)
+        stamp = checker.global_stamp(locator.site)
+        if memory.contains(low, high):
+            self._in_allocation(checker, locator, lanes, indices, stamp, low)
             return
         home = memory.home(indices + ORIGIN)
-        lanes = np.arange(machine.lanes) if lanes is None else lanes
+        lanes = np.arange(checker.machine.lanes) if lanes is None else lanes
         for number in np.unique(home):
             chosen = home == number
-            self._in_allocation(
-                machine, locator, lanes[chosen], indices[chosen], int(indices[chosen][0]) + ORIGIN
-            )
+            inside = int(indices[chosen][0]) + ORIGIN
+            self._in_allocation(checker, locator, lanes[chosen], indices[chosen], stamp, inside)
+            self._suspects = None
 
     def _in_allocation(
-        self, machine: Machine, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray, inside: int
+        self,
+        checker: Checker,
+        locator: Locator,
+        lanes: np.ndarray | None,
+        indices: np.ndarray,
+        stamp: np.uint64,
+        inside: int,
     ) -> None:
+        machine = checker.machine
         start, nbytes = machine.memory.allocation_at(inside)
         atomic = locator.kind == ATOMIC or locator.strong
-        cta = machine.cta_of_lane if lanes is None else machine.cta_of_lane[lanes]
         if atomic:
-            self._synchronise(start, locator, np.unique(cta) + machine.first_cta)
+            self._synchronise(start, locator, _ctas(machine, lanes))
         shadow = self.shadows.get(start)
         if shadow is None:
             shadow = self.shadows[start] = _Allocation(start, nbytes, min(locator.nbytes, 16))
+        alike = checker.alike(indices) if lanes is None and not atomic else None
+        who = checker.who if lanes is None else checker.who[lanes]
+        bases, offsets = alike or (np.zeros(1, np.int64), indices)
+        accesses = _Accesses(bases, offsets, locator.nbytes, who, stamp)
+        if locator.kind == READ and not atomic and not shadow.written:
+            shadow.defer_read(accesses if alike else replace(accesses, offsets=indices.copy()))
+            return
+        if locator.kind == WRITE and not atomic and self.fenced.any():
+            self.fenced[_ctas(machine, lanes)] = False
+        if locator.kind == WRITE and not atomic and alike and shadow.defer_row(accesses):
+            return
+        shadow.settle()
         where = shadow.positions(indices, locator.nbytes)
-        me = (cta + (machine.first_cta + 1)).astype(np.uint32)
-        if where.ndim == 2:
-            me = np.broadcast_to(me[:, None], where.shape)
-        access = (machine, locator, lanes, indices)
+        records = _per_granule(accesses.records, where)
+        self._exactly(shadow, where, atomic, (checker, locator, lanes, indices, records))
+
+    def _exactly(self, shadow: _Allocation, where: np.ndarray, atomic: bool, access: tuple) -> None:
+        """Compare with the records of the granules ``where``, and leave records there."""
+        locator, me = access[1], access[4]
         if shadow.written:
-            self._conflicts(access, shadow.writer.take(where), me, "written", atomic)
+            self._conflicts(access, shadow.writer.take(where), "written", atomic)
         if locator.kind == READ:
             if not atomic:
-                self._note_read(shadow, where, me)
+                shadow.note_read(where, me)
             return
-        self._conflicts(access, shadow.reader.take(where), me, "read", False)
-        self._conflicts(access, shadow.other_reader.take(where), me, "read", False)
-        if not atomic and self.fenced.any():
-            self.fenced[cta + machine.first_cta] = False
+        if shadow.was_read:
+            self._conflicts(access, shadow.reader.take(where), "read", False)
+            self._conflicts(access, shadow.other_reader.take(where), "read", False)
         shadow.written = True
         if atomic:
             self._note_atomic(shadow, where, me)
             return
         shadow.writer[where] = me
-        if machine.ctas > 1:
-            found = shadow.writer.take(where)
-            self._report(access, found != me, found, "written")
+        self._met_in_one_instruction(access, shadow.writer.take(where))
+
+    def _met_in_one_instruction(self, access: tuple, found: np.ndarray) -> None:
+        """Lanes that do not find their own record wrote what another lane of the instruction writes: of
+        another CTA, that is a race; of their own, :meth:`stored` looks whether the values differ.
+        """
+        me = access[4]
+        lost = found != me
+        if not lost.any():
+            return
+        foreign = lost & ((found ^ me) >> _CTA_SHIFT != 0)
+        self._report(access, foreign, found, "written")
+        self._suspects = np.unique(np.nonzero(lost & ~foreign)[0])
+
+    def stored(
+        self, checker: Checker, locator: Locator, lanes: np.ndarray | None, lost: Callable[[], np.ndarray]
+    ) -> None:
+        """After a store: report threads of one CTA that wrote different values to one address."""
+        if self._suspects is None:
+            return
+        rows = np.intersect1d(self._suspects, lost())
+        self._suspects = None
+        checker.machine.report(
+            "race",
+            "threads write different values to the same global address in one instruction",
+            locator.site,
+            rows if lanes is None else lanes[rows],
+        )
 
     @staticmethod
     def _note_atomic(shadow: _Allocation, where: np.ndarray, me: np.ndarray) -> None:
         """Atomics of several CTAs are remembered as such, so that the last one's own read does not hide the
         others.
         """
+        me = me | _GLOBAL_ATOMIC
         before = shadow.writer.take(where)
-        shadow.writer[where] = me | _ATOMIC_BIT
-        shared = (before & _ATOMIC_BIT != 0) & (before != me | _ATOMIC_BIT) | (
-            shadow.writer.take(where) != me | _ATOMIC_BIT
-        )
-        shadow.writer[where[shared]] = _ATOMIC_BIT | _SEVERAL
-
-    @staticmethod
-    def _note_read(shadow: _Allocation, where: np.ndarray, me: np.ndarray) -> None:
-        before = shadow.reader.take(where)
-        fresh = before != me
-        if not fresh.any():
-            return
-        shadow.reader[where] = me
-        lost = shadow.reader.take(where) != me
-        if lost.any():
-            shadow.other_reader[where[lost]] = me[lost]
-            fresh &= ~lost
-        fresh &= before != 0
-        if fresh.any():
-            shadow.other_reader[where[fresh]] = before[fresh]
+        shadow.writer[where] = me
+        found = shadow.writer.take(where)
+        shared = (before & _GLOBAL_ATOMIC != 0) & ((before ^ me) >> _CTA_SHIFT != 0)
+        shared |= (found ^ me) >> _CTA_SHIFT != 0
+        shadow.writer[where[shared]] = _GLOBAL_ATOMIC | _SEVERAL << _CTA_SHIFT
 
     def _synchronise(self, start: int, locator: Locator, ctas: np.ndarray) -> None:
         """Atomics on this allocation, CTA by CTA: each takes over what others have released, and releases in
@@ -588,23 +793,57 @@ class GlobalShadow:
                 released |= self.acquired.get(cta, False)
                 released[cta] = True
 
-    def _conflicts(
-        self, access: tuple, records: np.ndarray, me: np.ndarray, done: str, forgive_atomic: bool
-    ) -> None:
+    def _conflicts(self, access: tuple, records: np.ndarray, done: str, forgive_atomic: bool) -> None:
+        """Report records of other CTAs, and of other threads of the own CTA that nothing has ordered."""
         if not records.any():
             return
-        foreign = (records != 0) & ((records & _RECORD) != me)
+        me = access[4]
+        other = (records != 0) & (((records ^ me) & _WHO) != 0)
         if forgive_atomic:
-            foreign &= (records & _ATOMIC_BIT) == 0
-        self._report(access, foreign, records, done)
+            other &= (records & _GLOBAL_ATOMIC) == 0
+        if not other.any():
+            return
+        foreign = ((records & ~_GLOBAL_ATOMIC) ^ me) >> _CTA_SHIFT != 0
+        self._report(access, other & foreign, records, done)
+        self._report_within(access, other & ~foreign, records, done)
+
+    def _report_within(self, access: tuple, same: np.ndarray, records: np.ndarray, done: str) -> None:
+        """Report conflicts between threads of one CTA."""
+        checker, locator, lanes, indices, _ = access
+        rows = np.nonzero(same)[0]
+        if not rows.size:
+            return
+        old = (records[same] & np.uint64(0xFFFFFFFF)).astype(np.int64)
+        lane = rows if lanes is None else lanes[rows]
+        racing = ~checker.ordered(lane, old)
+        if self.acquired:
+            mine = checker.machine.cta_of_lane[lane] + checker.machine.first_cta
+            racing &= np.array([not self._ordered(cta, cta) for cta in mine.tolist()], bool)
+        if not racing.any():
+            return
+        first = int(old[np.flatnonzero(racing)[0]])
+        site = checker.sites[first >> _THREAD_BITS]
+        thread = checker.machine.thread_index(first & int(_THREAD))
+        doing = {READ: "read", WRITE: "write", ATOMIC: "atomic access"}[locator.kind]
+        checker.machine.findings.add(
+            checker.machine,
+            "race",
+            f"global {doing} of what is {done} by thread {thread} at {site}, with no barrier between",
+            locator.site,
+            lane[racing],
+            indices[rows[racing]] + ORIGIN,
+            site,
+        )
 
     def _report(self, access: tuple, foreign: np.ndarray, records: np.ndarray, done: str) -> None:
+        """Report conflicts with other CTAs."""
         if not foreign.any():
             return
-        machine, locator, lanes, indices = access
+        checker, locator, lanes, indices, _ = access
+        machine = checker.machine
         rows = np.nonzero(foreign)[0]
         lane = rows if lanes is None else lanes[rows]
-        theirs = (records[foreign] & _RECORD).astype(np.int64) - 1
+        theirs = ((records[foreign] & ~_GLOBAL_ATOMIC) >> _CTA_SHIFT).astype(np.int64) - 1
         if self.acquired:
             mine = machine.cta_of_lane[lane] + machine.first_cta
             racing = np.array(
@@ -626,11 +865,25 @@ class GlobalShadow:
     def _ordered(self, cta: int, other: int) -> bool:
         """Whether ``cta`` has acquired what ``other`` (perhaps several CTAs) released."""
         known = self.acquired.get(cta)
-        return known is not None and bool(known.any() if other == _SEVERAL - 1 else known[other])
+        return known is not None and bool(known.any() if other == int(_SEVERAL) - 1 else known[other])
 
     @staticmethod
     def _name(machine: Machine, cta: int) -> str:
-        if cta == _SEVERAL - 1:
+        if cta == int(_SEVERAL) - 1:
             return "several CTAs"
         width, height, _ = machine.grid
         return f"CTA {(cta % width, cta // width % height, cta // (width * height))}"
+
+
+def _ctas(machine: Machine, lanes: np.ndarray | None) -> np.ndarray:
+    """The CTAs (linear, in the grid) of some lanes."""
+    if lanes is None:
+        return np.arange(machine.first_cta, machine.first_cta + machine.ctas)
+    return np.unique(machine.cta_of_lane[lanes]) + machine.first_cta
+
+
+def _extent(locator: Locator, lanes: np.ndarray | None, indices: np.ndarray) -> tuple[int, int]:
+    """The addresses ``[low, high)`` between which the access lies."""
+    if lanes is None:
+        return locator.extent
+    return int(indices.min()) + ORIGIN, int(indices.max()) + ORIGIN + locator.nbytes

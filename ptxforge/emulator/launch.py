@@ -230,7 +230,7 @@ class Observers:
 
     def begin(self, ctas: int) -> None:
         """A launch begins. Races between CTAs can be seen when all are checked."""
-        if self.check == "all" and ctas > 1:
+        if self.check != "off":
             self.world = GlobalShadow(ctas)
 
     def watch(self, checked: bool) -> Watch | None:

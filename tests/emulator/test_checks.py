@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from ptxforge.emulator import EmulatorDevice
+from ptxforge.emulator import EmulatorDevice, checks
 
 from .harness import HEADER, run
 
@@ -247,8 +247,80 @@ def test_smaller_accesses_refine_the_shadow():
 ld.global.u8 %h, [%a+15]; ld.global.u16 %h, [%a+2];"""
     assert kinds(body, blocks=4, threads=32, registers=".reg .b16 %h;") == []
     assert kinds(body.replace("%a+15", "%a+16"), blocks=4, threads=32, registers=".reg .b16 %h;") == [
-        "global-race"
+        "global-race",
+        "race",
     ]
+
+
+@pytest.mark.parametrize("most", [0, 100, 1 << 20])
+@pytest.mark.parametrize(
+    "body, expected",
+    [
+        ("ld.global.u32 %r1, [%a]; st.global.u32 [%a], %r1;", []),
+        ("ld.global.u32 %r1, [%b+128]; st.global.u32 [%a], %r1;", ["global-race"]),
+        ("st.global.u32 [%a], %t; ld.global.u32 %r1, [%a];", []),
+        ("st.global.u32 [%a], %t; st.global.u32 [%a+128], %t;", ["global-race"]),
+        ("st.global.u32 [%a], %t; st.global.u32 [%a+512], %t;", []),
+        ("mad.wide.u32 %b, %r7, 8, %b; st.global.u32 [%b], %t; st.global.u32 [%b+4], %t;", []),
+        ("mad.wide.u32 %b, %r7, 8, %b; st.global.u32 [%b], %t; st.global.u32 [%b+260], %t;", []),
+        ("mad.wide.u32 %b, %r7, 8, %b; st.global.u32 [%b], %t; st.global.u32 [%b+256], %t;", ["global-race"]),
+        ("mad.wide.u32 %b, %r7, 8, %b; st.global.u32 [%b], %t; st.global.u64 [%b], %a;", []),
+        ("mad.wide.u32 %b, %r7, 8, %b; st.global.u32 [%b+4], %t; st.global.u32 [%a], %t;", ["global-race"]),
+    ],
+)
+def test_accesses_entered_late_conflict_all_the_same(monkeypatch, most, body, expected):
+    """Reads, and stores of whole rows, are only remembered until something else touches the allocation."""
+    monkeypatch.setattr(checks, "_MOST_DEFERRED", most)
+    assert [kind for kind in kinds(body, threads=32, blocks=4) if kind != "race"] == expected
+
+
+GLOBAL_EXCHANGE = """xor.b32 %r1, %t, 33; mad.wide.u32 %b, %r1, 4, %b;
+st.global.u32 [%a], %t;
+{sync}
+ld.global.u32 %r2, [%b];"""
+
+
+@pytest.mark.parametrize(
+    "sync, expected",
+    [("", ["race"]), ("bar.sync 0;", []), ("bar.warp.sync -1;", ["race"]), ("membar.gl;", ["race"])],
+)
+@pytest.mark.parametrize("check", ["one", "all"])
+def test_threads_of_a_cta_race_in_global_memory(sync, expected, check):
+    assert kinds(GLOBAL_EXCHANGE.format(sync=sync), check=check) == expected
+
+
+def test_a_race_in_global_memory_names_both_instructions():
+    (finding,) = findings(GLOBAL_EXCHANGE.format(sync=""))
+    assert finding.instruction == "ld.global.u32 %r2, [%b];"
+    assert "global read of what is written by thread (33, 0, 0)" in finding.message and finding.count == 64
+
+
+@pytest.mark.parametrize("sync, expected", [("", ["race"]), ("bar.sync 0;", [])])
+def test_write_after_read_in_global_memory(sync, expected):
+    """Each thread reads what another will write; it reads another place last, which must not hide that."""
+    body = f"""xor.b32 %r1, %t, 33; mad.wide.u32 %b, %r1, 4, %b; ld.global.u32 %r2, [%b];
+ld.global.u32 %r3, [%a];
+{sync}
+st.global.u32 [%a], %r2;"""
+    assert kinds(body) == expected
+
+
+def test_lanes_that_write_different_values_to_one_global_address():
+    assert kinds("st.global.u32 [%b], %t;", threads=32) == ["race"]
+    assert kinds("mov.u32 %r1, 7; st.global.u32 [%b], %r1;", threads=32) == []
+    assert kinds("st.global.v4.u32 [%b], {%c, %c, %c, %t};", threads=32) == ["race"]
+    assert kinds("st.global.v4.u32 [%b], {%c, %c, %c, %c};", threads=32) == []
+
+
+def test_a_lock_in_global_memory_orders_threads_of_a_cta():
+    """One thread per warp takes the lock in turn; what it guards is a plain word beside it."""
+    body = """and.b32 %r1, %t, 31; setp.ne.u32 %p0, %r1, 0; @%p0 bra END;
+SPIN: atom.acquire.gpu.global.cas.b32 %r2, [%b], 0, 1; setp.ne.u32 %p1, %r2, 0; @%p1 bra SPIN;
+ld.global.u32 %r3, [%b+64]; add.u32 %r3, %r3, 1; st.global.u32 [%b+64], %r3;
+atom{release}.global.exch.b32 %r4, [%b], 0;
+END: mov.u32 %r5, 0;"""
+    assert kinds(body.format(release=".release.gpu"), threads=128) == []
+    assert "race" in kinds(body.format(release=""), threads=128)
 
 
 # ---- registers ---------------------------------------------------------------------------------------------

@@ -43,11 +43,18 @@ def test_many_ctas_cost_much_less_than_their_number():
     assert best(many) < 12 * best(one)
 
 
-@pytest.mark.parametrize("check, times", [("one", 3.0), ("all", 4.0)])
+def paired_ratio(one, other, repeat: int = 9) -> float:
+    """Fastest of ``one`` over fastest of ``other``, run in turn so that both meet the same load."""
+    times = [(best(one, 1), best(other, 1)) for _ in range(repeat)]
+    return min(first for first, _ in times) / min(second for _, second in times)
+
+
+@pytest.mark.parametrize("check, times", [("one", 2.5), ("all", 2.5)])
 def test_checkers_cost_a_small_factor(check, times):
+    """Softmax loads and stores much and computes little: the worst case."""
     plain, watched = softmax(EmulatorDevice(), 512), softmax(EmulatorDevice(check=check), 512)
     plain(), watched()
-    assert best(watched) < times * best(plain)
+    assert paired_ratio(watched, plain) < times
 
 
 def test_a_second_load_costs_nothing():
