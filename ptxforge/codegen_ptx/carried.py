@@ -10,13 +10,14 @@ last use of the old ``p`` does not come after the first definition of ``y``.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.indices import linear_of, replication
 from ptxforge.codegen_ptx.packing import pack, unpack
-from ptxforge.codegen_ptx.pointers import Pointer, as_pointer, whole
+from ptxforge.codegen_ptx.pointers import Pointer, address, as_pointer, whole
 from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
@@ -78,16 +79,22 @@ def _entry(b: Builder, register: str, slot: Slot):
 def _component(b: Builder, entry, slot: Slot, kind: str):
     bits = 64 if kind == "q" else 32
     if slot.is_pointer and slot.terms:
-        p = as_pointer(entry)
-        if p.terms != slot.terms:
-            raise InternalCompilerError(f"a carried pointer changed its shape: {slot} and {p}")
-        return b.plain(b.add(p.base, p.offset - slot.offset, 64))
+        return _pointer_component(b, as_pointer(entry), slot)
     if slot.is_pointer or isinstance(entry, Pointer):
         p = as_pointer(entry)
         return b.plain(b.add(p.base if not p.terms else whole(b, p._replace(offset=0)), p.offset - slot.offset, 64))
     if kind in "rq":
         return b.plain(b.add(entry, -slot.offset, bits))
     return entry
+
+
+def _pointer_component(b: Builder, p: Pointer, slot: Slot):
+    """The base that makes ``p`` with the slot's terms and offset; it takes in what else the pointer has advanced by."""
+    if Counter(slot.terms) - Counter(p.terms):
+        raise InternalCompilerError(f"a carried pointer changed its shape: {slot} and {p}")
+    extra = Counter(p.terms) - Counter(slot.terms)
+    base, offset = address(b, Pointer(p.base, tuple(extra.elements()), p.offset - slot.offset))
+    return b.plain(b.add(base, offset, 64))
 
 
 def uniform_shape(entries: list, type: T.Type) -> Shape:

@@ -8,12 +8,15 @@
 from __future__ import annotations
 
 from ptxforge.codegen_ptx.builder import Builder
-from ptxforge.codegen_ptx.carried import Shape, Slot, birth, carried_shape, coalesce, emit_copies, general_shape
+from ptxforge.codegen_ptx.carried import (
+    Shape, Slot, advances_uniformly, birth, carried_shape, coalesce, emit_copies, general_shape,
+)  # fmt: skip
 from ptxforge.codegen_ptx.lower_arith import integer_compare
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.pointers import Pointer, as_pointer, whole
 from ptxforge.codegen_ptx.rematerialize import rematerialize_after
 from ptxforge.codegen_ptx.registers import register_class
+from ptxforge.codegen_ptx.walking import walking
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Value
 from ptxforge.ir.ops import control as ops
@@ -69,7 +72,12 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
 
 def _start_carried(ctx: Lowering, arguments, initial, following) -> tuple[list[Shape], list[list[str]]]:
     """Shapes and fresh registers of carried values."""
-    shapes = [carried_shape(ctx.b, a, ctx.get(i), f) for a, i, f in zip(arguments, initial, following, strict=True)]
+    shapes = []
+    for argument, start, after in zip(arguments, initial, following, strict=True):
+        entries = ctx.get(start)
+        if isinstance(argument.type, T.PointerType) and advances_uniformly(argument, after):
+            entries = [walking(ctx, argument, entries[0])]
+        shapes.append(carried_shape(ctx.b, argument, entries, after))
     return shapes, [[ctx.b.new(shape.kind) for _ in shape.initial] for shape in shapes]
 
 

@@ -13,6 +13,7 @@ from ptxforge.codegen_ptx.packing import elements_of, fresh_words, words_of
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.ops import memory as ops
+from ptxforge.ir.ops.control import Yield
 
 
 @lowers(ops.GetProgramId)
@@ -32,6 +33,10 @@ def num_programs(ctx: Lowering, op: ops.GetNumPrograms) -> None:
 @lowers(ops.AddPtr)
 def addptr(ctx: Lowering, op: ops.AddPtr) -> None:
     size = T.element_type(op.pointer.type).pointee.bytes
+    if isinstance(op.result.type, T.PointerType) and all(isinstance(user, Yield) for user in op.result.users):
+        # The end of the loop computes it, where it may take the place of the old pointer.
+        ctx.set(op, [pointers.moved_by(ctx.b, pointers.as_pointer(ctx.scalar(op.pointer)), ctx.scalar(op.offset), size)])
+        return
     ctx.set(op, pointers.advance(ctx.b, ctx.get(op.pointer), ctx.get(op.offset), size))
 
 

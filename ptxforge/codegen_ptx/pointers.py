@@ -13,11 +13,15 @@ from typing import NamedTuple
 from ptxforge.codegen_ptx.builder import Builder
 
 
+Term = tuple[str, int]
+"""A register and the bytes that one unit of it counts."""
+
+
 class Pointer(NamedTuple):
-    """``base`` is a 64-bit register; ``terms`` pairs (register, bytes per unit); ``offset`` bytes."""
+    """``base`` is a 64-bit register; ``offset`` bytes."""
 
     base: str
-    terms: tuple[tuple[str, int], ...] = ()
+    terms: tuple[Term, ...] = ()
     offset: int = 0
 
 
@@ -31,7 +35,7 @@ def advance(b: Builder, pointers: list, offsets: list, size: int) -> list:
     first = offsets[0]
     if all(offset == first for offset in offsets):
         return _advance_all(b, pointers, first, size)
-    return [_advance(b, as_pointer(p), offset, size) for p, offset in zip(pointers, offsets, strict=True)]
+    return [moved_by(b, as_pointer(p), offset, size) for p, offset in zip(pointers, offsets, strict=True)]
 
 
 def _advance_all(b: Builder, pointers: list, offset, size: int) -> list:
@@ -40,8 +44,8 @@ def _advance_all(b: Builder, pointers: list, offset, size: int) -> list:
     moved = {}
     result = []
     for p in map(as_pointer, pointers):
-        if root is None:
-            result.append(p._replace(offset=p.offset + constant * size))
+        if root is None or (root, -size) in p.terms:
+            result.append(moved_by(b, p, offset, size))
             continue
         base = moved.get(p.base)
         if base is None:
@@ -50,9 +54,16 @@ def _advance_all(b: Builder, pointers: list, offset, size: int) -> list:
     return result
 
 
-def _advance(b: Builder, p: Pointer, offset, size: int) -> Pointer:
+def moved_by(b: Builder, p: Pointer, offset, size: int) -> Pointer:
+    """A pointer plus ``offset`` elements of ``size`` bytes: one more term, or one less where they cancel."""
     root, constant = b.split(offset)
-    terms = p.terms if root is None else tuple(sorted((*p.terms, (root, size))))
+    terms = p.terms
+    if root is not None:
+        if (root, -size) in terms:
+            at = terms.index((root, -size))
+            terms = terms[:at] + terms[at + 1 :]
+        else:
+            terms = tuple(sorted((*terms, (root, size))))
     return Pointer(p.base, terms, p.offset + constant * size)
 
 

@@ -196,15 +196,22 @@ def _steady_order(loop: For, stage: dict[Operation, int]) -> list[Operation]:
 def _lower_loads(loop: For, levels: dict[Load, int], stage: dict[Operation, int], distance: int) -> list[Value]:
     """Replace each load by a copy into one of ``distance + 1`` buffers and a read of it ``distance`` stages later."""
     buffers = distance + 1
-    groups = {at: sum(stage[load] == at for load in levels) for at in set(stage[load] for load in levels)}
     counters: dict[int, Value] = {}
     waits: dict[int, AsyncWait] = {}
     allocated: list[Value] = []
+    copies: dict[int, list[AsyncCopyGlobalToLocal]] = {}
     for load in levels:
         at = stage.pop(load)
         copy_index = _counter(loop, at, buffers, counters, stage)
         read_index = _counter(loop, at + distance, buffers, counters, stage)
-        allocated.append(_lower_load(loop, load, at, distance, copy_index, read_index, groups[at], waits, stage))
+        buffer, copy = _lower_load(loop, load, at, distance, copy_index, read_index, waits, stage)
+        allocated.append(buffer)
+        copies.setdefault(at, []).append(copy)
+    position = {op: i for i, op in enumerate(loop.body.operations)}
+    for at, started in copies.items():
+        last = max(started, key=position.__getitem__)
+        commit = Builder.after(last).create(AsyncCommitGroup, *(copy.result for copy in started))
+        stage[commit] = at
     return allocated
 
 
@@ -230,7 +237,11 @@ def _counter(loop: For, at: int, buffers: int, counters: dict[int, Value], stage
     return argument
 
 
-def _lower_load(loop, load, at, distance, copy_index, read_index, groups, waits, stage) -> Value:
+def _lower_load(
+    loop: For, load: Load, at: int, distance: int, copy_index: Value, read_index: Value, waits: dict[int, AsyncWait],
+    stage: dict[Operation, int],
+) -> tuple[Value, AsyncCopyGlobalToLocal]:  # fmt: skip
+    """The buffers of one load, and its copy."""
     type = load.result.type
     layout = _shared_layout(load)
     outside = Builder.at(loop)
@@ -241,13 +252,11 @@ def _lower_load(loop, load, at, distance, copy_index, read_index, groups, waits,
     operands = [load.pointer, slot.result, *load.operands[1:]]
     kept = {k: v for k, v in load.attributes.items() if k in ("eviction", "vector")}
     copy = b.create(AsyncCopyGlobalToLocal, *operands, ordered=True, **kept)
-    commit = b.create(AsyncCommitGroup, copy.result)
-    for op in (slot, copy, commit):
-        stage[op] = at
+    stage[slot] = stage[copy] = at
     use = at + distance
     if use not in waits:
         # Groups of later iterations that may still be on their way.
-        waits[use] = b.create(AsyncWait, num=groups * (distance - 1))
+        waits[use] = b.create(AsyncWait, num=distance - 1)
         stage[waits[use]] = use
     wait = waits[use]
     source = b.create(MemDescIndex, buffer, read_index)
@@ -255,7 +264,7 @@ def _lower_load(loop, load, at, distance, copy_index, read_index, groups, waits,
     stage[source] = stage[read] = use
     load.replace_with([read.result])
     _fold_conversions(read, source.result, wait.result, stage)
-    return buffer
+    return buffer, copy
 
 
 def _shared_layout(load: Load) -> Shared:

@@ -135,9 +135,9 @@ def test_pipelined_loop(stages):
     assert not operations(loop.body, Load) and not operations(loop.body, ConvertLayout)
     buffers = [op.result.type for op in function.walk() if isinstance(op, shared.LocalAlloc)]
     assert [(t.shape, t.element) for t in buffers] == [((stages, 64, 32), T.F16), ((stages, 32, 64), T.F16)]
-    # One wait in a step: the newest (stages - 2) iterations may be on their way, each with two copies.
+    # One wait in a step: the newest (stages - 2) iterations may be on their way, each a group of two copies.
     (wait,) = operations(loop.body, shared.AsyncWait)
-    assert wait.num == 2 * (stages - 2)
+    assert wait.num == stages - 2
     copies = operations(function.body, shared.AsyncCopyGlobalToLocal)
     assert len(copies) == 2 * (stages - 1)
     assert len(operations(loop.body, shared.AsyncCopyGlobalToLocal)) == 2

@@ -2,7 +2,8 @@
 
 The kernel is the plain one: 16x8 results from 16x16 and 16x8 tiles of f16, K = 64, one warp. What each pass
 makes of it is compared with what Triton's passes are documented to make of it: the same layouts, three
-buffers, ``async_wait {num = 2}`` and values carried around the loop. The second half does the same for the
+buffers, a wait for all but the youngest copies (there in a group per tile, ``num = 2``, here in one per iteration,
+``num = 1``) and values carried around the loop. The second half does the same for the
 pipelined loop with a scaled operand and bounds that are known at run time only.
 """
 
@@ -295,18 +296,19 @@ def test_two_iterations_are_copied_before_the_loop(gemm):
     copies = before(loop, AsyncCopyGlobalToLocal)
     places = [(buffer_of(op.destination), number(op.destination.defining_op.index)) for op in copies]
     assert places == [(a, 0), (b, 0), (a, 1), (b, 1)]
-    assert [op.operands[0].defining_op for op in before(loop, AsyncCommitGroup)] == copies
+    groups = [[token.defining_op for token in op.operands] for op in before(loop, AsyncCommitGroup)]
+    assert groups == [copies[:2], copies[2:]], "a group per iteration"
     assert not inside(loop, Load), "nothing is loaded to registers"
 
 
 def test_the_steady_state(gemm):
-    """Wait for all but the two youngest groups, read, multiply, copy the tile after the next."""
+    """Wait for all but the youngest group, read, multiply, copy the tiles after the next."""
     loop = only(gemm.at("canonicalize", last=True), For)
     order = kinds_of(inside(loop, AsyncWait, LocalLoad, Dot, AsyncCopyGlobalToLocal, AsyncCommitGroup))
-    copy = ["async_copy_global_to_local", "async_commit_group"]
-    assert order == ["async_wait", "local_load", "local_load", "dot", *copy, *copy]
+    copies = ["async_copy_global_to_local", "async_copy_global_to_local", "async_commit_group"]
+    assert order == ["async_wait", "local_load", "local_load", "dot", *copies]
     (wait,) = inside(loop, AsyncWait)
-    assert wait.num == 2
+    assert wait.num == 1
     (dot,) = inside(loop, Dot)
     read = [v.defining_op for v in (dot.a, dot.b)]
     assert all(isinstance(op, LocalLoad) and op.token is wait.result for op in read)
@@ -373,7 +375,7 @@ def test_fragments_are_carried_around_the_loop(deep_gemm):
     assert [(a.type.shape, a.type.layout.op_idx) for a in added] == [((16, 16), 0), ((16, 8), 1)]
     for argument in added:
         first = initial_of(argument, loop).defining_op
-        assert isinstance(first, LocalLoad) and first.token.defining_op.num == 2
+        assert isinstance(first, LocalLoad) and first.token.defining_op.num == 1
         assert subslice_of(first).offsets == (0, 0)
         assert number(subslice_of(first).source.defining_op.index) == 0
     first_dot = inside(loop, Dot)[0]
@@ -393,7 +395,7 @@ def test_the_next_tiles_fragments_are_read_before_the_last_slice(deep_gemm):
     loop = only(deep_gemm.at("prefetch"), For)
     one, two = inside(loop, Dot)
     (wait,) = inside(loop, AsyncWait)
-    assert wait.num == 2 and one.is_before_in_block(wait) and wait.is_before_in_block(two)
+    assert wait.num == 1 and one.is_before_in_block(wait) and wait.is_before_in_block(two)
     current = {subslice_of(v.defining_op).source.defining_op.index for v in (two.a, two.b)}
     for argument in (one.a, one.b):
         read = next_of(argument, loop).defining_op
@@ -417,7 +419,7 @@ def test_the_ptx_has_the_wide_instructions(deep_gemm, assemble):
     assert loop.count("ldmatrix.sync.aligned.m8n8.x4.shared.b16") == 2
     assert loop.count("ldmatrix.sync.aligned.m8n8.x2.trans.shared.b16") == 2
     assert len(re.findall(r"cp\.async\.cg\.shared\.global \[.*\], \[.*\], 16", loop)) == 3  # 2 of a, 1 of b
-    assert loop.count("cp.async.wait_group 2;") == 1 and loop.count("bar.sync") == 1
+    assert loop.count("cp.async.wait_group 1;") == 1 and loop.count("bar.sync") == 1
     assert "ld.global" not in ptx and "st.shared" not in ptx
     assert ptx.count("st.global.v4.b32") == 1 == ptx.count("st.global")  # a thread's four results, 16 bytes
     assemble(ptx)
@@ -501,7 +503,7 @@ def test_copies_before_the_loop_are_masked_by_its_bounds(scaled):
 def test_the_scaled_operand_is_read_from_its_buffer_too(scaled):
     loop = only(scaled.at("canonicalize", last=True), For)
     (wait,) = inside(loop, AsyncWait)
-    assert wait.num == 2 and not inside(loop, Load)
+    assert wait.num == 1 and not inside(loop, Load)
     (scale,) = inside(loop, MulF)
     (read,) = (v.defining_op for v in scale.operands if isinstance(v.defining_op, LocalLoad))
     assert read.token is wait.result and buffer_of(read.source).result.type.shape == (3, 32, 32)
