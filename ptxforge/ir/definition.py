@@ -51,8 +51,9 @@ TRAITS = frozenset((ELEMENTWISE, COMMUTATIVE, TERMINATOR, ANCHOR))
 class Effects:
     """What an operation does besides computing results from operands.
 
-    ``reads`` and ``writes`` name memory: ``global``, ``shared``. ``other`` is anything else that the world can
-    see or that orders execution (printing, asserting, a barrier): never removed, never reordered.
+    ``reads`` and ``writes`` name memory: ``global``, ``shared``; and ``promises``, which ``assume`` makes and analyses
+    read. ``other`` is anything else that the world can see or that orders execution (printing, asserting, a barrier):
+    never removed, never reordered.
     """
 
     reads: frozenset[str] = frozenset()

@@ -1,4 +1,9 @@
-"""The programming model: programs, creation of blocks, casts, promises to the compiler, loops."""
+"""The programming model: programs, creation of blocks, casts, promises to the compiler, loops.
+
+A launch runs one program for each point of its grid. Values in a program are scalars and blocks; every
+dimension of a block is a power of two, and a block has at most 2**20 elements. Arguments that are wrong are
+compile-time errors (``TypeMismatchError``) with the kernel's line.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +19,8 @@ CONSTEXPR_0 = constexpr(0)
 
 @builtin
 def program_id(axis: int) -> tensor:
-    """This program's index along grid ``axis`` (0, 1 or 2), an int32 scalar.
+    """This program's index along grid ``axis`` (a compile-time 0, 1 or 2), an int32 scalar from 0 to the
+    grid's size - 1.
 
     row = tl.program_id(0)
     """
@@ -22,7 +28,7 @@ def program_id(axis: int) -> tensor:
 
 @builtin
 def num_programs(axis: int) -> tensor:
-    """The grid's size along ``axis`` (0, 1 or 2), an int32 scalar.
+    """The grid's size along ``axis`` (a compile-time 0, 1 or 2), an int32 scalar.
 
     for tile in range(tl.program_id(0), tiles, tl.num_programs(0)): ...
     """
@@ -32,7 +38,8 @@ def num_programs(axis: int) -> tensor:
 def arange(start: int, end: int) -> tensor:
     """The int32 block ``start, start + 1, …, end - 1``.
 
-    Both are compile-time integers; ``end - start`` is a power of two.
+    ``start`` and ``end`` are compile-time integers; ``end - start`` is a power of two up to 2**20. Anything
+    else is a compile-time error.
 
         offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     """
@@ -40,17 +47,22 @@ def arange(start: int, end: int) -> tensor:
 
 @builtin
 def full(shape: Any, value: Any, dtype: dtype) -> tensor:
-    """A block of ``shape`` with ``value`` (a number or scalar, cast to ``dtype``) everywhere.
+    """A block of ``shape`` with ``value`` everywhere.
 
-    best = tl.full([BLOCK_M], -float("inf"), tl.float32)
+    ``value`` is a number or scalar and is cast to ``dtype``. A dimension that is no power of two, a runtime
+    ``shape`` and a number that does not fit in an integer ``dtype`` are compile-time errors.
+
+        best = tl.full([BLOCK_M], -float("inf"), tl.float32)
     """
 
 
 @builtin
 def zeros(shape: Any, dtype: dtype) -> tensor:
-    """A block of zeros.
+    """A block of ``shape`` with zeros of ``dtype``.
 
-    acc = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
+    A dimension that is no power of two and a runtime ``shape`` are compile-time errors.
+
+        acc = tl.zeros([BLOCK_M, BLOCK_N], dtype=tl.float32)
     """
 
 
@@ -61,15 +73,27 @@ def zeros_like(input: tensor) -> tensor:
 
 @builtin
 def to_tensor(x: Any) -> tensor:
-    """A number as a runtime scalar: int32 (int64, uint32, uint64 when larger), float32 (float64) or int1."""
+    """The number ``x`` as a runtime scalar; a scalar or block stays itself.
+
+    A bool becomes int1; an integer int32, or the first of uint32, int64, uint64 that holds it; a float
+    float32, or float64 when it is too large or small for that. A larger integer is a compile-time error.
+    """
 
 
 @builtin(member=True)
 def cast(input: Any, dtype: dtype, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> tensor:
     """``input`` converted to ``dtype``; with ``bitcast`` the same bits under a type of the same width.
 
-    ``fp_downcast_rounding`` is ``"rtne"`` (to nearest even; the default) or ``"rtz"`` (towards zero) and is allowed
-    only when a float narrows. Float to integer goes towards zero and saturates; anything to int1 is ``!= 0``.
+    ``input`` is a block, scalar or number. Conversions:
+
+    * float to a narrower float: to nearest even; with ``fp_downcast_rounding="rtz"`` towards zero (``"rtne"`` is the
+      default). What is too large becomes infinite, in float8e4nv its largest number, 448.
+    * float to integer: towards zero; what does not fit becomes the nearest limit, a NaN 0.
+    * integer to float: to nearest even. Integer to a narrower integer: the low bits; to a wider one: by its sign.
+    * anything to int1: whether it is not 0. Pointers: to other pointers, and to and from int64.
+
+    ``fp_downcast_rounding`` elsewhere, a ``bitcast`` between widths and floats to pointers are compile-time
+    errors.
 
         half = tl.cast(x, tl.float16, fp_downcast_rounding="rtz")
     """
@@ -77,38 +101,56 @@ def cast(input: Any, dtype: dtype, fp_downcast_rounding: str | None = None, bitc
 
 @builtin(member=True)
 def to(input: Any, dtype: dtype, fp_downcast_rounding: str | None = None, bitcast: bool = False) -> tensor:
-    """``x.to(dtype)``: see :func:`cast`."""
+    """``input.to(dtype)``: see :func:`cast`, also for ``fp_downcast_rounding`` and ``bitcast``.
+
+    half = x.to(tl.float16)
+    """
 
 
 @builtin(member=True)
 def item(input: tensor) -> tensor:
-    """The only element of a block of one element, as a scalar."""
+    """The only element of ``input`` as a scalar. A block of more elements is a compile-time error."""
 
 
 @builtin
 def multiple_of(input: tensor, values: Any) -> tensor:
-    """A promise: along each dimension, the first of each run of consecutive values is a multiple of ``values``.
+    """A promise about ``input``: the first of each run of consecutive values is a multiple of ``values``.
 
-    offsets = tl.multiple_of(offsets, 8)
+    ``input`` is an integer or pointer (then bytes are meant), scalar or block; ``values`` is one compile-time
+    integer per dimension. It lets accesses be wider; a wrong promise is undefined behaviour. Returns
+    ``input``.
+
+        offsets = tl.multiple_of(offsets, 8)
     """
 
 
 @builtin
 def max_contiguous(input: tensor, values: Any) -> tensor:
-    """A promise: along each dimension, every ``values`` elements (aligned to their number) are consecutive integers.
+    """A promise about ``input``: every ``values`` elements (aligned to their number) are consecutive
+    integers.
 
-    offsets = tl.max_contiguous(tl.multiple_of(offsets % N, BLOCK), BLOCK)
+    ``values`` is one compile-time integer per dimension of ``input``. It lets accesses be wider; a wrong
+    promise is undefined behaviour. Returns ``input``.
+
+        offsets = tl.max_contiguous(tl.multiple_of(offsets % N, BLOCK), BLOCK)
     """
 
 
 @builtin
 def max_constancy(input: tensor, values: Any) -> tensor:
-    """A promise: along each dimension, every ``values`` elements (aligned to their number) are equal."""
+    """A promise about ``input``: every ``values`` elements (aligned to their number) are equal.
+
+    ``values`` is one compile-time integer per dimension of ``input``. It lets masks cover wide accesses; a
+    wrong promise is undefined behaviour. Returns ``input``.
+
+        mask = tl.max_constancy(mask, 8)
+    """
 
 
 @builtin
 def assume(cond: Any) -> None:
-    """A promise that the boolean ``cond`` holds, which analyses may use.
+    """A promise that the boolean ``cond`` holds, which analyses may use. One that is false at compile time is
+    an error.
 
     tl.assume(stride > 0)
     """
@@ -116,20 +158,33 @@ def assume(cond: Any) -> None:
 
 @builtin
 def debug_barrier() -> None:
-    """All threads of the program meet here, and writes to memory before it are seen after it."""
+    """All threads of the program meet here, and writes to memory before it are seen after it.
+
+    It must be reached by every thread: not under an ``if`` on what differs within a program.
+    """
 
 
 @builtin
 def expect_zero(x: tensor, mask: tensor) -> tensor:
-    """``x``, where the author promises zeros outside ``mask``; outside, the result is zero in any case."""
+    """``x`` where ``mask`` holds and zero elsewhere; the author promises that ``x`` is zero there anyhow.
+
+    ``mask`` (boolean) broadcasts with ``x``.
+    """
 
 
 class range:
-    """A counted loop, as Python's ``range``, with advice for the compiler.
+    """A counted loop in the ``for`` statement of a kernel, as Python's ``range``, with advice for the
+    compiler.
 
-    ``num_stages``: depth of the software pipeline of this loop; ``loop_unroll_factor``: copies of the body;
-    ``flatten``: fuse with the loop around; ``disallow_acc_multi_buffer``, ``warp_specialize``, ``disable_licm``: as in
-    Triton. A negative step must be a compile-time value.
+    ``arg1``, ``arg2`` and ``step`` are start, end and step as for ``range`` (one argument is the end):
+    integers, where a negative step must be a compile-time value. Advice, all compile-time:
+
+    * ``num_stages``: depth of the software pipeline of this loop's loads (the kernel's ``num_stages`` unless given).
+    * ``loop_unroll_factor``: copies of the body.
+    * ``flatten``: fuse with the loop around; ``disallow_acc_multi_buffer``, ``warp_specialize``, ``disable_licm``: as in
+      Triton. They are accepted and may have no effect.
+
+    Made outside a kernel it raises ``TypeError``.
 
         for k in tl.range(0, K, BLOCK_K, num_stages=4): ...
     """
@@ -152,7 +207,10 @@ class range:
 class static_range:
     """A loop that the compiler unrolls completely: bounds and the index are compile-time values.
 
-    for i in tl.static_range(4): ...
+    ``arg1``, ``arg2`` and ``step`` are start, end and step as for ``range``; runtime values are a
+    compile-time error. Made outside a kernel it raises ``TypeError``.
+
+        for i in tl.static_range(4): ...
     """
 
     def __init__(self, arg1: int, arg2: int | None = None, step: int | None = None):
@@ -160,7 +218,12 @@ class static_range:
 
 
 class condition:
-    """The condition of a ``while`` with advice for the compiler: ``while tl.condition(x > 0, disable_licm=True):``."""
+    """The condition ``arg1`` of a ``while`` with advice for the compiler; ``disable_licm`` as in Triton.
+
+    Made outside a kernel it raises ``TypeError``.
+
+        while tl.condition(x > 0, disable_licm=True): ...
+    """
 
     def __init__(self, arg1: Any, disable_licm: bool = False):
         raise TypeError("tl.condition stands only in the 'while' statement of a kernel")

@@ -19,7 +19,7 @@ from ptxforge.ir.definition import ANCHOR, ELEMENTWISE
 from ptxforge.ir.ops.cast import Cast
 from ptxforge.ir.ops.control import Condition, For, If, While, Yield
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.debug import Assert, Print
+from ptxforge.ir.ops.debug import Assert, Assume, Print
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.reduce import Reduce, Scan
 from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Gather, Join, Reshape, Split, Trans
@@ -30,7 +30,7 @@ from ptxforge.passes.properties import is_memory_access
 
 Weight = tuple[int, int, int]
 
-_TAKES_ANY_LAYOUT = (Assert, Print)
+_TAKES_ANY_LAYOUT = (Assert, Assume, Print)
 
 
 def propagate_layouts(function: Function) -> bool:

@@ -30,6 +30,7 @@ from ptxforge.passes.properties import LAYOUTS, NO_ASSUMPTIONS, OFFSETS, VECTORS
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
 from ptxforge.passes.reorder_broadcast import reorder_broadcast
 from ptxforge.passes.reorder_instructions import reorder_instructions
+from ptxforge.passes.rotate_ranges import rotate_ranges
 from ptxforge.passes.unroll_loops import unroll_loops
 from ptxforge.passes.vectorize_memory import vectorize_memory
 from ptxforge.support.target import Target
@@ -75,6 +76,10 @@ TILE: tuple[Pass, ...] = (
         dce, "tile",
         why="the gpu passes shall not choose layouts for what nobody needs",
     ),
+    Pass(
+        rotate_ranges, "tile",
+        why="after cse, which shows whether rows lie alike; before coalesce, which follows what it finds",
+    ),
 )  # fmt: skip
 
 GPU: tuple[Pass, ...] = (
@@ -103,6 +108,10 @@ GPU: tuple[Pass, ...] = (
         why="needs the layouts that reductions have in the end; what it takes out of a loop is never scheduled there",
     ),
     Pass(
+        vectorize_memory, "gpu", requires=(LAYOUTS,), establishes=(VECTORS,),
+        why="the width of each access, from its final layout and from what the user assumes of its addresses",
+    ),
+    Pass(
         drop_assumptions, "gpu", establishes=(NO_ASSUMPTIONS,),
         why="no analysis of values follows; what was computed for a promise alone is dead now",
     ),
@@ -121,10 +130,6 @@ GPU: tuple[Pass, ...] = (
     Pass(
         reorder_instructions, "gpu", requires=(LAYOUTS,),
         why="the order that the code generator keeps; before loops are pipelined, whose order is their schedule's",
-    ),
-    Pass(
-        vectorize_memory, "gpu", requires=(LAYOUTS,), establishes=(VECTORS,),
-        why="the width of each access, from its final layout; asynchronous copies need 4 bytes at least",
     ),
     Pass(
         pipeline_loops, "gpu", requires=(LAYOUTS, VECTORS),

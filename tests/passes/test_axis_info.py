@@ -194,3 +194,73 @@ def test_float_values_have_no_facts():
     info = AxisInfoAnalysis(function)[operations(function, Load)[0].result]
     assert (info.contiguity, info.divisibility, info.constancy) == ((1,), (1,), (1,))
     assert T.element_type(operations(function, Load)[0].result.type).is_float
+
+
+def assumed(condition: str, expression: str = "%v = addi %r, %ms : tensor<32xi32>") -> AxisInfo:
+    """Facts about ``expression`` where ``condition`` computes ``%t`` of the scalar %m, which is assumed."""
+    scalars = """
+      %zero = constant {value = 0} : i32
+      %c16 = constant {value = 16} : i32
+      %c15 = constant {value = 15} : i32
+      %minus = constant {value = -1} : i32
+    """
+    return facts_about_stored(f"{scalars}{condition}\nassume %t : (i1)\n{stored(expression)}")[1]
+
+
+DIVISIBLE = "%d = remsi %m, %c16 : i32\n%t = cmpi %d, %zero {predicate = \"eq\"} : i1"
+POSITIVE = "%t = cmpi %m, %zero {predicate = \"sgt\"} : i1"
+
+
+@pytest.mark.parametrize(("condition", "divisor"), [
+    (DIVISIBLE, 16),
+    (DIVISIBLE.replace("remsi", "remui"), 16),
+    (DIVISIBLE.replace("remsi %m, %c16", "andi %m, %c15"), 16),
+    (DIVISIBLE.replace("remsi %m, %c16", "andi %m, %c16"), 1),
+    (DIVISIBLE.replace("eq", "ne"), 1),
+    (DIVISIBLE.replace("%zero {", "%c15 {"), 1),
+    (DIVISIBLE.replace("%t =", "%e =") + "\n%f = cmpi %m, %zero {predicate = \"sgt\"} : i1\n%t = andi %f, %e : i1", 16),
+    ("%t = cmpi %m, %c16 {predicate = \"eq\"} : i1", 16),
+], ids=["remsi", "remui", "mask", "one bit", "not", "remainder", "both", "constant"])  # fmt: skip
+def test_assumed_divisibility(condition, divisor):
+    info = assumed(condition)
+    assert (info.contiguity, info.divisibility) == ((32,), (divisor,))
+
+
+@pytest.mark.parametrize(("condition", "length"), [
+    (POSITIVE, 4),
+    (POSITIVE.replace("sgt", "sge"), 4),
+    (POSITIVE.replace("%zero", "%minus"), 4),
+    (POSITIVE.replace("%zero", "%minus").replace("sgt", "sge"), 1),
+    (POSITIVE.replace("sgt", "slt"), 1),
+    (POSITIVE.replace("sgt", "ne"), 1),
+])  # fmt: skip
+def test_assumed_signs(condition, length):
+    """Of (r + 4·m) / 4, four at a time are equal only if r + 4·m is nowhere negative."""
+    info = assumed(condition, """%m4 = muli %ms, %c4 : tensor<32xi32>
+      %w = addi %r, %m4 : tensor<32xi32>
+      %v = divsi %w, %c4 : tensor<32xi32>""")
+    assert info.constancy == (length,)
+
+
+def test_what_is_assumed_in_a_branch_holds_there_only():
+    body = f"""
+      %zero = constant {{value = 0}} : i32
+      %c16 = constant {{value = 16}} : i32
+      {DIVISIBLE}
+      if %flag {{
+        assume %t : (i1)
+        yield
+      }} else {{
+        yield
+      }}
+      {stored("%v = addi %r, %ms : tensor<32xi32>")}"""
+    _, info = facts_about_stored(body, PARAMETERS + ", %flag: i1")
+    assert info.divisibility == (1,)
+
+
+def test_an_assumption_about_every_element():
+    body = stored("""%v = muli %ms, %ms : tensor<32xi32>
+      %t = cmpi %v, %c12 {predicate = "eq"} : tensor<32xi1>
+      assume %t : (tensor<32xi1>)""")
+    _, info = facts_about_stored(body)
+    assert info.constant == 12 and info.constancy == (32,)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import ANY, BOOL, SIDE_EFFECT, attribute, define, operand, operands
+from ptxforge.ir.definition import ANY, BOOL, SIDE_EFFECT, Effects, attribute, define, operand, operands
 
 
 @define("assert", effects=SIDE_EFFECT, shows_operand_types=True)
@@ -33,7 +33,11 @@ class Print(Operation):
         return []
 
 
-@define("assume", effects=SIDE_EFFECT, removed_by="drop_assumptions", shows_operand_types=True)
+_PROMISE = Effects(writes=frozenset({"promises"}))
+"""Stays, like a write, but orders no access to memory."""
+
+
+@define("assume", effects=_PROMISE, removed_by="drop_assumptions", shows_operand_types=True)
 class Assume(Operation):
     """A promise of the user that ``condition`` holds; analyses may use it. Removed before codegen."""
 

@@ -15,7 +15,7 @@ constancy     the tensor falls into aligned runs of this length in which all val
 All are powers of two, and 1 is always true. ``constant`` is the value when every element has the same known
 one. The facts about loop-carried values are a fixpoint: what holds before the loop is assumed and weakened by
 what the body yields until nothing changes. Hints of the user (``tl.multiple_of`` and its like) are attributes
-of operations and parameters, and are believed.
+of operations and parameters, and are believed, as is what ``tl.assume`` promises (``assumptions.py``).
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ from ptxforge.ir.ops.arith import (
 from ptxforge.ir.ops.cast import Bitcast, ExtSI, ExtUI, IntToPtr, PtrToInt, TruncI
 from ptxforge.ir.ops.control import For, If, While
 from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.debug import Assume
 from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, MakeRange, Reshape, Splat, Trans
+from ptxforge.passes.analysis.assumptions import promised_constant, promised_divisor
 from ptxforge.passes.analysis.sign import is_nonnegative
 
 HIGHEST = 1 << 30
@@ -117,8 +119,10 @@ class AxisInfoAnalysis:
 
     def __init__(self, function: Function):
         self._info: dict[Value, AxisInfo] = {}
+        self._has_promises = any(isinstance(op, Assume) for op in function.walk())
         for argument in function.arguments:
-            self._info[argument] = _with_hints(unknown(argument.type), argument.attributes, argument.type)
+            info = _with_hints(unknown(argument.type), argument.attributes, argument.type)
+            self._info[argument] = self._with_promises(info, argument)
         self._block(function.body)
 
     def __getitem__(self, value: Value) -> AxisInfo:
@@ -151,7 +155,21 @@ class AxisInfoAnalysis:
         info = rule(op, [self[v] for v in op.operands]) if rule is not None else unknown(result.type)
         if op.attributes:
             info = _with_hints(info, op.attributes, result.type)
-        self._info[result] = info
+        self._info[result] = self._with_promises(info, result)
+
+    def _with_promises(self, info: AxisInfo, value: Value) -> AxisInfo:
+        """``info``, strengthened by what is assumed of ``value``."""
+        if not self._has_promises or info.constant is not None:
+            return info
+        constant = promised_constant(value)
+        if constant is not None:
+            return constant_info(constant, T.shape_of(value.type))
+        divisor = promised_divisor(value)
+        if divisor == 1:
+            return info
+        # Neighbours that 2 divides do not form a run, and what divides all elements divides the first of any run.
+        ones = (1,) * info.rank
+        return AxisInfo(ones, [max(known, divisor) for known in info.divisibility], info.constancy)
 
     # -- regions -------------------------------------------------------------------------------------
 
@@ -161,7 +179,8 @@ class AxisInfoAnalysis:
     def _for(self, op: For) -> None:
         lower, step = self[op.lower], self[op.step]
         start = min(lower.divisibility[0], step.divisibility[0])
-        self._info[op.induction] = _with_hints(AxisInfo((1,), (start,), (1,)), op.induction.attributes, T.I32)
+        induction = _with_hints(AxisInfo((1,), (start,), (1,)), op.induction.attributes, T.I32)
+        self._info[op.induction] = self._with_promises(induction, op.induction)
         self._loop(op.initial, lambda carried: self._for_once(op, carried))
         self._info.update((result, self._get(v)) for result, v in zip(op.results, op.carried))
 

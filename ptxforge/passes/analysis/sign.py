@@ -10,7 +10,8 @@ from ptxforge.ir.ops.cast import ExtSI, ExtUI
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import GetNumPrograms, GetProgramId
-from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Join, MakeRange, Reshape, Splat, Trans
+from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Join, MakeRange, Reshape, RotatedRange, Splat, Trans
+from ptxforge.passes.analysis.assumptions import promised_nonnegative
 
 _IF_ALL_OPERANDS = (
     AddI, MulI, MinSI, OrI, ShlI, ShrSI, ExtSI, ConvertLayout, Broadcast, ExpandDims, Join, Reshape, Splat, Trans,
@@ -23,9 +24,13 @@ _MAX_DEPTH = 24
 
 def is_nonnegative(value: Value, depth: int = _MAX_DEPTH) -> bool:
     """Whether every element of ``value`` is known to be at least 0, given that index arithmetic does not wrap
-    (see ``ir.ops.memory``) and that divisors are positive. ``False`` means "not known"."""
+    (see ``ir.ops.memory``), that divisors are positive, and what the user assumes. ``False`` means "not known"."""
     if depth == 0:
         return False
+    return _is_computed_nonnegative(value, depth) or promised_nonnegative(value)
+
+
+def _is_computed_nonnegative(value: Value, depth: int) -> bool:
     op = value.defining_op
     if op is None:
         return _induction_is_nonnegative(value, depth)
@@ -33,7 +38,7 @@ def is_nonnegative(value: Value, depth: int = _MAX_DEPTH) -> bool:
         return True
     if isinstance(op, Constant):
         return op.value >= 0
-    if isinstance(op, MakeRange):
+    if isinstance(op, (MakeRange, RotatedRange)):
         return op.start >= 0
     if isinstance(op, _IF_FIRST_OPERAND):
         return is_nonnegative(op.operands[0], depth - 1)

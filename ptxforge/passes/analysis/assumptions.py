@@ -1,0 +1,74 @@
+"""What the kernel's author promised by ``tl.assume``.
+
+    %c = cmpi %n, 0 {predicate = "sgt"}           n is positive
+    %d = cmpi (remsi %n, 16), 0 {"eq"}            16 divides n; so says (andi %n, 15) == 0
+    assume (andi %c, %d)
+
+A promise is found by walking the uses of a value: comparisons with a constant on the right (where ``canonicalize``
+puts it), whose result, alone or by ``andi``, is assumed. It is a fact about the value when it stands in the very
+block in which the value is defined: then it holds whenever the value exists, and not in one branch only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ptxforge.ir.core import Block, Value
+from ptxforge.ir.ops.arith import AndI, CmpI, RemSI, RemUI
+from ptxforge.ir.ops.debug import Assume
+from ptxforge.ir.rewriter import constant_of
+
+_BELOW_NONNEGATIVE = {"sgt": -1, "sge": 0, "eq": 0}
+"""The least constant ``c`` for which ``x predicate c`` says that x is not negative."""
+
+
+def promised_nonnegative(value: Value) -> bool:
+    """Whether every element of ``value`` was promised to be at least 0."""
+    return any(
+        predicate in _BELOW_NONNEGATIVE and bound >= _BELOW_NONNEGATIVE[predicate]
+        for predicate, bound in _promises(value, value.owner_block)
+    )
+
+
+def promised_constant(value: Value) -> int | None:
+    """The number that every element of ``value`` was promised to equal."""
+    return next((bound for predicate, bound in _promises(value, value.owner_block) if predicate == "eq"), None)
+
+
+def promised_divisor(value: Value) -> int:
+    """The largest power of two that was promised to divide every element of ``value``; 1 without a promise."""
+    found = 1
+    for user, index in value.uses:
+        if index == 0 and isinstance(user, (AndI, RemSI, RemUI)) and user.results[0].uses:
+            divisor = _modulus(user)
+            if divisor > found and ("eq", 0) in _promises(user.result, value.owner_block):
+                found = divisor
+    return found
+
+
+def _modulus(op: AndI | RemSI | RemUI) -> int:
+    """The power of two that divides ``op.lhs`` where ``op`` gives 0."""
+    constant = constant_of(op.rhs)
+    if constant is None or isinstance(constant, bool) or constant <= 0:
+        return 1
+    if isinstance(op, AndI):
+        constant += 1  # a mask of low bits; of any other, the bits up to its first gap
+    return constant & -constant
+
+
+def _promises(value: Value, block: Block) -> Iterator[tuple[str, int]]:
+    """(predicate, constant) of each comparison of ``value`` with a constant that is assumed in ``block``."""
+    for user, index in value.uses:
+        if index == 0 and isinstance(user, CmpI) and _is_assumed(user.result, block):
+            bound = constant_of(user.rhs)
+            if bound is not None:
+                yield user.predicate, int(bound)
+
+
+def _is_assumed(condition: Value, block: Block) -> bool:
+    for user, _ in condition.uses:
+        if isinstance(user, Assume) and user.parent is block:
+            return True
+        if isinstance(user, AndI) and _is_assumed(user.result, block):
+            return True
+    return False
