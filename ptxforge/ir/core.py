@@ -109,7 +109,7 @@ class Operation:
     name: ClassVar[str]
     definition: ClassVar[Definition]
     effects: ClassVar[Effects]
-    traits: ClassVar[frozenset[str]]
+    traits: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(
         self,

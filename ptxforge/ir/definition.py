@@ -1,10 +1,9 @@
 """How an operation is declared, and the registry of all of them.
 
-    @define("exp2", traits=[ELEMENTWISE])
-    class Exp2(Operation):
-        '''Elementwise 2**x.'''
+    @define("exp2")
+    class Exp2(Elementwise):
+        '''2**x.'''
         x = operand(FLOAT)
-        result = same_type_result()      # via `infer`
 
         def evaluate(self, x): return np.exp2(x)
 
@@ -18,7 +17,8 @@ fields      ``operand(constraint)``, ``operand(constraint, optional=True)`` (onl
             before), ``operands(constraint)`` (variadic, last), ``attribute(kind, default)``, ``region()``.
 effects     what it reads and writes besides its operands; ``PURE`` when nothing.
 traits      ``ELEMENTWISE`` (acts element by element: all tensors have one shape and one layout),
-            ``COMMUTATIVE``, ``TERMINATOR``, ``ANCHOR`` (chooses its own layout: conversions stop at it).
+            ``COMMUTATIVE``, ``TERMINATOR``, ``ANCHOR`` (chooses its own layout: conversions stop at it). Those of a
+            base class are inherited: ``Elementwise`` has the first, and an ``infer`` and a ``check`` to go with it.
 infer       classmethod ``infer(operand_types, attributes) -> list of result types``; operand types carry
             layouts in the gpu stage and so do the results. ``None`` when results must be given.
 check       ``check(self)`` raises ``VerificationError`` for what constraints cannot say.
@@ -207,6 +207,18 @@ def same_operand_types(op: Operation, first: int = 0) -> None:
         raise VerificationError(f"operands of '{op.name}' must have one type: {listed}")
 
 
+class Elementwise(Operation):
+    """Base of operations ``(T, …, T) -> T`` on scalars or, element by element, on tensors of one shape and layout."""
+
+    traits = frozenset((ELEMENTWISE,))
+
+    check = same_operand_types
+
+    @classmethod
+    def infer(cls, operands: list[T.Type], attributes: dict[str, Any]) -> list[T.Type]:
+        return [operands[0]]
+
+
 @attrs.frozen(slots=True, eq=False)
 class Definition:
     """What was declared about an operation, collected."""
@@ -260,7 +272,7 @@ def define(
             field.index = index
         cls.name = name
         cls.effects = effects
-        cls.traits = frozenset(traits)
+        cls.traits = cls.traits | frozenset(traits)
         cls.definition = Definition(
             name,
             tuple(singles),

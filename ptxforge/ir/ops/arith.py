@@ -10,10 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from ptxforge.ir import types as T
-from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
-    BOOL, COMMUTATIVE, ELEMENTWISE, FLOAT, INT, NUMBER_OR_POINTER, attribute, define, operand,
-    same_operand_types,
+    BOOL, COMMUTATIVE, FLOAT, INT, NUMBER_OR_POINTER, Elementwise, attribute, define, operand, same_operand_types,
 )  # fmt: skip
 
 _UNSIGNED = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
@@ -38,36 +36,32 @@ def _wrapping(operation, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return operation(x, y).astype(dtype)
 
 
-class BinaryInt(Operation):
+class BinaryInt(Elementwise):
     """Base of integer operations ``(T, T) -> T``."""
 
     lhs = operand(INT)
     rhs = operand(INT)
 
-    check = same_operand_types
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [operands[0]]
-
-
-class BinaryFloat(Operation):
+class BinaryFloat(Elementwise):
     """Base of float operations ``(T, T) -> T``."""
 
     lhs = operand(FLOAT)
     rhs = operand(FLOAT)
 
-    check = same_operand_types
+
+class Comparison(Elementwise):
+    """Base of operations ``(T, T) -> i1``, a scalar or a tensor as ``T`` is."""
 
     @classmethod
     def infer(cls, operands, attributes):
-        return [operands[0]]
+        return [T.like(operands[0], T.I1)]
 
 
 # -- integers --------------------------------------------------------------------------------------------
 
 
-@define("addi", traits=[ELEMENTWISE, COMMUTATIVE])
+@define("addi", traits=[COMMUTATIVE])
 class AddI(BinaryInt):
     """Integer sum, wrapping."""
 
@@ -75,7 +69,7 @@ class AddI(BinaryInt):
         return _wrapping(np.add, x, y)
 
 
-@define("subi", traits=[ELEMENTWISE])
+@define("subi")
 class SubI(BinaryInt):
     """Integer difference, wrapping."""
 
@@ -83,7 +77,7 @@ class SubI(BinaryInt):
         return _wrapping(np.subtract, x, y)
 
 
-@define("muli", traits=[ELEMENTWISE, COMMUTATIVE])
+@define("muli", traits=[COMMUTATIVE])
 class MulI(BinaryInt):
     """Integer product, wrapping."""
 
@@ -110,7 +104,7 @@ def _remainder(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.where(zero, x, x - _divide(x, safe) * safe).astype(x.dtype)
 
 
-@define("divsi", traits=[ELEMENTWISE])
+@define("divsi")
 class DivSI(BinaryInt):
     """Signed division, truncating."""
 
@@ -118,7 +112,7 @@ class DivSI(BinaryInt):
         return _divide(x, y)
 
 
-@define("divui", traits=[ELEMENTWISE])
+@define("divui")
 class DivUI(BinaryInt):
     """Unsigned division."""
 
@@ -126,7 +120,7 @@ class DivUI(BinaryInt):
         return _divide(as_unsigned(x), as_unsigned(y)).view(x.dtype)
 
 
-@define("remsi", traits=[ELEMENTWISE])
+@define("remsi")
 class RemSI(BinaryInt):
     """Signed remainder, with the dividend's sign."""
 
@@ -134,7 +128,7 @@ class RemSI(BinaryInt):
         return _remainder(x, y)
 
 
-@define("remui", traits=[ELEMENTWISE])
+@define("remui")
 class RemUI(BinaryInt):
     """Unsigned remainder."""
 
@@ -142,7 +136,7 @@ class RemUI(BinaryInt):
         return _remainder(as_unsigned(x), as_unsigned(y)).view(x.dtype)
 
 
-@define("andi", traits=[ELEMENTWISE, COMMUTATIVE])
+@define("andi", traits=[COMMUTATIVE])
 class AndI(BinaryInt):
     """Bitwise and."""
 
@@ -150,7 +144,7 @@ class AndI(BinaryInt):
         return x & y
 
 
-@define("ori", traits=[ELEMENTWISE, COMMUTATIVE])
+@define("ori", traits=[COMMUTATIVE])
 class OrI(BinaryInt):
     """Bitwise or."""
 
@@ -158,7 +152,7 @@ class OrI(BinaryInt):
         return x | y
 
 
-@define("xori", traits=[ELEMENTWISE, COMMUTATIVE])
+@define("xori", traits=[COMMUTATIVE])
 class XorI(BinaryInt):
     """Bitwise exclusive or."""
 
@@ -175,7 +169,7 @@ def _shift(operation, x: np.ndarray, y: np.ndarray, beyond: np.ndarray) -> np.nd
     return np.where(outside, beyond, operation(x, inside)).astype(x.dtype)
 
 
-@define("shli", traits=[ELEMENTWISE])
+@define("shli")
 class ShlI(BinaryInt):
     """Shift left; 0 when the amount is the width or more."""
 
@@ -183,7 +177,7 @@ class ShlI(BinaryInt):
         return _shift(np.left_shift, x, y, np.zeros_like(x))
 
 
-@define("shrsi", traits=[ELEMENTWISE])
+@define("shrsi")
 class ShrSI(BinaryInt):
     """Arithmetic shift right; the sign when the amount is the width or more."""
 
@@ -191,7 +185,7 @@ class ShrSI(BinaryInt):
         return _shift(np.right_shift, x, y, np.where(as_signed(x) < 0, ~np.zeros_like(x), np.zeros_like(x)))
 
 
-@define("shrui", traits=[ELEMENTWISE])
+@define("shrui")
 class ShrUI(BinaryInt):
     """Logical shift right; 0 when the amount is the width or more."""
 
@@ -200,7 +194,7 @@ class ShrUI(BinaryInt):
         return _shift(np.right_shift, unsigned, y, np.zeros_like(unsigned)).view(x.dtype)
 
 
-@define("minsi", traits=[ELEMENTWISE, COMMUTATIVE])
+@define("minsi", traits=[COMMUTATIVE])
 class MinSI(BinaryInt):
     """Signed minimum."""
 
@@ -208,7 +202,7 @@ class MinSI(BinaryInt):
         return np.minimum(as_signed(x), as_signed(y)).astype(x.dtype)
 
 
-@define("maxsi", traits=[ELEMENTWISE, COMMUTATIVE])
+@define("maxsi", traits=[COMMUTATIVE])
 class MaxSI(BinaryInt):
     """Signed maximum."""
 
@@ -216,7 +210,7 @@ class MaxSI(BinaryInt):
         return np.maximum(as_signed(x), as_signed(y)).astype(x.dtype)
 
 
-@define("minui", traits=[ELEMENTWISE, COMMUTATIVE])
+@define("minui", traits=[COMMUTATIVE])
 class MinUI(BinaryInt):
     """Unsigned minimum."""
 
@@ -224,7 +218,7 @@ class MinUI(BinaryInt):
         return np.minimum(as_unsigned(x), as_unsigned(y)).view(x.dtype)
 
 
-@define("maxui", traits=[ELEMENTWISE, COMMUTATIVE])
+@define("maxui", traits=[COMMUTATIVE])
 class MaxUI(BinaryInt):
     """Unsigned maximum."""
 
@@ -232,7 +226,7 @@ class MaxUI(BinaryInt):
         return np.maximum(as_unsigned(x), as_unsigned(y)).view(x.dtype)
 
 
-@define("mulhui", traits=[ELEMENTWISE, COMMUTATIVE])
+@define("mulhui", traits=[COMMUTATIVE])
 class MulHiUI(BinaryInt):
     """The upper half of the unsigned product (``i32`` or ``i64``): ``tl.umulhi``."""
 
@@ -254,19 +248,13 @@ _INTEGER_COMPARISONS = {
 }  # fmt: skip
 
 
-@define("cmpi", traits=[ELEMENTWISE])
-class CmpI(Operation):
+@define("cmpi")
+class CmpI(Comparison):
     """Integer (or pointer) comparison to ``i1``. ``predicate``: eq ne, signed slt sle sgt sge, unsigned ult ule ugt uge."""
 
     lhs = operand(NUMBER_OR_POINTER)
     rhs = operand(NUMBER_OR_POINTER)
     predicate = attribute(tuple(_INTEGER_COMPARISONS))
-
-    check = same_operand_types
-
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [T.like(operands[0], T.I1)]
 
     def evaluate(self, x, y):
         of_sign = as_unsigned if self.predicate.startswith("u") else as_signed
@@ -277,7 +265,7 @@ class CmpI(Operation):
 # -- floats ----------------------------------------------------------------------------------------------
 
 
-@define("addf", traits=[ELEMENTWISE, COMMUTATIVE])
+@define("addf", traits=[COMMUTATIVE])
 class AddF(BinaryFloat):
     """Float sum, round to nearest even. May be contracted with a product into an ``fma``."""
 
@@ -286,7 +274,7 @@ class AddF(BinaryFloat):
             return x + y
 
 
-@define("subf", traits=[ELEMENTWISE])
+@define("subf")
 class SubF(BinaryFloat):
     """Float difference. May be contracted with a product into an ``fma``."""
 
@@ -295,7 +283,7 @@ class SubF(BinaryFloat):
             return x - y
 
 
-@define("mulf", traits=[ELEMENTWISE, COMMUTATIVE])
+@define("mulf", traits=[COMMUTATIVE])
 class MulF(BinaryFloat):
     """Float product, round to nearest even."""
 
@@ -304,7 +292,7 @@ class MulF(BinaryFloat):
             return x * y
 
 
-@define("divf", traits=[ELEMENTWISE])
+@define("divf")
 class DivF(BinaryFloat):
     """Float quotient: for f32 within 2 ulp (``div.full.f32``), for f64 exact. ``div_rn`` is the IEEE one."""
 
@@ -313,7 +301,7 @@ class DivF(BinaryFloat):
             return x / y
 
 
-@define("remf", traits=[ELEMENTWISE])
+@define("remf")
 class RemF(BinaryFloat):
     """C's ``fmod``: exact, with the dividend's sign."""
 
@@ -322,7 +310,7 @@ class RemF(BinaryFloat):
             return np.fmod(x, y).astype(x.dtype)
 
 
-@define("minnumf", traits=[ELEMENTWISE, COMMUTATIVE])
+@define("minnumf", traits=[COMMUTATIVE])
 class MinNumF(BinaryFloat):
     """Minimum; a NaN loses against a number."""
 
@@ -330,7 +318,7 @@ class MinNumF(BinaryFloat):
         return np.fmin(x, y)
 
 
-@define("maxnumf", traits=[ELEMENTWISE, COMMUTATIVE])
+@define("maxnumf", traits=[COMMUTATIVE])
 class MaxNumF(BinaryFloat):
     """Maximum; a NaN loses against a number."""
 
@@ -338,7 +326,7 @@ class MaxNumF(BinaryFloat):
         return np.fmax(x, y)
 
 
-@define("minimumf", traits=[ELEMENTWISE, COMMUTATIVE])
+@define("minimumf", traits=[COMMUTATIVE])
 class MinimumF(BinaryFloat):
     """Minimum; a NaN wins."""
 
@@ -346,7 +334,7 @@ class MinimumF(BinaryFloat):
         return np.minimum(x, y)
 
 
-@define("maximumf", traits=[ELEMENTWISE, COMMUTATIVE])
+@define("maximumf", traits=[COMMUTATIVE])
 class MaximumF(BinaryFloat):
     """Maximum; a NaN wins."""
 
@@ -361,20 +349,14 @@ _FLOAT_COMPARISONS = {
 FLOAT_PREDICATES = tuple(order + test for order in "ou" for test in _FLOAT_COMPARISONS) + ("ord", "uno")
 
 
-@define("cmpf", traits=[ELEMENTWISE])
-class CmpF(Operation):
+@define("cmpf")
+class CmpF(Comparison):
     """Float comparison to ``i1``. ``predicate``: ordered (false with a NaN) oeq one olt ole ogt oge,
     unordered (true with a NaN) ueq une ult ule ugt uge, and ord / uno (no / some NaN)."""
 
     lhs = operand(FLOAT)
     rhs = operand(FLOAT)
     predicate = attribute(FLOAT_PREDICATES)
-
-    check = same_operand_types
-
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [T.like(operands[0], T.I1)]
 
     def evaluate(self, x, y):
         unordered = np.isnan(x) | np.isnan(y)
@@ -384,8 +366,8 @@ class CmpF(Operation):
         return holds | unordered if self.predicate[0] == "u" else holds & ~unordered
 
 
-@define("select", traits=[ELEMENTWISE])
-class Select(Operation):
+@define("select")
+class Select(Elementwise):
     """``condition ? true_value : false_value``, element by element."""
 
     condition = operand(BOOL)

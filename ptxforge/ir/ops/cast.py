@@ -17,6 +17,8 @@ from ptxforge.support.errors import VerificationError
 class Cast(Operation):
     """Base of conversions: the result's element type is given, shape and layout are the operand's."""
 
+    traits = frozenset((ELEMENTWISE,))
+
     def check(self):
         source, result = self.operands[0].type, self.result.type
         if T.shape_of(source) != T.shape_of(result) or T.layout_of(source) != T.layout_of(result):
@@ -34,7 +36,7 @@ def _check_widths(op: Cast, wider: bool) -> None:
         raise VerificationError(f"'{op.name}' must {'widen' if wider else 'narrow'}: {source} -> {target}")
 
 
-@define("extsi", traits=[ELEMENTWISE], shows_operand_types=True)
+@define("extsi", shows_operand_types=True)
 class ExtSI(Cast):
     """Widen an integer with its sign."""
 
@@ -50,7 +52,7 @@ class ExtSI(Cast):
         return x.astype(self.target.numpy)
 
 
-@define("extui", traits=[ELEMENTWISE], shows_operand_types=True)
+@define("extui", shows_operand_types=True)
 class ExtUI(Cast):
     """Widen an integer with zeros."""
 
@@ -64,7 +66,7 @@ class ExtUI(Cast):
         return as_unsigned(x).astype(self.target.numpy)
 
 
-@define("trunci", traits=[ELEMENTWISE], shows_operand_types=True)
+@define("trunci", shows_operand_types=True)
 class TruncI(Cast):
     """Keep an integer's low bits."""
 
@@ -80,7 +82,7 @@ class TruncI(Cast):
         return x.astype(self.target.numpy)
 
 
-@define("extf", traits=[ELEMENTWISE], shows_operand_types=True)
+@define("extf", shows_operand_types=True)
 class ExtF(Cast):
     """Widen a float (exact)."""
 
@@ -94,7 +96,7 @@ class ExtF(Cast):
         return x.astype(np.float32).astype(self.target.numpy) if x.dtype.itemsize < 4 else x.astype(self.target.numpy)
 
 
-@define("truncf", traits=[ELEMENTWISE], shows_operand_types=True)
+@define("truncf", shows_operand_types=True)
 class TruncF(Cast):
     """Narrow a float (or change between 16-bit or between 8-bit formats), rounding to nearest even (``rtne``) or
     towards zero (``rtz``). To an 8-bit float: values too large become the largest finite one, NaN stays NaN."""
@@ -142,7 +144,7 @@ def _f64_to_f32_odd(x: np.ndarray) -> np.ndarray:
     return np.where(inexact, bits + np.where(away, 1, -1), bits).astype(np.int32).view(np.float32).reshape(np.shape(x))
 
 
-@define("sitofp", traits=[ELEMENTWISE], shows_operand_types=True)
+@define("sitofp", shows_operand_types=True)
 class SIToFP(Cast):
     """Signed integer to float, round to nearest even."""
 
@@ -152,7 +154,7 @@ class SIToFP(Cast):
         return _integer_to_float(x, self.target)
 
 
-@define("uitofp", traits=[ELEMENTWISE], shows_operand_types=True)
+@define("uitofp", shows_operand_types=True)
 class UIToFP(Cast):
     """Unsigned integer to float, round to nearest even."""
 
@@ -181,7 +183,7 @@ def _int64_to_f64_odd(x: np.ndarray) -> np.ndarray:
     return np.where(negative, -short.astype(np.float64), short.astype(np.float64))
 
 
-@define("fptosi", traits=[ELEMENTWISE], shows_operand_types=True)
+@define("fptosi", shows_operand_types=True)
 class FPToSI(Cast):
     """Float to signed integer, towards zero; saturates, NaN gives 0 (``cvt.rzi``)."""
 
@@ -192,7 +194,7 @@ class FPToSI(Cast):
             .astype(self.target.numpy)
 
 
-@define("fptoui", traits=[ELEMENTWISE], shows_operand_types=True)
+@define("fptoui", shows_operand_types=True)
 class FPToUI(Cast):
     """Float to unsigned integer, towards zero; saturates, NaN gives 0 (``cvt.rzi``)."""
 
@@ -215,7 +217,7 @@ def _float_to_integer(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return np.where(wide <= float(info.min), dtype.type(info.min), result).astype(dtype)
 
 
-@define("bitcast", traits=[ELEMENTWISE], shows_operand_types=True)
+@define("bitcast", shows_operand_types=True)
 class Bitcast(Cast):
     """The same bits as another type of the same width (also between pointer types)."""
 
@@ -231,7 +233,7 @@ class Bitcast(Cast):
         return x.view(self.target.numpy) if x.ndim else np.atleast_1d(x).view(self.target.numpy)[0]
 
 
-@define("ptr_to_int", traits=[ELEMENTWISE], shows_operand_types=True)
+@define("ptr_to_int", shows_operand_types=True)
 class PtrToInt(Cast):
     """A pointer's address as ``i64``."""
 
@@ -241,7 +243,7 @@ class PtrToInt(Cast):
         return x
 
 
-@define("int_to_ptr", traits=[ELEMENTWISE], shows_operand_types=True)
+@define("int_to_ptr", shows_operand_types=True)
 class IntToPtr(Cast):
     """An ``i64`` address as a pointer."""
 

@@ -79,9 +79,9 @@ class Loop(Operation):
     def add_carried(self, initial: Value, hint: str = "") -> list[Value]:
         """Carry one more value, which every region passes on as it is; gives its names."""
         names: list[Value] = []
-        for region in self.regions:
-            argument = region.block.add_argument(initial.type, hint)
-            region.block.last.set_operands((*region.block.last.operands, argument))
+        for block in [part.block for part in self.regions]:
+            argument = block.add_argument(initial.type, hint)
+            block.last.set_operands((*block.last.operands, argument))
             names.append(argument)
         self.set_operands((*self.operands, initial))
         return [*names, self.add_result(initial.type)]

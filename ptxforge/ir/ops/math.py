@@ -11,104 +11,100 @@ import math
 import numpy as np
 
 from ptxforge.ir import types as T
-from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import ELEMENTWISE, FLOAT, INT, attribute, define, operand, same_operand_types
+from ptxforge.ir.definition import FLOAT, INT, Elementwise, attribute, define, operand
+from ptxforge.ir.ops.arith import BinaryFloat
 from ptxforge.ir.ops.cast import convert_float
 
 
-class UnaryFloat(Operation):
+class UnaryFloat(Elementwise):
     """Base of float functions ``T -> T``. ``function`` is the numpy function (applied in f64 up to f32)."""
 
     x = operand(FLOAT)
     function = None
-
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [operands[0]]
 
     def evaluate(self, x):
         with np.errstate(all="ignore"):
             return type(self).function(x.astype(np.float64)).astype(x.dtype)
 
 
-@define("exp", traits=[ELEMENTWISE])
+@define("exp")
 class Exp(UnaryFloat):
     """e**x. f32: ``ex2.approx`` of x·log2(e), as Triton has it (relative error grows with |x|, 2 ulp near 0)."""
 
     function = np.exp
 
 
-@define("exp2", traits=[ELEMENTWISE])
+@define("exp2")
 class Exp2(UnaryFloat):
     """2**x. f32: ``ex2.approx``."""
 
     function = np.exp2
 
 
-@define("log", traits=[ELEMENTWISE])
+@define("log")
 class Log(UnaryFloat):
     """Natural logarithm."""
 
     function = np.log
 
 
-@define("log2", traits=[ELEMENTWISE])
+@define("log2")
 class Log2(UnaryFloat):
     """Logarithm to base 2."""
 
     function = np.log2
 
 
-@define("sin", traits=[ELEMENTWISE])
+@define("sin")
 class Sin(UnaryFloat):
     """Sine, for any argument (full range reduction)."""
 
     function = np.sin
 
 
-@define("cos", traits=[ELEMENTWISE])
+@define("cos")
 class Cos(UnaryFloat):
     """Cosine, for any argument (full range reduction)."""
 
     function = np.cos
 
 
-@define("tan", traits=[ELEMENTWISE])
+@define("tan")
 class Tan(UnaryFloat):
     """Tangent, for any argument (full range reduction)."""
 
     function = np.tan
 
 
-@define("tanh", traits=[ELEMENTWISE])
+@define("tanh")
 class Tanh(UnaryFloat):
     """Hyperbolic tangent."""
 
     function = np.tanh
 
 
-@define("erf", traits=[ELEMENTWISE])
+@define("erf")
 class Erf(UnaryFloat):
     """The error function."""
 
     function = staticmethod(np.vectorize(math.erf, otypes=[np.float64]))
 
 
-@define("sqrt", traits=[ELEMENTWISE])
+@define("sqrt")
 class Sqrt(UnaryFloat):
     """Square root. f32: ``sqrt.approx`` (1 ulp); ``sqrt_rn`` is the IEEE one. f64: exact rounding."""
 
     function = np.sqrt
 
 
-@define("sqrt_rn", traits=[ELEMENTWISE])
+@define("sqrt_rn")
 class SqrtRn(UnaryFloat):
     """Square root, rounded to nearest even (IEEE)."""
 
     function = np.sqrt
 
 
-@define("rsqrt", traits=[ELEMENTWISE])
+@define("rsqrt")
 class Rsqrt(UnaryFloat):
     """1/sqrt(x). f32: ``rsqrt.approx``."""
 
@@ -117,35 +113,35 @@ class Rsqrt(UnaryFloat):
         return 1.0 / np.sqrt(x)
 
 
-@define("floor", traits=[ELEMENTWISE])
+@define("floor")
 class Floor(UnaryFloat):
     """The largest integer not above x."""
 
     function = np.floor
 
 
-@define("ceil", traits=[ELEMENTWISE])
+@define("ceil")
 class Ceil(UnaryFloat):
     """The smallest integer not below x."""
 
     function = np.ceil
 
 
-@define("trunc", traits=[ELEMENTWISE])
+@define("trunc")
 class Trunc(UnaryFloat):
     """x without its fraction, towards zero."""
 
     function = np.trunc
 
 
-@define("rint", traits=[ELEMENTWISE])
+@define("rint")
 class Rint(UnaryFloat):
     """The nearest integer, ties to even."""
 
     function = np.rint
 
 
-@define("absf", traits=[ELEMENTWISE])
+@define("absf")
 class AbsF(UnaryFloat):
     """|x|: clears the sign, of a NaN too."""
 
@@ -153,69 +149,44 @@ class AbsF(UnaryFloat):
         return np.abs(x)
 
 
-@define("absi", traits=[ELEMENTWISE])
-class AbsI(Operation):
+@define("absi")
+class AbsI(Elementwise):
     """|x| of a signed integer; the most negative one stays itself."""
 
     x = operand(INT)
-
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [operands[0]]
 
     def evaluate(self, x):
         return np.abs(x)
 
 
-@define("pow", traits=[ELEMENTWISE])
-class Pow(Operation):
+@define("pow")
+class Pow(Elementwise):
     """x**y, with C's rules for special values."""
 
     x = operand(FLOAT)
     y = operand(FLOAT)
-
-    check = same_operand_types
-
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [operands[0]]
 
     def evaluate(self, x, y):
         with np.errstate(all="ignore"):
             return np.power(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype)
 
 
-@define("div_rn", traits=[ELEMENTWISE])
-class DivRn(Operation):
+@define("div_rn")
+class DivRn(BinaryFloat):
     """Float quotient, rounded to nearest even (IEEE)."""
-
-    lhs = operand(FLOAT)
-    rhs = operand(FLOAT)
-
-    check = same_operand_types
-
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [operands[0]]
 
     def evaluate(self, x, y):
         with np.errstate(all="ignore"):
             return x / y
 
 
-@define("fma", traits=[ELEMENTWISE])
-class Fma(Operation):
+@define("fma")
+class Fma(Elementwise):
     """x·y + z with one rounding."""
 
     x = operand(FLOAT)
     y = operand(FLOAT)
     z = operand(FLOAT)
-
-    check = same_operand_types
-
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [operands[0]]
 
     def evaluate(self, x, y, z):
         with np.errstate(all="ignore"):
@@ -261,8 +232,8 @@ def _fma64(x: float, y: float, z: float) -> float:
 _FMA64 = np.vectorize(_fma64, otypes=[np.float64])
 
 
-@define("clampf", traits=[ELEMENTWISE])
-class ClampF(Operation):
+@define("clampf")
+class ClampF(Elementwise):
     """x limited to [low, high]; with ``propagate_nan`` a NaN in x stays a NaN, without it becomes ``low``."""
 
     x = operand(FLOAT)
@@ -270,13 +241,8 @@ class ClampF(Operation):
     high = operand(FLOAT)
     propagate_nan = attribute(bool, False)
 
-    check = same_operand_types
-
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [operands[0]]
-
     def evaluate(self, x, low, high):
-        if self.propagate_nan:
-            return np.minimum(np.maximum(x, low), high)
-        return np.fmin(np.fmax(x, low), high)
+        with np.errstate(invalid="ignore"):
+            if self.propagate_nan:
+                return np.minimum(np.maximum(x, low), high)
+            return np.fmin(np.fmax(x, low), high)
