@@ -30,7 +30,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command; the exit status is 0, 1 for an error of ptxforge's own tree, 2 for a wrong command
     line."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    name = arguments[0] if arguments else ""
+    if not arguments:
+        _overview().print_help(sys.stderr)
+        return 2
+    name = arguments[0]
     if name not in COMMANDS:
         _overview().parse_args(arguments)  # prints and leaves
     module = _module(name)

@@ -25,7 +25,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--constants", default="", help="NAME=VALUE, separated by commas")
     parser.add_argument("--target", default=DEFAULT_TARGET, help="such as sm_80 (default: %(default)s)")
     parser.add_argument(
-        "--emit", choices=(*EMITTED, "stages", "all"), default="ptx", help="default: %(default)s"
+        "--emit",
+        choices=(*EMITTED, "stages", "all"),
+        default="ptx",
+        help="'stages': the IR after every pass; 'all': IR, PTX and, where the toolkit is, sass (default: %(default)s)",
     )
     parser.add_argument("--num-warps", type=int, default=4)
     parser.add_argument("--num-stages", type=int, default=3)
@@ -41,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         num_warps=options.num_warps, num_stages=options.num_stages, maxnreg=options.maxnreg,
     )  # fmt: skip
     if options.emit == "all":
-        for name in EMITTED[:3]:
+        for name in EMITTED if tools.can_disassemble() else EMITTED[:-1]:
             print(f"// {name}\n{_text(artifact, name)}")
         return 0
     print(_text(artifact, options.emit), end="")

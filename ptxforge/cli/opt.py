@@ -41,9 +41,8 @@ def run(options: argparse.Namespace) -> int:
         if changed:
             print(print_function(after))
 
-    run_passes(
-        function, _rows(options.passes), parse_target(options.target), on_pass=show if options.each else None
-    )
+    rows, target = _rows(options.passes), parse_target(options.target)
+    run_passes(function, rows, target, verify=True, on_pass=show if options.each else None)
     if not options.each:
         print(print_function(function))
     return 0

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import argparse
 
+from collections.abc import Sequence
+
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ptxforge.passes.manager import STAGES, Pass
 from ptxforge.passes.pipeline import PIPELINE
+from ptxforge.passes.properties import PROPERTIES
 from ptxforge.support.target import parse_target
 
 
@@ -16,16 +21,25 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    table = Table(
-        "", "pass", "stage", "requires", "establishes", "why", title="from the frontend to codegen_ptx"
-    )
-    rows = PIPELINE
+    rows: Sequence[Pass] = PIPELINE
     if options.target:
         target = parse_target(options.target)
-        rows = tuple(row for row in PIPELINE if row.runs_on(target))
-    for number, row in enumerate(rows, start=1):
-        table.add_row(
-            str(number), row.name, row.stage, ", ".join(row.requires), ", ".join(row.establishes), row.why
-        )
-    Console().print(table)
+        rows = [row for row in PIPELINE if row.runs_on(target)]
+    console = Console()
+    console.print(_table(rows))
+    for name, invariant in PROPERTIES.items():
+        console.print(f"{name}: {invariant.meaning}", highlight=False)
     return 0
+
+
+def _table(rows: Sequence[Pass]) -> Table:
+    """The rows by stage, each with what it needs and gives below its name."""
+    table = Table("", "pass", "why", title="from the frontend to codegen_ptx", box=box.SIMPLE_HEAD)
+    for number, row in enumerate(rows, start=1):
+        notes = [f"  needs {name}" for name in row.requires] + [f"  gives {name}" for name in row.establishes]
+        table.add_row(str(number), "\n".join([row.name, *notes]), row.why)
+    for stage in STAGES[1:]:
+        first = next((i for i, row in enumerate(rows) if row.stage == stage), 0)
+        if first:
+            table.rows[first - 1].end_section = True
+    return table

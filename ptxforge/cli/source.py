@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import importlib.util
 import sys
+import traceback
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from ptxforge import language, triton_compat
@@ -18,24 +20,45 @@ from ptxforge.support.errors import PtxforgeError
 def load_kernel(where: str) -> JITFunction:
     """The kernel of ``FILE.py:FUNCTION``. Triton's names are ptxforge's while the file is executed.
 
-    Raises :class:`PtxforgeError` when there is no such file or function.
+    Raises :class:`PtxforgeError` when there is no such file or function, or the file cannot be executed.
     """
     file, _, name = where.rpartition(":")
     path = Path(file)
     if not file or not path.is_file():
         raise PtxforgeError(f"'{where}' is not FILE.py:FUNCTION with a file that exists")
     triton_compat.install()
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules.setdefault(path.stem, module)
-    sys.path.insert(0, str(path.parent))
-    spec.loader.exec_module(module)
+    module = _execute(path)
     found = getattr(module, name, None)
     if isinstance(found, Wrapper):
         found = found.base_fn
     if found is None or not callable(found):
         raise PtxforgeError(f"{path} has no function '{name}'")
     return jit(found)
+
+
+def _execute(path: Path) -> ModuleType:
+    """The module that the file is, with its own folder first on the path, as for a script."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules.setdefault(path.stem, module)
+    sys.path.insert(0, str(path.parent))
+    try:
+        spec.loader.exec_module(module)
+    except PtxforgeError:
+        raise
+    except Exception as error:  # whatever the user's file raises
+        line = _line_of(error, path)
+        raise PtxforgeError(f"{path}{line} cannot be executed: {type(error).__name__}: {error}") from error
+    return module
+
+
+def _line_of(error: Exception, path: Path) -> str:
+    """``:LINE``, where in the file an error came from; empty when it did not."""
+    if isinstance(error, SyntaxError):
+        return f":{error.lineno}"
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if frame.filename == str(path)]
+    return f":{lines[-1]}" if lines else ""
 
 
 def parse_constants(text: str) -> dict[str, Any]:

@@ -135,6 +135,10 @@ def run_passes(
     ``dump`` (names separated by commas, or ``all``), ``stop_after`` and ``verify`` default to the settings
     ``PTXFORGE_DUMP``, ``PTXFORGE_STOP_AFTER`` and ``PTXFORGE_VERIFY``. ``on_pass(row, function, changed)`` is called
     after each pass (for bisecting); ``timings`` collects seconds by pass name, over repeated rows.
+
+    Raises:
+        IRError: with ``verify``, when a pass requires what does not hold of ``function``.
+        InternalCompilerError: when a pass fails or, with ``verify``, leaves what the verifier refuses.
     """
     dumped = _names(settings.DUMP.get() if dump is None else dump)
     last = settings.STOP_AFTER.get() if stop_after is None else stop_after
@@ -143,6 +147,8 @@ def run_passes(
     stages = Stages(function.clone(), rows, target)
     holding: set[str] = set()
     for row in rows:
+        if checked:
+            _check_requirements(row, function, target)
         start = time.perf_counter()
         changed = _run_one(row, function, target)
         if timings is not None:
@@ -187,6 +193,15 @@ def _try_print(function: Function) -> str:
         return print_function(function)
     except Exception as fault:  # the half-changed IR is only shown if it can be
         return f"(the IR cannot be printed: {fault})"
+
+
+def _check_requirements(row: Pass, function: Function, target: Target) -> None:
+    """What a row requires holds of the function, however it came to be."""
+    for name in row.requires:
+        try:
+            PROPERTIES[name].check(function, target)
+        except IRError as fault:
+            raise IRError(f"pass '{row.name}' requires '{name}', which does not hold: {fault}") from fault
 
 
 def _check(row: Pass, function: Function, target: Target, holding: set[str]) -> None:

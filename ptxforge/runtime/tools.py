@@ -14,6 +14,12 @@ from pathlib import Path
 from ptxforge.compiler import Assembly
 from ptxforge.support.errors import DeviceError
 
+_WHEELS = {
+    "ptxas": "the Python package nvidia-cuda-nvcc",
+    "nvdisasm": "the Python package nvidia-cuda-nvdisasm",
+    "cuobjdump": "the Python package nvidia-cuda-cuobjdump",
+}
+
 
 @functools.cache
 def find(name: str) -> str | None:
@@ -33,7 +39,7 @@ def run(name: str, *arguments: str) -> str:
     path = find(name)
     if path is None:
         raise DeviceError(
-            f"{name} is not installed; it comes with the CUDA toolkit (ptxas also with nvidia-cuda-nvcc)"
+            f"{name} is not installed; it comes with the CUDA toolkit ({_WHEELS[name]} has it, too)"
         )
     done = subprocess.run([path, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
@@ -48,6 +54,11 @@ def assemble(ptx: str, target: str) -> bytes:
         source.write_text(ptx)
         run("ptxas", f"-arch={target}", str(source), "-o", str(cubin))
         return cubin.read_bytes()
+
+
+def can_disassemble() -> bool:
+    """Whether the tools are there that make SASS of PTX text."""
+    return bool(find("ptxas") and (find("nvdisasm") or find("cuobjdump")))
 
 
 def disassemble(cubin: bytes) -> str:

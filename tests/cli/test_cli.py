@@ -11,6 +11,7 @@ from ptxforge import triton_compat
 from ptxforge.cli import COMMANDS, main
 from ptxforge.ir.parser import parse_function
 from ptxforge.passes.pipeline import PIPELINE
+from ptxforge.passes.properties import PROPERTIES
 from ptxforge.runtime import tools
 from ptxforge.support import settings
 
@@ -38,6 +39,8 @@ def test_without_a_command_the_commands_are_shown(capsys):
         main(["--help"])
     shown = capsys.readouterr().out
     assert stop.value.code == 0 and all(name in shown and text in shown for name, text in COMMANDS.items())
+    assert main([]) == 2
+    assert capsys.readouterr().err == shown
     with pytest.raises(SystemExit) as stop:
         main(["banana"])
     assert stop.value.code == 2 and "invalid choice: 'banana'" in capsys.readouterr().err
@@ -95,20 +98,34 @@ def test_compile_to_ir(stage, sign, capsys):
         assert parse_function(shown).name == "copy"
 
 
-def test_compile_all(capsys):
+@pytest.mark.parametrize("disassembles", [True, False])
+def test_compile_all(disassembles, capsys, monkeypatch):
+    monkeypatch.setattr(tools, "can_disassemble", lambda: disassembles)
+    monkeypatch.setattr(tools, "assemble", lambda ptx, target: b"")
+    monkeypatch.setattr(tools, "disassemble", lambda cubin: "EXIT\n")
     assert compile_command("--emit", "all") == 0
-    shown = capsys.readouterr().out
-    assert [line for line in shown.splitlines() if line in ("// tile", "// gpu", "// ptx")] == [
-        "// tile",
-        "// gpu",
-        "// ptx",
-    ]
+    shown = capsys.readouterr().out.splitlines()
+    wanted = ["// tile", "// gpu", "// ptx", *(["// sass"] if disassembles else [])]
+    assert [line for line in shown if line in ("// tile", "// gpu", "// ptx", "// sass")] == wanted
+
+
+@pytest.mark.parametrize(("text", "message"), [
+    ("import nothing_there\n", ":1 cannot be executed: ModuleNotFoundError: No module named 'nothing_there'"),
+    ("x = 1\ndef f(:\n", ":2 cannot be executed: SyntaxError: invalid syntax"),
+    ("def f():\n    return 1 / 0\n\nf()\n", ":2 cannot be executed: ZeroDivisionError: division by zero"),
+])  # fmt: skip
+def test_compile_of_a_file_with_a_fault(text, message, tmp_path, capsys):
+    file = tmp_path / "faulty.py"
+    file.write_text(text)
+    assert main(["compile", f"{file}:f"]) == 1
+    shown = capsys.readouterr().err
+    assert shown.startswith(f"error: {file}{message}") and shown.count("\n") == 1
 
 
 def test_compile_to_machine_code(capsys, assemble):
     if not (tools.find("nvdisasm") or tools.find("cuobjdump")):
         assert compile_command("--emit", "sass") == 1
-        assert "cuobjdump is not installed" in capsys.readouterr().err
+        assert "is not installed" in capsys.readouterr().err
         return
     assert compile_command("--emit", "sass") == 0
     assert "EXIT" in capsys.readouterr().out
@@ -182,6 +199,18 @@ def test_opt_does_what_the_pipeline_did(tmp_path, capsys):
     assert "there is no pass 'banana'; there are" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("passes", "message"), [
+    ("coalesce", "pass 'coalesce' requires 'layouts', which does not hold: a value of type tensor<256xi32> has no layout"),
+    ("assign_layouts,insert_barriers", "pass 'insert_barriers' requires 'offsets', which does not hold"),
+])  # fmt: skip
+def test_opt_asks_for_what_a_pass_requires(passes, message, tmp_path, capsys):
+    compile_command("--emit", "tile")
+    file = tmp_path / "copy.tir"
+    file.write_text(capsys.readouterr().out)
+    assert main(["opt", str(file), "--passes", passes]) == 1
+    assert message in capsys.readouterr().err
+
+
 BLOCKED = "#blocked<{sizePerThread = [1, 2], threadsPerWarp = [2, 2], warpsPerCTA = [1, 1], order = [1, 0]}>"
 
 
@@ -217,7 +246,15 @@ def test_layout_as_a_picture_beside_a_view(tmp_path, capsys):
 def test_passes(capsys):
     assert main(["passes"]) == 0
     shown = capsys.readouterr().out
-    assert all(row.name in shown for row in PIPELINE)
+    assert all(row.name in shown and row.why in shown for row in PIPELINE)
+    assert all(f"{name}: {invariant.meaning}" in shown for name, invariant in PROPERTIES.items())
+
+
+def test_passes_fit_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["passes"]) == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert max(map(len, shown)) <= 80 and all(any(row.name in line for line in shown) for row in PIPELINE)
 
 
 def test_env(capsys, monkeypatch):
