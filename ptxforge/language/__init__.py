@@ -2,8 +2,8 @@
 
     import ptxforge.language as tl
 
-Everything here is a name with a signature, a docstring and an example; what it means inside a kernel stands in
-``ptxforge.frontend.semantics``. Names and meanings are those of Triton's language.
+Everything here is a name with a signature, a docstring and an example; what it means inside a kernel stands
+in ``ptxforge.frontend.semantics``. Names and meanings are those of Triton's language.
 """
 
 from ptxforge.language import core, extra, math, random, standard
@@ -15,8 +15,8 @@ from ptxforge.language.atomic import (
 )  # fmt: skip
 from ptxforge.language.constexpr import constexpr
 from ptxforge.language.core import (
-    arange, assume, cast, condition, debug_barrier, expect_zero, full, max_constancy, max_contiguous, multiple_of,
-    num_programs, program_id, range, static_range, to_tensor, zeros, zeros_like,
+    arange, assume, cast, condition, debug_barrier, expect_zero, full, max_constancy, max_contiguous,
+    multiple_of, num_programs, program_id, range, static_range, to_tensor, zeros, zeros_like,
 )  # fmt: skip
 from ptxforge.language.debug import device_assert, device_print, static_assert, static_print
 from ptxforge.language.dot_product import dot, dot_scaled
@@ -33,13 +33,13 @@ from ptxforge.language.reduction import (
 )  # fmt: skip
 from ptxforge.language.registry import constexpr_function
 from ptxforge.language.shape import (
-    broadcast, broadcast_to, cat, expand_dims, flip, gather, histogram, interleave, join, permute, ravel, reshape,
-    split, squeeze, trans, unsqueeze, view,
+    broadcast, broadcast_to, cat, expand_dims, flip, gather, histogram, interleave, join, permute, ravel,
+    reshape, split, squeeze, trans, unsqueeze, view,
 )  # fmt: skip
 from ptxforge.language.standard import bitonic_merge, sigmoid, softmax, sort, swizzle2d, topk
 from ptxforge.language.types import (
-    PropagateNan, bfloat16, block_type, const, dtype, float8e4nv, float8e5, float16, float32, float64, int1, int8,
-    int16, int32, int64, pi32_t, pointer_type, tensor, uint8, uint16, uint32, uint64,
+    PropagateNan, bfloat16, block_type, const, dtype, float8e4nv, float8e5, float16, float32, float64, int1,
+    int8, int16, int32, int64, pi32_t, pointer_type, tensor, uint8, uint16, uint32, uint64,
 )  # fmt: skip
 
 TRITON_MAX_TENSOR_NUMEL = 1 << 20

@@ -1,4 +1,9 @@
-"""Arithmetic, selection and comparison as functions. The operators ``+ - * / // % << >> & | ^ ~`` do the same."""
+"""Arithmetic, selection and comparison as functions. The operators ``+ - * / // % << >> & | ^ ~`` do the
+same.
+
+Arguments are blocks, scalars and numbers. They broadcast to a common shape and take a common element type (a
+number that of the tensor beside it); shapes that do not fit and types that have none are compile-time errors.
+"""
 
 from __future__ import annotations
 
@@ -10,22 +15,23 @@ from ptxforge.language.types import PropagateNan, tensor
 
 @builtin
 def add(x: Any, y: Any, sanitize_overflow: bool = True) -> tensor:
-    """``x + y``. ``sanitize_overflow`` has no effect."""
+    """``x + y``, as the operator. ``sanitize_overflow`` has no effect: integers wrap around."""
 
 
 @builtin
 def sub(x: Any, y: Any, sanitize_overflow: bool = True) -> tensor:
-    """``x - y``. ``sanitize_overflow`` has no effect."""
+    """``x - y``, as the operator. ``sanitize_overflow`` has no effect: integers wrap around."""
 
 
 @builtin
 def mul(x: Any, y: Any, sanitize_overflow: bool = True) -> tensor:
-    """``x * y``. ``sanitize_overflow`` has no effect."""
+    """``x * y``, as the operator. ``sanitize_overflow`` has no effect: integers wrap around."""
 
 
 @builtin
 def where(condition: Any, x: Any, y: Any) -> tensor:
-    """``x`` where ``condition`` holds, else ``y``; all three broadcast, and ``x`` and ``y`` take their common type.
+    """``x`` where ``condition`` holds, else ``y``; all three broadcast, and ``x`` and ``y`` take their common
+    type.
 
     Both are computed in any case: guard memory with a mask, not with ``where``.
 
@@ -35,37 +41,57 @@ def where(condition: Any, x: Any, y: Any) -> tensor:
 
 @builtin
 def minimum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE) -> tensor:
-    """The smaller one, element by element; ``tl.PropagateNan.ALL`` lets a NaN win, else the number wins."""
+    """The smaller one of ``x`` and ``y``, element by element, in their common type and shape.
+
+    ``propagate_nan`` is a compile-time ``tl.PropagateNan``: with ``ALL`` a NaN wins, with ``NONE`` (the
+    default) a number does. -0.0 is smaller than 0.0.
+    """
 
 
 @builtin
 def maximum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE) -> tensor:
-    """The larger one, element by element; ``tl.PropagateNan.ALL`` lets a NaN win, else the number wins."""
+    """The larger one of ``x`` and ``y``, element by element, in their common type and shape.
+
+    ``propagate_nan`` is a compile-time ``tl.PropagateNan``: with ``ALL`` a NaN wins, with ``NONE`` (the
+    default) a number does. 0.0 is larger than -0.0.
+
+        relu = tl.maximum(x, 0.0)
+    """
 
 
 @builtin
 def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE) -> tensor:
-    """``x`` limited to ``[min, max]`` (floats). A NaN stays one with ``tl.PropagateNan.ALL``; else it becomes ``min``."""
+    """``x`` limited to ``[min, max]``: floats, in their common type and shape.
+
+    ``propagate_nan`` is a compile-time ``tl.PropagateNan``: with ``ALL`` a NaN in ``x`` stays one, with
+    ``NONE`` (the default) it becomes ``min``. Where ``min > max`` the result is ``max``. Integers are a
+    compile-time error.
+    """
 
 
 @builtin
 def cdiv(x: Any, div: Any) -> Any:
-    """``x / div`` rounded up, for non-negative integers: ``(x + div - 1) // div``.
+    """``x`` divided by ``div`` and rounded up, for non-negative integers: ``(x + div - 1) // div``.
 
-    for k in range(0, tl.cdiv(K, BLOCK_K)): ...
+    Of compile-time integers the result is one; then a ``div`` that is not positive is an error.
+
+        for k in range(0, tl.cdiv(K, BLOCK_K)): ...
     """
 
 
 @builtin
 def next_power_of_2(n: int) -> int:
-    """The smallest power of two not below the compile-time integer ``n``."""
+    """The smallest power of two not below the compile-time integer ``n``; 1 for ``n <= 1``.
+
+    A runtime ``n`` is a compile-time error.
+    """
 
 
 @builtin(member=True)
 def logical_and(x: Any, y: Any) -> tensor:
-    """``x != 0 and y != 0``, element by element."""
+    """Whether both ``x`` and ``y`` are not zero: int1, element by element, at their common shape."""
 
 
 @builtin(member=True)
 def logical_or(x: Any, y: Any) -> tensor:
-    """``x != 0 or y != 0``, element by element."""
+    """Whether ``x`` or ``y`` is not zero: int1, element by element, at their common shape."""

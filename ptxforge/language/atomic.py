@@ -1,8 +1,14 @@
 """Atomic read-modify-write of global memory.
 
-All return the old value. ``pointer`` and ``val`` are scalars or blocks; elements of a block are separate atomics in
-no particular order. ``sem`` is ``"relaxed"``, ``"acquire"``, ``"release"`` or ``"acq_rel"`` (the default), ``scope`` is
-``"cta"``, ``"gpu"`` (the default) or ``"sys"``.
+``pointer`` and ``val`` are scalars or blocks, which broadcast; ``val`` is cast to what the pointer points at.
+Elements of a block are separate atomics in no particular order. All functions return the old value, of the
+pointee's type and the common shape. Where ``mask`` (int1, broadcast too) does not hold nothing happens and
+the result is 0.
+
+``sem`` is the order of other accesses around it: ``"relaxed"``, ``"acquire"``, ``"release"`` or ``"acq_rel"``
+(the default). ``scope`` says who sees the order: ``"cta"``, ``"gpu"`` (the default) or ``"sys"``. See the PTX
+ISA, *Memory Consistency Model*. A pointee of another type, a ``tl.const`` pointer and other words for ``sem``
+and ``scope`` are compile-time errors.
 """
 
 from __future__ import annotations
@@ -17,9 +23,13 @@ from ptxforge.language.types import tensor
 def atomic_add(
     pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
-    """Add ``val``: 32- and 64-bit integers, float16, bfloat16, float32, float64.
+    """Add ``val``: 32- and 64-bit integers (which wrap around), float16, bfloat16, float32, float64.
 
-    tl.atomic_add(counts + bins, 1, mask=inside, sem="relaxed")
+    The order in which floats are added is not fixed. Two neighbouring float16 or bfloat16 of a thread are
+    added by one instruction where the target has it. ``pointer``, ``mask``, ``sem``, ``scope``: see this
+    module.
+
+        tl.atomic_add(counts + bins, 1, mask=inside, sem="relaxed")
     """
 
 
@@ -27,44 +37,62 @@ def atomic_add(
 def atomic_max(
     pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
-    """Replace by the maximum: 32- and 64-bit integers, float32, float64 (a float's bits order like an integer's)."""
+    """Replace by the maximum with ``val``: 32- and 64-bit integers, float32, float64.
+
+    Floats are compared by their bits, as integers whose order is that of the numbers: -0.0 is below 0.0, and
+    a positive NaN above all. ``pointer``, ``mask``, ``sem``, ``scope``: see this module.
+    """
 
 
 @builtin
 def atomic_min(
     pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
-    """Replace by the minimum: 32- and 64-bit integers, float32, float64."""
+    """Replace by the minimum with ``val``: 32- and 64-bit integers, float32, float64.
+
+    Floats as for :func:`atomic_max`. ``pointer``, ``mask``, ``sem``, ``scope``: see this module.
+    """
 
 
 @builtin
 def atomic_and(
     pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
-    """Bitwise and: 32- and 64-bit integers."""
+    """Replace by the bitwise and with ``val``: 32- and 64-bit integers.
+
+    ``pointer``, ``mask``, ``sem``, ``scope``: see this module.
+    """
 
 
 @builtin
 def atomic_or(
     pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
-    """Bitwise or: 32- and 64-bit integers."""
+    """Replace by the bitwise or with ``val``: 32- and 64-bit integers.
+
+    ``pointer``, ``mask``, ``sem``, ``scope``: see this module.
+    """
 
 
 @builtin
 def atomic_xor(
     pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
-    """Bitwise exclusive or: 32- and 64-bit integers."""
+    """Replace by the bitwise exclusive or with ``val``: 32- and 64-bit integers.
+
+    ``pointer``, ``mask``, ``sem``, ``scope``: see this module.
+    """
 
 
 @builtin
 def atomic_xchg(
     pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
-    """Exchange: any 32- or 64-bit type.
+    """Replace by ``val``: any 32- or 64-bit type.
 
-    tl.atomic_xchg(lock, 0, sem="release")
+    ``pointer``, ``mask``, ``sem``, ``scope``: see this module.
+
+        tl.atomic_xchg(lock, 0, sem="release")
     """
 
 
@@ -72,8 +100,10 @@ def atomic_xchg(
 def atomic_cas(
     pointer: tensor, cmp: Any, val: Any, sem: str | None = None, scope: str | None = None
 ) -> tensor:
-    """Store ``val`` where the old value equals ``cmp`` bit by bit: any 16-, 32- or 64-bit type.
+    """Replace by ``val`` where the old value equals ``cmp`` bit by bit: any 16-, 32- or 64-bit type.
 
-    while tl.atomic_cas(lock, 0, 1) == 1:
-        pass
+    It has no mask. ``pointer``, ``sem``, ``scope``: see this module.
+
+        while tl.atomic_cas(lock, 0, 1) == 1:
+            pass
     """

@@ -27,9 +27,10 @@ def unwrap(value: Any) -> Any:
 class constexpr:
     """A value known when the kernel is compiled.
 
-    As an annotation of a parameter (``BLOCK: tl.constexpr``) it says that each value makes a kernel of its own. As
-    a local annotation (``N: tl.constexpr = BLOCK * 2``) it keeps the value at compile time; without it a number
-    becomes a runtime scalar. As an object it is how a kernel may read a global: ``EPS = tl.constexpr(1e-5)``.
+    As an annotation of a parameter (``BLOCK: tl.constexpr``) it says that each value makes a kernel of its
+    own. As a local annotation (``N: tl.constexpr = BLOCK * 2``) it keeps the value at compile time; without
+    it a number becomes a runtime scalar. As an object it is how a kernel may read a global: ``EPS =
+    tl.constexpr(1e-5)``.
 
     >>> constexpr(3) * 2 + 1
     constexpr[7]

@@ -86,10 +86,11 @@ def cast(input: Any, dtype: dtype, fp_downcast_rounding: str | None = None, bitc
 
     ``input`` is a block, scalar or number. Conversions:
 
-    * float to a narrower float: to nearest even; with ``fp_downcast_rounding="rtz"`` towards zero (``"rtne"`` is the
-      default). What is too large becomes infinite, in float8e4nv its largest number, 448.
+    * float to a narrower float: to nearest even; with ``fp_downcast_rounding="rtz"`` towards zero (``"rtne"``
+      is the default). What is too large becomes infinite, in an 8-bit float its largest number.
     * float to integer: towards zero; what does not fit becomes the nearest limit, a NaN 0.
-    * integer to float: to nearest even. Integer to a narrower integer: the low bits; to a wider one: by its sign.
+    * integer to float: to nearest even.
+    * integer to a narrower integer: the low bits; to a wider one: by its sign.
     * anything to int1: whether it is not 0. Pointers: to other pointers, and to and from int64.
 
     ``fp_downcast_rounding`` elsewhere, a ``bitcast`` between widths and floats to pointers are compile-time
@@ -179,10 +180,10 @@ class range:
     ``arg1``, ``arg2`` and ``step`` are start, end and step as for ``range`` (one argument is the end):
     integers, where a negative step must be a compile-time value. Advice, all compile-time:
 
-    * ``num_stages``: depth of the software pipeline of this loop's loads (the kernel's ``num_stages`` unless given).
+    * ``num_stages``: depth of the software pipeline of this loop's loads (unless given, the kernel's).
     * ``loop_unroll_factor``: copies of the body.
-    * ``flatten``: fuse with the loop around; ``disallow_acc_multi_buffer``, ``warp_specialize``, ``disable_licm``: as in
-      Triton. They are accepted and may have no effect.
+    * ``flatten``: fuse with the loop around; ``disallow_acc_multi_buffer``, ``warp_specialize``,
+      ``disable_licm``: as in Triton. They are accepted and may have no effect.
 
     Made outside a kernel it raises ``TypeError``.
 

@@ -11,23 +11,42 @@ from ptxforge.language.registry import builtin
 def static_print(
     *values: Any, sep: str = " ", end: str = "\n", file: Any = None, flush: bool = False
 ) -> None:
-    """Print compile-time values, and the types of runtime ones, when the kernel is compiled."""
+    """Print ``values`` when the kernel is compiled: compile-time values, and of runtime ones their types.
+
+    ``sep``, ``end``, ``file`` and ``flush`` are those of ``print``.
+
+        tl.static_print("x:", x)            # x: float32[128]
+    """
 
 
 @builtin
 def static_assert(cond: bool, msg: str = "") -> None:
-    """Refuse to compile (:class:`CompileTimeAssertionError`) unless the compile-time ``cond`` holds.
+    """Refuse to compile unless the compile-time ``cond`` holds.
 
-    tl.static_assert(BLOCK % 16 == 0, "BLOCK must be a multiple of 16")
+    The error is a ``CompileTimeAssertionError`` with ``msg`` and the kernel's line; a runtime ``cond`` is an
+    error, too.
+
+        tl.static_assert(BLOCK % 16 == 0, "BLOCK must be a multiple of 16")
     """
 
 
 @builtin
 def device_print(prefix: str, *args: Any, hex: bool = False) -> None:
-    """Print each element of ``args`` with its program and index while running. ``print`` in a kernel is this."""
+    """Print each element of ``args`` while running, with ``prefix``, its program and its index.
+
+    ``prefix`` is a compile-time string; ``args`` are blocks, scalars and numbers; ``hex`` prints their bits.
+    Lines of different threads come in any order. ``print`` in a kernel is this.
+
+        tl.device_print("offset", offsets)
+    """
 
 
 @builtin
 def device_assert(cond: Any, msg: str = "", mask: Any = None) -> None:
-    """Stop the kernel unless ``cond`` holds (where ``mask`` does). Compiled in only with ``debug=True``.
-    ``assert`` in a kernel is this."""
+    """Stop the kernel unless ``cond`` holds (for a block: everywhere) where ``mask`` does.
+
+    ``msg`` is a compile-time string; it is reported with the kernel's line, and the launch fails with an
+    error of the device. Compiled in only with ``debug=True``. ``assert`` in a kernel is this.
+
+        tl.device_assert(index < n, "index out of range", mask=inside)
+    """

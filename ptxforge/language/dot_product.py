@@ -56,8 +56,8 @@ def dot_scaled(
 ) -> tensor:
     """``lhs @ rhs + acc`` of blocks in microscaling (MX) formats: 32 elements along K share a scale.
 
-    ``lhs`` is ``[M, K]`` and ``rhs`` is ``[K, N]``, or batches of them. A format is the name of the elements'
-    type:
+    ``lhs`` is ``[M, K]`` and ``rhs`` is ``[K, N]``, or batches of them. ``lhs_format`` and ``rhs_format``
+    name the types of their elements, at compile time:
 
     * ``"e2m1"``: 4-bit floats (0, 0.5, 1, 1.5, 2, 3, 4, 6 and their negatives), two to a ``uint8``, the first
       in the low bits. Packed along K: ``[M, K/2]`` and ``[K/2, N]``; with ``lhs_k_pack=False`` along M:
@@ -70,11 +70,11 @@ def dot_scaled(
     with 255 for NaN, or ``float8e4nv``; one for 16 elements (NVFP4: ``[M, K/16]``) is allowed too. ``None``
     means 1. ``fast_math`` promises that no scale is NaN.
 
-    The result is float32 ``[M, N]``, as ``acc`` must be. Elements are widened to bfloat16 and multiplied by
-    their scale there, rounding to nearest even; then :func:`dot` does the rest on tensor cores. When one
-    format is ``"fp16"``, both sides take float16 instead, where scales of 2**-25 and less become 0 and those
-    of 2**16 and more infinite. A format, element type or shape that does not fit is a compile-time error.
-    Formats: OCP Microscaling Formats (MX) Specification, version 1.0.
+    The result is ``[M, N]`` of ``out_dtype``, which is float32, as ``acc`` must be. Elements are widened to
+    bfloat16 and multiplied by their scale there, rounding to nearest even; then :func:`dot` does the rest on
+    tensor cores. When one format is ``"fp16"``, both sides take float16 instead, where scales of 2**-25 and
+    less become 0 and those of 2**16 and more infinite. A format, element type or shape that does not fit is a
+    compile-time error. Formats: OCP Microscaling Formats (MX) Specification, version 1.0.
 
         acc = tl.dot_scaled(a, a_scale, "e4m3", b, b_scale, "e2m1", acc)
     """

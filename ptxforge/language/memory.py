@@ -22,13 +22,18 @@ def load(
 ) -> tensor:
     """Read memory: a scalar through a pointer, a block through a block of pointers.
 
-    Where ``mask`` is false nothing is read and the element is ``other`` (undefined when it is not given). ``mask``
-    and ``other`` broadcast to the pointers' shape; ``other`` needs a mask. A pointer to int1 reads a byte and
-    gives int1.
+    The result has the shape of ``pointer`` and the type it points at; a pointer to int1 reads a byte and
+    gives int1. Where ``mask`` (boolean) is false nothing is read and the element is ``other``, or undefined
+    when that is not given. Both broadcast to the pointers' shape. Addresses must be multiples of the
+    element's size.
 
-    ``cache_modifier`` is ``""``, ``".ca"``, ``".cg"``, ``".cs"`` or ``".cv"``; ``eviction_policy`` ``""``, ``"evict_first"`` or
-    ``"evict_last"``; ``volatile`` forbids caching and removing. ``boundary_check`` and ``padding_option`` belonged to
-    block pointers and must keep their defaults.
+    ``cache_modifier`` is ``""``, ``".ca"``, ``".cg"``, ``".cs"`` or ``".cv"``; ``eviction_policy`` is ``""``,
+    ``"evict_first"`` or ``"evict_last"`` (PTX ISA, *Cache Operators* and *Cache Eviction Priority Hints*);
+    ``volatile`` forbids caching, and that the read is removed or repeated. ``boundary_check`` and
+    ``padding_option`` belonged to block pointers and must keep their defaults.
+
+    Errors: a ``pointer`` that is none, ``other`` without ``mask``, a mask of floats, shapes that do not
+    broadcast.
 
         x = tl.load(x_ptr + offsets, mask=offsets < n, other=0.0)
     """
@@ -44,9 +49,17 @@ def store(
     cache_modifier: str = "",
     eviction_policy: str = "",
 ) -> None:
-    """Write ``value`` (cast to what the pointer points at, broadcast to its shape) where ``mask`` is true.
+    """Write ``value`` through ``pointer`` where ``mask`` is true (everywhere when it is not given).
 
-    ``cache_modifier`` is ``""``, ``".wb"``, ``".cg"``, ``".cs"`` or ``".wt"``; ``eviction_policy`` as for :func:`load`.
+    ``pointer`` is a pointer or a block of pointers; ``value`` is cast to what it points at, and ``value`` and
+    ``mask`` broadcast to its shape. int1 is written as a byte, 0 or 1. Of elements with equal addresses any
+    one wins.
+
+    ``cache_modifier`` is ``""``, ``".wb"``, ``".cg"``, ``".cs"`` or ``".wt"``; ``eviction_policy`` as for
+    :func:`load`; ``boundary_check`` must keep its default.
+
+    Errors: a ``pointer`` that is none, or is a ``tl.const`` one; shapes that do not broadcast; a number that
+    does not fit in the type.
 
         tl.store(out_ptr + offsets, x + y, mask=offsets < n)
     """

@@ -1,7 +1,8 @@
 """How the language's functions are declared.
 
 ``builtin``    a stub: signature, docstring, example. What it means inside a kernel stands in
-               ``ptxforge.frontend.semantics``, in the file of the same name. Called outside a kernel it raises.
+               ``ptxforge.frontend.semantics``, in the file of the same name. Called outside a kernel it
+               raises.
 ``library``    a function written in the language itself; the frontend inlines it as it does users' functions.
 
 Both can be members of ``tl.tensor``: ``@builtin(member=True)`` makes ``x.sum(0)`` mean ``tl.sum(x, 0)``.
@@ -20,7 +21,8 @@ MEMBERS: dict[str, Any] = {}
 
 
 def builtin(fn: Callable | None = None, *, member: bool = False, name: str = "") -> Any:
-    """Declare a stub. ``member``: tensors have it as a method; ``name``: its public name, where that shadows a builtin."""
+    """Declare a stub. ``member``: tensors have it as a method; ``name``: its public name, where that shadows
+    a builtin."""
     if fn is None:
         return functools.partial(builtin, member=member, name=name)
     public = name or fn.__name__

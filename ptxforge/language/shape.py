@@ -1,4 +1,9 @@
-"""Shapes: reshaping, broadcasting, joining and moving elements. Every dimension is a power of two."""
+"""Shapes: reshaping, broadcasting, joining and moving elements.
+
+Every dimension is a power of two, and a block has at most 2**20 elements. Shapes, axes and permutations are
+compile-time values. Elements of any type, pointers too, keep their type. What does not fit (another number of
+elements, an axis out of range, a dimension named twice) is a compile-time error (``TypeMismatchError``).
+"""
 
 from __future__ import annotations
 
@@ -10,93 +15,145 @@ from ptxforge.language.types import tensor
 
 @builtin
 def broadcast(input: Any, other: Any) -> tuple[tensor, tensor]:
-    """Both, broadcast to their common shape. Dimensions of size 1 stretch; a scalar fits any shape."""
+    """``input`` and ``other`` broadcast to their common shape: ``(input, other)``.
+
+    Shapes are aligned at their last dimensions, dimensions of size 1 stretch, a scalar fits any shape. Types
+    stay as they are.
+
+        rows, columns = tl.broadcast(i[:, None], j[None, :])
+    """
 
 
 @builtin(member=True)
 def broadcast_to(input: Any, *shape: Any) -> tensor:
     """``input`` stretched to ``shape`` (a list, or the sizes one by one).
 
-    column = tl.broadcast_to(x[:, None], [BLOCK_M, BLOCK_N])
+    Dimensions of size 1 stretch, missing ones are added in front, a scalar fills the block.
+
+        column = tl.broadcast_to(x[:, None], [BLOCK_M, BLOCK_N])
     """
 
 
 @builtin(member=True)
 def expand_dims(input: Any, axis: Any) -> tensor:
-    """Dimensions of size 1 inserted at ``axis`` (an index of the result, or several). ``x[:, None]`` does the same."""
+    """``input`` with dimensions of size 1 inserted at ``axis``: an index of the result's dimensions, or a
+    tuple of them, negative ones from the end. A scalar becomes a block. ``x[:, None]`` does the same.
+
+        column = tl.expand_dims(x, 1)
+    """
 
 
 @builtin(member=True)
 def reshape(input: tensor, *shape: Any, can_reorder: bool = False) -> tensor:
-    """The elements in row-major order under another shape; with ``can_reorder`` in any order.
+    """The elements of ``input`` in row-major order at another ``shape`` (a list, or the sizes one by one).
 
-    halves = tl.reshape(x, [BLOCK // 2, 2])
+    ``can_reorder`` allows any order of the elements, which is cheaper.
+
+        halves = tl.reshape(x, [BLOCK // 2, 2])
     """
 
 
 @builtin(member=True)
 def view(input: tensor, *shape: Any) -> tensor:
-    """As :func:`reshape`, where the order of elements may change."""
+    """The elements of ``input`` at another ``shape``, perhaps in another order: :func:`reshape` with
+    ``can_reorder``."""
 
 
 @builtin(member=True)
 def ravel(x: tensor, can_reorder: bool = False) -> tensor:
-    """The elements in one dimension."""
+    """The elements of ``x`` in one dimension, in row-major order; with ``can_reorder`` in any order, which is
+    cheaper."""
 
 
 @builtin(member=True)
 def trans(input: tensor, *dims: int) -> tensor:
-    """The dimensions in another order: the last two swapped, or as ``dims`` says. ``x.T`` does the first.
+    """``input`` with its dimensions in another order: the last two swapped, or as ``dims`` says (see
+    :func:`permute`).
 
-    scores = tl.dot(q, tl.trans(k))
+    A block of one dimension needs ``dims``. ``x.T`` swaps the last two as well.
+
+        scores = tl.dot(q, tl.trans(k))
     """
 
 
 @builtin(member=True)
 def permute(input: tensor, *dims: int) -> tensor:
-    """Dimension ``i`` of the result is dimension ``dims[i]`` of ``input``."""
+    """``input`` with its dimensions in another order: dimension ``i`` of the result is dimension ``dims[i]``
+    of ``input``.
+
+    ``dims`` is a list, or the dimensions one by one, and names each dimension once.
+
+        channels_first = tl.permute(x, 2, 0, 1)
+    """
 
 
 @builtin
 def cat(input: tensor, other: tensor, can_reorder: bool = False, dim: int = 0) -> tensor:
-    """Two blocks of one shape, one after the other along ``dim``. With ``can_reorder`` (1-D blocks) the elements may
-    come in any order, which is cheaper."""
+    """``input`` and ``other``, two blocks of one shape and type, one after the other along ``dim``.
+
+    The result is twice as large along ``dim``. With ``can_reorder`` (blocks of one dimension) the elements
+    may come in any order, which is cheaper.
+
+        both = tl.cat(low, high, dim=0)
+    """
 
 
 @builtin
 def join(a: Any, b: Any) -> tensor:
-    """Two blocks (broadcast to one shape) side by side along a new last dimension of size 2."""
+    """``a`` and ``b`` side by side along a new last dimension of size 2.
+
+    They broadcast to one shape and have one element type; two scalars give a block of two.
+
+        pairs = tl.join(even, odd)          # [N] and [N] give [N, 2]
+    """
 
 
 @builtin(member=True)
 def split(a: tensor) -> tuple[tensor, tensor]:
-    """The two halves of a block whose last dimension is 2. The opposite of :func:`join`."""
+    """The two halves of ``a``, a block whose last dimension is 2: ``(a[..., 0], a[..., 1])``. Undoes
+    :func:`join`.
+
+    Of a block of two elements both are scalars. Another last dimension is a compile-time error.
+
+        low, high = tl.split(tl.reshape(x, [BLOCK // 2, 2]))
+    """
 
 
 @builtin
 def interleave(a: Any, b: Any) -> tensor:
-    """Two blocks with their elements alternating along the last dimension."""
+    """``a`` and ``b`` with their elements alternating along the last dimension, which is twice as large.
+
+    They broadcast to one shape and have one element type.
+
+        packed = tl.interleave(even, odd)
+    """
 
 
 @builtin(member=True)
 def flip(x: tensor, dim: int | None = None) -> tensor:
-    """The elements along ``dim`` (the last) in opposite order."""
+    """``x`` with the elements along ``dim`` in opposite order; ``None`` is the last dimension."""
 
 
 @builtin(member=True)
 def squeeze(x: tensor, dim: int) -> tensor:
-    """Without the dimension ``dim``, whose size is 1."""
+    """``x`` without the dimension ``dim``, whose size is 1; a scalar when it was the only one.
+
+    A dimension of another size is a compile-time error.
+    """
 
 
 @builtin(member=True)
 def unsqueeze(x: tensor, dim: int) -> tensor:
-    """With a dimension of size 1 inserted at ``dim``."""
+    """``x`` with a dimension of size 1 inserted at ``dim``, an index of the result's dimensions."""
 
 
 @builtin(member=True)
 def gather(src: tensor, index: tensor, axis: int) -> tensor:
-    """``src[…, index[…, i, …], …]`` along ``axis``. ``index`` has ``src``'s rank, its sizes except along ``axis``, and
-    values inside.
+    """Elements of ``src`` chosen by ``index`` along ``axis``: ``result[i, j] = src[index[i, j], j]`` for
+    ``axis=0``.
+
+    ``index`` is a block of integers with the rank of ``src`` and its sizes except along ``axis``; the result
+    has its shape. Indices must lie inside ``src``: what others give is undefined.
 
         picked = tl.gather(table, which, axis=0)
     """
@@ -104,7 +161,11 @@ def gather(src: tensor, index: tensor, axis: int) -> tensor:
 
 @builtin(member=True)
 def histogram(input: tensor, num_bins: int, mask: Any = None) -> tensor:
-    """Counts of the values 0 … num_bins-1 in a 1-D block of integers, as ``num_bins`` int32; where ``mask`` holds.
+    """How often each value 0 … ``num_bins - 1`` occurs in ``input``, a 1-D block of integers, where ``mask``
+    holds.
 
-    counts = tl.histogram(values, 256)
+    The result is ``[num_bins]`` of int32; ``num_bins`` is a compile-time power of two. Other values count
+    nowhere.
+
+        counts = tl.histogram(values, 256)
     """

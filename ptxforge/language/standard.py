@@ -10,13 +10,25 @@ from ptxforge.language.registry import constexpr_function, library
 
 @library(member=True)
 def sigmoid(x):
-    """``1 / (1 + exp(-x))``, element by element."""
+    """``1 / (1 + exp(-x))``, element by element, of float32 and float64.
+
+    Accuracy is that of :func:`exp`: within ``5 + 1.2 * abs(x)`` ulp for float32. Other element types are a
+    compile-time error.
+
+        gate = tl.sigmoid(x)
+    """
     return 1.0 / (1.0 + math.exp(-x))
 
 
 @library(member=True)
 def softmax(x, dim=None, keep_dims=None, ieee_rounding: constexpr = False):
-    """``exp(x) / sum(exp(x))`` along ``dim`` (the first), computed from ``x - max(x)``. ``keep_dims`` has no effect."""
+    """``exp(x) / sum(exp(x))`` along ``dim`` (``None``: the first), computed from ``x - max(x)``.
+
+    ``x`` is a block of float32 or float64, and so is the result. ``ieee_rounding`` rounds the quotient to
+    nearest even (see :func:`fdiv`). ``keep_dims`` has no effect. A row of -inf alone gives NaN.
+
+        p = tl.softmax(scores, dim=1)
+    """
     axis: constexpr = 0 if dim is None else dim
     powers = math.exp(x - reduction.max(x, axis, keep_dims=True))
     return math.fdiv(powers, reduction.sum(powers, axis, keep_dims=True), ieee_rounding)
@@ -24,8 +36,9 @@ def softmax(x, dim=None, keep_dims=None, ieee_rounding: constexpr = False):
 
 @library
 def swizzle2d(i, j, size_i, size_j, size_g):
-    """The indices ``(i, j)`` of a ``size_i × size_j`` grid in row-major order, mapped to an order that runs down
-    columns within groups of ``size_g`` rows: neighbours in time share operands in the L2 cache.
+    """The indices ``(i, j)`` of a ``size_i × size_j`` grid in row-major order, mapped to an order that runs
+    down columns within groups of ``size_g`` rows: neighbours in time share operands in the L2 cache. All are
+    integers.
 
         pid_m, pid_n = tl.swizzle2d(pid // tiles_n, pid % tiles_n, tiles_m, tiles_n, GROUP_M)
     """
@@ -37,7 +50,7 @@ def swizzle2d(i, j, size_i, size_j, size_g):
     return first + inside % rows, inside // rows
 
 
-# -- sorting: Batcher's bitonic network (K. E. Batcher, Sorting networks and their applications, 1968) --------
+# -- sorting: the bitonic network (K. E. Batcher, Sorting networks and their applications, 1968) -----------
 
 
 @constexpr_function
@@ -57,7 +70,8 @@ def _outer_size(sizes):
 
 @library
 def _compare_exchange(x, stage: constexpr, step: constexpr, descending: constexpr):
-    """Order each pair of elements ``2**step`` apart in the rows of ``x``; blocks of ``2**stage`` alternate in direction."""
+    """Order each pair of elements ``2**step`` apart in the rows of ``x``; blocks of ``2**stage`` alternate in
+    direction."""
     rows: constexpr = x.shape[0]
     pairs: constexpr = x.shape[1] >> (step + 1)
     low, high = shape.split(shape.permute(shape.reshape(x, [rows, pairs, 2, 1 << step]), 0, 1, 3, 2))
@@ -78,7 +92,13 @@ def _merge(x, stage: constexpr, descending: constexpr):
 
 @library(member=True)
 def sort(x, dim: constexpr = None, descending: constexpr = False):
-    """``x`` sorted along its last dimension (``dim`` may only name that one)."""
+    """``x`` sorted along its last dimension; with ``descending`` from the largest.
+
+    ``dim`` may only name the last dimension; another one is a compile-time error. ``x`` is a block of numbers
+    without NaNs. The sort is not stable.
+
+        ordered = tl.sort(x)
+    """
     rank: constexpr = len(x.shape)
     static_assert(dim is None or dim == -1 or dim == rank - 1, "sort() sorts along the last dimension only")
     size: constexpr = x.shape[rank - 1]
@@ -90,8 +110,14 @@ def sort(x, dim: constexpr = None, descending: constexpr = False):
 
 @library(member=True)
 def topk(x, k: constexpr, dim: constexpr = None, descending: constexpr = True):
-    """The ``k`` largest elements (smallest with ``descending=False``) along the last dimension, in order. ``k`` is a
-    power of two."""
+    """The ``k`` largest elements of ``x`` (smallest with ``descending=False``) along the last dimension, in
+    order.
+
+    ``k`` is a power of two not above the dimension's size; ``dim`` may only name the last dimension. The
+    result has ``k`` as its last dimension and ``x``'s element type.
+
+        best = tl.topk(scores, 8)
+    """
     rank: constexpr = len(x.shape)
     size: constexpr = x.shape[rank - 1]
     rows: constexpr = _outer_size(x.shape)
@@ -102,7 +128,12 @@ def topk(x, k: constexpr, dim: constexpr = None, descending: constexpr = True):
 
 @library(member=True)
 def bitonic_merge(x, dim: constexpr = None, descending: constexpr = False):
-    """Sort a block whose last dimension is bitonic: first rising, then falling."""
+    """``x`` sorted along its last dimension, where it is bitonic: first rising, then falling, or turned
+    around.
+
+    Half of :func:`sort`'s last round. ``dim`` may only name the last dimension; with ``descending`` the
+    largest comes first.
+    """
     rank: constexpr = len(x.shape)
     static_assert(
         dim is None or dim == -1 or dim == rank - 1, "bitonic_merge() merges the last dimension only"

@@ -80,7 +80,8 @@ class dtype:
 
     @property
     def kind(self) -> int:
-        """0 for ``int1``, 1 for integers, 2 for floats: a scalar of a lower or equal kind takes its partner's type."""
+        """0 for ``int1``, 1 for integers, 2 for floats: a scalar of a lower or equal kind takes its partner's
+        type."""
         if self.base.is_float:
             return _FLOATING
         return _BOOLEAN if self.base.is_bool else _INTEGRAL
@@ -380,12 +381,14 @@ class tensor:
     """A block or a scalar inside a kernel; used by authors as an annotation and in ``isinstance``.
 
     Its members are the functions of the language with the tensor as first argument (``x.sum(0)`` is
-    ``tl.sum(x, 0)``), and the properties ``dtype`` (the element type), ``type``, ``shape``, ``numel`` and ``T``.
+    ``tl.sum(x, 0)``), and the properties ``dtype`` (the element type), ``type``, ``shape``, ``numel`` and
+    ``T``.
     """
 
 
 class PropagateNan:
-    """What ``minimum``, ``maximum`` and ``clamp`` do with a NaN: ``NONE`` gives the other operand, ``ALL`` the NaN."""
+    """What ``minimum``, ``maximum`` and ``clamp`` do with a NaN: ``NONE`` gives the other operand, ``ALL``
+    the NaN."""
 
     NONE = "none"
     ALL = "all"
