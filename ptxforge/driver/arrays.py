@@ -73,7 +73,10 @@ def from_host_dtype(dtype: np.dtype) -> DType:
 
 
 def from_torch_dtype(dtype: object) -> DType:
-    """The element type of a torch dtype, or of one of the language's, by its printed name."""
+    """The element type of a torch dtype, or of one of the language's, by its printed name.
+
+    Raises :class:`ArgumentError` for a dtype that kernels do not have.
+    """
     name = str(dtype).removeprefix("torch.")
     try:
         return _TORCH_NAMES.get(name) or dtypes.parse(name)

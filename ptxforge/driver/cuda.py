@@ -36,7 +36,12 @@ def cuda_device(ordinal: int = 0) -> CudaDevice:
 
 
 class CudaDevice:
-    """One GPU."""
+    """GPU number ``ordinal`` through the CUDA driver; see :func:`cuda_device`, which keeps one object for
+    each.
+
+    It has the members of :class:`ptxforge.driver.protocol.Device`. Failures of the driver raise
+    :class:`DeviceError` with its name for them and, of the JIT, its log.
+    """
 
     warp_size = 32
 
@@ -72,6 +77,7 @@ class CudaDevice:
 
     @property
     def compute_capability(self) -> tuple[int, int]:
+        """Major and minor version, such as ``(9, 0)``."""
         return self.attribute("COMPUTE_CAPABILITY_MAJOR"), self.attribute("COMPUTE_CAPABILITY_MINOR")
 
     def _newest_target(self) -> str:
@@ -107,6 +113,8 @@ class CudaDevice:
 
         That is the case on a machine with one GPU once the primary context has been made current: no library
         has another device to switch to. A foreign context that is current already is left alone.
+
+        Raises :class:`DeviceError` when the device was reset.
         """
         thread = self._thread
         try:
@@ -154,7 +162,7 @@ class CudaDevice:
             call("cuMemsetD8Async", address, value, nbytes, stream)
 
     def register_host_array(self, array: np.ndarray) -> int:
-        """A GPU cannot use a host array in place."""
+        """A GPU cannot use a host array in place: raises :class:`DeviceError`."""
         raise DeviceError(
             "a CUDA device cannot use a numpy array in place; copy it with ptxforge.to_device(array)"
         )
@@ -208,6 +216,7 @@ class CudaModule:
             return CudaFunction(self._device, name, handle)
 
     def unload(self) -> None:
+        """Give the module's memory back; its functions must not be launched any more."""
         with self._device.current():
             call("cuModuleUnload", self._handle)
 
@@ -236,11 +245,11 @@ Moves = list[tuple[int, int, int]]
 
 
 def parameter_moves(places: list[tuple[int, int]]) -> Moves:
-    """How packed parameters must be moved for a kernel whose parameters lie at ``places`` (offset, bytes); empty when
-    they are where PTX's alignment rules put them.
+    """How packed parameters must be moved for a kernel whose parameters lie at ``places`` (offset, bytes);
+    empty when they are where PTX's alignment rules put them.
 
-    A tensor map is aligned to 64 bytes by its *address*, and the bank of parameters does not begin at such an address
-    (on Hopper at 0x210), so the assembler shifts it and all that follow.
+    A tensor map is aligned to 64 bytes by its *address*, and the bank of parameters does not begin at such an
+    address (on Hopper at 0x210), so the assembler shifts it and all that follow.
 
     >>> parameter_moves([(0, 8), (8, 4)])
     []
@@ -343,10 +352,12 @@ class CudaEvent:
         self._handle = handle
 
     def record(self, stream: int = 0) -> None:
+        """Put the event behind the work that is queued on ``stream`` now."""
         with self._device.current():
             call("cuEventRecord", self._handle, stream)
 
     def synchronize(self) -> None:
+        """Wait on the host until the event has happened."""
         with self._device.current():
             call("cuEventSynchronize", self._handle)
 

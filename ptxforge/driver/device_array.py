@@ -63,7 +63,7 @@ class DeviceArray:
 
     @property
     def size(self) -> int:
-        """Elements."""
+        """Number of elements."""
         return math.prod(self.shape)
 
     @property
@@ -73,6 +73,7 @@ class DeviceArray:
 
     @property
     def ndim(self) -> int:
+        """Number of dimensions."""
         return len(self.shape)
 
     @property
@@ -103,7 +104,7 @@ class DeviceArray:
         return result
 
     def copy_from(self, source: np.ndarray) -> DeviceArray:
-        """Overwrite with a host array of the same shape and element type."""
+        """Overwrite with a host array. Raises :class:`DeviceError` for another shape or element type."""
         source = np.asarray(source, order="C")
         if source.shape != self.shape or dtypes.from_numpy(source.dtype) != self.dtype:
             raise DeviceError(f"cannot copy {source.dtype}{source.shape} to {self.dtype}{self.shape}")

@@ -47,7 +47,10 @@ def load_module(ptx: str) -> object:
 
 
 def link_cubin(ptx: str) -> bytes:
-    """The machine code (an ELF image) of ``ptx`` for the current context's device."""
+    """The machine code (an ELF image) of ``ptx`` for the current context's device.
+
+    Raises :class:`DeviceError` with the driver's log when it refuses the text.
+    """
     driver, log = bindings(), JitLog()
     state = call("cuLinkCreate", len(log.options), log.options, log.values)
     try:
@@ -63,7 +66,10 @@ def link_cubin(ptx: str) -> bytes:
 
 
 def host_address(array: np.ndarray) -> int:
-    """The address of a C-contiguous host array, as the driver's copies want it."""
+    """The address of a C-contiguous host array, as the driver's copies want it.
+
+    Raises :class:`DeviceError` for another array.
+    """
     if not array.flags.c_contiguous:
         raise DeviceError("only C-contiguous host arrays can be copied")
     return array.ctypes.data

@@ -24,7 +24,7 @@ def check_powers(instance, attribute, values) -> None:
 
 
 def check_order(instance, attribute, value) -> None:
-    """Validator: a permutation of the dimensions."""
+    """Validator: a permutation of the dimensions. Raises :class:`LayoutError`."""
     if sorted(value) != list(range(len(value))):
         raise LayoutError(f"order must be a permutation of 0..{len(value) - 1}, got {list(value)}")
 
@@ -47,6 +47,7 @@ class CTALayout:
 
     @staticmethod
     def default(rank: int) -> CTALayout:
+        """The layout of one CTA, for a tensor of ``rank`` dimensions."""
         return _default_cta_layout(rank)
 
     @property

@@ -140,6 +140,7 @@ class Blocked(Distributed):
 
     @property
     def rank(self) -> int:
+        """Number of dimensions."""
         return len(self.order)
 
     @property
@@ -178,18 +179,22 @@ class Slice(Distributed):
 
     @property
     def rank(self) -> int:
+        """One less than the parent has."""
         return self.parent.rank - 1
 
     @property
     def order(self) -> tuple[int, ...]:
+        """The parent's, without the dimension."""
         return order_without(self.parent.order, self.dim)
 
     @property
     def cta(self) -> CTALayout:
+        """The parent's, without the dimension."""
         return self.parent.cta.without(self.dim)
 
     @property
     def warps_per_cta(self) -> tuple[int, ...]:
+        """The parent's, the dimension included: its warps hold copies."""
         return self.parent.warps_per_cta
 
     def build(self, shape: Shape) -> LinearLayout:
@@ -231,10 +236,12 @@ class Mma(Distributed):
 
     @property
     def rank(self) -> int:
+        """Number of dimensions: 2, or 3 with a batch."""
         return len(self.warps_per_cta)
 
     @property
     def order(self) -> tuple[int, ...]:
+        """Row-major: the last dimension is fastest."""
         return row_major(self.rank)
 
     @property
@@ -292,6 +299,7 @@ class DotOperand(Distributed):
 
     @property
     def rank(self) -> int:
+        """The parent's number of dimensions."""
         return self.parent.rank
 
     @property
@@ -309,6 +317,7 @@ class DotOperand(Distributed):
 
     @property
     def warps_per_cta(self) -> tuple[int, ...]:
+        """The parent's warps along each dimension; along k all hold the same."""
         return self.parent.warps_per_cta
 
     @property
@@ -368,6 +377,7 @@ class Linear(Distributed):
 
     @property
     def rank(self) -> int:
+        """Number of the map's output dimensions."""
         return len(self.layout.out_dims)
 
     @property
@@ -377,6 +387,7 @@ class Linear(Distributed):
 
     @property
     def cta(self) -> CTALayout:
+        """How the CTAs of the map share a tensor. Raises :class:`LayoutError` when some hold copies."""
         split = [1] * self.rank
         for column in self.layout.columns_of(BLOCK):
             for d, value in enumerate(self.layout.unflatten(column)):
@@ -429,6 +440,7 @@ class Shared(Encoding):
 
     @property
     def rank(self) -> int:
+        """Number of dimensions."""
         return len(self.order)
 
     def build(self, shape: Shape) -> LinearLayout:

@@ -53,6 +53,7 @@ class Span:
 
     @property
     def rank(self) -> int:
+        """Number of independent columns."""
         return len(self.rows)
 
     def add(self, column: int) -> int:

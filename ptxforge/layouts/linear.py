@@ -168,18 +168,22 @@ class LinearLayout:
 
     @property
     def in_bits_total(self) -> int:
+        """Bits of all input dimensions together: the number of columns."""
         return len(self.columns)
 
     @property
     def out_bits_total(self) -> int:
+        """Bits of all output dimensions together: the number of rows."""
         return sum(size.bit_length() - 1 for _, size in self.out_dims)
 
     @property
     def out_names(self) -> tuple[str, ...]:
+        """Names of the output dimensions, the slowest first."""
         return tuple(name for name, _ in self.out_dims)
 
     @property
     def out_shape(self) -> tuple[int, ...]:
+        """Sizes of the output dimensions, the slowest first."""
         return tuple(size for _, size in self.out_dims)
 
     def in_bits(self, name: str) -> int:
@@ -187,9 +191,11 @@ class LinearLayout:
         return self._in_bits[self.in_dims.index(name)] if name in self.in_dims else 0
 
     def in_size(self, name: str) -> int:
+        """Size of input dimension ``name``; 1 for one that the layout does not have."""
         return 1 << self.in_bits(name)
 
     def out_size(self, name: str) -> int:
+        """Size of output dimension ``name``. Raises :class:`LayoutError` when there is none."""
         for out_name, size in self.out_dims:
             if out_name == name:
                 return size
@@ -215,7 +221,10 @@ class LinearLayout:
     # -- evaluation ------------------------------------------------------------------------------------
 
     def flat_index(self, **ins: int) -> int:
-        """The flat input index of the given coordinates; those not given are 0."""
+        """The flat input index of the given coordinates; those not given are 0.
+
+        Raises :class:`LayoutError` for an input dimension that the layout does not have.
+        """
         index = shift = 0
         for name, bits in zip(self.in_dims, self._in_bits):
             index |= ins.pop(name, 0) << shift
@@ -412,26 +421,38 @@ class LinearLayout:
         return LinearLayout.of_columns([(n, self.in_bits(n)) for n in ins], new_outs, columns)
 
     def transpose_outs(self, names: Sequence[str]) -> LinearLayout:
-        """The same map with its output dimensions listed in another order."""
+        """The same map with its output dimensions listed in another order.
+
+        Raises :class:`LayoutError` for names that are no permutation.
+        """
         if sorted(names) != sorted(self.out_names):
             raise LayoutError(f"{list(names)} is no permutation of {list(self.out_names)}")
         return self.sublayout(self.in_dims, names)
 
     def transpose_ins(self, names: Sequence[str]) -> LinearLayout:
-        """The same map with its input dimensions listed in another order."""
+        """The same map with its input dimensions listed in another order.
+
+        Raises :class:`LayoutError` for names that are no permutation.
+        """
         if sorted(names) != sorted(self.in_dims):
             raise LayoutError(f"{list(names)} is no permutation of {list(self.in_dims)}")
         return self.sublayout(names, self.out_names)
 
     def reshape_outs(self, out_dims: Mapping[str, int] | Iterable[tuple[str, int]]) -> LinearLayout:
-        """The same flat row-major outputs under other dimensions of the same total size."""
+        """The same flat row-major outputs under other dimensions of the same total size.
+
+        Raises :class:`LayoutError` for another total size.
+        """
         outs = tuple(out_dims.items() if isinstance(out_dims, Mapping) else out_dims)
         if sum(log2_exact(size) for _, size in outs) != self.out_bits_total:
             raise LayoutError(f"cannot reshape {self.out_dims} to {outs}")
         return LinearLayout.of_columns(self.in_items(), outs, self.columns)
 
     def reshape_ins(self, in_dims: Mapping[str, int] | Iterable[tuple[str, int]]) -> LinearLayout:
-        """The same flat inputs (first dimension least significant) under other dimensions."""
+        """The same flat inputs (first dimension least significant) under other dimensions.
+
+        Raises :class:`LayoutError` for another total size.
+        """
         items = tuple(in_dims.items() if isinstance(in_dims, Mapping) else in_dims)
         bits = [(name, log2_exact(size)) for name, size in items]
         if sum(b for _, b in bits) != len(self.columns):

@@ -62,10 +62,12 @@ class Atom:
 
     @property
     def a_registers(self) -> int:
+        """Registers of a fragment of A."""
         return self.m * self.k // 32 // self.k_width
 
     @property
     def b_registers(self) -> int:
+        """Registers of a fragment of B."""
         return self.k * self.n // 32 // self.k_width
 
     def c_registers(self, accumulator: str) -> int:
@@ -74,6 +76,7 @@ class Atom:
 
     @property
     def name(self) -> str:
+        """Its shape in PTX, such as ``m16n8k16``."""
         return f"m{self.m}n{self.n}k{self.k}"
 
 

@@ -249,6 +249,8 @@ class JITFunction(KernelInterface):
 
         For an array, its element type alone will do (a numpy or torch dtype, or one of the language): a
         pointer aligned to 16 bytes.
+
+        Raises :class:`ArgumentError` and :class:`CompilationError` as a launch does.
         """
         try:
             given = {name: kwargs.pop(name) for name in list(kwargs) if name not in self.arg_names}
@@ -318,14 +320,17 @@ class JITFunction(KernelInterface):
 
     @property
     def metadata(self) -> Any:
+        """What is known of the newest variant; see :class:`CompiledKernel`."""
         return self.newest.metadata
 
     @property
     def n_regs(self) -> int:
+        """Registers that a thread of the newest variant takes."""
         return self.newest.n_regs
 
     @property
     def n_spills(self) -> int:
+        """32-bit words of local memory that a thread of the newest variant takes."""
         return self.newest.n_spills
 
     def add_pre_run_hook(self, hook: Callable) -> None:
@@ -361,6 +366,8 @@ def jit(fn: Callable | None = None, **options: Any) -> Any:
     (names or positions) whose value 1 and divisibility are not compiled in;
     ``do_not_specialize_on_alignment`` those whose divisibility is not; ``debug=True`` keeps device
     assertions.
+
+    Raises :class:`ArgumentError` for something that is no function, and for an unknown option.
     """
     if fn is None:
         return functools.partial(jit, **options)

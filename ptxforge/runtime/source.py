@@ -38,6 +38,7 @@ class Dependencies:
     values: tuple[tuple[dict, str, Any], ...]
 
     def digest(self) -> str:
+        """The SHA-256 of ``text``, in hexadecimal digits."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 

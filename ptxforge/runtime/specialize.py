@@ -76,10 +76,12 @@ class Specialization:
 
     @property
     def is_constant(self) -> bool:
+        """Whether the value is compiled in."""
         return self.type == CONSTEXPR
 
     @property
     def on_host(self) -> bool:
+        """Whether it is an array in host memory."""
         return self.device == _HOST
 
 

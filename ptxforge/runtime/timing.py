@@ -45,6 +45,8 @@ def do_bench(
     result is a list, one figure for each; else ``return_mode`` says what it is: ``mean``, ``median``,
     ``min``, ``max`` or ``all`` (the list of all runs). The gradients of the tensors in ``grad_to_none`` are
     dropped before each run.
+
+    Raises :class:`PtxforgeError` for another ``return_mode``.
     """
     runs = measure(fn, warmup, rep, grad_to_none)
     if quantiles is not None:

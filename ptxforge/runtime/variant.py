@@ -62,6 +62,7 @@ class CompiledKernel:
 
     @property
     def metadata(self) -> Metadata:
+        """Name, shared memory (bytes), options, target and hash, under Triton's names."""
         made = self.artifact
         return Metadata(
             name=made.name,
@@ -134,14 +135,17 @@ class CompiledKernel:
 
     @property
     def n_regs(self) -> int:
+        """Registers that a thread takes."""
         return self.attributes.registers
 
     @property
     def n_spills(self) -> int:
+        """32-bit words of local memory that a thread takes: spilled registers, as a rule."""
         return self.attributes.local_bytes // 4
 
     @property
     def n_max_threads(self) -> int:
+        """Threads that a block of this kernel may have at most."""
         return self.attributes.max_threads_per_block
 
     def _cubin(self) -> bytes:

@@ -35,6 +35,7 @@ class DType:
 
     @property
     def is_float(self) -> bool:
+        """True of floats of any width."""
         return self.kind == "float"
 
     @property
@@ -44,18 +45,22 @@ class DType:
 
     @property
     def is_signed(self) -> bool:
+        """True of signed integers."""
         return self.kind == "int"
 
     @property
     def is_unsigned(self) -> bool:
+        """True of unsigned integers, ``int1`` included."""
         return self.kind in ("uint", "bool")
 
     @property
     def is_bool(self) -> bool:
+        """True of ``int1``."""
         return self.kind == "bool"
 
     @property
     def is_fp8(self) -> bool:
+        """True of the 8-bit floats."""
         return self.is_float and self.bits == 8
 
     @property
@@ -96,7 +101,10 @@ def from_numpy(dtype: np.dtype) -> DType:
 
 
 def parse(text: str) -> DType:
-    """A dtype by its language name, its short name or numpy's name (``float16``, ``fp16``, ``int32``, ``i32``)."""
+    """A dtype by its language name, its short name or numpy's (``float16``, ``fp16``, ``int32``, ``i32``).
+
+    Raises ``KeyError`` for another text.
+    """
     found = BY_NAME.get(text) or BY_SHORT.get(text)
     if found is None:
         raise KeyError(text)

@@ -50,6 +50,7 @@ class Target:
 
     @property
     def max_threads_per_block(self) -> int:
+        """Threads that one block can have."""
         return 1024
 
     @property
@@ -59,6 +60,7 @@ class Target:
 
     @property
     def has_fp8_mma(self) -> bool:
+        """``mma.sync`` of e4m3 and e5m2."""
         return self.sm >= 89
 
     @property
@@ -73,10 +75,12 @@ class Target:
 
     @property
     def has_redux_f32(self) -> bool:
+        """``redux.sync`` of f32."""
         return self.sm >= 100 and self.accelerated
 
     @property
     def has_stmatrix(self) -> bool:
+        """``stmatrix``."""
         return self.sm >= 90
 
     @property
@@ -86,10 +90,12 @@ class Target:
 
     @property
     def has_cluster(self) -> bool:
+        """Clusters of blocks with distributed shared memory."""
         return self.sm >= 90
 
     @property
     def has_wgmma(self) -> bool:
+        """``wgmma`` (Hopper with its own features, ``sm_90a``)."""
         return self.sm == 90 and self.accelerated
 
     @property
