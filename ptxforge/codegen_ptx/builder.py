@@ -18,6 +18,8 @@ plain operand.
 *Dead code.* Pure instructions whose results nobody uses are dropped when the text is made, so lowerings may
 compute an element that a vector access then does not need.
 
+*Cold code.* Within ``with b.cold(p):`` stands what few threads do; what only such code needs moves there.
+
 *Copies.* :meth:`Builder.alias` lets a loop-carried or branch value be computed right in its destination.
 """
 
@@ -25,6 +27,7 @@ from __future__ import annotations
 
 from ptxforge.codegen_ptx.constants import wrap
 from ptxforge.codegen_ptx.registers import MOVES, Names, resolve
+from ptxforge.codegen_ptx.sinking import COLD_BEGIN, COLD_END, sink
 from ptxforge.support.target import Target
 
 EFFECT, LOCATION, COPY, LABEL = 0, -1, -2, -3
@@ -71,6 +74,28 @@ class _AtEntry:
         self.b.code, self.b._numbers, self.b._log = self.saved
 
 
+class _Cold:
+    """Context of :meth:`Builder.cold`."""
+
+    __slots__ = ("b", "end")
+
+    def __init__(self, b: Builder, predicate: str):
+        self.b = b
+        self.end = b.skip_unless(predicate, "common")
+
+    def __enter__(self) -> None:
+        b = self.b
+        b.has_cold_code = True
+        b.code.append(("", (), COLD_BEGIN))
+        b.open_scope()
+
+    def __exit__(self, *_) -> None:
+        b = self.b
+        b.close_scope()
+        b.code.append(("", (), COLD_END))
+        b.place(self.end)
+
+
 class Builder:
     """Emits instructions for ``target`` and blocks of ``threads`` threads; ``version`` grows to the PTX
     version that the instructions need."""
@@ -96,6 +121,7 @@ class Builder:
         self.declarations: dict[str, None] = {}
         self.strings: dict[str, str] = {}
         self.local_bytes = 0
+        self.has_cold_code = False
 
     # -- instructions ------------------------------------------------------------------------------------
 
@@ -161,6 +187,17 @@ class Builder:
 
     def place(self, label: str) -> None:
         self.code.append((label + ":", (), LABEL))
+
+    def skip_unless(self, predicate: str, stem: str) -> str:
+        """Branch to the label that is returned where the predicate does not hold. The branch may diverge."""
+        end = self.label(stem)
+        self.effect(f"@!%s bra {end};", predicate)
+        return end
+
+    def cold(self, predicate: str) -> _Cold:
+        """Within ``with b.cold(p):`` stands what only threads with ``p`` do, which are few. Nothing that is
+        computed there is known afterwards."""
+        return _Cold(self, predicate)
 
     def at_entry(self) -> _AtEntry:
         """Within ``with b.at_entry():``, pure instructions go to the kernel's entry. Their operands must come
@@ -364,7 +401,10 @@ class Builder:
         kept = []
         aliases = self.aliases
         previous = LOCATION
-        for instruction in reversed(self._entry_code + self.code):
+        code = self._entry_code + self.code
+        if self.has_cold_code:
+            code = sink(code, self._reassigned())
+        for instruction in reversed(code):
             kind = instruction[2]
             if kind > 0:
                 operands = instruction[1]
@@ -385,6 +425,11 @@ class Builder:
             kept.append(instruction)
         kept.reverse()
         return kept
+
+    def _reassigned(self) -> set[str]:
+        """Registers that may be assigned more than once."""
+        copied = {operands[0] for _, operands, kind in self.code if kind == COPY}
+        return copied.union(self.aliases, self.aliases.values())
 
     def text(self) -> tuple[list[str], list[str]]:
         """Register declarations and the body's lines."""

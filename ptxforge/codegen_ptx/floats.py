@@ -112,8 +112,18 @@ def to_f32(b: Builder, x, element: T.Type):
     if element is T.F16:
         return b.pure("cvt.f32.f16 %s, %s;", "f", x)
     if element is T.BF16:
-        return b.pure("mov.b32 %s, {%s, %s};", "f", b.register(0, "h"), x)
+        return _bf16_to_f32(b, x)
     return b.pure("cvt.f32.f16 %s, %s;", "f", fp8_to_f16(b, x, element))
+
+
+def _bf16_to_f32(b: Builder, x: str) -> str:
+    """The upper half of an f32. From half a word it is a shift or a mask, which run on different units."""
+    word, place = b.known(("half", x)) or (None, 0)
+    if word is None:
+        return b.pure("mov.b32 %s, {%s, %s};", "f", b.register(0, "h"), x)
+    if place == 0:
+        return b.pure("shl.b32 %s, %s, 16;", "f", word)
+    return b.pure("and.b32 %s, %s, 0xFFFF0000;", "f", word)
 
 
 def fp8_to_f16(b: Builder, x, element: T.Type) -> str:

@@ -17,6 +17,7 @@ from ptxforge.codegen_ptx.floats import (
 from ptxforge.codegen_ptx.fmod import fmod
 from ptxforge.codegen_ptx.lowering import Lowering, contracts, lowers
 from ptxforge.codegen_ptx.pointers import Pointer, whole
+from ptxforge.codegen_ptx.quotients import quotients
 from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
@@ -369,6 +370,10 @@ def divide_floats(ctx: Lowering, op: ops.DivF) -> None:
     b, element = ctx.b, _element(op)
     if element is T.F64:
         elementwise(ctx, op, lambda x, y: b.pure("div.rn.f64 %s, %s, %s;", "d", x, y))
+        return
+    if element is T.F32:
+        dividends, divisors = (ctx.get(v) for v in op.operands)
+        ctx.set(op, quotients(b, dividends, divisors))
         return
     _through_f32(ctx, op, lambda p, q: b.pure("div.full.f32 %s, %s, %s;", "f", p, q))
 

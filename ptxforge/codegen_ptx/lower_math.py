@@ -8,7 +8,8 @@ from ptxforge.codegen_ptx import math_f32, math_f64
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.constants import is_constant
 from ptxforge.codegen_ptx.elementwise import elementwise, integer_class, sign_extended, width_of
-from ptxforge.codegen_ptx.floats import FP8, via_f32
+from ptxforge.codegen_ptx.exponentials import powers_of_two
+from ptxforge.codegen_ptx.floats import FP8, from_f32, to_f32, via_f32
 from ptxforge.codegen_ptx.lower_arith import minimum_or_maximum
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.ir import types as T
@@ -16,8 +17,6 @@ from ptxforge.ir.core import Operation
 from ptxforge.ir.ops import math as ops
 
 _FUNCTIONS: dict[type[Operation], tuple[Callable, Callable]] = {
-    ops.Exp: (math_f32.exp, math_f64.exp),
-    ops.Exp2: (math_f32.exp2, math_f64.exp2),
     ops.Log: (math_f32.log, math_f64.log),
     ops.Log2: (math_f32.log2, math_f64.log2),
     ops.Sin: (math_f32.sin, math_f64.sin),
@@ -45,6 +44,22 @@ def function(ctx: Lowering, op: Operation) -> None:
         elementwise(ctx, op, lambda *x: double(b, *(b.register(v, "d") for v in x)))
         return
     elementwise(ctx, op, lambda *x: via_f32(b, lambda *y: single(b, *(b.register(v, "f") for v in y)), element, *x))
+
+
+@lowers(ops.Exp, ops.Exp2)
+def power(ctx: Lowering, op: Operation) -> None:
+    """f64 by its own sequence; all narrower types in f32, together."""
+    b, element = ctx.b, T.element_type(op.result.type)
+    is_natural = isinstance(op, ops.Exp)
+    if element is T.F64:
+        single = math_f64.exp if is_natural else math_f64.exp2
+        elementwise(ctx, op, lambda x: single(b, b.register(x, "d")))
+        return
+    arguments = [b.register(to_f32(b, x, element), "f") for x in ctx.get(op.x)]
+    if is_natural:
+        arguments = [math_f32.scaled_for_exp(b, x) for x in arguments]
+    found = powers_of_two(b, list(dict.fromkeys(arguments)))
+    ctx.set(op, [from_f32(b, found[x], element) for x in arguments])
 
 
 @lowers(ops.AbsF)

@@ -41,8 +41,13 @@ def exp2(b: Builder, x: str) -> str:
     return b.pure("ex2.approx.f32 %s, %s;", "f", x)
 
 
+def scaled_for_exp(b: Builder, x: str) -> str:
+    """The exponent that makes a power of two one of e."""
+    return _mul(b, x, _LOG2_E)
+
+
 def exp(b: Builder, x: str) -> str:
-    return exp2(b, _mul(b, x, _LOG2_E))
+    return exp2(b, scaled_for_exp(b, x))
 
 
 def sqrt(b: Builder, x: str) -> str:

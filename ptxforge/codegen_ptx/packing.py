@@ -19,6 +19,8 @@ def unpack(b: Builder, word: str, element: T.Type) -> list[str]:
         return [word]
     if register_class(element) == "h":
         parts = list(b.pure_many("mov.b32 {%s, %s}, %s;", "hh", word))
+        for place, part in enumerate(parts):
+            b.remember(("half", part), (word, place))
     elif element.bits == 16:
         parts = [word, b.pure("shr.u32 %s, %s, %s;", "r", word, 16)]
     else:
