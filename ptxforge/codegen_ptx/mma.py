@@ -154,7 +154,8 @@ def _steps(a: LinearLayout, b: LinearLayout, c: LinearLayout, k_width: int, bits
     """All instructions of one thread, in order."""
     if layout.version[0] != 2:
         raise InternalCompilerError(f"there is no mma.sync for {layout}")
-    place_a, place_b, place_c = _places(a), _places(b), _places(c)
+    dims = layout.rank - 2, layout.rank - 1
+    place_a, place_b, place_c = _places(a, layout, dims[:1]), _places(b, layout, dims[1:]), _places(c, layout, dims)
     rows = 16 if layout.instr_shape[-2] == 16 else 8
     per_word = max(1, 32 // bits)
     k_starts = _k_starts(a.out_shape[-1], k_width, per_word, halves=rows == 16)
@@ -170,10 +171,13 @@ def _steps(a: LinearLayout, b: LinearLayout, c: LinearLayout, k_width: int, bits
     return tuple(steps)
 
 
-def _places(layout: LinearLayout) -> dict[tuple[int, ...], int]:
+def _places(tensor: LinearLayout, layout: Mma, dims: tuple[int, ...]) -> dict[tuple[int, ...], int]:
+    """The first register of each element that thread 0 holds, by coordinates; rows and columns, ``dims``, as
+    instructions count."""
     places: dict[tuple[int, ...], int] = {}
-    for register, flat in enumerate(register_constants(layout)):
-        places.setdefault(layout.unflatten(flat), register)
+    for register, flat in enumerate(register_constants(tensor)):
+        at = tensor.unflatten(flat)
+        places.setdefault(tuple(layout.as_counted(d, x) if d in dims else x for d, x in enumerate(at)), register)
     return places
 
 

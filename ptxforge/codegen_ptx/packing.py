@@ -25,6 +25,8 @@ def unpack(b: Builder, word: str, element: T.Type) -> list[str]:
         parts = [word, b.pure("shr.u32 %s, %s, %s;", "r", word, 16)]
     else:
         parts = [word] + [b.pure("shr.u32 %s, %s, %s;", "r", word, 8 * i) for i in (1, 2, 3)]
+        for index, part in enumerate(parts[1:], 1):
+            b.remember(("byte of", part), (word, index))
     b.remember(("pack", tuple(parts)), word)
     return parts
 
@@ -47,11 +49,35 @@ def pack(b: Builder, elements: Sequence, element: T.Type):
     elif element.bits == 16:
         word = b.pure("prmt.b32 %s, %s, %s, 0x5410;", "r", *parts)
     else:
-        low = b.pure("prmt.b32 %s, %s, %s, 0x0040;", "r", parts[0], parts[1])
-        high = b.pure("prmt.b32 %s, %s, %s, 0x0040;", "r", parts[2], parts[3])
-        word = b.pure("prmt.b32 %s, %s, %s, 0x5410;", "r", low, high)
+        word = _four_bytes(b, parts)
     b.remember(("pack", parts), word)
     return word
+
+
+def _four_bytes(b: Builder, parts: Sequence[str]) -> str:
+    """The word of the low bytes of four registers. Those that were cut out of words are taken from there: a
+    ``prmt`` selects among the bytes of two words."""
+    low, high = (_two_bytes(b, parts[i : i + 2]) for i in (0, 2))
+    words = list(dict.fromkeys(word for word, _ in (*low, *high)))
+    if len(words) <= 2:
+        return _permuted(b, words, (*low, *high))
+    low, high = _permuted(b, *_sources(low)), _permuted(b, *_sources(high))
+    return b.pure("prmt.b32 %s, %s, %s, 0x5410;", "r", low, high)
+
+
+def _two_bytes(b: Builder, parts: Sequence[str]) -> list[tuple[str, int]]:
+    """Where the bytes are: (word, which of its bytes)."""
+    return [b.known(("byte of", part)) or (part, 0) for part in parts]
+
+
+def _sources(places: Sequence[tuple[str, int]]) -> tuple[list[str], Sequence[tuple[str, int]]]:
+    return list(dict.fromkeys(word for word, _ in places)), places
+
+
+def _permuted(b: Builder, words: Sequence[str], places: Sequence[tuple[str, int]]) -> str:
+    """The bytes at ``places`` of one or two words, lowest first."""
+    selector = sum(4 * words.index(word) + index << 4 * i for i, (word, index) in enumerate(places))
+    return b.pure(f"prmt.b32 %s, %s, %s, 0x{selector:04x};", "r", words[0], words[-1])
 
 
 def words_of(b: Builder, elements: Sequence, element: T.Type) -> tuple[list, str]:

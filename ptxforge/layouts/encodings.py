@@ -29,7 +29,7 @@ cores, where the instruction wants them; blocked layouts leave a thread's own co
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 
@@ -39,7 +39,7 @@ from ptxforge.layouts.cta import (
     CTALayout, Shape, check_order, check_powers, ints, names_in_order, order_without, row_major)
 from ptxforge.layouts.linear import (
     BLOCK, LANE, OFFSET, REGISTER, WARP, LayoutError, LinearLayout, dim_names, log2_exact)
-from ptxforge.layouts.tiles import broadcast_nd, clip, fit, identity_nd, mma_tile, repeat
+from ptxforge.layouts.tiles import broadcast_nd, clip, fit, identity_nd, mma_tile, permute_bits, repeat
 
 WARP_SIZE = 32
 
@@ -217,6 +217,11 @@ class Mma(Distributed):
     16 rows per warp, n columns, and four warps along m make one instruction. Fragments after PTX ISA 9.0,
     section 9.7.14.5, "Matrix Fragments for mma.m16n8k16 with floating point type" (accumulators): lane
     4g + t holds (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1).
+
+    ``interleave`` = (i, j) deals rows and columns out to the instructions of a warp in another way: instead of
+    8 neighbours an instruction takes every j-th column (and every i-th row), so that the columns of B (rows of
+    A) that a lane holds are neighbours in runs of j (i). What lies along n (m) in memory can then be read
+    in vectors, whatever its width; instructions notice nothing, as long as A, B and C agree.
     """
 
     name = "mma"
@@ -225,6 +230,7 @@ class Mma(Distributed):
     warps_per_cta: tuple[int, ...] = field(converter=ints, validator=check_powers, default=(4, 1))
     instr_shape: tuple[int, ...] = field(converter=ints, default=(16, 8))
     cta: CTALayout = _cta_field()
+    interleave: tuple[int, ...] = field(converter=ints, validator=check_powers, default=(1, 1))
 
     def __attrs_post_init__(self):
         if self.version[0] not in (2, 3):
@@ -233,6 +239,12 @@ class Mma(Distributed):
         if len(self.instr_shape) < self.rank or any(s < 8 for s in self._atom[-2:]):
             raise LayoutError(f"instrShape {list(self.instr_shape)} does not fit warpsPerCTA "
                               f"{list(self.warps_per_cta)}")
+        if len(self.interleave) != 2 or (self.version[0] == 3 and self.is_interleaved):
+            raise LayoutError(f"interleave {list(self.interleave)} is not for mma version {self.version[0]}")
+
+    @property
+    def is_interleaved(self) -> bool:
+        return self.interleave != (1, 1)
 
     @property
     def rank(self) -> int:
@@ -266,11 +278,46 @@ class Mma(Distributed):
         order = self.order
         tile = mma_tile(self._atom, 2, order, order)
         tile *= identity_nd(WARP, self.warps_per_cta, self.warp_order)
+        tile = self.interleaved(tile, (self.rank - 2, self.rank - 1))
         return fit(tile, self.cta, shape, REGISTER)
 
+    def interleaved(self, tile: LinearLayout, dims: Iterable[int]) -> LinearLayout:
+        """``tile``, which holds one instruction of every warp, with rows and columns dealt out as
+        ``interleave`` says: repeated in registers for as many instructions as that takes."""
+        if not self.is_interleaved:
+            return tile
+        for d in dims:
+            places = _instruction_places(self, d)
+            name = f"dim{d}"
+            tile *= LinearLayout.identity((1 << len(places)) // tile.out_size(name), REGISTER, name)
+            tile = permute_bits(tile, name, places)
+        return tile
+
+    def as_counted(self, d: int, index: int) -> int:
+        """The row (or column) ``index`` of the tensor as instructions count: without ``interleave``."""
+        if not self.is_interleaved:
+            return index
+        places = _instruction_places(self, d)
+        rest = index >> len(places) << len(places)
+        return rest | sum((index >> place & 1) << i for i, place in enumerate(places))
+
     def fields(self):
+        interleave = [("interleave", self.interleave)] if self.is_interleaved else []
         return [("versionMajor", self.version[0]), ("versionMinor", self.version[1]),
-                ("warpsPerCTA", self.warps_per_cta), *self.cta.fields(), ("instrShape", self.instr_shape)]
+                ("warpsPerCTA", self.warps_per_cta), *self.cta.fields(), ("instrShape", self.instr_shape), *interleave]
+
+
+@lru_cache(maxsize=256)
+def _instruction_places(mma: Mma, d: int) -> tuple[int, ...]:
+    """For each bit of a row or column as instructions count, low ones first (those of lanes, of a lane's
+    registers, of warps, of further instructions): which bit of the tensor's row or column it is."""
+    run = log2_exact(mma.interleave[d - mma.rank])
+    halves = log2_exact(mma._atom[d] // 8)
+    warps = log2_exact(mma.warps_per_cta[d])
+    lanes = range(run, run + 3)
+    registers = [r if r < run else 3 + r for r in range(halves)]
+    first_warp = 3 + max(run, halves)
+    return (*lanes, *registers, *range(first_warp, first_warp + warps), *range(halves, run))
 
 
 @frozen(cache_hash=True, str=False)
@@ -339,7 +386,8 @@ class DotOperand(Distributed):
         # m16n8 instructions take two registers along k; m8n8k4 (f64) takes one.
         atom[self.k_dim] = k_width * (8 if self.parent._atom[-2] >= 16 else 4)
         tile = mma_tile(atom, k_width, self.order, self.order)
-        return tile * broadcast_nd(WARP, self.parent.warps_per_cta, self.parent.warp_order, self.k_dim)
+        tile *= broadcast_nd(WARP, self.parent.warps_per_cta, self.parent.warp_order, self.k_dim)
+        return self.parent.interleaved(tile, [2 * self.rank - 3 - self.k_dim])
 
     def _build_fma(self, shape: Shape) -> LinearLayout:
         parent = self.parent

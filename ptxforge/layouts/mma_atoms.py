@@ -18,7 +18,8 @@ lane i points at a 16-byte row, (matrix i / 8, row i mod 8), and gets from each 
 row g, column 2 t; with ``.trans`` the two elements at rows 2 t and 2 t + 1, column g. In terms of offsets:
 
     plain    register bytes and lane bits 0, 1 count through a row's 16 bytes; lane bits 2..4 select the row
-    trans    lane bits 2..4 count through a row's 8 elements; register pair and lane bits 0, 1 select the row
+    trans    lane bits 2..4 count through a row's 8 elements; register pair and lane bits 0, 1 select the row.
+             Of 8-bit elements two neighbours in a row count as one: the register holds both, of two rows
 
 Whether a layout in registers and a layout in shared memory admit it is thus read off the columns of one
 matrix, (register, lane, warp) -> offset; so are the addresses that the lanes must give.
@@ -159,7 +160,7 @@ def plan_ldmatrix(
 
     Args:
         distributed, shared: linear layouts of the same tensor (one CTA).
-        element_bits: 8, 16 or 32; transposing works for 16 only.
+        element_bits: 8, 16 or 32; transposing works for 16, and for 8 where a lane holds pairs of neighbours.
 
     >>> from ptxforge.layouts.encodings import DotOperand, Mma, Shared
     >>> a = DotOperand(0, Mma((2, 0), (2, 2)), 2).linear((64, 64))
@@ -193,14 +194,19 @@ def _plain(offsets: LinearLayout, element_bits: int, max_count: int) -> LdMatrix
 
 def _transposed(offsets: LinearLayout, element_bits: int, max_count: int) -> LdMatrix | None:
     registers, lanes = offsets.columns_of(REGISTER), offsets.columns_of(LANE)
-    if element_bits != 16 or list(lanes[2:5]) != [1, 2, 4] or not registers:
+    unit = 16 // element_bits  # elements that move together: two bytes lie side by side in memory and in the register
+    if not unit or list(lanes[2:5]) != [unit, 2 * unit, 4 * unit]:
         return None
-    rows = [bit for bit, column in enumerate(registers) if column]
-    if not rows:
+    inside = [registers.index(1)] if unit == 2 and 1 in registers else []
+    if len(inside) != unit.bit_length() - 1:
         return None
-    # The two halves of a register come from neighbouring rows: it is the lowest register bit that pairs them.
-    pair = rows[0]
-    return _loads(offsets, [pair], (registers[pair], lanes[0], lanes[1]), True, element_bits, max_count)
+    # The two halves of a register come from any two rows that a lane holds, the lowest without bank conflicts.
+    pairs = [bit for bit, column in enumerate(registers) if column and bit not in inside]
+    plans = (
+        _loads(offsets, [*inside, pair], (registers[pair], *lanes[:2]), True, element_bits, max_count)
+        for pair in pairs[:3]
+    )
+    return min((plan for plan in plans if plan is not None), key=lambda plan: plan.degree, default=None)
 
 
 def _loads(

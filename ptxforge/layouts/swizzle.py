@@ -29,9 +29,10 @@ from attrs import frozen
 
 from ptxforge.layouts import f2
 from ptxforge.layouts.banks import (
-    MAX_VECTOR_BYTES, ROW_BYTES, SharedAccess, element_bytes, lanes_per_step, shared_access)
+    MAX_VECTOR_BYTES, ROW_BYTES, SharedAccess, element_bytes, lanes_per_step, offsets_of, shared_access)
 from ptxforge.layouts.encodings import DotOperand, Mma, Shared
 from ptxforge.layouts.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout
+from ptxforge.layouts.mma_atoms import plan_ldmatrix
 
 
 @frozen
@@ -196,9 +197,10 @@ def swizzle_for_dot_operand(
 ) -> Shared:
     """The swizzled encoding in which a ``dot`` operand waits in shared memory for ``ldmatrix`` or loads.
 
-    Where ``ldmatrix`` applies (k contiguous, or 16-bit elements, which it can transpose) eight rows of 16
-    bytes are read together: rows of the tile that share the same banks (every 128 bytes) get different
-    phases. Elsewhere 4 · kWidth rows of 8 elements are. An operand of FMA instructions needs no swizzle.
+    Copies write 16 bytes at once, so these stay together. The usual swizzle is tried first: rows of the tile that
+    share banks (every 128 bytes) get different phases, up to eight of 16 bytes, which suits ``ldmatrix``. Readers
+    whose lanes walk in other steps (of every second row, of 32 bytes in four rows) have conflicts with it and
+    get larger units, or the next power of two of rows to a phase. An operand of FMA instructions needs no swizzle.
 
     Args:
         operand: its layout in registers.
@@ -211,16 +213,46 @@ def swizzle_for_dot_operand(
     >>> print(swizzle_for_dot_operand(a, (128, 32), (1, 0), 16))
     #shared<{vec = 8, perPhase = 2, maxPhase = 4, order = [1, 0], hasLeadingOffset = false}>
     """
+    order = tuple(order)
     if not isinstance(operand.parent, Mma):
         return Shared(1, 1, 1, order)
-    columns = shape[order[0]]
-    row_bytes = columns * element_bytes(element_bits)
-    if order[0] == operand.k_dim or element_bits == 16:
-        vec, rows = max(1, MAX_VECTOR_BYTES * 8 // element_bits), 8
-    else:
-        vec, rows = 8, 4 * (operand.k_width or max(1, 32 // element_bits))
-    per_phase = max(1, ROW_BYTES // row_bytes)
-    phases = min(rows, max(1, ROW_BYTES // (vec * element_bytes(element_bits))))
-    vec = min(vec, columns)
-    max_phase = max(1, min(phases // per_phase, columns // vec))
-    return Shared(vec, per_phase, max_phase, order, has_leading_offset)
+    return _swizzle_for_mma(operand, tuple(shape), order, element_bits, has_leading_offset)
+
+
+@lru_cache(maxsize=256)
+def _swizzle_for_mma(operand: DotOperand, shape, order, element_bits: int, has_leading_offset: bool) -> Shared:
+    registers, best, fewest = operand.linear(shape), None, 0
+    for vec, per_phase, max_phase in _phases(shape[order[0]], element_bytes(element_bits)):
+        shared = Shared(vec, per_phase, max_phase, order, has_leading_offset)
+        steps = _steps_to_read(registers, shared.linear(shape), element_bits)
+        if best is None or steps < fewest:
+            best, fewest = shared, steps
+        if fewest == _least_steps(registers, element_bits):
+            break
+    return best
+
+
+def _phases(columns: int, size: int) -> Iterable[tuple[int, int, int]]:
+    """Candidates for (vec, per_phase, max_phase) of rows of ``columns`` elements of ``size`` bytes."""
+    unit = min(columns, max(1, MAX_VECTOR_BYTES // size))
+    rows_per_line = max(1, ROW_BYTES // (columns * size))
+    for vec in (unit, 2 * unit, 4 * unit):
+        for factor in (1, 2, 4):
+            per_phase = rows_per_line * factor
+            phases = min(ROW_BYTES // (vec * size) // rows_per_line, columns // vec)
+            if phases >= 1:
+                yield vec, per_phase, phases
+
+
+def _steps_to_read(registers: LinearLayout, shared: LinearLayout, element_bits: int) -> int:
+    """Steps of shared memory in which a warp reads the operand."""
+    plan = plan_ldmatrix(registers, shared, element_bits)
+    if plan is not None:
+        return len(plan.loads) * plan.count * plan.degree
+    return shared_access(offsets_of(registers, shared), element_bits).wavefronts
+
+
+def _least_steps(registers: LinearLayout, element_bits: int) -> int:
+    """No reader needs fewer: 128 bytes a step."""
+    unique = registers.sublayout([REGISTER, LANE], registers.out_names).rank
+    return max(1, (element_bytes(element_bits) << unique) // ROW_BYTES)

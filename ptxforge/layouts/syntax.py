@@ -188,7 +188,8 @@ def _mma(fields: _Fields) -> Encoding:
     version = (fields.get("versionMajor", fields.get("version", 2)), fields.get("versionMinor", 0))
     warps_per_cta = fields.need("warpsPerCTA")
     shape = fields.get("instrShape", (16, 8))
-    return fields.done(Mma(version, warps_per_cta, shape, fields.cta(len(warps_per_cta))))
+    cta, interleave = fields.cta(len(warps_per_cta)), fields.get("interleave", (1, 1))
+    return fields.done(Mma(version, warps_per_cta, shape, cta, interleave))
 
 
 def _dot_op(fields: _Fields) -> Encoding:

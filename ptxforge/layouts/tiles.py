@@ -43,6 +43,17 @@ def mma_tile(
     return layout * LinearLayout.identity(shape[order[0]] // (k_width * 4), REGISTER, inner)
 
 
+def permute_bits(layout: LinearLayout, name: str, places: Sequence[int]) -> LinearLayout:
+    """Bit i of output ``name`` becomes its bit ``places[i]``; there are as many places as it has bits."""
+    shift = sum(size.bit_length() - 1 for _, size in layout.out_dims[layout.out_names.index(name) + 1:])
+    mask = (1 << len(places)) - 1 << shift
+
+    def moved(column: int) -> int:
+        return column & ~mask | sum((column >> shift + i & 1) << shift + place for i, place in enumerate(places))
+
+    return LinearLayout.of_columns(layout.in_items(), layout.out_dims, [moved(c) for c in layout.columns])
+
+
 def fit(tile: LinearLayout, cta: CTALayout, shape: Shape, register: str) -> LinearLayout:
     """Make the tile of one CTA cover the CTA's part of ``shape``, then add the CTAs."""
     names = tile.out_names

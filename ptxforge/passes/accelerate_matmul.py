@@ -20,6 +20,9 @@ WARPS       Warps are spread so that each one's tile has as many 16-row as 16-co
 K WIDTH     A thread holds ``32 / bits`` neighbours along k, where ``bits`` is the width of the narrowest tile that
             lies along k in memory and feeds an operand: what is widened in registers is read 32 bits at once. Both
             operands have the same.
+INTERLEAVE  ``ldmatrix`` transposes 16-bit elements only. Of an operand of other elements that lies along m or n in
+            memory, a lane takes neighbours: pairs of bytes, which travel like one 16-bit element, or four words,
+            which are one load. Not for dots in chains, whose results become operands.
 SMALL       Tiles smaller than the instruction wrap: rows are repeated, and the copies of the result are dropped by the
             layout, so nothing is padded in memory.
 """
@@ -139,7 +142,9 @@ def _accelerate(dot: Dot, num_warps: int) -> bool:
     shape = dot.result.type.shape
     bits = dot.a.type.element.bits
     rows_columns = INSTRUCTION.get(bits, (16, 8))
-    mma = Mma((2, 0), _warps_per_cta(dot, shape, num_warps, rows_columns), (1,) * (len(shape) - 2) + rows_columns)
+    warps = _warps_per_cta(dot, shape, num_warps, rows_columns)
+    interleave = _interleave(dot, shape, warps)
+    mma = Mma((2, 0), warps, (1,) * (len(shape) - 2) + rows_columns, interleave=interleave)
     b = Builder.at(dot)
     old = dot.result.type
     k_width = max(1, 32 // min(_register_bits(dot, 0), _register_bits(dot, 1)))
@@ -222,6 +227,23 @@ def _comes_from_dot(dot: Dot) -> bool:
     return False
 
 
+def _interleave(dot: Dot, shape: tuple[int, ...], warps: tuple[int, ...]) -> tuple[int, int]:
+    """See INTERLEAVE."""
+    if _feeds_another_dot(dot) or _comes_from_dot(dot) or dot.a.type.element.bits == 64:
+        return 1, 1
+    return tuple(_run(dot, index, shape[index - 2] // (8 * warps[index - 2])) for index in (0, 1))
+
+
+def _run(dot: Dot, index: int, most: int) -> int:
+    """How many neighbours along m (or n) a lane shall hold of operand ``index``, at most ``most``."""
+    operand = dot.operands[index]
+    along = len(operand.type.shape) - 2 + index
+    bits = {*_widths_along(operand, along, dot.parent)} - {16}
+    if not bits:
+        return 1
+    return max(1, min(2 if min(bits) == 8 else 4, most))
+
+
 def _register_bits(dot: Dot, index: int) -> int:
     """The width of the elements that an operand brings to a thread's registers: see K WIDTH."""
     operand = dot.operands[index]
@@ -229,17 +251,17 @@ def _register_bits(dot: Dot, index: int) -> int:
     return min([operand.type.element.bits, *_widths_along(operand, k, dot.parent)])
 
 
-def _widths_along(value: Value, k: int, block: Block) -> Iterator[int]:
-    """Bits of the elements of the tiles behind ``value`` that ``block`` loads and that lie along dimension ``k``."""
+def _widths_along(value: Value, dim: int, block: Block) -> Iterator[int]:
+    """Bits of the elements of the tiles behind ``value`` that ``block`` loads and that lie along ``dim`` in memory."""
     op = value.defining_op
     if op is None or op.parent is not block:
         return
     if isinstance(op, Load):
-        if value.type.layout.order[0] == k:
+        if value.type.layout.order[0] == dim:
             yield value.type.element.bits
     elif isinstance(op, Trans):
-        yield from _widths_along(op.x, op.order[k], block)
+        yield from _widths_along(op.x, op.order[dim], block)
     elif isinstance(op, (ConvertLayout, Cast)) or ELEMENTWISE in op.traits:
         for operand in op.operands:
             if isinstance(operand.type, T.TensorType):
-                yield from _widths_along(operand, k, block)
+                yield from _widths_along(operand, dim, block)

@@ -33,10 +33,11 @@ class Configuration:
     mma: int
     copies: int
     loops: int = 1
+    target: str = "sm_80"
 
     def launch(self) -> tuple[EmulatorDevice, str]:
         """One block on an emulator that counts; and the PTX."""
-        device = EmulatorDevice(target="sm_80", counters=True)
+        device = EmulatorDevice(target=self.target, counters=True)
         arguments = {
             name: ptxforge.to_device(value, device) if isinstance(value, np.ndarray) else value
             for name, value in self.arguments.items()
@@ -52,8 +53,9 @@ def matmul(dtype, tile, num_warps, num_stages, layout, depth, precision="tf32") 
     m, n, block_k = tile
     k = 2 * block_k
     a, b = np.zeros((m, k), dtype), np.zeros((k, n), dtype)
-    whole = dtype is np.int8
-    arguments = {"a": a, "b": b, "c": np.zeros((m, n), np.int32 if whole else dtype), "M": m, "N": n, "K": k}
+    whole, fp8 = dtype is np.int8, dtype is ml_dtypes.float8_e4m3fn
+    result = np.int32 if whole else np.float32 if fp8 else dtype
+    arguments = {"a": a, "b": b, "c": np.zeros((m, n), result), "M": m, "N": n, "K": k}
     am, ak = (k, 1) if layout[0] == "N" else (1, m)
     bk, bn = (n, 1) if layout[1] == "N" else (1, k)
     arguments |= {"stride_am": am, "stride_ak": ak, "stride_bk": bk, "stride_bn": bn}
@@ -63,7 +65,10 @@ def matmul(dtype, tile, num_warps, num_stages, layout, depth, precision="tf32") 
     instructions = m // 16 * (n // 8) * (block_k // depth) // num_warps if depth else 0
     copies = (m + n) * block_k * a.itemsize // (16 * 32 * num_warps)
     kernel = kernels.matmul_int8 if whole else kernels.matmul
-    return Configuration(kernel, arguments, constants, num_warps, num_stages, instructions, copies)
+    target = "sm_89" if fp8 else "sm_80"
+    return Configuration(
+        kernel, arguments, constants, num_warps, num_stages, instructions, copies, target=target
+    )
 
 
 def attention(depth, tile, num_warps, num_stages, causal=False) -> Configuration:
@@ -89,17 +94,27 @@ CONFIGURATIONS = {
     "f16-TT-128x128x32": matmul(np.float16, (128, 128, 32), 4, 4, "TT", 16),
     "f16-NN-16x64x128": matmul(np.float16, (16, 64, 128), 4, 4, "NN", 16),
     "bf16-NN-128x256x64": matmul(ml_dtypes.bfloat16, (128, 256, 64), 8, 3, "NN", 16),
+    "tf32-NN-128x256x32": matmul(np.float32, (128, 256, 32), 8, 3, "NN", 8),
     "tf32-NN-128x128x32": matmul(np.float32, (128, 128, 32), 4, 3, "NN", 8),
     "tf32-NT-128x128x32": matmul(np.float32, (128, 128, 32), 4, 3, "NT", 8),
+    "tf32-TN-128x128x32": matmul(np.float32, (128, 128, 32), 4, 3, "TN", 8),
+    "tf32-TT-128x128x32": matmul(np.float32, (128, 128, 32), 4, 3, "TT", 8),
+    "i8-NN-128x256x128": matmul(np.int8, (128, 256, 128), 8, 3, "NN", 32),
     "i8-NT-128x256x128": matmul(np.int8, (128, 256, 128), 8, 3, "NT", 32),
+    "i8-TN-128x128x64": matmul(np.int8, (128, 128, 64), 4, 3, "TN", 32),
+    "i8-TT-128x128x64": matmul(np.int8, (128, 128, 64), 4, 3, "TT", 32),
+    "e4m3-NN-128x128x64": matmul(ml_dtypes.float8_e4m3fn, (128, 128, 64), 8, 3, "NN", 32),
+    "e4m3-NT-128x128x64": matmul(ml_dtypes.float8_e4m3fn, (128, 128, 64), 8, 3, "NT", 32),
+    "e4m3-TN-128x128x64": matmul(ml_dtypes.float8_e4m3fn, (128, 128, 64), 8, 3, "TN", 32),
+    "e4m3-TT-128x128x64": matmul(ml_dtypes.float8_e4m3fn, (128, 128, 64), 8, 3, "TT", 32),
     "ieee-NN-128x128x16": matmul(np.float32, (128, 128, 16), 8, 2, "NN", 0, "ieee"),
     "attention-128": attention(128, (128, 64), 8, 2),
     "attention-128-causal": attention(128, (128, 32), 8, 3, causal=True),
     "attention-64": attention(64, (128, 64), 8, 3),
     "attention-64-causal": attention(64, (64, 64), 4, 3, causal=True),
 }
-ONE_BY_ONE = ("tf32-NN", "ieee-NN")
-"""``ldmatrix`` transposes 16-bit elements only: 32-bit ones that lie across are read one by one."""
+WORDS_ACROSS = ("tf32-NN", "tf32-TN", "tf32-TT", "ieee-NN")
+"""``ldmatrix`` transposes no 32-bit elements: those that lie across are read four at a time."""
 
 
 def loops(ptx: str) -> list[str]:
@@ -142,8 +157,10 @@ def test_the_loop_holds_nothing_but_its_work(launched):
         assert body.count("cp.async.cg.shared.global") == configuration.copies
         assert body.count("cp.async.wait_group") == body.count("bar.sync") == 1
         assert "st.shared" not in body and "ld.global" not in body and "cp.async.ca" not in body
-        assert ("ld.shared" in body) == name.startswith(ONE_BY_ONE)
-        assert ("ldmatrix" in body) == bool(configuration.mma)
+        assert ("ld.shared" in body) == name.startswith(WORDS_ACROSS)
+        assert ("ldmatrix" in body) == (bool(configuration.mma) and not name.startswith("tf32-TN"))
+        if configuration.mma:
+            assert body.count("ld.shared") == body.count("ld.shared.v4")
 
 
 def test_results_leave_in_wide_stores(launched):

@@ -116,6 +116,27 @@ def test_dot_operands_have_no_conflicts(bits, k_width, op_idx, order, k, panels)
         assert read.degree == 1
 
 
+@pytest.mark.parametrize("k", [16, 32, 64])
+@pytest.mark.parametrize("op_idx, order", [(0, (0, 1)), (1, (1, 0))])
+def test_words_across_k_are_read_by_four_without_conflicts(k, op_idx, order):
+    operand = DotOperand(op_idx, Mma((2, 0), (2, 2), interleave=(4, 4)), 1)
+    shape = (128, k) if op_idx == 0 else (k, 128)
+    memory = swizzle_for_dot_operand(operand, shape, order, 32).linear(shape)
+    read = shared_access(offsets_of(operand.linear(shape), memory), 32)
+    assert (read.vec, read.degree) == (4, 1)
+
+
+@pytest.mark.parametrize("k", [32, 64, 128])
+@pytest.mark.parametrize("op_idx, order", [(0, (1, 0)), (1, (0, 1))])
+def test_halves_beside_bytes_are_read_by_four_without_conflicts(k, op_idx, order):
+    """16-bit operands whose partner is widened from bytes have four neighbours along k in a lane."""
+    operand = DotOperand(op_idx, Mma((2, 0), (2, 2)), 4)
+    shape = (128, k) if op_idx == 0 else (k, 128)
+    memory = swizzle_for_dot_operand(operand, shape, order, 16).linear(shape)
+    read = shared_access(offsets_of(operand.linear(shape), memory), 16)
+    assert (read.vec, read.degree) == (4, 1)
+
+
 def test_operands_of_fma_are_not_swizzled():
     operand = DotOperand(0, Blocked((4, 4), (1, 32), (4, 1), (1, 0)))
     assert swizzle_for_dot_operand(operand, (64, 64), (1, 0), 32) == Shared(1, 1, 1, (1, 0))

@@ -173,6 +173,45 @@ def test_wgmma_accumulator(lane):
             assert linear.apply(register=i, lane=lane, warp=warp) == (row, column)
 
 
+@pytest.mark.parametrize("interleave", [(2, 1), (1, 2), (2, 2), (4, 4)])
+def test_interleaved_instructions_agree_on_rows_and_columns(interleave):
+    """Any instruction finds in A, B and C the same rows and columns, in the registers of its figure."""
+    mma = Mma((2, 0), (2, 2), (16, 8), interleave=interleave)
+    plain = Mma((2, 0), (2, 2), (16, 8))
+    for shape, make, dims in (
+        ((128, 64), lambda m: m, (0, 1)), ((128, 16), lambda m: DotOperand(0, m, 2), (0,)),
+        ((16, 64), lambda m: DotOperand(1, m, 2), (1,)),
+    ):
+        for warp in range(4):
+            for lane in range(32):
+                counted = []
+                for layout in (make(mma), make(plain)):
+                    linear, parent = layout.linear(shape), getattr(layout, "parent", layout)
+                    places = [linear.apply(register=r, lane=lane, warp=warp) for r in range(linear.in_size("register"))]
+                    counted.append({tuple(parent.as_counted(d, x) if d in dims else x for d, x in enumerate(at))
+                                    for at in places})
+                assert counted[0] == counted[1]
+
+
+def test_interleaving_gives_a_lane_neighbours():
+    mma = Mma((2, 0), (2, 2), (16, 8), interleave=(2, 4))
+    a, b = DotOperand(0, mma, 1).linear((64, 8)), DotOperand(1, mma, 1).linear((8, 64))
+    assert {a.apply(register=r, lane=4)[0] for r in range(4)} == {2, 3}
+    assert {b.apply(register=r, lane=4)[1] for r in range(8)} == {4, 5, 6, 7}
+
+
+def test_interleaved_layouts_are_clipped_and_cut_into_slices():
+    mma = Mma((2, 0), (2, 2), (16, 8), interleave=(2, 4))
+    assert mma.linear((16, 16)).is_surjective
+    rows = Slice(1, mma).linear((64,))
+    assert [rows.apply(register=r, lane=4)[0] for r in range(rows.in_size("register"))] == [2, 3, 34, 35]
+
+
+def test_wgmma_is_not_interleaved():
+    with pytest.raises(LayoutError, match="interleave"):
+        Mma((3, 0), (4, 1), (16, 32, 16), interleave=(1, 2))
+
+
 def test_batched_mma():
     layout = Mma((2, 0), (4, 1, 1), (1, 16, 8))
     in_warp = ["register", "lane"]

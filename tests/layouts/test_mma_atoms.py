@@ -86,6 +86,18 @@ def test_operands(bits, k_width, op_idx, order, expected):
         assert len(plan.loads) * plan.count * (32 // bits) == elements_per_thread(operand, shape)
 
 
+@pytest.mark.parametrize("k_width", [2, 4])
+@pytest.mark.parametrize("op_idx, order", [(0, (0, 1)), (1, (1, 0))])
+@pytest.mark.parametrize("k", [32, 64, 128])
+def test_bytes_are_transposed_in_pairs(k_width, op_idx, order, k):
+    operand = DotOperand(op_idx, Mma((2, 0), (2, 2), interleave=(2, 2)), k_width)
+    shape = (128, k) if op_idx == 0 else (k, 128)
+    memory = swizzle_for_dot_operand(operand, shape, order, 8)
+    plan = check(operand.linear(shape), memory.linear(shape), 8)
+    assert (plan.count, plan.trans, plan.degree) == (4, True, 1)
+    assert len(plan.loads) * 16 == elements_per_thread(operand, shape)
+
+
 @pytest.mark.parametrize("order", [(1, 0), (0, 1)])
 @pytest.mark.parametrize("panels", [False, True])
 def test_the_operand_b_of_a_wide_tile(order, panels):

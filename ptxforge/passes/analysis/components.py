@@ -5,20 +5,23 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.ops.control import If, Loop
+from ptxforge.ir.ops.dot import Dot
 
 
 class Components:
     """The connected components of the tensors of a function: two values are connected when one operation uses or
     makes both, or when control flow passes one on as the other. (Union-find.)
 
-    With ``data_only`` values that are computed without loading anything (indices, masks, pointers) connect nothing.
+    With ``data_only`` values that are computed without loading anything (indices, masks, pointers) connect nothing,
+    and a dot connects only what it adds to and its result: its operands have layouts of their own.
     """
 
     def __init__(self, function: Function, data_only: bool = False):
         self._parent: dict[Value, Value] = {}
         loaded = _computed_from_memory(function) if data_only else None
         for op in function.walk():
-            values = [v for v in (*op.operands, *op.results) if isinstance(v.type, T.TensorType)]
+            together = (op.c, op.result) if data_only and isinstance(op, Dot) else (*op.operands, *op.results)
+            values = [v for v in together if isinstance(v.type, T.TensorType)]
             self._connect(values if loaded is None else [v for v in values if v in loaded])
             if op.regions and isinstance(op, (Loop, If)):
                 self._connect_regions(op)
