@@ -2,8 +2,11 @@
 
 Operands have ``dot_op`` layouts of the result's blocked layout: a thread holds all of k for its rows of ``a``
 and columns of ``b``. The loop over k is outermost, so that each step needs only one column of ``a`` and one
-row of ``b``. Operands narrower than the accumulator are widened where they are first used, and those in
-shared memory are loaded one step before.
+row of ``b``. A step goes through its rows to and fro: from one instruction to the next only the accumulator
+and one operand change. The register file reads one register of odd and one of even number per cycle, and what
+stays in its place comes from the reuse cache, so that an instruction of three operands takes one cycle.
+Operands narrower than the accumulator are widened where they are first used, and those in shared memory are
+loaded one step before.
 """
 
 from __future__ import annotations
@@ -62,12 +65,21 @@ def multiply_add(ctx: Lowering, op: Dot) -> None:
 
 @lru_cache(maxsize=256)
 def _steps(a: LinearLayout, b: LinearLayout, c: LinearLayout) -> tuple[tuple[tuple[int, int, int], ...], ...]:
-    """For each k the triples (register of the result, register of a, register of b) to multiply and add."""
+    """For each k the triples (register of the result, of a, of b) to multiply and add, in order."""
     place_a, place_b = _places(a), _places(b)
-    outputs = [c.unflatten(flat) for flat in register_constants(c)]
+    outputs = [(r, c.unflatten(flat)) for r, flat in enumerate(register_constants(c))]
     return tuple(
-        tuple((r, place_a[(*out[:-1], k)], place_b[(*out[:-2], k, out[-1])]) for r, out in enumerate(outputs))
+        tuple((r, place_a[(*out[:-1], k)], place_b[(*out[:-2], k, out[-1])])
+              for r, out in _to_and_fro(outputs))
         for k in sorted({coordinates[-1] for coordinates in place_a}))
+
+
+def _to_and_fro(outputs: list[tuple[int, tuple[int, ...]]]) -> list[tuple[int, tuple[int, ...]]]:
+    """Elements of the result in rows, every other row backwards."""
+    rows: dict[tuple[int, ...], list] = {}
+    for register, out in sorted(outputs, key=lambda item: item[1]):
+        rows.setdefault(out[:-1], []).append((register, out))
+    return [item for i, row in enumerate(rows.values()) for item in (reversed(row) if i % 2 else row)]
 
 
 def _places(layout: LinearLayout) -> dict[tuple[int, ...], int]:

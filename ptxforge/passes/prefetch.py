@@ -29,7 +29,9 @@ zeros; they are not used.
 
 Rules
 -----
-PAYS    A tile is at least two slices deep, a slice being what one instruction takes along k (on FMA units: 16 bytes).
+PAYS    A tile is at least two slices deep, a slice being what one instruction takes along k. On FMA units it
+        is as thin as work behind which a read hides allows, since its fragments take registers: 64 products
+        for each thread, but no less than 16 bytes where an operand lies along k.
 SHAPE   The loop holds one dot with both operands read from buffers right there, and nothing but the copies depends on what
         it is sliced for; other loops are left alone.
 WORK    Between its read and the dot an operand may be cast, scaled by what is the same all along k, and the like
@@ -51,8 +53,11 @@ from ptxforge.ir.ops.shape import Broadcast, Constant, Splat
 from ptxforge.ir.ops.shared import (
     AsyncCommitGroup, AsyncCopyGlobalToLocal, AsyncWait, LocalLoad, MemDescIndex, MemDescSubslice, MemDescTrans,
 )  # fmt: skip
-from ptxforge.layouts.encodings import DotOperand, Mma
+from ptxforge.layouts.encodings import DotOperand, Mma, elements_per_thread
 from ptxforge.support.target import Target
+
+PRODUCTS_PER_SLICE = 64
+"""Multiply-adds of a thread behind which the reads of the next slice can hide."""
 
 
 def prefetch(function: Function, target: Target) -> bool:
@@ -97,7 +102,7 @@ def _match(loop: For) -> _Plan | None:
     waits = [op for op in loop.body.operations if isinstance(op, AsyncWait)]
     if len(waits) != 1 or any(read.token is not waits[0].result for read in reads):
         return None
-    width = _slice_width(dot)
+    width = _slice_width(dot, reads)
     if dot.a.type.shape[1] < 2 * width:
         return None
     copies = [op for op in loop.body.operations if isinstance(op, (AsyncCopyGlobalToLocal, AsyncCommitGroup))]
@@ -143,12 +148,22 @@ def _slot_of(read: LocalLoad) -> Operation | None:
     return view.source.defining_op if isinstance(view, MemDescTrans) else view
 
 
-def _slice_width(dot: Dot) -> int:
-    """Elements along k of one instruction: 8 or 4 threads' worth of ``k_width``; on FMA units 16 bytes, one wide read."""
+def _slice_width(dot: Dot, reads: tuple[LocalLoad, LocalLoad]) -> int:
+    """Elements along k of a slice: what one ``mma`` takes, 8 or 4 threads' worth of ``k_width``; on FMA units
+    see PAYS."""
     operand: DotOperand = dot.a.type.layout
-    if not isinstance(operand.parent, Mma):
-        return max(1, 16 // dot.a.type.element.bytes)
-    return operand.k_width * (8 if operand.parent.instr_shape[-2] == 16 else 4)
+    if isinstance(operand.parent, Mma):
+        return operand.k_width * (8 if operand.parent.instr_shape[-2] == 16 else 4)
+    type = dot.result.type
+    hidden = max(1, PRODUCTS_PER_SLICE // elements_per_thread(type.layout, type.shape))
+    wide = max(_elements_along_k(read, 1 - operand) for operand, read in enumerate(reads))
+    return max(wide, min(hidden, dot.a.type.shape[1] // 2))
+
+
+def _elements_along_k(read: LocalLoad, k: int) -> int:
+    """How many elements one read of shared memory takes along ``k``."""
+    memory: T.MemDescType = read.source.type
+    return max(1, 16 // memory.element.bytes) if memory.layout.order[0] == k else 1
 
 
 def _rest_is_independent(plan: _Plan) -> bool:

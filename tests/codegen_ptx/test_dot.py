@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -47,6 +49,20 @@ def test_on_fma_units(element, accumulator):
                             blocked(1, 4, threads=(4, 8), warps=(4, 1)))
     tolerance = {T.F16: 2e-2, T.F64: 1e-12}.get(accumulator, 1e-5)
     np.testing.assert_allclose(out.astype(np.float64), expected, rtol=tolerance, atol=tolerance)
+
+
+def test_fma_instructions_go_to_and_fro():
+    """One operand of each changes only, but for the step along k: the other comes from the reuse cache."""
+    layout = blocked(4, 4, threads=(4, 8), warps=(2, 2))
+    kernel = Kernel(pointer(T.F32), pointer(T.F32), pointer(T.F32))
+    a = kernel.load(0, (64, 4), DotOperand(0, layout))
+    b = kernel.load(1, (4, 128), DotOperand(1, layout))
+    c = kernel.b.constant(0.0, T.TensorType((64, 128), T.F32, layout))
+    kernel.store(2, kernel.b.value(Dot, a, b, c))
+    operands = re.findall(r"fma\.rn\.f32 \S+ (\S+), (\S+), \S+;", kernel.ptx())
+    assert len(operands) == 64 * 128 // 128 * 4
+    changes = [(x[0] != y[0]) + (x[1] != y[1]) for x, y in zip(operands, operands[1:])]
+    assert changes.count(2) == 3 and changes.count(1) == len(changes) - 3
 
 
 def test_batched():
