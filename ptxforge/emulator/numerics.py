@@ -336,8 +336,9 @@ def fma_f32(a: Array, b: Array, c: Array, out: Array = None) -> Array:
 
 
 def _mend_fma(product: Array, c: Array, out: Array, where: Array) -> None:
+    out = np.atleast_1d(out)  # a view; constant operands give scalars
     shape = np.shape(out)
-    index = np.nonzero(where)
+    index = np.nonzero(np.atleast_1d(where))
     p = np.broadcast_to(product, shape)[index]
     total, error = two_sum(p, np.broadcast_to(c, shape)[index].astype(np.float64))
     out[index] = odd(total, error).astype(np.float32)

@@ -136,6 +136,13 @@ def test_fma_f32_does_not_round_twice():
         assert float(got[lane]) == want
 
 
+def test_fma_f32_of_constants():
+    """Operands that are the same for all threads are scalars: here a product that is subnormal."""
+    one, tiny = np.float32(1.0), np.float32(1e-40)
+    assert fma_f32(one, tiny, np.float32(0.0)) == tiny
+    assert fma_f32(np.float32(-9999.0), np.float32(0.0), np.float32(-0.0)) == 0.0
+
+
 @pytest.mark.parametrize("sign", [1, -1])
 def test_fma_f32_ties_are_broken_by_the_tiny_term(sign):
     # a * b = (1 + 2**-12)(2**-12) has 24 bits and lies below c's last bit; sums that are ties in f64's first
