@@ -14,6 +14,7 @@ import functools
 import re
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from ptxforge.driver.cuda import CudaDevice, cuda_device
@@ -21,6 +22,10 @@ from ptxforge.emulator import EmulatorDevice
 from ptxforge.runtime import devices as runtime_devices
 from ptxforge.runtime import tools
 from ptxforge.support.errors import DeviceError
+
+# A test takes as long as the other tests on the machine let it.
+hypothesis.settings.register_profile("ptxforge", deadline=None)
+hypothesis.settings.load_profile("ptxforge")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -24,7 +24,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     view.add_argument("--hw-view", action="store_true", help="for each thread, the elements that it holds")
     view.add_argument("--threads", action="store_true", help="only the numbers of the threads")
     view.add_argument("--bases", action="store_true", help="the linear map: where each input bit goes")
-    parser.add_argument("--svg", type=Path, metavar="FILE", help="write a picture there; a view given beside it is printed too")
+    parser.add_argument(
+        "--svg",
+        type=Path,
+        metavar="FILE",
+        help="write a picture there; a view given beside it is printed too",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

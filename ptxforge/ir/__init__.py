@@ -1,1 +1,2 @@
-"""Floor 2: the IR. Objects (``core``), types, the declaration of operations, text, verification, rewriting."""
+"""Floor 2: the IR. Objects (``core``), types, the declaration of operations, text,
+verification, rewriting."""

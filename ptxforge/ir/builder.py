@@ -13,11 +13,14 @@ from ptxforge.support.location import Location
 
 
 class Builder:
-    """Inserts at the end of ``block``, or before operation ``before``. ``location`` is given to what it creates."""
+    """Inserts at the end of ``block``, or before operation ``before``.
+    ``location`` is given to what it creates."""
 
     __slots__ = ("block", "before", "location")
 
-    def __init__(self, block: Block | None = None, before: Operation | None = None, location: Location | None = None):
+    def __init__(
+        self, block: Block | None = None, before: Operation | None = None, location: Location | None = None
+    ):
         self.block = before.parent if before is not None else block
         self.before = before
         self.location = location
@@ -58,7 +61,9 @@ class Builder:
         self, kind: type[Operation], /, *operands: Value, type: T.Type | None = None, **attributes: Any
     ) -> Value:
         """:meth:`create`, giving the only result; ``type`` is its type where it is not inferred."""
-        return self.create(kind, *operands, result_types=None if type is None else [type], **attributes).result
+        return self.create(
+            kind, *operands, result_types=None if type is None else [type], **attributes
+        ).result
 
     def constant(self, value: int | float | bool, type: T.Type) -> Value:
         """A constant of ``type`` (scalar, or tensor with that value everywhere)."""

@@ -82,7 +82,8 @@ class OpResult(Value):
 
 
 class BlockArgument(Value):
-    """Argument ``index`` of ``block``. ``attributes`` holds facts such as ``{"divisibility": 16}`` of a parameter."""
+    """Argument ``index`` of ``block``. ``attributes`` holds facts such as ``{"divisibility": 16}`` of a
+    parameter."""
 
     __slots__ = ("block", "index", "attributes")
 
@@ -241,7 +242,8 @@ class Operation:
     # -- structure -----------------------------------------------------------------------------------
 
     def walk(self) -> Iterator[Operation]:
-        """This operation, then all operations in its regions, in textual order. The current one may be erased."""
+        """This operation, then all operations in its regions, in textual order.
+        The current one may be erased."""
         yield self
         for region in self.regions:
             yield from region.block.walk()
@@ -270,10 +272,13 @@ class Operation:
 
     @property
     def is_pure(self) -> bool:
-        """No effects of its own nor of any nested operation: may be duplicated, moved, removed when unused."""
+        """No effects of its own nor of any nested operation:
+        may be duplicated, moved, removed when unused."""
         if not self.get_effects().is_pure:
             return False
-        return all(op.is_pure for region in self.regions for op in region.block.operations if not op.is_terminator)
+        return all(
+            op.is_pure for region in self.regions for op in region.block.operations if not op.is_terminator
+        )
 
     @property
     def is_terminator(self) -> bool:
@@ -290,7 +295,9 @@ class Block:
     __slots__ = ("arguments", "first", "last", "parent")
 
     def __init__(self, argument_types: Sequence[Type] = ()):
-        self.arguments: list[BlockArgument] = [BlockArgument(t, self, i) for i, t in enumerate(argument_types)]
+        self.arguments: list[BlockArgument] = [
+            BlockArgument(t, self, i) for i, t in enumerate(argument_types)
+        ]
         self.first: Operation | None = None
         self.last: Operation | None = None
         self.parent: Region | Function | None = None
@@ -357,7 +364,8 @@ class Block:
         return self.insert_before(place.next, op)
 
     def walk(self) -> Iterator[Operation]:
-        """All operations, nested ones included, in textual order (an operation before those in its regions)."""
+        """All operations, nested ones included, in textual order
+        (an operation before those in its regions)."""
         for op in self.operations:
             yield from op.walk()
 
@@ -396,7 +404,8 @@ class Region:
 
 
 class Function:
-    """A kernel: its parameters are the arguments of ``body``; ``attributes`` holds ``num_warps``, ``target`` ….
+    """A kernel: its parameters are the arguments of ``body``; ``attributes`` holds ``num_warps``, ``target``
+    ….
 
     Device functions do not exist in the IR: the frontend inlines their calls.
     """

@@ -13,12 +13,14 @@ passes (through ``infer`` and ``operand_layout``).
 
 What a definition can state
 ---------------------------
-fields      ``operand(constraint)``, ``operand(constraint, optional=True)`` (only at the end, each needing the one
-            before), ``operands(constraint)`` (variadic, last), ``attribute(kind, default)``, ``region()``.
+fields      ``operand(constraint)``, ``operand(constraint, optional=True)`` (only at the end, each needing the
+            one before), ``operands(constraint)`` (variadic, last), ``attribute(kind, default)``,
+            ``region()``.
 effects     what it reads and writes besides its operands; ``PURE`` when nothing.
 traits      ``ELEMENTWISE`` (acts element by element: all tensors have one shape and one layout),
-            ``COMMUTATIVE``, ``TERMINATOR``, ``ANCHOR`` (chooses its own layout: conversions stop at it). Those of a
-            base class are inherited: ``Elementwise`` has the first, and an ``infer`` and a ``check`` to go with it.
+            ``COMMUTATIVE``, ``TERMINATOR``, ``ANCHOR`` (chooses its own layout: conversions stop at it).
+            Those of a base class are inherited: ``Elementwise`` has the first, and an ``infer`` and a
+            ``check`` to go with it.
 infer       classmethod ``infer(operand_types, attributes) -> list of result types``; operand types carry
             layouts in the gpu stage and so do the results. ``None`` when results must be given.
 check       ``check(self)`` raises ``VerificationError`` for what constraints cannot say.
@@ -51,9 +53,9 @@ TRAITS = frozenset((ELEMENTWISE, COMMUTATIVE, TERMINATOR, ANCHOR))
 class Effects:
     """What an operation does besides computing results from operands.
 
-    ``reads`` and ``writes`` name memory: ``global``, ``shared``; and ``promises``, which ``assume`` makes and analyses
-    read. ``other`` is anything else that the world can see or that orders execution (printing, asserting, a barrier):
-    never removed, never reordered.
+    ``reads`` and ``writes`` name memory: ``global``, ``shared``; and ``promises``, which ``assume`` makes and
+    analyses read. ``other`` is anything else that the world can see or that orders execution (printing,
+    asserting, a barrier): never removed, never reordered.
     """
 
     reads: frozenset[str] = frozenset()
@@ -208,7 +210,8 @@ def same_operand_types(op: Operation, first: int = 0) -> None:
 
 
 class Elementwise(Operation):
-    """Base of operations ``(T, …, T) -> T`` on scalars or, element by element, on tensors of one shape and layout."""
+    """Base of operations ``(T, …, T) -> T`` on scalars or, element by element,
+    on tensors of one shape and layout."""
 
     traits = frozenset((ELEMENTWISE,))
 
@@ -252,7 +255,8 @@ def define(
     shows_operand_types: bool = False,
     removed_by: str = "",
 ) -> Callable[[type[Operation]], type[Operation]]:
-    """Class decorator: register an operation. ``removed_by`` names the pass after which it no longer exists."""
+    """Class decorator: register an operation. ``removed_by`` names the pass after which it no longer
+    exists."""
 
     def register(cls: type[Operation]) -> type[Operation]:
         if not cls.__doc__:

@@ -102,7 +102,9 @@ class PointerType(Type):
         if found is None:
             found = super().__new__(cls)
             found.pointee, found.address_space = pointee, address_space
-            found._text = f"ptr<{pointee}>" if address_space == "global" else f"ptr<{pointee}, {address_space}>"
+            found._text = (
+                f"ptr<{pointee}>" if address_space == "global" else f"ptr<{pointee}, {address_space}>"
+            )
             cls._interned[key] = found
         return found
 
@@ -112,7 +114,8 @@ class PointerType(Type):
 
 
 class TensorType(Type):
-    """A tile: ``shape`` (powers of two), ``element`` (scalar or pointer), ``layout`` (an encoding, or ``None``)."""
+    """A tile: ``shape`` (powers of two), ``element`` (scalar or pointer), ``layout``
+    (an encoding, or ``None``)."""
 
     __slots__ = ("shape", "element", "layout")
     _interned: dict[tuple, TensorType] = {}
@@ -157,7 +160,9 @@ class MemDescType(Type):
     __slots__ = ("shape", "element", "layout", "mutable")
     _interned: dict[tuple, MemDescType] = {}
 
-    def __new__(cls, shape: tuple[int, ...], element: Type, layout: Any, mutable: bool = False) -> MemDescType:
+    def __new__(
+        cls, shape: tuple[int, ...], element: Type, layout: Any, mutable: bool = False
+    ) -> MemDescType:
         key = (tuple(shape), element, layout, bool(mutable))
         found = cls._interned.get(key)
         if found is None:

@@ -12,12 +12,12 @@
       %c = addptr %b, %step : ptr<f16>
       yield %c }
 
-A thread then carries one 64-bit register, not one for every pointer it has, and sees its addresses as that base
-plus offsets known before the loop.
+A thread then carries one 64-bit register, not one for every pointer it has, and sees its addresses as that
+base plus offsets known before the loop.
 
-POINTERS    A carried tensor of pointers that only ever advances by the same offset everywhere, and begins as a
-            scalar pointer plus offsets. The offsets stay separate additions of their own widths: adding two 32-bit
-            ones first could wrap.
+POINTERS    A carried tensor of pointers that only ever advances by the same offset everywhere, and begins as
+            a scalar pointer plus offsets. The offsets stay separate additions of their own widths: adding two
+            32-bit ones first could wrap.
 INTEGERS    A carried tensor of integers that only ever advances by uniform values is its initial value plus a
             scalar that begins at 0. (Exact, since both wrap alike.)
 
@@ -81,7 +81,8 @@ class _Rewriter:
         return True
 
     def carry(self, loop: Loop, index: int, start: Value, tensor: Tensor) -> None:
-        """Carry a scalar from ``start`` on; ``tensor(builder, scalar)`` is what the old value was at any time."""
+        """Carry a scalar from ``start`` on; ``tensor(builder, scalar)`` is what the old value was at any
+        time."""
         old = loop.carried_names(index)
         _, *passed_on = loop.carried_sources(index)
         new = loop.add_carried(start, old[0].hint)
@@ -167,7 +168,8 @@ def _advances_uniformly(value: Value, start: Value) -> bool:
 
 
 def _decompose(builder: Builder, pointer: Value) -> tuple[Value, list[Value]] | None:
-    """A tensor of pointers as (scalar pointer, offsets of the tensor's shape to be added one after the other)."""
+    """A tensor of pointers as (scalar pointer, offsets of the tensor's shape to be added one after the
+    other)."""
     op = pointer.defining_op
     if isinstance(op, Splat):
         return op.value, []

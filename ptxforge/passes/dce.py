@@ -123,7 +123,8 @@ def _drop_results(op: Loop | If, live: _Liveness) -> bool:
 
 
 def _drop_carried(loop: Loop, index: int) -> None:
-    """Take out a carried value; the dead operations of the regions that still use it get its initial value."""
+    """Take out a carried value; the dead operations of the regions that still use it get its initial
+    value."""
     initial, *_ = loop.carried_sources(index)
     *arguments, _ = loop.carried_names(index)
     for argument in arguments:

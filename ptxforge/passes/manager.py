@@ -50,7 +50,8 @@ class Pass:
 
 
 def check_order(passes: Sequence[Pass]) -> None:
-    """Raise ``ValueError`` when a row requires what no earlier row establishes, or a gpu row comes before a tile row."""
+    """Raise ``ValueError`` when a row requires what no earlier row establishes,
+    or a gpu row comes before a tile row."""
     holding: set[str] = set()
     stage = 0
     for row in passes:
@@ -59,7 +60,9 @@ def check_order(passes: Sequence[Pass]) -> None:
             raise ValueError(f"pass '{row.name}' names unknown properties {sorted(unknown)}")
         missing = [name for name in row.requires if name not in holding]
         if missing:
-            raise ValueError(f"pass '{row.name}' requires {', '.join(missing)}, which no pass before it establishes")
+            raise ValueError(
+                f"pass '{row.name}' requires {', '.join(missing)}, which no pass before it establishes"
+            )
         if STAGES.index(row.stage) < stage:
             raise ValueError(f"the {row.stage} pass '{row.name}' stands after a {STAGES[stage]} pass")
         stage = STAGES.index(row.stage)
@@ -133,8 +136,8 @@ def run_passes(
     """Run ``passes`` on ``function``, which they change, and return what can be asked about it afterwards.
 
     ``dump`` (names separated by commas, or ``all``), ``stop_after`` and ``verify`` default to the settings
-    ``PTXFORGE_DUMP``, ``PTXFORGE_STOP_AFTER`` and ``PTXFORGE_VERIFY``. ``on_pass(row, function, changed)`` is called
-    after each pass (for bisecting); ``timings`` collects seconds by pass name, over repeated rows.
+    ``PTXFORGE_DUMP``, ``PTXFORGE_STOP_AFTER`` and ``PTXFORGE_VERIFY``. ``on_pass(row, function, changed)`` is
+    called after each pass (for bisecting); ``timings`` collects seconds by pass name, over repeated rows.
 
     Raises:
         IRError: with ``verify``, when a pass requires what does not hold of ``function``.
@@ -173,7 +176,9 @@ def _until(rows: list[Pass], last: str) -> list[Pass]:
         return rows
     places = [i for i, row in enumerate(rows) if row.name == last]
     if not places:
-        raise ValueError(f"no pass '{last}' in this pipeline; there are {', '.join(dict.fromkeys(r.name for r in rows))}")
+        raise ValueError(
+            f"no pass '{last}' in this pipeline; there are {', '.join(dict.fromkeys(r.name for r in rows))}"
+        )
     return rows[: places[-1] + 1]
 
 
@@ -184,7 +189,9 @@ def _run_one(row: Pass, function: Function, target: Target) -> bool:
         raise
     except Exception as fault:
         text = _try_print(function)
-        raise InternalCompilerError(f"pass '{row.name}' failed: {type(fault).__name__}: {fault}\n{text}") from fault
+        raise InternalCompilerError(
+            f"pass '{row.name}' failed: {type(fault).__name__}: {fault}\n{text}"
+        ) from fault
 
 
 def _try_print(function: Function) -> str:

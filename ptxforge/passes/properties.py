@@ -1,7 +1,8 @@
 """What passes establish and rely on: predicates on a whole function, each with a name.
 
 ``PROPERTIES[name].check(function, target)`` raises :class:`VerificationError` at the first offender. The
-manager checks the order of names when it is imported, and in tests the properties themselves after every pass.
+manager checks the order of names when it is imported, and in tests the properties themselves after every
+pass.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ def every_access_has_a_width(function: Function, target: Target) -> None:
 
 @_property(OFFSETS)
 def shared_memory_has_places(function: Function, target: Target) -> None:
-    """Every ``local_alloc`` and every operation that needs scratch has its offset; the function its ``shared_bytes``."""
+    """Every ``local_alloc`` and every operation that needs scratch has its offset;
+    the function its ``shared_bytes``."""
     if "shared_bytes" not in function.attributes:
         raise VerificationError("the function has no 'shared_bytes'")
     num_warps = function.attributes["num_warps"]

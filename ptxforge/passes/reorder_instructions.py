@@ -10,16 +10,17 @@
 
 The rules of seed 004, in this order:
 
-1. SINK      What raises the number of live registers (``local_load``, a conversion that gives more registers than it
-             takes, one to a dot operand) goes down to its first user, but into no loop and no branch.
-2. STORE     ``local_alloc`` of a value goes up to right after the value: its registers are free from there on.
+1. SINK      What raises the number of live registers (``local_load``, a conversion that gives more registers
+             than it takes, one to a dot operand) goes down to its first user, but into no loop and no branch.
+2. STORE     ``local_alloc`` of a value goes up to right after the value: its registers are free from there
+             on.
 3. VIEWS     ``memdesc_trans`` goes up to right after what it views.
 4. B AFTER A The operand b of a dot is fetched after its operand a.
-5. EARLY     A load from global memory that does not depend on a reduction or conversion through shared memory before it goes up
-             before that: else it would be asked for only when all threads have met there. Only what differs from program to
-             program, and so comes from far away (a residual to be added, but not the weights of a layer norm, which
-             caches hold while early loads would hold registers); up to 32 registers per thread; past nothing that
-             writes memory or can be seen.
+5. EARLY     A load from global memory that does not depend on a reduction or conversion through shared memory
+             before it goes up before that: else it would be asked for only when all threads have met there.
+             Only what differs from program to program, and so comes from far away (a residual to be added,
+             but not the weights of a layer norm, which caches hold while early loads would hold registers);
+             up to 32 registers per thread; past nothing that writes memory or can be seen.
 """
 
 from __future__ import annotations
@@ -71,7 +72,8 @@ def _raises_pressure(op: Operation) -> bool:
 
 
 def _sink(op: Operation) -> bool:
-    """Move ``op`` to right before its first user in its own block; what it reads must not be written in between."""
+    """Move ``op`` to right before its first user in its own block;
+    what it reads must not be written in between."""
     users = {op.parent.ancestor_of(user) for user in op.result.users}
     users.discard(None)
     place = op.next
@@ -104,7 +106,11 @@ def _hoist(op: Operation, value: Value) -> bool:
 def _fetch_in_order(dot: Dot) -> bool:
     a, b = dot.a.defining_op, dot.b.defining_op
     kinds = (LocalLoad, ConvertLayout)
-    if not (isinstance(a, kinds) and isinstance(b, kinds)) or a.parent is not b.parent or a.parent is not dot.parent:
+    if (
+        not (isinstance(a, kinds) and isinstance(b, kinds))
+        or a.parent is not b.parent
+        or a.parent is not dot.parent
+    ):
         return False
     if not isinstance(T.layout_of(dot.a.type), DotOperand) or not _comes_right_before(b, a):
         return False
@@ -123,7 +129,8 @@ def _comes_right_before(first: Operation, second: Operation) -> bool:
 
 
 def _load_early(block: Block, num_warps: int) -> bool:
-    """Move loads, with what they need, before the first operation of the block at which threads wait (EARLY)."""
+    """Move loads, with what they need, before the first operation of the block at which threads wait
+    (EARLY)."""
     meeting = next((op for op in block.operations if _waits(op, num_warps)), None)
     if meeting is None:
         return False
@@ -146,7 +153,9 @@ def _load_early(block: Block, num_warps: int) -> bool:
 
 
 def _waits(op: Operation, num_warps: int) -> bool:
-    return num_warps > 1 and isinstance(op, (Reduce, Scan, ConvertLayout)) and scratch_bytes(op, num_warps) > 0
+    return (
+        num_warps > 1 and isinstance(op, (Reduce, Scan, ConvertLayout)) and scratch_bytes(op, num_warps) > 0
+    )
 
 
 def _acts(op: Operation) -> bool:
@@ -157,7 +166,8 @@ def _acts(op: Operation) -> bool:
 
 
 def _needed(load: Load, later: set[Operation]) -> list[Operation] | None:
-    """The operations among ``later`` that ``load`` needs, itself last, in order; ``None`` when threads wait in one."""
+    """The operations among ``later`` that ``load`` needs, itself last, in order;
+    ``None`` when threads wait in one."""
     found: dict[Operation, None] = {}
 
     def visit(op: Operation) -> bool:

@@ -271,7 +271,8 @@ class JITFunction(KernelInterface):
         target: str | None = None,
         **given: Any,
     ) -> Artifact:
-        """Compile ahead of time, for a target instead of a device; ``asm`` also makes ``cubin`` and ``sass``."""
+        """Compile ahead of time, for a target instead of a device;
+        ``asm`` also makes ``cubin`` and ``sass``."""
         constants = dict(constants or {})
         complete = self._complete_signature(signature, constants)
         chosen = options.parse(self._with_defaults(given))

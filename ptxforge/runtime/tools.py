@@ -72,7 +72,8 @@ def disassemble(cubin: bytes) -> str:
 
 
 def with_machine_code(asm: Assembly, cubin: Callable[[], bytes]) -> Assembly:
-    """The texts of ``asm``, the bytes ``cubin`` and the text ``sass`` made of them; each made when asked for."""
+    """The texts of ``asm``, the bytes ``cubin`` and the text ``sass`` made of them;
+    each made when asked for."""
     makers = {key: (lambda key=key: asm[key]) for key in asm}
     complete = Assembly(makers | {"cubin": cubin, "sass": lambda: disassemble(complete["cubin"])})
     return complete

@@ -86,7 +86,8 @@ class ArgumentError(LaunchError, TypeError):
 
 
 class OutOfResourcesError(LaunchError):
-    """More of ``resource`` is ``required`` than the ``limit`` of the device; ``users`` lists what takes it."""
+    """More of ``resource`` is ``required`` than the ``limit`` of the device;
+    ``users`` lists what takes it."""
 
     def __init__(self, resource: str, required: int, limit: int, users: str = "", hint: str = ""):
         self.resource, self.required, self.limit = resource, required, limit

@@ -28,13 +28,21 @@ class Setting:
         return self.get().strip().lower() not in ("", "0", "off", "no", "none", "false")
 
 
-DEVICE = Setting("PTXFORGE_DEVICE", "", "default device: 'emulator', 'cuda' or 'cuda:N' (unset: CUDA when there is a GPU)")
-TARGET = Setting("PTXFORGE_TARGET", "", "target of kernels run by the emulator, such as sm_80 (unset: sm_90a)")
+DEVICE = Setting(
+    "PTXFORGE_DEVICE", "", "default device: 'emulator', 'cuda' or 'cuda:N' (unset: CUDA when there is a GPU)"
+)
+TARGET = Setting(
+    "PTXFORGE_TARGET", "", "target of kernels run by the emulator, such as sm_80 (unset: sm_90a)"
+)
 CHECK = Setting("PTXFORGE_CHECK", "off", "emulator's checked mode: 'off', 'one' (one CTA) or 'all'")
 DUMP = Setting("PTXFORGE_DUMP", "", "print the IR after these passes (comma separated, or 'all') to stderr")
-STOP_AFTER = Setting("PTXFORGE_STOP_AFTER", "", "end the pass pipeline after this pass (for looking, not for running)")
+STOP_AFTER = Setting(
+    "PTXFORGE_STOP_AFTER", "", "end the pass pipeline after this pass (for looking, not for running)"
+)
 VERIFY = Setting("PTXFORGE_VERIFY", "0", "verify the IR after every pass")
-CACHE_DIR = Setting("PTXFORGE_CACHE_DIR", "", "folder of the disk cache ('off' disables it; unset: the user's cache folder)")
+CACHE_DIR = Setting(
+    "PTXFORGE_CACHE_DIR", "", "folder of the disk cache ('off' disables it; unset: the user's cache folder)"
+)
 PRINT_AUTOTUNING = Setting("PTXFORGE_PRINT_AUTOTUNING", "0", "print each autotuner's result to stderr")
 
 ALL = (DEVICE, TARGET, CHECK, DUMP, STOP_AFTER, VERIFY, CACHE_DIR, PRINT_AUTOTUNING)

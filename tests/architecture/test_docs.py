@@ -17,11 +17,15 @@ ROOT = Path(__file__).parents[2]
 EXAMPLES = [
     (path.name, number, text)
     for path in sorted((ROOT / "docs").glob("*.md"))
-    for number, text in enumerate(re.findall(r"^```ir\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL))
+    for number, text in enumerate(
+        re.findall(r"^```ir\n(.*?)^```", path.read_text(), re.MULTILINE | re.DOTALL)
+    )
 ]
 
 
-@pytest.mark.parametrize("name, number, text", EXAMPLES, ids=[f"{name}-{number}" for name, number, _ in EXAMPLES])
+@pytest.mark.parametrize(
+    "name, number, text", EXAMPLES, ids=[f"{name}-{number}" for name, number, _ in EXAMPLES]
+)
 def test_ir_in_documents(name, number, text):
     function = parse_function(text)
     verify(function)
@@ -33,7 +37,9 @@ def test_there_are_examples():
 
 
 def test_the_families_name_operations_that_exist():
-    rows = re.search(r"\| family \| operations \|\n(.*?)\n\n", (ROOT / "docs/ir.md").read_text(), re.DOTALL)[1]
+    rows = re.search(r"\| family \| operations \|\n(.*?)\n\n", (ROOT / "docs/ir.md").read_text(), re.DOTALL)[
+        1
+    ]
     named = {
         word
         for row in rows.splitlines()[1:]

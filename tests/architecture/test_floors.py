@@ -53,7 +53,8 @@ def imports(tree: ast.AST) -> list[tuple[int, str]]:
 
 
 def package_of(imported: str) -> str | None:
-    """The first part of a name within ptxforge: ``ir`` for ``ptxforge.ir.core``; the top for ``ptxforge.compile``.
+    """The first part of a name within ptxforge: ``ir`` for ``ptxforge.ir.core``; the top for
+    ``ptxforge.compile``.
 
     ``import ptxforge`` alone is free: it is loaded before any of its modules.
     """

@@ -8,7 +8,6 @@ import pytest
 
 from ptxforge.frontend import build
 from ptxforge.support.errors import CompilationError
-
 from tests.errors.wrong_kernels import WRONG
 
 HERE = Path(__file__).parent

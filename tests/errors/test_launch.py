@@ -1,4 +1,5 @@
-"""Wrong launches: the whole text of each error is in ``launch.txt`` (``--update-golden`` rewrites it; read it then)."""
+"""Wrong launches: the whole text of each error is in ``launch.txt``
+(``--update-golden`` rewrites it; read it then)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The rewriter's driver: what comes back to the worklist, folding, dead operations, and the end of rewriting."""
+"""The rewriter's driver: what comes back to the worklist, folding, dead operations,
+and the end of rewriting."""
 
 from __future__ import annotations
 
@@ -102,9 +103,13 @@ def test_fold(text, value):
 
 
 def test_constants_and_hints():
-    f = function("%a = constant {value = 3} : i32\n%b = addi %x, %a {divisibility = [4]} : i32\n%c = muli %b, %b : i32")
+    f = function(
+        "%a = constant {value = 3} : i32\n%b = addi %x, %a {divisibility = [4]} : i32\n%c = muli %b, %b : i32"
+    )
     a, b, c, _ = f.body.operations
-    assert constant_of(a.result) == 3 and constant_of(b.result) is None and constant_of(f.arguments[0]) is None
+    assert (
+        constant_of(a.result) == 3 and constant_of(b.result) is None and constant_of(f.arguments[0]) is None
+    )
     keep_hints(b, c.result)
     keep_hints(b, a.result)
     assert c.attributes == {"divisibility": (4,)} and a.attributes == {"value": 3}

@@ -15,6 +15,7 @@ from ptxforge.language.registry import is_builtin
 from ptxforge.support import dtypes
 from ptxforge.support.errors import PtxforgeError
 
+
 def test_stubs_raise_outside_of_kernels():
     with pytest.raises(PtxforgeError, match=r"tl.load\(\) has a meaning only inside a kernel"):
         tl.load(None)

@@ -7,12 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from .layout_strategies import distributed, elements
 from ptxforge.layouts.conversion import (
-    Nothing, Registers, SharedMemory, Shuffle, plan_conversion, plan_linear_conversion, within_warp)
-from ptxforge.layouts.conversion import _shuffle
+    Nothing,
+    Registers,
+    SharedMemory,
+    Shuffle,
+    _shuffle,
+    plan_conversion,
+    plan_linear_conversion,
+    within_warp,
+)
 from ptxforge.layouts.encodings import Blocked, CTALayout, DotOperand, Mma, Slice
 from ptxforge.layouts.linear import LayoutError
+
+from .layout_strategies import distributed, elements
 
 PARITY = np.array([bin(i).count("1") & 1 for i in range(1 << 12)], bool)
 

@@ -7,9 +7,25 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxforge.layouts.encodings import (
-    Blocked, CTALayout, DotOperand, Linear, Mma, Shared, Slice, as_blocked, contiguous_per_thread,
-    default_blocked, elements_per_thread, infer_expand_dims, infer_join, infer_reshape, infer_split,
-    infer_trans, unique_elements_per_thread, warps)
+    Blocked,
+    CTALayout,
+    DotOperand,
+    Linear,
+    Mma,
+    Shared,
+    Slice,
+    as_blocked,
+    contiguous_per_thread,
+    default_blocked,
+    elements_per_thread,
+    infer_expand_dims,
+    infer_join,
+    infer_reshape,
+    infer_split,
+    infer_trans,
+    unique_elements_per_thread,
+    warps,
+)
 from ptxforge.layouts.linear import LayoutError, LinearLayout
 
 from .layout_strategies import blocked, distributed, elements, shared
@@ -187,9 +203,16 @@ def test_interleaved_instructions_agree_on_rows_and_columns(interleave):
                 counted = []
                 for layout in (make(mma), make(plain)):
                     linear, parent = layout.linear(shape), getattr(layout, "parent", layout)
-                    places = [linear.apply(register=r, lane=lane, warp=warp) for r in range(linear.in_size("register"))]
-                    counted.append({tuple(parent.as_counted(d, x) if d in dims else x for d, x in enumerate(at))
-                                    for at in places})
+                    places = [
+                        linear.apply(register=r, lane=lane, warp=warp)
+                        for r in range(linear.in_size("register"))
+                    ]
+                    counted.append(
+                        {
+                            tuple(parent.as_counted(d, x) if d in dims else x for d, x in enumerate(at))
+                            for at in places
+                        }
+                    )
                 assert counted[0] == counted[1]
 
 

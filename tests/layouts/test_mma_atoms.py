@@ -6,7 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxforge.layouts.encodings import (
-    Blocked, DotOperand, Mma, Shared, elements_per_thread, unique_elements_per_thread)
+    Blocked,
+    DotOperand,
+    Mma,
+    Shared,
+    elements_per_thread,
+    unique_elements_per_thread,
+)
 from ptxforge.layouts.mma_atoms import ATOMS, find_atom, plan_ldmatrix
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
 

@@ -7,8 +7,16 @@ import re
 import pytest
 
 from ptxforge.layouts.encodings import (
-    Blocked, DotOperand, Linear, Mma, Shared, Slice, contiguous_per_thread, default_blocked,
-    elements_per_thread)
+    Blocked,
+    DotOperand,
+    Linear,
+    Mma,
+    Shared,
+    Slice,
+    contiguous_per_thread,
+    default_blocked,
+    elements_per_thread,
+)
 from ptxforge.layouts.linear import LinearLayout
 from ptxforge.layouts.show import holders_of, show, show_threads
 from ptxforge.layouts.syntax import parse_encoding

@@ -19,9 +19,13 @@ TARGET = parse_target("sm_90a")
 ELEMENTS = 1 << 16
 
 
-def parse(body: str, parameters: str = "%x: ptr<f32>, %out: ptr<f32>, %n: i32", num_warps: int = 4) -> Function:
+def parse(
+    body: str, parameters: str = "%x: ptr<f32>, %out: ptr<f32>, %n: i32", num_warps: int = 4
+) -> Function:
     """A function with this body; ``return`` is appended."""
-    return parse_function(f"func @f({parameters}) attributes {{num_warps = {num_warps}}} {{\n{body}\nreturn\n}}")
+    return parse_function(
+        f"func @f({parameters}) attributes {{num_warps = {num_warps}}} {{\n{body}\nreturn\n}}"
+    )
 
 
 def apply(function: Function, *passes: Callable) -> Function:
@@ -50,7 +54,11 @@ def meaning(function: Function, integers: dict[str, int], grid: int, seed: int =
     arguments = []
     for argument in function.arguments:
         if isinstance(argument.type, T.PointerType):
-            numbers = rng.standard_normal(ELEMENTS) if argument.type.pointee.is_float else rng.integers(-8, 8, ELEMENTS)
+            numbers = (
+                rng.standard_normal(ELEMENTS)
+                if argument.type.pointee.is_float
+                else rng.integers(-8, 8, ELEMENTS)
+            )
             arguments.append(numbers.astype(argument.type.pointee.numpy))
         else:
             arguments.append(integers.get(argument.hint, 64))
@@ -59,9 +67,16 @@ def meaning(function: Function, integers: dict[str, int], grid: int, seed: int =
 
 
 def same_meaning(
-    one: Function, other: Function, integers: dict[str, int], grid: int = 1, seeds: Iterable[int] = range(2), rtol: float = 1e-5
+    one: Function,
+    other: Function,
+    integers: dict[str, int],
+    grid: int = 1,
+    seeds: Iterable[int] = range(2),
+    rtol: float = 1e-5,
 ) -> None:
     """Both leave the same, up to the order of sums."""
     for seed in seeds:
-        for a, b in zip(meaning(one, integers, grid, seed), meaning(other, integers, grid, seed), strict=True):
+        for a, b in zip(
+            meaning(one, integers, grid, seed), meaning(other, integers, grid, seed), strict=True
+        ):
             np.testing.assert_allclose(a.astype(np.float64), b.astype(np.float64), rtol=rtol, atol=rtol)

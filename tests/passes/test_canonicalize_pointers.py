@@ -119,8 +119,9 @@ def test_nested_loops_and_uses_after_them():
 def test_left_alone(old, new):
     body = NESTED.replace(old, new)
     if "%z" in new:
-        body = body.replace("%p = ", "%z = int_to_ptr %m : (tensor<8xi64>) -> tensor<8xptr<f32>>\n %p = ").replace(
-            "%b = splat", "%m = constant {value = 4096} : tensor<8xi64>\n %b = splat")
+        body = body.replace(
+            "%p = ", "%z = int_to_ptr %m : (tensor<8xi64>) -> tensor<8xptr<f32>>\n %p = "
+        ).replace("%b = splat", "%m = constant {value = 4096} : tensor<8xi64>\n %b = splat")
     function = parse(body, parameters=PARAMETERS)
     outer = operations(function, For)[0]
     canonicalize_pointers(function, TARGET)

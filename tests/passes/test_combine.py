@@ -19,7 +19,7 @@ def dot(addend: str, then: str) -> str:
       %z = constant {{value = {addend}}} : tensor<16x16xf32>
       %d = dot %v, %w, %z {{input_precision = "ieee"}} : (tensor<16x16xf32>, tensor<16x16xf32>, tensor<16x16xf32>) -> tensor<16x16xf32>
       {then}
-      store %a, %e : (tensor<16x16xptr<f32>>, tensor<16x16xf32>)"""
+      store %a, %e : (tensor<16x16xptr<f32>>, tensor<16x16xf32>)"""  # noqa: E501
 
 
 @pytest.mark.parametrize("operands", ["%d, %w", "%w, %d"])
@@ -51,7 +51,7 @@ STORE = "\n      store %a, %s : (tensor<8xptr<i32>>, tensor<8xi32>)"
 def test_select_becomes_other():
     check(combine, TILE + LOAD + """
       %s = select %m, %v, %n : tensor<8xi32>""" + STORE, TILE + """
-      %v = load %a, %m, %n : (tensor<8xptr<i32>>, tensor<8xi1>, tensor<8xi32>) -> tensor<8xi32>""" + STORE.replace("%s", "%v"))  # fmt: skip
+      %v = load %a, %m, %n : (tensor<8xptr<i32>>, tensor<8xi1>, tensor<8xi32>) -> tensor<8xi32>""" + STORE.replace("%s", "%v"))  # fmt: skip # noqa: E501
 
 
 def test_a_constant_is_made_before_the_load():
@@ -59,7 +59,7 @@ def test_a_constant_is_made_before_the_load():
       %c = constant {value = 7} : tensor<8xi32>
       %s = select %m, %v, %c : tensor<8xi32>""" + STORE, TILE + """
       %0 = constant {value = 7} : tensor<8xi32>
-      %v = load %a, %m, %0 : (tensor<8xptr<i32>>, tensor<8xi1>, tensor<8xi32>) -> tensor<8xi32>""" + STORE.replace("%s", "%v"))  # fmt: skip
+      %v = load %a, %m, %0 : (tensor<8xptr<i32>>, tensor<8xi1>, tensor<8xi32>) -> tensor<8xi32>""" + STORE.replace("%s", "%v"))  # fmt: skip # noqa: E501
 
 
 @pytest.mark.parametrize("text", [

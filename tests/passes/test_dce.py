@@ -22,7 +22,8 @@ def test_chains_and_unused_loads_go_stores_and_atomics_stay():
 def test_values_carried_for_their_own_sake():
     check(dce, """
       %c = constant {value = 1} : i32
-      %r, %s, %t, %u = for %i = %c to %x step %c iter_args(%k = %x, %m = %y, %v = %x, %w = %y) : i32, i32, i32, i32 {
+      %r, %s, %t, %u = for %i = %c to %x step %c
+          iter_args(%k = %x, %m = %y, %v = %x, %w = %y) : i32, i32, i32, i32 {
         %n = muli %k, %w : i32
         %o = addi %m, %i : i32
         %l = addi %w, %v : i32

@@ -46,7 +46,7 @@ func @walk(%x: ptr<f32>, %out: ptr<f32>, %n: i32) {
   store %where, %both : (tensor<4xptr<f32>>, tensor<4xf32>)
   return
 }
-"""
+"""  # noqa: E501
 
 
 def _mask_loads(op, flag: Value, builder) -> None:
@@ -80,7 +80,9 @@ AHEAD = ["base", "pointers", "value", "next"]
 
 @pytest.mark.parametrize("n", [0, 1, 2, 3, 7])
 @pytest.mark.parametrize("distance", [1, 2, 3, 7])
-@pytest.mark.parametrize("ahead", [AHEAD, [*AHEAD, "counted"], [*AHEAD, "i1", "weight"]], ids=["load", "count", "weight"])
+@pytest.mark.parametrize(
+    "ahead", [AHEAD, [*AHEAD, "counted"], [*AHEAD, "i1", "weight"]], ids=["load", "count", "weight"]
+)
 def test_meaning_is_kept(n, distance, ahead):
     stages = {name: 0 for name in ahead} | {"total": distance}
     np.testing.assert_array_equal(_run(_expanded(stages), n), _run(parse_function(LOOP), n))
@@ -88,7 +90,17 @@ def test_meaning_is_kept(n, distance, ahead):
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5])
 def test_three_stages(n):
-    stages = {"base": 0, "pointers": 0, "next": 0, "value": 1, "i1": 2, "weight": 2, "weights": 2, "product": 2, "total": 4}
+    stages = {
+        "base": 0,
+        "pointers": 0,
+        "next": 0,
+        "value": 1,
+        "i1": 2,
+        "weight": 2,
+        "weights": 2,
+        "product": 2,
+        "total": 4,
+    }
     np.testing.assert_array_equal(_run(_expanded(stages), n), _run(parse_function(LOOP), n))
 
 
@@ -98,8 +110,8 @@ def test_use_before_definition_is_refused():
 
 
 def test_masked_prologue_reads_nothing_beyond_the_end():
-    """With more stages than iterations, loads of iterations that do not exist are masked off (the interpreter would
-    report an access outside the array)."""
+    """With more stages than iterations, loads of iterations that do not exist are masked off (the interpreter
+    would report an access outside the array)."""
     assert _run(_expanded({name: 0 for name in AHEAD} | {"total": 7}), 1)[0] == 1 + 1 * 1
 
 

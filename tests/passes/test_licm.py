@@ -25,7 +25,7 @@ def test_muli_and_splat_leave_the_gemm_loop():
         %32 = addptr %bp, %31 : tensor<16x8xptr<f16>>
         yield %s, %32
       }
-      store %b, %acc : (tensor<16x8xptr<f16>>, tensor<16x8xf16>)"""
+      store %b, %acc : (tensor<16x8xptr<f16>>, tensor<16x8xf16>)"""  # noqa: E501
     lines = body(transform(licm, function(text, parameters="%p: ptr<f16>, %stride: i32"))).splitlines()
     loop = next(i for i, line in enumerate(lines) if "for %k" in line)
     assert "muli %stride, %c16" in lines[loop - 2] and "splat" in lines[loop - 1]

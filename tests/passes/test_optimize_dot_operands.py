@@ -74,9 +74,13 @@ func @gemm(%a: ptr<f16> {{divisibility = 16}}, %b: ptr<{element}> {{divisibility
   store %cptr, %acc : (tensor<64x64xptr<f32>>, tensor<64x64xf32>)
   return
 }}
-"""
+"""  # noqa: E501
 CHAINS = {  # name: element type of b [N, K] in memory, what becomes of a tile of it, the same in numpy
-    "trans": ("f16", "%y = trans %bv {order = [1, 0]} : (tensor<64x64xf16>) -> tensor<64x64xf16>", lambda b, s: b),
+    "trans": (
+        "f16",
+        "%y = trans %bv {order = [1, 0]} : (tensor<64x64xf16>) -> tensor<64x64xf16>",
+        lambda b, s: b,
+    ),
     "trans of cast": (
         "f8e4m3",
         "%w = extf %bv : (tensor<64x64xf8e4m3>) -> tensor<64x64xf16>\n"

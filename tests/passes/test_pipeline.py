@@ -37,7 +37,9 @@ def test_every_pass_keeps_the_meaning_and_the_properties(text, num_warps):
 def test_texts_are_those_of_every_pass(text):
     """Texts are made by running the passes again; no pass may hide a change."""
     function, seen = parse_function(text), []
-    stages = pipeline.run(function, TARGET, on_pass=lambda row, f, changed: seen.append((row.name, print_function(f))))
+    stages = pipeline.run(
+        function, TARGET, on_pass=lambda row, f, changed: seen.append((row.name, print_function(f)))
+    )
     assert [(s.name, s.text) for s in stages[1:]] == seen
     assert stages[0].name == "frontend" and stages[0].text == print_function(parse_function(text))
     assert stages[-1].text == print_function(function)
@@ -81,7 +83,9 @@ def test_a_broken_property_is_reported_with_the_ir():
         return False
 
     row = Pass(forgetful, "gpu", "claims too much", establishes=(LAYOUTS,))
-    with pytest.raises(InternalCompilerError, match=r"after pass 'forgetful': a value of type tensor.*\n(.*\n)*func @add"):
+    with pytest.raises(
+        InternalCompilerError, match=r"after pass 'forgetful': a value of type tensor.*\n(.*\n)*func @add"
+    ):
         run_passes(parse_function(ADD), [row], TARGET, verify=True)
 
 

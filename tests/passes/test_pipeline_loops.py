@@ -1,5 +1,5 @@
-"""Tensor cores and software pipelining: a matrix product in IR text keeps its meaning through every pass, and gets the shape
-that each pass promises."""
+"""Tensor cores and software pipelining: a matrix product in IR text keeps its meaning through every pass, and
+gets the shape that each pass promises."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ func @gemm(%a: ptr<f16> {divisibility = 16}, %b: ptr<f16> {divisibility = 16}, %
   store %cptr, %res : (tensor<64x64xptr<f16>>, tensor<64x64xf16>)
   return
 }
-"""
+"""  # noqa: E501
 
 TARGET = parse_target("sm_80")
 
@@ -120,10 +120,15 @@ def test_dot_gets_a_tensor_core_layout():
 
 
 def test_ieee_dots_stay_on_the_fma_units():
-    text = GEMM.replace("f16", "f32").replace("%res = truncf %acc : (tensor<64x64xf32>) -> tensor<64x64xf32>", "").replace(
-        "store %cptr, %res", "store %cptr, %acc")
+    text = (
+        GEMM.replace("f16", "f32")
+        .replace("%res = truncf %acc : (tensor<64x64xf32>) -> tensor<64x64xf32>", "")
+        .replace("store %cptr, %res", "store %cptr, %acc")
+    )
     for precision, layout in (("ieee", Blocked), ("tf32", Mma)):
-        precise = text.replace("dot %av, %bv, %x :", f'dot %av, %bv, %x {{input_precision = "{precision}"}} :')
+        precise = text.replace(
+            "dot %av, %bv, %x :", f'dot %av, %bv, %x {{input_precision = "{precision}"}} :'
+        )
         (dot,) = operations(loop_of(run_until(accelerate_matmul, text=precise)).body, Dot)
         assert isinstance(dot.result.type.layout, layout)
 
@@ -151,7 +156,9 @@ def test_one_stage_is_not_pipelined():
 
 def test_volatile_loads_are_not_pipelined():
     text = GEMM.replace("%av = load %aptr :", "%av = load %aptr {volatile = true} :")
-    assert not any(isinstance(op, shared.AsyncCopyGlobalToLocal) for op in run_until(prefetch, text=text).walk())
+    assert not any(
+        isinstance(op, shared.AsyncCopyGlobalToLocal) for op in run_until(prefetch, text=text).walk()
+    )
 
 
 def test_fragments_are_carried():

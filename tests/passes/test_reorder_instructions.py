@@ -64,14 +64,16 @@ def test_values_are_stored_as_soon_as_they_are_there():
 
 def test_b_is_fetched_after_a():
     a, b = (f"#dot_op<{{opIdx = {i}, parent = {MMA}, kWidth = 2}}>" for i in (0, 1))
-    plain = "#blocked<{sizePerThread = [1, 8], threadsPerWarp = [8, 4], warpsPerCTA = [4, 1], order = [1, 0]}>"
+    plain = (
+        "#blocked<{sizePerThread = [1, 8], threadsPerWarp = [8, 4], warpsPerCTA = [4, 1], order = [1, 0]}>"
+    )
     text = f"""
       %x = constant {{value = 1.0}} : tensor<64x32xf16, {plain}>
       %y = constant {{value = 1.0}} : tensor<32x64xf16, {plain}>
       %z = constant {{value = 0.0}} : tensor<64x64xf32, {MMA}>
       %b = convert_layout %y : (tensor<32x64xf16, {plain}>) -> tensor<32x64xf16, {b}>
       %a = convert_layout %x : (tensor<64x32xf16, {plain}>) -> tensor<64x32xf16, {a}>
-      %d = dot %a, %b, %z : (tensor<64x32xf16, {a}>, tensor<32x64xf16, {b}>, tensor<64x64xf32, {MMA}>) -> tensor<64x64xf32, {MMA}>"""
+      %d = dot %a, %b, %z : (tensor<64x32xf16, {a}>, tensor<32x64xf16, {b}>, tensor<64x64xf32, {MMA}>) -> tensor<64x64xf32, {MMA}>"""  # noqa: E501
     assert order(text) == ["x", "y", "z", "a", "b", "d"]
 
 
@@ -104,14 +106,20 @@ def test_what_comes_from_far_is_asked_for_before_threads_meet():
 
 def test_loads_pass_no_store_and_no_result_of_the_meeting():
     parameters = "%p: ptr<f32>, %n: i32"
-    stored = EARLY.replace("OFFSET", "%pid").replace("  %o = ", f"  store %a, %x : (tensor<1024xptr<f32>, {BLOCKED}>, {TILE})\n  %o = ")
+    stored = EARLY.replace("OFFSET", "%pid").replace(
+        "  %o = ", f"  store %a, %x : (tensor<1024xptr<f32>, {BLOCKED}>, {TILE})\n  %o = "
+    )
     names = order(stored, parameters)
     assert names.index("y") > names.index("s")
-    indirect = EARLY.replace("OFFSET", "%w").replace("  %o = ", "  %v = fptosi %s : (f32) -> i32\n  %w = addi %v, %pid : i32\n  %o = ")
+    indirect = EARLY.replace("OFFSET", "%w").replace(
+        "  %o = ", "  %v = fptosi %s : (f32) -> i32\n  %w = addi %v, %pid : i32\n  %o = "
+    )
     names = order(indirect, parameters)
     assert names.index("y") > names.index("s")
 
 
 def test_says_whether_it_changed_anything():
-    function = parse(f"%x = constant {{value = 1.0}} : {TILE}\n%a = addf %x, %x : {TILE}", parameters="%n: i32")
+    function = parse(
+        f"%x = constant {{value = 1.0}} : {TILE}\n%a = addf %x, %x : {TILE}", parameters="%n: i32"
+    )
     assert not reorder_instructions(function, TARGET)

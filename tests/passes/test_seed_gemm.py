@@ -2,8 +2,8 @@
 
 The kernel is the plain one: 16x8 results from 16x16 and 16x8 tiles of f16, K = 64, one warp. What each pass
 makes of it is compared with what Triton's passes are documented to make of it: the same layouts, three
-buffers, a wait for all but the youngest copies (there in a group per tile, ``num = 2``, here in one per iteration,
-``num = 1``) and values carried around the loop. The second half does the same for the
+buffers, a wait for all but the youngest copies (there in a group per tile, ``num = 2``, here in one per
+iteration, ``num = 1``) and values carried around the loop. The second half does the same for the
 pipelined loop with a scaled operand and bounds that are known at run time only.
 """
 
@@ -28,9 +28,15 @@ from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import AddPtr, Barrier, Load, Store
 from ptxforge.ir.ops.shape import Constant, Splat
 from ptxforge.ir.ops.shared import (
-    AsyncCommitGroup, AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc, LocalDealloc, LocalLoad,
-    MemDescIndex, MemDescSubslice,
-)  # fmt: skip
+    AsyncCommitGroup,
+    AsyncCopyGlobalToLocal,
+    AsyncWait,
+    LocalAlloc,
+    LocalDealloc,
+    LocalLoad,
+    MemDescIndex,
+    MemDescSubslice,
+)
 from ptxforge.ir.parser import parse_function
 from ptxforge.layouts.encodings import Blocked, DotOperand, Mma, Slice
 

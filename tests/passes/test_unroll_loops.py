@@ -16,7 +16,7 @@ TEXT = """
     %d = addi %c, %i : i32
     yield %b, %d
   }
-  store %p, %s : (ptr<i32>, i32)"""
+  store %p, %s : (ptr<i32>, i32)"""  # noqa: E501
 PARAMETERS = "%p: ptr<i32>, %lo: i32, %hi: i32, %st: i32"
 
 

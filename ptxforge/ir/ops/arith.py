@@ -11,8 +11,17 @@ import numpy as np
 
 from ptxforge.ir import types as T
 from ptxforge.ir.definition import (
-    BOOL, COMMUTATIVE, FLOAT, INT, NUMBER_OR_POINTER, Elementwise, attribute, define, operand, same_operand_types,
-)  # fmt: skip
+    BOOL,
+    COMMUTATIVE,
+    FLOAT,
+    INT,
+    NUMBER_OR_POINTER,
+    Elementwise,
+    attribute,
+    define,
+    operand,
+    same_operand_types,
+)
 
 _UNSIGNED = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
@@ -86,7 +95,8 @@ class MulI(BinaryInt):
 
 
 def _divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """C's integer division (towards zero). Division by zero gives all ones, as the hardware's sequence does."""
+    """C's integer division (towards zero). Division by zero gives all ones,
+    as the hardware's sequence does."""
     zero = y == 0
     safe = np.where(zero, np.ones_like(y), y)
     with np.errstate(all="ignore"):
@@ -233,7 +243,9 @@ class MulHiUI(BinaryInt):
     def evaluate(self, x, y):
         a, b = as_unsigned(x), as_unsigned(y)
         if x.dtype.itemsize == 4:
-            return ((a.astype(np.uint64) * b.astype(np.uint64)) >> np.uint64(32)).astype(np.uint32).view(x.dtype)
+            return (
+                ((a.astype(np.uint64) * b.astype(np.uint64)) >> np.uint64(32)).astype(np.uint32).view(x.dtype)
+            )
         low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
         with np.errstate(all="ignore"):
             cross1 = (a >> shift) * (b & low) + (((a & low) * (b & low)) >> shift)
@@ -250,7 +262,8 @@ _INTEGER_COMPARISONS = {
 
 @define("cmpi")
 class CmpI(Comparison):
-    """Integer (or pointer) comparison to ``i1``. ``predicate``: eq ne, signed slt sle sgt sge, unsigned ult ule ugt uge."""
+    """Integer (or pointer) comparison to ``i1``. ``predicate``:
+    eq ne, signed slt sle sgt sge, unsigned ult ule ugt uge."""
 
     lhs = operand(NUMBER_OR_POINTER)
     rhs = operand(NUMBER_OR_POINTER)

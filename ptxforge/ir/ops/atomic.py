@@ -5,9 +5,18 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import (
-    ANCHOR, BOOL, ELEMENTWISE, NUMBER_OR_POINTER, POINTER, READS_WRITES_GLOBAL, Effects, attribute, define, operand,
+    ANCHOR,
+    BOOL,
+    ELEMENTWISE,
+    NUMBER_OR_POINTER,
+    POINTER,
+    READS_WRITES_GLOBAL,
+    Effects,
+    attribute,
+    define,
+    operand,
     same_operand_types,
-)  # fmt: skip
+)
 from ptxforge.support.errors import VerificationError
 
 RMW_KINDS = ("add", "fadd", "max", "min", "umax", "umin", "and", "or", "xor", "xchg")
@@ -21,8 +30,9 @@ ATOMIC = Effects(reads=READS_WRITES_GLOBAL.reads, writes=READS_WRITES_GLOBAL.wri
 @define("atomic_rmw", effects=ATOMIC, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
 class AtomicRMW(Operation):
     """Atomically replace what ``pointer`` points at by ``kind(old, value)``; the result is the old value.
-    ``fadd`` adds floats; ``max min`` are signed integers', ``umax umin`` unsigned ones'. (Float max and min are built from integer ones by
-    the frontend.) Elements of a tensor are separate atomics in no particular order."""
+    ``fadd`` adds floats; ``max min`` are signed integers', ``umax umin`` unsigned ones'. (Float max and min
+    are built from integer ones by the frontend.) Elements of a tensor are separate atomics in no particular
+    order."""
 
     pointer = operand(POINTER)
     value = operand(NUMBER_OR_POINTER)
@@ -51,7 +61,8 @@ def _check_pointee(op: Operation, value: Value) -> None:
 
 @define("atomic_cas", effects=ATOMIC, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
 class AtomicCAS(Operation):
-    """Atomically store ``value`` where the old value equals ``compare`` (bitwise); the result is the old value."""
+    """Atomically store ``value`` where the old value equals ``compare`` (bitwise);
+    the result is the old value."""
 
     pointer = operand(POINTER)
     compare = operand(NUMBER_OR_POINTER)

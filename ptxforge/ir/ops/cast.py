@@ -8,8 +8,15 @@ import numpy as np
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
-    ELEMENTWISE, FLOAT, INT, NUMBER_OR_POINTER, POINTER, attribute, define, operand,
-)  # fmt: skip
+    ELEMENTWISE,
+    FLOAT,
+    INT,
+    NUMBER_OR_POINTER,
+    POINTER,
+    attribute,
+    define,
+    operand,
+)
 from ptxforge.ir.ops.arith import as_unsigned
 from ptxforge.support.errors import VerificationError
 
@@ -93,13 +100,18 @@ class ExtF(Cast):
         _check_widths(self, wider=True)
 
     def evaluate(self, x):
-        return x.astype(np.float32).astype(self.target.numpy) if x.dtype.itemsize < 4 else x.astype(self.target.numpy)
+        return (
+            x.astype(np.float32).astype(self.target.numpy)
+            if x.dtype.itemsize < 4
+            else x.astype(self.target.numpy)
+        )
 
 
 @define("truncf", shows_operand_types=True)
 class TruncF(Cast):
-    """Narrow a float (or change between 16-bit or between 8-bit formats), rounding to nearest even (``rtne``) or
-    towards zero (``rtz``). To an 8-bit float: values too large become the largest finite one, NaN stays NaN."""
+    """Narrow a float (or change between 16-bit or between 8-bit formats), rounding to nearest even (``rtne``)
+    or towards zero (``rtz``). To an 8-bit float: values too large become the largest finite one, NaN stays
+    NaN."""
 
     x = operand(FLOAT)
     rounding = attribute(("rtne", "rtz"), "rtne")
@@ -121,7 +133,8 @@ def convert_float(x: np.ndarray, target: T.ScalarType, rounding: str = "rtne") -
 
 
 def _narrow(x: np.ndarray, target: T.ScalarType) -> np.ndarray:
-    """Round to nearest even, once: ml_dtypes converts f64 through f32, so f64 first goes to f32 rounded to odd."""
+    """Round to nearest even, once: ml_dtypes converts f64 through f32,
+    so f64 first goes to f32 rounded to odd."""
     if x.dtype == np.float64 and target is T.BF16:
         return _f64_to_f32_odd(x).astype(ml_dtypes.bfloat16)
     return x.astype(target.numpy)
@@ -141,7 +154,12 @@ def _f64_to_f32_odd(x: np.ndarray) -> np.ndarray:
     bits = rounded.view(np.int32)
     inexact = np.isfinite(source) & (back != source) & ((bits & 1) == 0)
     away = np.abs(back) < np.abs(source)
-    return np.where(inexact, bits + np.where(away, 1, -1), bits).astype(np.int32).view(np.float32).reshape(np.shape(x))
+    return (
+        np.where(inexact, bits + np.where(away, 1, -1), bits)
+        .astype(np.int32)
+        .view(np.float32)
+        .reshape(np.shape(x))
+    )
 
 
 @define("sitofp", shows_operand_types=True)
@@ -190,8 +208,9 @@ class FPToSI(Cast):
     x = operand(FLOAT)
 
     def evaluate(self, x):
-        return _float_to_integer(x, np.dtype(self.target.numpy) if self.target is not T.I1 else np.dtype(np.int8)) \
-            .astype(self.target.numpy)
+        return _float_to_integer(
+            x, np.dtype(self.target.numpy) if self.target is not T.I1 else np.dtype(np.int8)
+        ).astype(self.target.numpy)
 
 
 @define("fptoui", shows_operand_types=True)
@@ -204,7 +223,12 @@ class FPToUI(Cast):
         unsigned = as_unsigned(np.zeros(1, self.target.numpy)).dtype
         if unsigned == np.bool_:
             unsigned = np.dtype(np.uint8)
-        return _float_to_integer(x, unsigned).astype(unsigned).view(np.dtype(f"i{unsigned.itemsize}")).astype(self.target.numpy)
+        return (
+            _float_to_integer(x, unsigned)
+            .astype(unsigned)
+            .view(np.dtype(f"i{unsigned.itemsize}"))
+            .astype(self.target.numpy)
+        )
 
 
 def _float_to_integer(x: np.ndarray, dtype: np.dtype) -> np.ndarray:

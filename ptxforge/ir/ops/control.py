@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.ir.definition import (
-    ANY, SCALAR_BOOL, SCALAR_INT, TERMINATOR, attribute, define, operand, operands, region,
-)  # fmt: skip
+    ANY,
+    SCALAR_BOOL,
+    SCALAR_INT,
+    TERMINATOR,
+    attribute,
+    define,
+    operand,
+    operands,
+    region,
+)
 from ptxforge.support.errors import VerificationError
 
 
@@ -22,7 +30,8 @@ class Yield(Operation):
 
 @define("condition", traits=[TERMINATOR])
 class Condition(Operation):
-    """Ends the first region of ``while``: go on with ``values`` while ``flag`` holds, else leave with them."""
+    """Ends the first region of ``while``: go on with ``values`` while ``flag`` holds,
+    else leave with them."""
 
     flag = operand(SCALAR_BOOL)
     values = operands(ANY)
@@ -44,9 +53,9 @@ class Return(Operation):
 class Loop(Operation):
     """Base of ``for`` and ``while``: how values are carried, the same for both.
 
-    With ``n`` carried values the last ``n`` operands are the initial ones, the last ``n`` arguments of each region
-    what they are there, the last ``n`` operands of each region's terminator what is passed on, and the ``n`` results
-    what they are in the end.
+    With ``n`` carried values the last ``n`` operands are the initial ones, the last ``n`` arguments of each
+    region what they are there, the last ``n`` operands of each region's terminator what is passed on, and the
+    ``n`` results what they are in the end.
     """
 
     @property
@@ -55,8 +64,8 @@ class Loop(Operation):
         return len(self.operands) - len(self.results)
 
     def carried_places(self, index: int) -> list[tuple[Operation, int]]:
-        """Every (operation, operand index) that gives carried value ``index``: the loop's own, then each region's
-        terminator's."""
+        """Every (operation, operand index) that gives carried value ``index``: the loop's own, then each
+        region's terminator's."""
         ends = [region.block.last for region in self.regions]
         return [(op, len(op.operands) - len(self.results) + index) for op in (self, *ends)]
 
@@ -87,8 +96,8 @@ class Loop(Operation):
         return [*names, self.add_result(initial.type)]
 
     def erase_carried(self, index: int) -> None:
-        """Take out carried value ``index``. Its result must be unused, its arguments used at most by the terminators,
-        in its place."""
+        """Take out carried value ``index``. Its result must be unused, its arguments used at most by the
+        terminators, in its place."""
         names, places = self.carried_names(index), self.carried_places(index)
         for op, place in places:
             op.erase_operand(place)
@@ -99,7 +108,8 @@ class Loop(Operation):
 
 @define("for")
 class For(Loop):
-    """A counted loop: ``induction = lower; induction < upper (signed; unsigned never occurs); induction += step``.
+    """A counted loop:
+    ``induction = lower; induction < upper (signed; unsigned never occurs); induction += step``.
 
     The body's arguments are the induction variable and the carried values; ``yield`` gives their next values;
     results are the last ones. ``step`` must be positive. Attributes say what the user asked for:
@@ -136,7 +146,9 @@ class For(Loop):
     def check(self):
         wanted = [self.lower.type] + [v.type for v in self.initial]
         if [a.type for a in self.body.arguments] != wanted:
-            raise VerificationError("arguments of a 'for' body must be the induction variable and the carried values")
+            raise VerificationError(
+                "arguments of a 'for' body must be the induction variable and the carried values"
+            )
         _check_yield(self, self.body, [r.type for r in self.results])
 
 
@@ -156,8 +168,9 @@ class If(Operation):
 
 @define("while")
 class While(Loop):
-    """A loop on a condition. Both regions take the carried values; ``before`` ends in ``condition flag, values…``,
-    whose values go to ``body`` (or become the results), and ``body`` yields the next carried values."""
+    """A loop on a condition. Both regions take the carried values; ``before`` ends in
+    ``condition flag, values…``, whose values go to ``body`` (or become the results), and ``body`` yields the
+    next carried values."""
 
     initial = operands(ANY)
     before = region()
@@ -174,11 +187,15 @@ class While(Loop):
                 raise VerificationError("arguments of the regions of 'while' must be the carried values")
         last = self.before.terminator
         if not isinstance(last, Condition) or [v.type for v in last.values] != types:
-            raise VerificationError("the first region of 'while' must end in 'condition' with the carried values")
+            raise VerificationError(
+                "the first region of 'while' must end in 'condition' with the carried values"
+            )
         _check_yield(self, self.body, types)
 
 
 def _check_yield(op: Operation, block, types) -> None:
     last = block.terminator
     if not isinstance(last, Yield) or [v.type for v in last.values] != types:
-        raise VerificationError(f"a region of '{op.name}' must yield {', '.join(map(str, types)) or 'nothing'}")
+        raise VerificationError(
+            f"a region of '{op.name}' must yield {', '.join(map(str, types)) or 'nothing'}"
+        )

@@ -20,8 +20,8 @@ class Assert(Operation):
 
 @define("print", effects=SIDE_EFFECT, shows_operand_types=True)
 class Print(Operation):
-    """Print ``prefix`` and the values, each element on a line with its program and index; in hexadecimal with ``hex``.
-    ``signed`` says of each value whether an integer is signed."""
+    """Print ``prefix`` and the values, each element on a line with its program and index; in hexadecimal with
+    ``hex``. ``signed`` says of each value whether an integer is signed."""
 
     values = operands(ANY)
     prefix = attribute(str, "")

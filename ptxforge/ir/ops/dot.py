@@ -18,8 +18,8 @@ class Dot(Operation):
 
     Products of floats are summed in f32 (f64 for f64; f16 when ``c`` is f16), of 8-bit integers in i32.
     ``input_precision`` says how f32 operands may be rounded for tensor cores; ``ieee`` means not at all.
-    In the gpu stage ``a`` and ``b`` have ``dot_op`` layouts whose parent is the layout of ``c`` and the result.
-    ``a_unsigned``/``b_unsigned`` say that integer operands are u8.
+    In the gpu stage ``a`` and ``b`` have ``dot_op`` layouts whose parent is the layout of ``c`` and the
+    result. ``a_unsigned``/``b_unsigned`` say that integer operands are u8.
     """
 
     a = operand(TENSOR)
@@ -41,7 +41,9 @@ class Dot(Operation):
             raise VerificationError(f"'dot' of {a}, {b} and {c}: shapes do not fit")
 
     def evaluate(self, a, b, c):
-        return c + multiply_matrices(self._as_held(a, self.a_unsigned), self._as_held(b, self.b_unsigned), c.dtype)
+        return c + multiply_matrices(
+            self._as_held(a, self.a_unsigned), self._as_held(b, self.b_unsigned), c.dtype
+        )
 
     @staticmethod
     def _as_held(x: np.ndarray, unsigned: bool) -> np.ndarray:

@@ -29,7 +29,8 @@ class UnaryFloat(Elementwise):
 
 @define("exp")
 class Exp(UnaryFloat):
-    """e**x. f32: ``ex2.approx`` of x·log2(e), as Triton has it (relative error grows with |x|, 2 ulp near 0)."""
+    """e**x. f32: ``ex2.approx`` of x·log2(e), as Triton has it
+    (relative error grows with |x|, 2 ulp near 0)."""
 
     function = np.exp
 

@@ -10,9 +10,20 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
-    ANCHOR, BOOL, ELEMENTWISE, INT, NUMBER_OR_POINTER, POINTER, READS_GLOBAL, SIDE_EFFECT, WRITES_GLOBAL,
-    Effects, attribute, define, operand,
-)  # fmt: skip
+    ANCHOR,
+    BOOL,
+    ELEMENTWISE,
+    INT,
+    NUMBER_OR_POINTER,
+    POINTER,
+    READS_GLOBAL,
+    SIDE_EFFECT,
+    WRITES_GLOBAL,
+    Effects,
+    attribute,
+    define,
+    operand,
+)
 from ptxforge.support.errors import VerificationError
 
 LOAD_CACHE = ("", ".ca", ".cg", ".cs", ".cv")
@@ -107,8 +118,9 @@ class Store(Operation):
 
 @define("barrier", effects=SIDE_EFFECT)
 class Barrier(Operation):
-    """All threads of the program meet (``bar.sync``); writes before it are seen after it. ``tl.debug_barrier``, and
-    what the barrier pass inserts between a write of shared memory and a read by other threads."""
+    """All threads of the program meet (``bar.sync``); writes before it are seen after it.
+    ``tl.debug_barrier``, and what the barrier pass inserts between a write of shared memory and a read by
+    other threads."""
 
     @classmethod
     def infer(cls, operands, attributes):

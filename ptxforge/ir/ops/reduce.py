@@ -1,8 +1,8 @@
 """Reductions and scans over one axis of one or more tensors.
 
-The region combines two elements: for ``n`` operands it has ``2·n`` scalar arguments (first the left ones, then
-the right ones) and yields ``n`` scalars. It must be associative; a reduction may also take elements in any
-order (``kind`` names the frequent ones, so that passes and codegen need not look into the region).
+The region combines two elements: for ``n`` operands it has ``2·n`` scalar arguments (first the left ones,
+then the right ones) and yields ``n`` scalars. It must be associative; a reduction may also take elements in
+any order (``kind`` names the frequent ones, so that passes and codegen need not look into the region).
 
     %m = reduce %x {axis = 1} : (tensor<4x8xf32>) -> tensor<4xf32> {
       (%a: f32, %b: f32):
@@ -43,10 +43,16 @@ class Combining(Operation):
 
     @property
     def combine_name(self) -> str:
-        """The name of the region's operation when it is a single one of two arguments (``addf``), else ``""``."""
+        """The name of the region's operation when it is a single one of two arguments (``addf``),
+        else ``""``."""
         block = self.combine
         first = block.first
-        if len(self.inputs) != 1 or first is None or first.next is not block.last or not block.last.is_terminator:
+        if (
+            len(self.inputs) != 1
+            or first is None
+            or first.next is not block.last
+            or not block.last.is_terminator
+        ):
             return ""
         a, b = block.arguments
         uses_both = len(first.operands) == 2 and set(first.operands) == {a, b} and not first.regions
@@ -56,7 +62,8 @@ class Combining(Operation):
 @define("reduce", shows_operand_types=True)
 class Reduce(Combining):
     """Combine all elements along ``axis``; the results lack that dimension (1-D operands give scalars).
-    Results have the slice layout of the operands'. Across warps it needs ``scratch_offset`` in shared memory."""
+    Results have the slice layout of the operands'. Across warps it needs ``scratch_offset`` in shared
+    memory."""
 
     scratch_offset = attribute(int, -1)
 
@@ -71,7 +78,8 @@ class Reduce(Combining):
 
 @define("scan", shows_operand_types=True)
 class Scan(Combining):
-    """Inclusive prefix combination along ``axis``; with ``reverse`` from the end. Results are like the operands."""
+    """Inclusive prefix combination along ``axis``; with ``reverse`` from the end.
+    Results are like the operands."""
 
     reverse = attribute(bool, False)
     scratch_offset = attribute(int, -1)

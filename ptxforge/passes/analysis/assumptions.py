@@ -4,9 +4,10 @@
     %d = cmpi (remsi %n, 16), 0 {"eq"}            16 divides n; so says (andi %n, 15) == 0
     assume (andi %c, %d)
 
-A promise is found by walking the uses of a value: comparisons with a constant on the right (where ``canonicalize``
-puts it), whose result, alone or by ``andi``, is assumed. It is a fact about the value when it stands in the very
-block in which the value is defined: then it holds whenever the value exists, and not in one branch only.
+A promise is found by walking the uses of a value: comparisons with a constant on the right (where
+``canonicalize`` puts it), whose result, alone or by ``andi``, is assumed. It is a fact about the value when
+it stands in the very block in which the value is defined: then it holds whenever the value exists, and not in
+one branch only.
 """
 
 from __future__ import annotations
@@ -32,11 +33,14 @@ def promised_nonnegative(value: Value) -> bool:
 
 def promised_constant(value: Value) -> int | None:
     """The number that every element of ``value`` was promised to equal."""
-    return next((bound for predicate, bound in _promises(value, value.owner_block) if predicate == "eq"), None)
+    return next(
+        (bound for predicate, bound in _promises(value, value.owner_block) if predicate == "eq"), None
+    )
 
 
 def promised_divisor(value: Value) -> int:
-    """The largest power of two that was promised to divide every element of ``value``; 1 without a promise."""
+    """The largest power of two that was promised to divide every element of ``value``;
+    1 without a promise."""
     found = 1
     for user, index in value.uses:
         if index == 0 and isinstance(user, (AndI, RemSI, RemUI)) and user.results[0].uses:

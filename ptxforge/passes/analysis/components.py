@@ -9,11 +9,11 @@ from ptxforge.ir.ops.dot import Dot
 
 
 class Components:
-    """The connected components of the tensors of a function: two values are connected when one operation uses or
-    makes both, or when control flow passes one on as the other. (Union-find.)
+    """The connected components of the tensors of a function: two values are connected when one operation uses
+    or makes both, or when control flow passes one on as the other. (Union-find.)
 
-    With ``data_only`` values that are computed without loading anything (indices, masks, pointers) connect nothing,
-    and a dot connects only what it adds to and its result: its operands have layouts of their own.
+    With ``data_only`` values that are computed without loading anything (indices, masks, pointers) connect
+    nothing, and a dot connects only what it adds to and its result: its operands have layouts of their own.
     """
 
     def __init__(self, function: Function, data_only: bool = False):
@@ -72,13 +72,14 @@ def _computed_from_memory(function: Function) -> set[Value]:
 
 
 def _members(op: Operation) -> list[Value]:
-    """Results and block arguments of a control flow operation, as a coarse answer to what depends on its inputs."""
+    """Results and block arguments of a control flow operation,
+    as a coarse answer to what depends on its inputs."""
     return [*op.results, *(a for region in op.regions for a in region.block.arguments)]
 
 
 def carried_groups(op: Operation) -> list[tuple[Value, ...]]:
-    """For every result of a control flow operation: all values that control flow passes on as it, or as which it
-    is passed on (initial values, block arguments, yielded values, the result)."""
+    """For every result of a control flow operation: all values that control flow passes on as it, or as which
+    it is passed on (initial values, block arguments, yielded values, the result)."""
     if isinstance(op, If):
         return list(zip(op.results, op.then_block.terminator.operands, op.else_block.terminator.operands))
     assert isinstance(op, Loop)

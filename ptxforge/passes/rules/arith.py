@@ -12,9 +12,35 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import COMMUTATIVE, REGISTRY
 from ptxforge.ir.ops.arith import (
-    AddF, AddI, AndI, CmpF, CmpI, DivF, DivSI, DivUI, MaximumF, MaxNumF, MaxSI, MaxUI, MinimumF, MinNumF,
-    MinSI, MinUI, MulF, MulI, OrI, RemSI, RemUI, Select, ShlI, ShrSI, ShrUI, SubF, SubI, XorI,
-)  # fmt: skip
+    AddF,
+    AddI,
+    AndI,
+    CmpF,
+    CmpI,
+    DivF,
+    DivSI,
+    DivUI,
+    MaximumF,
+    MaxNumF,
+    MaxSI,
+    MaxUI,
+    MinimumF,
+    MinNumF,
+    MinSI,
+    MinUI,
+    MulF,
+    MulI,
+    OrI,
+    RemSI,
+    RemUI,
+    Select,
+    ShlI,
+    ShrSI,
+    ShrUI,
+    SubF,
+    SubI,
+    XorI,
+)
 from ptxforge.ir.ops.cast import Bitcast, ExtF, ExtSI, ExtUI, IntToPtr, PtrToInt, TruncF, TruncI
 from ptxforge.ir.ops.math import AbsF, DivRn
 from ptxforge.ir.rewriter import PatternSet, Rewriter, constant_of

@@ -89,7 +89,8 @@ def known_trip_count(op: For, rewriter: Rewriter) -> bool:
 
 @RULES.on(For, While)
 def carried_unchanged(op: Loop, rewriter: Rewriter) -> bool:
-    """%r = for … iter_args(%a = x) { … yield %a } → x for %a and for %r (also when the body yields x itself)"""
+    """%r = for … iter_args(%a = x) { … yield %a } → x for %a and for %r
+    (also when the body yields x itself)"""
     for index in range(len(op.results)):
         (initial, *passed_on), names = op.carried_sources(index), op.carried_names(index)
         if all(value is initial or value in names for value in passed_on):
