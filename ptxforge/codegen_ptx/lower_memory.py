@@ -1,12 +1,16 @@
 """Loads, stores, pointers, program ids.
 
 A tensor access is cut into vectors of ``vector`` elements (an attribute that the passes set from alignment,
-contiguity and mask constancy), at most 16 bytes each, as far as the layout's registers are neighbours.
+contiguity and mask constancy), at most 16 bytes each, as far as the layout's registers are neighbours. With
+``guarded``, wider ones are tried when the kernel runs (``guarded.py``).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ptxforge.codegen_ptx import pointers
+from ptxforge.codegen_ptx.guarded import Vector, guarded_vector, load_singly, emit_predicated, store_singly
 from ptxforge.codegen_ptx.indices import consecutive_registers, linear_of, owner, replication
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.packing import elements_of, fresh_words, words_of
@@ -50,7 +54,17 @@ def barrier(ctx: Lowering, op: ops.Barrier) -> None:
 
 def vector_width(op: Operation, type: T.Type, bits: int) -> int:
     """Elements per access: what the passes say, within the layout's neighbours and 128 bits."""
-    wanted = op.attributes.get("vector", 1)
+    return _width(type, bits, op.attributes.get("vector", 1))
+
+
+def guarded_width(op: Operation, type: T.Type, element: T.Type) -> int:
+    """Elements that an access tries to move at a time when it runs; 1 when it shall not try."""
+    if element is T.I1 or isinstance(element, T.PointerType):
+        return 1
+    return _width(type, element.bits, op.attributes.get("guarded", 1))
+
+
+def _width(type: T.Type, bits: int, wanted: int) -> int:
     if wanted == 1 or not isinstance(type, T.TensorType):
         return 1
     return max(1, min(wanted, consecutive_registers(linear_of(type)), 128 // max(bits, 8)))
@@ -91,6 +105,9 @@ def _vector(count: int) -> tuple[str, str]:
 def load(ctx: Lowering, op: ops.Load) -> None:
     element = T.element_type(op.result.type)
     width = vector_width(op, op.result.type, element.bits)
+    if (guarded := guarded_width(op, op.result.type, element)) > width:
+        _load_guarded(ctx, op, element, guarded)
+        return
     places = pointers.addresses(ctx.b, ctx.get(op.pointer)[::width])
     masks = _every(ctx, op.mask, width)
     others = ctx.get(op.other) if op.other is not None else None
@@ -107,6 +124,28 @@ def load(ctx: Lowering, op: ops.Load) -> None:
             found = done[key] = reader.read(base, offset, mask, other)
         result += found
     ctx.set(op, result)
+
+
+def _load_guarded(ctx: Lowering, op: ops.Load, element: T.Type, width: int) -> None:
+    """A load that tests when it runs which vectors it may load as a whole."""
+    b = ctx.b
+    policy = cache_policy(ctx, op.eviction)
+    reader = _Reader(ctx, op, element, width, policy)
+    places = ctx.get(op.pointer)
+    masks = ctx.get(op.mask) if op.mask is not None else [None] * len(places)
+    others = ctx.get(op.other) if op.other is not None else [_zero(element)] * len(places)
+    keys = [
+        tuple(tuple(entries[i : i + width]) for entries in (places, masks, others))
+        for i in range(0, len(places), width)
+    ]
+    shared = pointers.shared_terms(places)
+    loaded = {}
+    for place, mask, other in dict.fromkeys(keys):
+        vector = guarded_vector(b, place, mask, element.bytes, "aligned" in op.attributes, shared)
+        loaded[place, mask, other] = vector, reader.read_whole(vector, other)
+    found, words = zip(*loaded.values())
+    load_singly(b, found, words, [other for _, _, other in loaded], element, reader.head, reader.policy)
+    ctx.set(op, [x for key in keys for x in elements_of(b, loaded[key][1], width, element)])
 
 
 def _every(ctx: Lowering, mask: Value | None, width: int) -> list:
@@ -147,6 +186,17 @@ class _Reader:
             b.effect("@%s " + template, mask, *operands)
         return elements_of(b, words, width, element)
 
+    def read_whole(self, vector: Vector, other: tuple) -> list[str]:
+        """The registers of a guarded vector, loaded if it may be as a whole."""
+        b = self.b
+        words, type = fresh_words(b, self.width, self.element)
+        if vector.masks[0] is not None:
+            self._initialise(words, other)
+        form, slots = _vector(len(words))
+        template = f"{self.head}{form}.{type} {slots}, [%s+%s]" + (", %s;" if self.policy else ";")
+        emit_predicated(b, vector.whole, template, (*words, vector.base, vector.offset, *self.policy))
+        return words
+
     def _initialise(self, words: list[str], other: tuple | None) -> None:
         """Give the destination the values for when the mask does not hold (without ``other``: 0, so that
         every executor computes the same)."""
@@ -175,37 +225,78 @@ def store(ctx: Lowering, op: ops.Store) -> None:
     b = ctx.b
     element = T.element_type(op.value.type)
     width = vector_width(op, op.value.type, element.bits)
-    places = pointers.addresses(b, ctx.get(op.pointer)[::width])
-    masks = _every(ctx, op.mask, width)
-    values = ctx.get(op.value)
+    if op.value in ctx.partial:
+        values = ctx.partial[op.value]
+        arriving = _as_they_come(ctx, op.value, width, len(values) // width)
+    else:
+        values = ctx.get(op.value)
+        arriving = range(len(values) // width)
     if isinstance(element, T.PointerType):
         values = [pointers.whole(b, x) for x in values]
     copies, mine = thread_owner(ctx, op.value.type)
-    policy = cache_policy(ctx, op.eviction)
-    head = "st.global" + _modifiers(op.cache, op.eviction)
-    for i, (base, offset) in enumerate(places):
-        if (i * width) & copies:
-            continue
+    writer = _Writer(ctx, op, element)
+    if (guarded := guarded_width(op, op.value.type, element)) > width:
+        _store_guarded(ctx, op, writer, guarded, values, copies, mine)
+        return
+    places = ctx.get(op.pointer)[::width]
+    terms = pointers.shared_terms(places)
+    masks = _every(ctx, op.mask, width)
+    for i in arriving:
         predicate = b.both(masks[i], mine)
-        if predicate == 0:
-            continue
-        words, type = words_of(b, values[i * width : (i + 1) * width], element)
+        if not (i * width) & copies and predicate != 0:
+            base, offset = pointers.address(b, places[i], terms)
+            writer.write(base, offset, predicate, values[i * width : (i + 1) * width])
+
+
+def _as_they_come(ctx: Lowering, value: Value, width: int, count: int) -> Iterator[int]:
+    """The numbers of the vectors of a value that is made in parts, each as soon as it is known."""
+    parts = ctx.take(value)
+    missing = [width] * count
+    for work in parts:
+        ctx.do(work)
+        for register in work.registers:
+            missing[register // width] -= 1
+            if not missing[register // width]:
+                yield register // width
+
+
+def _store_guarded(ctx: Lowering, op: ops.Store, writer: _Writer, width: int, values: list, copies: int, mine) -> None:
+    """A store that tests when it runs which vectors it may write as a whole."""
+    b, element = ctx.b, writer.element
+    places = ctx.get(op.pointer)
+    masks = ctx.get(op.mask) if op.mask is not None else [None] * len(places)
+    shared = pointers.shared_terms(places)
+    starts = [i for i in range(0, len(places), width) if not i & copies]
+    found, parts = [], [values[i : i + width] for i in starts]
+    for i, part in zip(starts, parts):
+        these = slice(i, i + width)
+        vector = guarded_vector(b, places[these], masks[these], element.bytes, "aligned" in op.attributes, shared, mine)
+        if vector.whole != 0:
+            writer.write(vector.base, vector.offset, vector.whole, part)
+        found.append(vector)
+    store_singly(b, found, parts, element, writer.head, writer.policy)
+
+
+class _Writer:
+    """Emits the vector stores of one operation."""
+
+    def __init__(self, ctx: Lowering, op: ops.Store, element: T.Type):
+        self.b, self.element = ctx.b, element
+        policy = cache_policy(ctx, op.eviction)
+        self.policy = () if policy is None else (policy,)
+        self.head = "st.global" + _modifiers(op.cache, op.eviction)
+
+    def write(self, base: str, offset: int, predicate, elements: list) -> None:
+        """Write elements to ``base + offset`` where the predicate holds."""
+        b = self.b
+        words, type = words_of(b, elements, self.element)
         if len(words) > 1:
             words = [_in_register(b, word, type) for word in words]
         vector, slots = _vector(len(words))
-        template = f"{head}{vector}.{type} [%s+%s], {slots}" + (", %s;" if policy else ";")
-        operands = (base, offset, *words) + ((policy,) if policy else ())
-        emit_predicated(b, predicate, template, operands)
+        template = f"{self.head}{vector}.{type} [%s+%s], {slots}" + (", %s;" if self.policy else ";")
+        emit_predicated(b, predicate, template, (base, offset, *words, *self.policy))
 
 
 def _in_register(b, word, type: str) -> str:
     """A vector's elements must be registers."""
     return b.register(word, {"b64": "q", "b16": "h"}.get(type, "r"))
-
-
-def emit_predicated(b, predicate, template: str, operands: tuple) -> None:
-    """An instruction with effects under a predicate (a register, or None / 1: always; 0: never)."""
-    if predicate is None or predicate == 1:
-        b.effect(template, *operands)
-    elif predicate != 0:
-        b.effect("@%s " + template, predicate, *operands)

@@ -39,6 +39,25 @@ def make_range(ctx: Lowering, op: ops.MakeRange) -> None:
     ctx.set(op, [ctx.b.add(index, op.start) for index in indices])
 
 
+@lowers(ops.RotatedRange)
+def rotated_range(ctx: Lowering, op: ops.RotatedRange) -> None:
+    """Only elements of the last granule can jump, but for its first; the others are a register and a constant, as
+    ever."""
+    b, size, layout = ctx.b, op.end - op.start, linear_of(op.result.type)
+    shift = ctx.scalar(op.shift)
+    threads_hold_granules = all(column % op.granule == 0 for column in thread_columns(layout))
+
+    def value(place, constant: int):
+        known = b.range_of(place)
+        begins_granule = threads_hold_granules and constant % op.granule == 0
+        moved = b.add(place, shift)
+        if not begins_granule and (known is None or known[1] + op.granule > size):
+            moved = b.pure("and.b32 %s, %s, %s;", "r", b.plain(moved), size - 1)
+        return b.add(moved, op.start)
+
+    ctx.set(op, list(map(value, coordinate(b, layout, 0), register_constants(layout))))
+
+
 # -- renaming --------------------------------------------------------------------------------------------
 
 

@@ -18,9 +18,9 @@ from ptxforge.ir.ops.arith import AddI, AndI, CmpI, MulI, SubI
 from ptxforge.ir.ops.cast import ExtSI
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import AddPtr
-from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, MakeRange, Splat
+from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, MakeRange, RotatedRange, Splat
 
-_CHEAP = (AddI, AndI, CmpI, MulI, SubI, ExtSI, AddPtr, Broadcast, Constant, ExpandDims, MakeRange, Splat)
+_CHEAP = (AddI, AndI, CmpI, MulI, SubI, ExtSI, AddPtr, Broadcast, Constant, ExpandDims, MakeRange, RotatedRange, Splat)
 
 
 def rematerialize_after(ctx: Lowering, loop: Operation) -> None:

@@ -32,7 +32,7 @@ from ptxforge.ir.ops.cast import Cast
 from ptxforge.ir.ops.control import Condition, For, If, While, Yield
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Histogram, MakeRange, Reshape, Splat, Split
+from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Histogram, MakeRange, Reshape, RotatedRange, Splat, Split
 from ptxforge.layouts.encodings import (
     Blocked, Distributed, DotOperand, Slice, default_blocked, infer_join, infer_reshape,
 )  # fmt: skip
@@ -162,6 +162,7 @@ _RULES: dict[type[Operation], Callable[[_Assigner, Operation], None]] = {
     Constant: _source,
     Splat: _source,
     MakeRange: _source,
+    RotatedRange: _source,
     Histogram: _histogram,
     Broadcast: _broadcast,
     Reshape: _reshape,

@@ -12,7 +12,7 @@ ORDER       Dimensions by contiguity of the pointer, the longest runs first; equ
 WIDTH       Elements per thread along the first dimension: what alignment, contiguity and the access's 16 bytes
             allow. A load takes the largest width of all accesses of the same shape and order whose tensors are connected
             with its own, so that they agree; stores and atomics never exceed their own 16 bytes. All are limited to the
-            tile's elements per thread.
+            tile's elements per thread. What ``rotate_ranges`` found is taken as it is (``guarded``).
 THREADS     Lanes, then warps, fill the dimensions in that order. Where a connected tensor of that shape is reduced or
             scanned along a dimension, warps go to the other dimensions as long as there is work: the reduction then
             stays inside warps.
@@ -69,12 +69,16 @@ def _let_scattered_follow(layouts: dict, facts: AxisInfoAnalysis, components: Co
     """Accesses without any run take the layout of a connected one of their shape that has (SCATTERED)."""
     with_runs: dict[tuple, Distributed] = {}
     for op, layout in layouts.items():
-        if max(facts[op.pointer].contiguity) > 1:
+        if _has_runs(op, facts):
             with_runs.setdefault((components.find(op.pointer), op.pointer.type.shape), layout)
     for op in layouts:
-        if max(facts[op.pointer].contiguity) == 1:
+        if not _has_runs(op, facts):
             key = components.find(op.pointer), op.pointer.type.shape
             layouts[op] = with_runs.get(key, layouts[op])
+
+
+def _has_runs(op: Operation, facts: AxisInfoAnalysis) -> bool:
+    return "guarded" in op.attributes or max(facts[op.pointer].contiguity) > 1
 
 
 def order_by_contiguity(info: AxisInfo) -> tuple[int, ...]:
@@ -87,8 +91,10 @@ def _elements_per_thread(op: Operation, info: AxisInfo, order: tuple[int, ...], 
     type = op.pointer.type
     size = type.element.pointee.bytes
     d = order[0]
-    aligned = max(1, info.divisibility[d] // size) if info.contiguity[d] > 1 else 1
     share = max(1, type.numel // (num_warps * WARP_SIZE))
+    if "guarded" in op.attributes:
+        return min(op.attributes["guarded"], share)
+    aligned = max(1, info.divisibility[d] // size) if info.contiguity[d] > 1 else 1
     return min(aligned, info.contiguity[d], type.shape[d], max(1, ACCESS_BITS // (8 * size)), share)
 
 

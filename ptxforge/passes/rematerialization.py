@@ -33,14 +33,14 @@ from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shape import (
-    Broadcast, Constant, ExpandDims, Gather, Join, MakeRange, Reshape, Splat, Split, Trans,
+    Broadcast, Constant, ExpandDims, Gather, Join, MakeRange, Reshape, RotatedRange, Splat, Split, Trans,
 )  # fmt: skip
 from ptxforge.layouts.encodings import Distributed, DotOperand, Mma
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.costs import access_cost, computation_cost, conversion_cost, loop_weight
 from ptxforge.passes.layout_propagation import builder_after, convert_at_definition, is_whole_tile, operand_layout
 
-_COMPUTABLE = (Cast, Broadcast, Constant, ExpandDims, Join, MakeRange, Reshape, Splat, Split, Trans, Reduce, Gather)
+_COMPUTABLE = (Cast, Broadcast, Constant, ExpandDims, Join, MakeRange, Reshape, RotatedRange, Splat, Split, Trans, Reduce, Gather)
 _MAX_DEPTH = 200
 _DUPLICATED_LOAD = 4.0
 """Loading again what was just loaded: the data come from L1, but registers and requests are needed twice."""

@@ -6,18 +6,30 @@
 ``vector`` elements lie in consecutive registers of a thread (the lowest register bits of the access's layout),
 at consecutive addresses, the first of which is aligned to the whole; the mask is the same for all of them. At most
 16 bytes, or 32 where the target has 256-bit accesses. The code generator obeys and does not look again.
+
+    %v = load %p, %m {guarded = 8, vector = 1} : …
+
+``guarded`` elements may turn out to be one vector when the kernel runs: where the mask holds for all of them and, without
+``aligned``, where the first address is a multiple of the vector's size (``rotate_ranges`` sees to that). The code tests
+it and else moves single elements. So are bounds handled that nothing is known to divide.
 """
 
 from __future__ import annotations
 
+from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.ops.atomic import AtomicCAS
 from ptxforge.ir.ops.atomic import AtomicRMW
-from ptxforge.layouts.encodings import Distributed
+from ptxforge.layouts.encodings import Distributed, elements_per_thread
 from ptxforge.layouts.linear import REGISTER
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
+from ptxforge.passes.analysis.within_vectors import FactsWithinVectors, is_prefix
 from ptxforge.passes.properties import is_memory_access
 from ptxforge.support.target import Target
+
+GUARDED_BYTES = 16
+MOST_VECTORS = 32
+"""Guarded vectors of one access in a thread: each has code of its own for single elements."""
 
 
 def vectorize_memory(function: Function, target: Target) -> bool:
@@ -27,10 +39,39 @@ def vectorize_memory(function: Function, target: Target) -> bool:
         return False
     facts = AxisInfoAnalysis(function)
     widest = 32 if target.has_256_bit_global else 16
+    within = FactsWithinVectors(function)
     for op in accesses:
         limit = 16 if isinstance(op, AtomicRMW) else widest
         op.attributes["vector"] = vector_width(op, facts, limit)
+        _guard(op, within)
     return True
+
+
+def _guard(op: Operation, facts: FactsWithinVectors) -> None:
+    """Set ``guarded`` and ``aligned``, or remove what an earlier pass hoped for."""
+    hoped = op.attributes.pop("guarded", 1)
+    op.attributes.pop("aligned", None)
+    if isinstance(op, AtomicRMW) or op.attributes.get("volatile") or _has_special_elements(op):
+        return
+    type = op.pointer.type
+    size = type.element.pointee.bytes
+    dim, run = register_run(type.layout, type.shape)
+    info = facts[op.pointer]
+    aligned = max(1, info.divisibility[dim] // size)
+    width = min(run, info.contiguity[dim], max(1, GUARDED_BYTES // size), max(aligned, hoped))
+    if width <= op.attributes["vector"] or elements_per_thread(type.layout, type.shape) > MOST_VECTORS * width:
+        return
+    if op.mask is not None and not is_prefix(op.mask, dim, width, facts):
+        return
+    op.attributes["guarded"] = width
+    if aligned >= width:
+        op.attributes["aligned"] = True
+
+
+def _has_special_elements(op: Operation) -> bool:
+    """Elements that are not moved as they are: bits and pointers."""
+    pointee = op.pointer.type.element.pointee
+    return pointee is T.I1 or isinstance(pointee, T.PointerType)
 
 
 def vector_width(op: Operation, facts: AxisInfoAnalysis, limit_bytes: int) -> int:

@@ -16,11 +16,15 @@ from tests.passes.kernels import ADD, TRANSPOSE
 from tests.passes.test_coalesce import elementwise, pointers
 
 
-def widths(text, target=TARGET, **options):
+def accesses(text, target=TARGET, **options):
     function = parse_function(text) if text.startswith("func") else parse(text, **options)
     function = up_to(function, remove_layout_conversions)
     vectorize_memory(function, target)
-    return [op.attributes["vector"] for op in operations(function, Load, Store, AtomicRMW)]
+    return operations(function, Load, Store, AtomicRMW)
+
+
+def widths(text, target=TARGET, **options):
+    return [op.attributes["vector"] for op in accesses(text, target, **options)]
 
 
 def test_sixteen_bytes():
@@ -33,6 +37,22 @@ def test_masks_limit_the_width(divisibility, width):
     """``i < n`` changes at n: it is the same for 4 neighbours only when 4 divides n."""
     text = ADD.replace("%n: i32 {divisibility = 16}", f"%n: i32 {{divisibility = {divisibility}}}")
     assert widths(text) == [width] * 3
+
+
+@pytest.mark.parametrize(("divisibility", "guarded"), [(16, None), (4, None), (2, 4), (1, 4)])
+def test_a_bound_that_nothing_divides_is_tested(divisibility, guarded):
+    """Aligned addresses and a mask that is a prefix of every vector."""
+    text = ADD.replace("%n: i32 {divisibility = 16}", f"%n: i32 {{divisibility = {divisibility}}}")
+    for op in accesses(text):
+        assert op.attributes.get("guarded") == guarded
+        assert ("aligned" in op.attributes) == (guarded is not None)
+
+
+@pytest.mark.parametrize("predicate", ["eq", "ne", "sge", "sgt", "ult"])
+def test_masks_that_are_no_prefix_are_not_tested(predicate):
+    """They say something else of the last element of a vector than that all may be moved."""
+    text = ADD.replace("%n: i32 {divisibility = 16}", "%n: i32").replace('"slt"', f'"{predicate}"')
+    assert all("guarded" not in op.attributes for op in accesses(text))
 
 
 @pytest.mark.parametrize(("divisibility", "width"), [(16, 4), (8, 2), (4, 1)])

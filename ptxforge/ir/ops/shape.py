@@ -77,6 +77,29 @@ class MakeRange(Operation):
             raise VerificationError(f"'make_range' of {self.end - self.start} elements has type {self.result.type}")
 
 
+@define("rotated_range")
+class RotatedRange(Operation):
+    """``make_range`` with every element moved down by ``shift`` places, and the first ones to the end: element
+    ``p`` is ``start + (p + shift) mod (end - start)``. ``shift`` (``i32``) is at least 0 and less than ``granule``,
+    a power of two: only in the last ``granule`` elements the values jump."""
+
+    shift = operand(SCALAR)
+    start = attribute(int)
+    end = attribute(int)
+    granule = attribute(int)
+
+    def evaluate(self, shift):
+        size = self.end - self.start
+        return (self.start + (np.arange(size) + int(shift)) % size).astype(np.int32)
+
+    def check(self):
+        size = self.end - self.start
+        if self.result.type.shape != (size,) or not _is_power_of_two(size):
+            raise VerificationError(f"'rotated_range' of {size} elements has type {self.result.type}")
+        if not _is_power_of_two(self.granule) or self.granule > size:
+            raise VerificationError(f"'rotated_range' of {size} elements with a granule of {self.granule}")
+
+
 @define("expand_dims", shows_operand_types=True)
 class ExpandDims(Operation):
     """Insert a dimension of size 1 before ``axis``. The operand's layout is the slice of the result's."""

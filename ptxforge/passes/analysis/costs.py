@@ -15,7 +15,7 @@ from ptxforge.ir.ops.control import For, While
 from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.ir.ops.reduce import Combining
 from ptxforge.ir.ops.shape import (
-    Broadcast, Constant, ExpandDims, Join, MakeRange, Reshape, Splat, Split, Trans,
+    Broadcast, Constant, ExpandDims, Join, MakeRange, Reshape, RotatedRange, Splat, Split, Trans,
 )  # fmt: skip
 from ptxforge.layouts.encodings import Distributed, elements_per_thread
 from ptxforge.layouts.linear import LANE, REGISTER, WARP
@@ -32,7 +32,7 @@ ISSUE = 4.0
 PER_SECTOR = 1.5
 """A 32-byte sector of a global access: the memory system delivers about two thirds of one per cycle and SM."""
 
-_FREE = (Constant, Splat, MakeRange, Broadcast, ExpandDims, Reshape, Trans, Split, Join)
+_FREE = (Constant, Splat, MakeRange, RotatedRange, Broadcast, ExpandDims, Reshape, Trans, Split, Join)
 _EXPENSIVE = (
     arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI, arith.DivF, arith.RemF, math.Exp, math.Exp2, math.Log, math.Log2,
     math.Sin, math.Cos, math.Tan, math.Tanh, math.Erf, math.Sqrt, math.SqrtRn, math.Rsqrt, math.Pow, math.DivRn,

@@ -10,7 +10,7 @@ from ptxforge.ir.ops.cast import ExtSI, ExtUI
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import GetNumPrograms, GetProgramId
-from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Join, MakeRange, Reshape, Splat, Trans
+from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Join, MakeRange, Reshape, RotatedRange, Splat, Trans
 from ptxforge.passes.analysis.assumptions import promised_nonnegative
 
 _IF_ALL_OPERANDS = (
@@ -38,7 +38,7 @@ def _is_computed_nonnegative(value: Value, depth: int) -> bool:
         return True
     if isinstance(op, Constant):
         return op.value >= 0
-    if isinstance(op, MakeRange):
+    if isinstance(op, (MakeRange, RotatedRange)):
         return op.start >= 0
     if isinstance(op, _IF_FIRST_OPERAND):
         return is_nonnegative(op.operands[0], depth - 1)
