@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.exchange import barrier, from_word, shuffle, to_word
@@ -14,6 +14,7 @@ from ptxforge.codegen_ptx.pointers import Pointer, whole
 from ptxforge.codegen_ptx.shared_tile import SharedTile, read_tile, write_tile
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.memory import Store
 from ptxforge.layouts.conversion import Nothing, Registers, SharedMemory, Shuffle, plan_conversion
 from ptxforge.layouts.exchange import Exchange, Select
 
@@ -28,7 +29,13 @@ def convert_layout(ctx: Lowering, op: ConvertLayout) -> None:
     elif isinstance(plan, Shuffle):
         entries = _shuffle(ctx.b, entries, plan, source.element)
     elif isinstance(plan, SharedMemory):
-        entries = _through_shared(ctx, entries, plan, source.element, op.scratch_offset)
+        parts = _through_shared(ctx, op, entries, plan)
+        if len(parts) > 1 and _is_stored(op):
+            ctx.defer_parts(op, parts, len(plan.load.representative))
+            return
+        entries = [None] * len(plan.load.representative)
+        for _, fill in parts:
+            fill(entries)
     else:
         assert isinstance(plan, Nothing)
     ctx.set(op, entries)
@@ -102,19 +109,40 @@ def _select(b: Builder, words: Sequence[str], step: Select) -> list[str]:
 # -- shared memory ---------------------------------------------------------------------------------------
 
 
-def _through_shared(ctx: Lowering, entries: list, plan: SharedMemory, element: T.Type, offset: int) -> list:
-    b = ctx.b
+Part = tuple[tuple[int, ...], Callable[[list], None]]
+"""Registers of the result, and what fills these places of a list of its entries."""
+
+
+def _is_stored(op: ConvertLayout) -> bool:
+    """Whether the result does nothing but go to global memory, which can begin when its first part is there."""
+    uses = op.result.uses
+    return len(uses) == 1 and all(isinstance(user, Store) and user.value is op.result for user, _ in uses)
+
+
+def _through_shared(ctx: Lowering, op: ConvertLayout, entries: list, plan: SharedMemory) -> list[Part]:
+    """The parts of the conversion, to be done in order."""
+    b, element = ctx.b, op.x.type.element
     if isinstance(element, T.PointerType):
         entries, element = [whole(b, x) if isinstance(x, Pointer) else x for x in entries], T.I64
-    tile = SharedTile(offset)
-    result: list = [None] * len(plan.load.representative)
-    for part, (stores, loads) in enumerate(plan.parts):
-        if part:
+    copies: dict[int, list[int]] = {}
+    for register, source in enumerate(plan.load.representative):
+        copies.setdefault(source, []).append(register)
+    parts = []
+    for number, (stores, loads) in enumerate(plan.parts):
+        def fill(result: list, number=number, stores=stores, loads=loads) -> None:
+            if number and not op.scratch_pitch:
+                _meet(b, plan)
+            tile = SharedTile(op.scratch_offset + number * op.scratch_pitch)
+            write_tile(ctx, tile, plan.store, entries, element, stores)
             _meet(b, plan)
-        write_tile(ctx, tile, plan.store, entries, element, stores)
-        _meet(b, plan)
-        read_tile(ctx, tile, plan.load, result, element, loads)
-    return [result[r] for r in plan.load.representative]
+            found: dict[int, object] = {}
+            read_tile(ctx, tile, plan.load, found, element, loads)
+            for source, entry in found.items():
+                for register in copies[source]:
+                    result[register] = entry
+
+        parts.append((tuple(r for one in loads for source in one.registers for r in copies[source]), fill))
+    return parts
 
 
 def _meet(b: Builder, plan: SharedMemory) -> None:

@@ -28,6 +28,11 @@ def tile_layout(type: T.MemDescType) -> LinearLayout:
     return type.layout.linear(type.shape[-type.layout.rank :])
 
 
+def packed_pitch(type: T.MemDescType) -> int:
+    """Bytes from one to the next of the buffers that the leading dimension numbers; 0 for a single one."""
+    return 0 if type.rank == type.layout.rank else type.numel // type.shape[0] * type.element.bytes
+
+
 def access_of(tensor: T.TensorType, tile: SharedTile, max_vector: int = 1 << 30) -> SharedAccess:
     """How a distributed tensor meets a tile. Vectors do not cross the start of a cut."""
     if tile.origin:
@@ -46,7 +51,7 @@ def _access_of(distributed: LinearLayout, shared: LinearLayout, bits: int, max_v
 
 @lowers(ops.LocalAlloc)
 def local_alloc(ctx: Lowering, op: ops.LocalAlloc) -> None:
-    tile = SharedTile(op.offset, None, tile_layout(op.result.type))
+    tile = SharedTile(op.offset, None, tile_layout(op.result.type), pitch=op.pitch or packed_pitch(op.result.type))
     ctx.set(op, [tile])
     if op.value is not None:
         write_tile(ctx, tile, access_of(op.value.type, tile), ctx.get(op.value), op.value.type.element)
@@ -125,14 +130,14 @@ def _matrix_part(b: Builder, tile: SharedTile, plan: LdMatrix, one: MatrixLoad, 
 
 @lowers(ops.MemDescIndex)
 def memdesc_index(ctx: Lowering, op: ops.MemDescIndex) -> None:
-    tile, type = ctx.scalar(op.source), op.result.type
-    stride = type.numel * type.element.bytes
+    tile = ctx.scalar(op.source)
+    stride = 1 if op.pitch else tile.pitch
     root, constant = ctx.b.split(ctx.scalar(op.index))
     moved = tile._replace(start=tile.start + constant * stride)
     if root is not None:
         offset = ctx.b.mul(root, stride)
         moved = moved._replace(dynamic=offset if tile.dynamic is None else ctx.b.add(offset, tile.dynamic))
-    ctx.set(op, [moved])
+    ctx.set(op, [moved._replace(pitch=packed_pitch(op.result.type))])
 
 
 @lowers(ops.MemDescSubslice)
@@ -142,11 +147,10 @@ def memdesc_subslice(ctx: Lowering, op: ops.MemDescSubslice) -> None:
     buffers = source.rank - source.layout.rank
     if buffers:
         # Leading dimensions number whole buffers.
-        size = source.layout.linear(source.shape[buffers:]).out_bits_total
-        flat = 0
-        for offset, extent in zip(offsets[:buffers], source.shape[:buffers]):
-            flat = flat * extent + offset
-        tile = tile._replace(start=tile.start + (flat << size) * source.element.bytes)
+        pitch = tile.pitch
+        for offset, extent in zip(offsets[:buffers], source.shape[1 : buffers + 1]):
+            tile = tile._replace(start=tile.start + offset * pitch)
+            pitch //= extent
     names = tile.layout.out_names
     inverse = tile.layout.left_inverse()
     origin = inverse.apply_flat(**dict(zip(names, offsets[buffers:])))

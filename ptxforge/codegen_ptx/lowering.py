@@ -26,6 +26,7 @@ from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.ops.arith import AddF, SubF
+from ptxforge.ir.ops.memory import Store
 from ptxforge.ir.ops.shared import AsyncCommitGroup, AsyncCopyGlobalToLocal, LocalLoad
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.layouts.linear import REGISTER
@@ -106,11 +107,17 @@ class Lowering:
             lower = table.get(type(op))
             if lower is None:
                 raise InternalCompilerError(f"no lowering for '{op.name}' at {op.location}")
-            if self.deferred and (op.regions or type(op) not in DEFERRABLE and not op.get_effects().is_pure):
+            if self.deferred and not self._may_be_passed(op):
                 self.flush()
             b.locate(op.location)
             lower(self, op)
         self.flush()
+
+    def _may_be_passed(self, op: Operation) -> bool:
+        """Whether what is deferred need not be done before ``op``, which may want to do it itself."""
+        if isinstance(op, Store):
+            return all(work.value is op.value for work in self.deferred)
+        return not op.regions and (type(op) in DEFERRABLE or op.get_effects().is_pure)
 
     # -- deferred work -----------------------------------------------------------------------------------
 

@@ -24,12 +24,14 @@ from ptxforge.layouts.linear import LANE, WARP, LinearLayout
 class SharedTile(NamedTuple):
     """A tile: ``start`` bytes from ``smem``, plus the register ``dynamic`` (bytes) for a buffer chosen at run
     time. ``layout`` maps offsets to the coordinates of the whole allocation; ``origin`` is the offset, in
-    elements, of the tile's first element in it (XORed: cuts are aligned)."""
+    elements, of the tile's first element in it (XORed: cuts are aligned). ``pitch`` is the distance of several buffers
+    in bytes."""
 
     start: int
     dynamic: str | None = None
     layout: LinearLayout | None = None
     origin: int = 0
+    pitch: int = 0
 
 
 def access_address(b: Builder, tile: SharedTile, access: SharedAccess, offset: int):

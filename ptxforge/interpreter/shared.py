@@ -49,6 +49,10 @@ def local_store(program, op, value, destination):
 
 @interprets(MemDescIndex)
 def memdesc_index(program, op, source, index):
+    if op.pitch:
+        index, rest = divmod(index, op.pitch)
+        if rest:
+            raise InterpreterError(f"byte {rest} of a buffer is not its beginning")
     if not 0 <= index < len(source):
         raise InterpreterError(f"buffer {index} of {len(source)}")
     return source[int(index)]

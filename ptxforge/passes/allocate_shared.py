@@ -11,7 +11,11 @@
                 that a loop carries lives through all of it. Scratch lives during its operation only.
 2. SMALL        Scratch of a few bytes (a reduction's) shares with nothing as long as there is plenty: sharing would cost a
                 barrier between two such operations.
-3. PLACES       Biggest first, every request takes the lowest place that overlaps no request which lives at the same
+3. INTERLEAVED  Tiles with equally many buffers that live together (the operands of a pipelined loop) are one request, buffer
+                0 of each, then buffer 1 of each, …: all have one ``pitch``, and one offset finds buffer ``i`` of each.
+4. PARTS        A conversion that passes in parts gets memory for each of them when the function needs no more for it than
+                it needs anyway: no thread then has to wait before the next part for those that still read the last one.
+5. PLACES       Biggest first, every request takes the lowest place that overlaps no request which lives at the same
                 time (greedy colouring of the interference graph).
 """
 
@@ -22,8 +26,9 @@ import attrs
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.ops.control import Condition, For, If, While, Yield
+from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex, MemDescSubslice, MemDescTrans
-from ptxforge.passes.analysis.scratch import scratch_bytes
+from ptxforge.passes.analysis.scratch import conversion_parts, scratch_bytes
 from ptxforge.support.errors import OutOfResourcesError
 from ptxforge.support.target import Target
 
@@ -36,7 +41,8 @@ EVER = 1 << 60
 
 @attrs.define(slots=True, eq=False)
 class Request:
-    """``size`` bytes for ``op`` while operations ``first`` … ``last`` (numbers) run; ``offset`` is the answer."""
+    """``size`` bytes for ``op`` while operations ``first`` … ``last`` (numbers) run; ``offset`` is the answer. Further
+    allocations are ``interleaved`` with ``op``."""
 
     op: Operation
     size: int
@@ -44,6 +50,7 @@ class Request:
     first: int
     last: int
     offset: int = -1
+    interleaved: list[LocalAlloc] = attrs.Factory(list)
 
     def lives_with(self, other: Request) -> bool:
         return self.first <= other.last and other.first <= self.last
@@ -59,18 +66,59 @@ def allocate_shared(function: Function, target: Target) -> bool:
     Raises:
         OutOfResourcesError: when it is more than a block of ``target`` can have; lists what takes how much.
     """
-    requests = _requests(function)
+    requests = _interleave(_requests(function))
     total = _place_all(requests, target)
-    for request in requests:
-        name = "offset" if isinstance(request.op, LocalAlloc) else "scratch_offset"
-        request.op.attributes[name] = request.offset
-    function.attributes["shared_bytes"] = total
     if total > target.max_shared_bytes:
         raise OutOfResourcesError(
             "shared memory", total, target.max_shared_bytes, _users(requests),
             hint="smaller blocks or a smaller num_stages need less",
         )  # fmt: skip
+    _spread_parts(requests, total, target)
+    for request in requests:
+        if isinstance(request.op, LocalAlloc):
+            _set_offsets(request)
+        else:
+            request.op.attributes["scratch_offset"] = request.offset
+    function.attributes["shared_bytes"] = total
     return True
+
+
+def _interleave(requests: list[Request]) -> list[Request]:
+    """Make one of the requests for tiles that INTERLEAVED speaks of."""
+    kept: list[Request] = []
+    for request in requests:
+        partner = next((k for k in kept if _may_interleave(k, request, requests)), None)
+        if partner is None:
+            kept.append(request)
+            continue
+        partner.interleaved.append(request.op)
+        partner.size += request.size
+        partner.first, partner.last = min(partner.first, request.first), max(partner.last, request.last)
+    return kept
+
+
+def _may_interleave(one: Request, other: Request, requests: list[Request]) -> bool:
+    """Whether two requests are for equally many buffers, and nothing else could use the memory of only one of them."""
+    counts = [_buffers(r.op) for r in (one, other)]
+    others = (r for r in requests if r is not one and r is not other and r.op not in one.interleaved)
+    return counts[0] == counts[1] > 1 and all(one.lives_with(r) == other.lives_with(r) for r in others)
+
+
+def _buffers(op: Operation) -> int:
+    """How many buffers an allocation has."""
+    if not isinstance(op, LocalAlloc) or op.result.type.rank != op.result.type.layout.rank + 1:
+        return 1
+    return op.result.type.shape[0]
+
+
+def _set_offsets(request: Request) -> None:
+    allocations = [request.op, *request.interleaved]
+    count, offset = _buffers(request.op), request.offset
+    for op in allocations:
+        op.attributes["offset"] = offset
+        if request.interleaved:
+            op.attributes["pitch"] = request.size // count
+        offset += _buffer_bytes(op.result.type) // count
 
 
 def _place_all(requests: list[Request], target: Target) -> int:
@@ -86,6 +134,19 @@ def _place_all(requests: list[Request], target: Target) -> int:
         for request, lifetime in zip(small, lifetimes):
             request.first, request.last = lifetime
     return place(requests)
+
+
+def _spread_parts(requests: list[Request], total: int, target: Target) -> None:
+    """Give conversions memory for all of their PARTS where that keeps the ``total``."""
+    for request in requests:
+        op = request.op
+        parts = conversion_parts(op) if isinstance(op, ConvertLayout) else 1
+        if parts == 1 or request.size * parts > total:
+            continue
+        op.attributes["scratch_pitch"], request.size = request.size, request.size * parts
+        if _place_all(requests, target) > total:
+            request.size = op.attributes.pop("scratch_pitch")
+            _place_all(requests, target)
 
 
 def place(requests: list[Request]) -> int:
@@ -201,9 +262,15 @@ def _passed_on(user: Operation, index: int) -> list[Value]:
 
 def _users(requests: list[Request]) -> str:
     """Who takes how much, the biggest first, with source lines."""
+    needs: list[tuple[int, Operation, object]] = []
+    for request in requests:
+        if isinstance(request.op, LocalAlloc):
+            tiles = [(op, op.result.type) for op in (request.op, *request.interleaved)]
+            needs += [(_buffer_bytes(type), op, type) for op, type in tiles]
+        else:
+            needs.append((request.size, request.op, "scratch"))
     lines = []
-    for request in sorted(requests, key=lambda r: -r.size):
-        what = request.op.result.type if isinstance(request.op, LocalAlloc) else "scratch"
-        where = f" at {request.op.location}" if request.op.location is not None else ""
-        lines.append(f"  {request.size:>8} bytes: {request.op.name} ({what}){where}")
+    for size, op, what in sorted(needs, key=lambda need: -need[0]):
+        where = f" at {op.location}" if op.location is not None else ""
+        lines.append(f"  {size:>8} bytes: {op.name} ({what}){where}")
     return "\n".join(lines)

@@ -92,7 +92,7 @@ class _Inserter:
         self.copied_to = frozenset(i for op in copies for i in self.intervals(op))
 
     def intervals(self, op: Operation) -> list[Interval]:
-        return [_interval(alloc) for alloc in self.buffers.used_by(op)]
+        return [interval for alloc in self.buffers.used_by(op) for interval in _intervals(alloc)]
 
     def block(self, block: Block, state: _State) -> _State:
         """The state after ``block`` when ``state`` holds before it."""
@@ -141,7 +141,7 @@ class _Inserter:
         effects = op.get_effects()
         if "shared" not in effects.reads and "shared" not in effects.writes:
             return state
-        touched = [_interval(op)] if isinstance(op, LocalAlloc) else self.intervals(op)
+        touched = _intervals(op) if isinstance(op, LocalAlloc) else self.intervals(op)
         if isinstance(op, LocalAlloc) and op.value is None:
             return state
         reads = touched if "shared" in effects.reads else []
@@ -158,6 +158,10 @@ class _Inserter:
         self.changed = True
 
 
-def _interval(alloc: LocalAlloc) -> Interval:
+def _intervals(alloc: LocalAlloc) -> list[Interval]:
+    """One for each of several buffers: between them may lie those of another allocation."""
     type = alloc.result.type
-    return alloc.offset, alloc.offset + type.numel * type.element.bytes, alloc
+    count = type.shape[0] if alloc.pitch else 1
+    size = type.numel // count * type.element.bytes
+    starts = (alloc.offset + number * alloc.pitch for number in range(count))
+    return [(start, start + size, alloc) for start in starts]

@@ -30,6 +30,8 @@ from ptxforge.passes.properties import LAYOUTS, NO_ASSUMPTIONS, OFFSETS, VECTORS
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
 from ptxforge.passes.reorder_broadcast import reorder_broadcast
 from ptxforge.passes.reorder_instructions import reorder_instructions
+from ptxforge.passes.rotate_ranges import rotate_ranges
+from ptxforge.passes.scale_indices import scale_indices
 from ptxforge.passes.unroll_loops import unroll_loops
 from ptxforge.passes.vectorize_memory import vectorize_memory
 from ptxforge.support.target import Target
@@ -74,6 +76,10 @@ TILE: tuple[Pass, ...] = (
     Pass(
         dce, "tile",
         why="the gpu passes shall not choose layouts for what nobody needs",
+    ),
+    Pass(
+        rotate_ranges, "tile",
+        why="after cse, which shows whether rows lie alike; before coalesce, which follows what it finds",
     ),
 )  # fmt: skip
 
@@ -153,6 +159,10 @@ GPU: tuple[Pass, ...] = (
     Pass(
         allocate_shared, "gpu", requires=(LAYOUTS,), establishes=(OFFSETS,),
         why="no pass below adds a buffer or a conversion; the code generator reads offsets, never computes them",
+    ),
+    Pass(
+        scale_indices, "gpu", requires=(OFFSETS,),
+        why="needs the pitch of buffers, which allocation decides",
     ),
     Pass(
         insert_barriers, "gpu", requires=(OFFSETS,),

@@ -94,6 +94,53 @@ def test_views_keep_their_buffer_alive():
     assert total == 12288 and places["a"] != places["b"]
 
 
+def two_buffers(name: str, size: int) -> str:
+    return f"%{name} = local_alloc : () -> memdesc<2x{size}xf32, {SHARED}, mutable>\n"
+
+
+def choose(name: str, size: int, index: str) -> str:
+    view = f"memdesc<{size}xf32, {SHARED}, mutable>"
+    text = f"%{name}{index} = memdesc_index %{name}, %{index} : (memdesc<2x{size}xf32, {SHARED}, mutable>, i32) -> {view}\n"
+    return text + f"%v_{name}{index} = local_load %{name}{index} : ({view}) -> tensor<{size}xf32, {BLOCKED}>\n"
+
+
+def interleaved(between: str) -> dict[str, tuple[int, int]]:
+    """Offsets and pitches of two pairs of buffers; something happens between the first uses and the last ones."""
+    body = LOOP + two_buffers("a", 1024) + two_buffers("b", 512) + choose("a", 1024, "c0") + between
+    function = apply(parse(body + choose("b", 512, "c1")), allocate_shared)
+    return {op.result.hint: (op.offset, op.pitch) for op in operations(function, LocalAlloc)}
+
+
+def test_buffers_of_several_operands_are_interleaved():
+    """Buffer i of each is found by one offset."""
+    assert interleaved("") == {"a": (0, 4096 + 2048), "b": (4096, 4096 + 2048)}
+
+
+def test_interleaving_never_holds_memory_that_others_could_use():
+    """``c`` can have the place of ``a``, which has been used for the last time."""
+    places = interleaved(alloc("c") + use("c"))
+    assert places["a"] == (0, 0) and places["c"] == (0, 0) and places["b"][1] == 0
+
+
+MMA = "#mma<{versionMajor = 2, versionMinor = 0, warpsPerCTA = [2, 4], instrShape = [16, 8]}>"
+ROWS = "#blocked<{sizePerThread = [1, 8], threadsPerWarp = [1, 32], warpsPerCTA = [8, 1], order = [1, 0]}>"
+RESULT = f"""%t = constant {{value = 0.0}} : tensor<128x256xf16, {MMA}>
+%u = convert_layout %t : (tensor<128x256xf16, {MMA}>) -> tensor<128x256xf16, {ROWS}>
+"""
+
+
+@pytest.mark.parametrize("kibibytes, pitch", [(64, 32 << 10), (128, 32 << 10), (32, 0), (0, 0)])
+def test_parts_of_a_conversion_get_memory_of_their_own_where_it_is_free(kibibytes, pitch):
+    """64 KiB pass in two parts of 32: a buffer that is no longer needed has room for both, or not."""
+    tile = f"tensor<{kibibytes << 8}xf32, {BLOCKED.replace('warpsPerCTA = [4]', 'warpsPerCTA = [8]')}>"
+    buffer = f"memdesc<{kibibytes << 8}xf32, {SHARED}, mutable>"
+    before = f"%a = local_alloc : () -> {buffer}\n%v = local_load %a : ({buffer}) -> {tile}\n" if kibibytes else ""
+    function = apply(parse(before + RESULT, num_warps=8), allocate_shared)
+    (conversion,) = operations(function, ConvertLayout)
+    assert conversion.scratch_pitch == pitch
+    assert function.attributes["shared_bytes"] == max(kibibytes, 32) << 10
+
+
 def test_conversions_and_reductions_get_scratch():
     function = apply(up_to(parse_function(TRANSPOSE), remove_layout_conversions), allocate_shared)
     (conversion,) = operations(function, ConvertLayout)

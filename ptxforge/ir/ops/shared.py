@@ -19,11 +19,13 @@ _GLOBAL_TO_SHARED = Effects(reads=frozenset({"global"}), writes=frozenset({"shar
 
 @define("local_alloc", effects=WRITES_SHARED, shows_operand_types=True)
 class LocalAlloc(Operation):
-    """Shared memory for a tile, holding ``value`` if given. ``offset`` (bytes) is set by the allocation pass.
-    The memory lives from here to its last use."""
+    """Shared memory for a tile, holding ``value`` if given. The memory lives from here to its last use. The allocation
+    pass sets ``offset`` (bytes) and, for several buffers that do not lie next to each other, ``pitch``: the bytes from
+    the beginning of one to that of the next."""
 
     value = operand(TENSOR, optional=True)
     offset = attribute(int, -1)
+    pitch = attribute(int, 0)
 
     def check(self):
         type = self.result.type
@@ -71,10 +73,12 @@ class LocalDealloc(Operation):
 
 @define("memdesc_index", shows_operand_types=True)
 class MemDescIndex(Operation):
-    """Buffer ``index`` of a multi-buffered tile: drops the leading dimension."""
+    """Buffer ``index`` of a multi-buffered tile: drops the leading dimension. With ``pitch`` the index is in bytes,
+    and buffers are that many apart."""
 
     source = operand(MEMDESC)
     index = operand(SCALAR_INT)
+    pitch = attribute(int, 0)
 
     @classmethod
     def infer(cls, operands, attributes):

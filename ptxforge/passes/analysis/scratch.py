@@ -38,7 +38,15 @@ def is_warp_local(op: Operation) -> bool:
 
 def _convert_layout(op: ConvertLayout, num_warps: int) -> int:
     plan = conversion_plan(op)
-    return plan.scratch_bytes if isinstance(plan, SharedMemory) else 0
+    if not isinstance(plan, SharedMemory):
+        return 0
+    return plan.scratch_bytes + op.scratch_pitch * (conversion_parts(op) - 1)
+
+
+def conversion_parts(op: ConvertLayout) -> int:
+    """In how many parts a conversion passes through shared memory."""
+    plan = conversion_plan(op)
+    return 1 << plan.repetition_bits if isinstance(plan, SharedMemory) else 1
 
 
 def _reduce(op: Reduce, num_warps: int) -> int:

@@ -1,0 +1,72 @@
+"""scale_indices: what loops count to choose buffers, they count in bytes."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ptxforge.ir.core import Function
+from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.shared import MemDescIndex
+from ptxforge.passes.scale_indices import scale_indices
+from tests.passes.gpu import apply, operations, parse
+from tests.passes.test_pipeline_loops import GEMM, product, run_until
+
+PITCH = (64 * 32 + 32 * 64) * 2
+
+
+def choices(function: Function, inside: bool) -> list[MemDescIndex]:
+    return [op for op in operations(function, MemDescIndex) if isinstance(op.parent_op, For) is inside]
+
+
+@pytest.mark.parametrize("stages", [2, 3, 5])
+def test_the_loop_counts_bytes(stages):
+    function = run_until(scale_indices, stages, text=GEMM)
+    assert choices(function, inside=True) and all(op.pitch == PITCH for op in choices(function, inside=True))
+    assert all(op.pitch == 0 for op in choices(function, inside=False)), "constants stay numbers of buffers"
+    (loop,) = operations(function, For)
+    counted = {op.index for op in choices(function, inside=True)} & set(loop.carried)
+    starts = {loop.initial[v.index - 1].defining_op.value for v in counted}
+    assert starts <= {i * PITCH for i in range(stages)} and len(starts) == len(counted) == 2
+
+
+@pytest.mark.parametrize("k", [0, 32, 64, 160])
+def test_the_meaning_is_kept(k):
+    found, expected = product(run_until(scale_indices, 3), k)
+    np.testing.assert_array_equal(found, expected)
+
+
+COUNTER = """%c0 = constant {{value = 0}} : i32
+%c1 = constant {{value = 1}} : i32
+%c3 = constant {{value = 3}} : i32
+%a = local_alloc : () -> memdesc<3x1024xf32, {shared}, mutable>
+%last = for %k = %c0 to %n step %c1 iter_args(%i = %c0) : i32 {{
+  %m = memdesc_index %a, %i : (memdesc<3x1024xf32, {shared}, mutable>, i32) -> memdesc<1024xf32, {shared}, mutable>
+  %v = local_load %m : (memdesc<1024xf32, {shared}, mutable>) -> tensor<1024xf32, {blocked}>
+  {more}
+  %next = addi %i, %c1 : i32
+  %wraps = cmpi %next, %c3 {{predicate = "{predicate}"}} : i1
+  %wrapped = select %wraps, %c0, %next : i32
+  yield {result}
+}}
+"""
+
+
+def pitches(more: str = "", predicate: str = "sge", result: str = "%wrapped") -> list[int]:
+    text = COUNTER.format(shared="#shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0], hasLeadingOffset = false}>",
+                          blocked="#blocked<{sizePerThread = [4], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>",
+                          more=more, predicate=predicate, result=result)  # fmt: skip
+    return [op.pitch for op in operations(apply(parse(text), scale_indices), MemDescIndex)]
+
+
+def test_one_tile_counts_in_its_own_size():
+    assert pitches() == [4096]
+
+
+def test_counters_with_other_uses_are_left_alone():
+    assert pitches(more="%p = addptr %x, %i : ptr<f32>\n%s = load %p : (ptr<f32>) -> f32\nstore %p, %s : (ptr<f32>, f32)") == [0]
+
+
+def test_other_counters_are_left_alone():
+    assert pitches(predicate="sgt") == [0]
+    assert pitches(result="%next") == [0]
