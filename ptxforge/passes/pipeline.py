@@ -32,7 +32,6 @@ from ptxforge.passes.reorder_broadcast import reorder_broadcast
 from ptxforge.passes.reorder_instructions import reorder_instructions
 from ptxforge.passes.rotate_ranges import rotate_ranges
 from ptxforge.passes.scale_indices import scale_indices
-from ptxforge.passes.rotate_ranges import rotate_ranges
 from ptxforge.passes.unroll_loops import unroll_loops
 from ptxforge.passes.vectorize_memory import vectorize_memory
 from ptxforge.support.target import Target
@@ -77,10 +76,6 @@ TILE: tuple[Pass, ...] = (
     Pass(
         dce, "tile",
         why="the gpu passes shall not choose layouts for what nobody needs",
-    ),
-    Pass(
-        rotate_ranges, "tile",
-        why="after cse, which shows whether rows lie alike; before coalesce, which follows what it finds",
     ),
     Pass(
         rotate_ranges, "tile",
