@@ -10,7 +10,7 @@ from ptxforge.frontend import control, loops, semantics, statements
 from ptxforge.frontend.context import Context
 from ptxforge.frontend.expressions import static_object
 from ptxforge.frontend.source import Parameter, SourceFunction, source_function
-from ptxforge.frontend.values import TensorValue, describe, ir_type
+from ptxforge.frontend.values import TensorValue, ir_type
 from ptxforge.frontend.visitor import Visitor
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function
@@ -70,13 +70,7 @@ def build(
 
 def _build_body(visitor: Visitor) -> None:
     source, builder = visitor.source, visitor.ctx.builder
-    outcome = visitor.execute(source.tree.body)
-    if outcome.value is not None:
-        raise CompilationError(
-            f"the kernel '{source.name}' returns {describe(outcome.value)}, but a kernel returns nothing",
-            source.header(),
-            hint="give results through pointers, with tl.store",
-        )
+    visitor.execute(source.tree.body)
     builder.location = source.header()
     builder.create(Return)
 

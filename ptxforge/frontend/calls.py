@@ -227,6 +227,11 @@ def _complete(source: SourceFunction, parameter: Parameter, scope: dict[str, Any
 def _fold(v: Visitor, which: str, static: Callable, values: tuple) -> Any:
     if len(values) == 1 and isinstance(values[0], tuple):
         values = values[0]
+    elif len(values) == 1:
+        raise TypeMismatchError(
+            f"{static.__name__}() takes at least two values, or a tuple; this is {describe(values[0])}",
+            hint=f"of the elements of a block: tl.{static.__name__}(x, axis)",
+        )
     if all(map(is_static, values)):
         return call_static(static, values, {})
     result = values[0]

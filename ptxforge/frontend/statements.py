@@ -94,8 +94,14 @@ def nothing(v: Visitor, node: ast.Pass) -> None:
 
 @handles(ast.Return)
 def return_(v: Visitor, node: ast.Return) -> Outcome:
-    """``return value``."""
-    return Returned(None if node.value is None else v.visit(node.value))
+    """``return value``; of a kernel, plain ``return``."""
+    value = None if node.value is None else v.visit(node.value)
+    if value is not None and v.call_site is None:
+        raise CompilationError(
+            f"the kernel '{v.source.name}' returns {describe(value)}, but a kernel returns nothing",
+            hint="give results through pointers, with tl.store",
+        )
+    return Returned(value)
 
 
 @handles(ast.Assert)

@@ -493,3 +493,25 @@ def scaled_dot_of_batches(a):
     i, j = tl.arange(0, 32)[:, None], tl.arange(0, 32)[None, :]
     x = tl.load(a + i * 32 + j)
     c = tl.dot_scaled(x[None, :, :], None, "e4m3", x, None, "e4m3")
+
+
+@wrong(x="*i32", n="i32")
+def integer_quotient_by_zero(x, n):
+    tl.store(x, n // 0)
+
+
+@wrong(x="*i32", n="i32")
+def integer_remainder_by_zero(x, n):
+    tl.store(x, n % 0)
+
+
+@wrong(x="*i64", n="i32")
+def shift_by_more_than_all_bits(x, n):
+    high = n << 32
+    tl.store(x, high)
+
+
+@wrong(x="*fp32")
+def minimum_of_a_block_by_name_alone(x):
+    i = tl.arange(0, 16)
+    tl.store(x, min(tl.load(x + i)))

@@ -2,7 +2,8 @@
 
 ``generate(seed)`` gives a :class:`Program`: source, arguments, grid. A program loads tiles, computes with
 them for a few steps (elementwise operations, comparisons and selections, casts, broadcasts, reductions,
-scans, loops, branches, small products of matrices), and stores some of what it has.
+scans, loops, branches), and stores some of what it has. Some steps use tensor cores: products of matrices, of
+what is there or of operands that a pipelined loop loads, and chains of two products, as in attention.
 
 All executors must agree on it to the last bit, so floats are kept where rounding cannot matter: they hold
 integers small enough for their type, and each value knows its ``bound``. Only results of inexact functions
@@ -73,6 +74,7 @@ class Program:
     scalars: dict[str, int]
     grid: int
     num_warps: int
+    num_stages: int
     inexact: frozenset[str]
 
     @property
@@ -135,6 +137,7 @@ class _Generator:
         self.count = 0
         self.grid = self.pick((1, 2, 3))
         self.num_warps = self.pick((1, 2, 4, 4, 8))
+        self.num_stages = self.pick((1, 2, 3, 3, 4))
         if self.rng.random() < 0.5:
             self.shape: tuple[int, ...] = (self.pick((16, 32, 64, 128, 256, 1024)),)
         else:
@@ -184,8 +187,9 @@ class _Generator:
         parameters = ", ".join([*self.arrays, *self.scalars])
         source = "\n".join([f"def kernel_{self.seed}({parameters}):", *self.lines])
         return Program(
-            self.seed, source, self.arrays, self.scalars, self.grid, self.num_warps, frozenset(inexact)
-        )
+            self.seed, source, self.arrays, self.scalars, self.grid, self.num_warps, self.num_stages,
+            frozenset(inexact),
+        )  # fmt: skip
 
     def prologue(self) -> None:
         self.emit("pid = tl.program_id(0)")
@@ -317,8 +321,9 @@ class _Generator:
         bits = int(one.dtype.lstrip("uint"))
         return self.pick((
             f"{a} + {b}", f"{a} - {b}", f"{a} * {b}", f"{a} & {b}", f"{a} | {b}", f"{a} ^ {b}",
-            f"tl.minimum({a}, {b})", f"tl.maximum({a}, {b})", f"{a} // (({b} & 7) + 1)", f"{a} % (({b} & 15) + 3)",
-            f"{a} << ({b} & {bits - 1})", f"{a} >> ({b} & {bits - 1})", f"{a} * 3 + {b}", f"({a} + 5) // 3 - {b}",
+            f"tl.minimum({a}, {b})", f"tl.maximum({a}, {b})", f"{a} // (({b} & 7) + 1)",
+            f"{a} % (({b} & 15) + 3)", f"{a} << ({b} & {bits - 1})", f"{a} >> ({b} & {bits - 1})",
+            f"{a} * 3 + {b}", f"({a} + 5) // 3 - {b}",
         ))  # fmt: skip
 
     def unary(self) -> None:
@@ -436,18 +441,21 @@ class _Generator:
         shape = _broadcast(one.shape, other.shape)
         carried = self.assign(f"{one.name} + {other.name} * 0", "int32", shape)
         header = self.pick((
-            "range(s)", "range(1, s + 2)", "range(0, 3)", "range(s, 9, 2)", "tl.range(0, s, loop_unroll_factor=2)",
-            "tl.range(0, 6, num_stages=2)", "tl.static_range(3)", "range(4, 0, -1)",
+            "range(s)", "range(1, s + 2)", "range(0, 3)", "range(s, 9, 2)",
+            "tl.range(0, s, loop_unroll_factor=2)", "tl.range(0, 6, num_stages=2)", "tl.static_range(3)",
+            "range(4, 0, -1)",
         ))  # fmt: skip
         self.emit(f"for k in {header}:")
         self.indent += 1
         c, w = carried.name, other.name
         total = {0: "k", 1: f"tl.sum({c}, axis=0)", 2: f"tl.sum({c}, axis=0)[None, :]"}[len(shape)]
+        loaded = "tl.load(x0 + at * 0, mask=at < k, other=0).to(tl.int32)"
+        more = loaded if shape == self.shape else "k"
         for _ in range(int(self.rng.integers(1, 3))):
             self.emit(self.pick((
-                f"{c} = {c} * 3 + k", f"{c} = {c} ^ ({w} + k)", f"{c} = tl.where({w} > k, {c} + {w}, {c} - 1)",
-                f"{c} += tl.load(x0 + at * 0, mask=at < k, other=0).to(tl.int32)" if shape == self.shape else f"{c} += k",
-                f"{c} = tl.maximum({c}, k - {w})", f"{c} = {c} + {total}",
+                f"{c} = {c} * 3 + k", f"{c} = {c} ^ ({w} + k)",
+                f"{c} = tl.where({w} > k, {c} + {w}, {c} - 1)",
+                f"{c} += {more}", f"{c} = tl.maximum({c}, k - {w})", f"{c} = {c} + {total}",
             )))  # fmt: skip
         self.indent -= 1
 
@@ -474,8 +482,10 @@ class _Generator:
             self.emit("else:")
             self.emit(f"    {result.name} = -{one.name}" if not one.dtype.startswith("u") else "    pass")
 
+    # -- products of matrices --------------------------------------------------------------------------
+
     def product(self) -> None:
-        """A matrix product of 16-bit floats, square so that one value serves as both operands."""
+        """A matrix product of floats, square so that one value serves as both operands."""
         tile = self.choose(
             lambda t: t.is_exact and len(t.shape) == 2 and min(t.shape) >= 16 and not t.is_bool
         )
@@ -487,6 +497,136 @@ class _Generator:
         text = f"tl.dot({operand.name}, tl.trans({operand.name}){precision})"
         bound = operand.bound**2 * tile.shape[1]
         self.assign(text, "float32", (tile.shape[0], tile.shape[0]), bound)
+
+    def matrix(self, dtype: str, rows: int, columns: int) -> tuple[str, str, str]:
+        """An array of its own, in rows or in columns: its name, and the strides of both dimensions."""
+        name = f"x{len(self.arrays)}"
+        self.arrays[name] = self.data(dtype, rows * columns)
+        return (name, str(columns), "1") if self.rng.random() < 0.6 else (name, "1", str(rows))
+
+    def trips(self) -> tuple[str, int]:
+        """How often a loop runs: as the kernel says it, and at most."""
+        return self.pick((("s", 4), ("s", 4), ("0", 0), ("1", 1), ("2", 2), ("3", 3), ("5", 5)))
+
+    def stages(self) -> str:
+        """The depth of a loop's pipeline: its own, or the kernel's."""
+        return self.pick(("", "", ", num_stages=1", ", num_stages=2", ", num_stages=3", ", num_stages=4"))
+
+    def tensor_cores(self) -> None:
+        """One of the larger pieces: rare, as the emulator takes its time for them."""
+        self.pick((_Generator.matmul, _Generator.attention, _Generator.chain, _Generator.scaled))(self)
+
+    def matmul(self) -> None:
+        """A loop along k that loads both operands, as a matrix product does; masks cut k off anywhere."""
+        m, n, k = self.pick((16, 32, 64)), self.pick((8, 16, 32, 64)), self.pick((16, 32, 64))
+        dtype = self.pick(("float16", "float16", "bfloat16", "int8", "uint8", "float32", "float64"))
+        while (m + n) * k * NUMPY[dtype].itemsize > 12 * 1024:  # four of them fit wherever this runs
+            k //= 2
+        count, most = self.trips()
+        depth = k * max(most, 1)
+        a, am, ak = self.matrix(dtype, self.grid * m, depth)
+        b, bk, bn = self.matrix(dtype, depth, n)
+        i, j, at, p, q, z, x, y = (self.fresh(prefix) for prefix in "ijkpqzlr")
+        self.emit(f"{i} = pid * {m} + tl.arange(0, {m})")
+        self.emit(f"{j} = tl.arange(0, {n})")
+        self.emit(f"{at} = tl.arange(0, {k})")
+        self.emit(f"{p} = {a} + {i}[:, None] * {am} + {at}[None, :] * {ak}")
+        self.emit(f"{q} = {b} + {at}[:, None] * {bk} + {j}[None, :] * {bn}")
+        result = {"int8": "int32", "uint8": "int32", "float64": "float64"}.get(dtype, "float32")
+        acc = self.assign(f"tl.full(({m}, {n}), 1, tl.{result})", result, (m, n), 1 + 32 * depth)
+        inside = f"{at} + {k} * {z} < {int(self.rng.integers(0, depth + 1))}"
+        is_masked = self.rng.random() < 0.5
+        masks = [f", mask=({inside})[{d}], other=0" if is_masked else "" for d in ("None, :", ":, None")]
+        self.emit(f"for {z} in tl.range(0, {count}{self.stages()}):")
+        self.indent += 1
+        self.emit(f"{x} = tl.load({p}{masks[0]})")
+        self.emit(f"{y} = tl.load({q}{masks[1]})")
+        if dtype in EXACT and self.rng.random() < 0.3:
+            self.emit(self.pick((f"{x} = {x} * 2", f"{y} = {y} * 2", f"{x} = tl.where({x} > 0, {x}, 0)")))
+        options = {"float32": self.pick(("", ', input_precision="tf32x3"', ', input_precision="ieee"'))}
+        product = f"{acc.name} = tl.dot({x}, {y}, {acc.name}{options.get(dtype, '')})"
+        if self.rng.random() < 0.2:
+            self.emit(f"if {z} != 1:")
+            product = f"    {product}"
+        self.emit(product)
+        self.emit(f"{p} += {k} * {ak}")
+        self.emit(f"{q} += {k} * {bk}")
+        self.indent -= 1
+
+    def attention(self) -> None:
+        """Two products, of which the second multiplies what the first gives: attention with an exact softmax.
+
+        The weights are ``max(score - maximum, -4)``, and what was summed before a new maximum is forgotten.
+        """
+        m, n, d = self.pick((16, 32, 64)), self.pick((16, 32)), self.pick((16, 32))
+        dtype = self.pick(("float16", "bfloat16"))
+        count, most = self.trips()
+        length = n * max(most, 1)
+        q, qm, qd = self.matrix(dtype, self.grid * m, d)
+        k, kn, kd = self.matrix(dtype, length, d)
+        v, vn, vd = self.matrix(dtype, length, d)
+        i, j, c, z, at = (self.fresh(prefix) for prefix in "ijczk")
+        query, key, score, high, weight, keep, value = (self.fresh(prefix) for prefix in "qkshwcv")
+        self.emit(f"{i} = pid * {m} + tl.arange(0, {m})")
+        self.emit(f"{j}, {c} = tl.arange(0, {n}), tl.arange(0, {d})")
+        self.emit(f"{query} = tl.load({q} + {i}[:, None] * {qm} + {c}[None, :] * {qd})")
+        top = self.assign(f"tl.full(({m},), -9999.0, tl.float32)", "float32", (m,), 9999)
+        total = self.assign(f"tl.zeros(({m},), tl.float32)", "float32", (m,), 4 * length)
+        acc = self.assign(f"tl.zeros(({m}, {d}), tl.float32)", "float32", (m, d), 16 * length)
+        transposed = f"tl.load({k} + {at}[None, :] * {kn} + {c}[:, None] * {kd})"
+        rows = f"tl.load({k} + {at}[:, None] * {kn} + {c}[None, :] * {kd})"
+        self.emit(f"for {z} in tl.range(0, {count}{self.stages()}):")
+        self.indent += 1
+        self.emit(f"{at} = {z} * {n} + {j}")
+        self.emit(f"{key} = {self.pick((transposed, f'tl.trans({rows})'))}")
+        self.emit(f"{score} = tl.dot({query}, {key})")
+        if self.rng.random() < 0.5:
+            self.emit(f"{score} = tl.where({i}[:, None] >= {at}[None, :], {score}, -1000.0)")
+        self.emit(f"{high} = tl.maximum({top.name}, tl.max({score}, 1))")
+        self.emit(f"{weight} = tl.maximum({score} - {high}[:, None], -4.0)")
+        self.emit(f"{keep} = tl.where({high} > {top.name}, 0.0, 1.0)")
+        self.emit(f"{total.name} = {total.name} * {keep} + tl.sum({weight}, 1)")
+        self.emit(f"{value} = tl.load({v} + {at}[:, None] * {vn} + {c}[None, :] * {vd})")
+        product = f"tl.dot({weight}.to(tl.{dtype}), {value}, {acc.name} * {keep}[:, None])"
+        self.emit(f"{acc.name} = {product}")
+        self.emit(f"{top.name} = {high}")
+        self.indent -= 1
+
+    def chain(self) -> None:
+        """A product of a product with a matrix of its own."""
+        m, n, k = self.pick((16, 32, 64)), self.pick((16, 32)), self.pick((16, 32))
+        dtype = self.pick(("float16", "bfloat16", "float32"))
+        i, j, z = (self.fresh(prefix) for prefix in "ijk")
+        self.emit(f"{i}, {j}, {z} = tl.arange(0, {m}), tl.arange(0, {n}), tl.arange(0, {k})")
+        tiles = []
+        for rows, columns, at, across in ((m, k, i, z), (k, n, z, j), (n, m, j, i)):
+            name, down, right = self.matrix(dtype, rows, columns)
+            address = f"{name} + {at}[:, None] * {down} + {across}[None, :] * {right}"
+            tiles.append(self.assign(f"tl.load({address})", dtype, (rows, columns), 4))
+        a, b, c = (tile.name for tile in tiles)
+        inner = self.assign(f"tl.dot({a}, {b})", "float32", (m, n), 16 * k)
+        middle = self.converted(self.bounded(inner, 4), dtype)
+        if self.rng.random() < 0.5:
+            self.assign(f"tl.dot({middle.name}, {c})", "float32", (m, m), 16 * n)
+        else:
+            self.assign(f"tl.dot({c}, {middle.name})", "float32", (n, n), 16 * m)
+
+    def scaled(self) -> None:
+        """A product in microscaling formats: every 4-bit float there is, times bfloat16."""
+        m, n, k = self.pick((16, 32, 64)), self.pick((16, 32)), self.pick((32, 64))
+        # A scale of 2 or 4 makes integers of 4-bit floats.
+        scales, columns = f"x{len(self.arrays)}", k // 32
+        self.arrays[scales] = self.rng.integers(128, 130, m * columns).astype(np.uint8)
+        a, am, ak = self.matrix("uint8", m, k // 2)
+        b, bk, bn = self.matrix("bfloat16", k, n)
+        i, j, at, left, right, scale = (self.fresh(prefix) for prefix in "ijklrt")
+        self.emit(f"{i}, {j}, {at} = tl.arange(0, {m}), tl.arange(0, {n}), tl.arange(0, {k})")
+        self.emit(f"{left} = tl.load({a} + {i}[:, None] * {am} + tl.arange(0, {k // 2})[None, :] * {ak})")
+        self.emit(f"{right} = tl.load({b} + {at}[:, None] * {bk} + {j}[None, :] * {bn})")
+        groups = f"tl.arange(0, {columns})[None, :]"
+        self.emit(f"{scale} = tl.load({scales} + {i}[:, None] * {columns} + {groups})")
+        text = f'tl.dot_scaled({left}, {scale}, "e2m1", {right}, None, "bf16")'
+        self.assign(text, "float32", (m, n), 24 * 4 * k)
 
     def atomic(self) -> None:
         tile = self.choose(lambda t: t.is_exact and t.shape == self.shape and not t.is_bool)
@@ -602,8 +742,9 @@ class _Generator:
         value = self.bounded(self.converted(self.choose(lambda t: t.is_exact), "float32"), 4)
         x = value.name
         text = self.pick((
-            f"tl.floor({x} * 0.5)", f"tl.ceil({x} * 0.25)", f"tl.fma({x}, {x}, {x})", f"tl.clamp({x}, -1.0, 2.0)",
-            f"twice_plus({x}, 3.0)", f"{x}.to(tl.float8e5).to(tl.float32)", f"{x}.to(tl.float8e4nv).to(tl.float32)",
+            f"tl.floor({x} * 0.5)", f"tl.ceil({x} * 0.25)", f"tl.fma({x}, {x}, {x})",
+            f"tl.clamp({x}, -1.0, 2.0)", f"twice_plus({x}, 3.0)", f"{x}.to(tl.float8e5).to(tl.float32)",
+            f"{x}.to(tl.float8e4nv).to(tl.float32)",
             f"tl.sqrt({x} * {x})", f"tl.maximum({x}, 0.0)", f"({x} * 0.5).to(tl.int32).to(tl.float32)",
         ))  # fmt: skip
         self.assign(text, "float32", value.shape, 20)
@@ -614,8 +755,9 @@ class _Generator:
         value = self.bounded(self.converted(tile, "float32"), 4)
         x = value.name
         text = self.pick((
-            f"tl.exp({x})", f"tl.exp2({x})", f"tl.sqrt(tl.abs({x}))", f"1.0 / ({x} * {x} + 1.0)", f"tl.sin({x})",
-            f"tl.log(tl.abs({x}) + 1.0)", f"tl.sigmoid({x})", f"{x} / 3.0", f"tl.rsqrt({x} * {x} + 1.0)", f"tl.erf({x})",
+            f"tl.exp({x})", f"tl.exp2({x})", f"tl.sqrt(tl.abs({x}))", f"1.0 / ({x} * {x} + 1.0)",
+            f"tl.sin({x})", f"tl.log(tl.abs({x}) + 1.0)", f"tl.sigmoid({x})", f"{x} / 3.0",
+            f"tl.rsqrt({x} * {x} + 1.0)", f"tl.erf({x})",
         ))  # fmt: skip
         result = self.assign(text, "float32", value.shape, None)
         if len(result.shape) == 1 and self.rng.random() < 0.5:
@@ -634,8 +776,9 @@ def _broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] 
 STEPS = (
     *[_Generator.arithmetic] * 5, *[_Generator.unary] * 2, *[_Generator.compare] * 2, _Generator.logic,
     *[_Generator.select] * 3, *[_Generator.cast] * 2, *[_Generator.expand] * 2, _Generator.transpose,
-    _Generator.reshape, _Generator.join_and_split, *[_Generator.reduce] * 3, _Generator.scan, *[_Generator.loop] * 2,
-    _Generator.while_loop, _Generator.branch, _Generator.product, _Generator.atomic, *[_Generator.function] * 2,
-    *[_Generator.walk] * 2, *[_Generator.nest] * 2, _Generator.combine, _Generator.best, _Generator.gather,
-    _Generator.histogram, _Generator.rearrange, *[_Generator.exact_function] * 2,
+    _Generator.reshape, _Generator.join_and_split, *[_Generator.reduce] * 3, _Generator.scan,
+    *[_Generator.loop] * 2, _Generator.while_loop, _Generator.branch, _Generator.product,
+    _Generator.tensor_cores, _Generator.atomic, *[_Generator.function] * 2, *[_Generator.walk] * 2,
+    *[_Generator.nest] * 2, _Generator.combine, _Generator.best, _Generator.gather, _Generator.histogram,
+    _Generator.rearrange, *[_Generator.exact_function] * 2,
 )  # fmt: skip

@@ -3,11 +3,13 @@ emulator.
 
 The tile IR as the frontend made it, interpreted, is what the others are compared with. ``PTXFORGE_FUZZ``
 multiplies the number of programs. To look at one: ``python -m tests.fuzz.test_programs SEED``.
+What the generator draws is tested, too: a feature that no program has is not tested by any.
 """
 
 from __future__ import annotations
 
 import os
+import re
 import struct
 import sys
 import tempfile
@@ -28,6 +30,7 @@ from tests.conftest import assemble_once
 from tests.fuzz.generate import HEADER, Program, generate
 
 PROGRAMS = 2000 * int(os.environ.get("PTXFORGE_FUZZ", "1"))
+"""Seeds 0 … PROGRAMS - 1 are tried."""
 SHARD = 25
 TARGETS = ("sm_90a", "sm_80", "sm_89", "sm_90a", "sm_120")
 
@@ -43,6 +46,35 @@ def test_executors_agree(shard, tmp_path):
             pytest.fail(f"seed {program.seed}: {type(fault).__name__}: {fault}\n{program.source}")
 
 
+DRAWN = {  # feature: how its text looks, and in how many of the programs it is at least
+    "a product of matrices": (r"tl\.dot\(", 200),
+    "a product in microscaling formats": (r"tl\.dot_scaled\(", 40),
+    "a pipelined loop of products": (r"for .* tl\.range\(.*\):\n(        .*\n)*?        .* = tl\.dot\(", 80),
+    "a chain of products": (r"(\w+) = tl\.dot\((.*\n)*?.*tl\.dot\(", 80),
+    "a pipeline of its own depth": (r"num_stages=", 300),
+    "a loop that may not run": (r"range\(s\)|range\(0, s|range\(0, 0", 300),
+    "a while loop": (r"while ", 200),
+    "a branch": (r"^    if ", 100),
+    "an atomic": (r"tl\.atomic_", 80),
+    "a scan": (r"tl\.(cumsum|associative_scan)\(", 200),
+    "a reduction": (r"tl\.(sum|max|min|reduce|argmax|argmin)\(", 500),
+}
+
+
+def test_the_generator_draws_everything():
+    sources = [generate(seed).source for seed in range(2000)]
+    for name, (text, least) in DRAWN.items():
+        count = sum(bool(re.search(text, source, re.MULTILINE)) for source in sources)
+        assert count >= least, f"{name}: {count} programs"
+
+
+def test_the_programs_are_the_same_everywhere():
+    """A seed that failed once can be looked at again."""
+    one, other = generate(7), generate(7)
+    assert one.source == other.source
+    assert all((one.arrays[name] == other.arrays[name]).all() for name in one.arrays)
+
+
 def load(programs: list[Program], folder: Path) -> dict:
     """The kernels as functions, from a file, as the frontend wants to see their source."""
     path = folder / f"programs_{programs[0].seed}.py"
@@ -54,9 +86,8 @@ def load(programs: list[Program], folder: Path) -> dict:
 
 def check(program: Program, kernel) -> None:
     target = parse_target(TARGETS[program.seed % len(TARGETS)])
-    function = frontend.build(
-        kernel, program.signature, {}, target=str(target), num_warps=program.num_warps, num_stages=3
-    )
+    options = {"num_warps": program.num_warps, "num_stages": program.num_stages}
+    function = frontend.build(kernel, program.signature, {}, target=str(target), **options)
     verify(function)
     expected = interpret(function, program)
     pipeline.run(function, target, verify=True)

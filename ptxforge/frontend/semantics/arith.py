@@ -79,20 +79,30 @@ def truediv(ctx: Context, x: Any, y: Any) -> TensorValue:
 
 def floordiv(ctx: Context, x: Any, y: Any) -> TensorValue:
     """``x // y`` of integers, towards zero as C divides."""
+    divisor = y
     x, y = operands(ctx, x, y, "//", division=True)
     if not x.dtype.is_int():
         raise TypeMismatchError(
             f"'//' divides integers, not {dtype_name(x.dtype)}", hint="use / , or tl.floor(x / y) for floats"
         )
+    _check_divisor(divisor, "//")
     return ctx.op(A.DivSI if x.dtype.is_int_signed() else A.DivUI, x, y)
 
 
 def mod(ctx: Context, x: Any, y: Any) -> TensorValue:
     """``x % y`` with the sign of ``x``, as C's remainder."""
+    divisor = y
     x, y = operands(ctx, x, y, "%", division=True)
     if x.dtype.is_floating():
         return ctx.op(A.RemF, x, y)
+    _check_divisor(divisor, "%")
     return ctx.op(A.RemSI if x.dtype.is_int_signed() else A.RemUI, x, y)
+
+
+def _check_divisor(divisor: Any, operator: str) -> None:
+    """Integers have no quotient by zero: at run time it is undefined, at compile time an error."""
+    if is_number(divisor) and divisor == 0:
+        raise TypeMismatchError(f"'{operator}' by zero")
 
 
 def power(ctx: Context, x: Any, y: Any) -> TensorValue:
@@ -135,13 +145,27 @@ def bitxor(ctx: Context, x: Any, y: Any) -> TensorValue:
 
 def lshift(ctx: Context, x: Any, y: Any) -> TensorValue:
     """``x << y``."""
-    return ctx.op(A.ShlI, *_integer_operands(ctx, x, y, "<<"))
+    distance = y
+    x, y = _integer_operands(ctx, x, y, "<<")
+    _check_distance(distance, x.dtype, "<<")
+    return ctx.op(A.ShlI, x, y)
 
 
 def rshift(ctx: Context, x: Any, y: Any) -> TensorValue:
     """``x >> y``: arithmetic for signed types."""
+    distance = y
     x, y = _integer_operands(ctx, x, y, ">>")
+    _check_distance(distance, x.dtype, ">>")
     return ctx.op(A.ShrSI if x.dtype.is_int_signed() else A.ShrUI, x, y)
+
+
+def _check_distance(distance: Any, dtype: L.dtype, operator: str) -> None:
+    """A shift by all the bits of a type, or by a negative number, is undefined at run time."""
+    if is_number(distance) and not 0 <= distance < dtype.int_bitwidth:
+        raise TypeMismatchError(
+            f"'{operator}' by {distance} is out of range for {dtype_name(dtype)}: 0 to {dtype.int_bitwidth - 1}",
+            hint="cast to a wider type first" if distance > 0 else "",
+        )
 
 
 # -- one operand -------------------------------------------------------------------------------------------
