@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 @functools.cache
 def _stage(name: str) -> ModuleType:
-    """A stage's package, loaded at the first compilation: a process that finds its kernels in the disk cache, or only
-    imports a module of kernels, needs none of them (0.2 s)."""
+    """A stage's package, loaded at the first compilation: a process that finds its kernels in the disk cache,
+    or only imports a module of kernels, needs none of them (0.2 s)."""
     return importlib.import_module(f"ptxforge.{name}")
 
 
@@ -58,8 +58,9 @@ class Artifact:
     """A compiled kernel that no device has seen yet.
 
     ``parameters`` lists (name, signature type) in the order of the PTX parameters: constants are gone.
-    ``shared_bytes`` is dynamic shared memory per block. ``asm`` has the texts ``tile`` (IR before the gpu passes),
-    ``gpu`` (after them) and ``ptx``; ``stages`` the IR after every pass. ``timings`` are seconds by part.
+    ``shared_bytes`` is dynamic shared memory per block. ``asm`` has the texts ``tile`` (IR before the gpu
+    passes), ``gpu`` (after them) and ``ptx``; ``stages`` the IR after every pass. ``timings`` are seconds by
+    part.
     """
 
     name: str
@@ -89,7 +90,9 @@ OPTIONS: dict[str, Any] = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxn
 """Compile options and their defaults (Triton's)."""
 
 
-def check_options(num_warps: int, num_stages: int, num_ctas: int, maxnreg: int | None, target: Target) -> None:
+def check_options(
+    num_warps: int, num_stages: int, num_ctas: int, maxnreg: int | None, target: Target
+) -> None:
     """Raise :class:`ArgumentError` for an option's value that cannot be."""
     if not isinstance(num_warps, int) or num_warps < 1 or num_warps & (num_warps - 1) or num_warps > 32:
         raise ArgumentError(f"must be a power of two from 1 to 32, is {num_warps!r}", "num_warps")
@@ -116,13 +119,14 @@ def compile_function(
 ) -> Artifact:
     """Compile ``fn`` for one signature (``{"x": "*fp32:16", "n": "i32"}``) and set of constants.
 
-    Every parameter of ``fn`` is in ``signature`` or in ``constants`` (a constant wins). ``debug`` keeps device
-    assertions.
+    Every parameter of ``fn`` is in ``signature`` or in ``constants`` (a constant wins). ``debug`` keeps
+    device assertions.
     """
     machine = parse_target(target)
     check_options(num_warps, num_stages, num_ctas, maxnreg, machine)
     options = {
-        "num_warps": num_warps, "num_stages": num_stages, "num_ctas": num_ctas, "maxnreg": maxnreg, "debug": debug,
+        "num_warps": num_warps, "num_stages": num_stages, "num_ctas": num_ctas, "maxnreg": maxnreg,
+        "debug": debug,
     }  # fmt: skip
     frontend, pipeline, codegen_ptx = _stage("frontend"), _stage("passes.pipeline"), _stage("codegen_ptx")
     print_function = _stage("ir.printer").print_function
@@ -146,7 +150,9 @@ def compile_function(
         constants=dict(constants),
         options=options,
         timings={"frontend": built - start, "passes": passed - built, "codegen": emitted - passed},
-        asm=Assembly({"tile": lambda: _last_tile_text(snapshots), "gpu": lambda: print_function(function), "ptx": ptx}),
+        asm=Assembly(
+            {"tile": lambda: _last_tile_text(snapshots), "gpu": lambda: print_function(function), "ptx": ptx}
+        ),
         stages=lambda: [(snapshot.name, snapshot.text) for snapshot in snapshots],
     )
 

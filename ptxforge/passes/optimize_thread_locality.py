@@ -9,7 +9,7 @@
 
     %p = for … iter_args(%part = %neutral) : tensor<8x128xf32, #t> {                 (after)
       %x = … : tensor<32x128xf32, #l>
-      %y = reshape %x : … -> tensor<4x8x128xf32, #m>                    8 threads along the axis, 4 elements for each
+      %y = reshape %x : … -> tensor<4x8x128xf32, #m>                    8 threads along it, 4 elements each
       %s = reduce %y {axis = 0} {addf} : … -> tensor<8x128xf32, #t>     registers of one thread only
       %n = addf %part, %s : tensor<8x128xf32, #t>
       yield %n
@@ -17,9 +17,10 @@
     %a = reduce %p {axis = 0} {addf} : …                                once
     %r = addf %init, %a
 
-The accumulated value may be multiplied by something on its way (``acc·alpha + sum(x)``, as in attention): a sum
-can be scaled part by part. Legal since a reduction may take its elements in any order; the loop's own order
-changes with it. Done when the axis lies across lanes or warps, and the accumulator has no other use in the loop.
+The accumulated value may be multiplied by something on its way (``acc·alpha + sum(x)``, as in attention): a
+sum can be scaled part by part. Legal since a reduction may take its elements in any order; the loop's own
+order changes with it. Done when the axis lies across lanes or warps, and the accumulator has no other use in
+the loop.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ def optimize_thread_locality(function: Function, target: Target) -> bool:
 
 @attrs.frozen(slots=True)
 class _Accumulation:
-    """``update`` combines the carried value (multiplied by ``scale``, if any) with the result of ``reduce``."""
+    """``update`` combines the carried value (multiplied by ``scale``, if any) with the result of
+    ``reduce``."""
 
     reduce: Reduce
     update: Operation
@@ -94,7 +96,8 @@ def _is_alone(reduce: Reduce, update: Operation, loop: For) -> bool:
 
 
 def _scale(update: Operation, value: Value, carried: Value):
-    """``None`` when ``value`` is the carried value itself, the factor when it is a product with it, else ``False``."""
+    """``None`` when ``value`` is the carried value itself, the factor when it is a product with it,
+    else ``False``."""
     if not carried.has_one_use:
         return False
     if value is carried:
@@ -108,7 +111,8 @@ def _scale(update: Operation, value: Value, carried: Value):
 
 
 _NEUTRAL = {
-    "addf": -0.0, "addi": 0, "mulf": 1.0, "muli": 1, "maxnumf": -math.inf, "maximumf": -math.inf, "minnumf": math.inf,
+    "addf": -0.0, "addi": 0, "mulf": 1.0, "muli": 1, "maxnumf": -math.inf, "maximumf": -math.inf,
+    "minnumf": math.inf,
     "minimumf": math.inf, "xori": 0, "ori": 0, "maxui": 0, "minui": -1, "andi": -1,
 }  # fmt: skip
 
@@ -126,8 +130,8 @@ def _neutral(name: str, type: T.Type) -> int | float | None:
 
 
 def _thread_split(reduce: Reduce) -> tuple[int, int, int] | None:
-    """(registers, threads, registers) along the axis, slowest first; ``None`` when the axis lies in one thread or is
-    not split that simply."""
+    """(registers, threads, registers) along the axis, slowest first; ``None`` when the axis lies in one
+    thread or is not split that simply."""
     type = reduce.inputs[0].type
     try:
         levels = [name == REGISTER for name, _ in axis_levels(type.layout.linear(type.shape), reduce.axis)]

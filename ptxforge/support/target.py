@@ -30,7 +30,8 @@ _ACCELERATED_PTX = {90: (8, 0), 100: (8, 6), 103: (8, 8), 120: (8, 7)}
 
 @attrs.frozen(slots=True)
 class Target:
-    """An architecture, such as ``sm_80`` or ``sm_90a`` (``accelerated``: its own, not forward-compatible, features)."""
+    """An architecture, such as ``sm_80`` or ``sm_90a``
+    (``accelerated``: its own, not forward-compatible, features)."""
 
     sm: int
     accelerated: bool = False
@@ -106,12 +107,16 @@ class Target:
 
 @functools.lru_cache(maxsize=None)
 def parse_target(text: str) -> Target:
-    """``"sm_90a"`` → :class:`Target`. Raises :class:`CompilationError` for an architecture that is not known."""
+    """``"sm_90a"`` → :class:`Target`. Raises :class:`CompilationError` for an architecture that is not
+    known."""
     match = re.fullmatch(r"sm_(\d+)(a|f)?", text)
     known = ", ".join(f"sm_{sm}" for sm in _ARCHITECTURES)
     if match is None or int(match[1]) not in _ARCHITECTURES:
-        raise CompilationError(f"unknown target '{text}'", hint=f"known targets: {known} (and an 'a' suffix from sm_90)")
+        hint = f"known targets: {known} (and an 'a' suffix from sm_90)"
+        raise CompilationError(f"unknown target '{text}'", hint=hint)
     sm, accelerated = int(match[1]), match[2] == "a"
     if match[2] == "f" or (accelerated and sm not in _ACCELERATED_PTX):
-        raise CompilationError(f"unknown target '{text}'", hint=f"known targets: {known} (and an 'a' suffix from sm_90)")
+        raise CompilationError(
+            f"unknown target '{text}'", hint=f"known targets: {known} (and an 'a' suffix from sm_90)"
+        )
     return Target(sm, accelerated)

@@ -200,7 +200,7 @@ def test_opt_does_what_the_pipeline_did(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("passes", "message"), [
-    ("coalesce", "pass 'coalesce' requires 'layouts', which does not hold: a value of type tensor<256xi32> has no layout"),
+    ("coalesce", "pass 'coalesce' requires 'layouts', which does not hold: a value of type tensor<256xi32> has no layout"),  # noqa: E501
     ("assign_layouts,insert_barriers", "pass 'insert_barriers' requires 'offsets', which does not hold"),
 ])  # fmt: skip
 def test_opt_asks_for_what_a_pass_requires(passes, message, tmp_path, capsys):

@@ -38,9 +38,14 @@ def product(a, b, c, K, M: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr):
     tl.store(c + m[:, None] * N + n[None, :], total)
 
 
-SOFTMAX = {"x": RNG.standard_normal((5, 100)).astype(np.float32), "out": np.zeros((5, 100), np.float32), "columns": 100}
+SOFTMAX = {
+    "x": RNG.standard_normal((5, 100)).astype(np.float32),
+    "out": np.zeros((5, 100), np.float32),
+    "columns": 100,
+}
 PRODUCT = {
-    "a": RNG.standard_normal((32, 64)).astype(np.float16), "b": RNG.standard_normal((64, 32)).astype(np.float16),
+    "a": RNG.standard_normal((32, 64)).astype(np.float16),
+    "b": RNG.standard_normal((64, 32)).astype(np.float16),
     "c": np.zeros((32, 32), np.float32), "K": 64,
 }  # fmt: skip
 
@@ -84,8 +89,12 @@ def drop_masks(function, target) -> bool:
 def test_a_wrong_pass_is_named(wrong, message, place, monkeypatch):
     rows = list(debug.pipeline.PIPELINE)
     stage = rows[place].stage
-    monkeypatch.setattr(debug.pipeline, "PIPELINE", (*rows[:place], Pass(wrong, stage, why="test"), *rows[place:]))
-    with pytest.raises(InternalCompilerError, match=f"pass '{wrong.__name__}' changes the meaning.*{message}") as caught:
+    monkeypatch.setattr(
+        debug.pipeline, "PIPELINE", (*rows[:place], Pass(wrong, stage, why="test"), *rows[place:])
+    )
+    with pytest.raises(
+        InternalCompilerError, match=f"pass '{wrong.__name__}' changes the meaning.*{message}"
+    ) as caught:
         check_passes(softmax, SOFTMAX, 5, constants={"BLOCK": 128})
     assert f"--- before '{wrong.__name__}'\n" in str(caught.value)
 

@@ -166,7 +166,8 @@ def test_reduce_with_a_region_of_two_values(axis):
     row = f"tensor<{kept}xi32>"
     body = f"""{tile("p", "%x", (8, 16), "f32")}
       %v = load %p : (tensor<8x16xptr<f32>>) -> tensor<8x16xf32>
-      %m, %a = reduce %v, %ip {{axis = {axis}}} : (tensor<8x16xf32>, tensor<8x16xi32>) -> tensor<{kept}xf32>, {row} {{
+      %m, %a = reduce %v, %ip {{axis = {axis}}} : (tensor<8x16xf32>, tensor<8x16xi32>)
+          -> tensor<{kept}xf32>, {row} {{
         (%v1: f32, %i1: i32, %v2: f32, %i2: i32):
         %gt = cmpf %v1, %v2 {{predicate = "ogt"}} : i1
         %eq = cmpf %v1, %v2 {{predicate = "oeq"}} : i1
@@ -200,7 +201,8 @@ def test_scan_keeps_the_order(reverse, branches):
       %flag = constant {{value = true}} : i1
       %v = load %p : (tensor<4x8xptr<i32>>) -> tensor<4x8xi32>
       %w0 = load %q : (tensor<4x8xptr<i32>>) -> tensor<4x8xi32>
-      %m, %a = scan %v, %w0 {{axis = 1{reverse}}} : (tensor<4x8xi32>, tensor<4x8xi32>) -> tensor<4x8xi32>, tensor<4x8xi32> {{
+      %m, %a = scan %v, %w0 {{axis = 1{reverse}}} : (tensor<4x8xi32>, tensor<4x8xi32>)
+          -> tensor<4x8xi32>, tensor<4x8xi32> {{
         (%a1: i32, %b1: i32, %a2: i32, %b2: i32):
         %t = muli %a1, %a2 : i32
         %u = muli %b1, %a2 : i32
@@ -219,7 +221,8 @@ def test_scan_keeps_the_order(reverse, branches):
 
 ATOMICS = {
     "add": ("i32", np.int32, sum), "max": ("i32", np.int32, max), "min": ("i32", np.int32, min),
-    "fadd": ("f32", np.float32, sum), "umax": ("i32", np.int32, lambda v: max(v, key=lambda e: int(e) & 0xFFFFFFFF)),
+    "fadd": ("f32", np.float32, sum),
+    "umax": ("i32", np.int32, lambda v: max(v, key=lambda e: int(e) & 0xFFFFFFFF)),
 }  # fmt: skip
 
 
@@ -229,7 +232,8 @@ def test_atomics_that_meet_at_one_address(kind):
     body = f"""{tile("p", "%x", (4, 8), name)}
       %v = load %p : (tensor<4x8xptr<{name}>>) -> tensor<4x8x{name}>
       %o = splat %out : (ptr<{name}>) -> tensor<4x8xptr<{name}>>
-      %old = atomic_rmw %o, %v {{kind = "{kind}"}} : (tensor<4x8xptr<{name}>>, tensor<4x8x{name}>) -> tensor<4x8x{name}>
+      %old = atomic_rmw %o, %v {{kind = "{kind}"}} : (tensor<4x8xptr<{name}>>, tensor<4x8x{name}>)
+          -> tensor<4x8x{name}>
       store %p, %old : (tensor<4x8xptr<{name}>>, tensor<4x8x{name}>)"""
     x = RNG.integers(-50, 50, (4, 8)).astype(dtype)
     out, values = np.zeros(1, dtype), x.copy()
@@ -245,7 +249,8 @@ def test_atomic_masks_and_cas():
       %m = cmpi %r, %two {predicate = "slt"} : tensor<4xi1>
       %s = splat %x : (ptr<i32>) -> tensor<4xptr<i32>>
       %p = addptr %s, %r : tensor<4xptr<i32>>
-      %old = atomic_rmw %p, %two, %m {kind = "xchg"} : (tensor<4xptr<i32>>, tensor<4xi32>, tensor<4xi1>) -> tensor<4xi32>
+      %old = atomic_rmw %p, %two, %m {kind = "xchg"} : (tensor<4xptr<i32>>, tensor<4xi32>, tensor<4xi1>)
+          -> tensor<4xi32>
       %c = constant {value = 7} : i32
       %d = constant {value = 9} : i32
       %seen = atomic_cas %y, %c, %d : (ptr<i32>, i32, i32) -> i32
@@ -263,7 +268,7 @@ def test_atomic_masks_and_cas():
 
 SHARED = (
     "#shared = #shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [1, 0]}>\n"
-    + "#blocked = #blocked<{sizePerThread = [1, 1], threadsPerWarp = [4, 8], warpsPerCTA = [1, 1], order = [1, 0]}>\n"
+    + "#blocked = #blocked<{sizePerThread = [1, 1], threadsPerWarp = [4, 8], warpsPerCTA = [1, 1], order = [1, 0]}>\n"  # noqa: E501
 )
 
 
@@ -278,15 +283,21 @@ def pipeline(wait: str) -> str:
       %s = splat %x : (ptr<f16>) -> tensor<4x8xptr<f16>>
       %p = addptr %s, %i : tensor<4x8xptr<f16>>
       %buffers = local_alloc : () -> memdesc<2x4x8xf16, #shared, mutable>
-      %b0 = memdesc_index %buffers, %zero : (memdesc<2x4x8xf16, #shared, mutable>, i32) -> memdesc<4x8xf16, #shared, mutable>
-      %b1 = memdesc_index %buffers, %one : (memdesc<2x4x8xf16, #shared, mutable>, i32) -> memdesc<4x8xf16, #shared, mutable>
-      %c0 = async_copy_global_to_local %p, %b0 : (tensor<4x8xptr<f16>>, memdesc<4x8xf16, #shared, mutable>) -> token
+      %b0 = memdesc_index %buffers, %zero : (memdesc<2x4x8xf16, #shared, mutable>, i32)
+          -> memdesc<4x8xf16, #shared, mutable>
+      %b1 = memdesc_index %buffers, %one : (memdesc<2x4x8xf16, #shared, mutable>, i32)
+          -> memdesc<4x8xf16, #shared, mutable>
+      %c0 = async_copy_global_to_local %p, %b0 : (tensor<4x8xptr<f16>>, memdesc<4x8xf16, #shared, mutable>)
+          -> token
       %g0 = async_commit_group %c0 : token
-      %c1 = async_copy_global_to_local %p, %b1 : (tensor<4x8xptr<f16>>, memdesc<4x8xf16, #shared, mutable>) -> token
+      %c1 = async_copy_global_to_local %p, %b1 : (tensor<4x8xptr<f16>>, memdesc<4x8xf16, #shared, mutable>)
+          -> token
       %g1 = async_commit_group %c1 : token
       {wait}
-      %t = memdesc_trans %b0 {{order = [1, 0]}} : (memdesc<4x8xf16, #shared, mutable>) -> memdesc<8x4xf16, #shared, mutable>
-      %h = memdesc_subslice %t {{offsets = [4, 0]}} : (memdesc<8x4xf16, #shared, mutable>) -> memdesc<4x4xf16, #shared, mutable>
+      %t = memdesc_trans %b0 {{order = [1, 0]}} : (memdesc<4x8xf16, #shared, mutable>)
+          -> memdesc<8x4xf16, #shared, mutable>
+      %h = memdesc_subslice %t {{offsets = [4, 0]}} : (memdesc<8x4xf16, #shared, mutable>)
+          -> memdesc<4x4xf16, #shared, mutable>
       %v = local_load %h : (memdesc<4x4xf16, #shared, mutable>) -> tensor<4x4xf16>
       %k = make_range {{start = 0, end = 16}} : tensor<16xi32>
       %l = reshape %k : (tensor<16xi32>) -> tensor<4x4xi32>

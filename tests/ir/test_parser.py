@@ -8,11 +8,11 @@ from ptxforge.ir.parser import parse_function, parse_type
 from ptxforge.support.errors import ParseError
 
 CASES = [
-    ("func @f(%x: i32) {\n  %y = addi %x, %z : i32\n  return\n}", 2, 17, "'%z' is not defined before its use"),
+    ("func @f(%x: i32) {\n  %y = addi %x, %z : i32\n  return\n}", 2, 17, "'%z' is not defined before its use"),  # noqa: E501
     ("func @f(%x: i32) {\n  %x = addi %x, %x : i32\n  return\n}", 2, 3, "'%x' is defined twice"),
     ("func @f() {\n  frobnicate\n  return\n}", 2, 3, "unknown operation 'frobnicate'"),
     ("func @f(%x: i33) {\n  return\n}", 1, 13, "unknown type 'i33'"),
-    ("func @f(%x: i32) {\n  %y = extsi %x : (i64) -> i64\n}", 2, 19, "the operands of 'extsi' have types (i32)"),
+    ("func @f(%x: i32) {\n  %y = extsi %x : (i64) -> i64\n}", 2, 19, "the operands of 'extsi' have types (i32)"),  # noqa: E501
     ("func @f(%x: i32) {\n  addi %x, %x : i32\n}", 2, 3, "'addi' has 1 results, 0 are named"),
     ("func @f(%x: tensor<4xi32, #blocked>) {\n}", 1, 27, "unknown alias '#blocked'"),
     ("func @f() {\n  %c = constant {value = maybe} : i32\n}", 2, 26, "'maybe' is not an attribute's value"),

@@ -63,7 +63,8 @@ def _sample(kind):
 
 
 @pytest.mark.parametrize("value", [
-    0, -1, 2**63 - 1, True, False, 0.0, -0.0, 1.0, 0.1, 1e300, 5e-324, math.inf, -math.inf, math.nan, "", "\t\\\"é",
+    0, -1, 2**63 - 1, True, False, 0.0, -0.0, 1.0, 0.1, 1e300, 5e-324, math.inf, -math.inf, math.nan, "",
+    "\t\\\"é",
     (), (1,), (1, (2.5, "x")), None, BLOCKED, (MMA, Slice(1, BLOCKED)),
 ])  # fmt: skip
 def test_attribute_values_keep_type_and_bits(value):

@@ -49,8 +49,8 @@ BAD = {
     "return inside": (4, "if %flag {\n return\n} else {\n yield\n}"),
     "yield in the middle": (4, "if %flag {\n yield\n yield\n} else {\n yield\n}"),
     "empty region": (4, "if %flag {\n} else {\n yield\n}"),
-    "while without condition": (4, "%r = while %x : i32 {\n(%a: i32):\n yield %a\n} body {\n(%b: i32):\n yield %b\n}"),
-    "invisible value": (3, "if %flag {\n %a = addi %x, %x : i32\n yield\n} else {\n yield\n}\n%b = addi %a, %x : i32"),
+    "while without condition": (4, "%r = while %x : i32 {\n(%a: i32):\n yield %a\n} body {\n(%b: i32):\n yield %b\n}"),  # noqa: E501
+    "invisible value": (3, "if %flag {\n %a = addi %x, %x : i32\n yield\n} else {\n yield\n}\n%b = addi %a, %x : i32"),  # noqa: E501
     "too few operands": (5, "%a = addi %x : i32"),
     "too many operands": (5, "%a = addi %x, %x, %x : i32"),
     "operand of a wrong kind": (5, "%a = addf %x, %x : i32"),
@@ -61,9 +61,9 @@ BAD = {
     "bool for an int": (6, "%a = get_program_id {axis = true} : i32"),
     "result type": (7, "%a = addi %x, %x : i64"),
     "number of results": (7, "%a, %b = addi %x, %x : i32, i32"),
-    "scalar and tensor": (8, "%t = splat %p : (ptr<f32>) -> tensor<4xptr<f32>>\n%u = addptr %t, %x : tensor<4xptr<f32>>"),
+    "scalar and tensor": (8, "%t = splat %p : (ptr<f32>) -> tensor<4xptr<f32>>\n%u = addptr %t, %x : tensor<4xptr<f32>>"),  # noqa: E501
     "two layouts": (8, "%t = splat %x : (i32) -> tensor<128xi32, #blocked>\n"
-                       "%u = splat %x : (i32) -> tensor<128xi32, #narrow>\n%v = addi %t, %u : tensor<128xi32, #blocked>"),
+                       "%u = splat %x : (i32) -> tensor<128xi32, #narrow>\n%v = addi %t, %u : tensor<128xi32, #blocked>"),  # noqa: E501
     "two integer types": (9, "%a = addi %x, %y : i32"),
     "narrowing extsi": (9, "%a = extsi %y : (i64) -> i32"),
     "splat to another type": (9, "%t = splat %x : (i32) -> tensor<4xi64>"),
@@ -77,7 +77,7 @@ BAD = {
     "size of 3": (10, "%t = splat %x : (i32) -> tensor<3xi32>"),
     "too large": (10, "%t = splat %x : (i32) -> tensor<2048x1024xi32>"),
     "memdesc of 3 rows": (10, "%s = local_alloc : () -> memdesc<3x64xf16, #shared, mutable>"),
-    "layout on some tensors": (11, "%t = splat %x : (i32) -> tensor<128xi32, #blocked>\n%u = splat %x : (i32) -> tensor<4xi32>"),
+    "layout on some tensors": (11, "%t = splat %x : (i32) -> tensor<128xi32, #blocked>\n%u = splat %x : (i32) -> tensor<4xi32>"),  # noqa: E501
     "layout of another rank": (11, "%t = splat %x : (i32) -> tensor<128xi32, #plane>"),
     "layout for other warps": (11, "%t = splat %x : (i32) -> tensor<128xi32, #eight>"),
     "memdesc with a distributed layout": (11, "%s = local_alloc : () -> memdesc<128xf16, #blocked, mutable>"),

@@ -75,7 +75,8 @@ ONE_BIT = {
     A.AddI: lambda a, b: (a + b) & 1, A.SubI: lambda a, b: (a - b) & 1, A.MulI: lambda a, b: a & b,
     A.AndI: lambda a, b: a & b, A.OrI: lambda a, b: a | b, A.XorI: lambda a, b: a ^ b,
     A.ShlI: lambda a, b: a and not b, A.ShrUI: lambda a, b: a and not b, A.ShrSI: lambda a, b: a,
-    A.MinUI: lambda a, b: a & b, A.MaxUI: lambda a, b: a | b, A.MinSI: lambda a, b: a | b, A.MaxSI: lambda a, b: a & b,
+    A.MinUI: lambda a, b: a & b, A.MaxUI: lambda a, b: a | b, A.MinSI: lambda a, b: a | b, A.MaxSI: lambda a,
+    b: a & b,
 }  # fmt: skip
 
 

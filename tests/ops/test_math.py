@@ -15,7 +15,8 @@ from tests.ops.references import FLOATS, INTEGERS, evaluate, floats, integers, r
 from tests.ops.test_arith import exact, same_floats
 
 FUNCTIONS = {
-    M.Exp: mpmath.exp, M.Exp2: lambda x: mpmath.power(2, x), M.Log: mpmath.log, M.Log2: lambda x: mpmath.log(x, 2),
+    M.Exp: mpmath.exp, M.Exp2: lambda x: mpmath.power(2, x), M.Log: mpmath.log,
+    M.Log2: lambda x: mpmath.log(x, 2),
     M.Sin: mpmath.sin, M.Cos: mpmath.cos, M.Tan: mpmath.tan, M.Tanh: mpmath.tanh, M.Erf: mpmath.erf,
     M.Sqrt: mpmath.sqrt, M.SqrtRn: mpmath.sqrt, M.Rsqrt: lambda x: 1 / mpmath.sqrt(x),
 }  # fmt: skip
@@ -117,8 +118,9 @@ def test_exact_quotient(type):
 
 
 def test_pow_follows_c():
-    cases = [(2, 10, 1024), (2, -1, 0.5), (-2, 3, -8), (-2, 0.5, math.nan), (0, 0, 1), (math.nan, 0, 1), (1, math.nan, 1),
-             (0, -1, math.inf), (-0.0, -1, -math.inf), (math.inf, -1, 0), (-1, math.inf, 1), (9, 0.5, 3)]  # fmt: skip
+    cases = [(2, 10, 1024), (2, -1, 0.5), (-2, 3, -8), (-2, 0.5, math.nan), (0, 0, 1), (math.nan, 0, 1), (1, math.nan, 1),  # noqa: E501
+             (0, -1, math.inf), (-0.0, -1, -math.inf), (math.inf, -1, 0), (-1, math.inf, 1),
+             (9, 0.5, 3)]  # fmt: skip
     x, y, expected = np.array(cases, np.float32).T
     same_floats(evaluate(M.Pow, x.copy(), y.copy()), expected)
 

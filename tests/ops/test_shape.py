@@ -87,7 +87,8 @@ def test_addptr_counts_elements(pointee, size):
 
 
 DOTS = [
-    (T.F16, np.float16, T.F32), (T.BF16, ml_dtypes.bfloat16, T.F32), (T.F32, np.float32, T.F32), (T.F64, np.float64, T.F64),
+    (T.F16, np.float16, T.F32), (T.BF16, ml_dtypes.bfloat16, T.F32), (T.F32, np.float32, T.F32),
+    (T.F64, np.float64, T.F64),
     (T.F8E4M3, ml_dtypes.float8_e4m3fn, T.F32), (T.F16, np.float16, T.F16),
 ]  # fmt: skip
 

@@ -6,7 +6,9 @@
 from __future__ import annotations
 
 ADD = """\
-func @add(%x: ptr<f32> {divisibility = 16}, %y: ptr<f32> {divisibility = 16}, %out: ptr<f32> {divisibility = 16}, %n: i32 {divisibility = 16}) attributes {num_warps = 4, target = "sm_90a"} {
+func @add(%x: ptr<f32> {divisibility = 16}, %y: ptr<f32> {divisibility = 16},
+    %out: ptr<f32> {divisibility = 16}, %n: i32 {divisibility = 16})
+    attributes {num_warps = 4, target = "sm_90a"} {
   %c = constant {value = 1024} : i32
   %pid = get_program_id {axis = 0} : i32
   %s = muli %pid, %c : i32
@@ -30,7 +32,8 @@ func @add(%x: ptr<f32> {divisibility = 16}, %y: ptr<f32> {divisibility = 16}, %o
 """
 
 TRANSPOSE = """\
-func @transpose(%x: ptr<f32> {divisibility = 16}, %out: ptr<f32> {divisibility = 16}, %n: i32 {divisibility = 16}) attributes {num_warps = 4, target = "sm_90a"} {
+func @transpose(%x: ptr<f32> {divisibility = 16}, %out: ptr<f32> {divisibility = 16},
+    %n: i32 {divisibility = 16}) attributes {num_warps = 4, target = "sm_90a"} {
   %r = make_range {start = 0, end = 64} : tensor<64xi32>
   %e = expand_dims %r {axis = 1} : (tensor<64xi32>) -> tensor<64x1xi32>
   %f = expand_dims %r {axis = 0} : (tensor<64xi32>) -> tensor<1x64xi32>
@@ -56,7 +59,8 @@ func @transpose(%x: ptr<f32> {divisibility = 16}, %out: ptr<f32> {divisibility =
 """
 
 COLUMN_SUM = """\
-func @colsum(%x: ptr<f16> {divisibility = 16}, %out: ptr<f32> {divisibility = 16}, %m: i32, %n: i32 {divisibility = 16}) attributes {num_warps = 4, target = "sm_90a"} {
+func @colsum(%x: ptr<f16> {divisibility = 16}, %out: ptr<f32> {divisibility = 16}, %m: i32,
+    %n: i32 {divisibility = 16}) attributes {num_warps = 4, target = "sm_90a"} {
   %c0 = constant {value = 0} : i32
   %c32 = constant {value = 32} : i32
   %r = make_range {start = 0, end = 32} : tensor<32xi32>
@@ -78,7 +82,8 @@ func @colsum(%x: ptr<f16> {divisibility = 16}, %out: ptr<f32> {divisibility = 16
     %xb = broadcast %xp : (tensor<32x1xptr<f16>>) -> tensor<32x128xptr<f16>>
     %p = addptr %xb, %fb : tensor<32x128xptr<f16>>
     %z = constant {value = 0.0} : tensor<32x128xf16>
-    %v = load %p, %mb, %z : (tensor<32x128xptr<f16>>, tensor<32x128xi1>, tensor<32x128xf16>) -> tensor<32x128xf16>
+    %v = load %p, %mb, %z : (tensor<32x128xptr<f16>>, tensor<32x128xi1>, tensor<32x128xf16>) ->
+        tensor<32x128xf16>
     %w = extf %v : (tensor<32x128xf16>) -> tensor<32x128xf32>
     %s = reduce %w {axis = 0} : (tensor<32x128xf32>) -> tensor<128xf32> {
       (%a: f32, %b: f32):
@@ -96,7 +101,10 @@ func @colsum(%x: ptr<f16> {divisibility = 16}, %out: ptr<f32> {divisibility = 16
 """
 
 MATMUL = """\
-func @matmul(%a: ptr<f16> {divisibility = 16}, %b: ptr<f16> {divisibility = 16}, %c: ptr<f32> {divisibility = 16}, %sam: i32 {divisibility = 16}, %sbk: i32 {divisibility = 16}, %scm: i32 {divisibility = 16}, %K: i32 {divisibility = 16}) attributes {num_warps = 4, target = "sm_90a"} {
+func @matmul(%a: ptr<f16> {divisibility = 16}, %b: ptr<f16> {divisibility = 16},
+    %c: ptr<f32> {divisibility = 16}, %sam: i32 {divisibility = 16}, %sbk: i32 {divisibility = 16},
+    %scm: i32 {divisibility = 16}, %K: i32 {divisibility = 16})
+    attributes {num_warps = 4, target = "sm_90a"} {
   %c0 = constant {value = 0} : i32
   %cBK = constant {value = 32} : i32
   %pid = get_program_id {axis = 0} : i32
@@ -126,7 +134,9 @@ func @matmul(%a: ptr<f16> {divisibility = 16}, %b: ptr<f16> {divisibility = 16},
   %onb = broadcast %on0 : (tensor<1x64xi32>) -> tensor<32x64xi32>
   %bptr = addptr %bpb, %onb : tensor<32x64xptr<f16>>
   %zero = constant {value = 0.0} : tensor<128x64xf32>
-  %acc, %x, %y = for %k = %c0 to %K step %cBK iter_args(%d = %zero, %p = %aptr, %q = %bptr) : tensor<128x64xf32>, tensor<128x32xptr<f16>>, tensor<32x64xptr<f16>> {
+  %acc, %x, %y = for %k = %c0 to %K step %cBK
+      iter_args(%d = %zero, %p = %aptr, %q = %bptr) : tensor<128x64xf32>, tensor<128x32xptr<f16>>,
+      tensor<32x64xptr<f16>> {
     %av = load %p : (tensor<128x32xptr<f16>>) -> tensor<128x32xf16>
     %bv = load %q : (tensor<32x64xptr<f16>>) -> tensor<32x64xf16>
     %e = dot %av, %bv, %d : (tensor<128x32xf16>, tensor<32x64xf16>, tensor<128x64xf32>) -> tensor<128x64xf32>
@@ -150,7 +160,8 @@ func @matmul(%a: ptr<f16> {divisibility = 16}, %b: ptr<f16> {divisibility = 16},
 """
 
 ONLINE_SOFTMAX = """\
-func @att(%x: ptr<f32> {divisibility = 16}, %out: ptr<f32> {divisibility = 16}, %n: i32 {divisibility = 16}) attributes {num_warps = 4, target = "sm_90a"} {
+func @att(%x: ptr<f32> {divisibility = 16}, %out: ptr<f32> {divisibility = 16}, %n: i32 {divisibility = 16})
+    attributes {num_warps = 4, target = "sm_90a"} {
   %c0 = constant {value = 0} : i32
   %c64 = constant {value = 64} : i32
   %r = make_range {start = 0, end = 32} : tensor<32xi32>
@@ -207,4 +218,10 @@ ARGUMENTS = {
     ONLINE_SOFTMAX: ({"n": 128}, 1),
 }
 
-ALL = {"add": ADD, "transpose": TRANSPOSE, "column_sum": COLUMN_SUM, "matmul": MATMUL, "online_softmax": ONLINE_SOFTMAX}
+ALL = {
+    "add": ADD,
+    "transpose": TRANSPOSE,
+    "column_sum": COLUMN_SUM,
+    "matmul": MATMUL,
+    "online_softmax": ONLINE_SOFTMAX,
+}

@@ -21,9 +21,7 @@ def assigned(body: str, **options):
 
 
 def blocked(size, threads, warps, order) -> str:
-    return (
-        f"#blocked<{{sizePerThread = {size}, threadsPerWarp = {threads}, warpsPerCTA = {warps}, order = {order}}}>"
-    )
+    return f"#blocked<{{sizePerThread = {size}, threadsPerWarp = {threads}, warpsPerCTA = {warps}, order = {order}}}>"  # noqa: E501
 
 
 @pytest.mark.parametrize(("shape", "layout"), [
@@ -67,7 +65,8 @@ def test_join_split_trans_and_cat():
       %g = trans %f {order = [1, 2, 0]} : (tensor<64x2x16xf16>) -> tensor<2x16x64xf16>
       %h = constant {value = 1.0} : tensor<16x1x1xf16>
       %i = cat %h, %h : (tensor<16x1x1xf16>, tensor<16x1x1xf16>) -> tensor<32x1x1xf16>""")
-    plain, joined = blocked([1, 1], [1, 32], [4, 1], [1, 0]), blocked([1, 1, 2], [1, 32, 1], [4, 1, 1], [2, 1, 0])
+    plain = blocked([1, 1], [1, 32], [4, 1], [1, 0])
+    joined = blocked([1, 1, 2], [1, 32, 1], [4, 1, 1], [2, 1, 0])
     assert str(operations(function, Join)[0].result.type.layout) == joined
     (split,) = operations(function, Split)
     assert str(split.x.type.layout) == joined
@@ -89,7 +88,8 @@ def test_dot_tile(shape, size):
       %a = constant {{value = 1.0}} : tensor<{m}x32xf16>
       %b = constant {{value = 2.0}} : tensor<32x{n}xf16>
       %c = constant {{value = 3.0}} : tensor<{m}x{n}xf32>
-      %d = dot %a, %b, %c : (tensor<{m}x32xf16>, tensor<32x{n}xf16>, tensor<{m}x{n}xf32>) -> tensor<{m}x{n}xf32>""")
+      %d = dot %a, %b, %c : (tensor<{m}x32xf16>, tensor<32x{n}xf16>, tensor<{m}x{n}xf32>) ->
+          tensor<{m}x{n}xf32>""")
     (dot,) = operations(function, Dot)
     assert list(dot.result.type.layout.size_per_thread) == size
     assert str(dot.a.type.layout) == f"#dot_op<{{opIdx = 0, parent = {dot.result.type.layout}}}>"
@@ -114,4 +114,9 @@ def test_every_tensor_has_a_layout_and_means_the_same(text):
     PROPERTIES["layouts"].check(after, TARGET)
     integers, grid = ARGUMENTS[text]
     same_meaning(before, after, integers, grid, seeds=[1])
-    assert all(v.type.layout is not None for op in after.walk() for v in op.results if isinstance(v.type, T.TensorType))
+    assert all(
+        v.type.layout is not None
+        for op in after.walk()
+        for v in op.results
+        if isinstance(v.type, T.TensorType)
+    )

@@ -49,35 +49,39 @@ RULES = {
     "quotient": ("%v = divsi %r, %c4 : tensor<32xi32>", 1, 1, 4),
     "quotient by no power": ("%v = divsi %r, %c3 : tensor<32xi32>", 1, 1, 1),
     "right shift": ("%v = shrui %r, %c3 : tensor<32xi32>", 1, 1, 8),
-    "quotient of negative": ("%w = subi %r, %c4 : tensor<32xi32>\n%v = divsi %w, %c4 : tensor<32xi32>", 1, 1, 1),
+    "quotient of negative": ("%w = subi %r, %c4 : tensor<32xi32>\n%v = divsi %w, %c4 : tensor<32xi32>", 1, 1, 1),  # noqa: E501
     "remainder": ("%v = remsi %r, %c4 : tensor<32xi32>", 4, 4, 1),
     "remainder by no power": ("%v = remsi %r, %c12 : tensor<32xi32>", 4, 4, 1),
-    "remainder of negative": ("%w = subi %r, %c4 : tensor<32xi32>\n%v = remsi %w, %c4 : tensor<32xi32>", 1, 1, 1),
+    "remainder of negative": ("%w = subi %r, %c4 : tensor<32xi32>\n%v = remsi %w, %c4 : tensor<32xi32>", 1, 1, 1),  # noqa: E501
     "low bits": ("%v = andi %r, %c3 : tensor<32xi32>", 4, 4, 1),
     "bits": ("%v = andi %ns, %r : tensor<32xi32>", 1, 16, 1),
     "or": ("%v = ori %ns, %c4 : tensor<32xi32>", 1, 4, 32),
     "minimum": ("%v = minsi %r, %ns : tensor<32xi32>", 1, 1, 1),
     "maximum of constants": ("%v = maxsi %c3, %c12 : tensor<32xi32>", 1, 4, 32),
     "comparison below": (
-        "%b = cmpi %r, %ns {predicate = \"slt\"} : tensor<32xi1>\n%v = extui %b : (tensor<32xi1>) -> tensor<32xi32>",
+        "%b = cmpi %r, %ns {predicate = \"slt\"} : tensor<32xi1>\n%v = extui %b : (tensor<32xi1>) -> tensor<32xi32>",  # noqa: E501
         1, 1, 16),
     "comparison above": (
-        "%b = cmpi %ns, %r {predicate = \"sgt\"} : tensor<32xi1>\n%v = extui %b : (tensor<32xi1>) -> tensor<32xi32>",
+        "%b = cmpi %ns, %r {predicate = \"sgt\"} : tensor<32xi1>\n%v = extui %b : (tensor<32xi1>) -> tensor<32xi32>",  # noqa: E501
         1, 1, 16),
     "comparison or equal": (
-        "%b = cmpi %r, %ns {predicate = \"sle\"} : tensor<32xi1>\n%v = extui %b : (tensor<32xi1>) -> tensor<32xi32>",
+        "%b = cmpi %r, %ns {predicate = \"sle\"} : tensor<32xi1>\n%v = extui %b : (tensor<32xi1>) -> tensor<32xi32>",  # noqa: E501
         1, 1, 1),
     "selection": (
         "%b = cmpi %r, %ns {predicate = \"slt\"} : tensor<32xi1>\n"
         "%w = addi %r, %c4 : tensor<32xi32>\n%v = select %b, %r, %w : tensor<32xi32>", 16, 4, 1),
-    "hint": ("%w = muli %ms, %ms : tensor<32xi32>\n%v = addi %w, %r {divisibility = [8]} : tensor<32xi32>", 32, 8, 1),
+    "hint": ("%w = muli %ms, %ms : tensor<32xi32>\n%v = addi %w, %r {divisibility = [8]} : tensor<32xi32>", 32, 8, 1),  # noqa: E501
 }  # fmt: skip
 
 
 @pytest.mark.parametrize(("expression", "contiguity", "divisibility", "constancy"), RULES.values(), ids=RULES)
 def test_rule(expression, contiguity, divisibility, constancy):
     function, info = facts_about_stored(stored(expression))
-    assert (info.contiguity, info.divisibility, info.constancy) == ((contiguity,), (divisibility,), (constancy,))
+    assert (info.contiguity, info.divisibility, info.constancy) == (
+        (contiguity,),
+        (divisibility,),
+        (constancy,),
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in RULES if name != "hint"])
@@ -218,7 +222,7 @@ POSITIVE = "%t = cmpi %m, %zero {predicate = \"sgt\"} : i1"
     (DIVISIBLE.replace("remsi %m, %c16", "andi %m, %c16"), 1),
     (DIVISIBLE.replace("eq", "ne"), 1),
     (DIVISIBLE.replace("%zero {", "%c15 {"), 1),
-    (DIVISIBLE.replace("%t =", "%e =") + "\n%f = cmpi %m, %zero {predicate = \"sgt\"} : i1\n%t = andi %f, %e : i1", 16),
+    (DIVISIBLE.replace("%t =", "%e =") + "\n%f = cmpi %m, %zero {predicate = \"sgt\"} : i1\n%t = andi %f, %e : i1", 16),  # noqa: E501
     ("%t = cmpi %m, %c16 {predicate = \"eq\"} : i1", 16),
 ], ids=["remsi", "remui", "mask", "one bit", "not", "remainder", "both", "constant"])  # fmt: skip
 def test_assumed_divisibility(condition, divisor):

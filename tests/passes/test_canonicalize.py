@@ -42,7 +42,7 @@ CONSTANTS = {
     "x < x": ("%t = cmpi %x, %x {predicate = \"ult\"} : i1\n%r = extui %t : (i1) -> i32", 0),
     "wrapping sum": ("%c = constant {value = 2147483647} : i32\n%r = addi %c, %c : i32", -2),
     "saturating cast": ("%c = constant {value = 1e+20} : f32\n%r = fptosi %c : (f32) -> i32", 2147483647),
-    "division by zero": ("%c = constant {value = 7} : i32\n%z = constant {value = 0} : i32\n%r = divui %c, %z : i32", -1),
+    "division by zero": ("%c = constant {value = 7} : i32\n%z = constant {value = 0} : i32\n%r = divui %c, %z : i32", -1),  # noqa: E501
 }  # fmt: skip
 
 
@@ -311,7 +311,8 @@ def test_carried_values_that_do_not_change_or_are_not_used():
     check(canonicalize, """
       %zero = constant {value = 0} : i32
       %one = constant {value = 1} : i32
-      %a, %b, %c, %d = for %i = %zero to %y step %one iter_args(%k = %x, %l = %x, %m = %x, %n = %x) : i32, i32, i32, i32 {
+      %a, %b, %c, %d = for %i = %zero to %y step %one
+          iter_args(%k = %x, %l = %x, %m = %x, %n = %x) : i32, i32, i32, i32 {
         %s = addi %k, %l : i32
         %t = addi %n, %s : i32
         yield %k, %x, %s, %t

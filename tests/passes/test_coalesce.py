@@ -55,7 +55,8 @@ def pointers(*elements: str) -> str:
 
 
 def test_transpose_loads_rows_and_stores_columns():
-    """Seed 003, case 1: sizePerThread [1, 4] in row order for the load, [4, 1] in column order for the store."""
+    """Seed 003, case 1: sizePerThread [1, 4] in row order for the load,
+    [4, 1] in column order for the store."""
     function = coalesced(TRANSPOSE)
     (load,), (store,) = operations(function, Load), operations(function, Store)
     assert str(load.pointer.type.layout) == (
@@ -79,7 +80,8 @@ def test_two_types_stored_as_the_narrow_one():
 
 
 def test_pointers_computed_from_loaded_pointers():
-    """Seed 003, case 4: accesses through tensors of pointers of which nothing is known, and scalar accesses."""
+    """Seed 003, case 4: accesses through tensors of pointers of which nothing is known,
+    and scalar accesses."""
     function = coalesced("""
       %v = load %a : (ptr<ptr<f32>>) -> ptr<f32>
       %s = splat %v : (ptr<f32>) -> tensor<1024xptr<f32>>
@@ -154,7 +156,8 @@ def test_reduced_rows_stay_inside_warps():
 def test_atomics_keep_their_own_limit():
     text = elementwise("f16", "f32").replace(
         "store %po, %w0 : (tensor<1024xptr<f32>>, tensor<1024xf32>)",
-        "%old = atomic_rmw %po, %w0 {kind = \"fadd\"} : (tensor<1024xptr<f32>>, tensor<1024xf32>) -> tensor<1024xf32>")
+        '%old = atomic_rmw %po, %w0 {kind = "fadd"} : (tensor<1024xptr<f32>>, tensor<1024xf32>) -> tensor<1024xf32>',  # noqa: E501
+    )
     function = coalesced(text, parameters=pointers("f16", "f32"))
     assert sizes(function, AtomicRMW) == [[4]] and sizes(function, Load) == [[8]]
 
@@ -169,7 +172,8 @@ def test_scattered_accesses_follow_contiguous_ones():
       %t = splat %out : (ptr<i32>) -> tensor<1024xptr<i32>>
       %q = addptr %t, %v : tensor<1024xptr<i32>>
       %one = constant {value = 1} : tensor<1024xi32>
-      %old = atomic_rmw %q, %one {kind = "add"} : (tensor<1024xptr<i32>>, tensor<1024xi32>) -> tensor<1024xi32>""",
+      %old = atomic_rmw %q, %one {kind = "add"} : (tensor<1024xptr<i32>>, tensor<1024xi32>) ->
+          tensor<1024xi32>""",
       parameters="%a: ptr<i32> {divisibility = 16}, %out: ptr<i32> {divisibility = 16}")  # fmt: skip
     assert sizes(function, Load) == sizes(function, AtomicRMW) == [[4]]
 
@@ -179,8 +183,9 @@ def test_operands_are_converted_and_results_converted_back():
     (load,) = operations(function, Load)
     assert isinstance(load.pointer.defining_op, ConvertLayout)
     (back,) = load.result.users
-    assert isinstance(back, ConvertLayout) and back.result.type == load.pointer.defining_op.x.type.with_element(
-        load.result.type.element)
+    before = load.pointer.defining_op.x.type
+    assert isinstance(back, ConvertLayout)
+    assert back.result.type == before.with_element(load.result.type.element)
 
 
 @pytest.mark.parametrize("text", ALL.values(), ids=ALL)

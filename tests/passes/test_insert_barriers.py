@@ -28,11 +28,17 @@ def store(buffer: str) -> str:
 
 def names(function: Function) -> list[str]:
     kinds = (LocalAlloc, LocalLoad, LocalStore, Barrier, For, If)
-    return [op.name.removeprefix("local_") for op in operations(function, *kinds) if not isinstance(op, LocalAlloc)]
+    return [
+        op.name.removeprefix("local_")
+        for op in operations(function, *kinds)
+        if not isinstance(op, LocalAlloc)
+    ]
 
 
 def inserted(body: str) -> list[str]:
-    return names(apply(parse(VALUE + body, parameters="%n: i32, %flag: i1"), allocate_shared, insert_barriers))
+    return names(
+        apply(parse(VALUE + body, parameters="%n: i32, %flag: i1"), allocate_shared, insert_barriers)
+    )
 
 
 def test_read_after_write():
@@ -82,7 +88,13 @@ def test_scratch_is_written_then_read():
     convert = f": ({TILE}) -> tensor<1024xf32, {other}>\n"
     body = f"%y = convert_layout %x {convert}%z = convert_layout %x {convert}"
     function = apply(parse(VALUE + body, parameters="%n: i32"), allocate_shared, insert_barriers)
-    assert [op.name for op in function.walk()] == ["constant", "convert_layout", "barrier", "convert_layout", "return"]
+    assert [op.name for op in function.walk()] == [
+        "constant",
+        "convert_layout",
+        "barrier",
+        "convert_layout",
+        "return",
+    ]
 
 
 COPY = f"""
@@ -101,13 +113,25 @@ def after_copies(body: str) -> list[str]:
     function = parse(COPY + body, parameters="%p: ptr<f32>, %n: i32")
     function = apply(function, allocate_shared, insert_barriers)
     kinds = ("async_copy_global_to_local", "async_wait", "barrier", "local_load")
-    return [op.name.removeprefix("async_").removeprefix("local_") for op in function.walk() if op.name in kinds]
+    return [
+        op.name.removeprefix("async_").removeprefix("local_") for op in function.walk() if op.name in kinds
+    ]
 
 
 def test_a_copy_is_written_when_it_was_waited_for():
     """A barrier between copy and wait publishes nothing."""
-    body = alloc("a") + copy("a", "t") + "%g = async_commit_group %t : token\nbarrier\n%w = async_wait {num = 0} : token\n"
-    assert after_copies(body + load("a", "v")) == ["copy_global_to_local", "barrier", "wait", "barrier", "load"]
+    body = (
+        alloc("a")
+        + copy("a", "t")
+        + "%g = async_commit_group %t : token\nbarrier\n%w = async_wait {num = 0} : token\n"
+    )
+    assert after_copies(body + load("a", "v")) == [
+        "copy_global_to_local",
+        "barrier",
+        "wait",
+        "barrier",
+        "load",
+    ]
 
 
 def test_a_copy_waits_for_readers_unless_it_is_ordered():
@@ -130,7 +154,7 @@ def random_block(rng: random.Random, depth: int, counter: list[int]) -> str:
         elif kind == "store":
             text += store(buffer)
         elif kind == "for":
-            text += f"for %i{counter[0]} = %c0 to %n step %c1 {{\n{random_block(rng, depth - 1, counter)}yield\n}}\n"
+            text += f"for %i{counter[0]} = %c0 to %n step %c1 {{\n{random_block(rng, depth - 1, counter)}yield\n}}\n"  # noqa: E501
         else:
             then, other = (random_block(rng, depth - 1, counter) for _ in range(2))
             text += f"if %flag {{\n{then}yield\n}} else {{\n{other}yield\n}}\n"

@@ -80,8 +80,10 @@ VECTOR = """
 
 
 @pytest.mark.parametrize(("op", "type", "start"), [
-    ("addf", "f32", "0.0"), ("addf", "f32", "2.5"), ("mulf", "f32", "1.0"), ("maxnumf", "f32", "-1.0"), ("minimumf", "f32", "9.0"),
-    ("addi", "i32", "7"), ("maxsi", "i32", "-3"), ("minsi", "i32", "5"), ("maxui", "i32", "1"), ("minui", "i32", "9"),
+    ("addf", "f32", "0.0"), ("addf", "f32", "2.5"), ("mulf", "f32", "1.0"), ("maxnumf", "f32", "-1.0"),
+    ("minimumf", "f32", "9.0"),
+    ("addi", "i32", "7"), ("maxsi", "i32", "-3"), ("minsi", "i32", "5"), ("maxui", "i32", "1"),
+    ("minui", "i32", "9"),
     ("xori", "i32", "12"), ("andi", "i32", "255"), ("ori", "i32", "1"), ("minsi", "i16", "5"),
 ])  # fmt: skip
 @pytest.mark.parametrize("order", ["%b, %d", "%d, %b"])

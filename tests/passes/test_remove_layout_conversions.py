@@ -39,14 +39,18 @@ def test_meaning_is_kept(text):
     same_meaning(parse_function(text), cleaned(text), integers, grid, seeds=[3])
 
 
-@pytest.mark.parametrize("text", [ADD, COLUMN_SUM, ONLINE_SOFTMAX], ids=["add", "column_sum", "online_softmax"])
+@pytest.mark.parametrize(
+    "text", [ADD, COLUMN_SUM, ONLINE_SOFTMAX], ids=["add", "column_sum", "online_softmax"]
+)
 def test_nothing_is_left(text):
     assert conversions(cleaned(text)) == []
 
 
 def test_add_keeps_one_layout_and_no_copy():
     function = cleaned(ADD)
-    layouts = {T.layout_of(v.type) for op in function.walk() for v in op.results if isinstance(v.type, T.TensorType)}
+    layouts = {
+        T.layout_of(v.type) for op in function.walk() for v in op.results if isinstance(v.type, T.TensorType)
+    }
     assert [layout.size_per_thread for layout in layouts] == [(4,)]
     assert len(operations(function, MakeRange)) == 1
 
@@ -61,7 +65,8 @@ def test_transpose_converts_the_value_once_after_computing():
 
 def test_matmul_converts_operands_and_the_final_result():
     function = cleaned(MATMUL)
-    (loop,), (dot,), (store,) = operations(function, For), operations(function, Dot), operations(function, Store)
+    (loop,) = operations(function, For)
+    (dot,), (store,) = operations(function, Dot), operations(function, Store)
     inside = [c for c in conversions(function) if c.parent is loop.body]
     assert {type(c.result.type.layout) for c in inside} == {DotOperand}
     assert all(isinstance(c.x.defining_op, Load) for c in inside)
@@ -71,7 +76,8 @@ def test_matmul_converts_operands_and_the_final_result():
 
 
 @pytest.mark.parametrize(("types", "width"), [
-    (("f32", "f16", "f32"), 4), (("f32", "f16", "f16"), 8), (("f16", "f32"), 4), (("f8e5m2", "f16", "f32"), 4),
+    (("f32", "f16", "f32"), 4), (("f32", "f16", "f16"), 8), (("f16", "f32"), 4),
+    (("f8e5m2", "f16", "f32"), 4),
 ])  # fmt: skip
 def test_mixed_types_agree_on_a_width(types, width):
     """Accesses whose values meet end in one layout, so that nothing is converted."""
@@ -115,7 +121,8 @@ def test_weights_are_loaded_in_the_slice_that_needs_them():
 
 
 def test_small_results_are_stored_where_they_are():
-    """A reduction's result goes out in its slice layout: a conversion would cost more than a few narrow stores."""
+    """A reduction's result goes out in its slice layout:
+    a conversion would cost more than a few narrow stores."""
     function = cleaned(ROWS + """
       %t = reduce %v {axis = 1} : (tensor<32x128xf32>) -> tensor<32xf32> {
         (%a: f32, %b: f32):
@@ -251,9 +258,14 @@ def test_invariant_conversions_leave_the_loop():
 
 
 def test_wide_values_are_converted_before_they_are_widened():
-    """A f16 tile stored as f32 by columns: half as much passes through shared memory when converted as f16."""
-    text = ROWS.replace("%x : (ptr<f32>) -> tensor<32x128xptr<f32>>", "%x : (ptr<f16>) -> tensor<32x128xptr<f16>>")
-    text = text.replace("%p = addptr %s, %o : tensor<32x128xptr<f32>>", "%p = addptr %s, %o : tensor<32x128xptr<f16>>")
+    """A f16 tile stored as f32 by columns: half as much passes through shared memory when converted as
+    f16."""
+    text = ROWS.replace(
+        "%x : (ptr<f32>) -> tensor<32x128xptr<f32>>", "%x : (ptr<f16>) -> tensor<32x128xptr<f16>>"
+    )
+    text = text.replace(
+        "%p = addptr %s, %o : tensor<32x128xptr<f32>>", "%p = addptr %s, %o : tensor<32x128xptr<f16>>"
+    )
     text = text.replace("load %p : (tensor<32x128xptr<f32>>) -> tensor<32x128xf32>",
                         "load %p : (tensor<32x128xptr<f16>>) -> tensor<32x128xf16>")
     text += """
@@ -316,7 +328,9 @@ def test_reductions_take_what_there_is():
 
 def test_volatile_loads_are_neither_moved_nor_copied():
     text = TRANSPOSE.replace("%v = load %p", "%v = load %p {volatile = true}").replace(
-        "load %p {volatile = true} : (tensor<64x64xptr<f32>>)", "load %p {volatile = true} : (tensor<64x64xptr<f32>>)")
+        "load %p {volatile = true} : (tensor<64x64xptr<f32>>)",
+        "load %p {volatile = true} : (tensor<64x64xptr<f32>>)",
+    )
     function = cleaned(text)
     (load,) = operations(function, Load)
     assert load.volatile and load.pointer.type.layout.order == (1, 0)
@@ -328,7 +342,8 @@ def test_no_conversion_is_left_that_does_nothing():
 
 
 def test_diamonds_do_not_take_exponential_time():
-    """Forty values, each made from the one before in two ways, between a load by rows and a store by columns."""
+    """Forty values, each made from the one before in two ways,
+    between a load by rows and a store by columns."""
     steps = "".join(
         f"%a{i} = exp %w{i} : tensor<64x64xf32>\n%b{i} = sqrt %w{i} : tensor<64x64xf32>\n"
         f"%w{i + 1} = mulf %a{i}, %b{i} : tensor<64x64xf32>\n" for i in range(40))

@@ -26,7 +26,7 @@ def test_splats_are_computed_as_scalars():
       %3 = extsi %2 : (i32) -> i64
       %4 = addptr %p, %3 : ptr<i32>
       %a = splat %4 : (ptr<i32>) -> tensor<8xptr<i32>>
-      store %a, %v : (tensor<8xptr<i32>>, tensor<8xi32>)""", parameters="%x: i32, %y: i32, %p: ptr<i32>")  # fmt: skip
+      store %a, %v : (tensor<8xptr<i32>>, tensor<8xi32>)""", parameters="%x: i32, %y: i32, %p: ptr<i32>")
 
 
 def test_broadcasts_of_one_shape():
@@ -70,7 +70,7 @@ ROWS = """
     # Rows and columns; memory; a tensor that is no broadcast.
     "%g = addi %e, %f : tensor<8x8xi32>\n%a = addptr %q, %g : tensor<8x8xptr<i32>>\n"
     "store %a, %g : (tensor<8x8xptr<i32>>, tensor<8x8xi32>)",
-    "%v = load %q : (tensor<8x8xptr<i32>>) -> tensor<8x8xi32>\nstore %q, %v : (tensor<8x8xptr<i32>>, tensor<8x8xi32>)",
+    "%v = load %q : (tensor<8x8xptr<i32>>) -> tensor<8x8xi32>\nstore %q, %v : (tensor<8x8xptr<i32>>, tensor<8x8xi32>)",  # noqa: E501
 ])  # fmt: skip
 def test_what_stays(text):
     before = function(ROWS + "\n" + text)

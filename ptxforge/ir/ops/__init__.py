@@ -1,10 +1,22 @@
 """All operations, by family. Importing this package fills the registry."""
 
 from ptxforge.ir.ops import (
-    arith, atomic, cast, control, convert_layout, debug, dot, math, memory, reduce, shape, shared,
-)  # fmt: skip
+    arith,
+    atomic,
+    cast,
+    control,
+    convert_layout,
+    debug,
+    dot,
+    math,
+    memory,
+    reduce,
+    shape,
+    shared,
+)
 
 __all__ = [
-    "arith", "atomic", "cast", "control", "convert_layout", "debug", "dot", "math", "memory", "reduce", "shape",
+    "arith", "atomic", "cast", "control", "convert_layout", "debug", "dot", "math", "memory", "reduce",
+    "shape",
     "shared",
 ]  # fmt: skip

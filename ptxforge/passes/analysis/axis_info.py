@@ -2,8 +2,8 @@
 
 For every dimension ``d`` of a tensor (a scalar counts as one element in one dimension):
 
-contiguity    the tensor falls into aligned runs of this length along ``d`` in which each value is one more than
-              the value before it (a pointer: one element further);
+contiguity    the tensor falls into aligned runs of this length along ``d`` in which each value is one more
+              than the value before it (a pointer: one element further);
 divisibility  the largest known power of two that divides the first value of each of those runs (a pointer's
               value is its address in bytes);
 constancy     the tensor falls into aligned runs of this length in which all values are equal.
@@ -26,9 +26,25 @@ from collections.abc import Callable, Sequence
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.ops.arith import (
-    AddI, AndI, CmpI, DivSI, DivUI, MaxSI, MaxUI, MinSI, MinUI, MulI, OrI, RemSI, RemUI, Select, ShlI, ShrSI, ShrUI,
+    AddI,
+    AndI,
+    CmpI,
+    DivSI,
+    DivUI,
+    MaxSI,
+    MaxUI,
+    MinSI,
+    MinUI,
+    MulI,
+    OrI,
+    RemSI,
+    RemUI,
+    Select,
+    ShlI,
+    ShrSI,
+    ShrUI,
     SubI,
-)  # fmt: skip
+)
 from ptxforge.ir.ops.cast import Bitcast, ExtSI, ExtUI, IntToPtr, PtrToInt, TruncI
 from ptxforge.ir.ops.control import For, If, While
 from ptxforge.ir.ops.convert_layout import ConvertLayout
@@ -71,7 +87,8 @@ class AxisInfo:
         return len(self.contiguity)
 
     def divides(self, d: int, step: int) -> int:
-        """What divides every ``step``-th value along ``d`` (``step`` a power of two), beginning with the first."""
+        """What divides every ``step``-th value along ``d`` (``step`` a power of two),
+        beginning with the first."""
         if self.contiguity[d] <= step:
             return self.divisibility[d]
         return min(self.divisibility[d], step)
@@ -167,7 +184,8 @@ class AxisInfoAnalysis:
         divisor = promised_divisor(value)
         if divisor == 1:
             return info
-        # Neighbours that 2 divides do not form a run, and what divides all elements divides the first of any run.
+        # Neighbours that 2 divides do not form a run, and what divides all elements divides the first of any
+        # run.
         ones = (1,) * info.rank
         return AxisInfo(ones, [max(known, divisor) for known in info.divisibility], info.constancy)
 
@@ -191,12 +209,16 @@ class AxisInfoAnalysis:
 
     def _while(self, op: While) -> None:
         self._loop(op.initial, lambda carried: self._while_once(op, carried))
-        self._info.update((result, self._get(v)) for result, v in zip(op.results, op.before.terminator.values))
+        self._info.update(
+            (result, self._get(v)) for result, v in zip(op.results, op.before.terminator.values)
+        )
 
     def _while_once(self, op: While, carried: list[AxisInfo]) -> Sequence[Value]:
         self._info.update(zip(op.before.arguments, carried))
         self._block(op.before)
-        self._info.update((arg, self._get(v)) for arg, v in zip(op.body.arguments, op.before.terminator.values))
+        self._info.update(
+            (arg, self._get(v)) for arg, v in zip(op.body.arguments, op.before.terminator.values)
+        )
         self._block(op.body)
         return op.body.terminator.operands
 
@@ -383,8 +405,11 @@ def _ptr_to_int(op: PtrToInt, operands: list[AxisInfo]) -> AxisInfo:
 
 
 def _bytes_apart(x: AxisInfo, size: int) -> AxisInfo:
-    """A run of addresses ``size`` bytes apart is no run of integers: each address is divisible by ``size`` too."""
-    divisibility = [x.divisibility[d] if x.contiguity[d] == 1 else min(x.divisibility[d], size) for d in range(x.rank)]
+    """A run of addresses ``size`` bytes apart is no run of integers:
+    each address is divisible by ``size`` too."""
+    divisibility = [
+        x.divisibility[d] if x.contiguity[d] == 1 else min(x.divisibility[d], size) for d in range(x.rank)
+    ]
     return AxisInfo((1,) * x.rank, divisibility, x.constancy)
 
 
@@ -423,7 +448,9 @@ def _addptr(op: AddPtr, operands: list[AxisInfo]) -> AxisInfo:
     size = T.element_type(op.pointer.type).pointee.bytes
     contiguity, divisibility, constancy = [], [], []
     for d in range(pointer.rank):
-        run = max(min(pointer.contiguity[d], offset.constancy[d]), min(offset.contiguity[d], pointer.constancy[d]))
+        run = max(
+            min(pointer.contiguity[d], offset.constancy[d]), min(offset.contiguity[d], pointer.constancy[d])
+        )
         contiguity.append(run)
         base = pointer.divisibility[d]
         if pointer.contiguity[d] > run:
@@ -561,7 +588,8 @@ def _select(op: Select, operands: list[AxisInfo]) -> AxisInfo:
 
 _TESTS: dict[str, Callable[[int, int], bool]] = {
     "eq": lambda x, y: x == y, "ne": lambda x, y: x != y,
-    "slt": lambda x, y: x < y, "sle": lambda x, y: x <= y, "sgt": lambda x, y: x > y, "sge": lambda x, y: x >= y,
+    "slt": lambda x, y: x < y, "sle": lambda x, y: x <= y, "sgt": lambda x, y: x > y,
+    "sge": lambda x, y: x >= y,
 }  # fmt: skip
 _FLIPS_BELOW = ("slt", "sge", "ult", "uge")
 _FLIPS_ABOVE = ("sgt", "sle", "ugt", "ule")
@@ -569,8 +597,8 @@ _FLIPS_ABOVE = ("sgt", "sle", "ugt", "ule")
 
 @_rule(CmpI)
 def _compare(op: CmpI, operands: list[AxisInfo]) -> AxisInfo:
-    """``i < n`` over a run of ``i`` changes at ``n`` only: with run starts and ``n`` divisible by ``g``, it is
-    constant over runs of ``g``. (``i <= n`` changes at ``n + 1``, of which nothing is known.)"""
+    """``i < n`` over a run of ``i`` changes at ``n`` only: with run starts and ``n`` divisible by ``g``, it
+    is constant over runs of ``g``. (``i <= n`` changes at ``n + 1``, of which nothing is known.)"""
     x, y = operands
     if _both_constant(x, y) and op.predicate in _TESTS:
         return constant_info(int(_TESTS[op.predicate](x.constant, y.constant)), T.shape_of(op.result.type))
