@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from ptxforge.emulator.device import CHECKS, EmulatorDevice, EmulatorModule
+from ptxforge.emulator.parser import Variable
 from ptxforge.support.errors import DeviceError
 
 _TYPES = {
@@ -104,13 +105,22 @@ def parse_save(text: str, arguments: list) -> tuple[np.ndarray, str]:
     return arguments[int(index)], file
 
 
-def pack(device: EmulatorDevice, arguments: list) -> bytes:
-    """The parameter buffer: every value at its natural alignment, arrays by address."""
+def pack(device: EmulatorDevice, arguments: list, parameters: list[tuple[int, Variable]]) -> bytes:
+    """The parameter buffer: each value at the offset of its parameter, arrays by address. Raises
+    :class:`UsageError` unless the kernel has just these parameters.
+    """
+    if len(arguments) != len(parameters):
+        names = ", ".join(variable.name for _, variable in parameters) or "none"
+        raise UsageError(f"{len(arguments)} arguments are given, the kernel has {len(parameters)}: {names}")
     out = bytearray()
-    for value in arguments:
+    for index, (value, (offset, variable)) in enumerate(zip(arguments, parameters)):
         is_array = isinstance(value, np.ndarray)
         data = np.uint64(device.register_host_array(value)).tobytes() if is_array else value.tobytes()
-        out += bytes(-len(out) % len(data)) + data
+        if len(data) != variable.nbytes:
+            raise UsageError(
+                f"argument {index} has {len(data)} bytes, the parameter {variable.name} has {variable.nbytes}"
+            )
+        out += bytes(offset - len(out)) + data
     return bytes(out)
 
 
@@ -160,7 +170,8 @@ def run(options: argparse.Namespace) -> int:
     grid, block = parse_size(options.grid), parse_size(options.block)
     device = EmulatorDevice(check=options.check, counters=options.counters, raise_faults=False)
     function = load(device, options.file).function(options.entry)
-    function.launch(grid, block, options.shared, 0, pack(device, arguments))
+    parameters = list(function.translation.program.params.values())
+    function.launch(grid, block, options.shared, 0, pack(device, arguments, parameters))
     for array, file in saves:
         try:
             np.save(file, array)

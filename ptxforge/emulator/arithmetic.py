@@ -104,8 +104,10 @@ def emit_mul(e: Emitter, i: Instruction) -> None:
         e.line(f"multiply({a}, {b}, out={e.write(i.operands[0], wide)}, dtype='{wide}')")
     elif i.has("hi"):
         _same(e, i, integers.mul_hi(dtype), dtype)
-    else:
+    elif i.has("lo"):
         _same(e, i, np.multiply, unsigned(i.parts[-1]))
+    else:
+        raise e.error(".lo, .hi or .wide is expected")
 
 
 @instruction("mad")
@@ -127,6 +129,8 @@ def emit_mad(e: Emitter, i: Instruction) -> None:
     elif i.has("hi"):
         high = integers.mul_hi(dtype)
         _same(e, i, lambda x, y, z: high(x, y) + z, dtype)
+    elif not i.has("lo"):
+        raise e.error(".lo, .hi or .wide is expected")
     else:
         dtype = unsigned(i.parts[-1])
         product = e.temp(dtype)

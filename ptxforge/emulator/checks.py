@@ -10,8 +10,9 @@ What orders two accesses is kept at the granularity of warps, as vector clocks i
 is the newest tick up to which all accesses of warp w happened before the present of warp v. A CTA barrier
 takes the maximum over the warps that took part; ``bar.warp.sync``, ``shfl``, ``vote`` and the like order the
 lanes of one warp; mbarriers carry a clock from their arrivals to their waiters (:mod:`async_checks`). A
-conflict is a race when the earlier record's tick is newer than ``seen``. The quick test, which settles nearly
-all accesses, compares with ``floor``, the last tick at which every CTA passed a CTA-wide barrier.
+conflict is a race when the earlier record's tick is newer than ``seen``. The quick tests, which settle nearly
+all accesses, compare with ``floor``, the last tick at which every CTA passed a CTA-wide barrier: the record,
+or the newest record of all.
 
 A write checks the last writer and both readers, a read the last writer. Two lanes of one instruction that
 write different values to one granule race too. Atomics do not race with atomics. Volatile, relaxed, acquire
@@ -143,6 +144,7 @@ class Checker:
         self.all_synced.fill(0)
         self.sites = [None, None]
         self.now, self.floor = 2, 1
+        self._read_at = self._wrote_at = 0
         for site, message in unwritten(self.machine.program):
             self.machine.report("register", message, site, np.zeros(1, np.int64))
 
@@ -257,6 +259,7 @@ class Checker:
         self.all_synced.fill(1)
         self.sites = [None, None]
         self.now, self.floor = 2, 1
+        self._read_at = self._wrote_at = 0
         if self.world is not None:
             first = self.machine.first_cta
             self.world.forget(range(first, first + self.machine.ctas))
@@ -271,18 +274,21 @@ class Checker:
             where, mine = self._look(site, lanes, part, size, strong)
             if not strong:
                 self._note_readers(where, mine)
+                self._read_at = self.now - 1
 
     def _note_readers(self, where: np.ndarray, mine: np.ndarray) -> None:
         """Make the accessing lanes the last readers; whom they displace, in this instruction or before,
         become the others.
         """
         count = mine.shape[1]
-        before = self._fetch(self.reader, where, count)
+        before = self._fetch(self.reader, where, count) if self._read_at > self.floor else None
         self._put(self.reader, where, mine)
         after = self._fetch(self.reader, where, count)
         lost = _any_of(((after ^ mine) & _WARP) != 0)
         if lost.any():
             self._put(self.other_reader, where[lost], mine[lost])
+        if before is None:
+            return
         recent = before >= self._oldest
         if not recent.any():
             return
@@ -304,7 +310,8 @@ class Checker:
         written = self._fetch(self.writer, where, count)
         if not written.all():
             self._report_uninitialised(site, lanes, indices, written)
-        self._conflicts(site, lanes, indices, written, mine, "read", "written", forgive_atomic=strong)
+        if self._wrote_at > self.floor:
+            self._conflicts(site, lanes, indices, written, mine, "read", "written", forgive_atomic=strong)
         return where, mine
 
     def write(
@@ -314,13 +321,15 @@ class Checker:
         for part, size in self._pieces(indices, nbytes):
             where, count = self._places(part, size)
             mine = self._record(self.tick(site), lanes, count)
-            known = self._fetch(self.writer, where, count)
-            self._conflicts(site, lanes, part, known, mine, "write", "written", forgive_atomic=atomic)
-            self._conflicts(site, lanes, part, self._fetch(self.reader, where, count), mine, "write", "read")
-            self._conflicts(
-                site, lanes, part, self._fetch(self.other_reader, where, count), mine, "write", "read"
-            )
+            if self._wrote_at > self.floor:
+                known = self._fetch(self.writer, where, count)
+                self._conflicts(site, lanes, part, known, mine, "write", "written", forgive_atomic=atomic)
+            if self._read_at > self.floor:
+                for shadow in (self.reader, self.other_reader):
+                    known = self._fetch(shadow, where, count)
+                    self._conflicts(site, lanes, part, known, mine, "write", "read")
             self._put(self.writer, where, mine | _ATOMIC_BIT if atomic else mine)
+        self._wrote_at = self.now - 1
 
     def _record(self, tick: int, lanes: np.ndarray | None, count: int) -> np.ndarray:
         """The records ``(accesses, count)`` of an access by these lanes."""

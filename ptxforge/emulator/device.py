@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from ptxforge.emulator.launch import (
 from ptxforge.emulator.memory import GlobalMemory
 from ptxforge.emulator.parallel import can_spread, run_in_processes
 from ptxforge.emulator.pool import MachinePool
+from ptxforge.emulator.registers import pressure
 from ptxforge.emulator.report import Report
 from ptxforge.support.errors import DeviceError
 
@@ -29,8 +31,8 @@ CHECKS = ("off", "one", "all")
 
 @dataclass(frozen=True)
 class FunctionAttributes:
-    """As a driver reports them. ``registers`` is ``.maxnreg`` where the PTX has it, else 0: nothing was
-    assembled.
+    """As a driver reports them. Nothing is assembled, so ``registers`` is an estimate: how many are live at
+    once (:func:`registers.pressure`), at most ``.maxnreg``.
     """
 
     registers: int
@@ -137,14 +139,17 @@ class EmulatorFunction:
     def __init__(self, module: EmulatorModule, name: str):
         self.name, self.device = name, module.device
         self.translation = module.loaded.translations[name]
+        self.kernel = Kernel(self.translation, self.device.memory, module.symbols, self.device.pool)
+
+    @cached_property
+    def attributes(self) -> FunctionAttributes:
         program = self.translation.program
-        self.attributes = FunctionAttributes(
-            (program.entry.directives.get("maxnreg") or (0,))[0],
+        return FunctionAttributes(
+            min([pressure(program), *program.entry.directives.get("maxnreg", ())]),
             program.static_shared,
             program.local_bytes,
             self._max_threads(program.entry.directives),
         )
-        self.kernel = Kernel(self.translation, self.device.memory, module.symbols, self.device.pool)
 
     @staticmethod
     def _max_threads(directives: dict[str, tuple[int, ...]]) -> int:
@@ -168,7 +173,7 @@ class EmulatorFunction:
             program.static_shared,
             params,
             program.param_bytes,
-            (self.attributes.max_threads_per_block, device.max_shared_bytes),
+            (self._max_threads(program.entry.directives), device.max_shared_bytes),
         )
         findings = Findings()
         counters = (

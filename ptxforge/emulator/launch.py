@@ -14,6 +14,7 @@ from ptxforge.emulator.checks import Checker, GlobalShadow
 from ptxforge.emulator.counters import Counters
 from ptxforge.emulator.findings import Findings
 from ptxforge.emulator.memory import GlobalMemory
+from ptxforge.emulator.modifiers import unknown_modifier
 from ptxforge.emulator.pool import MachinePool
 from ptxforge.emulator.scheduler import Scheduler, Translation
 from ptxforge.emulator.state import Machine
@@ -65,11 +66,19 @@ def load_text(text: str) -> LoadedText:
 
 
 def _check_functions(module: parser.Module) -> None:
-    """Unknown opcodes are errors in device functions too, called or not."""
+    """Unknown opcodes and modifiers are errors in device functions too, called or not."""
     for function in module.functions.values():
         for item in function.body or ():
-            if isinstance(item, parser.Instruction) and registry.lookup(item.opcode) is None:
+            if not isinstance(item, parser.Instruction):
+                continue
+            if registry.lookup(item.opcode) is None:
                 raise EmulatorError(f"PTX line {item.line}: unknown instruction {item.opcode}")
+            word = unknown_modifier(item.opcode)
+            if word is not None:
+                raise EmulatorError(
+                    f"PTX line {item.line}: unknown instruction {item.opcode}: "
+                    f"{item.parts[0]} has no modifier .{word}"
+                )
 
 
 def place_variables(module: parser.Module, memory: GlobalMemory) -> dict[str, int]:

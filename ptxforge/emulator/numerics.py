@@ -856,7 +856,7 @@ def lookup(opcode: str, count: int = 0) -> Operation:
     kinds = [m for m in modifiers if m in NATURAL]
     flags = frozenset(m for m in modifiers if m not in NATURAL)
     if len(kinds) != 1:
-        raise UnknownOperation(f"{opcode}: one type expected")
+        raise UnknownOperation("one type is expected")
     kind = kinds[0]
     if name == "testp":
         return Operation(_stored(test_property(next(iter(flags)), kind)), (kind,), "pred")
@@ -864,7 +864,7 @@ def lookup(opcode: str, count: int = 0) -> Operation:
     element = PACKED.get(kind, kind)
     core = _arithmetic(name, element, flags, arity)
     if core is None:
-        raise UnknownOperation(f"{opcode}: no such operation")
+        raise UnknownOperation("there is no such operation")
     if kind in PACKED:
         core = _on_halves(core, element)
     takes_out = isinstance(core, np.ufunc) or core is fma_f32
@@ -968,13 +968,13 @@ def _lookup_cvt(modifiers: list[str]) -> Operation:
     kinds = [m for m in modifiers if m in NATURAL]
     flags = frozenset(m for m in modifiers if m not in NATURAL)
     if len(kinds) != 2:
-        raise UnknownOperation(f"cvt.{'.'.join(modifiers)}: two types expected")
+        raise UnknownOperation("two types are expected")
     if "pack" in flags:
-        raise UnknownOperation("cvt.pack")
+        raise UnknownOperation("not a plain conversion")
     target, source = kinds
     sources, core = _conversion(target, source, flags)
     if core is None:
-        raise UnknownOperation(f"cvt.{'.'.join(modifiers)}: no such conversion")
+        raise UnknownOperation("there is no such conversion")
     return Operation(_stored(core), sources, target)
 
 

@@ -1,5 +1,5 @@
-"""Registers that are read although no path writes them, where that cannot be meant: as an address or as a
-guard.
+"""Registers by data flow: those that are read although no path writes them, where that cannot be meant (as
+an address or as a guard), and how many are live at once.
 
 Reading an unwritten register is legal PTX where the value does not matter in the end (compilers leave lanes
 of a predicated load undefined and shuffle them along), so data operands are let pass; the emulator gives 0.
@@ -8,11 +8,15 @@ An address or a branch condition matters.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from ptxforge.emulator.findings import Site
-from ptxforge.emulator.parser import Instruction, Memory, Register
+from ptxforge.emulator.parser import TYPE_BITS, Instruction, Memory, Register
 from ptxforge.emulator.program import Block, Program, registers_of
+
+_MOST_REGISTERS = 255
+"""What a thread can have (PTX ISA, ".maxnreg"; CUDA C++ Programming Guide, technical specifications)."""
 
 
 @lru_cache(maxsize=256)
@@ -72,6 +76,66 @@ def _critical(item: Instruction) -> list[Register]:
 
 def _site(program: Program, item: Instruction) -> Site:
     return Site(item.line, item.source, program.module.line_text(item.line))
+
+
+@lru_cache(maxsize=256)
+def pressure(program: Program) -> int:
+    """The greatest number of 32-bit registers that are live at once, at least 1: an estimate of what an
+    assembler needs.
+
+    A 64-bit register counts twice, a narrower one once, a predicate not at all. (ptxas orders instructions
+    anew and recomputes values, so its number differs.)
+    """
+    bit = {name: 1 << index for index, name in enumerate(program.registers)}
+    weights: dict[int, int] = {}
+    for name, kind in program.registers.items():
+        size = -(-TYPE_BITS[kind] // 32) if kind != "pred" else 0
+        weights[size] = weights.get(size, 0) | bit[name]
+    effects = {block: [_effect(item, bit) for item in block.instructions] for block in program.blocks}
+    live = _live_at_entry(program.blocks, effects)
+    most = 1
+    for block in program.blocks:
+        state = _union(live[successor] for successor in block.successors)
+        for defined, killed, used in reversed(effects[block]):
+            after = state | defined
+            most = max(most, sum(size * (after & mask).bit_count() for size, mask in weights.items()))
+            state = state & ~killed | used
+    return min(most, _MOST_REGISTERS)
+
+
+Effect = tuple[int, int, int]
+"""Registers that an instruction writes, those whose old value is then lost, and those that it reads."""
+
+
+def _effect(item: Instruction, bit: dict[str, int]) -> Effect:
+    defined = _defined(item, bit)
+    guard = [item.predicate] if item.predicate is not None else []
+    sources = item.operands[len(item.family.definitions(item)) :]
+    used = _union(bit.get(register.name, 0) for register in registers_of(sources) + guard)
+    return defined, 0 if guard else defined, used
+
+
+def _live_at_entry(blocks: list[Block], effects: dict[Block, list[Effect]]) -> dict[Block, int]:
+    """Block -> registers whose value at its beginning somebody may read."""
+    entry = dict.fromkeys(blocks, 0)
+    changed = True
+    while changed:
+        changed = False
+        for block in reversed(blocks):
+            state = _union(entry[successor] for successor in block.successors)
+            for _, killed, used in reversed(effects[block]):
+                state = state & ~killed | used
+            if state != entry[block]:
+                entry[block] = state
+                changed = True
+    return entry
+
+
+def _union(sets: Iterable[int]) -> int:
+    found = 0
+    for one in sets:
+        found |= one
+    return found
 
 
 @lru_cache(maxsize=256)

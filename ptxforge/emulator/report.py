@@ -61,9 +61,7 @@ class Report:
         return [row for row in groups.values() if row.instructions]
 
     def occupancy(self, registers: int | None = None) -> Occupancy:
-        """The occupancy estimate for ``registers`` per thread (default: what ``.maxnreg`` says, if
-        anything).
-        """
+        """The occupancy estimate for ``registers`` per thread (default: the function's own estimate)."""
         threads = self.block[0] * self.block[1] * self.block[2]
         return occupancy(threads, self.registers if registers is None else registers, self.shared_bytes)
 

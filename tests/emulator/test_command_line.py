@@ -98,6 +98,9 @@ def test_array_that_cannot_be_saved_is_status_2(scale, tmp_path, capsys):
     assert "cannot write" in capsys.readouterr().err
 
 
+GOOD = ["--arg", "f32[128]", "--arg", "f32[128]", "--arg", "f32:2", "--arg", "i32:128"]
+
+
 @pytest.mark.parametrize(
     "more, message",
     [
@@ -107,11 +110,13 @@ def test_array_that_cannot_be_saved_is_status_2(scale, tmp_path, capsys):
         (["--arg", "@nowhere.npy"], "nowhere.npy"),
         (["--save", "0=x.npy"], "no array"),
         (["--save", "x"], "INDEX=FILE"),
-        (["--arg", "f32[4]"], "bytes of parameters"),
-        (["--block", "0"], "must be positive"),
+        (["--arg", "f32[4]"], "1 arguments are given, the kernel has 4: x, y, by, n"),
+        ([*GOOD, "--arg", "i32:7"], "5 arguments are given, the kernel has 4"),
+        ([*GOOD[:-1], "i64:7"], "argument 3 has 8 bytes, the parameter n has 4"),
+        ([*GOOD, "--block", "0"], "must be positive"),
         (["--block", "3;4"], "the size '3;4'"),
         (["--entry", "other"], "no kernel other"),
-        (["--shared", "999999"], "shared memory"),
+        ([*GOOD, "--shared", "999999"], "shared memory"),
         (["--shared", "-5"], "not negative"),
     ],
 )
@@ -124,6 +129,20 @@ def test_unknown_instruction_is_status_2(scale, capsys):
     scale.write_text(SCALE.replace("mul.f32", "mumble.f32"))
     assert call(scale) == 2
     assert "PTX line 10: unknown instruction mumble.f32" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text, message",
+    [
+        ("mul.purple.f32", "PTX line 10: unknown instruction mul.purple.f32: mul has no modifier .purple"),
+        ("mul.s32", "PTX line 10: mul.s32: .lo, .hi or .wide is expected"),
+        ("mul.rn.tf32", "PTX line 10: mul.rn.tf32: there is no such operation"),
+    ],
+)
+def test_unknown_modifiers_are_status_2_and_named_once(scale, capsys, text, message):
+    scale.write_text(SCALE.replace("mul.f32", text))
+    assert call(scale, *GOOD) == 2
+    assert capsys.readouterr().err == f"error: {message}\n"
 
 
 def test_missing_option_is_status_2(scale, capsys):

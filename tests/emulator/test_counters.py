@@ -171,3 +171,32 @@ def test_kernels_with_global_atomics_are_not_spread():
     reduce_sum, scan = device.load_module(fixture("reduction")), device.load_module(fixture("scan"))
     assert not can_spread(reduce_sum.function("reduce_sum").translation.program)
     assert can_spread(scan.function("scan_blocks").translation.program)
+
+
+def test_registers_are_those_live_at_once():
+    """Three 32-bit and one 64-bit value are live before the first ``add``; predicates and dead values are not
+    counted.
+    """
+    text = HEADER.format(target="sm_90") + """
+.visible .entry k(.param .u64 out)DIRECTIVE {
+.reg .b32 %r<9>; .reg .b64 %a; .reg .pred %p; .reg .b16 %h;
+ld.param.u64 %a, [out]; mov.u32 %r0, %tid.x; mov.u32 %r8, 5; mov.u32 %r1, %ctaid.x; mov.u32 %r2, %ntid.x;
+setp.eq.u32 %p, %r0, 3; add.u32 %r3, %r0, %r1; add.u32 %r4, %r3, %r2; @%p add.u32 %r4, %r4, %r0;
+cvt.u16.u32 %h, %r4; st.global.u16 [%a], %h; ret; }
+.visible .entry empty() { ret; }
+"""
+    module = EmulatorDevice().load_module(text.replace("DIRECTIVE", ""))
+    assert module.function("k").attributes.registers == 2 + 3
+    assert module.function("empty").attributes.registers == 1
+    limited = EmulatorDevice().load_module(text.replace("DIRECTIVE", " .maxnreg 4"))
+    assert limited.function("k").attributes.registers == 4
+
+
+def test_registers_that_a_loop_carries_are_live_in_it():
+    text = HEADER.format(target="sm_90") + """
+.visible .entry k() { .reg .b32 %r<9>; .reg .pred %p;
+mov.u32 %r0, 0; mov.u32 %r1, 1; mov.u32 %r2, 2;
+L: add.u32 %r0, %r0, 1; setp.lt.u32 %p, %r0, 4; @%p bra L;
+add.u32 %r3, %r1, %r2; add.u32 %r3, %r3, %r0; ret; }
+"""
+    assert EmulatorDevice().load_module(text).function("k").attributes.registers == 3
