@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 
@@ -39,11 +41,19 @@ def test_multiply_high(element):
     _check(arith.MulHiUI, (element, element))
 
 
-@pytest.mark.parametrize("element", (T.I1, *INTEGERS), ids=str)
-@pytest.mark.parametrize("predicate", ["eq", "ne", "slt", "sle", "sgt", "sge", "ult", "ule", "ugt", "uge"])
+UNSIGNED_PREDICATES = ["eq", "ne", "ult", "ule", "ugt", "uge"]
+SIGNED_PREDICATES = ["slt", "sle", "sgt", "sge"]  # not of booleans, which the frontend compares as unsigned
+
+
+@pytest.mark.parametrize(
+    ("predicate", "element"),
+    [
+        *itertools.product(UNSIGNED_PREDICATES, (T.I1, *INTEGERS)),
+        *itertools.product(SIGNED_PREDICATES, INTEGERS),
+    ],
+    ids=str,
+)
 def test_integer_comparison(predicate, element):
-    if element is T.I1 and predicate[0] == "s":
-        pytest.skip("the frontend compares booleans as unsigned")
     _check(arith.CmpI, (element, element), predicate=predicate)
 
 
