@@ -17,7 +17,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.ops import shared as ops
 from ptxforge.layouts.banks import Access, SharedAccess, offsets_of, shared_access
 from ptxforge.layouts.encodings import DotOperand, Mma
-from ptxforge.layouts.linear import LinearLayout
+from ptxforge.layouts.linear import REGISTER, LinearLayout
 from ptxforge.layouts.mma_atoms import LdMatrix, MatrixLoad, plan_ldmatrix
 from ptxforge.support.errors import InternalCompilerError
 
@@ -107,7 +107,15 @@ def _matrix_plan(type: T.TensorType, tile: SharedTile) -> LdMatrix | None:
         return None
     if type.element is T.I1 or tile.origin * type.element.bits % 128:
         return None
-    return plan_ldmatrix(linear_of(type), tile.layout, type.element.bits)
+    registers = linear_of(type)
+    return plan_ldmatrix(registers, tile.layout, type.element.bits, late=_later_along_k(registers, layout))
+
+
+def _later_along_k(registers: LinearLayout, layout: DotOperand) -> list[int]:
+    """The bits of a register's number that lead to another instruction along k: it is done after all of this k's."""
+    extent = max(layout.k_width, 1) * (8 if layout.parent.instr_shape[-2] == 16 else 4)
+    columns = (registers.unflatten(column) for column in registers.columns_of(REGISTER))
+    return [bit for bit, at in enumerate(columns) if at[layout.k_dim] >= extent]
 
 
 def _matrix_part(b: Builder, tile: SharedTile, plan: LdMatrix, one: MatrixLoad, element: T.Type):

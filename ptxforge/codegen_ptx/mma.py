@@ -155,7 +155,8 @@ def _steps(a: LinearLayout, b: LinearLayout, c: LinearLayout, k_width: int, bits
     if layout.version[0] != 2:
         raise InternalCompilerError(f"there is no mma.sync for {layout}")
     dims = layout.rank - 2, layout.rank - 1
-    place_a, place_b, place_c = _places(a, layout, dims[:1]), _places(b, layout, dims[1:]), _places(c, layout, dims)
+    place_a, place_b = _places(a, layout, dims[:1]), _places(b, layout, dims[1:])
+    place_c = _places(c, layout, dims)
     rows = 16 if layout.instr_shape[-2] == 16 else 8
     per_word = max(1, 32 // bits)
     k_starts = _k_starts(a.out_shape[-1], k_width, per_word, halves=rows == 16)
@@ -177,7 +178,8 @@ def _places(tensor: LinearLayout, layout: Mma, dims: tuple[int, ...]) -> dict[tu
     places: dict[tuple[int, ...], int] = {}
     for register, flat in enumerate(register_constants(tensor)):
         at = tensor.unflatten(flat)
-        places.setdefault(tuple(layout.as_counted(d, x) if d in dims else x for d, x in enumerate(at)), register)
+        counted = tuple(layout.as_counted(d, x) if d in dims else x for d, x in enumerate(at))
+        places.setdefault(counted, register)
     return places
 
 

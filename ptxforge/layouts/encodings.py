@@ -218,10 +218,10 @@ class Mma(Distributed):
     section 9.7.14.5, "Matrix Fragments for mma.m16n8k16 with floating point type" (accumulators): lane
     4g + t holds (g, 2t), (g, 2t+1), (g+8, 2t), (g+8, 2t+1).
 
-    ``interleave`` = (i, j) deals rows and columns out to the instructions of a warp in another way: instead of
-    8 neighbours an instruction takes every j-th column (and every i-th row), so that the columns of B (rows of
-    A) that a lane holds are neighbours in runs of j (i). What lies along n (m) in memory can then be read
-    in vectors, whatever its width; instructions notice nothing, as long as A, B and C agree.
+    ``interleave`` = (i, j) deals rows and columns out to the instructions of a warp in another way: instead
+    of 8 neighbours an instruction takes every j-th column (and every i-th row), so that the columns of B
+    (rows of A) that a lane holds are neighbours in runs of j (i). What lies along n (m) in memory can then
+    be read in vectors, whatever its width; instructions notice nothing, as long as A, B and C agree.
     """
 
     name = "mma"
@@ -244,6 +244,7 @@ class Mma(Distributed):
 
     @property
     def is_interleaved(self) -> bool:
+        """Whether rows or columns are dealt out in another way than eight neighbours at a time."""
         return self.interleave != (1, 1)
 
     @property

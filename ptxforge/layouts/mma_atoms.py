@@ -154,12 +154,15 @@ class LdMatrix:
 
 
 def plan_ldmatrix(
-    distributed: LinearLayout, shared: LinearLayout, element_bits: int, max_count: int = 4
+    distributed: LinearLayout, shared: LinearLayout, element_bits: int, max_count: int = 4,
+    late: Sequence[int] = (),
 ) -> LdMatrix | None:
     """The widest ``ldmatrix`` that brings ``shared`` into ``distributed``, plain or transposed, or None.
 
     Args:
         distributed, shared: linear layouts of the same tensor (one CTA).
+        late: bits of the register number that should not tell the matrices of one instruction apart, if
+            others can: registers that differ in them are needed at different times.
         element_bits: 8, 16 or 32; transposing works for 16, and for 8 where a lane holds pairs of neighbours.
 
     >>> from ptxforge.layouts.encodings import DotOperand, Mma, Shared
@@ -171,30 +174,36 @@ def plan_ldmatrix(
     x4 False 8 1 ((0, 1), (2, 3), (4, 5), (6, 7))
     x4 True 8 1 ((0, 1), (2, 3), (4, 5), (6, 7))
     """
-    return _plan_ldmatrix(distributed, shared, element_bits, max_count)
+    return _plan_ldmatrix(distributed, shared, element_bits, max_count, tuple(late))
 
 
 @lru_cache(maxsize=1024)
-def _plan_ldmatrix(distributed, shared, element_bits: int, max_count: int) -> LdMatrix | None:
+def _plan_ldmatrix(
+    distributed, shared, element_bits: int, max_count: int, late: tuple[int, ...]
+) -> LdMatrix | None:
     if element_bits not in (8, 16, 32) or distributed.in_bits(LANE) != 5:
         return None
     offsets = offsets_of(distributed, shared)
-    return _plain(offsets, element_bits, max_count) or _transposed(offsets, element_bits, max_count)
+    return _plain(offsets, element_bits, max_count, late) or _transposed(offsets, element_bits, max_count, late)
 
 
-def _plain(offsets: LinearLayout, element_bits: int, max_count: int) -> LdMatrix | None:
+def _plain(
+    offsets: LinearLayout, element_bits: int, max_count: int, late: Sequence[int]
+) -> LdMatrix | None:
     packed = (32 // element_bits).bit_length() - 1  # register bits inside 32 bits
     registers, lanes = offsets.columns_of(REGISTER), offsets.columns_of(LANE)
     low = [1 << i for i in range(packed + 2)]
     if any(column not in registers for column in low[:packed]) or list(lanes[:2]) != low[packed:]:
         return None
     inside = [registers.index(column) for column in low[:packed]]
-    return _loads(offsets, inside, lanes[2:5], False, element_bits, max_count)
+    return _loads(offsets, inside, lanes[2:5], False, element_bits, max_count, late)
 
 
-def _transposed(offsets: LinearLayout, element_bits: int, max_count: int) -> LdMatrix | None:
+def _transposed(
+    offsets: LinearLayout, element_bits: int, max_count: int, late: Sequence[int]
+) -> LdMatrix | None:
     registers, lanes = offsets.columns_of(REGISTER), offsets.columns_of(LANE)
-    unit = 16 // element_bits  # elements that move together: two bytes lie side by side in memory and in the register
+    unit = 16 // element_bits  # elements that move together: two bytes are neighbours in memory and register
     if not unit or list(lanes[2:5]) != [unit, 2 * unit, 4 * unit]:
         return None
     inside = [registers.index(1)] if unit == 2 and 1 in registers else []
@@ -203,7 +212,7 @@ def _transposed(offsets: LinearLayout, element_bits: int, max_count: int) -> LdM
     # The two halves of a register come from any two rows that a lane holds, the lowest without bank conflicts.
     pairs = [bit for bit, column in enumerate(registers) if column and bit not in inside]
     plans = (
-        _loads(offsets, [*inside, pair], (registers[pair], *lanes[:2]), True, element_bits, max_count)
+        _loads(offsets, [*inside, pair], (registers[pair], *lanes[:2]), True, element_bits, max_count, late)
         for pair in pairs[:3]
     )
     return min((plan for plan in plans if plan is not None), key=lambda plan: plan.degree, default=None)
@@ -211,7 +220,7 @@ def _transposed(offsets: LinearLayout, element_bits: int, max_count: int) -> LdM
 
 def _loads(
     offsets: LinearLayout, inside: Sequence[int], row_columns: Sequence[int], trans: bool, element_bits: int,
-    max_count: int,
+    max_count: int, late: Sequence[int],
 ) -> LdMatrix | None:
     """The instructions, once it is known which register bits lie inside a matrix element pair and which
     columns select the row."""
@@ -220,7 +229,8 @@ def _loads(
     outer = [bit for bit in range(len(registers)) if bit not in inside]
     if any(column % row for column in (*row_columns, *warps, *(registers[bit] for bit in outer))):
         return None
-    matrices = [bit for bit in outer if registers[bit]][:max_count.bit_length() - 1]
+    told_apart = sorted((bit for bit in outer if registers[bit]), key=lambda bit: bit in late)
+    matrices = told_apart[:max_count.bit_length() - 1]
     address = LinearLayout.of_columns(
         [(LANE, 5), (WARP, len(warps))], offsets.out_dims,
         [*row_columns, *_padded([registers[bit] for bit in matrices], 2), *warps])

@@ -197,10 +197,11 @@ def swizzle_for_dot_operand(
 ) -> Shared:
     """The swizzled encoding in which a ``dot`` operand waits in shared memory for ``ldmatrix`` or loads.
 
-    Copies write 16 bytes at once, so these stay together. The usual swizzle is tried first: rows of the tile that
-    share banks (every 128 bytes) get different phases, up to eight of 16 bytes, which suits ``ldmatrix``. Readers
-    whose lanes walk in other steps (of every second row, of 32 bytes in four rows) have conflicts with it and
-    get larger units, or the next power of two of rows to a phase. An operand of FMA instructions needs no swizzle.
+    Copies write 16 bytes at once, so these stay together. The usual swizzle is tried first: rows of the
+    tile that share banks (every 128 bytes) get different phases, up to eight of 16 bytes, which suits
+    ``ldmatrix``. Readers whose lanes walk in other steps (of every second row, of 32 bytes in four rows)
+    have conflicts with it and get larger units, or more rows to a phase. An operand of FMA instructions
+    needs no swizzle.
 
     Args:
         operand: its layout in registers.
@@ -220,7 +221,9 @@ def swizzle_for_dot_operand(
 
 
 @lru_cache(maxsize=256)
-def _swizzle_for_mma(operand: DotOperand, shape, order, element_bits: int, has_leading_offset: bool) -> Shared:
+def _swizzle_for_mma(
+    operand: DotOperand, shape, order, element_bits: int, has_leading_offset: bool
+) -> Shared:
     registers, best, fewest = operand.linear(shape), None, 0
     for vec, per_phase, max_phase in _phases(shape[order[0]], element_bytes(element_bits)):
         shared = Shared(vec, per_phase, max_phase, order, has_leading_offset)

@@ -49,7 +49,8 @@ def permute_bits(layout: LinearLayout, name: str, places: Sequence[int]) -> Line
     mask = (1 << len(places)) - 1 << shift
 
     def moved(column: int) -> int:
-        return column & ~mask | sum((column >> shift + i & 1) << shift + place for i, place in enumerate(places))
+        bits = sum((column >> shift + i & 1) << shift + place for i, place in enumerate(places))
+        return column & ~mask | bits
 
     return LinearLayout.of_columns(layout.in_items(), layout.out_dims, [moved(c) for c in layout.columns])
 

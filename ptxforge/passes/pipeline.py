@@ -27,6 +27,7 @@ from ptxforge.passes.optimize_thread_locality import optimize_thread_locality
 from ptxforge.passes.pipeline_loops import pipeline_loops
 from ptxforge.passes.prefetch import prefetch
 from ptxforge.passes.properties import LAYOUTS, NO_ASSUMPTIONS, OFFSETS, VECTORS
+from ptxforge.passes.reduce_data_duplication import reduce_data_duplication
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
 from ptxforge.passes.reorder_broadcast import reorder_broadcast
 from ptxforge.passes.reorder_instructions import reorder_instructions
@@ -147,6 +148,10 @@ GPU: tuple[Pass, ...] = (
     Pass(
         prefetch, "gpu", requires=(LAYOUTS,),
         why="reads of pipelined operands are sliced and run ahead of the tensor cores",
+    ),
+    Pass(
+        reduce_data_duplication, "gpu", requires=(LAYOUTS,),
+        why="what loops read and carry is final: now it shows which other operands have room in registers",
     ),
     Pass(
         cse, "gpu", requires=(LAYOUTS,),

@@ -1,0 +1,180 @@
+"""Operands of tensor cores wait in shared memory: once for all dots that want them, and not in registers
+where these are short.
+
+    %a = convert_layout %x : #blocked → #dot_op0                       (before)
+    for … {
+      %d = dot %a, …                                                   %a takes registers in the whole loop
+      … }
+
+    %m = local_alloc %x : memdesc<128x128xf16, #shared>                (after)
+    for … {
+      %a = local_load %m : #dot_op0
+      %d = dot %a, …
+      … }
+
+Rules
+-----
+DECOMPOSE   A conversion to an operand's layout that goes through shared memory anyway becomes a
+            ``local_alloc`` and a ``local_load``: ``ldmatrix`` reads four times as much at once as a
+            conversion's exchange does.
+SHARE       Conversions of one value, or of its transpose (a view), share one ``local_alloc``.
+ROOM        Only as long as all tiles together fit the memory of a block.
+PRESSURE    A thread has 255 registers. Some 75 go for addresses, scalars and fragments on their way; what a
+            loop carries, the results of its dots and the operands that it does not change share the rest.
+            When that is not enough, operands are read in every iteration, the largest first.
+"""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import BlockArgument, Function, Operation, Value
+from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.shape import Constant, Trans
+from ptxforge.ir.ops.shared import LocalAlloc, LocalDealloc, LocalLoad, MemDescTrans
+from ptxforge.layouts.conversion import SharedMemory
+from ptxforge.layouts.encodings import DotOperand, Mma, elements_per_thread, infer_trans
+from ptxforge.layouts.swizzle import swizzle_for_dot_operand
+from ptxforge.passes.analysis.scratch import conversion_plan
+from ptxforge.passes.layout_propagation import builder_after
+from ptxforge.support.target import Target
+
+REGISTERS = 180
+"""Of a thread, what tensors can take in a loop of dots; see PRESSURE."""
+
+
+def reduce_data_duplication(function: Function, target: Target) -> bool:
+    """Apply the rules above."""
+    ops = list(function.walk())
+    room = target.max_shared_bytes - _most_bytes(ops)
+    tiles: dict[tuple, Value] = {}
+    changed = False
+    for op in ops:
+        if isinstance(op, ConvertLayout) and _goes_through_shared_memory(op):
+            size = _bytes(op.x.type)
+            if size <= room:
+                room -= size * _decompose(op, tiles)
+                changed = True
+    for op in ops:
+        if isinstance(op, For):
+            changed |= _relieve(op)
+    return changed
+
+
+def _bytes(type: T.TensorType | T.MemDescType) -> int:
+    count = 1
+    for size in type.shape:
+        count *= size
+    return count * type.element.bytes
+
+
+def _most_bytes(ops: list[Operation]) -> int:
+    """The most bytes of shared memory that are allocated at a time."""
+    now = most = 0
+    for op in ops:
+        if isinstance(op, LocalAlloc):
+            now += _bytes(op.result.type)
+            most = max(most, now)
+        elif isinstance(op, LocalDealloc):
+            now -= _bytes(op.source.type)
+    return most
+
+
+# -- DECOMPOSE and SHARE ----------------------------------------------------------------------------------
+
+
+def _goes_through_shared_memory(op: ConvertLayout) -> bool:
+    layout = op.result.type.layout
+    is_operand = isinstance(layout, DotOperand) and isinstance(layout.parent, Mma)
+    return is_operand and op.x.type.element is not T.I1 and isinstance(conversion_plan(op), SharedMemory)
+
+
+def _decompose(op: ConvertLayout, tiles: dict[tuple, Value]) -> bool:
+    """Replace one conversion; whether that took a new tile."""
+    seen = op.x.type
+    layout = swizzle_for_dot_operand(op.result.type.layout, seen.shape, seen.layout.order, seen.element.bits)
+    view = op.x.defining_op
+    value = op.x
+    kept = layout
+    if isinstance(view, Trans):
+        value = view.x
+        kept = infer_trans(layout, tuple(view.order.index(d) for d in range(len(view.order))), seen.shape)
+    key = value, kept
+    is_new = key not in tiles
+    if is_new:
+        type = T.MemDescType(value.type.shape, value.type.element, kept, mutable=False)
+        tiles[key] = builder_after(value).value(LocalAlloc, value, type=type)
+    b = Builder.at(op)
+    tile = tiles[key]
+    if isinstance(view, Trans):
+        type = T.MemDescType(seen.shape, seen.element, layout, mutable=False)
+        tile = b.value(MemDescTrans, tile, type=type, order=view.order)
+    read = b.value(LocalLoad, tile, type=op.result.type)
+    op.replace_with([read])
+    return is_new
+
+
+# -- PRESSURE ---------------------------------------------------------------------------------------------
+
+
+def _relieve(loop: For) -> bool:
+    """Move reads of operands into an innermost loop until its tensors fit the registers."""
+    dots = [op for op in loop.body.operations if isinstance(op, Dot)]
+    if not dots or any(isinstance(op, For) for op in loop.body.walk()):
+        return False
+    invariant = _invariant_operands(loop)
+    needed = _registers_of_loop(loop, dots) + sum(map(_registers, invariant))
+    changed = False
+    for value in sorted(invariant, key=_registers, reverse=True):
+        if needed > REGISTERS and isinstance(value.defining_op, LocalLoad):
+            _read_inside(loop, value)
+            needed -= _registers(value)
+            changed = True
+    return changed
+
+
+def _invariant_operands(loop: For) -> list[Value]:
+    """The operands of the loop's dots that are made outside of it, each once."""
+    found: dict[Value, None] = {}
+    for dot in loop.body.operations:
+        if isinstance(dot, Dot):
+            for value in (dot.a, dot.b):
+                if value.owner_block is not loop.body:
+                    found[value] = None
+    return list(found)
+
+
+def _registers_of_loop(loop: For, dots: list[Dot]) -> int:
+    """32-bit registers of what the loop carries, and of the results of its dots that it does not carry."""
+    carried = sum(_registers(v) for v in loop.body.arguments if isinstance(v.type, T.TensorType))
+    results = sum(_registers(dot.result) for dot in dots if not _accumulates(dot.c, loop))
+    return carried + results
+
+
+def _accumulates(value: Value, loop: For) -> bool:
+    """Whether a dot adds to what the loop carries, scaled perhaps, or to another dot's result: its result
+    takes the registers of that."""
+    if isinstance(value, BlockArgument):
+        return value.block is loop.body
+    op = value.defining_op
+    if op is None or op.parent is not loop.body or isinstance(op, Constant):
+        return False
+    return isinstance(op, Dot) or any(_accumulates(v, loop) for v in op.operands if v.type == value.type)
+
+
+def _registers(value: Value) -> int:
+    type = value.type
+    return max(1, elements_per_thread(type.layout, type.shape) * max(type.element.bits, 8) // 32)
+
+
+def _read_inside(loop: For, value: Value) -> None:
+    """Read an operand right before the first dot of the loop that wants it."""
+    inside = [user for user in value.users if loop.body.ancestor_of(user) is not None]
+    first = min((loop.body.ancestor_of(user) for user in inside), key=list(loop.body.operations).index)
+    source = value.defining_op.source
+    copy = Builder.at(first).value(LocalLoad, source, type=value.type)
+    value.replace_all_uses_with(copy, unless=lambda user: user not in inside)
+    if not value.uses:
+        value.defining_op.erase()
