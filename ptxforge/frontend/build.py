@@ -39,8 +39,8 @@ def build(
     """The tile IR of a kernel.
 
     ``fn`` is a Python function, or a jitted one. ``signature`` gives the type of each runtime parameter
-    (``"*fp32:16"``), ``constants`` the value of each compile-time one; where both have a name, the constant wins.
-    ``debug`` keeps device assertions.
+    (``"*fp32:16"``), ``constants`` the value of each compile-time one; where both have a name, the constant
+    wins. ``debug`` keeps device assertions.
 
     Raises:
         CompilationError: the source is wrong; with the line and a caret.
@@ -115,7 +115,8 @@ def _bind(
     if type != "constexpr":
         if parameter.is_constexpr:
             raise CompilationError(
-                f"parameter '{name}' of '{source.name}' is annotated tl.constexpr and needs a value in constants"
+                f"parameter '{name}' of '{source.name}' is annotated tl.constexpr and needs a value in"
+                " constants"
             )
         dtype, divisibility = parse_type(type, name)
         argument = function.body.add_argument(ir_type(dtype), hint=name)
@@ -129,7 +130,8 @@ def _bind(
 
 
 def parse_type(text: str, name: str = "") -> tuple[L.dtype | L.pointer_type, int]:
-    """A signature's type and divisibility: ``"*fp32:16"`` → (pointer to float32, 16). ``*k…`` points at constants.
+    """A signature's type and divisibility: ``"*fp32:16"`` → (pointer to float32, 16). ``*k…`` points at
+    constants.
 
     Raises :class:`CompilationError` for a text that is no type.
     """

@@ -156,8 +156,9 @@ def call_static(function: Callable, args: Sequence[Any], kwargs: dict[str, Any])
     holds_values = isinstance(function, type) and issubclass(function, tuple)
     for value in (*args, *kwargs.values()):
         if not holds_values and not is_static(value):
+            what = f"a runtime {describe(value)}"
             raise TypeMismatchError(
-                f"{function.__name__}() is called while compiling; this argument is a runtime {describe(value)}"
+                f"{function.__name__}() is called while compiling; this argument is {what}"
             )
     try:
         return static_object(function(*args, **kwargs))
@@ -186,8 +187,8 @@ def inline(v: Visitor, node: ast.AST, function: Any, args: Sequence[Any], kwargs
 def bind_arguments(source: SourceFunction, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     """Parameters and their values. Raises :class:`TypeMismatchError` when they do not fit.
 
-    As in Triton, ``tl.constexpr`` on a parameter of an inlined function is not enforced: a runtime value may pass
-    through, and where a compile-time one is needed that place complains.
+    As in Triton, ``tl.constexpr`` on a parameter of an inlined function is not enforced: a runtime value may
+    pass through, and where a compile-time one is needed that place complains.
     """
     parameters = source.parameters
     scope: dict[str, Any] = {}

@@ -1,7 +1,8 @@
 """The names that a loop carries from one iteration to the next.
 
-A loop carries the names that its body assigns and that have a value before it. A name that keeps its value is not
-carried; a static one becomes a runtime scalar only if the body really changes it (the body is then built again).
+A loop carries the names that its body assigns and that have a value before it. A name that keeps its value is
+not carried; a static one becomes a runtime scalar only if the body really changes it (the body is then built
+again).
 """
 
 from __future__ import annotations
@@ -76,8 +77,9 @@ def _next_leaves(
 ) -> list[TensorValue]:
     def complain() -> TypeMismatchError:
         place = names.assigned_in(statements).get(name, node)
+        change = f"{describe(before)} before the loop and becomes {describe(after)} in it"
         return TypeMismatchError(
-            f"loop-carried variable '{name}' is {describe(before)} before the loop and becomes {describe(after)} in it",
+            f"loop-carried variable '{name}' is {change}",
             hint="give it the type of the loop's value before the loop, or cast in the loop",
         ).at(v.locate(place))
 
@@ -112,7 +114,8 @@ def _keeps(before: Any, after: Any) -> bool:
 
 
 def materialize(v: Visitor, changed: list[str]) -> bool:
-    """Make runtime scalars of changed static numbers. Whether there were any, so that the body is built again."""
+    """Make runtime scalars of changed static numbers. Whether there were any, so that the body is built
+    again."""
     numbers = [name for name in changed if _has_number(v.scope[name])]
     for name in numbers:
         v.scope[name] = map_leaves(
@@ -140,7 +143,8 @@ def forget(
 
 
 def check_kept_first(v: Visitor, changed: Iterable[str], statements: Sequence[ast.stmt]) -> None:
-    """A name that is None (or the like) before the loop and a tensor in it must be assigned before it is read."""
+    """A name that is None (or the like) before the loop and a tensor in it must be assigned before it is
+    read."""
     for name in changed:
         value = v.scope[name]
         if not isinstance(value, Undefined) and names.is_read_first(name, statements):
@@ -162,8 +166,8 @@ def no_return(v: Visitor, node: ast.AST, outcome: Outcome, statements: Sequence[
 def drop_unchanged(
     carried: Carried, following: list[TensorValue], blocks: list[Block], first_argument: int
 ) -> tuple[list[Any], list[int]]:
-    """Take out arguments whose next value is themselves (in the last block); gives the final values known so far and
-    the positions still carried."""
+    """Take out arguments whose next value is themselves (in the last block); gives the final values known so
+    far and the positions still carried."""
     after: list[Any] = [leaf.value for leaf in carried.leaves]
     kept = []
     last = blocks[-1].arguments[first_argument:]

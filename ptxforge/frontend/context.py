@@ -23,8 +23,8 @@ _FLOAT32_MIN_NORMAL, _FLOAT32_MAX = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 class Context:
     """The state of one kernel's construction.
 
-    ``builder`` inserts operations; ``debug`` keeps device assertions; ``call(function, arguments)`` inlines a jitted
-    function (set by the visitor).
+    ``builder`` inserts operations; ``debug`` keeps device assertions; ``call(function, arguments)`` inlines a
+    jitted function (set by the visitor).
     """
 
     builder: Builder
@@ -40,8 +40,8 @@ class Context:
         dtype: L.dtype | L.pointer_type | None = None,
         **attributes: Any,
     ) -> TensorValue:
-        """Create an operation whose result type follows from its operands; ``dtype`` is the result's (the first
-        operand's unless given)."""
+        """Create an operation whose result type follows from its operands; ``dtype`` is the result's (the
+        first operand's unless given)."""
         result = self.builder.value(kind, *[o.value for o in operands], **attributes)
         return TensorValue(result, operands[0].dtype if dtype is None else dtype)
 
@@ -61,7 +61,8 @@ class Context:
         return TensorValue(result, dtype)
 
     def constant(self, value: bool | int | float, dtype: L.dtype, shape: tuple[int, ...] = ()) -> TensorValue:
-        """A constant of ``dtype``; a block of it with a ``shape``. The number is converted as Python or numpy does.
+        """A constant of ``dtype``; a block of it with a ``shape``. The number is converted as Python or numpy
+        does.
 
         Raises :class:`CompilationError` for an integer that does not fit.
         """

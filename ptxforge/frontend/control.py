@@ -1,14 +1,16 @@
 """``if`` and conditional expressions.
 
-An ``if`` on a static condition compiles only the branch that is taken. On a runtime scalar both become regions of
-an ``if`` operation, and what they leave behind is joined (see ``merge``). A ``return`` under a runtime ``if``:
+An ``if`` on a static condition compiles only the branch that is taken. On a runtime scalar both become
+regions of an ``if`` operation, and what they leave behind is joined (see ``merge``). A ``return`` under a
+runtime ``if``:
 
     if done:               if done: yield
         return      →      else:    rest; yield
     rest
 
-When one branch returns and the other goes on, the rest of the function moves into the other one. When a branch
-returns on some of its paths only, a flag says whether it has, and the rest stands under ``if not flag``.
+When one branch returns and the other goes on, the rest of the function moves into the other one. When a
+branch returns on some of its paths only, a flag says whether it has, and the rest stands under ``if not
+flag``.
 """
 
 from __future__ import annotations
@@ -144,8 +146,9 @@ def _join_name(v: Visitor, node: ast.AST, merge: Merge, name: str, a: Any, b: An
     try:
         return merge.join(a, b)
     except Mismatch as mismatch:
+        place = f"the 'if' at line {_line(v, node)}"
         return Undefined(
-            f"'{name}' has different types after the branches of the 'if' at line {_line(v, node)}: {mismatch.message}",
+            f"'{name}' has different types after the branches of {place}: {mismatch.message}",
             hint="cast it to one type, or use different names",
         )
 

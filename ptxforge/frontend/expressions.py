@@ -113,7 +113,8 @@ def host_twin(function: types.FunctionType) -> Callable | None:
 
 
 def static_object(value: Any) -> Any:
-    """A Python object as the frontend keeps it: constants unwrapped, lists as tuples, element types the language's."""
+    """A Python object as the frontend keeps it: constants unwrapped, lists as tuples, element types the
+    language's."""
     if isinstance(value, constexpr) and isinstance(value.value, types.FunctionType):
         return ConstexprFunction(value.value)  # ``@tl.constexpr`` above a plain function
     value = unwrap(value)

@@ -92,7 +92,8 @@ def _unrolled(v: Visitor, node: ast.For, items: Sequence[Any], start: int = 0) -
 
 _RANGE_PARAMETERS = ("arg1", "arg2", "step")
 _LOOP_OPTIONS = (
-    "num_stages", "loop_unroll_factor", "disallow_acc_multi_buffer", "flatten", "warp_specialize", "disable_licm",
+    "num_stages", "loop_unroll_factor", "disallow_acc_multi_buffer", "flatten", "warp_specialize",
+    "disable_licm",
 )  # fmt: skip
 
 
@@ -194,7 +195,8 @@ def _as_index(v: Visitor, bound: Any, dtype: L.dtype) -> TensorValue:
 
 
 def _descending_span(v: Visitor, first: TensorValue, last: TensorValue) -> TensorValue:
-    """With bounds exchanged, ``range(a, b, -s)`` takes the values ``a - (i - b)`` for ``i`` in ``range(b, a, s)``."""
+    """With bounds exchanged, ``range(a, b, -s)`` takes the values ``a - (i - b)`` for ``i`` in ``range(b, a,
+    s)``."""
     from_number, to_number = v.ctx.scalar_of(first), v.ctx.scalar_of(last)
     if from_number is not None and to_number is not None:
         return v.ctx.constant(from_number + to_number, first.dtype)
@@ -305,8 +307,8 @@ def _while_test(
 
 
 def _give_first_values(v: Visitor, test: ast.expr, scope: dict[str, Any]) -> bool:
-    """Names that the condition defines (``:=``) go to the body as carried values, whose first value is never read.
-    Whether there are any, so that the condition is built again."""
+    """Names that the condition defines (``:=``) go to the body as carried values, whose first value is never
+    read. Whether there are any, so that the condition is built again."""
     new = [name for name in names.assigned(test) if name not in v.scope]
     for name in new:
         v.scope[name] = map_leaves(

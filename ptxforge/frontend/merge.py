@@ -1,7 +1,7 @@
 """Joining what two branches leave behind: the results of an ``if`` operation.
 
-A name (or returned value) that differs between the branches becomes a result. Tuples join part by part. Numbers
-beside a runtime value take its type, where their kind allows.
+A name (or returned value) that differs between the branches becomes a result. Tuples join part by part.
+Numbers beside a runtime value take its type, where their kind allows.
 """
 
 from __future__ import annotations
@@ -58,8 +58,8 @@ class Merge:
         self.pairs: list[tuple[TensorValue, TensorValue]] = []
 
     def join(self, a: Any, b: Any) -> Any:
-        """What holds after the ``if`` when the branches end with ``a`` and ``b``. :data:`NOTHING` on one side means
-        that its value is never looked at. Raises :class:`Mismatch`."""
+        """What holds after the ``if`` when the branches end with ``a`` and ``b``. :data:`NOTHING` on one side
+        means that its value is never looked at. Raises :class:`Mismatch`."""
         if a is b:
             return a
         if a is NOTHING or b is NOTHING:
@@ -98,7 +98,8 @@ class Merge:
         return map_leaves(leaf, present)
 
     def _runtime(self, value: Any, partner: Any, branch: Branch) -> TensorValue:
-        """A number as a scalar made in its branch: in its partner's type where its kind allows, else in its own."""
+        """A number as a scalar made in its branch: in its partner's type where its kind allows, else in its
+        own."""
         if isinstance(value, TensorValue):
             return value
         dtype = default_dtype(value)

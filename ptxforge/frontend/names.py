@@ -50,7 +50,8 @@ def may_return(node: ast.AST) -> bool:
 
 
 def is_read_first(name: str, statements: Sequence[ast.AST]) -> bool:
-    """Whether the first mention of ``name`` in the text of ``statements`` reads it. In ``x = x + 1`` it does."""
+    """Whether the first mention of ``name`` in the text of ``statements`` reads it. In ``x = x + 1`` it
+    does."""
     reading, writing = [], []
     for statement in statements:
         for part in ast.walk(statement):

@@ -51,7 +51,8 @@ def common_dtype(
         )
     if division and a.is_int_signed() != b.is_int_signed():
         raise TypeMismatchError(
-            f"{dtype_name(a)} and {dtype_name(b)} have different signedness, so their quotient has no good type",
+            f"{dtype_name(a)} and {dtype_name(b)} have different signedness, so their quotient has no good"
+            " type",
             hint="cast them to the same signedness",
         )
     return common_integer(a, b)
@@ -93,7 +94,8 @@ def _common(a: Any, a_is_number: bool, b: Any, b_is_number: bool, operator: str,
 
 
 def _number(ctx: Context, value: bool | int | float, dtype: L.dtype, shape: tuple[int, ...]) -> TensorValue:
-    """A number beside a tensor of ``dtype``. Raises :class:`TypeMismatchError` when it does not fit in an integer."""
+    """A number beside a tensor of ``dtype``. Raises :class:`TypeMismatchError` when it does not fit in an
+    integer."""
     if dtype.is_int() and not dtype.is_bool():
         if value < 0 and dtype.is_int_unsigned():
             raise TypeMismatchError(
@@ -125,8 +127,9 @@ def common_shape(x: tuple[int, ...], y: tuple[int, ...], operator: str) -> tuple
     wide_x, wide_y = (1,) * (rank - len(x)) + x, (1,) * (rank - len(y)) + y
     for dimension, (a, b) in enumerate(zip(wide_x, wide_y)):
         if a != b and 1 not in (a, b):
+            shapes = f"{list(x)} and {list(y)}"
             raise TypeMismatchError(
-                f"'{operator}' cannot broadcast shapes {list(x)} and {list(y)}: dimension {dimension} is {a} and {b}"
+                f"'{operator}' cannot broadcast shapes {shapes}: dimension {dimension} is {a} and {b}"
             )
     return tuple(max(a, b) for a, b in zip(wide_x, wide_y))
 

@@ -1,8 +1,9 @@
-"""A Python function as the frontend sees it: its AST with places in the original file, its parameters, its names.
+"""A Python function as the frontend sees it: its AST with places in the original file, its parameters, its
+names.
 
-The text of one function is cut out of its file by indentation, which is much faster than ``inspect.getsource``
-(that one tokenises); where the cut does not parse, ``inspect`` decides. Indented functions are parsed under an
-``if`` so that columns stay those of the file.
+The text of one function is cut out of its file by indentation, which is much faster than
+``inspect.getsource`` (that one tokenises); where the cut does not parse, ``inspect`` decides. Indented
+functions are parsed under an ``if`` so that columns stay those of the file.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ _MISSING = object()
 
 @attrs.frozen(slots=True)
 class Parameter:
-    """A parameter: its name, whether it is annotated ``tl.constexpr``, its default (``_MISSING`` without one)."""
+    """A parameter: its name, whether it is annotated ``tl.constexpr``, its default (``_MISSING`` without
+    one)."""
 
     name: str
     is_constexpr: bool
@@ -42,9 +44,9 @@ class Parameter:
 class SourceFunction:
     """A function's AST and all that is needed to interpret it.
 
-    ``offset`` is added to AST line numbers to get the file's; ``lines`` is the text that was parsed, when it has
-    characters beyond ASCII (whose columns differ from the AST's, which count bytes), else ``None``. ``variadic`` is
-    the name of a ``*args`` parameter, or ``""``.
+    ``offset`` is added to AST line numbers to get the file's; ``lines`` is the text that was parsed, when it
+    has characters beyond ASCII (whose columns differ from the AST's, which count bytes), else ``None``.
+    ``variadic`` is the name of a ``*args`` parameter, or ``""``.
     """
 
     fn: Callable

@@ -106,7 +106,8 @@ def return_(v: Visitor, node: ast.Return) -> Outcome:
 
 @handles(ast.Assert)
 def assert_(v: Visitor, node: ast.Assert) -> None:
-    """``assert condition, message``: at compile time when the condition is static, else ``tl.device_assert``."""
+    """``assert condition, message``: at compile time when the condition is static, else
+    ``tl.device_assert``."""
     condition = v.visit(node.test)
     message = "" if node.msg is None else v.visit(node.msg)
     if not is_static(condition):

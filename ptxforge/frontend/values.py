@@ -1,8 +1,8 @@
 """What a kernel's expressions evaluate to.
 
-A *runtime* value is a :class:`TensorValue`: an IR value with the language's element type, which carries the sign
-that IR types lack. A *static* value is any other Python object: a number, a string, a tuple, an element type, a
-function. Tuples of runtime values are plain Python tuples.
+A *runtime* value is a :class:`TensorValue`: an IR value with the language's element type, which carries the
+sign that IR types lack. A *static* value is any other Python object: a number, a string, a tuple, an element
+type, a function. Tuples of runtime values are plain Python tuples.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Interprets a function's AST and builds IR as it goes.
 
-A :class:`Visitor` runs one call of one function: the kernel itself, or a jitted function that is being inlined. Its
-``scope`` maps local names to values (see :mod:`ptxforge.frontend.values`). Expressions evaluate to values;
-statements change the scope, build operations, and end in an *outcome*:
+A :class:`Visitor` runs one call of one function: the kernel itself, or a jitted function that is being
+inlined. Its ``scope`` maps local names to values (see :mod:`ptxforge.frontend.values`). Expressions evaluate
+to values; statements change the scope, build operations, and end in an *outcome*:
 
     None            control goes on with the next statement
     Returned(v)     the function has returned ``v``; what follows is dead

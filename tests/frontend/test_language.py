@@ -397,7 +397,8 @@ def mathematics(out, x, WHAT: tl.constexpr):
 
 
 MATHEMATICS = {
-    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "exp": np.exp, "exp2": np.exp2, "log": np.log, "log2": np.log2, "sin": np.sin, "cos": np.cos,
+    "tan": np.tan,
     "tanh": np.tanh, "erf": np.vectorize(math.erf), "sqrt": np.sqrt, "sqrt_rn": np.sqrt,
     "rsqrt": lambda a: 1 / np.sqrt(a), "floor": np.floor, "ceil": np.ceil, "trunc": lambda a: np.trunc(-a),
     "rint": np.rint, "abs": np.abs, "builtin abs": np.abs, "pow": lambda a: a**1.5, "fma": lambda a: a * 3,

@@ -211,7 +211,8 @@ def test_negation_turns_the_sign_of_zero(interpret):
 # -- casts -------------------------------------------------------------------------------------------------
 
 HOST = {
-    "int1": np.bool_, "int8": np.int8, "uint8": np.uint8, "int16": np.int16, "int32": np.int32, "uint32": np.uint32,
+    "int1": np.bool_, "int8": np.int8, "uint8": np.uint8, "int16": np.int16, "int32": np.int32,
+    "uint32": np.uint32,
     "int64": np.int64, "uint64": np.uint64, "float16": np.float16, "bfloat16": ml_dtypes.bfloat16,
     "float32": np.float32, "float64": np.float64, "float8e5": ml_dtypes.float8_e5m2,
     "float8e4nv": ml_dtypes.float8_e4m3fn,

@@ -3,6 +3,8 @@
 Importing this package fills :data:`ptxforge.frontend.semantics.registry.SEMANTICS`.
 """
 
-from ptxforge.frontend.semantics import arith, atomic, core, debug, dot, dot_scaled, math, memory, reduce, shape
+from ptxforge.frontend.semantics import (
+    arith, atomic, core, debug, dot, dot_scaled, math, memory, reduce, shape,
+)  # fmt: skip
 
 __all__ = ["arith", "atomic", "core", "debug", "dot", "dot_scaled", "math", "memory", "reduce", "shape"]

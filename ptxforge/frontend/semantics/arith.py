@@ -161,9 +161,10 @@ def rshift(ctx: Context, x: Any, y: Any) -> TensorValue:
 
 def _check_distance(distance: Any, dtype: L.dtype, operator: str) -> None:
     """A shift by all the bits of a type, or by a negative number, is undefined at run time."""
-    if is_number(distance) and not 0 <= distance < dtype.int_bitwidth:
+    most = dtype.int_bitwidth - 1
+    if is_number(distance) and not 0 <= distance <= most:
         raise TypeMismatchError(
-            f"'{operator}' by {distance} is out of range for {dtype_name(dtype)}: 0 to {dtype.int_bitwidth - 1}",
+            f"'{operator}' by {distance} is out of range for {dtype_name(dtype)}: 0 to {most}",
             hint="cast to a wider type first" if distance > 0 else "",
         )
 
@@ -266,7 +267,8 @@ _EXTREMA = {  # (which, propagates NaN) -> float operation
     ("maximum", False): A.MaxNumF, ("maximum", True): A.MaximumF,
 }  # fmt: skip
 _INTEGER_EXTREMA = {
-    ("minimum", True): A.MinSI, ("minimum", False): A.MinUI, ("maximum", True): A.MaxSI, ("maximum", False): A.MaxUI,
+    ("minimum", True): A.MinSI, ("minimum", False): A.MinUI,
+    ("maximum", True): A.MaxSI, ("maximum", False): A.MaxUI,
 }  # fmt: skip
 
 

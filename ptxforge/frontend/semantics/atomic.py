@@ -1,8 +1,8 @@
 """Atomic read-modify-write.
 
-PTX has no atomic maximum of floats. Non-negative floats are ordered as their bits are as signed integers, negative
-ones the other way round as unsigned integers: a maximum is an integer maximum where the value is not negative, and an
-unsigned minimum where it is.
+PTX has no atomic maximum of floats. Non-negative floats are ordered as their bits are as signed integers,
+negative ones the other way round as unsigned integers: a maximum is an integer maximum where the value is not
+negative, and an unsigned minimum where it is.
 """
 
 from __future__ import annotations

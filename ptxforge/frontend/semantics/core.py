@@ -101,9 +101,9 @@ def cast(ctx, input, dtype, fp_downcast_rounding=None, bitcast=False):
 def _check_narrows(source: TensorValue, target: L.dtype | L.pointer_type) -> None:
     both_float = source.dtype.is_floating() and target.is_floating()
     if not both_float or target.primitive_bitwidth >= source.dtype.primitive_bitwidth:
+        change = f"{dtype_name(source.dtype)} to {dtype_name(target)}"
         raise ArgumentProblem(
-            "fp_downcast_rounding",
-            f"is only for floats that get narrower, not for {dtype_name(source.dtype)} to {dtype_name(target)}",
+            "fp_downcast_rounding", f"is only for floats that get narrower, not for {change}"
         )
 
 
@@ -126,8 +126,8 @@ def item(ctx, input):
 
 
 def _promise(ctx: Context, input: Any, values: Any, attribute: str) -> TensorValue:
-    """Note a fact about each dimension on the operation (or parameter) that defines ``input``. What a loop or ``if``
-    gives has no place for it: such a promise is dropped."""
+    """Note a fact about each dimension on the operation (or parameter) that defines ``input``. What a loop or
+    ``if`` gives has no place for it: such a promise is dropped."""
     x = arguments.tensor(ctx, input, "input")
     if isinstance(values, tuple):
         numbers = tuple(arguments.static_int(v, "values") for v in values)

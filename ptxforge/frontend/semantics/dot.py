@@ -90,9 +90,9 @@ def _result_shape(a: TensorValue, b: TensorValue) -> tuple[int, ...]:
             "other", f"must have the batch dimensions of 'input', {describe(a)}; is {describe(b)}"
         )
     if a.shape[-1] != b.shape[-2]:
+        columns, shape = a.shape[-1], list(a.shape)
         raise ArgumentProblem(
-            "other",
-            f"must have {a.shape[-1]} rows, as many as 'input' {list(a.shape)} has columns; is {list(b.shape)}",
+            "other", f"must have {columns} rows, as many as 'input' {shape} has columns; is {list(b.shape)}"
         )
     return (*a.shape[:-1], b.shape[-1])
 

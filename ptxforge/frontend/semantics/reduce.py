@@ -231,7 +231,8 @@ def _extremum(ctx: Context, input: Any, axis: Any, keep_dims: Any, which: str) -
 def _with_indices(
     ctx: Context, input: Any, axis: Any, keep_dims: Any, operator: str, leftmost: Any
 ) -> tuple[TensorValue, ...]:
-    """The extremum by ``operator`` (``<`` or ``>``) and its index along ``axis`` (of all elements when that is None)."""
+    """The extremum by ``operator`` (``<`` or ``>``) and its index along ``axis`` (of all elements when that
+    is None)."""
     values = _widened(ctx, input)
     rank = len(values.shape)
     if arguments.static(axis, "axis") is None:

@@ -3,8 +3,9 @@
     @implements(language.memory.load)
     def load(ctx, pointer, mask=None, ...): ...
 
-The implementation takes a :class:`Context` and then the stub's very parameters; a difference in names or defaults is
-an error when ptxforge is imported. Arguments are runtime values or static Python objects, as the kernel gave them.
+The implementation takes a :class:`Context` and then the stub's very parameters; a difference in names or
+defaults is an error when ptxforge is imported. Arguments are runtime values or static Python objects, as the
+kernel gave them.
 """
 
 from __future__ import annotations

@@ -51,10 +51,10 @@ def reshaped(ctx: Context, x: TensorValue, sizes: tuple[int, ...], can_reorder: 
     """The elements of ``x`` in row-major order at another shape."""
     if x.shape == sizes:
         return x
-    if math.prod(x.shape) != math.prod(sizes):
+    wanted, held = math.prod(sizes), math.prod(x.shape)
+    if wanted != held:
         raise ArgumentProblem(
-            "shape",
-            f"{list(sizes)} has {math.prod(sizes)} elements, the input {list(x.shape)} has {math.prod(x.shape)}",
+            "shape", f"{list(sizes)} has {wanted} elements, the input {list(x.shape)} has {held}"
         )
     if not x.is_block:
         return stretch(ctx, x, sizes)
