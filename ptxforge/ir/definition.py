@@ -23,6 +23,7 @@ traits      ``ELEMENTWISE`` (acts element by element: all tensors have one shape
             ``check`` to go with it.
 infer       classmethod ``infer(operand_types, attributes) -> list of result types``; operand types carry
             layouts in the gpu stage and so do the results. ``None`` when results must be given.
+            ``gives(types)`` and ``gives_type_of(index)`` make the usual ones.
 check       ``check(self)`` raises ``VerificationError`` for what constraints cannot say.
 evaluate    the numpy meaning: arrays (or numpy scalars) in, array or tuple of arrays out. Without it, the
             interpreter has a handler of its own.
@@ -201,6 +202,16 @@ def region() -> Any:
     return RegionField()
 
 
+def gives(*types: T.Type) -> Any:
+    """An ``infer``: results of always these types."""
+    return classmethod(lambda cls, operands, attributes: list(types))
+
+
+def gives_type_of(index: int) -> Any:
+    """An ``infer``: one result, of the type of operand ``index``."""
+    return classmethod(lambda cls, operands, attributes: [operands[index]])
+
+
 def same_operand_types(op: Operation, first: int = 0) -> None:
     """A ``check``: all operands from ``first`` on have one type."""
     types = {v.type for v in op.operands[first:]}
@@ -215,11 +226,8 @@ class Elementwise(Operation):
 
     traits = frozenset((ELEMENTWISE,))
 
+    infer = gives_type_of(0)
     check = same_operand_types
-
-    @classmethod
-    def infer(cls, operands: list[T.Type], attributes: dict[str, Any]) -> list[T.Type]:
-        return [operands[0]]
 
 
 @attrs.frozen(slots=True, eq=False)

@@ -113,11 +113,25 @@ class PointerType(Type):
     numpy = np.dtype(np.int64)
 
 
-class TensorType(Type):
+class TileType(Type):
+    """What tiles in registers and in shared memory have in common."""
+
+    __slots__ = ("shape", "element", "layout")
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def numel(self) -> int:
+        return math.prod(self.shape)
+
+
+class TensorType(TileType):
     """A tile: ``shape`` (powers of two), ``element`` (scalar or pointer), ``layout``
     (an encoding, or ``None``)."""
 
-    __slots__ = ("shape", "element", "layout")
+    __slots__ = ()
     _interned: dict[tuple, TensorType] = {}
 
     def __new__(cls, shape: tuple[int, ...], element: Type, layout: Any = None) -> TensorType:
@@ -132,14 +146,6 @@ class TensorType(Type):
             cls._interned[key] = found
         return found
 
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-    @property
-    def numel(self) -> int:
-        return math.prod(self.shape)
-
     def with_layout(self, layout: Any) -> TensorType:
         return TensorType(self.shape, self.element, layout)
 
@@ -150,14 +156,14 @@ class TensorType(Type):
         return TensorType(shape, self.element, layout)
 
 
-class MemDescType(Type):
+class MemDescType(TileType):
     """A tile in shared memory with a ``shared`` encoding. ``mutable``: may be written after its allocation.
 
     A multi-buffered allocation has one more leading dimension than its encoding has; ``memdesc_index``
     picks a buffer.
     """
 
-    __slots__ = ("shape", "element", "layout", "mutable")
+    __slots__ = ("mutable",)
     _interned: dict[tuple, MemDescType] = {}
 
     def __new__(
@@ -172,14 +178,6 @@ class MemDescType(Type):
             found._text = f"memdesc<{dims}{element}, {layout}{', mutable' if mutable else ''}>"
             cls._interned[key] = found
         return found
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-    @property
-    def numel(self) -> int:
-        return math.prod(self.shape)
 
 
 class TokenType(Type):

@@ -19,6 +19,7 @@ from ptxforge.ir.definition import (
     Elementwise,
     attribute,
     define,
+    gives_type_of,
     operand,
     same_operand_types,
 )
@@ -387,9 +388,7 @@ class Select(Elementwise):
     true_value = operand(NUMBER_OR_POINTER)
     false_value = operand(NUMBER_OR_POINTER)
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [operands[1]]
+    infer = gives_type_of(1)
 
     def check(self):
         same_operand_types(self, 1)

@@ -14,6 +14,7 @@ from ptxforge.ir.definition import (
     Effects,
     attribute,
     define,
+    gives_type_of,
     operand,
     same_operand_types,
 )
@@ -42,9 +43,7 @@ class AtomicRMW(Operation):
     scope = attribute(SCOPES, "gpu")
     scratch_offset = attribute(int, -1)
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [operands[1]]
+    infer = gives_type_of(1)
 
     def check(self):
         _check_pointee(self, self.value)
@@ -71,9 +70,7 @@ class AtomicCAS(Operation):
     scope = attribute(SCOPES, "gpu")
     scratch_offset = attribute(int, -1)
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [operands[2]]
+    infer = gives_type_of(2)
 
     def check(self):
         same_operand_types(self, 1)

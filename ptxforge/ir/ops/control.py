@@ -10,6 +10,7 @@ from ptxforge.ir.definition import (
     TERMINATOR,
     attribute,
     define,
+    gives,
     operand,
     operands,
     region,
@@ -23,9 +24,7 @@ class Yield(Operation):
 
     values = operands(ANY)
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return []
+    infer = gives()
 
 
 @define("condition", traits=[TERMINATOR])
@@ -36,18 +35,14 @@ class Condition(Operation):
     flag = operand(SCALAR_BOOL)
     values = operands(ANY)
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return []
+    infer = gives()
 
 
 @define("return", traits=[TERMINATOR])
 class Return(Operation):
     """Ends the kernel. Only at the end of a function's body."""
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return []
+    infer = gives()
 
 
 class Loop(Operation):

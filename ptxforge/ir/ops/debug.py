@@ -3,7 +3,17 @@
 from __future__ import annotations
 
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import ANY, BOOL, SIDE_EFFECT, Effects, attribute, define, operand, operands
+from ptxforge.ir.definition import (
+    ANY,
+    BOOL,
+    SIDE_EFFECT,
+    Effects,
+    attribute,
+    define,
+    gives,
+    operand,
+    operands,
+)
 
 
 @define("assert", effects=SIDE_EFFECT, shows_operand_types=True)
@@ -13,9 +23,7 @@ class Assert(Operation):
     condition = operand(BOOL)
     message = attribute(str, "")
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return []
+    infer = gives()
 
 
 @define("print", effects=SIDE_EFFECT, shows_operand_types=True)
@@ -28,9 +36,7 @@ class Print(Operation):
     hex = attribute(bool, False)
     signed = attribute(tuple, ())
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return []
+    infer = gives()
 
 
 _PROMISE = Effects(writes=frozenset({"promises"}))
@@ -43,6 +49,4 @@ class Assume(Operation):
 
     condition = operand(BOOL)
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return []
+    infer = gives()

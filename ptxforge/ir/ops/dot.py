@@ -6,7 +6,7 @@ import numpy as np
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import ANCHOR, TENSOR, attribute, define, operand
+from ptxforge.ir.definition import ANCHOR, TENSOR, attribute, define, gives_type_of, operand
 from ptxforge.support.errors import VerificationError
 
 PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
@@ -30,9 +30,7 @@ class Dot(Operation):
     a_unsigned = attribute(bool, False)
     b_unsigned = attribute(bool, False)
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [operands[2]]
+    infer = gives_type_of(2)
 
     def check(self):
         a, b, c = self.a.type, self.b.type, self.c.type

@@ -22,6 +22,8 @@ from ptxforge.ir.definition import (
     Effects,
     attribute,
     define,
+    gives,
+    gives_type_of,
     operand,
 )
 from ptxforge.support.errors import VerificationError
@@ -39,9 +41,7 @@ class GetProgramId(Operation):
 
     axis = attribute(int)
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [T.I32]
+    infer = gives(T.I32)
 
 
 @define("get_num_programs")
@@ -50,9 +50,7 @@ class GetNumPrograms(Operation):
 
     axis = attribute(int)
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [T.I32]
+    infer = gives(T.I32)
 
 
 @define("addptr", traits=[ELEMENTWISE])
@@ -62,9 +60,7 @@ class AddPtr(Operation):
     pointer = operand(POINTER)
     offset = operand(INT)
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [operands[0]]
+    infer = gives_type_of(0)
 
     def evaluate(self, pointer, offset):
         size = T.element_type(self.pointer.type).pointee.bytes
@@ -105,9 +101,7 @@ class Store(Operation):
     cache = attribute(STORE_CACHE, "")
     eviction = attribute(EVICTION, "")
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return []
+    infer = gives()
 
     def check(self):
         pointee = T.element_type(self.pointer.type).pointee
@@ -122,6 +116,4 @@ class Barrier(Operation):
     ``tl.debug_barrier``, and what the barrier pass inserts between a write of shared memory and a read by
     other threads."""
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return []
+    infer = gives()

@@ -1,7 +1,7 @@
 """Shared memory and asynchronous copies into it.
 
-A ``memdesc`` names a tile in shared memory. ``allocate_shared`` gives every ``local_alloc`` its ``offset`` in bytes
-and ``insert_barriers`` puts a ``barrier`` wherever one thread reads what another wrote.
+A ``memdesc`` names a tile in shared memory. ``allocate_shared`` gives every ``local_alloc`` its ``offset`` in
+bytes and ``insert_barriers`` puts a ``barrier`` wherever one thread reads what another wrote.
 """
 
 from __future__ import annotations
@@ -9,9 +9,24 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
-    ANCHOR, BOOL, MEMDESC, NUMBER_OR_POINTER, POINTER, SCALAR_INT, SIDE_EFFECT, TENSOR, TOKEN, Effects, attribute,
-    define, operand, operands, READS_SHARED, WRITES_SHARED,
-)  # fmt: skip
+    ANCHOR,
+    BOOL,
+    MEMDESC,
+    NUMBER_OR_POINTER,
+    POINTER,
+    READS_SHARED,
+    SCALAR_INT,
+    SIDE_EFFECT,
+    TENSOR,
+    TOKEN,
+    WRITES_SHARED,
+    Effects,
+    attribute,
+    define,
+    gives,
+    operand,
+    operands,
+)
 from ptxforge.support.errors import VerificationError
 
 _GLOBAL_TO_SHARED = Effects(reads=frozenset({"global"}), writes=frozenset({"shared"}), other=True)
@@ -19,9 +34,9 @@ _GLOBAL_TO_SHARED = Effects(reads=frozenset({"global"}), writes=frozenset({"shar
 
 @define("local_alloc", effects=WRITES_SHARED, shows_operand_types=True)
 class LocalAlloc(Operation):
-    """Shared memory for a tile, holding ``value`` if given. The memory lives from here to its last use. The allocation
-    pass sets ``offset`` (bytes) and, for several buffers that do not lie next to each other, ``pitch``: the bytes from
-    the beginning of one to that of the next."""
+    """Shared memory for a tile, holding ``value`` if given. The memory lives from here to its last use. The
+    allocation pass sets ``offset`` (bytes) and, for several buffers that do not lie next to each other,
+    ``pitch``: the bytes from the beginning of one to that of the next."""
 
     value = operand(TENSOR, optional=True)
     offset = attribute(int, -1)
@@ -31,7 +46,8 @@ class LocalAlloc(Operation):
         type = self.result.type
         if self.value is None and not type.mutable:
             raise VerificationError("'local_alloc' without a value must be mutable")
-        if self.value is not None and (self.value.type.shape, self.value.type.element) != (type.shape, type.element):
+        value = self.value.type if self.value is not None else type
+        if (value.shape, value.element) != (type.shape, type.element):
             raise VerificationError(f"'local_alloc' of {self.value.type} as {type}")
 
 
@@ -55,9 +71,7 @@ class LocalStore(Operation):
     value = operand(TENSOR)
     destination = operand(MEMDESC)
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return []
+    infer = gives()
 
 
 @define("local_dealloc", effects=SIDE_EFFECT)
@@ -66,15 +80,13 @@ class LocalDealloc(Operation):
 
     source = operand(MEMDESC)
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return []
+    infer = gives()
 
 
 @define("memdesc_index", shows_operand_types=True)
 class MemDescIndex(Operation):
-    """Buffer ``index`` of a multi-buffered tile: drops the leading dimension. With ``pitch`` the index is in bytes,
-    and buffers are that many apart."""
+    """Buffer ``index`` of a multi-buffered tile: drops the leading dimension. With ``pitch`` the index is in
+    bytes, and buffers are that many apart."""
 
     source = operand(MEMDESC)
     index = operand(SCALAR_INT)
@@ -110,9 +122,10 @@ class MemDescTrans(Operation):
 
 @define("async_copy_global_to_local", effects=_GLOBAL_TO_SHARED, traits=[ANCHOR], shows_operand_types=True)
 class AsyncCopyGlobalToLocal(Operation):
-    """Start a copy of a tile from global to shared memory (``cp.async``); where ``mask`` does not hold, ``other``
-    (zeros without one) is stored. Done only when its group was waited for. ``ordered`` is the pipeliner's promise that
-    no thread reads the destination after the last barrier before this operation: no other barrier is needed."""
+    """Start a copy of a tile from global to shared memory (``cp.async``); where ``mask`` does not hold,
+    ``other`` (zeros without one) is stored. Done only when its group was waited for. ``ordered`` is the
+    pipeliner's promise that no thread reads the destination after the last barrier before this operation: no
+    other barrier is needed."""
 
     pointer = operand(POINTER)
     destination = operand(MEMDESC)
@@ -122,9 +135,7 @@ class AsyncCopyGlobalToLocal(Operation):
     eviction = attribute(("", "evict_first", "evict_last"), "")
     ordered = attribute(bool, False)
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [T.TOKEN]
+    infer = gives(T.TOKEN)
 
 
 @define("async_commit_group", effects=SIDE_EFFECT)
@@ -133,9 +144,7 @@ class AsyncCommitGroup(Operation):
 
     tokens = operands(TOKEN)
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [T.TOKEN]
+    infer = gives(T.TOKEN)
 
 
 @define("async_wait", effects=SIDE_EFFECT)
@@ -145,6 +154,4 @@ class AsyncWait(Operation):
     tokens = operands(TOKEN)
     num = attribute(int, 0)
 
-    @classmethod
-    def infer(cls, operands, attributes):
-        return [T.TOKEN]
+    infer = gives(T.TOKEN)
