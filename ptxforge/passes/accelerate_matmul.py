@@ -1,4 +1,4 @@
-"""Dots go to the tensor cores.
+"""Dots get their layouts, those of the tensor cores where these can do them.
 
     %d = dot %a, %b, %c : (tensor<128x64xf16, #dot_op<{opIdx = 0, parent = #blocked}>>, …) -> tensor<128x128xf32, #blocked>
 
@@ -11,7 +11,8 @@
 Rules
 -----
 FORMS       f16, bf16, 8-bit floats (sm_89 on; upcast to f16 before), 8-bit integers, f32 as tf32, f64. What remains
-            (``ieee`` f32, f16 accumulators of other types, 16-bit integers) stays on the FMA path.
+            (``ieee`` f32, f16 accumulators of other types, 16-bit integers) is done on the FMA units, in the
+            layout that ``layouts/fma.py`` chooses.
 SPLIT       ``tf32x3``, ``bf16x3`` and ``bf16x6`` become several dots: x = hi + lo (+ lo2) in the narrow format, and the products
             of the largest parts are summed, smallest first (Henry, Tang, Heinecke: *Leveraging bfloat16 …*, ARITH 2019).
 WARPS       Warps are spread so that each one's tile has as many 16-row as 16-column pieces as can be (ties go to rows): operand
@@ -42,7 +43,8 @@ from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shape import Trans
-from ptxforge.layouts.encodings import DotOperand, Mma
+from ptxforge.layouts.encodings import Distributed, DotOperand, Mma
+from ptxforge.layouts.fma import blocked_for_fma
 from ptxforge.support.target import Target
 
 INSTRUCTION = {64: (8, 8)}
@@ -50,12 +52,16 @@ INSTRUCTION = {64: (8, 8)}
 
 
 def accelerate_matmul(function: Function, target: Target) -> bool:
-    """Give every dot that tensor cores can do an ``mma`` layout."""
+    """Give every dot that tensor cores can do an ``mma`` layout, and every other one that of FMA units."""
     changed = False
+    num_warps = function.attributes["num_warps"]
     for op in list(function.walk()):
         if isinstance(op, Dot) and not isinstance(op.result.type.layout, Mma):
-            for dot in _legalize(op, target):
-                changed |= _accelerate(dot, function.attributes["num_warps"])
+            accelerated = _legalize(op, target)
+            for dot in accelerated:
+                changed |= _accelerate(dot, num_warps)
+            if not accelerated:
+                changed |= _arrange(op, num_warps)
     return changed
 
 
@@ -145,19 +151,31 @@ def _accelerate(dot: Dot, num_warps: int) -> bool:
     warps = _warps_per_cta(dot, shape, num_warps, rows_columns)
     interleave = _interleave(dot, shape, warps)
     mma = Mma((2, 0), warps, (1,) * (len(shape) - 2) + rows_columns, interleave=interleave)
-    b = Builder.at(dot)
-    old = dot.result.type
-    k_width = max(1, 32 // min(_register_bits(dot, 0), _register_bits(dot, 1)))
-    a = _converted(b, dot.a, DotOperand(0, mma, k_width))
-    right = _converted(b, dot.b, DotOperand(1, mma, k_width))
-    c = _converted(b, dot.c, mma)
-    new = b.create(Dot, a, right, c, **dot.attributes)
-    back = b.create(ConvertLayout, new.result, result_types=[old])
-    dot.replace_with([back.result])
+    _do_in(dot, mma, max(1, 32 // min(_register_bits(dot, 0), _register_bits(dot, 1))))
     return True
 
 
-def _converted(b: Builder, value: Value, layout) -> Value:
+def _arrange(dot: Dot, num_warps: int) -> bool:
+    """Give a dot on FMA units the layout in which it reads least."""
+    layout = blocked_for_fma(dot.result.type.shape, num_warps)
+    if layout is None or layout == dot.result.type.layout:
+        return False
+    _do_in(dot, layout)
+    return True
+
+
+def _do_in(dot: Dot, layout: Distributed, k_width: int = 0) -> None:
+    """Do a dot in ``layout``, with conversions around it."""
+    b = Builder.at(dot)
+    old = dot.result.type
+    left = _converted(b, dot.a, DotOperand(0, layout, k_width))
+    right = _converted(b, dot.b, DotOperand(1, layout, k_width))
+    new = b.create(Dot, left, right, _converted(b, dot.c, layout), **dot.attributes)
+    back = b.create(ConvertLayout, new.result, result_types=[old])
+    dot.replace_with([back.result])
+
+
+def _converted(b: Builder, value: Value, layout: Distributed) -> Value:
     return b.value(ConvertLayout, value, type=value.type.with_layout(layout))
 
 

@@ -54,6 +54,7 @@ from ptxforge.ir.ops.shared import (
     MemDescIndex, MemDescTrans,
 )  # fmt: skip
 from ptxforge.layouts.encodings import DotOperand, Mma, Shared, infer_trans
+from ptxforge.layouts.fma import shared_for_fma_operand
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
 from ptxforge.passes.expand_loop import Schedule, expand_loop
 from ptxforge.support.target import Target
@@ -272,10 +273,13 @@ def _shared_layout(load: Load) -> Shared:
     type = load.result.type
     for view, order in _views(load.result):
         consumer = _dot_operand_of(view)
-        if consumer is None or not isinstance(consumer.parent, Mma):
+        if consumer is None:
             continue
         seen = view.type
-        layout = swizzle_for_dot_operand(consumer, seen.shape, seen.layout.order, type.element.bits)
+        if isinstance(consumer.parent, Mma):
+            layout = swizzle_for_dot_operand(consumer, seen.shape, seen.layout.order, type.element.bits)
+        else:
+            layout = shared_for_fma_operand(consumer, seen.layout, seen.shape, type.element.bits)
         back = tuple(order.index(d) for d in range(len(order)))
         return infer_trans(layout, back, seen.shape)
     return Shared(1, 1, 1, type.layout.order)

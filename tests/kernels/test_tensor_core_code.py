@@ -49,7 +49,7 @@ class Configuration:
 
 def matmul(dtype, tile, num_warps, num_stages, layout, depth, precision="tf32") -> Configuration:
     """A product of one tile; ``layout`` says which of A and B are transposed (T) in memory, ``depth`` is the
-    extent of one ``mma`` along k (0: the product is not done by one)."""
+    extent of one ``mma`` along k (0: the product is not done by one, and ``copies`` mean nothing)."""
     m, n, block_k = tile
     k = 2 * block_k
     a, b = np.zeros((m, k), dtype), np.zeros((k, n), dtype)
@@ -107,13 +107,12 @@ CONFIGURATIONS = {
     "e4m3-NT-128x128x64": matmul(ml_dtypes.float8_e4m3fn, (128, 128, 64), 8, 3, "NT", 32),
     "e4m3-TN-128x128x64": matmul(ml_dtypes.float8_e4m3fn, (128, 128, 64), 8, 3, "TN", 32),
     "e4m3-TT-128x128x64": matmul(ml_dtypes.float8_e4m3fn, (128, 128, 64), 8, 3, "TT", 32),
-    "ieee-NN-128x128x16": matmul(np.float32, (128, 128, 16), 8, 2, "NN", 0, "ieee"),
     "attention-128": attention(128, (128, 64), 8, 2),
     "attention-128-causal": attention(128, (128, 32), 8, 3, causal=True),
     "attention-64": attention(64, (128, 64), 8, 3),
     "attention-64-causal": attention(64, (64, 64), 4, 3, causal=True),
 }
-WORDS_ACROSS = ("tf32-NN", "tf32-TN", "tf32-TT", "ieee-NN")
+WORDS_ACROSS = ("tf32-NN", "tf32-TN", "tf32-TT")
 """``ldmatrix`` transposes no 32-bit elements: those that lie across are read four at a time."""
 
 
