@@ -7,6 +7,7 @@ import inspect
 import re
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -89,3 +90,28 @@ def test_modules_say_what_is_an_error():
     families = map(inspect.getmodule, (tl.sum, tl.reshape, tl.atomic_add, tl.add))
     for module in (math, libdevice, tl.core, *families):
         assert "error" in module.__doc__, module.__name__
+
+
+# -- docs/language.md --------------------------------------------------------------------------------------
+
+PAGE = (Path(__file__).parents[2] / "docs/language.md").read_text()
+
+
+def test_the_page_lists_every_name():
+    rows = re.search(r"\| family \| names \|\n(.*?)\n\n", PAGE, re.DOTALL)[1]
+    listed = [name for cell in re.findall(r"`([^`]*)`", rows) for name in cell.split()]
+    extra = {"tl.math", "tan", "tanh", "pow", "trunc", "rint"}
+    wanted = {name for name, value in vars(tl).items() if name[0] != "_" and not inspect.ismodule(value)}
+    assert set(listed) - extra == wanted
+    assert len(listed) == len(set(listed))
+
+
+def test_the_example_on_the_page(tmp_path):
+    source = re.search(r"```python\n(.*?)```", PAGE, re.DOTALL)[1]
+    path = tmp_path / "page.py"
+    path.write_text(f"import ptxforge\nimport ptxforge.language as tl\n\n{source}")
+    names: dict[str, Any] = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    signature = {"a": "*u8", "b": "*u8", "a_scale": "*u8", "b_scale": "*u8", "c": "*fp32", "K": "i32:16"}
+    constants = {"M": 64, "N": 64, "BLOCK_K": 64}
+    assert "mma.sync" in names["mxfp4_matmul"].compile(signature, constants, target="sm_80").asm["ptx"]
