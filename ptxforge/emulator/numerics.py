@@ -43,6 +43,7 @@ NATURAL: dict[str, np.dtype] = {
         "u32": "u4", "s32": "i4", "b32": "u4", "u64": "u8", "s64": "i8", "b64": "u8",
         "f16": "f2", "bf16": "u2", "tf32": "f4", "f32": "f4", "f64": "f8",
         "f16x2": "u4", "bf16x2": "u4", "f32x2": "u8", "e4m3x2": "u2", "e5m2x2": "u2",
+        "e2m3x2": "u2", "e3m2x2": "u2", "e2m1x2": "u1", "ue8m0x2": "u2",
     }.items()
 }  # fmt: skip
 """PTX type -> the numpy dtype in which the functions take and give it (packed types and bf16 as bits)."""
@@ -202,21 +203,31 @@ def f32_to_tf32(x: Array, mode: str = "rna", satfinite: bool = False) -> Array:
 
 
 class _Minifloat(NamedTuple):
-    """An 8-bit float: bits of mantissa, smallest normal exponent, largest finite value, and the NaN that PTX
-    makes.
+    """A float of 4 to 8 bits: its width, bits of mantissa, smallest normal exponent, largest finite value, and
+    what PTX makes of a NaN (the 4- and 6-bit formats have none: it becomes the largest value).
     """
 
+    bits: int
     mantissa: int
     least_exponent: int
     largest: float
     nan: int
 
 
-_MINIFLOATS = {"e4m3": _Minifloat(3, -6, 448.0, 0x7F), "e5m2": _Minifloat(2, -14, 57344.0, 0x7F)}
+_MINIFLOATS = {
+    "e4m3": _Minifloat(8, 3, -6, 448.0, 0x7F),
+    "e5m2": _Minifloat(8, 2, -14, 57344.0, 0x7F),
+    "e2m3": _Minifloat(6, 3, 0, 7.5, 0x1F),
+    "e3m2": _Minifloat(6, 2, -2, 28.0, 0x1F),
+    "e2m1": _Minifloat(4, 1, 0, 6.0, 0x7),
+}
+"""PTX ISA, "Alternate Floating-Point Data Formats"; the OCP formats of 8, 6 and 4 bits."""
+
+_NARROW_PAIRS = tuple(f"{name}x2" for name in _MINIFLOATS)
 
 
-def to_fp8(x: Array, name: str) -> Array:
-    """f32 or f64 -> the bits of e4m3 or e5m2, nearest even, saturated to the largest finite value
+def to_minifloat(x: Array, name: str) -> Array:
+    """f32 or f64 -> the bits of a minifloat (u1), nearest even, saturated to the largest finite value
     (`.rn.satfinite`).
     """
     form = _MINIFLOATS[name]
@@ -226,36 +237,42 @@ def to_fp8(x: Array, name: str) -> Array:
     steps = np.rint(np.ldexp(magnitude, form.mantissa - exponent))
     # steps counts units of the last place: adding the exponent field above it carries into it by itself.
     code = steps + np.ldexp((exponent - form.least_exponent).astype(np.float64), form.mantissa)
-    limit = _fp8_code_of_largest(form)
+    limit = _code_of_largest(form)
     code = np.where(np.isnan(x), 0, np.minimum(code, limit)).astype(np.uint8)
-    signed = code | (np.signbit(x).astype(np.uint8) << np.uint8(7))
+    signed = code | (np.signbit(x).astype(np.uint8) << np.uint8(form.bits - 1))
     return np.where(np.isnan(x), np.uint8(form.nan), signed)
 
 
-def _fp8_code_of_largest(form: _Minifloat) -> int:
+def _code_of_largest(form: _Minifloat) -> int:
     exponent = math.frexp(form.largest)[1] - 1
     return int(form.largest * 2.0 ** (form.mantissa - exponent)) + (
         (exponent - form.least_exponent) << form.mantissa
     )
 
 
-def _fp8_table(name: str) -> np.ndarray:
-    """The 256 values of an 8-bit float. e4m3 has one NaN per sign and no infinity; e5m2 is IEEE-like."""
+def _minifloat_table(name: str) -> np.ndarray:
+    """The values of all codes. e4m3 has one NaN per sign and no infinity; e5m2 is IEEE-like; the narrower
+    ones are finite throughout.
+    """
     form = _MINIFLOATS[name]
-    code = np.arange(256)
-    field = (code & 0x7F) >> form.mantissa
+    sign = 1 << form.bits - 1
+    code = np.arange(2 * sign)
+    field = (code & sign - 1) >> form.mantissa
     fraction = code & ((1 << form.mantissa) - 1)
     steps = np.where(field > 0, fraction + (1 << form.mantissa), fraction)
     value = np.ldexp(steps.astype(np.float64), np.maximum(field, 1) - 1 + form.least_exponent - form.mantissa)
     if name == "e4m3":
         value[(code & 0x7F) == 0x7F] = np.nan
-    else:
+    elif name == "e5m2":
         value[(field == 31) & (fraction == 0)] = np.inf
         value[(field == 31) & (fraction != 0)] = np.nan
-    return np.where(code & 0x80, -value, value).astype(np.float32)
+    return np.where(code & sign, -value, value).astype(np.float32)
 
 
-FP8_TABLES = {name: _fp8_table(name) for name in _MINIFLOATS}
+MINIFLOAT_TABLES = {name: _minifloat_table(name) for name in _MINIFLOATS}
+"""Minifloat -> f32 by code."""
+
+FP8_TABLES = {name: MINIFLOAT_TABLES[name] for name in ("e4m3", "e5m2")}
 """e4m3 and e5m2: the 256 codes -> f32."""
 
 
@@ -855,6 +872,8 @@ def lookup(opcode: str, count: int = 0) -> Operation:
         return _lookup_cvt(modifiers)
     kinds = [m for m in modifiers if m in NATURAL]
     flags = frozenset(m for m in modifiers if m not in NATURAL)
+    if name in ("add", "sub", "fma") and kinds in (["f32", "f16"], ["f32", "bf16"]):
+        return _mixed(name, kinds[1], flags)
     if len(kinds) != 1:
         raise UnknownOperation("one type is expected")
     kind = kinds[0]
@@ -984,10 +1003,15 @@ def _conversion(
     mode = next((m for m in flags if m in ROUNDINGS), "rn")
     if target in ("f16x2", "bf16x2") and source == "f32":
         return ("f32", "f32"), _pack_pair(target, mode, flags)
-    if target in ("e4m3x2", "e5m2x2"):
-        return (("f32", "f32") if source == "f32" else (source,)), _to_fp8_pair(target, source, flags)
-    if source in ("e4m3x2", "e5m2x2"):
-        return (source,), _from_fp8_pair(target, source, flags)
+    two = ("f32", "f32") if source == "f32" else (source,)
+    if target in _NARROW_PAIRS:
+        return two, _to_narrow_pair(target, source, flags) if mode == "rn" else None
+    if source in _NARROW_PAIRS:
+        return (source,), _from_narrow_pair(target, source, flags)
+    if target == "ue8m0x2":
+        return two, _to_scale_pair(source, mode, flags)
+    if source == "ue8m0x2":
+        return (source,), _from_scale_pair if target == "bf16x2" else None
     if source in _INTEGERS and target in _INTEGERS:
         return (source,), _integer_to_integer(target, "sat" in flags)
     if source in _INTEGERS and target in _FLOATS:
@@ -1171,39 +1195,102 @@ def _pack_pair(target: str, mode: str, flags: frozenset[str]) -> Callable[..., A
     return run
 
 
-def _to_fp8_pair(target: str, source: str, flags: frozenset[str]) -> Callable[..., Array] | None:
-    form = target[:4]
+def _to_narrow_pair(target: str, source: str, flags: frozenset[str]) -> Callable[..., Array] | None:
+    """Two minifloats in one register: formats of 8 and 6 bits in a byte each, e2m1 in half a byte."""
+    name = target[:-2]
+    dtype = NATURAL[target]
+    up = dtype.type(4 if name == "e2m1" else 8)
 
     def one(x: Array) -> Array:
         if "relu" in flags:
             x = relu(np.asarray(x), "f32")
-        return to_fp8(x, form).astype(np.uint16)
+        return to_minifloat(x, name).astype(dtype)
 
+    if "satfinite" not in flags:
+        return None
     if source == "f32":
-        return lambda a, b: (one(a) << np.uint16(8)) | one(b)
+        return lambda a, b: (one(a) << up) | one(b)
     if source == "f16x2":
 
         def run(a: Array) -> Array:
             a = np.asarray(a)
             upper = f16_to_f32((a >> np.uint32(16)).astype(np.uint16))
             lower = f16_to_f32((a & np.uint32(0xFFFF)).astype(np.uint16))
-            return (one(upper) << np.uint16(8)) | one(lower)
+            return (one(upper) << up) | one(lower)
 
         return run
     return None
 
 
-def _from_fp8_pair(target: str, source: str, flags: frozenset[str]) -> Callable[..., Array] | None:
+def _from_narrow_pair(target: str, source: str, flags: frozenset[str]) -> Callable[..., Array] | None:
     if target != "f16x2":
         return None
-    # Every value of both formats is an f16, so one table of bits does it.
-    table = _to_f16(FP8_TABLES[source[:4]])
+    name = source[:-2]
+    # Every value of every format is an f16, so one table of bits does it.
+    table = _to_f16(MINIFLOAT_TABLES[name])
     if "relu" in flags:
         table = relu(table, "f16")
     bits = table.view(np.uint16).astype(np.uint32)
+    dtype = NATURAL[source]
+    up = dtype.type(4 if name == "e2m1" else 8)
+    code = dtype.type(bits.size - 1)
 
     def run(a: Array) -> Array:
         a = np.asarray(a)
-        return (bits.take(a >> np.uint16(8)) << np.uint32(16)) | bits.take(a & np.uint16(0xFF))
+        return (bits.take(a >> up & code) << np.uint32(16)) | bits.take(a & code)
 
     return run
+
+
+def _to_scale_pair(source: str, mode: str, flags: frozenset[str]) -> Callable[..., Array] | None:
+    """cvt.rz/rp{.satfinite}.ue8m0x2: powers of two; the sign is dropped, 0xff is NaN (and infinity)."""
+    if mode not in ("rz", "rp"):
+        return None
+
+    def one(bits: Array) -> Array:
+        magnitude = bits & np.uint32(0x7FFFFFFF)
+        code = magnitude >> np.uint32(23)
+        if mode == "rp":  # 2^-127 is a subnormal f32, but the least scale
+            above = (magnitude & np.uint32(0x7FFFFF) != 0) & (magnitude > 0x400000) & (code < 255)
+            code = code + above
+        if "satfinite" in flags:
+            code = np.where((code == 255) & (magnitude <= 0x7F800000), 254, code)
+        return code.astype(np.uint16)
+
+    if source == "f32":
+        return lambda a, b: (one(_bits_of_f32(a)) << np.uint16(8)) | one(_bits_of_f32(b))
+    if source == "bf16x2":
+        return lambda a: (one(np.asarray(a) & np.uint32(0xFFFF0000)) << np.uint16(8)) | one(
+            np.asarray(a) << np.uint32(16)
+        )
+    return None
+
+
+def _bits_of_f32(x: Array) -> Array:
+    return np.asarray(x, np.float32).view(np.uint32)
+
+
+def _from_scale_pair(a: Array) -> Array:
+    """cvt.rn.bf16x2.ue8m0x2."""
+    code = np.arange(256)
+    bits = np.where(code == 0, 0x40, np.where(code == 255, 0x7FFF, code << 7)).astype(np.uint32)
+    a = np.asarray(a)
+    return (bits.take(a >> np.uint16(8)) << np.uint32(16)) | bits.take(a & np.uint16(0xFF))
+
+
+# ------------------------------------------------------------------------------------------------------------
+# add, sub and fma of 16-bit operands with an f32
+# ------------------------------------------------------------------------------------------------------------
+
+
+def _mixed(name: str, kind: str, flags: frozenset[str]) -> Operation:
+    """add, sub: d = a +- c; fma: d = a * b + c, with a and b of 16 bits, c and d f32 (sm_100 and later)."""
+    mode = next((m for m in flags if m in ROUNDINGS), "rn")
+    inner = {"add": _add_f32, "sub": _sub_f32, "fma": _fma_f32}[name](mode)
+    count = 2 if name == "fma" else 1
+
+    def run(*sources: Array) -> Array:
+        return inner(*[_as_float(source, kind, np.float32) for source in sources[:count]], sources[count])
+
+    core = _saturated(run, "f32") if "sat" in flags else run
+    return Operation(_stored(core), (kind,) * count + ("f32",), "f32")

@@ -12,6 +12,7 @@ import itertools
 import numpy as np
 import pytest
 
+from ptxforge.emulator import EmulatorDevice
 from ptxforge.emulator.numerics import NATURAL, bf16_to_f32, compare, lookup
 
 from .harness import lanes
@@ -19,7 +20,7 @@ from .harness import lanes
 COUNT = 512
 REGISTERS = {"f32": "f32", "f64": "f64", "f16": "b16", "bf16": "b16", "f16x2": "b32", "bf16x2": "b32",
              "tf32": "b32", "e4m3x2": "b16",
-             "e5m2x2": "b16", "u8": "b32", "s8": "b32", "u16": "b16", "s16": "b16", "u32": "b32",
+             "e5m2x2": "b16", "e2m3x2": "b16", "e3m2x2": "b16", "ue8m0x2": "b16", "e2m1x2": "b8", "u8": "b32", "s8": "b32", "u16": "b16", "s16": "b16", "u32": "b32",
              "s32": "b32", "u64": "b64",
              "s64": "b64"}  # fmt: skip
 SPECIAL = [
@@ -326,3 +327,20 @@ CONVERSIONS = [
 @pytest.mark.parametrize("opcode", CONVERSIONS)
 def test_cvt(machine, opcode):
     assert_exact(machine, opcode)
+
+
+NARROW = [
+    *forms("cvt.rn.satfinite{,.relu}{.e2m3x2,.e3m2x2,.e2m1x2}.f32"),
+    *forms("cvt.rn.satfinite{,.relu}.e2m1x2.f16x2"),
+    *forms("cvt.rn{,.relu}.f16x2{.e2m3x2,.e3m2x2,.e2m1x2}"),
+    *forms("cvt{.rz,.rp}{,.satfinite}.ue8m0x2{.f32,.bf16x2}"),
+    "cvt.rn.bf16x2.ue8m0x2",
+    *forms("{add,sub}{,.rn,.rz,.rm,.rp}{,.sat}.f32{.f16,.bf16}"),
+    *forms("fma{.rn,.rz,.rm,.rp}{,.sat}.f32{.f16,.bf16}"),
+]
+
+
+@pytest.mark.parametrize("opcode", NARROW)
+def test_forms_of_newer_devices(opcode):
+    """What only sm_100 and later have: the emulator's PTX against `numerics`."""
+    assert_exact(EmulatorDevice(), opcode)

@@ -4,6 +4,7 @@ tables.
 
 from __future__ import annotations
 
+import math
 from fractions import Fraction
 
 import ml_dtypes
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from ptxforge.emulator.numerics import (
-    FP8_TABLES,
+    MINIFLOAT_TABLES,
     UnknownOperation,
     bf16_to_f32,
     compare,
@@ -20,7 +21,7 @@ from ptxforge.emulator.numerics import (
     f32_to_bf16,
     lookup,
     round_rational,
-    to_fp8,
+    to_minifloat,
 )
 
 pytestmark = pytest.mark.filterwarnings("ignore::RuntimeWarning")
@@ -258,37 +259,124 @@ def test_narrowing_rounds_correctly_in_every_mode(target, source, mode):
         assert got[lane] == rounded(Fraction(float(x[lane])), target, mode)
 
 
-@pytest.mark.parametrize("name, dtype", [("e4m3", ml_dtypes.float8_e4m3fn), ("e5m2", ml_dtypes.float8_e5m2)])
-def test_fp8_conversions(name, dtype):
-    codes = np.arange(256, dtype=np.uint8)
-    assert equal_floats(FP8_TABLES[name], codes.view(dtype).astype(np.float32))
-    x = some_f32(11)
+MINIFLOATS = [
+    ("e4m3", ml_dtypes.float8_e4m3fn, 8),
+    ("e5m2", ml_dtypes.float8_e5m2, 8),
+    ("e2m3", ml_dtypes.float6_e2m3fn, 6),
+    ("e3m2", ml_dtypes.float6_e3m2fn, 6),
+    ("e2m1", ml_dtypes.float4_e2m1fn, 4),
+]
+
+
+def beside_ties(dtype, bits: int) -> np.ndarray:
+    """All values of a minifloat, the points half-way between them, and the f32 next to each of those."""
+    known = np.unique(np.arange(1 << bits, dtype=np.uint8).view(dtype).astype(np.float32))
+    known = known[np.isfinite(known)]
+    points = np.concatenate([known, (known[1:] + known[:-1]) / 2, known * np.float32(1.5)])
+    return np.concatenate([np.nextafter(points, np.float32(side)) for side in (-np.inf, np.inf)] + [points])
+
+
+@pytest.mark.parametrize("name, dtype, bits", MINIFLOATS)
+def test_minifloat_conversions(name, dtype, bits):
+    codes = np.arange(1 << bits, dtype=np.uint8)
+    assert equal_floats(MINIFLOAT_TABLES[name], codes.view(dtype).astype(np.float32))
+    x = np.concatenate([some_f32(11), beside_ties(dtype, bits), ALL16.view(np.float16).astype(np.float32)])
     nan = np.isnan(x)
     largest = float(ml_dtypes.finfo(dtype).max)
     want = np.clip(x, -largest, largest).astype(dtype).view(np.uint8)
-    assert np.array_equal(to_fp8(x, name)[~nan], want[~nan])
-    assert (to_fp8(x, name)[nan] == 0x7F).all()
+    assert np.array_equal(to_minifloat(x, name)[~nan], want[~nan])
+    assert (to_minifloat(x, name)[nan] == (0x7F if bits == 8 else (1 << bits - 1) - 1)).all()
+    up = 4 if bits == 4 else 8
     pairs = lookup(f"cvt.rn.satfinite.{name}x2.f32").function(x, -x)
-    assert np.array_equal(pairs >> 8, to_fp8(x, name))
-    assert np.array_equal(pairs & 0xFF, to_fp8(-x, name))
+    assert np.array_equal(pairs >> up, to_minifloat(x, name))
+    assert np.array_equal(pairs & ((1 << up) - 1), to_minifloat(-x, name))
 
 
-@pytest.mark.parametrize("name, dtype", [("e4m3", ml_dtypes.float8_e4m3fn), ("e5m2", ml_dtypes.float8_e5m2)])
-def test_every_fp8_pair_widens_and_comes_back(name, dtype):
-    got = lookup(f"cvt.rn.f16x2.{name}x2").function(ALL16)
-    low, high = (got & 0xFFFF).astype(np.uint16), (got >> 16).astype(np.uint16)
-    value = np.arange(256, dtype=np.uint8).view(dtype).astype(np.float16)
-    assert equal_floats(low.view(np.float16), value[ALL16 & 0xFF])
-    assert equal_floats(high.view(np.float16), value[ALL16 >> 8])
+@pytest.mark.parametrize("name, dtype, bits", MINIFLOATS)
+def test_every_minifloat_pair_widens(name, dtype, bits):
+    packed = np.arange(256, dtype=np.uint8) if bits == 4 else ALL16
+    low, high = (packed & 15, packed >> 4) if bits == 4 else (packed & 0xFF, packed >> 8)
+    low, high = low & ((1 << bits) - 1), high & ((1 << bits) - 1)
+    value = np.arange(1 << bits, dtype=np.uint8).view(dtype).astype(np.float16)
+    got = lookup(f"cvt.rn.f16x2.{name}x2").function(packed)
+    assert equal_floats((got & 0xFFFF).astype(np.uint16).view(np.float16), value[low])
+    assert equal_floats((got >> 16).astype(np.uint16).view(np.float16), value[high])
+    positive = lookup(f"cvt.rn.relu.f16x2.{name}x2").function(packed)
+    want = np.where(value[low] <= 0, np.float16(0), value[low])
+    assert equal_floats((positive & 0xFFFF).astype(np.uint16).view(np.float16), want)
     back = lookup(f"cvt.rn.satfinite.{name}x2.f16x2").function(got)
-    finite = np.isfinite(value[ALL16 & 0xFF]) & np.isfinite(value[ALL16 >> 8])
-    assert np.array_equal(back[finite], ALL16[finite])
+    finite = np.isfinite(value[low]) & np.isfinite(value[high])
+    assert np.array_equal(back[finite], (high << (4 if bits == 4 else 8) | low)[finite])
 
 
-def test_fp8_relu_makes_negative_values_zero():
+@pytest.mark.parametrize("name, zero, one, nan", [("e4m3", 0, 0x38, 0x7F), ("e2m1", 0, 2, 7)])
+def test_minifloat_relu_makes_negative_values_zero(name, zero, one, nan):
     x = np.array([-1, 1, -np.inf, np.nan, -0.0], np.float32)
-    got = lookup("cvt.rn.satfinite.relu.e4m3x2.f32").function(x, x)
-    assert (got & 0xFF).tolist() == [0, 0x38, 0, 0x7F, 0]
+    got = lookup(f"cvt.rn.satfinite.relu.{name}x2.f32").function(x, x)
+    assert (got & (15 if name == "e2m1" else 0xFF)).tolist() == [zero, one, zero, nan, zero]
+
+
+@pytest.mark.parametrize("opcode", ["cvt.rn.e2m1x2.f32", "cvt.rz.satfinite.e4m3x2.f32", "cvt.rn.f32.e2m1x2"])
+def test_no_such_minifloat_conversion(opcode):
+    with pytest.raises(UnknownOperation):
+        lookup(opcode)
+
+
+@pytest.mark.parametrize("mode", ["rz", "rp"])
+@pytest.mark.parametrize("satfinite", [False, True])
+def test_scales_are_powers_of_two(mode, satfinite):
+    """Against exact logarithms: the power of two below or above the magnitude, within 2^-127 ... 2^127."""
+    powers = np.ldexp(np.float32(1), np.arange(-149, 128)).astype(np.float32)
+    x = np.concatenate([some_f32(21), powers, np.nextafter(powers, np.float32(0)), powers * np.float32(1.25)])
+    x = np.resize(np.concatenate([x, np.array([np.inf, -np.inf, np.nan, 0.0], np.float32)]), x.size + 4)
+    round_up = mode == "rp"
+
+    def scale(value: float) -> int:
+        magnitude = abs(value)
+        if math.isnan(magnitude):
+            return 255
+        if math.isinf(magnitude):
+            return 254 if satfinite else 255
+        if magnitude <= 2.0**-127:
+            return 0
+        fraction, exponent = math.frexp(magnitude)
+        code = exponent - 1 + 127 + (round_up and fraction != 0.5)
+        return min(code, 254) if satfinite else code
+
+    want = np.array([scale(float(value)) for value in x])
+    flags = f"{mode}{'.satfinite' if satfinite else ''}"
+    pairs = lookup(f"cvt.{flags}.ue8m0x2.f32").function(x, -x)
+    assert np.array_equal(pairs >> 8, want) and np.array_equal(pairs & 0xFF, want)
+    halves = ALL16.astype(np.uint32)
+    want = [scale(float(value)) for value in (halves << 16).view(np.float32)]
+    pairs = lookup(f"cvt.{flags}.ue8m0x2.bf16x2").function(halves << 16 | np.roll(halves, 1))
+    assert np.array_equal(pairs >> 8, want) and np.array_equal(pairs & 0xFF, np.roll(want, 1))
+
+
+def test_every_pair_of_scales_widens():
+    value = np.arange(256, dtype=np.uint8).view(ml_dtypes.float8_e8m0fnu).astype(np.float32)
+    got = lookup("cvt.rn.bf16x2.ue8m0x2").function(ALL16)
+    assert equal_floats((got << 16).view(np.float32), value[ALL16 & 0xFF])
+    assert equal_floats((got & 0xFFFF0000).astype(np.uint32).view(np.float32), value[ALL16 >> 8])
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+@pytest.mark.parametrize("mode", ["rn", "rz", "rm", "rp"])
+def test_mixed_operands_are_widened_first(kind, mode):
+    rng = np.random.default_rng(5)
+    a, b = (ALL16[rng.integers(0, 65536, 2000)] for _ in range(2))
+    wide = [
+        bf16_to_f32(x) if kind == "bf16" else x.view(np.float16).astype(np.float32) for x in (a, b)
+    ]
+    natural = [x if kind == "bf16" else x.view(np.float16) for x in (a, b)]
+    c = (rng.standard_normal(2000) * 2.0 ** rng.integers(-20, 20, 2000)).astype(np.float32)
+    for name in ("add", "sub"):
+        want = lookup(f"{name}.{mode}.f32").function(wide[0], c)
+        assert equal_floats(lookup(f"{name}.{mode}.f32.{kind}").function(natural[0], c), want)
+    want = lookup(f"fma.{mode}.f32").function(*wide, c)
+    assert equal_floats(lookup(f"fma.{mode}.f32.{kind}").function(*natural, c), want)
+    want = lookup(f"fma.{mode}.sat.f32").function(*wide, c)
+    assert equal_floats(lookup(f"fma.{mode}.sat.f32.{kind}").function(*natural, c), want)
 
 
 def test_tf32_rounds_to_nearest_away():
