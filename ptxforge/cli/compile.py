@@ -28,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--emit",
         choices=(*EMITTED, "stages", "all"),
         default="ptx",
-        help="'stages': the IR after every pass; 'all': IR, PTX and (if possible) sass (default: %(default)s)",
+        help="'stages': the IR after every pass; 'all': IR, PTX and, if possible, sass (default: ptx)",
     )
     parser.add_argument("--num-warps", type=int, default=4)
     parser.add_argument("--num-stages", type=int, default=3)

@@ -23,10 +23,10 @@ def warps(x, num_warps: tl.constexpr):
 
 @ptxforge.jit
 def optional(x, bias, SCALE: tl.constexpr = 3):
-    value = tl.load(x + tl.arange(0, 16)) * SCALE
+    value = tl.load(x + tl.arange(0, 128)) * SCALE
     if bias is not None:
-        value += tl.load(bias + tl.arange(0, 16))
-    tl.store(x + tl.arange(0, 16), value)
+        value += tl.load(bias + tl.arange(0, 128))
+    tl.store(x + tl.arange(0, 128), value)
 
 
 @ptxforge.jit
@@ -36,8 +36,8 @@ def twice(v):
 
 @ptxforge.jit
 def apply(x, FN: tl.constexpr, KIND: tl.constexpr):
-    value = tl.load(x + tl.arange(0, 16))
-    tl.store(x + tl.arange(0, 16), FN(value).to(KIND))
+    value = tl.load(x + tl.arange(0, 128))
+    tl.store(x + tl.arange(0, 128), FN(value).to(KIND))
 
 
 @pytest.fixture
@@ -62,15 +62,15 @@ def test_a_parameter_named_as_an_option(placed):
 
 
 def test_none_for_a_pointer_and_defaults(placed):
-    for x, bias in zip(placed(np.arange(16)), placed(np.full(16, 100)), strict=True):
+    for x, bias in zip(placed(np.arange(128)), placed(np.full(128, 100)), strict=True):
         optional[(1,)](x, None)
-        np.testing.assert_array_equal(x.numpy(), 3 * np.arange(16))
+        np.testing.assert_array_equal(x.numpy(), 3 * np.arange(128))
         optional[(1,)](x, bias, SCALE=1)
-        np.testing.assert_array_equal(x.numpy(), 3 * np.arange(16) + 100)
+        np.testing.assert_array_equal(x.numpy(), 3 * np.arange(128) + 100)
 
 
 def test_functions_and_types_as_constants(placed):
-    for x in placed(np.arange(16, dtype=np.float32)):
+    for x in placed(np.arange(128, dtype=np.float32)):
         launched = apply[(1,)](x=x, FN=twice, KIND=tl.float32)
-        np.testing.assert_array_equal(x.numpy(), 2 * np.arange(16))
+        np.testing.assert_array_equal(x.numpy(), 2 * np.arange(128))
         assert apply[(1,)](x, twice, tl.float32) is launched
