@@ -43,8 +43,9 @@ def from_word(b: Builder, word: str, element: T.Type) -> str:
 
 
 def shuffle(b: Builder, mode: str, word: str, lane) -> str:
-    """``shfl.sync`` of a 32- or 64-bit word in all lanes; ``mode`` is ``bfly`` or ``idx``."""
-    template = f"shfl.sync.{mode}.b32 %s, %s, %s, 31, {FULL_WARP};"
+    """``shfl.sync`` of a 32- or 64-bit word in all lanes; ``mode`` is ``bfly``, ``idx``, ``up`` or ``down``. Lanes
+    that would read beyond the warp keep their own."""
+    template = f"shfl.sync.{mode}.b32 %s, %s, %s, {0 if mode == 'up' else 31}, {FULL_WARP};"
     kind = word[1]
     if kind not in "qd":
         return b.pure(template, kind, word, lane)
@@ -52,9 +53,14 @@ def shuffle(b: Builder, mode: str, word: str, lane) -> str:
     return b.pure("mov.b64 %s, {%s, %s};", kind, b.pure(template, "r", low, lane), b.pure(template, "r", high, lane))
 
 
+def shuffle_entries(b: Builder, mode: str, entries: list, element: T.Type, lane) -> list:
+    """The entries of another lane, as :func:`shuffle`."""
+    return [from_word(b, shuffle(b, mode, to_word(b, x, element), lane), element) for x in entries]
+
+
 def butterfly(b: Builder, entries: list, element: T.Type, mask: int) -> list:
     """The entries of the lane whose number differs in the bits of ``mask``."""
-    return [from_word(b, shuffle(b, "bfly", to_word(b, x, element), mask), element) for x in entries]
+    return shuffle_entries(b, "bfly", entries, element, mask)
 
 
 # -- shared memory ---------------------------------------------------------------------------------------

@@ -7,9 +7,13 @@ that always get the same prefix), not per element: the prefix of a cell is appli
 end.
 
 - The lowest register bits are scanned one after the other; each run of registers is a cell.
-- A lane bit fetches the neighbour's total by a butterfly shuffle.
+- A run of lane bits right behind them is scanned at once (Hillis and Steele): in step i each lane combines with the
+  one 2**i before it. What all lanes of the run get in front from higher levels is put in front of a lane's
+  inclusive result; one shuffle more then gives its successor what stands before it. So a cell takes one
+  combination for each bit, and its last element none.
+- Any other lane bit fetches the neighbour's total by a butterfly shuffle.
 - A run of warp bits exchanges totals through scratch memory, with one barrier.
-- A later register bit merges cells of the same thread.
+- Later register bits merge cells of the same thread, one after the other.
 
 With ``reverse`` the upper block is the one with the lower coordinates.
 """
@@ -20,15 +24,35 @@ from typing import NamedTuple
 
 from ptxforge.codegen_ptx.combining import Columns, Combiner
 from ptxforge.codegen_ptx.exchange import (
-    barrier, butterfly, from_word, load_words, shared_address, store_words, to_word, word_class,
+    barrier,
+    butterfly,
+    from_word,
+    load_words,
+    shared_address,
+    shuffle_entries,
+    store_words,
+    to_word,
+    word_class,
 )  # fmt: skip
-from ptxforge.codegen_ptx.indices import linear_of, owner, replication, register_constants, thread_bit, thread_xor
+from ptxforge.codegen_ptx.indices import (
+    lane_id,
+    linear_of,
+    masked,
+    owner,
+    register_constants,
+    replication,
+    thread_bit,
+    thread_xor,
+)  # fmt: skip
 from ptxforge.codegen_ptx.lower_arith import choose
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
-from ptxforge.codegen_ptx.registers import register_class
+from ptxforge.codegen_ptx.registers import MOVES, register_class
 from ptxforge.ir.ops.reduce import Scan
 from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout
 from ptxforge.layouts.scratch import axis_levels, container_bytes, warp_runs
+
+SHORTEST_RUN = 3
+"""Lane bits from which on scanning them at once takes fewer instructions than one after the other."""
 
 
 @lowers(Scan)
@@ -41,6 +65,15 @@ class _Cell(NamedTuple):
 
     registers: tuple[int, ...]
     key: int
+
+
+class _LaneScan(NamedTuple):
+    """A run of lanes that was scanned at once: the ``inclusive`` result of each cell (one list per operand), the
+    lanes from one of the run to the next, and the predicate of all but the first of them."""
+
+    inclusive: Columns
+    step: int
+    follows: str
 
 
 class _Scanner:
@@ -58,14 +91,16 @@ class _Scanner:
         self.columns: Columns = [list(ctx.get(v)) for v in op.inputs]
         shift, self.bits = self.layout._position_of(f"dim{op.axis}")
         self.shift = shift
+        self.lane_scan: _LaneScan | None = None
 
     def run(self) -> None:
-        level = self._scan_registers()
+        first = level = self._scan_registers()
         while level < len(self.levels):
             name, bit = self.levels[level]
             if name == REGISTER:
-                self._merge_cells(level)
-                level += 1
+                level = self._merge_cells(level)
+            elif name == LANE and level == first and self._lane_run(level) >= SHORTEST_RUN:
+                level = self._scan_lanes(level)
             elif name == LANE:
                 self._merge_lanes(bit)
                 level += 1
@@ -132,6 +167,19 @@ class _Scanner:
         self.prefix[cell] = new if condition == 1 else self._chosen(condition, new, old)
         self.valid[cell] = self._either(valid, condition)
 
+    def _where(self, condition, new: tuple, old: tuple) -> tuple:
+        """As :meth:`_chosen`, for a ``new`` that was just computed: under a predicate instead of selected."""
+        if isinstance(condition, int):
+            return new if condition else old
+        b, kinds = self.b, [register_class(e) for e in self.elements]
+        if "p" in kinds:
+            return self._chosen(condition, new, old)
+        results = tuple(b.new(kind) for kind in kinds)
+        for result, x, y, kind in zip(results, new, old, kinds):
+            b.copy(result, b.plain(y))
+            b.effect("@%s " + MOVES[kind], condition, result, b.plain(x))
+        return results
+
     def _either(self, p, q):
         if p == 1 or q == 1:
             return 1
@@ -149,35 +197,102 @@ class _Scanner:
         return b.pure("setp.ne.b32 %s, %s, 0;", "p", word)
 
     def _apply_prefixes(self) -> None:
-        todo = [(c, r) for c, cell in enumerate(self.cells) if self.prefix[c] is not None for r in cell.registers]
-        if not todo:
-            return
-        left = [[self.prefix[c][k] for c, _ in todo] for k in range(len(self.columns))]
-        results = self.combine(left, [[x[r] for _, r in todo] for x in self.columns])
-        for j, (c, r) in enumerate(todo):
-            new, old = tuple(x[j] for x in results), tuple(x[r] for x in self.columns)
-            if self.valid[c] != 1:
-                new = self._chosen(self.valid[c], new, old)
-            for column, value in zip(self.columns, new):
-                column[r] = value
+        done = self._finish_lanes() if self.lane_scan is not None else {}
+        todo = [
+            (c, r)
+            for c, cell in enumerate(self.cells)
+            if self.prefix[c] is not None
+            for r in cell.registers
+            if r not in done
+        ]
+        if todo:
+            left = [[self.prefix[c][k] for c, _ in todo] for k in range(len(self.columns))]
+            results = self.combine(left, [[x[r] for _, r in todo] for x in self.columns])
+            for j, (c, r) in enumerate(todo):
+                new, old = tuple(x[j] for x in results), tuple(x[r] for x in self.columns)
+                done[r] = self._where(self.valid[c], new, old)
+        for register, values in done.items():
+            for column, value in zip(self.columns, values):
+                column[register] = value
 
     # -- levels --------------------------------------------------------------------------------------------
 
-    def _merge_cells(self, level: int) -> None:
-        """A register bit: pairs of blocks of this thread become one."""
-        unit = 1 << (level + self.shift)
+    def _merge_cells(self, level: int) -> int:
+        """Register bits: blocks of this thread become one, each getting the sum of those before it in front.
+        Returns the next level that is none."""
+        end = level
+        while end < len(self.levels) and self.levels[end][0] == REGISTER:
+            end += 1
+        along = (1 << (end + self.shift)) - (1 << (level + self.shift))
         by_key: dict[int, list[tuple[int, int]]] = {}
         for index, block in enumerate(self.blocks):
-            key = min(self.cells[c].key for c in block)
-            by_key.setdefault(key & ~unit, []).append((key, index))
-        pairs = [tuple(i for _, i in sorted(found, reverse=self.reverse)) for found in by_key.values()]
-        for low, high in pairs:
-            cells = self.blocks[high]
-            self._prepend(cells, [[t[low]] * len(cells) for t in self.totals], 1)
-        left = [[t[low] for low, _ in pairs] for t in self.totals]
-        right = [[t[high] for _, high in pairs] for t in self.totals]
-        self.totals = self.combine(left, right)
-        self.blocks = [self.blocks[low] + self.blocks[high] for low, high in pairs]
+            key = self._key(block)
+            by_key.setdefault(key & ~along, []).append((key, index))
+        groups = [[i for _, i in sorted(found, reverse=self.reverse)] for found in by_key.values()]
+        running = [[t[group[0]] for group in groups] for t in self.totals]
+        for place in range(1, len(groups[0])):
+            for index, group in enumerate(groups):
+                cells = self.blocks[group[place]]
+                self._prepend(cells, [[x[index]] * len(cells) for x in running], 1)
+            running = self.combine(running, [[t[group[place]] for group in groups] for t in self.totals])
+        self.totals = running
+        self.blocks = [[c for i in group for c in self.blocks[i]] for group in groups]
+        return end
+
+    # -- a run of lanes ------------------------------------------------------------------------------------
+
+    def _lane_run(self, level: int) -> int:
+        """How many levels from ``level`` on are neighbouring lane bits in order."""
+        first = self.levels[level][1]
+        count = 1
+        while self.levels[level + count : level + count + 1] == ((LANE, first + count),):
+            count += 1
+        return count
+
+    def _scan_lanes(self, level: int) -> int:
+        """Scan the totals of all cells along a run of lanes. Returns the level after the run."""
+        b, count = self.b, self._lane_run(level)
+        first = self.levels[level][1]
+        step, last = 1 << first, (1 << count) - 1 << first
+        with b.at_entry():
+            place = masked(b, lane_id(b), last)
+            rank = b.pure("xor.b32 %s, %s, %s;", "r", place, last) if self.reverse else place
+            reached = [b.pure("setp.ge.u32 %s, %s, %s;", "p", rank, step << i) for i in range(count)]
+            end = b.pure(f"{'and' if self.reverse else 'or'}.b32 %s, %s, %s;", "r", lane_id(b),
+                         31 & ~last if self.reverse else last)  # fmt: skip
+        running = self.totals
+        for i in range(count):
+            combined = self.combine(self._from_lane(running, step << i), running)
+            pairs = [self._where(reached[i], new, old) for new, old in zip(zip(*combined), zip(*running))]
+            running = [list(x) for x in zip(*pairs)]
+        self.lane_scan = _LaneScan(running, step, reached[0])
+        self.totals = [shuffle_entries(b, "idx", x, e, end) for x, e in zip(running, self.elements)]
+        return level + count
+
+    def _from_lane(self, values: Columns, distance: int) -> Columns:
+        """What the lane that stands ``distance`` lanes before this one has."""
+        mode = "down" if self.reverse else "up"
+        return [shuffle_entries(self.b, mode, x, e, distance) for x, e in zip(values, self.elements)]
+
+    def _finish_lanes(self) -> dict[int, tuple]:
+        """Turn inclusive results into prefixes of the lanes; the results of the cells' last registers, by
+        register."""
+        inclusive, step, follows = self.lane_scan
+        mine = list(zip(*inclusive))
+        known = [c for c, p in enumerate(self.prefix) if p is not None]
+        if known:
+            left = [[self.prefix[c][k] for c in known] for k in range(len(inclusive))]
+            combined = self.combine(left, [[x[c] for c in known] for x in inclusive])
+            for c, new in zip(known, zip(*combined)):
+                mine[c] = self._where(self.valid[c], new, mine[c])
+        before = self._from_lane([list(x) for x in zip(*mine)], step)
+        for c, value in enumerate(zip(*before)):
+            outer, valid = self.prefix[c], self.valid[c]
+            self.prefix[c] = value if outer is None else self._chosen(follows, value, outer)
+            self.valid[c] = follows if outer is None else self._either(valid, follows)
+        return {cell.registers[-1]: values for cell, values in zip(self.cells, mine)}
+
+    # -- other levels --------------------------------------------------------------------------------------
 
     def _merge_lanes(self, bit: int) -> None:
         """A lane bit: each block merges with that of the neighbour lane."""

@@ -7,7 +7,7 @@ import pytest
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Region
-from ptxforge.ir.ops import arith, control
+from ptxforge.ir.ops import arith, cast, control
 from ptxforge.ir.ops import reduce as ops
 from ptxforge.layouts.encodings import Linear, Mma, Slice
 from tests.codegen_ptx.harness import Kernel, blocked, pointer
@@ -19,6 +19,10 @@ LAYOUTS = {
     "small": ((4, 8), blocked(1, 4, threads=(4, 8), warps=(2, 2))),
     "flat": ((1024,), blocked(4)),
     "flat small": ((32,), blocked(4)),
+    "chunks": ((2048,), blocked(2, warps=(2,))),
+    "one each": ((512,), blocked(1, warps=(4,))),
+    "one warp": ((1024,), blocked(4, warps=(1,))),
+    "lanes across": ((32, 8), blocked(2, 2, threads=(8, 4), warps=(2, 1))),
     "three": ((4, 8, 32), blocked(1, 2, 2, threads=(2, 2, 8), warps=(2, 1, 2))),
     "mma": ((64, 32), Mma((2, 0), (2, 2), (16, 8))),
     "scattered": ((8, 8, 16), Linear.of_shape((8, 8, 16), {
@@ -142,3 +146,44 @@ def test_scan_of_a_recurrence(name, axis, reverse):
         rows.append(state)
     expected = np.moveaxis(np.array(rows), 0, axis)
     np.testing.assert_allclose(out, np.flip(expected, axis) if reverse else expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("element, kind, reference", [
+    (T.I64, arith.AddI, np.add), (T.I8, arith.MaxSI, np.maximum), (T.F16, arith.MinNumF, np.minimum),
+    (T.F64, arith.AddF, np.add), (T.I1, arith.OrI, np.logical_or),
+], ids=lambda v: getattr(v, "name", str(v)))  # fmt: skip
+@pytest.mark.parametrize("name", ["one warp", "chunks", "one each"])
+def test_scans_of_all_widths(element, kind, reference, name, reverse):
+    shape, layout = LAYOUTS[name]
+    x = np.random.default_rng(6).integers(-100, 100, shape)
+    x = (x == 3) if element is T.I1 else x.astype(element.numpy)
+    ordered = x[::-1] if reverse else x
+    expected = reference.accumulate(ordered)
+    stored = T.I8 if element is T.I1 else element
+    kernel = Kernel(pointer(stored), pointer(stored), num_warps=layout.num_warps, shared_bytes=32768)
+    value = kernel.load(0, shape, layout)
+    if element is T.I1:
+        zero = kernel.b.constant(0, value.type)
+        value = kernel.b.value(arith.CmpI, value, zero, predicate="ne")
+    combine = region(kernel.b, [kind], [element])
+    op = kernel.b.create(ops.Scan, value, regions=[combine], axis=0, scratch_offset=0, reverse=reverse)
+    result = op.results[0]
+    if element is T.I1:
+        result = kernel.b.value(cast.ExtUI, result, type=result.type.with_element(T.I8))
+    kernel.store(1, result)
+    out = np.zeros(shape, stored.numpy)
+    kernel.run(x.astype(stored.numpy), out)
+    np.testing.assert_array_equal(out, (expected[::-1] if reverse else expected).astype(stored.numpy))
+
+
+def test_instructions_of_a_row():
+    """8 chunks of 4 elements for each of 32 lanes: 3 additions in a chunk, 5 between lanes, 1 for its place in the
+    row, 1 for each element but the last, and the running total; 5 shuffles, one for the total, one to pass it on."""
+    kernel = Kernel(pointer(T.F32), pointer(T.F32), num_warps=1)
+    x = kernel.load(0, (1024,), LAYOUTS["one warp"][1], vector=4)
+    op = kernel.b.create(ops.Scan, x, regions=[region(kernel.b, [arith.AddF], [T.F32])], axis=0)
+    kernel.store(1, op.results[0], vector=4)
+    ptx = kernel.ptx()
+    assert ptx.count("add.rn.f32") == 8 * (3 + 5 + 3) + 7 + 6
+    assert ptx.count("shfl.sync.up") == 8 * 6 and ptx.count("shfl.sync.idx") == 7
