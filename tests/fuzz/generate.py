@@ -514,10 +514,16 @@ class _Generator:
 
     def tensor_cores(self) -> None:
         """One of the larger pieces: rare, as the emulator takes its time for them."""
-        self.pick((_Generator.matmul, _Generator.attention, _Generator.chain, _Generator.scaled))(self)
+        self.pick((
+            *[_Generator.matmul] * 3, *[_Generator.attention] * 2, _Generator.chain, _Generator.scaled,
+            _Generator.batched,
+        ))(self)  # fmt: skip
 
     def matmul(self) -> None:
-        """A loop along k that loads both operands, as a matrix product does; masks cut k off anywhere."""
+        """A loop along k that loads both operands, as a matrix product does; masks cut k off anywhere.
+
+        It may stand under an ``if`` or in another loop, and find its rows of b through an index that is loaded.
+        """
         m, n, k = self.pick((16, 32, 64)), self.pick((8, 16, 32, 64)), self.pick((16, 32, 64))
         dtype = self.pick(("float16", "float16", "bfloat16", "int8", "uint8", "float32", "float64"))
         while (m + n) * k * NUMPY[dtype].itemsize > 12 * 1024:  # four of them fit wherever this runs
@@ -526,14 +532,30 @@ class _Generator:
         depth = k * max(most, 1)
         a, am, ak = self.matrix(dtype, self.grid * m, depth)
         b, bk, bn = self.matrix(dtype, depth, n)
-        i, j, at, p, q, z, x, y = (self.fresh(prefix) for prefix in "ijkpqzlr")
+        i, j, at, t = (self.fresh(prefix) for prefix in "ijkt")
         self.emit(f"{i} = pid * {m} + tl.arange(0, {m})")
         self.emit(f"{j} = tl.arange(0, {n})")
         self.emit(f"{at} = tl.arange(0, {k})")
-        self.emit(f"{p} = {a} + {i}[:, None] * {am} + {at}[None, :] * {ak}")
-        self.emit(f"{q} = {b} + {at}[:, None] * {bk} + {j}[None, :] * {bn}")
         result = {"int8": "int32", "uint8": "int32", "float64": "float64"}.get(dtype, "float32")
-        acc = self.assign(f"tl.full(({m}, {n}), 1, tl.{result})", result, (m, n), 1 + 32 * depth)
+        acc = self.assign(f"tl.full(({m}, {n}), 1, tl.{result})", result, (m, n), 1 + 64 * depth)
+        around = self.pick(("", "", "", "if s > 1:", f"for {t} in range(s // 2):", f"for {t} in range(2):"))
+        if around:
+            self.emit(around)
+            self.indent += 1
+        rows = f"{a} + {i}[:, None] * {am} + {at}[None, :] * {ak}"
+        if self.rng.random() < 0.25:
+            self.indirect_loop(acc.name, dtype, (rows, f"{k} * {ak}"), (b, bk, bn, j), at, k, count, depth)
+        else:
+            columns = f"{b} + {at}[:, None] * {bk} + {j}[None, :] * {bn}"
+            steps = (f"{k} * {ak}", f"{k} * {bk}")
+            self.direct_loop(acc.name, dtype, (rows, columns), steps, at, k, count, depth)
+        self.indent = 1
+
+    def direct_loop(self, acc, dtype, addresses, steps, at, k, count, depth) -> None:
+        """Pointers that advance."""
+        p, q, z, x, y = (self.fresh(prefix) for prefix in "pqzlr")
+        self.emit(f"{p} = {addresses[0]}")
+        self.emit(f"{q} = {addresses[1]}")
         inside = f"{at} + {k} * {z} < {int(self.rng.integers(0, depth + 1))}"
         is_masked = self.rng.random() < 0.5
         masks = [f", mask=({inside})[{d}], other=0" if is_masked else "" for d in ("None, :", ":, None")]
@@ -543,15 +565,32 @@ class _Generator:
         self.emit(f"{y} = tl.load({q}{masks[1]})")
         if dtype in EXACT and self.rng.random() < 0.3:
             self.emit(self.pick((f"{x} = {x} * 2", f"{y} = {y} * 2", f"{x} = tl.where({x} > 0, {x}, 0)")))
-        options = {"float32": self.pick(("", ', input_precision="tf32x3"', ', input_precision="ieee"'))}
-        product = f"{acc.name} = tl.dot({x}, {y}, {acc.name}{options.get(dtype, '')})"
+        product = f"{acc} = tl.dot({x}, {y}, {acc}{self.precision(dtype)})"
         if self.rng.random() < 0.2:
             self.emit(f"if {z} != 1:")
             product = f"    {product}"
         self.emit(product)
-        self.emit(f"{p} += {k} * {ak}")
-        self.emit(f"{q} += {k} * {bk}")
-        self.indent -= 1
+        self.emit(f"{p} += {steps[0]}")
+        self.emit(f"{q} += {steps[1]}")
+
+    def indirect_loop(self, acc, dtype, rows, matrix, at, k, count, depth) -> None:
+        """The rows of b are those that an array of indices names."""
+        b, bk, bn, j = matrix
+        index = f"x{len(self.arrays)}"
+        self.arrays[index] = self.rng.integers(0, depth, depth).astype(np.int32)
+        p, which, z = (self.fresh(prefix) for prefix in "pwz")
+        self.emit(f"{p} = {rows[0]}")
+        self.emit(f"for {z} in tl.range(0, {count}{self.stages()}):")
+        self.indent += 1
+        self.emit(f"{which} = tl.load({index} + {z} * {k} + {at})")
+        right = f"tl.load({b} + {which}[:, None] * {bk} + {j}[None, :] * {bn})"
+        self.emit(f"{acc} = tl.dot(tl.load({p}), {right}, {acc}{self.precision(dtype)})")
+        self.emit(f"{p} += {rows[1]}")
+
+    def precision(self, dtype: str) -> str:
+        """An argument of ``dot``: small integers are exact in each."""
+        choices = ("", ', input_precision="tf32x3"', ', input_precision="ieee"')
+        return self.pick(choices) if dtype == "float32" else ""
 
     def attention(self) -> None:
         """Two products, of which the second multiplies what the first gives: attention with an exact softmax.
@@ -610,6 +649,20 @@ class _Generator:
             self.assign(f"tl.dot({middle.name}, {c})", "float32", (m, m), 16 * n)
         else:
             self.assign(f"tl.dot({c}, {middle.name})", "float32", (n, n), 16 * m)
+
+    def batched(self) -> None:
+        """Products of a few pairs of matrices at once, added up."""
+        z, m, n, k = self.pick((2, 4)), self.pick((16, 32)), self.pick((16, 32)), self.pick((16, 32))
+        dtype = self.pick(("float16", "bfloat16", "int8", "float32"))
+        a, am, ak = self.matrix(dtype, z * m, k)
+        b, bk, bn = self.matrix(dtype, z * k, n)
+        b_step = k * int(bk)
+        a_step = m * int(am)
+        left, right = self.fresh("l"), self.fresh("r")
+        self.emit(f"{left} = tl.load({a} + {_offsets((z, a_step), (m, am), (k, ak))})")
+        self.emit(f"{right} = tl.load({b} + {_offsets((z, b_step), (k, bk), (n, bn))})")
+        result = "int32" if dtype == "int8" else "float32"
+        self.assign(f"tl.sum(tl.dot({left}, {right}), axis=0)", result, (m, n), 16 * k * z)
 
     def scaled(self) -> None:
         """A product in microscaling formats: every 4-bit float there is, times bfloat16."""
@@ -762,6 +815,15 @@ class _Generator:
         result = self.assign(text, "float32", value.shape, None)
         if len(result.shape) == 1 and self.rng.random() < 0.5:
             self.assign(f"tl.sum({result.name}, axis=0) + {x} * 2.0", "float32", result.shape, None)
+
+
+def _offsets(*dimensions: tuple[int, int | str]) -> str:
+    """The offsets of a tile with these sizes and strides."""
+    terms = []
+    for axis, (size, stride) in enumerate(dimensions):
+        key = ", ".join(":" if d == axis else "None" for d in range(len(dimensions)))
+        terms.append(f"tl.arange(0, {size})[{key}] * {stride}")
+    return " + ".join(terms)
 
 
 def _broadcast(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...] | None:
