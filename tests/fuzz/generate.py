@@ -522,7 +522,7 @@ class _Generator:
     def matmul(self) -> None:
         """A loop along k that loads both operands, as a matrix product does; masks cut k off anywhere.
 
-        It may stand under an ``if`` or in another loop, and find its rows of b through an index that is loaded.
+        It may stand under an ``if`` or in another loop, and find its rows of b through indices that it loads.
         """
         m, n, k = self.pick((16, 32, 64)), self.pick((8, 16, 32, 64)), self.pick((16, 32, 64))
         dtype = self.pick(("float16", "float16", "bfloat16", "int8", "uint8", "float32", "float64"))
