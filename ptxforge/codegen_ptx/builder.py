@@ -110,6 +110,7 @@ class Builder:
         self._numbers: dict[tuple, object] = {}
         self._log: list[tuple] = []
         self._scopes: list[int] = []
+        self._before: list[tuple[str, tuple, int]] = []
         self._entry_code: list[tuple[str, tuple, int]] = []
         self._entry_numbers: dict[tuple, object] = {}
         self.count = 0
@@ -209,6 +210,16 @@ class Builder:
         to be the old one (it came through a shuffle), so that what is computed from it is not merged with
         what was computed before."""
         return _FreshThread(self)
+
+    def start_anew(self) -> None:
+        """What was built so far comes first; from here on the kernel's entry is here. So the registers of what
+        depends on the thread alone are not live before. Only outside of all control flow."""
+        self.forget()
+        with self.fresh_thread():
+            values = self.thread_values
+        self._before += self._entry_code + self.code
+        self.code, self._entry_code = [], []
+        self.thread_values, self._entry_numbers = values, {}
 
     # -- scopes and aliases ------------------------------------------------------------------------------
 
@@ -401,7 +412,7 @@ class Builder:
         kept = []
         aliases = self.aliases
         previous = LOCATION
-        code = self._entry_code + self.code
+        code = self._before + self._entry_code + self.code
         if self.has_cold_code:
             code = sink(code, self._reassigned())
         for instruction in reversed(code):

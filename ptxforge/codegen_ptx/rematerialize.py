@@ -6,10 +6,12 @@
 
 Such a loop takes all registers that there are. Index arithmetic that is needed after it but not in it is
 therefore lowered a second time right behind it, from a copy of the thread's number that the assembler cannot
-see through: it would otherwise merge the two.
+see through: it would otherwise merge the two. So are the thread's places in shared memory for what follows.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from ptxforge.codegen_ptx.lowering import LOWERINGS, Lowering
 from ptxforge.ir import types as T
@@ -36,13 +38,19 @@ def rematerialize_after(ctx: Lowering, loop: Operation) -> None:
             for value in op.operands:
                 _collect(value, earlier, inside, again)
         following = following.next
-    if not again:
-        return
-    ctx.b.forget()
-    with ctx.b.fresh_thread():
-        for op in earlier:
-            if op in again:
-                LOWERINGS[type(op)](ctx, op)
+    if loop.parent is ctx.function.body:
+        ctx.b.start_anew()
+        _lower_again(ctx, earlier, again)
+    elif again:
+        ctx.b.forget()
+        with ctx.b.fresh_thread():
+            _lower_again(ctx, earlier, again)
+
+
+def _lower_again(ctx: Lowering, earlier: Iterable[Operation], again: set[Operation]) -> None:
+    for op in earlier:
+        if op in again:
+            LOWERINGS[type(op)](ctx, op)
 
 
 def _operations_before(loop: Operation) -> dict[Operation, None]:

@@ -167,3 +167,26 @@ def test_results_leave_in_wide_stores(launched):
     widths = re.findall(r"st\.global\.(?:\w+\.)*?(?:v(\d)\.)?b(\d+)", ptx)
     widths = {int(v or 1) * int(bits) // 8 for v, bits in widths}
     assert widths == {16}, name
+
+
+def test_nothing_of_the_thread_waits_in_registers_for_the_loop_to_end(launched):
+    """What is needed after the loop and follows from the thread's number is computed after it."""
+    lines = launched[3].splitlines()
+    labels = [i for i, line in enumerate(lines) if line.startswith("$for_") and "end" not in line]
+    ends = [i for i, line in enumerate(lines) if re.search(r"bra(\.uni)? \$for_\d+;", line)]
+    of_thread: set[str] = set()
+    for line in lines[: labels[0]]:
+        written, *read = registers_of(line) or [""]
+        if "%tid.x" in line or of_thread.intersection(read):
+            of_thread.add(written)
+    in_loops = {r for a, b in zip(labels, ends) for line in lines[a:b] for r in registers_of(line)}
+    behind: set[str] = set()
+    for line in lines[ends[-1] + 1 :]:
+        behind.update(registers_of(line))
+    # The thread's number itself is where all else comes from.
+    assert len((of_thread & behind) - in_loops) <= 1
+
+
+def registers_of(line: str) -> list[str]:
+    """The registers of an instruction, the written one first."""
+    return re.findall(r"%[a-z]+\d+", line) if line.startswith("\t") and not line.startswith("\t.") else []
