@@ -1,9 +1,9 @@
 """``python -m benchmarks``: our kernels beside Triton's and torch's, from one source, in one run, on a GPU.
 
-For each case every configuration is checked against torch in higher precision, then timed; the best one of each
-compiler is then timed again, the contenders in turn, so that a clock that drifts meets all of them. The L2 cache
-is flushed between runs, medians are reported, data is random. Results go to a JSON file with the commit, the
-device and the SM clock at each measurement.
+For each case every configuration is checked against torch in higher precision, then timed; the best one of
+each compiler is then timed again, the contenders in turn, so that a clock that drifts meets all of them. The
+L2 cache is flushed between runs, medians are reported, data is random. Results go to a JSON file with the
+commit, the device and the SM clock at each measurement.
 
     python -m benchmarks [--only SUBSTRING] [--json FILE] [--no-triton] [--commit ID]
 """
@@ -36,7 +36,8 @@ def _figure(case: spine.Case, seconds: float) -> float:
 
 
 def _best(case: spine.Case, kernels: Any, data: dict[str, Any]) -> tuple[dict | None, list[dict], list[str]]:
-    """The fastest configuration that gives right results, the figure of each, and notes on those that fail."""
+    """The fastest configuration that gives right results, the figure of each,
+    and notes on those that fail."""
     best, figures, notes = (float("inf"), None), [], []
     for config in case.configurations:
         try:
@@ -102,7 +103,10 @@ def main() -> int:
             for note in rows[-1][name]["notes"]:
                 print(f"    {name}: {note}", flush=True)
     if options.json:
-        commit = options.commit or subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+        commit = (
+            options.commit
+            or subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+        )
         report = {"environment": environment() | {"commit": commit}, "rows": rows}
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     return 0

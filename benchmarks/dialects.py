@@ -1,7 +1,7 @@
 """One kernel file, two compilers.
 
-``kernels.py`` uses the names ``jit`` and ``tl`` without importing them: :func:`load` executes it with ptxforge's or with
-Triton's, so that both compile the very same source.
+``kernels.py`` uses the names ``jit`` and ``tl`` without importing them: :func:`load` executes it with
+ptxforge's or with Triton's, so that both compile the very same source.
 """
 
 from __future__ import annotations

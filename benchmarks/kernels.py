@@ -1,6 +1,7 @@
 """The kernels of the benchmarks, in the language that ptxforge and Triton share.
 
-``jit`` and ``tl`` are put here by :mod:`benchmarks.dialects`. The tests run the same functions at small sizes.
+``jit`` and ``tl`` are put here by :mod:`benchmarks.dialects`. The tests run the same functions at small
+sizes.
 """
 # ruff: noqa: F821
 
@@ -146,8 +147,9 @@ def attention(
     q, k, v, out, scale, heads, length, stride_b, stride_h, stride_l,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr, CAUSAL: tl.constexpr,
 ):  # fmt: skip
-    """softmax(q kᵀ · scale) v for [batch, heads, length, D] tensors of equal strides; BLOCK_M rows of one head a
-    program. ``scale`` includes log2(e): exponentials are powers of two. ``length`` is a multiple of both blocks."""
+    """softmax(q kᵀ · scale) v for [batch, heads, length, D] tensors of equal strides; BLOCK_M rows of one
+    head a program. ``scale`` includes log2(e): exponentials are powers of two. ``length`` is a multiple of
+    both blocks."""
     start = tl.program_id(0) * BLOCK_M
     head = tl.program_id(1)
     base = (head // heads).to(tl.int64) * stride_b + (head % heads).to(tl.int64) * stride_h

@@ -12,25 +12,41 @@ from benchmarks.spine import Case, matmul_case, random_tensor
 F16_TILES = [
     dict(BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_warps=w, num_stages=s)
     for m, n, k, w, s in (
-        (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 3), (128, 256, 32, 8, 4), (128, 128, 64, 4, 3),
+        (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 3), (128, 256, 32, 8, 4),
+        (128, 128, 64, 4, 3),
         (128, 128, 32, 4, 4), (128, 128, 64, 8, 3),
     )
 ]  # fmt: skip
 TF32_TILES = [
     dict(BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_warps=w, num_stages=s)
-    for m, n, k, w, s in ((128, 256, 32, 8, 3), (128, 128, 32, 4, 3), (128, 256, 32, 8, 4), (128, 128, 32, 8, 3))
+    for m, n, k, w, s in (
+        (128, 256, 32, 8, 3),
+        (128, 128, 32, 4, 3),
+        (128, 256, 32, 8, 4),
+        (128, 128, 32, 8, 3),
+    )
 ]
 INT8_TILES = [
     dict(BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_warps=w, num_stages=s)
-    for m, n, k, w, s in ((128, 256, 128, 8, 3), (128, 128, 128, 4, 3), (128, 256, 64, 8, 4), (128, 128, 128, 8, 3))
+    for m, n, k, w, s in (
+        (128, 256, 128, 8, 3),
+        (128, 128, 128, 4, 3),
+        (128, 256, 64, 8, 4),
+        (128, 128, 128, 8, 3),
+    )
 ]
 SKINNY_TILES = [
     dict(BLOCK_M=16, BLOCK_N=n, BLOCK_K=k, num_warps=w, num_stages=s)
-    for n, k, w, s in ((64, 128, 4, 4), (32, 256, 4, 4), (64, 64, 4, 5), (128, 64, 4, 5), (64, 256, 4, 3), (32, 128, 4, 6))
+    for n, k, w, s in (
+        (64, 128, 4, 4), (32, 256, 4, 4), (64, 64, 4, 5), (128, 64, 4, 5), (64, 256, 4, 3), (32, 128, 4, 6),
+    )  # fmt: skip
 ]
 ATTENTION_TILES = [
     dict(BLOCK_M=m, BLOCK_N=n, num_warps=w, num_stages=s)
-    for m, n, w, s in ((128, 64, 8, 2), (128, 64, 8, 3), (128, 64, 4, 2), (64, 64, 4, 2), (128, 128, 8, 2), (128, 32, 8, 3), (64, 64, 4, 3))
+    for m, n, w, s in (
+        (128, 64, 8, 2), (128, 64, 8, 3), (128, 64, 4, 2), (64, 64, 4, 2), (128, 128, 8, 2), (128, 32, 8, 3),
+        (64, 64, 4, 3),
+    )  # fmt: skip
 ]
 
 
@@ -48,7 +64,8 @@ def _attention(length: int, dim: int, causal: bool) -> Case:
         grid = (length // options["BLOCK_M"], batch * heads)
         q = data["q"]
         kernels.attention[grid](
-            q, data["k"], data["v"], data["out"], scale * math.log2(math.e), heads, length, *q.stride()[:3], D=dim, CAUSAL=causal,
+            q, data["k"], data["v"], data["out"], scale * math.log2(math.e), heads, length, *q.stride()[:3],
+            D=dim, CAUSAL=causal,
             **options,
         )  # fmt: skip
 
@@ -58,7 +75,8 @@ def _attention(length: int, dim: int, causal: bool) -> Case:
 
     work = 4.0 * batch * heads * length * length * dim * (0.5 if causal else 1.0)
     return Case(
-        f"attention f16 L={length} D={dim}{' causal' if causal else ''}", "TFLOP/s", work, make, launch, ATTENTION_TILES, reference,
+        f"attention f16 L={length} D={dim}{' causal' if causal else ''}", "TFLOP/s", work, make, launch,
+        ATTENTION_TILES, reference,
         lambda d: (d["out"].float(), reference(d).float()), 1e-2,
     )  # fmt: skip
 
@@ -85,7 +103,9 @@ def int8_launch(size: int):
     def launch(kernels, data, config):
         a, b, c = data["a"], data["b"], data["c"]
         grid = (-(-size // config["BLOCK_M"]) * -(-size // config["BLOCK_N"]),)
-        kernels.matmul_int8[grid](a, b, c, size, size, size, *a.stride(), *b.stride(), *c.stride(), GROUP_M=8, **config)
+        kernels.matmul_int8[grid](
+            a, b, c, size, size, size, *a.stride(), *b.stride(), *c.stride(), GROUP_M=8, **config
+        )
 
     return launch
 

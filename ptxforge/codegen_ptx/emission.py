@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from ptxforge.codegen_ptx import (  # noqa: F401  (importing a lowering registers it)
-    lower_arith, lower_atomic, lower_cast, lower_control, lower_convert_layout, lower_debug, lower_dot, lower_math,
-    lower_memory, lower_reduce, lower_scan, lower_shape, lower_shared,
+    lower_arith,
+    lower_atomic,
+    lower_cast,
+    lower_control,
+    lower_convert_layout,
+    lower_debug,
+    lower_dot,
+    lower_math,
+    lower_memory,
+    lower_reduce,
+    lower_scan,
+    lower_shape,
+    lower_shared,
 )  # fmt: skip
 from ptxforge.codegen_ptx.lowering import Lowering
 from ptxforge.codegen_ptx.module import module_text

@@ -77,7 +77,8 @@ def negate(b: Builder, x, element: T.Type):
     return b.pure("xor.b16 %s, %s, 0x8000;", "h", x)
 
 
-_RELATIONS = {"oeq": "eq", "one": "ne", "olt": "lt", "ole": "le", "ogt": "gt", "oge": "ge", "ueq": "equ", "une": "neu",
+_RELATIONS = {"oeq": "eq", "one": "ne", "olt": "lt", "ole": "le", "ogt": "gt", "oge": "ge", "ueq": "equ",
+              "une": "neu",
               "ult": "ltu", "ule": "leu", "ugt": "gtu", "uge": "geu", "ord": "num", "uno": "nan"}  # fmt: skip
 
 

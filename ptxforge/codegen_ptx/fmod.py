@@ -1,8 +1,8 @@
 """The exact floating-point remainder, C's ``fmod``.
 
 The divisor is doubled up to the dividend's size; on the way back down it is subtracted wherever it still
-fits. Every difference is exact, and the number of steps is that of the quotient's bits: numbers of like size take
-few.
+fits. Every difference is exact, and the number of steps is that of the quotient's bits: numbers of like size
+take few.
 """
 
 from __future__ import annotations

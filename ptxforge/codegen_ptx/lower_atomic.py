@@ -14,12 +14,25 @@ from __future__ import annotations
 from ptxforge.codegen_ptx import pointers
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.exchange import (
-    barrier, from_word, load_words, shared_address, shuffle, store_words, to_word, word_class,
-)  # fmt: skip
+    barrier,
+    from_word,
+    load_words,
+    shared_address,
+    shuffle,
+    store_words,
+    to_word,
+    word_class,
+)
 from ptxforge.codegen_ptx.floats import binary
 from ptxforge.codegen_ptx.indices import (
-    lane_id, linear_of, owner, register_constants, replication, thread_columns, thread_xor,
-)  # fmt: skip
+    lane_id,
+    linear_of,
+    owner,
+    register_constants,
+    replication,
+    thread_columns,
+    thread_xor,
+)
 from ptxforge.codegen_ptx.lower_memory import emit_predicated, thread_owner, vector_width
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.packing import pack, unpack
@@ -32,8 +45,10 @@ from ptxforge.layouts.linear import LANE
 from ptxforge.layouts.scratch import container_bytes
 from ptxforge.support.errors import InternalCompilerError
 
-_NAMES = {"add": ("add", "u"), "fadd": ("add", "f"), "max": ("max", "s"), "min": ("min", "s"), "umax": ("max", "u"),
-          "umin": ("min", "u"), "and": ("and", "b"), "or": ("or", "b"), "xor": ("xor", "b"), "xchg": ("exch", "b")}  # fmt: skip
+_NAMES = {"add": ("add", "u"), "fadd": ("add", "f"), "max": ("max", "s"), "min": ("min", "s"),
+          "umax": ("max", "u"),
+          "umin": ("min", "u"), "and": ("and", "b"), "or": ("or", "b"), "xor": ("xor", "b"),
+          "xchg": ("exch", "b")}  # fmt: skip
 
 
 @lowers(ops.AtomicRMW)

@@ -7,10 +7,23 @@ from collections.abc import Callable
 
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.constants import constant, float_value, is_constant, wrap
-from ptxforge.codegen_ptx.elementwise import elementwise, integer_class, sign_extended, width_of, zero_extended
+from ptxforge.codegen_ptx.elementwise import (
+    elementwise,
+    integer_class,
+    sign_extended,
+    width_of,
+    zero_extended,
+)
 from ptxforge.codegen_ptx.floats import (
-    FP8, f64_to_f32_odd, fp8_pair_from_f32, fp8_pair_to_f16, fp8_to_f16, from_f32, pair_from_f32, to_f32,
-)  # fmt: skip
+    FP8,
+    f64_to_f32_odd,
+    fp8_pair_from_f32,
+    fp8_pair_to_f16,
+    fp8_to_f16,
+    from_f32,
+    pair_from_f32,
+    to_f32,
+)
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.packing import pack
 from ptxforge.codegen_ptx.pointers import Pointer, whole
@@ -114,7 +127,11 @@ def _extend_fp8_group(b: Builder, group: tuple, source: T.Type, target: T.Type) 
     if target is T.F16:
         return parts
     wide = [to_f32(b, x, T.F16) for x in parts]
-    return wide if target is T.F32 else [x for i in (0, 2) for x in pair_from_f32(b, wide[i], wide[i + 1], target)]
+    return (
+        wide
+        if target is T.F32
+        else [x for i in (0, 2) for x in pair_from_f32(b, wide[i], wide[i + 1], target)]
+    )
 
 
 def _extend_float(b: Builder, x, source: T.Type, target: T.Type):
@@ -138,7 +155,9 @@ def truncate_float(ctx: Lowering, op: ops.TruncF) -> None:
         _by_groups(ctx, op, 2, lambda pair: pair_from_f32(b, *pair, target, rounding) if pair[0] != pair[1]
                    else [from_f32(b, b.register(pair[0], "f"), target, rounding)] * 2)
     elif target in FP8 and source is not T.F64 and rounding == "rtne" and b.target.has_native_fp8_cvt:
-        _by_groups(ctx, op, 4, lambda group: fp8_pair_from_f32(b, [to_f32(b, x, source) for x in group], target))
+        _by_groups(
+            ctx, op, 4, lambda group: fp8_pair_from_f32(b, [to_f32(b, x, source) for x in group], target)
+        )
     else:
         elementwise(ctx, op, lambda x: narrowed(b, x, source, target, rounding))
 

@@ -9,13 +9,20 @@ from __future__ import annotations
 
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.carried import (
-    Shape, Slot, advances_uniformly, birth, carried_shape, coalesce, emit_copies, general_shape,
-)  # fmt: skip
+    Shape,
+    Slot,
+    advances_uniformly,
+    birth,
+    carried_shape,
+    coalesce,
+    emit_copies,
+    general_shape,
+)
 from ptxforge.codegen_ptx.lower_arith import integer_compare
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.pointers import Pointer, as_pointer, whole
-from ptxforge.codegen_ptx.rematerialize import rematerialize_after
 from ptxforge.codegen_ptx.registers import register_class
+from ptxforge.codegen_ptx.rematerialize import rematerialize_after
 from ptxforge.codegen_ptx.walking import walking
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Value
@@ -97,7 +104,9 @@ def _next(ctx: Lowering, values, shapes: list[Shape], registers: list[list[str]]
     copies = []
     for value, shape, targets in zip(values, shapes, registers, strict=True):
         components = shape.components(ctx.b, ctx.get(value))
-        copies += [(target, component) for target, component in zip(targets, components) if target != component]
+        copies += [
+            (target, component) for target, component in zip(targets, components) if target != component
+        ]
     return copies
 
 
@@ -175,14 +184,18 @@ def _side(ctx: Lowering, block: Block) -> tuple[list, list[list]]:
     return b.code, [ctx.get(v) for v in block.terminator.values]
 
 
-def _merge(b: Builder, result: Value, left: list, right: list, then_code: list, else_code: list, born: int) -> list:
+def _merge(
+    b: Builder, result: Value, left: list, right: list, then_code: list, else_code: list, born: int
+) -> list:
     """The entries of a result: those that agree as they are, the rest in registers that both sides assign."""
     kind = register_class(T.element_type(result.type))
     merged: dict[tuple, object] = {}
     entries = []
     for pair in zip(left, right, strict=True):
         if pair not in merged:
-            merged[pair] = pair[0] if pair[0] == pair[1] else _merge_entry(b, kind, *pair, then_code, else_code, born)
+            merged[pair] = (
+                pair[0] if pair[0] == pair[1] else _merge_entry(b, kind, *pair, then_code, else_code, born)
+            )
         entries.append(merged[pair])
     return entries
 
@@ -196,7 +209,13 @@ def _merge_entry(b: Builder, kind: str, left, right, then_code: list, else_code:
         shape = Shape(kind, (None,), (slot,))
         (source,) = shape.components(b, [entry])
         root = b.resolved(source)
-        if isinstance(root, str) and root[0] == "%" and birth(root) > born and root[1] == kind and root != register:
+        if (
+            isinstance(root, str)
+            and root[0] == "%"
+            and birth(root) > born
+            and root[1] == kind
+            and root != register
+        ):
             b.alias(root, register)
         b.copy(register, source)
         b.close_scope()

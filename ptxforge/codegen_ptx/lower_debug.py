@@ -123,8 +123,12 @@ def _print_line(ctx: Lowering, text: str, arguments: list[tuple[str, int]], pred
         place = (place + bytes_ - 1) // bytes_ * bytes_
         b.effect(f"st.local.b{8 * bytes_} [print_buffer+{place}], %s;", register)
         place += bytes_
-    b.effect("{ .param .b64 p0; .param .b64 p1; .param .b32 r0; st.param.b64 [p0], %s; st.param.b64 [p1], %s; "
-             "call.uni (r0), vprintf, (p0, p1); }", format, buffer)
+    b.effect(
+        "{ .param .b64 p0; .param .b64 p1; .param .b32 r0; st.param.b64 [p0], %s; st.param.b64 [p1], %s; "
+        "call.uni (r0), vprintf, (p0, p1); }",
+        format,
+        buffer,
+    )
     b.place(end)
 
 

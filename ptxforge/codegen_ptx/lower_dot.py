@@ -46,8 +46,17 @@ def multiply_add(ctx: Lowering, op: Dot) -> None:
     steps = _steps(linear_of(op.a.type), linear_of(op.b.type), linear_of(op.c.type))
     left, right = entries_of(ctx, op.a), entries_of(ctx, op.b)
     flat = [triple for step in steps for triple in step]
-    places = timetable(ctx, op, ((op.a, [(i,) for _, i, _ in flat]), (op.b, [(j,) for _, _, j in flat])), len(flat),
-                       len(steps[0])) if ctx.deferred else {}
+    places = (
+        timetable(
+            ctx,
+            op,
+            ((op.a, [(i,) for _, i, _ in flat]), (op.b, [(j,) for _, _, j in flat])),
+            len(flat),
+            len(steps[0]),
+        )
+        if ctx.deferred
+        else {}
+    )
     column: dict[int, object] = {}
     row: dict[int, object] = {}
     for index, (register, i, j) in enumerate(flat):

@@ -43,7 +43,9 @@ def function(ctx: Lowering, op: Operation) -> None:
     if element is T.F64:
         elementwise(ctx, op, lambda *x: double(b, *(b.register(v, "d") for v in x)))
         return
-    elementwise(ctx, op, lambda *x: via_f32(b, lambda *y: single(b, *(b.register(v, "f") for v in y)), element, *x))
+    elementwise(
+        ctx, op, lambda *x: via_f32(b, lambda *y: single(b, *(b.register(v, "f") for v in y)), element, *x)
+    )
 
 
 @lowers(ops.Exp, ops.Exp2)

@@ -11,11 +11,24 @@ from functools import lru_cache
 
 from ptxforge.codegen_ptx.combining import Columns, Combiner
 from ptxforge.codegen_ptx.exchange import (
-    FULL_WARP, barrier, butterfly, from_word, load_words, shared_address, store_words, to_word, word_class,
-)  # fmt: skip
+    FULL_WARP,
+    barrier,
+    butterfly,
+    from_word,
+    load_words,
+    shared_address,
+    store_words,
+    to_word,
+    word_class,
+)
 from ptxforge.codegen_ptx.indices import (
-    linear_of, owner, register_constants, replication, thread_columns, thread_xor,
-)  # fmt: skip
+    linear_of,
+    owner,
+    register_constants,
+    replication,
+    thread_columns,
+    thread_xor,
+)
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.reduce import Reduce
@@ -49,7 +62,9 @@ def _within_thread(
 
 
 @lru_cache(maxsize=1024)
-def _registers_by_step(layout: LinearLayout, axis: int, slices: LinearLayout | None) -> tuple[tuple[int, ...], ...]:
+def _registers_by_step(
+    layout: LinearLayout, axis: int, slices: LinearLayout | None
+) -> tuple[tuple[int, ...], ...]:
     """For each coordinate along the axis that a thread holds, the register per result register."""
     wanted = register_constants(slices) if slices is not None else (0,)
     by_result: dict[int, dict[int, int]] = {}
@@ -66,10 +81,17 @@ def _registers_by_step(layout: LinearLayout, axis: int, slices: LinearLayout | N
 
 _REDUX = {"addi": "add.s32", "minsi": "min.s32", "maxsi": "max.s32", "minui": "min.u32", "maxui": "max.u32",
           "andi": "and.b32", "ori": "or.b32", "xori": "xor.b32"}  # fmt: skip
-_REDUX_FLOAT = {"minnumf": "min.f32", "maxnumf": "max.f32", "minimumf": "min.NaN.f32", "maximumf": "max.NaN.f32"}
+_REDUX_FLOAT = {
+    "minnumf": "min.f32",
+    "maxnumf": "max.f32",
+    "minimumf": "min.NaN.f32",
+    "maximumf": "max.NaN.f32",
+}
 
 
-def _within_warp(ctx: Lowering, columns: Columns, layout: LinearLayout, axis: int, combine: Combiner) -> Columns:
+def _within_warp(
+    ctx: Lowering, columns: Columns, layout: LinearLayout, axis: int, combine: Combiner
+) -> Columns:
     b = ctx.b
     bits = axis_bits(layout, axis, LANE)
     redux = _redux_name(ctx, combine) if len(bits) == 5 else None
@@ -168,16 +190,26 @@ class _Scratch:
         found: dict[tuple[int, int], str] = {}
         if self.by_warp:
             width = min(self.neighbours, 16 // size)
-            places = [(warp, i, width, 1) for warp in range(self.warps) for i in range(0, len(self.constants), width)]
+            places = [
+                (warp, i, width, 1)
+                for warp in range(self.warps)
+                for i in range(0, len(self.constants), width)
+            ]
         else:
             width = min(self.warps, 16 // size)
-            places = [(warp, i, 1, width) for i in range(len(self.constants)) for warp in range(0, self.warps, width)]
+            places = [
+                (warp, i, 1, width)
+                for i in range(len(self.constants))
+                for warp in range(0, self.warps, width)
+            ]
         seen: dict[int, list[str]] = {}
         for warp, i, results, warps in places:
             offset = (self.constants[i] * self.result_unit + warp * self.warp_unit) * size
             words = seen.get(offset)
             if words is None:
-                words = load_words(self.b, shared_address(self.b, thread, start + offset), results * warps, kind)
+                words = load_words(
+                    self.b, shared_address(self.b, thread, start + offset), results * warps, kind
+                )
                 seen[offset] = words
             for k, word in enumerate(words):
                 found[(warp, i + k) if self.by_warp else (warp + k, i)] = word

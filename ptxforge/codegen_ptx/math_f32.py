@@ -76,7 +76,9 @@ def _split(b: Builder, x: str) -> tuple[str, str]:
     scaled = _select(b, small, _mul(b, x, f32(2.0**23)), x)
     bits = b.pure("mov.b32 %s, %s;", "r", scaled)
     origin = int(f32(2 / 3)[2:], 16)
-    exponent = b.pure("and.b32 %s, %s, %s;", "r", b.pure("sub.s32 %s, %s, %s;", "r", bits, origin), -(1 << 23))
+    exponent = b.pure(
+        "and.b32 %s, %s, %s;", "r", b.pure("sub.s32 %s, %s, %s;", "r", bits, origin), -(1 << 23)
+    )
     mantissa = b.pure("sub.s32 %s, %s, %s;", "f", bits, exponent)
     units = b.pure("cvt.rn.f32.s32 %s, %s;", "f", exponent)
     e = _fma(b, units, f32(2.0**-23), _select(b, small, f32(-23.0), f32(0.0)))
@@ -176,7 +178,9 @@ def erf(b: Builder, x: str) -> str:
     size = b.pure("abs.f32 %s, %s;", "f", x)
     bounded = b.pure("min.f32 %s, %s, %s;", "f", size, f32(4.0))
     complement = exp2(b, P.horner(b, P.ERFC_F32, bounded, "f"))
-    far = b.pure("copysign.f32 %s, %s, %s;", "f", x, b.pure("sub.rn.f32 %s, %s, %s;", "f", f32(1.0), complement))
+    far = b.pure(
+        "copysign.f32 %s, %s, %s;", "f", x, b.pure("sub.rn.f32 %s, %s, %s;", "f", f32(1.0), complement)
+    )
     return _select(b, _is(b, "gt", size, f32(1.0)), far, near)
 
 

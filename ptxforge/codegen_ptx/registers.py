@@ -61,7 +61,11 @@ class Names(dict):
 
     def declarations(self) -> list[str]:
         """``.reg`` lines of the classes that occur."""
-        return [f"\t.reg {DECLARED[kind]} %{kind}<{self.counts[kind]}>;" for kind in DECLARED if kind in self.counts]
+        return [
+            f"\t.reg {DECLARED[kind]} %{kind}<{self.counts[kind]}>;"
+            for kind in DECLARED
+            if kind in self.counts
+        ]
 
 
 def resolve(aliases: dict[str, str], register: str) -> str:

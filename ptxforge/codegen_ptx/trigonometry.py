@@ -182,8 +182,13 @@ def _far(b: Builder, x: str, rest: str, quadrant: str, kind: str, name: str, lit
     wide = x if kind == "d" else b.pure("cvt.f64.f32 %s, %s;", "d", x)
     precise = b.new("d")
     b.effect(f"@!%s bra {end};", far)
-    b.effect("{ .param .b64 p0; .param .align 8 .b8 r0[16]; st.param.b64 [p0], %s; "
-             "call (r0), reduce_pi, (p0); ld.param.b64 %s, [r0]; ld.param.b32 %s, [r0+8]; }", wide, precise, turns)
+    b.effect(
+        "{ .param .b64 p0; .param .align 8 .b8 r0[16]; st.param.b64 [p0], %s; "
+        "call (r0), reduce_pi, (p0); ld.param.b64 %s, [r0]; ld.param.b32 %s, [r0+8]; }",
+        wide,
+        precise,
+        turns,
+    )
     b.effect("mov.b64 %s, %s;" if kind == "d" else "cvt.rn.f32.f64 %s, %s;", result, precise)
     b.place(end)
     b.remember(("reduce_pi", x), (result, turns))

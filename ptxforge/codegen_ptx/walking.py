@@ -4,9 +4,9 @@
       … (addptr (addptr (splat %p), %rows), %columns) …
       yield (addptr %p, %step) }
 
-A thread's addresses are ``p + row · stride + column``, the column being the same in all of its accesses. Added in every
-iteration it costs two instructions (64 bits); so what is carried is ``p + column``, and ``p`` itself, should
-anyone ask, is that minus ``column``: the two terms cancel where the loop adds it again.
+A thread's addresses are ``p + row · stride + column``, the column being the same in all of its accesses.
+Added in every iteration it costs two instructions (64 bits); so what is carried is ``p + column``, and ``p``
+itself, should anyone ask, is that minus ``column``: the two terms cancel where the loop adds it again.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ def walking(ctx: Lowering, argument: BlockArgument, entry) -> Pointer:
 
 
 def _common_terms(ctx: Lowering, argument: BlockArgument) -> tuple[Term, ...]:
-    """The terms that all accesses through a carried scalar pointer have in common and that are known before the loop."""
+    """The terms that all accesses through a carried scalar pointer have in common and that are known before
+    the loop."""
     seen = {argument: [Pointer("%probe")]}
     common: Counter[Term] | None = None
     for op in argument.block.operations:
@@ -76,5 +77,7 @@ def _follow(ctx: Lowering, op: Operation, seen: dict) -> bool:
         return False
     size = T.element_type(pointer.type).pointee.bytes
     offsets = ctx.values[op.offset]
-    seen[op.result] = [moved_by(ctx.b, as_pointer(p), x, size) for p, x in zip(seen[pointer], offsets, strict=True)]
+    seen[op.result] = [
+        moved_by(ctx.b, as_pointer(p), x, size) for p, x in zip(seen[pointer], offsets, strict=True)
+    ]
     return True

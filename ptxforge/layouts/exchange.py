@@ -117,7 +117,9 @@ def plan_exchange(wanted: LinearLayout) -> Exchange | None:
     rounds = tuple(Round(f2.multiply(q, r), f2.multiply(c, r)) for r in range(1 << len(kept)))
     destination = tuple(
         sum((r >> bit & 1) << i for i, bit in enumerate(kept)) for r in range(wanted.in_size(REGISTER)))
-    return Exchange(_selects(g1, lanes), rounds, _source_lane(k, wanted, lanes), _selects(g3, lanes), destination)
+    return Exchange(
+        _selects(g1, lanes), rounds, _source_lane(k, wanted, lanes), _selects(g3, lanes), destination
+    )
 
 
 def _split(wanted: LinearLayout, name: str) -> tuple[list[int], list[int]]:

@@ -1,8 +1,8 @@
 """Shared memory that an operation needs for itself while it runs.
 
-Reductions and scans exchange one value per warp, gathers and histograms a whole tile. The allocation pass asks here
-how many bytes, and the code generator lays them out by the same rules. What a layout conversion needs is part of its
-plan (``conversion.py``).
+Reductions and scans exchange one value per warp, gathers and histograms a whole tile. The allocation pass
+asks here how many bytes, and the code generator lays them out by the same rules. What a layout conversion
+needs is part of its plan (``conversion.py``).
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ def axis_levels(layout: LinearLayout, axis: int) -> tuple[tuple[str, int], ...]:
     """For every bit of the coordinate along ``axis``, lowest first, who holds it: (input dimension, bit).
 
     Raises:
-        LayoutError: when a bit of the layout moves along ``axis`` and another dimension at once (a swizzle), or
+        LayoutError: when a bit of the layout moves along ``axis`` and another dimension at once (a swizzle),
+        or
             some coordinate bit belongs to nobody.
     """
     size = layout.out_dims[axis][1]
@@ -50,8 +51,8 @@ def axis_bits(layout: LinearLayout, axis: int, name: str) -> tuple[int, ...]:
 
 
 def reduce_scratch_bytes(layout: LinearLayout, axis: int, element_bits: Sequence[int]) -> int:
-    """Bytes for a reduction along ``axis`` of operands with elements of ``element_bits``: for each operand one value
-    per result element and warp along the axis; 0 when the axis lies within warps."""
+    """Bytes for a reduction along ``axis`` of operands with elements of ``element_bits``: for each operand
+    one value per result element and warp along the axis; 0 when the axis lies within warps."""
     warps = 1 << len(axis_bits(layout, axis, WARP))
     if warps == 1:
         return 0
@@ -61,7 +62,8 @@ def reduce_scratch_bytes(layout: LinearLayout, axis: int, element_bits: Sequence
 
 @lru_cache(maxsize=4096)
 def warp_runs(layout: LinearLayout, axis: int) -> tuple[tuple[int, int], ...]:
-    """(first level, number of levels) of each run of consecutive coordinate bits along ``axis`` that are warp bits."""
+    """(first level, number of levels) of each run of consecutive coordinate bits along ``axis`` that are warp
+    bits."""
     runs: list[list[int]] = []
     for level, (name, _) in enumerate(axis_levels(layout, axis)):
         if name != WARP:
@@ -92,9 +94,9 @@ def histogram_scratch_bytes(bins: int) -> int:
 
 
 def atomic_scratch_bytes(layout: LinearLayout | None, element_bits: int, num_warps: int) -> int:
-    """Bytes for an atomic operation whose result is used: one of several copies executes it and hands the result to the
-    others. Within a warp that takes shuffles; between warps the whole tile (``layout`` None: a scalar) goes through
-    shared memory."""
+    """Bytes for an atomic operation whose result is used: one of several copies executes it and hands the
+    result to the others. Within a warp that takes shuffles; between warps the whole tile (``layout`` None: a
+    scalar) goes through shared memory."""
     if layout is None:
         return container_bytes(element_bits) if num_warps > 1 else 0
     if not layout.free_variables().get(WARP, 0):

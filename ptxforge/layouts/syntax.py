@@ -21,7 +21,16 @@ import re
 from collections.abc import Callable, Mapping
 
 from ptxforge.layouts.encodings import (
-    Blocked, CTALayout, DotOperand, Encoding, Linear, Mma, Shared, Slice, row_major)
+    Blocked,
+    CTALayout,
+    DotOperand,
+    Encoding,
+    Linear,
+    Mma,
+    Shared,
+    Slice,
+    row_major,
+)
 from ptxforge.layouts.linear import BLOCK, LANE, REGISTER, WARP, LayoutError, LinearLayout, dim_names
 from ptxforge.support.errors import ParseError
 

@@ -31,7 +31,10 @@ def values(element: T.ScalarType, seed: int, count: int = COUNT) -> np.ndarray:
     spread = {16: 8, 8: 6, 32: 40, 64: 300}[element.bits]
     wide = rng.normal(size=count) * 2.0 ** rng.integers(-spread, spread, count)
     wide[: count // 2] = rng.normal(size=count // 2)
-    edges = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, 1.5, 2.5, 3.5, 65504.0, 448.0, 2.0**-14, 1e-7, 127.5, -128.5]
+    edges = [
+        0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 0.5, 1.5, 2.5, 3.5, 65504.0, 448.0, 2.0**-14, 1e-7,
+        127.5, -128.5,
+    ]  # fmt: skip
     wide[rng.permutation(count)[: len(edges) * 2]] = edges * 2
     with np.errstate(all="ignore"):
         return wide.astype(element.numpy)
@@ -61,7 +64,9 @@ def compute(kind: type[Operation], arguments: list[tuple[T.Type, np.ndarray]], r
 
 def _load(kernel: Kernel, index: int, element: T.Type, layout):
     value = kernel.load(index, (COUNT,), layout)
-    return kernel.b.value(cast.TruncI, value, type=value.type.with_element(T.I1)) if element is T.I1 else value
+    return (
+        kernel.b.value(cast.TruncI, value, type=value.type.with_element(T.I1)) if element is T.I1 else value
+    )
 
 
 def _retype(kernel: Kernel, index: int, type: T.Type) -> None:
@@ -89,4 +94,6 @@ def _unit(x: np.ndarray) -> np.ndarray:
     unsigned = np.dtype(f"u{size}")
     with np.errstate(all="ignore"):
         bits = np.abs(x.astype(np.float64)).astype(x.dtype).view(unsigned)
-        return np.abs((bits + unsigned.type(1)).view(x.dtype).astype(np.float64) - bits.view(x.dtype).astype(np.float64))
+        return np.abs(
+            (bits + unsigned.type(1)).view(x.dtype).astype(np.float64) - bits.view(x.dtype).astype(np.float64)
+        )

@@ -77,11 +77,15 @@ class Kernel:
         for d in reversed([d for d in range(len(shape_)) if d != dim]):
             chain.append((d, here))
             here = Slice(d, here)
-        value = self.b.value(shape.MakeRange, type=T.TensorType((shape_[dim],), T.I32, here), start=0, end=shape_[dim])
+        value = self.b.value(
+            shape.MakeRange, type=T.TensorType((shape_[dim],), T.I32, here), start=0, end=shape_[dim]
+        )
         for d, parent in reversed(chain):
             sizes = list(value.type.shape)
             sizes.insert(d, 1)
-            value = self.b.value(shape.ExpandDims, value, type=T.TensorType(tuple(sizes), T.I32, parent), axis=d)
+            value = self.b.value(
+                shape.ExpandDims, value, type=T.TensorType(tuple(sizes), T.I32, parent), axis=d
+            )
         if value.type.shape != shape_:
             value = self.b.value(shape.Broadcast, value, type=T.TensorType(shape_, T.I32, layout))
         return value
@@ -108,8 +112,15 @@ class Kernel:
             self.b.create(control.Return)
         return emit(self.function, parse_target(target))
 
-    def run(self, *arguments, grid: int = 1, target: str = "sm_90a", check: str = "all", everywhere: bool = True,
-            targets: tuple[str, ...] | None = None) -> None:
+    def run(
+        self,
+        *arguments,
+        grid: int = 1,
+        target: str = "sm_90a",
+        check: str = "all",
+        everywhere: bool = True,
+        targets: tuple[str, ...] | None = None,
+    ) -> None:
         """Assemble for all targets and run on the emulator, arrays in place."""
         if everywhere:
             for other in targets or TARGETS:

@@ -41,7 +41,9 @@ def test_loop_sums_rows(trips):
         x = b.value(memory.Load, places, vector=4)
         return b.value(memory.AddPtr, places, step), b.value(arith.AddF, total, x)
 
-    results = _for(kernel, zero, kernel.function.arguments[2], one, [kernel.pointers(0, SHAPE, LAYOUT), start], body)
+    results = _for(
+        kernel, zero, kernel.function.arguments[2], one, [kernel.pointers(0, SHAPE, LAYOUT), start], body
+    )
     kernel.store(1, results[1], vector=4)
     data = np.random.default_rng(0).normal(size=(5, 512)).astype(np.float32)
     out = np.ones(512, np.float32)
@@ -165,8 +167,17 @@ def test_while_collatz():
         half = b.value(arith.DivUI, n, b.constant(2, T.I32))
         odd = b.value(cast.TruncI, n, type=T.I1)
         up = b.value(arith.AddI, b.value(arith.MulI, n, b.constant(3, T.I32)), b.constant(1, T.I32))
-        b.create(control.Yield, b.value(arith.Select, odd, up, half), b.value(arith.AddI, steps, b.constant(1, T.I32)))
-    op = b.create(control.While, kernel.function.arguments[1], b.constant(0, T.I32), regions=[Region(before), Region(body)])
+        b.create(
+            control.Yield,
+            b.value(arith.Select, odd, up, half),
+            b.value(arith.AddI, steps, b.constant(1, T.I32)),
+        )
+    op = b.create(
+        control.While,
+        kernel.function.arguments[1],
+        b.constant(0, T.I32),
+        regions=[Region(before), Region(body)],
+    )
     kernel.store_scalar(0, op.results[1])
     for start in (1, 7, 27):
         n, steps = start, 0

@@ -42,7 +42,9 @@ def test_assertion(limit):
     kernel = Kernel(T.I32)
     b = kernel.b
     index = kernel.coordinate((512,), 0, blocked(4))
-    inside = b.value(arith.CmpI, index, kernel.splat(kernel.function.arguments[0], (512,), blocked(4)), predicate="slt")
+    inside = b.value(
+        arith.CmpI, index, kernel.splat(kernel.function.arguments[0], (512,), blocked(4)), predicate="slt"
+    )
     b.create(debug.Assert, inside, message="index too large")
     if limit == 512:
         _launch(kernel, limit)

@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 
 from ptxforge.ir import types as T
-from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops import shared as shared_ops
+from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Barrier
 from ptxforge.layouts.encodings import DotOperand, Mma, Shared
 from tests.codegen_ptx.harness import Kernel, blocked, pointer
 
-FMA_CASES = [(T.F32, T.F32), (T.F16, T.F32), (T.BF16, T.F32), (T.F64, T.F64), (T.I8, T.I32), (T.F16, T.F16), (T.F8E4M3, T.F32)]
+FMA_CASES = [
+    (T.F32, T.F32), (T.F16, T.F32), (T.BF16, T.F32), (T.F64, T.F64), (T.I8, T.I32), (T.F16, T.F16),
+    (T.F8E4M3, T.F32),
+]  # fmt: skip
 
 
 def _numbers(element, shape, seed):
@@ -25,9 +28,13 @@ def _numbers(element, shape, seed):
     return rng.normal(size=shape).astype(element.numpy)
 
 
-def product(element, accumulator, m, n, k, result_layout, a_layout, b_layout, load_layout, targets=None, **attributes):
+def product(
+    element, accumulator, m, n, k, result_layout, a_layout, b_layout, load_layout, targets=None, **attributes
+):
     """Run ``a @ b + c``; gives (result, reference in f64)."""
-    kernel = Kernel(pointer(element), pointer(element), pointer(accumulator), pointer(accumulator), shared_bytes=1 << 16)
+    kernel = Kernel(
+        pointer(element), pointer(element), pointer(accumulator), pointer(accumulator), shared_bytes=1 << 16
+    )
     builder = kernel.b
     a = kernel.load(0, (m, k), load_layout)
     a = builder.value(ConvertLayout, a, type=a.type.with_layout(a_layout), scratch_offset=0)
@@ -45,8 +52,17 @@ def product(element, accumulator, m, n, k, result_layout, a_layout, b_layout, lo
 @pytest.mark.parametrize("element, accumulator", FMA_CASES, ids=str)
 def test_on_fma_units(element, accumulator):
     layout = blocked(4, 4, threads=(4, 8), warps=(2, 2))
-    out, expected = product(element, accumulator, 32, 64, 16, layout, DotOperand(0, layout), DotOperand(1, layout),
-                            blocked(1, 4, threads=(4, 8), warps=(4, 1)))
+    out, expected = product(
+        element,
+        accumulator,
+        32,
+        64,
+        16,
+        layout,
+        DotOperand(0, layout),
+        DotOperand(1, layout),
+        blocked(1, 4, threads=(4, 8), warps=(4, 1)),
+    )
     tolerance = {T.F16: 2e-2, T.F64: 1e-12}.get(accumulator, 1e-5)
     np.testing.assert_allclose(out.astype(np.float64), expected, rtol=tolerance, atol=tolerance)
 
@@ -82,7 +98,8 @@ def test_batched():
 # -- tensor cores ----------------------------------------------------------------------------------------
 
 TENSOR_CASES = [
-    (T.F16, T.F32, 2), (T.F16, T.F32, 4), (T.F16, T.F32, 8), (T.BF16, T.F32, 2), (T.F16, T.F16, 2), (T.F32, T.F32, 1),
+    (T.F16, T.F32, 2), (T.F16, T.F32, 4), (T.F16, T.F32, 8), (T.BF16, T.F32, 2), (T.F16, T.F16, 2),
+    (T.F32, T.F32, 1),
     (T.I8, T.I32, 4), (T.F8E4M3, T.F32, 4), (T.F8E5M2, T.F32, 4), (T.F64, T.F64, 1),
 ]  # fmt: skip
 
@@ -92,8 +109,18 @@ TENSOR_CASES = [
 def test_on_tensor_cores(element, accumulator, k_width, warps):
     layout = Mma((2, 0), warps, (8, 8) if element is T.F64 else (16, 8))
     targets = ("sm_89", "sm_90a", "sm_120") if element in (T.F8E4M3, T.F8E5M2) else None
-    out, expected = product(element, accumulator, 32, 32, 64, layout, DotOperand(0, layout, k_width),
-                            DotOperand(1, layout, k_width), blocked(1, 4, threads=(4, 8), warps=(4, 1)), targets=targets)
+    out, expected = product(
+        element,
+        accumulator,
+        32,
+        32,
+        64,
+        layout,
+        DotOperand(0, layout, k_width),
+        DotOperand(1, layout, k_width),
+        blocked(1, 4, threads=(4, 8), warps=(4, 1)),
+        targets=targets,
+    )
     tolerance = {T.F16: 3e-2, T.F64: 1e-12, T.I32: 0}.get(accumulator, 1e-5)
     if element is T.F32:
         tolerance = 3e-2
@@ -130,7 +157,9 @@ def test_operands_by_ldmatrix(element, k_width, index, order):
     layout = DotOperand(index, Mma((2, 0), (2, 2), (16, 8)), k_width)
     size = (64, 64)
     vector = 128 // element.bits
-    shared = Shared(vector, max(1, 1024 // (64 * element.bits)), 8 // max(1, 1024 // (64 * element.bits)), order)
+    shared = Shared(
+        vector, max(1, 1024 // (64 * element.bits)), 8 // max(1, 1024 // (64 * element.bits)), order
+    )
     kernel = Kernel(pointer(element), pointer(element), shared_bytes=1 << 15)
     b = kernel.b
     x = kernel.load(0, size, blocked(1, 4, threads=(4, 8), warps=(4, 1)))

@@ -12,8 +12,10 @@ from tests.codegen_ptx.harness import Kernel, blocked, pointer
 
 COUNT = 512
 REFERENCE = {
-    ops.Exp2: lambda x: mpmath.mpf(2) ** x, ops.Log: mpmath.log, ops.Log2: lambda x: mpmath.log(x, 2), ops.Sin: mpmath.sin,
-    ops.Cos: mpmath.cos, ops.Tan: mpmath.tan, ops.Tanh: mpmath.tanh, ops.Erf: mpmath.erf, ops.Sqrt: mpmath.sqrt,
+    ops.Exp2: lambda x: mpmath.mpf(2) ** x, ops.Log: mpmath.log, ops.Log2: lambda x: mpmath.log(x, 2),
+    ops.Sin: mpmath.sin,
+    ops.Cos: mpmath.cos, ops.Tan: mpmath.tan, ops.Tanh: mpmath.tanh, ops.Erf: mpmath.erf,
+    ops.Sqrt: mpmath.sqrt,
     ops.SqrtRn: mpmath.sqrt, ops.Rsqrt: lambda x: 1 / mpmath.sqrt(x), ops.Exp: mpmath.exp,
 }  # fmt: skip
 
@@ -22,7 +24,11 @@ def _arguments(kind, dtype):
     rng = np.random.default_rng(7)
     wide = np.dtype(dtype).itemsize == 8
     if kind in (ops.Log, ops.Log2):
-        parts = [np.exp(rng.uniform(-80, 80, 200)), 1 + rng.uniform(-0.3, 0.4, 200), [1, 2, 0.5, 1e-40, 3e-42, 1e38]]
+        parts = [
+            np.exp(rng.uniform(-80, 80, 200)),
+            1 + rng.uniform(-0.3, 0.4, 200),
+            [1, 2, 0.5, 1e-40, 3e-42, 1e38],
+        ]
     elif kind in (ops.Sin, ops.Cos, ops.Tan):
         far = 10.0 ** rng.uniform(5, 300 if wide else 37, 120) * rng.choice([-1, 1], 120)
         parts = [rng.uniform(-10, 10, 200), rng.uniform(-1e5, 1e5, 100), far, np.pi / 2 * np.arange(1, 93)]
@@ -70,7 +76,9 @@ def test_narrow_types_are_rounded_once(kind, element):
     out = _compute(kind, element, x)
     expected = [float(REFERENCE[kind](mpmath.mpf(float(v)))) for v in x]
     assert np.mean(out == np.array(expected).astype(element.numpy)) > 0.99
-    np.testing.assert_allclose(out.astype(float), expected, rtol=2e-3 if element is T.F16 else 1e-2, atol=1e-6)
+    np.testing.assert_allclose(
+        out.astype(float), expected, rtol=2e-3 if element is T.F16 else 1e-2, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("element", [T.F32, T.F64], ids=str)
@@ -90,17 +98,22 @@ def test_special_powers(element):
     out = _compute(ops.Pow, element, x, y)
     with np.errstate(all="ignore"):
         expected = np.power(x.astype(np.float64), y.astype(np.float64)).astype(element.numpy)
-    same = (np.isnan(out) & np.isnan(expected)) | ((np.signbit(out) == np.signbit(expected)) & np.isclose(out, expected, rtol=1e-6))
+    same = (np.isnan(out) & np.isnan(expected)) | (
+        (np.signbit(out) == np.signbit(expected)) & np.isclose(out, expected, rtol=1e-6)
+    )
     assert same.all(), list(zip(x[~same], y[~same], out[~same], expected[~same]))
 
 
 @pytest.mark.parametrize("element", [T.F32, T.F64], ids=str)
 @pytest.mark.parametrize("kind, function", [
-    (ops.Exp, np.exp), (ops.Exp2, np.exp2), (ops.Log, np.log), (ops.Log2, np.log2), (ops.Sin, np.sin), (ops.Cos, np.cos),
+    (ops.Exp, np.exp), (ops.Exp2, np.exp2), (ops.Log, np.log), (ops.Log2, np.log2), (ops.Sin, np.sin),
+    (ops.Cos, np.cos),
     (ops.Tan, np.tan), (ops.Tanh, np.tanh), (ops.Sqrt, np.sqrt), (ops.Floor, np.floor), (ops.Ceil, np.ceil),
     (ops.Trunc, np.trunc), (ops.Rint, np.rint)], ids=lambda v: getattr(v, "name", ""))
 def test_special_values(kind, function, element):
-    x = np.resize([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, 1e-45, 2.5, -2.5, 1.5, -0.5], COUNT).astype(element.numpy)
+    x = np.resize([0.0, -0.0, np.inf, -np.inf, np.nan, -1.0, 1e-45, 2.5, -2.5, 1.5, -0.5], COUNT).astype(
+        element.numpy
+    )
     out = _compute(kind, element, x)
     with np.errstate(all="ignore"):
         expected = function(x)

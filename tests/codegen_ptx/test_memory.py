@@ -43,7 +43,10 @@ def test_copy_by_vectors(element, vector):
     kernel.run(data, out)
     np.testing.assert_array_equal(_bytes(out), _bytes(data))
     bits = min(vector * element.bits, 128)
-    wanted = {128: (".v4.b32", ".v2.b64"), 64: (".v2.b32", ".b64"), 32: (".b32",), 16: (".b16", ".v2.b8"), 8: (".b8",)}[bits]
+    wanted = {
+        128: (".v4.b32", ".v2.b64"), 64: (".v2.b32", ".b64"), 32: (".b32",), 16: (".b16", ".v2.b8"),
+        8: (".b8",),
+    }[bits]
     assert any(f"ld.global{w} " in kernel.ptx() for w in wanted), kernel.ptx()
 
 
@@ -69,24 +72,42 @@ def test_masked_load_and_store(element, other):
 def test_masked_store_leaves_the_rest():
     kernel = Kernel(pointer(T.F32), T.I32)
     b, layout = kernel.b, blocked(2)
-    mask = b.value(arith.CmpI, kernel.coordinate((512,), 0, layout), kernel.splat(kernel.function.arguments[1], (512,), layout),
-                   predicate="slt")
-    b.create(memory.Store, kernel.pointers(0, (512,), layout), b.constant(3.0, T.TensorType((512,), T.F32, layout)), mask)
+    mask = b.value(
+        arith.CmpI,
+        kernel.coordinate((512,), 0, layout),
+        kernel.splat(kernel.function.arguments[1], (512,), layout),
+        predicate="slt",
+    )
+    b.create(
+        memory.Store,
+        kernel.pointers(0, (512,), layout),
+        b.constant(3.0, T.TensorType((512,), T.F32, layout)),
+        mask,
+    )
     out = np.zeros(512, np.float32)
     kernel.run(out, 101)
     np.testing.assert_array_equal(out, np.where(np.arange(512) < 101, 3, 0))
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_120"])
-@pytest.mark.parametrize("attributes", [
-    {"cache": ".cg"}, {"cache": ".ca", "eviction": "evict_last"}, {"eviction": "evict_first"}, {"volatile": True}],
-    ids=lambda a: "-".join(map(str, a.values())))
+@pytest.mark.parametrize(
+    "attributes",
+    [
+        {"cache": ".cg"},
+        {"cache": ".ca", "eviction": "evict_last"},
+        {"eviction": "evict_first"},
+        {"volatile": True},
+    ],
+    ids=lambda a: "-".join(map(str, a.values())),
+)
 def test_cache_operands(attributes, target):
     kernel = Kernel(pointer(T.F32), pointer(T.F32))
     places = kernel.pointers(0, (512,), blocked(4))
     value = kernel.b.value(memory.Load, places, vector=4, **attributes)
     stored = {k: v for k, v in attributes.items() if k == "eviction"}
-    kernel.b.create(memory.Store, kernel.pointers(1, (512,), blocked(4)), value, vector=4, cache=".cs", **stored)
+    kernel.b.create(
+        memory.Store, kernel.pointers(1, (512,), blocked(4)), value, vector=4, cache=".cs", **stored
+    )
     assemble(kernel.ptx(target), target)
     data, out = _numbers(T.F32, 512), np.zeros(512, np.float32)
     kernel.run(data, out, everywhere=False)
@@ -123,7 +144,9 @@ def test_general_pointers():
     kernel = Kernel(pointer(T.F32), pointer(T.F32), pointer(T.F32))
     b, layout = kernel.b, blocked(4)
     odd = b.value(cast.TruncI, kernel.coordinate((512,), 0, layout), type=T.TensorType((512,), T.I1, layout))
-    places = b.value(arith.Select, odd, kernel.pointers(0, (512,), layout), kernel.pointers(1, (512,), layout))
+    places = b.value(
+        arith.Select, odd, kernel.pointers(0, (512,), layout), kernel.pointers(1, (512,), layout)
+    )
     kernel.store(2, b.value(memory.Load, places))
     x, y, out = _numbers(T.F32, 512), np.arange(512, dtype=np.float32), np.zeros(512, np.float32)
     kernel.run(x, y, out)
@@ -136,7 +159,13 @@ def test_wide_offsets():
     index = kernel.coordinate((512,), 0, layout)
     wide = b.value(cast.ExtSI, index, type=index.type.with_element(T.I64))
     offsets = b.value(arith.AddI, wide, kernel.splat(kernel.function.arguments[2], (512,), layout))
-    kernel.store(1, b.value(memory.Load, b.value(memory.AddPtr, kernel.splat(kernel.function.arguments[0], (512,), layout), offsets)))
+    kernel.store(
+        1,
+        b.value(
+            memory.Load,
+            b.value(memory.AddPtr, kernel.splat(kernel.function.arguments[0], (512,), layout), offsets),
+        ),
+    )
     data, out = _numbers(T.F32, 600), np.zeros(512, np.float32)
     kernel.run(data, out, 88)
     np.testing.assert_array_equal(out, data[88:])
@@ -144,11 +173,22 @@ def test_wide_offsets():
 
 # -- atomics ---------------------------------------------------------------------------------------------
 
-RMW = [("add", T.I32), ("add", T.I64), ("fadd", T.F32), ("fadd", T.F64), ("fadd", T.F16), ("fadd", T.BF16), ("max", T.I32),
-       ("min", T.I64), ("umax", T.I32), ("umin", T.I32), ("and", T.I32), ("or", T.I32), ("xor", T.I64), ("xchg", T.F32)]
-REFERENCE = {"add": np.add, "fadd": np.add, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and, "or": np.bitwise_or,
-             "xor": np.bitwise_xor, "xchg": lambda a, c: c, "umax": lambda a, c: np.maximum(a.view(np.uint32), c.view(np.uint32)).view(np.int32),
-             "umin": lambda a, c: np.minimum(a.view(np.uint32), c.view(np.uint32)).view(np.int32)}
+RMW = [("add", T.I32), ("add", T.I64), ("fadd", T.F32), ("fadd", T.F64), ("fadd", T.F16), ("fadd", T.BF16),
+       ("max", T.I32),
+       ("min", T.I64), ("umax", T.I32), ("umin", T.I32), ("and", T.I32), ("or", T.I32), ("xor", T.I64),
+       ("xchg", T.F32)]
+REFERENCE = {
+    "add": np.add,
+    "fadd": np.add,
+    "max": np.maximum,
+    "min": np.minimum,
+    "and": np.bitwise_and,
+    "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+    "xchg": lambda a, c: c,
+    "umax": lambda a, c: np.maximum(a.view(np.uint32), c.view(np.uint32)).view(np.int32),
+    "umin": lambda a, c: np.minimum(a.view(np.uint32), c.view(np.uint32)).view(np.int32),
+}
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
@@ -179,7 +219,9 @@ def test_read_modify_write(kind, element, used, target):
 def test_vector_atomics(element, used, target):
     kernel = Kernel(pointer(element), pointer(element), pointer(element))
     value = kernel.load(1, (1024,), blocked(4), vector=4)
-    old = kernel.b.value(atomic.AtomicRMW, kernel.pointers(0, (1024,), blocked(4)), value, kind="fadd", vector=4, sem="relaxed")
+    old = kernel.b.value(
+        atomic.AtomicRMW, kernel.pointers(0, (1024,), blocked(4)), value, kind="fadd", vector=4, sem="relaxed"
+    )
     if used:
         kernel.store(2, old, vector=4)
     assemble(kernel.ptx(target), target)
@@ -215,7 +257,9 @@ def test_scalar_atomic_gives_all_threads_the_result(warps):
     layout = blocked(4, warps=(warps,))
     kernel = Kernel(pointer(T.I32), pointer(T.I32), num_warps=warps, shared_bytes=64)
     b = kernel.b
-    old = b.value(atomic.AtomicRMW, kernel.function.arguments[0], b.constant(5, T.I32), kind="add", scratch_offset=0)
+    old = b.value(
+        atomic.AtomicRMW, kernel.function.arguments[0], b.constant(5, T.I32), kind="add", scratch_offset=0
+    )
     kernel.store(1, kernel.splat(old, (256,), layout))
     x, out = np.array([37], np.int32), np.zeros(256, np.int32)
     kernel.run(x, out)
@@ -238,7 +282,12 @@ def test_compare_and_swap(element):
 
 # -- shared memory ---------------------------------------------------------------------------------------
 
-SHARED = [Shared(1, 1, 1, (1, 0)), Shared(8, 1, 8, (1, 0)), Shared(8, 2, 4, (0, 1)), Shared(4, 1, 8, (1, 0), True)]
+SHARED = [
+    Shared(1, 1, 1, (1, 0)),
+    Shared(8, 1, 8, (1, 0)),
+    Shared(8, 2, 4, (0, 1)),
+    Shared(4, 1, 8, (1, 0), True),
+]
 MMA = Mma((2, 0), (2, 2), (16, 8))
 DISTRIBUTED = [blocked(1, 8, threads=(8, 4), warps=(4, 1)), Blocked((4, 1), (16, 2), (1, 4), (0, 1)), MMA,
                DotOperand(0, MMA, 2), DotOperand(1, MMA, 2)]
@@ -270,7 +319,9 @@ def test_buffers_slices_and_transposes(shared):
     tile = b.value(ops.MemDescIndex, buffers, kernel.function.arguments[3])
     b.create(ops.LocalStore, kernel.load(0, size, layout), tile)
     b.create(memory.Barrier)
-    part = b.value(ops.MemDescSubslice, tile, type=T.MemDescType((16, 32), element, shared, True), offsets=(48, 32))
+    part = b.value(
+        ops.MemDescSubslice, tile, type=T.MemDescType((16, 32), element, shared, True), offsets=(48, 32)
+    )
     kernel.store(1, b.value(ops.LocalLoad, part, type=T.TensorType((16, 32), element, layout)))
     turned = b.value(ops.MemDescTrans, tile, order=(1, 0),
                      type=T.MemDescType(size, element, infer_trans(shared, (1, 0), size), True))
@@ -295,7 +346,11 @@ def test_asynchronous_copy(vector, masked):
     operands = [places, tile]
     if masked:
         rows = kernel.coordinate(size, 0, layout)
-        operands.append(b.value(arith.CmpI, rows, kernel.splat(kernel.function.arguments[2], size, layout), predicate="slt"))
+        operands.append(
+            b.value(
+                arith.CmpI, rows, kernel.splat(kernel.function.arguments[2], size, layout), predicate="slt"
+            )
+        )
     token = b.value(ops.AsyncCopyGlobalToLocal, *operands, vector=vector)
     token = b.value(ops.AsyncCommitGroup, token)
     b.value(ops.AsyncWait, token, num=0)

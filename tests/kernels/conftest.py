@@ -35,7 +35,8 @@ def _interpret(kernel, grid, arguments, constants, options):
 
 @pytest.fixture
 def execute(devices):
-    """``execute(kernel, grid, arguments, constants, outputs=[indices], **options)`` → for each executor, its outputs.
+    """``execute(kernel, grid, arguments, constants, outputs=[indices], **options)`` → for each executor, its
+    outputs.
 
     Arrays are numpy's and are not changed; every executor works on copies.
     """

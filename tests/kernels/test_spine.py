@@ -1,8 +1,9 @@
 """The spine's kernels, from one source, on every executor that is present, against numpy.
 
-The functions are those of ``benchmarks/kernels.py``: what is measured is what is tested. The fixture ``execute`` (see
-``conftest.py`` here) runs a kernel on the tile interpreter, the emulator in checked mode and, with ``--device cuda``,
-the GPU; it returns the output arrays of each and has checked that there are no findings.
+The functions are those of ``benchmarks/kernels.py``: what is measured is what is tested. The fixture
+``execute`` (see ``conftest.py`` here) runs a kernel on the tile interpreter, the emulator in checked mode
+and, with ``--device cuda``, the GPU; it returns the output arrays of each and has checked that there are no
+findings.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ def _random(rng, shape, dtype):
 
 
 def _close(actual, expected, dtype, scale=1.0):
-    tolerance = {np.float32: 2e-6, np.float16: 2e-3, ml_dtypes.bfloat16: 1.6e-2, np.float64: 1e-12}[dtype] * scale
-    np.testing.assert_allclose(actual.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=tolerance)
+    tolerance = {np.float32: 2e-6, np.float16: 2e-3, ml_dtypes.bfloat16: 1.6e-2, np.float64: 1e-12}[
+        dtype
+    ] * scale
+    np.testing.assert_allclose(
+        actual.astype(np.float64), expected.astype(np.float64), rtol=tolerance, atol=tolerance
+    )
 
 
 @pytest.mark.parametrize("n", [1, 1000, 4096])
@@ -31,7 +36,9 @@ def _close(actual, expected, dtype, scale=1.0):
 def test_add(execute, n, dtype):
     rng = np.random.default_rng(n)
     x, y = (rng.integers(-50, 50, n).astype(dtype) for _ in range(2))
-    for (out,) in execute(kernels.add, (-(-n // 1024),), [x, y, np.zeros(n, dtype), n], {"BLOCK": 1024}, outputs=[2]):
+    for (out,) in execute(
+        kernels.add, (-(-n // 1024),), [x, y, np.zeros(n, dtype), n], {"BLOCK": 1024}, outputs=[2]
+    ):
         np.testing.assert_array_equal(out, x + y)
 
 
@@ -45,7 +52,12 @@ def test_softmax(execute, dtype, columns, num_warps):
     expected = np.exp(wide - wide.max(1, keepdims=True))
     expected /= expected.sum(1, keepdims=True)
     runs = execute(
-        kernels.softmax, (5,), [np.zeros_like(x), x, columns, columns], {"BLOCK": block}, outputs=[0], num_warps=num_warps
+        kernels.softmax,
+        (5,),
+        [np.zeros_like(x), x, columns, columns],
+        {"BLOCK": block},
+        outputs=[0],
+        num_warps=num_warps,
     )
     for (out,) in runs:
         _close(out, expected, dtype)
@@ -55,7 +67,11 @@ def test_softmax(execute, dtype, columns, num_warps):
 @pytest.mark.parametrize("dtype", FLOATS.values(), ids=FLOATS)
 def test_layer_norm(execute, dtype, columns):
     rng = np.random.default_rng(1)
-    x, weight, bias = _random(rng, (4, columns), dtype), _random(rng, columns, dtype), _random(rng, columns, dtype)
+    x, weight, bias = (
+        _random(rng, (4, columns), dtype),
+        _random(rng, columns, dtype),
+        _random(rng, columns, dtype),
+    )
     wide = x.astype(np.float64)
     normal = (wide - wide.mean(1, keepdims=True)) / np.sqrt(wide.var(1, keepdims=True) + 1e-5)
     expected = normal * weight.astype(np.float64) + bias.astype(np.float64)
@@ -88,13 +104,17 @@ def test_column_sum(execute, rows):
 def test_cumsum(execute, columns):
     x = np.random.default_rng(4).integers(-9, 9, (3, columns)).astype(np.float32)
     block = 1 << (columns - 1).bit_length()
-    for (out,) in execute(kernels.cumsum, (3,), [np.zeros_like(x), x, columns], {"BLOCK": block}, outputs=[0]):
+    for (out,) in execute(
+        kernels.cumsum, (3,), [np.zeros_like(x), x, columns], {"BLOCK": block}, outputs=[0]
+    ):
         np.testing.assert_array_equal(out, np.cumsum(x, axis=1))
 
 
 def test_histogram(execute):
     x = np.random.default_rng(5).integers(0, 13, 3000).astype(np.int32)
-    for (out,) in execute(kernels.histogram, (3,), [np.zeros(13, np.int32), x, 3000], {"BLOCK": 1024}, outputs=[0]):
+    for (out,) in execute(
+        kernels.histogram, (3,), [np.zeros(13, np.int32), x, 3000], {"BLOCK": 1024}, outputs=[0]
+    ):
         np.testing.assert_array_equal(out, np.bincount(x, minlength=13))
 
 

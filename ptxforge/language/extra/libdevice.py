@@ -20,9 +20,28 @@ from ptxforge.language import arith, core, math
 from ptxforge.language.constexpr import constexpr
 from ptxforge.language.debug import static_assert
 from ptxforge.language.math import (
-    abs, ceil, cos, div_rn, erf, exp, exp2, floor, fma, log, log2, pow, rint, rsqrt, sin, sqrt, sqrt_rn, tan,
-    tanh, trunc, umulhi,
-)  # fmt: skip
+    abs,
+    ceil,
+    cos,
+    div_rn,
+    erf,
+    exp,
+    exp2,
+    floor,
+    fma,
+    log,
+    log2,
+    pow,
+    rint,
+    rsqrt,
+    sin,
+    sqrt,
+    sqrt_rn,
+    tan,
+    tanh,
+    trunc,
+    umulhi,
+)
 from ptxforge.language.registry import constexpr_function, library
 from ptxforge.language.types import PropagateNan, float32, float64, int32, int64, uint32, uint64
 
