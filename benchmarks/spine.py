@@ -12,6 +12,8 @@ from typing import Any
 import attrs
 import torch
 
+from benchmarks.tiles import SGEMM_TILES
+
 
 @attrs.frozen
 class Case:
@@ -168,14 +170,6 @@ def matmul_case(
         name, "TFLOP/s", 2.0 * m * n * k, make, launch, configurations, lambda d: torch.mm(d["a"], d["b"], out=d["c"]),
         check, tolerance,
     )  # fmt: skip
-
-
-def _tiles(*rows: tuple[int, int, int, int, int]) -> list[dict]:
-    return [dict(BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_warps=w, num_stages=s) for m, n, k, w, s in rows]
-
-
-SGEMM_TILES = _tiles((128, 256, 16, 8, 3), (128, 256, 32, 8, 2), (128, 128, 8, 8, 2), (128, 128, 16, 8, 2), (128, 128, 16, 8, 3),
-                     (64, 128, 16, 4, 3), (128, 64, 32, 4, 2), (128, 128, 32, 8, 2), (64, 64, 16, 4, 3))  # fmt: skip
 
 
 def cases() -> list[Case]:

@@ -8,46 +8,7 @@ from typing import Any
 import torch
 
 from benchmarks.spine import Case, matmul_case, random_tensor
-
-F16_TILES = [
-    dict(BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_warps=w, num_stages=s)
-    for m, n, k, w, s in (
-        (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 3), (128, 256, 32, 8, 4),
-        (128, 128, 64, 4, 3),
-        (128, 128, 32, 4, 4), (128, 128, 64, 8, 3),
-    )
-]  # fmt: skip
-TF32_TILES = [
-    dict(BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_warps=w, num_stages=s)
-    for m, n, k, w, s in (
-        (128, 256, 32, 8, 3),
-        (128, 128, 32, 4, 3),
-        (128, 256, 32, 8, 4),
-        (128, 128, 32, 8, 3),
-    )
-]
-INT8_TILES = [
-    dict(BLOCK_M=m, BLOCK_N=n, BLOCK_K=k, num_warps=w, num_stages=s)
-    for m, n, k, w, s in (
-        (128, 256, 128, 8, 3),
-        (128, 128, 128, 4, 3),
-        (128, 256, 64, 8, 4),
-        (128, 128, 128, 8, 3),
-    )
-]
-SKINNY_TILES = [
-    dict(BLOCK_M=16, BLOCK_N=n, BLOCK_K=k, num_warps=w, num_stages=s)
-    for n, k, w, s in (
-        (64, 128, 4, 4), (32, 256, 4, 4), (64, 64, 4, 5), (128, 64, 4, 5), (64, 256, 4, 3), (32, 128, 4, 6),
-    )  # fmt: skip
-]
-ATTENTION_TILES = [
-    dict(BLOCK_M=m, BLOCK_N=n, num_warps=w, num_stages=s)
-    for m, n, w, s in (
-        (128, 64, 8, 2), (128, 64, 8, 3), (128, 64, 4, 2), (64, 64, 4, 2), (128, 128, 8, 2), (128, 32, 8, 3),
-        (64, 64, 4, 3),
-    )  # fmt: skip
-]
+from benchmarks.tiles import ATTENTION_TILES, F16_TILES, INT8_TILES, SKINNY_TILES, TF32_TILES
 
 
 def _attention(length: int, dim: int, causal: bool) -> Case:

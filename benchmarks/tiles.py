@@ -1,0 +1,35 @@
+"""The tiles that the benchmarks of matrix products and attention try, as keywords of a launch."""
+
+from __future__ import annotations
+
+
+def _tiles(*rows: tuple[int, int, int, int, int]) -> list[dict[str, int]]:
+    names = ("BLOCK_M", "BLOCK_N", "BLOCK_K", "num_warps", "num_stages")
+    return [dict(zip(names, row, strict=True)) for row in rows]
+
+
+F16_TILES = _tiles(
+    (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 3), (128, 256, 32, 8, 4),
+    (128, 128, 64, 4, 3), (128, 128, 32, 4, 4), (128, 128, 64, 8, 3),
+)  # fmt: skip
+TF32_TILES = _tiles(
+    (128, 256, 32, 8, 3), (128, 128, 32, 4, 3), (128, 256, 32, 8, 4), (128, 128, 32, 8, 3)
+)
+INT8_TILES = _tiles(
+    (128, 256, 128, 8, 3), (128, 128, 128, 4, 3), (128, 256, 64, 8, 4), (128, 128, 128, 8, 3)
+)
+SKINNY_TILES = _tiles(
+    (16, 64, 128, 4, 4), (16, 32, 256, 4, 4), (16, 64, 64, 4, 5), (16, 128, 64, 4, 5), (16, 64, 256, 4, 3),
+    (16, 32, 128, 4, 6),
+)  # fmt: skip
+SGEMM_TILES = _tiles(
+    (128, 256, 16, 8, 3), (128, 256, 32, 8, 2), (128, 128, 8, 8, 2), (128, 128, 16, 8, 2),
+    (128, 128, 16, 8, 3), (64, 128, 16, 4, 3), (128, 64, 32, 4, 2), (128, 128, 32, 8, 2), (64, 64, 16, 4, 3),
+)  # fmt: skip
+ATTENTION_TILES = [
+    dict(BLOCK_M=m, BLOCK_N=n, num_warps=w, num_stages=s)
+    for m, n, w, s in (
+        (128, 64, 8, 2), (128, 64, 8, 3), (128, 64, 4, 2), (64, 64, 4, 2), (128, 128, 8, 2), (128, 32, 8, 3),
+        (64, 64, 4, 3),
+    )
+]  # fmt: skip

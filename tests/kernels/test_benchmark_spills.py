@@ -1,0 +1,86 @@
+"""No benchmark configuration of matrix products and attention spills registers to local memory, but for those
+that want more than a thread has."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+
+import pytest
+
+from benchmarks import tiles
+from benchmarks.dialects import load
+from ptxforge.compiler import compile_function
+from ptxforge.runtime import tools
+
+kernels = load("ptxforge")
+TARGET = "sm_90a"
+STRIDES = ("stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm", "stride_cn")
+
+
+def matmul(element: str, layout: str, divisible: bool = True, precision: str = "tf32"):
+    """A compiler of products of matrices in ``layout`` (which of A and B are transposed) for a
+    configuration; sizes and rows are divisible by 16 or not."""
+    integer = "i32:16" if divisible else "i32"
+    pointer = f"*{element}:16"
+    kernel = kernels.matmul_int8 if element == "i8" else kernels.matmul
+    one = {"stride_cn", "stride_ak" if layout[0] == "N" else "stride_am"}
+    one.add("stride_bn" if layout[1] == "N" else "stride_bk")
+    signature = {"a": pointer, "b": pointer, "c": "*i32:16" if element == "i8" else pointer}
+    signature |= dict.fromkeys(("M", "N", "K", *(s for s in STRIDES if s not in one)), integer)
+    fixed = dict.fromkeys(one, 1) | {"GROUP_M": 8} | ({} if element == "i8" else {"PRECISION": precision})
+    return lambda constants, **options: compile_function(
+        kernel, signature, fixed | constants, TARGET, **options
+    )
+
+
+def attention(depth: int, causal: bool):
+    integers = ("heads", "length", "stride_b", "stride_h", "stride_l")
+    signature = dict.fromkeys(("q", "k", "v", "out"), "*fp16:16") | {"scale": "fp32"}
+    signature |= dict.fromkeys(integers, "i32:16")
+    fixed = {"D": depth, "CAUSAL": causal}
+    return lambda constants, **options: compile_function(
+        kernels.attention, signature, fixed | constants, TARGET, **options
+    )
+
+
+CASES = {
+    "f16-NN": (matmul("fp16", "NN"), tiles.F16_TILES),
+    "f16-NT": (matmul("fp16", "NT"), tiles.F16_TILES),
+    "f16-NN-odd": (matmul("fp16", "NN", divisible=False), tiles.F16_TILES),
+    "bf16-NN": (matmul("bf16", "NN"), tiles.F16_TILES),
+    "tf32-NN": (matmul("fp32", "NN"), tiles.TF32_TILES),
+    "i8-NT": (matmul("i8", "NT"), tiles.INT8_TILES),
+    "skinny-NN": (matmul("fp16", "NN"), tiles.SKINNY_TILES),
+    "ieee-NN": (matmul("fp32", "NN", precision="ieee"), tiles.SGEMM_TILES),
+    "attention-128": (attention(128, False), tiles.ATTENTION_TILES),
+    "attention-128-causal": (attention(128, True), tiles.ATTENTION_TILES),
+    "attention-64": (attention(64, False), tiles.ATTENTION_TILES),
+}
+TIGHT = {
+    "attention-128-128-64-4-2": 40, "attention-128-causal-128-64-4-2": 200,
+    "f16-NN-odd-256-128-64-8-3": 8, "f16-NN-odd-128-128-64-4-3": 80,
+}  # fmt: skip
+"""Bytes that may spill. Attention with 32 rows of 128 to a warp has 192 registers of sums and scores alone;
+products of rows that are not aligned hold loaded elements beside 128 sums."""
+POINTS = [(name, index) for name, (_, configurations) in CASES.items() for index in range(len(configurations))]
+
+
+def identify(point: tuple[str, int]) -> str:
+    name, index = point
+    return f"{name}-{'-'.join(map(str, CASES[name][1][index].values()))}"
+
+
+@pytest.mark.skipif(tools.find("ptxas") is None, reason="ptxas is not installed")
+@pytest.mark.parametrize("point", POINTS, ids=identify)
+def test_nothing_spills(point, tmp_path):
+    name, index = point
+    compile, configurations = CASES[name]
+    constants = dict(configurations[index])
+    options = {option: constants.pop(option) for option in ("num_warps", "num_stages")}
+    source = tmp_path / "kernel.ptx"
+    source.write_text(compile(constants, **options).asm["ptx"])
+    command = [tools.find("ptxas"), "-v", f"-arch={TARGET}", str(source), "-o", str(tmp_path / "kernel.cubin")]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+    (spilled,) = re.findall(r"(\d+) bytes spill stores", said)
+    assert int(spilled) <= TIGHT.get(identify(point), 0), said
