@@ -30,7 +30,8 @@ LEVELS      Loads that feed addresses of others come earlier: a load of level ``
 ASYNC       A pipelined load is copied by ``cp.async`` in pieces of 4, 8 or 16 bytes. Other loads stay where they are.
 BUFFERS     One more than the distance, so that the buffer that a step fills is not one that the step reads: one barrier
             per step is enough (the copy follows the barrier that follows the wait). ``async_copy.ordered`` tells
-            ``insert_barriers`` so.
+            ``insert_barriers`` so. The prologue's copies are not ordered: in a loop around, a warp may still read
+            what the last steps before it had waited for.
 SKIPPED     Loops that contain loops, barriers, assertions or prints, or whose body writes memory that a pipelined load may
             read; ``num_stages`` below 2; a loop that yields another carried value unchanged.
 """
@@ -149,6 +150,9 @@ def _pipeline(loop: For, stages: int) -> bool:
     buffers = _lower_loads(loop, levels, stage, distance)
     _place_dependencies(loop, stage, last)
     pipelined = expand_loop(loop, Schedule(_steady_order(loop, stage), stage), _predicate)
+    for op in pipelined.body.operations:
+        if isinstance(op, AsyncCopyGlobalToLocal):
+            op.attributes["ordered"] = True
     behind = Builder.after(pipelined)
     behind.create(AsyncWait, num=0)
     for buffer in buffers:
@@ -252,7 +256,7 @@ def _lower_load(
     slot = b.create(MemDescIndex, buffer, copy_index)
     operands = [load.pointer, slot.result, *load.operands[1:]]
     kept = {k: v for k, v in load.attributes.items() if k in ("eviction", "vector")}
-    copy = b.create(AsyncCopyGlobalToLocal, *operands, ordered=True, **kept)
+    copy = b.create(AsyncCopyGlobalToLocal, *operands, **kept)
     stage[slot] = stage[copy] = at
     use = at + distance
     if use not in waits:
