@@ -1,4 +1,4 @@
-"""Pipelined loops in other loops: the next loop's first copies must not overwrite what a slow warp still reads."""
+"""Pipelined loops in loops: the first copies of the next must not overwrite what a slow warp still reads."""
 
 from __future__ import annotations
 
