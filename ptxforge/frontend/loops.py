@@ -261,11 +261,13 @@ def while_(v: Visitor, node: ast.While) -> None:
     while True:
         carried = Carried(candidates(v, [node.test, *node.body]))
         before, body = Block(carried.types()), Block(carried.types())
-        tested = _while_test(v, node, carried, before)
-        if tested is None:
+        flag, tested_scope = _while_test(v, node, carried, before)
+        if isinstance(flag, bool):
             before.clear()
-            return
-        flag, tested_scope = tested
+            if not flag:
+                return
+            _make_test_runtime(v, node)
+            continue
         if _give_first_values(v, node.test, tested_scope):
             before.clear()
             continue
@@ -288,22 +290,26 @@ def while_(v: Visitor, node: ast.While) -> None:
 
 def _while_test(
     v: Visitor, node: ast.While, carried: Carried, block: Block
-) -> tuple[TensorValue, dict[str, Any]] | None:
-    """The condition and the scope after it; ``None`` for one that is false at compile time."""
+) -> tuple[TensorValue | bool, dict[str, Any]]:
+    """The condition, a ``bool`` when it is known at compile time, and the scope after it."""
     test = node.test
     if isinstance(test, ast.Call) and v.visit(test.func) is core.condition:
         test = test.args[0]
     with v.branch(block, v.scope | carried.arguments(block.arguments)):
         value = v.visit(test)
-        if not isinstance(value, TensorValue):
-            if value:
-                raise UnsupportedSyntaxError(
-                    "this loop never ends: its condition is true at compile time",
-                    hint="there is no 'break' in a kernel",
-                ).at(v.locate(node.test))
-            return None
-        flag = scalar_condition(v, test, value)
+        flag = scalar_condition(v, test, value) if isinstance(value, TensorValue) else bool(value)
         return flag, v.scope
+
+
+def _make_test_runtime(v: Visitor, node: ast.While) -> None:
+    """Make runtime scalars of the numbers that decide a condition at first but that the body changes (an argument
+    whose value 1 was compiled in, say). Raises :class:`UnsupportedSyntaxError` when there are none."""
+    changing = names.assigned_in(node.body)
+    if not materialize(v, [name for name in names.reads(node.test) if name in changing and name in v.scope]):
+        raise UnsupportedSyntaxError(
+            "this loop never ends: its condition is true at compile time",
+            hint="there is no 'break' in a kernel",
+        ).at(v.locate(node.test))
 
 
 def _give_first_values(v: Visitor, test: ast.expr, scope: dict[str, Any]) -> bool:

@@ -48,7 +48,7 @@ def test_pointers_advance(execute, blocks, block):
         np.testing.assert_array_equal(out, expected)
 
 
-@pytest.mark.parametrize("n", [0, 2, 3])
+@pytest.mark.parametrize("n", [0, 1, 2, 3])
 def test_an_accumulator_is_stored_in_another_layout(execute, n):
     x = np.random.default_rng(1).uniform(0.5, 1.5, (32, 32)).astype(np.float32)
     expected = x
