@@ -22,8 +22,8 @@ CHAIN       From an operand of a dot back through casts, other elementwise opera
             compute, and splats and broadcasts (scales, masks); a chain with any other end (a product, a
             reduction) is left alone.
 ORDER       Load, transpose, conversion, elementwise work. What a broadcast spreads is converted before that.
-PAYS        Threads hold copies of each other's fragments, so that work on them is done more than once: it must
-            cost less than the conversion of its result that it saves.
+PAYS        Threads hold copies of each other's fragments, so that work on them is done more than once: it
+            must cost less than the conversion of its result that it saves.
 USES        What others than dots need, too, is not computed twice: it stays where it is.
 """
 
@@ -33,14 +33,14 @@ from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import ELEMENTWISE
-from ptxforge.ir.ops.cast import Cast
+from ptxforge.ir.ops.cast import Cast, TruncF
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shape import Broadcast, Constant, Splat, Trans
 from ptxforge.ir.rewriter import is_dead
-from ptxforge.layouts.encodings import Distributed, DotOperand
+from ptxforge.layouts.encodings import Distributed, DotOperand, elements_per_thread
 from ptxforge.passes.analysis.costs import computation_cost, conversion_cost
 from ptxforge.passes.layout_propagation import builder_after
 from ptxforge.passes.rematerialization import rematerialize
@@ -129,8 +129,8 @@ class _Chain:
     @property
     def pays(self) -> bool:
         """See PAYS."""
-        now = sum(computation_cost(op, op.result.type.layout) for op in self.work)
-        then = sum(computation_cost(op, self.layout) for op in self.work)
+        now = sum(_cost(op, op.result.type.layout) for op in self.work)
+        then = sum(_cost(op, self.layout) for op in self.work)
         return then - now <= self.saved
 
     # -- rewriting -------------------------------------------------------------------------------------
@@ -172,6 +172,13 @@ class _Chain:
         copy.result.type = _fragments_of(op.result.type, order, self.layout)
         Builder.after(op).insert(copy)
         return copy.result
+
+
+def _cost(op: Operation, layout: Distributed) -> float:
+    """Of elementwise work in ``layout``; a cast to a narrower type takes an instruction at most."""
+    if isinstance(op, TruncF):
+        return float(elements_per_thread(layout, op.result.type.shape))
+    return computation_cost(op, layout)
 
 
 def _fragments_of(type: T.TensorType, order: Order | None, layout: Distributed) -> T.TensorType:
