@@ -538,8 +538,13 @@ class _Generator:
         self.emit(f"{at} = tl.arange(0, {k})")
         result = {"int8": "int32", "uint8": "int32", "float64": "float64"}.get(dtype, "float32")
         acc = self.assign(f"tl.full(({m}, {n}), 1, tl.{result})", result, (m, n), 1 + 64 * depth)
-        around = self.pick(("", "", "", "if s > 1:", f"for {t} in range(s // 2):", f"for {t} in range(2):"))
+        around = self.pick((
+            "", "", "", "if s > 1:", f"for {t} in range(s // 2):", f"for {t} in range(2):",
+            f"while {t} < s - 2:",
+        ))  # fmt: skip
         if around:
+            if around.startswith("while"):
+                self.emit(f"{t} = 0")
             self.emit(around)
             self.indent += 1
         rows = f"{a} + {i}[:, None] * {am} + {at}[None, :] * {ak}"
@@ -549,7 +554,21 @@ class _Generator:
             columns = f"{b} + {at}[:, None] * {bk} + {j}[None, :] * {bn}"
             steps = (f"{k} * {ak}", f"{k} * {bk}")
             self.direct_loop(acc.name, dtype, (rows, columns), steps, at, k, count, depth)
+        self.indent = 2 if around else 1
+        if around.startswith("while"):
+            self.emit(f"{t} += 1")
+        if around and self.rng.random() < 0.4:
+            # What a persistent kernel does: the result of each round goes out, and the next begins anew.
+            self.persist(acc, t if around[0] in "fw" else "0")
         self.indent = 1
+
+    def persist(self, acc: Tile, round: str) -> None:
+        """Store an accumulator in an array that has room for a few rounds, and set it back."""
+        name, (m, n) = f"o{len(self.arrays)}", acc.shape
+        self.arrays[name] = np.zeros(self.grid * 3 * acc.size, NUMPY[acc.dtype])
+        start = f"{name} + (pid * 3 + {round}) * {acc.size}"
+        self.emit(f"tl.store({start} + {_offsets((m, n), (n, 1))}, {acc.name})")
+        self.emit(f"{acc.name} = tl.full(({m}, {n}), 1, tl.{acc.dtype})")
 
     def direct_loop(self, acc, dtype, addresses, steps, at, k, count, depth) -> None:
         """Pointers that advance."""
