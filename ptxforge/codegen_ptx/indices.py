@@ -143,6 +143,18 @@ def register_constants(layout: LinearLayout) -> tuple[int, ...]:
     return tuple(values)
 
 
+@lru_cache(maxsize=4096)
+def run_starts(layout: LinearLayout, lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """For every register, the first one whose element lies in the same run of ``lengths`` elements (powers of two,
+    by dimension). Threads move whole patterns of runs by an exclusive or, so that this holds in all of them."""
+    first: dict[tuple[int, ...], int] = {}
+    found = []
+    for register, flat in enumerate(register_constants(layout)):
+        run = tuple(x // length for x, length in zip(layout.unflatten(flat), lengths, strict=True))
+        found.append(first.setdefault(run, register))
+    return tuple(found)
+
+
 def flat_indices(b: Builder, layout: LinearLayout) -> list:
     """The flat index of each register's element, as affine values."""
     columns = thread_columns(layout)

@@ -6,6 +6,7 @@ products that feed one sum become ``fma.rn`` here, and every executor computes t
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -15,6 +16,7 @@ from ptxforge.codegen_ptx.floats import (
     Product, binary, compare, contract, evaluated, multiply, negate, to_f32, via_f32,
 )  # fmt: skip
 from ptxforge.codegen_ptx.fmod import fmod
+from ptxforge.codegen_ptx.indices import linear_of, run_starts
 from ptxforge.codegen_ptx.lowering import Lowering, contracts, lowers
 from ptxforge.codegen_ptx.pointers import Pointer, whole
 from ptxforge.codegen_ptx.quotients import quotients
@@ -226,13 +228,54 @@ def multiply_high(ctx: Lowering, op: Operation) -> None:
 
 @lowers(ops.CmpI)
 def compare_integers(ctx: Lowering, op: ops.CmpI) -> None:
+    """Elements that are known to compare alike (``constancy``) are compared once."""
     b, element = ctx.b, _element(op)
-    if isinstance(element, T.PointerType):
-        elementwise(ctx, op, lambda x, y: integer_compare(b, op.predicate, whole(b, x), whole(b, y), 64))
-    elif element.bits == 1:
-        elementwise(ctx, op, lambda x, y: _compare_bits(b, op.predicate, x, y))
+    constancy = op.attributes.get("constancy", (1,))
+    if isinstance(op.result.type, T.TensorType) and max(constancy) > 1:
+        starts = run_starts(linear_of(op.result.type), constancy)
+        operands = [[ctx.get(v)[start] for start in starts] for v in op.operands]
     else:
-        elementwise(ctx, op, lambda x, y: integer_compare(b, op.predicate, x, y, element.bits))
+        operands = [ctx.get(v) for v in op.operands]
+    if isinstance(element, T.PointerType):
+        results = _each(operands, lambda x, y: integer_compare(b, op.predicate, whole(b, x), whole(b, y), 64))
+    elif element.bits == 1:
+        results = _each(operands, lambda x, y: _compare_bits(b, op.predicate, x, y))
+    else:
+        sums = element.bits == 32 and op.predicate == "slt"
+        compare = _comparison_of_sums(operands) if sums else integer_compare
+        results = _each(operands, lambda x, y: compare(b, op.predicate, x, y, element.bits))
+    ctx.set(op, results)
+
+
+def _each(operands: list[list], function: Callable) -> list:
+    """As :func:`elementwise`, of given entries."""
+    count = max(map(len, operands))
+    pairs = list(zip(*(x * count if len(x) == 1 else x for x in operands), strict=True))
+    found = {pair: function(*pair) for pair in dict.fromkeys(pairs)}
+    return [found[pair] for pair in pairs]
+
+
+_FEWEST_SUMS = 3
+_FAR = 1 << 30
+
+
+def _comparison_of_sums(operands: list[list]) -> Callable:
+    """``root + constant < bound`` for many constants as ``constant < bound - root``: one instruction for each.
+
+    The difference cannot wrap where the root is between 0 and 2^30 and the bound is not less than -2^30; less
+    than that it can be taken for -2^30, since no sum is below."""
+    counts = Counter((x[0], y) for x, y in set(zip(*operands)) if isinstance(x, tuple))
+
+    def compare(b: Builder, predicate: str, x, y, bits: int):
+        root, constant = b.split(x)
+        low, high = b.ranges.get(root, (-1, 0))
+        if counts[root, y] < _FEWEST_SUMS or low < 0 or high > _FAR or abs(constant) > _FAR or isinstance(y, int):
+            return integer_compare(b, predicate, x, y, bits)
+        bound = b.pure("max.s32 %s, %s, %s;", "r", b.plain(y), -_FAR)
+        room = b.pure("sub.s32 %s, %s, %s;", "r", bound, root)
+        return b.pure("setp.gt.s32 %s, %s, %s;", "p", room, constant)
+
+    return compare
 
 
 _FOLDED = {

@@ -267,14 +267,16 @@ def _store_guarded(ctx: Lowering, op: ops.Store, writer: _Writer, width: int, va
     masks = ctx.get(op.mask) if op.mask is not None else [None] * len(places)
     shared = pointers.shared_terms(places)
     starts = [i for i in range(0, len(places), width) if not i & copies]
+    aligned = "aligned" in op.attributes
     found, parts = [], [values[i : i + width] for i in starts]
-    for i, part in zip(starts, parts):
+    for i in starts:
         these = slice(i, i + width)
-        vector = guarded_vector(b, places[these], masks[these], element.bytes, "aligned" in op.attributes, shared, mine)
+        found.append(guarded_vector(b, places[these], masks[these], element.bytes, aligned, shared, mine))
+    # Wide stores come last: the assembler would copy words that are still needed after one.
+    store_singly(b, found, parts, element, writer.head, writer.policy)
+    for vector, part in zip(found, parts):
         if vector.whole != 0:
             writer.write(vector.base, vector.offset, vector.whole, part)
-        found.append(vector)
-    store_singly(b, found, parts, element, writer.head, writer.policy)
 
 
 class _Writer:

@@ -45,6 +45,8 @@ def rotated_range(ctx: Lowering, op: ops.RotatedRange) -> None:
     ever."""
     b, size, layout = ctx.b, op.end - op.start, linear_of(op.result.type)
     shift = ctx.scalar(op.shift)
+    if isinstance(shift, str):
+        b.ranges.setdefault(shift, (0, op.granule - 1))
     threads_hold_granules = all(column % op.granule == 0 for column in thread_columns(layout))
 
     def value(place, constant: int):

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
+from ptxforge.ir.ops.arith import CmpI
 from ptxforge.ir.ops.atomic import AtomicCAS
 from ptxforge.ir.ops.atomic import AtomicRMW
 from ptxforge.layouts.encodings import Distributed, elements_per_thread
@@ -44,7 +45,17 @@ def vectorize_memory(function: Function, target: Target) -> bool:
         limit = 16 if isinstance(op, AtomicRMW) else widest
         op.attributes["vector"] = vector_width(op, facts, limit)
         _guard(op, within)
+    _mark_masks(function, facts)
     return True
+
+
+def _mark_masks(function: Function, facts: AxisInfoAnalysis) -> None:
+    """Say of every comparison over how many elements it does not change: it is made once for them."""
+    for op in function.walk():
+        if isinstance(op, CmpI) and isinstance(op.result.type, T.TensorType):
+            constancy = facts[op.result].constancy
+            if max(constancy) > 1:
+                op.attributes["constancy"] = constancy
 
 
 def _guard(op: Operation, facts: FactsWithinVectors) -> None:

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from ptxforge.ir import types as T
-from ptxforge.ir.ops import arith, math
+from ptxforge.ir.ops import arith, cast, math
 from tests.codegen_ptx.elements import FLOATS, FP8, INTEGERS, assert_same, compute, values
+from tests.codegen_ptx.harness import Kernel, blocked, pointer
 
 BINARY_INTEGER = (
     arith.AddI, arith.SubI, arith.MulI, arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI, arith.AndI, arith.OrI,
@@ -111,3 +112,33 @@ def test_absolute_integer(element):
 @pytest.mark.parametrize("element", FLOATS, ids=str)
 def test_clamp(element, propagate):
     _check(math.ClampF, (element, element, element), propagate_nan=propagate)
+
+
+@pytest.mark.parametrize("bound", [-(1 << 31), -(1 << 30) - 1, -(1 << 30), -5, 0, 1, 3, 130, 511, 512, (1 << 31) - 1])
+def test_many_sums_against_one_bound(bound):
+    """``i < n`` for all elements of a thread takes one comparison each, whatever the bound."""
+    kernel = Kernel(pointer(T.I8), T.I32)
+    b, layout = kernel.b, blocked(4)
+    index = kernel.coordinate((512,), 0, layout)
+    limit = kernel.splat(kernel.function.arguments[1], (512,), layout)
+    mask = b.value(arith.CmpI, index, limit, predicate="slt")
+    kernel.store(0, b.value(cast.ExtUI, mask, type=mask.type.with_element(T.I8)), vector=4)
+    out = np.full(512, 7, np.int8)
+    kernel.run(out, bound)
+    np.testing.assert_array_equal(out, np.arange(512) < bound)
+    ptx = kernel.ptx()
+    assert ptx.count("setp.gt.s32") == 4 and "setp.lt.s32" not in ptx and ptx.count("sub.s32") == 1
+
+
+def test_comparisons_that_agree_are_made_once():
+    kernel = Kernel(pointer(T.I8), T.I32)
+    b, layout = kernel.b, blocked(8, warps=(1,))
+    index = kernel.coordinate((512,), 0, layout)
+    limit = kernel.splat(kernel.function.arguments[1], (512,), layout)
+    mask = b.value(arith.CmpI, index, limit, predicate="slt", constancy=(4,))
+    kernel.store(0, b.value(cast.ExtUI, mask, type=mask.type.with_element(T.I8)), vector=8)
+    kernel.function.attributes["num_warps"] = kernel.num_warps = 1
+    out = np.full(512, 7, np.int8)
+    kernel.run(out, 300)
+    np.testing.assert_array_equal(out, np.arange(512) < 300)
+    assert kernel.ptx().count("setp.") == 4

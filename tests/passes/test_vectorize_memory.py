@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ptxforge.ir.ops.arith import CmpI
 from ptxforge.ir.ops.atomic import AtomicRMW
 from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.parser import parse_function
@@ -46,6 +47,13 @@ def test_a_bound_that_nothing_divides_is_tested(divisibility, guarded):
     for op in accesses(text):
         assert op.attributes.get("guarded") == guarded
         assert ("aligned" in op.attributes) == (guarded is not None)
+
+
+def test_masks_say_how_long_they_do_not_change():
+    function = up_to(parse_function(ADD), remove_layout_conversions)
+    vectorize_memory(function, TARGET)
+    (mask,) = operations(function, CmpI)
+    assert mask.attributes["constancy"] == (16,)
 
 
 @pytest.mark.parametrize("predicate", ["eq", "ne", "sge", "sgt", "ult"])
