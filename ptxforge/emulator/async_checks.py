@@ -129,7 +129,29 @@ class AsyncChecker:
         bad = np.flatnonzero(found)
         kind = int(found[bad[0]]) & -int(found[bad[0]])
         who = bad if lanes is None else lanes[bad]
-        self.machine.report("async", _EXPLANATIONS[kind], site, who, self._addresses(places[bad], who))
+        other = self._issuer(kind, int(places[bad[0]]), nbytes)
+        message = _EXPLANATIONS[kind] + (f"; issued at {other}" if other else "")
+        addresses = self._addresses(places[bad], who)
+        self.machine.findings.add(self.machine, "async", message, site, who, addresses, other)
+
+    def _issuer(self, kind: int, place: int, nbytes: int) -> Site | None:
+        """The instruction that started the work of a kind that is under way at an access's granules."""
+        machine, granules = self.machine, np.arange(max(1, nbytes // GRANULE)) + place
+        units: list[tuple[Site, np.ndarray, int]] = []
+        if kind in (LOAD, STORE):
+            bulk: BulkCopies = machine.family_state(BulkCopies)
+            works = bulk.loads if kind == LOAD else [record.work for record in bulk.stores.records]
+            units = [(work.site, (work.units - self.origin) >> 2, work.unit) for work in works]
+        elif kind == COPY:
+            copies = [record.work for record in machine.family_state(CopyGroups).records]
+            units = [(copy.target.site, (copy.indices - self.origin) >> 2, copy.nbytes) for copy in copies]
+        else:
+            products = [record.work for record in machine.family_state(Wgmma).groups.records]
+            units = [(one.operations[0].site, places, 16) for one in products for places in one.reading]
+        for site, first, size in units:
+            if np.isin(granules, first.reshape(-1, 1) + np.arange(size // GRANULE)).any():
+                return site
+        return None
 
     def _addresses(self, places: np.ndarray, lanes: np.ndarray) -> np.ndarray:
         """Shared addresses of granules, as the kernel sees them."""

@@ -77,6 +77,8 @@ def granule_of(program: Program) -> int:
 def _shared_access(item: Instruction) -> int:
     """Bytes per access when the instruction may access shared memory, else 0."""
     name = item.parts[0]
+    if item.has("bulk") and name == "st":
+        return 8
     if name in ("ld", "st", "atom", "red", "ldu"):
         spaces = {part.partition("::")[0] for part in item.parts} & {
             "global",

@@ -27,9 +27,7 @@ class Finding:
     """One fault. ``count`` lanes had it at this instruction; ``cta``, ``thread`` and ``address`` are the
     first's.
 
-    ``kind`` is one of ``out-of-bounds``, ``misaligned``, ``race``, ``global-race``, ``uninitialised``,
-    ``barrier``, ``deadlock``, ``trap``, ``assert``, ``async``, ``proxy``, ``copy-proxy`` and
-    ``register``.
+    ``kind`` is one of :data:`KINDS`.
     """
 
     kind: str
@@ -52,6 +50,23 @@ class Finding:
         )
 
 
+KINDS = (
+    "out-of-bounds",
+    "misaligned",
+    "race",
+    "uninitialised",
+    "barrier",
+    "global-race",
+    "async",
+    "proxy",
+    "copy-proxy",
+    "register",
+    "deadlock",
+    "trap",
+    "assert",
+)
+"""What a finding can be; docs/emulator.md says what each means."""
+
 FATAL = ("out-of-bounds", "misaligned", "deadlock", "trap", "assert")
 """Kinds that a GPU answers with an error, and that raise after the launch."""
 
@@ -72,6 +87,7 @@ class Findings:
         addresses: np.ndarray | None = None,
         other: Site | None = None,
     ) -> None:
+        assert kind in KINDS
         if len(lanes) == 0:
             return
         key = (kind, site.line, other.line if other else None)

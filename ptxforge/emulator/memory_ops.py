@@ -8,6 +8,7 @@ import numpy as np
 
 from ptxforge.emulator.access import READ, WRITE, Locator, gather, scatter
 from ptxforge.emulator.arithmetic import dtype_of
+from ptxforge.emulator.findings import Site
 from ptxforge.emulator.parser import TYPE_BITS, Immediate, Instruction, Memory, Register, Sink, Symbol, Vector
 from ptxforge.emulator.registry import instruction
 from ptxforge.emulator.state import Machine
@@ -196,5 +197,34 @@ def _bind_store(machine: Machine, locator: Locator, sources: list, size: int, co
                 scatter(indices + 16 * index, piece, grid[:, index])
         for checker in checkers:
             checker(locator, lanes, indices, grid, piece)
+
+    return run
+
+
+@instruction("st.bulk", defines=0)
+def emit_st_bulk(e: Emitter, i: Instruction) -> None:
+    """st.bulk{.weak}{.shared::cta} [a], size, 0: zeros, size a multiple of 8 bytes."""
+    memory, size, initial = i.operands
+    if e.constant(initial) != 0:
+        raise e.error("only 0 is stored in bulk")
+    e.call(_bind_st_bulk, e.locator(memory, space_of(i), 8, WRITE), e.view(size, "u8"), e.site)
+
+
+def _bind_st_bulk(machine: Machine, locator: Locator, size: np.ndarray, site: Site) -> Callable:
+    first = locator.offset
+
+    def run(mask: np.ndarray | None) -> None:
+        left = size.astype(np.int64) if mask is None else np.where(mask, size, 0).astype(np.int64)
+        odd = np.flatnonzero(left % 8)
+        if odd.size:
+            machine.report("misaligned", "the size of a bulk store must be a multiple of 8", site, odd)
+        try:
+            while (left >= 8).any():
+                indices, _ = locator(left >= 8)
+                scatter(indices, 8, np.uint64(0))
+                locator.offset += 8
+                left -= 8
+        finally:
+            locator.offset = first
 
     return run

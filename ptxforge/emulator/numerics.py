@@ -203,8 +203,8 @@ def f32_to_tf32(x: Array, mode: str = "rna", satfinite: bool = False) -> Array:
 
 
 class _Minifloat(NamedTuple):
-    """A float of 4 to 8 bits: its width, bits of mantissa, smallest normal exponent, largest finite value, and
-    what PTX makes of a NaN (the 4- and 6-bit formats have none: it becomes the largest value).
+    """A float of 4 to 8 bits: its width, bits of mantissa, smallest normal exponent, largest finite value,
+    and what PTX makes of a NaN (the 4- and 6-bit formats have none: it becomes the largest value).
     """
 
     bits: int

@@ -12,6 +12,7 @@ import struct
 from bisect import bisect_right
 from dataclasses import dataclass, field
 
+from ptxforge.emulator import constants
 from ptxforge.support.errors import EmulatorError
 
 TYPE_BITS = {
@@ -154,7 +155,10 @@ class Label:
 
 @dataclass(slots=True)
 class Variable:
-    """A ``.global/.const/.shared/.local/.param`` variable. ``initial`` holds the bytes, or None."""
+    """A ``.global/.const/.shared/.local/.param`` variable, or a parameter in a register (``reg``).
+
+    ``initial`` holds the bytes, or None.
+    """
 
     name: str
     space: str
@@ -203,8 +207,10 @@ _WORD = re.compile(r"[.\w$]+")
 _LOC = re.compile(r"\.loc\s+(\d+)\s+(\d+)\s+(\d+)[^\n;]*;?")
 _FILE = re.compile(r'\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"[^\n]*')
 _INSTRUCTION = re.compile(r"(?:@(!?)\s*([%\w$]+)\s+)?([A-Za-z][\w.:]*)\s*(.*)", re.S)
-_INTEGER = re.compile(r"[-+]?(?:0[xX][0-9a-fA-F]+|0[bB][01]+|\d+)U?$")
+_DECIMAL = re.compile(r"[-+]?(?:0|[1-9]\d*)$")
 _NAME = re.compile(r"[%$_A-Za-z][\w$%.]*$")
+_DISPLACED = re.compile(r"([%$\w.]+)\s*\+?((?<=\+).*|-.*)", re.S)
+"""``register + expression`` or ``register - expression``."""
 _SPECIAL = re.compile(
     r"%(?:n?tid|n?ctaid|laneid|n?warpid|n?smid|gridid|lanemask_\w+|clock(?:_hi|64)?|pm\d+(?:_64)?"
     r"|globaltimer\w*"
@@ -247,16 +253,13 @@ def _split(text: str) -> list[str]:
 
 
 def _integer(text: str) -> int:
-    text = text.rstrip("U").replace("+", "")
-    sign = -1 if text.startswith("-") else 1
-    digits = text.lstrip("-")
-    if digits[:2] in ("0x", "0X"):
-        return sign * int(digits, 16)
-    if digits[:2] in ("0b", "0B"):
-        return sign * int(digits, 2)
-    if len(digits) > 1 and digits[0] == "0":
-        return sign * int(digits, 8)
-    return sign * int(digits)
+    """A signed integer literal, or a constant expression of integers. Raises ``ValueError`` for others."""
+    if _DECIMAL.match(text):
+        return int(text)
+    value = constants.evaluate(text)
+    if isinstance(value, float):
+        raise ValueError(f"'{text}' is no integer")
+    return value
 
 
 class _Scope:
@@ -402,7 +405,7 @@ class _Parser:
         count, unsized = 1, False
         for dim in re.findall(r"\[([^\]]*)\]", dims):
             unsized |= not dim.strip()
-            count *= _integer(dim.strip()) if dim.strip() else 1
+            count *= self.integer(dim, position) if dim.strip() else 1
         data, relocations = (
             (None, []) if initial is None else self.initializer(initial, element, kind, position)
         )
@@ -429,7 +432,8 @@ class _Parser:
             ):
                 name, _, offset = (mask.group(2) if mask else item).partition("+")
                 name = re.sub(r"generic\(([^)]*)\)", r"\1", name).strip()
-                relocations.append((len(data), name, _integer(offset) if offset else 0, element))
+                shift = self.integer(offset, position) if offset else 0
+                relocations.append((len(data), name, shift, element))
                 data += bytes(element)
                 continue
             value = self.literal(item)
@@ -442,11 +446,20 @@ class _Parser:
         return bytes(data), relocations
 
     def parameters(self, text: str, position: int) -> list[Variable]:
-        return [
-            self.variable(re.sub(r"^\.reg\b", ".param", part), position)
-            for part in _split(text.strip())
-            if part
-        ]
+        return [self.parameter(part, position) for part in _split(text.strip()) if part]
+
+    def parameter(self, text: str, position: int) -> Variable:
+        """A parameter in ``.param`` space, or a device function's in a register (then of space "reg")."""
+        made = self.variable(re.sub(r"^\.reg\b", ".param", text), position)
+        if text.startswith(".reg"):
+            made.space = "reg"
+        return made
+
+    def integer(self, text: str, position: int) -> int:
+        try:
+            return _integer(text.strip())
+        except ValueError as error:
+            raise self.fail(str(error), position) from error
 
     # ---- functions -----------------------------------------------------------------------------------------
     def parenthesised(self) -> str | None:
@@ -499,12 +512,13 @@ class _Parser:
             return Immediate(int(text[2:], 16), "f")
         if text[:2] in ("0d", "0D"):
             return Immediate(int(text[2:], 16), "d")
-        if _INTEGER.match(text):
-            return Immediate(_integer(text))
         try:
-            return Immediate(struct.unpack("<Q", struct.pack("<d", float(text)))[0], "d")
+            value = int(text) if _DECIMAL.match(text) else constants.evaluate(text)
         except ValueError:
             return None
+        if isinstance(value, int):
+            return Immediate(value)
+        return Immediate(struct.unpack("<Q", struct.pack("<d", value))[0], "d")
 
     def split_opcode(self, opcode: str) -> tuple[str, ...]:
         parts = self.opcodes.get(opcode)
@@ -520,6 +534,8 @@ class _Body:
         self.parser = parser
         self.function = function
         self.scope = _Scope(None, "")
+        parameters = function.params + function.returns
+        self.scope.registers.update({one.name: one.type for one in parameters if one.space == "reg"})
         self.scopes = 0
         self.source: SourceLine | None = None
         self.sources: dict[tuple, SourceLine] = {}
@@ -677,8 +693,17 @@ class _Body:
         if guard:
             register = self.operand(guard, start)
             predicate = Register(register.name, register.bits, bool(negated))
-        operands = tuple([self.operand(part, start) for part in _split(rest)])
+        if opcode.startswith("call"):
+            operands = tuple([self.call_operand(part, start) for part in _split(rest)])
+        else:
+            operands = tuple([self.operand(part, start) for part in _split(rest)])
         return Instruction(opcode, self.parser.split_opcode(opcode), operands, predicate, line, self.source)
+
+    def call_operand(self, text: str, start: int) -> object:
+        """Lists of arguments stand in parentheses; elsewhere these belong to constant expressions."""
+        if not text.startswith("("):
+            return self.operand(text, start)
+        return Vector(tuple(self.operand(part, start) for part in _split(text[1:-1].strip())))
 
     def operand(self, text: str, start: int) -> object:
         cache = self.scope.operands
@@ -691,23 +716,23 @@ class _Body:
         if not text:
             raise self.parser.fail("empty operand", start)
         first = text[0]
-        if first in "{(":
+        if first == "{":
             return Vector(tuple(self.operand(part, start) for part in _split(text[1:-1].strip())))
         if first == "[":
             return self.memory(text, start)
         if text == "_":
             return Sink()
-        if first == "!":
-            register = self.operand(text[1:].strip(), start)
-            return Register(register.name, register.bits, True)
-        if "|" in text:
-            left, right = text.split("|")
-            return Pair(self.operand(left.strip(), start), self.operand(right.strip(), start))
-        if first.isdigit() or first in "-+":
+        negated = self.register(text[1:].strip()) if first == "!" else None
+        if negated is not None:
+            return Register(negated.name, negated.bits, True)
+        if first.isdigit() or first in "-+~!(" or text.startswith("WARP_SZ"):
             literal = self.parser.literal(text)
             if literal is None:
                 raise self.parser.fail(f"cannot read the operand '{text}'", start)
             return literal
+        if "|" in text:
+            left, right = text.split("|")
+            return Pair(self.operand(left.strip(), start), self.operand(right.strip(), start))
         return self.name(text, start)
 
     def name(self, text: str, start: int) -> object:
@@ -718,11 +743,9 @@ class _Body:
             return register
         if _SPECIAL.match(name):
             return Register(name, 0)
-        if name == "WARP_SZ":
-            return Immediate(32)
         if not _NAME.match(name) or name.startswith("%") and "." in name and "~" not in name:
             raise self.parser.fail(f"cannot read the operand '{text}'", start)
-        return Symbol(self.symbol(name), _integer(offset.strip()) if plus else 0)
+        return Symbol(self.symbol(name), self.parser.integer(offset, start) if plus else 0)
 
     def symbol(self, name: str) -> str:
         scope = self.scope
@@ -749,11 +772,11 @@ class _Body:
     def memory(self, text: str, start: int) -> Memory:
         inside = text[1 : text.rindex("]")].strip()
         base, *extra = _split(inside)
-        match = re.fullmatch(r"([%$\w.]+)\s*\+\s*(-?\s*\w+)|([%$\w.]+)\s*(-\s*\w+)", base)
+        match = _DISPLACED.fullmatch(base)
         offset = 0
         if match:
-            base = match.group(1) or match.group(3)
-            offset = _integer((match.group(2) or match.group(4)).replace(" ", ""))
+            base = match.group(1)
+            offset = self.parser.integer(match.group(2), start)
         found = self.operand(base, start)
         if isinstance(found, Symbol) and found.offset:
             offset += found.offset

@@ -20,6 +20,7 @@ from functools import cached_property
 
 from ptxforge.emulator import registry
 from ptxforge.emulator.parser import (
+    TYPE_BITS,
     Function,
     Immediate,
     Instruction,
@@ -28,6 +29,7 @@ from ptxforge.emulator.parser import (
     Module,
     Pair,
     Register,
+    Sink,
     Symbol,
     Variable,
     Vector,
@@ -198,7 +200,7 @@ class _Inliner:
             raise EmulatorError(f"PTX line {call.line}: recursive call of {function.name} is not supported")
         self.serial += 1
         suffix = f"@{self.serial}"
-        names = self.parameter_names(call, function)
+        names, before, behind = self.pass_parameters(call, function, suffix)
         for name, kind in function.registers.items():
             self.registers[name + suffix] = kind
         for name, variable in function.variables.items():
@@ -212,33 +214,76 @@ class _Inliner:
         )
         names.update({label: label + suffix for label in labels})
         rename = _Renamer(names, suffix)
-        after = f"return{suffix}"
+        after, end = f"return{suffix}", f"end{suffix}"
         body = [rename.item(item, after) for item in function.body]
-        skip = self.skip_when_predicated_off(call, after)
-        return skip + self.expand(body, stack + (function.name,)) + [Label(after, call.line)]
+        return [
+            *self.skip_when_predicated_off(call, end),
+            *before,
+            *self.expand(body, stack + (function.name,)),
+            Label(after, call.line),
+            *behind,
+            Label(end, call.line),
+        ]
 
     @staticmethod
-    def skip_when_predicated_off(call: Instruction, after: str) -> list:
+    def skip_when_predicated_off(call: Instruction, end: str) -> list:
         if call.predicate is None:
             return []
         inverse = replace(call.predicate, negated=not call.predicate.negated)
-        return [Instruction("bra", ("bra",), (Symbol(after),), inverse, call.line, call.source)]
+        return [Instruction("bra", ("bra",), (Symbol(end),), inverse, call.line, call.source)]
 
-    @staticmethod
-    def parameter_names(call: Instruction, function: Function) -> dict[str, str]:
+    def pass_parameters(
+        self, call: Instruction, function: Function, suffix: str
+    ) -> tuple[dict[str, str], list[Instruction], list[Instruction]]:
+        """How a call binds a function's parameters: new names of those in ``.param`` variables of the caller,
+        and instructions before and behind the body that move the others.
+        """
         lists = [operand.elements for operand in call.operands if isinstance(operand, Vector)]
-        first = call.operands[0]
-        results = lists.pop(0) if isinstance(first, Vector) else ()
+        results = lists.pop(0) if isinstance(call.operands[0], Vector) else ()
         arguments = lists[0] if lists else ()
-        pairs = list(zip(function.returns, results)) + list(zip(function.params, arguments))
         if len(results) != len(function.returns) or len(arguments) != len(function.params):
             raise EmulatorError(
                 f"PTX line {call.line}: {function.name} is called with other parameters than it has"
             )
-        for _, actual in pairs:
-            if not isinstance(actual, Symbol):
-                raise EmulatorError(f"PTX line {call.line}: call arguments must be .param variables")
-        return {formal.name: actual.name for formal, actual in pairs}
+        names: dict[str, str] = {}
+        before = [
+            self.move(call, formal, place, actual)
+            for formal, actual in zip(function.params, arguments)
+            if (place := self.place(formal, actual, names, suffix)) is not None
+        ]
+        behind = [
+            self.move(call, formal, actual, place)
+            for formal, actual in zip(function.returns, results)
+            if (place := self.place(formal, actual, names, suffix)) is not None
+            and not isinstance(actual, Sink)
+        ]
+        return names, before, behind
+
+    def place(self, formal: Variable, actual: object, names: dict[str, str], suffix: str) -> object:
+        """The operand that holds a parameter inside the body; None when it is the caller's own variable."""
+        if formal.space == "reg":
+            self.registers[formal.name + suffix] = formal.type
+            return Register(formal.name + suffix, TYPE_BITS[formal.type])
+        if isinstance(actual, Symbol):
+            names[formal.name] = actual.name
+            return None
+        names[formal.name] = formal.name + suffix
+        self.variables[names[formal.name]] = replace(formal, name=names[formal.name])
+        return Symbol(names[formal.name])
+
+    def move(self, call: Instruction, formal: Variable, target: object, source: object) -> Instruction:
+        """``target = source`` between registers, literals and ``.param`` variables, of a parameter's type."""
+        for one in (target, source):
+            if isinstance(one, Symbol) and getattr(self.variables.get(one.name), "space", "") != "param":
+                raise EmulatorError(f"PTX line {call.line}: {one.name} is no .param variable")
+        kind = "pred" if formal.type == "pred" else f"b{TYPE_BITS[formal.type]}"
+        if isinstance(target, Symbol):
+            opcode, operands = f"st.param.{kind}", (Memory(target), source)
+        elif isinstance(source, Symbol):
+            opcode, operands = f"ld.param.{kind}", (target, Memory(source))
+        else:
+            opcode, operands = f"mov.{kind}", (target, source)
+        return Instruction(opcode, tuple(opcode.split(".")), operands, None, call.line, call.source)
 
 
 class _Renamer:

@@ -20,6 +20,8 @@ _ACCESS = re.compile(
 )
 _MATRIX = re.compile(r"\s*(?:@!?%\w+\s+)?(?:ldmatrix|stmatrix)\.")
 _COPY = re.compile(r"\s*(?:@!?%\w+\s+)?cp\.async\.c[ag]\.shared\S*\s.*?\]\s*,\s*\[.*?\]\s*,\s*(?P<size>\w+)")
+_TENSOR = re.compile(r"\s*(?:@!?%\w+\s+)?cp\.async\.bulk\.tensor\.")
+_TENSOR_ALIGNMENT = 128
 _ADDRESS = re.compile(r"\[\s*([%\w$.]+)\s*(?:\+\s*(-?\d+))?\s*\]")
 _VECTOR = re.compile(r"\.v([248])\.")
 
@@ -84,17 +86,21 @@ def _changes(line: str, room: Callable[[str], int | None]) -> Iterator[tuple[str
 
 
 def _spaces(line: str) -> tuple[str, ...]:
-    """The state spaces of a line's address operands."""
+    """The state spaces of a line's address operands, as far as they move (of a tensor copy: the box's)."""
     if _COPY.match(line):
         return "shared", "global"
-    if _MATRIX.match(line):
+    if _MATRIX.match(line) or _TENSOR.match(line):
         return ("shared",)
     accessed = _ACCESS.match(line)
     return (accessed["space"],) if accessed else ()
 
 
 def _access_bytes(line: str) -> int:
-    """Bytes per thread of an access to global or shared memory; 0 for other lines."""
+    """Bytes per thread of an access to global or shared memory (of a tensor copy: its alignment); 0 for other
+    lines.
+    """
+    if _TENSOR.match(line):
+        return _TENSOR_ALIGNMENT
     if _MATRIX.match(line):
         return 16
     copied = _COPY.match(line)

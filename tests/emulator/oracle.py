@@ -74,16 +74,18 @@ class Trace:
     def room(self, line: int, space: str) -> int | None:
         """How many bytes the accesses of a PTX line to global or shared memory can move up until the highest
         one begins at the end of its allocation (of shared memory: its CTA's). None when there were none.
+
+        A copy's access to its mbarrier does not count: it has an address of its own.
         """
         found = [
-            one.end_of(event) - int(event.address.max())
+            (event.atomic, one.end_of(event) - int(event.address.max()))
             for one in self.launches
             for event in one.events
             if event.line == line
             and event.address.size
             and (int(event.address.max()) >= SHARED) == (space == "shared")
         ]
-        return min(found, default=None)
+        return min(found, default=(False, None))[1]
 
 
 @dataclass

@@ -426,6 +426,28 @@ def test_shared_memory_changed_under_a_store_is_reported(checked):
     run(checked, kernel(body, _TWO), "k", 1, 256, np.arange(256, dtype=np.uint32), np.zeros(256, np.uint32))
     finding = next(iter(checked.findings))
     assert finding.kind == "async" and "st.shared" in finding.instruction
+    text = kernel(body, _TWO).splitlines()
+    issued = next(number for number, line in enumerate(text, 1) if "cp.async.bulk.global" in line)
+    assert finding.message.endswith(f"was not waited for; issued at PTX line {issued}")
+
+
+@pytest.mark.parametrize(
+    "copy, wait",
+    [
+        ("cp.async.ca.shared.global [%r3], [%rd0], 4;", "cp.async.wait_all;"),
+        ("cp.async.ca.shared.global [%r3], [%rd0], 16;", "cp.async.wait_all;"),
+    ],
+)
+def test_data_of_a_copy_read_too_early_names_the_copy(checked, copy, wait):
+    body = f"""mad.lo.u32 %r3, %r0, 16, %r2; ld.param.u64 %rd0, [p]; mad.wide.u32 %rd0, %r0, 16, %rd0;
+{copy}
+ld.shared.b32 %r4, [%r3];
+{wait}"""
+    run(checked, kernel(body, _TWO), "k", 1, 32, np.arange(256, dtype=np.uint32), np.zeros(256, np.uint32))
+    text = kernel(body, _TWO).splitlines()
+    (finding,) = [one for one in checked.findings if one.kind == "async"]
+    assert finding.line == text.index("ld.shared.b32 %r4, [%r3];") + 1 and finding.count == 32
+    assert finding.message.endswith(f"was not waited for; issued at PTX line {text.index(copy) + 1}")
 
 
 def test_bulk_copies_outside_memory_are_reported(checked):

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
 from ptxforge.emulator import EmulatorDevice, checks
+from ptxforge.emulator.findings import KINDS
 
 from .harness import HEADER, run
 
@@ -343,3 +346,13 @@ USE: @%p1 st.global.u32 [%a], %t;"""
 def test_mbarrier_outside_shared_memory():
     body = "cvta.to.global.u64 %b, %a; mbarrier.init.b64 [%b], 1;"
     assert "out-of-bounds" in kinds(body)
+
+
+# ---- documentation -----------------------------------------------------------------------------------------
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_finding_is_documented_and_tested(kind):
+    folder = Path(__file__).parent
+    text = (folder.parents[1] / "docs" / "emulator.md").read_text()
+    rows = [line for line in text.splitlines() if "|" in line]
+    assert any(f"`{kind}`" in row.split("|")[1] for row in rows)
+    assert any(f'"{kind}"' in path.read_text() for path in folder.glob("test_*.py"))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from ptxforge.emulator import EmulatorDevice
-from ptxforge.support.errors import DeviceError
+from ptxforge.support.errors import DeviceError, EmulatorError
 
-from .harness import HEADER, run
+from .harness import HEADER, per_lane, run
 
 
 def entry(body: str, registers: str = "", params: str = ".param .u64 out", before: str = "") -> str:
@@ -94,6 +94,50 @@ def test_indexed_branch(machine):
     out = np.zeros(64, np.uint32)
     run(machine, ptx, "k", 1, 64, out)
     assert out.tolist() == [10, 20, 30, 40] * 16
+
+
+CALLED = """
+.func (.reg .b32 %sum) in_registers(.reg .b32 %x, .reg .f32 %y) {
+  .reg .b32 %t; cvt.rni.s32.f32 %t, %y; add.s32 %sum, %x, %t; ret; }
+.func (.param .b32 sum) in_memory(.param .b32 x, .param .f32 y) {
+  .reg .b32 %t<2>; .reg .f32 %f; ld.param.b32 %t0, [x]; ld.param.f32 %f, [y]; cvt.rni.s32.f32 %t1, %f;
+  add.s32 %t0, %t0, %t1; st.param.b32 [sum], %t0; ret; }
+.func nothing(.reg .b32 %unused) { ret; }
+"""
+
+
+@pytest.mark.parametrize(
+    "call, expected",
+    [
+        ("call (%o0), in_registers, (%i0, %f);", lambda i: i + 2),
+        ("call.uni (%o0), in_registers, (5, 0f40400000);", lambda i: 0 * i + 8),
+        ("call (%o0), in_registers, (2+3*2, 3.0);", lambda i: 0 * i + 11),
+        ("call (%o0), in_memory, (%i0, %f);", lambda i: i + 2),
+        ("call (%o0), in_memory, (-7, %f);", lambda i: 0 * i - 5),
+        ("{ .param .b32 q, z; st.param.b32 [z], %i0; call (q), in_registers, (z, %f);"
+         " ld.param.b32 %o0, [q]; }", lambda i: i + 2),
+        ("{ .param .b32 q, z; st.param.b32 [z], %i0; call (q), in_memory, (z, 1.0); ld.param.b32 %o0, [q]; }",
+         lambda i: i + 1),
+        ("mov.b32 %o0, 9; setp.gt.s32 %p, %i0, 3; @%p call (%o0), in_registers, (%i0, %f);",
+         lambda i: np.where(i > 3, i + 2, 9)),
+        ("call nothing, (4); call (%o0), in_registers, (%i0, %f); call (%o0), in_registers, (%o0, %f);",
+         lambda i: i + 4),
+    ],
+)  # fmt: skip
+def test_parameters_in_registers_and_literals(machine, call, expected):
+    x = np.arange(-32, 32, dtype=np.int32)
+    registers = ".reg .f32 %f; .reg .pred %p; mov.f32 %f, 0f40000000;"
+    text = per_lane(call, [("b32", 4)], [("b32", 4)], registers).replace(".visible", CALLED + ".visible", 1)
+    out = np.zeros_like(x)
+    run(machine, text, "k", 1, 64, x, out)
+    np.testing.assert_array_equal(out, expected(x))
+
+
+def test_only_param_variables_are_passed_by_name():
+    text = per_lane("call (%o0), in_registers, (buffer, 1.0);", [("b32", 4)], [("b32", 4)],
+                    ".shared .b8 buffer[4];").replace(".visible", CALLED + ".visible", 1)  # fmt: skip
+    with pytest.raises(EmulatorError, match="buffer is no .param variable"):
+        EmulatorDevice().load_module(text)
 
 
 def test_calls_nest_and_scopes_rename(machine):
@@ -257,9 +301,34 @@ def test_lock_between_lanes_of_one_warp(machine):
     assert out.tolist() == [0, 96]
 
 
-def test_trap_and_printf(capfd):
+def test_trap(checked):
     ptx = entry("setp.eq.u32 %p0, %t, 9; @%p0 trap; ret;")
     with pytest.raises(DeviceError, match=r"trap.*thread \(9, 0, 0\)"):
+        run(EmulatorDevice(), ptx, "k", 1, 32, np.zeros(32, np.uint32))
+    run(checked, ptx, "k", 1, 32, np.zeros(32, np.uint32))
+    assert [finding.kind for finding in checked.findings] == ["trap"]
+
+
+def test_a_failed_assertion_says_what_and_where(checked):
+    before = """
+    .extern .func __assertfail(.param .b64 m, .param .b64 f, .param .b32 l, .param .b64 n, .param .b64 c);
+    .global .b8 message[6] = {120, 32, 62, 32, 48, 0};
+    .global .b8 file[5] = {97, 46, 112, 121, 0};"""
+    ptx = entry(
+        """
+      setp.ne.u32 %p0, %t, 5; @%p0 bra END;
+      mov.u64 %g0, message; cvta.global.u64 %g0, %g0; mov.u64 %g1, file; cvta.global.u64 %g1, %g1;
+      { .param .b64 m; .param .b64 f; .param .b32 l; .param .b64 n; .param .b64 c;
+        st.param.b64 [m], %g0; st.param.b64 [f], %g1; st.param.b32 [l], 17; st.param.b64 [n], %g1;
+        st.param.b64 [c], 1; call.uni __assertfail, (m, f, l, n, c); }
+      END: ret;""",
+        before=before,
+    )
+    run(checked, ptx, "k", 1, 32, np.zeros(32, np.uint32))
+    (finding,) = checked.findings
+    assert finding.kind == "assert" and finding.thread == (5, 0, 0)
+    assert finding.message == "assertion failed: x > 0 (a.py:17)"
+    with pytest.raises(DeviceError, match="x > 0"):
         run(EmulatorDevice(), ptx, "k", 1, 32, np.zeros(32, np.uint32))
 
 

@@ -275,3 +275,38 @@ def test_what_cannot_run_is_an_error_at_load_time(text, message):
     line = ptx.splitlines().index("  " + text) + 1
     with pytest.raises(EmulatorError, match=f"PTX line {line}: .*{message}"):
         EmulatorDevice().load_module(ptx)
+
+
+BULK_ZEROS = """
+.visible .entry k(.param .u64 out, .param .u64 size) {{
+.shared .align 16 .b8 buffer[2048]; .reg .b64 %a, %size; .reg .b32 %t, %s, %v; .reg .pred %p;
+mov.u32 %t, %tid.x; ld.param.u64 %a, [out]; ld.param.u64 %size, [size]; mad.wide.u32 %a, %t, 4, %a;
+mov.u32 %s, buffer; mad.lo.u32 %s, %t, 4, %s; st.shared.b32 [%s], %t; bar.sync 0;
+setp.eq.u32 %p, %t, 3; mov.u32 %v, buffer;
+@%p st.bulk.weak.shared::cta [%v+16], {size}, 0;
+{sync}
+ld.shared.b32 %v, [%s]; st.global.b32 [%a], %v; ret; }}
+"""
+
+
+@pytest.mark.parametrize("size, nbytes", [("%size", 64), ("40", 40), ("%size", 0)])
+def test_bulk_stores_write_zeros(checked, size, nbytes):
+    """An instruction of sm_100: the emulator alone."""
+    out = np.full(64, -1, np.int32)
+    text = HEADER.format(target="sm_100a") + BULK_ZEROS.format(size=size, sync="bar.sync 0;")
+    run(checked, text, "k", 1, 64, out, np.uint64(nbytes))
+    want = np.arange(64, dtype=np.int32)
+    want[4 : 4 + nbytes // 4] = 0
+    np.testing.assert_array_equal(out, want)
+    assert not checked.findings
+
+
+@pytest.mark.parametrize(
+    "size, sync, kind",
+    [("64", "", "race"), ("4096", "bar.sync 0;", "out-of-bounds"), ("12", "bar.sync 0;", "misaligned")],
+)
+def test_bulk_stores_are_checked(checked, size, sync, kind):
+    text = HEADER.format(target="sm_100a") + BULK_ZEROS.format(size=size, sync=sync)
+    run(checked, text, "k", 1, 64, np.zeros(64, np.int32), np.uint64(0))
+    (finding,) = checked.findings
+    assert finding.kind == kind and finding.thread == ((4, 0, 0) if kind == "race" else (3, 0, 0))

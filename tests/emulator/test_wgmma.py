@@ -285,6 +285,14 @@ def test_a_loose_wait(checked):
     assert kinds_found(checked) == {"async"}
 
 
+def test_a_store_under_a_product_names_the_product(checked):
+    after = "wgmma.commit_group.sync.aligned; st.shared.b32 [1024], 0; wgmma.wait_group.sync.aligned 0;"
+    run_wgmma(checked, F16, 16, after=after)
+    (finding,) = [one for one in checked.findings if one.kind == "async"]
+    assert "a wgmma still reads this address" in finding.message and "; issued at PTX line" in finding.message
+    assert finding.address == 1024
+
+
 def test_a_missing_proxy_fence(checked):
     run_wgmma(checked, F16, 16, sync="bar.sync 0;")
     assert kinds_found(checked) == {"proxy"}

@@ -102,8 +102,8 @@ def matmul_tma(device, ptx: str) -> None:
     np.testing.assert_allclose(c, a.astype(np.float64) @ b.astype(np.float64), rtol=2e-3, atol=2e-2)
 
 
-def attention(device, ptx: str, causal: bool = False) -> None:
-    heads, length, depth = 2, 256, 64
+def attention(device, ptx: str, causal: bool = False, heads: int = 2) -> None:
+    length, depth = 256, 64
     rng = np.random.default_rng(4)
     q, k, v = (rng.standard_normal((heads, length, depth)).astype(np.float16) for _ in range(3))
     o = np.zeros_like(q)
@@ -120,8 +120,8 @@ def attention(device, ptx: str, causal: bool = False) -> None:
     )
 
 
-def attention_causal(device, ptx: str) -> None:
-    attention(device, ptx, causal=True)
+def attention_causal(device, ptx: str, heads: int = 2) -> None:
+    attention(device, ptx, causal=True, heads=heads)
 
 
 CASES = {"softmax": softmax, "layer_norm": layer_norm, "matmul": matmul, "attention": attention,
