@@ -114,7 +114,8 @@ Part = tuple[tuple[int, ...], Callable[[list], None]]
 
 
 def _is_stored(op: ConvertLayout) -> bool:
-    """Whether the result does nothing but go to global memory, which can begin when its first part is there."""
+    """Whether the result does nothing but go to global memory,
+    which can begin when its first part is there."""
     uses = op.result.uses
     return len(uses) == 1 and all(isinstance(user, Store) and user.value is op.result for user, _ in uses)
 

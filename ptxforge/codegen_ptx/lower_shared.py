@@ -11,8 +11,13 @@ from ptxforge.codegen_ptx.lower_memory import cache_policy, emit_predicated
 from ptxforge.codegen_ptx.lowering import Lowering, lowers, register_count
 from ptxforge.codegen_ptx.packing import fresh_words, unpack
 from ptxforge.codegen_ptx.shared_tile import (
-    SharedTile, access_address, read_tile, swizzled_address, vector_syntax, write_tile,
-)  # fmt: skip
+    SharedTile,
+    access_address,
+    read_tile,
+    swizzled_address,
+    vector_syntax,
+    write_tile,
+)
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import shared as ops
 from ptxforge.layouts.banks import Access, SharedAccess, offsets_of, shared_access
@@ -51,7 +56,9 @@ def _access_of(distributed: LinearLayout, shared: LinearLayout, bits: int, max_v
 
 @lowers(ops.LocalAlloc)
 def local_alloc(ctx: Lowering, op: ops.LocalAlloc) -> None:
-    tile = SharedTile(op.offset, None, tile_layout(op.result.type), pitch=op.pitch or packed_pitch(op.result.type))
+    tile = SharedTile(
+        op.offset, None, tile_layout(op.result.type), pitch=op.pitch or packed_pitch(op.result.type)
+    )
     ctx.set(op, [tile])
     if op.value is not None:
         write_tile(ctx, tile, access_of(op.value.type, tile), ctx.get(op.value), op.value.type.element)
@@ -112,7 +119,8 @@ def _matrix_plan(type: T.TensorType, tile: SharedTile) -> LdMatrix | None:
 
 
 def _later_along_k(registers: LinearLayout, layout: DotOperand) -> list[int]:
-    """The bits of a register's number that lead to another instruction along k: it is done after all of this k's."""
+    """The bits of a register's number that lead to another instruction along k:
+    it is done after all of this k's."""
     extent = max(layout.k_width, 1) * (8 if layout.parent.instr_shape[-2] == 16 else 4)
     columns = (registers.unflatten(column) for column in registers.columns_of(REGISTER))
     return [bit for bit, at in enumerate(columns) if at[layout.k_dim] >= extent]
@@ -215,7 +223,9 @@ class _Copier:
         self.owner = owner(self.b, access.free_lanes | access.free_warps << 5)
         self.policy = cache_policy(ctx, op.eviction)
         self.terms = pointers.shared_terms([self.pointers[one.registers[0]] for one in access.accesses])
-        if self.others is not None and any(x not in (0, "0f00000000", "0d0000000000000000") for x in self.others):
+        if self.others is not None and any(
+            x not in (0, "0f00000000", "0d0000000000000000") for x in self.others
+        ):
             raise InternalCompilerError("an asynchronous copy can only fill with zeros")
 
     def copy(self, registers: tuple[int, ...], target) -> None:
@@ -249,4 +259,6 @@ class _Copier:
                 b.copy(word, 0)
         emit_predicated(b, mask, f"ld.global{vector}.{type} {slots}, [%s+%s];", (*words, base, offset))
         root, displacement = b.split(target)
-        emit_predicated(b, self.owner, f"st.shared{vector}.{type} [%s+%s], {slots};", (root, displacement, *words))
+        emit_predicated(
+            b, self.owner, f"st.shared{vector}.{type} [%s+%s], {slots};", (root, displacement, *words)
+        )

@@ -24,8 +24,8 @@ from ptxforge.layouts.linear import LANE, WARP, LinearLayout
 class SharedTile(NamedTuple):
     """A tile: ``start`` bytes from ``smem``, plus the register ``dynamic`` (bytes) for a buffer chosen at run
     time. ``layout`` maps offsets to the coordinates of the whole allocation; ``origin`` is the offset, in
-    elements, of the tile's first element in it (XORed: cuts are aligned). ``pitch`` is the distance of several buffers
-    in bytes."""
+    elements, of the tile's first element in it (XORed: cuts are aligned). ``pitch`` is the distance of
+    several buffers in bytes."""
 
     start: int
     dynamic: str | None = None
@@ -40,7 +40,9 @@ def access_address(b: Builder, tile: SharedTile, access: SharedAccess, offset: i
     return swizzled_address(b, tile, columns, access.thread_bits, offset, access.bytes_per_element)
 
 
-def swizzled_address(b: Builder, tile: SharedTile, columns: tuple[int, ...], thread_bits: int, offset: int, size: int):
+def swizzled_address(
+    b: Builder, tile: SharedTile, columns: tuple[int, ...], thread_bits: int, offset: int, size: int
+):
     """The affine address of element ``offset`` ^ (the thread's ``columns``), whose bits are ``thread_bits``;
     all in elements of ``size`` bytes."""
     offset ^= tile.origin
@@ -100,7 +102,9 @@ def read_tile(
         b.effect(f"ld.shared{vector}.{type} {slots}, [%s+%s];", *words, root, offset)
         entries = elements_of(b, words, len(one.registers), T.I8 if element is T.I1 else element)
         if element is T.I1:
-            entries = [b.pure("setp.ne.b32 %s, %s, 0;", "p", b.pure("and.b32 %s, %s, 1;", "r", x)) for x in entries]
+            entries = [
+                b.pure("setp.ne.b32 %s, %s, 0;", "p", b.pure("and.b32 %s, %s, 1;", "r", x)) for x in entries
+            ]
         for register, entry in zip(one.registers, entries):
             result[register] = entry
 

@@ -11,8 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ptxforge.frontend.expressions import (
-    PYTHON_BUILTINS, Method, host_twin, static_object,
-)  # fmt: skip
+    PYTHON_BUILTINS,
+    Method,
+    host_twin,
+    static_object,
+)
 from ptxforge.frontend.semantics import arith
 from ptxforge.frontend.semantics.registry import ArgumentProblem, apply
 from ptxforge.frontend.source import Parameter, SourceFunction, source_function

@@ -13,8 +13,14 @@ from typing import Any
 
 from ptxforge.frontend import names
 from ptxforge.frontend.values import (
-    TensorValue, Undefined, describe, is_number, is_static, leaves_of, map_leaves,
-)  # fmt: skip
+    TensorValue,
+    Undefined,
+    describe,
+    is_number,
+    is_static,
+    leaves_of,
+    map_leaves,
+)
 from ptxforge.frontend.visitor import Outcome, Visitor
 from ptxforge.ir.core import Block, BlockArgument
 from ptxforge.support.errors import CompilationError, TypeMismatchError, UnsupportedSyntaxError

@@ -22,12 +22,20 @@ from typing import Any
 from ptxforge.frontend import names
 from ptxforge.frontend.convert import not_zero
 from ptxforge.frontend.merge import (
-    NOTHING, Branch, Merge, Mismatch, flag_of, resolve, returned_value,
-)  # fmt: skip
+    NOTHING,
+    Branch,
+    Merge,
+    Mismatch,
+    flag_of,
+    resolve,
+    returned_value,
+)
 from ptxforge.frontend.promote import splat
 from ptxforge.frontend.values import (
-    TensorValue, Undefined, describe,
-)  # fmt: skip
+    TensorValue,
+    Undefined,
+    describe,
+)
 from ptxforge.frontend.visitor import Outcome, Perhaps, Returned, Visitor, handles
 from ptxforge.ir.core import Block
 from ptxforge.ir.ops.arith import Select

@@ -8,19 +8,33 @@ from typing import Any
 
 from ptxforge.frontend import names
 from ptxforge.frontend.carried import (
-    Carried, bind_results, candidates, changed_static, check_kept_first, drop_unchanged, forget, materialize,
-    next_values, no_return,
-)  # fmt: skip
+    Carried,
+    bind_results,
+    candidates,
+    changed_static,
+    check_kept_first,
+    drop_unchanged,
+    forget,
+    materialize,
+    next_values,
+    no_return,
+)
 from ptxforge.frontend.context import default_dtype
-from ptxforge.frontend.convert import cast
 from ptxforge.frontend.control import scalar_condition, unless_returned
+from ptxforge.frontend.convert import cast
 from ptxforge.frontend.expressions import bind
 from ptxforge.frontend.merge import zero_like
 from ptxforge.frontend.promote import common_integer
 from ptxforge.frontend.semantics.arith import sub
 from ptxforge.frontend.values import (
-    TensorValue, describe, dtype_name, ir_type, is_number, leaves_of, map_leaves,
-)  # fmt: skip
+    TensorValue,
+    describe,
+    dtype_name,
+    ir_type,
+    is_number,
+    leaves_of,
+    map_leaves,
+)
 from ptxforge.frontend.visitor import Outcome, Perhaps, Returned, Visitor, handles
 from ptxforge.ir.core import Block, BlockArgument, Region
 from ptxforge.ir.ops.arith import AddI
@@ -302,8 +316,9 @@ def _while_test(
 
 
 def _make_test_runtime(v: Visitor, node: ast.While) -> None:
-    """Make runtime scalars of the numbers that decide a condition at first but that the body changes (an argument
-    whose value 1 was compiled in, say). Raises :class:`UnsupportedSyntaxError` when there are none."""
+    """Make runtime scalars of the numbers that decide a condition at first but that the body changes (an
+    argument whose value 1 was compiled in, say). Raises :class:`UnsupportedSyntaxError` when there are
+    none."""
     changing = names.assigned_in(node.body)
     if not materialize(v, [name for name in names.reads(node.test) if name in changing and name in v.scope]):
         raise UnsupportedSyntaxError(

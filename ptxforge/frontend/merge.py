@@ -13,8 +13,13 @@ import attrs
 from ptxforge.frontend.context import Context, default_dtype
 from ptxforge.frontend.promote import splat
 from ptxforge.frontend.values import (
-    TensorValue, Undefined, describe, is_number, make_tuple, map_leaves,
-)  # fmt: skip
+    TensorValue,
+    Undefined,
+    describe,
+    is_number,
+    make_tuple,
+    map_leaves,
+)
 from ptxforge.frontend.visitor import Outcome, Perhaps, Returned
 from ptxforge.ir.core import Block, Region
 from ptxforge.ir.ops.cast import IntToPtr

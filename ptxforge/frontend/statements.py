@@ -13,8 +13,11 @@ from ptxforge.frontend.visitor import Outcome, Returned, Visitor, handles
 from ptxforge.language import debug
 from ptxforge.language.constexpr import constexpr
 from ptxforge.support.errors import (
-    CompilationError, CompileTimeAssertionError, TypeMismatchError, UnsupportedSyntaxError,
-)  # fmt: skip
+    CompilationError,
+    CompileTimeAssertionError,
+    TypeMismatchError,
+    UnsupportedSyntaxError,
+)
 
 
 def runtime_numbers(v: Visitor, value: Any) -> Any:

@@ -11,9 +11,17 @@ import numpy as np
 from ptxforge.interpreter.memory import read
 from ptxforge.interpreter.registry import interprets
 from ptxforge.ir.ops.shared import (
-    AsyncCommitGroup, AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc, LocalDealloc, LocalLoad, LocalStore,
-    MemDescIndex, MemDescSubslice, MemDescTrans,
-)  # fmt: skip
+    AsyncCommitGroup,
+    AsyncCopyGlobalToLocal,
+    AsyncWait,
+    LocalAlloc,
+    LocalDealloc,
+    LocalLoad,
+    LocalStore,
+    MemDescIndex,
+    MemDescSubslice,
+    MemDescTrans,
+)
 from ptxforge.support.errors import InterpreterError
 
 _GARBAGE = 0xCD

@@ -36,9 +36,26 @@ from math import prod
 from attrs import Factory, field, frozen
 
 from ptxforge.layouts.cta import (
-    CTALayout, Shape, check_order, check_powers, ints, names_in_order, order_without, row_major)
+    CTALayout,
+    Shape,
+    check_order,
+    check_powers,
+    ints,
+    names_in_order,
+    order_without,
+    row_major,
+)
 from ptxforge.layouts.linear import (
-    BLOCK, LANE, OFFSET, REGISTER, WARP, LayoutError, LinearLayout, dim_names, log2_exact)
+    BLOCK,
+    LANE,
+    OFFSET,
+    REGISTER,
+    WARP,
+    LayoutError,
+    LinearLayout,
+    dim_names,
+    log2_exact,
+)
 from ptxforge.layouts.tiles import broadcast_nd, clip, fit, identity_nd, mma_tile, permute_bits, repeat
 
 WARP_SIZE = 32
@@ -305,7 +322,8 @@ class Mma(Distributed):
     def fields(self):
         interleave = [("interleave", self.interleave)] if self.is_interleaved else []
         return [("versionMajor", self.version[0]), ("versionMinor", self.version[1]),
-                ("warpsPerCTA", self.warps_per_cta), *self.cta.fields(), ("instrShape", self.instr_shape), *interleave]
+                ("warpsPerCTA", self.warps_per_cta), *self.cta.fields(), ("instrShape", self.instr_shape),
+                *interleave]
 
 
 @lru_cache(maxsize=256)

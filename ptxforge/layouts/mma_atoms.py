@@ -184,7 +184,9 @@ def _plan_ldmatrix(
     if element_bits not in (8, 16, 32) or distributed.in_bits(LANE) != 5:
         return None
     offsets = offsets_of(distributed, shared)
-    return _plain(offsets, element_bits, max_count, late) or _transposed(offsets, element_bits, max_count, late)
+    return _plain(offsets, element_bits, max_count, late) or _transposed(
+        offsets, element_bits, max_count, late
+    )
 
 
 def _plain(
@@ -209,7 +211,8 @@ def _transposed(
     inside = [registers.index(1)] if unit == 2 and 1 in registers else []
     if len(inside) != unit.bit_length() - 1:
         return None
-    # The two halves of a register come from any two rows that a lane holds, the lowest without bank conflicts.
+    # The two halves of a register come from any two rows that a lane holds, the lowest without bank
+    # conflicts.
     pairs = [bit for bit, column in enumerate(registers) if column and bit not in inside]
     plans = (
         _loads(offsets, [*inside, pair], (registers[pair], *lanes[:2]), True, element_bits, max_count, late)

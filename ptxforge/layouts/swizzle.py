@@ -29,7 +29,14 @@ from attrs import frozen
 
 from ptxforge.layouts import f2
 from ptxforge.layouts.banks import (
-    MAX_VECTOR_BYTES, ROW_BYTES, SharedAccess, element_bytes, lanes_per_step, offsets_of, shared_access)
+    MAX_VECTOR_BYTES,
+    ROW_BYTES,
+    SharedAccess,
+    element_bytes,
+    lanes_per_step,
+    offsets_of,
+    shared_access,
+)
 from ptxforge.layouts.encodings import DotOperand, Mma, Shared
 from ptxforge.layouts.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout
 from ptxforge.layouts.mma_atoms import plan_ldmatrix

@@ -6,17 +6,20 @@
     %b = local_alloc %x {offset = 0} : …                           (after)
     %y = convert_layout %z {scratch_offset = 16384} : …            and on the function: shared_bytes = 20480
 
-1. LIFETIMES    Operations are numbered in textual order. A buffer lives from its allocation to the last use of any
-                view of it; a use inside a loop that does not contain the allocation keeps it until the loop's end, and a buffer
-                that a loop carries lives through all of it. Scratch lives during its operation only.
-2. SMALL        Scratch of a few bytes (a reduction's) shares with nothing as long as there is plenty: sharing would cost a
-                barrier between two such operations.
-3. INTERLEAVED  Tiles with equally many buffers that live together (the operands of a pipelined loop) are one request, buffer
-                0 of each, then buffer 1 of each, …: all have one ``pitch``, and one offset finds buffer ``i`` of each.
-4. PARTS        A conversion that passes in parts gets memory for each of them when the function needs no more for it than
-                it needs anyway: no thread then has to wait before the next part for those that still read the last one.
-5. PLACES       Biggest first, every request takes the lowest place that overlaps no request which lives at the same
-                time (greedy colouring of the interference graph).
+1. LIFETIMES    Operations are numbered in textual order. A buffer lives from its allocation to the last use
+                of any view of it; a use inside a loop that does not contain the allocation keeps it until the
+                loop's end, and a buffer that a loop carries lives through all of it. Scratch lives during its
+                operation only.
+2. SMALL        Scratch of a few bytes (a reduction's) shares with nothing as long as there is plenty: sharing
+                would cost a barrier between two such operations.
+3. INTERLEAVED  Tiles with equally many buffers that live together (the operands of a pipelined loop) are one
+                request, buffer 0 of each, then buffer 1 of each, …: all have one ``pitch``, and one offset
+                finds buffer ``i`` of each.
+4. PARTS        A conversion that passes in parts gets memory for each of them when the function needs no more
+                for it than it needs anyway: no thread then has to wait before the next part for those that
+                still read the last one.
+5. PLACES       Biggest first, every request takes the lowest place that overlaps no request which lives at
+                the same time (greedy colouring of the interference graph).
 """
 
 from __future__ import annotations
@@ -41,8 +44,8 @@ EVER = 1 << 60
 
 @attrs.define(slots=True, eq=False)
 class Request:
-    """``size`` bytes for ``op`` while operations ``first`` … ``last`` (numbers) run; ``offset`` is the answer. Further
-    allocations are ``interleaved`` with ``op``."""
+    """``size`` bytes for ``op`` while operations ``first`` … ``last`` (numbers) run; ``offset`` is the
+    answer. Further allocations are ``interleaved`` with ``op``."""
 
     op: Operation
     size: int
@@ -98,7 +101,8 @@ def _interleave(requests: list[Request]) -> list[Request]:
 
 
 def _may_interleave(one: Request, other: Request, requests: list[Request]) -> bool:
-    """Whether two requests are for equally many buffers, and nothing else could use the memory of only one of them."""
+    """Whether two requests are for equally many buffers,
+    and nothing else could use the memory of only one of them."""
     counts = [_buffers(r.op) for r in (one, other)]
     others = (r for r in requests if r is not one and r is not other and r.op not in one.interleaved)
     return counts[0] == counts[1] > 1 and all(one.lives_with(r) == other.lives_with(r) for r in others)
@@ -236,7 +240,8 @@ def _span(alloc: LocalAlloc, user: Operation, numbers: Numbers) -> tuple[int, in
     if isinstance(user, (Yield, Condition)) and isinstance(user.parent_op, (For, While)):
         loop = user.parent_op
         seen = place.parent.ancestor_of(loop) or loop
-    return min(numbers[place][0], numbers[seen][0]) if place is not alloc else numbers[alloc][0], numbers[seen][1]
+    first = numbers[alloc][0] if place is alloc else min(numbers[place][0], numbers[seen][0])
+    return first, numbers[seen][1]
 
 
 def _passed_on(user: Operation, index: int) -> list[Value]:

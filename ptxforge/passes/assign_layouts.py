@@ -9,10 +9,10 @@
 
 Rules (those of seed 002)
 -------------------------
-DEFAULT     A tensor gets the default blocked layout of its shape (``encodings.default_blocked``). Where an operand
-            has another one, a ``convert_layout`` goes before its user.
-DERIVED     broadcast, trans, join, cat, reshape, reduce, scan, gather and casts derive their result's layout from
-            their (default) operands'.
+DEFAULT     A tensor gets the default blocked layout of its shape (``encodings.default_blocked``). Where an
+            operand has another one, a ``convert_layout`` goes before its user.
+DERIVED     broadcast, trans, join, cat, reshape, reduce, scan, gather and casts derive their result's layout
+            from their (default) operands'.
 EXPAND      ``expand_dims`` has the operand's layout with a 1 inserted; the operand is converted to its slice.
 SPLIT       The result is the default; the operand gets what ``join`` would make of it.
 DOT         4x4 (2x2) elements per thread where there are 16 (4) for each; a and b become ``dot_op`` of that.
@@ -32,10 +32,26 @@ from ptxforge.ir.ops.cast import Cast
 from ptxforge.ir.ops.control import Condition, For, If, While, Yield
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Histogram, MakeRange, Reshape, RotatedRange, Splat, Split
+from ptxforge.ir.ops.shape import (
+    Broadcast,
+    Constant,
+    ExpandDims,
+    Histogram,
+    MakeRange,
+    Reshape,
+    RotatedRange,
+    Splat,
+    Split,
+)
 from ptxforge.layouts.encodings import (
-    Blocked, Distributed, DotOperand, Slice, default_blocked, infer_join, infer_reshape,
-)  # fmt: skip
+    Blocked,
+    Distributed,
+    DotOperand,
+    Slice,
+    default_blocked,
+    infer_join,
+    infer_reshape,
+)
 from ptxforge.support.target import Target
 
 

@@ -1,23 +1,25 @@
-"""Give every memory access the layout in which neighbouring threads touch neighbouring memory, in wide pieces.
+"""Give every memory access the layout in which neighbouring threads touch neighbouring memory, in wide
+pieces.
 
-    %v = load %p : (tensor<1024xptr<f32>, #blocked>) -> tensor<1024xf32, #blocked>          sizePerThread = [1]
+    %v = load %p : (tensor<1024xptr<f32>, #blocked>) -> tensor<1024xf32, #blocked>         sizePerThread = [1]
 
-    %q = convert_layout %p : (…) -> tensor<1024xptr<f32>, #blocked1>                        sizePerThread = [4]
+    %q = convert_layout %p : (…) -> tensor<1024xptr<f32>, #blocked1>                       sizePerThread = [4]
     %w = load %q : (tensor<1024xptr<f32>, #blocked1>) -> tensor<1024xf32, #blocked1>
     %v = convert_layout %w : (…) -> tensor<1024xf32, #blocked>
 
 The layout of an access (seed 004: analyse, choose, convert operands, make the access, convert results back)
 -----------------------------------------------------------------------------------------------------------
 ORDER       Dimensions by contiguity of the pointer, the longest runs first; equals from the last one on.
-WIDTH       Elements per thread along the first dimension: what alignment, contiguity and the access's 16 bytes
-            allow. A load takes the largest width of all accesses of the same shape and order whose tensors are connected
-            with its own, so that they agree; stores and atomics never exceed their own 16 bytes. All are limited to the
-            tile's elements per thread. What ``rotate_ranges`` found is taken as it is (``guarded``).
-THREADS     Lanes, then warps, fill the dimensions in that order. Where a connected tensor of that shape is reduced or
-            scanned along a dimension, warps go to the other dimensions as long as there is work: the reduction then
-            stays inside warps.
-SCATTERED   Where nothing is contiguous (a gather, a scatter, an atomic on a histogram) every layout is as good as another,
-            so the access takes that of a connected one.
+WIDTH       Elements per thread along the first dimension: what alignment, contiguity and the access's 16
+            bytes allow. A load takes the largest width of all accesses of the same shape and order whose
+            tensors are connected with its own, so that they agree; stores and atomics never exceed their own
+            16 bytes. All are limited to the tile's elements per thread. What ``rotate_ranges`` found is taken
+            as it is (``guarded``).
+THREADS     Lanes, then warps, fill the dimensions in that order. Where a connected tensor of that shape is
+            reduced or scanned along a dimension, warps go to the other dimensions as long as there is work:
+            the reduction then stays inside warps.
+SCATTERED   Where nothing is contiguous (a gather, a scatter, an atomic on a histogram) every layout is as
+            good as another, so the access takes that of a connected one.
 """
 
 from __future__ import annotations

@@ -7,21 +7,24 @@
     barrier
     %y = local_load %b : …
 
-The equations are those of seed 004. For a statement ``s``, with ``in`` the union over its predecessors' ``out``:
+The equations are those of seed 004. For a statement ``s``, with ``in`` the union over its predecessors'
+``out``:
 
     out_RAW(s) = {} if in_RAW(s) ∩ read(s) ≠ {}  (a barrier goes before s), else in_RAW(s) ∪ write(s)
     out_WAR(s) = {} if in_WAR(s) ∩ write(s) ≠ {} (a barrier goes before s), else in_WAR(s) ∪ read(s)
 
-Here a barrier empties both sets, to which ``s`` then adds its own; a write after a write by another thread is treated
-as a write after a read. ``read`` and ``write`` are intervals of bytes, so buffers that share memory are seen to.
-A loop's entry is the union of what comes before it and of its own end, iterated until nothing is added.
+Here a barrier empties both sets, to which ``s`` then adds its own; a write after a write by another thread is
+treated as a write after a read. ``read`` and ``write`` are intervals of bytes, so buffers that share memory
+are seen to. A loop's entry is the union of what comes before it and of its own end, iterated until nothing is
+added.
 
-Scratch      An operation with scratch writes it, meets in a barrier of its own, and reads it: what was pending
-             before is done with after it, and its reads are pending. (Where each warp reads only what it wrote itself,
-             there is no such barrier, and its reads and writes join those pending.)
-Async        An asynchronous copy has written when its group was waited for. Each ``async_wait`` therefore makes the writes of all
-             copies pending, whatever barrier came between. A copy that its maker calls ``ordered`` needs no barrier
-             for the sake of its own buffer, but does for that of others that lie in the same bytes.
+Scratch      An operation with scratch writes it, meets in a barrier of its own, and reads it: what was
+             pending before is done with after it, and its reads are pending. (Where each warp reads only what
+             it wrote itself, there is no such barrier, and its reads and writes join those pending.)
+Async        An asynchronous copy has written when its group was waited for. Each ``async_wait`` therefore
+             makes the writes of all copies pending, whatever barrier came between. A copy that its maker
+             calls ``ordered`` needs no barrier for the sake of its own buffer, but does for that of others
+             that lie in the same bytes.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Forward propagation of layouts: the first half of remove_layout_conversions.
 
-ANCHORS     What has a layout for a reason keeps it: loads and atomics of whole tiles (their layout makes the memory
-            access wide), stores, dots and their operands.
-FORWARD     An anchor's layout is a candidate for every value computed from it, through elementwise and shape operations,
-            reductions, loops, branches and conversions (which then convert nothing).
-CONFLICTS   A value with several candidates takes that of the weightiest anchor: a tensor core's accumulator, then the
-            bigger one, then the earlier one.
-REWRITE     Values change their types in place; conversions go where an operation's operand now has another layout than
-            the operation needs.
+ANCHORS     What has a layout for a reason keeps it: loads and atomics of whole tiles (their layout makes the
+            memory access wide), stores, dots and their operands.
+FORWARD     An anchor's layout is a candidate for every value computed from it, through elementwise and shape
+            operations, reductions, loops, branches and conversions (which then convert nothing).
+CONFLICTS   A value with several candidates takes that of the weightiest anchor: a tensor core's accumulator,
+            then the bigger one, then the earlier one.
+REWRITE     Values change their types in place; conversions go where an operation's operand now has another
+            layout than the operation needs.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ class _Propagation:
         while self.worklist:
             self._step(*self.worklist.pop())
         return {
-            value: max(layouts.items(), key=lambda item: item[1])[0] for value, layouts in self.candidates.items()
+            value: max(layouts.items(), key=lambda item: item[1])[0]
+            for value, layouts in self.candidates.items()
         }
 
     def _is_anchor(self, op: Operation) -> bool:
@@ -122,7 +123,8 @@ class _Propagation:
 
 
 def result_layout(op: Operation, index: int, layout: Distributed) -> Distributed | None:
-    """The layout of the results when operand ``index`` has ``layout``; ``None`` when the operation does not pass it on."""
+    """The layout of the results when operand ``index`` has ``layout``;
+    ``None`` when the operation does not pass it on."""
     if isinstance(op, (ConvertLayout, Scan, Broadcast)):
         return layout
     if ANCHOR in op.traits:
@@ -148,7 +150,8 @@ def result_layout(op: Operation, index: int, layout: Distributed) -> Distributed
 
 
 def operand_layout(op: Operation, index: int, layout: Distributed) -> Distributed | None:
-    """The layout that operand ``index`` must have for the results to have ``layout``; ``None`` when none will do."""
+    """The layout that operand ``index`` must have for the results to have ``layout``;
+    ``None`` when none will do."""
     if isinstance(op, Reduce):
         return layout.parent if isinstance(layout, Slice) and layout.dim == op.axis else None
     if isinstance(op, ConvertLayout) or ELEMENTWISE in op.traits or isinstance(op, Cast):

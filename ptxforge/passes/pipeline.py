@@ -44,7 +44,8 @@ TILE: tuple[Pass, ...] = (
     ),
     Pass(
         combine, "tile",
-        why="pairs that one operation does better (dot and add, select and masked load); wants the folded form",
+        why="pairs that one operation does better (dot and add, select and masked load); "
+        "wants the folded form",
     ),
     Pass(
         reorder_broadcast, "tile",
@@ -64,7 +65,8 @@ TILE: tuple[Pass, ...] = (
     ),
     Pass(
         canonicalize_pointers, "tile",
-        why="needs splats (reorder_broadcast) and uniform steps outside of loops (licm); layouts would only be in its way",
+        why="needs splats (reorder_broadcast) and uniform steps outside of loops (licm); "
+        "layouts would only be in its way",
     ),
     Pass(
         canonicalize, "tile",
@@ -103,11 +105,13 @@ GPU: tuple[Pass, ...] = (
     ),
     Pass(
         optimize_dot_operands, "gpu", requires=(LAYOUTS,),
-        why="after the row above, which would move work back to where it is done once; makes loads meet dots directly",
+        why="after the row above, which would move work back to where it is done once; makes "
+        "loads meet dots directly",
     ),
     Pass(
         optimize_thread_locality, "gpu", requires=(LAYOUTS,),
-        why="needs the layouts that reductions have in the end; what it takes out of a loop is never scheduled there",
+        why="needs the layouts that reductions have in the end; what it takes out of a loop "
+        "is never scheduled there",
     ),
     Pass(
         vectorize_memory, "gpu", requires=(LAYOUTS,), establishes=(VECTORS,),
@@ -131,7 +135,8 @@ GPU: tuple[Pass, ...] = (
     ),
     Pass(
         reorder_instructions, "gpu", requires=(LAYOUTS,),
-        why="the order that the code generator keeps; before loops are pipelined, whose order is their schedule's",
+        why="the order that the code generator keeps; before loops are pipelined, whose "
+        "order is their schedule's",
     ),
     Pass(
         pipeline_loops, "gpu", requires=(LAYOUTS, VECTORS),
@@ -163,7 +168,8 @@ GPU: tuple[Pass, ...] = (
     ),
     Pass(
         allocate_shared, "gpu", requires=(LAYOUTS,), establishes=(OFFSETS,),
-        why="no pass below adds a buffer or a conversion; the code generator reads offsets, never computes them",
+        why="no pass below adds a buffer or a conversion; the code generator reads offsets, "
+        "never computes them",
     ),
     Pass(
         scale_indices, "gpu", requires=(OFFSETS,),
@@ -192,9 +198,16 @@ def run(
 ) -> Stages:
     """Run the whole pipeline on ``function``, which it changes; keywords as for ``manager.run_passes``.
 
-    The result is a sequence of snapshots (``name``, ``stage``, ``text``), one per pass that ran, after one for the
-    function as the frontend built it.
+    The result is a sequence of snapshots (``name``, ``stage``, ``text``), one per pass that ran, after one
+    for the function as the frontend built it.
     """
     return run_passes(
-        function, PIPELINE, target, dump=dump, stop_after=stop_after, verify=verify, on_pass=on_pass, timings=timings
+        function,
+        PIPELINE,
+        target,
+        dump=dump,
+        stop_after=stop_after,
+        verify=verify,
+        on_pass=on_pass,
+        timings=timings,
     )

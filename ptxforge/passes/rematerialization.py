@@ -4,20 +4,22 @@ A conversion says: I need this value in that layout. Instead of converting, the 
 layout in the first place, and so can its operands, and theirs. For every value on the way there are two
 possibilities, and a search takes the cheaper one:
 
-CUT         convert the value here (a smaller or narrower one than the first, or outside of a loop, or before it was broadcast);
+CUT         convert the value here (a smaller or narrower one than the first, or outside of a loop, or before
+            it was broadcast);
 COMPUTE     compute the value (again) in the wanted layout, from operands in the layouts that this needs.
 
-Computing costs nothing more when nobody needs the value in its old layout any longer: then it is not duplicated but moved.
-Loads are moved when their access is as good in the new layout, and duplicated only when they are small. A loop
-carries a second value in the new layout, with its initial and yielded values made likewise; the old one goes
-when it has no other use. Costs: ``analysis/costs.py``.
+Computing costs nothing more when nobody needs the value in its old layout any longer: then it is not
+duplicated but moved. Loads are moved when their access is as good in the new layout, and duplicated only when
+they are small. A loop carries a second value in the new layout, with its initial and yielded values made
+likewise; the old one goes when it has no other use. Costs: ``analysis/costs.py``.
 
 A reduction of a converted tensor reduces the tensor as it is instead, and its result is converted.
-A store whose value needs a conversion may instead store in the value's layout, if its pointers and mask are cheap to make and
-the access is not worse by more than the conversion costs.
+A store whose value needs a conversion may instead store in the value's layout, if its pointers and mask are
+cheap to make and the access is not worse by more than the conversion costs.
 
-FRAGMENTS   Memory is never accessed in the layout of a dot's operand or a tensor core's accumulator: operands come by way of
-            shared memory, where asynchronous copies put them, and results are stored 16 bytes at a time after an exchange.
+FRAGMENTS   Memory is never accessed in the layout of a dot's operand or a tensor core's accumulator: operands
+            come by way of shared memory, where asynchronous copies put them, and results are stored 16 bytes
+            at a time after an exchange.
 """
 
 from __future__ import annotations
@@ -33,14 +35,32 @@ from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shape import (
-    Broadcast, Constant, ExpandDims, Gather, Join, MakeRange, Reshape, RotatedRange, Splat, Split, Trans,
-)  # fmt: skip
+    Broadcast,
+    Constant,
+    ExpandDims,
+    Gather,
+    Join,
+    MakeRange,
+    Reshape,
+    RotatedRange,
+    Splat,
+    Split,
+    Trans,
+)
 from ptxforge.layouts.encodings import Distributed, DotOperand, Mma
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.costs import access_cost, computation_cost, conversion_cost, loop_weight
-from ptxforge.passes.layout_propagation import builder_after, convert_at_definition, is_whole_tile, operand_layout
+from ptxforge.passes.layout_propagation import (
+    builder_after,
+    convert_at_definition,
+    is_whole_tile,
+    operand_layout,
+)
 
-_COMPUTABLE = (Cast, Broadcast, Constant, ExpandDims, Join, MakeRange, Reshape, RotatedRange, Splat, Split, Trans, Reduce, Gather)
+_COMPUTABLE = (
+    Cast, Broadcast, Constant, ExpandDims, Join, MakeRange, Reshape, RotatedRange, Splat, Split, Trans,
+    Reduce, Gather,
+)  # fmt: skip
 _MAX_DEPTH = 200
 _DUPLICATED_LOAD = 4.0
 """Loading again what was just loaded: the data come from L1, but registers and requests are needed twice."""
@@ -49,8 +69,8 @@ Wanted = tuple[Value, Distributed]
 
 
 def rematerialize(function: Function, conversions: Iterable[ConvertLayout] | None = None) -> bool:
-    """Try to get rid of every conversion (or of ``conversions`` alone); whether anything changed. Leaves dead code
-    behind."""
+    """Try to get rid of every conversion (or of ``conversions`` alone); whether anything changed. Leaves dead
+    code behind."""
     search = _Rematerializer(function)
     if conversions is None:
         return search.run()
@@ -58,9 +78,9 @@ def rematerialize(function: Function, conversions: Iterable[ConvertLayout] | Non
 
 
 class _Plan:
-    """Decisions: what is computed (``True``) or converted (``False``), in the order in which they were taken, so that
-    the last ones can be taken back. What once proved dearer to compute than to convert is ``hopeless``: it is not
-    tried again, which keeps the search from taking exponential time."""
+    """Decisions: what is computed (``True``) or converted (``False``), in the order in which they were taken,
+    so that the last ones can be taken back. What once proved dearer to compute than to convert is
+    ``hopeless``: it is not tried again, which keeps the search from taking exponential time."""
 
     def __init__(self) -> None:
         self.hopeless: set[Wanted] = set()
@@ -151,13 +171,18 @@ class _Rematerializer:
     def reduction(self, op: Reduce) -> bool:
         """Reduce what is to be converted as it is, and convert the result, which is smaller."""
         sources = [v.defining_op for v in op.inputs]
-        if not all(isinstance(s, ConvertLayout) for s in sources) or len({s.x.type.layout for s in sources}) > 1:
+        if (
+            not all(isinstance(s, ConvertLayout) for s in sources)
+            or len({s.x.type.layout for s in sources}) > 1
+        ):
             return False
         new = sources[0].x.type.layout
         types = Reduce.infer([s.x.type for s in sources], op.attributes)
         now = sum(conversion_cost(new, v.type.layout, v.type) for v in op.inputs)
         then = sum(
-            conversion_cost(t.layout, r.type.layout, t) for t, r in zip(types, op.results) if isinstance(t, T.TensorType)
+            conversion_cost(t.layout, r.type.layout, t)
+            for t, r in zip(types, op.results)
+            if isinstance(t, T.TensorType)
         )
         if then >= now:
             return False
@@ -213,7 +238,8 @@ class _Rematerializer:
         return total
 
     def compute_conversion(self, op: ConvertLayout, layout: Distributed, depth: int) -> float:
-        """What a conversion converts can be had in any layout; if the conversion is needed no more, it is a gain."""
+        """What a conversion converts can be had in any layout;
+        if the conversion is needed no more, it is a gain."""
         cost = self.visit(op.x, layout, depth)
         if self.dies(op):
             type = op.x.type
@@ -232,7 +258,8 @@ class _Rematerializer:
         return sum(self.visit(source, layout, depth) for source in loop.carried_sources(index))
 
     def own_cost(self, op: Operation, value: Value, layout: Distributed) -> float | None:
-        """What computing in ``layout`` costs more than now, without operands; ``None`` when it cannot be moved."""
+        """What computing in ``layout`` costs more than now, without operands;
+        ``None`` when it cannot be moved."""
         if isinstance(op, Load):
             return self.load_cost(op, layout)
         if not (isinstance(op, _COMPUTABLE) or (ELEMENTWISE in op.traits and op.is_pure)):
@@ -276,8 +303,8 @@ class _Rematerializer:
         return isinstance(parent, If) and self.plan.computes(parent.results[index])
 
     def carried_dies(self, loop: Loop, index: int) -> bool:
-        """Whether the loop need not carry this value as it is now: all who use it, but its own way around, are
-        served."""
+        """Whether the loop need not carry this value as it is now: all who use it, but its own way around,
+        are served."""
         names, places = loop.carried_names(index), loop.carried_places(index)
         if not any(map(self.plan.computes, names)):
             return False
@@ -350,8 +377,8 @@ class _Rematerializer:
 
 
 def _is_fragment(layout: Distributed) -> bool:
-    """Whether a layout is that of a dot's operand or a tensor core's accumulator: memory is not accessed in it (see
-    FRAGMENTS)."""
+    """Whether a layout is that of a dot's operand or a tensor core's accumulator: memory is not accessed in
+    it (see FRAGMENTS)."""
     return isinstance(layout, (Mma, DotOperand))
 
 

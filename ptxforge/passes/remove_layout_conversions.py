@@ -10,8 +10,8 @@
     %v = load %p : #blocked1
     %e = exp %v : #blocked1
 
-1. WIDTHS      Accesses whose values meet (a load of f16 and a store of f32) and whose layouts differ in width only take the
-               smaller width: half-wide accesses cost less than a conversion.
+1. WIDTHS      Accesses whose values meet (a load of f16 and a store of f32) and whose layouts differ in width
+               only take the smaller width: half-wide accesses cost less than a conversion.
 2. FORWARD     Anchors keep their layouts, and what is computed from them follows (``layout_propagation.py``).
 3. BACKWARD    Each conversion left is avoided by computing its operand in the other layout where that is
                cheaper, or moved to where it costs less (``rematerialization.py``).
@@ -57,7 +57,9 @@ def _erase_dead(function: Function) -> None:
 
 
 def _agree_on_widths(function: Function) -> None:
-    accesses = [op for op in function.walk() if is_memory_access(op) and isinstance(op.pointer.type.layout, Blocked)]
+    accesses = [
+        op for op in function.walk() if is_memory_access(op) and isinstance(op.pointer.type.layout, Blocked)
+    ]
     if len({op.pointer.type.layout for op in accesses}) < 2:
         return
     components = Components(function, data_only=True)
@@ -88,7 +90,9 @@ def _retype(op: Operation, layout: Blocked) -> None:
     """Change the layout of an access between the conversions that coalesce put around it."""
     for index, value in enumerate(op.operands):
         if isinstance(value.type, T.TensorType):
-            op.set_operand(index, Builder.at(op).value(ConvertLayout, value, type=value.type.with_layout(layout)))
+            op.set_operand(
+                index, Builder.at(op).value(ConvertLayout, value, type=value.type.with_layout(layout))
+            )
     for result in op.results:
         old: T.TensorType = result.type
         result.type = old.with_layout(layout)

@@ -3,23 +3,24 @@
     %p = addptr %x, %row_offset                              (before)
     %i = make_range {start = 0, end = 1024}
     %q = addptr (splat %p), %i
-    %v = load %q, %i < %n                                    every element by itself: nothing is known to divide %row_offset
+    %v = load %q, %i < %n                                    one by one: what divides %row_offset is unknown
 
     %p = addptr %x, %row_offset                              (after)
-    %s = andi (subi 0, %row_offset), 7                       how many elements lie before the first multiple of 16 bytes
+    %s = andi (subi 0, %row_offset), 7                       elements before the first multiple of 16 bytes
     %i = rotated_range %s {start = 0, end = 1024, granule = 8}
     %q = addptr (splat %p), %i
     %v = load %q, %i < %n {guarded = 8}                      8 elements of one thread are 16 aligned bytes
 
-Rows whose length nothing divides begin anywhere. Element ``p`` of the tile becomes element ``p + s`` of the row, which is the
-``p``-th after the row's first multiple of 16 bytes; the row's first ``s`` elements come last, where most rows have
-ended. The last vector of the tile and the one in which the row ends are incomplete: the accesses test for that
-(``vectorize_memory``); as a rule both belong to the last warp.
+Rows whose length nothing divides begin anywhere. Element ``p`` of the tile becomes element ``p + s`` of the
+row, which is the ``p``-th after the row's first multiple of 16 bytes; the row's first ``s`` elements come
+last, where most rows have ended. The last vector of the tile and the one in which the row ends are
+incomplete: the accesses test for that (``vectorize_memory``); as a rule both belong to the last warp.
 
-WHERE       A one-dimensional tile of which nobody sees the order: elementwise operations, reductions, loads and stores. (A
-            reduction may take elements in any order; so its rounding depends on where the row lies.)
-WHICH SHIFT Addresses are a sum of uniform terms and the range. Terms that the vector's size divides do not matter; all
-            contiguous accesses of the tile must agree in what is left, which is then the shift.
+WHERE       A one-dimensional tile of which nobody sees the order: elementwise operations, reductions, loads
+            and stores. (A reduction may take elements in any order; so its rounding depends on where the row
+            lies.)
+WHICH SHIFT Addresses are a sum of uniform terms and the range. Terms that the vector's size divides do not
+            matter; all contiguous accesses of the tile must agree in what is left, which is then the shift.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from ptxforge.ir.ops.arith import AddI, AndI, MulI, ShrUI, SubI
 from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
 from ptxforge.ir.ops.cast import ExtSI, PtrToInt, TruncI
 from ptxforge.ir.ops.control import Condition, For, If, While, Yield
-from ptxforge.ir.ops.memory import AddPtr, Load, Store
+from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shape import Constant, MakeRange, RotatedRange, Splat
 from ptxforge.layouts.encodings import WARP_SIZE
@@ -81,7 +82,9 @@ def _rotate(function: Function, operations: list[Operation], facts: AxisInfoAnal
         return False
     (misalignment,) = misalignments
     first = next(op for op in function.body.operations if isinstance(op, MakeRange) and op in ranges)
-    if not misalignment.matters or not all(_hoistable(term.value, function.body) for term in misalignment.terms):
+    if not misalignment.matters or not all(
+        _hoistable(term.value, function.body) for term in misalignment.terms
+    ):
         return False
     for term in misalignment.terms:
         _hoist(term.value, first)
@@ -102,7 +105,9 @@ def _ignores_order(op: Operation, size: int) -> bool:
         return False
     if isinstance(op, (AtomicRMW, AtomicCAS)):
         return False
-    return all(v.type.shape == (size,) for v in (*op.operands, *op.results) if isinstance(v.type, T.TensorType))
+    return all(
+        v.type.shape == (size,) for v in (*op.operands, *op.results) if isinstance(v.type, T.TensorType)
+    )
 
 
 def _bytes(access: Operation) -> int:
@@ -126,7 +131,8 @@ class Term(NamedTuple):
 
 
 class Misalignment(NamedTuple):
-    """Terms whose sum, plus a constant, is congruent to the place of a tile's first element modulo a vector's."""
+    """Terms whose sum, plus a constant, is congruent to the place of a tile's first element modulo a
+    vector's."""
 
     terms: frozenset[Term]
     constant: int
@@ -137,7 +143,8 @@ class Misalignment(NamedTuple):
 
 
 def _misalignment(access: Operation, unit: int, facts: AxisInfoAnalysis) -> Misalignment | None:
-    """How far above a multiple of ``unit`` elements an access begins; None when that is no sum of uniform terms."""
+    """How far above a multiple of ``unit`` elements an access begins;
+    None when that is no sum of uniform terms."""
     sum = _Sum(unit, _bytes(access), facts)
     if not sum.add(access.pointer, 1) or sum.ranges != 1:
         return None

@@ -12,14 +12,16 @@
       %n = addi %i, 49152; %next = select (cmpi sge %n, 196608), 0, %n
       yield %next }
 
-What the loop carries is then a uniform register that the instructions of shared memory add to the thread's address
-themselves: otherwise every such address costs a multiply-add per iteration (7 of the 255 instructions of a GEMM's
-loop; on an H200 the tensor pipe's utilisation grew from .823 to .835).
+What the loop carries is then a uniform register that the instructions of shared memory add to the thread's
+address themselves: otherwise every such address costs a multiply-add per iteration (7 of the 255 instructions
+of a GEMM's loop; on an H200 the tensor pipe's utilisation grew from .823 to .835).
 
 Rules
 -----
-COUNTER   A carried value that begins at a constant, grows by a constant, and begins again at a constant from some bound on.
-USES      It and its successor do nothing but choose buffers, all of one ``pitch``, and count; the loop's result is not used.
+COUNTER   A carried value that begins at a constant, grows by a constant, and begins again at a constant from
+          some bound on.
+USES      It and its successor do nothing but choose buffers, all of one ``pitch``, and count; the loop's
+          result is not used.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ def scale_indices(function: Function, target: Target) -> bool:
 
 @attrs.frozen
 class _Counter:
-    """``following`` is ``value`` plus one step; ``wrapped`` is what the next iteration gets: that, or the beginning."""
+    """``following`` is ``value`` plus one step; ``wrapped`` is what the next iteration gets:
+    that, or the beginning."""
 
     value: Value
     following: AddI
@@ -98,7 +101,12 @@ def _pitch(op: MemDescIndex) -> int:
 
 
 def _scale(loop: For, index: int, counter: _Counter, pitch: int) -> None:
-    users = [user for v in (counter.value, counter.wrapped.result) for user in v.users if isinstance(user, MemDescIndex)]
+    users = [
+        user
+        for v in (counter.value, counter.wrapped.result)
+        for user in v.users
+        if isinstance(user, MemDescIndex)
+    ]
     for user in users:
         user.attributes["pitch"] = pitch
     _scale_operand(loop, 3 + index, pitch)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from ptxforge.ir import types as T
-from ptxforge.ir.ops import cast, memory, shape as ops
+from ptxforge.ir.ops import cast, memory
+from ptxforge.ir.ops import shape as ops
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.layouts.conversion import plan_conversion
 from ptxforge.layouts.encodings import Blocked, DotOperand, Mma, Slice, infer_reshape
@@ -17,7 +18,10 @@ ROWS = blocked(1, 4, threads=(2, 16), warps=(4, 1))
 COLUMNS = Blocked((4, 1), (16, 2), (1, 4), (0, 1))
 TALL = blocked(2, 2, threads=(8, 4), warps=(2, 2))
 MMA = Mma((2, 0), (2, 2), (16, 8))
-LAYOUTS = {"rows": ROWS, "columns": COLUMNS, "tall": TALL, "mma": MMA, "a": DotOperand(0, MMA, 2), "b": DotOperand(1, MMA, 2)}
+LAYOUTS = {
+    "rows": ROWS, "columns": COLUMNS, "tall": TALL, "mma": MMA, "a": DotOperand(0, MMA, 2),
+    "b": DotOperand(1, MMA, 2),
+}  # fmt: skip
 
 
 def _numbers(element, shape):
@@ -36,7 +40,9 @@ def test_conversion(source, result, element):
     x = kernel.load(0, shape, LAYOUTS[source])
     plan = plan_conversion(LAYOUTS[source], LAYOUTS[result], shape, element.bits)
     assert getattr(plan, "scratch_bytes", 0) <= 1 << 15
-    kernel.store(1, kernel.b.value(ConvertLayout, x, type=x.type.with_layout(LAYOUTS[result]), scratch_offset=0))
+    kernel.store(
+        1, kernel.b.value(ConvertLayout, x, type=x.type.with_layout(LAYOUTS[result]), scratch_offset=0)
+    )
     data = _numbers(element, shape)
     out = np.zeros_like(data)
     kernel.run(data, out, everywhere=element is T.I8)
@@ -49,7 +55,9 @@ def test_conversion_of_predicates(result):
     kernel = Kernel(pointer(T.I8), pointer(T.I8), shared_bytes=1 << 15)
     x = kernel.load(0, shape, ROWS)
     flags = kernel.b.value(cast.TruncI, x, type=x.type.with_element(T.I1))
-    moved = kernel.b.value(ConvertLayout, flags, type=flags.type.with_layout(LAYOUTS[result]), scratch_offset=0)
+    moved = kernel.b.value(
+        ConvertLayout, flags, type=flags.type.with_layout(LAYOUTS[result]), scratch_offset=0
+    )
     kernel.store(1, kernel.b.value(cast.ExtUI, moved, type=moved.type.with_element(T.I8)))
     data = _numbers(T.I8, shape)
     out = np.zeros_like(data)
@@ -118,7 +126,9 @@ def test_expand_and_broadcast():
 @pytest.mark.parametrize("shape", [(8, 64), (512,), (4, 8, 16)])
 def test_reshape(shape):
     def build(b, x):
-        return b.value(ops.Reshape, x, type=x.type.with_shape(shape, infer_reshape(x.type.layout, (16, 32), shape)))
+        return b.value(
+            ops.Reshape, x, type=x.type.with_shape(shape, infer_reshape(x.type.layout, (16, 32), shape))
+        )
 
     data, out = _unary((16, 32), ROWS, build)
     np.testing.assert_array_equal(out, data.reshape(shape))
@@ -172,7 +182,9 @@ def test_gather(axis, element):
 def test_histogram(bins, element):
     kernel = Kernel(pointer(element), pointer(T.I32), shared_bytes=histogram_scratch_bytes(bins))
     x = kernel.load(0, (1024,), blocked(4))
-    kernel.store(1, kernel.b.value(ops.Histogram, x, type=T.TensorType((bins,), T.I32, blocked(1)), scratch_offset=0))
+    kernel.store(
+        1, kernel.b.value(ops.Histogram, x, type=T.TensorType((bins,), T.I32, blocked(1)), scratch_offset=0)
+    )
     data = np.random.default_rng(0).integers(0, min(bins, 127), 1024).astype(element.numpy)
     out = np.zeros(bins, np.int32)
     kernel.run(data, out)

@@ -113,7 +113,7 @@ def constant_values(out, SHAPE: tl.constexpr):
     x = y = 7
     tl.store(out + 1, x + y)
     z: int = 4
-    unused: int
+    unused: int  # noqa: F842
     tl.store(out + 2, z)
     """A text alone is nothing."""
     tl.store(out + 3, (w := z + 1) + w)

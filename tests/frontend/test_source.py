@@ -61,7 +61,7 @@ def test_indented_functions_and_columns_in_characters():
     def kernel(out, n):  # the closing bracket stands left of the body
         text = """
     less indented than the code: äöü
-"""
+"""  # noqa: F841
         größe = n * 2
         tl.store(out, größe + 1)  # noqa: E702
 

@@ -1,7 +1,8 @@
 """Rows that begin anywhere: guarded vectors and rotated tiles, on every executor.
 
-Each row is a program; its first element lies ``offset`` elements behind a multiple of 16 bytes, and nothing is known of
-that when the kernel is compiled. Arrays end with the last row, so that the emulator reports any access beyond it.
+Each row is a program; its first element lies ``offset`` elements behind a multiple of 16 bytes, and nothing
+is known of that when the kernel is compiled. Arrays end with the last row, so that the emulator reports any
+access beyond it.
 """
 
 from __future__ import annotations
@@ -161,7 +162,9 @@ def test_positions_are_those_of_the_row(execute):
     x = np.zeros(rows * stride, np.int32)
     for row in range(rows):
         x[[row * stride + 7 * row % columns, row * stride + 99]] = 50
-    runs = execute(first_largest, (rows,), [np.zeros(rows, np.int32), x, stride, columns], {"BLOCK": 128}, outputs=[0])
+    runs = execute(
+        first_largest, (rows,), [np.zeros(rows, np.int32), x, stride, columns], {"BLOCK": 128}, outputs=[0]
+    )
     for (out,) in runs:
         np.testing.assert_array_equal(out, [7 * row % columns for row in range(rows)])
 
@@ -188,7 +191,10 @@ def test_masks_that_are_no_prefix(execute, low, high):
 
 def test_the_code_is_wide():
     """4 loads and 4 stores of 16 bytes for 1024 bf16 of one warp."""
-    signature = {"out": "*bf16:16", "x": "*bf16:16", "offset": "i32", "stride": "i32", "columns": "i32", "other": "i32"}
+    signature = {
+        "out": "*bf16:16", "x": "*bf16:16", "offset": "i32", "stride": "i32", "columns": "i32",
+        "other": "i32",
+    }  # fmt: skip
     ptx = compile_function(copy_rows, signature, {"BLOCK": 1024, "WHOLE": False}, "sm_90a", num_warps=1).ptx
     assert ptx.count("ld.global.v4.b32") == 4 and ptx.count("st.global.v4.b32") == 4
 
@@ -201,7 +207,8 @@ def negate(x, n, BLOCK: tl.constexpr):
 
 @pytest.mark.parametrize("place", range(16))
 def test_a_pointer_of_any_alignment(place):
-    """The kernel is compiled for pointers that are aligned to their elements, and finds the rest when it runs."""
+    """The kernel is compiled for pointers that are aligned to their elements,
+    and finds the rest when it runs."""
     ptx = compile_function(negate, {"x": "*bf16", "n": "i32"}, {"BLOCK": 256}, "sm_90a", num_warps=1).ptx
     assert ptx.count("st.global.v4.b32") == 1
     x = _numbers(ml_dtypes.bfloat16, 200)
@@ -217,6 +224,8 @@ def test_a_pointer_of_any_alignment(place):
 
 def test_arrays_that_nothing_aligns_alike():
     """One shift cannot serve two arrays."""
-    signature = {"out": "*bf16", "x": "*bf16", "offset": "i32", "stride": "i32", "columns": "i32", "other": "i32"}
+    signature = {
+        "out": "*bf16", "x": "*bf16", "offset": "i32", "stride": "i32", "columns": "i32", "other": "i32",
+    }  # fmt: skip
     ptx = compile_function(copy_rows, signature, {"BLOCK": 256, "WHOLE": False}, "sm_90a", num_warps=1).ptx
     assert "st.global.v4.b32" not in ptx

@@ -38,7 +38,9 @@ _counter = iter(range(10**6))
 
 def offsets(body: str, parameters: str = "%n: i32, %flag: i1") -> tuple[dict[str, int], int]:
     function = apply(parse(body, parameters=parameters), allocate_shared)
-    return {op.result.hint: op.offset for op in operations(function, LocalAlloc)}, function.attributes["shared_bytes"]
+    return {op.result.hint: op.offset for op in operations(function, LocalAlloc)}, function.attributes[
+        "shared_bytes"
+    ]
 
 
 def test_buffers_that_live_together_lie_apart():
@@ -81,7 +83,9 @@ def test_a_buffer_yielded_to_the_next_iteration_lives_through_the_loop():
 
 
 def test_branches_share_and_their_result_outlives_them():
-    body = f"%z = if %flag : {BUFFER} {{\n" + alloc("a") + "yield %a\n} else {\n" + alloc("b") + "yield %b\n}\n"
+    body = (
+        f"%z = if %flag : {BUFFER} {{\n" + alloc("a") + "yield %a\n} else {\n" + alloc("b") + "yield %b\n}\n"
+    )
     body += alloc("c") + use("c") + use("z")
     places, _ = offsets(body)
     assert places["c"] not in (places["a"], places["b"])
@@ -100,12 +104,15 @@ def two_buffers(name: str, size: int) -> str:
 
 def choose(name: str, size: int, index: str) -> str:
     view = f"memdesc<{size}xf32, {SHARED}, mutable>"
-    text = f"%{name}{index} = memdesc_index %{name}, %{index} : (memdesc<2x{size}xf32, {SHARED}, mutable>, i32) -> {view}\n"
-    return text + f"%v_{name}{index} = local_load %{name}{index} : ({view}) -> tensor<{size}xf32, {BLOCKED}>\n"
+    text = f"%{name}{index} = memdesc_index %{name}, %{index} : (memdesc<2x{size}xf32, {SHARED}, mutable>, i32) -> {view}\n"  # noqa: E501
+    return (
+        text + f"%v_{name}{index} = local_load %{name}{index} : ({view}) -> tensor<{size}xf32, {BLOCKED}>\n"
+    )
 
 
 def interleaved(between: str) -> dict[str, tuple[int, int]]:
-    """Offsets and pitches of two pairs of buffers; something happens between the first uses and the last ones."""
+    """Offsets and pitches of two pairs of buffers;
+    something happens between the first uses and the last ones."""
     body = LOOP + two_buffers("a", 1024) + two_buffers("b", 512) + choose("a", 1024, "c0") + between
     function = apply(parse(body + choose("b", 512, "c1")), allocate_shared)
     return {op.result.hint: (op.offset, op.pitch) for op in operations(function, LocalAlloc)}
@@ -134,7 +141,9 @@ def test_parts_of_a_conversion_get_memory_of_their_own_where_it_is_free(kibibyte
     """64 KiB pass in two parts of 32: a buffer that is no longer needed has room for both, or not."""
     tile = f"tensor<{kibibytes << 8}xf32, {BLOCKED.replace('warpsPerCTA = [4]', 'warpsPerCTA = [8]')}>"
     buffer = f"memdesc<{kibibytes << 8}xf32, {SHARED}, mutable>"
-    before = f"%a = local_alloc : () -> {buffer}\n%v = local_load %a : ({buffer}) -> {tile}\n" if kibibytes else ""
+    before = (
+        f"%a = local_alloc : () -> {buffer}\n%v = local_load %a : ({buffer}) -> {tile}\n" if kibibytes else ""
+    )
     function = apply(parse(before + RESULT, num_warps=8), allocate_shared)
     (conversion,) = operations(function, ConvertLayout)
     assert conversion.scratch_pitch == pitch

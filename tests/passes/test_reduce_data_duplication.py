@@ -1,4 +1,5 @@
-"""reduce_data_duplication: operands of tensor cores in shared memory, once, and read where registers allow."""
+"""reduce_data_duplication: operands of tensor cores in shared memory, once,
+and read where registers allow."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ TARGET = parse_target("sm_90a")
 kernels = load("ptxforge")
 
 SQUARE = """
-func @square(%x: ptr<f16> {divisibility = 16}, %c: ptr<f32> {divisibility = 16}) attributes {num_warps = 4, num_stages = 3, target = "sm_90a"} {
+func @square(%x: ptr<f16> {divisibility = 16}, %c: ptr<f32> {divisibility = 16})
+    attributes {num_warps = 4, num_stages = 3, target = "sm_90a"} {
   %r = make_range {start = 0, end = 64} : tensor<64xi32>
   %i = expand_dims %r {axis = 1} : (tensor<64xi32>) -> tensor<64x1xi32>
   %j = expand_dims %r {axis = 0} : (tensor<64xi32>) -> tensor<1x64xi32>
@@ -71,7 +73,11 @@ def test_conversions_through_shared_memory_become_stores_and_reads():
     for value in (dot.a, dot.b):
         assert isinstance(value.defining_op, LocalLoad)
         tile = value.defining_op.source.defining_op
-        assert isinstance(tile, LocalAlloc) and tile.value is not None and tile.previous is tile.value.defining_op
+        assert (
+            isinstance(tile, LocalAlloc)
+            and tile.value is not None
+            and tile.previous is tile.value.defining_op
+        )
     np.testing.assert_array_equal(*product(after, 96))
 
 
@@ -108,7 +114,11 @@ def test_tiles_that_do_not_fit_stay_conversions():
 def attention_after(depth: int, tile: tuple[int, int], num_warps: int) -> Function:
     """The attention kernel of the benchmarks after the pass."""
     integers = ("heads", "length", "stride_b", "stride_h", "stride_l")
-    signature = dict.fromkeys(("q", "k", "v", "out"), "*fp16:16") | {"scale": "fp32"} | dict.fromkeys(integers, "i32:16")
+    signature = (
+        dict.fromkeys(("q", "k", "v", "out"), "*fp16:16")
+        | {"scale": "fp32"}
+        | dict.fromkeys(integers, "i32:16")
+    )
     constants = {"BLOCK_M": tile[0], "BLOCK_N": tile[1], "D": depth, "CAUSAL": False}
     artifact = compile_function(
         kernels.attention, signature, constants, target="sm_90a", num_warps=num_warps, num_stages=2

@@ -41,7 +41,8 @@ COUNTER = """%c0 = constant {{value = 0}} : i32
 %c3 = constant {{value = 3}} : i32
 %a = local_alloc : () -> memdesc<3x1024xf32, {shared}, mutable>
 %last = for %k = %c0 to %n step %c1 iter_args(%i = %c0) : i32 {{
-  %m = memdesc_index %a, %i : (memdesc<3x1024xf32, {shared}, mutable>, i32) -> memdesc<1024xf32, {shared}, mutable>
+  %m = memdesc_index %a, %i : (memdesc<3x1024xf32, {shared}, mutable>, i32)
+      -> memdesc<1024xf32, {shared}, mutable>
   %v = local_load %m : (memdesc<1024xf32, {shared}, mutable>) -> tensor<1024xf32, {blocked}>
   {more}
   %next = addi %i, %c1 : i32
@@ -53,8 +54,8 @@ COUNTER = """%c0 = constant {{value = 0}} : i32
 
 
 def pitches(more: str = "", predicate: str = "sge", result: str = "%wrapped") -> list[int]:
-    text = COUNTER.format(shared="#shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0], hasLeadingOffset = false}>",
-                          blocked="#blocked<{sizePerThread = [4], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>",
+    text = COUNTER.format(shared="#shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0], hasLeadingOffset = false}>",  # noqa: E501
+                          blocked="#blocked<{sizePerThread = [4], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>",  # noqa: E501
                           more=more, predicate=predicate, result=result)  # fmt: skip
     return [op.pitch for op in operations(apply(parse(text), scale_indices), MemDescIndex)]
 
@@ -64,7 +65,9 @@ def test_one_tile_counts_in_its_own_size():
 
 
 def test_counters_with_other_uses_are_left_alone():
-    assert pitches(more="%p = addptr %x, %i : ptr<f32>\n%s = load %p : (ptr<f32>) -> f32\nstore %p, %s : (ptr<f32>, f32)") == [0]
+    assert pitches(
+        more="%p = addptr %x, %i : ptr<f32>\n%s = load %p : (ptr<f32>) -> f32\nstore %p, %s : (ptr<f32>, f32)"
+    ) == [0]
 
 
 def test_other_counters_are_left_alone():

@@ -4,7 +4,16 @@ Importing this package fills :data:`ptxforge.frontend.semantics.registry.SEMANTI
 """
 
 from ptxforge.frontend.semantics import (
-    arith, atomic, core, debug, dot, dot_scaled, math, memory, reduce, shape,
-)  # fmt: skip
+    arith,
+    atomic,
+    core,
+    debug,
+    dot,
+    dot_scaled,
+    math,
+    memory,
+    reduce,
+    shape,
+)
 
 __all__ = ["arith", "atomic", "core", "debug", "dot", "dot_scaled", "math", "memory", "reduce", "shape"]

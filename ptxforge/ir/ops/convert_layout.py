@@ -10,9 +10,10 @@ from ptxforge.support.errors import VerificationError
 
 @define("convert_layout", shows_operand_types=True)
 class ConvertLayout(Operation):
-    """The same tensor distributed otherwise. How (registers, shuffles, shared memory) follows from the two layouts by
-    ``ptxforge.layouts.conversion``; when through shared memory, ``scratch_offset`` says where. When it passes in parts,
-    each that many bytes behind the last one, ``scratch_pitch`` says how many; without, all use the same place."""
+    """The same tensor distributed otherwise. How (registers, shuffles, shared memory) follows from the two
+    layouts by ``ptxforge.layouts.conversion``; when through shared memory, ``scratch_offset`` says where.
+    When it passes in parts, each that many bytes behind the last one, ``scratch_pitch`` says how many;
+    without, all use the same place."""
 
     x = operand(TENSOR)
     scratch_offset = attribute(int, -1)

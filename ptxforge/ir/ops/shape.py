@@ -74,14 +74,16 @@ class MakeRange(Operation):
 
     def check(self):
         if self.result.type.shape != (self.end - self.start,):
-            raise VerificationError(f"'make_range' of {self.end - self.start} elements has type {self.result.type}")
+            raise VerificationError(
+                f"'make_range' of {self.end - self.start} elements has type {self.result.type}"
+            )
 
 
 @define("rotated_range")
 class RotatedRange(Operation):
-    """``make_range`` with every element moved down by ``shift`` places, and the first ones to the end: element
-    ``p`` is ``start + (p + shift) mod (end - start)``. ``shift`` (``i32``) is at least 0 and less than ``granule``,
-    a power of two: only in the last ``granule`` elements the values jump."""
+    """``make_range`` with every element moved down by ``shift`` places, and the first ones to the end:
+    element ``p`` is ``start + (p + shift) mod (end - start)``. ``shift`` (``i32``) is at least 0 and less
+    than ``granule``, a power of two: only in the last ``granule`` elements the values jump."""
 
     shift = operand(SCALAR)
     start = attribute(int)
@@ -142,8 +144,8 @@ class Broadcast(Operation):
 
 @define("reshape", shows_operand_types=True)
 class Reshape(Operation):
-    """The same elements in row-major order under another shape. With ``allow_reorder`` (``tl.view``, ``tl.ravel`` with
-    reordering) any order of elements will do."""
+    """The same elements in row-major order under another shape. With ``allow_reorder`` (``tl.view``,
+    ``tl.ravel`` with reordering) any order of elements will do."""
 
     x = operand(TENSOR)
     allow_reorder = attribute(bool, False)
@@ -262,8 +264,8 @@ class Gather(Operation):
 
 @define("histogram", shows_operand_types=True)
 class Histogram(Operation):
-    """Counts of ``x``'s values 0 … bins-1 in an ``i32`` tensor of ``bins`` elements; with ``mask`` only where it holds.
-    Values outside are the caller's fault and are not counted. Lowered to shared-memory atomics."""
+    """Counts of ``x``'s values 0 … bins-1 in an ``i32`` tensor of ``bins`` elements; with ``mask`` only where
+    it holds. Values outside are the caller's fault and are not counted. Lowered to shared-memory atomics."""
 
     x = operand(INT_TENSOR)
     mask = operand(BOOL, optional=True)
@@ -286,6 +288,8 @@ def as_unsigned_index(x: np.ndarray) -> np.ndarray:
 def check_tile_shape(shape: tuple[int, ...]) -> None:
     """Every dimension a power of two, at most 2**20 elements (Triton's limits)."""
     if not all(_is_power_of_two(d) for d in shape) or math.prod(shape) > 1 << 20:
-        raise VerificationError(f"tile shape {list(shape)}: dimensions must be powers of two, at most 2**20 elements")
+        raise VerificationError(
+            f"tile shape {list(shape)}: dimensions must be powers of two, at most 2**20 elements"
+        )
 
 

@@ -15,8 +15,17 @@ from ptxforge.ir.ops.control import For, While
 from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.ir.ops.reduce import Combining
 from ptxforge.ir.ops.shape import (
-    Broadcast, Constant, ExpandDims, Join, MakeRange, Reshape, RotatedRange, Splat, Split, Trans,
-)  # fmt: skip
+    Broadcast,
+    Constant,
+    ExpandDims,
+    Join,
+    MakeRange,
+    Reshape,
+    RotatedRange,
+    Splat,
+    Split,
+    Trans,
+)
 from ptxforge.layouts.encodings import Distributed, elements_per_thread
 from ptxforge.layouts.linear import LANE, REGISTER, WARP
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
@@ -27,16 +36,18 @@ SHARED_ROUND_TRIP = 60.0
 """Barriers and latency of a conversion through shared memory."""
 SHUFFLE_LATENCY = 12.0
 RENAMED = 0.5
-"""A conversion between two encodings of one layout is no instruction, but a line less to read when it goes."""
+"""A conversion between two encodings of one layout is no instruction,
+but a line less to read when it goes."""
 ISSUE = 4.0
 PER_SECTOR = 1.5
-"""A 32-byte sector of a global access: the memory system delivers about two thirds of one per cycle and SM."""
+"""A 32-byte sector of a global access: the memory system delivers about two thirds of one per cycle and
+SM."""
 
 _FREE = (Constant, Splat, MakeRange, RotatedRange, Broadcast, ExpandDims, Reshape, Trans, Split, Join)
 _EXPENSIVE = (
-    arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI, arith.DivF, arith.RemF, math.Exp, math.Exp2, math.Log, math.Log2,
-    math.Sin, math.Cos, math.Tan, math.Tanh, math.Erf, math.Sqrt, math.SqrtRn, math.Rsqrt, math.Pow, math.DivRn,
-    cast.TruncF,
+    arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI, arith.DivF, arith.RemF, math.Exp, math.Exp2, math.Log,
+    math.Log2, math.Sin, math.Cos, math.Tan, math.Tanh, math.Erf, math.Sqrt, math.SqrtRn, math.Rsqrt,
+    math.Pow, math.DivRn, cast.TruncF,
 )  # fmt: skip
 
 
@@ -84,14 +95,16 @@ def _conversion_cost(source: Distributed, result: Distributed, shape: tuple[int,
 def access_cost(op: Operation, layout: Distributed, facts: AxisInfoAnalysis) -> float:
     """Cost of a load or store in ``layout``: its instructions and the sectors that each touches.
 
-    A thread's vector and the lanes that continue it make runs of consecutive memory; every run takes its share of
-    32-byte sectors, at least one.
+    A thread's vector and the lanes that continue it make runs of consecutive memory; every run takes its
+    share of 32-byte sectors, at least one.
     """
     type = op.pointer.type
     size = type.element.pointee.bytes
     info = facts[op.pointer]
     dim, run = register_run(layout, type.shape)
-    contiguity = min(info.contiguity[dim], max(1, info.divisibility[dim] // size) if run > 1 else info.contiguity[dim])
+    contiguity = min(
+        info.contiguity[dim], max(1, info.divisibility[dim] // size) if run > 1 else info.contiguity[dim]
+    )
     vector = min(run, contiguity, max(1, 16 // size))
     if op.mask is not None:
         vector = min(vector, facts[op.mask].constancy[dim])
@@ -114,7 +127,8 @@ def _lane_dim(layout: Distributed, shape: tuple[int, ...]) -> int:
 
 @lru_cache(maxsize=4096)
 def _lane_run(layout: Distributed, shape: tuple[int, ...], vector: int) -> tuple[int, int]:
-    """(elements in a row that a warp's lanes hold together with ``vector`` each, lanes that hold different elements)."""
+    """(elements in a row that a warp's lanes hold together with ``vector`` each, lanes that hold different
+    elements)."""
     linear = layout.linear(shape)
     dim = register_run(layout, shape)[0] if vector > 1 else _lane_dim(layout, shape)
     shift = 0

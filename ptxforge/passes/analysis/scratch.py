@@ -12,8 +12,12 @@ from ptxforge.ir.ops.reduce import Reduce, Scan
 from ptxforge.ir.ops.shape import Gather, Histogram
 from ptxforge.layouts.conversion import Plan, SharedMemory, plan_conversion
 from ptxforge.layouts.scratch import (
-    atomic_scratch_bytes, gather_scratch_bytes, histogram_scratch_bytes, reduce_scratch_bytes, scan_scratch_bytes,
-)  # fmt: skip
+    atomic_scratch_bytes,
+    gather_scratch_bytes,
+    histogram_scratch_bytes,
+    reduce_scratch_bytes,
+    scan_scratch_bytes,
+)
 
 
 def scratch_bytes(op: Operation, num_warps: int) -> int:
@@ -29,7 +33,8 @@ def conversion_plan(op: ConvertLayout) -> Plan:
 
 
 def is_warp_local(op: Operation) -> bool:
-    """Whether each warp reads only that scratch which it wrote itself, so that no other warp is waited for."""
+    """Whether each warp reads only that scratch which it wrote itself,
+    so that no other warp is waited for."""
     if not isinstance(op, ConvertLayout):
         return False
     plan = conversion_plan(op)

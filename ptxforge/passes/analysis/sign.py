@@ -4,17 +4,41 @@ from __future__ import annotations
 
 from ptxforge.ir.core import BlockArgument, Value
 from ptxforge.ir.ops.arith import (
-    AddI, AndI, DivSI, DivUI, MaxSI, MinSI, MulI, OrI, RemSI, RemUI, Select, ShlI, ShrSI, ShrUI,
-)  # fmt: skip
+    AddI,
+    AndI,
+    DivSI,
+    DivUI,
+    MaxSI,
+    MinSI,
+    MulI,
+    OrI,
+    RemSI,
+    RemUI,
+    Select,
+    ShlI,
+    ShrSI,
+    ShrUI,
+)
 from ptxforge.ir.ops.cast import ExtSI, ExtUI
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import GetNumPrograms, GetProgramId
-from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Join, MakeRange, Reshape, RotatedRange, Splat, Trans
+from ptxforge.ir.ops.shape import (
+    Broadcast,
+    Constant,
+    ExpandDims,
+    Join,
+    MakeRange,
+    Reshape,
+    RotatedRange,
+    Splat,
+    Trans,
+)
 from ptxforge.passes.analysis.assumptions import promised_nonnegative
 
 _IF_ALL_OPERANDS = (
-    AddI, MulI, MinSI, OrI, ShlI, ShrSI, ExtSI, ConvertLayout, Broadcast, ExpandDims, Join, Reshape, Splat, Trans,
+    AddI, MulI, MinSI, OrI, ShlI, ShrSI, ExtSI, ConvertLayout, Broadcast, ExpandDims, Join, Reshape, Splat,
+    Trans,
 )  # fmt: skip
 _IF_ANY_OPERAND = (AndI, MaxSI)
 # Who divides an index divides it by something positive.
@@ -24,7 +48,8 @@ _MAX_DEPTH = 24
 
 def is_nonnegative(value: Value, depth: int = _MAX_DEPTH) -> bool:
     """Whether every element of ``value`` is known to be at least 0, given that index arithmetic does not wrap
-    (see ``ir.ops.memory``), that divisors are positive, and what the user assumes. ``False`` means "not known"."""
+    (see ``ir.ops.memory``), that divisors are positive, and what the user assumes. ``False`` means "not
+    known"."""
     if depth == 0:
         return False
     return _is_computed_nonnegative(value, depth) or promised_nonnegative(value)

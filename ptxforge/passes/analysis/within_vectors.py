@@ -1,8 +1,8 @@
 """Facts that hold inside a vector which turns out, when the kernel runs, to be contiguous in memory.
 
-An access with ``guarded`` (see ``vectorize_memory``) tests that for each of its vectors. Under that condition a
-``rotated_range`` is as good as a range, and a mask ``i < n`` is a prefix of the vector: whether all of it may be
-accessed is said by its last element.
+An access with ``guarded`` (see ``vectorize_memory``) tests that for each of its vectors. Under that condition
+a ``rotated_range`` is as good as a range, and a mask ``i < n`` is a prefix of the vector: whether all of it
+may be accessed is said by its last element.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ _RISING = ("sgt", "sge")
 
 
 class FactsWithinVectors(AxisInfoAnalysis):
-    """As :class:`AxisInfoAnalysis`, for the vectors of a ``rotated_range`` in which its values do not jump."""
+    """As :class:`AxisInfoAnalysis`, for the vectors of a ``rotated_range`` in which its values do not
+    jump."""
 
     def _op(self, op: Operation) -> None:
         if isinstance(op, RotatedRange):
@@ -28,8 +29,8 @@ class FactsWithinVectors(AxisInfoAnalysis):
 
 
 def is_prefix(mask: Value, dim: int, length: int, facts: FactsWithinVectors) -> bool:
-    """Whether in each aligned run of ``length`` elements along ``dim`` that are contiguous in memory the mask holds
-    for the first few elements, none, or all."""
+    """Whether in each aligned run of ``length`` elements along ``dim`` that are contiguous in memory the mask
+    holds for the first few elements, none, or all."""
     if facts[mask].constancy[dim] >= length:
         return True
     op = mask.defining_op
