@@ -122,6 +122,8 @@ class Builder:
         self.declarations: dict[str, None] = {}
         self.strings: dict[str, str] = {}
         self.local_bytes = 0
+        # Registers of a loop that hold a base plus these terms.
+        self.companions: dict[tuple[str, tuple], str] = {}
         self.has_cold_code = False
 
     # -- instructions ------------------------------------------------------------------------------------

@@ -79,7 +79,8 @@ def _entry(b: Builder, register: str, slot: Slot):
 def _component(b: Builder, entry, slot: Slot, kind: str):
     bits = 64 if kind == "q" else 32
     if slot.is_pointer and slot.terms:
-        return _pointer_component(b, as_pointer(entry), slot)
+        p = as_pointer(entry)
+        return advanced(b, p.base, p, slot)
     if slot.is_pointer or isinstance(entry, Pointer):
         p = as_pointer(entry)
         return b.plain(b.add(p.base if not p.terms else whole(b, p._replace(offset=0)), p.offset - slot.offset, 64))
@@ -88,12 +89,12 @@ def _component(b: Builder, entry, slot: Slot, kind: str):
     return entry
 
 
-def _pointer_component(b: Builder, p: Pointer, slot: Slot):
-    """The base that makes ``p`` with the slot's terms and offset; it takes in what else the pointer has advanced by."""
+def advanced(b: Builder, base: str, p: Pointer, slot: Slot):
+    """``base`` moved by as much as ``p`` is ahead of the slot's terms and offset."""
     if Counter(slot.terms) - Counter(p.terms):
         raise InternalCompilerError(f"a carried pointer changed its shape: {slot} and {p}")
     extra = Counter(p.terms) - Counter(slot.terms)
-    base, offset = address(b, Pointer(p.base, tuple(extra.elements()), p.offset - slot.offset))
+    base, offset = address(b, Pointer(base, tuple(extra.elements()), p.offset - slot.offset))
     return b.plain(b.add(base, offset, 64))
 
 

@@ -7,10 +7,13 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.carried import (
     Shape,
     Slot,
+    advanced,
     advances_uniformly,
     birth,
     carried_shape,
@@ -20,10 +23,10 @@ from ptxforge.codegen_ptx.carried import (
 )
 from ptxforge.codegen_ptx.lower_arith import integer_compare
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
-from ptxforge.codegen_ptx.pointers import Pointer, as_pointer, whole
+from ptxforge.codegen_ptx.pointers import Pointer, Term, address, as_pointer, whole
 from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.codegen_ptx.rematerialize import rematerialize_after
-from ptxforge.codegen_ptx.walking import walking
+from ptxforge.codegen_ptx.walking import walk
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Value
 from ptxforge.ir.ops import control as ops
@@ -54,9 +57,11 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     limit, stride = b.plain(upper), b.plain(step)
     end, top = b.label("for_end"), b.label("for")
     induction = general_shape(b, [lower], op.induction.type)
-    shapes, registers = _start_carried(ctx, op.carried, op.initial, op.body.terminator.values)
+    shapes, registers, companions = _start_carried(ctx, op.carried, op.initial, op.body.terminator.values)
     counter = [b.new(induction.kind)]
     _copy_initial(b, [induction, *shapes], [counter, *registers])
+    for companion in companions:
+        b.copy(companion.register, companion.initial)
     if enters != 1:
         b.effect(f"@%s bra.uni {end};", b.negate(enters))
     start, born = len(b.code), b.count
@@ -64,10 +69,14 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     b.open_scope()
     ctx.values[op.induction] = induction.entries(b, counter)
     _bind(ctx, op.carried, shapes, registers)
+    b.companions.update({(c.base, c.terms): c.register for c in companions})
     ctx.block(op.body)
+    for companion in companions:
+        del b.companions[companion.base, companion.terms]
     following = b.plain(b.add(counter[0], stride, 64 if bits == 64 else 32))
     again = integer_compare(b, "slt", following, limit, bits)
     copies = [(counter[0], following), *_next(ctx, op.body.terminator.values, shapes, registers)]
+    copies += [(c.register, _next_companion(ctx, c, op.body.terminator.values)) for c in companions]
     coalesce(b, start, born, copies)
     emit_copies(b, copies)
     b.effect(f"@%s bra.uni {top};", b.register(again, "p"))
@@ -77,15 +86,46 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     rematerialize_after(ctx, op)
 
 
-def _start_carried(ctx: Lowering, arguments, initial, following) -> tuple[list[Shape], list[list[str]]]:
-    """Shapes and fresh registers of carried values."""
-    shapes = []
+class _Companion(NamedTuple):
+    """A register that walks beside carried pointer number ``index``, whose register is ``base``: that plus ``terms``."""
+
+    index: int
+    slot: Slot
+    base: str
+    terms: tuple[Term, ...]
+    register: str
+    initial: str
+
+
+def _next_companion(ctx: Lowering, companion: _Companion, following):
+    """What a companion becomes in the next iteration."""
+    b, slot = ctx.b, companion.slot
+    p = as_pointer(ctx.scalar(following[companion.index]))
+    if p.base == companion.base:
+        return advanced(b, companion.register, p, slot)
+    base, offset = address(b, Pointer(p.base, companion.terms))
+    return b.plain(b.add(base, offset + p.offset - slot.offset, 64))
+
+
+def _start_carried(
+    ctx: Lowering, arguments, initial, following
+) -> tuple[list[Shape], list[list[str]], list[_Companion]]:
+    """Shapes and fresh registers of carried values, and companions of pointers (``walking.py``)."""
+    b, shapes, wanted = ctx.b, [], []
     for argument, start, after in zip(arguments, initial, following, strict=True):
         entries = ctx.get(start)
         if isinstance(argument.type, T.PointerType) and advances_uniformly(argument, after):
-            entries = [walking(ctx, argument, entries[0])]
+            found = walk(ctx, argument, entries[0])
+            entries = [found.start]
+            wanted += [(len(shapes), terms, start) for terms, start in found.own]
         shapes.append(carried_shape(ctx.b, argument, entries, after))
-    return shapes, [[ctx.b.new(shape.kind) for _ in shape.initial] for shape in shapes]
+    registers = [[b.new(shape.kind) for _ in shape.initial] for shape in shapes]
+    companions = []
+    for index, terms, start in wanted:
+        slot = shapes[index].slots[0]
+        initial = b.plain(b.add(start.base, start.offset - slot.offset, 64))
+        companions.append(_Companion(index, slot, registers[index][0], terms, b.new("q"), initial))
+    return shapes, registers, companions
 
 
 def _copy_initial(b: Builder, shapes: list[Shape], registers: list[list[str]]) -> None:

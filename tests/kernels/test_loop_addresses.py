@@ -38,12 +38,16 @@ def test_the_iteration_is_one_group_of_copies(ptx):
     assert "cp.async.wait_group 2;" in loop
 
 
-def test_each_copy_adds_one_term_to_a_walking_pointer(ptx):
-    """A row's offset; what its columns add is in the pointer, and the pointer advances in place."""
+def test_each_copy_takes_at_most_one_sum(ptx):
+    """Rows that lanes do not share have pointers that walk; rows that a warp shares are added to one that does. What the
+    columns add is in the pointers, and they advance in place."""
     loop = loop_of(ptx)
-    wide = [line for line in loop if line.startswith("mad.wide")]
-    rows = [line for line in wide if not re.match(r"mad\.wide\.s32 (%q\d+), %r\d+, 2, \1;", line)]
-    assert len(rows) == 12 and len(wide) - len(rows) <= 1
+    sums = [line for line in loop if line.startswith(("mad.wide", "add.s64"))]
+    advances = [line for line in sums if re.match(r"(mad\.wide\.s32 (%q\d+), %r\d+, 2, \2|add\.s64 (%q\d+), \3, \d+);", line)]
+    copied_from = {re.search(r"\], \[(%q\d+)", line).group(1) for line in loop if "cp.async.cg" in line}
+    assert len(copied_from) == 12 and len(sums) <= 12 + 1
+    assert {line.split()[1].rstrip(",") for line in sums} >= copied_from
+    assert len(advances) >= 4
     assert not any(line.startswith("mov.b64") for line in loop)
 
 
