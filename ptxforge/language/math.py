@@ -35,8 +35,8 @@ def exp(x: Any) -> tensor:
 def exp2(x: Any) -> tensor:
     """2 to the power ``x`` (float32, float64).
 
-    float32: ``ex2.approx``, 2 ulp. float64: 2 ulp. exp2(-inf) is 0, exp2(inf) is inf. Cheaper than
-    :func:`exp`, as the scale ``log2(e)`` can be folded into a factor that ``x`` has anyway.
+    float32: ``ex2.approx``, within 2 ulp of the rounded result. float64: 2 ulp. exp2(-inf) is 0, exp2(inf) is
+    inf. Cheaper than :func:`exp`, as the scale ``log2(e)`` can be folded into a factor that ``x`` has anyway.
 
         p = tl.exp2(scores * (scale * 1.4426950408889634))
     """

@@ -17,6 +17,7 @@ import pytest
 import ptxforge
 import ptxforge.language as tl
 from ptxforge.compiler import compile_function
+from ptxforge.emulator import EmulatorDevice
 
 ELEMENTS = {
     "e2m1": ml_dtypes.float4_e2m1fn,
@@ -191,6 +192,22 @@ def product_of_scales(execute, formats, scale, value=1.0, fast=False):
 def test_bfloat16_holds_every_scale(execute, formats, scale):
     for column in product_of_scales(execute, formats, scale):
         np.testing.assert_array_equal(column, np.full(16, 2.0 ** (scale - 127), np.float32))
+
+
+def test_targets_without_bfloat16_arithmetic(rng):
+    """Before sm_90 a product of bfloat16 is an ``fma``; subnormal scales and NaN come through it as well."""
+    device = EmulatorDevice(check="all", target="sm_80")
+    a, b = np.zeros((16, 32), ml_dtypes.bfloat16), drawn(rng, "e2m1", (32, 16))
+    a[:, 0] = 1
+    scales = np.array([0, 1, 64, 127, 200, 253, 254, 255] * 2, np.uint8)
+    arrays = [a, packed(b, 0), scales, np.zeros(1, np.uint8), np.zeros((16, 16), np.float32)]
+    placed = [ptxforge.to_device(array, device) for array in arrays]
+    given = constants("bf16", "e2m1") | {"SCALE_B": False}
+    compiled = scaled_product[1, 1, 1](*placed, **given)
+    assert "fma.rn.bf16" in compiled.asm["ptx"] and not device.findings
+    expected = powers(scales)[:, None] * b[0].astype(np.float64)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(placed[-1].numpy(), expected.astype(np.float32))
 
 
 def test_a_product_that_bfloat16_rounds(execute):
