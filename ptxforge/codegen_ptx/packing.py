@@ -57,7 +57,7 @@ def pack(b: Builder, elements: Sequence, element: T.Type):
 def _four_bytes(b: Builder, parts: Sequence[str]) -> str:
     """The word of the low bytes of four registers. Those that were cut out of words are taken from there: a
     ``prmt`` selects among the bytes of two words."""
-    low, high = (_two_bytes(b, parts[i : i + 2]) for i in (0, 2))
+    low, high = (_places_of_bytes(b, parts[i : i + 2]) for i in (0, 2))
     words = list(dict.fromkeys(word for word, _ in (*low, *high)))
     if len(words) <= 2:
         return _permuted(b, words, (*low, *high))
@@ -65,9 +65,16 @@ def _four_bytes(b: Builder, parts: Sequence[str]) -> str:
     return b.pure("prmt.b32 %s, %s, %s, 0x5410;", "r", low, high)
 
 
-def _two_bytes(b: Builder, parts: Sequence[str]) -> list[tuple[str, int]]:
-    """Where the bytes are: (word, which of its bytes)."""
+def _places_of_bytes(b: Builder, parts: Sequence[str]) -> list[tuple[str, int]]:
+    """Where the low bytes of registers come from: (word, which of its bytes)."""
     return [b.known(("byte of", part)) or (part, 0) for part in parts]
+
+
+def are_bytes_of_words(b: Builder, parts: Sequence) -> bool:
+    """Whether four entries are bytes of one or two words: packing them takes an instruction at most."""
+    if any(not isinstance(x, str) for x in parts):
+        return False
+    return b.known(("pack", tuple(parts))) is not None or len(_sources(_places_of_bytes(b, parts))[0]) <= 2
 
 
 def _sources(places: Sequence[tuple[str, int]]) -> tuple[list[str], Sequence[tuple[str, int]]]:

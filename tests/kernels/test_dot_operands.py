@@ -131,6 +131,8 @@ def test_loop_sends_nothing_to_shared_memory_twice(kind, order, transposed):
     (body,) = loops(ptx)
     assert "cp.async.ca" not in body
     wide = {np.dtype(np.float32)} & {np.dtype(x) for x in KINDS[kind]}
+    if "8" in kind:
+        assert not re.search(r"cvt\.rn\.\w+\.[su](8|32)", body)
     if not wide:
         assert not re.search(r"ld\.shared\.(b8|b16|b32)", body)
 
