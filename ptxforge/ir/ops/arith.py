@@ -54,10 +54,15 @@ class BinaryInt(Elementwise):
 
 
 class BinaryFloat(Elementwise):
-    """Base of float operations ``(T, T) -> T``."""
+    """Base of float operations ``(T, T) -> T``. ``function`` is the numpy function."""
 
     lhs = operand(FLOAT)
     rhs = operand(FLOAT)
+    function = None
+
+    def evaluate(self, x, y):
+        with np.errstate(all="ignore"):
+            return type(self).function(x, y).astype(x.dtype, copy=False)
 
 
 class Comparison(Elementwise):
@@ -283,77 +288,63 @@ class CmpI(Comparison):
 class AddF(BinaryFloat):
     """Float sum, round to nearest even. May be contracted with a product into an ``fma``."""
 
-    def evaluate(self, x, y):
-        with np.errstate(all="ignore"):
-            return x + y
+    function = np.add
 
 
 @define("subf")
 class SubF(BinaryFloat):
     """Float difference. May be contracted with a product into an ``fma``."""
 
-    def evaluate(self, x, y):
-        with np.errstate(all="ignore"):
-            return x - y
+    function = np.subtract
 
 
 @define("mulf", traits=[COMMUTATIVE])
 class MulF(BinaryFloat):
     """Float product, round to nearest even."""
 
-    def evaluate(self, x, y):
-        with np.errstate(all="ignore"):
-            return x * y
+    function = np.multiply
 
 
 @define("divf")
 class DivF(BinaryFloat):
     """Float quotient: for f32 within 2 ulp (``div.full.f32``), for f64 exact. ``div_rn`` is the IEEE one."""
 
-    def evaluate(self, x, y):
-        with np.errstate(all="ignore"):
-            return x / y
+    function = np.divide
 
 
 @define("remf")
 class RemF(BinaryFloat):
     """C's ``fmod``: exact, with the dividend's sign."""
 
-    def evaluate(self, x, y):
-        with np.errstate(all="ignore"):
-            return np.fmod(x, y).astype(x.dtype)
+    function = np.fmod
 
 
 @define("minnumf", traits=[COMMUTATIVE])
 class MinNumF(BinaryFloat):
     """Minimum; a NaN loses against a number."""
 
-    def evaluate(self, x, y):
-        return np.fmin(x, y)
+    function = np.fmin
 
 
 @define("maxnumf", traits=[COMMUTATIVE])
 class MaxNumF(BinaryFloat):
     """Maximum; a NaN loses against a number."""
 
-    def evaluate(self, x, y):
-        return np.fmax(x, y)
+    function = np.fmax
 
 
 @define("minimumf", traits=[COMMUTATIVE])
 class MinimumF(BinaryFloat):
     """Minimum; a NaN wins."""
 
-    def evaluate(self, x, y):
-        return np.minimum(x, y)
+    function = np.minimum
 
 
 @define("maximumf", traits=[COMMUTATIVE])
 class MaximumF(BinaryFloat):
     """Maximum; a NaN wins."""
 
-    def evaluate(self, x, y):
-        return np.maximum(x, y)
+    function = np.maximum
 
 
 _FLOAT_COMPARISONS = {
@@ -376,7 +367,8 @@ class CmpF(Comparison):
         unordered = np.isnan(x) | np.isnan(y)
         if self.predicate in ("ord", "uno"):
             return unordered if self.predicate == "uno" else ~unordered
-        holds = _FLOAT_COMPARISONS[self.predicate[1:]](x, y)
+        with np.errstate(invalid="ignore"):
+            holds = _FLOAT_COMPARISONS[self.predicate[1:]](x, y)
         return holds | unordered if self.predicate[0] == "u" else holds & ~unordered
 
 
