@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 
 import mpmath
@@ -118,9 +119,26 @@ def map_binary(x, y, out, FN: tl.constexpr, COUNT: tl.constexpr):
     tl.store(out + i, FN(tl.load(x + i), tl.load(y + i)))
 
 
-def compute(device, function, *inputs):
-    placed = [ptxforge.to_device(a, device) for a in (*inputs, np.zeros_like(inputs[0]))]
-    (map_unary if len(inputs) == 1 else map_binary)[1, 1, 1](*placed, FN=function, COUNT=COUNT)
+@ptxforge.jit
+def map_ternary(x, y, z, out, FN: tl.constexpr, COUNT: tl.constexpr):
+    i = tl.arange(0, COUNT)
+    tl.store(out + i, FN(tl.load(x + i), tl.load(y + i), tl.load(z + i)))
+
+
+@ptxforge.jit
+def map_quaternary(x, y, z, w, out, FN: tl.constexpr, COUNT: tl.constexpr):
+    i = tl.arange(0, COUNT)
+    tl.store(out + i, FN(tl.load(x + i), tl.load(y + i), tl.load(z + i), tl.load(w + i)))
+
+
+MAPS = {1: map_unary, 2: map_binary, 3: map_ternary, 4: map_quaternary}
+
+
+def compute(device, function, *inputs, dtype=None):
+    """``function`` of arrays of ``COUNT`` elements; the result has ``dtype``, or the first one's."""
+    out = np.zeros(COUNT, dtype or inputs[0].dtype)
+    placed = [ptxforge.to_device(a, device) for a in (*inputs, out)]
+    MAPS[len(inputs)][1, 1, 1](*placed, FN=function, COUNT=COUNT)
     return placed[-1].numpy()
 
 
@@ -160,6 +178,15 @@ ACCURACY = {  # name: exact function, arguments, ulp promised
     "tan": (mpmath.tan, [spread(-10, 10), scales(5, 37)], 2.5),
     "atan2": (mpmath.atan2, [spread(-3, 3), scales(-18, 18)], 5),
     "hypot": (mpmath.hypot, [spread(-3, 3), scales(-37, 38, -300, 300)], 4),
+    "rhypot": (lambda x, y: 1 / mpmath.hypot(x, y), [spread(-3, 3), scales(-37, 37)], 6),
+    "expm1": (mpmath.expm1, [spread(-90, 88.7), spread(-1, 1), scales(-37, 0)], 4),
+    "sinpi": (mpmath.sinpi, [spread(-3, 3), spread(-1e5, 1e5)], 3),
+    "cospi": (mpmath.cospi, [spread(-3, 3), spread(-1e5, 1e5)], 3),
+    "rcbrt": (lambda x: mpmath.sign(x) / mpmath.cbrt(abs(x)), [scales(-37, 38, -300, 300)], 3),
+    "norm3d": (lambda x, y, z: mpmath.sqrt(x * x + y * y + z * z), [spread(-3, 3), scales(-18, 18)], 7),
+    "rnorm3d": (lambda x, y, z: 1 / mpmath.sqrt(x * x + y * y + z * z), [spread(-3, 3)], 9),
+    "norm4d": (lambda *x: mpmath.sqrt(sum(v * v for v in x)), [spread(-3, 3), scales(-18, 18)], 7),
+    "rnorm4d": (lambda *x: 1 / mpmath.sqrt(sum(v * v for v in x)), [spread(-3, 3)], 9),
 }
 FLOAT32_ALONE = {"atan", "asin", "acos", "atan2"}
 ACCURATE = [(name, np.float32) for name in ACCURACY] + [
@@ -187,7 +214,7 @@ def test_accuracy(devices, name, dtype):
     rng = np.random.default_rng(5)
     with mpmath.workprec(1200), np.errstate(over="ignore"):
         for draw in draws:
-            count = 2 if name in BINARY else 1
+            count = len(inspect.signature(getattr(libdevice, name)).parameters)
             arguments = [draw(rng, dtype is np.float64).astype(dtype) for _ in range(count)]
             for device in devices:
                 got = compute(device, getattr(libdevice, name), *arguments)
@@ -197,9 +224,24 @@ def test_accuracy(devices, name, dtype):
 SPECIAL_UNARY = {
     "erfc": np.vectorize(math.erfc), "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh,
     "acosh": np.arccosh, "atanh": np.arctanh, "cbrt": np.cbrt, "log1p": np.log1p, "log10": np.log10,
-    "atan": np.arctan, "asin": np.arcsin, "acos": np.arccos,
+    "atan": np.arctan, "asin": np.arcsin, "acos": np.arccos, "expm1": np.expm1,
+    "rcbrt": lambda x: 1 / np.cbrt(x), "saturatef": lambda x: np.fmin(np.fmax(x, 0.0) + 0.0, 1.0),
 }  # fmt: skip
 SPECIAL_VALUES = np.array([0, -0.0, np.inf, -np.inf, np.nan, 1, -1, 2, -2, 0.5, -1e10, 1e30])
+
+
+def _remainder(x, y):
+    """As C has it; Python raises where that gives NaN."""
+    is_nan = np.isnan(x) | np.isnan(y) | np.isinf(x) | (y == 0)
+    with np.errstate(all="ignore"):
+        held = np.where(is_nan, 0.0, x), np.where(is_nan, 1.0, y)
+    return np.where(is_nan, np.nan, np.vectorize(math.remainder, otypes=[np.float64])(*held))
+
+
+SPECIAL_BINARY = {
+    "atan2": np.arctan2, "hypot": np.hypot, "fmod": np.fmod, "remainder": _remainder,
+    "nextafter": np.nextafter,
+}  # fmt: skip
 
 
 def assert_same_specials(got, expected):
@@ -220,14 +262,136 @@ def test_special_values(devices, name, dtype):
         assert_same_specials(compute(device, getattr(libdevice, name), x), expected)
 
 
-@pytest.mark.parametrize("name", ["atan2", "hypot", "fmod"])
+@pytest.mark.parametrize("name", ["atan2", "hypot", "fmod", "remainder", "nextafter"])
 def test_special_pairs(devices, name):
     pairs = np.meshgrid(SPECIAL_VALUES, SPECIAL_VALUES)
     x, y = (np.resize(v.ravel(), COUNT).astype(np.float32) for v in pairs)
     with np.errstate(all="ignore"):
-        expected = BINARY[name](x.astype(np.float64), y.astype(np.float64)).astype(np.float32)
+        expected = SPECIAL_BINARY[name](x, y).astype(np.float32)
     for device in devices:
         assert_same_specials(compute(device, getattr(libdevice, name), x, y), expected)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_remainder_is_exact(emulator, dtype):
+    rng = np.random.default_rng(1)
+    x, y = (rng.integers(-40, 41, COUNT) / 4 for _ in range(2))  # halves of y occur: ties go to even
+    x[::2] = rng.uniform(-1e6, 1e6, COUNT // 2)
+    y[y == 0] = 0.25
+    x, y = x.astype(dtype), y.astype(dtype)
+    expected = [math.remainder(float(a), float(b)) for a, b in zip(x, y)]
+    np.testing.assert_array_equal(compute(emulator, libdevice.remainder, x, y), np.array(expected, dtype))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_next_float(emulator, dtype):
+    rng = np.random.default_rng(2)
+    x, y = (rng.normal(size=COUNT).astype(dtype) for _ in range(2))
+    x[:4], y[:4] = [0, -0.0, 1, np.finfo(dtype).max], [1, -1, 1, np.inf]
+    np.testing.assert_array_equal(compute(emulator, libdevice.nextafter, x, y), np.nextafter(x, y))
+
+
+def test_multiples_of_pi_are_exact_where_that_is_simple(emulator):
+    x = np.resize(np.array([0, -0.0, 1, -1, 2, 0.5, -0.5, 1.5, 2.5, 1e20, -3, np.inf], np.float32), COUNT)
+    sine = np.array([0, -0.0, 0, -0.0, 0, 1, -1, -1, 1, 0, -0.0, np.nan])
+    cosine = np.array([1, 1, -1, -1, 1, 0, 0, 0, 0, 1, -1, np.nan])
+    assert_same_specials(compute(emulator, libdevice.sinpi, x)[:12], sine.astype(np.float32))
+    assert_same_specials(compute(emulator, libdevice.cospi, x)[:12], cosine.astype(np.float32))
+
+
+def _integers(dtype, count=COUNT, seed=3):
+    info = np.iinfo(dtype)
+    drawn = np.random.default_rng(seed).integers(info.min, info.max, count, dtype=dtype, endpoint=True)
+    drawn[:6] = [0, 1, info.max, info.min, 2, 3]
+    return drawn >> np.arange(count).astype(dtype) % info.bits if seed else drawn
+
+
+def _bits(value, width):
+    return format(int(value) & (1 << width) - 1, f"0{width}b")
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.uint64])
+def test_bits(emulator, dtype):
+    x = _integers(dtype)
+    width = 8 * x.itemsize
+    words = [_bits(v, width) for v in x]
+    zeros = [len(w) - len(w.lstrip("0")) for w in words]
+    assert compute(emulator, libdevice.clz, x, dtype=np.int32).tolist() == zeros
+    first = [w[::-1].find("1") + 1 for w in words]
+    assert compute(emulator, libdevice.ffs, x, dtype=np.int32).tolist() == first
+    mirrored = [_bits(v, width)[::-1] for v in compute(emulator, libdevice.brev, x)]
+    assert mirrored == words
+    y = x[::-1].copy()
+    high = [(int(a) * int(b)) >> width for a, b in zip(x, y)]
+    assert compute(emulator, libdevice.mulhi, x, y).tolist() == high
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.uint32])
+def test_integers_without_overflow(emulator, dtype):
+    x, y = _integers(dtype), _integers(dtype, seed=4)
+    exact = [(int(a), int(b)) for a, b in zip(x, y)]
+    assert compute(emulator, libdevice.hadd, x, y).tolist() == [(a + b) // 2 for a, b in exact]
+    assert compute(emulator, libdevice.rhadd, x, y).tolist() == [-((-a - b) // 2) for a, b in exact]
+    z = np.arange(COUNT, dtype=np.uint32)
+    distance = np.array([(abs(a - b) + i) % 2**32 for i, (a, b) in enumerate(exact)], np.uint32)
+    np.testing.assert_array_equal(compute(emulator, libdevice.sad, x, y, z), distance.view(dtype))
+    low, other = (v & 0x7FFFFF for v in (x, y))
+    product = np.array([int(a) * int(b) % 2**32 for a, b in zip(low, other)], np.uint32)
+    np.testing.assert_array_equal(compute(emulator, libdevice.mul24, low, other), product.view(dtype))
+
+
+ROUNDED = {"rn": np.rint, "rz": np.trunc, "rd": np.floor, "ru": np.ceil}
+INTEGER = {"int": np.int32, "uint": np.uint32, "ll": np.int64, "ull": np.uint64}
+
+
+@pytest.mark.parametrize("mode", ROUNDED)
+@pytest.mark.parametrize("kind", INTEGER)
+@pytest.mark.parametrize("source, dtype", [("float", np.float32), ("double", np.float64)])
+def test_conversions_to_integers(emulator, source, dtype, kind, mode):
+    target = np.dtype(INTEGER[kind])
+    x = np.random.default_rng(5).uniform(-1e4, 1e4, COUNT).astype(dtype)
+    x[:6] = [0.5, 1.5, -2.5, np.nan, np.inf, -np.inf]
+    info = np.iinfo(target)
+    with np.errstate(invalid="ignore"):
+        whole = [0 if np.isnan(v) else int(max(info.min, min(info.max, ROUNDED[mode](float(v))))) for v in x]
+    signed = np.dtype(f"i{target.itemsize}")
+    got = compute(emulator, getattr(libdevice, f"{source}2{kind}_{mode}"), x, dtype=signed)
+    np.testing.assert_array_equal(got.view(target), np.array(whole, target))
+
+
+def test_conversions_to_floats(emulator):
+    big, small = _integers(np.int64), _integers(np.int32)
+    for name, x, dtype in (
+        ("int2float_rn", small, np.float32), ("uint2float_rn", small.view(np.uint32), np.float32),
+        ("ll2float_rn", big, np.float32), ("ull2double_rn", big.view(np.uint64), np.float64),
+        ("int2double_rn", small, np.float64), ("ll2double_rn", big, np.float64),
+    ):  # fmt: skip
+        got = compute(emulator, getattr(libdevice, name), x, dtype=dtype)
+        np.testing.assert_array_equal(got, x.astype(dtype))
+    x = np.random.default_rng(6).normal(size=COUNT)
+    np.testing.assert_array_equal(
+        compute(emulator, libdevice.double2float_rn, x, dtype=np.float32), x.astype(np.float32)
+    )
+    towards_zero = compute(emulator, libdevice.double2float_rz, x, dtype=np.float32)
+    assert (np.abs(towards_zero) <= np.abs(x)).all() and np.allclose(towards_zero, x, rtol=2.0**-23)
+
+
+def test_bits_of_floats(emulator):
+    x = np.random.default_rng(7).normal(size=COUNT).astype(np.float32)
+    wide = x.astype(np.float64)
+    for name, value, dtype in (
+        ("float_as_int", x, np.int32), ("float_as_uint", x, np.uint32),
+        ("int_as_float", x.view(np.int32), np.float32),
+        ("double_as_longlong", wide, np.int64), ("longlong_as_double", wide.view(np.int64), np.float64),
+    ):  # fmt: skip
+        got = compute(emulator, getattr(libdevice, name), value, dtype=dtype)
+        np.testing.assert_array_equal(got, value.view(dtype))
+
+
+def test_llround(emulator):
+    got = compute(emulator, libdevice.llround, np.resize(ANY * 3, COUNT), dtype=np.int64)
+    exact = np.resize(ANY * 3, COUNT).astype(np.float64)
+    assert got.tolist() == np.copysign(np.floor(np.abs(exact) + 0.5), exact).astype(np.int64).tolist()
 
 
 def test_other_element_types_are_refused():

@@ -46,13 +46,23 @@ from ptxforge.language.registry import constexpr_function, library
 from ptxforge.language.types import PropagateNan, float32, float64, int32, int64, uint32, uint64
 
 __all__ = [
-    "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "cbrt", "ceil", "copysign", "cos",
-    "cosh", "div_rn", "erf", "erfc", "exp", "exp10", "exp2", "fast_cosf", "fast_dividef", "fast_exp10f",
-    "fast_expf", "fast_log10f", "fast_log2f", "fast_logf", "fast_powf", "fast_sinf", "fast_tanf", "fdim",
-    "finitef", "float2int_rd", "float2int_rn", "float2int_ru", "float2int_rz", "floor", "fma", "fmax", "fmin",
-    "fmod", "hypot", "isfinited", "isinf", "isnan", "llrint", "log", "log10", "log1p", "log2", "nearbyint",
-    "popc", "pow", "rcp_rn", "rint", "round", "rsqrt", "signbit", "sin", "sinh", "sqrt", "sqrt_rn", "tan",
-    "tanh", "trunc", "umulhi",
+    "abs", "acos", "acosh", "asin", "asinh", "atan", "atan2", "atanh", "brev", "cbrt", "ceil", "clz",
+    "copysign", "cos", "cosh", "cospi", "div_rn", "double2float_rn", "double2float_rz", "double2int_rd",
+    "double2int_rn", "double2int_ru", "double2int_rz", "double2ll_rd", "double2ll_rn", "double2ll_ru",
+    "double2ll_rz", "double2uint_rd", "double2uint_rn", "double2uint_ru", "double2uint_rz",
+    "double2ull_rd", "double2ull_rn", "double2ull_ru", "double2ull_rz", "double_as_longlong", "erf",
+    "erfc", "exp", "exp10", "exp2", "expm1", "fast_cosf", "fast_dividef", "fast_exp10f", "fast_expf",
+    "fast_log10f", "fast_log2f", "fast_logf", "fast_powf", "fast_sinf", "fast_tanf", "fdim", "ffs",
+    "finitef", "float2int_rd", "float2int_rn", "float2int_ru", "float2int_rz", "float2ll_rd",
+    "float2ll_rn", "float2ll_ru", "float2ll_rz", "float2uint_rd", "float2uint_rn", "float2uint_ru",
+    "float2uint_rz", "float2ull_rd", "float2ull_rn", "float2ull_ru", "float2ull_rz", "float_as_int",
+    "float_as_uint", "floor", "fma", "fmax", "fmin", "fmod", "hadd", "hypot", "int2double_rn",
+    "int2float_rn", "int_as_float", "isfinited", "isinf", "isnan", "ll2double_rn", "ll2float_rn",
+    "llrint", "llround", "log", "log10", "log1p", "log2", "longlong_as_double", "mul24", "mulhi",
+    "nearbyint", "nextafter", "norm3d", "norm4d", "popc", "pow", "rcbrt", "rcp_rn", "remainder", "rhadd",
+    "rhypot", "rint", "rnorm3d", "rnorm4d", "round", "rsqrt", "sad", "saturatef", "signbit", "sin",
+    "sinh", "sinpi", "sqrt", "sqrt_rn", "tan", "tanh", "trunc", "uint2double_rn", "uint2float_rn",
+    "uint_as_float", "ull2double_rn", "ull2float_rn", "umulhi",
 ]  # fmt: skip
 
 fast_expf = exp
@@ -147,6 +157,11 @@ def round(x):
     )
 
 
+# -- conversions -------------------------------------------------------------------------------------------
+# To integers, what does not fit becomes the nearest limit and a NaN 0. As in Triton, unsigned results come as
+# the signed type of their width.
+
+
 @library
 def float2int_rn(x):
     """``x`` as int32, to nearest even; what does not fit becomes the nearest limit, a NaN 0."""
@@ -169,6 +184,171 @@ def float2int_rd(x):
 def float2int_ru(x):
     """``x`` as int32, up; what does not fit becomes the nearest limit, a NaN 0."""
     return math.ceil(x).to(int32)
+
+
+@library
+def float2uint_rn(x):
+    """``x`` as uint32, in the bits of an int32, to nearest even; what does not fit becomes the nearest limit,
+    a NaN 0."""
+    return math.rint(x).to(uint32).to(int32, bitcast=True)
+
+
+@library
+def float2uint_rz(x):
+    """``x`` as uint32, in the bits of an int32, towards zero; what does not fit becomes the nearest limit, a
+    NaN 0."""
+    return x.to(uint32).to(int32, bitcast=True)
+
+
+@library
+def float2uint_rd(x):
+    """``x`` as uint32, in the bits of an int32, down; what does not fit becomes the nearest limit, a NaN
+    0."""
+    return math.floor(x).to(uint32).to(int32, bitcast=True)
+
+
+@library
+def float2uint_ru(x):
+    """``x`` as uint32, in the bits of an int32, up; what does not fit becomes the nearest limit, a NaN 0."""
+    return math.ceil(x).to(uint32).to(int32, bitcast=True)
+
+
+@library
+def float2ll_rn(x):
+    """``x`` as int64, to nearest even; what does not fit becomes the nearest limit, a NaN 0."""
+    return math.rint(x).to(int64)
+
+
+@library
+def float2ll_rz(x):
+    """``x`` as int64, towards zero; what does not fit becomes the nearest limit, a NaN 0."""
+    return x.to(int64)
+
+
+@library
+def float2ll_rd(x):
+    """``x`` as int64, down; what does not fit becomes the nearest limit, a NaN 0."""
+    return math.floor(x).to(int64)
+
+
+@library
+def float2ll_ru(x):
+    """``x`` as int64, up; what does not fit becomes the nearest limit, a NaN 0."""
+    return math.ceil(x).to(int64)
+
+
+@library
+def float2ull_rn(x):
+    """``x`` as uint64, in the bits of an int64, to nearest even; what does not fit becomes the nearest limit,
+    a NaN 0."""
+    return math.rint(x).to(uint64).to(int64, bitcast=True)
+
+
+@library
+def float2ull_rz(x):
+    """``x`` as uint64, in the bits of an int64, towards zero; what does not fit becomes the nearest limit, a
+    NaN 0."""
+    return x.to(uint64).to(int64, bitcast=True)
+
+
+@library
+def float2ull_rd(x):
+    """``x`` as uint64, in the bits of an int64, down; what does not fit becomes the nearest limit, a NaN
+    0."""
+    return math.floor(x).to(uint64).to(int64, bitcast=True)
+
+
+@library
+def float2ull_ru(x):
+    """``x`` as uint64, in the bits of an int64, up; what does not fit becomes the nearest limit, a NaN 0."""
+    return math.ceil(x).to(uint64).to(int64, bitcast=True)
+
+
+double2int_rn = float2int_rn
+double2int_rz = float2int_rz
+double2int_rd = float2int_rd
+double2int_ru = float2int_ru
+double2uint_rn = float2uint_rn
+double2uint_rz = float2uint_rz
+double2uint_rd = float2uint_rd
+double2uint_ru = float2uint_ru
+double2ll_rn = float2ll_rn
+double2ll_rz = float2ll_rz
+double2ll_rd = float2ll_rd
+double2ll_ru = float2ll_ru
+double2ull_rn = float2ull_rn
+double2ull_rz = float2ull_rz
+double2ull_rd = float2ull_rd
+double2ull_ru = float2ull_ru
+
+
+@library
+def int2float_rn(x):
+    """The integer ``x`` as float32, to nearest even."""
+    return x.to(float32)
+
+
+uint2float_rn = ll2float_rn = ull2float_rn = int2float_rn
+
+
+@library
+def int2double_rn(x):
+    """The integer ``x`` as float64, to nearest even (of 32 bits: exact)."""
+    return x.to(float64)
+
+
+uint2double_rn = ll2double_rn = ull2double_rn = int2double_rn
+
+
+@library
+def double2float_rn(x):
+    """``x``, a float64, as float32, to nearest even."""
+    return x.to(float32)
+
+
+@library
+def double2float_rz(x):
+    """``x``, a float64, as float32, towards zero."""
+    return x.to(float32, fp_downcast_rounding="rtz")
+
+
+@library
+def float_as_int(x):
+    """The bits of ``x``, a float32, as int32."""
+    return x.to(int32, bitcast=True)
+
+
+@library
+def float_as_uint(x):
+    """The bits of ``x``, a float32, as uint32."""
+    return x.to(uint32, bitcast=True)
+
+
+@library
+def int_as_float(x):
+    """The bits of ``x``, an int32 or uint32, as float32."""
+    return x.to(float32, bitcast=True)
+
+
+uint_as_float = int_as_float
+
+
+@library
+def double_as_longlong(x):
+    """The bits of ``x``, a float64, as int64."""
+    return x.to(int64, bitcast=True)
+
+
+@library
+def longlong_as_double(x):
+    """The bits of ``x``, an int64, as float64."""
+    return x.to(float64, bitcast=True)
+
+
+@library
+def llround(x):
+    """``x`` as int64, halves away from zero; what does not fit becomes the nearest limit, a NaN 0."""
+    return round(x).to(int64)
 
 
 @library
@@ -195,6 +375,152 @@ def popc32(x):
     x = (x & 0x33333333) + ((x >> 2) & 0x33333333)
     x = (x + (x >> 4)) & 0x0F0F0F0F
     return (x * 0x01010101 >> 24).to(int32)
+
+
+# -- integers: H. S. Warren, Hacker's Delight ----------------------------------------------------------------
+
+
+@library
+def clz(x):
+    """The number of zero bits above the highest set bit of ``x``, a 32- or 64-bit integer, as int32; of 0 all
+    bits."""
+    bits = x.to(uint64) if x.dtype.primitive_bitwidth == 64 else x.to(uint32)
+    for i in core.static_range(6 if x.dtype.primitive_bitwidth == 64 else 5):
+        bits = bits | (bits >> (1 << i))
+    return x.dtype.primitive_bitwidth - popc(bits)
+
+
+@library
+def ffs(x):
+    """The position of the lowest set bit of ``x``, a 32- or 64-bit integer, counted from 1, as int32; 0 for
+    0."""
+    bits = x.to(uint64) if x.dtype.primitive_bitwidth == 64 else x.to(uint32)
+    return arith.where(bits == 0, 0, popc((bits & (~bits + 1)) - 1) + 1)
+
+
+@library
+def brev(x):
+    """The bits of ``x``, a 32- or 64-bit integer, in opposite order, as its type."""
+    width: constexpr = x.dtype.primitive_bitwidth
+    masks: constexpr = _alternating(width)
+    bits = x.to(uint64) if width == 64 else x.to(uint32)
+    for i in core.static_range(len(masks)):
+        bits = ((bits >> (1 << i)) & masks[i]) | ((bits & masks[i]) << (1 << i))
+    return bits.to(x.dtype, bitcast=True)
+
+
+@constexpr_function
+def _alternating(width):
+    """Masks of every other 1, 2, 4, … bits of a word."""
+    full, masks = (1 << width) - 1, []
+    run = 1
+    while run < width:
+        masks.append(full // ((1 << run) + 1))
+        run *= 2
+    return tuple(masks)
+
+
+@library
+def mulhi(x, y):
+    """The upper half of the product of ``x`` and ``y``, 32- or 64-bit integers of one type, with their
+    sign."""
+    high = math.umulhi(x, y)
+    if x.dtype.is_int_signed():
+        high = high - arith.where(x < 0, y, 0) - arith.where(y < 0, x, 0)
+    return high
+
+
+@library
+def mul24(x, y):
+    """The low 32 bits of the product of the low 24 bits of ``x`` and ``y``, both int32 or both uint32."""
+    return ((x << 8) >> 8) * ((y << 8) >> 8)
+
+
+@library
+def sad(x, y, z):
+    """``abs(x - y) + z`` of 32-bit integers ``x`` and ``y`` of one type and ``z``, without overflow of the
+    difference."""
+    return (arith.maximum(x, y) - arith.minimum(x, y)) + z.to(x.dtype)
+
+
+@library
+def hadd(x, y):
+    """The mean of the integers ``x`` and ``y``, rounded down, without overflow."""
+    return (x & y) + ((x ^ y) >> 1)
+
+
+@library
+def rhadd(x, y):
+    """The mean of the integers ``x`` and ``y``, rounded up, without overflow."""
+    return (x | y) - ((x ^ y) >> 1)
+
+
+# -- floats ------------------------------------------------------------------------------------------------
+
+
+@library
+def saturatef(x):
+    """``x`` limited to [0, 1]; a NaN becomes 0."""
+    return arith.clamp(x, 0.0, 1.0)
+
+
+@library
+def remainder(x, y):
+    """``x - n · y`` for the integer ``n`` nearest to ``x / y`` (of two the even one): exact, IEEE 754's
+    remainder.
+
+    NaN for ``y = 0`` and infinite ``x``; ``x`` for infinite ``y``.
+    """
+    divisor = math.abs(y)
+    rest = math.abs(x) % (divisor + divisor)
+    above = rest - divisor
+    above = arith.where(above + above >= divisor, above - divisor, above)
+    rest = arith.where(rest + rest > divisor, above, rest)
+    return arith.where(signbit(x), -rest, rest)
+
+
+@library
+def nextafter(x, y):
+    """The float next to ``x`` in the direction of ``y``; ``y`` where they are equal, NaN where one is."""
+    wide: constexpr = x.dtype == float64
+    bits = x.to(int64, bitcast=True) if wide else x.to(int32, bitcast=True)
+    moved = (bits + arith.where((y > x) == (x > 0.0), 1, -1)).to(x.dtype, bitcast=True)
+    least = copysign((bits * 0 + 1).to(x.dtype, bitcast=True), y)
+    moved = arith.where(x == y, y, arith.where(x == 0.0, least, moved))
+    return arith.where((x != x) | (y != y), float("nan"), moved)
+
+
+# -- trigonometric functions of multiples of π -------------------------------------------------------------
+
+
+@library
+def _quadrant(x):
+    """(q, r) with ``x = q / 2 + r`` modulo 2, ``r`` in [-1/4, 1/4] and ``q`` in -2 … 2."""
+    turn = x - 2.0 * math.rint(0.5 * x)
+    quadrant = math.rint(2.0 * turn)
+    return quadrant, turn - 0.5 * quadrant
+
+
+@library
+def sinpi(x):
+    """sin(π · ``x``), within 3 ulp; exact zeros at integers, with the sign of ``x``. Of infinities NaN."""
+    quadrant, rest = _quadrant(x)
+    is_odd = math.abs(quadrant) == 1.0
+    angle = 3.141592653589793 * rest
+    value = arith.where(is_odd, math.cos(angle) * quadrant, math.sin(angle))
+    value = arith.where(math.abs(quadrant) == 2.0, -value, value)
+    return arith.where(value == 0.0, copysign(value, x), value)
+
+
+@library
+def cospi(x):
+    """cos(π · ``x``), within 3 ulp; exact zeros at halves. Of infinities NaN."""
+    quadrant, rest = _quadrant(x)
+    is_odd = math.abs(quadrant) == 1.0
+    angle = 3.141592653589793 * rest
+    value = arith.where(is_odd, -math.sin(angle) * quadrant, math.cos(angle))
+    value = arith.where(math.abs(quadrant) == 2.0, -value, value)
+    return arith.where(value == 0.0, 0.0, value)
 
 
 # -- inverse trigonometric functions ------------------------------------------------------------------------
@@ -271,6 +597,27 @@ def _exp(high, halvings: constexpr, low=None):
         if low is not None:
             rest += low
         return math.exp2(rest * 1.4426950408889634) * math.exp2(turns - halvings)
+
+
+@library
+def expm1(x):
+    """exp(``x``) - 1, accurate near 0: within 4 ulp. expm1(-0.0) is -0.0, expm1(-inf) is -1.
+
+    ``2**n · (exp(r) - 1) + (2**n - 1)`` with ``r`` up to log(2)/2 and the power series of exp(r) - 1.
+    """
+    wide: constexpr = x.dtype == float64
+    bounded = arith.clamp(x, -800.0, 800.0, PropagateNan.ALL)
+    turns = math.rint(bounded * 1.4426950408889634)
+    high: constexpr = 0.6931471803691238 if wide else 0.693145751953125
+    low: constexpr = 1.9082149292705877e-10 if wide else 1.428606765330187e-06
+    rest = math.fma(turns, -low, math.fma(turns, -high, bounded))
+    series = rest * 0.0 + 1.0
+    for k in core.static_range(15 if wide else 8, 2, -1):
+        series = math.fma(rest * (1.0 / k), series, 1.0)
+    near = math.fma(rest, rest * 0.5 * series, rest)
+    half = math.exp2(turns - 1.0)
+    value = math.fma(half, near, half - 0.5) * 2.0
+    return arith.where(turns == 0.0, arith.where(x == 0.0, x, near), value)
 
 
 @library
@@ -423,3 +770,39 @@ def cbrt(x):
     root = math.pow(arith.where(is_special, 1.0, size), 1.0 / 3.0)
     better = root - (root - size / (root * root)) * (1.0 / 3.0)
     return copysign(arith.where(is_special, size, better), x)
+
+
+@library
+def rcbrt(x):
+    """``1 / cbrt(x)`` of ``x``: within 3 ulp. rcbrt(±0.0) is ±inf, rcbrt(±inf) is ±0.0."""
+    return math.div_rn(1.0, cbrt(x))
+
+
+@library
+def rhypot(x, y):
+    """``1 / hypot(x, y)``: within 6 ulp."""
+    return math.div_rn(1.0, hypot(x, y))
+
+
+@library
+def norm3d(x, y, z):
+    """sqrt(x² + y² + z²) of ``x``, ``y`` and ``z`` without overflow of squares: within 7 ulp."""
+    return hypot(hypot(x, y), z)
+
+
+@library
+def norm4d(x, y, z, w):
+    """sqrt(x² + y² + z² + w²) of ``x``, ``y``, ``z`` and ``w`` without overflow of squares: within 7 ulp."""
+    return hypot(hypot(x, y), hypot(z, w))
+
+
+@library
+def rnorm3d(x, y, z):
+    """``1 / norm3d(x, y, z)``: within 9 ulp."""
+    return math.div_rn(1.0, norm3d(x, y, z))
+
+
+@library
+def rnorm4d(x, y, z, w):
+    """``1 / norm4d(x, y, z, w)``: within 9 ulp."""
+    return math.div_rn(1.0, norm4d(x, y, z, w))
