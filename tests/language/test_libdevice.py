@@ -288,7 +288,9 @@ def test_next_float(emulator, dtype):
     rng = np.random.default_rng(2)
     x, y = (rng.normal(size=COUNT).astype(dtype) for _ in range(2))
     x[:4], y[:4] = [0, -0.0, 1, np.finfo(dtype).max], [1, -1, 1, np.inf]
-    np.testing.assert_array_equal(compute(emulator, libdevice.nextafter, x, y), np.nextafter(x, y))
+    with np.errstate(over="ignore"):
+        expected = np.nextafter(x, y)
+    np.testing.assert_array_equal(compute(emulator, libdevice.nextafter, x, y), expected)
 
 
 def test_multiples_of_pi_are_exact_where_that_is_simple(emulator):
