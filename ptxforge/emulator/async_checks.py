@@ -7,7 +7,7 @@ them is a finding at that access.
 
 Races are found by `checks.Checker`, to which this one adds what the asynchronous operations do:
 
-* A bulk copy is an access of its issuing thread, at its issue.
+* A bulk copy is an access of its issuing thread, at its issue, on both sides.
 * A wgmma reads shared memory;
 two warps of its warpgroup stand for all. Its reads are not remembered, because the waiting of
   any one thread of the warpgroup ends them; until then `flight` guards them.
@@ -31,9 +31,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from ptxforge.emulator.access import READ, WRITE, Locator
+from ptxforge.emulator.access import ATOMIC, READ, WRITE, Locator
 from ptxforge.emulator.async_copy import BulkCopies, BulkWork, CopyGroups
-from ptxforge.emulator.checks import Checker
+from ptxforge.emulator.checks import Checker, RemoteAccess
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.mbarrier import MBarriers
 from ptxforge.emulator.memory import ORIGIN, address_of
@@ -257,6 +257,19 @@ class AsyncChecker:
             self.races.write(work.site, lanes, units, work.unit)
             work.clock = self.clocks.of_lanes(work.lanes)
         self._change(places, work.unit, 0xFF, STORE if store else LOAD)
+        self._remote(work, store)
+
+    def _remote(self, work: BulkWork, store: bool) -> None:
+        """The global side of a bulk copy: accesses of its issuing threads."""
+        if work.remote is None or self.races.world is None:
+            return
+        remote = work.remote.reshape(work.lanes.size, -1)
+        lanes = np.repeat(work.lanes, remote.shape[1])
+        chosen = slice(None) if work.inside is None else work.inside.reshape(-1)
+        indices, lanes = remote.reshape(-1)[chosen], lanes[chosen]
+        if indices.size:
+            kind = ATOMIC if work.reduces else WRITE if store else READ
+            self.races.world.access(self.races, RemoteAccess(work.site, kind, work.unit), lanes, indices)
 
     def bulk_landed(self, work: BulkWork, store: bool, chosen: np.ndarray | slice) -> None:
         places = (work.units[chosen].reshape(-1) - self.origin) >> 2

@@ -261,6 +261,12 @@ class BulkWork:
     """Loads: the mbarriers that announce them,"""
     nbytes: np.ndarray | int = 0
     """and what each counts."""
+    remote: np.ndarray | None = None
+    """(Q, E) indices of the units of global memory on the other side; None when that is shared memory,"""
+    inside: np.ndarray | None = None
+    """which of them are in the tensor (None: all),"""
+    reduces: bool = False
+    """and whether they are changed atomically."""
     clock: np.ndarray | None = None
     """For checkers: what was known where the copy was issued."""
 
@@ -437,7 +443,8 @@ def bind_bulk_load(
             data = TABLES[1][start : start + count].copy()
             _store_bytes(to, data, reduction)
 
-        BulkWork(bulk, site, lane, units, 16, move, slots, count).issue()
+        remote = None if space == "shared" else start + np.arange(0, count, 16)[None, :]
+        BulkWork(bulk, site, lane, units, 16, move, slots, count, remote).issue()
 
     return run
 
@@ -491,7 +498,8 @@ def bind_bulk_store(
             machine.changed = True
             _store_bytes(to, TABLES[1][start : start + count].copy(), reduction)
 
-        BulkWork(bulk, site, lane, units, 16, move).issue()
+        remote = to + np.arange(0, count, 16)[None, :]
+        BulkWork(bulk, site, lane, units, 16, move, remote=remote, reduces=reduction is not None).issue()
 
     return run
 
@@ -692,7 +700,9 @@ def bind_tensor_load(
     def issue(boxes: _Boxes, slots: np.ndarray) -> None:
         nbytes = np.full(boxes.lanes.size, boxes.tensor_map.box_bytes)
         move = lambda _: _load(boxes)  # noqa: E731
-        BulkWork(bulk, site, boxes.lanes, boxes.local, boxes.unit, move, slots, nbytes).issue()
+        BulkWork(
+            bulk, site, boxes.lanes, boxes.local, boxes.unit, move, slots, nbytes, boxes.remote, boxes.inside
+        ).issue()
 
     return run
 
@@ -721,7 +731,17 @@ def bind_tensor_store(
     def run(mask: np.ndarray | None) -> None:
         for boxes in tensor.boxes(_lanes(machine, mask)):
             move = _reducer(boxes, reduction, machine) if reduction else _storer(boxes, machine)
-            BulkWork(bulk, site, boxes.lanes, boxes.local, boxes.unit, move).issue()
+            BulkWork(
+                bulk,
+                site,
+                boxes.lanes,
+                boxes.local,
+                boxes.unit,
+                move,
+                remote=boxes.remote,
+                inside=boxes.inside,
+                reduces=reduction is not None,
+            ).issue()
 
     return run
 

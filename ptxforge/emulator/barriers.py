@@ -278,7 +278,7 @@ def emit_cluster_barrier(e: Emitter, i: Instruction) -> None:
     e.line(f"return {name}({e.mask})")
 
 
-@instruction("bar.warp", "barrier.warp", defines=0)
+@instruction("bar.warp", defines=0)
 def emit_warp_barrier(e: Emitter, i: Instruction) -> None:
     """bar.warp.sync: orders memory among the lanes of a warp; lockstep execution needs nothing, the checkers
     do.

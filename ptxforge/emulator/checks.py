@@ -633,6 +633,18 @@ def _per_granule(records: np.ndarray, where: np.ndarray) -> np.ndarray:
     return records if where.ndim == 1 else np.broadcast_to(records[:, None], where.shape)
 
 
+@dataclass(frozen=True)
+class RemoteAccess:
+    """An access to global memory that no locator makes: what :class:`GlobalShadow` asks a locator for."""
+
+    site: Site
+    kind: str
+    nbytes: int
+    strong: bool = False
+    acquires: bool = False
+    releases: bool = False
+
+
 class GlobalShadow:
     """Who wrote and read global memory in one launch. Shared by the checkers of all its batches."""
 

@@ -31,6 +31,7 @@ class MBarriers:
     def __init__(self, machine: Machine):
         self.machine = machine
         slots = machine.shared.size // 8
+        self.initialised = np.zeros(slots, bool)
         self.expected = np.zeros(slots, np.int64)
         self.pending = np.zeros(slots, np.int64)
         self.transactions = np.zeros(slots, np.int64)
@@ -52,7 +53,7 @@ class MBarriers:
         machine.idle_hooks.append(self._idle)
 
     def reset(self) -> None:
-        for array in (self.expected, self.pending, self.transactions, self.phase):
+        for array in (self.initialised, self.expected, self.pending, self.transactions, self.phase):
             array.fill(0)
         self._flips, self._flips_at_timeout = 0, -1
         self.timed_out = False
@@ -71,6 +72,7 @@ class MBarriers:
         return (indices - self.origin) >> 3
 
     def initialise(self, slots: np.ndarray, counts: np.ndarray) -> None:
+        self.initialised[slots] = counts > 0
         self.expected[slots] = counts
         self.pending[slots] = counts
         self.transactions[slots] = 0
@@ -102,7 +104,7 @@ class MBarriers:
 
     def _flip(self, slots: np.ndarray) -> None:
         ready = slots[
-            (self.pending[slots] == 0) & (self.transactions[slots] == 0) & (self.expected[slots] > 0)
+            (self.pending[slots] == 0) & (self.transactions[slots] == 0) & self.initialised[slots]
         ]
         if not ready.size:
             return
@@ -154,7 +156,7 @@ class _Access:
         lanes = self.every if lanes is None else lanes
         lanes, slots = self.state.in_shared(self.site, lanes, self.state.slots(indices))
         if initialised and lanes.size:
-            good = self.state.expected[slots] > 0
+            good = self.state.initialised[slots]
             if not good.all():
                 self.machine.report("async", "the mbarrier is not initialised", self.site, lanes[~good])
                 lanes, slots = lanes[good], slots[good]

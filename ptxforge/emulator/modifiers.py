@@ -18,11 +18,11 @@ _TYPES = frozenset(TYPE_BITS) | frozenset(
 _SHAPE = re.compile(r"m\d+n\d+(k\d+)?")
 
 _ROUNDING = "rn rz rm rp "
-_SPACES = "global shared shared::cta shared::cluster local param param::entry param::func const "
+_SPACES = "global shared shared::cta shared::cluster local param param::entry const "
 _SCOPES = "cta cluster gpu sys "
 _ORDER = "weak volatile relaxed acquire release acq_rel mmio " + _SCOPES
 _CACHE = (
-    "ca cg cs cv lu wb wt nc unified L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last "
+    "ca cg cs cv lu wb wt nc L1::evict_normal L1::evict_unchanged L1::evict_first L1::evict_last "
     "L1::no_allocate L2::evict_normal L2::evict_first L2::evict_last L2::cache_hint "
     "L2::64B L2::128B L2::256B "
 )
@@ -73,7 +73,7 @@ _ONE_OF = {
     "cp": _SPACES + _CACHE + _REDUCE + "async bulk tensor reduce prefetch commit_group wait_group wait_all "
     "read mbarrier arrive noinc noftz bulk_group tile 1d 2d 3d 4d 5d mbarrier::complete_tx::bytes "
     "multicast::cluster L2",
-    "tensormap": "cp_fenceproxy",
+    "tensormap": _ALIGNED + _SPACES + _SCOPES + "cp_fenceproxy tensormap::generic release",
     "fence": "sc acq_rel acquire release proxy async alias async::generic async.global mbarrier_init "
     "tensormap::generic sync_restrict::shared::cta sync_restrict::shared::cluster " + _SPACES + _SCOPES,
     "membar": "gl proxy alias async " + _SPACES + _SCOPES,
@@ -84,17 +84,18 @@ _ONE_OF = {
     "setmaxnreg": _ALIGNED + "inc dec",
     "discard applypriority": "global L2 L2::evict_normal",
     "prefetch prefetchu": _SPACES + "tensormap L1 L2 L2::evict_last L2::evict_normal",
-    "createpolicy": "fractional range cvt L2 L2::evict_last L2::evict_normal L2::evict_first "
+    "createpolicy": "fractional range global cvt L2 L2::evict_last L2::evict_normal L2::evict_first "
     "L2::evict_unchanged",
 }
-_KNOWN = {name: frozenset(words.split()) for names, words in _ONE_OF.items() for name in names.split()}
+KNOWN = {name: frozenset(words.split()) for names, words in _ONE_OF.items() for name in names.split()}
+"""Opcode -> the modifiers that it takes."""
 
 
 @cache
 def unknown_modifier(opcode: str) -> str | None:
     """The first modifier of a full opcode that its instruction does not have, or None."""
     name, *modifiers = opcode.split(".")
-    known = _KNOWN[name]
+    known = KNOWN[name]
     for word in modifiers:
         if word not in known and word not in _TYPES and not _SHAPE.fullmatch(word):
             return word

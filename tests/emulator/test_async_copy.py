@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from ptxforge.emulator import EmulatorDevice
 from ptxforge.support.errors import EmulatorError
 
 from . import tma
@@ -545,6 +546,7 @@ def run_tensor(
     fill_nan=False,
     back="",
     second=None,
+    kernel_text=tensor_kernel,
 ):
     """Bytes of the box in shared memory, unswizzled, as x's dtype."""
     rank = x.ndim
@@ -552,7 +554,7 @@ def run_tensor(
     count = int(np.prod([-(-b // s) for b, s in zip(box, steps)]))
     out = np.zeros(count, x.dtype)
     y = second if second is not None else np.zeros_like(x)
-    ptx = tensor_kernel(rank, out.nbytes, back)
+    ptx = kernel_text(rank, out.nbytes, back)
 
     def launch(at: list[int]) -> None:
         maps = [tma.encode(device, kind, address, x.shape[::-1], x.strides[-2::-1], box, steps,
@@ -677,3 +679,121 @@ def test_a_tensor_map_of_another_rank_or_none_is_reported(checked):
     params = pack([bytes(128), bytes(128), np.uint64(0), *[np.int32(0)] * 5])
     checked.load_module(ptx).function("k").launch((1, 1, 1), (32, 1, 1), 0, 0, params)
     assert any("no tensor map" in finding.message for finding in checked.findings)
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Races in global memory
+# ------------------------------------------------------------------------------------------------------------
+
+_EVERY_CTA_STORES = """st.shared.b32 [%r3], %r0; fence.proxy.async.shared::cta; bar.sync 0;
+mov.u32 %r5, %ctaid.x; mul.lo.u32 %r5, %r5, {stride}; cvt.u64.u32 %rd2, %r5; add.u64 %rd1, %rd1, %rd2;
+@%p0 {copy} [%rd1], [%r2], 128;
+@%p0 cp.async.bulk.commit_group; @%p0 cp.async.bulk.wait_group 0;
+"""
+
+
+@pytest.mark.parametrize(
+    "copy, stride, expected",
+    [
+        ("cp.async.bulk.global.shared::cta.bulk_group", 128, []),
+        ("cp.async.bulk.global.shared::cta.bulk_group", 112, ["global-race"]),
+        ("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.u32", 112, []),
+    ],
+)
+def test_bulk_stores_of_ctas_that_overlap(checked, copy, stride, expected):
+    body = "mad.lo.u32 %r3, %r0, 4, %r2; ld.param.u64 %rd1, [q];" + _EVERY_CTA_STORES.format(
+        copy=copy, stride=stride
+    )
+    run(checked, kernel(body, _TWO), "k", 4, 32, np.zeros(128, np.uint32), np.zeros(128, np.uint32))
+    assert [finding.kind for finding in checked.findings] == expected
+    assert all(finding.instruction.startswith("@%p0 cp.async.bulk.global") for finding in checked.findings)
+
+
+def test_bulk_loads_of_what_another_cta_stores(checked):
+    body = """ld.param.u64 %rd0, [p]; mov.u32 %r5, %ctaid.x; setp.eq.u32 %p1, %r5, 1;
+@%p1 st.global.b32 [%rd0], %r0;
+@%p0 mbarrier.init.shared::cta.b64 [%r1], 1; bar.sync 0;
+@%p0 mbarrier.arrive.expect_tx.shared::cta.b64 _, [%r1], 128;
+@%p0 cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%r2], [%rd0], 128, [%r1];
+""" + wait(0)
+    run(checked, kernel(body), "k", 1, 1, np.zeros(64, np.uint32))
+    assert not checked.findings
+    run(checked, kernel(body), "k", 2, 1, np.zeros(64, np.uint32))
+    assert {finding.kind for finding in checked.findings} == {"global-race"}
+
+
+# ------------------------------------------------------------------------------------------------------------
+# Forms with the same result
+# ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("form", ["multicast::cluster", "prefetch"])
+def test_multicast_to_the_own_cta_and_prefetches(machine, form):
+    def changed(rank: int, nbytes: int, back: str) -> str:
+        text = tensor_kernel(rank, nbytes, back)
+        if form == "prefetch":
+            hint = "cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%rd3, {%r10, %r11}];"
+            return text.replace("  mbarrier.arrive.expect_tx", hint + "  mbarrier.arrive.expect_tx")
+        text = text.replace("complete_tx::bytes [%r2]", "complete_tx::bytes.multicast::cluster [%r2]")
+        return text.replace("[%r1];\nwait:", "[%r1], 1;\nwait:")
+
+    x = np.arange(7 * 48, dtype=np.float32).reshape(7, 48)
+    got = run_tensor(machine, x, "f32", (16, 4), [8, 3], kernel_text=changed)
+    assert np.array_equal(got, box_of(x, [8, 3], (16, 4), (1, 1)).reshape(-1))
+
+
+def test_tensor_maps_changed_on_the_device_are_refused():
+    opcode = "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned"
+    body = f"{opcode} [%rd0], [%rd1], 128;"
+    with pytest.raises(EmulatorError, match=r"PTX line \d+: .*made on the device"):
+        EmulatorDevice().load_module(kernel(body))
+
+
+DROPPED = """
+  ld.param.u64 %rd0, [p]; mad.wide.u32 %rd0, %r0, 4, %rd0; setp.lt.u32 %p1, %r0, 3;
+  @%p0 mbarrier.init.shared::cta.b64 [%r1], 32; bar.sync 0;
+  @%p1 mbarrier.arrive.shared::cta.b64 %rd1, [%r1]; @!%p1 mbarrier.arrive_drop.shared::cta.b64 %rd1, [%r1];
+"""
+
+
+def test_threads_that_drop_out_are_not_waited_for_any_more(machine):
+    """29 of 32 threads leave in the first phase; the second and third need the other three alone."""
+    body = (
+        DROPPED
+        + wait(0)
+        + "@%p1 mbarrier.arrive.shared::cta.b64 %rd1, [%r1];"
+        + wait(1, 1)
+        + "@%p1 mbarrier.arrive.shared::cta.b64 %rd1, [%r1];"
+        + wait(0, 2)
+        + "st.global.b32 [%rd0], %r0;"
+    )
+    out = np.zeros(32, np.uint32)
+    run(machine, kernel(body), "k", 1, 32, out)
+    assert np.array_equal(out, np.arange(32))
+
+
+def test_a_phase_in_which_everybody_drops_out_completes(machine):
+    body = DROPPED.replace("%r0, 3", "%r0, 0") + wait(0) + "st.global.b32 [%rd0], %r0;"
+    out = np.zeros(32, np.uint32)
+    run(machine, kernel(body), "k", 1, 32, out)
+    assert np.array_equal(out, np.arange(32))
+
+
+def test_bytes_are_announced_and_completed_by_hand(machine):
+    body = """
+  ld.param.u64 %rd0, [p]; mad.wide.u32 %rd0, %r0, 4, %rd0;
+  @%p0 mbarrier.init.shared::cta.b64 [%r1], 1; bar.sync 0;
+  @%p0 mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%r1], 48;
+  @%p0 mbarrier.arrive.shared::cta.b64 %rd1, [%r1];
+  @%p0 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 16;
+  bar.sync 0;
+  mbarrier.test_wait.parity.shared::cta.b64 %p1, [%r1], 0;
+  bar.sync 0;
+  @%p0 mbarrier.complete_tx.relaxed.cta.shared::cta.b64 [%r1], 32;
+  bar.sync 0;
+  mbarrier.test_wait.parity.shared::cta.b64 %p2, [%r1], 0;
+  selp.b32 %r4, 2, 0, %p1; selp.b32 %r5, 1, 0, %p2; or.b32 %r4, %r4, %r5; st.global.b32 [%rd0], %r4;
+"""
+    out = np.zeros(32, np.uint32)
+    run(machine, kernel(body), "k", 1, 32, out)
+    assert (out == 1).all()

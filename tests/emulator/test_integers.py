@@ -250,6 +250,9 @@ row(
     "b32 b32",
 )
 row("setp.hi.u32", lambda a, b: int(a > b), "u32 u32", "pred")
+row("setp.hs.u32", lambda a, b: int(a >= b), "u32 u32", "pred")
+row("setp.lo.u64", lambda a, b: int(a < b), "u64 u64", "pred")
+row("setp.ls.u16", lambda a, b: int(a <= b), "u16 u16", "pred")
 row("setp.eq.b64", lambda a, b: int(a == b), "b64 b64", "pred")
 row("setp.ne.b16", lambda a, b: int(a != b), "b16 b16", "pred")
 row("set.lt.u32.s32", lambda a, b: -int(a < b), "s32 s32", "u32")
