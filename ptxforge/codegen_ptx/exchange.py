@@ -43,14 +43,15 @@ def from_word(b: Builder, word: str, element: T.Type) -> str:
 
 
 def shuffle(b: Builder, mode: str, word: str, lane) -> str:
-    """``shfl.sync`` of a 32- or 64-bit word in all lanes; ``mode`` is ``bfly``, ``idx``, ``up`` or ``down``. Lanes
-    that would read beyond the warp keep their own."""
+    """``shfl.sync`` of a 32- or 64-bit word in all lanes; ``mode`` is ``bfly``, ``idx``, ``up`` or ``down``.
+    Lanes that would read beyond the warp keep their own."""
     template = f"shfl.sync.{mode}.b32 %s, %s, %s, {0 if mode == 'up' else 31}, {FULL_WARP};"
     kind = word[1]
     if kind not in "qd":
         return b.pure(template, kind, word, lane)
     low, high = b.pure_many("mov.b64 {%s, %s}, %s;", "rr", word)
-    return b.pure("mov.b64 %s, {%s, %s};", kind, b.pure(template, "r", low, lane), b.pure(template, "r", high, lane))
+    low, high = b.pure(template, "r", low, lane), b.pure(template, "r", high, lane)
+    return b.pure("mov.b64 %s, {%s, %s};", kind, low, high)
 
 
 def shuffle_entries(b: Builder, mode: str, entries: list, element: T.Type, lane) -> list:

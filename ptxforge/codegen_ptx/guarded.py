@@ -1,13 +1,14 @@
 """Loads and stores that are wide where that turns out to be right.
 
-``guarded = 8`` on an access says: it is worth trying to move 8 elements at a time. Whether a vector may be moved
-as a whole is tested when the kernel runs:
+``guarded = 8`` on an access says: it is worth trying to move 8 elements at a time. Whether a vector may be
+moved as a whole is tested when the kernel runs:
 
-    contiguous   the pointers run on from the first element to the last. (They do, or they jump once within the
-                 vector to a lower address: what a ``rotated_range`` does where it ends.)
-    aligned      the first address is a multiple of the vector's bytes. (Not tested with ``aligned`` on the access.)
-    whole        the mask holds for the last element. (The mask of a contiguous vector is a prefix: where it holds for
-                 an element, it holds for those before.)
+    contiguous   the pointers run on from the first element to the last. (They do, or they jump once within
+                 the vector to a lower address: what a ``rotated_range`` does where it ends.)
+    aligned      the first address is a multiple of the vector's bytes. (Not tested with ``aligned`` on the
+                 access.)
+    whole        the mask holds for the last element. (The mask of a contiguous vector is a prefix: where it
+                 holds for an element, it holds for those before.)
 
 A vector for which all three hold is moved by one instruction under a predicate. Of the others, those of
 which any element is wanted are moved element by element in cold code; only these look at single masks and
@@ -32,8 +33,8 @@ from ptxforge.ir import types as T
 
 class Vector(NamedTuple):
     """Consecutive elements of an access: their pointers and masks, whether they may be moved as a whole
-    (``whole``) or must be moved one by one (``single``), each a predicate, 0, 1 or None (always), and the address
-    ``base + offset`` that counts when they are moved as a whole."""
+    (``whole``) or must be moved one by one (``single``), each a predicate, 0, 1 or None (always), and the
+    address ``base + offset`` that counts when they are moved as a whole."""
 
     places: Sequence
     masks: Sequence
@@ -46,8 +47,8 @@ class Vector(NamedTuple):
 def guarded_vector(
     b: Builder, places: Sequence, masks: Sequence, size: int, aligned: bool, shared: dict, mine=None
 ) -> Vector:
-    """A vector of elements of ``size`` bytes. ``masks`` has an entry per element; ``mine`` is a predicate for all of
-    them; ``shared`` as for :func:`pointers.address`."""
+    """A vector of elements of ``size`` bytes. ``masks`` has an entry per element; ``mine`` is a predicate
+    for all of them; ``shared`` as for :func:`pointers.address`."""
     base, offset = pointers.address(b, places[0], shared)
     contiguous = _contiguous(b, places, size, shared)
     fits = contiguous if aligned else b.both(contiguous, _aligned(b, base, offset, len(places) * size))
@@ -112,10 +113,16 @@ def _only(b: Builder, vector: Vector, alone: bool) -> AbstractContextManager:
 
 
 def load_singly(
-    b: Builder, found: list[Vector], words: list[list[str]], others: list, element: T.Type, head: str, policy: tuple
+    b: Builder,
+    found: Sequence[Vector],
+    words: Sequence[list[str]],
+    others: Sequence[Sequence],
+    element: T.Type,
+    head: str,
+    policy: tuple,
 ) -> None:
-    """Fill in the vectors that no wide load has read. ``words`` are their registers by vector, ``others`` the
-    values of masked-off elements by vector; ``head`` is the instruction up to its modifiers."""
+    """Fill in the vectors that no wide load has read. ``words`` are their registers by vector, ``others``
+    the values of masked-off elements by vector; ``head`` is the instruction up to its modifiers."""
     needed = _any_single(b, found)
     if needed == 0:
         return
@@ -138,7 +145,8 @@ def load_singly(
 def _read_elements(
     b: Builder, vector: Vector, words: list[str], other: Sequence, element: T.Type, head: str, policy: tuple
 ) -> list[str]:
-    """Load the elements of a vector that its masks allow. 32-bit and wider ones go to the vector's registers."""
+    """Load the elements of a vector that its masks allow. 32-bit and wider ones go to the vector's
+    registers."""
     registers = []
     for at, (place, mask) in enumerate(zip(vector.places, vector.masks)):
         if element.bits >= 32:
@@ -153,7 +161,9 @@ def _read_elements(
     return registers
 
 
-def store_singly(b: Builder, found: list[Vector], values: list, element: T.Type, head: str, policy: tuple) -> None:
+def store_singly(
+    b: Builder, found: Sequence[Vector], values: list[list], element: T.Type, head: str, policy: tuple
+) -> None:
     """Write the elements of vectors that no wide store has written; ``values`` by vector."""
     needed = _any_single(b, found)
     if needed == 0:
@@ -164,7 +174,8 @@ def store_singly(b: Builder, found: list[Vector], values: list, element: T.Type,
         for vector, mine in wanted:
             with _only(b, vector, len(wanted) == 1):
                 for place, mask, value in zip(vector.places, vector.masks, mine):
-                    emit_predicated(b, mask, template, (*pointers.address(b, place), plain_operand(b, value, element), *policy))
+                    operands = (*pointers.address(b, place), plain_operand(b, value, element), *policy)
+                    emit_predicated(b, mask, template, operands)
 
 
 def emit_predicated(b: Builder, predicate, template: str, operands: tuple) -> None:

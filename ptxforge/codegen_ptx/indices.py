@@ -145,8 +145,8 @@ def register_constants(layout: LinearLayout) -> tuple[int, ...]:
 
 @lru_cache(maxsize=4096)
 def run_starts(layout: LinearLayout, lengths: tuple[int, ...]) -> tuple[int, ...]:
-    """For every register, the first one whose element lies in the same run of ``lengths`` elements (powers of two,
-    by dimension). Threads move whole patterns of runs by an exclusive or, so that this holds in all of them."""
+    """For every register, the first one whose element lies in the same run of ``lengths`` elements (powers of
+    two, by dimension). Threads move whole runs by an exclusive or, so that this holds in all of them."""
     first: dict[tuple[int, ...], int] = {}
     found = []
     for register, flat in enumerate(register_constants(layout)):

@@ -11,9 +11,23 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ptxforge.codegen_ptx.builder import Builder
-from ptxforge.codegen_ptx.elementwise import elementwise, integer_class, sign_extended, width_of, zero_extended
+from ptxforge.codegen_ptx.elementwise import (
+    elementwise,
+    integer_class,
+    sign_extended,
+    width_of,
+    zero_extended,
+)
 from ptxforge.codegen_ptx.floats import (
-    Product, binary, compare, contract, evaluated, multiply, negate, to_f32, via_f32,
+    Product,
+    binary,
+    compare,
+    contract,
+    evaluated,
+    multiply,
+    negate,
+    to_f32,
+    via_f32,
 )  # fmt: skip
 from ptxforge.codegen_ptx.fmod import fmod
 from ptxforge.codegen_ptx.indices import linear_of, run_starts
@@ -260,10 +274,11 @@ _FAR = 1 << 30
 
 
 def _comparison_of_sums(operands: list[list]) -> Callable:
-    """``root + constant < bound`` for many constants as ``constant < bound - root``: one instruction for each.
+    """``root + constant < bound`` for many constants as ``constant < bound - root``: one instruction for
+    each.
 
-    The difference cannot wrap where the root is between 0 and 2^30 and the bound is not less than -2^30; less
-    than that it can be taken for -2^30, since no sum is below."""
+    The difference cannot wrap where the root is between 0 and 2^30 and the bound is not less than -2^30;
+    less than that it can be taken for -2^30, since no sum is below."""
     counts = Counter((x[0], y) for x, y in set(zip(*operands)) if isinstance(x, tuple))
 
     def compare(b: Builder, predicate: str, x, y, bits: int):

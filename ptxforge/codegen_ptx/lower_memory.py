@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ptxforge.codegen_ptx import pointers
-from ptxforge.codegen_ptx.guarded import Vector, guarded_vector, load_singly, emit_predicated, store_singly
+from ptxforge.codegen_ptx.guarded import Vector, emit_predicated, guarded_vector, load_singly, store_singly
 from ptxforge.codegen_ptx.indices import consecutive_registers, linear_of, owner, replication
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.packing import elements_of, fresh_words, words_of
@@ -260,7 +260,9 @@ def _as_they_come(ctx: Lowering, value: Value, width: int, count: int) -> Iterat
                 yield register // width
 
 
-def _store_guarded(ctx: Lowering, op: ops.Store, writer: _Writer, width: int, values: list, copies: int, mine) -> None:
+def _store_guarded(
+    ctx: Lowering, op: ops.Store, writer: _Writer, width: int, values: list, copies: int, mine
+) -> None:
     """A store that tests when it runs which vectors it may write as a whole."""
     b, element = ctx.b, writer.element
     places = ctx.get(op.pointer)

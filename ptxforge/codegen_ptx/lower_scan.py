@@ -3,14 +3,14 @@
 A coordinate along the axis is a string of bits, each of which is a register, lane or warp bit
 (``axis_levels``). From the lowest bit up, neighbouring blocks of elements merge: the elements of the upper
 block get the total of the lower one in front. Merging costs one combination per *cell* (a set of registers
-that always get the same prefix), not per element: the prefix of a cell is applied to its elements at the very
-end.
+that always get the same prefix), not per element: the prefix of a cell is applied to its elements at the
+very end.
 
 - The lowest register bits are scanned one after the other; each run of registers is a cell.
-- A run of lane bits right behind them is scanned at once (Hillis and Steele): in step i each lane combines with the
-  one 2**i before it. What all lanes of the run get in front from higher levels is put in front of a lane's
-  inclusive result; one shuffle more then gives its successor what stands before it. So a cell takes one
-  combination for each bit, and its last element none.
+- A run of lane bits right behind them is scanned at once (Hillis and Steele): in step i each lane combines
+  with the one 2**i before it. What all lanes of the run get in front from higher levels is put in front of a
+  lane's inclusive result; one shuffle more then gives its successor what stands before it. So a cell takes
+  one combination for each bit, and its last element none.
 - Any other lane bit fetches the neighbour's total by a butterfly shuffle.
 - A run of warp bits exchanges totals through scratch memory, with one barrier.
 - Later register bits merge cells of the same thread, one after the other.
@@ -61,15 +61,16 @@ def scan(ctx: Lowering, op: Scan) -> None:
 
 
 class _Cell(NamedTuple):
-    """Registers that get the same prefix, in scanning order; ``key`` is their lowest element index (flat)."""
+    """Registers that get the same prefix, in scanning order; ``key`` is their lowest element index
+    (flat)."""
 
     registers: tuple[int, ...]
     key: int
 
 
 class _LaneScan(NamedTuple):
-    """A run of lanes that was scanned at once: the ``inclusive`` result of each cell (one list per operand), the
-    lanes from one of the run to the next, and the predicate of all but the first of them."""
+    """A run of lanes that was scanned at once: the ``inclusive`` result of each cell (one list per operand),
+    the lanes from one of the run to the next, and the predicate of all but the first of them."""
 
     inclusive: Columns
     step: int
@@ -77,9 +78,9 @@ class _LaneScan(NamedTuple):
 
 
 class _Scanner:
-    """State of one scan. ``prefix[c]`` is the combination of what stands before cell c in its block (a tuple,
-    one entry per operand), valid where ``valid[c]`` (a predicate, 0 or 1) holds; ``blocks`` are lists of
-    cells and ``totals`` (one list per operand) their combinations."""
+    """State of one scan. ``prefix[c]`` is the combination of what stands before cell c in its block (a
+    tuple, one entry per operand), valid where ``valid[c]`` (a predicate, 0 or 1) holds; ``blocks`` are lists
+    of cells and ``totals`` (one list per operand) their combinations."""
 
     def __init__(self, ctx: Lowering, op: Scan):
         self.ctx, self.b, self.op = ctx, ctx.b, op
@@ -141,7 +142,8 @@ class _Scanner:
             if flat not in register_of:
                 register_of[flat] = register
                 by_block.setdefault(flat & ~((size - 1) << self.shift), []).append(flat)
-        return [tuple(register_of[flat] for flat in sorted(flats, reverse=self.reverse)) for flats in by_block.values()]
+        ordered = [sorted(flats, reverse=self.reverse) for flats in by_block.values()]
+        return [tuple(register_of[flat] for flat in flats) for flats in ordered]
 
     # -- prefixes ------------------------------------------------------------------------------------------
 
@@ -168,7 +170,8 @@ class _Scanner:
         self.valid[cell] = self._either(valid, condition)
 
     def _where(self, condition, new: tuple, old: tuple) -> tuple:
-        """As :meth:`_chosen`, for a ``new`` that was just computed: under a predicate instead of selected."""
+        """As :meth:`_chosen`, for a ``new`` that was just computed: under a predicate instead of
+        selected."""
         if isinstance(condition, int):
             return new if condition else old
         b, kinds = self.b, [register_class(e) for e in self.elements]
@@ -385,8 +388,8 @@ class _Scanner:
         return min(self.cells[c].key for c in block)
 
     def _slot(self, flat: int, level: int) -> int:
-        """The number of a block of 2**level elements along the axis, from the flat index of an element of it:
-        the axis goes to the low bits, so that the totals that a thread reads are neighbours."""
+        """The number of a block of 2**level elements along the axis, from the flat index of an element of
+        it: the axis goes to the low bits, so that the totals that a thread reads are neighbours."""
         below = flat & ((1 << self.shift) - 1)
         along = flat >> self.shift & ((1 << self.bits) - 1)
         above = flat >> (self.shift + self.bits)

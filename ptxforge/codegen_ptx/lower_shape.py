@@ -7,10 +7,25 @@ from functools import lru_cache
 from ptxforge.codegen_ptx.constants import constant
 from ptxforge.codegen_ptx.elementwise import sign_extended, zero_extended
 from ptxforge.codegen_ptx.exchange import (
-    barrier, from_word, load_words, shared_address, shared_base, store_words, to_word, word_class,
+    barrier,
+    from_word,
+    load_words,
+    shared_address,
+    shared_base,
+    store_words,
+    to_word,
+    word_class,
 )  # fmt: skip
 from ptxforge.codegen_ptx.indices import (
-    combine, coordinate, linear_of, owner, register_constants, replication, thread_columns, thread_id, thread_xor,
+    combine,
+    coordinate,
+    linear_of,
+    owner,
+    register_constants,
+    replication,
+    thread_columns,
+    thread_id,
+    thread_xor,
 )  # fmt: skip
 from ptxforge.codegen_ptx.lower_arith import integer_compare
 from ptxforge.codegen_ptx.lower_memory import emit_predicated
@@ -41,8 +56,8 @@ def make_range(ctx: Lowering, op: ops.MakeRange) -> None:
 
 @lowers(ops.RotatedRange)
 def rotated_range(ctx: Lowering, op: ops.RotatedRange) -> None:
-    """Only elements of the last granule can jump, but for its first; the others are a register and a constant, as
-    ever."""
+    """Only elements of the last granule can jump, but for its first; the others are a register and a
+    constant, as ever."""
     b, size, layout = ctx.b, op.end - op.start, linear_of(op.result.type)
     shift = ctx.scalar(op.shift)
     if isinstance(shift, str):
@@ -129,8 +144,8 @@ def broadcast(ctx: Lowering, op: ops.Broadcast) -> None:
 
 @lru_cache(maxsize=4096)
 def _broadcast_registers(source: T.TensorType, result: T.TensorType) -> tuple[int, ...]:
-    """For every register of the result, the source's register with the element at the same coordinates, those
-    of size 1 ignored. Threads agree because both have one encoding."""
+    """For every register of the result, the source's register with the element at the same coordinates,
+    those of size 1 ignored. Threads agree because both have one encoding."""
     narrow, wide = linear_of(source), linear_of(result)
     keep = wide.flatten([0 if s == 1 else size - 1 for s, size in zip(source.shape, result.shape)])
     held: dict[int, int] = {}

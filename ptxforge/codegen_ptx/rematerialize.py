@@ -22,7 +22,10 @@ from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, MakeRange, RotatedRange, Splat
 
-_CHEAP = (AddI, AndI, CmpI, MulI, SubI, ExtSI, AddPtr, Broadcast, Constant, ExpandDims, MakeRange, RotatedRange, Splat)
+_CHEAP = (
+    AddI, AndI, CmpI, MulI, SubI, ExtSI, AddPtr,
+    Broadcast, Constant, ExpandDims, MakeRange, RotatedRange, Splat,
+)  # fmt: skip
 
 
 def rematerialize_after(ctx: Lowering, loop: Operation) -> None:

@@ -3,15 +3,17 @@
     %v = load %p, %m : …                                                    (before)
     %v = load %p, %m {vector = 4} : …                                       (after)
 
-``vector`` elements lie in consecutive registers of a thread (the lowest register bits of the access's layout),
-at consecutive addresses, the first of which is aligned to the whole; the mask is the same for all of them. At most
-16 bytes, or 32 where the target has 256-bit accesses. The code generator obeys and does not look again.
+``vector`` elements lie in consecutive registers of a thread (the lowest register bits of the access's
+layout), at consecutive addresses, the first of which is aligned to the whole; the mask is the same for all
+of them. At most 16 bytes, or 32 where the target has 256-bit accesses. The code generator obeys and does not
+look again.
 
     %v = load %p, %m {guarded = 8, vector = 1} : …
 
-``guarded`` elements may turn out to be one vector when the kernel runs: where the mask holds for all of them and, without
-``aligned``, where the first address is a multiple of the vector's size (``rotate_ranges`` sees to that). The code tests
-it and else moves single elements. So are bounds handled that nothing is known to divide.
+``guarded`` elements may turn out to be one vector when the kernel runs: where the mask holds for all of them
+and, without ``aligned``, where the first address is a multiple of the vector's size (``rotate_ranges`` sees
+to that). The code tests it and else moves single elements. So are bounds handled that nothing is known to
+divide.
 """
 
 from __future__ import annotations
@@ -19,8 +21,7 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.ops.arith import CmpI
-from ptxforge.ir.ops.atomic import AtomicCAS
-from ptxforge.ir.ops.atomic import AtomicRMW
+from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
 from ptxforge.layouts.encodings import Distributed, elements_per_thread
 from ptxforge.layouts.linear import REGISTER
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
@@ -70,7 +71,8 @@ def _guard(op: Operation, facts: FactsWithinVectors) -> None:
     info = facts[op.pointer]
     aligned = max(1, info.divisibility[dim] // size)
     width = min(run, info.contiguity[dim], max(1, GUARDED_BYTES // size), max(aligned, hoped))
-    if width <= op.attributes["vector"] or elements_per_thread(type.layout, type.shape) > MOST_VECTORS * width:
+    vectors = elements_per_thread(type.layout, type.shape) // width
+    if width <= op.attributes["vector"] or vectors > MOST_VECTORS:
         return
     if op.mask is not None and not is_prefix(op.mask, dim, width, facts):
         return
@@ -99,8 +101,8 @@ def vector_width(op: Operation, facts: AxisInfoAnalysis, limit_bytes: int) -> in
 
 
 def register_run(layout: Distributed, shape: tuple[int, ...]) -> tuple[int, int]:
-    """(dimension, length) of the run of neighbouring elements that a thread's first registers hold, aligned to its
-    length; length 1 when there is none."""
+    """(dimension, length) of the run of neighbouring elements that a thread's first registers hold, aligned
+    to its length; length 1 when there is none."""
     linear = layout.linear(shape)
     columns = linear.columns_of(REGISTER)
     if not columns or not columns[0]:
