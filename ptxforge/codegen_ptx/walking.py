@@ -26,13 +26,18 @@ from ptxforge.codegen_ptx.pointers import Pointer, Term, address, as_pointer, mo
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.ir.ops.control import Yield
+from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import AddPtr, Load, Store
-from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Splat
+from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Splat
 from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal
-from ptxforge.layouts.linear import LANE
+from ptxforge.layouts.encodings import DotOperand
+from ptxforge.layouts.linear import LANE, REGISTER
 
 FEWEST, MOST = 4, 12
 """Accesses through one carried pointer that may have pointers of their own: for fewer it gains next to nothing."""
+
+FULL = 150
+"""Registers of a thread that tensors take in a loop of products when there are none for pointers."""
 
 _ACCESSES = (AsyncCopyGlobalToLocal, Load, Store)
 _REARRANGE = (Splat, Broadcast, ExpandDims)
@@ -57,7 +62,7 @@ def walk(ctx: Lowering, argument: BlockArgument, entry) -> Walk:
         common &= Counter(terms)
     rest = {_sorted(Counter(terms) - common) for terms in found.terms}
     own = sorted(terms for terms in rest if any(term in found.varying for term in terms))
-    if not FEWEST <= len(own) <= MOST:
+    if not FEWEST <= len(own) <= MOST or _tensor_registers(argument.block.parent_op) > FULL:
         own = []
     starts = {terms: _sum(ctx, p, common, terms) for terms in own}
     first = own.pop(0) if own and len(own) == len(rest) else ()
@@ -69,6 +74,21 @@ def walk(ctx: Lowering, argument: BlockArgument, entry) -> Walk:
     start = Pointer(base.base, tuple(sorted((*p.terms, *without))), base.offset)
     key = [(root, -size) for root, size in first]
     return Walk(start, tuple((tuple(sorted((*terms, *key))), starts[terms]) for terms in own))
+
+
+def _tensor_registers(loop: Operation) -> int:
+    """What a loop holds across its products: carried tensors (but for fragments on their way), operands that it
+    does not change, and products that it does not add to a carried tensor."""
+    body = loop.regions[0].block
+    dots = [op for op in body.operations if isinstance(op, Dot)]
+    kept = {v for dot in dots for v in (dot.a, dot.b) if v.owner_block is not body}
+    kept.update(dot.result for dot in dots if isinstance(dot.c.defining_op, Constant))
+    kept.update(v for v in body.arguments if not isinstance(T.layout_of(v.type), DotOperand))
+    return sum(_registers(v) for v in kept if isinstance(v.type, T.TensorType))
+
+
+def _registers(value: Value) -> int:
+    return linear_of(value.type).in_size(REGISTER) * max(value.type.element.bits, 8) // 32
 
 
 def _sum(ctx: Lowering, p: Pointer, common: Counter, terms: tuple[Term, ...]) -> Pointer:

@@ -22,8 +22,10 @@ K WIDTH     A thread holds ``32 / bits`` neighbours along k, where ``bits`` is t
             lies along k in memory and feeds an operand: what is widened in registers is read 32 bits at once. Both
             operands have the same.
 INTERLEAVE  ``ldmatrix`` transposes 16-bit elements only. Of an operand of other elements that lies along m or n in
-            memory, a lane takes neighbours: pairs of bytes, which travel like one 16-bit element, or four words,
-            which are one load. Not for dots in chains, whose results become operands.
+            memory, a lane takes neighbours: pairs of bytes, which travel like one 16-bit element; pairs of words
+            of A, which one load puts side by side, as the instruction wants them. Neighbours of B go to
+            different instructions: to read them at once would cost a move for each. Four words, where casts
+            or sums move them anyway. Not for dots in chains, whose results become operands.
 SMALL       Tiles smaller than the instruction wrap: rows are repeated, and the copies of the result are dropped by the
             layout, so nothing is padded in memory.
 """
@@ -259,7 +261,16 @@ def _run(dot: Dot, index: int, most: int) -> int:
     bits = {*_widths_along(operand, along, dot.parent)} - {16}
     if not bits:
         return 1
-    return max(1, min(2 if min(bits) == 8 else 4, most))
+    wanted = 2 if min(bits) == 8 else 4 if _is_worked_on(operand) else 2 - index
+    return max(1, min(wanted, most))
+
+
+def _is_worked_on(value: Value) -> bool:
+    """Whether ``value`` is computed from what was loaded, which puts it into any registers."""
+    op = value.defining_op
+    while isinstance(op, (ConvertLayout, Trans)):
+        op = op.operands[0].defining_op
+    return not isinstance(op, Load)
 
 
 def _register_bits(dot: Dot, index: int) -> int:
