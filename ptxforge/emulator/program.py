@@ -86,6 +86,8 @@ class Program:
     local_bytes: int
     constants: dict[str, int]
     instruction_count: int
+    unreachable: list[Block]
+    """Blocks that no thread can come to: they are looked at for errors only."""
 
     @property
     def param_bytes(self) -> int:
@@ -117,6 +119,7 @@ def build(module: Module, name: str) -> Program:
     layout = _Layout(module, inliner.variables)
     start = _cut(body, inliner.branch_targets)
     blocks = _number(start)
+    unreachable = _others(start, blocks)
     _mark_polls(blocks)
     return Program(
         name,
@@ -128,9 +131,20 @@ def build(module: Module, name: str) -> Program:
         _parameter_offsets(entry),
         layout.shared,
         layout.local,
-        _constants(blocks),
+        _constants(blocks + unreachable),
         sum(isinstance(item, Instruction) for item in body),
+        unreachable,
     )
+
+
+def _others(start: Block, reachable: list[Block]) -> list[Block]:
+    """The blocks of the text, which ``start`` begins, that are not among those."""
+    known, found, block = set(reachable), [], start
+    while block is not None:
+        if block not in known:
+            found.append(block)
+        block = block.next
+    return found
 
 
 def _parameter_offsets(entry: Function) -> dict[str, tuple[int, Variable]]:

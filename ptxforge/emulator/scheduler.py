@@ -40,6 +40,8 @@ class Translation:
         self.program = program
         self.full = [translate(program, block, False) for block in program.blocks]
         self.masked: list[Code | None] = [None] * len(program.blocks)
+        for block in program.unreachable:
+            translate(program, block, False)  # raises for what is not known
 
     def masked_code(self, index: int) -> Code:
         found = self.masked[index]

@@ -772,10 +772,11 @@ def test_threads_that_drop_out_are_not_waited_for_any_more(machine):
     assert np.array_equal(out, np.arange(32))
 
 
-def test_a_phase_in_which_everybody_drops_out_completes(machine):
+def test_a_phase_in_which_everybody_drops_out_completes(checked):
+    """On the emulator alone: where it fails, it waits for ever."""
     body = DROPPED.replace("%r0, 3", "%r0, 0") + wait(0) + "st.global.b32 [%rd0], %r0;"
     out = np.zeros(32, np.uint32)
-    run(machine, kernel(body), "k", 1, 32, out)
+    run(checked, kernel(body), "k", 1, 32, out)
     assert np.array_equal(out, np.arange(32))
 
 
