@@ -69,8 +69,8 @@ def power(ctx: Lowering, op: Operation) -> None:
 
 
 def _beside_products(op: Operation) -> bool:
-    """Whether matrix products stand in the same block: the assembler overlaps powers with them as long as there
-    is no branch in between."""
+    """Whether matrix products stand in the same block: the assembler overlaps powers with them as long as
+    there is no branch in between."""
     return any(isinstance(other, Dot) for other in op.parent.operations)
 
 
