@@ -66,7 +66,7 @@ HINTS = [
     "createpolicy.fractional.L2::evict_normal.b64 %policy;", "createpolicy.cvt.L2.b64 %policy, 0;",
     "createpolicy.range.global.L2::evict_last.L2::evict_first.b64 %policy, [%x], 16, 32;",
     "nanosleep.u32 20;", "pmevent 3;", "pmevent.mask 5;", "griddepcontrol.launch_dependents;",
-    "griddepcontrol.wait;", "setmaxnreg.dec.sync.aligned.u32 40;", "setmaxnreg.inc.sync.aligned.u32 64;",
+    "griddepcontrol.wait;",
     "fence.sc.gpu;", "fence.acq_rel.cluster;", "fence.acquire.sync_restrict::shared::cluster.cluster;",
     "fence.release.sync_restrict::shared::cta.cluster;", "fence.proxy.alias;", "fence.proxy.async;",
     "fence.proxy.async.global;", "fence.proxy.async.shared::cta;",
@@ -132,8 +132,12 @@ def test_discarded_lines_may_be_written_again(machine):
     np.testing.assert_array_equal(y[::8], x[::8])
 
 
-def test_brkpt_goes_on_without_a_debugger():
-    copies(EmulatorDevice(), "ld.global.b32 %v0, [%x];", "st.global.b32 [%y], %v0;", "brkpt;")
+@pytest.mark.parametrize(
+    "hint", ["brkpt;", "setmaxnreg.dec.sync.aligned.u32 40;", "setmaxnreg.inc.sync.aligned.u32 64;"]
+)
+def test_hints_of_the_emulator_alone(hint):
+    """A GPU would stop at a breakpoint, and wait for registers that nobody gives up."""
+    copies(EmulatorDevice(), "ld.global.b32 %v0, [%x];", "st.global.b32 [%y], %v0;", hint)
 
 
 SPACES = [
