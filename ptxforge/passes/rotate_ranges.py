@@ -21,6 +21,7 @@ WHERE       A one-dimensional tile of which nobody sees the order: elementwise o
             lies.)
 WHICH SHIFT Addresses are a sum of uniform terms and the range. Terms that the vector's size divides do not
             matter; all contiguous accesses of the tile must agree in what is left, which is then the shift.
+MASKS       hold for the first few elements of a vector, if not for all or none.
 """
 
 from __future__ import annotations
@@ -40,9 +41,10 @@ from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shape import Constant, MakeRange, RotatedRange, Splat
 from ptxforge.layouts.encodings import WARP_SIZE
-from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.components import Components
+from ptxforge.passes.analysis.within_vectors import FactsWithinVectors, is_prefix
 from ptxforge.passes.properties import is_memory_access
+from ptxforge.passes.vectorize_memory import MOST_VECTORS, may_be_guarded
 from ptxforge.support.target import Target
 
 VECTOR_BYTES = 16
@@ -60,11 +62,11 @@ def rotate_ranges(function: Function, target: Target) -> bool:
         tensors = [v for v in (*op.operands, *op.results) if isinstance(v.type, T.TensorType)]
         if tensors:
             tiles.setdefault(components.find(tensors[0]), []).append(op)
-    facts = AxisInfoAnalysis(function)
+    facts = FactsWithinVectors(function)
     return any([_rotate(function, operations, facts) for operations in tiles.values()])
 
 
-def _rotate(function: Function, operations: list[Operation], facts: AxisInfoAnalysis) -> bool:
+def _rotate(function: Function, operations: list[Operation], facts: FactsWithinVectors) -> bool:
     """Rotate the tile that consists of these operations, if it can be."""
     ranges = [op for op in operations if isinstance(op, MakeRange)]
     if not ranges or any(op.parent is not function.body for op in ranges):
@@ -73,10 +75,13 @@ def _rotate(function: Function, operations: list[Operation], facts: AxisInfoAnal
     if not all(_ignores_order(op, size) for op in operations):
         return False
     accesses = [op for op in operations if is_memory_access(op)]
-    unit = _elements_per_vector(accesses, size // (WARP_SIZE * function.attributes["num_warps"]))
-    if unit < 2:
+    share = size // (WARP_SIZE * function.attributes["num_warps"])
+    unit = _elements_per_vector(accesses, share)
+    if unit < 2 or share > unit * MOST_VECTORS:
         return False
     wide = [op for op in accesses if facts[op.pointer].contiguity[0] > 1]
+    if not all(may_be_guarded(op) and _has_prefix(op, unit, facts) for op in wide):
+        return False
     misalignments = {_misalignment(op, unit, facts) for op in wide}
     if len(misalignments) != 1 or None in misalignments:
         return False
@@ -108,6 +113,11 @@ def _ignores_order(op: Operation, size: int) -> bool:
     return all(
         v.type.shape == (size,) for v in (*op.operands, *op.results) if isinstance(v.type, T.TensorType)
     )
+
+
+def _has_prefix(access: Operation, unit: int, facts: FactsWithinVectors) -> bool:
+    """Whether the mask, if there is one, holds for the first few elements of every vector."""
+    return access.mask is None or is_prefix(access.mask, 0, unit, facts)
 
 
 def _bytes(access: Operation) -> int:
@@ -142,7 +152,7 @@ class Misalignment(NamedTuple):
         return bool(self.terms) or self.constant != 0
 
 
-def _misalignment(access: Operation, unit: int, facts: AxisInfoAnalysis) -> Misalignment | None:
+def _misalignment(access: Operation, unit: int, facts: FactsWithinVectors) -> Misalignment | None:
     """How far above a multiple of ``unit`` elements an access begins;
     None when that is no sum of uniform terms."""
     sum = _Sum(unit, _bytes(access), facts)
@@ -155,7 +165,7 @@ def _misalignment(access: Operation, unit: int, facts: AxisInfoAnalysis) -> Misa
 class _Sum:
     """Collects the terms of an address, in elements."""
 
-    def __init__(self, unit: int, size: int, facts: AxisInfoAnalysis):
+    def __init__(self, unit: int, size: int, facts: FactsWithinVectors):
         self.unit, self.size, self.facts = unit, size, facts
         self.factors: Counter[Value] = Counter()
         self.constant = 0

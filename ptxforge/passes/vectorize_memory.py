@@ -22,6 +22,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.ops.arith import CmpI
 from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
+from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.layouts.encodings import Distributed, elements_per_thread
 from ptxforge.layouts.linear import REGISTER
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
@@ -63,7 +64,7 @@ def _guard(op: Operation, facts: FactsWithinVectors) -> None:
     """Set ``guarded`` and ``aligned``, or remove what an earlier pass hoped for."""
     hoped = op.attributes.pop("guarded", 1)
     op.attributes.pop("aligned", None)
-    if isinstance(op, AtomicRMW) or op.attributes.get("volatile") or _has_special_elements(op):
+    if not may_be_guarded(op):
         return
     type = op.pointer.type
     size = type.element.pointee.bytes
@@ -81,10 +82,12 @@ def _guard(op: Operation, facts: FactsWithinVectors) -> None:
         op.attributes["aligned"] = True
 
 
-def _has_special_elements(op: Operation) -> bool:
-    """Elements that are not moved as they are: bits and pointers."""
+def may_be_guarded(op: Operation) -> bool:
+    """Whether an access is a load or store of elements that are moved as they are (unlike bits and pointers),
+    in as many instructions as we like."""
     pointee = op.pointer.type.element.pointee
-    return pointee is T.I1 or isinstance(pointee, T.PointerType)
+    is_plain = isinstance(op, (Load, Store)) and not op.attributes.get("volatile")
+    return is_plain and pointee is not T.I1 and not isinstance(pointee, T.PointerType)
 
 
 def vector_width(op: Operation, facts: AxisInfoAnalysis, limit_bytes: int) -> int:

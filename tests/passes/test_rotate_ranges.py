@@ -80,6 +80,21 @@ def test_alignments(change, reason):
     assert rotated(ROW, parameters) == 0, reason
 
 
+@pytest.mark.parametrize(("predicate", "count"), [("slt", 1), ("sle", 1), ("sge", 0), ("eq", 0)])
+def test_masks(predicate, count):
+    """Of a vector that is not whole, the first elements are wanted: no other mask is tested by its ends."""
+    assert rotated(ROW.replace('"slt"', f'"{predicate}"')) == count
+
+
+def test_volatile_loads_stay_single():
+    assert rotated(ROW.replace("load %a, %m :", "load %a, %m {volatile = true} :")) == 0
+
+
+def test_no_more_code_than_for_32_vectors():
+    assert rotated(ROW.replace("1024", "16384")) == 1
+    assert rotated(ROW.replace("1024", "32768")) == 0
+
+
 def test_rows_that_lie_differently():
     assert rotated(ROW.replace("addptr %q, %x", "addptr %q, %y")) == 0
 
