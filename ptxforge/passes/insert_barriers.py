@@ -25,6 +25,10 @@ Async        An asynchronous copy has written when its group was waited for. Eac
              makes the writes of all copies pending, whatever barrier came between. A copy that its maker
              calls ``ordered`` needs no barrier for the sake of its own buffer, but does for that of others
              that lie in the same bytes.
+In place     When several threads load the same element (a scalar, a tile smaller than the threads are many)
+             and one of them then stores through the same parameter, a slower one might load what was stored:
+             a write after a read in global memory. (Not across the border of an ``if``: threads could
+             disagree on its condition if another program writes what they load.)
 """
 
 from __future__ import annotations
@@ -32,13 +36,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Block, Function, Operation
+from ptxforge.ir.core import Block, Function, Operation, Value
+from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
 from ptxforge.ir.ops.control import For, If, While
-from ptxforge.ir.ops.memory import Barrier
+from ptxforge.ir.ops.memory import Barrier, Load, Store
 from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc
 from ptxforge.passes.analysis.buffers import Buffers
+from ptxforge.passes.analysis.roots import is_held_by_several_threads, root_of
 from ptxforge.passes.analysis.scratch import is_warp_local, scratch_bytes
 from ptxforge.support.target import Target
+
+_WRITES = (Store, AtomicRMW, AtomicCAS)
 
 Interval = tuple[int, int, Operation]
 """Bytes from … to (not included), and whose they are: an allocation, or the operation whose scratch it is."""
@@ -46,27 +54,48 @@ Interval = tuple[int, int, Operation]
 
 def insert_barriers(function: Function, target: Target) -> bool:
     """Insert ``barrier`` operations by the equations above. Offsets in shared memory must have been given."""
-    if not function.attributes.get("shared_bytes"):
+    in_place = _accesses_in_place(function)
+    if not function.attributes.get("shared_bytes") and not in_place:
         return False
-    inserter = _Inserter(function)
+    inserter = _Inserter(function, in_place)
     inserter.block(function.body, _State())
     return inserter.changed
 
 
+def _accesses_in_place(function: Function) -> dict[Operation, Value]:
+    """The parameters of those accesses to global memory that may conflict: loads of one element by several
+    threads, and all writes to what they load."""
+    accesses = [op for op in function.walk() if isinstance(op, (Load, *_WRITES))]
+    written = {root_of(op.pointer) for op in accesses if isinstance(op, _WRITES)} - {None}
+    if not written:
+        return {}
+    roots = {op: root_of(op.pointer) for op in accesses}
+    return {
+        op: root
+        for op, root in roots.items()
+        if root in written and (isinstance(op, _WRITES) or is_held_by_several_threads(op.pointer.type))
+    }
+
+
 class _State:
-    """Intervals that some thread may still be reading or writing."""
+    """Intervals that some thread may still be reading or writing, and parameters that it may still be loading
+    from what another is to store to."""
 
-    __slots__ = ("reads", "writes")
+    __slots__ = ("reads", "writes", "loaded")
 
-    def __init__(self, reads: Iterable[Interval] = (), writes: Iterable[Interval] = ()):
+    def __init__(
+        self, reads: Iterable[Interval] = (), writes: Iterable[Interval] = (), loaded: Iterable[Value] = ()
+    ):
         self.reads = frozenset(reads)
         self.writes = frozenset(writes)
+        self.loaded = frozenset(loaded)
 
     def join(self, other: _State) -> _State:
-        return _State(self.reads | other.reads, self.writes | other.writes)
+        return _State(self.reads | other.reads, self.writes | other.writes, self.loaded | other.loaded)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _State) and (self.reads, self.writes) == (other.reads, other.writes)
+        return isinstance(other, _State) and (self.reads, self.writes, self.loaded) == (
+            other.reads, other.writes, other.loaded)  # fmt: skip
 
     __hash__ = None
 
@@ -74,7 +103,7 @@ class _State:
         """What is pending besides accesses to the memory of ``owners``."""
         owners = set(owners)
         kept = [[i for i in pending if i[2] not in owners] for pending in (self.reads, self.writes)]
-        return _State(*kept)
+        return _State(*kept, self.loaded)
 
     def conflicts(self, reads: list[Interval], writes: list[Interval]) -> bool:
         return (
@@ -87,8 +116,9 @@ def _overlap(some: Iterable[Interval], others: list[Interval]) -> bool:
 
 
 class _Inserter:
-    def __init__(self, function: Function):
+    def __init__(self, function: Function, in_place: dict[Operation, Value]):
         self.num_warps = function.attributes["num_warps"]
+        self.in_place = in_place
         self.buffers = Buffers(function)
         self.changed = False
         copies = [op for op in function.walk() if isinstance(op, AsyncCopyGlobalToLocal)]
@@ -107,11 +137,15 @@ class _Inserter:
         if isinstance(op, (For, While)):
             return self.loop(op, state)
         if isinstance(op, If):
-            return self.block(op.then_block, state).join(self.block(op.else_block, state))
+            inside = _State(state.reads, state.writes)
+            sides = self.block(op.then_block, inside).join(self.block(op.else_block, inside))
+            return sides.join(_State(loaded=state.loaded))
         if isinstance(op, Barrier):
             return _State()
         if isinstance(op, AsyncWait):
-            return _State(state.reads, state.writes | self.copied_to)
+            return _State(state.reads, state.writes | self.copied_to, state.loaded)
+        if op in self.in_place:
+            state = self.access_in_place(op, state)
         if scratch_bytes(op, self.num_warps):
             return self.scratch(op, state)
         return self.access(op, state)
@@ -154,7 +188,17 @@ class _Inserter:
         if pending.conflicts(reads, writes):
             self.barrier_before(op)
             state = _State()
-        return _State(state.reads.union(reads), state.writes if is_copy else state.writes.union(writes))
+        writes = state.writes if is_copy else state.writes.union(writes)
+        return _State(state.reads.union(reads), writes, state.loaded)
+
+    def access_in_place(self, op: Operation, state: _State) -> _State:
+        root = self.in_place[op]
+        if isinstance(op, Load):
+            return _State(state.reads, state.writes, state.loaded | {root})
+        if root not in state.loaded:
+            return state
+        self.barrier_before(op)
+        return _State()
 
     def barrier_before(self, op: Operation) -> None:
         Builder.at(op).create(Barrier)

@@ -7,8 +7,9 @@ import random
 import pytest
 
 from ptxforge.ir.core import Block, Function
+from ptxforge.ir.ops.atomic import AtomicRMW
 from ptxforge.ir.ops.control import For, If
-from ptxforge.ir.ops.memory import Barrier
+from ptxforge.ir.ops.memory import Barrier, Load, Store
 from ptxforge.ir.ops.shared import LocalAlloc, LocalLoad, LocalStore
 from ptxforge.passes.allocate_shared import allocate_shared
 from ptxforge.passes.insert_barriers import insert_barriers
@@ -222,3 +223,63 @@ def test_every_barrier_is_needed(seed):
 def test_nothing_to_do_without_shared_memory():
     function = apply(parse("%v = constant {value = 1} : i32", parameters="%n: i32"), allocate_shared)
     assert not insert_barriers(function, TARGET)
+
+
+# -- global memory, in place ---------------------------------------------------------------------------------
+
+IN_PLACE = "%x: ptr<f32>, %y: ptr<f32>, %n: i32, %flag: i1"
+SCALAR = """%v = load %x : (ptr<f32>) -> f32
+  %w = addf %v, %v : f32
+  store %x, %w : (ptr<f32>, f32)
+"""
+
+
+def global_accesses(body: str) -> list[str]:
+    function = parse(body, parameters=IN_PLACE)
+    insert_barriers(function, TARGET)
+    return [op.name for op in operations(function, Load, Store, AtomicRMW, Barrier)]
+
+
+def tile(size: int, store_to: str = "%x") -> str:
+    layout = "#blocked<{sizePerThread = [1], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>"
+    pointers, values = f"tensor<{size}xptr<f32>, {layout}>", f"tensor<{size}xf32, {layout}>"
+    return f"""%p = splat %x : (ptr<f32>) -> {pointers}
+      %q = splat {store_to} : (ptr<f32>) -> {pointers}
+      %i = make_range {{start = 0, end = {size}}} : tensor<{size}xi32, {layout}>
+      %a = addptr %p, %i : {pointers}
+      %b = addptr %q, %i : {pointers}
+      %v = load %a : ({pointers}) -> {values}
+      store %b, %v : ({pointers}, {values})
+    """
+
+
+def test_copies_of_what_is_overwritten_are_loaded_before():
+    assert global_accesses(SCALAR) == ["load", "barrier", "store"]
+    assert global_accesses(tile(64)) == ["load", "barrier", "store"]
+
+
+def test_no_copies_or_another_array_need_no_barrier():
+    assert global_accesses(tile(128)) == ["load", "store"]
+    assert global_accesses(tile(64, store_to="%y")) == ["load", "store"]
+    assert global_accesses(SCALAR.replace("store %x", "store %y")) == ["load", "store"]
+
+
+def test_an_atomic_overwrites_too():
+    atomic = '%o = atomic_rmw %x, %w {kind = "fadd"} : (ptr<f32>, f32) -> f32'
+    body = SCALAR.replace("store %x, %w : (ptr<f32>, f32)", atomic)
+    assert global_accesses(body) == ["load", "barrier", "atomic_rmw"]
+
+
+def test_in_place_in_loops_and_branches():
+    loop = f"%c = constant {{value = 1}} : i32\nfor %k = %c to %n step %c {{\n{SCALAR}yield\n}}"
+    assert global_accesses(loop) == ["load", "barrier", "store"]
+    carried = """%c = constant {value = 1} : i32
+      %e = for %k = %c to %n step %c iter_args(%p = %x) : ptr<f32> {
+        %v = load %p : (ptr<f32>) -> f32
+        store %p, %v : (ptr<f32>, f32)
+        %q = addptr %p, %c : ptr<f32>
+        yield %q
+      }"""
+    assert global_accesses(carried) == ["load", "barrier", "store"]
+    branch = SCALAR.replace("store", "if %flag {\nstore", 1) + "yield\n} else {\nyield\n}"
+    assert global_accesses(branch) == ["load", "store"]

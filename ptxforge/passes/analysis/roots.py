@@ -1,0 +1,37 @@
+"""Which parameter a pointer points into, and which threads hold copies of one element."""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import BlockArgument, Function, Value
+from ptxforge.ir.ops.cast import Bitcast
+from ptxforge.ir.ops.control import Loop
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.memory import AddPtr
+from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Reshape, Splat, Trans
+from ptxforge.layouts.linear import LANE, WARP
+
+_SAME_MEMORY = (AddPtr, Bitcast, Broadcast, ConvertLayout, ExpandDims, Reshape, Splat, Trans)
+
+
+def root_of(pointer: Value) -> Value | None:
+    """The parameter that a pointer, or a tensor of them, was computed from; ``None`` when it is not known (a
+    pointer that was loaded, or chosen from several). A pointer that a loop carries is taken to stay in its
+    memory."""
+    while True:
+        op = pointer.defining_op
+        if isinstance(op, _SAME_MEMORY):
+            pointer = op.operands[0]
+            continue
+        loop = pointer.block.parent_op if isinstance(pointer, BlockArgument) else op
+        if not isinstance(loop, Loop):
+            return pointer if op is None and isinstance(pointer.block.parent, Function) else None
+        pointer = loop.carried_sources(loop.carried_index(pointer))[0]
+
+
+def is_held_by_several_threads(type: T.Type) -> bool:
+    """Whether some element of a value of ``type`` is held by more than one thread, as every scalar is."""
+    if not isinstance(type, T.TensorType):
+        return True
+    free = type.layout.linear(type.shape).free_variables()
+    return bool(free.get(LANE, 0) or free.get(WARP, 0))
