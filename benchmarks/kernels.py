@@ -89,9 +89,10 @@ def histogram(out, x, n, BLOCK: tl.constexpr):
 def matmul(
     a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
-    PRECISION: tl.constexpr,
+    PRECISION: tl.constexpr, EVEN_K: tl.constexpr = False,
 ):  # fmt: skip
-    """c = a @ b with f32 accumulation; programs in groups of GROUP_M rows of tiles, for the L2 cache."""
+    """c = a @ b with f32 accumulation; programs in groups of GROUP_M rows of tiles, for the L2 cache. EVEN_K says that
+    BLOCK_K divides K: no mask is needed along it."""
     pid = tl.program_id(0)
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
@@ -107,9 +108,13 @@ def matmul(
     b_tile = b + k[:, None] * stride_bk + (j[None, :] % N) * stride_bn
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
     for step in range(0, tl.cdiv(K, BLOCK_K)):
-        left = K - step * BLOCK_K
-        x = tl.load(a_tile, mask=k[None, :] < left, other=0.0)
-        y = tl.load(b_tile, mask=k[:, None] < left, other=0.0)
+        if EVEN_K:
+            x = tl.load(a_tile)
+            y = tl.load(b_tile)
+        else:
+            left = K - step * BLOCK_K
+            x = tl.load(a_tile, mask=k[None, :] < left, other=0.0)
+            y = tl.load(b_tile, mask=k[:, None] < left, other=0.0)
         acc = tl.dot(x, y, acc, input_precision=PRECISION)
         a_tile += BLOCK_K * stride_ak
         b_tile += BLOCK_K * stride_bk

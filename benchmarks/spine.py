@@ -159,7 +159,7 @@ def matmul_case(
         a, b, c = data["a"], data["b"], data["c"]
         kernels.matmul[grid](
             a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(), PRECISION=precision, GROUP_M=options.pop("GROUP_M", 8),
-            **options,
+            EVEN_K=k % options["BLOCK_K"] == 0, **options,
         )  # fmt: skip
 
     def check(data):
