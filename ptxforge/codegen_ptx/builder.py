@@ -214,8 +214,8 @@ class Builder:
         return _FreshThread(self)
 
     def start_anew(self) -> None:
-        """What was built so far comes first; from here on the kernel's entry is here. So the registers of what
-        depends on the thread alone are not live before. Only outside of all control flow."""
+        """What was built so far comes first; from here on the kernel's entry is here. So the registers of
+        what depends on the thread alone are not live before. Only outside of all control flow."""
         self.forget()
         with self.fresh_thread():
             values = self.thread_values
@@ -351,7 +351,12 @@ class Builder:
         else:
             scaled = self.pure(f"mul.lo.s{bits} %s, %s, %s;", kind, root, factor)
         known = self.ranges.get(root)
-        if known is not None and factor > 0 and -(1 << 31) <= known[0] * factor and known[1] * factor < 1 << 31:
+        if (
+            known is not None
+            and factor > 0
+            and -(1 << 31) <= known[0] * factor
+            and known[1] * factor < 1 << 31
+        ):
             self.ranges.setdefault(scaled, (known[0] * factor, known[1] * factor))
         return self.affine(scaled, offset * factor, bits)
 

@@ -83,7 +83,9 @@ def _component(b: Builder, entry, slot: Slot, kind: str):
         return advanced(b, p.base, p, slot)
     if slot.is_pointer or isinstance(entry, Pointer):
         p = as_pointer(entry)
-        return b.plain(b.add(p.base if not p.terms else whole(b, p._replace(offset=0)), p.offset - slot.offset, 64))
+        return b.plain(
+            b.add(p.base if not p.terms else whole(b, p._replace(offset=0)), p.offset - slot.offset, 64)
+        )
     if kind in "rq":
         return b.plain(b.add(entry, -slot.offset, bits))
     return entry
@@ -207,7 +209,9 @@ def coalesce(b: Builder, start: int, born: int, copies: list[tuple[str, object]]
             b.alias(root, destination)
 
 
-def _first_and_last(b: Builder, start: int, sources: Iterable[str], destinations: Iterable[str]) -> tuple[dict, dict]:
+def _first_and_last(
+    b: Builder, start: int, sources: Iterable[str], destinations: Iterable[str]
+) -> tuple[dict, dict]:
     """Where each source (under any of its names) first appears, and where each destination last does."""
     early = {name: root for root in sources for name in b.all_names(root)}
     late = {name: root for root in destinations for name in b.all_names(root)}

@@ -28,7 +28,7 @@ from ptxforge.codegen_ptx.floats import (
     negate,
     to_f32,
     via_f32,
-)  # fmt: skip
+)
 from ptxforge.codegen_ptx.fmod import fmod
 from ptxforge.codegen_ptx.indices import linear_of, run_starts
 from ptxforge.codegen_ptx.lowering import Lowering, contracts, lowers
@@ -284,7 +284,13 @@ def _comparison_of_sums(operands: list[list]) -> Callable:
     def compare(b: Builder, predicate: str, x, y, bits: int):
         root, constant = b.split(x)
         low, high = b.ranges.get(root, (-1, 0))
-        if counts[root, y] < _FEWEST_SUMS or low < 0 or high > _FAR or abs(constant) > _FAR or isinstance(y, int):
+        if (
+            counts[root, y] < _FEWEST_SUMS
+            or low < 0
+            or high > _FAR
+            or abs(constant) > _FAR
+            or isinstance(y, int)
+        ):
             return integer_compare(b, predicate, x, y, bits)
         bound = b.pure("max.s32 %s, %s, %s;", "r", b.plain(y), -_FAR)
         room = b.pure("sub.s32 %s, %s, %s;", "r", bound, root)

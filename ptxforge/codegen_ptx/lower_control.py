@@ -87,7 +87,8 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
 
 
 class _Companion(NamedTuple):
-    """A register that walks beside carried pointer number ``index``, whose register is ``base``: that plus ``terms``."""
+    """A register that walks beside carried pointer number ``index``, whose register is ``base``:
+    that plus ``terms``."""
 
     index: int
     slot: Slot

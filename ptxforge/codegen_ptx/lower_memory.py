@@ -39,7 +39,8 @@ def addptr(ctx: Lowering, op: ops.AddPtr) -> None:
     size = T.element_type(op.pointer.type).pointee.bytes
     if isinstance(op.result.type, T.PointerType) and all(isinstance(user, Yield) for user in op.result.users):
         # The end of the loop computes it, where it may take the place of the old pointer.
-        ctx.set(op, [pointers.moved_by(ctx.b, pointers.as_pointer(ctx.scalar(op.pointer)), ctx.scalar(op.offset), size)])
+        pointer = pointers.as_pointer(ctx.scalar(op.pointer))
+        ctx.set(op, [pointers.moved_by(ctx.b, pointer, ctx.scalar(op.offset), size)])
         return
     ctx.set(op, pointers.advance(ctx.b, ctx.get(op.pointer), ctx.get(op.offset), size))
 

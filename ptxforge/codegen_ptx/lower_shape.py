@@ -15,7 +15,7 @@ from ptxforge.codegen_ptx.exchange import (
     store_words,
     to_word,
     word_class,
-)  # fmt: skip
+)
 from ptxforge.codegen_ptx.indices import (
     combine,
     coordinate,
@@ -26,7 +26,7 @@ from ptxforge.codegen_ptx.indices import (
     thread_columns,
     thread_id,
     thread_xor,
-)  # fmt: skip
+)
 from ptxforge.codegen_ptx.lower_arith import integer_compare
 from ptxforge.codegen_ptx.lower_memory import emit_predicated
 from ptxforge.codegen_ptx.lowering import Lowering, lowers, register_count
@@ -90,7 +90,9 @@ def _matching_registers(source: LinearLayout, result: LinearLayout) -> tuple[int
         theirs = source.columns_of(name)
         for bit, column in enumerate(result.columns_of(name)):
             if bit >= len(theirs) or theirs[bit] != column:
-                raise InternalCompilerError(f"an operation that only renames registers meets {source} and {result}")
+                raise InternalCompilerError(
+                    f"an operation that only renames registers meets {source} and {result}"
+                )
     held: dict[int, int] = {}
     for register, element in enumerate(_elements(source)):
         held.setdefault(element, register)
@@ -208,7 +210,9 @@ def gather(ctx: Lowering, op: ops.Gather) -> None:
     for extent in source.shape[op.axis + 1 :]:
         stride *= extent
     layout = linear_of(index)
-    rest = [_offset_without(layout, flat, op.axis, source.shape) * size for flat in register_constants(layout)]
+    rest = [
+        _offset_without(layout, flat, op.axis, source.shape) * size for flat in register_constants(layout)
+    ]
     columns = [_offset_without(layout, flat, op.axis, source.shape) * size for flat in thread_columns(layout)]
     thread = b.add(shared_base(b), op.scratch_offset)
     thread = b.add(thread, thread_xor(b, columns))
@@ -258,7 +262,9 @@ def histogram(ctx: Lowering, op: ops.Histogram) -> None:
     """Counters in scratch memory: clear, count, read."""
     b, bins = ctx.b, op.result.type.numel
     threads = 32 * ctx.num_warps
-    place = shared_address(b, thread_xor(b, [4 << i for i in range(threads.bit_length() - 1)]), op.scratch_offset)
+    place = shared_address(
+        b, thread_xor(b, [4 << i for i in range(threads.bit_length() - 1)]), op.scratch_offset
+    )
     inside = None if bins >= threads else b.pure("setp.lt.s32 %s, %s, %s;", "p", thread_id(b), bins)
     for first in range(0, bins, threads):
         store_words(b, b.add(place, 4 * first), [b.register(0)], inside)

@@ -27,8 +27,8 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.ops.arith import AddF, SubF
 from ptxforge.ir.ops.memory import Store
-from ptxforge.ir.ops.shared import AsyncCommitGroup, AsyncCopyGlobalToLocal, LocalLoad
 from ptxforge.ir.ops.reduce import Reduce
+from ptxforge.ir.ops.shared import AsyncCommitGroup, AsyncCopyGlobalToLocal, LocalLoad
 from ptxforge.layouts.linear import REGISTER
 from ptxforge.support.errors import InternalCompilerError
 from ptxforge.support.location import Location

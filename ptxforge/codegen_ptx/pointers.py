@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from ptxforge.codegen_ptx.builder import Builder
 
-
 Term = tuple[str, int]
 """A register and the bytes that one unit of it counts."""
 

@@ -4,14 +4,14 @@
       … (addptr (addptr (splat %p), %rows), %columns) …
       yield (addptr %p, %step) }
 
-A thread's addresses are ``p + row · stride + column``, the column being the same in all of its accesses. Added in every
-iteration it costs two instructions (64 bits); so what is carried is ``p + column``, and ``p`` itself, should
-anyone ask, is that minus ``column``: the two terms cancel where the loop adds it again.
+A thread's addresses are ``p + row · stride + column``, the column being the same in all of its accesses.
+Added in every iteration it costs two instructions (64 bits); so what is carried is ``p + column``, and ``p``
+itself, should anyone ask, is that minus ``column``: the two terms cancel where the loop adds it again.
 
-What is left for each row costs two instructions, too, and a register. Where the lanes of a warp have different rows
-a pointer of its own that walks takes one register more and one instruction less. (On an H200 the tensor pipe's
-utilisation in f16 products with two operands along k grew from .837 to .855.) Rows that a warp shares stay: a uniform
-register holds them.
+What is left for each row costs two instructions, too, and a register. Where the lanes of a warp have
+different rows a pointer of its own that walks takes one register more and one instruction less. (On an H200
+the tensor pipe's utilisation in f16 products with two operands along k grew from .837 to .855.) Rows that a
+warp shares stay: a uniform register holds them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ from ptxforge.layouts.encodings import DotOperand
 from ptxforge.layouts.linear import LANE, REGISTER
 
 FEWEST, MOST = 4, 12
-"""Accesses through one carried pointer that may have pointers of their own: for fewer it gains next to nothing."""
+"""Accesses through one carried pointer that may have pointers of their own:
+for fewer it gains next to nothing."""
 
 FULL = 150
 """Registers of a thread that tensors take in a loop of products when there are none for pointers."""
@@ -44,8 +45,8 @@ _REARRANGE = (Splat, Broadcast, ExpandDims)
 
 
 class Walk(NamedTuple):
-    """How a carried scalar pointer starts. Accesses with certain terms have pointers of their own: those terms, and
-    where these pointers start."""
+    """How a carried scalar pointer starts. Accesses with certain terms have pointers of their own: those
+    terms, and where these pointers start."""
 
     start: Pointer
     own: tuple[tuple[tuple[Term, ...], Pointer], ...] = ()
@@ -68,7 +69,8 @@ def walk(ctx: Lowering, argument: BlockArgument, entry) -> Walk:
     first = own.pop(0) if own and len(own) == len(rest) else ()
     if not common and not first:
         return Walk(p, tuple(starts.items()))
-    # What is carried has taken in the common terms, and is the first of the pointers if all accesses have their own.
+    # What is carried has taken in the common terms, and is the first of the pointers if all accesses have
+    # their own.
     base = starts[first] if first else _sum(ctx, p, common, ())
     without = [(root, -size) for root, size in (*common.elements(), *first)]
     start = Pointer(base.base, tuple(sorted((*p.terms, *without))), base.offset)
@@ -77,8 +79,8 @@ def walk(ctx: Lowering, argument: BlockArgument, entry) -> Walk:
 
 
 def _tensor_registers(loop: Operation) -> int:
-    """What a loop holds across its products: carried tensors (but for fragments on their way), operands that it
-    does not change, and products that it does not add to a carried tensor."""
+    """What a loop holds across its products: carried tensors (but for fragments on their way), operands that
+    it does not change, and products that it does not add to a carried tensor."""
     body = loop.regions[0].block
     dots = [op for op in body.operations if isinstance(op, Dot)]
     kept = {v for dot in dots for v in (dot.a, dot.b) if v.owner_block is not body}
@@ -102,7 +104,8 @@ def _sorted(terms: Counter) -> tuple[Term, ...]:
 
 
 class _Accesses:
-    """The accesses through one pointer: the ``terms`` of each, and which terms are ``varying`` within a warp."""
+    """The accesses through one pointer: the ``terms`` of each,
+    and which terms are ``varying`` within a warp."""
 
     def __init__(self) -> None:
         self.terms: list[tuple[Term, ...]] = []
@@ -114,7 +117,9 @@ class _Accesses:
         for op in argument.block.operations:
             pointer = op.operands[0] if op.operands else None
             if pointer not in seen:
-                if any(v in seen for nested in op.walk() for v in nested.operands) and not isinstance(op, Yield):
+                if any(v in seen for nested in op.walk() for v in nested.operands) and not isinstance(
+                    op, Yield
+                ):
                     return False
                 continue
             if isinstance(op, _ACCESSES):

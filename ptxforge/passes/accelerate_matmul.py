@@ -1,6 +1,7 @@
 """Dots get their layouts, those of the tensor cores where these can do them.
 
-    %d = dot %a, %b, %c : (tensor<128x64xf16, #dot_op<{opIdx = 0, parent = #blocked}>>, …) -> tensor<128x128xf32, #blocked>
+    %d = dot %a, %b, %c : (tensor<128x64xf16, #dot_op<{opIdx = 0, parent = #blocked}>>, …)          (before)
+        -> tensor<128x128xf32, #blocked>
 
     %c1 = convert_layout %c : … -> tensor<128x128xf32, #mma>                                           (after)
     %a1 = convert_layout %a : … -> tensor<128x64xf16, #dot_op<{opIdx = 0, parent = #mma, kWidth = 2}>>
@@ -10,24 +11,26 @@
 
 Rules
 -----
-FORMS       f16, bf16, 8-bit floats (sm_89 on; upcast to f16 before), 8-bit integers, f32 as tf32, f64. What remains
-            (``ieee`` f32, f16 accumulators of other types, 16-bit integers) is done on the FMA units, in the
-            layout that ``layouts/fma.py`` chooses.
-SPLIT       ``tf32x3``, ``bf16x3`` and ``bf16x6`` become several dots: x = hi + lo (+ lo2) in the narrow format, and the products
-            of the largest parts are summed, smallest first (Henry, Tang, Heinecke: *Leveraging bfloat16 …*, ARITH 2019).
-WARPS       Warps are spread so that each one's tile has as many 16-row as 16-column pieces as can be (ties go to rows): operand
-            traffic from shared memory is least for square tiles. A dot whose result feeds another dot keeps whole
-            rows in a warp, so that the result becomes an operand without leaving its warp.
-K WIDTH     A thread holds ``32 / bits`` neighbours along k, where ``bits`` is the width of the narrowest tile that
-            lies along k in memory and feeds an operand: what is widened in registers is read 32 bits at once. Both
-            operands have the same.
-INTERLEAVE  ``ldmatrix`` transposes 16-bit elements only. Of an operand of other elements that lies along m or n in
-            memory, a lane takes neighbours: pairs of bytes, which travel like one 16-bit element; pairs of words
-            of A, which one load puts side by side, as the instruction wants them. Neighbours of B go to
-            different instructions: to read them at once would cost a move for each. Four words, where casts
-            or sums move them anyway. Not for dots in chains, whose results become operands.
-SMALL       Tiles smaller than the instruction wrap: rows are repeated, and the copies of the result are dropped by the
-            layout, so nothing is padded in memory.
+FORMS       f16, bf16, 8-bit floats (sm_89 on; upcast to f16 before), 8-bit integers, f32 as tf32, f64. What
+            remains (``ieee`` f32, f16 accumulators of other types, 16-bit integers) is done on the FMA units,
+            in the layout that ``layouts/fma.py`` chooses.
+SPLIT       ``tf32x3``, ``bf16x3`` and ``bf16x6`` become several dots: x = hi + lo (+ lo2) in the narrow
+            format, and the products of the largest parts are summed, smallest first (Henry, Tang, Heinecke:
+            *Leveraging bfloat16 …*, ARITH 2019).
+WARPS       Warps are spread so that each one's tile has as many 16-row as 16-column pieces as can be (ties go
+            to rows): operand traffic from shared memory is least for square tiles. A dot whose result feeds
+            another dot keeps whole rows in a warp, so that the result becomes an operand without leaving its
+            warp.
+K WIDTH     A thread holds ``32 / bits`` neighbours along k, where ``bits`` is the width of the narrowest tile
+            that lies along k in memory and feeds an operand: what is widened in registers is read 32 bits at
+            once. Both operands have the same.
+INTERLEAVE  ``ldmatrix`` transposes 16-bit elements only. Of an operand of other elements that lies along m or
+            n in memory, a lane takes neighbours: pairs of bytes, which travel like one 16-bit element; pairs
+            of words of A, which one load puts side by side, as the instruction wants them. Neighbours of B go
+            to different instructions: to read them at once would cost a move for each. Four words, where
+            casts or sums move them anyway. Not for dots in chains, whose results become operands.
+SMALL       Tiles smaller than the instruction wrap: rows are repeated, and the copies of the result are
+            dropped by the layout, so nothing is padded in memory.
 """
 
 from __future__ import annotations
@@ -181,7 +184,9 @@ def _converted(b: Builder, value: Value, layout: Distributed) -> Value:
     return b.value(ConvertLayout, value, type=value.type.with_layout(layout))
 
 
-def _warps_per_cta(dot: Dot, shape: tuple[int, ...], num_warps: int, instruction: tuple[int, int]) -> tuple[int, ...]:
+def _warps_per_cta(
+    dot: Dot, shape: tuple[int, ...], num_warps: int, instruction: tuple[int, int]
+) -> tuple[int, ...]:
     """See WARPS."""
     rank = len(shape)
     if rank == 3:
@@ -206,7 +211,8 @@ def _balance(shape: tuple[int, ...], num_warps: int, instruction: tuple[int, int
 
 
 def _feeds_another_dot(dot: Dot) -> bool:
-    """Whether the result reaches an operand (not the accumulator) of a dot, within the same block or its loops."""
+    """Whether the result reaches an operand (not the accumulator) of a dot,
+    within the same block or its loops."""
     seen: set[Value] = set()
     work = [dot.result]
     while work:
@@ -281,7 +287,8 @@ def _register_bits(dot: Dot, index: int) -> int:
 
 
 def _widths_along(value: Value, dim: int, block: Block) -> Iterator[int]:
-    """Bits of the elements of the tiles behind ``value`` that ``block`` loads and that lie along ``dim`` in memory."""
+    """Bits of the elements of the tiles behind ``value`` that ``block`` loads and that lie along ``dim`` in
+    memory."""
     op = value.defining_op
     if op is None or op.parent is not block:
         return

@@ -1,7 +1,7 @@
 """Software pipelining, second half: a scheduled loop becomes prologue and steady state.
 
-A schedule gives every operation of a loop body a *stage*. In step ``t`` of the new loop an operation of stage ``s`` works on
-iteration ``t - s``, so that stage 0 runs ahead of the last stage ``P`` by ``P`` iterations:
+A schedule gives every operation of a loop body a *stage*. In step ``t`` of the new loop an operation of stage
+``s`` works on iteration ``t - s``, so that stage 0 runs ahead of the last stage ``P`` by ``P`` iterations:
 
     step        0     1     2     3    …
     stage 0     i0    i1    i2    i3
@@ -9,20 +9,22 @@ iteration ``t - s``, so that stage 0 runs ahead of the last stage ``P`` by ``P``
     stage 2                 i0    i1          ← the new loop's own induction variable
                 └ prologue ┘└ steady state …
 
-The prologue runs steps 0 … P-1. The loop then has as many steps as the original had iterations; what runs ahead is
-predicated off when its iteration does not exist (there is no epilogue, so the code is not duplicated a third time).
+The prologue runs steps 0 … P-1. The loop then has as many steps as the original had iterations; what runs
+ahead is predicated off when its iteration does not exist (there is no epilogue, so the code is not duplicated
+a third time).
 
 Values between stages
 ---------------------
-A value ``y`` of stage ``d`` that is used in stage ``s`` is needed ``s - d`` steps after it was made: its *lag*. A carried
-value of the original loop that is used in stage ``s`` is what the previous iteration yielded, so its lag is ``s - d + 1``.
-Each (value, lag ≥ 1) becomes a carried value of the new loop; lag ``L`` is fed by lag ``L - 1``, lag 0 being the value
-just made. When the loop is entered (step ``P``) it holds what the prologue made for iteration ``P - L - d``, or the
-original initial value for iteration -1. The same rule gives the results: at the end the last existing iteration's
-value of a carried value of stage ``d`` has lag ``P - d``.
+A value ``y`` of stage ``d`` that is used in stage ``s`` is needed ``s - d`` steps after it was made: its
+*lag*. A carried value of the original loop that is used in stage ``s`` is what the previous iteration
+yielded, so its lag is ``s - d + 1``. Each (value, lag ≥ 1) becomes a carried value of the new loop; lag ``L``
+is fed by lag ``L - 1``, lag 0 being the value just made. When the loop is entered (step ``P``) it holds what
+the prologue made for iteration ``P - L - d``, or the original initial value for iteration -1. The same rule
+gives the results: at the end the last existing iteration's value of a carried value of stage ``d`` has lag
+``P - d``.
 
-A schedule is legal when no use comes before its definition: ``stage(use) >= stage(def)``, equal stages in the body's order, and
-for carried values ``stage(use) >= stage(yielded value)``.
+A schedule is legal when no use comes before its definition: ``stage(use) >= stage(def)``, equal stages in the
+body's order, and for carried values ``stage(use) >= stage(yielded value)``.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ Predicate = Callable[[Operation, Value, Builder], None]
 
 @attrs.define(slots=True)
 class Schedule:
-    """``order``: the body's operations (without ``yield``) as the steady state has them; ``stage`` of each."""
+    """``order``: the body's operations (without ``yield``) as the steady state has them;
+    ``stage`` of each."""
 
     order: list[Operation]
     stage: dict[Operation, int]
@@ -54,7 +57,8 @@ class Schedule:
 
 @attrs.frozen
 class _Lagged:
-    """What the loop's ``source`` (an operation's result, or carried value number ``index``) was ``lag`` steps ago."""
+    """What the loop's ``source`` (an operation's result, or carried value number ``index``) was ``lag`` steps
+    ago."""
 
     source: Value | int
     lag: int
@@ -168,7 +172,8 @@ class LoopExpander:
     # -- steady state --------------------------------------------------------------------------------
 
     def _needed(self) -> list[_Lagged]:
-        """Every lagged value that the steady state or the results use, and the shorter lags that feed them."""
+        """Every lagged value that the steady state or the results use,
+        and the shorter lags that feed them."""
         longest: dict[Value | int, int] = {}
 
         def need(source: Value | int, lag: int) -> None:
@@ -266,7 +271,8 @@ class LoopExpander:
 def expand_loop(loop: For, schedule: Schedule, predicate: Predicate) -> For:
     """Replace ``loop`` by its prologue and steady state under ``schedule``; the new loop.
 
-    Raises ``ValueError`` for a schedule in which a use precedes its definition. The yielded values must not be
-    arguments of the loop other than through an operation (``canonicalize`` removes invariant carried values).
+    Raises ``ValueError`` for a schedule in which a use precedes its definition. The yielded values must not
+    be arguments of the loop other than through an operation (``canonicalize`` removes invariant carried
+    values).
     """
     return LoopExpander(loop, schedule, predicate).run()

@@ -17,23 +17,26 @@
       async_copy_global_to_local …, (memdesc_index %buffer, %in)   iteration k + 2, masked off beyond the end
       async_commit_group
       yield … }
-    async_wait {num = 0}; local_dealloc %buffer                    copies of iterations beyond the end store zeros: they too
-                                                               must have landed before the memory serves another purpose
+    async_wait {num = 0}; local_dealloc %buffer      copies of iterations beyond the end store zeros: they too
+                                                     must have landed before the memory serves another purpose
 
 Rules
 -----
-ELIGIBLE    A load is pipelined when its value reaches a ``dot`` operand (through conversions, casts, transposes) or the address
-            or mask of such a load, is not volatile, its threads copy at least 4 bytes at once, and what its mask leaves
-            out is zero (or undefined). With an explicit ``num_stages`` on the loop every load whose value is used in the loop qualifies.
-LEVELS      Loads that feed addresses of others come earlier: a load of level ``l`` (0 feeds a dot) has its value used
-            ``(l + 1) · d`` steps before the last stage, with ``d = (num_stages - 1) / (levels)``.
-ASYNC       A pipelined load is copied by ``cp.async`` in pieces of 4, 8 or 16 bytes. Other loads stay where they are.
-BUFFERS     One more than the distance, so that the buffer that a step fills is not one that the step reads: one barrier
-            per step is enough (the copy follows the barrier that follows the wait). ``async_copy.ordered`` tells
-            ``insert_barriers`` so. The prologue's copies are not ordered: in a loop around, a warp may still read
-            what the last steps before it had waited for.
-SKIPPED     Loops that contain loops, barriers, assertions or prints, or whose body writes memory that a pipelined load may
-            read; ``num_stages`` below 2; a loop that yields another carried value unchanged.
+ELIGIBLE    A load is pipelined when its value reaches a ``dot`` operand (through conversions, casts,
+            transposes) or the address or mask of such a load, is not volatile, its threads copy at least 4
+            bytes at once, and what its mask leaves out is zero (or undefined). With an explicit
+            ``num_stages`` on the loop every load whose value is used in the loop qualifies.
+LEVELS      Loads that feed addresses of others come earlier: a load of level ``l`` (0 feeds a dot) has its
+            value used ``(l + 1) · d`` steps before the last stage, with ``d = (num_stages - 1) / (levels)``.
+ASYNC       A pipelined load is copied by ``cp.async`` in pieces of 4, 8 or 16 bytes. Other loads stay where
+            they are.
+BUFFERS     One more than the distance, so that the buffer that a step fills is not one that the step reads:
+            one barrier per step is enough (the copy follows the barrier that follows the wait).
+            ``async_copy.ordered`` tells ``insert_barriers`` so. The prologue's copies are not ordered: in a
+            loop around, a warp may still read what the last steps before it had waited for.
+SKIPPED     Loops that contain loops, barriers, assertions or prints, or whose body writes memory that a
+            pipelined load may read; ``num_stages`` below 2; a loop that yields another carried value
+            unchanged.
 """
 
 from __future__ import annotations
@@ -51,9 +54,15 @@ from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shape import Broadcast, Constant, Splat, Trans
 from ptxforge.ir.ops.shared import (
-    AsyncCommitGroup, AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc, LocalDealloc, LocalLoad,
-    MemDescIndex, MemDescTrans,
-)  # fmt: skip
+    AsyncCommitGroup,
+    AsyncCopyGlobalToLocal,
+    AsyncWait,
+    LocalAlloc,
+    LocalDealloc,
+    LocalLoad,
+    MemDescIndex,
+    MemDescTrans,
+)
 from ptxforge.layouts.encodings import DotOperand, Mma, Shared, infer_trans
 from ptxforge.layouts.fma import shared_for_fma_operand
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
@@ -161,8 +170,8 @@ def _pipeline(loop: For, stages: int) -> bool:
 
 
 def _place_dependencies(loop: For, stage: dict[Operation, int], last: int) -> None:
-    """Give every other operation the earliest stage that its users demand: what a stage-s operation needs, through
-    operands and carried values, is in stage s at the latest; all else is in the last stage."""
+    """Give every other operation the earliest stage that its users demand: what a stage-s operation needs,
+    through operands and carried values, is in stage s at the latest; all else is in the last stage."""
     yielded = loop.body.terminator.values
     work: list[tuple[Value, int]] = []
 
@@ -198,8 +207,11 @@ def _steady_order(loop: For, stage: dict[Operation, int]) -> list[Operation]:
 # -- loads become copies ----------------------------------------------------------------------------------
 
 
-def _lower_loads(loop: For, levels: dict[Load, int], stage: dict[Operation, int], distance: int) -> list[Value]:
-    """Replace each load by a copy into one of ``distance + 1`` buffers and a read of it ``distance`` stages later."""
+def _lower_loads(
+    loop: For, levels: dict[Load, int], stage: dict[Operation, int], distance: int
+) -> list[Value]:
+    """Replace each load by a copy into one of ``distance + 1`` buffers and a read of it ``distance`` stages
+    later."""
     buffers = distance + 1
     counters: dict[int, Value] = {}
     waits: dict[int, AsyncWait] = {}
@@ -220,7 +232,9 @@ def _lower_loads(loop: For, levels: dict[Load, int], stage: dict[Operation, int]
     return allocated
 
 
-def _counter(loop: For, at: int, buffers: int, counters: dict[int, Value], stage: dict[Operation, int]) -> Value:
+def _counter(
+    loop: For, at: int, buffers: int, counters: dict[int, Value], stage: dict[Operation, int]
+) -> Value:
     """A carried value that counts 0, 1, …, buffers-1, 0, … with the iterations of stage ``at``."""
     if at in counters:
         return counters[at]
@@ -243,7 +257,8 @@ def _counter(loop: For, at: int, buffers: int, counters: dict[int, Value], stage
 
 
 def _lower_load(
-    loop: For, load: Load, at: int, distance: int, copy_index: Value, read_index: Value, waits: dict[int, AsyncWait],
+    loop: For, load: Load, at: int, distance: int, copy_index: Value, read_index: Value,
+    waits: dict[int, AsyncWait],
     stage: dict[Operation, int],
 ) -> tuple[Value, AsyncCopyGlobalToLocal]:  # fmt: skip
     """The buffers of one load, and its copy."""
@@ -349,12 +364,17 @@ def _predicate(op: Operation, flag: Value, b: Builder) -> None:
 
 
 def _gated(mask: Value, flag: Value, b: Builder) -> Value:
-    """``mask and flag``. A bound that all elements share, ``x < bound``, becomes ``x < (flag ? bound : smallest)``: the
-    threads' comparisons stay, and one scalar operation replaces a logical one for each of them."""
+    """``mask and flag``. A bound that all elements share, ``x < bound``, becomes
+    ``x < (flag ? bound : smallest)``: the threads' comparisons stay, and one scalar operation replaces a
+    logical one for each of them."""
     compare = mask.defining_op
     if isinstance(compare, Broadcast):
         return b.value(Broadcast, _gated(compare.x, flag, b), type=mask.type)
-    if isinstance(compare, CmpI) and compare.predicate == "slt" and isinstance(compare.rhs.defining_op, Splat):
+    if (
+        isinstance(compare, CmpI)
+        and compare.predicate == "slt"
+        and isinstance(compare.rhs.defining_op, Splat)
+    ):
         bound = compare.rhs.defining_op.value
         smallest = b.constant(-(1 << bound.type.bits - 1), bound.type)
         limit = b.value(Select, flag, bound, smallest)

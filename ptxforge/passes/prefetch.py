@@ -20,23 +20,23 @@
       %d3 = dot %a3, %b3, %d2
       yield %d3, …, %a0', %b0' }
 
-There is one barrier in a step, right after the wait, and never a moment in which the tensor cores wait for shared memory:
-the first fragments of a tile are on their way before the last slice of the tile before it multiplies. Copies
-come in between, after the fragments that the next slice needs.
+There is one barrier in a step, right after the wait, and never a moment in which the tensor cores wait for
+shared memory: the first fragments of a tile are on their way before the last slice of the tile before it
+multiplies. Copies come in between, after the fragments that the next slice needs.
 
-In the last step the fragments of a tile that does not exist are read from a buffer that masked copies filled with
-zeros; they are not used.
+In the last step the fragments of a tile that does not exist are read from a buffer that masked copies filled
+with zeros; they are not used.
 
 Rules
 -----
 PAYS    A tile is at least two slices deep, a slice being what one instruction takes along k. On FMA units it
         is as thin as work behind which a read hides allows, since its fragments take registers: 64 products
         for each thread, but no less than 16 bytes where an operand lies along k.
-SHAPE   The loop holds one dot with both operands read from buffers right there, and nothing but the copies depends on what
-        it is sliced for; other loops are left alone.
-WORK    Between its read and the dot an operand may be cast, scaled by what is the same all along k, and the like
-        (``optimize_dot_operands``): that is done slice by slice, right before each product. The loop carries what
-        was read.
+SHAPE   The loop holds one dot with both operands read from buffers right there, and nothing but the copies
+        depends on what it is sliced for; other loops are left alone.
+WORK    Between its read and the dot an operand may be cast, scaled by what is the same all along k, and the
+        like (``optimize_dot_operands``): that is done slice by slice, right before each product. The loop
+        carries what was read.
 """
 
 from __future__ import annotations
@@ -51,8 +51,14 @@ from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.shape import Broadcast, Constant, Splat
 from ptxforge.ir.ops.shared import (
-    AsyncCommitGroup, AsyncCopyGlobalToLocal, AsyncWait, LocalLoad, MemDescIndex, MemDescSubslice, MemDescTrans,
-)  # fmt: skip
+    AsyncCommitGroup,
+    AsyncCopyGlobalToLocal,
+    AsyncWait,
+    LocalLoad,
+    MemDescIndex,
+    MemDescSubslice,
+    MemDescTrans,
+)
 from ptxforge.layouts.encodings import DotOperand, Mma, elements_per_thread
 from ptxforge.support.target import Target
 
@@ -74,8 +80,8 @@ def prefetch(function: Function, target: Target) -> bool:
 
 @attrs.define(slots=True)
 class _Plan:
-    """A loop that matches SHAPE: its dot, the reads of both operands and the WORK on them, in order, their common
-    wait, the copies, and the extent of a slice along k."""
+    """A loop that matches SHAPE: its dot, the reads of both operands and the WORK on them, in order, their
+    common wait, the copies, and the extent of a slice along k."""
 
     loop: For
     dot: Dot
@@ -111,7 +117,8 @@ def _match(loop: For) -> _Plan | None:
 
 
 def _read_behind(value: Value, k: int, loop: For, work: list[Operation]) -> Operation | None:
-    """The operation that makes ``value``, or what the WORK that makes it is done on; that goes to ``work``."""
+    """The operation that makes ``value``, or what the WORK that makes it is done on;
+    that goes to ``work``."""
     op = value.defining_op
     if op is None or op.parent is not loop.body or ELEMENTWISE not in op.traits:
         return op
@@ -135,7 +142,11 @@ def _is_sliceable(read: Operation | None, loop: For) -> bool:
     if not isinstance(read, LocalLoad) or read.parent is not loop.body or not read.result.has_one_use:
         return False
     view = _slot_of(read)
-    if not isinstance(view, MemDescIndex) or view.parent is not loop.body or view.source.owner_block is loop.body:
+    if (
+        not isinstance(view, MemDescIndex)
+        or view.parent is not loop.body
+        or view.source.owner_block is loop.body
+    ):
         return False
     index = view.index
     carried = isinstance(index, BlockArgument) and index.block is loop.body and index.index > 0
@@ -222,7 +233,9 @@ def _add_carried(loop: For, initial: Value, hint: str) -> Value:
     return loop.body.add_argument(initial.type, hint)
 
 
-def _read_slice(b: Builder, plan: _Plan, operand: int, tile: Value, number: int, token: Value | None) -> Value:
+def _read_slice(
+    b: Builder, plan: _Plan, operand: int, tile: Value, number: int, token: Value | None
+) -> Value:
     """Slice ``number`` along k of a tile in shared memory, as fragments."""
     type = plan.reads[operand].result.type
     k = 1 - operand

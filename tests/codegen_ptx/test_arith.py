@@ -13,10 +13,13 @@ from tests.codegen_ptx.elements import FLOATS, FP8, INTEGERS, assert_same, compu
 from tests.codegen_ptx.harness import Kernel, blocked, pointer
 
 BINARY_INTEGER = (
-    arith.AddI, arith.SubI, arith.MulI, arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI, arith.AndI, arith.OrI,
-    arith.XorI, arith.ShlI, arith.ShrSI, arith.ShrUI, arith.MinSI, arith.MaxSI, arith.MinUI, arith.MaxUI,
+    arith.AddI, arith.SubI, arith.MulI, arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI, arith.AndI,
+    arith.OrI, arith.XorI, arith.ShlI, arith.ShrSI, arith.ShrUI, arith.MinSI, arith.MaxSI, arith.MinUI,
+    arith.MaxUI,
 )  # fmt: skip
-BINARY_FLOAT = (arith.AddF, arith.SubF, arith.MulF, arith.MinNumF, arith.MaxNumF, arith.MinimumF, arith.MaximumF)
+BINARY_FLOAT = (
+    arith.AddF, arith.SubF, arith.MulF, arith.MinNumF, arith.MaxNumF, arith.MinimumF, arith.MaximumF,
+)  # fmt: skip
 
 
 def _check(kind, elements, ulp=0, target="sm_90a", everywhere=False, seed=0, **attributes):
@@ -31,7 +34,9 @@ def test_binary_integers(kind, element):
     _check(kind, (element, element), everywhere=element is T.I16)
 
 
-@pytest.mark.parametrize("kind", [arith.AddI, arith.MulI, arith.AndI, arith.OrI, arith.XorI, arith.MinUI, arith.MaxUI],
+@pytest.mark.parametrize("kind", [
+    arith.AddI, arith.MulI, arith.AndI, arith.OrI, arith.XorI, arith.MinUI, arith.MaxUI,
+],
                          ids=lambda k: k.name)
 def test_binary_predicates(kind):
     _check(kind, (T.I1, T.I1))
@@ -64,7 +69,10 @@ def test_integer_comparison(predicate, element):
 def test_binary_floats(kind, element, target):
     if element in FP8 and kind in (arith.AddF, arith.SubF, arith.MulF):
         # ml_dtypes overflows to NaN or infinity, ours saturates: compare where the result is moderate.
-        arguments = [(element, np.clip(values(element, i).astype(np.float32), -4, 4).astype(element.numpy)) for i in (0, 1)]
+        arguments = [
+            (element, np.clip(values(element, i).astype(np.float32), -4, 4).astype(element.numpy))
+            for i in (0, 1)
+        ]
         got, expected = compute(kind, arguments, target=target)
         assert_same(got, expected, arguments=[x for _, x in arguments])
         return
@@ -114,7 +122,9 @@ def test_clamp(element, propagate):
     _check(math.ClampF, (element, element, element), propagate_nan=propagate)
 
 
-@pytest.mark.parametrize("bound", [-(1 << 31), -(1 << 30) - 1, -(1 << 30), -5, 0, 1, 3, 130, 511, 512, (1 << 31) - 1])
+@pytest.mark.parametrize("bound", [
+    -(1 << 31), -(1 << 30) - 1, -(1 << 30), -5, 0, 1, 3, 130, 511, 512, (1 << 31) - 1,
+])
 def test_many_sums_against_one_bound(bound):
     """``i < n`` for all elements of a thread takes one comparison each, whatever the bound."""
     kernel = Kernel(pointer(T.I8), T.I32)

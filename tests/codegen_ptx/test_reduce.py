@@ -37,7 +37,9 @@ def region(b, kinds, elements):
     block = Block(list(elements) * 2)
     count = len(elements)
     with b.inside(block):
-        results = [b.value(kind, block.arguments[i], block.arguments[count + i]) for i, kind in enumerate(kinds)]
+        results = [
+            b.value(kind, block.arguments[i], block.arguments[count + i]) for i, kind in enumerate(kinds)
+        ]
         b.create(control.Yield, *results)
     return Region(block)
 
@@ -74,13 +76,15 @@ CASES = [(name, axis) for name, (shape, _) in LAYOUTS.items() for axis in range(
 def test_sum(name, axis):
     x = _data(T.F32, LAYOUTS[name][0])
     out = _run(ops.Reduce, arith.AddF, T.F32, name, axis, x)
-    np.testing.assert_allclose(out.reshape(-1), x.astype(np.float64).sum(axis).reshape(-1), rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(
+        out.reshape(-1), x.astype(np.float64).sum(axis).reshape(-1), rtol=1e-5, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("element, kind, reference", [
-    (T.I32, arith.AddI, np.add), (T.I32, arith.MaxSI, np.maximum), (T.I64, arith.AddI, np.add), (T.I8, arith.MinSI, np.minimum),
-    (T.F16, arith.MaxNumF, np.maximum), (T.F64, arith.AddF, np.add), (T.BF16, arith.MinimumF, np.minimum),
-    (T.I16, arith.XorI, np.bitwise_xor),
+    (T.I32, arith.AddI, np.add), (T.I32, arith.MaxSI, np.maximum), (T.I64, arith.AddI, np.add),
+    (T.I8, arith.MinSI, np.minimum), (T.F16, arith.MaxNumF, np.maximum), (T.F64, arith.AddF, np.add),
+    (T.BF16, arith.MinimumF, np.minimum), (T.I16, arith.XorI, np.bitwise_xor),
 ], ids=lambda v: getattr(v, "name", str(v)))
 @pytest.mark.parametrize("name, axis", [("flat", 0), ("across", 1), ("columns", 0), ("mma", 1)])
 def test_kinds(element, kind, reference, name, axis):
@@ -88,7 +92,9 @@ def test_kinds(element, kind, reference, name, axis):
     out = _run(ops.Reduce, kind, element, name, axis, x)
     with np.errstate(all="ignore"):
         expected = reference.reduce(x, axis=axis, dtype=None if element is T.BF16 else x.dtype)
-    np.testing.assert_allclose(out.reshape(-1).astype(np.float64), np.asarray(expected).reshape(-1).astype(np.float64), rtol=1e-6)
+    np.testing.assert_allclose(
+        out.reshape(-1).astype(np.float64), np.asarray(expected).reshape(-1).astype(np.float64), rtol=1e-6
+    )
 
 
 def test_argmax_by_two_operands():
@@ -100,7 +106,9 @@ def test_argmax_by_two_operands():
         a, i, c, j = block.arguments
         b = kernel.b
         greater = b.value(arith.CmpF, a, c, predicate="ogt")
-        equal = b.value(arith.AndI, b.value(arith.CmpF, a, c, predicate="oeq"), b.value(arith.CmpI, i, j, predicate="slt"))
+        equal = b.value(
+            arith.AndI, b.value(arith.CmpF, a, c, predicate="oeq"), b.value(arith.CmpI, i, j, predicate="slt")
+        )
         first = b.value(arith.OrI, greater, equal)
         b.create(control.Yield, b.value(arith.Select, first, a, c), b.value(arith.Select, first, i, j))
     op = kernel.b.create(ops.Reduce, x, index, regions=[Region(block)], axis=1, scratch_offset=0)
@@ -121,7 +129,9 @@ def test_cumulative_sum(name, axis, reverse):
 
 
 @pytest.mark.parametrize("reverse", [False, True])
-@pytest.mark.parametrize("name, axis", [("flat", 0), ("across", 1), ("across", 0), ("columns", 0), ("three", 2)])
+@pytest.mark.parametrize("name, axis", [
+    ("flat", 0), ("across", 1), ("across", 0), ("columns", 0), ("three", 2),
+])
 def test_scan_of_a_recurrence(name, axis, reverse):
     """h[i] = a[i] h[i-1] + x[i], composed as (a, x) · (b, y) = (a b, b x + y): not commutative, two
     operands."""
@@ -132,8 +142,12 @@ def test_scan_of_a_recurrence(name, axis, reverse):
     with kernel.b.inside(block):
         a0, x0, a1, x1 = block.arguments
         b = kernel.b
-        b.create(control.Yield, b.value(arith.MulF, a0, a1), b.value(arith.AddF, b.value(arith.MulF, a1, x0), x1))
-    op = kernel.b.create(ops.Scan, a, x, regions=[Region(block)], axis=axis, scratch_offset=0, reverse=reverse)
+        b.create(
+            control.Yield, b.value(arith.MulF, a0, a1), b.value(arith.AddF, b.value(arith.MulF, a1, x0), x1)
+        )
+    op = kernel.b.create(
+        ops.Scan, a, x, regions=[Region(block)], axis=axis, scratch_offset=0, reverse=reverse
+    )
     kernel.store(2, op.results[1])
     rng = np.random.default_rng(5)
     av, xv = rng.uniform(0.2, 1, shape).astype(np.float32), rng.normal(size=shape).astype(np.float32)
@@ -178,8 +192,9 @@ def test_scans_of_all_widths(element, kind, reference, name, reverse):
 
 
 def test_instructions_of_a_row():
-    """8 chunks of 4 elements for each of 32 lanes: 3 additions in a chunk, 5 between lanes, 1 for its place in the
-    row, 1 for each element but the last, and the running total; 5 shuffles, one for the total, one to pass it on."""
+    """8 chunks of 4 elements for each of 32 lanes: 3 additions in a chunk, 5 between lanes, 1 for its place
+    in the row, 1 for each element but the last, and the running total; 5 shuffles, one for the total, one to
+    pass it on."""
     kernel = Kernel(pointer(T.F32), pointer(T.F32), num_warps=1)
     x = kernel.load(0, (1024,), LAYOUTS["one warp"][1], vector=4)
     op = kernel.b.create(ops.Scan, x, regions=[region(kernel.b, [arith.AddF], [T.F32])], axis=0)

@@ -63,7 +63,9 @@ TIGHT = {
 }  # fmt: skip
 """Bytes that may spill. Attention with 32 rows of 128 to a warp has 192 registers of sums and scores alone;
 products of rows that are not aligned hold loaded elements beside 128 sums."""
-POINTS = [(name, index) for name, (_, configurations) in CASES.items() for index in range(len(configurations))]
+POINTS = [
+    (name, index) for name, (_, configurations) in CASES.items() for index in range(len(configurations))
+]
 
 
 def identify(point: tuple[str, int]) -> str:
@@ -80,7 +82,9 @@ def test_nothing_spills(point, tmp_path):
     options = {option: constants.pop(option) for option in ("num_warps", "num_stages")}
     source = tmp_path / "kernel.ptx"
     source.write_text(compile(constants, **options).asm["ptx"])
-    command = [tools.find("ptxas"), "-v", f"-arch={TARGET}", str(source), "-o", str(tmp_path / "kernel.cubin")]
+    command = [
+        tools.find("ptxas"), "-v", f"-arch={TARGET}", str(source), "-o", str(tmp_path / "kernel.cubin"),
+    ]  # fmt: skip
     said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
     (spilled,) = re.findall(r"(\d+) bytes spill stores", said)
     assert int(spilled) <= TIGHT.get(identify(point), 0), said

@@ -1,5 +1,5 @@
-"""What the pipelined loop of a matrix product computes beside its products: one offset for all buffers, pointers that
-walk. And how its results leave."""
+"""What the pipelined loop of a matrix product computes beside its products: one offset for all buffers,
+pointers that walk. And how its results leave."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ kernels = load("ptxforge")
 @pytest.fixture(scope="module", params=["NN", "NT"])
 def ptx(request) -> str:
     """f16, 128x256 tiles, 64 along k, 4 stages, 8 warps: 12 copies of 16 bytes an iteration."""
-    signature = {n: "*fp16:16" for n in "abc"} | {n: "i32:16" for n in ("M", "N", "K", "stride_am", "stride_cm")}
+    signature = {n: "*fp16:16" for n in "abc"} | {
+        n: "i32:16" for n in ("M", "N", "K", "stride_am", "stride_cm")
+    }
     inner, outer = ("stride_bn", "stride_bk") if request.param == "NN" else ("stride_bk", "stride_bn")
-    constants = {"stride_ak": 1, "stride_cn": 1, inner: 1, "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "GROUP_M": 8,
-                 "PRECISION": "tf32"}  # fmt: skip
+    constants = {"stride_ak": 1, "stride_cn": 1, inner: 1, "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64,
+                 "GROUP_M": 8, "PRECISION": "tf32"}  # fmt: skip
     return compile_function(
         kernels.matmul, signature | {outer: "i32:16"}, constants, "sm_90a", num_warps=8, num_stages=4
     ).ptx
@@ -39,11 +41,15 @@ def test_the_iteration_is_one_group_of_copies(ptx):
 
 
 def test_each_copy_takes_at_most_one_sum(ptx):
-    """Rows that lanes do not share have pointers that walk; rows that a warp shares are added to one that does. What the
-    columns add is in the pointers, and they advance in place."""
+    """Rows that lanes do not share have pointers that walk; rows that a warp shares are added to one that
+    does. What the columns add is in the pointers, and they advance in place."""
     loop = loop_of(ptx)
     sums = [line for line in loop if line.startswith(("mad.wide", "add.s64"))]
-    advances = [line for line in sums if re.match(r"(mad\.wide\.s32 (%q\d+), %r\d+, 2, \2|add\.s64 (%q\d+), \3, \d+);", line)]
+    advances = [
+        line
+        for line in sums
+        if re.match(r"(mad\.wide\.s32 (%q\d+), %r\d+, 2, \2|add\.s64 (%q\d+), \3, \d+);", line)
+    ]
     copied_from = {re.search(r"\], \[(%q\d+)", line).group(1) for line in loop if "cp.async.cg" in line}
     assert len(copied_from) == 12 and len(sums) <= 12 + 1
     assert {line.split()[1].rstrip(",") for line in sums} >= copied_from

@@ -113,8 +113,8 @@ CONFIGURATIONS = {
     "attention-64-causal": attention(64, (64, 64), 4, 3, causal=True),
 }
 WORDS_ACROSS = {"tf32-NN": {"b32"}, "tf32-TN": {"v2", "b32"}, "tf32-TT": {"v2"}, "ieee-NN": {"v4"}}
-"""``ldmatrix`` transposes no 32-bit elements: those that lie across are read in pairs (A), or one by one (B), as
-the instructions want them in registers."""
+"""``ldmatrix`` transposes no 32-bit elements: those that lie across are read in pairs (A), or one by one (B),
+as the instructions want them in registers."""
 
 
 def loops(ptx: str) -> list[str]:

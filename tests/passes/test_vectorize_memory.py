@@ -72,9 +72,15 @@ def test_alignment_limits_the_width(divisibility, width):
 @pytest.mark.parametrize(("element", "width"), [("f64", 2), ("f32", 4), ("f16", 8), ("f8e5m2", 8)])
 def test_element_sizes(element, width):
     """1024 elements on 128 threads: at most 8 for each."""
-    text = elementwise(element, "f32").replace("f32", "f64") if element == "f64" else elementwise(element, element)
+    text = (
+        elementwise(element, "f32").replace("f32", "f64")
+        if element == "f64"
+        else elementwise(element, element)
+    )
     if element == "f64":
-        text = text.replace("extf %v0 : (tensor<1024xf64>) -> tensor<1024xf64>", "addf %v0, %v0 : tensor<1024xf64>")
+        text = text.replace(
+            "extf %v0 : (tensor<1024xf64>) -> tensor<1024xf64>", "addf %v0, %v0 : tensor<1024xf64>"
+        )
     assert widths(text, parameters=pointers(element, element))[0] == width
 
 
