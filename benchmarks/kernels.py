@@ -91,8 +91,8 @@ def matmul(
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
     PRECISION: tl.constexpr, EVEN_K: tl.constexpr = False,
 ):  # fmt: skip
-    """c = a @ b with f32 accumulation; programs in groups of GROUP_M rows of tiles, for the L2 cache. EVEN_K says that
-    BLOCK_K divides K: no mask is needed along it."""
+    """c = a @ b with f32 accumulation; programs in groups of GROUP_M rows of tiles, for the L2 cache. EVEN_K
+    says that BLOCK_K divides K: no mask is needed along it."""
     pid = tl.program_id(0)
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)

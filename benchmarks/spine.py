@@ -17,7 +17,8 @@ from benchmarks.tiles import SGEMM_TILES
 
 @attrs.frozen
 class Case:
-    """One benchmark. ``work`` is bytes moved (unit GB/s) or floating-point operations (unit TFLOP/s) of one run."""
+    """One benchmark. ``work`` is bytes moved (unit GB/s) or floating-point operations
+    (unit TFLOP/s) of one run."""
 
     name: str
     unit: str
@@ -39,6 +40,11 @@ def random_tensor(*shape: int, dtype: Any) -> Any:
     return torch.randn(*shape, device="cuda", dtype=torch.float32).to(dtype)
 
 
+def empty_tensor(*shape: int, dtype: Any = torch.float32) -> Any:
+    """Memory on the GPU."""
+    return torch.empty(*shape, device="cuda", dtype=dtype)
+
+
 def _add() -> Case:
     n = 1 << 27
 
@@ -51,7 +57,7 @@ def _add() -> Case:
     return Case(
         "add f32 2^27", "GB/s", 3 * 4 * n,
         lambda: {"x": random_tensor(n, dtype=torch.float32), "y": random_tensor(n, dtype=torch.float32),
-                 "out": torch.empty(n, device="cuda")},
+                 "out": empty_tensor(n)},
         launch, [{"BLOCK": b, "num_warps": w} for b, w in ((1024, 4), (1024, 8), (2048, 8), (4096, 8))],
         lambda d: torch.add(d["x"], d["y"], out=d["out"]), lambda d: (d["out"], d["x"] + d["y"]), 0.0,
     )  # fmt: skip
@@ -65,7 +71,8 @@ def _softmax(rows: int, columns: int, dtype: Any, label: str) -> Case:
 
     return Case(
         f"softmax {label} {rows}x{columns}", "GB/s", 2 * rows * columns * dtype.itemsize,
-        lambda: {"x": random_tensor(rows, columns, dtype=dtype), "out": torch.empty(rows, columns, device="cuda", dtype=dtype)},
+        lambda: {"x": random_tensor(rows, columns, dtype=dtype),
+                 "out": empty_tensor(rows, columns, dtype=dtype)},
         launch, [{"num_warps": w} for w in (1, 2, 4, 8, 16)],
         lambda d: torch.softmax(d["x"], 1), lambda d: (d["out"], torch.softmax(d["x"].float(), 1)),
         1e-5 if dtype == torch.float32 else 1e-2,
@@ -84,9 +91,11 @@ def _layer_norm(rows: int, columns: int, dtype: Any, label: str) -> Case:
 
     return Case(
         f"layer norm {label} {rows}x{columns}", "GB/s", 2 * rows * columns * dtype.itemsize,
-        lambda: {"x": random_tensor(rows, columns, dtype=dtype), "weight": random_tensor(columns, dtype=dtype),
-                 "bias": random_tensor(columns, dtype=dtype), "out": torch.empty(rows, columns, device="cuda", dtype=dtype)},
-        launch, [{"num_warps": w} for w in (1, 2, 4, 8, 16)], reference, lambda d: (d["out"], reference(d).float()),
+        lambda: {"x": random_tensor(rows, columns, dtype=dtype),
+                 "weight": random_tensor(columns, dtype=dtype), "bias": random_tensor(columns, dtype=dtype),
+                 "out": empty_tensor(rows, columns, dtype=dtype)},
+        launch, [{"num_warps": w} for w in (1, 2, 4, 8, 16)], reference,
+        lambda d: (d["out"], reference(d).float()),
         1e-4 if dtype == torch.float32 else 4e-2,
     )  # fmt: skip
 
@@ -102,7 +111,7 @@ def _transpose(dtype: Any, label: str) -> Case:
 
     return Case(
         f"transpose {label} {size}x{size}", "GB/s", 2 * size * size * dtype.itemsize,
-        lambda: {"x": random_tensor(size, size, dtype=dtype), "out": torch.empty(size, size, device="cuda", dtype=dtype)},
+        lambda: {"x": random_tensor(size, size, dtype=dtype), "out": empty_tensor(size, size, dtype=dtype)},
         launch, [{"BLOCK_M": m, "BLOCK_N": n, "num_warps": w} for m, n, w in
                  ((32, 32, 4), (64, 64, 4), (64, 64, 8), (128, 64, 8), (64, 128, 8), (128, 128, 8))],
         lambda d: d["x"].t().contiguous(), lambda d: (d["out"], d["x"].t()), 0.0,
@@ -120,10 +129,12 @@ def _column_sum() -> Case:
 
     return Case(
         f"column sum f16 {rows}x{columns}", "GB/s", 2 * rows * columns,
-        lambda: {"x": random_tensor(rows, columns, dtype=torch.float16), "out": torch.empty(columns, device="cuda")},
+        lambda: {"x": random_tensor(rows, columns, dtype=torch.float16), "out": empty_tensor(columns)},
         launch, [{"BLOCK_M": m, "BLOCK_N": n, "num_warps": w} for m, n, w in
-                 ((128, 32, 8), (256, 32, 8), (512, 32, 16), (512, 32, 32), (256, 32, 32), (64, 64, 8), (256, 64, 16), (128, 32, 4))],
-        lambda d: torch.sum(d["x"], 0, dtype=torch.float32), lambda d: (d["out"], d["x"].float().sum(0)), 2e-2,
+                 ((128, 32, 8), (256, 32, 8), (512, 32, 16), (512, 32, 32), (256, 32, 32), (64, 64, 8),
+                  (256, 64, 16), (128, 32, 4))],
+        lambda d: torch.sum(d["x"], 0, dtype=torch.float32), lambda d: (d["out"], d["x"].float().sum(0)),
+        2e-2,
     )  # fmt: skip
 
 
@@ -137,28 +148,31 @@ def _cumsum() -> Case:
 
     return Case(
         f"cumsum f32 {rows}x{columns}", "GB/s", 2 * 4 * rows * columns,
-        lambda: {"x": random_tensor(rows, columns, dtype=torch.float32), "out": torch.empty(rows, columns, device="cuda")},
+        lambda: {"x": random_tensor(rows, columns, dtype=torch.float32), "out": empty_tensor(rows, columns)},
         launch, [{"num_warps": w} for w in (1, 2, 4, 8)],
-        lambda d: torch.cumsum(d["x"], 1), lambda d: (d["out"], torch.cumsum(d["x"].double(), 1).float()), 1e-3,
+        lambda d: torch.cumsum(d["x"], 1), lambda d: (d["out"], torch.cumsum(d["x"].double(), 1).float()),
+        1e-3,
     )  # fmt: skip
 
 
 def matmul_case(
-    name: str, m: int, n: int, k: int, dtype: Any, precision: str, configurations: list[dict], tolerance: float,
+    name: str, m: int, n: int, k: int, dtype: Any, precision: str, configurations: list[dict],
+    tolerance: float,
     transposed_b: bool = False,
 ) -> Case:  # fmt: skip
     """``c[m, n] = a[m, k] @ b[k, n]``; ``transposed_b`` stores b as [n, k] (NT)."""
 
     def make():
         b = random_tensor(n, k, dtype=dtype).t() if transposed_b else random_tensor(k, n, dtype=dtype)
-        return {"a": random_tensor(m, k, dtype=dtype), "b": b, "c": torch.empty(m, n, device="cuda", dtype=dtype)}
+        return {"a": random_tensor(m, k, dtype=dtype), "b": b, "c": empty_tensor(m, n, dtype=dtype)}
 
     def launch(kernels, data, config):
         options = dict(config)
         grid = (-(-m // options["BLOCK_M"]) * -(-n // options["BLOCK_N"]),)
         a, b, c = data["a"], data["b"], data["c"]
         kernels.matmul[grid](
-            a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(), PRECISION=precision, GROUP_M=options.pop("GROUP_M", 8),
+            a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(), PRECISION=precision,
+            GROUP_M=options.pop("GROUP_M", 8),
             EVEN_K=k % options["BLOCK_K"] == 0, **options,
         )  # fmt: skip
 
@@ -167,7 +181,8 @@ def matmul_case(
         return data["c"].float() / k**0.5, reference / k**0.5
 
     return Case(
-        name, "TFLOP/s", 2.0 * m * n * k, make, launch, configurations, lambda d: torch.mm(d["a"], d["b"], out=d["c"]),
+        name, "TFLOP/s", 2.0 * m * n * k, make, launch, configurations,
+        lambda d: torch.mm(d["a"], d["b"], out=d["c"]),
         check, tolerance,
     )  # fmt: skip
 

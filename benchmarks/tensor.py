@@ -80,9 +80,13 @@ def cases() -> list[Case]:
         matmul_case("gemm f16 NN 4096^3", 4096, 4096, 4096, f16, "tf32", F16_TILES, 1e-3),
         matmul_case("gemm f16 NT 4096^3", 4096, 4096, 4096, f16, "tf32", F16_TILES, 1e-3, transposed_b=True),
         matmul_case("gemm bf16 NN 8192^3", 8192, 8192, 8192, bf16, "tf32", F16_TILES, 8e-3),
-        matmul_case("gemm bf16 NT 8192^3", 8192, 8192, 8192, bf16, "tf32", F16_TILES, 8e-3, transposed_b=True),
+        matmul_case(
+            "gemm bf16 NT 8192^3", 8192, 8192, 8192, bf16, "tf32", F16_TILES, 8e-3, transposed_b=True
+        ),
         matmul_case("gemm bf16 NN 4096^3", 4096, 4096, 4096, bf16, "tf32", F16_TILES, 8e-3),
-        matmul_case("gemm bf16 NT 4096^3", 4096, 4096, 4096, bf16, "tf32", F16_TILES, 8e-3, transposed_b=True),
+        matmul_case(
+            "gemm bf16 NT 4096^3", 4096, 4096, 4096, bf16, "tf32", F16_TILES, 8e-3, transposed_b=True
+        ),
         matmul_case("gemm tf32 NN 4096^3", 4096, 4096, 4096, f32, "tf32", TF32_TILES, 1e-2),
         _int8(),
         matmul_case("gemm f16 NN 4095x4093x4091", 4095, 4093, 4091, f16, "tf32", F16_TILES, 1e-3),
