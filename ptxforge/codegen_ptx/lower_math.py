@@ -15,7 +15,6 @@ from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops import math as ops
-from ptxforge.ir.ops.dot import Dot
 
 _FUNCTIONS: dict[type[Operation], tuple[Callable, Callable]] = {
     ops.Log: (math_f32.log, math_f64.log),
@@ -61,17 +60,8 @@ def power(ctx: Lowering, op: Operation) -> None:
     arguments = [b.register(to_f32(b, x, element), "f") for x in ctx.get(op.x)]
     if is_natural:
         arguments = [math_f32.scaled_for_exp(b, x) for x in arguments]
-    if _beside_products(op):
-        found = {x: math_f32.exp2(b, x) for x in arguments}
-    else:
-        found = powers_of_two(b, list(dict.fromkeys(arguments)))
+    found = powers_of_two(b, list(dict.fromkeys(arguments)))
     ctx.set(op, [from_f32(b, found[x], element) for x in arguments])
-
-
-def _beside_products(op: Operation) -> bool:
-    """Whether matrix products stand in the same block: the assembler overlaps powers with them as long as
-    there is no branch in between."""
-    return any(isinstance(other, Dot) for other in op.parent.operations)
 
 
 @lowers(ops.AbsF)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks.dialects import load
-from ptxforge.compiler import compile_function
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import arith, math, memory
 from ptxforge.ir.ops.cast import ExtF
@@ -125,13 +123,3 @@ def test_a_few_powers_need_no_branch():
     kernel = Kernel(pointer(T.F32), pointer(T.F32))
     kernel.store(1, kernel.b.value(math.Exp2, kernel.load(0, (512,), blocked(4))))
     assert "bra" not in kernel.ptx() and kernel.ptx().count("ex2.approx.f32") == 4
-
-
-def test_powers_between_products_stay_in_one_block():
-    """The assembler overlaps them with the products; see the kernel of attention."""
-    arrays = {name: "*fp16:16" for name in ("q", "k", "v", "out")}
-    strides = {name: "i32:16" for name in ("heads", "length", "stride_b", "stride_h", "stride_l")}
-    constants = {"BLOCK_M": 64, "BLOCK_N": 64, "D": 64, "CAUSAL": False}
-    signature = arrays | {"scale": "fp32"} | strides
-    ptx = compile_function(load("ptxforge").attention, signature, constants, "sm_90a", num_warps=4).ptx
-    assert "ex2.approx.f32" in ptx and "ex2.approx.ftz.f32" not in ptx
