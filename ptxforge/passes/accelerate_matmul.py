@@ -11,24 +11,26 @@
 
 Rules
 -----
-FORMS       f16, bf16, 8-bit floats (sm_89 on; upcast to f16 before), 8-bit integers, f32 as tf32, f64. What
-            remains (``ieee`` f32, f16 accumulators of other types, 16-bit integers) is done on the FMA units,
-            in the layout that ``layouts/fma.py`` chooses.
-SPLIT       ``tf32x3``, ``bf16x3`` and ``bf16x6`` become several dots: x = hi + lo (+ lo2) in the narrow
-            format, and the products of the largest parts are summed, smallest first (Henry, Tang, Heinecke:
-            *Leveraging bfloat16 …*, ARITH 2019).
-WARPS       Warps are spread so that each one's tile has as many 16-row as 16-column pieces as can be (ties go
-            to rows): operand traffic from shared memory is least for square tiles. A dot whose result feeds
-            another dot keeps whole rows in a warp, so that the result becomes an operand without leaving its
-            warp.
-K WIDTH     A thread holds ``32 / bits`` neighbours along k, where ``bits`` is the width of the narrowest tile
-            that lies along k in memory and feeds an operand: what is widened in registers is read 32 bits at
-            once. Both operands have the same.
+FORMS       f16, bf16, 8-bit floats (sm_89 on; upcast to f16 before), 8-bit integers, f32 as tf32, f64. What remains
+            (``ieee`` f32, f16 accumulators of other types, 16-bit integers) is done on the FMA units, in the
+            layout that ``layouts/fma.py`` chooses.
+SPLIT       ``tf32x3``, ``bf16x3`` and ``bf16x6`` become several dots: x = hi + lo (+ lo2) in the narrow format, and the products
+            of the largest parts are summed, smallest first (Henry, Tang, Heinecke: *Leveraging bfloat16 …*, ARITH 2019).
+WARPS       Warps are spread so that each one's tile has as many 16-row as 16-column pieces as can be (ties go to rows): operand
+            traffic from shared memory is least for square tiles. A dot whose result feeds another dot keeps whole
+            rows in a warp, so that the result becomes an operand without leaving its warp.
+K WIDTH     A thread holds ``32 / bits`` neighbours along k, where ``bits`` is the width of the narrowest tile that
+            lies along k in memory and feeds an operand: what is widened in registers is read 32 bits at once. Both
+            operands have the same.
 INTERLEAVE  ``ldmatrix`` transposes 16-bit elements only. Of an operand of other elements that lies along m or
             n in memory, a lane takes neighbours: pairs of bytes, which travel like one 16-bit element; pairs
             of words of A, which one load puts side by side, as the instruction wants them. Neighbours of B go
             to different instructions: to read them at once would cost a move for each. Four words, where
             casts or sums move them anyway. Not for dots in chains, whose results become operands.
+TURN        c = a b is also cᵀ = bᵀ aᵀ. An instruction wants the registers of its left operand in fours, two
+            rows by two words along k, those of the right one in pairs along k. So words that lie across k
+            are better on the left, where they come in pairs; and a wide operand along k, read in long words
+            because its partner is narrow, is better on the right: else each of its registers must be moved.
 SMALL       Tiles smaller than the instruction wrap: rows are repeated, and the copies of the result are
             dropped by the layout, so nothing is padded in memory.
 """
@@ -64,7 +66,7 @@ def accelerate_matmul(function: Function, target: Target) -> bool:
         if isinstance(op, Dot) and not isinstance(op.result.type.layout, Mma):
             accelerated = _legalize(op, target)
             for dot in accelerated:
-                changed |= _accelerate(dot, num_warps)
+                changed |= _accelerate(_turned(dot) if _is_better_turned(dot) else dot, num_warps)
             if not accelerated:
                 changed |= _arrange(op, num_warps)
     return changed
@@ -144,6 +146,32 @@ def _tf32(b: Builder, x: Value) -> tuple[Value, Value]:
     kept = b.value(AndI, bits, b.constant(-0x2000, from_bits))
     part = b.value(Bitcast, kept, type=x.type)
     return part, part
+
+
+# -- which operand is the left one -----------------------------------------------------------------------
+
+
+def _is_better_turned(dot: Dot) -> bool:
+    """See TURN."""
+    if len(dot.result.type.shape) != 2 or _feeds_another_dot(dot) or _comes_from_dot(dot):
+        return False
+    bits = dot.a.type.element.bits
+    left_lies_along_k = bits in _widths_along(dot.a, 1, dot.parent) and not _is_worked_on(dot.a)
+    if not left_lies_along_k:
+        return False
+    if bits == 32:
+        return 32 in _widths_along(dot.b, 1, dot.parent) and not _is_worked_on(dot.b)
+    return _register_bits(dot, 1) < bits
+
+
+def _turned(dot: Dot) -> Dot:
+    """The dot of the transposed operands in exchanged roles, in place of ``dot``; its result is transposed back."""
+    b = Builder.at(dot)
+    right, left, total = (b.value(Trans, v, order=(1, 0)) for v in (dot.a, dot.b, dot.c))
+    exchanged = {"a_unsigned": dot.b_unsigned, "b_unsigned": dot.a_unsigned}
+    new = b.create(Dot, left, right, total, **{**dot.attributes, **exchanged})
+    dot.replace_with([b.value(Trans, new.result, type=dot.result.type, order=(1, 0))])
+    return new
 
 
 # -- layouts ----------------------------------------------------------------------------------------------

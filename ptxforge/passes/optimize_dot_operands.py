@@ -150,7 +150,7 @@ class _Chain:
         if isinstance(op, ConvertLayout):
             return self.rebuild(op.x, order)
         if isinstance(op, Trans):
-            return self.rebuild(op.x, op.order if order is None else tuple(op.order[d] for d in order))
+            return self.rebuild(op.x, _composed(op.order, order))
         if op in self.work:
             return self._recomputed(op, order)
         return self._converted(value, order)
@@ -184,6 +184,12 @@ def _cost(op: Operation, layout: Distributed) -> float:
 def _fragments_of(type: T.TensorType, order: Order | None, layout: Distributed) -> T.TensorType:
     shape = type.shape if order is None else tuple(type.shape[d] for d in order)
     return T.TensorType(shape, type.element, layout)
+
+
+def _composed(first: Order, then: Order | None) -> Order | None:
+    """The order of two transposes; ``None`` when together they are none."""
+    order = first if then is None else tuple(first[d] for d in then)
+    return None if order == tuple(range(len(order))) else order
 
 
 def _transposed(b: Builder, value: Value, order: Order) -> Value:

@@ -217,7 +217,8 @@ def _lower_loads(
     waits: dict[int, AsyncWait] = {}
     allocated: list[Value] = []
     copies: dict[int, list[AsyncCopyGlobalToLocal]] = {}
-    for load in levels:
+    # In the order of the program, so that the first one's wait comes before all reads.
+    for load in [op for op in loop.body.operations if op in levels]:
         at = stage.pop(load)
         copy_index = _counter(loop, at, buffers, counters, stage)
         read_index = _counter(loop, at + distance, buffers, counters, stage)

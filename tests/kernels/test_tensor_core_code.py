@@ -109,12 +109,12 @@ CONFIGURATIONS = {
     "e4m3-TT-128x128x64": matmul(ml_dtypes.float8_e4m3fn, (128, 128, 64), 8, 3, "TT", 32),
     "attention-128": attention(128, (128, 64), 8, 2),
     "attention-128-causal": attention(128, (128, 32), 8, 3, causal=True),
-    "attention-64": attention(64, (128, 64), 8, 3),
+    "attention-64": attention(64, (128, 64), 4, 2),
     "attention-64-causal": attention(64, (64, 64), 4, 3, causal=True),
 }
-WORDS_ACROSS = {"tf32-NN": {"b32"}, "tf32-TN": {"v2", "b32"}, "tf32-TT": {"v2"}, "ieee-NN": {"v4"}}
-"""``ldmatrix`` transposes no 32-bit elements: those that lie across are read in pairs (A), or one by one (B),
-as the instructions want them in registers."""
+WORDS_ACROSS = {"tf32-NN": {"v2"}, "tf32-TN": {"v2", "b32"}, "tf32-TT": {"v2"}, "ieee-NN": {"v4"}}
+"""``ldmatrix`` transposes no 32-bit elements: those that lie across are read in pairs (on the left) or one by
+one (on the right), as the instructions want them in registers."""
 
 
 def loops(ptx: str) -> list[str]:

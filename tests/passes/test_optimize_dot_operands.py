@@ -44,7 +44,13 @@ func @gemm(%a: ptr<f16> {{divisibility = 16}}, %b: ptr<{element}> {{divisibility
   %ik = muli %i, %ks : tensor<64x1xi32>
   %ikb = broadcast %ik : (tensor<64x1xi32>) -> tensor<64x64xi32>
   %krb = broadcast %kr : (tensor<1x64xi32>) -> tensor<64x64xi32>
-  %at = addi %ikb, %krb : tensor<64x64xi32>
+  %bt = addi %ikb, %krb : tensor<64x64xi32>
+  %m64 = constant {{value = 64}} : tensor<1x64xi32>
+  %km = muli %kr, %m64 : tensor<1x64xi32>
+  %kmb = broadcast %km : (tensor<1x64xi32>) -> tensor<64x64xi32>
+  %imb = broadcast %i : (tensor<64x1xi32>) -> tensor<64x64xi32>
+  %at = addi %imb, %kmb : tensor<64x64xi32>
+  %step = constant {{value = 4096}} : i32
   %ss = splat %s : (ptr<f16>) -> tensor<64xptr<f16>>
   %sp = addptr %ss, %r : tensor<64xptr<f16>>
   %sv = load %sp : (tensor<64xptr<f16>>) -> tensor<64xf16>
@@ -55,11 +61,11 @@ func @gemm(%a: ptr<f16> {{divisibility = 16}}, %b: ptr<{element}> {{divisibility
     %aptr = addptr %as, %at : tensor<64x64xptr<f16>>
     %av = load %aptr : (tensor<64x64xptr<f16>>) -> tensor<64x64xf16>
     %bs = splat %bp : (ptr<{element}>) -> tensor<64x64xptr<{element}>>
-    %bptr = addptr %bs, %at : tensor<64x64xptr<{element}>>
+    %bptr = addptr %bs, %bt : tensor<64x64xptr<{element}>>
     %bv = load %bptr : (tensor<64x64xptr<{element}>>) -> tensor<64x64x{element}>
     {chain}
     %d = dot %av, %y, %x : (tensor<64x64xf16>, tensor<64x64xf16>, tensor<64x64xf32>) -> tensor<64x64xf32>
-    %an = addptr %ap, %c64 : ptr<f16>
+    %an = addptr %ap, %step : ptr<f16>
     %bn = addptr %bp, %c64 : ptr<{element}>
     yield %d, %an, %bn
   }}
@@ -75,6 +81,7 @@ func @gemm(%a: ptr<f16> {{divisibility = 16}}, %b: ptr<{element}> {{divisibility
   return
 }}
 """  # noqa: E501
+# a is [K, M] in memory (with k along its rows the roles of the operands would be exchanged), b is [N, K].
 CHAINS = {  # name: element type of b [N, K] in memory, what becomes of a tile of it, the same in numpy
     "trans": (
         "f16",
@@ -149,7 +156,7 @@ def products(function: Function, element: str, reference) -> tuple[np.ndarray, n
         b = rng.integers(-2, 3, b.shape).astype(ml_dtypes.float8_e5m2).view(np.int8)
     s = rng.integers(1, 4, N).astype(np.float16)
     c = np.full((M, N), np.nan, np.float32)
-    interpreter.run(function, 1, [a, b, s, c, K * STEPS])
+    interpreter.run(function, 1, [np.ascontiguousarray(a.T), b, s, c, K * STEPS])
     values = reference(b, s.astype(np.float64))
     return c, a.astype(np.float64) @ values.astype(np.float64).T
 
