@@ -24,7 +24,8 @@ def _signature(value) -> str:
 
 def _interpret(kernel, grid, arguments, constants, options):
     """The kernel's tile IR, as text, through the interpreter."""
-    names = [n for n in inspect.signature(kernel.fn).parameters if n not in constants]
+    parameters = inspect.signature(kernel.fn).parameters
+    names = [n for n, p in parameters.items() if n not in constants and p.default is p.empty]
     bound = dict(zip(names, arguments, strict=True))
     fixed = {name: 1 for name, value in bound.items() if isinstance(value, int) and value == 1}
     signature = {name: _signature(value) for name, value in bound.items() if name not in fixed}
