@@ -190,8 +190,8 @@ def _places(tensor: LinearLayout, layout: Mma, dims: tuple[int, ...]) -> dict[tu
 
 
 def _k_starts(size: int, k_width: int, per_word: int, halves: bool) -> list[tuple[int, ...]]:
-    """For each instruction the k (of lane 0) at which its words begin: two that a lane holds side by side, if it
-    does, so that one load brings both."""
+    """For each instruction the k (of lane 0) at which its words begin: two that a lane holds side by side, if
+    it does, so that one load brings both."""
     tile = k_width * (8 if halves else 4)
     words = [base + half + word for base in range(0, max(size, tile), tile)
              for half in ((0, tile // 2) if halves else (0,)) for word in range(0, k_width, per_word)]

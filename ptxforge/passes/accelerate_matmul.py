@@ -11,17 +11,19 @@
 
 Rules
 -----
-FORMS       f16, bf16, 8-bit floats (sm_89 on; upcast to f16 before), 8-bit integers, f32 as tf32, f64. What remains
-            (``ieee`` f32, f16 accumulators of other types, 16-bit integers) is done on the FMA units, in the
-            layout that ``layouts/fma.py`` chooses.
-SPLIT       ``tf32x3``, ``bf16x3`` and ``bf16x6`` become several dots: x = hi + lo (+ lo2) in the narrow format, and the products
-            of the largest parts are summed, smallest first (Henry, Tang, Heinecke: *Leveraging bfloat16 …*, ARITH 2019).
-WARPS       Warps are spread so that each one's tile has as many 16-row as 16-column pieces as can be (ties go to rows): operand
-            traffic from shared memory is least for square tiles. A dot whose result feeds another dot keeps whole
-            rows in a warp, so that the result becomes an operand without leaving its warp.
-K WIDTH     A thread holds ``32 / bits`` neighbours along k, where ``bits`` is the width of the narrowest tile that
-            lies along k in memory and feeds an operand: what is widened in registers is read 32 bits at once. Both
-            operands have the same.
+FORMS       f16, bf16, 8-bit floats (sm_89 on; upcast to f16 before), 8-bit integers, f32 as tf32, f64. What
+            remains (``ieee`` f32, f16 accumulators of other types, 16-bit integers) is done on the FMA units,
+            in the layout that ``layouts/fma.py`` chooses.
+SPLIT       ``tf32x3``, ``bf16x3`` and ``bf16x6`` become several dots: x = hi + lo (+ lo2) in the narrow
+            format, and the products of the largest parts are summed, smallest first (Henry, Tang, Heinecke:
+            *Leveraging bfloat16 …*, ARITH 2019).
+WARPS       Warps are spread so that each one's tile has as many 16-row as 16-column pieces as can be (ties go
+            to rows): operand traffic from shared memory is least for square tiles. A dot whose result feeds
+            another dot keeps whole rows in a warp, so that the result becomes an operand without leaving its
+            warp.
+K WIDTH     A thread holds ``32 / bits`` neighbours along k, where ``bits`` is the width of the narrowest tile
+            that lies along k in memory and feeds an operand: what is widened in registers is read 32 bits at
+            once. Both operands have the same.
 INTERLEAVE  ``ldmatrix`` transposes 16-bit elements only. Of an operand of other elements that lies along m or
             n in memory, a lane takes neighbours: pairs of bytes, which travel like one 16-bit element; pairs
             of words of A, which one load puts side by side, as the instruction wants them. Neighbours of B go
@@ -165,7 +167,8 @@ def _is_better_turned(dot: Dot) -> bool:
 
 
 def _turned(dot: Dot) -> Dot:
-    """The dot of the transposed operands in exchanged roles, in place of ``dot``; its result is transposed back."""
+    """The dot of the transposed operands in exchanged roles, in place of ``dot``;
+    its result is transposed back."""
     b = Builder.at(dot)
     right, left, total = (b.value(Trans, v, order=(1, 0)) for v in (dot.a, dot.b, dot.c))
     exchanged = {"a_unsigned": dot.b_unsigned, "b_unsigned": dot.a_unsigned}

@@ -22,8 +22,8 @@ TARGET = parse_target("sm_90a")
 
 
 def gemm(element: str, layout: str, cast: str = "") -> str:
-    """The product of the pipeliner's tests with operands of ``element``, transposed in memory (T) or not; ``cast``
-    is the element type of b in memory, if another."""
+    """The product of the pipeliner's tests with operands of ``element``, transposed in memory (T) or not;
+    ``cast`` is the element type of b in memory, if another."""
     text = GEMM.replace("f16", element).replace("num_stages = 3", "num_stages = 2")
     if layout[0] == "T":
         text = text.replace("%ks = splat %k", "%ks = splat %c1").replace("%kr = expand", "%kr0 = expand")
@@ -89,14 +89,16 @@ def test_left_operand(element, layout, cast, left):
     function = after(gemm(element, layout, cast))
     dot = dot_of(function)
     assert origin(dot.a) == left and origin(dot.b) == "ab".replace(left, "")
-    back = [op for op in function.walk() if isinstance(op, Trans) and isinstance(op.x.defining_op, ConvertLayout)]
+    back = [
+        op for op in function.walk() if isinstance(op, Trans) and isinstance(op.x.defining_op, ConvertLayout)
+    ]
     assert bool(back) == (left == "b")
 
 
 @pytest.mark.parametrize(
     "element, layout, cast, interleave",
-    [("f32", "NN", "", (2, 1)), ("f32", "TN", "", (2, 1)), ("f32", "NT", "", (1, 1)), ("f16", "NN", "", (1, 1)),
-     ("f16", "NN", "i8", (1, 2)), ("f16", "NT", "i8", (1, 1))],
+    [("f32", "NN", "", (2, 1)), ("f32", "TN", "", (2, 1)), ("f32", "NT", "", (1, 1)),
+     ("f16", "NN", "", (1, 1)), ("f16", "NN", "i8", (1, 2)), ("f16", "NT", "i8", (1, 1))],
 )  # fmt: skip
 def test_neighbours_of_a_lane(element, layout, cast, interleave):
     assert dot_of(after(gemm(element, layout, cast))).result.type.layout.interleave == interleave
