@@ -50,7 +50,8 @@ def function(ctx: Lowering, op: Operation) -> None:
 
 @lowers(ops.Exp, ops.Exp2)
 def power(ctx: Lowering, op: Operation) -> None:
-    """f64 by its own sequence; all narrower types in f32, together."""
+    """f64 by its own sequence; all narrower types in f32. As Triton has it, powers of two that should be denormal
+    are 0, for which the hardware has one instruction; those of e are not, which is done for many together."""
     b, element = ctx.b, T.element_type(op.result.type)
     is_natural = isinstance(op, ops.Exp)
     if element is T.F64:
@@ -60,7 +61,9 @@ def power(ctx: Lowering, op: Operation) -> None:
     arguments = [b.register(to_f32(b, x, element), "f") for x in ctx.get(op.x)]
     if is_natural:
         arguments = [math_f32.scaled_for_exp(b, x) for x in arguments]
-    found = powers_of_two(b, list(dict.fromkeys(arguments)))
+        found = powers_of_two(b, list(dict.fromkeys(arguments)))
+    else:
+        found = {x: b.pure("ex2.approx.ftz.f32 %s, %s;", "f", x) for x in arguments}
     ctx.set(op, [from_f32(b, found[x], element) for x in arguments])
 
 

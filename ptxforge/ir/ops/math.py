@@ -37,9 +37,14 @@ class Exp(UnaryFloat):
 
 @define("exp2")
 class Exp2(UnaryFloat):
-    """2**x. f32: ``ex2.approx``."""
+    """2**x. f32 (in which narrower types are computed, too): ``ex2.approx.ftz``, so that results below 2**-126
+    are 0."""
 
     function = np.exp2
+
+    def evaluate(self, x):
+        result = super().evaluate(x)
+        return result if x.dtype == np.float64 else np.where(x < -126, np.zeros_like(result), result)
 
 
 @define("log")
