@@ -50,8 +50,9 @@ def function(ctx: Lowering, op: Operation) -> None:
 
 @lowers(ops.Exp, ops.Exp2)
 def power(ctx: Lowering, op: Operation) -> None:
-    """f64 by its own sequence; all narrower types in f32. As Triton has it, powers of two that should be denormal
-    are 0, for which the hardware has one instruction; those of e are not, which is done for many together."""
+    """f64 by its own sequence; all narrower types in f32. As Triton has it, powers of two that should be
+    denormal are 0, for which the hardware has one instruction; those of e are not, which is done for many
+    together."""
     b, element = ctx.b, T.element_type(op.result.type)
     is_natural = isinstance(op, ops.Exp)
     if element is T.F64:

@@ -37,8 +37,8 @@ class Exp(UnaryFloat):
 
 @define("exp2")
 class Exp2(UnaryFloat):
-    """2**x. f32 (in which narrower types are computed, too): ``ex2.approx.ftz``, so that results below 2**-126
-    are 0."""
+    """2**x. f32 (in which narrower types are computed, too): ``ex2.approx.ftz``, so that results below
+    2**-126 are 0."""
 
     function = np.exp2
 
