@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import re
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -170,7 +171,7 @@ class CudaDevice:
     def load_module(self, ptx: str) -> CudaModule:
         """Assemble and load PTX text with the driver's JIT."""
         with self.current():
-            return CudaModule(self, load_module(ptx))
+            return CudaModule(self, load_module(ptx), ptx)
 
     def cubin(self, ptx: str) -> bytes:
         """The machine code that the driver makes of ``ptx`` for this device."""
@@ -205,15 +206,16 @@ class CudaDevice:
 class CudaModule:
     """A module in a device's primary context."""
 
-    def __init__(self, device: CudaDevice, handle: object):
+    def __init__(self, device: CudaDevice, handle: object, ptx: str):
         self._device = device
         self._handle = handle
+        self._ptx = ptx
 
     def function(self, name: str) -> CudaFunction:
         """The kernel ``name``; allowed all the dynamic shared memory that the device has."""
         with self._device.current():
             handle = call("cuModuleGetFunction", self._handle, name.encode())
-            return CudaFunction(self._device, name, handle)
+            return CudaFunction(self._device, name, handle, parameter_count(self._ptx, name))
 
     def unload(self) -> None:
         """Give the module's memory back; its functions must not be launched any more."""
@@ -237,6 +239,17 @@ class ParameterBuffer(threading.local):
         )
         self.extra = ctypes.addressof(self._extra)
         self.bytes = memoryview(buffer).cast("B")
+
+
+def parameter_count(ptx: str, entry: str) -> int:
+    """How many parameters a kernel declares. (The driver of CUDA 13.0 tells about each, but only newer ones tell
+    how many there are; asking for one too many is an error that ``compute-sanitizer`` reports.)
+
+    >>> parameter_count(".visible .entry add(.param .u64 x, .param .b32 n) {", "add")
+    2
+    """
+    signature = re.search(rf"\.entry\s+{re.escape(entry)}\s*\(([^)]*)\)", ptx)
+    return len(re.findall(r"\.param\b", signature[1])) if signature else 0
 
 
 TENSOR_MAP_BYTES = 128
@@ -277,7 +290,7 @@ def moved_parameters(params: bytes, moves: Moves) -> bytes:
 class CudaFunction:
     """A kernel on a device."""
 
-    def __init__(self, device: CudaDevice, name: str, handle: object):
+    def __init__(self, device: CudaDevice, name: str, handle: object, parameters: int):
         self.name = name
         self.device = device
         self.handle = handle
@@ -289,18 +302,9 @@ class CudaFunction:
         )
         self._allow_all_shared_memory()
         self._parameters = ParameterBuffer()
-        self._moves = parameter_moves(self._parameter_places())
+        self._moves = parameter_moves([call("cuFuncGetParamInfo", handle, i) for i in range(parameters)])
         self._launch = bindings().cuLaunchKernel
         self._success = bindings().CUresult.CUDA_SUCCESS
-
-    def _parameter_places(self) -> list[tuple[int, int]]:
-        """(offset, bytes) of each parameter, as the assembler laid them out."""
-        driver, places = bindings(), []
-        while True:
-            code, offset, size = driver.cuFuncGetParamInfo(self.handle, len(places))
-            if code != driver.CUresult.CUDA_SUCCESS:
-                return places
-            places.append((offset, size))
 
     def _attribute(self, name: str) -> int:
         key = getattr(bindings().CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import enum
 import functools
+import re
 from types import SimpleNamespace
 
 from ptxforge.driver import cuda, cuda_api, jit
@@ -33,6 +34,17 @@ class _Names:
 
     def __getattr__(self, name: str) -> str:
         return name
+
+
+def natural_places(ptx: str, entry: str) -> list[tuple[int, int]]:
+    """(offset, bytes) of each parameter, of scalar types, in a kernel's signature."""
+    signature = ptx.split(f".entry {entry}")[1].split(")")[0]
+    places: list[tuple[int, int]] = []
+    for bits in re.findall(r"\.param \.[a-z](\d+)", signature):
+        size = int(bits) // 8
+        end = sum(places[-1]) if places else 0
+        places.append((-(-end // size) * size, size))
+    return places
 
 
 class FakeDriver:
@@ -134,6 +146,7 @@ class FakeDriver:
         if b"wrong" in image:
             values[options.index("CU_JIT_ERROR_LOG_BUFFER")][:19] = b"line 3: wrong token"
             return CUresult.CUDA_ERROR_INVALID_PTX, None
+        self.image = image
         return _OK, image
 
     def cuModuleUnload(self, module):
@@ -154,9 +167,8 @@ class FakeDriver:
         return _OK, values[name.removeprefix("CU_FUNC_ATTRIBUTE_")]
 
     def cuFuncGetParamInfo(self, function, index):
-        if index >= len(self.parameter_places):
-            return (CUresult.CUDA_ERROR_INVALID_VALUE, 0, 0)
-        return (_OK, *self.parameter_places[index])
+        places = self.parameter_places or natural_places(self.image.decode(), function.decode())
+        return (_OK, *places[index])  # asking for one too many is an error
 
     def cuFuncSetAttribute(self, function, name, value):
         self.max_dynamic_shared = value

@@ -114,7 +114,9 @@ def test_launch_hands_over_one_packed_buffer(driver):
 def test_parameters_behind_a_tensor_map_lie_where_the_assembler_put_them(driver):
     """Tensor maps are aligned by their address, and the bank of parameters begins at 16 modulo 64."""
     driver.parameter_places = [(0, 4), (48, 128), (176, 8)]
-    function = CudaDevice(0).load_module("entry kernel").function("kernel")
+    signature = ".param .u32 n,\n.param .align 64 .b8 map[128],\n.param .u64 x"
+    ptx = f".visible .entry other() {{}}\n.visible .entry kernel(\n{signature}\n) {{}}"
+    function = CudaDevice(0).load_module(ptx).function("kernel")
     function.launch((1, 1, 1), (32, 1, 1), 0, 0, b"abcd" + bytes(60) + b"m" * 128 + b"pointer8")
     assert driver.launches[0].params == b"abcd" + bytes(44) + b"m" * 128 + b"pointer8"
 
