@@ -242,8 +242,8 @@ class ParameterBuffer(threading.local):
 
 
 def parameter_count(ptx: str, entry: str) -> int:
-    """How many parameters a kernel declares. (The driver of CUDA 13.0 tells about each, but not how many there
-    are; asking for one too many is an error that ``compute-sanitizer`` reports.)
+    """How many parameters a kernel declares. (The driver of CUDA 13.0 tells about each, but not how many
+    there are; asking for one too many is an error that ``compute-sanitizer`` reports.)
 
     >>> parameter_count(".visible .entry add(.param .u64 x, .param .b32 n) {", "add")
     2
