@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from benchmarks.spine import Case, matmul_case, random_tensor
-from benchmarks.tiles import ATTENTION_TILES, F16_TILES, INT8_TILES, SKINNY_TILES, TF32_TILES
+from benchmarks.tiles import ATTENTION_TILES, F16_TILES, INT8_TILES, ODD_TILES, SKINNY_TILES, TF32_TILES
 
 
 def _attention(length: int, dim: int, causal: bool) -> Case:
@@ -37,7 +37,7 @@ def _attention(length: int, dim: int, causal: bool) -> Case:
     work = 4.0 * batch * heads * length * length * dim * (0.5 if causal else 1.0)
     return Case(
         f"attention f16 L={length} D={dim}{' causal' if causal else ''}", "TFLOP/s", work, make, launch,
-        ATTENTION_TILES, reference,
+        ATTENTION_TILES[dim], reference,
         lambda d: (d["out"].float(), reference(d).float()), 1e-2,
     )  # fmt: skip
 
@@ -89,7 +89,7 @@ def cases() -> list[Case]:
         ),
         matmul_case("gemm tf32 NN 4096^3", 4096, 4096, 4096, f32, "tf32", TF32_TILES, 1e-2),
         _int8(),
-        matmul_case("gemm f16 NN 4095x4093x4091", 4095, 4093, 4091, f16, "tf32", F16_TILES, 1e-3),
+        matmul_case("gemm f16 NN 4095x4093x4091", 4095, 4093, 4091, f16, "tf32", ODD_TILES, 1e-3),
         matmul_case("gemm f16 NN 16x8192x8192", 16, 8192, 8192, f16, "tf32", SKINNY_TILES, 1e-3),
         _attention(8192, 128, False),
         _attention(8192, 128, True),

@@ -12,6 +12,11 @@ F16_TILES = _tiles(
     (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 3), (128, 256, 32, 8, 4),
     (128, 128, 64, 4, 3), (128, 128, 32, 4, 4), (128, 128, 64, 8, 3),
 )  # fmt: skip
+ODD_TILES = _tiles(
+    (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (128, 256, 32, 8, 4), (128, 128, 32, 4, 4),
+    (128, 128, 64, 8, 3),
+)  # fmt: skip
+"""For rows that are not aligned: elements are loaded to registers on their way."""
 TF32_TILES = _tiles(
     (128, 256, 32, 8, 3), (128, 128, 32, 4, 3), (128, 256, 32, 8, 4), (128, 128, 32, 8, 3)
 )
@@ -26,10 +31,13 @@ SGEMM_TILES = _tiles(
     (128, 256, 16, 8, 3), (128, 256, 32, 8, 2), (128, 128, 8, 8, 2), (128, 128, 16, 8, 2),
     (128, 128, 16, 8, 3), (64, 128, 16, 4, 3), (128, 64, 32, 4, 2), (128, 128, 32, 8, 2), (64, 64, 16, 4, 3),
 )  # fmt: skip
-ATTENTION_TILES = [
+_ATTENTION = [
     dict(BLOCK_M=m, BLOCK_N=n, num_warps=w, num_stages=s)
     for m, n, w, s in (
-        (128, 64, 8, 2), (128, 64, 8, 3), (128, 64, 4, 2), (64, 64, 4, 2), (128, 128, 8, 2), (128, 32, 8, 3),
-        (64, 64, 4, 3),
+        (128, 64, 8, 2), (128, 64, 8, 3), (64, 64, 4, 2), (128, 128, 8, 2), (128, 32, 8, 3), (64, 64, 4, 3),
     )
 ]  # fmt: skip
+_WIDE_WARPS = dict(BLOCK_M=128, BLOCK_N=64, num_warps=4, num_stages=2)
+"""32 rows a warp: with D = 128 sums and scores alone are 192 registers, and others spill."""
+ATTENTION_TILES = {64: [*_ATTENTION, _WIDE_WARPS], 128: _ATTENTION}
+"""By the extent of a head."""

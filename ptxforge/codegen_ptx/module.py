@@ -5,6 +5,8 @@ from __future__ import annotations
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function
+from ptxforge.ir.ops.dot import Dot
+from ptxforge.layouts.encodings import Mma
 
 _PARAMETER_TYPES = {
     T.I1: "u8", T.I8: "u8", T.I16: "u16", T.I32: "u32", T.I64: "u64", T.F8E4M3: "u8", T.F8E5M2: "u8",
@@ -50,7 +52,16 @@ def _header(function: Function) -> list[str]:
     lines.append(f".reqntid {32 * function.attributes['num_warps']}, 1, 1")
     if function.attributes.get("maxnreg"):
         lines.append(f".maxnreg {function.attributes['maxnreg']}")
+    elif _uses_tensor_cores(function):
+        lines.append(".minnctapersm 1")
     return lines
+
+
+def _uses_tensor_cores(function: Function) -> bool:
+    """Whether fragments of matrix products fill the registers. Left to itself, the assembler then saves some
+    for blocks that the shared memory of a multiprocessor has no room for, at the expense of loads ahead of
+    their use (attention on an H200, D = 128, 128x64 tiles in 8 warps: 171, not 204, and 22 % slower)."""
+    return any(isinstance(op, Dot) and isinstance(op.result.type.layout, Mma) for op in function.walk())
 
 
 def _pointer_facts(argument: BlockArgument) -> str:

@@ -70,3 +70,7 @@ def test_stores_begin_when_the_first_part_of_the_results_is_exchanged(ptx):
     order = [event for i, event in enumerate(events) if i == 0 or events[i - 1] != event]
     part = ["st.shared", "bar.sync", "ld.shared", "st.global"]
     assert order == ["bar.sync", *part, *part], "no barrier between the parts: each has memory of its own"
+
+
+def test_the_assembler_need_not_save_registers_for_more_blocks(ptx):
+    assert ".minnctapersm 1" in ptx
