@@ -1,4 +1,4 @@
-"""Results as a Markdown table: ``python -m benchmarks.table benchmarks/results/h200.json``."""
+"""Results as a Markdown table: ``python -m benchmarks.table [FILE]``, by default the committed ones."""
 
 from __future__ import annotations
 
@@ -20,4 +20,5 @@ def table(report: dict) -> str:
 
 
 if __name__ == "__main__":
-    print(table(json.loads(Path(sys.argv[1]).read_text())))
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).parent / "results" / "h200.json"
+    print(table(json.loads(path.read_text())))
