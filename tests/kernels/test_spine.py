@@ -126,6 +126,22 @@ def test_matmul_ieee(execute, dtype, shape):
     a, b = _random(rng, (m, k), dtype), _random(rng, (k, n), dtype)
     arguments = [a, b, np.zeros((m, n), np.float32), m, n, k, k, 1, n, 1, n, 1]
     constants = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 16, "GROUP_M": 2, "PRECISION": "ieee"}
+    constants["EVEN_K"] = k % 16 == 0
     grid = (-(-m // 64) * -(-n // 64),)
     for (out,) in execute(kernels.matmul, grid, arguments, constants, outputs=[2]):
         _close(out, a.astype(np.float64) @ b.astype(np.float64), np.float32, scale=20)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3, 7])
+@pytest.mark.parametrize("layout", ["NN", "NT"])
+def test_matmul_without_a_mask_along_k(execute, layout, steps):
+    """Fewer steps than stages, as many, and more."""
+    m, n, k = 70, 64, 32 * steps
+    rng = np.random.default_rng(steps)
+    a, b = rng.integers(-4, 5, (m, k)).astype(np.float16), rng.integers(-4, 5, (k, n)).astype(np.float16)
+    strides = (n, 1) if layout == "NN" else (1, k)
+    stored = b if layout == "NN" else np.ascontiguousarray(b.T)
+    arguments = [a, stored, np.zeros((m, n), np.float16), m, n, k, k, 1, *strides, n, 1]
+    constants = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 2, "PRECISION": "tf32", "EVEN_K": True}
+    for (out,) in execute(kernels.matmul, (2,), arguments, constants, outputs=[2]):
+        np.testing.assert_array_equal(out, (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16))
