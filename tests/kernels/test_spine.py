@@ -142,6 +142,7 @@ def test_matmul_without_a_mask_along_k(execute, layout, steps):
     strides = (n, 1) if layout == "NN" else (1, k)
     stored = b if layout == "NN" else np.ascontiguousarray(b.T)
     arguments = [a, stored, np.zeros((m, n), np.float16), m, n, k, k, 1, *strides, n, 1]
-    constants = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 2, "PRECISION": "tf32", "EVEN_K": True}
+    constants = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 2, "PRECISION": "tf32"}
+    constants["EVEN_K"] = True
     for (out,) in execute(kernels.matmul, (2,), arguments, constants, outputs=[2]):
         np.testing.assert_array_equal(out, (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16))
