@@ -80,6 +80,8 @@ def _rotate(function: Function, operations: list[Operation], facts: FactsWithinV
     if unit < 2 or share > unit * MOST_VECTORS:
         return False
     wide = [op for op in accesses if facts[op.pointer].contiguity[0] > 1]
+    if all(facts[op.pointer].divisibility[0] >= VECTOR_BYTES for op in wide):
+        return False
     if not all(may_be_guarded(op) and _has_prefix(op, unit, facts) for op in wide):
         return False
     misalignments = {_misalignment(op, unit, facts) for op in wide}
@@ -99,9 +101,18 @@ def _rotate(function: Function, operations: list[Operation], facts: FactsWithinV
             RotatedRange, shift, type=op.result.type, start=op.start, end=op.end, granule=unit
         )
         op.replace_with([rotated])
+    for op in operations:
+        _drop_hints(op)
     for op in wide:
         op.attributes["guarded"] = min(unit, VECTOR_BYTES // _bytes(op))
     return True
+
+
+def _drop_hints(op: Operation) -> None:
+    """Forget what the user promised of a tensor's runs: its elements stand elsewhere now."""
+    if any(isinstance(v.type, T.TensorType) for v in op.results):
+        for name in ("divisibility", "contiguity", "constancy"):
+            op.attributes.pop(name, None)
 
 
 def _ignores_order(op: Operation, size: int) -> bool:

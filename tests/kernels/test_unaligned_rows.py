@@ -200,6 +200,28 @@ def test_the_code_is_wide():
 
 
 @ptxforge.jit
+def double_promised(out, x, offset, n, BLOCK: tl.constexpr):
+    """The mask is promised to change every 16 elements, which it does in the tile as written."""
+    i = tl.arange(0, BLOCK)
+    m = tl.max_constancy(i < n, 16)
+    tl.store(out + offset + i, tl.load(x + offset + i, mask=m) * 2, mask=m)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.float32])
+@pytest.mark.parametrize("offset", [1, 3, 8])
+def test_promises_about_the_order_of_a_tile(execute, dtype, offset):
+    """What was promised of runs of the tile does not hold when its elements are moved round."""
+    n = 528
+    x = _numbers(dtype, offset + n) // 2
+    expected = np.full_like(x, GAP)
+    expected[offset:] = x[offset:] * 2
+    arguments = [np.full_like(x, GAP), x, offset, n]
+    runs = execute(double_promised, (1,), arguments, {"BLOCK": 1024}, outputs=[0], num_warps=1)
+    for (out,) in runs:
+        np.testing.assert_array_equal(out, expected)
+
+
+@ptxforge.jit
 def negate(x, n, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     tl.store(x + i, -tl.load(x + i, mask=i < n), mask=i < n)

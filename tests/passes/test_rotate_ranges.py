@@ -131,6 +131,20 @@ def test_reductions_see_no_order():
     assert rotated(ROW + combining("reduce", "maxnumf", "f32")) == 1
 
 
+HINTED_ROW = ROW.replace("addptr %s, %i", "addptr %s, %i {divisibility = 16}")
+
+
+def test_rows_that_are_promised_to_be_aligned():
+    assert rotated(HINTED_ROW.replace("addptr %t, %i", "addptr %t, %i {divisibility = 16}")) == 0
+
+
+def test_hints_about_what_moves_are_dropped():
+    """Runs of the rotated tile begin elsewhere than those that the hint is about."""
+    after = transform(rotate_ranges, function(HINTED_ROW, parameters=PARAMETERS), rtol=1e-5)
+    assert operations(after, RotatedRange)
+    assert not any("divisibility" in op.attributes for op in after.walk())
+
+
 LOOP = """
     %i = make_range {start = 0, end = 1024} : tensor<1024xi32>
     %lo = constant {value = 0} : i32
