@@ -26,7 +26,6 @@ from ptxforge.ir.ops.arith import AddI, SubI
 from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.ir.ops.shape import Constant, Splat
 from ptxforge.layouts.encodings import DotOperand, Mma
-from ptxforge.support.errors import InternalCompilerError
 
 
 class Slot(NamedTuple):
@@ -93,9 +92,9 @@ def _component(b: Builder, entry, slot: Slot, kind: str):
 
 def advanced(b: Builder, base: str, p: Pointer, slot: Slot):
     """``base`` moved by as much as ``p`` is ahead of the slot's terms and offset."""
-    if Counter(slot.terms) - Counter(p.terms):
-        raise InternalCompilerError(f"a carried pointer changed its shape: {slot} and {p}")
     extra = Counter(p.terms) - Counter(slot.terms)
+    # A step cancels what the loop's pointer is behind by when an access is as far ahead of it as the step.
+    extra += Counter((root, -size) for root, size in (Counter(slot.terms) - Counter(p.terms)).elements())
     base, offset = address(b, Pointer(base, tuple(extra.elements()), p.offset - slot.offset))
     return b.plain(b.add(base, offset, 64))
 

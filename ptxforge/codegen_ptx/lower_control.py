@@ -104,8 +104,8 @@ def _next_companion(ctx: Lowering, companion: _Companion, following):
     p = as_pointer(ctx.scalar(following[companion.index]))
     if p.base == companion.base:
         return advanced(b, companion.register, p, slot)
-    base, offset = address(b, Pointer(p.base, companion.terms))
-    return b.plain(b.add(base, offset + p.offset - slot.offset, 64))
+    base, _ = address(b, Pointer(p.base, companion.terms))
+    return advanced(b, base, p, slot)
 
 
 def _start_carried(

@@ -101,8 +101,10 @@ def _interleave(requests: list[Request]) -> list[Request]:
 
 
 def _may_interleave(one: Request, other: Request, requests: list[Request]) -> bool:
-    """Whether two requests are for equally many buffers,
+    """Whether two requests that live together are for equally many buffers,
     and nothing else could use the memory of only one of them."""
+    if not one.lives_with(other):
+        return False
     counts = [_buffers(r.op) for r in (one, other)]
     others = (r for r in requests if r is not one and r is not other and r.op not in one.interleaved)
     return counts[0] == counts[1] > 1 and all(one.lives_with(r) == other.lives_with(r) for r in others)

@@ -129,6 +129,13 @@ def test_interleaving_never_holds_memory_that_others_could_use():
     assert places["a"] == (0, 0) and places["c"] == (0, 0) and places["b"][1] == 0
 
 
+def test_buffers_that_follow_each_other_are_not_interleaved():
+    """Those of one loop have the place of those of the loop before."""
+    pairs = [two_buffers(name, 1024) + choose(name, 1024, "c0") for name in "ab"]
+    places, total = offsets(LOOP + "".join(pairs))
+    assert places == {"a": 0, "b": 0} and total == 2 * 4096
+
+
 MMA = "#mma<{versionMajor = 2, versionMinor = 0, warpsPerCTA = [2, 4], instrShape = [16, 8]}>"
 ROWS = "#blocked<{sizePerThread = [1, 8], threadsPerWarp = [1, 32], warpsPerCTA = [8, 1], order = [1, 0]}>"
 RESULT = f"""%t = constant {{value = 0.0}} : tensor<128x256xf16, {MMA}>
