@@ -30,7 +30,9 @@ class FactsWithinVectors(AxisInfoAnalysis):
 
 def is_prefix(mask: Value, dim: int, length: int, facts: FactsWithinVectors) -> bool:
     """Whether in each aligned run of ``length`` elements along ``dim`` that are contiguous in memory the mask
-    holds for the first few elements, none, or all."""
+    holds for the first few elements, none, or all.
+
+    (As index arithmetic is taken not to wrap: ``i + k < n`` could hold again behind the largest integer.)"""
     if facts[mask].constancy[dim] >= length:
         return True
     op = mask.defining_op
