@@ -226,7 +226,8 @@ def store(ctx: Lowering, op: ops.Store) -> None:
     b = ctx.b
     element = T.element_type(op.value.type)
     width = vector_width(op, op.value.type, element.bits)
-    if op.value in ctx.partial:
+    guarded = guarded_width(op, op.value.type, element)
+    if op.value in ctx.partial and guarded <= width and not isinstance(element, T.PointerType):
         values = ctx.partial[op.value]
         arriving = _as_they_come(ctx, op.value, width, len(values) // width)
     else:
@@ -236,7 +237,7 @@ def store(ctx: Lowering, op: ops.Store) -> None:
         values = [pointers.whole(b, x) for x in values]
     copies, mine = thread_owner(ctx, op.value.type)
     writer = _Writer(ctx, op, element)
-    if (guarded := guarded_width(op, op.value.type, element)) > width:
+    if guarded > width:
         _store_guarded(ctx, op, writer, guarded, values, copies, mine)
         return
     places = ctx.get(op.pointer)[::width]
