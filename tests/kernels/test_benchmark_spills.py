@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-
 import pytest
 
 from benchmarks import tiles
 from benchmarks.dialects import load
 from ptxforge.compiler import compile_function
-from ptxforge.runtime import tools
+from tests.kernels.assembly import spilled_bytes
 
 kernels = load("ptxforge")
 TARGET = "sm_90a"
@@ -65,17 +62,10 @@ def identify(point: tuple[str, int]) -> str:
     return f"{name}-{'-'.join(map(str, CASES[name][1][index].values()))}"
 
 
-@pytest.mark.skipif(tools.find("ptxas") is None, reason="ptxas is not installed")
 @pytest.mark.parametrize("point", POINTS, ids=identify)
 def test_nothing_spills(point, tmp_path):
     name, index = point
     compile, configurations = CASES[name]
     constants = dict(configurations[index])
     options = {option: constants.pop(option) for option in ("num_warps", "num_stages")}
-    source = tmp_path / "kernel.ptx"
-    source.write_text(compile(constants, **options).asm["ptx"])
-    binary = str(tmp_path / "kernel.cubin")
-    command = [tools.find("ptxas"), "-v", f"-arch={TARGET}", str(source), "-o", binary]
-    said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    (spilled,) = re.findall(r"(\d+) bytes spill stores", said)
-    assert int(spilled) == 0, said
+    assert spilled_bytes(compile(constants, **options).asm["ptx"], tmp_path, TARGET) == 0

@@ -1,0 +1,26 @@
+"""What the assembler says of a kernel."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from ptxforge.runtime import tools
+
+
+def spilled_bytes(ptx: str, folder: Path, target: str = "sm_90a") -> int:
+    """Bytes of stack and of registers stored there and loaded again, as ``ptxas`` counts them: 0 when all fits.
+    Skips the test where there is no ``ptxas``."""
+    assembler = tools.find("ptxas")
+    if assembler is None:
+        pytest.skip("ptxas is not installed")
+    source = folder / "kernel.ptx"
+    source.write_text(ptx)
+    command = [assembler, "-v", f"-arch={target}", str(source), "-o", str(folder / "kernel.cubin")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    said = done.stdout + done.stderr
+    counts = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", said)
+    return sum(map(int, counts.groups()))
