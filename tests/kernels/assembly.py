@@ -22,5 +22,6 @@ def spilled_bytes(ptx: str, folder: Path, target: str = "sm_90a") -> int:
     command = [assembler, "-v", f"-arch={target}", str(source), "-o", str(folder / "kernel.cubin")]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     said = done.stdout + done.stderr
-    counts = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", said)
-    return sum(map(int, counts.groups()))
+    counts = re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", said)
+    assert len(counts) == 3, said
+    return sum(map(int, counts))
