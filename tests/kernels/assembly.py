@@ -12,7 +12,7 @@ from ptxforge.runtime import tools
 
 
 def spilled_bytes(ptx: str, folder: Path, target: str = "sm_90a") -> int:
-    """Bytes of stack and of registers stored there and loaded again, as ``ptxas`` counts them: 0 when all fits.
+    """Bytes of stack, and of registers stored there and loaded again, that ``ptxas`` counts: 0 when all fits.
     Skips the test where there is no ``ptxas``."""
     assembler = tools.find("ptxas")
     if assembler is None:
