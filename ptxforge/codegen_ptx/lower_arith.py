@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from ptxforge.codegen_ptx.builder import Builder
+from ptxforge.codegen_ptx.divisions import divide, remainders
 from ptxforge.codegen_ptx.elementwise import (
     elementwise,
     integer_class,
@@ -131,36 +132,30 @@ def division(ctx: Lowering, op: Operation) -> None:
         elementwise(ctx, op, lambda x, y: _logic(b, "or", x, b.negate(y)) if kind.quotient
                     else _logic(b, "and", x, b.negate(y)))
         return
-    elementwise(ctx, op, lambda x, y: divide(b, x, y, bits, kind.quotient, kind.signed))
+    if kind.quotient or not isinstance(op.lhs.type, T.TensorType) or bits < 32:
+        elementwise(ctx, op, lambda x, y: divide(b, x, y, bits, kind.quotient, kind.signed))
+        return
+    dividends, divisors = ctx.get(op.lhs), ctx.get(op.rhs)
+    starts = _runs_upwards(op, dividends)
+    pairs = [(dividends[s], divisors[s]) for s in starts]
+    found = remainders(b, pairs, bits, kind.signed, inside=_keeps_indices_inside(op))
+    steps = [b.split(x)[1] - b.split(dividends[s])[1] for x, s in zip(dividends, starts)]
+    ctx.set(op, [b.add(x, step, bits) for x, step in zip(found, steps)])
 
 
-def divide(b: Builder, x, y, bits: int, quotient: bool, signed: bool):
-    """Integer quotient or remainder."""
-    extend = sign_extended if signed else zero_extended
-    x, y = extend(b, x, bits), extend(b, y, bits)
-    if isinstance(y, int) and y > 0 and y & (y - 1) == 0 and bits < 64:
-        known = b.range_of(x)
-        if not signed or (known is not None and known[0] >= 0 and b.fits(x)):
-            return _divide_by_power(b, x, y, quotient)
-    width = width_of(bits)
-    name = ("div" if quotient else "rem") + (".s" if signed else ".u")
-    return b.pure(f"{name}{width} %s, %s, %s;", integer_class(bits), b.plain(x), b.plain(y))
+def _runs_upwards(op: Operation, entries: list) -> list[int]:
+    """For each register the first one whose element lies in the same run, in which the remainder counts up
+    like the dividend (``contiguity``): if both dividends differ by a constant."""
+    lengths = op.attributes.get("contiguity", (1,) * op.result.type.rank)
+    starts = run_starts(linear_of(op.result.type), lengths)
+    roots = [Builder.split(x)[0] for x in entries]
+    return [s if roots[s] == roots[register] else register for register, s in enumerate(starts)]
 
 
-def _divide_by_power(b: Builder, x, y: int, quotient: bool):
-    """Of a non-negative 32-bit number by a power of two."""
-    if isinstance(x, int):
-        x &= 0xFFFFFFFF
-        return x // y if quotient else x % y
-    if y == 1:
-        return x if quotient else 0
-    if not quotient:
-        return bitwise(b, "and", x, y - 1)
-    known = b.range_of(x)
-    found = b.pure("shr.u32 %s, %s, %s;", "r", b.plain(x), y.bit_length() - 1)
-    if known is not None and known[0] >= 0:
-        b.ranges.setdefault(found, (known[0] // y, known[1] // y))
-    return found
+def _keeps_indices_inside(op: Operation) -> bool:
+    """Whether it looks as if the remainder is the dividend for most programs: not where the quotient is used
+    as well."""
+    return not any(type(user) in _DIVISIONS and _DIVISIONS[type(user)].quotient for user in op.lhs.users)
 
 
 @lowers(ops.ShlI, ops.ShrSI, ops.ShrUI)

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
-from ptxforge.ir.ops.arith import CmpI
+from ptxforge.ir.ops.arith import CmpI, RemSI, RemUI
 from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
 from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.layouts.encodings import Distributed, elements_per_thread
@@ -47,17 +47,19 @@ def vectorize_memory(function: Function, target: Target) -> bool:
         limit = 16 if isinstance(op, AtomicRMW) else widest
         op.attributes["vector"] = vector_width(op, facts, limit)
         _guard(op, within)
-    _mark_masks(function, facts)
+    _mark_runs(function, facts)
     return True
 
 
-def _mark_masks(function: Function, facts: AxisInfoAnalysis) -> None:
-    """Say of every comparison over how many elements it does not change: it is made once for them."""
+def _mark_runs(function: Function, facts: AxisInfoAnalysis) -> None:
+    """Say of every comparison over how many elements it does not change, and of every remainder over how many
+    it counts up: it is made once for them."""
     for op in function.walk():
-        if isinstance(op, CmpI) and isinstance(op.result.type, T.TensorType):
-            constancy = facts[op.result].constancy
-            if max(constancy) > 1:
-                op.attributes["constancy"] = constancy
+        if isinstance(op, (CmpI, RemSI, RemUI)) and isinstance(op.result.type, T.TensorType):
+            name = "constancy" if isinstance(op, CmpI) else "contiguity"
+            lengths = getattr(facts[op.result], name)
+            if max(lengths) > 1:
+                op.attributes[name] = lengths
 
 
 def _guard(op: Operation, facts: FactsWithinVectors) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ptxforge.ir.ops.arith import CmpI
+from ptxforge.ir.ops.arith import CmpI, RemSI
 from ptxforge.ir.ops.atomic import AtomicRMW
 from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.parser import parse_function
@@ -54,6 +54,18 @@ def test_masks_say_how_long_they_do_not_change():
     vectorize_memory(function, TARGET)
     (mask,) = operations(function, CmpI)
     assert mask.attributes["constancy"] == (16,)
+
+
+@pytest.mark.parametrize(("divisibility", "run"), [(16, 16), (4, 4), (1, None)])
+def test_remainders_say_how_far_they_count_up(divisibility, run):
+    text = ADD.replace("%n: i32 {divisibility = 16}", f"%n: i32 {{divisibility = {divisibility}}}")
+    wrapped = """%w = remsi %r, %ns : tensor<1024xi32>
+  %op = addptr %os, %w : tensor<1024xptr<f32>>"""
+    text = text.replace("%op = addptr %os, %i : tensor<1024xptr<f32>>", wrapped)
+    function = up_to(parse_function(text), remove_layout_conversions)
+    vectorize_memory(function, TARGET)
+    (remainder,) = operations(function, RemSI)
+    assert remainder.attributes.get("contiguity") == (run and (run,))
 
 
 @pytest.mark.parametrize("predicate", ["eq", "ne", "sge", "sgt", "ult"])
