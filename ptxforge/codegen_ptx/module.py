@@ -6,7 +6,10 @@ from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function
 from ptxforge.ir.ops.dot import Dot
-from ptxforge.layouts.encodings import Mma
+from ptxforge.layouts.encodings import WARP_SIZE, Mma, elements_per_thread
+
+REGISTERS = 1 << 16
+"""Of a multiprocessor, on all targets."""
 
 _PARAMETER_TYPES = {
     T.I1: "u8", T.I8: "u8", T.I16: "u16", T.I32: "u32", T.I64: "u64", T.F8E4M3: "u8", T.F8E5M2: "u8",
@@ -52,16 +55,40 @@ def _header(function: Function) -> list[str]:
     lines.append(f".reqntid {32 * function.attributes['num_warps']}, 1, 1")
     if function.attributes.get("maxnreg"):
         lines.append(f".maxnreg {function.attributes['maxnreg']}")
-    elif _uses_tensor_cores(function):
-        lines.append(".minnctapersm 1")
+    elif (blocks := _wanted_blocks(function)) is not None:
+        lines.append(f".minnctapersm {blocks}")
     return lines
 
 
-def _uses_tensor_cores(function: Function) -> bool:
-    """Whether fragments of matrix products fill the registers. Left to itself, the assembler then saves some
-    for blocks that the shared memory of a multiprocessor has no room for, at the expense of loads ahead of
-    their use (attention on an H200, D = 128, 128x64 tiles in 8 warps: 171, not 204, and 22 % slower)."""
-    return any(isinstance(op, Dot) and isinstance(op.result.type.layout, Mma) for op in function.walk())
+def _wanted_blocks(function: Function) -> int | None:
+    """For how many blocks on a multiprocessor the assembler shall leave registers. Left to itself (None), it
+    aims at many, which costs loads ahead of their use, and spills, where threads hold much:
+
+    * fragments of matrix products: shared memory has no room for a second block (attention on an H200,
+      D = 128, 128x64 tiles in 8 warps: 171 registers, not 204, and 22 % slower);
+    * rows of 32 or more words in each thread: two blocks keep enough bytes in flight (layer norm of 8192 f32
+      in 4 and 8 warps: 136 and 64 registers, not 206 and 112, and 3 % slower; softmax of 16384 f32 in 2
+      warps: 32 registers, 10008 bytes spilled, a sixth of the speed). With about 128 words, which just fit,
+      the assembler then loads more ahead than fits (layer norm in 2 warps: 184 bytes spilled, 9 % slower).
+      Each word is allowed two registers.
+
+    Products on FMA units are left alone: two blocks of 64 sums a thread need exactly what there is.
+    """
+    dots = [op for op in function.walk() if isinstance(op, Dot)]
+    if dots:
+        return 1 if any(isinstance(dot.result.type.layout, Mma) for dot in dots) else None
+    words = _most_words(function)
+    if words < 32 or 64 < words < 256:
+        return None
+    room = REGISTERS // (2 * words * WARP_SIZE * function.attributes["num_warps"])
+    return min(2, room) or None
+
+
+def _most_words(function: Function) -> int:
+    """The 32-bit words that the largest tile of floats takes in a thread."""
+    types = {value.type for op in function.walk() for value in op.results}
+    tiles = [t for t in types if isinstance(t, T.TensorType) and t.element.is_float]
+    return max((elements_per_thread(t.layout, t.shape) * t.element.bits // 32 for t in tiles), default=0)
 
 
 def _pointer_facts(argument: BlockArgument) -> str:

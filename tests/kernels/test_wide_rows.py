@@ -1,0 +1,63 @@
+"""Rows of which each thread holds much: registers for them, not for more blocks than keep memory busy."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.dialects import load
+from ptxforge.compiler import compile_function
+from tests.kernels.assembly import spilled_bytes
+
+kernels = load("ptxforge")
+
+
+def softmax(columns: int, warps: int) -> str:
+    signature = {"out": "*fp32:16", "x": "*fp32:16", "stride": "i32:16", "columns": "i32:16"}
+    return compile_function(kernels.softmax, signature, {"BLOCK": columns}, "sm_90a", num_warps=warps).ptx
+
+
+def layer_norm(columns: int, warps: int) -> str:
+    signature = dict.fromkeys(("out", "x", "weight", "bias"), "*fp32:16") | {"eps": "fp32"}
+    signature |= dict.fromkeys(("stride", "columns"), "i32:16")
+    return compile_function(kernels.layer_norm, signature, {"BLOCK": columns}, "sm_90a", num_warps=warps).ptx
+
+
+@pytest.mark.parametrize("warps", [4, 8])
+def test_layer_norm_of_wide_rows_does_not_spill(warps, tmp_path):
+    """In 8 warps the assembler takes 64 registers of 128 and spills if it is left to itself."""
+    assert spilled_bytes(layer_norm(8192, warps), tmp_path) == 0
+
+
+def test_what_spills_anyway_spills_from_all_registers(tmp_path):
+    """256 words are more than a thread has; left to itself, the assembler gives them 32 registers."""
+    ptx = softmax(16384, 2)
+    alone = ptx.replace(".minnctapersm 2\n", "")
+    assert alone != ptx and spilled_bytes(ptx, tmp_path) < spilled_bytes(alone, tmp_path) / 3
+
+
+@pytest.mark.parametrize(
+    ("columns", "warps", "blocks"),
+    [
+        (512, 1, None),
+        (1024, 1, 2),
+        (2048, 1, 2),
+        (4096, 1, None),
+        (8192, 1, 2),
+        (16384, 16, 2),
+        (32768, 16, 1),
+    ],
+)
+def test_by_words_in_a_thread(columns, warps, blocks):
+    """16 words are few, 32 and 64 many, 128 just fit, 256 never do. Each has room for two registers."""
+    ptx = softmax(columns, warps)
+    assert (f".minnctapersm {blocks}" in ptx) if blocks else (".minnctapersm" not in ptx)
+
+
+def test_products_on_fma_units_are_left_alone():
+    """64 sums and the operands take all 128 registers that two blocks leave."""
+    integers = ("M", "N", "K", "stride_am", "stride_bk", "stride_cm")
+    signature = dict.fromkeys("abc", "*fp32:16") | dict.fromkeys(integers, "i32:16")
+    constants = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 16, "GROUP_M": 8, "PRECISION": "ieee",
+                 "EVEN_K": True, "stride_ak": 1, "stride_bn": 1, "stride_cn": 1}  # fmt: skip
+    ptx = compile_function(kernels.matmul, signature, constants, "sm_90a", num_warps=8, num_stages=2).ptx
+    assert ".minnctapersm" not in ptx
