@@ -6,8 +6,8 @@ the first on; then asynchronous copies, spread evenly over what is left. (For f1
 front of the instructions cost 4 %, all copies in one place 3 %.)
 
 Copies that several dots of tensor cores in a row can take are dealt out evenly if they are few, up to 3 for
-32 instructions: 12 copies for 4 dots are 3 each (5, 5, 2, 0 keep the tensor pipe busy for .858 of the time, not
-.8605, NN 8192³). Otherwise the first dots take 5 each, and the last, which starts behind a barrier, what
+32 instructions: 12 copies for 4 dots are 3 each (5, 5, 2, 0 keep the tensor pipe busy for .858 of the time,
+not .8605, NN 8192³). Otherwise the first dots take 5 each, and the last, which starts behind a barrier, what
 remains: 16 copies are 5, 5, 5, 1 (4, 4, 4, 4: .853, not .858, two blocks a multiprocessor).
 """
 
