@@ -1,7 +1,8 @@
 """``python -m benchmarks.cold``: from the call of a kernel that nobody compiled before to its end on the GPU.
 
 Each figure is a process of its own with empty caches of ptxforge, Triton and the driver: the median of a few.
-Importing is not counted, nor the first use of the GPU. torch's allocation is outside as well.
+Counted is the first launch of a process, with all that either compiler imports then; importing the compiler,
+the data and the first use of the GPU come before. Python files are compiled, as in an installed package.
 
     python -m benchmarks.cold [--json FILE] [--commit ID]
 """
@@ -53,6 +54,7 @@ def _in_new_process(name: str, contender: str) -> float:
         caches = {v: folder for v in ("TRITON_CACHE_DIR", "PTXFORGE_CACHE_DIR", "XDG_CACHE_HOME")}
         command = [sys.executable, "-m", "benchmarks.cold", "--once", name, contender]
         variables = os.environ | caches | {"CUDA_CACHE_DISABLE": "1"}
+        variables.pop("PYTHONDONTWRITEBYTECODE", None)
         done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, check=True)
     return float(done.stdout.split()[-1])
 
@@ -68,7 +70,9 @@ def main() -> int:
         return 0
     rows = []
     for name in CONFIGURATIONS:
-        runs = {c: [] for c in CONTENDERS}
+        runs: dict[str, list[float]] = {c: [] for c in CONTENDERS}
+        for contender in CONTENDERS:
+            _in_new_process(name, contender)  # compiles Python files
         for _ in range(RUNS):
             for contender in CONTENDERS:
                 runs[contender].append(round(_in_new_process(name, contender) * 1e3, 1))
