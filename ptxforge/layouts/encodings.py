@@ -239,6 +239,9 @@ class Mma(Distributed):
     of 8 neighbours an instruction takes every j-th column (and every i-th row), so that the columns of B
     (rows of A) that a lane holds are neighbours in runs of j (i). What lies along n (m) in memory can then
     be read in vectors, whatever its width; instructions notice nothing, as long as A, B and C agree.
+
+    ``tiles_per_warp`` = (i, j): a warp's first i · j instructions cover neighbouring rows and columns, before
+    the next warp's begin. (Else warps take turns, instruction by instruction.)
     """
 
     name = "mma"
@@ -248,6 +251,7 @@ class Mma(Distributed):
     instr_shape: tuple[int, ...] = field(converter=ints, default=(16, 8))
     cta: CTALayout = _cta_field()
     interleave: tuple[int, ...] = field(converter=ints, validator=check_powers, default=(1, 1))
+    tiles_per_warp: tuple[int, ...] = field(converter=ints, validator=check_powers, default=(1, 1))
 
     def __attrs_post_init__(self):
         if self.version[0] not in (2, 3):
@@ -258,11 +262,21 @@ class Mma(Distributed):
                               f"{list(self.warps_per_cta)}")
         if len(self.interleave) != 2 or (self.version[0] == 3 and self.is_interleaved):
             raise LayoutError(f"interleave {list(self.interleave)} is not for mma version {self.version[0]}")
+        if len(self.tiles_per_warp) != 2 or (
+            self.has_tiles_per_warp and (self.version[0] == 3 or self.is_interleaved)
+        ):
+            raise LayoutError(f"tilesPerWarp {list(self.tiles_per_warp)} is not for mma version 3 "
+                              "or an interleaved layout")
 
     @property
     def is_interleaved(self) -> bool:
         """Whether rows or columns are dealt out in another way than eight neighbours at a time."""
         return self.interleave != (1, 1)
+
+    @property
+    def has_tiles_per_warp(self) -> bool:
+        """Whether some instructions of a warp cover neighbouring elements."""
+        return self.tiles_per_warp != (1, 1)
 
     @property
     def rank(self) -> int:
@@ -295,9 +309,15 @@ class Mma(Distributed):
     def build(self, shape: Shape) -> LinearLayout:
         order = self.order
         tile = mma_tile(self._atom, 2, order, order)
+        tile *= self.repeated_in_warp(range(self.rank - 2, self.rank))
         tile *= identity_nd(WARP, self.warps_per_cta, self.warp_order)
         tile = self.interleaved(tile, (self.rank - 2, self.rank - 1))
         return fit(tile, self.cta, shape, REGISTER)
+
+    def repeated_in_warp(self, dims: Iterable[int]) -> LinearLayout:
+        """The ``tiles_per_warp`` along ``dims``, in registers."""
+        tiles = (1,) * (self.rank - 2) + self.tiles_per_warp
+        return identity_nd(REGISTER, [n if d in dims else 1 for d, n in enumerate(tiles)], self.order)
 
     def interleaved(self, tile: LinearLayout, dims: Iterable[int]) -> LinearLayout:
         """``tile``, which holds one instruction of every warp, with rows and columns dealt out as
@@ -321,9 +341,10 @@ class Mma(Distributed):
 
     def fields(self):
         interleave = [("interleave", self.interleave)] if self.is_interleaved else []
+        tiles = [("tilesPerWarp", self.tiles_per_warp)] if self.has_tiles_per_warp else []
         return [("versionMajor", self.version[0]), ("versionMinor", self.version[1]),
                 ("warpsPerCTA", self.warps_per_cta), *self.cta.fields(), ("instrShape", self.instr_shape),
-                *interleave]
+                *interleave, *tiles]
 
 
 @lru_cache(maxsize=256)
@@ -405,8 +426,10 @@ class DotOperand(Distributed):
         # m16n8 instructions take two registers along k; m8n8k4 (f64) takes one.
         atom[self.k_dim] = k_width * (8 if self.parent._atom[-2] >= 16 else 4)
         tile = mma_tile(atom, k_width, self.order, self.order)
+        free = [2 * self.rank - 3 - self.k_dim]
+        tile *= self.parent.repeated_in_warp(free)
         tile *= broadcast_nd(WARP, self.parent.warps_per_cta, self.parent.warp_order, self.k_dim)
-        return self.parent.interleaved(tile, [2 * self.rank - 3 - self.k_dim])
+        return self.parent.interleaved(tile, free)
 
     def _build_fma(self, shape: Shape) -> LinearLayout:
         parent = self.parent

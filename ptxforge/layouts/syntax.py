@@ -198,7 +198,8 @@ def _mma(fields: _Fields) -> Encoding:
     warps_per_cta = fields.need("warpsPerCTA")
     shape = fields.get("instrShape", (16, 8))
     cta, interleave = fields.cta(len(warps_per_cta)), fields.get("interleave", (1, 1))
-    return fields.done(Mma(version, warps_per_cta, shape, cta, interleave))
+    tiles = fields.get("tilesPerWarp", (1, 1))
+    return fields.done(Mma(version, warps_per_cta, shape, cta, interleave, tiles))
 
 
 def _dot_op(fields: _Fields) -> Encoding:

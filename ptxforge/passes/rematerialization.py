@@ -19,7 +19,8 @@ cheap to make and the access is not worse by more than the conversion costs.
 
 FRAGMENTS   Memory is never accessed in the layout of a dot's operand or a tensor core's accumulator: operands
             come by way of shared memory, where asynchronous copies put them, and results are stored 16 bytes
-            at a time after an exchange.
+            at a time after an exchange: within each warp if it has lines of it (``layouts/vectors.py``), else
+            in rows that all warps share.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import ELEMENTWISE
 from ptxforge.ir.ops.cast import Cast
@@ -47,7 +49,8 @@ from ptxforge.ir.ops.shape import (
     Split,
     Trans,
 )
-from ptxforge.layouts.encodings import Distributed, DotOperand, Mma
+from ptxforge.layouts.encodings import Blocked, Distributed, DotOperand, Mma
+from ptxforge.layouts.vectors import lines_in_warp
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.costs import access_cost, computation_cost, conversion_cost, loop_weight
 from ptxforge.passes.layout_propagation import (
@@ -150,22 +153,26 @@ class _Rematerializer:
         return True
 
     def store(self, op: Store) -> bool:
-        """Store in the layout that the value has before its conversion."""
+        """Store in the layout that the value has before its conversion; see FRAGMENTS."""
         source = op.value.defining_op
         if not isinstance(source, ConvertLayout):
             return False
-        old, new = op.pointer.type.layout, source.x.type.layout
-        if _is_fragment(new):
+        value, old = source.x, op.pointer.type.layout
+        held = value.type.layout
+        new = _stored_fragment(held, op) if _is_fragment(held) else held
+        if new is None:
             return False
         self.plan, self.root = _Plan(), op
         weight = self.weight(op.value)
-        now = conversion_cost(new, old, source.x.type) * weight + access_cost(op, old, self.facts) * weight
+        now = conversion_cost(held, old, value.type) * weight + access_cost(op, old, self.facts) * weight
+        then = conversion_cost(held, new, value.type) * weight + access_cost(op, new, self.facts) * weight
         others = [v for v in op.operands if v is not op.value and isinstance(v.type, T.TensorType)]
-        then = access_cost(op, new, self.facts) * weight + sum(self.visit(v, new) for v in others)
+        then += sum(self.visit(v, new) for v in others)
         if then >= now:
             return False
-        for index, value in enumerate(op.operands):
-            op.set_operand(index, source.x if value is op.value else self.make(value, new))
+        stored = value if new == held else _converted_at(op, value, new)
+        for index, operand in enumerate(op.operands):
+            op.set_operand(index, stored if operand is op.value else self.make(operand, new))
         return True
 
     def reduction(self, op: Reduce) -> bool:
@@ -380,6 +387,19 @@ def _is_fragment(layout: Distributed) -> bool:
     """Whether a layout is that of a dot's operand or a tensor core's accumulator: memory is not accessed in
     it (see FRAGMENTS)."""
     return isinstance(layout, (Mma, DotOperand))
+
+
+def _converted_at(op: Operation, value: Value, layout: Distributed) -> Value:
+    return Builder.at(op).value(ConvertLayout, value, type=value.type.with_layout(layout))
+
+
+def _stored_fragment(layout: Distributed, op: Store) -> Distributed | None:
+    """A layout without exchange between warps in which a store of an accumulator is as wide as it is now."""
+    now = op.pointer.type.layout
+    if not isinstance(layout, Mma) or not isinstance(now, Blocked) or now.order[0] != now.rank - 1:
+        return None
+    size = op.value.type.element.bytes
+    return lines_in_warp(layout, op.pointer.type.shape, now.size_per_thread[-1], size)
 
 
 def carried_place(value: Value) -> tuple[Loop, int] | None:

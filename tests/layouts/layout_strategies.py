@@ -46,7 +46,9 @@ def blocked(draw, rank=2, warp_bits=None):
 
 @st.composite
 def mma(draw, warp_bits):
-    return Mma((2, 0), split(draw, warp_bits, 2), draw(st.sampled_from([(16, 8), (8, 8)])))
+    tiles = draw(st.sampled_from([(1, 1), (1, 1), (1, 4), (2, 1)]))
+    warps, shape = split(draw, warp_bits, 2), draw(st.sampled_from([(16, 8), (8, 8)]))
+    return Mma((2, 0), warps, shape, tiles_per_warp=tiles)
 
 
 @st.composite

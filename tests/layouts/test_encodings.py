@@ -235,6 +235,33 @@ def test_wgmma_is_not_interleaved():
         Mma((3, 0), (4, 1), (16, 32, 16), interleave=(1, 2))
 
 
+@pytest.mark.parametrize("tiles", [(1, 2), (1, 8), (2, 1), (4, 4)])
+def test_tiles_per_warp(tiles):
+    """What a warp holds of the result is one piece of so many instructions, and the operands agree on it."""
+    mma = Mma((2, 0), (2, 4), (16, 8), tiles_per_warp=tiles)
+    piece = 16 * tiles[0], 8 * tiles[1]
+    shape = 2 * piece[0], 4 * piece[1]
+    c = mma.linear(shape)
+    a, b = DotOperand(0, mma, 2).linear((shape[0], 16)), DotOperand(1, mma, 2).linear((16, shape[1]))
+    assert c.is_permutation
+    for warp in range(8):
+        row, column = warp // 4 * piece[0], warp % 4 * piece[1]
+        rows, columns = set(range(row, row + piece[0])), set(range(column, column + piece[1]))
+        for lane in (0, 5, 31):
+            held = [c.apply(register=r, lane=lane, warp=warp) for r in range(c.in_size("register"))]
+            left = [a.apply(register=r, lane=lane, warp=warp) for r in range(a.in_size("register"))]
+            right = [b.apply(register=r, lane=lane, warp=warp) for r in range(b.in_size("register"))]
+            assert {i for i, _ in held} == {i for i, _ in left} <= rows
+            assert {j for _, j in held} <= columns and {j for _, j in right} <= columns
+
+
+def test_tiles_per_warp_are_for_plain_mma_sync():
+    with pytest.raises(LayoutError, match="tilesPerWarp"):
+        Mma((3, 0), (4, 1), (16, 32, 16), tiles_per_warp=(1, 2))
+    with pytest.raises(LayoutError, match="tilesPerWarp"):
+        Mma((2, 0), (2, 2), interleave=(1, 2), tiles_per_warp=(1, 2))
+
+
 def test_batched_mma():
     layout = Mma((2, 0), (4, 1, 1), (1, 16, 8))
     in_warp = ["register", "lane"]

@@ -104,6 +104,15 @@ def test_neighbours_of_a_lane(element, layout, cast, interleave):
     assert dot_of(after(gemm(element, layout, cast))).result.type.layout.interleave == interleave
 
 
+@pytest.mark.parametrize(
+    "element, layout, cast, tiles",
+    [("f16", "NN", "", (1, 4)), ("f16", "TN", "", (1, 4)), ("f16", "NT", "", (1, 1)),
+     ("f16", "NN", "i8", (1, 1)), ("f32", "NT", "", (1, 1)), ("f32", "NN", "", (1, 1))],
+)  # fmt: skip
+def test_panels_of_rows_along_n(element, layout, cast, tiles):
+    assert dot_of(after(gemm(element, layout, cast))).result.type.layout.tiles_per_warp == tiles
+
+
 @pytest.mark.parametrize("element, layout, cast", [("f32", "NN", ""), ("f32", "TN", ""), ("f16", "NT", "i8")])
 @pytest.mark.parametrize("last", [accelerate_matmul, PIPELINE[-1].function])
 def test_meaning_is_kept(element, layout, cast, last):

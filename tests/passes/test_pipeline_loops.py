@@ -115,7 +115,7 @@ def test_dot_gets_a_tensor_core_layout():
     function = run_until(accelerate_matmul)
     (dot,) = operations(loop_of(function).body, Dot)
     layout = dot.result.type.layout
-    assert layout == Mma((2, 0), (2, 2), (16, 8))
+    assert layout == Mma((2, 0), (2, 2), (16, 8), tiles_per_warp=(1, 4))
     assert dot.a.type.layout == DotOperand(0, layout, 2) and dot.b.type.layout == DotOperand(1, layout, 2)
 
 

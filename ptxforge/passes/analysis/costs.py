@@ -26,7 +26,7 @@ from ptxforge.ir.ops.shape import (
     Split,
     Trans,
 )
-from ptxforge.layouts.encodings import Distributed, elements_per_thread
+from ptxforge.layouts.encodings import Distributed, elements_per_thread, unique_elements_per_thread
 from ptxforge.layouts.linear import LANE, REGISTER, WARP
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.vectorize_memory import register_run
@@ -69,7 +69,7 @@ def computation_cost(op: Operation, layout: Distributed) -> float:
     if isinstance(op, Combining):
         source = op.inputs[0].type
         return 5.0 * elements_per_thread(source.layout, source.shape) * len(op.inputs) + SHARED_ROUND_TRIP
-    registers = elements_per_thread(layout, T.shape_of(type))
+    registers = unique_elements_per_thread(layout, T.shape_of(type))
     per_register = 8.0 if isinstance(op, _EXPENSIVE) else 2.0 if isinstance(op, AddPtr) else 1.0
     return registers * per_register
 
