@@ -23,6 +23,10 @@ from benchmarks import spine, tensor
 from benchmarks.dialects import load
 from benchmarks.harness import do_bench, environment, sm_clock
 
+ROUNDS = {"GB/s": 8, "TFLOP/s": 4}
+"""How often the contenders are timed in turn. Events tick every half microsecond, up to .7 % of a kernel that
+is bound by memory, and so do medians: more of them say more."""
+
 
 def _wrong(case: spine.Case, data: dict[str, Any]) -> float:
     """The largest error, absolute and relative mixed, of the last launch."""
@@ -66,7 +70,7 @@ def _measure(case: spine.Case, contenders: dict[str, Any]) -> dict[str, Any]:
         if config is not None:
             runs[name] = lambda kernels=kernels, config=config: case.launch(kernels, data, config)
     row["torch"] = {}
-    for _ in range(4):
+    for _ in range(ROUNDS[case.unit]):
         for name, run in runs.items():
             seconds = do_bench(run)
             clock = sm_clock()

@@ -8,8 +8,9 @@ module runs itself under ``ncu``, which counts ``sm__cycles_elapsed.max`` of eve
 for each configuration: the median of a few launches, caches flushed before each. (An ``mma.sync.m16n8k16`` is
 4096 operations and takes a sub-partition of a multiprocessor 6 cycles, measured.) Figures of two machines of
 one kind differ by up to .008. (Triton uses Hopper's own instructions there, for which the peak is another.)
+At ``--clock-control base`` the multiprocessors run slower, and memory is nearer in cycles.
 
-    python -m benchmarks.utilisation [--only SUBSTRING] [--json FILE] [--commit ID]
+    python -m benchmarks.utilisation [--only SUBSTRING] [--clock-control none|base] [--json FILE]
 """
 
 from __future__ import annotations
@@ -64,10 +65,10 @@ def _launch_all(only: str, log: Path) -> None:
                 lines.write(json.dumps([case.name, config]) + "\n")
 
 
-def _counted(only: str, log: Path) -> list[float]:
+def _counted(only: str, clock: str, log: Path) -> list[float]:
     """The cycles of every launch of a product."""
     command = [
-        "ncu", "--clock-control", "none", "--csv", "-k", "regex:matmul", "--metrics", METRIC,
+        "ncu", "--clock-control", clock, "--csv", "-k", "regex:matmul", "--metrics", METRIC,
         sys.executable, "-m", "benchmarks.utilisation", "--launch", str(log), "--only", only,
     ]  # fmt: skip
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
@@ -94,6 +95,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.utilisation")
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
     parser.add_argument("--json", type=Path, help="write the results here")
+    parser.add_argument("--clock-control", choices=("none", "base"), default="none", help="as of ncu")
     parser.add_argument("--commit", default="", help="the commit to note")
     parser.add_argument("--launch", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -106,14 +108,15 @@ def main() -> int:
     facts = environment()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "launches")
-        rows = _figures(log, _counted(options.only, log), facts["multiprocessors"])
+        rows = _figures(log, _counted(options.only, options.clock_control, log), facts["multiprocessors"])
     best: dict[str, dict[str, Any]] = {}
     for row in rows:
         best[row["case"]] = max(best.get(row["case"], row), row, key=lambda r: r["utilisation"])
     for case, row in best.items():
         print(f"{case:20} {row['utilisation']:.4f}  {row['config']}")
     if options.json:
-        report = {"environment": facts | {"commit": options.commit}, "rows": rows}
+        facts |= {"commit": options.commit, "clock_control": options.clock_control}
+        report = {"environment": facts, "rows": rows}
         options.json.write_text(json.dumps(report, indent=1) + "\n")
     return 0
 
