@@ -39,6 +39,7 @@ from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops import arith as ops
+from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.math import DivRn, Fma
 
 
@@ -154,7 +155,12 @@ def _runs_upwards(op: Operation, entries: list) -> list[int]:
 
 def _keeps_indices_inside(op: Operation) -> bool:
     """Whether it looks as if the remainder is the dividend for most programs: not where the quotient is used
-    as well."""
+    as well. And not in loops, whose schedule a branch would cut in two."""
+    parent = op.parent_op
+    while parent is not None:
+        if isinstance(parent, Loop):
+            return False
+        parent = parent.parent_op
     return not any(type(user) in _DIVISIONS and _DIVISIONS[type(user)].quotient for user in op.lhs.users)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import ptxforge
+import ptxforge.language as tl
 from ptxforge.codegen_ptx.divisions import _multiplier
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import arith, memory
@@ -134,3 +136,20 @@ def test_remainders_that_count_up_are_computed_once(kind):
         kernel.run(out, divisor)
         np.testing.assert_array_equal(out, np.arange(COUNT) % divisor)
     assert kernel.ptx().count("rem.") == 2
+
+
+def test_no_branch_in_loops():
+    """It would be in the way of whoever schedules the loop."""
+
+    def wrapped(x, out, n, steps, BLOCK: tl.constexpr):
+        i = tl.arange(0, BLOCK)
+        total = tl.zeros((BLOCK,), tl.int32)
+        for step in range(steps):
+            total += tl.load(x + (i + step) % n)
+        tl.store(out + i % n, total)
+
+    signature = {"x": "*i32:16", "out": "*i32:16", "n": "i32", "steps": "i32"}
+    ptx = ptxforge.compile(wrapped, signature=signature, constants={"BLOCK": 256}, target="sm_90a").asm["ptx"]
+    loop, behind = ptx.rsplit("$for_end", 1)
+    assert "rem.s32" in loop and "$common" not in loop
+    assert "$common" in behind
