@@ -123,6 +123,43 @@ def matmul(
 
 
 @jit
+def matmul_persistent(
+    a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    PRECISION: tl.constexpr, EVEN_K: tl.constexpr = False,
+):  # fmt: skip
+    """As matmul, with a program for each multiprocessor that walks over tiles: ``flatten`` lets the first
+    loads of a tile start before the one before it is stored."""
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=True):
+        group = tile // (GROUP_M * tiles_n)
+        first = group * GROUP_M
+        rows = min(tiles_m - first, GROUP_M)
+        pid_m = first + (tile % (GROUP_M * tiles_n)) % rows
+        pid_n = (tile % (GROUP_M * tiles_n)) // rows
+        i = pid_m * BLOCK_M + tl.arange(0, BLOCK_M)
+        j = pid_n * BLOCK_N + tl.arange(0, BLOCK_N)
+        a_tile = a + (i[:, None] % M) * stride_am + k[None, :] * stride_ak
+        b_tile = b + k[:, None] * stride_bk + (j[None, :] % N) * stride_bn
+        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for step in range(0, tl.cdiv(K, BLOCK_K)):
+            if EVEN_K:
+                x = tl.load(a_tile)
+                y = tl.load(b_tile)
+            else:
+                left = K - step * BLOCK_K
+                x = tl.load(a_tile, mask=k[None, :] < left, other=0.0)
+                y = tl.load(b_tile, mask=k[:, None] < left, other=0.0)
+            acc = tl.dot(x, y, acc, input_precision=PRECISION)
+            a_tile += BLOCK_K * stride_ak
+            b_tile += BLOCK_K * stride_bk
+        inside = (i[:, None] < M) & (j[None, :] < N)
+        tl.store(c + i[:, None] * stride_cm + j[None, :] * stride_cn, acc.to(c.dtype.element_ty), mask=inside)
+
+
+@jit
 def matmul_int8(
     a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,

@@ -168,9 +168,13 @@ def matmul_case(
 
     def launch(kernels, data, config):
         options = dict(config)
-        grid = (-(-m // options["BLOCK_M"]) * -(-n // options["BLOCK_N"]),)
+        tiles = -(-m // options["BLOCK_M"]) * -(-n // options["BLOCK_N"])
+        kernel, programs = kernels.matmul, tiles
+        if options.pop("persistent", False):
+            processors = torch.cuda.get_device_properties("cuda").multi_processor_count
+            kernel, programs = kernels.matmul_persistent, min(tiles, processors)
         a, b, c = data["a"], data["b"], data["c"]
-        kernels.matmul[grid](
+        kernel[(programs,)](
             a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(), PRECISION=precision,
             GROUP_M=options.pop("GROUP_M", 8),
             EVEN_K=k % options["BLOCK_K"] == 0, **options,

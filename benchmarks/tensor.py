@@ -8,7 +8,15 @@ from typing import Any
 import torch
 
 from benchmarks.spine import Case, matmul_case, random_tensor
-from benchmarks.tiles import ATTENTION_TILES, F16_TILES, INT8_TILES, ODD_TILES, SKINNY_TILES, TF32_TILES
+from benchmarks.tiles import (
+    ATTENTION_TILES,
+    F16_TILES,
+    INT8_TILES,
+    ODD_TILES,
+    PERSISTENT_TILES,
+    SKINNY_TILES,
+    TF32_TILES,
+)
 
 
 def _attention(length: int, dim: int, causal: bool) -> Case:
@@ -71,22 +79,23 @@ def int8_launch(size: int):
     return launch
 
 
+def half_products() -> list[Case]:
+    """f16 and bf16 products, B row-major (NN) and column-major (NT)."""
+    tiles = [*F16_TILES, *PERSISTENT_TILES]
+    return [
+        matmul_case(f"gemm {name} {layout} {size}^3", size, size, size, dtype, "tf32", tiles, tolerance,
+                    transposed_b=layout == "NT")
+        for name, dtype, tolerance in (("f16", torch.float16, 1e-3), ("bf16", torch.bfloat16, 8e-3))
+        for size in (8192, 4096)
+        for layout in ("NN", "NT")
+    ]  # fmt: skip
+
+
 def cases() -> list[Case]:
     """Every case, in the order of the report."""
-    f16, bf16, f32 = torch.float16, torch.bfloat16, torch.float32
+    f16, f32 = torch.float16, torch.float32
     return [
-        matmul_case("gemm f16 NN 8192^3", 8192, 8192, 8192, f16, "tf32", F16_TILES, 1e-3),
-        matmul_case("gemm f16 NT 8192^3", 8192, 8192, 8192, f16, "tf32", F16_TILES, 1e-3, transposed_b=True),
-        matmul_case("gemm f16 NN 4096^3", 4096, 4096, 4096, f16, "tf32", F16_TILES, 1e-3),
-        matmul_case("gemm f16 NT 4096^3", 4096, 4096, 4096, f16, "tf32", F16_TILES, 1e-3, transposed_b=True),
-        matmul_case("gemm bf16 NN 8192^3", 8192, 8192, 8192, bf16, "tf32", F16_TILES, 8e-3),
-        matmul_case(
-            "gemm bf16 NT 8192^3", 8192, 8192, 8192, bf16, "tf32", F16_TILES, 8e-3, transposed_b=True
-        ),
-        matmul_case("gemm bf16 NN 4096^3", 4096, 4096, 4096, bf16, "tf32", F16_TILES, 8e-3),
-        matmul_case(
-            "gemm bf16 NT 4096^3", 4096, 4096, 4096, bf16, "tf32", F16_TILES, 8e-3, transposed_b=True
-        ),
+        *half_products(),
         matmul_case("gemm tf32 NN 4096^3", 4096, 4096, 4096, f32, "tf32", TF32_TILES, 1e-2),
         _int8(),
         matmul_case("gemm f16 NN 4095x4093x4091", 4095, 4093, 4091, f16, "tf32", ODD_TILES, 1e-3),

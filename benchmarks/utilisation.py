@@ -1,14 +1,16 @@
 """``python -m benchmarks.utilisation``: how busy matrix products keep the tensor pipe, in cycles.
 
 TFLOP/s depend on the clock, and the clock on what ran before: at 700 W an H200 throttles. Cycles do not. The
-module runs itself under ``ncu``, which counts ``sm__cycles_elapsed.max`` of every launch, and prints
+module runs itself under ``ncu``, which counts ``sm__cycles_elapsed.avg`` of every launch, and prints
 
     2 · M · N · K / (cycles · multiprocessors · 4 · 4096 / 6)
 
 for each configuration: the median of a few launches, caches flushed before each. (An ``mma.sync.m16n8k16`` is
-4096 operations and takes a sub-partition of a multiprocessor 6 cycles, measured.) Figures of two machines of
-one kind differ by up to .008. (Triton uses Hopper's own instructions there, for which the peak is another.)
-At ``--clock-control base`` the multiprocessors run slower, and memory is nearer in cycles.
+4096 operations and takes a sub-partition of a multiprocessor 6 cycles, measured.) The chip's own counter,
+``sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed``, gives the same to all four digits. Cycles
+are those of the mean multiprocessor, since groups of them have clocks of their own: in one launch the slowest
+counted 3.476, the fastest 3.556 million. (Triton uses Hopper's own instructions there, for which the peak is
+another.) At ``--clock-control base`` the multiprocessors run slower, and memory is nearer in cycles.
 
     python -m benchmarks.utilisation [--only SUBSTRING] [--clock-control none|base] [--json FILE]
 """
@@ -30,31 +32,19 @@ import torch
 
 from benchmarks.dialects import load
 from benchmarks.harness import environment
-from benchmarks.spine import Case, matmul_case
-from benchmarks.tiles import F16_TILES
+from benchmarks.tensor import half_products
 
-METRIC = "sm__cycles_elapsed.max"
+METRIC = "sm__cycles_elapsed.avg"
 LAUNCHES = 5
 OPERATIONS, CYCLES, SUB_PARTITIONS = 4096, 6, 4
 """Of one instruction on one sub-partition; sub-partitions of a multiprocessor."""
-
-
-def cases() -> list[Case]:
-    """f16 and bf16 products, B row-major (NN) and column-major (NT)."""
-    return [
-        matmul_case(f"gemm {name} {layout} {size}^3", size, size, size, dtype, "tf32", F16_TILES, 1e-2,
-                    transposed_b=layout == "NT")
-        for name, dtype in (("f16", torch.float16), ("bf16", torch.bfloat16))
-        for size in (8192, 4096)
-        for layout in ("NN", "NT")
-    ]  # fmt: skip
 
 
 def _launch_all(only: str, log: Path) -> None:
     """Launch each configuration a few times; what ran goes to ``log``, a line each."""
     kernels = load("ptxforge")
     with log.open("w") as lines:
-        for case in cases():
+        for case in half_products():
             if only not in case.name:
                 continue
             data = case.make()
@@ -81,7 +71,7 @@ def _figures(log: Path, cycles: list[float], multiprocessors: int) -> list[dict[
     ran = [json.loads(line) for line in log.read_text().splitlines()]
     if len(ran) * LAUNCHES != len(cycles):
         raise RuntimeError(f"ncu counted {len(cycles)} launches where {len(ran) * LAUNCHES} were made")
-    work = {case.name: case.work for case in cases()}
+    work = {case.name: case.work for case in half_products()}
     peak = multiprocessors * SUB_PARTITIONS * OPERATIONS / CYCLES
     rows = []
     for index, (case, config) in enumerate(ran):

@@ -182,8 +182,10 @@ class range:
 
     * ``num_stages``: depth of the software pipeline of this loop's loads (unless given, the kernel's).
     * ``loop_unroll_factor``: copies of the body.
-    * ``flatten``: fuse with the loop around; ``disallow_acc_multi_buffer``, ``warp_specialize``,
-      ``disable_licm``: as in Triton. They are accepted and may have no effect.
+    * ``flatten``, of a loop over tiles around a pipelined loop: the first loads of a tile start before the
+      one before it is stored. It promises that no tile is stored where another one is loaded from.
+    * ``disallow_acc_multi_buffer``, ``warp_specialize``, ``disable_licm``: as in Triton. They are accepted
+      and may have no effect.
 
     Made outside a kernel it raises ``TypeError``.
 

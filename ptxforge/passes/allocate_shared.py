@@ -16,8 +16,8 @@
                 request, buffer 0 of each, then buffer 1 of each, …: all have one ``pitch``, and one offset
                 finds buffer ``i`` of each.
 4. PARTS        A conversion that passes in parts gets memory for each of them when the function needs no more
-                for it than it needs anyway: no thread then has to wait before the next part for those that
-                still read the last one.
+                for it than it needs anyway, or is alone on its multiprocessor anyway: no thread then has to
+                wait before the next part for those that still read the last one.
 5. PLACES       Biggest first, every request takes the lowest place that overlaps no request which lives at
                 the same time (greedy colouring of the interference graph).
 """
@@ -77,6 +77,7 @@ def allocate_shared(function: Function, target: Target) -> bool:
             hint="smaller blocks or a smaller num_stages need less",
         )  # fmt: skip
     _spread_parts(requests, total, target)
+    total = max((request.end for request in requests), default=0)
     for request in requests:
         if isinstance(request.op, LocalAlloc):
             _set_offsets(request)
@@ -143,16 +144,22 @@ def _place_all(requests: list[Request], target: Target) -> int:
 
 
 def _spread_parts(requests: list[Request], total: int, target: Target) -> None:
-    """Give conversions memory for all of their PARTS where that keeps the ``total``."""
+    """Give conversions memory for all of their PARTS where as many blocks have room as with ``total``."""
+    most = _most_bytes(total, target)
     for request in requests:
         op = request.op
         parts = conversion_parts(op) if isinstance(op, ConvertLayout) else 1
-        if parts == 1 or request.size * parts > total:
+        if parts == 1 or request.size * parts > most:
             continue
         op.attributes["scratch_pitch"], request.size = request.size, request.size * parts
-        if _place_all(requests, target) > total:
+        if _place_all(requests, target) > most:
             request.size = op.attributes.pop("scratch_pitch")
             _place_all(requests, target)
+
+
+def _most_bytes(total: int, target: Target) -> int:
+    """How many bytes cost no block: all that there are where ``total`` leaves no room for a second one."""
+    return target.max_shared_bytes if 2 * total > target.max_shared_bytes else total
 
 
 def place(requests: list[Request]) -> int:

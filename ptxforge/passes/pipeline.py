@@ -19,6 +19,7 @@ from ptxforge.passes.combine import combine
 from ptxforge.passes.cse import cse
 from ptxforge.passes.dce import dce
 from ptxforge.passes.drop_assumptions import drop_assumptions
+from ptxforge.passes.flatten_loops import flatten_loops
 from ptxforge.passes.insert_barriers import insert_barriers
 from ptxforge.passes.licm import licm
 from ptxforge.passes.manager import Pass, Stages, check_order, run_passes
@@ -141,6 +142,11 @@ GPU: tuple[Pass, ...] = (
     Pass(
         pipeline_loops, "gpu", requires=(LAYOUTS, VECTORS),
         why="loads and their layouts are final: those that feed dots run ahead through shared memory",
+    ),
+    Pass(
+        flatten_loops, "gpu", requires=(LAYOUTS, VECTORS),
+        why="what the row above puts in front of an inner loop runs ahead of the loop around; before "
+        "prefetch, whose first reads stay with the inner loop",
     ),
     Pass(
         canonicalize, "gpu", requires=(LAYOUTS,),

@@ -158,7 +158,7 @@ def _pipeline(loop: For, stages: int) -> bool:
         stage[load] = last - distance * (level + 1)
     buffers = _lower_loads(loop, levels, stage, distance)
     _place_dependencies(loop, stage, last)
-    pipelined = expand_loop(loop, Schedule(_steady_order(loop, stage), stage), _predicate)
+    pipelined = expand_loop(loop, Schedule(_steady_order(loop, stage), stage), predicate_access)
     for op in pipelined.body.operations:
         if isinstance(op, AsyncCopyGlobalToLocal):
             op.attributes["ordered"] = True
@@ -351,7 +351,7 @@ def _transposed(type: T.MemDescType, order: tuple[int, ...]) -> T.MemDescType:
 # -- predication ------------------------------------------------------------------------------------------
 
 
-def _predicate(op: Operation, flag: Value, b: Builder) -> None:
+def predicate_access(op: Operation, flag: Value, b: Builder) -> None:
     """Make a copy or load of an iteration that does not exist do nothing (a copy stores zeros)."""
     if not isinstance(op, (AsyncCopyGlobalToLocal, Load)):
         return

@@ -14,12 +14,14 @@ TARGET = "sm_90a"
 STRIDES = ("stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm", "stride_cn")
 
 
-def matmul(element: str, layout: str, divisible: bool = True, precision: str = "tf32"):
+def matmul(
+    element: str, layout: str, divisible: bool = True, precision: str = "tf32", kernel=kernels.matmul
+):
     """A compiler of products of matrices in ``layout`` (which of A and B are transposed) for a
     configuration; sizes and rows are divisible by 16 or not."""
     integer = "i32:16" if divisible else "i32"
     pointer = f"*{element}:16"
-    kernel = kernels.matmul_int8 if element == "i8" else kernels.matmul
+    kernel = kernels.matmul_int8 if element == "i8" else kernel
     one = {"stride_cn", "stride_ak" if layout[0] == "N" else "stride_am"}
     one.add("stride_bn" if layout[1] == "N" else "stride_bk")
     signature = {"a": pointer, "b": pointer, "c": "*i32:16" if element == "i8" else pointer}
@@ -46,6 +48,8 @@ CASES = {
     "f16-NT": (matmul("fp16", "NT"), tiles.F16_TILES),
     "f16-NN-odd": (matmul("fp16", "NN", divisible=False), tiles.ODD_TILES),
     "bf16-NN": (matmul("bf16", "NN"), tiles.F16_TILES),
+    "persistent-NN": (matmul("fp16", "NN", kernel=kernels.matmul_persistent), tiles.PERSISTENT_TILES),
+    "persistent-NT": (matmul("fp16", "NT", kernel=kernels.matmul_persistent), tiles.PERSISTENT_TILES),
     "tf32-NN": (matmul("fp32", "NN"), tiles.TF32_TILES),
     "i8-NT": (matmul("i8", "NT"), tiles.INT8_TILES),
     "skinny-NN": (matmul("fp16", "NN"), tiles.SKINNY_TILES),
@@ -67,5 +71,6 @@ def test_nothing_spills(point, tmp_path):
     name, index = point
     compile, configurations = CASES[name]
     constants = dict(configurations[index])
+    constants.pop("persistent", None)
     options = {option: constants.pop(option) for option in ("num_warps", "num_stages")}
     assert spilled_bytes(compile(constants, **options).asm["ptx"], tmp_path, TARGET) == 0

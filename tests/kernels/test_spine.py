@@ -146,3 +146,24 @@ def test_matmul_without_a_mask_along_k(execute, layout, steps):
     constants["EVEN_K"] = True
     for (out,) in execute(kernels.matmul, (2,), arguments, constants, outputs=[2]):
         np.testing.assert_array_equal(out, (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16))
+
+
+@pytest.mark.parametrize("programs, shape", [
+    (1, (64, 64, 32)), (2, (200, 136, 96)), (3, (128, 192, 45)), (5, (256, 64, 128)), (7, (64, 128, 64))
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("layout", ["NN", "NT"])
+@pytest.mark.parametrize("num_stages", [2, 3, 4])
+def test_matmul_persistent(execute, layout, programs, shape, num_stages):
+    """One tile, several for a program, tiles that hang over, and programs without a tile."""
+    m, n, k = shape
+    rng = np.random.default_rng(m)
+    a, b = rng.integers(-4, 5, (m, k)).astype(np.float16), rng.integers(-4, 5, (k, n)).astype(np.float16)
+    strides = (n, 1) if layout == "NN" else (1, k)
+    stored = b if layout == "NN" else np.ascontiguousarray(b.T)
+    arguments = [a, stored, np.zeros((m, n), np.float16), m, n, k, k, 1, *strides, n, 1]
+    constants = {"BLOCK_M": 64, "BLOCK_N": 64, "BLOCK_K": 32, "GROUP_M": 2, "PRECISION": "tf32"}
+    constants["EVEN_K"] = k % 32 == 0
+    for (out,) in execute(
+        kernels.matmul_persistent, (programs,), arguments, constants, outputs=[2], num_stages=num_stages
+    ):
+        np.testing.assert_array_equal(out, (a.astype(np.float32) @ b.astype(np.float32)).astype(np.float16))

@@ -157,6 +157,23 @@ def test_parts_of_a_conversion_get_memory_of_their_own_where_it_is_free(kibibyte
     assert function.attributes["shared_bytes"] == max(kibibytes, 32) << 10
 
 
+@pytest.mark.parametrize("kibibytes, pitch, total", [
+    ([64], 0, 96), ([64, 32], 32 << 10, 160), ([128], 32 << 10, 192), ([128, 64], 0, 224)
+], ids=str)  # fmt: skip
+def test_parts_may_take_what_no_other_block_has_room_in(kibibytes, pitch, total):
+    """Beside buffers that live on: another block would fit, or would not, or both parts do not fit."""
+    before = after = ""
+    for index, size in enumerate(kibibytes):
+        tile = f"tensor<{size << 8}xf32, {BLOCKED.replace('warpsPerCTA = [4]', 'warpsPerCTA = [8]')}>"
+        buffer = f"memdesc<{size << 8}xf32, {SHARED}, mutable>"
+        before += f"%a{index} = local_alloc : () -> {buffer}\n"
+        after += f"%v{index} = local_load %a{index} : ({buffer}) -> {tile}\n"
+    function = apply(parse(before + RESULT + after, num_warps=8), allocate_shared)
+    (conversion,) = operations(function, ConvertLayout)
+    assert conversion.scratch_pitch == pitch
+    assert function.attributes["shared_bytes"] == total << 10
+
+
 def test_conversions_and_reductions_get_scratch():
     function = apply(up_to(parse_function(TRANSPOSE), remove_layout_conversions), allocate_shared)
     (conversion,) = operations(function, ConvertLayout)

@@ -1,0 +1,168 @@
+"""A loop over tiles around a pipelined loop: the first copies of a tile start before the last one is stored.
+
+    for %tile … {flatten = true} {                                             (before)
+      %p = addresses of %tile
+      async_copy %p …; async_commit_group                  prologue of the inner loop
+      %acc = for %k … { … }
+      async_wait {num = 0}
+      store addresses(%tile), %acc }
+
+    async_copy (addresses of the first tile) …; async_commit_group             (after)
+    for %tile … iter_args(%p) {
+      %acc = for %k … { … }
+      async_wait {num = 0}
+      %q = addresses of %tile + step                       predicated off behind the last tile
+      async_copy %q …; async_commit_group
+      store addresses(%tile), %acc
+      yield %q }
+    async_wait {num = 0}
+
+This is a software pipeline of two stages (``expand_loop``): the prologue and what it needs run an iteration
+ahead of everything else, and their place in the steady state is right behind the inner loop. While results
+are converted and stored, memory works on the next tile; with one program for each multiprocessor nothing but
+the inner loop's own start is ever waited for.
+
+Rules
+-----
+ASKED FOR   The loop is marked ``flatten`` (``tl.range(…, flatten=True)``).
+SHAPE       Its body holds one loop, and asynchronous copies before it.
+AHEAD       The copies, and all that they are computed from. They move over what follows the inner loop, so
+            that may write only through other parameters than those through which they read (``flatten`` is
+            the author's promise that these do not overlap); atomics, barriers and the like in the body, or
+            copies that depend on the inner loop's results, forbid it.
+BUFFERS     Live as long as the outer loop: its scratch lies beside them.
+"""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Block, BlockArgument, Function, Operation
+from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.memory import Load
+from ptxforge.ir.ops.shared import (
+    AsyncCommitGroup,
+    AsyncCopyGlobalToLocal,
+    AsyncWait,
+    LocalAlloc,
+    LocalDealloc,
+)
+from ptxforge.passes.analysis.roots import root_of
+from ptxforge.passes.expand_loop import Schedule, expand_loop
+from ptxforge.passes.pipeline_loops import predicate_access
+from ptxforge.support.target import Target
+
+_READS = (AsyncCopyGlobalToLocal, Load)
+_OF_THE_PIPELINE = (AsyncCopyGlobalToLocal, AsyncCommitGroup, AsyncWait, LocalDealloc)
+
+
+def flatten_loops(function: Function, target: Target) -> bool:
+    """Overlap the iterations of every loop that asks for it and may."""
+    changed = False
+    for loop in [op for op in function.walk() if isinstance(op, For) and op.flatten]:
+        inner = _inner_loop(loop)
+        ahead = _ahead(loop, inner) if inner is not None else None
+        if ahead is not None and _may_move(loop, ahead):
+            _overlap(loop, inner, ahead)
+            changed = True
+    return changed
+
+
+def _inner_loop(loop: For) -> For | None:
+    """See SHAPE."""
+    inner = [op for op in loop.body.operations if isinstance(op, For)]
+    return inner[0] if len(inner) == 1 else None
+
+
+def _ahead(loop: For, inner: For) -> set[Operation] | None:
+    """The operations that run an iteration ahead: the copies before ``inner`` and what they need. ``None`` if
+    there are no copies, or if they need what cannot run ahead."""
+    ahead: set[Operation] = set()
+    work: list[Operation] = []
+    for op in loop.body.operations:
+        if op is inner:
+            break
+        if isinstance(op, (AsyncCopyGlobalToLocal, AsyncCommitGroup)):
+            work.append(op)
+    if not work:
+        return None
+    while work:
+        op = work.pop()
+        if op in ahead:
+            continue
+        if not (op.is_pure or isinstance(op, (*_READS, AsyncCommitGroup, LocalAlloc))):
+            return None
+        ahead.add(op)
+        work.extend(_sources(loop.body, op))
+    return ahead
+
+
+def _sources(body: Block, op: Operation) -> list[Operation]:
+    """The operations of ``body`` that make what ``op`` uses, in this iteration or in the one before."""
+    found = []
+    for nested in op.walk():
+        for value in nested.operands:
+            if isinstance(value, BlockArgument) and value.block is body and value.index:
+                value = body.terminator.values[value.index - 1]
+            top = body.ancestor_of(value.defining_op) if value.defining_op is not None else None
+            if top is not None and top is not op:
+                found.append(top)
+    return found
+
+
+def _may_move(loop: For, ahead: set[Operation]) -> bool:
+    """Whether nothing in the body minds that ``ahead`` moves over it: see AHEAD."""
+    if any(isinstance(v, BlockArgument) and v.block is loop.body for v in loop.body.terminator.values):
+        return False
+    read = {root_of(op.pointer) for op in ahead if isinstance(op, _READS)}
+    for op in loop.body.walk():
+        effects = op.get_effects()
+        if effects.other and not isinstance(op, _OF_THE_PIPELINE):
+            return False
+        if "global" not in effects.writes:
+            continue
+        is_atomic = "global" in effects.reads
+        if is_atomic or None in read or root_of(op.pointer) in read | {None}:
+            return False
+    return True
+
+
+def _overlap(loop: For, inner: For, ahead: set[Operation]) -> None:
+    buffers = [op for op in loop.body.operations if isinstance(op, LocalAlloc) and op in ahead]
+    _keep_for_all_iterations(loop, buffers)
+    ahead.difference_update(buffers)
+    ahead.difference_update(_hoist_scalars(loop))
+    stage = {op: 0 if op in ahead else 1 for op in loop.body.operations if not op.is_terminator}
+    behind = inner
+    while isinstance(behind.next, AsyncWait):
+        behind = behind.next
+    body = [op for op in stage if stage[op]]
+    place = body.index(behind) + 1
+    order = [*body[:place], *(op for op in stage if not stage[op]), *body[place:]]
+    overlapped = expand_loop(loop, Schedule(order, stage), predicate_access)
+    # Copies of a tile that does not exist store zeros: they too must have landed.
+    Builder.after(overlapped).create(AsyncWait, num=0)
+
+
+def _hoist_scalars(loop: For) -> list[Operation]:
+    """Move scalars that are the same in every iteration before ``loop``, lest it carries them."""
+    hoisted = []
+    for op in loop.body.operations:
+        if (
+            op.is_pure
+            and not op.is_terminator
+            and not any(isinstance(v.type, T.TensorType) for v in op.results)
+            and not any(v.owner_block is loop.body for v in op.operands)
+        ):
+            op.move_before(loop)
+            hoisted.append(op)
+    return hoisted
+
+
+def _keep_for_all_iterations(loop: For, buffers: list[Operation]) -> None:
+    """Allocate before ``loop`` and free behind it."""
+    for buffer in buffers:
+        for user in list(buffer.result.users):
+            if isinstance(user, LocalDealloc):
+                user.move_after(loop)
+        buffer.move_before(loop)
