@@ -74,7 +74,7 @@ def allocate_shared(function: Function, target: Target) -> bool:
     if total > target.max_shared_bytes:
         raise OutOfResourcesError(
             "shared memory", total, target.max_shared_bytes, _users(requests),
-            hint="smaller blocks or a smaller num_stages need less",
+            hint=_hint(function),
         )  # fmt: skip
     _spread_parts(requests, total, target)
     total = max((request.end for request in requests), default=0)
@@ -116,6 +116,12 @@ def _buffers(op: Operation) -> int:
     if not isinstance(op, LocalAlloc) or op.result.type.rank != op.result.type.layout.rank + 1:
         return 1
     return op.result.type.shape[0]
+
+
+def _hint(function: Function) -> str:
+    fewer = "smaller blocks or a smaller num_stages need less"
+    is_flattened = any(isinstance(op, For) and op.flatten for op in function.walk())
+    return f"{fewer}, and so does a loop without flatten" if is_flattened else fewer
 
 
 def _set_offsets(request: Request) -> None:

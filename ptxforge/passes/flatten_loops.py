@@ -29,7 +29,8 @@ SHAPE       Its body holds one loop, and asynchronous copies before it.
 AHEAD       The copies, and all that they are computed from. They move over what follows the inner loop, so
             that may write only through other parameters than those through which they read (``flatten`` is
             the author's promise that these do not overlap); atomics, barriers and the like in the body, or
-            copies that depend on the inner loop's results, forbid it.
+            copies that depend on the inner loop's results, forbid it; and a ``while``, which need not end for
+            a tile that does not exist.
 BUFFERS     Live as long as the outer loop: its scratch lies beside them.
 """
 
@@ -38,7 +39,7 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation
-from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.control import For, While
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shared import (
     AsyncCommitGroup,
@@ -59,7 +60,8 @@ _OF_THE_PIPELINE = (AsyncCopyGlobalToLocal, AsyncCommitGroup, AsyncWait, LocalDe
 def flatten_loops(function: Function, target: Target) -> bool:
     """Overlap the iterations of every loop that asks for it and may."""
     changed = False
-    for loop in [op for op in function.walk() if isinstance(op, For) and op.flatten]:
+    loops = [op for op in function.walk() if isinstance(op, For) and op.flatten]
+    for loop in reversed(loops):
         inner = _inner_loop(loop)
         ahead = _ahead(loop, inner) if inner is not None else None
         if ahead is not None and _may_move(loop, ahead):
@@ -91,6 +93,8 @@ def _ahead(loop: For, inner: For) -> set[Operation] | None:
         if op in ahead:
             continue
         if not (op.is_pure or isinstance(op, (*_READS, AsyncCommitGroup, LocalAlloc))):
+            return None
+        if any(isinstance(nested, While) for nested in op.walk()):
             return None
         ahead.add(op)
         work.extend(_sources(loop.body, op))
@@ -150,6 +154,7 @@ def _hoist_scalars(loop: For) -> list[Operation]:
     for op in loop.body.operations:
         if (
             op.is_pure
+            and not op.regions
             and not op.is_terminator
             and not any(isinstance(v.type, T.TensorType) for v in op.results)
             and not any(v.owner_block is loop.body for v in op.operands)

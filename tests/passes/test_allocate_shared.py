@@ -236,3 +236,12 @@ def test_too_much_is_an_error_that_lists_the_users():
     assert "262144 bytes: local_alloc (memdesc<64x1024xf32" in text and "4096 bytes: local_alloc" in text
     assert "hint: smaller blocks" in text
     assert TARGET.max_shared_bytes > 101376
+
+
+@pytest.mark.parametrize("attributes, is_named", [("", False), (" {flatten = true}", True)])
+def test_the_error_names_flatten_where_it_holds_the_buffers(attributes, is_named):
+    big = f"%a = local_alloc : () -> memdesc<64x1024xf32, {SHARED}, mutable>\n"
+    loop = f"%z = constant {{value = 1}} : i32\nfor %i = %z to %n step %z{attributes} {{\n yield\n}}\n"
+    with pytest.raises(OutOfResourcesError) as caught:
+        allocate_shared(parse(big + loop, parameters="%n: i32"), parse_target("sm_86"))
+    assert ("a loop without flatten" in str(caught.value)) == is_named

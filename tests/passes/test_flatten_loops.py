@@ -26,6 +26,7 @@ def products(a, b, c, flags, tiles, K, stride, FLATTEN: tl.constexpr, KIND: tl.c
     may not run ahead are told by KIND."""
     i, k = tl.arange(0, 32), tl.arange(0, 32)
     shift = 0
+    src, dst = a, c
     acc = tl.zeros((32, 32), tl.float32)
     for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN):
         row = tile * 32
@@ -35,7 +36,17 @@ def products(a, b, c, flags, tiles, K, stride, FLATTEN: tl.constexpr, KIND: tl.c
             row += tl.atomic_add(flags, 0) * 0
         if KIND == "dependent":
             row += shift
-        a_tile = a + (row + i)[:, None] * stride + k[None, :]
+        if KIND == "chosen":
+            if stride > 0:
+                row = tile * 32
+            else:
+                row = tile
+        if KIND == "halved":
+            left = tiles - tile
+            while left != 1:
+                left = left // 2
+            row *= left
+        a_tile = src + (row + i)[:, None] * stride + k[None, :]
         b_tile = b + k[:, None] * 32 + i[None, :]
         if KIND != "summed":
             acc = tl.zeros((32, 32), tl.float32)
@@ -45,7 +56,10 @@ def products(a, b, c, flags, tiles, K, stride, FLATTEN: tl.constexpr, KIND: tl.c
             b_tile += 32 * 32
         shift = (tl.max(tl.max(acc, 1), 0) > 1e30).to(tl.int32)
         place = (row + i)[:, None] * 32 + i[None, :]
-        tl.store((a if KIND == "in place" else c) + place, acc)
+        tl.store((a if KIND == "in place" else dst) + place, acc)
+        if KIND == "swapped":
+            old = src
+            src, dst = dst + stride * 0, old + stride * 0
         if KIND == "flagged":
             tl.atomic_add(flags, 1)
         if KIND == "barrier":
@@ -99,14 +113,17 @@ def test_what_is_the_same_for_all_tiles_is_not_carried():
     assert len(outer.carried) <= 6
 
 
-@pytest.mark.parametrize("kind", ["", "counted", "summed"])
+@pytest.mark.parametrize("kind", ["", "counted", "summed", "chosen"])
 def test_may(kind):
     assert runs_ahead(built(flatten_loops, kind))
 
 
-@pytest.mark.parametrize("kind", ["in place", "queued", "flagged", "barrier", "dependent"])
+@pytest.mark.parametrize("kind", [
+    "in place", "swapped", "queued", "flagged", "barrier", "dependent", "halved"
+])  # fmt: skip
 def test_may_not(kind):
-    """What is stored may be loaded; atomics and barriers, which order memory; addresses from results."""
+    """What is stored may be loaded; atomics and barriers, which order memory; addresses from results; a loop
+    that would not end for the tile after the last."""
     assert not runs_ahead(built(flatten_loops, kind))
 
 
@@ -114,7 +131,9 @@ def test_is_asked_for():
     assert not runs_ahead(built(flatten_loops, flatten=False))
 
 
-@pytest.mark.parametrize("kind", ["", "counted", "summed", "in place", "dependent"])
+@pytest.mark.parametrize("kind", [
+    "", "counted", "summed", "chosen", "in place", "swapped", "dependent", "halved"
+])  # fmt: skip
 @pytest.mark.parametrize("last", [flatten_loops, prefetch, insert_barriers])
 @pytest.mark.parametrize("tiles, K", [(0, 96), (1, 96), (5, 96), (4, 32), (3, 0)])
 def test_meaning_is_kept(tiles, K, last, kind):

@@ -16,17 +16,24 @@ _SAME_MEMORY = (AddPtr, Bitcast, Broadcast, ConvertLayout, ExpandDims, Reshape, 
 
 def root_of(pointer: Value) -> Value | None:
     """The parameter that a pointer, or a tensor of them, was computed from; ``None`` when it is not known (a
-    pointer that was loaded, or chosen from several). A pointer that a loop carries is taken to stay in its
-    memory."""
-    while True:
-        op = pointer.defining_op
-        if isinstance(op, _SAME_MEMORY):
-            pointer = op.operands[0]
+    pointer that was loaded, or chosen from several) or changes while a loop carries it."""
+    roots: set[Value | None] = set()
+    seen: set[Value] = set()
+    work = [pointer]
+    while work:
+        pointer = work.pop()
+        if pointer in seen:
             continue
+        seen.add(pointer)
+        op = pointer.defining_op
         loop = pointer.block.parent_op if isinstance(pointer, BlockArgument) else op
-        if not isinstance(loop, Loop):
-            return pointer if op is None and isinstance(pointer.block.parent, Function) else None
-        pointer = loop.carried_sources(loop.carried_index(pointer))[0]
+        if isinstance(op, _SAME_MEMORY):
+            work.append(op.operands[0])
+        elif isinstance(loop, Loop):
+            work.extend(loop.carried_sources(loop.carried_index(pointer)))
+        else:
+            roots.add(pointer if op is None and isinstance(pointer.block.parent, Function) else None)
+    return roots.pop() if len(roots) == 1 else None
 
 
 def is_held_by_several_threads(type: T.Type) -> bool:
