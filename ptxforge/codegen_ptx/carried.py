@@ -186,11 +186,14 @@ def birth(register: str) -> int:
     return int(register[3:])
 
 
-def coalesce(b: Builder, start: int, born: int, copies: list[tuple[str, object]]) -> None:
+def coalesce(
+    b: Builder, start: int, born: int, copies: list[tuple[str, object]], kept: Iterable[str] = ()
+) -> None:
     """Alias sources of loop copies (destination, source) to their destinations where the code from ``start``
-    on, whose registers are those after number ``born``, admits it."""
+    on, whose registers are those after number ``born``, admits it; but not those ``kept`` for what follows
+    the loop."""
     candidates = {}
-    taken = set()
+    taken = set(kept)
     needed = {b.resolved(source) for _, source in copies if isinstance(source, str)}
     for destination, source in copies:
         if not (isinstance(source, str) and source[0] == "%"):

@@ -178,7 +178,7 @@ def lower_while(ctx: Lowering, op: ops.While) -> None:
     ctx.block(op.body)
     copies = _next(ctx, op.body.terminator.values, shapes, registers)
     kept = {b.resolved(x) for entries in leaving for x in entries if isinstance(x, str)}
-    coalesce(b, start, born, [pair for pair in copies if b.resolved(pair[1]) not in kept])
+    coalesce(b, start, born, copies, kept)
     emit_copies(b, copies)
     b.effect(f"bra.uni {top};")
     b.close_scope()

@@ -26,7 +26,6 @@ from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.ops.arith import AddF, SubF
-from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import Store
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shared import AsyncCommitGroup, AsyncCopyGlobalToLocal, LocalLoad
@@ -76,11 +75,6 @@ class Deferred(NamedTuple):
     registers: tuple[int, ...] = ()
 
 
-def _is_converted(work: Deferred) -> bool:
-    """Whether the work is part of a conversion through shared memory."""
-    return work.value is not None and isinstance(work.value.defining_op, ConvertLayout)
-
-
 class Lowering:
     """State of the lowering of one function: the builder, the values computed so far, and deferred work."""
 
@@ -123,8 +117,8 @@ class Lowering:
         """Whether what is deferred need not be done before ``op``, which may want to do it itself."""
         if isinstance(op, Store):
             return all(work.value is op.value for work in self.deferred)
-        if op.attributes.get("scratch_offset", -1) >= 0 and any(map(_is_converted, self.deferred)):
-            return False  # the barriers around two uses of the same scratch assume the program's order
+        if op.attributes.get("scratch_offset", -1) >= 0 and any(w.value is not None for w in self.deferred):
+            return False  # its barrier may be the one that ends what was read before it
         return not op.regions and (type(op) in DEFERRABLE or op.get_effects().is_pure)
 
     # -- deferred work -----------------------------------------------------------------------------------

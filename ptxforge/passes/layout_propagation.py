@@ -14,10 +14,10 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
+from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import ANCHOR, ELEMENTWISE
 from ptxforge.ir.ops.cast import Cast
-from ptxforge.ir.ops.control import Condition, For, If, While, Yield
+from ptxforge.ir.ops.control import Condition, For, If, Loop, While, Yield
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.debug import Assert, Assume, Print
 from ptxforge.ir.ops.dot import Dot
@@ -25,7 +25,6 @@ from ptxforge.ir.ops.reduce import Reduce, Scan
 from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Gather, Join, Reshape, Split, Trans
 from ptxforge.layouts.encodings import WARP_SIZE, Distributed, Mma, Slice, infer_reshape
 from ptxforge.layouts.linear import LayoutError
-from ptxforge.passes.analysis.components import carried_groups
 from ptxforge.passes.properties import is_memory_access
 
 Weight = tuple[int, int, int]
@@ -54,17 +53,13 @@ class _Propagation:
         self.num_warps = function.attributes["num_warps"]
         self.candidates: dict[Value, dict[Distributed, Weight]] = {}
         self.worklist: list[tuple[Value, Distributed, Weight]] = []
-        self.group_of: dict[Value, tuple[Value, ...]] = {}
+        # The names of one carried value always have one layout.
+        self.group_of: dict[Value, list[Value]] = {}
         for op in function.walk():
-            if isinstance(op, (For, While, If)):
-                for group in carried_groups(op):
-                    self._note_group(op, group)
-
-    def _note_group(self, op: Operation, group: tuple[Value, ...]) -> None:
-        """Arguments and result of one carried value always have one layout."""
-        together = tuple(v for v in group if isinstance(v, BlockArgument) or v.defining_op is op)
-        for value in together:
-            self.group_of[value] = together
+            if isinstance(op, Loop):
+                for index in range(len(op.results)):
+                    names = op.carried_names(index)
+                    self.group_of.update(dict.fromkeys(names, names))
 
     def run(self) -> dict[Value, Distributed]:
         for place, op in enumerate(self.function.walk()):

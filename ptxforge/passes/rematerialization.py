@@ -376,10 +376,12 @@ class _Rematerializer:
         result = op.add_result(value.type.with_layout(layout))
         result.hint = value.hint
         self.made[value, layout] = result
-        for region in op.regions:
-            last = region.block.terminator
-            end = self.make(last.operands[value.index], layout)
-            last.set_operands((*last.operands, end))
+        # As in a loop: making one side may make further results of this operation.
+        ends = [region.block.terminator for region in op.regions]
+        for end in ends:
+            end.set_operands((*end.operands, end.operands[value.index]))
+        for end in ends:
+            end.set_operand(result.index, self.make(end.operands[value.index], layout))
         return result
 
 

@@ -1,4 +1,4 @@
-"""Conversions through shared memory that pass in parts."""
+"""Conversions through shared memory, and what else of shared memory is put off: neither passes barriers."""
 
 from __future__ import annotations
 
@@ -45,3 +45,29 @@ def test_other_scratch_waits_for_all_parts():
     parts = [i for i, event in enumerate(order) if event == "ld.shared.v4"]
     others = [i for i, event in enumerate(order) if event == "ld.shared"]
     assert len(parts) == len(others) == 16 and max(parts) < min(others) < order.index("st.global")
+
+
+OPERAND = "#dot_op<{opIdx = 1, parent = #mma<{versionMajor = 2, versionMinor = 0, warpsPerCTA = [1, 2], instrShape = [16, 8]}>, kWidth = 2}>"  # noqa: E501
+COLUMNS = "#blocked<{sizePerThread = [1], threadsPerWarp = [32], warpsPerCTA = [2], order = [0]}>"
+OTHERS = COLUMNS.replace("[1]", "[4]")
+SHARED = "memdesc<16x16xf16, #shared<{vec = 8, perPhase = 4, maxPhase = 2, order = [1, 0], hasLeadingOffset = false}>>"  # noqa: E501
+TILE = "tensor<16x16xf16, #blocked<{sizePerThread = [1, 4], threadsPerWarp = [8, 4], warpsPerCTA = [2, 1], order = [1, 0]}>>"  # noqa: E501
+READ = f"""func @f(%out: ptr<f32>, %x: f16, %y: f32)
+    attributes {{num_warps = 2, target = "sm_80", shared_bytes = 4096}} {{
+  %tile = splat %x : (f16) -> {TILE}
+  %buffer = local_alloc %tile {{offset = 2048}} : ({TILE}) -> {SHARED}
+  barrier
+  %b = local_load %buffer : ({SHARED}) -> tensor<16x16xf16, {OPERAND}>
+  %v = splat %y : (f32) -> tensor<256xf32, {COLUMNS}>
+  %w = convert_layout %v {{scratch_offset = 0}} : (tensor<256xf32, {COLUMNS}>) -> tensor<256xf32, {OTHERS}>
+  %p = splat %out : (ptr<f32>) -> tensor<256xptr<f32>, {OTHERS}>
+  store %p, %w {{vector = 4}} : (tensor<256xptr<f32>, {OTHERS}>, tensor<256xf32, {OTHERS}>)
+  return
+}}"""
+
+
+def test_a_read_comes_before_the_barrier_of_a_later_conversion():
+    """That barrier may be the only one between the read and what next overwrites the buffer."""
+    ptx = emit(parse_function(READ), parse_target("sm_80"))
+    order = re.findall(r"ldmatrix|bar\.sync|ld\.shared", ptx)
+    assert order == ["bar.sync", "ldmatrix", "bar.sync", "ld.shared"], order
