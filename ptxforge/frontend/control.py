@@ -211,7 +211,7 @@ def conditional(v: Visitor, node: ast.IfExp) -> Any:
 
 def _is_cheap(block: Block) -> bool:
     """Whether both sides may as well be computed: nothing but arithmetic."""
-    return all(op.is_pure and not op.regions for op in block.operations)
+    return all(op.is_speculatable and not op.regions for op in block.operations)
 
 
 def _select(v: Visitor, condition: TensorValue, merge: Merge) -> list[TensorValue]:

@@ -281,6 +281,12 @@ class Operation:
         )
 
     @property
+    def is_speculatable(self) -> bool:
+        """Pure, and harmless with operands that the program would not give it: may run where, or more often
+        than, the program runs it."""
+        return self.is_pure and not any("partial" in op.traits for op in self.walk())
+
+    @property
     def is_terminator(self) -> bool:
         return "terminator" in self.traits
 

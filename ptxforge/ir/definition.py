@@ -18,7 +18,8 @@ fields      ``operand(constraint)``, ``operand(constraint, optional=True)`` (onl
             ``region()``.
 effects     what it reads and writes besides its operands; ``PURE`` when nothing.
 traits      ``ELEMENTWISE`` (acts element by element: all tensors have one shape and one layout),
-            ``COMMUTATIVE``, ``TERMINATOR``, ``ANCHOR`` (chooses its own layout: conversions stop at it).
+            ``COMMUTATIVE``, ``TERMINATOR``, ``ANCHOR`` (chooses its own layout: conversions stop at it),
+            ``PARTIAL`` (faults, or never ends, for some operands: only runs where the program runs it).
             Those of a base class are inherited: ``Elementwise`` has the first, and an ``infer`` and a
             ``check`` to go with it.
 infer       classmethod ``infer(operand_types, attributes) -> list of result types``; operand types carry
@@ -47,7 +48,8 @@ ELEMENTWISE = "elementwise"
 COMMUTATIVE = "commutative"
 TERMINATOR = "terminator"
 ANCHOR = "anchor"
-TRAITS = frozenset((ELEMENTWISE, COMMUTATIVE, TERMINATOR, ANCHOR))
+PARTIAL = "partial"
+TRAITS = frozenset((ELEMENTWISE, COMMUTATIVE, TERMINATOR, ANCHOR, PARTIAL))
 
 
 @attrs.frozen(slots=True)

@@ -29,8 +29,8 @@ SHAPE       Its body holds one loop, and asynchronous copies before it.
 AHEAD       The copies, and all that they are computed from. They move over what follows the inner loop, so
             that may write only through other parameters than those through which they read (``flatten`` is
             the author's promise that these do not overlap); atomics, barriers and the like in the body, or
-            copies that depend on the inner loop's results, forbid it; and a ``while``, which need not end for
-            a tile that does not exist.
+            copies that depend on the inner loop's results, forbid it; and what may not run for a tile that
+            does not exist (a ``while`` need not end, a ``gather`` leaves its source).
 BUFFERS     Live as long as the outer loop: its scratch lies beside them.
 """
 
@@ -39,7 +39,7 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation
-from ptxforge.ir.ops.control import For, While
+from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shared import (
     AsyncCommitGroup,
@@ -92,9 +92,7 @@ def _ahead(loop: For, inner: For) -> set[Operation] | None:
         op = work.pop()
         if op in ahead:
             continue
-        if not (op.is_pure or isinstance(op, (*_READS, AsyncCommitGroup, LocalAlloc))):
-            return None
-        if any(isinstance(nested, While) for nested in op.walk()):
+        if not (op.is_speculatable or isinstance(op, (*_READS, AsyncCommitGroup, LocalAlloc))):
             return None
         ahead.add(op)
         work.extend(_sources(loop.body, op))
@@ -153,7 +151,7 @@ def _hoist_scalars(loop: For) -> list[Operation]:
     hoisted = []
     for op in loop.body.operations:
         if (
-            op.is_pure
+            op.is_speculatable
             and not op.regions
             and not op.is_terminator
             and not any(isinstance(v.type, T.TensorType) for v in op.results)

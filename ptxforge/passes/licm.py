@@ -12,8 +12,8 @@
       …
     }
 
-Only operations without effects move (loads stay: the loop may run no time, and something may write). They
-cannot fault, so it does no harm when the loop does not run. Inner loops come first, so that an operation
+Only operations without effects move (loads stay: the loop may run no time, and something may write), and of
+them only those that do no harm when the loop does not run. Inner loops come first, so that an operation
 rises through all loops that it does not depend on. ``disable_licm`` on a ``for`` keeps its body as it is.
 """
 
@@ -38,7 +38,7 @@ def _hoist(loop: Operation) -> bool:
     changed = False
     for region in loop.regions:
         for op in region.block.operations:
-            if not op.is_terminator and op.is_pure and _is_invariant(op, region.block):
+            if not op.is_terminator and op.is_speculatable and _is_invariant(op, region.block):
                 op.move_before(loop)
                 changed = True
     return changed

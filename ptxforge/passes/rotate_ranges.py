@@ -241,7 +241,9 @@ def _hoistable(value: Value, body: Block) -> bool:
     if value.owner_block is not body:
         return False
     op = value.defining_op
-    return op is None or (op.is_pure and not op.regions and all(_hoistable(v, body) for v in op.operands))
+    if op is None:
+        return True
+    return op.is_speculatable and not op.regions and all(_hoistable(v, body) for v in op.operands)
 
 
 def _hoist(value: Value, place: Operation) -> None:

@@ -279,6 +279,22 @@ def test_a_scalar_condition_chooses_between_blocks(interpret):
     assert out.tolist() == [0, 2, 4, 6]
 
 
+def looked_up(out, x, n):
+    i = tl.arange(0, 4)
+    held = tl.load(x + i)
+    place = tl.gather(held, i * 0 + n, 0) if n < 4 else i
+    tl.store(out + i, place)
+
+
+def test_a_look_up_that_is_not_chosen_does_not_run(interpret, ir):
+    assert ir(looked_up, {"out": "*i32", "x": "*i32", "n": "i32"}).count(" = if ") == 1
+    out = np.zeros(4, np.int32)
+    interpret(looked_up, out, ints(5, 6, 7, 8), 2)
+    assert out.tolist() == [7] * 4
+    interpret(looked_up, out, ints(5, 6, 7, 8), 1000)
+    assert out.tolist() == [0, 1, 2, 3]
+
+
 # -- for ---------------------------------------------------------------------------------------------------
 
 
@@ -461,6 +477,18 @@ def loop_then_name(out, n):
 def test_names_of_a_loop_body_have_no_value_after_it(ir):
     with pytest.raises(CompilationError, match="'x' gets its value in the loop at line"):
         ir(loop_then_name, {"out": "*i32", "n": "i32"})
+
+
+def loop_variable_after_it(out, n):
+    i = 0
+    for i in range(n):
+        tl.store(out, i)
+    tl.store(out, i)
+
+
+def test_a_loop_variable_has_no_value_after_the_loop(ir):
+    with pytest.raises(CompilationError, match="hint: assign it to another variable in the loop"):
+        ir(loop_variable_after_it, {"out": "*i32", "n": "i32"})
 
 
 # -- while -------------------------------------------------------------------------------------------------

@@ -108,6 +108,34 @@ def test_loads_stay():
     assert "muli" in lines[1] and "for" in lines[2] and "load" in lines[3]
 
 
+def test_what_may_not_run_in_vain_stays():
+    """The loop may run no time: then a search need not end, and an index may be outside."""
+    text = """
+      %c = constant {value = 1} : i32
+      %r = make_range {start = 0, end = 8} : tensor<8xi32>
+      %q = splat %p : (ptr<i32>) -> tensor<8xptr<i32>>
+      for %i = %c to %x step %c {
+        %w = while %y : i32 {
+          (%a: i32):
+          %t = cmpi %a, %c {predicate = "slt"} : i1
+          condition %t, %a
+        } body {
+          (%d: i32):
+          yield %c
+        }
+        %b = andi %y, %c : i32
+        %s = splat %b : (i32) -> tensor<8xi32>
+        %g = gather %r, %s {axis = 0} : (tensor<8xi32>, tensor<8xi32>) -> tensor<8xi32>
+        store %p, %w : (ptr<i32>, i32)
+        store %q, %g : (tensor<8xptr<i32>>, tensor<8xi32>)
+        yield
+      }"""
+    lines = body(transform(licm, function(text))).splitlines()
+    assert [line.split(" = ")[1].split()[0] for line in lines[:5]] == [
+        "constant", "make_range", "splat", "andi", "splat"]  # fmt: skip
+    assert lines[5].lstrip().startswith("for") and "while" in lines[6]
+
+
 def test_disable_licm():
     text = LOOP.replace("ATTRIBUTES", "{disable_licm = true} ")
     assert body(transform(licm, function(text))) == body(function(text))

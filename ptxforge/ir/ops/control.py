@@ -5,6 +5,7 @@ from __future__ import annotations
 from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.ir.definition import (
     ANY,
+    PARTIAL,
     SCALAR_BOOL,
     SCALAR_INT,
     TERMINATOR,
@@ -161,7 +162,7 @@ class If(Operation):
             _check_yield(self, block, [r.type for r in self.results])
 
 
-@define("while")
+@define("while", traits=[PARTIAL])
 class While(Loop):
     """A loop on a condition. Both regions take the carried values; ``before`` ends in
     ``condition flag, values…``, whose values go to ``body`` (or become the results), and ``body`` yields the

@@ -13,7 +13,7 @@ import numpy as np
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import BOOL, INT_TENSOR, SCALAR, TENSOR, attribute, define, operand
+from ptxforge.ir.definition import BOOL, INT_TENSOR, PARTIAL, SCALAR, TENSOR, attribute, define, operand
 from ptxforge.layouts import encodings
 from ptxforge.support.errors import VerificationError
 
@@ -240,7 +240,7 @@ class Cat(Operation):
         return np.concatenate([x, y])
 
 
-@define("gather", shows_operand_types=True)
+@define("gather", traits=[PARTIAL], shows_operand_types=True)
 class Gather(Operation):
     """``result[…, i, …] = source[…, index[…, i, …], …]`` along ``axis``. Indices must be inside.
     Lowered through shared memory; ``source`` and ``index`` may have different layouts."""
