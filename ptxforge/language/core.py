@@ -180,7 +180,9 @@ class range:
     ``arg1``, ``arg2`` and ``step`` are start, end and step as for ``range`` (one argument is the end):
     integers, where a negative step must be a compile-time value. Advice, all compile-time:
 
-    * ``num_stages``: depth of the software pipeline of this loop's loads (unless given, the kernel's).
+    * ``num_stages``: depth of the software pipeline of this loop's loads (unless given, the kernel's, and
+      then only loads that feed a ``dot`` run ahead). It promises that what an iteration stores
+      through one argument is not loaded through another, by it or by a later one.
     * ``loop_unroll_factor``: copies of the body.
     * ``flatten``, of a loop over tiles around a pipelined loop: the first loads of a tile start before the
       one before it is stored. It promises that no tile is stored where another one is loaded from.

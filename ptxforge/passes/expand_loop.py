@@ -24,7 +24,9 @@ gives the results: at the end the last existing iteration's value of a carried v
 ``P - d``.
 
 A schedule is legal when no use comes before its definition: ``stage(use) >= stage(def)``, equal stages in the
-body's order, and for carried values ``stage(use) >= stage(yielded value)``.
+body's order, and for carried values ``stage(use) >= stage(yielded value)``; and when all that writes global
+memory is in the last stage. As all index arithmetic, ``lower + n · step`` of what runs ahead is taken not to
+wrap.
 """
 
 from __future__ import annotations
@@ -113,6 +115,8 @@ class LoopExpander:
         position = {op: i for i, op in enumerate(self.schedule.order)}
         for op in self.schedule.order:
             stage = self.schedule.stage[op]
+            if stage < self.last and any("global" in nested.get_effects().writes for nested in op.walk()):
+                raise ValueError(f"'{op.name}' writes for iterations that need not exist")
             for value in self._captured(op):
                 if isinstance(value, BlockArgument):
                     legal = value.index == 0 or self._made_in(value.index - 1) <= stage
@@ -271,8 +275,8 @@ class LoopExpander:
 def expand_loop(loop: For, schedule: Schedule, predicate: Predicate) -> For:
     """Replace ``loop`` by its prologue and steady state under ``schedule``; the new loop.
 
-    Raises ``ValueError`` for a schedule in which a use precedes its definition. The yielded values must not
-    be arguments of the loop other than through an operation (``canonicalize`` removes invariant carried
-    values).
+    Raises ``ValueError`` for a schedule in which a use precedes its definition, or a write its turn. The
+    yielded values must not be arguments of the loop other than through an operation (``canonicalize`` removes
+    invariant carried values).
     """
     return LoopExpander(loop, schedule, predicate).run()

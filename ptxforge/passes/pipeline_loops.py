@@ -22,37 +22,32 @@
 
 Rules
 -----
-ELIGIBLE    A load is pipelined when its value reaches a ``dot`` operand (through conversions, casts,
-            transposes) or the address or mask of such a load, is not volatile, its threads copy at least 4
-            bytes at once, and what its mask leaves out is zero (or undefined). With an explicit
-            ``num_stages`` on the loop every load whose value is used in the loop qualifies.
-LEVELS      Loads that feed addresses of others come earlier: a load of level ``l`` (0 feeds a dot) has its
-            value used ``(l + 1) · d`` steps before the last stage, with ``d = (num_stages - 1) / (levels)``.
-ASYNC       A pipelined load is copied by ``cp.async`` in pieces of 4, 8 or 16 bytes. Other loads stay where
+LOADS       Those that ``pipelined_loads`` names, with their levels. A load of level ``l`` has its value used
+            ``(l + 1) · d`` steps before the last stage, with ``d = (num_stages - 1) / (levels)``; levels for
+            which there are no stages stay where they are.
+ASYNC       A pipelined load is copied by ``cp.async`` in pieces of 4, 8 or 16 bytes; what its mask leaves out
+            becomes zero, and is replaced by another ``other`` when the buffer is read. Other loads stay where
             they are.
 BUFFERS     One more than the distance, so that the buffer that a step fills is not one that the step reads:
             one barrier per step is enough (the copy follows the barrier that follows the wait).
             ``async_copy.ordered`` tells ``insert_barriers`` so. The prologue's copies are not ordered: in a
             loop around, a warp may still read what the last steps before it had waited for.
-SKIPPED     Loops that contain loops, barriers, assertions or prints, or whose body writes memory that a
-            pipelined load may read; ``num_stages`` below 2; a loop that yields another carried value
-            unchanged.
+SKIPPED     Loops that contain loops, barriers, assertions or prints; ``num_stages`` below 2; a loop that
+            yields another carried value unchanged.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
+from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.ops.arith import AddI, AndI, CmpI, Select
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
-from ptxforge.ir.ops.shape import Broadcast, Constant, Splat, Trans
+from ptxforge.ir.ops.shape import Broadcast, Splat, Trans
 from ptxforge.ir.ops.shared import (
     AsyncCommitGroup,
     AsyncCopyGlobalToLocal,
@@ -66,6 +61,7 @@ from ptxforge.ir.ops.shared import (
 from ptxforge.layouts.encodings import DotOperand, Mma, Shared, infer_trans
 from ptxforge.layouts.fma import shared_for_fma_operand
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
+from ptxforge.passes.analysis.pipelined_loads import is_zero, pipelined_loads
 from ptxforge.passes.expand_loop import Schedule, expand_loop
 from ptxforge.support.target import Target
 
@@ -86,72 +82,21 @@ def _may_be_pipelined(loop: For) -> bool:
     """See SKIPPED."""
     for op in loop.body.walk():
         effects = op.get_effects()
-        if isinstance(op, (For,)) or effects.other or effects.writes:
+        if isinstance(op, For) or effects.other:
             return False
     return not any(isinstance(v, BlockArgument) and v.block is loop.body for v in loop.body.terminator.values)
-
-
-# -- which loads ------------------------------------------------------------------------------------------
-
-
-def _levels(loop: For) -> dict[Load, int]:
-    """The loads to pipeline and their levels: see ELIGIBLE and LEVELS."""
-    levels: dict[Load, int] = {}
-    roots = [op for op in loop.body.operations if isinstance(op, Dot)]
-    if loop.num_stages >= 0 and not roots:
-        for op in loop.body.operations:
-            if _is_eligible(op):
-                levels[op] = 0
-    for dot in roots:
-        for operand in (dot.a, dot.b):
-            _collect(loop.body, operand, 0, levels)
-    return levels
-
-
-def _collect(block: Block, value: Value, level: int, levels: dict[Load, int]) -> None:
-    """Walk back from ``value`` within the body, noting loads."""
-    op = value.defining_op
-    if op is None or op.parent is not block:
-        return
-    if not isinstance(op, Load):
-        for operand in op.operands:
-            _collect(block, operand, level, levels)
-        return
-    if _is_eligible(op) and levels.get(op, -1) < level:
-        levels[op] = level
-    for operand in op.operands:
-        _collect(block, operand, level + 1, levels)
-
-
-def _is_eligible(op: Operation) -> bool:
-    return (
-        isinstance(op, Load)
-        and not op.volatile
-        and isinstance(op.result.type, T.TensorType)
-        and op.attributes.get("vector", 1) * T.element_type(op.result.type).bytes >= 4
-        and (op.other is None or _is_zero(op.other))
-    )
-
-
-def _is_zero(value: Value) -> bool:
-    """Whether a value is the constant zero (+0.0), which is what a masked-off copy stores."""
-    op = value.defining_op
-    if isinstance(op, Splat):
-        return _is_zero(op.value)
-    return isinstance(op, Constant) and op.value == 0 and math.copysign(1.0, op.value) > 0
 
 
 # -- the schedule -----------------------------------------------------------------------------------------
 
 
 def _pipeline(loop: For, stages: int) -> bool:
-    levels = _levels(loop)
+    levels = pipelined_loads(loop)
     if not levels:
         return False
-    depth = max(levels.values()) + 1
+    depth = min(max(levels.values()) + 1, stages - 1)
+    levels = {load: level for load, level in levels.items() if level < depth}
     distance = (stages - 1) // depth
-    if distance < 1:
-        return False
     last = distance * depth
     stage: dict[Operation, int] = {}
     for load, level in levels.items():
@@ -216,7 +161,7 @@ def _lower_loads(
     counters: dict[int, Value] = {}
     waits: dict[int, AsyncWait] = {}
     allocated: list[Value] = []
-    copies: dict[int, list[AsyncCopyGlobalToLocal]] = {}
+    first: list[AsyncCopyGlobalToLocal] = []
     # In the order of the program, so that the first one's wait comes before all reads.
     for load in [op for op in loop.body.operations if op in levels]:
         at = stage.pop(load)
@@ -224,12 +169,11 @@ def _lower_loads(
         read_index = _counter(loop, at + distance, buffers, counters, stage)
         buffer, copy = _lower_load(loop, load, at, distance, copy_index, read_index, waits, stage)
         allocated.append(buffer)
-        copies.setdefault(at, []).append(copy)
-    position = {op: i for i, op in enumerate(loop.body.operations)}
-    for at, started in copies.items():
-        last = max(started, key=position.__getitem__)
-        commit = Builder.after(last).create(AsyncCommitGroup, *(copy.result for copy in started))
-        stage[commit] = at
+        if at == 0:
+            first.append(copy)
+    # The copies of stage 0 come last in a step: their group takes in those of the other stages.
+    commit = Builder.after(first[-1]).create(AsyncCommitGroup, *(copy.result for copy in first))
+    stage[commit] = 0
     return allocated
 
 
@@ -270,9 +214,8 @@ def _lower_load(
     buffer = outside.create(LocalAlloc, result_types=[described]).result
     b = Builder.at(load)
     slot = b.create(MemDescIndex, buffer, copy_index)
-    operands = [load.pointer, slot.result, *load.operands[1:]]
     kept = {k: v for k, v in load.attributes.items() if k in ("eviction", "vector")}
-    copy = b.create(AsyncCopyGlobalToLocal, *operands, **kept)
+    copy = b.create(AsyncCopyGlobalToLocal, load.pointer, slot.result, *load.operands[1:2], **kept)
     stage[slot] = stage[copy] = at
     use = at + distance
     if use not in waits:
@@ -283,7 +226,12 @@ def _lower_load(
     source = b.create(MemDescIndex, buffer, read_index)
     read = b.create(LocalLoad, source.result, wait.result, result_types=[type])
     stage[source] = stage[read] = use
-    load.replace_with([read.result])
+    value = read.result
+    if load.other is not None and not is_zero(load.other):
+        filled = b.create(Select, load.mask, value, load.other)
+        stage[filled] = use
+        value = filled.result
+    load.replace_with([value])
     _fold_conversions(read, source.result, wait.result, stage)
     return buffer, copy
 
@@ -323,6 +271,8 @@ def _dot_operand_of(value: Value) -> DotOperand | None:
 def _fold_conversions(read: LocalLoad, source: Value, token: Value, stage: dict[Operation, int]) -> None:
     """A conversion of what was read is a read in the other layout, a transpose a read of another view."""
     for user in dict.fromkeys(read.result.users):
+        if user.parent is not read.parent:
+            continue  # a branch may not be taken: all warps read here, before the barrier that they all reach
         b = Builder.at(user)
         if isinstance(user, ConvertLayout):
             folded = b.create(LocalLoad, source, token, result_types=[user.result.type])

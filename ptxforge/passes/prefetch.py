@@ -108,6 +108,8 @@ def _match(loop: For) -> _Plan | None:
     waits = [op for op in loop.body.operations if isinstance(op, AsyncWait)]
     if len(waits) != 1 or any(read.token is not waits[0].result for read in reads):
         return None
+    if not set(waits[0].result.users) <= set(reads):
+        return None
     width = _slice_width(dot, reads)
     if dot.a.type.shape[1] < 2 * width:
         return None

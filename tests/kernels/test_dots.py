@@ -431,30 +431,6 @@ def test_other_carried_values(execute, k, flag, num_stages):
 
 
 @ptxforge.jit
-def streamed_sum(x, y, out, n, BLOCK: tl.constexpr, STAGES: tl.constexpr):
-    """out = Σ x · y over blocks: no product of matrices, yet loads that are asked to run ahead."""
-    i = tl.arange(0, BLOCK)
-    total = tl.zeros((BLOCK,), tl.float32)
-    for start in tl.range(0, n, BLOCK, num_stages=STAGES):
-        m = start + i < n
-        total += tl.load(x + start + i, mask=m, other=0.0) * tl.load(y + start + i, mask=m, other=0.0)
-    tl.store(out + i, total)
-
-
-@pytest.mark.parametrize("stages", [1, 2, 4, 8])
-@pytest.mark.parametrize("n", [0, 100, 256, 1000])
-def test_other_loads_run_ahead_when_asked(execute, n, stages):
-    rng = np.random.default_rng(13)
-    x, y = (integers(rng, max(n, 1), np.float32) for _ in range(2))
-    padded = np.zeros(-(-n // 128) * 128, np.float32)
-    padded[:n] = (x * y)[:n]
-    arguments = [x, y, np.zeros(128, np.float32), n]
-    constants = {"BLOCK": 128, "STAGES": stages}
-    for (out,) in execute(streamed_sum, (1,), arguments, constants, outputs=[2]):
-        np.testing.assert_array_equal(out, padded.reshape(-1, 128).sum(0))
-
-
-@ptxforge.jit
 def overwriting_product(a, b, steps, N: tl.constexpr):
     """b = a @ b, ``steps`` times, in place: no load may run ahead of the store before it."""
     i = tl.arange(0, N)

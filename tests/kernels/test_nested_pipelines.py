@@ -1,4 +1,5 @@
-"""Pipelined loops in loops: the first copies of the next must not overwrite what a slow warp still reads."""
+"""Pipelined loops in loops: the first copies of the next must not overwrite what a slow warp still reads.
+And addresses that come from control flow or from the iteration before."""
 
 from __future__ import annotations
 
@@ -38,4 +39,44 @@ def test_a_loop_of_pipelined_loops(execute, stages, indirect, rounds, trips):
     arguments = [a, b, index, np.zeros((32, 32), np.float32), rounds, trips]
     constants = {"INDIRECT": indirect, "STAGES": stages}
     for (out,) in execute(accumulate, (1,), arguments, constants, [3], num_warps=4):
+        np.testing.assert_array_equal(out, expected)
+
+
+@ptxforge.jit
+def wandering_product(a, b, index, b_of, out, trips, LIST: tl.constexpr, STAGES: tl.constexpr):
+    """out = Σ a[k] @ b[rows], where a branch finds the rows, or the rows before say where to go on."""
+    i = tl.arange(0, 32)
+    acc = tl.zeros([32, 32], tl.float32)
+    rows = tl.load(index + i)
+    for step in tl.range(0, trips, num_stages=STAGES):
+        if not LIST:
+            place = step
+            if step % 2 == 0:
+                place = tl.load(b_of + step)
+            rows = place * 32 + i
+        x = tl.load(a + i[:, None] * 160 + (step * 32 + i)[None, :])
+        acc = tl.dot(x, tl.load(b + rows[:, None] * 32 + i[None, :]), acc)
+        if LIST:
+            rows = tl.load(index + rows)
+    tl.store(out + i[:, None] * 32 + i[None, :], acc)
+
+
+@pytest.mark.parametrize("stages", [1, 2, 3, 4])
+@pytest.mark.parametrize("along_list", [False, True], ids=["branch", "list"])
+@pytest.mark.parametrize("trips", [0, 1, 5])
+def test_addresses_that_must_not_run_ahead(execute, stages, along_list, trips):
+    rng = np.random.default_rng(7)
+    a = rng.integers(-4, 5, (32, 160)).astype(np.float16)
+    b = rng.integers(-4, 5, (160, 32)).astype(np.float16)
+    index = rng.permutation(160).astype(np.int32)
+    b_of = rng.integers(0, 5, max(trips, 1)).astype(np.int32)  # behind its end there is nothing to read
+    expected, rows = np.zeros((32, 32)), index[:32]
+    for step in range(trips):
+        if not along_list:
+            rows = (b_of[step] if step % 2 == 0 else step) * 32 + np.arange(32)
+        expected += a[:, step * 32 : step * 32 + 32].astype(np.float64) @ b[rows]
+        rows = index[rows]
+    arguments = [a, b, index, b_of, np.zeros((32, 32), np.float32), trips]
+    constants = {"LIST": along_list, "STAGES": stages}
+    for (out,) in execute(wandering_product, (1,), arguments, constants, [4], num_warps=4):
         np.testing.assert_array_equal(out, expected)

@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 
 from ptxforge import interpreter
+from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Value
 from ptxforge.ir.ops.arith import AndI
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.memory import Load
+from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.ops.shape import Splat
 from ptxforge.ir.parser import parse_function
 from ptxforge.ir.verifier import verify
@@ -107,6 +108,18 @@ def test_three_stages(n):
 def test_use_before_definition_is_refused():
     with pytest.raises(ValueError, match="'mulf' is scheduled before what it uses"):
         _expanded({"product": 0, "total": 1})
+
+
+def test_a_write_ahead_of_its_iteration_is_refused():
+    function = parse_function(LOOP)
+    loop = next(op for op in function.walk() if isinstance(op, For))
+    value = next(op for op in loop.body.operations if op.results and op.results[0].hint == "value")
+    written = Builder.after(value).create(Store, value.pointer, value.result)
+    body = [op for op in loop.body.operations if not op.is_terminator]
+    ahead = {*(op for op in body if op.results and op.results[0].hint in AHEAD), written}
+    stage = {op: 0 if op in ahead else 1 for op in body}
+    with pytest.raises(ValueError, match="'store' writes for iterations that need not exist"):
+        expand_loop(loop, Schedule(sorted(body, key=lambda op: -stage[op]), stage), _mask_loads)
 
 
 def test_masked_prologue_reads_nothing_beyond_the_end():

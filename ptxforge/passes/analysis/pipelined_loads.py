@@ -1,0 +1,161 @@
+"""Which loads of a loop may run ahead of their iteration, and how many levels of loads lie behind each.
+
+Rules
+-----
+ELIGIBLE    A load is chosen when its value reaches a ``dot`` operand (through conversions, casts,
+            transposes) or the address or mask of such a load, is not volatile, its threads copy at least 4
+            bytes at once, and what its mask leaves out is zero (or undefined). In a loop without ``dot`` that
+            asks for it (an explicit ``num_stages``) every tensor is eligible, whatever its mask leaves out.
+LEVELS      A load that feeds no other is of level 0; one that feeds the address, mask or ``other`` of
+            another, in the same iteration or in a later one, is one level above it. A load that feeds itself
+            (the next element of a list) is not chosen: where an address needs it, it runs early, as a load.
+ADDRESSES   What runs ahead is computed for iterations that do not exist as well. So an address may come from
+            speculatable operations and from loads, which can be masked off: not from a ``while``, which need
+            not end, not from a ``gather``, which leaves its source, and not from a branch that loads.
+MEMORY      Nothing moves over a store, unless the loop asks for it and the store goes through another
+            parameter than all that runs ahead (the explicit ``num_stages`` is the author's promise that these
+            do not overlap).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import BlockArgument, Operation, Value
+from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.memory import Load, Store
+from ptxforge.ir.ops.shape import Constant, Splat
+from ptxforge.passes.analysis.roots import root_of
+
+
+def pipelined_loads(loop: For) -> dict[Load, int]:
+    """The loads of ``loop`` that may run ahead, in the order of the program, and the level of each."""
+    written = _written(loop)
+    if written is None:
+        return {}
+    loads = _candidates(loop)
+    while True:
+        behind = {load: _behind(loop, load, loads) for load in loads}
+        stuck = {
+            load for load, ops in behind.items()
+            if load in _feeders(load, behind) or not all(_may_move(op, written) for op in (load, *ops))
+        }  # fmt: skip
+        if not stuck:
+            return _levels(behind)
+        loads = [load for load in loads if load not in stuck]
+
+
+def _levels(behind: dict[Load, set[Operation]]) -> dict[Load, int]:
+    """See LEVELS: the longest chain of loads from each."""
+    levels = dict.fromkeys(behind, 0)
+    for _ in behind:  # a chain has as many links as there are loads, at most
+        for load, ops in behind.items():
+            for feeder in levels.keys() & ops:
+                levels[feeder] = max(levels[feeder], levels[load] + 1)
+    return levels
+
+
+def is_zero(value: Value) -> bool:
+    """Whether a value is the constant zero (+0.0), which is what a masked-off copy stores."""
+    op = value.defining_op
+    if isinstance(op, Splat):
+        return is_zero(op.value)
+    return isinstance(op, Constant) and op.value == 0 and math.copysign(1.0, op.value) > 0
+
+
+# -- candidates -------------------------------------------------------------------------------------------
+
+
+def _is_asked_for(loop: For) -> bool:
+    return loop.num_stages >= 0
+
+
+def _candidates(loop: For) -> list[Load]:
+    """See ELIGIBLE."""
+    dots = [op for op in loop.body.operations if isinstance(op, Dot)]
+    eligible = [op for op in loop.body.operations if _is_eligible(op)]
+    if not dots:
+        return eligible if _is_asked_for(loop) else []
+    reached = _walk_back(loop, (operand for dot in dots for operand in (dot.a, dot.b)), carried=False)
+    return [op for op in eligible if op in reached and _leaves_out_zeros(op)]
+
+
+def _is_eligible(op: Operation) -> bool:
+    return (
+        isinstance(op, Load)
+        and not op.volatile
+        and isinstance(op.result.type, T.TensorType)
+        and op.attributes.get("vector", 1) * T.element_type(op.result.type).bytes >= 4
+    )
+
+
+def _leaves_out_zeros(load: Load) -> bool:
+    return load.other is None or is_zero(load.other)
+
+
+# -- dependences ------------------------------------------------------------------------------------------
+
+
+def _walk_back(
+    loop: For, values: Iterable[Value], carried: bool, stop: Iterable[Operation] = ()
+) -> set[Operation]:
+    """The operations of the body that ``values`` are computed from. ``carried``: in earlier iterations too.
+    Nothing is looked for behind those in ``stop``."""
+    body, found = loop.body, set()
+    work = list(values)
+    while work:
+        value = work.pop()
+        if isinstance(value, BlockArgument) and value.block is body:
+            if carried and value.index:
+                work.append(body.terminator.values[value.index - 1])
+            continue
+        op = body.ancestor_of(value.defining_op) if value.defining_op is not None else None
+        if op is None or op in found:
+            continue
+        found.add(op)
+        if op not in stop:
+            work.extend(operand for nested in op.walk() for operand in nested.operands)
+    return found
+
+
+def _behind(loop: For, load: Load, loads: list[Load]) -> set[Operation]:
+    """What the operands of ``load`` are computed from, up to other pipelined loads."""
+    return _walk_back(loop, load.operands, carried=True, stop=loads)
+
+
+def _feeders(load: Load, behind: dict[Load, set[Operation]]) -> set[Operation]:
+    """All pipelined loads that ``load`` depends on."""
+    found: set[Operation] = set()
+    work = [load]
+    while work:
+        new = (behind[work.pop()] & behind.keys()) - found
+        found |= new
+        work.extend(new)
+    return found
+
+
+# -- memory -----------------------------------------------------------------------------------------------
+
+
+def _written(loop: For) -> set[Value] | None:
+    """The parameters through which the body writes; ``None`` if that keeps every load from moving."""
+    written: set[Value] = set()
+    is_asked_for = _is_asked_for(loop)
+    for op in loop.body.walk():
+        if not op.get_effects().writes:
+            continue
+        root = root_of(op.pointer) if is_asked_for and isinstance(op, Store) else None
+        if root is None:
+            return None
+        written.add(root)
+    return written
+
+
+def _may_move(op: Operation, written: set[Value]) -> bool:
+    """See ADDRESSES and MEMORY."""
+    if isinstance(op, Load):
+        return not written or root_of(op.pointer) not in written | {None}
+    return op.is_speculatable
