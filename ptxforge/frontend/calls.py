@@ -267,6 +267,8 @@ def _len(v: Visitor, node: ast.AST, value: Any) -> int:
         if not value.is_block:
             raise TypeMismatchError("a scalar has no len()")
         return value.shape[0]
+    if isinstance(value, tuple):
+        return len(value)  # whatever it holds
     return call_static(len, (value,), {})
 
 

@@ -135,16 +135,20 @@ def _has_number(value: Any) -> bool:
 
 
 def forget(
-    v: Visitor, node: ast.AST, assigned: Iterable[str], carried: Carried, changed: Iterable[str]
-) -> None:
-    """After a loop: names that only its body gives a value have none, for it may not have run."""
+    v: Visitor, node: ast.AST, assigned: Iterable[str], carried: Carried, changed: Iterable[str],
+    targets: Iterable[str] = (),
+) -> None:  # fmt: skip
+    """After a loop: names that only its body gives a value have none, for it may not have run; nor have the
+    ``targets`` of a ``for``."""
     line = node.lineno + v.source.offset
-    for name in assigned:
+    for name in [*targets, *assigned]:
         is_new = name not in v.scope
         if (is_new or name in changed) and name not in carried.initial:
             v.scope[name] = Undefined(
                 f"'{name}' gets its value in the loop at line {line}, which may not run at all",
-                hint="give it a value of the same type before the loop",
+                hint="assign it to another variable in the loop, and give that one a value before it"
+                if name in targets
+                else "give it a value of the same type before the loop",
             )
 
 

@@ -183,7 +183,7 @@ def _runtime_for(v: Visitor, node: ast.For, arguments: tuple[Any, Any, Any, dict
     targets = set(names.assigned(node.target))
     block, carried, scope, changed = _loop_body(v, node, wide, bind_index, targets)
     _close_for(v, node, block, carried, scope, (first, last, stride), attributes)
-    forget(v, node, [*targets, *names.assigned_in(node.body)], carried, [*targets, *changed])
+    forget(v, node, names.assigned_in(node.body), carried, [*targets, *changed], targets)
 
 
 def _index_dtype(v: Visitor, node: ast.AST, *bounds: Any) -> L.dtype:

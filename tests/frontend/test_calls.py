@@ -90,6 +90,23 @@ def caller_keeps_its_names(out, n):
     tl.store(out + 1, x)
 
 
+@jit
+def three_of(n):
+    return n, n + 1, 2
+
+
+def length_of_a_tuple(out, n):
+    parts = three_of(n)
+    for i in tl.static_range(len(parts)):
+        tl.store(out + i, parts[i])
+
+
+def test_the_length_of_a_tuple_is_known_while_compiling(interpret):
+    out = np.zeros(3, np.int32)
+    interpret(length_of_a_tuple, out, 7)
+    assert out.tolist() == [7, 8, 2]
+
+
 def constants(out, SHAPE: tl.constexpr, NAME: tl.constexpr, FLAG: tl.constexpr, NONE: tl.constexpr = None):
     rows: tl.constexpr = SHAPE[0] * 2 + SCALE.value
     tl.static_assert(rows == 11 and SHAPE[1] == 8 and len(SHAPE) == 2)
