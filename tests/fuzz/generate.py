@@ -3,7 +3,8 @@
 ``generate(seed)`` gives a :class:`Program`: source, arguments, grid. A program loads tiles, computes with
 them for a few steps (elementwise operations, comparisons and selections, casts, broadcasts, reductions,
 scans, loops, branches), and stores some of what it has. Some steps use tensor cores: products of matrices, of
-what is there or of operands that a pipelined loop loads, and chains of two products, as in attention.
+what is there or of operands that a pipelined loop loads, chains of two products, as in attention, and
+products under any control flow (``weave.py``).
 
 All executors must agree on it to the last bit, so floats are kept where rounding cannot matter: they hold
 integers small enough for their type, and each value knows its ``bound``. Only results of inexact functions
@@ -19,6 +20,8 @@ from collections.abc import Callable
 import attrs
 import ml_dtypes
 import numpy as np
+
+from tests.fuzz.weave import weave
 
 INTEGERS = ("int32", "int32", "int64", "int16", "int8", "uint32", "uint8")
 FLOATS = ("float32", "float32", "float16", "bfloat16", "float64")
@@ -515,8 +518,8 @@ class _Generator:
     def tensor_cores(self) -> None:
         """One of the larger pieces: rare, as the emulator takes its time for them."""
         self.pick((
-            *[_Generator.matmul] * 3, *[_Generator.attention] * 2, _Generator.chain, _Generator.scaled,
-            _Generator.batched,
+            *[_Generator.matmul] * 3, *[_Generator.attention] * 2, _Generator.chain,
+            *[_Generator.scaled] * 2, _Generator.batched,
         ))(self)  # fmt: skip
 
     def matmul(self) -> None:
@@ -726,6 +729,45 @@ class _Generator:
         self.emit(f"    {total.name} += tl.load({pointer}{mask})")
         self.emit(f"    {pointer} += {step}")
 
+    def stream(self) -> None:
+        """A loop whose loads are asked to run ahead: rows, what indices name or a branch finds, or a list. It
+        may store, too."""
+        width = self.pick((16, 64, 128, 256))
+        count, most = self.trips()
+        size = width * max(most, 1)
+        dtype = self.pick(("int32", "int64", "int16", "float32", "float16"))
+        x, index, far = (f"x{len(self.arrays) + n}" for n in range(3))
+        self.arrays[x] = self.data(dtype, size)
+        for name in (index, far):
+            self.arrays[name] = self.rng.integers(0, size, size).astype(np.int32)
+        i, at = self.fresh("i"), self.fresh("k")
+        self.emit(f"{i} = tl.arange(0, {width})")
+        total = self.assign(f"tl.full(({width},), 1, tl.int32)", "int32", (width,))
+        way = self.pick(("rows", "rows", "index", "index", "levels", "list", "branch"))
+        row = f"k * {width} + {i}"
+        self.emit(f"{at} = {i}")
+        self.emit(f"for k in tl.range(0, {count}, num_stages={self.pick((2, 3, 3, 4, 6))}):")
+        self.indent += 1
+        if way == "branch":
+            self.emit("place = k")
+            self.emit("if k % 2 == 0:")
+            self.emit(f"    place = tl.load({index} + k) % (k + 1)")
+            row = f"place * {width} + {i}"
+        indexed = f"tl.load({index} + {row})"
+        where = {"index": indexed, "levels": f"tl.load({far} + {indexed})", "list": at}.get(way, row)
+        mask = self.pick(("", "", f", mask={row} < {size - 3}, other={self.pick((0, 5, -1))}",
+                          f", mask=({i} + k) % 3 != 0, other={self.pick((0, 2))}"))  # fmt: skip
+        value = self.fresh("l")
+        self.emit(f"{value} = tl.load({x} + {where}{mask}).to(tl.int32)")
+        self.emit(f"{total.name} = {total.name} * 3 + {value}")
+        if way == "list":
+            self.emit(f"{at} = tl.load({index} + {at})")
+        if self.rng.random() < 0.4:
+            out = f"o{len(self.arrays)}"
+            self.arrays[out] = np.zeros(self.grid * size, np.int32)
+            self.emit(f"tl.store({out} + pid * {size} + k * {width} + {i}, {value})")
+        self.indent -= 1
+
     @property
     def size(self) -> int:
         return int(np.prod(self.shape))
@@ -859,7 +901,7 @@ STEPS = (
     *[_Generator.select] * 3, *[_Generator.cast] * 2, *[_Generator.expand] * 2, _Generator.transpose,
     _Generator.reshape, _Generator.join_and_split, *[_Generator.reduce] * 3, _Generator.scan,
     *[_Generator.loop] * 2, _Generator.while_loop, _Generator.branch, _Generator.product,
-    _Generator.tensor_cores, _Generator.atomic, *[_Generator.function] * 2, *[_Generator.walk] * 2,
-    *[_Generator.nest] * 2, _Generator.combine, _Generator.best, _Generator.gather, _Generator.histogram,
-    _Generator.rearrange, *[_Generator.exact_function] * 2,
+    _Generator.tensor_cores, weave, _Generator.atomic, *[_Generator.function] * 2, *[_Generator.walk] * 2,
+    *[_Generator.nest] * 2, _Generator.stream, _Generator.combine, _Generator.best, _Generator.gather,
+    _Generator.histogram, _Generator.rearrange, *[_Generator.exact_function] * 2,
 )  # fmt: skip

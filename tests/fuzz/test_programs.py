@@ -54,6 +54,12 @@ DRAWN = {  # feature: how its text looks, and in how many of the programs it is 
     "products of batches": (r"tl\.sum\(tl\.dot\(", 20),
     "a product of rows that an index names": (r"tl\.dot\(tl\.load\(", 10),
     "a chain of products": (r"(\w+) = tl\.dot\((.*\n)*?.*tl\.dot\(", 80),
+    "accumulators that are exchanged": (r"^        +(\w+), (\w+) = \2, \1$", 60),
+    "products in branches of loops": (
+        r"^    (for|while) .*:\n(        .*\n)*?        +if .*:\n(            .*\n)*?.*tl\.dot\(", 60
+    ),
+    "a stream of loads": (r"for .*num_stages=.*:\n(        .*\n)*?        l\d+ = tl\.load\(", 200),
+    "a stream that stores": (r"for .*num_stages=.*:\n(        .*\n)*?        tl\.store\(", 60),
     "a pipeline of its own depth": (r"num_stages=", 300),
     "a loop that may not run": (r"range\(s\)|range\(0, s|range\(0, 0", 300),
     "a while loop": (r"while ", 200),
