@@ -23,7 +23,7 @@ from benchmarks import spine, tensor
 from benchmarks.dialects import load
 from benchmarks.harness import do_bench, environment, sm_clock
 
-ROUNDS = {"GB/s": 8, "TFLOP/s": 4}
+ROUNDS = {"GB/s": 16, "TFLOP/s": 4}
 """How often the contenders are timed in turn. Events tick every half microsecond, up to .7 % of a kernel that
 is bound by memory, and so do medians: more of them say more."""
 FINALISTS = 3

@@ -27,6 +27,19 @@ def softmax(out, x, stride, columns, BLOCK: tl.constexpr):
 
 
 @jit
+def softmax_rows(out, x, stride, columns, ROWS: tl.constexpr, BLOCK: tl.constexpr):
+    """The same with ROWS rows a program; ROWS divides the number of rows."""
+    row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)
+    i = tl.arange(0, BLOCK)[None, :]
+    at = row[:, None] * stride + i
+    m = i < columns
+    values = tl.load(x + at, mask=m, other=-float("inf")).to(tl.float32)
+    values = tl.exp(values - tl.max(values, axis=1)[:, None])
+    result = values / tl.sum(values, axis=1)[:, None]
+    tl.store(out + at, result.to(out.dtype.element_ty), mask=m)
+
+
+@jit
 def layer_norm(out, x, weight, bias, stride, columns, eps, BLOCK: tl.constexpr):
     """(x - mean) / sqrt(var + eps) · weight + bias for each row; one row a program, BLOCK ≥ columns."""
     row = tl.program_id(0).to(tl.int64)

@@ -65,15 +65,19 @@ def _add() -> Case:
 
 def _softmax(rows: int, columns: int, dtype: Any, label: str) -> Case:
     def launch(kernels, data, config):
-        kernels.softmax[(rows,)](
-            data["out"], data["x"], columns, columns, BLOCK=_block(columns), num_warps=config["num_warps"]
-        )
+        sizes = {"BLOCK": _block(columns), **config}
+        kernel, programs = kernels.softmax, rows
+        if "ROWS" in config:
+            kernel, programs = kernels.softmax_rows, rows // config["ROWS"]
+        kernel[(programs,)](data["out"], data["x"], columns, columns, **sizes)
 
+    configs = [{"num_warps": w} for w in (1, 2, 4, 8, 16)]
+    configs += [{"ROWS": r, "num_warps": w} for r, w in ((2, 4), (2, 8), (4, 8), (4, 16)) if rows % r == 0]
     return Case(
         f"softmax {label} {rows}x{columns}", "GB/s", 2 * rows * columns * dtype.itemsize,
         lambda: {"x": random_tensor(rows, columns, dtype=dtype),
                  "out": empty_tensor(rows, columns, dtype=dtype)},
-        launch, [{"num_warps": w} for w in (1, 2, 4, 8, 16)],
+        launch, configs,
         lambda d: torch.softmax(d["x"], 1), lambda d: (d["out"], torch.softmax(d["x"].float(), 1)),
         1e-5 if dtype == torch.float32 else 1e-2,
     )  # fmt: skip

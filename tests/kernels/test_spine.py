@@ -46,21 +46,31 @@ def test_add(execute, n, dtype):
 @pytest.mark.parametrize("columns", [1, 31, 128, 781])
 @pytest.mark.parametrize("dtype", FLOATS.values(), ids=FLOATS)
 def test_softmax(execute, dtype, columns, num_warps):
-    x = _random(np.random.default_rng(0), (5, columns), dtype)
-    block = 1 << (columns - 1).bit_length()
-    wide = x.astype(np.float64)
-    expected = np.exp(wide - wide.max(1, keepdims=True))
-    expected /= expected.sum(1, keepdims=True)
-    runs = execute(
-        kernels.softmax,
-        (5,),
-        [np.zeros_like(x), x, columns, columns],
-        {"BLOCK": block},
-        outputs=[0],
-        num_warps=num_warps,
-    )
-    for (out,) in runs:
+    x, expected = _rows_and_their_softmax(5, columns, dtype)
+    constants = {"BLOCK": 1 << (columns - 1).bit_length()}
+    arguments = [np.zeros_like(x), x, columns, columns]
+    for (out,) in execute(kernels.softmax, (5,), arguments, constants, outputs=[0], num_warps=num_warps):
         _close(out, expected, dtype)
+
+
+@pytest.mark.parametrize("rows, num_warps", [(1, 4), (2, 1), (2, 8), (4, 4)])
+@pytest.mark.parametrize("columns", [31, 512, 781])
+@pytest.mark.parametrize("dtype", FLOATS.values(), ids=FLOATS)
+def test_softmax_of_several_rows(execute, dtype, columns, rows, num_warps):
+    x, expected = _rows_and_their_softmax(2 * rows, columns, dtype)
+    constants = {"ROWS": rows, "BLOCK": 1 << (columns - 1).bit_length()}
+    arguments = [np.zeros_like(x), x, columns, columns]
+    for (out,) in execute(
+        kernels.softmax_rows, (2,), arguments, constants, outputs=[0], num_warps=num_warps
+    ):
+        _close(out, expected, dtype)
+
+
+def _rows_and_their_softmax(rows: int, columns: int, dtype) -> tuple[np.ndarray, np.ndarray]:
+    x = _random(np.random.default_rng(0), (rows, columns), dtype)
+    wide = x.astype(np.float64)
+    powers = np.exp(wide - wide.max(1, keepdims=True))
+    return x, powers / powers.sum(1, keepdims=True)
 
 
 @pytest.mark.parametrize("columns", [64, 781, 1024])
