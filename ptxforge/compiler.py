@@ -9,9 +9,11 @@ source are :class:`~ptxforge.support.errors.CompilationError` with the line and 
 from __future__ import annotations
 
 import functools
+import gc
 import importlib
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +31,20 @@ def _stage(name: str) -> ModuleType:
     """A stage's package, loaded at the first compilation: a process that finds its kernels in the disk cache,
     or only imports a module of kernels, needs none of them (0.2 s)."""
     return importlib.import_module(f"ptxforge.{name}")
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No garbage collections meanwhile. All that a compilation makes is alive until its end, and each
+    collection would walk it, and what the user's program holds as well (up to half a GEMM's time, and more
+    beside a large program)."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 class Assembly(Mapping[str, str]):
@@ -128,15 +144,16 @@ def compile_function(
         "num_warps": num_warps, "num_stages": num_stages, "num_ctas": num_ctas, "maxnreg": maxnreg,
         "debug": debug,
     }  # fmt: skip
-    frontend, pipeline, codegen_ptx = _stage("frontend"), _stage("passes.pipeline"), _stage("codegen_ptx")
-    print_function = _stage("ir.printer").print_function
-    start = time.perf_counter()
-    function = frontend.build(fn, signature, constants, target=target, **options)
-    built = time.perf_counter()
-    snapshots = pipeline.run(function, machine)
-    passed = time.perf_counter()
-    ptx = codegen_ptx.emit(function, machine)
-    emitted = time.perf_counter()
+    with _collector_paused():
+        frontend, pipeline, codegen_ptx = _stage("frontend"), _stage("passes.pipeline"), _stage("codegen_ptx")
+        print_function = _stage("ir.printer").print_function
+        start = time.perf_counter()
+        function = frontend.build(fn, signature, constants, target=target, **options)
+        built = time.perf_counter()
+        snapshots = pipeline.run(function, machine)
+        passed = time.perf_counter()
+        ptx = codegen_ptx.emit(function, machine)
+        emitted = time.perf_counter()
     return Artifact(
         name=function.name,
         ptx=ptx,
