@@ -34,7 +34,8 @@ def static_assert(cond: bool, msg: str = "") -> None:
 def device_print(prefix: str, *args: Any, hex: bool = False) -> None:
     """Print each element of ``args`` while running, with ``prefix``, its program and its index.
 
-    ``prefix`` is a compile-time string; ``args`` are blocks, scalars and numbers; ``hex`` prints their bits.
+    ``prefix`` is a compile-time string, and ends in a colon before values (one is added); ``args`` are
+    blocks, scalars and numbers; ``hex`` prints their bits.
     Lines of different threads come in any order. ``print`` in a kernel is this.
 
         tl.device_print("offset", offsets)

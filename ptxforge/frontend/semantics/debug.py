@@ -37,6 +37,8 @@ def device_print(ctx, prefix, *args, hex=False):
     if not isinstance(text, str):
         raise ArgumentProblem("prefix", f"must be a string, is {describe(text)}")
     values = [arguments.tensor(ctx, value, "args") for value in args]
+    if text and values:
+        text = text.rstrip().removesuffix(":") + ": "
     ctx.builder.create(
         D.Print,
         *[v.value for v in values],
