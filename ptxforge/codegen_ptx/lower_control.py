@@ -207,9 +207,9 @@ def lower_if(ctx: Lowering, op: ops.If) -> None:
     before, born = b.code, b.count
     then_code, then_values = _side(ctx, op.then_block)
     else_code, else_values = _side(ctx, op.else_block)
-    results = []
+    results, assigned = [], set()
     for result, left, right in zip(op.results, then_values, else_values, strict=True):
-        results.append(_merge(b, result, left, right, then_code, else_code, born))
+        results.append(_merge(b, result, left, right, then_code, else_code, born, assigned))
     b.code = before
     _place_sides(b, condition, then_code, else_code)
     ctx.set(op, *results)
@@ -226,8 +226,9 @@ def _side(ctx: Lowering, block: Block) -> tuple[list, list[list]]:
 
 
 def _merge(
-    b: Builder, result: Value, left: list, right: list, then_code: list, else_code: list, born: int
-) -> list:
+    b: Builder, result: Value, left: list, right: list, then_code: list, else_code: list, born: int,
+    assigned: set[str],
+) -> list:  # fmt: skip
     """The entries of a result: those that agree as they are, the rest in registers that both sides assign."""
     kind = register_class(T.element_type(result.type))
     merged: dict[tuple, object] = {}
@@ -235,14 +236,21 @@ def _merge(
     for pair in zip(left, right, strict=True):
         if pair not in merged:
             merged[pair] = (
-                pair[0] if pair[0] == pair[1] else _merge_entry(b, kind, *pair, then_code, else_code, born)
+                pair[0]
+                if pair[0] == pair[1]
+                else _merge_entry(b, kind, *pair, then_code, else_code, born, assigned)
             )
         entries.append(merged[pair])
     return entries
 
 
-def _merge_entry(b: Builder, kind: str, left, right, then_code: list, else_code: list, born: int):
+def _merge_entry(
+    b: Builder, kind: str, left, right, then_code: list, else_code: list, born: int, assigned: set[str]
+):
+    """A register that both sides assign. What a side computes is computed in it, unless that is the register
+    of another entry already (one side's value may be several results)."""
     register = b.new(kind)
+    assigned.add(register)
     slot = _common_slot(left, right)
     for code, entry in ((then_code, left), (else_code, right)):
         b.code = code
@@ -255,7 +263,7 @@ def _merge_entry(b: Builder, kind: str, left, right, then_code: list, else_code:
             and root[0] == "%"
             and birth(root) > born
             and root[1] == kind
-            and root != register
+            and root not in assigned
         ):
             b.alias(root, register)
         b.copy(register, source)

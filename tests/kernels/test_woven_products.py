@@ -184,3 +184,24 @@ def test_constants_within_a_flattened_loop(execute, m):
     b = tiles(8)
     kept = (np.arange(16) + np.arange(TILES)[:, None]) % 3 != 0
     agree(execute, rounds, [m * (b.sum(2) * kept).sum(0)], [b, TILES, m])
+
+
+@ptxforge.jit
+def one_value_twice(x, n, out):
+    """What one side computes once is two results, which the other side computes apart."""
+    i = tl.arange(0, 128)
+    v = tl.load(x + i)
+    if n > 2:
+        a = v * 3
+        b = a
+    else:
+        a = v + 1
+        b = v + 2
+    tl.store(out + i, a)
+    tl.store(out + 128 + i, b)
+
+
+@pytest.mark.parametrize("n", [0, 3])
+def test_one_value_of_a_branch_is_two_results(execute, n):
+    x = np.arange(128, dtype=np.float32)
+    agree(execute, one_value_twice, [x * 3, x * 3] if n > 2 else [x + 1, x + 2], [x, n])

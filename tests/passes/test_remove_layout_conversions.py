@@ -13,11 +13,12 @@ from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.math import Exp
 from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.ops.reduce import Reduce
-from ptxforge.ir.ops.shape import MakeRange
+from ptxforge.ir.ops.shape import Join, MakeRange
 from ptxforge.ir.parser import parse_function
 from ptxforge.layouts.conversion import Nothing
-from ptxforge.layouts.encodings import DotOperand, Slice
+from ptxforge.layouts.encodings import Blocked, DotOperand, Slice
 from ptxforge.passes.analysis.scratch import conversion_plan
+from ptxforge.passes.layout_propagation import operand_layout
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
 from tests.passes.gpu import operations, parse, same_meaning, up_to
 from tests.passes.kernels import ADD, ALL, ARGUMENTS, COLUMN_SUM, MATMUL, ONLINE_SOFTMAX, TRANSPOSE
@@ -353,3 +354,19 @@ def test_diamonds_do_not_take_exponential_time():
     function = cleaned(text)
     assert time.perf_counter() - start < 1.0
     assert len(conversions(function)) == 1
+
+
+def test_a_pair_is_joined_only_in_neighbouring_registers():
+    """A layout whose registers go along another dimension first is that of no joined halves."""
+    half = "tensor<4x64xf32, #blocked<{sizePerThread = [1, 2], threadsPerWarp = [1, 32], warpsPerCTA = [4, 1], order = [1, 0]}>>"  # noqa: E501
+    pair = half.replace("4x64", "4x64x2").replace("[1, 2]", "[1, 2, 2]").replace("[1, 32]", "[1, 32, 1]")
+    pair = pair.replace("[4, 1]", "[4, 1, 1]").replace("[1, 0]", "[2, 1, 0]")
+    (join,) = operations(parse_function(f"""func @f(%x: f32) attributes {{num_warps = 4}} {{
+      %a = splat %x : (f32) -> {half}
+      %p = join %a, %a : ({half}, {half}) -> {pair}
+      return
+    }}"""), Join)  # fmt: skip
+    layout = join.result.type.layout
+    assert operand_layout(join, 0, layout) == join.lhs.type.layout
+    other = Blocked(layout.size_per_thread, layout.threads_per_warp, layout.warps_per_cta, (1, 2, 0))
+    assert operand_layout(join, 0, other) is None

@@ -196,7 +196,9 @@ class Join(Operation):
         return [x.with_shape(x.shape + (2,), layout)]
 
     def operand_layout(self, layout, index):
-        return encodings.infer_split(layout, self.result.type.shape)
+        half = encodings.infer_split(layout, self.result.type.shape)
+        # A pair must be a thread's neighbours: no layout of the halves gives another order of registers.
+        return half if encodings.infer_join(half, self.lhs.type.shape) == layout else None
 
     def evaluate(self, x, y):
         return np.stack([x, y], axis=-1)
