@@ -23,6 +23,7 @@ COMMANDS = {
     "passes": "the pipeline: every pass and why it stands where it does",
     "env": "the environment variables, the device and the tools",
     "run": "run a script of Triton kernels with ptxforge",
+    "triton-path": "the folder for PYTHONPATH that makes 'import triton' give ptxforge",
 }
 
 
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _module(name: str) -> ModuleType:
-    return importlib.import_module(f"ptxforge.cli.{name}")
+    return importlib.import_module(f"ptxforge.cli.{name.replace('-', '_')}")
 
 
 def _overview() -> argparse.ArgumentParser:
@@ -62,7 +63,7 @@ def _overview() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m ptxforge",
         description="A tile-language GPU compiler in pure Python.",
-        epilog="commands:\n" + "\n".join(f"  {name:9} {text}" for name, text in COMMANDS.items()),
+        epilog="commands:\n" + "\n".join(f"  {name:11} {text}" for name, text in COMMANDS.items()),
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"ptxforge {__version__}")

@@ -6,19 +6,25 @@
     import triton
     import triton.language as tl
 
-``python -m ptxforge run script.py`` does the same for a script. Names that ptxforge does not cover are
-absent: reading one raises an ``AttributeError`` that says so.
+``python -m ptxforge run script.py`` does the same for a script, and ``PYTHONPATH=$(python -m ptxforge
+triton-path)`` where the code cannot be touched. Child processes get the alias too: see :func:`install`. Names
+that ptxforge does not cover are absent: reading one raises an ``AttributeError`` that says so.
 """
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 
 from ptxforge.support.errors import PtxforgeError
 from ptxforge.triton_compat.alias import Alias
 from ptxforge.triton_compat.modules import MODULES
 
-__all__ = ["install", "is_installed", "uninstall"]
+__all__ = ["SHADOW", "install", "is_installed", "uninstall"]
+
+SHADOW = str(Path(__file__).absolute().parent / "shadow")
+"""A folder whose package ``triton`` installs the alias: what stands first on the path of other processes."""
 
 
 def is_installed() -> bool:
@@ -27,7 +33,12 @@ def is_installed() -> bool:
 
 
 def install() -> None:
-    """Register the modules. Raises :class:`PtxforgeError` when the real package is imported already."""
+    """Make ``import triton`` give ptxforge, here and in the processes that this one starts.
+
+    Those find the folder :data:`SHADOW` first: multiprocessing hands ``sys.path`` on, and any other Python
+    reads ``PYTHONPATH``. Both are changed, here only. Raises :class:`PtxforgeError` when the real package is
+    imported already.
+    """
     if is_installed():
         return
     if "triton" in sys.modules:
@@ -41,10 +52,32 @@ def install() -> None:
         parent, _, leaf = name.rpartition(".")
         if parent:
             setattr(sys.modules[parent], leaf, sys.modules[name])
+    sys.path[:] = [SHADOW, *_others(sys.path)]
+    _set_python_path([SHADOW, *_others(_python_path())])
 
 
 def uninstall() -> None:
-    """Remove the modules again; what imported them keeps them."""
-    if is_installed():
-        for name in MODULES:
-            sys.modules.pop(name, None)
+    """Remove the modules again; what imported them keeps them. Processes started from now on find what they
+    would have found."""
+    if not is_installed():
+        return
+    for name in MODULES:
+        sys.modules.pop(name, None)
+    sys.path[:] = _others(sys.path)
+    _set_python_path(_others(_python_path()))
+
+
+def _others(folders: list[str]) -> list[str]:
+    return [folder for folder in folders if folder != SHADOW]
+
+
+def _python_path() -> list[str]:
+    text = os.environ.get("PYTHONPATH")
+    return text.split(os.pathsep) if text else []
+
+
+def _set_python_path(folders: list[str]) -> None:
+    if folders:
+        os.environ["PYTHONPATH"] = os.pathsep.join(folders)
+    else:
+        os.environ.pop("PYTHONPATH", None)
