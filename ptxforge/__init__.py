@@ -8,6 +8,20 @@ ptxforge costs almost nothing.
 from __future__ import annotations
 
 import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # what type checkers and editors see; at run time __getattr__ loads the same names
+    from ptxforge import debug, language, triton_compat
+    from ptxforge.compiler import Artifact
+    from ptxforge.driver.device_array import DeviceArray
+    from ptxforge.runtime.arithmetic import cdiv, next_power_of_2
+    from ptxforge.runtime.autotune import Config, autotune
+    from ptxforge.runtime.devices import default_device, empty, to_device, use_device
+    from ptxforge.runtime.heuristics import heuristics
+    from ptxforge.runtime.jit import JITFunction, compile, jit
+    from ptxforge.runtime.timing import do_bench
+    from ptxforge.support import errors
+    from ptxforge.support.errors import PtxforgeError
 
 __version__ = "0.1.0"
 
@@ -31,20 +45,26 @@ _HOME = {  # public name -> the module that defines it
 }
 _MODULES = ("debug", "errors", "language", "triton_compat")
 
-__all__ = ["__version__", *_HOME, *_MODULES]
+__all__ = [
+    "Artifact", "Config", "DeviceArray", "JITFunction", "PtxforgeError", "__version__", "autotune", "cdiv",
+    "compile", "debug", "default_device", "do_bench", "empty", "errors", "heuristics", "jit", "language",
+    "next_power_of_2", "to_device", "triton_compat", "use_device",
+]  # fmt: skip
 
 
-def __getattr__(name: str) -> object:
-    if name in _HOME:
-        value = getattr(importlib.import_module(_HOME[name]), name)
-    elif name == "errors":
-        value = importlib.import_module("ptxforge.support.errors")
-    elif name in _MODULES:
-        value = importlib.import_module(f"ptxforge.{name}")
-    else:
-        raise AttributeError(f"module 'ptxforge' has no attribute '{name}'")
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # else every name would be right to a type checker
+
+    def __getattr__(name: str) -> object:
+        if name in _HOME:
+            value = getattr(importlib.import_module(_HOME[name]), name)
+        elif name == "errors":
+            value = importlib.import_module("ptxforge.support.errors")
+        elif name in _MODULES:
+            value = importlib.import_module(f"ptxforge.{name}")
+        else:
+            raise AttributeError(f"module 'ptxforge' has no attribute '{name}'")
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

@@ -47,3 +47,23 @@ TRITON_MAX_TENSOR_NUMEL = 1 << 20
 
 tuple = tuple
 """Tuples in kernels are Python's."""
+
+__all__ = [
+    "PropagateNan", "TRITON_MAX_TENSOR_NUMEL", "abs", "add", "arange", "argmax", "argmin",
+    "associative_scan", "assume", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min",
+    "atomic_or", "atomic_xchg", "atomic_xor", "bfloat16", "bitonic_merge", "block_type", "broadcast",
+    "broadcast_to", "cast", "cat", "cdiv", "ceil", "clamp", "condition", "const", "constexpr",
+    "constexpr_function", "core", "cos", "cumprod", "cumsum", "debug_barrier", "device_assert",
+    "device_print", "div_rn", "dot", "dot_scaled", "dtype", "erf", "exp", "exp2", "expand_dims",
+    "expect_zero", "extra", "fdiv", "flip", "float16", "float32", "float64", "float8e4nv", "float8e5",
+    "floor", "fma", "full", "gather", "histogram", "int1", "int16", "int32", "int64", "int8", "interleave",
+    "join", "load", "log", "log2", "logical_and", "logical_or", "math", "max", "max_constancy",
+    "max_contiguous", "maximum", "min", "minimum", "mul", "multiple_of", "next_power_of_2", "num_programs",
+    "pair_uniform_to_normal", "permute", "philox", "philox_impl", "pi32_t", "pointer_type", "program_id",
+    "rand", "rand4x", "randint", "randint4x", "randn", "randn4x", "random", "range", "ravel", "reduce",
+    "reduce_or", "reshape", "rsqrt", "sigmoid", "sin", "softmax", "sort", "split", "sqrt", "sqrt_rn",
+    "squeeze", "standard", "static_assert", "static_print", "static_range", "store", "sub", "sum",
+    "swizzle2d", "tensor", "to_tensor", "topk", "trans", "tuple", "uint16", "uint32", "uint64", "uint8",
+    "uint_to_uniform_float", "umulhi", "unsqueeze", "view", "where", "xor_sum", "zeros", "zeros_like",
+]  # fmt: skip
+"""Every name above: to a type checker, what a typed package imports without listing it is not public."""

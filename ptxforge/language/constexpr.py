@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import operator
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # to a type checker a compile-time value may stand wherever a value of any type may
+    _Anything = Any
+else:
+    _Anything = object
 
 _BINARY = {
     "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
@@ -24,7 +29,7 @@ def unwrap(value: Any) -> Any:
     return value
 
 
-class constexpr:
+class constexpr(_Anything):
     """A value known when the kernel is compiled.
 
     As an annotation of a parameter (``BLOCK: tl.constexpr``) it says that each value makes a kernel of its

@@ -7,7 +7,8 @@ compile-time errors (``TypeMismatchError``) with the kernel's line.
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 from ptxforge.language.constexpr import constexpr
 from ptxforge.language.registry import builtin
@@ -208,6 +209,10 @@ class range:
     ):
         raise TypeError("tl.range stands only in the 'for' statement of a kernel")
 
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[Any]: ...
+
 
 class static_range:
     """A loop that the compiler unrolls completely: bounds and the index are compile-time values.
@@ -220,6 +225,10 @@ class static_range:
 
     def __init__(self, arg1: int, arg2: int | None = None, step: int | None = None):
         raise TypeError("tl.static_range stands only in the 'for' statement of a kernel")
+
+    if TYPE_CHECKING:
+
+        def __iter__(self) -> Iterator[Any]: ...
 
 
 class condition:

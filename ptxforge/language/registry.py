@@ -12,12 +12,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
 from ptxforge.support.errors import PtxforgeError
 
+F = TypeVar("F", bound=Callable[..., Any])
+"""A function; a declared one keeps its signature for type checkers and editors."""
+
 MEMBERS: dict[str, Any] = {}
 """Methods of tensors: name → the function whose first argument is the tensor."""
+
+
+@overload
+def builtin(fn: F) -> F: ...
+
+
+@overload
+def builtin(*, member: bool = False, name: str = "") -> Callable[[F], F]: ...
 
 
 def builtin(fn: Callable | None = None, *, member: bool = False, name: str = "") -> Any:
@@ -59,6 +70,14 @@ class LibraryFunction:
         return f"<function tl.{self.__name__}>"
 
 
+@overload
+def library(fn: F) -> F: ...
+
+
+@overload
+def library(*, member: bool = False) -> Callable[[F], F]: ...
+
+
 def library(fn: Callable | None = None, *, member: bool = False) -> Any:
     """Declare a function written in the language."""
     if fn is None:
@@ -69,12 +88,12 @@ def library(fn: Callable | None = None, *, member: bool = False) -> Any:
     return function
 
 
-class ConstexprFunction:
+class ConstexprFunction(Generic[F]):
     """A plain Python function that the frontend calls while compiling, with compile-time arguments."""
 
     __ptxforge_constexpr_function__ = True
 
-    def __init__(self, fn: Callable):
+    def __init__(self, fn: F):
         functools.update_wrapper(self, fn)
         self.fn = fn
 
@@ -82,7 +101,7 @@ class ConstexprFunction:
         return self.fn(*args, **kwargs)
 
 
-def constexpr_function(fn: Callable) -> ConstexprFunction:
+def constexpr_function(fn: F) -> ConstexprFunction[F]:
     """Let kernels call a plain Python function on compile-time values.
 
     @tl.constexpr_function

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar, overload
 
 from ptxforge import compiler
 from ptxforge.compiler import Artifact
@@ -32,6 +32,25 @@ from ptxforge.support.target import parse_target
 
 DEFAULT_TARGET = "sm_90a"
 
+F = TypeVar("F", bound=Callable[..., Any])
+"""The Python function of a kernel, with its own signature."""
+
+
+class Launch(Protocol):
+    """What ``kernel[grid]`` is: arguments as the kernel names them, options beside them."""
+
+    def __call__(
+        self,
+        *args: Any,
+        num_warps: int = ...,
+        num_stages: int = ...,
+        num_ctas: int = ...,
+        maxnreg: int | None = ...,
+        stream: Any = ...,
+        **kwargs: Any,
+    ) -> Any:
+        """Launch; the variant that ran."""
+
 
 class KernelInterface:
     """Anything that launches with ``kernel[grid](...)``: jitted functions, autotuners, heuristics."""
@@ -40,11 +59,11 @@ class KernelInterface:
         """Launch on ``grid``."""
         raise NotImplementedError
 
-    def __getitem__(self, grid: Any) -> Callable[..., Any]:
+    def __getitem__(self, grid: Any) -> Launch:
         return functools.partial(self.run, grid)
 
 
-class JITFunction(KernelInterface):
+class JITFunction(KernelInterface, Generic[F]):
     """A kernel, or a function that kernels call.
 
     ``fn`` is the Python function, ``arg_names`` its parameters, ``variants`` what was compiled, oldest first.
@@ -54,7 +73,7 @@ class JITFunction(KernelInterface):
 
     def __init__(
         self,
-        fn: Callable,
+        fn: F,
         do_not_specialize: Any = (),
         do_not_specialize_on_alignment: Any = (),
         debug: bool | None = None,
@@ -360,6 +379,14 @@ def _pointee(value: Any) -> str | None:
     )
 
 
+@overload
+def jit(fn: F) -> JITFunction[F]: ...
+
+
+@overload
+def jit(**options: Any) -> Callable[[F], JITFunction[F]]: ...
+
+
 def jit(fn: Callable | None = None, **options: Any) -> Any:
     """Make a Python function a kernel, or a function that kernels call.
 
@@ -377,6 +404,31 @@ def jit(fn: Callable | None = None, **options: Any) -> Any:
     if not inspect.isfunction(fn):
         raise ArgumentError(f"a kernel is a Python function, not {fn!r}")
     return JITFunction(fn, **options)
+
+
+@overload
+def compile(fn: F) -> JITFunction[F]: ...
+
+
+@overload
+def compile(
+    fn: Callable[..., Any],
+    signature: dict[str, str],
+    constants: dict[str, Any] | None = None,
+    target: str | None = None,
+    **options: Any,
+) -> Artifact: ...
+
+
+@overload
+def compile(
+    fn: Callable[..., Any],
+    signature: None = None,
+    *,
+    constants: dict[str, Any],
+    target: str | None = None,
+    **options: Any,
+) -> Artifact: ...
 
 
 def compile(
