@@ -13,7 +13,7 @@ from ptxforge.driver.cuda_api import driver_version
 from ptxforge.runtime import cache, tools
 from ptxforge.runtime.devices import default_device
 from ptxforge.support import settings
-from ptxforge.support.errors import DeviceError
+from ptxforge.support.errors import DeviceError, SettingError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -24,13 +24,22 @@ def run(options: argparse.Namespace) -> int:
     console = Console()
     table = Table("variable", "value", "meaning")
     for setting in settings.ALL:
-        table.add_row(setting.name, setting.get(), setting.meaning)
+        table.add_row(setting.name, _value(setting), setting.meaning)
     console.print(table)
+    for sentence in settings.unknown():
+        console.print(f"warning: {sentence}")
     facts = Table.grid(padding=(0, 2))
     for name, value in _facts():
         facts.add_row(name, value)
     console.print(facts)
     return 0
+
+
+def _value(setting: settings.Setting) -> str:
+    try:
+        return setting.get()
+    except SettingError as error:
+        return f"wrong: {error}"
 
 
 def _facts() -> list[tuple[str, str]]:
@@ -45,7 +54,7 @@ def _facts() -> list[tuple[str, str]]:
 def _device() -> str:
     try:
         device = default_device()
-    except DeviceError as error:
+    except (DeviceError, SettingError) as error:
         return f"none: {error}"
     if isinstance(device, CudaDevice):
         return (

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from ptxforge.emulator.device import EmulatorDevice
+from ptxforge.emulator.device import DefaultEmulator, EmulatorDevice
 from ptxforge.emulator.findings import Finding
 
-__all__ = ["EmulatorDevice", "Finding"]
+__all__ = ["DefaultEmulator", "EmulatorDevice", "Finding"]

@@ -24,9 +24,11 @@ from ptxforge.emulator.parallel import can_spread, run_in_processes
 from ptxforge.emulator.pool import MachinePool
 from ptxforge.emulator.registers import pressure
 from ptxforge.emulator.report import Report
+from ptxforge.support import settings
 from ptxforge.support.errors import DeviceError
 
 CHECKS = ("off", "one", "all")
+DEFAULT_TARGET = "sm_90a"
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class EmulatorDevice:
         check: str = "off",
         counters: bool = False,
         processes: int = 1,
-        target: str = "sm_90a",
+        target: str = DEFAULT_TARGET,
         raise_faults: bool = True,
     ):
         if check not in CHECKS:
@@ -106,6 +108,32 @@ class EmulatorDevice:
 
     def synchronize(self, stream: int = 0) -> None:
         """Launches are finished when they return."""
+
+
+class DefaultEmulator(EmulatorDevice):
+    """The emulator that runs kernels when nobody chose a device: checked mode and target are those of
+    ``PTXFORGE_CHECK`` and ``PTXFORGE_TARGET``, read at each use, until they are set on the object."""
+
+    def __init__(self) -> None:
+        self._check = self._target = ""
+        super().__init__(settings.CHECK.get(), target=settings.TARGET.get() or DEFAULT_TARGET)
+        self._check = self._target = ""
+
+    @property
+    def check(self) -> str:
+        return self._check or settings.CHECK.get()
+
+    @check.setter
+    def check(self, value: str) -> None:
+        self._check = value
+
+    @property
+    def target(self) -> str:
+        return self._target or settings.TARGET.get() or DEFAULT_TARGET
+
+    @target.setter
+    def target(self, value: str) -> None:
+        self._target = value
 
 
 class EmulatorModule:

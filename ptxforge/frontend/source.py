@@ -1,9 +1,8 @@
 """A Python function as the frontend sees it: its AST with places in the original file, its parameters, its
 names.
 
-The text of one function is cut out of its file by indentation, which is much faster than
-``inspect.getsource`` (that one tokenises); where the cut does not parse, ``inspect`` decides. Indented
-functions are parsed under an ``if`` so that columns stay those of the file.
+The text is the one that the function had when it became a kernel (:mod:`ptxforge.support.source_text`).
+Indented functions are parsed under an ``if`` so that columns stay those of the file.
 """
 
 from __future__ import annotations
@@ -20,9 +19,9 @@ import attrs
 
 from ptxforge.support.errors import CompilationError
 from ptxforge.support.location import Location
+from ptxforge.support.source_text import source_text
 
 _KEPT_IN = "__ptxforge_source__"
-_CLOSING = (")", "]", "}")
 _MISSING = object()
 
 
@@ -129,20 +128,9 @@ def _read(fn: Any) -> SourceFunction:
 def _parse(fn: Callable) -> tuple[ast.FunctionDef, int, str]:
     """The function's AST, the offset of its lines in the file, and the parsed text."""
     code = fn.__code__
-    linecache.checkcache(code.co_filename)
-    lines = linecache.getlines(code.co_filename, fn.__globals__)
-    first = code.co_firstlineno
-    if not 1 <= first <= len(lines):
-        raise CompilationError(
-            f"the source of '{fn.__name__}' is not available ({code.co_filename})",
-            hint="define kernels in a Python file, so that the compiler can read their text",
-        )
-    text = _cut(lines, first - 1)
-    try:
-        tree, shift = _parse_text(text)
-    except SyntaxError:
-        text = "".join(inspect.getsourcelines(fn)[0])
-        tree, shift = _parse_text(text)
+    source = source_text(fn)
+    tree, shift, text = source.parse()
+    first = source.first
     if not isinstance(tree, ast.FunctionDef) or tree.name != fn.__name__:
         kind = "a lambda" if fn.__name__ == "<lambda>" else "not a plain 'def'"
         raise CompilationError(
@@ -151,32 +139,7 @@ def _parse(fn: Callable) -> tuple[ast.FunctionDef, int, str]:
     if not isinstance(tree.body[-1], ast.Return):
         # Falling off the end is a return, too; now every path through a function has one.
         tree.body.append(ast.copy_location(ast.Return(None), tree.body[-1]))
-    return tree, first - 1 - shift, ("if 1:\n" if shift else "") + text
-
-
-def _parse_text(text: str) -> tuple[ast.AST, int]:
-    """The first statement of a text, and how many lines were put in front of it."""
-    if text[:1] in (" ", "\t"):
-        return ast.parse("if 1:\n" + text).body[0].body[0], 1
-    return ast.parse(text).body[0], 0
-
-
-def _cut(lines: list[str], start: int) -> str:
-    """Lines from ``start`` (a decorator or the ``def``) up to the first that is no longer indented deeper."""
-    here = start
-    while here < len(lines) and not lines[here].lstrip().startswith(("def ", "async ")):
-        here += 1
-    if here == len(lines):
-        return "".join(lines[start : start + 1])
-    indent = len(lines[here]) - len(lines[here].lstrip())
-    end = here + 1
-    while end < len(lines):
-        text = lines[end].lstrip()
-        is_code = text and not text.startswith("#")
-        if is_code and len(lines[end]) - len(text) <= indent and not text.startswith(_CLOSING):
-            break
-        end += 1
-    return "".join(lines[start:end])
+    return tree, first - 1 - shift, text
 
 
 def _parameters(fn: Callable) -> tuple[tuple[Parameter, ...], str]:

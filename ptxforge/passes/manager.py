@@ -140,13 +140,19 @@ def run_passes(
     called after each pass (for bisecting); ``timings`` collects seconds by pass name, over repeated rows.
 
     Raises:
+        SettingError: when a variable names a pass that is not among ``passes``.
         IRError: with ``verify``, when a pass requires what does not hold of ``function``.
         InternalCompilerError: when a pass fails or, with ``verify``, leaves what the verifier refuses.
     """
     dumped = _names(settings.DUMP.get() if dump is None else dump)
     last = settings.STOP_AFTER.get() if stop_after is None else stop_after
     checked = settings.VERIFY.flag() if verify is None else verify
-    rows = _until([row for row in passes if row.runs_on(target)], last)
+    rows = [row for row in passes if row.runs_on(target)]
+    if dump is None:
+        _check_setting(settings.DUMP, dumped - {"all"}, passes)
+    if stop_after is None:
+        _check_setting(settings.STOP_AFTER, {last} - {""}, rows)
+    rows = _until(rows, last)
     stages = Stages(function.clone(), rows, target)
     holding: set[str] = set()
     for row in rows:
@@ -168,6 +174,13 @@ def run_passes(
 
 def _names(text: str) -> set[str]:
     return {name.strip() for name in text.split(",") if name.strip()}
+
+
+def _check_setting(setting: settings.Setting, names: set[str], rows: Sequence[Pass]) -> None:
+    """Raise :class:`SettingError` when a variable names a pass that is not among ``rows``."""
+    known = dict.fromkeys(row.name for row in rows)
+    for name in sorted(names - known.keys()):
+        raise setting.error(f"no pass '{name}' in this pipeline; there are {', '.join(known)}")
 
 
 def _until(rows: list[Pass], last: str) -> list[Pass]:

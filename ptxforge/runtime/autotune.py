@@ -171,6 +171,8 @@ class Autotuner(Wrapper):
         entry = self._entry_name(key)
         known = self._known_timings(entry)
         timings = {c: known.get(repr(c)) or self._time(c, grid, args, kwargs, named) for c in configs}
+        if any(repr(config) not in known for config in configs):
+            self._clean_up(named)
         self.configs_timings = timings
         best = min(timings, key=lambda config: timings[config][0])
         if math.isinf(timings[best][0]):
@@ -226,6 +228,12 @@ class Autotuner(Wrapper):
             raise AutotunerError(
                 f"'{self.__name__}' is tuned over {', '.join(clashing)}; the launch must not set that too"
             )
+
+    def _clean_up(self, everything: dict[str, Any]) -> None:
+        """Undo what the tuning runs did to the arguments, before the launch that was asked for. (Arrays of
+        ``restore_value`` are restored after each run.)"""
+        for name in self.reset_to_zero:
+            array_state.clear(everything[name])
 
     def _before(self, everything: dict[str, Any]) -> dict[str, Any]:
         """Bring the arguments to the state that a run expects; what must be restored afterwards."""

@@ -42,14 +42,9 @@ def device(name: str) -> Device:
 
 
 def _emulator() -> Device:
-    from ptxforge.emulator import EmulatorDevice  # a machine with a GPU need not load it
+    from ptxforge.emulator import DefaultEmulator  # a machine with a GPU need not load it
 
-    return EmulatorDevice(check=settings.CHECK.get(), **_emulator_target())
-
-
-def _emulator_target() -> dict[str, str]:
-    target = settings.TARGET.get()
-    return {"target": target} if target else {}
+    return DefaultEmulator()
 
 
 @contextmanager

@@ -19,15 +19,15 @@ from ptxforge.driver.device_array import element_type
 from ptxforge.driver.protocol import Device
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
-from ptxforge.runtime import cache, options, source, tools
+from ptxforge.runtime import cache, options, pickling, source, tools
 from ptxforge.runtime.binder import explain_binding, make_binder, parameters_of
-from ptxforge.runtime.devices import default_device
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid, place, prepare
 from ptxforge.runtime.specialize import Parameter, Specialization, constexpr_key, specialize
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.support import settings
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import ArgumentError, LaunchError
+from ptxforge.support.source_text import remember
 from ptxforge.support.target import parse_target
 
 DEFAULT_TARGET = "sm_90a"
@@ -62,6 +62,15 @@ class KernelInterface:
     def __getitem__(self, grid: Any) -> Launch:
         return functools.partial(self.run, grid)
 
+    def __copy__(self) -> KernelInterface:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> KernelInterface:
+        return self
+
+    def __reduce__(self) -> tuple:
+        return pickling.reduced(self)
+
 
 class JITFunction(KernelInterface, Generic[F]):
     """A kernel, or a function that kernels call.
@@ -84,9 +93,16 @@ class JITFunction(KernelInterface, Generic[F]):
     ):
         functools.update_wrapper(self, fn)
         self.fn = fn
+        remember(fn)  # the file may be edited before the first launch
         self.arg_names = list(inspect.signature(fn).parameters)
         self.do_not_specialize = do_not_specialize
         self.do_not_specialize_on_alignment = do_not_specialize_on_alignment
+        self._options = {
+            "do_not_specialize": do_not_specialize,
+            "do_not_specialize_on_alignment": do_not_specialize_on_alignment,
+            "debug": debug, "noinline": noinline, "repr": repr, "launch_metadata": launch_metadata,
+            "version": version,
+        }  # fmt: skip
         self.debug, self.noinline = debug, noinline
         self.repr, self.launch_metadata, self.version = repr, launch_metadata, version
         self.variants: list[CompiledKernel] = []
@@ -98,6 +114,9 @@ class JITFunction(KernelInterface, Generic[F]):
 
     def __repr__(self) -> str:
         return f"<JITFunction {self.__module__}.{self.__qualname__}>"
+
+    def __reduce__(self) -> tuple:
+        return pickling.reduced(self, JITFunction, self._options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise LaunchError(
@@ -149,7 +168,7 @@ class JITFunction(KernelInterface, Generic[F]):
         if type(grid) is not tuple and callable(grid):
             grid = grid(dict(zip(self.arg_names, bound, strict=True)) | given)
         grid = normalize_grid(grid)
-        if prepared is None or (prepared.follows_default and prepared.device is not default_device()):
+        if prepared is None or (prepared.volatile and prepared.is_stale()):
             prepared = self._prepared[key] = self._prepare(bound, given)
         if self._globals:
             self._check_globals()
@@ -208,6 +227,7 @@ class JITFunction(KernelInterface, Generic[F]):
         self, signature: dict[str, str], constants: dict[str, Any], target: str, chosen: dict[str, Any]
     ) -> Artifact:
         """From the disk cache, else compiled and put there."""
+        settings.warn_of_unknown()
 
         def compile_now() -> Artifact:
             return compiler.compile_function(self, signature, constants, target, **chosen)

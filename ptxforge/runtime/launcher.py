@@ -73,6 +73,7 @@ class PreparedLaunch:
         "variant",
         "device",
         "follows_default",
+        "volatile",
         "_launch",
         "_block",
         "_shared",
@@ -96,6 +97,7 @@ class PreparedLaunch:
         self.variant = variant
         self.device = device
         self.follows_default = follows_default  # no argument named a device
+        self.volatile = follows_default or findings.observes(device)
         self._launch = variant.function_on(device).launch
         self._block = variant.block
         self._shared = variant.artifact.shared_bytes
@@ -104,6 +106,13 @@ class PreparedLaunch:
         self._stream = stream
         self._host = host
         self._in_place = bool(host) or findings.observes(device)
+
+    def is_stale(self) -> bool:
+        """Whether the default device or the emulator's target has become another since this was prepared;
+        asked only when :attr:`volatile`."""
+        if self.device.target != self.variant.artifact.target:
+            return True
+        return self.follows_default and self.device is not default_device()
 
     def __call__(self, grid: tuple[int, int, int], values: tuple, bound: tuple, stream: int | None) -> None:
         """Launch. ``values`` and ``bound`` have an entry for every parameter of the kernel."""

@@ -11,7 +11,6 @@ import ast
 import enum
 import functools
 import hashlib
-import inspect
 import textwrap
 import types
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ import ptxforge
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
 from ptxforge.runtime.specialize import is_function
-from ptxforge.support.errors import CompilationError
+from ptxforge.support.source_text import source_text
 
 _PLAIN = (bool, int, float, str, bytes, tuple, type(None), enum.Enum, dtype)
 
@@ -44,19 +43,13 @@ class Dependencies:
 
 @functools.cache
 def source_of(fn: Callable) -> str:
-    """A function's source without its indentation and decorators.
+    """A function's source without its indentation and decorators, as it was when it became a kernel.
 
-    Raises :class:`CompilationError` for a function that was not defined in a file.
+    Raises :class:`CompilationError` for a function whose text is nowhere.
     """
-    try:
-        lines, _ = inspect.getsourcelines(fn)
-    except (OSError, TypeError) as error:
-        raise CompilationError(
-            f"the source of '{fn.__name__}' cannot be read ({error})", hint="define kernels in a Python file"
-        ) from None
-    text = textwrap.dedent("".join(lines))
-    start = next((i for i, line in enumerate(text.splitlines()) if line.startswith("def ")), 0)
-    return "\n".join(text.splitlines()[start:])
+    tree, shift, text = source_text(fn).parse()
+    lines = text.splitlines()[tree.lineno - 1 : tree.end_lineno]
+    return textwrap.dedent("\n".join(lines)) if shift else "\n".join(lines)
 
 
 def dependencies(fn: Callable) -> Dependencies:
@@ -71,10 +64,11 @@ def _collect(fn: Callable, parts: list[str], values: list, seen: set[int]) -> No
     if id(fn) in seen:
         return
     seen.add(id(fn))
-    text = source_of(fn)
-    parts.append(f"# {fn.__module__}.{fn.__qualname__}\n{text}")
+    parts.append(f"# {fn.__module__}.{fn.__qualname__}\n{source_of(fn)}")
     scope = _scope(fn)
-    for chain in sorted(_chains(ast.parse(text))):
+    tree, _, _ = source_text(fn).parse()
+    tree.decorator_list = []  # what stands there is used when the function is defined, not in it
+    for chain in sorted(_chains(tree)):
         found, value = _resolve(chain, scope)
         if not found:
             continue

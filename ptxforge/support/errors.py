@@ -16,6 +16,7 @@ DeviceError               the driver, the JIT or the emulator reports a failure
   EmulatorError             PTX that the emulator cannot load, or that misbehaves at run time
 InterpreterError          a kernel misbehaves under the interpreter: wild access, failed assertion
 AutotunerError            no configuration of an autotuned kernel works
+SettingError              an environment variable of ptxforge has a value that it cannot have
 IRError                   IR text or IR objects that are malformed
   ParseError                IR or layout text that cannot be read
   VerificationError         an invariant of the IR does not hold
@@ -113,6 +114,10 @@ class InterpreterError(PtxforgeError):
 
 class AutotunerError(PtxforgeError):
     """No configuration of an autotuned kernel works, or its configurations contradict the call."""
+
+
+class SettingError(PtxforgeError, ValueError):
+    """An environment variable of ptxforge has a value that it cannot have; the message names it."""
 
 
 class IRError(PtxforgeError):

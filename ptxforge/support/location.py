@@ -53,13 +53,21 @@ def display_width(text: str) -> int:
     return sum(2 if unicodedata.east_asian_width(c) in "WF" else 1 for c in text)
 
 
+_shown: dict[str, list[str]] = {}
+
+
+def show_from(file: str, lines: list[str]) -> None:
+    """Let messages about ``file`` quote these lines, and not what an editor has made of it since."""
+    _shown[file] = lines
+
+
 def snippet(location: Location, context: int = 2) -> str:
     """The source lines that end at ``location``, with a caret line under the span.
 
     ``context`` is the number of lines shown before it. The text is empty when the file cannot be read
     (a kernel typed at a prompt).
     """
-    lines = linecache.getlines(location.file)
+    lines = _shown.get(location.file) or linecache.getlines(location.file)
     if not 1 <= location.line <= len(lines):
         return ""
     first = max(1, location.line - context)

@@ -1,48 +1,144 @@
 """The environment variables that ptxforge reads, each declared once, with its meaning.
 
-They are read when asked for, so that a test or a script can change them. ``python -m ptxforge env`` prints
-this table.
+They are read when asked for, so that a test or a script can change them; a value that cannot be is an error
+that names the variable. ``python -m ptxforge env`` prints this table.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
+import warnings
+from collections.abc import Callable
 
 import attrs
+
+from ptxforge.support.errors import CompilationError, SettingError
+from ptxforge.support.target import parse_target
+
+PREFIX = "PTXFORGE_"
+_ON = ("1", "on", "yes", "true")
+_OFF = ("", "0", "off", "no", "none", "false")
+_OF_TESTS = ("PTXFORGE_FUZZ",)  # read by tests/fuzz, meaningless outside
 
 
 @attrs.frozen(slots=True)
 class Setting:
-    """One variable: its name, its default and what it does."""
+    """One variable: its name, its default, what it does, and a function that tells what is wrong with a value
+    (an empty text when nothing is)."""
 
     name: str
     default: str
     meaning: str
+    complaint: Callable[[str], str] = lambda text: ""
 
     def get(self) -> str:
-        """The value in force."""
-        return os.environ.get(self.name, self.default)
+        """The value in force; an empty one means the default.
+
+        Raises :class:`SettingError` for a value that the variable cannot have.
+        """
+        given = os.environ.get(self.name)
+        if not given:
+            return self.default
+        wrong = self.complaint(given)
+        if wrong:
+            raise self.error(wrong)
+        return given
 
     def flag(self) -> bool:
-        """The value as a switch: anything but empty, ``0``, ``off``, ``no``, ``none`` and ``false`` is on."""
-        return self.get().strip().lower() not in ("", "0", "off", "no", "none", "false")
+        """The value as a switch: ``1``, ``on``, ``yes`` and ``true`` are on; empty, ``0``, ``off``, ``no``,
+        ``none`` and ``false`` are off. A variable that is a switch refuses others; for a variable with other
+        values, those are on."""
+        return self.get().strip().lower() not in _OFF
+
+    def error(self, why: str) -> SettingError:
+        """The error for this variable's value, to be raised by whoever finds it wrong."""
+        return SettingError(f"{self.name}={os.environ.get(self.name, '')!r}: {why}")
+
+
+def one_of(*values: str) -> Callable[[str], str]:
+    """Complains of a value that is none of these."""
+
+    def complaint(text: str) -> str:
+        return "" if text in values else f"it can be {', '.join(values[:-1])} or {values[-1]}"
+
+    return complaint
+
+
+def _not_a_switch(text: str) -> str:
+    if text.strip().lower() in (*_ON, *_OFF):
+        return ""
+    return "it can be on (1, on, yes, true) or off (0, off, no, false)"
+
+
+def _not_a_device(text: str) -> str:
+    kind, _, number = text.partition(":")
+    fits = text == "emulator" or (kind == "cuda" and (number.isdigit() or text == "cuda"))
+    return "" if fits else "it can be 'emulator', 'cuda' or 'cuda:N'"
+
+
+def _not_a_target(text: str) -> str:
+    try:
+        parse_target(text)
+    except CompilationError as error:
+        return f"{error.message}; {error.hint}"
+    return ""
 
 
 DEVICE = Setting(
-    "PTXFORGE_DEVICE", "", "default device: 'emulator', 'cuda' or 'cuda:N' (unset: CUDA when there is a GPU)"
+    "PTXFORGE_DEVICE",
+    "",
+    "default device: 'emulator', 'cuda' or 'cuda:N' (unset: CUDA when there is a GPU)",
+    _not_a_device,
 )
 TARGET = Setting(
-    "PTXFORGE_TARGET", "", "target of kernels run by the emulator, such as sm_80 (unset: sm_90a)"
+    "PTXFORGE_TARGET",
+    "",
+    "target of kernels run by the emulator, such as sm_80 (unset: sm_90a)",
+    _not_a_target,
 )
-CHECK = Setting("PTXFORGE_CHECK", "off", "emulator's checked mode: 'off', 'one' (one CTA) or 'all'")
+CHECK = Setting(
+    "PTXFORGE_CHECK",
+    "off",
+    "emulator's checked mode: 'off', 'one' (one CTA) or 'all'",
+    one_of("off", "one", "all"),
+)
 DUMP = Setting("PTXFORGE_DUMP", "", "print the IR after these passes (comma separated, or 'all') to stderr")
 STOP_AFTER = Setting(
     "PTXFORGE_STOP_AFTER", "", "end the pass pipeline after this pass (for looking, not for running)"
 )
-VERIFY = Setting("PTXFORGE_VERIFY", "0", "verify the IR after every pass")
+VERIFY = Setting("PTXFORGE_VERIFY", "0", "verify the IR after every pass", _not_a_switch)
 CACHE_DIR = Setting(
     "PTXFORGE_CACHE_DIR", "", "folder of the disk cache ('off' disables it; unset: the user's cache folder)"
 )
-PRINT_AUTOTUNING = Setting("PTXFORGE_PRINT_AUTOTUNING", "0", "print each autotuner's result to stderr")
+PRINT_AUTOTUNING = Setting(
+    "PTXFORGE_PRINT_AUTOTUNING", "0", "print each autotuner's result to stderr", _not_a_switch
+)
 
 ALL = (DEVICE, TARGET, CHECK, DUMP, STOP_AFTER, VERIFY, CACHE_DIR, PRINT_AUTOTUNING)
+
+
+def unknown() -> list[str]:
+    """A sentence for each variable of the environment that has ptxforge's prefix and that nobody reads."""
+    known = [setting.name for setting in ALL]
+    strange = sorted(
+        name for name in os.environ if name.startswith(PREFIX) and name not in (*known, *_OF_TESTS)
+    )
+    return [f"the environment variable {name} is not one of ptxforge's{_nearest(name)}" for name in strange]
+
+
+def _nearest(name: str) -> str:
+    close = difflib.get_close_matches(name, [setting.name for setting in ALL], n=1)
+    return f"; did you mean {close[0]}?" if close else ""
+
+
+_told: set[str] = set()
+
+
+def warn_of_unknown() -> None:
+    """Warn, once a process, of each misspelt variable; called where a device is chosen or a kernel
+    compiled."""
+    for sentence in unknown():
+        if sentence not in _told:
+            _told.add(sentence)
+            warnings.warn(f"{sentence} (python -m ptxforge env lists them)", stacklevel=2)

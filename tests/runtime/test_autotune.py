@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import ptxforge
+import ptxforge.language as tl
 from ptxforge.runtime.autotune import Autotuner, Config, autotune
 from ptxforge.runtime.heuristics import Heuristics, heuristics
 from ptxforge.runtime.jit import KernelInterface
@@ -124,7 +125,21 @@ def test_reset_and_restore():
     tuned(kernel, (1, 2), restore_value=["out"])[(1,)](None, out, 5)
     assert (out == 8).all()  # only the launch that was asked for is seen
     tuned(kernel, (1, 2), reset_to_zero=["out"])[(1,)](None, out, 5)
-    assert (out == 2).all()  # cleared before the last trial, then the launch
+    assert (out == 1).all()  # cleared before each trial, and before the launch
+
+
+@ptxforge.jit
+def add_up(x, total, BLOCK: tl.constexpr):
+    tl.atomic_add(total, tl.sum(tl.load(x + tl.arange(0, BLOCK))))
+
+
+def test_the_first_call_of_a_tuned_kernel_that_adds(emulator):
+    """Tuning runs add too; what they added must be gone when the launch that was asked for begins."""
+    x, total = (ptxforge.to_device(np.ones(n, np.float32), emulator) for n in (64, 1))
+    tuned = [Config({"BLOCK": 64}, num_warps=warps) for warps in (1, 2)]
+    kernel = autotune(tuned, key=[], reset_to_zero=["total"], warmup=0, rep=0)(add_up)
+    kernel[(1,)](x, total)
+    assert total.numpy() == [64]
 
 
 def test_restore_device_arrays(emulator):

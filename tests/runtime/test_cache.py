@@ -195,7 +195,8 @@ def test_a_function_without_a_file():
     scope = {}
     exec("def kernel(x): pass", scope)
     with pytest.raises(
-        CompilationError, match="the source of 'kernel' cannot be read(.|\n)*define kernels in a Python file"
+        CompilationError,
+        match="the source of 'kernel' is not available(.|\n)*define kernels in a Python file",
     ):
         jit(scope["kernel"]).src  # noqa: B018
 

@@ -1,0 +1,165 @@
+"""The text of a Python function, as it was when the function became a kernel.
+
+Python keeps a function's place and not its text. A file may be edited between the decorator and the first
+launch, so the lines are taken when :func:`remember` is called, by reference from ``linecache``: that costs a
+look at the file's date, and the file is read once for all its kernels.
+
+Where Python itself has no file, the text is looked for where Python, or whoever ran the code, left it:
+
+==================================  ====================================================================
+defined in                          its text
+==================================  ====================================================================
+a file, a zip, a notebook, doctest  ``linecache`` (notebooks and Python 3.13's prompt put their cells there)
+``exec`` of a text                  the global ``__source__`` of the namespace that it is executed in
+``python -c``                       the process's own command line
+``python < file``                   the file, when standard input is one (a pipe has been read and is gone)
+==================================  ====================================================================
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import os
+import stat
+import sys
+import types
+from collections.abc import Callable
+
+import attrs
+
+from ptxforge.support.errors import CompilationError
+from ptxforge.support.location import show_from
+
+_KEPT_IN = "__ptxforge_text__"
+_CLOSING = (")", "]", "}")
+_WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
+
+
+@attrs.frozen(slots=True, eq=False)
+class SourceText:
+    """The lines of the file that a function stands in (shared, not to be changed), and the number of its
+    first line, decorators included, from 1."""
+
+    code: types.CodeType
+    lines: list[str]
+    first: int
+
+    def parse(self) -> tuple[ast.stmt, int, str]:
+        """The function's AST; the lines that are put in front of its own, an ``if`` for an indented function
+        so that columns stay the file's; and the text that was parsed, those included.
+
+        The lines are cut out by indentation, which is much faster than ``inspect.getsource`` (that one
+        tokenises); where the cut does not parse, Python's tokens decide.
+        """
+        text = "".join(_cut(self.lines, self.first - 1))
+        try:
+            return _parse(text)
+        except SyntaxError:
+            return _parse("".join(inspect.getblock(self.lines[self.first - 1 :])))
+
+
+def _parse(text: str) -> tuple[ast.stmt, int, str]:
+    if text[:1] in (" ", "\t"):
+        text = "if 1:\n" + text
+        return ast.parse(text).body[0].body[0], 1, text
+    return ast.parse(text).body[0], 0, text
+
+
+def remember(fn: Callable) -> None:
+    """Keep the text that ``fn`` has now; nothing where there is none."""
+    found = _read(fn.__code__, fn.__globals__)
+    if found is not None:
+        setattr(fn, _KEPT_IN, found)
+
+
+def source_text(fn: Callable) -> SourceText:
+    """The text that was remembered for ``fn``, else the one that it has now.
+
+    Raises :class:`CompilationError` where there is none.
+    """
+    code = fn.__code__
+    found = getattr(fn, _KEPT_IN, None)
+    if found is None or found.code is not code:  # ``functools.wraps`` copies attributes
+        found = _read(code, fn.__globals__)
+    if found is None:
+        raise CompilationError(
+            f"the source of '{fn.__name__}' is not available ({code.co_filename})",
+            hint="define kernels in a Python file; for one that exec() makes, leave the executed text in its "
+            "namespace as '__source__'",
+        )
+    show_from(code.co_filename, found.lines)
+    return found
+
+
+def _read(code: types.CodeType, scope: dict) -> SourceText | None:
+    file = code.co_filename
+    linecache.checkcache(file)
+    lines = linecache.getlines(file, scope)
+    if not lines and file.startswith("<"):
+        lines = _lines_without_a_file(code, scope)
+    if not 1 <= code.co_firstlineno <= len(lines):
+        return None
+    return SourceText(code, lines, code.co_firstlineno)
+
+
+def _lines_without_a_file(code: types.CodeType, scope: dict) -> list[str]:
+    """Lines that are proved to be those of ``code``: compiled again, they give the same instructions."""
+    for text in (scope.get("__source__"), _command_line_text(), _standard_input_text()):
+        if isinstance(text, str) and _compiles_to(text, code):
+            return text.splitlines(keepends=True)
+    return []
+
+
+def _compiles_to(text: str, code: types.CodeType) -> bool:
+    try:
+        found = [compile(text, code.co_filename, "exec", dont_inherit=True)]
+    except (SyntaxError, ValueError):
+        return False
+    for outer in found:
+        found += [constant for constant in outer.co_consts if isinstance(constant, types.CodeType)]
+    wanted = (code.co_qualname, code.co_firstlineno, code.co_code, code.co_names)
+    return wanted in [(c.co_qualname, c.co_firstlineno, c.co_code, c.co_names) for c in found]
+
+
+def _command_line_text() -> str | None:
+    """The program of ``python -c``."""
+    arguments = iter(sys.orig_argv[1:])
+    for argument in arguments:
+        if argument in _WITH_VALUE:
+            next(arguments, None)
+        elif not argument.startswith("-"):
+            return None
+        elif not argument.startswith("--") and "c" in argument:  # -c, -Bc, -cTEXT
+            return argument.partition("c")[2] or next(arguments, None)
+    return None
+
+
+def _standard_input_text() -> str | None:
+    """All of standard input when it is a file; its position stays where it is."""
+    try:
+        status = os.fstat(0)
+        if not stat.S_ISREG(status.st_mode):
+            return None
+        return os.pread(0, status.st_size, 0).decode()
+    except (AttributeError, OSError, UnicodeDecodeError):  # Windows has no pread
+        return None
+
+
+def _cut(lines: list[str], start: int) -> list[str]:
+    """Lines from ``start`` (a decorator or the ``def``) up to the first that is no longer indented deeper."""
+    here = start
+    while here < len(lines) and not lines[here].lstrip().startswith(("def ", "async ")):
+        here += 1
+    if here == len(lines):
+        return lines[start : start + 1]
+    indent = len(lines[here]) - len(lines[here].lstrip())
+    end = here + 1
+    while end < len(lines):
+        text = lines[end].lstrip()
+        is_code = text and not text.startswith("#")
+        if is_code and len(lines[end]) - len(text) <= indent and not text.startswith(_CLOSING):
+            break
+        end += 1
+    return lines[start:end]
