@@ -45,7 +45,7 @@ def name(v: Visitor, node: ast.Name) -> Any:
     except (KeyError, ValueError):
         known = [*v.scope, *v.source.fn.__globals__, *v.source.nonlocals, *vars(builtins)]
         raise CompilationError(f"'{node.id}' is not defined", hint=did_you_mean(node.id, known)) from None
-    if is_readable_global(value) or node.id in v.source.constexpr_globals:
+    if is_readable_global(value):
         return static_object(value)
     if node.id in vars(builtins):
         raise UnsupportedSyntaxError(f"'{node.id}' has no meaning in a kernel")
@@ -56,7 +56,7 @@ def name(v: Visitor, node: ast.Name) -> Any:
         )
     raise CompilationError(
         f"the global variable '{node.id}' cannot be read in a kernel: it is not a compile-time constant",
-        hint=f"make it one ({node.id} = tl.constexpr(…)), or pass it as an argument",
+        hint=f"make it one ({node.id} = tl.constexpr(…): an annotation does not), or pass it as an argument",
     )
 
 

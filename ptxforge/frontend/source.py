@@ -57,7 +57,6 @@ class SourceFunction:
     parameters: tuple[Parameter, ...]
     variadic: str
     nonlocals: dict[str, Any]
-    constexpr_globals: frozenset[str]
 
     def locate(self, node: ast.AST, call_site: Location | None = None) -> Location:
         """Where a node stands in the file."""
@@ -117,11 +116,6 @@ def _read(fn: Any) -> SourceFunction:
         parameters=parameters,
         variadic=variadic,
         nonlocals=dict(zip(fn.__code__.co_freevars, fn.__closure__ or ())),
-        constexpr_globals=frozenset(
-            name
-            for name, kind in fn.__globals__.get("__annotations__", {}).items()
-            if is_constexpr_annotation(kind)
-        ),
     )
 
 

@@ -48,15 +48,16 @@ class dtype:
         return f"tl.{self.base.name}"
 
     def __str__(self) -> str:
-        return self.base.short
+        return self.name
 
     def __reduce__(self) -> tuple:
         return dtype, (self.base.short,)
 
     @property
     def name(self) -> str:
-        """The short name: ``fp32``."""
-        return self.base.short
+        """The name under which Triton knows it: ``fp32`` of a float, ``uint32`` of an integer (numpy's
+        name)."""
+        return self.base.short if self.base.is_float else self.base.name
 
     @property
     def scalar(self) -> dtype:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -130,9 +131,13 @@ class Autotuner(Wrapper):
         self._check_names()
 
     def _check_names(self) -> None:
-        for name in (*self.keys, *self.reset_to_zero, *self.restore_value):
+        for name in (*self.reset_to_zero, *self.restore_value):
             if name not in self.arg_names:
                 raise AutotunerError(f"'{name}' is not a parameter of '{self.__name__}'")
+        for name in self.keys:
+            if name not in self.arg_names:
+                text = f"'{name}' in the key of '{self.__name__}' is not its parameter and chooses nothing"
+                warnings.warn(text, stacklevel=4)  # the frames of autotune lie below the decorator's line
 
     def run(self, grid: Any, *args: Any, **kwargs: Any) -> Any:
         """Launch with the best configuration for these arguments, finding it first where it is not known."""
@@ -145,7 +150,7 @@ class Autotuner(Wrapper):
 
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> list[Any]:
         """Compile every configuration without launching."""
-        configs = self._pruned(self.named(args, kwargs), kwargs)
+        configs = self._pruned(args, kwargs)
         return [self.fn.warmup(*args, grid=grid, **kwargs | config.all_kwargs()) for config in configs]
 
     def _config_for(self, grid: Any, args: tuple, kwargs: dict[str, Any]) -> Config:
@@ -167,7 +172,7 @@ class Autotuner(Wrapper):
     def _tune(
         self, grid: Any, args: tuple, kwargs: dict[str, Any], named: dict[str, Any], key: tuple
     ) -> Config:
-        configs = self._pruned(named, kwargs)
+        configs = self._pruned(args, kwargs)
         entry = self._entry_name(key)
         known = self._known_timings(entry)
         timings = {c: known.get(repr(c)) or self._time(c, grid, args, kwargs, named) for c in configs}
@@ -249,10 +254,10 @@ class Autotuner(Wrapper):
         if self.user_hooks[1] is not None:
             self.user_hooks[1](everything, exception=error)
 
-    def _pruned(self, named: dict[str, Any], kwargs: dict[str, Any]) -> list[Config]:
-        configs = self.configs
+    def _pruned(self, args: tuple, kwargs: dict[str, Any]) -> list[Config]:
+        configs, named = self.configs, self.named(args, kwargs)
         if self.early_config_prune is not None:
-            configs = list(self.early_config_prune(configs, named, **kwargs))
+            configs = list(self.early_config_prune(configs, self.named(args, {}), **kwargs))
             if not configs:
                 raise AutotunerError(f"early_config_prune left no configuration of '{self.__name__}'")
         if self.perf_model is None:
@@ -302,10 +307,12 @@ def autotune(
 ) -> Callable[[KernelInterface], Autotuner]:
     """Choose the fastest of ``configs`` for each set of values of the arguments named by ``key``.
 
-    ``prune_configs_by`` may hold ``early_config_prune(configs, named_args, **kwargs) -> configs``, and
-    ``perf_model(**arguments) -> time`` with ``top_k`` (a count, or a fraction of all). Arrays named in
-    ``reset_to_zero`` are cleared before each run, those in ``restore_value`` restored after it.
-    ``pre_hook(args)`` and ``post_hook(args, exception=...)`` are called around each run. ``warmup`` and
+    A name in ``key`` that is no parameter is ignored, with a warning. ``prune_configs_by`` may hold
+    ``early_config_prune(configs, named_args, **kwargs) -> configs`` (``named_args`` are the arguments given
+    by position, ``kwargs`` those given by name), and ``perf_model(**arguments) -> time`` with ``top_k`` (a
+    count, or a fraction of all). Arrays named in ``reset_to_zero`` are cleared before each run, those in
+    ``restore_value`` restored after it. ``pre_hook(args)`` and ``post_hook(args, exception=...)`` are called
+    around each run. ``warmup`` and
     ``rep`` are milliseconds; ``do_bench(fn, quantiles=...)`` replaces the measurement. With ``cache_results``
     the timings are kept on disk. ``use_cuda_graph`` is accepted: launches are timed by device events either
     way.

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ptxforge.language.constexpr import constexpr
-from ptxforge.language.types import dtype
+from ptxforge.language.types import const, dtype
 from ptxforge.runtime import options
 from ptxforge.runtime.specialize import CONSTEXPR, Keys, Parameter
 from ptxforge.support import dtypes
@@ -54,6 +54,7 @@ def parameters_of(
                 index=index,
                 constexpr=_is_constexpr(annotation),
                 dtype=_element_type(annotation),
+                const=annotation is const or annotation == "tl.const",
                 alignment=parameter.name not in plain | unaligned,
                 ones=parameter.name not in plain,
                 has_default=parameter.default is not parameter.empty,

@@ -22,11 +22,11 @@ from ptxforge.language.types import dtype
 from ptxforge.runtime import cache, options, pickling, source, tools
 from ptxforge.runtime.binder import explain_binding, make_binder, parameters_of
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid, place, prepare
-from ptxforge.runtime.specialize import Parameter, Specialization, constexpr_key, specialize
+from ptxforge.runtime.specialize import Parameter, Specialization, constexpr_key, pointer_to, specialize
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.support import settings
 from ptxforge.support.dtypes import DType
-from ptxforge.support.errors import ArgumentError, LaunchError
+from ptxforge.support.errors import ArgumentError, ChangedGlobalError, LaunchError
 from ptxforge.support.source_text import remember
 from ptxforge.support.target import parse_target
 
@@ -154,6 +154,8 @@ class JITFunction(KernelInterface, Generic[F]):
         call."""
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
+        if self._globals:
+            self._check_globals()
         try:
             key, values, bound, given = self._bind(*args, **kwargs)
             if self._shared_names:
@@ -170,8 +172,6 @@ class JITFunction(KernelInterface, Generic[F]):
         grid = normalize_grid(grid)
         if prepared is None or (prepared.volatile and prepared.is_stale()):
             prepared = self._prepared[key] = self._prepare(bound, given)
-        if self._globals:
-            self._check_globals()
         if 0 in grid:
             return None
         try:
@@ -181,14 +181,26 @@ class JITFunction(KernelInterface, Generic[F]):
         return prepared.variant
 
     def _check_globals(self) -> None:
-        """A global that was compiled in must not have changed."""
+        """A number or text that was compiled in must not have changed. A name that means another element
+        type now is compiled anew."""
         for scope, name, value in self._globals:
             now = scope.get(name)
-            if now is not value and unwrap(now) != unwrap(value):
-                raise LaunchError(
+            if now is value or unwrap(now) == unwrap(value):
+                continue
+            if isinstance(value, dtype):
+                self._forget()
+            else:
+                raise ChangedGlobalError(
                     f"the global '{name}' was {unwrap(value)!r} when '{self.__name__}' was compiled and is "
                     f"{unwrap(now)!r} now; pass it as an argument"
                 )
+
+    def _forget(self) -> None:
+        """Compile anew at the next launch."""
+        self.__dict__.pop("dependencies", None)
+        self._prepared.clear()
+        self._compiled.clear()
+        self._globals = ()
 
     # The first launch of a specialisation
 
@@ -246,11 +258,30 @@ class JITFunction(KernelInterface, Generic[F]):
     def _launch_variant(
         self, variant: CompiledKernel, grid: Any, args: tuple, kwargs: dict[str, Any]
     ) -> None:
-        """Launch exactly ``variant``; its constants may be left out when they are the last parameters."""
-        fixed = {name: value for name, value in variant.artifact.constants.items() if name not in kwargs}
-        taken = set(self.arg_names[: len(args)])
-        given = dict(variant.artifact.options) | {k: v for k, v in fixed.items() if k not in taken} | kwargs
-        self.run(grid, *args, **given)
+        """Launch exactly ``variant``; its constants may be left out when they are the last parameters.
+
+        Its options hold whatever the arguments say: a parameter may be called ``num_stages``, too.
+        """
+        made = variant.artifact
+        taken = {*self.arg_names[: len(args)], *kwargs}
+        constants = {name: value for name, value in made.constants.items() if name not in taken}
+        for hook in self.pre_run_hooks:
+            hook(*args, **kwargs)
+        self._check_globals()
+        try:
+            key, values, bound, given = self._bind(*args, **constants | kwargs)
+        except TypeError as error:
+            raise self._explained(error, args, constants | kwargs) from None
+        stream = options.stream_handle(given.pop("stream", None))
+        if callable(grid):
+            grid = grid(dict(zip(self.arg_names, bound, strict=True)) | given)
+        grid = normalize_grid(grid)
+        key = (variant, key, *given.items())
+        prepared = self._prepared.get(key)
+        if prepared is None or (prepared.volatile and prepared.is_stale()):
+            prepared = self._prepared[key] = self._prepare(bound, dict(made.options) | given)
+        if 0 not in grid:
+            prepared(grid, values, bound, stream)
 
     # Errors
 
@@ -293,6 +324,7 @@ class JITFunction(KernelInterface, Generic[F]):
         """
         try:
             given = {name: kwargs.pop(name) for name in list(kwargs) if name not in self.arg_names}
+            given |= {name: kwargs[name] for name in self._shared_names if name in kwargs}
             bound = inspect.signature(self.fn).bind(*args, **kwargs)
         except TypeError as error:
             raise self._explained(error, args, kwargs) from None
@@ -383,7 +415,7 @@ def _specialize_type(parameter: Parameter, value: Any) -> Specialization:
     short = _pointee(value)
     if parameter.constexpr or short is None:
         return specialize(parameter, value)
-    return Specialization(f"*{short}" + (":16" if parameter.alignment else ""))
+    return Specialization(pointer_to(parameter, short, is_aligned=True))
 
 
 def _pointee(value: Any) -> str | None:

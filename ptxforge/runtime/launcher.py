@@ -19,7 +19,7 @@ from ptxforge.runtime import findings, packing
 from ptxforge.runtime.devices import default_device, device
 from ptxforge.runtime.specialize import Parameter, Specialization
 from ptxforge.runtime.variant import CompiledKernel
-from ptxforge.support.errors import ArgumentError, DeviceError, LaunchError
+from ptxforge.support.errors import DeviceError, LaunchError, PlacementError
 
 _MISSING_AXES = {1: (1, 1), 2: (1,)}
 MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, "Technical Specifications"
@@ -194,7 +194,7 @@ def prepare(
 def place(parameters: tuple[Parameter, ...], specializations: list[Specialization]) -> Device:
     """The device that the arguments lie on; without arrays, or with host arrays only, the default device.
 
-    Raises :class:`ArgumentError`, with the argument's name, for arrays on two devices and for a host array
+    Raises :class:`PlacementError`, with the argument's name, for arrays on two devices and for a host array
     that a GPU would have to read.
     """
     chosen, chooser = None, ""
@@ -205,7 +205,7 @@ def place(parameters: tuple[Parameter, ...], specializations: list[Specializatio
         if chosen is None:
             chosen, chooser = here, parameter.name
         elif here is not chosen:
-            raise ArgumentError(f"is on {here.name}, but '{chooser}' is on {chosen.name}", parameter.name)
+            raise PlacementError(f"is on {here.name}, but '{chooser}' is on {chosen.name}", parameter.name)
     chosen = chosen or default_device()
     if chosen.name.startswith("cuda"):
         _refuse_host_arrays(parameters, specializations, chosen)
@@ -215,7 +215,7 @@ def place(parameters: tuple[Parameter, ...], specializations: list[Specializatio
 def _refuse_host_arrays(parameters, specializations, chosen: Device) -> None:
     for parameter, made in zip(parameters, specializations, strict=True):
         if made.on_host:
-            raise ArgumentError(
+            raise PlacementError(
                 f"is a CPU array, and the kernel runs on {chosen.name}; copy it there with "
                 "ptxforge.to_device(array), or set PTXFORGE_DEVICE=emulator to run on the CPU",
                 parameter.name,

@@ -68,6 +68,11 @@ def _collect(fn: Callable, parts: list[str], values: list, seen: set[int]) -> No
     scope = _scope(fn)
     tree, _, _ = source_text(fn).parse()
     tree.decorator_list = []  # what stands there is used when the function is defined, not in it
+    for value in _defaults(fn):
+        if is_function(value):
+            _collect(value.fn, parts, values, seen)
+        else:
+            parts.append(f"# default {unwrap(value)!r}")
     for chain in sorted(_chains(tree)):
         found, value = _resolve(chain, scope)
         if not found:
@@ -78,6 +83,12 @@ def _collect(fn: Callable, parts: list[str], values: list, seen: set[int]) -> No
             parts.append(f"# {'.'.join(chain)} = {unwrap(value)!r}")
             if len(chain) == 1 and chain[0] in fn.__globals__:
                 values.append((fn.__globals__, chain[0], value))
+
+
+def _defaults(fn: Callable) -> Iterator[Any]:
+    """The default values of a function: Python computed them once, when it was defined."""
+    values = (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
+    return (value for value in values if is_function(value) or isinstance(unwrap(value), _PLAIN))
 
 
 def _scope(fn: Callable) -> dict[str, Any]:
@@ -95,14 +106,21 @@ def _is_filled(cell: Any) -> bool:
 
 
 def _chains(tree: ast.AST) -> set[tuple[str, ...]]:
-    """Every name and dotted name that is read from outside: ``{("tl", "load"), ("EPS",)}``. Parameters and
-    what the function assigns are its own, whatever the module calls by the same name."""
+    """Every name and dotted name that the body reads from outside: ``{("tl", "load"), ("EPS",)}``. Parameters
+    and what the function assigns are its own, whatever the module calls by the same name."""
     own = {
         node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
     }
     own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    chains = (tuple(_chain(node)) for node in ast.walk(tree))
+    values = [value for node in ast.walk(tree) if isinstance(node, ast.arguments) for value in _values(node)]
+    defaults = {id(part) for value in values for part in ast.walk(value)}
+    chains = (tuple(_chain(node)) for node in ast.walk(tree) if id(node) not in defaults)
     return {chain for chain in chains if chain and chain[0] not in own}
+
+
+def _values(arguments: ast.arguments) -> list[ast.expr]:
+    """The expressions of default values."""
+    return [*arguments.defaults, *(value for value in arguments.kw_defaults if value is not None)]
 
 
 def _chain(node: ast.AST) -> Iterator[str]:

@@ -36,7 +36,7 @@ from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
 from ptxforge.support import dtypes
 from ptxforge.support.dtypes import DType
-from ptxforge.support.errors import ArgumentError
+from ptxforge.support.errors import ArgumentError, IntegerRangeError
 
 CONSTEXPR = "constexpr"
 _INTEGER_RANGES = (
@@ -51,7 +51,8 @@ _HOST = "cpu"
 class Parameter:
     """A kernel's parameter and what its declaration says about specialising it.
 
-    ``dtype`` is the element type that the annotation fixes, if any. ``alignment`` and ``ones`` tell whether
+    ``dtype`` is the element type that the annotation fixes, if any; ``const`` tells whether it is
+    ``tl.const``: a pointer through which nothing is stored. ``alignment`` and ``ones`` tell whether
     divisibility by 16 and the value 1 are compiled in.
     """
 
@@ -59,6 +60,7 @@ class Parameter:
     index: int
     constexpr: bool = False
     dtype: DType | None = None
+    const: bool = False
     alignment: bool = True
     ones: bool = True
     has_default: bool = False
@@ -90,7 +92,7 @@ def specialize(parameter: Parameter, value: Any) -> Specialization:
     try:
         return _specialize(parameter, value)
     except ArgumentError as error:
-        raise error if error.argument else ArgumentError(str(error), parameter.name) from None
+        raise error if error.argument else type(error)(str(error), parameter.name) from None
 
 
 def _specialize(parameter: Parameter, value: Any) -> Specialization:
@@ -128,7 +130,13 @@ def plain_scalar(value: Any) -> bool | int | float:
 
 
 def _pointer(parameter: Parameter, element: DType, address: int) -> str:
-    return f"*{element.short}" + (":16" if parameter.alignment and address % 16 == 0 else "")
+    return pointer_to(parameter, element.short, is_aligned=address % 16 == 0)
+
+
+def pointer_to(parameter: Parameter, short: str, is_aligned: bool) -> str:
+    """The signature type of an array whose elements are of the type ``short``."""
+    const = "k" if parameter.const else ""
+    return f"*{const}{short}" + (":16" if parameter.alignment and is_aligned else "")
 
 
 def _scalar(parameter: Parameter, value: bool | int | float) -> Specialization:
@@ -163,12 +171,12 @@ def _range_of(kind: DType) -> tuple[int, int]:
 
 
 def integer_type(value: int) -> str:
-    """The narrowest of i32, i64 and u64 that holds ``value``. Raises :class:`ArgumentError` beyond 64
-    bits."""
+    """The narrowest of i32, i64 and u64 that holds ``value``. Raises :class:`IntegerRangeError` beyond
+    64 bits."""
     for name, low, high in _INTEGER_RANGES:
         if low <= value <= high:
             return name
-    raise ArgumentError(f"{value} does not fit in 64 bits")
+    raise IntegerRangeError(f"{value} does not fit in 64 bits")
 
 
 # The warm path. A key function is called with the argument and gives (key, packed value).

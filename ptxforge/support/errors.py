@@ -11,6 +11,9 @@ CompilationError          the kernel's source is wrong; shows the source line wi
   CompileTimeAssertionError ``tl.static_assert`` failed
 LaunchError               a launch is wrong; names the argument
   ArgumentError             an argument cannot be passed to the kernel
+    PlacementError            an array lies where the kernel cannot reach it
+    IntegerRangeError         an integer has more than 64 bits
+  ChangedGlobalError        a global that was compiled in has another value now
 OutOfResourcesError       the kernel needs more shared memory, threads or registers than there are
 DeviceError               the driver, the JIT or the emulator reports a failure
   EmulatorError             PTX that the emulator cannot load, or that misbehaves at run time
@@ -84,6 +87,18 @@ class ArgumentError(LaunchError, TypeError):
     def __init__(self, message: str, argument: str = ""):
         super().__init__(f"argument '{argument}': {message}" if argument else message)
         self.argument = argument
+
+
+class PlacementError(ArgumentError, ValueError):
+    """An array lies where the kernel cannot reach it: on the host, or on another device."""
+
+
+class IntegerRangeError(ArgumentError, OverflowError):
+    """An integer does not fit in 64 bits."""
+
+
+class ChangedGlobalError(LaunchError, RuntimeError):
+    """A global that was compiled in has another value now."""
 
 
 class OutOfResourcesError(LaunchError):

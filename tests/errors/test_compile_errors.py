@@ -8,6 +8,7 @@ import pytest
 
 from ptxforge.frontend import build
 from ptxforge.support.errors import CompilationError
+from tests.errors import wrong_language  # noqa: F401 - adds to the kernels
 from tests.errors.wrong_kernels import WRONG
 
 HERE = Path(__file__).parent

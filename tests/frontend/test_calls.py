@@ -15,7 +15,7 @@ from ptxforge.language.registry import library as jit
 from ptxforge.support.errors import CompilationError, TypeMismatchError
 
 SCALE = tl.constexpr(3)
-ANNOTATED: tl.constexpr = 4
+ANNOTATED: tl.constexpr = tl.constexpr(4)
 PLAIN = 5
 
 

@@ -481,12 +481,13 @@ def matmul(out, a, b, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr, ACC: tl
 @pytest.mark.parametrize("acc", [False, True])
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int8"])
 def test_dot(interpret, ir, dtype, acc):
-    a, b = (RNG.integers(-5, 5, shape).astype(dtype) for shape in ((4, 16), (16, 8)))
+    k = 32 if dtype == "int8" else 16
+    a, b = (RNG.integers(-5, 5, shape).astype(dtype) for shape in ((4, k), (k, 8)))
     result = {"float16": "float32", "int8": "int32"}.get(dtype, dtype)
     out = np.zeros((4, 8), result)
-    interpret(matmul, out, a, b, M=4, N=8, K=16, ACC=acc)
+    interpret(matmul, out, a, b, M=4, N=8, K=k, ACC=acc)
     assert (out == a.astype(result) @ b.astype(result) + acc).all()
-    text = ir(matmul, {"out": "*fp32", "a": "*fp32", "b": "*fp32"}, M=4, N=8, K=16, ACC=acc)
+    text = ir(matmul, {"out": "*fp32", "a": "*fp32", "b": "*fp32"}, M=4, N=8, K=k, ACC=acc)
     assert 'input_precision = "ieee"' in text
 
 

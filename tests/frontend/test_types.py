@@ -92,7 +92,7 @@ def introspection(x, n):
     tl.static_assert(block.type.scalar.is_fp16() and block.dtype.is_floating())
     tl.static_assert(block.type.element_ty == tl.float16)
     tl.static_assert(not n.type.is_block() and n.dtype.is_int_signed())
-    tl.static_assert(n.dtype.int_bitwidth == 32 and str(n.dtype) == "i32")
+    tl.static_assert(n.dtype.int_bitwidth == 32 and str(n.dtype) == "int32")
     tl.static_assert(isinstance(block, tl.tensor) and isinstance(3, tl.constexpr))
     tl.static_assert(len(block.shape) == 1 and block.numel == 8)
     tl.static_assert(tl.uint8.is_int_unsigned() and not tl.int1.is_int_signed())

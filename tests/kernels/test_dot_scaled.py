@@ -160,9 +160,9 @@ def test_no_scale_is_one(execute, rng, with_a, with_b):
     check(results, a, b, powers(s) if with_a else ones(16, 64), powers(t) if with_b else ones(32, 64))
 
 
-@pytest.mark.parametrize("group", [16, 32])
-def test_scales_in_e4m3(execute, rng, group):
+def test_scales_in_e4m3(execute, rng):
     """NVFP4: 4-bit floats, a scale in e4m3 for 16 of them."""
+    group = 16
     a, b, _, _ = problem(rng, ("e2m1", "e2m1"), 16, 16, 64)
     s, t = ((rng.integers(1, 9, (16, 64 // group)) / 4).astype(ml_dtypes.float8_e4m3fn) for _ in range(2))
     results = run(execute, ("e2m1", "e2m1"), a, b, s, t, group=group)

@@ -193,7 +193,27 @@ def test_a_tuned_argument_must_not_be_given():
 
 def test_names_are_checked():
     with pytest.raises(AutotunerError, match="'m' is not a parameter of 'recorder'"):
-        tuned(Recorder(), (1, 2), key=["m"])
+        tuned(Recorder(), (1, 2), reset_to_zero=["m"])
+
+
+def test_an_unknown_name_in_the_key_chooses_nothing():
+    kernel = Recorder(b1=3.0, b2=1.0)
+    with pytest.warns(UserWarning, match="'m' in the key of 'recorder' is not its parameter"):
+        tuner = tuned(kernel, (1, 2), key=["n", "m"])
+    tuner[(1,)](None, None, 5)
+    assert tuner.best_config.kwargs == {"BLOCK": 2} and len(tuner.cache) == 1
+
+
+def test_pruning_by_hand_gets_positional_arguments_and_keywords_apart():
+    seen = []
+
+    def prune(configs, named, **kwargs):
+        seen.append((named, kwargs))
+        return configs[:1]
+
+    tuner = tuned(Recorder(), (1, 2), prune_configs_by={"early_config_prune": prune})
+    tuner[(1,)](None, None, n=5)
+    assert seen == [({"x": None, "out": None}, {"n": 5})]
 
 
 def test_results_on_disk_are_kept_per_configuration(tmp_path, monkeypatch):

@@ -124,6 +124,7 @@ def test_writers_never_show_half_an_entry(folder):
 
 SCALE = tl.constexpr(2)
 LIMIT = 7
+ELEMENT = tl.int8
 
 
 @jit
@@ -211,8 +212,44 @@ def test_a_global_that_changed_after_compilation(compiled, emulator, monkeypatch
     arrays = [np.zeros(4, np.float32) for _ in range(3)]
     kernel[(1,)](*arrays, 4)
     monkeypatch.setitem(globals(), "LIMIT", 8)
-    with pytest.raises(LaunchError, match="the global 'LIMIT' was 7 when 'add' was compiled and is 8 now"):
+    with pytest.raises(RuntimeError, match="the global 'LIMIT' was 7 when 'add' was compiled and is 8 now"):
         kernel[(1,)](*arrays, 4)
+    with pytest.raises(LaunchError):
+        kernel[(1,)](*arrays, 4)
+
+
+def test_a_global_that_was_a_default_value_may_change(compiled, emulator, monkeypatch):
+    import numpy as np
+
+    def add(x, y, out, n: int = LIMIT, *, m: tl.constexpr = LIMIT):
+        return x
+
+    kernel = jit(add)
+    arrays = [np.zeros(128, np.float32) for _ in range(3)]
+    kernel[(1,)](*arrays)
+    monkeypatch.setitem(globals(), "LIMIT", 8)
+    kernel[(1,)](*arrays)
+    assert len(compiled) == 1
+    assert "# default 7" in kernel.dependencies.text and "LIMIT = " not in kernel.dependencies.text
+
+
+def test_a_global_element_type_that_changes_is_compiled_anew(emulator, monkeypatch):
+    import numpy as np
+
+    import ptxforge
+
+    def narrow(x, out):
+        tl.store(out, tl.load(x).to(ELEMENT).to(tl.int32))
+
+    kernel = jit(narrow)
+    x, out = np.array([0x12345], np.int32), np.zeros(1, np.int32)
+    found = []
+    with ptxforge.use_device(emulator):
+        for element in (tl.int8, tl.int16, tl.int8):
+            monkeypatch.setitem(globals(), "ELEMENT", element)
+            kernel[(1,)](x, out)
+            found.append(int(out[0]))
+    assert found == [0x45, 0x2345, 0x45]
 
 
 def test_the_compilers_own_source_is_in_every_key():

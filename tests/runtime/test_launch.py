@@ -10,7 +10,13 @@ import pytest
 import ptxforge
 from ptxforge.runtime.jit import JITFunction, jit
 from ptxforge.runtime.launcher import normalize_grid
-from ptxforge.support.errors import ArgumentError, LaunchError, OutOfResourcesError
+from ptxforge.support.errors import (
+    ArgumentError,
+    CompilationError,
+    LaunchError,
+    OutOfResourcesError,
+    PlacementError,
+)
 
 from .conftest import ADD_PTX
 
@@ -154,6 +160,48 @@ def test_a_variant_launches_itself(kernel, compiled, emulator):
         variant[(8,)](x, y, out, 1000)
     np.testing.assert_array_equal(out, x + y)
     assert len(compiled) == 1
+
+
+def test_a_parameter_may_be_called_as_an_option(emulator, monkeypatch):
+    """As in a softmax whose loop takes ``num_stages`` as its own constant."""
+
+    @jit
+    def staged(out, n, BLOCK: ptxforge.language.constexpr, num_stages: ptxforge.language.constexpr):
+        i = ptxforge.language.arange(0, BLOCK)
+        ptxforge.language.store(out + i, num_stages, mask=i < n)
+
+    out = np.zeros(16, np.int32)
+    with ptxforge.use_device(emulator):
+        variant = staged.warmup(out, 5, BLOCK=16, num_stages=2, num_warps=8, grid=(1,))
+        assert (variant.metadata.num_stages, variant.metadata.num_warps) == (2, 8)
+        variant[(1,)](out, 5, 16, 2)
+        assert out.tolist() == [2] * 5 + [0] * 11
+        variant[(1,)](out, 7)
+        assert out.tolist() == [2] * 7 + [0] * 9
+        variant[lambda meta: (meta["BLOCK"] // 16,)](out, 9, num_stages=2)
+        assert out.tolist() == [2] * 9 + [0] * 7
+    assert staged.variants == [variant]
+
+
+def test_nothing_is_stored_through_a_const_pointer(emulator):
+    @jit
+    def writes(x: ptxforge.language.const, out):
+        ptxforge.language.store(out, ptxforge.language.load(x))
+        ptxforge.language.store(x, 0)
+
+    with ptxforge.use_device(emulator), pytest.raises(CompilationError, match="const"):
+        writes[(1,)](np.zeros(4, np.int32), np.zeros(4, np.int32))
+
+
+def test_errors_have_the_bases_that_callers_catch(emulator):
+    assert issubclass(PlacementError, ValueError)
+
+    @jit
+    def count(n):
+        pass
+
+    with ptxforge.use_device(emulator), pytest.raises(OverflowError, match="argument 'n'"):
+        count[(1,)](1 << 64)
 
 
 def test_warmup_takes_element_types_for_arrays(kernel, compiled, emulator):

@@ -152,11 +152,12 @@ def lshift(ctx: Context, x: Any, y: Any) -> TensorValue:
 
 
 def rshift(ctx: Context, x: Any, y: Any) -> TensorValue:
-    """``x >> y``: arithmetic for signed types."""
-    distance = y
+    """``x >> y``: arithmetic when ``x`` is signed, whatever the type that both are promoted to."""
+    distance, shifted = y, x
     x, y = _integer_operands(ctx, x, y, ">>")
     _check_distance(distance, x.dtype, ">>")
-    return ctx.op(A.ShrSI if x.dtype.is_int_signed() else A.ShrUI, x, y)
+    sign = shifted.dtype if isinstance(shifted, TensorValue) else x.dtype
+    return ctx.op(A.ShrSI if sign.is_int_signed() else A.ShrUI, x, y)
 
 
 def _check_distance(distance: Any, dtype: L.dtype, operator: str) -> None:

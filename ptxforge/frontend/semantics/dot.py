@@ -15,6 +15,8 @@ from ptxforge.language import dot_product as language
 from ptxforge.language import types as L
 
 _INTEGERS = (L.int8, L.uint8)
+_LEAST_BITS = 256
+"""Bits of the shortest row of ``input``: one step of the tensor cores along K, as Triton asks for."""
 _FLOATS = (L.float16, L.bfloat16, L.float32, L.float64)
 
 
@@ -53,12 +55,22 @@ def _dot(
     attributes: dict[str, Any] = {"input_precision": _precision(precision, allow_tf32)}
     imprecise = arguments.static(imprecise, "max_num_imprecise_acc")
     if imprecise is not None:
-        attributes["max_num_imprecise_acc"] = arguments.static_int(imprecise, "max_num_imprecise_acc")
+        attributes["max_num_imprecise_acc"] = _imprecise(a, imprecise)
     if a.dtype is L.uint8:
         attributes["a_unsigned"] = True
     if b.dtype is L.uint8:
         attributes["b_unsigned"] = True
     return ctx.op(Dot, a, b, c, dtype=c.dtype, **attributes)
+
+
+def _imprecise(a: TensorValue, imprecise: Any) -> int:
+    """How many products of 8-bit floats may be added in less than float32: no more than there are."""
+    count, columns = arguments.static_int(imprecise, "max_num_imprecise_acc"), a.shape[-1]
+    if a.dtype.is_fp8() and count > columns:
+        raise ArgumentProblem(
+            "max_num_imprecise_acc", f"must be at most {columns}, the columns of 'input'; is {count}"
+        )
+    return count
 
 
 def _matrix(value: Any, name: str) -> TensorValue:
@@ -93,6 +105,13 @@ def _result_shape(a: TensorValue, b: TensorValue) -> tuple[int, ...]:
         columns, shape = a.shape[-1], list(a.shape)
         raise ArgumentProblem(
             "other", f"must have {columns} rows, as many as 'input' {shape} has columns; is {list(b.shape)}"
+        )
+    least = _LEAST_BITS // a.dtype.primitive_bitwidth
+    if a.shape[-1] < least:
+        raise ArgumentProblem(
+            "input",
+            f"must have at least {least} columns of {dtype_name(a.dtype)}, is {describe(a)}",
+            "multiply without tensor cores: tl.sum(a[:, :, None] * b[None, :, :], 1)",
         )
     return (*a.shape[:-1], b.shape[-1])
 

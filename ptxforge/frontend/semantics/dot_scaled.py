@@ -37,8 +37,11 @@ _HELD_AS = {
 """Format → the element types that a block of it may have; the first is its own."""
 
 _SCALES = (L.uint8, L.int8, L.float8e4nv)
-_GROUPS = (32, 16)
-"""How many elements along K may share a scale."""
+
+
+def _group(scale: TensorValue) -> int:
+    """How many elements along K share a scale: 32 with e8m0 (mxfp4, mxfp8), 16 with e4m3 (nvfp4)."""
+    return 16 if scale.dtype is L.float8e4nv else 32
 
 
 @attrs.frozen
@@ -122,16 +125,16 @@ def _scale(operand: _Operand, scale: Any) -> TensorValue | None:
         )
     lines, k = operand.sizes
     batch = list(operand.values.shape[:-2])
-    allowed = [[*batch, lines, k // group] for group in _GROUPS if k % group == 0]
-    if not allowed:
-        raise ArgumentProblem(operand.name, f"has {k} elements along K; a scale is for {_GROUPS[0]}")
-    if list(scale.shape) not in allowed:
-        shapes = " or ".join(map(str, allowed))
+    group = _group(scale)
+    if k % group:
+        raise ArgumentProblem(operand.name, f"has {k} elements along K; a scale is for {group}")
+    wanted = [*batch, lines, k // group]
+    if list(scale.shape) != wanted:
         line = "row" if operand.line == -2 else "column"
         raise ArgumentProblem(
             name,
-            f"must have shape {shapes}, is {describe(scale)}",
-            f"one scale for 32 elements along K, in a row for each {line} of '{operand.name}'",
+            f"must have shape {wanted}, is {describe(scale)}",
+            f"one scale for {group} elements along K, in a row for each {line} of '{operand.name}'",
         )
     return scale
 
