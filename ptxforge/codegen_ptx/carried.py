@@ -214,7 +214,11 @@ def coalesce(
 def _first_and_last(
     b: Builder, start: int, sources: Iterable[str], destinations: Iterable[str]
 ) -> tuple[dict, dict]:
-    """Where each source (under any of its names) first appears, and where each destination last does."""
+    """Where each source (under any of its names) first appears, and where each destination last does.
+
+    Of several instructions in one template (inline assembly) the first may write a source before the last
+    reads a destination: there a source appears earlier.
+    """
     early = {name: root for root in sources for name in b.all_names(root)}
     late = {name: root for root in destinations for name in b.all_names(root)}
     first: dict[str, int] = {}
@@ -224,7 +228,8 @@ def _first_and_last(
             if operand in late:
                 last[late[operand]] = position
             if operand in early:
-                first.setdefault(early[operand], position)
+                is_several = b.code[position][0].count(";") > 1
+                first.setdefault(early[operand], position - is_several)
     return first, last
 
 

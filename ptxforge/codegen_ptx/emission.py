@@ -10,6 +10,7 @@ from ptxforge.codegen_ptx import (  # noqa: F401  (importing a lowering register
     lower_convert_layout,
     lower_debug,
     lower_dot,
+    lower_inline_asm,
     lower_math,
     lower_memory,
     lower_reduce,

@@ -8,6 +8,7 @@ belong to a registered array may be touched; everything else is an error that na
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 
 import attrs
 import numpy as np
@@ -78,6 +79,22 @@ class AddressSpace:
             if not data.flags.writeable:
                 raise InterpreterError("write to a read-only array")
             data[index] = values[chosen]
+
+    def to_host(self, addresses: np.ndarray) -> np.ndarray:
+        """Where in the host's memory ``addresses`` are; those of no array stay as they are."""
+        return self._moved(addresses, lambda s: (s.start, s.end, s.host - s.start))
+
+    def from_host(self, addresses: np.ndarray) -> np.ndarray:
+        """The inverse of :meth:`to_host`."""
+        return self._moved(addresses, lambda s: (s.host, s.host + s.data.size, s.start - s.host))
+
+    def _moved(self, addresses: np.ndarray, rule: Callable) -> np.ndarray:
+        result = addresses.copy()
+        for low, high, distance in map(rule, self.segments):
+            # An end counts: pointers stand behind their array, too.
+            inside = (addresses >= low) & (addresses <= high)
+            result[inside] = addresses[inside] + distance
+        return result
 
     def _places(self, addresses: np.ndarray, dtype: np.dtype, action: str):
         """For each segment that is hit: which addresses hit it, its elements, and their indices."""

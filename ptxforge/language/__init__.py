@@ -20,6 +20,7 @@ from ptxforge.language.core import (
 )  # fmt: skip
 from ptxforge.language.debug import device_assert, device_print, static_assert, static_print
 from ptxforge.language.dot_product import dot, dot_scaled
+from ptxforge.language.inline_asm import inline_asm_elementwise
 from ptxforge.language.math import (
     abs, ceil, cos, div_rn, erf, exp, exp2, fdiv, floor, fma, log, log2, rsqrt, sin, sqrt, sqrt_rn, umulhi,
 )  # fmt: skip

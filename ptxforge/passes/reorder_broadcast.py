@@ -35,7 +35,7 @@ def reorder_broadcast(function: Function, target: Target) -> bool:
 @RULES.on(*[kind for kind in REGISTRY.values() if ELEMENTWISE in kind.traits and kind.effects.is_pure])
 def move_up(op: Operation, rewriter: Rewriter) -> bool:
     """f(broadcast x, broadcast y) → broadcast f(x, y)"""
-    if not isinstance(op.result.type, T.TensorType):
+    if len(op.results) != 1 or not op.is_pure or not isinstance(op.result.type, T.TensorType):
         return False
     narrow = _common_source(op.operands)
     if narrow is None:

@@ -863,6 +863,52 @@ class _Generator:
         ))  # fmt: skip
         self.assign(text, "float32", value.shape, 20)
 
+    def assembly(self) -> None:
+        """Inline assembly: of 32-bit words, of packed bytes and halves, with one or two results."""
+        tile = self.choose(lambda t: t.is_int and t.dtype != "int64")
+        if tile is None:
+            return self.arithmetic()
+        kind = self.pick(("words", "words", "packed", "halves", "effect", "two"))
+        if kind == "packed":
+            value = self.converted(tile, self.pick(("int8", "uint8")))
+            text = self.pick((
+                "not.b32 $0, $1;", "xor.b32 $0, $1, 0x5A5A5A5A;", "and.b32 $0, $1, 0x3F3F3F3F;",
+            ))  # fmt: skip
+            self.assembled(text, "=r,r", (value,), value.dtype, 4)
+        elif kind == "halves":
+            value = self.converted(tile, "int16")
+            text = "{ .reg .b16 t; add.s16 t, $1, $1; sub.s16 $0, t, 1; }"
+            self.assembled(text, "=h,h", (value,), "int16", 1)
+        else:
+            one = self.converted(tile, "int32")
+            other = self.choose(lambda t: t.is_int and _broadcast(one.shape, t.shape) is not None)
+            other = self.converted(other, "int32")
+            if kind == "two":
+                self.two_results(one, other)
+            else:
+                text = self.pick((
+                    "mad.lo.s32 $0, $1, $2, $1;", "min.s32 $0, $1, $2;", "prmt.b32 $0, $1, $2, 0x3715;",
+                    "{ .reg .pred p; setp.lt.s32 p, $1, $2; selp.b32 $0, $2, 7, p; }",
+                    "shl.b32 $0, $1, 3; xor.b32 $0, $0, $2;", "lop3.b32 $0, $1, $2, $1, 0x6a;",
+                ))  # fmt: skip
+                self.assembled(text, "=r,r,r", (one, other), "int32", 1, kind != "effect")
+
+    def assembled(self, text, constraints, values, dtype, pack, pure=True) -> None:
+        """The only result of an inline assembly."""
+        shape = values[0].shape
+        for value in values[1:]:
+            shape = _broadcast(shape, value.shape)
+        names = ", ".join(value.name for value in values)
+        arguments = f'"{text}", "{constraints}", [{names}], tl.{dtype}, {pure}, {pack}'
+        self.assign(f"tl.inline_asm_elementwise({arguments})", dtype, shape)
+
+    def two_results(self, one: Tile, other: Tile) -> None:
+        name, shape = self.fresh("a"), _broadcast(one.shape, other.shape)
+        text = "mul.hi.s32 $0, $2, $3; cvt.u16.u32 $1, $2;"
+        arguments = f'"{text}", "=&r,=h,r,r", [{one.name}, {other.name}], (tl.int32, tl.int16), True, 1'
+        self.emit(f"{name}a, {name}b = tl.inline_asm_elementwise({arguments})")
+        self.pool += [Tile(f"{name}a", "int32", shape), Tile(f"{name}b", "int16", shape)]
+
     def function(self) -> None:
         """Functions that are not exact; their results are only added to, and stored."""
         tile = self.choose(lambda t: t.is_exact and not t.is_bool)
@@ -903,5 +949,5 @@ STEPS = (
     *[_Generator.loop] * 2, _Generator.while_loop, _Generator.branch, _Generator.product,
     _Generator.tensor_cores, weave, _Generator.atomic, *[_Generator.function] * 2, *[_Generator.walk] * 2,
     *[_Generator.nest] * 2, _Generator.stream, _Generator.combine, _Generator.best, _Generator.gather,
-    _Generator.histogram, _Generator.rearrange, *[_Generator.exact_function] * 2,
+    _Generator.histogram, _Generator.rearrange, *[_Generator.exact_function] * 2, _Generator.assembly,
 )  # fmt: skip

@@ -65,6 +65,7 @@ DRAWN = {  # feature: how its text looks, and in how many of the programs it is 
     "a while loop": (r"while ", 200),
     "a branch": (r"^    if ", 100),
     "an atomic": (r"tl\.atomic_", 80),
+    "inline assembly": (r"tl\.inline_asm_elementwise\(", 300),
     "a scan": (r"tl\.(cumsum|associative_scan)\(", 200),
     "a reduction": (r"tl\.(sum|max|min|reduce|argmax|argmin)\(", 500),
 }

@@ -10,10 +10,14 @@ from ptxforge.frontend.semantics import (
     debug,
     dot,
     dot_scaled,
+    inline_asm,
     math,
     memory,
     reduce,
     shape,
 )
 
-__all__ = ["arith", "atomic", "core", "debug", "dot", "dot_scaled", "math", "memory", "reduce", "shape"]
+__all__ = [
+    "arith", "atomic", "core", "debug", "dot", "dot_scaled", "inline_asm", "math", "memory", "reduce",
+    "shape",
+]  # fmt: skip

@@ -8,6 +8,7 @@ from ptxforge.ir.ops import (
     convert_layout,
     debug,
     dot,
+    inline_asm,
     math,
     memory,
     reduce,
@@ -16,7 +17,6 @@ from ptxforge.ir.ops import (
 )
 
 __all__ = [
-    "arith", "atomic", "cast", "control", "convert_layout", "debug", "dot", "math", "memory", "reduce",
-    "shape",
-    "shared",
+    "arith", "atomic", "cast", "control", "convert_layout", "debug", "dot", "inline_asm", "math",
+    "memory", "reduce", "shape", "shared",
 ]  # fmt: skip

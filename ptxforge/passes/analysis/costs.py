@@ -12,6 +12,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Operation
 from ptxforge.ir.ops import arith, cast, math
 from ptxforge.ir.ops.control import For, While
+from ptxforge.ir.ops.inline_asm import InlineAsm
 from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.ir.ops.reduce import Combining
 from ptxforge.ir.ops.shape import (
@@ -47,7 +48,7 @@ _FREE = (Constant, Splat, MakeRange, RotatedRange, Broadcast, ExpandDims, Reshap
 _EXPENSIVE = (
     arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI, arith.DivF, arith.RemF, math.Exp, math.Exp2, math.Log,
     math.Log2, math.Sin, math.Cos, math.Tan, math.Tanh, math.Erf, math.Sqrt, math.SqrtRn, math.Rsqrt,
-    math.Pow, math.DivRn, cast.TruncF,
+    math.Pow, math.DivRn, cast.TruncF, InlineAsm,
 )  # fmt: skip
 
 
