@@ -1,0 +1,140 @@
+"""What the benchmarks compile, as signatures and constants: every configuration of every case, without a GPU.
+
+The cases of :mod:`benchmarks.spine` and :mod:`benchmarks.tensor` bind these kernels to data; here stands what
+the binder makes of it, so that tests and ``benchmarks.same_ptx`` can compile all of it on any machine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+from benchmarks import tiles
+
+STRIDES = ("stride_am", "stride_ak", "stride_bk", "stride_bn", "stride_cm", "stride_cn")
+OPTIONS = ("num_warps", "num_stages")
+
+
+@attrs.frozen
+class Configuration:
+    """One compilation: a kernel of ``benchmarks/kernels.py`` by name, its signature and constants, and the
+    options ``num_warps`` and ``num_stages`` where they are not the defaults."""
+
+    case: str
+    kernel: str
+    signature: dict[str, str]
+    constants: dict[str, Any]
+    options: dict[str, int]
+
+    @property
+    def name(self) -> str:
+        """The case, its blocks, and its options: ``f16-NN-128-256-64-w8-s3``."""
+        blocks = [str(size) for name, size in self.constants.items() if name.startswith(("BLOCK", "ROWS"))]
+        options = [f"{name[4]}{value}" for name, value in self.options.items()]
+        return "-".join([self.case, *blocks, *options])
+
+
+def _configuration(case: str, kernel: str, signature: dict, constants: dict, tile: dict) -> Configuration:
+    constants = constants | {name: value for name, value in tile.items() if name not in OPTIONS}
+    constants.pop("persistent", None)
+    return Configuration(case, kernel, signature, constants, {n: tile[n] for n in OPTIONS if n in tile})
+
+
+def matmul(
+    case: str, element: str, layout: str, tiles_: list[dict], divisible: bool = True, precision: str = "tf32",
+    kernel: str = "matmul",
+) -> list[Configuration]:  # fmt: skip
+    """Products of matrices in ``layout`` (which of A and B are transposed); sizes and rows are divisible by
+    16 or not."""
+    integer = "i32:16" if divisible else "i32"
+    pointer = f"*{element}:16"
+    one = {"stride_cn", "stride_ak" if layout[0] == "N" else "stride_am"}
+    one.add("stride_bn" if layout[1] == "N" else "stride_bk")
+    signature = {"a": pointer, "b": pointer, "c": "*i32:16" if element == "i8" else pointer}
+    signature |= dict.fromkeys(("M", "N", "K", *(s for s in STRIDES if s not in one)), integer)
+    fixed = dict.fromkeys(one, 1) | {"GROUP_M": 8}
+    fixed |= {} if element == "i8" else {"PRECISION": precision, "EVEN_K": divisible}
+    return [_configuration(case, kernel, signature, fixed, tile) for tile in tiles_]
+
+
+def attention(case: str, depth: int, causal: bool) -> list[Configuration]:
+    """Attention in f16 with heads of ``depth`` elements."""
+    integers = ("heads", "length", "stride_b", "stride_h", "stride_l")
+    signature = dict.fromkeys(("q", "k", "v", "out"), "*fp16:16") | {"scale": "fp32"}
+    signature |= dict.fromkeys(integers, "i32:16")
+    fixed = {"D": depth, "CAUSAL": causal}
+    return [_configuration(case, "attention", signature, fixed, t) for t in tiles.ATTENTION_TILES[depth]]
+
+
+def _softmax(case: str, columns: int, element: str, rows_too: bool = True) -> list[Configuration]:
+    integer = "i32:16" if columns % 16 == 0 else "i32"
+    signature = {"out": f"*{element}:16", "x": f"*{element}:16", "stride": integer, "columns": integer}
+    block = {"BLOCK": 1 << (columns - 1).bit_length()}
+    single = [_configuration(case, "softmax", signature, block, {"num_warps": w}) for w in (1, 2, 4, 8, 16)]
+    several = [{"ROWS": r, "num_warps": w} for r, w in ((2, 4), (2, 8), (4, 8), (4, 16)) if rows_too]
+    return single + [_configuration(case, "softmax_rows", signature, block, tile) for tile in several]
+
+
+def _layer_norm(case: str, columns: int, element: str) -> list[Configuration]:
+    signature = dict.fromkeys(("out", "x", "weight", "bias"), f"*{element}:16")
+    signature |= {"stride": "i32:16", "columns": "i32:16", "eps": "fp32"}
+    block = {"BLOCK": columns}
+    return [_configuration(case, "layer_norm", signature, block, {"num_warps": w}) for w in (1, 2, 4, 8, 16)]
+
+
+def _two_sizes(case: str, kernel: str, out: str, element: str, rows: tuple) -> list[Configuration]:
+    signature = {"out": f"*{out}:16", "x": f"*{element}:16", "rows": "i32:16", "columns": "i32:16"}
+    names = ("BLOCK_M", "BLOCK_N", "num_warps")
+    return [_configuration(case, kernel, signature, {}, dict(zip(names, row, strict=True))) for row in rows]
+
+
+def _streams() -> Iterator[Configuration]:
+    """The cases without tensor cores."""
+    vectors = dict.fromkeys(("x", "y", "out"), "*fp32:16") | {"n": "i32:16"}
+    for block, warps in ((1024, 4), (1024, 8), (2048, 8), (4096, 8)):
+        yield _configuration("add", "add", vectors, {"BLOCK": block}, {"num_warps": warps})
+    yield from _softmax("softmax-f32-1024", 1024, "fp32")
+    yield from _softmax("softmax-f32-16384", 16384, "fp32")
+    yield from _softmax("softmax-f16-4096", 4096, "fp16")
+    yield from _softmax("softmax-bf16-781", 781, "bf16", rows_too=False)
+    yield from _layer_norm("layer-norm-bf16-4096", 4096, "bf16")
+    yield from _layer_norm("layer-norm-f16-1024", 1024, "fp16")
+    yield from _layer_norm("layer-norm-f32-8192", 8192, "fp32")
+    squares = ((32, 32, 4), (64, 64, 4), (64, 64, 8), (128, 64, 8), (64, 128, 8), (128, 128, 8))
+    yield from _two_sizes("transpose-f32", "transpose", "fp32", "fp32", squares)
+    yield from _two_sizes("transpose-f16", "transpose", "fp16", "fp16", squares)
+    columns = ((128, 32, 8), (256, 32, 8), (512, 32, 16), (512, 32, 32), (256, 32, 32), (64, 64, 8),
+               (256, 64, 16), (128, 32, 4))  # fmt: skip
+    yield from _two_sizes("column-sum", "column_sum", "fp32", "fp16", columns)
+    rows = {"out": "*fp32:16", "x": "*fp32:16", "columns": "i32:16"}
+    for warps in (1, 2, 4, 8):
+        yield _configuration("cumsum", "cumsum", rows, {"BLOCK": 2048}, {"num_warps": warps})
+    counts = {"out": "*i32:16", "x": "*i32:16", "n": "i32:16"}
+    yield _configuration("histogram", "histogram", counts, {"BLOCK": 1024}, {"num_warps": 4})
+
+
+def products() -> list[Configuration]:
+    """The cases of matrix products and attention."""
+    persistent = "matmul_persistent"
+    return [
+        *matmul("f16-NN", "fp16", "NN", tiles.F16_TILES),
+        *matmul("f16-NT", "fp16", "NT", tiles.F16_TILES),
+        *matmul("f16-NN-odd", "fp16", "NN", tiles.ODD_TILES, divisible=False),
+        *matmul("bf16-NN", "bf16", "NN", tiles.F16_TILES),
+        *matmul("persistent-NN", "fp16", "NN", tiles.PERSISTENT_TILES, kernel=persistent),
+        *matmul("persistent-NT", "fp16", "NT", tiles.PERSISTENT_TILES, kernel=persistent),
+        *matmul("tf32-NN", "fp32", "NN", tiles.TF32_TILES),
+        *matmul("i8-NT", "i8", "NT", tiles.INT8_TILES, kernel="matmul_int8"),
+        *matmul("skinny-NN", "fp16", "NN", tiles.SKINNY_TILES),
+        *matmul("ieee-NN", "fp32", "NN", tiles.SGEMM_TILES, precision="ieee"),
+        *attention("attention-128", 128, False),
+        *attention("attention-128-causal", 128, True),
+        *attention("attention-64", 64, False),
+    ]
+
+
+def configurations() -> list[Configuration]:
+    """Every configuration, those without tensor cores first."""
+    return [*_streams(), *products()]
