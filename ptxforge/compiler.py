@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ptxforge.support.errors import ArgumentError, CompilationError
+from ptxforge.support.errors import ArgumentError, CompilationError, PtxforgeError
 from ptxforge.support.target import Target, parse_target
 
 if TYPE_CHECKING:
@@ -47,6 +47,15 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+class NoSuchTextError(PtxforgeError, KeyError):
+    """A kernel has no text of that name."""
+
+    def __init__(self, key: object, known: tuple[str, ...]):
+        super().__init__(f"there is no text {key!r} of a kernel; there are {', '.join(map(repr, known))}")
+
+    __str__ = Exception.__str__  # a KeyError would show the repr
+
+
 class Assembly(Mapping[str, str]):
     """Texts of a kernel by stage, each made when first asked for.
 
@@ -57,6 +66,8 @@ class Assembly(Mapping[str, str]):
         self._makers = makers
 
     def __getitem__(self, key: str) -> str:
+        if key not in self._makers:
+            raise NoSuchTextError(key, tuple(self._makers))
         made = self._makers[key]
         if callable(made):
             made = self._makers[key] = made()
@@ -76,7 +87,7 @@ class Artifact:
     ``parameters`` lists (name, signature type) in the order of the PTX parameters: constants are gone.
     ``shared_bytes`` is dynamic shared memory per block. ``asm`` has the texts ``tile`` (IR before the gpu
     passes), ``gpu`` (after them) and ``ptx``; ``stages`` the IR after every pass. ``timings`` are seconds by
-    part.
+    part. ``written`` names the parameters through which the kernel may write memory.
     """
 
     name: str
@@ -93,6 +104,7 @@ class Artifact:
     timings: dict[str, float]
     asm: Assembly
     _stages: Any = attrs.field(repr=False)
+    written: tuple[str, ...] = ()
 
     @property
     def stages(self) -> list[tuple[str, str]]:
@@ -154,6 +166,7 @@ def compile_function(
         passed = time.perf_counter()
         ptx = codegen_ptx.emit(function, machine)
         emitted = time.perf_counter()
+        written = _stage("passes.analysis.written").written_parameters(function)
     return Artifact(
         name=function.name,
         ptx=ptx,
@@ -171,6 +184,7 @@ def compile_function(
             {"tile": lambda: _last_tile_text(snapshots), "gpu": lambda: print_function(function), "ptx": ptx}
         ),
         stages=lambda: [(snapshot.name, snapshot.text) for snapshot in snapshots],
+        written=written,
     )
 
 

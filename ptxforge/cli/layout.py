@@ -8,13 +8,20 @@ python -m ptxforge layout '#shared<{vec = 2, perPhase = 1, maxPhase = 4, order =
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from pathlib import Path
 
 from ptxforge.layouts.encodings import Distributed
 from ptxforge.layouts.show import describe, show, show_hardware, show_threads, svg
 from ptxforge.layouts.syntax import parse_encoding
+from ptxforge.support import dtypes
 from ptxforge.support.errors import PtxforgeError
+
+MOST_DRAWN = 1 << 16
+"""Elements of the largest tensor that is drawn: the picture has an entry for each."""
+
+_ELEMENT_TYPES = {name for kind in dtypes.ALL for name in (kind.name, kind.short, kind.ir)}
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +41,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     encoding, shape = parse_encoding(options.encoding), parse_shape(options.tensor)
+    if not options.bases or options.svg:
+        _check_drawable(shape)
     if options.svg:
         options.svg.write_text(svg(encoding, shape))
         print(f"wrote {options.svg}")
@@ -52,7 +61,20 @@ def run(options: argparse.Namespace) -> int:
 
 def parse_shape(text: str) -> tuple[int, ...]:
     """``16x32xf16`` as (16, 32); the element type may be left out. Raises :class:`PtxforgeError`."""
-    match = re.fullmatch(r"(\d+(?:x\d+)*)(?:x[a-z]\w*)?", text.removeprefix("tensor<").removesuffix(">"))
+    match = re.fullmatch(r"(\d+(?:x\d+)*)(?:x([a-z]\w*))?", text.removeprefix("tensor<").removesuffix(">"))
     if match is None:
         raise PtxforgeError(f"'{text}' is not a shape such as 16x16 or 16x16xf16")
+    if match[2] is not None and match[2] not in _ELEMENT_TYPES:
+        raise PtxforgeError(
+            f"'{match[2]}' is not an element type; there are {', '.join(sorted(_ELEMENT_TYPES))}"
+        )
     return tuple(map(int, match[1].split("x")))
+
+
+def _check_drawable(shape: tuple[int, ...]) -> None:
+    elements = math.prod(shape)
+    if elements > MOST_DRAWN:
+        raise PtxforgeError(
+            f"a picture of {elements} elements is too large, at most {MOST_DRAWN} can be drawn; "
+            "--bases prints the linear map of any shape"
+        )

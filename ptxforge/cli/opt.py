@@ -32,7 +32,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    text = sys.stdin.read() if options.file == "-" else Path(options.file).read_text()
+    text = _read(options.file)
     function = parse_function(text)
     verify(function)
 
@@ -46,6 +46,16 @@ def run(options: argparse.Namespace) -> int:
     if not options.each:
         print(print_function(function))
     return 0
+
+
+def _read(file: str) -> str:
+    """The text of a file or of the standard input. Raises :class:`PtxforgeError` when it is no UTF-8."""
+    data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        name = "the standard input" if file == "-" else file
+        raise PtxforgeError(f"{name} is no IR text: byte {error.start} is not UTF-8") from None
 
 
 def _rows(names: str) -> list[Pass]:

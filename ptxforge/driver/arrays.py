@@ -143,6 +143,24 @@ class _DLTensor(ctypes.Structure):
     ]
 
 
+class _DLVersion(ctypes.Structure):
+    _fields_ = [("major", ctypes.c_uint32), ("minor", ctypes.c_uint32)]
+
+
+class _DLVersioned(ctypes.Structure):
+    """``DLManagedTensorVersioned`` of dlpack.h, from version 1.0."""
+
+    _fields_ = [
+        ("version", _DLVersion),
+        ("manager_ctx", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _DLTensor),
+    ]
+
+
+_DL_READ_ONLY = 1  # DLPACK_FLAG_BITMASK_READ_ONLY
+_IMMUTABLE = ("jax", "jaxlib")  # packages whose arrays never change, though old exports do not say so
 _DL_CPU, _DL_CUDA, _DL_CUDA_HOST, _DL_CUDA_MANAGED = 1, 2, 3, 13
 _DL_TYPES = {  # (DLDataTypeCode, bits)
     (0, 8): dtypes.int8,
@@ -166,22 +184,42 @@ _DL_TYPES = {  # (DLDataTypeCode, bits)
 def _dlpack_view(array: object) -> ArrayView:
     """A DLPack exporter. The capsule is dropped unconsumed: the array itself keeps its memory alive."""
     kind, ordinal = array.__dlpack_device__()
-    if kind == _DL_CPU:
-        capsule = array.__dlpack__()
-    elif kind in (_DL_CUDA, _DL_CUDA_HOST, _DL_CUDA_MANAGED):
-        capsule = array.__dlpack__(stream=1)  # 1: the exporter's work is ordered before the default stream
-    else:
+    if kind not in (_DL_CPU, _DL_CUDA, _DL_CUDA_HOST, _DL_CUDA_MANAGED):
         raise ArgumentError(f"DLPack device type {kind} is not a GPU that runs PTX")
-    pointer = ctypes.pythonapi.PyCapsule_GetPointer
-    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
-    tensor = _DLTensor.from_address(pointer(capsule, b"dltensor"))
+    capsule = _exported(array, {} if kind == _DL_CPU else {"stream": 1})
+    tensor, readonly = _tensor_of(capsule)
+    readonly |= type(array).__module__.partition(".")[0] in _IMMUTABLE
     dtype = _DL_TYPES.get((tensor.dtype.code, tensor.dtype.bits))
     if dtype is None or tensor.dtype.lanes != 1:
         raise ArgumentError(
             f"kernels have no element type for DLPack's code {tensor.dtype.code}, {tensor.dtype.bits} bits"
         )
     address = (tensor.data or 0) + tensor.byte_offset
-    return ArrayView(address, dtype, "cpu" if kind == _DL_CPU else f"cuda:{ordinal}", stream=LEGACY_STREAM)
+    device = "cpu" if kind == _DL_CPU else f"cuda:{ordinal}"
+    return ArrayView(address, dtype, device, readonly, LEGACY_STREAM)
+
+
+def _exported(array: object, options: dict) -> object:
+    """The capsule of an exporter, versioned where it can: only that one tells whether it is read-only.
+
+    With ``stream`` 1, the exporter's work is ordered before the default stream.
+    """
+    try:
+        return array.__dlpack__(**options, max_version=(1, 0))
+    except TypeError:  # an exporter of before version 1.0
+        return array.__dlpack__(**options)
+
+
+def _tensor_of(capsule: object) -> tuple[_DLTensor, bool]:
+    """The tensor in a capsule, and whether it is marked read-only."""
+    api = ctypes.pythonapi
+    api.PyCapsule_GetPointer.restype = ctypes.c_void_p
+    api.PyCapsule_GetPointer.argtypes = api.PyCapsule_IsValid.argtypes = [ctypes.py_object, ctypes.c_char_p]
+    name = b"dltensor_versioned"
+    if not api.PyCapsule_IsValid(capsule, name):
+        return _DLTensor.from_address(api.PyCapsule_GetPointer(capsule, b"dltensor")), False
+    managed = _DLVersioned.from_address(api.PyCapsule_GetPointer(capsule, name))
+    return managed.tensor, bool(managed.flags & _DL_READ_ONLY)
 
 
 def host_array(value: object) -> np.ndarray:

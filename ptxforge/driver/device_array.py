@@ -111,6 +111,13 @@ class DeviceArray:
         self.owner.copy_to_device(self._address, source)
         return self
 
+    def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
+        """A copy on the host, for ``np.asarray(array)``. Raises ``ValueError`` for ``copy=False``."""
+        if copy is False:
+            raise ValueError(f"an array on '{self.device}' cannot be seen by numpy without a copy")
+        found = self.numpy()
+        return found if dtype is None else found.astype(dtype, copy=False)
+
     def free(self) -> None:
         """Release the memory now instead of when the last reference goes."""
         self._free()

@@ -180,7 +180,6 @@ class Function:
     returns: list[Variable]
     body: list | None = None
     registers: dict[str, str] = field(default_factory=dict)
-    ranges: dict[str, str] = field(default_factory=dict)
     variables: dict[str, Variable] = field(default_factory=dict)
     branch_targets: dict[str, list[str]] = field(default_factory=dict)
     directives: dict[str, tuple[int, ...]] = field(default_factory=dict)
@@ -211,6 +210,10 @@ _DECIMAL = re.compile(r"[-+]?(?:0|[1-9]\d*)$")
 _NAME = re.compile(r"[%$_A-Za-z][\w$%.]*$")
 _DISPLACED = re.compile(r"([%$\w.]+)\s*\+?((?<=\+).*|-.*)", re.S)
 """``register + expression`` or ``register - expression``."""
+_DECLARED = re.compile(r"([%$_A-Za-z][\w$%]*)\s*(?:<\s*(\d+)\s*>)?")
+"""What stands behind the type in ``.reg``: a name, or a prefix and how many."""
+_CLOSING = {"{": "}", "[": "]"}
+_BITS_OF_FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}")
 _SPECIAL = re.compile(
     r"%(?:n?tid|n?ctaid|laneid|n?warpid|n?smid|gridid|lanemask_\w+|clock(?:_hi|64)?|pm\d+(?:_64)?"
     r"|globaltimer\w*"
@@ -269,7 +272,8 @@ class _Scope:
         self.parent = parent
         self.suffix = suffix
         self.registers: dict[str, str] = {}
-        self.ranges: dict[str, str] = {}
+        self.ranges: dict[str, tuple[str, int]] = {}
+        """Prefix -> (type, how many): ``.reg .b32 %r<3>`` declares ``%r0`` to ``%r2``."""
         self.labels: set[str] = set()
         self.symbols: dict[str, str] = {}
         self.operands: dict[str, object] = {}
@@ -324,7 +328,10 @@ class _Parser:
             raise self.fail(f"unexpected '{self.clean[self.position]}'")
         kind = word.group()
         if kind == ".version":
-            self.version = self.rest_of_line().split()[1]
+            number = re.fullmatch(r"\.version\s+(\d+\.\d+)\s*;?\s*", self.rest_of_line())
+            if number is None:
+                raise self.fail(".version is followed by a number such as 8.7")
+            self.version = number.group(1)
         elif kind == ".target":
             self.target = self.rest_of_line()[len(".target") :].split(",")[0].strip()
         elif kind in (".address_size", ".file", ".loc"):
@@ -508,10 +515,8 @@ class _Parser:
     # ---- literals ------------------------------------------------------------------------------------------
     @staticmethod
     def literal(text: str) -> Immediate | None:
-        if text[:2] in ("0f", "0F"):
-            return Immediate(int(text[2:], 16), "f")
-        if text[:2] in ("0d", "0D"):
-            return Immediate(int(text[2:], 16), "d")
+        if _BITS_OF_FLOAT.fullmatch(text):
+            return Immediate(int(text[2:], 16), text[1].lower())
         try:
             value = int(text) if _DECIMAL.match(text) else constants.evaluate(text)
         except ValueError:
@@ -649,10 +654,14 @@ class _Body:
             raise self.parser.fail(f"cannot read '{text}'", start)
         kind = match.group(1)
         for name in match.group(2).split(","):
-            name = name.strip()
-            prefix, bracket, _ = name.partition("<")
-            table = self.scope.ranges if bracket else self.scope.registers
-            table[prefix] = kind
+            declared = _DECLARED.fullmatch(name.strip())
+            if declared is None:
+                raise self.parser.fail(f"cannot read '{text}'", start)
+            name, count = declared.groups()
+            if count is None:
+                self.scope.registers[name] = kind
+            else:
+                self.scope.ranges[name] = kind, int(count)
 
     def local_variable(self, text: str, start: int) -> None:
         for part in self.separate_names(text):
@@ -691,13 +700,18 @@ class _Body:
         line = self.parser.line(start)
         predicate = None
         if guard:
-            register = self.operand(guard, start)
-            predicate = Register(register.name, register.bits, bool(negated))
+            predicate = self.guard(guard, bool(negated), start)
         if opcode.startswith("call"):
             operands = tuple([self.call_operand(part, start) for part in _split(rest)])
         else:
             operands = tuple([self.operand(part, start) for part in _split(rest)])
         return Instruction(opcode, self.parser.split_opcode(opcode), operands, predicate, line, self.source)
+
+    def guard(self, name: str, negated: bool, start: int) -> Register:
+        register = self.register(name)
+        if register is None or register.bits != 1:
+            raise self.parser.fail(f"the guard {name} is no predicate register", start)
+        return Register(register.name, register.bits, negated)
 
     def call_operand(self, text: str, start: int) -> object:
         """Lists of arguments stand in parentheses; elsewhere these belong to constant expressions."""
@@ -716,6 +730,8 @@ class _Body:
         if not text:
             raise self.parser.fail("empty operand", start)
         first = text[0]
+        if first in _CLOSING and text[-1] != _CLOSING[first]:
+            raise self.parser.fail(f"'{first}' is not closed in '{text}'", start)
         if first == "{":
             return Vector(tuple(self.operand(part, start) for part in _split(text[1:-1].strip())))
         if first == "[":
@@ -730,7 +746,7 @@ class _Body:
             if literal is None:
                 raise self.parser.fail(f"cannot read the operand '{text}'", start)
             return literal
-        if "|" in text:
+        if text.count("|") == 1:
             left, right = text.split("|")
             return Pair(self.operand(left.strip(), start), self.operand(right.strip(), start))
         return self.name(text, start)
@@ -745,6 +761,8 @@ class _Body:
             return Register(name, 0)
         if not _NAME.match(name) or name.startswith("%") and "." in name and "~" not in name:
             raise self.parser.fail(f"cannot read the operand '{text}'", start)
+        if name.startswith("%") and not self.declared(name):
+            raise self.parser.fail(f"the register {name} is not declared", start)
         return Symbol(self.symbol(name), self.parser.integer(offset, start) if plus else 0)
 
     def symbol(self, name: str) -> str:
@@ -757,11 +775,19 @@ class _Body:
             scope = scope.parent
         return name
 
+    def declared(self, name: str) -> bool:
+        """Whether something other than a register has this name, which begins with ``%``."""
+        if self.symbol(name) != name or name in self.scope.labels or name in self.parser.variables:
+            return True
+        parameters = self.function.params + self.function.returns
+        return any(one.name == name for one in parameters) or bool(
+            re.search(rf"(?<![\w%$]){re.escape(name)}\s*:(?!:)", self.parser.clean)
+        )
+
     def register(self, name: str) -> Register | None:
-        prefix = name.rstrip("0123456789")
         scope = self.scope
         while scope is not None:
-            kind = scope.registers.get(name) or (scope.ranges.get(prefix) if prefix != name else None)
+            kind = scope.registers.get(name) or self.numbered(scope.ranges, name)
             if kind is not None:
                 unique = name + scope.suffix
                 self.function.registers[unique] = kind
@@ -769,8 +795,22 @@ class _Body:
             scope = scope.parent
         return None
 
+    @staticmethod
+    def numbered(ranges: dict[str, tuple[str, int]], name: str) -> str | None:
+        """The type of a register that a range declares. A prefix may end in a digit: ``%r1<3>`` declares
+        ``%r10``.
+        """
+        for cut in range(len(name.rstrip("0123456789")), len(name)):
+            kind, count = ranges.get(name[:cut], ("", 0))
+            number = name[cut:]
+            if number and int(number) < count and str(int(number)) == number:
+                return kind
+        return None
+
     def memory(self, text: str, start: int) -> Memory:
-        inside = text[1 : text.rindex("]")].strip()
+        inside = text[1:-1].strip()
+        if not inside:
+            raise self.parser.fail("empty operand", start)
         base, *extra = _split(inside)
         match = _DISPLACED.fullmatch(base)
         offset = 0

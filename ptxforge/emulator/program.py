@@ -406,8 +406,10 @@ def _target(labelled: dict[str, Block], name: str, item: Instruction) -> Block:
 
 def _branch_labels(item: Instruction, tables: dict[str, list[str]]) -> list[str]:
     if item.parts[0] == "bra":
-        return [item.operands[0].name]
+        return [_label_of(item)]
     if item.parts[0] == "brx":
+        if len(item.operands) != 2 or not isinstance(item.operands[1], (Symbol, Vector)):
+            raise EmulatorError(f"PTX line {item.line}: {item.opcode} needs an index and a list of labels")
         table = item.operands[1]
         if isinstance(table, Vector):
             return [element.name for element in table.elements]
@@ -418,11 +420,17 @@ def _branch_labels(item: Instruction, tables: dict[str, list[str]]) -> list[str]
     return []
 
 
+def _label_of(item: Instruction) -> str:
+    if len(item.operands) != 1 or not isinstance(item.operands[0], Symbol):
+        raise EmulatorError(f"PTX line {item.line}: {item.opcode} needs a label")
+    return item.operands[0].name
+
+
 def _referenced_labels(body: list, tables: dict[str, list[str]]) -> set[str]:
     found = {name for names in tables.values() for name in names}
     for item in body:
         if isinstance(item, Instruction) and item.parts[0] == "bra":
-            found.add(item.operands[0].name)
+            found.add(_label_of(item))
     return found
 
 

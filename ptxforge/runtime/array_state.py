@@ -9,6 +9,12 @@ import numpy as np
 from ptxforge.driver.device_array import DeviceArray
 
 
+def is_readonly(array: Any) -> bool:
+    """Whether it is a host array that cannot be written."""
+    flags = getattr(array, "flags", None)
+    return getattr(flags, "writeable", True) is False
+
+
 def clear(array: Any) -> None:
     """Set every element to zero."""
     if isinstance(array, DeviceArray):

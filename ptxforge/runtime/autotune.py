@@ -14,7 +14,7 @@ import json
 import math
 import sys
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ptxforge.runtime import array_state, cache
@@ -24,6 +24,7 @@ from ptxforge.runtime.jit import KernelInterface
 from ptxforge.runtime.timing import do_bench as default_bench
 from ptxforge.support import settings
 from ptxforge.support.errors import (
+    ArgumentError,
     AutotunerError,
     CompileTimeAssertionError,
     DeviceError,
@@ -51,6 +52,10 @@ class Config:
     ):
         if ir_override is not None:
             raise AutotunerError("ir_override is another compiler's IR; ptxforge cannot read it")
+        if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
+            raise AutotunerError(
+                f"a configuration is a dictionary of parameter names and values, not {kwargs!r}"
+            )
         self.kwargs = dict(kwargs)
         self.num_warps = num_warps
         self.num_stages = num_stages
@@ -242,6 +247,9 @@ class Autotuner(Wrapper):
 
     def _before(self, everything: dict[str, Any]) -> dict[str, Any]:
         """Bring the arguments to the state that a run expects; what must be restored afterwards."""
+        for name in (*self.reset_to_zero, *self.restore_value):
+            if array_state.is_readonly(everything[name]):
+                raise ArgumentError("is a read-only array: it cannot be cleared or restored", name)
         for name in self.reset_to_zero:
             array_state.clear(everything[name])
         if self.user_hooks[0] is not None:

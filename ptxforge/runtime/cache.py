@@ -36,6 +36,7 @@ _FIELDS = (
     "num_ctas",
     "shared_bytes",
     "parameters",
+    "written",
     "options",
 )
 
@@ -99,6 +100,7 @@ def _restore(stored: dict[str, Any], recompile: Callable[[], Artifact]) -> Artif
 
     fields = {field: stored[field] for field in _FIELDS}
     fields["parameters"] = tuple((name, kind) for name, kind in fields["parameters"])
+    fields["written"] = tuple(fields["written"])
     return Artifact(
         **fields,
         signature=stored["signature"],

@@ -209,6 +209,7 @@ class JITFunction(KernelInterface, Generic[F]):
         device = place(self.params, made)
         variant = self._variant(made, options.parse(self._with_defaults(given)), device.target, device)
         self._globals = self.dependencies.values
+        _check_writable(self.params, made, variant)
         return prepare(self.params, made, variant, device, bound)
 
     def _with_defaults(self, given: dict[str, Any]) -> dict[str, Any]:
@@ -410,6 +411,18 @@ class JITFunction(KernelInterface, Generic[F]):
         self.pre_run_hooks.append(hook)
 
 
+def _check_writable(
+    parameters: tuple[Parameter, ...], made: list[Specialization], variant: CompiledKernel
+) -> None:
+    """Raise :class:`ArgumentError` when the kernel may write to an array that is read-only."""
+    for parameter, specialization in zip(parameters, made, strict=True):
+        if specialization.readonly and parameter.name in variant.artifact.written:
+            raise ArgumentError(
+                "is a read-only array, and the kernel may store to it; pass a copy that can be written",
+                parameter.name,
+            )
+
+
 def _specialize_type(parameter: Parameter, value: Any) -> Specialization:
     """As for a launch; an element type stands for an array of it."""
     short = _pointee(value)
@@ -431,6 +444,16 @@ def _pointee(value: Any) -> str | None:
     )
 
 
+_JIT_OPTIONS = tuple(inspect.signature(JITFunction).parameters)[1:]
+
+
+def _check_jit_options(given: dict[str, Any]) -> None:
+    for name in given:
+        if name not in _JIT_OPTIONS:
+            near = options.nearest(name, _JIT_OPTIONS) or f"; there are {', '.join(_JIT_OPTIONS)}"
+            raise ArgumentError(f"is no option of jit{near}", name)
+
+
 @overload
 def jit(fn: F) -> JITFunction[F]: ...
 
@@ -449,6 +472,7 @@ def jit(fn: Callable | None = None, **options: Any) -> Any:
 
     Raises :class:`ArgumentError` for something that is no function, and for an unknown option.
     """
+    _check_jit_options(options)
     if fn is None:
         return functools.partial(jit, **options)
     if isinstance(fn, KernelInterface):

@@ -75,6 +75,7 @@ class Specialization:
     type: str
     constant: Any = None
     device: Any = None
+    readonly: bool = False
 
     @property
     def is_constant(self) -> bool:
@@ -113,7 +114,8 @@ def _specialize(parameter: Parameter, value: Any) -> Specialization:
             f"a kernel takes arrays, numbers, booleans and None, not a '{type(value).__name__}'; "
             "annotate the parameter with tl.constexpr to compile the value in"
         )
-    return Specialization(_pointer(parameter, found.dtype, found.address), device=found.device)
+    kind = _pointer(parameter, found.dtype, found.address)
+    return Specialization(kind, device=found.device, readonly=found.readonly)
 
 
 def is_function(value: Any) -> bool:
@@ -281,7 +283,7 @@ def _general_key(parameter: Parameter) -> KeyFunction:
             return (CONSTEXPR, *constexpr_key(made.constant)), None
         if made.device is None:
             return made.type, plain_scalar(unwrap(value))
-        return (made.type, made.device, type(value)), arrays.view(value).address
+        return (made.type, made.device, type(value), made.readonly), arrays.view(value).address
 
     return key
 

@@ -269,3 +269,25 @@ def test_run(tmp_path, capsys):
     script.write_text("import sys, triton\nprint(triton.__version__, sys.argv[1:], __name__)\n")
     assert main(["run", str(script), "--flag", "value"]) == 0
     assert capsys.readouterr().out == "3.6.0 ['--flag', 'value'] __main__\n"
+
+
+def test_opt_of_a_file_that_is_no_text(tmp_path, capsys):
+    file = tmp_path / "kernel.tir"
+    file.write_bytes(b"func \xff\xfe")
+    assert main(["opt", str(file)]) == 1
+    shown = capsys.readouterr().err
+    assert shown == f"error: {file} is no IR text: byte 5 is not UTF-8\n"
+
+
+@pytest.mark.parametrize("view", ["", "--threads", "--hw-view", "--svg"])
+def test_a_layout_too_large_to_draw(view, tmp_path, capsys):
+    more = [view, str(tmp_path / "picture.svg")] if view == "--svg" else [view] if view else []
+    assert main(["layout", BLOCKED, "1048576x1048576", *more]) == 1
+    assert "a picture of 1099511627776 elements is too large" in capsys.readouterr().err
+    assert main(["layout", BLOCKED, "1048576x1048576", "--bases"]) == 0
+
+
+def test_a_layout_of_an_unknown_element_type(capsys):
+    assert main(["layout", BLOCKED, "4x8xf99"]) == 1
+    assert "'f99' is not an element type; there are bf16" in capsys.readouterr().err
+    assert main(["layout", BLOCKED, "4x8xf16"]) == 0

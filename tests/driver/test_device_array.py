@@ -115,3 +115,16 @@ def test_default_device_and_use_device(emulator):
 def test_an_unknown_device(name):
     with pytest.raises(DeviceError, match=f"there is no device '{name}'"):
         ptxforge.empty(3, np.float32, name)
+
+
+def test_numpy_takes_a_copy(emulator):
+    source = np.arange(6, dtype=np.float32).reshape(2, 3)
+    array = ptxforge.to_device(source, emulator)
+    found = np.asarray(array)
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, source)
+    assert np.asarray(array, np.float64).dtype == np.float64 and np.sum(array) == 15
+    found[0] = 9
+    np.testing.assert_array_equal(array.numpy(), source)
+    with pytest.raises(ValueError, match="without a copy"):
+        np.asarray(array, copy=False)

@@ -262,3 +262,9 @@ def test_config_text():
     assert eval(repr(config), {"Config": Config}) == config
     with pytest.raises(AutotunerError, match="ir_override"):
         Config({}, ir_override="file.ttgir")
+
+
+@pytest.mark.parametrize("kwargs", ["x", ["BLOCK"], {64: "BLOCK"}, None])
+def test_a_config_of_something_else(kwargs):
+    with pytest.raises(AutotunerError, match="a configuration is a dictionary of parameter names"):
+        Config(kwargs)
