@@ -19,7 +19,7 @@ from ptxforge.frontend.expressions import (
 from ptxforge.frontend.semantics import arith
 from ptxforge.frontend.semantics.registry import ArgumentProblem, apply
 from ptxforge.frontend.source import Parameter, SourceFunction, source_function
-from ptxforge.frontend.values import TensorValue, describe, is_static
+from ptxforge.frontend.values import BlockPointer, TensorValue, describe, is_static
 from ptxforge.frontend.visitor import Visitor, handles
 from ptxforge.language import core, debug
 from ptxforge.language import math as language_math
@@ -275,7 +275,7 @@ def _len(v: Visitor, node: ast.AST, value: Any) -> int:
 @PYTHON_BUILTINS.means(builtins.isinstance)
 def _isinstance(v: Visitor, node: ast.AST, value: Any, kinds: Any) -> bool:
     for kind in kinds if isinstance(kinds, tuple) else (kinds,):
-        is_runtime = isinstance(value, TensorValue)
+        is_runtime = isinstance(value, (TensorValue, BlockPointer))
         if kind is L.tensor and is_runtime or kind is constexpr and not is_runtime:
             return True
         if isinstance(kind, type) and isinstance(value, kind):

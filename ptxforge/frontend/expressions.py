@@ -18,7 +18,7 @@ from ptxforge.frontend.convert import not_zero
 from ptxforge.frontend.semantics import arith
 from ptxforge.frontend.semantics.reduce import expand
 from ptxforge.frontend.semantics.shape import permuted
-from ptxforge.frontend.values import TensorValue, describe, is_static
+from ptxforge.frontend.values import BlockPointer, TensorValue, describe, is_static
 from ptxforge.frontend.visitor import Visitor, handles, unsupported
 from ptxforge.language import types as L
 from ptxforge.language.constexpr import constexpr, unwrap
@@ -386,6 +386,8 @@ def attribute(v: Visitor, node: ast.Attribute) -> Any:
     value = v.visit(node.value)
     if isinstance(value, TensorValue):
         return _tensor_attribute(v, node, value)
+    if isinstance(value, BlockPointer):
+        return _block_pointer_attribute(node, value)
     if node.attr == "value" and not isinstance(value, enum.Enum):
         return value  # constants are kept unwrapped
     try:
@@ -411,6 +413,15 @@ def _tensor_attribute(v: Visitor, node: ast.Attribute, x: TensorValue) -> Any:
     raise CompilationError(f"a tensor has no attribute '{node.attr}'", hint=hint)
 
 
+def _block_pointer_attribute(node: ast.Attribute, pointer: BlockPointer) -> Any:
+    if node.attr in ("dtype", "type"):
+        return pointer.type
+    if node.attr == "advance":
+        return Method(MEMBERS["advance"], pointer)
+    hint = "" if node.attr not in ("shape", "strides") else "keep them in variables of their own"
+    raise CompilationError(f"a block pointer has no attribute '{node.attr}'", hint=hint)
+
+
 @handles(ast.Subscript)
 def subscript(v: Visitor, node: ast.Subscript) -> Any:
     """``x[:, None]`` of blocks; ``t[0]`` and ``t[1:]`` of tuples."""
@@ -422,7 +433,7 @@ def subscript(v: Visitor, node: ast.Subscript) -> Any:
         raise TypeMismatchError(
             f"a tuple's index must be known at compile time, is a runtime {describe(index)}"
         )
-    if isinstance(index, float) or value is None:
+    if isinstance(index, float) or value is None or isinstance(value, BlockPointer):
         raise TypeMismatchError(f"{describe(value)} cannot be indexed by {describe(index)}")
     return _static(operator.getitem, value, index)
 

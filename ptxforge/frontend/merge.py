@@ -13,6 +13,7 @@ import attrs
 from ptxforge.frontend.context import Context, default_dtype
 from ptxforge.frontend.promote import splat
 from ptxforge.frontend.values import (
+    BlockPointer,
     TensorValue,
     Undefined,
     describe,
@@ -69,6 +70,8 @@ class Merge:
             return a
         if a is NOTHING or b is NOTHING:
             return self._join_with_nothing(a, b)
+        if isinstance(a, BlockPointer) and describe(a) != describe(b):
+            raise Mismatch(f"{describe(a)} and {describe(b)}")
         if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
             return make_tuple(a, [self.join(x, y) for x, y in zip(a, b)])
         if not isinstance(a, TensorValue) and not isinstance(b, TensorValue) and _same_static(a, b):

@@ -8,7 +8,7 @@ type, a function. Tuples of runtime values are plain Python tuples.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
@@ -45,6 +45,34 @@ class TensorValue:
         return L.block_type(self.dtype, self.shape) if self.is_block else self.dtype
 
 
+class _BlockPointerParts(NamedTuple):
+    pointer: TensorValue
+    shape: tuple[TensorValue, ...]
+    strides: tuple[TensorValue, ...]
+    offsets: tuple[TensorValue, ...]
+    block: L.block_type
+
+
+class BlockPointer(_BlockPointerParts):
+    """A block of a tensor in memory: a scalar ``pointer`` to its first element, the tensor's ``shape`` and
+    ``strides`` (int64; elements), the ``offsets`` of the block in it and the type of the ``block``.
+
+    As a named tuple it is carried, passed and joined like any other; ``advance`` moves pointer and offsets.
+    """
+
+    __slots__ = ()
+
+    @property
+    def box(self) -> tuple[int, ...]:
+        """The shape of the block."""
+        return self.block.shape
+
+    @property
+    def type(self) -> L.pointer_type:
+        """A pointer to a block, as in Triton."""
+        return L.pointer_type(self.block)
+
+
 class Undefined:
     """Stands for a variable that has no value here; ``reason`` says why when it is used."""
 
@@ -61,6 +89,8 @@ def describe(value: Any) -> str:
         return f"{dtype_name(value.dtype)}{shape}"
     if isinstance(value, Undefined):
         return "undefined"
+    if isinstance(value, BlockPointer):
+        return f"block pointer to {dtype_name(value.pointer.dtype.element_ty)}{list(value.box)}"
     if isinstance(value, tuple):
         return f"({', '.join(map(describe, value))})"
     if value is None or isinstance(value, (bool, int, float, str)):

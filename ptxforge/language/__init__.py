@@ -13,6 +13,7 @@ from ptxforge.language.arith import (
 from ptxforge.language.atomic import (
     atomic_add, atomic_and, atomic_cas, atomic_max, atomic_min, atomic_or, atomic_xchg, atomic_xor,
 )  # fmt: skip
+from ptxforge.language.block_pointer import advance, make_block_ptr
 from ptxforge.language.constexpr import constexpr
 from ptxforge.language.core import (
     arange, assume, cast, condition, debug_barrier, expect_zero, full, max_constancy, max_contiguous,

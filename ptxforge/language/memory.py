@@ -29,11 +29,14 @@ def load(
 
     ``cache_modifier`` is ``""``, ``".ca"``, ``".cg"``, ``".cs"`` or ``".cv"``; ``eviction_policy`` is ``""``,
     ``"evict_first"`` or ``"evict_last"`` (PTX ISA, *Cache Operators* and *Cache Eviction Priority Hints*);
-    ``volatile`` forbids caching, and that the read is removed or repeated. ``boundary_check`` and
-    ``padding_option`` belonged to block pointers and must keep their defaults.
+    ``volatile`` forbids caching, and that the read is removed or repeated.
+
+    ``pointer`` may be a block pointer (``tl.make_block_ptr``). Then ``boundary_check`` lists the dimensions
+    along which the block may reach beyond the tensor; nothing is read there, and the elements are zero, or
+    NaN with ``padding_option="nan"`` (``""`` and ``"zero"`` mean the same). There is no ``mask``.
 
     Errors: a ``pointer`` that is none, ``other`` without ``mask``, a mask of floats, shapes that do not
-    broadcast.
+    broadcast; NaN for integers.
 
         x = tl.load(x_ptr + offsets, mask=offsets < n, other=0.0)
     """
@@ -56,7 +59,7 @@ def store(
     one wins.
 
     ``cache_modifier`` is ``""``, ``".wb"``, ``".cg"``, ``".cs"`` or ``".wt"``; ``eviction_policy`` as for
-    :func:`load`; ``boundary_check`` must keep its default.
+    :func:`load`. ``pointer`` may be a block pointer, with ``boundary_check`` as for :func:`load`.
 
     Errors: a ``pointer`` that is none, or is a ``tl.const`` one; shapes that do not broadcast; a number that
     does not fit in the type.

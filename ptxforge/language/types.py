@@ -223,7 +223,8 @@ class dtype:
 
 
 class pointer_type:
-    """A pointer to ``element_ty`` in global memory; ``const`` forbids stores.
+    """A pointer to ``element_ty`` in global memory; ``const`` forbids stores. A pointer to a block type is
+    the type of a block pointer (``tl.make_block_ptr``).
 
     ``x.to(tl.pointer_type(tl.float32))`` makes an integer address a pointer.
     """
@@ -231,8 +232,13 @@ class pointer_type:
     __slots__ = ("element_ty", "address_space", "const")
     base = None
 
-    def __init__(self, element_ty: dtype | pointer_type, address_space: str = "global", const: bool = False):
-        if not isinstance(element_ty, (dtype, pointer_type)):
+    def __init__(
+        self,
+        element_ty: dtype | pointer_type | block_type,
+        address_space: str = "global",
+        const: bool = False,
+    ):
+        if not isinstance(element_ty, (dtype, pointer_type, block_type)):
             raise TypeError(f"a pointer points at an element type, not at '{type(element_ty).__name__}'")
         if address_space not in ("global", 1):
             raise TypeError(f"pointers are to global memory, not to '{address_space}'")

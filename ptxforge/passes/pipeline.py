@@ -22,6 +22,7 @@ from ptxforge.passes.drop_assumptions import drop_assumptions
 from ptxforge.passes.flatten_loops import flatten_loops
 from ptxforge.passes.insert_barriers import insert_barriers
 from ptxforge.passes.licm import licm
+from ptxforge.passes.lower_bounds import lower_bounds
 from ptxforge.passes.manager import Pass, Stages, check_order, run_passes
 from ptxforge.passes.optimize_dot_operands import optimize_dot_operands
 from ptxforge.passes.optimize_thread_locality import optimize_thread_locality
@@ -39,6 +40,10 @@ from ptxforge.passes.vectorize_memory import vectorize_memory
 from ptxforge.support.target import Target
 
 TILE: tuple[Pass, ...] = (
+    Pass(
+        lower_bounds, "tile",
+        why="first: every analysis of masks knows comparisons only",
+    ),
     Pass(
         canonicalize, "tile",
         why="one spelling per idea before anything is matched; folds what constexpr arguments decide",

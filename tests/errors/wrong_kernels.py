@@ -515,3 +515,85 @@ def shift_by_more_than_all_bits(x, n):
 def minimum_of_a_block_by_name_alone(x):
     i = tl.arange(0, 16)
     tl.store(x, min(tl.load(x + i)))
+
+
+# -- block pointers ----------------------------------------------------------------------------------------
+
+
+@wrong(x="*fp32", n="i32")
+def block_pointer_to_a_block_of_pointers(x, n):
+    tl.make_block_ptr(x + tl.arange(0, 16), (n,), (1,), (0,), (16,), (0,))
+
+
+@wrong(x="*fp32", n="i32")
+def block_pointer_of_two_ranks(x, n):
+    tl.make_block_ptr(x, (n, n), (n,), (0, 0), (16, 16), (1, 0))
+
+
+@wrong(x="*fp32", n="i32")
+def block_pointer_with_a_float_offset(x, n):
+    tl.make_block_ptr(x, (n,), (1,), (n / 2,), (16,), (0,))
+
+
+@wrong(x="*fp32", n="i32")
+def block_pointer_order_that_is_none(x, n):
+    tl.make_block_ptr(x, (n, n), (n, 1), (0, 0), (16, 16), (1, 1))
+
+
+@wrong(x="*fp32", n="i32")
+def block_pointer_with_a_mask(x, n):
+    tile = tl.make_block_ptr(x, (n,), (1,), (0,), (16,), (0,))
+    tl.load(tile, mask=tl.arange(0, 16) < n)
+
+
+@wrong(x="*i32", n="i32")
+def block_pointer_with_nan_integers(x, n):
+    tile = tl.make_block_ptr(x, (n,), (1,), (0,), (16,), (0,))
+    tl.load(tile, boundary_check=(0,), padding_option="nan")
+
+
+@wrong(x="*i32", n="i32")
+def boundary_check_of_a_dimension_too_many(x, n):
+    tile = tl.make_block_ptr(x, (n,), (1,), (0,), (16,), (0,))
+    tl.load(tile, boundary_check=(0, 1))
+
+
+@wrong(x="*i32", n="i32")
+def boundary_check_of_plain_pointers(x, n):
+    tl.load(x + tl.arange(0, 16), boundary_check=(0,))
+
+
+@wrong(x="*i32", n="i32")
+def advance_of_a_plain_pointer(x, n):
+    tl.advance(x, (16,))
+
+
+@wrong(x="*i32", n="i32")
+def advance_along_too_many_dimensions(x, n):
+    tl.advance(tl.make_block_ptr(x, (n,), (1,), (0,), (16,), (0,)), (16, 0))
+
+
+@wrong(x="*i32", n="i32")
+def block_pointer_changes_in_a_loop(x, n):
+    tile = tl.make_block_ptr(x, (n,), (1,), (0,), (16,), (0,))
+    for i in range(n):
+        tile = tl.make_block_ptr(x, (n,), (1,), (0,), (32,), (0,))
+
+
+@wrong(x="*i32", y="*i64", n="i32")
+def block_pointers_of_two_types(x, y, n):
+    if n > 3:
+        tile = tl.make_block_ptr(x, (n,), (1,), (0,), (16,), (0,))
+    else:
+        tile = tl.make_block_ptr(y, (n,), (1,), (0,), (16,), (0,))
+    tl.load(tile)
+
+
+@wrong(x="*i32", n="i32")
+def block_pointer_indexed(x, n):
+    tl.make_block_ptr(x, (n,), (1,), (0,), (16,), (0,))[0]
+
+
+@wrong(x="*i32", n="i32")
+def block_pointers_shape(x, n):
+    tl.make_block_ptr(x, (n,), (1,), (0,), (16,), (0,)).shape

@@ -6,6 +6,7 @@ Importing this package fills :data:`ptxforge.frontend.semantics.registry.SEMANTI
 from ptxforge.frontend.semantics import (
     arith,
     atomic,
+    block_pointer,
     core,
     debug,
     dot,
@@ -18,6 +19,6 @@ from ptxforge.frontend.semantics import (
 )
 
 __all__ = [
-    "arith", "atomic", "core", "debug", "dot", "dot_scaled", "inline_asm", "math", "memory", "reduce",
-    "shape",
+    "arith", "atomic", "block_pointer", "core", "debug", "dot", "dot_scaled", "inline_asm", "math", "memory",
+    "reduce", "shape",
 ]  # fmt: skip

@@ -86,6 +86,8 @@ def element_type(value: Any, name: str = "dtype") -> L.dtype | L.pointer_type:
     value = static(value, name)
     if isinstance(value, DType):
         return L.of(value)
+    if isinstance(value, L.block_type):
+        return value.scalar
     if not isinstance(value, (L.dtype, L.pointer_type)):
         raise ArgumentProblem(name, f"must be an element type such as tl.float32, is {describe(value)}")
     return value

@@ -8,8 +8,9 @@ from ptxforge.frontend.context import Context
 from ptxforge.frontend.convert import cast, not_zero
 from ptxforge.frontend.promote import broadcast_to
 from ptxforge.frontend.semantics import arguments
+from ptxforge.frontend.semantics.block_pointer import padding, pointers_and_mask
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
-from ptxforge.frontend.values import TensorValue, describe
+from ptxforge.frontend.values import BlockPointer, TensorValue, describe
 from ptxforge.ir.ops import memory as M
 from ptxforge.language import memory as language
 from ptxforge.language import types as L
@@ -62,15 +63,21 @@ def value_argument(
     return _fit(ctx, cast(ctx, arguments.tensor(ctx, value, name), dtype), shape, name)
 
 
-def _no_block_pointer(boundary_check: Any, padding_option: Any = "") -> None:
-    if boundary_check:
-        raise ArgumentProblem(
-            "boundary_check", "belongs to block pointers, which this language does not have"
-        )
-    if padding_option:
-        raise ArgumentProblem(
-            "padding_option", "belongs to block pointers, which this language does not have"
-        )
+def _only_for_block_pointers(boundary_check: Any, padding_option: Any = "") -> None:
+    for name, given in (("boundary_check", boundary_check), ("padding_option", padding_option)):
+        if given:
+            raise ArgumentProblem(name, "is for block pointers", "give a mask instead")
+
+
+def _through_block_pointer(
+    ctx: Context, block: BlockPointer, boundary_check: Any, mask: Any, other: Any = None
+) -> tuple[TensorValue, TensorValue | None]:
+    """The pointers and the mask that a block pointer stands for."""
+    for name, given in (("mask", mask), ("other", other)):
+        if given is not None:
+            hint = "say which dimensions to check with boundary_check=(0, 1), and padding_option for the rest"
+            raise ArgumentProblem(name, "does not go with a block pointer", hint)
+    return pointers_and_mask(ctx, block, boundary_check)
 
 
 def _storage(dtype: L.dtype | L.pointer_type) -> L.dtype | L.pointer_type:
@@ -83,10 +90,16 @@ def load(
     ctx, pointer, mask=None, other=None, *, boundary_check=(), padding_option="", cache_modifier="",
     eviction_policy="", volatile=False,
 ):  # fmt: skip
-    _no_block_pointer(boundary_check, padding_option)
-    pointer = pointer_argument(pointer)
-    if mask is None and other is not None:
-        raise ArgumentProblem("other", "needs a mask: it is what masked-off elements become")
+    if isinstance(pointer, BlockPointer):
+        block = pointer
+        pointer, mask = _through_block_pointer(ctx, block, boundary_check, mask, other)
+        fill = padding(ctx, padding_option, _storage(pointer.dtype.element_ty), block.box)
+        other = None if mask is None else fill
+    else:
+        _only_for_block_pointers(boundary_check, padding_option)
+        pointer = pointer_argument(pointer)
+        if mask is None and other is not None:
+            raise ArgumentProblem("other", "needs a mask: it is what masked-off elements become")
     element = pointer.dtype.element_ty
     held = _storage(element)
     operands = [pointer]
@@ -108,8 +121,11 @@ def load(
 
 @implements(language.store)
 def store(ctx, pointer, value, mask=None, *, boundary_check=(), cache_modifier="", eviction_policy=""):
-    _no_block_pointer(boundary_check)
-    pointer = pointer_argument(pointer)
+    if isinstance(pointer, BlockPointer):
+        pointer, mask = _through_block_pointer(ctx, pointer, boundary_check, mask)
+    else:
+        _only_for_block_pointers(boundary_check)
+        pointer = pointer_argument(pointer)
     if pointer.dtype.const:
         raise ArgumentProblem("pointer", "is a tl.const pointer, which must not be written through")
     element = pointer.dtype.element_ty

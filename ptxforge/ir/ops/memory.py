@@ -7,6 +7,8 @@ overflow: like other compilers for this language we fold constants through it.
 
 from __future__ import annotations
 
+import numpy as np
+
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
@@ -17,6 +19,7 @@ from ptxforge.ir.definition import (
     NUMBER_OR_POINTER,
     POINTER,
     READS_GLOBAL,
+    SCALAR_INT,
     SIDE_EFFECT,
     WRITES_GLOBAL,
     Effects,
@@ -65,6 +68,25 @@ class AddPtr(Operation):
     def evaluate(self, pointer, offset):
         size = T.element_type(self.pointer.type).pointee.bytes
         return pointer + offset.astype("int64") * size
+
+
+@define("in_bounds", removed_by="lower_bounds", shows_operand_types=True)
+class InBounds(Operation):
+    """Which of the indices ``offset, offset + 1, …`` lie in a dimension of ``size`` elements: the 1-D ``i1``
+    tensor of ``0 <= offset + i < size``, computed without overflow. Both operands are ``i32`` or ``i64``, and
+    at most 2**62 in size."""
+
+    offset = operand(SCALAR_INT)
+    size = operand(SCALAR_INT)
+
+    def evaluate(self, offset, size):
+        index = int(offset) + np.arange(self.result.type.shape[0], dtype=object)
+        return ((index >= 0) & (index < int(size))).astype(bool)
+
+    def check(self):
+        type = self.result.type
+        if not isinstance(type, T.TensorType) or type.rank != 1 or type.element is not T.I1:
+            raise VerificationError(f"'in_bounds' gives a 1-D tensor of i1, not {type}")
 
 
 @define("load", effects=READS_GLOBAL, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)

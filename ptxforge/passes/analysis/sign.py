@@ -78,4 +78,22 @@ def _induction_is_nonnegative(value: Value, depth: int) -> bool:
     if not isinstance(value, BlockArgument):
         return False
     loop = value.block.parent_op
-    return isinstance(loop, For) and value is loop.induction and is_nonnegative(loop.lower, depth - 1)
+    if not isinstance(loop, For):
+        return False
+    if value is loop.induction:
+        return is_nonnegative(loop.lower, depth - 1)
+    initial, following = loop.carried_sources(loop.carried.index(value))
+    return is_nonnegative(initial, depth - 1) and _only_grows(following, value, depth - 1)
+
+
+def _only_grows(value: Value, start: Value, depth: int) -> bool:
+    """Whether ``value`` is ``start`` plus integers that are not negative."""
+    while value is not start:
+        op = value.defining_op
+        if not isinstance(op, AddI):
+            return False
+        grows = [other for other, by in (op.operands, op.operands[::-1]) if is_nonnegative(by, depth - 1)]
+        if not grows:
+            return False
+        value = start if start in grows else grows[0]
+    return True
