@@ -48,6 +48,13 @@ RULES = {
     "shift": ("%v = shli %r, %c3 : tensor<32xi32>", 1, 8, 1),
     "quotient": ("%v = divsi %r, %c4 : tensor<32xi32>", 1, 1, 4),
     "quotient by no power": ("%v = divsi %r, %c3 : tensor<32xi32>", 1, 1, 1),
+    "quotient by part of a power": ("%v = divsi %r, %c12 : tensor<32xi32>", 1, 1, 4),
+    "quotient of runs": (
+        "%a = muli %ns, %ns : tensor<32xi32>\n%b = shli %a, %c4 : tensor<32xi32>\n"
+        "%x = addi %r, %b : tensor<32xi32>\n%v = shrui %x, %c12 : tensor<32xi32>", 1, 1, 32),
+    "even quotient of runs": (
+        "%a = muli %ns, %ns : tensor<32xi32>\n%b = shli %a, %c4 : tensor<32xi32>\n%d = shli %b, %c4 : tensor<32xi32>\n"  # noqa: E501
+        "%x = addi %r, %d : tensor<32xi32>\n%v = shrui %x, %c12 : tensor<32xi32>", 1, 16, 32),
     "right shift": ("%v = shrui %r, %c3 : tensor<32xi32>", 1, 1, 8),
     "quotient of negative": ("%w = subi %r, %c4 : tensor<32xi32>\n%v = divsi %w, %c4 : tensor<32xi32>", 1, 1, 1),  # noqa: E501
     "remainder": ("%v = remsi %r, %c4 : tensor<32xi32>", 4, 4, 1),

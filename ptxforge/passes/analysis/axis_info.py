@@ -488,7 +488,8 @@ def _shift_left(op: ShlI, operands: list[AxisInfo]) -> AxisInfo:
 
 @_rule(DivSI, DivUI, ShrSI, ShrUI)
 def _divide(op: Operation, operands: list[AxisInfo]) -> AxisInfo:
-    """A run whose start the divisor divides becomes runs of equal values, as long as the divisor."""
+    """Runs become runs of equal values: as long as the largest power of two that divides their starts and the
+    divisor, because no multiple of the divisor lies inside one."""
     x, y = operands
     by = _divisor(op, y)
     if by is None or (isinstance(op, DivSI) and not is_nonnegative(op.lhs)):
@@ -502,11 +503,17 @@ def _divide(op: Operation, operands: list[AxisInfo]) -> AxisInfo:
     step = power_of_two_in(by)
     for d in range(x.rank):
         stays = x.constancy[d]
-        if x.contiguity[d] > 1 and by == step:
+        if x.contiguity[d] > 1:
             stays = max(stays, min(x.contiguity[d], x.divisibility[d], step))
         constancy.append(stays)
-        divisibility.append(max(1, x.divides(d, 1) // by) if by == step else 1)
+        divisibility.append(_quotient_divisibility(x, d, by) if by == step else 1)
     return AxisInfo((1,) * x.rank, divisibility, constancy)
+
+
+def _quotient_divisibility(x: AxisInfo, d: int, by: int) -> int:
+    """What divides every quotient by a power of two: of a run that is not longer, that of its first value."""
+    divides = x.divisibility[d] if x.contiguity[d] <= by else x.divides(d, 1)
+    return max(1, divides // by)
 
 
 def _divisor(op: Operation, y: AxisInfo) -> int | None:
