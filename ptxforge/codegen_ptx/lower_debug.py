@@ -47,21 +47,24 @@ def lower_assert(ctx: Lowering, op: ops.Assert) -> None:
              "st.param.b64 [p0], %s; st.param.b64 [p1], %s; st.param.b32 [p2], %s; st.param.b64 [p3], %s; "
              "st.param.b64 [p4], 1; call.uni __assertfail, (p0, p1, p2, p3, p4); }",
              message, file, location.line if location else 0, function)
-    b.effect("trap;")
+    # As CUDA's own assert: the driver ends the grid, and no trap stands behind the call.
     b.place(end)
 
 
 @lowers(ops.Print)
 def lower_print(ctx: Lowering, op: ops.Print) -> None:
     if not op.values:
-        _print_line(ctx, op.prefix + "\n", [], owner(ctx.b, 32 * ctx.num_warps - 1))
+        _print_line(ctx, f"pid (%u, %u, %u){op.prefix}\n", _programs(ctx.b), None)
     for index, value in enumerate(op.values):
-        signed = op.signed[index] if index < len(op.signed) else True
-        _print_value(ctx, op, value, signed)
+        _print_value(ctx, op, index, value)
 
 
-def _print_value(ctx: Lowering, op: ops.Print, value: Value, signed: bool) -> None:
-    """One line per element: program, index, prefix, value."""
+def _programs(b: Builder) -> list[tuple[str, int]]:
+    return [(b.pure(f"mov.u32 %s, %%ctaid.{axis};", "r"), 4) for axis in "xyz"]
+
+
+def _print_value(ctx: Lowering, op: ops.Print, number: int, value: Value) -> None:
+    """One line per element: program, index, prefix, value. Of a scalar, one per thread."""
     b, type = ctx.b, value.type
     element = T.element_type(type)
     entries = ctx.get(value)
@@ -70,16 +73,16 @@ def _print_value(ctx: Lowering, op: ops.Print, value: Value, signed: bool) -> No
         copies, threads = replication(layout)
         dims = [coordinate(b, layout, d) for d in range(type.rank)]
     else:
-        copies, threads, dims = 0, 32 * ctx.num_warps - 1, []
-    programs = [b.pure(f"mov.u32 %s, %%ctaid.{axis};", "r") for axis in "xyz"]
-    index = ", ".join(["%u"] * len(dims))
-    text = f"pid (%u, %u, %u) idx ({index}) {op.prefix}{_format(element, signed, op.hex)}\n"
+        copies, threads, dims = 0, 0, []
+    programs, signed = _programs(b), op.is_signed(number)
+    index = ", ".join(f"%{width}u" for width in ops.index_widths(T.shape_of(type)))
+    text = f"pid (%u, %u, %u) idx ({index}){op.label(number)}{_format(element, signed, op.hex)}\n"
     for register, entry in enumerate(entries):
         if register & copies:
             continue
         position = [(b.register(d[register]), 4) for d in dims]
         printed = _promoted(b, entry, element, signed and not op.hex)
-        _print_line(ctx, text, [(p, 4) for p in programs] + position + [printed], owner(b, threads))
+        _print_line(ctx, text, programs + position + [printed], owner(b, threads))
 
 
 def _format(element: T.Type, signed: bool, hexadecimal: bool) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ptxforge.interpreter.registry import interprets
-from ptxforge.ir.ops.debug import Assert, Assume, Print
+from ptxforge.ir.ops.debug import Assert, Assume, Print, index_widths
 from ptxforge.support.errors import InterpreterError
 
 
@@ -32,13 +32,13 @@ def _require(condition, message: str) -> None:
 def run_print(program, op, *values):
     program_text = ", ".join(str(i) for i in program.index)
     if not values:
-        program.output(f"pid ({program_text}) {op.prefix}")
+        program.output(f"pid ({program_text}){op.prefix}")
     for number, value in enumerate(values):
-        signed = op.signed[number] if number < len(op.signed) else True
+        widths = index_widths(np.shape(value))
         for place in np.ndindex(np.shape(value)):
-            index = ", ".join(map(str, place))
-            element = _text(np.asarray(value)[place], bool(signed), op.hex)
-            program.output(f"pid ({program_text}) idx ({index}) {op.prefix}{element}")
+            index = ", ".join(f"{i:{width}}" for i, width in zip(place, widths))
+            element = _text(np.asarray(value)[place], op.is_signed(number), op.hex)
+            program.output(f"pid ({program_text}) idx ({index}){op.label(number)}{element}")
 
 
 def _text(value, signed: bool, hexadecimal: bool) -> str:

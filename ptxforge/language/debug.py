@@ -15,7 +15,7 @@ def static_print(
 
     ``sep``, ``end``, ``file`` and ``flush`` are those of ``print``.
 
-        tl.static_print("x:", x)            # x: float32[128]
+        tl.static_print("x:", x)            # x: fp32[constexpr[128]]
     """
 
 
@@ -35,10 +35,11 @@ def device_print(prefix: str, *args: Any, hex: bool = False) -> None:
     """Print each element of ``args`` while running, with ``prefix``, its program and its index.
 
     ``prefix`` is a compile-time string, and ends in a colon before values (one is added); ``args`` are
-    blocks, scalars and numbers; ``hex`` prints their bits.
+    blocks, scalars and numbers; ``hex`` prints their bits. Of several ``args`` each line says which one
+    (``(operand 1)``). Every thread prints a scalar, and a ``prefix`` without ``args``.
     Lines of different threads come in any order. ``print`` in a kernel is this.
 
-        tl.device_print("offset", offsets)
+        tl.device_print("offset", offsets)  # pid (0, 0, 0) idx ( 17) offset: 17
     """
 
 

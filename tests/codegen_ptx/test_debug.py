@@ -24,17 +24,31 @@ def _launch(kernel, *arguments):
 def test_print_shows_program_index_and_value():
     kernel = Kernel(pointer(T.F32), T.I32)
     x = kernel.load(0, (8,), blocked(1))
-    kernel.b.create(debug.Print, x, kernel.function.arguments[1], prefix="x: ", signed=(True, True))
+    kernel.b.create(debug.Print, x, kernel.function.arguments[1], prefix=" x: ", signed=(True, True))
     output = _launch(kernel, np.arange(8, dtype=np.float32) / 2, -3)
     lines = output.splitlines()
-    assert sorted(lines[:8]) == [f"pid (0, 0, 0) idx ({i}) x: {i / 2:.6f}" for i in range(8)]
-    assert lines[8:] == ["pid (0, 0, 0) idx () x: -3"]
+    assert sorted(lines[:8]) == [f"pid (0, 0, 0) idx ({i}) x: (operand 0) {i / 2:.6f}" for i in range(8)]
+    # Every thread has the scalar.
+    assert lines[8:] == ["pid (0, 0, 0) idx () x: (operand 1) -3"] * 128
+
+
+def test_indices_are_padded():
+    kernel = Kernel(pointer(T.I32))
+    kernel.b.create(debug.Print, kernel.load(0, (16,), blocked(1)), prefix=" x: ", signed=(True,))
+    lines = _launch(kernel, np.arange(16, dtype=np.int32)).splitlines()
+    assert sorted(lines) == [f"pid (0, 0, 0) idx ({i:2}) x: {i}" for i in range(16)]
+
+
+def test_a_print_without_values():
+    kernel = Kernel(T.I32)
+    kernel.b.create(debug.Print, prefix=" here")
+    assert _launch(kernel, 1) == "pid (0, 0, 0) here\n" * 128
 
 
 def test_print_in_hexadecimal():
     kernel = Kernel(T.I32)
     kernel.b.create(debug.Print, kernel.function.arguments[0], prefix="", hex=True, signed=(True,))
-    assert _launch(kernel, 255) == "pid (0, 0, 0) idx () 0x000000ff\n"
+    assert _launch(kernel, 255) == "pid (0, 0, 0) idx ()0x000000ff\n" * 128
 
 
 @pytest.mark.parametrize("limit", [512, 100])
@@ -51,3 +65,5 @@ def test_assertion(limit):
         return
     with pytest.raises(PtxforgeError, match="index too large"):
         _launch(kernel, limit)
+    # As nvcc's assert: a trap behind the call would race with the driver that ends the grid.
+    assert "trap" not in kernel.ptx()

@@ -608,8 +608,8 @@ def debugging(x, n):
 def test_assertions_only_with_debug(ir, interpret, capsys):
     text = ir(debugging, {"x": "*i32", "n": "u32"})
     assert "assert" not in text and text.count("print") == 2
-    assert 'prefix = "n =: ", hex = true, signed = [false]' in text and 'prefix = "x: "' in text
-    assert capsys.readouterr().out == "compiling uint32 3\n"
+    assert 'prefix = " n =: ", hex = true, signed = [false]' in text and 'prefix = " x: "' in text
+    assert capsys.readouterr().out == "compiling uint32[] 3\n"
     x = np.array([1, 2, -3, 4], np.int32)
     interpret(debugging, x, np.uint32(2), debug=True)
     with pytest.raises(Exception, match="negative"):

@@ -326,9 +326,9 @@ def test_print_and_assert():
     body = """
       %r = make_range {start = 0, end = 2} : tensor<2xi32>
       %m = constant {value = -1} : i32
-      print %r, %m {prefix = "v: ", signed = [true, false]} : (tensor<2xi32>, i32)
-      print %m {prefix = "h: ", hex = true, signed = [true]} : (i32)
-      print {prefix = "done"} : ()
+      print %r, %m {prefix = " v: ", signed = [true, false]} : (tensor<2xi32>, i32)
+      print %m {prefix = " h: ", hex = true, signed = [true]} : (i32)
+      print {prefix = " done"} : ()
       %two = constant {value = 1} : tensor<2xi32>
       %c = cmpi %r, %two {predicate = "slt"} : tensor<2xi1>
       assert %c {message = "too large"} : (tensor<2xi1>)"""
@@ -337,7 +337,8 @@ def test_print_and_assert():
     ):
         execute(body, parameters="", output=lines.append)
     assert lines == [
-        "pid (0, 0, 0) idx (0) v: 0", "pid (0, 0, 0) idx (1) v: 1", "pid (0, 0, 0) idx () v: 4294967295",
+        "pid (0, 0, 0) idx (0) v: (operand 0) 0", "pid (0, 0, 0) idx (1) v: (operand 0) 1",
+        "pid (0, 0, 0) idx () v: (operand 1) 4294967295",
         "pid (0, 0, 0) idx () h: 0xffffffff", "pid (0, 0, 0) done",
     ]  # fmt: skip
 

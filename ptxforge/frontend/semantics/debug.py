@@ -16,7 +16,19 @@ from ptxforge.support.errors import CompileTimeAssertionError
 
 
 def _shown(value: Any) -> Any:
-    return map_leaves(lambda leaf: describe(leaf) if isinstance(leaf, TensorValue) else leaf, value)
+    return map_leaves(lambda leaf: _type_text(leaf) if isinstance(leaf, TensorValue) else leaf, value)
+
+
+def _type_text(value: TensorValue) -> str:
+    """The text that Triton gives to a tensor: ``fp32[constexpr[128]]``, ``int32[]``."""
+    return f"{value.dtype}[{', '.join(f'constexpr[{size}]' for size in value.shape)}]"
+
+
+def _prefix(text: str, has_values: bool) -> str:
+    """As it stands in the line: behind a space, and before values with a colon."""
+    if has_values:
+        text = f"{text.removesuffix(' ').removesuffix(':')}: "
+    return f" {text}" if len(text) > 2 and not text.startswith(" ") else text
 
 
 @implements(language.static_print)
@@ -37,12 +49,10 @@ def device_print(ctx, prefix, *args, hex=False):
     if not isinstance(text, str):
         raise ArgumentProblem("prefix", f"must be a string, is {describe(text)}")
     values = [arguments.tensor(ctx, value, "args") for value in args]
-    if text and values:
-        text = text.rstrip().removesuffix(":") + ": "
     ctx.builder.create(
         D.Print,
         *[v.value for v in values],
-        prefix=text,
+        prefix=_prefix(text, bool(values)),
         hex=arguments.static_bool(hex, "hex"),
         signed=tuple(bool(v.dtype.is_int_signed()) for v in values),
     )

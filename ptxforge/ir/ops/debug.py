@@ -28,8 +28,10 @@ class Assert(Operation):
 
 @define("print", effects=SIDE_EFFECT, shows_operand_types=True)
 class Print(Operation):
-    """Print ``prefix`` and the values, each element on a line with its program and index; in hexadecimal with
-    ``hex``. ``signed`` says of each value whether an integer is signed."""
+    """Print the values, each element on a line ``pid (0, 0, 0) idx ( 5) x: 3``: program, index, ``prefix``,
+    and which of several operands; a scalar once for each thread, and so the program and ``prefix`` alone when
+    there are no values. ``hex`` prints in hexadecimal, ``signed`` says of each value whether an integer is
+    signed."""
 
     values = operands(ANY)
     prefix = attribute(str, "")
@@ -37,6 +39,19 @@ class Print(Operation):
     signed = attribute(tuple, ())
 
     infer = gives()
+
+    def is_signed(self, number: int) -> bool:
+        """Whether value ``number`` is printed with its sign."""
+        return bool(self.signed[number]) if number < len(self.signed) else True
+
+    def label(self, number: int) -> str:
+        """What stands before an element of value ``number``."""
+        return self.prefix + (f"(operand {number}) " if len(self.values) > 1 else "")
+
+
+def index_widths(shape: tuple[int, ...]) -> list[int]:
+    """Digits that an index along each dimension is padded to."""
+    return [len(str(size - 1)) for size in shape]
 
 
 _PROMISE = Effects(writes=frozenset({"promises"}))
