@@ -16,6 +16,7 @@ launcher takes torch tensors and DeviceArrays by a shorter one.
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from collections.abc import Callable
 
@@ -222,28 +223,66 @@ def _tensor_of(capsule: object) -> tuple[_DLTensor, bool]:
     return managed.tensor, bool(managed.flags & _DL_READ_ONLY)
 
 
-def host_array(value: object) -> np.ndarray:
-    """The host memory of a CPU array as a numpy array of the same bytes, shared and not copied.
+@attrs.frozen(slots=True)
+class Span:
+    """The host bytes of an array from its first to its last element: ``[low, low + nbytes)``, and where the
+    element of index 0 lies (``first``)."""
 
-    A torch tensor's whole storage is given (as bytes): its elements may lie anywhere in it.
-    """
+    low: int
+    nbytes: int
+    first: int
+    writable: bool
+
+
+def span(value: object) -> Span:
+    """The bytes that a CPU array covers: those of the view that it is, not of the memory that it views."""
+    if hasattr(value, "untyped_storage"):  # torch
+        itemsize = value.element_size()
+        steps = [(size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True)]
+        nbytes = (sum(steps) + 1) * itemsize if value.numel() else 0
+        return Span(value.data_ptr(), nbytes, value.data_ptr(), True)
     if isinstance(value, np.ndarray):
-        return value
-    if hasattr(value, "untyped_storage"):
-        storage = value.untyped_storage()
-        return _bytes_at(storage.data_ptr(), storage.nbytes())
-    return np.from_dlpack(value)
+        array, writable = value, value.flags.writeable
+    else:
+        array, writable = np.from_dlpack(value), not _dlpack_view(value).readonly
+    low, high = np.lib.array_utils.byte_bounds(array) if array.size else (array.ctypes.data,) * 2
+    return Span(low, high - low, array.ctypes.data, writable)
 
 
-def memory_of(array: np.ndarray) -> np.ndarray:
-    """An array's memory as a C-contiguous array: itself, or for another order the bytes that it spans."""
-    if array.flags.c_contiguous:
-        return array
-    low, high = np.lib.array_utils.byte_bounds(array)
-    return _bytes_at(low, high - low)
+def describe(value: object) -> tuple[int, str, int, tuple[int, ...], bool] | None:
+    """Of an array on the emulator or the host: bytes from its first to its last element, the element type's
+    name, bytes per element, shape, whether it is C-contiguous. ``None`` for anything else."""
+    if isinstance(value, np.ndarray):
+        kind, strides = value.dtype.name, tuple(step // max(value.itemsize, 1) for step in value.strides)
+        itemsize = value.itemsize
+    elif callable(getattr(value, "data_ptr", None)) and hasattr(value, "shape"):
+        kind, strides = str(value.dtype).removeprefix("torch."), _strides(value)
+        itemsize = value.nbytes // max(math.prod(value.shape), 1) or 1
+    elif hasattr(value, "__dlpack__"):
+        return describe(np.from_dlpack(value))
+    else:
+        return None
+    shape = tuple(int(extent) for extent in value.shape)
+    reach = sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True) if step > 0)
+    nbytes = (reach + 1) * itemsize if math.prod(shape) else 0
+    return nbytes, kind, itemsize, shape, reach + 1 == math.prod(shape) and _is_row_major(shape, strides)
 
 
-def _bytes_at(address: int, nbytes: int) -> np.ndarray:
+def _strides(array: object) -> tuple[int, ...]:
+    return tuple(array.strides if isinstance(getattr(array, "strides", None), tuple) else array.stride())
+
+
+def _is_row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:
+    step = 1
+    for extent, stride in zip(reversed(shape), reversed(strides), strict=True):
+        if extent != 1 and stride != step:
+            return False
+        step *= extent
+    return True
+
+
+def bytes_at(address: int, nbytes: int) -> np.ndarray:
+    """Host memory as a u1 array, in place."""
     if nbytes == 0:
         return np.empty(0, np.uint8)
     return np.frombuffer((ctypes.c_uint8 * nbytes).from_address(address), np.uint8)

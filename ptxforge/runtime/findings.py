@@ -1,16 +1,21 @@
-"""What the emulator found in a launch, told with the kernel's source lines.
+"""What the emulator found in a launch, told with the kernel's source lines and the caller's arguments.
 
 A fault that a GPU answers with an error (an access out of bounds, a deadlock) raises. What a GPU may or may
 not show (a race, a missing barrier, uninitialised shared memory) is a warning: ``python -W error`` makes it
-raise, and ``device.findings`` holds all of them.
+raise, and ``device.findings`` holds all of them. ``ptxforge.check()`` listens to all launches and collects
+both instead (:data:`listeners`).
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Callable
 from typing import Any
 
+import attrs
+
 from ptxforge.driver.protocol import Device
+from ptxforge.runtime.lending import Argument
 from ptxforge.support.errors import DeviceError, EmulatorError
 from ptxforge.support.location import Location, snippet
 
@@ -19,27 +24,60 @@ class EmulatorWarning(UserWarning):
     """A kernel does something that is wrong, though this run may have gone well."""
 
 
+@attrs.frozen(slots=True, eq=False)
+class Launch:
+    """One launch that has ended: the compiled kernel, where it ran, on which grid and with which arrays."""
+
+    variant: Any
+    device: Device
+    grid: tuple[int, int, int]
+    arguments: list[Argument]
+
+    def argument_at(self, address: int | None) -> Argument | None:
+        """The array argument that an address lies in, else the one that it is nearest to (within 1 MiB)."""
+        if address is None or not self.arguments:
+            return None
+        nearest = min(self.arguments, key=lambda argument: argument.distance(address))
+        return nearest if nearest.distance(address) <= 1 << 20 else None
+
+
+listeners: list[Callable[[Launch], None]] = []
+"""Called after each launch on the emulator, in place of its warnings."""
+
+
 def observes(device: Device) -> bool:
     """Whether launches on a device have findings."""
     return hasattr(device, "findings")
 
 
-def warn(device: Device, stacklevel: int) -> None:
-    """Turn the last launch's findings into warnings at the caller's line."""
-    for finding in device.findings:
-        warnings.warn(describe(finding), EmulatorWarning, stacklevel=stacklevel + 1)
+def tell(launch: Launch, stacklevel: int) -> None:
+    """Give a launch to the listeners; without any, turn its findings into warnings at the caller's line."""
+    for listener in listeners:
+        listener(launch)
+    if listeners:
+        return
+    for finding in launch.device.findings:
+        warnings.warn(describe(finding, launch), EmulatorWarning, stacklevel=stacklevel + 1)
 
 
-def explained(device: Device, error: DeviceError) -> DeviceError:
+def explained(launch: Launch, error: DeviceError) -> DeviceError:
     """The error of a launch that failed, with the source of each finding; ``error`` itself when there are
     none."""
-    if not device.findings:
+    if not launch.device.findings:
         return error
-    return EmulatorError("\n".join(describe(finding) for finding in device.findings))
+    return EmulatorError("\n".join(describe(finding, launch) for finding in launch.device.findings))
 
 
-def describe(finding: Any) -> str:
-    """A finding and the kernel's source line that it is about, with a caret."""
+def describe(finding: Any, launch: Launch | None = None) -> str:
+    """A finding, the element of an argument and the kernel's source line that it is about, with a caret."""
+    element = element_of(finding, launch)
+    about = f"{finding}; that is {element}" if element else str(finding)
     source = finding.source
     shown = snippet(Location(source.file, source.line, max(0, source.column - 1))) if source else ""
-    return f"{finding}\n{shown}" if shown else str(finding)
+    return f"{about}\n{shown}" if shown else about
+
+
+def element_of(finding: Any, launch: Launch | None) -> str:
+    """``x[32], past the end of 'x', float32[32]`` for a finding about an array argument, else nothing."""
+    argument = launch.argument_at(finding.address) if launch is not None else None
+    return f"{argument.element_at(finding.address)}, {argument}" if argument is not None else ""

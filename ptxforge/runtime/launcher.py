@@ -11,12 +11,12 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
 
 from ptxforge.driver import arrays
 from ptxforge.driver.protocol import Device
 from ptxforge.runtime import findings, packing
 from ptxforge.runtime.devices import default_device, device
+from ptxforge.runtime.lending import Loan, describe_arguments
 from ptxforge.runtime.specialize import Parameter, Specialization
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.support.errors import DeviceError, LaunchError, PlacementError
@@ -81,6 +81,7 @@ class PreparedLaunch:
         "_select",
         "_stream",
         "_host",
+        "_names",
         "_in_place",
     )
 
@@ -93,6 +94,7 @@ class PreparedLaunch:
         kept: list[int],
         stream: Callable[[tuple], int],
         host: list[int],
+        names: list[str],
     ):
         self.variant = variant
         self.device = device
@@ -105,6 +107,7 @@ class PreparedLaunch:
         self._select = _selector(kept)
         self._stream = stream
         self._host = host
+        self._names = names
         self._in_place = bool(host) or findings.observes(device)
 
     def is_stale(self) -> bool:
@@ -127,37 +130,22 @@ class PreparedLaunch:
         """Launch where a launch is done when it returns: on the emulator, which has findings and borrows host
         arrays."""
         values = list(values)
-        lent = self._lend(values, bound)
+        loan = Loan(self.device, [bound[index] for index in self._host])
+        for index, address in zip(self._host, loan.addresses, strict=True):
+            values[index] = address
         try:
             self._launch(grid, self._block, self._shared, stream, self._pack(*self._select(values)))
         except DeviceError as error:
-            raise findings.explained(self.device, error) from None
+            raise findings.explained(self._launched(grid, values, bound), error) from None
         finally:
-            for address in lent:
-                self.device.unregister_host_array(address)
-        findings.warn(
-            self.device, stacklevel=4
-        )  # three frames of the runtime lie below the line that launches
+            loan.end()
+        if self.device.findings or findings.listeners:
+            # three frames of the runtime lie below the line that launches
+            findings.tell(self._launched(grid, values, bound), stacklevel=4)
 
-    def _lend(self, values: list, bound: tuple) -> set[int]:
-        """Give the device the host arrays among the arguments and put their addresses into ``values``."""
-        arrays_lent = [arrays.host_array(bound[index]) for index in self._host]
-        roots = [_root(array) for array in arrays_lent]
-        registered = set()
-        for index, array, root in zip(self._host, arrays_lent, roots, strict=True):
-            alone = array.flags.c_contiguous and sum(other is root for other in roots) == 1
-            whole = array if alone else arrays.memory_of(root)
-            address = self.device.register_host_array(whole)
-            registered.add(address)
-            values[index] = address + values[index] - whole.ctypes.data
-        return registered
-
-
-def _root(array: np.ndarray) -> np.ndarray:
-    """The array that owns a view's memory: two views of it must be lent as one piece."""
-    while isinstance(array.base, np.ndarray):
-        array = array.base
-    return array
+    def _launched(self, grid, values, bound) -> findings.Launch:
+        arguments = describe_arguments(self._names, values, bound)
+        return findings.Launch(self.variant, self.device, grid, arguments)
 
 
 def _selector(kept: list[int]) -> Callable[[tuple], tuple]:
@@ -188,6 +176,7 @@ def prepare(
         kept=kept,
         stream=_stream_source(specializations, bound),
         host=[index for index, s in enumerate(specializations) if s.on_host],
+        names=[parameter.name for parameter in parameters],
     )
 
 

@@ -118,18 +118,47 @@ def test_what_is_no_array(value):
     assert view(value) is None
 
 
-def test_host_memory_of_a_torch_tensor_is_its_whole_storage():
-    memory = np.arange(16, dtype=np.uint8)
-    storage = SimpleNamespace(data_ptr=lambda: memory.ctypes.data, nbytes=lambda: 16)
-    tensor = SimpleNamespace(untyped_storage=lambda: storage)
-    shared = arrays.host_array(tensor)
-    shared[3] = 99
-    assert memory[3] == 99 and shared.nbytes == 16
+class TorchView(Torchlike):
+    """What :func:`arrays.span` asks of a tensor on the CPU: the view's sizes, and its storage's for torch."""
+
+    def __init__(self, array):
+        super().__init__(device="cpu", dtype=f"torch.{array.dtype}", address=array.ctypes.data)
+        self.shape, self.nbytes, self._array = array.shape, array.nbytes, array
+
+    def untyped_storage(self):
+        raise AssertionError("a view is bounded by its own elements")
+
+    def element_size(self):
+        return self._array.itemsize
+
+    def numel(self):
+        return self._array.size
+
+    def stride(self):
+        return tuple(step // self._array.itemsize for step in self._array.strides)
 
 
-@pytest.mark.parametrize("make", [np.asfortranarray, lambda a: a[:, ::2], lambda a: a[::-1]])
-def test_memory_of_any_order_covers_every_element(make):
+@pytest.mark.parametrize("make", [np.asfortranarray, lambda a: a[:, ::2], lambda a: a[1:3, 2:4], lambda a: a])
+@pytest.mark.parametrize("kind", [TorchView, lambda a: a, DlpackOnly])
+def test_a_span_covers_the_elements_of_a_view_and_no_more(make, kind):
     array = make(np.arange(24, dtype=np.int32).reshape(4, 6))
-    memory = arrays.memory_of(array)
     low, high = np.lib.array_utils.byte_bounds(array)
-    assert memory.flags.c_contiguous and memory.ctypes.data == low and memory.nbytes == high - low
+    assert arrays.span(kind(array)) == arrays.Span(low, high - low, array.ctypes.data, True)
+    nbytes, element, itemsize, shape, contiguous = arrays.describe(kind(array))
+    assert (nbytes, element, itemsize, shape) == (high - low, "int32", 4, array.shape)
+    assert contiguous == array.flags.c_contiguous
+
+
+def test_a_span_of_a_reversed_view():
+    array = np.arange(8, dtype=np.int16)[::-1]
+    found = arrays.span(array)
+    assert (found.low, found.nbytes, found.first) == (array.ctypes.data - 14, 16, array.ctypes.data)
+
+
+@pytest.mark.parametrize("kind", [TorchView, lambda a: a])
+def test_a_span_of_nothing(kind):
+    assert arrays.span(kind(np.zeros((0, 3), np.float32))).nbytes == 0
+
+
+def test_what_has_no_description():
+    assert arrays.describe(3) is None and arrays.describe("x") is None
