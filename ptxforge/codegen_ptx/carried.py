@@ -121,6 +121,8 @@ def uniform_shape(entries: list, type: T.Type) -> Shape:
 
 def general_shape(b: Builder, entries: list, type: T.Type) -> Shape:
     """One component per entry, copies within the layout aside."""
+    if isinstance(type, T.FlightType):
+        return _accumulators(entries, type.tensor.element)
     element = T.element_type(type)
     kind = register_class(element)
     if _is_fragment(type):
@@ -139,6 +141,12 @@ def general_shape(b: Builder, entries: list, type: T.Type) -> Shape:
     return Shape(kind, tuple(initial), tuple(slots))
 
 
+def _accumulators(words: list, element: T.Type) -> Shape:
+    """A register for each word of a flight, which products change in place."""
+    kind = "r" if element is T.F16 else register_class(element)
+    return Shape(kind, tuple(words), tuple(Slot(i) for i in range(len(words))))
+
+
 def _is_fragment(type: T.Type) -> bool:
     """Whether a tensor's registers are the packed words of tensor core operands."""
     layout = T.layout_of(type)
@@ -147,6 +155,8 @@ def _is_fragment(type: T.Type) -> bool:
 
 def carried_shape(b: Builder, argument: Value, entries: list, following: Value) -> Shape:
     """Components of a loop's carried ``argument`` that starts as ``entries`` and becomes ``following``."""
+    if isinstance(argument.type, T.FlightType):
+        return general_shape(b, entries, argument.type)
     element = T.element_type(argument.type)
     if register_class(element) in "rq" and element.bits >= 32 and advances_uniformly(argument, following):
         return uniform_shape(entries, argument.type)

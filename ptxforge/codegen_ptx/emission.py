@@ -17,6 +17,7 @@ from ptxforge.codegen_ptx import (  # noqa: F401  (importing a lowering register
     lower_scan,
     lower_shape,
     lower_shared,
+    wgmma,
 )  # fmt: skip
 from ptxforge.codegen_ptx.lowering import Lowering
 from ptxforge.codegen_ptx.module import module_text

@@ -6,6 +6,9 @@ from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function
 from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.shared import LocalAlloc
+from ptxforge.ir.ops.warpgroup import DotAsync
+from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import WARP_SIZE, Mma, elements_per_thread
 
 REGISTERS = 1 << 16
@@ -36,7 +39,8 @@ def module_text(function: Function, builder: Builder, shared_bytes: int) -> str:
     lines += [f'.file {number} "{_escape(name)}"' for name, number in builder.files.items()]
     lines += builder.declarations
     if shared_bytes:
-        lines.append(".extern .shared .align 128 .b8 smem[];")
+        alignment = wgmma.MAX_ALIGNMENT if _has_panels(function) else 128
+        lines.append(f".extern .shared .align {alignment} .b8 smem[];")
     if builder.local_bytes:
         registers.append(f"\t.local .align 8 .b8 print_buffer[{builder.local_bytes}];")
     lines += ["", *_header(function), "{", *registers, "", *body, "\tret;", "}", ""]
@@ -60,6 +64,12 @@ def _header(function: Function) -> list[str]:
     return lines
 
 
+def _has_panels(function: Function) -> bool:
+    """Whether tiles lie in shared memory as ``wgmma`` wants them."""
+    return any(isinstance(op, LocalAlloc) and wgmma.is_for_wgmma(op.result.type.layout)
+               for op in function.walk())
+
+
 def _wanted_blocks(function: Function) -> int | None:
     """For how many blocks on a multiprocessor the assembler shall leave registers. Left to itself (None), it
     aims at many, which costs loads ahead of their use, and spills, where threads hold much:
@@ -74,6 +84,8 @@ def _wanted_blocks(function: Function) -> int | None:
 
     Products on FMA units are left alone: two blocks of 64 sums a thread need exactly what there is.
     """
+    if any(isinstance(op, DotAsync) for op in function.walk()):
+        return 1
     dots = [op for op in function.walk() if isinstance(op, Dot)]
     if dots:
         return 1 if any(isinstance(dot.result.type.layout, Mma) for dot in dots) else None

@@ -21,6 +21,7 @@ from ptxforge.ir.ops.cast import ExtSI
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, MakeRange, RotatedRange, Splat
+from ptxforge.ir.ops.warpgroup import DotAsync
 
 _CHEAP = (
     AddI, AndI, CmpI, MulI, SubI, ExtSI, AddPtr,
@@ -30,7 +31,7 @@ _CHEAP = (
 
 def rematerialize_after(ctx: Lowering, loop: Operation) -> None:
     """Lower again what is used after ``loop`` but not in it."""
-    if not any(isinstance(op, Dot) for op in loop.regions[0].block.walk()):
+    if not any(isinstance(op, (Dot, DotAsync)) for op in loop.regions[0].block.walk()):
         return
     inside = {v for op in loop.walk() for v in op.operands}
     earlier = _operations_before(loop)

@@ -86,11 +86,13 @@ def _tensor_registers(loop: Operation) -> int:
     kept = {v for dot in dots for v in (dot.a, dot.b) if v.owner_block is not body}
     kept.update(dot.result for dot in dots if isinstance(dot.c.defining_op, Constant))
     kept.update(v for v in body.arguments if not isinstance(T.layout_of(v.type), DotOperand))
-    return sum(_registers(v) for v in kept if isinstance(v.type, T.TensorType))
+    flights = [v.type.tensor for v in body.arguments if isinstance(v.type, T.FlightType)]
+    tensors = [v.type for v in kept if isinstance(v.type, T.TensorType)]
+    return sum(map(_registers, [*tensors, *flights]))
 
 
-def _registers(value: Value) -> int:
-    return linear_of(value.type).in_size(REGISTER) * max(value.type.element.bits, 8) // 32
+def _registers(type: T.TensorType) -> int:
+    return linear_of(type).in_size(REGISTER) * max(type.element.bits, 8) // 32
 
 
 def _sum(ctx: Lowering, p: Pointer, common: Counter, terms: tuple[Term, ...]) -> Pointer:

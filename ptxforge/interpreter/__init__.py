@@ -8,12 +8,21 @@ what its ``evaluate`` computes; those that touch memory, control flow or the out
 of the same name as theirs in ``ptxforge.ir.ops``.
 """
 
-from ptxforge.interpreter import atomic, control, debug, inline_asm, memory, reduce, shared
+from ptxforge.interpreter import (
+    atomic,
+    control,
+    debug,
+    inline_asm,
+    memory,
+    reduce,
+    shared,
+    warpgroup,
+)
 from ptxforge.interpreter.address_space import AddressSpace
 from ptxforge.interpreter.execute import run
 from ptxforge.interpreter.registry import HANDLERS
 
 __all__ = [
     "HANDLERS", "AddressSpace", "atomic", "control", "debug", "inline_asm", "memory", "reduce", "run",
-    "shared",
+    "shared", "warpgroup",
 ]  # fmt: skip

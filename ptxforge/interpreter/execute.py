@@ -71,6 +71,8 @@ class Program:
         # Asynchronous copies: those not committed yet, then committed groups, oldest first.
         self.open_group: list[Callable[[], None]] = []
         self.groups: list[list[Callable[[], None]]] = []
+        # Groups of matrix products under way, oldest first: what each reads, and what that was.
+        self.products: list[list[tuple[Any, Any]]] = []
 
     def run(self, arguments: Mapping[Value, Any]) -> None:
         self.values.update(arguments)

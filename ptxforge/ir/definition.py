@@ -112,6 +112,10 @@ SCALAR_BOOL = Constraint("i1 scalar", lambda t: t is T.I1)
 TENSOR = Constraint("tensor", lambda t: isinstance(t, T.TensorType))
 INT_TENSOR = Constraint("integer tensor", lambda t: isinstance(t, T.TensorType) and INT.holds(t))
 MEMDESC = Constraint("memdesc", lambda t: isinstance(t, T.MemDescType))
+TENSOR_OR_MEMDESC = Constraint(
+    "tensor or memdesc", lambda t: isinstance(t, (T.TensorType, T.MemDescType))
+)
+FLIGHT = Constraint("flight", lambda t: isinstance(t, T.FlightType))
 TOKEN = Constraint("token", lambda t: t is T.TOKEN)
 
 _REQUIRED = object()

@@ -79,7 +79,9 @@ class _Parser:
         name = self.lexer.word("a type")
         if name in T.SCALARS:
             return T.SCALARS[name]
-        reader = {"ptr": self._pointer, "tensor": self._tensor, "memdesc": self._memdesc}.get(name)
+        reader = {
+            "ptr": self._pointer, "tensor": self._tensor, "memdesc": self._memdesc, "flight": self._flight,
+        }.get(name)  # fmt: skip
         if reader is not None:
             self.lexer.expect("<")
             type = reader()
@@ -106,6 +108,13 @@ class _Parser:
         if mutable:
             self.lexer.expect_word("mutable")
         return T.MemDescType(shape, element, layout, mutable)
+
+    def _flight(self) -> T.Type:
+        position = self.lexer.position
+        tensor = self.type()
+        if not isinstance(tensor, T.TensorType):
+            self.lexer.fail(f"a flight is of a tensor, not of {tensor}", position)
+        return T.FlightType(tensor)
 
     def type_list(self) -> list[T.Type]:
         types = [self.type()]

@@ -6,6 +6,7 @@
 ``ptr<f32>``                              a pointer to global memory (``ptr<f32, shared>`` elsewhere)
 ``tensor<128x64xf16>``                    a tile; in the gpu stage ``tensor<128x64xf16, #blocked<{…}>>``
 ``memdesc<3x128x64xf16, #shared<{…}>, mutable>``   a tile in shared memory
+``flight<tensor<64x64xf32, #mma<{…}>>>``  accumulators under way, which no thread may touch before a wait
 ``token``                                 orders asynchronous operations
 ========================================  ===========================================================
 
@@ -180,6 +181,25 @@ class MemDescType(TileType):
         return found
 
 
+class FlightType(Type):
+    """Accumulators of asynchronous matrix products that become a ``tensor`` when these were waited for.
+
+    The registers belong to the tensor cores: only further products, a wait and the edges of loops may take
+    such a value, and each is taken once (a product adds to the very registers).
+    """
+
+    __slots__ = ("tensor",)
+    _interned: dict[TensorType, FlightType] = {}
+
+    def __new__(cls, tensor: TensorType) -> FlightType:
+        found = cls._interned.get(tensor)
+        if found is None:
+            found = cls._interned[tensor] = super().__new__(cls)
+            found.tensor = tensor
+            found._text = f"flight<{tensor}>"
+        return found
+
+
 class TokenType(Type):
     """Orders asynchronous operations; carries no data."""
 
@@ -208,5 +228,7 @@ def like(type: Type, element: Type) -> Type:
 
 
 def layout_of(type: Type) -> Any:
-    """A tensor's or memdesc's encoding, else ``None``."""
+    """A tensor's, memdesc's or flight's encoding, else ``None``."""
+    if isinstance(type, FlightType):
+        return type.tensor.layout
     return type.layout if isinstance(type, (TensorType, MemDescType)) else None

@@ -219,6 +219,8 @@ class _Verifier:
             self.tensor(type, op)
         elif isinstance(type, T.MemDescType):
             self.memdesc(type, op)
+        elif isinstance(type, T.FlightType):
+            self.tensor(type.tensor, op)
 
     def tensor(self, type: T.TensorType, op: Operation | None) -> None:
         self.tile_shape(type.shape, op)

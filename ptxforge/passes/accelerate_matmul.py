@@ -11,6 +11,8 @@
 
 Rules
 -----
+WARPGROUPS  Where the target has ``wgmma`` and ``warpgroup_dots`` finds that it does a dot, it does. The rest
+            of this list is about ``mma.sync``.
 FORMS       f16, bf16, 8-bit floats (sm_89 on; upcast to f16 before), 8-bit integers, f32 as tf32, f64. What
             remains (``ieee`` f32, f16 accumulators of other types, 16-bit integers) is done on the FMA units,
             in the layout that ``layouts/fma.py`` chooses.
@@ -58,6 +60,7 @@ from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shape import Trans
 from ptxforge.layouts.encodings import Distributed, DotOperand, Mma
 from ptxforge.layouts.fma import blocked_for_fma
+from ptxforge.passes.warpgroup_dots import use_warpgroups
 from ptxforge.support.target import Target
 
 INSTRUCTION = {64: (8, 8)}
@@ -68,8 +71,12 @@ def accelerate_matmul(function: Function, target: Target) -> bool:
     """Give every dot that tensor cores can do an ``mma`` layout, and every other one that of FMA units."""
     changed = False
     num_warps = function.attributes["num_warps"]
-    for op in list(function.walk()):
-        if isinstance(op, Dot) and not isinstance(op.result.type.layout, Mma):
+    dots = [op for op in function.walk() if isinstance(op, Dot) and not isinstance(op.result.type.layout, Mma)]
+    chains = {op for op in dots if _feeds_another_dot(op) or _comes_from_dot(op)} if target.has_wgmma else ()
+    for op in dots:
+        if target.has_wgmma and use_warpgroups(op, num_warps, op in chains):
+            changed = True
+        else:
             accelerated = _legalize(op, target)
             for dot in accelerated:
                 changed |= _accelerate(_turned(dot) if _is_better_turned(dot) else dot, num_warps)

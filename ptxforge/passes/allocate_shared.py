@@ -31,6 +31,8 @@ from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.ops.control import Condition, For, If, While, Yield
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex, MemDescSubslice, MemDescTrans
+from ptxforge.ir.ops.warpgroup import DotAsync
+from ptxforge.layouts import wgmma
 from ptxforge.passes.analysis.scratch import conversion_parts, scratch_bytes
 from ptxforge.support.errors import OutOfResourcesError
 from ptxforge.support.target import Target
@@ -97,6 +99,7 @@ def _interleave(requests: list[Request]) -> list[Request]:
             continue
         partner.interleaved.append(request.op)
         partner.size += request.size
+        partner.alignment = max(partner.alignment, request.alignment)
         partner.first, partner.last = min(partner.first, request.first), max(partner.last, request.last)
     return kept
 
@@ -107,6 +110,9 @@ def _may_interleave(one: Request, other: Request, requests: list[Request]) -> bo
     if not one.lives_with(other):
         return False
     counts = [_buffers(r.op) for r in (one, other)]
+    alignment = max(one.alignment, other.alignment)
+    if alignment > BUFFER_ALIGNMENT and any(r.size // _buffers(r.op) % alignment for r in (one, other)):
+        return False
     others = (r for r in requests if r is not one and r is not other and r.op not in one.interleaved)
     return counts[0] == counts[1] > 1 and all(one.lives_with(r) == other.lives_with(r) for r in others)
 
@@ -200,10 +206,15 @@ def _requests(function: Function) -> list[Request]:
     requests = []
     for op, size in needed:
         if isinstance(op, LocalAlloc):
-            requests.append(Request(op, size, BUFFER_ALIGNMENT, *_lifetime(op, numbers)))
+            requests.append(Request(op, size, _alignment(op.result.type), *_lifetime(op, numbers)))
         else:
             requests.append(Request(op, size, SCRATCH_ALIGNMENT, numbers[op][0], numbers[op][0]))
     return requests
+
+
+def _alignment(type: T.MemDescType) -> int:
+    layout = type.layout
+    return wgmma.alignment(layout, type.element.bits) if wgmma.is_for_wgmma(layout) else BUFFER_ALIGNMENT
 
 
 def _buffer_bytes(type: T.MemDescType) -> int:
@@ -261,8 +272,8 @@ def _span(alloc: LocalAlloc, user: Operation, numbers: Numbers) -> tuple[int, in
 
 def _passed_on(user: Operation, index: int) -> list[Value]:
     """The values that stand for operand ``index`` of ``user`` from then on."""
-    if isinstance(user, (MemDescIndex, MemDescSubslice, MemDescTrans)):
-        return [user.result]
+    if isinstance(user, (MemDescIndex, MemDescSubslice, MemDescTrans, DotAsync)):
+        return [user.result]  # a product under way reads until it was waited for
     if isinstance(user, For):
         return [user.carried[index - 3], user.results[index - 3]]
     if isinstance(user, While):

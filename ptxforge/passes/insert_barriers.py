@@ -25,6 +25,12 @@ Async        An asynchronous copy has written when its group was waited for. Eac
              makes the writes of all copies pending, whatever barrier came between. A copy that its maker
              calls ``ordered`` needs no barrier for the sake of its own buffer, but does for that of others
              that lie in the same bytes.
+Products     A ``dot_async`` reads until a ``dot_wait`` names its group as finished: until then its reads are
+             *flying*, which no barrier ends; from there on they are pending reads like any other. Nothing may
+             write what flying products read: whoever starts them sees to that.
+Proxies      What threads store, or copy by ``cp.async``, is seen by asynchronous reads only behind a
+             ``fence_async`` of the storing threads and a barrier. Writes without such a fence are kept apart:
+             a fence goes in front of each barrier that is inserted for them.
 In place     When several threads load the same element (a scalar, a tile smaller than the threads are many)
              and one of them then stores through the same parameter, a slower one might load what was stored:
              a write after a read in global memory. (Not across the border of an ``if``: threads could
@@ -33,6 +39,7 @@ In place     When several threads load the same element (a scalar, a tile smalle
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 from ptxforge.ir.builder import Builder
@@ -41,12 +48,16 @@ from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
 from ptxforge.ir.ops.control import For, If, While
 from ptxforge.ir.ops.memory import Barrier, Load, Store
 from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc
+from ptxforge.ir.ops.warpgroup import DotAsync, DotWait, FenceAsync
 from ptxforge.passes.analysis.buffers import Buffers
 from ptxforge.passes.analysis.roots import is_held_by_several_threads, root_of
 from ptxforge.passes.analysis.scratch import is_warp_local, scratch_bytes
 from ptxforge.support.target import Target
 
 _WRITES = (Store, AtomicRMW, AtomicCAS)
+
+MOST_GROUPS = 8
+"""Groups of products that are told apart; older ones count as one."""
 
 Interval = tuple[int, int, Operation]
 """Bytes from … to (not included), and whose they are: an allocation, or the operation whose scratch it is."""
@@ -81,29 +92,56 @@ class _State:
     """Intervals that some thread may still be reading or writing, and parameters that it may still be loading
     from what another is to store to."""
 
-    __slots__ = ("reads", "writes", "loaded")
+    __slots__ = ("reads", "writes", "loaded", "unfenced", "flying")
 
     def __init__(
-        self, reads: Iterable[Interval] = (), writes: Iterable[Interval] = (), loaded: Iterable[Value] = ()
-    ):
+        self, reads: Iterable[Interval] = (), writes: Iterable[Interval] = (), loaded: Iterable[Value] = (),
+        unfenced: Iterable[Interval] = (), flying: tuple[frozenset[Interval], ...] = (),
+    ):  # fmt: skip
         self.reads = frozenset(reads)
         self.writes = frozenset(writes)
         self.loaded = frozenset(loaded)
+        self.unfenced = frozenset(unfenced)
+        self.flying = flying
+
+    def _parts(self) -> tuple:
+        return self.reads, self.writes, self.loaded, self.unfenced, self.flying
 
     def join(self, other: _State) -> _State:
-        return _State(self.reads | other.reads, self.writes | other.writes, self.loaded | other.loaded)
+        sets = (mine | its for mine, its in zip(self._parts()[:4], other._parts()[:4]))
+        groups = itertools.zip_longest(self.flying, other.flying, fillvalue=frozenset())
+        return _State(*sets, tuple(mine | its for mine, its in groups))
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _State) and (self.reads, self.writes, self.loaded) == (
-            other.reads, other.writes, other.loaded)  # fmt: skip
+        return isinstance(other, _State) and self._parts() == other._parts()
 
     __hash__ = None
+
+    def but(self, **changes) -> _State:
+        """The same with other ``reads``, ``writes``, …"""
+        return _State(**{name: changes.get(name, getattr(self, name)) for name in self.__slots__})
+
+    def behind_barrier(self) -> _State:
+        """All threads have met: nothing is pending but what the tensor cores are still reading."""
+        return _State(unfenced=self.unfenced, flying=self.flying)
+
+    def started(self, reads: Iterable[Interval]) -> _State:
+        """A group of products reads; the newest group stands first."""
+        newest, *rest = (frozenset(reads), *self.flying)
+        if len(rest) >= MOST_GROUPS:
+            rest[MOST_GROUPS - 1 :] = [frozenset().union(*rest[MOST_GROUPS - 1 :])]
+        return self.but(flying=(newest, *rest))
+
+    def waited(self, pending: int) -> _State:
+        """All groups but the ``pending`` newest are finished."""
+        finished = frozenset().union(*self.flying[pending:])
+        return self.but(reads=self.reads | finished, flying=self.flying[:pending])
 
     def without(self, owners: Iterable[Operation]) -> _State:
         """What is pending besides accesses to the memory of ``owners``."""
         owners = set(owners)
         kept = [[i for i in pending if i[2] not in owners] for pending in (self.reads, self.writes)]
-        return _State(*kept, self.loaded)
+        return self.but(reads=frozenset(kept[0]), writes=frozenset(kept[1]))
 
     def conflicts(self, reads: list[Interval], writes: list[Interval]) -> bool:
         return (
@@ -123,6 +161,8 @@ class _Inserter:
         self.changed = False
         copies = [op for op in function.walk() if isinstance(op, AsyncCopyGlobalToLocal)]
         self.copied_to = frozenset(i for op in copies for i in self.intervals(op))
+        products = [op for op in function.walk() if isinstance(op, DotAsync)]
+        self.multiplied = [i for op in products for i in self.intervals(op)]
 
     def intervals(self, op: Operation) -> list[Interval]:
         return [interval for alloc in self.buffers.used_by(op) for interval in _intervals(alloc)]
@@ -137,13 +177,19 @@ class _Inserter:
         if isinstance(op, (For, While)):
             return self.loop(op, state)
         if isinstance(op, If):
-            inside = _State(state.reads, state.writes)
+            inside = state.but(loaded=frozenset())
             sides = self.block(op.then_block, inside).join(self.block(op.else_block, inside))
             return sides.join(_State(loaded=state.loaded))
         if isinstance(op, Barrier):
-            return _State()
+            return state.behind_barrier()
         if isinstance(op, AsyncWait):
-            return _State(state.reads, state.writes | self.copied_to, state.loaded)
+            return self.written(state, self.copied_to)
+        if isinstance(op, DotWait):
+            return state.waited(op.pending)
+        if isinstance(op, DotAsync):
+            return self.product(op, state)
+        if isinstance(op, FenceAsync):
+            return state.but(unfenced=frozenset())
         if op in self.in_place:
             state = self.access_in_place(op, state)
         if scratch_bytes(op, self.num_warps):
@@ -168,11 +214,10 @@ class _Inserter:
         offset = op.attributes["scratch_offset"]
         own = (offset, offset + scratch_bytes(op, self.num_warps), op)
         if state.conflicts([], [own]):
-            self.barrier_before(op)
-            state = _State()
+            state = self.barrier_before(op, state)
         if is_warp_local(op):
             return state.join(_State([own], [own]))
-        return _State([own], [])
+        return state.behind_barrier().but(reads=frozenset([own]))
 
     def access(self, op: Operation, state: _State) -> _State:
         effects = op.get_effects()
@@ -186,23 +231,38 @@ class _Inserter:
         is_copy = isinstance(op, AsyncCopyGlobalToLocal)
         pending = state.without(owner for *_, owner in touched) if is_copy and op.ordered else state
         if pending.conflicts(reads, writes):
-            self.barrier_before(op)
-            state = _State()
-        writes = state.writes if is_copy else state.writes.union(writes)
-        return _State(state.reads.union(reads), writes, state.loaded)
+            state = self.barrier_before(op, state)
+        state = state.but(reads=state.reads.union(reads))
+        return state if is_copy else self.written(state, writes)
+
+    def written(self, state: _State, writes: Iterable[Interval]) -> _State:
+        """The state after threads stored to ``writes``."""
+        seen_by_products = [i for i in writes if _overlap(self.multiplied, [i])]
+        return state.but(writes=state.writes.union(writes), unfenced=state.unfenced.union(seen_by_products))
+
+    def product(self, op: DotAsync, state: _State) -> _State:
+        """Operands must have been written before a barrier, behind a fence."""
+        reads = self.intervals(op)
+        if _overlap(state.writes, reads) or _overlap(state.unfenced, reads):
+            state = self.barrier_before(op, state)
+        return state.started(reads)
 
     def access_in_place(self, op: Operation, state: _State) -> _State:
         root = self.in_place[op]
         if isinstance(op, Load):
-            return _State(state.reads, state.writes, state.loaded | {root})
+            return state.but(loaded=state.loaded | {root})
         if root not in state.loaded:
             return state
-        self.barrier_before(op)
-        return _State()
+        return self.barrier_before(op, state)
 
-    def barrier_before(self, op: Operation) -> None:
-        Builder.at(op).create(Barrier)
+    def barrier_before(self, op: Operation, state: _State) -> _State:
+        """Let all threads meet, having fenced what they wrote for asynchronous reads."""
+        b = Builder.at(op)
+        if state.unfenced:
+            b.create(FenceAsync)
+        b.create(Barrier)
         self.changed = True
+        return state.behind_barrier().but(unfenced=frozenset())
 
 
 def _intervals(alloc: LocalAlloc) -> list[Interval]:

@@ -23,6 +23,7 @@ from ptxforge.ir.ops.debug import Assert, Assume, Print
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.reduce import Reduce, Scan
 from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Gather, Join, Reshape, Split, Trans
+from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.layouts.encodings import WARP_SIZE, Distributed, Mma, Slice, infer_reshape
 from ptxforge.layouts.linear import LayoutError
 from ptxforge.passes.properties import is_memory_access
@@ -78,7 +79,7 @@ class _Propagation:
     def _is_anchor(self, op: Operation) -> bool:
         if is_memory_access(op):
             return is_whole_tile(op, self.num_warps)
-        return isinstance(op, Dot)
+        return isinstance(op, (Dot, DotWait))
 
     def _add(self, value: Value, layout: Distributed, weight: Weight) -> None:
         for member in self.group_of.get(value, (value,)):

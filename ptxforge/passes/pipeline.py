@@ -26,6 +26,7 @@ from ptxforge.passes.lower_bounds import lower_bounds
 from ptxforge.passes.manager import Pass, Stages, check_order, run_passes
 from ptxforge.passes.optimize_dot_operands import optimize_dot_operands
 from ptxforge.passes.optimize_thread_locality import optimize_thread_locality
+from ptxforge.passes.overlap_products import overlap_products
 from ptxforge.passes.pipeline_loops import pipeline_loops
 from ptxforge.passes.prefetch import prefetch
 from ptxforge.passes.properties import LAYOUTS, NO_ASSUMPTIONS, OFFSETS, VECTORS
@@ -176,6 +177,11 @@ GPU: tuple[Pass, ...] = (
     Pass(
         dce, "gpu",
         why="last cleaning; from here on nothing is made that is not used",
+    ),
+    Pass(
+        overlap_products, "gpu", requires=(LAYOUTS,),
+        why="the buffers of pipelined loops are there, which products may read for longer; before places are "
+        "given, which depends on how long",
     ),
     Pass(
         allocate_shared, "gpu", requires=(LAYOUTS,), establishes=(OFFSETS,),

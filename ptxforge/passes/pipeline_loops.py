@@ -58,12 +58,15 @@ from ptxforge.ir.ops.shared import (
     MemDescIndex,
     MemDescTrans,
 )
+from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.layouts.encodings import DotOperand, Mma, Shared, infer_trans
 from ptxforge.layouts.fma import shared_for_fma_operand
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
 from ptxforge.passes.analysis.pipelined_loads import is_zero, pipelined_loads
 from ptxforge.passes.expand_loop import Schedule, expand_loop
 from ptxforge.support.target import Target
+
+_PRODUCTS = (DotBegin, DotAsync, DotWait)
 
 
 def pipeline_loops(function: Function, target: Target) -> bool:
@@ -82,7 +85,7 @@ def _may_be_pipelined(loop: For) -> bool:
     """See SKIPPED."""
     for op in loop.body.walk():
         effects = op.get_effects()
-        if isinstance(op, For) or effects.other:
+        if isinstance(op, For) or (effects.other and not isinstance(op, _PRODUCTS)):
             return False
     return not any(isinstance(v, BlockArgument) and v.block is loop.body for v in loop.body.terminator.values)
 
@@ -239,6 +242,9 @@ def _lower_load(
 def _shared_layout(load: Load) -> Shared:
     """The swizzle for whoever reads the buffer."""
     type = load.result.type
+    for user in load.result.users:
+        if isinstance(user, LocalAlloc):
+            return user.result.type.layout
     for view, order in _views(load.result):
         consumer = _dot_operand_of(view)
         if consumer is None:
@@ -269,11 +275,16 @@ def _dot_operand_of(value: Value) -> DotOperand | None:
 
 
 def _fold_conversions(read: LocalLoad, source: Value, token: Value, stage: dict[Operation, int]) -> None:
-    """A conversion of what was read is a read in the other layout, a transpose a read of another view."""
+    """A conversion of what was read is a read in the other layout, a transpose a read of another view, and
+    what would be put into shared memory lies there already."""
     for user in dict.fromkeys(read.result.users):
         if user.parent is not read.parent:
             continue  # a branch may not be taken: all warps read here, before the barrier that they all reach
         b = Builder.at(user)
+        if isinstance(user, LocalAlloc) and user.result.type == source.type:
+            stage.pop(user, None)
+            user.replace_with([source])
+            continue
         if isinstance(user, ConvertLayout):
             folded = b.create(LocalLoad, source, token, result_types=[user.result.type])
         elif isinstance(user, Trans):

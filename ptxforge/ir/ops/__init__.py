@@ -14,9 +14,10 @@ from ptxforge.ir.ops import (
     reduce,
     shape,
     shared,
+    warpgroup,
 )
 
 __all__ = [
     "arith", "atomic", "cast", "control", "convert_layout", "debug", "dot", "inline_asm", "math",
-    "memory", "reduce", "shape", "shared",
+    "memory", "reduce", "shape", "shared", "warpgroup",
 ]  # fmt: skip

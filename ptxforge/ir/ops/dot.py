@@ -40,11 +40,11 @@ class Dot(Operation):
 
     def evaluate(self, a, b, c):
         return c + multiply_matrices(
-            self._as_held(a, self.a_unsigned), self._as_held(b, self.b_unsigned), c.dtype
+            self.as_held(a, self.a_unsigned), self.as_held(b, self.b_unsigned), c.dtype
         )
 
     @staticmethod
-    def _as_held(x: np.ndarray, unsigned: bool) -> np.ndarray:
+    def as_held(x: np.ndarray, unsigned: bool) -> np.ndarray:
         return x.view(np.uint8) if unsigned else x
 
     @property

@@ -28,6 +28,7 @@ from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.ops.shape import Constant, Splat
+from ptxforge.ir.ops.warpgroup import DotAsync
 from ptxforge.passes.analysis.roots import root_of
 
 
@@ -75,7 +76,7 @@ def _is_asked_for(loop: For) -> bool:
 
 def _candidates(loop: For) -> list[Load]:
     """See ELIGIBLE."""
-    dots = [op for op in loop.body.operations if isinstance(op, Dot)]
+    dots = [op for op in loop.body.operations if isinstance(op, (Dot, DotAsync))]
     eligible = [op for op in loop.body.operations if _is_eligible(op)]
     if not dots:
         return eligible if _is_asked_for(loop) else []
@@ -145,7 +146,7 @@ def _written(loop: For) -> set[Value] | None:
     written: set[Value] = set()
     is_asked_for = _is_asked_for(loop)
     for op in loop.body.walk():
-        if not op.get_effects().writes:
+        if "global" not in op.get_effects().writes:
             continue
         root = root_of(op.pointer) if is_asked_for and isinstance(op, Store) else None
         if root is None:

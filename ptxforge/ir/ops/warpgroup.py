@@ -1,0 +1,105 @@
+"""Asynchronous matrix products of warpgroups (``wgmma``): four warps multiply tiles in shared memory.
+
+    %f0 = dot_begin %c : (tensor<128x128xf32, #mma>) -> flight<tensor<128x128xf32, #mma>>
+    %f1 = dot_async %a, %b, %f0                       starts the products, as one group
+    %d = dot_wait %f1 {pending = 0} : … -> tensor<128x128xf32, #mma>
+
+A *flight* is a set of accumulators under way. Groups of products are finished in the order in which they were
+started; ``dot_wait`` names how many of the newest may be unfinished, as ``async_wait`` does for copies. What
+a product reads (tiles in shared memory, and its operand in registers) must stay as it is until then.
+"""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation
+from ptxforge.ir.definition import (
+    ANCHOR,
+    FLIGHT,
+    MEMDESC,
+    SIDE_EFFECT,
+    TENSOR,
+    TENSOR_OR_MEMDESC,
+    Effects,
+    attribute,
+    define,
+    gives,
+    gives_type_of,
+    operand,
+    operands,
+)
+from ptxforge.layouts.encodings import Mma
+from ptxforge.support.errors import VerificationError
+
+_READS_SHARED_LATER = Effects(reads=frozenset({"shared"}), other=True)
+
+
+@define("dot_begin", effects=SIDE_EFFECT, traits=[ANCHOR], shows_operand_types=True)
+class DotBegin(Operation):
+    """Put ``value`` into accumulators, where products are added to it. Its layout is that of ``wgmma``'s
+    accumulators (``#mma`` of version 3). ``is_zero`` says that all elements are zero, so that the first
+    product need not read them."""
+
+    value = operand(TENSOR)
+    is_zero = attribute(bool, False)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [T.FlightType(operands[0])]
+
+    def check(self):
+        layout = self.value.type.layout
+        if not isinstance(layout, Mma) or layout.version[0] != 3:
+            raise VerificationError(f"'dot_begin' needs accumulators of wgmma, not {self.value.type}")
+
+
+@define("dot_async", effects=_READS_SHARED_LATER, traits=[ANCHOR], shows_operand_types=True)
+class DotAsync(Operation):
+    """Start adding ``a @ b`` to the accumulators ``c``, as one group of products, for ``[M, K] @ [K, N]``.
+
+    ``b`` lies in shared memory; so does ``a``, or it is in registers as a ``dot_op`` of the accumulators'
+    layout. Products of 16-bit and 8-bit floats and of f32 (whose lowest 13 bits are not read: tf32) are
+    summed in f32, of f16 optionally in f16, of 8-bit integers in i32; ``a_unsigned``/``b_unsigned`` say that
+    these are u8. ``max_num_imprecise_acc`` is Triton's bound on how many products of 8-bit floats are summed
+    in the tensor core's narrower sums (0: no bound) before these are added up in f32.
+    """
+
+    a = operand(TENSOR_OR_MEMDESC)
+    b = operand(MEMDESC)
+    c = operand(FLIGHT)
+    a_unsigned = attribute(bool, False)
+    b_unsigned = attribute(bool, False)
+
+    infer = gives_type_of(2)
+
+    def check(self):
+        a, b, c = self.a.type, self.b.type, self.c.type.tensor
+        fits = len(a.shape) == 2 and a.shape[1] == b.shape[0] and c.shape == (a.shape[0], b.shape[1])
+        if not fits:
+            raise VerificationError(f"'dot_async' of {a}, {b} and {c}: shapes do not fit")
+
+    @property
+    def element(self) -> T.Type:
+        """The element type of the accumulators."""
+        return self.c.type.tensor.element
+
+
+@define("dot_wait", effects=SIDE_EFFECT, traits=[ANCHOR], shows_operand_types=True)
+class DotWait(Operation):
+    """Wait until at most ``pending`` of the newest groups of products are unfinished. ``flights``, whose
+    products are then finished, become tensors."""
+
+    flights = operands(FLIGHT)
+    pending = attribute(int, 0)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return [flight.tensor for flight in operands]
+
+
+@define("fence_async", effects=SIDE_EFFECT)
+class FenceAsync(Operation):
+    """What this thread stored to shared memory is seen by asynchronous reads (``wgmma``, bulk copies) that
+    come behind the next barrier. Ordinary stores and ``cp.async`` go through another proxy than these."""
+
+    infer = gives()

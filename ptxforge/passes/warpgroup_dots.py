@@ -1,0 +1,195 @@
+"""Dots become asynchronous products of warpgroups (``wgmma``) where the target has them and they pay.
+
+    %x = load %p : tensor<128x64xf16, #blocked>                                              (before)
+    %a = convert_layout %x : … -> tensor<128x64xf16, #dot_op<{opIdx = 0, parent = #blocked1}>>
+    %d = dot %a, %b, %c
+
+    %x = load %p : tensor<128x64xf16, #blocked>                                              (after)
+    %a = local_alloc %x : … -> memdesc<128x64xf16, #shared<{vec = 8, …, hasLeadingOffset = true}>, mutable>
+    %f = dot_begin (convert_layout %c : #mma)
+    %g = dot_async %a, %b, %f
+    %d = convert_layout (dot_wait %g {pending = 0}) : … -> tensor<128x128xf32, #blocked1>
+
+The wait stands right behind the product; ``overlap_products`` moves it.
+
+Rules
+-----
+TYPES       f16 and bf16 (sums in f32, of f16 also in f16), 8-bit floats, 8-bit integers, f32 as tf32.
+SHAPE       64 rows and at least 16 columns for each warpgroup, 32 bytes along k. Smaller tiles leave a part
+            of the instruction unused: ``mma.sync`` does them.
+MEMORY      B is read from shared memory as it was loaded, transposed or not; so it must come from a load.
+            Only 16-bit types may lie along n (A: along m) there: other tiles go to ``mma.sync``, which turns
+            them on the way to the registers.
+LEFT        A comes from shared memory if it was loaded like B; what was computed stays in registers.
+PLACE       A tile that was loaded outside of the dot's loop is put into shared memory there, once.
+CHAINS      A dot whose result feeds another dot, or that is fed by one, keeps whole rows in a warp: the
+            result then is the next one's operand without leaving its registers.
+IMPRECISE   8-bit floats are summed in about 14 bits inside the tensor core. With ``max_num_imprecise_acc``
+            at most that many products are, before their sum is added to the others in f32.
+"""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Operation, Value
+from ptxforge.ir.ops.arith import AddF
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.memory import Load
+from ptxforge.ir.ops.shape import Constant, Splat, Trans
+from ptxforge.ir.ops.shared import LocalAlloc, MemDescSubslice, MemDescTrans
+from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
+from ptxforge.layouts import wgmma
+from ptxforge.layouts.encodings import DotOperand, Mma, infer_trans
+from ptxforge.layouts.linear import LayoutError
+
+_FLOATS_8 = (T.F8E4M3, T.F8E5M2)
+
+
+def use_warpgroups(dot: Dot, num_warps: int, in_chain: bool) -> bool:
+    """Replace ``dot`` by an asynchronous product and its wait, if all of the rules admit it."""
+    if len(dot.result.type.shape) != 2 or not _has_type(dot):
+        return False
+    layout = wgmma.accumulators(dot.result.type.shape, num_warps, in_chain)
+    if layout is None:
+        return False
+    right = _in_memory(dot.b, 0, layout)
+    left = _in_memory(dot.a, 1, layout)
+    if right is None or (left is None and _loaded(dot.a) is not None):
+        return False
+    if dot.a.type.shape[1] * dot.a.type.element.bits < 8 * wgmma.K_BYTES:
+        return False
+    _replace(dot, layout, left, right)
+    return True
+
+
+def _has_type(dot: Dot) -> bool:
+    """See TYPES."""
+    a, b, total = dot.a.type.element, dot.b.type.element, dot.c.type.element
+    if a in _FLOATS_8 and b in _FLOATS_8:
+        return total is T.F32
+    if a is not b:
+        return False
+    if a in (T.F16, T.BF16):
+        return total is T.F32 or (total is T.F16 and a is T.F16)
+    if a is T.I8:
+        return total is T.I32
+    return a is T.F32 and dot.input_precision == "tf32"
+
+
+# -- operands in shared memory ---------------------------------------------------------------------------
+
+
+def _loaded(value: Value) -> tuple[Load, list[Trans]] | None:
+    """The load whose elements ``value`` has, and the transposes on the way, the load's user first."""
+    turns: list[Trans] = []
+    op = value.defining_op
+    while isinstance(op, (ConvertLayout, Trans)):
+        if isinstance(op, Trans):
+            turns.insert(0, op)
+        op = op.operands[0].defining_op
+    return (op, turns) if isinstance(op, Load) else None
+
+
+class _Tile:
+    """An operand that may lie in shared memory: its load, the transposes behind that, and its layout there
+    (that of the load's result)."""
+
+    def __init__(self, load: Load, turns: list[Trans], layout):
+        self.load, self.turns, self.layout = load, turns, layout
+
+    def allocate(self) -> Value:
+        """Put the tile into shared memory behind its load; the view that the dot takes."""
+        b = Builder.after(self.load)
+        type = self.load.result.type
+        described = T.MemDescType(type.shape, type.element, self.layout, mutable=True)
+        view = b.value(LocalAlloc, self.load.result, type=described)
+        for turn in self.turns:
+            seen: T.MemDescType = view.type
+            layout = infer_trans(seen.layout, turn.order, seen.shape)
+            shape = tuple(seen.shape[d] for d in turn.order)
+            turned = T.MemDescType(shape, seen.element, layout, mutable=True)
+            view = b.value(MemDescTrans, view, type=turned, order=turn.order)
+        return view
+
+
+def _in_memory(value: Value, k_dim: int, layout: Mma) -> _Tile | None:
+    """See MEMORY."""
+    found = _loaded(value)
+    if found is None:
+        return None
+    load, turns = found
+    order = load.result.type.layout.order
+    for turn in turns:
+        order = tuple(turn.order.index(d) for d in order)
+    columns = wgmma.ROWS if k_dim == 1 else wgmma.columns_of_instruction(layout)
+    shape = value.type.shape
+    shared = wgmma.shared_for_operand(shape, order, value.type.element.bits, k_dim, columns)
+    if shared is None:
+        return None
+    for turn in reversed(turns):
+        back = tuple(turn.order.index(d) for d in range(len(turn.order)))
+        shared = infer_trans(shared, back, shape)
+        shape = tuple(shape[d] for d in back)
+    return _Tile(load, turns, shared)
+
+
+# -- rewriting -------------------------------------------------------------------------------------------
+
+
+def _replace(dot: Dot, layout: Mma, left: _Tile | None, right: _Tile) -> None:
+    b = Builder.at(dot)
+    type = dot.result.type.with_layout(layout)
+    memory = right.allocate()
+    if left is not None:
+        first = left.allocate()
+    else:
+        operand = DotOperand(0, layout, 32 // dot.a.type.element.bits)
+        first = b.value(ConvertLayout, dot.a, type=dot.a.type.with_layout(operand))
+    total = b.value(ConvertLayout, dot.c, type=type)
+    signs = {name: dot.attributes[name] for name in ("a_unsigned", "b_unsigned") if name in dot.attributes}
+    for start, width in _parts(dot):
+        total = _multiply(b, first, memory, total, start, width, signs, is_zero=_is_zero(dot.c))
+    dot.replace_with([b.value(ConvertLayout, total, type=dot.result.type)])
+
+
+def _parts(dot: Dot) -> list[tuple[int, int]]:
+    """(first k, how many) of each product: see IMPRECISE."""
+    k, most = dot.a.type.shape[1], dot.max_num_imprecise_acc
+    if dot.a.type.element not in _FLOATS_8 or not 0 < most < k:
+        return [(0, k)]
+    width = max(wgmma.K_BYTES, 1 << most.bit_length() - 1)
+    return [(start, width) for start in range(0, k, width)]
+
+
+def _multiply(
+    b: Builder, left: Value, right: Value, total: Value, start: int, width: int, signs: dict, is_zero: bool
+) -> Value:
+    """``total`` and the product of ``width`` indices along k from ``start`` on."""
+    if width == left.type.shape[1]:
+        begun = b.value(DotBegin, total, is_zero=is_zero)
+        started = b.value(DotAsync, left, right, begun, **signs)
+        return b.value(DotWait, started, pending=0)
+    zero = b.constant(0.0, total.type)
+    begun = b.value(DotBegin, zero, is_zero=True)
+    parts = (_slice(b, operand, 1 - index, start, width) for index, operand in enumerate((left, right)))
+    started = b.value(DotAsync, *parts, begun, **signs)
+    return b.value(AddF, total, b.value(DotWait, started, pending=0))
+
+
+def _slice(b: Builder, operand: Value, k_dim: int, start: int, width: int) -> Value:
+    type: T.MemDescType = operand.type
+    if not isinstance(type, T.MemDescType):
+        raise LayoutError("a part of an operand in registers")
+    shape = tuple(width if d == k_dim else size for d, size in enumerate(type.shape))
+    offsets = tuple(start if d == k_dim else 0 for d in range(2))
+    part = T.MemDescType(shape, type.element, type.layout, type.mutable)
+    return b.value(MemDescSubslice, operand, type=part, offsets=offsets)
+
+
+def _is_zero(value: Value) -> bool:
+    op: Operation | None = value.defining_op
+    while isinstance(op, (ConvertLayout, Splat)):
+        op = op.operands[0].defining_op
+    return isinstance(op, Constant) and op.value == 0
