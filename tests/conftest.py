@@ -111,12 +111,15 @@ class _CheckedFunction:
 
 @functools.cache
 def assemble_once(ptx: str) -> None:
-    """Fail with the assembler's messages when it refuses the text for the text's own target."""
+    """Fail with the assembler's messages when it refuses the text for the text's own target, or makes
+    products of warpgroups wait for each other."""
     target = re.search(r"^\.target\s+(\w+)", ptx, re.MULTILINE)[1]
     try:
-        tools.assemble(ptx, target)
+        _, log = tools.assemble_with_log(ptx, target)
     except DeviceError as error:
         pytest.fail(f"ptxas refuses the PTX for {target}:\n{error}\n{ptx}")
+    if tools.serialized_products(log):
+        pytest.fail(f"ptxas serializes wgmma:\n{log}\n{ptx}")
 
 
 @pytest.fixture(scope="session")

@@ -50,11 +50,15 @@ def begin(ctx: Lowering, op: ops.DotBegin) -> None:
 @lowers(ops.DotWait)
 def wait(ctx: Lowering, op: ops.DotWait) -> None:
     ctx.b.effect(f"wgmma.wait_group.sync.aligned {op.pending};")
-    results = [ctx.get(flight) for flight in op.flights]
-    for index, result in enumerate(op.results):
-        if result.type.element is T.F16:
-            results[index] = [x for word in results[index] for x in unpack(ctx.b, ctx.b.register(word), T.F16)]
-    ctx.set(op, *results)
+    ctx.set(op, *(_elements(ctx, flight) for flight in op.flights))
+
+
+def _elements(ctx: Lowering, flight: Value) -> list:
+    """The entries of the tensor that a flight becomes."""
+    words, b = ctx.get(flight), ctx.b
+    if flight.type.tensor.element is not T.F16:
+        return words
+    return [x for word in words for x in unpack(b, b.register(word), T.F16)]
 
 
 @lowers(ops.FenceAsync)

@@ -23,7 +23,7 @@ def ptx(request) -> str:
     constants = {"stride_ak": 1, "stride_cn": 1, inner: 1, "BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64,
                  "GROUP_M": 8, "PRECISION": "tf32"}  # fmt: skip
     return compile_function(
-        kernels.matmul, signature | {outer: "i32:16"}, constants, "sm_90a", num_warps=8, num_stages=4
+        kernels.matmul, signature | {outer: "i32:16"}, constants, "sm_90", num_warps=8, num_stages=4
     ).ptx
 
 

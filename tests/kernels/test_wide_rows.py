@@ -13,13 +13,13 @@ kernels = load("ptxforge")
 
 def softmax(columns: int, warps: int) -> str:
     signature = {"out": "*fp32:16", "x": "*fp32:16", "stride": "i32:16", "columns": "i32:16"}
-    return compile_function(kernels.softmax, signature, {"BLOCK": columns}, "sm_90a", num_warps=warps).ptx
+    return compile_function(kernels.softmax, signature, {"BLOCK": columns}, "sm_90", num_warps=warps).ptx
 
 
 def layer_norm(columns: int, warps: int) -> str:
     signature = dict.fromkeys(("out", "x", "weight", "bias"), "*fp32:16") | {"eps": "fp32"}
     signature |= dict.fromkeys(("stride", "columns"), "i32:16")
-    return compile_function(kernels.layer_norm, signature, {"BLOCK": columns}, "sm_90a", num_warps=warps).ptx
+    return compile_function(kernels.layer_norm, signature, {"BLOCK": columns}, "sm_90", num_warps=warps).ptx
 
 
 @pytest.mark.parametrize("warps", [4, 8])
@@ -59,5 +59,5 @@ def test_products_on_fma_units_are_left_alone():
     signature = dict.fromkeys("abc", "*fp32:16") | dict.fromkeys(integers, "i32:16")
     constants = {"BLOCK_M": 128, "BLOCK_N": 128, "BLOCK_K": 16, "GROUP_M": 8, "PRECISION": "ieee",
                  "EVEN_K": True, "stride_ak": 1, "stride_bn": 1, "stride_cn": 1}  # fmt: skip
-    ptx = compile_function(kernels.matmul, signature, constants, "sm_90a", num_warps=8, num_stages=2).ptx
+    ptx = compile_function(kernels.matmul, signature, constants, "sm_90", num_warps=8, num_stages=2).ptx
     assert ".minnctapersm" not in ptx

@@ -15,7 +15,7 @@ from ptxforge.passes.manager import Pass
 from ptxforge.passes.pipeline import PIPELINE
 from ptxforge.support.target import parse_target
 
-TARGET = parse_target("sm_90a")
+TARGET = parse_target("sm_90")
 ELEMENTS = 1 << 16
 
 

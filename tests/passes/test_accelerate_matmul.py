@@ -18,7 +18,7 @@ from ptxforge.passes.pipeline import PIPELINE
 from ptxforge.support.target import parse_target
 from tests.passes.test_pipeline_loops import GEMM
 
-TARGET = parse_target("sm_90a")
+TARGET = parse_target("sm_90")
 
 
 def gemm(element: str, layout: str, cast: str = "") -> str:

@@ -27,12 +27,12 @@ from ptxforge.passes.pipeline_loops import pipeline_loops
 from ptxforge.passes.prefetch import prefetch
 from ptxforge.support.target import parse_target
 
-TARGET = parse_target("sm_90a")
+TARGET = parse_target("sm_90")
 M, N, K = 64, 64, 64
 STEPS = 3
 
 GEMM = """
-func @gemm(%a: ptr<f16> {{divisibility = 16}}, %b: ptr<{element}> {{divisibility = 16}}, %s: ptr<f16> {{divisibility = 16}}, %c: ptr<f32> {{divisibility = 16}}, %k: i32 {{divisibility = 16}}) attributes {{num_warps = 4, num_stages = 3, target = "sm_90a"}} {{
+func @gemm(%a: ptr<f16> {{divisibility = 16}}, %b: ptr<{element}> {{divisibility = 16}}, %s: ptr<f16> {{divisibility = 16}}, %c: ptr<f32> {{divisibility = 16}}, %k: i32 {{divisibility = 16}}) attributes {{num_warps = 4, num_stages = 3, target = "sm_90"}} {{
   %c0 = constant {{value = 0}} : i32
   %c64 = constant {{value = 64}} : i32
   %zero = constant {{value = 0.0}} : tensor<64x64xf32>

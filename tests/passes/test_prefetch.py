@@ -33,10 +33,10 @@ def prefetched(tile: tuple[int, int, int], num_warps: int, layout: str = "NN") -
             else:
                 signature[name] = "i32:16"
     function = frontend.build(
-        kernels.matmul, signature, constants, target="sm_90a", num_warps=num_warps, num_stages=3)
+        kernels.matmul, signature, constants, target="sm_90", num_warps=num_warps, num_stages=3)
     end = max(i for i, row in enumerate(PIPELINE) if row.function is prefetch)
     for row in PIPELINE[: end + 1]:
-        row.function(function, parse_target("sm_90a"))
+        row.function(function, parse_target("sm_90"))
     verify(function)
     return function
 

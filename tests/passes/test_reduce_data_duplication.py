@@ -21,12 +21,12 @@ from ptxforge.passes.reduce_data_duplication import reduce_data_duplication
 from ptxforge.support.target import parse_target
 from tests.passes.test_pipeline_loops import GEMM, product
 
-TARGET = parse_target("sm_90a")
+TARGET = parse_target("sm_90")
 kernels = load("ptxforge")
 
 SQUARE = """
 func @square(%x: ptr<f16> {divisibility = 16}, %c: ptr<f32> {divisibility = 16})
-    attributes {num_warps = 4, num_stages = 3, target = "sm_90a"} {
+    attributes {num_warps = 4, num_stages = 3, target = "sm_90"} {
   %r = make_range {start = 0, end = 64} : tensor<64xi32>
   %i = expand_dims %r {axis = 1} : (tensor<64xi32>) -> tensor<64x1xi32>
   %j = expand_dims %r {axis = 0} : (tensor<64xi32>) -> tensor<1x64xi32>
@@ -121,7 +121,7 @@ def attention_after(depth: int, tile: tuple[int, int], num_warps: int) -> Functi
     )
     constants = {"BLOCK_M": tile[0], "BLOCK_N": tile[1], "D": depth, "CAUSAL": False}
     artifact = compile_function(
-        kernels.attention, signature, constants, target="sm_90a", num_warps=num_warps, num_stages=2
+        kernels.attention, signature, constants, target="sm_90", num_warps=num_warps, num_stages=2
     )
     return parse_function(dict(artifact.stages)["reduce_data_duplication"])
 

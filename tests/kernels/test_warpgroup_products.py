@@ -1,0 +1,143 @@
+"""Matrix products by ``wgmma``: types, orders in memory, tiles, warpgroups, stages, edges, on every executor
+that is present; which tiles it does, and which it leaves to ``mma.sync``."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import ptxforge
+import ptxforge.language as tl
+from ptxforge.support import dtypes
+from tests.kernels.test_dots import KINDS, every_pair, identify, problem, product
+
+AXES = {
+    "kind": ("f16", "f16-f16", "bf16", "tf32", "i8", "u8", "e4m3", "e5m2"),
+    "block": ((64, 16, 32), (64, 64, 64), (128, 128, 32), (64, 256, 32), (256, 32, 32), (128, 64, 16)),
+    "layout": ("row-row", "row-column", "column-row", "column-column"),
+    "num_warps": (4, 8),
+    "num_stages": (1, 2, 3, 4),
+    "steps": (0, 1, 2, 5),
+    "edges": ("none", "cut", "ragged"),
+}
+SAMPLE = every_pair(AXES, seed=3)
+
+
+@pytest.mark.parametrize("point", SAMPLE, ids=map(identify, SAMPLE))
+def test_product(execute, point):
+    arguments, expected, grid, constants, options = problem(point)
+    for (out,) in execute(product, grid, arguments, constants, outputs=[2], **options):
+        np.testing.assert_array_equal(out, expected.astype(out.dtype))
+
+
+def compiled(kind: str, block=(128, 128, 64), layout="row-row", num_warps=4, target="sm_90a") -> str:
+    """The PTX of ``product``; rows are multiples of 16 elements."""
+    inputs, output, precision = KINDS[kind]
+    element, sums = (dtypes.from_numpy(d).short for d in (inputs, output))
+    signature = {"a": f"*{element}:16", "b": f"*{element}:16", "c": f"*{sums}:16", "M": "i32", "N": "i32"}
+    constants = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), block)) | {"PRECISION": precision}
+    constants["MASKED"] = False
+    a, b = layout.split("-")
+    strides = {"stride_am": a == "row", "stride_ak": a == "column", "stride_bk": b == "row",
+               "stride_bn": b == "column"}  # fmt: skip
+    for name, is_wide in strides.items():
+        if is_wide:
+            signature[name] = "i32:16"
+        else:
+            constants[name] = 1
+    signature["K"] = "i32:16"
+    artifact = ptxforge.compile(
+        product, signature=signature, constants=constants, target=target, num_warps=num_warps
+    )
+    return artifact.ptx
+
+
+FORMS = {
+    "f16": "k16.f32.f16.f16", "f16-f16": "k16.f16.f16.f16", "bf16": "k16.f32.bf16.bf16",
+    "tf32": "k8.f32.tf32.tf32", "i8": "k32.s32.s8.s8", "u8": "k32.s32.u8.u8", "e4m3": "k32.f32.e4m3.e4m3",
+    "e5m2": "k32.f32.e5m2.e5m2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", FORMS)
+def test_each_kind_has_its_instruction(kind, assemble):
+    ptx = compiled(kind, layout="row-column")
+    assemble(ptx)
+    depth = int(FORMS[kind][1:].split(".")[0])
+    assert ptx.count(f"wgmma.mma_async.sync.aligned.m64n128{FORMS[kind]} ") == 2 * 64 // depth
+    assert "mma.sync" not in ptx
+
+
+@pytest.mark.parametrize("kind", ["tf32", "i8", "e4m3"])
+@pytest.mark.parametrize("layout", ["row-row", "column-column"])
+def test_wide_elements_that_lie_across_k_go_to_the_other_instruction(kind, layout):
+    ptx = compiled(kind, layout=layout)
+    assert "wgmma" not in ptx and "mma.sync" in ptx
+
+
+@pytest.mark.parametrize(("block", "num_warps"), [
+    ((32, 128, 64), 4), ((64, 8, 64), 4), ((64, 16, 64), 8), ((128, 128, 64), 2),
+])  # fmt: skip
+def test_small_tiles_go_to_the_other_instruction(block, num_warps):
+    ptx = compiled("f16", block, num_warps=num_warps)
+    assert "wgmma" not in ptx and "mma.sync" in ptx
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "sm_120"])
+def test_other_targets_know_nothing_of_it(target):
+    ptx = compiled("f16", target=target)
+    assert "wgmma" not in ptx and "mma.sync" in ptx
+
+
+def test_products_run_on_into_the_next_iteration():
+    """All but the newest group are waited for in the loop, everything behind it."""
+    ptx = compiled("f16", (128, 256, 64), num_warps=8)
+    waits = [line.split()[1] for line in ptx.splitlines() if "wgmma.wait_group" in line]
+    assert waits == ["1;", "0;"]
+
+
+@ptxforge.jit
+def two_sums(a, b, c, out, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """a @ b + 2 (a @ c): two accumulators in one loop."""
+    i, j, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    first = tl.zeros((BM, BN), tl.float32)
+    second = tl.full((BM, BN), 1.0, tl.float32)
+    for start in range(0, K, BK):
+        x = tl.load(a + i[:, None] * K + start + k[None, :])
+        first = tl.dot(x, tl.load(b + (start + k)[:, None] * BN + j[None, :]), first)
+        second = tl.dot(x, tl.load(c + (start + k)[:, None] * BN + j[None, :]), second)
+    tl.store(out + i[:, None] * BN + j[None, :], first + 2 * second)
+
+
+@pytest.mark.parametrize("num_stages", [2, 3])
+@pytest.mark.parametrize("steps", [0, 1, 4])
+def test_two_sums_in_one_loop(execute, steps, num_stages):
+    rng = np.random.default_rng(0)
+    m, n, k = 64, 64, 32 * steps
+    a = rng.integers(-3, 4, (m, max(k, 1))).astype(np.float16)
+    b, c = (rng.integers(-3, 4, (max(k, 1), n)).astype(np.float16) for _ in range(2))
+    expected = (a[:, :k].astype(np.float32) @ b[:k] + 2 * (a[:, :k].astype(np.float32) @ c[:k] + 1))
+    arguments = [a, b, c, np.zeros((m, n), np.float32), k]
+    for (out,) in execute(two_sums, (1,), arguments, {"BM": m, "BN": n, "BK": 32}, outputs=[3],
+                          num_warps=4, num_stages=num_stages):  # fmt: skip
+        np.testing.assert_array_equal(out, expected)
+
+
+@ptxforge.jit
+def chained(a, b, c, out, M: tl.constexpr, K: tl.constexpr, N: tl.constexpr):
+    """(a @ b) @ c: the first result is the second one's operand in registers."""
+    i, j, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
+    x = tl.load(a + i[:, None] * K + k[None, :])
+    y = tl.load(b + k[:, None] * K + k[None, :])
+    z = tl.load(c + k[:, None] * N + j[None, :])
+    tl.store(out + i[:, None] * N + j[None, :], tl.dot(tl.dot(x, y).to(tl.float16), z))
+
+
+@pytest.mark.parametrize(("m", "num_warps"), [(64, 4), (128, 8), (128, 4)])
+def test_result_is_the_next_operand(execute, m, num_warps):
+    rng = np.random.default_rng(1)
+    a, b, c = (rng.integers(-2, 3, shape).astype(np.float16) for shape in ((m, 32), (32, 32), (32, 64)))
+    expected = a.astype(np.float32) @ b @ c
+    for (out,) in execute(chained, (1,), [a, b, c, np.zeros((m, 64), np.float32)],
+                          {"M": m, "K": 32, "N": 64}, outputs=[3], num_warps=num_warps):  # fmt: skip
+        np.testing.assert_array_equal(out, expected)
