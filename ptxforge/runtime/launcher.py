@@ -11,7 +11,6 @@ from collections.abc import Callable
 from operator import itemgetter
 from typing import Any
 
-
 from ptxforge.driver import arrays
 from ptxforge.driver.protocol import Device
 from ptxforge.runtime import findings, packing
