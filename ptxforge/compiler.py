@@ -19,11 +19,13 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from ptxforge.support import tensor_map
 from ptxforge.support.errors import ArgumentError, CompilationError, PtxforgeError
 from ptxforge.support.target import Target, parse_target
+from ptxforge.support.tensor_map import TensorMapRecipe
 
 if TYPE_CHECKING:
-    from ptxforge.ir.core import Function
+    from ptxforge.ir.core import BlockArgument, Function
 
 
 @functools.cache
@@ -87,7 +89,8 @@ class Artifact:
     ``parameters`` lists (name, signature type) in the order of the PTX parameters: constants are gone.
     ``shared_bytes`` is dynamic shared memory per block. ``asm`` has the texts ``tile`` (IR before the gpu
     passes), ``gpu`` (after them) and ``ptx``; ``stages`` the IR after every pass. ``timings`` are seconds by
-    part. ``written`` names the parameters through which the kernel may write memory.
+    part. ``written`` names the parameters through which the kernel may write memory. ``tensor_maps`` tells
+    how to make the parameters of type ``tensormap`` from the others.
     """
 
     name: str
@@ -105,6 +108,7 @@ class Artifact:
     asm: Assembly
     _stages: Any = attrs.field(repr=False)
     written: tuple[str, ...] = ()
+    tensor_maps: tuple[TensorMapRecipe, ...] = ()
 
     @property
     def stages(self) -> list[tuple[str, str]]:
@@ -176,6 +180,7 @@ def compile_function(
         num_ctas=num_ctas,
         shared_bytes=function.attributes.get("shared_bytes", 0),
         parameters=_parameters(function, signature),
+        tensor_maps=_tensor_maps(function),
         signature=dict(signature),
         constants=dict(constants),
         options=options,
@@ -189,7 +194,19 @@ def compile_function(
 
 
 def _parameters(function: Function, signature: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple((argument.hint, signature[argument.hint]) for argument in function.arguments)
+    return tuple((argument.hint, _parameter_type(argument, signature)) for argument in function.arguments)
+
+
+def _parameter_type(argument: BlockArgument, signature: dict[str, str]) -> str:
+    return tensor_map.TYPE if _is_tensor_map(argument) else signature[argument.hint]
+
+
+def _is_tensor_map(argument: BlockArgument) -> bool:
+    return str(argument.type) == tensor_map.TYPE
+
+
+def _tensor_maps(function: Function) -> tuple[TensorMapRecipe, ...]:
+    return tuple(TensorMapRecipe(a.hint, **a.attributes) for a in function.arguments if _is_tensor_map(a))
 
 
 def _last_tile_text(snapshots: list) -> str:

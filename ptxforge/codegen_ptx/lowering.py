@@ -96,6 +96,9 @@ class Lowering:
     def _parameter(self, argument: BlockArgument) -> str:
         b, name, type = self.b, parameter_name(argument), argument.type
         kind = register_class(type)
+        if type is T.TENSOR_MAP:
+            b.require(7, 7)
+            return b.pure("cvta.param.u64 %s, %s;", kind, b.pure(f"mov.u64 %s, {name};", kind))
         if type is T.I1:
             return b.pure("setp.ne.b32 %s, %s, 0;", "p", b.pure(f"ld.param.u8 %s, [{name}];", "r"))
         return b.pure(f"ld.param.{parameter_type(type)} %s, [{name}];", kind)

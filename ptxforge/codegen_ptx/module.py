@@ -10,6 +10,7 @@ from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.ops.warpgroup import DotAsync
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import WARP_SIZE, Mma, elements_per_thread
+from ptxforge.support import tensor_map
 
 REGISTERS = 1 << 16
 """Of a multiprocessor, on all targets."""
@@ -52,8 +53,7 @@ def _escape(name: str) -> str:
 
 
 def _header(function: Function) -> list[str]:
-    parameters = [f"\t.param .{parameter_type(a.type)}{_pointer_facts(a)} {parameter_name(a)}"
-                  for a in function.arguments]
+    parameters = [f"\t.param {_declaration(argument)}" for argument in function.arguments]
     head = f".visible .entry {function.name}("
     lines = [head + ")"] if not parameters else [head, ",\n".join(parameters), ")"]
     lines.append(f".reqntid {32 * function.attributes['num_warps']}, 1, 1")
@@ -68,6 +68,13 @@ def _has_panels(function: Function) -> bool:
     """Whether tiles lie in shared memory as ``wgmma`` wants them."""
     return any(isinstance(op, LocalAlloc) and wgmma.is_for_wgmma(op.result.type.layout)
                for op in function.walk())
+
+
+def _declaration(argument: BlockArgument) -> str:
+    name = parameter_name(argument)
+    if argument.type is T.TENSOR_MAP:
+        return f".align {tensor_map.ALIGNMENT} .b8 {name}[{tensor_map.BYTES}]"
+    return f".{parameter_type(argument.type)}{_pointer_facts(argument)} {name}"
 
 
 def _wanted_blocks(function: Function) -> int | None:

@@ -27,7 +27,7 @@ MOVES = {"p": "mov.pred %s, %s;", "h": "mov.b16 %s, %s;", "r": "mov.b32 %s, %s;"
 
 def register_class(element: T.Type) -> str:
     """The class of the register that holds an element of this type."""
-    if isinstance(element, T.PointerType):
+    if isinstance(element, (T.PointerType, T.TensorMapType)):
         return "q"
     return _CLASS.get(element, "r")
 

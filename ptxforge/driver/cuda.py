@@ -20,11 +20,14 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from ptxforge.driver import tensor_map
 from ptxforge.driver.cuda_api import bindings, call, describe, device_count
 from ptxforge.driver.jit import host_address, link_cubin, load_module
 from ptxforge.driver.protocol import FunctionAttributes
+from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import CompilationError, DeviceError
 from ptxforge.support.target import parse_target
+from ptxforge.support.tensor_map import ALIGNMENT, BYTES
 
 MAX_PARAMETER_BYTES = 4096  # of a kernel, below PTX ISA 8.1; enough for 500 arguments
 DEFAULT_SHARED_BYTES = 48 * 1024  # what a block may have without opting in
@@ -168,6 +171,21 @@ class CudaDevice:
             "a CUDA device cannot use a numpy array in place; copy it with ptxforge.to_device(array)"
         )
 
+    def encode_tensor_map(
+        self,
+        dtype: DType,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        box: tuple[int, ...],
+        *,
+        swizzle: int = 0,
+        padding: str = "zero",
+    ) -> bytes:
+        """A tensor map by the driver's encoder. Raises :class:`DeviceError` when that refuses."""
+        with self.current():
+            return tensor_map.encode(dtype, address, shape, strides, box, swizzle, padding)
+
     def load_module(self, ptx: str) -> CudaModule:
         """Assemble and load PTX text with the driver's JIT."""
         with self.current():
@@ -252,7 +270,6 @@ def parameter_count(ptx: str, entry: str) -> int:
     return len(re.findall(r"\.param\b", signature[1])) if signature else 0
 
 
-TENSOR_MAP_BYTES = 128
 Moves = list[tuple[int, int, int]]
 """(offset among packed parameters, offset where the kernel expects it, bytes) of each parameter."""
 
@@ -271,7 +288,7 @@ def parameter_moves(places: list[tuple[int, int]]) -> Moves:
     """
     moves, packed = [], 0
     for offset, size in places:
-        alignment = 64 if size == TENSOR_MAP_BYTES else min(size & -size, 8)
+        alignment = ALIGNMENT if size == BYTES else min(size & -size, 8)
         packed += -packed % alignment
         moves.append((packed, offset, size))
         packed += size

@@ -12,6 +12,8 @@ from typing import Protocol
 import attrs
 import numpy as np
 
+from ptxforge.support.dtypes import DType
+
 
 @attrs.frozen(slots=True)
 class FunctionAttributes:
@@ -83,6 +85,25 @@ class Device(Protocol):
 
     def unregister_host_array(self, address: int) -> None:
         """Forget a host array again (the emulator only)."""
+
+    def encode_tensor_map(
+        self,
+        dtype: DType,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        box: tuple[int, ...],
+        *,
+        swizzle: int = 0,
+        padding: str = "zero",
+    ) -> bytes:
+        """The tensor map (128 bytes, for a kernel's parameter) of a tensor at ``address``, of which
+        TMA instructions move boxes of shape ``box``; kept by the values of the arguments.
+
+        ``shape``, ``strides`` (in elements; the last one is 1) and ``box`` have 1 to 5 entries, the outermost
+        dimension first. ``swizzle`` (bytes) and ``padding`` are of :mod:`ptxforge.support.tensor_map`.
+        Raises ``DeviceError`` for what cannot be: CUDA driver API, ``cuTensorMapEncodeTiled``.
+        """
 
     def load_module(self, ptx: str) -> Module:
         """Load PTX text. Raises ``DeviceError`` with the assembler's log when it is refused."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import numpy as np
 
@@ -24,8 +24,11 @@ from ptxforge.emulator.parallel import can_spread, run_in_processes
 from ptxforge.emulator.pool import MachinePool
 from ptxforge.emulator.registers import pressure
 from ptxforge.emulator.report import Report
+from ptxforge.emulator.tensormap import InvalidTensorMap, encode_tiled
 from ptxforge.support import settings
+from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import DeviceError
+from ptxforge.support.tensor_map import kind_of
 
 CHECKS = ("off", "one", "all")
 DEFAULT_TARGET = "sm_90a"
@@ -103,6 +106,21 @@ class EmulatorDevice:
     def unregister_host_array(self, address: int) -> None:
         self.memory.unregister(address)
 
+    def encode_tensor_map(
+        self,
+        dtype: DType,
+        address: int,
+        shape: tuple[int, ...],
+        strides: tuple[int, ...],
+        box: tuple[int, ...],
+        *,
+        swizzle: int = 0,
+        padding: str = "zero",
+    ) -> bytes:
+        """A tensor map by the emulator's own encoder; kept by the values of the arguments. Raises
+        :class:`DeviceError` for what the driver would refuse."""
+        return _tensor_map(dtype, address, shape, strides, box, swizzle, padding)
+
     def load_module(self, ptx: str) -> EmulatorModule:
         return EmulatorModule(self, load_text(ptx))
 
@@ -134,6 +152,29 @@ class DefaultEmulator(EmulatorDevice):
     @target.setter
     def target(self, value: str) -> None:
         self._target = value
+
+
+@lru_cache(maxsize=4096)
+def _tensor_map(
+    dtype: DType,
+    address: int,
+    shape: tuple[int, ...],
+    strides: tuple[int, ...],
+    box: tuple[int, ...],
+    swizzle: int,
+    padding: str,
+) -> bytes:
+    if len(strides) != len(shape) or strides[-1:] != (1,):
+        raise DeviceError(f"tensor map: the last of the strides {strides} must be 1, one per dimension")
+    between = [stride * dtype.bytes for stride in reversed(strides[:-1])]
+    try:
+        encoded = encode_tiled(
+            kind_of(dtype), address, shape[::-1], between, box[::-1], swizzle=swizzle,
+            fill_nan=padding == "nan",
+        )  # fmt: skip
+    except InvalidTensorMap as error:
+        raise DeviceError(str(error)) from None
+    return encoded.tobytes()
 
 
 class EmulatorModule:

@@ -117,6 +117,7 @@ TENSOR_OR_MEMDESC = Constraint(
 )
 FLIGHT = Constraint("flight", lambda t: isinstance(t, T.FlightType))
 TOKEN = Constraint("token", lambda t: t is T.TOKEN)
+TENSOR_MAP = Constraint("tensor map", lambda t: t is T.TENSOR_MAP)
 
 _REQUIRED = object()
 

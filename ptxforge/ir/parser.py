@@ -20,6 +20,7 @@ from ptxforge.layouts.encodings import Encoding
 from ptxforge.layouts.syntax import parse_encoding_prefix
 from ptxforge.support.location import Location
 
+_PLAIN_TYPES = {str(type): type for type in (T.TOKEN, T.TENSOR_MAP)}
 _ATTRIBUTES = re.compile(r"\{\s*[^\W\d][\w.]*\s*=")
 
 
@@ -87,8 +88,8 @@ class _Parser:
             type = reader()
             self.lexer.expect(">")
             return type
-        if name == "token":
-            return T.TOKEN
+        if name in _PLAIN_TYPES:
+            return _PLAIN_TYPES[name]
         self.lexer.fail(f"unknown type '{name}'", position)
 
     def _pointer(self) -> T.Type:

@@ -8,6 +8,7 @@
 ``memdesc<3x128x64xf16, #shared<{…}>, mutable>``   a tile in shared memory
 ``flight<tensor<64x64xf32, #mma<{…}>>>``  accumulators under way, which no thread may touch before a wait
 ``token``                                 orders asynchronous operations
+``tensormap``                             the address of a tensor map, a kernel's parameter of 128 bytes
 ========================================  ===========================================================
 
 Types are interned: equal types are the same object, so ``==`` and ``hash`` cost nothing.
@@ -210,6 +211,19 @@ class TokenType(Type):
 
 
 TOKEN = TokenType()
+
+
+class TensorMapType(Type):
+    """The generic address of a tensor map, which is a kernel's parameter. How to make it from other
+    parameters say the parameter's attributes: see :class:`ptxforge.support.tensor_map.TensorMapRecipe`."""
+
+    __slots__ = ()
+
+    def __init__(self):
+        self._text = "tensormap"
+
+
+TENSOR_MAP = TensorMapType()
 
 
 def element_type(type: Type) -> Type:

@@ -205,7 +205,7 @@ class _Verifier:
 
     def check_parameters(self) -> None:
         for argument in self.function.arguments:
-            if not isinstance(argument.type, (T.ScalarType, T.PointerType)):
+            if not isinstance(argument.type, (T.ScalarType, T.PointerType, T.TensorMapType)):
                 self.fail(12, f"parameter '{argument.hint}' has type {argument.type}")
         count = self.function.attributes.get("num_warps", 1)
         if not isinstance(count, int) or count < 1 or count & (count - 1):

@@ -19,11 +19,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import attrs
 import platformdirs
 
 from ptxforge.compiler import Artifact, Assembly
 from ptxforge.runtime.source import compiler_digest
 from ptxforge.support import settings
+from ptxforge.support.tensor_map import TensorMapRecipe
 
 log = logging.getLogger("ptxforge.cache")
 
@@ -101,6 +103,7 @@ def _restore(stored: dict[str, Any], recompile: Callable[[], Artifact]) -> Artif
     fields = {field: stored[field] for field in _FIELDS}
     fields["parameters"] = tuple((name, kind) for name, kind in fields["parameters"])
     fields["written"] = tuple(fields["written"])
+    fields["tensor_maps"] = tuple(TensorMapRecipe(**recipe) for recipe in stored["tensor_maps"])
     return Artifact(
         **fields,
         signature=stored["signature"],
@@ -116,6 +119,7 @@ def _restore(stored: dict[str, Any], recompile: Callable[[], Artifact]) -> Artif
 def store(name: str, artifact: Artifact) -> None:
     """Keep an artifact."""
     stored = {field: getattr(artifact, field) for field in _FIELDS} | {"signature": artifact.signature}
+    stored["tensor_maps"] = [attrs.asdict(recipe) for recipe in artifact.tensor_maps]
     write(name, json.dumps(stored))
 
 

@@ -7,13 +7,12 @@ call: the grid, the current stream, and one ``struct.pack`` of the values.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
-from operator import itemgetter
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from ptxforge.driver import arrays
 from ptxforge.driver.protocol import Device
-from ptxforge.runtime import findings, packing
+from ptxforge.runtime import findings, packing, slots
 from ptxforge.runtime.devices import default_device, device
 from ptxforge.runtime.lending import Loan, describe_arguments
 from ptxforge.runtime.specialize import Parameter, Specialization
@@ -90,7 +89,7 @@ class PreparedLaunch:
         device: Device,
         follows_default: bool,
         packer: struct.Struct,
-        kept: list[int],
+        select: Callable[[Sequence], Sequence],
         stream: Callable[[tuple], int],
         host: list[int],
         names: list[str],
@@ -103,7 +102,7 @@ class PreparedLaunch:
         self._block = variant.block
         self._shared = variant.artifact.shared_bytes
         self._pack = packer.pack
-        self._select = _selector(kept)
+        self._select = select
         self._stream = stream
         self._host = host
         self._names = names
@@ -147,16 +146,6 @@ class PreparedLaunch:
         return findings.Launch(self.variant, self.device, grid, arguments)
 
 
-def _selector(kept: list[int]) -> Callable[[tuple], tuple]:
-    """Takes the values that are parameters of the PTX kernel; constants are compiled in."""
-    if len(kept) > 1:
-        return itemgetter(*kept)
-    if kept:
-        (only,) = kept
-        return lambda values: (values[only],)
-    return lambda values: ()
-
-
 def prepare(
     parameters: tuple[Parameter, ...],
     specializations: list[Specialization],
@@ -165,14 +154,12 @@ def prepare(
     bound: tuple,
 ) -> PreparedLaunch:
     """Decide what can be decided for a variant on the device ``where``."""
-    types = dict(variant.artifact.parameters)
-    kept = [p.index for p in parameters if p.name in types]
     return PreparedLaunch(
         variant,
         where,
         follows_default=all(s.device is None or s.on_host for s in specializations),
-        packer=packing.layout([types[parameters[index].name] for index in kept]),
-        kept=kept,
+        packer=packing.layout([kind for _, kind in variant.artifact.parameters]),
+        select=slots.selector(parameters, variant.artifact, where),
         stream=_stream_source(specializations, bound),
         host=[index for index, s in enumerate(specializations) if s.on_host],
         names=[parameter.name for parameter in parameters],

@@ -13,7 +13,7 @@ import functools
 import re
 from types import SimpleNamespace
 
-from ptxforge.driver import cuda, cuda_api, jit
+from ptxforge.driver import cuda, cuda_api, jit, tensor_map
 from ptxforge.driver.cuda import CudaDevice
 from ptxforge.runtime import devices, launcher
 
@@ -57,6 +57,7 @@ class FakeDriver:
         self.current = 0
         self.memory: dict[int, ctypes.Array] = {}
         self.launches: list[SimpleNamespace] = []
+        self.tensor_maps: list[SimpleNamespace] = []
         self.calls: list[str] = []
         self.function_attributes: dict[str, int] = {}
         self.max_dynamic_shared = None
@@ -99,6 +100,31 @@ class FakeDriver:
     def cuDevicePrimaryCtxRelease(self, device):
         self.calls.append("release")
         return (_OK,)
+
+    def cuGetProcAddress(self, symbol, version, flags):
+        assert symbol == b"cuTensorMapEncodeTiled"
+        number, pointer = ctypes.c_int, ctypes.c_void_p
+        kind = ctypes.CFUNCTYPE(number, pointer, number, ctypes.c_uint32, *[pointer] * 5, *[number] * 4)
+        self._encoder = kind(self._encode_tiled)  # kept alive with the driver
+        return _OK, ctypes.cast(self._encoder, pointer).value, "SYMBOL_STATUS"
+
+    def _encode_tiled(self, room, dtype, rank, address, sizes, strides, box, steps, *modes):
+        """Records what it is asked for; the map's bytes are all the element type's number."""
+
+        def numbers(kind, at, count):
+            return list((kind * count).from_address(at)) if count else []
+
+        assert room % 64 == 0
+        self.tensor_maps.append(
+            SimpleNamespace(
+                dtype=dtype, address=address, sizes=numbers(ctypes.c_uint64, sizes, rank),
+                strides=numbers(ctypes.c_uint64, strides, rank - 1),
+                box=numbers(ctypes.c_uint32, box, rank), steps=numbers(ctypes.c_uint32, steps, rank),
+                modes=modes, context=self.current,
+            )
+        )  # fmt: skip
+        ctypes.memset(room, dtype, 128)
+        return _OK if address % 16 == 0 else CUresult.CUDA_ERROR_INVALID_VALUE
 
     def cuCtxGetCurrent(self):
         return _OK, self.current
@@ -208,7 +234,9 @@ class FakeDriver:
 
 def install(monkeypatch, fake: FakeDriver) -> FakeDriver:
     """Put a fake in the driver's place until the test ends."""
-    for module in (cuda_api, cuda, jit):
+    tensor_map.encode.cache_clear()
+    tensor_map._encoder.cache_clear()
+    for module in (cuda_api, cuda, jit, tensor_map):
         monkeypatch.setattr(module, "bindings", lambda: fake)
     for module in (cuda_api, cuda, devices):
         monkeypatch.setattr(module, "device_count", lambda: fake.devices)

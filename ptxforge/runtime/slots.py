@@ -1,0 +1,60 @@
+"""Where the parameters of the PTX kernel come from at a launch.
+
+Most are arguments of the call as they are. Tensor maps are encoded from the values of other parameters; the
+last ones that were made are kept, by those values, so that a launch pays for a look-up only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import itemgetter
+from typing import Any
+
+from ptxforge.compiler import Artifact
+from ptxforge.driver.protocol import Device
+from ptxforge.runtime.specialize import Parameter
+from ptxforge.support import tensor_map
+from ptxforge.support.tensor_map import TensorMapRecipe
+
+Reader = Callable[[Sequence[Any]], Any]
+"""Takes a parameter's value out of the values of a call, which has one for every argument."""
+
+_KEPT = 1024
+
+
+def selector(parameters: tuple[Parameter, ...], artifact: Artifact, device: Device) -> Reader:
+    """What takes all parameters of the PTX kernel, in order, out of the values of a call; constants are
+    compiled in."""
+    index = {parameter.name: parameter.index for parameter in parameters}
+    if not artifact.tensor_maps:
+        return _items([index[name] for name, _ in artifact.parameters])
+    recipes = {recipe.name: recipe for recipe in artifact.tensor_maps}
+    readers = [
+        _tensor_map(recipes[name], index, device) if kind == tensor_map.TYPE else itemgetter(index[name])
+        for name, kind in artifact.parameters
+    ]
+    return lambda values: [read(values) for read in readers]
+
+
+def _items(indices: list[int]) -> Reader:
+    if len(indices) == 1:
+        (only,) = indices
+        return lambda values: (values[only],)
+    return itemgetter(*indices) if indices else lambda values: ()
+
+
+def _tensor_map(recipe: TensorMapRecipe, index: dict[str, int], device: Device) -> Reader:
+    names = [name for name in (recipe.base, *recipe.shape, *recipe.strides) if isinstance(name, str)]
+    read = _items([index[name] for name in names])
+    made: dict[tuple, bytes] = {}
+
+    def encoded(values: Sequence[Any]) -> bytes:
+        key = read(values)
+        found = made.get(key)
+        if found is None:
+            if len(made) >= _KEPT:
+                made.clear()
+            found = made[key] = recipe.encode(device, dict(zip(names, key)).__getitem__)
+        return found
+
+    return encoded
