@@ -27,14 +27,12 @@ _CLASSES = {1: "p", 16: "h", 32: "r", 64: "q"}
 
 _OURS = re.compile(r"\.reg\s+[.\w]+\s+[^;]*(%[phrfqd](?:\d+|<))")
 _DECLARES = re.compile(r"^\s*\.\w|\.reg\b|^\s*\$?\w+\s*:(?!:)", re.MULTILINE)
-_PTX_VERSION = (8, 1)
-"""What the text may need is not known: instructions up to CUDA 12.1's are let through."""
 
 
 @lowers(InlineAsm)
 def lower_inline_asm(ctx: Lowering, op: InlineAsm) -> None:
     b = ctx.b
-    b.require(*_PTX_VERSION)
+    b.require(*op.ptx_version)
     clash = _OURS.search(op.text)
     if clash:
         raise CompilationError(

@@ -94,14 +94,6 @@ def test_to_integers(name, exact):
     assert (out == exact(ANY)).all()
 
 
-@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.uint64])
-def test_popc(dtype):
-    info = np.iinfo(dtype)
-    x = np.random.default_rng(0).integers(info.min, info.max, 16, dtype=dtype, endpoint=True)
-    out = run(unary, libdevice.popc, np.zeros(16, np.int32), x)
-    assert out.tolist() == [bin(int(v) & (2**info.bits - 1)).count("1") for v in x]
-
-
 # -- accuracy, of the emulator and of the GPU --------------------------------------------------------------
 
 COUNT = 512
@@ -301,95 +293,6 @@ def test_multiples_of_pi_are_exact_where_that_is_simple(emulator):
     assert_same_specials(compute(emulator, libdevice.cospi, x)[:12], cosine.astype(np.float32))
 
 
-def _integers(dtype, count=COUNT, seed=3):
-    info = np.iinfo(dtype)
-    drawn = np.random.default_rng(seed).integers(info.min, info.max, count, dtype=dtype, endpoint=True)
-    drawn[:6] = [0, 1, info.max, info.min, 2, 3]
-    return drawn >> np.arange(count).astype(dtype) % info.bits if seed else drawn
-
-
-def _bits(value, width):
-    return format(int(value) & (1 << width) - 1, f"0{width}b")
-
-
-@pytest.mark.parametrize("dtype", [np.int32, np.uint32, np.int64, np.uint64])
-def test_bits(emulator, dtype):
-    x = _integers(dtype)
-    width = 8 * x.itemsize
-    words = [_bits(v, width) for v in x]
-    zeros = [len(w) - len(w.lstrip("0")) for w in words]
-    assert compute(emulator, libdevice.clz, x, dtype=np.int32).tolist() == zeros
-    first = [w[::-1].find("1") + 1 for w in words]
-    assert compute(emulator, libdevice.ffs, x, dtype=np.int32).tolist() == first
-    mirrored = [_bits(v, width)[::-1] for v in compute(emulator, libdevice.brev, x)]
-    assert mirrored == words
-    y = x[::-1].copy()
-    high = [(int(a) * int(b)) >> width for a, b in zip(x, y)]
-    assert compute(emulator, libdevice.mulhi, x, y).tolist() == high
-
-
-@pytest.mark.parametrize("dtype", [np.int32, np.uint32])
-def test_integers_without_overflow(emulator, dtype):
-    x, y = _integers(dtype), _integers(dtype, seed=4)
-    exact = [(int(a), int(b)) for a, b in zip(x, y)]
-    assert compute(emulator, libdevice.hadd, x, y).tolist() == [(a + b) // 2 for a, b in exact]
-    assert compute(emulator, libdevice.rhadd, x, y).tolist() == [-((-a - b) // 2) for a, b in exact]
-    z = np.arange(COUNT, dtype=np.uint32)
-    distance = np.array([(abs(a - b) + i) % 2**32 for i, (a, b) in enumerate(exact)], np.uint32)
-    np.testing.assert_array_equal(compute(emulator, libdevice.sad, x, y, z), distance.view(dtype))
-    low, other = (v & 0x7FFFFF for v in (x, y))
-    product = np.array([int(a) * int(b) % 2**32 for a, b in zip(low, other)], np.uint32)
-    np.testing.assert_array_equal(compute(emulator, libdevice.mul24, low, other), product.view(dtype))
-
-
-ROUNDED = {"rn": np.rint, "rz": np.trunc, "rd": np.floor, "ru": np.ceil}
-INTEGER = {"int": np.int32, "uint": np.uint32, "ll": np.int64, "ull": np.uint64}
-
-
-@pytest.mark.parametrize("mode", ROUNDED)
-@pytest.mark.parametrize("kind", INTEGER)
-@pytest.mark.parametrize("source, dtype", [("float", np.float32), ("double", np.float64)])
-def test_conversions_to_integers(emulator, source, dtype, kind, mode):
-    target = np.dtype(INTEGER[kind])
-    x = np.random.default_rng(5).uniform(-1e4, 1e4, COUNT).astype(dtype)
-    x[:6] = [0.5, 1.5, -2.5, np.nan, np.inf, -np.inf]
-    info = np.iinfo(target)
-    with np.errstate(invalid="ignore"):
-        whole = [0 if np.isnan(v) else int(max(info.min, min(info.max, ROUNDED[mode](float(v))))) for v in x]
-    signed = np.dtype(f"i{target.itemsize}")
-    got = compute(emulator, getattr(libdevice, f"{source}2{kind}_{mode}"), x, dtype=signed)
-    np.testing.assert_array_equal(got.view(target), np.array(whole, target))
-
-
-def test_conversions_to_floats(emulator):
-    big, small = _integers(np.int64), _integers(np.int32)
-    for name, x, dtype in (
-        ("int2float_rn", small, np.float32), ("uint2float_rn", small.view(np.uint32), np.float32),
-        ("ll2float_rn", big, np.float32), ("ull2double_rn", big.view(np.uint64), np.float64),
-        ("int2double_rn", small, np.float64), ("ll2double_rn", big, np.float64),
-    ):  # fmt: skip
-        got = compute(emulator, getattr(libdevice, name), x, dtype=dtype)
-        np.testing.assert_array_equal(got, x.astype(dtype))
-    x = np.random.default_rng(6).normal(size=COUNT)
-    np.testing.assert_array_equal(
-        compute(emulator, libdevice.double2float_rn, x, dtype=np.float32), x.astype(np.float32)
-    )
-    towards_zero = compute(emulator, libdevice.double2float_rz, x, dtype=np.float32)
-    assert (np.abs(towards_zero) <= np.abs(x)).all() and np.allclose(towards_zero, x, rtol=2.0**-23)
-
-
-def test_bits_of_floats(emulator):
-    x = np.random.default_rng(7).normal(size=COUNT).astype(np.float32)
-    wide = x.astype(np.float64)
-    for name, value, dtype in (
-        ("float_as_int", x, np.int32), ("float_as_uint", x, np.uint32),
-        ("int_as_float", x.view(np.int32), np.float32),
-        ("double_as_longlong", wide, np.int64), ("longlong_as_double", wide.view(np.int64), np.float64),
-    ):  # fmt: skip
-        got = compute(emulator, getattr(libdevice, name), value, dtype=dtype)
-        np.testing.assert_array_equal(got, value.view(dtype))
-
-
 def test_llround(emulator):
     got = compute(emulator, libdevice.llround, np.resize(ANY * 3, COUNT), dtype=np.int64)
     exact = np.resize(ANY * 3, COUNT).astype(np.float64)
@@ -399,7 +302,3 @@ def test_llround(emulator):
 def test_other_element_types_are_refused():
     with pytest.raises(ptxforge.errors.CompilationError, match=r"atan\(\) takes float32"):
         run(unary, libdevice.atan, np.zeros(16), np.zeros(16))
-
-
-def test_every_listed_name_exists():
-    assert all(hasattr(libdevice, name) for name in libdevice.__all__)

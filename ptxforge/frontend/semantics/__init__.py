@@ -12,6 +12,7 @@ from ptxforge.frontend.semantics import (
     dot,
     dot_scaled,
     inline_asm,
+    instructions,
     math,
     memory,
     reduce,
@@ -19,6 +20,6 @@ from ptxforge.frontend.semantics import (
 )
 
 __all__ = [
-    "arith", "atomic", "block_pointer", "core", "debug", "dot", "dot_scaled", "inline_asm", "math", "memory",
-    "reduce", "shape",
+    "arith", "atomic", "block_pointer", "core", "debug", "dot", "dot_scaled", "inline_asm",
+    "instructions", "math", "memory", "reduce", "shape",
 ]  # fmt: skip

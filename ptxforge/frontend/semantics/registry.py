@@ -21,6 +21,9 @@ from ptxforge.support.errors import CompilationError, TypeMismatchError
 SEMANTICS: dict[Callable, Callable] = {}
 """Stub → implementation."""
 
+KINDS: dict[type, Callable] = {}
+"""Class of stubs → their implementation, which takes the stub behind the context."""
+
 
 class ArgumentProblem(Exception):
     """An argument of a language function is wrong. The caller adds the function's name and the place."""
@@ -55,19 +58,31 @@ def implements(stub: Callable) -> Callable[[Callable], Callable]:
     return register
 
 
+def implements_kind(kind: type) -> Callable[[Callable], Callable]:
+    """Decorator: register the meaning of all stubs that are of this class."""
+
+    def register(fn: Callable) -> Callable:
+        KINDS[kind] = fn
+        return fn
+
+    return register
+
+
 def apply(ctx: Context, stub: Callable, args: tuple, kwargs: dict[str, Any]) -> Any:
     """The value of a call of a language function.
 
     Raises :class:`CompilationError` without a location, and :class:`ArgumentProblem`.
     """
     implementation = SEMANTICS.get(stub)
+    if implementation is None and type(stub) in KINDS:
+        implementation, args = KINDS[type(stub)], (stub, *args)
     if implementation is None:
         raise CompilationError(f"tl.{stub.__name__}() cannot be used here")
     try:
         return implementation(ctx, *args, **kwargs)
     except TypeError as error:
         if not isinstance(error, CompilationError):
-            _explain_binding(stub, args, kwargs)
+            _explain_binding(stub, args[1:] if type(stub) in KINDS else args, kwargs)
         raise
 
 

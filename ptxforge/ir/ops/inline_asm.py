@@ -145,7 +145,9 @@ class InlineAsm(Operation):
     """The results of the PTX ``text``, run for every ``pack`` elements of the operands: which of them come
     together is not defined, and a group that is not full is filled up with anything. ``elements`` are the
     results' element types (scalars without operands). Unless ``pure``, it acts on the world, once for each
-    thread and register that holds the elements; it runs wherever the program does."""
+    thread and register that holds the elements; it runs wherever the program does. ``ptx_version`` is the PTX
+    ISA that the text needs; of a user's it is not known, and instructions up to CUDA 12.1's are let through.
+    """
 
     inputs = operands(NUMBER_OR_POINTER)
     text = attribute(str)
@@ -153,6 +155,7 @@ class InlineAsm(Operation):
     elements = attribute(tuple)
     pack = attribute(int, 1)
     pure = attribute(bool, True)
+    ptx_version = attribute(tuple, (8, 1))
 
     @classmethod
     def infer(cls, operand_types, attributes):

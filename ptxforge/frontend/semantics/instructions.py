@@ -1,0 +1,74 @@
+"""Functions that are PTX instructions: which form of one a call means."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ptxforge.frontend.context import Context, default_dtype
+from ptxforge.frontend.convert import cast
+from ptxforge.frontend.promote import broadcast_to, common_dtype, common_shape
+from ptxforge.frontend.semantics import arguments
+from ptxforge.frontend.semantics.registry import ArgumentProblem, implements_kind
+from ptxforge.frontend.values import TensorValue, dtype_name, ir_type, is_number
+from ptxforge.ir.ops.inline_asm import InlineAsm
+from ptxforge.language import types as L
+from ptxforge.language.instructions import Form, Instruction
+
+_OLDEST = (7, 0)
+"""Every instruction in the library is in PTX ISA 7.0."""
+
+
+@implements_kind(Instruction)
+def instruction(ctx: Context, stub: Instruction, *args: Any, **kwargs: Any) -> TensorValue:
+    given = stub.__signature__.bind(*args, **kwargs).arguments
+    for name, value in given.items():
+        if not is_number(value):
+            arguments.number(arguments.tensor(ctx, value, name), name)
+    form = _form(stub, given)
+    shape: tuple[int, ...] = ()
+    for value in given.values():
+        if isinstance(value, TensorValue):
+            shape = common_shape(shape, value.shape, stub.__name__)
+    operands = [
+        broadcast_to(ctx, _converted(ctx, value, dtype), shape)
+        for value, dtype in zip(given.values(), form.arguments, strict=True)
+    ]
+    op = ctx.builder.create(
+        InlineAsm,
+        *[x.value for x in operands],
+        text=form.text,
+        constraints=form.constraints,
+        elements=(str(ir_type(form.result)),),
+        ptx_version=_OLDEST,
+    )
+    return TensorValue(op.result, form.result)
+
+
+def _converted(ctx: Context, value: Any, dtype: L.dtype) -> TensorValue:
+    return cast(ctx, value, dtype) if isinstance(value, TensorValue) else ctx.constant(value, dtype)
+
+
+def _form(stub: Instruction, given: dict[str, Any]) -> Form:
+    """The form that fits the arguments as they are; else the one for their common type."""
+    values = list(given.values())
+    for form in stub.forms:
+        if all(map(_fits, values, form.arguments)):
+            return form
+    dtype, is_number_dtype = None, True
+    for value in values:
+        own, mine = (default_dtype(value), True) if is_number(value) else (value.dtype, False)
+        dtype = own if dtype is None else common_dtype(dtype, is_number_dtype, own, mine)
+        is_number_dtype = is_number_dtype and mine
+    for form in stub.forms:
+        if all(argument is dtype for argument in form.arguments):
+            return form
+    known = " or ".join(", ".join(map(dtype_name, form.arguments)) for form in stub.forms)
+    types = ", ".join("a number" if is_number(x) else dtype_name(x.dtype) for x in values)
+    raise ArgumentProblem(next(iter(given)), f"the function takes {known}, not {types}")
+
+
+def _fits(value: Any, dtype: L.dtype) -> bool:
+    """Whether an argument has this type; a number, whether it can have it."""
+    if isinstance(value, TensorValue):
+        return value.dtype is dtype
+    return dtype.is_floating() or (isinstance(value, int) and not dtype.is_floating())

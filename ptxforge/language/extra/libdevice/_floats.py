@@ -1,0 +1,262 @@
+"""Floats as what they are made of: classes, signs, bits, exponents, neighbours, remainders; and means of
+integers.
+"""
+
+from __future__ import annotations
+
+from ptxforge.language import arith, core, math
+from ptxforge.language.constexpr import constexpr
+from ptxforge.language.registry import library
+from ptxforge.language.types import float32, float64, int32, int64, uint32, uint64
+
+
+@library
+def fmin(x, y):
+    """The smaller one of ``x`` and ``y``; a NaN loses against a number."""
+    return arith.minimum(x, y)
+
+
+@library
+def fmax(x, y):
+    """The larger one of ``x`` and ``y``; a NaN loses against a number."""
+    return arith.maximum(x, y)
+
+
+@library
+def fdim(x, y):
+    """``x - y`` where that is positive, else 0; NaN where one of them is."""
+    return arith.where(x <= y, 0.0, x - y)
+
+
+@library
+def fmod(x, y):
+    """The remainder of ``x / y``, exact, with the sign of ``x``; NaN for ``y = 0`` and infinite ``x``."""
+    return x % y
+
+
+@library
+def isnan(x):
+    """Whether ``x`` is a NaN, as int1."""
+    return x != x
+
+
+@library
+def isinf(x):
+    """Whether ``x`` is an infinity, as int1."""
+    return math.abs(x) == float("inf")
+
+
+@library
+def finitef(x):
+    """Whether ``x`` is neither infinite nor a NaN, as int1."""
+    return math.abs(x) < float("inf")
+
+
+@library
+def copysign(x, y):
+    """The magnitude of ``x`` with the sign of ``y``."""
+    return arith.where(_is_negative(y), -math.abs(x), math.abs(x))
+
+
+@library
+def round(x):
+    """The integer nearest to ``x``, halves away from zero, as a float. Exact; -0.0, infinities and NaN
+    stay."""
+    whole = math.trunc(x)
+    return arith.where(
+        math.abs(x - whole) >= 0.5, whole + copysign(core.full(x.shape, 1.0, x.dtype), x), whole
+    )
+
+
+nearbyint = math.rint
+isfinited = finitef
+
+
+@library
+def _is_negative(x):
+    """Whether the sign bit of ``x`` is set, as int1."""
+    if x.dtype == float64:
+        return x.to(int64, bitcast=True) < 0
+    else:
+        return x.to(int32, bitcast=True) < 0
+
+
+@library
+def signbit(x):
+    """1 where the sign bit of ``x`` is set (of -0.0 and of NaNs, too), else 0, as int32."""
+    return _is_negative(x).to(int32)
+
+
+@library
+def float_as_int(x):
+    """The bits of ``x``, a float32, as int32."""
+    return x.to(int32, bitcast=True)
+
+
+@library
+def float_as_uint(x):
+    """The bits of ``x``, a float32, as int32 (as in Triton)."""
+    return x.to(int32, bitcast=True)
+
+
+@library
+def int_as_float(x):
+    """The bits of ``x``, an int32 or uint32, as float32."""
+    return x.to(float32, bitcast=True)
+
+
+uint_as_float = int_as_float
+
+
+@library
+def double2hiint(x):
+    """The upper half of the bits of ``x``, a float64, as int32."""
+    return (x.to(int64, bitcast=True) >> 32).to(int32)
+
+
+@library
+def double2loint(x):
+    """The lower half of the bits of ``x``, a float64, as int32."""
+    return x.to(int64, bitcast=True).to(int32)
+
+
+@library
+def hiloint2double(hi, lo):
+    """The float64 whose bits are ``hi`` (the upper half) and ``lo``, both int32."""
+    low = lo.to(uint32, bitcast=True).to(uint64).to(int64, bitcast=True)
+    return ((hi.to(int64) << 32) | low).to(float64, bitcast=True)
+
+
+@library
+def double_as_longlong(x):
+    """The bits of ``x``, a float64, as int64."""
+    return x.to(int64, bitcast=True)
+
+
+@library
+def longlong_as_double(x):
+    """The bits of ``x``, an int64, as float64."""
+    return x.to(float64, bitcast=True)
+
+
+@library
+def llround(x):
+    """``x`` as int64, halves away from zero; what does not fit becomes the nearest limit, a NaN 0."""
+    return round(x).to(int64)
+
+
+@library
+def llrint(x):
+    """``x`` as int64, to nearest even; what does not fit becomes the nearest limit, a NaN 0."""
+    return math.rint(x).to(int64)
+
+
+@library
+def hadd(x, y):
+    """The mean of the integers ``x`` and ``y``, rounded down, without overflow."""
+    return (x & y) + ((x ^ y) >> 1)
+
+
+@library
+def rhadd(x, y):
+    """The mean of the integers ``x`` and ``y``, rounded up, without overflow."""
+    return (x | y) - ((x ^ y) >> 1)
+
+
+@library
+def saturatef(x):
+    """``x`` limited to [0, 1]; a NaN becomes 0."""
+    return arith.clamp(x, 0.0, 1.0)
+
+
+@library
+def remainder(x, y):
+    """``x - n · y`` for the integer ``n`` nearest to ``x / y`` (of two the even one): exact, IEEE 754's
+    remainder.
+
+    NaN for ``y = 0`` and infinite ``x``; ``x`` for infinite ``y``.
+    """
+    divisor = math.abs(y)
+    rest = math.abs(x) % (divisor + divisor)
+    above = rest - divisor
+    above = arith.where(above + above >= divisor, above - divisor, above)
+    rest = arith.where(rest + rest > divisor, above, rest)
+    return arith.where(_is_negative(x), -rest, rest)
+
+
+@library
+def nextafter(x, y):
+    """The float next to ``x`` in the direction of ``y``; ``y`` where they are equal, NaN where one is."""
+    wide: constexpr = x.dtype == float64
+    bits = x.to(int64, bitcast=True) if wide else x.to(int32, bitcast=True)
+    moved = (bits + arith.where((y > x) == (x > 0.0), 1, -1)).to(x.dtype, bitcast=True)
+    least = copysign((bits * 0 + 1).to(x.dtype, bitcast=True), y)
+    moved = arith.where(x == y, y, arith.where(x == 0.0, least, moved))
+    return arith.where((x != x) | (y != y), float("nan"), moved)
+
+
+# -- exponents -----------------------------------------------------------------------------------------------
+
+
+@library
+def _exponent(x):
+    """The exponent of a finite ``x`` other than 0, as int32: ``2**e <= abs(x) < 2**(e + 1)``."""
+    if x.dtype == float64:
+        is_small = math.abs(x) < 2.2250738585072014e-308
+        bits = arith.where(is_small, x * 18014398509481984.0, x).to(int64, bitcast=True)  # 2**54
+        return ((bits >> 52) & 0x7FF).to(int32) - arith.where(is_small, 1077, 1023)
+    else:
+        is_small = math.abs(x) < 1.1754943508222875e-38
+        bits = arith.where(is_small, x * 16777216.0, x).to(int32, bitcast=True)  # 2**24
+        return ((bits >> 23) & 0xFF) - arith.where(is_small, 151, 127)
+
+
+@library
+def ilogb(x):
+    """The exponent of ``x`` as int32: ``2**e <= abs(x) < 2**(e + 1)``, exact, of subnormal numbers too.
+
+    Of 0 and NaN it is -2**31, of infinities 2**31 - 1, as in CUDA.
+    """
+    size = math.abs(x)
+    special = arith.where(size == float("inf"), 2147483647, -2147483648)
+    return arith.where((size > 0.0) & (size < float("inf")), _exponent(x), special)
+
+
+@library
+def logb(x):
+    """The exponent of ``x`` as a float of its type, exact: :func:`ilogb`; of 0 -inf, of infinities inf."""
+    size = math.abs(x)
+    special = arith.where(size == 0.0, float("-inf"), size)
+    return arith.where((size > 0.0) & (size < float("inf")), _exponent(x).to(x.dtype), special)
+
+
+@library
+def _power_of_two(n, dtype: constexpr):
+    """``2**n`` for a ``n`` (int32) from the least normal exponent to the highest."""
+    if dtype == float64:
+        return ((n + 1023).to(int64) << 52).to(float64, bitcast=True)
+    else:
+        return ((n + 127) << 23).to(float32, bitcast=True)
+
+
+@library
+def _step(n, lowest: constexpr, highest: constexpr, digits: constexpr):
+    """How far one multiplication may scale towards ``2**n``: so far that what is left, when it leads to
+    subnormal numbers, does so from a normal one (then there is one rounding)."""
+    return arith.where(n > highest, highest, arith.where(n < lowest, lowest + digits, 0))
+
+
+@library
+def ldexp(x, n):
+    """``x * 2**n`` for an int32 ``n``, rounded once: exact but for subnormal results and overflow."""
+    type: constexpr = x.dtype
+    lowest: constexpr = -1022 if type == float64 else -126
+    highest: constexpr = 1023 if type == float64 else 127
+    digits: constexpr = 53 if type == float64 else 24
+    first = _step(n, lowest, highest, digits)
+    second = _step(n - first, lowest, highest, digits)
+    last = arith.minimum(arith.maximum(n - first - second, lowest), highest)
+    return x * _power_of_two(first, type) * _power_of_two(second, type) * _power_of_two(last, type)
+
+
+scalbn = ldexp
