@@ -19,6 +19,7 @@ COMMANDS = {
     "demo": "compile and run three kernels, and compare them with numpy",
     "compile": "compile a kernel of a file and print its IR, PTX or machine code",
     "opt": "run passes on IR text",
+    "explain": "what a kernel becomes and what limits it, as text or as a page",
     "layout": "draw a layout",
     "passes": "the pipeline: every pass and why it stands where it does",
     "env": "the environment variables, the device and the tools",

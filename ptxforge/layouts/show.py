@@ -174,6 +174,24 @@ def _complete_dims(row: int, outer: Sequence[int]) -> int:
     return count
 
 
+LARGEST_PICTURE = 1 << 16
+"""Elements of the largest tensor of which a picture is still of use."""
+
+
+def has_picture(layout: Encoding, shape: Sequence[int]) -> bool:
+    """Whether a layout of a tensor of ``shape`` can be drawn: elements in threads or places in memory, of the
+    encoding's rank, sizes that are powers of two, and not more than ``LARGEST_PICTURE`` of them.
+
+    >>> from ptxforge.layouts.encodings import Blocked
+    >>> layout = Blocked((1,), (32,), (4,), (0,))
+    >>> has_picture(layout, (128,)), has_picture(layout, (3,))
+    (True, False)
+    """
+    powers = all(size > 0 and size & (size - 1) == 0 for size in shape)
+    is_drawn = isinstance(layout, (Distributed, Shared))
+    return is_drawn and len(shape) == layout.rank and powers and prod(shape) <= LARGEST_PICTURE
+
+
 # -- SVG -----------------------------------------------------------------------------------------------
 
 _CELL_WIDTH, _CELL_HEIGHT = 58, 22

@@ -305,3 +305,12 @@ def _users(requests: list[Request]) -> str:
         where = f" at {op.location}" if op.location is not None else ""
         lines.append(f"  {size:>8} bytes: {op.name} ({what}){where}")
     return "\n".join(lines)
+
+
+def requests_of(function: Function) -> list[Request]:
+    """What an allocated function has in shared memory, each with its place and lifetime; for reports."""
+    requests = _requests(function)
+    for request in requests:
+        name = "offset" if isinstance(request.op, LocalAlloc) else "scratch_offset"
+        request.offset = request.op.attributes[name]
+    return requests

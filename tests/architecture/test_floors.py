@@ -17,11 +17,13 @@ FLOORS = {
     "frontend": 3, "interpreter": 3, "passes": 3, "codegen_ptx": 3,
     "compiler": 4, "debug": 4,
     "runtime": 5, "triton_compat": 5,
+    "explain": 6,
     "cli": 6, "__init__": 6, "__main__": 6,
 }  # fmt: skip
 
 SAME_FLOOR = {
-    ("cli", "__init__"), ("__init__", "cli"), ("__main__", "cli"), ("triton_compat", "runtime"),
+    ("cli", "explain"), ("cli", "__init__"), ("__init__", "cli"),
+    ("__main__", "cli"), ("triton_compat", "runtime"),
 }  # fmt: skip
 """Imports within a floor that are meant: the left package stands on the right one."""
 

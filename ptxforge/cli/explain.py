@@ -1,0 +1,100 @@
+"""What a kernel becomes, and what limits it: facts and advice by source line, without a GPU.
+
+    python -m ptxforge explain kernels.py:add --constants BLOCK=1024 \\
+        --signature '*fp32:16,*fp32:16,*fp32:16,i32' --target sm_80 --html add.html
+
+With --grid and one --arg for each parameter (i32:5, f32:0.5, f32[1024], f16[64x64]:randn, @file.npy) the
+emulator runs the kernel under all checks and adds what it counts: sectors per request, bank conflicts,
+divergence, a roofline. The signature may be left out then: it is that of the arguments. --html writes a page
+that needs nothing else: source, IR of every pass, PTX, SASS where it can be made, layouts, shared memory,
+schedule. The exit status is 1 when the emulator found something wrong.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ptxforge.cli.source import load_kernel, parse_constants, parse_signature
+from ptxforge.debug import signature_of
+from ptxforge.explain.measure import run_counted
+from ptxforge.explain.page import page
+from ptxforge.explain.report import Report, explain
+from ptxforge.explain.trace import trace
+from ptxforge.runtime.jit import DEFAULT_TARGET, JITFunction
+from ptxforge.support.errors import PtxforgeError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("kernel", metavar="FILE.py:FUNCTION")
+    parser.add_argument("--signature", default="", help="types by order, or name=type, separated by commas")
+    parser.add_argument("--constants", default="", help="NAME=VALUE, separated by commas")
+    parser.add_argument("--target", default=DEFAULT_TARGET, help="such as sm_80 (default: %(default)s)")
+    parser.add_argument("--num-warps", type=int, default=4)
+    parser.add_argument("--num-stages", type=int, default=3)
+    parser.add_argument("--maxnreg", type=int, help="registers per thread at most")
+    parser.add_argument("--grid", metavar="X[,Y,Z]", help="run it on this grid in the emulator, and count")
+    parser.add_argument("--arg", action="append", default=[], metavar="VALUE", help="an argument to run with")
+    parser.add_argument("--json", action="store_true", help="print plain data instead of text")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write a self-contained page there")
+
+
+def run(options: argparse.Namespace) -> int:
+    kernel = load_kernel(options.kernel)
+    constants = parse_constants(options.constants)
+    arguments = _arguments(options)
+    signature = _signature(options, kernel, constants, arguments)
+    traced = trace(
+        kernel, signature, constants, options.target,
+        num_warps=options.num_warps, num_stages=options.num_stages, maxnreg=options.maxnreg,
+    )  # fmt: skip
+    report = _report(traced, arguments, options.grid)
+    if options.html:
+        options.html.write_text(page(report), encoding="utf-8")
+        print(f"wrote {options.html}")
+    elif options.json:
+        print(json.dumps(report.data(), indent=2))
+    else:
+        print(report)
+    return 1 if report.counts is not None and report.counts.findings else 0
+
+
+def _report(traced: Any, arguments: list, grid_text: str | None) -> Report:
+    if grid_text is None:
+        return explain(traced)
+    grid = _size(grid_text)
+    return explain(traced, run_counted(traced.artifact, arguments, grid), grid)
+
+
+def _arguments(options: argparse.Namespace) -> list[np.ndarray | np.generic]:
+    """The values of ``--arg``. Raises :class:`PtxforgeError` for one that cannot be read."""
+    if bool(options.arg) != bool(options.grid):
+        raise PtxforgeError("--grid and --arg belong together: the grid to run on, and what to run with")
+    from ptxforge.emulator import __main__ as emulator  # the same texts as there
+
+    try:
+        return [emulator.parse_argument(text) for text in options.arg]
+    except emulator.UsageError as error:
+        raise PtxforgeError(str(error)) from None
+
+
+def _size(text: str) -> tuple[int, int, int]:
+    from ptxforge.emulator import __main__ as emulator
+
+    try:
+        return emulator.parse_size(text)
+    except emulator.UsageError as error:
+        raise PtxforgeError(str(error)) from None
+
+
+def _signature(
+    options: argparse.Namespace, kernel: JITFunction, constants: dict[str, Any], arguments: list
+) -> dict[str, str]:
+    if options.signature or not arguments:
+        return parse_signature(options.signature, kernel, constants)
+    types = [signature_of(value if isinstance(value, np.ndarray) else value.item()) for value in arguments]
+    return parse_signature(",".join(types), kernel, constants)

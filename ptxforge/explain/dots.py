@@ -1,0 +1,77 @@
+"""Products: which instruction makes them, and how much work they are for what they load."""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+
+from ptxforge.ir.core import Function
+from ptxforge.ir.ops.dot import Dot
+from ptxforge.layouts.encodings import Mma
+from ptxforge.support.location import Location
+from ptxforge.support.target import Target
+
+
+@attrs.frozen(slots=True)
+class Product:
+    """A ``dot`` of [``m``, ``k``] and [``k``, ``n``], ``batch`` times. ``unit`` is ``mma.sync``, ``wgmma`` or
+    ``fma``; ``why`` and ``cure`` are empty for tensor cores."""
+
+    location: Location | None
+    m: int
+    n: int
+    k: int
+    batch: int
+    element: str
+    accumulator: str
+    unit: str
+    why: str
+    cure: str
+
+    @property
+    def flops(self) -> int:
+        """Additions and multiplications of one execution by one program."""
+        return 2 * self.batch * self.m * self.n * self.k
+
+    @property
+    def intensity(self) -> float:
+        """Operations per byte of both operands."""
+        size = {"f16": 2, "bf16": 2, "f32": 4, "f64": 8}.get(self.element, 1)
+        return self.flops / (self.batch * size * self.k * (self.m + self.n))
+
+
+def products_of(function: Function, target: Target) -> list[Product]:
+    """The products, after tensor cores were given what they can do."""
+    return [_product(op, target) for op in function.walk() if isinstance(op, Dot)]
+
+
+def _product(op: Dot, target: Target) -> Product:
+    a, c = op.a.type, op.c.type
+    m, n, k = c.shape[-2], c.shape[-1], a.shape[-1]
+    unit = _unit(c.layout)
+    why, cure = _why_not(op, m, n, k) if unit == "fma" else ("", "")
+    return Product(
+        op.location, m, n, k, math.prod(c.shape[:-2]), str(a.element), str(c.element), unit, why, cure
+    )
+
+
+def _unit(layout: object) -> str:
+    if not isinstance(layout, Mma):
+        return "fma"
+    return "wgmma" if layout.version[0] == 3 else "mma.sync"
+
+
+def _why_not(op: Dot, m: int, n: int, k: int) -> tuple[str, str]:
+    element = str(op.a.type.element)
+    if element == "f32" and op.input_precision == "ieee":
+        return (
+            "f32 operands with input_precision 'ieee' are multiplied without tensor cores",
+            "'tf32' or 'tf32x3' uses them, where that is exact enough",
+        )
+    if min(m, n, k) < 8:
+        return f"a product of {m}x{n}x{k} is too small for tensor cores", "let each extent be 16 or more"
+    return (
+        f"tensor cores do not take {element} with {op.c.type.element} here",
+        "use f16, bf16 or int8 operands",
+    )

@@ -1,0 +1,210 @@
+"""Everything that is known of one compiled kernel, and its text."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from ptxforge.explain.lint import Advice, advice_for
+from ptxforge.explain.machines import card_of
+from ptxforge.explain.measure import Counts
+from ptxforge.explain.resources import Occupancy, Resources, occupancy_of, resources_of
+from ptxforge.explain.roofline import Roofline, roofline
+from ptxforge.explain.sharing import Area, areas_of
+from ptxforge.explain.trace import Trace
+from ptxforge.support.location import Location
+
+
+@attrs.frozen(slots=True)
+class Report:
+    """A kernel explained. ``counts`` and ``roofline`` are there when it was run; ``roofline`` also needs
+    figures of a card. ``str(report)`` is the text, :meth:`data` plain data."""
+
+    trace: Trace
+    resources: Resources
+    occupancy: Occupancy
+    areas: tuple[Area, ...]
+    advice: tuple[Advice, ...]
+    counts: Counts | None
+    roofline: Roofline | None
+
+    def __str__(self) -> str:
+        parts = [_head(self), _resources(self), _accesses(self), _products(self), _loops(self), _shared(self)]
+        if self.counts is not None:
+            parts += [_counts(self), _findings(self), _roofline(self)]
+        return "\n\n".join(part for part in [*parts, _advice(self)] if part)
+
+    def data(self) -> dict[str, Any]:
+        """Numbers and texts as dictionaries and lists, for JSON."""
+        made = self.trace.artifact
+        return {
+            "kernel": made.name,
+            "target": made.target,
+            "signature": made.signature,
+            "constants": {name: str(value) for name, value in made.constants.items()},
+            "options": made.options,
+            "shared_bytes": made.shared_bytes,
+            "resources": attrs.asdict(self.resources),
+            "occupancy": attrs.asdict(self.occupancy),
+            "advice": [
+                {
+                    "severity": a.severity, "kind": a.kind, "what": a.what, "cure": a.cure,
+                    "file": a.location.file if a.location else None,
+                    "line": a.location.line if a.location else None,
+                }
+                for a in self.advice
+            ],
+            "counters": self.counts.report.data() if self.counts else None,
+            "findings": [str(finding) for finding in self.counts.findings] if self.counts else None,
+        }  # fmt: skip
+
+
+def explain(trace: Trace, counts: Counts | None = None, grid: tuple[int, int, int] = (1, 1, 1)) -> Report:
+    """The report of a traced kernel, with what was counted on ``grid`` where it was run."""
+    resources = resources_of(trace.artifact)
+    occupancy = occupancy_of(trace.artifact, resources.registers, trace.target)
+    card = card_of(trace.target)
+    blocks = grid[0] * grid[1] * grid[2]
+    estimate = roofline(counts, card, blocks) if counts is not None and card is not None else None
+    advice = advice_for(trace, resources, occupancy, counts)
+    return Report(
+        trace, resources, occupancy, tuple(areas_of(trace.function)), tuple(advice), counts, estimate
+    )
+
+
+# -- the text --------------------------------------------------------------------------------------------
+
+
+def _at(location: Location | None) -> str:
+    return f"{Path(location.file).name}:{location.line}" if location else "?"
+
+
+def _table(heads: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
+    """Columns side by side, the first two to the left and the others to the right."""
+    widths = [max(len(row[i]) for row in [heads, *rows]) for i in range(len(heads))]
+    lines = []
+    for row in [heads, *rows]:
+        cells = [
+            c.ljust(w) if i < 2 else c.rjust(w) for i, (c, w) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  " + "  ".join(cells).rstrip())
+    return lines
+
+
+def _head(report: Report) -> str:
+    made = report.trace.artifact
+    kinds = ", ".join(f"{name}: {kind}" for name, kind in made.parameters)
+    constants = ", ".join(f"{name}={value}" for name, value in made.constants.items())
+    options = f"num_warps={made.num_warps}, num_stages={made.num_stages}"
+    with_constants = f"\n  constants  {constants}" if constants else ""
+    return f"{made.name} for {made.target}, {options}\n  parameters {kinds}{with_constants}"
+
+
+def _resources(report: Report) -> str:
+    used, fit, made = report.resources, report.occupancy, report.trace.artifact
+    spills = f", {used.spilled} bytes of spills" if used.by == "ptxas" else "; spills are not known"
+    return "\n".join([
+        "resources",
+        f"  {used.registers} registers a thread ({used.by}){spills}, {made.shared_bytes} bytes of shared "
+        "memory",
+        f"  occupancy: {fit.blocks} blocks, {fit.warps} of {fit.most} warps on a multiprocessor, limited by "
+        f"{fit.limiter}",
+    ])  # fmt: skip
+
+
+def _accesses(report: Report) -> str:
+    rows = [
+        (
+            _at(a.location), f"{a.kind} {a.array}".rstrip(), "x".join(map(str, a.shape)), a.element,
+            f"{a.bytes}-{a.bytes * a.guarded // a.vector}" if a.guarded > a.vector else str(a.bytes),
+            str(a.instructions), f"{a.sectors}/{a.best}", str(a.copies),
+        )
+        for a in report.trace.accesses
+    ]  # fmt: skip
+    heads = ("where", "access", "block", "type", "bytes at once", "instr/thread", "sectors/best", "copies")
+    return "\n".join(["accesses to global memory", *_table(heads, rows)]) if rows else ""
+
+
+def _products(report: Report) -> str:
+    lines = []
+    card = card_of(report.trace.target)
+    for p in report.trace.products:
+        batch = f"{p.batch} of " if p.batch > 1 else ""
+        lines.append(
+            f"  {_at(p.location)}  {batch}{p.m}x{p.n}x{p.k} {p.element} into {p.accumulator} by {p.unit}; "
+            f"{p.intensity:.0f} operations for each byte of its operands"
+        )
+    if lines and card is not None:
+        lines.append(
+            f"  (f16 on {card.name}: from {card.balance:.0f} operations per byte of memory on, tensor cores "
+            "are the limit; caches feed more)"
+        )
+    return "\n".join(["products", *lines]) if lines else ""
+
+
+def _loops(report: Report) -> str:
+    lines = []
+    for loop in report.trace.loops:
+        if loop.loads:
+            how = f", {loop.stages} stages" if loop.ahead else ""
+            lines.append(f"  {_at(loop.location)}  {loop.ahead} of {loop.loads} loads run ahead{how}")
+    return "\n".join(["loops", *lines]) if lines else ""
+
+
+def _shared(report: Report) -> str:
+    rows = [
+        (_at(a.location), a.what, str(a.offset), str(a.size), f"{a.first}-{a.last}") for a in report.areas
+    ]
+    heads = ("where", "what", "offset", "bytes", "operations")
+    return "\n".join(["shared memory", *_table(heads, rows)]) if rows else ""
+
+
+def _counts(report: Report) -> str:
+    rows = []
+    for row in report.counts.report.by_source:
+        if row.source is None:
+            continue
+        sectors = f"{row.sectors_per_request:.1f}" if row.global_requests else ""
+        conflicts = str(row.bank_conflicts) if row.shared_requests else ""
+        rows.append((
+            f"{Path(row.source.file).name}:{row.source.line}", str(row.instructions), sectors,
+            str(row.global_bytes or ""), str(row.shared_requests or ""), conflicts, str(row.divergent or ""),
+        ))  # fmt: skip
+    heads = ("where", "warp instr", "sectors/req", "global bytes", "shared req", "conflicts", "divergent")
+    return "\n".join(["counted by the emulator", *_table(heads, rows)])
+
+
+def _findings(report: Report) -> str:
+    found = [f"  {finding}" for finding in report.counts.findings]
+    return "\n".join(["found by the emulator", *found]) if found else "found by the emulator: nothing wrong"
+
+
+def _roofline(report: Report) -> str:
+    estimate = report.roofline
+    if estimate is None:
+        return f"roofline: no figures for {report.trace.target}"
+    if not estimate.bounds:
+        return "roofline: nothing was done"
+    lines = [
+        f"  {bound.seconds * 1e6:10.3f} us  {bound.part}: {bound.work:,} {bound.unit}"
+        for bound in estimate.bounds
+    ]
+    tensor = estimate.tensor_share
+    share = f"\n  tensor cores are busy for at most {100 * tensor:.0f} % of the time" if tensor else ""
+    return "\n".join([
+        f"roofline: this launch takes at least {estimate.seconds * 1e6:.3f} us on one {estimate.card.name}, "
+        f"limited by {estimate.limiter}",
+        *lines,
+    ]) + share  # fmt: skip
+
+
+def _advice(report: Report) -> str:
+    if not report.advice:
+        return "advice: none"
+    lines = []
+    for advice in report.advice:
+        where = _at(advice.location) if advice.location else report.trace.artifact.name
+        lines += [f"  {where}: {advice.severity}: {advice.what}", f"      cure: {advice.cure}"]
+    return "\n".join(["advice", *lines])

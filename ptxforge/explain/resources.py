@@ -1,0 +1,103 @@
+"""Registers, spills, shared memory, and how many blocks fit on a multiprocessor."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tempfile
+from pathlib import Path
+
+import attrs
+
+from ptxforge.compiler import Artifact
+from ptxforge.explain.machines import REGISTERS, SYSTEM_BYTES, Limits, limits_of
+from ptxforge.runtime import tools
+from ptxforge.support.errors import DeviceError
+from ptxforge.support.target import Target
+
+WARP_SIZE = 32
+REGISTER_UNIT, SHARED_UNIT = 256, 128
+"""Registers are given out per warp, and shared memory per block, in these units."""
+
+
+@attrs.frozen(slots=True)
+class Resources:
+    """``registers`` per thread; ``spilled`` bytes of stores and loads of spilled registers in the code;
+    ``local`` bytes of stack per thread. ``by`` says who counted: ``ptxas``, or ``estimate`` where there is
+    none (then nothing is known of spills)."""
+
+    registers: int
+    spilled: int
+    local: int
+    by: str
+
+
+@attrs.frozen(slots=True)
+class Occupancy:
+    """``blocks`` fit on a multiprocessor, ``warps`` of ``most``; ``limits`` is how many would for each
+    resource."""
+
+    blocks: int
+    warps: int
+    most: int
+    limits: dict[str, int]
+
+    @property
+    def limiter(self) -> str:
+        """The resource that lets the fewest blocks in."""
+        return min(self.limits, key=self.limits.__getitem__)
+
+
+def resources_of(artifact: Artifact) -> Resources:
+    """By ``ptxas`` where it is installed, else the emulator's estimate.
+
+    Raises :class:`DeviceError` when ``ptxas`` refuses the text.
+    """
+    path = tools.find("ptxas")
+    if path is None:
+        return _estimate(artifact)
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "kernel.ptx"
+        source.write_text(artifact.ptx)
+        command = [
+            path,
+            "-v",
+            f"-arch={artifact.target}",
+            str(source),
+            "-o",
+            str(Path(folder) / "kernel.cubin"),
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    said = done.stderr + done.stdout
+    if done.returncode:
+        raise DeviceError(f"ptxas failed with exit status {done.returncode}", said)
+    return _read(said)
+
+
+def _read(said: str) -> Resources:
+    """What ``ptxas -v`` tells."""
+    registers = re.search(r"Used (\d+) registers", said)
+    frame = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", said)
+    local, stores, loads = map(int, frame.groups()) if frame else (0, 0, 0)
+    return Resources(int(registers[1]) if registers else 0, stores + loads, local, "ptxas")
+
+
+def _estimate(artifact: Artifact) -> Resources:
+    from ptxforge.emulator import EmulatorDevice  # only where nobody else counts
+
+    function = EmulatorDevice(target=artifact.target).load_module(artifact.ptx).function(artifact.name)
+    return Resources(function.attributes.registers, 0, function.attributes.local_bytes, "estimate")
+
+
+def occupancy_of(artifact: Artifact, registers: int, target: Target) -> Occupancy:
+    """How many blocks of a kernel fit on one multiprocessor of ``target``."""
+    limits: Limits = limits_of(target)
+    warps = artifact.num_warps
+    fit = {"threads": limits.threads // (warps * WARP_SIZE), "blocks": limits.blocks}
+    if registers:
+        per_warp = -(-registers * WARP_SIZE // REGISTER_UNIT) * REGISTER_UNIT
+        fit["registers"] = REGISTERS // per_warp // warps
+    per_block = -(-artifact.shared_bytes // SHARED_UNIT) * SHARED_UNIT + SYSTEM_BYTES
+    fit["shared memory"] = limits.shared // per_block
+    blocks = min(fit.values())
+    return Occupancy(blocks, blocks * warps, limits.warps, fit)

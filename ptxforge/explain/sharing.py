@@ -1,0 +1,78 @@
+"""Shared memory: what lies where, while which operations run; and the bank conflicts that follow from
+layouts."""
+
+from __future__ import annotations
+
+import attrs
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Function, Operation
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.shared import LocalAlloc
+from ptxforge.layouts.conversion import SharedMemory
+from ptxforge.passes.allocate_shared import requests_of
+from ptxforge.passes.analysis.scratch import conversion_plan
+from ptxforge.support.location import Location
+
+
+@attrs.frozen(slots=True)
+class Area:
+    """``size`` bytes from ``offset`` on, in use while operations number ``first`` to ``last`` run (in the
+    order of the text). ``what`` says for what."""
+
+    what: str
+    location: Location | None
+    offset: int
+    size: int
+    first: int
+    last: int
+
+
+@attrs.frozen(slots=True)
+class Conflict:
+    """A conversion through shared memory whose busiest bank delivers ``store`` (``load``) words one after the
+    other."""
+
+    location: Location | None
+    store: int
+    load: int
+
+
+def areas_of(function: Function) -> list[Area]:
+    """Every buffer and scratch area, by offset. Tiles with several buffers are one area for each."""
+    found = []
+    for request in requests_of(function):
+        op, pitch, count = request.op, request.op.attributes.get("pitch", 0), 1
+        if isinstance(op, LocalAlloc) and op.result.type.rank > op.result.type.layout.rank:
+            count = op.result.type.shape[0]
+        size = request.size // count
+        for number in range(count):
+            offset = request.offset + number * (pitch or size)
+            what = f"{_what(op)}, buffer {number}" if count > 1 else _what(op)
+            found.append(Area(what, op.location, offset, size, request.first, request.last))
+    return sorted(found, key=lambda area: (area.offset, area.first))
+
+
+def _what(op: Operation) -> str:
+    if isinstance(op, LocalAlloc):
+        type = op.result.type
+        shape = type.shape[-type.layout.rank :]
+        return f"{'x'.join(map(str, shape))} {type.element}"
+    return f"scratch of {op.name}"
+
+
+def conflicts_of(function: Function) -> list[Conflict]:
+    """Conversions of layouts with bank conflicts."""
+    found = []
+    for op in function.walk():
+        if not isinstance(op, ConvertLayout) or not isinstance(op.result.type, T.TensorType):
+            continue
+        plan = conversion_plan(op)
+        if isinstance(plan, SharedMemory) and max(plan.store.degree, plan.load.degree) > 1:
+            found.append(Conflict(op.location, plan.store.degree, plan.load.degree))
+    return found
+
+
+def size_of(function: Function) -> int:
+    """Operations of a function, those inside of loops and branches included: the length of the time axis."""
+    return sum(1 for _ in function.walk())
