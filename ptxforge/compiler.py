@@ -49,11 +49,25 @@ def _collector_paused() -> Iterator[None]:
             gc.enable()
 
 
+TRITON_STAGES = {"source": "tile", "ttir": "tile", "ttgir": "gpu"}
+"""What stands for the IR that Triton calls so."""
+
+ABSENT_STAGES = {
+    "llir": "ptxforge has no LLVM: the IR called 'gpu' becomes PTX in one step",
+    "llvmir": "ptxforge has no LLVM: the IR called 'gpu' becomes PTX in one step",
+    "amdgcn": "ptxforge makes PTX, for NVIDIA's GPUs",
+    "hsaco": "ptxforge makes PTX, for NVIDIA's GPUs",
+}
+_MACHINE_CODE = ("cubin", "sass")
+
+
 class NoSuchTextError(PtxforgeError, KeyError):
     """A kernel has no text of that name."""
 
     def __init__(self, key: object, known: tuple[str, ...]):
-        super().__init__(f"there is no text {key!r} of a kernel; there are {', '.join(map(repr, known))}")
+        why = f" ({ABSENT_STAGES[key]})" if key in ABSENT_STAGES else ""
+        names = ", ".join(map(repr, known))
+        super().__init__(f"there is no text {key!r} of a kernel{why}; there are {names}")
 
     __str__ = Exception.__str__  # a KeyError would show the repr
 
@@ -62,24 +76,34 @@ class Assembly(Mapping[str, str]):
     """Texts of a kernel by stage, each made when first asked for.
 
     ``makers`` gives for each key (``tile``, ``gpu``, ``ptx``, …) its text or a function that makes it.
+    Triton's ``ttir`` and ``ttgir`` mean ``tile`` and ``gpu``. Pickled, it has all its texts, and machine
+    code if that was made. Another key raises :class:`NoSuchTextError`.
     """
 
     def __init__(self, makers: dict[str, Any]):
         self._makers = makers
 
     def __getitem__(self, key: str) -> str:
-        if key not in self._makers:
+        name = TRITON_STAGES.get(key, key)
+        if name not in self._makers:
             raise NoSuchTextError(key, tuple(self._makers))
-        made = self._makers[key]
+        made = self._makers[name]
         if callable(made):
-            made = self._makers[key] = made()
+            made = self._makers[name] = made()
         return made
+
+    def __contains__(self, key: object) -> bool:
+        return TRITON_STAGES.get(key, key) in self._makers
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._makers)
 
     def __len__(self) -> int:
         return len(self._makers)
+
+    def __reduce__(self) -> tuple:
+        kept = [key for key in self if key not in _MACHINE_CODE or not callable(self._makers[key])]
+        return Assembly, ({key: self[key] for key in kept},)
 
 
 @attrs.define(slots=True, eq=False)
@@ -109,6 +133,15 @@ class Artifact:
     _stages: Any = attrs.field(repr=False)
     written: tuple[str, ...] = ()
     tensor_maps: tuple[TensorMapRecipe, ...] = ()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {field.name: getattr(self, field.name) for field in attrs.fields(Artifact)} | {
+            "_stages": self.stages
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
 
     @property
     def stages(self) -> list[tuple[str, str]]:

@@ -24,7 +24,7 @@ from ptxforge.frontend.visitor import Visitor, handles
 from ptxforge.language import core, debug
 from ptxforge.language import math as language_math
 from ptxforge.language import types as L
-from ptxforge.language.constexpr import constexpr
+from ptxforge.language.constexpr import constexpr, unwrap
 from ptxforge.language.registry import is_builtin
 from ptxforge.support.errors import CompilationError, PtxforgeError, TypeMismatchError, UnsupportedSyntaxError
 
@@ -82,6 +82,8 @@ def call_value(v: Visitor, node: ast.AST, function: Any, args: Sequence[Any], kw
         return call_static(function.fn, args, kwargs)
     if _is_static_callable(function):
         return call_static(function, args, kwargs)
+    if getattr(function, "__triton_builtin__", False):
+        return call_foreign_builtin(function, args, kwargs)
     if isinstance(function, types.FunctionType):
         twin = host_twin(function)
         if twin is not None:
@@ -169,6 +171,22 @@ def call_static(function: Callable, args: Sequence[Any], kwargs: dict[str, Any])
         raise
     except Exception as error:  # the function is the user's, and so is its fault
         raise CompilationError(f"{function.__name__}() raised {type(error).__name__}: {error}") from error
+
+
+def call_foreign_builtin(function: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
+    """Call a function that generated code marks as a builtin of Triton: it runs while compiling, gets
+    constants as ``tl.constexpr`` and runtime values as they are, and returns one of them or a constant."""
+    try:
+        found = function(*map(_as_constexpr, args), **{k: _as_constexpr(v) for k, v in kwargs.items()})
+    except PtxforgeError:
+        raise
+    except Exception as error:  # the function is the user's, and so is its fault
+        raise CompilationError(f"{function.__name__}() raised {type(error).__name__}: {error}") from error
+    return static_object(unwrap(found))
+
+
+def _as_constexpr(value: Any) -> Any:
+    return constexpr(value) if is_static(value) and not isinstance(value, tuple) else value
 
 
 # -- jitted functions --------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
 from ptxforge.runtime import cache, options, pickling, source, tools
 from ptxforge.runtime.binder import explain_binding, make_binder, parameters_of
+from ptxforge.runtime.function_state import FunctionState, default_repr, restored
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid, place, prepare
 from ptxforge.runtime.specialize import Parameter, Specialization, constexpr_key, pointer_to, specialize
 from ptxforge.runtime.variant import CompiledKernel
@@ -72,7 +73,7 @@ class KernelInterface:
         return pickling.reduced(self)
 
 
-class JITFunction(KernelInterface, Generic[F]):
+class JITFunction(FunctionState, KernelInterface, Generic[F]):
     """A kernel, or a function that kernels call.
 
     ``fn`` is the Python function, ``arg_names`` its parameters, ``variants`` what was compiled, oldest first.
@@ -104,7 +105,8 @@ class JITFunction(KernelInterface, Generic[F]):
             "version": version,
         }  # fmt: skip
         self.debug, self.noinline = debug, noinline
-        self.repr, self.launch_metadata, self.version = repr, launch_metadata, version
+        self.repr, self.launch_metadata, self.version = repr or default_repr, launch_metadata, version
+        self._set_state(fn)
         self.variants: list[CompiledKernel] = []
         self.pre_run_hooks: list[Callable] = []
         self._prepared: dict[Any, PreparedLaunch] = {}
@@ -115,7 +117,12 @@ class JITFunction(KernelInterface, Generic[F]):
     def __repr__(self) -> str:
         return f"<JITFunction {self.__module__}.{self.__qualname__}>"
 
+    def __deepcopy__(self, memo: dict) -> JITFunction:
+        return restored(type(self), self.bare_state()) if self.is_bare() else self
+
     def __reduce__(self) -> tuple:
+        if self.is_bare():
+            return restored, (type(self), self.bare_state())
         return pickling.reduced(self, JITFunction, self._options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -141,7 +148,9 @@ class JITFunction(KernelInterface, Generic[F]):
     @property
     def cache_key(self) -> str:
         """A hash of the kernel's source and of what it depends on."""
-        return self.dependencies.digest()
+        if not self._cache_key:
+            self._cache_key = self.dependencies.digest()
+        return self._cache_key
 
     @functools.cached_property
     def _bind(self) -> Callable:
@@ -198,6 +207,7 @@ class JITFunction(KernelInterface, Generic[F]):
     def _forget(self) -> None:
         """Compile anew at the next launch."""
         self.__dict__.pop("dependencies", None)
+        self._cache_key = ""
         self._prepared.clear()
         self._compiled.clear()
         self._globals = ()
@@ -351,7 +361,7 @@ class JITFunction(KernelInterface, Generic[F]):
         made = self._artifact(
             complete, constants, str(parse_target(target or DEFAULT_TARGET)), dict(chosen.compile)
         )
-        made.asm = tools.with_machine_code(made.asm, lambda: tools.assemble(made.ptx, made.target))
+        made.asm = tools.with_machine_code(made.asm, lambda: tools.machine_code(made.ptx, made.target))
         return made
 
     def _complete_signature(self, signature: dict[str, str], constants: dict[str, Any]) -> dict[str, str]:

@@ -66,6 +66,43 @@ class Parameter:
     has_default: bool = False
     default: Any = None
 
+    # The same under Triton's names
+
+    @property
+    def num(self) -> int:
+        """The position."""
+        return self.index
+
+    @property
+    def is_constexpr(self) -> bool:
+        """Whether each value makes a kernel of its own."""
+        return self.constexpr
+
+    @property
+    def is_const(self) -> bool:
+        """Whether it is a pointer through which nothing is stored."""
+        return self.const
+
+    @property
+    def do_not_specialize(self) -> bool:
+        """Whether the value 1 is not compiled in."""
+        return not self.ones
+
+    @property
+    def do_not_specialize_on_alignment(self) -> bool:
+        """Whether divisibility by 16 is not compiled in."""
+        return not self.alignment
+
+    @property
+    def annotation(self) -> str:
+        """The annotation: ``constexpr``, an element type's short name, or nothing."""
+        return "constexpr" if self.constexpr else self.dtype.short if self.dtype else ""
+
+    @property
+    def annotation_type(self) -> str:
+        """The element type that the annotation fixes, if any."""
+        return self.dtype.short if self.dtype else ""
+
 
 @attrs.frozen(slots=True)
 class Specialization:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from ptxforge.compiler import Assembly
+from ptxforge.driver import nvjitlink
 from ptxforge.support.errors import DeviceError
 
 _WHEELS = {
@@ -72,6 +73,12 @@ def serialized_products(log: str) -> list[str]:
     return [line for line in log.splitlines() if re.search(r"\(C75(?!19)\d\d\)", line)]
 
 
+def machine_code(ptx: str, target: str) -> bytes:
+    """The machine code of PTX text without a GPU: by nvJitLink where it is installed (faster, as no process
+    is started), else by ``ptxas``. Raises :class:`DeviceError` as those do."""
+    return nvjitlink.assemble(ptx, target) if nvjitlink.library() else assemble(ptx, target)
+
+
 def can_disassemble() -> bool:
     """Whether the tools are there that make SASS of PTX text."""
     return bool(find("ptxas") and (find("nvdisasm") or find("cuobjdump")))
@@ -88,8 +95,9 @@ def disassemble(cubin: bytes) -> str:
 
 
 def with_machine_code(asm: Assembly, cubin: Callable[[], bytes]) -> Assembly:
-    """The texts of ``asm``, the bytes ``cubin`` and the text ``sass`` made of them;
-    each made when asked for."""
+    """The texts of ``asm``, the bytes ``cubin`` (by the function of that name, if they are not in ``asm``)
+    and the text ``sass`` made of them; each made when asked for."""
     makers = {key: (lambda key=key: asm[key]) for key in asm}
-    complete = Assembly(makers | {"cubin": cubin, "sass": lambda: disassemble(complete["cubin"])})
+    makers.setdefault("cubin", cubin)
+    complete = Assembly(makers | {"sass": lambda: disassemble(complete["cubin"])})
     return complete

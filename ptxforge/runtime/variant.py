@@ -2,33 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import hashlib
+import sys
 from collections.abc import Callable
 from typing import Any
 
-import attrs
-
-from ptxforge.compiler import Artifact
+from ptxforge.compiler import Artifact, Assembly
 from ptxforge.driver.cuda import CudaDevice
 from ptxforge.driver.protocol import Device, Function, FunctionAttributes
 from ptxforge.runtime import tools
+from ptxforge.runtime.devices import default_device, device
+from ptxforge.runtime.metadata import GPUTarget, Metadata, metadata_of
+from ptxforge.runtime.raw_launch import Launcher, raw_launcher
 from ptxforge.support.errors import DeviceError, OutOfResourcesError
+from ptxforge.support.target import parse_target
 
 WARP_SIZE = 32
-
-
-@attrs.frozen(slots=True)
-class Metadata:
-    """Facts of a variant under Triton's names; ``shared`` is bytes of dynamic shared memory per block."""
-
-    name: str
-    shared: int
-    num_warps: int
-    num_stages: int
-    num_ctas: int
-    target: str
-    maxnreg: int | None
-    signature: dict[str, str]
-    constants: dict[str, Any]
 
 
 class CompiledKernel:
@@ -40,41 +30,84 @@ class CompiledKernel:
     yet.
     """
 
-    def __init__(self, artifact: Artifact, device: Device | None, src: Any = None):
+    def __init__(
+        self, artifact: Artifact, device: Device | None, src: Any = None, target: GPUTarget | None = None
+    ):
         self.artifact = artifact
         self.name = artifact.name
         self.src = src
         self._device = device
+        self._target = target
         self._functions: dict[int, Function] = {}
-        self.asm = tools.with_machine_code(artifact.asm, self._cubin)
         self.launcher: Callable[..., Any] | None = None  # set by the kernel that made this
 
     def __repr__(self) -> str:
         return f"<CompiledKernel {self.name} for {self.artifact.target}>"
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in self.__dict__.items() if key not in _OF_THIS_PROCESS} | {
+            "_device": None, "_functions": {}, "launcher": None,
+            "_target": self._target or GPUTarget("cuda", parse_target(self.artifact.target).sm, WARP_SIZE),
+        }  # fmt: skip
+
     def __getitem__(self, grid: Any) -> Callable[..., Any]:
         """``compiled[grid](*args)`` launches exactly this variant; constants need not be given."""
-        if self.launcher is None:
+        if self.launcher is not None:
+            return lambda *args, **kwargs: self.launcher(self, grid, args, kwargs)
+        if self._target is None:
             raise DeviceError(
                 f"'{self.name}' was compiled ahead of time; launch the kernel that it came from"
             )
-        return lambda *args, **kwargs: self.launcher(self, grid, args, kwargs)
+        axes = (*grid, 1, 1)[:3]
+        return lambda *args, stream=0: self.run(
+            *axes, stream, self.function, self.packed_metadata, None, None, None, *self._complete(args)
+        )
 
-    @property
+    def _complete(self, args: tuple) -> list[Any]:
+        """An argument for every parameter, where constants may have been left out."""
+        names = list(self.artifact.signature)
+        if len(args) == len(names):
+            return list(args)
+        taken = {name for name, _ in self.artifact.parameters}
+        given = iter(args)
+        return [next(given, None) if name in taken else None for name in names]
+
+    # Cached, and not properties: programs that rebuild a kernel from its __dict__ put values in their place
+
+    @functools.cached_property
+    def asm(self) -> Assembly:
+        """The kernel's texts and machine code; see the class."""
+        return tools.with_machine_code(self.artifact.asm, self._cubin)
+
+    @functools.cached_property
+    def hash(self) -> str:
+        """Hexadecimal digits that tell this kernel from all others."""
+        made = self.artifact
+        return hashlib.sha256(f"{made.target} {made.num_warps}\n{made.ptx}".encode()).hexdigest()
+
+    @functools.cached_property
     def metadata(self) -> Metadata:
         """Name, shared memory (bytes), options, target and hash, under Triton's names."""
-        made = self.artifact
-        return Metadata(
-            name=made.name,
-            shared=made.shared_bytes,
-            num_warps=made.num_warps,
-            num_stages=made.num_stages,
-            num_ctas=made.num_ctas,
-            target=made.target,
-            maxnreg=made.options.get("maxnreg"),
-            signature=made.signature,
-            constants=made.constants,
-        )
+        return metadata_of(self.artifact, self.hash, self._target)
+
+    @functools.cached_property
+    def packed_metadata(self) -> tuple[int, int, int]:
+        """Warps, CTAs of a cluster and bytes of shared memory: what Triton's launch function takes."""
+        return self.artifact.num_warps, self.artifact.num_ctas, self.artifact.shared_bytes
+
+    @functools.cached_property
+    def function(self) -> Any:
+        """The kernel's handle on its device: the driver's number for it, where that is CUDA."""
+        return _handle(self.function_on(self._loaded_by()))
+
+    @functools.cached_property
+    def run(self) -> Launcher:
+        """Triton's launch function; see :mod:`ptxforge.runtime.raw_launch`."""
+        return raw_launcher(self, self._loaded_by())
+
+    def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> dict[str, Any]:
+        """What launch hooks are told about a launch."""
+        return {"name": self.name, "function": self.function, "stream": stream, "metadata": self.metadata}
 
     @property
     def block(self) -> tuple[int, int, int]:
@@ -123,15 +156,20 @@ class CompiledKernel:
         return self.function_on(self._loaded_by()).attributes
 
     def _loaded_by(self) -> Device:
-        if self._device is None:
+        if self._device is not None:
+            return self._device
+        if self._target is None:
             raise DeviceError(
                 f"'{self.name}' was compiled for {self.artifact.target} without a device to load it on"
             )
-        return self._device
+        return device("emulator") if self._target.backend == "cpu" else _current_device()
 
     def _init_handles(self) -> None:
         """Load the kernel now: Triton's name, which its scripts call between ``warmup`` and ``n_regs``."""
-        self.function_on(self._loaded_by())
+        for name in ("function", "run"):
+            if self.__dict__.get(name, True) is None:  # rebuilt from another process's kernel
+                del self.__dict__[name]
+        self.function, self.run  # noqa: B018
 
     @property
     def n_regs(self) -> int:
@@ -149,7 +187,24 @@ class CompiledKernel:
         return self.attributes.max_threads_per_block
 
     def _cubin(self) -> bytes:
-        """By the driver when a GPU made this variant, else by ``ptxas``."""
+        """By the driver when a GPU made this variant, else by an assembler that needs none."""
         if isinstance(self._device, CudaDevice):
             return self._device.cubin(self.artifact.ptx)
-        return tools.assemble(self.artifact.ptx, self.artifact.target)
+        return tools.machine_code(self.artifact.ptx, self.artifact.target)
+
+
+_OF_THIS_PROCESS = ("function", "run")
+"""Attributes that hold what was loaded here."""
+
+
+def _current_device() -> Device:
+    """torch's current GPU where torch uses one, else the default device."""
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_initialized():
+        return device(f"cuda:{torch.cuda.current_device()}")
+    return default_device()
+
+
+def _handle(function: Function) -> Any:
+    handle = getattr(function, "handle", None)
+    return function if handle is None else int(handle)

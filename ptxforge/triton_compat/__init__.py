@@ -19,7 +19,7 @@ from pathlib import Path
 
 from ptxforge.support.errors import PtxforgeError
 from ptxforge.triton_compat.alias import Alias
-from ptxforge.triton_compat.modules import MODULES
+from ptxforge.triton_compat.modules import MODULES, OBJECTS
 
 __all__ = ["SHADOW", "install", "is_installed", "uninstall"]
 
@@ -51,7 +51,7 @@ def install() -> None:
     for name in MODULES:
         parent, _, leaf = name.rpartition(".")
         if parent:
-            setattr(sys.modules[parent], leaf, sys.modules[name])
+            setattr(sys.modules[parent], leaf, OBJECTS.get(name, sys.modules[name]))
     sys.path[:] = [SHADOW, *_others(sys.path)]
     _set_python_path([SHADOW, *_others(_python_path())])
 

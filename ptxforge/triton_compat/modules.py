@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from types import ModuleType
 
 from ptxforge import language
-from ptxforge.language.registry import constexpr_function
-from ptxforge.runtime import arithmetic, autotune, heuristics, jit, variant
+from ptxforge.language.registry import ConstexprFunction, constexpr_function
+from ptxforge.runtime import arithmetic, autotune, heuristics, jit, metadata, specialize, variant
 from ptxforge.support import errors
-from ptxforge.triton_compat import host, testing
+from ptxforge.triton_compat import backend, compiler, drivers, host, knobs, language_names, testing
 from ptxforge.triton_compat.alias import VERSION, Source
 
 _ERRORS = {
@@ -27,6 +27,8 @@ _JIT = {
     "JITFunction": jit.JITFunction,
     "KernelInterface": jit.KernelInterface,
     "jit": jit.jit,
+    "ConstexprFunction": ConstexprFunction,
+    "KernelParam": specialize.Parameter,
     "constexpr_function": constexpr_function,
     "reinterpret": host.reinterpret,
     "TensorWrapper": host.TensorWrapper,
@@ -38,12 +40,28 @@ _TUNING = {
     "autotune": autotune.autotune,
     "heuristics": heuristics.heuristics,
 }
-_DRIVER = {"active": host.ActiveDriver()}
-_COMPILER = {"CompiledKernel": variant.CompiledKernel, "GPUTarget": host.GPUTarget}
+_DRIVER = {"driver": drivers.driver}
+_BACKENDS = {
+    "backends": drivers.Backends(),
+    "BaseBackend": backend.BaseBackend,
+    "DriverBase": drivers.Driver,
+    "GPUTarget": metadata.GPUTarget,
+}
+_COMPILER = {
+    "ASTSource": compiler.ASTSource,
+    "CompiledKernel": variant.CompiledKernel,
+    "GPUTarget": metadata.GPUTarget,
+    "compile": compiler.compile,
+    "make_backend": backend.make_backend,
+    "triton_key": compiler.triton_key,
+}
+_CACHE = {"triton_key": compiler.triton_key, "_base32": compiler.base32, "knobs": knobs}
 _TOP = {
     "cdiv": arithmetic.cdiv,
     "next_power_of_2": arithmetic.next_power_of_2,
     "set_allocator": host.set_allocator,
+    "compile": compiler.compile,
+    "CompiledKernel": variant.CompiledKernel,
     "__version__": VERSION,
 }
 
@@ -62,20 +80,24 @@ def _language(*path: str) -> list[Source]:
 MODULES: dict[str, Sequence[Source]] = {
     "triton": [_TOP, _JIT, _TUNING, _ERRORS],
     "triton.language": [language],
-    "triton.language.core": _language("core"),
+    "triton.language.core": [language_names.CORE, *_language("core")],
     "triton.language.math": _language("math"),
     "triton.language.standard": _language("standard"),
+    "triton.knobs": [knobs],
     "triton.runtime": [_JIT, _TUNING, _ERRORS],
     "triton.runtime.jit": [_JIT],
+    "triton.runtime.cache": [_CACHE],
     "triton.runtime.driver": [_DRIVER],
+    "triton.runtime.interpreter": [{"InterpretedFunction": host.InterpretedFunction}],
     "triton.runtime.autotuner": [_TUNING, _ERRORS],
     "triton.runtime.errors": [_ERRORS],
     "triton.testing": [testing],
     "triton.compiler": [_COMPILER, _ERRORS],
     "triton.compiler.compiler": [_COMPILER],
     "triton.compiler.errors": [_ERRORS],
-    "triton.backends": [_COMPILER],
-    "triton.backends.compiler": [_COMPILER],
+    "triton.backends": [_BACKENDS],
+    "triton.backends.compiler": [_BACKENDS],
+    "triton.backends.driver": [_BACKENDS],
     "triton.tools": [{}],
 }
 if hasattr(language, "random"):
@@ -87,3 +109,6 @@ if hasattr(language, "extra"):
         "triton.language.extra.cuda": _language("extra", "cuda")[:1],
         "triton.language.extra.cuda.libdevice": _language("extra", "libdevice")[:1],
     }
+
+OBJECTS: dict[str, object] = {"triton.runtime.driver": drivers.driver}
+"""Attributes of packages that are objects, although a module of the name can be imported, too."""

@@ -40,7 +40,7 @@ def test_the_collector_pauses_and_is_as_before(collector, monkeypatch, is_enable
     assert seen == [False, False] and gc.isenabled() == is_enabled
 
 
-@pytest.mark.parametrize("key", ["ttgir", "llir", 3])
+@pytest.mark.parametrize("key", ["banana", "mlir", 3])
 def test_a_text_that_there_is_not(key):
     made = compile_fill(VALUE=3)
     with pytest.raises(KeyError) as error:

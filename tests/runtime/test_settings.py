@@ -75,7 +75,7 @@ def test_another_target_compiles_another_variant(monkeypatch):
     launch(kernel)
     monkeypatch.setenv("PTXFORGE_TARGET", "sm_80")
     launch(kernel)
-    assert [variant.metadata.target for variant in kernel.variants] == ["sm_90a", "sm_80"]
+    assert [variant.metadata.arch for variant in kernel.variants] == ["sm_90a", "sm_80"]
 
 
 def test_what_is_set_on_the_device_counts(monkeypatch):

@@ -23,7 +23,6 @@ from ptxforge.ir.definition import (
     SIDE_EFFECT,
     WRITES_GLOBAL,
     Effects,
-    MemoryAccess,
     attribute,
     define,
     gives,
@@ -91,10 +90,11 @@ class InBounds(Operation):
 
 
 @define("load", effects=READS_GLOBAL, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
-class Load(MemoryAccess):
+class Load(Operation):
     """Read memory where ``mask`` holds; elsewhere the result is ``other`` (undefined without one).
     A pointer to ``i1`` is loaded as ``i8``."""
 
+    pointer = operand(POINTER)
     mask = operand(BOOL, optional=True)
     other = operand(NUMBER_OR_POINTER, optional=True)
     cache = attribute(LOAD_CACHE, "")
@@ -114,9 +114,10 @@ class Load(MemoryAccess):
 
 
 @define("store", effects=WRITES_GLOBAL, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
-class Store(MemoryAccess):
+class Store(Operation):
     """Write ``value`` to memory, where ``mask`` holds."""
 
+    pointer = operand(POINTER)
     value = operand(NUMBER_OR_POINTER)
     mask = operand(BOOL, optional=True)
     cache = attribute(STORE_CACHE, "")

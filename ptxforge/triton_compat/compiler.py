@@ -1,0 +1,171 @@
+"""``triton.compile`` and what it takes: one specialisation compiled ahead of any launch.
+
+What Inductor reads afterwards lies where Triton's cache would be, as outputs:
+``<hash in base 32>/<name>.cubin`` and ``.ptx`` below ``TRITON_CACHE_DIR``. They are never read back here;
+ptxforge's own cache is :mod:`ptxforge.runtime.cache`.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from ptxforge.compiler import OPTIONS, Artifact, Assembly
+from ptxforge.runtime import tools
+from ptxforge.runtime.metadata import GPUTarget
+from ptxforge.runtime.source import compiler_digest
+from ptxforge.runtime.variant import CompiledKernel
+from ptxforge.support import settings
+from ptxforge.support.errors import ArgumentError
+from ptxforge.support.target import parse_target
+from ptxforge.triton_compat.backend import Options, make_backend
+from ptxforge.triton_compat.drivers import driver
+
+Constants = Mapping[Any, Any]
+
+
+class ASTSource:
+    """A kernel with the types of its parameters (``{"x": "*fp32", "BLOCK": "constexpr"}``), its constants by
+    name or by position (``{(1,): 128}``), and attributes by position (``{(0,): [["tt.divisibility", 16]]}``).
+    """
+
+    ext = "ttir"
+    language = "triton"
+
+    def __init__(
+        self,
+        fn: Any,
+        signature: Mapping[str, str],
+        constexprs: Constants | None = None,
+        attrs: Mapping[tuple, list] | None = None,
+    ):
+        self.fn, self.name = fn, fn.__name__
+        self.signature = {_name(fn, key): kind for key, kind in signature.items()}
+        self.constants = {(fn.arg_names.index(_name(fn, k)),): v for k, v in (constexprs or {}).items()}
+        self.attrs = dict(attrs or {})
+
+    def hash(self) -> str:
+        """A digest of the kernel's source and of all that specialises it."""
+        constants = [
+            (path, type(value).__name__, getattr(value, "cache_key", None) or repr(value))
+            for path, value in sorted(self.constants.items())
+        ]
+        parts = (self.fn.cache_key, sorted(self.attrs.items()), sorted(self.signature.items()), constants)
+        return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+    def specialization(self) -> tuple[dict[str, str], dict[str, Any]]:
+        """Signature and constants as :meth:`JITFunction.compile` takes them: ``*fp32:16`` for a pointer that
+        is divisible by 16."""
+        names = self.fn.arg_names
+        constants = {names[path[0]]: value for path, value in self.constants.items()}
+        signature = {}
+        for index, name in enumerate(names):
+            kind = "constexpr" if name in constants else self.signature.get(name, "constexpr")
+            if kind == "constexpr":
+                constants.setdefault(name, None)
+            divisible = any(
+                a[0] == "tt.divisibility" and a[1] % 16 == 0 for a in self.attrs.get((index,), ())
+            )
+            signature[name] = f"{kind}:16" if divisible and kind != "constexpr" else kind
+        return signature, constants
+
+
+def _name(fn: Any, key: Any) -> str:
+    """A parameter's name, given as a name, a position, or a path of one position."""
+    key = key[0] if isinstance(key, tuple) else key
+    return key if isinstance(key, str) else fn.arg_names[key]
+
+
+def triton_key() -> str:
+    """Another text for every version of the compiler: what caches of other programs are keyed by."""
+    return compiler_digest()
+
+
+def compile(
+    src: ASTSource, target: GPUTarget | None = None, options: Mapping[str, Any] | None = None, **_: Any
+) -> CompiledKernel:
+    """``triton.compile``: the kernel, with its machine code, compiled for ``target`` without loading it.
+
+    A target whose ``backend`` is ``cpu`` is the emulator's: the kernel runs on CPU tensors. Raises
+    :class:`CompilationError`, and :class:`DeviceError` where no assembler is installed.
+    """
+    target = target or driver.active.get_current_target()
+    src.fn.settle()
+    chosen = make_backend(target).parse_options(dict(options or {}))
+    machine = _machine(target)
+    digest = hashlib.sha256(
+        repr((triton_key(), src.hash(), str(target), machine, chosen.hash())).encode()
+    ).hexdigest()
+    artifact = _with_cubin(_compiled(src, machine, chosen), target)
+    kernel = CompiledKernel(artifact, None, src=src, target=target)
+    kernel.hash = digest
+    _write_outputs(kernel)
+    return kernel
+
+
+def _machine(target: GPUTarget) -> str:
+    """ptxforge's name of a target, with the architecture's own features where it has some."""
+    if target.backend == "cpu":
+        return settings.TARGET.get() or "sm_90a"
+    if target.backend != "cuda":
+        raise ArgumentError(
+            f"'{target.backend}' is not a backend of ptxforge: it makes PTX, for NVIDIA's GPUs"
+        )
+    plain = parse_target(f"sm_{target.arch}")
+    return f"{plain}a" if plain.sm >= 90 else str(plain)
+
+
+def _compiled(src: ASTSource, machine: str, chosen: Options) -> Artifact:
+    signature, constants = src.specialization()
+    options = {name: getattr(chosen, name) for name in OPTIONS if hasattr(chosen, name)}
+    return src.fn.compile(signature, constants, machine, **options)
+
+
+def _with_cubin(made: Artifact, target: GPUTarget) -> Artifact:
+    """The artifact with its machine code, and without the IR's texts: it goes from process to process."""
+    texts: dict[str, Any] = {"ptx": made.ptx}
+    if target.backend == "cuda":
+        texts["cubin"] = tools.machine_code(made.ptx, made.target)
+    return attrs.evolve(made, asm=Assembly(texts), stages=[])
+
+
+# What other programs read
+
+
+def base32(digest: str) -> str:
+    """The folder of Triton's cache for hexadecimal digits."""
+    return base64.b32encode(bytes.fromhex(digest)).decode().rstrip("=")
+
+
+def cache_folder() -> Path:
+    """``TRITON_CACHE_DIR``, else Triton's default."""
+    return Path(os.environ.get("TRITON_CACHE_DIR") or Path.home() / ".triton" / "cache")
+
+
+def _write_outputs(kernel: CompiledKernel) -> None:
+    folder = cache_folder() / base32(kernel.hash)
+    for stage in kernel.artifact.asm:
+        data = kernel.artifact.asm[stage]
+        _replace(folder / f"{kernel.src.name}.{stage}", data.encode() if isinstance(data, str) else data)
+
+
+def _replace(path: Path, data: bytes) -> None:
+    """Write a whole file or none: other processes read it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent)
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise

@@ -1,0 +1,173 @@
+"""``triton.runtime.driver`` and ``triton.backends``: which device kernels are made for, and by what."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from ptxforge.driver import cuda_api
+from ptxforge.driver.arrays import torch_stream
+from ptxforge.driver.cuda import CudaDevice, cuda_device
+from ptxforge.runtime.devices import default_device
+from ptxforge.runtime.metadata import GPUTarget
+from ptxforge.runtime.timing import FLUSH_BYTES, do_bench
+from ptxforge.support import settings
+from ptxforge.support.errors import DeviceError
+from ptxforge.support.target import parse_target
+from ptxforge.triton_compat.backend import Backend
+
+
+class Utilities:
+    """``driver.active.utils``."""
+
+    def get_device_properties(self, ordinal: int = 0) -> dict[str, int]:
+        """Limits and clocks (kHz) of a device, under Triton's names."""
+        device = cuda_device(ordinal) if cuda_api.device_count() else default_device()
+        facts = {
+            "multiprocessor_count": device.multiprocessors,
+            "max_shared_mem": device.max_shared_bytes,
+            "warpSize": device.warp_size,
+            "max_num_regs": 65536,
+        }
+        if isinstance(device, CudaDevice):
+            facts |= {
+                "sm_clock_rate": device.attribute("CLOCK_RATE"),
+                "mem_clock_rate": device.attribute("MEMORY_CLOCK_RATE"),
+                "mem_bus_width": device.attribute("GLOBAL_MEMORY_BUS_WIDTH"),
+            }
+        return facts
+
+
+class Driver:
+    """``triton.runtime.driver.active``."""
+
+    utils = Utilities()
+
+    @staticmethod
+    def is_active() -> bool:
+        """Whether kernels can be compiled for it. True without a GPU, too: a compile worker has none."""
+        return True
+
+    def get_current_target(self) -> GPUTarget:
+        """What kernels are compiled for on the default device."""
+        return GPUTarget("cuda", parse_target(default_device().target).sm, 32)
+
+    def get_current_device(self) -> int:
+        """The number of the current GPU: torch's, where torch uses one."""
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.cuda.is_initialized():
+            return torch.cuda.current_device()
+        return getattr(default_device(), "ordinal", 0)
+
+    def set_current_device(self, ordinal: int) -> None:
+        """Make a GPU torch's current one."""
+        self.get_device_interface().set_device(ordinal)
+
+    def get_current_stream(self, ordinal: int = 0) -> int:
+        """The handle of the stream that launches are queued on."""
+        torch = sys.modules.get("torch")
+        return torch_stream(ordinal) if torch is not None and torch.cuda.is_initialized() else 0
+
+    def get_device_capability(self, ordinal: int = 0) -> tuple[int, int]:
+        """Major and minor version, such as ``(9, 0)``."""
+        return divmod(self.get_current_target().arch, 10)
+
+    def get_device_interface(self) -> ModuleType:
+        """``torch.cuda``. Raises :class:`DeviceError` when torch is not imported."""
+        if "torch" not in sys.modules:
+            raise DeviceError("the device interface is torch.cuda, and torch is not imported")
+        return sys.modules["torch"].cuda
+
+    def get_active_torch_device(self) -> Any:
+        """The ``torch.device`` that tensors for kernels go to. Raises :class:`DeviceError` without torch."""
+        if "torch" not in sys.modules:
+            raise DeviceError("torch is not imported")
+        where = f"cuda:{self.get_current_device()}" if isinstance(default_device(), CudaDevice) else "cpu"
+        return sys.modules["torch"].device(where)
+
+    def get_benchmarker(self) -> Callable[..., Any]:
+        """``do_bench``."""
+        return do_bench
+
+    def get_empty_cache_for_benchmark(self) -> Any:
+        """A buffer larger than the L2 cache; :meth:`clear_cache` overwrites it."""
+        torch = sys.modules.get("torch")
+        if torch is None:
+            raise DeviceError("torch is not imported")
+        return torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=self.get_active_torch_device())
+
+    def clear_cache(self, buffer: Any) -> None:
+        """Flush the L2 cache."""
+        buffer.zero_()
+
+    def map_python_to_cpp_type(self, text: str) -> str:
+        """The C type of a signature type: ``*fp32`` is ``CUdeviceptr``."""
+        return "CUdeviceptr" if text.startswith("*") else _C_TYPES[text.partition(":")[0]]
+
+
+_C_TYPES = {
+    "i1": "int8_t", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t",
+    "u1": "uint8_t", "u8": "uint8_t", "u16": "uint16_t", "u32": "uint32_t", "u64": "uint64_t",
+    "fp16": "double", "bf16": "double", "fp32": "double", "f32": "double", "fp64": "double",
+}  # fmt: skip
+
+
+class EmulatorDriver(Driver):
+    """The emulator as the backend for CPU tensors: what Inductor's ``cpu_backend="triton"`` asks for."""
+
+    @staticmethod
+    def is_active() -> bool:
+        """Whether ``PTXFORGE_DEVICE`` chooses the emulator."""
+        return settings.DEVICE.get() == "emulator"
+
+    def get_current_target(self) -> GPUTarget:
+        """Kernels are the GPU's; ``backend`` says where they run."""
+        return super().get_current_target()._replace(backend="cpu")
+
+    def get_active_torch_device(self) -> Any:
+        """``torch.device("cpu")``."""
+        return sys.modules["torch"].device("cpu")
+
+
+class Backends(Mapping[str, SimpleNamespace]):
+    """``triton.backends.backends``: ``nvidia``, and ``cpu`` where ``PTXFORGE_DEVICE`` chooses the
+    emulator."""
+
+    _all = {
+        "nvidia": SimpleNamespace(compiler=Backend, driver=Driver),
+        "cpu": SimpleNamespace(compiler=Backend, driver=EmulatorDriver),
+    }
+
+    def _names(self) -> list[str]:
+        return ["nvidia", "cpu"] if EmulatorDriver.is_active() else ["nvidia"]
+
+    def __getitem__(self, name: str) -> SimpleNamespace:
+        if name not in self._names():
+            raise KeyError(name)
+        return self._all[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names())
+
+    def __len__(self) -> int:
+        return len(self._names())
+
+
+class DriverConfig:
+    """``triton.runtime.driver``: the ``active`` driver can be replaced."""
+
+    def __init__(self) -> None:
+        self.default = self.active = Driver()
+
+    def set_active(self, driver: Driver) -> None:
+        """Use another driver."""
+        self.active = driver
+
+    def reset_active(self) -> None:
+        """Use the default one again."""
+        self.active = self.default
+
+
+driver = DriverConfig()

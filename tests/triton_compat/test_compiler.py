@@ -1,0 +1,159 @@
+"""``triton.compile`` and what Inductor does with the kernel that it gives."""
+
+from __future__ import annotations
+
+import base64
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import ptxforge
+import ptxforge.language as tl
+from ptxforge.driver import nvjitlink
+from ptxforge.runtime import tools
+from ptxforge.runtime.metadata import GPUTarget
+from ptxforge.runtime.variant import CompiledKernel
+from ptxforge.support.errors import ArgumentError
+from ptxforge.triton_compat.backend import make_backend
+from ptxforge.triton_compat.compiler import ASTSource, base32, compile, triton_key
+from ptxforge.triton_compat.drivers import Backends, EmulatorDriver, driver
+
+CPU = GPUTarget("cpu", 90, 32)
+needs_assembler = pytest.mark.skipif(
+    tools.find("ptxas") is None and nvjitlink.library() is None, reason="no assembler"
+)
+
+
+@ptxforge.jit
+def scaled(x, y, n, factor, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(y + i, tl.load(x + i, mask=i < n) * factor, mask=i < n)
+
+
+def source(**changes):
+    given = {
+        "signature": {"x": "*fp32", "y": "*fp32", "n": "i32", "factor": "fp32", "BLOCK": "constexpr"},
+        "constexprs": {"BLOCK": 128},
+        "attrs": {(0,): [["tt.divisibility", 16]], (1,): [["tt.divisibility", 16]]},
+    }
+    return ASTSource(scaled, **given | changes)
+
+
+@pytest.fixture(autouse=True)
+def outputs(tmp_path, monkeypatch):
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    return tmp_path
+
+
+def run(kernel):
+    x, y = np.arange(300, dtype=np.float32), np.zeros(300, np.float32)
+    kernel.run(3, 1, 1, 0, kernel.function, kernel.packed_metadata, None, None, None, x, y, 300, 2.0, 128)
+    np.testing.assert_array_equal(y, 2 * x)
+
+
+def test_a_kernel_runs_by_triton_s_launch_function():
+    kernel = compile(source(), target=CPU, options={"num_warps": 2, "debug": True})
+    assert isinstance(kernel, CompiledKernel) and kernel.metadata.num_warps == 2
+    assert kernel.metadata.target == CPU and kernel.src.fn is scaled
+    assert kernel.packed_metadata == (2, 1, 0) and kernel.n_regs > 0
+    run(kernel)
+
+
+def test_compiled_kernel_launches_with_and_without_its_constants():
+    kernel = compile(source(), target=CPU)
+    for constants in ((), (128,)):
+        x, y = np.arange(300, dtype=np.float32), np.zeros(300, np.float32)
+        kernel[(3,)](x, y, 300, 2.0, *constants)
+        np.testing.assert_array_equal(y, 2 * x)
+
+
+def test_constants_and_attributes_by_position():
+    given = source(constexprs={(4,): 128}, attrs={(0,): [["tt.divisibility", 16]]})
+    assert given.constants == {(4,): 128}
+    signature, constants = given.specialization()
+    assert signature == {"x": "*fp32:16", "y": "*fp32", "n": "i32", "factor": "fp32", "BLOCK": "constexpr"}
+    assert constants == {"BLOCK": 128}
+
+
+def test_hashes_tell_specialisations_apart():
+    found = {source(constexprs={"BLOCK": block}).hash() for block in (64, 128, 128)}
+    found.add(source(attrs={}).hash())
+    assert len(found) == 3
+    kernels = {compile(source(), target=CPU, options={"num_warps": n}).hash for n in (1, 2, 2)}
+    assert len(kernels) == 2 and len(triton_key()) == 64
+
+
+@needs_assembler
+def test_outputs_lie_where_triton_s_cache_would_be(outputs):
+    kernel = compile(source(), target=GPUTarget("cuda", 90, 32))
+    folder = outputs / base64.b32encode(bytes.fromhex(kernel.hash)).decode().rstrip("=")
+    assert folder.name == base32(kernel.hash)
+    assert (folder / "scaled.cubin").read_bytes() == kernel.asm["cubin"]
+    assert (folder / "scaled.ptx").read_text() == kernel.asm["ptx"] and ".target sm_90a" in kernel.asm["ptx"]
+    (folder / "scaled.cubin").write_bytes(b"damaged")
+    assert compile(source(), target=GPUTarget("cuda", 90, 32)).asm["cubin"] == kernel.asm["cubin"]
+
+
+@pytest.mark.parametrize("arch", [80, 90])
+@needs_assembler
+def test_a_pickled_kernel_without_its_function(arch):
+    """What a worker sends: Inductor takes the Python function away and copies the kernel's ``__dict__``."""
+    kernel = compile(source(), target=GPUTarget("cuda", arch, 32))
+    fn = kernel.src.fn
+    kept = fn.fn, fn.__globals__, fn.used_global_vals, fn.repr, fn._hash_lock
+    try:
+        name = fn.repr(fn)
+        fn.fn = fn.__globals__ = fn.used_global_vals = fn._hash_lock = None
+        assert copy.deepcopy(fn) is not fn
+        state = kernel.__dict__ | {"metadata": kernel.metadata._asdict(), "run": None, "function": None}
+        arrived = pickle.loads(pickle.dumps(state))
+    finally:
+        fn.fn, fn.__globals__, fn.used_global_vals, fn.repr, fn._hash_lock = kept
+    rebuilt = CompiledKernel.__new__(CompiledKernel)
+    rebuilt.__dict__.update(arrived)
+    assert rebuilt.asm["cubin"] == kernel.asm["cubin"] and rebuilt.hash == kernel.hash
+    bare = rebuilt.src.fn
+    assert (bare.arg_names, bare.constexprs, bare.fn, name) == (scaled.arg_names, [4], None, "scaled")
+    assert [p.is_constexpr for p in bare.params] == [False] * 4 + [True]
+    assert bare.cache_key == scaled.cache_key and bare.src == scaled.src
+    assert copy.deepcopy(scaled) is scaled
+
+
+def test_a_rebuilt_kernel_runs():
+    state = pickle.loads(
+        pickle.dumps(compile(source(), target=CPU).__dict__ | {"run": None, "function": None})
+    )
+    rebuilt = CompiledKernel.__new__(CompiledKernel)
+    rebuilt.__dict__.update(state)
+    rebuilt._init_handles()
+    run(rebuilt)
+    run(pickle.loads(pickle.dumps(rebuilt)))
+
+
+def test_other_backends_are_refused():
+    with pytest.raises(ArgumentError, match="'hip' is not a backend of ptxforge"):
+        compile(source(), target=GPUTarget("hip", 942, 64))
+
+
+def test_backends(monkeypatch):
+    backend = make_backend(GPUTarget("cuda", 80, 32))
+    options = backend.parse_options({"num_warps": 8, "waves_per_eu": 2})
+    assert (options.num_warps, options.arch, backend.binary_ext) == (8, "sm_80", "cubin")
+    assert not hasattr(options, "waves_per_eu")
+    assert backend.hash() != make_backend(GPUTarget("cuda", 90, 32)).hash()
+    backends = Backends()
+    assert set(backends) == {"nvidia", "cpu"} and backends["cpu"].driver is EmulatorDriver
+    monkeypatch.setenv("PTXFORGE_DEVICE", "cuda")
+    assert set(backends) == {"nvidia"} and "cpu" not in backends and backends.get("cpu") is None
+
+
+def test_the_active_driver_can_be_replaced():
+    assert driver.active.get_current_target().backend == "cuda"
+    driver.set_active(EmulatorDriver())
+    try:
+        assert driver.active.get_current_target() == CPU
+    finally:
+        driver.reset_active()
+    assert driver.active is driver.default
