@@ -52,7 +52,7 @@ def record_benchmarks(targets: list[str], only: str) -> None:
             try:
                 ptx = compile_function(kernel, one.signature, one.constants, target, **one.options).ptx
             except Exception as error:  # a kernel that a revision refuses is an answer, too
-                ptx = f"{type(error).__name__}: {error}"
+                ptx = f"{type(error).__name__}: {error}".splitlines()[0]
             texts[f"{one.name} @ {target}"] = without_locations(ptx)
 
 

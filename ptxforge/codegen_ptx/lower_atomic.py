@@ -98,7 +98,7 @@ def _vector(ctx: Lowering, op: ops.AtomicRMW, element: T.Type) -> int:
     """Elements per instruction."""
     if op.kind != "fadd" or element not in (T.F16, T.BF16, T.F32):
         return 1
-    width = vector_width(op, op.value.type, element.bits)
+    width = vector_width(ctx, op, op.value.type)
     if ctx.target.has_packed_atomics:
         return width
     # Before sm_90 there are only pairs, and only of f16.

@@ -1,7 +1,7 @@
 """Loads, stores, pointers, program ids.
 
 A tensor access is cut into vectors of ``vector`` elements (an attribute that the passes set from alignment,
-contiguity and mask constancy), at most 16 bytes each, as far as the layout's registers are neighbours. With
+contiguity and mask constancy), as far as the layout's registers are neighbours. With
 ``guarded``, wider ones are tried when the kernel runs (``guarded.py``).
 """
 
@@ -14,6 +14,7 @@ from ptxforge.codegen_ptx.guarded import Vector, emit_predicated, guarded_vector
 from ptxforge.codegen_ptx.indices import consecutive_registers, linear_of, owner, replication
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.packing import elements_of, fresh_words, words_of
+from ptxforge.codegen_ptx.shared_tile import vector_syntax
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.ops import memory as ops
@@ -53,22 +54,23 @@ def barrier(ctx: Lowering, op: ops.Barrier) -> None:
 # -- vectors ---------------------------------------------------------------------------------------------
 
 
-def vector_width(op: Operation, type: T.Type, bits: int) -> int:
-    """Elements per access: what the passes say, within the layout's neighbours and 128 bits."""
-    return _width(type, bits, op.attributes.get("vector", 1))
+def vector_width(ctx: Lowering, op: Operation, type: T.Type) -> int:
+    """Elements per access: what the passes say, within the layout's neighbours and the target's widest."""
+    return _width(ctx, type, max(1, op.vector))
 
 
-def guarded_width(op: Operation, type: T.Type, element: T.Type) -> int:
+def guarded_width(ctx: Lowering, op: Operation, type: T.Type, element: T.Type) -> int:
     """Elements that an access tries to move at a time when it runs; 1 when it shall not try."""
     if element is T.I1 or isinstance(element, T.PointerType):
         return 1
-    return _width(type, element.bits, op.attributes.get("guarded", 1))
+    return _width(ctx, type, op.guarded)
 
 
-def _width(type: T.Type, bits: int, wanted: int) -> int:
+def _width(ctx: Lowering, type: T.Type, wanted: int) -> int:
     if wanted == 1 or not isinstance(type, T.TensorType):
         return 1
-    return max(1, min(wanted, consecutive_registers(linear_of(type)), 128 // max(bits, 8)))
+    widest = ctx.target.widest_global_access // max(T.element_type(type).bits, 8)
+    return max(1, min(wanted, consecutive_registers(linear_of(type)), widest))
 
 
 def cache_policy(ctx: Lowering, eviction: str) -> str | None:
@@ -87,16 +89,11 @@ def _modifiers(cache: str, eviction: str, volatile: bool = False) -> str:
     return first + (".L2::cache_hint" if eviction else "")
 
 
-def address_text(template: str, with_policy: bool) -> str:
-    """The tail ``[base+offset]`` and the policy operand."""
-    return template + (", %s;" if with_policy else ";")
-
-
-def _vector(count: int) -> tuple[str, str]:
-    """``.v4`` and ``{%s, %s, %s, %s}`` for a number of words."""
-    if count == 1:
-        return "", "%s"
-    return f".v{count}", "{" + ", ".join(["%s"] * count) + "}"
+def _words_syntax(b, words: list, type: str) -> tuple[str, str]:
+    """``.v4`` and ``{%s, %s, %s, %s}`` for the words of an access; 256 bits need PTX 8.8."""
+    if len(words) * int(type[1:]) > 128:
+        b.require(8, 8)
+    return vector_syntax(len(words))
 
 
 # -- loads -----------------------------------------------------------------------------------------------
@@ -105,8 +102,8 @@ def _vector(count: int) -> tuple[str, str]:
 @lowers(ops.Load)
 def load(ctx: Lowering, op: ops.Load) -> None:
     element = T.element_type(op.result.type)
-    width = vector_width(op, op.result.type, element.bits)
-    if (guarded := guarded_width(op, op.result.type, element)) > width:
+    width = vector_width(ctx, op, op.result.type)
+    if (guarded := guarded_width(ctx, op, op.result.type, element)) > width:
         _load_guarded(ctx, op, element, guarded)
         return
     places = pointers.addresses(ctx.b, ctx.get(op.pointer)[::width])
@@ -142,7 +139,7 @@ def _load_guarded(ctx: Lowering, op: ops.Load, element: T.Type, width: int) -> N
     shared = pointers.shared_terms(places)
     loaded = {}
     for place, mask, other in dict.fromkeys(keys):
-        vector = guarded_vector(b, place, mask, element.bytes, "aligned" in op.attributes, shared)
+        vector = guarded_vector(b, place, mask, element.bytes, op.aligned, shared)
         loaded[place, mask, other] = vector, reader.read_whole(vector, other)
     found, words = zip(*loaded.values())
     load_singly(b, found, words, [other for _, _, other in loaded], element, reader.head, reader.policy)
@@ -177,7 +174,7 @@ class _Reader:
         if mask == 0:
             return list(other) if other is not None else [_zero(element)] * width
         words, type = fresh_words(b, width, element)
-        vector, slots = _vector(len(words))
+        vector, slots = _words_syntax(b, words, type)
         template = f"{self.head}{vector}.{type} {slots}, [%s+%s]" + (", %s;" if self.policy else ";")
         operands = (*words, base, offset, *self.policy)
         if mask is None or mask == 1:
@@ -193,7 +190,7 @@ class _Reader:
         words, type = fresh_words(b, self.width, self.element)
         if vector.masks[0] is not None:
             self._initialise(words, other)
-        form, slots = _vector(len(words))
+        form, slots = _words_syntax(b, words, type)
         template = f"{self.head}{form}.{type} {slots}, [%s+%s]" + (", %s;" if self.policy else ";")
         emit_predicated(b, vector.whole, template, (*words, vector.base, vector.offset, *self.policy))
         return words
@@ -225,8 +222,8 @@ def thread_owner(ctx: Lowering, type: T.Type) -> tuple[int, object]:
 def store(ctx: Lowering, op: ops.Store) -> None:
     b = ctx.b
     element = T.element_type(op.value.type)
-    width = vector_width(op, op.value.type, element.bits)
-    guarded = guarded_width(op, op.value.type, element)
+    width = vector_width(ctx, op, op.value.type)
+    guarded = guarded_width(ctx, op, op.value.type, element)
     if op.value in ctx.partial and guarded <= width and not isinstance(element, T.PointerType):
         values = ctx.partial[op.value]
         arriving = _as_they_come(ctx, op.value, width, len(values) // width)
@@ -271,7 +268,7 @@ def _store_guarded(
     masks = ctx.get(op.mask) if op.mask is not None else [None] * len(places)
     shared = pointers.shared_terms(places)
     starts = [i for i in range(0, len(places), width) if not i & copies]
-    aligned = "aligned" in op.attributes
+    aligned = op.aligned
     found, parts = [], [values[i : i + width] for i in starts]
     for i in starts:
         these = slice(i, i + width)
@@ -298,7 +295,7 @@ class _Writer:
         words, type = words_of(b, elements, self.element)
         if len(words) > 1:
             words = [_in_register(b, word, type) for word in words]
-        vector, slots = _vector(len(words))
+        vector, slots = _words_syntax(b, words, type)
         template = f"{self.head}{vector}.{type} [%s+%s], {slots}" + (", %s;" if self.policy else ";")
         emit_predicated(b, predicate, template, (base, offset, *words, *self.policy))
 

@@ -9,7 +9,7 @@ from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.indices import linear_of, owner
 from ptxforge.codegen_ptx.lower_memory import cache_policy, emit_predicated
 from ptxforge.codegen_ptx.lowering import Lowering, lowers, register_count
-from ptxforge.codegen_ptx.packing import fresh_words, unpack
+from ptxforge.codegen_ptx.packing import fresh_words, unpack, words_of
 from ptxforge.codegen_ptx.shared_tile import (
     SharedTile,
     access_address,
@@ -24,7 +24,6 @@ from ptxforge.layouts.banks import Access, SharedAccess, offsets_of, shared_acce
 from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.layouts.linear import REGISTER, LinearLayout
 from ptxforge.layouts.mma_atoms import LdMatrix, MatrixLoad, plan_ldmatrix
-from ptxforge.support.errors import InternalCompilerError
 
 
 def tile_layout(type: T.MemDescType) -> LinearLayout:
@@ -203,11 +202,16 @@ def async_copy(ctx: Lowering, op: ops.AsyncCopyGlobalToLocal) -> None:
     tile = ctx.scalar(op.destination)
     element = T.element_type(op.pointer.type).pointee
     source = op.pointer.type.with_element(element)
-    access = access_of(source, tile, max(1, op.attributes.get("vector", 1)))
+    access = access_of(source, tile, max(1, op.vector))
     copier = _Copier(ctx, op, element, access)
     for one in access.accesses:
-        ctx.defer(op.location, lambda one=one: copier.copy(
-            one.registers, access_address(ctx.b, tile, access, one.offset)))
+        ctx.defer(
+            op.location,
+            lambda one=one: copier.copy(one.registers, access_address(ctx.b, tile, access, one.offset)),
+        )
+
+
+_ZEROS = (0, "0f00000000", "0d0000000000000000")
 
 
 class _Copier:
@@ -223,40 +227,58 @@ class _Copier:
         self.owner = owner(self.b, access.free_lanes | access.free_warps << 5)
         self.policy = cache_policy(ctx, op.eviction)
         self.terms = pointers.shared_terms([self.pointers[one.registers[0]] for one in access.accesses])
-        if self.others is not None and any(
-            x not in (0, "0f00000000", "0d0000000000000000") for x in self.others
-        ):
-            raise InternalCompilerError("an asynchronous copy can only fill with zeros")
 
     def copy(self, registers: tuple[int, ...], target) -> None:
         """Copy the elements of ``registers``, which are neighbours, to the shared address ``target``."""
         base, offset = pointers.address(self.b, self.pointers[registers[0]], self.terms)
         mask = None if self.masks is None else self.masks[registers[0]]
-        if self.bytes >= 4:
+        others = None if self.others is None else [self.others[register] for register in registers]
+        if others is not None and all(x in _ZEROS for x in others):
+            others = None
+        if self.bytes < 4:
+            self._at_once(target, base, offset, mask, others or [0] * len(registers))
+        elif others is None or mask is None or mask == 1:
             self._asynchronously(target, base, offset, mask)
         else:
-            self._at_once(target, base, offset, mask, len(registers))
+            self._copy_or_store(target, base, offset, mask, others)
 
-    def _asynchronously(self, target, base: str, offset: int, mask) -> None:
+    def _asynchronously(self, target, base: str, offset: int, mask, fills: bool = True) -> None:
+        """``cp.async``. Where the mask does not hold it fills with zeros or, unless it ``fills``, does
+        nothing."""
         root, displacement = self.b.split(target)
         cache = "cg" if self.bytes == 16 else "ca"
         hint = ".L2::cache_hint" if self.policy else ""
         template = f"cp.async.{cache}.shared.global{hint} [%s+%s], [%s+%s], {self.bytes}"
         operands: tuple = (root, displacement, base, offset)
-        if mask is not None and mask != 1:
+        if fills and mask is not None and mask != 1:
             count = 0 if mask == 0 else self.b.pure("selp.b32 %s, %s, 0, %s;", "r", self.bytes, mask)
             template, operands = template + ", %s", (*operands, count)
         if self.policy:
             template, operands = template + ", %s", (*operands, self.policy)
-        emit_predicated(self.b, self.owner, template + ";", operands)
+        wanted = self.owner if fills else self.b.both(mask, self.owner)
+        emit_predicated(self.b, wanted, template + ";", operands)
 
-    def _at_once(self, target, base: str, offset: int, mask, count: int) -> None:
+    def _copy_or_store(self, target, base: str, offset: int, mask, others: list) -> None:
+        """Copy where the mask holds; elsewhere the thread itself stores the values, which are seen after
+        the same barrier."""
         b = self.b
-        words, type = fresh_words(b, count, self.element)
+        self._asynchronously(target, base, offset, mask, fills=False)
+        words, type = words_of(b, others, self.element)
+        words = [b.register(word, {"b64": "q"}.get(type, "r")) for word in words]
+        vector, slots = vector_syntax(len(words))
+        root, displacement = b.split(target)
+        unwanted = b.both(b.negate(mask), self.owner)
+        emit_predicated(
+            b, unwanted, f"st.shared{vector}.{type} [%s+%s], {slots};", (root, displacement, *words)
+        )
+
+    def _at_once(self, target, base: str, offset: int, mask, others: list) -> None:
+        b = self.b
+        words, type = fresh_words(b, len(others), self.element)
         vector, slots = vector_syntax(len(words))
         if mask is not None and mask != 1:
-            for word in words:
-                b.copy(word, 0)
+            for word, value in zip(words, words_of(b, others, self.element)[0], strict=True):
+                b.copy(word, value)
         emit_predicated(b, mask, f"ld.global{vector}.{type} {slots}, [%s+%s];", (*words, base, offset))
         root, displacement = b.split(target)
         emit_predicated(

@@ -72,7 +72,7 @@ def _share(dot: Dot, count: int) -> int:
             dots += 1
         elif isinstance(op, AsyncCopyGlobalToLocal):
             type = op.pointer.type
-            copies += elements_per_thread(type.layout, type.shape) // op.attributes.get("vector", 1)
+            copies += elements_per_thread(type.layout, type.shape) // max(1, op.vector)
     evenly = copies // dots
     is_few = isinstance(dot.result.type.layout, Mma) and evenly <= count // FEW
     return max(1, evenly if is_few else count // MANY)

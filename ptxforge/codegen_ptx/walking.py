@@ -125,8 +125,7 @@ class _Accesses:
                     return False
                 continue
             if isinstance(op, _ACCESSES):
-                element = T.element_type(pointer.type).pointee
-                width = vector_width(op, pointer.type, element.bits)
+                width = vector_width(ctx, op, op.elements)
                 self.terms += [as_pointer(entry).terms for entry in seen[pointer][::width]]
             elif not self._follow(ctx, op, seen):
                 return False

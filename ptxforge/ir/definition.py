@@ -28,6 +28,8 @@ infer       classmethod ``infer(operand_types, attributes) -> list of result typ
 check       ``check(self)`` raises ``VerificationError`` for what constraints cannot say.
 evaluate    the numpy meaning: arrays (or numpy scalars) in, array or tuple of arrays out. Without it, the
             interpreter has a handler of its own.
+base        an operation on the memory behind pointers derives from ``MemoryAccess``, which declares what
+            every such access has.
 operand_layout  the layout that operand ``index`` must have so that the result gets ``layout`` (for pushing
             conversions backwards); ``None`` when that cannot be.
 shows_operand_types   the printer writes ``: (operand types) -> result types``.
@@ -112,12 +114,14 @@ SCALAR_BOOL = Constraint("i1 scalar", lambda t: t is T.I1)
 TENSOR = Constraint("tensor", lambda t: isinstance(t, T.TensorType))
 INT_TENSOR = Constraint("integer tensor", lambda t: isinstance(t, T.TensorType) and INT.holds(t))
 MEMDESC = Constraint("memdesc", lambda t: isinstance(t, T.MemDescType))
-TENSOR_OR_MEMDESC = Constraint(
-    "tensor or memdesc", lambda t: isinstance(t, (T.TensorType, T.MemDescType))
-)
+TENSOR_OR_MEMDESC = Constraint("tensor or memdesc", lambda t: isinstance(t, (T.TensorType, T.MemDescType)))
 FLIGHT = Constraint("flight", lambda t: isinstance(t, T.FlightType))
 TOKEN = Constraint("token", lambda t: t is T.TOKEN)
 TENSOR_MAP = Constraint("tensor map", lambda t: t is T.TENSOR_MAP)
+
+HINTS = frozenset({"divisibility", "contiguity", "constancy"})
+"""Attributes that any operation with results, and any parameter, may have without declaring them: promises
+of the user about the value, which passes may use or drop."""
 
 _REQUIRED = object()
 
@@ -225,6 +229,31 @@ def same_operand_types(op: Operation, first: int = 0) -> None:
     if len(types) > 1:
         listed = ", ".join(str(v.type) for v in op.operands[first:])
         raise VerificationError(f"operands of '{op.name}' must have one type: {listed}")
+
+
+class MemoryAccess(Operation):
+    """Base of operations that move elements to or from the memory that ``pointer`` (a scalar, or a tensor of
+    pointers: one for each element) names.
+
+    ``vector``   how many elements one instruction moves: consecutive registers of a thread, at consecutive
+                 addresses, the first of which is aligned to the whole, with one mask. Decided by
+                 ``vectorize_memory``; 0 before.
+    ``guarded``  so many elements may turn out to be one vector when the kernel runs; the code tests it.
+                 1: none do. ``aligned`` says that their addresses need no test.
+
+    An operation that has a ``mask`` declares it; elements where it does not hold are not touched.
+    """
+
+    pointer = operand(POINTER)
+    mask = None
+    vector = attribute(int, 0)
+    guarded = attribute(int, 1)
+    aligned = attribute(bool, False)
+
+    @property
+    def elements(self) -> T.Type:
+        """The type of what is moved: the elements pointed at, in the pointers' shape and layout."""
+        return T.like(self.pointer.type, T.element_type(self.pointer.type).pointee)
 
 
 class Elementwise(Operation):

@@ -30,7 +30,7 @@ import numpy as np
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE
+from ptxforge.ir.definition import ELEMENTWISE, HINTS
 from ptxforge.ir.ops.cast import Bitcast
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Reshape, Splat, Trans
@@ -38,9 +38,6 @@ from ptxforge.ir.printer import print_function
 from ptxforge.support.errors import InternalCompilerError
 
 Pattern = Callable[[Operation, "Rewriter"], bool]
-
-HINTS = frozenset({"divisibility", "contiguity", "constancy"})
-"""Attributes of any operation that promise facts about its result."""
 
 # Operations that only move elements: of a uniform tensor they give a uniform tensor.
 _UNIFORM = (Splat, Broadcast, ExpandDims, Reshape, Trans, ConvertLayout)

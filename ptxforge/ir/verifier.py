@@ -11,8 +11,8 @@ Structure
 
 Operations
     5.  Operands: as many as declared, each within its field's constraint.
-    6.  Attributes: each required one is there; declared ones have their declared type or one of the allowed
-        values.
+    6.  Attributes: each required one is there; each has its declared type or one of the allowed values; there
+        are no others, but hints (``divisibility contiguity constancy``) on what has results.
     7.  Results: their types are what the operation infers from its operands (a layout may be another name of
         the inferred linear map).
     8.  An elementwise operation has scalars only, or tensors only, all of one shape and one layout.
@@ -37,7 +37,7 @@ from typing import NoReturn
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
-from ptxforge.ir.definition import ELEMENTWISE, AttributeField
+from ptxforge.ir.definition import ELEMENTWISE, HINTS, AttributeField
 from ptxforge.ir.ops.control import Condition, Return, While, Yield
 from ptxforge.ir.ops.shape import check_tile_shape
 from ptxforge.ir.printer import print_function
@@ -174,6 +174,10 @@ class _Verifier:
             )
 
     def check_attributes(self, op: Operation) -> None:
+        unknown = op.attributes.keys() - op.definition.attribute_fields.keys()
+        unknown -= HINTS if op.results else set()
+        if unknown:
+            self.fail(6, f"no attribute '{min(unknown)}' is declared", op)
         for name, field in op.definition.attribute_fields.items():
             if name in op.attributes:
                 if not _attribute_fits(field, op.attributes[name]):

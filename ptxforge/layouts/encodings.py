@@ -625,11 +625,6 @@ def contiguous_per_thread(layout: Distributed, shape: Sequence[int]) -> tuple[in
     return _contiguous(layout.linear(shape))
 
 
-def warps(layout: Distributed) -> int:
-    """The number of warps that a distributed encoding is made for."""
-    return layout.num_warps
-
-
 # -- the default encoding ------------------------------------------------------------------------------
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
-from ptxforge.layouts.linear import REGISTER, WARP, LayoutError, LinearLayout
+from ptxforge.layouts.linear import WARP, LayoutError, LinearLayout
 
 
 def container_bytes(element_bits: int) -> int:
@@ -102,9 +102,3 @@ def atomic_scratch_bytes(layout: LinearLayout | None, element_bits: int, num_war
     if not layout.free_variables().get(WARP, 0):
         return 0
     return prod(size for _, size in layout.out_dims) * container_bytes(element_bits)
-
-
-def registers_without(layout: LinearLayout, axis: int) -> tuple[int, ...]:
-    """The register bits that survive a reduction along ``axis``: neither on the axis nor copies."""
-    return tuple(bit for bit, column in enumerate(layout.columns_of(REGISTER))
-                 if column and not layout.unflatten(column)[axis])

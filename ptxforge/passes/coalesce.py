@@ -80,7 +80,7 @@ def _let_scattered_follow(layouts: dict, facts: AxisInfoAnalysis, components: Co
 
 
 def _has_runs(op: Operation, facts: AxisInfoAnalysis) -> bool:
-    return "guarded" in op.attributes or max(facts[op.pointer].contiguity) > 1
+    return op.guarded > 1 or max(facts[op.pointer].contiguity) > 1
 
 
 def order_by_contiguity(info: AxisInfo) -> tuple[int, ...]:
@@ -94,8 +94,8 @@ def _elements_per_thread(op: Operation, info: AxisInfo, order: tuple[int, ...], 
     size = type.element.pointee.bytes
     d = order[0]
     share = max(1, type.numel // (num_warps * WARP_SIZE))
-    if "guarded" in op.attributes:
-        return min(op.attributes["guarded"], share)
+    if op.guarded > 1:
+        return min(op.guarded, share)
     aligned = max(1, info.divisibility[d] // size) if info.contiguity[d] > 1 else 1
     return min(aligned, info.contiguity[d], type.shape[d], max(1, ACCESS_BITS // (8 * size)), share)
 

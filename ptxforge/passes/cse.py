@@ -22,9 +22,8 @@ from collections import Counter
 from typing import Any
 
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import COMMUTATIVE
+from ptxforge.ir.definition import COMMUTATIVE, HINTS
 from ptxforge.ir.ops.control import If, Loop
-from ptxforge.ir.rewriter import HINTS
 from ptxforge.support.target import Target
 
 _SPACES = ("global", "shared")

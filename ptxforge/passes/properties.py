@@ -72,7 +72,7 @@ def every_access_has_a_width(function: Function, target: Target) -> None:
     """Every tensor load, store and atomic_rmw says in ``vector`` how many elements one access moves."""
     for op in function.walk():
         if isinstance(op, (Load, Store, AtomicRMW)) and isinstance(op.pointer.type, T.TensorType):
-            if "vector" not in op.attributes:
+            if not op.vector:
                 raise VerificationError(f"no 'vector' on {op!r}")
 
 

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE, REGISTRY
+from ptxforge.ir.definition import ELEMENTWISE, HINTS, REGISTRY
 from ptxforge.ir.ops.shape import Broadcast, Constant, Splat
-from ptxforge.ir.rewriter import HINTS, PatternSet, Rewriter, rewrite
+from ptxforge.ir.rewriter import PatternSet, Rewriter, rewrite
 from ptxforge.support.target import Target
 
 RULES = PatternSet()

@@ -104,7 +104,7 @@ def _rotate(function: Function, operations: list[Operation], facts: FactsWithinV
     for op in operations:
         _drop_hints(op)
     for op in wide:
-        op.attributes["guarded"] = min(unit, VECTOR_BYTES // _bytes(op))
+        op.guarded = min(unit, VECTOR_BYTES // _bytes(op))
     return True
 
 

@@ -5,8 +5,7 @@
 
 ``vector`` elements lie in consecutive registers of a thread (the lowest register bits of the access's
 layout), at consecutive addresses, the first of which is aligned to the whole; the mask is the same for all
-of them. At most 16 bytes, or 32 where the target has 256-bit accesses. The code generator obeys and does not
-look again.
+of them. At most 16 bytes, or 32 where the target has 256-bit accesses.
 
     %v = load %p, %m {guarded = 8, vector = 1} : …
 
@@ -41,11 +40,11 @@ def vectorize_memory(function: Function, target: Target) -> bool:
     if not accesses:
         return False
     facts = AxisInfoAnalysis(function)
-    widest = 32 if target.has_256_bit_global else 16
+    widest = target.widest_global_access // 8
     within = FactsWithinVectors(function)
     for op in accesses:
         limit = 16 if isinstance(op, AtomicRMW) else widest
-        op.attributes["vector"] = vector_width(op, facts, limit)
+        op.vector = vector_width(op, facts, limit)
         _guard(op, within)
     _mark_runs(function, facts)
     return True
@@ -64,8 +63,8 @@ def _mark_runs(function: Function, facts: AxisInfoAnalysis) -> None:
 
 def _guard(op: Operation, facts: FactsWithinVectors) -> None:
     """Set ``guarded`` and ``aligned``, or remove what an earlier pass hoped for."""
-    hoped = op.attributes.pop("guarded", 1)
-    op.attributes.pop("aligned", None)
+    hoped = op.guarded
+    op.guarded, op.aligned = 1, False
     if not may_be_guarded(op):
         return
     type = op.pointer.type
@@ -75,13 +74,11 @@ def _guard(op: Operation, facts: FactsWithinVectors) -> None:
     aligned = max(1, info.divisibility[dim] // size)
     width = min(run, info.contiguity[dim], max(1, GUARDED_BYTES // size), max(aligned, hoped))
     vectors = elements_per_thread(type.layout, type.shape) // width
-    if width <= op.attributes["vector"] or vectors > MOST_VECTORS:
+    if width <= op.vector or vectors > MOST_VECTORS:
         return
     if op.mask is not None and not is_prefix(op.mask, dim, width, facts):
         return
-    op.attributes["guarded"] = width
-    if aligned >= width:
-        op.attributes["aligned"] = True
+    op.guarded, op.aligned = width, aligned >= width
 
 
 def may_be_guarded(op: Operation) -> bool:
@@ -120,7 +117,7 @@ def register_run(layout: Distributed, shape: tuple[int, ...]) -> tuple[int, int]
     count = 0
     while count < len(columns) and columns[count] == 1 << (shift + count):
         count += 1
-    below = [c for c in linear.columns if c >> shift & ((shape[dim] - 1))]
+    below = [c for c in linear.columns if c >> shift & (shape[dim] - 1)]
     while count and sum(1 for c in below if (c >> shift) & ((1 << count) - 1)) > count:
         count -= 1
     return dim, 1 << count

@@ -100,9 +100,9 @@ class Target:
         return self.sm == 90 and self.accelerated
 
     @property
-    def has_256_bit_global(self) -> bool:
-        """``ld/st.global`` of 256 bits in one instruction."""
-        return self.sm >= 100
+    def widest_global_access(self) -> int:
+        """The most bits that one ``ld/st.global`` moves for a thread."""
+        return 256 if self.sm >= 100 else 128
 
 
 @functools.lru_cache(maxsize=None)

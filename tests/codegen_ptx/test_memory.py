@@ -366,6 +366,57 @@ def test_asynchronous_copy(vector, masked):
     assert ("cp.async.cg" in kernel.ptx()) == (vector == 8)
 
 
+@pytest.mark.parametrize("vector", [1, 2, 8])
+def test_async_copy_of_other_values(vector):
+    """Where the mask does not hold, ``other`` is stored, whatever it is."""
+    element, size = T.F16, (64, 64)
+    layout, shared = Blocked((1, 8), (4, 8), (4, 1), (1, 0)), Shared(8, 1, 8, (1, 0))
+    kernel = Kernel(pointer(element), pointer(element), T.I32, shared_bytes=1 << 14)
+    b = kernel.b
+    tile = b.value(ops.LocalAlloc, type=T.MemDescType(size, element, shared, True), offset=0)
+    limit = kernel.splat(kernel.function.arguments[2], size, layout)
+    mask = b.value(arith.CmpI, kernel.coordinate(size, 0, layout), limit, predicate="slt")
+    other = b.value(cast.SIToFP, kernel.coordinate(size, 1, layout), type=T.TensorType(size, element, layout))
+    b.value(ops.AsyncCopyGlobalToLocal, kernel.pointers(0, size, layout), tile, mask, other, vector=vector)
+    b.value(ops.AsyncCommitGroup)
+    b.value(ops.AsyncWait, num=0)
+    b.create(memory.Barrier)
+    kernel.store(1, b.value(ops.LocalLoad, tile, type=T.TensorType(size, element, layout)))
+    data = _numbers(element, size)
+    out = np.zeros_like(data)
+    kernel.run(data[:37].copy(), out, 37)
+    np.testing.assert_array_equal(out[:37], data[:37])
+    np.testing.assert_array_equal(out[37:], np.broadcast_to(np.arange(64), (27, 64)))
+
+
+def _aligned_to(nbytes: int, count: int, dtype) -> np.ndarray:
+    """Zeros, the first at a multiple of ``nbytes``."""
+    room = np.zeros(count * np.dtype(dtype).itemsize + nbytes, np.uint8)
+    start = -room.ctypes.data % nbytes
+    return room[start : start + count * np.dtype(dtype).itemsize].view(dtype)
+
+
+@pytest.mark.parametrize("element", [T.F16, T.F32, T.I64], ids=str)
+@pytest.mark.parametrize("masked", [False, True])
+def test_accesses_of_256_bits(element, masked):
+    vector = 256 // element.bits
+    layout, count = blocked(vector), 128 * vector
+    kernel = Kernel(pointer(element), pointer(element), T.I32)
+    index = kernel.coordinate((count,), 0, layout)
+    limit = kernel.splat(kernel.function.arguments[2], (count,), layout)
+    mask = [kernel.b.value(arith.CmpI, index, limit, predicate="slt")] if masked else []
+    value = kernel.b.value(memory.Load, kernel.pointers(0, (count,), layout), *mask, vector=vector)
+    kernel.b.create(memory.Store, kernel.pointers(1, (count,), layout), value, *mask, vector=vector)
+    limit = 40 * vector if masked else count
+    data, out = (_aligned_to(32, limit, element.numpy) for _ in range(2))
+    data[:] = _numbers(element, limit)
+    kernel.run(data, out, limit, target="sm_100", targets=("sm_100", "sm_120"))
+    np.testing.assert_array_equal(out, data)
+    wide = ".v4.b64" if element is T.I64 else ".v8.b32"
+    assert f"ld.global{wide}" in kernel.ptx("sm_100") and f"st.global{wide}" in kernel.ptx("sm_120")
+    assert ".version 8.8" in kernel.ptx("sm_100") and wide not in kernel.ptx("sm_90a")
+
+
 def test_scalar_access():
     kernel = Kernel(pointer(T.F32), pointer(T.F32))
     kernel.store_scalar(1, kernel.b.value(memory.Load, kernel.function.arguments[0]))

@@ -22,7 +22,7 @@ LAYOUTS = """\
 #plane = #blocked<{sizePerThread = [1, 1], threadsPerWarp = [32, 1], warpsPerCTA = [4, 1], order = [1, 0]}>
 #shared = #shared<{vec = 8, perPhase = 1, maxPhase = 8, order = [1, 0]}>
 """
-HEAD = "func @f(%x: i32, %y: i64, %flag: i1, %p: ptr<f32>) attributes {num_warps = 4} {\n"
+HEAD = "func @f(%x: i32, %y: i64, %flag: i1, %p: ptr<f32>, %z: f32) attributes {num_warps = 4} {\n"
 
 
 def verify_text(body: str) -> None:
@@ -59,6 +59,9 @@ BAD = {
     "attribute of a wrong type": (6, "%a = get_program_id {axis = 1.0} : i32"),
     "attribute outside its values": (6, '%a = cmpi %x, %x {predicate = "lt"} : i1'),
     "bool for an int": (6, "%a = get_program_id {axis = true} : i32"),
+    "misspelled attribute": (6, "%a = load %p {gaurded = 8} : (ptr<f32>) -> f32"),
+    "declared attribute of a wrong type": (6, '%a = load %p {vector = "eight"} : (ptr<f32>) -> f32'),
+    "hint without a result": (6, "store %p, %z {divisibility = 4} : (ptr<f32>, f32)"),
     "result type": (7, "%a = addi %x, %x : i64"),
     "number of results": (7, "%a, %b = addi %x, %x : i32, i32"),
     "scalar and tensor": (8, "%t = splat %p : (ptr<f32>) -> tensor<4xptr<f32>>\n%u = addptr %t, %x : tensor<4xptr<f32>>"),  # noqa: E501

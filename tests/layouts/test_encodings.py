@@ -24,7 +24,6 @@ from ptxforge.layouts.encodings import (
     infer_split,
     infer_trans,
     unique_elements_per_thread,
-    warps,
 )
 from ptxforge.layouts.linear import LayoutError, LinearLayout
 
@@ -80,7 +79,7 @@ def test_every_element_has_a_place(shape, data):
     assert linear.in_dims == ("register", "lane", "warp", "block")
     assert linear.out_dims == (("dim0", shape[0]), ("dim1", shape[1]))
     assert linear.is_surjective
-    assert linear.in_size("warp") == layout.num_warps == warps(layout)
+    assert linear.in_size("warp") == layout.num_warps
     assert linear is layout.linear(shape)
     assert elements_per_thread(layout, shape) == linear.in_size("register")
     assert unique_elements_per_thread(layout, shape) <= elements_per_thread(layout, shape)

@@ -174,10 +174,7 @@ def test_widths():
     after = apply(up_to(function(ROW, parameters=PARAMETERS), coalesce), vectorize_memory)
     for op in operations(after, Load, Store):
         assert op.pointer.type.layout.size_per_thread == (4,)
-        assert (op.attributes["vector"], op.attributes["guarded"]) == (
-            1,
-            4,
-        ) and "aligned" not in op.attributes
+        assert (op.vector, op.guarded, op.aligned) == (1, 4, False)
     assert not operations(after, MakeRange)
 
 

@@ -33,6 +33,24 @@ def test_sixteen_bytes():
     assert widths(TRANSPOSE) == [4, 4]
 
 
+@pytest.mark.parametrize(("target", "width"), [("sm_90a", 4), ("sm_100", 8)])
+def test_as_wide_as_the_target_can(target, width):
+    layout = "#blocked<{sizePerThread = [8], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>"
+    text = f"""
+func @copy(%x: ptr<f32> {{divisibility = 32}}) attributes {{num_warps = 4}} {{
+  %i = make_range {{start = 0, end = 1024}} : tensor<1024xi32, {layout}>
+  %b = splat %x : (ptr<f32>) -> tensor<1024xptr<f32>, {layout}>
+  %p = addptr %b, %i : tensor<1024xptr<f32>, {layout}>
+  %v = load %p : (tensor<1024xptr<f32>, {layout}>) -> tensor<1024xf32, {layout}>
+  store %p, %v : (tensor<1024xptr<f32>, {layout}>, tensor<1024xf32, {layout}>)
+  return
+}}
+"""
+    function = parse_function(text)
+    vectorize_memory(function, parse_target(target))
+    assert [op.vector for op in operations(function, Load, Store)] == [width] * 2
+
+
 @pytest.mark.parametrize(("divisibility", "width"), [(16, 4), (4, 4), (2, 2), (1, 1)])
 def test_masks_limit_the_width(divisibility, width):
     """``i < n`` changes at n: it is the same for 4 neighbours only when 4 divides n."""
@@ -40,13 +58,13 @@ def test_masks_limit_the_width(divisibility, width):
     assert widths(text) == [width] * 3
 
 
-@pytest.mark.parametrize(("divisibility", "guarded"), [(16, None), (4, None), (2, 4), (1, 4)])
+@pytest.mark.parametrize(("divisibility", "guarded"), [(16, 1), (4, 1), (2, 4), (1, 4)])
 def test_a_bound_that_nothing_divides_is_tested(divisibility, guarded):
     """Aligned addresses and a mask that is a prefix of every vector."""
     text = ADD.replace("%n: i32 {divisibility = 16}", f"%n: i32 {{divisibility = {divisibility}}}")
     for op in accesses(text):
-        assert op.attributes.get("guarded") == guarded
-        assert ("aligned" in op.attributes) == (guarded is not None)
+        assert op.guarded == guarded
+        assert op.aligned == (guarded > 1)
 
 
 def test_masks_say_how_long_they_do_not_change():
@@ -72,7 +90,7 @@ def test_remainders_say_how_far_they_count_up(divisibility, run):
 def test_masks_that_are_no_prefix_are_not_tested(predicate):
     """They say something else of the last element of a vector than that all may be moved."""
     text = ADD.replace("%n: i32 {divisibility = 16}", "%n: i32").replace('"slt"', f'"{predicate}"')
-    assert all("guarded" not in op.attributes for op in accesses(text))
+    assert all(op.guarded == 1 for op in accesses(text))
 
 
 @pytest.mark.parametrize(("divisibility", "width"), [(16, 4), (8, 2), (4, 1)])

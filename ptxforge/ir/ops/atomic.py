@@ -9,9 +9,9 @@ from ptxforge.ir.definition import (
     BOOL,
     ELEMENTWISE,
     NUMBER_OR_POINTER,
-    POINTER,
     READS_WRITES_GLOBAL,
     Effects,
+    MemoryAccess,
     attribute,
     define,
     gives_type_of,
@@ -29,13 +29,12 @@ ATOMIC = Effects(reads=READS_WRITES_GLOBAL.reads, writes=READS_WRITES_GLOBAL.wri
 
 
 @define("atomic_rmw", effects=ATOMIC, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
-class AtomicRMW(Operation):
+class AtomicRMW(MemoryAccess):
     """Atomically replace what ``pointer`` points at by ``kind(old, value)``; the result is the old value.
     ``fadd`` adds floats; ``max min`` are signed integers', ``umax umin`` unsigned ones'. (Float max and min
     are built from integer ones by the frontend.) Elements of a tensor are separate atomics in no particular
     order."""
 
-    pointer = operand(POINTER)
     value = operand(NUMBER_OR_POINTER)
     mask = operand(BOOL, optional=True)
     kind = attribute(RMW_KINDS)
@@ -59,11 +58,10 @@ def _check_pointee(op: Operation, value: Value) -> None:
 
 
 @define("atomic_cas", effects=ATOMIC, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
-class AtomicCAS(Operation):
+class AtomicCAS(MemoryAccess):
     """Atomically store ``value`` where the old value equals ``compare`` (bitwise);
     the result is the old value."""
 
-    pointer = operand(POINTER)
     compare = operand(NUMBER_OR_POINTER)
     value = operand(NUMBER_OR_POINTER)
     sem = attribute(SEMANTICS, "acq_rel")

@@ -23,6 +23,7 @@ from ptxforge.ir.definition import (
     SIDE_EFFECT,
     WRITES_GLOBAL,
     Effects,
+    MemoryAccess,
     attribute,
     define,
     gives,
@@ -90,11 +91,10 @@ class InBounds(Operation):
 
 
 @define("load", effects=READS_GLOBAL, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
-class Load(Operation):
+class Load(MemoryAccess):
     """Read memory where ``mask`` holds; elsewhere the result is ``other`` (undefined without one).
     A pointer to ``i1`` is loaded as ``i8``."""
 
-    pointer = operand(POINTER)
     mask = operand(BOOL, optional=True)
     other = operand(NUMBER_OR_POINTER, optional=True)
     cache = attribute(LOAD_CACHE, "")
@@ -114,10 +114,9 @@ class Load(Operation):
 
 
 @define("store", effects=WRITES_GLOBAL, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
-class Store(Operation):
+class Store(MemoryAccess):
     """Write ``value`` to memory, where ``mask`` holds."""
 
-    pointer = operand(POINTER)
     value = operand(NUMBER_OR_POINTER)
     mask = operand(BOOL, optional=True)
     cache = attribute(STORE_CACHE, "")

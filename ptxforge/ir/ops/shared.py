@@ -13,7 +13,6 @@ from ptxforge.ir.definition import (
     BOOL,
     MEMDESC,
     NUMBER_OR_POINTER,
-    POINTER,
     READS_SHARED,
     SCALAR_INT,
     SIDE_EFFECT,
@@ -21,6 +20,7 @@ from ptxforge.ir.definition import (
     TOKEN,
     WRITES_SHARED,
     Effects,
+    MemoryAccess,
     attribute,
     define,
     gives,
@@ -121,13 +121,12 @@ class MemDescTrans(Operation):
 
 
 @define("async_copy_global_to_local", effects=_GLOBAL_TO_SHARED, traits=[ANCHOR], shows_operand_types=True)
-class AsyncCopyGlobalToLocal(Operation):
+class AsyncCopyGlobalToLocal(MemoryAccess):
     """Start a copy of a tile from global to shared memory (``cp.async``); where ``mask`` does not hold,
     ``other`` (zeros without one) is stored. Done only when its group was waited for. ``ordered`` is the
     pipeliner's promise that no thread reads the destination after the last barrier before this operation: no
     other barrier is needed."""
 
-    pointer = operand(POINTER)
     destination = operand(MEMDESC)
     mask = operand(BOOL, optional=True)
     other = operand(NUMBER_OR_POINTER, optional=True)

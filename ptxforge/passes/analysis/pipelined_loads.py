@@ -89,7 +89,7 @@ def _is_eligible(op: Operation) -> bool:
         isinstance(op, Load)
         and not op.volatile
         and isinstance(op.result.type, T.TensorType)
-        and op.attributes.get("vector", 1) * T.element_type(op.result.type).bytes >= 4
+        and max(1, op.vector) * T.element_type(op.result.type).bytes >= 4
     )
 
 
