@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time __getattr__
     from ptxforge import debug, language, triton_compat
     from ptxforge.compiler import Artifact
     from ptxforge.driver.device_array import DeviceArray
+    from ptxforge.runtime import hooks
     from ptxforge.runtime.arithmetic import cdiv, next_power_of_2
     from ptxforge.runtime.autotune import Config, autotune
     from ptxforge.runtime.devices import default_device, empty, to_device, use_device
@@ -43,12 +44,18 @@ _HOME = {  # public name -> the module that defines it
     "to_device": "ptxforge.runtime.devices",
     "use_device": "ptxforge.runtime.devices",
 }
-_MODULES = ("debug", "errors", "language", "triton_compat")
+_MODULES = {  # public module -> where it stands
+    "debug": "ptxforge.debug",
+    "errors": "ptxforge.support.errors",
+    "hooks": "ptxforge.runtime.hooks",
+    "language": "ptxforge.language",
+    "triton_compat": "ptxforge.triton_compat",
+}
 
 __all__ = [
     "Artifact", "Config", "DeviceArray", "JITFunction", "PtxforgeError", "__version__", "autotune", "cdiv",
-    "compile", "debug", "default_device", "do_bench", "empty", "errors", "heuristics", "jit", "language",
-    "next_power_of_2", "to_device", "triton_compat", "use_device",
+    "compile", "debug", "default_device", "do_bench", "empty", "errors", "heuristics", "hooks", "jit",
+    "language", "next_power_of_2", "to_device", "triton_compat", "use_device",
 ]  # fmt: skip
 
 
@@ -57,10 +64,8 @@ if not TYPE_CHECKING:  # else every name would be right to a type checker
     def __getattr__(name: str) -> object:
         if name in _HOME:
             value = getattr(importlib.import_module(_HOME[name]), name)
-        elif name == "errors":
-            value = importlib.import_module("ptxforge.support.errors")
         elif name in _MODULES:
-            value = importlib.import_module(f"ptxforge.{name}")
+            value = importlib.import_module(_MODULES[name])
         else:
             raise AttributeError(f"module 'ptxforge' has no attribute '{name}'")
         globals()[name] = value

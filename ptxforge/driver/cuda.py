@@ -15,13 +15,14 @@ import ctypes
 import functools
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
 from ptxforge.driver import tensor_map
 from ptxforge.driver.cuda_api import bindings, call, describe, device_count
+from ptxforge.driver.cuda_launch import Fire, FrameLayout, LaunchAttributes, make_fire
 from ptxforge.driver.jit import host_address, link_cubin, load_module
 from ptxforge.driver.protocol import FunctionAttributes
 from ptxforge.support.dtypes import DType
@@ -58,7 +59,7 @@ class CudaDevice:
         self._handle = call("cuDeviceGet", ordinal)
         self._context = call("cuDevicePrimaryCtxRetain", self._handle)
         self._context_address = int(self._context)
-        self._only_device = device_count() == 1
+        self.alone = device_count() == 1  # no library of this process can switch to another device
         self._thread = threading.local()
         self._lost = False
         self.target = self._newest_target()
@@ -127,9 +128,9 @@ class CudaDevice:
             pass
         if self._lost:
             raise DeviceError(f"{self.name} was reset; get it anew")
-        if self._only_device and int(call("cuCtxGetCurrent")) == 0:
+        if self.alone and int(call("cuCtxGetCurrent")) == 0:
             call("cuCtxSetCurrent", self._context)
-        thread.settled = self._only_device and int(call("cuCtxGetCurrent")) == self._context_address
+        thread.settled = self.alone and int(call("cuCtxGetCurrent")) == self._context_address
         return thread.settled
 
     def allocate(self, nbytes: int) -> int:
@@ -188,7 +189,7 @@ class CudaDevice:
 
     def load_module(self, ptx: str) -> CudaModule:
         """Assemble and load PTX text with the driver's JIT."""
-        with self.current():
+        with self.current(), relaxed_capture():
             return CudaModule(self, load_module(ptx), ptx)
 
     def cubin(self, ptx: str) -> bytes:
@@ -219,6 +220,18 @@ class CudaDevice:
         """A new timing event."""
         with self.current():
             return CudaEvent(self, call("cuEventCreate", 0))
+
+
+@contextmanager
+def relaxed_capture() -> Iterator[None]:
+    """What this thread asks of the driver inside does not break the capture of a CUDA graph that is under
+    way: loading a kernel is no part of the work that is captured."""
+    relaxed = bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+    before = call("cuThreadExchangeStreamCaptureMode", relaxed)
+    try:
+        yield
+    finally:
+        call("cuThreadExchangeStreamCaptureMode", before)
 
 
 class CudaModule:
@@ -319,7 +332,8 @@ class CudaFunction:
         )
         self._allow_all_shared_memory()
         self._parameters = ParameterBuffer()
-        self._moves = parameter_moves([call("cuFuncGetParamInfo", handle, i) for i in range(parameters)])
+        self._places = [call("cuFuncGetParamInfo", handle, i) for i in range(parameters)]
+        self._moves = parameter_moves(self._places)
         self._launch = bindings().cuLaunchKernel
         self._success = bindings().CUresult.CUDA_SUCCESS
 
@@ -349,6 +363,22 @@ class CudaFunction:
                 self._queue(grid, block, shared_bytes, stream, params)
             return
         self._queue(grid, block, shared_bytes, stream, params)
+
+    def launcher(
+        self,
+        codes: list[str],
+        sources: list[int | Callable[[tuple], object]],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        stream: int | Callable[[tuple], int],
+        attributes: LaunchAttributes,
+    ) -> Fire:
+        """The fast way to launch this kernel many times; see :func:`ptxforge.driver.cuda_launch.make_fire`.
+
+        ``codes`` are the parameters' codes for ``struct``.
+        """
+        layout = FrameLayout(codes, self._places, block, shared_bytes, attributes)
+        return make_fire(self, layout, sources, stream)
 
     def _queue(self, grid, block, shared_bytes, stream, params) -> None:
         parameters = self._parameters

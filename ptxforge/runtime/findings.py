@@ -8,16 +8,23 @@ both instead (:data:`listeners`).
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import attrs
 
+import ptxforge
 from ptxforge.driver.protocol import Device
 from ptxforge.runtime.lending import Argument
 from ptxforge.support.errors import DeviceError, EmulatorError
 from ptxforge.support.location import Location, snippet
+
+GENERATED = "<ptxforge launch>"
+"""The file that functions made for a launch say they are from."""
+_PACKAGE = str(Path(ptxforge.__file__).parent)
 
 
 class EmulatorWarning(UserWarning):
@@ -50,14 +57,23 @@ def observes(device: Device) -> bool:
     return hasattr(device, "findings")
 
 
-def tell(launch: Launch, stacklevel: int) -> None:
-    """Give a launch to the listeners; without any, turn its findings into warnings at the caller's line."""
+def tell(launch: Launch) -> None:
+    """Give a launch to the listeners; without any, turn its findings into warnings at the line outside
+    ptxforge that launched."""
     for listener in listeners:
         listener(launch)
     if listeners:
         return
     for finding in launch.device.findings:
-        warnings.warn(describe(finding, launch), EmulatorWarning, stacklevel=stacklevel + 1)
+        warnings.warn(describe(finding, launch), EmulatorWarning, stacklevel=_frames_of_ours() + 1)
+
+
+def _frames_of_ours() -> int:
+    """How many frames of ptxforge, generated ones included, lie between the caller and the user's code."""
+    frame, count = sys._getframe(1), 0
+    while frame is not None and frame.f_code.co_filename.startswith((_PACKAGE, GENERATED)):
+        frame, count = frame.f_back, count + 1
+    return count
 
 
 def explained(launch: Launch, error: DeviceError) -> DeviceError:

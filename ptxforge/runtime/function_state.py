@@ -65,6 +65,13 @@ class FunctionState:
 def restored(kind: type, state: dict[str, Any]) -> Any:
     """A bare function of class ``kind`` with that state."""
     function = kind.__new__(kind)
-    empty = {"variants": [], "pre_run_hooks": [], "_prepared": {}, "_compiled": {}, "_globals": ()}
+    empty = {
+        "variants": [],
+        "pre_run_hooks": [],
+        "_plans": {},
+        "_prepared": [],
+        "_compiled": {},
+        "_globals": [],
+    }
     function.__dict__.update(_STAYS | empty | state)
     return function

@@ -14,19 +14,18 @@ from typing import Any, Generic, Protocol, TypeVar, overload
 
 from ptxforge import compiler
 from ptxforge.compiler import Artifact
-from ptxforge.driver.arrays import from_torch_dtype
-from ptxforge.driver.device_array import element_type
 from ptxforge.driver.protocol import Device
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
-from ptxforge.runtime import cache, options, pickling, source, tools
-from ptxforge.runtime.binder import explain_binding, make_binder, parameters_of
+from ptxforge.runtime import ahead, cache, options, pickling, refusals, source, tools
+from ptxforge.runtime.binder import make_binder, parameters_of
+from ptxforge.runtime.bound import BoundLaunch
 from ptxforge.runtime.function_state import FunctionState, default_repr, restored
-from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid, place, prepare
-from ptxforge.runtime.specialize import Parameter, Specialization, constexpr_key, pointer_to, specialize
+from ptxforge.runtime.launcher import PreparedLaunch, place, prepare
+from ptxforge.runtime.plans import MISSING, WithOptions, make_entry, make_plan
+from ptxforge.runtime.specialize import Parameter, Specialization, constexpr_key, specialize
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.support import settings
-from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import ArgumentError, ChangedGlobalError, LaunchError
 from ptxforge.support.source_text import remember
 from ptxforge.support.target import parse_target
@@ -109,9 +108,10 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
         self._set_state(fn)
         self.variants: list[CompiledKernel] = []
         self.pre_run_hooks: list[Callable] = []
-        self._prepared: dict[Any, PreparedLaunch] = {}
+        self._plans: dict[Any, Callable] = {}
+        self._prepared: list[dict[Any, PreparedLaunch]] = []  # of each plan
         self._compiled: dict[Any, CompiledKernel] = {}
-        self._globals: tuple = ()  # (scope, name, value) of what compiled code read
+        self._globals: list = []  # (scope, name, value) of what compiled code read
         self._shared_names = tuple(name for name in options.names() if name in self.arg_names)
 
     def __repr__(self) -> str:
@@ -158,41 +158,60 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
 
     # Every launch
 
+    @functools.cached_property
+    def _entry(self) -> Callable:
+        """``entry(grid, *args, **options)``: the warm road; see :mod:`ptxforge.runtime.plans`."""
+        return make_entry(self.__name__, self.params, self._first, self._plans)
+
+    def __getitem__(self, grid: Any) -> Launch:
+        if self.pre_run_hooks or self._shared_names:
+            return functools.partial(self.run, grid)
+        return functools.partial(self._entry, grid)
+
     def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
         """Launch; ``None`` for a grid without blocks. Raises an error of :mod:`ptxforge.errors` for a bad
         call."""
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
-        if self._globals:
-            self._check_globals()
+        bound, given = self._bound(args, kwargs)
+        return self._plan(tuple(map(type, bound)))(grid, *bound, given)
+
+    def bind(self, grid: Any, *args: Any, **kwargs: Any) -> BoundLaunch:
+        """A launch with its arguments fixed: a callable that does nothing but launch.
+
+        ``bound.update(x=other, n=5)`` changes arguments by name, ``bound.grid`` and ``bound.stream`` the
+        rest. What it needs is compiled and loaded now: calling it neither allocates nor waits, as the capture
+        of a CUDA graph asks. Raises what a launch raises.
+        """
+        bound, given = self._bound(args, kwargs)
+        return BoundLaunch(self, grid, bound, given)
+
+    def _bound(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
+        """The arguments of a call in order, and its options."""
         try:
-            key, values, bound, given = self._bind(*args, **kwargs)
-            if self._shared_names:
-                given |= {name: kwargs[name] for name in self._shared_names if name in kwargs}
-            stream = None
-            if given:
-                stream = options.stream_handle(given.pop("stream", None))
-                key = (key, *given.items())
-            prepared = self._prepared.get(key)
+            bound, given = self._bind(*args, **kwargs)
         except TypeError as error:
-            raise self._explained(error, args, kwargs) from None
-        if type(grid) is not tuple and callable(grid):
-            grid = grid(dict(zip(self.arg_names, bound, strict=True)) | given)
-        grid = normalize_grid(grid)
-        if prepared is None or (prepared.volatile and prepared.is_stale()):
-            prepared = self._prepared[key] = self._prepare(bound, given)
-        if 0 in grid:
-            return None
-        try:
-            prepared(grid, values, bound, stream)
-        except OverflowError:
-            raise self._overflow(prepared, values) from None
-        return prepared.variant
+            raise refusals.of_binding(self, error, args, kwargs) from None
+        if self._shared_names:
+            given |= {name: kwargs[name] for name in self._shared_names if name in kwargs}
+        return bound, given
+
+    def _first(self, bound: tuple, grid: Any, rest: tuple, given: dict[str, Any]) -> CompiledKernel | None:
+        """A launch with argument types that have no plan yet, or one that does not bind."""
+        if rest or any(value is MISSING for value in bound):
+            raise refusals.of_arguments(self, bound, rest, given)
+        return self._plan(tuple(map(type, bound)))(grid, *bound, given)
+
+    def _plan(self, kinds: tuple[type, ...]) -> Callable:
+        plan = self._plans.get(kinds)
+        if plan is None:
+            plan = self._plans[kinds] = make_plan(self.params, kinds, self)
+        return plan
 
     def _check_globals(self) -> None:
         """A number or text that was compiled in must not have changed. A name that means another element
         type now is compiled anew."""
-        for scope, name, value in self._globals:
+        for scope, name, value in tuple(self._globals):
             now = scope.get(name)
             if now is value or unwrap(now) == unwrap(value):
                 continue
@@ -208,19 +227,26 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
         """Compile anew at the next launch."""
         self.__dict__.pop("dependencies", None)
         self._cache_key = ""
-        self._prepared.clear()
+        for prepared in self._prepared:
+            prepared.clear()
         self._compiled.clear()
-        self._globals = ()
+        self._globals.clear()
 
     # The first launch of a specialisation
 
-    def _prepare(self, bound: tuple, given: dict[str, Any]) -> PreparedLaunch:
+    def _miss(self, bound: tuple, given: dict[str, Any]) -> PreparedLaunch:
+        """What a launch with these arguments and options needs, compiled if need be."""
         made = [specialize(parameter, value) for parameter, value in zip(self.params, bound, strict=True)]
         device = place(self.params, made)
-        variant = self._variant(made, options.parse(self._with_defaults(given)), device.target, device)
-        self._globals = self.dependencies.values
-        _check_writable(self.params, made, variant)
-        return prepare(self.params, made, variant, device, bound)
+        chosen = options.parse(self._with_defaults(given))
+        refusals.check_hashes(self.params, made, given)
+        variant = self._variant(made, chosen, device.target, device)
+        self._globals[:] = self.dependencies.values
+        refusals.check_writable(self.params, made, variant)
+        return prepare(self.params, made, variant, device, bound, chosen)
+
+    def _refused(self, error: Exception, prepared: PreparedLaunch, values: tuple, grid: Any) -> Exception:
+        return refusals.of_launch(self.params, error, prepared, values, grid)
 
     def _with_defaults(self, given: dict[str, Any]) -> dict[str, Any]:
         """The launch's options over those of the decorator."""
@@ -278,50 +304,16 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
         constants = {name: value for name, value in made.constants.items() if name not in taken}
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
-        self._check_globals()
         try:
-            key, values, bound, given = self._bind(*args, **constants | kwargs)
+            bound, given = self._bind(*args, **constants | kwargs)
         except TypeError as error:
-            raise self._explained(error, args, constants | kwargs) from None
-        stream = options.stream_handle(given.pop("stream", None))
-        if callable(grid):
-            grid = grid(dict(zip(self.arg_names, bound, strict=True)) | given)
-        grid = normalize_grid(grid)
-        key = (variant, key, *given.items())
-        prepared = self._prepared.get(key)
-        if prepared is None or (prepared.volatile and prepared.is_stale()):
-            prepared = self._prepared[key] = self._prepare(bound, dict(made.options) | given)
-        if 0 not in grid:
-            prepared(grid, values, bound, stream)
-
-    # Errors
-
-    def _explained(self, error: TypeError, args: tuple, kwargs: dict[str, Any]) -> Exception:
-        """The error of a call that does not bind, in the kernel's terms."""
-        wrong = explain_binding(self.params, self.__name__, args, kwargs)
-        if wrong is not None:
-            return ArgumentError(wrong)
-        given = dict(zip(self.arg_names, args, strict=False)) | kwargs
-        for parameter in self.params:
-            value = given.get(parameter.name, parameter.default)
-            try:
-                hash(constexpr_key(specialize(parameter, value).constant))
-            except ArgumentError as found:
-                return found
-            except TypeError:
-                return ArgumentError(
-                    f"a '{type(value).__name__}' cannot be compiled in: it has no hash", parameter.name
-                )
-        return error
-
-    def _overflow(self, prepared: PreparedLaunch, values: tuple) -> ArgumentError:
-        """The argument that does not fit in its parameter's type."""
-        types = dict(prepared.variant.artifact.parameters)
-        for parameter in self.params:
-            value = values[parameter.index]
-            if types.get(parameter.name) == "fp32" and isinstance(value, float) and abs(value) > 3.4028235e38:
-                return ArgumentError(f"{value!r} does not fit in fp32", parameter.name)
-        return ArgumentError("an argument does not fit in its parameter's type")
+            raise refusals.of_binding(self, error, args, constants | kwargs) from None
+        kinds = tuple(map(type, bound))
+        plan = self._plans.get((variant, kinds))
+        if plan is None:
+            fixed = WithOptions(self, dict(made.options))
+            plan = self._plans[variant, kinds] = make_plan(self.params, kinds, fixed)
+        plan(grid, *bound, given)
 
     # Ahead of a launch
 
@@ -338,9 +330,9 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
             given |= {name: kwargs[name] for name in self._shared_names if name in kwargs}
             bound = inspect.signature(self.fn).bind(*args, **kwargs)
         except TypeError as error:
-            raise self._explained(error, args, kwargs) from None
+            raise refusals.of_binding(self, error, args, kwargs) from None
         bound.apply_defaults()
-        made = [_specialize_type(p, bound.arguments[p.name]) for p in self.params]
+        made = [ahead.specialize_type(p, bound.arguments[p.name]) for p in self.params]
         device = place(self.params, made)
         variant = self._variant(made, options.parse(self._with_defaults(given)), device.target, device)
         variant.function_on(device)
@@ -356,36 +348,13 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
         """Compile ahead of time, for a target instead of a device;
         ``asm`` also makes ``cubin`` and ``sass``."""
         constants = dict(constants or {})
-        complete = self._complete_signature(signature, constants)
+        complete = ahead.complete_signature(self, signature, constants)
         chosen = options.parse(self._with_defaults(given))
         made = self._artifact(
             complete, constants, str(parse_target(target or DEFAULT_TARGET)), dict(chosen.compile)
         )
         made.asm = tools.with_machine_code(made.asm, lambda: tools.machine_code(made.ptx, made.target))
         return made
-
-    def _complete_signature(self, signature: dict[str, str], constants: dict[str, Any]) -> dict[str, str]:
-        """A type for every parameter, constants included. Raises :class:`ArgumentError` for one that has
-        none."""
-        for name in (*signature, *constants):
-            if name not in self.arg_names:
-                raise ArgumentError(
-                    f"'{self.__name__}' has no such parameter{options.nearest(name, self.arg_names)}", name
-                )
-        complete = {}
-        for parameter in self.params:
-            name = parameter.name
-            if name not in signature and name not in constants and parameter.has_default:
-                constants[name] = parameter.default
-            if name in constants or signature.get(name) == "constexpr":
-                complete[name] = "constexpr"
-            elif name in signature:
-                complete[name] = signature[name]
-            else:
-                raise ArgumentError("has neither a type in the signature nor a constant", name)
-            if complete[name] == "constexpr" and name not in constants:
-                raise ArgumentError("is a constant without a value; give it in constants", name)
-        return complete
 
     # What was compiled
 
@@ -419,39 +388,6 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
     def add_pre_run_hook(self, hook: Callable) -> None:
         """Call ``hook(*args, **kwargs)`` before every launch."""
         self.pre_run_hooks.append(hook)
-
-
-def _check_writable(
-    parameters: tuple[Parameter, ...], made: list[Specialization], variant: CompiledKernel
-) -> None:
-    """Raise :class:`ArgumentError` when the kernel may write to an array that is read-only."""
-    for parameter, specialization in zip(parameters, made, strict=True):
-        if specialization.readonly and parameter.name in variant.artifact.written:
-            raise ArgumentError(
-                "is a read-only array, and the kernel may store to it; pass a copy that can be written",
-                parameter.name,
-            )
-
-
-def _specialize_type(parameter: Parameter, value: Any) -> Specialization:
-    """As for a launch; an element type stands for an array of it."""
-    short = _pointee(value)
-    if parameter.constexpr or short is None:
-        return specialize(parameter, value)
-    return Specialization(pointer_to(parameter, short, is_aligned=True))
-
-
-def _pointee(value: Any) -> str | None:
-    """The short name of an element type given as a type, ``None`` for anything else."""
-    if isinstance(value, (DType, dtype)):
-        return element_type(value).short
-    if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
-        return from_torch_dtype(value).short
-    return (
-        element_type(value).short
-        if isinstance(value, type) or type(value).__name__.endswith("DType")
-        else None
-    )
 
 
 _JIT_OPTIONS = tuple(inspect.signature(JITFunction).parameters)[1:]

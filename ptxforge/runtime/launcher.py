@@ -1,20 +1,23 @@
 """A launch with everything decided that does not change from one call to the next.
 
 :func:`prepare` makes, for one specialisation on one device, a :class:`PreparedLaunch`. What is left for each
-call: the grid, the current stream, and one ``struct.pack`` of the values.
+call: the grid, the current stream, and one ``struct.pack`` of the values. On CUDA that is a function made for
+the variant (:mod:`ptxforge.driver.cuda_launch`).
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable
 from typing import Any
 
 from ptxforge.driver import arrays
+from ptxforge.driver.cuda_launch import LaunchAttributes
 from ptxforge.driver.protocol import Device
 from ptxforge.runtime import findings, packing, slots
 from ptxforge.runtime.devices import default_device, device
 from ptxforge.runtime.lending import Loan, describe_arguments
+from ptxforge.runtime.options import Options
 from ptxforge.runtime.specialize import Parameter, Specialization
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.support.errors import DeviceError, LaunchError, PlacementError
@@ -65,48 +68,47 @@ def _as_integer(extent: Any, grid: Any) -> int:
 
 
 class PreparedLaunch:
-    """One variant on one device, ready to be called with values."""
+    """One variant on one device, ready to be called with values.
+
+    ``fire(x, y, z, stream, values, bound)`` launches: ``values`` and ``bound`` (the arguments as they were
+    given) have an entry for every parameter of the kernel. ``follows_default``: no argument named a device.
+    ``volatile``: ask :meth:`is_stale` before firing.
+    """
 
     __slots__ = (
-        "variant",
-        "device",
-        "follows_default",
-        "volatile",
-        "_launch",
-        "_block",
-        "_shared",
-        "_pack",
-        "_select",
-        "_stream",
-        "_host",
-        "_names",
-        "_in_place",
-    )
+        "variant", "device", "follows_default", "volatile", "fire",
+        "_launch", "_pack", "_select", "_stream", "_host", "_names",
+    )  # fmt: skip
 
     def __init__(
         self,
         variant: CompiledKernel,
         device: Device,
         follows_default: bool,
-        packer: struct.Struct,
-        select: Callable[[Sequence], Sequence],
-        stream: Callable[[tuple], int],
+        types: list[str],
+        sources: list[int | slots.Reader],
+        stream: int | Callable[[tuple], int],
         host: list[int],
         names: list[str],
+        attributes: LaunchAttributes,
     ):
         self.variant = variant
         self.device = device
-        self.follows_default = follows_default  # no argument named a device
+        self.follows_default = follows_default
         self.volatile = follows_default or findings.observes(device)
-        self._launch = variant.function_on(device).launch
-        self._block = variant.block
-        self._shared = variant.artifact.shared_bytes
-        self._pack = packer.pack
-        self._select = select
+        self._host, self._names = host, names
+        function = variant.function_on(device)
+        shared = variant.artifact.shared_bytes
+        if hasattr(function, "launcher"):
+            codes = [packing.code_of(kind) for kind in types]
+            self.fire = function.launcher(codes, sources, variant.block, shared, stream, attributes)
+            return
+        self._launch = functools.partial(_launch, function.launch, variant.block, shared)
+        self._pack = packing.layout(types).pack
+        self._select = slots.selector(sources)
         self._stream = stream
-        self._host = host
-        self._names = names
-        self._in_place = bool(host) or findings.observes(device)
+        in_place = bool(host) or findings.observes(device)
+        self.fire = self._fire_in_place if in_place else self._fire
 
     def is_stale(self) -> bool:
         """Whether the default device or the emulator's target has become another since this was prepared;
@@ -115,16 +117,12 @@ class PreparedLaunch:
             return True
         return self.follows_default and self.device is not default_device()
 
-    def __call__(self, grid: tuple[int, int, int], values: tuple, bound: tuple, stream: int | None) -> None:
-        """Launch. ``values`` and ``bound`` have an entry for every parameter of the kernel."""
+    def _fire(self, x: int, y: int, z: int, stream: int | None, values: tuple, bound: tuple) -> None:
         if stream is None:
-            stream = self._stream(bound)
-        if self._in_place:
-            self._launch_in_place(grid, values, bound, stream)
-            return
-        self._launch(grid, self._block, self._shared, stream, self._pack(*self._select(values)))
+            stream = self._stream(bound) if callable(self._stream) else self._stream
+        self._launch(normalize_grid((x, y, z)), stream, self._pack(*self._select(values)))
 
-    def _launch_in_place(self, grid, values, bound, stream) -> None:
+    def _fire_in_place(self, x: int, y: int, z: int, stream: int | None, values: tuple, bound: tuple) -> None:
         """Launch where a launch is done when it returns: on the emulator, which has findings and borrows host
         arrays."""
         values = list(values)
@@ -132,18 +130,21 @@ class PreparedLaunch:
         for index, address in zip(self._host, loan.addresses, strict=True):
             values[index] = address
         try:
-            self._launch(grid, self._block, self._shared, stream, self._pack(*self._select(values)))
+            self._fire(x, y, z, stream, values, bound)
         except DeviceError as error:
-            raise findings.explained(self._launched(grid, values, bound), error) from None
+            raise findings.explained(self._launched((x, y, z), values, bound), error) from None
         finally:
             loan.end()
         if self.device.findings or findings.listeners:
-            # three frames of the runtime lie below the line that launches
-            findings.tell(self._launched(grid, values, bound), stacklevel=4)
+            findings.tell(self._launched((x, y, z), values, bound))
 
-    def _launched(self, grid, values, bound) -> findings.Launch:
+    def _launched(self, grid: tuple, values: list, bound: tuple) -> findings.Launch:
         arguments = describe_arguments(self._names, values, bound)
         return findings.Launch(self.variant, self.device, grid, arguments)
+
+
+def _launch(launch: Callable, block: tuple, shared: int, grid: tuple, stream: int, params: bytes) -> None:
+    launch(grid, block, shared, stream, params)
 
 
 def prepare(
@@ -152,17 +153,21 @@ def prepare(
     variant: CompiledKernel,
     where: Device,
     bound: tuple,
+    chosen: Options,
 ) -> PreparedLaunch:
     """Decide what can be decided for a variant on the device ``where``."""
     return PreparedLaunch(
         variant,
         where,
         follows_default=all(s.device is None or s.on_host for s in specializations),
-        packer=packing.layout([kind for _, kind in variant.artifact.parameters]),
-        select=slots.selector(parameters, variant.artifact, where),
+        types=[kind for _, kind in variant.artifact.parameters],
+        sources=slots.sources(parameters, variant.artifact, where),
         stream=_stream_source(specializations, bound),
         host=[index for index, s in enumerate(specializations) if s.on_host],
         names=[parameter.name for parameter in parameters],
+        attributes=LaunchAttributes(
+            chosen.cooperative, chosen.programmatic, (variant.artifact.num_ctas, 1, 1)
+        ),
     )
 
 
@@ -197,7 +202,7 @@ def _refuse_host_arrays(parameters, specializations, chosen: Device) -> None:
             )
 
 
-def _stream_source(specializations: list[Specialization], bound: tuple) -> Callable[[tuple], int]:
+def _stream_source(specializations: list[Specialization], bound: tuple) -> int | Callable[[tuple], int]:
     """How a call finds its stream: the one that the first GPU array's owner works on, else the default
     stream."""
     for index, made in enumerate(specializations):
@@ -208,7 +213,7 @@ def _stream_source(specializations: list[Specialization], bound: tuple) -> Calla
             return _torch_stream(int(made.device.partition(":")[2] or 0))
         if hasattr(value, "__cuda_array_interface__"):
             return lambda bound: bound[index].__cuda_array_interface__.get("stream") or arrays.LEGACY_STREAM
-    return lambda bound: arrays.LEGACY_STREAM
+    return arrays.LEGACY_STREAM
 
 
 def _torch_stream(ordinal: int) -> Callable[[tuple], int]:

@@ -15,13 +15,11 @@ import attrs
 from ptxforge import compiler
 from ptxforge.support.errors import ArgumentError
 
-LAUNCH = ("stream", "warmup")
+LAUNCH = ("stream", "warmup", "launch_cooperative_grid", "launch_pdl")
 
 ACCEPTED: dict[str, tuple[tuple[Any, ...], str]] = {  # name -> (values accepted, what it means here)
     "enable_fp_fusion": ((True, False, None), "ptxas contracts a*b + c only where the kernel says fma"),
     "extern_libs": ((None,), "math functions are ptxforge's own; nothing is linked"),
-    "launch_cooperative_grid": ((False, None), "every launch is an ordinary one"),
-    "launch_pdl": ((False, None), "every launch waits for the kernels before it"),
     "sanitize_overflow": ((True, False, None), "integer overflow wraps around"),
     "allow_fp8e4nv": ((True, False, None), "fp8 is converted in software where the target lacks it"),
 }
@@ -29,10 +27,14 @@ ACCEPTED: dict[str, tuple[tuple[Any, ...], str]] = {  # name -> (values accepted
 
 @attrs.frozen(slots=True)
 class Options:
-    """Options of one launch, split by who reads them: ``compile`` is complete and sorted by name."""
+    """Options of one launch, split by who reads them: ``compile`` is complete and sorted by name;
+    ``cooperative`` makes all blocks of the grid resident at once, ``programmatic`` lets the kernel start
+    before the one ahead of it in the stream has ended."""
 
     compile: tuple[tuple[str, Any], ...]
     stream: int | None = None
+    cooperative: bool = False
+    programmatic: bool = False
 
     def __getitem__(self, name: str) -> Any:
         return dict(self.compile)[name]
@@ -57,7 +59,12 @@ def parse(given: dict[str, Any]) -> Options:
             _check_accepted(name, value)
         elif name not in LAUNCH:
             raise ArgumentError(f"is neither a parameter of the kernel nor an option{nearest(name)}", name)
-    return Options(tuple(sorted(chosen.items())), stream_handle(given.get("stream")))
+    return Options(
+        tuple(sorted(chosen.items())),
+        stream_handle(given.get("stream")),
+        bool(given.get("launch_cooperative_grid")),
+        bool(given.get("launch_pdl")),
+    )
 
 
 def _check_accepted(name: str, value: Any) -> None:

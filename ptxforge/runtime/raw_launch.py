@@ -79,7 +79,7 @@ class _Emulated:
         finally:
             loan.end()
         if device.findings or findings.listeners:
-            findings.tell(launched, stacklevel=4)  # three frames lie between the caller and this
+            findings.tell(launched)
 
 
 def _is_on_host(value: Any) -> bool:

@@ -22,17 +22,22 @@ Reader = Callable[[Sequence[Any]], Any]
 _KEPT = 1024
 
 
-def selector(parameters: tuple[Parameter, ...], artifact: Artifact, device: Device) -> Reader:
-    """What takes all parameters of the PTX kernel, in order, out of the values of a call; constants are
-    compiled in."""
+def sources(parameters: tuple[Parameter, ...], artifact: Artifact, device: Device) -> list[int | Reader]:
+    """Where each parameter of the PTX kernel comes from, in order: the place of a value among those of a call
+    (constants are compiled in), or what makes it of them."""
     index = {parameter.name: parameter.index for parameter in parameters}
-    if not artifact.tensor_maps:
-        return _items([index[name] for name, _ in artifact.parameters])
     recipes = {recipe.name: recipe for recipe in artifact.tensor_maps}
-    readers = [
-        _tensor_map(recipes[name], index, device) if kind == tensor_map.TYPE else itemgetter(index[name])
+    return [
+        _tensor_map(recipes[name], index, device) if kind == tensor_map.TYPE else index[name]
         for name, kind in artifact.parameters
     ]
+
+
+def selector(sources: list[int | Reader]) -> Reader:
+    """What takes all parameters, in order, out of the values of a call."""
+    if all(isinstance(source, int) for source in sources):
+        return _items(sources)
+    readers = [itemgetter(source) if isinstance(source, int) else source for source in sources]
     return lambda values: [read(values) for read in readers]
 
 

@@ -135,7 +135,7 @@ def specialize(parameter: Parameter, value: Any) -> Specialization:
 
 def _specialize(parameter: Parameter, value: Any) -> Specialization:
     if parameter.constexpr:
-        return Specialization(CONSTEXPR, unwrap(value))
+        return Specialization(CONSTEXPR, plain_scalar(unwrap(value)))
     value = unwrap(value)
     if value is None:
         return Specialization(CONSTEXPR, None)
@@ -261,6 +261,15 @@ def _float_key(value: float) -> tuple[Any, float]:
     return "fp32", value
 
 
+def integer_key(value: int, alignment: bool, name: str) -> tuple[str, bool]:
+    """What tells the specialisations of an int beyond 32 bits apart. Raises :class:`ArgumentError`, with the
+    parameter's name, beyond 64."""
+    try:
+        return integer_type(value), alignment and value & 15 == 0
+    except ArgumentError as error:
+        raise type(error)(str(error), name) from None
+
+
 def _int_key(parameter: Parameter) -> KeyFunction:
     alignment, ones = parameter.alignment, parameter.ones
 
@@ -269,8 +278,7 @@ def _int_key(parameter: Parameter) -> KeyFunction:
             if alignment and not value & 15:
                 return "i32:16", value
             return ("1" if ones and value == 1 else "i32"), value
-        aligned = alignment and value & 15 == 0
-        return (integer_type(value), aligned), value
+        return integer_key(value, alignment, parameter.name), value
 
     return key
 
@@ -296,7 +304,9 @@ def _device_array_key(parameter: Parameter) -> KeyFunction:
 
 
 def constexpr_key(value: Any) -> tuple[Any, None]:
-    """1, 1.0 and True are equal in Python and different constants; so are 0.0 and -0.0."""
+    """1, 1.0 and True are equal in Python and different constants; so are 0.0 and -0.0. A numpy scalar is
+    the same constant as Python's."""
+    value = plain_scalar(value)
     if type(value) is float:
         return (float, value.hex()), None
     return (type(value), value), None
@@ -306,7 +316,7 @@ def _annotated_key(parameter: Parameter) -> KeyFunction:
 
     def key(value: Any) -> tuple[Any, Any]:
         plain = plain_scalar(value)
-        return _annotated(parameter, plain), packed(parameter.dtype, plain)
+        return specialize(parameter, plain).type, packed(parameter.dtype, plain)
 
     return key
 
@@ -315,7 +325,7 @@ def _general_key(parameter: Parameter) -> KeyFunction:
     """Any other argument, by the long road."""
 
     def key(value: Any) -> tuple[Any, Any]:
-        made = _specialize(parameter, value)
+        made = specialize(parameter, value)
         if made.is_constant:
             return (CONSTEXPR, *constexpr_key(made.constant)), None
         if made.device is None:

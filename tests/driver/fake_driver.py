@@ -11,9 +11,10 @@ import ctypes
 import enum
 import functools
 import re
+import struct
 from types import SimpleNamespace
 
-from ptxforge.driver import cuda, cuda_api, jit, tensor_map
+from ptxforge.driver import cuda, cuda_api, cuda_launch, jit, tensor_map
 from ptxforge.driver.cuda import CudaDevice
 from ptxforge.runtime import devices, launcher
 
@@ -21,6 +22,7 @@ from ptxforge.runtime import devices, launcher
 class CUresult(enum.IntEnum):
     CUDA_SUCCESS = 0
     CUDA_ERROR_INVALID_VALUE = 1
+    CUDA_ERROR_INVALID_CONTEXT = 201
     CUDA_ERROR_INVALID_PTX = 218
     CUDA_ERROR_NOT_FOUND = 500
 
@@ -50,6 +52,7 @@ def natural_places(ptx: str, entry: str) -> list[tuple[int, int]]:
 class FakeDriver:
     CUresult = CUresult
     CUdevice_attribute = CUfunction_attribute = CUjit_option = CUjitInputType = CUpointer_attribute = _Names()
+    CUstreamCaptureMode = _Names()
     CU_LAUNCH_PARAM_END, CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE = 0, 1, 2
 
     def __init__(self, devices: int = 1, capability: tuple[int, int] = (9, 0)):
@@ -62,6 +65,12 @@ class FakeDriver:
         self.function_attributes: dict[str, int] = {}
         self.max_dynamic_shared = None
         self.parameter_places: list[tuple[int, int]] = []
+        self.functions: dict[int, bytes] = {}
+        self.capture_mode = "CU_STREAM_CAPTURE_MODE_GLOBAL"
+        self.capture_mode_of_loading = ""
+        self.refuse: list[int] = []
+        """Result codes of the next launches."""
+        self._launch_ex = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(self._launched)
 
     def cuInit(self, flags):
         return (_OK,)
@@ -102,6 +111,9 @@ class FakeDriver:
         return (_OK,)
 
     def cuGetProcAddress(self, symbol, version, flags):
+        if symbol == b"cuLaunchKernelEx":
+            assert (version, flags) == (11080, 0)
+            return _OK, ctypes.cast(self._launch_ex, ctypes.c_void_p).value, 0
         assert symbol == b"cuTensorMapEncodeTiled"
         number, pointer = ctypes.c_int, ctypes.c_void_p
         kind = ctypes.CFUNCTYPE(number, pointer, number, ctypes.c_uint32, *[pointer] * 5, *[number] * 4)
@@ -172,15 +184,23 @@ class FakeDriver:
         if b"wrong" in image:
             values[options.index("CU_JIT_ERROR_LOG_BUFFER")][:19] = b"line 3: wrong token"
             return CUresult.CUDA_ERROR_INVALID_PTX, None
-        self.image = image
+        self.image, self.capture_mode_of_loading = image, self.capture_mode
         return _OK, image
+
+    def cuThreadExchangeStreamCaptureMode(self, mode):
+        before, self.capture_mode = self.capture_mode, mode
+        return _OK, before
 
     def cuModuleUnload(self, module):
         self.calls.append("unload")
         return (_OK,)
 
     def cuModuleGetFunction(self, module, name):
-        return (_OK, name) if name in module else (CUresult.CUDA_ERROR_NOT_FOUND, None)
+        if name not in module:
+            return CUresult.CUDA_ERROR_NOT_FOUND, None
+        handle = 0x7000 + 16 * len(self.functions)
+        self.functions[handle] = name
+        return _OK, handle
 
     def cuFuncGetAttribute(self, name, function):
         values = {
@@ -193,7 +213,8 @@ class FakeDriver:
         return _OK, values[name.removeprefix("CU_FUNC_ATTRIBUTE_")]
 
     def cuFuncGetParamInfo(self, function, index):
-        places = self.parameter_places or natural_places(self.image.decode(), function.decode())
+        name = self.functions[function].decode()
+        places = self.parameter_places or natural_places(self.image.decode(), name)
         return (_OK, *places[index])  # asking for one too many is an error
 
     def cuFuncSetAttribute(self, function, name, value):
@@ -213,6 +234,17 @@ class FakeDriver:
             )
         )  # fmt: skip
         return (_OK if gx else CUresult.CUDA_ERROR_INVALID_VALUE,)
+
+    def _launched(self, config, function, parameters, extra):
+        """``cuLaunchKernelEx``, called through its address as C calls it."""
+        if self.refuse:
+            return self.refuse.pop(0)
+        *sizes, stream, attributes, count = struct.unpack("<7I4xQQI", ctypes.string_at(config, 52))
+        self.cuLaunchKernel(function, *sizes, stream, parameters, extra)
+        self.launches[-1].attributes = [
+            ctypes.string_at(attributes + 72 * index, 72) for index in range(count)
+        ]
+        return 0 if sizes[0] else CUresult.CUDA_ERROR_INVALID_VALUE.value
 
     def cuEventCreate(self, flags):
         return _OK, SimpleNamespace(stream=None)
@@ -236,7 +268,7 @@ def install(monkeypatch, fake: FakeDriver) -> FakeDriver:
     """Put a fake in the driver's place until the test ends."""
     tensor_map.encode.cache_clear()
     tensor_map._encoder.cache_clear()
-    for module in (cuda_api, cuda, jit, tensor_map):
+    for module in (cuda_api, cuda, cuda_launch, jit, tensor_map):
         monkeypatch.setattr(module, "bindings", lambda: fake)
     for module in (cuda_api, cuda, devices):
         monkeypatch.setattr(module, "device_count", lambda: fake.devices)

@@ -250,3 +250,9 @@ def test_a_device_that_was_reset_is_no_longer_used_and_frees_nothing(driver):
     with pytest.raises(DeviceError, match="was reset"):
         device.synchronize()
     assert anew.allocate(16)
+
+
+def test_loading_does_not_break_a_capture(driver):
+    CudaDevice(0).load_module("entry kernel")
+    assert driver.capture_mode_of_loading == "CU_STREAM_CAPTURE_MODE_RELAXED"
+    assert driver.capture_mode == "CU_STREAM_CAPTURE_MODE_GLOBAL"

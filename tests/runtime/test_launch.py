@@ -263,7 +263,10 @@ def test_missing_and_superfluous_arguments(kernel, emulator):
     _refused(kernel, emulator, "'add' is missing argument 'n'", x, y, out)
     _refused(kernel, emulator, "'add' is missing arguments 'out', 'n'", x, y)
     _refused(kernel, emulator, "'add' takes 4 arguments, 5 were given", x, y, out, 1, 2)
-    _refused(kernel, emulator, "argument 'x' of 'add' is given twice", x, y, out, x=x)
+    twice = r"add\(\) got multiple values for argument 'x'"  # Python's own words
+    _refused(kernel, emulator, twice, x, y, out, x=x, error=TypeError)
+    with pytest.raises(ArgumentError, match="argument 'x' of 'add' is given twice"):
+        kernel.run((8,), x, y, out, x=x)
 
 
 def test_unknown_options_name_the_nearest(kernel, emulator):
@@ -281,9 +284,9 @@ def test_unknown_options_name_the_nearest(kernel, emulator):
 
 
 def test_options_that_would_change_what_happens(kernel, emulator):
-    _refused(kernel, emulator, "launch_pdl.*not supported", *_data(), 1000, launch_pdl=True)
+    _refused(kernel, emulator, "extern_libs.*not supported", *_data(), 1000, extern_libs="lib.bc")
     with ptxforge.use_device(emulator):
-        kernel[(8,)](*_data(), 1000, launch_pdl=False, enable_fp_fusion=True)
+        kernel[(8,)](*_data(), 1000, extern_libs=None, enable_fp_fusion=True)
 
 
 @pytest.mark.parametrize("value", ["text", object(), [1], {}])

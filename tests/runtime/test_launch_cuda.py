@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import struct
 import sys
 from types import SimpleNamespace
@@ -10,9 +11,11 @@ import numpy as np
 import pytest
 
 import ptxforge
-from ptxforge.runtime import timing
-from ptxforge.support.errors import ArgumentError
-from tests.driver.fake_driver import FakeDriver, install
+import ptxforge.language as tl
+from ptxforge.driver.cuda_launch import LaunchAttributes
+from ptxforge.runtime import hooks, timing
+from ptxforge.support.errors import ArgumentError, DeviceError, LaunchError
+from tests.driver.fake_driver import CUresult, FakeDriver, install
 
 
 @pytest.fixture
@@ -131,3 +134,144 @@ def test_measuring_flushes_the_cache_before_each_run(driver, monkeypatch, torch)
     flush = ("flush", timing.FLUSH_BYTES, 500)
     assert order[-2 * len(runs) :] == [flush, "run"] * len(runs)
     assert not [address for address, buffer in driver.memory.items() if len(buffer) == timing.FLUSH_BYTES]
+
+
+# Launch attributes, bound launches, hooks
+
+
+def attributes_of(launch) -> list[tuple[int, int]]:
+    """(CUlaunchAttributeID, the first word of its value)."""
+    return [struct.unpack_from("<i4xI", text) for text in launch.attributes]
+
+
+def test_launch_attributes(kernel, driver):
+    x = ptxforge.to_device(np.zeros(8, np.float32))
+    kernel[(1,)](x, x, x, 8)
+    kernel[(1,)](x, x, x, 8, launch_cooperative_grid=True)
+    kernel[(1,)](x, x, x, 8, launch_pdl=True, launch_cooperative_grid=True)
+    kernel[(1,)](x, x, x, 8, launch_pdl=False)
+    assert [attributes_of(launch) for launch in driver.launches] == [[], [(2, 1)], [(2, 1), (6, 1)], []]
+
+
+def test_the_layouts_are_those_of_cuda_h():
+    """Against the structures that cuda-python builds, where it is installed with its own."""
+    real = pytest.importorskip("cuda.bindings.driver")
+    for mine, name, field, value in [
+        (LaunchAttributes(cooperative=True), "COOPERATIVE", "cooperative", 1),
+        (
+            LaunchAttributes(programmatic=True),
+            "PROGRAMMATIC_STREAM_SERIALIZATION",
+            "programmaticStreamSerializationAllowed",
+            1,
+        ),
+        (LaunchAttributes(cluster=(2, 3, 4)), "CLUSTER_DIMENSION", "clusterDim", (2, 3, 4)),
+    ]:
+        attribute, held = real.CUlaunchAttribute(), real.CUlaunchAttributeValue()
+        attribute.id = getattr(real.CUlaunchAttributeID, f"CU_LAUNCH_ATTRIBUTE_{name}")
+        if isinstance(value, tuple):
+            held.clusterDim.x, held.clusterDim.y, held.clusterDim.z = value
+        else:
+            setattr(held, field, value)
+        attribute.value = held
+        assert mine.encoded() == [ctypes.string_at(attribute.getPtr(), 72)]
+    config = real.CUlaunchConfig()
+    config.gridDimX, config.gridDimY, config.gridDimZ = 1, 2, 3
+    config.blockDimX, config.blockDimY, config.blockDimZ = 4, 5, 6
+    config.sharedMemBytes, config.hStream = 7, real.CUstream(8)
+    assert ctypes.string_at(config.getPtr(), 40) == struct.pack("<7I4xQ", *range(1, 9))
+
+
+def test_parameters_lie_where_the_kernel_expects_them(kernel, driver):
+    """As behind a tensor map, which is aligned by its address."""
+    driver.parameter_places = [(0, 8), (24, 8), (32, 8), (40, 4)]
+    x, y, out = (ptxforge.to_device(np.zeros(8, np.float32)) for _ in range(3))
+    kernel[(1,)](x, y, out, 8)
+    assert driver.launches[0].params == struct.pack("<Q16xQQi", x.data_ptr(), y.data_ptr(), out.data_ptr(), 8)
+
+
+def test_a_thread_without_a_context_gets_one(kernel, driver):
+    x = ptxforge.to_device(np.zeros(8, np.float32))
+    kernel[(1,)](x, x, x, 8)
+    driver.refuse = [CUresult.CUDA_ERROR_INVALID_CONTEXT.value]
+    kernel[(1,)](x, x, x, 8)
+    assert len(driver.launches) == 2
+
+
+def test_a_launch_that_the_driver_refuses(kernel, driver):
+    x = ptxforge.to_device(np.zeros(8, np.float32))
+    driver.refuse = [1, 1]
+    message = r"launching 'add' failed: CUDA_ERROR_INVALID_VALUE(.|\n)*grid \(9, 1, 1\), block \(128, 1, 1\)"
+    with pytest.raises(DeviceError, match=message):
+        kernel[(9,)](x, x, x, 8)
+
+
+def test_grids_that_cannot_be_are_explained_though_nobody_looked(kernel, driver):
+    x = ptxforge.to_device(np.zeros(8, np.float32))
+    for grid, message in [
+        ((1.5,), "integers"), ((1, -1), "axis 1 of the grid is -1"), ((1, 2, 3, 4), "one to three axes"),
+    ]:  # fmt: skip
+        with pytest.raises(LaunchError, match=message):
+            kernel[grid](x, x, x, 8)
+    assert kernel[(np.int64(2), np.int32(1))](x, x, x, 8) is kernel.newest
+    assert driver.launches[-1].grid == (2, 1, 1)
+
+
+def test_numpy_scalars(compiled, driver):
+    def add(x, y, n, f, BLOCK: tl.constexpr):
+        pass
+
+    kernel = ptxforge.jit(add)
+    x = ptxforge.to_device(np.zeros(8, np.float32))
+    for n, f, block in [(16, 0.5, 8), (np.int32(16), np.float32(0.5), np.int64(8)), (np.int64(32), 1.0, 8)]:
+        kernel[(1,)](x, x, n, f, BLOCK=block)
+    assert len(compiled) == 1
+    assert compiled[0]["constants"] == {"BLOCK": 8} and type(compiled[0]["constants"]["BLOCK"]) is int
+    assert list(compiled[0]["signature"].values()) == ["*fp32:16"] * 2 + ["i32:16", "fp32", "constexpr"]
+
+
+def test_a_bound_launch(kernel, compiled, driver, torch):
+    x, y, out = Tensor(0x1000), Tensor(0x2000), Tensor(0x3000)
+    bound = kernel.bind(lambda meta: (meta["n"] // 4, 2), x, y, out, n=8)
+    assert not driver.launches and len(compiled) == 1
+    calls = len(driver.calls)
+    bound()
+    torch.stream = 600
+    bound.update(n=9, x=Tensor(0x5000))()
+    bound.grid, bound.stream = (7,), 11
+    bound()
+    assert [(launch.grid, launch.stream) for launch in driver.launches] == [
+        ((2, 2, 1), 500), ((2, 2, 1), 600), ((7, 1, 1), 11),
+    ]  # fmt: skip
+    assert driver.launches[0].params == struct.pack("<QQQi", 0x1000, 0x2000, 0x3000, 8)
+    assert driver.launches[2].params == struct.pack("<QQQi", 0x5000, 0x2000, 0x3000, 9)
+    assert len(compiled) == 1 and driver.calls[calls:] == []  # nothing waits, nothing is allocated
+    bound.update(x=Tensor(0x5004))()  # not aligned: another variant
+    assert len(compiled) == 2 and bound.variant is kernel.newest
+
+
+def test_a_bound_launch_refuses_what_a_launch_refuses(kernel, driver):
+    x = ptxforge.to_device(np.zeros(8, np.float32))
+    bound = kernel.bind((1,), x, x, x, 8)
+    with pytest.raises(ArgumentError, match="'add' has no such parameter; did you mean 'out'"):
+        bound.update(ouut=x)
+    with pytest.raises(ArgumentError, match="argument 'y': is a CPU array"):
+        bound.update(y=np.zeros(8, np.float32))
+    with pytest.raises(LaunchError, match="one to three axes"):
+        bound.grid = (1, 2, 3, 4)
+    bound()  # is what it was
+    assert driver.launches[0].params == struct.pack("<QQQi", *[x.data_ptr()] * 3, 8)
+
+
+def test_hooks(kernel, driver):
+    kernel.launch_metadata = lambda grid, metadata, arguments: {"flops": 2 * arguments["n"]}
+    x = ptxforge.to_device(np.zeros(8, np.float32))
+    seen = []
+    with hooks.add(enter=lambda l: seen.append(("in", l)), exit=lambda l: seen.append(("out", l))):
+        kernel[(3,)](x, x, x, 8, stream=5)
+        kernel.bind((2,), x, x, x, 8)()
+    kernel[(1,)](x, x, x, 8)
+    assert [when for when, _ in seen] == ["in", "out"] * 2 and seen[0][1] is seen[1][1]
+    launch = seen[0][1]
+    assert (launch.name, launch.grid, launch.block, launch.stream) == ("add", (3, 1, 1), (128, 1, 1), 5)
+    assert launch.metadata == {"flops": 16} and launch.arguments["x"] is x
+    assert len(driver.launches) == 3 and hooks.LAUNCH == []

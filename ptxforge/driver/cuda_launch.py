@@ -1,0 +1,209 @@
+"""The shortest road from Python values to ``cuLaunchKernelEx``.
+
+A launch hands the driver three things in memory: the parameters as the kernel expects them, the launch
+configuration (``CUlaunchConfig`` of cuda.h: grid, block, shared memory, stream, attributes) and the list
+``extra`` that says where the parameters lie. All of it but the values, the grid and the stream is the same in
+every launch of a variant, so a *frame* holds it ready, parameters and configuration side by side:
+
+    parameters … | gridDim x y z | blockDim x y z | sharedMemBytes | hStream | attrs | numAttrs
+    `------------ one struct.pack_into writes this ------------------------'
+
+What a warm launch of a bound kernel costs is therefore one ``pack_into`` and one foreign call of four
+pointers. The foreign call gives up the GIL, so a frame belongs to one launch at a time: it is taken from a
+list and put back, both atomic; a thread that finds none makes one.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import struct
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from ptxforge.driver.cuda_api import bindings, call, describe
+from ptxforge.support.errors import DeviceError
+
+if TYPE_CHECKING:
+    from ptxforge.driver.cuda import CudaFunction
+
+_COOPERATIVE, _CLUSTER_DIMENSION, _PROGRAMMATIC_SERIALIZATION = 2, 4, 6  # CUlaunchAttributeID
+_ATTRIBUTE_BYTES = 72  # CUlaunchAttribute: the id, padding to 8, a union of 64
+_EX_SINCE = 11080  # the CUDA version that introduced cuLaunchKernelEx
+
+Fire = Callable[[int, int, int, "int | None", tuple, tuple], None]
+"""Launches: grid x, y, z; the stream or ``None``; the values to pack; the arguments as they were given."""
+
+
+@attrs.frozen(slots=True)
+class LaunchAttributes:
+    """What a launch asks for beside grid and block: all blocks resident at once (``cooperative``), a start
+    before the kernel ahead of it has ended (``programmatic``: programmatic dependent launch), blocks in
+    clusters of ``cluster`` (x, y, z)."""
+
+    cooperative: bool = False
+    programmatic: bool = False
+    cluster: tuple[int, int, int] = (1, 1, 1)
+
+    def encoded(self) -> list[bytes]:
+        """Each attribute that is set, as a ``CUlaunchAttribute`` of cuda.h."""
+        chosen = []
+        if self.cooperative:
+            chosen.append(struct.pack("<i4xi", _COOPERATIVE, 1))
+        if self.cluster != (1, 1, 1):
+            chosen.append(struct.pack("<i4x3I", _CLUSTER_DIMENSION, *self.cluster))
+        if self.programmatic:
+            chosen.append(struct.pack("<i4xi", _PROGRAMMATIC_SERIALIZATION, 1))
+        return [attribute.ljust(_ATTRIBUTE_BYTES, b"\0") for attribute in chosen]
+
+
+@functools.cache
+def launch_function(address: int) -> Callable[..., int]:
+    """``cuLaunchKernelEx(config, function, kernelParams, extra)`` as a foreign function."""
+    return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(address)
+
+
+def driver_address(name: str, since: int) -> int:
+    """Where the driver function ``name`` lies, in the version of CUDA ``since``."""
+    return int(call("cuGetProcAddress", name.encode(), since, 0)[0])
+
+
+def parameter_format(codes: list[str], places: list[tuple[int, int]]) -> tuple[str, int]:
+    """The format for ``struct`` of parameters that lie at ``places`` (offset, bytes), and where they end.
+
+    >>> parameter_format(["Q", "i"], [(0, 8), (8, 4)])
+    ('Qi', 12)
+    >>> parameter_format(["i", "128s", "Q"], [(0, 4), (48, 128), (176, 8)])
+    ('i44x128sQ', 184)
+    """
+    text, end = "", 0
+    for code, (offset, _) in zip(codes, places, strict=True):
+        text += (f"{offset - end}x" if offset > end else "") + code
+        end = offset + struct.calcsize(f"<{code}")
+    return text, end
+
+
+class FrameLayout:
+    """Where everything lies in a frame of one variant."""
+
+    def __init__(
+        self,
+        codes: list[str],
+        places: list[tuple[int, int]],
+        block: tuple[int, int, int],
+        shared_bytes: int,
+        attributes: LaunchAttributes,
+    ):
+        parameters, self.size = parameter_format(codes, places)
+        self.config = self.size + -self.size % 8
+        padding = f"{self.config - self.size}x" if self.config > self.size else ""
+        self.packer = struct.Struct(f"<{parameters}{padding}III16s4xQ")
+        self.fixed = struct.pack("<4I", *block, shared_bytes)
+        self.attributes = attributes.encoded()
+
+    def frame(self) -> tuple:
+        """A new frame: its buffer, and the addresses of the configuration and of ``extra``."""
+        driver = bindings()
+        extra = self.config + 56 + len(self.attributes) * _ATTRIBUTE_BYTES
+        buffer = ctypes.create_string_buffer(extra + 48)
+        base = ctypes.addressof(buffer)
+        struct.pack_into("<QI4x", buffer, self.config + 40, base + self.config + 56, len(self.attributes))
+        for index, attribute in enumerate(self.attributes):
+            start = self.config + 56 + index * _ATTRIBUTE_BYTES
+            buffer[start : start + _ATTRIBUTE_BYTES] = attribute
+        struct.pack_into(
+            "<QQQQQQ", buffer, extra,
+            int(driver.CU_LAUNCH_PARAM_BUFFER_POINTER), base,
+            int(driver.CU_LAUNCH_PARAM_BUFFER_SIZE), base + extra + 40,
+            int(driver.CU_LAUNCH_PARAM_END), self.size,
+        )  # fmt: skip
+        return buffer, ctypes.c_void_p(base + self.config), ctypes.c_void_p(base + extra)
+
+
+def make_fire(
+    function: CudaFunction,
+    layout: FrameLayout,
+    sources: list[int | Callable[[tuple], Any]],
+    stream: int | Callable[[tuple], int],
+) -> Fire:
+    """The launching function of one variant.
+
+    ``sources`` tell of each parameter its place among the values of a launch, or make it of these (a tensor
+    map); ``stream`` is the stream of a launch that names none, or tells it from the arguments. For
+    ``sources == [0, encode]`` and a function, the text is
+
+        def fire(gx, gy, gz, stream, v, bound):
+            if stream is None:
+                stream = _stream(bound)
+            try:
+                frame = _pop()
+            except IndexError:
+                frame = _frame()
+            buffer, config, extra = frame
+            _pack(buffer, 0, v[0], _source1(v), gx, gy, gz, _fixed, stream)
+            code = _launch(config, _handle, None, extra)
+            if code:
+                _again(code, config, extra, (gx, gy, gz))
+            _append(frame)
+    """
+    free: list[tuple] = []
+    made = {f"_source{number}": source for number, source in enumerate(sources) if callable(source)}
+    values = "".join(
+        f"_source{number}(v), " if callable(source) else f"v[{source}], "
+        for number, source in enumerate(sources)
+    )
+    default = "_stream(bound)" if callable(stream) else "_stream"
+    text = (
+        "def fire(gx, gy, gz, stream, v, bound):\n"
+        f"    if stream is None:\n        stream = {default}\n"
+        "    try:\n        frame = _pop()\n    except IndexError:\n        frame = _frame()\n"
+        "    buffer, config, extra = frame\n"
+        f"    _pack(buffer, 0, {values}gx, gy, gz, _fixed, stream)\n"
+        "    code = _launch(config, _handle, None, extra)\n"
+        "    if code:\n        _again(code, config, extra, (gx, gy, gz))\n"
+        "    _append(frame)\n"
+    )
+    launch = launch_function(driver_address("cuLaunchKernelEx", _EX_SINCE))
+    handle = ctypes.c_void_p(int(function.handle))
+    scope = {
+        "_stream": stream, "_pop": free.pop, "_append": free.append, "_frame": layout.frame,
+        "_pack": layout.packer.pack_into, "_fixed": layout.fixed, "_handle": handle,
+        "_launch": launch if function.device.alone else _guarded(function.device, launch),
+        "_again": _Retry(function, launch, handle, layout), **made,
+    }  # fmt: skip
+    exec(text, scope)
+    return scope["fire"]
+
+
+def _guarded(device: Any, launch: Callable[..., int]) -> Callable[..., int]:
+    """The launch with the device's context current, on a machine where another device's may be."""
+
+    def guarded(*arguments: Any) -> int:
+        with device.current():
+            return launch(*arguments)
+
+    return guarded
+
+
+class _Retry:
+    """What follows a refused launch: once more in the device's context, if this thread was in none or in a
+    foreign one; then the error."""
+
+    def __init__(self, function: CudaFunction, launch: Callable[..., int], handle: Any, layout: FrameLayout):
+        self._function, self._launch, self._handle, self._layout = function, launch, handle, layout
+
+    def __call__(self, code: int, config: Any, extra: Any, grid: tuple[int, int, int]) -> None:
+        device = self._function.device
+        if device.alone:
+            with device.current():
+                code = self._launch(config, self._handle, None, extra)
+        if not code:
+            return
+        *block, shared = struct.unpack("<4I", self._layout.fixed)
+        driver = bindings()
+        raise DeviceError(
+            f"launching '{self._function.name}' failed: {describe(driver, driver.CUresult(code))}\n"
+            f"grid {grid}, block {tuple(block)}, {shared} bytes of dynamic shared memory"
+        )

@@ -1,0 +1,187 @@
+"""The warm road of a launch: text that is written for each kernel and compiled, as dataclasses do it for
+``__init__``.
+
+Two functions. The *entry* of a kernel has the kernel's own parameters, so that Python binds the arguments; it
+looks only at their types:
+
+    def add(__grid, /, x=__missing, n=__missing, BLOCK=__missing, *__rest, **__options):
+        __plan = __plans.get((__type(x), __type(n), __type(BLOCK)))
+        if __plan is None or __rest:
+            return __first((x, n, BLOCK), __grid, __rest, __options)
+        return __plan(__grid, x, n, BLOCK, __options)
+
+The *plan* knows the types, so that what must be asked of each argument is a few inlined expressions: of a
+torch tensor its address, element type and device, of an int whether 16 divides it. Together they are the key
+under which everything else was decided by the first launch, a
+:class:`~ptxforge.runtime.launcher.PreparedLaunch`:
+
+    def plan(__grid, x, n, BLOCK, __options):
+        __v0 = x.data_ptr()
+        __key = (x.dtype, x.get_device(), not __v0 & 15,
+                 ("i32:16" if not n & 15 else "1" if n == 1 else "i32") if -2147483648 <= n <= … else …,
+                 BLOCK,)
+        …look up, or prepare…
+        __prepared.fire(__gx, __gy, __gz, __stream, (__v0, n, None,), (x, n, BLOCK,))
+
+Where the time goes is in docs/launching.md; ``tests/runtime/test_speed.py`` holds the sum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ptxforge.driver.device_array import DeviceArray
+from ptxforge.runtime import hooks, options
+from ptxforge.runtime.findings import GENERATED
+from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid
+from ptxforge.runtime.specialize import Keys, Parameter, integer_key
+from ptxforge.support.errors import DeviceError
+
+MISSING = type("missing", (), {"__repr__": lambda self: "<missing>"})()
+"""Stands for an argument that was not given."""
+
+
+def make_entry(name: str, parameters: tuple[Parameter, ...], first: Callable, plans: dict) -> Callable:
+    """The function behind ``kernel[grid]``. ``first(bound, grid, rest, options)`` is called for types without
+    a plan and for wrong calls."""
+    scope: dict[str, Any] = {"__type": type, "__missing": MISSING, "__plans": plans, "__first": first}
+    header = []
+    for p in parameters:
+        scope[f"__default{p.index}"] = p.default if p.has_default else MISSING
+        header.append(f"{p.name}=__default{p.index}")
+    names = [p.name for p in parameters]
+    text = (
+        f"def {name}({', '.join(['__grid', '/', *header, '*__rest', '**__options'])}):\n"
+        f"    __plan = __plans.get({_tuple(f'__type({name})' for name in names)})\n"
+        f"    if __plan is None or __rest:\n"
+        f"        return __first({_tuple(names)}, __grid, __rest, __options)\n"
+        f"    return __plan({', '.join(['__grid', *names, '__options'])})\n"
+    )
+    exec(compile(text, GENERATED, "exec"), scope)
+    return scope[name]
+
+
+def make_plan(parameters: tuple[Parameter, ...], kinds: tuple[type, ...], kernel: Any) -> Callable:
+    """The launch of ``kernel`` with arguments of these types.
+
+    ``kernel`` has ``_miss(bound, options)``, which prepares a launch, ``_check_globals()``, ``_refused(error,
+    prepared, values, grid)``, which explains a launch that failed, and the lists ``_globals`` (of what must
+    not change between launches) and ``_prepared`` (of the tables to empty when it did).
+    """
+    prepared: dict[Any, PreparedLaunch] = {}
+    kernel._prepared.append(prepared)
+    scope: dict[str, Any] = {
+        "__type": type, "__tuple": tuple, "__len": len, "__wide": integer_key, "__plain": normalize_grid,
+        "__with_options": _with_options, "__prepared_by_key": prepared, "__kernel": kernel,
+        "__callable": callable, "__globals": kernel._globals, "__hooks": hooks.LAUNCH, "__hooked": hooks.fire,
+        "__Failure": (OverflowError, hooks.PackingError, DeviceError),
+    }  # fmt: skip
+    lines, keys, values = [], [], []
+    for parameter, kind in zip(parameters, kinds, strict=True):
+        line, key, value = _parts(parameter, kind, scope)
+        lines += line
+        keys += key
+        values.append(value)
+    names = _tuple(p.name for p in parameters)
+    by_name = "{" + ", ".join(f"'{p.name}': {p.name}" for p in parameters) + "}"
+    body = [
+        "if __globals:",
+        "    __kernel._check_globals()",
+        *lines,
+        f"__key = {_tuple(keys)}",
+        "__stream = None",
+        "if __options:",
+        "    __key, __stream = __with_options(__key, __options)",
+        "try:",
+        "    __prepared = __prepared_by_key[__key]",
+        "except (KeyError, TypeError):",
+        f"    __prepared = __prepared_by_key[__key] = __kernel._miss({names}, __options)",
+        "if __prepared.volatile and __prepared.is_stale():",
+        f"    __prepared = __prepared_by_key[__key] = __kernel._miss({names}, __options)",
+        "if __type(__grid) is not __tuple:",
+        "    if __callable(__grid):",
+        f"        __grid = __grid({by_name} | __options)",
+        "    if __type(__grid) is not __tuple:",
+        "        __grid = __plain(__grid)",
+        "__n = __len(__grid)",
+        "if __n == 1:",
+        "    (__gx,) = __grid",
+        "    __gy = __gz = 1",
+        "elif __n == 2:",
+        "    __gx, __gy = __grid",
+        "    __gz = 1",
+        "else:",
+        "    __gx, __gy, __gz = __grid if __n == 3 else __plain(__grid)",
+        "if not (__gx and __gy and __gz):",
+        "    __plain(__grid)",
+        "    return None",
+        f"__values = {_tuple(values)}",
+        "try:",
+        "    if __hooks:",
+        f"        __hooked(__prepared, (__gx, __gy, __gz), __stream, __values, {names})",
+        "    else:",
+        f"        __prepared.fire(__gx, __gy, __gz, __stream, __values, {names})",
+        "except __Failure as __error:",
+        "    raise __kernel._refused(__error, __prepared, __values, __grid) from None",
+        "return __prepared.variant",
+    ]
+    header = ", ".join(["__grid", *(p.name for p in parameters), "__options"])
+    exec(compile("\n    ".join([f"def plan({header}):", *body]), GENERATED, "exec"), scope)
+    return scope["plan"]
+
+
+def _with_options(key: tuple, given: dict[str, Any]) -> tuple[tuple, int | None]:
+    """The key with the options in it, and the stream, which is taken out of them."""
+    stream = options.stream_handle(given.pop("stream", None))
+    return (key, *given.items()), stream
+
+
+class WithOptions:
+    """A kernel, for :func:`make_plan`, whose launches have these options unless they give others."""
+
+    def __init__(self, kernel: Any, fixed: dict[str, Any]):
+        self._kernel, self._fixed = kernel, fixed
+        self._globals, self._prepared = kernel._globals, kernel._prepared
+        self._check_globals, self._refused = kernel._check_globals, kernel._refused
+
+    def _miss(self, bound: tuple, given: dict[str, Any]) -> PreparedLaunch:
+        return self._kernel._miss(bound, self._fixed | given)
+
+
+def _parts(parameter: Parameter, kind: type, scope: dict[str, Any]) -> tuple[list[str], list[str], str]:
+    """For an argument of a known type: lines to run, expressions of the key, the expression to pack."""
+    name, index = parameter.name, parameter.index
+    if parameter.constexpr and kind in (int, bool, str, type(None)):
+        return [], [name], "None"
+    if not parameter.constexpr and parameter.dtype is None:
+        if kind is type(None):
+            return [], [], "None"
+        if kind in (bool, float):
+            return [], [], name
+        if kind is int:
+            return [], [_integer_class(parameter)], name
+        is_torch = kind.__module__.partition(".")[0] == "torch" and hasattr(kind, "data_ptr")
+        if is_torch or kind is DeviceArray:
+            where = f"{name}.get_device()" if is_torch else f"{name}.owner"
+            key = [f"{name}.dtype", where]
+            if parameter.alignment:
+                key.append(f"not __v{index} & 15")
+            address = f"{name}.data_ptr()" if is_torch else f"{name}._address"
+            return [f"__v{index} = {address}"], key, f"__v{index}"
+    scope[f"__key{index}"] = Keys(parameter)[kind]
+    return [f"__k{index}, __v{index} = __key{index}({name})"], [f"__k{index}"], f"__v{index}"
+
+
+def _integer_class(parameter: Parameter) -> str:
+    """The expression that tells the specialisations of an int apart."""
+    name = parameter.name
+    narrow = f"'1' if {name} == 1 else 'i32'" if parameter.ones else "'i32'"
+    if parameter.alignment:
+        narrow = f"'i32:16' if not {name} & 15 else {narrow}"
+    wide = f"__wide({name}, {parameter.alignment}, '{name}')"
+    return f"({narrow}) if -2147483648 <= {name} <= 2147483647 else {wide}"
+
+
+def _tuple(items: Any) -> str:
+    return "(" + "".join(f"{item}, " for item in items) + ")"
