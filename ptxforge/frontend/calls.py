@@ -24,6 +24,7 @@ from ptxforge.frontend.visitor import Visitor, handles
 from ptxforge.language import core, debug
 from ptxforge.language import math as language_math
 from ptxforge.language import types as L
+from ptxforge.language.composite_types import constexpr_type, tuple_type
 from ptxforge.language.constexpr import constexpr, unwrap
 from ptxforge.language.registry import is_builtin
 from ptxforge.support.errors import CompilationError, PtxforgeError, TypeMismatchError, UnsupportedSyntaxError
@@ -145,13 +146,14 @@ def _constexpr(*args: Any) -> Any:
     return value
 
 
-_STATIC_OWNERS = (L.dtype, L.pointer_type, L.block_type, str, tuple, int, float)
+_TYPES = (L.dtype, L.pointer_type, L.block_type, constexpr_type, tuple_type)
+_STATIC_OWNERS = (*_TYPES, str, tuple, int, float)
 
 
 def _is_static_callable(function: Any) -> bool:
     """Methods of compile-time objects, functions of ``math``, constructors of types and of named tuples."""
     if isinstance(function, type):
-        return function in _STATIC_OWNERS[:3] or issubclass(function, tuple)
+        return function in _TYPES or issubclass(function, tuple)
     owner = getattr(function, "__self__", None)
     return isinstance(owner, _STATIC_OWNERS) or owner is math
 

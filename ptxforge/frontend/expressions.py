@@ -21,6 +21,7 @@ from ptxforge.frontend.semantics.shape import permuted
 from ptxforge.frontend.values import BlockPointer, TensorValue, describe, is_static
 from ptxforge.frontend.visitor import Visitor, handles, unsupported
 from ptxforge.language import types as L
+from ptxforge.language.composite_types import constexpr_type, tuple_type
 from ptxforge.language.constexpr import constexpr, unwrap
 from ptxforge.language.registry import MEMBERS, ConstexprFunction, is_builtin
 from ptxforge.support.dtypes import DType
@@ -360,6 +361,15 @@ class Method:
     receiver: TensorValue
 
 
+def type_of(value: Any) -> Any:
+    """The language's type of any value: a tuple's, a compile-time value's."""
+    if isinstance(value, TensorValue):
+        return value.type
+    if isinstance(value, tuple):
+        return tuple_type(map(type_of, value), getattr(value, "_fields", None))
+    return constexpr_type(value)
+
+
 def _numel(x: TensorValue) -> int:
     return x.value.type.numel if x.is_block else 1
 
@@ -390,6 +400,8 @@ def attribute(v: Visitor, node: ast.Attribute) -> Any:
         return _block_pointer_attribute(node, value)
     if node.attr == "value" and not isinstance(value, enum.Enum):
         return value  # constants are kept unwrapped
+    if node.attr == "type" and (value is None or isinstance(value, (tuple, bool, int, float, str))):
+        return type_of(value)
     try:
         found = getattr(value, node.attr)
     except AttributeError:

@@ -111,8 +111,8 @@ class Merge:
         if isinstance(value, TensorValue):
             return value
         dtype = default_dtype(value)
-        if isinstance(partner, TensorValue) and not partner.is_pointer and dtype.kind <= partner.dtype.kind:
-            dtype = partner.dtype
+        if isinstance(partner, TensorValue) and not partner.is_pointer:
+            dtype = partner.dtype if dtype.kind() <= partner.dtype.kind() else dtype
         with self.ctx.builder.inside(branch.block):
             return self.ctx.constant(value, dtype)
 

@@ -31,7 +31,7 @@ def common_dtype(
     """The type in which two operands are combined. Raises :class:`TypeMismatchError` when there is none."""
     if a_is_number != b_is_number:
         number, tensor = (a, b) if a_is_number else (b, a)
-        if number.kind <= tensor.kind:
+        if number.kind() <= tensor.kind():
             a = b = tensor
     if L.float64 in (a, b):
         return L.float64

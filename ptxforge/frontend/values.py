@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
 from ptxforge.language import types as L
+from ptxforge.support.errors import CompilationError
 
 
 class TensorValue:
@@ -106,10 +107,17 @@ def dtype_name(dtype: L.dtype | L.pointer_type) -> str:
 
 
 def ir_type(dtype: L.dtype | L.pointer_type) -> T.Type:
-    """The IR's element type. A pointer to int1 points at bytes."""
+    """The IR's element type. A pointer to int1 points at bytes.
+
+    Raises :class:`CompilationError` for a type that is a name only."""
     if isinstance(dtype, L.pointer_type):
         pointee = dtype.element_ty
         return T.PointerType(T.I8 if pointee is L.int1 else ir_type(pointee))
+    if not dtype.base.ir:
+        raise CompilationError(
+            f"no value can be {dtype_name(dtype)}: no NVIDIA GPU computes with that type",
+            hint="use tl.float8e4nv or tl.float8e5" if dtype.is_floating() else "",
+        )
     return T.SCALARS[dtype.base.ir]
 
 

@@ -14,6 +14,7 @@ from ptxforge.language.atomic import (
     atomic_add, atomic_and, atomic_cas, atomic_max, atomic_min, atomic_or, atomic_xchg, atomic_xor,
 )  # fmt: skip
 from ptxforge.language.block_pointer import advance, make_block_ptr
+from ptxforge.language.composite_types import constexpr_type, str_to_ty, tuple_type
 from ptxforge.language.constexpr import constexpr
 from ptxforge.language.core import (
     arange, assume, cast, condition, debug_barrier, expect_zero, full, max_constancy, max_contiguous,
@@ -40,8 +41,9 @@ from ptxforge.language.shape import (
 )  # fmt: skip
 from ptxforge.language.standard import bitonic_merge, sigmoid, softmax, sort, swizzle2d, topk
 from ptxforge.language.types import (
-    PropagateNan, bfloat16, block_type, const, dtype, float8e4nv, float8e5, float16, float32, float64, int1,
-    int8, int16, int32, int64, pi32_t, pointer_type, tensor, uint8, uint16, uint32, uint64,
+    PropagateNan, bfloat16, block_type, const, dtype, float8e4b8, float8e4b15, float8e4nv, float8e5,
+    float8e5b16, float16, float32, float64, int1, int8, int16, int32, int64, pi32_t, pointer_type, tensor,
+    uint8, uint16, uint32, uint64, void,
 )  # fmt: skip
 
 TRITON_MAX_TENSOR_NUMEL = 1 << 20

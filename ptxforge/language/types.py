@@ -6,6 +6,8 @@ with the questions as methods (``x.dtype.is_floating()``), as kernels written fo
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ptxforge.support import dtypes
@@ -16,8 +18,27 @@ if TYPE_CHECKING:  # members of tensors are found by name, in the registry
 else:
     _Anything = object
 
-_BOOLEAN, _INTEGRAL, _FLOATING = 0, 1, 2
 _INTERNED: dict[str, dtype] = {}
+_NAMES_ONLY = {text: base for base in dtypes.NAMES_ONLY for text in (base.name, base.short)}
+
+
+def _names(bases: Iterable[DType]) -> list[str]:
+    return [base.short if base.is_float else base.name for base in bases]
+
+
+class Kind(enum.IntEnum):
+    """The order of promotion: a scalar of a lower or equal kind takes its partner's type."""
+
+    BOOLEAN = 0
+    INTEGRAL = 1
+    FLOATING = 2
+
+
+class Signedness(enum.Enum):
+    """Whether an integer has a sign."""
+
+    SIGNED = 0
+    UNSIGNED = 1
 
 
 class dtype:
@@ -32,10 +53,16 @@ class dtype:
     __slots__ = ("base",)
 
     base: DType
+    KIND, SIGNEDNESS = Kind, Signedness
+    SINT_TYPES = _names(base for base in dtypes.ALL if base.is_signed)
+    UINT_TYPES = _names(base for base in dtypes.ALL if base.is_unsigned)
+    FP_TYPES = _names(base for base in (*dtypes.NAMES_ONLY, *dtypes.ALL) if base.is_float)
+    STANDARD_FP_TYPES = _names(base for base in dtypes.ALL if base.is_float and base.bits >= 16)
+    OTHER_TYPES = ["void"]
 
     def __new__(cls, name: str) -> dtype:
         try:
-            base = dtypes.parse(name)
+            base = _NAMES_ONLY.get(name) or dtypes.parse(name)
         except KeyError:
             raise TypeError(f"'{name}' is not the name of an element type") from None
         found = _INTERNED.get(base.name)
@@ -84,13 +111,35 @@ class dtype:
         """Explicit mantissa bits of a float."""
         return self.base.mantissa
 
-    @property
-    def kind(self) -> int:
-        """0 for ``int1``, 1 for integers, 2 for floats: a scalar of a lower or equal kind takes its partner's
+    @staticmethod
+    def is_dtype(type_str: str) -> bool:
+        """Whether ``type_str`` is the :attr:`name` of an element type."""
+        return type_str in (*dtype.SINT_TYPES, *dtype.UINT_TYPES, *dtype.FP_TYPES, *dtype.OTHER_TYPES)
+
+    def kind(self) -> Kind:
+        """``int1`` before integers before floats: a scalar of a lower or equal kind takes its partner's
         type."""
         if self.base.is_float:
-            return _FLOATING
-        return _BOOLEAN if self.base.is_bool else _INTEGRAL
+            return Kind.FLOATING
+        return Kind.BOOLEAN if self.base.is_bool else Kind.INTEGRAL
+
+    @property
+    def int_signedness(self) -> Signedness:
+        """Whether an integer has a sign."""
+        return Signedness.SIGNED if self.base.is_signed else Signedness.UNSIGNED
+
+    @property
+    def exponent_bias(self) -> int:
+        """What is added to the exponent of a float as it is stored."""
+        return _BIASES.get(self.base.name) or (1 << (self.base.bits - self.base.mantissa - 2)) - 1
+
+    def codegen_name(self) -> str:
+        """The name in the module: ``float16``."""
+        return self.base.name
+
+    def is_void(self) -> bool:
+        """Whether it is ``void``: the type of nothing."""
+        return self.base.kind == "void"
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -134,16 +183,16 @@ class dtype:
         return self is float8e5
 
     def is_fp8e4b8(self) -> bool:
-        """False: ptxforge has no float8e4b8."""
-        return False
+        """Whether it is float8e4b8."""
+        return self is float8e4b8
 
     def is_fp8e4b15(self) -> bool:
-        """False: ptxforge has no float8e4b15."""
-        return False
+        """Whether it is float8e4b15."""
+        return self is float8e4b15
 
     def is_fp8e5b16(self) -> bool:
-        """False: ptxforge has no float8e5b16."""
-        return False
+        """Whether it is float8e5b16."""
+        return self is float8e5b16
 
     def is_fp16(self) -> bool:
         """Whether it is float16."""
@@ -368,11 +417,16 @@ uint32 = dtype("uint32")
 uint64 = dtype("uint64")
 float8e5 = dtype("float8e5")
 float8e4nv = dtype("float8e4nv")
+float8e4b15 = dtype("float8e4b15")
+float8e4b8 = dtype("float8e4b8")
+float8e5b16 = dtype("float8e5b16")
 float16 = dtype("float16")
 bfloat16 = dtype("bfloat16")
 float32 = dtype("float32")
 float64 = dtype("float64")
+void = dtype("void")
 pi32_t = pointer_type(int32)
+_BIASES = {"float8e4b15": 15, "float8e4b8": 8, "float8e5b16": 16}
 
 
 def of(base: DType) -> dtype:

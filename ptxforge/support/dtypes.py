@@ -18,8 +18,9 @@ class DType:
     """An element type.
 
     ``name`` is the language's name (``float16``), ``short`` the signature's (``fp16``), ``ir`` the IR's
-    (``f16``), ``kind`` one of ``bool int uint float``, ``bits`` the width, ``mantissa`` the number of
-    explicit mantissa bits of a float, ``numpy`` the type that holds it on the host.
+    (``f16``; empty when no value has the type), ``kind`` one of ``bool int uint float void``, ``bits`` the
+    width, ``mantissa`` the number of explicit mantissa bits of a float, ``numpy`` the type that holds it on
+    the host.
     """
 
     name: str
@@ -41,7 +42,7 @@ class DType:
     @property
     def is_int(self) -> bool:
         """True of every integer type, ``int1`` included."""
-        return self.kind != "float"
+        return self.kind not in ("float", "void")
 
     @property
     def is_signed(self) -> bool:
@@ -89,6 +90,14 @@ ALL = (
     int1, int8, int16, int32, int64, uint8, uint16, uint32, uint64,
     float8e5, float8e4nv, float16, bfloat16, float32, float64,
 )  # fmt: skip
+
+float8e4b15 = DType("float8e4b15", "fp8e4b15", "", "float", 8, np.uint8, 3)
+float8e4b8 = DType("float8e4b8", "fp8e4b8", "", "float", 8, ml_dtypes.float8_e4m3fnuz, 3)
+float8e5b16 = DType("float8e5b16", "fp8e5b16", "", "float", 8, ml_dtypes.float8_e5m2fnuz, 2)
+void = DType("void", "void", "", "void", 0, np.void)
+
+NAMES_ONLY = (float8e4b15, float8e4b8, float8e5b16, void)
+"""Types that kernels may name, compare and hold in tables, and that no value here has."""
 
 BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
 BY_SHORT: dict[str, DType] = {d.short: d for d in ALL} | {"u1": int1}
