@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from ptxforge.frontend import control, loops, semantics, statements
+from ptxforge.frontend import control, loops, semantics, statements, while_loops
 from ptxforge.frontend.context import Context
 from ptxforge.frontend.expressions import static_object
 from ptxforge.frontend.source import Parameter, SourceFunction, source_function
@@ -19,7 +19,7 @@ from ptxforge.language import types as L
 from ptxforge.support import dtypes
 from ptxforge.support.errors import CompilationError, InternalCompilerError, PtxforgeError
 
-__all__ = ["build", "control", "loops", "parse_type", "semantics", "statements"]
+__all__ = ["build", "control", "loops", "parse_type", "semantics", "statements", "while_loops"]
 
 _TYPE = re.compile(r"(?P<stars>\**)(?P<const>k?)(?P<element>[a-z]\w*?)(?::(?P<divisibility>\d+))?")
 

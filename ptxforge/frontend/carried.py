@@ -22,9 +22,9 @@ from ptxforge.frontend.values import (
     leaves_of,
     map_leaves,
 )
-from ptxforge.frontend.visitor import Outcome, Visitor
+from ptxforge.frontend.visitor import Visitor
 from ptxforge.ir.core import Block, BlockArgument
-from ptxforge.support.errors import CompilationError, TypeMismatchError, UnsupportedSyntaxError
+from ptxforge.support.errors import CompilationError, TypeMismatchError
 
 
 class Carried:
@@ -165,15 +165,6 @@ def check_kept_first(v: Visitor, changed: Iterable[str], statements: Sequence[as
                 f"loop-carried variable '{name}' is {describe(value)} before the loop and a tensor in it",
                 hint="give it a tensor of the right type before the loop",
             )
-
-
-def no_return(v: Visitor, node: ast.AST, outcome: Outcome, statements: Sequence[ast.stmt]) -> None:
-    if outcome is not None:
-        places = [part for s in statements for part in ast.walk(s) if isinstance(part, ast.Return)]
-        raise UnsupportedSyntaxError(
-            "'return' in a loop at run time has no meaning in a kernel",
-            hint="put the rest of the body under an 'if', or use 'while' with a flag",
-        ).at(v.locate(places[0] if places else node))
 
 
 def drop_unchanged(

@@ -31,6 +31,7 @@ from ptxforge.frontend.merge import (
     returned_value,
 )
 from ptxforge.frontend.promote import splat
+from ptxforge.frontend.semantics.reduce import only_element
 from ptxforge.frontend.values import (
     TensorValue,
     Undefined,
@@ -45,13 +46,15 @@ from ptxforge.support.errors import CompilationError, TypeMismatchError
 
 
 def scalar_condition(v: Visitor, node: ast.expr, value: TensorValue) -> TensorValue:
-    """A runtime condition as int1. Raises for a block."""
+    """A runtime condition as int1; of a block, its only element. Raises for a block of several."""
+    v.at(node)
+    if value.is_block and value.value.type.numel == 1:
+        value = only_element(v.ctx, value)
     if value.is_block:
         raise TypeMismatchError(
             f"a condition must be a scalar, is {describe(value)}",
             hint="use tl.where to choose element by element",
         ).at(v.locate(node))
-    v.at(node)
     return not_zero(v.ctx, value)
 
 

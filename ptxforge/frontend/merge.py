@@ -14,6 +14,7 @@ from ptxforge.frontend.context import Context, default_dtype
 from ptxforge.frontend.promote import splat
 from ptxforge.frontend.values import (
     BlockPointer,
+    Exit,
     TensorValue,
     Undefined,
     describe,
@@ -72,6 +73,8 @@ class Merge:
             return self._join_with_nothing(a, b)
         if isinstance(a, BlockPointer) and describe(a) != describe(b):
             raise Mismatch(f"{describe(a)} and {describe(b)}")
+        if isinstance(a, Exit):
+            return Exit(map(self._join_kept, a, b))
         if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
             return make_tuple(a, [self.join(x, y) for x, y in zip(a, b)])
         if not isinstance(a, TensorValue) and not isinstance(b, TensorValue) and _same_static(a, b):
@@ -82,6 +85,18 @@ class Merge:
         if a.dtype != b.dtype or a.shape != b.shape:
             raise Mismatch(f"{describe(a)} and {describe(b)}")
         return self._pair(a, b)
+
+    def _join_kept(self, a: Any, b: Any) -> Any:
+        for side in (a, b):
+            if isinstance(side, Undefined) and side is not NOTHING:
+                return side
+        try:
+            return self.join(a, b)
+        except Mismatch as mismatch:
+            return Undefined(
+                f"this has different types on different ways out of a loop: {mismatch.message}",
+                hint="cast it to one type, or use different names",
+            )
 
     def _pair(self, a: TensorValue, b: TensorValue) -> TensorValue | _Result:
         if a.value is b.value:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 
 def assigned(node: ast.AST) -> dict[str, ast.AST]:
@@ -41,12 +41,27 @@ def is_read_outside(name: str, node: ast.AST, function: ast.AST) -> bool:
     return reads(function)[name] > reads(node)[name]
 
 
-def may_return(node: ast.AST) -> bool:
-    """Whether there is a ``return`` inside ``node``."""
-    found = getattr(node, "_may_return", None)
+_FUNCTIONS = (ast.FunctionDef, ast.Lambda)
+_LOOPS = (ast.For, ast.While)
+
+
+def exits(loop: ast.For | ast.While) -> frozenset[type[ast.stmt]]:
+    """Which of ``break``, ``continue`` and ``return`` leave an iteration of ``loop`` early. Those of loops
+    and functions inside it are their own, but that a ``return`` leaves every loop."""
+    found = getattr(loop, "_exits", None)
     if found is None:
-        found = node._may_return = any(isinstance(part, ast.Return) for part in ast.walk(node))
+        found = loop._exits = frozenset(kind for part in loop.body for kind in _exits_in(part))
     return found
+
+
+def _exits_in(node: ast.AST) -> Iterator[type[ast.stmt]]:
+    if isinstance(node, (ast.Break, ast.Continue, ast.Return)):
+        yield type(node)
+    elif isinstance(node, _LOOPS):
+        yield from exits(node) & {ast.Return}
+    elif not isinstance(node, (*_FUNCTIONS, ast.expr)):
+        for part in ast.iter_child_nodes(node):
+            yield from _exits_in(part)
 
 
 def is_read_first(name: str, statements: Sequence[ast.AST]) -> bool:

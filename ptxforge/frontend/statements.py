@@ -6,6 +6,7 @@ import ast
 from typing import Any
 
 from ptxforge.frontend.calls import call_language
+from ptxforge.frontend.exits import return_from_loop
 from ptxforge.frontend.expressions import apply_binary, bind
 from ptxforge.frontend.source import is_constexpr_annotation
 from ptxforge.frontend.values import describe, is_number, is_static, map_leaves
@@ -15,7 +16,6 @@ from ptxforge.language.constexpr import constexpr
 from ptxforge.support.errors import (
     CompilationError,
     CompileTimeAssertionError,
-    TypeMismatchError,
     UnsupportedSyntaxError,
 )
 
@@ -44,13 +44,8 @@ def annotated_assign(v: Visitor, node: ast.AnnAssign) -> None:
         v.at(node)
         bind(v, node.target, runtime_numbers(v, v.visit(node.value)))
         return
-    value = v.visit(node.value)
-    if not is_static(value):
-        raise TypeMismatchError(
-            f"'{ast.unparse(node.target)}' is annotated tl.constexpr, but its value is a runtime "
-            f"{describe(value)}"
-        ).at(v.locate(node.value))
-    bind(v, node.target, value)
+    # A runtime value stays one, as in Triton: where a compile-time one is needed, that place complains.
+    bind(v, node.target, v.visit(node.value))
 
 
 def _is_constexpr(v: Visitor, annotation: ast.expr) -> bool:
@@ -104,7 +99,7 @@ def return_(v: Visitor, node: ast.Return) -> Outcome:
             f"the kernel '{v.source.name}' returns {describe(value)}, but a kernel returns nothing",
             hint="give results through pointers, with tl.store",
         )
-    return Returned(value)
+    return return_from_loop(v, value) if v.loops else Returned(value)
 
 
 @handles(ast.Assert)

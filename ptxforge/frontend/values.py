@@ -83,6 +83,11 @@ class Undefined:
         self.reason, self.hint = reason, hint
 
 
+class Exit(tuple):
+    """The values of a loop's names where an iteration ends. They join one by one: what differs in type is
+    undefined afterwards, and matters only if the loop carries it."""
+
+
 def describe(value: Any) -> str:
     """A value's type in words: ``float32[128, 64]``, ``pointer to float16``, ``constexpr 3``."""
     if isinstance(value, TensorValue):
@@ -152,4 +157,6 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
 
 def make_tuple(like: tuple, parts: list) -> tuple:
     """``parts`` as a tuple of ``like``'s class (a named tuple stays one)."""
+    if isinstance(like, Exit):
+        return Exit(parts)
     return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)

@@ -64,7 +64,7 @@ def handles(*kinds: type[ast.AST]) -> Callable[[Callable], Callable]:
 class Visitor:
     """One call of one function. ``stack`` holds the functions being inlined, outermost first."""
 
-    __slots__ = ("ctx", "source", "scope", "call_site", "stack")
+    __slots__ = ("ctx", "source", "scope", "call_site", "stack", "loops")
 
     def __init__(
         self,
@@ -76,6 +76,7 @@ class Visitor:
     ):
         self.ctx, self.source, self.scope, self.call_site = ctx, source, scope, call_site
         self.stack = (*stack, source)
+        self.loops: list[Any] = []  # those around this place that are left early, outermost first
 
     # -- places ---------------------------------------------------------------------------------------
 
@@ -114,8 +115,16 @@ class Visitor:
                 return outcome
             if type(outcome) is Perhaps:
                 rest = statements[index + 1 :]
-                return HANDLERS[Perhaps](self, outcome, lambda rest=rest: self.execute(rest), node)
+                return self.go_on(outcome, lambda rest=rest: self.execute(rest), node)
         return None
+
+    def run_if(self, node: ast.If) -> Outcome:
+        """Run an ``if`` with nothing behind it."""
+        return HANDLERS[ast.If](self, node, ())[0]
+
+    def go_on(self, perhaps: Perhaps, rest: Callable[[], Outcome], node: ast.AST) -> Outcome:
+        """Run ``rest`` unless the function has returned."""
+        return HANDLERS[Perhaps](self, perhaps, rest, node)
 
     # -- names ----------------------------------------------------------------------------------------
 
@@ -145,11 +154,6 @@ class Visitor:
 
 
 _WORDS = {
-    ast.Break: (
-        "'break'",
-        "make the loop's condition a variable and use 'while', or guard the body with 'if'",
-    ),
-    ast.Continue: ("'continue'", "guard the rest of the body with 'if'"),
     ast.Try: ("'try'", ""),
     ast.Raise: ("'raise'", "use tl.static_assert or tl.device_assert"),
     ast.With: ("'with'", ""),

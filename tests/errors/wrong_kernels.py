@@ -32,24 +32,24 @@ def wrong(**parameters: Any) -> Callable[[Callable], Callable]:
 
 
 @wrong(out="*i32", n="i32")
-def break_in_loop(out, n):
+def loop_with_else(out, n):
     for i in range(n):
-        if i > 3:
-            break
-    tl.store(out, i)
+        tl.store(out, i)
+    else:
+        tl.store(out, n)
 
 
 @wrong(out="*i32", n="i32")
-def continue_in_loop(out, n):
-    for i in range(n):
-        continue
+def generator(out, n):
+    for i in (x for x in (1, 2)):
+        tl.store(out, i)
 
 
 @wrong(out="*i32", n="i32")
-def return_in_loop(out, n):
+def kernel_with_a_result_in_a_loop(out, n):
     for i in range(n):
         if tl.load(out + i) == 0:
-            return
+            return i
 
 
 @wrong(out="*i32")
@@ -194,8 +194,8 @@ def block_too_large(out):
 
 
 @wrong(out="*i32", n="i32")
-def runtime_value_in_constexpr(out, n):
-    BLOCK: tl.constexpr = n * 2
+def static_assertion_at_run_time(out, n):
+    tl.static_assert(n > 2)
 
 
 @wrong(out="*i32", BLOCK=24)
