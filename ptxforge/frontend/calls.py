@@ -10,6 +10,7 @@ import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ptxforge.frontend.closures import Closure, surroundings
 from ptxforge.frontend.expressions import (
     PYTHON_BUILTINS,
     Method,
@@ -196,10 +197,10 @@ def _as_constexpr(value: Any) -> Any:
 
 def inline(v: Visitor, node: ast.AST, function: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """The value of a call of a jitted function, whose body is built here."""
-    source = source_function(function.fn)
+    source = function.source if isinstance(function, Closure) else source_function(function.fn)
     if source in v.stack:
         raise CompilationError(f"'{source.name}' calls itself: recursion has no meaning in a kernel")
-    scope = bind_arguments(source, args, kwargs)
+    scope = surroundings(function) | bind_arguments(source, args, kwargs)
     saved = v.ctx.builder.location
     callee = Visitor(v.ctx, source, scope, v.locate(node), v.stack)
     outcome = callee.execute(source.tree.body)
@@ -215,7 +216,7 @@ def bind_arguments(source: SourceFunction, args: Sequence[Any], kwargs: dict[str
     """
     parameters = source.parameters
     scope: dict[str, Any] = {}
-    positional = source.fn.__code__.co_argcount
+    positional = source.positional
     for parameter, value in zip(parameters[:positional], args):
         scope[parameter.name] = value
     rest = tuple(args[positional:])

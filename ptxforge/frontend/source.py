@@ -45,7 +45,8 @@ class SourceFunction:
 
     ``offset`` is added to AST line numbers to get the file's; ``lines`` is the text that was parsed, when it
     has characters beyond ASCII (whose columns differ from the AST's, which count bytes), else ``None``.
-    ``variadic`` is the name of a ``*args`` parameter, or ``""``.
+    ``positional`` is the number of parameters that have a place; ``variadic`` is the name of a ``*args``
+    parameter, or ``""``.
     """
 
     fn: Callable
@@ -55,6 +56,7 @@ class SourceFunction:
     offset: int
     lines: list[str] | None
     parameters: tuple[Parameter, ...]
+    positional: int
     variadic: str
     nonlocals: dict[str, Any]
 
@@ -114,6 +116,7 @@ def _read(fn: Any) -> SourceFunction:
         offset=offset,
         lines=None if text.isascii() else text.splitlines(),
         parameters=parameters,
+        positional=fn.__code__.co_argcount,
         variadic=variadic,
         nonlocals=dict(zip(fn.__code__.co_freevars, fn.__closure__ or ())),
     )

@@ -157,8 +157,6 @@ _WORDS = {
     ast.Try: ("'try'", ""),
     ast.Raise: ("'raise'", "use tl.static_assert or tl.device_assert"),
     ast.With: ("'with'", ""),
-    ast.Lambda: ("'lambda'", "define a @ptxforge.jit function at the top level of a file"),
-    ast.FunctionDef: ("a nested 'def'", "define a @ptxforge.jit function at the top level of a file"),
     ast.ClassDef: ("a class", ""),
     ast.Dict: ("a dictionary", "use separate constexpr parameters"),
     ast.Set: ("a set", "use a tuple"),

@@ -61,16 +61,16 @@ def try_statement(out):
 
 
 @wrong(out="*i32")
-def nested_function(out):
-    def helper(x):
-        return x
+def decorated_nested_function(out):
+    @jit
+    def helper(x): return x  # noqa: E704
 
     tl.store(out, helper(1))
 
 
 @wrong(out="*i32")
-def lambda_expression(out):
-    f = lambda x: x + 1
+def recursive_lambda(out):
+    f = lambda x: f(x + 1)
     tl.store(out, f(1))
 
 
