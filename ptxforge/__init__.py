@@ -33,6 +33,7 @@ _HOME = {  # public name -> the module that defines it
     "JITFunction": "ptxforge.runtime.jit",
     "PtxforgeError": "ptxforge.support.errors",
     "autotune": "ptxforge.runtime.autotune",
+    "check": "ptxforge.checking.session",
     "cdiv": "ptxforge.runtime.arithmetic",
     "compile": "ptxforge.runtime.jit",
     "default_device": "ptxforge.runtime.devices",

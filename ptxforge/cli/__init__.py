@@ -24,6 +24,7 @@ COMMANDS = {
     "passes": "the pipeline: every pass and why it stands where it does",
     "env": "the environment variables, the device and the tools",
     "run": "run a script of Triton kernels with ptxforge",
+    "check": "run a script's kernels under every check, without a GPU",
     "triton-path": "the folder for PYTHONPATH that makes 'import triton' give ptxforge",
 }
 

@@ -27,6 +27,7 @@ from ptxforge.support import dtypes
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import ArgumentError
 
+DEVICE_NAMES: dict[str, str] = {}  # of torch's devices, those that really are another one
 LEGACY_STREAM = 0  # the driver's name for the default stream that waits for all others
 
 _TORCH_NAMES = {  # torch spells these its own way; the rest are numpy's names
@@ -99,6 +100,7 @@ def _torch_view(tensor: object) -> ArrayView:
     """A torch tensor, a DeviceArray, or a wrapper that forwards ``data_ptr`` and ``dtype``."""
     dtype = tensor.dtype if isinstance(tensor.dtype, DType) else from_torch_dtype(tensor.dtype)
     device = str(getattr(tensor, "device", "cpu"))
+    device = DEVICE_NAMES.get(device, device)
     stream = None
     if device.startswith("cuda") and "torch" in sys.modules:
         stream = torch_stream(getattr(tensor.device, "index", None) or 0)
@@ -239,7 +241,7 @@ def span(value: object) -> Span:
     if hasattr(value, "untyped_storage"):  # torch
         itemsize = value.element_size()
         steps = [(size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True)]
-        nbytes = (sum(steps) + 1) * itemsize if value.numel() else 0
+        nbytes = (sum(steps) + 1) * itemsize if math.prod(value.shape) else 0
         return Span(value.data_ptr(), nbytes, value.data_ptr(), True)
     if isinstance(value, np.ndarray):
         array, writable = value, value.flags.writeable
@@ -257,7 +259,7 @@ def describe(value: object) -> tuple[int, str, int, tuple[int, ...], bool] | Non
         itemsize = value.itemsize
     elif callable(getattr(value, "data_ptr", None)) and hasattr(value, "shape"):
         kind, strides = str(value.dtype).removeprefix("torch."), _strides(value)
-        itemsize = value.nbytes // max(math.prod(value.shape), 1) or 1
+        itemsize = value.element_size() if hasattr(value, "element_size") else value.dtype.bytes
     elif hasattr(value, "__dlpack__"):
         return describe(np.from_dlpack(value))
     else:

@@ -144,11 +144,18 @@ class Checker:
             shadow.fill(0)
         self.seen.fill(0)
         self.all_synced.fill(0)
-        self.sites = [None, None]
+        self._begin_history()
         self.now, self.floor = 2, 1
         self._read_at = self._wrote_at = 0
         for site, message in unwritten(self.machine.program):
             self.machine.report("register", message, site, np.zeros(1, np.int64))
+
+    def _begin_history(self) -> None:
+        """No tick has a site yet."""
+        self.sites = [None, None]
+        if self.world is not None:
+            for cta in range(self.machine.first_cta, self.machine.first_cta + self.machine.ctas):
+                self.world.histories[cta] = self.sites
 
     def join(self, watch: object) -> None:
         """Watch another launch."""
@@ -259,7 +266,7 @@ class Checker:
         self.other_reader.fill(0)
         self.seen.fill(1)
         self.all_synced.fill(1)
-        self.sites = [None, None]
+        self._begin_history()
         self.now, self.floor = 2, 1
         self._read_at = self._wrote_at = 0
         if self.world is not None:
@@ -657,6 +664,8 @@ class GlobalShadow:
         self.observed: dict[int, np.ndarray] = {}
         """CTA -> CTAs whose releases it has seen by relaxed operations: its next fence acquires them."""
         self.ctas = ctas
+        self.histories: dict[int, list[Site | None]] = {}
+        """CTA -> the site of each tick of its batch."""
         self._suspects: np.ndarray | None = None
         """Rows of the access under way that met another thread's write of the same instruction."""
 
@@ -866,24 +875,35 @@ class GlobalShadow:
         machine = checker.machine
         rows = np.nonzero(foreign)[0]
         lane = rows if lanes is None else lanes[rows]
-        theirs = ((records[foreign] & ~_GLOBAL_ATOMIC) >> _CTA_SHIFT).astype(np.int64) - 1
+        old = records[foreign]
+        theirs = ((old & ~_GLOBAL_ATOMIC) >> _CTA_SHIFT).astype(np.int64) - 1
         if self.acquired:
             mine = machine.cta_of_lane[lane] + machine.first_cta
             racing = np.array(
                 [not self._ordered(cta, other) for cta, other in zip(mine.tolist(), theirs.tolist())]
             )
-            rows, lane, theirs = rows[racing], lane[racing], theirs[racing]
+            rows, lane, theirs, old = rows[racing], lane[racing], theirs[racing], old[racing]
         if not rows.size:
             return
         doing = {READ: "read", WRITE: "write", ATOMIC: "atomic access"}[locator.kind]
-        machine.report(
+        other = self._site_of(int(theirs[0]), int(old[0]))
+        where = f" at {other}" if other is not None else ""
+        machine.findings.add(
+            machine,
             "global-race",
-            f"global {doing} of what is {done} by {self._name(machine, int(theirs[0]))}, "
+            f"global {doing} of what is {done} by {self._name(machine, int(theirs[0]))}{where}, "
             "with nothing that orders them",
             locator.site,
             lane,
             indices[rows] + ORIGIN,
+            other,
         )
+
+    def _site_of(self, cta: int, record: int) -> Site | None:
+        """The instruction that left a record of a CTA, where that is still known."""
+        history = self.histories.get(cta, ())
+        tick = (record & int(_TICK)) >> _THREAD_BITS
+        return history[tick] if tick < len(history) else None
 
     def _ordered(self, cta: int, other: int) -> bool:
         """Whether ``cta`` has acquired what ``other`` (perhaps several CTAs) released."""

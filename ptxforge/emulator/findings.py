@@ -27,7 +27,7 @@ class Finding:
     """One fault. ``count`` lanes had it at this instruction; ``cta``, ``thread`` and ``address`` are the
     first's.
 
-    ``kind`` is one of :data:`KINDS`.
+    ``kind`` is one of :data:`KINDS`. ``other`` is the second instruction of a race, where it is known.
     """
 
     kind: str
@@ -39,6 +39,7 @@ class Finding:
     thread: tuple[int, int, int]
     address: int | None
     count: int = 1
+    other: Site | None = None
 
     def __str__(self) -> str:
         where = f"{self.source}: " if self.source else ""
@@ -106,6 +107,7 @@ class Findings:
             machine.thread_index(thread),
             None if addresses is None else int(addresses[0]),
             len(lanes),
+            other,
         )
 
     def include(self, others: Findings) -> None:

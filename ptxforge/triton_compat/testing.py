@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ptxforge.driver.cuda import CudaDevice, cuda_device
+from ptxforge.runtime.devices import default_device
 from ptxforge.runtime.timing import do_bench
 from ptxforge.support.errors import DeviceError
 from ptxforge.support.target import parse_target
@@ -47,7 +48,7 @@ def do_bench_cudagraph(
     :func:`do_bench`.
     """
     torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_available():
+    if torch is None or not isinstance(default_device(), CudaDevice):
         return do_bench(fn, rep=rep, grad_to_none=grad_to_none, quantiles=quantiles, return_mode=return_mode)
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):

@@ -17,8 +17,8 @@ FLOORS = {
     "frontend": 3, "interpreter": 3, "passes": 3, "codegen_ptx": 3,
     "compiler": 4, "debug": 4,
     "runtime": 5, "triton_compat": 5,
-    "explain": 6,
-    "cli": 6, "__init__": 6, "__main__": 6,
+    "explain": 6, "checking": 6,
+    "cli": 7, "__init__": 7, "__main__": 7,
 }  # fmt: skip
 
 SAME_FLOOR = {

@@ -1,0 +1,70 @@
+"""``with ptxforge.check() as report:`` runs every launch inside under the emulator's checks."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from ptxforge.checking.catalogue import SEVERITIES
+from ptxforge.checking.issues import Report, issue_of
+from ptxforge.driver.protocol import Device
+from ptxforge.runtime import devices, findings
+from ptxforge.support.errors import PtxforgeError
+
+FAIL_ON = (*SEVERITIES, "never")
+
+
+class CheckError(PtxforgeError):
+    """Kernels did something wrong inside ``ptxforge.check()``; ``report`` has all of it."""
+
+    def __init__(self, report: Report, fail_on: str):
+        failing = report.failing(fail_on)
+        super().__init__("\n\n".join([*map(str, failing), report.summary()]))
+        self.report = report
+
+
+class check:  # noqa: N801 - used like a function
+    """Check every kernel that is launched inside a ``with`` block, on the emulator, without a GPU.
+
+        with ptxforge.check() as report:
+            kernel[grid](x, y)
+        print(report)
+
+    Launches do not stop at what they find: an access out of bounds is left out, and all findings are
+    collected, one for each kernel, kind and source line, in ``report.issues``. At the end of the block
+    :class:`CheckError` is raised when there is one at least as bad as ``fail_on`` (``"error"``,
+    ``"warning"``, ``"note"``, or ``"never"``).
+    """
+
+    def __init__(self, fail_on: str = "error"):
+        if fail_on not in FAIL_ON:
+            raise ValueError(f"fail_on is one of {', '.join(FAIL_ON)}, not {fail_on!r}")
+        self.fail_on = fail_on
+        self.report = Report()
+        self._restore: list[tuple[Device, str, object]] = []
+
+    def __enter__(self) -> Report:
+        device = devices.device("emulator")
+        for name, value in (("check", "all"), ("raise_faults", False)):
+            self._restore.append((device, name, getattr(device, name)))
+            setattr(device, name, value)
+        self._use = devices.use_device(device)
+        self._use.__enter__()
+        findings.listeners.append(self._listen)
+        return self.report
+
+    def _listen(self, launch: findings.Launch) -> None:
+        name = launch.variant.name
+        self.report.launches[name] = self.report.launches.get(name, 0) + 1
+        for finding in launch.device.findings:
+            self.report.add(issue_of(finding, launch))
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        findings.listeners.remove(self._listen)
+        self._use.__exit__(kind, error, where)
+        for device, name, value in self._restore:
+            setattr(device, name, value)
+        self._restore.clear()
+        if error is None and self.report.failing(self.fail_on):
+            raise CheckError(self.report, self.fail_on)

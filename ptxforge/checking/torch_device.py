@@ -1,0 +1,233 @@
+"""torch's ``cuda`` device on a machine without a GPU: tensors stay on the CPU, where the emulator uses them.
+
+:func:`install` changes torch when the program imports it, and never imports it itself. From then on tensors
+are made and kept on the CPU wherever the program says ``cuda``, they say that they are on ``cuda:0``, and the
+queries, streams and events of ``torch.cuda`` answer as for one idle GPU. (Streams order nothing here: a
+launch on the emulator has ended when it returns.) What has no meaning on the CPU, such as capturing a graph,
+stays as torch has it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import sys
+import time
+from collections.abc import Callable, Sequence
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+from ptxforge.driver import arrays
+from ptxforge.runtime.devices import default_device
+
+MESSAGE = (
+    "ptxforge: torch's 'cuda' device is mapped to the CPU, and kernels run on the emulator "
+    "(--no-device-map leaves torch as it is)"
+)
+
+
+def install(tell: Callable[[str], None]) -> None:
+    """Map the device from now on; ``tell`` gets :data:`MESSAGE` when the program first asks for ``cuda``."""
+    if "torch" in sys.modules:
+        _map(sys.modules["torch"], tell)
+    else:
+        sys.meta_path.insert(0, _Finder(tell))
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Lets Python find torch, and changes it once it is loaded."""
+
+    def __init__(self, tell: Callable[[str], None]):
+        self.tell = tell
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """The spec of torch, with a loader that goes on to map its device."""
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        if spec is not None and spec.loader is not None:
+            load = spec.loader.exec_module
+
+            def exec_module(module: ModuleType) -> None:
+                load(module)
+                _map(module, self.tell)
+
+            spec.loader.exec_module = exec_module
+        return spec
+
+
+def _map(torch: Any, tell: Callable[[str], None]) -> None:
+    said: list[bool] = []
+
+    def mapped() -> None:
+        if not said:
+            said.append(True)
+            tell(MESSAGE)
+
+    _mode(torch, mapped).__enter__()
+    _replace_queries(torch.cuda, mapped)
+    arrays.DEVICE_NAMES["cuda:0"] = "cpu"
+
+
+def _mode(torch: Any, mapped: Callable[[], None]) -> Any:
+    """The hook through which torch passes every call of its own functions."""
+    here, there = torch.device("cpu"), torch.device("cuda:0")
+    device_of, is_cuda = torch.Tensor.device.__get__, torch.Tensor.is_cuda.__get__
+
+    def is_mapped(value: Any) -> bool:
+        if isinstance(value, torch.device):
+            return value.type == "cuda"
+        return isinstance(value, str) and value.partition(":")[0] == "cuda"
+
+    class CudaOnCpu(torch.overrides.TorchFunctionMode):
+        def __torch_function__(
+            self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+        ) -> Any:
+            kwargs = kwargs or {}
+            if func == device_of:
+                return there
+            if func == is_cuda:
+                return True
+            if func is torch.Tensor.cuda:
+                mapped()
+                return args[0]
+            if func is torch.Tensor.get_device:
+                return 0
+            if any(map(is_mapped, args)) or any(map(is_mapped, kwargs.values())):
+                mapped()
+                args = tuple(here if is_mapped(value) else value for value in args)
+                kwargs = {name: here if is_mapped(value) else value for name, value in kwargs.items()}
+            kwargs.pop("pin_memory", None)
+            return func(*args, **kwargs)
+
+    return CudaOnCpu()
+
+
+class Event:
+    """``torch.cuda.Event``: milliseconds of the host's clock."""
+
+    def __init__(self, *arguments: Any, **options: Any):
+        self._at = 0.0
+
+    def record(self, stream: Any = None) -> None:
+        """Note the time."""
+        self._at = time.perf_counter()
+
+    def elapsed_time(self, end: Event) -> float:
+        """Milliseconds from this event to ``end``."""
+        return 1e3 * (end._at - self._at)
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
+
+    def wait(self, stream: Any = None) -> None:
+        """Nothing is under way."""
+
+    def query(self) -> bool:
+        """Whether the event has happened: always."""
+        return True
+
+
+class Stream:
+    """``torch.cuda.Stream``: launches have ended when they return, so that streams order nothing."""
+
+    cuda_stream = 0
+    device_index = 0
+
+    def __init__(self, *arguments: Any, **options: Any):
+        pass
+
+    def synchronize(self) -> None:
+        """Nothing is under way."""
+
+    def wait_stream(self, stream: Any) -> None:
+        """Nothing is under way."""
+
+    def wait_event(self, event: Any) -> None:
+        """Nothing is under way."""
+
+    def record_event(self, event: Event | None = None) -> Event:
+        """An event that has happened now."""
+        event = event or Event()
+        event.record()
+        return event
+
+    def query(self) -> bool:
+        """Whether all work is done: always."""
+        return True
+
+    def __enter__(self) -> Stream:
+        return self
+
+    def __exit__(self, *details: Any) -> None:
+        pass
+
+
+def _replace_queries(cuda: Any, mapped: Callable[[], None]) -> None:
+    """Answers of ``torch.cuda`` for one GPU of the emulator's kind."""
+    stream = Stream()
+    nothing = lambda *arguments, **options: None  # noqa: E731
+    zero = lambda *arguments, **options: 0  # noqa: E731
+
+    def is_available() -> bool:
+        mapped()
+        return True
+
+    answers: dict[str, Any] = {
+        "is_available": is_available,
+        "device_count": lambda: 1,
+        "current_device": lambda: 0,
+        "get_device_name": lambda device=None: "ptxforge emulator",
+        "get_device_capability": lambda device=None: _capability(),
+        "get_device_properties": lambda device=None: _properties(),
+        "current_stream": lambda device=None: stream,
+        "default_stream": lambda device=None: stream,
+        "stream": lambda stream: contextlib.nullcontext(stream),
+        "device": lambda device: contextlib.nullcontext(device),
+        "Stream": Stream,
+        "Event": Event,
+        "mem_get_info": lambda device=None: (_MEMORY, _MEMORY),
+        "is_bf16_supported": lambda *arguments, **options: True,
+    }
+    answers |= dict.fromkeys(_ACTIONS, nothing) | dict.fromkeys(_AMOUNTS, zero)
+    for name, answer in answers.items():
+        setattr(cuda, name, answer)
+
+
+_ACTIONS = (
+    "synchronize", "set_device", "empty_cache", "init", "manual_seed", "manual_seed_all", "set_stream",
+    "reset_peak_memory_stats", "ipc_collect",
+)  # fmt: skip
+_AMOUNTS = ("memory_allocated", "memory_reserved", "max_memory_allocated", "max_memory_reserved")
+_MEMORY = 80 << 30
+"""Bytes of memory that the mapped device claims."""
+
+
+def _capability() -> tuple[int, int]:
+    digits = int("".join(filter(str.isdigit, default_device().target)))
+    return divmod(digits, 10)
+
+
+def _properties() -> SimpleNamespace:
+    device = default_device()
+    major, minor = _capability()
+    return SimpleNamespace(
+        name="ptxforge emulator",
+        major=major,
+        minor=minor,
+        multi_processor_count=device.multiprocessors,
+        total_memory=_MEMORY,
+        warp_size=device.warp_size,
+        max_threads_per_multi_processor=2048,
+        shared_memory_per_block=49152,
+        shared_memory_per_block_optin=device.max_shared_bytes,
+        shared_memory_per_multiprocessor=device.max_shared_bytes + 1024,
+        regs_per_multiprocessor=65536,
+        L2_cache_size=50 << 20,
+        gcnArchName="",
+    )

@@ -1,0 +1,91 @@
+"""Run a script's kernels under every check, without a GPU, and report what is wrong with them.
+
+python -m ptxforge check script.py --its --own --arguments
+python -m ptxforge check --fail-on warning --sarif findings.sarif script.py
+
+Kernels of ptxforge and of Triton run on the emulator; tensors that the script puts on torch's 'cuda' device
+stay on the CPU. Exit status: 0 when nothing is found (or nothing as bad as --fail-on), 1 when something is or
+when the script fails, 2 for a wrong command line. docs/debugging.md explains each finding.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import runpy
+import sys
+import traceback
+from pathlib import Path
+
+from ptxforge import triton_compat
+from ptxforge.checking import torch_device
+from ptxforge.checking.issues import Report
+from ptxforge.checking.page import page
+from ptxforge.checking.sarif import sarif
+from ptxforge.checking.session import FAIL_ON, check
+from ptxforge.support.errors import PtxforgeError
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--fail-on",
+        choices=FAIL_ON,
+        default="error",
+        help="exit with 1 from this severity on (default: error)",
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the findings there as JSON")
+    parser.add_argument("--sarif", type=Path, metavar="FILE", help="write them as SARIF, for editors and CI")
+    parser.add_argument("--html", type=Path, metavar="FILE", help="write them as one page")
+    parser.add_argument(
+        "--no-device-map", action="store_true", help="leave torch's 'cuda' device and torch.cuda as they are"
+    )
+    parser.add_argument("script", type=Path)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the script")
+
+
+def run(options: argparse.Namespace) -> int:
+    if not options.script.is_file():
+        raise PtxforgeError(f"there is no file {options.script}")
+    triton_compat.install()
+    if not options.no_device_map:
+        torch_device.install(tell=lambda text: print(text, file=sys.stderr))
+    session = check(fail_on="never")
+    with session as report:
+        finished = _execute(options.script, options.arguments)
+    _write(options, report)
+    print(report)
+    return 0 if finished and not report.failing(options.fail_on) else 1
+
+
+def _execute(script: Path, arguments: list[str]) -> bool:
+    """Run the script as Python would. Whether it came to its end; its error is shown."""
+    sys.argv = [str(script), *arguments]
+    sys.path.insert(0, str(script.resolve().parent))
+    try:
+        runpy.run_path(str(script), run_name="__main__")
+    except SystemExit as stop:
+        if stop.code not in (None, 0):
+            print(f"{script} ended with exit status {stop.code}", file=sys.stderr)
+        return stop.code in (None, 0)
+    except Exception as error:  # whatever the user's script raises
+        _show(error, script)
+        return False
+    return True
+
+
+def _show(error: Exception, script: Path) -> None:
+    """The traceback from the script on, without the frames that lead there."""
+    where = error.__traceback__
+    while where is not None and where.tb_frame.f_code.co_filename != str(script):
+        where = where.tb_next
+    traceback.print_exception(type(error), error, where or error.__traceback__)
+
+
+def _write(options: argparse.Namespace, report: Report) -> None:
+    if options.json:
+        options.json.write_text(json.dumps(report.data(), indent=2) + "\n", encoding="utf-8")
+    if options.sarif:
+        log = sarif(report, Path.cwd())
+        options.sarif.write_text(json.dumps(log, indent=2) + "\n", encoding="utf-8")
+    if options.html:
+        options.html.write_text(page(report, f"ptxforge check {options.script}"), encoding="utf-8")
