@@ -26,6 +26,7 @@ from ptxforge.support.tensor_map import TensorMapRecipe
 
 if TYPE_CHECKING:
     from ptxforge.ir.core import BlockArgument, Function
+    from ptxforge.support.remarks import Remark
 
 
 @functools.cache
@@ -133,6 +134,7 @@ class Artifact:
     _stages: Any = attrs.field(repr=False)
     written: tuple[str, ...] = ()
     tensor_maps: tuple[TensorMapRecipe, ...] = ()
+    _remarks: Any = attrs.field(default=(), repr=False)
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in attrs.fields(Artifact)} | {
@@ -149,6 +151,14 @@ class Artifact:
         if callable(self._stages):
             self._stages = self._stages()
         return self._stages
+
+    @property
+    def remarks(self) -> tuple[Remark, ...]:
+        """What the compiler did not do that would make the kernel faster, and why, each with its source
+        line."""
+        if callable(self._remarks):
+            self._remarks = self._remarks()
+        return self._remarks
 
 
 OPTIONS: dict[str, Any] = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "debug": False}
@@ -221,6 +231,7 @@ def compile_function(
         asm=Assembly(
             {"tile": lambda: _last_tile_text(snapshots), "gpu": lambda: print_function(function), "ptx": ptx}
         ),
+        remarks=tuple(function.remarks),
         stages=lambda: [(snapshot.name, snapshot.text) for snapshot in snapshots],
         written=written,
     )

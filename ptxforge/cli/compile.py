@@ -30,6 +30,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="ptx",
         help="'stages': the IR after every pass; 'all': IR, PTX and, if possible, sass (default: ptx)",
     )
+    parser.add_argument(
+        "--remarks",
+        action="store_true",
+        help="print what the compiler left alone, and why, in place of the code",
+    )
     parser.add_argument("--num-warps", type=int, default=4)
     parser.add_argument("--num-stages", type=int, default=3)
     parser.add_argument("--maxnreg", type=int, help="registers per thread at most")
@@ -43,6 +48,10 @@ def run(options: argparse.Namespace) -> int:
         signature, constants, options.target,
         num_warps=options.num_warps, num_stages=options.num_stages, maxnreg=options.maxnreg,
     )  # fmt: skip
+    if options.remarks:
+        for remark in artifact.remarks:
+            print(remark.explain())
+        return 0
     if options.emit == "all":
         for name in EMITTED if tools.can_disassemble() else EMITTED[:-1]:
             print(f"// {name}\n{_text(artifact, name)}")

@@ -9,21 +9,19 @@ from __future__ import annotations
 import attrs
 
 from ptxforge.ir.core import BlockArgument, Function, Operation
-from ptxforge.ir.ops.atomic import AtomicRMW
 from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.layouts.encodings import Distributed, elements_per_thread
 from ptxforge.layouts.linear import LANE, WARP
+from ptxforge.layouts.vectors import register_run
+from ptxforge.passes.analysis.access_reasons import changing_mask, unknown_start, why_narrow, widest_dimension
 from ptxforge.passes.analysis.axis_info import AxisInfo, AxisInfoAnalysis
 from ptxforge.passes.analysis.roots import root_of
 from ptxforge.passes.properties import is_memory_access
-from ptxforge.passes.vectorize_memory import register_run
 from ptxforge.support.location import Location
 from ptxforge.support.target import Target
 
 SECTOR = 32
 """Bytes of the pieces in which global memory is moved (CUDA C++ Programming Guide, "Global Memory")."""
-WIDE = 16
-"""Bytes of a wide access."""
 LANES = 32
 
 
@@ -63,17 +61,17 @@ def accesses_of(function: Function, target: Target) -> list[Access]:
 
 def _access(op: Operation, facts: AxisInfoAnalysis) -> Access:
     type = op.pointer.type
-    size, vector = type.element.pointee.bytes, op.attributes.get("vector", 1)
-    guarded = op.attributes.get("guarded", 1)
+    size, vector = type.element.pointee.bytes, max(1, op.vector)
+    guarded = op.guarded
     info = facts[op.pointer]
     if guarded > vector:  # the usual case is the one in which the kernel finds that it may be wide
         sectors, best = sectors_per_request(
             type.layout, type.shape, size, guarded, _as_hoped(info, type.shape)
         )
-        why, cure = _mask(op, 0, 1, size) if op.attributes.get("aligned") else _start(guarded * size)
+        why, cure = changing_mask(op, 0, 1, size) if op.aligned else unknown_start(guarded * size)
     else:
         sectors, best = sectors_per_request(type.layout, type.shape, size, vector, info)
-        why, cure = _limit(op, facts, size, vector)
+        why, cure = why_narrow(op, facts, size, vector)
     root = root_of(op.pointer)
     return Access(
         kind="load" if isinstance(op, Load) else "store" if isinstance(op, Store) else "atomic",
@@ -94,7 +92,7 @@ def sectors_per_request(
     ``size`` is an element's bytes.
     """
     linear = layout.linear(shape)
-    dim = register_run(layout, shape)[0] if vector > 1 else _widest(info)
+    dim = register_run(layout, shape)[0] if vector > 1 else widest_dimension(info)
     found: set[tuple] = set()
     elements: set[tuple[int, ...]] = set()
     for lane in range(LANES):
@@ -113,80 +111,6 @@ def sectors_per_request(
 def _as_hoped(info: AxisInfo, shape: tuple[int, ...]) -> AxisInfo:
     """A guarded access: rows are consecutive, though it is not known where in a vector they begin."""
     return AxisInfo((*info.contiguity[:-1], shape[-1]), info.divisibility, info.constancy)
-
-
-def _widest(info: AxisInfo) -> int:
-    """The dimension along which most is consecutive, the last one where nothing is."""
-    return max(range(info.rank), key=lambda d: (info.contiguity[d], d))
-
-
-def _limit(op: Operation, facts: AxisInfoAnalysis, size: int, vector: int) -> tuple[str, str]:
-    """Why an access is narrower than ``WIDE`` bytes, and the cure; empty where it is not, or where a thread
-    has no more elements anyway."""
-    type = op.pointer.type
-    held = elements_per_thread(type.layout, type.shape)
-    if isinstance(op, AtomicRMW) or vector * size >= WIDE or vector >= held:
-        return "", ""
-    dim, run = register_run(type.layout, type.shape)
-    info = facts[op.pointer]
-    if info.contiguity[dim] == 1 < info.contiguity[_widest(info)]:
-        return _across(dim, _widest(info))
-    limits = {
-        _consecutive: info.contiguity[dim],
-        _alignment: max(1, info.divisibility[dim] // size),
-        _mask: facts[op.mask].constancy[dim] if op.mask is not None else WIDE,
-        _layout: run,
-    }
-    reason = min(limits, key=limits.__getitem__)
-    return reason(op, dim, limits[reason], size)
-
-
-def _consecutive(op: Operation, dim: int, limit: int, size: int) -> tuple[str, str]:
-    known = "not known to be consecutive" if limit == 1 else f"known to be consecutive {limit} at a time only"
-    where = f" along dimension {dim}" if limit > 1 and len(op.pointer.type.shape) > 1 else ""
-    return (
-        f"its addresses are {known}{where}",
-        "let the stride be 1 where the compiler sees it (leave it out, or make it a constexpr), or promise "
-        "with tl.max_contiguous what a remainder or division hides",
-    )
-
-
-def _alignment(op: Operation, dim: int, limit: int, size: int) -> tuple[str, str]:
-    return (
-        f"its addresses are known to be multiples of {limit * size} bytes only",
-        "pass aligned pointers and strides that 16 divides (':16' in a signature), or promise with "
-        "tl.multiple_of",
-    )
-
-
-def _mask(op: Operation, dim: int, limit: int, size: int) -> tuple[str, str]:
-    changes = "with every element" if limit == 1 else f"every {limit} elements"
-    return (
-        f"the mask may change {changes}",
-        "compare with a bound that 16 divides (':16' in a signature), or promise with tl.max_constancy",
-    )
-
-
-def _start(size: int) -> tuple[str, str]:
-    return (
-        f"where its rows begin is not known to be a multiple of {size} bytes",
-        "pass row lengths and strides that 16 divides (':16' in a signature), or promise with tl.multiple_of",
-    )
-
-
-def _across(held: int, consecutive: int) -> tuple[str, str]:
-    return (
-        f"a thread holds neighbours along dimension {held}, memory has them along dimension {consecutive}",
-        "let accesses that share a block agree on the order of its dimensions",
-    )
-
-
-def _layout(op: Operation, dim: int, limit: int, size: int) -> tuple[str, str]:
-    few = "one element" if limit == 1 else f"{limit} neighbours"
-    return (
-        f"a thread holds {few} of the block",
-        "a larger block or fewer warps give each thread more neighbours",
-    )
 
 
 def replication(layout: Distributed, shape: tuple[int, ...]) -> int:

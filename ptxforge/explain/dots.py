@@ -9,6 +9,7 @@ import attrs
 from ptxforge.ir.core import Function
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.layouts.encodings import Mma
+from ptxforge.passes.analysis.dot_reasons import why_no_tensor_core
 from ptxforge.support.location import Location
 from ptxforge.support.target import Target
 
@@ -50,7 +51,7 @@ def _product(op: Dot, target: Target) -> Product:
     a, c = op.a.type, op.c.type
     m, n, k = c.shape[-2], c.shape[-1], a.shape[-1]
     unit = _unit(c.layout)
-    why, cure = _why_not(op, m, n, k) if unit == "fma" else ("", "")
+    why, cure = why_no_tensor_core(op) if unit == "fma" else ("", "")
     return Product(
         op.location, m, n, k, math.prod(c.shape[:-2]), str(a.element), str(c.element), unit, why, cure
     )
@@ -60,18 +61,3 @@ def _unit(layout: object) -> str:
     if not isinstance(layout, Mma):
         return "fma"
     return "wgmma" if layout.version[0] == 3 else "mma.sync"
-
-
-def _why_not(op: Dot, m: int, n: int, k: int) -> tuple[str, str]:
-    element = str(op.a.type.element)
-    if element == "f32" and op.input_precision == "ieee":
-        return (
-            "f32 operands with input_precision 'ieee' are multiplied without tensor cores",
-            "'tf32' or 'tf32x3' uses them, where that is exact enough",
-        )
-    if min(m, n, k) < 8:
-        return f"a product of {m}x{n}x{k} is too small for tensor cores", "let each extent be 16 or more"
-    return (
-        f"tensor cores do not take {element} with {op.c.type.element} here",
-        "use f16, bf16 or int8 operands",
-    )

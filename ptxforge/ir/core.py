@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from ptxforge.ir.types import Type
 from ptxforge.support.location import Location
+from ptxforge.support.remarks import Remarks
 
 if TYPE_CHECKING:
     from ptxforge.ir.definition import Definition, Effects
@@ -411,12 +412,12 @@ class Region:
 
 class Function:
     """A kernel: its parameters are the arguments of ``body``; ``attributes`` holds ``num_warps``, ``target``
-    ….
+    …. ``remarks`` are what passes tell the user; copies begin without any.
 
     Device functions do not exist in the IR: the frontend inlines their calls.
     """
 
-    __slots__ = ("name", "body", "attributes", "location")
+    __slots__ = ("name", "body", "attributes", "location", "remarks")
 
     def __init__(
         self,
@@ -430,6 +431,7 @@ class Function:
         self.body.parent = self
         self.attributes: dict[str, Any] = attributes if attributes is not None else {}
         self.location = location
+        self.remarks = Remarks()
 
     @property
     def arguments(self) -> list[BlockArgument]:

@@ -55,3 +55,24 @@ def lines_in_warp(
     }
     counts = [(name, len(columns)) for name, columns in bases.items()]
     return Linear(LinearLayout.of_columns(counts, linear.out_dims, [c for b in bases.values() for c in b]))
+
+
+def register_run(layout: Distributed, shape: tuple[int, ...]) -> tuple[int, int]:
+    """(dimension, length) of the run of neighbouring elements that a thread's first registers hold, aligned
+    to its length; length 1 when there is none."""
+    linear = layout.linear(shape)
+    columns = linear.columns_of(REGISTER)
+    if not columns or not columns[0]:
+        return len(shape) - 1, 1
+    first = linear.unflatten(columns[0])
+    dim = next(d for d, v in enumerate(first) if v)
+    shift = 0
+    for size in shape[dim + 1 :]:
+        shift += size.bit_length() - 1
+    count = 0
+    while count < len(columns) and columns[count] == 1 << (shift + count):
+        count += 1
+    below = [c for c in linear.columns if c >> shift & ((shape[dim] - 1))]
+    while count and sum(1 for c in below if (c >> shift) & ((1 << count) - 1)) > count:
+        count -= 1
+    return dim, 1 << count

@@ -60,6 +60,7 @@ from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shape import Trans
 from ptxforge.layouts.encodings import Distributed, DotOperand, Mma
 from ptxforge.layouts.fma import blocked_for_fma
+from ptxforge.passes.analysis.dot_reasons import why_no_tensor_core
 from ptxforge.passes.warpgroup_dots import use_warpgroups
 from ptxforge.support.target import Target
 
@@ -82,6 +83,7 @@ def accelerate_matmul(function: Function, target: Target) -> bool:
             for dot in accelerated:
                 changed |= _accelerate(_turned(dot) if _is_better_turned(dot) else dot, num_warps)
             if not accelerated:
+                function.remarks.add("no-tensor-core", "; ".join(why_no_tensor_core(op)), op.location)
                 changed |= _arrange(op, num_warps)
     return changed
 

@@ -196,6 +196,7 @@ def _until(rows: list[Pass], last: str) -> list[Pass]:
 
 
 def _run_one(row: Pass, function: Function, target: Target) -> bool:
+    function.remarks.pass_name = row.name
     try:
         return row.function(function, target)
     except PtxforgeError:

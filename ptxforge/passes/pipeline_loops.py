@@ -46,6 +46,7 @@ from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.ops.arith import AddI, AndI, CmpI, Select
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shape import Broadcast, Splat, Trans
 from ptxforge.ir.ops.shared import (
@@ -62,6 +63,7 @@ from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.layouts.encodings import DotOperand, Mma, Shared, infer_trans
 from ptxforge.layouts.fma import shared_for_fma_operand
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
+from ptxforge.passes.analysis.loop_reasons import why_not_ahead
 from ptxforge.passes.analysis.pipelined_loads import is_zero, pipelined_loads
 from ptxforge.passes.expand_loop import Schedule, expand_loop
 from ptxforge.support.target import Target
@@ -76,9 +78,25 @@ def pipeline_loops(function: Function, target: Target) -> bool:
     changed = False
     for loop in loops:
         stages = loop.num_stages if loop.num_stages >= 0 else default
-        if stages >= 2 and _may_be_pipelined(loop):
-            changed |= _pipeline(loop, stages)
+        if stages < 2:
+            continue
+        levels = pipelined_loads(loop) if _may_be_pipelined(loop) else {}
+        _remark(function, loop, stages, levels)
+        if levels:
+            _pipeline(loop, stages, levels)
+            changed = True
     return changed
+
+
+def _remark(function: Function, loop: For, stages: int, levels: dict[Load, int]) -> None:
+    """Say why loads of the loop do not run ahead."""
+    tensors = [
+        op for op in loop.body.operations if isinstance(op, Load) and isinstance(op.result.type, T.TensorType)
+    ]
+    if len(levels) < len(tensors):
+        has_dot = any(isinstance(op, (Dot, DotAsync)) for op in loop.body.operations)
+        for place, why, cure in why_not_ahead(loop, tensors, stages, has_dot, levels):
+            function.remarks.add("not-pipelined", f"{why}; {cure}", place)
 
 
 def _may_be_pipelined(loop: For) -> bool:
@@ -93,10 +111,7 @@ def _may_be_pipelined(loop: For) -> bool:
 # -- the schedule -----------------------------------------------------------------------------------------
 
 
-def _pipeline(loop: For, stages: int) -> bool:
-    levels = pipelined_loads(loop)
-    if not levels:
-        return False
+def _pipeline(loop: For, stages: int, levels: dict[Load, int]) -> None:
     depth = min(max(levels.values()) + 1, stages - 1)
     levels = {load: level for load, level in levels.items() if level < depth}
     distance = (stages - 1) // depth
@@ -114,7 +129,6 @@ def _pipeline(loop: For, stages: int) -> bool:
     behind.create(AsyncWait, num=0)
     for buffer in buffers:
         behind.create(LocalDealloc, buffer)
-    return True
 
 
 def _place_dependencies(loop: For, stage: dict[Operation, int], last: int) -> None:

@@ -22,8 +22,9 @@ from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.ops.arith import CmpI, RemSI, RemUI
 from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
 from ptxforge.ir.ops.memory import Load, Store
-from ptxforge.layouts.encodings import Distributed, elements_per_thread
-from ptxforge.layouts.linear import REGISTER
+from ptxforge.layouts.encodings import elements_per_thread
+from ptxforge.layouts.vectors import register_run
+from ptxforge.passes.analysis.access_reasons import why_narrow
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.within_vectors import FactsWithinVectors, is_prefix
 from ptxforge.passes.properties import is_memory_access
@@ -46,6 +47,10 @@ def vectorize_memory(function: Function, target: Target) -> bool:
         limit = 16 if isinstance(op, AtomicRMW) else widest
         op.vector = vector_width(op, facts, limit)
         _guard(op, within)
+        if op.guarded <= op.vector:
+            why, cure = why_narrow(op, facts, T.element_type(op.elements).bytes, op.vector)
+            if why:
+                function.remarks.add("narrow-access", f"{why}; {cure}", op.location)
     _mark_runs(function, facts)
     return True
 
@@ -100,24 +105,3 @@ def vector_width(op: Operation, facts: AxisInfoAnalysis, limit_bytes: int) -> in
     if op.mask is not None:
         width = min(width, facts[op.mask].constancy[dim])
     return width
-
-
-def register_run(layout: Distributed, shape: tuple[int, ...]) -> tuple[int, int]:
-    """(dimension, length) of the run of neighbouring elements that a thread's first registers hold, aligned
-    to its length; length 1 when there is none."""
-    linear = layout.linear(shape)
-    columns = linear.columns_of(REGISTER)
-    if not columns or not columns[0]:
-        return len(shape) - 1, 1
-    first = linear.unflatten(columns[0])
-    dim = next(d for d, v in enumerate(first) if v)
-    shift = 0
-    for size in shape[dim + 1 :]:
-        shift += size.bit_length() - 1
-    count = 0
-    while count < len(columns) and columns[count] == 1 << (shift + count):
-        count += 1
-    below = [c for c in linear.columns if c >> shift & (shape[dim] - 1)]
-    while count and sum(1 for c in below if (c >> shift) & ((1 << count) - 1)) > count:
-        count -= 1
-    return dim, 1 << count

@@ -113,6 +113,7 @@ def _restore(stored: dict[str, Any], recompile: Callable[[], Artifact]) -> Artif
             {"tile": lambda: again().asm["tile"], "gpu": lambda: again().asm["gpu"], "ptx": stored["ptx"]}
         ),
         stages=lambda: again().stages,
+        remarks=lambda: again().remarks,
     )
 
 

@@ -9,8 +9,9 @@ from ptxforge.ir.ops.atomic import AtomicRMW
 from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.parser import parse_function
 from ptxforge.layouts.encodings import Blocked, Mma, Slice
+from ptxforge.layouts.vectors import register_run
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
-from ptxforge.passes.vectorize_memory import register_run, vectorize_memory
+from ptxforge.passes.vectorize_memory import vectorize_memory
 from ptxforge.support.target import parse_target
 from tests.passes.gpu import TARGET, apply, operations, parse, up_to
 from tests.passes.kernels import ADD, TRANSPOSE

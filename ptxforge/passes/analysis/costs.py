@@ -29,8 +29,8 @@ from ptxforge.ir.ops.shape import (
 )
 from ptxforge.layouts.encodings import Distributed, elements_per_thread, unique_elements_per_thread
 from ptxforge.layouts.linear import LANE, REGISTER, WARP
+from ptxforge.layouts.vectors import register_run
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
-from ptxforge.passes.vectorize_memory import register_run
 
 LOOP_WEIGHT = 10.0
 SHARED_ROUND_TRIP = 60.0

@@ -1,0 +1,65 @@
+"""What the compiler tells a user about decisions that cost speed: what it left alone, and why.
+
+A pass says ``function.remarks.add("not-pipelined", "…", op.location)``; ``Artifact.remarks`` and
+``python -m ptxforge compile … --remarks`` show it. A remark is no error and no warning: the code is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from ptxforge.support.location import Location, snippet
+
+KINDS = {
+    "not-pipelined": "loads of a loop that do not run ahead of their iteration",
+    "not-prefetched": "operands of products that are read where they are used, not a slice ahead",
+    "narrow-access": "accesses to global memory that move fewer bytes at a time than they could",
+    "no-tensor-core": "products that are done without tensor cores",
+    "spills": "registers that the assembler keeps in memory",
+}
+"""What a remark can be about."""
+
+
+@attrs.frozen(slots=True)
+class Remark:
+    """``message`` says, about what stands at ``location`` in the kernel's source, what ``pass_name`` did not
+    do and why; ``kind`` is one of ``KINDS``."""
+
+    pass_name: str
+    kind: str
+    message: str
+    location: Location | None = None
+
+    def __str__(self) -> str:
+        where = f"{self.location}: " if self.location is not None else ""
+        return f"{where}{self.kind}: {self.message} [{self.pass_name}]"
+
+    def explain(self) -> str:
+        """The remark with its source line and a caret, where the source can be read."""
+        lines = snippet(self.location, context=0) if self.location is not None else ""
+        return f"{self}\n{lines}" if lines else str(self)
+
+
+class Remarks:
+    """The remarks on one function, each once, in the order in which passes made them.
+
+    ``pass_name`` is the pass that is running; the pass manager sets it.
+    """
+
+    def __init__(self) -> None:
+        self.pass_name = ""
+        self._made: dict[Remark, None] = {}
+
+    def add(self, kind: str, message: str, location: Location | None = None) -> None:
+        """Make a remark in the name of the running pass. Raises ``ValueError`` for an unknown ``kind``."""
+        if kind not in KINDS:
+            raise ValueError(f"no remarks of kind '{kind}'; there are {', '.join(KINDS)}")
+        self._made[Remark(self.pass_name, kind, message, location)] = None
+
+    def __iter__(self) -> Iterator[Remark]:
+        return iter(self._made)
+
+    def __len__(self) -> int:
+        return len(self._made)

@@ -1,0 +1,117 @@
+"""What the compiler says of decisions that cost speed: kind, reason, source line."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import ptxforge.language as tl
+from benchmarks.configurations import configurations
+from benchmarks.dialects import load
+from ptxforge import cli
+from ptxforge.compiler import compile_function
+from ptxforge.ir.core import Function
+from ptxforge.support.location import Location
+from ptxforge.support.remarks import Remark, Remarks
+
+MATRICES = {"a": "*fp16:16", "b": "*fp16:16", "out": "*fp32:16", "k": "i32:16"}
+
+
+def narrow(x, out, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    values = tl.load(x + i)
+    tl.store(out + i, values)
+
+
+def product(a, b, out, k, PRECISION: tl.constexpr, PRINT: tl.constexpr):
+    i = tl.arange(0, 32)
+    total = tl.zeros((32, 32), tl.float32)
+    for start in range(0, k, 32):
+        x = tl.load(a + i[:, None] * k + start + i[None, :])
+        y = tl.load(b + (start + i[:, None]) * 32 + i[None, :])
+        if PRINT:
+            tl.device_print("start", start)
+        total = tl.dot(x, y, total, input_precision=PRECISION)
+    tl.store(out + i[:, None] * 32 + i[None, :], total)
+
+
+def line_of(kernel, text: str) -> int:
+    lines, first = inspect.getsourcelines(kernel)
+    return first + next(i for i, line in enumerate(lines) if text in line)
+
+
+def remarks(kernel, signature, constants, **options):
+    return compile_function(kernel, signature, constants, "sm_80", **options).remarks
+
+
+def test_a_narrow_access_names_its_line_and_what_helps():
+    found = remarks(narrow, {"x": "*fp32", "out": "*fp32:16", "n": "i32"}, {"BLOCK": 1024})
+    (only,) = [remark for remark in found if remark.location.line == line_of(narrow, "tl.load")]
+    assert (only.kind, only.pass_name) == ("narrow-access", "vectorize_memory")
+    assert "multiples of 4 bytes" in only.message and "tl.multiple_of" in only.message
+    assert only.explain().splitlines()[1].endswith("values = tl.load(x + i)")
+
+
+def test_wide_accesses_are_passed_over_in_silence():
+    assert not remarks(narrow, {"x": "*fp32:16", "out": "*fp32:16", "n": "i32"}, {"BLOCK": 1024})
+
+
+def test_a_loop_that_prints_is_not_pipelined():
+    found = remarks(product, MATRICES, {"PRECISION": "tf32", "PRINT": True})
+    (only,) = [remark for remark in found if remark.kind == "not-pipelined"]
+    assert "holds 'print'" in only.message and only.pass_name == "pipeline_loops"
+    assert only.location.line == line_of(product, "for start")
+    assert not remarks(product, MATRICES, {"PRECISION": "tf32", "PRINT": False})
+    unasked = remarks(product, MATRICES, {"PRECISION": "tf32", "PRINT": True}, num_stages=1)
+    assert not unasked, "who asks for one stage wants no pipeline"
+
+
+def test_a_product_without_tensor_cores():
+    signature = MATRICES | {"a": "*fp32:16", "b": "*fp32:16"}
+    found = remarks(product, signature, {"PRECISION": "ieee", "PRINT": False})
+    (only,) = [remark for remark in found if remark.kind == "no-tensor-core"]
+    assert "'ieee'" in only.message
+    assert only.location.line == line_of(product, "tl.dot")
+
+
+@pytest.mark.parametrize("name", ["f16-NN-128-256-64-w8-s3", "attention-128-128-64-w8-s2", "add-1024-w4"])
+def test_nothing_to_say_of_the_benchmarks(name):
+    (one,) = [c for c in configurations() if c.name == name]
+    kernel = getattr(load("ptxforge"), one.kernel)
+    assert not compile_function(kernel, one.signature, one.constants, "sm_90a", **one.options).remarks
+
+
+def test_loads_of_a_pipelined_product_that_are_too_narrow_to_be_copied():
+    (one,) = [c for c in configurations() if c.name == "f16-NN-odd-128-128-64-w8-s3"]
+    made = compile_function(load("ptxforge").matmul, one.signature, one.constants, "sm_80", **one.options)
+    found = [remark for remark in made.remarks if remark.kind == "not-pipelined"]
+    assert len(found) == 2
+    assert all("copies 2 bytes at once, 4 are needed" in remark.message for remark in found)
+
+
+def test_a_remark_is_made_once_and_its_kind_is_known():
+    made = Remarks()
+    made.pass_name = "licm"
+    for _ in range(2):
+        made.add("spills", "so", Location("k.py", 3, 4))
+    assert list(made) == [Remark("licm", "spills", "so", Location("k.py", 3, 4))]
+    assert str(next(iter(made))) == "k.py:3:5: spills: so [licm]"
+    with pytest.raises(ValueError, match="'slow'"):
+        made.add("slow", "so")
+
+
+def test_a_copy_of_a_function_begins_without_remarks():
+    function = Function("f")
+    function.remarks.add("spills", "so")
+    assert len(function.remarks) == 1 and not len(function.clone().remarks)
+
+
+def test_the_command_line_prints_them(tmp_path, capsys):
+    source = tmp_path / "kernels.py"
+    text = f"import ptxforge\nimport ptxforge.language as tl\n\n\n@ptxforge.jit\n{inspect.getsource(narrow)}"
+    source.write_text(text)
+    types = ["--signature", "*fp32,*fp32:16,i32", "--constants", "BLOCK=1024"]
+    assert cli.main(["compile", f"{source}:narrow", *types, "--remarks"]) == 0
+    said = capsys.readouterr().out
+    assert f"{source}:8:" in said and "narrow-access" in said and "^" in said
