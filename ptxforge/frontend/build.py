@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ptxforge.frontend import control, loops, semantics, statements, while_loops
@@ -54,7 +54,8 @@ def build(
         attributes["maxnreg"] = maxnreg
     function = Function(_symbol(source.name), attributes=attributes, location=source.header())
     ctx = Context(Builder(function.body, location=source.header()), target, debug)
-    scope = _parameters(source, function, signature, constants)
+    structure = getattr(fn, "__ptxforge_structure__", {})
+    scope = _parameters(source, function, signature, constants, structure)
     try:
         _build_body(Visitor(ctx, source, scope))
     except PtxforgeError:
@@ -81,24 +82,44 @@ def _symbol(name: str) -> str:
 
 
 def _parameters(
-    source: SourceFunction, function: Function, signature: Mapping[str, str], constants: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Bind each parameter: to a constant, to an argument of the function, or to its default."""
-    if source.variadic:
+    source: SourceFunction, function: Function, signature: Mapping[str, str], constants: Mapping[str, Any],
+    structure: Mapping[str, Any],
+) -> dict[str, Any]:  # fmt: skip
+    """Bind each parameter: to a constant, to an argument of the function, or to its default. ``structure``
+    tells which are tuples, and what the parameters of their elements are called."""
+    if source.variadic and source.variadic not in structure:
         raise CompilationError(
-            f"a kernel has a fixed list of parameters, not *{source.variadic}", source.header()
+            f"only a launch says how many parameters *{source.variadic} stands for", source.header()
         )
-    known = {parameter.name for parameter in source.parameters}
+    declared = {parameter.name: parameter for parameter in source.parameters}
+    known = {name for name in declared if name not in structure}
+    known |= {name for nested in structure.values() for name in _names(nested)}
     for name in (*signature, *constants):
         if name not in known:
             raise CompilationError(
                 f"'{source.name}' has no parameter '{name}'",
                 hint=f"its parameters are {', '.join(sorted(known))}",
             )
-    scope = {}
-    for parameter in source.parameters:
-        scope[parameter.name] = _bind(source, function, parameter, signature, constants)
-    return scope
+
+    def bound(name: str) -> Any:
+        parameter = declared.get(name) or Parameter(name, name in constants)
+        return _bind(source, function, parameter, signature, constants)
+
+    names = [*declared, *([source.variadic] if source.variadic else [])]
+    return {name: _assembled(structure.get(name, name), bound) for name in names}
+
+
+def _names(part: Any) -> list[str]:
+    """The parameters that a tuple is made of."""
+    return [part] if isinstance(part, str) else [name for item in part.parts for name in _names(item)]
+
+
+def _assembled(part: Any, bound: Callable[[str], Any]) -> Any:
+    """The value of a parameter, or a tuple of the values of those that it was taken apart into."""
+    if isinstance(part, str):
+        return bound(part)
+    items = [_assembled(item, bound) for item in part.parts]
+    return part.kind(*items) if hasattr(part.kind, "_fields") else tuple(items)
 
 
 def _bind(

@@ -6,6 +6,7 @@ import ast
 import builtins
 import difflib
 import enum
+import functools
 import operator
 import types
 from collections.abc import Callable, Iterable
@@ -301,12 +302,27 @@ def _compare_one(v: Visitor, kind: type[ast.cmpop], left: Any, right: Any) -> An
         found = _static(operator.contains, right, left)
         return found if kind is ast.In else not found
     word, static = _COMPARISONS[kind]
+    if isinstance(left, tuple) and isinstance(right, tuple) and not is_static((left, right)):
+        return _compare_tuples(v, kind, left, right)
     if not (isinstance(left, TensorValue) or isinstance(right, TensorValue)):
         return _static(static, left, right)
     comparable = all(isinstance(side, (TensorValue, int, float)) for side in (left, right))
     if not comparable and word in ("==", "!="):
         return word == "!="  # a runtime value never equals None, a string or a type
     return arith.compare(v.ctx, left, right, word)
+
+
+def _compare_tuples(v: Visitor, kind: type[ast.cmpop], left: tuple, right: tuple) -> Any:
+    """``==`` and ``!=`` of tuples that hold runtime values: part by part."""
+    if kind not in (ast.Eq, ast.NotEq):
+        raise TypeMismatchError("tuples of runtime values can be compared by '==' and '!=' only")
+    if len(left) != len(right):
+        return kind is ast.NotEq
+    join = _and if kind is ast.Eq else _or
+    return functools.reduce(
+        lambda result, link: join(v.ctx, result, link),
+        [_compare_one(v, kind, x, y) for x, y in zip(left, right)],
+    )
 
 
 def _is_same(left: Any, right: Any) -> bool:
@@ -347,6 +363,8 @@ def _and(ctx: Context, x: Any, y: Any) -> Any:
 
 
 def _or(ctx: Context, x: Any, y: Any) -> Any:
+    if not isinstance(x, TensorValue) and not isinstance(y, TensorValue):
+        return x or y
     return arith.bitor(ctx, _truth(ctx, x), _truth(ctx, y))
 
 

@@ -29,6 +29,8 @@ def complete_signature(
     complete = {}
     for parameter in kernel.params:
         name = parameter.name
+        if parameter.variadic:
+            raise ArgumentError("only a launch says how many arguments it stands for", f"*{name}")
         if name not in signature and name not in constants and parameter.has_default:
             constants[name] = parameter.default
         if name in constants or signature.get(name) == "constexpr":

@@ -20,7 +20,7 @@ def parameters_of(
 ) -> tuple[Parameter, ...]:
     """The parameters of a kernel. The two lists hold names or positions, as in Triton.
 
-    Raises :class:`ArgumentError` for ``*args`` and ``**kwargs`` and for a name that is no parameter.
+    Raises :class:`ArgumentError` for ``**kwargs`` and for a name that is no parameter.
     """
     declared = inspect.signature(fn).parameters.values()
     names = [parameter.name for parameter in declared]
@@ -28,10 +28,8 @@ def parameters_of(
     unaligned = _names(do_not_specialize_on_alignment, names)
     result = []
     for index, parameter in enumerate(declared):
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            raise ArgumentError(
-                "a kernel launched from the host has a fixed list of parameters", parameter.name
-            )
+        if parameter.kind is parameter.VAR_KEYWORD:
+            raise ArgumentError("a kernel's parameters have names; **kwargs has no meaning", parameter.name)
         annotation = _resolved(parameter.annotation, fn)
         result.append(
             Parameter(
@@ -44,6 +42,7 @@ def parameters_of(
                 ones=parameter.name not in plain,
                 has_default=parameter.default is not parameter.empty,
                 default=None if parameter.default is parameter.empty else parameter.default,
+                variadic=parameter.kind is parameter.VAR_POSITIONAL,
             )
         )
     return tuple(result)
@@ -94,16 +93,24 @@ def make_binder(parameters: tuple[Parameter, ...]) -> Callable[..., tuple[tuple,
     ``inspect.signature(...).bind`` does that in 10 µs; Python itself in a fraction of one.
     """
     scope = {f"__default{p.index}": p.default for p in parameters}
-    header = [f"{p.name}=__default{p.index}" if p.has_default else p.name for p in parameters]
+    header = [_declared(p) for p in parameters]
     names = "".join(f"{p.name}, " for p in parameters)
     exec(f"def bind({', '.join([*header, '**__options'])}):\n    return ({names}), __options", scope)
     return scope["bind"]
+
+
+def _declared(p: Parameter) -> str:
+    if p.variadic:
+        return f"*{p.name}"
+    return f"{p.name}=__default{p.index}" if p.has_default else p.name
 
 
 def explain_binding(
     parameters: tuple[Parameter, ...], name: str, args: tuple, kwargs: dict[str, Any]
 ) -> str | None:
     """What is wrong with a call that does not bind, in the kernel's terms; ``None`` when it binds."""
+    if any(parameter.variadic for parameter in parameters):
+        return None
     if len(args) > len(parameters):
         return f"'{name}' takes {len(parameters)} arguments, {len(args)} were given"
     for parameter in parameters[: len(args)]:

@@ -24,6 +24,7 @@ from ptxforge.runtime.function_state import FunctionState, default_repr, restore
 from ptxforge.runtime.launcher import PreparedLaunch, place, prepare
 from ptxforge.runtime.plans import MISSING, WithOptions, make_entry, make_plan
 from ptxforge.runtime.specialize import Parameter, Specialization, constexpr_key, specialize
+from ptxforge.runtime.tuples import TuplePlan, holds_tuples
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.support import settings
 from ptxforge.support.errors import ArgumentError, ChangedGlobalError, LaunchError
@@ -113,6 +114,7 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
         self._compiled: dict[Any, CompiledKernel] = {}
         self._globals: list = []  # (scope, name, value) of what compiled code read
         self._shared_names = tuple(name for name in options.names() if name in self.arg_names)
+        self._is_variadic = bool(fn.__code__.co_flags & inspect.CO_VARARGS)
 
     def __repr__(self) -> str:
         return f"<JITFunction {self.__module__}.{self.__qualname__}>"
@@ -164,7 +166,7 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
         return make_entry(self.__name__, self.params, self._first, self._plans)
 
     def __getitem__(self, grid: Any) -> Launch:
-        if self.pre_run_hooks or self._shared_names:
+        if self.pre_run_hooks or self._shared_names or self._is_variadic:
             return functools.partial(self.run, grid)
         return functools.partial(self._entry, grid)
 
@@ -181,9 +183,13 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
 
         ``bound.update(x=other, n=5)`` changes arguments by name, ``bound.grid`` and ``bound.stream`` the
         rest. What it needs is compiled and loaded now: calling it neither allocates nor waits, as the capture
-        of a CUDA graph asks. Raises what a launch raises.
+        of a CUDA graph asks. Elements of tuples have names of their own, ``pair_0``. Raises what a launch
+        raises.
         """
         bound, given = self._bound(args, kwargs)
+        if holds_tuples(self.params, tuple(map(type, bound))):
+            inner, values = self._apart.of(bound)
+            return inner.bind(grid, *values, **given)
         return BoundLaunch(self, grid, bound, given)
 
     def _bound(self, args: tuple, kwargs: dict[str, Any]) -> tuple[tuple, dict[str, Any]]:
@@ -205,8 +211,15 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
     def _plan(self, kinds: tuple[type, ...]) -> Callable:
         plan = self._plans.get(kinds)
         if plan is None:
-            plan = self._plans[kinds] = make_plan(self.params, kinds, self)
+            is_plain = not holds_tuples(self.params, kinds)
+            plan = self._plans[kinds] = make_plan(self.params, kinds, self) if is_plain else self._apart
         return plan
+
+    @functools.cached_property
+    def _apart(self) -> TuplePlan:
+        """Launches with tuples among the arguments."""
+        fixed = {name: value for name, value in self._options.items() if not name.startswith("do_not")}
+        return TuplePlan(self, lambda: JITFunction(self.fn, **fixed))
 
     def _check_globals(self) -> None:
         """A number or text that was compiled in must not have changed. A name that means another element
@@ -328,11 +341,12 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
         try:
             given = {name: kwargs.pop(name) for name in list(kwargs) if name not in self.arg_names}
             given |= {name: kwargs[name] for name in self._shared_names if name in kwargs}
-            bound = inspect.signature(self.fn).bind(*args, **kwargs)
+            bound, _ = self._bind(*args, **kwargs)
         except TypeError as error:
             raise refusals.of_binding(self, error, args, kwargs) from None
-        bound.apply_defaults()
-        made = [ahead.specialize_type(p, bound.arguments[p.name]) for p in self.params]
+        if holds_tuples(self.params, tuple(map(type, bound))):
+            return self._apart.warmup(bound, given)
+        made = [ahead.specialize_type(p, value) for p, value in zip(self.params, bound, strict=True)]
         device = place(self.params, made)
         variant = self._variant(made, options.parse(self._with_defaults(given)), device.target, device)
         variant.function_on(device)

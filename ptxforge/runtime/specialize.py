@@ -65,6 +65,7 @@ class Parameter:
     ones: bool = True
     has_default: bool = False
     default: Any = None
+    variadic: bool = False
 
     # The same under Triton's names
 
