@@ -20,13 +20,14 @@ from ptxforge.frontend.expressions import (
 from ptxforge.frontend.semantics import arith
 from ptxforge.frontend.semantics.registry import ArgumentProblem, apply
 from ptxforge.frontend.source import Parameter, SourceFunction, source_function
-from ptxforge.frontend.values import BlockPointer, TensorValue, describe, is_static
+from ptxforge.frontend.values import BlockPointer, Descriptor, TensorValue, describe, is_static
 from ptxforge.frontend.visitor import Visitor, handles
 from ptxforge.language import core, debug
 from ptxforge.language import math as language_math
 from ptxforge.language import types as L
 from ptxforge.language.composite_types import constexpr_type, tuple_type
 from ptxforge.language.constexpr import constexpr, unwrap
+from ptxforge.language.descriptor import tensor_descriptor
 from ptxforge.language.registry import is_builtin
 from ptxforge.support.errors import CompilationError, PtxforgeError, TypeMismatchError, UnsupportedSyntaxError
 
@@ -297,6 +298,10 @@ def _len(v: Visitor, node: ast.AST, value: Any) -> int:
 def _isinstance(v: Visitor, node: ast.AST, value: Any, kinds: Any) -> bool:
     for kind in kinds if isinstance(kinds, tuple) else (kinds,):
         is_runtime = isinstance(value, (TensorValue, BlockPointer))
+        if isinstance(value, Descriptor):
+            if kind is tensor_descriptor:
+                return True
+            continue
         if kind is L.tensor and is_runtime or kind is constexpr and not is_runtime:
             return True
         if isinstance(kind, type) and isinstance(value, kind):

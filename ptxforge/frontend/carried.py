@@ -13,7 +13,7 @@ from typing import Any
 
 from ptxforge.frontend import names
 from ptxforge.frontend.values import (
-    BlockPointer,
+    COMPOSITES,
     TensorValue,
     Undefined,
     describe,
@@ -92,7 +92,7 @@ def _next_leaves(
 
     if isinstance(after, Undefined):
         raise CompilationError(after.reason, hint=after.hint)
-    if isinstance(before, BlockPointer) and describe(before) != describe(after):
+    if isinstance(before, COMPOSITES) and describe(before) != describe(after):
         raise complain()
     if isinstance(before, tuple) and isinstance(after, tuple) and len(before) == len(after):
         return [leaf for b, a in zip(before, after) for leaf in _next_leaves(v, node, name, b, a, statements)]

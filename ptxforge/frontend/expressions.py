@@ -19,11 +19,12 @@ from ptxforge.frontend.convert import not_zero
 from ptxforge.frontend.semantics import arith
 from ptxforge.frontend.semantics.reduce import expand
 from ptxforge.frontend.semantics.shape import permuted
-from ptxforge.frontend.values import BlockPointer, TensorValue, describe, is_static
+from ptxforge.frontend.values import COMPOSITES, BlockPointer, Descriptor, TensorValue, describe, is_static
 from ptxforge.frontend.visitor import Visitor, handles, unsupported
 from ptxforge.language import types as L
 from ptxforge.language.composite_types import constexpr_type, tuple_type
 from ptxforge.language.constexpr import constexpr, unwrap
+from ptxforge.language.descriptor import tensor_descriptor
 from ptxforge.language.registry import MEMBERS, ConstexprFunction, is_builtin
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import CompilationError, TypeMismatchError, UnsupportedSyntaxError
@@ -416,6 +417,8 @@ def attribute(v: Visitor, node: ast.Attribute) -> Any:
         return _tensor_attribute(v, node, value)
     if isinstance(value, BlockPointer):
         return _block_pointer_attribute(node, value)
+    if isinstance(value, Descriptor):
+        return _descriptor_attribute(node, value)
     if node.attr == "value" and not isinstance(value, enum.Enum):
         return value  # constants are kept unwrapped
     if node.attr == "type" and (value is None or isinstance(value, (tuple, bool, int, float, str))):
@@ -452,6 +455,27 @@ def _block_pointer_attribute(node: ast.Attribute, pointer: BlockPointer) -> Any:
     raise CompilationError(f"a block pointer has no attribute '{node.attr}'", hint=hint)
 
 
+_DESCRIPTOR_PROPERTIES: dict[str, Callable[[Descriptor], Any]] = {
+    "shape": lambda x: x.shape,
+    "strides": lambda x: x.strides,
+    "block_shape": lambda x: x.box,
+    "dtype": lambda x: x.dtype,
+    "block_type": lambda x: x.kind.block_type,
+    "type": lambda x: x.kind,
+}
+
+
+def _descriptor_attribute(node: ast.Attribute, descriptor: Descriptor) -> Any:
+    if node.attr in _DESCRIPTOR_PROPERTIES:
+        return _DESCRIPTOR_PROPERTIES[node.attr](descriptor)
+    method = vars(tensor_descriptor).get(node.attr)
+    if is_builtin(method):
+        return Method(method, descriptor)
+    methods = [name for name, member in vars(tensor_descriptor).items() if is_builtin(member)]
+    hint = did_you_mean(node.attr, [*_DESCRIPTOR_PROPERTIES, *methods])
+    raise CompilationError(f"a tensor descriptor has no attribute '{node.attr}'", hint=hint)
+
+
 @handles(ast.Subscript)
 def subscript(v: Visitor, node: ast.Subscript) -> Any:
     """``x[:, None]`` of blocks; ``t[0]`` and ``t[1:]`` of tuples."""
@@ -463,7 +487,7 @@ def subscript(v: Visitor, node: ast.Subscript) -> Any:
         raise TypeMismatchError(
             f"a tuple's index must be known at compile time, is a runtime {describe(index)}"
         )
-    if isinstance(index, float) or value is None or isinstance(value, BlockPointer):
+    if isinstance(index, float) or value is None or isinstance(value, COMPOSITES):
         raise TypeMismatchError(f"{describe(value)} cannot be indexed by {describe(index)}")
     return _static(operator.getitem, value, index)
 

@@ -13,7 +13,7 @@ import attrs
 from ptxforge.frontend.context import Context, default_dtype
 from ptxforge.frontend.promote import splat
 from ptxforge.frontend.values import (
-    BlockPointer,
+    COMPOSITES,
     Exit,
     TensorValue,
     Undefined,
@@ -71,7 +71,7 @@ class Merge:
             return a
         if a is NOTHING or b is NOTHING:
             return self._join_with_nothing(a, b)
-        if isinstance(a, BlockPointer) and describe(a) != describe(b):
+        if isinstance(a, COMPOSITES) and describe(a) != describe(b):
             raise Mismatch(f"{describe(a)} and {describe(b)}")
         if isinstance(a, Exit):
             return Exit(map(self._join_kept, a, b))

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
 from ptxforge.language import types as L
+from ptxforge.language.descriptor import tensor_descriptor_type
 from ptxforge.support.errors import CompilationError
 
 
@@ -74,6 +75,34 @@ class BlockPointer(_BlockPointerParts):
         return L.pointer_type(self.block)
 
 
+class _DescriptorParts(NamedTuple):
+    base: TensorValue
+    shape: tuple[TensorValue, ...]
+    strides: tuple[TensorValue, ...]
+    kind: tensor_descriptor_type
+
+
+class Descriptor(_DescriptorParts):
+    """A descriptor of the tensor at ``base``, with its ``shape`` (int32) and ``strides`` (int64; elements);
+    the ``kind`` is static. A named tuple for the same reason as a block pointer."""
+
+    __slots__ = ()
+
+    @property
+    def box(self) -> tuple[int, ...]:
+        """The shape of a box."""
+        return self.kind.block_type.shape
+
+    @property
+    def dtype(self) -> L.dtype:
+        """The element type."""
+        return self.kind.block_type.element_ty
+
+
+COMPOSITES = (BlockPointer, Descriptor)
+"""Values of several parts which a kernel sees as one."""
+
+
 class Undefined:
     """Stands for a variable that has no value here; ``reason`` says why when it is used."""
 
@@ -97,6 +126,9 @@ def describe(value: Any) -> str:
         return "undefined"
     if isinstance(value, BlockPointer):
         return f"block pointer to {dtype_name(value.pointer.dtype.element_ty)}{list(value.box)}"
+    if isinstance(value, Descriptor):
+        padding = "" if value.kind.padding == "zero" else ", NaN outside"
+        return f"tensor descriptor of {dtype_name(value.dtype)}{list(value.box)}{padding}"
     if isinstance(value, tuple):
         return f"({', '.join(map(describe, value))})"
     if value is None or isinstance(value, (bool, int, float, str)):

@@ -22,14 +22,20 @@ _UPDATES = {
 
 @interprets(AtomicRMW)
 def atomic_rmw(program, op, pointer, value, mask=None):
-    update = _UPDATES[op.kind]
     pointer, value = np.asarray(pointer), np.asarray(value)
     active = np.ones(pointer.shape, bool) if mask is None else np.asarray(mask)
+    return update(program, op.kind, pointer, value, active)[()]
+
+
+def update(program, kind: str, pointer: np.ndarray, value: np.ndarray, active: np.ndarray) -> np.ndarray:
+    """Replace the elements at ``pointer`` where ``active`` by ``kind(old, value)``; gives the old ones, and 0
+    elsewhere."""
+    combine = _UPDATES[kind]
     result = np.zeros(value.shape, value.dtype)
     result[active] = _in_turn(
-        program.memory, pointer[active], lambda old, i: update(old, value[active][i]), value.dtype
+        program.memory, pointer[active], lambda old, i: combine(old, value[active][i]), value.dtype
     )
-    return result[()]
+    return result
 
 
 @interprets(AtomicCAS)

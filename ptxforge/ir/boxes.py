@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Value
-from ptxforge.ir.ops.arith import AddI, AndI, MulI
+from ptxforge.ir.ops.arith import AddI, AndI, CmpI, MulI
 from ptxforge.ir.ops.cast import ExtSI
 from ptxforge.ir.ops.memory import AddPtr, InBounds
 from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, MakeRange, Splat
@@ -62,6 +62,33 @@ def inside(
         test = _spread(builder, along(builder, test, dimension, len(box)), box)
         mask = test if mask is None else builder.value(AndI, mask, test)
     return mask
+
+
+def inside_rows(
+    builder: Builder, sizes: Sequence[Value], rows: Value, column: Value, box: Sequence[int]
+) -> Value:
+    """Which elements of single rows, of box[1] elements from ``column`` on, lie inside of a matrix; ``rows``
+    is a tensor of box[0] row numbers."""
+    row = along(builder, rows, 0, 2)
+    zero = builder.constant(0, row.type)
+    last = builder.value(Splat, sizes[0], type=row.type)
+    mask = inside(builder, sizes, [sizes[0], column], box, [1])
+    for bound, predicate in ((last, "slt"), (zero, "sge")):
+        test = _spread(builder, builder.value(CmpI, row, bound, predicate=predicate), box)
+        mask = builder.value(AndI, mask, test)
+    return mask
+
+
+def row_pointers(
+    builder: Builder, base: Value, strides: Sequence[Value], rows: Value, box: Sequence[int]
+) -> Value:
+    """Pointers to box[1] elements of each of the rows whose numbers are ``rows``, from ``base`` on."""
+    type = T.TensorType(tuple(box), base.type)
+    row = along(builder, rows, 0, 2)
+    wide = builder.value(ExtSI, row, type=row.type.with_element(T.I64))
+    offset = builder.value(MulI, wide, builder.value(Splat, strides[0], type=wide.type))
+    pointer = builder.value(AddPtr, builder.value(Splat, base, type=type), _spread(builder, offset, box))
+    return builder.value(AddPtr, pointer, _spread(builder, _offsets(builder, 1, strides[1], box), box))
 
 
 def along(builder: Builder, x: Value, dimension: int, rank: int) -> Value:

@@ -117,6 +117,7 @@ MEMDESC = Constraint("memdesc", lambda t: isinstance(t, T.MemDescType))
 TENSOR_OR_MEMDESC = Constraint("tensor or memdesc", lambda t: isinstance(t, (T.TensorType, T.MemDescType)))
 FLIGHT = Constraint("flight", lambda t: isinstance(t, T.FlightType))
 TOKEN = Constraint("token", lambda t: t is T.TOKEN)
+DESCRIPTOR = Constraint("descriptor", lambda t: isinstance(t, T.DescriptorType))
 TENSOR_MAP = Constraint("tensor map", lambda t: t is T.TENSOR_MAP)
 
 HINTS = frozenset({"divisibility", "contiguity", "constancy"})

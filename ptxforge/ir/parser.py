@@ -82,6 +82,7 @@ class _Parser:
             return T.SCALARS[name]
         reader = {
             "ptr": self._pointer, "tensor": self._tensor, "memdesc": self._memdesc, "flight": self._flight,
+            "descriptor": self._descriptor,
         }.get(name)  # fmt: skip
         if reader is not None:
             self.lexer.expect("<")
@@ -109,6 +110,11 @@ class _Parser:
         if mutable:
             self.lexer.expect_word("mutable")
         return T.MemDescType(shape, element, layout, mutable)
+
+    def _descriptor(self) -> T.Type:
+        shape, element = self.lexer.dimensions(), self.type()
+        padding = self.lexer.word("a padding") if self.lexer.accept(",") else "zero"
+        return T.DescriptorType(shape, element, padding)
 
     def _flight(self) -> T.Type:
         position = self.lexer.position

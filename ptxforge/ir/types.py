@@ -8,6 +8,8 @@
 ``memdesc<3x128x64xf16, #shared<{…}>, mutable>``   a tile in shared memory
 ``flight<tensor<64x64xf32, #mma<{…}>>>``  accumulators under way, which no thread may touch before a wait
 ``token``                                 orders asynchronous operations
+``descriptor<128x64xf16>``                a tensor in memory, of which boxes of that shape are loaded and
+                                          stored (``descriptor<128x64xf16, nan>``: NaN outside, not 0)
 ``tensormap``                             the address of a tensor map, a kernel's parameter of 128 bytes
 ========================================  ===========================================================
 
@@ -211,6 +213,37 @@ class TokenType(Type):
 
 
 TOKEN = TokenType()
+
+
+class DescriptorType(Type):
+    """A descriptor of a tensor of ``element``; ``shape`` is that of a box of it. ``padding`` (``zero`` or
+    ``nan``) is what a load gives for elements outside of the tensor."""
+
+    __slots__ = ("shape", "element", "padding")
+    _interned: dict[tuple, DescriptorType] = {}
+
+    def __new__(cls, shape: tuple[int, ...], element: ScalarType, padding: str = "zero") -> DescriptorType:
+        key = (tuple(shape), element, padding)
+        found = cls._interned.get(key)
+        if found is None:
+            found = super().__new__(cls)
+            found.shape, found.element, found.padding = key
+            dims = "".join(f"{size}x" for size in found.shape)
+            found._text = f"descriptor<{dims}{element}{'' if padding == 'zero' else f', {padding}'}>"
+            cls._interned[key] = found
+        return found
+
+    @property
+    def box(self) -> TensorType:
+        """The type of a box's elements, without a layout."""
+        return TensorType(self.shape, self.element)
+
+    @property
+    def fill(self) -> int | float:
+        """What a load gives outside of the tensor."""
+        if self.padding == "nan":
+            return math.nan
+        return 0.0 if self.element.is_float else 0
 
 
 class TensorMapType(Type):

@@ -21,6 +21,10 @@ from ptxforge.language.core import (
     multiple_of, num_programs, program_id, range, static_range, to_tensor, zeros, zeros_like,
 )  # fmt: skip
 from ptxforge.language.debug import device_assert, device_print, static_assert, static_print
+from ptxforge.language.descriptor import (
+    load_tensor_descriptor, make_tensor_descriptor, store_tensor_descriptor, tensor_descriptor,
+    tensor_descriptor_base, tensor_descriptor_type,
+)  # fmt: skip
 from ptxforge.language.dot_product import dot, dot_scaled
 from ptxforge.language.inline_asm import inline_asm_elementwise
 from ptxforge.language.math import (

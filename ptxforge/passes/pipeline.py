@@ -23,6 +23,7 @@ from ptxforge.passes.flatten_loops import flatten_loops
 from ptxforge.passes.insert_barriers import insert_barriers
 from ptxforge.passes.licm import licm
 from ptxforge.passes.lower_bounds import lower_bounds
+from ptxforge.passes.lower_descriptors import lower_descriptors
 from ptxforge.passes.manager import Pass, Stages, check_order, run_passes
 from ptxforge.passes.optimize_dot_operands import optimize_dot_operands
 from ptxforge.passes.optimize_thread_locality import optimize_thread_locality
@@ -42,8 +43,12 @@ from ptxforge.support.target import Target
 
 TILE: tuple[Pass, ...] = (
     Pass(
+        lower_descriptors, "tile",
+        why="first: the passes below see pointers and masks, as if the author had written them",
+    ),
+    Pass(
         lower_bounds, "tile",
-        why="first: every analysis of masks knows comparisons only",
+        why="after what makes bounds: every analysis of masks knows comparisons only",
     ),
     Pass(
         canonicalize, "tile",

@@ -597,3 +597,98 @@ def block_pointer_indexed(x, n):
 @wrong(x="*i32", n="i32")
 def block_pointers_shape(x, n):
     tl.make_block_ptr(x, (n,), (1,), (0,), (16,), (0,)).shape
+
+
+# -- tensor descriptors ------------------------------------------------------------------------------------
+
+
+@wrong(x="fp32", n="i32")
+def descriptor_of_a_number(x, n):
+    tl.make_tensor_descriptor(x, [n, n], [n, 1], [16, 16])
+
+
+@wrong(x="*fp32", n="i32")
+def descriptor_of_two_ranks(x, n):
+    tl.make_tensor_descriptor(x, [n, n, n], [n, 1], [16, 16])
+
+
+@wrong(x="*fp32", n="i32")
+def descriptor_of_six_dimensions(x, n):
+    tl.make_tensor_descriptor(x, [n, n, n, n, n, n], [n, n, n, n, n, 1], [1, 1, 1, 1, 1, 16])
+
+
+@wrong(x="*fp32", n="i32")
+def descriptor_with_a_last_stride_of_two(x, n):
+    tl.make_tensor_descriptor(x, [n, n], [n, 2], [16, 16])
+
+
+@wrong(x="*fp32", n="i32")
+def descriptor_with_a_last_stride_of_run_time(x, n):
+    tl.make_tensor_descriptor(x, [n, n], [1, n], [16, 16])
+
+
+@wrong(x="*fp16", n="i32")
+def descriptor_with_a_narrow_stride(x, n):
+    tl.make_tensor_descriptor(x, [n, n], [12, 1], [16, 16])
+
+
+@wrong(x="*fp16", n="i32")
+def descriptor_of_large_boxes(x, n):
+    tl.make_tensor_descriptor(x, [n, n], [n, 1], [512, 16])
+
+
+@wrong(x="*fp16", n="i32")
+def descriptor_of_narrow_boxes(x, n):
+    tl.make_tensor_descriptor(x, [n, n], [n, 1], [16, 4])
+
+
+@wrong(x="*i32", n="i32")
+def descriptor_of_integers_with_nan(x, n):
+    tl.make_tensor_descriptor(x, [n, n], [n, 1], [16, 16], padding_option="nan")
+
+
+@wrong(x="*i32", n="i32")
+def descriptor_with_an_unknown_padding(x, n):
+    tl.make_tensor_descriptor(x, [n, n], [n, 1], [16, 16], "wrap")
+
+
+@wrong(x="*i32", n="i32")
+def descriptor_load_with_one_offset(x, n):
+    tl.make_tensor_descriptor(x, [n, n], [n, 1], [16, 16]).load([n])
+
+
+@wrong(x="*i32", n="i32")
+def descriptor_store_of_another_shape(x, n):
+    tl.make_tensor_descriptor(x, [n, n], [n, 1], [16, 16]).store([0, 0], tl.zeros([16, 32], tl.int32))
+
+
+@wrong(x="*fp32", n="i32")
+def descriptor_maximum_of_floats(x, n):
+    tl.make_tensor_descriptor(x, [n, n], [n, 1], [16, 16]).atomic_max([0, 0], 1.0)
+
+
+@wrong(x="*fp32", n="i32")
+def descriptor_gather_of_large_boxes(x, n):
+    tl.make_tensor_descriptor(x, [n, n], [n, 1], [16, 16]).gather(tl.arange(0, 16), 0)
+
+
+@wrong(x="*fp32", n="i32")
+def descriptor_gather_of_few_rows(x, n):
+    tl.make_tensor_descriptor(x, [n, n], [n, 1], [1, 16]).gather(tl.arange(0, 4), 0)
+
+
+@wrong(x="*fp32", n="i32")
+def descriptor_without_such_a_method(x, n):
+    tl.make_tensor_descriptor(x, [n, n], [n, 1], [16, 16]).laod([0, 0])
+
+
+@wrong(x="*fp32", n="i32")
+def load_of_a_descriptor(x, n):
+    tl.load(tl.make_tensor_descriptor(x, [n, n], [n, 1], [16, 16]))
+
+
+@wrong(x="*fp32", n="i32")
+def descriptor_changes_in_a_loop(x, n):
+    d = tl.make_tensor_descriptor(x, [n, n], [n, 1], [16, 16])
+    for i in range(n):
+        d = tl.make_tensor_descriptor(x, [n, n], [n, 1], [16, 32])

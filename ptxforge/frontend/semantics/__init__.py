@@ -9,6 +9,7 @@ from ptxforge.frontend.semantics import (
     block_pointer,
     core,
     debug,
+    descriptor,
     dot,
     dot_scaled,
     inline_asm,
@@ -20,6 +21,6 @@ from ptxforge.frontend.semantics import (
 )
 
 __all__ = [
-    "arith", "atomic", "block_pointer", "core", "debug", "dot", "dot_scaled", "inline_asm",
+    "arith", "atomic", "block_pointer", "core", "debug", "descriptor", "dot", "dot_scaled", "inline_asm",
     "instructions", "math", "memory", "reduce", "shape",
 ]  # fmt: skip

@@ -7,6 +7,7 @@ from ptxforge.ir.ops import (
     control,
     convert_layout,
     debug,
+    descriptor,
     dot,
     inline_asm,
     math,
@@ -18,6 +19,6 @@ from ptxforge.ir.ops import (
 )
 
 __all__ = [
-    "arith", "atomic", "cast", "control", "convert_layout", "debug", "dot", "inline_asm", "math",
-    "memory", "reduce", "shape", "shared", "warpgroup",
+    "arith", "atomic", "cast", "control", "convert_layout", "debug", "descriptor", "dot",
+    "inline_asm", "math", "memory", "reduce", "shape", "shared", "warpgroup",
 ]  # fmt: skip

@@ -1,0 +1,228 @@
+"""Tensor descriptors. A value of the frontend is the parts of one; the operation that makes it of them stands
+at each use, so that loops carry, and branches choose between, scalars only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ptxforge.frontend.context import Context
+from ptxforge.frontend.convert import cast
+from ptxforge.frontend.promote import broadcast_to
+from ptxforge.frontend.semantics import arguments
+from ptxforge.frontend.semantics.block_pointer import integers, values
+from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
+from ptxforge.frontend.values import Descriptor, TensorValue, describe, dtype_name, ir_type
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Block, BlockArgument, Function, Value
+from ptxforge.ir.ops import descriptor as D
+from ptxforge.language import descriptor as language
+from ptxforge.language import types as L
+from ptxforge.support.descriptor import ALIGNMENT, MAX_RANK, MAX_SIDE, PADDINGS
+from ptxforge.support.errors import TypeMismatchError
+
+_SELF = language.tensor_descriptor
+
+
+@implements(language.make_tensor_descriptor)
+def make_tensor_descriptor(ctx, base, shape, strides, block_shape, padding_option="zero"):
+    if not isinstance(base, TensorValue) or not base.is_pointer or base.is_block:
+        raise ArgumentProblem("base", f"must be a scalar pointer, is {describe(base)}")
+    element = base.dtype.element_ty
+    if isinstance(element, L.pointer_type):
+        raise ArgumentProblem("base", "must point at numbers, points at pointers")
+    box = arguments.tile_shape(block_shape, "block_shape")
+    check_box(box, element)
+    padding = arguments.choice(padding_option, "padding_option", PADDINGS, default="zero")
+    if padding == "nan" and not element.is_floating():
+        raise ArgumentProblem("padding_option", f"'nan' is for floats, not for {dtype_name(element)}")
+    sizes = tuple(cast(ctx, size, L.int32) for size in integers(ctx, shape, "shape", len(box)))
+    given = integers(ctx, strides, "strides", len(box))
+    steps = tuple(cast(ctx, stride, L.int64) for stride in given)
+    _check_strides(ctx, steps, element)
+    for step, stride in zip(steps, given):
+        if step.value is not stride.value:  # the conversion's own result: nobody else's value
+            _promise(ctx, step.value, ALIGNMENT // element.itemsize)
+    _promise(ctx, base.value, ALIGNMENT)
+    kind = language.tensor_descriptor_type(L.block_type(element, box), padding)
+    return Descriptor(base, sizes, steps, kind)
+
+
+def check_box(box: tuple[int, ...], element: L.dtype) -> None:
+    """Raise :class:`ArgumentProblem` for a box that no descriptor has."""
+    if not 1 <= len(box) <= MAX_RANK:
+        raise ArgumentProblem("block_shape", f"must have 1 to {MAX_RANK} dimensions, has {len(box)}")
+    for dimension, size in enumerate(box):
+        if size > MAX_SIDE:
+            raise ArgumentProblem(
+                "block_shape", f"a box has at most {MAX_SIDE} elements along a dimension; "
+                f"dimension {dimension} is {size}", "load several boxes"
+            )  # fmt: skip
+    if box[-1] * element.itemsize < ALIGNMENT:
+        raise ArgumentProblem(
+            "block_shape",
+            f"the last dimension must have at least {ALIGNMENT} bytes; {box[-1]} of {dtype_name(element)} "
+            f"are {box[-1] * element.itemsize}",
+        )
+
+
+def _check_strides(ctx: Context, strides: tuple[TensorValue, ...], element: L.dtype) -> None:
+    *outer, last = map(ctx.scalar_of, strides)
+    if last != 1:
+        found = "known at run time only" if last is None else last
+        raise ArgumentProblem("strides", f"the last one must be the constant 1, is {found}")
+    for dimension, stride in enumerate(outer):
+        if stride is not None and stride * element.itemsize % ALIGNMENT:
+            raise ArgumentProblem(
+                "strides", f"must be multiples of {ALIGNMENT} bytes; that of dimension {dimension} is "
+                f"{stride * element.itemsize}"
+            )  # fmt: skip
+
+
+def _promise(ctx: Context, value: Value, divisor: int) -> None:
+    """Note what divides a scalar, where it is defined, if what is built here runs whenever that does."""
+    if isinstance(value, BlockArgument):
+        home: Block = value.block
+        notes = value.attributes if isinstance(home.parent, Function) else None
+        known = notes.get("divisibility", 1) if notes is not None else 1
+    else:
+        op = value.defining_op
+        home, notes = op.parent, op.attributes if len(op.results) == 1 and not op.regions else None
+        (known,) = notes.get("divisibility", (1,)) if notes is not None else (1,)
+    if notes is None or home is not ctx.builder.block or divisor <= known:
+        return
+    notes["divisibility"] = divisor if isinstance(value, BlockArgument) else (divisor,)
+
+
+def descriptor_argument(value: Any, name: str) -> Descriptor:
+    """A tensor descriptor."""
+    if not isinstance(value, Descriptor):
+        raise ArgumentProblem(name, f"must be a tensor descriptor, is {describe(value)}")
+    return value
+
+
+def _made(ctx: Context, desc: Descriptor) -> Value:
+    """The IR's descriptor."""
+    block, padding = desc.kind.block_type, desc.kind.padding
+    kind = T.DescriptorType(block.shape, ir_type(desc.base.dtype).pointee, padding)
+    return ctx.builder.value(
+        D.MakeDescriptor, desc.base.value, *values(desc.shape), *values(desc.strides), type=kind
+    )
+
+
+def _offsets(ctx: Context, desc: Descriptor, offsets: Any) -> list[Value]:
+    given = integers(ctx, offsets, "offsets", len(desc.box))
+    return values(cast(ctx, offset, L.int32) for offset in given)
+
+
+def _stored(ctx: Context, desc: Descriptor, value: Any, shape: tuple[int, ...]) -> Value:
+    """A value to be stored, as memory holds it."""
+    held = L.int8 if desc.dtype is L.int1 else desc.dtype
+    if isinstance(value, (int, float)):
+        return ctx.constant(value, desc.dtype if desc.dtype is not L.int1 else held, shape).value
+    given = arguments.number(arguments.tensor(ctx, value, "value"), "value")
+    try:
+        block = broadcast_to(ctx, cast(ctx, given, desc.dtype), shape)
+    except TypeMismatchError:
+        raise ArgumentProblem(
+            "value", f"of shape {list(given.shape)} cannot be broadcast to the box {list(shape)}"
+        ) from None
+    return cast(ctx, block, held).value
+
+
+def _loaded(ctx: Context, desc: Descriptor, value: Value) -> TensorValue:
+    if desc.dtype is L.int1:
+        return cast(ctx, TensorValue(value, L.int8), L.int1)
+    return TensorValue(value, desc.dtype)
+
+
+def _load(ctx: Context, desc: Descriptor, offsets: Any) -> TensorValue:
+    at = _offsets(ctx, desc, offsets)
+    return _loaded(ctx, desc, ctx.builder.value(D.DescriptorLoad, _made(ctx, desc), *at))
+
+
+def _store(ctx: Context, desc: Descriptor, offsets: Any, value: Any) -> None:
+    at, held = _offsets(ctx, desc, offsets), _stored(ctx, desc, value, desc.box)
+    ctx.builder.create(D.DescriptorStore, _made(ctx, desc), held, *at)
+
+
+@implements(_SELF.load)
+def load(ctx, self, offsets):
+    return _load(ctx, descriptor_argument(self, "self"), offsets)
+
+
+@implements(_SELF.store)
+def store(ctx, self, offsets, value):
+    _store(ctx, descriptor_argument(self, "self"), offsets, value)
+
+
+@implements(language.load_tensor_descriptor)
+def load_tensor_descriptor(ctx, desc, offsets):
+    return _load(ctx, descriptor_argument(desc, "desc"), offsets)
+
+
+@implements(language.store_tensor_descriptor)
+def store_tensor_descriptor(ctx, desc, offsets, value):
+    _store(ctx, descriptor_argument(desc, "desc"), offsets, value)
+
+
+# -- single rows -------------------------------------------------------------------------------------------
+
+FEWEST_ROWS, NARROWEST_ROW = 8, 32
+
+
+def _rows(ctx: Context, self: Any, x_offsets: Any, y_offset: Any) -> tuple[Descriptor, Value, Value]:
+    desc = descriptor_argument(self, "self")
+    if len(desc.box) != 2 or desc.box[0] != 1:
+        raise ArgumentProblem("self", f"must have boxes of one row, has boxes of {list(desc.box)}")
+    if desc.box[1] * desc.dtype.itemsize < NARROWEST_ROW:
+        raise ArgumentProblem("self", f"must have rows of at least {NARROWEST_ROW} bytes, has {desc.box[1]} "
+                              f"{dtype_name(desc.dtype)}")  # fmt: skip
+    rows = arguments.integer(arguments.block(x_offsets, "x_offsets"), "x_offsets")
+    if len(rows.shape) != 1 or rows.shape[0] < FEWEST_ROWS:
+        raise ArgumentProblem(
+            "x_offsets", f"must be one-dimensional, of at least {FEWEST_ROWS} rows; is {describe(rows)}"
+        )
+    (column,) = integers(ctx, y_offset, "y_offset", 1)
+    return desc, cast(ctx, rows, L.int32).value, cast(ctx, column, L.int32).value
+
+
+@implements(_SELF.gather)
+def gather(ctx, self, x_offsets, y_offset):
+    desc, rows, column = _rows(ctx, self, x_offsets, y_offset)
+    return _loaded(ctx, desc, ctx.builder.value(D.DescriptorGather, _made(ctx, desc), rows, column))
+
+
+@implements(_SELF.scatter)
+def scatter(ctx, self, value, x_offsets, y_offset):
+    desc, rows, column = _rows(ctx, self, x_offsets, y_offset)
+    held = _stored(ctx, desc, value, (rows.type.shape[0], desc.box[1]))
+    ctx.builder.create(D.DescriptorScatter, _made(ctx, desc), held, rows, column)
+
+
+# -- atomics -----------------------------------------------------------------------------------------------
+
+_ADDABLE_FLOATS = (L.float16, L.bfloat16, L.float32, L.float64)
+
+
+def _reduction(which: str) -> Callable:
+    """The meaning of ``atomic_add``, …"""
+
+    def meaning(ctx, self, offsets, value):
+        desc = descriptor_argument(self, "self")
+        is_float = which == "add" and desc.dtype in _ADDABLE_FLOATS
+        if not is_float and not (desc.dtype.is_int() and desc.dtype.int_bitwidth >= 32):
+            more = ", float16, bfloat16, float32 or float64" if which == "add" else ""
+            raise ArgumentProblem(
+                "self", f"must be of 32- or 64-bit integers{more}, is of {dtype_name(desc.dtype)}"
+            )
+        of_sign = which in ("max", "min") and desc.dtype.is_int_unsigned()
+        kind = f"f{which}" if is_float else f"u{which}" if of_sign else which
+        at, held = _offsets(ctx, desc, offsets), _stored(ctx, desc, value, desc.box)
+        ctx.builder.create(D.DescriptorReduce, _made(ctx, desc), held, *at, kind=kind)
+
+    return meaning
+
+
+for _name in ("add", "max", "min", "and", "or", "xor"):
+    implements(getattr(_SELF, f"atomic_{_name}"))(_reduction(_name))

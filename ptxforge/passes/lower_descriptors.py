@@ -1,0 +1,102 @@
+"""Tensor descriptors become pointers and masks.
+
+    %d = make_descriptor %base, %rows, %columns, %stride, %one                       (before)
+    %x = descriptor_load %d, %i, %j : tensor<64x32xf16>
+
+    %p = addptr (addptr %base, %i * %stride), %j                                     (after)
+    %q = addptr (addptr (splat %p), range(64)[:, None] * %stride), range(32)[None, :]
+    %m = in_bounds(%i, %rows)[:, None] and in_bounds(%j, %columns)[None, :]
+    %x = load %q, %m, 0.0
+
+Elements outside of the tensor become the padding of the descriptor's type; stores and atomics leave them out.
+A descriptor is made where it is used, from values that loops carry and branches choose: here each has
+its ``make_descriptor`` as definition.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ptxforge.ir import boxes
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.ops.atomic import AtomicRMW
+from ptxforge.ir.ops.descriptor import (
+    DescriptorGather,
+    DescriptorLoad,
+    DescriptorReduce,
+    DescriptorScatter,
+    DescriptorStore,
+    MakeDescriptor,
+)
+from ptxforge.ir.ops.memory import Load, Store
+from ptxforge.support.target import Target
+
+
+def lower_descriptors(function: Function, target: Target) -> bool:
+    """Expand every access through a descriptor, and drop the descriptors."""
+    found = [op for op in function.walk() if type(op) in _ACCESSES]
+    for op in found:
+        op.replace_with(_ACCESSES[type(op)](Builder.at(op), op))
+    unused = [op for op in function.walk() if isinstance(op, MakeDescriptor) and not op.is_used]
+    for op in unused:
+        op.erase()
+    return bool(found or unused)
+
+
+def _box(builder: Builder, op: Operation) -> tuple[Value, Value]:
+    """Pointers to the box of an access, and which of them are inside."""
+    made = op.descriptor.defining_op
+    offsets, shape = list(op.offsets), op.descriptor.type.shape
+    start = boxes.moved(builder, made.base, offsets, made.strides)
+    pointers = boxes.pointers(builder, start, made.strides, shape)
+    return pointers, boxes.inside(builder, made.sizes, offsets, shape, range(len(shape)))
+
+
+def _rows(builder: Builder, op: Operation) -> tuple[Value, Value]:
+    """The same for an access to single rows."""
+    made = op.descriptor.defining_op
+    shape = (op.rows.type.shape[0], op.descriptor.type.shape[1])
+    start = boxes.moved(builder, made.base, [op.column], made.strides[1:])
+    pointers = boxes.row_pointers(builder, start, made.strides, op.rows, shape)
+    return pointers, boxes.inside_rows(builder, made.sizes, op.rows, op.column, shape)
+
+
+def _load(builder: Builder, op: Operation, places: tuple[Value, Value], **hints: str) -> list[Value]:
+    fill = builder.constant(op.descriptor.type.fill, op.result.type)
+    return [builder.value(Load, *places, fill, **hints)]
+
+
+def _lower_load(builder: Builder, op: DescriptorLoad) -> list[Value]:
+    return _load(builder, op, _box(builder, op), cache=op.cache, eviction=op.eviction)
+
+
+def _lower_gather(builder: Builder, op: DescriptorGather) -> list[Value]:
+    return _load(builder, op, _rows(builder, op))
+
+
+def _lower_store(builder: Builder, op: DescriptorStore) -> list[Value]:
+    pointers, mask = _box(builder, op)
+    builder.create(Store, pointers, op.value, mask, cache=op.cache, eviction=op.eviction)
+    return []
+
+
+def _lower_scatter(builder: Builder, op: DescriptorScatter) -> list[Value]:
+    pointers, mask = _rows(builder, op)
+    builder.create(Store, pointers, op.value, mask)
+    return []
+
+
+def _lower_reduce(builder: Builder, op: DescriptorReduce) -> list[Value]:
+    pointers, mask = _box(builder, op)
+    builder.create(AtomicRMW, pointers, op.value, mask, kind=op.kind, sem="relaxed")
+    return []
+
+
+_ACCESSES: dict[type[Operation], Callable[[Builder, Operation], list[Value]]] = {
+    DescriptorLoad: _lower_load,
+    DescriptorGather: _lower_gather,
+    DescriptorStore: _lower_store,
+    DescriptorScatter: _lower_scatter,
+    DescriptorReduce: _lower_reduce,
+}
