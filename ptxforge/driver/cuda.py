@@ -21,9 +21,9 @@ from contextlib import contextmanager
 import numpy as np
 
 from ptxforge.driver import tensor_map
-from ptxforge.driver.cuda_api import bindings, call, describe, device_count
+from ptxforge.driver.cuda_api import bindings, call, describe, device_count, driver_build
 from ptxforge.driver.cuda_launch import Fire, FrameLayout, LaunchAttributes, make_fire
-from ptxforge.driver.jit import host_address, link_cubin, load_module
+from ptxforge.driver.jit import host_address, link_cubin, load_cubin, load_module
 from ptxforge.driver.protocol import FunctionAttributes
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import CompilationError, DeviceError
@@ -191,6 +191,23 @@ class CudaDevice:
         """Assemble and load PTX text with the driver's JIT."""
         with self.current(), relaxed_capture():
             return CudaModule(self, load_module(ptx), ptx)
+
+    def load_machine_code(self, cubin: bytes, ptx: str) -> CudaModule:
+        """Load what :meth:`cubin`, or another assembler, made of ``ptx``. Raises :class:`DeviceError` for
+        code of another architecture, or of an assembler that is newer than the driver."""
+        with self.current(), relaxed_capture():
+            return CudaModule(self, load_cubin(cubin), ptx)
+
+    @property
+    def architecture(self) -> str:
+        """The GPU's own architecture, such as ``sm_90``: what machine code is for."""
+        major, minor = self.compute_capability
+        return f"sm_{major}{minor}"
+
+    @property
+    def assembler(self) -> str:
+        """The driver's assembler and its version, for the names of what it makes."""
+        return f"driver {driver_build()}"
 
     def cubin(self, ptx: str) -> bytes:
         """The machine code that the driver makes of ``ptx`` for this device."""

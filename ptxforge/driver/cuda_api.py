@@ -7,7 +7,9 @@ rest of the driver package reads as plain calls.
 from __future__ import annotations
 
 import functools
+import re
 import types
+from pathlib import Path
 
 from ptxforge.support.errors import DeviceError
 
@@ -61,6 +63,17 @@ def device_count() -> int:
         return call("cuDeviceGetCount")
     except DeviceError:
         return 0
+
+
+@functools.cache
+def driver_build() -> str:
+    """The driver's version as exactly as it can be told: its CUDA version and, on Linux, its build."""
+    try:
+        text = Path("/proc/driver/nvidia/version").read_text()
+    except OSError:
+        text = ""
+    build = re.search(r"\b\d{3,}\.\d+(?:\.\d+)?\b", text)
+    return ".".join(map(str, driver_version())) + (f" ({build[0]})" if build else "")
 
 
 def driver_version() -> tuple[int, int]:

@@ -46,6 +46,16 @@ def load_module(ptx: str) -> object:
     return module
 
 
+def load_cubin(cubin: bytes) -> object:
+    """The driver's module of machine code, in the current context. Raises :class:`DeviceError` when the code
+    is for another GPU or newer than the driver."""
+    driver = bindings()
+    code, module = driver.cuModuleLoadDataEx(cubin, 0, [], [])
+    if code != driver.CUresult.CUDA_SUCCESS:
+        raise DeviceError(f"the CUDA driver refused machine code: {describe(driver, code)}")
+    return module
+
+
 def link_cubin(ptx: str) -> bytes:
     """The machine code (an ELF image) of ``ptx`` for the current context's device.
 

@@ -10,7 +10,6 @@ With ``cache_results`` the timings are kept on disk *per configuration*: adding 
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import sys
 import warnings
@@ -191,7 +190,7 @@ class Autotuner(Wrapper):
             )
         if entry:
             stored = known | {repr(c): t for c, t in timings.items() if not math.isinf(t[0])}
-            cache.write(entry, json.dumps(stored))
+            cache.write_timings(entry, {"kernel": self.__name__, "key": repr(key)}, stored)
         if settings.PRINT_AUTOTUNING.flag():
             print(
                 f"ptxforge: '{self.__name__}' {key}: {best!r} takes {timings[best][0]:.4g} ms",
@@ -292,11 +291,7 @@ class Autotuner(Wrapper):
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
     def _known_timings(self, entry: str) -> dict[str, list[float]]:
-        text = cache.read(entry) if entry else None
-        try:
-            return json.loads(text) if text else {}
-        except ValueError:
-            return {}
+        return cache.read_timings(entry) if entry else {}
 
 
 def autotune(

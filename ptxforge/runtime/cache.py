@@ -1,69 +1,82 @@
-"""The disk cache of compiled kernels.
+"""The disk cache of compiled kernels: what was compiled or assembled once is not made again.
 
-Content-addressed: an entry's name is the hash of everything that decides its content (the compiler's own
-source, the kernel's and its callees', signature, constants, options, target), so an entry is never wrong and
-never changed. One file per entry, written under a temporary name in the same folder and moved into place with
-``os.replace``: readers and writers in many processes, on a shared file system too, see a whole entry or none.
-A folder that cannot be written to costs time, not correctness.
+=============  ==================================================  =======================================
+kind           the name is a hash of                               the file holds
+=============  ==================================================  =======================================
+``kernel``     the compiler's own source; the kernel's source,     the PTX and what is known of the kernel
+               its callees' and the globals that they read;
+               signature, constants, options, target
+``machine``    the PTX, the exact architecture, the assembler      the machine code (cubin)
+               and its version
+``timings``    the kernel, the key, the GPU                        milliseconds of each configuration
+``digest``     names, sizes and dates of the compiler's files      the hash of their content
+=============  ==================================================  =======================================
+
+How files are kept safely is :mod:`ptxforge.runtime.store`'s business, their format
+:mod:`ptxforge.runtime.container`'s. docs/caching.md tells users about it.
 """
 
 from __future__ import annotations
 
-import contextlib
+import functools
 import hashlib
 import json
 import logging
-import os
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import attrs
-import platformdirs
 
+import ptxforge
 from ptxforge.compiler import Artifact, Assembly
-from ptxforge.runtime.source import compiler_digest
-from ptxforge.support import settings
+from ptxforge.runtime import source, store
+from ptxforge.runtime.container import DamagedFileError
+from ptxforge.runtime.store import folder
 from ptxforge.support.tensor_map import TensorMapRecipe
+
+__all__ = ["Counters", "counters", "folder", "key", "load", "restore", "store_artifact"]
 
 log = logging.getLogger("ptxforge.cache")
 
 _FIELDS = (
-    "name",
-    "ptx",
-    "target",
-    "num_warps",
-    "num_stages",
-    "num_ctas",
-    "shared_bytes",
-    "parameters",
-    "written",
-    "options",
-)
+    "name", "target", "num_warps", "num_stages", "num_ctas", "shared_bytes", "parameters", "written",
+    "options", "signature",
+)  # fmt: skip
 
 
-def folder() -> Path | None:
-    """Where entries lie; ``None`` when the cache is switched off."""
-    chosen = settings.CACHE_DIR.get()
-    if not chosen:
-        return Path(platformdirs.user_cache_dir("ptxforge", appauthor=False))
-    return Path(chosen) if settings.CACHE_DIR.flag() else None
+@attrs.define(slots=True)
+class Counters:
+    """What this process did: kernels ``found`` on disk, ``compiled`` from source, ``assembled`` from PTX, and
+    machine code that was ``loaded`` as it was found on disk."""
+
+    found: int = 0
+    compiled: int = 0
+    assembled: int = 0
+    loaded: int = 0
+
+
+counters = Counters()
+
+
+def hashed(*parts: Any) -> str:
+    """The name of an entry whose content these parts decide."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def key(
-    source: str, signature: dict[str, str], constants: dict[str, Any], target: str, options: dict[str, Any]
+    text: str, signature: dict[str, str], constants: dict[str, Any], target: str, options: dict[str, Any]
 ) -> str:
-    """The name of the entry for one specialisation."""
-    parts = (
+    """The name of the entry for one specialisation of the kernel whose meaning is ``text``."""
+    return hashed(
+        "kernel",
         compiler_digest(),
-        source,
+        text,
         sorted(signature.items()),
         _described(constants),
         target,
         _described(options),
     )
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
 def _described(values: dict[str, Any]) -> list[tuple[str, str, str]]:
@@ -76,23 +89,45 @@ def _identity(value: Any) -> str:
     return dependencies.digest() if dependencies is not None else repr(value)
 
 
+@functools.cache
+def compiler_digest() -> str:
+    """A hash of the compiler's own source, which is part of every key.
+
+    Reading all of it takes longer than everything else that a warm start does; so the hash is itself kept,
+    under the names, sizes and dates of the files.
+    """
+    root = Path(ptxforge.__file__).parent
+    name = hashed("digest", str(root), source.file_states(root))
+    found = store.read(name, "digest")
+    if found is not None and isinstance(found[0].get("digest"), str):
+        return found[0]["digest"]
+    digest = source.compiler_digest()
+    store.write(name, "digest", {"digest": digest}, {})
+    return digest
+
+
+# Kernels
+
+
 def load(name: str, recompile: Callable[[], Artifact]) -> Artifact | None:
     """The artifact of an entry, ``None`` when there is none.
 
     The IR's texts are not stored; ``recompile`` makes them when somebody asks.
     """
-    text = read(name)
-    if text is None:
+    found = store.read(name, "kernel")
+    if found is None:
         return None
     try:
-        stored = json.loads(text)
-        return _restore(stored, recompile)
-    except (ValueError, KeyError, TypeError) as error:
-        log.warning("ignoring the damaged cache entry %s: %s", name, error)
+        made = restore(*found, recompile)
+    except (ValueError, KeyError, TypeError, DamagedFileError) as error:
+        log.warning("ignoring the cache entry %s, which cannot be understood: %s", name, error)
         return None
+    counters.found += 1
+    return made
 
 
-def _restore(stored: dict[str, Any], recompile: Callable[[], Artifact]) -> Artifact:
+def restore(facts: dict[str, Any], sections: dict[str, bytes], recompile: Callable[[], Artifact]) -> Artifact:
+    """The artifact that :func:`described` describes. Raises ``KeyError`` and the like for other facts."""
     made: list[Artifact] = []
 
     def again() -> Artifact:
@@ -100,65 +135,67 @@ def _restore(stored: dict[str, Any], recompile: Callable[[], Artifact]) -> Artif
             made.append(recompile())
         return made[0]
 
-    fields = {field: stored[field] for field in _FIELDS}
+    fields = {field: facts[field] for field in _FIELDS}
     fields["parameters"] = tuple((name, kind) for name, kind in fields["parameters"])
     fields["written"] = tuple(fields["written"])
-    fields["tensor_maps"] = tuple(TensorMapRecipe(**recipe) for recipe in stored["tensor_maps"])
+    fields["tensor_maps"] = tuple(TensorMapRecipe(**recipe) for recipe in facts["tensor_maps"])
+    ptx = sections["ptx"].decode()
     return Artifact(
         **fields,
-        signature=stored["signature"],
+        ptx=ptx,
         constants={},
         timings={},
-        asm=Assembly(
-            {"tile": lambda: again().asm["tile"], "gpu": lambda: again().asm["gpu"], "ptx": stored["ptx"]}
-        ),
+        asm=Assembly({"tile": lambda: again().asm["tile"], "gpu": lambda: again().asm["gpu"], "ptx": ptx}),
         stages=lambda: again().stages,
         remarks=lambda: again().remarks,
     )
 
 
-def store(name: str, artifact: Artifact) -> None:
+def described(artifact: Artifact) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """An artifact as facts and sections of a file. ``shown`` is for readers only."""
+    facts = {field: getattr(artifact, field) for field in _FIELDS}
+    facts["tensor_maps"] = [attrs.asdict(recipe) for recipe in artifact.tensor_maps]
+    facts["shown"] = {name: repr(value) for name, value in artifact.constants.items()}
+    return facts, {"ptx": artifact.ptx.encode()}
+
+
+def store_artifact(name: str, artifact: Artifact) -> None:
     """Keep an artifact."""
-    stored = {field: getattr(artifact, field) for field in _FIELDS} | {"signature": artifact.signature}
-    stored["tensor_maps"] = [attrs.asdict(recipe) for recipe in artifact.tensor_maps]
-    write(name, json.dumps(stored))
+    store.write(name, "kernel", *described(artifact))
 
 
-def read(name: str) -> str | None:
-    """The text of an entry, ``None`` when there is none."""
-    where = folder()
-    if where is None:
-        return None
-    try:
-        return _path(where, name).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError):
-        return None
+# Machine code
 
 
-def write(name: str, text: str) -> None:
-    """Keep a text; says so in the log, and does nothing else, when the folder cannot be written to."""
-    where = folder()
-    if where is None:
-        return
-    path = _path(where, name)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        _replace(path, text)
-    except OSError as error:
-        log.warning("cannot write the cache entry %s: %s", path, error)
+def machine_name(ptx: str, architecture: str, assembler: str) -> str:
+    """The name of the entry for the machine code of a PTX text; ``assembler`` tells its version too."""
+    return hashed("machine", hashlib.sha256(ptx.encode()).hexdigest(), architecture, assembler)
 
 
-def _replace(path: Path, text: str) -> None:
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.name, suffix=".tmp")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+def load_machine_code(name: str) -> bytes | None:
+    """The machine code of an entry, ``None`` when there is none."""
+    found = store.read(name, "machine")
+    return found[1].get("cubin") if found is not None else None
 
 
-def _path(where: Path, name: str) -> Path:
-    return where / name[:2] / f"{name[2:]}.json"
+def store_machine_code(name: str, cubin: bytes, kernel: str, architecture: str, assembler: str) -> None:
+    """Keep machine code; ``kernel`` is for readers only."""
+    facts = {"kernel": kernel, "target": architecture, "assembler": assembler}
+    store.write(name, "machine", facts, {"cubin": cubin})
+
+
+# Timings
+
+
+def read_timings(name: str) -> dict[str, Any]:
+    """The timings of an entry, empty when there are none."""
+    found = store.read(name, "timings")
+    if found is None:
+        return {}
+    timings = json.loads(found[1].get("timings", b"{}"))
+    return timings if isinstance(timings, dict) else {}
+
+
+def write_timings(name: str, facts: dict[str, Any], timings: dict[str, Any]) -> None:
+    """Keep timings; ``facts`` are for readers."""
+    store.write(name, "timings", facts, {"timings": json.dumps(timings).encode()})

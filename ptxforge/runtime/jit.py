@@ -292,6 +292,7 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
         settings.warn_of_unknown()
 
         def compile_now() -> Artifact:
+            cache.counters.compiled += 1
             return compiler.compile_function(self, signature, constants, target, **chosen)
 
         if cache.folder() is None or settings.STOP_AFTER.get() or settings.DUMP.get():
@@ -300,7 +301,7 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
         artifact = cache.load(name, compile_now)
         if artifact is None:
             artifact = compile_now()
-            cache.store(name, artifact)
+            cache.store_artifact(name, artifact)
         else:
             artifact.constants.update(constants)
         return artifact

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ptxforge.compiler import Assembly
 from ptxforge.driver import nvjitlink
+from ptxforge.support import settings
 from ptxforge.support.errors import DeviceError
 
 _WHEELS = {
@@ -75,8 +76,28 @@ def serialized_products(log: str) -> list[str]:
 
 def machine_code(ptx: str, target: str) -> bytes:
     """The machine code of PTX text without a GPU: by nvJitLink where it is installed (faster, as no process
-    is started), else by ``ptxas``. Raises :class:`DeviceError` as those do."""
-    return nvjitlink.assemble(ptx, target) if nvjitlink.library() else assemble(ptx, target)
+    is started), else by ``ptxas``, unless ``PTXFORGE_ASSEMBLER`` names one. Raises :class:`DeviceError` as
+    those do."""
+    chosen = settings.ASSEMBLER.get()
+    if chosen in ("", "driver"):
+        chosen = "nvjitlink" if nvjitlink.library() else "ptxas"
+    return assemble_with(chosen, ptx, target)
+
+
+def assemble_with(assembler: str, ptx: str, target: str) -> bytes:
+    """The machine code that ``nvjitlink`` or ``ptxas`` makes. Raises :class:`DeviceError` as they do."""
+    return nvjitlink.assemble(ptx, target) if assembler == "nvjitlink" else assemble(ptx, target)
+
+
+@functools.cache
+def assembler_version(assembler: str) -> str:
+    """``nvjitlink`` or ``ptxas`` with its version, for the names of what it makes. Raises
+    :class:`DeviceError` when it is not installed."""
+    if assembler == "nvjitlink":
+        if nvjitlink.library() is None:
+            raise DeviceError("nvJitLink is not installed; the Python package nvidia-nvjitlink has it")
+        return "nvjitlink " + ".".join(map(str, nvjitlink.library().version()))
+    return "ptxas " + run("ptxas", "--version").splitlines()[-1]
 
 
 def can_disassemble() -> bool:

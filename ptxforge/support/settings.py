@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import warnings
 from collections.abc import Callable
 
@@ -85,6 +86,26 @@ def _not_a_target(text: str) -> str:
     return ""
 
 
+def parse_size(text: str) -> int:
+    """``"2G"`` in bytes. Raises ``ValueError`` for text that is no size.
+
+    >>> parse_size("100"), parse_size("1.5k"), parse_size("2GiB")
+    (100, 1536, 2147483648)
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:I?B)?", text.strip().upper())
+    if match is None:
+        raise ValueError(text)
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2] or " "))
+
+
+def _not_a_size(text: str) -> str:
+    try:
+        parse_size(text)
+    except ValueError:
+        return "it is a number of bytes, or a number with K, M, G or T"
+    return ""
+
+
 DEVICE = Setting(
     "PTXFORGE_DEVICE",
     "",
@@ -111,11 +132,32 @@ VERIFY = Setting("PTXFORGE_VERIFY", "0", "verify the IR after every pass", _not_
 CACHE_DIR = Setting(
     "PTXFORGE_CACHE_DIR", "", "folder of the disk cache ('off' disables it; unset: the user's cache folder)"
 )
+CACHE_PATH = Setting(
+    "PTXFORGE_CACHE_PATH",
+    "",
+    "more folders to look for compiled kernels in, which are not written to (separated as in PATH)",
+)
+CACHE_SIZE = Setting(
+    "PTXFORGE_CACHE_SIZE",
+    "2G",
+    "how large the disk cache may grow: bytes, or a number with K, M, G or T; the oldest entries go first",
+    _not_a_size,
+)
+ASSEMBLER = Setting(
+    "PTXFORGE_ASSEMBLER",
+    "",
+    "what makes machine code: 'driver' (needs a GPU), 'nvjitlink' or 'ptxas' (unset: the driver for a kernel "
+    "that is loaded, else nvJitLink if it is installed, else ptxas)",
+    one_of("driver", "nvjitlink", "ptxas"),
+)
 PRINT_AUTOTUNING = Setting(
     "PTXFORGE_PRINT_AUTOTUNING", "0", "print each autotuner's result to stderr", _not_a_switch
 )
 
-ALL = (DEVICE, TARGET, CHECK, DUMP, STOP_AFTER, VERIFY, CACHE_DIR, PRINT_AUTOTUNING)
+ALL = (
+    DEVICE, TARGET, CHECK, DUMP, STOP_AFTER, VERIFY, CACHE_DIR, CACHE_PATH, CACHE_SIZE, ASSEMBLER,
+    PRINT_AUTOTUNING,
+)  # fmt: skip
 
 
 def unknown() -> list[str]:

@@ -23,10 +23,13 @@ class CUresult(enum.IntEnum):
     CUDA_SUCCESS = 0
     CUDA_ERROR_INVALID_VALUE = 1
     CUDA_ERROR_INVALID_CONTEXT = 201
+    CUDA_ERROR_NO_BINARY_FOR_GPU = 209
     CUDA_ERROR_INVALID_PTX = 218
     CUDA_ERROR_NOT_FOUND = 500
 
 
+CUBIN = b"\x7fELF of "
+"""What the fake's machine code begins with; the text that it was made of follows."""
 _OK = CUresult.CUDA_SUCCESS
 _PRIMARY = 0x1000
 
@@ -66,6 +69,10 @@ class FakeDriver:
         self.max_dynamic_shared = None
         self.parameter_places: list[tuple[int, int]] = []
         self.functions: dict[int, bytes] = {}
+        self.loaded: list[str] = []
+        """What was assembled, and what modules were loaded from."""
+        self.refuses_machine_code = False
+        self.version = 13000
         self.capture_mode = "CU_STREAM_CAPTURE_MODE_GLOBAL"
         self.capture_mode_of_loading = ""
         self.refuse: list[int] = []
@@ -180,12 +187,39 @@ class FakeDriver:
         return (_OK,)
 
     def cuModuleLoadDataEx(self, image, count, options, values):
-        assert image.endswith(b"\0") and count == len(options) == len(values)
+        assert count == len(options) == len(values)
+        self.loaded.append("machine code" if image.startswith(CUBIN) else "text")
+        if image.startswith(CUBIN):
+            if self.refuses_machine_code:
+                return CUresult.CUDA_ERROR_NO_BINARY_FOR_GPU, None
+            image = image[len(CUBIN) :] + b"\0"
+        assert image.endswith(b"\0")
         if b"wrong" in image:
-            values[options.index("CU_JIT_ERROR_LOG_BUFFER")][:19] = b"line 3: wrong token"
+            if options:
+                values[options.index("CU_JIT_ERROR_LOG_BUFFER")][:19] = b"line 3: wrong token"
             return CUresult.CUDA_ERROR_INVALID_PTX, None
         self.image, self.capture_mode_of_loading = image, self.capture_mode
         return _OK, image
+
+    def cuDriverGetVersion(self):
+        return _OK, self.version
+
+    def cuLinkCreate(self, count, options, values):
+        return _OK, SimpleNamespace()
+
+    def cuLinkAddData(self, state, kind, image, size, name, count, options, values):
+        assert kind == "CU_JIT_INPUT_PTX" and size == len(image)
+        if b"wrong" in image:
+            return (CUresult.CUDA_ERROR_INVALID_PTX,)
+        state.memory = ctypes.create_string_buffer(CUBIN + image[:-1])
+        return (_OK,)
+
+    def cuLinkComplete(self, state):
+        self.loaded.append("assembled")
+        return _OK, ctypes.addressof(state.memory), len(state.memory) - 1
+
+    def cuLinkDestroy(self, state):
+        return (_OK,)
 
     def cuThreadExchangeStreamCaptureMode(self, mode):
         before, self.capture_mode = self.capture_mode, mode
@@ -268,6 +302,7 @@ def install(monkeypatch, fake: FakeDriver) -> FakeDriver:
     """Put a fake in the driver's place until the test ends."""
     tensor_map.encode.cache_clear()
     tensor_map._encoder.cache_clear()
+    cuda_api.driver_build.cache_clear()
     for module in (cuda_api, cuda, cuda_launch, jit, tensor_map):
         monkeypatch.setattr(module, "bindings", lambda: fake)
     for module in (cuda_api, cuda, devices):

@@ -132,6 +132,6 @@ def test_a_tensor_map_in_the_ir(assemble):
 def test_recipes_are_kept_on_disk(kernel, tmp_path, monkeypatch):
     monkeypatch.setenv("PTXFORGE_CACHE_DIR", str(tmp_path))
     artifact = kernel.compile({"x": "*fp32:16", "rows": "i32", "out": "*fp32:16", "row": "i32"})
-    cache.store("entry", artifact)
+    cache.store_artifact("entry", artifact)
     restored = cache.load("entry", lambda: artifact)
     assert restored.tensor_maps == (RECIPE,) and restored.parameters == artifact.parameters

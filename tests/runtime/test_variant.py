@@ -86,7 +86,7 @@ def test_an_artifact_survives_pickling():
 def test_an_artifact_from_the_disk_cache_survives_pickling(tmp_path, monkeypatch):
     monkeypatch.setenv("PTXFORGE_CACHE_DIR", str(tmp_path))
     first, second = _ahead_of_time(), _ahead_of_time()
-    assert second.ptx == first.ptx and list(tmp_path.rglob("*.json"))
+    assert second.ptx == first.ptx and list(tmp_path.rglob("*.ptxf"))
     _same(pickle.loads(pickle.dumps(second)), first)
 
 

@@ -1,0 +1,66 @@
+"""The one file format of what ptxforge keeps on disk: cache entries and saved kernels.
+
+    ptxforge 1                          what it is, and the version of the format
+    <64 hexadecimal digits>             SHA-256 of every byte behind this line
+    {"kind": …, "sections": {…}, …}     one line of JSON
+    <the sections, one behind the other, in the order and of the lengths that the line says>
+
+Reading checks the sum before it looks at anything else and executes nothing: whatever a disk, a network or a
+hand did to a file, it is read whole and right or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import Any
+
+from ptxforge.support.errors import PtxforgeError
+
+_MAGIC = b"ptxforge 1\n"
+_DIGITS = 64
+
+
+class DamagedFileError(PtxforgeError):
+    """A file is not what was written."""
+
+
+def pack(kind: str, facts: dict[str, Any], sections: dict[str, bytes]) -> bytes:
+    """The bytes of a file. ``facts`` are what JSON can say."""
+    header = {"kind": kind, "sections": {name: len(data) for name, data in sections.items()}, **facts}
+    body = json.dumps(header, separators=(",", ":")).encode() + b"\n" + b"".join(sections.values())
+    return _MAGIC + hashlib.sha256(body).hexdigest().encode() + b"\n" + body
+
+
+def unpack(data: bytes, kind: str = "") -> tuple[dict[str, Any], dict[str, bytes]]:
+    """The facts and the sections of a file, of that kind if one is named. Raises :class:`DamagedFileError`
+    for anything else."""
+    start = len(_MAGIC) + _DIGITS + 1
+    if not data.startswith(_MAGIC):
+        raise DamagedFileError("not a file of ptxforge, or of another version of the format")
+    if len(data) < start or data[start - 1 : start] != b"\n":
+        raise DamagedFileError("the file ends too early")
+    body = memoryview(data)[start:]
+    if hashlib.sha256(body).hexdigest().encode() != data[len(_MAGIC) : start - 1]:
+        raise DamagedFileError("the checksum does not fit")
+    return _parted(bytes(body), kind)
+
+
+def _parted(body: bytes, kind: str) -> tuple[dict[str, Any], dict[str, bytes]]:
+    line, _, rest = body.partition(b"\n")
+    try:
+        header = json.loads(line)
+        lengths = header.pop("sections")
+        found = header["kind"]
+        sections: dict[str, bytes] = {}
+        place = 0
+        for name, length in lengths.items():
+            sections[name] = rest[place : place + length]
+            place += length
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedFileError(f"the header cannot be read ({error})") from None
+    if place != len(rest):
+        raise DamagedFileError("the sections do not fill the file")
+    if kind and found != kind:
+        raise DamagedFileError(f"holds a '{found}', not a '{kind}'")
+    return header, sections
