@@ -161,8 +161,10 @@ class Artifact:
         return self._remarks
 
 
-OPTIONS: dict[str, Any] = {"num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "debug": False}
-"""Compile options and their defaults (Triton's)."""
+OPTIONS: dict[str, Any] = {
+    "num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "debug": False, "tensor_maps": True,
+}  # fmt: skip
+"""Compile options and their defaults (Triton's, but for the last one)."""
 
 
 def check_options(
@@ -191,11 +193,13 @@ def compile_function(
     num_ctas: int = 1,
     maxnreg: int | None = None,
     debug: bool = False,
+    tensor_maps: bool = True,
 ) -> Artifact:
     """Compile ``fn`` for one signature (``{"x": "*fp32:16", "n": "i32"}``) and set of constants.
 
     Every parameter of ``fn`` is in ``signature`` or in ``constants`` (a constant wins). ``debug`` keeps
-    device assertions.
+    device assertions. With ``tensor_maps`` the kernel may have parameters of its own, behind those of ``fn``,
+    which whoever launches it makes by the recipes in ``Artifact.tensor_maps`` (where the target has TMA).
     """
     machine = parse_target(target)
     check_options(num_warps, num_stages, num_ctas, maxnreg, machine)
@@ -208,6 +212,8 @@ def compile_function(
         print_function = _stage("ir.printer").print_function
         start = time.perf_counter()
         function = frontend.build(fn, signature, constants, target=target, **options)
+        if tensor_maps and machine.has_tma:
+            function.attributes["tensor_maps"] = True
         built = time.perf_counter()
         snapshots = pipeline.run(function, machine)
         passed = time.perf_counter()
@@ -226,7 +232,7 @@ def compile_function(
         tensor_maps=_tensor_maps(function),
         signature=dict(signature),
         constants=dict(constants),
-        options=options,
+        options=options | {"tensor_maps": tensor_maps},
         timings={"frontend": built - start, "passes": passed - built, "codegen": emitted - passed},
         asm=Assembly(
             {"tile": lambda: _last_tile_text(snapshots), "gpu": lambda: print_function(function), "ptx": ptx}

@@ -12,6 +12,7 @@ from ptxforge.codegen_ptx import (  # noqa: F401  (importing a lowering register
     lower_dot,
     lower_inline_asm,
     lower_math,
+    lower_mbarrier,
     lower_memory,
     lower_reduce,
     lower_scan,

@@ -14,6 +14,7 @@ from ptxforge.interpreter import (
     debug,
     descriptor,
     inline_asm,
+    mbarrier,
     memory,
     reduce,
     shared,
@@ -24,6 +25,6 @@ from ptxforge.interpreter.execute import run
 from ptxforge.interpreter.registry import HANDLERS
 
 __all__ = [
-    "HANDLERS", "AddressSpace", "atomic", "control", "debug", "descriptor", "inline_asm", "memory",
-    "reduce", "run", "shared", "warpgroup",
+    "HANDLERS", "AddressSpace", "atomic", "control", "debug", "descriptor", "inline_asm", "mbarrier",
+    "memory", "reduce", "run", "shared", "warpgroup",
 ]  # fmt: skip

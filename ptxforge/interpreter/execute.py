@@ -6,14 +6,17 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import attrs
 import numpy as np
 
 from ptxforge.interpreter.address_space import AddressSpace
 from ptxforge.interpreter.registry import HANDLERS
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
+from ptxforge.support import tensor_map
 from ptxforge.support.errors import ArgumentError, InterpreterError
 from ptxforge.support.location import describe
+from ptxforge.support.tensor_map import TensorMapRecipe
 
 # One operation, made ready: what to call, the values to call it with, and where the results go.
 _Step = tuple[Callable[..., Any], tuple[Value, ...], tuple[Value, ...], Operation]
@@ -73,6 +76,8 @@ class Program:
         self.groups: list[list[Callable[[], None]]] = []
         # Groups of matrix products under way, oldest first: what each reads, and what that was.
         self.products: list[list[tuple[Any, Any]]] = []
+        # mbarriers by the address of their memory.
+        self.mbarriers: dict[int, Any] = {}
 
     def run(self, arguments: Mapping[Value, Any]) -> None:
         self.values.update(arguments)
@@ -133,7 +138,7 @@ def _nothing(program: Program) -> None:
 def _bind(
     function: Function, arguments: Sequence[Any] | Mapping[str, Any], memory: AddressSpace
 ) -> dict[Value, Any]:
-    parameters = function.arguments
+    parameters = [p for p in function.arguments if p.type is not T.TENSOR_MAP]
     if isinstance(arguments, Mapping):
         missing = [p.hint for p in parameters if p.hint not in arguments]
         if missing:
@@ -143,7 +148,30 @@ def _bind(
         raise ArgumentError(
             f"'{function.name}' takes {len(parameters)} arguments, {len(arguments)} were given"
         )
-    return {p: _bind_one(p, given, memory) for p, given in zip(parameters, arguments)}
+    values = {p: _bind_one(p, given, memory) for p, given in zip(parameters, arguments)}
+    by_name = {p.hint: value for p, value in values.items()}
+    maps = [p for p in function.arguments if p.type is T.TENSOR_MAP]
+    return values | {p: _tensor_map(TensorMapRecipe(p.hint, **p.attributes), by_name) for p in maps}
+
+
+@attrs.frozen
+class TensorMap:
+    """A tensor in memory: its address, and sizes and strides in elements, outermost dimension first."""
+
+    address: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+
+def _tensor_map(recipe: TensorMapRecipe, values: Mapping[str, Any]) -> TensorMap:
+    def number(name: str) -> int:
+        return int(values[name])
+
+    shape, strides = (
+        tuple(tensor_map.evaluate(entry, number) for entry in entries)
+        for entries in (recipe.shape, recipe.strides)
+    )
+    return TensorMap(number(recipe.base), shape, strides)
 
 
 def _bind_one(parameter: BlockArgument, given: Any, memory: AddressSpace) -> Any:

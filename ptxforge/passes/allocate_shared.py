@@ -9,7 +9,7 @@
 1. LIFETIMES    Operations are numbered in textual order. A buffer lives from its allocation to the last use
                 of any view of it; a use inside a loop that does not contain the allocation keeps it until the
                 loop's end, and a buffer that a loop carries lives through all of it. Scratch lives during its
-                operation only.
+                operation only, mbarriers for ever.
 2. SMALL        Scratch of a few bytes (a reduction's) shares with nothing as long as there is plenty: sharing
                 would cost a barrier between two such operations.
 3. INTERLEAVED  Tiles with equally many buffers that live together (the operands of a pipelined loop) are one
@@ -30,6 +30,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.ops.control import Condition, For, If, While, Yield
 from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.mbarrier import BarrierInit
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex, MemDescSubslice, MemDescTrans
 from ptxforge.ir.ops.warpgroup import DotAsync
 from ptxforge.layouts import wgmma
@@ -205,11 +206,18 @@ def _requests(function: Function) -> list[Request]:
     numbers = _number(function)
     requests = []
     for op, size in needed:
-        if isinstance(op, LocalAlloc):
+        if isinstance(op, LocalAlloc) and _is_of_mbarriers(op):
+            requests.append(Request(op, size, BUFFER_ALIGNMENT, 0, EVER))
+        elif isinstance(op, LocalAlloc):
             requests.append(Request(op, size, _alignment(op.result.type), *_lifetime(op, numbers)))
         else:
             requests.append(Request(op, size, SCRATCH_ALIGNMENT, numbers[op][0], numbers[op][0]))
     return requests
+
+
+def _is_of_mbarriers(alloc: LocalAlloc) -> bool:
+    """Whether an allocation holds mbarriers, whose memory nothing else may use."""
+    return any(isinstance(user, BarrierInit) for user in alloc.result.users)
 
 
 def _alignment(type: T.MemDescType) -> int:

@@ -28,9 +28,11 @@ Async        An asynchronous copy has written when its group was waited for. Eac
 Products     A ``dot_async`` reads until a ``dot_wait`` names its group as finished: until then its reads are
              *flying*, which no barrier ends; from there on they are pending reads like any other. Nothing may
              write what flying products read: whoever starts them sees to that.
-Proxies      What threads store, or copy by ``cp.async``, is seen by asynchronous reads only behind a
-             ``fence_async`` of the storing threads and a barrier. Writes without such a fence are kept apart:
-             a fence goes in front of each barrier that is inserted for them.
+             The same holds for the waits of mbarriers: a tile that TMA copied is seen by all who waited, and
+             nothing is pending; a barrier must be in front of each ``tensor_load`` into memory that was read.
+Proxies      What threads store, or copy by ``cp.async``, is seen by asynchronous reads, and overwritten by
+             TMA, only behind a ``fence_async`` of the storing threads and a barrier. Writes without such a
+             fence are kept apart: a fence goes in front of each barrier that is inserted for them.
 In place     When several threads load the same element (a scalar, a tile smaller than the threads are many)
              and one of them then stores through the same parameter, a slower one might load what was stored:
              a write after a read in global memory. (Not across the border of an ``if``: threads could
@@ -46,6 +48,7 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
 from ptxforge.ir.ops.control import For, If, While
+from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.memory import Barrier, Load, Store
 from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc
 from ptxforge.ir.ops.warpgroup import DotAsync, DotWait, FenceAsync
@@ -161,8 +164,8 @@ class _Inserter:
         self.changed = False
         copies = [op for op in function.walk() if isinstance(op, AsyncCopyGlobalToLocal)]
         self.copied_to = frozenset(i for op in copies for i in self.intervals(op))
-        products = [op for op in function.walk() if isinstance(op, DotAsync)]
-        self.multiplied = [i for op in products for i in self.intervals(op)]
+        others = [op for op in function.walk() if isinstance(op, (DotAsync, TensorLoad))]
+        self.asynchronous = [i for op in others for i in self.intervals(op)]
 
     def intervals(self, op: Operation) -> list[Interval]:
         return [interval for alloc in self.buffers.used_by(op) for interval in _intervals(alloc)]
@@ -215,8 +218,9 @@ class _Inserter:
         own = (offset, offset + scratch_bytes(op, self.num_warps), op)
         if state.conflicts([], [own]):
             state = self.barrier_before(op, state)
+        state = self.written(state, [own])
         if is_warp_local(op):
-            return state.join(_State([own], [own]))
+            return state.but(reads=state.reads | {own})
         return state.behind_barrier().but(reads=frozenset([own]))
 
     def access(self, op: Operation, state: _State) -> _State:
@@ -228,17 +232,19 @@ class _Inserter:
             return state
         reads = touched if "shared" in effects.reads else []
         writes = touched if "shared" in effects.writes else []
-        is_copy = isinstance(op, AsyncCopyGlobalToLocal)
-        pending = state.without(owner for *_, owner in touched) if is_copy and op.ordered else state
-        if pending.conflicts(reads, writes):
+        is_copy = isinstance(op, (AsyncCopyGlobalToLocal, TensorLoad))
+        is_ordered = isinstance(op, AsyncCopyGlobalToLocal) and op.ordered
+        pending = state.without(owner for *_, owner in touched) if is_ordered else state
+        is_unfenced = isinstance(op, TensorLoad) and _overlap(state.unfenced, writes)
+        if is_unfenced or pending.conflicts(reads, writes):
             state = self.barrier_before(op, state)
         state = state.but(reads=state.reads.union(reads))
         return state if is_copy else self.written(state, writes)
 
     def written(self, state: _State, writes: Iterable[Interval]) -> _State:
         """The state after threads stored to ``writes``."""
-        seen_by_products = [i for i in writes if _overlap(self.multiplied, [i])]
-        return state.but(writes=state.writes.union(writes), unfenced=state.unfenced.union(seen_by_products))
+        through_proxy = [i for i in writes if _overlap(self.asynchronous, [i])]
+        return state.but(writes=state.writes.union(writes), unfenced=state.unfenced.union(through_proxy))
 
     def product(self, op: DotAsync, state: _State) -> _State:
         """Operands must have been written before a barrier, behind a fence."""

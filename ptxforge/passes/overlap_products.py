@@ -123,11 +123,8 @@ def _overlap(loop: For, sums: list[_Sum]) -> None:
             behind.create(DotWait, pending=0)
     last = sums[-1].start
     wait = Builder.after(last).create(DotWait, pending=len(sums))
-    copy = next((op for op in _following(wait) if isinstance(op, AsyncCopyGlobalToLocal)), None)
-    if copy is not None:
-        Builder.at(copy).create(Barrier)
-
-
-def _following(op: Operation):
-    while (op := op.next) is not None:
-        yield op
+    op: Operation | None = wait
+    while op is not None and not isinstance(op, (Barrier, AsyncCopyGlobalToLocal)):
+        op = op.next
+    if isinstance(op, AsyncCopyGlobalToLocal):
+        Builder.at(op).create(Barrier)

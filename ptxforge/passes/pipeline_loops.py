@@ -25,9 +25,13 @@ Rules
 LOADS       Those that ``pipelined_loads`` names, with their levels. A load of level ``l`` has its value used
             ``(l + 1) · d`` steps before the last stage, with ``d = (num_stages - 1) / (levels)``; levels for
             which there are no stages stay where they are.
-ASYNC       A pipelined load is copied by ``cp.async`` in pieces of 4, 8 or 16 bytes; what its mask leaves out
-            becomes zero, and is replaced by another ``other`` when the buffer is read. Other loads stay where
-            they are.
+TMA         A load of a rectangle of a tensor (``analysis/rectangles.py``) whose tile is only for ``wgmma`` is
+            copied by the tensor memory accelerator, if the function may have ``tensor_maps``
+            (``tensor_loads.py``). A barrier in the loop, behind all reads of a step, is in front of its
+            copies.
+ASYNC       Another pipelined load is copied by ``cp.async`` in pieces of 4, 8 or 16 bytes; what its mask
+            leaves out becomes zero, and is replaced by another ``other`` when the buffer is read. Other loads
+            stay where they are.
 BUFFERS     One more than the distance, so that the buffer that a step fills is not one that the step reads:
             one barrier per step is enough (the copy follows the barrier that follows the wait).
             ``async_copy.ordered`` tells ``insert_barriers`` so. The prologue's copies are not ordered: in a
@@ -43,11 +47,12 @@ from collections.abc import Iterator
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
-from ptxforge.ir.ops.arith import AddI, AndI, CmpI, Select
-from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.arith import AddI, AndI, CmpI, Select, XorI
+from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.memory import Load
+from ptxforge.ir.ops.mbarrier import BarrierExpect, BarrierInit, BarrierInval, BarrierWait, TensorLoad
+from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shape import Broadcast, Splat, Trans
 from ptxforge.ir.ops.shared import (
     AsyncCommitGroup,
@@ -65,27 +70,32 @@ from ptxforge.layouts.fma import shared_for_fma_operand
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
 from ptxforge.passes.analysis.loop_reasons import why_not_ahead
 from ptxforge.passes.analysis.pipelined_loads import is_zero, pipelined_loads
+from ptxforge.passes.analysis.rectangles import Rectangle
 from ptxforge.passes.expand_loop import Schedule, expand_loop
+from ptxforge.passes.tensor_loads import TensorLoads, pick, ring_of_barriers
 from ptxforge.support.target import Target
 
 _PRODUCTS = (DotBegin, DotAsync, DotWait)
+_STARTS = (AsyncCopyGlobalToLocal, BarrierExpect)
+"""What begins copies into rings."""
 
 
 def pipeline_loops(function: Function, target: Target) -> bool:
     """Pipeline every loop for which it is legal and asked for."""
     default = function.attributes.get("num_stages", 3)
     loops = [op for op in function.walk() if isinstance(op, For)]
-    changed = False
-    for loop in loops:
-        stages = loop.num_stages if loop.num_stages >= 0 else default
-        if stages < 2:
-            continue
-        levels = pipelined_loads(loop) if _may_be_pipelined(loop) else {}
-        _remark(function, loop, stages, levels)
-        if levels:
-            _pipeline(loop, stages, levels)
-            changed = True
-    return changed
+    stages = {loop: loop.num_stages if loop.num_stages >= 0 else default for loop in loops}
+    levels = {
+        loop: pipelined_loads(loop) if _may_be_pipelined(loop) else {} for loop in loops if stages[loop] >= 2
+    }
+    by_tma = TensorLoads(function)
+    if function.attributes.get("tensor_maps"):
+        by_tma.survey(load for loads in levels.values() for load in loads)
+    for loop, loads in levels.items():
+        _remark(function, loop, stages[loop], loads)
+        if loads:
+            _pipeline(loop, stages[loop], loads, by_tma)
+    return any(levels.values())
 
 
 def _remark(function: Function, loop: For, stages: int, levels: dict[Load, int]) -> None:
@@ -111,7 +121,7 @@ def _may_be_pipelined(loop: For) -> bool:
 # -- the schedule -----------------------------------------------------------------------------------------
 
 
-def _pipeline(loop: For, stages: int, levels: dict[Load, int]) -> None:
+def _pipeline(loop: For, stages: int, levels: dict[Load, int], by_tma: TensorLoads) -> None:
     depth = min(max(levels.values()) + 1, stages - 1)
     levels = {load: level for load, level in levels.items() if level < depth}
     distance = (stages - 1) // depth
@@ -119,15 +129,29 @@ def _pipeline(loop: For, stages: int, levels: dict[Load, int]) -> None:
     stage: dict[Operation, int] = {}
     for load, level in levels.items():
         stage[load] = last - distance * (level + 1)
-    buffers = _lower_loads(loop, levels, stage, distance)
+    rings = _Rings(loop, stage, distance, by_tma)
+    rings.lower(levels)
     _place_dependencies(loop, stage, last)
     pipelined = expand_loop(loop, Schedule(_steady_order(loop, stage), stage), predicate_access)
-    for op in pipelined.body.operations:
+    _finish(pipelined, rings)
+
+
+def _finish(loop: For, rings: _Rings) -> None:
+    """Say which barriers the copies of the steady state can rely on, and free the rings behind the loop."""
+    for op in loop.body.operations:
         if isinstance(op, AsyncCopyGlobalToLocal):
             op.attributes["ordered"] = True
-    behind = Builder.after(pipelined)
-    behind.create(AsyncWait, num=0)
-    for buffer in buffers:
+    behind = Builder.after(loop)
+    if rings.copies_by_threads:
+        behind.create(AsyncWait, num=0)
+    if rings.barriers:
+        first = next(op for op in loop.body.operations if isinstance(op, _STARTS))
+        Builder.at(first).create(Barrier)
+    if rings.barriers and isinstance(loop.parent_op, Loop):
+        behind.create(Barrier)
+        for barriers in rings.barriers:
+            behind.create(BarrierInval, barriers)
+    for buffer in rings.buffers:
         behind.create(LocalDealloc, buffer)
 
 
@@ -169,88 +193,140 @@ def _steady_order(loop: For, stage: dict[Operation, int]) -> list[Operation]:
 # -- loads become copies ----------------------------------------------------------------------------------
 
 
-def _lower_loads(
-    loop: For, levels: dict[Load, int], stage: dict[Operation, int], distance: int
-) -> list[Value]:
-    """Replace each load by a copy into one of ``distance + 1`` buffers and a read of it ``distance`` stages
-    later."""
-    buffers = distance + 1
-    counters: dict[int, Value] = {}
-    waits: dict[int, AsyncWait] = {}
-    allocated: list[Value] = []
-    first: list[AsyncCopyGlobalToLocal] = []
-    # In the order of the program, so that the first one's wait comes before all reads.
-    for load in [op for op in loop.body.operations if op in levels]:
-        at = stage.pop(load)
-        copy_index = _counter(loop, at, buffers, counters, stage)
-        read_index = _counter(loop, at + distance, buffers, counters, stage)
-        buffer, copy = _lower_load(loop, load, at, distance, copy_index, read_index, waits, stage)
-        allocated.append(buffer)
-        if at == 0:
-            first.append(copy)
-    # The copies of stage 0 come last in a step: their group takes in those of the other stages.
-    commit = Builder.after(first[-1]).create(AsyncCommitGroup, *(copy.result for copy in first))
-    stage[commit] = 0
-    return allocated
+class _Rings:
+    """The buffers of a loop's pipelined loads. ``lower`` replaces each load by a copy into one of
+    ``distance + 1`` buffers and a read of it ``distance`` stages later."""
 
+    def __init__(
+        self, loop: For, stage: dict[Operation, int], distance: int, by_tma: TensorLoads
+    ):
+        self.loop, self.stage, self.distance, self.by_tma = loop, stage, distance, by_tma
+        self.count = distance + 1
+        self.buffers: list[Value] = []
+        self.barriers: list[Value] = []
+        self.copies_by_threads = False
+        self._counters: dict[int, Value] = {}
+        self._wraps: dict[int, Value] = {}
+        self._phases: dict[int, Value] = {}
+        self._waits: dict[int, AsyncWait] = {}
 
-def _counter(
-    loop: For, at: int, buffers: int, counters: dict[int, Value], stage: dict[Operation, int]
-) -> Value:
-    """A carried value that counts 0, 1, …, buffers-1, 0, … with the iterations of stage ``at``."""
-    if at in counters:
-        return counters[at]
-    outside = Builder.at(loop)
-    zero, one = outside.constant(0, T.I32), outside.constant(1, T.I32)
-    limit = outside.constant(buffers, T.I32)
-    argument = loop.body.add_argument(T.I32, "buffer")
-    terminator = loop.body.terminator
-    inside = Builder.at(terminator)
-    following = inside.create(AddI, argument, one)
-    wraps = inside.create(CmpI, following.result, limit, predicate="sge")
-    wrapped = inside.create(Select, wraps.result, zero, following.result)
-    for op in (following, wraps, wrapped):
-        stage[op] = at
-    loop.set_operands([*loop.operands, zero])
-    terminator.set_operands([*terminator.operands, wrapped.result])
-    loop.add_result(T.I32)
-    counters[at] = argument
-    return argument
+    def lower(self, levels: dict[Load, int]) -> None:
+        first: list[AsyncCopyGlobalToLocal] = []
+        # In the order of the program, so that the first one's wait comes before all reads.
+        for load in [op for op in self.loop.body.operations if op in levels]:
+            at = self.stage.pop(load)
+            rectangle = self.by_tma.rectangle(load)
+            if rectangle is not None:
+                self._by_tma(load, rectangle, at)
+                continue
+            self.copies_by_threads = True
+            copy = self._by_threads(load, at)
+            if at == 0:
+                first.append(copy)
+        if first:
+            # The copies of stage 0 come last in a step: their group takes in those of the other stages.
+            commit = Builder.after(first[-1]).create(AsyncCommitGroup, *(copy.result for copy in first))
+            self.stage[commit] = 0
 
+    # -- where in the ring -----------------------------------------------------------------------------
 
-def _lower_load(
-    loop: For, load: Load, at: int, distance: int, copy_index: Value, read_index: Value,
-    waits: dict[int, AsyncWait],
-    stage: dict[Operation, int],
-) -> tuple[Value, AsyncCopyGlobalToLocal]:  # fmt: skip
-    """The buffers of one load, and its copy."""
-    type = load.result.type
-    layout = _shared_layout(load)
-    outside = Builder.at(loop)
-    described = T.MemDescType((distance + 1, *type.shape), type.element, layout, mutable=True)
-    buffer = outside.create(LocalAlloc, result_types=[described]).result
-    b = Builder.at(load)
-    slot = b.create(MemDescIndex, buffer, copy_index)
-    kept = {k: v for k, v in load.attributes.items() if k in ("eviction", "vector")}
-    copy = b.create(AsyncCopyGlobalToLocal, load.pointer, slot.result, *load.operands[1:2], **kept)
-    stage[slot] = stage[copy] = at
-    use = at + distance
-    if use not in waits:
-        # Groups of later iterations that may still be on their way.
-        waits[use] = b.create(AsyncWait, num=distance - 1)
-        stage[waits[use]] = use
-    wait = waits[use]
-    source = b.create(MemDescIndex, buffer, read_index)
-    read = b.create(LocalLoad, source.result, wait.result, result_types=[type])
-    stage[source] = stage[read] = use
-    value = read.result
-    if load.other is not None and not is_zero(load.other):
-        filled = b.create(Select, load.mask, value, load.other)
-        stage[filled] = use
-        value = filled.result
-    load.replace_with([value])
-    _fold_conversions(read, source.result, wait.result, stage)
-    return buffer, copy
+    def _counter(self, at: int) -> Value:
+        """A carried value that counts 0, 1, …, count - 1, 0, … with the iterations of stage ``at``."""
+        if at in self._counters:
+            return self._counters[at]
+        outside = Builder.at(self.loop)
+        zero, one = outside.constant(0, T.I32), outside.constant(1, T.I32)
+        limit = outside.constant(self.count, T.I32)
+        argument = self.loop.body.add_argument(T.I32, "buffer")
+        inside = Builder.at(self.loop.body.terminator)
+        following = inside.create(AddI, argument, one)
+        wraps = inside.create(CmpI, following.result, limit, predicate="sge")
+        wrapped = inside.create(Select, wraps.result, zero, following.result)
+        for op in (following, wraps, wrapped):
+            self.stage[op] = at
+        self._carry(zero, wrapped.result)
+        self._counters[at], self._wraps[at] = argument, wraps.result
+        return argument
+
+    def _phase(self, at: int) -> Value:
+        """A carried value that is 0 the first time round the ring, 1 the second, 0 the third …"""
+        if at in self._phases:
+            return self._phases[at]
+        self._counter(at)
+        outside = Builder.at(self.loop)
+        zero, one = outside.constant(0, T.I32), outside.constant(1, T.I32)
+        argument = self.loop.body.add_argument(T.I32, "phase")
+        inside = Builder.at(self.loop.body.terminator)
+        other = inside.create(XorI, argument, one)
+        following = inside.create(Select, self._wraps[at], other.result, argument)
+        self.stage[other] = self.stage[following] = at
+        self._carry(zero, following.result)
+        self._phases[at] = argument
+        return argument
+
+    def _carry(self, initial: Value, following: Value) -> None:
+        terminator = self.loop.body.terminator
+        self.loop.set_operands([*self.loop.operands, initial])
+        terminator.set_operands([*terminator.operands, following])
+        self.loop.add_result(initial.type)
+
+    def _buffer(self, type: T.TensorType, layout: Shared) -> Value:
+        described = T.MemDescType((self.count, *type.shape), type.element, layout, mutable=True)
+        buffer = Builder.at(self.loop).create(LocalAlloc, result_types=[described]).result
+        self.buffers.append(buffer)
+        return buffer
+
+    # -- copies ----------------------------------------------------------------------------------------
+
+    def _by_threads(self, load: Load, at: int) -> AsyncCopyGlobalToLocal:
+        """``cp.async``: each thread copies some pieces."""
+        type, use, stage = load.result.type, at + self.distance, self.stage
+        copy_index, read_index = self._counter(at), self._counter(use)
+        buffer = self._buffer(type, _shared_layout(load))
+        b = Builder.at(load)
+        slot = b.create(MemDescIndex, buffer, copy_index)
+        kept = {k: v for k, v in load.attributes.items() if k in ("eviction", "vector")}
+        copy = b.create(AsyncCopyGlobalToLocal, load.pointer, slot.result, *load.operands[1:2], **kept)
+        stage[slot] = stage[copy] = at
+        if use not in self._waits:
+            # Groups of later iterations that may still be on their way.
+            self._waits[use] = b.create(AsyncWait, num=self.distance - 1)
+            stage[self._waits[use]] = use
+        wait = self._waits[use]
+        source = b.create(MemDescIndex, buffer, read_index)
+        read = b.create(LocalLoad, source.result, wait.result, result_types=[type])
+        stage[source] = stage[read] = use
+        value = read.result
+        if load.other is not None and not is_zero(load.other):
+            filled = b.create(Select, load.mask, value, load.other)
+            stage[filled] = use
+            value = filled.result
+        load.replace_with([value])
+        _fold_conversions(read, source.result, wait.result, stage)
+        return copy
+
+    def _by_tma(self, load: Load, rectangle: Rectangle, at: int) -> None:
+        """One thread asks for the whole tile, whose bytes complete on a barrier of its own."""
+        use, stage = at + self.distance, self.stage
+        copy_index, read_index, phase = self._counter(at), self._counter(use), self._phase(use)
+        layout = _shared_layout(load)
+        buffer = self._buffer(load.result.type, layout)
+        barriers = ring_of_barriers(self.loop, self.count)
+        self.barriers.append(barriers)
+        outside = Builder.at(self.loop)
+        outside.create(BarrierInit, barriers)
+        outside.create(Barrier)
+        b = Builder.at(load)
+        slot, arrival = pick(b, buffer, copy_index), pick(b, barriers, copy_index)
+        started = self.by_tma.start(load, rectangle, layout, slot.result, arrival.result)
+        stage.update(dict.fromkeys((slot, arrival, *started), at))
+        completion = pick(b, barriers, read_index)
+        wait = b.create(BarrierWait, completion.result, phase)
+        source = pick(b, buffer, read_index)
+        stage.update(dict.fromkeys((completion, wait, source), use))
+        for user in dict.fromkeys(load.result.users):
+            user.replace_with([source.result])
+        load.erase()
 
 
 def _shared_layout(load: Load) -> Shared:
@@ -328,6 +404,13 @@ def _transposed(type: T.MemDescType, order: tuple[int, ...]) -> T.MemDescType:
 
 def predicate_access(op: Operation, flag: Value, b: Builder) -> None:
     """Make a copy or load of an iteration that does not exist do nothing (a copy stores zeros)."""
+    if isinstance(op, BarrierExpect):
+        op.set_operands([*op.operands, flag])
+        return
+    if isinstance(op, TensorLoad):
+        op.set_operands([*op.operands, flag])
+        op.attributes["is_flagged"] = True
+        return
     if not isinstance(op, (AsyncCopyGlobalToLocal, Load)):
         return
     if op.mask is not None:

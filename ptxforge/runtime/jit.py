@@ -256,7 +256,10 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
         variant = self._variant(made, chosen, device.target, device)
         self._globals[:] = self.dependencies.values
         refusals.check_writable(self.params, made, variant)
-        return prepare(self.params, made, variant, device, bound, chosen)
+        return prepare(
+            self.params, made, variant, device, bound, chosen,
+            lambda: self._miss(bound, given | {"tensor_maps": False}),
+        )  # fmt: skip
 
     def _refused(self, error: Exception, prepared: PreparedLaunch, values: tuple, grid: Any) -> Exception:
         return refusals.of_launch(self.params, error, prepared, values, grid)

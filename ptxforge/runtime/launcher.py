@@ -21,6 +21,7 @@ from ptxforge.runtime.options import Options
 from ptxforge.runtime.specialize import Parameter, Specialization
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.support.errors import DeviceError, LaunchError, PlacementError
+from ptxforge.support.tensor_map import TensorMapError
 
 _MISSING_AXES = {1: (1, 1), 2: (1,)}
 MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, "Technical Specifications"
@@ -91,6 +92,7 @@ class PreparedLaunch:
         host: list[int],
         names: list[str],
         attributes: LaunchAttributes,
+        substitute: Callable[[], PreparedLaunch],
     ):
         self.variant = variant
         self.device = device
@@ -101,14 +103,32 @@ class PreparedLaunch:
         shared = variant.artifact.shared_bytes
         if hasattr(function, "launcher"):
             codes = [packing.code_of(kind) for kind in types]
-            self.fire = function.launcher(codes, sources, variant.block, shared, stream, attributes)
+            fire = function.launcher(codes, sources, variant.block, shared, stream, attributes)
+            self.fire = self._with_substitute(fire, substitute)
             return
         self._launch = functools.partial(_launch, function.launch, variant.block, shared)
         self._pack = packing.layout(types).pack
         self._select = slots.selector(sources)
         self._stream = stream
         in_place = bool(host) or findings.observes(device)
-        self.fire = self._fire_in_place if in_place else self._fire
+        self.fire = self._with_substitute(self._fire_in_place if in_place else self._fire, substitute)
+
+    def _with_substitute(self, fire: Callable, make: Callable[[], PreparedLaunch]) -> Callable:
+        """``fire``; if the compiler chose to read by tensor maps and the arguments make none, the kernel that
+        reads by pointers instead, made when it is first needed."""
+        artifact, made = self.variant.artifact, []
+        if not artifact.tensor_maps or not artifact.options.get("tensor_maps"):
+            return fire
+
+        def fire_either(*call: Any) -> None:
+            try:
+                return fire(*call)
+            except TensorMapError:
+                if not made:
+                    made.append(make())
+            return made[0].fire(*call)
+
+        return fire_either
 
     def is_stale(self) -> bool:
         """Whether the default device or the emulator's target has become another since this was prepared;
@@ -131,6 +151,8 @@ class PreparedLaunch:
             values[index] = address
         try:
             self._fire(x, y, z, stream, values, bound)
+        except TensorMapError:
+            raise
         except DeviceError as error:
             raise findings.explained(self._launched((x, y, z), values, bound), error) from None
         finally:
@@ -154,8 +176,10 @@ def prepare(
     where: Device,
     bound: tuple,
     chosen: Options,
+    substitute: Callable[[], PreparedLaunch],
 ) -> PreparedLaunch:
-    """Decide what can be decided for a variant on the device ``where``."""
+    """Decide what can be decided for a variant on the device ``where``. ``substitute`` prepares the one that
+    takes no tensor maps."""
     return PreparedLaunch(
         variant,
         where,
@@ -168,6 +192,7 @@ def prepare(
         attributes=LaunchAttributes(
             chosen.cooperative, chosen.programmatic, (variant.artifact.num_ctas, 1, 1)
         ),
+        substitute=substitute,
     )
 
 

@@ -49,7 +49,7 @@ def _items(indices: list[int]) -> Reader:
 
 
 def _tensor_map(recipe: TensorMapRecipe, index: dict[str, int], device: Device) -> Reader:
-    names = [name for name in (recipe.base, *recipe.shape, *recipe.strides) if isinstance(name, str)]
+    names = recipe.parameters
     read = _items([index[name] for name in names])
     made: dict[tuple, bytes] = {}
 

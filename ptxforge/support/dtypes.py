@@ -101,6 +101,7 @@ NAMES_ONLY = (float8e4b15, float8e4b8, float8e5b16, void)
 
 BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
 BY_SHORT: dict[str, DType] = {d.short: d for d in ALL} | {"u1": int1}
+BY_IR: dict[str, DType] = {d.ir: d for d in reversed(ALL) if d.kind != "uint"}
 _BY_NUMPY: dict[np.dtype, DType] = {d.numpy: d for d in ALL}
 
 

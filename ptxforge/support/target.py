@@ -95,6 +95,12 @@ class Target:
         return self.sm >= 90
 
     @property
+    def has_tma(self) -> bool:
+        """Copies of boxes of tensors by the tensor memory accelerator, and mbarriers that count their
+        bytes."""
+        return self.sm >= 90
+
+    @property
     def has_wgmma(self) -> bool:
         """``wgmma`` (Hopper with its own features, ``sm_90a``)."""
         return self.sm == 90 and self.accelerated

@@ -7,6 +7,8 @@ tensors, the outermost dimension first, and in elements; the devices turn it rou
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ import attrs
 
 from ptxforge.support import dtypes
 from ptxforge.support.dtypes import DType
+from ptxforge.support.errors import DeviceError
 
 BYTES, ALIGNMENT = 128, 64
 TYPE = "tensormap"
@@ -40,12 +43,49 @@ def kind_of(dtype: DType) -> str:
     return f"u{dtype.bits}" if dtype.is_unsigned or dtype.bits == 16 else f"s{dtype.bits}"
 
 
+class TensorMapError(DeviceError):
+    """The arguments of a launch make no tensor map."""
+
+
+Entry = int | str
+"""A number, or a sum of products of numbers and parameters as text: ``"n"``, ``"8*n*stride + 4"``."""
+
+
+@functools.lru_cache(maxsize=1024)
+def _terms(entry: str) -> tuple[tuple[str, ...], ...]:
+    return tuple(tuple(factor.strip() for factor in term.split("*")) for term in entry.split("+"))
+
+
+def names_in(entry: Entry) -> tuple[str, ...]:
+    """The parameters that an entry is made of.
+
+    >>> names_in("8*n*stride + 4")
+    ('n', 'stride')
+    """
+    if isinstance(entry, int):
+        return ()
+    return tuple(factor for term in _terms(entry) for factor in term if not factor.lstrip("-").isdigit())
+
+
+def evaluate(entry: Entry, value_of: Callable[[str], int]) -> int:
+    """The number that an entry stands for.
+
+    >>> evaluate("8*n*stride + 4", {"n": 2, "stride": 3}.__getitem__)
+    52
+    """
+    if isinstance(entry, int):
+        return entry
+    return sum(
+        math.prod(int(x) if x.lstrip("-").isdigit() else value_of(x) for x in term) for term in _terms(entry)
+    )
+
+
 @attrs.frozen(slots=True)
 class TensorMapRecipe:
     """How to make the tensor map that a kernel's parameter ``name`` is, from other parameters of the kernel.
 
-    ``dtype`` is an element type's name (``float16``). ``base`` names a pointer parameter; entries of
-    ``shape`` and ``strides`` (elements; the last one is 1) are integers or the names of integer parameters.
+    ``dtype`` is an element type's name (``float16``). ``base`` names a pointer parameter; ``shape`` and
+    ``strides`` (elements; the last one is 1) have an :data:`Entry` for each dimension.
     ``box`` is what one instruction moves, ``swizzle`` one of :data:`SWIZZLES`, ``padding`` of
     :data:`PADDINGS`.
     """
@@ -53,26 +93,34 @@ class TensorMapRecipe:
     name: str
     dtype: str
     base: str
-    shape: tuple[int | str, ...] = attrs.field(converter=tuple)
-    strides: tuple[int | str, ...] = attrs.field(converter=tuple)
+    shape: tuple[Entry, ...] = attrs.field(converter=tuple)
+    strides: tuple[Entry, ...] = attrs.field(converter=tuple)
     box: tuple[int, ...] = attrs.field(converter=tuple)
     swizzle: int = 0
     padding: str = "zero"
 
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The parameters that the map depends on."""
+        entries = (*self.shape, *self.strides)
+        return tuple(dict.fromkeys((self.base, *(name for entry in entries for name in names_in(entry)))))
+
     def encode(self, device: Any, value_of: Callable[[str], int]) -> bytes:
         """The 128 bytes on ``device`` for the launch whose parameters have the values ``value_of(name)``.
 
-        Raises ``DeviceError`` when the values make no tensor map.
+        Raises :class:`TensorMapError` when the values make no tensor map.
         """
+        try:
+            return self._encode(device, value_of)
+        except DeviceError as error:
+            raise TensorMapError(str(error)) from None
 
-        def number(entry: int | str) -> int:
-            return value_of(entry) if isinstance(entry, str) else entry
-
+    def _encode(self, device: Any, value_of: Callable[[str], int]) -> bytes:
         return device.encode_tensor_map(
             dtypes.BY_NAME[self.dtype],
             value_of(self.base),
-            tuple(map(number, self.shape)),
-            tuple(map(number, self.strides)),
+            tuple(evaluate(entry, value_of) for entry in self.shape),
+            tuple(evaluate(entry, value_of) for entry in self.strides),
             self.box,
             swizzle=self.swizzle,
             padding=self.padding,

@@ -13,7 +13,7 @@ from tests.kernels.test_dots import KINDS, every_pair, identify, problem, produc
 
 AXES = {
     "kind": ("f16", "f16-f16", "bf16", "tf32", "i8", "u8", "e4m3", "e5m2"),
-    "block": ((64, 16, 32), (64, 64, 64), (128, 128, 32), (64, 256, 32), (256, 32, 32), (128, 64, 16)),
+    "block": ((64, 16, 32), (64, 64, 64), (128, 128, 32), (64, 256, 32), (256, 32, 32), (128, 64, 32)),
     "layout": ("row-row", "row-column", "column-row", "column-column"),
     "num_warps": (4, 8),
     "num_stages": (1, 2, 3, 4),
@@ -141,3 +141,118 @@ def test_result_is_the_next_operand(execute, m, num_warps):
     for (out,) in execute(chained, (1,), [a, b, c, np.zeros((m, 64), np.float32)],
                           {"M": m, "K": 32, "N": 64}, outputs=[3], num_warps=num_warps):  # fmt: skip
         np.testing.assert_array_equal(out, expected)
+
+
+# -- tiles copied by TMA ----------------------------------------------------------------------------------
+
+
+@ptxforge.jit
+def wrapped_rows(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, SUM: tl.constexpr):
+    """a @ b, where tiles beyond the edges read rows from the beginning again. SUM: the column sums, which
+    such rows would enter."""
+    i = tl.program_id(0) * BM + tl.arange(0, BM)
+    j = tl.program_id(1) * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    x = a + (i % M)[:, None] * K + k[None, :]
+    y = b + k[:, None] * N + (j % N)[None, :]
+    acc = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, tl.cdiv(K, BK)):
+        inside = k < K - start * BK
+        left = tl.load(x, mask=inside[None, :], other=0.0)
+        right = tl.load(y, mask=inside[:, None], other=0.0)
+        acc = tl.dot(left, right, acc)
+        x += BK
+        y += BK * N
+    if SUM:
+        tl.store(c + j, tl.sum(acc, 0), mask=j < N)
+    else:
+        tl.store(c + i[:, None] * N + j[None, :], acc, mask=(i < M)[:, None] & (j < N)[None, :])
+
+
+def maps_of(kernel) -> list[str]:
+    return [recipe.base for recipe in kernel.variants[-1].artifact.tensor_maps]
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 64), (80, 112, 48), (16, 16, 16), (128, 208, 176)], ids=str)
+def test_rows_that_wrap_are_not_stored(execute, shape):
+    m, n, k = shape
+    rng = np.random.default_rng(2)
+    a, b = (rng.integers(-3, 4, s).astype(np.float16) for s in ((m, k), (k, n)))
+    grid = (-(-m // 64), -(-n // 64))
+    blocks = {"BM": 64, "BN": 64, "BK": 32, "SUM": False}
+    for (out,) in execute(wrapped_rows, grid, [a, b, np.zeros((m, n), np.float32), m, n, k], blocks,
+                          outputs=[2], num_warps=4, num_stages=3):  # fmt: skip
+        np.testing.assert_array_equal(out, a.astype(np.float32) @ b)
+    assert sorted(maps_of(wrapped_rows)) == ["a", "b"]
+
+
+def test_rows_that_wrap_into_a_sum_are_read_by_pointers(execute):
+    m, n, k = 48, 64, 32
+    rng = np.random.default_rng(2)
+    a, b = (rng.integers(-3, 4, s).astype(np.float16) for s in ((m, k), (k, n)))
+    wrapped = np.concatenate([a, a[: 64 - m]]).astype(np.float32)
+    for (out,) in execute(wrapped_rows, (1, 1), [a, b, np.zeros(n, np.float32), m, n, k],
+                          {"BM": 64, "BN": 64, "BK": 32, "SUM": True}, outputs=[2], num_warps=4,
+                          num_stages=3):  # fmt: skip
+        np.testing.assert_array_equal(out, (wrapped @ b).sum(0))
+    assert maps_of(wrapped_rows) == ["b"]
+
+
+def test_arguments_that_make_no_tensor_are_read_by_pointers(emulator):
+    """K = 0: no tensor map has a size of 0, and there is nothing to read."""
+    a, b = (ptxforge.to_device(np.ones((64, 64), np.float16), emulator) for _ in range(2))
+    c = ptxforge.to_device(np.ones((64, 64), np.float32), emulator)
+    blocks = {"BM": 64, "BN": 64, "BK": 32, "SUM": False}
+    kernel = ptxforge.compile(wrapped_rows.fn)
+    for k, expected in ((64, 64.0), (0, 0.0), (64, 64.0)):
+        kernel[(1, 1)](a, b, c, 64, 64, k, **blocks, num_warps=4, num_stages=3)
+        np.testing.assert_array_equal(c.numpy(), np.full((64, 64), expected))
+    feeds = [bool(variant.artifact.tensor_maps) for variant in kernel.variants]
+    assert feeds == [True, False]
+
+
+def test_without_tensor_maps_when_they_are_refused(execute):
+    rng = np.random.default_rng(2)
+    a, b = (rng.integers(-3, 4, (64, 64)).astype(np.float16) for _ in range(2))
+    blocks = {"BM": 64, "BN": 64, "BK": 32, "SUM": False}
+    for (out,) in execute(wrapped_rows, (1, 1), [a, b, np.zeros((64, 64), np.float32), 64, 64, 64], blocks,
+                          outputs=[2], num_warps=4, tensor_maps=False):  # fmt: skip
+        np.testing.assert_array_equal(out, a.astype(np.float32) @ b)
+    assert maps_of(wrapped_rows) == []
+
+
+@ptxforge.jit
+def batched(a, b, c, heads, stride_b, stride_h, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """A product for each batch and head, the tiles of the second operand from two loops, one behind the
+    other."""
+    start = tl.program_id(1) * BM
+    batch, head = tl.program_id(0) // heads, tl.program_id(0) % heads
+    offset = batch.to(tl.int64) * stride_b + head.to(tl.int64) * stride_h
+    i, j, k = start + tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    x = a + offset + i[:, None] * K + k[None, :]
+    y = b + offset + j[:, None] * K + k[None, :]
+    acc = tl.zeros((BM, BN), tl.float32)
+    for _ in range(0, start, BK):
+        acc = tl.dot(tl.load(x), tl.trans(tl.load(y)), acc)
+        x += BK
+        y += BK
+    for _ in range(start, K, BK):
+        acc = tl.dot(tl.load(x), tl.trans(tl.load(y)), acc)
+        x += BK
+        y += BK
+    at = c + tl.program_id(0) * K * BN + i[:, None] * BN + j[None, :]
+    tl.store(at, acc)
+
+
+def test_heads_and_batches_are_dimensions(execute):
+    rng = np.random.default_rng(4)
+    a = rng.integers(-3, 4, (2, 3, 128, 128)).astype(np.float16)
+    b = rng.integers(-3, 4, (2, 3, 128, 128)).astype(np.float16)
+    expected = a.astype(np.float32) @ b[:, :, :64].swapaxes(-1, -2).astype(np.float32)
+    arguments = [a, b, np.zeros((6, 128, 64), np.float32), 3, 3 * 128 * 128, 128 * 128, 128]
+    for (out,) in execute(batched, (6, 2), arguments, {"BM": 64, "BN": 64, "BK": 32}, outputs=[2],
+                          num_warps=4, num_stages=3):  # fmt: skip
+        np.testing.assert_array_equal(out, expected.reshape(6, 128, 64))
+    recipes = batched.variants[-1].artifact.tensor_maps
+    assert {recipe.base for recipe in recipes} == {"a", "b"}
+    assert all(len(recipe.shape) == 4 for recipe in recipes)

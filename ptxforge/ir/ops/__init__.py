@@ -11,6 +11,7 @@ from ptxforge.ir.ops import (
     dot,
     inline_asm,
     math,
+    mbarrier,
     memory,
     reduce,
     shape,
@@ -19,6 +20,6 @@ from ptxforge.ir.ops import (
 )
 
 __all__ = [
-    "arith", "atomic", "cast", "control", "convert_layout", "debug", "descriptor", "dot",
-    "inline_asm", "math", "memory", "reduce", "shape", "shared", "warpgroup",
+    "arith", "atomic", "cast", "control", "convert_layout", "debug", "descriptor", "dot", "inline_asm",
+    "math", "mbarrier", "memory", "reduce", "shape", "shared", "warpgroup",
 ]  # fmt: skip

@@ -1,0 +1,105 @@
+"""mbarriers and copies of boxes of tensors: a copy reads its source when it starts, and writes when its
+barrier is waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+import numpy as np
+
+from ptxforge.interpreter.registry import interprets
+from ptxforge.ir.ops.mbarrier import BarrierExpect, BarrierInit, BarrierInval, BarrierWait, TensorLoad
+from ptxforge.support.errors import InterpreterError
+
+
+@attrs.define
+class _Phases:
+    """An mbarrier: how many phases have ended, and of the one under way the bytes that are expected (None
+    before the arrival), those that came, and what stores them."""
+
+    ended: int = 0
+    expected: int | None = None
+    started: int = 0
+    copies: list[Callable[[], None]] = attrs.Factory(list)
+
+
+@interprets(BarrierInit)
+def barrier_init(program, op, barriers):
+    for barrier in barriers.reshape(-1, 1):
+        program.mbarriers[_address(barrier)] = _Phases()
+
+
+@interprets(BarrierInval)
+def barrier_inval(program, op, barriers):
+    for barrier in barriers.reshape(-1, 1):
+        if _found(program, barrier).copies:
+            raise InterpreterError("an mbarrier ends while copies are under way")
+        del program.mbarriers[_address(barrier)]
+
+
+@interprets(BarrierExpect)
+def barrier_expect(program, op, barrier, flag=True):
+    if not flag:
+        return
+    phases = _found(program, barrier)
+    if phases.expected is not None:
+        raise InterpreterError("a second arrival in one phase of an mbarrier")
+    phases.expected = op.bytes
+
+
+@interprets(BarrierWait)
+def barrier_wait(program, op, barrier, phase):
+    phases = _found(program, barrier)
+    if phases.ended % 2 != phase:
+        return
+    if phases.expected is None or phases.expected != phases.started:
+        raise InterpreterError(
+            f"a wait that never ends: the mbarrier expects {phases.expected} bytes, copies of "
+            f"{phases.started} have started"
+        )
+    for copy in phases.copies:
+        copy()
+    phases.ended, phases.expected, phases.started, phases.copies = phases.ended + 1, None, 0, []
+
+
+@interprets(TensorLoad)
+def tensor_load(program, op, map, barrier, destination, *rest):
+    if op.is_flagged and not rest[-1]:
+        return
+    phases = _found(program, barrier)
+    phases.started += destination.nbytes
+    tile = _box(program, map, [int(c) for c in rest[: len(op.tile_dims)]], op.tile_dims, destination)
+
+    def land():
+        destination[...] = tile
+
+    phases.copies.append(land)
+
+
+def _box(program, map, corner: list[int], tile_dims: tuple[int, ...], destination: np.ndarray) -> np.ndarray:
+    """The box's elements, in the destination's dimensions; zeros outside of the tensor."""
+    address, inside = np.int64(map.address), np.True_
+    for start, size, stride, dim in zip(corner, map.shape, map.strides, tile_dims, strict=True):
+        index = np.int64(start)
+        if dim >= 0:
+            along = [1] * destination.ndim
+            along[dim] = -1
+            index = start + np.arange(destination.shape[dim]).reshape(along)
+        inside = inside & (index >= 0) & (index < size)
+        address = address + index * stride * destination.itemsize
+    address, inside = (np.broadcast_to(x, destination.shape) for x in (address, inside))
+    tile = np.zeros(destination.shape, destination.dtype)
+    tile[inside] = program.memory.read(address[inside], destination.dtype)
+    return tile
+
+
+def _found(program, barrier: np.ndarray) -> _Phases:
+    found = program.mbarriers.get(_address(barrier))
+    if found is None:
+        raise InterpreterError("an mbarrier is used before barrier_init")
+    return found
+
+
+def _address(barrier: np.ndarray) -> int:
+    return barrier.__array_interface__["data"][0]

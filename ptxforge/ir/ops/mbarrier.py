@@ -1,0 +1,117 @@
+"""Barriers in shared memory (``mbarrier``) and the copies of tiles that complete on them (TMA).
+
+    %bars = local_alloc : memdesc<3x1xi64, #shared<{…}>, mutable>         a barrier for each buffer of a ring
+    barrier_init %bars
+    barrier
+    %bar = memdesc_index %bars, %slot
+    barrier_expect %bar {bytes = 16384}
+    tensor_load %map, %bar, %buffer, %row, %column
+    …
+    barrier_wait %bar, %phase                                            the tile is there
+
+A barrier counts phases. A phase ends when the one arrival that it waits for, and all bytes that this arrival
+said to expect, have come; ``barrier_wait`` waits for the end of the phase of a parity: 0 for the first, third
+… use of a barrier, 1 for the second, fourth …
+"""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation
+from ptxforge.ir.definition import (
+    ANCHOR,
+    MEMDESC,
+    SCALAR_BOOL,
+    SCALAR_INT,
+    SIDE_EFFECT,
+    TENSOR_MAP,
+    Effects,
+    attribute,
+    define,
+    gives,
+    operand,
+    operands,
+)
+from ptxforge.support.errors import VerificationError
+
+_GLOBAL_TO_SHARED = Effects(reads=frozenset({"global"}), writes=frozenset({"shared"}), other=True)
+
+
+@define("barrier_init", effects=SIDE_EFFECT)
+class BarrierInit(Operation):
+    """Make mbarriers of one arrival, in their first phase. A ``barrier`` must follow before others use
+    them."""
+
+    barriers = operand(MEMDESC)
+
+    infer = gives()
+
+
+@define("barrier_inval", effects=SIDE_EFFECT)
+class BarrierInval(Operation):
+    """The memory of mbarriers serves other purposes, or new mbarriers, from here on. All threads must have
+    waited for the last time, and met in a ``barrier`` since."""
+
+    barriers = operand(MEMDESC)
+
+    infer = gives()
+
+
+@define("barrier_expect", effects=SIDE_EFFECT)
+class BarrierExpect(Operation):
+    """Arrive at an mbarrier, once for the whole block, and tell it how many ``bytes`` copies will bring in
+    this phase; nothing happens where ``flag`` does not hold."""
+
+    barrier = operand(MEMDESC)
+    flag = operand(SCALAR_BOOL, optional=True)
+    bytes = attribute(int)
+
+    infer = gives()
+
+
+@define("barrier_wait", effects=SIDE_EFFECT)
+class BarrierWait(Operation):
+    """Wait until the phase of parity ``phase`` of an mbarrier has ended."""
+
+    barrier = operand(MEMDESC)
+    phase = operand(SCALAR_INT)
+
+    infer = gives()
+
+
+@define("tensor_load", effects=_GLOBAL_TO_SHARED, traits=[ANCHOR], shows_operand_types=True)
+class TensorLoad(Operation):
+    """Start a copy of the box of a tensor that begins at ``coordinates`` to ``destination``, by one thread;
+    what lies outside of the tensor is zero. Its bytes complete on ``barrier``. Nothing happens where ``flag``
+    (given if ``is_flagged``) does not hold.
+
+    ``map`` is a kernel's parameter whose attributes describe the tensor, outermost dimension first; the
+    coordinates are in the same order. The destination has the box's elements, dimensions of size 1 left out;
+    ``tile_dims`` names the destination's dimension along each of the tensor's (-1 where there is none).
+    """
+
+    map = operand(TENSOR_MAP)
+    barrier = operand(MEMDESC)
+    destination = operand(MEMDESC)
+    rest = operands(SCALAR_INT)
+    tile_dims = attribute(tuple)
+    is_flagged = attribute(bool, False)
+
+    infer = gives()
+
+    @property
+    def coordinates(self):
+        """Where the box begins, a scalar for each dimension of the tensor."""
+        return self.rest[: len(self.tile_dims)]
+
+    @property
+    def flag(self):
+        """The condition, or ``None``."""
+        return self.rest[-1] if self.is_flagged else None
+
+    def check(self):
+        if len(self.rest) != len(self.tile_dims) + self.is_flagged:
+            raise VerificationError(f"'tensor_load' of {len(self.tile_dims)} dimensions has {len(self.rest)} "
+                                    "coordinates and flags")  # fmt: skip
+        if self.is_flagged and self.flag.type is not T.I1:
+            raise VerificationError(f"the flag of 'tensor_load' is {self.flag.type}")

@@ -1,0 +1,283 @@
+"""Loads that read a rectangle of a tensor: what a tensor map and one instruction of TMA can say.
+
+    load (%a + (128·%pid + i0)·%stride + 64·%k + i1), mask i1 < %K - 64·%k
+
+reads the box [128, 64] at row 128·pid and column 64·k of a tensor at ``%a`` with rows ``%stride`` apart and
+``%K`` columns, beyond which the load gives zeros.
+
+Rules
+-----
+BASE        A pointer parameter of the kernel.
+SPLIT       Each term of the address is a product of kernel parameters, of other scalars, and of a number. The
+            parameters (or the number, where rows are a known distance apart) say along which dimension of the
+            tensor the term goes; what remains is a coordinate. Terms that go along neither rows nor columns
+            (heads, batches) get dimensions of their own, up to five in all.
+ALIGNED     The pointer, the distances of rows and the first column of a tile are multiples of 16 bytes,
+            whatever the scalars are.
+BOUNDS      Masks compare an index of a row or column with a bound; the bound, counted from the tensor's
+            beginning, must be made of kernel parameters alone: it is the tensor's size there. Without a mask
+            there is no size. What masks leave out is zero.
+WRAPPED     Rows (or columns) modulo a size, ``i % M``, are those up to ``M`` and then some that nobody wants:
+            they are read as zeros, if all that is computed from them ends in stores whose masks leave them
+            out. A sum over them, say, would notice.
+"""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import BlockArgument, Function, Operation, Value
+from ptxforge.ir.definition import ELEMENTWISE
+from ptxforge.ir.ops.arith import AndI, CmpI
+from ptxforge.ir.ops.cast import Cast
+from ptxforge.ir.ops.control import For, Yield
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.memory import Load, Store
+from ptxforge.ir.ops.reduce import Reduce
+from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Splat, Trans
+from ptxforge.ir.ops.shared import LocalAlloc, MemDescTrans
+from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
+from ptxforge.passes.analysis.linear_forms import (
+    Form,
+    LinearForms,
+    Monomial,
+    NotLinear,
+    Polynomial,
+    Wrap,
+    add,
+)
+from ptxforge.passes.analysis.pipelined_loads import is_zero
+
+UNBOUNDED = 1 << 31
+"""A size that no coordinate reaches."""
+MOST_DIMENSIONS = 5
+ALIGNMENT = 16
+"""Bytes."""
+
+
+@attrs.frozen
+class Dimension:
+    """One dimension of the tensor. ``stride`` (elements) and ``size`` are polynomials of kernel parameters,
+    of which a stride has one term; ``size`` is ``None`` where nothing bounds it. ``tile_dim`` is the
+    dimension of the tile that lies along it, ``None`` for a box of one; ``coordinate`` is where the box
+    begins."""
+
+    stride: Polynomial
+    coordinate: Polynomial
+    size: Polynomial | None
+    tile_dim: int | None
+
+
+@attrs.frozen
+class Rectangle:
+    """What a load reads: the parameter that points at the tensor, and its dimensions, columns last."""
+
+    base: BlockArgument
+    dimensions: tuple[Dimension, ...]
+
+
+class Rectangles:
+    """The rectangles that the loads of a function read."""
+
+    def __init__(self, function: Function):
+        self.function = function
+        self.forms = LinearForms()
+
+    def of(self, load: Load) -> Rectangle:
+        """Raises :class:`NotLinear`, with the reason, where a load reads no rectangle."""
+        if load.other is not None and not is_zero(load.other):
+            raise NotLinear("what the mask leaves out is not zero")
+        form = self.forms.of(load.pointer)
+        base = form.base
+        if not isinstance(base, BlockArgument) or base.block is not self.function.body:
+            raise NotLinear("the pointer is no parameter of the kernel")
+        bounds = [] if load.mask is None else self._conditions(load.mask)
+        if any(isinstance(v.defining_op, For) for monomial in form.start for v in monomial):
+            raise NotLinear("the address depends on what a loop before has counted")
+        for wrap in form.wraps:
+            self._check_wrapped(load, wrap)
+        found = Rectangle(base, self._dimensions(load.result.type, form, bounds))
+        self._check_alignment(found, T.element_type(load.result.type).bytes)
+        return found
+
+    def _check_alignment(self, found: Rectangle, size: int) -> None:
+        """What tensor maps demand of the base and of strides must hold for all calls that the kernel is
+        compiled for."""
+        if found.base.attributes.get("divisibility", 1) % ALIGNMENT:
+            raise NotLinear("the pointer is not known to be aligned to 16 bytes")
+        for dimension in found.dimensions[:-1]:
+            ((monomial, coefficient),) = dimension.stride.items()
+            if coefficient * _divisor(monomial) * size % ALIGNMENT:
+                raise NotLinear("the distance of rows is not known to be a multiple of 16 bytes")
+
+    # -- dimensions ----------------------------------------------------------------------------------------
+
+    def _dimensions(
+        self, type: T.TensorType, form: Form, bounds: list[Bound]
+    ) -> tuple[Dimension, ...]:
+        if type.rank != 2:
+            raise NotLinear(f"a tile of {type.rank} dimensions")
+        columns = next((d for d, step in enumerate(form.steps) if step == {(): 1}), None)
+        if columns is None:
+            raise NotLinear("neighbours in the tile are no neighbours in memory")
+        stride = form.steps[1 - columns]
+        if len(stride) != 1 or not all(map(self._is_parameter, next(iter(stride)))):
+            raise NotLinear("the distance of rows is no product of kernel parameters")
+        groups = self._split(form.start, stride)
+        size = T.element_type(type).bytes
+        along_columns = groups.pop((), {})
+        if any(c * size * _divisor(monomial) % ALIGNMENT for monomial, c in along_columns.items()):
+            raise NotLinear("a tile's first column may be at any address")
+        rows = groups.pop(_ROWS, {})
+        found = [self._dimension(columns, {(): 1}, along_columns, form, bounds),
+                 self._dimension(1 - columns, stride, rows, form, bounds)]  # fmt: skip
+        found += [Dimension({key: 1}, coordinate, None, None) for key, coordinate in groups.items()]
+        if len(found) > MOST_DIMENSIONS:
+            raise NotLinear(f"a tensor of {len(found)} dimensions")
+        return tuple(reversed(found))
+
+    def _is_parameter(self, value: Value) -> bool:
+        return isinstance(value, BlockArgument) and value.block is self.function.body
+
+    def _split(self, start: Polynomial, stride: Polynomial) -> dict[tuple, Polynomial]:
+        """See SPLIT: coordinates by what the parameters of their terms are; ``()`` along columns, ``_ROWS``
+        along rows."""
+        ((row_key, row_step),) = stride.items()
+        groups: dict[tuple, Polynomial] = {}
+        for monomial, coefficient in start.items():
+            key = tuple(v for v in monomial if self._is_parameter(v))
+            rest = tuple(v for v in monomial if not self._is_parameter(v))
+            if key == row_key and coefficient % row_step == 0:
+                key, coefficient = _ROWS, coefficient // row_step
+            groups[key] = add(groups.get(key, {}), {rest: coefficient})
+        return groups
+
+    def _dimension(
+        self, tile_dim: int, stride: Polynomial, coordinate: Polynomial, form: Form, bounds: list[Bound]
+    ) -> Dimension:
+        """A dimension along which the tile lies."""
+        sizes = [add(coordinate, bound.room) for bound in bounds if bound.dim == tile_dim]
+        for wrap in form.wraps:
+            if wrap.dim == tile_dim:
+                sizes.append(wrap.bound)
+                if wrap.start != coordinate:
+                    raise NotLinear("rows are reduced modulo a size and moved after that")
+        if any(size != sizes[0] for size in sizes):
+            raise NotLinear("several bounds for one dimension")
+        size = sizes[0] if sizes else None
+        if size is not None and not all(self._is_parameter(v) for monomial in size for v in monomial):
+            raise NotLinear("a mask's bound is not the same in the whole tensor")
+        return Dimension(stride, coordinate, size, tile_dim)
+
+    # -- masks ---------------------------------------------------------------------------------------------
+
+    def _conditions(self, mask: Value) -> list[Bound]:
+        """The bounds that ``mask`` is the conjunction of."""
+        op = mask.defining_op
+        if isinstance(op, AndI):
+            return [*self._conditions(op.lhs), *self._conditions(op.rhs)]
+        if isinstance(op, (Broadcast, ConvertLayout)):
+            return self._conditions(op.x)
+        if isinstance(op, ExpandDims):
+            return [attrs.evolve(b, dim=b.dim + (b.dim >= op.axis)) for b in self._conditions(op.x)]
+        if isinstance(op, Trans):
+            return [attrs.evolve(b, dim=op.order.index(b.dim)) for b in self._conditions(op.x)]
+        if isinstance(op, (Constant, Splat)) and _is_true(op):
+            return []
+        if isinstance(op, CmpI) and op.predicate in _LESS:
+            return [self._bound(op)]
+        raise NotLinear("the mask is no bound of a row or column")
+
+    def _bound(self, op: CmpI) -> Bound:
+        first, extra = _LESS[op.predicate]
+        small, large = self.forms.of(op.operands[first]), self.forms.of(op.operands[1 - first])
+        dims = [d for d, step in enumerate(small.steps) if step]
+        if len(dims) != 1 or small.steps[dims[0]] != {(): 1} or any(large.steps) or small.wraps:
+            raise NotLinear("the mask is no bound of a row or column")
+        return Bound(dims[0], add(add(large.start, small.start, -1), {(): extra} if extra else {}))
+
+    # -- rows that wrap ------------------------------------------------------------------------------------
+
+    def _check_wrapped(self, load: Load, wrap: Wrap) -> None:
+        """See WRAPPED."""
+        work, seen = [(load.result, wrap.dim)], set()
+        while work:
+            item = work.pop()
+            if item in seen:
+                continue
+            seen.add(item)
+            value, dim = item
+            for user, index in value.uses:
+                if isinstance(user, Store):
+                    self._check_store(user, index, dim, wrap)
+                else:
+                    work += _followed(user, index, dim)
+
+    def _check_store(self, store: Store, index: int, dim: int, wrap: Wrap) -> None:
+        if index == 1 and store.mask is not None:
+            room = add(wrap.bound, wrap.start, -1)
+            if any(bound == Bound(dim, room) for bound in self._conditions(store.mask)):
+                return
+        raise NotLinear("rows beyond the end are read again, and what becomes of them is stored")
+
+
+@attrs.frozen
+class Bound:
+    """Of the index along ``dim`` of a tile: it is below ``room``."""
+
+    dim: int
+    room: Polynomial
+
+
+_ROWS = ("rows",)
+_LESS = {"slt": (0, 0), "sle": (0, 1), "sgt": (1, 0), "sge": (1, 1)}
+"""Predicate: which operand is the smaller one, and 1 if they may be equal."""
+
+
+def _divisor(monomial: Monomial) -> int:
+    """A number that divides a product of scalars."""
+    return math.prod(map(_divides, monomial))
+
+
+def _divides(value: Value) -> int:
+    if not isinstance(value, BlockArgument):
+        return 1
+    loop = value.block.parent_op
+    if not value.block.parent_op:
+        return value.attributes.get("divisibility", 1)
+    if not isinstance(loop, For) or value.index:
+        return 1
+    bounds = [v.defining_op for v in (loop.lower, loop.step)]
+    if not all(isinstance(op, Constant) for op in bounds):
+        return 1
+    return math.gcd(*(op.value for op in bounds)) or 1
+
+
+def _is_true(op: Operation) -> bool:
+    if isinstance(op, Splat):
+        return op.value.defining_op is not None and _is_true(op.value.defining_op)
+    return isinstance(op, Constant) and op.value == 1
+
+
+def _followed(user: Operation, index: int, dim: int) -> list[tuple[Value, int]]:
+    """What is computed from row ``dim`` of operand ``index``, and where that row is in it."""
+    if isinstance(user, (ConvertLayout, Cast, LocalAlloc, DotBegin, DotWait, Broadcast)):
+        return [(result, dim) for result in user.results]
+    if ELEMENTWISE in user.traits:
+        return [(result, dim) for result in user.results]
+    if isinstance(user, ExpandDims):
+        return [(user.result, dim + (dim >= user.axis))]
+    if isinstance(user, Reduce) and user.axis != dim:
+        return [(result, dim - (dim > user.axis)) for result in user.results]
+    if isinstance(user, (Trans, MemDescTrans)):
+        return [(user.result, user.order.index(dim))]
+    if isinstance(user, DotAsync) and (index == 2 or index == dim):
+        return [(user.result, dim)]
+    if isinstance(user, For) and index >= 3:
+        return [(user.carried[index - 3], dim), (user.results[index - 3], dim)]
+    if isinstance(user, Yield) and isinstance(user.parent_op, For):
+        return [(user.parent_op.carried[index], dim), (user.parent_op.results[index], dim)]
+    raise NotLinear(f"rows beyond the end are read again, and reach '{user.name}'")

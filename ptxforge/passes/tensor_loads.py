@@ -1,0 +1,187 @@
+"""A pipelined load becomes a copy by TMA: parameters, coordinates, barriers.
+
+    %x = load %p                                     (before: in a pipelined loop, of a rectangle)
+    … local_alloc %x …
+
+    barrier_expect %bar_in {bytes = 16384}           (after; stage 0)
+    tensor_load %map, %bar_in, %buffer_in, %row, %column
+    …
+    barrier_wait %bar_out, %phase                    (stage 2)
+    … %buffer_out …
+
+The kernel gets a parameter ``%map`` that no caller passes: its attributes tell the launcher how to make it
+from the others (``support/tensor_map.py``). One thread asks for a tile with one instruction for each panel,
+and no thread computes addresses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import BlockArgument, Function, Operation, Value
+from ptxforge.ir.ops.arith import AddI, MulI
+from ptxforge.ir.ops.cast import ExtSI, TruncI
+from ptxforge.ir.ops.mbarrier import BarrierExpect, TensorLoad
+from ptxforge.ir.ops.memory import Load
+from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex
+from ptxforge.layouts import wgmma
+from ptxforge.layouts.encodings import Shared
+from ptxforge.passes.analysis.linear_forms import NotLinear, Polynomial
+from ptxforge.passes.analysis.rectangles import UNBOUNDED, Rectangle, Rectangles
+from ptxforge.support import dtypes
+
+MOST_ROWS = 256
+"""Of a box along each dimension."""
+BARRIER = Shared(1, 1, 1, (0,))
+
+
+class TensorLoads:
+    """Which loads of a function TMA can do, and how."""
+
+    def __init__(self, function: Function):
+        self.function = function
+        self.rectangles = Rectangles(function)
+        self.maps: dict[tuple, BlockArgument] = {}
+        # What each load reads, or why TMA cannot copy it; before any loop changes, on whose values this is
+        # built.
+        self.found: dict[Load, Rectangle | NotLinear] = {}
+
+    def survey(self, loads: Iterable[Load]) -> None:
+        """Decide on ``loads``."""
+        for load in loads:
+            try:
+                self.found[load] = self._rectangle(load)
+            except NotLinear as why:
+                self.found[load] = why
+                self._remark(load, why)
+
+    def _remark(self, load: Load, why: NotLinear) -> None:
+        """Say why a tile for ``wgmma`` is copied by threads."""
+        layouts = [user.result.type.layout for user in load.result.users if isinstance(user, LocalAlloc)]
+        if any(map(wgmma.is_for_wgmma, layouts)):
+            self.function.remarks.add("not-by-tma", f"threads copy this tile, not TMA: {why}", load.location)
+
+    def rectangle(self, load: Load) -> Rectangle | None:
+        """What ``load`` reads, if TMA can copy it to where its users want it."""
+        found = self.found.get(load)
+        return found if isinstance(found, Rectangle) else None
+
+    def _rectangle(self, load: Load) -> Rectangle:
+        """Raises :class:`NotLinear`."""
+        users = load.result.users
+        layouts = {user.result.type.layout if isinstance(user, LocalAlloc) else None for user in users}
+        if len(layouts) != 1 or None in layouts or not wgmma.is_for_wgmma(next(iter(layouts))):
+            raise NotLinear("its tile is not only for the tensor cores")
+        found = self.rectangles.of(load)
+        (layout,) = layouts
+        type = load.result.type
+        if type.shape[layout.order[1]] > MOST_ROWS:
+            raise NotLinear(f"a tile of more than {MOST_ROWS} rows")
+        if found.dimensions[-1].tile_dim != layout.order[0]:
+            raise NotLinear("the tile lies in shared memory in another order")
+        if T.element_type(type) is T.I1:
+            raise NotLinear("a tile of i1")
+        return found
+
+    def map_of(self, load: Load, rectangle: Rectangle, layout: Shared) -> BlockArgument:
+        """The kernel's parameter for the tensor that ``load`` reads."""
+        type = load.result.type
+        span = layout.vec * layout.max_phase
+        box = [1 if d.tile_dim is None else type.shape[d.tile_dim] for d in rectangle.dimensions]
+        box[-1] = min(box[-1], span)
+        attributes = {
+            "dtype": dtypes.BY_IR[type.element.name].name, "base": rectangle.base.hint,
+            "shape": tuple(_entry(d.size) for d in rectangle.dimensions),
+            "strides": tuple(_entry(d.stride) for d in rectangle.dimensions),
+            "box": tuple(box), "swizzle": span * type.element.bytes,
+        }  # fmt: skip
+        key = tuple(attributes.items())
+        if key not in self.maps:
+            argument = self.function.body.add_argument(T.TENSOR_MAP, f"{rectangle.base.hint}_map")
+            if any(a.hint == argument.hint for a in self.function.arguments if a is not argument):
+                argument.hint += str(argument.index)
+            argument.attributes = attributes
+            self.maps[key] = argument
+        return self.maps[key]
+
+    def start(
+        self, load: Load, rectangle: Rectangle, layout: Shared, buffer: Value, barrier: Value
+    ) -> list[Operation]:
+        """The operations that start the copy, before ``load``, in order."""
+        b = _Recorder(Builder.at(load))
+        type = load.result.type
+        b.create(BarrierExpect, barrier, bytes=type.numel * type.element.bytes)
+        coordinates = [b.polynomial(d.coordinate) for d in rectangle.dimensions]
+        tile_dims = tuple(-1 if d.tile_dim is None else d.tile_dim for d in rectangle.dimensions)
+        map = self.map_of(load, rectangle, layout)
+        b.create(TensorLoad, map, barrier, buffer, *coordinates, tile_dims=tile_dims)
+        return b.made
+
+
+def _entry(polynomial: Polynomial | None) -> int | str:
+    """A polynomial of kernel parameters as a tensor map's recipe has it."""
+    if polynomial is None:
+        return UNBOUNDED
+    if set(polynomial) <= {()}:
+        return polynomial.get((), 0)
+    terms = sorted(
+        "*".join([*([str(c)] if c != 1 or not monomial else []), *sorted(v.hint for v in monomial)])
+        for monomial, c in polynomial.items()
+    )
+    return " + ".join(terms)
+
+
+class _Recorder:
+    """A builder that remembers what it made, and writes polynomials as 32-bit scalars."""
+
+    def __init__(self, builder: Builder):
+        self.builder = builder
+        self.made: list[Operation] = []
+
+    def create(self, kind: type[Operation], *operands: Value, **attributes) -> Operation:
+        op = self.builder.create(kind, *operands, **attributes)
+        self.made.append(op)
+        return op
+
+    def polynomial(self, p: Polynomial) -> Value:
+        total = None
+        for monomial, coefficient in p.items():
+            term = self._product(monomial, coefficient)
+            total = term if total is None else self.create(AddI, total, term).result
+        return self._constant(0) if total is None else total
+
+    def _product(self, monomial: tuple[Value, ...], coefficient: int) -> Value:
+        factors = [self._narrow(v) for v in monomial]
+        if coefficient != 1 or not factors:
+            factors.append(self._constant(coefficient))
+        product = factors[0]
+        for factor in factors[1:]:
+            product = self.create(MulI, product, factor).result
+        return product
+
+    def _constant(self, value: int) -> Value:
+        made = self.builder.constant(value, T.I32)
+        self.made.append(made.defining_op)
+        return made
+
+    def _narrow(self, value: Value) -> Value:
+        """A scalar of 32 bits; an index fits."""
+        if value.type is T.I32:
+            return value
+        kind = TruncI if value.type.bits > 32 else ExtSI
+        op = self.builder.create(kind, value, result_types=[T.I32])
+        self.made.append(op)
+        return op.result
+
+
+def ring_of_barriers(loop: Operation, count: int) -> Value:
+    """Memory for ``count`` mbarriers, before ``loop``."""
+    type = T.MemDescType((count, 1), T.I64, BARRIER, mutable=True)
+    return Builder.at(loop).create(LocalAlloc, result_types=[type]).result
+
+
+def pick(b: Builder, ring: Value, index: Value) -> Operation:
+    """One buffer, or one barrier, of a ring."""
+    return b.create(MemDescIndex, ring, index)

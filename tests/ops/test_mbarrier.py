@@ -1,0 +1,105 @@
+"""mbarriers and copies by TMA: text, verifier, and what the interpreter makes of them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ptxforge.interpreter import run
+from ptxforge.ir.parser import parse_function
+from ptxforge.ir.printer import print_function
+from ptxforge.ir.verifier import verify
+from ptxforge.support.errors import InterpreterError, VerificationError
+
+TEXT = """\
+#a = #shared<{vec = 8, perPhase = 4, maxPhase = 2, order = [1, 0], hasLeadingOffset = true}>
+#bar = #shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0], hasLeadingOffset = false}>
+#b = #blocked<{sizePerThread = [1, 8], threadsPerWarp = [16, 2], warpsPerCTA = [1, 1], order = [1, 0]}>
+func @copy(%x: ptr<f16> {divisibility = 16}, %n: i32, %out: ptr<f16>, %map: tensormap {dtype = "float16", \
+base = "x", shape = [3, "n"], strides = ["2*n", 1], box = [16, 16], swizzle = 32}) \
+attributes {num_warps = 1, target = "sm_90a"} {
+  %buffer = local_alloc : () -> memdesc<16x16xf16, #a, mutable>
+  %bars = local_alloc : () -> memdesc<2x1xi64, #bar, mutable>
+  barrier_init %bars
+  barrier
+  %zero = constant {value = 0} : i32
+  %one = constant {value = 1} : i32
+  %minus = constant {value = -1} : i32
+  %yes = constant {value = true} : i1
+  %bar = memdesc_index %bars, %one : (memdesc<2x1xi64, #bar, mutable>, i32) -> memdesc<1xi64, #bar, mutable>
+  barrier_expect %bar {bytes = 512}
+  tensor_load %map, %bar, %buffer, %minus, %one, %yes {tile_dims = [0, 1], is_flagged = true} : \
+(tensormap, memdesc<1xi64, #bar, mutable>, memdesc<16x16xf16, #a, mutable>, i32, i32, i1)
+  barrier_wait %bar, %zero
+  %v = local_load %buffer : (memdesc<16x16xf16, #a, mutable>) -> tensor<16x16xf16, #b>
+  barrier
+  barrier_inval %bars
+  %i = make_range {start = 0, end = 16} : tensor<16xi32, #slice<{dim = 1, parent = #b}>>
+  %j = make_range {start = 0, end = 16} : tensor<16xi32, #slice<{dim = 0, parent = #b}>>
+  %i2 = expand_dims %i {axis = 1} : (tensor<16xi32, #slice<{dim = 1, parent = #b}>>) -> tensor<16x1xi32, #b>
+  %j2 = expand_dims %j {axis = 0} : (tensor<16xi32, #slice<{dim = 0, parent = #b}>>) -> tensor<1x16xi32, #b>
+  %w = constant {value = 16} : tensor<16x1xi32, #b>
+  %r = muli %i2, %w : tensor<16x1xi32, #b>
+  %rr = broadcast %r : (tensor<16x1xi32, #b>) -> tensor<16x16xi32, #b>
+  %cc = broadcast %j2 : (tensor<1x16xi32, #b>) -> tensor<16x16xi32, #b>
+  %o = addi %rr, %cc : tensor<16x16xi32, #b>
+  %s = splat %out : (ptr<f16>) -> tensor<16x16xptr<f16>, #b>
+  %p = addptr %s, %o : tensor<16x16xptr<f16>, #b>
+  store %p, %v : (tensor<16x16xptr<f16>, #b>, tensor<16x16xf16, #b>)
+  return
+}
+"""
+
+
+def parsed(*changes: tuple[str, str]):
+    text = TEXT
+    for old, new in changes:
+        assert old in text
+        text = text.replace(old, new)
+    function = parse_function(text)
+    verify(function)
+    return function
+
+
+def copied(function) -> np.ndarray:
+    x, out = np.arange(1, 49).astype(np.float16), np.zeros((16, 16), np.float16)
+    run(function, 1, [x, 8, out])
+    return out
+
+
+def test_text_round_trips():
+    text = print_function(parsed())
+    assert print_function(parse_function(text)) == text
+
+
+def test_box_with_zeros_around_the_tensor():
+    """Rows of 8 elements, 16 apart; the box begins at row -1, column 1."""
+    expected = np.zeros((16, 16))
+    for row in range(3):
+        expected[row + 1, :7] = np.arange(1, 49)[16 * row + 1 : 16 * row + 8]
+    np.testing.assert_array_equal(copied(parsed()), expected)
+
+
+EXPECT, WAIT = "  barrier_expect %bar {bytes = 512}\n", "  barrier_wait %bar, %zero\n"
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ([("{bytes = 512}", "{bytes = 256}")], "a wait that never ends"),
+    ([(EXPECT, "")], "a wait that never ends"),
+    ([("  barrier_init %bars\n", "")], "before barrier_init"),
+    ([(WAIT, "")], "while copies are under way"),
+    ([(EXPECT, EXPECT + EXPECT)], "second arrival"),
+])  # fmt: skip
+def test_faults(changes, message):
+    with pytest.raises(InterpreterError, match=message):
+        copied(parsed(*changes))
+
+
+def test_a_phase_that_is_over_is_not_waited_for():
+    """Parity 1 is that of the phase before the first."""
+    copied(parsed((WAIT, WAIT.replace("zero", "one") + WAIT)))
+
+
+def test_coordinates_and_dimensions_agree():
+    with pytest.raises(VerificationError, match="2 dimensions has 4 coordinates and flags"):
+        parsed(("%one, %yes {", "%one, %one, %yes {"), ("i32, i32, i1)", "i32, i32, i32, i1)"))
