@@ -39,6 +39,7 @@ from ptxforge.emulator.memory import ORIGIN, address_of
 from ptxforge.emulator.parser import TYPE_BITS, Instruction
 from ptxforge.emulator.program import Program
 from ptxforge.emulator.registers import unwritten
+from ptxforge.emulator.replicas import feeds_guarded_stores_only
 from ptxforge.emulator.state import EXIT, Machine
 
 _ATOMIC_BIT = np.uint32(1 << 31)
@@ -55,6 +56,7 @@ _TICK = np.uint64((1 << 32) - (1 << _THREAD_BITS))
 _WHO = ~(_TICK | _GLOBAL_ATOMIC)
 """Of a record of global memory: the bits that say who it was, CTA and thread."""
 
+_THREAD_OF_RECORD = np.uint64((1 << _THREAD_BITS) - 1)
 _SEVERAL = np.uint64((1 << 31) - 1)
 """In place of a CTA's number + 1: several CTAs did it."""
 
@@ -505,6 +507,8 @@ class _Allocation:
     def __init__(self, start: int, nbytes: int, granule: int):
         self.start, self.nbytes, self.granule = start, nbytes, granule
         self.writer = self.reader = self.other_reader = np.zeros(0, np.uint64)  # made by `settle`
+        self.first_reader = np.zeros(0, np.uint64)
+        """Where several threads read in one instruction, the lowest of them."""
         self.written = self.was_read = False
         self.reads: list[_Accesses] = []
         """Reads not entered yet: nobody has written, so that they conflict with nothing so far."""
@@ -518,9 +522,9 @@ class _Allocation:
         """Go over to smaller granules."""
         factor = self.granule // granule
         skip = self.start // granule - self.start // self.granule * factor
-        self.writer, self.reader, self.other_reader = (
+        self.writer, self.reader, self.other_reader, self.first_reader = (
             np.append(np.repeat(shadow, factor)[skip:], np.zeros(factor, np.uint64))
-            for shadow in (self.writer, self.reader, self.other_reader)
+            for shadow in (self.writer, self.reader, self.other_reader, self.first_reader)
         )
         self.granule = granule
 
@@ -580,7 +584,9 @@ class _Allocation:
         """Enter what was deferred: from now on there are records."""
         if not self.writer.size:
             size = (self.start + self.nbytes - 1) // self.granule - self.start // self.granule + 1
-            self.writer, self.reader, self.other_reader = (np.zeros(size, np.uint64) for _ in range(3))
+            self.writer, self.reader, self.other_reader, self.first_reader = (
+                np.zeros(size, np.uint64) for _ in range(4)
+            )
         for reads in self.reads:
             where = self.positions(reads.indices, reads.nbytes)
             self.note_read(where, _per_granule(reads.records, where))
@@ -600,10 +606,21 @@ class _Allocation:
         self.reader[where] = me
         lost = self.reader.take(where) != me
         if lost.any():
+            self.first_reader[where[lost][::-1]] = me[lost][::-1]
             self._keep(where[lost], me[lost], self.reader.take(where[lost]))
         displaced = (before != 0) & (((before ^ me) & _WHO) != 0)
         if displaced.any():
             self._keep(where[displaced], before[displaced], me[displaced])
+
+    def forget_copies(self, where: np.ndarray, me: np.ndarray) -> None:
+        """Drop the readers of granules that a thread overwrites which was the first of several to read them
+        in one instruction: the others repeated its work.
+        """
+        first = self.first_reader.take(where)
+        mine = ((first ^ me) & _WHO) == 0
+        for readers in (self.reader, self.other_reader):
+            copies = mine & ((readers.take(where) ^ first) & ~(_THREAD_OF_RECORD | _GLOBAL_ATOMIC) == 0)
+            readers[where[copies]] = 0
 
     def _keep(self, where: np.ndarray, records: np.ndarray, others: np.ndarray) -> None:
         """Make ``records`` other readers, unless that drops a CTA which is not the last reader's."""
@@ -746,7 +763,7 @@ class GlobalShadow:
         shadow.settle()
         where = shadow.positions(indices, locator.nbytes)
         records = _per_granule(accesses.records, where)
-        self._exactly(shadow, where, atomic, (checker, locator, lanes, indices, records))
+        self._exactly(shadow, where, atomic, (checker, locator, lanes, indices, records, where))
 
     def _exactly(self, shadow: _Allocation, where: np.ndarray, atomic: bool, access: tuple) -> None:
         """Compare with the records of the granules ``where``, and leave records there."""
@@ -758,6 +775,7 @@ class GlobalShadow:
                 shadow.note_read(where, me)
             return
         if shadow.was_read:
+            self._forget_copies(shadow, where, access)
             self._conflicts(access, shadow.reader.take(where), "read", False)
             self._conflicts(access, shadow.other_reader.take(where), "read", False)
         shadow.written = True
@@ -766,6 +784,20 @@ class GlobalShadow:
             return
         shadow.writer[where] = me
         self._met_in_one_instruction(access, shadow.writer.take(where))
+
+    @staticmethod
+    def _forget_copies(shadow: _Allocation, where: np.ndarray, access: tuple) -> None:
+        """Before a write: forget the reads that only repeat what the writing thread has read itself."""
+        checker, me = access[0], access[4]
+        first = shadow.first_reader.take(where)
+        copied = (first != 0) & (((first ^ me) & _WHO) == 0)
+        if not copied.any():
+            return
+        for tick in np.unique((first[copied] & _TICK) >> np.uint64(_THREAD_BITS)).tolist():
+            site = checker.sites[tick] if tick < len(checker.sites) else None
+            if site is not None and feeds_guarded_stores_only(checker.machine.program, site.line):
+                chosen = copied & ((first & _TICK) >> np.uint64(_THREAD_BITS) == tick)
+                shadow.forget_copies(where[chosen], me[chosen])
 
     def _met_in_one_instruction(self, access: tuple, found: np.ndarray) -> None:
         """Lanes that do not find their own record wrote what another lane of the instruction writes: of
@@ -841,7 +873,7 @@ class GlobalShadow:
 
     def _report_within(self, access: tuple, same: np.ndarray, records: np.ndarray, done: str) -> None:
         """Report conflicts between threads of one CTA."""
-        checker, locator, lanes, indices, _ = access
+        checker, locator, lanes, indices, _, where = access
         rows = np.nonzero(same)[0]
         if not rows.size:
             return
@@ -851,6 +883,8 @@ class GlobalShadow:
         if self.acquired:
             mine = checker.machine.cta_of_lane[lane] + checker.machine.first_cta
             racing &= np.array([not self._ordered(cta, cta) for cta in mine.tolist()], bool)
+        if locator.kind == READ and racing.any():
+            racing &= ~self._reads_its_own(access, where[same], rows, old)
         if not racing.any():
             return
         first = int(old[np.flatnonzero(racing)[0]])
@@ -867,11 +901,28 @@ class GlobalShadow:
             site,
         )
 
+    @staticmethod
+    def _reads_its_own(access: tuple, places: np.ndarray, rows: np.ndarray, old: np.ndarray) -> np.ndarray:
+        """Of granules that another thread of the CTA wrote: whether that thread reads them in this
+        instruction as well, and what the others read goes nowhere.
+        """
+        checker, locator, lanes, _, _, where = access
+        machine = checker.machine
+        if not feeds_guarded_stores_only(machine.program, locator.site.line):
+            return np.zeros(places.shape, bool)
+        every = np.arange(machine.lanes) if lanes is None else lanes
+        per_lane = where.reshape(every.size, -1)
+        threads = np.repeat(machine.thread_of_lane[every], per_lane.shape[1])
+        ctas = np.repeat(machine.cta_of_lane[every], per_lane.shape[1])
+        readers = (per_lane.reshape(-1) * machine.ctas + ctas) << _THREAD_BITS | threads
+        of_row = machine.cta_of_lane[every[rows]]
+        return np.isin((places * machine.ctas + of_row) << _THREAD_BITS | (old & int(_THREAD)), readers)
+
     def _report(self, access: tuple, foreign: np.ndarray, records: np.ndarray, done: str) -> None:
         """Report conflicts with other CTAs."""
         if not foreign.any():
             return
-        checker, locator, lanes, indices, _ = access
+        checker, locator, lanes, indices, *_ = access
         machine = checker.machine
         rows = np.nonzero(foreign)[0]
         lane = rows if lanes is None else lanes[rows]

@@ -35,8 +35,9 @@ Proxies      What threads store, or copy by ``cp.async``, is seen by asynchronou
              fence are kept apart: a fence goes in front of each barrier that is inserted for them.
 In place     When several threads load the same element (a scalar, a tile smaller than the threads are many)
              and one of them then stores through the same parameter, a slower one might load what was stored:
-             a write after a read in global memory. (Not across the border of an ``if``: threads could
-             disagree on its condition if another program writes what they load.)
+             a write after a read in global memory. And when one of them has stored and all load again (in a
+             loop), a faster one might load what was there before. (Not across the border of an ``if``:
+             threads could disagree on its condition if another program writes what they load.)
 """
 
 from __future__ import annotations
@@ -93,25 +94,28 @@ def _accesses_in_place(function: Function) -> dict[Operation, Value]:
 
 class _State:
     """Intervals that some thread may still be reading or writing, and parameters that it may still be loading
-    from what another is to store to."""
+    from what another is to store to (``loaded``), or that one thread has stored to and others may load from
+    (``stored``)."""
 
-    __slots__ = ("reads", "writes", "loaded", "unfenced", "flying")
+    __slots__ = ("reads", "writes", "loaded", "stored", "unfenced", "flying")
 
     def __init__(
         self, reads: Iterable[Interval] = (), writes: Iterable[Interval] = (), loaded: Iterable[Value] = (),
-        unfenced: Iterable[Interval] = (), flying: tuple[frozenset[Interval], ...] = (),
+        stored: Iterable[Value] = (), unfenced: Iterable[Interval] = (),
+        flying: tuple[frozenset[Interval], ...] = (),
     ):  # fmt: skip
         self.reads = frozenset(reads)
         self.writes = frozenset(writes)
         self.loaded = frozenset(loaded)
+        self.stored = frozenset(stored)
         self.unfenced = frozenset(unfenced)
         self.flying = flying
 
     def _parts(self) -> tuple:
-        return self.reads, self.writes, self.loaded, self.unfenced, self.flying
+        return self.reads, self.writes, self.loaded, self.stored, self.unfenced, self.flying
 
     def join(self, other: _State) -> _State:
-        sets = (mine | its for mine, its in zip(self._parts()[:4], other._parts()[:4]))
+        sets = (mine | its for mine, its in zip(self._parts()[:5], other._parts()[:5]))
         groups = itertools.zip_longest(self.flying, other.flying, fillvalue=frozenset())
         return _State(*sets, tuple(mine | its for mine, its in groups))
 
@@ -180,9 +184,9 @@ class _Inserter:
         if isinstance(op, (For, While)):
             return self.loop(op, state)
         if isinstance(op, If):
-            inside = state.but(loaded=frozenset())
+            inside = state.but(loaded=frozenset(), stored=frozenset())
             sides = self.block(op.then_block, inside).join(self.block(op.else_block, inside))
-            return sides.join(_State(loaded=state.loaded))
+            return sides.join(_State(loaded=state.loaded, stored=state.stored))
         if isinstance(op, Barrier):
             return state.behind_barrier()
         if isinstance(op, AsyncWait):
@@ -255,11 +259,10 @@ class _Inserter:
 
     def access_in_place(self, op: Operation, state: _State) -> _State:
         root = self.in_place[op]
-        if isinstance(op, Load):
-            return state.but(loaded=state.loaded | {root})
-        if root not in state.loaded:
-            return state
-        return self.barrier_before(op, state)
+        is_load = isinstance(op, Load)
+        if root in (state.stored if is_load else state.loaded):
+            state = self.barrier_before(op, state)
+        return state.join(_State(loaded=[root]) if is_load else _State(stored=[root]))
 
     def barrier_before(self, op: Operation, state: _State) -> _State:
         """Let all threads meet, having fenced what they wrote for asynchronous reads."""

@@ -270,9 +270,17 @@ def test_an_atomic_overwrites_too():
     assert global_accesses(body) == ["load", "barrier", "atomic_rmw"]
 
 
+def test_what_one_thread_stored_is_there_before_the_others_load_it():
+    again = SCALAR + SCALAR.replace("%v", "%v2").replace("%w", "%w2")
+    assert global_accesses(again) == ["load", "barrier", "store", "barrier", "load", "barrier", "store"]
+    assert global_accesses(again.replace("load %x", "load %y")) == ["load", "store", "load", "store"]
+    met = SCALAR + "barrier\n" + SCALAR.replace("%v", "%v2").replace("%w", "%w2")
+    assert global_accesses(met) == ["load", "barrier", "store", "barrier", "load", "barrier", "store"]
+
+
 def test_in_place_in_loops_and_branches():
     loop = f"%c = constant {{value = 1}} : i32\nfor %k = %c to %n step %c {{\n{SCALAR}yield\n}}"
-    assert global_accesses(loop) == ["load", "barrier", "store"]
+    assert global_accesses(loop) == ["barrier", "load", "barrier", "store"]
     carried = """%c = constant {value = 1} : i32
       %e = for %k = %c to %n step %c iter_args(%p = %x) : ptr<f32> {
         %v = load %p : (ptr<f32>) -> f32
@@ -280,6 +288,6 @@ def test_in_place_in_loops_and_branches():
         %q = addptr %p, %c : ptr<f32>
         yield %q
       }"""
-    assert global_accesses(carried) == ["load", "barrier", "store"]
+    assert global_accesses(carried) == ["barrier", "load", "barrier", "store"]
     branch = SCALAR.replace("store", "if %flag {\nstore", 1) + "yield\n} else {\nyield\n}"
     assert global_accesses(branch) == ["load", "store"]
