@@ -81,6 +81,8 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
 
     __ptxforge_jit__ = True  # how the frontend knows a function that it can inline
 
+    fn: F
+
     def __init__(
         self,
         fn: F,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import ptxforge
+import ptxforge.language as tl
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -50,3 +52,35 @@ def test_links_lead_somewhere(name):
     text = re.sub(r"```.*?```", "", (ROOT / name).read_text(), flags=re.DOTALL)
     for target in re.findall(r"\]\(([^)#]+)\)", text):
         assert (ROOT / target).exists(), f"{name} links to {target}"
+
+
+def listing(names: set[str]) -> str:
+    """``__all__`` of these names, in rows as wide as they may be."""
+    rows = ["   "]
+    for name in sorted(names):
+        if len(rows[-1]) + len(name) + 4 > 108:
+            rows.append("   ")
+        rows[-1] += f' "{name}",'
+    return "\n".join(["__all__ = [", *rows, "]"])
+
+
+@pytest.mark.parametrize("package", [ptxforge, tl], ids=["ptxforge", "ptxforge.language"])
+def test_every_public_name_is_listed_and_seen_by_type_checkers(package, request):
+    """What is imported, at run time or for type checkers only, is in ``__all__``, and the other way round: to
+    a type checker, a name of a typed package that ``__all__`` lacks is not public. ``--update-golden``
+    rewrites the list."""
+    path = Path(package.__file__)
+    text = path.read_text()
+    imported = {
+        alias.asname or alias.name
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ImportFrom) and node.module.startswith("ptxforge")
+        for alias in node.names
+    }
+    public = imported | ({"__version__"} if package is ptxforge else {"TRITON_MAX_TENSOR_NUMEL", "tuple"})
+    if request.config.getoption("--update-golden"):
+        path.write_text(re.sub(r"^__all__ = \[.*?\]", listing(public), text, flags=re.DOTALL | re.MULTILINE))
+        return
+    assert set(package.__all__) == public
+    assert len(package.__all__) == len(set(package.__all__))
+    assert all(hasattr(package, name) for name in package.__all__)

@@ -3,7 +3,6 @@ has none; pyright where it is installed (it needs node, so that the tests do not
 
 from __future__ import annotations
 
-import ast
 import json
 import os
 import runpy
@@ -13,9 +12,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
-import ptxforge
-import ptxforge.language as tl
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -80,19 +76,3 @@ def test_the_examples_run():
 
 def test_the_package_says_that_it_has_types():
     assert (ROOT / "ptxforge/py.typed").is_file()
-
-
-@pytest.mark.parametrize("package", [ptxforge, tl], ids=["ptxforge", "ptxforge.language"])
-def test_every_public_name_is_listed_and_seen_by_type_checkers(package):
-    """What is imported, at run time or for type checkers only, is in ``__all__``, and the other way round."""
-    tree = ast.parse(Path(package.__file__).read_text())
-    imported = {
-        alias.asname or alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module.startswith("ptxforge")
-        for alias in node.names
-    }
-    assigned = {"__version__"} if package is ptxforge else {"TRITON_MAX_TENSOR_NUMEL", "tuple"}
-    assert set(package.__all__) == imported | assigned
-    assert len(package.__all__) == len(set(package.__all__))
-    assert all(hasattr(package, name) for name in package.__all__)
