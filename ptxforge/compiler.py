@@ -138,7 +138,7 @@ class Artifact:
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in attrs.fields(Artifact)} | {
-            "_stages": self.stages
+            "_stages": self.stages, "_remarks": self.remarks
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -162,7 +162,8 @@ class Artifact:
 
 
 OPTIONS: dict[str, Any] = {
-    "num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "debug": False, "tensor_maps": True,
+    "num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "debug": False, "enable_fp_fusion": True,
+    "tensor_maps": True,
 }  # fmt: skip
 """Compile options and their defaults (Triton's, but for the last one)."""
 
@@ -194,18 +195,22 @@ def compile_function(
     maxnreg: int | None = None,
     debug: bool = False,
     tensor_maps: bool = True,
+    enable_fp_fusion: bool = True,
 ) -> Artifact:
     """Compile ``fn`` for one signature (``{"x": "*fp32:16", "n": "i32"}``) and set of constants.
 
     Every parameter of ``fn`` is in ``signature`` or in ``constants`` (a constant wins). ``debug`` keeps
     device assertions. With ``tensor_maps`` the kernel may have parameters of its own, behind those of ``fn``,
     which whoever launches it makes by the recipes in ``Artifact.tensor_maps`` (where the target has TMA).
+    Without ``enable_fp_fusion`` the kernel's products and sums are rounded each.
     """
     machine = parse_target(target)
     check_options(num_warps, num_stages, num_ctas, maxnreg, machine)
+    if not isinstance(enable_fp_fusion, bool):
+        raise ArgumentError(f"must be True or False, is {enable_fp_fusion!r}", "enable_fp_fusion")
     options = {
         "num_warps": num_warps, "num_stages": num_stages, "num_ctas": num_ctas, "maxnreg": maxnreg,
-        "debug": debug,
+        "debug": debug, "enable_fp_fusion": enable_fp_fusion,
     }  # fmt: skip
     with _collector_paused():
         frontend, pipeline, codegen_ptx = _stage("frontend"), _stage("passes.pipeline"), _stage("codegen_ptx")

@@ -24,7 +24,6 @@ from ptxforge.codegen_ptx.floats import (
     binary,
     compare,
     contract,
-    evaluated,
     multiply,
     negate,
     to_f32,
@@ -32,7 +31,7 @@ from ptxforge.codegen_ptx.floats import (
 )
 from ptxforge.codegen_ptx.fmod import fmod
 from ptxforge.codegen_ptx.indices import linear_of, run_starts
-from ptxforge.codegen_ptx.lowering import Lowering, contracts, lowers
+from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.pointers import Pointer, whole
 from ptxforge.codegen_ptx.quotients import quotients
 from ptxforge.codegen_ptx.registers import register_class
@@ -41,6 +40,7 @@ from ptxforge.ir.core import Operation
 from ptxforge.ir.ops import arith as ops
 from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.math import DivRn, Fma
+from ptxforge.ir.ops.reduce import Reduce
 
 
 def _element(op: Operation) -> T.Type:
@@ -390,7 +390,7 @@ def _select_predicate(b: Builder, condition, x, y):
 @lowers(ops.MulF)
 def multiply_floats(ctx: Lowering, op: ops.MulF) -> None:
     b, element = ctx.b, _element(op)
-    if contracts(op.result):
+    if any(isinstance(user, Reduce) and user.contracts for user in op.result.users):
         elementwise(ctx, op, Product)
         return
     elementwise(ctx, op, lambda x, y: multiply(b, x, y, element))
@@ -401,9 +401,7 @@ def add_floats(ctx: Lowering, op: ops.AddF) -> None:
     b, element = ctx.b, _element(op)
 
     def add(x, y):
-        if isinstance(x, Product):
-            return contract(b, x.x, x.y, evaluated(b, y, element), element)
-        if isinstance(y, Product):
+        if isinstance(y, Product):  # in a sum along an axis
             return contract(b, y.x, y.y, x, element)
         return binary(b, "add", x, y, element)
 
@@ -413,21 +411,19 @@ def add_floats(ctx: Lowering, op: ops.AddF) -> None:
 @lowers(ops.SubF)
 def subtract_floats(ctx: Lowering, op: ops.SubF) -> None:
     b, element = ctx.b, _element(op)
-
-    def subtract(x, y):
-        if isinstance(y, Product):
-            return contract(b, negate(b, y.x, element), y.y, evaluated(b, x, element), element)
-        if isinstance(x, Product):
-            return contract(b, x.x, x.y, negate(b, y, element), element)
-        return binary(b, "sub", x, y, element)
-
-    elementwise(ctx, op, subtract)
+    elementwise(ctx, op, lambda x, y: binary(b, "sub", x, y, element))
 
 
 @lowers(Fma)
 def fused(ctx: Lowering, op: Fma) -> None:
     b, element = ctx.b, _element(op)
-    elementwise(ctx, op, lambda x, y, z: contract(b, x, y, z, element))
+
+    def fuse(x, y, z):
+        x = negate(b, x, element) if op.negated == "product" else x
+        z = negate(b, z, element) if op.negated == "addend" else z
+        return contract(b, x, y, z, element)
+
+    elementwise(ctx, op, fuse)
 
 
 @lowers(ops.DivF)

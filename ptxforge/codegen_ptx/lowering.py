@@ -25,9 +25,7 @@ from ptxforge.codegen_ptx.module import parameter_name, parameter_type
 from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
-from ptxforge.ir.ops.arith import AddF, SubF
 from ptxforge.ir.ops.memory import Store
-from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shared import AsyncCommitGroup, AsyncCopyGlobalToLocal, LocalLoad
 from ptxforge.layouts.linear import REGISTER
 from ptxforge.support.errors import InternalCompilerError
@@ -187,19 +185,3 @@ class Lowering:
 def register_count(type: T.Type) -> int:
     """Entries of a value of this type."""
     return type.layout.linear(type.shape).in_size(REGISTER) if isinstance(type, T.TensorType) else 1
-
-
-def contracts(value: Value) -> bool:
-    """Whether a product is only ever added to something (or summed up), so that it becomes part of an
-    ``fma``.
-
-    Both must be computed in the same block: a product moved into a loop would be computed many times.
-    """
-    if len(value.uses) != 1:
-        return False
-    ((user, _),) = value.uses
-    if isinstance(user, Reduce):
-        return user.combine_name == "addf" and user.parent is value.owner_block
-    if type(user) not in (AddF, SubF) or user.operands[0] is user.operands[1]:
-        return False
-    return user.parent is value.owner_block

@@ -35,12 +35,13 @@ def build(
     num_ctas: int = 1,
     maxnreg: int | None = None,
     debug: bool = False,
+    enable_fp_fusion: bool = True,
 ) -> Function:
     """The tile IR of a kernel.
 
     ``fn`` is a Python function, or a jitted one. ``signature`` gives the type of each runtime parameter
     (``"*fp32:16"``), ``constants`` the value of each compile-time one; where both have a name, the constant
-    wins. ``debug`` keeps device assertions.
+    wins. ``debug`` keeps device assertions; without ``enable_fp_fusion`` products and sums are rounded each.
 
     Raises:
         CompilationError: the source is wrong; with the line and a caret.
@@ -52,6 +53,8 @@ def build(
     }  # fmt: skip
     if maxnreg is not None:
         attributes["maxnreg"] = maxnreg
+    if not enable_fp_fusion:
+        attributes["enable_fp_fusion"] = False
     function = Function(_symbol(source.name), attributes=attributes, location=source.header())
     ctx = Context(Builder(function.body, location=source.header()), target, debug)
     structure = getattr(fn, "__ptxforge_structure__", {})

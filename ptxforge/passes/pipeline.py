@@ -16,6 +16,7 @@ from ptxforge.passes.canonicalize import canonicalize
 from ptxforge.passes.canonicalize_pointers import canonicalize_pointers
 from ptxforge.passes.coalesce import coalesce
 from ptxforge.passes.combine import combine
+from ptxforge.passes.contract_products import contract_products
 from ptxforge.passes.cse import cse
 from ptxforge.passes.dce import dce
 from ptxforge.passes.drop_assumptions import drop_assumptions
@@ -187,6 +188,11 @@ GPU: tuple[Pass, ...] = (
         overlap_products, "gpu", requires=(LAYOUTS,),
         why="the buffers of pipelined loops are there, which products may read for longer; before places are "
         "given, which depends on how long",
+    ),
+    Pass(
+        contract_products, "gpu",
+        why="what products and sums were moved, shared or removed for is done; the code generator contracts "
+        "nothing by itself",
     ),
     Pass(
         allocate_shared, "gpu", requires=(LAYOUTS,), establishes=(OFFSETS,),

@@ -47,6 +47,7 @@ class Launch(Protocol):
         num_stages: int = ...,
         num_ctas: int = ...,
         maxnreg: int | None = ...,
+        enable_fp_fusion: bool = ...,
         stream: Any = ...,
         **kwargs: Any,
     ) -> Any:

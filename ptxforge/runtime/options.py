@@ -18,7 +18,6 @@ from ptxforge.support.errors import ArgumentError
 LAUNCH = ("stream", "warmup", "launch_cooperative_grid", "launch_pdl")
 
 ACCEPTED: dict[str, tuple[tuple[Any, ...], str]] = {  # name -> (values accepted, what it means here)
-    "enable_fp_fusion": ((True, False, None), "ptxas contracts a*b + c only where the kernel says fma"),
     "extern_libs": ((None,), "math functions are ptxforge's own; nothing is linked"),
     "sanitize_overflow": ((True, False, None), "integer overflow wraps around"),
     "allow_fp8e4nv": ((True, False, None), "fp8 is converted in software where the target lacks it"),

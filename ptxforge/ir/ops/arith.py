@@ -286,14 +286,14 @@ class CmpI(Comparison):
 
 @define("addf", traits=[COMMUTATIVE])
 class AddF(BinaryFloat):
-    """Float sum, round to nearest even. May be contracted with a product into an ``fma``."""
+    """Float sum, round to nearest even."""
 
     function = np.add
 
 
 @define("subf")
 class SubF(BinaryFloat):
-    """Float difference. May be contracted with a product into an ``fma``."""
+    """Float difference, round to nearest even."""
 
     function = np.subtract
 

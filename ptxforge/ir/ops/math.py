@@ -186,13 +186,16 @@ class DivRn(BinaryFloat):
 
 @define("fma")
 class Fma(Elementwise):
-    """x·y + z with one rounding."""
+    """x·y + z with one rounding; z - x·y or x·y - z where ``negated`` says ``product`` or ``addend``."""
 
     x = operand(FLOAT)
     y = operand(FLOAT)
     z = operand(FLOAT)
+    negated = attribute(("", "product", "addend"), "")
 
     def evaluate(self, x, y, z):
+        x = -x if self.negated == "product" else x
+        z = -z if self.negated == "addend" else z
         with np.errstate(all="ignore"):
             if x.dtype == np.float64:
                 return _FMA64(x, y, z)

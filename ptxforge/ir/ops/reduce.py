@@ -63,8 +63,10 @@ class Combining(Operation):
 class Reduce(Combining):
     """Combine all elements along ``axis``; the results lack that dimension (1-D operands give scalars).
     Results have the slice layout of the operands'. Across warps it needs ``scratch_offset`` in shared
-    memory."""
+    memory. In which order elements are combined is not said; with ``contracts`` they are products that are
+    added without being rounded."""
 
+    contracts = attribute(bool, False)
     scratch_offset = attribute(int, -1)
 
     @classmethod
