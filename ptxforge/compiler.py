@@ -203,6 +203,10 @@ def compile_function(
     device assertions. With ``tensor_maps`` the kernel may have parameters of its own, behind those of ``fn``,
     which whoever launches it makes by the recipes in ``Artifact.tensor_maps`` (where the target has TMA).
     Without ``enable_fp_fusion`` the kernel's products and sums are rounded each.
+
+    Raises:
+        ArgumentError: an option has a value that cannot be.
+        CompilationError: the target is not known, or the kernel's source is wrong; with the line and a caret.
     """
     machine = parse_target(target)
     check_options(num_warps, num_stages, num_ctas, maxnreg, machine)
@@ -249,11 +253,11 @@ def compile_function(
 
 
 def _parameters(function: Function, signature: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple((argument.hint, _parameter_type(argument, signature)) for argument in function.arguments)
+    return tuple((argument.name, _parameter_type(argument, signature)) for argument in function.arguments)
 
 
 def _parameter_type(argument: BlockArgument, signature: dict[str, str]) -> str:
-    return tensor_map.TYPE if _is_tensor_map(argument) else signature[argument.hint]
+    return tensor_map.TYPE if _is_tensor_map(argument) else signature[argument.name]
 
 
 def _is_tensor_map(argument: BlockArgument) -> bool:
@@ -261,7 +265,7 @@ def _is_tensor_map(argument: BlockArgument) -> bool:
 
 
 def _tensor_maps(function: Function) -> tuple[TensorMapRecipe, ...]:
-    return tuple(TensorMapRecipe(a.hint, **a.attributes) for a in function.arguments if _is_tensor_map(a))
+    return tuple(TensorMapRecipe(a.name, **a.attributes) for a in function.arguments if _is_tensor_map(a))
 
 
 def _last_tile_text(snapshots: list) -> str:

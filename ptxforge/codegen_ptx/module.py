@@ -28,8 +28,8 @@ def parameter_type(element: T.Type) -> str:
 
 def parameter_name(argument: BlockArgument) -> str:
     """Parameters are named after the user's, with their index so that any two differ."""
-    hint = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in argument.hint)
-    return f"{hint or 'arg'}_{argument.index}"
+    name = "".join(c if c.isascii() and (c.isalnum() or c == "_") else "_" for c in argument.name)
+    return f"{name or 'arg'}_{argument.index}"
 
 
 def module_text(function: Function, builder: Builder, shared_bytes: int) -> str:

@@ -143,7 +143,7 @@ def _bind(
                 " constants"
             )
         dtype, divisibility = parse_type(type, name)
-        argument = function.body.add_argument(ir_type(dtype), hint=name)
+        argument = function.add_parameter(ir_type(dtype), name)
         if divisibility > 1:
             argument.attributes["divisibility"] = divisibility
         return TensorValue(argument, dtype)

@@ -140,18 +140,18 @@ def _bind(
 ) -> dict[Value, Any]:
     parameters = [p for p in function.arguments if p.type is not T.TENSOR_MAP]
     if isinstance(arguments, Mapping):
-        missing = [p.hint for p in parameters if p.hint not in arguments]
+        missing = [p.name for p in parameters if p.name not in arguments]
         if missing:
             raise ArgumentError(f"'{function.name}' lacks arguments: {', '.join(missing)}")
-        arguments = [arguments[p.hint] for p in parameters]
+        arguments = [arguments[p.name] for p in parameters]
     if len(arguments) != len(parameters):
         raise ArgumentError(
             f"'{function.name}' takes {len(parameters)} arguments, {len(arguments)} were given"
         )
     values = {p: _bind_one(p, given, memory) for p, given in zip(parameters, arguments)}
-    by_name = {p.hint: value for p, value in values.items()}
+    by_name = {p.name: value for p, value in values.items()}
     maps = [p for p in function.arguments if p.type is T.TENSOR_MAP]
-    return values | {p: _tensor_map(TensorMapRecipe(p.hint, **p.attributes), by_name) for p in maps}
+    return values | {p: _tensor_map(TensorMapRecipe(p.name, **p.attributes), by_name) for p in maps}
 
 
 @attrs.frozen
@@ -181,9 +181,9 @@ def _bind_one(parameter: BlockArgument, given: Any, memory: AddressSpace) -> Any
     if isinstance(given, int):
         return np.int64(given)
     if not isinstance(given, np.ndarray):
-        raise ArgumentError(f"expected a numpy array, got {given!r}", parameter.hint)
+        raise ArgumentError(f"expected a numpy array, got {given!r}", parameter.name)
     if given.dtype.itemsize != type.pointee.bytes:
-        raise ArgumentError(f"array of {given.dtype} for a {type}", parameter.hint)
+        raise ArgumentError(f"array of {given.dtype} for a {type}", parameter.name)
     return np.int64(memory.register(given))
 
 

@@ -83,15 +83,17 @@ class OpResult(Value):
 
 
 class BlockArgument(Value):
-    """Argument ``index`` of ``block``. ``attributes`` holds facts such as ``{"divisibility": 16}`` of a
-    parameter."""
+    """Argument ``index`` of ``block``. Of a function's parameter, ``name`` is what callers know it by (unlike
+    ``hint`` no matter of taste: it is in the signature, and no other parameter has it), and ``attributes``
+    holds facts such as ``{"divisibility": 16}``."""
 
-    __slots__ = ("block", "index", "attributes")
+    __slots__ = ("block", "index", "attributes", "name")
 
     def __init__(self, type: Type, block: Block, index: int, hint: str = ""):
         super().__init__(type, hint)
         self.block, self.index = block, index
         self.attributes: dict[str, Any] = {}
+        self.name = ""
 
     @property
     def owner_block(self) -> Block:
@@ -437,6 +439,12 @@ class Function:
     def arguments(self) -> list[BlockArgument]:
         return self.body.arguments
 
+    def add_parameter(self, type: Type, name: str) -> BlockArgument:
+        """Append a parameter that callers know as ``name``."""
+        argument = self.body.add_argument(type, hint=name)
+        argument.name = name
+        return argument
+
     def walk(self) -> Iterator[Operation]:
         return self.body.walk()
 
@@ -444,7 +452,7 @@ class Function:
         copy = Function(self.name, [a.type for a in self.arguments], dict(self.attributes), self.location)
         mapping: dict[Value, Value] = {}
         for old, new in zip(self.arguments, copy.arguments):
-            new.hint, new.attributes = old.hint, dict(old.attributes)
+            new.name, new.hint, new.attributes = old.name, old.hint, dict(old.attributes)
             mapping[old] = new
         for op in self.body.operations:
             copy.body.append(op.clone(mapping))

@@ -228,7 +228,7 @@ class _Parser:
             if function.arguments:
                 lexer.expect(",")
             argument = self._argument(function.body)
-            argument.attributes = self.attributes()
+            argument.name, argument.attributes = argument.hint, self.attributes()
         if lexer.accept_word("attributes"):
             function.attributes = self.attributes()
         function.location = self.location()

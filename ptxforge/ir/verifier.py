@@ -24,7 +24,7 @@ Types
     11. Either no tensor of a function has a layout (tile stage) or each has one (gpu stage); it is a
         distributed encoding of the tensor's rank for as many warps as the function has. A memdesc has a
         shared encoding.
-    12. Parameters are scalars or pointers; ``num_warps`` is a power of two.
+    12. Parameters are scalars or pointers, and their names differ; ``num_warps`` is a power of two.
 
 The verifier stops at the first fault. Its message cites the number and shows the function with a note at the
 operation.
@@ -210,7 +210,10 @@ class _Verifier:
     def check_parameters(self) -> None:
         for argument in self.function.arguments:
             if not isinstance(argument.type, (T.ScalarType, T.PointerType, T.TensorMapType)):
-                self.fail(12, f"parameter '{argument.hint}' has type {argument.type}")
+                self.fail(12, f"parameter '{argument.name}' has type {argument.type}")
+        names = [argument.name for argument in self.function.arguments if argument.name]
+        if len(set(names)) < len(names):
+            self.fail(12, f"two parameters have one name: {', '.join(names)}")
         count = self.function.attributes.get("num_warps", 1)
         if not isinstance(count, int) or count < 1 or count & (count - 1):
             self.fail(12, f"num_warps must be a power of two, not {count!r}")

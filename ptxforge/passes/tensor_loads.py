@@ -92,16 +92,17 @@ class TensorLoads:
         box = [1 if d.tile_dim is None else type.shape[d.tile_dim] for d in rectangle.dimensions]
         box[-1] = min(box[-1], span)
         attributes = {
-            "dtype": dtypes.BY_IR[type.element.name].name, "base": rectangle.base.hint,
+            "dtype": dtypes.BY_IR[type.element.name].name, "base": rectangle.base.name,
             "shape": tuple(_entry(d.size) for d in rectangle.dimensions),
             "strides": tuple(_entry(d.stride) for d in rectangle.dimensions),
             "box": tuple(box), "swizzle": span * type.element.bytes,
         }  # fmt: skip
         key = tuple(attributes.items())
         if key not in self.maps:
-            argument = self.function.body.add_argument(T.TENSOR_MAP, f"{rectangle.base.hint}_map")
-            if any(a.hint == argument.hint for a in self.function.arguments if a is not argument):
-                argument.hint += str(argument.index)
+            taken, name = self.function.arguments, f"{rectangle.base.name}_map"
+            if any(other.name == name for other in taken):
+                name += str(len(taken))
+            argument = self.function.add_parameter(T.TENSOR_MAP, name)
             argument.attributes = attributes
             self.maps[key] = argument
         return self.maps[key]
@@ -127,7 +128,7 @@ def _entry(polynomial: Polynomial | None) -> int | str:
     if set(polynomial) <= {()}:
         return polynomial.get((), 0)
     terms = sorted(
-        "*".join([*([str(c)] if c != 1 or not monomial else []), *sorted(v.hint for v in monomial)])
+        "*".join([*([str(c)] if c != 1 or not monomial else []), *sorted(v.name for v in monomial)])
         for monomial, c in polynomial.items()
     )
     return " + ".join(terms)

@@ -53,7 +53,7 @@ class Kernel:
         self.function = Function("kernel", types, attributes)
         self.num_warps = num_warps
         for argument in self.function.arguments:
-            argument.hint = f"a{argument.index}"
+            argument.name = f"a{argument.index}"
             if isinstance(argument.type, T.PointerType):
                 argument.attributes["divisibility"] = 16
         self.b = Builder(self.function.body)

@@ -148,7 +148,7 @@ def test_signature_types_and_attributes():
 
 def test_a_constant_wins_over_the_signature():
     function = build(at_top, {"out": "*i32", "n": "i32"}, {"n": 1}, target="sm_90a")
-    assert [a.hint for a in function.arguments] == ["out"]
+    assert [a.name for a in function.arguments] == ["out"]
 
 
 def pointer_to_pointers(table, out):

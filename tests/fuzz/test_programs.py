@@ -123,10 +123,10 @@ def emulate(function: Function, ptx: str, program: Program) -> dict[str, np.ndar
     addresses = {name: device.register_host_array(array) for name, array in arrays.items()}
     parameters = b""
     for argument in function.arguments:
-        if argument.hint in addresses:
-            parameters += b"\0" * (-len(parameters) % 8) + struct.pack("<Q", addresses[argument.hint])
+        if argument.name in addresses:
+            parameters += b"\0" * (-len(parameters) % 8) + struct.pack("<Q", addresses[argument.name])
         else:
-            parameters += struct.pack("<i", program.scalars[argument.hint])
+            parameters += struct.pack("<i", program.scalars[argument.name])
     kernel = device.load_module(ptx).function(function.name)
     shared = function.attributes.get("shared_bytes", 0)
     kernel.launch((program.grid, 1, 1), (32 * program.num_warps, 1, 1), shared, 0, parameters)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ptxforge.ir.parser import parse_function, parse_type
+from ptxforge.ir.printer import print_function
 from ptxforge.support.errors import ParseError
 
 CASES = [
@@ -38,3 +39,13 @@ def test_a_type_stands_alone():
         parse_type("i32 x")
     with pytest.raises(ParseError, match="expected a type"):
         parse_type("7")
+
+
+def test_parameters_keep_their_names_and_values_may_share_them():
+    """A hint is what the printer prefers; a parameter's name is what callers use."""
+    function = parse_function("func @f(%x: i32, %0: i32) {\n  %y = addi %x, %0 : i32\n  return\n}\n")
+    assert [argument.name for argument in function.arguments] == ["x", ""]
+    function.body.first.result.hint = "x"
+    text = print_function(function)
+    assert "%x_1 = addi %x, %0" in text
+    assert [argument.name for argument in parse_function(text).arguments] == ["x", ""]

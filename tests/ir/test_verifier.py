@@ -169,3 +169,14 @@ def test_parameters(types, attributes):
     function = Function("f", types, attributes)
     Builder(function.body).create(Return)
     expect(12, function)
+
+
+def test_parameters_have_names_of_their_own():
+    function = Function("f")
+    for name in ("x", "x"):
+        function.add_parameter(T.I32, name)
+    Builder(function.body).create(Return)
+    expect(12, function)
+    function.arguments[1].name = "y"
+    verify(function)
+    assert [argument.name for argument in function.clone().arguments] == ["x", "y"]

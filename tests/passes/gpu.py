@@ -61,7 +61,7 @@ def meaning(function: Function, integers: dict[str, int], grid: int, seed: int =
             )
             arguments.append(numbers.astype(argument.type.pointee.numpy))
         else:
-            arguments.append(integers.get(argument.hint, 64))
+            arguments.append(integers.get(argument.name, 64))
     run(function, grid, arguments)
     return [a for a in arguments if isinstance(a, np.ndarray)]
 

@@ -76,5 +76,5 @@ def test_meaning(layout, k):
     rows = {"stride_am": k, "stride_ak": 64, "stride_bk": 32, "stride_bn": k, "stride_cm": 32}
     values = {"a": stored_a, "b": stored_b, "c": c, "M": 64, "N": 32, "K": k} | rows
     function = prefetched(tile, 4, layout)
-    interpreter.run(function, 1, [values[argument.hint] for argument in function.arguments])
+    interpreter.run(function, 1, [values[argument.name] for argument in function.arguments])
     np.testing.assert_array_equal(c, a @ b)

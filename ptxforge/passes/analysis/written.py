@@ -26,7 +26,7 @@ def written_parameters(function: Function) -> tuple[str, ...]:
         if value not in seen:
             seen.add(value)
             work.extend(_sources(value))
-    return tuple(argument.hint for argument in function.arguments if argument in seen)
+    return tuple(argument.name for argument in function.arguments if argument in seen)
 
 
 def _addressed(op: Operation) -> list[Value]:
