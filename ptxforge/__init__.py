@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time __getattr__
     from ptxforge.runtime.devices import default_device, empty, to_device, use_device
     from ptxforge.runtime.heuristics import heuristics
     from ptxforge.runtime.jit import JITFunction, compile, jit
+    from ptxforge.runtime.tensor_descriptor import TensorDescriptor
     from ptxforge.runtime.timing import do_bench
     from ptxforge.support import errors
     from ptxforge.support.errors import PtxforgeError
@@ -32,6 +33,7 @@ _HOME = {  # public name -> the module that defines it
     "DeviceArray": "ptxforge.driver.device_array",
     "JITFunction": "ptxforge.runtime.jit",
     "PtxforgeError": "ptxforge.support.errors",
+    "TensorDescriptor": "ptxforge.runtime.tensor_descriptor",
     "autotune": "ptxforge.runtime.autotune",
     "check": "ptxforge.checking.session",
     "cdiv": "ptxforge.runtime.arithmetic",
@@ -54,9 +56,9 @@ _MODULES = {  # public module -> where it stands
 }
 
 __all__ = [
-    "Artifact", "Config", "DeviceArray", "JITFunction", "PtxforgeError", "__version__", "autotune", "cdiv",
-    "compile", "debug", "default_device", "do_bench", "empty", "errors", "heuristics", "hooks", "jit",
-    "language", "next_power_of_2", "to_device", "triton_compat", "use_device",
+    "Artifact", "Config", "DeviceArray", "JITFunction", "PtxforgeError", "TensorDescriptor", "__version__",
+    "autotune", "cdiv", "compile", "debug", "default_device", "do_bench", "empty", "errors", "heuristics",
+    "hooks", "jit", "language", "next_power_of_2", "to_device", "triton_compat", "use_device",
 ]  # fmt: skip
 
 

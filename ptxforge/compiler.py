@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ptxforge.support import tensor_map
+from ptxforge.support import descriptor, tensor_map
 from ptxforge.support.errors import ArgumentError, CompilationError, PtxforgeError
 from ptxforge.support.target import Target, parse_target
 from ptxforge.support.tensor_map import TensorMapRecipe
@@ -253,11 +253,12 @@ def compile_function(
 
 
 def _parameters(function: Function, signature: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple((argument.name, _parameter_type(argument, signature)) for argument in function.arguments)
-
-
-def _parameter_type(argument: BlockArgument, signature: dict[str, str]) -> str:
-    return tensor_map.TYPE if _is_tensor_map(argument) else signature[argument.name]
+    types = dict(signature)
+    for name, kind in signature.items():
+        if descriptor.is_descriptor(kind):
+            types |= dict(descriptor.parse(kind).parameters(name))
+    types |= {a.name: tensor_map.TYPE for a in function.arguments if _is_tensor_map(a)}
+    return tuple((argument.name, types[argument.name]) for argument in function.arguments)
 
 
 def _is_tensor_map(argument: BlockArgument) -> bool:

@@ -9,14 +9,17 @@ from typing import Any
 from ptxforge.frontend import control, loops, semantics, statements, while_loops
 from ptxforge.frontend.context import Context
 from ptxforge.frontend.expressions import static_object
+from ptxforge.frontend.semantics.registry import ArgumentProblem
 from ptxforge.frontend.source import Parameter, SourceFunction, source_function
-from ptxforge.frontend.values import TensorValue, ir_type
+from ptxforge.frontend.values import Descriptor, TensorValue, ir_type
 from ptxforge.frontend.visitor import Visitor
+from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function
 from ptxforge.ir.ops.control import Return
 from ptxforge.language import types as L
-from ptxforge.support import dtypes
+from ptxforge.language.descriptor import tensor_descriptor_type
+from ptxforge.support import descriptor, dtypes
 from ptxforge.support.errors import CompilationError, InternalCompilerError, PtxforgeError
 
 __all__ = ["build", "control", "loops", "parse_type", "semantics", "statements", "while_loops"]
@@ -142,15 +145,37 @@ def _bind(
                 f"parameter '{name}' of '{source.name}' is annotated tl.constexpr and needs a value in"
                 " constants"
             )
-        dtype, divisibility = parse_type(type, name)
-        argument = function.add_parameter(ir_type(dtype), name)
-        if divisibility > 1:
-            argument.attributes["divisibility"] = divisibility
-        return TensorValue(argument, dtype)
+        if descriptor.is_descriptor(type):
+            return _descriptor(function, type, name)
+        return _argument(function, type, name)
     if parameter.has_default:
         return static_object(parameter.default)
     where = "constants" if parameter.is_constexpr else "the signature or in constants"
     raise CompilationError(f"parameter '{name}' of '{source.name}' is missing in {where}", source.header())
+
+
+def _argument(function: Function, type: str, name: str) -> TensorValue:
+    dtype, divisibility = parse_type(type, name)
+    argument = function.add_parameter(ir_type(dtype), name)
+    if divisibility > 1:
+        argument.attributes["divisibility"] = divisibility
+    return TensorValue(argument, dtype)
+
+
+def _descriptor(function: Function, type: str, name: str) -> Descriptor:
+    """A descriptor of the parameters that stand for it."""
+    try:
+        found = descriptor.parse(type)
+        semantics.descriptor.check_box(found.box, L.of(found.dtype))
+    except ValueError as error:
+        raise CompilationError(str(error), hint=f"that is the type of '{name}'") from None
+    except ArgumentProblem as problem:
+        raise CompilationError(f"'{type}', the type of '{name}', cannot be: {problem.message}") from None
+    base, *numbers = [_argument(function, kind, part) for part, kind in found.parameters(name)]
+    rank = len(found.box)
+    one = TensorValue(Builder(function.body).constant(1, T.I64), L.int64)
+    kind = tensor_descriptor_type(L.block_type(L.of(found.dtype), found.box), found.padding)
+    return Descriptor(base, tuple(numbers[:rank]), (*numbers[rank:], one), kind)
 
 
 def parse_type(text: str, name: str = "") -> tuple[L.dtype | L.pointer_type, int]:

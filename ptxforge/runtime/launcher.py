@@ -19,6 +19,7 @@ from ptxforge.runtime.devices import default_device, device
 from ptxforge.runtime.lending import Loan, describe_arguments
 from ptxforge.runtime.options import Options
 from ptxforge.runtime.specialize import Parameter, Specialization
+from ptxforge.runtime.tensor_descriptor import array_of, readdressed
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.support.errors import DeviceError, LaunchError, PlacementError
 from ptxforge.support.tensor_map import TensorMapError
@@ -146,9 +147,9 @@ class PreparedLaunch:
         """Launch where a launch is done when it returns: on the emulator, which has findings and borrows host
         arrays."""
         values = list(values)
-        loan = Loan(self.device, [bound[index] for index in self._host])
+        loan = Loan(self.device, [array_of(bound[index]) for index in self._host])
         for index, address in zip(self._host, loan.addresses, strict=True):
-            values[index] = address
+            values[index] = readdressed(values[index], address)
         try:
             self._fire(x, y, z, stream, values, bound)
         except TensorMapError:
@@ -233,12 +234,16 @@ def _stream_source(specializations: list[Specialization], bound: tuple) -> int |
     for index, made in enumerate(specializations):
         if not isinstance(made.device, str) or made.on_host:
             continue
-        value = bound[index]
+        value = array_of(bound[index])
         if type(value).__module__.partition(".")[0] == "torch":
             return _torch_stream(int(made.device.partition(":")[2] or 0))
         if hasattr(value, "__cuda_array_interface__"):
-            return lambda bound: bound[index].__cuda_array_interface__.get("stream") or arrays.LEGACY_STREAM
+            return lambda bound: _stream_of(array_of(bound[index]))
     return arrays.LEGACY_STREAM
+
+
+def _stream_of(array: Any) -> int:
+    return array.__cuda_array_interface__.get("stream") or arrays.LEGACY_STREAM
 
 
 def _torch_stream(ordinal: int) -> Callable[[tuple], int]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from ptxforge.driver import arrays
 from ptxforge.driver.protocol import Device
+from ptxforge.runtime.tensor_descriptor import array_of
 
 _GAP = 4096
 """Bytes that separate a copied piece from all other memory."""
@@ -159,7 +160,7 @@ def describe_arguments(names: Sequence[str], values: Sequence[Any], bound: Seque
     """The array arguments of a launch. ``values`` are what was packed: for an array its address."""
     found = []
     for name, address, value in zip(names, values, bound, strict=True):
-        described = arrays.describe(value)
+        described = arrays.describe(array_of(value))
         if described is not None:
-            found.append(Argument(name, address, *described))
+            found.append(Argument(name, address[0] if isinstance(address, tuple) else address, *described))
     return found

@@ -17,6 +17,8 @@ from ptxforge.driver import arrays
 from ptxforge.driver.protocol import Device
 from ptxforge.runtime import findings, packing
 from ptxforge.runtime.lending import Loan, describe_arguments
+from ptxforge.runtime.tensor_descriptor import parts_of
+from ptxforge.support import descriptor
 from ptxforge.support.errors import DeviceError
 
 Launcher = Callable[..., None]
@@ -25,7 +27,7 @@ Launcher = Callable[..., None]
 def raw_launcher(variant: Any, device: Device) -> Launcher:
     """The launch function of a :class:`~ptxforge.runtime.variant.CompiledKernel` on ``device``."""
     made = variant.artifact
-    names = list(made.signature)
+    names = [name for item in made.signature.items() for name in descriptor.parameter_names(*item)]
     kept = [names.index(name) for name, _ in made.parameters]
     packer = packing.layout([kind for _, kind in made.parameters])
     if findings.observes(device):
@@ -37,7 +39,8 @@ def raw_launcher(variant: Any, device: Device) -> Launcher:
         if enter:
             enter(launch_metadata)
         if x > 0 and y > 0 and z > 0:
-            launch((x, y, z), block, shared, stream, pack(*(_plain(arguments[index]) for index in kept)))
+            given = _parts(arguments)
+            launch((x, y, z), block, shared, stream, pack(*(_plain(given[index]) for index in kept)))
         if leave:
             leave(launch_metadata)
 
@@ -59,7 +62,8 @@ class _Emulated:
         if enter:
             enter(launch_metadata)
         if x > 0 and y > 0 and z > 0:
-            self._launch((x, y, z), [arguments[index] for index in self._kept])
+            given = _parts(arguments)
+            self._launch((x, y, z), [given[index] for index in self._kept])
         if leave:
             leave(launch_metadata)
 
@@ -80,6 +84,10 @@ class _Emulated:
             loan.end()
         if device.findings or findings.listeners:
             findings.tell(launched)
+
+
+def _parts(arguments: Sequence[Any]) -> list[Any]:
+    return [part for argument in arguments for part in parts_of(argument)]
 
 
 def _is_on_host(value: Any) -> bool:

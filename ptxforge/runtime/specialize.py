@@ -8,6 +8,7 @@ int                             ``i32``, ``i64``, ``u64``   ``:16`` when divisib
 the int 1                       ``constexpr``               1
 bool                            ``i1``
 float                           ``fp32``
+TensorDescriptor                ``tensordesc<fp16[64,32]>`` (``:16``: 16 divides the last size)
 ``None``                        ``constexpr``               ``None``
 function, element type          ``constexpr``               itself
 ``tl.constexpr`` parameter      ``constexpr``               its value
@@ -34,6 +35,7 @@ from ptxforge.driver import arrays
 from ptxforge.driver.device_array import DeviceArray
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
+from ptxforge.runtime.tensor_descriptor import TensorDescriptor
 from ptxforge.support import dtypes
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import ArgumentError, IntegerRangeError
@@ -144,6 +146,8 @@ def _specialize(parameter: Parameter, value: Any) -> Specialization:
         return _scalar(parameter, plain_scalar(value))
     if isinstance(value, DeviceArray):
         return Specialization(_pointer(parameter, value.dtype, value.data_ptr()), device=value.owner)
+    if isinstance(value, TensorDescriptor):
+        return _descriptor(parameter, value)
     if isinstance(value, dtype) or is_function(value):
         return Specialization(CONSTEXPR, value)
     found = arrays.view(value)
@@ -154,6 +158,11 @@ def _specialize(parameter: Parameter, value: Any) -> Specialization:
         )
     kind = _pointer(parameter, found.dtype, found.address)
     return Specialization(kind, device=found.device, readonly=found.readonly)
+
+
+def _descriptor(parameter: Parameter, value: TensorDescriptor) -> Specialization:
+    base = _specialize(parameter, value.base)
+    return Specialization(str(value.type), device=base.device, readonly=base.readonly)
 
 
 def is_function(value: Any) -> bool:
@@ -251,6 +260,8 @@ class Keys(dict):
             return _torch_key(parameter)
         if kind is DeviceArray:
             return _device_array_key(parameter)
+        if issubclass(kind, TensorDescriptor):
+            return _descriptor_key(parameter)
         return _general_key(parameter)
 
 
@@ -300,6 +311,22 @@ def _device_array_key(parameter: Parameter) -> KeyFunction:
     def key(array: DeviceArray) -> tuple[Any, int]:
         address = array.data_ptr()
         return (array.dtype.short, array.owner, not address & mask), address
+
+    return key
+
+
+def _descriptor_key(parameter: Parameter) -> KeyFunction:
+    """A descriptor is packed as a tuple: its tensor's address, sizes and strides."""
+    keys = Keys(parameter)
+
+    def key(descriptor: TensorDescriptor) -> tuple[Any, tuple[int, ...]]:
+        base = descriptor.base
+        base_key, address = keys[type(base)](base)
+        is_aligned = not descriptor.shape[-1] & 15
+        return (
+            (base_key, tuple(descriptor.block_shape), descriptor.padding, is_aligned),
+            descriptor.values(address),
+        )
 
     return key
 

@@ -59,6 +59,11 @@ def is_descriptor(text: str) -> bool:
     return text.startswith("tensordesc<")
 
 
+def parameter_names(name: str, text: str) -> list[str]:
+    """The parameters behind the parameter ``name`` of type ``text``: itself, unless it is a descriptor."""
+    return [part for part, _ in parse(text).parameters(name)] if is_descriptor(text) else [name]
+
+
 def parse(text: str) -> DescriptorType:
     """The type of a text. Raises ``ValueError`` for another text.
 

@@ -8,7 +8,17 @@ from types import ModuleType
 
 from ptxforge import language
 from ptxforge.language.registry import ConstexprFunction, constexpr_function
-from ptxforge.runtime import arithmetic, autotune, heuristics, jit, metadata, specialize, variant
+from ptxforge.runtime import (
+    arithmetic,
+    autotune,
+    heuristics,
+    jit,
+    metadata,
+    ragged,
+    specialize,
+    tensor_descriptor,
+    variant,
+)
 from ptxforge.support import errors
 from ptxforge.triton_compat import backend, compiler, drivers, host, knobs, language_names, testing
 from ptxforge.triton_compat.alias import VERSION, Source
@@ -99,6 +109,8 @@ MODULES: dict[str, Sequence[Source]] = {
     "triton.backends.compiler": [_BACKENDS],
     "triton.backends.driver": [_BACKENDS],
     "triton.tools": [{}],
+    "triton.tools.tensor_descriptor": [{"TensorDescriptor": tensor_descriptor.TensorDescriptor}],
+    "triton.tools.ragged_tma": [ragged],
 }
 if hasattr(language, "random"):
     MODULES["triton.language.random"] = _language("random")

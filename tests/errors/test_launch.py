@@ -11,8 +11,11 @@ import pytest
 import ptxforge
 import ptxforge.language as tl
 from ptxforge.emulator import EmulatorDevice
+from ptxforge.runtime.ragged import create_ragged_descriptor
+from ptxforge.runtime.tensor_descriptor import TensorDescriptor
 from ptxforge.support.errors import PtxforgeError
 
+of = TensorDescriptor.from_tensor
 HERE = Path(__file__).parent
 
 
@@ -37,6 +40,11 @@ def matmul(a, b, c, K, M: tl.constexpr, N: tl.constexpr, STEP: tl.constexpr):
         right = tl.load(b + (start + k)[:, None] * N + j[None, :])
         total = tl.dot(left, right, total)
     tl.store(c + i[:, None] * N + j[None, :], total)
+
+
+@ptxforge.jit
+def double(x_desc):
+    x_desc.store([0], x_desc.load([0]) * 2)
 
 
 @ptxforge.jit
@@ -95,6 +103,35 @@ CASES = {
     "grid of a float": lambda: scale[(1.5,)](_array(), _array(), 64, 2.0, BLOCK=64),
     "no grid": lambda: scale(_array(), _array(), 64, 2.0, BLOCK=64),
     "too much shared memory": _too_much_shared_memory,
+    "descriptor of no array": lambda: TensorDescriptor(3, [64], [1], [16]),
+    "descriptor with a base that is not aligned": lambda: of(_array()[1:], [16]),
+    "descriptor with rows of any length": lambda: TensorDescriptor(_array(), [6, 10], [10, 1], [4, 8]),
+    "descriptor of a transposed array": lambda: of(_array().reshape(8, 8).T, [8, 8]),
+    "descriptor of six dimensions": lambda: of(_array(1).reshape((1,) * 6), [1] * 6),
+    "descriptor with one stride for two sizes": lambda: TensorDescriptor(_array(), [8, 8], [1], [8, 8]),
+    "descriptor with one side for two sizes": lambda: TensorDescriptor(_array(), [8, 8], [8, 1], [8]),
+    "descriptor without elements": lambda: TensorDescriptor(_array(), [0, 8], [8, 1], [8, 8]),
+    "descriptor of integers with nan": lambda: of(
+        np.zeros(64, np.int32), [16], padding="nan"
+    ),
+    "descriptor with an unknown padding": lambda: of(_array(), [16], padding="wrap"),
+    "descriptor that rounds": lambda: of(_array(), [16], round_f32_to_tf32=True),
+    "descriptor with a large box": lambda: double[(1,)](of(_array(), [512])),
+    "descriptor with a narrow box": lambda: double[(1,)](of(_array(), [2])),
+    "descriptor with a box of no power of two": lambda: double[(1,)](
+        of(_array(), [24])
+    ),
+    "descriptor of a read-only array": lambda: double[(1,)](
+        of(np.broadcast_to(_array(), (64,)), [64])
+    ),
+    "descriptor type of a narrow box": lambda: double.compile({"x_desc": "tensordesc<fp16[4]>"}),
+    "descriptor type that is none": lambda: double.compile({"x_desc": "tensordesc<fp17[64]>"}),
+    "ragged descriptor along the last dimension": lambda: create_ragged_descriptor(
+        _array().reshape(8, 8), [8, 8], ragged_dim=-1
+    ),
+    "ragged descriptor of four dimensions": lambda: create_ragged_descriptor(
+        _array().reshape(1, 1, 8, 8), [1, 1, 8, 8]
+    ),
     "array too small": lambda: unmasked[(1,)](_array(32), BLOCK=64),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 
+import attrs
 import numpy as np
 import pytest
 
@@ -11,12 +12,15 @@ import ptxforge
 from ptxforge import interpreter
 from ptxforge.compiler import compile_function
 from ptxforge.ir.parser import parse_function
+from ptxforge.runtime.tensor_descriptor import TensorDescriptor, array_of, parts_of
 from ptxforge.support import dtypes
 
 
 def _signature(value) -> str:
     if isinstance(value, np.ndarray):
         return f"*{dtypes.from_numpy(value.dtype).short}" + (":16" if value.ctypes.data % 16 == 0 else "")
+    if isinstance(value, TensorDescriptor):
+        return str(value.type)
     if isinstance(value, float):
         return "fp32"
     return "i32:16" if value % 16 == 0 else "i32"
@@ -31,7 +35,14 @@ def _interpret(kernel, grid, arguments, constants, options):
     signature = {name: _signature(value) for name, value in bound.items() if name not in fixed}
     artifact = compile_function(kernel, signature, constants | fixed, **options)
     function = parse_function(artifact.asm["tile"])
-    interpreter.run(function, grid, [bound[name] for name in signature])
+    interpreter.run(function, grid, [part for name in signature for part in parts_of(bound[name])])
+
+
+def _mapped(value, change):
+    """An argument with ``change`` applied to its array; numbers stay."""
+    if isinstance(value, TensorDescriptor):
+        return attrs.evolve(value, base=change(value.base))
+    return change(value) if isinstance(value, np.ndarray) else value
 
 
 @pytest.fixture
@@ -39,20 +50,21 @@ def execute(devices):
     """``execute(kernel, grid, arguments, constants, outputs=[indices], **options)`` → for each executor, its
     outputs.
 
-    Arrays are numpy's and are not changed; every executor works on copies.
+    Arrays are numpy's, also those of tensor descriptors, and are not changed; every executor works on
+    copies.
     """
 
     def run(kernel, grid, arguments, constants, outputs, **options):
         grid = tuple(grid) + (1,) * (3 - len(grid))
         results = []
-        copies = [a.copy() if isinstance(a, np.ndarray) else a for a in arguments]
+        copies = [_mapped(a, np.copy) for a in arguments]
         _interpret(kernel, grid, copies, constants, options)
-        results.append([copies[i] for i in outputs])
+        results.append([array_of(copies[i]) for i in outputs])
         compiled = ptxforge.compile(kernel)
         for device in devices:
-            placed = [ptxforge.to_device(a, device) if isinstance(a, np.ndarray) else a for a in arguments]
+            placed = [_mapped(a, lambda array: ptxforge.to_device(array, device)) for a in arguments]
             compiled[grid](*placed, **constants, **options)
-            results.append([placed[i].numpy() for i in outputs])
+            results.append([array_of(placed[i]).numpy() for i in outputs])
         return results
 
     return run
