@@ -217,12 +217,10 @@ def compile_function(
         "debug": debug, "enable_fp_fusion": enable_fp_fusion,
     }  # fmt: skip
     with _collector_paused():
-        frontend, pipeline, codegen_ptx = _stage("frontend"), _stage("passes.pipeline"), _stage("codegen_ptx")
+        pipeline, codegen_ptx = _stage("passes.pipeline"), _stage("codegen_ptx")
         print_function = _stage("ir.printer").print_function
         start = time.perf_counter()
-        function = frontend.build(fn, signature, constants, target=target, **options)
-        if tensor_maps and machine.has_tma:
-            function.attributes["tensor_maps"] = True
+        function = build_ir(fn, signature, constants, target, tensor_maps=tensor_maps, **options)
         built = time.perf_counter()
         snapshots = pipeline.run(function, machine)
         passed = time.perf_counter()
@@ -250,6 +248,20 @@ def compile_function(
         stages=lambda: [(snapshot.name, snapshot.text) for snapshot in snapshots],
         written=written,
     )
+
+
+def build_ir(
+    fn: Any, signature: dict[str, str], constants: dict[str, Any], target: str, *,
+    tensor_maps: bool = True, **options: Any,
+) -> Function:  # fmt: skip
+    """The tile IR that the passes begin with; see :func:`compile_function`.
+
+    Raises what the frontend raises: :class:`CompilationError`.
+    """
+    function = _stage("frontend").build(fn, signature, constants, target=target, **options)
+    if tensor_maps and parse_target(target).has_tma:
+        function.attributes["tensor_maps"] = True
+    return function
 
 
 def _parameters(function: Function, signature: dict[str, str]) -> tuple[tuple[str, str], ...]:

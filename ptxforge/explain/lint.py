@@ -23,6 +23,9 @@ SCATTERED = 2.0
 FEW_WARPS = 8
 """Warps on a multiprocessor below which latencies are hardly hidden: two for each of its four parts."""
 
+ONLY_REMARKED = ("not-prefetched", "not-by-tma")
+"""Kinds of the compiler's remarks that no facts here stand for."""
+
 
 @attrs.frozen(slots=True)
 class Advice:
@@ -45,6 +48,7 @@ def advice_for(
         *_of_accesses(trace.accesses),
         *_of_loops(trace),
         *_of_products(trace.products, trace.target.has_wgmma),
+        *_of_remarks(trace),
         *_of_conflicts(conflicts_of(trace.function)),
         *(_of_counts(trace, counts) if counts is not None else ()),
     ]
@@ -122,6 +126,14 @@ def _of_products(products: Iterable[Product], has_wgmma: bool) -> Iterator[Advic
     for product in products:
         if product.unit == "fma":
             yield Advice("warning", "tensor cores", product.location, product.why, product.cure)
+
+
+def _of_remarks(trace: Trace) -> Iterator[Advice]:
+    """What the compiler says of its own decisions, as far as nothing above has said it."""
+    for remark in trace.artifact.remarks:
+        if remark.kind in ONLY_REMARKED:
+            what, _, cure = remark.message.partition("; ")
+            yield Advice("note", remark.kind, remark.location, what, cure or "see the passes' documentation")
 
 
 def _of_conflicts(conflicts: Iterable[Conflict]) -> Iterator[Advice]:

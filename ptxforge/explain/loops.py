@@ -12,11 +12,15 @@ from ptxforge.ir.ops.memory import Load
 from ptxforge.passes.analysis.loop_reasons import why_not_ahead
 from ptxforge.support.location import Location
 
+COPIES = {"async_copy_global_to_local": "cp.async", "tensor_load": "TMA"}
+"""Operations that move a tile to shared memory while others work, and what does it."""
+
 
 @attrs.define(slots=True)
 class LoopFacts:
     """One loop of the source. ``loads`` are the places of the tensors that its body loads, ``ahead`` how many
-    of them run ahead of their iteration, by ``stages`` - 1 iterations. ``reasons`` are (place, why, cure) of
+    of them run ahead of their iteration, by ``stages`` - 1 iterations; ``by`` says whether ``TMA`` or
+    ``cp.async`` (or both) copy them. ``reasons`` are (place, why, cure) of
     what does not."""
 
     location: Location | None
@@ -24,6 +28,7 @@ class LoopFacts:
     stages: int
     has_dot: bool
     ahead: int = 0
+    by: str = ""
     reasons: list[tuple[Location | None, str, str]] = attrs.Factory(list)
 
 
@@ -41,7 +46,9 @@ def finish_loops(loops: list[LoopFacts], function: Function) -> tuple[LoopFacts,
     for facts in loops:
         loop = after.get(str(facts.location))
         if loop is not None:
-            facts.ahead = sum(1 for op in loop.walk() if op.name.startswith("async_copy"))
+            copies = [op.name for op in loop.walk() if op.name in COPIES]
+            facts.ahead = len(copies)
+            facts.by = " and ".join(COPIES[name] for name in dict.fromkeys(copies))
             if facts.ahead and facts.ahead >= facts.loads:
                 facts.reasons.clear()
     return tuple(loops)

@@ -9,6 +9,7 @@ import attrs
 import numpy as np
 
 from ptxforge.compiler import Artifact
+from ptxforge.support import tensor_map
 from ptxforge.support.errors import PtxforgeError
 
 _MMA = re.compile(r"\bm(\d+)n(\d+)k(\d+)\b")
@@ -52,23 +53,37 @@ def run_counted(
 
 
 def _packed(device: Any, artifact: Artifact, arguments: list) -> bytes:
-    """The parameter buffer: each value at the next multiple of its size."""
-    names = [f"{name}: {kind}" for name, kind in artifact.parameters]
-    if len(arguments) != len(names):
-        raise PtxforgeError(
-            f"{len(arguments)} --arg are given, the kernel has {len(names)}: {', '.join(names)}"
-        )
+    """The parameter buffer: each value at the next multiple of its size, tensor maps as the kernel's recipes
+    make them of the others."""
+    recipes = {recipe.name: recipe for recipe in artifact.tensor_maps}
+    named = [(name, kind) for name, kind in artifact.parameters if name not in recipes]
+    if len(arguments) != len(named):
+        shown = ", ".join(f"{name}: {kind}" for name, kind in named)
+        raise PtxforgeError(f"{len(arguments)} --arg are given, the kernel has {len(named)}: {shown}")
+    values = {
+        name: _bytes(device, value, name, kind)
+        for value, (name, kind) in zip(arguments, named, strict=True)
+    }  # fmt: skip
     out = bytearray()
-    for value, (name, kind) in zip(arguments, artifact.parameters, strict=True):
-        is_array = isinstance(value, np.ndarray)
-        if is_array != kind.startswith("*"):
-            raise PtxforgeError(f"'{name}' is {kind}, its --arg is {'an array' if is_array else 'a number'}")
-        data = np.uint64(device.register_host_array(value)).tobytes() if is_array else value.tobytes()
-        expected = 8 if is_array else _bytes_of(kind)
-        if len(data) != expected:
-            raise PtxforgeError(f"'{name}' is {kind} ({expected} bytes), its --arg has {len(data)} bytes")
-        out += bytes(-len(out) % len(data)) + data
+    for name, _ in artifact.parameters:
+        if name in recipes:
+            data = recipes[name].encode(device, lambda n: int.from_bytes(values[n], "little", signed=True))
+            out += bytes(-len(out) % tensor_map.ALIGNMENT) + data
+        else:
+            out += bytes(-len(out) % len(values[name])) + values[name]
     return bytes(out)
+
+
+def _bytes(device: Any, value: np.ndarray | np.generic, name: str, kind: str) -> bytes:
+    """A parameter's bytes. Raises :class:`PtxforgeError` when the value does not fit."""
+    is_array = isinstance(value, np.ndarray)
+    if is_array != kind.startswith("*"):
+        raise PtxforgeError(f"'{name}' is {kind}, its --arg is {'an array' if is_array else 'a number'}")
+    data = np.uint64(device.register_host_array(value)).tobytes() if is_array else value.tobytes()
+    expected = 8 if is_array else _bytes_of(kind)
+    if len(data) != expected:
+        raise PtxforgeError(f"'{name}' is {kind} ({expected} bytes), its --arg has {len(data)} bytes")
+    return data
 
 
 def _bytes_of(kind: str) -> int:

@@ -311,7 +311,8 @@ function sharedMemory() {
     return view;
   }
   const width = 860, height = 420, left = 70, top = 10;
-  const picture = drawn("svg", { width: width + left + 20, height: height + 50, role: "img", "aria-label": "shared memory over time" });
+  const size = { width: width + left + 20, height: height + 50 };
+  const picture = drawn("svg", { ...size, viewBox: `0 0 ${size.width} ${size.height}`, role: "img", "aria-label": "shared memory over time" });
   const labels = []; // above all bars
   areas.forEach((area, number) => {
     const x = left + (area.first / operations) * width, span = ((area.last - area.first + 1) / operations) * width;

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from math import prod
 from typing import Any
 
+from ptxforge.explain.loops import COPIES
 from ptxforge.explain.sharing import areas_of, size_of
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
@@ -51,7 +52,7 @@ def _values(function: Function) -> Iterator[Value]:
 
 def _layout(type: T.Type) -> tuple[Encoding | None, tuple[int, ...], Any]:
     """(layout, shape of what it lays out, element type); no layout for scalars."""
-    layout = T.layout_of(type)
+    layout = T.layout_of(type) if isinstance(type, (T.TensorType, T.MemDescType)) else None
     if layout is None:
         return None, (), None
     element = type.element.pointee if isinstance(type.element, T.PointerType) else type.element
@@ -91,15 +92,15 @@ def schedules_of(function: Function) -> list[dict[str, Any]]:
         rows = _rows(loop)
         if any(row["ahead"] for row in rows):
             line = loop.location.line if loop.location else None
-            order = [_event(op) for op in loop.body.operations if _is_event(op)]
+            order = [_event(op) for op in loop.body.walk() if _is_event(op)]
             found.append({"line": line, "steps": STEPS, "rows": rows, "order": order})
     return found
 
 
 def _rows(loop: For) -> list[dict[str, Any]]:
     rows = []
-    for op in loop.body.operations:
-        if op.name.startswith("async_copy"):
+    for op in loop.body.walk():
+        if op.name in COPIES:
             rows.append(_row("copy", op, _buffers(op) - 1))
         elif isinstance(op, (Load, Store)) and isinstance(op.pointer.type, T.TensorType):
             rows.append(_row(op.name, op, 0))
@@ -110,7 +111,7 @@ def _rows(loop: For) -> list[dict[str, Any]]:
 
 def _row(label: str, op: Operation, ahead: int) -> dict[str, Any]:
     root = root_of(op.operands[0])
-    name = f" {root.hint}" if isinstance(root, BlockArgument) else ""
+    name = f" {root.hint.removesuffix('_map')}" if isinstance(root, BlockArgument) else ""
     return {"label": f"{label}{name}", "line": _line(op), "ahead": ahead}
 
 
@@ -124,7 +125,7 @@ def _buffers(op: Operation) -> int:
 
 
 def _is_event(op: Operation) -> bool:
-    return op.name.startswith(("async_", "dot", "barrier", "local_", "load", "store", "fence"))
+    return op.name.startswith((*COPIES, "async_", "dot", "barrier", "local_", "load", "store", "fence"))
 
 
 def _event(op: Operation) -> dict[str, Any]:

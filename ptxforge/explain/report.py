@@ -148,7 +148,7 @@ def _loops(report: Report) -> str:
     lines = []
     for loop in report.trace.loops:
         if loop.loads:
-            how = f", {loop.stages} stages" if loop.ahead else ""
+            how = f", by {loop.by} in {loop.stages} stages" if loop.ahead else ""
             lines.append(f"  {_at(loop.location)}  {loop.ahead} of {loop.loads} loads run ahead{how}")
     return "\n".join(["loops", *lines]) if lines else ""
 

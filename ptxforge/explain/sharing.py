@@ -40,7 +40,7 @@ class Conflict:
 
 def areas_of(function: Function) -> list[Area]:
     """Every buffer and scratch area, by offset. Tiles with several buffers are one area for each."""
-    found = []
+    found, end = [], size_of(function) - 1
     for request in requests_of(function):
         op, pitch, count = request.op, request.op.attributes.get("pitch", 0), 1
         if isinstance(op, LocalAlloc) and op.result.type.rank > op.result.type.layout.rank:
@@ -49,7 +49,7 @@ def areas_of(function: Function) -> list[Area]:
         for number in range(count):
             offset = request.offset + number * (pitch or size)
             what = f"{_what(op)}, buffer {number}" if count > 1 else _what(op)
-            found.append(Area(what, op.location, offset, size, request.first, request.last))
+            found.append(Area(what, op.location, offset, size, request.first, min(request.last, end)))
     return sorted(found, key=lambda area: (area.offset, area.first))
 
 

@@ -11,8 +11,7 @@ from typing import Any
 
 import attrs
 
-from ptxforge import frontend
-from ptxforge.compiler import Artifact
+from ptxforge.compiler import Artifact, build_ir
 from ptxforge.explain.accesses import Access, accesses_of
 from ptxforge.explain.dots import Product, products_of
 from ptxforge.explain.loops import LoopFacts, finish_loops, loops_of
@@ -77,9 +76,7 @@ def trace(
     Raises what compiling raises: :class:`ArgumentError` and :class:`CompilationError`.
     """
     artifact = kernel.compile(signature, constants, target, **options)
-    function = frontend.build(
-        kernel, artifact.signature, artifact.constants, target=artifact.target, **artifact.options
-    )
+    function = build_ir(kernel, artifact.signature, artifact.constants, artifact.target, **artifact.options)
     watcher = _Watcher(function, parse_target(artifact.target))
     pipeline.run(function, watcher.target, on_pass=watcher.after)
     return Trace(

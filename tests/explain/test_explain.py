@@ -232,6 +232,18 @@ def test_counting_runs_the_kernel():
     assert counts.flops == 64 * 64  # halved
 
 
+def test_tiles_by_tma_for_wgmma():
+    """The kernel has parameters of its own then, which counting makes as a launch does."""
+    found = traced("product", PRODUCT, {"BLOCK": 64}, "sm_90a")
+    (loop,), (dot,) = found.loops, found.products
+    assert (loop.ahead, loop.loads, loop.by, loop.reasons) == (2, 2, "TMA", [])
+    assert (dot.unit, dot.m, dot.n, dot.k, dot.accumulator) == ("wgmma", 64, 64, 32, "f32")
+    a, b, c = np.ones((64, 128), np.float16), np.ones((128, 64), np.float16), np.zeros((64, 64), np.float32)
+    counts = run_counted(found.artifact, [a, b, c, np.int32(64), np.int32(128)], (1, 1, 1))
+    assert (c == 64).all() and counts.findings == () and counts.tensor == {"f16": 2 * 64 * 64 * 128}
+    assert "2 of 2 loads run ahead, by TMA in 3 stages" in str(explain(found, counts))
+
+
 def test_the_roofline_is_the_longest_of_its_bounds():
     found, counts, _ = counted_product()
     estimate = explain(found, counts).roofline
