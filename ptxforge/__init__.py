@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time __getattr__
     from ptxforge.runtime.jit import JITFunction, compile, jit
     from ptxforge.runtime.tensor_descriptor import TensorDescriptor
     from ptxforge.runtime.timing import do_bench
+    from ptxforge.runtime.variants import forbid_jit
     from ptxforge.support import errors
     from ptxforge.support.errors import PtxforgeError
 
@@ -41,6 +42,7 @@ _HOME = {  # public name -> the module that defines it
     "default_device": "ptxforge.runtime.devices",
     "do_bench": "ptxforge.runtime.timing",
     "empty": "ptxforge.runtime.devices",
+    "forbid_jit": "ptxforge.runtime.variants",
     "heuristics": "ptxforge.runtime.heuristics",
     "jit": "ptxforge.runtime.jit",
     "next_power_of_2": "ptxforge.runtime.arithmetic",
@@ -57,8 +59,8 @@ _MODULES = {  # public module -> where it stands
 
 __all__ = [
     "Artifact", "Config", "DeviceArray", "JITFunction", "PtxforgeError", "TensorDescriptor", "__version__",
-    "autotune", "cdiv", "compile", "debug", "default_device", "do_bench", "empty", "errors", "heuristics",
-    "hooks", "jit", "language", "next_power_of_2", "to_device", "triton_compat", "use_device",
+    "autotune", "cdiv", "compile", "debug", "default_device", "do_bench", "empty", "errors", "forbid_jit",
+    "heuristics", "hooks", "jit", "language", "next_power_of_2", "to_device", "triton_compat", "use_device",
 ]  # fmt: skip
 
 

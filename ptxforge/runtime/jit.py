@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Generic, Protocol, TypeVar, overload
 
-from ptxforge import compiler
 from ptxforge.compiler import Artifact
 from ptxforge.driver.protocol import Device
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
-from ptxforge.runtime import ahead, cache, options, pickling, refusals, source, tools
+from ptxforge.runtime import ahead, compiling, options, pickling, precompile, refusals, source, tools
 from ptxforge.runtime.binder import make_binder, parameters_of
 from ptxforge.runtime.bound import BoundLaunch
 from ptxforge.runtime.function_state import FunctionState, default_repr, restored
 from ptxforge.runtime.launcher import PreparedLaunch, place, prepare
 from ptxforge.runtime.plans import MISSING, WithOptions, make_entry, make_plan
-from ptxforge.runtime.specialize import Parameter, Specialization, constexpr_key, specialize
+from ptxforge.runtime.specialize import Parameter, Specialization, specialize
 from ptxforge.runtime.tuples import TuplePlan, holds_tuples
 from ptxforge.runtime.variant import CompiledKernel
-from ptxforge.support import settings
+from ptxforge.runtime.variants import Key, Variants, forbid_jit
 from ptxforge.support.errors import ArgumentError, ChangedGlobalError, LaunchError
 from ptxforge.support.source_text import remember
 from ptxforge.support.target import parse_target
@@ -110,7 +109,7 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
         self.debug, self.noinline = debug, noinline
         self.repr, self.launch_metadata, self.version = repr or default_repr, launch_metadata, version
         self._set_state(fn)
-        self.variants: list[CompiledKernel] = []
+        self.variants: list[CompiledKernel] = Variants()
         self.pre_run_hooks: list[Callable] = []
         self._plans: dict[Any, Callable] = {}
         self._prepared: list[dict[Any, PreparedLaunch]] = []  # of each plan
@@ -256,7 +255,7 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
         device = place(self.params, made)
         chosen = options.parse(self._with_defaults(given))
         refusals.check_hashes(self.params, made, given)
-        variant = self._variant(made, chosen, device.target, device)
+        variant = self._variant(made, chosen, device.target, device, at_launch=True)
         self._globals[:] = self.dependencies.values
         refusals.check_writable(self.params, made, variant)
         return prepare(
@@ -272,45 +271,27 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
         return ({"debug": True} if self.debug else {}) | given
 
     def _variant(
-        self, made: list[Specialization], chosen: options.Options, target: str, device: Device | None
+        self,
+        made: list[Specialization],
+        chosen: options.Options,
+        target: str,
+        device: Device | None,
+        at_launch: bool = False,
     ) -> CompiledKernel:
         """The compiled kernel of a specialisation, compiled now if it is a new one."""
         signature = {p.name: s.type for p, s in zip(self.params, made, strict=True)}
         constants = {p.name: s.constant for p, s in zip(self.params, made, strict=True) if s.is_constant}
-        key = (
-            target,
-            tuple(signature.values()),
-            tuple(constexpr_key(value) for value in constants.values()),
-            chosen.compile,
-        )
-        variant = self._compiled.get(key)
+        key = Key(target, signature, constants, dict(chosen.compile))
+        variant = self._compiled.get(key.identity())
         if variant is None:
-            artifact = self._artifact(signature, constants, target, dict(chosen.compile))
-            variant = self._compiled[key] = CompiledKernel(artifact, device, src=self)
-            variant.launcher = self._launch_variant
-            self.variants.append(variant)
+            variant = self._keep(key, compiling.artifact_of(self, key, at_launch), device)
         return variant
 
-    def _artifact(
-        self, signature: dict[str, str], constants: dict[str, Any], target: str, chosen: dict[str, Any]
-    ) -> Artifact:
-        """From the disk cache, else compiled and put there."""
-        settings.warn_of_unknown()
-
-        def compile_now() -> Artifact:
-            cache.counters.compiled += 1
-            return compiler.compile_function(self, signature, constants, target, **chosen)
-
-        if cache.folder() is None or settings.STOP_AFTER.get() or settings.DUMP.get():
-            return compile_now()
-        name = cache.key(self.dependencies.text, signature, constants, target, chosen)
-        artifact = cache.load(name, compile_now)
-        if artifact is None:
-            artifact = compile_now()
-            cache.store_artifact(name, artifact)
-        else:
-            artifact.constants.update(constants)
-        return artifact
+    def _keep(self, key: Key, artifact: Artifact, device: Device | None) -> CompiledKernel:
+        variant = self._compiled[key.identity()] = CompiledKernel(artifact, device, src=self)
+        variant.launcher = self._launch_variant
+        self.variants.append(variant)
+        return variant
 
     def _launch_variant(
         self, variant: CompiledKernel, grid: Any, args: tuple, kwargs: dict[str, Any]
@@ -356,8 +337,21 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
         made = [ahead.specialize_type(p, value) for p, value in zip(self.params, bound, strict=True)]
         device = place(self.params, made)
         variant = self._variant(made, options.parse(self._with_defaults(given)), device.target, device)
-        variant.function_on(device)
+        with forbid_jit(False):
+            variant.function_on(device)
         return variant
+
+    def precompile(self, declared: Iterable[dict[str, Any]], executor: Any = None) -> list[CompiledKernel]:
+        """Compile and load a set of variants, many at once, before the first launch needs one.
+
+        Each item of ``declared`` is a dictionary by parameter and option: a signature type (``"*fp32:16"``,
+        ``"i32"``), an element type or an array, a number as a launch would get it, a constant's value; such
+        as ``{"x": "*fp32:16", "n": "i32", "BLOCK": 128, "num_warps": 4}``. A large set is compiled by new
+        processes, or by ``executor``. Together with ``PTXFORGE_JIT=forbid`` the set is closed.
+
+        Raises :class:`ArgumentError` and :class:`CompilationError` as a launch does.
+        """
+        return precompile.run(self, declared, executor)
 
     def compile(
         self,
@@ -371,9 +365,8 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
         constants = dict(constants or {})
         complete = ahead.complete_signature(self, signature, constants)
         chosen = options.parse(self._with_defaults(given))
-        made = self._artifact(
-            complete, constants, str(parse_target(target or DEFAULT_TARGET)), dict(chosen.compile)
-        )
+        machine = str(parse_target(target or DEFAULT_TARGET))
+        made = compiling.artifact_of(self, Key(machine, complete, constants, dict(chosen.compile)))
         made.asm = tools.with_machine_code(made.asm, lambda: tools.machine_code(made.ptx, made.target))
         return made
 

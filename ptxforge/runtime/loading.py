@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 
 from ptxforge.driver.protocol import Device, Module
-from ptxforge.runtime import cache, store, tools
+from ptxforge.runtime import cache, store, tools, variants
 from ptxforge.support import settings
 from ptxforge.support.errors import DeviceError
 
@@ -25,6 +25,7 @@ def load_module(device: Device, ptx: str, kernel: str, target: str) -> Module:
         return device.load_module(ptx)
     chosen = settings.ASSEMBLER.get() or "driver"
     if store.folder() is None and chosen == "driver":
+        variants.check_assembling(kernel)
         cache.counters.assembled += 1
         return device.load_module(ptx)
     architecture = device.architecture if chosen == "driver" else target
@@ -45,6 +46,7 @@ def load_module(device: Device, ptx: str, kernel: str, target: str) -> Module:
 def _assembled(
     device: Device, ptx: str, kernel: str, target: str, chosen: str, entry: tuple[str, str, str]
 ) -> Module:
+    variants.check_assembling(kernel)
     cache.counters.assembled += 1
     try:
         cubin = device.cubin(ptx) if chosen == "driver" else tools.assemble_with(chosen, ptx, target)

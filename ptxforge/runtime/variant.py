@@ -15,6 +15,7 @@ from ptxforge.runtime import loading, tools
 from ptxforge.runtime.devices import default_device, device
 from ptxforge.runtime.metadata import GPUTarget, Metadata, metadata_of
 from ptxforge.runtime.raw_launch import Launcher, raw_launcher
+from ptxforge.runtime.variants import Key
 from ptxforge.support.errors import DeviceError, OutOfResourcesError
 from ptxforge.support.target import parse_target
 
@@ -71,6 +72,12 @@ class CompiledKernel:
         taken = {name for name, _ in self.artifact.parameters}
         given = iter(args)
         return [next(given, None) if name in taken else None for name in names]
+
+    @property
+    def key(self) -> Key:
+        """What this was compiled for."""
+        made = self.artifact
+        return Key(made.target, made.signature, made.constants, made.options)
 
     # Cached, and not properties: programs that rebuild a kernel from its __dict__ put values in their place
 

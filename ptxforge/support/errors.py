@@ -14,6 +14,7 @@ LaunchError               a launch is wrong; names the argument
     PlacementError            an array lies where the kernel cannot reach it
     IntegerRangeError         an integer has more than 64 bits
   ChangedGlobalError        a global that was compiled in has another value now
+  JITForbiddenError         a launch would have to compile, and that is forbidden
 OutOfResourcesError       the kernel needs more shared memory, threads or registers than there are
 DeviceError               the driver, the JIT or the emulator reports a failure
   EmulatorError             PTX that the emulator cannot load, or that misbehaves at run time
@@ -99,6 +100,10 @@ class IntegerRangeError(ArgumentError, OverflowError):
 
 class ChangedGlobalError(LaunchError, RuntimeError):
     """A global that was compiled in has another value now."""
+
+
+class JITForbiddenError(LaunchError):
+    """A launch would have to compile or assemble, and ``PTXFORGE_JIT=forbid`` or ``forbid_jit`` says no."""
 
 
 class OutOfResourcesError(LaunchError):

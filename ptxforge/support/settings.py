@@ -150,12 +150,18 @@ ASSEMBLER = Setting(
     "that is loaded, else nvJitLink if it is installed, else ptxas)",
     one_of("driver", "nvjitlink", "ptxas"),
 )
+JIT = Setting(
+    "PTXFORGE_JIT",
+    "allow",
+    "'forbid' makes a launch that would have to compile an error (see docs/launching.md)",
+    one_of("allow", "forbid"),
+)
 PRINT_AUTOTUNING = Setting(
     "PTXFORGE_PRINT_AUTOTUNING", "0", "print each autotuner's result to stderr", _not_a_switch
 )
 
 ALL = (
-    DEVICE, TARGET, CHECK, DUMP, STOP_AFTER, VERIFY, CACHE_DIR, CACHE_PATH, CACHE_SIZE, ASSEMBLER,
+    DEVICE, TARGET, CHECK, DUMP, STOP_AFTER, VERIFY, CACHE_DIR, CACHE_PATH, CACHE_SIZE, ASSEMBLER, JIT,
     PRINT_AUTOTUNING,
 )  # fmt: skip
 

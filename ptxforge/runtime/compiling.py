@@ -1,0 +1,52 @@
+"""From a kernel and what it is compiled for to an artifact: out of the disk cache, else by compiling."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from ptxforge import compiler
+from ptxforge.compiler import Artifact
+from ptxforge.runtime import cache, variants
+from ptxforge.runtime.variants import Key
+from ptxforge.support import settings
+
+if TYPE_CHECKING:
+    from ptxforge.runtime.jit import JITFunction
+
+_one_at_a_time = threading.RLock()
+"""Two threads that compile at once would only take turns, under the interpreter's lock."""
+
+
+def artifact_of(kernel: JITFunction, key: Key, at_launch: bool = False) -> Artifact:
+    """The artifact for ``key``. Raises :class:`JITForbiddenError` when it has to be compiled ``at_launch``
+    and must not be."""
+    settings.warn_of_unknown()
+    start = time.perf_counter()
+    looks = bool(settings.STOP_AFTER.get() or settings.DUMP.get())
+    kept = cache.folder() is not None and not looks
+    name = _name(kernel, key) if kept else ""
+    found = cache.load(name, lambda: compiled(kernel, key)) if kept else None
+    if found is not None:
+        found.constants.update(key.constants)
+        variants.note(kernel.__name__, key, kernel.variants, time.perf_counter() - start, "found on disk")
+        return found
+    if at_launch:
+        variants.check_allowed(kernel.__name__, key, kernel.variants)
+    made = compiled(kernel, key)
+    if kept:
+        cache.store_artifact(name, made)
+    variants.note(kernel.__name__, key, kernel.variants, time.perf_counter() - start, "compiled")
+    return made
+
+
+def _name(kernel: JITFunction, key: Key) -> str:
+    return cache.key(kernel.dependencies.text, key.signature, key.constants, key.target, key.options)
+
+
+def compiled(kernel: JITFunction, key: Key) -> Artifact:
+    """Compile, whatever is on disk."""
+    with _one_at_a_time:
+        cache.counters.compiled += 1
+        return compiler.compile_function(kernel, key.signature, key.constants, key.target, **key.options)
