@@ -114,6 +114,7 @@ class Builder:
         self._entry_code: list[tuple[str, tuple, int]] = []
         self._entry_numbers: dict[tuple, object] = {}
         self.count = 0
+        self.branch = "bra.uni"  # where each thread decides for itself: "bra"
         self._labels = 0
         self._location: tuple | None = None
         self.files: dict[str, int] = {}

@@ -40,7 +40,10 @@ class Combiner:
         values, arguments = self.ctx.values, self.block.arguments
         for argument, entries in zip(arguments, left + right, strict=True):
             values[argument] = entries
+        b, saved = self.ctx.b, self.ctx.b.branch
+        b.branch = "bra"  # elements decide, not the program
         self.ctx.block(self.block)
+        b.branch = saved
         results = [values[v] for v in self.block.terminator.values]
         return [x * count if len(x) == 1 < count else x for x in results]
 

@@ -1,4 +1,6 @@
-"""Structured control flow as labels and branches. Conditions are scalars, so every branch is uniform.
+"""Structured control flow as labels and branches. Conditions are scalars, so every branch is uniform; but in
+the regions of reductions and their like, where a scalar is an element, each thread decides for itself
+(``Builder.branch``).
 
     for:    guard; copies of the initial values; body; copies; test at the bottom
     while:  test at the top
@@ -30,6 +32,8 @@ from ptxforge.codegen_ptx.walking import walk
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Value
 from ptxforge.ir.ops import control as ops
+from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.warpgroup import DotAsync
 
 
 @lowers(ops.Yield, ops.Condition)
@@ -63,7 +67,7 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     for companion in companions:
         b.copy(companion.register, companion.initial)
     if enters != 1:
-        b.effect(f"@%s bra.uni {end};", b.negate(enters))
+        b.effect(f"@%s {b.branch} {end};", b.negate(enters))
     start, born = len(b.code), b.count
     b.place(top)
     b.open_scope()
@@ -79,11 +83,22 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     copies += [(c.register, _next_companion(ctx, c, op.body.terminator.values)) for c in companions]
     coalesce(b, start, born, copies)
     emit_copies(b, copies)
-    b.effect(f"@%s bra.uni {top};", b.register(again, "p"))
+    b.effect(f"@%s {_back_edge(ctx, op)} {top};", b.register(again, "p"))
     b.close_scope()
     b.place(end)
     ctx.set(op, *(shape.entries(b, r) for shape, r in zip(shapes, registers)))
     rematerialize_after(ctx, op)
+
+
+_PRODUCTS = (Dot, DotAsync)
+
+
+def _back_edge(ctx: Lowering, loop: ops.For) -> str:
+    """The branch that closes a loop. ``ptxas`` does not unroll a loop that ``bra.uni`` closes, and so has the
+    loads of one iteration in flight instead of several's (a sum over rows: 1 instead of 4, or 11 where the
+    count is a constant; read from its machine code). Loops with products are pipelined by us and stay."""
+    has_products = any(isinstance(inner, _PRODUCTS) for inner in loop.walk())
+    return ctx.b.branch if has_products else "bra"
 
 
 class _Companion(NamedTuple):
@@ -171,7 +186,7 @@ def lower_while(ctx: Lowering, op: ops.While) -> None:
     flag = b.register(ctx.scalar(condition.flag), "p")
     # Results must be in registers that exist on the way out.
     leaving = [[_settled(b, entry) for entry in entries] for entries in leaving]
-    b.effect(f"@!%s bra.uni {end};", flag)
+    b.effect(f"@!%s {b.branch} {end};", flag)
     for argument, entries in zip(op.body.arguments, leaving, strict=True):
         ctx.values[argument] = entries
     b.open_scope()
@@ -180,7 +195,7 @@ def lower_while(ctx: Lowering, op: ops.While) -> None:
     kept = {b.resolved(x) for entries in leaving for x in entries if isinstance(x, str)}
     coalesce(b, start, born, copies, kept)
     emit_copies(b, copies)
-    b.effect(f"bra.uni {top};")
+    b.effect(f"{b.branch} {top};")
     b.close_scope()
     b.close_scope()
     b.place(end)
@@ -286,16 +301,16 @@ def _common_slot(left, right) -> Slot:
 def _place_sides(b: Builder, condition: str, then_code: list, else_code: list) -> None:
     end = b.label("endif")
     if not _does_something(else_code):
-        b.effect(f"@!%s bra.uni {end};", condition)
+        b.effect(f"@!%s {b.branch} {end};", condition)
         b.code += then_code
     elif not _does_something(then_code):
-        b.effect(f"@%s bra.uni {end};", condition)
+        b.effect(f"@%s {b.branch} {end};", condition)
         b.code += else_code
     else:
         other = b.label("else")
-        b.effect(f"@!%s bra.uni {other};", condition)
+        b.effect(f"@!%s {b.branch} {other};", condition)
         b.code += then_code
-        b.effect(f"bra.uni {end};")
+        b.effect(f"{b.branch} {end};")
         b.place(other)
         b.code += else_code
     b.place(end)
