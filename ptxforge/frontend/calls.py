@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import inspect
 import math
 import types
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from ptxforge.frontend.aggregates import construct
 from ptxforge.frontend.closures import Closure, surroundings
 from ptxforge.frontend.expressions import (
     PYTHON_BUILTINS,
@@ -21,10 +23,11 @@ from ptxforge.frontend.semantics import arith
 from ptxforge.frontend.semantics.registry import ArgumentProblem, apply
 from ptxforge.frontend.source import Parameter, SourceFunction, source_function
 from ptxforge.frontend.values import BlockPointer, Descriptor, TensorValue, describe, is_static
-from ptxforge.frontend.visitor import Visitor, handles
+from ptxforge.frontend.visitor import Invoke, Visitor, handles
 from ptxforge.language import core, debug
 from ptxforge.language import math as language_math
 from ptxforge.language import types as L
+from ptxforge.language.aggregates import Aggregate, is_aggregate
 from ptxforge.language.composite_types import constexpr_type, tuple_type
 from ptxforge.language.constexpr import constexpr, unwrap
 from ptxforge.language.descriptor import tensor_descriptor
@@ -44,7 +47,21 @@ def call(v: Visitor, node: ast.Call) -> Any:
     function, args = function.function, [function.receiver, *args]
     if is_builtin(function):
         return call_language(v, node, function, args, kwargs, receiver=node.func.value)
-    return inline(v, node, function, args, kwargs)
+    return _call_method(v, node, function, args, kwargs)
+
+
+@handles(Invoke)
+def invoke(v: Visitor, node: Invoke) -> Any:
+    """An operator that a class defines."""
+    return _call_method(v, node, node.function, node.arguments, {})
+
+
+def _call_method(
+    v: Visitor, node: ast.AST, function: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> Any:
+    if hasattr(type(function), "__ptxforge_jit__"):
+        return inline(v, node, function, args, kwargs)
+    return call_static(getattr(function, "fn", function), args, kwargs)
 
 
 def _arguments(v: Visitor, node: ast.Call) -> tuple[list[Any], dict[str, Any]]:
@@ -77,6 +94,9 @@ def call_value(v: Visitor, node: ast.AST, function: Any, args: Sequence[Any], kw
     if function in PYTHON_BUILTINS:
         v.at(node)
         return PYTHON_BUILTINS[function](v, node, *args, **kwargs)
+    if is_aggregate(function):
+        v.at(node)
+        return construct(v.ctx, function, args, kwargs, functools.partial(_run_init, v, node))
     if function is constexpr:
         return _constexpr(*args)
     if function in _LOOPS:
@@ -164,7 +184,7 @@ def call_static(function: Callable, args: Sequence[Any], kwargs: dict[str, Any])
     """Call a Python function while compiling. A named tuple may hold runtime values, nothing else may."""
     holds_values = isinstance(function, type) and issubclass(function, tuple)
     for value in (*args, *kwargs.values()):
-        if not holds_values and not is_static(value):
+        if not holds_values and not is_static(value) and not isinstance(value, Aggregate):
             what = f"a runtime {describe(value)}"
             raise TypeMismatchError(
                 f"{function.__name__}() is called while compiling; this argument is {what}"
@@ -207,6 +227,18 @@ def inline(v: Visitor, node: ast.AST, function: Any, args: Sequence[Any], kwargs
     outcome = callee.execute(source.tree.body)
     v.ctx.builder.location = saved
     return outcome.value
+
+
+def _run_init(
+    v: Visitor, node: ast.AST, function: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> tuple[str, dict[str, Any]]:
+    """Run a jitted ``__init__``: what it calls its object, and its variables at the end."""
+    source = source_function(function.fn)
+    callee = Visitor(v.ctx, source, bind_arguments(source, args, kwargs), v.locate(node), v.stack)
+    saved = v.ctx.builder.location
+    callee.execute(source.tree.body)
+    v.ctx.builder.location = saved
+    return source.parameters[0].name, callee.scope
 
 
 def bind_arguments(source: SourceFunction, args: Sequence[Any], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ptxforge.frontend.values import (
     COMPOSITES,
     TensorValue,
     Undefined,
+    alike,
     describe,
     is_number,
     is_static,
@@ -94,7 +95,7 @@ def _next_leaves(
         raise CompilationError(after.reason, hint=after.hint)
     if isinstance(before, COMPOSITES) and describe(before) != describe(after):
         raise complain()
-    if isinstance(before, tuple) and isinstance(after, tuple) and len(before) == len(after):
+    if isinstance(before, tuple) and isinstance(after, tuple) and alike(before, after):
         return [leaf for b, a in zip(before, after) for leaf in _next_leaves(v, node, name, b, a, statements)]
     if not isinstance(before, TensorValue):
         if is_static(after) and before == after:

@@ -14,14 +14,16 @@ from typing import Any
 
 import attrs
 
+from ptxforge.frontend.aggregates import Unfinished, member, operator_of, unary_of
 from ptxforge.frontend.context import Context
 from ptxforge.frontend.convert import not_zero
 from ptxforge.frontend.semantics import arith
 from ptxforge.frontend.semantics.reduce import expand
 from ptxforge.frontend.semantics.shape import permuted
 from ptxforge.frontend.values import COMPOSITES, BlockPointer, Descriptor, TensorValue, describe, is_static
-from ptxforge.frontend.visitor import Visitor, handles, unsupported
+from ptxforge.frontend.visitor import Invoke, Visitor, handles, unsupported
 from ptxforge.language import types as L
+from ptxforge.language.aggregates import Aggregate
 from ptxforge.language.composite_types import constexpr_type, tuple_type
 from ptxforge.language.constexpr import constexpr, unwrap
 from ptxforge.language.descriptor import tensor_descriptor
@@ -181,15 +183,19 @@ def bind(v: Visitor, target: ast.expr, value: Any) -> None:
     if isinstance(target, ast.Name):
         v.assign(target.id, value)
         return
+    if isinstance(target, ast.Attribute) and isinstance(v.visit(target.value), Unfinished):
+        v.scope[f"{target.value.id}.{target.attr}"] = value
+        return
     if not isinstance(target, (ast.Tuple, ast.List)):
         what = {ast.Subscript: "an element", ast.Attribute: "an attribute"}.get(type(target), "this")
         raise UnsupportedSyntaxError(
             f"{what} cannot be assigned in a kernel: blocks are values",
-            hint="make a new block, with tl.where for instance",
+            hint="make a new block, with tl.where for instance"
+            if what != "an attribute" else "make a new object, with tl.aggregate_replace for instance",
         ).at(v.locate(target))
     if any(isinstance(part, ast.Starred) for part in target.elts):
         raise UnsupportedSyntaxError("a starred target has no meaning in a kernel").at(v.locate(target))
-    if not isinstance(value, tuple):
+    if not isinstance(value, tuple) or isinstance(value, Aggregate):
         raise TypeMismatchError(f"{describe(value)} cannot be unpacked").at(v.locate(target))
     if len(value) != len(target.elts):
         raise TypeMismatchError(f"{len(value)} values cannot be unpacked into {len(target.elts)} names").at(
@@ -235,6 +241,9 @@ def binary(v: Visitor, node: ast.BinOp) -> Any:
 
 def apply_binary(v: Visitor, node: ast.AST, kind: type[ast.operator], left: Any, right: Any) -> Any:
     """An operator on two values: at compile time when both are static."""
+    own = operator_of(kind, left, right)
+    if own is not None:
+        return v.visit(Invoke(node, *own))
     dynamic, static = _BINARY[kind]
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         v.at(node)
@@ -263,6 +272,8 @@ _UNARY: dict[type[ast.unaryop], tuple[Callable, Callable]] = {
 def unary(v: Visitor, node: ast.UnaryOp) -> Any:
     """``-x``, ``+x``, ``~x``, ``not x``."""
     value = v.visit(node.operand)
+    if isinstance(value, Aggregate):
+        return v.visit(Invoke(node, unary_of(type(node.op), value), [value]))
     dynamic, static = _UNARY[type(node.op)]
     if isinstance(value, TensorValue):
         v.at(node)
@@ -287,13 +298,13 @@ def compare(v: Visitor, node: ast.Compare) -> Any:
     for kind, side in zip(node.ops, node.comparators):
         right = v.visit(side)
         v.at(node)
-        link = _compare_one(v, type(kind), left, right)
+        link = _compare_one(v, side, type(kind), left, right)
         result = link if result is True else _and(v.ctx, result, link)
         left = right
     return result
 
 
-def _compare_one(v: Visitor, kind: type[ast.cmpop], left: Any, right: Any) -> Any:
+def _compare_one(v: Visitor, node: ast.AST, kind: type[ast.cmpop], left: Any, right: Any) -> Any:
     if kind in (ast.Is, ast.IsNot):
         same = _is_same(left, right)
         return same if kind is ast.Is else not same
@@ -302,9 +313,12 @@ def _compare_one(v: Visitor, kind: type[ast.cmpop], left: Any, right: Any) -> An
             raise UnsupportedSyntaxError("'in' needs compile-time values")
         found = _static(operator.contains, right, left)
         return found if kind is ast.In else not found
+    own = operator_of(kind, left, right)
+    if own is not None:
+        return v.visit(Invoke(node, *own))
     word, static = _COMPARISONS[kind]
     if isinstance(left, tuple) and isinstance(right, tuple) and not is_static((left, right)):
-        return _compare_tuples(v, kind, left, right)
+        return _compare_tuples(v, node, kind, left, right)
     if not (isinstance(left, TensorValue) or isinstance(right, TensorValue)):
         return _static(static, left, right)
     comparable = all(isinstance(side, (TensorValue, int, float)) for side in (left, right))
@@ -313,7 +327,7 @@ def _compare_one(v: Visitor, kind: type[ast.cmpop], left: Any, right: Any) -> An
     return arith.compare(v.ctx, left, right, word)
 
 
-def _compare_tuples(v: Visitor, kind: type[ast.cmpop], left: tuple, right: tuple) -> Any:
+def _compare_tuples(v: Visitor, node: ast.AST, kind: type[ast.cmpop], left: tuple, right: tuple) -> Any:
     """``==`` and ``!=`` of tuples that hold runtime values: part by part."""
     if kind not in (ast.Eq, ast.NotEq):
         raise TypeMismatchError("tuples of runtime values can be compared by '==' and '!=' only")
@@ -322,7 +336,7 @@ def _compare_tuples(v: Visitor, kind: type[ast.cmpop], left: tuple, right: tuple
     join = _and if kind is ast.Eq else _or
     return functools.reduce(
         lambda result, link: join(v.ctx, result, link),
-        [_compare_one(v, kind, x, y) for x, y in zip(left, right)],
+        [_compare_one(v, node, kind, x, y) for x, y in zip(left, right)],
     )
 
 
@@ -374,10 +388,10 @@ def _or(ctx: Context, x: Any, y: Any) -> Any:
 
 @attrs.frozen(slots=True)
 class Method:
-    """A function of the language with its first argument."""
+    """A function with its first argument: of the language with a tensor, of a class with its object."""
 
     function: Any
-    receiver: TensorValue
+    receiver: Any
 
 
 def type_of(value: Any) -> Any:
@@ -419,6 +433,8 @@ def attribute(v: Visitor, node: ast.Attribute) -> Any:
         return _block_pointer_attribute(node, value)
     if isinstance(value, Descriptor):
         return _descriptor_attribute(node, value)
+    if isinstance(value, (Aggregate, Unfinished)):
+        return _object_attribute(v, node, value)
     if node.attr == "value" and not isinstance(value, enum.Enum):
         return value  # constants are kept unwrapped
     if node.attr == "type" and (value is None or isinstance(value, (tuple, bool, int, float, str))):
@@ -430,6 +446,16 @@ def attribute(v: Visitor, node: ast.Attribute) -> Any:
         hint = did_you_mean(node.attr, dir(value))
         raise CompilationError(f"{what} has no attribute '{node.attr}'", hint=hint) from None
     return static_object(found)
+
+
+def _object_attribute(v: Visitor, node: ast.Attribute, value: Aggregate | Unfinished) -> Any:
+    if isinstance(value, Unfinished):
+        field = f"{ast.unparse(node.value)}.{node.attr}"
+        if field not in v.scope:
+            raise CompilationError(f"'{field}' has no value yet")
+        return v.local(field)
+    found, is_method = member(value, node.attr)
+    return Method(found, value) if is_method else static_object(found)
 
 
 def _tensor_attribute(v: Visitor, node: ast.Attribute, x: TensorValue) -> Any:
@@ -482,6 +508,9 @@ def subscript(v: Visitor, node: ast.Subscript) -> Any:
     value = v.visit(node.value)
     if isinstance(value, TensorValue):
         return _index_block(v, node, value)
+    if isinstance(value, Aggregate):
+        method, _ = member(value, "__getitem__")
+        return v.visit(Invoke(node, method, [value, v.visit(node.slice)]))
     index = v.visit(node.slice)
     if not is_static(index):
         raise TypeMismatchError(

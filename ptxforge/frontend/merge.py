@@ -17,6 +17,7 @@ from ptxforge.frontend.values import (
     Exit,
     TensorValue,
     Undefined,
+    alike,
     describe,
     is_number,
     make_tuple,
@@ -27,6 +28,7 @@ from ptxforge.ir.core import Block, Region
 from ptxforge.ir.ops.cast import IntToPtr
 from ptxforge.ir.ops.control import If, Yield
 from ptxforge.language import types as L
+from ptxforge.language.aggregates import Aggregate
 
 
 @attrs.define(slots=True, eq=False)
@@ -75,7 +77,7 @@ class Merge:
             raise Mismatch(f"{describe(a)} and {describe(b)}")
         if isinstance(a, Exit):
             return Exit(map(self._join_kept, a, b))
-        if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
+        if isinstance(a, tuple) and isinstance(b, tuple) and alike(a, b):
             return make_tuple(a, [self.join(x, y) for x, y in zip(a, b)])
         if not isinstance(a, TensorValue) and not isinstance(b, TensorValue) and _same_static(a, b):
             return a
@@ -108,8 +110,11 @@ class Merge:
         present, absent_in = (b, self.then) if a is NOTHING else (a, self.other)
         present_in = self.other if a is NOTHING else self.then
 
+        # What a loop carries, and a field of an object, may be known while compiling.
+        keeps_numbers = isinstance(present, (Exit, Aggregate))
+
         def leaf(value: Any) -> Any:
-            if is_number(value):
+            if is_number(value) and not keeps_numbers:
                 with self.ctx.builder.inside(present_in.block):
                     value = self.ctx.to_tensor(value)
             if not isinstance(value, TensorValue):

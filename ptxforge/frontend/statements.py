@@ -9,9 +9,10 @@ from ptxforge.frontend.calls import call_language
 from ptxforge.frontend.exits import return_from_loop
 from ptxforge.frontend.expressions import apply_binary, bind
 from ptxforge.frontend.source import is_constexpr_annotation
-from ptxforge.frontend.values import describe, is_number, is_static, map_leaves
+from ptxforge.frontend.values import describe, is_number, is_static, make_tuple
 from ptxforge.frontend.visitor import Outcome, Returned, Visitor, handles
 from ptxforge.language import debug
+from ptxforge.language.aggregates import Aggregate
 from ptxforge.language.constexpr import constexpr
 from ptxforge.support.errors import (
     CompilationError,
@@ -21,8 +22,11 @@ from ptxforge.support.errors import (
 
 
 def runtime_numbers(v: Visitor, value: Any) -> Any:
-    """``value`` with each number as a runtime scalar: what a plain assignment keeps."""
-    return map_leaves(lambda leaf: v.ctx.to_tensor(leaf) if is_number(leaf) else leaf, value)
+    """``value`` with each number as a runtime scalar: what a plain assignment keeps. Objects keep their
+    fields, whose kinds their class tells."""
+    if isinstance(value, tuple) and not isinstance(value, Aggregate):
+        return make_tuple(value, [runtime_numbers(v, part) for part in value])
+    return v.ctx.to_tensor(value) if is_number(value) else value
 
 
 @handles(ast.Assign)
@@ -30,9 +34,10 @@ def assign(v: Visitor, node: ast.Assign) -> None:
     """``x = value``: a number becomes a runtime scalar."""
     value = v.visit(node.value)
     v.at(node)
-    value = runtime_numbers(v, value)
     for target in node.targets:
-        bind(v, target, value)
+        # What a field of an object is, its class says.
+        is_field = any(isinstance(part, ast.Attribute) for part in ast.walk(target))
+        bind(v, target, value if is_field else runtime_numbers(v, value))
 
 
 @handles(ast.AnnAssign)

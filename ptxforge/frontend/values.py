@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
 from ptxforge.language import types as L
+from ptxforge.language.aggregates import Aggregate
 from ptxforge.language.descriptor import tensor_descriptor_type
 from ptxforge.support.errors import CompilationError
 
@@ -129,6 +130,9 @@ def describe(value: Any) -> str:
     if isinstance(value, Descriptor):
         padding = "" if value.kind.padding == "zero" else ", NaN outside"
         return f"tensor descriptor of {dtype_name(value.dtype)}{list(value.box)}{padding}"
+    if isinstance(value, Aggregate):
+        fields = (f"{name}: {describe(part)}" for name, part in zip(value.__fields__, value))
+        return f"{type(value).__name__}({', '.join(fields)})"
     if isinstance(value, tuple):
         return f"({', '.join(map(describe, value))})"
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -187,8 +191,16 @@ def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
     return function(value)
 
 
+def alike(a: tuple, b: tuple) -> bool:
+    """Whether two tuples can be joined part by part; objects are so with those of their class only."""
+    is_object = isinstance(a, Aggregate) or isinstance(b, Aggregate)
+    return len(a) == len(b) and (type(a) is type(b) or not is_object)
+
+
 def make_tuple(like: tuple, parts: list) -> tuple:
     """``parts`` as a tuple of ``like``'s class (a named tuple stays one)."""
     if isinstance(like, Exit):
         return Exit(parts)
+    if isinstance(like, Aggregate):
+        return like._of(parts)
     return type(like)(*parts) if hasattr(like, "_fields") else tuple(parts)

@@ -61,6 +61,15 @@ def handles(*kinds: type[ast.AST]) -> Callable[[Callable], Callable]:
     return register
 
 
+class Invoke(ast.expr):
+    """An expression of the compiler's own: ``function(*arguments)``, at the place of ``node``."""
+
+    def __init__(self, node: ast.AST, function: Any, arguments: Sequence[Any]):
+        super().__init__()
+        ast.copy_location(self, node)
+        self.function, self.arguments = function, arguments
+
+
 class Visitor:
     """One call of one function. ``stack`` holds the functions being inlined, outermost first."""
 

@@ -7,6 +7,7 @@ in ``ptxforge.frontend.semantics``. Names and meanings are those of Triton's lan
 """
 
 from ptxforge.language import core, extra, math, random, standard
+from ptxforge.language.aggregates import aggregate, aggregate_replace
 from ptxforge.language.arith import (
     add, cdiv, clamp, logical_and, logical_or, maximum, minimum, mul, next_power_of_2, sub, where,
 )  # fmt: skip
@@ -57,16 +58,16 @@ tuple = tuple
 """Tuples in kernels are Python's."""
 
 __all__ = [
-    "PropagateNan", "TRITON_MAX_TENSOR_NUMEL", "abs", "add", "advance", "arange", "argmax", "argmin",
-    "associative_scan", "assume", "atomic_add", "atomic_and", "atomic_cas", "atomic_max", "atomic_min",
-    "atomic_or", "atomic_xchg", "atomic_xor", "bfloat16", "bitonic_merge", "block_type", "broadcast",
-    "broadcast_to", "cast", "cat", "cdiv", "ceil", "clamp", "condition", "const", "constexpr",
-    "constexpr_function", "constexpr_type", "core", "cos", "cumprod", "cumsum", "debug_barrier",
-    "device_assert", "device_print", "div_rn", "dot", "dot_scaled", "dtype", "erf", "exp", "exp2",
-    "expand_dims", "expect_zero", "extra", "fdiv", "flip", "float16", "float32", "float64", "float8e4b15",
-    "float8e4b8", "float8e4nv", "float8e5", "float8e5b16", "floor", "fma", "full", "gather", "histogram",
-    "inline_asm_elementwise", "int1", "int16", "int32", "int64", "int8", "interleave", "join", "load",
-    "load_tensor_descriptor", "log", "log2", "logical_and", "logical_or", "make_block_ptr",
+    "PropagateNan", "TRITON_MAX_TENSOR_NUMEL", "abs", "add", "advance", "aggregate", "aggregate_replace",
+    "arange", "argmax", "argmin", "associative_scan", "assume", "atomic_add", "atomic_and", "atomic_cas",
+    "atomic_max", "atomic_min", "atomic_or", "atomic_xchg", "atomic_xor", "bfloat16", "bitonic_merge",
+    "block_type", "broadcast", "broadcast_to", "cast", "cat", "cdiv", "ceil", "clamp", "condition", "const",
+    "constexpr", "constexpr_function", "constexpr_type", "core", "cos", "cumprod", "cumsum",
+    "debug_barrier", "device_assert", "device_print", "div_rn", "dot", "dot_scaled", "dtype", "erf", "exp",
+    "exp2", "expand_dims", "expect_zero", "extra", "fdiv", "flip", "float16", "float32", "float64",
+    "float8e4b15", "float8e4b8", "float8e4nv", "float8e5", "float8e5b16", "floor", "fma", "full", "gather",
+    "histogram", "inline_asm_elementwise", "int1", "int16", "int32", "int64", "int8", "interleave", "join",
+    "load", "load_tensor_descriptor", "log", "log2", "logical_and", "logical_or", "make_block_ptr",
     "make_tensor_descriptor", "math", "max", "max_constancy", "max_contiguous", "maximum", "min", "minimum",
     "mul", "multiple_of", "next_power_of_2", "num_programs", "pair_uniform_to_normal", "permute", "philox",
     "philox_impl", "pi32_t", "pointer_type", "program_id", "rand", "rand4x", "randint", "randint4x",

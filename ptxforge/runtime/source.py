@@ -21,6 +21,7 @@ from typing import Any
 import attrs
 
 import ptxforge
+from ptxforge.language.aggregates import is_aggregate
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
 from ptxforge.runtime.specialize import is_function
@@ -80,10 +81,27 @@ def _collect(fn: Callable, parts: list[str], values: list, seen: set[int]) -> No
             continue
         if is_function(value):
             _collect(value.fn, parts, values, seen)
+        elif is_aggregate(value):
+            _collect_class(value, parts, values, seen)
         elif isinstance(unwrap(value), _PLAIN):
             parts.append(f"# {'.'.join(chain)} = {unwrap(value)!r}")
             if len(chain) == 1 and chain[0] in fn.__globals__:
                 values.append((fn.__globals__, chain[0], value))
+
+
+def _collect_class(kind: type, parts: list[str], values: list, seen: set[int]) -> None:
+    """The fields of an aggregate class, and its methods, inherited ones included."""
+    if id(kind) in seen:
+        return
+    seen.add(id(kind))
+    parts.append(f"# {kind.__qualname__}: {kind.__fields__!r} {kind.__field_defaults__!r}")
+    for base in kind.__mro__:
+        for name, member in vars(base).get("__methods__", {}).items():
+            member = getattr(member, "__func__", member)
+            if is_function(member):
+                _collect(member.fn, parts, values, seen)
+            else:
+                parts.append(f"# {name}\n{source_of(getattr(member, 'fn', member))}")
 
 
 def _defaults(fn: Callable) -> Iterator[Any]:

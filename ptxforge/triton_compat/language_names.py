@@ -21,4 +21,8 @@ def unwrap_if_constexpr(value: Any) -> Any:
     return unwrap(value)
 
 
-CORE = {"get_int_dtype": get_int_dtype, "_unwrap_if_constexpr": unwrap_if_constexpr}
+CORE = {
+    "get_int_dtype": get_int_dtype,
+    "_unwrap_if_constexpr": unwrap_if_constexpr,
+    "_aggregate": language.aggregate,
+}

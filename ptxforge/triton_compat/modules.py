@@ -40,6 +40,8 @@ _JIT = {
     "ConstexprFunction": ConstexprFunction,
     "KernelParam": specialize.Parameter,
     "constexpr_function": constexpr_function,
+    "aggregate": language.aggregate,
+    "aggregate_replace": language.aggregate_replace,
     "reinterpret": host.reinterpret,
     "TensorWrapper": host.TensorWrapper,
 }

@@ -140,3 +140,9 @@ def test_do_bench(triton):
     assert len(triton.testing.do_bench(lambda: None, warmup=0, rep=0, return_mode="all")) == 1
     with pytest.raises(errors.PtxforgeError, match="return_mode is one of mean, median, min, max and all"):
         triton.testing.do_bench(lambda: None, return_mode="mode")
+
+
+def test_aggregates_have_the_names_of_several_versions(triton):
+    core = importlib.import_module("triton.language.core")
+    assert triton.aggregate is core._aggregate is ptxforge.language.aggregate
+    assert triton.aggregate_replace is ptxforge.language.aggregate_replace

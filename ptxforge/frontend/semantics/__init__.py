@@ -4,6 +4,7 @@ Importing this package fills :data:`ptxforge.frontend.semantics.registry.SEMANTI
 """
 
 from ptxforge.frontend.semantics import (
+    aggregates,
     arith,
     atomic,
     block_pointer,
@@ -21,6 +22,6 @@ from ptxforge.frontend.semantics import (
 )
 
 __all__ = [
-    "arith", "atomic", "block_pointer", "core", "debug", "descriptor", "dot", "dot_scaled", "inline_asm",
-    "instructions", "math", "memory", "reduce", "shape",
+    "aggregates", "arith", "atomic", "block_pointer", "core", "debug", "descriptor", "dot", "dot_scaled",
+    "inline_asm", "instructions", "math", "memory", "reduce", "shape",
 ]  # fmt: skip
