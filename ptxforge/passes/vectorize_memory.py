@@ -57,13 +57,24 @@ def vectorize_memory(function: Function, target: Target) -> bool:
 
 def _mark_runs(function: Function, facts: AxisInfoAnalysis) -> None:
     """Say of every comparison over how many elements it does not change, and of every remainder over how many
-    it counts up: it is made once for them."""
+    it counts up: it is made once for them.
+
+    What the user promised of a remainder has widened the accesses by now, and goes: kernels promise that rows
+    modulo their number are contiguous, which is false in the last block, and rely on it that no more than one
+    vector is read beyond them.
+    """
     for op in function.walk():
-        if isinstance(op, (CmpI, RemSI, RemUI)) and isinstance(op.result.type, T.TensorType):
-            name = "constancy" if isinstance(op, CmpI) else "contiguity"
-            lengths = getattr(facts[op.result], name)
-            if max(lengths) > 1:
-                op.attributes[name] = lengths
+        if isinstance(op, CmpI) and isinstance(op.result.type, T.TensorType):
+            _mark(op, "constancy", facts[op.result].constancy)
+        elif isinstance(op, (RemSI, RemUI)) and isinstance(op.result.type, T.TensorType):
+            _mark(op, "contiguity", facts.derived(op).contiguity)
+
+
+def _mark(op: Operation, name: str, lengths: tuple[int, ...]) -> None:
+    if max(lengths) > 1:
+        op.attributes[name] = lengths
+    else:
+        op.attributes.pop(name, None)
 
 
 def _guard(op: Operation, facts: FactsWithinVectors) -> None:

@@ -143,14 +143,17 @@ class Autotuner(Wrapper):
                 text = f"'{name}' in the key of '{self.__name__}' is not its parameter and chooses nothing"
                 warnings.warn(text, stacklevel=4)  # the frames of autotune lie below the decorator's line
 
-    def run(self, grid: Any, *args: Any, **kwargs: Any) -> Any:
-        """Launch with the best configuration for these arguments, finding it first where it is not known."""
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch with the best configuration for these arguments, finding it first where it is not known.
+        With ``warmup``, compile every configuration instead."""
+        if warmup:
+            return self.warmup(*args, grid=grid, **kwargs)
         config = self._config_for(grid, args, kwargs)
         self.best_config = config
         chosen = kwargs | config.all_kwargs()
         if config.pre_hook is not None:
             config.pre_hook(self.named(args, chosen))
-        return self.fn.run(grid, *args, **chosen)
+        return self.fn.run(*args, grid=grid, warmup=False, **chosen)
 
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> list[Any]:
         """Compile every configuration without launching."""
@@ -211,7 +214,7 @@ class Autotuner(Wrapper):
                 config.pre_hook(everything)
             saved = self._before(everything)
             try:
-                self.fn.run(grid, *args, **chosen)
+                self.fn.run(*args, grid=grid, warmup=False, **chosen)
             except Exception as error:
                 self._after(everything, saved, error)
                 raise

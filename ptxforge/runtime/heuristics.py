@@ -7,9 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 from ptxforge.runtime.jit import JITFunction, KernelInterface
+from ptxforge.runtime.pickling import TravelsByName
 
 
-class Wrapper(KernelInterface):
+class Wrapper(TravelsByName, KernelInterface):
     """A kernel around a kernel: an autotuner or heuristics, in either order. ``fn`` is the inner one."""
 
     def __init__(self, fn: KernelInterface):
@@ -45,9 +46,9 @@ class Heuristics(Wrapper):
         self.arg_names = list(arg_names)
         self.values = values
 
-    def run(self, grid: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
         """Compute the values, in order, and launch."""
-        return self.fn.run(grid, *args, **self._complete(args, kwargs))
+        return self.fn.run(*args, grid=grid, warmup=warmup, **self._complete(args, kwargs))
 
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> Any:
         """Compile without launching."""

@@ -54,26 +54,18 @@ class Launch(Protocol):
 
 
 class KernelInterface:
-    """Anything that launches with ``kernel[grid](...)``: jitted functions, autotuners, heuristics."""
+    """Anything that launches with ``kernel[grid](...)``: jitted functions, autotuners, heuristics, and what
+    users derive from it."""
 
-    def run(self, grid: Any, *args: Any, **kwargs: Any) -> Any:
-        """Launch on ``grid``."""
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch on ``grid``; with ``warmup``, compile only."""
         raise NotImplementedError
 
     def __getitem__(self, grid: Any) -> Launch:
-        return functools.partial(self.run, grid)
-
-    def __copy__(self) -> KernelInterface:
-        return self
-
-    def __deepcopy__(self, memo: dict) -> KernelInterface:
-        return self
-
-    def __reduce__(self) -> tuple:
-        return pickling.reduced(self)
+        return functools.partial(self.run, grid=grid, warmup=False)
 
 
-class JITFunction(FunctionState, KernelInterface, Generic[F]):
+class JITFunction(FunctionState, pickling.TravelsByName, KernelInterface, Generic[F]):
     """A kernel, or a function that kernels call.
 
     ``fn`` is the Python function, ``arg_names`` its parameters, ``variants`` what was compiled, oldest first.
@@ -169,12 +161,14 @@ class JITFunction(FunctionState, KernelInterface, Generic[F]):
 
     def __getitem__(self, grid: Any) -> Launch:
         if self.pre_run_hooks or self._shared_names or self._is_variadic:
-            return functools.partial(self.run, grid)
+            return functools.partial(self.run, grid=grid)
         return functools.partial(self._entry, grid)
 
-    def run(self, grid: Any, *args: Any, **kwargs: Any) -> CompiledKernel | None:
-        """Launch; ``None`` for a grid without blocks. Raises an error of :mod:`ptxforge.errors` for a bad
-        call."""
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel | None:
+        """Launch; ``None`` for a grid without blocks. With ``warmup``, compile only. Raises an error of
+        :mod:`ptxforge.errors` for a bad call."""
+        if warmup:
+            return self.warmup(*args, grid=grid, **kwargs)
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
         bound, given = self._bound(args, kwargs)

@@ -23,6 +23,19 @@ from typing import Any
 from ptxforge.support.errors import LaunchError
 
 
+class TravelsByName:
+    """A kernel: copies are the kernel itself, and a pickle names it."""
+
+    def __copy__(self) -> TravelsByName:
+        return self
+
+    def __deepcopy__(self, memo: dict) -> TravelsByName:
+        return self
+
+    def __reduce__(self) -> tuple:
+        return reduced(self)
+
+
 def reduced(kernel: Any, remake: Callable | None = None, options: dict[str, Any] | None = None) -> tuple:
     """What ``__reduce__`` returns for ``kernel``.
 

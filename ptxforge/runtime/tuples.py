@@ -115,7 +115,7 @@ class TuplePlan:
         if type(grid) is not tuple and callable(grid):
             grid = grid(dict(zip(self._kernel.arg_names, bound, strict=True)) | given)
         inner, values = self.of(tuple(bound))
-        return self._noted(inner, inner.run(grid, *values, **given))
+        return self._noted(inner, inner.run(*values, grid=grid, **given))
 
     def of(self, bound: tuple) -> tuple[Any, list[Any]]:
         """The kernel for these arguments, and its own arguments."""

@@ -134,7 +134,7 @@ def _with_cubin(made: Artifact, target: GPUTarget) -> Artifact:
     texts: dict[str, Any] = {"ptx": made.ptx}
     if target.backend == "cuda":
         texts["cubin"] = tools.machine_code(made.ptx, made.target)
-    return attrs.evolve(made, asm=Assembly(texts), stages=[])
+    return attrs.evolve(made, asm=Assembly(texts), stages=[], remarks=())
 
 
 # What other programs read

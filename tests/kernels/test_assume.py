@@ -48,3 +48,20 @@ def test_a_wrong_promise_is_found_by_the_interpreter(shift):
             ptxforge.interpreter.run(function, 1, [*arrays, 16 + shift, 16])
     else:
         ptxforge.interpreter.run(function, 1, [*arrays, 16, 16])
+
+
+@ptxforge.jit
+def wrapped_rows(x, out, rows, BLOCK: tl.constexpr, WIDTH: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    row = tl.max_contiguous(tl.multiple_of(i % rows, BLOCK), BLOCK)
+    k = tl.arange(0, WIDTH)[None, :]
+    tl.store(out + i[:, None] * WIDTH + k, tl.load(x + row[:, None] * WIDTH + k), mask=i[:, None] < rows)
+
+
+def test_a_promise_that_the_last_block_breaks_reads_nothing_else(execute):
+    """Matrix kernels wrap rows around so as to need no mask, and promise contiguous ones nevertheless."""
+    x = np.arange(33 * 16, dtype=np.float32).reshape(33, 16)
+    for (out,) in execute(
+        wrapped_rows, (2,), [x, np.zeros_like(x), 33], {"BLOCK": 32, "WIDTH": 16}, outputs=[1]
+    ):
+        np.testing.assert_array_equal(out, x)

@@ -25,7 +25,7 @@ class Recorder(KernelInterface):
         self.launches = []
         self.cache_key = "recorder"
 
-    def run(self, grid, *args, **kwargs):
+    def run(self, *args, grid, warmup=False, **kwargs):
         named = dict(zip(self.arg_names, args, strict=False)) | kwargs
         self.launches.append(named)
         cost = self.cost.get(named.get("BLOCK"), 1.0)
@@ -144,8 +144,8 @@ def test_the_first_call_of_a_tuned_kernel_that_adds(emulator):
 
 def test_restore_device_arrays(emulator):
     class Clear(Recorder):
-        def run(self, grid, *args, **kwargs):
-            super().run(grid, *args, **kwargs)
+        def run(self, *args, grid, **kwargs):
+            super().run(*args, grid=grid, **kwargs)
             args[1].copy_from(np.zeros(3))
 
     out = ptxforge.to_device(np.ones(3), emulator)

@@ -266,7 +266,7 @@ def test_missing_and_superfluous_arguments(kernel, emulator):
     twice = r"add\(\) got multiple values for argument 'x'"  # Python's own words
     _refused(kernel, emulator, twice, x, y, out, x=x, error=TypeError)
     with pytest.raises(ArgumentError, match="argument 'x' of 'add' is given twice"):
-        kernel.run((8,), x, y, out, x=x)
+        kernel.run(x, y, out, grid=(8,), x=x)
 
 
 def test_unknown_options_name_the_nearest(kernel, emulator):

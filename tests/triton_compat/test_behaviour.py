@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 
 import ptxforge
 import ptxforge.language as tl
+import ptxforge.runtime.jit
 
 
 @ptxforge.jit
@@ -74,3 +78,33 @@ def test_functions_and_types_as_constants(placed):
         launched = apply[(1,)](x=x, FN=twice, KIND=tl.float32)
         np.testing.assert_array_equal(x.numpy(), 2 * np.arange(128))
         assert apply[(1,)](x, twice, tl.float32) is launched
+
+
+class Counted(ptxforge.runtime.jit.KernelInterface):
+    """What users derive from Triton's interface: Triton calls ``run`` with the grid by name."""
+
+    def __init__(self, fn):
+        self.fn, self.arg_names, self.launches = fn, fn.arg_names, 0
+
+    def run(self, *args, grid, warmup, **kwargs):
+        self.launches += not warmup
+        return self.fn.run(*args, grid=grid, warmup=warmup, **kwargs)
+
+
+def test_run_takes_the_grid_by_name(placed):
+    counted = Counted(apply)
+    tuned = ptxforge.autotune([ptxforge.Config({"KIND": tl.float32})], key=[])(counted)
+    tuned.__name__ = "apply"
+    for x in placed(np.arange(128, dtype=np.float32)):
+        apply.run(x, twice, tl.float32, grid=(1,), warmup=False)
+        compiled = apply.run(x, twice, tl.float32, grid=(1,), warmup=True, num_warps=2)
+        assert compiled.metadata.num_warps == 2
+        counted[(1,)](x, twice, tl.float32)
+        tuned[(1,)](x, twice)
+        np.testing.assert_array_equal(x.numpy(), 8 * np.arange(128))
+    assert counted.launches == 2 * len(placed(np.zeros(1)))
+
+
+def test_an_interface_of_a_user_pickles_as_any_object():
+    counted = pickle.loads(pickle.dumps(Counted(twice)))
+    assert counted.fn is twice and copy.copy(counted) is not counted

@@ -174,6 +174,11 @@ class AxisInfoAnalysis:
             info = _with_hints(info, op.attributes, result.type)
         self._info[result] = self._with_promises(info, result)
 
+    def derived(self, op: Operation) -> AxisInfo:
+        """What follows of the operands for the only result of ``op``, whatever the user promised of that."""
+        rule = _RULES.get(type(op))
+        return rule(op, [self[v] for v in op.operands]) if rule is not None else unknown(op.result.type)
+
     def _with_promises(self, info: AxisInfo, value: Value) -> AxisInfo:
         """``info``, strengthened by what is assumed of ``value``."""
         if not self._has_promises or info.constant is not None:
