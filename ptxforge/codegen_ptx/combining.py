@@ -7,10 +7,7 @@ from ptxforge.codegen_ptx.floats import Product, evaluated
 from ptxforge.codegen_ptx.lowering import Lowering
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.reduce import Combining
-
-CHAINS = 4
-"""Sums of products that run side by side in a thread: as many as hide the latency of an ``fma`` (4
-cycles)."""
+from ptxforge.support import machine
 
 Columns = list[list]
 """One list of entries per operand, all of one length."""
@@ -62,9 +59,9 @@ class Combiner:
 
     def _chains(self, items: list[Columns]) -> list[Columns]:
         b, element = self.ctx.b, self.elements[0]
-        sums = [[[evaluated(b, x, element) for x in item[0]]] for item in items[:CHAINS]]
-        for place, item in enumerate(items[CHAINS:]):
-            sums[place % CHAINS] = self(sums[place % CHAINS], item)
+        sums = [[[evaluated(b, x, element) for x in item[0]]] for item in items[:machine.SUMS_SIDE_BY_SIDE]]
+        for place, item in enumerate(items[machine.SUMS_SIDE_BY_SIDE:]):
+            sums[place % machine.SUMS_SIDE_BY_SIDE] = self(sums[place % machine.SUMS_SIDE_BY_SIDE], item)
         return sums
 
     def identity(self) -> list | None:

@@ -13,9 +13,7 @@ from collections.abc import Sequence
 
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.constants import is_constant
-
-FEWEST = 8
-"""From here on it is worth a branch."""
+from ptxforge.support import machine
 
 _FIRST = 0xC2FC0001
 """The bits of the largest f32 below -126."""
@@ -27,7 +25,7 @@ _CHAINS = 4
 def powers_of_two(b: Builder, arguments: Sequence[str]) -> dict[str, str]:
     """2**x by x, for f32 registers and literals."""
     registers = [x for x in arguments if not is_constant(x)]
-    if len(registers) < FEWEST:
+    if len(registers) < machine.EXPONENTIALS_WORTH_A_BRANCH:
         return {x: b.pure("ex2.approx.f32 %s, %s;", "f", x) for x in arguments}
     rare = b.pure("setp.lt.u32 %s, %s, %s;", "p", _nearest(b, registers), _COUNT)
     results = {x: b.new("f") for x in arguments}

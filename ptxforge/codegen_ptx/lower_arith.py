@@ -41,6 +41,7 @@ from ptxforge.ir.ops import arith as ops
 from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.math import DivRn, Fma
 from ptxforge.ir.ops.reduce import Reduce
+from ptxforge.support import machine
 
 
 def _element(op: Operation) -> T.Type:
@@ -270,7 +271,6 @@ def _each(operands: list[list], function: Callable) -> list:
     return [found[pair] for pair in pairs]
 
 
-_FEWEST_SUMS = 3
 _FAR = 1 << 30
 
 
@@ -286,7 +286,7 @@ def _comparison_of_sums(operands: list[list]) -> Callable:
         root, constant = b.split(x)
         low, high = b.ranges.get(root, (-1, 0))
         if (
-            counts[root, y] < _FEWEST_SUMS
+            counts[root, y] < machine.COMPARED_SUMS
             or low < 0
             or high > _FAR
             or abs(constant) > _FAR

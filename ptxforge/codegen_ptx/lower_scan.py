@@ -50,9 +50,7 @@ from ptxforge.codegen_ptx.registers import MOVES, register_class
 from ptxforge.ir.ops.reduce import Scan
 from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout
 from ptxforge.layouts.scratch import axis_levels, container_bytes, warp_runs
-
-SHORTEST_RUN = 3
-"""Lane bits from which on scanning them at once takes fewer instructions than one after the other."""
+from ptxforge.support import machine
 
 
 @lowers(Scan)
@@ -100,7 +98,7 @@ class _Scanner:
             name, bit = self.levels[level]
             if name == REGISTER:
                 level = self._merge_cells(level)
-            elif name == LANE and level == first and self._lane_run(level) >= SHORTEST_RUN:
+            elif name == LANE and level == first and self._lane_run(level) >= machine.LANES_SCANNED_AT_ONCE:
                 level = self._scan_lanes(level)
             elif name == LANE:
                 self._merge_lanes(bit)

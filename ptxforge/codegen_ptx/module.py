@@ -10,10 +10,7 @@ from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.ops.warpgroup import DotAsync
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import WARP_SIZE, Mma, elements_per_thread
-from ptxforge.support import tensor_map
-
-REGISTERS = 1 << 16
-"""Of a multiprocessor, on all targets."""
+from ptxforge.support import machine, tensor_map
 
 _PARAMETER_TYPES = {
     T.I1: "u8", T.I8: "u8", T.I16: "u16", T.I32: "u32", T.I64: "u64", T.F8E4M3: "u8", T.F8E5M2: "u8",
@@ -97,9 +94,9 @@ def _wanted_blocks(function: Function) -> int | None:
     if dots:
         return 1 if any(isinstance(dot.result.type.layout, Mma) for dot in dots) else None
     words = _most_words(function)
-    if words < 32 or 64 < words < 256:
+    if not any(low <= words <= high for low, high in machine.WORDS_FOR_TWO_BLOCKS):
         return None
-    room = REGISTERS // (2 * words * WARP_SIZE * function.attributes["num_warps"])
+    room = machine.REGISTERS_PER_MULTIPROCESSOR // (2 * words * WARP_SIZE * function.attributes["num_warps"])
     return min(2, room) or None
 
 

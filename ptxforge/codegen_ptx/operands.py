@@ -20,9 +20,7 @@ from ptxforge.ir.core import Value
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal
 from ptxforge.layouts.encodings import Mma, elements_per_thread
-
-FEW, MANY = 10, 6
-"""Instructions per copy when they are dealt out evenly, at least, and when they are not."""
+from ptxforge.support import machine
 
 Timetable = dict[int, list[Deferred]]
 """What is done before which instruction."""
@@ -74,8 +72,8 @@ def _share(dot: Dot, count: int) -> int:
             type = op.pointer.type
             copies += elements_per_thread(type.layout, type.shape) // max(1, op.vector)
     evenly = copies // dots
-    is_few = isinstance(dot.result.type.layout, Mma) and evenly <= count // FEW
-    return max(1, evenly if is_few else count // MANY)
+    is_few = isinstance(dot.result.type.layout, Mma) and evenly <= count // machine.PRODUCTS_PER_COPY_EVEN
+    return max(1, evenly if is_few else count // machine.PRODUCTS_PER_COPY_EARLY)
 
 
 def _spread(ctx: Lowering, places: Timetable, count: int, most_copies: int) -> None:

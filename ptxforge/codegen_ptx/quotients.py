@@ -10,9 +10,7 @@ from __future__ import annotations
 
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.constants import f32, is_constant
-
-FEWEST_DIVIDENDS = 4
-"""From here on sharing is worth a branch."""
+from ptxforge.support import machine
 
 
 def quotients(b: Builder, dividends: list, divisors: list) -> list:
@@ -27,7 +25,7 @@ def quotients(b: Builder, dividends: list, divisors: list) -> list:
 def _by_one(b: Builder, dividends: list, divisor) -> dict:
     """Quotients by dividend."""
     registers = [x for x in dividends if not is_constant(x)]
-    if len(registers) < FEWEST_DIVIDENDS or is_constant(divisor):
+    if len(registers) < machine.QUOTIENTS_WORTH_A_BRANCH or is_constant(divisor):
         return {x: b.pure("div.full.f32 %s, %s, %s;", "f", x, divisor) for x in dividends}
     size = b.pure("abs.f32 %s, %s;", "f", divisor)
     large = b.pure("setp.gt.f32 %s, %s, %s;", "p", size, f32(2.0**126))

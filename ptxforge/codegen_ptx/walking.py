@@ -32,13 +32,10 @@ from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Splat
 from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal
 from ptxforge.layouts.encodings import DotOperand
 from ptxforge.layouts.linear import LANE, REGISTER
+from ptxforge.support import machine
 
-FEWEST, MOST = 4, 12
-"""Accesses through one carried pointer that may have pointers of their own:
-for fewer it gains next to nothing."""
+FEWEST, MOST = machine.LOOP_POINTER_ACCESSES
 
-FULL = 150
-"""Registers of a thread that tensors take in a loop of products when there are none for pointers."""
 
 _ACCESSES = (AsyncCopyGlobalToLocal, Load, Store)
 _REARRANGE = (Splat, Broadcast, ExpandDims)
@@ -63,7 +60,10 @@ def walk(ctx: Lowering, argument: BlockArgument, entry) -> Walk:
         common &= Counter(terms)
     rest = {_sorted(Counter(terms) - common) for terms in found.terms}
     own = sorted(terms for terms in rest if any(term in found.varying for term in terms))
-    if not FEWEST <= len(own) <= MOST or _tensor_registers(argument.block.parent_op) > FULL:
+    if (
+        not FEWEST <= len(own) <= MOST
+        or _tensor_registers(argument.block.parent_op) > machine.TENSOR_REGISTERS_BESIDE_POINTERS
+    ):
         own = []
     starts = {terms: _sum(ctx, p, common, terms) for terms in own}
     first = own.pop(0) if own and len(own) == len(rest) else ()

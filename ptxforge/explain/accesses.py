@@ -17,12 +17,9 @@ from ptxforge.passes.analysis.access_reasons import changing_mask, unknown_start
 from ptxforge.passes.analysis.axis_info import AxisInfo, AxisInfoAnalysis
 from ptxforge.passes.analysis.roots import root_of
 from ptxforge.passes.properties import is_memory_access
+from ptxforge.support import machine
 from ptxforge.support.location import Location
 from ptxforge.support.target import Target
-
-SECTOR = 32
-"""Bytes of the pieces in which global memory is moved (CUDA C++ Programming Guide, "Global Memory")."""
-LANES = 32
 
 
 @attrs.frozen(slots=True)
@@ -86,7 +83,7 @@ def _access(op: Operation, facts: AxisInfoAnalysis) -> Access:
 def sectors_per_request(
     layout: Distributed, shape: tuple[int, ...], size: int, vector: int, info: AxisInfo
 ) -> tuple[int, int]:
-    """(at most, at least): sectors of ``SECTOR`` bytes that the first instruction of a warp touches.
+    """(at most, at least): sectors that the first instruction of a warp touches.
 
     What is known to be consecutive is laid out so; every other run of elements counts as memory of its own.
     ``size`` is an element's bytes.
@@ -95,7 +92,7 @@ def sectors_per_request(
     dim = register_run(layout, shape)[0] if vector > 1 else widest_dimension(info)
     found: set[tuple] = set()
     elements: set[tuple[int, ...]] = set()
-    for lane in range(LANES):
+    for lane in range(machine.WARP_SIZE):
         at = linear.apply(register=0, lane=lane, warp=0, block=0)
         others = at[:dim] + at[dim + 1 :]
         for step in range(vector):
@@ -104,8 +101,8 @@ def sectors_per_request(
             if info.contiguity[dim] == 1:
                 run, within = index // info.constancy[dim], 0
             elements.add((others, index))
-            found.add((others, run, within * size // SECTOR))
-    return len(found), max(1, -(-len(elements) * size // SECTOR))
+            found.add((others, run, within * size // machine.SECTOR_BYTES))
+    return len(found), max(1, -(-len(elements) * size // machine.SECTOR_BYTES))
 
 
 def _as_hoped(info: AxisInfo, shape: tuple[int, ...]) -> AxisInfo:

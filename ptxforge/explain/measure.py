@@ -9,14 +9,13 @@ import attrs
 import numpy as np
 
 from ptxforge.compiler import Artifact
-from ptxforge.support import tensor_map
+from ptxforge.support import machine, tensor_map
 from ptxforge.support.errors import PtxforgeError
 
 _MMA = re.compile(r"\bm(\d+)n(\d+)k(\d+)\b")
 _MMA_TYPES = re.compile(r"\.(f16|bf16|tf32|f64|s8|u8|e4m3|e5m2)\b")
 _ELEMENT = {"tf32": "f32", "s8": "i8", "u8": "i8", "e4m3": "f8e4m3", "e5m2": "f8e5m2"}
 WARPS_OF_WGMMA = 4
-LANES = 32
 
 
 @attrs.frozen(slots=True)
@@ -46,7 +45,7 @@ def run_counted(
     device = EmulatorDevice(check="all", counters=True, target=artifact.target, raise_faults=False)
     params = _packed(device, artifact, arguments)
     function = device.load_module(artifact.ptx).function(artifact.name)
-    function.launch(grid, (LANES * artifact.num_warps, 1, 1), artifact.shared_bytes, 0, params)
+    function.launch(grid, (machine.WARP_SIZE * artifact.num_warps, 1, 1), artifact.shared_bytes, 0, params)
     tensor, flops = _operations(device.last_report)
     size = sum(value.nbytes for value in arguments if isinstance(value, np.ndarray))
     return Counts(device.last_report, size, tensor, flops, tuple(device.findings))

@@ -12,10 +12,10 @@ import attrs
 from ptxforge.compiler import Artifact
 from ptxforge.explain.machines import REGISTERS, SYSTEM_BYTES, Limits, limits_of
 from ptxforge.runtime import tools
+from ptxforge.support import machine
 from ptxforge.support.errors import DeviceError
 from ptxforge.support.target import Target
 
-WARP_SIZE = 32
 REGISTER_UNIT, SHARED_UNIT = 256, 128
 """Registers are given out per warp, and shared memory per block, in these units."""
 
@@ -93,9 +93,9 @@ def occupancy_of(artifact: Artifact, registers: int, target: Target) -> Occupanc
     """How many blocks of a kernel fit on one multiprocessor of ``target``."""
     limits: Limits = limits_of(target)
     warps = artifact.num_warps
-    fit = {"threads": limits.threads // (warps * WARP_SIZE), "blocks": limits.blocks}
+    fit = {"threads": limits.threads // (warps * machine.WARP_SIZE), "blocks": limits.blocks}
     if registers:
-        per_warp = -(-registers * WARP_SIZE // REGISTER_UNIT) * REGISTER_UNIT
+        per_warp = -(-registers * machine.WARP_SIZE // REGISTER_UNIT) * REGISTER_UNIT
         fit["registers"] = REGISTERS // per_warp // warps
     per_block = -(-artifact.shared_bytes // SHARED_UNIT) * SHARED_UNIT + SYSTEM_BYTES
     fit["shared memory"] = limits.shared // per_block

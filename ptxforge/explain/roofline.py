@@ -12,8 +12,6 @@ import attrs
 from ptxforge.explain.machines import ISSUE_PER_CLOCK, Card
 from ptxforge.explain.measure import Counts
 
-SECTOR = 32
-
 
 @attrs.frozen(slots=True)
 class Bound:

@@ -22,10 +22,9 @@ from attrs import field, frozen
 
 from ptxforge.layouts import f2
 from ptxforge.layouts.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout
+from ptxforge.support import machine
 
-MAX_VECTOR_BYTES = 16
-BANK_BYTES = 4
-ROW_BYTES = 32 * BANK_BYTES  #: what all banks together deliver in one step
+ROW_BYTES = machine.BANKS * machine.BANK_BYTES  #: what all banks together deliver in one step
 
 
 def element_bytes(element_bits: int) -> int:
@@ -35,7 +34,7 @@ def element_bytes(element_bits: int) -> int:
 
 def lanes_per_step(vector_bytes: int) -> int:
     """How many lanes are served together when each accesses ``vector_bytes``."""
-    return min(32, ROW_BYTES // max(vector_bytes, BANK_BYTES))
+    return min(32, ROW_BYTES // max(vector_bytes, machine.BANK_BYTES))
 
 
 def conflict_degree(lane_columns: Sequence[int], vec: int, bytes_per_element: int) -> int:
@@ -56,7 +55,7 @@ def conflict_degree(lane_columns: Sequence[int], vec: int, bytes_per_element: in
     lanes = lanes_per_step(vector_bytes).bit_length() - 1
     within = [1 << i for i in range(vector_bytes.bit_length() - 1)]
     addresses = [column << shift for column in lane_columns[:lanes]] + within
-    words = [address // BANK_BYTES for address in addresses]
+    words = [address // machine.BANK_BYTES for address in addresses]
     return 1 << (f2.rank(words) - f2.rank(word & 31 for word in words))
 
 
@@ -112,7 +111,7 @@ class SharedAccess:
     @property
     def wavefronts(self) -> int:
         """Steps that the shared memory needs for all of a warp's accesses: the cost of this access."""
-        steps = max(1, self.vec * self.bytes_per_element // BANK_BYTES)
+        steps = max(1, self.vec * self.bytes_per_element // machine.BANK_BYTES)
         return len(self.accesses) * steps * self.degree
 
 
@@ -127,7 +126,7 @@ def shared_access(layout: LinearLayout, element_bits: int, max_vec: int = 1 << 3
     """
     size = element_bytes(element_bits)
     registers = layout.columns_of(REGISTER)
-    vec = _vector_width(layout, min(max_vec, MAX_VECTOR_BYTES // size or 1))
+    vec = _vector_width(layout, min(max_vec, machine.VECTOR_BYTES // size or 1))
     offsets = [0]
     for column in registers:
         offsets += [offset ^ column for offset in offsets]

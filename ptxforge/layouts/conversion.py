@@ -40,14 +40,7 @@ from ptxforge.layouts.encodings import Distributed
 from ptxforge.layouts.exchange import Exchange, plan_exchange
 from ptxforge.layouts.linear import BLOCK, LANE, REGISTER, WARP, LayoutError, LinearLayout
 from ptxforge.layouts.swizzle import optimal_swizzle
-
-SCRATCH_LIMIT = 48 << 10  #: bytes that a conversion stays below where the layouts let it pass in parts
-
-# Rough times in cycles of one SM, per warp: a shuffle or one step of shared memory each occupy the
-# load/store path for one; an ALU instruction takes half of one (a warp's 32 lanes at 64 lanes per cycle).
-_SELECT_COST = 0.5
-_BARRIER_COST = 30
-_WARP_BARRIER_COST = 15
+from ptxforge.support import machine
 
 
 @frozen
@@ -113,7 +106,7 @@ Plan = Nothing | Registers | Shuffle | SharedMemory
 
 def plan_conversion(
     src: Distributed, dst: Distributed, shape: Sequence[int], element_bits: int,
-    scratch_limit: int = SCRATCH_LIMIT,
+    scratch_limit: int = machine.CONVERSION_SCRATCH,
 ) -> Plan:
     """How to turn a tensor of ``shape`` from encoding ``src`` into ``dst``.
 
@@ -130,7 +123,7 @@ def plan_conversion(
 
 @lru_cache(maxsize=2048)
 def plan_linear_conversion(
-    src: LinearLayout, dst: LinearLayout, element_bits: int, scratch_limit: int = SCRATCH_LIMIT
+    src: LinearLayout, dst: LinearLayout, element_bits: int, scratch_limit: int = machine.CONVERSION_SCRATCH
 ) -> Plan:
     """:func:`plan_conversion` for linear layouts of the same tensor."""
     if src == dst:
@@ -266,11 +259,11 @@ def _through_shared(src, dst, element_bits: int, scratch_limit: int, same_warp: 
 
 
 def _shared_cost(plan: SharedMemory) -> float:
-    barrier = _WARP_BARRIER_COST if plan.warp_local else _BARRIER_COST
+    barrier = machine.WARP_BARRIER_CYCLES if plan.warp_local else machine.BARRIER_CYCLES
     barriers = (2 << plan.repetition_bits) - 1
     return plan.store.wavefronts + plan.load.wavefronts + barriers * barrier
 
 
 def _shuffle_cost(plan: Shuffle, element_bits: int) -> float:
     words = max(1, element_bits // 32)
-    return words * (plan.exchange.shuffles + _SELECT_COST * plan.exchange.selects)
+    return words * (plan.exchange.shuffles + machine.SELECT_CYCLES * plan.exchange.selects)

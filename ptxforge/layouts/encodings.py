@@ -57,8 +57,7 @@ from ptxforge.layouts.linear import (
     log2_exact,
 )
 from ptxforge.layouts.tiles import broadcast_nd, clip, fit, identity_nd, mma_tile, permute_bits, repeat
-
-WARP_SIZE = 32
+from ptxforge.support.machine import WARP_SIZE
 
 
 def _cta_field():

@@ -18,15 +18,14 @@ from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import prod
 
-from ptxforge.layouts.banks import MAX_VECTOR_BYTES, ROW_BYTES
+from ptxforge.layouts.banks import ROW_BYTES
 from ptxforge.layouts.cta import row_major
 from ptxforge.layouts.encodings import WARP_SIZE, Blocked, Distributed, DotOperand, Shared
+from ptxforge.support import machine
 
 VECTOR = 4
 """Neighbouring elements of a thread along each dimension: 16 bytes of 32-bit operands."""
 
-ASYNC_BYTES = 4
-"""The smallest piece of an asynchronous copy: narrower elements cannot be transposed on their way."""
 
 
 @lru_cache(maxsize=256)
@@ -98,8 +97,8 @@ def shared_for_fma_operand(
     if order[0] != k or not isinstance(writer, Blocked):
         return Shared(1, 1, 1, order)
     size = max(1, element_bits // 8)
-    banks, vector = ROW_BYTES // size, MAX_VECTOR_BYTES // size
-    if size < ASYNC_BYTES:
+    banks, vector = ROW_BYTES // size, machine.VECTOR_BYTES // size
+    if size < machine.ASYNC_COPY_BYTES:
         vec = min(vector, shape[k])
         per_phase = max(operand.parent.size_per_thread[free], banks // shape[k])
         return Shared(vec, per_phase, max(1, min(banks, shape[k]) // vec), order)

@@ -29,7 +29,6 @@ from attrs import frozen
 
 from ptxforge.layouts import f2
 from ptxforge.layouts.banks import (
-    MAX_VECTOR_BYTES,
     ROW_BYTES,
     SharedAccess,
     element_bytes,
@@ -40,6 +39,7 @@ from ptxforge.layouts.banks import (
 from ptxforge.layouts.encodings import DotOperand, Mma, Shared
 from ptxforge.layouts.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout
 from ptxforge.layouts.mma_atoms import plan_ldmatrix
+from ptxforge.support import machine
 
 
 @frozen
@@ -108,7 +108,7 @@ def _vector_candidates(store, load, repetitions, size: int) -> list[tuple[int, .
 
 def _vectors_beside(taken: Sequence[int], store, load, size: int) -> Iterable[tuple[int, ...]]:
     """The candidates that are independent of the vectors ``taken``."""
-    limit = (MAX_VECTOR_BYTES // size).bit_length() - 1
+    limit = (machine.VECTOR_BYTES // size).bit_length() - 1
     span = f2.Span(taken)
     common = [v for v in _shared_basis(store.columns_of(REGISTER), load.columns_of(REGISTER))
               if not span.add(v)][:max(limit, 0)]
@@ -192,7 +192,7 @@ def _repetitions(store, load, size: int, scratch_limit: int) -> list[int]:
         return []
     threads = [c for side in (store, load) for name in (LANE, WARP) for c in side.columns_of(name)]
     common = _shared_basis(store.columns_of(REGISTER), load.columns_of(REGISTER))
-    keep = (MAX_VECTOR_BYTES // size).bit_length() - 1
+    keep = (machine.VECTOR_BYTES // size).bit_length() - 1
     span = f2.Span([*threads, *common[:keep]])
     found = [v for v in reversed(common[keep:]) if not span.add(v)]
     return found[:wanted][::-1]
@@ -244,7 +244,7 @@ def _swizzle_for_mma(
 
 def _phases(columns: int, size: int) -> Iterable[tuple[int, int, int]]:
     """Candidates for (vec, per_phase, max_phase) of rows of ``columns`` elements of ``size`` bytes."""
-    unit = min(columns, max(1, MAX_VECTOR_BYTES // size))
+    unit = min(columns, max(1, machine.VECTOR_BYTES // size))
     rows_per_line = max(1, ROW_BYTES // (columns * size))
     for vec in (unit, 2 * unit, 4 * unit):
         for factor in (1, 2, 4):

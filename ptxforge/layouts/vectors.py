@@ -12,9 +12,7 @@ from functools import lru_cache
 
 from ptxforge.layouts.encodings import WARP_SIZE, Distributed, Linear
 from ptxforge.layouts.linear import BLOCK, LANE, REGISTER, WARP, LinearLayout, log2_exact
-
-LINE_BYTES = 128
-"""A line of the caches: what is written of it at once is written in one piece."""
+from ptxforge.support import machine
 
 
 @lru_cache(maxsize=256)
@@ -22,7 +20,7 @@ def lines_in_warp(
     layout: Distributed, shape: Sequence[int], width: int, element_bytes: int
 ) -> Linear | None:
     """``layout`` on a tensor of ``shape`` after an exchange within each warp: a thread's first registers hold
-    ``width`` neighbours along the last dimension, lanes side by side a line of ``LINE_BYTES``. ``None`` where
+    ``width`` neighbours along the last dimension, lanes side by side a line of the caches. ``None`` where
     a warp has less than half a line of a row, or copies of elements.
 
     >>> from ptxforge.layouts.encodings import Mma
@@ -38,10 +36,10 @@ def lines_in_warp(
     if 0 in held:
         return None
     together = 1
-    while together < shape[-1] and together in held and together * element_bytes < LINE_BYTES:
+    while together < shape[-1] and together in held and together * element_bytes < machine.LINE_BYTES:
         together *= 2
     together = min(together, WARP_SIZE * width)
-    if together * element_bytes < LINE_BYTES // 2 or together <= width:
+    if together * element_bytes < machine.LINE_BYTES // 2 or together <= width:
         return None
     columns = [1 << bit for bit in range(log2_exact(together))]
     vector, line = columns[: log2_exact(width)], columns[log2_exact(width) :]

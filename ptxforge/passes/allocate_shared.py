@@ -35,13 +35,10 @@ from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex, MemDescSubslice, Me
 from ptxforge.ir.ops.warpgroup import DotAsync
 from ptxforge.layouts import wgmma
 from ptxforge.passes.analysis.scratch import conversion_parts, scratch_bytes
+from ptxforge.support import machine
 from ptxforge.support.errors import OutOfResourcesError
 from ptxforge.support.target import Target
 
-SCRATCH_ALIGNMENT = 16
-BUFFER_ALIGNMENT = 128
-SMALL_SCRATCH, ALL_SMALL_SCRATCH = 512, 2048
-"""Bytes up to which one scratch area, and all of them, count as small."""
 EVER = 1 << 60
 
 
@@ -112,7 +109,9 @@ def _may_interleave(one: Request, other: Request, requests: list[Request]) -> bo
         return False
     counts = [_buffers(r.op) for r in (one, other)]
     alignment = max(one.alignment, other.alignment)
-    if alignment > BUFFER_ALIGNMENT and any(r.size // _buffers(r.op) % alignment for r in (one, other)):
+    if alignment > machine.BUFFER_ALIGNMENT and any(
+        r.size // _buffers(r.op) % alignment for r in (one, other)
+    ):
         return False
     others = (r for r in requests if r is not one and r is not other and r.op not in one.interleaved)
     return counts[0] == counts[1] > 1 and all(one.lives_with(r) == other.lives_with(r) for r in others)
@@ -143,8 +142,10 @@ def _set_offsets(request: Request) -> None:
 
 def _place_all(requests: list[Request], target: Target) -> int:
     """Place the requests, small scratch apart from everything else if that fits."""
-    small = [r for r in requests if r.alignment == SCRATCH_ALIGNMENT and r.size <= SMALL_SCRATCH]
-    if sum(r.size for r in small) <= ALL_SMALL_SCRATCH:
+    small = [
+        r for r in requests if r.alignment == machine.SCRATCH_ALIGNMENT and r.size <= machine.SMALL_SCRATCH
+    ]
+    if sum(r.size for r in small) <= machine.ALL_SMALL_SCRATCH:
         lifetimes = [(r.first, r.last) for r in small]
         for request in small:
             request.first, request.last = 0, EVER
@@ -207,11 +208,11 @@ def _requests(function: Function) -> list[Request]:
     requests = []
     for op, size in needed:
         if isinstance(op, LocalAlloc) and _is_of_mbarriers(op):
-            requests.append(Request(op, size, BUFFER_ALIGNMENT, 0, EVER))
+            requests.append(Request(op, size, machine.BUFFER_ALIGNMENT, 0, EVER))
         elif isinstance(op, LocalAlloc):
             requests.append(Request(op, size, _alignment(op.result.type), *_lifetime(op, numbers)))
         else:
-            requests.append(Request(op, size, SCRATCH_ALIGNMENT, numbers[op][0], numbers[op][0]))
+            requests.append(Request(op, size, machine.SCRATCH_ALIGNMENT, numbers[op][0], numbers[op][0]))
     return requests
 
 
@@ -222,7 +223,9 @@ def _is_of_mbarriers(alloc: LocalAlloc) -> bool:
 
 def _alignment(type: T.MemDescType) -> int:
     layout = type.layout
-    return wgmma.alignment(layout, type.element.bits) if wgmma.is_for_wgmma(layout) else BUFFER_ALIGNMENT
+    return (
+        wgmma.alignment(layout, type.element.bits) if wgmma.is_for_wgmma(layout) else machine.BUFFER_ALIGNMENT
+    )
 
 
 def _buffer_bytes(type: T.MemDescType) -> int:

@@ -37,10 +37,8 @@ from ptxforge.layouts.encodings import WARP_SIZE, Blocked, Distributed, default_
 from ptxforge.passes.analysis.axis_info import AxisInfo, AxisInfoAnalysis
 from ptxforge.passes.analysis.components import Components
 from ptxforge.passes.properties import is_memory_access
+from ptxforge.support import machine
 from ptxforge.support.target import Target
-
-ACCESS_BITS = 128
-"""The widest access of one thread."""
 
 
 def coalesce(function: Function, target: Target) -> bool:
@@ -97,7 +95,7 @@ def _elements_per_thread(op: Operation, info: AxisInfo, order: tuple[int, ...], 
     if op.guarded > 1:
         return min(op.guarded, share)
     aligned = max(1, info.divisibility[d] // size) if info.contiguity[d] > 1 else 1
-    return min(aligned, info.contiguity[d], type.shape[d], max(1, ACCESS_BITS // (8 * size)), share)
+    return min(aligned, info.contiguity[d], type.shape[d], max(1, machine.VECTOR_BYTES // size), share)
 
 
 def _widest_by_group(accesses, orders, widths, components) -> dict[tuple, int]:

@@ -60,10 +60,8 @@ from ptxforge.ir.ops.shared import (
     MemDescTrans,
 )
 from ptxforge.layouts.encodings import DotOperand, Mma, elements_per_thread
+from ptxforge.support import machine
 from ptxforge.support.target import Target
-
-PRODUCTS_PER_SLICE = 64
-"""Multiply-adds of a thread behind which the reads of the next slice can hide."""
 
 
 def prefetch(function: Function, target: Target) -> bool:
@@ -168,7 +166,7 @@ def _slice_width(dot: Dot, reads: tuple[LocalLoad, LocalLoad]) -> int:
     if isinstance(operand.parent, Mma):
         return operand.k_width * (8 if operand.parent.instr_shape[-2] == 16 else 4)
     type = dot.result.type
-    hidden = max(1, PRODUCTS_PER_SLICE // elements_per_thread(type.layout, type.shape))
+    hidden = max(1, machine.MULTIPLY_ADDS_PER_SLICE // elements_per_thread(type.layout, type.shape))
     wide = max(_elements_along_k(read, 1 - operand) for operand, read in enumerate(reads))
     return max(wide, min(hidden, dot.a.type.shape[1] // 2))
 

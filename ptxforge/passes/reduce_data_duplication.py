@@ -39,10 +39,8 @@ from ptxforge.layouts.encodings import DotOperand, Mma, elements_per_thread, inf
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
 from ptxforge.passes.analysis.scratch import conversion_plan
 from ptxforge.passes.layout_propagation import builder_after
+from ptxforge.support import machine
 from ptxforge.support.target import Target
-
-REGISTERS = 180
-"""Of a thread, what tensors can take in a loop of dots; see PRESSURE."""
 
 
 def reduce_data_duplication(function: Function, target: Target) -> bool:
@@ -128,7 +126,7 @@ def _relieve(loop: For) -> bool:
     needed = _registers_of_loop(loop, dots) + sum(map(_registers, invariant))
     changed = False
     for value in sorted(invariant, key=_registers, reverse=True):
-        if needed > REGISTERS and isinstance(value.defining_op, LocalLoad):
+        if needed > machine.TENSOR_REGISTERS and isinstance(value.defining_op, LocalLoad):
             _read_inside(loop, value)
             needed -= _registers(value)
             changed = True

@@ -59,14 +59,13 @@ from ptxforge.passes.layout_propagation import (
     is_whole_tile,
     operand_layout,
 )
+from ptxforge.support import machine
 
 _COMPUTABLE = (
     Cast, Broadcast, Constant, ExpandDims, Join, MakeRange, Reshape, RotatedRange, Splat, Split, Trans,
     Reduce, Gather,
 )  # fmt: skip
 _MAX_DEPTH = 200
-_DUPLICATED_LOAD = 4.0
-"""Loading again what was just loaded: the data come from L1, but registers and requests are needed twice."""
 
 Wanted = tuple[Value, Distributed]
 
@@ -283,7 +282,7 @@ class _Rematerializer:
         now, then = (access_cost(op, where, self.facts) for where in (op.result.type.layout, layout))
         if self.dies(op):
             return then - now
-        return None if is_whole_tile(op, self.num_warps) else then * _DUPLICATED_LOAD
+        return None if is_whole_tile(op, self.num_warps) else then * machine.REPEATED_LOAD
 
     def dies(self, op: Operation) -> bool:
         """Whether nobody needs the operation's results as they are now, once the plan is carried out."""

@@ -34,9 +34,8 @@ from ptxforge.ir.ops.reduce import Reduce, Scan
 from ptxforge.ir.ops.shared import LocalAlloc, LocalLoad, LocalStore, MemDescTrans
 from ptxforge.layouts.encodings import DotOperand, elements_per_thread
 from ptxforge.passes.analysis.scratch import scratch_bytes
+from ptxforge.support import machine
 from ptxforge.support.target import Target
-
-EARLY_REGISTERS = 32
 
 
 def reorder_instructions(function: Function, target: Target) -> bool:
@@ -134,7 +133,7 @@ def _load_early(block: Block, num_warps: int) -> bool:
     meeting = next((op for op in block.operations if _waits(op, num_warps)), None)
     if meeting is None:
         return False
-    left, changed = EARLY_REGISTERS, False
+    left, changed = machine.REGISTERS_OF_EARLY_READS, False
     later: set[Operation] = {meeting}
     op = meeting.next
     while op is not None and not _acts(op):

@@ -44,10 +44,9 @@ from ptxforge.layouts.encodings import WARP_SIZE
 from ptxforge.passes.analysis.components import Components
 from ptxforge.passes.analysis.within_vectors import FactsWithinVectors, is_prefix
 from ptxforge.passes.properties import is_memory_access
-from ptxforge.passes.vectorize_memory import MOST_VECTORS, may_be_guarded
+from ptxforge.passes.vectorize_memory import may_be_guarded
+from ptxforge.support import machine
 from ptxforge.support.target import Target
-
-VECTOR_BYTES = 16
 
 _ORDERLESS = (Constant, Splat, MakeRange, Reduce, For, If, While, Yield, Condition)
 
@@ -77,10 +76,10 @@ def _rotate(function: Function, operations: list[Operation], facts: FactsWithinV
     accesses = [op for op in operations if is_memory_access(op)]
     share = size // (WARP_SIZE * function.attributes["num_warps"])
     unit = _elements_per_vector(accesses, share)
-    if unit < 2 or share > unit * MOST_VECTORS:
+    if unit < 2 or share > unit * machine.GUARDED_VECTORS:
         return False
     wide = [op for op in accesses if facts[op.pointer].contiguity[0] > 1]
-    if all(facts[op.pointer].divisibility[0] >= VECTOR_BYTES for op in wide):
+    if all(facts[op.pointer].divisibility[0] >= machine.VECTOR_BYTES for op in wide):
         return False
     if not all(may_be_guarded(op) and _has_prefix(op, unit, facts) for op in wide):
         return False
@@ -104,7 +103,7 @@ def _rotate(function: Function, operations: list[Operation], facts: FactsWithinV
     for op in operations:
         _drop_hints(op)
     for op in wide:
-        op.guarded = min(unit, VECTOR_BYTES // _bytes(op))
+        op.guarded = min(unit, machine.VECTOR_BYTES // _bytes(op))
     return True
 
 
@@ -137,7 +136,7 @@ def _bytes(access: Operation) -> int:
 
 def _elements_per_vector(accesses: list[Operation], share: int) -> int:
     """Elements in the vectors of the narrowest type, as far as a thread has them."""
-    return min(max((VECTOR_BYTES // _bytes(op) for op in accesses), default=1), share)
+    return min(max((machine.VECTOR_BYTES // _bytes(op) for op in accesses), default=1), share)
 
 
 # -- where a tile lies -----------------------------------------------------------------------------------
@@ -208,7 +207,7 @@ class _Sum:
         if isinstance(value.type, T.TensorType):
             return False
         if isinstance(value.type, T.PointerType):
-            if self.facts[value].divisibility[0] % min(VECTOR_BYTES, self.unit * self.size):
+            if self.facts[value].divisibility[0] % min(machine.VECTOR_BYTES, self.unit * self.size):
                 self.factors[value] += factor
             return True
         if self.facts[value].divisibility[0] * factor % self.unit:

@@ -28,11 +28,8 @@ from ptxforge.passes.analysis.access_reasons import why_narrow
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.within_vectors import FactsWithinVectors, is_prefix
 from ptxforge.passes.properties import is_memory_access
+from ptxforge.support import machine
 from ptxforge.support.target import Target
-
-GUARDED_BYTES = 16
-MOST_VECTORS = 32
-"""Guarded vectors of one access in a thread: each has code of its own for single elements."""
 
 
 def vectorize_memory(function: Function, target: Target) -> bool:
@@ -88,9 +85,9 @@ def _guard(op: Operation, facts: FactsWithinVectors) -> None:
     dim, run = register_run(type.layout, type.shape)
     info = facts[op.pointer]
     aligned = max(1, info.divisibility[dim] // size)
-    width = min(run, info.contiguity[dim], max(1, GUARDED_BYTES // size), max(aligned, hoped))
+    width = min(run, info.contiguity[dim], max(1, machine.VECTOR_BYTES // size), max(aligned, hoped))
     vectors = elements_per_thread(type.layout, type.shape) // width
-    if width <= op.vector or vectors > MOST_VECTORS:
+    if width <= op.vector or vectors > machine.GUARDED_VECTORS:
         return
     if op.mask is not None and not is_prefix(op.mask, dim, width, facts):
         return

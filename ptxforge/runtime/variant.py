@@ -17,9 +17,8 @@ from ptxforge.runtime.metadata import GPUTarget, Metadata, metadata_of
 from ptxforge.runtime.raw_launch import Launcher, raw_launcher
 from ptxforge.runtime.variants import Key
 from ptxforge.support.errors import DeviceError, OutOfResourcesError
+from ptxforge.support.machine import WARP_SIZE
 from ptxforge.support.target import parse_target
-
-WARP_SIZE = 32
 
 
 class CompiledKernel:

@@ -8,9 +8,7 @@ from ptxforge.ir.ops.atomic import AtomicRMW
 from ptxforge.layouts.encodings import elements_per_thread
 from ptxforge.layouts.vectors import register_run
 from ptxforge.passes.analysis.axis_info import AxisInfo, AxisInfoAnalysis
-
-WIDE = 16
-"""Bytes of a wide access."""
+from ptxforge.support import machine
 
 
 def widest_dimension(info: AxisInfo) -> int:
@@ -23,7 +21,7 @@ def why_narrow(op: Operation, facts: AxisInfoAnalysis, size: int, vector: int) -
     has no more elements anyway."""
     type = op.pointer.type
     held = elements_per_thread(type.layout, type.shape)
-    if isinstance(op, AtomicRMW) or vector * size >= WIDE or vector >= held:
+    if isinstance(op, AtomicRMW) or vector * size >= machine.VECTOR_BYTES or vector >= held:
         return "", ""
     dim, run = register_run(type.layout, type.shape)
     info = facts[op.pointer]
@@ -32,7 +30,7 @@ def why_narrow(op: Operation, facts: AxisInfoAnalysis, size: int, vector: int) -
     limits = {
         _consecutive: info.contiguity[dim],
         _alignment: max(1, info.divisibility[dim] // size),
-        changing_mask: facts[op.mask].constancy[dim] if op.mask is not None else WIDE,
+        changing_mask: facts[op.mask].constancy[dim] if op.mask is not None else machine.VECTOR_BYTES,
         _layout: run,
     }
     reason = min(limits, key=limits.__getitem__)

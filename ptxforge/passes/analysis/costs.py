@@ -31,18 +31,7 @@ from ptxforge.layouts.encodings import Distributed, elements_per_thread, unique_
 from ptxforge.layouts.linear import LANE, REGISTER, WARP
 from ptxforge.layouts.vectors import register_run
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
-
-LOOP_WEIGHT = 10.0
-SHARED_ROUND_TRIP = 60.0
-"""Barriers and latency of a conversion through shared memory."""
-SHUFFLE_LATENCY = 12.0
-RENAMED = 0.5
-"""A conversion between two encodings of one layout is no instruction,
-but a line less to read when it goes."""
-ISSUE = 4.0
-PER_SECTOR = 1.5
-"""A 32-byte sector of a global access: the memory system delivers about two thirds of one per cycle and
-SM."""
+from ptxforge.support import machine
 
 _FREE = (Constant, Splat, MakeRange, RotatedRange, Broadcast, ExpandDims, Reshape, Trans, Split, Join)
 _EXPENSIVE = (
@@ -57,7 +46,7 @@ def loop_weight(block: Block) -> float:
     weight, op = 1.0, block.parent_op
     while op is not None:
         if isinstance(op, (For, While)):
-            weight *= LOOP_WEIGHT
+            weight *= machine.LOOP_WEIGHT
         op = op.parent_op
     return weight
 
@@ -69,7 +58,10 @@ def computation_cost(op: Operation, layout: Distributed) -> float:
     type = op.results[0].type
     if isinstance(op, Combining):
         source = op.inputs[0].type
-        return 5.0 * elements_per_thread(source.layout, source.shape) * len(op.inputs) + SHARED_ROUND_TRIP
+        return (
+            5.0 * elements_per_thread(source.layout, source.shape) * len(op.inputs)
+            + machine.SHARED_ROUND_TRIP
+        )
     registers = unique_elements_per_thread(layout, T.shape_of(type))
     per_register = 8.0 if isinstance(op, _EXPENSIVE) else 2.0 if isinstance(op, AddPtr) else 1.0
     return registers * per_register
@@ -84,13 +76,13 @@ def conversion_cost(source: Distributed, result: Distributed, type: T.TensorType
 def _conversion_cost(source: Distributed, result: Distributed, shape: tuple[int, ...], words: float) -> float:
     a, b = source.linear(shape), result.linear(shape)
     if a == b:
-        return 0.0 if source == result else RENAMED
+        return 0.0 if source == result else machine.RENAMING
     before, after = a.in_size(REGISTER) * words, b.in_size(REGISTER) * words
     if a.columns_of(WARP) == b.columns_of(WARP):
         if a.columns_of(LANE) == b.columns_of(LANE):
             return 1.0
-        return SHUFFLE_LATENCY + 4.0 * max(before, after)
-    return SHARED_ROUND_TRIP + 2.0 * (before + after)
+        return machine.SHUFFLE_LATENCY + 4.0 * max(before, after)
+    return machine.SHARED_ROUND_TRIP + 2.0 * (before + after)
 
 
 def access_cost(op: Operation, layout: Distributed, facts: AxisInfoAnalysis) -> float:
@@ -114,7 +106,7 @@ def access_cost(op: Operation, layout: Distributed, facts: AxisInfoAnalysis) -> 
     span = min(span, info.contiguity[_lane_dim(layout, type.shape)] if vector == 1 else info.contiguity[dim])
     pieces = max(1, lanes * vector // span)
     sectors = pieces * max(1.0, span * size / 32)
-    return instructions * (ISSUE + PER_SECTOR * sectors)
+    return instructions * (machine.ACCESS_ISSUE + machine.SECTOR * sectors)
 
 
 def _lane_dim(layout: Distributed, shape: tuple[int, ...]) -> int:

@@ -11,10 +11,8 @@ from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.passes.analysis.pipelined_loads import is_zero, pipelined_loads
 from ptxforge.passes.analysis.roots import root_of
+from ptxforge.support import machine
 from ptxforge.support.location import Location
-
-LEAST_COPY = 4
-"""Bytes that a thread must copy at once for a load to run ahead (``cp.async`` copies 4, 8 or 16)."""
 
 
 def why_not_ahead(
@@ -68,9 +66,9 @@ def _one_reason(load: Load) -> tuple[str, str]:
     at_once = max(1, load.vector) * T.element_type(load.result.type).bytes
     if load.volatile:
         return "it is volatile", "leave volatile out"
-    if at_once < LEAST_COPY:
+    if at_once < machine.ASYNC_COPY_BYTES:
         return (
-            f"a thread copies {at_once} bytes at once, {LEAST_COPY} are needed",
+            f"a thread copies {at_once} bytes at once, {machine.ASYNC_COPY_BYTES} are needed",
             "widen it (see the access)",
         )
     if load.other is not None and not is_zero(load.other):

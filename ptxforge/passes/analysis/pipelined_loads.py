@@ -30,6 +30,7 @@ from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.ops.shape import Constant, Splat
 from ptxforge.ir.ops.warpgroup import DotAsync
 from ptxforge.passes.analysis.roots import root_of
+from ptxforge.support import machine
 
 
 def pipelined_loads(loop: For) -> dict[Load, int]:
@@ -89,7 +90,7 @@ def _is_eligible(op: Operation) -> bool:
         isinstance(op, Load)
         and not op.volatile
         and isinstance(op.result.type, T.TensorType)
-        and max(1, op.vector) * T.element_type(op.result.type).bytes >= 4
+        and max(1, op.vector) * T.element_type(op.result.type).bytes >= machine.ASYNC_COPY_BYTES
     )
 
 

@@ -1,0 +1,116 @@
+"""Numbers of the machines, and the thresholds that follow from them: every tuning constant of the compiler,
+once, with its unit.
+
+What a target *can* do is in :mod:`~ptxforge.support.target`; here is how much, how fast and from where on it
+pays. Facts come from the CUDA C++ Programming Guide ("Compute Capabilities") and the PTX ISA; the rest was
+chosen by experiment on sm_80 and sm_90 (``docs/performance.md`` tells of them) and is used for all targets.
+"""
+
+from __future__ import annotations
+
+# -- threads and registers ---------------------------------------------------------------------------------
+
+WARP_SIZE = 32
+"""Threads of a warp."""
+REGISTERS_PER_MULTIPROCESSOR = 1 << 16
+"""32-bit registers, for the threads of all blocks together."""
+TENSOR_REGISTERS = 180
+"""32-bit registers of a thread that tensors can take in a loop of products: of 255, the rest is for
+addresses, indices and fragments on their way."""
+TENSOR_REGISTERS_BESIDE_POINTERS = 150
+"""32-bit registers of a thread that tensors take in a loop of products at most when pointers of the loop get
+registers of their own."""
+REGISTERS_OF_EARLY_READS = 32
+"""32-bit registers of a thread that operands read ahead of their product may take."""
+WORDS_FOR_TWO_BLOCKS = ((32, 64), (256, 1 << 30))
+"""32-bit words of tensors in a thread for which the assembler is told to leave registers for two blocks a
+multiprocessor: from the first number of a pair to the second, both included."""
+
+# -- global memory -----------------------------------------------------------------------------------------
+
+VECTOR_BYTES = 16
+"""Bytes of the widest access of one thread that every target has, to global and to shared memory."""
+SECTOR_BYTES = 32
+"""Bytes of the pieces in which global memory is moved."""
+LINE_BYTES = 128
+"""Bytes of a line of the caches; what is written of it at once is written in one piece."""
+ASYNC_COPY_BYTES = 4
+"""Bytes of the smallest asynchronous copy of one thread; others are of 8 and 16."""
+GUARDED_VECTORS = 32
+"""Vectors of one access that a thread may test when the kernel runs: each has code of its own for single
+elements."""
+
+# -- shared memory -----------------------------------------------------------------------------------------
+
+BANK_BYTES = 4
+"""Bytes of a bank of shared memory."""
+BANKS = 32
+"""Banks of shared memory: each delivers its bytes once in a step."""
+SCRATCH_ALIGNMENT = 16
+"""Bytes to which scratch memory is aligned: the widest access."""
+BUFFER_ALIGNMENT = 128
+"""Bytes to which a tile in shared memory is aligned: one row of all banks."""
+SMALL_SCRATCH = 512
+"""Bytes up to which one scratch area counts as small and gets a place of its own."""
+ALL_SMALL_SCRATCH = 2048
+"""Bytes that all small scratch areas may take together."""
+CONVERSION_SCRATCH = 48 << 10
+"""Bytes below which a conversion stays where its layouts let it pass in parts: what a block has without
+asking."""
+
+# -- costs of a conversion of layouts, in cycles of a multiprocessor for each warp ---------------------------
+
+SELECT_CYCLES = 0.5
+"""An instruction of the arithmetic units (32 lanes at 64 a cycle). A shuffle or a step of shared memory takes
+the load/store path for 1."""
+BARRIER_CYCLES = 30
+"""A barrier of the block."""
+WARP_BARRIER_CYCLES = 15
+"""A barrier of the warp."""
+
+# -- costs of computing again instead of converting, in issue slots of a warp --------------------------------
+
+LOOP_WEIGHT = 10.0
+"""How often a loop's body is taken to run."""
+SHARED_ROUND_TRIP = 60.0
+"""Barriers and latency of a conversion through shared memory."""
+SHUFFLE_LATENCY = 12.0
+"""Latency of a conversion by shuffles."""
+RENAMING = 0.5
+"""A conversion between two encodings of one layout: no instruction, but a line less to read when it goes."""
+ACCESS_ISSUE = 4.0
+"""An instruction that accesses memory."""
+SECTOR = 1.5
+"""A sector of a global access: the memory system delivers about two thirds of one per cycle and
+multiprocessor."""
+REPEATED_LOAD = 4.0
+"""How much dearer than by its instructions a load is that repeats another: its data come from the L1 cache,
+but registers and requests are needed twice."""
+
+# -- what runs ahead, and between which instructions ---------------------------------------------------------
+
+MULTIPLY_ADDS_PER_SLICE = 64
+"""Multiply-adds of a thread on FMA units behind which the reads of the next slice can hide."""
+FRAGMENT_LEAD = 64
+"""Instructions between the read of a fragment and the ``mma`` that uses it."""
+PRODUCTS_PER_COPY_EVEN = 10
+"""Instructions of tensor cores for each asynchronous copy, at least, when copies are dealt out evenly."""
+PRODUCTS_PER_COPY_EARLY = 6
+"""Instructions of tensor cores for each asynchronous copy when the first products take most copies."""
+SUMS_SIDE_BY_SIDE = 4
+"""Sums of products that run side by side in a thread: as many as hide the latency of an ``fma``, 4 cycles."""
+
+# -- from where on a rewriting takes fewer instructions ------------------------------------------------------
+
+LOOP_POINTER_ACCESSES = (4, 12)
+"""Accesses through one carried pointer, fewest and most, that may have pointers of their own: for fewer it
+gains next to nothing, more need too many registers."""
+COMPARED_SUMS = 3
+"""Comparisons of sums of one register with one bound from which on the bound is moved instead."""
+QUOTIENTS_WORTH_A_BRANCH = 4
+"""Quotients of a thread by one divisor from which on sharing the reciprocal takes fewer instructions, the
+branch around it included."""
+EXPONENTIALS_WORTH_A_BRANCH = 8
+"""Exponentials of a thread from which on it is worth a branch to skip the instructions for tiny results."""
+LANES_SCANNED_AT_ONCE = 3
+"""Lane bits of a scan from which on scanning them at once takes fewer instructions than one by one."""

@@ -1,0 +1,82 @@
+"""Numbers that tune the compiler stand in ``support/machine.py``, each once, with a sentence and its unit."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2] / "ptxforge"
+MACHINE = ROOT / "support" / "machine.py"
+UNITS = (
+    "byte", "register", "thread", "instruction", "cycle", "issue slot", "word", "bank", "access", "latenc",
+    "barrier", "sector", "multiply-add", "vector", "comparison", "lane", "sum", "load", "run",
+)  # fmt: skip
+
+ELSEWHERE = {
+    "codegen_ptx/exchange.py": "a mask of lanes, part of an instruction's text",
+    "codegen_ptx/exponentials.py": "bits of floats; chains of an algorithm",
+    "codegen_ptx/lower_arith.py": "how far a constant may be from a root without a wrap: arithmetic",
+    "codegen_ptx/sinking.py": "a mark in the list of instructions",
+    "codegen_ptx/trigonometry.py": "the range of an algorithm, and the digits of 2/pi that it needs",
+    "layouts/fma.py": "the shape of a layout",
+    "layouts/mma_atoms.py": "rows of ldmatrix, as the instruction has them",
+    "layouts/show.py": "the size of pictures",
+    "layouts/wgmma.py": "the shape of an instruction and of its panels in shared memory",
+    "passes/allocate_shared.py": "a time after everything else",
+    "passes/analysis/axis_info.py": "the divisibility of zero; rounds after which an analysis gives up",
+    "passes/analysis/rectangles.py": "what a tensor map can describe, as the driver says",
+    "passes/analysis/sign.py": "how deep an analysis looks",
+    "passes/insert_barriers.py": "how much an analysis tells apart",
+    "passes/rematerialization.py": "how deep a search goes",
+    "passes/tensor_loads.py": "what a tensor map can describe, as the driver says",
+}
+"""Files with numbers of their own at module level, and what these are."""
+
+
+def numbers(path: Path) -> list[str]:
+    """The names of a module's constants that are numbers, or made of numbers alone."""
+    found = []
+    for node in ast.parse(path.read_text()).body:
+        value = getattr(node, "value", None) if isinstance(node, (ast.Assign, ast.AnnAssign)) else None
+        if value is not None and _is_number(value):
+            target = node.targets[0] if isinstance(node, ast.Assign) else node.target
+            found.append(ast.unparse(target))
+    return found
+
+
+def _is_number(node: ast.expr) -> bool:
+    if isinstance(node, ast.Constant):
+        return type(node.value) in (int, float)
+    if isinstance(node, ast.UnaryOp):
+        return _is_number(node.operand)
+    return isinstance(node, ast.BinOp) and _is_number(node.left) and _is_number(node.right)
+
+
+def test_no_tuning_elsewhere():
+    folders = [ROOT / name for name in ("passes", "codegen_ptx", "layouts")]
+    files = [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+    have = {str(path.relative_to(ROOT)): numbers(path) for path in files}
+    surprising = {name: found for name, found in have.items() if found and name not in ELSEWHERE}
+    assert not surprising, "put them into support/machine.py, or say here what they are"
+    assert not [name for name in ELSEWHERE if not have.get(name)], "these have none any more"
+
+
+def test_each_has_a_sentence_and_a_unit():
+    body = ast.parse(MACHINE.read_text()).body
+    names = [ast.unparse(node.targets[0]) for node in body if isinstance(node, ast.Assign)]
+    assert len(set(names)) == len(names) > 30
+    for node, after in zip(body, [*body[1:], None]):
+        if isinstance(node, ast.Assign):
+            name = ast.unparse(node.targets[0])
+            assert isinstance(after, ast.Expr), f"{name} has no sentence"
+            text = after.value.value
+            assert any(unit in text.lower() for unit in UNITS), f"{name}: of what?"
+
+
+def test_each_is_used():
+    texts = [path.read_text() for path in ROOT.rglob("*.py") if path != MACHINE]
+    for node in ast.parse(MACHINE.read_text()).body:
+        if isinstance(node, ast.Assign):
+            name = ast.unparse(node.targets[0])
+            used = (f"machine.{name}", f"machine import {name}")
+            assert any(word in text for text in texts for word in used), f"nobody uses {name}"
