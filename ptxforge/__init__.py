@@ -31,7 +31,7 @@ __version__ = "0.1.0"
 _HOME = {  # public name -> the module that defines it
     "Artifact": "ptxforge.compiler",
     "Config": "ptxforge.runtime.autotune",
-    "DeviceArray": "ptxforge.driver.device_array",
+    "DeviceArray": "ptxforge.runtime.devices",
     "JITFunction": "ptxforge.runtime.jit",
     "PtxforgeError": "ptxforge.support.errors",
     "TensorDescriptor": "ptxforge.runtime.tensor_descriptor",

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ptxforge.support import descriptor, tensor_map
+from ptxforge.support import descriptor, markup, tensor_map
 from ptxforge.support.errors import ArgumentError, CompilationError, PtxforgeError
 from ptxforge.support.target import Target, parse_target
 from ptxforge.support.tensor_map import TensorMapRecipe
@@ -135,6 +135,22 @@ class Artifact:
     written: tuple[str, ...] = ()
     tensor_maps: tuple[TensorMapRecipe, ...] = ()
     _remarks: Any = attrs.field(default=(), repr=False)
+
+    def __repr__(self) -> str:
+        what = f"{self.num_warps} warps, {self.shared_bytes} bytes of shared memory"
+        return f"<Artifact {self.name} for {self.target}, {what}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the facts, remarks, and the texts folded away."""
+        facts = [
+            ("kernel", self.name), ("target", self.target), ("warps", self.num_warps),
+            ("stages", self.num_stages), ("shared memory", f"{self.shared_bytes} bytes"),
+            ("parameters", ", ".join(f"{name}: {kind}" for name, kind in self.parameters)),
+            ("constants", ", ".join(f"{name}={value}" for name, value in self.constants.items())),
+        ]  # fmt: skip
+        texts = [markup.folded(name, markup.code(self.asm[name])) for name in ("tile", "gpu", "ptx")]
+        remarks = "".join(markup.code(str(remark)) for remark in self.remarks)
+        return markup.table(facts) + remarks + "".join(texts)
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in attrs.fields(Artifact)} | {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import weakref
 
 import numpy as np
@@ -11,6 +12,10 @@ from ptxforge.driver.protocol import Device
 from ptxforge.support import dtypes
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import DeviceError
+from ptxforge.support.markup import code, table
+
+_SHOWN = 64
+"""Elements up to which a notebook shows all of an array."""
 
 
 def element_type(dtype: object) -> DType:
@@ -122,8 +127,50 @@ class DeviceArray:
         """Release the memory now instead of when the last reference goes."""
         self._free()
 
+    def __getitem__(self, key: object) -> np.ndarray:
+        """Elements on the host, for looking at: a copy, indexed as numpy does. With an integer in front only
+        what it selects is copied.
+
+        Raises ``IndexError`` as numpy does.
+        """
+        first = key[0] if isinstance(key, tuple) and key else key
+        if not isinstance(first, (int, np.integer)) or isinstance(first, (bool, np.bool_)) or not self.shape:
+            return self.numpy()[key]
+        row = operator.index(first)
+        if not -self.shape[0] <= row < self.shape[0]:
+            raise IndexError(f"index {row} is out of bounds for axis 0 with size {self.shape[0]}")
+        part = np.empty(self.shape[1:], self.dtype.numpy)
+        self.owner.copy_to_host(part, self._address + row % self.shape[0] * part.nbytes)
+        return part[key[1:] if isinstance(key, tuple) else ()]
+
+    def __setitem__(self, key: object, value: object) -> None:
+        raise TypeError("an array on a device is written as a whole: array.copy_from(values)")
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        """(type, number) as DLPack counts devices: 1 is host memory, where the emulator keeps its arrays, 2
+        is CUDA."""
+        kind, _, number = self.device.partition(":")
+        return (2, int(number or 0)) if kind == "cuda" else (1, 0)
+
+    def __dlpack__(self, **options: object) -> object:
+        """The array without a copy, for ``numpy.from_dlpack`` and others, where it is in host memory; it
+        stays alive as long as they use it. Raises ``BufferError`` for one in CUDA memory, which others take
+        by ``__cuda_array_interface__``, and for element types that numpy does not hand over.
+        """
+        if self.__dlpack_device__()[0] != 1:
+            raise BufferError("an array in CUDA memory is taken by its __cuda_array_interface__")
+        return np.asarray(_HostView(self)).__dlpack__(**options)
+
     def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("an array of no dimensions has no length")
         return self.shape[0]
+
+    def _repr_html_(self) -> str:
+        """For notebooks: shape, type, device and the first elements."""
+        corner = self.numpy() if self.size <= _SHOWN else self[(0,) * (self.ndim - 1)][:8]
+        what = [("shape", self.shape), ("type", self.dtype), ("device", self.device), ("bytes", self.nbytes)]
+        return table(what) + code(str(corner))
 
     def __repr__(self) -> str:
         return f"DeviceArray(shape={self.shape}, dtype={self.dtype!r}, device='{self.device}')"
@@ -139,6 +186,19 @@ class DeviceArray:
             "strides": None,
             "version": 3,
             "stream": 1,  # the default stream, where ptxforge queues work on its own arrays
+        }
+
+
+class _HostView:
+    """An array in host memory as numpy sees one; keeps it alive."""
+
+    def __init__(self, array: DeviceArray):
+        self.array = array
+        self.__array_interface__ = {
+            "shape": array.shape,
+            "typestr": array.dtype.numpy.str,
+            "data": (array.data_ptr(), False),
+            "version": 3,
         }
 
 

@@ -72,7 +72,7 @@ def _access(op: Operation, facts: AxisInfoAnalysis) -> Access:
     root = root_of(op.pointer)
     return Access(
         kind="load" if isinstance(op, Load) else "store" if isinstance(op, Store) else "atomic",
-        array=root.hint if isinstance(root, BlockArgument) else "",
+        array=root.name if isinstance(root, BlockArgument) else "",
         location=op.location, element=str(type.element.pointee), shape=type.shape, layout=type.layout,
         vector=vector, guarded=guarded, bytes=vector * size,
         instructions=elements_per_thread(type.layout, type.shape) // vector,

@@ -111,7 +111,7 @@ def _rows(loop: For) -> list[dict[str, Any]]:
 
 def _row(label: str, op: Operation, ahead: int) -> dict[str, Any]:
     root = root_of(op.operands[0])
-    name = f" {root.hint.removesuffix('_map')}" if isinstance(root, BlockArgument) else ""
+    name = f" {root.name.removesuffix('_map')}" if isinstance(root, BlockArgument) else ""
     return {"label": f"{label}{name}", "line": _line(op), "ahead": ahead}
 
 

@@ -14,6 +14,7 @@ from ptxforge.explain.resources import Occupancy, Resources, occupancy_of, resou
 from ptxforge.explain.roofline import Roofline, roofline
 from ptxforge.explain.sharing import Area, areas_of
 from ptxforge.explain.trace import Trace
+from ptxforge.support import markup
 from ptxforge.support.location import Location
 
 
@@ -35,6 +36,10 @@ class Report:
         if self.counts is not None:
             parts += [_counts(self), _findings(self), _roofline(self)]
         return "\n\n".join(part for part in [*parts, _advice(self)] if part)
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the text."""
+        return markup.code(str(self))
 
     def data(self) -> dict[str, Any]:
         """Numbers and texts as dictionaries and lists, for JSON."""

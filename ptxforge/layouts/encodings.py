@@ -29,6 +29,7 @@ cores, where the instruction wants them; blocked layouts leave a thread's own co
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
@@ -99,6 +100,12 @@ class Encoding:
 
     def __str__(self) -> str:
         return self.text()
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the text and, where there is one, a picture of the smallest tensor that shows all of
+        the encoding."""
+        show = importlib.import_module("ptxforge.layouts.show")  # which stands on this module
+        return show.notebook(self)
 
 
 class Distributed(Encoding):

@@ -36,7 +36,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from html import escape
 from math import prod
 
-from ptxforge.layouts.encodings import Distributed, Encoding, Shared
+from ptxforge.layouts.encodings import Blocked, Distributed, Encoding, Linear, Mma, Shared, Slice
 from ptxforge.layouts.linear import BLOCK, LANE, OFFSET, REGISTER, WARP, LinearLayout
 
 Holder = tuple[int, int]  #: (thread of the CTA, register)
@@ -216,6 +216,44 @@ def svg(layout: Encoding, shape: Sequence[int], cta: int = 0) -> str:
                      f'fill="{colour}" stroke="#666"/>')
         parts.append(f'<text x="{left + _CELL_WIDTH // 2}" y="{top + 14}" text-anchor="middle">{text}</text>')
     return "\n".join([*parts, "</svg>", ""])
+
+
+NOTEBOOK_CELLS = 4096
+
+
+def notebook(layout: Encoding) -> str:
+    """HTML of an encoding alone: its text, and the picture of :func:`typical_shape` where it has one of at
+    most ``NOTEBOOK_CELLS`` cells."""
+    shape = typical_shape(layout)
+    if shape is None or prod(shape) > NOTEBOOK_CELLS or not has_picture(layout, shape):
+        return f"<code>{escape(str(layout))}</code>"
+    return svg(layout, shape)
+
+
+def typical_shape(layout: Encoding) -> tuple[int, ...] | None:
+    """The smallest tensor that shows all of an encoding; ``None`` where that is not told.
+
+    >>> from ptxforge.layouts.encodings import Blocked, Mma, Shared, Slice
+    >>> blocked = Blocked((1, 4), (8, 4), (4, 1), (1, 0))
+    >>> typical_shape(blocked), typical_shape(Slice(0, blocked)), typical_shape(Mma())
+    ((32, 16), (16,), (64, 8))
+    >>> typical_shape(Shared(2, 1, 4, (1, 0)))
+    (4, 8)
+    """
+    if isinstance(layout, Blocked):
+        return layout.tile
+    if isinstance(layout, Slice):
+        parent = typical_shape(layout.parent)
+        return None if parent is None else parent[: layout.dim] + parent[layout.dim + 1 :]
+    if isinstance(layout, Mma) and layout.rank == 2:
+        sizes = zip(layout.instr_shape[:2], layout.warps_per_cta, layout.tiles_per_warp, layout.interleave)
+        return tuple(prod(size) for size in sizes)
+    if isinstance(layout, Linear):
+        return tuple(size for _, size in layout.layout.out_dims)
+    if isinstance(layout, Shared) and layout.rank == 2:
+        fast, slow = layout.vec * layout.max_phase, layout.per_phase * layout.max_phase
+        return (slow, fast) if layout.order[0] == 1 else (fast, slow)
+    return None
 
 
 def _distributed_grid(layout: Distributed, shape, cta: int) -> dict[tuple[int, int], tuple[str, str]]:

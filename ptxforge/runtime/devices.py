@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copyreg
 import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +11,7 @@ import numpy as np
 
 from ptxforge.driver.cuda import cuda_device
 from ptxforge.driver.cuda_api import device_count
-from ptxforge.driver.device_array import DeviceArray
+from ptxforge.driver.device_array import DeviceArray, element_type
 from ptxforge.driver.protocol import Device
 from ptxforge.support import settings
 from ptxforge.support.errors import DeviceError
@@ -79,3 +80,18 @@ def empty(
     ``dtype`` is an element type of the language, a numpy or ml_dtypes dtype, or a name such as ``"bf16"``.
     """
     return DeviceArray(_resolve(device), shape, dtype)
+
+
+def _unpickled(name: str, shape: tuple[int, ...], kind: str, data: bytes) -> DeviceArray:
+    """The array of a pickle: on the device of its name where this process has that, else on the default
+    one."""
+    there = device(name) if name == "emulator" or name.startswith("cuda") and device_count() else None
+    dtype = element_type(kind)
+    return to_device(np.frombuffer(data, dtype.numpy).reshape(shape), there)
+
+
+def _reduced(array: DeviceArray) -> tuple:
+    return _unpickled, (array.device, array.shape, array.dtype.short, array.numpy().tobytes())
+
+
+copyreg.pickle(DeviceArray, _reduced)  # which device a name means is known here

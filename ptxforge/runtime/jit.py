@@ -26,6 +26,7 @@ from ptxforge.runtime.specialize import Parameter, Specialization, specialize
 from ptxforge.runtime.tuples import TuplePlan, holds_tuples
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.runtime.variants import Key, Variants, forbid_jit
+from ptxforge.support import markup
 from ptxforge.support.errors import ArgumentError, ChangedGlobalError, LaunchError
 from ptxforge.support.source_text import remember
 from ptxforge.support.target import parse_target
@@ -112,6 +113,13 @@ class JITFunction(FunctionState, pickling.TravelsByName, KernelInterface, Generi
 
     def __repr__(self) -> str:
         return f"<JITFunction {self.__module__}.{self.__qualname__}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the parameters, what was compiled, and the source folded away."""
+        name = f"{self.__module__}.{self.__qualname__}"
+        compiled = [(f"variant {number}", variant.artifact) for number, variant in enumerate(self.variants)]
+        facts = [("kernel", name), ("parameters", ", ".join(self.arg_names)), *compiled]
+        return markup.table(facts) + markup.folded("source", markup.code(self.src))
 
     def __deepcopy__(self, memo: dict) -> JITFunction:
         return restored(type(self), self.bare_state()) if self.is_bare() else self

@@ -44,6 +44,10 @@ class CompiledKernel:
     def __repr__(self) -> str:
         return f"<CompiledKernel {self.name} for {self.artifact.target}>"
 
+    def _repr_html_(self) -> str:
+        """For notebooks; see :class:`Artifact`."""
+        return self.artifact._repr_html_()
+
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key not in _OF_THIS_PROCESS} | {
             "_device": None, "_functions": {}, "launcher": None,

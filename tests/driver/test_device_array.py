@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import gc
+import pickle
+from types import SimpleNamespace
 
 import ml_dtypes
 import numpy as np
@@ -128,3 +130,78 @@ def test_numpy_takes_a_copy(emulator):
     np.testing.assert_array_equal(array.numpy(), source)
     with pytest.raises(ValueError, match="without a copy"):
         np.asarray(array, copy=False)
+
+
+# -- looking at, handing over, pickling ----------------------------------------------------------------------
+
+KEYS = [
+    0, -1, np.int64(1), (1, 2), (-1, slice(None), 3), slice(1, None), (slice(None), 0), ..., (0, ...),
+    (1, None), [0, 1], (0, [1, 2]), (slice(None, None, -1), 1),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("key", KEYS, ids=str)
+def test_indexing_is_numpys(emulator, key):
+    source = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
+    found = ptxforge.to_device(source, emulator)[key]
+    np.testing.assert_array_equal(found, source[key])
+    assert np.shape(found) == source[key].shape
+
+
+def test_indexing_with_an_array_of_booleans(emulator):
+    source = np.arange(6)
+    np.testing.assert_array_equal(ptxforge.to_device(source, emulator)[source > 3], [4, 5])
+
+
+@pytest.mark.parametrize("key", [2, -3, (0, 9)])
+def test_indexing_beyond_the_end(emulator, key):
+    with pytest.raises(IndexError, match="out of bounds"):
+        ptxforge.to_device(np.zeros((2, 3)), emulator)[key]
+
+
+def test_one_row_is_copied_alone(emulator, monkeypatch):
+    array = ptxforge.to_device(np.arange(12, dtype=np.int32).reshape(3, 4), emulator)
+    copied = []
+    original = type(emulator).copy_to_host
+
+    def spy(device, destination, address, stream=0):
+        copied.append(destination.nbytes)
+        return original(device, destination, address, stream)
+
+    monkeypatch.setattr(type(emulator), "copy_to_host", spy)
+    assert array[1, 2] == 6 and copied == [16]
+    assert [row.sum() for row in array] == [6, 22, 38]
+
+
+def test_elements_are_not_assigned(emulator):
+    with pytest.raises(TypeError, match="copy_from"):
+        ptxforge.to_device(np.zeros(3), emulator)[0] = 1
+    with pytest.raises(TypeError, match="no length"):
+        len(ptxforge.empty((), np.float32, emulator))
+
+
+def test_numpy_takes_the_emulators_memory_without_a_copy(emulator):
+    array = ptxforge.to_device(np.arange(6, dtype=np.float32).reshape(2, 3), emulator)
+    view = np.from_dlpack(array)
+    array.copy_from(np.full((2, 3), 7, np.float32))
+    assert (view == 7).all() and array.__dlpack_device__() == (1, 0)
+    del array
+    gc.collect()
+    assert (view == 7).all()  # the view keeps the memory
+
+
+def test_cuda_memory_is_not_handed_over_as_host_memory():
+    device = SimpleNamespace(name="cuda:1", allocate=lambda nbytes: 4096, free=lambda address: None)
+    array = DeviceArray(device, 10, np.float32)
+    assert array.__dlpack_device__() == (2, 1)
+    with pytest.raises(BufferError, match="__cuda_array_interface__"):
+        array.__dlpack__()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, np.bool_])
+def test_pickling_keeps_values_type_and_device(dtype):
+    array = ptxforge.to_device(np.array([[0, 1], [1, 0]]).astype(dtype), "emulator")
+    there = pickle.loads(pickle.dumps(array))
+    assert there.dtype == array.dtype and there.shape == (2, 2) and there.device == "emulator"
+    assert there.data_ptr() != array.data_ptr()
+    np.testing.assert_array_equal(there.numpy(), array.numpy())
