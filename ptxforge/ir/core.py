@@ -114,6 +114,8 @@ class Operation:
     definition: ClassVar[Definition]
     effects: ClassVar[Effects]
     traits: ClassVar[frozenset[str]] = frozenset()
+    cost: ClassVar[str]
+    nonnegative_if: ClassVar[str]
 
     def __init__(
         self,
@@ -272,6 +274,16 @@ class Operation:
     def get_effects(self) -> Effects:
         """Effects of this instance: the definition's, unless attributes change them (a volatile load)."""
         return self.effects
+
+    def is_nonnegative(self, known: Callable[[Value], bool]) -> bool:
+        """Whether every element of the result is at least 0, given which operands are ``known`` to be."""
+        if self.nonnegative_if == "first":
+            return known(self.operands[0])
+        if self.nonnegative_if == "any":
+            return any(map(known, self.operands))
+        return self.nonnegative_if == "always" or (
+            self.nonnegative_if == "all" and all(map(known, self.operands))
+        )
 
     @property
     def is_pure(self) -> bool:

@@ -19,9 +19,17 @@ fields      ``operand(constraint)``, ``operand(constraint, optional=True)`` (onl
 effects     what it reads and writes besides its operands; ``PURE`` when nothing.
 traits      ``ELEMENTWISE`` (acts element by element: all tensors have one shape and one layout),
             ``COMMUTATIVE``, ``TERMINATOR``, ``ANCHOR`` (chooses its own layout: conversions stop at it),
-            ``PARTIAL`` (faults, or never ends, for some operands: only runs where the program runs it).
+            ``PARTIAL`` (faults, or never ends, for some operands: only runs where the program runs it),
+            ``REARRANGING`` (its result holds elements of its only operand and no others), ``SAME_MEMORY``
+            (what its result points at belongs to what its first operand points at), ``ANY_LAYOUT`` (does not
+            care in which layouts its operands are).
             Those of a base class are inherited: ``Elementwise`` has the first, and an ``infer`` and a
             ``check`` to go with it.
+cost        what computing an element takes: ``FREE`` (nothing: constants, other names of registers),
+            ``CHEAP`` (an instruction or two; unless said otherwise) or ``EXPENSIVE`` (many, or a slow one).
+nonnegative_if  of an integer result, when it is certainly not negative: ``ALWAYS``, or if ``ALL``,
+            ``ANY_OF`` or the ``FIRST`` of the operands are not. Where that cannot say it, the class has a
+            method ``is_nonnegative``.
 infer       classmethod ``infer(operand_types, attributes) -> list of result types``; operand types carry
             layouts in the gpu stage and so do the results. ``None`` when results must be given.
             ``gives(types)`` and ``gives_type_of(index)`` make the usual ones.
@@ -51,7 +59,17 @@ COMMUTATIVE = "commutative"
 TERMINATOR = "terminator"
 ANCHOR = "anchor"
 PARTIAL = "partial"
-TRAITS = frozenset((ELEMENTWISE, COMMUTATIVE, TERMINATOR, ANCHOR, PARTIAL))
+REARRANGING = "rearranging"
+SAME_MEMORY = "same memory"
+ANY_LAYOUT = "any layout"
+TRAITS = frozenset(
+    (ELEMENTWISE, COMMUTATIVE, TERMINATOR, ANCHOR, PARTIAL, REARRANGING, SAME_MEMORY, ANY_LAYOUT)
+)
+
+FREE, CHEAP, EXPENSIVE = "free", "cheap", "expensive"
+"""Costs of an element."""
+ALWAYS, ALL, ANY_OF, FIRST = "always", "all", "any", "first"
+"""When a result is not negative."""
 
 
 @attrs.frozen(slots=True)
@@ -299,6 +317,8 @@ def define(
     traits: Iterable[str] = (),
     shows_operand_types: bool = False,
     removed_by: str = "",
+    cost: str = CHEAP,
+    nonnegative_if: str = "",
 ) -> Callable[[type[Operation]], type[Operation]]:
     """Class decorator: register an operation. ``removed_by`` names the pass after which it no longer
     exists."""
@@ -321,6 +341,7 @@ def define(
             field.index = index
         cls.name = name
         cls.effects = effects
+        cls.cost, cls.nonnegative_if = cost, nonnegative_if
         cls.traits = cls.traits | frozenset(traits)
         cls.definition = Definition(
             name,

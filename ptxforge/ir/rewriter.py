@@ -30,17 +30,13 @@ import numpy as np
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE, HINTS
+from ptxforge.ir.definition import ELEMENTWISE, HINTS, REARRANGING
 from ptxforge.ir.ops.cast import Bitcast
-from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Reshape, Splat, Trans
+from ptxforge.ir.ops.shape import Constant
 from ptxforge.ir.printer import print_function
 from ptxforge.support.errors import InternalCompilerError
 
 Pattern = Callable[[Operation, "Rewriter"], bool]
-
-# Operations that only move elements: of a uniform tensor they give a uniform tensor.
-_UNIFORM = (Splat, Broadcast, ExpandDims, Reshape, Trans, ConvertLayout)
 
 
 class PatternSet:
@@ -102,7 +98,7 @@ def fold(op: Operation) -> int | float | bool | None:
     values = [constant_of(v) for v in op.operands]
     if any(value is None for value in values):
         return None
-    if isinstance(op, _UNIFORM):
+    if REARRANGING in op.traits:
         return values[0]
     if ELEMENTWISE not in op.traits or not hasattr(op, "evaluate"):
         return None

@@ -47,18 +47,16 @@ from collections.abc import Iterable
 
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
+from ptxforge.ir.definition import MemoryAccess
 from ptxforge.ir.ops.control import For, If, While
 from ptxforge.ir.ops.mbarrier import TensorLoad
-from ptxforge.ir.ops.memory import Barrier, Load, Store
+from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc
 from ptxforge.ir.ops.warpgroup import DotAsync, DotWait, FenceAsync
 from ptxforge.passes.analysis.buffers import Buffers
 from ptxforge.passes.analysis.roots import is_held_by_several_threads, root_of
 from ptxforge.passes.analysis.scratch import is_warp_local, scratch_bytes
 from ptxforge.support.target import Target
-
-_WRITES = (Store, AtomicRMW, AtomicCAS)
 
 MOST_GROUPS = 8
 """Groups of products that are told apart; older ones count as one."""
@@ -80,16 +78,21 @@ def insert_barriers(function: Function, target: Target) -> bool:
 def _accesses_in_place(function: Function) -> dict[Operation, Value]:
     """The parameters of those accesses to global memory that may conflict: loads of one element by several
     threads, and all writes to what they load."""
-    accesses = [op for op in function.walk() if isinstance(op, (Load, *_WRITES))]
-    written = {root_of(op.pointer) for op in accesses if isinstance(op, _WRITES)} - {None}
+    accesses = [op for op in function.walk() if isinstance(op, Load) or _writes(op)]
+    written = {root_of(op.pointer) for op in accesses if _writes(op)} - {None}
     if not written:
         return {}
     roots = {op: root_of(op.pointer) for op in accesses}
     return {
         op: root
         for op, root in roots.items()
-        if root in written and (isinstance(op, _WRITES) or is_held_by_several_threads(op.pointer.type))
+        if root in written and (_writes(op) or is_held_by_several_threads(op.pointer.type))
     }
+
+
+def _writes(op: Operation) -> bool:
+    """Whether an operation writes the global memory that its ``pointer`` names."""
+    return isinstance(op, MemoryAccess) and "global" in op.get_effects().writes
 
 
 class _State:

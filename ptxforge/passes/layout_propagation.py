@@ -15,11 +15,10 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.definition import ANCHOR, ELEMENTWISE
+from ptxforge.ir.definition import ANCHOR, ANY_LAYOUT, ELEMENTWISE
 from ptxforge.ir.ops.cast import Cast
 from ptxforge.ir.ops.control import Condition, For, If, Loop, While, Yield
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.debug import Assert, Assume, Print
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.reduce import Reduce, Scan
 from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Gather, Join, Reshape, Split, Trans
@@ -30,7 +29,6 @@ from ptxforge.passes.properties import is_memory_access
 
 Weight = tuple[int, int, int]
 
-_TAKES_ANY_LAYOUT = (Assert, Assume, Print)
 
 
 def propagate_layouts(function: Function) -> bool:
@@ -181,7 +179,7 @@ class _Rewriting:
 
     def _note_needs(self, op: Operation) -> None:
         """What the operands must be when all chosen layouts are in force."""
-        if isinstance(op, (ConvertLayout, *_TAKES_ANY_LAYOUT)):
+        if ANY_LAYOUT in op.traits:
             return
         for index, value in enumerate(op.operands):
             if isinstance(value.type, T.TensorType):

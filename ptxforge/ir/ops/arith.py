@@ -11,8 +11,12 @@ import numpy as np
 
 from ptxforge.ir import types as T
 from ptxforge.ir.definition import (
+    ALL,
+    ANY_OF,
     BOOL,
     COMMUTATIVE,
+    EXPENSIVE,
+    FIRST,
     FLOAT,
     INT,
     NUMBER_OR_POINTER,
@@ -76,7 +80,7 @@ class Comparison(Elementwise):
 # -- integers --------------------------------------------------------------------------------------------
 
 
-@define("addi", traits=[COMMUTATIVE])
+@define("addi", traits=[COMMUTATIVE], nonnegative_if=ALL)
 class AddI(BinaryInt):
     """Integer sum, wrapping."""
 
@@ -92,7 +96,7 @@ class SubI(BinaryInt):
         return _wrapping(np.subtract, x, y)
 
 
-@define("muli", traits=[COMMUTATIVE])
+@define("muli", traits=[COMMUTATIVE], nonnegative_if=ALL)
 class MulI(BinaryInt):
     """Integer product, wrapping."""
 
@@ -120,7 +124,7 @@ def _remainder(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.where(zero, x, x - _divide(x, safe) * safe).astype(x.dtype)
 
 
-@define("divsi")
+@define("divsi", cost=EXPENSIVE, nonnegative_if=FIRST)
 class DivSI(BinaryInt):
     """Signed division, truncating."""
 
@@ -128,7 +132,7 @@ class DivSI(BinaryInt):
         return _divide(x, y)
 
 
-@define("divui")
+@define("divui", cost=EXPENSIVE, nonnegative_if=FIRST)
 class DivUI(BinaryInt):
     """Unsigned division."""
 
@@ -136,7 +140,7 @@ class DivUI(BinaryInt):
         return _divide(as_unsigned(x), as_unsigned(y)).view(x.dtype)
 
 
-@define("remsi")
+@define("remsi", cost=EXPENSIVE, nonnegative_if=FIRST)
 class RemSI(BinaryInt):
     """Signed remainder, with the dividend's sign."""
 
@@ -144,7 +148,7 @@ class RemSI(BinaryInt):
         return _remainder(x, y)
 
 
-@define("remui")
+@define("remui", cost=EXPENSIVE, nonnegative_if=FIRST)
 class RemUI(BinaryInt):
     """Unsigned remainder."""
 
@@ -152,7 +156,7 @@ class RemUI(BinaryInt):
         return _remainder(as_unsigned(x), as_unsigned(y)).view(x.dtype)
 
 
-@define("andi", traits=[COMMUTATIVE])
+@define("andi", traits=[COMMUTATIVE], nonnegative_if=ANY_OF)
 class AndI(BinaryInt):
     """Bitwise and."""
 
@@ -160,7 +164,7 @@ class AndI(BinaryInt):
         return x & y
 
 
-@define("ori", traits=[COMMUTATIVE])
+@define("ori", traits=[COMMUTATIVE], nonnegative_if=ALL)
 class OrI(BinaryInt):
     """Bitwise or."""
 
@@ -185,7 +189,7 @@ def _shift(operation, x: np.ndarray, y: np.ndarray, beyond: np.ndarray) -> np.nd
     return np.where(outside, beyond, operation(x, inside)).astype(x.dtype)
 
 
-@define("shli")
+@define("shli", nonnegative_if=ALL)
 class ShlI(BinaryInt):
     """Shift left; 0 when the amount is the width or more."""
 
@@ -193,7 +197,7 @@ class ShlI(BinaryInt):
         return _shift(np.left_shift, x, y, np.zeros_like(x))
 
 
-@define("shrsi")
+@define("shrsi", nonnegative_if=ALL)
 class ShrSI(BinaryInt):
     """Arithmetic shift right; the sign when the amount is the width or more."""
 
@@ -201,7 +205,7 @@ class ShrSI(BinaryInt):
         return _shift(np.right_shift, x, y, np.where(as_signed(x) < 0, ~np.zeros_like(x), np.zeros_like(x)))
 
 
-@define("shrui")
+@define("shrui", nonnegative_if=FIRST)
 class ShrUI(BinaryInt):
     """Logical shift right; 0 when the amount is the width or more."""
 
@@ -210,7 +214,7 @@ class ShrUI(BinaryInt):
         return _shift(np.right_shift, unsigned, y, np.zeros_like(unsigned)).view(x.dtype)
 
 
-@define("minsi", traits=[COMMUTATIVE])
+@define("minsi", traits=[COMMUTATIVE], nonnegative_if=ALL)
 class MinSI(BinaryInt):
     """Signed minimum."""
 
@@ -218,7 +222,7 @@ class MinSI(BinaryInt):
         return np.minimum(as_signed(x), as_signed(y)).astype(x.dtype)
 
 
-@define("maxsi", traits=[COMMUTATIVE])
+@define("maxsi", traits=[COMMUTATIVE], nonnegative_if=ANY_OF)
 class MaxSI(BinaryInt):
     """Signed maximum."""
 
@@ -305,14 +309,14 @@ class MulF(BinaryFloat):
     function = np.multiply
 
 
-@define("divf")
+@define("divf", cost=EXPENSIVE)
 class DivF(BinaryFloat):
     """Float quotient: for f32 within 2 ulp (``div.full.f32``), for f64 exact. ``div_rn`` is the IEEE one."""
 
     function = np.divide
 
 
-@define("remf")
+@define("remf", cost=EXPENSIVE)
 class RemF(BinaryFloat):
     """C's ``fmod``: exact, with the dividend's sign."""
 
@@ -387,3 +391,6 @@ class Select(Elementwise):
 
     def evaluate(self, condition, x, y):
         return np.where(condition, x, y).astype(x.dtype)
+
+    def is_nonnegative(self, known):
+        return known(self.true_value) and known(self.false_value)

@@ -8,11 +8,15 @@ import numpy as np
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
+    ALL,
+    ALWAYS,
     ELEMENTWISE,
+    EXPENSIVE,
     FLOAT,
     INT,
     NUMBER_OR_POINTER,
     POINTER,
+    SAME_MEMORY,
     attribute,
     define,
     operand,
@@ -43,7 +47,7 @@ def _check_widths(op: Cast, wider: bool) -> None:
         raise VerificationError(f"'{op.name}' must {'widen' if wider else 'narrow'}: {source} -> {target}")
 
 
-@define("extsi", shows_operand_types=True)
+@define("extsi", shows_operand_types=True, nonnegative_if=ALL)
 class ExtSI(Cast):
     """Widen an integer with its sign."""
 
@@ -59,7 +63,7 @@ class ExtSI(Cast):
         return x.astype(self.target.numpy)
 
 
-@define("extui", shows_operand_types=True)
+@define("extui", shows_operand_types=True, nonnegative_if=ALWAYS)
 class ExtUI(Cast):
     """Widen an integer with zeros."""
 
@@ -107,7 +111,7 @@ class ExtF(Cast):
         )
 
 
-@define("truncf", shows_operand_types=True)
+@define("truncf", shows_operand_types=True, cost=EXPENSIVE)
 class TruncF(Cast):
     """Narrow a float (or change between 16-bit or between 8-bit formats), rounding to nearest even (``rtne``)
     or towards zero (``rtz``). To an 8-bit float: values too large become the largest finite one, NaN stays
@@ -241,7 +245,7 @@ def _float_to_integer(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return np.where(wide <= float(info.min), dtype.type(info.min), result).astype(dtype)
 
 
-@define("bitcast", shows_operand_types=True)
+@define("bitcast", shows_operand_types=True, traits=[SAME_MEMORY])
 class Bitcast(Cast):
     """The same bits as another type of the same width (also between pointer types)."""
 

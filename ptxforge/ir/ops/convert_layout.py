@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import TENSOR, attribute, define, operand
+from ptxforge.ir.definition import ALL, ANY_LAYOUT, REARRANGING, TENSOR, attribute, define, operand
 from ptxforge.support.errors import VerificationError
 
 
-@define("convert_layout", shows_operand_types=True)
+@define("convert_layout", shows_operand_types=True, traits=[ANY_LAYOUT, REARRANGING], nonnegative_if=ALL)
 class ConvertLayout(Operation):
     """The same tensor distributed otherwise. How (registers, shuffles, shared memory) follows from the two
     layouts by ``ptxforge.layouts.conversion``; when through shared memory, ``scratch_offset`` says where.

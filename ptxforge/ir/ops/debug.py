@@ -5,6 +5,7 @@ from __future__ import annotations
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
     ANY,
+    ANY_LAYOUT,
     BOOL,
     SIDE_EFFECT,
     Effects,
@@ -16,7 +17,7 @@ from ptxforge.ir.definition import (
 )
 
 
-@define("assert", effects=SIDE_EFFECT, shows_operand_types=True)
+@define("assert", effects=SIDE_EFFECT, shows_operand_types=True, traits=[ANY_LAYOUT])
 class Assert(Operation):
     """Stop the kernel with ``message`` (and the source line) unless ``condition`` holds everywhere."""
 
@@ -26,7 +27,7 @@ class Assert(Operation):
     infer = gives()
 
 
-@define("print", effects=SIDE_EFFECT, shows_operand_types=True)
+@define("print", effects=SIDE_EFFECT, shows_operand_types=True, traits=[ANY_LAYOUT])
 class Print(Operation):
     """Print the values, each element on a line ``pid (0, 0, 0) idx ( 5) x: 3``: program, index, ``prefix``,
     and which of several operands; a scalar once for each thread, and so the program and ``prefix`` alone when
@@ -58,7 +59,9 @@ _PROMISE = Effects(writes=frozenset({"promises"}))
 """Stays, like a write, but orders no access to memory."""
 
 
-@define("assume", effects=_PROMISE, removed_by="drop_assumptions", shows_operand_types=True)
+@define(
+    "assume", effects=_PROMISE, removed_by="drop_assumptions", shows_operand_types=True, traits=[ANY_LAYOUT]
+)
 class Assume(Operation):
     """A promise of the user that ``condition`` holds; analyses may use it. Removed before codegen."""
 

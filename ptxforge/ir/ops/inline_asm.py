@@ -34,6 +34,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
     ELEMENTWISE,
+    EXPENSIVE,
     NUMBER_OR_POINTER,
     PURE,
     SIDE_EFFECT,
@@ -140,7 +141,7 @@ def problem_of(constraints: str, text: str, inputs: list[T.Type], results: list[
     return ""
 
 
-@define("inline_asm", traits=[ELEMENTWISE], shows_operand_types=True)
+@define("inline_asm", traits=[ELEMENTWISE], shows_operand_types=True, cost=EXPENSIVE)
 class InlineAsm(Operation):
     """The results of the PTX ``text``, run for every ``pack`` elements of the operands: which of them come
     together is not defined, and a group that is not full is filled up with anything. ``elements`` are the

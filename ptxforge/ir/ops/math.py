@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from ptxforge.ir import types as T
-from ptxforge.ir.definition import FLOAT, INT, Elementwise, attribute, define, operand
+from ptxforge.ir.definition import EXPENSIVE, FLOAT, INT, Elementwise, attribute, define, operand
 from ptxforge.ir.ops.arith import BinaryFloat
 from ptxforge.ir.ops.cast import convert_float
 
@@ -27,7 +27,7 @@ class UnaryFloat(Elementwise):
             return type(self).function(x.astype(np.float64)).astype(x.dtype)
 
 
-@define("exp")
+@define("exp", cost=EXPENSIVE)
 class Exp(UnaryFloat):
     """e**x. f32: ``ex2.approx`` of x·log2(e), as Triton has it
     (relative error grows with |x|, 2 ulp near 0)."""
@@ -35,7 +35,7 @@ class Exp(UnaryFloat):
     function = np.exp
 
 
-@define("exp2")
+@define("exp2", cost=EXPENSIVE)
 class Exp2(UnaryFloat):
     """2**x. f32 (in which narrower types are computed, too): ``ex2.approx.ftz``, so that results below
     2**-126 are 0."""
@@ -47,70 +47,70 @@ class Exp2(UnaryFloat):
         return result if x.dtype == np.float64 else np.where(x < -126, np.zeros_like(result), result)
 
 
-@define("log")
+@define("log", cost=EXPENSIVE)
 class Log(UnaryFloat):
     """Natural logarithm."""
 
     function = np.log
 
 
-@define("log2")
+@define("log2", cost=EXPENSIVE)
 class Log2(UnaryFloat):
     """Logarithm to base 2."""
 
     function = np.log2
 
 
-@define("sin")
+@define("sin", cost=EXPENSIVE)
 class Sin(UnaryFloat):
     """Sine, for any argument (full range reduction)."""
 
     function = np.sin
 
 
-@define("cos")
+@define("cos", cost=EXPENSIVE)
 class Cos(UnaryFloat):
     """Cosine, for any argument (full range reduction)."""
 
     function = np.cos
 
 
-@define("tan")
+@define("tan", cost=EXPENSIVE)
 class Tan(UnaryFloat):
     """Tangent, for any argument (full range reduction)."""
 
     function = np.tan
 
 
-@define("tanh")
+@define("tanh", cost=EXPENSIVE)
 class Tanh(UnaryFloat):
     """Hyperbolic tangent."""
 
     function = np.tanh
 
 
-@define("erf")
+@define("erf", cost=EXPENSIVE)
 class Erf(UnaryFloat):
     """The error function."""
 
     function = staticmethod(np.vectorize(math.erf, otypes=[np.float64]))
 
 
-@define("sqrt")
+@define("sqrt", cost=EXPENSIVE)
 class Sqrt(UnaryFloat):
     """Square root. f32: ``sqrt.approx`` (1 ulp); ``sqrt_rn`` is the IEEE one. f64: exact rounding."""
 
     function = np.sqrt
 
 
-@define("sqrt_rn")
+@define("sqrt_rn", cost=EXPENSIVE)
 class SqrtRn(UnaryFloat):
     """Square root, rounded to nearest even (IEEE)."""
 
     function = np.sqrt
 
 
-@define("rsqrt")
+@define("rsqrt", cost=EXPENSIVE)
 class Rsqrt(UnaryFloat):
     """1/sqrt(x). f32: ``rsqrt.approx``."""
 
@@ -165,7 +165,7 @@ class AbsI(Elementwise):
         return np.abs(x)
 
 
-@define("pow")
+@define("pow", cost=EXPENSIVE)
 class Pow(Elementwise):
     """x**y, with C's rules for special values."""
 
@@ -177,7 +177,7 @@ class Pow(Elementwise):
             return np.power(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype)
 
 
-@define("div_rn")
+@define("div_rn", cost=EXPENSIVE)
 class DivRn(BinaryFloat):
     """Float quotient, rounded to nearest even (IEEE)."""
 

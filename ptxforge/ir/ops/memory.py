@@ -12,6 +12,7 @@ import numpy as np
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
+    ALWAYS,
     ANCHOR,
     BOOL,
     ELEMENTWISE,
@@ -19,6 +20,7 @@ from ptxforge.ir.definition import (
     NUMBER_OR_POINTER,
     POINTER,
     READS_GLOBAL,
+    SAME_MEMORY,
     SCALAR_INT,
     SIDE_EFFECT,
     WRITES_GLOBAL,
@@ -39,7 +41,7 @@ EVICTION = ("", "evict_first", "evict_last")
 _VOLATILE_READ = Effects(reads=frozenset({"global"}), other=True)
 
 
-@define("get_program_id")
+@define("get_program_id", nonnegative_if=ALWAYS)
 class GetProgramId(Operation):
     """This program's index along grid ``axis`` (0, 1, 2), as ``i32``."""
 
@@ -48,7 +50,7 @@ class GetProgramId(Operation):
     infer = gives(T.I32)
 
 
-@define("get_num_programs")
+@define("get_num_programs", nonnegative_if=ALWAYS)
 class GetNumPrograms(Operation):
     """The grid's size along ``axis`` (0, 1, 2), as ``i32``."""
 
@@ -57,7 +59,7 @@ class GetNumPrograms(Operation):
     infer = gives(T.I32)
 
 
-@define("addptr", traits=[ELEMENTWISE])
+@define("addptr", traits=[SAME_MEMORY, ELEMENTWISE])
 class AddPtr(Operation):
     """``pointer + offset`` elements. ``offset`` is signed, ``i32`` or ``i64``."""
 
@@ -128,7 +130,6 @@ class Store(MemoryAccess):
         pointee = T.element_type(self.pointer.type).pointee
         if T.element_type(self.value.type) is not pointee:
             raise VerificationError(f"'store' of {self.value.type} through {self.pointer.type}")
-
 
 
 @define("barrier", effects=SIDE_EFFECT)

@@ -13,7 +13,19 @@ import numpy as np
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import BOOL, INT_TENSOR, PARTIAL, SCALAR, TENSOR, attribute, define, operand
+from ptxforge.ir.definition import (
+    ALL,
+    BOOL,
+    FREE,
+    INT_TENSOR,
+    PARTIAL,
+    REARRANGING,
+    SCALAR,
+    TENSOR,
+    attribute,
+    define,
+    operand,
+)
 from ptxforge.layouts import encodings
 from ptxforge.support.errors import VerificationError
 
@@ -22,7 +34,7 @@ def _is_power_of_two(n: int) -> bool:
     return n > 0 and n & (n - 1) == 0
 
 
-@define("constant")
+@define("constant", cost=FREE)
 class Constant(Operation):
     """A constant scalar, or a tensor with one value everywhere. ``value`` is an int (two's complement for
     negative ones), float or bool; for an 8-bit or 16-bit float it is already rounded to the type."""
@@ -39,6 +51,9 @@ class Constant(Operation):
         if not _is_value_of(self.value, element):
             raise VerificationError(f"{self.value!r} is not a constant of {element}")
 
+    def is_nonnegative(self, known):
+        return self.value >= 0
+
 
 def _is_value_of(value: int | float | bool, element: T.Type) -> bool:
     if element is T.I1:
@@ -48,7 +63,7 @@ def _is_value_of(value: int | float | bool, element: T.Type) -> bool:
     return type(value) is int and -(1 << (element.bits - 1)) <= value < 1 << (element.bits - 1)
 
 
-@define("splat", shows_operand_types=True)
+@define("splat", shows_operand_types=True, cost=FREE, traits=[REARRANGING], nonnegative_if=ALL)
 class Splat(Operation):
     """A tensor with the scalar ``value`` everywhere."""
 
@@ -62,7 +77,7 @@ class Splat(Operation):
             raise VerificationError(f"'splat' of {self.value.type} cannot make {self.result.type}")
 
 
-@define("make_range")
+@define("make_range", cost=FREE)
 class MakeRange(Operation):
     """The 1-D ``i32`` tensor ``start, start + 1, …, end - 1``."""
 
@@ -78,8 +93,11 @@ class MakeRange(Operation):
                 f"'make_range' of {self.end - self.start} elements has type {self.result.type}"
             )
 
+    def is_nonnegative(self, known):
+        return self.start >= 0
 
-@define("rotated_range")
+
+@define("rotated_range", cost=FREE)
 class RotatedRange(Operation):
     """``make_range`` with every element moved down by ``shift`` places, and the first ones to the end:
     element ``p`` is ``start + (p + shift) mod (end - start)``. ``shift`` (``i32``) is at least 0 and less
@@ -101,8 +119,11 @@ class RotatedRange(Operation):
         if not _is_power_of_two(self.granule) or self.granule > size:
             raise VerificationError(f"'rotated_range' of {size} elements with a granule of {self.granule}")
 
+    def is_nonnegative(self, known):
+        return self.start >= 0
 
-@define("expand_dims", shows_operand_types=True)
+
+@define("expand_dims", shows_operand_types=True, cost=FREE, traits=[REARRANGING], nonnegative_if=ALL)
 class ExpandDims(Operation):
     """Insert a dimension of size 1 before ``axis``. The operand's layout is the slice of the result's."""
 
@@ -123,7 +144,7 @@ class ExpandDims(Operation):
         return np.expand_dims(x, self.axis)
 
 
-@define("broadcast", shows_operand_types=True)
+@define("broadcast", shows_operand_types=True, cost=FREE, traits=[REARRANGING], nonnegative_if=ALL)
 class Broadcast(Operation):
     """Repeat dimensions of size 1 up to the result's shape; the layout stays."""
 
@@ -142,7 +163,7 @@ class Broadcast(Operation):
             raise VerificationError(f"'broadcast' cannot turn {source} into {result}")
 
 
-@define("reshape", shows_operand_types=True)
+@define("reshape", shows_operand_types=True, cost=FREE, traits=[REARRANGING], nonnegative_if=ALL)
 class Reshape(Operation):
     """The same elements in row-major order under another shape. With ``allow_reorder`` (``tl.view``,
     ``tl.ravel`` with reordering) any order of elements will do."""
@@ -161,7 +182,7 @@ class Reshape(Operation):
             raise VerificationError(f"'reshape' cannot turn {self.x.type} into {self.result.type}")
 
 
-@define("trans", shows_operand_types=True)
+@define("trans", shows_operand_types=True, cost=FREE, traits=[REARRANGING], nonnegative_if=ALL)
 class Trans(Operation):
     """Permute dimensions: dimension ``i`` of the result is dimension ``order[i]`` of ``x``."""
 
@@ -182,7 +203,7 @@ class Trans(Operation):
         return np.transpose(x, self.order)
 
 
-@define("join", shows_operand_types=True)
+@define("join", shows_operand_types=True, cost=FREE, nonnegative_if=ALL)
 class Join(Operation):
     """Two tensors side by side along a new last dimension of size 2."""
 
@@ -204,7 +225,7 @@ class Join(Operation):
         return np.stack([x, y], axis=-1)
 
 
-@define("split", shows_operand_types=True)
+@define("split", shows_operand_types=True, cost=FREE)
 class Split(Operation):
     """The two halves of a tensor whose last dimension is 2; results ``(x[..., 0], x[..., 1])``."""
 
@@ -293,5 +314,3 @@ def check_tile_shape(shape: tuple[int, ...]) -> None:
         raise VerificationError(
             f"tile shape {list(shape)}: dimensions must be powers of two, at most 2**20 elements"
         )
-
-

@@ -14,6 +14,7 @@ from ptxforge.ir.definition import (
     MEMDESC,
     NUMBER_OR_POINTER,
     READS_SHARED,
+    SAME_MEMORY,
     SCALAR_INT,
     SIDE_EFFECT,
     TENSOR,
@@ -83,7 +84,7 @@ class LocalDealloc(Operation):
     infer = gives()
 
 
-@define("memdesc_index", shows_operand_types=True)
+@define("memdesc_index", shows_operand_types=True, traits=[SAME_MEMORY])
 class MemDescIndex(Operation):
     """Buffer ``index`` of a multi-buffered tile: drops the leading dimension. With ``pitch`` the index is in
     bytes, and buffers are that many apart."""
@@ -98,7 +99,7 @@ class MemDescIndex(Operation):
         return [T.MemDescType(source.shape[1:], source.element, source.layout, source.mutable)]
 
 
-@define("memdesc_subslice", shows_operand_types=True)
+@define("memdesc_subslice", shows_operand_types=True, traits=[SAME_MEMORY])
 class MemDescSubslice(Operation):
     """The part of a tile that begins at constant ``offsets`` and has the result's shape."""
 
@@ -112,7 +113,7 @@ class MemDescSubslice(Operation):
             raise VerificationError(f"'memdesc_subslice' cannot cut {result} from {source}")
 
 
-@define("memdesc_trans", shows_operand_types=True)
+@define("memdesc_trans", shows_operand_types=True, traits=[SAME_MEMORY])
 class MemDescTrans(Operation):
     """The same memory seen with its dimensions permuted; the result's layout has the permuted order."""
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.definition import SAME_MEMORY
 from ptxforge.ir.ops.control import For, If, While
-from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex, MemDescSubslice, MemDescTrans
+from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.passes.analysis.components import carried_groups
-
-_VIEWS = (MemDescIndex, MemDescSubslice, MemDescTrans)
 
 
 class Buffers:
@@ -23,9 +22,9 @@ class Buffers:
             if isinstance(op, LocalAlloc):
                 self.of[op.result] = {op}
                 self.allocations.append(op)
-            elif isinstance(op, _VIEWS):
+            elif SAME_MEMORY in op.traits and isinstance(op.operands[0].type, T.MemDescType):
                 # A view shares the very set of its source, so that what control flow adds reaches it.
-                self.of[op.result] = self.of.setdefault(op.source, set())
+                self.of[op.result] = self.of.setdefault(op.operands[0], set())
             elif isinstance(op, (For, If, While)):
                 groups = [g for g in carried_groups(op) if isinstance(g[0].type, T.MemDescType)]
                 flows += groups

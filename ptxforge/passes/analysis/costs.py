@@ -10,35 +10,15 @@ from functools import lru_cache
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Operation
-from ptxforge.ir.ops import arith, cast, math
+from ptxforge.ir.definition import EXPENSIVE, FREE
 from ptxforge.ir.ops.control import For, While
-from ptxforge.ir.ops.inline_asm import InlineAsm
 from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.ir.ops.reduce import Combining
-from ptxforge.ir.ops.shape import (
-    Broadcast,
-    Constant,
-    ExpandDims,
-    Join,
-    MakeRange,
-    Reshape,
-    RotatedRange,
-    Splat,
-    Split,
-    Trans,
-)
 from ptxforge.layouts.encodings import Distributed, elements_per_thread, unique_elements_per_thread
 from ptxforge.layouts.linear import LANE, REGISTER, WARP
 from ptxforge.layouts.vectors import register_run
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.support import machine
-
-_FREE = (Constant, Splat, MakeRange, RotatedRange, Broadcast, ExpandDims, Reshape, Trans, Split, Join)
-_EXPENSIVE = (
-    arith.DivSI, arith.DivUI, arith.RemSI, arith.RemUI, arith.DivF, arith.RemF, math.Exp, math.Exp2, math.Log,
-    math.Log2, math.Sin, math.Cos, math.Tan, math.Tanh, math.Erf, math.Sqrt, math.SqrtRn, math.Rsqrt,
-    math.Pow, math.DivRn, cast.TruncF, InlineAsm,
-)  # fmt: skip
 
 
 def loop_weight(block: Block) -> float:
@@ -53,7 +33,7 @@ def loop_weight(block: Block) -> float:
 
 def computation_cost(op: Operation, layout: Distributed) -> float:
     """Cost of a pure operation whose result has ``layout``."""
-    if isinstance(op, _FREE):
+    if op.cost == FREE:
         return 0.1
     type = op.results[0].type
     if isinstance(op, Combining):
@@ -63,7 +43,7 @@ def computation_cost(op: Operation, layout: Distributed) -> float:
             + machine.SHARED_ROUND_TRIP
         )
     registers = unique_elements_per_thread(layout, T.shape_of(type))
-    per_register = 8.0 if isinstance(op, _EXPENSIVE) else 2.0 if isinstance(op, AddPtr) else 1.0
+    per_register = 8.0 if op.cost == EXPENSIVE else 2.0 if isinstance(op, AddPtr) else 1.0
     return registers * per_register
 
 

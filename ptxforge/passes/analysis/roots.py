@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Value
-from ptxforge.ir.ops.cast import Bitcast
+from ptxforge.ir.definition import REARRANGING, SAME_MEMORY
 from ptxforge.ir.ops.control import Loop
-from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.memory import AddPtr
-from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Reshape, Splat, Trans
 from ptxforge.layouts.linear import LANE, WARP
-
-_SAME_MEMORY = (AddPtr, Bitcast, Broadcast, ConvertLayout, ExpandDims, Reshape, Splat, Trans)
 
 
 def root_of(pointer: Value) -> Value | None:
@@ -27,7 +22,7 @@ def root_of(pointer: Value) -> Value | None:
         seen.add(pointer)
         op = pointer.defining_op
         loop = pointer.block.parent_op if isinstance(pointer, BlockArgument) else op
-        if isinstance(op, _SAME_MEMORY):
+        if op is not None and not op.traits.isdisjoint((SAME_MEMORY, REARRANGING)):
             work.append(op.operands[0])
         elif isinstance(loop, Loop):
             work.extend(loop.carried_sources(loop.carried_index(pointer)))

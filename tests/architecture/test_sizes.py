@@ -1,0 +1,64 @@
+"""How long files and functions may be; longer ones stand here by name, with a reason."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2] / "ptxforge"
+LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 500, 60
+
+LONG_FILES = {
+    "codegen_ptx/lower_arith.py": (520, "one family of operations: integers, comparisons, floats"),
+    "emulator/arithmetic.py": (620, "one handler for each instruction of a family"),
+    "emulator/async_copy.py": (800, "all forms of asynchronous copies, which share their checks"),
+    "emulator/checks.py": (1000, "all checks of races and barriers share one picture of memory"),
+    "emulator/numerics.py": (1300, "exact arithmetic of all formats in all roundings"),
+    "emulator/parser.py": (840, "the grammar of PTX"),
+    "emulator/program.py": (620, "from text to a program: names, constants, functions, labels"),
+    "emulator/translate.py": (680, "operands and their types, instruction by instruction"),
+    "frontend/expressions.py": (580, "one method for each kind of expression of Python"),
+    "layouts/encodings.py": (880, "all encodings and what they have in common"),
+    "layouts/linear.py": (690, "one class: linear maps, with examples"),
+    "passes/analysis/axis_info.py": (640, "one rule for each operation"),
+}
+"""Lines at most, and why it is one file."""
+LONG_FUNCTIONS = {
+    "compile_function": (75, "the stages in order, and the artifact of what they made"),
+    "make_plan": (75, "the plan of a launch, argument by argument"),
+    "_fast_functions": (65, "a table of functions"),
+}
+"""Lines at most, and why it is one function."""
+
+
+def modules() -> list[Path]:
+    return sorted(ROOT.rglob("*.py"))
+
+
+def test_files_are_short():
+    lengths = {str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in modules()}
+    too_long = {
+        name: length
+        for name, length in lengths.items()
+        if length > LONG_FILES.get(name, (LINES_OF_A_FILE, ""))[0]
+    }
+    assert not too_long, "split them by what they do"
+    short = [name for name in LONG_FILES if lengths.get(name, 0) <= LINES_OF_A_FILE]
+    assert not short, "these need no exception any more"
+
+
+def test_functions_are_short():
+    lengths: dict[str, int] = {}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef):
+                length = node.end_lineno - node.lineno + 1
+                lengths[node.name] = max(length, lengths.get(node.name, 0))
+    too_long = {
+        name: length
+        for name, length in lengths.items()
+        if length > LONG_FUNCTIONS.get(name, (LINES_OF_A_FUNCTION, ""))[0]
+    }
+    assert not too_long, "split them"
+    short = [name for name in LONG_FUNCTIONS if lengths.get(name, 0) <= LINES_OF_A_FUNCTION]
+    assert not short, "these need no exception any more"
