@@ -25,7 +25,8 @@ def make_block_ptr(
     """A pointer to a block of ``block_shape`` that begins at ``offsets`` of the tensor at ``base``.
 
     ``base`` is a scalar pointer. ``shape`` and ``strides`` (integers; in elements) describe the tensor;
-    ``offsets`` (integers, which may be negative or beyond the end) say where the block begins;
+    ``offsets`` (integers, which may be negative or beyond the end) say where the block begins; where they and
+    the ``shape`` have 32 bits, their difference fits in 32 bits, too;
     ``block_shape`` is a list of compile-time powers of two; ``order`` lists the dimensions from the fastest
     in memory to the slowest, which may speed nothing up: the strides say it already. All five have one
     length.

@@ -3,20 +3,20 @@
     %m = in_bounds %offset, %size : tensor<64xi1>                                    (before)
 
     %i = make_range {start = 0, end = 64}                                            (after)
-    %last = trunci (minsi (maxsi (subi %size, %offset), 0), 64)
-    %first = trunci (minsi (maxsi (subi 0, %offset), 0), 64)
+    %last = subi %size, %offset
+    %first = subi 0, %offset
     %m = andi (cmpi slt %i, (splat %last)), (cmpi sge %i, (splat %first))
-
-The bounds are cut to the box before they become 32 bits wide: nothing overflows. Most boxes cost less:
 
 NOT BELOW   Where the offset is not negative there is no first element to look for. (An offset is an index:
             its arithmetic is taken not to wrap.)
-NARROW      Where in addition both fit in 32 bits, ``%last`` is ``subi (maxsi %size, 0), %offset``, which
-            cannot overflow: one subtraction in a loop, as in a mask that is written by hand.
+WIDE        Where size or offset need 64 bits, ``%last`` and ``%first`` are cut to the box (to numbers from 0
+            to 64) before they become 32 bits wide.
 CERTAIN     Where both are constants and the whole box is inside, it is the constant ``true``.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from ptxforge.ir import types as T
 from ptxforge.ir.boxes import constant, widened
@@ -44,20 +44,21 @@ def _mask(builder: Builder, op: InBounds) -> Value:
     if offset is not None and size is not None and 0 <= offset and offset + count <= size:
         return builder.constant(True, op.result.type)
     index = builder.value(MakeRange, type=T.TensorType((count,), T.I32), start=0, end=count)
-    if not is_nonnegative(op.offset):
-        below = _compare(builder, index, "slt", _last(builder, op, count))
-        first = builder.value(SubI, builder.constant(0, T.I64), widened(builder, op.offset))
-        return builder.value(AndI, below, _compare(builder, index, "sge", _cut(builder, first, count)))
-    offset, size = _narrow(builder, op.offset), _narrow(builder, op.size)
-    if offset is None or size is None:
-        return _compare(builder, index, "slt", _last(builder, op, count))
-    size = builder.value(MaxSI, size, builder.constant(0, T.I32))
-    return _compare(builder, index, "slt", builder.value(SubI, size, offset))
+    bound = _bounds(builder, op, count)
+    mask = _compare(builder, index, "slt", bound(op.size))
+    if is_nonnegative(op.offset):
+        return mask
+    zero = builder.constant(0, T.I32)
+    return builder.value(AndI, mask, _compare(builder, index, "sge", bound(zero)))
 
 
-def _last(builder: Builder, op: InBounds, count: int) -> Value:
-    size, offset = widened(builder, op.size), widened(builder, op.offset)
-    return _cut(builder, builder.value(SubI, size, offset), count)
+def _bounds(builder: Builder, op: InBounds, count: int) -> Callable[[Value], Value]:
+    """What makes a bound of the box's own indices of one of the tensor's."""
+    offset = _narrow(builder, op.offset)
+    if offset is not None and _narrow(builder, op.size) is not None:
+        return lambda end: builder.value(SubI, _narrow(builder, end), offset)
+    wide = widened(builder, op.offset)
+    return lambda end: _cut(builder, builder.value(SubI, widened(builder, end), wide), count)
 
 
 def _narrow(builder: Builder, value: Value) -> Value | None:

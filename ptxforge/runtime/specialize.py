@@ -8,7 +8,7 @@ int                             ``i32``, ``i64``, ``u64``   ``:16`` when divisib
 the int 1                       ``constexpr``               1
 bool                            ``i1``
 float                           ``fp32``
-TensorDescriptor                ``tensordesc<fp16[64,32]>`` (``:16``: 16 divides the last size)
+TensorDescriptor                ``tensordesc<fp16[64,32]>`` (``:16``: the last size is so many bytes)
 ``None``                        ``constexpr``               ``None``
 function, element type          ``constexpr``               itself
 ``tl.constexpr`` parameter      ``constexpr``               its value
@@ -322,11 +322,8 @@ def _descriptor_key(parameter: Parameter) -> KeyFunction:
     def key(descriptor: TensorDescriptor) -> tuple[Any, tuple[int, ...]]:
         base = descriptor.base
         base_key, address = keys[type(base)](base)
-        is_aligned = not descriptor.shape[-1] & 15
-        return (
-            (base_key, tuple(descriptor.block_shape), descriptor.padding, is_aligned),
-            descriptor.values(address),
-        )
+        kind = (base_key, tuple(descriptor.block_shape), descriptor.padding, descriptor.shape[-1] & 15)
+        return kind, descriptor.values(address)
 
     return key
 

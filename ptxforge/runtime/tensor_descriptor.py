@@ -108,7 +108,9 @@ class TensorDescriptor:
         """What a kernel is compiled for. Raises :class:`ArgumentError` for a ``block_shape`` that cannot
         be."""
         self._check_box()
-        return DescriptorType(self.dtype, tuple(self.block_shape), self.padding, self.shape[-1] % 16 == 0)
+        element = self.dtype
+        is_aligned = self.shape[-1] * element.bytes % ALIGNMENT == 0
+        return DescriptorType(element, tuple(self.block_shape), self.padding, is_aligned)
 
     def _check_box(self) -> None:
         for dimension, size in enumerate(self.block_shape):

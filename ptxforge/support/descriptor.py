@@ -2,7 +2,7 @@
 
     tensordesc<fp16[128,64]>          boxes of 128 x 64 float16; zeros outside of the tensor
     tensordesc<fp16[128,64],nan>      NaN outside
-    tensordesc<fp16[128,64]>:16       the tensor's last size is a multiple of 16
+    tensordesc<fp16[128,64]>:16       the tensor's last size is a multiple of 16 bytes
 
 A descriptor parameter ``x`` of two dimensions is the parameters ``x`` (a pointer, aligned to 16 bytes),
 ``x.shape.0`` and ``x.shape.1`` (``i32``), and ``x.stride.0`` (``i64``, in elements, a multiple of 16 bytes);
@@ -30,8 +30,8 @@ _TEXT = re.compile(r"tensordesc<(\w+)\[([\d,\s]+)\](?:,\s*(nan|zero))?>(:16)?")
 
 @attrs.frozen(slots=True)
 class DescriptorType:
-    """What a kernel is compiled for: element type, the box's shape, padding, and whether 16 divides the
-    tensor's last size."""
+    """What a kernel is compiled for: element type, the box's shape, padding, and whether the tensor's last
+    size is a multiple of 16 bytes (that of a contiguous one always is)."""
 
     dtype: DType
     box: tuple[int, ...]
@@ -46,10 +46,10 @@ class DescriptorType:
     def parameters(self, name: str) -> list[tuple[str, str]]:
         """Names and signature types of the parameters behind the descriptor ``name``."""
         rank = len(self.box)
+        unit = ALIGNMENT // self.dtype.bytes
         sizes = [(f"{name}.shape.{d}", "i32") for d in range(rank)]
         if self.aligned:
-            sizes[-1] = (sizes[-1][0], "i32:16")
-        unit = max(1, ALIGNMENT // self.dtype.bytes)
+            sizes[-1] = (sizes[-1][0], f"i32:{unit}")
         strides = [(f"{name}.stride.{d}", f"i64:{unit}") for d in range(rank - 1)]
         return [(name, f"*{self.dtype.short}:{ALIGNMENT}"), *sizes, *strides]
 

@@ -2,7 +2,8 @@
 
 ``generate(seed)`` gives a :class:`Program`: source, arguments, grid. A program loads tiles, computes with
 them for a few steps (elementwise operations, comparisons and selections, casts, broadcasts, reductions,
-scans, loops, branches), and stores some of what it has. Some steps use tensor cores: products of matrices, of
+scans, loops, branches), and stores some of what it has. Some tiles are boxes that block pointers or tensor
+descriptors place anywhere (``boxes.py``). Some steps use tensor cores: products of matrices, of
 what is there or of operands that a pipelined loop loads, chains of two products, as in attention, and
 products under any control flow (``weave.py``).
 
@@ -21,6 +22,7 @@ import attrs
 import ml_dtypes
 import numpy as np
 
+from tests.fuzz.boxes import box_product, spill, window
 from tests.fuzz.weave import weave
 
 INTEGERS = ("int32", "int32", "int64", "int16", "int8", "uint32", "uint8")
@@ -519,7 +521,7 @@ class _Generator:
         """One of the larger pieces: rare, as the emulator takes its time for them."""
         self.pick((
             *[_Generator.matmul] * 3, *[_Generator.attention] * 2, _Generator.chain,
-            *[_Generator.scaled] * 2, _Generator.batched,
+            *[_Generator.scaled] * 2, _Generator.batched, *[box_product] * 2,
         ))(self)  # fmt: skip
 
     def matmul(self) -> None:
@@ -531,6 +533,7 @@ class _Generator:
         dtype = self.pick(("float16", "float16", "bfloat16", "int8", "uint8", "float32", "float64"))
         while (m + n) * k * NUMPY[dtype].itemsize > 12 * 1024:  # four of them fit wherever this runs
             k //= 2
+        k = max(k, 32 // NUMPY[dtype].itemsize)
         count, most = self.trips()
         depth = k * max(most, 1)
         a, am, ak = self.matrix(dtype, self.grid * m, depth)
@@ -676,6 +679,7 @@ class _Generator:
         """Products of a few pairs of matrices at once, added up."""
         z, m, n, k = self.pick((2, 4)), self.pick((16, 32)), self.pick((16, 32)), self.pick((16, 32))
         dtype = self.pick(("float16", "bfloat16", "int8", "float32"))
+        k = max(k, 32 // NUMPY[dtype].itemsize)
         a, am, ak = self.matrix(dtype, z * m, k)
         b, bk, bn = self.matrix(dtype, z * k, n)
         b_step = k * int(bk)
@@ -949,5 +953,6 @@ STEPS = (
     *[_Generator.loop] * 2, _Generator.while_loop, _Generator.branch, _Generator.product,
     _Generator.tensor_cores, weave, _Generator.atomic, *[_Generator.function] * 2, *[_Generator.walk] * 2,
     *[_Generator.nest] * 2, _Generator.stream, _Generator.combine, _Generator.best, _Generator.gather,
-    _Generator.histogram, _Generator.rearrange, *[_Generator.exact_function] * 2, _Generator.assembly,
+    _Generator.histogram, _Generator.rearrange, *[_Generator.exact_function] * 2,
+    *[_Generator.assembly] * 2, window, spill,
 )  # fmt: skip

@@ -24,9 +24,11 @@ def double():
     return double
 
 
-def _pair(rows=8, columns=16, dtype=np.float32, box=(8, 16), **options):
+def _pair(rows=8, columns=16, dtype=np.float32, box=(8, 16), seen=None, **options):
+    """Descriptors of two matrices, of which ``seen`` columns are told."""
     x = np.arange(rows * columns).reshape(rows, columns).astype(dtype)
-    return [TensorDescriptor.from_tensor(array, box, **options) for array in (x, np.zeros_like(x))]
+    shape, strides = (rows, seen or columns), (columns, 1)
+    return [TensorDescriptor(array, shape, strides, box, **options) for array in (x, np.zeros_like(x))]
 
 
 def test_one_variant_for_all_tensors_of_a_type(double, emulator):
@@ -41,7 +43,7 @@ def test_one_variant_for_all_tensors_of_a_type(double, emulator):
 
 
 @pytest.mark.parametrize("change", [
-    {"dtype": np.float16}, {"box": (4, 16)}, {"padding": "nan"}, {"columns": 20},
+    {"dtype": np.float16}, {"box": (4, 16)}, {"padding": "nan"}, {"seen": 15},
 ], ids=lambda change: next(iter(change)))  # fmt: skip
 def test_other_types_are_other_variants(double, emulator, change):
     with ptxforge.use_device(emulator):
@@ -108,7 +110,7 @@ def test_ahead_of_time(double, assemble):
     signature = {"x_desc": "tensordesc<fp16[128, 64]>", "out_desc": "tensordesc<fp16[128,64],nan>:16"}
     artifact = double.compile(signature, target="sm_80")
     assemble(artifact.ptx)
-    assert dict(artifact.parameters)["out_desc.shape.1"] == "i32:16"
+    assert dict(artifact.parameters)["out_desc.shape.1"] == "i32:8"
     assert dict(artifact.parameters)["x_desc.stride.0"] == "i64:8"
 
 

@@ -40,9 +40,8 @@ def make_tensor_descriptor(ctx, base, shape, strides, block_shape, padding_optio
     given = integers(ctx, strides, "strides", len(box))
     steps = tuple(cast(ctx, stride, L.int64) for stride in given)
     _check_strides(ctx, steps, element)
-    for step, stride in zip(steps, given):
-        if step.value is not stride.value:  # the conversion's own result: nobody else's value
-            _promise(ctx, step.value, ALIGNMENT // element.itemsize)
+    for scalar in (*steps[:-1], *given[:-1]):  # as int64, and as it was given: it may be a size, too
+        _promise(ctx, scalar.value, ALIGNMENT // element.itemsize)
     _promise(ctx, base.value, ALIGNMENT)
     kind = language.tensor_descriptor_type(L.block_type(element, box), padding)
     return Descriptor(base, sizes, steps, kind)

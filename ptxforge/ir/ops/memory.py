@@ -76,8 +76,8 @@ class AddPtr(Operation):
 @define("in_bounds", removed_by="lower_bounds", shows_operand_types=True)
 class InBounds(Operation):
     """Which of the indices ``offset, offset + 1, …`` lie in a dimension of ``size`` elements: the 1-D ``i1``
-    tensor of ``0 <= offset + i < size``, computed without overflow. Both operands are ``i32`` or ``i64``, and
-    at most 2**62 in size."""
+    tensor of ``0 <= offset + i < size``, also where the sum overflows. Both operands are ``i32`` or ``i64``;
+    ``size`` is not negative, and ``size - offset`` fits in 32 bits where both of them do."""
 
     offset = operand(SCALAR_INT)
     size = operand(SCALAR_INT)
