@@ -82,6 +82,17 @@ CATALOGUE: dict[str, Entry] = {
         "threads wait for something that can never happen; a GPU hangs",
         "look for a barrier in a branch, a lock that is not released, or a flag that nobody sets",
     ),
+    "livelock": Entry(
+        ERROR,
+        "threads go on and on without any change that another thread could see; a GPU hangs",
+        "look for a loop whose condition never becomes false, or a lock that is never free",
+    ),
+    "limit": Entry(
+        ERROR,
+        "the launch was stopped because it exceeded its limit of steps or seconds",
+        "look for a loop that does not end, use a smaller grid, or raise the limit (PTXFORGE_STEP_LIMIT, "
+        "PTXFORGE_TIME_LIMIT)",
+    ),
     "trap": Entry(ERROR, "the kernel executed trap", "find out what it guards"),
     "assert": Entry(ERROR, "a device_assert failed", "look at the values that its condition compares"),
 }

@@ -19,6 +19,7 @@ from ptxforge.emulator.launch import (
     load_text,
     place_variables,
 )
+from ptxforge.emulator.limits import Limits, deadline
 from ptxforge.emulator.memory import GlobalMemory
 from ptxforge.emulator.parallel import can_spread, run_in_processes
 from ptxforge.emulator.pool import MachinePool
@@ -52,8 +53,10 @@ class EmulatorDevice:
     ``check``: ``"off"`` (out-of-bounds and misaligned accesses are found all the same), ``"one"`` (the first
     CTA of every launch also runs under the race and initialisation checkers) or ``"all"`` (every CTA does).
     ``counters=True`` collects :attr:`last_report`. ``processes`` spreads a grid's CTAs over that many
-    processes (0: one per core). With ``raise_faults=False`` a launch never raises for what it finds: look at
-    :attr:`findings`.
+    processes (0: one per core). ``step_limit`` (basic blocks that a batch of CTAs executes) and
+    ``time_limit`` (seconds of a launch) stop launches that do not end; 0 for none, by default those of
+    ``PTXFORGE_STEP_LIMIT`` and ``PTXFORGE_TIME_LIMIT``. With ``raise_faults=False`` a launch never raises for
+    what it finds: look at :attr:`findings`.
 
     :attr:`findings` holds the last launch's findings; a fault (:data:`findings.FATAL`) raises ``DeviceError``
     after the launch.
@@ -72,18 +75,30 @@ class EmulatorDevice:
         processes: int = 1,
         target: str = DEFAULT_TARGET,
         raise_faults: bool = True,
+        step_limit: int | None = None,
+        time_limit: float | None = None,
     ):
         if check not in CHECKS:
             raise ValueError(f"check must be one of {', '.join(CHECKS)}, not {check!r}")
         self.check, self.counters = check, counters
         self.processes = processes or os.cpu_count() or 1
         self.target, self.raise_faults = target, raise_faults
+        self.step_limit, self.time_limit = step_limit, time_limit
         self.memory = GlobalMemory()
         self.pool = MachinePool(self.memory)
         self.findings: list[Finding] = []
         self.last_report: Report | None = None
         self.output = ""
         """What the last launch printed with ``printf``."""
+
+    @property
+    def limits(self) -> Limits:
+        """What a launch may take."""
+        steps, seconds = self.step_limit, self.time_limit
+        return Limits(
+            int(settings.STEP_LIMIT.get()) if steps is None else steps,
+            float(settings.TIME_LIMIT.get()) if seconds is None else seconds,
+        )
 
     def allocate(self, nbytes: int) -> int:
         return self.memory.allocate(nbytes)
@@ -250,6 +265,8 @@ class EmulatorFunction:
         )
         observers = Observers(device.check, counters)
         params = params[: program.param_bytes]
+        self.kernel.limits = device.limits
+        self.kernel.deadline = deadline(device.limits)
         if self._spreads(shape):
             output = run_in_processes(self.kernel, shape, params, findings, device.processes)
         else:

@@ -63,12 +63,14 @@ KINDS = (
     "copy-proxy",
     "register",
     "deadlock",
+    "livelock",
+    "limit",
     "trap",
     "assert",
 )
 """What a finding can be; docs/emulator.md says what each means."""
 
-FATAL = ("out-of-bounds", "misaligned", "deadlock", "trap", "assert")
+FATAL = ("out-of-bounds", "misaligned", "deadlock", "livelock", "limit", "trap", "assert")
 """Kinds that a GPU answers with an error, and that raise after the launch."""
 
 

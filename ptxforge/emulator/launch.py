@@ -13,6 +13,7 @@ from ptxforge.emulator.async_checks import AsyncChecker, uses_async
 from ptxforge.emulator.checks import Checker, GlobalShadow
 from ptxforge.emulator.counters import Counters
 from ptxforge.emulator.findings import Findings
+from ptxforge.emulator.limits import Limits, Watchdog
 from ptxforge.emulator.memory import GlobalMemory
 from ptxforge.emulator.modifiers import unknown_modifier
 from ptxforge.emulator.pool import MachinePool
@@ -138,6 +139,7 @@ class Kernel:
         self, translation: Translation, memory: GlobalMemory, symbols: dict[str, int], pool: MachinePool
     ):
         self.translation, self.memory, self.symbols, self.pool = translation, memory, symbols, pool
+        self.limits, self.deadline = Limits(), 0.0
 
     def batch_size(self, shape: Shape) -> int:
         """CTAs per batch, so that batches are of nearly equal size."""
@@ -194,10 +196,11 @@ class Kernel:
             before = len(waiting)
             changed = False
             for batch in list(waiting):
-                batch.machine.changed = False
+                watchdog = batch.scheduler.watchdog
+                batch.machine.changed = watchdog.saw_change = False
                 if batch.step():
                     waiting.remove(batch)
-                changed |= batch.machine.changed
+                changed |= batch.machine.changed or watchdog.saw_change
             idle = 0 if changed or len(waiting) < before else idle + 1
             if idle > _IDLE_TURNS:
                 for batch in waiting:
@@ -298,6 +301,7 @@ class _Batch:
         self.machine = machine = self.scheduler.machine
         machine.findings, machine.output = findings, output
         self.scheduler.counter = watch.counters if watch is not None else None
+        self.scheduler.watchdog = Watchdog(machine, kernel.limits, kernel.deadline)
         machine.start(start, params)
         for watcher in machine.watchers:
             watcher.start()

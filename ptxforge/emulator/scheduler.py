@@ -19,6 +19,7 @@ import numpy as np
 
 from ptxforge.emulator.barriers import Barriers
 from ptxforge.emulator.findings import Site
+from ptxforge.emulator.limits import Limits, Watchdog
 from ptxforge.emulator.program import Program
 from ptxforge.emulator.state import BARRIER, DIVERGED, EXIT, FROZEN, WAITING, Machine
 from ptxforge.emulator.translate import Code, translate
@@ -61,8 +62,9 @@ class Scheduler:
         self.polls = [block.polls for block in translation.program.blocks]
         self.barriers = machine.family_state(Barriers)
         self.counter = None
-        self._steps = self._spins = self._thaw_at = 0
+        self._steps = self._spins = self._thaw_at = self._looked_at = 0
         self._frozen = False
+        self.watchdog = Watchdog(machine, Limits(), 0.0)
 
     def _stub(self, index: int, masked: bool) -> Callable:
         """Compiles on the first call, then takes its own place."""
@@ -85,27 +87,42 @@ class Scheduler:
         return run
 
     def run(self) -> Iterator[None]:
-        """Run the batch from its first block to the end of every lane."""
-        machine, full = self.machine, self.full
-        self._steps = self._spins = 0
+        """Run the batch from its first block to the end of every lane. An interrupt says where it came."""
+        self._steps = self._spins = self._looked_at = 0
         self._frozen = False
-        machine.polls, machine.progressed = 0, True
-        index = 0 if machine.padding is None else DIVERGED
-        while True:
-            budget = _SLICE
+        self.machine.polls, self.machine.progressed = 0, True
+        index = 0 if self.machine.padding is None else DIVERGED
+        try:
+            while index != EXIT:
+                if index >= 0:
+                    index = yield from self._together(index)
+                else:
+                    index = yield from self._diverged()
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"in {self._place()}") from None
+
+    def _together(self, index: int) -> Iterator[None]:
+        """While all lanes are at one block; returns what the last one returned."""
+        machine, full = self.machine, self.full
+        budget = _SLICE
+        try:
             while index >= 0:
                 if index == EXIT:
-                    return
+                    return EXIT
                 index = full[index]()
                 budget -= 1
                 if not budget:
                     budget = _SLICE
+                    if self._should_stop(_SLICE, index):
+                        return EXIT
                     if machine.polls > _SLICE:
                         machine.polls = 0
+                        self.watchdog.forget()
                         yield
-            index = yield from self._diverged()
-            if index == EXIT:
-                return
+        except KeyboardInterrupt:
+            machine.goto(None, index)  # for `_place`
+            raise
+        return index
 
     def _diverged(self) -> Iterator[None]:
         """Until all lanes are at one block; returns its number."""
@@ -130,13 +147,48 @@ class Scheduler:
             self._steps += 1
             if self._frozen and self._steps >= self._thaw_at:
                 self._thaw()
+            if self._steps - self._looked_at >= _SLICE:
+                self._looked_at = self._steps
+                if self._should_stop(_SLICE, DIVERGED):
+                    return EXIT
             if polls[current]:
                 self._spins += 1
                 if self._spins >= _SPINS:
                     self._freeze(mask)
                 if machine.polls > _SLICE:
                     machine.polls = 0
+                    self.watchdog.forget()
                     yield
+
+    # ---- launches that do not end --------------------------------------------------------------------------
+    def _should_stop(self, steps: int, at: int) -> bool:
+        """Ask the watchdog; what it complains about is reported for the threads that run."""
+        if at == EXIT:
+            return False
+        complaint = self.watchdog.complaint(steps, at)
+        if complaint is None:
+            return False
+        machine = self.machine
+        if at >= 0:
+            machine.goto(None, at)
+            if machine.padding is not None:
+                machine.pc[machine.padding] = EXIT
+        kind, text = complaint
+        current = int(machine.pc.min())
+        site = self._site_of_block(current & (WAITING - 1))
+        machine.report(kind, text, site, np.flatnonzero(machine.pc == current))
+        machine.pc.fill(EXIT)
+        return True
+
+    def _place(self) -> str:
+        """Words for where the batch is: kernel, source line, the first program and the last."""
+        machine = self.machine
+        current = min(int(machine.pc.min()) & (WAITING - 1), len(self.full) - 1)
+        site = self._site_of_block(current)
+        where = site.source or f"PTX line {site.line}"
+        first, last = machine.cta_index(0), machine.cta_index(machine.ctas - 1)
+        programs = f"program {first}" if first == last else f"programs {first} to {last}"
+        return f"kernel '{self.translation.program.name}' at {where}, {programs}"
 
     # ---- fairness ------------------------------------------------------------------------------------------
     def _freeze(self, mask: np.ndarray) -> None:
@@ -206,7 +258,8 @@ class Scheduler:
         items = program.blocks[index].instructions
         if not items:
             return Site(program.entry.line, None, program.name)
-        return Site(items[0].line, items[0].source, program.module.line_text(items[0].line))
+        item = next((item for item in items if item.source is not None), items[0])
+        return Site(item.line, item.source, program.module.line_text(item.line))
 
     def report_spinning(self) -> None:
         """The batch polls memory that nobody will change any more."""

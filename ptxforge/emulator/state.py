@@ -181,6 +181,10 @@ class Machine:
             found = self._views[name, dtype] = self._make_view(name, dtype)
         return found
 
+    def registers(self) -> list[np.ndarray]:
+        """All registers, each contiguous."""
+        return list(self._base.values())
+
     def part(self, name: str, dtype: str, index: int) -> np.ndarray:
         """Part ``index`` (0 is the lowest) of a register cut into pieces of ``dtype``: ``(lanes,)``,
         strided.

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 from ptxforge import compiler
 from ptxforge.compiler import Artifact
 from ptxforge.runtime import cache, variants
+from ptxforge.runtime.tracebacks import short
 from ptxforge.runtime.variants import Key
 from ptxforge.support import settings
+from ptxforge.support.errors import PtxforgeError
 
 if TYPE_CHECKING:
     from ptxforge.runtime.jit import JITFunction
@@ -46,7 +48,10 @@ def _name(kernel: JITFunction, key: Key) -> str:
 
 
 def compiled(kernel: JITFunction, key: Key) -> Artifact:
-    """Compile, whatever is on disk."""
+    """Compile, whatever is on disk. Raises :class:`CompilationError` for a kernel that is wrong."""
     with _one_at_a_time:
         cache.counters.compiled += 1
-        return compiler.compile_function(kernel, key.signature, key.constants, key.target, **key.options)
+        try:
+            return compiler.compile_function(kernel, key.signature, key.constants, key.target, **key.options)
+        except PtxforgeError as error:
+            raise short(error)  # noqa: B904 - `short` decides about the cause

@@ -23,11 +23,12 @@ from ptxforge.runtime.function_state import FunctionState, default_repr, restore
 from ptxforge.runtime.launcher import PreparedLaunch, place, prepare
 from ptxforge.runtime.plans import MISSING, WithOptions, make_entry, make_plan
 from ptxforge.runtime.specialize import Parameter, Specialization, specialize
+from ptxforge.runtime.tracebacks import short
 from ptxforge.runtime.tuples import TuplePlan, holds_tuples
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.runtime.variants import Key, Variants, forbid_jit
 from ptxforge.support import markup
-from ptxforge.support.errors import ArgumentError, ChangedGlobalError, LaunchError
+from ptxforge.support.errors import ArgumentError, ChangedGlobalError, LaunchError, PtxforgeError
 from ptxforge.support.source_text import remember
 from ptxforge.support.target import parse_target
 
@@ -179,8 +180,11 @@ class JITFunction(FunctionState, pickling.TravelsByName, KernelInterface, Generi
             return self.warmup(*args, grid=grid, **kwargs)
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
-        bound, given = self._bound(args, kwargs)
-        return self._plan(tuple(map(type, bound)))(grid, *bound, given)
+        try:
+            bound, given = self._bound(args, kwargs)
+            return self._plan(tuple(map(type, bound)))(grid, *bound, given)
+        except PtxforgeError as error:
+            raise short(error)  # noqa: B904 - `short` decides about the cause
 
     def bind(self, grid: Any, *args: Any, **kwargs: Any) -> BoundLaunch:
         """A launch with its arguments fixed: a callable that does nothing but launch.

@@ -5,10 +5,13 @@ Two functions. The *entry* of a kernel has the kernel's own parameters, so that 
 looks only at their types:
 
     def add(__grid, /, x=__missing, n=__missing, BLOCK=__missing, *__rest, **__options):
-        __plan = __plans.get((__type(x), __type(n), __type(BLOCK)))
-        if __plan is None or __rest:
-            return __first((x, n, BLOCK), __grid, __rest, __options)
-        return __plan(__grid, x, n, BLOCK, __options)
+        try:
+            __plan = __plans.get((__type(x), __type(n), __type(BLOCK)))
+            if __plan is None or __rest:
+                return __first((x, n, BLOCK), __grid, __rest, __options)
+            return __plan(__grid, x, n, BLOCK, __options)
+        except __Error as __error:
+            raise __short(__error)
 
 The *plan* knows the types, so that what must be asked of each argument is a few inlined expressions: of a
 torch tensor its address, element type and device, of an int whether 16 divides it. Together they are the key
@@ -36,7 +39,8 @@ from ptxforge.runtime import hooks, options
 from ptxforge.runtime.findings import GENERATED
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid
 from ptxforge.runtime.specialize import Keys, Parameter, integer_key
-from ptxforge.support.errors import DeviceError
+from ptxforge.runtime.tracebacks import short
+from ptxforge.support.errors import DeviceError, PtxforgeError
 
 MISSING = type("missing", (), {"__repr__": lambda self: "<missing>"})()
 """Stands for an argument that was not given."""
@@ -45,7 +49,10 @@ MISSING = type("missing", (), {"__repr__": lambda self: "<missing>"})()
 def make_entry(name: str, parameters: tuple[Parameter, ...], first: Callable, plans: dict) -> Callable:
     """The function behind ``kernel[grid]``. ``first(bound, grid, rest, options)`` is called for types without
     a plan and for wrong calls."""
-    scope: dict[str, Any] = {"__type": type, "__missing": MISSING, "__plans": plans, "__first": first}
+    scope: dict[str, Any] = {
+        "__type": type, "__missing": MISSING, "__plans": plans, "__first": first, "__Error": PtxforgeError,
+        "__short": short,
+    }  # fmt: skip
     header = []
     for p in parameters:
         scope[f"__default{p.index}"] = p.default if p.has_default else MISSING
@@ -53,10 +60,14 @@ def make_entry(name: str, parameters: tuple[Parameter, ...], first: Callable, pl
     names = [p.name for p in parameters]
     text = (
         f"def {name}({', '.join(['__grid', '/', *header, '*__rest', '**__options'])}):\n"
-        f"    __plan = __plans.get({_tuple(f'__type({name})' for name in names)})\n"
-        f"    if __plan is None or __rest:\n"
-        f"        return __first({_tuple(names)}, __grid, __rest, __options)\n"
-        f"    return __plan({', '.join(['__grid', *names, '__options'])})\n"
+        f"    try:\n"
+        f"        __plan = __plans.get({_tuple(f'__type({name})' for name in names)})\n"
+        f"        if __plan is None or __rest:\n"
+        f"            return __first({_tuple(names)}, __grid, __rest, __options)\n"
+        f"        return __plan({', '.join(['__grid', *names, '__options'])})\n"
+        f"    except __Error as __error:\n"
+        f"        __tracebackhide__ = True\n"
+        f"        raise __short(__error)\n"
     )
     exec(compile(text, GENERATED, "exec"), scope)
     return scope[name]

@@ -106,6 +106,15 @@ def _not_a_size(text: str) -> str:
     return ""
 
 
+def _not_a_count(text: str) -> str:
+    return "" if text.isdigit() else "it is a number, such as 1000000"
+
+
+def _not_seconds(text: str) -> str:
+    is_number = re.fullmatch(r"\d+(\.\d*)?|\.\d+", text) is not None
+    return "" if is_number else "it is a number of seconds, such as 60"
+
+
 DEVICE = Setting(
     "PTXFORGE_DEVICE",
     "",
@@ -123,6 +132,24 @@ CHECK = Setting(
     "off",
     "emulator's checked mode: 'off', 'one' (one CTA) or 'all'",
     one_of("off", "one", "all"),
+)
+STEP_LIMIT = Setting(
+    "PTXFORGE_STEP_LIMIT",
+    "100000000",
+    "basic blocks after which a launch on the emulator is stopped, per batch of programs (0: never)",
+    _not_a_count,
+)
+TIME_LIMIT = Setting(
+    "PTXFORGE_TIME_LIMIT",
+    "0",
+    "seconds after which a launch on the emulator is stopped (0: never)",
+    _not_seconds,
+)
+TRACEBACK = Setting(
+    "PTXFORGE_TRACEBACK",
+    "short",
+    "'full' shows ptxforge's own frames in the traceback of an error, 'short' the user's only",
+    one_of("short", "full"),
 )
 DUMP = Setting("PTXFORGE_DUMP", "", "print the IR after these passes (comma separated, or 'all') to stderr")
 STOP_AFTER = Setting(
@@ -161,7 +188,8 @@ PRINT_AUTOTUNING = Setting(
 )
 
 ALL = (
-    DEVICE, TARGET, CHECK, DUMP, STOP_AFTER, VERIFY, CACHE_DIR, CACHE_PATH, CACHE_SIZE, ASSEMBLER, JIT,
+    DEVICE, TARGET, CHECK, STEP_LIMIT, TIME_LIMIT, TRACEBACK, DUMP, STOP_AFTER, VERIFY, CACHE_DIR, CACHE_PATH,
+    CACHE_SIZE, ASSEMBLER, JIT,
     PRINT_AUTOTUNING,
 )  # fmt: skip
 

@@ -1,0 +1,81 @@
+"""A wrong kernel shows the user's frames, and ptxforge's own when asked for."""
+
+from __future__ import annotations
+
+import traceback
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ptxforge
+import ptxforge.language as tl
+from ptxforge.support.errors import InternalCompilerError, PtxforgeError
+
+
+@ptxforge.jit
+def helper(value):
+    return value.nothing
+
+
+@ptxforge.jit
+def does_not_compile(x, BLOCK: tl.constexpr):
+    tl.store(x + tl.arange(0, BLOCK), helper(x))
+
+
+@ptxforge.jit
+def reads_too_much(x, BLOCK: tl.constexpr):
+    tl.store(x + tl.arange(0, BLOCK), tl.load(x + BLOCK + tl.arange(0, BLOCK)))
+
+
+def _compile():
+    does_not_compile[(1,)](np.zeros(64, np.float32), BLOCK=64)
+
+
+def _run():
+    does_not_compile.run((1,), np.zeros(64, np.float32), BLOCK=64)
+
+
+def _launch():
+    reads_too_much[(1,)](np.zeros(64, np.float32), BLOCK=64)
+
+
+def _bind():
+    reads_too_much[(1,)](BLOCK=64)
+
+
+def frames_of(call) -> list[str]:
+    """The files below this one, innermost last."""
+    with pytest.raises(PtxforgeError) as error:
+        call()
+    assert error.value.__cause__ is None
+    return [Path(frame.filename).name for frame in traceback.extract_tb(error.value.__traceback__)][1:]
+
+
+@pytest.mark.parametrize("call", [_compile, _launch, _bind])
+def test_the_users_frames_and_one(call):
+    assert frames_of(call) == ["test_tracebacks.py", "<ptxforge launch>"]
+
+
+def test_run_has_one_frame_of_ours_as_well():
+    assert frames_of(_run) == ["test_tracebacks.py", "jit.py"]
+
+
+def test_all_frames_when_asked_for(monkeypatch):
+    monkeypatch.setenv("PTXFORGE_TRACEBACK", "full")
+    assert "visitor.py" in frames_of(_compile)
+
+
+def test_the_frame_of_ours_is_hidden_by_pytest_and_ipython():
+    with pytest.raises(PtxforgeError) as error:
+        _compile()
+    assert error.traceback[-1].frame.f_locals["__tracebackhide__"]
+
+
+def test_a_fault_of_the_compiler_keeps_its_frames(monkeypatch):
+    def fail(*arguments, **options):
+        raise InternalCompilerError("ours")
+
+    monkeypatch.setattr("ptxforge.compiler.compile_function", fail)
+    assert frames_of(_compile)[-1] == "test_tracebacks.py"  # where `fail` is
+    assert "jit.py" in frames_of(_compile)
