@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from types import ModuleType
 from typing import Any
 
 from ptxforge.frontend.calls import call_language
@@ -86,8 +87,25 @@ def augmented_assign(v: Visitor, node: ast.AugAssign) -> None:
 @handles(ast.Expr)
 def expression(v: Visitor, node: ast.Expr) -> None:
     """An expression for its effects; a text alone (a docstring) is nothing."""
+    if isinstance(node.value, ast.Call):
+        _check_result_may_be_dropped(v, node.value)
     if not isinstance(node.value, ast.Constant):
         v.visit(node.value)
+
+
+def _check_result_may_be_dropped(v: Visitor, node: ast.Call) -> None:
+    """Raise :class:`CompilationError` for a function that is marked with ``triton.must_use_result``."""
+    scope = node.func.value if isinstance(node.func, ast.Attribute) else node.func
+    if not isinstance(scope, ast.Name):
+        return
+    if scope is not node.func and not isinstance(v.visit(scope), ModuleType):
+        return  # a method
+    function = v.visit(node.func)
+    if getattr(function, "__triton_must_use_result__", False) is True:
+        name = getattr(function, "__name__", "the function")
+        raise CompilationError(
+            f"the result of {name}() is not used", hint=f"write x = {ast.unparse(node)}, or leave it out"
+        ).at(v.locate(node))
 
 
 @handles(ast.Pass)

@@ -7,7 +7,7 @@ this one accepts because it asks for nothing else than what happens anyway.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -18,7 +18,7 @@ from ptxforge.support.errors import ArgumentError
 LAUNCH = ("stream", "warmup", "launch_cooperative_grid", "launch_pdl")
 
 ACCEPTED: dict[str, tuple[tuple[Any, ...], str]] = {  # name -> (values accepted, what it means here)
-    "extern_libs": ((None,), "math functions are ptxforge's own; nothing is linked"),
+    "extern_libs": ((None,), "math functions are ptxforge's own; no library but 'libdevice' is known"),
     "sanitize_overflow": ((True, False, None), "integer overflow wraps around"),
     "allow_fp8e4nv": ((True, False, None), "fp8 is converted in software where the target lacks it"),
 }
@@ -68,8 +68,18 @@ def parse(given: dict[str, Any]) -> Options:
 
 def _check_accepted(name: str, value: Any) -> None:
     values, meaning = ACCEPTED[name]
-    if value not in values and value != {}:
+    if name == "extern_libs":
+        check_libraries(value)
+    elif value not in values and value != {}:
         raise ArgumentError(f"{value!r} is not supported: {meaning}", name)
+
+
+def check_libraries(value: Any) -> None:
+    """Raise :class:`ArgumentError` for libraries to link other than ``libdevice``, which is ptxforge's own
+    wherever CUDA's lies."""
+    named = value or {}
+    if not isinstance(named, Mapping) or {*named} - {"libdevice"}:
+        raise ArgumentError(f"{value!r} is not supported: {ACCEPTED['extern_libs'][1]}", "extern_libs")
 
 
 def nearest(name: str, known: Sequence[str] = ()) -> str:

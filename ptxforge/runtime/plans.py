@@ -143,8 +143,11 @@ def make_plan(parameters: tuple[Parameter, ...], kinds: tuple[type, ...], kernel
 
 
 def _with_options(key: tuple, given: dict[str, Any]) -> tuple[tuple, int | None]:
-    """The key with the options in it, and the stream, which is taken out of them."""
+    """The key with the options in it, and the stream, which is taken out of them; so are libraries, which
+    decide nothing."""
     stream = options.stream_handle(given.pop("stream", None))
+    if "extern_libs" in given:
+        options.check_libraries(given.pop("extern_libs"))
     return (key, *given.items()), stream
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from ptxforge.support.errors import PtxforgeError
 from ptxforge.triton_compat.alias import Alias
 from ptxforge.triton_compat.modules import MODULES, OBJECTS
+from ptxforge.triton_compat.refused import Refusals
 
 __all__ = ["SHADOW", "install", "is_installed", "uninstall"]
 
@@ -52,6 +53,7 @@ def install() -> None:
         parent, _, leaf = name.rpartition(".")
         if parent:
             setattr(sys.modules[parent], leaf, OBJECTS.get(name, sys.modules[name]))
+    sys.meta_path.append(Refusals)
     sys.path[:] = [SHADOW, *_others(sys.path)]
     _set_python_path([SHADOW, *_others(_python_path())])
 
@@ -63,6 +65,7 @@ def uninstall() -> None:
         return
     for name in MODULES:
         sys.modules.pop(name, None)
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not Refusals]
     sys.path[:] = _others(sys.path)
     _set_python_path(_others(_python_path()))
 

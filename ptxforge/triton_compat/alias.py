@@ -7,6 +7,8 @@ import types
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ptxforge.triton_compat.refused import reason
+
 VERSION = "3.6.0"  # the release of Triton whose answers to probes are given
 Source = types.ModuleType | Mapping[str, Any]
 
@@ -36,7 +38,9 @@ class Alias(types.ModuleType):
             if found is not self:
                 setattr(self, name, found)
                 return found
-        raise AttributeError(f"ptxforge does not cover '{self.__name__}.{name}'")
+        full = f"{self.__name__}.{name}"
+        why = reason(full)
+        raise AttributeError(f"ptxforge does not cover '{full}'" + (f": {why}" if why else ""))
 
     def __dir__(self) -> list[str]:
         names = {

@@ -1,8 +1,10 @@
-"""What Triton's host side offers beside kernels: tensors seen as another type."""
+"""What Triton's host side offers beside kernels: tensors seen as another type, and smaller names."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Executor
+from types import TracebackType
 from typing import Any
 
 
@@ -11,7 +13,12 @@ class TensorWrapper:
 
     def __init__(self, base: Any, dtype: Any):
         self.base, self.dtype = base, dtype
-        self.shape, self.device = base.shape, base.device
+        self.data, self.shape, self.device = getattr(base, "data", base), base.shape, base.device
+
+    @property
+    def is_cuda(self) -> bool:
+        """Whether it lies on a GPU."""
+        return self.base.is_cuda
 
     def data_ptr(self) -> int:
         return self.base.data_ptr()
@@ -19,11 +26,32 @@ class TensorWrapper:
     def stride(self, *axis: int) -> Any:
         return self.base.stride(*axis)
 
+    def numel(self) -> int:
+        return self.base.numel()
+
+    def dim(self) -> int:
+        return self.base.dim()
+
     def element_size(self) -> int:
         return self.base.element_size()
 
     def untyped_storage(self) -> Any:
         return self.base.untyped_storage()
+
+    def cpu(self) -> TensorWrapper:
+        return TensorWrapper(self.base.cpu(), self.dtype)
+
+    def clone(self) -> TensorWrapper:
+        return TensorWrapper(self.base.clone(), self.dtype)
+
+    def to(self, device: Any) -> TensorWrapper:
+        return TensorWrapper(self.base.to(device), self.dtype)
+
+    def new_empty(self, *sizes: Any) -> TensorWrapper:
+        return TensorWrapper(self.base.new_empty(*sizes), self.dtype)
+
+    def copy_(self, other: TensorWrapper) -> None:
+        self.base.copy_(other.base)
 
     def __repr__(self) -> str:
         return f"TensorWrapper[{self.dtype}]({self.base!r})"
@@ -36,6 +64,26 @@ def reinterpret(tensor: Any, dtype: Any) -> Any:
     return base if str(base.dtype).removeprefix("torch.") == dtype.base.name else TensorWrapper(base, dtype)
 
 
+class MockTensor:
+    """A tensor's element type without a tensor, for ``kernel.warmup``; its memory is aligned."""
+
+    ptr_range = staticmethod(lambda: 0)
+
+    def __init__(self, dtype: Any, shape: Any = None):
+        self.dtype, self.shape = dtype, [1] if shape is None else shape
+        self.device = "cpu"
+
+    @staticmethod
+    def wrap_dtype(value: Any) -> Any:
+        """A mock tensor of an element type of torch; anything else itself."""
+        is_type = type(value).__name__ == "dtype" and type(value).__module__ == "torch"
+        return MockTensor(value) if is_type else value
+
+    @staticmethod
+    def data_ptr() -> int:
+        return 0
+
+
 def set_allocator(allocator: Callable[[int, int, Any], Any]) -> None:
     """Accepted: ``allocator`` is for kernels that need scratch memory on the device, and ptxforge's need
     none."""
@@ -44,3 +92,36 @@ def set_allocator(allocator: Callable[[int, int, Any], Any]) -> None:
 class InterpretedFunction:
     """What ``TRITON_INTERPRET=1`` makes of kernels in Triton. There is none here: kernels run in the
     emulator, with ``PTXFORGE_DEVICE=emulator``, as they are."""
+
+
+class FutureKernel:
+    """A kernel that :class:`AsyncCompileMode` had compiled."""
+
+    def __init__(self, kernel: Any):
+        self.kernel = kernel
+
+    def result(self, ignore_errors: bool = False) -> Any:
+        """The compiled kernel."""
+        return self.kernel
+
+
+class AsyncCompileMode:
+    """``with AsyncCompileMode(executor):`` around warm-ups. They compile at once and in order: the compiler
+    is Python, whose threads take turns. ``kernel.precompile`` compiles in processes."""
+
+    def __init__(self, executor: Executor, ignore_errors: bool = False):
+        self.executor, self.ignore_errors = executor, ignore_errors
+
+    def __enter__(self) -> AsyncCompileMode:
+        return self
+
+    def __exit__(
+        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool | None:
+        return self.ignore_errors and isinstance(error, Exception) or None
+
+
+def must_use_result(function: Any, required: bool = True) -> Any:
+    """Mark a function that kernels call: a call whose result nobody uses is an error."""
+    function.__triton_must_use_result__ = required
+    return function

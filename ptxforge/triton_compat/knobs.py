@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from ptxforge.triton_compat.hooks import Chain, HookChain, LaunchChain
+
 T = TypeVar("T")
 _FALSE = ("", "0", "n", "no", "off", "false")
 
@@ -94,32 +96,6 @@ class Group:
                     os.environ[name] = value
 
 
-class HookChain:
-    """Functions that are called one after the other; ``reversed`` calls the last one first. False while it
-    is empty."""
-
-    def __init__(self, reversed: bool = False):
-        self.calls: list[Callable[..., Any]] = []
-        self.reversed = reversed
-
-    def add(self, function: Callable[..., Any]) -> None:
-        """Call it too, unless it is called already."""
-        if function not in self.calls:
-            self.calls.append(function)
-
-    def remove(self, function: Callable[..., Any]) -> None:
-        """Call it no longer."""
-        if function in self.calls:
-            self.calls.remove(function)
-
-    def __bool__(self) -> bool:
-        return bool(self.calls)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> None:
-        for function in self.calls[::-1] if self.reversed else list(self.calls):
-            function(*args, **kwargs)
-
-
 class _Build(Group):
     cc = text("CC")
     cudacrt_path = text("TRITON_CUDACRT_PATH")
@@ -161,10 +137,10 @@ class _Runtime(Group):
     override_arch = text("TRITON_OVERRIDE_ARCH")
     jit_cache_hook: Any = None
     jit_post_compile_hook: Any = None
-    kernel_load_start_hook = HookChain()
-    kernel_load_end_hook = HookChain(reversed=True)
-    launch_enter_hook = HookChain()
-    launch_exit_hook = HookChain(reversed=True)
+    kernel_load_start_hook = Chain(HookChain())
+    kernel_load_end_hook = Chain(HookChain(reversed=True))
+    launch_enter_hook = Chain(LaunchChain(before=True))
+    launch_exit_hook = Chain(LaunchChain(before=False))
     add_stages_inspection_hook: Any = None
 
 

@@ -20,7 +20,17 @@ from ptxforge.runtime import (
     variant,
 )
 from ptxforge.support import errors
-from ptxforge.triton_compat import backend, compiler, drivers, host, knobs, language_names, testing
+from ptxforge.triton_compat import (
+    backend,
+    compiler,
+    disasm,
+    drivers,
+    host,
+    internal_testing,
+    knobs,
+    language_names,
+    testing,
+)
 from ptxforge.triton_compat.alias import VERSION, Source
 
 _ERRORS = {
@@ -44,6 +54,9 @@ _JIT = {
     "aggregate_replace": language.aggregate_replace,
     "reinterpret": host.reinterpret,
     "TensorWrapper": host.TensorWrapper,
+    "MockTensor": host.MockTensor,
+    "AsyncCompileMode": host.AsyncCompileMode,
+    "FutureKernel": host.FutureKernel,
 }
 _TUNING = {
     "Autotuner": autotune.Autotuner,
@@ -72,6 +85,7 @@ _TOP = {
     "cdiv": arithmetic.cdiv,
     "next_power_of_2": arithmetic.next_power_of_2,
     "set_allocator": host.set_allocator,
+    "must_use_result": host.must_use_result,
     "compile": compiler.compile,
     "CompiledKernel": variant.CompiledKernel,
     "__version__": VERSION,
@@ -110,7 +124,10 @@ MODULES: dict[str, Sequence[Source]] = {
     "triton.backends": [_BACKENDS],
     "triton.backends.compiler": [_BACKENDS],
     "triton.backends.driver": [_BACKENDS],
+    "triton._internal_testing": [internal_testing, internal_testing.OTHER_VENDORS],
+    "triton.runtime._async_compile": [_JIT],
     "triton.tools": [{}],
+    "triton.tools.disasm": [disasm],
     "triton.tools.tensor_descriptor": [{"TensorDescriptor": tensor_descriptor.TensorDescriptor}],
     "triton.tools.ragged_tma": [ragged],
 }

@@ -1,0 +1,212 @@
+"""``triton._internal_testing``: what Triton's own tests, and tests written like them, lean on.
+
+Arrays are made with numpy; ``to_triton`` needs torch, as everything there that takes a tensor.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ptxforge import language
+from ptxforge.support.settings import DEVICE
+from ptxforge.triton_compat.drivers import driver
+from ptxforge.triton_compat.host import TensorWrapper, reinterpret
+from ptxforge.triton_compat.optional import torch
+
+int_dtypes = ["int8", "int16", "int32", "int64"]
+uint_dtypes = ["uint8", "uint16", "uint32", "uint64"]
+integral_dtypes = int_dtypes + uint_dtypes
+float_dtypes = ["float16", "float32", "float64"]
+float_dtypes_with_bfloat16 = [*float_dtypes, "bfloat16"]
+dtypes = integral_dtypes + float_dtypes
+dtypes_with_bfloat16 = [*dtypes, "bfloat16"]
+torch_float8_dtypes = ["float8_e4m3fn", "float8_e5m2"]
+torch_dtypes = ["bool", *int_dtypes, "uint8", *float_dtypes, "bfloat16"]
+tma_dtypes = sorted({*dtypes_with_bfloat16} - {"int64", "uint64", "float64"})
+tma_skip_msg = "needs a GPU of compute capability 9.0 or newer"
+
+
+def is_interpreter() -> bool:
+    """Whether Triton's interpreter runs the kernels: never, PTX runs in the emulator as on a GPU."""
+    return False
+
+
+def get_current_target() -> Any:
+    """What kernels are compiled for."""
+    return driver.active.get_current_target()
+
+
+def is_cuda() -> bool:
+    """Whether the target is NVIDIA's, which the emulator's is as well."""
+    return get_current_target().backend in ("cuda", "cpu")
+
+
+def _at_least(capability: int) -> bool:
+    return get_current_target().arch >= capability
+
+
+def is_ampere_or_newer() -> bool:
+    return _at_least(80)
+
+
+def is_hopper() -> bool:
+    return get_current_target().arch // 10 == 9
+
+
+def is_hopper_or_newer() -> bool:
+    return _at_least(90)
+
+
+def is_blackwell() -> bool:
+    return get_current_target().arch // 10 in (10, 11)
+
+
+def is_blackwell_ultra() -> bool:
+    return get_current_target().arch == 103
+
+
+def is_sm12x() -> bool:
+    return get_current_target().arch // 10 == 12
+
+
+def never() -> bool:
+    """The answer to questions after GPUs of other vendors."""
+    return False
+
+
+OTHER_VENDORS = {
+    f"is_{name}": never
+    for name in (
+        "hip", "hip_cdna", "hip_cdna2", "hip_cdna3", "hip_cdna4", "hip_gfx11", "hip_gfx12", "hip_gfx1250",
+        "hip_rdna3", "hip_rdna4", "xpu",
+    )
+}  # fmt: skip
+
+
+def get_arch() -> str:
+    """The architecture, such as ``90``."""
+    return str(get_current_target().arch)
+
+
+def numpy_random(
+    shape: Any, dtype_str: str, rs: np.random.RandomState | None = None, low: Any = None, high: Any = None
+) -> np.ndarray:
+    """Random numbers of an element type; small floats for the types that numpy lacks, never a zero among
+    integers, so that division is defined. Raises ``RuntimeError`` for an unknown type."""
+    shape = (shape,) if isinstance(shape, int) else shape
+    rs = rs or np.random.RandomState(seed=17)
+    if dtype_str in integral_dtypes:
+        info = np.iinfo(getattr(np, dtype_str))
+        low = info.min if low is None else max(low, info.min)
+        high = info.max if high is None else min(high, info.max)
+        x = rs.randint(low, high, shape, dtype=getattr(np, dtype_str))
+        x[x == 0] = 1
+        return x
+    if dtype_str and "float8" in dtype_str:
+        return rs.randint(20, 40, shape, dtype=np.int8)
+    if dtype_str in float_dtypes:
+        return rs.normal(0, 1, shape).astype(dtype_str)
+    if dtype_str == "bfloat16":
+        bits = rs.normal(0, 1, shape).astype(np.float32).view(np.uint32) & np.uint32(0xFFFF0000)
+        return bits.view(np.float32)
+    if dtype_str in ("bool", "int1", "bool_"):
+        return rs.normal(0, 1, shape) > 0.0
+    raise RuntimeError(f"Unknown dtype {dtype_str}")
+
+
+def to_triton(x: np.ndarray, device: Any, dst_type: str | None = None) -> Any:
+    """A tensor of an array, as elements of ``dst_type``."""
+    name = x.dtype.name
+    if name in uint_dtypes:
+        signed = x.view(name.lstrip("u"))
+        return reinterpret(torch().tensor(signed, device=device), getattr(language, name))
+    if dst_type and "float8" in dst_type:
+        return reinterpret(torch().tensor(x, device=device), getattr(language, dst_type))
+    if name == "float32" and dst_type == "bfloat16":
+        return torch().tensor(x, device=device).bfloat16()
+    return torch().tensor(x, device=device)
+
+
+def str_to_triton_dtype(x: str) -> Any:
+    """The element type of that name."""
+    return language.dtype(getattr(language, x).name) if hasattr(language, x) else language.str_to_ty(x, None)
+
+
+def torch_dtype_name(dtype: Any) -> str:
+    """The name of an element type of torch or of the language. Raises ``TypeError`` for anything else."""
+    if isinstance(dtype, language.dtype):
+        return dtype.name
+    if type(dtype).__name__ == "dtype":
+        return str(dtype).removeprefix("torch.")
+    raise TypeError(f"not a triton or torch dtype: {type(dtype)}")
+
+
+def to_numpy(x: Any) -> np.ndarray:
+    """The numbers of a tensor. Raises ``ValueError`` for anything else."""
+    if isinstance(x, TensorWrapper):
+        return x.base.cpu().numpy().astype(getattr(np, torch_dtype_name(x.dtype)))
+    if not isinstance(x, torch().Tensor):
+        raise ValueError(f"Not a triton-compatible tensor: {x}")
+    return x.cpu().float().numpy() if x.dtype is torch().bfloat16 else x.cpu().numpy()
+
+
+def unwrap_tensor(t: Any) -> Any:
+    """The tensor below :func:`reinterpret`."""
+    return t.base if isinstance(t, TensorWrapper) else t
+
+
+def supports_tma(byval_only: bool = False) -> bool:
+    """Whether descriptors work: on every target, as pointers below Hopper."""
+    return True
+
+
+def supports_ws() -> bool:
+    """Whether warps can be specialised."""
+    return _at_least(90)
+
+
+def requires_tma(function: Any) -> Any:
+    """A decorator for tests of descriptors, which run everywhere here."""
+    return function
+
+
+def default_alloc_fn(size: int, align: int, _: Any) -> Any:
+    """Memory for kernels that need scratch space."""
+    where = "cpu" if DEVICE.get() == "emulator" else "cuda"
+    return torch().empty(size, dtype=torch().int8, device=where)
+
+
+def fresh_knobs_impl(skipped_attr: set[str] | None = None) -> Any:
+    """``(fresh, undo)``: knobs as a new process has them, and the way back."""
+    knobs = sys.modules["triton.knobs"]
+    names = ("build", "cache", "compilation", "autotuning", "runtime", "language", "nvidia", "proton")
+    groups = [getattr(knobs, name) for name in names if name not in (skipped_attr or ())]
+    scopes = [group.scope() for group in groups]
+
+    def fresh() -> Any:
+        for scope, group in zip(scopes, groups, strict=True):
+            scope.__enter__()
+            group.reset()
+        return knobs
+
+    def undo() -> None:
+        for scope in reversed(scopes):
+            scope.__exit__(None, None, None)
+
+    return fresh, undo
+
+
+_fresh_knobs_impl = fresh_knobs_impl
+
+
+def fresh_knobs() -> Iterator[Any]:
+    """A generator for a fixture of pytest."""
+    fresh, undo = fresh_knobs_impl()
+    try:
+        yield fresh()
+    finally:
+        undo()

@@ -1,0 +1,178 @@
+"""Names of Triton that code reads beside its kernels."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import re
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ptxforge
+import ptxforge.language as tl
+from ptxforge import triton_compat
+from ptxforge.runtime import hooks, tools
+from ptxforge.support.errors import ArgumentError, CompilationError
+from ptxforge.triton_compat import disasm, host, knobs
+from ptxforge.triton_compat import internal_testing as testing
+from ptxforge.triton_compat.refused import REFUSED
+
+DOCUMENT = Path(__file__).parents[2] / "docs/from-triton.md"
+
+
+@pytest.fixture
+def triton():
+    if "triton" in sys.modules and not triton_compat.is_installed():
+        pytest.skip("the real triton is imported in this process")
+    triton_compat.install()
+    yield importlib.import_module("triton")
+    triton_compat.uninstall()
+    assert not any(finder.__module__.startswith("ptxforge") for finder in map(type, sys.meta_path))
+
+
+@ptxforge.jit(launch_metadata=lambda grid, metadata, arguments: {"bytes": 4 * grid[0]})
+def double(x, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(x + i, tl.load(x + i) * 2)
+
+
+def launch(device, **options):
+    x = ptxforge.to_device(np.arange(128, dtype=np.float32), device)
+    double[(1,)](x, BLOCK=128, **options)
+    np.testing.assert_array_equal(x.numpy(), 2 * np.arange(128))
+
+
+# What there will not be
+
+
+@pytest.mark.parametrize("name", [*REFUSED, "triton.experimental.gluon.language", "triton._C.libtriton.ir"])
+def test_refused_modules_say_why(triton, name):
+    with pytest.raises(ModuleNotFoundError, match="ptxforge has no 'triton.*: .{20}"):
+        importlib.import_module(name)
+
+
+def test_refused_attributes_say_why(triton):
+    with pytest.raises(AttributeError, match="'triton.experimental': Gluon"):
+        triton.experimental  # noqa: B018
+    with pytest.raises(AttributeError, match="hip': ptxforge makes PTX, for NVIDIA's GPUs"):
+        triton.language.extra.hip  # noqa: B018
+    assert not hasattr(triton, "no_such_thing")
+    with pytest.raises(ModuleNotFoundError, match="^No module named 'triton.no_such_module'"):
+        importlib.import_module("triton.no_such_module")
+
+
+def test_the_document_lists_what_is_refused():
+    rows = dict(re.findall(r"^\| `(triton\.[\w.]+)` \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE))
+    assert {name: why for name, why in rows.items() if name in REFUSED} == REFUSED
+
+
+# Hooks of launches
+
+
+def test_launch_hooks(devices):
+    seen = []
+
+    def enter(metadata):
+        seen.append(("enter", metadata.get()["name"], metadata.get()["bytes"]))
+
+    def leave(metadata):
+        seen.append(("exit", metadata.data["name"]))
+
+    before = list(hooks.LAUNCH)
+    knobs.runtime.launch_enter_hook.add(enter)
+    knobs.runtime.launch_exit_hook.add(leave)
+    try:
+        for device in devices:
+            launch(device)
+    finally:
+        knobs.runtime.launch_enter_hook.remove(enter)
+        knobs.runtime.launch_exit_hook = None
+    assert seen == [("enter", "double", 4), ("exit", "double")] * len(devices)
+    assert hooks.LAUNCH == before and not knobs.runtime.launch_exit_hook
+    launch(devices[0])
+    assert len(seen) == 2 * len(devices)
+
+
+def test_a_hook_may_be_assigned(emulator):
+    seen = []
+    knobs.runtime.launch_enter_hook = lambda metadata: seen.append(metadata.get()["name"])
+    launch(emulator)
+    knobs.runtime.launch_enter_hook = None
+    launch(emulator)
+    assert seen == ["double"]
+
+
+# Smaller names
+
+
+def test_extern_libs(emulator):
+    launch(emulator, extern_libs={"libdevice": "/usr/local/cuda/nvvm/libdevice/libdevice.10.bc"})
+    with pytest.raises(ArgumentError, match="no library but 'libdevice' is known"):
+        launch(emulator, extern_libs={"other": "/somewhere.bc"})
+
+
+def test_warmup_with_mock_tensors_in_asynchronous_mode(emulator):
+    with ptxforge.use_device(emulator), ThreadPoolExecutor() as pool, host.AsyncCompileMode(pool):
+        made = double.run(host.MockTensor(tl.float32), grid=(1,), warmup=True, BLOCK=64)
+    assert made.metadata.num_warps == 4 and host.FutureKernel(made).result() is made
+    with host.AsyncCompileMode(None, ignore_errors=True):
+        raise ValueError("ignored")
+    with pytest.raises(ValueError), host.AsyncCompileMode(None):
+        raise ValueError("told")
+
+
+@host.must_use_result
+@ptxforge.jit
+def halved(x):
+    return x / 2
+
+
+@ptxforge.jit
+def drops(x):
+    halved(tl.load(x))
+
+
+@ptxforge.jit
+def uses(x):
+    tl.store(x, halved(tl.load(x)))
+
+
+def test_must_use_result():
+    uses.compile({"x": "*fp32"})
+    with pytest.raises(CompilationError, match=r"the result of halved\(\) is not used"):
+        drops.compile({"x": "*fp32"})
+
+
+@pytest.mark.skipif(not tools.can_disassemble(), reason="no disassembler")
+def test_disassembly(tmp_path):
+    cubin = tmp_path / "double.cubin"
+    cubin.write_bytes(double.compile({"x": "*fp32"}, {"BLOCK": 128}).asm["cubin"])
+    assert "EXIT" in disasm.get_sass(cubin.read_bytes()) and "EXIT" in disasm.extract(str(cubin))
+
+
+@pytest.mark.parametrize("name", [*testing.dtypes_with_bfloat16, "float8_e5m2", "bool"])
+def test_random_arrays(name):
+    x = testing.numpy_random((3, 50), name)
+    assert x.shape == (3, 50) and np.array_equal(x, testing.numpy_random((3, 50), name))
+    assert len(np.unique(x)) > 1 and (name not in testing.integral_dtypes or (x != 0).all())
+    few = testing.numpy_random(200, "uint8", low=3, high=6)
+    assert set(few.tolist()) == {3, 4, 5}
+
+
+def test_questions_after_the_target():
+    assert testing.is_cuda() and testing.is_hopper() and testing.is_hopper_or_newer()
+    assert not testing.is_interpreter() and not testing.is_blackwell() and testing.get_arch() == "90"
+    assert not any(ask() for ask in testing.OTHER_VENDORS.values())
+
+
+def test_fresh_knobs(triton, monkeypatch):
+    monkeypatch.setenv("TRITON_DEBUG", "1")
+    fresh, undo = testing.fresh_knobs_impl()
+    found = fresh()
+    found.runtime.debug = "changed"
+    undo()
+    assert found.runtime.debug is True
