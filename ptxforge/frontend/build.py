@@ -59,7 +59,7 @@ def build(
     if not enable_fp_fusion:
         attributes["enable_fp_fusion"] = False
     function = Function(_symbol(source.name), attributes=attributes, location=source.header())
-    ctx = Context(Builder(function.body, location=source.header()), target, debug)
+    ctx = Context(Builder(function.body, location=source.header()), target, debug, num_warps=num_warps)
     structure = getattr(fn, "__ptxforge_structure__", {})
     scope = _parameters(source, function, signature, constants, structure)
     try:

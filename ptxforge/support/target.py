@@ -75,6 +75,11 @@ class Target:
         return self.sm >= 90
 
     @property
+    def has_grid_dependencies(self) -> bool:
+        """``griddepcontrol``: a kernel that starts before the one in front of it has ended."""
+        return self.sm >= 90
+
+    @property
     def has_redux_f32(self) -> bool:
         """``redux.sync`` of f32."""
         return self.sm >= 100 and self.accelerated

@@ -14,7 +14,7 @@ import pytest
 
 import ptxforge.language as tl
 from ptxforge.language import math, registry
-from ptxforge.language.extra import libdevice
+from ptxforge.language.extra import cuda, libdevice
 
 SHORT = 20
 """What says less than this many characters says nothing."""
@@ -36,6 +36,7 @@ def public(module: Any) -> dict[str, Any]:
 NAMES = {f"tl.{name}": value for name, value in public(tl).items()}
 NAMES |= {f"tl.math.{f.__name__}": f for f in vars(math).values() if registry.is_builtin(f)}
 NAMES |= {f"x.{name}": value for name, value in registry.MEMBERS.items()}
+NAMES |= {f"cuda.{name}": getattr(cuda, name) for name in cuda.__all__ if name != "libdevice"}
 NAMES |= {f"libdevice.{name}": getattr(libdevice, name) for name in libdevice.__all__}
 
 
@@ -88,7 +89,7 @@ def test_the_rules_can_fail():
 def test_modules_say_what_is_an_error():
     """What is refused by all functions of a family stands at its head; the rest with the function."""
     families = map(inspect.getmodule, (tl.sum, tl.reshape, tl.atomic_add, tl.add))
-    for module in (math, libdevice, tl.core, *families):
+    for module in (math, libdevice, cuda, tl.core, *families):
         assert "error" in module.__doc__, module.__name__
 
 

@@ -9,6 +9,7 @@ from ptxforge.frontend.semantics import (
     atomic,
     block_pointer,
     core,
+    cuda,
     debug,
     descriptor,
     dot,
@@ -22,6 +23,6 @@ from ptxforge.frontend.semantics import (
 )
 
 __all__ = [
-    "aggregates", "arith", "atomic", "block_pointer", "core", "debug", "descriptor", "dot", "dot_scaled",
-    "inline_asm", "instructions", "math", "memory", "reduce", "shape",
+    "aggregates", "arith", "atomic", "block_pointer", "core", "cuda", "debug", "descriptor", "dot",
+    "dot_scaled", "inline_asm", "instructions", "math", "memory", "reduce", "shape",
 ]  # fmt: skip

@@ -1,11 +1,12 @@
 """The functions of CUDA's device library, under its names.
 
 Arguments are blocks, scalars or numbers of float32 or float64 (integers where it says so), and results have
-their type and shape; other types are compile-time errors (``TypeMismatchError``). Functions that the language
+their type and shape; other types are compile-time errors. Functions that the language
 has are the language's own (:mod:`ptxforge.language.math`); the ``fast_`` ones are CUDA's intrinsics.
 
 Accuracies are maximal errors in units in the last place (ulp) over the whole range of arguments, measured
-against exact values in the tests for float32 and for float64. Special values are those of C's ``math.h``.
+against exact values in the tests for float32 and for float64, and never larger than CUDA's own (*CUDA C++
+Programming Guide*, *Mathematical Functions*). Special values are those of C's ``math.h``.
 
     from ptxforge.language.extra import libdevice
 
@@ -25,7 +26,7 @@ _ROUNDED = ("add", "sub", "mul", "div", "fma", "rcp", "sqrt")
 _WHOLE = ("int", "uint", "ll", "ull")
 _FILES = {
     "ptxforge.language.math": (
-        "abs ceil cos erf exp2 floor fma log log2 rint rsqrt sin sqrt tan tanh trunc umulhi exp pow"
+        "abs ceil cos erf exp2 floor fma log log2 rint rsqrt sin sqrt tan tanh trunc umulhi"
     ),
     "._instructions": (
         "brev byte_perm clz ffs mul24 mulhi popc rcp64h sad fast_cosf fast_dividef fast_exp10f fast_expf"
@@ -43,10 +44,12 @@ _FILES = {
         " fmin fmod hadd hiloint2double ilogb int_as_float isfinited isinf isnan ldexp llrint llround logb"
         " longlong_as_double nearbyint nextafter remainder rhadd round saturatef scalbn signbit uint_as_float"
     ),
-    "._exponentials": "acosh asinh atanh cosh exp10 expm1 log10 log1p sinh",
+    "._exponentials": "acosh asinh atanh cosh exp exp10 expm1 log10 log1p pow sinh",
     "._trigonometry": "acos asin atan atan2 cospi sinpi",
-    "._roots": "cbrt hypot norm3d norm4d rcbrt rhypot rnorm3d rnorm4d",
-    "._errors": "erfc",
+    "._roots": "cbrt hypot norm3d norm4d rcbrt rhypot rnorm3d rnorm4d rsqrt_rn",
+    "._gamma": "lgamma tgamma",
+    "._bessel": "cyl_bessel_i0 cyl_bessel_i1 j0 j1 jn y0 y1 yn",
+    "._errors": "erfc erfcinv erfcx erfinv normcdf normcdfinv",
 }
 _FILE_OF = {name: file for file, names in _FILES.items() for name in names.split()}
 

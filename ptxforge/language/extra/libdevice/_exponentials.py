@@ -4,89 +4,160 @@ from __future__ import annotations
 
 from ptxforge.language import arith, core, math
 from ptxforge.language.constexpr import constexpr
-from ptxforge.language.extra.libdevice._floats import copysign
+from ptxforge.language.extra.libdevice._floats import _power_of_two, copysign
+from ptxforge.language.extra.libdevice._polynomials import check_type, polynomial_between, two_product
 from ptxforge.language.registry import library
-from ptxforge.language.types import PropagateNan, float64
+from ptxforge.language.types import PropagateNan, float64, int32, tensor
+
+LOG1P_SERIES = constexpr((
+    (
+        7.451091048407578e-12, -2.3313273588479947e-11, 3.2099147584759065e-11, -1.0133083276523367e-10,
+        4.1806936434660983e-10, -1.3227755002800921e-09, 4.067309007148359e-09, -1.2958953395047078e-08,
+        4.1557780719777176e-08, -1.3349880480637372e-07, 4.3095729339950326e-07, -1.3995595594799008e-06,
+        4.576459967710037e-06, -1.5087248982417242e-05, 5.023163347135956e-05, -0.00016929179628383815,
+        0.0005794175472896138, -0.002023482179645076, 0.007263369239980412, -0.027128233049996814,
+        0.10786710983813663, -0.4806452102495897,
+    ),
+    (
+        -1.8392712e-6, 5.9936388e-6, -1.4622522e-5, 4.8734564e-5, -1.6950034e-4, 5.800892e-4,
+        -2.0234445e-3, 7.263248e-3, -2.7128235e-2, 1.07867114e-1, -4.806452e-1,
+    ),
+))  # fmt: skip
+"""(log1p(x) - x) / x² from sqrt(1/2) - 1 to sqrt(2) - 1, mapped to [-1, 1]; for float64, then float32, of
+highest degree first."""
 
 
 @library
-def _exp(high, halvings: constexpr, low=None):
-    """e to the power ``high + low``, divided by ``2**halvings``, for a ``low`` below the last place of
-    ``high``.
+def _reduced(x):
+    """(n, r, rest) with ``x = n log 2 + r + rest``, ``r`` up to log(2) / 2 and ``rest`` below its last place.
 
-    For float32, where ``exp`` is fast rather than accurate, ``high`` is reduced by multiples of log 2 in two
-    parts (W. J. Cody, W. Waite, *Software Manual for the Elementary Functions*, 1980): within 3 ulp.
+    n times the upper part of log 2 is exact (W. J. Cody, W. Waite, *Software Manual for the Elementary
+    Functions*, 1980).
     """
-    if high.dtype == float64:
-        half = math.exp(high * 0.5)
-        scaled = half * (half * 0.5**halvings)
-        if low is None:
-            return scaled
-        else:
-            return scaled + scaled * low
-    else:
-        bounded = arith.clamp(high, -160.0, 160.0, PropagateNan.ALL)
-        turns = math.rint(bounded * 1.4426950408889634)
-        rest = math.fma(turns, -0.693145751953125, bounded)  # log 2 to 16 bits, so that the product is exact
-        rest = math.fma(turns, -1.428606765330187e-06, rest)
-        if low is not None:
-            rest += low
-        return math.exp2(rest * 1.4426950408889634) * math.exp2(turns - halvings)
+    check_type(x)
+    wide: constexpr = x.dtype == float64
+    high: constexpr = 0.6931471803691238 if wide else 0.693145751953125
+    low: constexpr = 1.9082149292705877e-10 if wide else 1.428606765330187e-06
+    turns = math.rint(x * 1.4426950408889634)
+    start = math.fma(turns, -high, x)
+    r = math.fma(turns, -low, start)
+    return turns, r, math.fma(turns, -low, start - r)
+
+
+@library
+def _exp_series(r):
+    """``(exp(r) - 1 - r) / r**2`` for ``r`` up to log(2) / 2: the power series."""
+    wide: constexpr = r.dtype == float64
+    series = core.full(r.shape, 1.0, r.dtype)
+    for k in core.static_range(14 if wide else 8, 2, -1):
+        series = math.fma(r * (1.0 / k), series, 1.0)
+    return series * 0.5
+
+
+@library
+def _exp(x, halvings: constexpr, low=None):
+    """e to the power ``x + low``, divided by ``2**halvings``, for a ``low`` below the last place of ``x``:
+    within 1 ulp."""
+    limit: constexpr = 1400.0 if x.dtype == float64 else 160.0
+    turns, r, rest = _reduced(arith.clamp(x, -limit, limit, PropagateNan.ALL))
+    if low is not None:
+        rest += low
+    series, square = _exp_series(r), r * r
+    growth = math.fma(square, series, r)
+    value = 1.0 + (r + math.fma(square, series, math.fma(rest, growth, rest)))
+    n = arith.where(x == x, turns, 0.0).to(int32)
+    first = n >> 1
+    type: constexpr = x.dtype
+    return value * _power_of_two(first, type) * _power_of_two(n - first - halvings, type)
+
+
+@library
+def exp(x):
+    """e to the power ``x``: within 1 ulp. exp(-inf) is 0, exp(inf) is inf. Slower than ``tl.exp``, which for
+    float32 is ``fast_expf`` but for subnormal results."""
+    return _exp(x, 0)
+
+
+@library
+def exp10(x):
+    """10 to the power ``x``: within 1 ulp."""
+    wide: constexpr = x.dtype == float64
+    limit: constexpr = 420.0 if wide else 60.0
+    log10: constexpr = 2.302585092994046 if wide else 2.3025851249694824
+    log10_low: constexpr = -2.1707562233822494e-16 if wide else -3.1975436344e-08
+    bounded = arith.clamp(x, -limit, limit, PropagateNan.ALL)
+    high, low = two_product(bounded, core.full(x.shape, log10, x.dtype))
+    return _exp(high, 0, math.fma(bounded, log10_low, low))
 
 
 @library
 def expm1(x):
-    """exp(``x``) - 1, accurate near 0: within 4 ulp. expm1(-0.0) is -0.0, expm1(-inf) is -1.
+    """exp(``x``) - 1, accurate near 0: within 1 ulp. expm1(-0.0) is -0.0, expm1(-inf) is -1.
 
-    ``2**n · (exp(r) - 1) + (2**n - 1)`` with ``r`` up to log(2)/2 and the power series of exp(r) - 1.
+    ``2**n · (exp(r) - 1) + (2**n - 1)``, computed at half its size.
     """
     wide: constexpr = x.dtype == float64
-    bounded = arith.clamp(x, -800.0, 800.0, PropagateNan.ALL)
-    turns = math.rint(bounded * 1.4426950408889634)
-    high: constexpr = 0.6931471803691238 if wide else 0.693145751953125
-    low: constexpr = 1.9082149292705877e-10 if wide else 1.428606765330187e-06
-    rest = math.fma(turns, -low, math.fma(turns, -high, bounded))
-    series = rest * 0.0 + 1.0
-    for k in core.static_range(15 if wide else 8, 2, -1):
-        series = math.fma(rest * (1.0 / k), series, 1.0)
-    near = math.fma(rest, rest * 0.5 * series, rest)
-    half = math.exp2(turns - 1.0)
+    lowest: constexpr = -40.0 if wide else -19.0
+    highest: constexpr = 710.0 if wide else 89.0
+    turns, r, rest = _reduced(arith.clamp(x, lowest, highest, PropagateNan.ALL))
+    near = r + math.fma(r * r, _exp_series(r), math.fma(rest, r, rest))
+    type: constexpr = x.dtype
+    half = _power_of_two(arith.where(x == x, turns, 0.0).to(int32) - 1, type)
     value = math.fma(half, near, half - 0.5) * 2.0
     return arith.where(turns == 0.0, arith.where(x == 0.0, x, near), value)
 
 
 @library
-def exp10(x):
-    """10 to the power ``x``; float32 within 1 ulp, float64 within 2."""
-    return math.pow(10.0, x)
-
-
-@library
 def log10(x):
     """Logarithm of ``x`` to base 10, within 2 ulp. log10(0) is -inf, of negative numbers NaN."""
-    return math.log(x) * 0.4342944819032518
+    wide: constexpr = x.dtype == float64
+    high: constexpr = 0.4342944819032518 if wide else 0.4342944920063019
+    low: constexpr = 1.098319650216765e-17 if wide else -1.0103050118726e-08
+    log = math.log(x)
+    value = math.fma(log, high, log * low)
+    return arith.where(math.abs(log) == float("inf"), log, value)
 
 
 @library
 def log1p(x):
-    """log(1 + ``x``), accurate near 0: within 4 ulp. log1p(-1) is -inf, below NaN.
+    """log(1 + ``x``), accurate near 0: within 1 ulp. log1p(-1) is -inf, below NaN.
 
-    W. Kahan: the rounding error of 1 + x is divided out.
+    Between sqrt(1/2) - 1 and sqrt(2) - 1 a polynomial; elsewhere the logarithm of 1 + x, corrected by what
+    that sum lost.
     """
+    row: constexpr = 0 if x.dtype == float64 else 1
+    near = math.fma(x * x, polynomial_between(x, -0.2929, 0.4143, LOG1P_SERIES[row]), x)
     sum = 1.0 + x
-    is_tiny = sum == 1.0
-    safe = arith.where(is_tiny, 1.0, sum - 1.0)
-    return arith.where(is_tiny, x, arith.where(sum == float("inf"), sum, math.log(sum) * (x / safe)))
+    lost = arith.where(x < 1.0, x - (sum - 1.0), 1.0 - (sum - x))
+    is_usual = (sum > 0.0) & (sum < float("inf"))
+    far = math.log(sum) + arith.where(is_usual, lost / arith.where(is_usual, sum, 1.0), 0.0)
+    is_near = (x > -0.2929) & (x < 0.4143)
+    return arith.where(is_near, arith.where(x == 0.0, x, near), far)
+
+
+@library
+def pow(x, y):
+    """``x`` to the power ``y``, a float or an int32: within 1 ulp (float32), 2 (float64). Special values as
+    C's ``pow``; an integer is taken exactly."""
+    if not isinstance(y, tensor):
+        return math.pow(x, y)
+    elif y.dtype.is_int():
+        return math.pow(x.to(float64), y.to(float64)).to(x.dtype)
+    else:
+        return math.pow(x, y)
+
+
+# -- hyperbolic functions ----------------------------------------------------------------------------------
 
 
 @library
 def sinh(x):
-    """Hyperbolic sine of ``x``: within 5 ulp. sinh(-0.0) is -0.0, sinh(±inf) is ±inf.
+    """Hyperbolic sine of ``x``: within 2 ulp. sinh(-0.0) is -0.0, sinh(±inf) is ±inf.
 
     Below 1 the power series, above from exp.
     """
     square = x * x
-    series = square * 0.0 + 1.0
+    series = core.full(x.shape, 1.0, x.dtype)
     for k in core.static_range(9 if x.dtype == float64 else 6, 1, -1):
         series = math.fma(square * (1.0 / (2 * k * (2 * k + 1))), series, 1.0)
     near = math.fma(x, square * (1.0 / 6.0) * series, x)
@@ -97,31 +168,36 @@ def sinh(x):
 
 @library
 def cosh(x):
-    """Hyperbolic cosine of ``x``: within 5 ulp. cosh(±inf) is inf."""
+    """Hyperbolic cosine of ``x``: within 1.5 ulp. cosh(±inf) is inf."""
     half = _exp(math.abs(x), 1)
     return half + 0.25 / half
 
 
 @library
 def asinh(x):
-    """Inverse hyperbolic sine of ``x``: within 5 ulp. asinh(-0.0) is -0.0, asinh(±inf) is ±inf."""
+    """Inverse hyperbolic sine of ``x``: within 3 ulp. asinh(-0.0) is -0.0, asinh(±inf) is ±inf."""
     size = math.abs(x)
-    near = log1p(size + size * size / (1.0 + math.sqrt(size * size + 1.0)))
+    bounded = arith.minimum(size, 268435456.0)
+    square = bounded * bounded
+    near = log1p(bounded + math.div_rn(square, 1.0 + math.sqrt_rn(square + 1.0)))
     far = math.log(size) + 0.6931471805599453  # log(2x): the rest is 1/(4x²)
-    return copysign(arith.where(size > 268435456.0, far, near), x)
+    return copysign(arith.where(size > 268435456.0, far, arith.where(x == x, near, x)), x)
 
 
 @library
 def acosh(x):
-    """Inverse hyperbolic cosine of ``x``: within 6 ulp. NaN below 1, acosh(inf) is inf."""
-    above = x - 1.0
-    near = log1p(above + math.sqrt(above * (above + 2.0)))
+    """Inverse hyperbolic cosine of ``x``: within 3 ulp. NaN below 1, acosh(inf) is inf."""
+    above = arith.minimum(x, 268435456.0) - 1.0
+    near = log1p(above + math.sqrt_rn(above * (above + 2.0)))
     far = math.log(x) + 0.6931471805599453  # log(2x): the rest is 1/(4x²)
-    return arith.where(x < 1.0, float("nan"), arith.where(x > 268435456.0, far, near))
+    return arith.where(x >= 1.0, arith.where(x > 268435456.0, far, near), float("nan"))
 
 
 @library
 def atanh(x):
-    """Inverse hyperbolic tangent of ``x``: within 5 ulp. atanh(±1) is ±inf, beyond NaN."""
+    """Inverse hyperbolic tangent of ``x``: within 2 ulp. atanh(±1) is ±inf, beyond NaN."""
     size = math.abs(x)
-    return copysign(0.5 * log1p(2.0 * size / (1.0 - size)), x)
+    twice = size + size
+    small = twice + math.div_rn(twice * size, 1.0 - size)
+    large = 2.0 * math.div_rn(size, 1.0 - size)
+    return copysign(0.5 * log1p(arith.where(size < 0.5, small, large)), x)
