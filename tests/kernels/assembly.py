@@ -14,6 +14,11 @@ from ptxforge.runtime import tools
 def spilled_bytes(ptx: str, folder: Path, target: str = "sm_90a") -> int:
     """Bytes of stack, and of registers stored there and loaded again, that ``ptxas`` counts: 0 when all fits.
     Skips the test where there is no ``ptxas``."""
+    return spills_and_registers(ptx, folder, target)[0]
+
+
+def spills_and_registers(ptx: str, folder: Path, target: str) -> tuple[int, int]:
+    """:func:`spilled_bytes`, and how many registers ``ptxas`` gives a thread."""
     assembler = tools.find("ptxas")
     if assembler is None:
         pytest.skip("ptxas is not installed")
@@ -24,4 +29,12 @@ def spilled_bytes(ptx: str, folder: Path, target: str = "sm_90a") -> int:
     said = done.stdout + done.stderr
     counts = re.findall(r"(\d+) bytes (?:stack frame|spill stores|spill loads)", said)
     assert len(counts) == 3, said
-    return sum(map(int, counts))
+    (registers,) = re.findall(r"Used (\d+) registers", said)
+    return sum(map(int, counts)), int(registers)
+
+
+def assembler_version() -> str | None:
+    """The version of ``ptxas``: ``13.0``; ``None`` where there is none."""
+    if tools.find("ptxas") is None:
+        return None
+    return re.search(r"release (\d+\.\d+)", tools.run("ptxas", "--version"))[1]

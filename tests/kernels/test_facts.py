@@ -1,0 +1,136 @@
+"""Losing an optimization shows without a GPU: what the benchmarks' kernels consist of stands in tables.
+
+``facts/TARGET.json`` has a line for each configuration (``static_facts.py`` says what is counted). Whoever
+changes the code on purpose rewrites them with ``--update-golden`` (without ``-n``) and reads the difference.
+``facts/memory.json`` has what one block does to memory, as the emulator counts it: warp instructions, sectors
+of global memory, conflicts of banks.
+"""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+from benchmarks.configurations import Configuration, configurations
+from benchmarks.dialects import load
+from ptxforge.compiler import compile_function
+from ptxforge.emulator import EmulatorDevice
+from ptxforge.support.errors import PtxforgeError
+from tests.kernels.static_facts import facts_of
+
+TABLES = Path(__file__).parent / "facts"
+TARGETS = ("sm_80", "sm_90a")
+CASES = sorted({one.case for one in configurations()})
+kernels = load("ptxforge")
+
+
+def counted(one: Configuration, target: str) -> dict:
+    try:
+        made = compile_function(
+            getattr(kernels, one.kernel), one.signature, one.constants, target, **one.options
+        )
+    except PtxforgeError as error:
+        return {"refused": type(error).__name__}
+    return facts_of(made.ptx)
+
+
+def table(target: str) -> dict[str, dict]:
+    return json.loads((TABLES / f"{target}.json").read_text())
+
+
+def write(target: str, found: dict[str, dict]) -> None:
+    """A line for each configuration, so that differences can be read."""
+    rows = [f"{json.dumps(name)}: {json.dumps(found[name])}" for name in sorted(found)]
+    (TABLES / f"{target}.json").write_text("{\n" + ",\n".join(rows) + "\n}\n")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("case", CASES)
+def test_kernels_consist_of_what_they_did(case, target, request):
+    found = {one.name: counted(one, target) for one in configurations() if one.case == case}
+    if request.config.getoption("--update-golden"):
+        write(target, table(target) | found)
+    expected = table(target)
+    for name, facts in found.items():
+        assert facts == expected[name], f"{name} for {target}"
+
+
+SIZES = {"M": 128, "N": 128, "K": 256, "rows": 1024, "length": 256, "heads": 1, "stride_b": 0, "stride_h": 0,
+         "stride_l": 128}  # fmt: skip
+"""Arguments of the block that runs; rows have as many elements as a block, strides are 512."""
+RUN = [
+    one for one in configurations()
+    if one.name.startswith(("add", "softmax", "layer-norm-f16", "transpose", "column-sum-128", "cumsum"))
+    or one.name in ("f16-NN-128-128-64-w4-s3", "f16-NT-128-128-64-w4-s3", "tf32-NN-128-128-32-w4-s3",
+                    "i8-NT-128-128-128-w4-s3", "attention-64-64-64-w4-s2", "ieee-NN-64-64-16-w4-s3")
+]  # fmt: skip
+
+
+def run_of_one_block(one: Configuration) -> dict[str, int]:
+    """What the first block does on sm_80, with zeros in memory."""
+    kernel = getattr(kernels, one.kernel)
+    made = compile_function(kernel, one.signature, one.constants, "sm_80", **one.options)
+    device = EmulatorDevice(counters=True, target="sm_80")
+    parameters = b""
+    row = 781 if "781" in one.case else one.constants.get("BLOCK", 1024)
+    sizes = SIZES | dict.fromkeys(("n", "columns", "stride"), row)
+    for name, type in made.parameters:
+        if type.startswith("*"):
+            parameters += b"\0" * (-len(parameters) % 8) + struct.pack("<Q", device.allocate(1 << 20))
+        else:
+            value = struct.pack("<f", 1.0) if type == "fp32" else struct.pack("<i", sizes.get(name, 512))
+            parameters += value
+    function = device.load_module(made.ptx).function(made.name)
+    function.launch((1, 1, 1), (32 * made.num_warps, 1, 1), made.shared_bytes, 0, parameters)
+    total = device.last_report.total
+    names = ("instructions", "global_requests", "global_sectors", "shared_requests", "bank_conflicts")
+    return {name: getattr(total, name) for name in names}
+
+
+@pytest.mark.parametrize("one", RUN, ids=lambda one: one.name)
+def test_blocks_touch_memory_as_they_did(one, request):
+    found = run_of_one_block(one)
+    if request.config.getoption("--update-golden"):
+        write("memory", table("memory") | {one.name: found})
+    assert found == table("memory")[one.name]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_tables_have_nothing_else(target):
+    assert table(target).keys() == {one.name for one in configurations()}
+
+
+PTX = """
+{
+    ld.param.u64 %q0, [x_0];
+    @%p0 bra.uni $for_end_1;
+$for_2:
+    cp.async.wait_group 2;
+    bar.sync 0;
+    ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%r1, %r2, %r3, %r4}, [%r0];
+    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f0}, {%r1}, {%r5}, {%f0};
+    @%p1 cp.async.cg.shared.global [%r6], [%q1], 16;
+    cp.async.cg.shared.global [%r7], [%q1+64], 16;
+    mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%f1}, {%r1}, {%r5}, {%f1};
+    cp.async.commit_group;
+    @%p2 bra.uni $for_2;
+$for_end_1:
+    st.global.v4.b32 [%q2], {%r1, %r2, %r3, %r4};
+    ret;
+}
+"""
+
+
+def test_what_is_counted():
+    found = facts_of(PTX)
+    assert found["kernel"]["st.global.v4.b32"] == 1 and found["kernel"]["bra"] == 2
+    loop = found["loop 0"]
+    assert loop["instructions"] == {
+        "bar.sync": 1, "bra": 1, "cp.async.cg": 2, "cp.async.commit_group": 1, "cp.async.wait_group": 1,
+        "ldmatrix.sync.aligned": 1, "mma": 2,
+    }  # fmt: skip
+    assert loop["copies after products"] == "1:2" and loop["reads after products"] == "0:1"
+    assert loop["groups in flight"] == [2] and "loop 1" not in found
