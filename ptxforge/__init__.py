@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time __getattr__
     from ptxforge.driver.device_array import DeviceArray
     from ptxforge.runtime import hooks
     from ptxforge.runtime.arithmetic import cdiv, next_power_of_2
-    from ptxforge.runtime.autotune import Config, autotune
+    from ptxforge.runtime.autotune import Config, autotune, pow2
     from ptxforge.runtime.devices import default_device, empty, to_device, use_device
     from ptxforge.runtime.heuristics import heuristics
     from ptxforge.runtime.jit import JITFunction, compile, jit
@@ -46,6 +46,7 @@ _HOME = {  # public name -> the module that defines it
     "heuristics": "ptxforge.runtime.heuristics",
     "jit": "ptxforge.runtime.jit",
     "next_power_of_2": "ptxforge.runtime.arithmetic",
+    "pow2": "ptxforge.runtime.config",
     "to_device": "ptxforge.runtime.devices",
     "use_device": "ptxforge.runtime.devices",
 }
@@ -60,7 +61,8 @@ _MODULES = {  # public module -> where it stands
 __all__ = [
     "Artifact", "Config", "DeviceArray", "JITFunction", "PtxforgeError", "TensorDescriptor", "__version__",
     "autotune", "cdiv", "compile", "debug", "default_device", "do_bench", "empty", "errors", "forbid_jit",
-    "heuristics", "hooks", "jit", "language", "next_power_of_2", "to_device", "triton_compat", "use_device",
+    "heuristics", "hooks", "jit", "language", "next_power_of_2", "pow2", "to_device", "triton_compat",
+    "use_device",
 ]  # fmt: skip
 
 

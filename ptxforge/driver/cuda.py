@@ -219,6 +219,12 @@ class CudaDevice:
         with self.current():
             call("cuStreamSynchronize", stream)
 
+    def is_capturing(self, stream: int = 0) -> bool:
+        """Whether the work queued on a stream goes into a CUDA graph at this moment."""
+        with self.current():
+            status = call("cuStreamIsCapturing", stream)
+        return status != bindings().CUstreamCaptureStatus.CU_STREAM_CAPTURE_STATUS_NONE
+
     def reset(self) -> None:
         """Destroy the primary context, for everyone in the process: after a fault in a kernel every call in
         it fails.

@@ -1,96 +1,59 @@
 """Choosing among configurations of a kernel by running them.
 
-The first launch with new values of the key arguments runs every configuration and keeps the fastest. A
-configuration that cannot work (too much shared memory, a static assertion, PTX that the assembler refuses) is
-skipped; any other error is the user's to see.
+The first launch with new values of the key arguments compiles all configurations, loads them side by side,
+and finds the fastest in short runs in turn (:mod:`ptxforge.runtime.tournament`). A configuration that cannot
+work (too much shared memory, a static assertion, PTX that the assembler refuses) is left out, with its reason
+in ``failures``; any other error is the user's to see. docs/tuning.md tells users about it.
 
 With ``cache_results`` the timings are kept on disk *per configuration*: adding one measures that one.
 """
 
 from __future__ import annotations
 
-import hashlib
+import importlib
+import logging
 import math
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import Executor
 from typing import Any
 
-from ptxforge.runtime import array_state, cache
+from ptxforge.driver.cuda import CudaDevice
+from ptxforge.runtime import array_state, cache, options, timing, variants
+from ptxforge.runtime import timings as timings_file
+from ptxforge.runtime.config import Config, expand, pow2
 from ptxforge.runtime.devices import default_device
 from ptxforge.runtime.heuristics import Wrapper
 from ptxforge.runtime.jit import KernelInterface
-from ptxforge.runtime.timing import do_bench as default_bench
+from ptxforge.runtime.search import STRATEGIES, Search, first_of_ties
+from ptxforge.runtime.tournament import cannot_work
 from ptxforge.support import settings
-from ptxforge.support.errors import (
-    ArgumentError,
-    AutotunerError,
-    CompileTimeAssertionError,
-    DeviceError,
-    OutOfResourcesError,
-)
+from ptxforge.support.errors import ArgumentError, AutotunerError, PtxforgeError
 
-_QUANTILES = (0.5, 0.2, 0.8)
+__all__ = ["Autotuner", "Config", "autotune", "pow2"]
+
+log = logging.getLogger("ptxforge.tune")
 
 
-class Config:
-    """One configuration: values of constexpr parameters (``kwargs``) and launch options.
+def _bench_for(warmup: float | None, rep: float | None) -> Callable | None:
+    """The measurement of each configuration by itself, where its length was asked for."""
+    if warmup is None and rep is None:
+        return None
+    times = {"warmup": 25 if warmup is None else warmup, "rep": 100 if rep is None else rep}
+    return lambda fn, quantiles: timing.do_bench(fn, **times, quantiles=quantiles)
 
-    ``pre_hook`` is called with the dictionary of all arguments before each launch with this configuration.
-    """
 
-    def __init__(
-        self,
-        kwargs: dict[str, Any],
-        num_warps: int = 4,
-        num_stages: int = 3,
-        num_ctas: int = 1,
-        maxnreg: int | None = None,
-        pre_hook: Callable[[dict], Any] | None = None,
-        ir_override: str | None = None,
-    ):
-        if ir_override is not None:
-            raise AutotunerError("ir_override is another compiler's IR; ptxforge cannot read it")
-        if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
-            raise AutotunerError(
-                f"a configuration is a dictionary of parameter names and values, not {kwargs!r}"
-            )
-        self.kwargs = dict(kwargs)
-        self.num_warps = num_warps
-        self.num_stages = num_stages
-        self.num_ctas = num_ctas
-        self.maxnreg = maxnreg
-        self.pre_hook = pre_hook
-
-    def options(self) -> dict[str, Any]:
-        """The launch options that are set."""
-        named = {
-            "num_warps": self.num_warps,
-            "num_stages": self.num_stages,
-            "num_ctas": self.num_ctas,
-            "maxnreg": self.maxnreg,
-        }
-        return {name: value for name, value in named.items() if value is not None}
-
-    def all_kwargs(self) -> dict[str, Any]:
-        """Everything to pass to the launch; a parameter named as an option takes the parameter's value."""
-        return self.options() | self.kwargs
-
-    def __str__(self) -> str:
-        return ", ".join(f"{name}: {value}" for name, value in (self.kwargs | self.options()).items())
-
-    def __repr__(self) -> str:
-        options = "".join(f", {name}={value!r}" for name, value in self.options().items())
-        return f"Config({self.kwargs!r}{options})"
-
-    def _identity(self) -> tuple:
-        return tuple(self.all_kwargs().items()), self.pre_hook
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Config) and self._identity() == other._identity()
-
-    def __hash__(self) -> int:
-        return hash(self._identity())
+def _cannot_tune_now(kwargs: dict[str, Any]) -> str:
+    """Why nothing may be run or compiled at this moment; empty when it may."""
+    if variants.is_forbidden():
+        return "while compiling is forbidden"
+    device = default_device()
+    if isinstance(device, CudaDevice):
+        stream = options.stream_handle(kwargs.get("stream"))
+        if device.is_capturing(timing.current_stream(device) if stream is None else stream):
+            return "while a CUDA graph is captured"
+    return ""
 
 
 class Autotuner(Wrapper):
@@ -115,24 +78,42 @@ class Autotuner(Wrapper):
         rep: float | None = None,
         do_bench: Callable | None = None,
         cache_results: bool = False,
+        space: Mapping[str, Iterable[Any]] | None = None,
+        strategy: str = "halving",
+        budget: float | None = None,
+        deterministic: str | None = None,
+        executor: Executor | None = None,
     ):
         super().__init__(fn)
         self.arg_names = list(arg_names)
-        self.configs = list(configs) or [Config({})]
+        self.configs = [*(configs or ()), *(expand(space) if space is not None else ())] or [Config({})]
+        self.strategy, self.budget, self.deterministic = strategy, budget, deterministic
+        self.executor = executor
+        self._check_choices()
         self.keys = list(key)
         self.reset_to_zero, self.restore_value = list(reset_to_zero or ()), list(restore_value or ())
         self.user_hooks = (pre_hook, post_hook)
         pruning = prune_configs_by or {}
         self.early_config_prune = pruning.get("early_config_prune")
         self.perf_model, self.top_k = pruning.get("perf_model"), pruning.get("top_k", 1.0)
-        self._milliseconds = {"warmup": 25 if warmup is None else warmup, "rep": 100 if rep is None else rep}
-        self._bench = do_bench
+        self.bench = do_bench or _bench_for(warmup, rep)
         self.cache_results = cache_results
         self.cache: dict[tuple, Config] = {}
         self.configs_timings: dict[Config, list[float]] = {}
         self.best_config: Config | None = None
-        self._why: Exception | None = None  # the last configuration that did not work
+        self.failures: dict[Config, Exception] = {}
+        self._imported: list[timings_file.Row] = []
+        self._measured: list[timings_file.Row] = []
+        self._said: set[tuple] = set()  # keys of which it was said that they are not tuned
         self._check_names()
+
+    def _check_choices(self) -> None:
+        if self.strategy not in STRATEGIES:
+            raise AutotunerError(f"strategy is one of {', '.join(STRATEGIES)}, not '{self.strategy}'")
+        if self.deterministic not in (None, "bitwise"):
+            raise AutotunerError(f"deterministic is None or 'bitwise', not {self.deterministic!r}")
+        if self.budget is not None and self.budget <= 0:
+            raise AutotunerError(f"the budget is a time in seconds, not {self.budget!r}")
 
     def _check_names(self) -> None:
         for name in (*self.reset_to_zero, *self.restore_value):
@@ -155,6 +136,14 @@ class Autotuner(Wrapper):
             config.pre_hook(self.named(args, chosen))
         return self.fn.run(*args, grid=grid, warmup=False, **chosen)
 
+    def bind(self, grid: Any, *args: Any, **kwargs: Any) -> Any:
+        """A launch with its arguments fixed, with the best configuration for them. Raises
+        :class:`AutotunerError` when that has a ``pre_hook``, which only a whole launch calls."""
+        config = self._config_for(grid, args, kwargs)
+        if config.pre_hook is not None:
+            raise AutotunerError(f"{config!r} has a pre_hook: launch '{self.__name__}' without binding it")
+        return self.fn.bind(grid, *args, **kwargs | config.all_kwargs())
+
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> list[Any]:
         """Compile every configuration without launching."""
         configs = self._pruned(args, kwargs)
@@ -166,8 +155,23 @@ class Autotuner(Wrapper):
         named = self.named(args, kwargs)
         key = self._key(named)
         if key not in self.cache:
+            why = _cannot_tune_now(kwargs)
+            if why:
+                return self._untuned(key, why)
             self.cache[key] = self._tune(grid, args, kwargs, named, key)
         return self.cache[key]
+
+    def _untuned(self, key: tuple, why: str) -> Config:
+        """The best that is known without running anything, else the first configuration; said once."""
+        known = self._known_timings(key)
+        stored = {config: known[repr(config)] for config in self.configs if repr(config) in known}
+        chosen = first_of_ties(stored) if stored else self.configs[0]
+        if key not in self._said:
+            self._said.add(key)
+            origin = "the stored" if stored else "the first"
+            log.warning("'%s' is not tuned for %s %s: %s configuration, %r", self.__name__, key, why, origin,
+                        chosen)  # fmt: skip
+        return chosen
 
     def _key(self, named: dict[str, Any]) -> tuple:
         """The key arguments' values and the element types of all arrays."""
@@ -179,59 +183,52 @@ class Autotuner(Wrapper):
     def _tune(
         self, grid: Any, args: tuple, kwargs: dict[str, Any], named: dict[str, Any], key: tuple
     ) -> Config:
-        configs = self._pruned(args, kwargs)
-        entry = self._entry_name(key)
-        known = self._known_timings(entry)
-        timings = {c: known.get(repr(c)) or self._time(c, grid, args, kwargs, named) for c in configs}
-        if any(repr(config) not in known for config in configs):
-            self._clean_up(named)
-        self.configs_timings = timings
-        best = min(timings, key=lambda config: timings[config][0])
+        search = Search(self, grid, args, kwargs)
+        configs = self._comparable(self._pruned(args, kwargs), args, kwargs)
+        known = self._known_timings(key)
+        for config in configs:
+            self._check_conflicts(config, args, kwargs)
+        try:
+            new = [config for config in configs if repr(config) not in known]
+            timings, complete = search.run(new, is_alone=len(new) == len(configs))
+        finally:
+            if search.has_run:
+                self._clean_up(named)
+        timings = {c: known.get(repr(c)) or timings.get(c, [math.inf] * 3) for c in configs}
+        self.configs_timings, self.failures = timings, search.failures
+        best = search.best or first_of_ties(timings)
         if math.isinf(timings[best][0]):
+            reasons = "\n".join(f"{config!r}: {error}" for config, error in self.failures.items())
             raise AutotunerError(
-                f"none of the {len(configs)} configurations of '{self.__name__}' works: {self._why}"
+                f"none of the {len(configs)} configurations of '{self.__name__}' works:\n{reasons}"
             )
-        if entry:
-            stored = known | {repr(c): t for c, t in timings.items() if not math.isinf(t[0])}
-            cache.write_timings(entry, {"kernel": self.__name__, "key": repr(key)}, stored)
-        if settings.PRINT_AUTOTUNING.flag():
+        self._keep(key, known | {repr(c): t for c, t in timings.items() if not math.isinf(t[0])})
+        if settings.PRINT_AUTOTUNING.flag() or not complete:
+            how = "" if complete else "interrupted; the best so far: "
             print(
-                f"ptxforge: '{self.__name__}' {key}: {best!r} takes {timings[best][0]:.4g} ms",
+                f"ptxforge: '{self.__name__}' {key}: {how}{best!r} takes {timings[best][0]:.4g} ms",
                 file=sys.stderr,
             )
         return best
 
-    def _time(
-        self, config: Config, grid: Any, args: tuple, kwargs: dict[str, Any], named: dict[str, Any]
-    ) -> list[float]:
-        """Milliseconds of a configuration; infinity when it cannot work."""
-        self._check_conflicts(config, args, kwargs)
-        chosen = kwargs | config.all_kwargs()
-        everything = named | config.all_kwargs()
-
-        def once() -> None:
-            if config.pre_hook is not None:
-                config.pre_hook(everything)
-            saved = self._before(everything)
+    def _comparable(self, configs: list[Config], args: tuple, kwargs: dict[str, Any]) -> list[Config]:
+        """With ``deterministic="bitwise"`` those that add in the same order as the first that works."""
+        if self.deterministic is None:
+            return configs
+        order_of = importlib.import_module("ptxforge.runtime.reduction_order").reduction_order
+        kept, wanted = [], None
+        for config in configs:
             try:
-                self.fn.run(*args, grid=grid, warmup=False, **chosen)
-            except Exception as error:
-                self._after(everything, saved, error)
-                raise
-            self._after(everything, saved, None)
-
-        try:
-            return list((self._bench or self._default_bench)(once, quantiles=_QUANTILES))
-        except (OutOfResourcesError, CompileTimeAssertionError) as error:
-            self._why = error
-        except DeviceError as error:
-            if not error.log:  # the assembler did not speak: the kernel ran and failed
-                raise
-            self._why = error
-        return [math.inf] * len(_QUANTILES)
-
-    def _default_bench(self, fn: Callable[[], None], quantiles: Sequence[float]) -> list[float]:
-        return default_bench(fn, **self._milliseconds, quantiles=quantiles)
+                variant = self.fn.warmup(*args, **kwargs | config.all_kwargs())
+            except PtxforgeError as error:
+                if not cannot_work(error):
+                    raise
+                continue
+            order = order_of(variant.artifact)
+            wanted = order if wanted is None else wanted
+            if order == wanted:
+                kept.append(config)
+        return kept or configs
 
     def _check_conflicts(self, config: Config, args: tuple, kwargs: dict[str, Any]) -> None:
         given = {*self.arg_names[: len(args)], *kwargs}
@@ -279,27 +276,61 @@ class Autotuner(Wrapper):
             return configs
         return sorted(configs, key=lambda c: self.perf_model(**named | c.all_kwargs()))[: max(1, count)]
 
+    # Results
+
+    def _subject(self, key: tuple) -> dict[str, str]:
+        """What a timing is about, without the configuration."""
+        device = default_device()
+        kernel = self.base_fn
+        return {
+            "kernel": f"{getattr(kernel, '__module__', '')}.{self.__name__}",
+            "source": kernel.cache_key,
+            "gpu": getattr(device, "product", device.name),
+            "key": repr(key),
+        }
+
     def _entry_name(self, key: tuple) -> str:
-        """The disk cache's entry for this kernel, key and device; empty when results are not kept."""
+        """The disk cache's entry for this kernel, key and device; empty when results are not kept there."""
         if not self.cache_results or any(config.pre_hook for config in self.configs):
             return ""
-        device = default_device()
-        parts = (
-            "autotune",
-            self.base_fn.cache_key,
-            key,
-            device.target,
-            getattr(device, "product", device.name),
-        )
-        return hashlib.sha256(repr(parts).encode()).hexdigest()
+        return cache.hashed("timings", cache.compiler_digest(), *self._subject(key).values())
 
-    def _known_timings(self, entry: str) -> dict[str, list[float]]:
-        return cache.read_timings(entry) if entry else {}
+    def _known_timings(self, key: tuple) -> dict[str, list[float]]:
+        entry = self._entry_name(key)
+        subject = self._subject(key)
+        imported = {
+            row["config"]: row["ms"]
+            for row in self._imported
+            if all(row[name] == value for name, value in subject.items())
+        }
+        return (cache.read_timings(entry) if entry else {}) | imported
+
+    def _keep(self, key: tuple, measured: dict[str, list[float]]) -> None:
+        subject = self._subject(key)
+        rows = [subject | {"config": config, "ms": figures} for config, figures in measured.items()]
+        self._measured = timings_file.merge(rows, self._measured)
+        entry = self._entry_name(key)
+        if entry:
+            cache.write_timings(entry, subject, measured)
+
+    def export_results(self, path: Any) -> int:
+        """Write all that was measured or imported to a JSON file; the number of rows. See
+        :mod:`ptxforge.runtime.timings`, whose ``merge`` puts files together."""
+        rows = timings_file.merge(self._measured, self._imported)
+        timings_file.write(path, rows)
+        return len(rows)
+
+    def import_results(self, path: Any) -> int:
+        """Take timings from a file: what it has of this kernel's present source, on this GPU, is not measured
+        again. The number of rows. Raises :class:`AutotunerError` for a file that holds none."""
+        self._imported = timings_file.merge(self._imported, timings_file.read(path))
+        self.cache.clear()
+        return len(self._imported)
 
 
 def autotune(
-    configs: Sequence[Config],
-    key: Sequence[str],
+    configs: Sequence[Config] | None = None,
+    key: Sequence[str] = (),
     prune_configs_by: dict[str, Any] | None = None,
     reset_to_zero: Sequence[str] | None = None,
     restore_value: Sequence[str] | None = None,
@@ -310,26 +341,40 @@ def autotune(
     use_cuda_graph: bool = False,
     do_bench: Callable[..., Any] | None = None,
     cache_results: bool = False,
+    *,
+    space: Mapping[str, Iterable[Any]] | None = None,
+    strategy: str = "halving",
+    budget: float | None = None,
+    deterministic: str | None = None,
+    executor: Executor | None = None,
 ) -> Callable[[KernelInterface], Autotuner]:
     """Choose the fastest of ``configs`` for each set of values of the arguments named by ``key``.
 
     A name in ``key`` that is no parameter is ignored, with a warning. ``prune_configs_by`` may hold
     ``early_config_prune(configs, named_args, **kwargs) -> configs`` (``named_args`` are the arguments given
     by position, ``kwargs`` those given by name), and ``perf_model(**arguments) -> time`` with ``top_k`` (a
-    count, or a fraction of all). Arrays named in ``reset_to_zero`` are cleared before each run, those in
-    ``restore_value`` restored after it. ``pre_hook(args)`` and ``post_hook(args, exception=...)`` are called
-    around each run. ``warmup`` and
-    ``rep`` are milliseconds; ``do_bench(fn, quantiles=...)`` replaces the measurement. With ``cache_results``
-    the timings are kept on disk. ``use_cuda_graph`` is accepted: launches are timed by device events either
-    way.
+    count, or a fraction of all). Arrays named in ``reset_to_zero`` are cleared before each run, and before
+    the launch that follows the search; those in ``restore_value`` are restored after each run.
+    ``pre_hook(args)`` and ``post_hook(args, exception=...)`` are called around each run. Configurations run
+    in turn and in short rounds; ``warmup`` and ``rep`` (milliseconds) or ``do_bench(fn, quantiles=...)``
+    measure each by itself instead. With ``cache_results`` the timings are kept on disk. ``use_cuda_graph`` is
+    accepted: launches are timed by device events either way.
 
-    Raises :class:`AutotunerError` when no configuration works.
+    ``space`` gives values by name (``{"BLOCK": pow2(32, 256), "num_warps": [4, 8]}``) whose combinations
+    are configurations too. ``strategy``: ``halving`` (the slower half leaves after each round),
+    ``exhaustive`` (nobody leaves), ``random`` (as halving, in an order that is random and always the same,
+    for a ``budget``). ``budget`` is in seconds. ``deterministic="bitwise"`` chooses only among configurations
+    that add in the same order, read from their IR. ``executor``, any of ``concurrent.futures``, compiles and
+    measures in its workers.
+
+    Raises :class:`AutotunerError` when no configuration works, and for values that cannot be.
     """
 
     def decorate(fn: KernelInterface) -> Autotuner:
         return Autotuner(
             fn, fn.arg_names, configs, key, reset_to_zero, restore_value, pre_hook, post_hook,
-            prune_configs_by, warmup, rep, do_bench, cache_results,
+            prune_configs_by, warmup, rep, do_bench, cache_results, space, strategy, budget, deterministic,
+            executor,
         )  # fmt: skip
 
     return decorate

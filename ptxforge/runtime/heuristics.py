@@ -50,6 +50,10 @@ class Heuristics(Wrapper):
         """Compute the values, in order, and launch."""
         return self.fn.run(*args, grid=grid, warmup=warmup, **self._complete(args, kwargs))
 
+    def bind(self, grid: Any, *args: Any, **kwargs: Any) -> Any:
+        """A launch with its arguments fixed; the values are computed once."""
+        return self.fn.bind(grid, *args, **self._complete(args, kwargs))
+
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> Any:
         """Compile without launching."""
         return self.fn.warmup(*args, grid=grid, **self._complete(args, kwargs))

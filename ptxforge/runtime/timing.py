@@ -75,10 +75,56 @@ def measure(
     return _measure_host(device, fn, warmup, rep, prepare)
 
 
+class Session:
+    """Timing of many functions in turn: one buffer to flush the cache with, one pair of events, one stream.
+
+    Use it in a ``with`` statement. On a device without events the wall clock is read.
+    """
+
+    def __init__(self, device: Device):
+        self._device = device
+        self._is_cuda = isinstance(device, CudaDevice)
+
+    def __enter__(self) -> Session:
+        if self._is_cuda:
+            self._stream = current_stream(self._device)
+            self._scratch = self._device.allocate(FLUSH_BYTES)
+            self._events = self._device.event(), self._device.event()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        if self._is_cuda:
+            self._device.free(self._scratch)
+
+    def time(self, before: Callable[[], Any], fn: Callable[[], Any], after: Callable[[Any], None]) -> float:
+        """Milliseconds of one run of ``fn``. ``before()`` and ``after(what before gave)`` prepare and clean
+        up, and are not timed."""
+        kept = before()
+        try:
+            return self._by_events(fn) if self._is_cuda else self._by_the_clock(fn)
+        finally:
+            after(kept)
+
+    def _by_events(self, fn: Callable[[], Any]) -> float:
+        start, end = self._events
+        self._device.fill_bytes(self._scratch, 0, FLUSH_BYTES, self._stream)
+        start.record(self._stream)
+        fn()
+        end.record(self._stream)
+        end.synchronize()
+        return end.milliseconds_since(start)
+
+    def _by_the_clock(self, fn: Callable[[], Any]) -> float:
+        start = time.perf_counter()
+        fn()
+        self._device.synchronize()
+        return (time.perf_counter() - start) * 1e3
+
+
 def _measure_cuda(
     device: CudaDevice, fn: Callable, warmup: float, rep: float, prepare: Callable[[], None]
 ) -> list[float]:
-    stream = _stream(device)
+    stream = current_stream(device)
     fn()
     device.synchronize(stream)
     scratch = device.allocate(FLUSH_BYTES)
@@ -96,7 +142,7 @@ def _measure_cuda(
         device.free(scratch)
 
 
-def _stream(device: CudaDevice) -> int:
+def current_stream(device: CudaDevice) -> int:
     """torch's current stream where torch works on the GPU, else the default stream."""
     torch = sys.modules.get("torch")
     if torch is not None and torch.cuda.is_initialized():

@@ -55,7 +55,7 @@ def natural_places(ptx: str, entry: str) -> list[tuple[int, int]]:
 class FakeDriver:
     CUresult = CUresult
     CUdevice_attribute = CUfunction_attribute = CUjit_option = CUjitInputType = CUpointer_attribute = _Names()
-    CUstreamCaptureMode = _Names()
+    CUstreamCaptureMode = CUstreamCaptureStatus = _Names()
     CU_LAUNCH_PARAM_END, CU_LAUNCH_PARAM_BUFFER_POINTER, CU_LAUNCH_PARAM_BUFFER_SIZE = 0, 1, 2
 
     def __init__(self, devices: int = 1, capability: tuple[int, int] = (9, 0)):
@@ -69,6 +69,7 @@ class FakeDriver:
         self.max_dynamic_shared = None
         self.parameter_places: list[tuple[int, int]] = []
         self.functions: dict[int, bytes] = {}
+        self.captured: set[int] = set()
         self.loaded: list[str] = []
         """What was assembled, and what modules were loaded from."""
         self.refuses_machine_code = False
@@ -224,6 +225,9 @@ class FakeDriver:
     def cuThreadExchangeStreamCaptureMode(self, mode):
         before, self.capture_mode = self.capture_mode, mode
         return _OK, before
+
+    def cuStreamIsCapturing(self, stream):
+        return _OK, f"CU_STREAM_CAPTURE_STATUS_{'ACTIVE' if stream in self.captured else 'NONE'}"
 
     def cuModuleUnload(self, module):
         self.calls.append("unload")

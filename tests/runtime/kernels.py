@@ -14,6 +14,13 @@ def double(x, out, BLOCK: tl.constexpr):
     tl.store(out + i, tl.load(x + i) * 2)
 
 
+@ptxforge.jit
+def limited(x, out, BLOCK: tl.constexpr):
+    tl.static_assert(BLOCK <= 16, "at most 16")
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i) * 2)
+
+
 def plain(x, out, n, BLOCK: tl.constexpr):
     i = tl.arange(0, BLOCK)
     tl.store(out + i, tl.load(x + i, mask=i < n) * 2, mask=i < n)

@@ -1,0 +1,138 @@
+"""Which of many configurations is the fastest, found by short runs in turn.
+
+Every configuration runs a few times, one after the other and not each for a long while, so that a clock
+that goes down or a neighbour on the machine meets all of them alike. After each round those that are clearly
+slower leave: at least half, except those within :data:`TIE` of the best; the rest run twice as often. What is
+left at the end is a tie, and a tie goes to the configuration that stands first, so that two searches agree.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import attrs
+
+from ptxforge.support.errors import CompileTimeAssertionError, DeviceError, OutOfResourcesError
+
+TIE = 0.02
+"""Medians that differ by less than this part are equal."""
+FIRST_RUNS, MOST_RUNS, ROUNDS = 3, 40, 5
+ROUND_MILLISECONDS = 4.0
+"""What the first round may take for each configuration; slower kernels run less often, but once."""
+
+
+class Timer:
+    """What measures one run: :class:`ptxforge.runtime.timing.Session`, or a test's."""
+
+    def time(self, before: Callable[[], Any], fn: Callable[[], Any], after: Callable[[Any], None]) -> float:
+        """Milliseconds of ``fn``."""
+        raise NotImplementedError
+
+
+@attrs.define(eq=False)
+class Candidate:
+    """One configuration in the search: how it is run, its ``times`` (milliseconds), or why it is out."""
+
+    config: Any
+    before: Callable[[], Any]
+    run: Callable[[], Any]
+    after: Callable[[Any], None]
+    times: list[float] = attrs.Factory(list)
+    error: Exception | None = None
+
+    @property
+    def median(self) -> float:
+        """The median of its times; infinity before the first."""
+        return statistics.median(self.times) if self.times else float("inf")
+
+    @property
+    def figures(self) -> list[float]:
+        """Median, 20 % and 80 % of its times."""
+        if not self.times:
+            return [float("inf")] * 3
+        ordered = sorted(self.times)
+        places = (round(part * (len(ordered) - 1)) for part in (0.2, 0.8))
+        return [self.median, *(ordered[place] for place in places)]
+
+    def measure(self, timer: Timer, count: int) -> None:
+        """Run ``count`` times. What cannot work on this device is noted, other errors are raised."""
+        try:
+            self.times += [timer.time(self.before, self.run, self.after) for _ in range(count)]
+        except Exception as error:
+            if not cannot_work(error):
+                raise
+            self.error = error
+            self.times.clear()
+
+
+def cannot_work(error: Exception) -> bool:
+    """Whether an error says that a configuration does not fit, and not that something is wrong: too much
+    shared memory, a static assertion, PTX that the assembler refuses."""
+    if isinstance(error, (OutOfResourcesError, CompileTimeAssertionError)):
+        return True
+    return isinstance(error, DeviceError) and bool(error.log)  # else the kernel ran, and failed
+
+
+def play(
+    candidates: Sequence[Candidate],
+    timer: Timer,
+    deadline: float | None = None,
+    eliminates: bool = True,
+    on_run: Callable[[Candidate], None] = lambda candidate: None,
+) -> None:
+    """Fill the candidates' times. ``deadline`` is of ``time.monotonic``; without ``eliminates`` nobody leaves
+    before the last round. ``KeyboardInterrupt`` is passed on, with the times so far kept."""
+    for candidate in candidates:
+        if _is_over(deadline) and any(other.times for other in candidates):
+            return
+        candidate.measure(timer, 2)  # the first one loads, and warms up
+        del candidate.times[:1]
+        on_run(candidate)
+    left = [candidate for candidate in candidates if candidate.times]
+    runs = FIRST_RUNS
+    for number in range(ROUNDS):
+        if not left or (eliminates and number and len(left) == 1):
+            return
+        for _ in range(_affordable(left, runs)):
+            for candidate in left:
+                if _is_over(deadline):
+                    return
+                candidate.measure(timer, 1)
+        left = [candidate for candidate in left if candidate.times]
+        left = survivors(left) if eliminates else left
+        runs = min(2 * runs, MOST_RUNS)
+
+
+def _affordable(left: list[Candidate], runs: int) -> int:
+    """How often each may run in a round."""
+    typical = statistics.median(candidate.median for candidate in left)
+    most = max(1, int(ROUND_MILLISECONDS * runs / FIRST_RUNS / max(typical, 1e-3)))
+    return min(runs, most)
+
+
+def survivors(left: list[Candidate]) -> list[Candidate]:
+    """The faster half, and whoever is as fast as the best; in the order in which they stand."""
+    ranked = sorted(left, key=lambda candidate: candidate.median)
+    if not ranked:
+        return []
+    limit = max(ranked[(len(ranked) - 1) // 2].median, ranked[0].median * (1 + TIE))
+    return [candidate for candidate in left if candidate.median <= limit]
+
+
+def winner(candidates: Sequence[Candidate]) -> Candidate | None:
+    """The first of those that nobody beats by more than :data:`TIE`; ``None`` when none was measured. Those
+    that left early have few times, and count only when they would win by more than that."""
+    measured = [candidate for candidate in candidates if candidate.times]
+    if not measured:
+        return None
+    most = max(len(candidate.times) for candidate in measured)
+    finalists = [candidate for candidate in measured if 2 * len(candidate.times) >= most]
+    best = min(candidate.median for candidate in finalists)
+    return next(candidate for candidate in finalists if candidate.median <= best * (1 + TIE))
+
+
+def _is_over(deadline: float | None) -> bool:
+    return deadline is not None and time.monotonic() > deadline
