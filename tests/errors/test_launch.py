@@ -80,7 +80,7 @@ CASES = {
     "missing argument": lambda: scale[(1,)](_array(), _array(), 64, BLOCK=64),
     "two missing arguments": lambda: scale[(1,)](_array(), _array(), BLOCK=64),
     "too many arguments": lambda: scale[(1,)](_array(), _array(), 64, 2.0, 64, 5),
-    "argument given twice": lambda: scale.run((1,), _array(), _array(), 64, 2.0, 64, n=5),
+    "argument given twice": lambda: scale.run(_array(), _array(), 64, 2.0, 64, n=5, grid=(1,)),
     "unknown option": lambda: scale[(1,)](_array(), _array(), 64, 2.0, BLOCK=64, num_warp=4),
     "misspelled parameter": lambda: scale[(1,)](_array(), _array(), 64, 2.0, BLOK=64),
     "number of warps": lambda: scale[(1,)](_array(), _array(), 64, 2.0, BLOCK=64, num_warps=3),
