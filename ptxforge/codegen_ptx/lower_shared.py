@@ -7,7 +7,7 @@ from functools import lru_cache
 from ptxforge.codegen_ptx import pointers
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.indices import linear_of, owner
-from ptxforge.codegen_ptx.lower_memory import cache_policy, emit_predicated
+from ptxforge.codegen_ptx.lower_memory import emit_predicated
 from ptxforge.codegen_ptx.lowering import Lowering, lowers, register_count
 from ptxforge.codegen_ptx.packing import fresh_words, unpack, words_of
 from ptxforge.codegen_ptx.shared_tile import (
@@ -215,7 +215,11 @@ _ZEROS = (0, "0f00000000", "0d0000000000000000")
 
 
 class _Copier:
-    """Emits the copies of one operation: ``cp.async`` for 4, 8 and 16 bytes, a load and a store for less."""
+    """Emits the copies of one operation: ``cp.async`` for 4, 8 and 16 bytes, a load and a store for less.
+
+    There is no hint for the L2 cache: for sm_90 the assemblers of CUDA 13.0 to 13.3 (and 12.8) drop the
+    ``createpolicy`` and keep the copy that reads its result, which ends in an illegal instruction.
+    """
 
     def __init__(self, ctx: Lowering, op: ops.AsyncCopyGlobalToLocal, element: T.Type, access: SharedAccess):
         self.b: Builder = ctx.b
@@ -225,7 +229,6 @@ class _Copier:
         self.others = ctx.get(op.other) if op.other is not None else None
         self.bytes = access.vec * access.bytes_per_element
         self.owner = owner(self.b, access.free_lanes | access.free_warps << 5)
-        self.policy = cache_policy(ctx, op.eviction)
         self.terms = pointers.shared_terms([self.pointers[one.registers[0]] for one in access.accesses])
 
     def copy(self, registers: tuple[int, ...], target) -> None:
@@ -247,14 +250,11 @@ class _Copier:
         nothing."""
         root, displacement = self.b.split(target)
         cache = "cg" if self.bytes == 16 else "ca"
-        hint = ".L2::cache_hint" if self.policy else ""
-        template = f"cp.async.{cache}.shared.global{hint} [%s+%s], [%s+%s], {self.bytes}"
+        template = f"cp.async.{cache}.shared.global [%s+%s], [%s+%s], {self.bytes}"
         operands: tuple = (root, displacement, base, offset)
         if fills and mask is not None and mask != 1:
             count = 0 if mask == 0 else self.b.pure("selp.b32 %s, %s, 0, %s;", "r", self.bytes, mask)
             template, operands = template + ", %s", (*operands, count)
-        if self.policy:
-            template, operands = template + ", %s", (*operands, self.policy)
         wanted = self.owner if fills else self.b.both(mask, self.owner)
         emit_predicated(self.b, wanted, template + ";", operands)
 

@@ -285,7 +285,7 @@ class _Rings:
         buffer = self._buffer(type, _shared_layout(load))
         b = Builder.at(load)
         slot = b.create(MemDescIndex, buffer, copy_index)
-        kept = {k: v for k, v in load.attributes.items() if k in ("eviction", "vector")}
+        kept = {k: v for k, v in load.attributes.items() if k == "vector"}
         copy = b.create(AsyncCopyGlobalToLocal, load.pointer, slot.result, *load.operands[1:2], **kept)
         stage[slot] = stage[copy] = at
         if use not in self._waits:

@@ -256,3 +256,52 @@ def test_heads_and_batches_are_dimensions(execute):
     recipes = batched.variants[-1].artifact.tensor_maps
     assert {recipe.base for recipe in recipes} == {"a", "b"}
     assert all(len(recipe.shape) == 4 for recipe in recipes)
+
+
+@ptxforge.jit
+def by_descriptors(a, b, c, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """a @ bᵀ through tensor descriptors."""
+    x = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BM, BK])
+    y = tl.make_tensor_descriptor(b, [N, K], [K, 1], [BN, BK])
+    z = tl.make_tensor_descriptor(c, [M, N], [N, 1], [BM, BN])
+    i, j = tl.program_id(0) * BM, tl.program_id(1) * BN
+    acc = tl.zeros((BM, BN), tl.float32)
+    for k in range(0, K, BK):
+        acc = tl.dot(x.load([i, k]), y.load([j, k]).T, acc)
+    z.store([i, j], acc)
+
+
+@pytest.mark.parametrize("shape", [(64, 64, 64), (80, 112, 48), (144, 16, 16)], ids=str)
+def test_descriptors_are_tensor_maps(execute, shape):
+    m, n, k = shape
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(-3, 4, s).astype(np.float16) for s in ((m, k), (n, k)))
+    grid, arguments = (-(-m // 64), -(-n // 64)), [a, b, np.zeros((m, n), np.float32), m, n, k]
+    for (out,) in execute(by_descriptors, grid, arguments, {"BM": 64, "BN": 64, "BK": 32}, outputs=[2],
+                          num_warps=4, num_stages=3):  # fmt: skip
+        np.testing.assert_array_equal(out, a.astype(np.float32) @ b.T)
+    assert sorted(maps_of(by_descriptors)) == ["a", "b"]
+
+
+@ptxforge.jit
+def hinted(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """One tile of a @ b, whose loads say what caches shall keep."""
+    i, j, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        x = tl.load(a + i[:, None] * K + start + k[None, :], eviction_policy="evict_first")
+        y = tl.load(b + (start + k)[:, None] * BN + j[None, :], eviction_policy="evict_last")
+        acc = tl.dot(x, y, acc)
+    tl.store(c + i[:, None] * BN + j[None, :], acc)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_copies_have_no_hint_for_the_cache(target, assemble):
+    """Assemblers for sm_90 drop the policy and keep the copy that reads it."""
+    artifact = ptxforge.compile(
+        hinted, signature={"a": "*fp16:16", "b": "*fp16:16", "c": "*fp32:16", "K": "i32:16"},
+        constants={"BM": 64, "BN": 64, "BK": 32}, target=target, tensor_maps=False,
+    )  # fmt: skip
+    assemble(artifact.ptx)
+    copies = [line for line in artifact.ptx.splitlines() if "cp.async.c" in line]
+    assert copies and not any("cache_hint" in line for line in copies)

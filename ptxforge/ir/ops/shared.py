@@ -132,7 +132,6 @@ class AsyncCopyGlobalToLocal(MemoryAccess):
     mask = operand(BOOL, optional=True)
     other = operand(NUMBER_OR_POINTER, optional=True)
     cache = attribute(("", ".ca", ".cg"), "")
-    eviction = attribute(("", "evict_first", "evict_last"), "")
     ordered = attribute(bool, False)
 
     infer = gives(T.TOKEN)

@@ -31,11 +31,11 @@ import attrs
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import ELEMENTWISE
-from ptxforge.ir.ops.arith import AndI, CmpI
+from ptxforge.ir.ops.arith import AndI, CmpI, MaxSI
 from ptxforge.ir.ops.cast import Cast
 from ptxforge.ir.ops.control import For, Yield
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.memory import Load, Store
+from ptxforge.ir.ops.memory import InBounds, Load, Store
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Splat, Trans
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescTrans
@@ -165,12 +165,25 @@ class Rectangles:
                 sizes.append(wrap.bound)
                 if wrap.start != coordinate:
                     raise NotLinear("rows are reduced modulo a size and moved after that")
+        if any(b.dim == tile_dim and b.start not in (None, coordinate) for b in bounds):
+            raise NotLinear("a mask's lower bound is not the tensor's beginning")
         if any(size != sizes[0] for size in sizes):
             raise NotLinear("several bounds for one dimension")
-        size = sizes[0] if sizes else None
+        size = self._unclamped(sizes[0]) if sizes else None
         if size is not None and not all(self._is_parameter(v) for monomial in size for v in monomial):
             raise NotLinear("a mask's bound is not the same in the whole tensor")
         return Dimension(stride, coordinate, size, tile_dim)
+
+    def _unclamped(self, size: Polynomial) -> Polynomial:
+        """A size without ``max(…, 0)``: no tensor map has a size below 1, so that such a launch reads by
+        pointers."""
+        total: Polynomial = {}
+        for monomial, coefficient in size.items():
+            op = monomial[0].defining_op if len(monomial) == 1 else None
+            is_clamp = isinstance(op, MaxSI) and is_zero(op.rhs)
+            term = self.forms.scalar(op.lhs) if is_clamp else {monomial: 1}
+            total = add(total, term, coefficient)
+        return total
 
     # -- masks ---------------------------------------------------------------------------------------------
 
@@ -187,6 +200,9 @@ class Rectangles:
             return [attrs.evolve(b, dim=op.order.index(b.dim)) for b in self._conditions(op.x)]
         if isinstance(op, (Constant, Splat)) and _is_true(op):
             return []
+        if isinstance(op, InBounds):
+            start, size = (self.forms.scalar(v) for v in op.operands)
+            return [Bound(0, add(size, start, -1), start)]
         if isinstance(op, CmpI) and op.predicate in _LESS:
             return [self._bound(op)]
         raise NotLinear("the mask is no bound of a row or column")
@@ -226,10 +242,12 @@ class Rectangles:
 
 @attrs.frozen
 class Bound:
-    """Of the index along ``dim`` of a tile: it is below ``room``."""
+    """Of the index along ``dim`` of a tile: it is below ``room`` and, where there is a ``start``, at least
+    ``-start``."""
 
     dim: int
     room: Polynomial
+    start: Polynomial | None = None
 
 
 _ROWS = ("rows",)
