@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.exchange import shared_base
-from ptxforge.codegen_ptx.indices import thread_id
+from ptxforge.codegen_ptx.indices import lane_id, thread_id
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.ir.core import Value
 from ptxforge.ir.ops import mbarrier as ops
@@ -21,9 +21,13 @@ def leader(b: Builder):
     if found is None:
         with b.at_entry():
             elected = b.pure_many("elect.sync %s|%s, -1;", "rp")[1]
-            first = b.pure("setp.lt.u32 %s, %s, 32;", "p", thread_id(b))
-            found = b.thread_values["leader"] = b.both(elected, first)
+            found = b.thread_values["leader"] = b.both(elected, _is_in_first_warp(b))
     return found
+
+
+def _is_in_first_warp(b: Builder):
+    with b.at_entry():
+        return b.pure("setp.lt.u32 %s, %s, 32;", "p", thread_id(b))
 
 
 def address(ctx: Lowering, value: Value):
@@ -37,7 +41,7 @@ def address(ctx: Lowering, value: Value):
 def init(ctx: Lowering, op: ops.BarrierInit) -> None:
     b, predicate = ctx.b, leader(ctx.b)
     for root, offset in _each(ctx, op.barriers):
-        b.effect("@%s mbarrier.init.shared::cta.b64 [%s+%s], 1;", predicate, root, offset)
+        b.effect(f"@%s mbarrier.init.shared::cta.b64 [%s+%s], {op.count};", predicate, root, offset)
     b.effect("@%s fence.mbarrier_init.release.cluster;", predicate)
 
 
@@ -71,10 +75,29 @@ def wait(ctx: Lowering, op: ops.BarrierWait) -> None:
     b = ctx.b
     root, offset = b.split(address(ctx, op.barrier))
     phase = b.register(ctx.scalar(op.phase))
+    wanted = None if op.flag is None else ctx.scalar(op.flag)
+    if op.for_copies:
+        wanted = b.both(wanted, _is_in_first_warp(b))
+    if wanted == 0:
+        return
+    end = ""
+    if wanted is not None and wanted != 1:
+        end = b.label("waited")
+        b.effect(f"@!%s bra.uni {end};", wanted)
     again, done = b.label("wait"), b.new("p")
     b.place(again)
     b.effect("mbarrier.try_wait.parity.shared::cta.b64 %s, [%s+%s], %s;", done, root, offset, phase)
     b.effect(f"@!%s bra {again};", done)
+    if end:
+        b.place(end)
+
+
+@lowers(ops.BarrierArrive)
+def arrive(ctx: Lowering, op: ops.BarrierArrive) -> None:
+    b = ctx.b
+    root, offset = b.split(address(ctx, op.barrier))
+    first = b.pure("setp.eq.s32 %s, %s, 0;", "p", lane_id(b))
+    b.effect("@%s mbarrier.arrive.shared::cta.b64 _, [%s+%s];", first, root, offset)
 
 
 @lowers(ops.TensorLoad)

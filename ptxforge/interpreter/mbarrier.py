@@ -9,7 +9,14 @@ import attrs
 import numpy as np
 
 from ptxforge.interpreter.registry import interprets
-from ptxforge.ir.ops.mbarrier import BarrierExpect, BarrierInit, BarrierInval, BarrierWait, TensorLoad
+from ptxforge.ir.ops.mbarrier import (
+    BarrierArrive,
+    BarrierExpect,
+    BarrierInit,
+    BarrierInval,
+    BarrierWait,
+    TensorLoad,
+)
 from ptxforge.support.errors import InterpreterError
 
 
@@ -48,10 +55,16 @@ def barrier_expect(program, op, barrier, flag=True):
     phases.expected = op.bytes
 
 
+@interprets(BarrierArrive)
+def barrier_arrive(program, op, barrier):
+    """All warps of the program arrive at once."""
+    _found(program, barrier).ended += 1
+
+
 @interprets(BarrierWait)
-def barrier_wait(program, op, barrier, phase):
+def barrier_wait(program, op, barrier, phase, flag=True):
     phases = _found(program, barrier)
-    if phases.ended % 2 != phase:
+    if not flag or phases.ended % 2 != phase:
         return
     if phases.expected is None or phases.expected != phases.started:
         raise InterpreterError(

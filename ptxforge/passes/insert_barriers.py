@@ -240,7 +240,7 @@ class _Inserter:
         reads = touched if "shared" in effects.reads else []
         writes = touched if "shared" in effects.writes else []
         is_copy = isinstance(op, (AsyncCopyGlobalToLocal, TensorLoad))
-        is_ordered = isinstance(op, AsyncCopyGlobalToLocal) and op.ordered
+        is_ordered = is_copy and op.ordered
         pending = state.without(owner for *_, owner in touched) if is_ordered else state
         is_unfenced = isinstance(op, TensorLoad) and _overlap(state.unfenced, writes)
         if is_unfenced or pending.conflicts(reads, writes):

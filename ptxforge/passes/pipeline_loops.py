@@ -47,11 +47,18 @@ from collections.abc import Iterator
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
-from ptxforge.ir.ops.arith import AddI, AndI, CmpI, Select, XorI
+from ptxforge.ir.ops.arith import AddI, AndI, CmpI, Select, SubI, XorI
 from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.mbarrier import BarrierExpect, BarrierInit, BarrierInval, BarrierWait, TensorLoad
+from ptxforge.ir.ops.mbarrier import (
+    BarrierArrive,
+    BarrierExpect,
+    BarrierInit,
+    BarrierInval,
+    BarrierWait,
+    TensorLoad,
+)
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shape import Broadcast, Splat, Trans
 from ptxforge.ir.ops.shared import (
@@ -71,13 +78,16 @@ from ptxforge.layouts.swizzle import swizzle_for_dot_operand
 from ptxforge.passes.analysis.loop_reasons import why_not_ahead
 from ptxforge.passes.analysis.pipelined_loads import is_zero, pipelined_loads
 from ptxforge.passes.analysis.rectangles import Rectangle
-from ptxforge.passes.expand_loop import Schedule, expand_loop
+from ptxforge.passes.chained_products import Chain, chain_of
+from ptxforge.passes.expand_loop import Predicate, Schedule, expand_loop
 from ptxforge.passes.tensor_loads import TensorLoads, pick, ring_of_barriers
 from ptxforge.support.target import Target
 
 _PRODUCTS = (DotBegin, DotAsync, DotWait)
 _STARTS = (AsyncCopyGlobalToLocal, BarrierExpect)
 """What begins copies into rings."""
+OUTSIDE = -(1 << 30)
+"""A row in front of every tensor."""
 
 
 def pipeline_loops(function: Function, target: Target) -> bool:
@@ -129,10 +139,18 @@ def _pipeline(loop: For, stages: int, levels: dict[Load, int], by_tma: TensorLoa
     stage: dict[Operation, int] = {}
     for load, level in levels.items():
         stage[load] = last - distance * (level + 1)
-    rings = _Rings(loop, stage, distance, by_tma)
+    chain = chain_of(loop, list(levels)) if all(map(by_tma.rectangle, levels)) else None
+    if chain is not None:
+        stage[chain.second.load] += 1
+        stage.update(dict.fromkeys(chain.late, last + 1))
+    rings = _Rings(loop, stage, distance, by_tma, chain)
     rings.lower(levels)
     _place_dependencies(loop, stage, last)
-    pipelined = expand_loop(loop, Schedule(_steady_order(loop, stage), stage), predicate_access)
+    if chain is None:
+        pipelined = expand_loop(loop, Schedule(_steady_order(loop, stage), stage), predicate_access)
+    else:
+        order = _chain_order(loop, stage, chain)
+        pipelined = expand_loop(loop, Schedule(order, stage), _chain_predicate(loop, rings))
     _finish(pipelined, rings)
 
 
@@ -144,7 +162,9 @@ def _finish(loop: For, rings: _Rings) -> None:
     behind = Builder.after(loop)
     if rings.copies_by_threads:
         behind.create(AsyncWait, num=0)
-    if rings.barriers:
+    if rings.chain is not None:
+        _let_both_run(loop)
+    elif rings.barriers:
         first = next(op for op in loop.body.operations if isinstance(op, _STARTS))
         Builder.at(first).create(Barrier)
     if rings.barriers and isinstance(loop.parent_op, Loop):
@@ -153,6 +173,15 @@ def _finish(loop: For, rings: _Rings) -> None:
             behind.create(BarrierInval, barriers)
     for buffer in rings.buffers:
         behind.create(LocalDealloc, buffer)
+
+
+def _let_both_run(loop: For) -> None:
+    """In the steady state of a chain the second product is started before the first is waited for, and
+    mbarriers keep copies away from what is still read."""
+    next(op for op in loop.body.operations if isinstance(op, DotWait)).pending = 1
+    for op in loop.body.operations:
+        if isinstance(op, TensorLoad):
+            op.ordered = True
 
 
 def _place_dependencies(loop: For, stage: dict[Operation, int], last: int) -> None:
@@ -190,6 +219,36 @@ def _steady_order(loop: For, stage: dict[Operation, int]) -> list[Operation]:
     return sorted(ops, key=lambda op: -stage[op])
 
 
+def _chain_order(loop: For, stage: dict[Operation, int], chain: Chain) -> list[Operation]:
+    """The steady state of a chain: see ``chained_products.py``."""
+    body = [op for op in loop.body.operations if not op.is_terminator]
+    at = stage[chain.first.start]
+    head = _needed_by(chain.first.start, [op for op in body if stage[op] == at])
+    first, second = (_ending(product.wait) for product in (chain.first, chain.second))
+    late = [op for op in body if stage[op] > at and op not in second]
+    early = sorted((op for op in body if stage[op] < at), key=lambda op: -stage[op])
+    placed = {*head, *late, *early, *first, *second, *chain.packing}
+    rest = [op for op in body if op not in placed]
+    return [*head, *late, *early, *first, *rest, *second, *chain.packing]
+
+
+def _ending(wait: DotWait) -> list[Operation]:
+    """The wait for a product, and what says then that its tile was read."""
+    arrive: BarrierArrive = wait.next
+    return [wait, arrive.barrier.defining_op, arrive]
+
+
+def _needed_by(last: Operation, ops: list[Operation]) -> list[Operation]:
+    """Of ``ops``, which are in order: those that ``last`` needs, waits for its tiles included, and itself."""
+    needed = {last}
+    for op in reversed(ops[: ops.index(last) + 1]):
+        is_needed = op in needed or isinstance(op, BarrierWait)
+        if is_needed:
+            needed.update(v.defining_op for v in op.operands)
+            needed.add(op)
+    return [op for op in ops if op in needed]
+
+
 # -- loads become copies ----------------------------------------------------------------------------------
 
 
@@ -198,13 +257,15 @@ class _Rings:
     ``distance + 1`` buffers and a read of it ``distance`` stages later."""
 
     def __init__(
-        self, loop: For, stage: dict[Operation, int], distance: int, by_tma: TensorLoads
+        self, loop: For, stage: dict[Operation, int], distance: int, by_tma: TensorLoads, chain: Chain | None
     ):
         self.loop, self.stage, self.distance, self.by_tma = loop, stage, distance, by_tma
+        self.chain = chain
         self.count = distance + 1
         self.buffers: list[Value] = []
         self.barriers: list[Value] = []
         self.copies_by_threads = False
+        self.of_first_product: set[Value] = set()
         self._counters: dict[int, Value] = {}
         self._wraps: dict[int, Value] = {}
         self._phases: dict[int, Value] = {}
@@ -317,6 +378,10 @@ class _Rings:
         outside.create(BarrierInit, barriers)
         outside.create(Barrier)
         b = Builder.at(load)
+        if self.chain is not None:
+            self._release(load, at)
+            if load is self.chain.first.load:
+                self.of_first_product = set(self.barriers)
         slot, arrival = pick(b, buffer, copy_index), pick(b, barriers, copy_index)
         started = self.by_tma.start(load, rectangle, layout, slot.result, arrival.result)
         stage.update(dict.fromkeys((slot, arrival, *started), at))
@@ -327,6 +392,28 @@ class _Rings:
         for user in dict.fromkeys(load.result.users):
             user.replace_with([source.result])
         load.erase()
+
+
+    def _release(self, load: Load, at: int) -> None:
+        """A ring of barriers by which warps say that they have read a tile, and a wait for that before the
+        next copy into its buffer."""
+        stage, use = self.stage, at + self.distance
+        ring = ring_of_barriers(self.loop, self.count)
+        self.barriers.append(ring)
+        outside = Builder.at(self.loop)
+        outside.create(BarrierInit, ring, count=self.by_tma.function.attributes["num_warps"])
+        outside.create(Barrier)
+        b = Builder.at(load)
+        one = outside.constant(1, T.I32)
+        # The first time round, the phase before the first is waited for, which is over.
+        phase = b.create(XorI, self._phase(at), one)
+        slot = pick(b, ring, self._counter(at))
+        wait = b.create(BarrierWait, slot.result, phase.result, for_copies=True)
+        stage.update(dict.fromkeys((phase, slot, wait), at))
+        product = next(p for p in (self.chain.first, self.chain.second) if p.load is load)
+        read = pick(Builder.at(product.wait), ring, self._counter(use))
+        arrive = Builder.after(product.wait).create(BarrierArrive, read.result)
+        stage.update(dict.fromkeys((read, arrive), use))
 
 
 def _shared_layout(load: Load) -> Shared:
@@ -404,7 +491,7 @@ def _transposed(type: T.MemDescType, order: tuple[int, ...]) -> T.MemDescType:
 
 def predicate_access(op: Operation, flag: Value, b: Builder) -> None:
     """Make a copy or load of an iteration that does not exist do nothing (a copy stores zeros)."""
-    if isinstance(op, BarrierExpect):
+    if isinstance(op, (BarrierExpect, BarrierWait)):
         op.set_operands([*op.operands, flag])
         return
     if isinstance(op, TensorLoad):
@@ -420,6 +507,29 @@ def predicate_access(op: Operation, flag: Value, b: Builder) -> None:
     if isinstance(pointer, T.TensorType):
         flag = b.value(Splat, flag, type=pointer.with_element(T.I1))
     op.set_operands([*op.operands, flag])
+
+
+def _chain_predicate(loop: For, rings: _Rings) -> Predicate:
+    """In a chain the first product of the iteration behind the last one is computed, of a tile of zeros: its
+    copy takes place, outside of the tensor."""
+
+    def predicate(op: Operation, flag: Value, b: Builder) -> None:
+        is_on_barrier = isinstance(op, (BarrierExpect, BarrierWait, TensorLoad))
+        if not is_on_barrier or op.barrier.defining_op.source not in rings.of_first_product:
+            predicate_access(op, flag, b)
+            return
+        if isinstance(op, BarrierWait) and not op.for_copies:
+            return
+        exists: CmpI = flag.defining_op
+        if isinstance(op, TensorLoad):
+            row = 3 + len(op.tile_dims) - 2
+            moved = b.value(Select, flag, op.operands[row], b.constant(OUTSIDE, T.I32))
+            op.set_operand(row, moved)
+        if exists.lhs is not loop.lower:
+            before = b.value(SubI, exists.lhs, loop.step)
+            predicate_access(op, b.value(CmpI, before, exists.rhs, predicate="slt"), b)
+
+    return predicate
 
 
 def _gated(mask: Value, flag: Value, b: Builder) -> Value:

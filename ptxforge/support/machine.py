@@ -97,6 +97,9 @@ PRODUCTS_PER_COPY_EVEN = 10
 """Instructions of tensor cores for each asynchronous copy, at least, when copies are dealt out evenly."""
 PRODUCTS_PER_COPY_EARLY = 6
 """Instructions of tensor cores for each asynchronous copy when the first products take most copies."""
+SHORT_CHAIN = 4
+"""Iterations of a loop of two products up to which the first product of one more, which runs for nothing,
+costs more than the overlap of both brings."""
 SUMS_SIDE_BY_SIDE = 4
 """Sums of products that run side by side in a thread: as many as hide the latency of an ``fma``, 4 cycles."""
 

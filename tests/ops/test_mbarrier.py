@@ -80,6 +80,9 @@ def test_box_with_zeros_around_the_tensor():
     np.testing.assert_array_equal(copied(parsed()), expected)
 
 
+ROOM = """\
+  %room = memdesc_index %bars, %zero : (memdesc<2x1xi64, #bar, mutable>, i32) -> memdesc<1xi64, #bar, mutable>
+"""
 EXPECT, WAIT = "  barrier_expect %bar {bytes = 512}\n", "  barrier_wait %bar, %zero\n"
 
 
@@ -103,3 +106,20 @@ def test_a_phase_that_is_over_is_not_waited_for():
 def test_coordinates_and_dimensions_agree():
     with pytest.raises(VerificationError, match="2 dimensions has 4 coordinates and flags"):
         parsed(("%one, %yes {", "%one, %one, %yes {"), ("i32, i32, i1)", "i32, i32, i32, i1)"))
+
+
+def test_arrivals_end_phases():
+    """A wait for the end of a second phase, which comes with the second arrival."""
+    arrive = "  barrier_arrive %room\n"
+    first, second = "  barrier_wait %room, %zero\n", "  barrier_wait %room, %one\n"
+    copied(parsed((EXPECT, ROOM + arrive + first + arrive + second + EXPECT)))
+
+
+def test_a_wait_without_arrivals_never_ends():
+    with pytest.raises(InterpreterError, match="a wait that never ends"):
+        copied(parsed((EXPECT, ROOM + "  barrier_wait %room, %zero\n" + EXPECT)))
+
+
+def test_a_wait_whose_flag_does_not_hold_is_none():
+    no = "  %no = constant {value = false} : i1\n"
+    copied(parsed((EXPECT, ROOM + no + "  barrier_wait %room, %zero, %no\n" + EXPECT)))

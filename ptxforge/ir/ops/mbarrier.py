@@ -9,8 +9,8 @@
     …
     barrier_wait %bar, %phase                                            the tile is there
 
-A barrier counts phases. A phase ends when the one arrival that it waits for, and all bytes that this arrival
-said to expect, have come; ``barrier_wait`` waits for the end of the phase of a parity: 0 for the first, third
+A barrier counts phases. A phase ends when all arrivals that it waits for, and all bytes that an arrival said
+to expect, have come; ``barrier_wait`` waits for the end of the phase of a parity: 0 for the first, third
 … use of a barrier, 1 for the second, fourth …
 """
 
@@ -39,10 +39,11 @@ _GLOBAL_TO_SHARED = Effects(reads=frozenset({"global"}), writes=frozenset({"shar
 
 @define("barrier_init", effects=SIDE_EFFECT)
 class BarrierInit(Operation):
-    """Make mbarriers of one arrival, in their first phase. A ``barrier`` must follow before others use
+    """Make mbarriers of ``count`` arrivals, in their first phase. A ``barrier`` must follow before others use
     them."""
 
     barriers = operand(MEMDESC)
+    count = attribute(int, 1)
 
     infer = gives()
 
@@ -69,12 +70,24 @@ class BarrierExpect(Operation):
     infer = gives()
 
 
+@define("barrier_arrive", effects=SIDE_EFFECT)
+class BarrierArrive(Operation):
+    """Arrive at an mbarrier, once for each warp (which has waited for what it read)."""
+
+    barrier = operand(MEMDESC)
+
+    infer = gives()
+
+
 @define("barrier_wait", effects=SIDE_EFFECT)
 class BarrierWait(Operation):
-    """Wait until the phase of parity ``phase`` of an mbarrier has ended."""
+    """Wait until the phase of parity ``phase`` of an mbarrier has ended, unless ``flag`` does not hold.
+    With ``for_copies`` only the warp waits that starts copies."""
 
     barrier = operand(MEMDESC)
     phase = operand(SCALAR_INT)
+    flag = operand(SCALAR_BOOL, optional=True)
+    for_copies = attribute(bool, False)
 
     infer = gives()
 
@@ -86,7 +99,8 @@ class TensorLoad(Operation):
     (given if ``is_flagged``) does not hold.
 
     ``map`` is a kernel's parameter whose attributes describe the tensor, outermost dimension first; the
-    coordinates are in the same order. The destination has the box's elements, dimensions of size 1 left out;
+    coordinates are in the same order. ``ordered`` promises that nothing reads the destination any more: an
+    mbarrier says so. The destination has the box's elements, dimensions of size 1 left out;
     ``tile_dims`` names the destination's dimension along each of the tensor's (-1 where there is none).
     """
 
@@ -96,6 +110,7 @@ class TensorLoad(Operation):
     rest = operands(SCALAR_INT)
     tile_dims = attribute(tuple)
     is_flagged = attribute(bool, False)
+    ordered = attribute(bool, False)
 
     infer = gives()
 
