@@ -39,8 +39,6 @@ from ptxforge.ir.ops.shared import LocalAlloc, MemDescTrans
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.support.machine import SHORT_CHAIN
 
-_SPREAD = (Broadcast, ExpandDims, Splat)
-
 
 @attrs.frozen
 class Product:
@@ -154,7 +152,8 @@ def _comes_from(value: Value, carried: Value, loop: For) -> bool:
 def _spreading(value: Value, loop: For) -> list[Operation]:
     """The operations that make a tile of a row or a scalar, and are used for nothing else."""
     op = value.defining_op
-    if not isinstance(op, _SPREAD) or op.parent is not loop.body or not value.has_one_use:
+    spreads = isinstance(op, (Broadcast, ExpandDims, Splat)) and op.parent is loop.body
+    if not spreads or not value.has_one_use:
         return []
     return [*_spreading(op.operands[0], loop), op]
 

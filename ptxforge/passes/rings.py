@@ -1,0 +1,276 @@
+"""The buffers of pipelined loads: how a load becomes a copy into one of them and a read of it, some
+iterations later, and who says when a tile has come and when a buffer is free.
+
+    %x = load %p; … local_alloc %x …                     (before)
+
+    wait for room; copy %p → buffer (%k + 2) mod 3       (after: stage 0, for iteration k + 2)
+    wait for the copy; … buffer %k mod 3 …                                (stage 2, for iteration k)
+
+``cp.async`` (:meth:`Rings._by_threads`): all threads copy, and wait for their own groups; a barrier makes the
+tile known to all. TMA (:meth:`Rings._by_tma`): one thread asks for a tile, whose bytes complete on an
+mbarrier. In a chain of products (``chained_products.py``) other mbarriers say that a tile was read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Operation, Value
+from ptxforge.ir.ops.arith import AddI, CmpI, Select, XorI
+from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierInit, BarrierWait
+from ptxforge.ir.ops.memory import Barrier, Load
+from ptxforge.ir.ops.shape import Trans
+from ptxforge.ir.ops.shared import (
+    AsyncCommitGroup,
+    AsyncCopyGlobalToLocal,
+    AsyncWait,
+    LocalAlloc,
+    LocalLoad,
+    MemDescIndex,
+    MemDescTrans,
+)
+from ptxforge.layouts.encodings import DotOperand, Mma, Shared, infer_trans
+from ptxforge.layouts.fma import shared_for_fma_operand
+from ptxforge.layouts.swizzle import swizzle_for_dot_operand
+from ptxforge.passes.analysis.pipelined_loads import is_zero
+from ptxforge.passes.analysis.rectangles import Rectangle
+from ptxforge.passes.chained_products import Chain
+from ptxforge.passes.tensor_loads import TensorLoads, pick, ring_of_barriers
+
+
+class Rings:
+    """The buffers of a loop's pipelined loads. ``lower`` replaces each load by a copy into one of
+    ``distance + 1`` buffers and a read of it ``distance`` stages later."""
+
+    def __init__(
+        self, loop: For, stage: dict[Operation, int], distance: int, by_tma: TensorLoads, chain: Chain | None
+    ):
+        self.loop, self.stage, self.distance, self.by_tma = loop, stage, distance, by_tma
+        self.chain = chain
+        self.count = distance + 1
+        self.buffers: list[Value] = []
+        self.barriers: list[Value] = []
+        self.copies_by_threads = False
+        self.of_first_product: set[Value] = set()
+        self._counters: dict[int, Value] = {}
+        self._wraps: dict[int, Value] = {}
+        self._phases: dict[int, Value] = {}
+        self._waits: dict[int, AsyncWait] = {}
+
+    def lower(self, levels: dict[Load, int]) -> None:
+        first: list[AsyncCopyGlobalToLocal] = []
+        # In the order of the program, so that the first one's wait comes before all reads.
+        for load in [op for op in self.loop.body.operations if op in levels]:
+            at = self.stage.pop(load)
+            rectangle = self.by_tma.rectangle(load)
+            if rectangle is not None:
+                self._by_tma(load, rectangle, at)
+                continue
+            self.copies_by_threads = True
+            copy = self._by_threads(load, at)
+            if at == 0:
+                first.append(copy)
+        if first:
+            # The copies of stage 0 come last in a step: their group takes in those of the other stages.
+            commit = Builder.after(first[-1]).create(AsyncCommitGroup, *(copy.result for copy in first))
+            self.stage[commit] = 0
+
+    # -- where in the ring -----------------------------------------------------------------------------
+
+    def _counter(self, at: int) -> Value:
+        """A carried value that counts 0, 1, …, count - 1, 0, … with the iterations of stage ``at``."""
+        if at in self._counters:
+            return self._counters[at]
+        outside = Builder.at(self.loop)
+        zero, one = outside.constant(0, T.I32), outside.constant(1, T.I32)
+        limit = outside.constant(self.count, T.I32)
+        argument = self.loop.body.add_argument(T.I32, "buffer")
+        inside = Builder.at(self.loop.body.terminator)
+        following = inside.create(AddI, argument, one)
+        wraps = inside.create(CmpI, following.result, limit, predicate="sge")
+        wrapped = inside.create(Select, wraps.result, zero, following.result)
+        for op in (following, wraps, wrapped):
+            self.stage[op] = at
+        self._carry(zero, wrapped.result)
+        self._counters[at], self._wraps[at] = argument, wraps.result
+        return argument
+
+    def _phase(self, at: int) -> Value:
+        """A carried value that is 0 the first time round the ring, 1 the second, 0 the third …"""
+        if at in self._phases:
+            return self._phases[at]
+        self._counter(at)
+        outside = Builder.at(self.loop)
+        zero, one = outside.constant(0, T.I32), outside.constant(1, T.I32)
+        argument = self.loop.body.add_argument(T.I32, "phase")
+        inside = Builder.at(self.loop.body.terminator)
+        other = inside.create(XorI, argument, one)
+        following = inside.create(Select, self._wraps[at], other.result, argument)
+        self.stage[other] = self.stage[following] = at
+        self._carry(zero, following.result)
+        self._phases[at] = argument
+        return argument
+
+    def _carry(self, initial: Value, following: Value) -> None:
+        terminator = self.loop.body.terminator
+        self.loop.set_operands([*self.loop.operands, initial])
+        terminator.set_operands([*terminator.operands, following])
+        self.loop.add_result(initial.type)
+
+    def _buffer(self, type: T.TensorType, layout: Shared) -> Value:
+        described = T.MemDescType((self.count, *type.shape), type.element, layout, mutable=True)
+        buffer = Builder.at(self.loop).create(LocalAlloc, result_types=[described]).result
+        self.buffers.append(buffer)
+        return buffer
+
+    # -- copies ----------------------------------------------------------------------------------------
+
+    def _by_threads(self, load: Load, at: int) -> AsyncCopyGlobalToLocal:
+        """``cp.async``: each thread copies some pieces."""
+        type, use, stage = load.result.type, at + self.distance, self.stage
+        copy_index, read_index = self._counter(at), self._counter(use)
+        buffer = self._buffer(type, _layout_of_ring(load))
+        b = Builder.at(load)
+        slot = b.create(MemDescIndex, buffer, copy_index)
+        kept = {k: v for k, v in load.attributes.items() if k == "vector"}
+        copy = b.create(AsyncCopyGlobalToLocal, load.pointer, slot.result, *load.operands[1:2], **kept)
+        stage[slot] = stage[copy] = at
+        if use not in self._waits:
+            # Groups of later iterations that may still be on their way.
+            self._waits[use] = b.create(AsyncWait, num=self.distance - 1)
+            stage[self._waits[use]] = use
+        wait = self._waits[use]
+        source = b.create(MemDescIndex, buffer, read_index)
+        read = b.create(LocalLoad, source.result, wait.result, result_types=[type])
+        stage[source] = stage[read] = use
+        value = read.result
+        if load.other is not None and not is_zero(load.other):
+            filled = b.create(Select, load.mask, value, load.other)
+            stage[filled] = use
+            value = filled.result
+        load.replace_with([value])
+        _fold_conversions(read, source.result, wait.result, stage)
+        return copy
+
+    def _by_tma(self, load: Load, rectangle: Rectangle, at: int) -> None:
+        """One thread asks for the whole tile, whose bytes complete on a barrier of its own."""
+        use, stage = at + self.distance, self.stage
+        copy_index, read_index, phase = self._counter(at), self._counter(use), self._phase(use)
+        layout = _layout_of_ring(load)
+        buffer = self._buffer(load.result.type, layout)
+        barriers = ring_of_barriers(self.loop, self.count)
+        self.barriers.append(barriers)
+        outside = Builder.at(self.loop)
+        outside.create(BarrierInit, barriers)
+        outside.create(Barrier)
+        b = Builder.at(load)
+        if self.chain is not None:
+            self._release(load, at)
+            if load is self.chain.first.load:
+                self.of_first_product = set(self.barriers)
+        slot, arrival = pick(b, buffer, copy_index), pick(b, barriers, copy_index)
+        started = self.by_tma.start(load, rectangle, layout, slot.result, arrival.result)
+        stage.update(dict.fromkeys((slot, arrival, *started), at))
+        completion = pick(b, barriers, read_index)
+        wait = b.create(BarrierWait, completion.result, phase)
+        source = pick(b, buffer, read_index)
+        stage.update(dict.fromkeys((completion, wait, source), use))
+        for user in dict.fromkeys(load.result.users):
+            user.replace_with([source.result])
+        load.erase()
+
+
+    def _release(self, load: Load, at: int) -> None:
+        """A ring of barriers by which warps say that they have read a tile, and a wait for that before the
+        next copy into its buffer."""
+        stage, use = self.stage, at + self.distance
+        ring = ring_of_barriers(self.loop, self.count)
+        self.barriers.append(ring)
+        outside = Builder.at(self.loop)
+        outside.create(BarrierInit, ring, count=self.by_tma.function.attributes["num_warps"])
+        outside.create(Barrier)
+        b = Builder.at(load)
+        one = outside.constant(1, T.I32)
+        # The first time round, the phase before the first is waited for, which is over.
+        phase = b.create(XorI, self._phase(at), one)
+        slot = pick(b, ring, self._counter(at))
+        wait = b.create(BarrierWait, slot.result, phase.result, for_copies=True)
+        stage.update(dict.fromkeys((phase, slot, wait), at))
+        product = next(p for p in (self.chain.first, self.chain.second) if p.load is load)
+        read = pick(Builder.at(product.wait), ring, self._counter(use))
+        arrive = Builder.after(product.wait).create(BarrierArrive, read.result)
+        stage.update(dict.fromkeys((read, arrive), use))
+
+
+def _layout_of_ring(load: Load) -> Shared:
+    """The swizzle for whoever reads the buffer."""
+    type = load.result.type
+    for user in load.result.users:
+        if isinstance(user, LocalAlloc):
+            return user.result.type.layout
+    for view, order in _views(load.result):
+        consumer = _dot_operand_of(view)
+        if consumer is None:
+            continue
+        seen = view.type
+        if isinstance(consumer.parent, Mma):
+            layout = swizzle_for_dot_operand(consumer, seen.shape, seen.layout.order, type.element.bits)
+        else:
+            layout = shared_for_fma_operand(consumer, seen.layout, seen.shape, type.element.bits)
+        back = tuple(order.index(d) for d in range(len(order)))
+        return infer_trans(layout, back, seen.shape)
+    return Shared(1, 1, 1, type.layout.order)
+
+
+def _views(value: Value) -> Iterator[tuple[Value, tuple[int, ...]]]:
+    """``value`` and its transposes, each with the order that makes it of ``value``."""
+    yield value, tuple(range(len(value.type.shape)))
+    for user in value.users:
+        if isinstance(user, Trans):
+            yield user.result, user.order
+
+
+def _dot_operand_of(value: Value) -> DotOperand | None:
+    for user in value.users:
+        if isinstance(user, ConvertLayout) and isinstance(user.result.type.layout, DotOperand):
+            return user.result.type.layout
+    return None
+
+
+def _fold_conversions(read: LocalLoad, source: Value, token: Value, stage: dict[Operation, int]) -> None:
+    """A conversion of what was read is a read in the other layout, a transpose a read of another view, and
+    what would be put into shared memory lies there already."""
+    for user in dict.fromkeys(read.result.users):
+        if user.parent is not read.parent:
+            continue  # a branch may not be taken: all warps read here, before the barrier that they all reach
+        b = Builder.at(user)
+        if isinstance(user, LocalAlloc) and user.result.type == source.type:
+            stage.pop(user, None)
+            user.replace_with([source])
+            continue
+        if isinstance(user, ConvertLayout):
+            folded = b.create(LocalLoad, source, token, result_types=[user.result.type])
+        elif isinstance(user, Trans):
+            seen = _transposed(source.type, user.order)
+            view = b.create(MemDescTrans, source, order=user.order, result_types=[seen])
+            folded = b.create(LocalLoad, view.result, token, result_types=[user.result.type])
+            stage[view] = stage[read]
+        else:
+            continue
+        stage[folded] = stage[read]
+        stage.pop(user, None)
+        user.replace_with([folded.result])
+        if isinstance(user, Trans):
+            _fold_conversions(folded, view.result, token, stage)
+    if not read.result.uses:
+        stage.pop(read)
+        read.erase()
+
+
+def _transposed(type: T.MemDescType, order: tuple[int, ...]) -> T.MemDescType:
+    layout = infer_trans(type.layout, order, type.shape)
+    return T.MemDescType(tuple(type.shape[d] for d in order), type.element, layout, type.mutable)
