@@ -58,7 +58,7 @@ def test_kernels_consist_of_what_they_did(case, target, request):
         assert facts == expected[name], f"{name} for {target}"
 
 
-SIZES = {"M": 128, "N": 128, "K": 256, "rows": 1024, "length": 256, "heads": 1, "stride_b": 0, "stride_h": 0,
+SIZES = {"M": 128, "N": 128, "K": 256, "rows": 256, "length": 256, "heads": 1, "stride_b": 0, "stride_h": 0,
          "stride_l": 128}  # fmt: skip
 """Arguments of the block that runs; rows have as many elements as a block, strides are 512."""
 RUN = [
