@@ -17,10 +17,11 @@ regions need is repeated in each. Only cheap ones move, and only when nothing th
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 COLD_BEGIN, COLD_END, _LOCATION, _LABEL = -4, -5, -1, -3
-_HOT = -1
+_HOT = 1
+"""The bit of hot code."""
 
 _CHEAP = (
     "setp.", "selp.", "and.", "or.", "xor.", "not.", "add.", "sub.", "mad.", "mul.", "shl.", "shr.", "min.s",
@@ -36,39 +37,46 @@ def sink(code: Sequence[Instruction], pinned: set[str]) -> list[Instruction]:
     Registers in ``pinned`` may be assigned more than once.
     """
     stable = {x for _, operands, kind in code if kind > 0 for x in operands[:kind]} - pinned
-    places: dict[object, set[int]] = {}
+    users: dict[object, int] = {}  # where a register is read: a bit for hot code, one for each cold region
     moved: dict[int, list[Instruction]] = {}
     result: list[Instruction | int] = []
-    here, around, regions = _HOT, [], 0
+    here, around, following = _HOT, [], _HOT << 1
     for instruction in reversed(code):
-        template, operands, kind = instruction
-        if kind == COLD_END:
+        _, operands, kind = instruction
+        if kind > 0:
+            readers = 0
+            for x in operands[:kind]:
+                readers |= users.get(x, 0)
+            if not readers:
+                continue
+            if here == _HOT and not readers & _HOT and _may_move(instruction, stable):
+                for region in _bits(readers):
+                    moved.setdefault(region, []).append(instruction)
+            else:
+                result.append(instruction)
+                readers = here
+            for x in operands[kind:]:
+                users[x] = users.get(x, 0) | readers
+        elif kind == COLD_END:
             around.append(here)
-            here, regions = regions, regions + 1
+            here, following = following, following << 1
         elif kind == COLD_BEGIN:
             result.append(here)
             here = around.pop()
-        elif kind in (_LOCATION, _LABEL):
-            result.append(instruction)
-        elif kind <= 0:
-            result.append(instruction)
-            _use(places, operands, {here})
         else:
-            users = set().union(*(places.get(x, ()) for x in operands[:kind]))
-            sinks = here == _HOT and users and _HOT not in users and _may_move(instruction, stable)
-            if sinks:
-                for region in users:
-                    moved.setdefault(region, []).append(instruction)
-            elif users:
-                result.append(instruction)
-                users = {here}
-            _use(places, operands[kind:], users)
+            result.append(instruction)
+            if kind not in (_LOCATION, _LABEL):
+                for x in operands:
+                    users[x] = users.get(x, 0) | here
     return [x for entry in reversed(result) for x in _expanded(entry, moved)]
 
 
-def _use(places: dict[object, set[int]], operands: tuple, regions: set[int]) -> None:
-    for x in operands:
-        places.setdefault(x, set()).update(regions)
+def _bits(mask: int) -> Iterator[int]:
+    """The bits of a number, lowest first."""
+    while mask:
+        lowest = mask & -mask
+        yield lowest
+        mask ^= lowest
 
 
 def _may_move(instruction: Instruction, stable: set[str]) -> bool:

@@ -387,8 +387,13 @@ class Block:
     def walk(self) -> Iterator[Operation]:
         """All operations, nested ones included, in textual order
         (an operation before those in its regions)."""
-        for op in self.operations:
-            yield from op.walk()
+        here = self.first
+        while here is not None:
+            following = here.next
+            yield here
+            for region in here.regions:
+                yield from region.block.walk()
+            here = following
 
     def clear(self) -> None:
         """Erase every operation, last first."""

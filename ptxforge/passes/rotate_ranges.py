@@ -26,7 +26,9 @@ MASKS       hold for the first few elements of a vector, if not for all or none.
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
+from collections.abc import Callable
 from typing import NamedTuple
 
 from ptxforge.ir import types as T
@@ -61,11 +63,13 @@ def rotate_ranges(function: Function, target: Target) -> bool:
         tensors = [v for v in (*op.operands, *op.results) if isinstance(v.type, T.TensorType)]
         if tensors:
             tiles.setdefault(components.find(tensors[0]), []).append(op)
-    facts = FactsWithinVectors(function)
+    facts = functools.cache(lambda: FactsWithinVectors(function))
     return any([_rotate(function, operations, facts) for operations in tiles.values()])
 
 
-def _rotate(function: Function, operations: list[Operation], facts: FactsWithinVectors) -> bool:
+def _rotate(
+    function: Function, operations: list[Operation], within: Callable[[], FactsWithinVectors]
+) -> bool:
     """Rotate the tile that consists of these operations, if it can be."""
     ranges = [op for op in operations if isinstance(op, MakeRange)]
     if not ranges or any(op.parent is not function.body for op in ranges):
@@ -78,6 +82,7 @@ def _rotate(function: Function, operations: list[Operation], facts: FactsWithinV
     unit = _elements_per_vector(accesses, share)
     if unit < 2 or share > unit * machine.GUARDED_VECTORS:
         return False
+    facts = within()
     wide = [op for op in accesses if facts[op.pointer].contiguity[0] > 1]
     if all(facts[op.pointer].divisibility[0] >= machine.VECTOR_BYTES for op in wide):
         return False

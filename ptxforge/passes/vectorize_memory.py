@@ -17,6 +17,9 @@ divide.
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
+
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.ops.arith import CmpI, RemSI, RemUI
@@ -39,7 +42,7 @@ def vectorize_memory(function: Function, target: Target) -> bool:
         return False
     facts = AxisInfoAnalysis(function)
     widest = target.widest_global_access // 8
-    within = FactsWithinVectors(function)
+    within = functools.cache(lambda: FactsWithinVectors(function))
     for op in accesses:
         limit = 16 if isinstance(op, AtomicRMW) else widest
         op.vector = vector_width(op, facts, limit)
@@ -74,7 +77,7 @@ def _mark(op: Operation, name: str, lengths: tuple[int, ...]) -> None:
         op.attributes.pop(name, None)
 
 
-def _guard(op: Operation, facts: FactsWithinVectors) -> None:
+def _guard(op: Operation, within: Callable[[], FactsWithinVectors]) -> None:
     """Set ``guarded`` and ``aligned``, or remove what an earlier pass hoped for."""
     hoped = op.guarded
     op.guarded, op.aligned = 1, False
@@ -83,9 +86,13 @@ def _guard(op: Operation, facts: FactsWithinVectors) -> None:
     type = op.pointer.type
     size = type.element.pointee.bytes
     dim, run = register_run(type.layout, type.shape)
+    most = min(run, max(1, machine.VECTOR_BYTES // size))
+    if most <= op.vector:
+        return
+    facts = within()
     info = facts[op.pointer]
     aligned = max(1, info.divisibility[dim] // size)
-    width = min(run, info.contiguity[dim], max(1, machine.VECTOR_BYTES // size), max(aligned, hoped))
+    width = min(most, info.contiguity[dim], max(aligned, hoped))
     vectors = elements_per_thread(type.layout, type.shape) // width
     if width <= op.vector or vectors > machine.GUARDED_VECTORS:
         return
