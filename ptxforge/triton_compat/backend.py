@@ -48,6 +48,22 @@ class Backend(BaseBackend):
         """A text that is another for every version of the compiler and every target."""
         return f"ptxforge-{compiler_digest()}-{self.target}"
 
+    @staticmethod
+    def parse_attr(text: str) -> list[list[Any]]:
+        """An attribute of a specialised argument: ``"D"`` is divisible by 16."""
+        return [["tt.divisibility", 16]] if "D" in text else []
+
+    def load_dialects(self, context: Any) -> None:
+        """Nothing to load."""
+
+    def get_codegen_implementation(self, options: Any) -> dict[str, Any]:
+        """Nothing that others could replace."""
+        return {}
+
+    def get_module_map(self) -> dict[str, Any]:
+        """Nothing that others could replace."""
+        return {}
+
     def parse_options(self, given: dict[str, Any]) -> Options:
         """The options with their defaults; those that ptxforge does not know are left out, as Triton does."""
         known = {name: value for name, value in given.items() if name in DEFAULTS}

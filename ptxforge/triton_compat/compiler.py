@@ -26,6 +26,7 @@ from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.support import settings
 from ptxforge.support.errors import ArgumentError
 from ptxforge.support.target import parse_target
+from ptxforge.triton_compat import accesses
 from ptxforge.triton_compat.backend import Options, make_backend
 from ptxforge.triton_compat.drivers import driver
 
@@ -76,6 +77,18 @@ class ASTSource:
             )
             signature[name] = f"{kind}:16" if divisible and kind != "constexpr" else kind
         return signature, constants
+
+    def make_ir(
+        self, target: GPUTarget, options: Any, codegen_fns: Any, module_map: Any, context: Any
+    ) -> accesses.Module:
+        """What the kernel reads and writes, as a module of Triton's IR that others can walk."""
+        signature, constants = self.specialization()
+        made = self.fn.compile(signature, constants, _machine(target))
+        parameters = [name for name, kind in signature.items() if kind != "constexpr"]
+        arrays = [name for name in parameters if signature[name].startswith("*")]
+        return accesses.Module(
+            made.name, parameters, arrays, [name for name in parameters if name in made.written]
+        )
 
 
 def _name(fn: Any, key: Any) -> str:

@@ -7,6 +7,8 @@ from concurrent.futures import Executor
 from types import TracebackType
 from typing import Any
 
+from ptxforge.runtime.specialize import Parameter, specialize
+
 
 class TensorWrapper:
     """A tensor whose elements are read as ``dtype``; see :func:`reinterpret`."""
@@ -125,3 +127,17 @@ def must_use_result(function: Any, required: bool = True) -> Any:
     """Mark a function that kernels call: a call whose result nobody uses is an error."""
     function.__triton_must_use_result__ = required
     return function
+
+
+def native_specialize_impl(
+    backend: Any, value: Any, is_const: bool = False, specialize_value: bool = True, align: bool = True
+) -> tuple[str, str | None]:
+    """``(type, key)`` of an argument: the key is ``"D"`` when 16 divides it."""
+    parameter = Parameter(name="value", index=0, const=is_const, alignment=align, ones=specialize_value)
+    kind, _, divisor = specialize(parameter, value).type.partition(":")
+    return kind, "D" if divisor else None
+
+
+def mangle_type(value: Any, specialized: bool = False) -> str:
+    """The signature type of an argument: ``*fp32``, ``i32``, ``constexpr`` for ``None``."""
+    return native_specialize_impl(None, value, False, specialized, False)[0]

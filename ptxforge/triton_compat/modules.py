@@ -21,6 +21,7 @@ from ptxforge.runtime import (
 )
 from ptxforge.support import errors
 from ptxforge.triton_compat import (
+    accesses,
     backend,
     compiler,
     disasm,
@@ -110,8 +111,17 @@ MODULES: dict[str, Sequence[Source]] = {
     "triton.language.math": _language("math"),
     "triton.language.standard": _language("standard"),
     "triton.knobs": [knobs],
+    "triton._C": [{}],
+    "triton._C.libtriton": [{}],
+    "triton._C.libtriton.ir": [{"context": accesses.Context, "load_dialects": accesses.load_dialects}],
+    "triton._utils": [
+        {"find_paths_if": accesses.find_paths_if, "get_iterable_path": accesses.get_iterable_path}
+    ],
     "triton.runtime": [_JIT, _TUNING, _ERRORS],
-    "triton.runtime.jit": [_JIT],
+    "triton.runtime.jit": [
+        _JIT,
+        {"native_specialize_impl": host.native_specialize_impl, "mangle_type": host.mangle_type},
+    ],
     "triton.runtime.cache": [_CACHE],
     "triton.runtime.driver": [_DRIVER],
     "triton.runtime.interpreter": [{"InterpretedFunction": host.InterpretedFunction}],

@@ -16,7 +16,7 @@ REFUSED = {
     "triton.language.extra.hip": "ptxforge makes PTX, for NVIDIA's GPUs; there is nothing for AMD's",
     "triton.language.extra.tlx": "TLX is an extension of another fork, with barriers and buffers by hand",
     "triton.language.extra.tcgen05": "there are no instructions of Blackwell's tensor memory here",
-    "triton._C": "there is no C++ behind ptxforge: no MLIR, no LLVM, and so no bindings of them",
+    "triton._C.libtriton": "there is no C++ behind ptxforge: no MLIR, no LLVM, and so no bindings of them",
     "triton.tools.experimental_descriptor": "it gave way to triton.tools.tensor_descriptor in Triton 3.4",
 }
 

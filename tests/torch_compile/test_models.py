@@ -10,6 +10,7 @@ import torch.nn.functional as F  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 from torch import nn  # noqa: E402
+from torch._higher_order_ops.triton_kernel_wrap import identify_accessed_tensors  # noqa: E402
 from torch._inductor import config as inductor  # noqa: E402
 
 
@@ -114,3 +115,13 @@ def test_kernels_of_the_user_s_own(launched, function):
     found = torch.compile(function, fullgraph=True)(x)
     torch.testing.assert_close(found, 3 * x + 1)
     assert any(kernel.name.startswith("scale_kernel") for kernel in launched)
+
+
+def test_what_a_kernel_of_the_user_s_changes_is_known():
+    """Only what it stores to counts as changed: neither copies of its inputs nor a warning."""
+    x, y = torch.randn(300), torch.empty(300)
+    arguments = {"x": x, "y": y, "n": 300, "factor": 3.0, "BLOCK": 128}
+    for kernel in (scale_kernel, tuned_kernel):
+        found = identify_accessed_tensors(kernel, dict(arguments), {})
+        assert {dependency.name for dependency in found.read_writes.writes} == {"y"}
+        assert {dependency.name for dependency in found.read_writes.reads} == {"x", "y"}

@@ -49,7 +49,7 @@ def launch(device, **options):
 # What there will not be
 
 
-@pytest.mark.parametrize("name", [*REFUSED, "triton.experimental.gluon.language", "triton._C.libtriton.ir"])
+@pytest.mark.parametrize("name", [*REFUSED, "triton.experimental.gluon.language", "triton._C.libtriton.llvm"])
 def test_refused_modules_say_why(triton, name):
     with pytest.raises(ModuleNotFoundError, match="ptxforge has no 'triton.*: .{20}"):
         importlib.import_module(name)
