@@ -30,7 +30,9 @@ from ptxforge.triton_compat import (
     internal_testing,
     knobs,
     language_names,
+    profiler,
     testing,
+    viewer,
 )
 from ptxforge.triton_compat.alias import VERSION, Source
 
@@ -134,6 +136,8 @@ MODULES: dict[str, Sequence[Source]] = {
     "triton.backends": [_BACKENDS],
     "triton.backends.compiler": [_BACKENDS],
     "triton.backends.driver": [_BACKENDS],
+    "triton.profiler": [profiler],
+    "triton.profiler.viewer": [viewer],
     "triton._internal_testing": [internal_testing, internal_testing.OTHER_VENDORS],
     "triton.runtime._async_compile": [_JIT],
     "triton.tools": [{}],

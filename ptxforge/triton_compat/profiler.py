@@ -1,0 +1,254 @@
+"""``triton.profiler``: scopes, the launches in them, and how long both take.
+
+    proton.start("matmul", hook="triton")
+    with proton.scope("warm", {"flops16": 2 * M * N * K}):
+        kernel[grid](...)
+    proton.finalize()                       # writes matmul.hatchet
+
+Launches of ptxforge's kernels are timed one by one: by CUDA events on their stream, and in the emulator,
+whose launches end when they return, by the host's clock. A scope in which none of them runs (a library's
+call) is timed as a whole. Times are ns.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from ptxforge.driver.cuda import CudaDevice
+from ptxforge.runtime import hooks
+from ptxforge.runtime.devices import default_device
+from ptxforge.support.errors import PtxforgeError
+from ptxforge.support.target import parse_target
+
+TIME = "time (ns)"
+
+
+@attrs.define(slots=True)
+class Node:
+    """A scope or a kernel: ``metrics`` of its own, without those of its ``children``."""
+
+    name: str
+    metrics: dict[str, float] = attrs.field(factory=dict)
+    children: dict[str, Node] = attrs.field(factory=dict)
+    spans: list[tuple[Any, Any]] = attrs.field(factory=list)
+    launches: int = 0
+
+    def child(self, name: str) -> Node:
+        """The child of that name, made when it is new."""
+        return self.children.setdefault(name, Node(name))
+
+    def add(self, metrics: dict[str, float]) -> None:
+        """Add to the metrics."""
+        for name, value in metrics.items():
+            self.metrics[name] = self.metrics.get(name, 0) + value
+
+    def settle(self) -> bool:
+        """Turn the spans into time; whether a kernel ran in it or below."""
+        ran = [child.settle() for child in self.children.values()]
+        is_timed = self.launches > 0 or not any(ran)
+        if self.spans and is_timed:
+            self.add({TIME: sum(_nanoseconds(*span) for span in self.spans)})
+        self.spans.clear()
+        return self.launches > 0 or any(ran)
+
+    def described(self) -> dict[str, Any]:
+        """As hatchet's literals."""
+        return {
+            "frame": {"name": self.name, "type": "function"},
+            "metrics": self.metrics | ({"count": self.launches} if self.launches else {}),
+            "children": [child.described() for child in self.children.values()],
+        }
+
+
+def _now(stream: int | None) -> Any:
+    """A point in time: of the stream on a GPU, of the host else."""
+    device = default_device()
+    if not isinstance(device, CudaDevice):
+        return time.perf_counter_ns()
+    event = device.event()
+    event.record(stream or 0)
+    return event
+
+
+def _nanoseconds(start: Any, end: Any) -> float:
+    if isinstance(start, int):
+        return float(end - start)
+    end.synchronize()
+    return end.milliseconds_since(start) * 1e6
+
+
+class Session:
+    """One profile, from :func:`start` to :func:`finalize`."""
+
+    def __init__(self, name: str, with_metadata: bool):
+        self.name, self._with_metadata = name, with_metadata
+        self.root = Node("ROOT")
+        self.path = [self.root]
+        self._hook: hooks.Hook | None = None
+        self._starts: list[tuple[Node, Any]] = []
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it records."""
+        return self._hook is not None
+
+    def activate(self) -> None:
+        """Record from now on."""
+        if self._hook is None:
+            self._hook = hooks.add(self._enter, self._exit)
+
+    def deactivate(self) -> None:
+        """Record no more, until it is activated again."""
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+
+    def _enter(self, launch: hooks.Launch) -> None:
+        told = launch.metadata if self._with_metadata else {}
+        node = self.path[-1].child(str(told.get("name", launch.name)))
+        node.add({name: value for name, value in told.items() if isinstance(value, (int, float))})
+        node.launches += 1
+        self._starts.append((node, _now(launch.stream)))
+
+    def _exit(self, launch: hooks.Launch) -> None:
+        node, start = self._starts.pop()
+        node.spans.append((start, _now(launch.stream)))
+
+    def literals(self) -> list[dict[str, Any]]:
+        """The tree, and what is known of the device."""
+        self.root.settle()
+        device = default_device()
+        facts = {"arch": str(parse_target(device.target).sm), "num_sms": device.multiprocessors}
+        return [self.root.described(), {"CUDA": {"0": facts}}]
+
+
+_sessions: list[Session] = []
+
+
+def start(
+    name: str = "proton",
+    *,
+    context: str = "shadow",
+    data: str = "tree",
+    backend: str | None = None,
+    mode: str | None = None,
+    hook: str | None = None,
+) -> int:
+    """Begin a session; its number. With ``hook="triton"``, what kernels' ``launch_metadata`` tells is
+    added to their metrics. The profile is a tree of scopes and kernels.
+
+    Raises :class:`PtxforgeError` for a context, data or hook that there is not.
+    """
+    for given, known, what in (
+        (context, ("shadow",), "context"), (data, ("tree",), "data"), (hook, (None, "triton"), "hook")
+    ):  # fmt: skip
+        if given not in known:
+            raise PtxforgeError(f"the profiler has no {what} '{given}'; there is {known[-1]!r}")
+    session = Session(name, hook == "triton")
+    _sessions.append(session)
+    session.activate()
+    return len(_sessions) - 1
+
+
+def activate(session: int | None = 0) -> None:
+    """Go on recording (``None``: every session)."""
+    for chosen in _chosen(session):
+        chosen.activate()
+
+
+def deactivate(session: int | None = 0) -> None:
+    """Stop recording for a while (``None``: every session)."""
+    for chosen in _chosen(session):
+        chosen.deactivate()
+
+
+def finalize(session: int | None = None, output_format: str = "hatchet") -> None:
+    """End a session, or all of them, and write ``<name>.hatchet``."""
+    for chosen in _chosen(session):
+        chosen.deactivate()
+        path = Path(f"{chosen.name}.hatchet")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(chosen.literals(), indent=1))
+    if session is None:
+        _sessions.clear()
+
+
+def _chosen(session: int | None) -> list[Session]:
+    """Raises :class:`PtxforgeError` for a session that there is not."""
+    if session is None:
+        return list(_sessions)
+    if not 0 <= session < len(_sessions):
+        raise PtxforgeError(f"there is no profiler session {session}")
+    return [_sessions[session]]
+
+
+class scope:
+    """``with scope(name, metrics):`` or ``@scope(name)``: what runs inside stands below that name, and the
+    metrics (``flops16``, ``bytes``, …) are added there."""
+
+    def __init__(self, name: str, metrics: dict[str, float] | None = None):
+        self.name, self.metrics = name, dict(metrics or {})
+        self._entered: list[list[tuple[Session, Node, Any]]] = []
+
+    def __enter__(self) -> scope:
+        entered = []
+        for session in _sessions:
+            if session.is_active:
+                node = session.path[-1].child(self.name)
+                node.add(self.metrics)
+                session.path.append(node)
+                entered.append((session, node, _now(None)))
+        self._entered.append(entered)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for session, node, began in self._entered.pop():
+            node.spans.append((began, _now(None)))
+            session.path.remove(node)
+
+    def __call__(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(function)
+        def inside(*args: Any, **kwargs: Any) -> Any:
+            with scope(self.name, self.metrics):
+                return function(*args, **kwargs)
+
+        return inside
+
+
+cpu_timed_scope = scope
+_open_scopes: list[scope] = []
+
+
+def enter_scope(name: str, metrics: dict[str, float] | None = None) -> None:
+    """Enter a scope; :func:`exit_scope` leaves it."""
+    _open_scopes.append(scope(name, metrics).__enter__())
+
+
+def exit_scope() -> None:
+    """Leave the scope entered last. Raises :class:`PtxforgeError` when there is none."""
+    if not _open_scopes:
+        raise PtxforgeError("no scope of the profiler is open")
+    _open_scopes.pop().__exit__()
+
+
+def profile(function: Callable[..., Any] | None = None, *, name: str = "proton", **options: Any) -> Any:
+    """A decorator: a session around each call."""
+    if function is None:
+        return functools.partial(profile, name=name, **options)
+
+    @functools.wraps(function)
+    def inside(*args: Any, **kwargs: Any) -> Any:
+        session = start(name, **options)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            deactivate(session)
+
+    return inside
