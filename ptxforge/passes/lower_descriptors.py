@@ -35,13 +35,14 @@ from ptxforge.support.target import Target
 
 def lower_descriptors(function: Function, target: Target) -> bool:
     """Expand every access through a descriptor, and drop the descriptors."""
-    found = [op for op in function.walk() if type(op) in _ACCESSES]
+    found = [op for op in function.walk() if type(op) in _ACCESSES or isinstance(op, MakeDescriptor)]
+    made = [op for op in found if isinstance(op, MakeDescriptor)]
     for op in found:
-        op.replace_with(_ACCESSES[type(op)](Builder.at(op), op))
-    unused = [op for op in function.walk() if isinstance(op, MakeDescriptor) and not op.is_used]
-    for op in unused:
+        if type(op) in _ACCESSES:
+            op.replace_with(_ACCESSES[type(op)](Builder.at(op), op))
+    for op in made:
         op.erase()
-    return bool(found or unused)
+    return bool(found)
 
 
 def _box(builder: Builder, op: Operation) -> tuple[Value, Value]:

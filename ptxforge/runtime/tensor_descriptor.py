@@ -105,8 +105,9 @@ class TensorDescriptor:
 
     @property
     def type(self) -> DescriptorType:
-        """What a kernel is compiled for. Raises :class:`ArgumentError` for a ``block_shape`` that cannot
-        be."""
+        """What a kernel is compiled for. Raises :class:`ArgumentError` for a ``block_shape`` that cannot be,
+        and for what the constructor refuses."""
+        self._check_memory()
         self._check_box()
         element = self.dtype
         is_aligned = self.shape[-1] * element.bytes % ALIGNMENT == 0

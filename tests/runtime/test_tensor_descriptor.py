@@ -13,6 +13,7 @@ import ptxforge.language as tl
 from ptxforge import triton_compat
 from ptxforge.runtime.tensor_descriptor import TensorDescriptor
 from ptxforge.support import descriptor
+from ptxforge.support.errors import ArgumentError
 
 
 @pytest.fixture
@@ -82,6 +83,41 @@ def test_an_autotuner_chooses_the_box(emulator):
         descriptors = [TensorDescriptor.from_tensor(array, [1, 1]) for array in (x, out)]
         copy[lambda meta: (-(-24 // meta["ROWS"]),)](*descriptors, 24)
         assert (out.numpy() == 3).all()
+
+
+def test_an_autotuner_restores_what_a_kernel_changes(emulator):
+    @ptxforge.autotune(
+        [ptxforge.Config({}, num_warps=n) for n in (1, 2, 4)], key=["M"], restore_value=["x_desc"],
+        reset_to_zero=["out_desc"],
+    )  # fmt: skip
+    @ptxforge.jit
+    def double_in_place(x_desc, out_desc, M):
+        x_desc.store([0, 0], x_desc.load([0, 0]) * 2)
+        out_desc.atomic_add([0, 0], x_desc.load([0, 0]))
+
+    with ptxforge.use_device(emulator):
+        x, out = (ptxforge.to_device(np.full((8, 16), 3, np.float32), emulator) for _ in range(2))
+        double_in_place[(1,)](*(TensorDescriptor.from_tensor(array, [8, 16]) for array in (x, out)), 8)
+        assert (x.numpy() == 6).all() and (out.numpy() == 6).all()
+
+
+def test_a_bound_launch(double, emulator):
+    x, out = (TensorDescriptor.from_tensor(ptxforge.to_device(d.base, emulator), [8, 16]) for d in _pair())
+    with ptxforge.use_device(emulator):
+        bound = double.bind((1,), x, out)
+        bound()
+        np.testing.assert_array_equal(out.base.numpy(), 2 * x.base.numpy())
+        bound.update(x_desc=out)()
+        np.testing.assert_array_equal(out.base.numpy(), 4 * x.base.numpy())
+
+
+def test_a_base_that_is_replaced_is_checked(double, emulator):
+    x, out = _pair()
+    with ptxforge.use_device(emulator):
+        double[(1,)](x, out)
+        x.base = np.zeros(200, np.float32)[1:]
+        with pytest.raises(ArgumentError, match="'base': must be aligned to 16 bytes"):
+            double[(1,)](x, out)
 
 
 def test_descriptors_in_tuples_and_warmup(double, emulator):
