@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time __getattr__
     from ptxforge.runtime.devices import default_device, empty, to_device, use_device
     from ptxforge.runtime.heuristics import heuristics
     from ptxforge.runtime.jit import JITFunction, compile, jit
+    from ptxforge.runtime.loaded import load
     from ptxforge.runtime.tensor_descriptor import TensorDescriptor
     from ptxforge.runtime.timing import do_bench
     from ptxforge.runtime.variants import forbid_jit
@@ -45,6 +46,7 @@ _HOME = {  # public name -> the module that defines it
     "forbid_jit": "ptxforge.runtime.variants",
     "heuristics": "ptxforge.runtime.heuristics",
     "jit": "ptxforge.runtime.jit",
+    "load": "ptxforge.runtime.loaded",
     "next_power_of_2": "ptxforge.runtime.arithmetic",
     "pow2": "ptxforge.runtime.config",
     "to_device": "ptxforge.runtime.devices",
@@ -61,7 +63,7 @@ _MODULES = {  # public module -> where it stands
 __all__ = [
     "Artifact", "Config", "DeviceArray", "JITFunction", "PtxforgeError", "TensorDescriptor", "__version__",
     "autotune", "cdiv", "compile", "debug", "default_device", "do_bench", "empty", "errors", "forbid_jit",
-    "heuristics", "hooks", "jit", "language", "next_power_of_2", "pow2", "to_device", "triton_compat",
+    "heuristics", "hooks", "jit", "language", "load", "next_power_of_2", "pow2", "to_device", "triton_compat",
     "use_device",
 ]  # fmt: skip
 

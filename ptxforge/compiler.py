@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import gc
 import importlib
+import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -19,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ptxforge.support import descriptor, markup, tensor_map
+from ptxforge.support import container, descriptor, markup, tensor_map
+from ptxforge.support.artifact_facts import described
 from ptxforge.support.errors import ArgumentError, CompilationError, PtxforgeError
 from ptxforge.support.target import Target, parse_target
 from ptxforge.support.tensor_map import TensorMapRecipe
@@ -160,6 +162,24 @@ class Artifact:
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
+
+    def packed(self, machine_code: bool = False) -> bytes:
+        """The bytes that :meth:`save` writes."""
+        facts, sections = described(self)
+        facts["constants"] = {
+            name: value
+            for name, value in self.constants.items()
+            if value is None or isinstance(value, (bool, int, float, str))
+        }
+        if machine_code:
+            sections["cubin"] = self.asm["cubin"]
+        return container.pack("saved kernel", facts, sections)
+
+    def save(self, path: str | os.PathLike, machine_code: bool = False) -> None:
+        """Write the kernel to a file that :func:`ptxforge.load` reads: PTX, parameters, what a launch needs,
+        and with ``machine_code`` also that (made now, if it was not). Raises ``OSError``, and
+        :class:`DeviceError` when there is no assembler to make it."""
+        container.write(path, self.packed(machine_code))
 
     @property
     def stages(self) -> list[tuple[str, str]]:

@@ -22,6 +22,7 @@ COMMANDS = {
     "explain": "what a kernel becomes and what limits it, as text or as a page",
     "layout": "draw a layout",
     "passes": "the pipeline: every pass and why it stands where it does",
+    "export": "compile a kernel for programs without Python: PTX, machine code, a C header",
     "cache": "look at the disk cache, check it, make it smaller, carry it elsewhere",
     "env": "the environment variables, the device and the tools",
     "run": "run a script of Triton kernels with ptxforge",

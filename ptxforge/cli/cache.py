@@ -19,8 +19,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from ptxforge.runtime import container, store
-from ptxforge.support import settings
+from ptxforge.runtime import store
+from ptxforge.support import container, settings
 from ptxforge.support.errors import PtxforgeError
 
 

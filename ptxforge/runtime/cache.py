@@ -13,7 +13,7 @@ kind           the name is a hash of                               the file hold
 =============  ==================================================  =======================================
 
 How files are kept safely is :mod:`ptxforge.runtime.store`'s business, their format
-:mod:`ptxforge.runtime.container`'s. docs/caching.md tells users about it.
+ptxforge.support.container's. docs/caching.md tells users about it.
 """
 
 from __future__ import annotations
@@ -31,19 +31,14 @@ import attrs
 import ptxforge
 from ptxforge.compiler import Artifact, Assembly
 from ptxforge.runtime import source, store
-from ptxforge.runtime.container import DamagedFileError
 from ptxforge.runtime.store import folder
+from ptxforge.support.artifact_facts import FIELDS, described
+from ptxforge.support.container import DamagedFileError
 from ptxforge.support.tensor_map import TensorMapRecipe
 
 __all__ = ["Counters", "counters", "folder", "key", "load", "restore", "store_artifact"]
 
 log = logging.getLogger("ptxforge.cache")
-
-_FIELDS = (
-    "name", "target", "num_warps", "num_stages", "num_ctas", "shared_bytes", "parameters", "written",
-    "options", "signature",
-)  # fmt: skip
-
 
 @attrs.define(slots=True)
 class Counters:
@@ -127,7 +122,8 @@ def load(name: str, recompile: Callable[[], Artifact]) -> Artifact | None:
 
 
 def restore(facts: dict[str, Any], sections: dict[str, bytes], recompile: Callable[[], Artifact]) -> Artifact:
-    """The artifact that :func:`described` describes. Raises ``KeyError`` and the like for other facts."""
+    """The artifact that :func:`~ptxforge.support.artifact_facts.described` describes. Raises ``KeyError``
+    and the like for other facts."""
     made: list[Artifact] = []
 
     def again() -> Artifact:
@@ -135,7 +131,7 @@ def restore(facts: dict[str, Any], sections: dict[str, bytes], recompile: Callab
             made.append(recompile())
         return made[0]
 
-    fields = {field: facts[field] for field in _FIELDS}
+    fields = {field: facts[field] for field in FIELDS}
     fields["parameters"] = tuple((name, kind) for name, kind in fields["parameters"])
     fields["written"] = tuple(fields["written"])
     fields["tensor_maps"] = tuple(TensorMapRecipe(**recipe) for recipe in facts["tensor_maps"])
@@ -149,14 +145,6 @@ def restore(facts: dict[str, Any], sections: dict[str, bytes], recompile: Callab
         stages=lambda: again().stages,
         remarks=lambda: again().remarks,
     )
-
-
-def described(artifact: Artifact) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """An artifact as facts and sections of a file. ``shown`` is for readers only."""
-    facts = {field: getattr(artifact, field) for field in _FIELDS}
-    facts["tensor_maps"] = [attrs.asdict(recipe) for recipe in artifact.tensor_maps]
-    facts["shown"] = {name: repr(value) for name, value in artifact.constants.items()}
-    return facts, {"ptx": artifact.ptx.encode()}
 
 
 def store_artifact(name: str, artifact: Artifact) -> None:

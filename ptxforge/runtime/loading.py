@@ -18,11 +18,18 @@ from ptxforge.support.errors import DeviceError
 log = logging.getLogger("ptxforge.cache")
 
 
-def load_module(device: Device, ptx: str, kernel: str, target: str) -> Module:
-    """The module of ``ptx`` on a device. Raises :class:`DeviceError` with the assembler's log when it is
-    refused."""
+def load_module(device: Device, ptx: str, kernel: str, target: str, given: bytes | None = None) -> Module:
+    """The module of ``ptx`` on a device; machine code that is ``given`` is tried first. Raises
+    :class:`DeviceError` with the assembler's log when the text is refused."""
     if not hasattr(device, "load_machine_code"):
         return device.load_module(ptx)
+    if given is not None:
+        try:
+            return device.load_machine_code(given, ptx)
+        except DeviceError as error:
+            log.warning(
+                "the machine code that came with '%s' is refused, assembling its PTX: %s", kernel, error
+            )
     chosen = settings.ASSEMBLER.get() or "driver"
     if store.folder() is None and chosen == "driver":
         variants.check_assembling(kernel)

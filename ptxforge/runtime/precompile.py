@@ -15,6 +15,7 @@ from ptxforge.runtime import ahead, cache, compiling, options, packing
 from ptxforge.runtime.devices import default_device
 from ptxforge.runtime.variants import Key, forbid_jit
 from ptxforge.support import dtypes
+from ptxforge.support.artifact_facts import described
 from ptxforge.support.errors import ArgumentError, LaunchError
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _stepped(step: Callable[[], None], made: Artifact) -> Artifact:
 
 def work(kernel: JITFunction, key: Key) -> Facts:
     """What a worker does: an artifact as plain data, which is kept on disk there."""
-    return cache.described(compiling.artifact_of(kernel, key))
+    return described(compiling.artifact_of(kernel, key))
 
 
 def _artifact(kernel: JITFunction, key: Key, facts: Facts) -> Artifact:

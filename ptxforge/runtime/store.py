@@ -25,8 +25,7 @@ from typing import Any, TypeVar
 import attrs
 import platformdirs
 
-from ptxforge.runtime import container
-from ptxforge.support import settings
+from ptxforge.support import container, settings
 
 log = logging.getLogger("ptxforge.cache")
 

@@ -40,6 +40,7 @@ class CompiledKernel:
         self._target = target
         self._functions: dict[int, Function] = {}
         self.launcher: Callable[..., Any] | None = None  # set by the kernel that made this
+        self.machine_code: bytes | None = None  # that came with the kernel, for some GPU
 
     def __repr__(self) -> str:
         return f"<CompiledKernel {self.name} for {self.artifact.target}>"
@@ -129,7 +130,9 @@ class CompiledKernel:
         function = self._functions.get(id(device))
         if function is None:
             self._check_fits(device)
-            module = loading.load_module(device, self.artifact.ptx, self.name, self.artifact.target)
+            module = loading.load_module(
+                device, self.artifact.ptx, self.name, self.artifact.target, self.machine_code
+            )
             function = module.function(self.name)
             self._check_registers(function)
             self._functions[id(device)] = function

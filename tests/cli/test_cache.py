@@ -8,7 +8,8 @@ import pytest
 
 from ptxforge.cli import main
 from ptxforge.cli.demo_kernels import add
-from ptxforge.runtime import container, store
+from ptxforge.runtime import store
+from ptxforge.support import container
 
 TYPES = {"x": "*fp32:16", "y": "*fp32:16", "out": "*fp32:16", "n": "i32"}
 

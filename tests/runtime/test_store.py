@@ -16,8 +16,8 @@ import pytest
 
 import ptxforge
 from ptxforge.cli.demo_kernels import add
-from ptxforge.runtime import cache, container, store
-from ptxforge.support import settings
+from ptxforge.runtime import cache, store
+from ptxforge.support import container, settings
 
 NAME = "ab" * 32
 

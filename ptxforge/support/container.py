@@ -13,6 +13,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import tempfile
+from pathlib import Path
 from typing import Any
 
 from ptxforge.support.errors import PtxforgeError
@@ -23,6 +26,19 @@ _DIGITS = 64
 
 class DamagedFileError(PtxforgeError):
     """A file is not what was written."""
+
+
+def write(path: str | os.PathLike, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all. Raises ``OSError``."""
+    place = Path(path).absolute()
+    handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=place.stem, suffix=".tmp")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, place)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
 
 
 def pack(kind: str, facts: dict[str, Any], sections: dict[str, bytes]) -> bytes:
