@@ -2,7 +2,7 @@
 tables that the code has already.
 
 A page has a line ``<!-- reference: NAME -->`` where the text of :func:`reference` goes, and ``<!-- settings
--->`` or ``<!-- commands -->`` for the tables.
+-->``, ``<!-- commands -->`` or ``<!-- not there -->`` for the tables.
 """
 
 from __future__ import annotations
@@ -14,11 +14,12 @@ from typing import Any
 
 from ptxforge.cli import COMMANDS
 from ptxforge.support import settings
+from ptxforge.support.not_there import NOT_THERE
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
     """Called by MkDocs with the text of each page."""
-    makers = {"settings": settings_table, "commands": commands_table}
+    makers = {"settings": settings_table, "commands": commands_table, "not there": not_there_table}
     for name, maker in makers.items():
         if f"<!-- {name} -->" in markdown:
             markdown = markdown.replace(f"<!-- {name} -->", maker())
@@ -35,6 +36,15 @@ def commands_table() -> str:
     """The commands, as ``python -m ptxforge --help`` lists them."""
     rows = [f"| `python -m ptxforge {name}` | {meaning} |" for name, meaning in COMMANDS.items()]
     return "\n".join(["| command | what it does |", "|---|---|", *rows])
+
+
+def not_there_table() -> str:
+    """The names that errors know the reasons of."""
+    rows = [
+        f"| `{name}` | {'never' if entry.never else 'not yet'} | {entry.why} | {entry.instead} |"
+        for name, entry in NOT_THERE.items()
+    ]
+    return "\n".join(["| name | | because | instead |", "|---|---|---|---|", *rows])
 
 
 def reference(name: str) -> str:

@@ -30,6 +30,7 @@ from ptxforge.language.descriptor import tensor_descriptor
 from ptxforge.language.registry import MEMBERS, ConstexprFunction, is_builtin
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import CompilationError, TypeMismatchError, UnsupportedSyntaxError
+from ptxforge.support.not_there import reason
 
 # -- leaves ------------------------------------------------------------------------------------------------
 
@@ -442,8 +443,10 @@ def attribute(v: Visitor, node: ast.Attribute) -> Any:
     try:
         found = getattr(value, node.attr)
     except AttributeError:
-        what = f"module '{value.__name__}'" if isinstance(value, types.ModuleType) else describe(value)
-        hint = did_you_mean(node.attr, dir(value))
+        is_module = isinstance(value, types.ModuleType)
+        what = f"module '{value.__name__}'" if is_module else describe(value)
+        known = reason(f"tl.{node.attr}") if is_module and value.__name__.endswith(".language") else None
+        hint = str(known) if known else did_you_mean(node.attr, dir(value))
         raise CompilationError(f"{what} has no attribute '{node.attr}'", hint=hint) from None
     return static_object(found)
 

@@ -6,6 +6,8 @@ Everything here is a name with a signature, a docstring and an example; what it 
 in ``ptxforge.frontend.semantics``. Names and meanings are those of Triton's language.
 """
 
+import typing as _typing
+
 from ptxforge.language import core, extra, math, random, standard
 from ptxforge.language.aggregates import aggregate, aggregate_replace
 from ptxforge.language.arith import (
@@ -50,6 +52,7 @@ from ptxforge.language.types import (
     float8e5b16, float16, float32, float64, int1, int8, int16, int32, int64, pi32_t, pointer_type, tensor,
     uint8, uint16, uint32, uint64, void,
 )  # fmt: skip
+from ptxforge.support.not_there import reason as _reason
 
 TRITON_MAX_TENSOR_NUMEL = 1 << 20
 """The largest number of elements of a block."""
@@ -80,3 +83,11 @@ __all__ = [
     "zeros_like",
 ]  # fmt: skip
 """Every name above: to a type checker, what a typed package imports without listing it is not public."""
+
+if not _typing.TYPE_CHECKING:  # else every name would be right to a type checker
+
+    def __getattr__(name: str) -> None:
+        """Say why a name that people look for is not there. Raises ``AttributeError``."""
+        known = _reason(f"tl.{name}") or _reason(name)
+        why = f" ({known})" if known else ""
+        raise AttributeError(f"module 'ptxforge.language' has no attribute '{name}'{why}")

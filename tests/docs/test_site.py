@@ -18,6 +18,7 @@ import ptxforge
 import ptxforge.language as tl
 from ptxforge.cli import COMMANDS
 from ptxforge.support import settings
+from ptxforge.support.not_there import NOT_THERE
 
 ROOT = Path(__file__).parents[2]
 
@@ -65,6 +66,12 @@ def test_settings_and_commands_are_the_codes(site):
     shown = text_of(site / "index.html")
     for name, meaning in COMMANDS.items():
         assert f"python -m ptxforge {name}" in shown and meaning in shown
+
+
+def test_names_that_are_not_there_have_their_reasons(site):
+    shown = text_of(site / "not-there.html")
+    for name, entry in NOT_THERE.items():
+        assert name in shown and entry.why in shown and entry.instead in shown
 
 
 def test_the_reference_says_what_help_says(site):
