@@ -23,6 +23,7 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.ops.arith import AddI, MulI
 from ptxforge.ir.ops.cast import ExtSI, TruncI
+from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.mbarrier import BarrierExpect, TensorLoad
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex
@@ -30,6 +31,7 @@ from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import Shared
 from ptxforge.passes.analysis.linear_forms import NotLinear, Polynomial
 from ptxforge.passes.analysis.rectangles import UNBOUNDED, Rectangle, Rectangles
+from ptxforge.passes.analysis.roots import root_of
 from ptxforge.support import dtypes
 
 MOST_ROWS = 256
@@ -75,6 +77,7 @@ class TensorLoads:
         if len(layouts) != 1 or None in layouts or not wgmma.is_for_wgmma(next(iter(layouts))):
             raise NotLinear("its tile is not only for the tensor cores")
         found = self.rectangles.of(load)
+        self._check_writes(load, found)
         (layout,) = layouts
         type = load.result.type
         if type.shape[layout.order[1]] > MOST_ROWS:
@@ -84,6 +87,22 @@ class TensorLoads:
         if T.element_type(type) is T.I1:
             raise NotLinear("a tile of i1")
         return found
+
+    def _check_writes(self, load: Load, found: Rectangle) -> None:
+        """TMA reads through another proxy than stores and atomics write: what this kernel writes, or has
+        waited for, is not surely seen."""
+        seen_before = True
+        for op in self.function.walk():
+            seen_before = seen_before and op is not load
+            effects = op.get_effects()
+            if "global" not in effects.writes:
+                continue
+            pointer = getattr(op, "pointer", None)
+            if pointer is None or root_of(pointer) in (None, found.base):
+                raise NotLinear("the kernel writes through the same pointer, or one that is loaded")
+            waits = "global" in effects.reads and any(result.uses for result in op.results)
+            if waits and (seen_before or _share_a_loop(op, load)):
+                raise NotLinear("an atomic before it may say that others have written the tensor")
 
     def map_of(self, load: Load, rectangle: Rectangle, layout: Shared) -> BlockArgument:
         """The kernel's parameter for the tensor that ``load`` reads."""
@@ -119,6 +138,17 @@ class TensorLoads:
         map = self.map_of(load, rectangle, layout)
         b.create(TensorLoad, map, barrier, buffer, *coordinates, tile_dims=tile_dims)
         return b.made
+
+
+def _share_a_loop(one: Operation, other: Operation) -> bool:
+    loops = []
+    for op in (one, other):
+        found, here = set(), op.parent_op
+        while here is not None:
+            found.add(here)
+            here = here.parent_op
+        loops.append({op for op in found if isinstance(op, Loop)})
+    return bool(loops[0] & loops[1])
 
 
 def _entry(polynomial: Polynomial | None) -> int | str:

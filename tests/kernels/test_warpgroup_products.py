@@ -305,3 +305,37 @@ def test_copies_have_no_hint_for_the_cache(target, assemble):
     assemble(artifact.ptx)
     copies = [line for line in artifact.ptx.splitlines() if "cp.async.c" in line]
     assert copies and not any("cache_hint" in line for line in copies)
+
+
+@ptxforge.jit
+def scaled_first(a, b, c, done, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, WRITE: tl.constexpr):
+    """One tile of a @ bᵀ. WRITE: "a": its rows are doubled in memory before; "flag": the program asks an
+    atomic before it reads."""
+    i, j, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    scale = 1
+    if WRITE == "a":
+        for start in range(0, K, BK):
+            at = a + i[:, None] * K + start + k[None, :]
+            tl.store(at, tl.load(at) * 2)
+        tl.debug_barrier()
+    if WRITE == "flag":
+        scale = tl.atomic_add(done, 1) + 1
+    acc = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        x = tl.load(a + i[:, None] * K + start + k[None, :])
+        y = tl.load(b + j[:, None] * K + start + k[None, :])
+        acc = tl.dot(x, y.T, acc)
+    tl.store(c + i[:, None] * BN + j[None, :], acc * scale)
+
+
+@pytest.mark.parametrize(("write", "feeds"), [("", ["a", "b"]), ("a", ["b"]), ("flag", [])])
+def test_what_the_kernel_has_written_is_read_by_pointers(execute, write, feeds):
+    rng = np.random.default_rng(6)
+    a, b = (rng.integers(-3, 4, (64, 64)).astype(np.float16) for _ in range(2))
+    expected = a.astype(np.float32) @ b.T * (2 if write == "a" else 1)
+    arguments = [a, b, np.zeros((64, 64), np.float32), np.zeros(1, np.int32), 64]
+    constants = {"BM": 64, "BN": 64, "BK": 32, "WRITE": write}
+    for (out,) in execute(scaled_first, (1,), arguments, constants, outputs=[2], num_warps=4,
+                          num_stages=3):  # fmt: skip
+        np.testing.assert_array_equal(out, expected)
+    assert sorted(maps_of(scaled_first)) == feeds
