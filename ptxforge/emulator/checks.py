@@ -681,6 +681,8 @@ class GlobalShadow:
         self.observed: dict[int, np.ndarray] = {}
         """CTA -> CTAs whose releases it has seen by relaxed operations: its next fence acquires them."""
         self.ctas = ctas
+        self.unwritten: dict[int, np.ndarray] = {}
+        """Of allocations that were poisoned, by start: the bytes that nobody has written."""
         self.histories: dict[int, list[Site | None]] = {}
         """CTA -> the site of each tick of its batch."""
         self._suspects: np.ndarray | None = None
@@ -744,6 +746,8 @@ class GlobalShadow:
         machine = checker.machine
         start, nbytes = machine.memory.allocation_at(inside)
         atomic = locator.kind == ATOMIC or locator.strong
+        if start in machine.memory.poisoned:
+            self._check_written(checker, locator, lanes, indices, (start, nbytes))
         if atomic:
             self._synchronise(start, locator, _ctas(machine, lanes))
         shadow = self.shadows.get(start)
@@ -764,6 +768,32 @@ class GlobalShadow:
         where = shadow.positions(indices, locator.nbytes)
         records = _per_granule(accesses.records, where)
         self._exactly(shadow, where, atomic, (checker, locator, lanes, indices, records, where))
+
+    def _check_written(
+        self,
+        checker: Checker,
+        locator: Locator,
+        lanes: np.ndarray | None,
+        indices: np.ndarray,
+        allocation: tuple[int, int],
+    ) -> None:
+        """Report reads of bytes that nobody has written, and note what is written now."""
+        start, nbytes = allocation
+        unwritten = self.unwritten.get(start)
+        if unwritten is None:
+            unwritten = self.unwritten[start] = checker.machine.memory.unwritten(start, nbytes)
+        places = (indices + (ORIGIN - start))[:, None] + np.arange(locator.nbytes)
+        if locator.kind != WRITE:
+            bad = np.flatnonzero(unwritten[places].any(axis=1))
+            checker.machine.report(
+                "uninitialised",
+                "global memory is read that nobody has written",
+                locator.site,
+                bad if lanes is None else lanes[bad],
+                indices[bad] + ORIGIN,
+            )
+        if locator.kind != READ:
+            unwritten[places] = False
 
     def _exactly(self, shadow: _Allocation, where: np.ndarray, atomic: bool, access: tuple) -> None:
         """Compare with the records of the granules ``where``, and leave records there."""

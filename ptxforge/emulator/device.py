@@ -103,6 +103,10 @@ class EmulatorDevice:
     def allocate(self, nbytes: int) -> int:
         return self.memory.allocate(nbytes)
 
+    def poison(self, address: int) -> None:
+        """Mark what :meth:`allocate` gave as never written: the checks report who reads it."""
+        self.memory.poison(address)
+
     def free(self, address: int) -> None:
         self.memory.free(address)
 

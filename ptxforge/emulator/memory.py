@@ -31,6 +31,9 @@ bits.
 """
 
 PARAM_END = PARAM_BASE + (1 << 16)
+POISON = np.uint32(0xFFF5FDEF)
+"""A NaN in f32, f64, f16 and bf16 (each half), and an unlikely integer."""
+
 _SPAN = 1 << 52
 _ALIGNMENT = 512
 _GUARD = 512
@@ -77,6 +80,8 @@ class GlobalMemory:
     def __init__(self) -> None:
         self._owned: dict[int, np.ndarray] = {}
         self._registered: dict[int, list[np.ndarray]] = {}
+        self.poisoned: set[int] = set()
+        """Allocations that hold :data:`POISON` where nothing has been written yet."""
         self.starts: list[int] = []
         self.ends: list[int] = []
         self._start_array = np.zeros(0, np.int64)
@@ -95,7 +100,21 @@ class GlobalMemory:
         if address not in self._owned:
             raise DeviceError(f"address 0x{address:x} was not allocated on this device, or is free already")
         del self._owned[address]
+        self.poisoned.discard(address)
         self._rebuild()
+
+    def poison(self, address: int) -> None:
+        """Fill an allocation with :data:`POISON`, so that reads of what nobody wrote can be found."""
+        array = self._owned[address]
+        array[: array.size // 4 * 4].view(np.uint32)[:] = POISON
+        self.poisoned.add(address)
+
+    def unwritten(self, start: int, nbytes: int) -> np.ndarray:
+        """Of a poisoned allocation, per byte: whether it belongs to a word that still is poison."""
+        words = self.array_at(start, nbytes)[: nbytes // 4 * 4].view(np.uint32)
+        found = np.zeros(nbytes, bool)
+        found[: 4 * words.size] = np.repeat(words == POISON, 4)
+        return found
 
     def register(self, array: np.ndarray) -> int:
         """Make ``array`` addressable in place; returns its address.

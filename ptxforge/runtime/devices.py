@@ -75,11 +75,15 @@ def to_device(array: np.ndarray, device: Device | str | None = None) -> DeviceAr
 def empty(
     shape: int | tuple[int, ...], dtype: object = np.float32, device: Device | str | None = None
 ) -> DeviceArray:
-    """An array on ``device`` with whatever its memory held.
+    """An array on ``device`` with whatever its memory held: on the emulator NaNs, and its checks report who
+    reads them.
 
     ``dtype`` is an element type of the language, a numpy or ml_dtypes dtype, or a name such as ``"bf16"``.
     """
-    return DeviceArray(_resolve(device), shape, dtype)
+    array = DeviceArray(_resolve(device), shape, dtype)
+    if hasattr(array.owner, "poison"):
+        array.owner.poison(array.data_ptr())
+    return array
 
 
 def _unpickled(name: str, shape: tuple[int, ...], kind: str, data: bytes) -> DeviceArray:

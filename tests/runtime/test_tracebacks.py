@@ -33,7 +33,7 @@ def _compile():
 
 
 def _run():
-    does_not_compile.run((1,), np.zeros(64, np.float32), BLOCK=64)
+    does_not_compile.run(np.zeros(64, np.float32), grid=(1,), BLOCK=64)
 
 
 def _launch():
