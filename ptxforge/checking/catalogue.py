@@ -95,6 +95,34 @@ CATALOGUE: dict[str, Entry] = {
     ),
     "trap": Entry(ERROR, "the kernel executed trap", "find out what it guards"),
     "assert": Entry(ERROR, "a device_assert failed", "look at the values that its condition compares"),
+    "overflow": Entry(
+        ERROR,
+        "the offset is computed in 32 bits and wraps around before it is added to a pointer: the access goes "
+        "somewhere else",
+        "compute it in 64 bits: tl.program_id(0).to(tl.int64), or pass the stride as a 64-bit integer",
+    ),
+    "promise": Entry(
+        ERROR,
+        "what the kernel promises with multiple_of, max_contiguous, max_constancy or assume is not true, and "
+        "the compiler relies on it",
+        "correct the promise, or the arguments",
+    ),
+    "non-finite": Entry(
+        WARNING,
+        "an operation makes a NaN or an infinity of finite inputs",
+        "look at the inputs: a division by zero, the logarithm of a negative number, exp of a large one "
+        "(take the maximum off first), or a sum that leaves the range of its type",
+    ),
+    "unused-mask": Entry(
+        NOTE,
+        "the mask was true for every element of every program that ran",
+        "it costs instructions; with a size that is always a multiple of the block, leave it out",
+    ),
+    "false-mask": Entry(
+        NOTE,
+        "the mask was false for every element of every program that ran: the access never happens",
+        "look whether the condition is what you meant",
+    ),
 }
 
 

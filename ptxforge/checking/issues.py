@@ -91,7 +91,8 @@ class Issue:
         lines += [f"  {row}" for row in shown.splitlines()]
         lines.append(f"  {self.message}")
         if self.other is not None and self.other != self.place:
-            lines.append(f"  the other access is at {self.other}")
+            what = "the access is at" if self.kind == "overflow" else "the other access is at"
+            lines.append(f"  {what} {self.other}")
             lines += [f"  {row}" for row in self.other.shown().splitlines()]
         lines += [f"  {name}: {text}" for name, text in self._details() if text]
         return "\n".join(lines)

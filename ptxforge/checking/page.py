@@ -58,10 +58,8 @@ def _article(issue: Issue) -> str:
     head = f"<h2><b>{issue.severity}</b>: {what}{where}</h2>"
     parts = [head, f"<p>{escape(issue.message)}</p>", _source(issue.place)]
     if issue.other is not None and issue.other != issue.place:
-        parts += [
-            f"<p>The other access, at <code>{escape(str(issue.other))}</code>:</p>",
-            _source(issue.other),
-        ]
+        what = "The access" if issue.kind == "overflow" else "The other access"
+        parts += [f"<p>{what}, at <code>{escape(str(issue.other))}</code>:</p>", _source(issue.other)]
     facts = [
         ("element", issue.element),
         ("program", "" if issue.program is None else str(issue.program)),

@@ -44,7 +44,8 @@ def _result(issue: Issue, rule: int, root: Path | None) -> dict[str, Any]:
         "locations": [] if issue.place is None else [{"physicalLocation": _location(issue.place, root)}],
     }
     if issue.other is not None:
-        there = {"physicalLocation": _location(issue.other, root), "message": {"text": "the other access"}}
+        what = "the access" if issue.kind == "overflow" else "the other access"
+        there = {"physicalLocation": _location(issue.other, root), "message": {"text": what}}
         found["relatedLocations"] = [there]
     return found
 

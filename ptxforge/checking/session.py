@@ -6,6 +6,7 @@ from types import TracebackType
 
 from ptxforge.checking.catalogue import SEVERITIES
 from ptxforge.checking.issues import Report, issue_of
+from ptxforge.checking.tiles import Tiles
 from ptxforge.driver.protocol import Device
 from ptxforge.runtime import devices, findings
 from ptxforge.support.errors import PtxforgeError
@@ -33,13 +34,18 @@ class check:  # noqa: N801 - used like a function
     collected, one for each kernel, kind and source line, in ``report.issues``. At the end of the block
     :class:`CheckError` is raised when there is one at least as bad as ``fail_on`` (``"error"``,
     ``"warning"``, ``"note"``, or ``"never"``).
+
+    With ``tiles`` some programs of each launch are interpreted as well, which finds offsets that wrap around
+    in 32 bits, promises that are false and masks that never matter; with ``non_finite`` also operations that
+    make NaNs and infinities of finite inputs.
     """
 
-    def __init__(self, fail_on: str = "error"):
+    def __init__(self, fail_on: str = "error", tiles: bool = True, non_finite: bool = False):
         if fail_on not in FAIL_ON:
             raise ValueError(f"fail_on is one of {', '.join(FAIL_ON)}, not {fail_on!r}")
         self.fail_on = fail_on
         self.report = Report()
+        self._tiles = Tiles(self.report.add, non_finite) if tiles else None
         self._restore: list[tuple[Device, str, object]] = []
 
     def __enter__(self) -> Report:
@@ -50,6 +56,8 @@ class check:  # noqa: N801 - used like a function
         self._use = devices.use_device(device)
         self._use.__enter__()
         findings.listeners.append(self._listen)
+        if self._tiles is not None:
+            findings.before.append(self._tiles.look)
         return self.report
 
     def _listen(self, launch: findings.Launch) -> None:
@@ -62,6 +70,9 @@ class check:  # noqa: N801 - used like a function
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         findings.listeners.remove(self._listen)
+        if self._tiles is not None:
+            findings.before.remove(self._tiles.look)
+            self._tiles.finish()
         self._use.__exit__(kind, error, where)
         for device, name, value in self._restore:
             setattr(device, name, value)

@@ -39,6 +39,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-device-map", action="store_true", help="leave torch's 'cuda' device and torch.cuda as they are"
     )
+    parser.add_argument(
+        "--non-finite", action="store_true", help="find operations that make NaN or infinity of finite inputs"
+    )
+    parser.add_argument(
+        "--no-tiles", action="store_true", help="leave out what is found by interpreting some programs"
+    )
     parser.add_argument("script", type=Path)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the script")
 
@@ -49,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
     triton_compat.install()
     if not options.no_device_map:
         torch_device.install(tell=lambda text: print(text, file=sys.stderr))
-    session = check(fail_on="never")
+    session = check(fail_on="never", tiles=not options.no_tiles, non_finite=options.non_finite)
     with session as report:
         finished = _execute(options.script, options.arguments)
     _write(options, report)

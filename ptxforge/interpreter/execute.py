@@ -44,7 +44,7 @@ def run(
     grid = (grid,) if isinstance(grid, int) else tuple(grid)
     grid = grid + (1,) * (3 - len(grid))
     memory = AddressSpace() if memory is None else memory
-    values = _bind(function, arguments, memory)
+    values = bind_arguments(function, arguments, memory)
     plans: dict[Block, list[_Step]] = {}
     with np.errstate(all="ignore"):
         for z, y, x in np.ndindex(*grid[::-1]):
@@ -87,10 +87,7 @@ class Program:
         """Execute a block; gives the operands of its terminator."""
         values = self.values
         values.update(zip(block.arguments, arguments))
-        plan = self.plans.get(block)
-        if plan is None:
-            plan = self.plans[block] = [_step(op) for op in block.operations]
-        for call, operands, results, op in plan:
+        for call, operands, results, op in self.plan(block):
             self.current = op
             found = call(self, *[values[v] for v in operands])
             if len(results) == 1:
@@ -98,6 +95,13 @@ class Program:
             elif results:
                 values.update(zip(results, found, strict=True))
         return tuple(values[v] for v in block.last.operands)
+
+    def plan(self, block: Block) -> list[_Step]:
+        """The operations of a block, made ready."""
+        found = self.plans.get(block)
+        if found is None:
+            found = self.plans[block] = [_step(op) for op in block.operations]
+        return found
 
     def place(self) -> str:
         """Where the program is, for messages."""
@@ -135,9 +139,13 @@ def _nothing(program: Program) -> None:
 # -- arguments -----------------------------------------------------------------------------------------------
 
 
-def _bind(
+def bind_arguments(
     function: Function, arguments: Sequence[Any] | Mapping[str, Any], memory: AddressSpace
 ) -> dict[Value, Any]:
+    """The values of a function's parameters; arrays are registered in ``memory``.
+
+    Raises :class:`ArgumentError` for an argument that does not fit.
+    """
     parameters = [p for p in function.arguments if p.type is not T.TENSOR_MAP]
     if isinstance(arguments, Mapping):
         missing = [p.name for p in parameters if p.name not in arguments]

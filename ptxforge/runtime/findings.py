@@ -33,12 +33,14 @@ class EmulatorWarning(UserWarning):
 
 @attrs.frozen(slots=True, eq=False)
 class Launch:
-    """One launch that has ended: the compiled kernel, where it ran, on which grid and with which arrays."""
+    """One launch: the compiled kernel, where it runs, on which grid, with which arrays, and the values of the
+    parameters by name (of an array its address)."""
 
     variant: Any
     device: Device
     grid: tuple[int, int, int]
     arguments: list[Argument]
+    values: dict[str, Any] = attrs.field(factory=dict)
 
     def argument_at(self, address: int | None) -> Argument | None:
         """The array argument that an address lies in, else the one that it is nearest to (within 1 MiB)."""
@@ -50,6 +52,10 @@ class Launch:
 
 listeners: list[Callable[[Launch], None]] = []
 """Called after each launch on the emulator, in place of its warnings."""
+
+
+before: list[Callable[[Launch], None]] = []
+"""Called before each launch on the emulator."""
 
 
 def observes(device: Device) -> bool:

@@ -151,6 +151,8 @@ class PreparedLaunch:
         for index, address in zip(self._host, loan.addresses, strict=True):
             values[index] = readdressed(values[index], address)
         try:
+            for listener in findings.before:
+                listener(self._launched((x, y, z), values, bound))
             self._fire(x, y, z, stream, values, bound)
         except TensorMapError:
             raise
@@ -163,7 +165,8 @@ class PreparedLaunch:
 
     def _launched(self, grid: tuple, values: list, bound: tuple) -> findings.Launch:
         arguments = describe_arguments(self._names, values, bound)
-        return findings.Launch(self.variant, self.device, grid, arguments)
+        by_name = dict(zip(self._names, values, strict=True))
+        return findings.Launch(self.variant, self.device, grid, arguments, by_name)
 
 
 def _launch(launch: Callable, block: tuple, shared: int, grid: tuple, stream: int, params: bytes) -> None:
