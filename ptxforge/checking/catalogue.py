@@ -113,6 +113,11 @@ CATALOGUE: dict[str, Entry] = {
         "look at the inputs: a division by zero, the logarithm of a negative number, exp of a large one "
         "(take the maximum off first), or a sum that leaves the range of its type",
     ),
+    "order": Entry(
+        WARNING,
+        "the result depends on the order in which programs run by more than rounding explains",
+        "let each program own what it writes; atomics that add floats differ by rounding only",
+    ),
     "unused-mask": Entry(
         NOTE,
         "the mask was true for every element of every program that ran",

@@ -6,6 +6,7 @@ from types import TracebackType
 
 from ptxforge.checking.catalogue import SEVERITIES
 from ptxforge.checking.issues import Report, issue_of
+from ptxforge.checking.order import Order
 from ptxforge.checking.tiles import Tiles
 from ptxforge.driver.protocol import Device
 from ptxforge.runtime import devices, findings
@@ -37,15 +38,21 @@ class check:  # noqa: N801 - used like a function
 
     With ``tiles`` some programs of each launch are interpreted as well, which finds offsets that wrap around
     in 32 bits, promises that are false and masks that never matter; with ``non_finite`` also operations that
-    make NaNs and infinities of finite inputs.
+    make NaNs and infinities of finite inputs; with ``order`` results that depend on the order of programs,
+    by running each launch twice more.
     """
 
-    def __init__(self, fail_on: str = "error", tiles: bool = True, non_finite: bool = False):
+    def __init__(
+        self, fail_on: str = "error", tiles: bool = True, non_finite: bool = False, order: bool = False
+    ):
         if fail_on not in FAIL_ON:
             raise ValueError(f"fail_on is one of {', '.join(FAIL_ON)}, not {fail_on!r}")
         self.fail_on = fail_on
         self.report = Report()
         self._tiles = Tiles(self.report.add, non_finite) if tiles else None
+        self._before = [self._tiles.look] if self._tiles is not None else []
+        if order:
+            self._before.append(Order(self.report.add).look)
         self._restore: list[tuple[Device, str, object]] = []
 
     def __enter__(self) -> Report:
@@ -56,8 +63,7 @@ class check:  # noqa: N801 - used like a function
         self._use = devices.use_device(device)
         self._use.__enter__()
         findings.listeners.append(self._listen)
-        if self._tiles is not None:
-            findings.before.append(self._tiles.look)
+        findings.before.extend(self._before)
         return self.report
 
     def _listen(self, launch: findings.Launch) -> None:
@@ -70,8 +76,9 @@ class check:  # noqa: N801 - used like a function
         self, kind: type[BaseException] | None, error: BaseException | None, where: TracebackType | None
     ) -> None:
         findings.listeners.remove(self._listen)
+        for look in self._before:
+            findings.before.remove(look)
         if self._tiles is not None:
-            findings.before.remove(self._tiles.look)
             self._tiles.finish()
         self._use.__exit__(kind, error, where)
         for device, name, value in self._restore:

@@ -43,6 +43,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--non-finite", action="store_true", help="find operations that make NaN or infinity of finite inputs"
     )
     parser.add_argument(
+        "--order", action="store_true", help="find results that depend on the order in which programs run"
+    )
+    parser.add_argument(
         "--no-tiles", action="store_true", help="leave out what is found by interpreting some programs"
     )
     parser.add_argument("script", type=Path)
@@ -55,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
     triton_compat.install()
     if not options.no_device_map:
         torch_device.install(tell=lambda text: print(text, file=sys.stderr))
-    session = check(fail_on="never", tiles=not options.no_tiles, non_finite=options.non_finite)
+    session = check("never", not options.no_tiles, options.non_finite, options.order)
     with session as report:
         finished = _execute(options.script, options.arguments)
     _write(options, report)

@@ -84,6 +84,8 @@ class EmulatorDevice:
         self.processes = processes or os.cpu_count() or 1
         self.target, self.raise_faults = target, raise_faults
         self.step_limit, self.time_limit = step_limit, time_limit
+        self.order = ""
+        """``"ascending"`` or ``"descending"``: run CTAs one by one in that order; else many at once."""
         self.memory = GlobalMemory()
         self.pool = MachinePool(self.memory)
         self.findings: list[Finding] = []
@@ -269,7 +271,7 @@ class EmulatorFunction:
         )
         observers = Observers(device.check, counters)
         params = params[: program.param_bytes]
-        self.kernel.limits = device.limits
+        self.kernel.limits, self.kernel.order = device.limits, device.order
         self.kernel.deadline = deadline(device.limits)
         if self._spreads(shape):
             output = run_in_processes(self.kernel, shape, params, findings, device.processes)
@@ -292,6 +294,7 @@ class EmulatorFunction:
         device = self.device
         return (
             device.processes > 1
+            and not device.order
             and shape.ctas > 1
             and device.check == "off"
             and not device.counters

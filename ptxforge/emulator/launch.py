@@ -140,6 +140,7 @@ class Kernel:
     ):
         self.translation, self.memory, self.symbols, self.pool = translation, memory, symbols, pool
         self.limits, self.deadline = Limits(), 0.0
+        self.order = ""
 
     def batch_size(self, shape: Shape) -> int:
         """CTAs per batch, so that batches are of nearly equal size."""
@@ -179,6 +180,11 @@ class Kernel:
         self, shape: Shape, first: int, last: int, observers: Observers
     ) -> Iterator[tuple[int, int, Watch | None]]:
         """``(first CTA, count, how it is watched)``; with one checked CTA, that one stands alone."""
+        if self.order:
+            ascending = range(first, last)
+            for cta in ascending if self.order == "ascending" else reversed(ascending):
+                yield cta, 1, observers.watch(observers.check == "all")
+            return
         size = self.batch_size(shape)
         if observers.check == "one" and first == 0 and last > 0:
             yield 0, 1, observers.watch(True)

@@ -9,6 +9,7 @@ not spread.
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import pickle
@@ -64,6 +65,29 @@ def run_in_processes(
     return [text for output, _ in results for text in output]
 
 
+_BLAS_SETTERS = (
+    "scipy_openblas_set_num_threads64_",
+    "openblas_set_num_threads64_",
+    "openblas_set_num_threads",
+)
+
+
+def use_blas_threads(count: int) -> None:
+    """How many threads numpy's products use from now on, where numpy is built on OpenBLAS: processes that
+    each use all cores would only take turns.
+    """
+    try:
+        with open("/proc/self/maps", encoding="utf-8") as lines:
+            libraries = {line.split(None, 5)[5].strip() for line in lines if "openblas" in line}
+    except OSError:
+        return
+    for path in libraries:
+        library = ctypes.CDLL(path)
+        for name in _BLAS_SETTERS:
+            if hasattr(library, name):
+                getattr(library, name)(count)
+
+
 class _Merge:
     """One allocation: its bytes now and before, and the shared copy that collects all processes' changes."""
 
@@ -96,6 +120,7 @@ class _Child:
             return
         os.close(self.reader)
         status = 1
+        use_blas_threads(1)
         try:
             with os.fdopen(writer, "wb") as stream:
                 try:

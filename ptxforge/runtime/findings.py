@@ -34,13 +34,14 @@ class EmulatorWarning(UserWarning):
 @attrs.frozen(slots=True, eq=False)
 class Launch:
     """One launch: the compiled kernel, where it runs, on which grid, with which arrays, and the values of the
-    parameters by name (of an array its address)."""
+    parameters by name (of an array its address). ``again()`` runs it; only while it has not begun."""
 
     variant: Any
     device: Device
     grid: tuple[int, int, int]
     arguments: list[Argument]
     values: dict[str, Any] = attrs.field(factory=dict)
+    again: Callable[[], None] | None = None
 
     def argument_at(self, address: int | None) -> Argument | None:
         """The array argument that an address lies in, else the one that it is nearest to (within 1 MiB)."""

@@ -11,6 +11,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+import attrs
+
 from ptxforge.driver import arrays
 from ptxforge.driver.cuda_launch import LaunchAttributes
 from ptxforge.driver.protocol import Device
@@ -151,9 +153,10 @@ class PreparedLaunch:
         for index, address in zip(self._host, loan.addresses, strict=True):
             values[index] = readdressed(values[index], address)
         try:
+            fire = functools.partial(self._fire, x, y, z, stream, values, bound)
             for listener in findings.before:
-                listener(self._launched((x, y, z), values, bound))
-            self._fire(x, y, z, stream, values, bound)
+                listener(attrs.evolve(self._launched((x, y, z), values, bound), again=fire))
+            fire()
         except TensorMapError:
             raise
         except DeviceError as error:
