@@ -35,6 +35,17 @@ import numpy as np
 
 from ptxforge.emulator.access import ATOMIC, READ, WRITE, Locator, gather
 from ptxforge.emulator.findings import Site
+from ptxforge.emulator.global_records import (
+    CTA_SHIFT,
+    GLOBAL_ATOMIC,
+    SEVERAL,
+    THREAD_BITS,
+    TICK,
+    WHO,
+    Accesses,
+    Allocation,
+    per_granule,
+)
 from ptxforge.emulator.memory import ORIGIN, address_of
 from ptxforge.emulator.parser import TYPE_BITS, Instruction
 from ptxforge.emulator.program import Program
@@ -44,27 +55,12 @@ from ptxforge.emulator.state import EXIT, Machine
 
 _ATOMIC_BIT = np.uint32(1 << 31)
 _RECORD = np.uint32((1 << 31) - 1)
-_THREAD_BITS = 10
-_THREAD = np.uint32((1 << _THREAD_BITS) - 1)
-_WARP = np.uint32(((1 << _THREAD_BITS) - 1) & ~31)
+_THREAD = np.uint32((1 << THREAD_BITS) - 1)
+_WARP = np.uint32(((1 << THREAD_BITS) - 1) & ~31)
 _GROUPS = {1: "u4", 2: "u8", 4: "c16"}
 """Records per access -> the dtype that moves that many at once."""
 
-_CTA_SHIFT = np.uint64(32)
-_GLOBAL_ATOMIC = np.uint64(1 << 63)
-_TICK = np.uint64((1 << 32) - (1 << _THREAD_BITS))
-_WHO = ~(_TICK | _GLOBAL_ATOMIC)
-"""Of a record of global memory: the bits that say who it was, CTA and thread."""
-
-_THREAD_OF_RECORD = np.uint64((1 << _THREAD_BITS) - 1)
-_SEVERAL = np.uint64((1 << 31) - 1)
-"""In place of a CTA's number + 1: several CTAs did it."""
-
-_MOST_DEFERRED = 1 << 21
-"""Accesses per allocation that are kept for later."""
-
 _LAST_TICK = (1 << 21) - 2
-
 
 _OTHER_SIZES = {"ldmatrix": 16, "stmatrix": 16, "mbarrier": 8, "wgmma": 16}
 """Opcodes other than loads and stores that access shared memory -> the size of an access."""
@@ -263,7 +259,7 @@ class Checker:
 
     def _forget(self) -> None:
         """Ticks ran out: keep what is initialised, call everything so far ordered."""
-        self.writer[self.writer != 0] = 1 << _THREAD_BITS
+        self.writer[self.writer != 0] = 1 << THREAD_BITS
         self.reader.fill(0)
         self.other_reader.fill(0)
         self.seen.fill(1)
@@ -345,13 +341,13 @@ class Checker:
     def _record(self, tick: int, lanes: np.ndarray | None, count: int) -> np.ndarray:
         """The records ``(accesses, count)`` of an access by these lanes."""
         threads = self._threads[count] if lanes is None else self._threads[count][lanes]
-        return threads | np.uint32(tick << _THREAD_BITS)
+        return threads | np.uint32(tick << THREAD_BITS)
 
     def global_stamp(self, site: Site) -> np.uint64:
         """What a new access to global memory adds to :attr:`who` for its records (see
-        :class:`_Allocation`).
+        :class:`Allocation`).
         """
-        return np.uint64((self.machine.first_cta << 32) + (self.tick(site) << _THREAD_BITS))
+        return np.uint64((self.machine.first_cta << 32) + (self.tick(site) << THREAD_BITS))
 
     def alike(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """One index per lane as ``(bases, offsets)``, one base per CTA, when every CTA has the same
@@ -368,12 +364,12 @@ class Checker:
         """Whether records (tick and thread, i8) of the lanes' own CTAs happened before their present."""
         warps = (records & int(_THREAD)) >> 5
         seen = self.seen[self.machine.cta_of_lane[lanes], self.warp[lanes], warps]
-        return (records >> _THREAD_BITS) <= seen
+        return (records >> THREAD_BITS) <= seen
 
     @property
     def _oldest(self) -> np.uint32:
         """The smallest record that may be unordered."""
-        return np.uint32(self.floor + 1 << _THREAD_BITS)
+        return np.uint32(self.floor + 1 << THREAD_BITS)
 
     def _conflicts(
         self,
@@ -397,7 +393,7 @@ class Checker:
             rows, old = rows[plain], old[plain]
         old = old & _RECORD
         lane = rows if lanes is None else lanes[rows]
-        ticks, warps = (old >> _THREAD_BITS).astype(np.int64), (old & _THREAD) >> 5
+        ticks, warps = (old >> THREAD_BITS).astype(np.int64), (old & _THREAD) >> 5
         ordered = ticks <= self.seen[self.machine.cta_of_lane[lane], self.warp[lane], warps]
         racing = ~ordered & ((old ^ me[rows, 0]) & _THREAD != 0)
         if racing.any():
@@ -414,7 +410,7 @@ class Checker:
         doing: str,
         done: str,
     ) -> None:
-        other = self.sites[old >> _THREAD_BITS]
+        other = self.sites[old >> THREAD_BITS]
         thread = self.machine.thread_index(old & int(_THREAD))
         where = "by an asynchronous copy" if other is None else f"by thread {thread} at {other}"
         message = f"shared {doing} of what is {done} {where}, with no barrier between"
@@ -497,166 +493,6 @@ class Checker:
         self.world.fence(ctas)
 
 
-class _Allocation:
-    """The shadow of one allocation: per granule the last writer and two readers, as records.
-
-    A record is one u8: bit 63 for an atomic access, the CTA + 1 above bit 32, below it the record of
-    :class:`Checker` (tick and thread). A granule is as large as the smallest access so far, at most 16 bytes.
-    """
-
-    def __init__(self, start: int, nbytes: int, granule: int):
-        self.start, self.nbytes, self.granule = start, nbytes, granule
-        self.writer = self.reader = self.other_reader = np.zeros(0, np.uint64)  # made by `settle`
-        self.first_reader = np.zeros(0, np.uint64)
-        """Where several threads read in one instruction, the lowest of them."""
-        self.written = self.was_read = False
-        self.reads: list[_Accesses] = []
-        """Reads not entered yet: nobody has written, so that they conflict with nothing so far."""
-        self.rows: list[_Accesses] = []
-        """Writes not entered yet: rows that nobody else has touched."""
-        self._taken: np.ndarray | None = None
-        self._shape = (0, 0, 0)
-        self._deferred_count = 0
-
-    def refine(self, granule: int) -> None:
-        """Go over to smaller granules."""
-        factor = self.granule // granule
-        skip = self.start // granule - self.start // self.granule * factor
-        self.writer, self.reader, self.other_reader, self.first_reader = (
-            np.append(np.repeat(shadow, factor)[skip:], np.zeros(factor, np.uint64))
-            for shadow in (self.writer, self.reader, self.other_reader, self.first_reader)
-        )
-        self.granule = granule
-
-    def positions(self, indices: np.ndarray, nbytes: int) -> np.ndarray:
-        """Granules of accesses: ``(accesses,)``, or ``(accesses, n)`` for accesses of several granules."""
-        size = min(nbytes, 16)
-        if size < self.granule:
-            self.refine(size)
-        shift = self.granule.bit_length() - 1
-        first = np.right_shift(indices, shift)
-        first -= (self.start >> shift) - (ORIGIN >> shift)
-        count = nbytes // self.granule
-        return first if count <= 1 else first[:, None] + np.arange(count)
-
-    def defer_read(self, reads: _Accesses) -> None:
-        """Remember reads of memory that nobody has written: most allocations are only read, and then cost
-        nothing.
-        """
-        self.reads.append(reads)
-        self._deferred_count += reads.offsets.size
-        if self._deferred_count > _MOST_DEFERRED:
-            self.settle()
-
-    def defer_row(self, writes: _Accesses) -> bool:
-        """Remember a store to memory that nobody has touched. False when that is not easily seen.
-
-        It is when each CTA's threads write elements that lie ``step`` bytes apart, in rows of ``threads *
-        step`` bytes, and when all stores have the same shape: then a flag per row and position of the element
-        within its step tells them apart.
-        """
-        step = int(writes.offsets[1] - writes.offsets[0]) if writes.offsets.size > 1 else writes.nbytes
-        shape = (writes.offsets.size * step, step, writes.nbytes)
-        if step < writes.nbytes or step % writes.nbytes or (np.diff(writes.offsets) != step).any():
-            return False
-        if self._taken is None:
-            self._shape = shape
-            self._taken = np.zeros((self.nbytes // shape[0] + 1, step // writes.nbytes), bool)
-        row, within = np.divmod(writes.bases + (ORIGIN - self.start), shape[0])
-        position = within // writes.nbytes
-        if (
-            self.was_read
-            or self.reads
-            or self.written and not self.rows
-            or shape != self._shape
-            or (within >= step).any()
-            or (within % writes.nbytes).any()
-            or (np.diff(row) <= 0).any()
-            or self._taken[row, position].any()
-        ):
-            return False
-        self._taken[row, position] = True
-        self.rows.append(writes)
-        self.written = True
-        return True
-
-    def settle(self) -> None:
-        """Enter what was deferred: from now on there are records."""
-        if not self.writer.size:
-            size = (self.start + self.nbytes - 1) // self.granule - self.start // self.granule + 1
-            self.writer, self.reader, self.other_reader, self.first_reader = (
-                np.zeros(size, np.uint64) for _ in range(4)
-            )
-        for reads in self.reads:
-            where = self.positions(reads.indices, reads.nbytes)
-            self.note_read(where, _per_granule(reads.records, where))
-        for writes in self.rows:
-            where = self.positions(writes.indices, writes.nbytes)
-            self.writer[where] = _per_granule(writes.records, where)
-        self.reads.clear()
-        self.rows.clear()
-        self._deferred_count = 0
-
-    def note_read(self, where: np.ndarray, me: np.ndarray) -> None:
-        """Make ``me`` the last readers. The other reader is one whom they displace: of another CTA if there
-        is any.
-        """
-        self.was_read = True
-        before = self.reader.take(where)
-        self.reader[where] = me
-        lost = self.reader.take(where) != me
-        if lost.any():
-            self.first_reader[where[lost][::-1]] = me[lost][::-1]
-            self._keep(where[lost], me[lost], self.reader.take(where[lost]))
-        displaced = (before != 0) & (((before ^ me) & _WHO) != 0)
-        if displaced.any():
-            self._keep(where[displaced], before[displaced], me[displaced])
-
-    def forget_copies(self, where: np.ndarray, me: np.ndarray) -> None:
-        """Drop the readers of granules that a thread overwrites which was the first of several to read them
-        in one instruction: the others repeated its work.
-        """
-        first = self.first_reader.take(where)
-        mine = ((first ^ me) & _WHO) == 0
-        for readers in (self.reader, self.other_reader):
-            copies = mine & ((readers.take(where) ^ first) & ~(_THREAD_OF_RECORD | _GLOBAL_ATOMIC) == 0)
-            readers[where[copies]] = 0
-
-    def _keep(self, where: np.ndarray, records: np.ndarray, others: np.ndarray) -> None:
-        """Make ``records`` other readers, unless that drops a CTA which is not the last reader's."""
-        foreign = (records ^ others) >> _CTA_SHIFT != 0
-        known = self.other_reader.take(where)
-        useful = foreign | (known == 0) | ((known ^ others) >> _CTA_SHIFT == 0)
-        self.other_reader[where[useful]] = records[useful]
-
-
-@dataclass(frozen=True)
-class _Accesses:
-    """One instruction's accesses: at ``bases + offsets`` (host addresses - ORIGIN), by the records
-    ``who + stamp``.
-    """
-
-    bases: np.ndarray
-    """One per CTA; of size 1 where the CTAs are not alike."""
-    offsets: np.ndarray
-    nbytes: int
-    who: np.ndarray
-    stamp: np.uint64
-
-    @property
-    def indices(self) -> np.ndarray:
-        return (self.bases[:, None] + self.offsets).reshape(-1)
-
-    @property
-    def records(self) -> np.ndarray:
-        return self.who + self.stamp
-
-
-def _per_granule(records: np.ndarray, where: np.ndarray) -> np.ndarray:
-    """Records ``(accesses,)`` in the shape of their granules."""
-    return records if where.ndim == 1 else np.broadcast_to(records[:, None], where.shape)
-
-
 @dataclass(frozen=True)
 class RemoteAccess:
     """An access to global memory that no locator makes: what :class:`GlobalShadow` asks a locator for."""
@@ -673,7 +509,7 @@ class GlobalShadow:
     """Who wrote and read global memory in one launch. Shared by the checkers of all its batches."""
 
     def __init__(self, ctas: int):
-        self.shadows: dict[int, _Allocation] = {}
+        self.shadows: dict[int, Allocation] = {}
         self.fenced = np.zeros(ctas, bool)
         """CTAs that have written nothing since their last fence."""
         self.released: dict[int, np.ndarray] = {}
@@ -693,8 +529,8 @@ class GlobalShadow:
         for shadow in self.shadows.values():
             shadow.settle()
             for records in (shadow.writer, shadow.reader, shadow.other_reader):
-                cta = ((records & ~_GLOBAL_ATOMIC) >> _CTA_SHIFT).astype(np.int64) - 1
-                records[(cta >= ctas.start) & (cta < ctas.stop)] &= ~_TICK
+                cta = ((records & ~GLOBAL_ATOMIC) >> CTA_SHIFT).astype(np.int64) - 1
+                records[(cta >= ctas.start) & (cta < ctas.stop)] &= ~TICK
 
     def fence(self, ctas: np.ndarray) -> None:
         """CTAs execute a fence: it releases what they did, with their next atomic, and acquires what they
@@ -752,11 +588,11 @@ class GlobalShadow:
             self._synchronise(start, locator, _ctas(machine, lanes))
         shadow = self.shadows.get(start)
         if shadow is None:
-            shadow = self.shadows[start] = _Allocation(start, nbytes, min(locator.nbytes, 16))
+            shadow = self.shadows[start] = Allocation(start, nbytes, min(locator.nbytes, 16))
         alike = checker.alike(indices) if lanes is None and not atomic else None
         who = checker.who if lanes is None else checker.who[lanes]
         bases, offsets = alike or (np.zeros(1, np.int64), indices)
-        accesses = _Accesses(bases, offsets, locator.nbytes, who, stamp)
+        accesses = Accesses(bases, offsets, locator.nbytes, who, stamp)
         if locator.kind == READ and not atomic and not shadow.written:
             shadow.defer_read(accesses if alike else replace(accesses, offsets=indices.copy()))
             return
@@ -766,7 +602,7 @@ class GlobalShadow:
             return
         shadow.settle()
         where = shadow.positions(indices, locator.nbytes)
-        records = _per_granule(accesses.records, where)
+        records = per_granule(accesses.records, where)
         self._exactly(shadow, where, atomic, (checker, locator, lanes, indices, records, where))
 
     def _check_written(
@@ -795,7 +631,7 @@ class GlobalShadow:
         if locator.kind != READ:
             unwritten[places] = False
 
-    def _exactly(self, shadow: _Allocation, where: np.ndarray, atomic: bool, access: tuple) -> None:
+    def _exactly(self, shadow: Allocation, where: np.ndarray, atomic: bool, access: tuple) -> None:
         """Compare with the records of the granules ``where``, and leave records there."""
         locator, me = access[1], access[4]
         if shadow.written:
@@ -816,17 +652,17 @@ class GlobalShadow:
         self._met_in_one_instruction(access, shadow.writer.take(where))
 
     @staticmethod
-    def _forget_copies(shadow: _Allocation, where: np.ndarray, access: tuple) -> None:
+    def _forget_copies(shadow: Allocation, where: np.ndarray, access: tuple) -> None:
         """Before a write: forget the reads that only repeat what the writing thread has read itself."""
         checker, me = access[0], access[4]
         first = shadow.first_reader.take(where)
-        copied = (first != 0) & (((first ^ me) & _WHO) == 0)
+        copied = (first != 0) & (((first ^ me) & WHO) == 0)
         if not copied.any():
             return
-        for tick in np.unique((first[copied] & _TICK) >> np.uint64(_THREAD_BITS)).tolist():
+        for tick in np.unique((first[copied] & TICK) >> np.uint64(THREAD_BITS)).tolist():
             site = checker.sites[tick] if tick < len(checker.sites) else None
             if site is not None and feeds_guarded_stores_only(checker.machine.program, site.line):
-                chosen = copied & ((first & _TICK) >> np.uint64(_THREAD_BITS) == tick)
+                chosen = copied & ((first & TICK) >> np.uint64(THREAD_BITS) == tick)
                 shadow.forget_copies(where[chosen], me[chosen])
 
     def _met_in_one_instruction(self, access: tuple, found: np.ndarray) -> None:
@@ -837,7 +673,7 @@ class GlobalShadow:
         lost = found != me
         if not lost.any():
             return
-        foreign = lost & ((found ^ me) >> _CTA_SHIFT != 0)
+        foreign = lost & ((found ^ me) >> CTA_SHIFT != 0)
         self._report(access, foreign, found, "written")
         self._suspects = np.unique(np.nonzero(lost & ~foreign)[0])
 
@@ -857,17 +693,17 @@ class GlobalShadow:
         )
 
     @staticmethod
-    def _note_atomic(shadow: _Allocation, where: np.ndarray, me: np.ndarray) -> None:
+    def _note_atomic(shadow: Allocation, where: np.ndarray, me: np.ndarray) -> None:
         """Atomics of several CTAs are remembered as such, so that the last one's own read does not hide the
         others.
         """
-        me = me | _GLOBAL_ATOMIC
+        me = me | GLOBAL_ATOMIC
         before = shadow.writer.take(where)
         shadow.writer[where] = me
         found = shadow.writer.take(where)
-        shared = (before & _GLOBAL_ATOMIC != 0) & ((before ^ me) >> _CTA_SHIFT != 0)
-        shared |= (found ^ me) >> _CTA_SHIFT != 0
-        shadow.writer[where[shared]] = _GLOBAL_ATOMIC | _SEVERAL << _CTA_SHIFT
+        shared = (before & GLOBAL_ATOMIC != 0) & ((before ^ me) >> CTA_SHIFT != 0)
+        shared |= (found ^ me) >> CTA_SHIFT != 0
+        shadow.writer[where[shared]] = GLOBAL_ATOMIC | SEVERAL << CTA_SHIFT
 
     def _synchronise(self, start: int, locator: Locator, ctas: np.ndarray) -> None:
         """Atomics on this allocation, CTA by CTA: each takes over what others have released, and releases in
@@ -892,12 +728,12 @@ class GlobalShadow:
         if not records.any():
             return
         me = access[4]
-        other = (records != 0) & (((records ^ me) & _WHO) != 0)
+        other = (records != 0) & (((records ^ me) & WHO) != 0)
         if forgive_atomic:
-            other &= (records & _GLOBAL_ATOMIC) == 0
+            other &= (records & GLOBAL_ATOMIC) == 0
         if not other.any():
             return
-        foreign = ((records & ~_GLOBAL_ATOMIC) ^ me) >> _CTA_SHIFT != 0
+        foreign = ((records & ~GLOBAL_ATOMIC) ^ me) >> CTA_SHIFT != 0
         self._report(access, other & foreign, records, done)
         self._report_within(access, other & ~foreign, records, done)
 
@@ -918,7 +754,7 @@ class GlobalShadow:
         if not racing.any():
             return
         first = int(old[np.flatnonzero(racing)[0]])
-        site = checker.sites[first >> _THREAD_BITS]
+        site = checker.sites[first >> THREAD_BITS]
         thread = checker.machine.thread_index(first & int(_THREAD))
         doing = {READ: "read", WRITE: "write", ATOMIC: "atomic access"}[locator.kind]
         checker.machine.findings.add(
@@ -944,9 +780,9 @@ class GlobalShadow:
         per_lane = where.reshape(every.size, -1)
         threads = np.repeat(machine.thread_of_lane[every], per_lane.shape[1])
         ctas = np.repeat(machine.cta_of_lane[every], per_lane.shape[1])
-        readers = (per_lane.reshape(-1) * machine.ctas + ctas) << _THREAD_BITS | threads
+        readers = (per_lane.reshape(-1) * machine.ctas + ctas) << THREAD_BITS | threads
         of_row = machine.cta_of_lane[every[rows]]
-        return np.isin((places * machine.ctas + of_row) << _THREAD_BITS | (old & int(_THREAD)), readers)
+        return np.isin((places * machine.ctas + of_row) << THREAD_BITS | (old & int(_THREAD)), readers)
 
     def _report(self, access: tuple, foreign: np.ndarray, records: np.ndarray, done: str) -> None:
         """Report conflicts with other CTAs."""
@@ -957,7 +793,7 @@ class GlobalShadow:
         rows = np.nonzero(foreign)[0]
         lane = rows if lanes is None else lanes[rows]
         old = records[foreign]
-        theirs = ((old & ~_GLOBAL_ATOMIC) >> _CTA_SHIFT).astype(np.int64) - 1
+        theirs = ((old & ~GLOBAL_ATOMIC) >> CTA_SHIFT).astype(np.int64) - 1
         if self.acquired:
             mine = machine.cta_of_lane[lane] + machine.first_cta
             racing = np.array(
@@ -983,17 +819,17 @@ class GlobalShadow:
     def _site_of(self, cta: int, record: int) -> Site | None:
         """The instruction that left a record of a CTA, where that is still known."""
         history = self.histories.get(cta, ())
-        tick = (record & int(_TICK)) >> _THREAD_BITS
+        tick = (record & int(TICK)) >> THREAD_BITS
         return history[tick] if tick < len(history) else None
 
     def _ordered(self, cta: int, other: int) -> bool:
         """Whether ``cta`` has acquired what ``other`` (perhaps several CTAs) released."""
         known = self.acquired.get(cta)
-        return known is not None and bool(known.any() if other == int(_SEVERAL) - 1 else known[other])
+        return known is not None and bool(known.any() if other == int(SEVERAL) - 1 else known[other])
 
     @staticmethod
     def _name(machine: Machine, cta: int) -> str:
-        if cta == int(_SEVERAL) - 1:
+        if cta == int(SEVERAL) - 1:
             return "several CTAs"
         width, height, _ = machine.grid
         return f"CTA {(cta % width, cta // width % height, cta // (width * height))}"
