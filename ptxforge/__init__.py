@@ -63,8 +63,8 @@ _MODULES = {  # public module -> where it stands
 __all__ = [
     "Artifact", "Config", "DeviceArray", "JITFunction", "PtxforgeError", "TensorDescriptor", "__version__",
     "autotune", "cdiv", "compile", "debug", "default_device", "do_bench", "empty", "errors", "forbid_jit",
-    "heuristics", "hooks", "jit", "language", "load", "next_power_of_2", "pow2", "to_device", "triton_compat",
-    "use_device",
+    "heuristics", "hooks", "jit", "language", "load", "next_power_of_2", "pow2", "to_device",
+    "triton_compat", "use_device",
 ]  # fmt: skip
 
 

@@ -20,6 +20,8 @@ from ptxforge.support.location import Location
 SEVERITIES = ("warning", "note")
 SCATTERED = 2.0
 """Times as many sectors as needed from which on an access counts as scattered."""
+FEW_INSTRUCTIONS = 2
+"""Instructions of a thread up to which an access is not worth a warning, however narrow."""
 FEW_WARPS = 8
 """Warps on a multiprocessor below which latencies are hardly hidden: two for each of its four parts."""
 
@@ -95,8 +97,9 @@ def _of_accesses(accesses: Iterable[Access]) -> Iterator[Advice]:
                 access.cure,
             )  # fmt: skip
         elif access.why:
+            severity = "note" if access.instructions <= FEW_INSTRUCTIONS else "warning"
             yield Advice(
-                "warning", "access", access.location,
+                severity, "access", access.location,
                 f"{named} moves {access.bytes} bytes at once{f' ({sectors})' if is_scattered else ''}: "
                 f"{access.why}",
                 access.cure,

@@ -42,9 +42,9 @@ def loops_of(function: Function) -> list[LoopFacts]:
 def finish_loops(loops: list[LoopFacts], function: Function) -> tuple[LoopFacts, ...]:
     """The loops with what became of them in the final IR, where copies to shared memory have replaced the
     loads that run ahead."""
-    after = {str(op.location): op for op in function.walk() if isinstance(op, (For, While))}
+    after = {op.location: op for op in function.walk() if isinstance(op, (For, While))}
     for facts in loops:
-        loop = after.get(str(facts.location))
+        loop = after.get(facts.location)
         if loop is not None:
             copies = [op.name for op in loop.walk() if op.name in COPIES]
             facts.ahead = len(copies)

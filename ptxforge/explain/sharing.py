@@ -14,6 +14,9 @@ from ptxforge.passes.allocate_shared import requests_of
 from ptxforge.passes.analysis.scratch import conversion_plan
 from ptxforge.support.location import Location
 
+_BARRIER = "1 i64"
+"""The tile that an mbarrier is."""
+
 
 @attrs.frozen(slots=True)
 class Area:
@@ -50,7 +53,23 @@ def areas_of(function: Function) -> list[Area]:
             offset = request.offset + number * (pitch or size)
             what = f"{_what(op)}, buffer {number}" if count > 1 else _what(op)
             found.append(Area(what, op.location, offset, size, request.first, min(request.last, end)))
-    return sorted(found, key=lambda area: (area.offset, area.first))
+    found.sort(key=lambda area: (area.offset, area.first))
+    return _with_barriers_together(found)
+
+
+def _with_barriers_together(areas: list[Area]) -> list[Area]:
+    """Mbarriers that lie side by side as one area: there are many, of eight bytes each."""
+    kept: list[Area] = []
+    for area in areas:
+        before = kept[-1] if kept else None
+        if area.what.startswith(_BARRIER):
+            area = attrs.evolve(area, what="mbarriers")
+            if before and before.what == area.what and before.offset + before.size == area.offset:
+                first, last = min(before.first, area.first), max(before.last, area.last)
+                kept[-1] = attrs.evolve(before, size=before.size + area.size, first=first, last=last)
+                continue
+        kept.append(area)
+    return kept
 
 
 def _what(op: Operation) -> str:

@@ -1,7 +1,7 @@
 """Names that people look for and do not find, each with the reason: errors and the documentation tell them
 from here.
 
-A name is written as people import it: ``tl.map_elementwise``, ``triton.experimental.gluon``. An entry stands
+A name is written as people import it: ``tl.map_elementwise``, ``triton.experimental``. An entry stands
 for all names below it.
 """
 
@@ -23,11 +23,6 @@ class NotThere:
         instead = f"; instead: {self.instead}" if self.instead else ""
         return f"{'never' if self.never else 'not yet'}: {self.why}{instead}"
 
-
-_BY_HAND = (
-    "it places layouts, shared memory and barriers of one architecture by hand, which the compiler does"
-)
-_TENSOR_MEMORY = "Blackwell's tensor memory and its instructions are not used; its GPUs run mma.sync"
 
 NOT_THERE: dict[str, NotThere] = {
     "tl.map_elementwise": NotThere(
@@ -60,10 +55,26 @@ NOT_THERE: dict[str, NotThere] = {
     ),
     "tl._experimental_descriptor_load": NotThere(True, "Triton took it back", "descriptor.load"),
     "tl._experimental_descriptor_store": NotThere(True, "Triton took it back", "descriptor.store"),
-    "tl.extra.tlx": NotThere(True, _BY_HAND),
-    "tl.extra.hip": NotThere(True, "ptxforge makes PTX, for NVIDIA's GPUs"),
-    "tcgen05": NotThere(False, _TENSOR_MEMORY),
-    "gluon": NotThere(True, f"Gluon: {_BY_HAND}", "the same kernel with tl"),
+    "triton.experimental": NotThere(
+        True,
+        "Gluon writes the layouts and the memory of one architecture by hand; ptxforge finds them for each",
+        "the same kernel in the language of blocks",
+    ),
+    "triton.language.extra.hip": NotThere(
+        True, "ptxforge makes PTX, for NVIDIA's GPUs; there is nothing for AMD's"
+    ),
+    "triton.language.extra.tlx": NotThere(
+        True, "TLX is an extension of another fork, with barriers and buffers by hand"
+    ),
+    "triton.language.extra.tcgen05": NotThere(
+        False, "there are no instructions of Blackwell's tensor memory here", "tl.dot, by mma.sync"
+    ),
+    "triton._C.libtriton": NotThere(
+        True, "there is no C++ behind ptxforge: no MLIR, no LLVM, and so no bindings of them"
+    ),
+    "triton.tools.experimental_descriptor": NotThere(
+        True, "it gave way to triton.tools.tensor_descriptor in Triton 3.4", "triton.tools.tensor_descriptor"
+    ),
 }
 
 
@@ -72,7 +83,7 @@ def reason(name: str) -> NotThere | None:
 
     >>> str(reason("tl.atomic_store"))
     'not yet: there are no stores with an order of memory; instead: tl.atomic_xchg(pointer, value)'
-    >>> reason("tl.extra.hip.libdevice") is NOT_THERE["tl.extra.hip"], reason("tl.lode")
+    >>> reason("triton._C.libtriton.ir") is NOT_THERE["triton._C.libtriton"], reason("tl.lode")
     (True, None)
     """
     while name:

@@ -9,16 +9,10 @@ from collections.abc import Sequence
 from types import ModuleType
 from typing import Any
 
-REFUSED = {
-    "triton.experimental": (
-        "Gluon writes the layouts and the memory of one architecture by hand; ptxforge finds them for each"
-    ),
-    "triton.language.extra.hip": "ptxforge makes PTX, for NVIDIA's GPUs; there is nothing for AMD's",
-    "triton.language.extra.tlx": "TLX is an extension of another fork, with barriers and buffers by hand",
-    "triton.language.extra.tcgen05": "there are no instructions of Blackwell's tensor memory here",
-    "triton._C.libtriton": "there is no C++ behind ptxforge: no MLIR, no LLVM, and so no bindings of them",
-    "triton.tools.experimental_descriptor": "it gave way to triton.tools.tensor_descriptor in Triton 3.4",
-}
+from ptxforge.support.not_there import NOT_THERE
+
+REFUSED = {name: entry.why for name, entry in NOT_THERE.items() if name.startswith("triton.")}
+"""Modules of Triton that are not there, out of the list of all such names."""
 
 
 def reason(name: str) -> str | None:

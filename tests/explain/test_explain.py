@@ -126,6 +126,11 @@ def test_a_row_of_unknown_length_is_guarded(columns, what):
     assert not advice(report, "sectors")
 
 
+def test_one_narrow_instruction_is_only_noted():
+    report = explain(traced("strided", {"x": "*fp32:16", "out": "*fp32:16", "stride": "i32"}, {"BLOCK": 256}))
+    assert [severity for severity, _, _ in advice(report, "access")] == ["note"]
+
+
 def test_a_small_block_is_replicated():
     report = explain(traced("strided", {"x": "*fp32:16", "out": "*fp32:16", "stride": "i32"}, {"BLOCK": 32}))
     ((severity, line, what),) = advice(report, "replicated")
@@ -240,6 +245,8 @@ def test_tiles_by_tma_for_wgmma():
     assert (dot.unit, dot.m, dot.n, dot.k, dot.accumulator) == ("wgmma", 64, 64, 32, "f32")
     a, b, c = np.ones((64, 128), np.float16), np.ones((128, 64), np.float16), np.zeros((64, 64), np.float32)
     counts = run_counted(found.artifact, [a, b, c, np.int32(64), np.int32(128)], (1, 1, 1))
+    barriers = [area for area in explain(found).areas if area.what == "mbarriers"]
+    assert [area.size % 8 for area in barriers] == [0] and barriers[0].size > 8
     assert (c == 64).all() and counts.findings == () and counts.tensor == {"f16": 2 * 64 * 64 * 128}
     assert "2 of 2 loads run ahead, by TMA in 3 stages" in str(explain(found, counts))
 
