@@ -671,10 +671,10 @@ def default_blocked(
 
 def blocked_for_dot(shape: Sequence[int], num_warps: int, threads_per_warp: int = WARP_SIZE) -> Blocked:
     """The result encoding of a ``dot`` on ordinary FMA units: 4 x 4 elements per thread where each thread
-    gets at least 16 anyway, else 2 x 2 where it gets at least 4."""
+    gets at least 16 anyway, else 2 x 2 where it gets at least 4: squares keep the loads per product low."""
     per_thread = prod(shape) // (num_warps * threads_per_warp)
     side = 4 if per_thread >= 16 else 2 if per_thread >= 4 else 1
-    size = (1,) * (len(shape) - 2) + (side, side)
+    size = (1,) * (len(shape) - 2) + (min(side, shape[-2]), min(side, shape[-1]))
     return default_blocked(shape, num_warps, threads_per_warp, size)
 
 

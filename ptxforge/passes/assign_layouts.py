@@ -48,6 +48,8 @@ from ptxforge.layouts.encodings import (
     Distributed,
     DotOperand,
     Slice,
+    blocked_for_dot,
+    blocked_for_expand_dims,
     default_blocked,
     infer_join,
     infer_reshape,
@@ -131,13 +133,8 @@ def _reshape(self: _Assigner, op: Reshape) -> None:
 
 
 def _expand_dims(self: _Assigner, op: ExpandDims) -> None:
-    narrow, axis = self.default(op.x.type), op.axis
-    inserted = [
-        (*field[:axis], 1, *field[axis:])
-        for field in (narrow.size_per_thread, narrow.threads_per_warp, narrow.warps_per_cta)
-    ]
-    layout = Blocked(*inserted, order=tuple(range(narrow.rank + 1)))
-    self.require(op, 0, Slice(axis, layout))
+    layout = blocked_for_expand_dims(self.default(op.x.type), op.axis)
+    self.require(op, 0, Slice(op.axis, layout))
     op.result.type = op.result.type.with_layout(layout)
 
 
@@ -149,19 +146,11 @@ def _split(self: _Assigner, op: Split) -> None:
 
 
 def _dot(self: _Assigner, op: Dot) -> None:
-    shape = op.result.type.shape
-    layout = default_blocked(shape, self.num_warps, size_per_thread=_dot_tile(shape, self.num_warps))
+    layout = blocked_for_dot(op.result.type.shape, self.num_warps)
     self.require(op, 0, DotOperand(0, layout))
     self.require(op, 1, DotOperand(1, layout))
     self.require(op, 2, layout)
     op.result.type = op.result.type.with_layout(layout)
-
-
-def _dot_tile(shape: tuple[int, ...], num_warps: int) -> tuple[int, ...]:
-    """Elements per thread of a dot's result: squares keep the loads per product low."""
-    per_thread = T.TensorType(shape, T.F32).numel // (num_warps * 32)
-    side = 4 if per_thread >= 16 else 2 if per_thread >= 4 else 1
-    return (1,) * (len(shape) - 2) + (min(side, shape[-2]), min(side, shape[-1]))
 
 
 def _control(self: _Assigner, op: Operation) -> None:
