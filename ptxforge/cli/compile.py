@@ -13,9 +13,15 @@ import argparse
 
 from ptxforge.cli.source import load_kernel, parse_constants, parse_signature
 from ptxforge.compiler import Artifact
+from ptxforge.explain.resources import resources_of
+from ptxforge.ir.parser import parse_function
+from ptxforge.passes.analysis.pressure import holders_at_the_peak
 from ptxforge.runtime import tools
 from ptxforge.runtime.jit import DEFAULT_TARGET
+from ptxforge.support.remarks import Remark
 
+MOST_HOLDERS = 4
+"""Tensors that a remark on spills names."""
 EMITTED = ("tile", "gpu", "ptx", "sass")
 
 
@@ -49,7 +55,7 @@ def run(options: argparse.Namespace) -> int:
         num_warps=options.num_warps, num_stages=options.num_stages, maxnreg=options.maxnreg,
     )  # fmt: skip
     if options.remarks:
-        for remark in artifact.remarks:
+        for remark in [*artifact.remarks, *_spills(artifact)]:
             print(remark.explain())
         return 0
     if options.emit == "all":
@@ -58,6 +64,25 @@ def run(options: argparse.Namespace) -> int:
         return 0
     print(_text(artifact, options.emit), end="")
     return 0
+
+
+def _spills(artifact: Artifact) -> list[Remark]:
+    """A remark when the assembler, if there is one, keeps registers in memory: how much, and which tensors
+    take the registers."""
+    if tools.find("ptxas") is None:
+        return []
+    spilled = resources_of(artifact).spilled
+    if not spilled:
+        return []
+    holders = holders_at_the_peak(parse_function(artifact.asm["gpu"]))
+    names = [f"{h.value.hint or 'a value'} ({h.value.type.element} {list(h.value.type.shape)}, {h.registers})"
+             for h in holders[:MOST_HOLDERS]]  # fmt: skip
+    message = (
+        f"{spilled} bytes of code move registers to local memory and back: of a thread's registers, "
+        f"{sum(h.registers for h in holders)} go to tensors at one time, most of them to {', '.join(names)}; "
+        "smaller blocks or more warps give each thread less"
+    )
+    return [Remark("ptxas", "spills", message)]
 
 
 def _text(artifact: Artifact, name: str) -> str:

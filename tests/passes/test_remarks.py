@@ -12,6 +12,9 @@ from benchmarks.dialects import load
 from ptxforge import cli
 from ptxforge.compiler import compile_function
 from ptxforge.ir.core import Function
+from ptxforge.ir.parser import parse_function
+from ptxforge.passes.analysis.pressure import holders_at_the_peak
+from ptxforge.runtime import tools
 from ptxforge.support.location import Location
 from ptxforge.support.remarks import Remark, Remarks
 
@@ -105,6 +108,44 @@ def test_a_copy_of_a_function_begins_without_remarks():
     function = Function("f")
     function.remarks.add("spills", "so")
     assert len(function.remarks) == 1 and not len(function.clone().remarks)
+
+
+def test_who_holds_registers_where_most_are_taken():
+    layout = "#blocked<{sizePerThread = [4], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>"
+    tile, wide = f"tensor<512xf32, {layout}>", f"tensor<512xf64, {layout}>"
+    function = parse_function(f"""
+func @f(%n: i32, %x: f32) attributes {{num_warps = 4}} {{
+  %zero = constant {{value = 0}} : i32
+  %one = constant {{value = 1}} : i32
+  %a = splat %x : (f32) -> {tile}
+  %kept = sin %a : {tile}
+  %gone = extf %kept : ({tile}) -> {wide}
+  %small = truncf %gone : ({wide}) -> {tile}
+  %sum = for %i = %zero to %n step %one iter_args(%acc = %small) : {tile} {{
+    %next = addf %acc, %kept : {tile}
+    yield %next
+  }}
+  %out = addf %sum, %kept : {tile}
+  return
+}}
+""")
+    held = [(holder.value.hint, holder.registers) for holder in holders_at_the_peak(function)]
+    assert held[0] == ("gone", 8) and ("kept", 4) in held and sum(n for _, n in held) == 12
+
+
+def test_the_command_line_says_what_spills(tmp_path, capsys):
+    if tools.find("ptxas") is None:
+        pytest.skip("ptxas is not installed")
+    source = tmp_path / "kernels.py"
+    text = f"import ptxforge\nimport ptxforge.language as tl\n\n\n@ptxforge.jit\n{inspect.getsource(product)}"
+    source.write_text(text.replace("32", "64").replace("float64", "float32"))
+    arguments = ["compile", f"{source}:product", "--signature", "*fp16:16,*fp16:16,*fp32:16,i32:16"]
+    arguments += ["--constants", "PRECISION=tf32,PRINT=False", "--num-warps", "1", "--target", "sm_80"]
+    assert cli.main([*arguments, "--remarks", "--maxnreg", "64"]) == 0
+    said = capsys.readouterr().out
+    assert "spills" in said and "(f32 [64, 64], 128)" in said and "a0 (f16 [64, 16], 16)" in said, said
+    assert cli.main([*arguments, "--remarks"]) == 0
+    assert "spills" not in capsys.readouterr().out
 
 
 def test_the_command_line_prints_them(tmp_path, capsys):

@@ -1,0 +1,87 @@
+"""How many registers tensors take where they take most, and which tensors these are.
+
+A value lives from where it is made to its last use; to the end of a loop that uses it and does not make it;
+what a loop carries lives as long as the loop. That counts every tensor for itself: an accumulator and the
+result that takes its registers count once, since the one ends where the other begins. Pointers, constants and
+tiles of indices do not count: the code generator keeps them as sums of a few registers.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import BlockArgument, Function, Operation, Value
+from ptxforge.ir.definition import FREE
+from ptxforge.ir.ops.control import Loop
+from ptxforge.ir.ops.dot import Dot
+from ptxforge.layouts.encodings import elements_per_thread
+
+
+@attrs.frozen(slots=True)
+class Holder:
+    """A tensor that is live at the peak: its value and its 32-bit registers in each thread."""
+
+    value: Value
+    registers: int
+
+
+def holders_at_the_peak(function: Function) -> list[Holder]:
+    """The tensors that are live where they take most registers, the largest first."""
+    place = {op: at for at, op in enumerate(function.walk())}
+    ends = {op: _last_place(op, place) for op in place}
+    lives = []
+    for op in place:
+        lives += [(place[op] if not op.regions else ends[op], value) for value in op.results]
+        for region in op.regions:
+            lives += [(place[op], value) for value in region.block.arguments]
+    tensors = [
+        (start, _end(value, place, ends), Holder(value, registers_of(value.type)))
+        for start, value in lives
+        if isinstance(value.type, T.TensorType) and _is_data(value)
+    ]
+    most: list[Holder] = []
+    for peak in sorted({start for start, _, _ in tensors}):
+        live = [holder for start, end, holder in tensors if start <= peak < max(end, start + 1)]
+        if sum(h.registers for h in live) > sum(h.registers for h in most):
+            most = live
+    return sorted(most, key=lambda holder: -holder.registers)
+
+
+def _is_data(value: Value) -> bool:
+    """Whether a tensor is more than indices: floats that are computed, or integers that come from memory or
+    products."""
+    op = value.defining_op
+    if op is not None and op.cost == FREE:
+        return False
+    element = value.type.element
+    if isinstance(element, T.ScalarType) and element.is_float:
+        return True
+    return op is not None and (bool(op.get_effects().reads) or isinstance(op, Dot))
+
+
+def registers_of(type: T.TensorType) -> int:
+    """32-bit registers of a thread that a tensor takes, one at least."""
+    return max(1, elements_per_thread(type.layout, type.shape) * max(type.element.bits, 8) // 32)
+
+
+def _last_place(op: Operation, place: dict[Operation, int]) -> int:
+    """The place of the last operation inside ``op``, its own without regions."""
+    blocks = [region.block for region in op.regions if region.block.last is not None]
+    return max((_last_place(block.last, place) for block in blocks), default=place[op])
+
+
+def _end(value: Value, place: dict[Operation, int], ends: dict[Operation, int]) -> int:
+    """The place up to which a value lives."""
+    block = value.owner_block
+    last = -1
+    if isinstance(value, BlockArgument) and isinstance(block.parent_op, Loop):
+        last = ends[block.parent_op]
+    for user in value.users:
+        at, here = place[user], user
+        while here is not None and here.parent is not block:
+            here = here.parent_op
+            if isinstance(here, Loop):
+                at = max(at, ends[here])
+        last = max(last, at)
+    return last
