@@ -123,8 +123,8 @@ class Builder:
         self.declarations: dict[str, None] = {}
         self.strings: dict[str, str] = {}
         self.local_bytes = 0
-        # Registers of a loop that hold a base plus these terms.
-        self.companions: dict[tuple[str, tuple], str] = {}
+        # Extra pointer registers of the loops around, by the address they hold: a base plus these terms.
+        self.loop_pointers: dict[tuple[str, tuple], str] = {}
         self.has_cold_code = False
 
     # -- instructions ------------------------------------------------------------------------------------

@@ -107,9 +107,10 @@ def _any_single(b: Builder, found: Sequence[Vector]):
     return needed if needed == 0 else b.register(1 if needed is None else needed, "p")
 
 
-def _only(b: Builder, vector: Vector, alone: bool) -> AbstractContextManager:
-    """What stands inside is done for the vectors that need it; a vector that is ``alone`` is known to."""
-    return nullcontext() if alone or vector.single in (None, 1) else b.cold(vector.single)
+def _skip_unless_needed(b: Builder, vector: Vector, is_only_one: bool) -> AbstractContextManager:
+    """Skip what stands inside where the vector was moved as a whole. With a single vector the test around has
+    said so already."""
+    return nullcontext() if is_only_one or vector.single in (None, 1) else b.cold(vector.single)
 
 
 def load_singly(
@@ -131,13 +132,13 @@ def load_singly(
     with b.cold(needed):
         read = []
         for vector, mine, other in wanted:
-            with _only(b, vector, alone):
+            with _skip_unless_needed(b, vector, alone):
                 read.append(_read_elements(b, vector, mine, other, element, head, policy))
         if element.bits >= 32:
             return
         per_word = 32 // element.bits
         for (vector, mine, _), registers in zip(wanted, read):
-            with _only(b, vector, alone):
+            with _skip_unless_needed(b, vector, alone):
                 for at, word in enumerate(mine):
                     b.copy(word, pack(b, registers[at * per_word : (at + 1) * per_word], element))
 
@@ -172,7 +173,7 @@ def store_singly(
     template = f"{head}.b{element.bits} [%s+%s], %s" + (", %s;" if policy else ";")
     with b.cold(needed):
         for vector, mine in wanted:
-            with _only(b, vector, len(wanted) == 1):
+            with _skip_unless_needed(b, vector, len(wanted) == 1):
                 for place, mask, value in zip(vector.places, vector.masks, mine):
                     operands = (*pointers.address(b, place), plain_operand(b, value, element), *policy)
                     emit_predicated(b, mask, template, operands)

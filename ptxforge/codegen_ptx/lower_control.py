@@ -28,7 +28,7 @@ from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.pointers import Pointer, Term, address, as_pointer, whole
 from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.codegen_ptx.rematerialize import rematerialize_after
-from ptxforge.codegen_ptx.walking import walk
+from ptxforge.codegen_ptx.walking import plan_loop_pointers
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Value
 from ptxforge.ir.ops import control as ops
@@ -61,11 +61,11 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     limit, stride = b.plain(upper), b.plain(step)
     end, top = b.label("for_end"), b.label("for")
     induction = general_shape(b, [lower], op.induction.type)
-    shapes, registers, companions = _start_carried(ctx, op.carried, op.initial, op.body.terminator.values)
+    shapes, registers, own_pointers = _start_carried(ctx, op.carried, op.initial, op.body.terminator.values)
     counter = [b.new(induction.kind)]
     _copy_initial(b, [induction, *shapes], [counter, *registers])
-    for companion in companions:
-        b.copy(companion.register, companion.initial)
+    for own in own_pointers:
+        b.copy(own.register, own.initial)
     if enters != 1:
         b.effect(f"@%s {b.branch} {end};", b.negate(enters))
     start, born = len(b.code), b.count
@@ -73,14 +73,14 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     b.open_scope()
     ctx.values[op.induction] = induction.entries(b, counter)
     _bind(ctx, op.carried, shapes, registers)
-    b.companions.update({(c.base, c.terms): c.register for c in companions})
+    b.loop_pointers.update({(own.base, own.terms): own.register for own in own_pointers})
     ctx.block(op.body)
-    for companion in companions:
-        del b.companions[companion.base, companion.terms]
+    for own in own_pointers:
+        del b.loop_pointers[own.base, own.terms]
     following = b.plain(b.add(counter[0], stride, 64 if bits == 64 else 32))
     again = integer_compare(b, "slt", following, limit, bits)
     copies = [(counter[0], following), *_next(ctx, op.body.terminator.values, shapes, registers)]
-    copies += [(c.register, _next_companion(ctx, c, op.body.terminator.values)) for c in companions]
+    copies += [(own.register, _next_pointer(ctx, own, op.body.terminator.values)) for own in own_pointers]
     coalesce(b, start, born, copies)
     emit_copies(b, copies)
     b.effect(f"@%s {_back_edge(ctx, op)} {top};", b.register(again, "p"))
@@ -101,7 +101,7 @@ def _back_edge(ctx: Lowering, loop: ops.For) -> str:
     return ctx.b.branch if has_products else "bra"
 
 
-class _Companion(NamedTuple):
+class _OwnPointer(NamedTuple):
     """A register that walks beside carried pointer number ``index``, whose register is ``base``:
     that plus ``terms``."""
 
@@ -113,35 +113,35 @@ class _Companion(NamedTuple):
     initial: str
 
 
-def _next_companion(ctx: Lowering, companion: _Companion, following):
-    """What a companion becomes in the next iteration."""
-    b, slot = ctx.b, companion.slot
-    p = as_pointer(ctx.scalar(following[companion.index]))
-    if p.base == companion.base:
-        return advanced(b, companion.register, p, slot)
-    base, _ = address(b, Pointer(p.base, companion.terms))
+def _next_pointer(ctx: Lowering, own: _OwnPointer, following):
+    """What a pointer register of the loop becomes in the next iteration."""
+    b, slot = ctx.b, own.slot
+    p = as_pointer(ctx.scalar(following[own.index]))
+    if p.base == own.base:
+        return advanced(b, own.register, p, slot)
+    base, _ = address(b, Pointer(p.base, own.terms))
     return advanced(b, base, p, slot)
 
 
 def _start_carried(
     ctx: Lowering, arguments, initial, following
-) -> tuple[list[Shape], list[list[str]], list[_Companion]]:
-    """Shapes and fresh registers of carried values, and companions of pointers (``walking.py``)."""
+) -> tuple[list[Shape], list[list[str]], list[_OwnPointer]]:
+    """Shapes and fresh registers of carried values, and the extra registers of pointers (``walking.py``)."""
     b, shapes, wanted = ctx.b, [], []
     for argument, start, after in zip(arguments, initial, following, strict=True):
         entries = ctx.get(start)
         if isinstance(argument.type, T.PointerType) and advances_uniformly(argument, after):
-            found = walk(ctx, argument, entries[0])
+            found = plan_loop_pointers(ctx, argument, entries[0])
             entries = [found.start]
             wanted += [(len(shapes), terms, start) for terms, start in found.own]
         shapes.append(carried_shape(ctx.b, argument, entries, after))
     registers = [[b.new(shape.kind) for _ in shape.initial] for shape in shapes]
-    companions = []
+    own_pointers = []
     for index, terms, start in wanted:
         slot = shapes[index].slots[0]
         initial = b.plain(b.add(start.base, start.offset - slot.offset, 64))
-        companions.append(_Companion(index, slot, registers[index][0], terms, b.new("q"), initial))
-    return shapes, registers, companions
+        own_pointers.append(_OwnPointer(index, slot, registers[index][0], terms, b.new("q"), initial))
+    return shapes, registers, own_pointers
 
 
 def _copy_initial(b: Builder, shapes: list[Shape], registers: list[list[str]]) -> None:

@@ -79,8 +79,8 @@ def address(b: Builder, pointer, shared_terms: dict | None = None) -> tuple[str,
     """(64-bit register, constant bytes) of one pointer."""
     p = as_pointer(pointer)
     base, terms, offset = p
-    if (base, terms) in b.companions:
-        base, terms = b.companions[base, terms], ()
+    if (base, terms) in b.loop_pointers:
+        base, terms = b.loop_pointers[base, terms], ()
     if len(terms) > 1 and shared_terms:
         terms = sorted(terms, key=lambda term: (-shared_terms.get(term, 0), term))
     for root, size in terms:

@@ -41,7 +41,7 @@ _ACCESSES = (AsyncCopyGlobalToLocal, Load, Store)
 _REARRANGE = (Splat, Broadcast, ExpandDims)
 
 
-class Walk(NamedTuple):
+class LoopPointers(NamedTuple):
     """How a carried scalar pointer starts. Accesses with certain terms have pointers of their own: those
     terms, and where these pointers start."""
 
@@ -49,12 +49,12 @@ class Walk(NamedTuple):
     own: tuple[tuple[tuple[Term, ...], Pointer], ...] = ()
 
 
-def walk(ctx: Lowering, argument: BlockArgument, entry) -> Walk:
+def plan_loop_pointers(ctx: Lowering, argument: BlockArgument, entry) -> LoopPointers:
     """The plan for a scalar pointer that a loop carries and advances; it starts as ``entry``."""
     p = as_pointer(entry)
     found = _Accesses()
     if not found.collect(ctx, argument) or not found.terms:
-        return Walk(p)
+        return LoopPointers(p)
     common = Counter(found.terms[0])
     for terms in found.terms:
         common &= Counter(terms)
@@ -68,14 +68,14 @@ def walk(ctx: Lowering, argument: BlockArgument, entry) -> Walk:
     starts = {terms: _sum(ctx, p, common, terms) for terms in own}
     first = own.pop(0) if own and len(own) == len(rest) else ()
     if not common and not first:
-        return Walk(p, tuple(starts.items()))
+        return LoopPointers(p, tuple(starts.items()))
     # What is carried has taken in the common terms, and is the first of the pointers if all accesses have
     # their own.
     base = starts[first] if first else _sum(ctx, p, common, ())
     without = [(root, -size) for root, size in (*common.elements(), *first)]
     start = Pointer(base.base, tuple(sorted((*p.terms, *without))), base.offset)
     key = [(root, -size) for root, size in first]
-    return Walk(start, tuple((tuple(sorted((*terms, *key))), starts[terms]) for terms in own))
+    return LoopPointers(start, tuple((tuple(sorted((*terms, *key))), starts[terms]) for terms in own))
 
 
 def _tensor_registers(loop: Operation) -> int:

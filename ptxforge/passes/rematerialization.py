@@ -81,11 +81,11 @@ def rematerialize(function: Function, conversions: Iterable[ConvertLayout] | Non
 
 class _Plan:
     """Decisions: what is computed (``True``) or converted (``False``), in the order in which they were taken,
-    so that the last ones can be taken back. What once proved dearer to compute than to convert is
-    ``hopeless``: it is not tried again, which keeps the search from taking exponential time."""
+    so that the last ones can be taken back. ``rejected`` holds what was found cheaper to convert: it is not
+    tried again, which keeps the search from taking exponential time."""
 
     def __init__(self) -> None:
-        self.hopeless: set[Wanted] = set()
+        self.rejected: set[Wanted] = set()
         self.computed: dict[Wanted, bool] = {}
         self.layouts_of: dict[Value, list[Distributed]] = {}
 
@@ -209,13 +209,13 @@ class _Rematerializer:
             return 0.0
         cut = conversion_cost(value.type.layout, layout, value.type) * self.weight(value)
         mark = len(plan.computed)
-        if cut > 0 and depth < _MAX_DEPTH and wanted not in plan.hopeless:
+        if cut > 0 and depth < _MAX_DEPTH and wanted not in plan.rejected:
             plan.decide(value, layout, True)
             compute = self.compute(value, layout, depth + 1)
             if compute is not None and compute <= cut:
                 return compute
             plan.undo_to(mark)
-            plan.hopeless.add(wanted)
+            plan.rejected.add(wanted)
         plan.decide(value, layout, False)
         return cut
 
