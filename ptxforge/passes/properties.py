@@ -13,7 +13,8 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
+from ptxforge.ir.definition import MemoryAccess
+from ptxforge.ir.ops.atomic import AtomicRMW
 from ptxforge.ir.ops.debug import Assume
 from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.ops.shared import LocalAlloc
@@ -99,5 +100,5 @@ def no_assumptions_are_left(function: Function, target: Target) -> None:
 
 
 def is_memory_access(op: Operation) -> bool:
-    """A load, store or atomic on a tensor of pointers."""
-    return isinstance(op, (Load, Store, AtomicRMW, AtomicCAS)) and isinstance(op.pointer.type, T.TensorType)
+    """A load, store, atomic, or whatever else accesses the memory behind a tensor of pointers."""
+    return isinstance(op, MemoryAccess) and isinstance(op.pointer.type, T.TensorType)

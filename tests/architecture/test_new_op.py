@@ -1,0 +1,117 @@
+"""A new operation needs its definition, its lowering and (where it touches memory) its interpretation: passes
+then treat it rightly without having heard of it. Two are added here, in memory, and taken out again."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+from ptxforge import interpreter
+from ptxforge.codegen_ptx import emit
+from ptxforge.codegen_ptx.elementwise import elementwise
+from ptxforge.codegen_ptx.lower_memory import load as lower_load
+from ptxforge.codegen_ptx.lowering import LOWERINGS, lowers
+from ptxforge.emulator import EmulatorDevice
+from ptxforge.interpreter import HANDLERS
+from ptxforge.ir import types as T
+from ptxforge.ir.definition import (
+    ANCHOR,
+    ELEMENTWISE,
+    EXPENSIVE,
+    FLOAT,
+    READS_GLOBAL,
+    REGISTRY,
+    Elementwise,
+    MemoryAccess,
+    define,
+    operand,
+)
+from ptxforge.ir.ops.memory import Load
+from ptxforge.ir.parser import parse_function
+from ptxforge.ir.printer import print_function
+from ptxforge.passes import pipeline
+from ptxforge.support.target import parse_target
+from tests.codegen_ptx.harness import pack_parameters
+
+TEXT = """
+func @f(%x: ptr<f32> {divisibility = 16}, %out: ptr<f32> {divisibility = 16}) attributes {num_warps = 4} {
+  %i = make_range {start = 0, end = 1024} : tensor<1024xi32>
+  %xs = splat %x : (ptr<f32>) -> tensor<1024xptr<f32>>
+  %outs = splat %out : (ptr<f32>) -> tensor<1024xptr<f32>>
+  %p = addptr %xs, %i : tensor<1024xptr<f32>>
+  %q = addptr %outs, %i : tensor<1024xptr<f32>>
+  %a = peek %p : (tensor<1024xptr<f32>>) -> tensor<1024xf32>
+  %dead = peek %q : (tensor<1024xptr<f32>>) -> tensor<1024xf32>
+  %b = thrice %a : tensor<1024xf32>
+  %again = thrice %a : tensor<1024xf32>
+  %unused = thrice %b : tensor<1024xf32>
+  %s = addf %b, %again : tensor<1024xf32>
+  store %q, %s : (tensor<1024xptr<f32>>, tensor<1024xf32>)
+  return
+}
+"""
+
+
+@pytest.fixture
+def new_ops():
+    """``thrice``, an elementwise operation, and ``peek``, a load."""
+    names, lowerings, handlers = set(REGISTRY), set(LOWERINGS), set(HANDLERS)
+
+    @define("thrice", cost=EXPENSIVE)
+    class Thrice(Elementwise):
+        """3·x."""
+
+        x = operand(FLOAT)
+
+        def evaluate(self, x):
+            return x * x.dtype.type(3)
+
+    @define("peek", effects=READS_GLOBAL, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
+    class Peek(MemoryAccess):
+        """Read memory."""
+
+        other, cache, eviction, volatile = None, "", "", False
+
+        @classmethod
+        def infer(cls, operands, attributes):
+            return [T.like(operands[0], T.element_type(operands[0]).pointee)]
+
+    @lowers(Thrice)
+    def thrice(ctx, op):
+        elementwise(ctx, op, lambda x: ctx.b.pure("mul.rn.f32 %s, %s, 0f40400000;", "f", x))
+
+    lowers(Peek)(lower_load)
+    HANDLERS[Peek] = HANDLERS[Load]
+    yield
+    for table, before in ((REGISTRY, names), (LOWERINGS, lowerings), (HANDLERS, handlers)):
+        for key in set(table) - before:
+            del table[key]
+
+
+def test_passes_and_executors_need_not_know_of_it(new_ops):
+    function = parse_function(TEXT)
+    assert parse_function(print_function(function))
+    x = np.random.default_rng(1).normal(size=1024).astype(np.float32)
+    before, after, emulated = (np.zeros(1024, np.float32) for _ in range(3))
+    interpreter.run(function, 1, [x.copy(), before])
+    target = parse_target("sm_80")
+    pipeline.run(function, target, verify=True)
+    interpreter.run(function, 1, [x.copy(), after])
+    names = [op.name for op in function.walk()]
+    assert names.count("thrice") == names.count("peek") == 1, "cse and dce know what it does"
+    (access,) = [op for op in function.walk() if op.name == "peek"]
+    assert access.vector == 4 and access.pointer.type.layout.size_per_thread == (4,)
+    ptx = emit(function, target)
+    assert len(re.findall(r"ld\.global\.v4\.b32", ptx)) == 2 and ptx.count("mul.rn.f32") == 8
+    device = EmulatorDevice(check="all", target="sm_80")
+    kernel = device.load_module(ptx).function("f")
+    kernel.launch((1, 1, 1), (128, 1, 1), 0, 0, pack_parameters(device, function, [x, emulated]))
+    expected = x * np.float32(3) + x * np.float32(3)
+    for found in (before, after, emulated):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_it_is_gone_afterwards():
+    assert "thrice" not in REGISTRY and "peek" not in REGISTRY
