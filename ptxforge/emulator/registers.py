@@ -21,43 +21,75 @@ _MOST_REGISTERS = 255
 
 @lru_cache(maxsize=256)
 def unwritten(program: Program) -> list[tuple[Site, str]]:
-    """Instructions that use a register as address or guard which nothing has written on any path to them."""
+    """Instructions that use a register as address or guard whose value comes from one that nothing has
+    written, on any path to them: from that register itself, or by computation from it.
+    """
     bit = {name: 1 << index for index, name in enumerate(program.registers)}
-    written = _written_at_entry(program.blocks, bit)
+    steps = {block: [_step(item, bit) for item in block.instructions] for block in program.blocks}
+    known = _known_at_entry(program.blocks, steps)
     found = []
     for block in program.blocks:
-        state = written[block]
-        for item in block.instructions:
+        state = known[block]
+        for item, step in zip(block.instructions, steps[block], strict=True):
             for register in _critical(item):
                 if not state & bit.get(register.name, -1):
-                    found.append(
-                        (_site(program, item), f"{register.name} is used, but nothing has written it")
-                    )
-            state |= _defined(item, bit)
+                    found.append((_site(program, item), _complaint(program, register.name)))
+            state = _after(state, step)
     return found
 
 
-def _written_at_entry(blocks: list[Block], bit: dict[str, int]) -> dict[Block, int]:
-    """Block -> the set (as bits) of registers that some path to it writes."""
+def _complaint(program: Program, name: str) -> str:
+    is_written = any(
+        register.name == name
+        for block in program.blocks
+        for item in block.instructions
+        for register in registers_of(item.family.definitions(item))
+    )
+    if is_written:
+        return f"{name} is used, but computed from a register that nothing has written"
+    return f"{name} is used, but nothing has written it"
+
+
+Step = tuple[int, int, bool]
+"""Registers that an instruction writes, those that it computes them from, and whether it may not happen."""
+
+
+def _step(item: Instruction, bit: dict[str, int]) -> Step:
+    """What a load gives depends on memory, what ``xor r, a, a`` gives on nothing, and ``selp`` may leave out
+    the operand that nobody has written.
+    """
+    defined = _defined(item, bit)
+    sources = item.operands[len(item.family.definitions(item)) :]
+    cancels = item.parts[0] in ("xor", "sub") and len(sources) == 2 and sources[0] == sources[1]
+    if cancels or item.parts[0] == "selp" or any(isinstance(operand, Memory) for operand in sources):
+        sources = ()
+    used = _union(bit.get(register.name, 0) for register in registers_of(sources))
+    return defined, used, item.predicate is not None
+
+
+def _after(state: int, step: Step) -> int:
+    """Registers with a known value after an instruction."""
+    defined, used, is_guarded = step
+    if not used & ~state:
+        return state | defined
+    return state if is_guarded else state & ~defined
+
+
+def _known_at_entry(blocks: list[Block], steps: dict[Block, list[Step]]) -> dict[Block, int]:
+    """Block -> the set (as bits) of registers that some path to it gives a value that is known."""
     entry = dict.fromkeys(blocks, 0)
-    gained = {block: _all_defined(block, bit) for block in blocks}
     changed = True
     while changed:
         changed = False
         for block in blocks:
-            out = entry[block] | gained[block]
+            out = entry[block]
+            for step in steps[block]:
+                out = _after(out, step)
             for successor in block.successors:
                 if out & ~entry[successor]:
                     entry[successor] |= out
                     changed = True
     return entry
-
-
-def _all_defined(block: Block, bit: dict[str, int]) -> int:
-    found = 0
-    for item in block.instructions:
-        found |= _defined(item, bit)
-    return found
 
 
 def _defined(item: Instruction, bit: dict[str, int]) -> int:
