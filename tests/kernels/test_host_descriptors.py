@@ -116,14 +116,28 @@ def test_attention(execute, causal):
         np.testing.assert_allclose(out.reshape(expected.shape), expected, rtol=2e-2, atol=2e-2)
 
 
+TYPE = "tensordesc<fp16[{},64]>:16"
+
+
 def test_tma_feeds_a_product(assemble):
-    signature = dict.fromkeys(("a_desc", "b_desc", "c_desc"), "tensordesc<fp16[128,64]>:16")
+    signature = dict.fromkeys(("a_desc", "b_desc", "c_desc"), TYPE.format(128))
     constants = {"PROGRAMS": 132, "GROUP_M": 8, "FLATTEN": False}
     artifact = matmul_persistent.compile(signature | dict.fromkeys("MNK", "i32"), constants, target="sm_90a")
     assemble(artifact.ptx)
     assert "cp.async.bulk.tensor" in artifact.ptx and "cp.async.c" not in artifact.ptx
     made = {recipe.base: recipe.shape for recipe in artifact.tensor_maps}
     assert made["a_desc"] == ("a_desc.shape.0", "a_desc.shape.1") and "b_desc" in made
+
+
+def test_tma_feeds_attention(assemble):
+    """Although nothing is known of the sign of what places a head among the rows."""
+    signature = {name: TYPE.format(128 if name in "qo" else 64) for name in "qkvo"}
+    signature = {f"{name}_desc": kind for name, kind in signature.items()} | {"scale": "fp32", "N_CTX": "i32"}
+    artifact = attention.compile(signature, {"CAUSAL": True}, target="sm_90a", num_warps=8)
+    assemble(artifact.ptx)
+    assert "cp.async.bulk.tensor" in artifact.ptx and "cp.async.c" not in artifact.ptx
+    made = {recipe.base: recipe.shape for recipe in artifact.tensor_maps}
+    assert made["k_desc"] == ("k_desc.shape.0", "k_desc.shape.1") and "v_desc" in made
 
 
 def test_both_kernels_are_pipelined_with_wide_copies(assemble):
@@ -218,3 +232,37 @@ def test_a_ragged_dimension_in_the_middle(execute):
     made = [create_ragged_descriptor(t, [2, 8, 16], ragged_dim=1) for t in (x, np.zeros_like(x))]
     for (out,) in execute(middle, (1,), [*made, 5, 6], {}, outputs=[1]):
         np.testing.assert_array_equal(out, expected)
+
+
+# -- boxes that begin before the tensor --------------------------------------------------------------------
+
+
+@ptxforge.jit
+def shifted_product(a_desc, b_desc, c, first, K, BM: tl.constexpr, BN: tl.constexpr):
+    acc = tl.zeros((BM, BN), tl.float32)
+    row = first + tl.program_id(0) * BM
+    for k in range(0, K, a_desc.block_shape[1]):
+        acc = tl.dot(a_desc.load([row, k]), b_desc.load([0, k]).T, acc)
+    at = (tl.program_id(0) * BM + tl.arange(0, BM))[:, None] * BN + tl.arange(0, BN)[None, :]
+    tl.store(c + at, acc)
+
+
+@pytest.mark.parametrize("first", [0, -5, -70, 33])
+def test_rows_before_the_first(execute, first):
+    rng = np.random.default_rng(8)
+    a, b = rng.integers(-4, 5, (100, 96)).astype(np.float16), rng.integers(-4, 5, (64, 96)).astype(np.float16)
+    rows = np.arange(first, first + 128)
+    inside = (rows >= 0) & (rows < 100)
+    expected = np.zeros((128, 64), np.float32)
+    expected[inside] = a[rows[inside]].astype(np.float32) @ b.astype(np.float32).T
+    arguments = [of(a, [64, 32]), of(b, [64, 32]), np.zeros((128, 64), np.float32), first, 96]
+    for (out,) in execute(shifted_product, (2,), arguments, {"BM": 64, "BN": 64}, outputs=[2]):
+        np.testing.assert_array_equal(out, expected)
+
+
+def test_rows_before_the_first_come_by_tma(assemble):
+    signature = dict.fromkeys(("a_desc", "b_desc"), "tensordesc<fp16[64,32]>:16")
+    signature |= {"c": "*fp32:16", "first": "i32", "K": "i32"}
+    artifact = shifted_product.compile(signature, {"BM": 64, "BN": 64}, target="sm_90a")
+    assemble(artifact.ptx)
+    assert "cp.async.bulk.tensor" in artifact.ptx and len(artifact.tensor_maps) == 2

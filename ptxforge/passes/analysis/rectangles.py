@@ -8,7 +8,9 @@ reads the box [128, 64] at row 128·pid and column 64·k of a tensor at ``%a`` w
 Rules
 -----
 BASE        A pointer parameter of the kernel.
-SPLIT       Each term of the address is a product of kernel parameters, of other scalars, and of a number. The
+SPLIT       A mask that compares ``%i + i0`` with a size says that the box begins at row ``%i``. What that
+            leaves of the address: each term is a product of kernel parameters, of other scalars, and of a
+            number. The
             parameters (or the number, where rows are a known distance apart) say along which dimension of the
             tensor the term goes; what remains is a coordinate. Terms that go along neither rows nor columns
             (heads, batches) get dimensions of their own, up to five in all.
@@ -16,7 +18,7 @@ ALIGNED     The pointer, the distances of rows and the first column of a tile ar
             whatever the scalars are.
 BOUNDS      Masks compare an index of a row or column with a bound; the bound, counted from the tensor's
             beginning, must be made of kernel parameters alone: it is the tensor's size there. Without a mask
-            there is no size. What masks leave out is zero.
+            there is no size. A lower bound must be the tensor's beginning. What masks leave out is zero.
 WRAPPED     Rows (or columns) modulo a size, ``i % M``, are those up to ``M`` and then some that nobody wants:
             they are read as zeros, if all that is computed from them ends in stores whose masks leave them
             out. A sum over them, say, would notice.
@@ -48,6 +50,8 @@ from ptxforge.passes.analysis.linear_forms import (
     Polynomial,
     Wrap,
     add,
+    constant,
+    multiply,
 )
 from ptxforge.passes.analysis.pipelined_loads import is_zero
 
@@ -126,18 +130,29 @@ class Rectangles:
         stride = form.steps[1 - columns]
         if len(stride) != 1 or not all(map(self._is_parameter, next(iter(stride)))):
             raise NotLinear("the distance of rows is no product of kernel parameters")
-        groups = self._split(form.start, stride)
+        by_masks = {dim: self._begun(dim, bounds) for dim in range(2)}
+        rest = add(form.start, by_masks[columns], -1)
+        groups = self._split(add(rest, multiply(by_masks[1 - columns], stride), -1), stride)
         size = T.element_type(type).bytes
-        along_columns = groups.pop((), {})
+        along_columns = add(groups.pop((), {}), by_masks[columns])
         if any(c * size * _divisor(monomial) % ALIGNMENT for monomial, c in along_columns.items()):
             raise NotLinear("a tile's first column may be at any address")
-        rows = groups.pop(_ROWS, {})
+        rows = add(groups.pop(_ROWS, {}), by_masks[1 - columns])
         found = [self._dimension(columns, {(): 1}, along_columns, form, bounds),
                  self._dimension(1 - columns, stride, rows, form, bounds)]  # fmt: skip
         found += [Dimension({key: 1}, coordinate, None, None) for key, coordinate in groups.items()]
         if len(found) > MOST_DIMENSIONS:
             raise NotLinear(f"a tensor of {len(found)} dimensions")
         return tuple(reversed(found))
+
+    def _begun(self, tile_dim: int, bounds: list[Bound]) -> Polynomial:
+        """Where masks say that the box begins along a dimension: their lower bounds do, and the upper ones as
+        far as the tensor's size is something else."""
+        here = [bound for bound in bounds if bound.dim == tile_dim]
+        starts = [bound.start for bound in here if bound.start is not None]
+        if starts or not here:
+            return starts[0] if starts else {}
+        return {m: -c for m, c in here[0].room.items() if not all(map(self._is_parameter, m))}
 
     def _is_parameter(self, value: Value) -> bool:
         return isinstance(value, BlockArgument) and value.block is self.function.body
@@ -159,7 +174,7 @@ class Rectangles:
         self, tile_dim: int, stride: Polynomial, coordinate: Polynomial, form: Form, bounds: list[Bound]
     ) -> Dimension:
         """A dimension along which the tile lies."""
-        sizes = [add(coordinate, bound.room) for bound in bounds if bound.dim == tile_dim]
+        sizes = [add(coordinate, b.room) for b in bounds if b.dim == tile_dim and b.room is not None]
         for wrap in form.wraps:
             if wrap.dim == tile_dim:
                 sizes.append(wrap.bound)
@@ -210,10 +225,14 @@ class Rectangles:
     def _bound(self, op: CmpI) -> Bound:
         first, extra = _LESS[op.predicate]
         small, large = self.forms.of(op.operands[first]), self.forms.of(op.operands[1 - first])
-        dims = [d for d, step in enumerate(small.steps) if step]
-        if len(dims) != 1 or small.steps[dims[0]] != {(): 1} or any(large.steps) or small.wraps:
+        is_lower = not any(small.steps)
+        index, bound = (large, small) if is_lower else (small, large)
+        dims = [d for d, step in enumerate(index.steps) if step]
+        if len(dims) != 1 or index.steps[dims[0]] != {(): 1} or any(bound.steps) or index.wraps:
             raise NotLinear("the mask is no bound of a row or column")
-        return Bound(dims[0], add(add(large.start, small.start, -1), {(): extra} if extra else {}))
+        if is_lower:
+            return Bound(dims[0], None, add(add(index.start, bound.start, -1), constant(extra - 1)))
+        return Bound(dims[0], add(add(bound.start, index.start, -1), constant(extra)))
 
     # -- rows that wrap ------------------------------------------------------------------------------------
 
@@ -242,11 +261,11 @@ class Rectangles:
 
 @attrs.frozen
 class Bound:
-    """Of the index along ``dim`` of a tile: it is below ``room`` and, where there is a ``start``, at least
-    ``-start``."""
+    """Of the index along ``dim`` of a tile: it is below ``room`` and at least ``-start``, where there are
+    such."""
 
     dim: int
-    room: Polynomial
+    room: Polynomial | None
     start: Polynomial | None = None
 
 
