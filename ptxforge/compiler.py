@@ -12,6 +12,7 @@ import functools
 import gc
 import importlib
 import os
+import re
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from ptxforge.support import container, descriptor, markup, tensor_map
+from ptxforge.support import container, descriptor, dtypes, markup, tensor_map
 from ptxforge.support.artifact_facts import described
 from ptxforge.support.errors import ArgumentError, CompilationError, PtxforgeError
 from ptxforge.support.target import Target, parse_target
@@ -232,13 +233,15 @@ def compile_function(
     debug: bool = False,
     tensor_maps: bool = True,
     enable_fp_fusion: bool = True,
+    symbol: str = "",
 ) -> Artifact:
     """Compile ``fn`` for one signature (``{"x": "*fp32:16", "n": "i32"}``) and set of constants.
 
     Every parameter of ``fn`` is in ``signature`` or in ``constants`` (a constant wins). ``debug`` keeps
     device assertions. With ``tensor_maps`` the kernel may have parameters of its own, behind those of ``fn``,
     which whoever launches it makes by the recipes in ``Artifact.tensor_maps`` (where the target has TMA).
-    Without ``enable_fp_fusion`` the kernel's products and sums are rounded each.
+    Without ``enable_fp_fusion`` the kernel's products and sums are rounded each. ``symbol`` is the name of
+    the kernel in PTX, if not that of ``fn``.
 
     Raises:
         ArgumentError: an option has a value that cannot be.
@@ -257,6 +260,7 @@ def compile_function(
         print_function = _stage("ir.printer").print_function
         start = time.perf_counter()
         function = build_ir(fn, signature, constants, target, tensor_maps=tensor_maps, **options)
+        function.name = symbol or function.name
         built = time.perf_counter()
         snapshots = pipeline.run(function, machine)
         passed = time.perf_counter()
@@ -284,6 +288,46 @@ def compile_function(
         stages=lambda: [(snapshot.name, snapshot.text) for snapshot in snapshots],
         written=written,
     )
+
+
+def compile_ir(text: str, target: str) -> Artifact:
+    """Compile the text of a kernel's IR: tile IR, or gpu IR that the passes have made (it says how much
+    shared memory it takes).
+
+    Its options are those in the text. Raises :class:`ParseError` and :class:`VerificationError` for text that
+    is no kernel.
+    """
+    machine = parse_target(target)
+    with _collector_paused():
+        codegen_ptx, print_function = _stage("codegen_ptx"), _stage("ir.printer").print_function
+        function = _stage("ir.parser").parse_function(text)
+        _stage("ir.verifier").verify(function)
+        signature = {argument.name: _signature_type(argument) for argument in function.arguments}
+        is_made = "shared_bytes" in function.attributes
+        snapshots = [] if is_made else _stage("passes.pipeline").run(function, machine)
+        ptx = codegen_ptx.emit(function, machine)
+        tile = text if is_made else _last_tile_text(snapshots)
+    options = {name: function.attributes.get(name, default) for name, default in OPTIONS.items()}
+    return Artifact(
+        name=function.name, ptx=ptx, target=target, num_warps=options["num_warps"],
+        num_stages=options["num_stages"], num_ctas=options["num_ctas"],
+        shared_bytes=function.attributes.get("shared_bytes", 0), parameters=tuple(signature.items()),
+        tensor_maps=_tensor_maps(function), signature=signature, constants={}, options=options, timings={},
+        asm=Assembly({"tile": tile, "gpu": print_function(function), "ptx": ptx}),
+        stages=[(snapshot.name, snapshot.text) for snapshot in snapshots],
+        written=_stage("passes.analysis.written").written_parameters(function),
+    )  # fmt: skip
+
+
+def _signature_type(argument: BlockArgument) -> str:
+    """The signature's word for a parameter of the IR; integers there have no sign."""
+    text = str(argument.type)
+    element = re.fullmatch(r"(?:ptr<)?(\w+)>?", text)
+    known = {kind.ir: kind.short for kind in reversed(dtypes.ALL)}
+    if element is None or element[1] not in known:
+        return text
+    divisor = argument.attributes.get("divisibility", 1)
+    return ("*" if text != element[1] else "") + known[element[1]] + (":16" if divisor % 16 == 0 else "")
 
 
 def build_ir(

@@ -44,7 +44,9 @@ def artifact_of(kernel: JITFunction, key: Key, at_launch: bool = False) -> Artif
 
 
 def _name(kernel: JITFunction, key: Key) -> str:
-    return cache.key(kernel.dependencies.text, key.signature, key.constants, key.target, key.options)
+    symbol = kernel.symbol(key.signature, key.constants)
+    text = kernel.dependencies.text + (f"\n# called {symbol}" if symbol else "")
+    return cache.key(text, key.signature, key.constants, key.target, key.options)
 
 
 def compiled(kernel: JITFunction, key: Key) -> Artifact:
@@ -52,6 +54,13 @@ def compiled(kernel: JITFunction, key: Key) -> Artifact:
     with _one_at_a_time:
         cache.counters.compiled += 1
         try:
-            return compiler.compile_function(kernel, key.signature, key.constants, key.target, **key.options)
+            return compiler.compile_function(
+            kernel,
+            key.signature,
+            key.constants,
+            key.target,
+            symbol=kernel.symbol(key.signature, key.constants),
+            **key.options,
+        )
         except PtxforgeError as error:
             raise short(error)  # noqa: B904 - `short` decides about the cause

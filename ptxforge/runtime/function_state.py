@@ -8,9 +8,12 @@ function a kernel travels by value: names, parameters, source. With it, it trave
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
+
+from ptxforge.support.errors import ArgumentError
 
 _TRAVELS = (
     "arg_names", "params", "src", "_cache_key", "__name__", "__qualname__", "__module__", "__doc__", "debug",
@@ -25,6 +28,15 @@ _STAYS = {
 def default_repr(kernel: Any) -> str:
     """The name of a kernel's specialisations, unless ``repr=`` says otherwise."""
     return kernel.__name__
+
+
+class Specialized(NamedTuple):
+    """What ``repr=`` is called with: the kernel's ``name`` and what one variant of it is compiled for."""
+
+    name: str
+    constants: dict[str, Any]
+    signature: dict[str, str]
+    fn: Any
 
 
 class FunctionState:
@@ -48,6 +60,18 @@ class FunctionState:
     def starting_line_number(self) -> int:
         """The line of ``def`` or of its first decorator."""
         return self.fn.__code__.co_firstlineno
+
+    def symbol(self, signature: dict[str, str], constants: dict[str, Any]) -> str:
+        """The name of a variant in PTX that ``repr=`` asks for; empty for the kernel's own.
+
+        Raises :class:`ArgumentError` for one that is no name there.
+        """
+        if self.repr is default_repr or self.is_bare():
+            return ""
+        name = str(self.repr(Specialized(self.__name__, dict(constants), dict(signature), self)))
+        if not re.fullmatch(r"[A-Za-z_$][\w$]*", name, re.ASCII):
+            raise ArgumentError(f"gives {name!r}, which cannot be the name of a kernel in PTX", "repr")
+        return name
 
     def settle(self) -> None:
         """Find out what travels, which needs the Python function."""

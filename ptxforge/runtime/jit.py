@@ -29,7 +29,7 @@ from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.runtime.variants import Key, Variants, forbid_jit
 from ptxforge.support import markup
 from ptxforge.support.errors import ArgumentError, ChangedGlobalError, LaunchError, PtxforgeError
-from ptxforge.support.source_text import remember
+from ptxforge.support.source_text import redefined, remember
 from ptxforge.support.target import parse_target
 
 DEFAULT_TARGET = "sm_90a"
@@ -185,6 +185,14 @@ class JITFunction(FunctionState, pickling.TravelsByName, KernelInterface, Generi
             return self._plan(tuple(map(type, bound)))(grid, *bound, given)
         except PtxforgeError as error:
             raise short(error)  # noqa: B904 - `short` decides about the cause
+
+    def _unsafe_update_src(self, text: str) -> None:
+        """Give the kernel another text, with the same parameters (Triton's name). What was compiled is
+        forgotten; copies of it that others hold stay as they are."""
+        self.fn = redefined(self.fn, text)
+        remember(self.fn)
+        self.__dict__.pop("src", None)
+        self._forget()
 
     def bind(self, grid: Any, *args: Any, **kwargs: Any) -> BoundLaunch:
         """A launch with its arguments fixed: a callable that does nothing but launch.

@@ -163,3 +163,25 @@ def _cut(lines: list[str], start: int) -> list[str]:
             break
         end += 1
     return lines[start:end]
+
+
+def redefined(fn: Callable, text: str) -> Callable:
+    """The function that ``text`` (``def`` and its body) defines, with the names, defaults and globals of
+    ``fn``.
+
+    Raises :class:`CompilationError` for a text that does not define ``fn``, or that needs names of a function
+    around it.
+    """
+    file = f"<text of {fn.__qualname__}, {hash(text) & 0xFFFFFFFF:x}>"
+    linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
+    found = [
+        constant
+        for constant in compile(text, file, "exec", dont_inherit=True).co_consts
+        if isinstance(constant, types.CodeType) and constant.co_name == fn.__name__
+    ]
+    if not found or found[0].co_freevars:
+        raise CompilationError(f"the text does not define '{fn.__name__}' by itself")
+    made = types.FunctionType(found[0], fn.__globals__, fn.__name__, fn.__defaults__)
+    made.__kwdefaults__, made.__annotations__ = fn.__kwdefaults__, dict(fn.__annotations__)
+    made.__qualname__, made.__module__ = fn.__qualname__, fn.__module__
+    return made

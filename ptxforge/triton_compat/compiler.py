@@ -18,7 +18,7 @@ from typing import Any
 
 import attrs
 
-from ptxforge.compiler import OPTIONS, Artifact, Assembly
+from ptxforge.compiler import OPTIONS, Artifact, Assembly, compile_ir
 from ptxforge.runtime import tools
 from ptxforge.runtime.metadata import GPUTarget
 from ptxforge.runtime.source import compiler_digest
@@ -78,6 +78,16 @@ class ASTSource:
             signature[name] = f"{kind}:16" if divisible and kind != "constexpr" else kind
         return signature, constants
 
+    def settle(self) -> None:
+        """Find out what has to be known of the function before others take it away."""
+        self.fn.settle()
+
+    def artifact(self, machine: str, chosen: Options) -> Artifact:
+        """The kernel compiled for ptxforge's name of a target."""
+        signature, constants = self.specialization()
+        options = {name: getattr(chosen, name) for name in OPTIONS if hasattr(chosen, name)}
+        return self.fn.compile(signature, constants, machine, **options)
+
     def make_ir(
         self, target: GPUTarget, options: Any, codegen_fns: Any, module_map: Any, context: Any
     ) -> accesses.Module:
@@ -89,6 +99,30 @@ class ASTSource:
         return accesses.Module(
             made.name, parameters, arrays, [name for name in parameters if name in made.written]
         )
+
+
+class IRSource:
+    """A file of ptxforge's own IR: ``asm["ttir"]`` in ``.ttir``, ``asm["ttgir"]`` in ``.ttgir``. The
+    options of the kernel stand in it. Raises :class:`ArgumentError` for a file of another kind."""
+
+    def __init__(self, path: str | os.PathLike):
+        self.path = Path(path)
+        self.ext = self.path.suffix[1:]
+        if self.ext not in ("ttir", "ttgir"):
+            raise ArgumentError(f"{path} is not IR of ptxforge; compile() takes .ttir and .ttgir files")
+        self.src = self.path.read_text()
+        self.name = self.path.stem
+
+    def hash(self) -> str:
+        """A digest of the text."""
+        return hashlib.sha256(self.src.encode()).hexdigest()
+
+    def settle(self) -> None:
+        """All is known."""
+
+    def artifact(self, machine: str, chosen: Options) -> Artifact:
+        """The kernel compiled for ptxforge's name of a target."""
+        return compile_ir(self.src, machine)
 
 
 def _name(fn: Any, key: Any) -> str:
@@ -103,21 +137,27 @@ def triton_key() -> str:
 
 
 def compile(
-    src: ASTSource, target: GPUTarget | None = None, options: Mapping[str, Any] | None = None, **_: Any
+    src: ASTSource | str | os.PathLike,
+    target: GPUTarget | None = None,
+    options: Mapping[str, Any] | None = None,
+    **_: Any,
 ) -> CompiledKernel:
     """``triton.compile``: the kernel, with its machine code, compiled for ``target`` without loading it.
+
+    ``src`` is an :class:`ASTSource`, or the path of a file with ptxforge's IR (see :class:`IRSource`).
 
     A target whose ``backend`` is ``cpu`` is the emulator's: the kernel runs on CPU tensors. Raises
     :class:`CompilationError`, and :class:`DeviceError` where no assembler is installed.
     """
     target = target or driver.active.get_current_target()
-    src.fn.settle()
+    src = src if isinstance(src, ASTSource) else IRSource(src)
+    src.settle()
     chosen = make_backend(target).parse_options(dict(options or {}))
     machine = _machine(target)
     digest = hashlib.sha256(
         repr((triton_key(), src.hash(), str(target), machine, chosen.hash())).encode()
     ).hexdigest()
-    artifact = _with_cubin(_compiled(src, machine, chosen), target)
+    artifact = _with_cubin(src.artifact(machine, chosen), target)
     kernel = CompiledKernel(artifact, None, src=src, target=target)
     kernel.hash = digest
     _write_outputs(kernel)
@@ -134,12 +174,6 @@ def _machine(target: GPUTarget) -> str:
         )
     plain = parse_target(f"sm_{target.arch}")
     return f"{plain}a" if plain.sm >= 90 else str(plain)
-
-
-def _compiled(src: ASTSource, machine: str, chosen: Options) -> Artifact:
-    signature, constants = src.specialization()
-    options = {name: getattr(chosen, name) for name in OPTIONS if hasattr(chosen, name)}
-    return src.fn.compile(signature, constants, machine, **options)
 
 
 def _with_cubin(made: Artifact, target: GPUTarget) -> Artifact:

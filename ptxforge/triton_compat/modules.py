@@ -77,6 +77,7 @@ _BACKENDS = {
 }
 _COMPILER = {
     "ASTSource": compiler.ASTSource,
+    "IRSource": compiler.IRSource,
     "CompiledKernel": variant.CompiledKernel,
     "GPUTarget": metadata.GPUTarget,
     "compile": compiler.compile,

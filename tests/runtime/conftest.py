@@ -49,7 +49,7 @@ def compiled(monkeypatch) -> list[dict]:
     """Replaces the compiler; lists what it was asked for: signature, constants, target, options."""
     requests: list[dict] = []
 
-    def compile_function(fn, signature, constants, target, **options):
+    def compile_function(fn, signature, constants, target, symbol="", **options):
         requests.append(
             {"signature": signature, "constants": constants, "target": target, "options": options}
         )

@@ -53,7 +53,7 @@ def box(x, rows, out, row):
 
 @pytest.fixture
 def kernel(monkeypatch):
-    def compile_function(fn, signature, constants, target, **options):
+    def compile_function(fn, signature, constants, target, symbol="", **options):
         kinds = signature | {"map": "tensormap"}
         return Artifact(
             name="box", ptx=PTX, target=target, num_warps=1, num_stages=1, num_ctas=1, shared_bytes=0,

@@ -40,6 +40,29 @@ def test_other_floats(agrees, dtype):
     agrees(lambda x: (F.silu(x) * x).sum(-1), torch.randn(50, 70).to(dtype), tolerance=tolerance)
 
 
+SPECIAL = {
+    "erfinv": (torch.erfinv, -0.9), "erfcx": (torch.special.erfcx, 0.1), "lgamma": (torch.lgamma, 0.1),
+    "i0": (torch.special.i0, 0.1), "i1": (torch.special.i1, 0.1), "j0": (torch.special.bessel_j0, 0.1),
+    "j1": (torch.special.bessel_j1, 0.1), "y0": (torch.special.bessel_y0, 0.1), "sinc": (torch.sinc, 0.1),
+    "y1": (torch.special.bessel_y1, 0.1), "log_ndtr": (torch.special.log_ndtr, -0.9),
+    "frexp": (lambda x: torch.frexp(x), 0.1), "ldexp": (lambda x: torch.ldexp(x, torch.tensor(3)), 0.1),
+    "nextafter": (lambda x: torch.nextafter(x, x + 1), 0.1), "power": (lambda x: x**x, 0.1),
+    "fmod": (lambda x: torch.fmod(x, 0.7), -0.9), "atan2": (lambda x: torch.atan2(x, x + 1), -0.9),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", SPECIAL)
+def test_special_functions(agrees, name):
+    """Of the device library; each with an addition, so that there is a kernel to generate."""
+    function, low = SPECIAL[name]
+
+    def shifted(x):
+        found = function(x + 0)
+        return tuple(part + 0 for part in found) if isinstance(found, tuple) else found + 0
+
+    agrees(shifted, low + torch.rand(200) * (3 if low > 0 else 1.8), tolerance=1e-6)
+
+
 def test_integers(agrees):
     x, y = torch.randint(-100, 100, (300,)), torch.randint(1, 9, (300,))
     agrees(lambda x, y: (x // y, x % y, x & y, x << 2, x ^ y, x.cumsum(0), x > y), x, y)

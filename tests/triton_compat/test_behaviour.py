@@ -108,3 +108,45 @@ def test_run_takes_the_grid_by_name(placed):
 def test_an_interface_of_a_user_pickles_as_any_object():
     counted = pickle.loads(pickle.dumps(Counted(twice)))
     assert counted.fn is twice and copy.copy(counted) is not counted
+
+
+def test_another_text_for_a_kernel(placed):
+    """Triton's tests put variants of a kernel together from text."""
+    kernel = ptxforge.jit(optional.fn)
+    text = kernel.src.replace("* SCALE", "* SCALE + 1")
+    for x in placed(np.arange(128)):
+        kernel[(1,)](x, None)
+        before = kernel.cache_key
+        kernel._unsafe_update_src(text)
+        kernel[(1,)](x, None, SCALE=2)
+        np.testing.assert_array_equal(x.numpy(), 2 * (3 * np.arange(128)) + 1)
+        assert kernel.cache_key != before and "SCALE + 1" in kernel.src
+        kernel._unsafe_update_src(optional.src)
+    with pytest.raises(ptxforge.errors.CompilationError, match="does not define 'optional'"):
+        kernel._unsafe_update_src("def other(): pass")
+
+
+@ptxforge.jit(repr=lambda spec: f"{spec.name}_{spec.constants['SCALE']}_{spec.signature['x'][1:5]}")
+def named(x, SCALE: tl.constexpr):
+    tl.store(x, tl.load(x) * SCALE)
+
+
+def test_names_of_variants(placed, tmp_path, monkeypatch):
+    for x in placed(np.ones(1, np.float32)):
+        made = named[(1,)](x, SCALE=3)
+        assert (made.name, made.metadata.name, x.numpy()[0]) == ("named_3_fp32",) * 2 + (3.0,)
+        assert ".entry named_3_fp32(" in made.asm["ptx"]
+        assert named[(1,)](x, SCALE=4).name == "named_4_fp32"
+
+
+def test_the_disk_cache_knows_names(tmp_path, monkeypatch):
+    monkeypatch.setenv("PTXFORGE_CACHE_DIR", str(tmp_path))
+    for name in ("one", "other", "one"):
+        kernel = ptxforge.jit(repr=lambda spec, name=name: name)(named.fn)
+        assert kernel.compile({"x": "*fp32"}, {"SCALE": 3}).name == name
+
+
+def test_a_name_that_ptx_does_not_have():
+    kernel = ptxforge.jit(repr=lambda spec: "two words")(named.fn)
+    with pytest.raises(ptxforge.errors.ArgumentError, match="'repr': gives 'two words', which cannot be"):
+        kernel.compile({"x": "*fp32"}, {"SCALE": 3})

@@ -157,3 +157,25 @@ def test_the_active_driver_can_be_replaced():
     finally:
         driver.reset_active()
     assert driver.active is driver.default
+
+
+@pytest.mark.parametrize("stage", ["ttir", "ttgir"])
+def test_files_of_ir(tmp_path, stage):
+    """The IR that a kernel became makes the same kernel again."""
+    made = scaled.compile({"x": "*fp32:16", "y": "*fp32", "n": "i32", "factor": "fp32"}, {"BLOCK": 128})
+    path = tmp_path / f"kernel.{stage}"
+    path.write_text(made.asm[stage])
+    kernel = compile(str(path), target=CPU)
+    assert kernel.artifact.signature == {"x": "*fp32:16", "y": "*fp32", "n": "i32", "factor": "fp32"}
+    assert kernel.artifact.written == made.written and kernel.metadata.num_warps == 4
+    x, y = np.arange(300, dtype=np.float32), np.zeros(300, np.float32)
+    kernel[(3,)](x, y, 300, 2.0)
+    np.testing.assert_array_equal(y, 2 * x)
+
+
+def test_other_files_are_refused(tmp_path):
+    with pytest.raises(ArgumentError, match="compile.. takes .ttir and .ttgir files"):
+        compile(tmp_path / "kernel.llir", target=CPU)
+    (tmp_path / "kernel.ttir").write_text("module { tt.func public @kernel() }")
+    with pytest.raises(ptxforge.errors.ParseError):
+        compile(tmp_path / "kernel.ttir", target=CPU)
