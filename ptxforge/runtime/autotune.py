@@ -242,7 +242,8 @@ class Autotuner(Wrapper):
         """Undo what the tuning runs did to the arguments, before the launch that was asked for. (Arrays of
         ``restore_value`` are restored after each run.)"""
         for name in self.reset_to_zero:
-            array_state.clear(everything[name])
+            if not array_state.is_readonly(everything[name]):  # which is an error already
+                array_state.clear(everything[name])
 
     def _before(self, everything: dict[str, Any]) -> dict[str, Any]:
         """Bring the arguments to the state that a run expects; what must be restored afterwards."""
