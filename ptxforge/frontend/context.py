@@ -43,6 +43,8 @@ class Context:
     ) -> TensorValue:
         """Create an operation whose result type follows from its operands; ``dtype`` is the result's (the
         first operand's unless given)."""
+        if operands[0].dtype is L.float8e4b15:
+            _refuse_arithmetic(kind)
         result = self.builder.value(kind, *[o.value for o in operands], **attributes)
         return TensorValue(result, operands[0].dtype if dtype is None else dtype)
 
@@ -68,6 +70,8 @@ class Context:
         Raises :class:`CompilationError` for an integer that does not fit.
         """
         held = _constant_value(value, dtype)
+        if dtype is L.float8e4b15:
+            held = _e4b15_bits(held)
         return TensorValue(self.builder.constant(held, _type(dtype, shape)), dtype)
 
     def to_tensor(self, value: Any) -> TensorValue:
@@ -91,6 +95,15 @@ def _type(dtype: L.dtype | L.pointer_type, shape: tuple[int, ...]) -> T.Type:
 
 def _what(value: Any) -> str:
     return "None" if value is None else f"a '{type(value).__name__}'"
+
+
+def _refuse_arithmetic(kind: type[Operation]) -> None:
+    """Values of float8e4b15 are bytes: they are moved and selected, not computed with."""
+    family = kind.__module__.rpartition(".")[2]
+    if family in ("arith", "math", "reduce") and kind.name != "select":
+        raise CompilationError(
+            "float8e4b15 is a type of memory, which nothing computes with", hint="cast to tl.float16 first"
+        )
 
 
 def default_dtype(value: bool | int | float) -> L.dtype:
@@ -125,8 +138,18 @@ def _constant_value(value: bool | int | float, dtype: L.dtype) -> bool | int | f
     return int(value) - (1 << bits) if value >= 1 << (bits - 1) else int(value)
 
 
+def _e4b15_bits(value: float) -> int:
+    """The byte of a number in float8e4b15, as conversions round it (``convert.py``)."""
+    half = np.float32(value).astype(np.float16)
+    if abs(float(half)) > abs(value):
+        half = np.nextafter(half, np.float16(0))
+    bits = int(half.view(np.uint16))
+    byte = min(bits & 0x7FFF, 0x3F00) * 2 + 0x80 >> 8 | bits >> 8 & 0x80
+    return byte - 256 if byte >= 128 else byte
+
+
 def _rounded(value: float, dtype: L.dtype) -> float:
-    if dtype is L.float64:
+    if dtype in (L.float64, L.float8e4b15):
         return value
     with np.errstate(all="ignore"):
         return float(np.float64(value).astype(dtype.base.numpy))

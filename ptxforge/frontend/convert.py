@@ -6,6 +6,7 @@ from ptxforge.frontend.context import Context
 from ptxforge.frontend.values import TensorValue, dtype_name, ir_type
 from ptxforge.ir.ops import arith as A
 from ptxforge.ir.ops import cast as C
+from ptxforge.ir.ops.inline_asm import InlineAsm
 from ptxforge.language import types as L
 from ptxforge.support.errors import TypeMismatchError
 
@@ -19,6 +20,10 @@ def cast(ctx: Context, x: TensorValue, dtype: L.dtype | L.pointer_type, rounding
         return x
     if isinstance(dtype, L.pointer_type) or x.is_pointer:
         return _cast_pointer(ctx, x, dtype)
+    if x.dtype is L.float8e4b15:
+        return cast(ctx, _e4b15_to_half(ctx, x), dtype, rounding)
+    if dtype is L.float8e4b15:
+        return _half_to_e4b15(ctx, x if x.dtype is L.float16 else cast(ctx, _float(ctx, x), L.float16, "rtz"))
     if dtype.is_bool():
         return not_zero(ctx, x)
     if x.dtype.is_floating():
@@ -53,6 +58,62 @@ def _float_to_float(ctx: Context, x: TensorValue, dtype: L.dtype, rounding: str)
     if dtype.primitive_bitwidth > x.dtype.primitive_bitwidth:
         return _convert(ctx, C.ExtF, x, dtype)
     return _convert(ctx, C.TruncF, x, dtype, rounding=rounding or "rtne")
+
+
+# -- float8e4b15 -------------------------------------------------------------------------------------------
+# One bit of sign, four of exponent, three of mantissa. The exponent's bias is float16's, so that a shift
+# converts. There are no infinities and no NaN: all 256 values are finite, up to 1.875; conversions make
+# nothing larger than 1.75, to which numbers beyond and NaN come. Of a float32 the bits beyond float16 are cut
+# off; a float16 is rounded to nearest, halves away from zero (as Triton does).
+
+_E4B15_TO_HALF = """
+prmt.b32 $0, $2, 0, 0x1404;
+prmt.b32 $1, $2, 0, 0x3424;
+{
+    .reg .b32 low, high;
+    and.b32 low, $0, 0x7F007F00;
+    and.b32 high, $1, 0x7F007F00;
+    shr.u32 low, low, 1;
+    shr.u32 high, high, 1;
+    lop3.b32 $0, low, 0x80008000, $0, 0xF8;
+    lop3.b32 $1, high, 0x80008000, $1, 0xF8;
+}"""
+_HALF_TO_E4B15 = """
+{
+    .reg .b32 low, high, most;
+    mov.b32 most, 0x3F003F00;
+    and.b32 low, $1, 0x7FFF7FFF;
+    and.b32 high, $2, 0x7FFF7FFF;
+    min.f16x2 low, low, most;
+    min.f16x2 high, high, most;
+    mad.lo.u32 low, low, 2, 0x00800080;
+    mad.lo.u32 high, high, 2, 0x00800080;
+    lop3.b32 low, $1, 0x80008000, low, 0xEA;
+    lop3.b32 high, $2, 0x80008000, high, 0xEA;
+    prmt.b32 $0, low, high, 0x7531;
+}"""
+
+
+def _e4b15_to_half(ctx: Context, x: TensorValue) -> TensorValue:
+    """Exact. Four at a time, in two words."""
+    return _assembled(ctx, x, L.float16, _E4B15_TO_HALF, "=r,=r,r")
+
+
+def _half_to_e4b15(ctx: Context, x: TensorValue) -> TensorValue:
+    return _assembled(ctx, x, L.float8e4b15, _HALF_TO_E4B15, "=r,r,r")
+
+
+def _assembled(ctx: Context, x: TensorValue, dtype: L.dtype, text: str, constraints: str) -> TensorValue:
+    elements = (str(ir_type(dtype)),)
+    op = ctx.builder.create(
+        InlineAsm, x.value, text=text, constraints=constraints, elements=elements, pack=4, ptx_version=(7, 0)
+    )
+    return TensorValue(op.result, dtype)
+
+
+def _float(ctx: Context, x: TensorValue) -> TensorValue:
+    """``x``, an integer as float32."""
+    return x if x.dtype.is_floating() else cast(ctx, x, L.float32)
 
 
 def _cast_pointer(ctx: Context, x: TensorValue, dtype: L.dtype | L.pointer_type) -> TensorValue:

@@ -56,7 +56,7 @@ class dtype:
     KIND, SIGNEDNESS = Kind, Signedness
     SINT_TYPES = _names(base for base in dtypes.ALL if base.is_signed)
     UINT_TYPES = _names(base for base in dtypes.ALL if base.is_unsigned)
-    FP_TYPES = _names(base for base in (*dtypes.NAMES_ONLY, *dtypes.ALL) if base.is_float)
+    FP_TYPES = _names(b for b in (*dtypes.NAMES_ONLY, dtypes.float8e4b15, *dtypes.ALL) if b.is_float)
     STANDARD_FP_TYPES = _names(base for base in dtypes.ALL if base.is_float and base.bits >= 16)
     OTHER_TYPES = ["void"]
 

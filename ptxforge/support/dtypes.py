@@ -91,16 +91,18 @@ ALL = (
     float8e5, float8e4nv, float16, bfloat16, float32, float64,
 )  # fmt: skip
 
-float8e4b15 = DType("float8e4b15", "fp8e4b15", "", "float", 8, np.uint8, 3)
+float8e4b15 = DType("float8e4b15", "fp8e4b15", "i8", "float", 8, np.uint8, 3)
+"""A type of memory: values are bytes, and only conversions know what they mean."""
+
 float8e4b8 = DType("float8e4b8", "fp8e4b8", "", "float", 8, ml_dtypes.float8_e4m3fnuz, 3)
 float8e5b16 = DType("float8e5b16", "fp8e5b16", "", "float", 8, ml_dtypes.float8_e5m2fnuz, 2)
 void = DType("void", "void", "", "void", 0, np.void)
 
-NAMES_ONLY = (float8e4b15, float8e4b8, float8e5b16, void)
+NAMES_ONLY = (float8e4b8, float8e5b16, void)
 """Types that kernels may name, compare and hold in tables, and that no value here has."""
 
-BY_NAME: dict[str, DType] = {d.name: d for d in ALL}
-BY_SHORT: dict[str, DType] = {d.short: d for d in ALL} | {"u1": int1}
+BY_NAME: dict[str, DType] = {d.name: d for d in (*ALL, float8e4b15)}
+BY_SHORT: dict[str, DType] = {d.short: d for d in (*ALL, float8e4b15)} | {"u1": int1}
 BY_IR: dict[str, DType] = {d.ir: d for d in reversed(ALL) if d.kind != "uint"}
 _BY_NUMPY: dict[np.dtype, DType] = {d.numpy: d for d in ALL}
 

@@ -12,7 +12,7 @@ import ptxforge.language as tl
 from ptxforge.support.errors import CompilationError
 
 Pair = collections.namedtuple("Pair", "x y")
-FOREIGN = (tl.float8e4b8, tl.float8e4b15, tl.float8e5b16)
+FOREIGN = (tl.float8e4b8, tl.float8e5b16)
 
 
 def test_lists_of_names():

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ptxforge.frontend.context import Context
+from ptxforge.frontend.convert import cast
 from ptxforge.frontend.semantics import arguments
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
 from ptxforge.frontend.semantics.shape import reshaped
@@ -32,6 +33,8 @@ def dot(
     out_dtype=L.float32,
 ):
     a, b = _matrix(input, "input"), _matrix(other, "other")
+    if L.float8e4b15 in (a.dtype, b.dtype):
+        a, b = cast(ctx, a, L.float16), cast(ctx, b, L.float16)
     _check_types(a, b)
     shape = _result_shape(a, b)
     dtype = _result_dtype(a.dtype, out_dtype)

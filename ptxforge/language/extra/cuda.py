@@ -12,6 +12,7 @@ from ptxforge.language.registry import builtin, library
 from ptxforge.language.types import int32, int64, tensor
 
 __all__ = [
+    "convert_custom_float8", "convert_custom_float8_sm70", "convert_custom_float8_sm80",
     "gdc_launch_dependents", "gdc_wait", "globaltimer", "libdevice", "num_threads", "num_warps", "smid",
 ]  # fmt: skip
 
@@ -59,3 +60,14 @@ def gdc_launch_dependents() -> tensor:
 
     It sees the writes of this kernel only after its ``gdc_wait()``.
     """
+
+
+@library
+def convert_custom_float8(arg, dst_ty, fp_downcast_rounding=None):
+    """``arg``, a float8e4b15, as ``dst_ty``, or to float8e4b15 as that is ``dst_ty``: what ``arg.to(dst_ty)``
+    does. The rounding is this type's own: ``fp_downcast_rounding`` is ignored, as in Triton.
+    """
+    return arg.to(dst_ty)
+
+
+convert_custom_float8_sm70 = convert_custom_float8_sm80 = convert_custom_float8
