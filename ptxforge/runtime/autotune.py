@@ -183,6 +183,7 @@ class Autotuner(Wrapper):
     def _tune(
         self, grid: Any, args: tuple, kwargs: dict[str, Any], named: dict[str, Any], key: tuple
     ) -> Config:
+        self._check_writable(named)
         search = Search(self, grid, args, kwargs)
         configs = self._comparable(self._pruned(args, kwargs), args, kwargs)
         known = self._known_timings(key)
@@ -238,6 +239,11 @@ class Autotuner(Wrapper):
                 f"'{self.__name__}' is tuned over {', '.join(clashing)}; the launch must not set that too"
             )
 
+    def _check_writable(self, everything: dict[str, Any]) -> None:
+        for name in (*self.reset_to_zero, *self.restore_value):
+            if array_state.is_readonly(everything[name]):
+                raise ArgumentError("is a read-only array: it cannot be cleared or restored", name)
+
     def _clean_up(self, everything: dict[str, Any]) -> None:
         """Undo what the tuning runs did to the arguments, before the launch that was asked for. (Arrays of
         ``restore_value`` are restored after each run.)"""
@@ -247,9 +253,6 @@ class Autotuner(Wrapper):
 
     def _before(self, everything: dict[str, Any]) -> dict[str, Any]:
         """Bring the arguments to the state that a run expects; what must be restored afterwards."""
-        for name in (*self.reset_to_zero, *self.restore_value):
-            if array_state.is_readonly(everything[name]):
-                raise ArgumentError("is a read-only array: it cannot be cleared or restored", name)
         for name in self.reset_to_zero:
             array_state.clear(everything[name])
         if self.user_hooks[0] is not None:
