@@ -103,8 +103,8 @@ def test_warps_and_stages(execute, kind, num_warps, num_stages):
 
 
 def launched(kernel, grid, arguments, **options) -> tuple[EmulatorDevice, str]:
-    """An emulator that counts, after a launch, and the PTX."""
-    device = EmulatorDevice(target="sm_90a", counters=True)
+    """An emulator that counts, after a launch, and the PTX: of ``mma.sync``, which reads registers."""
+    device = EmulatorDevice(target="sm_90", counters=True)
     placed = [ptxforge.to_device(x, device) if isinstance(x, np.ndarray) else x for x in arguments]
     return device, kernel[grid](*placed, **options).asm["ptx"]
 
