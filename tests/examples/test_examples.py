@@ -11,6 +11,7 @@ import importlib
 from pathlib import Path
 
 import ml_dtypes
+import numpy as np
 import pytest
 
 import ptxforge
@@ -52,7 +53,7 @@ def test_is_right(name, sizes, bound, on_emulator):
 def test_each_rung_of_the_ladder_moves_less(on_emulator):
     ladder = importlib.import_module("examples.sgemm_ladder")
     size, sectors, most = 128, {}, {}
-    arrays = [ptxforge.empty((size, size)) for _ in range(3)]
+    arrays = [ptxforge.to_device(np.zeros((size, size), np.float32)) for _ in range(3)]
     on_emulator.counters = True
     for name, kernel, grid, options in ladder.rungs(size):
         kernel[grid](*arrays, size, size, size, **options)
