@@ -55,7 +55,7 @@ _NAMES = {"add": ("add", "u"), "fadd": ("add", "f"), "max": ("max", "s"), "min":
 def atomic_rmw(ctx: Lowering, op: ops.AtomicRMW) -> None:
     element = T.element_type(op.value.type)
     # There is no red.exch.
-    used = op.is_used or op.kind == "xchg"
+    used = op.is_used and op.kind != "store" or op.kind in ("xchg", "load")
     width = _vector(ctx, op, element)
     values, places = ctx.get(op.value), pointers.addresses(ctx.b, ctx.get(op.pointer)[::width])
     masks = ctx.get(op.mask)[::width] if op.mask is not None else [None] * len(places)
@@ -140,6 +140,8 @@ class _Access:
     def update(self, place: tuple[str, int], values: list, predicate) -> list:
         """Update the neighbouring elements at ``place``; gives their old values when they are used."""
         element, op = self.element, self.op
+        if op.kind in ("load", "store"):
+            return [self._one_way(place, values[0], predicate)]
         if element is T.BF16 and not self.ctx.target.has_bf16_arithmetic:
             return [self._by_compare_and_swap(place, values[0], predicate)]
         name, sign = _NAMES[op.kind]
@@ -156,6 +158,20 @@ class _Access:
                 self.b.copy(register, 0)
         emit_predicated(self.b, predicate, f"{template} {slots}, [%s+%s], {slots};", (*old, *place, *words))
         return self._elements(old, len(values))
+
+    def _one_way(self, place: tuple[str, int], value, predicate):
+        """A load or a store that is atomic and ordered."""
+        b, element = self.b, self.element
+        if self.op.kind == "store":
+            template = f"st{self.order}.global.b{element.bits} [%s+%s], %s;"
+            emit_predicated(b, predicate, template, (*place, _operand(b, value, element)))
+            return 0
+        found = b.new(register_class(element))
+        if predicate is not None and predicate != 1:
+            b.copy(found, 0)
+        template = f"ld{self.order}.global.b{element.bits} %s, [%s+%s];"
+        emit_predicated(b, predicate, template, (found, *place))
+        return found
 
     def _words(self, values: list, name: str, sign: str) -> tuple[list[str], str]:
         """Operands and the instruction's suffix, with ``@`` where a vector's size goes."""

@@ -19,7 +19,7 @@ from ptxforge.frontend.context import Context
 from ptxforge.frontend.convert import not_zero
 from ptxforge.frontend.semantics import arith
 from ptxforge.frontend.semantics.reduce import expand
-from ptxforge.frontend.semantics.shape import permuted
+from ptxforge.frontend.semantics.shape import permuted, sliced
 from ptxforge.frontend.values import COMPOSITES, BlockPointer, Descriptor, TensorValue, describe, is_static
 from ptxforge.frontend.visitor import Invoke, Visitor, handles, unsupported
 from ptxforge.language import types as L
@@ -531,24 +531,26 @@ def slice_(v: Visitor, node: ast.Slice) -> slice:
 
 
 def _index_block(v: Visitor, node: ast.Subscript, x: TensorValue) -> TensorValue:
-    """``None`` inserts a dimension, ``:`` keeps one."""
+    """``None`` inserts a dimension, ``:`` keeps one, ``start:stop:step`` keeps part of one."""
     parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
     keys = [v.visit(part) for part in parts]
     v.at(node)
-    kept = 0
-    for position, key in enumerate(keys):
-        if key is None:
-            x = expand(v.ctx, x, position)
-        elif key == slice(None):
-            kept += 1
-        else:
+    kept = sum(isinstance(key, slice) for key in keys)
+    for key, part in zip(keys, parts):
+        if key is not None and not isinstance(key, slice):
             raise UnsupportedSyntaxError(
                 f"a block is indexed with ':' and None only, not with {describe(key)}",
                 hint="load the elements you need from memory, or use tl.gather, tl.split or tl.where",
             )
-    added = len(keys) - kept
-    if kept > len(x.shape) - added:
-        raise TypeMismatchError(f"too many indices: {kept} for a block of {len(x.shape) - added} dimensions")
+        if not is_static(key):
+            raise TypeMismatchError("the bounds of a slice must be known at compile time").at(v.locate(part))
+    if kept > len(x.shape):
+        raise TypeMismatchError(f"too many indices: {kept} for a block of {len(x.shape)} dimensions")
+    for axis, key in enumerate(key for key in keys if key is not None):
+        x = sliced(v.ctx, x, axis, key)
+    for position, key in enumerate(keys):
+        if key is None:
+            x = expand(v.ctx, x, position)
     return x
 
 

@@ -171,6 +171,8 @@ def is_static(value: Any) -> bool:
     """Whether a value (a tuple: every part of it) is known at compile time."""
     if isinstance(value, tuple):
         return all(map(is_static, value))
+    if isinstance(value, slice):
+        return is_static((value.start, value.stop, value.step))
     return not isinstance(value, (TensorValue, Undefined))
 
 

@@ -14,7 +14,8 @@ from ptxforge.language.arith import (
     add, cdiv, clamp, logical_and, logical_or, maximum, minimum, mul, next_power_of_2, sub, where,
 )  # fmt: skip
 from ptxforge.language.atomic import (
-    atomic_add, atomic_and, atomic_cas, atomic_max, atomic_min, atomic_or, atomic_xchg, atomic_xor,
+    atomic_add, atomic_and, atomic_cas, atomic_load, atomic_max, atomic_min, atomic_or, atomic_store,
+    atomic_xchg, atomic_xor,
 )  # fmt: skip
 from ptxforge.language.block_pointer import advance, make_block_ptr
 from ptxforge.language.composite_types import constexpr_type, str_to_ty, tuple_type
@@ -46,7 +47,7 @@ from ptxforge.language.shape import (
     broadcast, broadcast_to, cat, expand_dims, flip, gather, histogram, interleave, join, permute, ravel,
     reshape, split, squeeze, trans, unsqueeze, view,
 )  # fmt: skip
-from ptxforge.language.standard import bitonic_merge, sigmoid, softmax, sort, swizzle2d, topk
+from ptxforge.language.standard import atomic_poll, bitonic_merge, sigmoid, softmax, sort, swizzle2d, topk
 from ptxforge.language.types import (
     PropagateNan, bfloat16, block_type, const, dtype, float8e4b8, float8e4b15, float8e4nv, float8e5,
     float8e5b16, float16, float32, float64, int1, int8, int16, int32, int64, pi32_t, pointer_type, tensor,

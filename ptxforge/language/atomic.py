@@ -1,4 +1,4 @@
-"""Atomic read-modify-write of global memory.
+"""Atomic accesses of global memory: read-modify-write, and ordered loads and stores.
 
 ``pointer`` and ``val`` are scalars or blocks, which broadcast; ``val`` is cast to what the pointer points at.
 Elements of a block are separate atomics in no particular order. All functions return the old value, of the
@@ -106,4 +106,30 @@ def atomic_cas(
 
         while tl.atomic_cas(lock, 0, 1) == 1:
             pass
+    """
+
+
+@builtin
+def atomic_load(
+    pointer: tensor, mask: Any = None, sem: str | None = None, scope: str | None = None
+) -> tensor:
+    """What ``pointer`` points at, read as a whole and from memory itself: any 16-, 32- or 64-bit type.
+
+    ``sem`` is ``"acquire"`` (the default) or ``"relaxed"``. Where ``mask`` does not hold the result is 0.
+    ``scope``: see this module.
+
+        ready = tl.atomic_load(flag)
+    """
+
+
+@builtin
+def atomic_store(
+    pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
+) -> None:
+    """Write ``val`` as a whole: any 16-, 32- or 64-bit type. Returns nothing.
+
+    ``sem`` is ``"release"`` (the default) or ``"relaxed"``. ``pointer``, ``mask``, ``scope``: see this
+    module.
+
+        tl.atomic_store(flag, 1)
     """

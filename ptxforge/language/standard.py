@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptxforge.language import arith, core, math, reduction, shape
+from ptxforge.language import arith, atomic, core, inline_asm, math, reduction, shape, types
 from ptxforge.language.constexpr import constexpr
 from ptxforge.language.debug import static_assert
 from ptxforge.language.registry import constexpr_function, library
@@ -48,6 +48,45 @@ def swizzle2d(i, j, size_i, size_j, size_g):
     rows = arith.minimum(size_i - first, size_g)
     inside = position % group_size
     return first + inside % rows, inside // rows
+
+
+@library
+def atomic_poll(pointer, expected, timeout_ns=None, sem: constexpr = "acquire", scope: constexpr = "gpu"):
+    """Read what ``pointer`` points at until it is ``expected``; returns whether it is, as int1.
+
+    ``pointer`` is a scalar, or a block of which every element must be as ``expected`` (which broadcasts).
+    With ``timeout_ns`` (nanoseconds) it gives up then; without one it returns only once the value is there.
+    Types, ``sem`` and ``scope`` are those of :func:`atomic_load`.
+
+        tl.atomic_poll(flags + peer, epoch, sem="acquire", scope="sys")
+    """
+    waits = _differs(pointer, expected, sem, scope)
+    if timeout_ns is None:
+        while waits:
+            waits = _differs(pointer, expected, sem, scope)
+    else:
+        start = _nanoseconds()
+        while waits:
+            waits = _differs(pointer, expected, sem, scope)
+            if _nanoseconds() - start > timeout_ns:
+                break
+    return not waits
+
+
+@library
+def _differs(pointer, expected, sem: constexpr, scope: constexpr):
+    """Whether any element is not as expected."""
+    unlike = atomic.atomic_load(pointer, sem=sem, scope=scope) != expected
+    if unlike.type.is_block():
+        return reduction.max(unlike.to(types.int32), None) != 0
+    return unlike
+
+
+@library
+def _nanoseconds():
+    return inline_asm.inline_asm_elementwise(
+        "mov.u64 $0, %globaltimer;", "=l", [], types.int64, is_pure=False, pack=1
+    )
 
 
 # -- sorting: the bitonic network (K. E. Batcher, Sorting networks and their applications, 1968) -----------

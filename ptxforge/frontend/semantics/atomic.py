@@ -159,3 +159,43 @@ def atomic_cas(ctx, pointer, cmp, val, sem=None, scope=None):
     compare_with = value_argument(ctx, cmp, dtype, p.shape, "cmp")
     value = value_argument(ctx, val, dtype, p.shape, "val")
     return ctx.op(A.AtomicCAS, p, compare_with, value, dtype=dtype, **_order(sem, scope))
+
+
+_MOVABLE = "a 16-, 32- or 64-bit type"
+
+
+def _one_way_order(sem: Any, scope: Any, which: str) -> dict[str, str]:
+    """A load can acquire and a store can release; that is what each does unless told otherwise."""
+    return {
+        "sem": arguments.choice(sem, "sem", ("relaxed", which), default=which),
+        "scope": arguments.choice(scope, "scope", A.SCOPES, default="gpu"),
+    }
+
+
+def _nothing(ctx: Context, dtype: Any, shape: tuple[int, ...]) -> TensorValue:
+    """A value that says only what type it has."""
+    if not isinstance(dtype, L.pointer_type):
+        return ctx.constant(0, dtype, shape)
+    return cast(ctx, ctx.constant(0, L.int64, shape), dtype)
+
+
+@implements(language.atomic_load)
+def atomic_load(ctx, pointer, mask=None, sem=None, scope=None):
+    p = pointer_argument(pointer)
+    shape = common_shape(p.shape, mask.shape, "atomic") if isinstance(mask, TensorValue) else p.shape
+    p, dtype = broadcast_to(ctx, p, shape), p.dtype.element_ty
+    if dtype.primitive_bitwidth not in (16, 32, 64):
+        raise _refuse(dtype, _MOVABLE)
+    held, order = mask_argument(ctx, mask, shape), _one_way_order(sem, scope, "acquire")
+    return _update(ctx, p, _nothing(ctx, dtype, shape), held, "load", order)
+
+
+@implements(language.atomic_store)
+def atomic_store(ctx, pointer, val, mask=None, sem=None, scope=None):
+    p = _target(ctx, pointer, val, mask)
+    dtype = p.dtype.element_ty
+    if dtype.primitive_bitwidth not in (16, 32, 64):
+        raise _refuse(dtype, _MOVABLE)
+    value = value_argument(ctx, val, dtype, p.shape, "val")
+    order = _one_way_order(sem, scope, "release")
+    _update(ctx, p, value, mask_argument(ctx, mask, p.shape), "store", order)

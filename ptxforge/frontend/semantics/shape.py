@@ -154,6 +154,49 @@ def split(ctx, a):
     return tuple(only_element(ctx, half) for half in halves) if is_pair else halves
 
 
+def sliced(ctx: Context, x: TensorValue, axis: int, key: slice) -> TensorValue:
+    """The elements ``key``, whose bounds are static, along ``axis``.
+
+    A part that begins at a multiple of its length, with a power of two as its step, is a matter of which
+    registers and threads hold it: it is split off. Any other is gathered. Raises :class:`TypeMismatchError`
+    for a part whose length is no power of two.
+    """
+    size = x.shape[axis]
+    if any(bound is not None and not isinstance(bound, int) for bound in (key.start, key.stop, key.step)):
+        raise TypeMismatchError("the bounds of a slice are integers")
+    if key.step == 0:
+        raise TypeMismatchError("the step of a slice must not be zero")
+    chosen = range(*key.indices(size))
+    count, step = len(chosen), chosen.step
+    if chosen == range(size):
+        return x
+    if count == 0 or count & (count - 1):
+        raise TypeMismatchError(
+            f"this slice has {count} elements; the size of a block is a power of two",
+            hint="take a larger part, and mask what lies beyond",
+        )
+    if step > 0 and step & (step - 1) == 0 and (chosen.start // step) % count == 0:
+        parts = (*x.shape[:axis], size // (count * step), count, step, *x.shape[axis + 1 :])
+        x = _picked(ctx, reshaped(ctx, x, parts), axis, chosen.start // (count * step))
+        return _picked(ctx, x, axis + 1, chosen.start % step)
+    shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
+    places = arith.add(ctx, arith.mul(ctx, positions(ctx, shape, axis), step), chosen.start)
+    return ctx.op(S.Gather, x, places, axis=axis)
+
+
+def _picked(ctx: Context, x: TensorValue, axis: int, index: int) -> TensorValue:
+    """``x`` where dimension ``axis``, which goes, has ``index``; each half is split off from the other."""
+    while x.shape[axis] > 1:
+        half = x.shape[axis] // 2
+        pairs = reshaped(ctx, x, (*x.shape[:axis], 2, half, *x.shape[axis + 1 :]))
+        rank = len(pairs.shape)
+        last = permuted(ctx, pairs, (*(d for d in range(rank) if d != axis), axis))
+        low, high = ctx.builder.create(S.Split, last.value).results
+        x = TensorValue(high if index >= half else low, x.dtype)
+        index %= half
+    return reshaped(ctx, x, (*x.shape[:axis], *x.shape[axis + 1 :]))
+
+
 @implements(language.interleave)
 def interleave(ctx, a, b):
     pairs = _joined(ctx, a, b)

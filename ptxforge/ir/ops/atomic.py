@@ -20,7 +20,7 @@ from ptxforge.ir.definition import (
 )
 from ptxforge.support.errors import VerificationError
 
-RMW_KINDS = ("add", "fadd", "max", "min", "umax", "umin", "and", "or", "xor", "xchg")
+RMW_KINDS = ("add", "fadd", "max", "min", "umax", "umin", "and", "or", "xor", "xchg", "load", "store")
 SEMANTICS = ("relaxed", "acquire", "release", "acq_rel")
 SCOPES = ("cta", "gpu", "sys")
 
@@ -32,8 +32,9 @@ ATOMIC = Effects(reads=READS_WRITES_GLOBAL.reads, writes=READS_WRITES_GLOBAL.wri
 class AtomicRMW(MemoryAccess):
     """Atomically replace what ``pointer`` points at by ``kind(old, value)``; the result is the old value.
     ``fadd`` adds floats; ``max min`` are signed integers', ``umax umin`` unsigned ones'. (Float max and min
-    are built from integer ones by the frontend.) Elements of a tensor are separate atomics in no particular
-    order."""
+    are built from integer ones by the frontend.) ``load`` replaces nothing and ``value`` says its type only;
+    ``store`` reads nothing and its result has no meaning. Elements of a tensor are separate atomics in no
+    particular order."""
 
     value = operand(NUMBER_OR_POINTER)
     mask = operand(BOOL, optional=True)
@@ -47,7 +48,7 @@ class AtomicRMW(MemoryAccess):
     def check(self):
         _check_pointee(self, self.value)
         is_float = T.element_type(self.value.type).is_float
-        if is_float != (self.kind == "fadd") and self.kind != "xchg":
+        if is_float != (self.kind == "fadd") and self.kind not in ("xchg", "load", "store"):
             raise VerificationError(f"'atomic_rmw' of kind '{self.kind}' on {self.value.type}")
 
 
