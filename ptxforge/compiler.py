@@ -200,7 +200,7 @@ class Artifact:
 
 OPTIONS: dict[str, Any] = {
     "num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "debug": False, "enable_fp_fusion": True,
-    "tensor_maps": True,
+    "sanitize_overflow": True, "tensor_maps": True,
 }  # fmt: skip
 """Compile options and their defaults (Triton's, but for the last one)."""
 
@@ -233,6 +233,7 @@ def compile_function(
     debug: bool = False,
     tensor_maps: bool = True,
     enable_fp_fusion: bool = True,
+    sanitize_overflow: bool = True,
     symbol: str = "",
 ) -> Artifact:
     """Compile ``fn`` for one signature (``{"x": "*fp32:16", "n": "i32"}``) and set of constants.
@@ -240,8 +241,9 @@ def compile_function(
     Every parameter of ``fn`` is in ``signature`` or in ``constants`` (a constant wins). ``debug`` keeps
     device assertions. With ``tensor_maps`` the kernel may have parameters of its own, behind those of ``fn``,
     which whoever launches it makes by the recipes in ``Artifact.tensor_maps`` (where the target has TMA).
-    Without ``enable_fp_fusion`` the kernel's products and sums are rounded each. ``symbol`` is the name of
-    the kernel in PTX, if not that of ``fn``.
+    Without ``enable_fp_fusion`` the kernel's products and sums are rounded each. ``sanitize_overflow`` makes
+    an assertion of what integers of fewer than 64 bits must not do under ``debug``: overflow. ``symbol`` is
+    the name of the kernel in PTX, if not that of ``fn``.
 
     Raises:
         ArgumentError: an option has a value that cannot be.
@@ -253,7 +255,7 @@ def compile_function(
         raise ArgumentError(f"must be True or False, is {enable_fp_fusion!r}", "enable_fp_fusion")
     options = {
         "num_warps": num_warps, "num_stages": num_stages, "num_ctas": num_ctas, "maxnreg": maxnreg,
-        "debug": debug, "enable_fp_fusion": enable_fp_fusion,
+        "debug": debug, "enable_fp_fusion": enable_fp_fusion, "sanitize_overflow": bool(sanitize_overflow),
     }  # fmt: skip
     with _collector_paused():
         pipeline, codegen_ptx = _stage("passes.pipeline"), _stage("codegen_ptx")

@@ -39,12 +39,14 @@ def build(
     maxnreg: int | None = None,
     debug: bool = False,
     enable_fp_fusion: bool = True,
+    sanitize_overflow: bool = True,
 ) -> Function:
     """The tile IR of a kernel.
 
     ``fn`` is a Python function, or a jitted one. ``signature`` gives the type of each runtime parameter
     (``"*fp32:16"``), ``constants`` the value of each compile-time one; where both have a name, the constant
-    wins. ``debug`` keeps device assertions; without ``enable_fp_fusion`` products and sums are rounded each.
+    wins. ``debug`` keeps device assertions, and with ``sanitize_overflow`` adds some against overflow;
+    without ``enable_fp_fusion`` products and sums are rounded each.
 
     Raises:
         CompilationError: the source is wrong; with the line and a caret.
@@ -59,7 +61,9 @@ def build(
     if not enable_fp_fusion:
         attributes["enable_fp_fusion"] = False
     function = Function(_symbol(source.name), attributes=attributes, location=source.header())
-    ctx = Context(Builder(function.body, location=source.header()), target, debug, num_warps=num_warps)
+    builder = Builder(function.body, location=source.header())
+    checks_overflow = debug and sanitize_overflow
+    ctx = Context(builder, target, debug, checks_overflow=checks_overflow, num_warps=num_warps)
     structure = getattr(fn, "__ptxforge_structure__", {})
     scope = _parameters(source, function, signature, constants, structure)
     try:

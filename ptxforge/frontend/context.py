@@ -23,13 +23,15 @@ _FLOAT32_MIN_NORMAL, _FLOAT32_MAX = 2.0**-126, (2 - 2.0**-23) * 2.0**127
 class Context:
     """The state of one kernel's construction.
 
-    ``builder`` inserts operations; ``debug`` keeps device assertions; ``num_warps`` run each program;
-    ``call(function, arguments)`` inlines a jitted function (set by the visitor).
+    ``builder`` inserts operations; ``debug`` keeps device assertions, ``checks_overflow`` adds those against
+    overflow; ``num_warps`` run each program; ``call(function, arguments)`` inlines a jitted function (set by
+    the visitor).
     """
 
     builder: Builder
     target: str
     debug: bool = False
+    checks_overflow: bool = False
     call: Callable[[Any, Sequence[Any]], Any] | None = None
     num_warps: int = 4
 

@@ -217,9 +217,9 @@ def named_expression(v: Visitor, node: ast.NamedExpr) -> Any:
 # -- operators ---------------------------------------------------------------------------------------------
 
 _BINARY: dict[type[ast.operator], tuple[Callable, Callable]] = {
-    ast.Add: (arith.add, operator.add),
-    ast.Sub: (arith.sub, operator.sub),
-    ast.Mult: (arith.mul, operator.mul),
+    ast.Add: (arith.checked_add, operator.add),
+    ast.Sub: (arith.checked_sub, operator.sub),
+    ast.Mult: (arith.checked_mul, operator.mul),
     ast.Div: (arith.truediv, operator.truediv),
     ast.FloorDiv: (arith.floordiv, operator.floordiv),
     ast.Mod: (arith.mod, operator.mod),
@@ -248,6 +248,8 @@ def apply_binary(v: Visitor, node: ast.AST, kind: type[ast.operator], left: Any,
     dynamic, static = _BINARY[kind]
     if isinstance(left, TensorValue) or isinstance(right, TensorValue):
         v.at(node)
+        if v.is_library:  # random numbers and their like wrap around
+            dynamic = getattr(dynamic, "unchecked", dynamic)
         return dynamic(v.ctx, left, right)
     return _static(static, left, right)
 

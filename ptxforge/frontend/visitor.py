@@ -87,6 +87,11 @@ class Visitor:
         self.stack = (*stack, source)
         self.loops: list[Any] = []  # those around this place that are left early, outermost first
 
+    @property
+    def is_library(self) -> bool:
+        """Whether the function is one of the language's own."""
+        return (self.source.fn.__module__ or "").startswith("ptxforge.language")
+
     # -- places ---------------------------------------------------------------------------------------
 
     def locate(self, node: ast.AST) -> Location:

@@ -15,17 +15,20 @@ from ptxforge.language.types import PropagateNan, tensor
 
 @builtin
 def add(x: Any, y: Any, sanitize_overflow: bool = True) -> tensor:
-    """``x + y``, as the operator. ``sanitize_overflow`` has no effect: integers wrap around."""
+    """``x + y``, as the operator. Integers wrap around; under ``debug=True`` those of fewer than 64 bits must
+    not, or an assertion fails, unless ``sanitize_overflow`` is False."""
 
 
 @builtin
 def sub(x: Any, y: Any, sanitize_overflow: bool = True) -> tensor:
-    """``x - y``, as the operator. ``sanitize_overflow`` has no effect: integers wrap around."""
+    """``x - y``, as the operator. Integers wrap around; under ``debug=True`` those of fewer than 64 bits must
+    not, or an assertion fails, unless ``sanitize_overflow`` is False."""
 
 
 @builtin
 def mul(x: Any, y: Any, sanitize_overflow: bool = True) -> tensor:
-    """``x * y``, as the operator. ``sanitize_overflow`` has no effect: integers wrap around."""
+    """``x * y``, as the operator. Integers wrap around; under ``debug=True`` those of fewer than 64 bits must
+    not, or an assertion fails, unless ``sanitize_overflow`` is False."""
 
 
 @builtin

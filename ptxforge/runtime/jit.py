@@ -49,6 +49,7 @@ class Launch(Protocol):
         num_ctas: int = ...,
         maxnreg: int | None = ...,
         enable_fp_fusion: bool = ...,
+        sanitize_overflow: bool = ...,
         stream: Any = ...,
         **kwargs: Any,
     ) -> Any:

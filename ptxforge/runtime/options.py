@@ -19,7 +19,6 @@ LAUNCH = ("stream", "warmup", "launch_cooperative_grid", "launch_pdl")
 
 ACCEPTED: dict[str, tuple[tuple[Any, ...], str]] = {  # name -> (values accepted, what it means here)
     "extern_libs": ((None,), "math functions are ptxforge's own; no library but 'libdevice' is known"),
-    "sanitize_overflow": ((True, False, None), "integer overflow wraps around"),
     "allow_fp8e4nv": ((True, False, None), "fp8 is converted in software where the target lacks it"),
 }
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from ptxforge.frontend.context import Context
 from ptxforge.frontend.convert import cast, not_zero
 from ptxforge.frontend.promote import broadcast_to, common_dtype, common_shape, operands
-from ptxforge.frontend.semantics.arguments import choice, static_int, tensor
+from ptxforge.frontend.semantics.arguments import choice, static_bool, static_int, tensor
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
 from ptxforge.frontend.values import TensorValue, describe, dtype_name, is_number
 from ptxforge.ir.ops import arith as A
 from ptxforge.ir.ops import math as M
+from ptxforge.ir.ops.debug import Assert
 from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.language import arith as language
 from ptxforge.language import types as L
@@ -45,6 +47,34 @@ def mul(ctx: Context, x: Any, y: Any) -> TensorValue:
     """``x * y``."""
     x, y = operands(ctx, x, y, "*")
     return ctx.op(A.MulF if x.dtype.is_floating() else A.MulI, x, y)
+
+
+def _checked(operation: Callable, name: str) -> Callable:
+    """``operation`` as users write it: under ``debug`` its result must fit in its integer type."""
+
+    def apply(ctx: Context, x: Any, y: Any) -> TensorValue:
+        result = operation(ctx, x, y)
+        dtype = result.dtype
+        if ctx.checks_overflow and not result.is_pointer and dtype.is_int() and 1 < dtype.int_bitwidth < 64:
+            _assert_it_fits(ctx, operation, name, x, y, dtype)
+        return result
+
+    apply.unchecked = operation
+    return apply
+
+
+def _assert_it_fits(ctx: Context, operation: Callable, name: str, x: Any, y: Any, dtype: L.dtype) -> None:
+    """The same in 64 bits lies within the limits. (A product of two uint32 that does not is negative.)"""
+    wide = operation(ctx, *(cast(ctx, side, L.int64) for side in operands(ctx, x, y, name)))
+    low = compare(ctx, wide, dtype.get_int_min_value(), ">=")
+    high = compare(ctx, wide, dtype.get_int_max_value(), "<=")
+    message = f"int{dtype.int_bitwidth} overflow detected for operation {name}"
+    ctx.builder.create(Assert, bitand(ctx, low, high).value, message=message)
+
+
+checked_add = _checked(add, "add")
+checked_sub = _checked(sub, "sub")
+checked_mul = _checked(mul, "mul")
 
 
 def _offset(ctx: Context, pointer: TensorValue, offset: Any, operator: str = "+") -> TensorValue:
@@ -226,17 +256,17 @@ def compare(ctx: Context, x: Any, y: Any, operator: str) -> TensorValue:
 
 @implements(language.add)
 def add_function(ctx, x, y, sanitize_overflow=True):
-    return add(ctx, x, y)
+    return (checked_add if static_bool(sanitize_overflow, "sanitize_overflow") else add)(ctx, x, y)
 
 
 @implements(language.sub)
 def sub_function(ctx, x, y, sanitize_overflow=True):
-    return sub(ctx, x, y)
+    return (checked_sub if static_bool(sanitize_overflow, "sanitize_overflow") else sub)(ctx, x, y)
 
 
 @implements(language.mul)
 def mul_function(ctx, x, y, sanitize_overflow=True):
-    return mul(ctx, x, y)
+    return (checked_mul if static_bool(sanitize_overflow, "sanitize_overflow") else mul)(ctx, x, y)
 
 
 @implements(language.logical_and)
