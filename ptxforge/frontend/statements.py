@@ -8,7 +8,8 @@ from typing import Any
 
 from ptxforge.frontend.calls import call_language
 from ptxforge.frontend.exits import return_from_loop
-from ptxforge.frontend.expressions import apply_binary, bind
+from ptxforge.frontend.expressions import bind
+from ptxforge.frontend.operators import apply_binary
 from ptxforge.frontend.source import is_constexpr_annotation
 from ptxforge.frontend.values import describe, is_number, is_static, make_tuple
 from ptxforge.frontend.visitor import Outcome, Returned, Visitor, handles

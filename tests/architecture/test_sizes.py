@@ -17,7 +17,6 @@ LONG_FILES = {
     "emulator/parser.py": (840, "the grammar of PTX"),
     "emulator/program.py": (620, "from text to a program: names, constants, functions, labels"),
     "emulator/translate.py": (680, "operands and their types, instruction by instruction"),
-    "frontend/expressions.py": (590, "one method for each kind of expression of Python"),
     "layouts/encodings.py": (880, "all encodings and what they have in common"),
     "layouts/linear.py": (690, "one class: linear maps, with examples"),
     "passes/analysis/axis_info.py": (640, "one rule for each operation"),
