@@ -24,14 +24,16 @@ class Context:
     """The state of one kernel's construction.
 
     ``builder`` inserts operations; ``debug`` keeps device assertions, ``checks_overflow`` adds those against
-    overflow; ``num_warps`` run each program; ``call(function, arguments)`` inlines a jitted function (set by
-    the visitor).
+    overflow; ``num_warps`` run each program. ``elementwise`` is the shape of the block for whose elements a
+    function decides by itself (``map_elementwise``), else ``None``. ``call(function, arguments)`` inlines a
+    jitted function (set by the visitor).
     """
 
     builder: Builder
     target: str
     debug: bool = False
     checks_overflow: bool = False
+    elementwise: tuple[int, ...] | None = None
     call: Callable[[Any, Sequence[Any]], Any] | None = None
     num_warps: int = 4
 

@@ -40,7 +40,7 @@ from ptxforge.frontend.values import (
 from ptxforge.frontend.visitor import Outcome, Perhaps, Returned, Visitor, handles
 from ptxforge.ir.core import Block
 from ptxforge.ir.ops.arith import Select
-from ptxforge.support.errors import CompilationError, TypeMismatchError
+from ptxforge.support.errors import CompilationError, TypeMismatchError, UnsupportedSyntaxError
 
 # -- if ----------------------------------------------------------------------------------------------------
 
@@ -50,7 +50,7 @@ def scalar_condition(v: Visitor, node: ast.expr, value: TensorValue) -> TensorVa
     v.at(node)
     if value.is_block and value.value.type.numel == 1:
         value = only_element(v.ctx, value)
-    if value.is_block:
+    if value.is_block and value.shape != v.ctx.elementwise:
         raise TypeMismatchError(
             f"a condition must be a scalar, is {describe(value)}",
             hint="use tl.where to choose element by element",
@@ -106,7 +106,7 @@ def _join(v: Visitor, node: ast.AST, condition: TensorValue, then: Branch, other
     if outcomes != (None, None) and not both_returned:
         flag = merge.join(flag_of(v.ctx, then), flag_of(v.ctx, other))
     scope = v.scope if both_returned else _join_scopes(v, node, merge, then, other)
-    results = merge.finish(condition)
+    results = _choose(v, condition, merge) if condition.is_block else merge.finish(condition)
     v.scope = (
         {name: resolve(joined, results) for name, joined in scope.items()} if scope is not v.scope else scope
     )
@@ -207,6 +207,8 @@ def conditional(v: Visitor, node: ast.IfExp) -> Any:
         raise TypeMismatchError(
             f"the two values of this expression have different types: {mismatch.message}"
         ) from None
+    if condition.is_block:
+        return resolve(joined, _choose(v, condition, merge))
     if _is_cheap(then.block) and _is_cheap(other.block):
         return resolve(joined, _select(v, condition, merge))
     return resolve(joined, merge.finish(condition))
@@ -217,6 +219,18 @@ def _is_cheap(block: Block) -> bool:
     return all(op.is_speculatable and not op.regions for op in block.operations)
 
 
+def _choose(v: Visitor, condition: TensorValue, merge: Merge) -> list[TensorValue]:
+    """Where elements decide for themselves: both branches for all of them, and a choice."""
+    for branch in (merge.then, merge.other):
+        for op in branch.block.operations:
+            if not op.is_speculatable or op.regions:
+                raise UnsupportedSyntaxError(
+                    f"'{op.name}' cannot stand under a condition that elements decide for themselves",
+                    hint="only arithmetic can: load before, store after, and let loops be unrolled",
+                ).at(op.location)
+    return _select(v, condition, merge)
+
+
 def _select(v: Visitor, condition: TensorValue, merge: Merge) -> list[TensorValue]:
     """Compute both branches here, and choose."""
     builder = v.ctx.builder
@@ -225,6 +239,6 @@ def _select(v: Visitor, condition: TensorValue, merge: Merge) -> list[TensorValu
             builder.insert(op.remove())
     results = []
     for a, b in merge.pairs:
-        mask = splat(v.ctx, condition, a.shape)
+        mask = condition if condition.is_block else splat(v.ctx, condition, a.shape)
         results.append(TensorValue(builder.value(Select, mask.value, a.value, b.value), a.dtype))
     return results

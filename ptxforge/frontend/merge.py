@@ -84,6 +84,8 @@ class Merge:
         if not (_can_run(a) and _can_run(b)):
             raise Mismatch(f"{describe(a)} and {describe(b)}")
         a, b = self._runtime(a, b, self.then), self._runtime(b, a, self.other)
+        if self.ctx.elementwise is not None:
+            a, b = self._stretched(a, self.then), self._stretched(b, self.other)
         if a.dtype != b.dtype or a.shape != b.shape:
             raise Mismatch(f"{describe(a)} and {describe(b)}")
         return self._pair(a, b)
@@ -106,6 +108,11 @@ class Merge:
         self.pairs.append((a, b))
         return _Result(len(self.pairs) - 1, a.dtype)
 
+    def _stretched(self, value: TensorValue, branch: Branch) -> TensorValue:
+        """A scalar as a block: each element chooses for itself."""
+        with self.ctx.builder.inside(branch.block):
+            return value if value.is_block else splat(self.ctx, value, self.ctx.elementwise)
+
     def _join_with_nothing(self, a: Any, b: Any) -> Any:
         present, absent_in = (b, self.then) if a is NOTHING else (a, self.other)
         present_in = self.other if a is NOTHING else self.then
@@ -119,6 +126,8 @@ class Merge:
                     value = self.ctx.to_tensor(value)
             if not isinstance(value, TensorValue):
                 return value
+            if self.ctx.elementwise is not None:
+                value = self._stretched(value, present_in)
             with self.ctx.builder.inside(absent_in.block):
                 placeholder = zero_like(self.ctx, value)
             return self._pair(placeholder, value) if a is NOTHING else self._pair(value, placeholder)

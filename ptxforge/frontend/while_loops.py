@@ -119,6 +119,11 @@ def _while_test(
     with v.branch(block, v.scope | carried.arguments(block.arguments)):
         value = v.visit(test)
         flag = scalar_condition(v, test, value) if isinstance(value, TensorValue) else bool(value)
+        if isinstance(flag, TensorValue) and flag.is_block:
+            raise UnsupportedSyntaxError(
+                "elements cannot run a loop as often as each of them wants",
+                hint="let all run it as often, with tl.static_range, and choose under 'if'",
+            ).at(v.locate(test))
         return flag, v.scope
 
 

@@ -44,8 +44,8 @@ from ptxforge.language.reduction import (
 )  # fmt: skip
 from ptxforge.language.registry import constexpr_function
 from ptxforge.language.shape import (
-    broadcast, broadcast_to, cat, expand_dims, flip, gather, histogram, interleave, join, permute, ravel,
-    reshape, split, squeeze, trans, unsqueeze, view,
+    broadcast, broadcast_to, cat, expand_dims, flip, gather, histogram, interleave, join, map_elementwise,
+    permute, ravel, reshape, split, squeeze, trans, unsqueeze, view,
 )  # fmt: skip
 from ptxforge.language.standard import atomic_poll, bitonic_merge, sigmoid, softmax, sort, swizzle2d, topk
 from ptxforge.language.types import (
@@ -72,12 +72,12 @@ __all__ = [
     "float16", "float32", "float64", "float8e4b15", "float8e4b8", "float8e4nv", "float8e5", "float8e5b16",
     "floor", "fma", "full", "gather", "histogram", "inline_asm_elementwise", "int1", "int16", "int32",
     "int64", "int8", "interleave", "join", "load", "load_tensor_descriptor", "log", "log2", "logical_and",
-    "logical_or", "make_block_ptr", "make_tensor_descriptor", "math", "max", "max_constancy",
-    "max_contiguous", "maximum", "min", "minimum", "mul", "multiple_of", "next_power_of_2", "num_programs",
-    "pair_uniform_to_normal", "permute", "philox", "philox_impl", "pi32_t", "pointer_type", "program_id",
-    "rand", "rand4x", "randint", "randint4x", "randn", "randn4x", "random", "range", "ravel", "reduce",
-    "reduce_or", "reshape", "rsqrt", "sigmoid", "sin", "softmax", "sort", "split", "sqrt", "sqrt_rn",
-    "squeeze", "standard", "static_assert", "static_print", "static_range", "store",
+    "logical_or", "make_block_ptr", "make_tensor_descriptor", "map_elementwise", "math", "max",
+    "max_constancy", "max_contiguous", "maximum", "min", "minimum", "mul", "multiple_of", "next_power_of_2",
+    "num_programs", "pair_uniform_to_normal", "permute", "philox", "philox_impl", "pi32_t", "pointer_type",
+    "program_id", "rand", "rand4x", "randint", "randint4x", "randn", "randn4x", "random", "range", "ravel",
+    "reduce", "reduce_or", "reshape", "rsqrt", "sigmoid", "sin", "softmax", "sort", "split", "sqrt",
+    "sqrt_rn", "squeeze", "standard", "static_assert", "static_print", "static_range", "store",
     "store_tensor_descriptor", "str_to_ty", "sub", "sum", "swizzle2d", "tensor", "tensor_descriptor",
     "tensor_descriptor_base", "tensor_descriptor_type", "to_tensor", "topk", "trans", "tuple", "tuple_type",
     "uint16", "uint32", "uint64", "uint8", "uint_to_uniform_float", "umulhi", "unsqueeze", "view", "void",

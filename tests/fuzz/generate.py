@@ -5,7 +5,7 @@ them for a few steps (elementwise operations, comparisons and selections, casts,
 scans, loops, branches), and stores some of what it has. Some tiles are boxes that block pointers or tensor
 descriptors place anywhere (``boxes.py``). Some steps use tensor cores: products of matrices, of
 what is there or of operands that a pipelined loop loads, chains of two products, as in attention, and
-products under any control flow (``weave.py``).
+products under any control flow (``weave.py``). Loops are left early, tuples carried (``exits.py``).
 
 All executors must agree on it to the last bit, so floats are kept where rounding cannot matter: they hold
 integers small enough for their type, and each value knows its ``bound``. Only results of inexact functions
@@ -22,6 +22,7 @@ import attrs
 import ml_dtypes
 import numpy as np
 
+from tests.fuzz import exits
 from tests.fuzz.boxes import box_product, spill, window
 from tests.fuzz.weave import weave
 
@@ -122,7 +123,7 @@ def compose(a1, b1, a2, b2):
 def twice_plus(x, y: tl.constexpr):
     z = x * 2
     return z + y
-"""
+""" + exits.HELPERS
 """What stands in front of the kernels: functions that they call or reduce with."""
 
 
@@ -533,7 +534,7 @@ class _Generator:
         dtype = self.pick(("float16", "float16", "bfloat16", "int8", "uint8", "float32", "float64"))
         while (m + n) * k * NUMPY[dtype].itemsize > 12 * 1024:  # four of them fit wherever this runs
             k //= 2
-        k = max(k, 32 // NUMPY[dtype].itemsize)
+        k = max(k, 32 // NUMPY[dtype].itemsize)  # one step of the tensor cores
         count, most = self.trips()
         depth = k * max(most, 1)
         a, am, ak = self.matrix(dtype, self.grid * m, depth)
@@ -955,4 +956,5 @@ STEPS = (
     *[_Generator.nest] * 2, _Generator.stream, _Generator.combine, _Generator.best, _Generator.gather,
     _Generator.histogram, _Generator.rearrange, *[_Generator.exact_function] * 2,
     *[_Generator.assembly] * 2, window, spill,
+    *exits.STEPS,
 )  # fmt: skip

@@ -48,10 +48,10 @@ def test_executors_agree(shard, tmp_path):
 
 DRAWN = {  # feature: how its text looks, and in how many of the programs it is at least
     "a product of matrices": (r"tl\.dot\(", 200),
-    "a product in microscaling formats": (r"tl\.dot_scaled\(", 40),
+    "a product in microscaling formats": (r"tl\.dot_scaled\(", 30),
     "a pipelined loop of products": (r"for .* tl\.range\(.*\):\n(        .*\n)*?        .* = tl\.dot\(", 80),
     "a pipelined loop within another": (r"^    (for|if) .*:\n(        .*\n)*?        for .*tl\.range", 30),
-    "products of batches": (r"tl\.sum\(tl\.dot\(", 20),
+    "products of batches": (r"tl\.sum\(tl\.dot\(", 15),
     "a product of rows that an index names": (r"tl\.dot\(tl\.load\(", 10),
     "a chain of products": (r"(\w+) = tl\.dot\((.*\n)*?.*tl\.dot\(", 80),
     "accumulators that are exchanged": (r"^        +(\w+), (\w+) = \2, \1$", 60),
@@ -70,6 +70,11 @@ DRAWN = {  # feature: how its text looks, and in how many of the programs it is 
     "a product of boxes": (r"= tl\.dot\(.*(boundary_check|\.load\()", 30),
     "a box that is stored": (r"make_(block_ptr|tensor_descriptor)\(o", 60),
     "inline assembly": (r"tl\.inline_asm_elementwise\(", 300),
+    "a loop that is left early": (r"^ +(break|continue)$", 300),
+    "a return from a loop": (r"search\(", 150),
+    "a tuple that a loop carries": (r"(t\d+) = \(\1\[1\]\[0\] \+ k", 150),
+    "a part of a block": (r"\w+\[[\d:-]*:[\d:-]*\]$", 150),
+    "a function on elements": (r"tl\.map_elementwise\(", 150),
     "a scan": (r"tl\.(cumsum|associative_scan)\(", 200),
     "a reduction": (r"tl\.(sum|max|min|reduce|argmax|argmin)\(", 500),
 }

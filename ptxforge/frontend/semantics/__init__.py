@@ -16,6 +16,7 @@ from ptxforge.frontend.semantics import (
     dot_scaled,
     inline_asm,
     instructions,
+    map_elementwise,
     math,
     memory,
     reduce,
@@ -24,5 +25,5 @@ from ptxforge.frontend.semantics import (
 
 __all__ = [
     "aggregates", "arith", "atomic", "block_pointer", "core", "cuda", "debug", "descriptor", "dot",
-    "dot_scaled", "inline_asm", "instructions", "math", "memory", "reduce", "shape",
+    "dot_scaled", "inline_asm", "instructions", "map_elementwise", "math", "memory", "reduce", "shape",
 ]  # fmt: skip

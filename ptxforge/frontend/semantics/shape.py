@@ -177,14 +177,14 @@ def sliced(ctx: Context, x: TensorValue, axis: int, key: slice) -> TensorValue:
         )
     if step > 0 and step & (step - 1) == 0 and (chosen.start // step) % count == 0:
         parts = (*x.shape[:axis], size // (count * step), count, step, *x.shape[axis + 1 :])
-        x = _picked(ctx, reshaped(ctx, x, parts), axis, chosen.start // (count * step))
-        return _picked(ctx, x, axis + 1, chosen.start % step)
+        x = picked(ctx, reshaped(ctx, x, parts), axis, chosen.start // (count * step))
+        return picked(ctx, x, axis + 1, chosen.start % step)
     shape = (*x.shape[:axis], count, *x.shape[axis + 1 :])
     places = arith.add(ctx, arith.mul(ctx, positions(ctx, shape, axis), step), chosen.start)
     return ctx.op(S.Gather, x, places, axis=axis)
 
 
-def _picked(ctx: Context, x: TensorValue, axis: int, index: int) -> TensorValue:
+def picked(ctx: Context, x: TensorValue, axis: int, index: int) -> TensorValue:
     """``x`` where dimension ``axis``, which goes, has ``index``; each half is split off from the other."""
     while x.shape[axis] > 1:
         half = x.shape[axis] // 2
