@@ -2,7 +2,9 @@
 
 Afterwards every thread holds the results that the slice layout gives it: all lanes and warps along the axis
 the same. Between warps each writes its partial results to scratch memory, and after one barrier each thread
-reads the partial results that it needs: a second round of shuffles would cost another barrier.
+reads the partial results that it needs. To combine them all is quick where that is an addition. Where it is
+many instructions (Welford's mean and variance) and there is one result, each lane takes the partial result of
+one warp, and a second butterfly combines them: log2(warps) times instead of warps - 1.
 """
 
 from __future__ import annotations
@@ -133,11 +135,40 @@ def _between_warps(
         starts.append(start)
         start += place.results * place.warps * container_bytes(element.bits)
     barrier(ctx.b)
+    if place.results == 1 and _is_costly(op, len(warp_bits)):
+        return _by_lanes(ctx, place, starts, len(warp_bits), combine)
     partials = [
         [[from_word(ctx.b, word, element) for word in words] for words in place.read(at, word_class(element))]
         for at, element in zip(starts, combine.elements)
     ]
     return combine.tree([[per_warp[w] for per_warp in partials] for w in range(place.warps)])
+
+
+_SHUFFLE, _DIVISION = 2, 8
+"""What a shuffle and a division cost beside an addition: ``ptxas`` makes that many instructions of them."""
+
+
+def _is_costly(op: Reduce, bits: int) -> bool:
+    """Whether a butterfly of ``bits`` rounds takes fewer instructions than combining all partial results."""
+    operands, warps = len(op.inputs), 1 << bits
+    once = sum(_DIVISION if inner.name == "divf" else 1 for inner in op.combine.operations) - 1
+    butterfly_cost = operands + bits * (operands * _SHUFFLE + once)
+    return op.combine_name == "" and butterfly_cost < operands * -(-warps // 4) + (warps - 1) * once
+
+
+def _by_lanes(ctx: Lowering, place: _Scratch, starts: list[int], bits: int, combine: Combiner) -> Columns:
+    """Lane ``l`` reads the partial result of warp ``l`` modulo the number of warps."""
+    b, columns = ctx.b, []
+    for start, element in zip(starts, combine.elements):
+        kind = word_class(element)
+        size = 8 if kind in "qd" else 4
+        lane = thread_xor(b, [size << bit for bit in range(bits)])
+        (word,) = load_words(b, shared_address(b, lane, start), 1, kind)
+        columns.append([from_word(b, word, element)])
+    for bit in range(bits):
+        others = [butterfly(b, entries, e, 1 << bit) for entries, e in zip(columns, combine.elements)]
+        columns = combine(columns, others)
+    return columns
 
 
 def _writer_mask(layout: LinearLayout, axis: int) -> int:
