@@ -49,7 +49,6 @@ class Launch(Protocol):
         num_ctas: int = ...,
         maxnreg: int | None = ...,
         enable_fp_fusion: bool = ...,
-        sanitize_overflow: bool = ...,
         stream: Any = ...,
         **kwargs: Any,
     ) -> Any:
@@ -200,8 +199,7 @@ class JITFunction(FunctionState, pickling.TravelsByName, KernelInterface, Generi
 
         ``bound.update(x=other, n=5)`` changes arguments by name, ``bound.grid`` and ``bound.stream`` the
         rest. What it needs is compiled and loaded now: calling it neither allocates nor waits, as the capture
-        of a CUDA graph asks. Elements of tuples have names of their own, ``pair_0``. Raises what a launch
-        raises.
+        of a CUDA graph asks. An element of a tuple is called ``pair_0``. Raises what a launch raises.
         """
         bound, given = self._bound(args, kwargs)
         if holds_tuples(self.params, tuple(map(type, bound))):

@@ -1,7 +1,7 @@
 """Names that people look for and do not find, each with the reason: errors and the documentation tell them
 from here.
 
-A name is written as people import it: ``tl.map_elementwise``, ``triton.experimental``. An entry stands
+A name is written as people import it: ``tl.target_info``, ``triton.experimental``. An entry stands
 for all names below it.
 """
 
@@ -25,27 +25,11 @@ class NotThere:
 
 
 NOT_THERE: dict[str, NotThere] = {
-    "tl.map_elementwise": NotThere(
-        False,
-        "functions of single elements are not called",
-        "arithmetic on blocks, tl.where, or tl.inline_asm_elementwise",
-    ),
-    "tl.atomic_load": NotThere(
-        False,
-        "there are no loads with an order of memory",
-        "tl.atomic_add(pointer, 0), or tl.load(…, volatile=True)",
-    ),
-    "tl.atomic_store": NotThere(
-        False, "there are no stores with an order of memory", "tl.atomic_xchg(pointer, value)"
-    ),
-    "tl.atomic_poll": NotThere(False, "nothing waits in one operation", "a while loop around tl.atomic_cas"),
     "tl.target_info": NotThere(
         False, "a kernel does not ask what it is compiled for", "a constexpr parameter"
     ),
     "tl.slice": NotThere(
-        True,
-        "a part of a block may lie in any thread",
-        "load the part, or tl.gather, tl.split and tl.reshape",
+        True, "slices are written as Python writes them", "x[:, None], or x[8:16] with compile-time bounds"
     ),
     "tl.async_task": NotThere(
         True, "warps are given their work by the compiler", "tl.range(…, num_stages=…)"
@@ -81,8 +65,8 @@ NOT_THERE: dict[str, NotThere] = {
 def reason(name: str) -> NotThere | None:
     """Why there is no ``name``; ``None`` where nothing is known of it.
 
-    >>> str(reason("tl.atomic_store"))
-    'not yet: there are no stores with an order of memory; instead: tl.atomic_xchg(pointer, value)'
+    >>> str(reason("tl.target_info"))
+    'not yet: a kernel does not ask what it is compiled for; instead: a constexpr parameter'
     >>> reason("triton._C.libtriton.ir") is NOT_THERE["triton._C.libtriton"], reason("tl.lode")
     (True, None)
     """
