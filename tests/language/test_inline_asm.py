@@ -19,7 +19,7 @@ from ptxforge.support import dtypes
 from ptxforge.support.errors import CompilationError, InterpreterError
 
 SIZE = 256
-TYPES = {name: dtypes.BY_NAME[name] for name in dtypes.BY_NAME}
+TYPES = {dtype.name: dtype for dtype in dtypes.ALL}
 PER_WIDTH = {8: ("r", "h", "l"), 16: ("h", "r", "l"), 32: ("r", "f", "l"), 64: ("l", "d")}
 WIDTHS = {"h": 16, "r": 32, "f": 32, "l": 64, "d": 64}
 MOVES = {"h": "mov.b16", "r": "mov.b32", "f": "mov.b32", "l": "mov.b64", "d": "mov.b64"}
