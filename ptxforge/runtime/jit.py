@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import Any, Generic, TypeVar, overload
 
 from ptxforge.compiler import Artifact
 from ptxforge.driver.protocol import Device
@@ -20,14 +20,16 @@ from ptxforge.runtime import ahead, compiling, options, pickling, precompile, re
 from ptxforge.runtime.binder import make_binder, parameters_of
 from ptxforge.runtime.bound import BoundLaunch
 from ptxforge.runtime.function_state import FunctionState, default_repr, restored
+from ptxforge.runtime.launch_type import Launch
 from ptxforge.runtime.launcher import PreparedLaunch, place, prepare
 from ptxforge.runtime.plans import MISSING, WithOptions, make_entry, make_plan
+from ptxforge.runtime.resources import with_advice
 from ptxforge.runtime.specialize import Parameter, Specialization, specialize
 from ptxforge.runtime.tracebacks import short
 from ptxforge.runtime.tuples import TuplePlan, holds_tuples
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.runtime.variants import Key, Variants, forbid_jit
-from ptxforge.support import markup
+from ptxforge.support import errors, markup
 from ptxforge.support.errors import ArgumentError, ChangedGlobalError, LaunchError, PtxforgeError
 from ptxforge.support.source_text import redefined, remember
 from ptxforge.support.target import parse_target
@@ -36,23 +38,6 @@ DEFAULT_TARGET = "sm_90a"
 
 F = TypeVar("F", bound=Callable[..., Any])
 """The Python function of a kernel, with its own signature."""
-
-
-class Launch(Protocol):
-    """What ``kernel[grid]`` is: arguments as the kernel names them, options beside them."""
-
-    def __call__(
-        self,
-        *args: Any,
-        num_warps: int = ...,
-        num_stages: int = ...,
-        num_ctas: int = ...,
-        maxnreg: int | None = ...,
-        enable_fp_fusion: bool = ...,
-        stream: Any = ...,
-        **kwargs: Any,
-    ) -> Any:
-        """Launch; the variant that ran."""
 
 
 class KernelInterface:
@@ -268,7 +253,11 @@ class JITFunction(FunctionState, pickling.TravelsByName, KernelInterface, Generi
         device = place(self.params, made)
         chosen = options.parse(self._with_defaults(given))
         refusals.check_hashes(self.params, made, given)
-        variant = self._variant(made, chosen, device.target, device, at_launch=True)
+        try:
+            variant = self._variant(made, chosen, device.target, device, at_launch=True)
+            variant.function_on(device)
+        except errors.OutOfResourcesError as error:
+            raise with_advice(self, self._key(made, chosen, device.target), device, error) from None
         self._globals[:] = self.dependencies.values
         refusals.check_writable(self.params, made, variant)
         return prepare(
@@ -292,13 +281,16 @@ class JITFunction(FunctionState, pickling.TravelsByName, KernelInterface, Generi
         at_launch: bool = False,
     ) -> CompiledKernel:
         """The compiled kernel of a specialisation, compiled now if it is a new one."""
-        signature = {p.name: s.type for p, s in zip(self.params, made, strict=True)}
-        constants = {p.name: s.constant for p, s in zip(self.params, made, strict=True) if s.is_constant}
-        key = Key(target, signature, constants, dict(chosen.compile))
+        key = self._key(made, chosen, target)
         variant = self._compiled.get(key.identity())
         if variant is None:
             variant = self._keep(key, compiling.artifact_of(self, key, at_launch), device)
         return variant
+
+    def _key(self, made: list[Specialization], chosen: options.Options, target: str) -> Key:
+        signature = {p.name: s.type for p, s in zip(self.params, made, strict=True)}
+        constants = {p.name: s.constant for p, s in zip(self.params, made, strict=True) if s.is_constant}
+        return Key(target, signature, constants, dict(chosen.compile))
 
     def _keep(self, key: Key, artifact: Artifact, device: Device | None) -> CompiledKernel:
         variant = self._compiled[key.identity()] = CompiledKernel(artifact, device, src=self)

@@ -21,6 +21,7 @@ from ptxforge.runtime import tournament
 from ptxforge.runtime.config import Config
 from ptxforge.runtime.devices import default_device, to_device
 from ptxforge.runtime.precompile import shows_progress
+from ptxforge.runtime.resources import without_advice
 from ptxforge.runtime.timing import Session
 from ptxforge.runtime.tournament import Candidate, cannot_work
 from ptxforge.support.errors import AutotunerError, PtxforgeError
@@ -58,7 +59,7 @@ class Search:
             configs = random.Random(tuner.__name__).sample(configs, len(configs))
         candidates = [self._candidate(config) for config in configs]
         complete = True
-        with _progress(tuner.__name__, len(candidates)) as step:
+        with without_advice(), _progress(tuner.__name__, len(candidates)) as step:
             try:
                 self._measure(candidates, step)
             except KeyboardInterrupt:

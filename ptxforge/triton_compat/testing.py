@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.util
+import json
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -175,7 +178,8 @@ class Mark:
     ) -> list[dict[str, Any]]:
         """Measure everything. Each row of the result has the x values and, by line name, the figure.
 
-        With ``save_path`` a CSV file is written there for each benchmark. ptxforge makes no plots.
+        With ``save_path`` a CSV and a JSON file are written there for each benchmark, and a PNG where
+        matplotlib is installed.
         """
         listed = [self.benchmarks] if isinstance(self.benchmarks, Benchmark) else list(self.benchmarks)
         tables = [(bench, self._rows(bench, kwargs)) for bench in listed]
@@ -224,3 +228,21 @@ def _save(bench: Benchmark, rows: list[dict[str, Any]], folder: Path) -> None:
     lines = [",".join((*bench.x_names, *bench.line_names))]
     lines += [",".join(map(str, row.values())) for row in rows]
     (folder / f"{bench.plot_name}.csv").write_text("\n".join(lines) + "\n")
+    facts = {"name": bench.plot_name, "x": bench.x_names, "lines": bench.line_names, "rows": rows}
+    (folder / f"{bench.plot_name}.json").write_text(json.dumps(facts, indent=1, default=str) + "\n")
+    if importlib.util.find_spec("matplotlib") is not None:
+        _plot(bench, rows, folder / f"{bench.plot_name}.png")
+
+
+def _plot(bench: Benchmark, rows: list[dict[str, Any]], path: Path) -> None:
+    """One line for each of the benchmark's, over its first x."""
+    figure = importlib.import_module("matplotlib.figure").Figure()
+    axes = figure.add_subplot()
+    places = [row[bench.x_names[0]] for row in rows]
+    for name in bench.line_names:
+        axes.plot(places, [row[name] for row in rows], label=name, marker=".")
+    axes.set(xlabel=bench.xlabel or bench.x_names[0], ylabel=bench.ylabel, title=bench.plot_name)
+    axes.set_xscale("log" if bench.x_log else "linear")
+    axes.set_yscale("log" if bench.y_log else "linear")
+    axes.legend()
+    figure.savefig(path)

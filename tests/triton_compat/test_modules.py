@@ -6,6 +6,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import json
 import subprocess
 import sys
 import types
@@ -108,6 +109,35 @@ def test_a_script_runs_unmodified():
 # triton.testing
 
 
+PLOTS = """
+class Figure:
+    lines = []
+    def add_subplot(self): return self
+    def plot(self, x, y, label, marker): self.lines.append((x, y, label))
+    def set(self, **texts): self.texts = texts
+    def set_xscale(self, scale): self.scale = scale
+    def set_yscale(self, scale): pass
+    def legend(self): pass
+    def savefig(self, path): path.write_text(f"{self.lines} {self.scale} {self.texts['title']}")
+"""
+
+
+def test_perf_report_draws_where_matplotlib_is(triton, tmp_path, monkeypatch):
+    """By a stand-in with the few names of matplotlib's that are used."""
+    package = tmp_path / "path" / "matplotlib"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "figure.py").write_text(PLOTS)
+    for name in ("matplotlib", "matplotlib.figure"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.syspath_prepend(package.parent)
+    report = triton.testing.Benchmark(["n"], [1, 2], "p", ["a"], ["A"], "plot", x_log=True)
+    triton.testing.perf_report(report)(lambda n, p: n * 10).run(save_path=str(tmp_path / "out"))
+    assert (tmp_path / "out" / "plot.png").read_text() == "[([1, 2], [10, 20], 'A')] log plot"
+    for name in ("matplotlib", "matplotlib.figure"):
+        sys.modules.pop(name, None)
+
+
 def test_perf_report(triton, tmp_path, capsys):
     testing = triton.testing
     report = testing.Benchmark(
@@ -122,6 +152,8 @@ def test_perf_report(triton, tmp_path, capsys):
     rows = measured.run(print_data=True, save_path=str(tmp_path))
     assert rows == [{"m": 1, "n": 2, "A": 20, "B": 0.5}, {"m": 3, "n": 3, "A": 90, "B": 0.5}]
     assert (tmp_path / "products.csv").read_text() == "m,n,A,B\n1,2,20,0.5\n3,3,90,0.5\n"
+    stored = json.loads((tmp_path / "products.json").read_text())
+    assert stored == {"name": "products", "x": ["m", "n"], "lines": ["A", "B"], "rows": rows}
     assert "products" in capsys.readouterr().out
 
 
