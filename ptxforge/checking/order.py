@@ -60,7 +60,7 @@ class Order:
 def _run(launch: Launch, order: str) -> None:
     """One run in that order, unchecked; what it prints is dropped."""
     device = launch.device
-    saved = device.check, device.order
+    saved = device.own_check, device.order
     device.check, device.order = "off", order
     try:
         with contextlib.redirect_stdout(io.StringIO()):

@@ -57,9 +57,8 @@ class check:  # noqa: N801 - used like a function
 
     def __enter__(self) -> Report:
         device = devices.device("emulator")
-        for name, value in (("check", "all"), ("raise_faults", False)):
-            self._restore.append((device, name, getattr(device, name)))
-            setattr(device, name, value)
+        self._restore += [(device, "check", device.own_check), (device, "raise_faults", device.raise_faults)]
+        device.check, device.raise_faults = "all", False
         self._use = devices.use_device(device)
         self._use.__enter__()
         findings.listeners.append(self._listen)

@@ -127,6 +127,11 @@ class EmulatorDevice:
     def unregister_host_array(self, address: int) -> None:
         self.memory.unregister(address)
 
+    @property
+    def own_check(self) -> str:
+        """The checked mode."""
+        return self.check
+
     def encode_tensor_map(
         self,
         dtype: DType,
@@ -165,6 +170,11 @@ class DefaultEmulator(EmulatorDevice):
     @check.setter
     def check(self, value: str) -> None:
         self._check = value
+
+    @property
+    def own_check(self) -> str:
+        """The checked mode that was set on the object, to be set again later; "" if none was."""
+        return self._check
 
     @property
     def target(self) -> str:

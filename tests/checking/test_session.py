@@ -96,3 +96,13 @@ def test_arrays_of_the_emulator_are_named_too():
     with ptxforge.check(fail_on="never") as report:
         double[(1,)](x, out, 100, BLOCK=128)
     assert report.issues[0].element == "x[10, 0], past the end of 'x', float32[10, 10]"
+
+
+def test_the_setting_counts_again_afterwards(monkeypatch):
+    """What the session set on the default device is taken off it, not replaced by what it was."""
+    device = devices.device("emulator")
+    with ptxforge.check(fail_on="never", order=True):
+        halve[(1,)](np.ones(128, np.float32), np.zeros(128, np.float32), 100, BLOCK=128)
+    assert device.own_check == ""
+    monkeypatch.setenv("PTXFORGE_CHECK", "one")
+    assert device.check == "one"
