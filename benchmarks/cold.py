@@ -2,86 +2,96 @@
 
 Each figure is a process of its own with empty caches of ptxforge, Triton and the driver: the median of a few.
 Counted is the first launch of a process, with all that either compiler imports then; importing the compiler,
-the data and the first use of the GPU come before. Python files are compiled, as in an installed package.
+the data and the first use of the GPU come before. The row ``imported`` has ptxforge with all its modules
+imported beforehand; Triton imports its own with its package. Python files are compiled, as in an installed
+package.
 
-    python -m benchmarks.cold [--json FILE] [--commit ID]
+    python -m benchmarks.cold [--runs 5] [--json FILE] [--commit ID]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import subprocess
+import importlib
+import pkgutil
 import sys
 import tempfile
 import time
 from pathlib import Path
 from statistics import median
+from typing import Any
 
 import torch
 
 from benchmarks.dialects import load
-from benchmarks.harness import environment
-from benchmarks.spine import Case
-from benchmarks.tensor import cases
+from benchmarks.processes import in_new_process, report
+from benchmarks.starts import ATTENTION, STARTS, TILES
 
-CONFIGURATIONS = {
-    "gemm f16 NN 4096^3": {"BLOCK_M": 128, "BLOCK_N": 256, "BLOCK_K": 64, "num_warps": 8, "num_stages": 3},
-    "attention f16 L=8192 D=128": {"BLOCK_M": 128, "BLOCK_N": 64, "num_warps": 8, "num_stages": 2},
-}
-CONTENDERS = ("ptxforge", "triton")
-RUNS = 5
+CONTENDERS = ("ptxforge", "imported", "triton")
+CONFIGURATIONS = {"gemm": TILES, "attention": ATTENTION}
+LIMITS = {"add": 0.07, "softmax": 0.09, "gemm": 0.33, "attention": 0.22}
+"""Of Triton's time, imports excluded."""
+_COMPILER = ("support", "ir", "frontend", "passes", "layouts", "codegen_ptx", "language", "runtime", "driver")
 
 
-def _case(name: str) -> Case:
-    return next(case for case in cases() if case.name == name)
+def _import_all() -> None:
+    import ptxforge
+
+    for package in _COMPILER:
+        found = importlib.import_module(f"ptxforge.{package}")
+        for module in pkgutil.walk_packages(found.__path__, f"{found.__name__}."):
+            importlib.import_module(module.name)
+    importlib.import_module("ptxforge.compiler")
+    assert ptxforge.__version__
 
 
 def _once(name: str, contender: str) -> float:
-    """Seconds of the first launch, in this process."""
-    case, kernels = _case(name), load(contender)
-    data = case.make()
+    """Milliseconds of the first launch, in this process."""
+    is_ours = contender != "triton"
+    kernels, start = load("ptxforge" if is_ours else contender), STARTS[name]()
+    data = start.make()
+    if contender == "imported":
+        _import_all()
+    if is_ours:
+        from ptxforge.runtime.devices import default_device
+
+        default_device()
     torch.cuda.synchronize()
-    start = time.perf_counter()
-    case.launch(kernels, data, CONFIGURATIONS[name])
+    begin = time.perf_counter()
+    start.launch(kernels, data)
     torch.cuda.synchronize()
-    return time.perf_counter() - start
+    milliseconds = (time.perf_counter() - begin) * 1e3
+    actual, expected = start.check(data)
+    torch.testing.assert_close(actual, expected, rtol=start.tolerance, atol=start.tolerance)
+    return round(milliseconds, 1)
 
 
-def _in_new_process(name: str, contender: str) -> float:
+def _cold(name: str, contender: str) -> float:
     with tempfile.TemporaryDirectory() as folder:
-        caches = {v: folder for v in ("TRITON_CACHE_DIR", "PTXFORGE_CACHE_DIR", "XDG_CACHE_HOME")}
-        command = [sys.executable, "-m", "benchmarks.cold", "--once", name, contender]
-        variables = os.environ | caches | {"CUDA_CACHE_DISABLE": "1"}
-        variables.pop("PYTHONDONTWRITEBYTECODE", None)
-        done = subprocess.run(command, env=variables, stdout=subprocess.PIPE, text=True, check=True)
-    return float(done.stdout.split()[-1])
+        return in_new_process(_once, name, contender, caches=folder)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.cold")
+    parser.add_argument("--runs", type=int, default=5, help="processes for each figure")
     parser.add_argument("--json", type=Path, help="write the results here")
     parser.add_argument("--commit", default="", help="the commit to note")
-    parser.add_argument("--once", nargs=2, help=argparse.SUPPRESS)
     options = parser.parse_args()
-    if options.once:
-        print(_once(*options.once))
-        return 0
-    rows = []
-    for name in CONFIGURATIONS:
+    for contender in CONTENDERS:
+        _cold("add", contender)  # compiles Python files
+    rows: list[dict[str, Any]] = []
+    for name in STARTS:
         runs: dict[str, list[float]] = {c: [] for c in CONTENDERS}
-        for contender in CONTENDERS:
-            _in_new_process(name, contender)  # compiles Python files
-        for _ in range(RUNS):
+        for _ in range(options.runs):
             for contender in CONTENDERS:
-                runs[contender].append(round(_in_new_process(name, contender) * 1e3, 1))
-        rows.append({"case": name, "unit": "ms", "config": CONFIGURATIONS[name], **runs})
-        ours, theirs = (median(runs[contender]) for contender in CONTENDERS)
-        print(f"{name:28} ptxforge {ours} ms  triton {theirs} ms  {ours / theirs:.2f}", flush=True)
-    if options.json:
-        report = {"environment": environment() | {"commit": options.commit}, "rows": rows}
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+                runs[contender].append(_cold(name, contender))
+        middle = {contender: median(found) for contender, found in runs.items()}
+        ratios = {c: round(middle[c] / middle["triton"], 3) for c in ("ptxforge", "imported")}
+        facts = {"config": CONFIGURATIONS.get(name, {}), "limit": LIMITS[name], "ratio": ratios}
+        rows.append({"case": name, "unit": "ms"} | facts | runs)
+        figures = "  ".join(f"{contender} {ms} ms" for contender, ms in middle.items())
+        print(f"{name:12} {figures}  {ratios} (≤ {LIMITS[name]})", flush=True)
+    report(rows, options.json, options.commit)
     return 0
 
 

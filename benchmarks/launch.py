@@ -1,0 +1,180 @@
+"""``python -m benchmarks.launch``: what the host needs to queue a kernel, on a GPU.
+
+Kernels that do nothing, torch tensors as arguments: the time of 3000 launches by 3000, without waiting in
+between; the contenders in turn, five times; medians. Beside ptxforge's and Triton's launches stand torch's
+``x.add_(1)``, cuda.bindings with its arguments packed beforehand, and a loop in C.
+
+    python -m benchmarks.launch [--json FILE] [--commit ID]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from benchmarks.dialects import load
+from benchmarks.processes import in_new_process, report
+
+ROUNDS, LAUNCHES = 5, 3000
+LIMITS = {
+    "no arguments": ("ptxforge", "triton", 0.42),
+    "5 arguments + 1 constexpr": ("ptxforge", "triton", 0.40),
+    "19 arguments": ("ptxforge", "triton", 0.45),
+    "5 arguments + 1 constexpr, bound": ("ptxforge", "triton", 0.35),
+    "no arguments, bound": ("ptxforge", "cuda.bindings", 1.15),
+}
+"""Of each row: whose time must be at most this part of whose."""
+LOOP = """
+#include <time.h>
+typedef unsigned u;
+typedef int launcher(void *, u, u, u, u, u, u, u, void *, void **, void **);
+double loop(launcher *launch, void *kernel, void *stream, int count) {
+    struct timespec a, b;
+    clock_gettime(CLOCK_MONOTONIC, &a);
+    for (int i = 0; i < count; i++)
+        if (launch(kernel, 1, 1, 1, 128, 1, 1, 0, stream, 0, 0)) return -1;
+    clock_gettime(CLOCK_MONOTONIC, &b);
+    return ((b.tv_sec - a.tv_sec) + 1e-9 * (b.tv_nsec - a.tv_nsec)) / count;
+}
+"""
+
+Run = Callable[[], Any]
+Timing = Callable[[], float]
+"""Seconds of one launch, of many."""
+
+
+def of(run: Run) -> Timing:
+    """The timing of a Python function that launches."""
+
+    def timing() -> float:
+        start = time.perf_counter()
+        for _ in range(LAUNCHES):
+            run()
+        return (time.perf_counter() - start) / LAUNCHES
+
+    return timing
+
+
+def microseconds(contenders: dict[str, Timing]) -> dict[str, list[float]]:
+    """Every contender's time a launch in each round."""
+    found: dict[str, list[float]] = {name: [] for name in contenders}
+    for number in range(ROUNDS + 1):
+        for name, timing in contenders.items():
+            torch.cuda.synchronize()
+            seconds = timing()
+            if number:  # the first round warms up
+                found[name].append(round(seconds * 1e6, 3))
+    return found
+
+
+def _prepacked(handle: int) -> Run:
+    from cuda.bindings import driver
+
+    function, stream = driver.CUfunction(handle), driver.CUstream(0)
+    arguments = (ctypes.c_void_p * 1)()
+    address = ctypes.addressof(arguments)
+    return lambda: driver.cuLaunchKernel(function, 1, 1, 1, 128, 1, 1, 0, stream, address, 0)
+
+
+def _in_c(handle: int) -> Timing | None:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        source, made = Path(folder, "loop.c"), Path(folder, "loop.so")
+        source.write_text(LOOP)
+        subprocess.run([compiler, "-O2", "-shared", "-fPIC", source, "-o", made], check=True)
+        library = ctypes.CDLL(str(made))
+    library.loop.restype = ctypes.c_double
+    launch = ctypes.cast(ctypes.CDLL("libcuda.so.1").cuLaunchKernel, ctypes.c_void_p)
+    return lambda: library.loop(launch, ctypes.c_void_p(handle), None, LAUNCHES)
+
+
+def _plain(dialects: dict[str, Any], name: str, *arguments: Any, **constants: Any) -> dict[str, Timing]:
+    """The ordinary launch in each dialect."""
+
+    def launch(kernels: Any) -> Run:
+        kernel = getattr(kernels, name)
+        return lambda: kernel[(1,)](*arguments, **constants)
+
+    return {dialect: of(launch(kernels)) for dialect, kernels in dialects.items()}
+
+
+def _rows() -> list[dict[str, Any]]:
+    dialects = {name: load(name, "host_kernels.py") for name in ("ptxforge", "triton")}
+    x, y, out = (torch.zeros(1024, device="cuda") for _ in range(3))
+    _check_results(x)
+    ours = dialects["ptxforge"]
+    ours.nothing[(1,)]()
+    handle = int(ours.nothing.newest.function)
+    nothing = {"cuda.bindings": of(_prepacked(handle)), "torch x.add_(1)": of(lambda: x.add_(1))}
+    loop = _in_c(handle)
+    if loop is not None:
+        nothing["C loop"] = loop
+    five = (x, y, out, 1000, 64)
+    nineteen = (x, y, out, x, y, *range(2, 11))
+    constants = {f"c{number}": number for number in range(1, 6)}
+    bound = ours.five.bind((1,), *five, BLOCK=128)
+    plain_five = _plain(dialects, "five", *five, BLOCK=128)
+    cases = {
+        "no arguments": _plain(dialects, "nothing") | nothing,
+        "5 arguments + 1 constexpr": plain_five,
+        "19 arguments": _plain(dialects, "nineteen", *nineteen, **constants),
+        "5 arguments + 1 constexpr, bound": {"ptxforge": of(bound), "triton": plain_five["triton"]},
+        "no arguments, bound": {"ptxforge": of(ours.nothing.bind((1,))), **nothing},
+        "update of an array and a number, then bound": {"ptxforge": of(lambda: bound.update(x=y, n=1001)())},
+    }
+    rows = []
+    for name, contenders in cases.items():
+        row = {"case": name, "unit": "us", **microseconds(contenders)}
+        rows.append(row | _ratio(name, row))
+    return rows
+
+
+def _ratio(name: str, row: dict[str, Any]) -> dict[str, Any]:
+    if name not in LIMITS:
+        return {}
+    ours, theirs, limit = LIMITS[name]
+    return {"ratio": round(median(row[ours]) / median(row[theirs]), 3), "to": theirs, "limit": limit}
+
+
+def _check_results(x: Any) -> None:
+    """Each way to launch gives right results."""
+    kernels = load("ptxforge")
+    a, b = torch.randn_like(x), torch.randn_like(x)
+    n, out = x.numel(), torch.zeros_like(x)
+    kernels.add[(8,)](a, b, out, n, BLOCK=128)
+    torch.testing.assert_close(out, a + b, rtol=0, atol=0)
+    bound = kernels.add.bind((8,), a, b, out, n, BLOCK=128)
+    bound.update(y=a, n=n - 1)()
+    torch.testing.assert_close(out[:-1], (a + a)[:-1], rtol=0, atol=0)
+    torch.testing.assert_close(out[-1:], (a + b)[-1:], rtol=0, atol=0)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.launch")
+    parser.add_argument("--json", type=Path, help="write the results here")
+    parser.add_argument("--commit", default="", help="the commit to note")
+    options = parser.parse_args()
+    rows = in_new_process(_rows)
+    for row in rows:
+        figures = [f"{name} {median(row[name]):.2f}" for name in row if isinstance(row[name], list)]
+        ratio = f"  = {row['ratio']} of {row['to']}'s (≤ {row['limit']})" if "ratio" in row else ""
+        print(f"{row['case']:45} " + "  ".join(figures) + ratio, flush=True)
+    report(rows, options.json, options.commit)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

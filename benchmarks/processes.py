@@ -1,0 +1,73 @@
+"""Work in a process of its own that has torch already, and has not touched the GPU.
+
+The parent imports torch, which takes seconds, and forks: each child makes its own CUDA context, has its own
+empty modules of ptxforge and Triton and, by environment variables, its own caches.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+CACHES = ("TRITON_CACHE_DIR", "PTXFORGE_CACHE_DIR", "XDG_CACHE_HOME")
+
+
+def in_new_process(work: Callable[..., Any], *arguments: Any, caches: str | Path | None = None) -> Any:
+    """What ``work(*arguments)`` gives, as JSON carries it, with all caches in the folder ``caches`` and the
+    driver's own switched off.
+
+    Raises ``RuntimeError`` when the process fails, and when this one has a CUDA context, which no fork
+    survives.
+    """
+    if torch.cuda.is_initialized():
+        raise RuntimeError("this process uses the GPU already: its forks cannot")
+    reader, writer = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reader)
+        _answer(writer, work, arguments, caches)
+    os.close(writer)
+    with os.fdopen(reader, "rb") as pipe:
+        text = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if status or not text:
+        raise RuntimeError(f"{work.__name__}{arguments} failed in its process (status {status})")
+    return json.loads(text)
+
+
+def _answer(writer: int, work: Callable[..., Any], arguments: tuple, caches: str | Path | None) -> None:
+    status = 1
+    try:
+        sys.dont_write_bytecode = False  # Python files are compiled once, as in an installed package
+        os.environ["CUDA_CACHE_DISABLE"] = "1"
+        if caches is not None:
+            os.environ |= dict.fromkeys(CACHES, str(caches))
+        with os.fdopen(writer, "wb") as pipe:
+            pipe.write(json.dumps(work(*arguments)).encode())
+        status = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def report(rows: list[dict[str, Any]], path: Path | None, commit: str) -> None:
+    """Write rows and the machine that they are from to a file, as all results of benchmarks are."""
+    if path is None:
+        return
+    facts = in_new_process(_environment)
+    path.write_text(json.dumps({"environment": facts | {"commit": commit}, "rows": rows}, indent=1) + "\n")
+
+
+def _environment() -> dict[str, Any]:
+    from benchmarks.harness import environment  # which imports ptxforge
+
+    return environment()
