@@ -2,8 +2,8 @@
 
 For each case every configuration is checked against torch in higher precision, then timed; the best one of
 each compiler is then timed again, the contenders in turn, so that a clock that drifts meets all of them. The
-L2 cache is flushed between runs, medians are reported, data is random. Results go to a JSON file with the
-commit, the device and the SM clock at each measurement.
+L2 cache is flushed between runs (cases "in a graph" find it warm), medians are reported, data is random.
+Results go to a JSON file with the commit, the device and the SM clock at each measurement.
 
     python -m benchmarks [--only SUBSTRING] [--json FILE] [--no-triton] [--commit ID]
 """
@@ -14,6 +14,7 @@ import argparse
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import torch
 
 from benchmarks import spine, tensor
 from benchmarks.dialects import load
-from benchmarks.harness import do_bench, environment, sm_clock
+from benchmarks.harness import do_bench, environment, seconds_in_a_graph, sm_clock
 
 ROUNDS = {"GB/s": 16, "TFLOP/s": 4}
 """How often the contenders are timed in turn. Events tick every half microsecond, up to .7 % of a kernel that
@@ -42,6 +43,10 @@ def _figure(case: spine.Case, seconds: float) -> float:
     return round(case.work / seconds / (1e12 if case.unit == "TFLOP/s" else 1e9), 1)
 
 
+def _seconds(case: spine.Case, run: Callable[[], Any], **effort: float) -> float:
+    return seconds_in_a_graph(run) if case.in_graph else do_bench(run, **effort)
+
+
 def _best(case: spine.Case, kernels: Any, data: dict[str, Any]) -> tuple[dict | None, list[dict], list[str]]:
     """The fastest configuration that gives right results, the figure of each,
     and notes on those that fail."""
@@ -57,12 +62,12 @@ def _best(case: spine.Case, kernels: Any, data: dict[str, Any]) -> tuple[dict | 
         if wrong > case.tolerance:
             notes.append(f"{config}: wrong by {wrong:.3g}")
             continue
-        seconds = do_bench(lambda: case.launch(kernels, data, config), warmup=5, rep=15)
+        seconds = _seconds(case, lambda: case.launch(kernels, data, config), warmup=5, rep=15)
         figures.append(config | {"figure": _figure(case, seconds)})
         tried.append((seconds, config))
     finalists = [config for _, config in sorted(tried, key=lambda pair: pair[0])[:FINALISTS]]
     if len(finalists) > 1:
-        finalists.sort(key=lambda config: do_bench(lambda: case.launch(kernels, data, config)))
+        finalists.sort(key=lambda config: _seconds(case, lambda: case.launch(kernels, data, config)))
     return next(iter(finalists), None), figures, notes
 
 
@@ -78,7 +83,7 @@ def _measure(case: spine.Case, contenders: dict[str, Any]) -> dict[str, Any]:
     row["torch"] = {}
     for _ in range(ROUNDS[case.unit]):
         for name, run in runs.items():
-            seconds = do_bench(run)
+            seconds = _seconds(case, run)
             clock = sm_clock()
             row[name].setdefault("figures", []).append(_figure(case, seconds))
             row[name].setdefault("sm_clock_mhz", []).append(clock)

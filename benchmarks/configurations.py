@@ -31,7 +31,8 @@ class Configuration:
     @property
     def name(self) -> str:
         """The case, its blocks, and its options: ``f16-NN-128-256-64-w8-s3``."""
-        blocks = [str(size) for name, size in self.constants.items() if name.startswith(("BLOCK", "ROWS"))]
+        sizes = ("BLOCK", "ROWS", "SPLIT")
+        blocks = [str(size) for name, size in self.constants.items() if name.startswith(sizes)]
         options = [f"{name[4]}{value}" for name, value in self.options.items()]
         return "-".join([self.case, *blocks, *options])
 
@@ -44,19 +45,44 @@ def _configuration(case: str, kernel: str, signature: dict, constants: dict, til
 
 def matmul(
     case: str, element: str, layout: str, tiles_: list[dict], divisible: bool = True, precision: str = "tf32",
-    kernel: str = "matmul",
+    kernel: str = "matmul", out: str | None = None, padded: bool = False,
 ) -> list[Configuration]:  # fmt: skip
-    """Products of matrices in ``layout`` (which of A and B are transposed); sizes and rows are divisible by
-    16 or not."""
+    """Products of matrices in ``layout`` (which of A and B are transposed) with results in ``out``; sizes and
+    rows are divisible by 16 or not, rows of ``padded`` matrices are."""
     integer = "i32:16" if divisible else "i32"
     pointer = f"*{element}:16"
     one = {"stride_cn", "stride_ak" if layout[0] == "N" else "stride_am"}
     one.add("stride_bn" if layout[1] == "N" else "stride_bk")
-    signature = {"a": pointer, "b": pointer, "c": "*i32:16" if element == "i8" else pointer}
-    signature |= dict.fromkeys(("M", "N", "K", *(s for s in STRIDES if s not in one)), integer)
-    fixed = dict.fromkeys(one, 1) | {"GROUP_M": 8}
-    fixed |= {} if element == "i8" else {"PRECISION": precision, "EVEN_K": divisible}
+    signature = {"a": pointer, "b": pointer, "c": f"*{out or element}:16"}
+    signature |= dict.fromkeys(("M", "N", "K"), integer)
+    signature |= dict.fromkeys((s for s in STRIDES if s not in one), "i32:16" if padded else integer)
+    fixed = dict.fromkeys(one, 1)
+    if kernel != "matmul_split_k":
+        fixed["GROUP_M"] = 8
+        fixed |= {} if element == "i8" else {"PRECISION": precision, "EVEN_K": divisible}
     return [_configuration(case, kernel, signature, fixed, tile) for tile in tiles_]
+
+
+def by_descriptors(case: str) -> list[Configuration]:
+    """Products by descriptors whose boxes are the tiles, B transposed."""
+    found = []
+    for tile in tiles.DESCRIPTOR_TILES:
+        m, n, k = (tile[f"BLOCK_{name}"] for name in "MNK")
+        boxes = {"a_desc": (m, k), "b_desc": (n, k), "c_desc": (m, n)}
+        signature = {name: f"tensordesc<fp16[{box[0]},{box[1]}]>:16" for name, box in boxes.items()}
+        signature |= dict.fromkeys("MNK", "i32:16")
+        found.append(_configuration(case, "matmul_descriptors", signature, {"GROUP_M": 8}, tile))
+    return found
+
+
+def paged_decode(case: str) -> list[Configuration]:
+    """Attention with one query over pages, in f16."""
+    signature = dict.fromkeys(("q", "k", "v"), "*fp16:16") | {"table": "*i32:16"}
+    signature |= dict.fromkeys(("partial", "sums"), "*fp32:16") | {"scale": "fp32"}
+    integers = ("length", "table_stride", "stride_page", "stride_token", "stride_head")
+    signature |= dict.fromkeys(integers, "i32:16") | {"heads": "i32"}
+    fixed = {"GROUP": 8, "BLOCK_G": 16, "D": 128, "PAGE": 16}
+    return [_configuration(case, "paged_decode", signature, fixed, tile) for tile in tiles.DECODE_TILES]
 
 
 def attention(case: str, depth: int, causal: bool) -> list[Configuration]:
@@ -125,14 +151,25 @@ def products() -> list[Configuration]:
         *matmul("bf16-NN", "bf16", "NN", tiles.F16_TILES),
         *matmul("persistent-NN", "fp16", "NN", tiles.PERSISTENT_TILES, kernel=persistent),
         *matmul("persistent-NT", "fp16", "NT", tiles.PERSISTENT_TILES, kernel=persistent),
+        *by_descriptors("descriptors-NT"),
+        *matmul("small-NN", "fp16", "NN", tiles.SMALL_TILES),
+        *matmul("small-NT", "fp16", "NT", tiles.SMALL_TILES),
+        *matmul("padded-NN", "fp16", "NN", tiles.PADDED_TILES[:-1], divisible=False, padded=True),
+        *matmul("padded-persistent-NN", "fp16", "NN", tiles.PADDED_TILES[-1:], divisible=False, padded=True,
+                kernel=persistent),
+        *matmul("fp8-NT", "fp8e4nv", "NT", tiles.FP8_TILES, out="fp16"),
+        *matmul("tf32-NT", "fp32", "NT", tiles.TF32_TILES),
         *matmul("tf32-NN", "fp32", "NN", tiles.TF32_TILES),
-        *matmul("i8-NT", "i8", "NT", tiles.INT8_TILES, kernel="matmul_int8"),
+        *matmul("i8-NT", "i8", "NT", tiles.INT8_TILES, kernel="matmul_int8", out="i32"),
         *matmul("skinny-NN", "fp16", "NN", tiles.SKINNY_TILES),
+        *matmul("split-NN", "fp16", "NN", tiles.SPLIT_K_TILES, kernel="matmul_split_k", out="fp32"),
         *matmul("ieee-NN", "fp32", "NN", tiles.SGEMM_TILES, precision="ieee"),
         *attention("attention-128", 128, False),
         *attention("attention-128-causal", 128, True),
         *attention("attention-64", 64, False),
-    ]
+        *attention("attention-64-causal", 64, True),
+        *paged_decode("decode-128"),
+    ]  # fmt: skip
 
 
 def configurations() -> list[Configuration]:

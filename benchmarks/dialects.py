@@ -1,7 +1,8 @@
 """One kernel file, two compilers.
 
 ``kernels.py`` uses the names ``jit`` and ``tl`` without importing them: :func:`load` executes it with
-ptxforge's or with Triton's, so that both compile the very same source.
+ptxforge's or with Triton's, so that both compile the very same source. The module that it returns has the
+dialect's ``TensorDescriptor``, too.
 """
 
 from __future__ import annotations
@@ -25,12 +26,13 @@ def load(dialect: str, file: str = "kernels.py") -> ModuleType:
         import ptxforge
         import ptxforge.language as tl
 
-        module.jit, module.tl = ptxforge.jit, tl
+        module.jit, module.tl, module.TensorDescriptor = ptxforge.jit, tl, ptxforge.TensorDescriptor
     else:
         import triton
         import triton.language as tl
+        from triton.tools.tensor_descriptor import TensorDescriptor
 
-        module.jit, module.tl = triton.jit, tl
+        module.jit, module.tl, module.TensorDescriptor = triton.jit, tl, TensorDescriptor
     sys.modules[name] = module
     spec.loader.exec_module(module)
     return module

@@ -173,6 +173,51 @@ def matmul_persistent(
 
 
 @jit
+def matmul_descriptors(
+    a_desc, b_desc, c_desc, M, N, K,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """c[M, N] = a[M, K] @ b[N, K]ᵀ by tensor descriptors whose boxes are the tiles, over which programs
+    walk."""
+    tiles_m = tl.cdiv(M, BLOCK_M)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=True):
+        group = tile // (GROUP_M * tiles_n)
+        first = group * GROUP_M
+        rows = min(tiles_m - first, GROUP_M)
+        i = (first + (tile % (GROUP_M * tiles_n)) % rows) * BLOCK_M
+        j = (tile % (GROUP_M * tiles_n)) // rows * BLOCK_N
+        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+        for step in range(0, tl.cdiv(K, BLOCK_K)):
+            x = a_desc.load([i, step * BLOCK_K])
+            y = b_desc.load([j, step * BLOCK_K])
+            acc = tl.dot(x, y.T, acc)
+        c_desc.store([i, j], acc.to(c_desc.dtype))
+
+
+@jit
+def matmul_split_k(
+    a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, SPLIT_K: tl.constexpr,
+):  # fmt: skip
+    """c += a @ b by SPLIT_K programs for each tile, each with every SPLIT_K-th step along k, for products of
+    few tiles. c is zeros before, f32; BLOCK_K · SPLIT_K divides K."""
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    i = tl.program_id(0) // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
+    j = tl.program_id(0) % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.program_id(1) * BLOCK_K + tl.arange(0, BLOCK_K)
+    a_tile = a + (i[:, None] % M) * stride_am + k[None, :] * stride_ak
+    b_tile = b + k[:, None] * stride_bk + (j[None, :] % N) * stride_bn
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for _ in range(0, K, BLOCK_K * SPLIT_K):
+        acc = tl.dot(tl.load(a_tile), tl.load(b_tile), acc)
+        a_tile += BLOCK_K * SPLIT_K * stride_ak
+        b_tile += BLOCK_K * SPLIT_K * stride_bk
+    inside = (i[:, None] < M) & (j[None, :] < N)
+    tl.atomic_add(c + i[:, None] * stride_cm + j[None, :] * stride_cn, acc, mask=inside, sem="relaxed")
+
+
+@jit
 def matmul_int8(
     a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
@@ -244,3 +289,59 @@ def attention(
             v_tile += BLOCK_N * stride_l
     acc = acc / total[:, None]
     tl.store(out + base + i[:, None] * stride_l + d[None, :], acc.to(out.dtype.element_ty))
+
+
+@jit
+def paged_decode(
+    q, k, v, table, partial, sums, scale, length, heads, table_stride, stride_page, stride_token, stride_head,
+    GROUP: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,
+    SPLITS: tl.constexpr,
+):  # fmt: skip
+    """Attention of one query for each sequence over keys and values in pages: program (s, h, split) has
+    GROUP queries [GROUP, D] that share the head h of k and v, and one of SPLITS parts of the sequence.
+
+    ``table`` has the page of each PAGE tokens, k and v are [pages, PAGE, heads, D]. Leaves the part's result
+    in ``partial`` and the logarithm (base 2) of its sum of exponentials in ``sums``, f32. ``scale`` includes
+    log2(e); BLOCK_N · SPLITS divides ``length``."""
+    sequence = tl.program_id(0)
+    head = tl.program_id(1)
+    split = tl.program_id(2)
+    row = sequence * heads + head
+    g = tl.arange(0, BLOCK_G)
+    n = tl.arange(0, BLOCK_N)
+    d = tl.arange(0, D)
+    inside = (g < GROUP)[:, None]
+    queries = tl.load(q + (row * GROUP + g[:, None]) * D + d[None, :], mask=inside, other=0.0)
+    top = tl.full((BLOCK_G,), -float("inf"), tl.float32)
+    total = tl.zeros((BLOCK_G,), tl.float32)
+    acc = tl.zeros((BLOCK_G, D), tl.float32)
+    part = length // SPLITS
+    for step in range(split * part, split * part + part, BLOCK_N):
+        token = step + n
+        page = tl.load(table + sequence * table_stride + token // PAGE).to(tl.int64)
+        at = page * stride_page + token % PAGE * stride_token + head * stride_head
+        scores = tl.dot(queries, tl.load(k + at[None, :] + d[:, None])) * scale
+        new_top = tl.maximum(top, tl.max(scores, 1))
+        p = tl.exp2(scores - new_top[:, None])
+        shrink = tl.exp2(top - new_top)
+        total = total * shrink + tl.sum(p, 1)
+        values = tl.load(v + at[:, None] + d[None, :])
+        acc = tl.dot(p.to(values.dtype), values, acc * shrink[:, None])
+        top = new_top
+    where = (row * SPLITS + split) * GROUP + g
+    tl.store(partial + where[:, None] * D + d[None, :], acc / total[:, None], mask=inside)
+    tl.store(sums + where, top + tl.log2(total), mask=g < GROUP)
+
+
+@jit
+def merge_parts(partial, sums, out, GROUP: tl.constexpr, D: tl.constexpr, SPLITS: tl.constexpr):
+    """Puts the parts of ``paged_decode`` together: program (row, g) makes one query's result."""
+    row = tl.program_id(0)
+    g = tl.program_id(1)
+    where = (row * SPLITS + tl.arange(0, SPLITS)) * GROUP + g
+    d = tl.arange(0, D)
+    logs = tl.load(sums + where)
+    weights = tl.exp2(logs - tl.max(logs, 0))
+    values = tl.load(partial + where[:, None] * D + d[None, :])
+    result = tl.sum(values * weights[:, None], 0) / tl.sum(weights, 0)
+    tl.store(out + (row * GROUP + g) * D + d, result.to(out.dtype.element_ty))

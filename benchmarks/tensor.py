@@ -1,4 +1,4 @@
-"""Benchmarks of kernels that run on tensor cores: matrix products and attention."""
+"""Every benchmark of a matrix product or of attention."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any
 
 import torch
 
-from benchmarks.spine import Case, matmul_case, random_tensor
+from benchmarks.products import by_descriptors, fp8, int8, matmul_case, padded, small, split_k
+from benchmarks.spine import Case, empty_tensor, random_tensor
 from benchmarks.tiles import (
     ATTENTION_TILES,
+    DECODE_TILES,
     F16_TILES,
-    INT8_TILES,
     ODD_TILES,
     PERSISTENT_TILES,
+    SGEMM_TILES,
     SKINNY_TILES,
     TF32_TILES,
 )
@@ -50,33 +52,44 @@ def _attention(length: int, dim: int, causal: bool) -> Case:
     )  # fmt: skip
 
 
-def _int8() -> Case:
-    size = 8192
+def _paged_decode(batch: int, length: int) -> Case:
+    """One query for each of 64 heads of ``batch`` sequences; 8 of them share a head of k and v, whose tokens
+    lie in pages of 16, in any order. torch reads keys and values that lie in order."""
+    heads, group, dim, page = 8, 8, 128, 16
+    pages, scale = length // page, dim**-0.5
 
     def make() -> dict[str, Any]:
-        def draw():
-            return torch.randint(-64, 64, (size, size), device="cuda", dtype=torch.int8)
-
-        return {"a": draw(), "b": draw().t(), "c": torch.empty(size, size, device="cuda", dtype=torch.int32)}
-
-    base = matmul_case("", size, size, size, torch.int8, "tf32", INT8_TILES, 0.0)
-    return Case(
-        "gemm int8 NT 8192^3", "TFLOP/s", base.work, make, int8_launch(size), INT8_TILES,
-        lambda d: torch._int_mm(d["a"], d["b"]), lambda d: (d["c"], torch._int_mm(d["a"], d["b"])), 0.0,
-    )  # fmt: skip
-
-
-def int8_launch(size: int):
-    """The launch of the integer kernel (the float one accumulates in f32)."""
+        cache = batch * pages, page, heads, dim
+        data = {name: random_tensor(*cache, dtype=torch.float16) for name in "kv"}
+        data["table"] = torch.randperm(batch * pages, device="cuda").reshape(batch, pages).int()
+        data["q"] = random_tensor(batch, heads * group, 1, dim, dtype=torch.float16)
+        for name in "kv":
+            dense = data[name][data["table"].flatten().long()].reshape(batch, length, heads, dim)
+            data["dense_" + name] = dense.transpose(1, 2).contiguous()
+        parts = data["q"].numel() // dim * max(tile["SPLITS"] for tile in DECODE_TILES)
+        data |= {"partial": empty_tensor(parts, dim), "sums": empty_tensor(parts)}
+        return data | {"out": torch.empty_like(data["q"])}
 
     def launch(kernels, data, config):
-        a, b, c = data["a"], data["b"], data["c"]
-        grid = (-(-size // config["BLOCK_M"]) * -(-size // config["BLOCK_N"]),)
-        kernels.matmul_int8[grid](
-            a, b, c, size, size, size, *a.stride(), *b.stride(), *c.stride(), GROUP_M=8, **config
-        )
+        options = dict(config)
+        splits = options["SPLITS"]
+        partial, sums = data["partial"], data["sums"]
+        kernels.paged_decode[(batch, heads, splits)](
+            data["q"], data["k"], data["v"], data["table"], partial, sums, scale * math.log2(math.e), length,
+            heads, pages, *data["k"].stride()[:3], GROUP=group, BLOCK_G=16, D=dim, PAGE=page, **options,
+        )  # fmt: skip
+        grid = (batch * heads, group)
+        kernels.merge_parts[grid](partial, sums, data["out"], GROUP=group, D=dim, SPLITS=splits, num_warps=1)
 
-    return launch
+    def reference(data):
+        attend = torch.nn.functional.scaled_dot_product_attention
+        return attend(data["q"], data["dense_k"], data["dense_v"], scale=scale, enable_gqa=True)
+
+    return Case(
+        f"paged decode f16 {batch}x{length} D={dim}", "GB/s", 2 * 2.0 * batch * length * heads * dim, make,
+        launch, DECODE_TILES, reference,
+        lambda d: (d["out"].float(), reference(d).float()), 1e-2,
+    )  # fmt: skip
 
 
 def half_products() -> list[Case]:
@@ -95,12 +108,20 @@ def cases() -> list[Case]:
     """Every case, in the order of the report."""
     f16, f32 = torch.float16, torch.float32
     return [
+        matmul_case("sgemm ieee 4096^3", 4096, 4096, 4096, f32, "ieee", SGEMM_TILES, 1e-4),
         *half_products(),
+        by_descriptors(8192),
+        by_descriptors(4096),
+        *(small(size, layout) for size in (2048, 1024) for layout in ("NN", "NT")),
+        fp8(8192),
         matmul_case("gemm tf32 NN 4096^3", 4096, 4096, 4096, f32, "tf32", TF32_TILES, 1e-2),
-        _int8(),
+        matmul_case("gemm tf32 NT 4096^3", 4096, 4096, 4096, f32, "tf32", TF32_TILES, 1e-2, True),
+        int8(8192),
         matmul_case("gemm f16 NN 4095x4093x4091", 4095, 4093, 4091, f16, "tf32", ODD_TILES, 1e-3),
+        padded(4095, 4093, 4091),
         matmul_case("gemm f16 NN 16x8192x8192", 16, 8192, 8192, f16, "tf32", SKINNY_TILES, 1e-3),
-        _attention(8192, 128, False),
-        _attention(8192, 128, True),
-        _attention(8192, 64, False),
+        split_k(16, 8192, 8192),
+        *(_attention(8192, dim, causal) for dim in (128, 64) for causal in (False, True)),
+        _attention(1024, 128, True),
+        _paged_decode(16, 8192),
     ]

@@ -21,16 +21,44 @@ ODD_TILES = _tiles(
     (128, 128, 64, 8, 3),
 )  # fmt: skip
 """For rows that are not aligned: elements are loaded to registers on their way."""
-TF32_TILES = _tiles(
-    (128, 256, 32, 8, 3), (128, 128, 32, 4, 3), (128, 256, 32, 8, 4), (128, 128, 32, 8, 3)
-)
-INT8_TILES = _tiles(
-    (128, 256, 128, 8, 3), (128, 128, 128, 4, 3), (128, 256, 64, 8, 4), (128, 128, 128, 8, 3)
-)
+TF32_TILES = _tiles((128, 256, 32, 8, 3), (128, 128, 32, 4, 3), (128, 256, 32, 8, 4), (128, 128, 32, 8, 3))
+INT8_TILES = _tiles((128, 256, 128, 8, 3), (128, 128, 128, 4, 3), (128, 256, 64, 8, 4), (128, 128, 128, 8, 3))
 SKINNY_TILES = _tiles(
     (16, 64, 128, 4, 4), (16, 32, 256, 4, 4), (16, 64, 64, 4, 5), (16, 128, 64, 4, 5), (16, 64, 256, 4, 3),
     (16, 32, 128, 4, 6),
 )  # fmt: skip
+FP8_TILES = _tiles(
+    (128, 256, 128, 8, 3), (128, 256, 128, 8, 4), (256, 128, 128, 8, 3), (128, 128, 128, 4, 3),
+    (128, 128, 128, 8, 4),
+)  # fmt: skip
+SMALL_TILES = _tiles(
+    (128, 256, 64, 8, 3), (128, 128, 64, 8, 4), (128, 128, 64, 4, 3), (64, 256, 64, 4, 4),
+    (128, 64, 64, 4, 4), (64, 128, 64, 4, 4), (64, 128, 64, 4, 8), (64, 64, 64, 4, 6),
+)  # fmt: skip
+"""For products that have few tiles for each multiprocessor, or not one."""
+PADDED_TILES = [
+    *_tiles((128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (128, 128, 64, 8, 3), (128, 128, 64, 4, 3)),
+    PERSISTENT_TILES[-1],
+]
+DESCRIPTOR_TILES = _tiles(
+    (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (128, 128, 64, 8, 4), (128, 128, 64, 4, 3)
+)
+SPLIT_K_TILES = [
+    tile | {"SPLIT_K": split}
+    for split, rows in (
+        (2, ((16, 64, 128, 4, 4), (16, 64, 256, 4, 3))),
+        (4, ((16, 64, 128, 4, 4), (16, 128, 128, 4, 3), (16, 128, 64, 4, 5), (16, 256, 64, 8, 4))),
+        (8, ((16, 128, 128, 4, 3), (16, 256, 64, 8, 4), (16, 256, 128, 8, 3))),
+    )
+    for tile in _tiles(*rows)
+]
+"""``SPLIT_K`` programs share a tile of the result; with 8192 along k each has a whole number of steps."""
+DECODE_TILES = [
+    dict(BLOCK_N=n, SPLITS=splits, num_warps=w, num_stages=s)
+    for n, splits, w, s in ((64, 8, 4, 3), (64, 16, 4, 3), (128, 8, 4, 2), (128, 16, 4, 3), (32, 16, 2, 4),
+                            (128, 16, 8, 3))
+]  # fmt: skip
+"""Of attention with one query: the keys of a step, and the programs that share a head's keys."""
 SGEMM_TILES = _tiles(
     (128, 256, 16, 8, 3), (128, 256, 32, 8, 2), (128, 128, 8, 8, 2), (128, 128, 16, 8, 2),
     (128, 128, 16, 8, 3), (64, 128, 16, 4, 3), (128, 64, 32, 4, 2), (128, 128, 32, 8, 2), (64, 64, 16, 4, 3),
@@ -41,7 +69,13 @@ _ATTENTION = [
         (128, 64, 8, 2), (128, 64, 8, 3), (64, 64, 4, 2), (128, 128, 8, 2), (128, 32, 8, 3), (64, 64, 4, 3),
     )
 ]  # fmt: skip
-_WIDE_WARPS = dict(BLOCK_M=128, BLOCK_N=64, num_warps=4, num_stages=2)
-"""32 rows a warp: with D = 128 sums and scores alone are 192 registers, and others spill."""
-ATTENTION_TILES = {64: [*_ATTENTION, _WIDE_WARPS], 128: _ATTENTION}
+_NARROW_HEADS = [
+    dict(BLOCK_M=128, BLOCK_N=128, num_warps=8, num_stages=3),
+    dict(BLOCK_M=128, BLOCK_N=64, num_warps=4, num_stages=2),
+    dict(BLOCK_M=256, BLOCK_N=64, num_warps=16, num_stages=2),
+    dict(BLOCK_M=256, BLOCK_N=64, num_warps=16, num_stages=3),
+]
+"""What heads of 64 elements leave room for: three stages of 128 keys, 32 rows a warp (with D = 128 sums and
+scores alone are 192 registers, and others spill), 4 warps on each scheduler."""
+ATTENTION_TILES = {64: [*_ATTENTION, *_NARROW_HEADS], 128: _ATTENTION}
 """By the extent of a head."""

@@ -1,0 +1,165 @@
+"""Benchmarks of matrix products: row-major or transposed, small, padded, split, by descriptors.
+
+:func:`matmul_case` is the plain product; what stands below it differs in the kernel, the data or the clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from benchmarks.spine import Case, empty_tensor, random_tensor
+from benchmarks.tiles import DESCRIPTOR_TILES, FP8_TILES, INT8_TILES, PADDED_TILES, SMALL_TILES, SPLIT_K_TILES
+
+
+def matmul_case(
+    name: str, m: int, n: int, k: int, dtype: Any, precision: str, configurations: list[dict],
+    tolerance: float,
+    transposed_b: bool = False,
+    *,
+    out_dtype: Any = None,
+    padding: int = 1,
+    in_graph: bool = False,
+    vendor: Callable[[dict], Any] | None = None,
+) -> Case:  # fmt: skip
+    """``c[m, n] = a[m, k] @ b[k, n]``; ``transposed_b`` stores b as [n, k] (NT). Rows take multiples of
+    ``padding`` elements. ``vendor`` is torch's way, where that is not ``torch.mm``."""
+
+    def rows(columns: int) -> int:
+        return -(-columns // padding) * padding
+
+    def make():
+        x = random_tensor(m, rows(k), dtype=dtype)[:, :k]
+        y = random_tensor(n, rows(k), dtype=dtype)[:, :k].t() if transposed_b else None
+        y = random_tensor(k, rows(n), dtype=dtype)[:, :n] if y is None else y
+        return {"a": x, "b": y, "c": empty_tensor(m, rows(n), dtype=out_dtype or dtype)[:, :n]}
+
+    def launch(kernels, data, config):
+        options = dict(config)
+        tiles = -(-m // options["BLOCK_M"]) * -(-n // options["BLOCK_N"])
+        kernel, programs = kernels.matmul, tiles
+        if options.pop("persistent", False):
+            kernel, programs = kernels.matmul_persistent, min(tiles, _multiprocessors())
+        a, b, c = data["a"], data["b"], data["c"]
+        kernel[(programs,)](
+            a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(), PRECISION=precision,
+            GROUP_M=options.pop("GROUP_M", 8),
+            EVEN_K=k % options["BLOCK_K"] == 0, **options,
+        )  # fmt: skip
+
+    return Case(
+        name, "TFLOP/s", 2.0 * m * n * k, make, launch, configurations,
+        vendor or (lambda d: _vendor_product(d, precision)), _against_f32(k), tolerance, in_graph,
+    )  # fmt: skip
+
+
+def _multiprocessors() -> int:
+    return torch.cuda.get_device_properties("cuda").multi_processor_count
+
+
+def _against_f32(k: int) -> Callable[[dict], tuple[Any, Any]]:
+    """The check of a product against one of f32, both scaled so that elements are about 1."""
+
+    def check(data):
+        reference = torch.mm(data["a"].float(), data["b"].float())
+        return data["c"].float() / k**0.5, reference / k**0.5
+
+    return check
+
+
+def _vendor_product(data: dict, precision: str) -> Any:
+    """cuBLAS by torch; where our product may take tf32, so may this one."""
+    flags = torch.backends.cuda.matmul
+    before, flags.allow_tf32 = flags.allow_tf32, precision == "tf32"
+    try:
+        return torch.mm(data["a"], data["b"])
+    finally:
+        flags.allow_tf32 = before
+
+
+def fp8(size: int) -> Case:
+    """8-bit floats, B transposed, results in f16."""
+
+    def vendor(data):
+        one = torch.ones((), device="cuda")
+        return torch._scaled_mm(data["a"], data["b"], one, one, out_dtype=torch.float16, use_fast_accum=True)
+
+    return matmul_case(
+        f"gemm fp8 e4m3 NT {size}^3", size, size, size, torch.float8_e4m3fn, "tf32", FP8_TILES, 1e-2, True,
+        out_dtype=torch.float16, vendor=vendor,
+    )  # fmt: skip
+
+
+def int8(size: int) -> Case:
+    """8-bit integers, B transposed, results in i32."""
+
+    def make() -> dict[str, Any]:
+        def draw():
+            return torch.randint(-64, 64, (size, size), device="cuda", dtype=torch.int8)
+
+        return {"a": draw(), "b": draw().t(), "c": empty_tensor(size, size, dtype=torch.int32)}
+
+    def launch(kernels, data, config):
+        a, b, c = data["a"], data["b"], data["c"]
+        grid = (-(-size // config["BLOCK_M"]) * -(-size // config["BLOCK_N"]),)
+        kernels.matmul_int8[grid](
+            a, b, c, size, size, size, *a.stride(), *b.stride(), *c.stride(), GROUP_M=8, **config
+        )
+
+    return Case(
+        f"gemm int8 NT {size}^3", "TFLOP/s", 2.0 * size**3, make, launch, INT8_TILES,
+        lambda d: torch._int_mm(d["a"], d["b"]), lambda d: (d["c"], torch._int_mm(d["a"], d["b"])), 0.0,
+    )  # fmt: skip
+
+
+def small(size: int, layout: str) -> Case:
+    """Products so short that launches would be seen: timed in a graph, the L2 cache warm."""
+    return matmul_case(
+        f"gemm f16 {layout} {size}^3 in a graph", size, size, size, torch.float16, "tf32", SMALL_TILES, 1e-3,
+        layout == "NT", in_graph=True,
+    )  # fmt: skip
+
+
+def padded(m: int, n: int, k: int) -> Case:
+    """Sizes that no tile divides, with rows of multiples of 16 bytes."""
+    return matmul_case(
+        f"gemm f16 NN {m}x{n}x{k} padded", m, n, k, torch.float16, "tf32", PADDED_TILES, 1e-3, padding=8
+    )
+
+
+def by_descriptors(size: int) -> Case:
+    """B transposed, tiles by tensor descriptors, a program for each multiprocessor."""
+    plain = matmul_case("", size, size, size, torch.float16, "tf32", DESCRIPTOR_TILES, 1e-3, True)
+
+    def launch(kernels, data, config):
+        options = dict(config)
+        m, n, k = (options[f"BLOCK_{name}"] for name in "MNK")
+        key = kernels.__name__, m, n, k
+        if key not in data:
+            of = kernels.TensorDescriptor.from_tensor
+            data[key] = of(data["a"], [m, k]), of(data["b"].t(), [n, k]), of(data["c"], [m, n])
+        programs = min(-(-size // m) * -(-size // n), _multiprocessors())
+        kernels.matmul_descriptors[(programs,)](*data[key], size, size, size, GROUP_M=8, **options)
+
+    return Case(
+        f"gemm f16 NT {size}^3 by descriptors", "TFLOP/s", plain.work, plain.make, launch, DESCRIPTOR_TILES,
+        plain.torch, plain.check, plain.tolerance,
+    )  # fmt: skip
+
+
+def split_k(m: int, n: int, k: int) -> Case:
+    """Few tiles, so programs share them along k and add their results to zeros by atomics."""
+    plain = matmul_case("", m, n, k, torch.float16, "tf32", SPLIT_K_TILES, 1e-3, out_dtype=torch.float32)
+
+    def launch(kernels, data, config):
+        a, b, c = data["a"], data["b"], data["c"]
+        c.zero_()
+        grid = (-(-m // config["BLOCK_M"]) * -(-n // config["BLOCK_N"]), config["SPLIT_K"])
+        kernels.matmul_split_k[grid](a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(), **config)
+
+    return Case(
+        f"gemm f16 NN {m}x{n}x{k} split", "TFLOP/s", plain.work, plain.make, launch, SPLIT_K_TILES,
+        plain.torch, plain.check, plain.tolerance,
+    )  # fmt: skip
