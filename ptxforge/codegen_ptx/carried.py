@@ -205,11 +205,12 @@ def coalesce(
     candidates = {}
     taken = set(kept)
     needed = {b.resolved(source) for _, source in copies if isinstance(source, str)}
+    destinations = {destination for destination, _ in copies}
     for destination, source in copies:
         if not (isinstance(source, str) and source[0] == "%"):
             continue
         root = b.resolved(source)
-        free = root not in taken and birth(root) > born and root not in dict(copies)
+        free = root not in taken and birth(root) > born and root not in destinations
         if free and root[1] == destination[1] and destination not in needed:
             candidates[destination] = root
             taken.add(root)

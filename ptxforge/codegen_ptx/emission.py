@@ -37,4 +37,6 @@ def emit(function: Function, target: Target) -> str:
     """
     lowering = Lowering(function, target)
     lowering.run()
-    return module_text(function, lowering.b, function.attributes.get("shared_bytes", 0))
+    text = module_text(function, lowering.b, function.attributes.get("shared_bytes", 0))
+    lowering.values.ctx = None  # the only cycle: without it nothing is left to the garbage collector
+    return text

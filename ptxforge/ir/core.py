@@ -168,7 +168,10 @@ class Operation:
 
     @property
     def is_used(self) -> bool:
-        return any(result.uses for result in self.results)
+        for result in self.results:  # asked for every operation by every pass: no generator
+            if result.uses:
+                return True
+        return False
 
     def add_result(self, type: Type) -> OpResult:
         """Append a result of ``type`` (a pass that adds a carried value to a loop)."""
@@ -431,12 +434,14 @@ class Region:
 
 class Function:
     """A kernel: its parameters are the arguments of ``body``; ``attributes`` holds ``num_warps``, ``target``
-    …. ``remarks`` are what passes tell the user; copies begin without any.
+    …. ``remarks`` are what passes tell the user; copies begin without any. ``changes`` counts the passes that
+    changed the function, so that what an analysis found may be kept in ``analyses`` between two of them
+    (``passes/analysis/kept.py``; None while no pipeline runs).
 
     Device functions do not exist in the IR: the frontend inlines their calls.
     """
 
-    __slots__ = ("name", "body", "attributes", "location", "remarks")
+    __slots__ = ("name", "body", "attributes", "location", "remarks", "changes", "analyses")
 
     def __init__(
         self,
@@ -451,6 +456,8 @@ class Function:
         self.attributes: dict[str, Any] = attributes if attributes is not None else {}
         self.location = location
         self.remarks = Remarks()
+        self.changes = 0
+        self.analyses: dict[Any, tuple[int, Any]] | None = None
 
     @property
     def arguments(self) -> list[BlockArgument]:

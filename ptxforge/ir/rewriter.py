@@ -84,19 +84,22 @@ def is_dead(op: Operation) -> bool:
 def _is_removable(op: Operation) -> bool:
     if not op.get_effects().is_removable:
         return False
+    if not op.regions:
+        return True
     return all(_is_removable(inner) for region in op.regions for inner in region.block.operations)
 
 
 def fold(op: Operation) -> int | float | bool | None:
     """The constant that the operation computes, from constant operands; ``None`` when there is none."""
-    if (
-        len(op.results) != 1
-        or not op.operands
-        or not isinstance(T.element_type(op.result.type), T.ScalarType)
-    ):
+    if len(op.results) != 1 or not op.operands:
         return None
-    values = [constant_of(v) for v in op.operands]
-    if any(value is None for value in values):
+    values = []
+    for operand in op.operands:
+        value = constant_of(operand)
+        if value is None:
+            return None
+        values.append(value)
+    if not isinstance(T.element_type(op.result.type), T.ScalarType):
         return None
     if REARRANGING in op.traits:
         return values[0]
@@ -240,7 +243,10 @@ class Rewriter:
             value = fold(op)
             if value is not None:
                 return self.replace(op, self.constant(value, op.result.type))
-        return any(pattern(op, self) for pattern in self.patterns.get(type(op), ()))
+        for pattern in self.patterns.get(type(op), ()):
+            if pattern(op, self):
+                return True
+        return False
 
     def _push_definer(self, value: Value) -> None:
         if value.defining_op is not None:

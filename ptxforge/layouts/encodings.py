@@ -600,7 +600,11 @@ def elements_per_thread(layout: Distributed, shape: Sequence[int]) -> int:
 
 def unique_elements_per_thread(layout: Distributed, shape: Sequence[int]) -> int:
     """Distinct elements that a thread holds."""
-    linear = layout.linear(shape)
+    return _unique_registers(layout.linear(shape))
+
+
+@lru_cache(maxsize=4096)
+def _unique_registers(linear: LinearLayout) -> int:
     return 1 << linear.sublayout([REGISTER], linear.out_names).rank
 
 

@@ -36,6 +36,7 @@ from ptxforge.ir.ops.reduce import Combining
 from ptxforge.layouts.encodings import WARP_SIZE, Blocked, Distributed, default_blocked
 from ptxforge.passes.analysis.axis_info import AxisInfo, AxisInfoAnalysis
 from ptxforge.passes.analysis.components import Components
+from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.properties import is_memory_access
 from ptxforge.support import machine
 from ptxforge.support.target import Target
@@ -46,7 +47,7 @@ def coalesce(function: Function, target: Target) -> bool:
     accesses = [op for op in function.walk() if is_memory_access(op)]
     if not accesses:
         return False
-    facts = AxisInfoAnalysis(function)
+    facts = kept(AxisInfoAnalysis, function)
     components = Components(function)
     num_warps = function.attributes["num_warps"]
     kept_whole = _reduced_dimensions(function, components)

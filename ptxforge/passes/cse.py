@@ -22,7 +22,7 @@ from collections import Counter
 from typing import Any
 
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import COMMUTATIVE, HINTS
+from ptxforge.ir.definition import COMMUTATIVE, HINTS, PURE
 from ptxforge.ir.ops.control import If, Loop
 from ptxforge.support.target import Target
 
@@ -42,7 +42,7 @@ class _Numbering:
     def block(self, block: Block, known: dict[Any, Operation]) -> bool:
         changed = False
         for op in block.operations:
-            if isinstance(op, Loop):
+            if op.regions and isinstance(op, Loop):
                 changed |= _merge_carried(op)
             key = self._key(op)
             earlier = known.get(key) if key is not None else None
@@ -52,7 +52,8 @@ class _Numbering:
                 continue
             if key is not None:
                 known[key] = op
-            changed |= self._regions(op, known)
+            if op.regions:
+                changed |= self._regions(op, known)
             self._note_writes(op)
         return changed
 
@@ -69,14 +70,18 @@ class _Numbering:
 
     def _note_writes(self, op: Operation) -> None:
         effects = op.get_effects()
-        for space in _SPACES if effects.other else effects.writes:
-            self.writes[space] += 1
+        if effects is not PURE:
+            for space in _SPACES if effects.other else effects.writes:
+                self.writes[space] += 1
 
     def _key(self, op: Operation) -> Any:
         """What is equal for equal operations; ``None`` when the operation must stay."""
+        if not op.results or (op.regions and isinstance(op, (If, Loop))):
+            return None
         effects = op.get_effects()
-        stays = effects.other or effects.writes or op.is_terminator or isinstance(op, (If, Loop))
-        if stays or not op.results:
+        if effects is PURE:
+            return _shape_of(op, {})
+        if effects.other or effects.writes:
             return None
         memory = tuple((space, self.writes[space]) for space in sorted(effects.reads))
         return memory, _shape_of(op, {})
@@ -84,12 +89,15 @@ class _Numbering:
 
 def _shape_of(op: Operation, local: dict[Value, int]) -> Any:
     """An operation as a hashable term; ``local`` numbers the values of the regions that it is in."""
-    operands = [local.get(v, v) for v in op.operands]
+    operands = tuple([local.get(v, v) for v in op.operands]) if local else op.operands
     if COMMUTATIVE in op.traits:
-        operands.sort(key=lambda v: v if isinstance(v, int) else id(v))
-    types = tuple(r.type for r in op.results)
-    regions = tuple(_region_shape(region.block, local) for region in op.regions)
-    return op.__class__, tuple(operands), types, _attributes(op), regions
+        operands = tuple(sorted(operands, key=lambda v: v if isinstance(v, int) else id(v)))
+    types = tuple([r.type for r in op.results])
+    attributes = _attributes(op) if op.attributes else ()
+    if not op.regions:
+        return op.__class__, operands, types, attributes
+    regions = tuple([_region_shape(region.block, local) for region in op.regions])
+    return op.__class__, operands, types, attributes, regions
 
 
 def _region_shape(block: Block, local: dict[Value, int]) -> Any:
@@ -113,7 +121,7 @@ def _attributes(op: Operation) -> tuple:
         if key in HINTS or (key in fields and fields[key].default == value):
             continue
         found.append((key, type(value), repr(value) if isinstance(value, float) else value))
-    return tuple(sorted(found, key=lambda item: item[0]))
+    return tuple(sorted(found, key=lambda item: item[0]) if len(found) > 1 else found)
 
 
 def _replace(op: Operation, earlier: Operation) -> None:

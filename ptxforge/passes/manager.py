@@ -15,6 +15,7 @@ import attrs
 from ptxforge.ir.core import Function
 from ptxforge.ir.printer import print_function
 from ptxforge.ir.verifier import verify as verify_function
+from ptxforge.passes.analysis.kept import note_change
 from ptxforge.passes.properties import PROPERTIES
 from ptxforge.support import settings
 from ptxforge.support.errors import InternalCompilerError, IRError, PtxforgeError
@@ -30,7 +31,9 @@ class Pass:
 
     ``why`` says why it stands there. ``requires``, ``establishes`` and ``destroys`` name properties
     (``properties.py``): a required one must have been established by an earlier row, an established one holds
-    after every later row that does not destroy it. ``when`` limits the row to targets of which it holds.
+    after every later row that does not destroy it. ``keeps`` are analyses whose facts about values stay true
+    whatever the pass does: it moves, copies or converts values, but computes none that differ. ``when``
+    limits the row to targets of which it holds.
     """
 
     function: PassFunction
@@ -39,6 +42,7 @@ class Pass:
     requires: tuple[str, ...] = ()
     establishes: tuple[str, ...] = ()
     destroys: tuple[str, ...] = ()
+    keeps: tuple[Callable, ...] = ()
     when: Callable[[Target], bool] | None = None
 
     @property
@@ -155,6 +159,7 @@ def run_passes(
     rows = _until(rows, last)
     stages = Stages(function.clone(), rows, target)
     holding: set[str] = set()
+    function.analyses = {}
     for row in rows:
         if checked:
             _check_requirements(row, function, target)
@@ -169,6 +174,7 @@ def run_passes(
             _check(row, function, target, holding)
         if on_pass is not None:
             on_pass(row, function, changed)
+    function.analyses = None
     return stages
 
 
@@ -198,7 +204,7 @@ def _until(rows: list[Pass], last: str) -> list[Pass]:
 def _run_one(row: Pass, function: Function, target: Target) -> bool:
     function.remarks.pass_name = row.name
     try:
-        return row.function(function, target)
+        changed = row.function(function, target)
     except PtxforgeError:
         raise
     except Exception as fault:
@@ -206,6 +212,9 @@ def _run_one(row: Pass, function: Function, target: Target) -> bool:
         raise InternalCompilerError(
             f"pass '{row.name}' failed: {type(fault).__name__}: {fault}\n{text}"
         ) from fault
+    if changed:
+        note_change(function, row.keeps)
+    return changed
 
 
 def _try_print(function: Function) -> str:

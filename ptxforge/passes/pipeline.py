@@ -11,6 +11,8 @@ from collections.abc import Callable
 from ptxforge.ir.core import Function
 from ptxforge.passes.accelerate_matmul import accelerate_matmul
 from ptxforge.passes.allocate_shared import allocate_shared
+from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
+from ptxforge.passes.analysis.within_vectors import FactsWithinVectors
 from ptxforge.passes.assign_layouts import assign_layouts
 from ptxforge.passes.canonicalize import canonicalize
 from ptxforge.passes.canonicalize_pointers import canonicalize_pointers
@@ -41,6 +43,9 @@ from ptxforge.passes.scale_indices import scale_indices
 from ptxforge.passes.unroll_loops import unroll_loops
 from ptxforge.passes.vectorize_memory import vectorize_memory
 from ptxforge.support.target import Target
+
+FACTS = (AxisInfoAnalysis, FactsWithinVectors)
+"""What passes that choose layouts keep: a value in another layout is the same value."""
 
 TILE: tuple[Pass, ...] = (
     Pass(
@@ -101,28 +106,28 @@ TILE: tuple[Pass, ...] = (
 
 GPU: tuple[Pass, ...] = (
     Pass(
-        assign_layouts, "gpu", establishes=(LAYOUTS,),
+        assign_layouts, "gpu", keeps=FACTS, establishes=(LAYOUTS,),
         why="every tensor gets a layout: all passes below reason about who holds what",
     ),
     Pass(
-        coalesce, "gpu", requires=(LAYOUTS,),
+        coalesce, "gpu", keeps=FACTS, requires=(LAYOUTS,),
         why="memory accesses get wide, coalesced layouts first: they are the anchors that others follow",
     ),
     Pass(
-        accelerate_matmul, "gpu", requires=(LAYOUTS,),
+        accelerate_matmul, "gpu", keeps=FACTS, requires=(LAYOUTS,),
         why="the fragments of tensor cores are anchors too",
     ),
     Pass(
-        remove_layout_conversions, "gpu", requires=(LAYOUTS,),
+        remove_layout_conversions, "gpu", keeps=FACTS, requires=(LAYOUTS,),
         why="what lies between the anchors follows their layouts; the conversions of the rows above go",
     ),
     Pass(
-        optimize_dot_operands, "gpu", requires=(LAYOUTS,),
+        optimize_dot_operands, "gpu", keeps=FACTS, requires=(LAYOUTS,),
         why="after the row above, which would move work back to where it is done once; makes "
         "loads meet dots directly",
     ),
     Pass(
-        optimize_thread_locality, "gpu", requires=(LAYOUTS,),
+        optimize_thread_locality, "gpu", keeps=FACTS, requires=(LAYOUTS,),
         why="needs the layouts that reductions have in the end; what it takes out of a loop "
         "is never scheduled there",
     ),

@@ -53,6 +53,7 @@ from ptxforge.layouts.encodings import Blocked, Distributed, DotOperand, Mma
 from ptxforge.layouts.vectors import lines_in_warp
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.costs import access_cost, computation_cost, conversion_cost, loop_weight
+from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.layout_propagation import (
     builder_after,
     convert_at_definition,
@@ -109,7 +110,7 @@ class _Rematerializer:
     def __init__(self, function: Function):
         self.function = function
         self.num_warps = function.attributes["num_warps"]
-        self.facts = AxisInfoAnalysis(function)
+        self.facts = kept(AxisInfoAnalysis, function)
         self.made: dict[Wanted, Value] = {}
         self.weights: dict[object, float] = {}
         self.plan = _Plan()

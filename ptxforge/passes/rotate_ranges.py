@@ -44,6 +44,7 @@ from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shape import Constant, MakeRange, RotatedRange, Splat
 from ptxforge.layouts.encodings import WARP_SIZE
 from ptxforge.passes.analysis.components import Components
+from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.analysis.within_vectors import FactsWithinVectors, is_prefix
 from ptxforge.passes.properties import is_memory_access
 from ptxforge.passes.vectorize_memory import may_be_guarded
@@ -63,7 +64,7 @@ def rotate_ranges(function: Function, target: Target) -> bool:
         tensors = [v for v in (*op.operands, *op.results) if isinstance(v.type, T.TensorType)]
         if tensors:
             tiles.setdefault(components.find(tensors[0]), []).append(op)
-    facts = functools.cache(lambda: FactsWithinVectors(function))
+    facts = functools.cache(lambda: kept(FactsWithinVectors, function))
     return any([_rotate(function, operations, facts) for operations in tiles.values()])
 
 

@@ -29,6 +29,7 @@ from ptxforge.layouts.encodings import elements_per_thread
 from ptxforge.layouts.vectors import register_run
 from ptxforge.passes.analysis.access_reasons import why_narrow
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
+from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.analysis.within_vectors import FactsWithinVectors, is_prefix
 from ptxforge.passes.properties import is_memory_access
 from ptxforge.support import machine
@@ -40,9 +41,9 @@ def vectorize_memory(function: Function, target: Target) -> bool:
     accesses = [op for op in function.walk() if is_memory_access(op) and not isinstance(op, AtomicCAS)]
     if not accesses:
         return False
-    facts = AxisInfoAnalysis(function)
+    facts = kept(AxisInfoAnalysis, function)
     widest = target.widest_global_access // 8
-    within = functools.cache(lambda: FactsWithinVectors(function))
+    within = functools.partial(kept, FactsWithinVectors, function)
     for op in accesses:
         limit = 16 if isinstance(op, AtomicRMW) else widest
         op.vector = vector_width(op, facts, limit)

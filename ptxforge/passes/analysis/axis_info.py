@@ -24,7 +24,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from ptxforge.ir import types as T
-from ptxforge.ir.core import Block, Function, Operation, Value
+from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.ops.arith import (
     AddI,
     AndI,
@@ -145,8 +145,8 @@ class AxisInfoAnalysis:
     def __getitem__(self, value: Value) -> AxisInfo:
         found = self._info.get(value)
         if found is None:
-            op = value.defining_op
-            if op is not None and not op.regions:
+            op = value.block.parent_op if isinstance(value, BlockArgument) else value.defining_op
+            if op is not None:
                 self._op(op)
             found = self._info.setdefault(value, unknown(value.type))
         return found
