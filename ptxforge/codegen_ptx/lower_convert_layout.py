@@ -11,7 +11,7 @@ from ptxforge.codegen_ptx.lower_arith import choose
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.packing import pack, unpack
 from ptxforge.codegen_ptx.pointers import Pointer, whole
-from ptxforge.codegen_ptx.shared_tile import SharedTile, read_tile, write_tile
+from ptxforge.codegen_ptx.shared_tile import SharedTile, read_tile, write_matrices, write_tile
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import Store
@@ -134,7 +134,10 @@ def _through_shared(ctx: Lowering, op: ConvertLayout, entries: list, plan: Share
             if number and not op.scratch_pitch:
                 _meet(b, plan)
             tile = SharedTile(op.scratch_offset + number * op.scratch_pitch)
-            write_tile(ctx, tile, plan.store, entries, element, stores)
+            if plan.matrices is None:
+                write_tile(ctx, tile, plan.store, entries, element, stores)
+            else:
+                write_matrices(ctx, tile, plan.matrices, entries, element, stores)
             _meet(b, plan)
             found: dict[int, object] = {}
             read_tile(ctx, tile, plan.load, found, element, loads)

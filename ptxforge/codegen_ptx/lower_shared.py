@@ -16,14 +16,17 @@ from ptxforge.codegen_ptx.shared_tile import (
     read_tile,
     swizzled_address,
     vector_syntax,
+    write_matrices,
     write_tile,
 )
 from ptxforge.ir import types as T
+from ptxforge.ir.core import Value
 from ptxforge.ir.ops import shared as ops
 from ptxforge.layouts.banks import Access, SharedAccess, offsets_of, shared_access
 from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.layouts.linear import REGISTER, LinearLayout
 from ptxforge.layouts.mma_atoms import LdMatrix, MatrixLoad, plan_ldmatrix
+from ptxforge.layouts.stmatrix import plan_stmatrix
 
 
 def tile_layout(type: T.MemDescType) -> LinearLayout:
@@ -60,7 +63,7 @@ def local_alloc(ctx: Lowering, op: ops.LocalAlloc) -> None:
     )
     ctx.set(op, [tile])
     if op.value is not None:
-        write_tile(ctx, tile, access_of(op.value.type, tile), ctx.get(op.value), op.value.type.element)
+        _write(ctx, tile, op.value)
 
 
 @lowers(ops.LocalDealloc)
@@ -70,8 +73,19 @@ def local_dealloc(ctx: Lowering, op: ops.LocalDealloc) -> None:
 
 @lowers(ops.LocalStore)
 def local_store(ctx: Lowering, op: ops.LocalStore) -> None:
-    tile = ctx.scalar(op.destination)
-    write_tile(ctx, tile, access_of(op.value.type, tile), ctx.get(op.value), op.value.type.element)
+    _write(ctx, ctx.scalar(op.destination), op.value)
+
+
+def _write(ctx: Lowering, tile: SharedTile, value: Value) -> None:
+    """Accumulators of ``wgmma`` go by ``stmatrix`` where they may."""
+    type, entries = value.type, ctx.get(value)
+    access, layout = access_of(type, tile), type.layout
+    if isinstance(layout, Mma) and layout.version[0] == 3 and not tile.origin * type.element.bits % 128:
+        plan = plan_stmatrix(access.layout, type.element.bits)
+        if plan is not None and plan.wavefronts <= access.wavefronts:
+            write_matrices(ctx, tile, plan, entries, type.element)
+            return
+    write_tile(ctx, tile, access, entries, type.element)
 
 
 @lowers(ops.LocalLoad)

@@ -19,6 +19,7 @@ from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.ir import types as T
 from ptxforge.layouts.banks import Access, SharedAccess
 from ptxforge.layouts.linear import LANE, WARP, LinearLayout
+from ptxforge.layouts.stmatrix import MatrixStore, StMatrix
 
 
 class SharedTile(NamedTuple):
@@ -87,6 +88,24 @@ def write_tile(
             b.effect(template, root, offset, *words)
         else:
             b.effect("@%s " + template, predicate, root, offset, *words)
+
+
+def write_matrices(
+    ctx: Lowering, tile: SharedTile, plan: StMatrix, entries: list, element: T.Type,
+    stores: Iterable[MatrixStore] | None = None,
+) -> None:
+    """:func:`write_tile` by ``stmatrix``."""
+    b = ctx.b
+    trans = ".trans" if plan.trans else ""
+    slots = ", ".join(["%s"] * plan.count)
+    template = f"stmatrix.sync.aligned.m8n8.x{plan.count}{trans}.shared.b16 [%s+%s], {{{slots}}};"
+    for one in plan.stores if stores is None else stores:
+        address = swizzled_address(
+            b, tile, plan.address.columns, plan.thread_bits, one.offset, element.bytes
+        )
+        words = [words_of(b, [entries[r] for r in registers], element)[0][0] for registers in one.registers]
+        words = [b.register(word, "f" if element is T.F32 else "r") for word in words]
+        b.effect(template, *b.split(address), *words)
 
 
 def read_tile(

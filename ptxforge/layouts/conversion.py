@@ -32,13 +32,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ptxforge.layouts import f2
 from ptxforge.layouts.banks import Access, SharedAccess, element_bytes
-from ptxforge.layouts.encodings import Distributed
+from ptxforge.layouts.encodings import Distributed, Mma
 from ptxforge.layouts.exchange import Exchange, plan_exchange
 from ptxforge.layouts.linear import BLOCK, LANE, REGISTER, WARP, LayoutError, LinearLayout
+from ptxforge.layouts.stmatrix import MatrixStore, StMatrix
 from ptxforge.layouts.swizzle import optimal_swizzle
 from ptxforge.support import machine
 
@@ -75,7 +76,8 @@ class SharedMemory:
 
     ``layout`` maps offsets (in elements, the part's number in the top bits) to the tensor. Lanes and warps
     whose ``store.free_lanes`` or ``store.free_warps`` bits are not 0 hold copies and need not store. With
-    ``warp_local`` each warp reads only what itself wrote: ``bar.warp.sync`` suffices.
+    ``matrices``, ``stmatrix`` does what ``store`` says. With ``warp_local`` each warp reads only what itself
+    wrote: ``bar.warp.sync`` suffices.
     """
 
     layout: LinearLayout
@@ -84,20 +86,20 @@ class SharedMemory:
     repetition_bits: int
     scratch_bytes: int
     warp_local: bool
+    matrices: StMatrix | None = None
 
     @property
-    def parts(self) -> tuple[tuple[tuple[Access, ...], tuple[Access, ...]], ...]:
-        """Per part: the vectors to store and, after a barrier, the vectors to load, their offsets relative to
-        the scratch space. Before the stores of the next part comes another barrier."""
-        stores, loads = (self._by_part(side.accesses) for side in (self.store, self.load))
-        return tuple(zip(stores, loads))
+    def parts(self) -> tuple[tuple[tuple[Access | MatrixStore, ...], tuple[Access, ...]], ...]:
+        """Per part: the vectors (or matrices) to store and, after a barrier, the vectors to load, their
+        offsets relative to the scratch space. Before the stores of the next part comes another barrier."""
+        stores = self.store.accesses if self.matrices is None else self.matrices.stores
+        return tuple(zip(self._by_part(stores), self._by_part(self.load.accesses)))
 
-    def _by_part(self, accesses: Sequence[Access]) -> list[tuple[Access, ...]]:
+    def _by_part(self, accesses: Sequence[Access | MatrixStore]) -> list[tuple[Access | MatrixStore, ...]]:
         inside = self.layout.in_bits_total - self.repetition_bits
-        parts: list[list[Access]] = [[] for _ in range(1 << self.repetition_bits)]
+        parts: list[list[Access | MatrixStore]] = [[] for _ in range(1 << self.repetition_bits)]
         for access in accesses:
-            parts[access.offset >> inside].append(
-                Access(access.offset & ((1 << inside) - 1), access.registers))
+            parts[access.offset >> inside].append(evolve(access, offset=access.offset & ((1 << inside) - 1)))
         return [tuple(part) for part in parts]
 
 
@@ -118,14 +120,17 @@ def plan_conversion(
         LayoutError: when the encodings are for different numbers of warps or CTAs.
     """
     shape = tuple(shape)
-    return plan_linear_conversion(src.linear(shape), dst.linear(shape), element_bits, scratch_limit)
+    matrices = isinstance(src, Mma) and src.version[0] == 3
+    return plan_linear_conversion(src.linear(shape), dst.linear(shape), element_bits, scratch_limit, matrices)
 
 
 @lru_cache(maxsize=2048)
 def plan_linear_conversion(
-    src: LinearLayout, dst: LinearLayout, element_bits: int, scratch_limit: int = machine.CONVERSION_SCRATCH
+    src: LinearLayout, dst: LinearLayout, element_bits: int,
+    scratch_limit: int = machine.CONVERSION_SCRATCH, matrices: bool = False,
 ) -> Plan:
-    """:func:`plan_conversion` for linear layouts of the same tensor."""
+    """:func:`plan_conversion` for linear layouts of the same tensor; with ``matrices``, ``stmatrix`` may
+    write (the accumulators of ``wgmma`` are only where that is, too)."""
     if src == dst:
         return Nothing()
     _check(src, dst)
@@ -135,7 +140,7 @@ def plan_linear_conversion(
         if source_of is not None:
             same = source_of == tuple(range(src.in_size(REGISTER)))
             return Nothing() if same else Registers(source_of)
-    shared = _through_shared(src, dst, element_bits, scratch_limit, wanted is not None)
+    shared = _through_shared(src, dst, element_bits, scratch_limit, wanted is not None, matrices)
     shuffle = _shuffle(wanted, element_bits) if wanted is not None else None
     if shuffle is not None and _shuffle_cost(shuffle, element_bits) <= _shared_cost(shared):
         return shuffle
@@ -250,18 +255,21 @@ def _deposit(value: int, positions: Sequence[int]) -> int:
 # -- through shared memory -----------------------------------------------------------------------------
 
 
-def _through_shared(src, dst, element_bits: int, scratch_limit: int, same_warp: bool) -> SharedMemory:
-    swizzle = optimal_swizzle(src, dst, element_bits, scratch_limit)
+def _through_shared(
+    src, dst, element_bits: int, scratch_limit: int, same_warp: bool, matrices: bool
+) -> SharedMemory:
+    swizzle = optimal_swizzle(src, dst, element_bits, scratch_limit, matrices)
     scratch = element_bytes(element_bits) << (swizzle.layout.in_bits_total - swizzle.repetition_bits)
     warp_local = same_warp and not swizzle.store.free_warps
     return SharedMemory(
-        swizzle.layout, swizzle.store, swizzle.load, swizzle.repetition_bits, scratch, warp_local)
+        swizzle.layout, swizzle.store, swizzle.load, swizzle.repetition_bits, scratch, warp_local,
+        swizzle.matrices)
 
 
 def _shared_cost(plan: SharedMemory) -> float:
     barrier = machine.WARP_BARRIER_CYCLES if plan.warp_local else machine.BARRIER_CYCLES
     barriers = (2 << plan.repetition_bits) - 1
-    return plan.store.wavefronts + plan.load.wavefronts + barriers * barrier
+    return (plan.matrices or plan.store).wavefronts + plan.load.wavefronts + barriers * barrier
 
 
 def _shuffle_cost(plan: Shuffle, element_bits: int) -> float:

@@ -183,7 +183,13 @@ def _plan_ldmatrix(
 ) -> LdMatrix | None:
     if element_bits not in (8, 16, 32) or distributed.in_bits(LANE) != 5:
         return None
-    offsets = offsets_of(distributed, shared)
+    return plan_matrices(offsets_of(distributed, shared), element_bits, max_count, late)
+
+
+def plan_matrices(
+    offsets: LinearLayout, element_bits: int, max_count: int = 4, late: Sequence[int] = ()
+) -> LdMatrix | None:
+    """:func:`plan_ldmatrix` for (register, lane, warp) -> offset."""
     return _plain(offsets, element_bits, max_count, late) or _transposed(
         offsets, element_bits, max_count, late
     )

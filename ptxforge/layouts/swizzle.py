@@ -18,6 +18,9 @@ usually written, column ^ row, is this construction for A = rows, B = columns.
 narrower than 16 bytes, by registers of one side only; of these few candidates the cheapest is taken, counted
 in steps of shared memory. (After Zhou et al., *Linear Layouts*, 2025, section 5.4; letting the two sides have
 vectors of different widths is ours.)
+
+*Rows of matrices.* ``stmatrix`` writes rows of 16 bytes that four lanes hold together; the eight rows of a
+matrix are its step. For accumulators that is one more candidate: its vector is such a row.
 """
 
 from __future__ import annotations
@@ -25,7 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from ptxforge.layouts import f2
 from ptxforge.layouts.banks import (
@@ -39,6 +42,7 @@ from ptxforge.layouts.banks import (
 from ptxforge.layouts.encodings import DotOperand, Mma, Shared
 from ptxforge.layouts.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout
 from ptxforge.layouts.mma_atoms import plan_ldmatrix
+from ptxforge.layouts.stmatrix import StMatrix, plan_stmatrix
 from ptxforge.support import machine
 
 
@@ -54,17 +58,27 @@ class Swizzle:
     store: SharedAccess
     load: SharedAccess
     repetition_bits: int
+    matrices: StMatrix | None = None
+    """What writes in place of ``store``."""
 
     @property
     def cost(self) -> tuple[int, int]:
         """Steps of shared memory, then instructions."""
-        steps = self.store.wavefronts + self.load.wavefronts
-        return (steps, len(self.store.accesses) + len(self.load.accesses))
+        writer = self.matrices or self.store
+        stores = len(self.store.accesses if self.matrices is None else self.matrices.stores)
+        return (writer.wavefronts + self.load.wavefronts, stores + len(self.load.accesses))
+
+    @property
+    def is_ideal(self) -> bool:
+        """Whether nothing needs fewer steps or instructions: matrices, the widest vectors, no conflicts."""
+        is_wide = self.load.vec * self.load.bytes_per_element == machine.VECTOR_BYTES
+        return is_wide and self.load.degree == 1 and self.matrices is not None and self.matrices.degree == 1
 
 
 @lru_cache(maxsize=2048)
 def optimal_swizzle(
-    store: LinearLayout, load: LinearLayout, element_bits: int, scratch_limit: int = 1 << 62
+    store: LinearLayout, load: LinearLayout, element_bits: int, scratch_limit: int = 1 << 62,
+    matrices: bool = False,
 ) -> Swizzle:
     """The best shared layout for writing with ``store`` and reading with ``load``.
 
@@ -72,12 +86,19 @@ def optimal_swizzle(
         store, load: distributed linear layouts of the same tensor, surjective.
         element_bits: size of an element.
         scratch_limit: bytes to stay below, if the layouts let the tile pass in several parts.
+        matrices: whether ``stmatrix`` may write.
     """
     store = store.sublayout([REGISTER, LANE, WARP], store.out_names)
     load = load.sublayout([REGISTER, LANE, WARP], load.out_names)
     size = element_bytes(element_bits)
     repetitions = _repetitions(store, load, size, scratch_limit)
     best = None
+    for vectors, step in _matrix_candidates(store, repetitions, element_bits) if matrices else ():
+        found = _with_matrices(_swizzle(store, load, vectors, repetitions, element_bits, step))
+        if found is not None and (best is None or found.cost < best.cost):
+            best = found
+        if best is not None and best.is_ideal:
+            return best
     for vectors in _vector_candidates(store, load, repetitions, size):
         found = _swizzle(store, load, vectors, repetitions, element_bits)
         if best is None or found.cost < best.cost:
@@ -85,8 +106,33 @@ def optimal_swizzle(
     return best
 
 
-def _swizzle(store, load, vectors: Sequence[int], repetitions: Sequence[int], element_bits: int) -> Swizzle:
-    columns = _columns(store, load, vectors, repetitions, element_bytes(element_bits))
+def _matrix_candidates(
+    store: LinearLayout, repetitions: Sequence[int], element_bits: int
+) -> Iterable[tuple[tuple[int, ...], tuple[int, ...]]]:
+    """Vectors that are rows of ``stmatrix``, with the columns that tell the rows of a matrix apart."""
+    registers = [column for column in store.columns_of(REGISTER) if column]
+    lanes = store.columns_of(LANE)
+    packed = max(0, (32 // element_bits).bit_length() - 1)
+    candidates = [((*registers[:packed], *lanes[:2]), lanes[2:])]
+    if element_bits == 16:
+        candidates += [(lanes[2:], (register, *lanes[:2])) for register in registers[:2]]
+    for vectors, step in candidates:
+        span = f2.Span(repetitions)
+        if element_bits <= 32 and len(lanes) == 5 and not any(span.add(vector) for vector in vectors):
+            yield vectors, step
+
+
+def _with_matrices(swizzle: Swizzle) -> Swizzle | None:
+    offsets, inside = swizzle.store.layout, swizzle.layout.in_bits_total - swizzle.repetition_bits
+    plan = plan_stmatrix(offsets, 8 * swizzle.store.bytes_per_element, 1 << inside)
+    return None if plan is None else evolve(swizzle, matrices=plan)
+
+
+def _swizzle(
+    store, load, vectors: Sequence[int], repetitions: Sequence[int], element_bits: int,
+    step: tuple[int, ...] | None = None,
+) -> Swizzle:
+    columns = _columns(store, load, vectors, repetitions, element_bytes(element_bits), step)
     layout = LinearLayout.of_columns([(OFFSET, len(columns))], store.out_dims, columns)
     inverse = layout.invert()
     accesses = [shared_access(side.compose(inverse), element_bits) for side in (store, load)]
@@ -123,12 +169,14 @@ def _vectors_beside(taken: Sequence[int], store, load, size: int) -> Iterable[tu
             yield (*common, *more[:count])
 
 
-def _columns(store, load, vectors, repetitions, size: int) -> list[int]:
-    """The columns of the shared layout: vector, banks, segments, repetitions."""
+def _columns(store, load, vectors, repetitions, size: int, step: tuple[int, ...] | None) -> list[int]:
+    """The columns of the shared layout: vector, banks, segments, repetitions. ``step`` is what one step of
+    the writer serves, where that is not told by its lanes."""
     bits = store.out_bits_total
     inside = bits - len(repetitions)
     segments_wanted = max(0, inside - ((ROW_BYTES // size).bit_length() - 1))
     a_lanes, b_lanes = (_step_lanes(side, vectors, size) for side in (store, load))
+    a_lanes = a_lanes if step is None else step
     a = f2.independent([*vectors, *a_lanes])
     b = f2.independent([*vectors, *b_lanes])
     both = _shared_basis(a, b)

@@ -54,7 +54,7 @@ def _class(opcode: str) -> str:
     parts = opcode.split(".")
     if parts[0] in _MEMORY:
         return ".".join([parts[0], *filter(_WHERE_AND_HOW_WIDE.fullmatch, parts[1:])])
-    if parts[0] in ("cp", "mbarrier", "wgmma", "bar", "ldmatrix"):
+    if parts[0] in ("cp", "mbarrier", "wgmma", "bar", "ldmatrix", "stmatrix"):
         return ".".join(parts[:3])
     return parts[0]
 

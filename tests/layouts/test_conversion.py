@@ -19,6 +19,7 @@ from ptxforge.layouts.conversion import (
 )
 from ptxforge.layouts.encodings import Blocked, CTALayout, DotOperand, Mma, Slice
 from ptxforge.layouts.linear import LayoutError
+from ptxforge.layouts.vectors import lines_in_warp
 
 from .layout_strategies import distributed, elements
 
@@ -74,7 +75,9 @@ def run_shared(plan: SharedMemory, held: np.ndarray, result_registers: int) -> n
     elements_in_scratch = plan.scratch_bytes // plan.store.bytes_per_element
     for vectors_in, vectors_out in plan.parts:
         memory = np.full(elements_in_scratch, -1)
-        for access in vectors_in:
+        for store in vectors_in if plan.matrices is not None else ():
+            run_stmatrix(plan.matrices, store, memory, held)
+        for access in vectors_in if plan.matrices is None else ():
             address = place(plan.store, access, lane, warp)
             for i, register in enumerate(access.registers):
                 assert (memory[(address + i)[stores]] == -1).all(), "two threads store one element"
@@ -84,6 +87,25 @@ def run_shared(plan: SharedMemory, held: np.ndarray, result_registers: int) -> n
             for i, register in enumerate(access.registers):
                 result[..., register] = memory[address + i]
     return result[..., list(plan.load.representative)]
+
+
+def run_stmatrix(plan, store, memory: np.ndarray, held: np.ndarray) -> None:
+    """The instruction as PTX describes it: 32 bits of each lane for each matrix."""
+    warps, columns = held.shape[0], 4 * len(store.registers[0])
+    address, = plan.address.apply_array(lane=np.arange(32), warp=np.arange(warps)[:, None])
+    xored, added = plan.split_constant(store)
+    rows = (address ^ xored) + added
+    for matrix, registers in enumerate(store.registers):
+        fragment = held[..., list(registers)].reshape(warps, 8, columns)  # [row g, part of t]
+        if plan.trans:
+            assert columns == 8
+            fragment = fragment.swapaxes(1, 2)
+        for row in range(8):
+            start = rows[:, 8 * matrix + row]
+            assert (start % columns == 0).all()
+            for column in range(columns):
+                assert (memory[start + column] == -1).all(), "two threads store one element"
+                memory[start + column] = fragment[:, row, column]
 
 
 def place(side, access, lane, warp) -> np.ndarray:
@@ -208,6 +230,44 @@ def test_a_large_tile_passes_in_parts():
     assert len(plan.parts) == 4
     assert plan.store.degree == plan.load.degree == 1
     assert plan.store.vec == plan.load.vec == 4
+
+
+@pytest.mark.parametrize("order", [(1, 0), (0, 1)])
+@pytest.mark.parametrize(("shape", "warps", "columns", "limit"), [
+    ((128, 256), (8, 1), 256, 1 << 62), ((128, 256), (8, 1), 256, 48 << 10), ((64, 64), (4, 1), 64, 1 << 62),
+    ((64, 64), (4, 1), 64, 1 << 10), ((64, 128), (4, 2), 64, 1 << 62), ((64, 16), (4, 1), 16, 1 << 62),
+    ((256, 128), (8, 1), 128, 48 << 10),
+])  # fmt: skip
+def test_accumulators_of_wgmma_go_in_rows_of_matrices(shape, warps, columns, limit, order):
+    """Of 16-bit elements, ``stmatrix`` writes rows of 16 bytes that other threads read as they are, without
+    bank conflicts; also transposed, and in parts."""
+    mma = Mma((3, 0), warps, (16, columns, 16))
+    sizes, threads = ((1, 8), (4, 8)) if order == (1, 0) else ((8, 1), (8, 4))
+    count = warps[0] * warps[1]
+    dst = Blocked(sizes, threads, (count, 1) if order == (1, 0) else (1, count), order)
+    plan = plan_conversion(mma, dst, shape, 16, limit)
+    assert plan.matrices is not None and plan.matrices.trans == (order == (0, 1))
+    assert plan.matrices.degree == plan.load.degree == 1 and plan.load.vec == 8
+    held, expected = elements(mma.linear(shape)), elements(dst.linear(shape))
+    np.testing.assert_array_equal(execute(plan, held, expected.shape[-1]), expected)
+
+
+@pytest.mark.parametrize("bits", [8, 16, 32])
+def test_accumulators_of_wgmma_to_lines(bits):
+    """Bytes go in matrices too: a lane's columns lie in another order in the row, which its reader knows."""
+    mma, shape = Mma((3, 0), (4, 1), (16, 256, 16)), (64, 256)
+    dst = lines_in_warp(mma, shape, 128 // bits, bits // 8)
+    plan = plan_conversion(mma, dst, shape, bits)
+    assert plan.warp_local and (plan.matrices is not None) == (bits < 32)
+    held, expected = elements(mma.linear(shape)), elements(dst.linear(shape))
+    np.testing.assert_array_equal(execute(plan, held, expected.shape[-1]), expected)
+
+
+def test_other_accumulators_go_in_vectors():
+    """``stmatrix`` is surely there only where the accumulators of ``wgmma`` are."""
+    rows, shape = Blocked((1, 8), (4, 8), (4, 1), (1, 0)), (64, 64)
+    assert plan_conversion(Mma((3, 0), (4, 1), (16, 64, 16)), rows, shape, 16).matrices is not None
+    assert getattr(plan_conversion(Mma((2, 0), (4, 1)), rows, shape, 16), "matrices", None) is None
 
 
 def test_copies_are_stored_once():
