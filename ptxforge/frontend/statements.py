@@ -102,10 +102,13 @@ def _check_result_may_be_dropped(v: Visitor, node: ast.Call) -> None:
     if scope is not node.func and not isinstance(v.visit(scope), ModuleType):
         return  # a method
     function = v.visit(node.func)
-    if getattr(function, "__triton_must_use_result__", False) is True:
+    required = getattr(function, "__triton_must_use_result__", False)
+    if required is True or isinstance(required, str):
         name = getattr(function, "__name__", "the function")
+        why = f": {required}" if isinstance(required, str) else ""
         raise CompilationError(
-            f"the result of {name}() is not used", hint=f"write x = {ast.unparse(node)}, or leave it out"
+            f"the result of {name} is not being used{why}",
+            hint=f"write x = {ast.unparse(node)}, or leave it out",
         ).at(v.locate(node))
 
 

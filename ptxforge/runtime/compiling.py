@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from ptxforge import compiler
 from ptxforge.compiler import Artifact
 from ptxforge.runtime import cache, variants
+from ptxforge.runtime.hooks import Compilation
 from ptxforge.runtime.tracebacks import short
 from ptxforge.runtime.variants import Key
 from ptxforge.support import settings
@@ -21,15 +22,20 @@ _one_at_a_time = threading.RLock()
 """Two threads that compile at once would only take turns, under the interpreter's lock."""
 
 
-def artifact_of(kernel: JITFunction, key: Key, at_launch: bool = False) -> Artifact:
-    """The artifact for ``key``. Raises :class:`JITForbiddenError` when it has to be compiled ``at_launch``
-    and must not be."""
+def artifact_of(
+    kernel: JITFunction, key: Key, at_launch: bool = False, told: Compilation | None = None
+) -> Artifact:
+    """The artifact for ``key``; how it was made is noted in ``told``. Raises :class:`JITForbiddenError` when
+    it has to be compiled ``at_launch`` and must not be."""
     settings.warn_of_unknown()
     start = time.perf_counter()
+    told = told or Compilation(kernel, key, at_launch)
     looks = bool(settings.STOP_AFTER.get() or settings.DUMP.get())
     kept = cache.folder() is not None and not looks
     name = _name(kernel, key) if kept else ""
     found = cache.load(name, lambda: compiled(kernel, key)) if kept else None
+    told.found, looked = found is not None, time.perf_counter()
+    told.seconds["look up"] = looked - start
     if found is not None:
         found.constants.update(key.constants)
         variants.note(kernel.__name__, key, kernel.variants, time.perf_counter() - start, "found on disk")
@@ -37,8 +43,10 @@ def artifact_of(kernel: JITFunction, key: Key, at_launch: bool = False) -> Artif
     if at_launch:
         variants.check_allowed(kernel.__name__, key, kernel.variants)
     made = compiled(kernel, key)
+    told.seconds["compile"] = time.perf_counter() - looked
     if kept:
         cache.store_artifact(name, made)
+        told.seconds["store"] = time.perf_counter() - looked - told.seconds["compile"]
     variants.note(kernel.__name__, key, kernel.variants, time.perf_counter() - start, "compiled")
     return made
 

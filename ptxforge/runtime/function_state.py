@@ -8,11 +8,14 @@ function a kernel travels by value: names, parameters, source. With it, it trave
 
 from __future__ import annotations
 
+import functools
+import inspect
 import re
 import threading
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from ptxforge.runtime.preloading import Compiled
 from ptxforge.support.errors import ArgumentError
 
 _TRAVELS = (
@@ -56,6 +59,11 @@ class FunctionState:
         """Positions of the parameters that are compiled in."""
         return [parameter.index for parameter in self.params if parameter.constexpr]
 
+    @functools.cached_property
+    def signature(self) -> inspect.Signature:
+        """The Python function's."""
+        return inspect.signature(self.fn)
+
     @property
     def starting_line_number(self) -> int:
         """The line of ``def`` or of its first decorator."""
@@ -89,12 +97,12 @@ class FunctionState:
 def restored(kind: type, state: dict[str, Any]) -> Any:
     """A bare function of class ``kind`` with that state."""
     function = kind.__new__(kind)
-    empty = {
+    empty: dict[str, Any] = {
         "variants": [],
         "pre_run_hooks": [],
         "_plans": {},
         "_prepared": [],
-        "_compiled": {},
+        "_compiled": Compiled(function),
         "_globals": [],
     }
     function.__dict__.update(_STAYS | empty | state)

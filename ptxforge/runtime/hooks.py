@@ -4,25 +4,34 @@
     ...
     handle.remove()
 
-As long as there is none, a launch pays for one look at an empty list.
+As long as there is none, a launch pays for one look at an empty list. Two more lists tell of kernels that are
+new: :data:`COMPILE` and :data:`LOAD`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 if TYPE_CHECKING:
+    from ptxforge.driver.protocol import Function
+    from ptxforge.runtime.jit import JITFunction
     from ptxforge.runtime.launcher import PreparedLaunch
     from ptxforge.runtime.variant import CompiledKernel
+    from ptxforge.runtime.variants import Key
 
 PackingError = struct.error
 LAUNCH: list[Hook] = []
 """The hooks in force, oldest first."""
+COMPILE: list[Callable[[Compilation], Any]] = []
+"""Called before a variant is compiled or found on disk, and once more when it is there."""
+LOAD: list[Callable[[CompiledKernel, Function | None], Any]] = []
+"""Called before a variant is loaded onto a device, and with the loaded function after it."""
 
 
 @attrs.define(slots=False, eq=False)
@@ -72,6 +81,31 @@ def add(enter: Callable[[Launch], Any] | None = None, exit: Callable[[Launch], A
     hook = Hook(enter, exit)
     LAUNCH.append(hook)
     return hook
+
+
+@attrs.define(slots=True, eq=False)
+class Compilation:
+    """A variant that is new to this process: of which ``kernel``, the ``key`` that it is for, and whether it
+    is made for a launch. Afterwards also the ``variant``, whether it was ``found`` on disk, and the
+    ``seconds`` that looking it up, compiling it and storing it took."""
+
+    kernel: JITFunction
+    key: Key
+    at_launch: bool
+    variant: CompiledKernel | None = None
+    found: bool = False
+    seconds: dict[str, float] = attrs.field(factory=dict)
+
+
+@contextlib.contextmanager
+def compiling(kernel: JITFunction, key: Key, at_launch: bool) -> Iterator[Compilation]:
+    """Around the making of a variant, which goes into the result."""
+    told = Compilation(kernel, key, at_launch)
+    for hook in COMPILE:
+        hook(told)
+    yield told
+    for hook in COMPILE:
+        hook(told)
 
 
 def fire(

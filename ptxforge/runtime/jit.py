@@ -16,13 +16,14 @@ from ptxforge.compiler import Artifact
 from ptxforge.driver.protocol import Device
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
-from ptxforge.runtime import ahead, compiling, options, pickling, precompile, refusals, source, tools
+from ptxforge.runtime import ahead, compiling, hooks, options, pickling, precompile, refusals, source, tools
 from ptxforge.runtime.binder import make_binder, parameters_of
 from ptxforge.runtime.bound import BoundLaunch
 from ptxforge.runtime.function_state import FunctionState, default_repr, restored
 from ptxforge.runtime.launch_type import Launch
 from ptxforge.runtime.launcher import PreparedLaunch, place, prepare
 from ptxforge.runtime.plans import MISSING, WithOptions, make_entry, make_plan
+from ptxforge.runtime.preloading import Compiled, Preloading
 from ptxforge.runtime.resources import with_advice
 from ptxforge.runtime.specialize import Parameter, Specialization, specialize
 from ptxforge.runtime.tracebacks import short
@@ -52,7 +53,7 @@ class KernelInterface:
         return functools.partial(self.run, grid=grid, warmup=False)
 
 
-class JITFunction(FunctionState, pickling.TravelsByName, KernelInterface, Generic[F]):
+class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInterface, Generic[F]):
     """A kernel, or a function that kernels call.
 
     ``fn`` is the Python function, ``arg_names`` its parameters, ``variants`` what was compiled, oldest first.
@@ -92,7 +93,7 @@ class JITFunction(FunctionState, pickling.TravelsByName, KernelInterface, Generi
         self.pre_run_hooks: list[Callable] = []
         self._plans: dict[Any, Callable] = {}
         self._prepared: list[dict[Any, PreparedLaunch]] = []  # of each plan
-        self._compiled: dict[Any, CompiledKernel] = {}
+        self._compiled = Compiled(self)
         self._globals: list = []  # (scope, name, value) of what compiled code read
         self._shared_names = tuple(name for name in options.names() if name in self.arg_names)
         self._is_variadic = bool(fn.__code__.co_flags & inspect.CO_VARARGS)
@@ -240,8 +241,6 @@ class JITFunction(FunctionState, pickling.TravelsByName, KernelInterface, Generi
         """Compile anew at the next launch."""
         self.__dict__.pop("dependencies", None)
         self._cache_key = ""
-        for prepared in self._prepared:
-            prepared.clear()
         self._compiled.clear()
         self._globals.clear()
 
@@ -281,10 +280,14 @@ class JITFunction(FunctionState, pickling.TravelsByName, KernelInterface, Generi
         at_launch: bool = False,
     ) -> CompiledKernel:
         """The compiled kernel of a specialisation, compiled now if it is a new one."""
-        key = self._key(made, chosen, target)
+        return self._variant_of(self._key(made, chosen, target), device, at_launch)
+
+    def _variant_of(self, key: Key, device: Device | None, at_launch: bool = False) -> CompiledKernel:
         variant = self._compiled.get(key.identity())
         if variant is None:
-            variant = self._keep(key, compiling.artifact_of(self, key, at_launch), device)
+            with hooks.compiling(self, key, at_launch) as told:
+                artifact = compiling.artifact_of(self, key, at_launch, told)
+                variant = told.variant = self._keep(key, artifact, device)
         return variant
 
     def _key(self, made: list[Specialization], chosen: options.Options, target: str) -> Key:

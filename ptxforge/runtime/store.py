@@ -56,9 +56,16 @@ class Entry:
     used: float
 
 
+elsewhere: Callable[[], str | None] = lambda: None
+"""What programs choose while they run, over ``PTXFORGE_CACHE_DIR`` (but a cache that is off stays off)."""
+
+
 def folder() -> Path | None:
     """Where files are written; ``None`` when the cache is switched off."""
     chosen = settings.CACHE_DIR.get()
+    moved = elsewhere()
+    if moved is not None and (not chosen or settings.CACHE_DIR.flag()):
+        return Path(moved)
     if not chosen:
         return Path(platformdirs.user_cache_dir("ptxforge", appauthor=False))
     return Path(chosen) if settings.CACHE_DIR.flag() else None

@@ -130,6 +130,10 @@ class TuplePlan:
         inner, values = self.of(bound)
         return self._noted(inner, inner.warmup(*values, **given))
 
+    def kernels(self) -> list[Any]:
+        """The kernels without tuples that stand behind the calls so far."""
+        return list(self._inner.values())
+
     def _noted(self, inner: Any, variant: Any) -> Any:
         known = self._kernel.variants
         known.extend(found for found in inner.variants if found not in known)

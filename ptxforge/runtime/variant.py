@@ -11,7 +11,7 @@ from typing import Any
 from ptxforge.compiler import Artifact, Assembly
 from ptxforge.driver.cuda import CudaDevice
 from ptxforge.driver.protocol import Device, Function, FunctionAttributes
-from ptxforge.runtime import loading, tools
+from ptxforge.runtime import hooks, loading, tools
 from ptxforge.runtime.devices import default_device, device
 from ptxforge.runtime.metadata import GPUTarget, Metadata, metadata_of
 from ptxforge.runtime.raw_launch import Launcher, raw_launcher
@@ -130,12 +130,16 @@ class CompiledKernel:
         function = self._functions.get(id(device))
         if function is None:
             self._check_fits(device)
+            for hook in hooks.LOAD:
+                hook(self, None)
             module = loading.load_module(
                 device, self.artifact.ptx, self.name, self.artifact.target, self.machine_code
             )
             function = module.function(self.name)
             self._check_registers(function)
             self._functions[id(device)] = function
+            for hook in hooks.LOAD:
+                hook(self, function)
         return function
 
     def _check_fits(self, device: Device) -> None:

@@ -14,6 +14,7 @@ LaunchError               a launch is wrong; names the argument
     PlacementError            an array lies where the kernel cannot reach it
     IntegerRangeError         an integer has more than 64 bits
   ChangedGlobalError        a global that was compiled in has another value now
+  SpecializationError       specialization data is that of another kernel
   JITForbiddenError         a launch would have to compile, and that is forbidden
 OutOfResourcesError       the kernel needs more shared memory, threads or registers than there are
 DeviceError               the driver, the JIT or the emulator reports a failure
@@ -100,6 +101,10 @@ class IntegerRangeError(ArgumentError, OverflowError):
 
 class ChangedGlobalError(LaunchError, RuntimeError):
     """A global that was compiled in has another value now."""
+
+
+class SpecializationError(LaunchError, RuntimeError):
+    """Specialization data is that of another kernel."""
 
 
 class JITForbiddenError(LaunchError):

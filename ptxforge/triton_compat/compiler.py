@@ -8,10 +8,8 @@ ptxforge's own cache is :mod:`ptxforge.runtime.cache`.
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,6 +27,7 @@ from ptxforge.support.target import parse_target
 from ptxforge.triton_compat import accesses
 from ptxforge.triton_compat.backend import Options, make_backend
 from ptxforge.triton_compat.drivers import driver
+from ptxforge.triton_compat.files import replace_file
 
 Constants = Mapping[Any, Any]
 
@@ -201,18 +200,4 @@ def _write_outputs(kernel: CompiledKernel) -> None:
     folder = cache_folder() / base32(kernel.hash)
     for stage in kernel.artifact.asm:
         data = kernel.artifact.asm[stage]
-        _replace(folder / f"{kernel.src.name}.{stage}", data.encode() if isinstance(data, str) else data)
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Write a whole file or none: other processes read it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+        replace_file(folder / f"{kernel.src.name}.{stage}", data.encode() if isinstance(data, str) else data)

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import attrs
+
 from ptxforge.runtime import hooks
+from ptxforge.runtime.preloading import specialization_data
 
 
 class HookChain:
@@ -83,6 +86,93 @@ class LaunchChain(HookChain):
         super().remove(function)
         if not self.calls:
             self._hook.remove()
+
+
+class LoadChain(HookChain):
+    """Called before or after a kernel is loaded, with ``module``, ``function``, ``name``, ``metadata_group``
+    (empty: there are no files behind a kernel) and ``hash``."""
+
+    def __init__(self, before: bool):
+        super().__init__(reversed=not before)
+        self._before = before
+
+    def add(self, function: Callable[..., Any]) -> None:
+        """Call it too, unless it is called already."""
+        super().add(function)
+        if self._tell not in hooks.LOAD:
+            hooks.LOAD.append(self._tell)
+
+    def remove(self, function: Callable[..., Any]) -> None:
+        """Call it no longer."""
+        super().remove(function)
+        if not self.calls and self._tell in hooks.LOAD:
+            hooks.LOAD.remove(self._tell)
+
+    def _tell(self, variant: Any, function: Any) -> None:
+        if self._before == (function is None):
+            self(function, function, variant.name, {}, variant.hash)
+
+
+@attrs.frozen
+class CompileTimes:
+    """Microseconds that a new kernel took: up to the compiler, by stage, and to store it."""
+
+    ir_initialization: int
+    lowering_stages: list[tuple[str, int]]
+    store_results: int
+
+    @property
+    def total_lowering(self) -> int:
+        """All stages together; 0 for a kernel that was found on disk."""
+        return sum(took for _, took in self.lowering_stages)
+
+    @property
+    def total(self) -> int:
+        """Everything."""
+        return self.ir_initialization + self.total_lowering + self.store_results
+
+
+@attrs.frozen
+class KernelInfo:
+    """The kernel, as the hooks of compilation get it."""
+
+    module: str
+    name: str
+    jit_function: Any
+
+
+def tell_of_compilation(told: hooks.Compilation, runtime: Any, compilation: Any) -> None:
+    """Call ``jit_cache_hook`` before, ``jit_post_compile_hook`` and the ``listener`` after."""
+    hook = runtime.jit_cache_hook if told.variant is None else runtime.jit_post_compile_hook
+    if hook is not None:
+        hook(**_facts(told))
+    if told.variant is not None and compilation.listener is not None:
+        compilation.listener(
+            src=told.kernel, metadata=told.variant.metadata._asdict(), metadata_group={}, times=_times(told),
+            cache_hit=told.found,
+        )  # fmt: skip
+
+
+def _times(told: hooks.Compilation) -> CompileTimes:
+    took = {name: max(1, round(1e6 * seconds)) for name, seconds in told.seconds.items()}
+    stages = [("ptx", took["compile"])] if "compile" in took else []
+    return CompileTimes(took.get("look up", 1), stages, took.get("store", 0))
+
+
+def _facts(told: hooks.Compilation) -> dict[str, Any]:
+    kernel, key = told.kernel, told.key
+    info = KernelInfo(kernel.__module__, kernel.__qualname__, kernel)
+    types = ", ".join(f"{name}: {kind}" for name, kind in key.signature.items())
+    options = ", ".join(f"{name}={value}" for name, value in key.options.items())
+    compiled = {
+        "key": key.identity(), "signature": key.signature, "constants": key.constants,
+        "constexprs": key.constants, "target": key.target, "is_warmup": not told.at_launch,
+        "extern_libs": (), "specialization_data": specialization_data(kernel, key), **key.options,
+    }  # fmt: skip
+    return {
+        "key": str(key.identity()), "repr": f"{kernel.__name__}[{options}]({types})", "fn": info,
+        "compile": compiled, "is_manual_warmup": not told.at_launch, "already_compiled": False,
+    }  # fmt: skip
 
 
 class Chain:

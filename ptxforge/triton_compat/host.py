@@ -123,8 +123,11 @@ class AsyncCompileMode:
         return self.ignore_errors and isinstance(error, Exception) or None
 
 
-def must_use_result(function: Any, required: bool = True) -> Any:
-    """Mark a function that kernels call: a call whose result nobody uses is an error."""
+def must_use_result(function: Any, required: bool | str = True) -> Any:
+    """Mark a function that kernels call: a call whose result nobody uses is an error. A text (instead of the
+    function, as a decorator with an argument) is added to the error."""
+    if isinstance(function, str):
+        return lambda marked: must_use_result(marked, function)
     function.__triton_must_use_result__ = required
     return function
 

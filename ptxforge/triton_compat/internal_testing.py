@@ -5,6 +5,7 @@ Arrays are made with numpy; ``to_triton`` needs torch, as everything there that 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -183,7 +184,10 @@ def default_alloc_fn(size: int, align: int, _: Any) -> Any:
 def fresh_knobs_impl(skipped_attr: set[str] | None = None) -> Any:
     """``(fresh, undo)``: knobs as a new process has them, and the way back."""
     knobs = sys.modules["triton.knobs"]
-    names = ("build", "cache", "compilation", "autotuning", "runtime", "language", "nvidia", "proton")
+    names = (
+        "build", "redis", "cache", "compilation", "autotuning", "runtime", "language", "nvidia", "amd",
+        "proton",
+    )  # fmt: skip
     groups = [getattr(knobs, name) for name in names if name not in (skipped_attr or ())]
     scopes = [group.scope() for group in groups]
 
@@ -191,6 +195,8 @@ def fresh_knobs_impl(skipped_attr: set[str] | None = None) -> Any:
         for scope, group in zip(scopes, groups, strict=True):
             scope.__enter__()
             group.reset()
+            for held in group.knob_descriptors.values():
+                os.environ.pop(held.key, None)
         return knobs
 
     def undo() -> None:

@@ -24,12 +24,17 @@ from ptxforge.triton_compat import (
     accesses,
     backend,
     compiler,
+    cublas,
     disasm,
     drivers,
+    extensions,
+    filecheck,
+    files,
     host,
     internal_testing,
     knobs,
     language_names,
+    mxfp,
     profiler,
     testing,
     viewer,
@@ -85,6 +90,7 @@ _COMPILER = {
     "triton_key": compiler.triton_key,
 }
 _CACHE = {"triton_key": compiler.triton_key, "_base32": compiler.base32, "knobs": knobs}
+_SPECIALIZE = {"native_specialize_impl": host.native_specialize_impl, "mangle_type": host.mangle_type}
 _TOP = {
     "cdiv": arithmetic.cdiv,
     "next_power_of_2": arithmetic.next_power_of_2,
@@ -115,17 +121,18 @@ MODULES: dict[str, Sequence[Source]] = {
     "triton.language.standard": _language("standard"),
     "triton.knobs": [knobs],
     "triton._C": [{}],
-    "triton._C.libtriton": [{}],
+    "triton._C.libtriton": [_SPECIALIZE],
+    "triton._C.libtriton.nvidia": [{}],
+    "triton._C.libtriton.nvidia.cublas": [cublas],
+    "triton._filecheck": [filecheck],
     "triton._C.libtriton.ir": [{"context": accesses.Context, "load_dialects": accesses.load_dialects}],
     "triton._utils": [
         {"find_paths_if": accesses.find_paths_if, "get_iterable_path": accesses.get_iterable_path}
     ],
     "triton.runtime": [_JIT, _TUNING, _ERRORS],
-    "triton.runtime.jit": [
-        _JIT,
-        {"native_specialize_impl": host.native_specialize_impl, "mangle_type": host.mangle_type},
-    ],
-    "triton.runtime.cache": [_CACHE],
+    "triton.runtime.jit": [_JIT, _SPECIALIZE],
+    "triton.runtime.cache": [_CACHE, files],
+    "triton.runtime.build": [extensions],
     "triton.runtime.driver": [_DRIVER],
     "triton.runtime.interpreter": [{"InterpretedFunction": host.InterpretedFunction}],
     "triton.runtime.autotuner": [_TUNING, _ERRORS],
@@ -143,6 +150,7 @@ MODULES: dict[str, Sequence[Source]] = {
     "triton.runtime._async_compile": [_JIT],
     "triton.tools": [{}],
     "triton.tools.disasm": [disasm],
+    "triton.tools.mxfp": [mxfp],
     "triton.tools.tensor_descriptor": [{"TensorDescriptor": tensor_descriptor.TensorDescriptor}],
     "triton.tools.ragged_tma": [ragged],
 }

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import sys
+import types
 
 import pytest
 
@@ -16,8 +18,14 @@ def test_a_knob_reads_its_variable_until_it_is_assigned(monkeypatch):
         monkeypatch.setenv("TRITON_DEBUG", value)
         assert knobs.runtime.debug is expected
     knobs.runtime.debug = False
+    assert knobs.runtime.debug is False and os.environ["TRITON_DEBUG"] == "0"
+    monkeypatch.setenv("TRITON_DEBUG", "1")
     assert knobs.runtime.debug is False
     del knobs.runtime.debug
+    assert knobs.runtime.debug is True
+    knobs.runtime.debug = False
+    monkeypatch.setenv("TRITON_DEBUG", "1")
+    knobs.runtime.debug = knobs.env
     assert knobs.runtime.debug is True
     assert knobs.runtime.knobs["debug"] is True and "launch_enter_hook" not in knobs.runtime.knobs
 
@@ -30,8 +38,10 @@ def test_a_scope_undoes(monkeypatch):
         os.environ["TRITON_CACHE_DIR"] = "/there"
         assert knobs.cache.dir == "/elsewhere" and knobs.cache.copy().dir == "/elsewhere"
     assert knobs.cache.dir == before and "TRITON_CACHE_DIR" not in os.environ
-    knobs.cache.dir = "/elsewhere"
-    assert knobs.cache.reset().dir == before
+    with knobs.cache.scope():
+        knobs.cache.dir = "/elsewhere"
+        monkeypatch.delenv("TRITON_CACHE_DIR")
+        assert knobs.cache.reset().dir == before
 
 
 def test_a_chain_of_hooks():
@@ -58,7 +68,56 @@ def test_a_chain_of_hooks():
 
 
 @pytest.mark.parametrize(
-    "group", ["build", "cache", "compilation", "autotuning", "runtime", "language", "nvidia"]
+    "group",
+    ["build", "redis", "cache", "compilation", "autotuning", "runtime", "language", "nvidia", "amd"],
 )
 def test_every_group_tells_its_values(group):
     assert getattr(knobs, group).knobs
+
+
+class Group(knobs.base_knobs):
+    text = knobs.env_str("OUR_TEXT", "plain")
+    flag = knobs.env_opt_bool("OUR_FLAG")
+    number = knobs.env_int("OUR_NUMBER", 3)
+    kind = knobs.env_class("OUR_CLASS", "base_knobs")
+    tool = knobs.env_nvidia_tool("no-such-tool")
+
+
+def test_groups_of_a_programs_own(monkeypatch, tmp_path):
+    group = Group()
+    assert group.knobs == {"text": "plain", "flag": None, "number": 3, "kind": None, "tool": None}
+    monkeypatch.setenv("OUR_TEXT", "other")
+    monkeypatch.setenv("OUR_FLAG", "no")
+    monkeypatch.setenv("OUR_NUMBER", "7")
+    monkeypatch.setenv("OUR_CLASS", f"{__name__}:Group")
+    tool = tmp_path / "tool"
+    tool.write_text("#!/bin/sh\necho Cuda compilation tools, release 12.9, V12\n")
+    tool.chmod(0o755)
+    monkeypatch.setenv("TRITON_NO_SUCH_TOOL_PATH", str(tool))
+    found = group.knobs
+    assert (found["text"], found["flag"], found["number"], found["kind"]) == ("other", False, 7, Group)
+    assert found["tool"] == knobs.NvidiaTool(str(tool), "12.9")
+    monkeypatch.setenv("OUR_NUMBER", "many")
+    with pytest.raises(RuntimeError, match="OUR_NUMBER=many"):
+        group.number  # noqa: B018
+    for text, complaint in (("nothing", "MODULE:CLASS"), ("builtins:int", "is no base_knobs")):
+        monkeypatch.setenv("OUR_CLASS", text)
+        with pytest.raises(RuntimeError, match=complaint):
+            group.kind  # noqa: B018
+
+
+def test_assigning_can_leave_the_environment_alone(monkeypatch):
+    triton_knobs = types.SimpleNamespace(propagate_env=False)
+    monkeypatch.setitem(sys.modules, "triton.knobs", triton_knobs)
+    monkeypatch.delenv("OUR_TEXT", raising=False)
+    group = Group()
+    group.text = "mine"
+    assert group.text == "mine" and "OUR_TEXT" not in os.environ
+    assert group.copy().reset().text == "plain"
+
+
+def test_the_folders_are_below_home(monkeypatch):
+    for name in ("TRITON_CACHE_DIR", "TRITON_DUMP_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TRITON_HOME", "/there")
+    assert knobs.cache.dir == "/there/.triton/cache" and knobs.cache.dump_dir == "/there/.triton/dump"

@@ -1,0 +1,226 @@
+"""What programs see of compiled kernels under Triton's names: caches, hooks, files."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+
+import ptxforge
+import ptxforge.language as tl
+from ptxforge.support.errors import ArgumentError, DeviceError
+from ptxforge.triton_compat import cublas, extensions, filecheck, files, knobs
+
+
+def made():
+    """A kernel that nobody has compiled yet."""
+
+    @ptxforge.jit
+    def scaled(x, N: tl.constexpr, kind: tl.constexpr = tl.float32):
+        at = tl.arange(0, N)
+        tl.store(x + at, tl.load(x + at).to(kind) * 2)
+
+    return scaled
+
+
+@pytest.fixture
+def fresh(tmp_path, monkeypatch):
+    """Files of this test's own, and no hooks left over."""
+    monkeypatch.delenv("PTXFORGE_CACHE_DIR", raising=False)
+    with knobs.cache.scope(), knobs.runtime.scope(), knobs.compilation.scope():
+        knobs.cache.dir = str(tmp_path)
+        yield tmp_path
+
+
+def test_device_caches_hold_what_was_compiled():
+    kernel, x = made(), np.ones(32, np.float32)
+    caches = kernel.device_caches
+    assert len(caches[0][0]) == 0 and list(caches) == [0] and len(caches) == 1
+    kernel[(1,)](x, 32)
+    kernel.warmup(np.float32, 32)
+    assert list(caches[0][0].values()) == kernel.variants and len(kernel.variants) == 1
+    caches.clear()
+    assert len(caches[0][0]) == 0
+    kernel[(1,)](x, 32)
+    assert len(caches[0][0]) == 1 and x[0] == 4
+
+
+def test_device_caches_of_a_kernel_that_takes_tuples():
+    @ptxforge.jit
+    def store(x, pair):
+        tl.store(x, pair[0] + pair[1])
+
+    x = np.zeros(1, np.int32)
+    for pair in ((1, 2), (3, 4, 5)):
+        store[(1,)](x, pair)
+    assert len(store.device_caches[0][0]) == 2
+
+
+def test_hooks_of_compilation(fresh):
+    kernel, x, seen = made(), np.ones(32, np.float32), []
+    knobs.runtime.jit_cache_hook = lambda **facts: seen.append(("before", facts))
+    knobs.runtime.jit_post_compile_hook = lambda **facts: seen.append(("after", facts))
+    kernel.warmup(np.float32, 32)
+    kernel[(1,)](x, 32)
+    assert [when for when, _ in seen] == ["before", "after"]
+    facts = seen[0][1]
+    assert facts["fn"].name.endswith("made.<locals>.scaled") and facts["fn"].jit_function is kernel
+    assert facts["is_manual_warmup"] and facts["compile"]["is_warmup"] and facts["compile"]["num_warps"] == 4
+    assert facts["compile"]["key"] in kernel.device_caches[0][0]
+    kernel[(1,)](x, 16)
+    assert len(seen) == 4 and not seen[2][1]["is_manual_warmup"]
+
+
+def test_a_variant_from_its_specialization_data(fresh):
+    seen = []
+    knobs.runtime.jit_cache_hook = lambda **facts: seen.append(facts["compile"]["specialization_data"])
+    first = made().warmup(np.float32, 32, tl.float16)
+    other = made()
+    assert other.preload(seen[0]).hash == first.hash
+    seen.clear()
+    assert other.warmup(np.float32, 32, tl.float16).hash == first.hash and not seen
+    with pytest.raises(RuntimeError, match="Specialization data is for"):
+        ptxforge.jit(test_hooks_of_compilation).preload(json.dumps({"name": "another"}))
+
+
+def test_specialization_data_that_cannot_be_read_back(fresh):
+    seen = []
+    knobs.runtime.jit_cache_hook = lambda **facts: seen.append(facts["compile"]["specialization_data"])
+
+    @ptxforge.jit
+    def called(x, function: tl.constexpr, pair: tl.constexpr):
+        tl.store(x, pair[1])
+
+    called.warmup(np.float32, called, (1, 2.5))
+    constants = json.loads(seen[0])["constants"]
+    assert constants["pair"] == {"tuple": [1, 2.5]}
+    with pytest.raises(ArgumentError, match="specialization data cannot hold"):
+        called.preload(seen[0])
+
+
+def test_a_listener_hears_how_long_compiling_took(fresh):
+    kernel, x, seen = made(), np.ones(32, np.float32), []
+    knobs.compilation.listener = lambda **facts: seen.append(facts)
+    kernel[(1,)](x, 32)
+    kernel.device_caches.clear()
+    kernel[(1,)](x, 32)
+    compiled, found = seen
+    assert not compiled["cache_hit"] and found["cache_hit"] and compiled["metadata"]["hash"]
+    took = compiled["times"]
+    assert took.ir_initialization > 0 and took.total_lowering > 0 and took.store_results > 0
+    assert took.total == took.ir_initialization + took.total_lowering + took.store_results
+    assert found["times"].total_lowering == 0 == found["times"].store_results and found["times"].total > 0
+
+
+def test_hooks_of_loading():
+    kernel, x, seen = made(), np.ones(32, np.float32), []
+
+    def start(module, function, name, metadata_group, hash):
+        seen.append(("start", function is None, name, hash))
+
+    def end(module, function, name, metadata_group, hash):
+        seen.append(("end", function is None, name, hash))
+
+    knobs.runtime.kernel_load_start_hook.add(start)
+    knobs.runtime.kernel_load_end_hook.add(end)
+    try:
+        kernel[(1,)](x, 32)
+        kernel[(1,)](x, 32)
+    finally:
+        knobs.runtime.kernel_load_start_hook.remove(start)
+        knobs.runtime.kernel_load_end_hook.remove(end)
+    digest = kernel.newest.hash
+    assert seen == [("start", True, "scaled", digest), ("end", False, "scaled", digest)]
+    kernel[(1,)](x, 16)
+    assert len(seen) == 2
+
+
+def test_files_by_key(fresh):
+    manager = files.get_cache_manager("key")
+    assert manager.get_file("a") is None and manager.get_group("g") is None and not manager.has_file("a")
+    path = manager.put(b"content", "a")
+    assert path.startswith(str(fresh)) and manager.get_file("a") == path
+    manager.put_group("g", {"a": path, "lost": "/no/such/file"})
+    assert manager.get_group("g") == {"a": path}
+    assert files.get_dump_manager("key").put("text", "b") != manager.put("text", "b", binary=False)
+    knobs.cache.manager_class = type("Own", (files.FileCacheManager,), {})
+    assert type(files.get_override_manager("key")).__name__ == "Own"
+
+
+SOURCE = """
+#include <Python.h>
+static PyObject* answer(PyObject* self, PyObject* none) { return PyLong_FromLong(42); }
+static PyMethodDef methods[] = {{"answer", answer, METH_NOARGS, ""}, {NULL, NULL, 0, NULL}};
+static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "answering", NULL, -1, methods};
+PyMODINIT_FUNC PyInit_answering(void) { return PyModule_Create(&module); }
+"""
+
+
+@pytest.mark.skipif(not (shutil.which("gcc") or shutil.which("clang")), reason="needs a C compiler")
+def test_a_module_of_c(fresh, monkeypatch):
+    module = extensions.compile_module_from_src(SOURCE, "answering")
+    assert module.answer() == 42
+    monkeypatch.setenv("CC", "/no/such/compiler")
+    assert extensions.compile_module_from_src(SOURCE, "answering").__file__ == module.__file__
+    with pytest.raises((OSError, subprocess.CalledProcessError)):
+        extensions.compile_module_from_src(SOURCE + " ", "answering")
+
+
+def test_a_module_of_c_without_a_compiler(fresh, monkeypatch):
+    monkeypatch.delenv("CC", raising=False)
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(RuntimeError, match="no C compiler"):
+        extensions.compile_module_from_src(SOURCE, "answering")
+
+
+def test_parsing_a_kernel():
+    written = filecheck.run_parser(made(), args=(np.ones(4, np.float32), 4))
+    assert written is not None
+    with pytest.raises(ptxforge.errors.CompilationError):
+        filecheck.run_parser(ptxforge.jit(_adds_a_text))
+    with pytest.raises(ptxforge.errors.PtxforgeError, match="text of Triton's IR"):
+        filecheck.filecheck_test(made())()
+
+
+def _adds_a_text():
+    tl.arange(0, 4) + "text"  # noqa: B018
+
+
+def test_cublas_says_what_it_needs(monkeypatch):
+    monkeypatch.setattr(cublas, "_LIBRARIES", ("no-such-library.so",))
+    cublas._library.cache_clear()
+    with pytest.raises(DeviceError, match="cublasLt was not found"):
+        cublas.CublasLt(None)
+    cublas._library.cache_clear()
+
+
+class Matrix:
+    """As much of a tensor as the checks look at."""
+
+    def __init__(self, rows, columns, dtype="torch.float16", contiguous=True):
+        self.shape, self.dtype, self._contiguous = (rows, columns), dtype, contiguous
+
+    def dim(self):
+        return 2
+
+    def is_contiguous(self):
+        return self._contiguous
+
+
+@pytest.mark.parametrize(
+    "a, b, c, complaint",
+    [
+        (Matrix(4, 8), Matrix(8, 16), Matrix(4, 16), "the shapes must be"),
+        (Matrix(4, 8), Matrix(16, 8), Matrix(16, 4), "the shapes must be"),
+        (Matrix(4, 8), Matrix(16, 8, "torch.float32"), Matrix(4, 16), "must hold torch.float16"),
+        (Matrix(4, 8, "torch.int8"), Matrix(16, 8), Matrix(4, 16), "must be a contiguous matrix"),
+        (Matrix(4, 8), Matrix(16, 8, contiguous=False), Matrix(4, 16), "must be a contiguous matrix"),
+    ],
+)
+def test_matrices_that_cublas_cannot_take(a, b, c, complaint):
+    with pytest.raises(ArgumentError, match=complaint):
+        cublas.CublasLt._check(a, b, c, c)
+    assert cublas.CublasLt._check(Matrix(4, 8), Matrix(16, 8), Matrix(4, 16), Matrix(4, 16)) == 2
