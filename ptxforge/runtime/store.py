@@ -56,8 +56,10 @@ class Entry:
     used: float
 
 
-elsewhere: Callable[[], str | None] = lambda: None
-"""What programs choose while they run, over ``PTXFORGE_CACHE_DIR`` (but a cache that is off stays off)."""
+def elsewhere() -> str | None:
+    """The folder that a program chooses while it runs, over ``PTXFORGE_CACHE_DIR`` (but a cache that is off
+    stays off). Triton's knobs put a function of theirs in its place."""
+    return None
 
 
 def folder() -> Path | None:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from ptxforge.runtime.specialize import Parameter, specialize
+from ptxforge.support.errors import PtxforgeError
 
 
 class TensorWrapper:
@@ -60,10 +61,12 @@ class TensorWrapper:
 
 
 def reinterpret(tensor: Any, dtype: Any) -> Any:
-    """``tensor`` with its memory read as elements of ``dtype`` (one of the language's), which must be as
-    wide."""
+    """``tensor`` with its memory read as elements of ``dtype`` (one of the language's, or of torch's), which
+    must be as wide."""
     base = tensor.base if isinstance(tensor, TensorWrapper) else tensor
-    return base if str(base.dtype).removeprefix("torch.") == dtype.base.name else TensorWrapper(base, dtype)
+    name = str(dtype.base.name if hasattr(dtype, "base") else dtype)
+    same = str(base.dtype).removeprefix("torch.") == name.removeprefix("torch.")
+    return base if same else TensorWrapper(base, dtype)
 
 
 class MockTensor:
@@ -89,6 +92,14 @@ class MockTensor:
 def set_allocator(allocator: Callable[[int, int, Any], Any]) -> None:
     """Accepted: ``allocator`` is for kernels that need scratch memory on the device, and ptxforge's need
     none."""
+
+
+class NullAllocator:
+    """The allocator of a program that set none."""
+
+    def __call__(self, size: int, alignment: int, stream: int | None) -> Any:
+        """Raises :class:`PtxforgeError`: there is nothing to allocate with."""
+        raise PtxforgeError("no allocator was set; call triton.set_allocator")
 
 
 class InterpretedFunction:

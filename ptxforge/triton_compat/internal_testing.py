@@ -25,6 +25,7 @@ float_dtypes = ["float16", "float32", "float64"]
 float_dtypes_with_bfloat16 = [*float_dtypes, "bfloat16"]
 dtypes = integral_dtypes + float_dtypes
 dtypes_with_bfloat16 = [*dtypes, "bfloat16"]
+_OF_TORCH = {"bool": "int1", "float8_e4m3fn": "float8e4nv", "float8_e5m2": "float8e5"}
 torch_float8_dtypes = ["float8_e4m3fn", "float8_e5m2"]
 torch_dtypes = ["bool", *int_dtypes, "uint8", *float_dtypes, "bfloat16"]
 tma_dtypes = sorted({*dtypes_with_bfloat16} - {"int64", "uint64", "float64"})
@@ -133,7 +134,8 @@ def to_triton(x: np.ndarray, device: Any, dst_type: str | None = None) -> Any:
 
 
 def str_to_triton_dtype(x: str) -> Any:
-    """The element type of that name."""
+    """The element type of that name, in the language, in signatures or in torch."""
+    x = _OF_TORCH.get(x, x)
     return language.dtype(getattr(language, x).name) if hasattr(language, x) else language.str_to_ty(x, None)
 
 

@@ -133,6 +133,9 @@ MODULES: dict[str, Sequence[Source]] = {
     "triton.runtime.jit": [_JIT, _SPECIALIZE],
     "triton.runtime.cache": [_CACHE, files],
     "triton.runtime.build": [extensions],
+    "triton.runtime._allocation": [
+        {"NullAllocator": host.NullAllocator, "set_allocator": host.set_allocator}
+    ],
     "triton.runtime.driver": [_DRIVER],
     "triton.runtime.interpreter": [{"InterpretedFunction": host.InterpretedFunction}],
     "triton.runtime.autotuner": [_TUNING, _ERRORS],

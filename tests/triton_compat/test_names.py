@@ -16,7 +16,7 @@ import ptxforge
 import ptxforge.language as tl
 from ptxforge import triton_compat
 from ptxforge.runtime import hooks, tools
-from ptxforge.support.errors import ArgumentError, CompilationError
+from ptxforge.support.errors import ArgumentError, CompilationError, PtxforgeError
 from ptxforge.triton_compat import disasm, host, knobs
 from ptxforge.triton_compat import internal_testing as testing
 from ptxforge.triton_compat.modules import MODULES
@@ -180,3 +180,23 @@ def test_fresh_knobs(triton, monkeypatch):
     found.runtime.debug = "changed"
     undo()
     assert found.runtime.debug is True
+
+
+def test_names_of_element_types_in_tests():
+    names = {"float8_e4m3fn": tl.float8e4nv, "bool": tl.int1, "fp16": tl.float16, "uint8": tl.uint8}
+    assert {name: testing.str_to_triton_dtype(name) for name in names} == names
+
+
+def test_reinterpret_takes_types_of_torch():
+    class Tensor:
+        dtype, shape, device = "torch.int8", (4,), "cpu"
+
+    tensor = Tensor()
+    assert host.reinterpret(tensor, tl.int8) is tensor and host.reinterpret(tensor, "torch.int8") is tensor
+    wrapped = host.reinterpret(tensor, "torch.float8_e5m2")
+    assert wrapped.dtype == "torch.float8_e5m2" and host.reinterpret(wrapped, tl.int8) is tensor
+
+
+def test_there_is_no_allocator_at_first():
+    with pytest.raises(PtxforgeError, match="no allocator was set"):
+        host.NullAllocator()(16, 16, None)
