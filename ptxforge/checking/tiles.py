@@ -25,7 +25,7 @@ from ptxforge.ir.definition import REARRANGING
 from ptxforge.ir.ops.arith import AddI, MulI, ShlI, SubI
 from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
 from ptxforge.ir.ops.cast import ExtSI
-from ptxforge.ir.ops.debug import Assume, Print
+from ptxforge.ir.ops.debug import Assume, Breakpoint, Print
 from ptxforge.ir.ops.memory import AddPtr, Load, Store
 from ptxforge.runtime.findings import Launch
 from ptxforge.support.errors import PtxforgeError
@@ -167,7 +167,7 @@ class _Watched(Program):
             if isinstance(op, Assume):
                 self.check_promise(op, np.all(inputs[0]), "what assume promises does not hold")
                 continue
-            if isinstance(op, Print):
+            if isinstance(op, (Print, Breakpoint)):
                 continue
             if isinstance(op, _ACCESSES):
                 self.look_at_access(op, dict(zip(operands, inputs, strict=False)), inputs)

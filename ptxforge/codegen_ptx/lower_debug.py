@@ -12,6 +12,7 @@ from ptxforge.codegen_ptx.pointers import Pointer, whole
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
 from ptxforge.ir.ops import debug as ops
+from ptxforge.support.errors import CompilationError
 
 _ASSERT_FAIL = """.extern .func __assertfail (
 \t.param .b64 message, .param .b64 file, .param .b32 line, .param .b64 function, .param .b64 char_size
@@ -49,6 +50,17 @@ def lower_assert(ctx: Lowering, op: ops.Assert) -> None:
              message, file, location.line if location else 0, function)
     # As CUDA's own assert: the driver ends the grid, and no trap stands behind the call.
     b.place(end)
+
+
+@lowers(ops.Breakpoint)
+def refuse_breakpoint(ctx: Lowering, op: ops.Breakpoint) -> None:
+    """Raise :class:`CompilationError`: PTX has no way to a debugger in Python."""
+    raise CompilationError(
+        "breakpoint() stops a kernel in the interpreter only: neither a GPU nor the emulator can do that",
+        op.location,
+        hint="run the program with PTXFORGE_DEVICE=interpreter (and arrays of the host, or of "
+        "ptxforge.to_device), or with ptxforge.use_device('interpreter')",
+    )
 
 
 @lowers(ops.Print)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ptxforge.frontend import control, loops, semantics, statements, while_loops
+from ptxforge.frontend import breakpoints, control, loops, semantics, statements, while_loops
 from ptxforge.frontend.context import Context
 from ptxforge.frontend.expressions import static_object
 from ptxforge.frontend.semantics.registry import ArgumentProblem
@@ -22,7 +22,7 @@ from ptxforge.language.descriptor import tensor_descriptor_type
 from ptxforge.support import descriptor, dtypes
 from ptxforge.support.errors import CompilationError, InternalCompilerError, PtxforgeError
 
-__all__ = ["build", "control", "loops", "parse_type", "semantics", "statements", "while_loops"]
+__all__ = ["breakpoints", "build", "control", "loops", "parse_type", "semantics", "statements", "while_loops"]
 
 _TYPE = re.compile(r"(?P<stars>\**)(?P<const>k?)(?P<element>[a-z]\w*?)(?::(?P<divisibility>\d+))?")
 
@@ -40,13 +40,15 @@ def build(
     debug: bool = False,
     enable_fp_fusion: bool = True,
     sanitize_overflow: bool = True,
+    steps: bool = False,
 ) -> Function:
     """The tile IR of a kernel.
 
     ``fn`` is a Python function, or a jitted one. ``signature`` gives the type of each runtime parameter
     (``"*fp32:16"``), ``constants`` the value of each compile-time one; where both have a name, the constant
     wins. ``debug`` keeps device assertions, and with ``sanitize_overflow`` adds some against overflow;
-    without ``enable_fp_fusion`` products and sums are rounded each.
+    without ``enable_fp_fusion`` products and sums are rounded each; ``steps`` has a debugger told of every
+    statement.
 
     Raises:
         CompilationError: the source is wrong; with the line and a caret.
@@ -63,7 +65,7 @@ def build(
     function = Function(_symbol(source.name), attributes=attributes, location=source.header())
     builder = Builder(function.body, location=source.header())
     checks_overflow = debug and sanitize_overflow
-    ctx = Context(builder, target, debug, checks_overflow=checks_overflow, num_warps=num_warps)
+    ctx = Context(builder, target, debug, checks_overflow=checks_overflow, num_warps=num_warps, steps=steps)
     structure = getattr(fn, "__ptxforge_structure__", {})
     scope = _parameters(source, function, signature, constants, structure)
     try:

@@ -24,9 +24,10 @@ class Context:
     """The state of one kernel's construction.
 
     ``builder`` inserts operations; ``debug`` keeps device assertions, ``checks_overflow`` adds those against
-    overflow; ``num_warps`` run each program. ``elementwise`` is the shape of the block for whose elements a
-    function decides by itself (``map_elementwise``), else ``None``. ``call(function, arguments)`` inlines a
-    jitted function (set by the visitor).
+    overflow; ``num_warps`` run each program; ``steps`` marks where statements begin. ``elementwise`` is the
+    shape of the block for whose elements a function decides by itself (``map_elementwise``), else ``None``;
+    ``combines`` says that a function of a reduction or scan is being built. ``call(function, arguments)``
+    inlines a jitted function (set by the visitor).
     """
 
     builder: Builder
@@ -36,6 +37,8 @@ class Context:
     elementwise: tuple[int, ...] | None = None
     call: Callable[[Any, Sequence[Any]], Any] | None = None
     num_warps: int = 4
+    steps: bool = False
+    combines: bool = False
 
     def op(
         self,

@@ -46,7 +46,7 @@ class Perhaps:
 
 Outcome = Returned | Perhaps | None
 
-HANDLERS: dict[type[ast.AST], Callable[[Visitor, Any], Any]] = {}
+HANDLERS: dict[type, Callable[..., Any]] = {}
 """AST node type → what it means."""
 
 
@@ -68,6 +68,10 @@ class Invoke(ast.expr):
         super().__init__()
         ast.copy_location(self, node)
         self.function, self.arguments = function, arguments
+
+
+class Step:
+    """The key of what a debugger is told before a statement."""
 
 
 class Visitor:
@@ -118,6 +122,8 @@ class Visitor:
     def execute(self, statements: Sequence[ast.stmt]) -> Outcome:
         """Run statements until one returns."""
         for index, node in enumerate(statements):
+            if self.ctx.steps:
+                HANDLERS[Step](self, node, statements[index - 1] if index else None)
             if type(node) is ast.If:
                 rest = statements[index + 1 :]
                 outcome, took_rest = HANDLERS[ast.If](self, node, rest)

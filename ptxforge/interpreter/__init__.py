@@ -12,6 +12,7 @@ from ptxforge.interpreter import (
     atomic,
     control,
     debug,
+    debugger,
     descriptor,
     inline_asm,
     mbarrier,
@@ -25,6 +26,6 @@ from ptxforge.interpreter.execute import run
 from ptxforge.interpreter.registry import HANDLERS
 
 __all__ = [
-    "HANDLERS", "AddressSpace", "atomic", "control", "debug", "descriptor", "inline_asm", "mbarrier",
-    "memory", "reduce", "run", "shared", "warpgroup",
+    "HANDLERS", "AddressSpace", "atomic", "control", "debug", "debugger", "descriptor", "inline_asm",
+    "mbarrier", "memory", "reduce", "run", "shared", "warpgroup",
 ]  # fmt: skip

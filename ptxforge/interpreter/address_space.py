@@ -39,6 +39,8 @@ class AddressSpace:
 
     def __init__(self) -> None:
         self.segments: list[_Segment] = []
+        self.names: dict[int, tuple[str, int]] = {}
+        """What the array at an address is called, and the size of its elements, for messages."""
         self._next = _FIRST_BASE
 
     def register(self, array: np.ndarray) -> int:
@@ -79,6 +81,16 @@ class AddressSpace:
             if not data.flags.writeable:
                 raise InterpreterError("write to a read-only array")
             data[index] = values[chosen]
+
+    def array_at(self, address: int) -> tuple[str, int, int] | None:
+        """The array that an address lies in or behind: its name, its address, and the size of an element."""
+        starts = [start for start in self.names if start <= address]
+        segments = [s for s in self.segments if s.start <= address]
+        if not starts or not segments:
+            return None
+        start, segment = max(starts), max(segments, key=lambda s: s.start)
+        name, size = self.names[start]
+        return (name, start, size) if segment.start <= start else None
 
     def to_host(self, addresses: np.ndarray) -> np.ndarray:
         """Where in the host's memory ``addresses`` are; those of no array stay as they are."""
@@ -124,8 +136,38 @@ class AddressSpace:
             shape, dtype = list(nearest.owner.shape), nearest.owner.dtype
             where = f"the nearest array ({dtype} {shape}) has bytes 0 to {nearest.data.size}"
             where += f", this is byte {address - nearest.start}"
+        named = self.array_at(address)
+        if named is not None:
+            name, start, itemsize = named
+            where += f"; that is element {(address - start) // itemsize} from the start of '{name}'"
         more = f" (and {count - 1} more)" if count > 1 else ""
         raise InterpreterError(f"out-of-bounds {action} of {size} bytes at {address:#x}{more}: {where}")
+
+
+class HostMemory(AddressSpace):
+    """Arrays at the addresses that they have on the host; they can be taken back."""
+
+    def register(self, array: np.ndarray) -> int:
+        """The address of the first element of an array without gaps."""
+        address = array.ctypes.data
+        flat = np.ctypeslib.as_array((ctypes.c_uint8 * array.nbytes).from_address(address))
+        flat.flags.writeable = array.flags.writeable
+        self.segments.append(_Segment(address, address, flat, array))
+        return address
+
+    def bytes_at(self, address: int, nbytes: int) -> np.ndarray:
+        """Bytes of an array, in place. Raises :class:`InterpreterError` where no array is."""
+        for segment in self.segments:
+            if segment.start <= address and address + nbytes <= segment.end:
+                return segment.data[address - segment.start :][:nbytes]
+        raise InterpreterError(f"there are no {nbytes} bytes at {address:#x}")
+
+    def unregister(self, address: int) -> None:
+        """Forget the array that was registered last at an address."""
+        for index in reversed(range(len(self.segments))):
+            if self.segments[index].start == address:
+                del self.segments[index]
+                return
 
 
 def _writes_alike(segment: _Segment, array: np.ndarray) -> bool:

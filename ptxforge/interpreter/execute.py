@@ -10,6 +10,7 @@ import attrs
 import numpy as np
 
 from ptxforge.interpreter.address_space import AddressSpace
+from ptxforge.interpreter.debugger import Debugger
 from ptxforge.interpreter.registry import HANDLERS
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
@@ -29,12 +30,13 @@ def run(
     *,
     memory: AddressSpace | None = None,
     output: Callable[[str], None] = print,
+    namespace: dict[str, Any] | None = None,
 ) -> None:
     """Execute every program of ``grid`` (up to three sizes), one after the other.
 
     ``arguments`` has a value for each parameter, by position or by name: a numpy array for a pointer (used in
     place) or an address that ``memory`` gave out, a number for a scalar. ``output`` gets each line that the
-    kernel prints.
+    kernel prints; ``namespace``, the globals of its source, is what a debugger sees beside its variables.
 
     Raises:
         ArgumentError: an argument does not fit its parameter.
@@ -45,18 +47,32 @@ def run(
     grid = grid + (1,) * (3 - len(grid))
     memory = AddressSpace() if memory is None else memory
     values = bind_arguments(function, arguments, memory)
+    memory.names = _names(values)
     plans: dict[Block, list[_Step]] = {}
+    debugger = Debugger(namespace or {}, function.location.line if function.location else 1)
     with np.errstate(all="ignore"):
         for z, y, x in np.ndindex(*grid[::-1]):
             program = Program(function, memory, (x, y, z), grid, output, plans)
+            program.debugger = debugger
             try:
                 program.run(values)
             except (InterpreterError, IndexError) as fault:  # IndexError: a gather out of bounds
                 raise InterpreterError(f"{fault}\n{program.place()}") from fault
+            except KeyboardInterrupt:
+                raise KeyboardInterrupt(f"'{function.name}' was stopped {program.place()}") from None
+            debugger.end_of_program()
+
+
+def _names(values: Mapping[Value, Any]) -> dict[int, tuple[str, int]]:
+    """What lies at which address: the name of the parameter, and the bytes of an element."""
+    pointers = [p for p in values if isinstance(p.type, T.PointerType)]
+    return {int(values[p]): (p.name, p.type.pointee.bytes) for p in pointers}
 
 
 class Program:
     """One program: its index, its values, and its pending asynchronous copies."""
+
+    debugger: Debugger | None = None
 
     def __init__(
         self,

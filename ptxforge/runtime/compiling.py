@@ -6,9 +6,12 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
+import attrs
+
 from ptxforge import compiler
 from ptxforge.compiler import Artifact
-from ptxforge.runtime import cache, variants
+from ptxforge.driver.protocol import Device
+from ptxforge.runtime import cache, devices, variants
 from ptxforge.runtime.hooks import Compilation
 from ptxforge.runtime.tracebacks import short
 from ptxforge.runtime.variants import Key
@@ -22,12 +25,21 @@ _one_at_a_time = threading.RLock()
 """Two threads that compile at once would only take turns, under the interpreter's lock."""
 
 
+def for_device(key: Key, device: Device | None) -> Key:
+    """The key of a variant on a device: the interpreter's are kernels of another kind."""
+    if not hasattr(device, "load_kernel"):
+        return key
+    return attrs.evolve(key, options=key.options | {"interpreted": True})
+
+
 def artifact_of(
     kernel: JITFunction, key: Key, at_launch: bool = False, told: Compilation | None = None
 ) -> Artifact:
     """The artifact for ``key``; how it was made is noted in ``told``. Raises :class:`JITForbiddenError` when
     it has to be compiled ``at_launch`` and must not be."""
     settings.warn_of_unknown()
+    if key.options.get("interpreted"):
+        return devices.device("interpreter").compile(kernel, key)
     start = time.perf_counter()
     told = told or Compilation(kernel, key, at_launch)
     looks = bool(settings.STOP_AFTER.get() or settings.DUMP.get())

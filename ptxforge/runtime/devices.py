@@ -27,7 +27,8 @@ def default_device() -> Device:
 
 @functools.cache
 def device(name: str) -> Device:
-    """The device called ``emulator``, ``cuda`` or ``cuda:N``; with an empty name, the best there is.
+    """The device called ``emulator``, ``interpreter``, ``cuda`` or ``cuda:N``; with an empty name, the best
+    there is.
 
     The same name gives the same object. Raises :class:`DeviceError` for any other name and for a GPU that is
     not there.
@@ -37,15 +38,26 @@ def device(name: str) -> Device:
     kind, _, number = name.partition(":")
     if kind == "cuda" and (number.isdigit() or not number):
         return cuda_device(int(number or 0))
-    if name == "emulator":
-        return _emulator()
-    raise DeviceError(f"there is no device '{name}'; PTXFORGE_DEVICE is 'emulator', 'cuda' or 'cuda:N'")
+    if name in _ON_THE_HOST:
+        return _ON_THE_HOST[name]()
+    raise DeviceError(
+        f"there is no device '{name}'; PTXFORGE_DEVICE is 'emulator', 'interpreter', 'cuda' or 'cuda:N'"
+    )
 
 
 def _emulator() -> Device:
     from ptxforge.emulator import DefaultEmulator  # a machine with a GPU need not load it
 
     return DefaultEmulator()
+
+
+def _interpreter() -> Device:
+    from ptxforge.runtime.interpreted import InterpreterDevice  # wanted by few
+
+    return InterpreterDevice()
+
+
+_ON_THE_HOST = {"emulator": _emulator, "interpreter": _interpreter}
 
 
 @contextmanager
@@ -89,7 +101,7 @@ def empty(
 def _unpickled(name: str, shape: tuple[int, ...], kind: str, data: bytes) -> DeviceArray:
     """The array of a pickle: on the device of its name where this process has that, else on the default
     one."""
-    there = device(name) if name == "emulator" or name.startswith("cuda") and device_count() else None
+    there = device(name) if name in _ON_THE_HOST or name.startswith("cuda") and device_count() else None
     dtype = element_type(kind)
     return to_device(np.frombuffer(data, dtype.numpy).reshape(shape), there)
 

@@ -283,6 +283,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
         return self._variant_of(self._key(made, chosen, target), device, at_launch)
 
     def _variant_of(self, key: Key, device: Device | None, at_launch: bool = False) -> CompiledKernel:
+        key = compiling.for_device(key, device)
         variant = self._compiled.get(key.identity())
         if variant is None:
             with hooks.compiling(self, key, at_launch) as told:

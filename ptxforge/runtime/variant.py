@@ -132,15 +132,19 @@ class CompiledKernel:
             self._check_fits(device)
             for hook in hooks.LOAD:
                 hook(self, None)
-            module = loading.load_module(
-                device, self.artifact.ptx, self.name, self.artifact.target, self.machine_code
-            )
-            function = module.function(self.name)
+            function = self._load(device)
             self._check_registers(function)
             self._functions[id(device)] = function
             for hook in hooks.LOAD:
                 hook(self, function)
         return function
+
+    def _load(self, device: Device) -> Function:
+        if hasattr(device, "load_kernel"):
+            return device.load_kernel(self.artifact)
+        made = self.artifact
+        module = loading.load_module(device, made.ptx, self.name, made.target, self.machine_code)
+        return module.function(self.name)
 
     def _check_fits(self, device: Device) -> None:
         made = self.artifact

@@ -74,8 +74,8 @@ def _not_a_switch(text: str) -> str:
 
 def _not_a_device(text: str) -> str:
     kind, _, number = text.partition(":")
-    fits = text == "emulator" or (kind == "cuda" and (number.isdigit() or text == "cuda"))
-    return "" if fits else "it can be 'emulator', 'cuda' or 'cuda:N'"
+    fits = text in ("emulator", "interpreter") or (kind == "cuda" and (number.isdigit() or text == "cuda"))
+    return "" if fits else "it can be 'emulator', 'interpreter', 'cuda' or 'cuda:N'"
 
 
 def _not_a_target(text: str) -> str:
@@ -118,7 +118,7 @@ def _not_seconds(text: str) -> str:
 DEVICE = Setting(
     "PTXFORGE_DEVICE",
     "",
-    "default device: 'emulator', 'cuda' or 'cuda:N' (unset: CUDA when there is a GPU)",
+    "default device: 'emulator', 'interpreter', 'cuda' or 'cuda:N' (unset: CUDA when there is a GPU)",
     _not_a_device,
 )
 TARGET = Setting(

@@ -27,7 +27,10 @@ SAME_FLOOR = {
 }  # fmt: skip
 """Imports within a floor that are meant: the left package stands on the right one."""
 
-OPTIONAL = ("cuda", "torch", "cupy", "rich", "ptxforge.driver.cuda_api", "ptxforge.emulator")
+OPTIONAL = (
+    "cuda", "torch", "cupy", "rich", "ptxforge.driver.cuda_api", "ptxforge.emulator",
+    "ptxforge.runtime.interpreted",
+)  # fmt: skip
 """Heavy packages that a function may import when it needs them; nothing else is imported inside functions."""
 
 MODULES = sorted(ROOT.rglob("*.py"))

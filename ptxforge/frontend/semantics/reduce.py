@@ -98,7 +98,9 @@ def _user_combine(ctx: Context, function: Any, inputs: list[TensorValue]) -> Com
         raise ArgumentProblem("combine_fn", f"must be a @ptxforge.jit function, is {describe(function)}")
 
     def combine(left: Sequence[TensorValue], right: Sequence[TensorValue]) -> list[TensorValue]:
+        outside, ctx.combines = ctx.combines, True
         found = ctx.call(function, (*left, *right))
+        ctx.combines = outside
         found = found if isinstance(found, tuple) else (found,)
         if len(found) != len(inputs):
             raise ArgumentProblem("combine_fn", f"must return {len(inputs)} values, returns {len(found)}")

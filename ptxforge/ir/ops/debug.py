@@ -55,6 +55,22 @@ def index_widths(shape: tuple[int, ...]) -> list[int]:
     return [len(str(size - 1)) for size in shape]
 
 
+@define("breakpoint", effects=SIDE_EFFECT, shows_operand_types=True, traits=[ANY_LAYOUT])
+class Breakpoint(Operation):
+    """Where a debugger may stop, and does if ``stops``: ``breakpoint()`` in a kernel, and before each
+    statement of a kernel that has one. The values are those of the variables there: ``names`` says for each
+    which (``x``, ``pair.0``, ``block.offsets.1``), ``types`` which type of the language it has;
+    ``constants`` are those known when compiling, as ``BLOCK = 128``. Only the interpreter can execute it."""
+
+    values = operands(ANY)
+    stops = attribute(bool, True)
+    names = attribute(tuple, ())
+    types = attribute(tuple, ())
+    constants = attribute(tuple, ())
+
+    infer = gives()
+
+
 _PROMISE = Effects(writes=frozenset({"promises"}))
 """Stays, like a write, but orders no access to memory."""
 
