@@ -91,7 +91,8 @@ def attention(case: str, depth: int, causal: bool) -> list[Configuration]:
     signature = dict.fromkeys(("q", "k", "v", "out"), "*fp16:16") | {"scale": "fp32"}
     signature |= dict.fromkeys(integers, "i32:16")
     fixed = {"D": depth, "CAUSAL": causal}
-    return [_configuration(case, "attention", signature, fixed, t) for t in tiles.ATTENTION_TILES[depth]]
+    fitting = tiles.attention_tiles(depth, causal)
+    return [_configuration(case, "attention", signature, fixed, tile) for tile in fitting]
 
 
 def _softmax(case: str, columns: int, element: str, rows_too: bool = True) -> list[Configuration]:

@@ -250,7 +250,8 @@ def attention(
     """softmax(q kᵀ · scale) v for [batch, heads, length, D] tensors of equal strides; BLOCK_M rows of one
     head a program. ``scale`` includes log2(e): exponentials are powers of two. ``length`` is a multiple of
     both blocks."""
-    start = tl.program_id(0) * BLOCK_M
+    block = tl.num_programs(0) - 1 - tl.program_id(0) if CAUSAL else tl.program_id(0)  # the longest first
+    start = block * BLOCK_M
     head = tl.program_id(1)
     base = (head // heads).to(tl.int64) * stride_b + (head % heads).to(tl.int64) * stride_h
     i = start + tl.arange(0, BLOCK_M)

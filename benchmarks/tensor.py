@@ -10,7 +10,6 @@ import torch
 from benchmarks.products import by_descriptors, fp8, int8, matmul_case, padded, small, split_k
 from benchmarks.spine import Case, empty_tensor, random_tensor
 from benchmarks.tiles import (
-    ATTENTION_TILES,
     DECODE_TILES,
     F16_TILES,
     ODD_TILES,
@@ -18,6 +17,7 @@ from benchmarks.tiles import (
     SGEMM_TILES,
     SKINNY_TILES,
     TF32_TILES,
+    attention_tiles,
 )
 
 
@@ -47,7 +47,7 @@ def _attention(length: int, dim: int, causal: bool) -> Case:
     work = 4.0 * batch * heads * length * length * dim * (0.5 if causal else 1.0)
     return Case(
         f"attention f16 L={length} D={dim}{' causal' if causal else ''}", "TFLOP/s", work, make, launch,
-        ATTENTION_TILES[dim], reference,
+        attention_tiles(dim, causal), reference,
         lambda d: (d["out"].float(), reference(d).float()), 1e-2,
     )  # fmt: skip
 

@@ -64,18 +64,16 @@ SGEMM_TILES = _tiles(
     (128, 128, 16, 8, 3), (64, 128, 16, 4, 3), (128, 64, 32, 4, 2), (128, 128, 32, 8, 2), (64, 64, 16, 4, 3),
 )  # fmt: skip
 _ATTENTION = [
-    dict(BLOCK_M=m, BLOCK_N=n, num_warps=w, num_stages=s)
-    for m, n, w, s in (
-        (128, 64, 8, 2), (128, 64, 8, 3), (64, 64, 4, 2), (128, 128, 8, 2), (128, 32, 8, 3), (64, 64, 4, 3),
-    )
+    (128, 64, 8, 2), (128, 64, 8, 3), (64, 64, 4, 2), (128, 128, 8, 2), (128, 128, 8, 3), (64, 64, 4, 3),
 ]  # fmt: skip
-_NARROW_HEADS = [
-    dict(BLOCK_M=128, BLOCK_N=128, num_warps=8, num_stages=3),
-    dict(BLOCK_M=128, BLOCK_N=64, num_warps=4, num_stages=2),
-    dict(BLOCK_M=256, BLOCK_N=64, num_warps=16, num_stages=2),
-    dict(BLOCK_M=256, BLOCK_N=64, num_warps=16, num_stages=3),
-]
-"""What heads of 64 elements leave room for: three stages of 128 keys, 32 rows a warp (with D = 128 sums and
-scores alone are 192 registers, and others spill), 4 warps on each scheduler."""
-ATTENTION_TILES = {64: [*_ATTENTION, *_NARROW_HEADS], 128: _ATTENTION}
-"""By the extent of a head."""
+_NARROW_HEADS = [(128, 64, 8, 4), (128, 64, 4, 2), (128, 128, 8, 4), (256, 64, 16, 3), (64, 128, 4, 2)]
+"""What heads of 64 elements leave room for: four stages, 32 rows a warp (with D = 128 sums and scores alone
+are 192 registers, and others spill), 4 warps on each scheduler."""
+
+
+def attention_tiles(depth: int, causal: bool) -> list[dict[str, int]]:
+    """For heads of ``depth`` elements. The causal kernel wants blocks of keys that a block of rows is a
+    multiple of."""
+    rows = _ATTENTION + (_NARROW_HEADS if depth == 64 else [])
+    names = ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages")
+    return [dict(zip(names, row, strict=True)) for row in rows if not causal or row[0] % row[1] == 0]

@@ -21,7 +21,8 @@ MEMORY      B is read from shared memory as it was loaded, transposed or not; so
             Only 16-bit types may lie along n (A: along m) there: other tiles go to ``mma.sync``, which turns
             them on the way to the registers.
 LEFT        A comes from shared memory if it was loaded like B; what was computed stays in registers.
-PLACE       A tile that was loaded outside of the dot's loop is put into shared memory there, once.
+PLACE       A tile that was loaded outside of the dot's loop is put into shared memory there, once; dots that
+            take it in the same layout share it.
 CHAINS      A dot whose result feeds another dot, or that is fed by one, keeps whole rows in a warp: the
             result then is the next one's operand without leaving its registers.
 IMPRECISE   8-bit floats are summed in about 14 bits inside the tensor core. With ``max_num_imprecise_acc``
@@ -100,11 +101,14 @@ class _Tile:
         self.load, self.turns, self.layout = load, turns, layout
 
     def allocate(self) -> Value:
-        """Put the tile into shared memory behind its load; the view that the dot takes."""
-        b = Builder.after(self.load)
+        """Put the tile into shared memory behind its load, unless an earlier dot has done so; the view that
+        the dot takes."""
         type = self.load.result.type
         described = T.MemDescType(type.shape, type.element, self.layout, mutable=True)
-        view = b.value(LocalAlloc, self.load.result, type=described)
+        users = self.load.result.users
+        there = next((u for u in users if isinstance(u, LocalAlloc) and u.result.type is described), None)
+        b = Builder.after(there or self.load)
+        view = there.result if there else b.value(LocalAlloc, self.load.result, type=described)
         for turn in self.turns:
             seen: T.MemDescType = view.type
             layout = infer_trans(seen.layout, turn.order, seen.shape)

@@ -253,9 +253,70 @@ def test_heads_and_batches_are_dimensions(execute):
     for (out,) in execute(batched, (6, 2), arguments, {"BM": 64, "BN": 64, "BK": 32}, outputs=[2],
                           num_warps=4, num_stages=3):  # fmt: skip
         np.testing.assert_array_equal(out, expected.reshape(6, 128, 64))
-    recipes = batched.variants[-1].artifact.tensor_maps
+    artifact = batched.variants[-1].artifact
+    recipes = artifact.tensor_maps
     assert {recipe.base for recipe in recipes} == {"a", "b"}
+    assert not [remark for remark in artifact.remarks if remark.kind == "not-by-tma"]
     assert all(len(recipe.shape) == 4 for recipe in recipes)
+
+
+@ptxforge.jit
+def backwards(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """Rows of a @ bᵀ, the last block first; two loops multiply what stands before the block's number along
+    k, and the rest."""
+    start = (tl.num_programs(0) - 1 - tl.program_id(0)) * BM
+    i, j, k = start + tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    x = a + i[:, None] * K + k[None, :]
+    y = b + j[:, None] * K + k[None, :]
+    acc = tl.zeros((BM, BN), tl.float32)
+    for _ in range(0, start, BK):
+        acc = tl.dot(tl.load(x), tl.trans(tl.load(y)), acc)
+        x += BK
+        y += BK
+    for _ in range(start, K, BK):
+        acc = tl.dot(tl.load(x), tl.trans(tl.load(y)), acc)
+        x += BK
+        y += BK
+    tl.store(c + i[:, None] * BN + j[None, :], acc)
+
+
+def test_programs_that_count_backwards_are_fed_by_tma(execute):
+    """``num_programs - 1 - program_id`` is not negative, so the first loop ends where the second begins."""
+    rng = np.random.default_rng(6)
+    a = rng.integers(-3, 4, (128, 128)).astype(np.float16)
+    b = rng.integers(-3, 4, (64, 128)).astype(np.float16)
+    arguments, blocks = [a, b, np.zeros((128, 64), np.float32), 128], {"BM": 64, "BN": 64, "BK": 32}
+    for (out,) in execute(backwards, (2,), arguments, blocks, outputs=[2], num_warps=4, num_stages=3):
+        np.testing.assert_array_equal(out, a.astype(np.float32) @ b.T)
+    assert sorted(maps_of(backwards)) == ["a", "b"]
+    remarks = backwards.variants[-1].artifact.remarks
+    assert not [remark for remark in remarks if remark.kind == "not-by-tma"]
+
+
+@ptxforge.jit
+def twice(q, k, v, out, n, BM: tl.constexpr, BN: tl.constexpr, D: tl.constexpr):
+    """q @ (k[0] + k[1] + …)ᵀ + q @ (v[0] + v[1] + …)ᵀ, a loop for each."""
+    i, j, d = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, D)
+    rows = tl.load(q + i[:, None] * D + d[None, :])
+    acc = tl.zeros((BM, BN), tl.float32)
+    for block in range(n):
+        acc = tl.dot(rows, tl.load(k + (block * BN + j)[None, :] * D + d[:, None]), acc)
+    for block in range(n):
+        acc = tl.dot(rows, tl.load(v + (block * BN + j)[None, :] * D + d[:, None]), acc)
+    tl.store(out + i[:, None] * BN + j[None, :], acc)
+
+
+def test_two_products_share_an_operand_in_shared_memory(execute):
+    rng = np.random.default_rng(7)
+    q = rng.integers(-3, 4, (64, 64)).astype(np.float16)
+    k, v = (rng.integers(-3, 4, (3 * 64, 64)).astype(np.float16) for _ in range(2))
+    expected = q.astype(np.float32) @ (k + v).reshape(3, 64, 64).sum(0).astype(np.float32).T
+    for (out,) in execute(twice, (1,), [q, k, v, np.zeros((64, 64), np.float32), 3],
+                          {"BM": 64, "BN": 64, "D": 64}, outputs=[3], num_warps=4, num_stages=3):  # fmt: skip
+        np.testing.assert_array_equal(out, expected)
+    tile = 64 * 64 * 2
+    shared = twice.variants[-1].artifact.shared_bytes
+    assert shared < (1 + 3 + 1) * tile, "the left operand once, a ring of three"
 
 
 @ptxforge.jit

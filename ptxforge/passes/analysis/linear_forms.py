@@ -136,8 +136,10 @@ class LinearForms:
         lower, upper = self.scalar(loop.lower), self.scalar(loop.upper)
         extent, stride = add(upper, lower, -1), self.scalar(loop.step)[()]
         # The counter ends exactly at the upper bound, which is not below the lower one.
-        ends_there = all(c > 0 and c % stride == 0 for c in extent.values())
-        if not ends_there or not all(is_nonnegative(v) for monomial in extent for v in monomial):
+        grows = all(c > 0 and all(map(is_nonnegative, monomial)) for monomial, c in extent.items())
+        if any(c % stride for c in extent.values()) or not (
+            grows or (not lower and is_nonnegative(loop.upper))
+        ):
             return _itself(value)
         start = self.of(loop.initial[value.index])
         total: Polynomial = {}

@@ -114,7 +114,7 @@ class Rectangles:
             raise NotLinear("the pointer is not known to be aligned to 16 bytes")
         for dimension in found.dimensions[:-1]:
             ((monomial, coefficient),) = dimension.stride.items()
-            if coefficient * _divisor(monomial) * size % ALIGNMENT:
+            if coefficient * _divisor(monomial, self.forms) * size % ALIGNMENT:
                 raise NotLinear("the distance of rows is not known to be a multiple of 16 bytes")
 
     # -- dimensions ----------------------------------------------------------------------------------------
@@ -135,7 +135,8 @@ class Rectangles:
         groups = self._split(add(rest, multiply(by_masks[1 - columns], stride), -1), stride)
         size = T.element_type(type).bytes
         along_columns = add(groups.pop((), {}), by_masks[columns])
-        if any(c * size * _divisor(monomial) % ALIGNMENT for monomial, c in along_columns.items()):
+        parts = (c * _divisor(monomial, self.forms) for monomial, c in along_columns.items())
+        if any(part * size % ALIGNMENT for part in parts):
             raise NotLinear("a tile's first column may be at any address")
         rows = add(groups.pop(_ROWS, {}), by_masks[1 - columns])
         found = [self._dimension(columns, {(): 1}, along_columns, form, bounds),
@@ -274,12 +275,12 @@ _LESS = {"slt": (0, 0), "sle": (0, 1), "sgt": (1, 0), "sge": (1, 1)}
 """Predicate: which operand is the smaller one, and 1 if they may be equal."""
 
 
-def _divisor(monomial: Monomial) -> int:
+def _divisor(monomial: Monomial, forms: LinearForms) -> int:
     """A number that divides a product of scalars."""
-    return math.prod(map(_divides, monomial))
+    return math.prod(_divides(value, forms) for value in monomial)
 
 
-def _divides(value: Value) -> int:
+def _divides(value: Value, forms: LinearForms) -> int:
     if not isinstance(value, BlockArgument):
         return 1
     loop = value.block.parent_op
@@ -287,10 +288,8 @@ def _divides(value: Value) -> int:
         return value.attributes.get("divisibility", 1)
     if not isinstance(loop, For) or value.index:
         return 1
-    bounds = [v.defining_op for v in (loop.lower, loop.step)]
-    if not all(isinstance(op, Constant) for op in bounds):
-        return 1
-    return math.gcd(*(op.value for op in bounds)) or 1
+    terms = [item for bound in (loop.lower, loop.step) for item in forms.scalar(bound).items()]
+    return math.gcd(*(c * _divisor(monomial, forms) for monomial, c in terms)) or 1
 
 
 def _is_true(op: Operation) -> bool:

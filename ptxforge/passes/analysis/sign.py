@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from ptxforge.ir.core import BlockArgument, Value
-from ptxforge.ir.ops.arith import AddI
+from ptxforge.ir.ops.arith import AddI, SubI
 from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.memory import GetNumPrograms, GetProgramId
+from ptxforge.ir.ops.shape import Constant
 from ptxforge.passes.analysis.assumptions import promised_nonnegative
 
 _MAX_DEPTH = 24
@@ -23,7 +25,42 @@ def _is_computed_nonnegative(value: Value, depth: int) -> bool:
     op = value.defining_op
     if op is None:
         return _induction_is_nonnegative(value, depth)
+    if isinstance(op, SubI) and _counts_from_the_end(value, depth):
+        return True
     return op.is_nonnegative(lambda operand: is_nonnegative(operand, depth - 1))
+
+
+def _counts_from_the_end(value: Value, depth: int) -> bool:
+    """Whether ``value`` is ``num_programs - 1 - program_id`` along one axis, plus what is not negative."""
+    terms, constant = _sum(value, depth)
+    programs = [term for term in terms if isinstance(term.defining_op, GetNumPrograms) and terms[term] > 0]
+    numbers = [term for term in terms if isinstance(term.defining_op, GetProgramId) and terms[term] < 0]
+    if len(numbers) != 1 or terms[numbers[0]] != -1 or constant < -1:
+        return False
+    axis = numbers[0].defining_op.axis
+    if not any(term.defining_op.axis == axis for term in programs):
+        return False
+    rest = [term for term in terms if term not in programs and term is not numbers[0]]
+    return all(terms[term] > 0 and is_nonnegative(term, depth - 1) for term in rest)
+
+
+def _sum(value: Value, depth: int) -> tuple[dict[Value, int], int]:
+    """What ``value`` is the sum of, each with how often, and a constant."""
+    terms: dict[Value, int] = {}
+    constant = 0
+    pending = [(value, 1)]
+    while pending and depth:
+        term, sign = pending.pop()
+        op, depth = term.defining_op, depth - 1
+        if isinstance(op, (AddI, SubI)):
+            second = -sign if isinstance(op, SubI) else sign
+            pending += [(op.operands[0], sign), (op.operands[1], second)]
+        elif isinstance(op, Constant):
+            constant += sign * op.value
+        else:
+            terms[term] = terms.get(term, 0) + sign
+    terms.update((term, -1) for term, _ in pending)
+    return terms, constant
 
 
 def _induction_is_nonnegative(value: Value, depth: int) -> bool:
