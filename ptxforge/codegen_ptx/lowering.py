@@ -25,15 +25,12 @@ from ptxforge.codegen_ptx.module import parameter_name, parameter_type
 from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
+from ptxforge.ir.definition import COPIES, READS_SHARED, Effects
 from ptxforge.ir.ops.memory import Store
-from ptxforge.ir.ops.shared import AsyncCommitGroup, AsyncCopyGlobalToLocal, LocalLoad
 from ptxforge.layouts.linear import REGISTER
 from ptxforge.support.errors import InternalCompilerError
 from ptxforge.support.location import Location
 from ptxforge.support.target import Target
-
-DEFERRABLE = frozenset((LocalLoad, AsyncCopyGlobalToLocal, AsyncCommitGroup))
-"""Operations with effects that deferred work may pass, being deferred themselves."""
 
 LOWERINGS: dict[type[Operation], Callable[[Lowering, Operation], None]] = {}
 
@@ -120,7 +117,7 @@ class Lowering:
             return all(work.value is op.value for work in self.deferred)
         if op.attributes.get("scratch_offset", -1) >= 0 and any(w.value is not None for w in self.deferred):
             return False  # its barrier may be the one that ends what was read before it
-        return not op.regions and (type(op) in DEFERRABLE or op.get_effects().is_pure)
+        return not op.regions and may_be_passed(op.get_effects())
 
     # -- deferred work -----------------------------------------------------------------------------------
 
@@ -180,6 +177,12 @@ class Lowering:
         """Set the entries of an operation's results."""
         for result, entries in zip(op.results, results, strict=True):
             self.values[result] = entries
+
+
+def may_be_passed(effects: Effects) -> bool:
+    """Whether deferred work may pass an operation with these effects: it has none, or is deferred itself
+    (reads of shared memory, asynchronous copies and the ends of their groups)."""
+    return effects.is_pure or effects == READS_SHARED or effects.starts == COPIES
 
 
 def register_count(type: T.Type) -> int:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ptxforge.codegen_ptx.lowering import DEFERRABLE, Deferred, Lowering
+from ptxforge.codegen_ptx.lowering import Deferred, Lowering, may_be_passed
 from ptxforge.ir.core import Value
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal
@@ -55,7 +55,7 @@ def timetable(
 def _another_follows(dot: Dot) -> bool:
     """Whether one more dot comes before anything for which deferred work must be done."""
     here = dot.next
-    while here is not None and (type(here) in DEFERRABLE or here.get_effects().is_pure) and not here.regions:
+    while here is not None and may_be_passed(here.get_effects()) and not here.regions:
         if isinstance(here, Dot):
             return True
         here = here.next

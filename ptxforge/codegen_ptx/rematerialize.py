@@ -16,17 +16,9 @@ from collections.abc import Iterable
 from ptxforge.codegen_ptx.lowering import LOWERINGS, Lowering
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
-from ptxforge.ir.ops.arith import AddI, AndI, CmpI, MulI, SubI
-from ptxforge.ir.ops.cast import ExtSI
+from ptxforge.ir.definition import ADDRESSING
 from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.memory import AddPtr
-from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, MakeRange, RotatedRange, Splat
 from ptxforge.ir.ops.warpgroup import DotAsync
-
-_CHEAP = (
-    AddI, AndI, CmpI, MulI, SubI, ExtSI, AddPtr,
-    Broadcast, Constant, ExpandDims, MakeRange, RotatedRange, Splat,
-)  # fmt: skip
 
 
 def rematerialize_after(ctx: Lowering, loop: Operation) -> None:
@@ -71,7 +63,7 @@ def _collect(value: Value, earlier: dict[Operation, None], inside: set[Value], a
     """Add the operation that defines ``value`` to ``again``, and what it needs, if it is to be lowered
     again."""
     op = value.defining_op
-    if op is None or op in again or value in inside or not isinstance(op, _CHEAP):
+    if op is None or op in again or value in inside or ADDRESSING not in op.traits:
         return
     if not isinstance(value.type, T.TensorType) or op not in earlier:
         return

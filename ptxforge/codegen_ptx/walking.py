@@ -25,20 +25,16 @@ from ptxforge.codegen_ptx.lowering import LOWERINGS, Lowering
 from ptxforge.codegen_ptx.pointers import Pointer, Term, address, as_pointer, moved_by
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation, Value
+from ptxforge.ir.definition import ADDRESSING, REARRANGING, MemoryAccess
 from ptxforge.ir.ops.control import Yield
 from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.memory import AddPtr, Load, Store
-from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Splat
-from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal
+from ptxforge.ir.ops.memory import AddPtr
+from ptxforge.ir.ops.shape import Broadcast, Constant
 from ptxforge.layouts.encodings import DotOperand
 from ptxforge.layouts.linear import LANE, REGISTER
 from ptxforge.support import machine
 
 FEWEST, MOST = machine.LOOP_POINTER_ACCESSES
-
-
-_ACCESSES = (AsyncCopyGlobalToLocal, Load, Store)
-_REARRANGE = (Splat, Broadcast, ExpandDims)
 
 
 class LoopPointers(NamedTuple):
@@ -124,7 +120,7 @@ class _Accesses:
                 ):
                     return False
                 continue
-            if isinstance(op, _ACCESSES):
+            if isinstance(op, MemoryAccess) and not op.get_effects().is_atomic:
                 width = vector_width(ctx, op, op.elements)
                 self.terms += [as_pointer(entry).terms for entry in seen[pointer][::width]]
             elif not self._follow(ctx, op, seen):
@@ -134,7 +130,7 @@ class _Accesses:
     def _follow(self, ctx: Lowering, op: Operation, seen: dict) -> bool:
         """Add what ``op`` makes of a pointer to ``seen``."""
         pointer = op.operands[0]
-        if isinstance(op, _REARRANGE):
+        if REARRANGING in op.traits and ADDRESSING in op.traits:
             # These only rearrange entries: no instruction comes of it.
             ctx.values[pointer] = seen[pointer]
             LOWERINGS[type(op)](ctx, op)

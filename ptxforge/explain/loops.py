@@ -6,7 +6,7 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
-from ptxforge.ir.ops.control import For, While
+from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
 from ptxforge.passes.analysis.loop_reasons import why_not_ahead
@@ -35,14 +35,14 @@ class LoopFacts:
 def loops_of(function: Function) -> list[LoopFacts]:
     """The loops before they are pipelined."""
     default = function.attributes.get("num_stages", 3)
-    loops = [op for op in function.walk() if isinstance(op, (For, While))]
+    loops = [op for op in function.walk() if isinstance(op, Loop)]
     return [_facts(loop, default) for loop in loops]
 
 
 def finish_loops(loops: list[LoopFacts], function: Function) -> tuple[LoopFacts, ...]:
     """The loops with what became of them in the final IR, where copies to shared memory have replaced the
     loads that run ahead."""
-    after = {op.location: op for op in function.walk() if isinstance(op, (For, While))}
+    after = {op.location: op for op in function.walk() if isinstance(op, Loop)}
     for facts in loops:
         loop = after.get(facts.location)
         if loop is not None:

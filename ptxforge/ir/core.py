@@ -278,6 +278,23 @@ class Operation:
         """Effects of this instance: the definition's, unless attributes change them (a volatile load)."""
         return self.effects
 
+    # -- layouts and control flow: what passes ask; operations that differ say so ----------------------
+
+    def result_layout(self, layout: Any, index: int) -> Any:
+        """The layout that the results get when operand ``index`` has ``layout``; None when the operation does
+        not pass it on. May raise ``LayoutError``."""
+        return layout if "elementwise" in self.traits and "anchor" not in self.traits else None
+
+    def operand_layout(self, layout: Any, index: int) -> Any:
+        """The layout that operand ``index`` must have for the results to have ``layout``; None when none will
+        do. May raise ``LayoutError``."""
+        return layout if "elementwise" in self.traits else None
+
+    def passes_to(self, index: int) -> Value | None:
+        """The result of a loop or branch (this operation or the one around it) that operand ``index`` may
+        become; None when control flow does not pass it on."""
+        return None
+
     def is_nonnegative(self, known: Callable[[Value], bool]) -> bool:
         """Whether every element of the result is at least 0, given which operands are ``known`` to be."""
         if self.nonnegative_if == "first":

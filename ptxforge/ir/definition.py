@@ -22,7 +22,10 @@ traits      ``ELEMENTWISE`` (acts element by element: all tensors have one shape
             ``PARTIAL`` (faults, or never ends, for some operands: only runs where the program runs it),
             ``REARRANGING`` (its result holds elements of its only operand and no others), ``SAME_MEMORY``
             (what its result points at belongs to what its first operand points at), ``ANY_LAYOUT`` (does not
-            care in which layouts its operands are).
+            care in which layouts its operands are), ``RELAYOUT`` (can be done in another layout instead of
+            converting its result; pure elementwise operations need not say it), ``ADDRESSING`` (index
+            arithmetic, cheaper to do again than to keep in registers), ``ORDERLESS`` (does the same in
+            whatever order a tile's elements are, as elementwise operations do).
             Those of a base class are inherited: ``Elementwise`` has the first, and an ``infer`` and a
             ``check`` to go with it.
 cost        what computing an element takes: ``FREE`` (nothing: constants, other names of registers),
@@ -38,8 +41,10 @@ evaluate    the numpy meaning: arrays (or numpy scalars) in, array or tuple of a
             interpreter has a handler of its own.
 base        an operation on the memory behind pointers derives from ``MemoryAccess``, which declares what
             every such access has.
-operand_layout  the layout that operand ``index`` must have so that the result gets ``layout`` (for pushing
-            conversions backwards); ``None`` when that cannot be.
+operand_layout, result_layout  the layout that operand ``index`` must have so that the result gets ``layout``
+            (for pushing conversions backwards), and the other way round; ``None`` when that cannot be.
+            Elementwise operations keep layouts and need neither.
+passes_to   of control flow: which result an operand becomes.
 shows_operand_types   the printer writes ``: (operand types) -> result types``.
 """
 
@@ -62,9 +67,13 @@ PARTIAL = "partial"
 REARRANGING = "rearranging"
 SAME_MEMORY = "same memory"
 ANY_LAYOUT = "any layout"
+RELAYOUT = "relayout"
+ADDRESSING = "addressing"
+ORDERLESS = "orderless"
 TRAITS = frozenset(
-    (ELEMENTWISE, COMMUTATIVE, TERMINATOR, ANCHOR, PARTIAL, REARRANGING, SAME_MEMORY, ANY_LAYOUT)
-)
+    (ELEMENTWISE, COMMUTATIVE, TERMINATOR, ANCHOR, PARTIAL, REARRANGING, SAME_MEMORY, ANY_LAYOUT, RELAYOUT,
+     ADDRESSING, ORDERLESS)
+)  # fmt: skip
 
 FREE, CHEAP, EXPENSIVE = "free", "cheap", "expensive"
 """Costs of an element."""
@@ -79,11 +88,26 @@ class Effects:
     ``reads`` and ``writes`` name memory: ``global``, ``shared``; and ``promises``, which ``assume`` makes and
     analyses read. ``other`` is anything else that the world can see or that orders execution (printing,
     asserting, a barrier): never removed, never reordered.
+
+    ``starts`` and ``finishes`` name the queue of asynchronous work (``COPIES``, ``PRODUCTS``, ``TENSORS``)
+    that it adds to, or waits for: such work is ordered with that of its own queue.
     """
 
     reads: frozenset[str] = frozenset()
     writes: frozenset[str] = frozenset()
     other: bool = False
+    starts: str = ""
+    finishes: str = ""
+
+    @property
+    def is_atomic(self) -> bool:
+        """It reads and writes the same memory."""
+        return bool(self.reads & self.writes)
+
+    @property
+    def queue(self) -> str:
+        """The queue of asynchronous work that it has to do with; empty when it is none."""
+        return self.starts or self.finishes
 
     @property
     def is_pure(self) -> bool:
@@ -102,6 +126,9 @@ READS_WRITES_GLOBAL = Effects(reads=frozenset({"global"}), writes=frozenset({"gl
 READS_SHARED = Effects(reads=frozenset({"shared"}))
 WRITES_SHARED = Effects(writes=frozenset({"shared"}))
 SIDE_EFFECT = Effects(other=True)
+
+COPIES, PRODUCTS, TENSORS = "cp.async", "wgmma", "tma"
+"""Queues: of copies of 4 to 16 bytes by each thread, of products of warpgroups, of copies of boxes."""
 
 
 @attrs.frozen(slots=True, eq=False)
@@ -260,9 +287,11 @@ class MemoryAccess(Operation):
     ``guarded``  so many elements may turn out to be one vector when the kernel runs; the code tests it.
                  1: none do. ``aligned`` says that their addresses need no test.
 
-    An operation that has a ``mask`` declares it; elements where it does not hold are not touched.
+    An operation that has a ``mask`` declares it; elements where it does not hold are not touched. One whose
+    instructions move single elements only says so by ``takes_vectors``.
     """
 
+    takes_vectors = True
     pointer = operand(POINTER)
     mask = None
     vector = attribute(int, 0)

@@ -28,11 +28,11 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.ops.control import Condition, For, If, While, Yield
+from ptxforge.ir.definition import PRODUCTS, SAME_MEMORY
+from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.mbarrier import BarrierInit
-from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex, MemDescSubslice, MemDescTrans
-from ptxforge.ir.ops.warpgroup import DotAsync
+from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.layouts import wgmma
 from ptxforge.passes.analysis.scratch import conversion_parts, scratch_bytes
 from ptxforge.support import machine
@@ -274,7 +274,7 @@ def _span(alloc: LocalAlloc, user: Operation, numbers: Numbers) -> tuple[int, in
     place: Operation = alloc
     while (seen := place.parent.ancestor_of(user)) is None:
         place = place.parent_op
-    if isinstance(user, (Yield, Condition)) and isinstance(user.parent_op, (For, While)):
+    if user.is_terminator and isinstance(user.parent_op, Loop):
         loop = user.parent_op
         seen = place.parent.ancestor_of(loop) or loop
     first = numbers[alloc][0] if place is alloc else min(numbers[place][0], numbers[seen][0])
@@ -283,23 +283,13 @@ def _span(alloc: LocalAlloc, user: Operation, numbers: Numbers) -> tuple[int, in
 
 def _passed_on(user: Operation, index: int) -> list[Value]:
     """The values that stand for operand ``index`` of ``user`` from then on."""
-    if isinstance(user, (MemDescIndex, MemDescSubslice, MemDescTrans, DotAsync)):
+    if SAME_MEMORY in user.traits or user.effects.starts == PRODUCTS:
         return [user.result]  # a product under way reads until it was waited for
-    if isinstance(user, For):
-        return [user.carried[index - 3], user.results[index - 3]]
-    if isinstance(user, While):
-        return [user.before.arguments[index]]
-    if isinstance(user, Condition):
-        return [user.parent_op.body.arguments[index - 1], user.parent_op.results[index - 1]]
-    if isinstance(user, Yield):
-        parent = user.parent_op
-        if isinstance(parent, For):
-            return [parent.carried[index], parent.results[index]]
-        if isinstance(parent, While):
-            return [parent.before.arguments[index]]
-        if isinstance(parent, If):
-            return [parent.results[index]]
-    return []
+    target = user.passes_to(index)
+    if target is None:
+        return []
+    parent = target.op
+    return parent.carried_names(target.index) if isinstance(parent, Loop) else [target]
 
 
 def _users(requests: list[Request]) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import COMMUTATIVE, HINTS, PURE
-from ptxforge.ir.ops.control import If, Loop
+from ptxforge.ir.ops.control import Loop, Structured
 from ptxforge.support.target import Target
 
 _SPACES = ("global", "shared")
@@ -59,7 +59,7 @@ class _Numbering:
 
     def _regions(self, op: Operation, known: dict[Any, Operation]) -> bool:
         """What a loop's body writes counts as written before it, too: the previous iteration did so."""
-        if not isinstance(op, (If, Loop)):
+        if not isinstance(op, Structured):
             return False
         for inner in op.walk():
             self._note_writes(inner)
@@ -76,7 +76,7 @@ class _Numbering:
 
     def _key(self, op: Operation) -> Any:
         """What is equal for equal operations; ``None`` when the operation must stay."""
-        if not op.results or (op.regions and isinstance(op, (If, Loop))):
+        if not op.results or (op.regions and isinstance(op, Structured)):
             return None
         effects = op.get_effects()
         if effects is PURE:

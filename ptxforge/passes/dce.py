@@ -25,7 +25,7 @@ BRANCHES    A live result of ``if`` makes live what both branches yield for it.
 from __future__ import annotations
 
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, OpResult, Value
-from ptxforge.ir.ops.control import If, Loop
+from ptxforge.ir.ops.control import Loop, Structured
 from ptxforge.support.target import Target
 
 
@@ -55,7 +55,7 @@ class _Liveness:
         if op in self.operations:
             return
         self.operations.add(op)
-        passed_on = len(op.results) if isinstance(op, (Loop, If)) else 0
+        passed_on = len(op.results) if isinstance(op, Structured) else 0
         self._mark_all_but(op, passed_on if isinstance(op, Loop) else 0)
         for region in op.regions:
             self._mark_all_but(region.block.last, passed_on)
@@ -80,9 +80,9 @@ class _Liveness:
         self.mark_operation(op)
         if isinstance(op, Loop):
             self._of_carried(op, value)
-        elif type(op) is If:
-            for block in (op.then_block, op.else_block):
-                self.mark(block.last.operands[value.index])
+        elif isinstance(op, Structured):
+            for region in op.regions:
+                self.mark(region.block.last.operands[value.index])
 
     def _of_carried(self, loop: Loop, value: Value) -> None:
         self.mark_operation(loop)
@@ -103,22 +103,22 @@ def _sweep(block: Block, live: _Liveness) -> bool:
             op.erase()
             changed = True
             continue
-        if isinstance(op, (Loop, If)):
+        if isinstance(op, Structured):
             changed |= _drop_results(op, live)
         for region in op.regions:
             changed |= _sweep(region.block, live)
     return changed
 
 
-def _drop_results(op: Loop | If, live: _Liveness) -> bool:
+def _drop_results(op: Structured, live: _Liveness) -> bool:
     dead = [result.index for result in op.results if result not in live.values]
     for index in reversed(dead):
-        if type(op) is If:
-            op.then_block.last.erase_operand(index)
-            op.else_block.last.erase_operand(index)
-            op.erase_result(index)
-        else:
+        if isinstance(op, Loop):
             _drop_carried(op, index)
+            continue
+        for region in op.regions:
+            region.block.last.erase_operand(index)
+        op.erase_result(index)
     return bool(dead)
 
 

@@ -39,6 +39,7 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation
+from ptxforge.ir.definition import COPIES
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shared import (
@@ -54,7 +55,6 @@ from ptxforge.passes.pipeline_loops import predicate_access
 from ptxforge.support.target import Target
 
 _READS = (AsyncCopyGlobalToLocal, Load)
-_OF_THE_PIPELINE = (AsyncCopyGlobalToLocal, AsyncCommitGroup, AsyncWait, LocalDealloc)
 
 
 def flatten_loops(function: Function, target: Target) -> bool:
@@ -119,7 +119,7 @@ def _may_move(loop: For, ahead: set[Operation]) -> bool:
     read = {root_of(op.pointer) for op in ahead if isinstance(op, _READS)}
     for op in loop.body.walk():
         effects = op.get_effects()
-        if effects.other and not isinstance(op, _OF_THE_PIPELINE):
+        if effects.other and effects.queue != COPIES:
             return False
         if "global" not in effects.writes:
             continue

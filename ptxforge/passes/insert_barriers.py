@@ -48,7 +48,7 @@ from collections.abc import Iterable
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import MemoryAccess
-from ptxforge.ir.ops.control import For, If, While
+from ptxforge.ir.ops.control import If, Loop, While
 from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc
@@ -184,7 +184,7 @@ class _Inserter:
         return state
 
     def op(self, op: Operation, state: _State) -> _State:
-        if isinstance(op, (For, While)):
+        if isinstance(op, Loop):
             return self.loop(op, state)
         if isinstance(op, If):
             inside = state.but(loaded=frozenset(), stored=frozenset())

@@ -15,15 +15,13 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.definition import ANCHOR, ANY_LAYOUT, ELEMENTWISE
-from ptxforge.ir.ops.cast import Cast
-from ptxforge.ir.ops.control import Condition, For, If, Loop, While, Yield
+from ptxforge.ir.definition import ANCHOR, ANY_LAYOUT
+from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.reduce import Reduce, Scan
-from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Gather, Join, Reshape, Split, Trans
+from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.warpgroup import DotWait
-from ptxforge.layouts.encodings import WARP_SIZE, Distributed, Mma, Slice, infer_reshape
+from ptxforge.layouts.encodings import WARP_SIZE, Distributed, Mma
 from ptxforge.layouts.linear import LayoutError
 from ptxforge.passes.properties import is_memory_access
 
@@ -93,68 +91,27 @@ class _Propagation:
 
     def _reached(self, user: Operation, index: int, layout: Distributed):
         """(value, layout) pairs that operand ``index`` of ``user`` determines when it has ``layout``."""
-        if isinstance(user, Yield):
-            return self._yielded(user, index, layout)
-        if isinstance(user, For):
-            return [(user.results[index - 3], layout)] if index >= 3 else []
-        if isinstance(user, While):
-            return [(user.before.arguments[index], layout)]
-        if isinstance(user, Condition):
-            return [(user.parent_op.results[index - 1], layout)] if index else []
-        if isinstance(user, If):
-            return []
+        target = user.passes_to(index)
+        if target is not None:
+            return [(target, layout)]
         new = result_layout(user, index, layout)
         return [] if new is None else [(r, new) for r in user.results if isinstance(r.type, T.TensorType)]
-
-    @staticmethod
-    def _yielded(user: Yield, index: int, layout: Distributed):
-        parent = user.parent_op
-        if isinstance(parent, For | If):
-            return [(parent.results[index], layout)]
-        if isinstance(parent, While):
-            return [(parent.before.arguments[index], layout)]
-        return []
 
 
 def result_layout(op: Operation, index: int, layout: Distributed) -> Distributed | None:
     """The layout of the results when operand ``index`` has ``layout``;
     ``None`` when the operation does not pass it on."""
-    if isinstance(op, (ConvertLayout, Scan, Broadcast)):
-        return layout
-    if ANCHOR in op.traits:
-        return None
-    if ELEMENTWISE in op.traits or isinstance(op, Cast):
-        return layout
-    if isinstance(op, ExpandDims):
-        # Any other layout than a slice would have a copy of this one as its parent: no gain.
-        return layout.parent if isinstance(layout, Slice) and layout.dim == op.axis else None
-    if isinstance(op, Reduce):
-        return Slice(op.axis, layout) if layout.rank > 1 else None
-    if isinstance(op, Gather):
-        return layout if index == 1 else None
     try:
-        if isinstance(op, Reshape):
-            return infer_reshape(layout, op.x.type.shape, op.result.type.shape)
-        if isinstance(op, (Trans, Join, Split)):
-            types = [v.type.with_layout(layout) for v in op.operands]
-            return type(op).infer(types, op.attributes)[0].layout
+        return op.result_layout(layout, index)
     except LayoutError:
         return None
-    return None
 
 
 def operand_layout(op: Operation, index: int, layout: Distributed) -> Distributed | None:
     """The layout that operand ``index`` must have for the results to have ``layout``;
     ``None`` when none will do."""
-    if isinstance(op, Reduce):
-        return layout.parent if isinstance(layout, Slice) and layout.dim == op.axis else None
-    if isinstance(op, ConvertLayout) or ELEMENTWISE in op.traits or isinstance(op, Cast):
-        return layout
-    rule = getattr(op, "operand_layout", None)
-    if rule is None:
-        return None
     try:
-        return rule(layout, index)
+        return op.operand_layout(layout, index)
     except LayoutError:
         return None
 
@@ -186,7 +143,7 @@ class _Rewriting:
                 self.needed[op, index] = self._need(op, index, value)
 
     def _need(self, op: Operation, index: int, value: Value) -> Distributed:
-        target = self._passed_to(op, index)
+        target = op.passes_to(index)
         if target is not None:
             return self._layout(target)
         kept = value.type.layout
@@ -195,22 +152,6 @@ class _Rewriting:
         if isinstance(op, Reduce) and op.results[0] not in self.chosen:
             return kept
         return operand_layout(op, index, self._layout(op.results[0])) or kept
-
-    @staticmethod
-    def _passed_to(op: Operation, index: int) -> Value | None:
-        """The value as which control flow passes on operand ``index``."""
-        if isinstance(op, For):
-            return op.results[index - 3] if index >= 3 else None
-        if isinstance(op, While):
-            return op.before.arguments[index]
-        if isinstance(op, Condition):
-            return op.parent_op.results[index - 1] if index else None
-        if isinstance(op, Yield):
-            parent = op.parent_op
-            if isinstance(parent, While):
-                return parent.before.arguments[index]
-            return parent.results[index] if isinstance(parent, (For, If)) else None
-        return None
 
     def _layout(self, value: Value) -> Distributed:
         return self.chosen.get(value) or value.type.layout

@@ -45,6 +45,7 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
+from ptxforge.ir.definition import PRODUCTS
 from ptxforge.ir.ops.arith import AndI, CmpI, Select, SubI
 from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.dot import Dot
@@ -62,7 +63,7 @@ from ptxforge.ir.ops.shared import (
     AsyncWait,
     LocalDealloc,
 )
-from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
+from ptxforge.ir.ops.warpgroup import DotAsync, DotWait
 from ptxforge.passes.analysis.loop_reasons import why_not_ahead
 from ptxforge.passes.analysis.pipelined_loads import pipelined_loads
 from ptxforge.passes.chained_products import Chain, chain_of
@@ -71,7 +72,6 @@ from ptxforge.passes.rings import Rings
 from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.support.target import Target
 
-_PRODUCTS = (DotBegin, DotAsync, DotWait)
 _STARTS = (AsyncCopyGlobalToLocal, BarrierExpect)
 """What begins copies into rings."""
 OUTSIDE = -(1 << 30)
@@ -111,7 +111,7 @@ def _may_be_pipelined(loop: For) -> bool:
     """See SKIPPED."""
     for op in loop.body.walk():
         effects = op.get_effects()
-        if isinstance(op, For) or (effects.other and not isinstance(op, _PRODUCTS)):
+        if isinstance(op, For) or (effects.other and effects.queue != PRODUCTS):
             return False
     return not any(isinstance(v, BlockArgument) and v.block is loop.body for v in loop.body.terminator.values)
 

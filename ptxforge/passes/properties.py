@@ -14,9 +14,7 @@ import attrs
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import MemoryAccess
-from ptxforge.ir.ops.atomic import AtomicRMW
 from ptxforge.ir.ops.debug import Assume
-from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.passes.analysis.scratch import scratch_bytes
 from ptxforge.support.errors import VerificationError
@@ -72,7 +70,7 @@ def _where(value: Value) -> str:
 def every_access_has_a_width(function: Function, target: Target) -> None:
     """Every tensor load, store and atomic_rmw says in ``vector`` how many elements one access moves."""
     for op in function.walk():
-        if isinstance(op, (Load, Store, AtomicRMW)) and isinstance(op.pointer.type, T.TensorType):
+        if is_memory_access(op) and op.takes_vectors:
             if not op.vector:
                 raise VerificationError(f"no 'vector' on {op!r}")
 

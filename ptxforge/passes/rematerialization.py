@@ -30,24 +30,13 @@ from collections.abc import Iterable
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE
-from ptxforge.ir.ops.cast import Cast
+from ptxforge.ir.definition import ELEMENTWISE, RELAYOUT
 from ptxforge.ir.ops.control import Condition, If, Loop, Yield
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shape import (
-    Broadcast,
-    Constant,
-    ExpandDims,
     Gather,
-    Join,
-    MakeRange,
-    Reshape,
-    RotatedRange,
-    Splat,
-    Split,
-    Trans,
 )
 from ptxforge.layouts.encodings import Blocked, Distributed, DotOperand, Mma
 from ptxforge.layouts.vectors import lines_in_warp
@@ -62,10 +51,6 @@ from ptxforge.passes.layout_propagation import (
 )
 from ptxforge.support import machine
 
-_COMPUTABLE = (
-    Cast, Broadcast, Constant, ExpandDims, Join, MakeRange, Reshape, RotatedRange, Splat, Split, Trans,
-    Reduce, Gather,
-)  # fmt: skip
 _MAX_DEPTH = 200
 
 Wanted = tuple[Value, Distributed]
@@ -269,7 +254,7 @@ class _Rematerializer:
         ``None`` when it cannot be moved."""
         if isinstance(op, Load):
             return self.load_cost(op, layout)
-        if not (isinstance(op, _COMPUTABLE) or (ELEMENTWISE in op.traits and op.is_pure)):
+        if RELAYOUT not in op.traits and not (ELEMENTWISE in op.traits and op.is_pure):
             return None
         dies = self.dies(op)
         if isinstance(op, (Reduce, Gather)) and not dies:

@@ -25,7 +25,6 @@ from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.memory import Store
 from ptxforge.ir.rewriter import is_dead
 from ptxforge.layouts.encodings import Blocked
 from ptxforge.passes.analysis.components import Components
@@ -66,7 +65,7 @@ def _agree_on_widths(function: Function) -> None:
     groups: dict[tuple, list[Operation]] = defaultdict(list)
     for op in accesses:
         layout = op.pointer.type.layout
-        value = op.value if isinstance(op, Store) else op.results[0]
+        value = op.results[0] if op.results else op.value
         groups[components.find(value), op.pointer.type.shape, layout.order].append(op)
     for group in groups.values():
         _agree(group)

@@ -34,13 +34,11 @@ from typing import NamedTuple
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE
+from ptxforge.ir.definition import ELEMENTWISE, ORDERLESS
 from ptxforge.ir.ops.arith import AddI, AndI, MulI, ShrUI, SubI
-from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
 from ptxforge.ir.ops.cast import ExtSI, PtrToInt, TruncI
-from ptxforge.ir.ops.control import Condition, For, If, While, Yield
+from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.memory import AddPtr
-from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shape import Constant, MakeRange, RotatedRange, Splat
 from ptxforge.layouts.encodings import WARP_SIZE
 from ptxforge.passes.analysis.components import Components
@@ -50,8 +48,6 @@ from ptxforge.passes.properties import is_memory_access
 from ptxforge.passes.vectorize_memory import may_be_guarded
 from ptxforge.support import machine
 from ptxforge.support.target import Target
-
-_ORDERLESS = (Constant, Splat, MakeRange, Reduce, For, If, While, Yield, Condition)
 
 
 def rotate_ranges(function: Function, target: Target) -> bool:
@@ -122,9 +118,9 @@ def _drop_hints(op: Operation) -> None:
 
 def _ignores_order(op: Operation, size: int) -> bool:
     """Whether an operation means the same when the elements of all its tensors are moved alike."""
-    if not isinstance(op, _ORDERLESS) and ELEMENTWISE not in op.traits:
+    if not op.traits & {ORDERLESS, ELEMENTWISE}:
         return False
-    if isinstance(op, (AtomicRMW, AtomicCAS)):
+    if op.get_effects().is_atomic:
         return False
     return all(
         v.type.shape == (size,) for v in (*op.operands, *op.results) if isinstance(v.type, T.TensorType)

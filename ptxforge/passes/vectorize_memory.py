@@ -23,8 +23,6 @@ from collections.abc import Callable
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.ops.arith import CmpI, RemSI, RemUI
-from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
-from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.layouts.encodings import elements_per_thread
 from ptxforge.layouts.vectors import register_run
 from ptxforge.passes.analysis.access_reasons import why_narrow
@@ -38,14 +36,14 @@ from ptxforge.support.target import Target
 
 def vectorize_memory(function: Function, target: Target) -> bool:
     """Set ``vector`` on every load, store and atomic_rmw of a tensor of pointers."""
-    accesses = [op for op in function.walk() if is_memory_access(op) and not isinstance(op, AtomicCAS)]
+    accesses = [op for op in function.walk() if is_memory_access(op) and op.takes_vectors]
     if not accesses:
         return False
     facts = kept(AxisInfoAnalysis, function)
     widest = target.widest_global_access // 8
     within = functools.partial(kept, FactsWithinVectors, function)
     for op in accesses:
-        limit = 16 if isinstance(op, AtomicRMW) else widest
+        limit = 16 if op.get_effects().is_atomic else widest
         op.vector = vector_width(op, facts, limit)
         _guard(op, within)
         if op.guarded <= op.vector:
@@ -105,8 +103,8 @@ def _guard(op: Operation, within: Callable[[], FactsWithinVectors]) -> None:
 def may_be_guarded(op: Operation) -> bool:
     """Whether an access is a load or store of elements that are moved as they are (unlike bits and pointers),
     in as many instructions as we like."""
-    pointee = op.pointer.type.element.pointee
-    is_plain = isinstance(op, (Load, Store)) and not op.attributes.get("volatile")
+    pointee, effects = op.pointer.type.element.pointee, op.get_effects()
+    is_plain = not effects.is_atomic and not effects.other
     return is_plain and pointee is not T.I1 and not isinstance(pointee, T.PointerType)
 
 

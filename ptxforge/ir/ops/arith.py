@@ -11,6 +11,7 @@ import numpy as np
 
 from ptxforge.ir import types as T
 from ptxforge.ir.definition import (
+    ADDRESSING,
     ALL,
     ANY_OF,
     BOOL,
@@ -80,7 +81,7 @@ class Comparison(Elementwise):
 # -- integers --------------------------------------------------------------------------------------------
 
 
-@define("addi", traits=[COMMUTATIVE], nonnegative_if=ALL)
+@define("addi", traits=[COMMUTATIVE, ADDRESSING], nonnegative_if=ALL)
 class AddI(BinaryInt):
     """Integer sum, wrapping."""
 
@@ -88,7 +89,7 @@ class AddI(BinaryInt):
         return _wrapping(np.add, x, y)
 
 
-@define("subi")
+@define("subi", traits=[ADDRESSING])
 class SubI(BinaryInt):
     """Integer difference, wrapping."""
 
@@ -96,7 +97,7 @@ class SubI(BinaryInt):
         return _wrapping(np.subtract, x, y)
 
 
-@define("muli", traits=[COMMUTATIVE], nonnegative_if=ALL)
+@define("muli", traits=[COMMUTATIVE, ADDRESSING], nonnegative_if=ALL)
 class MulI(BinaryInt):
     """Integer product, wrapping."""
 
@@ -156,7 +157,7 @@ class RemUI(BinaryInt):
         return _remainder(as_unsigned(x), as_unsigned(y)).view(x.dtype)
 
 
-@define("andi", traits=[COMMUTATIVE], nonnegative_if=ANY_OF)
+@define("andi", traits=[COMMUTATIVE, ADDRESSING], nonnegative_if=ANY_OF)
 class AndI(BinaryInt):
     """Bitwise and."""
 
@@ -270,7 +271,7 @@ _INTEGER_COMPARISONS = {
 }  # fmt: skip
 
 
-@define("cmpi")
+@define("cmpi", traits=[ADDRESSING])
 class CmpI(Comparison):
     """Integer (or pointer) comparison to ``i1``. ``predicate``:
     eq ne, signed slt sle sgt sge, unsigned ult ule ugt uge."""

@@ -63,6 +63,7 @@ class AtomicCAS(MemoryAccess):
     """Atomically store ``value`` where the old value equals ``compare`` (bitwise);
     the result is the old value."""
 
+    takes_vectors = False
     compare = operand(NUMBER_OR_POINTER)
     value = operand(NUMBER_OR_POINTER)
     sem = attribute(SEMANTICS, "acq_rel")

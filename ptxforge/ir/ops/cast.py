@@ -8,6 +8,7 @@ import numpy as np
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
+    ADDRESSING,
     ALL,
     ALWAYS,
     ELEMENTWISE,
@@ -47,7 +48,7 @@ def _check_widths(op: Cast, wider: bool) -> None:
         raise VerificationError(f"'{op.name}' must {'widen' if wider else 'narrow'}: {source} -> {target}")
 
 
-@define("extsi", shows_operand_types=True, nonnegative_if=ALL)
+@define("extsi", shows_operand_types=True, traits=[ADDRESSING], nonnegative_if=ALL)
 class ExtSI(Cast):
     """Widen an integer with its sign."""
 

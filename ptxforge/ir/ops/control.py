@@ -5,6 +5,7 @@ from __future__ import annotations
 from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.ir.definition import (
     ANY,
+    ORDERLESS,
     PARTIAL,
     SCALAR_BOOL,
     SCALAR_INT,
@@ -19,7 +20,7 @@ from ptxforge.ir.definition import (
 from ptxforge.support.errors import VerificationError
 
 
-@define("yield", traits=[TERMINATOR])
+@define("yield", traits=[TERMINATOR, ORDERLESS])
 class Yield(Operation):
     """Ends a region and gives its values to the enclosing operation."""
 
@@ -27,8 +28,12 @@ class Yield(Operation):
 
     infer = gives()
 
+    def passes_to(self, index):
+        parent = self.parent_op
+        return parent.results[index] if isinstance(parent, Structured) else None
 
-@define("condition", traits=[TERMINATOR])
+
+@define("condition", traits=[TERMINATOR, ORDERLESS])
 class Condition(Operation):
     """Ends the first region of ``while``: go on with ``values`` while ``flag`` holds,
     else leave with them."""
@@ -38,6 +43,9 @@ class Condition(Operation):
 
     infer = gives()
 
+    def passes_to(self, index):
+        return self.parent_op.results[index - 1] if index else None
+
 
 @define("return", traits=[TERMINATOR])
 class Return(Operation):
@@ -46,7 +54,14 @@ class Return(Operation):
     infer = gives()
 
 
-class Loop(Operation):
+class Structured(Operation):
+    """Base of control flow: operations whose regions run in the program's course (unlike those that say how
+    to combine two elements), and whose terminators give the results."""
+
+    traits = frozenset((ORDERLESS,))
+
+
+class Loop(Structured):
     """Base of ``for`` and ``while``: how values are carried, the same for both.
 
     With ``n`` carried values the last ``n`` operands are the initial ones, the last ``n`` arguments of each
@@ -58,6 +73,10 @@ class Loop(Operation):
     def first_initial(self) -> int:
         """How many operands come before the initial values."""
         return len(self.operands) - len(self.results)
+
+    def passes_to(self, index):
+        place = index - self.first_initial
+        return self.results[place] if place >= 0 else None
 
     def carried_places(self, index: int) -> list[tuple[Operation, int]]:
         """Every (operation, operand index) that gives carried value ``index``: the loop's own, then each
@@ -149,7 +168,7 @@ class For(Loop):
 
 
 @define("if")
-class If(Operation):
+class If(Structured):
     """Run the ``then`` region if ``condition`` holds, else the ``else`` region; both yield the results.
     The else region is always there (it may hold only ``yield``)."""
 

@@ -19,6 +19,12 @@ class ConvertLayout(Operation):
     scratch_offset = attribute(int, -1)
     scratch_pitch = attribute(int, 0)
 
+    def operand_layout(self, layout, index):
+        return layout
+
+    def result_layout(self, layout, index):
+        return layout
+
     def evaluate(self, x):
         return x
 

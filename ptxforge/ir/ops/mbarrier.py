@@ -25,6 +25,7 @@ from ptxforge.ir.definition import (
     SCALAR_INT,
     SIDE_EFFECT,
     TENSOR_MAP,
+    TENSORS,
     Effects,
     attribute,
     define,
@@ -34,7 +35,7 @@ from ptxforge.ir.definition import (
 )
 from ptxforge.support.errors import VerificationError
 
-_GLOBAL_TO_SHARED = Effects(reads=frozenset({"global"}), writes=frozenset({"shared"}), other=True)
+_LOAD = Effects(reads=frozenset({"global"}), writes=frozenset({"shared"}), other=True, starts=TENSORS)
 
 
 @define("barrier_init", effects=SIDE_EFFECT)
@@ -58,7 +59,7 @@ class BarrierInval(Operation):
     infer = gives()
 
 
-@define("barrier_expect", effects=SIDE_EFFECT)
+@define("barrier_expect", effects=Effects(other=True, starts=TENSORS))
 class BarrierExpect(Operation):
     """Arrive at an mbarrier, once for the whole block, and tell it how many ``bytes`` copies will bring in
     this phase; nothing happens where ``flag`` does not hold."""
@@ -79,7 +80,7 @@ class BarrierArrive(Operation):
     infer = gives()
 
 
-@define("barrier_wait", effects=SIDE_EFFECT)
+@define("barrier_wait", effects=Effects(other=True, finishes=TENSORS))
 class BarrierWait(Operation):
     """Wait until the phase of parity ``phase`` of an mbarrier has ended, unless ``flag`` does not hold.
     With ``for_copies`` only the warp waits that starts copies."""
@@ -92,7 +93,7 @@ class BarrierWait(Operation):
     infer = gives()
 
 
-@define("tensor_load", effects=_GLOBAL_TO_SHARED, traits=[ANCHOR], shows_operand_types=True)
+@define("tensor_load", effects=_LOAD, traits=[ANCHOR], shows_operand_types=True)
 class TensorLoad(Operation):
     """Start a copy of the box of a tensor that begins at ``coordinates`` to ``destination``, by one thread;
     what lies outside of the tensor is zero. Its bytes complete on ``barrier``. Nothing happens where ``flag``

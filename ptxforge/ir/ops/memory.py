@@ -12,6 +12,7 @@ import numpy as np
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
+    ADDRESSING,
     ALWAYS,
     ANCHOR,
     BOOL,
@@ -59,7 +60,7 @@ class GetNumPrograms(Operation):
     infer = gives(T.I32)
 
 
-@define("addptr", traits=[SAME_MEMORY, ELEMENTWISE])
+@define("addptr", traits=[SAME_MEMORY, ELEMENTWISE, ADDRESSING])
 class AddPtr(Operation):
     """``pointer + offset`` elements. ``offset`` is signed, ``i32`` or ``i64``."""
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import TENSOR, attribute, define, operands, region
+from ptxforge.ir.definition import ORDERLESS, RELAYOUT, TENSOR, attribute, define, operands, region
 from ptxforge.layouts import encodings
 from ptxforge.support.errors import VerificationError
 
@@ -59,7 +59,7 @@ class Combining(Operation):
         return first.name if uses_both and block.last.operands == first.results else ""
 
 
-@define("reduce", shows_operand_types=True)
+@define("reduce", traits=[RELAYOUT, ORDERLESS], shows_operand_types=True)
 class Reduce(Combining):
     """Combine all elements along ``axis``; the results lack that dimension (1-D operands give scalars).
     Results have the slice layout of the operands'. Across warps it needs ``scratch_offset`` in shared
@@ -75,7 +75,10 @@ class Reduce(Combining):
         return [_without_axis(t, axis) for t in operands]
 
     def operand_layout(self, layout, index):
-        return None
+        return layout.parent if isinstance(layout, encodings.Slice) and layout.dim == self.axis else None
+
+    def result_layout(self, layout, index):
+        return encodings.Slice(self.axis, layout) if layout.rank > 1 else None
 
 
 @define("scan", shows_operand_types=True)
@@ -91,6 +94,9 @@ class Scan(Combining):
         return list(operands)
 
     def operand_layout(self, layout, index):
+        return layout
+
+    def result_layout(self, layout, index):
         return layout
 
 

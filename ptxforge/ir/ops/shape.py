@@ -14,12 +14,15 @@ import numpy as np
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
+    ADDRESSING,
     ALL,
     BOOL,
     FREE,
     INT_TENSOR,
+    ORDERLESS,
     PARTIAL,
     REARRANGING,
+    RELAYOUT,
     SCALAR,
     TENSOR,
     attribute,
@@ -34,7 +37,7 @@ def _is_power_of_two(n: int) -> bool:
     return n > 0 and n & (n - 1) == 0
 
 
-@define("constant", cost=FREE)
+@define("constant", cost=FREE, traits=[RELAYOUT, ADDRESSING, ORDERLESS])
 class Constant(Operation):
     """A constant scalar, or a tensor with one value everywhere. ``value`` is an int (two's complement for
     negative ones), float or bool; for an 8-bit or 16-bit float it is already rounded to the type."""
@@ -63,7 +66,10 @@ def _is_value_of(value: int | float | bool, element: T.Type) -> bool:
     return type(value) is int and -(1 << (element.bits - 1)) <= value < 1 << (element.bits - 1)
 
 
-@define("splat", shows_operand_types=True, cost=FREE, traits=[REARRANGING], nonnegative_if=ALL)
+@define(
+    "splat", shows_operand_types=True, cost=FREE, nonnegative_if=ALL,
+    traits=[REARRANGING, RELAYOUT, ADDRESSING, ORDERLESS],
+)  # fmt: skip
 class Splat(Operation):
     """A tensor with the scalar ``value`` everywhere."""
 
@@ -77,7 +83,7 @@ class Splat(Operation):
             raise VerificationError(f"'splat' of {self.value.type} cannot make {self.result.type}")
 
 
-@define("make_range", cost=FREE)
+@define("make_range", cost=FREE, traits=[RELAYOUT, ADDRESSING, ORDERLESS])
 class MakeRange(Operation):
     """The 1-D ``i32`` tensor ``start, start + 1, …, end - 1``."""
 
@@ -97,7 +103,7 @@ class MakeRange(Operation):
         return self.start >= 0
 
 
-@define("rotated_range", cost=FREE)
+@define("rotated_range", cost=FREE, traits=[RELAYOUT, ADDRESSING])
 class RotatedRange(Operation):
     """``make_range`` with every element moved down by ``shift`` places, and the first ones to the end:
     element ``p`` is ``start + (p + shift) mod (end - start)``. ``shift`` (``i32``) is at least 0 and less
@@ -123,7 +129,10 @@ class RotatedRange(Operation):
         return self.start >= 0
 
 
-@define("expand_dims", shows_operand_types=True, cost=FREE, traits=[REARRANGING], nonnegative_if=ALL)
+@define(
+    "expand_dims", shows_operand_types=True, cost=FREE, nonnegative_if=ALL,
+    traits=[REARRANGING, RELAYOUT, ADDRESSING],
+)  # fmt: skip
 class ExpandDims(Operation):
     """Insert a dimension of size 1 before ``axis``. The operand's layout is the slice of the result's."""
 
@@ -140,17 +149,28 @@ class ExpandDims(Operation):
     def operand_layout(self, layout, index):
         return encodings.Slice(self.axis, layout)
 
+    def result_layout(self, layout, index):
+        # Any other layout than a slice would have a copy of this one as its parent: no gain.
+        is_slice = isinstance(layout, encodings.Slice) and layout.dim == self.axis
+        return layout.parent if is_slice else None
+
     def evaluate(self, x):
         return np.expand_dims(x, self.axis)
 
 
-@define("broadcast", shows_operand_types=True, cost=FREE, traits=[REARRANGING], nonnegative_if=ALL)
+@define(
+    "broadcast", shows_operand_types=True, cost=FREE, nonnegative_if=ALL,
+    traits=[REARRANGING, RELAYOUT, ADDRESSING],
+)  # fmt: skip
 class Broadcast(Operation):
     """Repeat dimensions of size 1 up to the result's shape; the layout stays."""
 
     x = operand(TENSOR)
 
     def operand_layout(self, layout, index):
+        return layout
+
+    def result_layout(self, layout, index):
         return layout
 
     def evaluate(self, x):
@@ -163,7 +183,9 @@ class Broadcast(Operation):
             raise VerificationError(f"'broadcast' cannot turn {source} into {result}")
 
 
-@define("reshape", shows_operand_types=True, cost=FREE, traits=[REARRANGING], nonnegative_if=ALL)
+@define(
+    "reshape", shows_operand_types=True, cost=FREE, nonnegative_if=ALL, traits=[REARRANGING, RELAYOUT]
+)
 class Reshape(Operation):
     """The same elements in row-major order under another shape. With ``allow_reorder`` (``tl.view``,
     ``tl.ravel`` with reordering) any order of elements will do."""
@@ -174,6 +196,9 @@ class Reshape(Operation):
     def operand_layout(self, layout, index):
         return encodings.infer_reshape(layout, self.result.type.shape, self.x.type.shape)
 
+    def result_layout(self, layout, index):
+        return encodings.infer_reshape(layout, self.x.type.shape, self.result.type.shape)
+
     def evaluate(self, x):
         return np.reshape(x, self.result.type.shape)
 
@@ -182,7 +207,9 @@ class Reshape(Operation):
             raise VerificationError(f"'reshape' cannot turn {self.x.type} into {self.result.type}")
 
 
-@define("trans", shows_operand_types=True, cost=FREE, traits=[REARRANGING], nonnegative_if=ALL)
+@define(
+    "trans", shows_operand_types=True, cost=FREE, nonnegative_if=ALL, traits=[REARRANGING, RELAYOUT]
+)
 class Trans(Operation):
     """Permute dimensions: dimension ``i`` of the result is dimension ``order[i]`` of ``x``."""
 
@@ -199,11 +226,14 @@ class Trans(Operation):
         inverse = tuple(int(i) for i in np.argsort(self.order))
         return encodings.infer_trans(layout, inverse, self.result.type.shape)
 
+    def result_layout(self, layout, index):
+        return encodings.infer_trans(layout, self.order, self.x.type.shape)
+
     def evaluate(self, x):
         return np.transpose(x, self.order)
 
 
-@define("join", shows_operand_types=True, cost=FREE, nonnegative_if=ALL)
+@define("join", shows_operand_types=True, cost=FREE, traits=[RELAYOUT], nonnegative_if=ALL)
 class Join(Operation):
     """Two tensors side by side along a new last dimension of size 2."""
 
@@ -221,11 +251,14 @@ class Join(Operation):
         # A pair must be a thread's neighbours: no layout of the halves gives another order of registers.
         return half if encodings.infer_join(half, self.lhs.type.shape) == layout else None
 
+    def result_layout(self, layout, index):
+        return encodings.infer_join(layout, self.lhs.type.shape)
+
     def evaluate(self, x, y):
         return np.stack([x, y], axis=-1)
 
 
-@define("split", shows_operand_types=True, cost=FREE)
+@define("split", shows_operand_types=True, cost=FREE, traits=[RELAYOUT])
 class Split(Operation):
     """The two halves of a tensor whose last dimension is 2; results ``(x[..., 0], x[..., 1])``."""
 
@@ -240,6 +273,9 @@ class Split(Operation):
 
     def operand_layout(self, layout, index):
         return encodings.infer_join(layout, self.results[0].type.shape)
+
+    def result_layout(self, layout, index):
+        return encodings.infer_split(layout, self.x.type.shape)
 
     def evaluate(self, x):
         return x[..., 0], x[..., 1]
@@ -263,7 +299,7 @@ class Cat(Operation):
         return np.concatenate([x, y])
 
 
-@define("gather", traits=[PARTIAL], shows_operand_types=True)
+@define("gather", traits=[PARTIAL, RELAYOUT], shows_operand_types=True)
 class Gather(Operation):
     """``result[…, i, …] = source[…, index[…, i, …], …]`` along ``axis``. Indices must be inside.
     Lowered through shared memory; ``source`` and ``index`` may have different layouts."""
@@ -280,6 +316,8 @@ class Gather(Operation):
 
     def operand_layout(self, layout, index):
         return layout if index == 1 else None
+
+    result_layout = operand_layout
 
     def evaluate(self, source, index):
         return np.take_along_axis(source, index.astype(np.int64), axis=self.axis)

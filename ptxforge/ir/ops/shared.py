@@ -11,12 +11,12 @@ from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
     ANCHOR,
     BOOL,
+    COPIES,
     MEMDESC,
     NUMBER_OR_POINTER,
     READS_SHARED,
     SAME_MEMORY,
     SCALAR_INT,
-    SIDE_EFFECT,
     TENSOR,
     TOKEN,
     WRITES_SHARED,
@@ -30,7 +30,7 @@ from ptxforge.ir.definition import (
 )
 from ptxforge.support.errors import VerificationError
 
-_GLOBAL_TO_SHARED = Effects(reads=frozenset({"global"}), writes=frozenset({"shared"}), other=True)
+_COPY = Effects(reads=frozenset({"global"}), writes=frozenset({"shared"}), other=True, starts=COPIES)
 
 
 @define("local_alloc", effects=WRITES_SHARED, shows_operand_types=True)
@@ -75,7 +75,7 @@ class LocalStore(Operation):
     infer = gives()
 
 
-@define("local_dealloc", effects=SIDE_EFFECT)
+@define("local_dealloc", effects=Effects(other=True, finishes=COPIES))
 class LocalDealloc(Operation):
     """The memory is free from here on (for buffers whose last use is asynchronous)."""
 
@@ -121,7 +121,7 @@ class MemDescTrans(Operation):
     order = attribute(tuple)
 
 
-@define("async_copy_global_to_local", effects=_GLOBAL_TO_SHARED, traits=[ANCHOR], shows_operand_types=True)
+@define("async_copy_global_to_local", effects=_COPY, traits=[ANCHOR], shows_operand_types=True)
 class AsyncCopyGlobalToLocal(MemoryAccess):
     """Start a copy of a tile from global to shared memory (``cp.async``); where ``mask`` does not hold,
     ``other`` (zeros without one) is stored. Done only when its group was waited for. ``ordered`` is the
@@ -137,7 +137,7 @@ class AsyncCopyGlobalToLocal(MemoryAccess):
     infer = gives(T.TOKEN)
 
 
-@define("async_commit_group", effects=SIDE_EFFECT)
+@define("async_commit_group", effects=Effects(other=True, starts=COPIES))
 class AsyncCommitGroup(Operation):
     """Close the group of asynchronous copies started since the last one."""
 
@@ -146,7 +146,7 @@ class AsyncCommitGroup(Operation):
     infer = gives(T.TOKEN)
 
 
-@define("async_wait", effects=SIDE_EFFECT)
+@define("async_wait", effects=Effects(other=True, finishes=COPIES))
 class AsyncWait(Operation):
     """Wait until at most ``num`` of the newest groups of this thread are unfinished."""
 

@@ -17,6 +17,7 @@ from ptxforge.ir.definition import (
     ANCHOR,
     FLIGHT,
     MEMDESC,
+    PRODUCTS,
     SIDE_EFFECT,
     TENSOR,
     TENSOR_OR_MEMDESC,
@@ -31,10 +32,10 @@ from ptxforge.ir.definition import (
 from ptxforge.layouts.encodings import Mma
 from ptxforge.support.errors import VerificationError
 
-_READS_SHARED_LATER = Effects(reads=frozenset({"shared"}), other=True)
+_READS_SHARED_LATER = Effects(reads=frozenset({"shared"}), other=True, starts=PRODUCTS)
 
 
-@define("dot_begin", effects=SIDE_EFFECT, traits=[ANCHOR], shows_operand_types=True)
+@define("dot_begin", effects=Effects(other=True, starts=PRODUCTS), traits=[ANCHOR], shows_operand_types=True)
 class DotBegin(Operation):
     """Put ``value`` into accumulators, where products are added to it. Its layout is that of ``wgmma``'s
     accumulators (``#mma`` of version 3). ``is_zero`` says that all elements are zero, so that the first
@@ -84,7 +85,7 @@ class DotAsync(Operation):
         return self.c.type.tensor.element
 
 
-@define("dot_wait", effects=SIDE_EFFECT, traits=[ANCHOR], shows_operand_types=True)
+@define("dot_wait", effects=Effects(other=True, finishes=PRODUCTS), traits=[ANCHOR], shows_operand_types=True)
 class DotWait(Operation):
     """Wait until at most ``pending`` of the newest groups of products are unfinished. ``flights``, whose
     products are then finished, become tensors."""

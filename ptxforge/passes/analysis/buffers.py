@@ -5,7 +5,7 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import SAME_MEMORY
-from ptxforge.ir.ops.control import For, If, While
+from ptxforge.ir.ops.control import Structured
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.passes.analysis.components import carried_groups
 
@@ -25,7 +25,7 @@ class Buffers:
             elif SAME_MEMORY in op.traits and isinstance(op.operands[0].type, T.MemDescType):
                 # A view shares the very set of its source, so that what control flow adds reaches it.
                 self.of[op.result] = self.of.setdefault(op.operands[0], set())
-            elif isinstance(op, (For, If, While)):
+            elif isinstance(op, Structured):
                 groups = [g for g in carried_groups(op) if isinstance(g[0].type, T.MemDescType)]
                 flows += groups
                 for group in groups:

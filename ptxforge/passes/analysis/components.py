@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.ops.control import If, Loop
+from ptxforge.ir.ops.control import Loop, Structured
 from ptxforge.ir.ops.dot import Dot
 
 
@@ -23,7 +23,7 @@ class Components:
             together = (op.c, op.result) if data_only and isinstance(op, Dot) else (*op.operands, *op.results)
             values = [v for v in together if isinstance(v.type, T.TensorType)]
             self._connect(values if loaded is None else [v for v in values if v in loaded])
-            if op.regions and isinstance(op, (Loop, If)):
+            if op.regions and isinstance(op, Structured):
                 self._connect_regions(op)
 
     def find(self, value: Value) -> Value:
@@ -80,9 +80,8 @@ def _members(op: Operation) -> list[Value]:
 def carried_groups(op: Operation) -> list[tuple[Value, ...]]:
     """For every result of a control flow operation: all values that control flow passes on as it, or as which
     it is passed on (initial values, block arguments, yielded values, the result)."""
-    if isinstance(op, If):
-        return list(zip(op.results, op.then_block.terminator.operands, op.else_block.terminator.operands))
-    assert isinstance(op, Loop)
+    if not isinstance(op, Loop):
+        return list(zip(op.results, *(region.block.terminator.operands for region in op.regions)))
     return [
         (result, *op.carried_sources(index), *op.carried_names(index)[:-1])
         for index, result in enumerate(op.results)

@@ -11,7 +11,7 @@ from functools import lru_cache
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Operation
 from ptxforge.ir.definition import EXPENSIVE, FREE
-from ptxforge.ir.ops.control import For, While
+from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.ir.ops.reduce import Combining
 from ptxforge.layouts.encodings import Distributed, elements_per_thread, unique_elements_per_thread
@@ -25,7 +25,7 @@ def loop_weight(block: Block) -> float:
     """How often, relative to the function's top level, what stands in ``block`` runs."""
     weight, op = 1.0, block.parent_op
     while op is not None:
-        if isinstance(op, (For, While)):
+        if isinstance(op, Loop):
             weight *= machine.LOOP_WEIGHT
         op = op.parent_op
     return weight
