@@ -72,6 +72,12 @@ CATALOGUE: dict[str, Entry] = {
         "it, shipped compilers leave it out",
         "let the copying threads wait and execute the fence before the barrier",
     ),
+    "cluster": Entry(
+        ERROR,
+        "shared memory of another CTA of the cluster is accessed before it is known to run, or when it may "
+        "have ended",
+        "put a barrier of the cluster before the first such access and after the last",
+    ),
     "register": Entry(
         ERROR,
         "an address or a branch depends on a register that no path has written",

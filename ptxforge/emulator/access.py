@@ -15,6 +15,7 @@ from ptxforge.emulator.memory import (
     ORIGIN,
     PARAM_BASE,
     PARAM_END,
+    RANK_SHIFT,
     SHARED_WINDOW,
     TABLES,
     WINDOW_MASK,
@@ -62,6 +63,8 @@ class Locator:
         self.strong = any(word in _STRONG for word in semantics)
         self.acquires = any(word in _ACQUIRING for word in semantics)
         self.releases = any(word in _RELEASING for word in semantics)
+        self.reaches_cluster = space == "generic" or "shared::cluster" in semantics
+        """Whether the shared memory of other CTAs of the cluster may be accessed."""
         if isinstance(base, int):
             base = np.full(machine.lanes, base, np.uint64)
         self.base = base
@@ -156,20 +159,32 @@ class Locator:
         doing = {READ: "read", WRITE: "write", ATOMIC: "atomic access"}[self.kind]
         if kind == "misaligned":
             message = f"{self.space} {doing} of {self.nbytes} bytes is not aligned to {self.alignment}"
-        elif self.space == "shared":
-            message = (
-                f"shared {doing} of {self.nbytes} bytes outside the CTA's {self.machine.shared_bytes} bytes"
-            )
+        elif self.space == "shared" or address & ~WINDOW_MASK == SHARED_WINDOW:
+            message = f"shared {doing} of {self.nbytes} bytes {self._why_not(address, int(lanes[0]))}"
         elif self.space == "local":
             message = f"local {doing} of {self.nbytes} bytes outside the thread's local memory"
         else:
             message = f"{self.space} {doing} of {self.nbytes} bytes: {self.machine.memory.describe(address)}"
         self.machine.report(kind, message, self.site, lanes, addresses)
 
+    def _why_not(self, address: int, lane: int) -> str:
+        """Words for what is wrong with a shared address."""
+        machine = self.machine
+        rank = ((address & WINDOW_MASK) >> RANK_SHIFT) - 1
+        if rank < 0 or rank == machine.rank_of_lane[lane]:
+            return f"outside the CTA's {machine.shared_bytes} bytes"
+        if rank >= machine.cluster_size:
+            return f"in CTA {rank} of a cluster of {machine.cluster_size}"
+        if not self.reaches_cluster:
+            return f"in CTA {rank} of the cluster: only .shared::cluster reaches other CTAs"
+        if not machine.running()[machine.cta_of_lane[lane] - machine.rank_of_lane[lane] + rank]:
+            return f"in CTA {rank} of the cluster, which has ended"
+        return f"outside the {machine.shared_bytes} bytes of CTA {rank} of the cluster"
+
     def _host(self, raw: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Host addresses and their validity, by space."""
         if self.space == "shared":
-            return self._windowed(raw, lanes, self.window, self.machine.shared_base)
+            return self._in_shared(raw, lanes)
         if self.space == "local":
             return self._windowed(raw, lanes, self.locals, self.machine.local_base)
         if self.space == "param":
@@ -180,6 +195,19 @@ class Locator:
             return raw, np.ones(raw.shape, bool)
         return raw, self.machine.memory.valid(raw, self.nbytes)
 
+    def _in_shared(self, raw: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        machine = self.machine
+        offset, owner = machine.shared_places(raw, lanes)
+        host, valid = self._windowed(offset, lanes, self.window, machine.shared_base)
+        foreign = owner != machine.rank_of_lane[lanes]
+        if not foreign.any():
+            return host, valid
+        apart = owner - machine.rank_of_lane[lanes]
+        valid &= ~foreign | self.reaches_cluster & (owner >= 0) & (owner < machine.cluster_size)
+        apart[~valid] = 0
+        valid &= ~foreign | machine.running()[machine.cta_of_lane[lanes] + apart]
+        return host + apart * machine.shared_stride, valid
+
     def _windowed(
         self, raw: np.ndarray, lanes: np.ndarray, window: tuple[int, int], lane_base: np.ndarray
     ) -> tuple:
@@ -187,14 +215,15 @@ class Locator:
 
     def _generic(self, raw: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         host, valid = raw.copy(), self.machine.memory.valid(raw, self.nbytes)
-        for window, bounds, lane_base in (
-            (SHARED_WINDOW, self.window, self.machine.shared_base),
-            (LOCAL_WINDOW, self.locals, self.machine.local_base),
-        ):
-            inside = (raw & ~WINDOW_MASK) == window
-            if inside.any():
-                there = self._windowed(raw[inside] & WINDOW_MASK, lanes[inside], bounds, lane_base)
-                host[inside], valid[inside] = there
+        inside = (raw & ~WINDOW_MASK) == SHARED_WINDOW
+        if inside.any():
+            host[inside], valid[inside] = self._in_shared(raw[inside] & WINDOW_MASK, lanes[inside])
+        inside = (raw & ~WINDOW_MASK) == LOCAL_WINDOW
+        if inside.any():
+            there = self._windowed(
+                raw[inside] & WINDOW_MASK, lanes[inside], self.locals, self.machine.local_base
+            )
+            host[inside], valid[inside] = there
         return host, valid
 
 

@@ -582,30 +582,6 @@ def emit_cvta(e: Emitter, i: Instruction) -> None:
         e.line(f"bitwise_or({source}, {e.constant_object(np.uint64(window))}, out={e.write(target, dtype)})")
 
 
-@instruction("isspacep")
-def emit_isspacep(e: Emitter, i: Instruction) -> None:
-    space = i.parts[1].partition("::")[0]
-    e.apply(_in_space(space), (i.operands[0], "?"), (i.operands[1], "u8"))
-
-
-def _in_space(space: str) -> Callable:
-    wanted = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space, 0)
-    mask = np.uint64(~WINDOW_MASK & 0xFFFFFFFFFFFFFFFF)
-    return lambda address: np.equal(address & mask, np.uint64(wanted)) & (space not in ("param", "const"))
-
-
-@instruction("mapa")
-def emit_mapa(e: Emitter, i: Instruction) -> None:
-    """A cluster of one: every address maps to itself."""
-    dtype = unsigned(i.parts[-1])
-    e.line(f"copyto({e.write(i.operands[0], dtype)}, {e.read(i.operands[1], dtype)})")
-
-
-@instruction("getctarank")
-def emit_getctarank(e: Emitter, i: Instruction) -> None:
-    e.line(f"copyto({e.write(i.operands[0], 'u4')}, 0)")
-
-
 @instruction("createpolicy")
 def emit_policy(e: Emitter, i: Instruction) -> None:
     """Cache policies have no effect; the register gets 0."""

@@ -35,10 +35,11 @@ from ptxforge.emulator.access import ATOMIC, READ, WRITE, Locator
 from ptxforge.emulator.async_copy import BulkCopies, BulkWork, CopyGroups
 from ptxforge.emulator.checks import Checker, RemoteAccess
 from ptxforge.emulator.findings import Site
+from ptxforge.emulator.global_records import THREAD_BITS
 from ptxforge.emulator.mbarrier import MBarriers
 from ptxforge.emulator.memory import ORIGIN, address_of
 from ptxforge.emulator.parser import Instruction, Register
-from ptxforge.emulator.program import Block, Program, registers_of
+from ptxforge.emulator.program import SHARED_BASE, Block, Program, registers_of
 from ptxforge.emulator.state import Machine
 from ptxforge.emulator.wgmma import THREADS, Wgmma
 
@@ -46,7 +47,6 @@ GRANULE = 4
 COPY, LOAD, STORE, PRODUCT, LOADED, COPIED = 1, 2, 4, 8, 16, 32
 _WRITES = COPY | LOAD
 _ANY = COPY | LOAD | STORE | PRODUCT
-_THREAD_BITS = 10  # of a record of checks.Checker: tick << 10 | thread
 
 _EXPLANATIONS = {
     COPY: "a cp.async to this address was not waited for",
@@ -58,7 +58,7 @@ _EXPLANATIONS = {
 
 def uses_async(program: Program) -> bool:
     """Whether the program has work that this checker looks after."""
-    return any(item.opcode.startswith(("cp.async", "cp.reduce", "wgmma", "mbarrier"))
+    return any(item.opcode.startswith(("cp.async", "cp.reduce", "st.async", "red.async", "wgmma", "mbarrier"))
                for block in program.blocks for item in block.instructions)  # fmt: skip
 
 
@@ -69,8 +69,8 @@ class AsyncChecker:
         self.machine, self.races = machine, races
         self.origin = address_of(machine.shared) - ORIGIN
         self.flight = np.zeros(machine.shared.size // GRANULE, np.uint8)
-        self.covered = np.zeros((machine.ctas, machine.warps_per_cta), np.int64)
-        """Per CTA and warp: the newest tick whose stores a proxy fence of whatever thread has covered."""
+        self.covered = np.zeros((machine.clusters, machine.warps_per_cluster), np.int64)
+        """Per cluster and warp: the newest tick whose stores a proxy fence of whatever thread has covered."""
         self.fenced_at = np.zeros(machine.lanes, np.int64)
         """Per lane: the tick of its newest proxy fence."""
         self.clocks = _Clocks(machine, races)
@@ -155,7 +155,7 @@ class AsyncChecker:
 
     def _addresses(self, places: np.ndarray, lanes: np.ndarray) -> np.ndarray:
         """Shared addresses of granules, as the kernel sees them."""
-        return places * GRANULE + self.origin - self.machine.shared_base[lanes] + ORIGIN
+        return places * GRANULE % self.machine.shared_stride + SHARED_BASE
 
     def _bits(self, places: np.ndarray, nbytes: int) -> np.ndarray:
         """The `flight` bits of accesses of `nbytes`, or-ed over their granules."""
@@ -185,6 +185,8 @@ class AsyncChecker:
     # ---- proxy fences --------------------------------------------------------------------------------------
     def fence(self, mask: np.ndarray | None, parts: tuple[str, ...]) -> None:
         """Any `fence`; those of the async proxy cover what happened before them."""
+        if "mbarrier_init" in parts:
+            self.clocks.publish(mask)
         if "proxy" not in parts or not any(part.startswith("async") for part in parts):
             return
         seen = self.races.seen
@@ -192,23 +194,22 @@ class AsyncChecker:
         if mask is None:
             np.maximum(self.covered, seen.max(axis=1), out=self.covered)
             return
-        ctas, warps = np.nonzero(mask.reshape(self.machine.ctas, -1, 32).any(axis=2))
-        np.maximum.at(self.covered, ctas, seen[ctas, warps])
+        warps = np.nonzero(mask.reshape(self.machine.clusters, -1, 32).any(axis=2))
+        np.maximum.at(self.covered, warps[0], seen[warps])
 
     def _check_fences(self, site: Site, lanes: np.ndarray, indices: np.ndarray, unit: int) -> None:
         """Report ordinary stores that the async proxy reads without a proxy fence between."""
         where = self.races.granules(indices, unit)
         records = self.races.writer.take(where) & np.uint32(0x7FFFFFFF)
-        if int(records.max(initial=0)) >> _THREAD_BITS <= max(
+        if int(records.max(initial=0)) >> THREAD_BITS <= max(
             int(self.fenced_at.min()), int(self.covered.min())
         ):
             return  # every thread has fenced since
         records = records.astype(np.int64)
-        ticks, threads = records >> _THREAD_BITS, records & ((1 << _THREAD_BITS) - 1)
-        cta = self.machine.cta_of_lane[lanes][:, None]
-        covered = np.maximum(
-            self.fenced_at[cta * self.machine.threads + threads], self.covered[cta, threads // 32]
-        )
+        ticks, threads = records >> THREAD_BITS, records & ((1 << THREAD_BITS) - 1)
+        cluster = self.machine.cluster_of_lane[lanes][:, None]
+        fenced = self.fenced_at[cluster * self.machine.threads_per_cluster + threads]
+        covered = np.maximum(fenced, self.covered[cluster, threads // 32])
         bad = ((ticks > covered) & (records != 0)).any(axis=1)
         if not bad.any():
             return
@@ -249,12 +250,13 @@ class AsyncChecker:
         """Lanes start a bulk copy of units of shared memory."""
         lanes, units = np.repeat(work.lanes, work.units.shape[1]), work.units.reshape(-1)
         places = (units - self.origin) >> 2
-        self._check(work.site, lanes, places, work.unit, _WRITES if store else _ANY)
+        conflicts = _WRITES if store else _ANY ^ LOAD if work.generic and work.reduces else _ANY
+        self._check(work.site, lanes, places, work.unit, conflicts)
         if store:
             self._check_fences(work.site, lanes, units, work.unit)
             self.races.read(work.site, lanes, units, work.unit)
         else:
-            self.races.write(work.site, lanes, units, work.unit)
+            self.races.write(work.site, lanes, units, work.unit, atomic=work.generic and work.reduces)
             work.clock = self.clocks.of_lanes(work.lanes)
         self._change(places, work.unit, 0xFF, STORE if store else LOAD)
         self._remote(work, store)
@@ -273,7 +275,8 @@ class AsyncChecker:
 
     def bulk_landed(self, work: BulkWork, store: bool, chosen: np.ndarray | slice) -> None:
         places = (work.units[chosen].reshape(-1) - self.origin) >> 2
-        self._change(places, work.unit, 0xFF ^ (STORE if store else LOAD | COPIED), 0 if store else LOADED)
+        ended = STORE if store else LOAD | COPIED | LOADED
+        self._change(places, work.unit, 0xFF ^ ended, 0 if store or work.generic else LOADED)
         if not store:
             self.clocks.join(work.slots, work.clock)
 
@@ -306,19 +309,26 @@ class _Clocks:
         self.row = np.full(machine.shared.size // 8, -1, np.int64)
         self.born = np.zeros(machine.shared.size // 8, np.int64)
         """Per slot: tick and thread of its initialisation, as a record of `checks.Checker`."""
-        self.carried = np.zeros((0, machine.warps_per_cta), np.int64)
+        self.published = np.zeros(machine.shared.size // 8, bool)
+        """Per slot: its initialisation lies before a `fence.mbarrier_init` of the same thread."""
+        self.carried = np.zeros((0, machine.warps_per_cluster), np.int64)
 
     def start(self) -> None:
         self.row.fill(-1)
         self.born.fill(0)
+        self.published.fill(False)
         self.carried = self.carried[:0]
 
     def of_lanes(self, lanes: np.ndarray) -> np.ndarray:
         """(lanes, warps): what somebody will have seen who has seen all that these lanes did."""
-        cta, warp = self.machine.cta_of_lane[lanes], self.machine.thread_of_lane[lanes] // 32
-        clock = self.races.seen[cta, warp]
+        cluster, warp = self._warps(lanes)
+        clock = self.races.seen[cluster, warp]
         clock[np.arange(lanes.size), warp] = self.races.now - 1
         return clock
+
+    def _warps(self, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The clusters of lanes, and their warps within those."""
+        return self.machine.cluster_of_lane[lanes], self.races.warp[lanes]
 
     def join(self, slots: np.ndarray, clocks: np.ndarray) -> None:
         rows = self._rows(slots)
@@ -338,17 +348,28 @@ class _Clocks:
         return lanes[first], slots[first]
 
     def initialised(self, lanes: np.ndarray, slots: np.ndarray) -> None:
-        self.born[slots] = (self.races.now - 1 << _THREAD_BITS) | self.machine.thread_of_lane[lanes]
+        self.published[slots] = False
+        self.born[slots] = (self.races.now - 1 << THREAD_BITS) | self.machine.thread_in_cluster[lanes]
+
+    def publish(self, mask: np.ndarray | None) -> None:
+        """Threads execute `fence.mbarrier_init`: their initialisations no longer are plain stores."""
+        slots = np.flatnonzero(self.born)
+        clusters = slots * 8 // (self.machine.shared_stride * self.machine.cluster_size)
+        owners = clusters * self.machine.threads_per_cluster + self.born[slots] % (1 << THREAD_BITS)
+        slots = slots if mask is None else slots[mask[owners]]
+        self.published[slots] = True
+        self.races.forgive(slots * 8, 8)
 
     def used(self, site: Site, lanes: np.ndarray, slots: np.ndarray) -> None:
         """Report lanes that use an mbarrier with nothing between them and its initialisation by another
         thread.
         """
-        ticks, threads = self.born[slots] >> _THREAD_BITS, self.born[slots] & ((1 << _THREAD_BITS) - 1)
-        seen = self.races.seen[
-            self.machine.cta_of_lane[lanes], self.machine.thread_of_lane[lanes] // 32, threads // 32
-        ]
-        bad = (ticks > seen) & (threads != self.machine.thread_of_lane[lanes])
+        ticks, threads = self.born[slots] >> THREAD_BITS, self.born[slots] & ((1 << THREAD_BITS) - 1)
+        cluster, warp = self._warps(lanes)
+        seen = self.races.seen[cluster, warp, threads // 32]
+        known = self.races.initialisations[cluster, warp, threads // 32]
+        seen = np.where(self.published[slots], np.maximum(seen, known), seen)
+        bad = (ticks > seen) & (threads != self.machine.thread_in_cluster[lanes])
         if bad.any():
             text = "the mbarrier is used without a barrier after its initialisation by another thread"
             self.machine.report("race", text, site, lanes[bad])
@@ -360,8 +381,7 @@ class _Clocks:
     def waited(self, lanes: np.ndarray, slots: np.ndarray) -> None:
         lanes, slots = self._one_per_warp(lanes, slots)
         rows = self._rows(slots)
-        cta, warp = self.machine.cta_of_lane[lanes], self.machine.thread_of_lane[lanes] // 32
-        np.maximum.at(self.races.seen, (cta, warp), self.carried[rows])
+        np.maximum.at(self.races.seen, self._warps(lanes), self.carried[rows])
 
 
 # ------------------------------------------------------------------------------------------------------------

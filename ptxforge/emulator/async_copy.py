@@ -3,7 +3,8 @@
 Everything lands late, with its operands captured at issue:
 
 * cp.async reads global memory when it is issued and writes shared memory when its thread waits for the group.
-* Bulk loads wait in a queue and land when a thread waits on their mbarrier (see `mbarrier`).
+* Bulk loads wait in a queue and land when a thread waits on their mbarrier (see `mbarrier`). A multicast load
+is one for each CTA that it goes to.
 * Bulk stores and reductions read shared memory and write global memory when their thread waits for the bulk
 group. What
   nobody waits for lands when the CTAs are done, and is reported: hardware may free the shared memory before.
@@ -18,14 +19,15 @@ from collections.abc import Callable
 import attrs
 import numpy as np
 
-from ptxforge.emulator import numerics, tensormap
+from ptxforge.emulator import tensormap
 from ptxforge.emulator.access import READ, WRITE, Locator, gather, scatter
+from ptxforge.emulator.bulk_reductions import KINDS, reduce_into
+from ptxforge.emulator.bulk_targets import Multicast, SharedAddress
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.groups import Groups
 from ptxforge.emulator.mbarrier import MBarriers
-from ptxforge.emulator.memory import CODES, ORIGIN, TABLES, WINDOW_MASK
+from ptxforge.emulator.memory import CODES, ORIGIN, TABLES
 from ptxforge.emulator.parser import Instruction, Memory, Register, Vector
-from ptxforge.emulator.program import SHARED_BASE
 from ptxforge.emulator.registry import instruction
 from ptxforge.emulator.state import Machine
 from ptxforge.emulator.tensormap import TensorMap
@@ -262,11 +264,14 @@ class BulkWork:
     nbytes: np.ndarray | int = 0
     """and what each counts."""
     remote: np.ndarray | None = None
-    """(Q, E) indices of the units of global memory on the other side; None when that is shared memory,"""
+    """(Q, E) indices of the units of global memory on the other side; None when that is shared memory, or
+    when another part of a multicast copy stands for it,"""
     inside: np.ndarray | None = None
     """which of them are in the tensor (None: all),"""
     reduces: bool = False
     """and whether they are changed atomically."""
+    generic: bool = False
+    """Whether it goes through the generic proxy, as ordinary stores do."""
     clock: np.ndarray | None = None
     """For checkers: what was known where the copy was issued."""
 
@@ -289,35 +294,9 @@ class BulkWork:
             self.bulk.machine.family_state(MBarriers).complete(self.slots, self.nbytes)
 
 
-class _SharedAddress:
-    """A shared-memory address operand without alignment to its size: lanes -> host indices, with bounds
-    checked.
-    """
-
-    def __init__(self, machine: Machine, site: Site, base: np.ndarray, offset: int):
-        self.machine, self.site, self.base, self.offset = machine, site, base, offset
-
-    def __call__(self, lanes: np.ndarray) -> np.ndarray:
-        """Shared addresses (not host addresses) of the lanes, generic ones included."""
-        return (self.base[lanes].astype(np.int64) & WINDOW_MASK) + self.offset
-
-    def host(self, address: np.ndarray, lanes: np.ndarray) -> np.ndarray:
-        """Shared addresses (Q, ...) -> indices."""
-        base = self.machine.shared_base[lanes] - ORIGIN
-        return address + base.reshape(base.shape + (1,) * (address.ndim - 1))
-
-    def valid(self, low: np.ndarray, high: np.ndarray, lanes: np.ndarray, alignment: int) -> np.ndarray:
-        """Which lanes' [low, high) lies in the CTA's shared memory, aligned; others are reported."""
-        end = SHARED_BASE + self.machine.shared_bytes
-        inside = (low >= SHARED_BASE) & (high <= end)
-        if not inside.all():
-            text = f"shared address outside the CTA's {self.machine.shared_bytes} bytes"
-            self.machine.report("out-of-bounds", text, self.site, lanes[~inside], low[~inside])
-        skewed = inside & (low % alignment != 0)
-        if skewed.any():
-            text = f"the shared address of a bulk copy must be a multiple of {alignment}"
-            self.machine.report("misaligned", text, self.site, lanes[skewed], low[skewed])
-        return inside & ~skewed
+def _mask(e: Emitter, i: Instruction, position: int) -> object:
+    """For :meth:`Emitter.call`: the operand that names the CTAs of a multicast copy."""
+    return e.view(i.operands[position], "u2") if i.has("multicast::cluster") else None
 
 
 def _memory(e: Emitter, operand: object) -> Memory:
@@ -391,7 +370,7 @@ def emit_bulk(e: Emitter, i: Instruction) -> None:
         e.call(bind_bulk_store, e.site, *addresses, reduction)
         return
     barrier = e.locator(_memory(e, i.operands[3]), "shared", 8, "atomic")
-    e.call(bind_bulk_load, e.site, *addresses, barrier, spaces[1], reduction)
+    e.call(bind_bulk_load, e.site, *addresses, barrier, spaces[1], reduction, _mask(e, i, 4))
 
 
 def _reduction(e: Emitter, i: Instruction) -> tuple[str, str] | None:
@@ -399,7 +378,7 @@ def _reduction(e: Emitter, i: Instruction) -> tuple[str, str] | None:
     if i.parts[1] != "reduce":
         return None
     name = next((part for part in i.parts if part in _REDUCTIONS), None)
-    kind = next((part for part in i.parts if part in _KINDS), None)
+    kind = next((part for part in i.parts if part in KINDS), None)
     if name is None:
         raise e.error("unknown reduction")
     return name, kind or ""
@@ -409,11 +388,13 @@ def bind_bulk_load(
     machine: Machine, site: Site, target: np.ndarray, target_offset: int, source: np.ndarray,
     source_offset: int,
     size: np.ndarray, barrier: Locator, space: str, reduction: tuple[str, str] | None,
+    masks: np.ndarray | None,
 ) -> Callable:  # fmt: skip
     bulk: BulkCopies = machine.family_state(BulkCopies)
     state: MBarriers = machine.family_state(MBarriers)
-    shared = _SharedAddress(machine, site, target, target_offset)
-    other = _SharedAddress(machine, site, source, source_offset)
+    shared = SharedAddress(machine, site, target, target_offset, barrier.reaches_cluster)
+    multicast = Multicast(machine, site, masks)
+    other = SharedAddress(machine, site, source, source_offset)
 
     def run(mask: np.ndarray | None) -> None:
         lanes = _lanes(machine, mask)
@@ -435,16 +416,19 @@ def bind_bulk_load(
     def issue(lane: np.ndarray, low: int, start: int, count: int) -> None:
         own = np.zeros(machine.lanes, bool)
         own[lane] = True
-        slots = state.slots(barrier(own)[0]).copy()
-        to = int(shared.host(np.array([low]), lane)[0])
-        units = to + np.arange(0, count, 16)[None, :]
-
-        def move(_: np.ndarray | slice) -> None:
-            data = TABLES[1][start : start + count].copy()
-            _store_bytes(to, data, reduction)
-
+        announced, here = barrier(own)[0].copy(), shared.host(np.array([low]), lane)
         remote = None if space == "shared" else start + np.arange(0, count, 16)[None, :]
-        BulkWork(bulk, site, lane, units, 16, move, slots, count, remote).issue()
+        for rank, _ in multicast(lane):
+            to = int(multicast.moved(rank, here)[0])
+            units = to + np.arange(0, count, 16)[None, :]
+            slots = state.slots(multicast.moved(rank, announced))
+
+            def move(_: np.ndarray | slice, to: int = to) -> None:
+                data = TABLES[1][start : start + count].copy()
+                _store_bytes(to, data, reduction)
+
+            BulkWork(bulk, site, lane, units, 16, move, slots, count, remote).issue()
+            remote = None  # global memory is read once
 
     return run
 
@@ -468,7 +452,7 @@ def _store_bytes(index: int, data: np.ndarray, reduction: tuple[str, str] | None
     if reduction is None:
         TABLES[1][index : index + data.size] = data
         return
-    size = _KINDS[reduction[1]][0].itemsize
+    size = KINDS[reduction[1]][0].itemsize
     indices = index + np.arange(0, data.size, size)
     reduce_into(indices, data.view(f"u{size}"), reduction)
 
@@ -479,7 +463,7 @@ def bind_bulk_store(
     size: np.ndarray, reduction: tuple[str, str] | None,
 ) -> Callable:  # fmt: skip
     bulk: BulkCopies = machine.family_state(BulkCopies)
-    shared = _SharedAddress(machine, site, source, source_offset)
+    shared = SharedAddress(machine, site, source, source_offset)
 
     def run(mask: np.ndarray | None) -> None:
         lanes = _lanes(machine, mask)
@@ -502,41 +486,6 @@ def bind_bulk_store(
         BulkWork(bulk, site, lane, units, 16, move, remote=remote, reduces=reduction is not None).issue()
 
     return run
-
-
-# ------------------------------------------------------------------------------------------------------------
-# Reductions
-# ------------------------------------------------------------------------------------------------------------
-
-_KINDS = {"f16": (np.dtype("u2"),), "bf16": (np.dtype("u2"),), "u32": (np.dtype("u4"),),
-          "s32": (np.dtype("i4"),),
-          "b32": (np.dtype("u4"),), "u64": (np.dtype("u8"),), "s64": (np.dtype("i8"),),
-          "b64": (np.dtype("u8"),),
-          "f32": (np.dtype("f4"),), "f64": (np.dtype("f8"),)}  # fmt: skip
-
-
-def reduce_into(indices: np.ndarray, values: np.ndarray, reduction: tuple[str, str]) -> None:
-    """memory[index] = op(memory[index], value); indices are distinct, `values` raw bits."""
-    name, kind = reduction
-    dtype = _KINDS[kind][0]
-    table = TABLES[dtype.itemsize]
-    places = indices >> (dtype.itemsize.bit_length() - 1)
-    old = table[places]
-    if kind in ("f16", "bf16"):
-        result = numerics.lookup(f"{name}.{kind}").function(
-            *(x.view(numerics.NATURAL[kind]) for x in (old, values))
-        )
-    else:
-        result = _REDUCE[name](old.view(dtype), values.view(dtype))
-    table[places] = result.astype(result.dtype, copy=False).view(table.dtype)
-
-
-_REDUCE: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
-    "xor": np.bitwise_xor, "inc": lambda old, limit: np.where(old >= limit, old.dtype.type(0),
-    old + old.dtype.type(1)),
-    "dec": lambda old, limit: np.where((old == 0) | (old > limit), limit, old - old.dtype.type(1)),
-}  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -573,7 +522,8 @@ def emit_tensor(e: Emitter, i: Instruction) -> None:
         )
         e.call(bind_tensor_store, e.site, *arguments, reduction)
         return
-    e.call(bind_tensor_load, e.site, *arguments, e.locator(memories[2], "shared", 8, "atomic"))
+    barrier = e.locator(memories[2], "shared", 8, "atomic")
+    e.call(bind_tensor_load, e.site, *arguments, barrier, _mask(e, i, 3))
 
 
 @instruction("cp.async.bulk.prefetch.tensor", defines=0)
@@ -634,10 +584,10 @@ class _Tensor:
     """What loads and stores share: operands of some lanes -> boxes, checked."""
 
     def __init__(self, machine: Machine, site: Site, map_base: np.ndarray, map_offset: int, coordinates: list,
-                 shared: np.ndarray, shared_offset: int):  # fmt: skip
+                 shared: np.ndarray, shared_offset: int, reaches_cluster: bool = False):  # fmt: skip
         self.machine, self.site, self.coordinates = machine, site, coordinates
         self.maps = _Maps(machine, site, map_base, map_offset)
-        self.shared = _SharedAddress(machine, site, shared, shared_offset)
+        self.shared = SharedAddress(machine, site, shared, shared_offset, reaches_cluster)
 
     def boxes(self, lanes: np.ndarray) -> list[_Boxes]:
         found = []
@@ -683,28 +633,43 @@ class _Tensor:
 def bind_tensor_load(
     machine: Machine, site: Site, map_base: np.ndarray, map_offset: int, coordinates: list,
     shared: np.ndarray,
-    shared_offset: int, barrier: Locator,
+    shared_offset: int, barrier: Locator, masks: np.ndarray | None,
 ) -> Callable:  # fmt: skip
     bulk: BulkCopies = machine.family_state(BulkCopies)
     state: MBarriers = machine.family_state(MBarriers)
-    tensor = _Tensor(machine, site, map_base, map_offset, coordinates, shared, shared_offset)
+    tensor = _Tensor(
+        machine, site, map_base, map_offset, coordinates, shared, shared_offset, barrier.reaches_cluster
+    )
+    multicast = Multicast(machine, site, masks)
 
     def run(mask: np.ndarray | None) -> None:
         lanes = _lanes(machine, mask)
         every = np.zeros(machine.lanes, np.int64)
         indices, located = barrier(mask)
-        every[lanes if located is None else located] = state.slots(indices)
+        every[lanes if located is None else located] = indices
         for boxes in tensor.boxes(lanes):
             issue(boxes, every[boxes.lanes])
 
-    def issue(boxes: _Boxes, slots: np.ndarray) -> None:
-        nbytes = np.full(boxes.lanes.size, boxes.tensor_map.box_bytes)
-        move = lambda _: _load(boxes)  # noqa: E731
-        BulkWork(
-            bulk, site, boxes.lanes, boxes.local, boxes.unit, move, slots, nbytes, boxes.remote, boxes.inside
-        ).issue()
+    def issue(boxes: _Boxes, announced: np.ndarray) -> None:
+        first = True
+        for rank, rows in multicast(boxes.lanes):
+            part = boxes if rank is None else _part(boxes, rows, multicast.moved(rank, boxes.local[rows]))
+            slots = state.slots(multicast.moved(rank, announced[rows]))
+            nbytes = np.full(rows.size, part.tensor_map.box_bytes)
+            move = lambda _, part=part: _load(part)  # noqa: E731
+            remote, inside = (part.remote, part.inside) if first else (None, None)
+            BulkWork(
+                bulk, site, part.lanes, part.local, part.unit, move, slots, nbytes, remote, inside
+            ).issue()
+            first = False
 
     return run
+
+
+def _part(boxes: _Boxes, rows: np.ndarray, local: np.ndarray) -> _Boxes:
+    """Some of the boxes, at other places of shared memory."""
+    inside = None if boxes.inside is None else boxes.inside[rows]
+    return _Boxes(boxes.tensor_map, boxes.lanes[rows], boxes.remote[rows], inside, local, boxes.unit)
 
 
 def _load(boxes: _Boxes) -> None:

@@ -12,9 +12,8 @@ from ptxforge.emulator.registry import instruction
 from ptxforge.emulator.state import BARRIER, DIVERGED, EXIT, Machine
 from ptxforge.emulator.translate import Emitter
 
-CLUSTER_BARRIER = 16
-BARRIERS = 17
-"""The 16 barriers of a CTA and, behind them, that of its cluster."""
+BARRIERS = 16
+"""Of a CTA; that of its cluster stands in :mod:`cluster`."""
 
 
 class Barriers:
@@ -254,28 +253,6 @@ class _LiveVote:
 
 def _nothing(machine: Machine) -> Callable:
     return lambda mask: None
-
-
-@instruction("barrier.cluster", role="barrier", defines=0)
-def emit_cluster_barrier(e: Emitter, i: Instruction) -> None:
-    """A cluster of one CTA: ``wait`` opens when all threads of the CTA have arrived."""
-    if i.has("arrive"):
-        e.line(f"return {e.next_index}")
-        return
-    if not i.has("wait"):
-        raise e.error("unknown cluster barrier")
-    name = e.bind(
-        _bind_barrier_site,
-        e.site,
-        False,
-        True,
-        e.view(Immediate(CLUSTER_BARRIER), "u4"),
-        None,
-        None,
-        None,
-        e.next_index,
-    )
-    e.line(f"return {name}({e.mask})")
 
 
 @instruction("bar.warp", defines=0)

@@ -2,12 +2,13 @@
 
 Lockstep execution hides races: with a barrier removed, every result is usually still right here. So checked
 mode keeps a *shadow* of shared memory: for every granule (the smallest shared access of the kernel, 1 to 16
-bytes) who wrote it last and which two warps read it last. A record is one u4: ``tick << 10 | thread``, 0 for
+bytes) who wrote it last and which two warps read it last. A record is one u4: ``tick << 13 | thread``, 0 for
 "never"; bit 31 marks an atomic access. The *tick* counts the memory instructions that the batch has executed,
 so it also tells which instruction made the record.
 
-What orders two accesses is kept at the granularity of warps, as vector clocks in ticks: ``seen[cta, v, w]``
-is the newest tick up to which all accesses of warp w happened before the present of warp v. A CTA barrier
+What orders two accesses is kept at the granularity of warps, as vector clocks in ticks:
+``seen[cluster, v, w]`` is the newest tick up to which all accesses of warp w happened before the present of
+warp v (warps and threads are numbered within their cluster, which for most kernels is one CTA). A CTA barrier
 takes the maximum over the warps that took part; ``bar.warp.sync``, ``shfl``, ``vote`` and the like order the
 lanes of one warp; mbarriers carry a clock from their arrivals to their waiters (:mod:`async_checks`). A
 conflict is a race when the earlier record's tick is newer than ``seen``. The quick tests, which settle nearly
@@ -18,12 +19,13 @@ A write checks the last writer and both readers, a read the last writer. Two lan
 write different values to one granule race too. Atomics do not race with atomics. Volatile, relaxed, acquire
 and release accesses count as atomic.
 
-Global memory has a shadow per allocation, with CTA and thread of the last writer and of two readers. Threads
-of one CTA race as they do in shared memory. A conflict of two CTAs is a race, unless the earlier CTA executed
-a fence after its access and then an atomic operation on an allocation where the later one did an atomic
-operation afterwards, followed by a fence or a barrier (or the atomics have release and acquire semantics
-themselves). Most allocations are only read, or filled row by row; for those the accesses are remembered as
-they are, and entered into a shadow when something comes along that could conflict.
+Global memory has a shadow per allocation, with CTA and thread of the last writer and of two readers. ("CTA"
+stands for a cluster here too: its threads are told apart as those of one CTA are.) Threads of one CTA race as
+they do in shared memory. A conflict of two CTAs is a race, unless the earlier CTA executed a fence after its
+access and then an atomic operation on an allocation where the later one did an atomic operation afterwards,
+followed by a fence or a barrier (or the atomics have release and acquire semantics themselves). Most
+allocations are only read, or filled row by row; for those the accesses are remembered as they are, and
+entered into a shadow when something comes along that could conflict.
 """
 
 from __future__ import annotations
@@ -48,7 +50,7 @@ from ptxforge.emulator.global_records import (
 )
 from ptxforge.emulator.memory import ORIGIN, address_of
 from ptxforge.emulator.parser import TYPE_BITS, Instruction
-from ptxforge.emulator.program import Program
+from ptxforge.emulator.program import SHARED_BASE, Program
 from ptxforge.emulator.registers import unwritten
 from ptxforge.emulator.replicas import feeds_guarded_stores_only
 from ptxforge.emulator.state import EXIT, Machine
@@ -60,7 +62,7 @@ _WARP = np.uint32(((1 << THREAD_BITS) - 1) & ~31)
 _GROUPS = {1: "u4", 2: "u8", 4: "c16"}
 """Records per access -> the dtype that moves that many at once."""
 
-_LAST_TICK = (1 << 21) - 2
+_LAST_TICK = (1 << 31 - THREAD_BITS) - 2
 
 _OTHER_SIZES = {"ldmatrix": 16, "stmatrix": 16, "mbarrier": 8, "wgmma": 16}
 """Opcodes other than loads and stores that access shared memory -> the size of an access."""
@@ -119,15 +121,17 @@ class Checker:
         self.writer = np.zeros(size, np.uint32)
         self.reader = np.zeros(size, np.uint32)
         self.other_reader = np.zeros(size, np.uint32)
-        warps = machine.warps_per_cta
-        self.seen = np.zeros((machine.ctas, warps, warps), np.int64)
-        self.all_synced = np.zeros(machine.ctas, np.int64)
-        self.thread = machine.thread_of_lane.astype(np.uint32)
+        warps = machine.warps_per_cluster
+        self.seen = np.zeros((machine.clusters, warps, warps), np.int64)
+        self.all_synced = np.zeros(machine.clusters, np.int64)
+        self.initialisations = self.seen
+        """Like ``seen``, of initialisations of mbarriers alone, behind ``fence.mbarrier_init``."""
+        self.thread = machine.thread_in_cluster.astype(np.uint32)
         self._threads = {
             count: np.ascontiguousarray(np.repeat(self.thread[:, None], count, axis=1)) for count in _GROUPS
         }
-        self.warp = machine.thread_of_lane // 32
-        self.who = (machine.cta_of_lane + 1 << 32 | machine.thread_of_lane).astype(np.uint64)
+        self.warp = machine.thread_in_cluster // 32
+        self.who = (machine.cluster_of_lane + 1 << 32 | machine.thread_in_cluster).astype(np.uint64)
         self.sites: list[Site] = []
         self._base = address_of(machine.shared) - ORIGIN
         self._shift = self.granule.bit_length() - 1
@@ -152,8 +156,9 @@ class Checker:
         """No tick has a site yet."""
         self.sites = [None, None]
         if self.world is not None:
-            for cta in range(self.machine.first_cta, self.machine.first_cta + self.machine.ctas):
-                self.world.histories[cta] = self.sites
+            first = self.machine.first_cluster
+            for cluster in range(first, first + self.machine.clusters):
+                self.world.histories[cluster] = self.sites
 
     def join(self, watch: object) -> None:
         """Watch another launch."""
@@ -268,8 +273,8 @@ class Checker:
         self.now, self.floor = 2, 1
         self._read_at = self._wrote_at = 0
         if self.world is not None:
-            first = self.machine.first_cta
-            self.world.forget(range(first, first + self.machine.ctas))
+            first = self.machine.first_cluster
+            self.world.forget(range(first, first + self.machine.clusters))
         for hook in self.forget_hooks:
             hook()
 
@@ -338,6 +343,11 @@ class Checker:
             self._put(self.writer, where, mine | _ATOMIC_BIT if atomic else mine)
         self._wrote_at = self.now - 1
 
+    def forgive(self, offsets: np.ndarray, nbytes: int) -> None:
+        """Let the last writes there (bytes from the start of shared memory) count as atomic."""
+        where = self.granules(offsets + self._base, nbytes)
+        self.writer[where] |= np.where(self.writer[where] != 0, _ATOMIC_BIT, np.uint32(0))
+
     def _record(self, tick: int, lanes: np.ndarray | None, count: int) -> np.ndarray:
         """The records ``(accesses, count)`` of an access by these lanes."""
         threads = self._threads[count] if lanes is None else self._threads[count][lanes]
@@ -347,7 +357,7 @@ class Checker:
         """What a new access to global memory adds to :attr:`who` for its records (see
         :class:`Allocation`).
         """
-        return np.uint64((self.machine.first_cta << 32) + (self.tick(site) << THREAD_BITS))
+        return np.uint64((self.machine.first_cluster << 32) + (self.tick(site) << THREAD_BITS))
 
     def alike(self, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
         """One index per lane as ``(bases, offsets)``, one base per CTA, when every CTA has the same
@@ -361,9 +371,9 @@ class Checker:
         return rows[:, 0].copy(), apart[0].copy()
 
     def ordered(self, lanes: np.ndarray, records: np.ndarray) -> np.ndarray:
-        """Whether records (tick and thread, i8) of the lanes' own CTAs happened before their present."""
+        """Whether records (tick and thread, i8) of the lanes' own clusters happened before their present."""
         warps = (records & int(_THREAD)) >> 5
-        seen = self.seen[self.machine.cta_of_lane[lanes], self.warp[lanes], warps]
+        seen = self.seen[self.machine.cluster_of_lane[lanes], self.warp[lanes], warps]
         return (records >> THREAD_BITS) <= seen
 
     @property
@@ -394,7 +404,7 @@ class Checker:
         old = old & _RECORD
         lane = rows if lanes is None else lanes[rows]
         ticks, warps = (old >> THREAD_BITS).astype(np.int64), (old & _THREAD) >> 5
-        ordered = ticks <= self.seen[self.machine.cta_of_lane[lane], self.warp[lane], warps]
+        ordered = ticks <= self.seen[self.machine.cluster_of_lane[lane], self.warp[lane], warps]
         racing = ~ordered & ((old ^ me[rows, 0]) & _THREAD != 0)
         if racing.any():
             first = int(np.flatnonzero(racing)[0])
@@ -411,8 +421,8 @@ class Checker:
         done: str,
     ) -> None:
         other = self.sites[old >> THREAD_BITS]
-        thread = self.machine.thread_index(old & int(_THREAD))
-        where = "by an asynchronous copy" if other is None else f"by thread {thread} at {other}"
+        thread = self.machine.thread_name(old & int(_THREAD))
+        where = "by an asynchronous copy" if other is None else f"by {thread} at {other}"
         message = f"shared {doing} of what is {done} {where}, with no barrier between"
         self.machine.findings.add(
             self.machine, "race", message, site, lanes, self._offsets(indices[rows], lanes), other
@@ -433,42 +443,47 @@ class Checker:
 
     def _offsets(self, indices: np.ndarray, lanes: np.ndarray) -> np.ndarray:
         """Shared addresses, as the kernel sees them."""
-        return indices + ORIGIN - self.machine.shared_base[lanes]
+        return (indices - self._base) % self.machine.shared_stride + SHARED_BASE
 
     # ---- synchronisation -----------------------------------------------------------------------------------
     def barrier(self, ctas: np.ndarray, mask: np.ndarray | None) -> None:
         """A CTA barrier opened for the lanes in ``mask`` (None: every lane of the batch)."""
         machine, present = self.machine, self.now - 1
         if self.world is not None:
-            self.world.barrier((np.arange(machine.ctas) if mask is None else ctas) + machine.first_cta)
-        if mask is None:
+            clusters = (
+                np.arange(machine.clusters) if mask is None else np.unique(ctas // machine.cluster_size)
+            )
+            self.world.barrier(clusters + machine.first_cluster)
+        if mask is None and machine.cluster_size == 1:
             self.seen.fill(present)
             self.all_synced.fill(present)
             self.floor = present
             return
-        for cta in ctas.tolist():
-            lanes = mask[cta * machine.threads : (cta + 1) * machine.threads]
-            warps = np.flatnonzero(lanes.reshape(-1, 32).any(axis=1))
+        for cta in range(machine.ctas) if mask is None else ctas.tolist():
+            cluster, rank = divmod(cta, machine.cluster_size)
+            lanes = slice(cta * machine.threads, (cta + 1) * machine.threads)
+            met = np.ones(machine.threads, bool) if mask is None else mask[lanes]
+            warps = np.flatnonzero(met.reshape(-1, 32).any(axis=1)) + rank * machine.warps_per_cta
             if not warps.size:  # all arrived without waiting: nobody was held, so nothing is ordered
                 continue
-            joined = self.seen[cta, warps].max(axis=0)
+            joined = self.seen[cluster, warps].max(axis=0)
             joined[warps] = present
-            self.seen[cta, warps] = joined
-            if warps.size == machine.warps_per_cta:
-                self.all_synced[cta] = present
+            self.seen[cluster, warps] = joined
+            if warps.size == machine.warps_per_cluster:
+                self.all_synced[cluster] = present
         self.floor = int(self.all_synced.min())
 
     def warp_barrier(self, site: Site, mask: np.ndarray | None, members: np.ndarray) -> None:
         """Lanes of a warp meet: orders their accesses."""
         present = self.now - 1
-        diagonal = np.arange(self.machine.warps_per_cta)
+        diagonal = np.arange(self.machine.warps_per_cluster)
         if mask is None:
             self.seen[:, diagonal, diagonal] = present
             return
         self._check_members(site, mask, members)
-        met = mask.reshape(self.machine.ctas, -1, 32).any(axis=2)
-        ctas, warps = np.nonzero(met)
-        self.seen[ctas, warps, warps] = present
+        met = mask.reshape(self.machine.clusters, -1, 32).any(axis=2)
+        clusters, warps = np.nonzero(met)
+        self.seen[clusters, warps, warps] = present
 
     def _check_members(self, site: Site, mask: np.ndarray, members: np.ndarray) -> None:
         """Every lane that the member mask names must take part (padding lanes of the last warp aside)."""
@@ -489,8 +504,8 @@ class Checker:
         if self.world is None or "proxy" in parts:
             return
         lanes = slice(None) if mask is None else mask
-        ctas = np.unique(self.machine.cta_of_lane[lanes]) + self.machine.first_cta
-        self.world.fence(ctas)
+        clusters = np.unique(self.machine.cluster_of_lane[lanes]) + self.machine.first_cluster
+        self.world.fence(clusters)
 
 
 @dataclass(frozen=True)
@@ -585,7 +600,7 @@ class GlobalShadow:
         if start in machine.memory.poisoned:
             self._check_written(checker, locator, lanes, indices, (start, nbytes))
         if atomic:
-            self._synchronise(start, locator, _ctas(machine, lanes))
+            self._synchronise(start, locator, _clusters(machine, lanes))
         shadow = self.shadows.get(start)
         if shadow is None:
             shadow = self.shadows[start] = Allocation(start, nbytes, min(locator.nbytes, 16))
@@ -597,7 +612,7 @@ class GlobalShadow:
             shadow.defer_read(accesses if alike else replace(accesses, offsets=indices.copy()))
             return
         if locator.kind == WRITE and not atomic and self.fenced.any():
-            self.fenced[_ctas(machine, lanes)] = False
+            self.fenced[_clusters(machine, lanes)] = False
         if locator.kind == WRITE and not atomic and alike and shadow.defer_row(accesses):
             return
         shadow.settle()
@@ -747,7 +762,7 @@ class GlobalShadow:
         lane = rows if lanes is None else lanes[rows]
         racing = ~checker.ordered(lane, old)
         if self.acquired:
-            mine = checker.machine.cta_of_lane[lane] + checker.machine.first_cta
+            mine = checker.machine.cluster_of_lane[lane] + checker.machine.first_cluster
             racing &= np.array([not self._ordered(cta, cta) for cta in mine.tolist()], bool)
         if locator.kind == READ and racing.any():
             racing &= ~self._reads_its_own(access, where[same], rows, old)
@@ -755,12 +770,12 @@ class GlobalShadow:
             return
         first = int(old[np.flatnonzero(racing)[0]])
         site = checker.sites[first >> THREAD_BITS]
-        thread = checker.machine.thread_index(first & int(_THREAD))
+        thread = checker.machine.thread_name(first & int(_THREAD))
         doing = {READ: "read", WRITE: "write", ATOMIC: "atomic access"}[locator.kind]
         checker.machine.findings.add(
             checker.machine,
             "race",
-            f"global {doing} of what is {done} by thread {thread} at {site}, with no barrier between",
+            f"global {doing} of what is {done} by {thread} at {site}, with no barrier between",
             locator.site,
             lane[racing],
             indices[rows[racing]] + ORIGIN,
@@ -778,11 +793,11 @@ class GlobalShadow:
             return np.zeros(places.shape, bool)
         every = np.arange(machine.lanes) if lanes is None else lanes
         per_lane = where.reshape(every.size, -1)
-        threads = np.repeat(machine.thread_of_lane[every], per_lane.shape[1])
-        ctas = np.repeat(machine.cta_of_lane[every], per_lane.shape[1])
-        readers = (per_lane.reshape(-1) * machine.ctas + ctas) << THREAD_BITS | threads
-        of_row = machine.cta_of_lane[every[rows]]
-        return np.isin((places * machine.ctas + of_row) << THREAD_BITS | (old & int(_THREAD)), readers)
+        threads = np.repeat(machine.thread_in_cluster[every], per_lane.shape[1])
+        clusters = np.repeat(machine.cluster_of_lane[every], per_lane.shape[1])
+        readers = (per_lane.reshape(-1) * machine.clusters + clusters) << THREAD_BITS | threads
+        of_row = machine.cluster_of_lane[every[rows]]
+        return np.isin((places * machine.clusters + of_row) << THREAD_BITS | (old & int(_THREAD)), readers)
 
     def _report(self, access: tuple, foreign: np.ndarray, records: np.ndarray, done: str) -> None:
         """Report conflicts with other CTAs."""
@@ -795,7 +810,7 @@ class GlobalShadow:
         old = records[foreign]
         theirs = ((old & ~GLOBAL_ATOMIC) >> CTA_SHIFT).astype(np.int64) - 1
         if self.acquired:
-            mine = machine.cta_of_lane[lane] + machine.first_cta
+            mine = machine.cluster_of_lane[lane] + machine.first_cluster
             racing = np.array(
                 [not self._ordered(cta, other) for cta, other in zip(mine.tolist(), theirs.tolist())]
             )
@@ -831,15 +846,14 @@ class GlobalShadow:
     def _name(machine: Machine, cta: int) -> str:
         if cta == int(SEVERAL) - 1:
             return "several CTAs"
-        width, height, _ = machine.grid
-        return f"CTA {(cta % width, cta // width % height, cta // (width * height))}"
+        return machine.cluster_name(cta)
 
 
-def _ctas(machine: Machine, lanes: np.ndarray | None) -> np.ndarray:
-    """The CTAs (linear, in the grid) of some lanes."""
+def _clusters(machine: Machine, lanes: np.ndarray | None) -> np.ndarray:
+    """The clusters (counted in the grid) of some lanes."""
     if lanes is None:
-        return np.arange(machine.first_cta, machine.first_cta + machine.ctas)
-    return np.unique(machine.cta_of_lane[lanes]) + machine.first_cta
+        return np.arange(machine.first_cluster, machine.first_cluster + machine.clusters)
+    return np.unique(machine.cluster_of_lane[lanes]) + machine.first_cluster
 
 
 def _extent(locator: Locator, lanes: np.ndarray | None, indices: np.ndarray) -> tuple[int, int]:

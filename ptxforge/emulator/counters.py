@@ -193,10 +193,12 @@ class MemoryCounter:
         if counts is None:
             return
         moved = work.units.size * work.unit
+        counts.shared_bytes += moved
+        if work.remote is None:
+            return
         counts.global_requests += len(work.lanes)
         counts.global_sectors += -(-moved // SECTOR)
         counts.global_bytes += moved
-        counts.shared_bytes += moved
 
     def bulk_landed(self, work: BulkWork, store: bool, chosen: np.ndarray | slice) -> None:
         """Counted when issued."""

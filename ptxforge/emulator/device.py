@@ -16,6 +16,7 @@ from ptxforge.emulator.launch import (
     Observers,
     Shape,
     check_shape,
+    cluster_of,
     load_text,
     place_variables,
 )
@@ -263,10 +264,15 @@ class EmulatorFunction:
         shared_bytes: int,
         stream: int,
         params: bytes,
+        cluster: tuple[int, int, int] | None = None,
     ) -> None:
-        """Run the whole grid; returns when it is done. Raises ``DeviceError`` for faults (see the device)."""
+        """Run the whole grid; returns when it is done. Raises ``DeviceError`` for faults (see the device).
+
+        ``cluster``: CTAs per cluster, for kernels that do not say it themselves (``.reqnctapercluster``).
+        """
         device, program = self.device, self.translation.program
-        shape = Shape(_triple(grid), _triple(block), shared_bytes)
+        together = cluster_of(program.entry, cluster and _triple(cluster))
+        shape = Shape(_triple(grid), _triple(block), shared_bytes, together)
         check_shape(
             shape,
             program.entry,

@@ -7,8 +7,10 @@ from __future__ import annotations
 from ptxforge.emulator import (
     arithmetic,
     async_copy,
+    async_stores,
     atomics,
     barriers,
+    cluster,
     control,
     ldmatrix,
     mbarrier,
@@ -21,8 +23,10 @@ from ptxforge.emulator import (
 __all__ = [
     "arithmetic",
     "async_copy",
+    "async_stores",
     "atomics",
     "barriers",
+    "cluster",
     "control",
     "ldmatrix",
     "mbarrier",

@@ -61,6 +61,7 @@ KINDS = (
     "async",
     "proxy",
     "copy-proxy",
+    "cluster",
     "register",
     "deadlock",
     "livelock",

@@ -8,7 +8,9 @@ import numpy as np
 
 from ptxforge.emulator.memory import ORIGIN
 
-THREAD_BITS = 10
+THREAD_BITS = 13
+"""Of a thread's number within its cluster: 8 CTAs of 1024 threads."""
+
 CTA_SHIFT = np.uint64(32)
 GLOBAL_ATOMIC = np.uint64(1 << 63)
 TICK = np.uint64((1 << 32) - (1 << THREAD_BITS))

@@ -11,6 +11,7 @@ import numpy as np
 from ptxforge.emulator import families, parser, program, registry
 from ptxforge.emulator.async_checks import AsyncChecker, uses_async
 from ptxforge.emulator.checks import Checker, GlobalShadow
+from ptxforge.emulator.cluster_checks import ClusterChecker
 from ptxforge.emulator.counters import Counters
 from ptxforge.emulator.findings import Findings
 from ptxforge.emulator.limits import Limits, Watchdog
@@ -122,6 +123,11 @@ class Shape:
     grid: tuple[int, int, int]
     block: tuple[int, int, int]
     shared_bytes: int
+    cluster: tuple[int, int, int] = (1, 1, 1)
+
+    @property
+    def cluster_size(self) -> int:
+        return self.cluster[0] * self.cluster[1] * self.cluster[2]
 
     @property
     def ctas(self) -> int:
@@ -143,12 +149,13 @@ class Kernel:
         self.order = ""
 
     def batch_size(self, shape: Shape) -> int:
-        """CTAs per batch, so that batches are of nearly equal size."""
+        """CTAs per batch, whole clusters, so that batches are of nearly equal size."""
         registers = len(self.translation.program.registers)
         lanes = _LANES_OF_LARGE_KERNELS if registers > _LARGE_KERNEL else _LANES
-        most = max(1, lanes // (-(-shape.threads // 32) * 32))
-        batches = -(-shape.ctas // most)
-        return -(-shape.ctas // batches)
+        clusters = shape.ctas // shape.cluster_size
+        most = max(1, lanes // (-(-shape.threads // 32) * 32 * shape.cluster_size))
+        batches = -(-clusters // most)
+        return -(-clusters // batches) * shape.cluster_size
 
     def run(
         self,
@@ -162,7 +169,7 @@ class Kernel:
         """Run CTAs ``first ... last - 1`` of a grid; returns what the kernel printed."""
         last = shape.ctas if last is None else last
         output: list[str] = []
-        observers.begin(shape.ctas)
+        observers.begin(shape.ctas // shape.cluster_size)
         with np.errstate(all="ignore"):
             waiting: list[_Batch] = []
             for start, count, watch in self._batches(shape, first, last, observers):
@@ -179,16 +186,17 @@ class Kernel:
     def _batches(
         self, shape: Shape, first: int, last: int, observers: Observers
     ) -> Iterator[tuple[int, int, Watch | None]]:
-        """``(first CTA, count, how it is watched)``; with one checked CTA, that one stands alone."""
+        """``(first CTA, count, how it is watched)``; with one checked CTA, its cluster stands alone."""
+        together = shape.cluster_size
         if self.order:
-            ascending = range(first, last)
+            ascending = range(first, last, together)
             for cta in ascending if self.order == "ascending" else reversed(ascending):
-                yield cta, 1, observers.watch(observers.check == "all")
+                yield cta, together, observers.watch(observers.check == "all")
             return
         size = self.batch_size(shape)
         if observers.check == "one" and first == 0 and last > 0:
-            yield 0, 1, observers.watch(True)
-            first = 1
+            yield 0, together, observers.watch(True)
+            first = together
         while first < last:
             count = min(size, last - first)
             yield first, count, observers.watch(observers.check == "all")
@@ -228,6 +236,7 @@ class Kernel:
             shape.grid,
             shape.block,
             shape.shared_bytes,
+            shape.cluster,
         )
         self.memory.register(machine.params)
         if watch is not None:
@@ -246,10 +255,10 @@ class Observers:
         self.check, self.counters = check, counters
         self.world: GlobalShadow | None = None
 
-    def begin(self, ctas: int) -> None:
-        """A launch begins. Races between CTAs can be seen when all are checked."""
+    def begin(self, clusters: int) -> None:
+        """A launch begins. Races between clusters can be seen when all are checked."""
         if self.check != "off":
-            self.world = GlobalShadow(ctas)
+            self.world = GlobalShadow(clusters)
 
     def watch(self, checked: bool) -> Watch | None:
         """How a batch is watched; None when it is not."""
@@ -276,6 +285,8 @@ class Watch:
         if self.checked:
             races = Checker(machine, self.world)
             machine.watchers.append(races)
+            if machine.cluster_size > 1:
+                machine.watchers.append(ClusterChecker(machine, races))
             if uses_async(machine.program):
                 machine.watchers.append(AsyncChecker(machine, races))
         if self.counters is not None:
@@ -334,6 +345,33 @@ class _Batch:
         self.kernel.release(self.shape, self.count, self.watch, self.scheduler)
 
 
+_MOST_CTAS = 8
+"""Of a cluster: the portable maximum (CUDA C++ Programming Guide, "Thread Block Clusters")."""
+
+
+def cluster_of(entry: parser.Function, asked: tuple[int, int, int] | None) -> tuple[int, int, int]:
+    """The shape of a launch's clusters: as the launch asks, else as ``.reqnctapercluster`` has it."""
+    required = entry.directives.get("reqnctapercluster")
+    if not required:
+        if "explicitcluster" in entry.directives and not asked:
+            raise DeviceError(f"{entry.name}: .explicitcluster needs a launch in clusters")
+        return asked or (1, 1, 1)
+    required = tuple(required) + (1,) * (3 - len(required))
+    if asked and asked != required:
+        raise DeviceError(f"{entry.name}: clusters of {asked} differ from .reqnctapercluster {required}")
+    return required
+
+
+def _check_cluster(shape: Shape, entry: parser.Function) -> None:
+    most = min([_MOST_CTAS, *entry.directives.get("maxclusterrank", ())])
+    if min(shape.cluster) < 1 or shape.cluster_size > most:
+        raise DeviceError(f"{entry.name}: clusters of {shape.cluster} CTAs, at most {most} are possible")
+    if any(ctas % extent for ctas, extent in zip(shape.grid, shape.cluster)):
+        raise DeviceError(
+            f"{entry.name}: the grid {shape.grid} is no multiple of the cluster {shape.cluster}"
+        )
+
+
 def check_shape(
     shape: Shape,
     entry: parser.Function,
@@ -358,5 +396,6 @@ def check_shape(
             f"{entry.name}: {static_shared + shape.shared_bytes} bytes of shared memory, at most "
             f"{max_shared} are possible"
         )
+    _check_cluster(shape, entry)
     if len(params) < expected:
         raise DeviceError(f"{entry.name}: {len(params)} bytes of parameters, {expected} are declared")

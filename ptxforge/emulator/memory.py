@@ -8,6 +8,9 @@ access meets a gap.
 
 Generic addresses: global memory has its own addresses; the shared and the local window lie above all host
 addresses, so that an address tells its space.
+
+A shared address is an offset in the CTA's own shared memory, or, as ``mapa`` makes it, an offset with the
+rank of a CTA of the cluster above it (:data:`RANK_SHIFT`; rank + 1, so that 0 is the own CTA).
 """
 
 from __future__ import annotations
@@ -24,6 +27,10 @@ ORIGIN = 4096
 SHARED_WINDOW = 1 << 56
 LOCAL_WINDOW = 2 << 56
 WINDOW_MASK = SHARED_WINDOW - 1
+RANK_SHIFT = 24
+SHARED_OFFSET = (1 << RANK_SHIFT) - 1
+"""The part of a shared address below the rank."""
+
 
 PARAM_BASE = 1024
 """Address of the first kernel parameter in the parameter space: small, as code keeps such addresses in 32

@@ -45,8 +45,9 @@ def run_in_processes(
     kernel: Kernel, shape: Shape, params: bytes, findings: Findings, processes: int
 ) -> list[str]:
     """Like :meth:`Kernel.run` for the whole grid; returns what was printed, in the order of the CTAs."""
-    count = min(processes, shape.ctas)
-    bounds = [shape.ctas * index // count for index in range(count + 1)]
+    clusters = shape.ctas // shape.cluster_size
+    count = min(processes, clusters)
+    bounds = [clusters * index // count * shape.cluster_size for index in range(count + 1)]
     merged = {start: _Merge(kernel.memory, start, nbytes) for start, nbytes in kernel.memory.allocations()}
 
     def part(first: int, last: int) -> tuple[list[str], Findings]:

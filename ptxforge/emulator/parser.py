@@ -217,7 +217,7 @@ _BITS_OF_FLOAT = re.compile(r"0[fF][0-9a-fA-F]{8}|0[dD][0-9a-fA-F]{16}")
 _SPECIAL = re.compile(
     r"%(?:n?tid|n?ctaid|laneid|n?warpid|n?smid|gridid|lanemask_\w+|clock(?:_hi|64)?|pm\d+(?:_64)?"
     r"|globaltimer\w*"
-    r"|envreg\d+|total_smem_size|dynamic_smem_size|aggr_smem_size|current_graph_exec|cluster\w+|nclusterid"
+    r"|envreg\d+|total_smem_size|dynamic_smem_size|aggr_smem_size|current_graph_exec|cluster\w+|nclusterid|is_explicit_cluster"
     r"|reserved_smem\w*)(?:\.[xyzw])?$"
 )
 _VARIABLE = re.compile(

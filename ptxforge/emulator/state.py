@@ -2,7 +2,9 @@
 
 A batch runs ``ctas`` CTAs of ``threads`` threads (rounded up to whole warps: the padding lanes have exited
 before they start). Lane = cta * threads + thread; there are ``lanes`` of them and ``warps = lanes / 32``.
-Each PTX register is one contiguous array ``(lanes,)``; views of other dtypes are made once per register.
+CTAs are numbered cluster by cluster, so that those of a cluster lie side by side; a CTA that is launched
+without a cluster is a cluster of its own. Each PTX register is one contiguous array ``(lanes,)``; views of
+other dtypes are made once per register.
 """
 
 from __future__ import annotations
@@ -15,6 +17,8 @@ from ptxforge.emulator.findings import Site
 from ptxforge.emulator.memory import (
     LOCAL_WINDOW,
     PARAM_BASE,
+    RANK_SHIFT,
+    SHARED_OFFSET,
     SHARED_WINDOW,
     GlobalMemory,
     address_of,
@@ -41,6 +45,12 @@ CARRY = "%cc"
 _UNSIGNED = {8: "u1", 16: "u2", 32: "u4", 64: "u8", 128: "c16", 1: "?"}
 
 
+def _coordinates(number: int | np.ndarray, extents: tuple[int, int, int]) -> tuple:
+    """x, y, z of something that is counted along x first."""
+    width, height, _ = extents
+    return number % width, number // width % height, number // (width * height)
+
+
 class Machine:
     """Everything that the code of one kernel works on, for one batch at a time."""
 
@@ -53,14 +63,20 @@ class Machine:
         grid: tuple[int, int, int],
         block: tuple[int, int, int],
         shared_bytes: int,
+        cluster: tuple[int, int, int] = (1, 1, 1),
     ):
         self.program, self.memory, self.symbols = program, memory, symbols
         self.grid, self.block, self.ctas = grid, block, ctas
+        self.cluster = cluster
+        self.cluster_size = cluster[0] * cluster[1] * cluster[2]
+        self.clusters = ctas // self.cluster_size
         self.live_threads = block[0] * block[1] * block[2]
         self.threads = -(-self.live_threads // 32) * 32
         self.lanes = ctas * self.threads
         self.warps = self.lanes // 32
         self.warps_per_cta = self.threads // 32
+        self.warps_per_cluster = self.warps_per_cta * self.cluster_size
+        self.threads_per_cluster = self.threads * self.cluster_size
         self.dynamic_shared = shared_bytes
         self.shared_bytes = program.static_shared + shared_bytes
         self.namespace: dict[str, object] = {}
@@ -107,6 +123,9 @@ class Machine:
         self.params = aligned_zeros(max(self.program.param_bytes, 16))
         lane = np.arange(self.lanes, dtype=np.int64)
         self.cta_of_lane = lane // self.threads
+        self.rank_of_lane = self.cta_of_lane % self.cluster_size
+        self.cluster_of_lane = lane // self.threads_per_cluster
+        self.thread_in_cluster = lane % self.threads_per_cluster
         self.shared_base = address_of(self.shared) + self.cta_of_lane * self.shared_stride - SHARED_BASE
         """(lanes,) i8: add to a shared address for the host address."""
         self.local_base = address_of(self.local) + lane * self.local_stride - LOCAL_BASE
@@ -133,28 +152,33 @@ class Machine:
             "lanemask_ge": ~((one << lane) - one),
         }
         self._special.update({name: values.astype(np.uint32) for name, values in masks.items()})
-        self._special.update({f"ctaid.{axis}": np.zeros(self.lanes, np.uint32) for axis in "xyz"})
-        self._special.update({f"clusterid.{axis}": self._special[f"ctaid.{axis}"] for axis in "xyz"})
+        for name in ("ctaid", "clusterid"):
+            self._special.update({f"{name}.{axis}": np.zeros(self.lanes, np.uint32) for axis in "xyz"})
+        within = _coordinates(self.rank_of_lane, self.cluster)
+        for axis, place in zip("xyz", within):
+            self._special[f"cluster_ctaid.{axis}"] = place.astype(np.uint32)
+        self._special["cluster_ctarank"] = self.rank_of_lane.astype(np.uint32)
         self._special["smid"] = np.zeros(self.lanes, np.uint32)
         self.thread_of_lane = np.tile(thread.astype(np.int64), self.ctas)
         self.padding = self.thread_of_lane >= self.live_threads if self.threads > self.live_threads else None
 
     # ---- one batch -----------------------------------------------------------------------------------------
     def start(self, first_cta: int, params: bytes) -> None:
-        """Reset for the CTAs ``first_cta ... first_cta + ctas - 1`` (linear indices)."""
+        """Reset for the CTAs ``first_cta ... first_cta + ctas - 1``, counted cluster by cluster."""
         self.first_cta = first_cta
+        self.first_cluster = first_cta // self.cluster_size
         for registers in self._exposed:
             registers.fill(0)
         self.shared.fill(0)
         if self.program.local_bytes:
             self.local.fill(0)
         self.params[: len(params)] = np.frombuffer(params, np.uint8)
-        linear = first_cta + self.cta_of_lane
-        width, height, _ = self.grid
-        self._special["ctaid.x"][:] = linear % width
-        self._special["ctaid.y"][:] = linear // width % height
-        self._special["ctaid.z"][:] = linear // (width * height)
-        self._special["smid"][:] = linear % 132
+        number = first_cta + self.cta_of_lane
+        clusters = _coordinates(number // self.cluster_size, self.grid_of_clusters)
+        for axis, place, cluster in zip("xyz", self._places(number), clusters):
+            self._special[f"ctaid.{axis}"][:] = place
+            self._special[f"clusterid.{axis}"][:] = cluster
+        self._special["smid"][:] = number % 132
         self.pc.fill(0)
         if self.padding is not None:
             self.pc[self.padding] = EXIT
@@ -163,9 +187,44 @@ class Machine:
 
     def cta_index(self, cta: int) -> tuple[int, int, int]:
         """Grid coordinates of the batch's CTA number ``cta``."""
-        linear = self.first_cta + cta
-        width, height, _ = self.grid
-        return linear % width, linear // width % height, linear // (width * height)
+        return self._places(self.first_cta + cta)
+
+    @property
+    def grid_of_clusters(self) -> tuple[int, int, int]:
+        """How many clusters stand along each axis of the grid."""
+        return tuple(ctas // extent for ctas, extent in zip(self.grid, self.cluster))
+
+    def _places(self, number: int | np.ndarray) -> tuple:
+        """Grid coordinates of CTAs that are numbered cluster by cluster."""
+        cluster = _coordinates(number // self.cluster_size, self.grid_of_clusters)
+        within = _coordinates(number % self.cluster_size, self.cluster)
+        return tuple(c * extent + w for c, extent, w in zip(cluster, self.cluster, within))
+
+    def shared_places(self, addresses: np.ndarray, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Shared addresses of lanes as offsets and ranks of CTAs; the ranks may be of CTAs that are not
+        there.
+        """
+        rank = addresses >> RANK_SHIFT
+        own = self.rank_of_lane[lanes]
+        if not rank.any():
+            return addresses, own
+        return np.where(rank > 0, addresses & SHARED_OFFSET, addresses), np.where(rank == 0, own, rank - 1)
+
+    def cluster_name(self, number: int) -> str:
+        """Words for a cluster of the grid: its CTA, where it has but one."""
+        if self.cluster_size == 1:
+            return f"CTA {self._places(number)}"
+        return f"cluster {_coordinates(number, self.grid_of_clusters)}"
+
+    def thread_name(self, thread: int) -> str:
+        """Words for a thread, numbered within its cluster."""
+        rank, own = divmod(thread, self.threads)
+        name = f"thread {self.thread_index(own)}"
+        return f"{name} of the cluster's CTA {rank}" if self.cluster_size > 1 else name
+
+    def running(self) -> np.ndarray:
+        """``(ctas,)``: whether any thread of the CTA has not ended."""
+        return (self.pc.reshape(self.ctas, self.threads) != EXIT).any(axis=1)
 
     def thread_index(self, thread: int) -> tuple[int, int, int]:
         x, y, _ = self.block

@@ -430,7 +430,7 @@ class Emitter:
         self._check_special(name)
         if name in _VOLATILE:
             return f"{self.constant_object(special_array)}(machine, '{name}').astype('{dtype}')"
-        return self.hoist(f"s_{_clean(name)}_{dtype}", _special_view(name, dtype))
+        return self.hoist(f"s_{_clean(name)}_{_clean(dtype)}", _special_view(name, dtype))
 
     def _check_special(self, name: str) -> None:
         if (
@@ -473,6 +473,10 @@ SPECIALS = {
     "clusterid.y",
     "clusterid.z",
     "smid",
+    "cluster_ctaid.x",
+    "cluster_ctaid.y",
+    "cluster_ctaid.z",
+    "cluster_ctarank",
 }
 
 _UNIFORM: dict[str, Callable[[Machine], int]] = {
@@ -482,8 +486,8 @@ _UNIFORM: dict[str, Callable[[Machine], int]] = {
     "dynamic_smem_size": lambda m: m.dynamic_shared,
     "total_smem_size": lambda m: m.shared_bytes,
     "aggr_smem_size": lambda m: m.shared_bytes,
-    "cluster_ctarank": lambda m: 0,
-    "cluster_nctarank": lambda m: 1,
+    "cluster_nctarank": lambda m: m.cluster_size,
+    "is_explicit_cluster": lambda m: int(m.cluster_size > 1),
     "current_graph_exec": lambda m: 0,
     "reserved_smem_offset_begin": lambda m: 0,
     "reserved_smem_offset_end": lambda m: 1024,
@@ -492,9 +496,8 @@ _UNIFORM: dict[str, Callable[[Machine], int]] = {
 for _axis, _letter in enumerate("xyz"):
     _UNIFORM[f"ntid.{_letter}"] = lambda m, axis=_axis: m.block[axis]
     _UNIFORM[f"nctaid.{_letter}"] = lambda m, axis=_axis: m.grid[axis]
-    _UNIFORM[f"cluster_ctaid.{_letter}"] = lambda m: 0
-    _UNIFORM[f"cluster_nctaid.{_letter}"] = lambda m: 1
-    _UNIFORM[f"nclusterid.{_letter}"] = lambda m, axis=_axis: m.grid[axis]
+    _UNIFORM[f"cluster_nctaid.{_letter}"] = lambda m, axis=_axis: m.cluster[axis]
+    _UNIFORM[f"nclusterid.{_letter}"] = lambda m, axis=_axis: m.grid_of_clusters[axis]
 
 
 def special_array(machine: Machine, name: str) -> np.ndarray:

@@ -61,10 +61,6 @@ UNSUPPORTED = {
         "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r0, %r1}, [%r2];",
         "stmatrix.sync.aligned.m16n8.x1.trans.shared.b8 [%r2], {%r0};",
     ],
-    "`red.async`": [
-        "red.async.relaxed.cluster.global.shared::cluster.mbarrier::complete_tx::bytes.inc.u32"
-        " [%r0], %r1, [%r2];"
-    ],
     "stochastic rounding": [
         "cvt.rs.f16x2.f32 %r0, %f0, %f1, %r1;",
         "cvt.rs.satfinite.e4m3x4.f32 %r0, {%f0, %f1, %f2, %f3}, %r1;",
