@@ -186,7 +186,8 @@ class range:
       through one argument is not loaded through another, by it or by a later one.
     * ``loop_unroll_factor``: copies of the body.
     * ``flatten``, of a loop over tiles around a pipelined loop: the first loads of a tile start before the
-      one before it is stored. It promises that no tile is stored where another one is loaded from.
+      one before it is stored. It promises that no tile is stored where another one is loaded from. (Where
+      TMA loads the tiles that happens unasked.)
     * ``disallow_acc_multi_buffer``, ``warp_specialize``, ``disable_licm``: as in Triton. They are accepted
       and may have no effect.
 

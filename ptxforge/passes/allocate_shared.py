@@ -31,10 +31,10 @@ from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import PRODUCTS, SAME_MEMORY
 from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.mbarrier import BarrierInit
+from ptxforge.ir.ops.mbarrier import BarrierInit, TensorLoad
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.layouts import wgmma
-from ptxforge.passes.analysis.scratch import conversion_parts, scratch_bytes
+from ptxforge.passes.analysis.scratch import bytes_for_as_many_blocks, conversion_parts, scratch_bytes
 from ptxforge.support import machine
 from ptxforge.support.errors import OutOfResourcesError
 from ptxforge.support.target import Target
@@ -126,8 +126,14 @@ def _buffers(op: Operation) -> int:
 
 def _hint(function: Function) -> str:
     fewer = "smaller blocks or a smaller num_stages need less"
-    is_flattened = any(isinstance(op, For) and op.flatten for op in function.walk())
+    loops = [op for op in function.walk() if isinstance(op, For)]
+    is_flattened = any(loop.flatten and not _is_fed_by_tma(loop) for loop in loops)
     return f"{fewer}, and so does a loop without flatten" if is_flattened else fewer
+
+
+def _is_fed_by_tma(loop: For) -> bool:
+    """Whether a flattened loop is one only because there was room: see ``flatten_loops``."""
+    return any(isinstance(op, TensorLoad) for op in loop.body.walk())
 
 
 def _set_offsets(request: Request) -> None:
@@ -159,7 +165,7 @@ def _place_all(requests: list[Request], target: Target) -> int:
 
 def _spread_parts(requests: list[Request], total: int, target: Target) -> None:
     """Give conversions memory for all of their PARTS where as many blocks have room as with ``total``."""
-    most = _most_bytes(total, target)
+    most = bytes_for_as_many_blocks(total, target)
     for request in requests:
         op = request.op
         parts = conversion_parts(op) if isinstance(op, ConvertLayout) else 1
@@ -169,11 +175,6 @@ def _spread_parts(requests: list[Request], total: int, target: Target) -> None:
         if _place_all(requests, target) > most:
             request.size = op.attributes.pop("scratch_pitch")
             _place_all(requests, target)
-
-
-def _most_bytes(total: int, target: Target) -> int:
-    """How many bytes cost no block: all that there are where ``total`` leaves no room for a second one."""
-    return target.max_shared_bytes if 2 * total > target.max_shared_bytes else total
 
 
 def place(requests: list[Request]) -> int:

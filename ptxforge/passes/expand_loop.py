@@ -18,15 +18,16 @@ Values between stages
 A value ``y`` of stage ``d`` that is used in stage ``s`` is needed ``s - d`` steps after it was made: its
 *lag*. A carried value of the original loop that is used in stage ``s`` is what the previous iteration
 yielded, so its lag is ``s - d + 1``. Each (value, lag ≥ 1) becomes a carried value of the new loop; lag ``L``
-is fed by lag ``L - 1``, lag 0 being the value just made. When the loop is entered (step ``P``) it holds what
+is fed by lag ``L - 1``, lag 0 being the value just made: what one iteration carries may be used by the next
+one a stage earlier, behind it in the same step. When the loop is entered (step ``P``) it holds what
 the prologue made for iteration ``P - L - d``, or the original initial value for iteration -1. The same rule
 gives the results: at the end the last existing iteration's value of a carried value of stage ``d`` has lag
 ``P - d``.
 
 A schedule is legal when no use comes before its definition: ``stage(use) >= stage(def)``, equal stages in the
-body's order, and for carried values ``stage(use) >= stage(yielded value)``; and when all that writes global
-memory is in the last stage. As all index arithmetic, ``lower + n · step`` of what runs ahead is taken not to
-wrap.
+body's order; for carried values ``stage(use) >= stage(yielded value) - 1``, if less in the schedule's order;
+and when all that writes global memory is in the last stage. As all index arithmetic, ``lower + n · step`` of
+what runs ahead is taken not to wrap.
 """
 
 from __future__ import annotations
@@ -118,12 +119,14 @@ class LoopExpander:
             if stage < self.last and any("global" in nested.get_effects().writes for nested in op.walk()):
                 raise ValueError(f"'{op.name}' writes for iterations that need not exist")
             for value in self._captured(op):
+                if isinstance(value, BlockArgument) and not value.index:
+                    continue
                 if isinstance(value, BlockArgument):
-                    legal = value.index == 0 or self._made_in(value.index - 1) <= stage
+                    made, source = self._made_in(value.index - 1) - 1, self.yielded[value.index - 1]
                 else:
-                    made = self._stage_of(value)
-                    legal = made < stage or (made == stage and position[value.defining_op] < position[op])
-                if not legal:
+                    made, source = self._stage_of(value), value
+                is_before = position.get(source.defining_op, -1) < position[op]
+                if made > stage or (made == stage and not is_before):
                     raise ValueError(f"'{op.name}' is scheduled before what it uses")
 
     # -- prologue ------------------------------------------------------------------------------------
@@ -239,7 +242,8 @@ class LoopExpander:
                 return now[value] if lag == 0 else carried[_Lagged(value, lag)]
             if value.index == 0:
                 return induction(stage)
-            return carried[_Lagged(value.index - 1, stage - self._made_in(value.index - 1) + 1)]
+            lag = stage - self._made_in(value.index - 1) + 1
+            return carried[_Lagged(value.index - 1, lag)] if lag else now[self.yielded[value.index - 1]]
 
         for op in self.schedule.order:
             stage = self.schedule.stage[op]

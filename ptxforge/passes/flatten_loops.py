@@ -22,16 +22,25 @@ ahead of everything else, and their place in the steady state is right behind th
 are converted and stored, memory works on the next tile; with one program for each multiprocessor nothing but
 the inner loop's own start is ever waited for.
 
+Copies by TMA go on in the ring where the inner loop stops (``rings.py``): it hands on place and phase, which
+are used in the same step. The buffers that they fill were read by products before the last one, for which
+all warps have waited: so they start while the last product is under way (``overlap_products`` keeps its wait
+behind them), and need no barrier.
+
 Rules
 -----
-ASKED FOR   The loop is marked ``flatten`` (``tl.range(…, flatten=True)``).
+ASKED FOR   The loop is marked ``flatten`` (``tl.range(…, flatten=True)``); or TMA copies its tiles, which
+            makes the same promise necessary (``TensorLoads._check_writes``), and as many blocks have room in
+            a multiprocessor as without it.
+ROOM        Buffers live as long as the outer loop, and its scratch lies beside them. (Where TMA copies and
+            that is too much, the tiles start one by one, with a remark if the author asked.)
 SHAPE       Its body holds one loop, and asynchronous copies before it.
 AHEAD       The copies, and all that they are computed from. They move over what follows the inner loop, so
             that may write only through other parameters than those through which they read (``flatten`` is
             the author's promise that these do not overlap); atomics, barriers and the like in the body, or
-            copies that depend on the inner loop's results, forbid it; and what may not run for a tile that
-            does not exist (a ``while`` need not end, a ``gather`` leaves its source).
-BUFFERS     Live as long as the outer loop: its scratch lies beside them.
+            copies that depend on the results of this tile (but for what the inner loop hands on to the next)
+            forbid it; and what may not run for a tile that does not exist (a ``while`` need not end, a
+            ``gather`` leaves its source).
 """
 
 from __future__ import annotations
@@ -39,32 +48,27 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation
-from ptxforge.ir.definition import COPIES
+from ptxforge.ir.definition import COPIES, TENSORS
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.memory import Load
-from ptxforge.ir.ops.shared import (
-    AsyncCommitGroup,
-    AsyncCopyGlobalToLocal,
-    AsyncWait,
-    LocalAlloc,
-    LocalDealloc,
-)
-from ptxforge.passes.analysis.roots import root_of
+from ptxforge.ir.ops.mbarrier import TensorLoad
+from ptxforge.ir.ops.memory import Barrier, Load
+from ptxforge.ir.ops.shared import AsyncWait, LocalAlloc, LocalDealloc
+from ptxforge.passes.analysis.roots import root_of_access
+from ptxforge.passes.analysis.scratch import bytes_for_as_many_blocks, scratch_bytes
 from ptxforge.passes.expand_loop import Schedule, expand_loop
 from ptxforge.passes.pipeline_loops import predicate_access
 from ptxforge.support.target import Target
 
-_READS = (AsyncCopyGlobalToLocal, Load)
+_QUEUES = (COPIES, TENSORS)
 
 
 def flatten_loops(function: Function, target: Target) -> bool:
     """Overlap the iterations of every loop that asks for it and may."""
     changed = False
-    loops = [op for op in function.walk() if isinstance(op, For) and op.flatten]
-    for loop in reversed(loops):
+    for loop in reversed([op for op in function.walk() if isinstance(op, For)]):
         inner = _inner_loop(loop)
         ahead = _ahead(loop, inner) if inner is not None else None
-        if ahead is not None and _may_move(loop, ahead):
+        if ahead is not None and _may_move(loop, inner, ahead) and _has_room(function, target, loop, ahead):
             _overlap(loop, inner, ahead)
             changed = True
     return changed
@@ -84,49 +88,73 @@ def _ahead(loop: For, inner: For) -> set[Operation] | None:
     for op in loop.body.operations:
         if op is inner:
             break
-        if isinstance(op, (AsyncCopyGlobalToLocal, AsyncCommitGroup)):
+        if op.get_effects().starts in _QUEUES:
             work.append(op)
-    if not work:
+    if not work or not (loop.flatten or all(op.get_effects().starts == TENSORS for op in work)):
         return None
     while work:
         op = work.pop()
         if op in ahead:
             continue
-        if not (op.is_speculatable or isinstance(op, (*_READS, AsyncCommitGroup, LocalAlloc))):
+        is_copy = op.get_effects().starts in _QUEUES
+        if not (op.is_speculatable or is_copy or isinstance(op, (Load, LocalAlloc))):
             return None
         ahead.add(op)
-        work.extend(_sources(loop.body, op))
+        work.extend(_sources(loop.body, inner, op))
     return ahead
 
 
-def _sources(body: Block, op: Operation) -> list[Operation]:
-    """The operations of ``body`` that make what ``op`` uses, in this iteration or in the one before."""
+def _sources(body: Block, inner: For, op: Operation) -> list[Operation]:
+    """The operations of ``body`` that make what ``op`` uses, in this iteration or in the one before. (What
+    ``inner`` hands on from there is at hand behind it.)"""
     found = []
     for nested in op.walk():
         for value in nested.operands:
             if isinstance(value, BlockArgument) and value.block is body and value.index:
                 value = body.terminator.values[value.index - 1]
+                if value.defining_op is inner:
+                    continue
             top = body.ancestor_of(value.defining_op) if value.defining_op is not None else None
             if top is not None and top is not op:
                 found.append(top)
     return found
 
 
-def _may_move(loop: For, ahead: set[Operation]) -> bool:
+def _may_move(loop: For, inner: For, ahead: set[Operation]) -> bool:
     """Whether nothing in the body minds that ``ahead`` moves over it: see AHEAD."""
     if any(isinstance(v, BlockArgument) and v.block is loop.body for v in loop.body.terminator.values):
         return False
-    read = {root_of(op.pointer) for op in ahead if isinstance(op, _READS)}
+    read = {root_of_access(op) for op in ahead if "global" in op.get_effects().reads}
     for op in loop.body.walk():
         effects = op.get_effects()
-        if effects.other and effects.queue != COPIES:
+        is_of_ring = isinstance(op, Barrier) and op.parent is inner.body
+        if effects.other and not is_of_ring and not effects.queue:
             return False
         if "global" not in effects.writes:
             continue
         is_atomic = "global" in effects.reads
-        if is_atomic or None in read or root_of(op.pointer) in read | {None}:
+        if is_atomic or None in read or root_of_access(op) in read | {None}:
             return False
     return True
+
+
+def _has_room(function: Function, target: Target, loop: For, ahead: set[Operation]) -> bool:
+    """See ROOM."""
+    if not any(isinstance(op, TensorLoad) for op in ahead):
+        return True
+    buffers = [op for op in function.walk() if isinstance(op, LocalAlloc)]
+    kept = sum(op.result.type.numel * op.result.type.element.bytes for op in buffers)
+    num_warps = function.attributes["num_warps"]
+    scratch = max((scratch_bytes(op, num_warps) for op in function.walk()), default=0)
+    if kept + scratch > target.max_shared_bytes:
+        if loop.flatten:
+            function.remarks.add(
+                "not-flattened", f"the next tile's loads wait for this one's end: {kept} bytes of buffers "
+                f"and {scratch} of scratch have no room side by side; fewer stages or smaller blocks help",
+                loop.location,
+            )  # fmt: skip
+        return False
+    return loop.flatten or kept + scratch <= bytes_for_as_many_blocks(max(kept, scratch), target)
 
 
 def _overlap(loop: For, inner: For, ahead: set[Operation]) -> None:
@@ -141,9 +169,14 @@ def _overlap(loop: For, inner: For, ahead: set[Operation]) -> None:
     body = [op for op in stage if stage[op]]
     place = body.index(behind) + 1
     order = [*body[:place], *(op for op in stage if not stage[op]), *body[place:]]
+    copies_by_threads = any(op.get_effects().starts == COPIES for op in ahead)
     overlapped = expand_loop(loop, Schedule(order, stage), predicate_access)
-    # Copies of a tile that does not exist store zeros: they too must have landed.
-    Builder.after(overlapped).create(AsyncWait, num=0)
+    for op in overlapped.body.operations:
+        if isinstance(op, TensorLoad):
+            op.attributes["ordered"] = True
+    if copies_by_threads:
+        # Copies of a tile that does not exist store zeros: they too must have landed.
+        Builder.after(overlapped).create(AsyncWait, num=0)
 
 
 def _hoist_scalars(loop: For) -> list[Operation]:

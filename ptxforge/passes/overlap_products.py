@@ -38,6 +38,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.mbarrier import BarrierExpect, TensorLoad
 from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal, MemDescIndex, MemDescSubslice, MemDescTrans
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
@@ -105,8 +106,25 @@ def _lasts(value: Value, loop: For) -> bool:
     return isinstance(op, MemDescIndex) and op.source.owner_block is not loop.body
 
 
+def _last_copy(loop: For) -> Operation:
+    """The last of the copies for a next tile that start right behind the loop, or the loop: the last product
+    runs on while they are asked for, as it reads none of their buffers (``flatten_loops``)."""
+    last: Operation = loop
+    op = loop.next
+    while isinstance(op, (BarrierExpect, TensorLoad)) or (op.is_speculatable and _is_scalar(op)):
+        if isinstance(op, TensorLoad) and op.ordered:
+            last = op
+        op = op.next
+    return last
+
+
+def _is_scalar(op: Operation) -> bool:
+    values = (*op.operands, *op.results)
+    return not op.regions and not any(isinstance(v.type, (T.TensorType, T.FlightType)) for v in values)
+
+
 def _overlap(loop: For, sums: list[_Sum]) -> None:
-    outside, behind = Builder.at(loop), Builder.after(loop)
+    outside, behind = Builder.at(loop), Builder.after(_last_copy(loop))
     for one in sums:
         begun = outside.value(DotBegin, loop.initial[one.index])
         loop.set_operand(3 + one.index, begun)

@@ -32,6 +32,9 @@ TMA         A load of a rectangle of a tensor (``analysis/rectangles.py``) whose
 ASYNC       Another pipelined load is copied by ``cp.async`` in pieces of 4, 8 or 16 bytes; what its mask
             leaves out becomes zero, and is replaced by another ``other`` when the buffer is read. Other loads
             stay where they are.
+WALKING ON  A ring that TMA alone fills outlives the iterations of a loop directly around: its mbarriers are
+            made once, and its place and phase are carried on. (Not yet in chains of products, nor where
+            loads depend on loads.)
 BUFFERS     One more than the distance, so that the buffer that a step fills is not one that the step reads:
             one barrier per step is enough (the copy follows the barrier that follows the wait).
             ``async_copy.ordered`` tells ``insert_barriers`` so. The prologue's copies are not ordered: in a
@@ -131,7 +134,7 @@ def _pipeline(loop: For, stages: int, levels: dict[Load, int], by_tma: TensorLoa
     if chain is not None:
         stage[chain.second.load] += 1
         stage.update(dict.fromkeys(chain.late, last + 1))
-    rings = Rings(loop, stage, distance, by_tma, chain)
+    rings = Rings(loop, stage, distance, by_tma, chain, _around(loop, levels, by_tma, chain))
     rings.lower(levels)
     _place_dependencies(loop, stage, last)
     if chain is None:
@@ -140,6 +143,13 @@ def _pipeline(loop: For, stages: int, levels: dict[Load, int], by_tma: TensorLoa
         order = _chain_order(loop, stage, chain)
         pipelined = expand_loop(loop, Schedule(order, stage), _chain_predicate(loop, rings))
     _finish(pipelined, rings)
+
+
+def _around(loop: For, levels: dict[Load, int], by_tma: TensorLoads, chain: Chain | None) -> For | None:
+    """The loop whose iterations the ring of ``loop`` outlives: see WALKING ON."""
+    outer = loop.parent_op
+    is_one_ring = chain is None and not any(levels.values()) and all(map(by_tma.rectangle, levels))
+    return outer if is_one_ring and isinstance(outer, For) else None
 
 
 def _finish(loop: For, rings: Rings) -> None:
@@ -155,10 +165,12 @@ def _finish(loop: For, rings: Rings) -> None:
     elif rings.barriers:
         first = next(op for op in loop.body.operations if isinstance(op, _STARTS))
         Builder.at(first).create(Barrier)
-    if rings.barriers and isinstance(loop.parent_op, Loop):
-        behind.create(Barrier)
+    last = loop if rings.around is None else rings.around
+    if rings.barriers and isinstance(last.parent_op, Loop):
+        end = Builder.after(last)
+        end.create(Barrier)
         for barriers in rings.barriers:
-            behind.create(BarrierInval, barriers)
+            end.create(BarrierInval, barriers)
     for buffer in rings.buffers:
         behind.create(LocalDealloc, buffer)
 
@@ -242,12 +254,13 @@ def _needed_by(last: Operation, ops: list[Operation]) -> list[Operation]:
 
 def predicate_access(op: Operation, flag: Value, b: Builder) -> None:
     """Make a copy or load of an iteration that does not exist do nothing (a copy stores zeros)."""
-    if isinstance(op, (BarrierExpect, BarrierWait)):
-        op.set_operands([*op.operands, flag])
-        return
-    if isinstance(op, TensorLoad):
-        op.set_operands([*op.operands, flag])
-        op.attributes["is_flagged"] = True
+    if isinstance(op, (BarrierExpect, BarrierWait, TensorLoad)):
+        rest = list(op.operands)
+        if op.flag is not None:
+            flag = b.value(AndI, rest.pop(), flag)
+        op.set_operands([*rest, flag])
+        if isinstance(op, TensorLoad):
+            op.attributes["is_flagged"] = True
         return
     if not isinstance(op, (AsyncCopyGlobalToLocal, Load)):
         return

@@ -9,6 +9,10 @@ iterations later, and who says when a tile has come and when a buffer is free.
 ``cp.async`` (:meth:`Rings._by_threads`): all threads copy, and wait for their own groups; a barrier makes the
 tile known to all. TMA (:meth:`Rings._by_tma`): one thread asks for a tile, whose bytes complete on an
 mbarrier. In a chain of products (``chained_products.py``) other mbarriers say that a tile was read.
+
+In a loop around, over output tiles say, the mbarriers of TMA live on: place in the ring and phase are carried
+from one tile to the next, so that the copies of the next one may begin while this one is stored
+(``flatten_loops.py``).
 """
 
 from __future__ import annotations
@@ -47,10 +51,11 @@ class Rings:
     ``distance + 1`` buffers and a read of it ``distance`` stages later."""
 
     def __init__(
-        self, loop: For, stage: dict[Operation, int], distance: int, by_tma: TensorLoads, chain: Chain | None
-    ):
+        self, loop: For, stage: dict[Operation, int], distance: int, by_tma: TensorLoads, chain: Chain | None,
+        around: For | None,
+    ):  # fmt: skip
         self.loop, self.stage, self.distance, self.by_tma = loop, stage, distance, by_tma
-        self.chain = chain
+        self.chain, self.around = chain, around
         self.count = distance + 1
         self.buffers: list[Value] = []
         self.barriers: list[Value] = []
@@ -59,6 +64,7 @@ class Rings:
         self._counters: dict[int, Value] = {}
         self._wraps: dict[int, Value] = {}
         self._phases: dict[int, Value] = {}
+        self._starts: dict[str, Value] = {}
         self._waits: dict[int, AsyncWait] = {}
 
     def lower(self, levels: dict[Load, int]) -> None:
@@ -78,11 +84,14 @@ class Rings:
             # The copies of stage 0 come last in a step: their group takes in those of the other stages.
             commit = Builder.after(first[-1]).create(AsyncCommitGroup, *(copy.result for copy in first))
             self.stage[commit] = 0
+        if self.around is not None:
+            self._hand_on()
 
     # -- where in the ring -----------------------------------------------------------------------------
 
     def _counter(self, at: int) -> Value:
-        """A carried value that counts 0, 1, …, count - 1, 0, … with the iterations of stage ``at``."""
+        """A carried value that counts 0, 1, …, count - 1, 0, … with the iterations of stage ``at``. (From
+        where the last tile stopped, if there is a loop ``around``.)"""
         if at in self._counters:
             return self._counters[at]
         outside = Builder.at(self.loop)
@@ -95,7 +104,7 @@ class Rings:
         wrapped = inside.create(Select, wraps.result, zero, following.result)
         for op in (following, wraps, wrapped):
             self.stage[op] = at
-        self._carry(zero, wrapped.result)
+        self._carry(self._start("buffer", zero), wrapped.result)
         self._counters[at], self._wraps[at] = argument, wraps.result
         return argument
 
@@ -111,7 +120,7 @@ class Rings:
         other = inside.create(XorI, argument, one)
         following = inside.create(Select, self._wraps[at], other.result, argument)
         self.stage[other] = self.stage[following] = at
-        self._carry(zero, following.result)
+        self._carry(self._start("phase", zero), following.result)
         self._phases[at] = argument
         return argument
 
@@ -120,6 +129,29 @@ class Rings:
         self.loop.set_operands([*self.loop.operands, initial])
         terminator.set_operands([*terminator.operands, following])
         self.loop.add_result(initial.type)
+
+    def _start(self, name: str, zero: Value) -> Value:
+        """What a counter of the loop begins with: ``zero``, or what the loop ``around`` carries."""
+        if self.around is None:
+            return zero
+        if name not in self._starts:
+            outside = Builder.at(self.around).constant(0, T.I32)
+            self.around.set_operands([*self.around.operands, outside])
+            self.around.add_result(T.I32)
+            self._starts[name] = self.around.body.add_argument(T.I32, name)
+        return self._starts[name]
+
+    def _hand_on(self) -> None:
+        """Where the reads of this tile stop, those of the next one begin."""
+        last = {"buffer": self._counters[self.distance], "phase": self._phases[self.distance]}
+        stops = [self.loop.results[last[name].index - 1] for name in self._starts]
+        terminator = self.around.body.terminator
+        terminator.set_operands([*terminator.operands, *stops])
+
+    @property
+    def _home(self) -> For:
+        """The loop in front of which barriers are made."""
+        return self.loop if self.around is None else self.around
 
     def _buffer(self, type: T.TensorType, layout: Shared) -> Value:
         described = T.MemDescType((self.count, *type.shape), type.element, layout, mutable=True)
@@ -162,9 +194,9 @@ class Rings:
         copy_index, read_index, phase = self._counter(at), self._counter(use), self._phase(use)
         layout = _layout_of_ring(load)
         buffer = self._buffer(load.result.type, layout)
-        barriers = ring_of_barriers(self.loop, self.count)
+        barriers = ring_of_barriers(self._home, self.count)
         self.barriers.append(barriers)
-        outside = Builder.at(self.loop)
+        outside = Builder.at(self._home)
         outside.create(BarrierInit, barriers)
         outside.create(Barrier)
         b = Builder.at(load)

@@ -15,6 +15,7 @@ from ptxforge.support.location import Location, snippet
 KINDS = {
     "not-pipelined": "loads of a loop that do not run ahead of their iteration",
     "not-prefetched": "operands of products that are read where they are used, not a slice ahead",
+    "not-flattened": "loops over tiles that do not start the next tile's loads before this one is stored",
     "not-by-tma": "tiles for wgmma that threads copy, because their addresses are no rectangle of a tensor",
     "narrow-access": "accesses to global memory that move fewer bytes at a time than they could",
     "no-tensor-core": "products that are done without tensor cores",

@@ -90,6 +90,27 @@ def test_meaning_is_kept(n, distance, ahead):
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5])
+@pytest.mark.parametrize("distance", [1, 2, 3])
+def test_what_is_carried_may_be_used_a_stage_earlier_behind_it(n, distance):
+    """The sum of this iteration's ``total`` is made in the last stage; ``value`` of the next one loads in the
+    stage before, from where the pointer that the last stage advances stands then."""
+    stages = {name: distance - 1 for name in ("base", "pointers", "value")} | {"next": distance}
+    np.testing.assert_array_equal(_run(_expanded(stages), n), _run(parse_function(LOOP), n))
+
+
+def test_not_in_front_of_it():
+    """Behind means in the order of a step, and one stage is as far as it goes."""
+    with pytest.raises(ValueError, match="'splat' is scheduled before what it uses"):
+        _expanded({"base": 0, "pointers": 0, "value": 0, "next": 2})
+    function = parse_function(LOOP)
+    loop = next(op for op in function.walk() if isinstance(op, For))
+    body = [op for op in loop.body.operations if not op.is_terminator]
+    stage = {op: 0 if op.results[0].hint in ("base", "pointers", "value") else 1 for op in body}
+    with pytest.raises(ValueError, match="'splat' is scheduled before what it uses"):
+        expand_loop(loop, Schedule(body, stage), _mask_loads)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 5])
 def test_three_stages(n):
     stages = {
         "base": 0,

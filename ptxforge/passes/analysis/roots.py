@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptxforge.ir import types as T
-from ptxforge.ir.core import BlockArgument, Function, Value
+from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import REARRANGING, SAME_MEMORY
 from ptxforge.ir.ops.control import Loop
 from ptxforge.layouts.linear import LANE, WARP
@@ -29,6 +29,15 @@ def root_of(pointer: Value) -> Value | None:
         else:
             roots.add(pointer if op is None and isinstance(pointer.block.parent, Function) else None)
     return roots.pop() if len(roots) == 1 else None
+
+
+def root_of_access(op: Operation) -> Value | None:
+    """The parameter through which ``op`` accesses global memory: that of its pointer, or of its tensor map;
+    ``None`` when it is not known."""
+    pointer, map = getattr(op, "pointer", None), getattr(op, "map", None)
+    if pointer is not None or map is None:
+        return root_of(pointer) if pointer is not None else None
+    return next(x for x in map.block.arguments if x.name == map.attributes["base"])
 
 
 def is_held_by_several_threads(type: T.Type) -> bool:

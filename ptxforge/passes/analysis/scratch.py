@@ -18,12 +18,18 @@ from ptxforge.layouts.scratch import (
     reduce_scratch_bytes,
     scan_scratch_bytes,
 )
+from ptxforge.support.target import Target
 
 
 def scratch_bytes(op: Operation, num_warps: int) -> int:
     """Bytes of shared memory that ``op`` uses between its beginning and its end; 0 for most."""
     rule = _RULES.get(type(op))
     return rule(op, num_warps) if rule is not None else 0
+
+
+def bytes_for_as_many_blocks(total: int, target: Target) -> int:
+    """How many bytes cost no block: all that there are where ``total`` leaves no room for a second one."""
+    return target.max_shared_bytes if 2 * total > target.max_shared_bytes else total
 
 
 def conversion_plan(op: ConvertLayout) -> Plan:
