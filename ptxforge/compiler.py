@@ -264,7 +264,7 @@ def compile_function(
         function = build_ir(fn, signature, constants, target, tensor_maps=tensor_maps, **options)
         function.name = symbol or function.name
         built = time.perf_counter()
-        snapshots = pipeline.run(function, machine)
+        snapshots = pipeline.run(function, machine, later=codegen_ptx.PASS_NAMES)
         passed = time.perf_counter()
         ptx = codegen_ptx.emit(function, machine)
         emitted = time.perf_counter()
@@ -306,7 +306,8 @@ def compile_ir(text: str, target: str) -> Artifact:
         _stage("ir.verifier").verify(function)
         signature = {argument.name: _signature_type(argument) for argument in function.arguments}
         is_made = "shared_bytes" in function.attributes
-        snapshots = [] if is_made else _stage("passes.pipeline").run(function, machine)
+        snapshots = [] if is_made else _stage("passes.pipeline").run(
+            function, machine, later=codegen_ptx.PASS_NAMES)
         ptx = codegen_ptx.emit(function, machine)
         tile = text if is_made else _last_tile_text(snapshots)
     options = {name: function.attributes.get(name, default) for name, default in OPTIONS.items()}

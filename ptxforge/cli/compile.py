@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 
 from ptxforge.cli.source import load_kernel, parse_constants, parse_signature
+from ptxforge.codegen_ptx import emit
 from ptxforge.compiler import Artifact
 from ptxforge.explain.resources import resources_of
 from ptxforge.ir.parser import parse_function
@@ -19,6 +20,7 @@ from ptxforge.passes.analysis.pressure import holders_at_the_peak
 from ptxforge.runtime import tools
 from ptxforge.runtime.jit import DEFAULT_TARGET
 from ptxforge.support.remarks import Remark
+from ptxforge.support.target import parse_target
 
 MOST_HOLDERS = 4
 """Tensors that a remark on spills names."""
@@ -41,6 +43,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print what the compiler left alone, and why, in place of the code",
     )
+    parser.add_argument(
+        "--why",
+        action="store_true",
+        help="print PTX with comments that say which rule of the code generator made an instruction so",
+    )
     parser.add_argument("--num-warps", type=int, default=4)
     parser.add_argument("--num-stages", type=int, default=3)
     parser.add_argument("--maxnreg", type=int, help="registers per thread at most")
@@ -57,6 +64,9 @@ def run(options: argparse.Namespace) -> int:
     if options.remarks:
         for remark in [*artifact.remarks, *_spills(artifact)]:
             print(remark.explain())
+        return 0
+    if options.why:
+        print(emit(parse_function(artifact.asm["gpu"]), parse_target(options.target), why=True), end="")
         return 0
     if options.emit == "all":
         for name in EMITTED if tools.can_disassemble() else EMITTED[:-1]:

@@ -9,6 +9,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from ptxforge.codegen_ptx.ptx.pipeline import PASSES, RULES
 from ptxforge.passes.manager import STAGES, Pass
 from ptxforge.passes.pipeline import PIPELINE
 from ptxforge.passes.properties import PROPERTIES
@@ -26,9 +27,20 @@ def run(options: argparse.Namespace) -> int:
         rows = [row for row in PIPELINE if row.runs_on(target)]
     console = Console()
     console.print(_table(rows))
+    console.print(_ptx_table())
     for name, invariant in PROPERTIES.items():
         console.print(f"{name}: {invariant.meaning}", highlight=False)
     return 0
+
+
+def _ptx_table() -> Table:
+    """What the code generator does: rules while it lowers operations, then passes over its instructions."""
+    table = Table("while", "rule or pass", "why", title="in codegen_ptx", box=box.SIMPLE_HEAD)
+    for name, why in RULES.items():
+        table.add_row("lowering", name, why)
+    for row in PASSES:
+        table.add_row("afterwards", row.name, row.why)
+    return table
 
 
 def _table(rows: Sequence[Pass]) -> Table:

@@ -1,8 +1,8 @@
 """Builds the flat list of PTX instructions of one kernel.
 
-An instruction is a tuple ``(template, operands, kind)``: the template has a ``%s`` for each operand; ``kind``
-is the number of leading operands that a pure instruction defines, or one of the negative marks below.
-Registers are strings (``registers.py``), immediates ints or float literals (``constants.py``).
+Instructions are described in ``ptx/instruction.py``, what happens to their list afterwards in
+``ptx/pipeline.py``. Registers are strings (``registers.py``), immediates ints or float literals
+(``constants.py``).
 
 *Value numbering.* :meth:`Builder.pure` gives the register of an equal instruction when one dominates this
 place: scopes open and close with structured control flow, and closing one forgets what was computed in it.
@@ -15,22 +15,30 @@ plain operand.
 *Entry code.* What depends on the thread's number alone is computed once at the kernel's entry
 (:meth:`Builder.at_entry`), even when a loop asks for it first.
 
-*Dead code.* Pure instructions whose results nobody uses are dropped when the text is made, so lowerings may
-compute an element that a vector access then does not need.
+*Dead code.* Pure instructions whose results nobody uses are dropped afterwards, so lowerings may compute an
+element that a vector access then does not need.
 
-*Cold code.* Within ``with b.cold(p):`` stands what few threads do; what only such code needs moves there.
+*Rare code.* Within ``with b.rare(p):`` stands what few threads do; what only such code needs moves there.
 
 *Copies.* :meth:`Builder.alias` lets a loop-carried or branch value be computed right in its destination.
 """
 
 from __future__ import annotations
 
-from ptxforge.codegen_ptx.constants import wrap
-from ptxforge.codegen_ptx.registers import MOVES, Names, resolve
-from ptxforge.codegen_ptx.sinking import COLD_BEGIN, COLD_END, sink
-from ptxforge.support.target import Target
+from collections.abc import Collection
 
-EFFECT, LOCATION, COPY, LABEL = 0, -1, -2, -3
+from ptxforge.codegen_ptx.constants import wrap
+from ptxforge.codegen_ptx.ptx.instruction import (
+    COPY,
+    EFFECT,
+    LABEL,
+    LOCATION,
+    RARE_BEGIN,
+    RARE_END,
+    Instruction,
+)
+from ptxforge.codegen_ptx.registers import MOVES, resolve
+from ptxforge.support.target import Target
 
 Affine = tuple[str, int]
 _BITS = {"r": 32, "q": 64}
@@ -74,8 +82,8 @@ class _AtEntry:
         self.b.code, self.b._numbers, self.b._log = self.saved
 
 
-class _Cold:
-    """Context of :meth:`Builder.cold`."""
+class _Rare:
+    """Context of :meth:`Builder.rare`."""
 
     __slots__ = ("b", "end")
 
@@ -85,33 +93,36 @@ class _Cold:
 
     def __enter__(self) -> None:
         b = self.b
-        b.has_cold_code = True
-        b.code.append(("", (), COLD_BEGIN))
+        b.has_rare_code = True
+        b.code.append(("", (), RARE_BEGIN))
         b.open_scope()
 
     def __exit__(self, *_) -> None:
         b = self.b
         b.close_scope()
-        b.code.append(("", (), COLD_END))
+        b.code.append(("", (), RARE_END))
         b.place(self.end)
 
 
 class Builder:
     """Emits instructions for ``target`` and blocks of ``threads`` threads; ``version`` grows to the PTX
-    version that the instructions need."""
+    version that the instructions need. ``without`` names rules and passes (``ptx/pipeline.py``) that are left
+    out; ``reasons`` says of registers which rule made them what they are."""
 
-    def __init__(self, target: Target, threads: int):
+    def __init__(self, target: Target, threads: int, without: Collection[str] = ()):
         self.target = target
         self.thread_bits = threads.bit_length() - 1
         self.version = target.ptx_version
-        self.code: list[tuple[str, tuple, int]] = []
+        self.without = frozenset(without)
+        self.reasons: dict[str, str] = {}
+        self.code: list[Instruction] = []
         self.aliases: dict[str, str] = {}
         self._aliased: dict[str, list[str]] = {}
         self._numbers: dict[tuple, object] = {}
         self._log: list[tuple] = []
         self._scopes: list[int] = []
-        self._before: list[tuple[str, tuple, int]] = []
-        self._entry_code: list[tuple[str, tuple, int]] = []
+        self._before: list[Instruction] = []
+        self._entry_code: list[Instruction] = []
         self._entry_numbers: dict[tuple, object] = {}
         self.count = 0
         self.branch = "bra.uni"  # where each thread decides for itself: "bra"
@@ -125,7 +136,7 @@ class Builder:
         self.local_bytes = 0
         # Extra pointer registers of the loops around, by the address they hold: a base plus these terms.
         self.loop_pointers: dict[tuple[str, tuple], str] = {}
-        self.has_cold_code = False
+        self.has_rare_code = False
 
     # -- instructions ------------------------------------------------------------------------------------
 
@@ -198,10 +209,10 @@ class Builder:
         self.effect(f"@!%s bra {end};", predicate)
         return end
 
-    def cold(self, predicate: str) -> _Cold:
-        """Within ``with b.cold(p):`` stands what only threads with ``p`` do, which are few. Nothing that is
+    def rare(self, predicate: str) -> _Rare:
+        """Within ``with b.rare(p):`` stands what only threads with ``p`` do, which are few. Nothing that is
         computed there is known afterwards."""
-        return _Cold(self, predicate)
+        return _Rare(self, predicate)
 
     def at_entry(self) -> _AtEntry:
         """Within ``with b.at_entry():``, pure instructions go to the kernel's entry. Their operands must come
@@ -401,7 +412,7 @@ class Builder:
         """The negation of a predicate."""
         return 1 - p if isinstance(p, int) else self.pure("not.pred %s, %s;", "p", p)
 
-    # -- text --------------------------------------------------------------------------------------------
+    # -- the list --------------------------------------------------------------------------------------------
 
     def locate(self, location) -> None:
         """Instructions from here on come from ``location`` (a :class:`Location` or None)."""
@@ -414,51 +425,15 @@ class Builder:
         number = self.files.setdefault(location.file, len(self.files) + 1)
         self.code.append((f".loc {number} {location.line} {location.column + 1}", (), LOCATION))
 
-    def live_code(self) -> list[tuple[str, tuple, int]]:
-        """The instructions without dead ones, and without locations that nothing follows."""
-        used: set = set()
-        kept = []
-        aliases = self.aliases
-        previous = LOCATION
-        code = self._before + self._entry_code + self.code
-        if self.has_cold_code:
-            code = sink(code, self._reassigned())
-        for instruction in reversed(code):
-            kind = instruction[2]
+    def all_code(self) -> list[Instruction]:
+        """What was built, in order."""
+        code = self._before + self._entry_code
+        for _, operands, kind in code:
             if kind > 0:
-                operands = instruction[1]
-                if used.isdisjoint(operands[:kind]):
-                    continue
-                used.update(operands[kind:])
-            elif kind == LOCATION:
-                if previous == LOCATION:
-                    continue
-            elif kind == COPY:
-                destination, source = instruction[1]
-                used.add(source)
-                if aliases and self.resolved(destination) == self.resolved(source):
-                    continue
-            else:
-                used.update(instruction[1])
-            previous = kind
-            kept.append(instruction)
-        kept.reverse()
-        return kept
+                self.reasons.setdefault(operands[0], "at_entry: it depends on the thread's number alone")
+        return code + self.code
 
-    def _reassigned(self) -> set[str]:
+    def reassigned(self) -> set[str]:
         """Registers that may be assigned more than once."""
         copied = {operands[0] for _, operands, kind in self.code if kind == COPY}
         return copied.union(self.aliases, self.aliases.values())
-
-    def text(self) -> tuple[list[str], list[str]]:
-        """Register declarations and the body's lines."""
-        names = Names(self.aliases)
-        lines = []
-        for template, operands, kind in self.live_code():
-            if kind == LABEL:
-                lines.append(template)
-            elif operands:
-                lines.append("\t" + (template % tuple([names[x] for x in operands])).replace("+0]", "]"))
-            else:
-                lines.append("\t" + template)
-        return names.declarations(), lines

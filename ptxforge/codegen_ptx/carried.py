@@ -202,6 +202,8 @@ def coalesce(
     """Alias sources of loop copies (destination, source) to their destinations where the code from ``start``
     on, whose registers are those after number ``born``, admits it; but not those ``kept`` for what follows
     the loop."""
+    if "coalesce_copies" in b.without:
+        return
     candidates = {}
     taken = set(kept)
     needed = {b.resolved(source) for _, source in copies if isinstance(source, str)}
@@ -220,6 +222,7 @@ def coalesce(
     for destination, root in candidates.items():
         if root in first and last.get(destination, -1) <= first[root]:
             b.alias(root, destination)
+            b.reasons[root] = "coalesce_copies: computed where the next iteration wants it"
 
 
 def _first_and_last(

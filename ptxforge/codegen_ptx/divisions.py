@@ -8,7 +8,7 @@ CONSTANT    A quotient by a power of two is a shift; to round towards zero, 2**k
             shifted by s (Granlund and Montgomery, "Division by invariant integers using multiplication",
             PLDI 1994, theorems 4.2 and 5.1). A remainder is x - (x / d) · d.
 WRAPPED     ``x % n`` of a tensor mostly keeps indices inside a matrix, and most tiles lie inside anyway: then
-            the remainder is x, and dividing is cold code.
+            the remainder is x, and dividing is rare code.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _by_one(b: Builder, dividends: list, divisor, bits: int, signed: bool) -> di
     registers = {x: b.new(kind) for x in dividends}
     for x, register in registers.items():
         b.copy(register, plain[x])
-    with b.cold(outside):
+    with b.rare(outside):
         for register in registers.values():
             b.effect(_template(bits, False, signed), register, register, divisor)
     return registers

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from ptxforge.codegen_ptx import (  # noqa: F401  (importing a lowering registers it)
     lower_arith,
     lower_atomic,
@@ -26,17 +28,24 @@ from ptxforge.ir.core import Function
 from ptxforge.support.target import Target
 
 
-def emit(function: Function, target: Target) -> str:
+def emit(
+    function: Function, target: Target, *, why: bool = False, without: Collection[str] = (),
+    timings: dict[str, float] | None = None,
+) -> str:  # fmt: skip
     """The PTX module of a kernel in the gpu stage (all tensors have layouts, shared memory is allocated).
 
     The entry has the function's name, its parameters are the function's arguments in order, and its dynamic
     shared memory of ``shared_bytes`` is called ``smem``. Equal functions give equal text.
 
+    With ``why``, comments behind instructions name the rule that made them what they are. ``without`` names
+    rules and passes that are left out (``ptx/pipeline.py``); ``timings`` collects seconds by pass of that
+    table.
+
     Raises:
         InternalCompilerError: for an operation that has no lowering or a layout that it cannot have.
     """
-    lowering = Lowering(function, target)
+    lowering = Lowering(function, target, without)
     lowering.run()
-    text = module_text(function, lowering.b, function.attributes.get("shared_bytes", 0))
+    text = module_text(function, lowering.b, function.attributes.get("shared_bytes", 0), why, timings)
     lowering.values.ctx = None  # the only cycle: without it nothing is left to the garbage collector
     return text

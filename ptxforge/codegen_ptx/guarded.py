@@ -11,7 +11,7 @@ moved as a whole is tested when the kernel runs:
                  holds for an element, it holds for those before.)
 
 A vector for which all three hold is moved by one instruction under a predicate. Of the others, those of
-which any element is wanted are moved element by element in cold code; only these look at single masks and
+which any element is wanted are moved element by element in rare code; only these look at single masks and
 addresses, and nothing is ever touched for which the mask does not hold.
 
 Loads: all wide loads are issued first, then those of single elements, and only then these are put together,
@@ -110,7 +110,7 @@ def _any_single(b: Builder, found: Sequence[Vector]):
 def _skip_unless_needed(b: Builder, vector: Vector, is_only_one: bool) -> AbstractContextManager:
     """Skip what stands inside where the vector was moved as a whole. With a single vector the test around has
     said so already."""
-    return nullcontext() if is_only_one or vector.single in (None, 1) else b.cold(vector.single)
+    return nullcontext() if is_only_one or vector.single in (None, 1) else b.rare(vector.single)
 
 
 def load_singly(
@@ -129,7 +129,7 @@ def load_singly(
         return
     wanted = [entry for entry in zip(found, words, others, strict=True) if entry[0].single != 0]
     alone = len(wanted) == 1
-    with b.cold(needed):
+    with b.rare(needed):
         read = []
         for vector, mine, other in wanted:
             with _skip_unless_needed(b, vector, alone):
@@ -171,7 +171,7 @@ def store_singly(
         return
     wanted = [entry for entry in zip(found, values, strict=True) if entry[0].single != 0]
     template = f"{head}.b{element.bits} [%s+%s], %s" + (", %s;" if policy else ";")
-    with b.cold(needed):
+    with b.rare(needed):
         for vector, mine in wanted:
             with _skip_unless_needed(b, vector, len(wanted) == 1):
                 for place, mask, value in zip(vector.places, vector.masks, mine):

@@ -26,6 +26,7 @@ from ptxforge.codegen_ptx.carried import (
 from ptxforge.codegen_ptx.lower_arith import integer_compare
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.pointers import Pointer, Term, address, as_pointer, whole
+from ptxforge.codegen_ptx.ptx.instruction import acts
 from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.codegen_ptx.rematerialize import rematerialize_after
 from ptxforge.codegen_ptx.walking import plan_loop_pointers
@@ -140,7 +141,9 @@ def _start_carried(
     for index, terms, start in wanted:
         slot = shapes[index].slots[0]
         initial = b.plain(b.add(start.base, start.offset - slot.offset, 64))
-        own_pointers.append(_OwnPointer(index, slot, registers[index][0], terms, b.new("q"), initial))
+        own = b.new("q")
+        b.reasons[own] = "walk_pointers: its rows differ within a warp, so it has a register of its own"
+        own_pointers.append(_OwnPointer(index, slot, registers[index][0], terms, own, initial))
     return shapes, registers, own_pointers
 
 
@@ -317,4 +320,4 @@ def _place_sides(b: Builder, condition: str, then_code: list, else_code: list) -
 
 
 def _does_something(code: list) -> bool:
-    return any(kind >= 0 or kind == -2 for _, _, kind in code)
+    return any(map(acts, code))

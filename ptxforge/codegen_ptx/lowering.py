@@ -16,7 +16,7 @@ family.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from ptxforge.codegen_ptx.builder import Builder
@@ -73,10 +73,10 @@ class Deferred(NamedTuple):
 class Lowering:
     """State of the lowering of one function: the builder, the values computed so far, and deferred work."""
 
-    def __init__(self, function: Function, target: Target):
+    def __init__(self, function: Function, target: Target, without: Collection[str] = ()):
         self.function, self.target = function, target
         self.num_warps: int = function.attributes["num_warps"]
-        self.b = Builder(target, 32 * self.num_warps)
+        self.b = Builder(target, 32 * self.num_warps, without)
         self.values = Values(self)
         self.deferred: deque[Deferred] = deque()
         self.partial: dict[Value, list] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ptxforge.codegen_ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx import pipeline
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function
 from ptxforge.ir.ops.dot import Dot
@@ -29,9 +30,12 @@ def parameter_name(argument: BlockArgument) -> str:
     return f"{name or 'arg'}_{argument.index}"
 
 
-def module_text(function: Function, builder: Builder, shared_bytes: int) -> str:
-    """The whole module. Call when all instructions were emitted."""
-    registers, body = builder.text()
+def module_text(
+    function: Function, builder: Builder, shared_bytes: int, why: bool = False,
+    timings: dict[str, float] | None = None,
+) -> str:  # fmt: skip
+    """The whole module. Call when all instructions were emitted; ``why`` and ``timings`` as for ``emit``."""
+    registers, body = pipeline.run(builder, why, timings)
     major, minor = builder.version
     lines = [f".version {major}.{minor}", f".target {builder.target}", ".address_size 64", ""]
     lines += [f'.file {number} "{_escape(name)}"' for name, number in builder.files.items()]

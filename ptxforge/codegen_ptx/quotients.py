@@ -3,7 +3,7 @@
 ``div.full.f32`` is ``(x · k) · rcp(y · k)`` with a power of two ``k`` that keeps the reciprocal normal: 1/4
 for |y| > 2^126, 2^24 for |y| < 2^-126, else 1. (So ptxas expands it, with two conditional multiplications for
 every dividend.) With one divisor for many dividends the reciprocal is shared, and multiplying by ``k`` ≠ 1 is
-cold code: one multiplication for each dividend remains, with the same bits as result.
+rare code: one multiplication for each dividend remains, with the same bits as result.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _by_one(b: Builder, dividends: list, divisor) -> dict:
     scaled = {x: b.new("f") for x in dividends}
     for x, register in scaled.items():
         b.copy(register, x)
-    with b.cold(b.pure("or.pred %s, %s, %s;", "p", large, small)):
+    with b.rare(b.pure("or.pred %s, %s, %s;", "p", large, small)):
         for register in scaled.values():
             b.effect("mul.rn.f32 %s, %s, %s;", register, register, scale)
     return {x: b.pure("mul.rn.f32 %s, %s, %s;", "f", register, reciprocal) for x, register in scaled.items()}

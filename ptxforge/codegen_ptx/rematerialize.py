@@ -23,7 +23,8 @@ from ptxforge.ir.ops.warpgroup import DotAsync
 
 def rematerialize_after(ctx: Lowering, loop: Operation) -> None:
     """Lower again what is used after ``loop`` but not in it."""
-    if not any(isinstance(op, (Dot, DotAsync)) for op in loop.regions[0].block.walk()):
+    has_products = any(isinstance(op, (Dot, DotAsync)) for op in loop.regions[0].block.walk())
+    if not has_products or "recompute" in ctx.b.without:
         return
     inside = {v for op in loop.walk() for v in op.operands}
     earlier = _operations_before(loop)
@@ -44,9 +45,13 @@ def rematerialize_after(ctx: Lowering, loop: Operation) -> None:
 
 
 def _lower_again(ctx: Lowering, earlier: Iterable[Operation], again: set[Operation]) -> None:
+    code, start = ctx.b.code, len(ctx.b.code)
     for op in earlier:
         if op in again:
             LOWERINGS[type(op)](ctx, op)
+    for _, operands, kind in code[start:]:
+        if kind > 0:
+            ctx.b.reasons[operands[0]] = "recompute: needed only behind the loop, which needs the registers"
 
 
 def _operations_before(loop: Operation) -> dict[Operation, None]:

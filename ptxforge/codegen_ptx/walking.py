@@ -49,7 +49,7 @@ def plan_loop_pointers(ctx: Lowering, argument: BlockArgument, entry) -> LoopPoi
     """The plan for a scalar pointer that a loop carries and advances; it starts as ``entry``."""
     p = as_pointer(entry)
     found = _Accesses()
-    if not found.collect(ctx, argument) or not found.terms:
+    if "walk_pointers" in ctx.b.without or not found.collect(ctx, argument) or not found.terms:
         return LoopPointers(p)
     common = Counter(found.terms[0])
     for terms in found.terms:

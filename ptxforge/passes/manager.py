@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 import attrs
 
@@ -136,12 +136,14 @@ def run_passes(
     verify: bool | None = None,
     on_pass: Callable[[Pass, Function, bool], None] | None = None,
     timings: dict[str, float] | None = None,
+    later: Collection[str] = (),
 ) -> Stages:
     """Run ``passes`` on ``function``, which they change, and return what can be asked about it afterwards.
 
     ``dump`` (names separated by commas, or ``all``), ``stop_after`` and ``verify`` default to the settings
     ``PTXFORGE_DUMP``, ``PTXFORGE_STOP_AFTER`` and ``PTXFORGE_VERIFY``. ``on_pass(row, function, changed)`` is
     called after each pass (for bisecting); ``timings`` collects seconds by pass name, over repeated rows.
+    ``later`` are names of passes that come behind these and heed the variables themselves.
 
     Raises:
         SettingError: when a variable names a pass that is not among ``passes``.
@@ -150,10 +152,11 @@ def run_passes(
     """
     dumped = _names(settings.DUMP.get() if dump is None else dump)
     last = settings.STOP_AFTER.get() if stop_after is None else stop_after
+    last = "" if last in later else last
     checked = settings.VERIFY.flag() if verify is None else verify
     rows = [row for row in passes if row.runs_on(target)]
     if dump is None:
-        _check_setting(settings.DUMP, dumped - {"all"}, passes)
+        _check_setting(settings.DUMP, dumped - {"all", *later}, passes)
     if stop_after is None:
         _check_setting(settings.STOP_AFTER, {last} - {""}, rows)
     rows = _until(rows, last)

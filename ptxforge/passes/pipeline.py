@@ -6,7 +6,7 @@ targets is said by ``when`` in a row, never by a test inside the pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from ptxforge.ir.core import Function
 from ptxforge.passes.accelerate_matmul import accelerate_matmul
@@ -228,6 +228,7 @@ def run(
     verify: bool | None = None,
     on_pass: Callable[[Pass, Function, bool], None] | None = None,
     timings: dict[str, float] | None = None,
+    later: Collection[str] = (),
 ) -> Stages:
     """Run the whole pipeline on ``function``, which it changes; keywords as for ``manager.run_passes``.
 
@@ -243,4 +244,5 @@ def run(
         verify=verify,
         on_pass=on_pass,
         timings=timings,
+        later=later,
     )

@@ -94,7 +94,7 @@ def test_multipliers(width):
 @pytest.mark.parametrize("element", (T.I32, T.I64), ids=str)
 @pytest.mark.parametrize("kind", (arith.RemSI, arith.RemUI), ids=lambda k: k.name)
 def test_wrapped_indices(kind, element):
-    """One comparison for each dividend; the divisions are cold code. Whatever the divisor is."""
+    """One comparison for each dividend; the divisions are rare code. Whatever the divisor is."""
     for divisor in (1 << 30, 1000, 1, -7, 0, int(np.iinfo(element.numpy).min)):
         kernel = Kernel(pointer(element), pointer(element), element)
         x = kernel.load(0, (COUNT,), blocked(4))
@@ -104,8 +104,8 @@ def test_wrapped_indices(kind, element):
             out = np.zeros(COUNT, element.numpy)
             kernel.run(data, out, divisor, check="off")
             assert_same(out, _meaning(kind, data, np.full(COUNT, divisor, element.numpy)))
-    before, _, cold = kernel.ptx().partition("bra $common")
-    assert "rem." not in before and cold.partition("$common")[0].count("rem.") == 4
+    before, _, rare = kernel.ptx().partition("bra $common")
+    assert "rem." not in before and rare.partition("$common")[0].count("rem.") == 4
 
 
 def test_quotient_and_remainder_share_a_division():

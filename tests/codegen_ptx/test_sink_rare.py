@@ -1,11 +1,15 @@
-"""sinking: what only cold code needs moves into it."""
+"""sink_rare: what only rare code needs moves into it."""
 
 from __future__ import annotations
 
-from ptxforge.codegen_ptx.builder import COPY, EFFECT, LABEL
-from ptxforge.codegen_ptx.sinking import COLD_BEGIN, COLD_END, sink
+from ptxforge.codegen_ptx.ptx import sink_rare
+from ptxforge.codegen_ptx.ptx.instruction import COPY, EFFECT, LABEL, RARE_BEGIN, RARE_END
 
-BEGIN, END = ("", (), COLD_BEGIN), ("", (), COLD_END)
+BEGIN, END = ("", (), RARE_BEGIN), ("", (), RARE_END)
+
+
+def sink(code, pinned):
+    return sink_rare.sink(code, pinned, {})
 
 
 def pure(result, *operands, template="add.s32 %s, %s, %s;"):
@@ -21,7 +25,7 @@ B = pure("%r2", "%r1", 2)
 ENTRY = pure("%r0", template="mov.b32 %s, %%tid.x;")
 
 
-def test_moves_what_only_cold_code_needs_in_order():
+def test_moves_what_only_rare_code_needs_in_order():
     code = [ENTRY, A, B, effect("%r0"), BEGIN, effect("%r2"), END, ("$end:", (), LABEL)]
     assert sink(code, set()) == [ENTRY, effect("%r0"), A, B, effect("%r2"), ("$end:", (), LABEL)]
 
@@ -31,7 +35,7 @@ def test_keeps_what_others_need():
     assert sink(code, set()) == [ENTRY, A, effect("%r1"), B, effect("%r2")]
 
 
-def test_repeats_it_in_each_cold_region():
+def test_repeats_it_in_each_rare_region():
     code = [ENTRY, A, effect("%r0"), BEGIN, effect("%r1"), END, BEGIN, effect("%r1", 5), END]
     assert sink(code, set()) == [ENTRY, effect("%r0"), A, effect("%r1"), A, effect("%r1", 5)]
 
