@@ -22,7 +22,7 @@ import numpy as np
 
 from ptxforge.driver import tensor_map
 from ptxforge.driver.cuda_api import bindings, call, describe, device_count, driver_build
-from ptxforge.driver.cuda_launch import Fire, FrameLayout, LaunchAttributes, make_fire
+from ptxforge.driver.cuda_launch import FrameLayout, LaunchAttributes, Launcher
 from ptxforge.driver.jit import host_address, link_cubin, load_cubin, load_module
 from ptxforge.driver.protocol import FunctionAttributes
 from ptxforge.support.dtypes import DType
@@ -395,13 +395,13 @@ class CudaFunction:
         shared_bytes: int,
         stream: int | Callable[[tuple], int],
         attributes: LaunchAttributes,
-    ) -> Fire:
-        """The fast way to launch this kernel many times; see :func:`ptxforge.driver.cuda_launch.make_fire`.
+    ) -> Launcher:
+        """The fast way to launch this kernel many times.
 
         ``codes`` are the parameters' codes for ``struct``.
         """
         layout = FrameLayout(codes, self._places, block, shared_bytes, attributes)
-        return make_fire(self, layout, sources, stream)
+        return Launcher(self, layout, sources, stream)
 
     def _queue(self, grid, block, shared_bytes, stream, params) -> None:
         parameters = self._parameters

@@ -8,9 +8,10 @@ every launch of a variant, so a *frame* holds it ready, parameters and configura
     parameters … | gridDim x y z | blockDim x y z | sharedMemBytes | hStream | attrs | numAttrs
     `------------ one struct.pack_into writes this ------------------------'
 
-What a warm launch of a bound kernel costs is therefore one ``pack_into`` and one foreign call of four
-pointers. The foreign call gives up the GIL, so a frame belongs to one launch at a time: it is taken from a
-list and put back, both atomic; a thread that finds none makes one.
+What a warm launch costs is therefore one ``pack_into`` and one foreign call of four pointers. The foreign
+call gives up the GIL, so a frame belongs to one launch at a time: it is taken from a list and put back, both
+atomic; a thread that finds none makes one. A launch with its arguments fixed keeps a packed frame for each
+stream, which the driver only reads: one foreign call is left.
 """
 
 from __future__ import annotations
@@ -61,8 +62,24 @@ class LaunchAttributes:
 
 @functools.cache
 def launch_function(address: int) -> Callable[..., int]:
-    """``cuLaunchKernelEx(config, function, kernelParams, extra)`` as a foreign function."""
-    return ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_void_p] * 4)(address)
+    """``cuLaunchKernelEx(config, function, kernelParams, extra)`` as a foreign function.
+
+    It declares no parameters: its callers hold the pointers ready as ``byref`` makes them, which ctypes takes
+    as they are. With declared parameters each would be looked at anew, in every launch.
+    """
+    return ctypes.CFUNCTYPE(ctypes.c_int)(address)
+
+
+@attrs.frozen(slots=True)
+class CurrentStream:
+    """The stream that a library works on now: ``getter(ordinal)``."""
+
+    getter: Callable[[int], int]
+    ordinal: int
+
+    def __call__(self, bound: tuple) -> int:
+        """The stream's handle, whatever the arguments are."""
+        return self.getter(self.ordinal)
 
 
 def driver_address(name: str, since: int) -> int:
@@ -85,6 +102,10 @@ def parameter_format(codes: list[str], places: list[tuple[int, int]]) -> tuple[s
     return text, end
 
 
+Frame = tuple[Any, Any, Any]
+"""A buffer, and references to the configuration and to ``extra`` in it, which keep it alive."""
+
+
 class FrameLayout:
     """Where everything lies in a frame of one variant."""
 
@@ -103,8 +124,8 @@ class FrameLayout:
         self.fixed = struct.pack("<4I", *block, shared_bytes)
         self.attributes = attributes.encoded()
 
-    def frame(self) -> tuple:
-        """A new frame: its buffer, and the addresses of the configuration and of ``extra``."""
+    def frame(self) -> Frame:
+        """A new frame."""
         driver = bindings()
         extra = self.config + 56 + len(self.attributes) * _ATTRIBUTE_BYTES
         buffer = ctypes.create_string_buffer(extra + 48)
@@ -119,62 +140,115 @@ class FrameLayout:
             int(driver.CU_LAUNCH_PARAM_BUFFER_SIZE), base + extra + 40,
             int(driver.CU_LAUNCH_PARAM_END), self.size,
         )  # fmt: skip
-        return buffer, ctypes.c_void_p(base + self.config), ctypes.c_void_p(base + extra)
+        return buffer, ctypes.byref(buffer, self.config), ctypes.byref(buffer, extra)
 
 
-def make_fire(
-    function: CudaFunction,
-    layout: FrameLayout,
-    sources: list[int | Callable[[tuple], Any]],
-    stream: int | Callable[[tuple], int],
-) -> Fire:
-    """The launching function of one variant.
+class Launcher:
+    """How one variant is launched.
 
     ``sources`` tell of each parameter its place among the values of a launch, or make it of these (a tensor
-    map); ``stream`` is the stream of a launch that names none, or tells it from the arguments. For
-    ``sources == [0, encode]`` and a function, the text is
-
-        def fire(gx, gy, gz, stream, v, bound):
-            if stream is None:
-                stream = _stream(bound)
-            try:
-                frame = _pop()
-            except IndexError:
-                frame = _frame()
-            buffer, config, extra = frame
-            _pack(buffer, 0, v[0], _source1(v), gx, gy, gz, _fixed, stream)
-            code = _launch(config, _handle, None, extra)
-            if code:
-                _again(code, config, extra, (gx, gy, gz))
-            _append(frame)
+    map); ``stream`` is the stream of a launch that names none, or tells it from the arguments.
     """
-    free: list[tuple] = []
-    made = {f"_source{number}": source for number, source in enumerate(sources) if callable(source)}
-    values = "".join(
-        f"_source{number}(v), " if callable(source) else f"v[{source}], "
-        for number, source in enumerate(sources)
-    )
-    default = "_stream(bound)" if callable(stream) else "_stream"
-    text = (
-        "def fire(gx, gy, gz, stream, v, bound):\n"
-        f"    if stream is None:\n        stream = {default}\n"
-        "    try:\n        frame = _pop()\n    except IndexError:\n        frame = _frame()\n"
-        "    buffer, config, extra = frame\n"
-        f"    _pack(buffer, 0, {values}gx, gy, gz, _fixed, stream)\n"
-        "    code = _launch(config, _handle, None, extra)\n"
-        "    if code:\n        _again(code, config, extra, (gx, gy, gz))\n"
-        "    _append(frame)\n"
-    )
-    launch = launch_function(driver_address("cuLaunchKernelEx", _EX_SINCE))
-    handle = ctypes.c_void_p(int(function.handle))
-    scope = {
-        "_stream": stream, "_pop": free.pop, "_append": free.append, "_frame": layout.frame,
-        "_pack": layout.packer.pack_into, "_fixed": layout.fixed, "_handle": handle,
-        "_launch": launch if function.device.alone else _guarded(function.device, launch),
-        "_again": _Retry(function, launch, handle, layout), **made,
-    }  # fmt: skip
-    exec(text, scope)
-    return scope["fire"]
+
+    def __init__(
+        self,
+        function: CudaFunction,
+        layout: FrameLayout,
+        sources: list[int | Callable[[tuple], Any]],
+        stream: int | Callable[[tuple], int],
+    ):
+        self._layout, self._sources, self._stream = layout, sources, stream
+        launch = launch_function(driver_address("cuLaunchKernelEx", _EX_SINCE))
+        self._handle = ctypes.c_void_p.from_param(int(function.handle))
+        self._again = _Retry(function, launch, self._handle, layout)
+        self._launch = launch if function.device.alone else _guarded(function.device, launch)
+
+    def once(self, x: int, y: int, z: int, stream: int | None, values: tuple, bound: tuple) -> None:
+        """Launch, without anything made for the launches that may follow."""
+        if stream is None:
+            stream = self.current_stream(bound)
+        frame = self._layout.frame()
+        self.pack(frame, x, y, z, stream, values)
+        self.launch(frame, (x, y, z))
+
+    def current_stream(self, bound: tuple) -> int:
+        """The stream of a launch that names none."""
+        return self._stream(bound) if callable(self._stream) else self._stream
+
+    def new_frame(self) -> Frame:
+        """A frame to be packed."""
+        return self._layout.frame()
+
+    def pack(self, frame: Frame, x: int, y: int, z: int, stream: int, values: tuple) -> None:
+        """Write all that a launch decides into a frame."""
+        taken = (source(values) if callable(source) else values[source] for source in self._sources)
+        self._layout.packer.pack_into(frame[0], 0, *taken, x, y, z, self._layout.fixed, stream)
+
+    def stream_now(self, bound: tuple) -> Callable[[], int]:
+        """:meth:`current_stream` for arguments that stay the same, in one call of C where it can be."""
+        if isinstance(self._stream, CurrentStream):
+            return functools.partial(self._stream.getter, self._stream.ordinal)
+        return functools.partial(self.current_stream, bound)
+
+    def call_of(self, frame: Frame) -> Callable[[], int]:
+        """The foreign call that launches a packed frame: the driver's result."""
+        return functools.partial(self._launch, frame[1], self._handle, None, frame[2])
+
+    def launch(self, frame: Frame, grid: tuple[int, int, int], code: int | None = None) -> None:
+        """Launch a packed frame, or deal with the ``code`` of a launch that failed. Raises
+        :class:`DeviceError` when the driver refuses."""
+        _, config, extra = frame
+        if code is None:
+            code = self._launch(config, self._handle, None, extra)
+        if code:
+            self._again(code, config, extra, grid)
+
+    def fire(self) -> Fire:
+        """The function of launches that are many. For ``sources == [0, encode]`` and a
+        :class:`CurrentStream` its text is
+
+            def fire(gx, gy, gz, stream, v, bound):
+                if stream is None:
+                    stream = _current(_ordinal)
+                try:
+                    frame = _pop()
+                except IndexError:
+                    frame = _frame()
+                buffer, config, extra = frame
+                _pack(buffer, 0, v[0], _source1(v), gx, gy, gz, _fixed, stream)
+                code = _launch(config, _handle, None, extra)
+                if code:
+                    _again(code, config, extra, (gx, gy, gz))
+                _append(frame)
+        """
+        free: list[Frame] = []
+        layout, stream = self._layout, self._stream
+        made = {f"_source{n}": source for n, source in enumerate(self._sources) if callable(source)}
+        values = "".join(
+            f"_source{number}(v), " if callable(source) else f"v[{source}], "
+            for number, source in enumerate(self._sources)
+        )
+        default = "_stream(bound)" if callable(stream) else "_stream"
+        if isinstance(stream, CurrentStream):
+            default = "_current(_ordinal)"
+            made |= {"_current": stream.getter, "_ordinal": stream.ordinal}
+        text = (
+            "def fire(gx, gy, gz, stream, v, bound):\n"
+            f"    if stream is None:\n        stream = {default}\n"
+            "    try:\n        frame = _pop()\n    except IndexError:\n        frame = _frame()\n"
+            "    buffer, config, extra = frame\n"
+            f"    _pack(buffer, 0, {values}gx, gy, gz, _fixed, stream)\n"
+            "    code = _launch(config, _handle, None, extra)\n"
+            "    if code:\n        _again(code, config, extra, (gx, gy, gz))\n"
+            "    _append(frame)\n"
+        )
+        scope = {
+            "_stream": stream, "_pop": free.pop, "_append": free.append, "_frame": layout.frame,
+            "_pack": layout.packer.pack_into, "_fixed": layout.fixed, "_handle": self._handle,
+            "_launch": self._launch, "_again": self._again, **made,
+        }  # fmt: skip
+        exec(text, scope)
+        return scope["fire"]
 
 
 def _guarded(device: Any, launch: Callable[..., int]) -> Callable[..., int]:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ptxforge.driver.cuda_launch import Frame
 from ptxforge.runtime import hooks, options
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid
 from ptxforge.runtime.specialize import Keys
 from ptxforge.support.errors import ArgumentError, DeviceError
+from ptxforge.support.tensor_map import TensorMapError
 
 if TYPE_CHECKING:
     from ptxforge.runtime.jit import JITFunction
+
+_MOST_FRAMES = 64
+"""A program that makes a stream for each launch shall not make us keep a frame for each."""
 
 
 class BoundLaunch:
@@ -26,6 +32,9 @@ class BoundLaunch:
         self.stream = given.pop("stream", None)
         self._given = given
         self._keys = [Keys(parameter) for parameter in kernel.params]
+        self._globals = kernel._globals
+        self._calls: dict[int, Callable[[], int]] = {}  # by stream: what launches as things are
+        self._frames: dict[int, Frame] = {}  # by stream: what the driver is handed, perhaps out of date
         self._prepare()
         if callable(grid):
             grid = grid(self.arguments | given)
@@ -52,6 +61,7 @@ class BoundLaunch:
     @grid.setter
     def grid(self, grid: Any) -> None:
         self._grid = normalize_grid(grid)
+        self._calls.clear()
 
     @property
     def stream(self) -> int | None:
@@ -69,8 +79,7 @@ class BoundLaunch:
         Raises :class:`ArgumentError` for a name that is no parameter and for a value that cannot be passed.
         """
         names = self.kernel.arg_names
-        before = self._state()
-        arguments = list(self._arguments)
+        before, arguments = self._arguments, list(self._arguments)
         for name, value in changes.items():
             if name not in names:
                 known = options.nearest(name, names)
@@ -80,22 +89,31 @@ class BoundLaunch:
         try:
             self._refresh()
         except BaseException:
-            self._arguments, self._classes, self._values, self._prepared = before
+            self._arguments = before
             raise
         return self
-
-    def _state(self) -> tuple:
-        return self._arguments, self._classes, self._values, self._prepared
 
     def _refresh(self) -> None:
         classes, values = self._specialized()
         if classes != self._classes:
-            self._prepared = self.kernel._miss(self._arguments, self._given)
+            self._set_prepared(self.kernel._miss(self._arguments, self._given))
         self._classes, self._values = classes, values
+        self._follow_arguments()
 
     def _prepare(self) -> None:
-        self._prepared: PreparedLaunch = self.kernel._miss(self._arguments, self._given)
+        self._set_prepared(self.kernel._miss(self._arguments, self._given))
         self._classes, self._values = self._specialized()
+        self._follow_arguments()
+
+    def _follow_arguments(self) -> None:
+        self._calls.clear()
+        launcher = self._launcher
+        self._stream_now = int if launcher is None else launcher.stream_now(self._arguments)
+
+    def _set_prepared(self, prepared: PreparedLaunch) -> None:
+        self._prepared = prepared
+        self._launcher = prepared.launcher
+        self._frames.clear()
 
     def _specialized(self) -> tuple[tuple, tuple]:
         """What tells specialisations apart, and the values to pack."""
@@ -107,21 +125,59 @@ class BoundLaunch:
     def __call__(self) -> None:
         """Launch. Raises what a launch raises."""
         prepared = self._prepared
-        if prepared.volatile and prepared.is_stale():
-            self._prepare()
-            prepared = self._prepared
-        if self.kernel._globals:
-            self.kernel._check_globals()
-            if not self.kernel._globals:  # something that was compiled in means another thing now
-                self._prepare()
-                prepared = self._prepared
+        if self._globals or hooks.LAUNCH or (prepared.volatile and prepared.is_stale()):
+            return self._launch()
+        stream = self._stream
+        if stream is None:
+            stream = self._stream_now()
+        call = self._calls.get(stream)
+        if call is None:
+            return self._launch()
+        code = call()
+        if code:
+            self._launcher.launch(self._frames[stream], self._grid, code)
+
+    def _launch(self) -> None:
+        """Launch where something has to be looked at or packed first."""
+        self._settle()
         if 0 in self._grid:
             return
-        x, y, z = self._grid
+        prepared, launcher = self._prepared, self._launcher
         try:
             if hooks.LAUNCH:
                 hooks.fire(prepared, self._grid, self._stream, self._values, self._arguments)
+            elif launcher is None:
+                prepared.fire(*self._grid, self._stream, self._values, self._arguments)
             else:
-                prepared.fire(x, y, z, self._stream, self._values, self._arguments)
+                launcher.launch(self._packed(), self._grid)
+        except TensorMapError:  # these arguments make none
+            prepared.fire(*self._grid, self._stream, self._values, self._arguments)
         except (OverflowError, hooks.PackingError, DeviceError) as error:
             raise self.kernel._refused(error, prepared, self._values, self._grid) from None
+
+    def _settle(self) -> None:
+        """Prepare anew after another device was chosen, or something that was compiled in means another
+        thing now."""
+        prepared = self._prepared
+        if prepared.volatile and prepared.is_stale():
+            self._prepare()
+        if self._globals:
+            self.kernel._check_globals()
+            if not self._globals:
+                self._prepare()
+
+    def _packed(self) -> Frame:
+        """The frame for the stream that is to be launched on."""
+        launcher, stream = self._launcher, self._stream
+        if stream is None:
+            stream = self._stream_now()
+        if stream in self._calls:
+            return self._frames[stream]
+        if len(self._frames) >= _MOST_FRAMES:
+            self._calls.clear()
+            self._frames.clear()
+        frame = self._frames.get(stream) or launcher.new_frame()
+        launcher.pack(frame, *self._grid, stream, self._values)
+        self._frames[stream] = frame
+        self._calls[stream] = launcher.call_of(frame)
+        return frame

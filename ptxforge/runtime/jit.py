@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import Callable, Iterable
 from typing import Any, Generic, TypeVar, overload
 
@@ -20,9 +21,9 @@ from ptxforge.runtime import ahead, compiling, hooks, options, pickling, precomp
 from ptxforge.runtime.binder import make_binder, parameters_of
 from ptxforge.runtime.bound import BoundLaunch
 from ptxforge.runtime.function_state import FunctionState, default_repr, restored
-from ptxforge.runtime.launch_type import Launch
+from ptxforge.runtime.launch_type import KernelInterface, Launch
 from ptxforge.runtime.launcher import PreparedLaunch, place, prepare
-from ptxforge.runtime.plans import MISSING, WithOptions, make_entry, make_plan
+from ptxforge.runtime.plans import MISSING, WithOptions, in_order, launch_once, make_entry, make_plan
 from ptxforge.runtime.preloading import Compiled, Preloading
 from ptxforge.runtime.resources import with_advice
 from ptxforge.runtime.specialize import Parameter, Specialization, specialize
@@ -39,18 +40,6 @@ DEFAULT_TARGET = "sm_90a"
 
 F = TypeVar("F", bound=Callable[..., Any])
 """The Python function of a kernel, with its own signature."""
-
-
-class KernelInterface:
-    """Anything that launches with ``kernel[grid](...)``: jitted functions, autotuners, heuristics, and what
-    users derive from it."""
-
-    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        """Launch on ``grid``; with ``warmup``, compile only."""
-        raise NotImplementedError
-
-    def __getitem__(self, grid: Any) -> Launch:
-        return functools.partial(self.run, grid=grid, warmup=False)
 
 
 class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInterface, Generic[F]):
@@ -96,7 +85,9 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
         self._compiled = Compiled(self)
         self._globals: list = []  # (scope, name, value) of what compiled code read
         self._shared_names = tuple(name for name in options.names() if name in self.arg_names)
-        self._is_variadic = bool(fn.__code__.co_flags & inspect.CO_VARARGS)
+        is_variadic = bool(fn.__code__.co_flags & inspect.CO_VARARGS)
+        self._is_odd = bool(self._shared_names) or is_variadic
+        self._launched: set[tuple[type, ...]] = set()  # types of arguments
 
     def __repr__(self) -> str:
         return f"<JITFunction {self.__module__}.{self.__qualname__}>"
@@ -149,15 +140,22 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
 
     # Every launch
 
-    @functools.cached_property
-    def _entry(self) -> Callable:
-        """``entry(grid, *args, **options)``: the warm road; see :mod:`ptxforge.runtime.plans`."""
-        return make_entry(self.__name__, self.params, self._first, self._plans)
+    def _entry(self, grid: Any, /, *args: Any, **given: Any) -> CompiledKernel | None:
+        """The way in until the kernel has one of its own, which takes this one's place; see
+        :mod:`ptxforge.runtime.plans`."""
+        if "_entry" in self.__dict__:  # made since ``kernel[grid]`` was evaluated
+            return self._entry(grid, *args, **given)
+        try:
+            bound, rest = in_order(self.params, self.__name__, args, given)
+            return self._first(bound, grid, rest, given, makes_entry=True)
+        except PtxforgeError as error:
+            __tracebackhide__ = True
+            raise short(error)  # noqa: B904 - `short` decides about the cause
 
     def __getitem__(self, grid: Any) -> Launch:
-        if self.pre_run_hooks or self._shared_names or self._is_variadic:
+        if self.pre_run_hooks or self._is_odd or grid is None:
             return functools.partial(self.run, grid=grid)
-        return functools.partial(self._entry, grid)
+        return types.MethodType(self._entry, grid)
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel | None:
         """Launch; ``None`` for a grid without blocks. With ``warmup``, compile only. Raises an error of
@@ -168,7 +166,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
             hook(*args, **kwargs)
         try:
             bound, given = self._bound(args, kwargs)
-            return self._plan(tuple(map(type, bound)))(grid, *bound, given)
+            return self._first(bound, grid, (), given)
         except PtxforgeError as error:
             raise short(error)  # noqa: B904 - `short` decides about the cause
 
@@ -203,18 +201,26 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
             given |= {name: kwargs[name] for name in self._shared_names if name in kwargs}
         return bound, given
 
-    def _first(self, bound: tuple, grid: Any, rest: tuple, given: dict[str, Any]) -> CompiledKernel | None:
-        """A launch with argument types that have no plan yet, or one that does not bind."""
+    def _first(
+        self, bound: tuple, grid: Any, rest: tuple, given: dict[str, Any], makes_entry: bool = False
+    ) -> CompiledKernel | None:
+        """A launch with argument types that may have no plan yet, or one that does not bind."""
         if rest or any(value is MISSING for value in bound):
             raise refusals.of_arguments(self, bound, rest, given)
-        return self._plan(tuple(map(type, bound)))(grid, *bound, given)
-
-    def _plan(self, kinds: tuple[type, ...]) -> Callable:
+        kinds = tuple(map(type, bound))
         plan = self._plans.get(kinds)
         if plan is None:
-            is_plain = not holds_tuples(self.params, kinds)
-            plan = self._plans[kinds] = make_plan(self.params, kinds, self) if is_plain else self._apart
-        return plan
+            if holds_tuples(self.params, kinds):
+                plan = self._plans[kinds] = self._apart
+            elif kinds not in self._launched:
+                self._launched.add(kinds)
+                return launch_once(self, grid, bound, given)
+            elif makes_entry:
+                self._entry = make_entry(self, kinds)
+                return self._entry(grid, *bound, **given)
+            else:
+                plan = self._plans[kinds] = make_plan(self.params, kinds, self)
+        return plan(grid, *bound, given)
 
     @functools.cached_property
     def _apart(self) -> TuplePlan:
@@ -309,19 +315,14 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
 
         Its options hold whatever the arguments say: a parameter may be called ``num_stages``, too.
         """
-        made = variant.artifact
-        taken = {*self.arg_names[: len(args)], *kwargs}
-        constants = {name: value for name, value in made.constants.items() if name not in taken}
+        taken, constants = {*self.arg_names[: len(args)], *kwargs}, variant.artifact.constants
         for hook in self.pre_run_hooks:
             hook(*args, **kwargs)
-        try:
-            bound, given = self._bind(*args, **constants | kwargs)
-        except TypeError as error:
-            raise refusals.of_binding(self, error, args, constants | kwargs) from None
+        bound, given = self._bound(args, {n: v for n, v in constants.items() if n not in taken} | kwargs)
         kinds = tuple(map(type, bound))
         plan = self._plans.get((variant, kinds))
         if plan is None:
-            fixed = WithOptions(self, dict(made.options))
+            fixed = WithOptions(self, dict(variant.artifact.options))
             plan = self._plans[variant, kinds] = make_plan(self.params, kinds, fixed)
         plan(grid, *bound, given)
 

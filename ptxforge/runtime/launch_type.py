@@ -1,7 +1,8 @@
-"""The type of ``kernel[grid]``, for type checkers and editors."""
+"""What launches, and the type of ``kernel[grid]`` for type checkers and editors."""
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Protocol
 
 
@@ -20,3 +21,15 @@ class Launch(Protocol):
         **kwargs: Any,
     ) -> Any:
         """Launch; the variant that ran."""
+
+
+class KernelInterface:
+    """Anything that launches with ``kernel[grid](...)``: jitted functions, autotuners, heuristics, and what
+    users derive from it."""
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Launch on ``grid``; with ``warmup``, compile only."""
+        raise NotImplementedError
+
+    def __getitem__(self, grid: Any) -> Launch:
+        return functools.partial(self.run, grid=grid, warmup=False)

@@ -14,7 +14,7 @@ from typing import Any
 import attrs
 
 from ptxforge.driver import arrays
-from ptxforge.driver.cuda_launch import LaunchAttributes
+from ptxforge.driver.cuda_launch import CurrentStream, LaunchAttributes, Launcher
 from ptxforge.driver.protocol import Device
 from ptxforge.runtime import findings, packing, slots
 from ptxforge.runtime.devices import default_device, device
@@ -76,12 +76,12 @@ class PreparedLaunch:
 
     ``fire(x, y, z, stream, values, bound)`` launches: ``values`` and ``bound`` (the arguments as they were
     given) have an entry for every parameter of the kernel. ``follows_default``: no argument named a device.
-    ``volatile``: ask :meth:`is_stale` before firing.
+    ``volatile``: ask :meth:`is_stale` before firing. ``launcher``: what launches on CUDA, else ``None``.
     """
 
     __slots__ = (
-        "variant", "device", "follows_default", "volatile", "fire",
-        "_launch", "_pack", "_select", "_stream", "_host", "_names",
+        "variant", "device", "follows_default", "volatile", "fire", "launcher",
+        "_launch", "_pack", "_select", "_stream", "_host", "_names", "_substitute",
     )  # fmt: skip
 
     def __init__(
@@ -104,10 +104,12 @@ class PreparedLaunch:
         self._host, self._names = host, names
         function = variant.function_on(device)
         shared = variant.artifact.shared_bytes
+        self.launcher: Launcher | None = None
         if hasattr(function, "launcher"):
             codes = [packing.code_of(kind) for kind in types]
-            fire = function.launcher(codes, sources, variant.block, shared, stream, attributes)
-            self.fire = self._with_substitute(fire, substitute)
+            made = function.launcher(codes, sources, variant.block, shared, stream, attributes)
+            self.launcher, self._substitute = made, substitute
+            self.fire = self._fire_first
             return
         self._launch = functools.partial(_launch, function.launch, variant.block, shared)
         self._pack = packing.layout(types).pack
@@ -115,6 +117,15 @@ class PreparedLaunch:
         self._stream = stream
         in_place = bool(host) or findings.observes(device)
         self.fire = self._with_substitute(self._fire_in_place if in_place else self._fire, substitute)
+
+    def _fire_first(self, *call: Any) -> None:
+        """The first launch of a variant is often the only one of its process: nothing is made for others."""
+        self.fire = self._fire_second
+        self._with_substitute(self.launcher.once, self._substitute)(*call)
+
+    def _fire_second(self, *call: Any) -> None:
+        self.fire = self._with_substitute(self.launcher.fire(), self._substitute)
+        self.fire(*call)
 
     def _with_substitute(self, fire: Callable, make: Callable[[], PreparedLaunch]) -> Callable:
         """``fire``; if the compiler chose to read by tensor maps and the arguments make none, the kernel that
@@ -136,8 +147,8 @@ class PreparedLaunch:
     def is_stale(self) -> bool:
         """Whether the default device or the emulator's target has become another since this was prepared;
         asked only when :attr:`volatile`."""
-        if self.device.target != self.variant.artifact.target:
-            return True
+        if self.launcher is None and self.device.target != self.variant.artifact.target:
+            return True  # the emulator's is a setting; a GPU's stays
         return self.follows_default and self.device is not default_device()
 
     def _fire(self, x: int, y: int, z: int, stream: int | None, values: tuple, bound: tuple) -> None:
@@ -185,8 +196,25 @@ def prepare(
     chosen: Options,
     substitute: Callable[[], PreparedLaunch],
 ) -> PreparedLaunch:
-    """Decide what can be decided for a variant on the device ``where``. ``substitute`` prepares the one that
-    takes no tensor maps."""
+    """Decide what can be decided for a variant on the device ``where``, once for all launches that are alike.
+    ``substitute`` prepares the one that takes no tensor maps."""
+    key = where, chosen, tuple(map(type, bound)), tuple(s.device for s in specializations)
+    if key not in variant.prepared:
+        variant.prepared[key] = _prepared(
+            parameters, specializations, variant, where, bound, chosen, substitute
+        )
+    return variant.prepared[key]
+
+
+def _prepared(
+    parameters: tuple[Parameter, ...],
+    specializations: list[Specialization],
+    variant: CompiledKernel,
+    where: Device,
+    bound: tuple,
+    chosen: Options,
+    substitute: Callable[[], PreparedLaunch],
+) -> PreparedLaunch:
     return PreparedLaunch(
         variant,
         where,
@@ -252,6 +280,5 @@ def _stream_of(array: Any) -> int:
     return array.__cuda_array_interface__.get("stream") or arrays.LEGACY_STREAM
 
 
-def _torch_stream(ordinal: int) -> Callable[[tuple], int]:
-    current = arrays.torch_stream_getter()
-    return lambda bound: current(ordinal)
+def _torch_stream(ordinal: int) -> CurrentStream:
+    return CurrentStream(arrays.torch_stream_getter(), ordinal)

@@ -1,11 +1,15 @@
 """The warm road of a launch: text that is written for each kernel and compiled, as dataclasses do it for
 ``__init__``.
 
-Two functions. The *entry* of a kernel has the kernel's own parameters, so that Python binds the arguments; it
-looks only at their types:
+The first launch with arguments of some types goes by :func:`launch_once`, which makes nothing: many processes
+launch a kernel once, and compiling text takes longer than all else that a warm start does. The second makes
+the *entry* of the kernel. It has the kernel's own parameters, so that Python binds the arguments, and for
+the types that it was made for all that a launch does, the *plan*; for other types that is another function:
 
     def add(__grid, /, x=__missing, n=__missing, BLOCK=__missing, *__rest, **__options):
         try:
+            if __type(x) is __t0 and __type(n) is __type(BLOCK) is __t1 and not __rest:
+                …the plan
             __plan = __plans.get((__type(x), __type(n), __type(BLOCK)))
             if __plan is None or __rest:
                 return __first((x, n, BLOCK), __grid, __rest, __options)
@@ -13,9 +17,9 @@ looks only at their types:
         except __Error as __error:
             raise __short(__error)
 
-The *plan* knows the types, so that what must be asked of each argument is a few inlined expressions: of a
-torch tensor its address, element type and device, of an int whether 16 divides it. Together they are the key
-under which everything else was decided by the first launch, a
+The plan knows the types, so that what must be asked of each argument is a few inlined expressions: of a torch
+tensor its address, element type and device, of an int whether 16 divides it. Together they are the key under
+which everything else was decided by the first launch, a
 :class:`~ptxforge.runtime.launcher.PreparedLaunch`:
 
     def plan(__grid, x, n, BLOCK, __options):
@@ -31,26 +35,70 @@ Where the time goes is in docs/launching.md; ``tests/runtime/test_speed.py`` hol
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 from ptxforge.driver.device_array import DeviceArray
 from ptxforge.runtime import hooks, options
+from ptxforge.runtime.binder import explain_binding
 from ptxforge.runtime.findings import GENERATED
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid
 from ptxforge.runtime.specialize import Keys, Parameter, integer_key
 from ptxforge.runtime.tracebacks import short
-from ptxforge.support.errors import DeviceError, PtxforgeError
+from ptxforge.support.errors import ArgumentError, DeviceError, PtxforgeError
 
 MISSING = type("missing", (), {"__repr__": lambda self: "<missing>"})()
 """Stands for an argument that was not given."""
+_FAILURES = (OverflowError, hooks.PackingError, DeviceError)
 
 
-def make_entry(name: str, parameters: tuple[Parameter, ...], first: Callable, plans: dict) -> Callable:
-    """The function behind ``kernel[grid]``. ``first(bound, grid, rest, options)`` is called for types without
-    a plan and for wrong calls."""
+def in_order(
+    parameters: tuple[Parameter, ...], kernel: str, args: tuple, given: dict[str, Any]
+) -> tuple[tuple, tuple]:
+    """The arguments of a call in order, :data:`MISSING` for those that were not given, and those that are too
+    many. Arguments by name are taken out of ``given``. Raises :class:`ArgumentError` for one that is given
+    twice."""
+    for parameter in parameters[: len(args)]:
+        if parameter.name in given:
+            raise ArgumentError(explain_binding(parameters, kernel, args, given))
+    missing = parameters[len(args) :]
+    named = (given.pop(p.name, p.default if p.has_default else MISSING) for p in missing)
+    return (*args[: len(parameters)], *named), args[len(parameters) :]
+
+
+def launch_once(kernel: Any, grid: Any, bound: tuple, given: dict[str, Any]) -> Any:
+    """A launch as a plan does it, see :func:`make_plan`, for which nothing is made. Raises what a launch
+    raises."""
+    if kernel._globals:
+        kernel._check_globals()
+    _, stream = _with_options((), given)
+    prepared = kernel._miss(bound, given)
+    if type(grid) is not tuple and callable(grid):
+        grid = grid(dict(zip(kernel.arg_names, bound, strict=True)) | given)
+    axes = normalize_grid(grid)
+    if 0 in axes:
+        return None
+    values = tuple([Keys(p)[type(value)](value)[1] for p, value in zip(kernel.params, bound, strict=True)])
+    try:
+        if hooks.LAUNCH:
+            hooks.fire(prepared, axes, stream, values, bound)
+        else:
+            prepared.fire(*axes, stream, values, bound)
+    except _FAILURES as error:
+        raise kernel._refused(error, prepared, values, grid) from None
+    return prepared.variant
+
+
+def make_entry(kernel: Any, kinds: tuple[type, ...]) -> Callable:
+    """The function behind ``kernel[grid]``, with the plan for arguments of the types ``kinds`` in it.
+
+    ``kernel`` has what :func:`make_plan` asks for and ``_first(bound, grid, rest, options)``, which is called
+    for types without a plan and for wrong calls.
+    """
+    parameters, name = kernel.params, kernel.__name__
     scope: dict[str, Any] = {
-        "__type": type, "__missing": MISSING, "__plans": plans, "__first": first, "__Error": PtxforgeError,
+        "__missing": MISSING, "__plans": kernel._plans, "__first": kernel._first, "__Error": PtxforgeError,
         "__short": short,
     }  # fmt: skip
     header = []
@@ -58,9 +106,11 @@ def make_entry(name: str, parameters: tuple[Parameter, ...], first: Callable, pl
         scope[f"__default{p.index}"] = p.default if p.has_default else MISSING
         header.append(f"{p.name}=__default{p.index}")
     names = [p.name for p in parameters]
+    plan = "".join(f"            {line}\n" for line in _plan_lines(parameters, kinds, kernel, scope))
     text = (
         f"def {name}({', '.join(['__grid', '/', *header, '*__rest', '**__options'])}):\n"
         f"    try:\n"
+        f"        if {_guard(names, kinds, scope)}not __rest:\n{plan}"
         f"        __plan = __plans.get({_tuple(f'__type({name})' for name in names)})\n"
         f"        if __plan is None or __rest:\n"
         f"            return __first({_tuple(names)}, __grid, __rest, __options)\n"
@@ -73,6 +123,15 @@ def make_entry(name: str, parameters: tuple[Parameter, ...], first: Callable, pl
     return scope[name]
 
 
+def _guard(names: list[str], kinds: tuple[type, ...], scope: dict[str, Any]) -> str:
+    """The condition that the arguments have these types, one comparison for neighbours of the same type."""
+    text = ""
+    for number, (kind, group) in enumerate(itertools.groupby(zip(names, kinds), key=lambda pair: pair[1])):
+        scope[f"__t{number}"] = kind
+        text += " is ".join(f"__type({name})" for name, _ in group) + f" is __t{number} and "
+    return text
+
+
 def make_plan(parameters: tuple[Parameter, ...], kinds: tuple[type, ...], kernel: Any) -> Callable:
     """The launch of ``kernel`` with arguments of these types.
 
@@ -80,13 +139,24 @@ def make_plan(parameters: tuple[Parameter, ...], kinds: tuple[type, ...], kernel
     prepared, values, grid)``, which explains a launch that failed, and the lists ``_globals`` (of what must
     not change between launches) and ``_prepared`` (of the tables to empty when it did).
     """
+    scope: dict[str, Any] = {}
+    body = _plan_lines(parameters, kinds, kernel, scope)
+    header = ", ".join(["__grid", *(p.name for p in parameters), "__options"])
+    exec(compile("\n    ".join([f"def plan({header}):", *body]), GENERATED, "exec"), scope)
+    return scope["plan"]
+
+
+def _plan_lines(
+    parameters: tuple[Parameter, ...], kinds: tuple[type, ...], kernel: Any, scope: dict[str, Any]
+) -> list[str]:
+    """The lines of a plan; what they name goes into ``scope``."""
     prepared: dict[Any, PreparedLaunch] = {}
     kernel._prepared.append(prepared)
-    scope: dict[str, Any] = {
+    scope |= {
         "__type": type, "__tuple": tuple, "__len": len, "__wide": integer_key, "__plain": normalize_grid,
         "__with_options": _with_options, "__prepared_by_key": prepared, "__kernel": kernel,
         "__callable": callable, "__globals": kernel._globals, "__hooks": hooks.LAUNCH, "__hooked": hooks.fire,
-        "__Failure": (OverflowError, hooks.PackingError, DeviceError),
+        "__Failure": _FAILURES,
     }  # fmt: skip
     lines, keys, values = [], [], []
     for parameter, kind in zip(parameters, kinds, strict=True):
@@ -96,7 +166,7 @@ def make_plan(parameters: tuple[Parameter, ...], kinds: tuple[type, ...], kernel
         values.append(value)
     names = _tuple(p.name for p in parameters)
     by_name = "{" + ", ".join(f"'{p.name}': {p.name}" for p in parameters) + "}"
-    body = [
+    return [
         "if __globals:",
         "    __kernel._check_globals()",
         *lines,
@@ -137,9 +207,6 @@ def make_plan(parameters: tuple[Parameter, ...], kinds: tuple[type, ...], kernel
         "    raise __kernel._refused(__error, __prepared, __values, __grid) from None",
         "return __prepared.variant",
     ]
-    header = ", ".join(["__grid", *(p.name for p in parameters), "__options"])
-    exec(compile("\n    ".join([f"def plan({header}):", *body]), GENERATED, "exec"), scope)
-    return scope["plan"]
 
 
 def _with_options(key: tuple, given: dict[str, Any]) -> tuple[tuple, int | None]:

@@ -41,6 +41,7 @@ class CompiledKernel:
         self._functions: dict[int, Function] = {}
         self.launcher: Callable[..., Any] | None = None  # set by the kernel that made this
         self.machine_code: bytes | None = None  # that came with the kernel, for some GPU
+        self.prepared: dict[Any, Any] = {}  # launches, by all that decides them beside the variant
 
     def __repr__(self) -> str:
         return f"<CompiledKernel {self.name} for {self.artifact.target}>"
@@ -51,7 +52,7 @@ class CompiledKernel:
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in self.__dict__.items() if key not in _OF_THIS_PROCESS} | {
-            "_device": None, "_functions": {}, "launcher": None,
+            "_device": None, "_functions": {}, "launcher": None, "prepared": {},
             "_target": self._target or GPUTarget("cuda", parse_target(self.artifact.target).sm, WARP_SIZE),
         }  # fmt: skip
 

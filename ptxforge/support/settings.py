@@ -11,6 +11,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 
@@ -32,12 +33,28 @@ class Setting:
     default: str
     meaning: str
     complaint: Callable[[str], str] = lambda text: ""
+    key: Any = attrs.Factory(lambda self: _key_of(self), takes_self=True)
+    """The name as the environment's own dictionary has it."""
 
     def get(self) -> str:
         """The value in force; an empty one means the default.
 
         Raises :class:`SettingError` for a value that the variable cannot have.
         """
+        # Every launch without arrays asks for the default device. Looking at the bytes that ``os.environ``
+        # holds takes 50 ns, decoding them and what Python does on the way a microsecond.
+        try:
+            held = os.environ._data.get(self.key)
+        except AttributeError:  # another mapping was put in the place of Python's
+            held = os.environ.get(self.name)
+        known = _accepted.get(self.name)
+        if known is not None and known[0] == held:
+            return known[1]
+        value = self._checked()
+        _accepted[self.name] = held, value
+        return value
+
+    def _checked(self) -> str:
         given = os.environ.get(self.name)
         if not given:
             return self.default
@@ -55,6 +72,15 @@ class Setting:
     def error(self, why: str) -> SettingError:
         """The error for this variable's value, to be raised by whoever finds it wrong."""
         return SettingError(f"{self.name}={os.environ.get(self.name, '')!r}: {why}")
+
+
+_accepted: dict[str, tuple[Any, str]] = {}
+"""The last text of each variable that was found good, as the environment holds it, and its value."""
+
+
+def _key_of(setting: Setting) -> Any:
+    encode = getattr(os.environ, "encodekey", None)
+    return encode(setting.name) if encode is not None else setting.name
 
 
 def one_of(*values: str) -> Callable[[str], str]:

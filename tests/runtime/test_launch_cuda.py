@@ -12,7 +12,7 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
-from ptxforge.driver.cuda_launch import LaunchAttributes
+from ptxforge.driver.cuda_launch import LaunchAttributes, Launcher
 from ptxforge.runtime import hooks, timing
 from ptxforge.support.errors import ArgumentError, DeviceError, LaunchError
 from tests.driver.fake_driver import CUresult, FakeDriver, install
@@ -247,6 +247,65 @@ def test_a_bound_launch(kernel, compiled, driver, torch):
     assert len(compiled) == 1 and driver.calls[calls:] == []  # nothing waits, nothing is allocated
     bound.update(x=Tensor(0x5004))()  # not aligned: another variant
     assert len(compiled) == 2 and bound.variant is kernel.newest
+
+
+def test_a_bound_launch_that_repeats_packs_once_for_each_stream(kernel, driver, torch, monkeypatch):
+    packed = []
+    pack = Launcher.pack
+    monkeypatch.setattr(Launcher, "pack", lambda self, *a: packed.append(a[4]) or pack(self, *a))
+    x = Tensor(0x1000)
+    bound = kernel.bind((1,), x, x, x, n=8)
+    for stream in (500, 500, 600, 600, 500):
+        torch.stream = stream
+        bound()
+    assert packed == [500, 600] and [launch.stream for launch in driver.launches] == [500, 500, 600, 600, 500]
+    bound.update(n=9)
+    for stream in (600, 500):
+        torch.stream = stream
+        bound()
+    assert packed == [500, 600, 600, 500]
+    assert {launch.params[-4:] for launch in driver.launches[-2:]} == {struct.pack("<i", 9)}
+    for stream in range(1000):
+        bound.stream = stream
+        bound()
+    assert driver.launches[-1].stream == 999 and len(bound._frames) <= 64
+
+
+def test_a_bound_launch_that_the_driver_refuses_the_second_time(kernel, driver, torch):
+    x = Tensor(0x1000)
+    bound = kernel.bind((1,), x, x, x, n=8)
+    bound()
+    driver.refuse[:] = [CUresult.CUDA_ERROR_INVALID_CONTEXT]
+    bound()  # once more in the device's context
+    driver.refuse[:] = [CUresult.CUDA_ERROR_INVALID_VALUE] * 2
+    with pytest.raises(DeviceError, match="launching 'add' failed: CUDA_ERROR_INVALID_VALUE"):
+        bound()
+    bound()
+    assert len(driver.launches) == 3
+
+
+def test_every_launch_packs_the_same(kernel, driver, torch):
+    """The first goes the long way, the second makes the short one, of which the third is the first user."""
+    for number in range(4):
+        x, y, out = (Tensor(0x1000 * index) for index in (1, 2, 3))
+        kernel[(2, number + 1)](x, y, out, 8 + number, stream=number)
+    for number, launch in enumerate(driver.launches):
+        assert launch.params == struct.pack("<QQQi", 0x1000, 0x2000, 0x3000, 8 + number)
+        assert (launch.grid, launch.stream) == ((2, number + 1, 1), number)
+
+
+def test_other_types_after_the_entry_was_made(kernel, compiled, driver, torch):
+    x, held = Tensor(0x1000), kernel[(1,)]
+    for _ in range(3):
+        held(x, x, x, 8)
+    array = ptxforge.to_device(np.zeros(8, np.float32))
+    for _ in range(3):
+        kernel[(1,)](x, x, array, 8.0)
+        held(x, x, array, np.int32(8))
+    assert [list(c["signature"].values())[-1] for c in compiled] == ["i32", "fp32"]
+    wanted = [struct.pack("<QQQi", 0x1000, 0x1000, array.data_ptr(), 8),
+              struct.pack("<QQQf", 0x1000, 0x1000, array.data_ptr(), 8)]  # fmt: skip
+    assert {launch.params for launch in driver.launches[3:]} == set(wanted)
 
 
 def test_a_bound_launch_refuses_what_a_launch_refuses(kernel, driver):
