@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from types import TracebackType
+from typing import Any
 
+from ptxforge.checking import torch_device
 from ptxforge.checking.catalogue import SEVERITIES
 from ptxforge.checking.issues import Report, issue_of
 from ptxforge.checking.order import Order
 from ptxforge.checking.tiles import Tiles
-from ptxforge.driver.protocol import Device
 from ptxforge.runtime import devices, findings
 from ptxforge.support.errors import PtxforgeError
 
@@ -39,11 +41,18 @@ class check:  # noqa: N801 - used like a function
     With ``tiles`` some programs of each launch are interpreted as well, which finds offsets that wrap around
     in 32 bits, promises that are false and masks that never matter; with ``non_finite`` also operations that
     make NaNs and infinities of finite inputs; with ``order`` results that depend on the order of programs,
-    by running each launch twice more.
+    by running each launch twice more. Reads of what nobody has written are found in arrays of
+    ``ptxforge.empty``; with ``torch_empty`` in tensors of ``torch.empty`` and its like, too, which are made
+    inside the block.
     """
 
     def __init__(
-        self, fail_on: str = "error", tiles: bool = True, non_finite: bool = False, order: bool = False
+        self,
+        fail_on: str = "error",
+        tiles: bool = True,
+        non_finite: bool = False,
+        order: bool = False,
+        torch_empty: bool = False,
     ):
         if fail_on not in FAIL_ON:
             raise ValueError(f"fail_on is one of {', '.join(FAIL_ON)}, not {fail_on!r}")
@@ -53,12 +62,18 @@ class check:  # noqa: N801 - used like a function
         self._before = [self._tiles.look] if self._tiles is not None else []
         if order:
             self._before.append(Order(self.report.add).look)
-        self._restore: list[tuple[Device, str, object]] = []
+        self._poisons = torch_empty
+        self._poisoning = contextlib.ExitStack()
+        self._restore: list[tuple[Any, str, object]] = []
 
     def __enter__(self) -> Report:
         device = devices.device("emulator")
         self._restore += [(device, "check", device.own_check), (device, "raise_faults", device.raise_faults)]
+        self._restore.append((device.memory, "poisons_all", device.memory.poisons_all))
         device.check, device.raise_faults = "all", False
+        if self._poisons:
+            device.memory.poisons_all = True
+            self._poisoning.enter_context(torch_device.poison_empty())
         self._use = devices.use_device(device)
         self._use.__enter__()
         findings.listeners.append(self._listen)
@@ -80,8 +95,9 @@ class check:  # noqa: N801 - used like a function
         if self._tiles is not None:
             self._tiles.finish()
         self._use.__exit__(kind, error, where)
-        for device, name, value in self._restore:
-            setattr(device, name, value)
+        self._poisoning.close()
+        for owner, name, value in self._restore:
+            setattr(owner, name, value)
         self._restore.clear()
         if error is None and self.report.failing(self.fail_on):
             raise CheckError(self.report, self.fail_on)

@@ -13,14 +13,24 @@ import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
+import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import numpy as np
+
+import ptxforge
 from ptxforge.driver import arrays
+from ptxforge.emulator.memory import POISON
+from ptxforge.runtime import lending
 from ptxforge.runtime.devices import default_device
+
+_OURS = (str(Path(ptxforge.__file__).parent), "<ptxforge")
+"""How the files of ptxforge's own functions begin."""
 
 MESSAGE = (
     "ptxforge: torch's 'cuda' device is mapped to the CPU, and kernels run on the emulator "
@@ -30,17 +40,43 @@ MESSAGE = (
 
 def install(tell: Callable[[str], None]) -> None:
     """Map the device from now on; ``tell`` gets :data:`MESSAGE` when the program first asks for ``cuda``."""
+    _with_torch(lambda torch: _map(torch, tell))
+
+
+@contextlib.contextmanager
+def poison_empty() -> Iterator[None]:
+    """Inside, tensors of ``torch.empty`` and its like hold :data:`POISON` until they are written."""
+    modes: list[Any] = []
+
+    def enter(torch: Any) -> None:
+        modes.append(_poisoning(torch))
+        modes[-1].__enter__()
+
+    _with_torch(enter)
+    try:
+        yield
+    finally:
+        for mode in modes:
+            mode.__exit__(None, None, None)
+
+
+def _with_torch(change: Callable[[Any], None]) -> None:
+    """Change torch now, or when the program imports it."""
     if "torch" in sys.modules:
-        _map(sys.modules["torch"], tell)
-    else:
-        sys.meta_path.insert(0, _Finder(tell))
+        change(sys.modules["torch"])
+        return
+    found = next((finder for finder in sys.meta_path if isinstance(finder, _Finder)), None)
+    if found is None:
+        found = _Finder()
+        sys.meta_path.insert(0, found)
+    found.changes.append(change)
 
 
 class _Finder(importlib.abc.MetaPathFinder):
     """Lets Python find torch, and changes it once it is loaded."""
 
-    def __init__(self, tell: Callable[[str], None]):
-        self.tell = tell
+    def __init__(self) -> None:
+        self.changes: list[Callable[[Any], None]] = []
 
     def find_spec(
         self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -55,7 +91,8 @@ class _Finder(importlib.abc.MetaPathFinder):
 
             def exec_module(module: ModuleType) -> None:
                 load(module)
-                _map(module, self.tell)
+                for change in self.changes:
+                    change(module)
 
             spec.loader.exec_module = exec_module
         return spec
@@ -70,8 +107,9 @@ def _map(torch: Any, tell: Callable[[str], None]) -> None:
             tell(MESSAGE)
 
     _mode(torch, mapped).__enter__()
-    _replace_queries(torch.cuda, mapped)
+    _replace_queries(torch, mapped)
     arrays.DEVICE_NAMES["cuda:0"] = "cpu"
+    os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # torch.compile would compile for the CPU
 
 
 def _mode(torch: Any, mapped: Callable[[], None]) -> Any:
@@ -98,6 +136,8 @@ def _mode(torch: Any, mapped: Callable[[], None]) -> Any:
                 return args[0]
             if func is torch.Tensor.get_device:
                 return 0
+            if func is torch.Tensor.data_ptr:
+                return _address_of(torch, args[0])
             if any(map(is_mapped, args)) or any(map(is_mapped, kwargs.values())):
                 mapped()
                 args = tuple(here if is_mapped(value) else value for value in args)
@@ -106,6 +146,47 @@ def _mode(torch: Any, mapped: Callable[[], None]) -> Any:
             return func(*args, **kwargs)
 
     return CudaOnCpu()
+
+
+def _address_of(torch: Any, tensor: Any) -> int:
+    """The address of a tensor. A program that asks for it may put it in a table of pointers, which a kernel
+    then follows: what it leads to is lent to the emulator, too."""
+    address = tensor.data_ptr()
+    caller = sys._getframe(2)
+    while caller.f_code.co_name == "__torch_function__":  # of other modes
+        caller = caller.f_back
+    if not caller.f_code.co_filename.startswith(_OURS):
+        storage = tensor.untyped_storage()
+        alive = torch.multiprocessing.reductions.StorageWeakRef(storage)
+        lending.pointed_at[storage.data_ptr()] = storage.nbytes(), lambda: not alive.expired()
+    return address
+
+
+def _on_host(tensor: Any) -> bool:
+    device = str(tensor.device)
+    return arrays.DEVICE_NAMES.get(device, device) == "cpu"
+
+
+def _poisoning(torch: Any) -> Any:
+    """The hook that fills what torch leaves as it finds it."""
+    tensor = torch.Tensor
+    makers = (
+        torch.empty, torch.empty_like, torch.empty_strided, torch.empty_permuted, tensor.new_empty,
+        tensor.new_empty_strided,
+    )  # fmt: skip
+
+    class PoisonEmpty(torch.overrides.TorchFunctionMode):
+        def __torch_function__(
+            self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
+        ) -> Any:
+            made = func(*args, **kwargs or {})
+            if func in makers and type(made) is tensor and _on_host(made):
+                storage = made.untyped_storage()
+                words = arrays.bytes_at(storage.data_ptr(), storage.nbytes() // 4 * 4).view(np.uint32)
+                words[:] = POISON
+            return made
+
+    return PoisonEmpty()
 
 
 class Event:
@@ -168,7 +249,7 @@ class Stream:
         pass
 
 
-def _replace_queries(cuda: Any, mapped: Callable[[], None]) -> None:
+def _replace_queries(torch: Any, mapped: Callable[[], None]) -> None:
     """Answers of ``torch.cuda`` for one GPU of the emulator's kind."""
     stream = Stream()
     nothing = lambda *arguments, **options: None  # noqa: E731
@@ -193,10 +274,24 @@ def _replace_queries(cuda: Any, mapped: Callable[[], None]) -> None:
         "Event": Event,
         "mem_get_info": lambda device=None: (_MEMORY, _MEMORY),
         "is_bf16_supported": lambda *arguments, **options: True,
+        "is_initialized": lambda: True,
+        "get_rng_state": lambda device=None: torch.get_rng_state(),
+        "set_rng_state": lambda state, device=None: torch.set_rng_state(state),
     }
     answers |= dict.fromkeys(_ACTIONS, nothing) | dict.fromkeys(_AMOUNTS, zero)
     for name, answer in answers.items():
-        setattr(cuda, name, answer)
+        setattr(torch.cuda, name, answer if isinstance(answer, type) else _called(name, answer))
+
+
+def _called(name: str, answer: Callable) -> Callable:
+    """A function of its own for each name: torch's compiler has tables by function."""
+
+    def function(*arguments: Any, **options: Any) -> Any:
+        return answer(*arguments, **options)
+
+    function.__name__ = function.__qualname__ = name
+    function.__module__ = "torch.cuda"
+    return function
 
 
 _ACTIONS = (

@@ -46,6 +46,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--order", action="store_true", help="find results that depend on the order in which programs run"
     )
     parser.add_argument(
+        "--torch-empty", action="store_true", help="find reads of unwritten tensors of torch.empty"
+    )
+    parser.add_argument(
         "--no-tiles", action="store_true", help="leave out what is found by interpreting some programs"
     )
     parser.add_argument("script", type=Path)
@@ -58,7 +61,9 @@ def run(options: argparse.Namespace) -> int:
     triton_compat.install()
     if not options.no_device_map:
         torch_device.install(tell=lambda text: print(text, file=sys.stderr))
-    session = check("never", not options.no_tiles, options.non_finite, options.order)
+    session = check(
+        "never", not options.no_tiles, options.non_finite, options.order, options.torch_empty
+    )
     with session as report:
         finished = _execute(options.script, options.arguments)
     _write(options, report)

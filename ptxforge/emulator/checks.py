@@ -597,7 +597,7 @@ class GlobalShadow:
         machine = checker.machine
         start, nbytes = machine.memory.allocation_at(inside)
         atomic = locator.kind == ATOMIC or locator.strong
-        if start in machine.memory.poisoned:
+        if machine.memory.may_be_unwritten(start):
             self._check_written(checker, locator, lanes, indices, (start, nbytes))
         if atomic:
             self._synchronise(start, locator, _clusters(machine, lanes))

@@ -89,6 +89,8 @@ class GlobalMemory:
         self._registered: dict[int, list[np.ndarray]] = {}
         self.poisoned: set[int] = set()
         """Allocations that hold :data:`POISON` where nothing has been written yet."""
+        self.poisons_all = False
+        """Whether :data:`POISON` in an array of the host, too, means that nothing has been written there."""
         self.starts: list[int] = []
         self.ends: list[int] = []
         self._start_array = np.zeros(0, np.int64)
@@ -115,6 +117,10 @@ class GlobalMemory:
         array = self._owned[address]
         array[: array.size // 4 * 4].view(np.uint32)[:] = POISON
         self.poisoned.add(address)
+
+    def may_be_unwritten(self, start: int) -> bool:
+        """Whether an allocation holds :data:`POISON` where nothing has been written."""
+        return start in self.poisoned or self.poisons_all and start not in self._owned
 
     def unwritten(self, start: int, nbytes: int) -> np.ndarray:
         """Of a poisoned allocation, per byte: whether it belongs to a word that still is poison."""

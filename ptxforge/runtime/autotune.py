@@ -76,6 +76,7 @@ class Autotuner(Wrapper):
         prune_configs_by: dict[str, Any] | None = None,
         warmup: float | None = None,
         rep: float | None = None,
+        use_cuda_graph: bool = False,
         do_bench: Callable | None = None,
         cache_results: bool = False,
         space: Mapping[str, Iterable[Any]] | None = None,
@@ -93,6 +94,8 @@ class Autotuner(Wrapper):
         self.keys = list(key)
         self.reset_to_zero, self.restore_value = list(reset_to_zero or ()), list(restore_value or ())
         self.user_hooks = (pre_hook, post_hook)
+        self.user_defined_pre_hook = pre_hook is not None  # names that classes derived from Triton's ask for
+        self.user_defined_post_hook = post_hook is not None
         pruning = prune_configs_by or {}
         self.early_config_prune = pruning.get("early_config_prune")
         self.perf_model, self.top_k = pruning.get("perf_model"), pruning.get("top_k", 1.0)
@@ -377,8 +380,8 @@ def autotune(
     def decorate(fn: KernelInterface) -> Autotuner:
         return Autotuner(
             fn, fn.arg_names, configs, key, reset_to_zero, restore_value, pre_hook, post_hook,
-            prune_configs_by, warmup, rep, do_bench, cache_results, space, strategy, budget, deterministic,
-            executor,
+            prune_configs_by, warmup, rep, use_cuda_graph, do_bench, cache_results, space, strategy, budget,
+            deterministic, executor,
         )  # fmt: skip
 
     return decorate

@@ -18,6 +18,7 @@ import attrs
 
 import ptxforge
 from ptxforge.driver.protocol import Device
+from ptxforge.runtime import lending
 from ptxforge.runtime.lending import Argument
 from ptxforge.support.errors import DeviceError, EmulatorError
 from ptxforge.support.location import Location, snippet
@@ -48,7 +49,7 @@ class Launch:
         if address is None or not self.arguments:
             return None
         nearest = min(self.arguments, key=lambda argument: argument.distance(address))
-        return nearest if nearest.distance(address) <= 1 << 20 else None
+        return nearest if nearest.distance(address) <= min(1 << 20, lending.gap_before(address)) else None
 
 
 listeners: list[Callable[[Launch], None]] = []

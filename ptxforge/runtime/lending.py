@@ -9,7 +9,7 @@ the neighbours are copied to memory of their own with a gap around it, and copie
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
@@ -72,13 +72,20 @@ class Argument:
         return [index, *reversed(found)]
 
 
+pointed_at: dict[int, tuple[int, Callable[[], bool]]] = {}
+"""Host memory that tables of pointers may lead to, by address: its bytes, and whether it is still there. It
+is lent with every launch."""
+
+
 @attrs.define(slots=True)
 class _Piece:
-    """Host bytes ``[low, high)``; ``memory`` holds them, or a copy of them, for the device."""
+    """Host bytes ``[low, high)``; ``memory`` holds them, or a copy of them, for the device. ``is_fixed``:
+    addresses in it are known to others, so that no copy will do."""
 
     low: int
     high: int
     writable: bool
+    is_fixed: bool = False
     memory: np.ndarray | None = None
 
     @property
@@ -93,6 +100,8 @@ class Loan:
         self.device = device
         spans = [arrays.span(value) for value in values]
         self._pieces = _pieces(spans)
+        if pointed_at:
+            _add_pointed_at(self._pieces)
         for piece, copied in zip(self._pieces, _crowded(self._pieces), strict=True):
             here = arrays.bytes_at(piece.low, piece.high - piece.low)
             piece.memory = _apart(here) if copied else here
@@ -127,8 +136,30 @@ def _pieces(spans: list[arrays.Span]) -> list[_Piece]:
     return pieces
 
 
+def _add_pointed_at(pieces: list[_Piece]) -> None:
+    """Add what :data:`pointed_at` knows and is still there, in order."""
+    for address, (nbytes, is_there) in list(pointed_at.items()):
+        if not is_there():
+            del pointed_at[address]
+            continue
+        low, high, writable = address, address + nbytes, True
+        for piece in [piece for piece in pieces if piece.low < high and low < piece.high]:
+            low, high, writable = min(low, piece.low), max(high, piece.high), writable and piece.writable
+            pieces.remove(piece)
+        if low < high:
+            pieces.append(_Piece(low, high, writable, is_fixed=True))
+    pieces.sort(key=lambda piece: piece.low)
+
+
+def gap_before(address: int) -> float:
+    """Bytes between an address and the end of what :data:`pointed_at` has below it; infinity without any."""
+    ends = [low + nbytes for low, (nbytes, _) in pointed_at.items() if low <= address]
+    return max(0, address - max(ends) + 1) if ends else float("inf")
+
+
 def _crowded(pieces: list[_Piece]) -> list[bool]:
-    """For each piece whether it has to be copied: of each group of neighbours all but the largest."""
+    """For each piece whether it has to be copied: of each group of neighbours all but the largest, and but
+    those that are fixed."""
     copied = [False] * len(pieces)
     first = 0
     for index in range(1, len(pieces) + 1):
@@ -136,7 +167,7 @@ def _crowded(pieces: list[_Piece]) -> list[bool]:
             continue
         largest = max(range(first, index), key=lambda i: pieces[i].high - pieces[i].low)
         for member in range(first, index):
-            copied[member] = member != largest
+            copied[member] = member != largest and not pieces[member].is_fixed
         first = index
     return copied
 

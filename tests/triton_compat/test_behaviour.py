@@ -11,6 +11,7 @@ import pytest
 import ptxforge
 import ptxforge.language as tl
 import ptxforge.runtime.jit
+from ptxforge.runtime.autotune import Autotuner
 
 
 @ptxforge.jit
@@ -150,3 +151,20 @@ def test_a_name_that_ptx_does_not_have():
     kernel = ptxforge.jit(repr=lambda spec: "two words")(named.fn)
     with pytest.raises(ptxforge.errors.ArgumentError, match="'repr': gives 'two words', which cannot be"):
         kernel.compile({"x": "*fp32"}, {"SCALE": 3})
+
+
+def test_classes_derived_from_the_autotuner():
+    """Packages derive from Triton's class: its constructor's names, and what it tells of hooks."""
+
+    class Derived(Autotuner):
+        def __init__(self, fn, **options):
+            super().__init__(fn, fn.arg_names, [ptxforge.Config({})], [], None, None, **options)
+
+    kernel = ptxforge.jit(_nothing)
+    tuner = Derived(kernel, use_cuda_graph=False, do_bench=None, cache_results=False)
+    assert (tuner.user_defined_pre_hook, tuner.user_defined_post_hook) == (False, False)
+    assert Derived(kernel, pre_hook=lambda arguments: None).user_defined_pre_hook
+
+
+def _nothing(x):
+    pass
