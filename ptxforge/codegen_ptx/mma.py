@@ -24,6 +24,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.layouts.encodings import Mma
 from ptxforge.layouts.linear import LinearLayout
+from ptxforge.layouts.mma_families import MMA_SYNC, find_family
 from ptxforge.support import machine
 from ptxforge.support.errors import InternalCompilerError
 
@@ -37,12 +38,6 @@ class Step(NamedTuple):
     a: tuple[Registers, ...]
     b: tuple[Registers, ...]
     c: tuple[int | None, ...]
-
-
-_INPUTS = {T.F16: "f16", T.BF16: "bf16", T.F32: "tf32", T.F8E4M3: "e4m3", T.F8E5M2: "e5m2", T.F64: "f64"}
-_SUMS = {T.F32: "f32", T.F16: "f16", T.I32: "s32", T.F64: "f64"}
-
-
 
 
 def multiply(ctx: Lowering, op: Dot) -> None:
@@ -79,23 +74,14 @@ def _flat(words: tuple[Registers, ...]) -> list[int]:
 
 def _template(b: Builder, op: Dot, step: Step) -> str:
     """The instruction with a slot per register."""
-    element, total = op.a.type.element, op.c.type.element
-    per_word = max(1, 32 // element.bits)
-    shape = "m8n8k4" if element is T.F64 else f"m16n8k{8 * per_word}"
-    if element in (T.F8E4M3, T.F8E5M2):
-        b.require(8, 4)
-    first = _input(element, op.a_unsigned)
-    second = _input(op.b.type.element, op.b_unsigned)
-    sums = _SUMS[total]
-    words_c = len(step.c) // (2 if total is T.F16 else 1)
+    types = [str(v.type.element) for v in op.operands]
+    family = find_family(MMA_SYNC, *types)
+    b.require(*family.ptx)
+    first, second, sums = family.kinds(*types, op.a_unsigned, op.b_unsigned)
+    words_c = len(step.c) // (2 if op.element is T.F16 else 1)
     slots = ["{" + ", ".join(["%s"] * n) + "}" for n in (words_c, len(step.a), len(step.b), words_c)]
+    shape = f"m{family.m}n{family.n}k{family.k}"
     return f"mma.sync.aligned.{shape}.row.col.{sums}.{first}.{second}.{sums} {', '.join(slots)};"
-
-
-def _input(element: T.Type, unsigned: bool) -> str:
-    if element is T.I8:
-        return "u8" if unsigned else "s8"
-    return _INPUTS[element]
 
 
 class _Words:
@@ -157,7 +143,7 @@ def _steps(
     dims = layout.rank - 2, layout.rank - 1
     place_a, place_b = _places(a, layout, dims[:1]), _places(b, layout, dims[1:])
     place_c = _places(c, layout, dims)
-    rows = 16 if layout.instr_shape[-2] == 16 else 8
+    rows = layout.instr_shape[-2]
     per_word = max(1, 32 // bits)
     k_starts = _k_starts(a.out_shape[-1], k_width, per_word, halves=rows == 16)
     tiles = _tiles(place_c, rows)

@@ -32,9 +32,8 @@ from ptxforge.ir.ops import warpgroup as ops
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import Mma
 from ptxforge.layouts.linear import LANE, WARP, LinearLayout
+from ptxforge.layouts.mma_families import WGMMA, find_family
 
-_INPUTS = {T.F16: "f16", T.BF16: "bf16", T.F32: "tf32", T.F8E4M3: "e4m3", T.F8E5M2: "e5m2"}
-_SUMS = {T.F32: "f32", T.F16: "f16", T.I32: "s32"}
 _ZEROS = {T.F32: "0f00000000", T.F16: 0, T.I32: 0}
 
 
@@ -215,23 +214,18 @@ class _Registers:
 
 def _template(op: ops.DotAsync, left, right, words: int) -> str:
     """The instruction with a slot per register."""
-    a, b, total = op.a.type.element, op.b.type.element, op.element
+    types = [str(element) for element in (op.a.type.element, op.b.type.element, op.element)]
+    family = find_family(WGMMA, *types)
     columns = wgmma.columns_of_instruction(op.c.type.tensor.layout)
-    shape = f"m64n{columns}k{wgmma.K_BYTES * 8 // b.bits}"
+    shape = f"m64n{columns}k{family.k}"
     sums = "{" + ", ".join(["%s"] * words) + "}"
-    kinds = f"{_SUMS[total]}.{_input(a, op.a_unsigned)}.{_input(b, op.b_unsigned)}"
-    signs = "" if total is T.I32 else ", 1, 1"
+    first, second, total = family.kinds(*types, op.a_unsigned, op.b_unsigned)
+    signs = "" if op.element is T.I32 else ", 1, 1"
     turns = ""
-    if b.bits == 16:
+    if family.bits == 16:
         turned = [right] if isinstance(left, _Registers) else [left, right]
         turns = "".join(f", {int(operand.is_transposed)}" for operand in turned)
     return (
-        f"wgmma.mma_async.sync.aligned.{shape}.{kinds} "
+        f"wgmma.mma_async.sync.aligned.{shape}.{total}.{first}.{second} "
         f"{sums}, {left.slots}, {right.slots}, %s{signs}{turns};"
     )
-
-
-def _input(element: T.Type, unsigned: bool) -> str:
-    if element is T.I8:
-        return "u8" if unsigned else "s8"
-    return _INPUTS[element]

@@ -424,13 +424,18 @@ class DotOperand(Distributed):
         build = self._build_mma if isinstance(self.parent, Mma) else self._build_fma
         return fit(build(shape), self.cta, shape, REGISTER)
 
+    @property
+    def depth_of_instruction(self) -> int:
+        """Elements along k of one instruction of tensor cores: four lanes have ``k_width`` each, twice if the
+        instruction has 16 rows (m8n8k4, of f64, has 8)."""
+        return (self.k_width or 2) * (8 if self.parent._atom[-2] >= 16 else 4)
+
     def _build_mma(self, shape: Shape) -> LinearLayout:
         k_width = self.k_width or 2
         atom = list(self.parent._atom)
         if self.parent.version[0] == 3 and self.op_idx == 1:
             raise LayoutError("operand B of wgmma lives in shared memory")
-        # m16n8 instructions take two registers along k; m8n8k4 (f64) takes one.
-        atom[self.k_dim] = k_width * (8 if self.parent._atom[-2] >= 16 else 4)
+        atom[self.k_dim] = self.depth_of_instruction
         tile = mma_tile(atom, k_width, self.order, self.order)
         free = [2 * self.rank - 3 - self.k_dim]
         tile *= self.parent.repeated_in_warp(free)

@@ -1,4 +1,4 @@
-"""Tensor core instructions: their fragments, and how ``ldmatrix`` fills them.
+"""Fragments of tensor core instructions, and how ``ldmatrix`` fills them.
 
 *Fragments.* Each lane of a warp holds some elements of A (m x k), B (k x n) and of the accumulator C (m x n).
 PTX ISA 9.0, section 9.7.14.5 "Matrix multiply-accumulate operation using mma instruction", gives a figure per
@@ -36,78 +36,6 @@ from ptxforge.layouts.banks import conflict_degree, offsets_of
 from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout
 
 ROW_BYTES = 16
-
-
-@frozen
-class Atom:
-    """One shape of ``mma.sync``.
-
-    ``operand`` and ``accumulator`` are PTX types, ``k_width`` the elements of A and B per register,
-    ``minimum`` the lowest sm number, ``figure`` where PTX ISA 9.0 draws the fragments. Register counts are
-    per lane and instruction; those of A, B and (f16, s32, f32) C are 32-bit registers, those of f64 64-bit.
-    """
-
-    m: int
-    n: int
-    k: int
-    operand: str
-    accumulators: tuple[str, ...]
-    k_width: int
-    minimum: int
-    figure: str
-
-    @property
-    def instr_shape(self) -> tuple[int, int]:
-        """What :class:`~ptxforge.layouts.encodings.Mma` takes."""
-        return (self.m, self.n)
-
-    @property
-    def a_registers(self) -> int:
-        """Registers of a fragment of A."""
-        return self.m * self.k // 32 // self.k_width
-
-    @property
-    def b_registers(self) -> int:
-        """Registers of a fragment of B."""
-        return self.k * self.n // 32 // self.k_width
-
-    def c_registers(self, accumulator: str) -> int:
-        """Registers of C and D: f16 accumulators are packed in pairs."""
-        return self.m * self.n // 32 // (2 if accumulator == "f16" else 1)
-
-    @property
-    def name(self) -> str:
-        """Its shape in PTX, such as ``m16n8k16``."""
-        return f"m{self.m}n{self.n}k{self.k}"
-
-
-_M16N8K16 = "Matrix Fragments for mma.m16n8k16 with floating point type"
-_M16N8K8 = "Matrix Fragments for mma.m16n8k8"
-_M16N8K4 = "Matrix Fragments for mma.m16n8k4"
-_M16N8K32 = "Matrix Fragments for mma.m16n8k32"
-_M8N8K4 = "Matrix Fragments for mma.m8n8k4 with .f64 floating point type"
-
-ATOMS = (
-    Atom(16, 8, 16, "f16", ("f32", "f16"), 2, 80, _M16N8K16),
-    Atom(16, 8, 16, "bf16", ("f32",), 2, 80, _M16N8K16),
-    Atom(16, 8, 8, "f16", ("f32", "f16"), 2, 80, _M16N8K8),
-    Atom(16, 8, 8, "bf16", ("f32",), 2, 80, _M16N8K8),
-    Atom(16, 8, 8, "tf32", ("f32",), 1, 80, _M16N8K8),
-    Atom(16, 8, 4, "tf32", ("f32",), 1, 80, _M16N8K4),
-    Atom(16, 8, 32, "s8", ("s32",), 4, 80, _M16N8K32),
-    Atom(16, 8, 32, "u8", ("s32",), 4, 80, _M16N8K32),
-    Atom(16, 8, 32, "e4m3", ("f32",), 4, 89, _M16N8K32),
-    Atom(16, 8, 32, "e5m2", ("f32",), 4, 89, _M16N8K32),
-    Atom(8, 8, 4, "f64", ("f64",), 1, 80, _M8N8K4),
-)
-
-
-def find_atom(operand: str, accumulator: str, k: int | None = None) -> Atom | None:
-    """The instruction for the given PTX types, the largest k that divides ``k`` (any, when None); None when
-    there is none."""
-    fitting = [a for a in ATOMS if a.operand == operand and accumulator in a.accumulators
-               and (k is None or k % a.k == 0)]
-    return max(fitting, key=lambda a: a.k, default=None)
 
 
 # -- ldmatrix ------------------------------------------------------------------------------------------

@@ -60,12 +60,10 @@ from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shape import Trans
 from ptxforge.layouts.encodings import Distributed, DotOperand, Mma
 from ptxforge.layouts.fma import blocked_for_fma
+from ptxforge.layouts.mma_families import MMA_SYNC, Family, find_family
 from ptxforge.passes.analysis.dot_reasons import why_no_tensor_core
 from ptxforge.passes.warpgroup_dots import use_warpgroups
 from ptxforge.support.target import Target
-
-INSTRUCTION = {64: (8, 8)}
-"""Rows and columns of one ``mma.sync`` by the operands' width; (16, 8) unless said otherwise."""
 
 
 def accelerate_matmul(function: Function, target: Target) -> bool:
@@ -93,23 +91,18 @@ def accelerate_matmul(function: Function, target: Target) -> bool:
 
 def _legalize(dot: Dot, target: Target) -> list[Dot]:
     """The dots that tensor cores shall do in place of ``dot`` (none: it stays as it is)."""
-    a, b = dot.a.type.element, dot.b.type.element
-    accumulator = dot.c.type.element
-    if a.is_float and a.bits == 8 and b.bits == 8:
-        return [dot] if target.has_fp8_mma and accumulator is T.F32 else [_widen_operands(dot, T.F16)]
-    if a is not b:
+    a, b, family = dot.a.type.element, dot.b.type.element, family_of(dot)
+    is_there = family is not None and family.is_on(target)
+    if a.is_float and a.bits == 8 and b.bits == 8 and not is_there:
+        return [_widen_operands(dot, T.F16)]
+    if not is_there or (a is T.F32 and dot.input_precision == "ieee"):
         return []
-    if a in (T.F16, T.BF16):
-        return [dot] if accumulator is T.F32 or (accumulator is T.F16 and a is T.F16) else []
-    if a is T.I8:
-        return [dot] if accumulator is T.I32 else []
-    if a is T.F64:
-        return [dot]
-    if a is not T.F32 or dot.input_precision == "ieee":
-        return []
-    if dot.input_precision == "tf32":
-        return [dot]
-    return _split(dot)
+    return [dot] if a is not T.F32 or dot.input_precision == "tf32" else _split(dot)
+
+
+def family_of(dot: Dot) -> Family | None:
+    """The instruction of ``mma.sync`` for the types of ``dot``."""
+    return find_family(MMA_SYNC, *(str(v.type.element) for v in dot.operands))
 
 
 def _widen_operands(dot: Dot, element: T.ScalarType) -> Dot:
@@ -196,8 +189,7 @@ def _turned(dot: Dot) -> Dot:
 
 def _accelerate(dot: Dot, num_warps: int) -> bool:
     shape = dot.result.type.shape
-    bits = dot.a.type.element.bits
-    rows_columns = INSTRUCTION.get(bits, (16, 8))
+    rows_columns = family_of(dot).instr_shape
     warps = _warps_per_cta(dot, shape, num_warps, rows_columns)
     interleave = _interleave(dot, shape, warps)
     instruction = (1,) * (len(shape) - 2) + rows_columns

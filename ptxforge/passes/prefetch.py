@@ -164,7 +164,7 @@ def _slice_width(dot: Dot, reads: tuple[LocalLoad, LocalLoad]) -> int:
     see PAYS."""
     operand: DotOperand = dot.a.type.layout
     if isinstance(operand.parent, Mma):
-        return operand.k_width * (8 if operand.parent.instr_shape[-2] == 16 else 4)
+        return operand.depth_of_instruction
     type = dot.result.type
     hidden = max(1, machine.MULTIPLY_ADDS_PER_SLICE // elements_per_thread(type.layout, type.shape))
     wide = max(_elements_along_k(read, 1 - operand) for operand, read in enumerate(reads))

@@ -44,6 +44,7 @@ from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import DotOperand, Mma, infer_trans
 from ptxforge.layouts.linear import LayoutError
+from ptxforge.layouts.mma_families import WGMMA, find_family
 
 _FLOATS_8 = (T.F8E4M3, T.F8E5M2)
 
@@ -67,16 +68,8 @@ def use_warpgroups(dot: Dot, num_warps: int, in_chain: bool) -> bool:
 
 def _has_type(dot: Dot) -> bool:
     """See TYPES."""
-    a, b, total = dot.a.type.element, dot.b.type.element, dot.c.type.element
-    if a in _FLOATS_8 and b in _FLOATS_8:
-        return total is T.F32
-    if a is not b:
-        return False
-    if a in (T.F16, T.BF16):
-        return total is T.F32 or (total is T.F16 and a is T.F16)
-    if a is T.I8:
-        return total is T.I32
-    return a is T.F32 and dot.input_precision == "tf32"
+    family = find_family(WGMMA, *(str(v.type.element) for v in dot.operands))
+    return family is not None and (dot.a.type.element is not T.F32 or dot.input_precision == "tf32")
 
 
 # -- operands in shared memory ---------------------------------------------------------------------------

@@ -11,9 +11,8 @@ from ptxforge.layouts.encodings import (
     Mma,
     Shared,
     elements_per_thread,
-    unique_elements_per_thread,
 )
-from ptxforge.layouts.mma_atoms import ATOMS, find_atom, plan_ldmatrix
+from ptxforge.layouts.mma_atoms import plan_ldmatrix
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
 
 from .layout_strategies import distributed, elements, shared
@@ -155,35 +154,3 @@ def test_whatever_is_planned_is_right(shape, bits, data):
 def test_operands_in_any_memory(shape, kind, op_idx, memory):
     bits, k_width = kind
     check(DotOperand(op_idx, Mma((2, 0), (2, 1)), k_width).linear(shape), memory.linear(shape), bits)
-
-
-# -- the table of instructions -------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("atom", ATOMS, ids=lambda a: f"{a.name}.{a.operand}")
-def test_register_counts_match_the_layouts(atom):
-    mma = Mma((2, 0), (1, 1), atom.instr_shape)
-    a, b = DotOperand(0, mma, atom.k_width), DotOperand(1, mma, atom.k_width)
-    assert unique_elements_per_thread(a, (atom.m, atom.k)) == atom.a_registers * atom.k_width
-    assert unique_elements_per_thread(b, (atom.k, atom.n)) == atom.b_registers * atom.k_width
-    assert elements_per_thread(mma, (atom.m, atom.n)) == atom.c_registers(atom.accumulators[0])
-
-
-def test_known_register_counts():
-    counts = {(a.name, a.operand): (a.a_registers, a.b_registers, a.c_registers(a.accumulators[0]))
-              for a in ATOMS}
-    assert counts["m16n8k16", "f16"] == (4, 2, 4)
-    assert counts["m16n8k8", "tf32"] == (4, 2, 4)
-    assert counts["m16n8k8", "bf16"] == (2, 1, 4)
-    assert counts["m16n8k4", "tf32"] == (2, 1, 4)
-    assert counts["m16n8k32", "e4m3"] == (4, 2, 4)
-    assert counts["m8n8k4", "f64"] == (1, 1, 2)
-    assert find_atom("f16", "f16").c_registers("f16") == 2
-
-
-def test_find_atom():
-    assert find_atom("f16", "f32").k == 16
-    assert find_atom("f16", "f32", 8).k == 8
-    assert find_atom("tf32", "f32", 12).k == 4
-    assert find_atom("bf16", "f16") is None
-    assert find_atom("f16", "f32", 4) is None
