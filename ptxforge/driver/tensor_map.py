@@ -13,7 +13,7 @@ from collections.abc import Callable
 from ptxforge.driver.cuda_api import bindings, call, describe
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import DeviceError
-from ptxforge.support.tensor_map import BYTES, PADDINGS, kind_of
+from ptxforge.support.tensor_map import BYTES, PADDINGS, check_dimensions, kind_of
 
 # Values of CUtensorMapDataType, CUtensorMapSwizzle, CUtensorMapInterleave and CUtensorMapL2promotion.
 _TYPES = {"u8": 0, "u16": 1, "u32": 2, "s32": 3, "u64": 4, "s64": 5, "f16": 6, "f32": 7, "f64": 8, "bf16": 9}
@@ -36,11 +36,7 @@ def encode(
 ) -> bytes:
     """The 128 bytes; see :meth:`ptxforge.driver.protocol.Device.encode_tensor_map`. Kept by the values of
     the arguments. Raises :class:`DeviceError` when the driver refuses them."""
-    if not 1 <= len(shape) == len(strides) == len(box) <= 5 or strides[-1] != 1:
-        raise DeviceError(
-            f"no tensor map has the shape {shape}, the strides {strides} and the box {box}: it has 1 to 5 "
-            "dimensions, and neighbours in the last one"
-        )
+    check_dimensions(shape, strides, box)
     rank, memory = len(shape), ctypes.create_string_buffer(BYTES + _ALIGNMENT)
     room = ctypes.addressof(memory) + -ctypes.addressof(memory) % _ALIGNMENT
     between = [stride * dtype.bytes for stride in reversed(strides[:-1])]

@@ -30,7 +30,7 @@ from ptxforge.emulator.tensormap import InvalidTensorMap, encode_tiled
 from ptxforge.support import settings
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import DeviceError
-from ptxforge.support.tensor_map import kind_of
+from ptxforge.support.tensor_map import check_dimensions, kind_of
 
 CHECKS = ("off", "one", "all")
 DEFAULT_TARGET = "sm_90a"
@@ -196,8 +196,7 @@ def _tensor_map(
     swizzle: int,
     padding: str,
 ) -> bytes:
-    if len(strides) != len(shape) or strides[-1:] != (1,):
-        raise DeviceError(f"tensor map: the last of the strides {strides} must be 1, one per dimension")
+    check_dimensions(shape, strides, box)
     between = [stride * dtype.bytes for stride in reversed(strides[:-1])]
     try:
         encoded = encode_tiled(

@@ -43,6 +43,16 @@ def kind_of(dtype: DType) -> str:
     return f"u{dtype.bits}" if dtype.is_unsigned or dtype.bits == 16 else f"s{dtype.bits}"
 
 
+def check_dimensions(shape: tuple[int, ...], strides: tuple[int, ...], box: tuple[int, ...]) -> None:
+    """Raise :class:`DeviceError` unless a tensor map can have this shape, these strides and this box: what
+    every device asks before it encodes one."""
+    if not 1 <= len(shape) == len(strides) == len(box) <= 5 or strides[-1] != 1:
+        raise DeviceError(
+            f"no tensor map has the shape {shape}, the strides {strides} and the box {box}: it has 1 to 5 "
+            "dimensions, and neighbours in the last one"
+        )
+
+
 class TensorMapError(DeviceError):
     """The arguments of a launch make no tensor map."""
 
