@@ -80,14 +80,15 @@ def _vendor_product(data: dict, precision: str) -> Any:
 
 
 def fp8(size: int) -> Case:
-    """8-bit floats, B transposed, results in f16."""
+    """8-bit floats, B transposed, results in f16. Tensor cores add their products in about 14 bits: Triton
+    and we are wrong by the same 1.5e-2 of a typical element at 8192."""
 
     def vendor(data):
         one = torch.ones((), device="cuda")
         return torch._scaled_mm(data["a"], data["b"], one, one, out_dtype=torch.float16, use_fast_accum=True)
 
     return matmul_case(
-        f"gemm fp8 e4m3 NT {size}^3", size, size, size, torch.float8_e4m3fn, "tf32", FP8_TILES, 1e-2, True,
+        f"gemm fp8 e4m3 NT {size}^3", size, size, size, torch.float8_e4m3fn, "tf32", FP8_TILES, 4e-2, True,
         out_dtype=torch.float16, vendor=vendor,
     )  # fmt: skip
 

@@ -86,13 +86,14 @@ def pipeline_loops(function: Function, target: Target) -> bool:
     default = function.attributes.get("num_stages", 3)
     loops = [op for op in function.walk() if isinstance(op, For)]
     stages = {loop: loop.num_stages if loop.num_stages >= 0 else default for loop in loops}
-    levels = {
-        loop: pipelined_loads(loop) if _may_be_pipelined(loop) else {} for loop in loops if stages[loop] >= 2
-    }
     by_tma = TensorLoads(function)
-    if function.attributes.get("tensor_maps"):
-        by_tma.survey(load for loads in levels.values() for load in loads)
+    levels: dict[For, dict[Load, int]] = {}
+    for loop in [loop for loop in loops if stages[loop] >= 2]:
+        if function.attributes.get("tensor_maps"):
+            by_tma.survey(op for op in loop.body.operations if isinstance(op, Load))
+        levels[loop] = pipelined_loads(loop, by_tma.rectangle) if _may_be_pipelined(loop) else {}
     for loop, loads in levels.items():
+        by_tma.remark(loads)
         _remark(function, loop, stages[loop], loads)
         if loads:
             _pipeline(loop, stages[loop], loads, by_tma)

@@ -57,13 +57,18 @@ class TensorLoads:
                 self.found[load] = self._rectangle(load)
             except NotLinear as why:
                 self.found[load] = why
-                self._remark(load, why)
 
-    def _remark(self, load: Load, why: NotLinear) -> None:
-        """Say why a tile for ``wgmma`` is copied by threads."""
-        layouts = [user.result.type.layout for user in load.result.users if isinstance(user, LocalAlloc)]
-        if any(map(wgmma.is_for_wgmma, layouts)):
-            self.function.remarks.add("not-by-tma", f"threads copy this tile, not TMA: {why}", load.location)
+    def remark(self, loads: Iterable[Load]) -> None:
+        """Say why tiles for ``wgmma`` are copied by threads. How wide these would read no longer matters for
+        the others."""
+        for load in loads:
+            why = self.found.get(load)
+            if isinstance(why, Rectangle):
+                self.function.remarks.withdraw("narrow-access", load.location)
+            layouts = [user.result.type.layout for user in load.result.users if isinstance(user, LocalAlloc)]
+            if isinstance(why, NotLinear) and any(map(wgmma.is_for_wgmma, layouts)):
+                text = f"threads copy this tile, not TMA: {why}"
+                self.function.remarks.add("not-by-tma", text, load.location)
 
     def rectangle(self, load: Load) -> Rectangle | None:
         """What ``load`` reads, if TMA can copy it to where its users want it."""

@@ -60,6 +60,11 @@ class Remarks:
             raise ValueError(f"no remarks of kind '{kind}'; there are {', '.join(KINDS)}")
         self._made[Remark(self.pass_name, kind, message, location)] = None
 
+    def withdraw(self, kind: str, location: Location | None) -> None:
+        """Take back what was said about ``location``, which a later pass has made untrue."""
+        for remark in [r for r in self._made if r.kind == kind and r.location == location]:
+            del self._made[remark]
+
     def __iter__(self) -> Iterator[Remark]:
         return iter(self._made)
 

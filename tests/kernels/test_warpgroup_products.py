@@ -186,6 +186,39 @@ def test_rows_that_wrap_are_not_stored(execute, shape):
     assert sorted(maps_of(wrapped_rows)) == ["a", "b"]
 
 
+@ptxforge.jit
+def padded_rows(a, b, c, M, N, K, stride_a, stride_b, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """a @ b of any size, whose rows are apart by more than they hold."""
+    i, j, k = tl.program_id(0) * BM + tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    x = a + (i % M)[:, None] * stride_a + k[None, :]
+    y = b + k[:, None] * stride_b + (j % N)[None, :]
+    acc = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        inside = k < K - start
+        left = tl.load(x, mask=inside[None, :], other=0.0)
+        right = tl.load(y, mask=inside[:, None], other=0.0)
+        acc = tl.dot(left, right, acc)
+        x += BK
+        y += BK * stride_b
+    tl.store(c + i[:, None] * N + j[None, :], acc, mask=(i < M)[:, None] & (j < N)[None, :])
+
+
+@pytest.mark.parametrize("shape", [(65, 33, 77), (127, 51, 64), (2, 2, 2)], ids=str)
+def test_rows_need_be_aligned_only_where_they_begin(execute, shape):
+    """The tiles run ahead, although no thread could copy more than an element of them at once."""
+    m, n, k = shape
+    rng = np.random.default_rng(8)
+    a = rng.integers(-3, 4, (m, 80)).astype(np.float16)
+    b = rng.integers(-3, 4, (k, 64)).astype(np.float16)
+    arguments = [a, b, np.zeros((m, n), np.float32), m, n, k, 80, 64]
+    for (out,) in execute(padded_rows, (-(-m // 64),), arguments, {"BM": 64, "BN": 64, "BK": 32},
+                          outputs=[2], num_warps=4, num_stages=3):  # fmt: skip
+        np.testing.assert_array_equal(out, a[:, :k].astype(np.float32) @ b[:, :n])
+    assert sorted(maps_of(padded_rows)) == ["a", "b"]
+    remarks = [remark.explain() for remark in padded_rows.variants[-1].artifact.remarks]
+    assert not [remark for remark in remarks if "tl.load" in remark]
+
+
 def test_rows_that_wrap_into_a_sum_are_read_by_pointers(execute):
     m, n, k = 48, 64, 32
     rng = np.random.default_rng(2)

@@ -3,9 +3,10 @@
 Rules
 -----
 ELIGIBLE    A load is chosen when its value reaches a ``dot`` operand (through conversions, casts,
-            transposes) or the address or mask of such a load, is not volatile, its threads copy at least 4
-            bytes at once, and what its mask leaves out is zero (or undefined). In a loop without ``dot`` that
-            asks for it (an explicit ``num_stages``) every tensor is eligible, whatever its mask leaves out.
+            transposes) or the address or mask of such a load, is not volatile, TMA copies its tile or its
+            threads copy at least 4 bytes at once, and what its mask leaves out is zero (or undefined). In a
+            loop without ``dot`` that asks for it (an explicit ``num_stages``) every tensor is eligible,
+            whatever its mask leaves out.
 LEVELS      A load that feeds no other is of level 0; one that feeds the address, mask or ``other`` of
             another, in the same iteration or in a later one, is one level above it. A load that feeds itself
             (the next element of a list) is not chosen: where an address needs it, it runs early, as a load.
@@ -20,7 +21,7 @@ MEMORY      Nothing moves over a store, unless the loop asks for it and the stor
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation, Value
@@ -33,12 +34,13 @@ from ptxforge.passes.analysis.roots import root_of
 from ptxforge.support import machine
 
 
-def pipelined_loads(loop: For) -> dict[Load, int]:
-    """The loads of ``loop`` that may run ahead, in the order of the program, and the level of each."""
+def pipelined_loads(loop: For, by_tma: Callable[[Load], object] = lambda load: False) -> dict[Load, int]:
+    """The loads of ``loop`` that may run ahead, in the order of the program, and the level of each;
+    ``by_tma`` is true of those whose tiles TMA copies."""
     written = _written(loop)
     if written is None:
         return {}
-    loads = _candidates(loop)
+    loads = _candidates(loop, by_tma)
     while True:
         behind = {load: _behind(loop, load, loads) for load in loads}
         stuck = {
@@ -75,23 +77,21 @@ def _is_asked_for(loop: For) -> bool:
     return loop.num_stages >= 0
 
 
-def _candidates(loop: For) -> list[Load]:
+def _candidates(loop: For, by_tma: Callable[[Load], object]) -> list[Load]:
     """See ELIGIBLE."""
     dots = [op for op in loop.body.operations if isinstance(op, (Dot, DotAsync))]
-    eligible = [op for op in loop.body.operations if _is_eligible(op)]
+    eligible = [op for op in loop.body.operations if _is_eligible(op, by_tma)]
     if not dots:
         return eligible if _is_asked_for(loop) else []
     reached = _walk_back(loop, (operand for dot in dots for operand in (dot.a, dot.b)), carried=False)
     return [op for op in eligible if op in reached and _leaves_out_zeros(op)]
 
 
-def _is_eligible(op: Operation) -> bool:
-    return (
-        isinstance(op, Load)
-        and not op.volatile
-        and isinstance(op.result.type, T.TensorType)
-        and max(1, op.vector) * T.element_type(op.result.type).bytes >= machine.ASYNC_COPY_BYTES
-    )
+def _is_eligible(op: Operation, by_tma: Callable[[Load], object]) -> bool:
+    if not isinstance(op, Load) or op.volatile or not isinstance(op.result.type, T.TensorType):
+        return False
+    piece = max(1, op.vector) * T.element_type(op.result.type).bytes
+    return piece >= machine.ASYNC_COPY_BYTES or bool(by_tma(op))
 
 
 def _leaves_out_zeros(load: Load) -> bool:
