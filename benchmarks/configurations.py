@@ -31,7 +31,7 @@ class Configuration:
     @property
     def name(self) -> str:
         """The case, its blocks, and its options: ``f16-NN-128-256-64-w8-s3``."""
-        sizes = ("BLOCK", "ROWS", "SPLIT")
+        sizes = ("BLOCK", "ROWS", "SPLIT", "STEP")
         blocks = [str(size) for name, size in self.constants.items() if name.startswith(sizes)]
         options = [f"{name[4]}{value}" for name, value in self.options.items()]
         return "-".join([self.case, *blocks, *options])
@@ -93,6 +93,27 @@ def attention(case: str, depth: int, causal: bool) -> list[Configuration]:
     fixed = {"D": depth, "CAUSAL": causal}
     fitting = tiles.attention_tiles(depth, causal)
     return [_configuration(case, "attention", signature, fixed, tile) for tile in fitting]
+
+
+def attention_gradients(case: str, depth: int, causal: bool) -> list[Configuration]:
+    """The gradients of attention in f16: those of keys and values, and those of queries."""
+    signature = dict.fromkeys(("q", "k", "v", "d_out"), "*fp16:16")
+    signature |= dict.fromkeys(("lse", "delta"), "*fp32:16")
+    last = {"scale": "fp32", "log2_scale": "fp32"}
+    last |= dict.fromkeys(("heads", "length", "stride_b", "stride_h", "stride_l"), "i32:16")
+    kernels = {"columns": (("d_k", "d_v"), ("BLOCK_N", "STEP_M")), "rows": (("d_q",), ("BLOCK_M", "STEP_N"))}
+    found = []
+    for name, (results, sizes) in kernels.items():
+        types = signature | dict.fromkeys(results, "*fp16:16") | last
+        seen = {}
+        for tile in tiles.BACKWARD_TILES[depth]:
+            kept = {key: value for key, value in tile.items() if key in (*sizes, *OPTIONS)}
+            one = _configuration(
+                f"{case}-{name}", f"attention_{name}", types, {"D": depth, "CAUSAL": causal}, kept
+            )
+            seen[one.name] = one
+        found += seen.values()
+    return found
 
 
 def _softmax(case: str, columns: int, element: str, rows_too: bool = True) -> list[Configuration]:
@@ -169,6 +190,9 @@ def products() -> list[Configuration]:
         *attention("attention-128-causal", 128, True),
         *attention("attention-64", 64, False),
         *attention("attention-64-causal", 64, True),
+        *attention_gradients("gradients-128", 128, False),
+        *attention_gradients("gradients-128-causal", 128, True),
+        *attention_gradients("gradients-64", 64, False),
         *paged_decode("decode-128"),
     ]  # fmt: skip
 

@@ -293,6 +293,128 @@ def attention(
 
 
 @jit
+def attention_deltas(
+    out, d_out, delta, heads, length, stride_b, stride_h, stride_l, BLOCK_M: tl.constexpr, D: tl.constexpr
+):
+    """``delta``, [batch · heads, length]: the sums of ``out · d_out`` along rows, for ``attention``'s
+    gradients."""
+    head = tl.program_id(1)
+    base = (head // heads).to(tl.int64) * stride_b + (head % heads).to(tl.int64) * stride_h
+    i = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M)
+    at = base + i[:, None] * stride_l + tl.arange(0, D)[None, :]
+    products = tl.load(out + at).to(tl.float32) * tl.load(d_out + at).to(tl.float32)
+    tl.store(delta + head * length + i, tl.sum(products, 1))
+
+
+@jit
+def _columns_of_gradients(
+    acc_k, acc_v, keys, values, q, d_out, lse, delta, begin, end, j, log2_scale, stride_l,
+    STEP_M: tl.constexpr, D: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Add what the rows begin … end contribute to a block of columns. Scores are made transposed."""
+    m = tl.arange(0, STEP_M)
+    d = tl.arange(0, D)
+    for step in range(begin, end, STEP_M):
+        i = step + m
+        rows = tl.load(q + i[:, None] * stride_l + d[None, :])
+        scores = tl.dot(keys, tl.trans(rows))
+        p = tl.exp2(scores * log2_scale - tl.load(lse + i)[None, :])
+        if MASKED:
+            p = tl.where(i[None, :] >= j[:, None], p, 0.0)
+        d_rows = tl.load(d_out + i[:, None] * stride_l + d[None, :])
+        acc_v = tl.dot(p.to(rows.dtype), d_rows, acc_v)
+        d_p = tl.dot(values, tl.trans(d_rows))
+        d_s = p * (d_p - tl.load(delta + i)[None, :])
+        acc_k = tl.dot(d_s.to(rows.dtype), rows, acc_k)
+    return acc_k, acc_v
+
+
+@jit
+def attention_columns(
+    q, k, v, d_out, lse, delta, d_k, d_v, scale, log2_scale, heads, length, stride_b, stride_h, stride_l,
+    BLOCK_N: tl.constexpr, STEP_M: tl.constexpr, D: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """The gradients of k and v, BLOCK_N columns of one head a program, from those of ``attention``'s result,
+    its rows' logarithms of sums (base 2) ``lse``, and ``delta`` (see above)."""
+    start = tl.program_id(0) * BLOCK_N
+    head = tl.program_id(1)
+    base = (head // heads).to(tl.int64) * stride_b + (head % heads).to(tl.int64) * stride_h
+    j = start + tl.arange(0, BLOCK_N)
+    at = base + j[:, None] * stride_l + tl.arange(0, D)[None, :]
+    keys = tl.load(k + at)
+    values = tl.load(v + at)
+    acc_k = tl.zeros((BLOCK_N, D), tl.float32)
+    acc_v = tl.zeros((BLOCK_N, D), tl.float32)
+    q += base
+    d_out += base
+    lse += head * length
+    delta += head * length
+    begin = 0
+    if CAUSAL:
+        begin = start + BLOCK_N
+        acc_k, acc_v = _columns_of_gradients(
+            acc_k, acc_v, keys, values, q, d_out, lse, delta, start, begin, j, log2_scale, stride_l,
+            STEP_M, D, True,
+        )  # fmt: skip
+    acc_k, acc_v = _columns_of_gradients(
+        acc_k, acc_v, keys, values, q, d_out, lse, delta, begin, length, j, log2_scale, stride_l,
+        STEP_M, D, False,
+    )  # fmt: skip
+    tl.store(d_k + at, (acc_k * scale).to(d_k.dtype.element_ty))
+    tl.store(d_v + at, acc_v.to(d_v.dtype.element_ty))
+
+
+@jit
+def _rows_of_gradients(
+    acc, rows, d_rows, row_lse, row_delta, k, v, begin, end, i, log2_scale, stride_l,
+    STEP_N: tl.constexpr, D: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Add what the columns begin … end contribute to a block of rows."""
+    n = tl.arange(0, STEP_N)
+    d = tl.arange(0, D)
+    for step in range(begin, end, STEP_N):
+        at = (step + n)[:, None] * stride_l + d[None, :]
+        keys = tl.load(k + at)
+        p = tl.exp2(tl.dot(rows, tl.trans(keys)) * log2_scale - row_lse[:, None])
+        if MASKED:
+            p = tl.where(i[:, None] >= (step + n)[None, :], p, 0.0)
+        d_p = tl.dot(d_rows, tl.trans(tl.load(v + at)))
+        d_s = p * (d_p - row_delta[:, None])
+        acc = tl.dot(d_s.to(keys.dtype), keys, acc)
+    return acc
+
+
+@jit
+def attention_rows(
+    q, k, v, d_out, lse, delta, d_q, scale, log2_scale, heads, length, stride_b, stride_h, stride_l,
+    BLOCK_M: tl.constexpr, STEP_N: tl.constexpr, D: tl.constexpr, CAUSAL: tl.constexpr,
+):  # fmt: skip
+    """The gradient of q, BLOCK_M rows of one head a program."""
+    start = tl.program_id(0) * BLOCK_M
+    head = tl.program_id(1)
+    base = (head // heads).to(tl.int64) * stride_b + (head % heads).to(tl.int64) * stride_h
+    i = start + tl.arange(0, BLOCK_M)
+    at = base + i[:, None] * stride_l + tl.arange(0, D)[None, :]
+    rows = tl.load(q + at)
+    d_rows = tl.load(d_out + at)
+    row_lse = tl.load(lse + head * length + i)
+    row_delta = tl.load(delta + head * length + i)
+    acc = tl.zeros((BLOCK_M, D), tl.float32)
+    end = start if CAUSAL else length
+    k += base
+    v += base
+    acc = _rows_of_gradients(
+        acc, rows, d_rows, row_lse, row_delta, k, v, 0, end, i, log2_scale, stride_l, STEP_N, D, False
+    )
+    if CAUSAL:
+        end = start + BLOCK_M
+        acc = _rows_of_gradients(
+            acc, rows, d_rows, row_lse, row_delta, k, v, start, end, i, log2_scale, stride_l, STEP_N, D, True
+        )
+    tl.store(d_q + at, (acc * scale).to(d_q.dtype.element_ty))
+
+
+@jit
 def paged_decode(
     q, k, v, table, partial, sums, scale, length, heads, table_stride, stride_page, stride_token, stride_head,
     GROUP: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,

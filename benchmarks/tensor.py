@@ -10,6 +10,7 @@ import torch
 from benchmarks.products import by_descriptors, fp8, int8, matmul_case, padded, small, split_k
 from benchmarks.spine import Case, empty_tensor, random_tensor
 from benchmarks.tiles import (
+    BACKWARD_TILES,
     DECODE_TILES,
     F16_TILES,
     ODD_TILES,
@@ -47,9 +48,74 @@ def _attention(length: int, dim: int, causal: bool) -> Case:
     work = 4.0 * batch * heads * length * length * dim * (0.5 if causal else 1.0)
     return Case(
         f"attention f16 L={length} D={dim}{' causal' if causal else ''}", "TFLOP/s", work, make, launch,
-        attention_tiles(dim, causal), reference,
-        lambda d: (d["out"].float(), reference(d).float()), 1e-2,
+        attention_tiles(dim, causal), reference, lambda d: _scaled(d["out"], reference(d)), 2e-2,
     )  # fmt: skip
+
+
+def _attention_gradients(length: int, dim: int, causal: bool) -> Case:
+    batch, heads = 4, 16
+    scale = dim**-0.5
+
+    def make() -> dict[str, Any]:
+        shape = (batch, heads, length, dim)
+        data = {name: random_tensor(*shape, dtype=torch.float16) for name in ("q", "k", "v", "d_out")}
+        inputs = [data[name].clone().requires_grad_() for name in "qkv"]
+        attend = torch.nn.functional.scaled_dot_product_attention
+        data["graph"] = attend(*inputs, is_causal=causal, scale=scale), inputs
+        data["lse"] = _row_logarithms(data["q"], data["k"], scale, causal)
+        data["delta"] = torch.empty_like(data["lse"])
+        return data | {name: torch.empty_like(data["q"]) for name in ("d_q", "d_k", "d_v")}
+
+    def launch(kernels, data, config):
+        options = {name: config[name] for name in ("num_warps", "num_stages")} | {"D": dim, "CAUSAL": causal}
+        inputs = [data[name] for name in ("q", "k", "v", "d_out", "lse", "delta")]
+        sizes = (heads, length, *data["q"].stride()[:3])
+        out = data["graph"][0].detach()
+        kernels.attention_deltas[length // 64, batch * heads](
+            out, data["d_out"], data["delta"], *sizes, BLOCK_M=64, D=dim
+        )
+        scales = scale, scale * math.log2(math.e)
+        kernels.attention_columns[length // config["BLOCK_N"], batch * heads](
+            *inputs, data["d_k"], data["d_v"], *scales, *sizes, BLOCK_N=config["BLOCK_N"],
+            STEP_M=config["STEP_M"], **options,
+        )  # fmt: skip
+        kernels.attention_rows[length // config["BLOCK_M"], batch * heads](
+            *inputs, data["d_q"], *scales, *sizes, BLOCK_M=config["BLOCK_M"], STEP_N=config["STEP_N"],
+            **options,
+        )  # fmt: skip
+
+    def reference(data):
+        result, inputs = data["graph"]
+        return torch.autograd.grad(result, inputs, data["d_out"], retain_graph=True)
+
+    def check(data):
+        pairs = [_scaled(data[name], x) for name, x in zip(("d_q", "d_k", "d_v"), reference(data))]
+        return tuple(torch.stack(found) for found in zip(*pairs))
+
+    work = 10.0 * batch * heads * length * length * dim * (0.5 if causal else 1.0)
+    return Case(
+        f"attention backward f16 L={length} D={dim}{' causal' if causal else ''}", "TFLOP/s", work, make,
+        launch, BACKWARD_TILES[dim], reference, check, 3e-2,
+    )  # fmt: skip
+
+
+def _scaled(actual: Any, expected: Any) -> tuple[Any, Any]:
+    """Both in f32, divided so that what is expected is about 1: averages over many keys are small."""
+    scale = expected.float().std()
+    return actual.float() / scale, expected.float() / scale
+
+
+def _row_logarithms(q: Any, k: Any, scale: float, causal: bool) -> Any:
+    """The logarithm (base 2) of each row's sum of exponentials, in f32, a head at a time."""
+    found = torch.empty(q.shape[:3], device="cuda")
+    for b in range(q.shape[0]):
+        for h in range(q.shape[1]):
+            scores = q[b, h].float() @ k[b, h].float().t() * scale
+            if causal:
+                above = torch.ones_like(scores, dtype=torch.bool).triu(1)
+                scores = scores.masked_fill(above, -math.inf)
+            found[b, h] = torch.logsumexp(scores, 1) * math.log2(math.e)
+    return found
 
 
 def _paged_decode(batch: int, length: int) -> Case:
@@ -88,7 +154,7 @@ def _paged_decode(batch: int, length: int) -> Case:
     return Case(
         f"paged decode f16 {batch}x{length} D={dim}", "GB/s", 2 * 2.0 * batch * length * heads * dim, make,
         launch, DECODE_TILES, reference,
-        lambda d: (d["out"].float(), reference(d).float()), 1e-2,
+        lambda d: _scaled(d["out"], reference(d)), 2e-2,
     )  # fmt: skip
 
 
@@ -123,5 +189,8 @@ def cases() -> list[Case]:
         split_k(16, 8192, 8192),
         *(_attention(8192, dim, causal) for dim in (128, 64) for causal in (False, True)),
         _attention(1024, 128, True),
+        _attention_gradients(8192, 128, False),
+        _attention_gradients(8192, 128, True),
+        _attention_gradients(8192, 64, False),
         _paged_decode(16, 8192),
     ]

@@ -53,6 +53,20 @@ SPLIT_K_TILES = [
     for tile in _tiles(*rows)
 ]
 """``SPLIT_K`` programs share a tile of the result; with 8192 along k each has a whole number of steps."""
+BACKWARD_TILES = {
+    depth: [
+        dict(BLOCK_N=n, STEP_M=m, BLOCK_M=rows, STEP_N=columns, num_warps=w, num_stages=s)
+        for n, m, rows, columns, w, s in found
+    ]
+    for depth, found in {
+        128: ((128, 64, 128, 64, 8, 2), (128, 64, 128, 64, 8, 3), (128, 64, 128, 128, 8, 2),
+              (64, 64, 64, 64, 4, 2), (128, 32, 128, 64, 8, 3)),
+        64: ((128, 64, 128, 64, 8, 3), (128, 64, 128, 128, 8, 2), (64, 64, 64, 64, 4, 3),
+             (64, 64, 64, 128, 4, 2)),
+    }.items()
+}  # fmt: skip
+"""Of attention's gradients, by the extent of a head: the block of keys and values that a program holds, and
+the rows of a step; the block of rows, and the keys of a step."""
 DECODE_TILES = [
     dict(BLOCK_N=n, SPLITS=splits, num_warps=w, num_stages=s)
     for n, splits, w, s in ((64, 8, 4, 3), (64, 16, 4, 3), (128, 8, 4, 2), (128, 16, 4, 3), (32, 16, 2, 4),

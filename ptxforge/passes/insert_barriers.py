@@ -207,7 +207,12 @@ class _Inserter:
         return self.access(op, state)
 
     def loop(self, op: Operation, state: _State) -> _State:
-        """The body may run never (``for``), or its first part once (``while``)."""
+        """The body may run never (``for``), or its first part once (``while``). What products in it read of
+        what was stored before is fenced before the loop, once."""
+        inside = list(op.walk())
+        reads = [i for inner in inside if isinstance(inner, DotAsync) for i in self.intervals(inner)]
+        if {owner for *_, owner in reads}.difference(inside).intersection(i[2] for i in state.unfenced):
+            state = self.barrier_before(op, state)
         while True:
             after = state
             left = state

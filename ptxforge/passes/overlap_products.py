@@ -24,86 +24,51 @@ sixth of the speed of a matrix product.
 Rules
 -----
 SUM       A carried value that the loop does nothing with but add products to it.
-ALL       Groups of products finish in order, so a loop is rewritten only if all of its products are such
-          sums, and are started in every iteration.
+ALL       Groups of products finish in order, so this is for loops all of whose products are such sums, and
+          are started in every iteration. (Others: ``staggered_products.py``.)
 OPERANDS  They must stay as they are for one more iteration: tiles in a ring of buffers (which has one more
           than are under way), or from outside of the loop; no registers.
 """
 
 from __future__ import annotations
 
-import attrs
-
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import BlockArgument, Function, Operation, Value
+from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.mbarrier import BarrierExpect, TensorLoad
 from ptxforge.ir.ops.memory import Barrier
-from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal, MemDescIndex, MemDescSubslice, MemDescTrans
-from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
+from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal
+from ptxforge.ir.ops.warpgroup import DotWait
+from ptxforge.passes.staggered_products import Product, carried_by, carry, products_of, stagger
+from ptxforge.support import machine
 from ptxforge.support.target import Target
 
 
 def overlap_products(function: Function, target: Target) -> bool:
     """Let products of one iteration run into the next one wherever the rules admit it."""
     changed = False
+    threads = machine.WARP_SIZE * function.attributes["num_warps"]
     for loop in [op for op in function.walk() if isinstance(op, For)]:
         sums = _sums(loop)
         if sums:
             _overlap(loop, sums)
             changed = True
+        else:
+            changed |= stagger(loop, threads)
     return changed
 
 
-@attrs.frozen
-class _Sum:
-    """Carried value number ``index`` and the operations on it, in order."""
-
-    index: int
-    begin: DotBegin
-    start: DotAsync
-    wait: DotWait
-
-
-def _sums(loop: For) -> list[_Sum]:
-    """All products of the loop, in order; none if one of them is no SUM with lasting OPERANDS."""
-    found = []
-    for op in loop.body.walk():
-        if isinstance(op, DotAsync):
-            one = _sum(loop, op) if op.parent is loop.body else None
-            if one is None:
-                return []
-            found.append(one)
+def _sums(loop: For) -> dict[Product, int]:
+    """All products of the loop, in order, and the carried values that they are added to; none if one of them
+    is no SUM with lasting OPERANDS."""
+    found: dict[Product, int] = {}
+    for product in products_of(loop):
+        index = carried_by(loop, product)
+        if index is None or not isinstance(product.start.a.type, T.MemDescType):
+            return {}
+        found[product] = index
     return found
-
-
-def _sum(loop: For, start: DotAsync) -> _Sum | None:
-    begin = start.c.defining_op
-    waits = [user for user in start.result.users if isinstance(user, DotWait)]
-    if not isinstance(begin, DotBegin) or len(waits) != 1 or len(waits[0].flights) != 1:
-        return None
-    argument, total = begin.value, waits[0].results[0]
-    is_carried = isinstance(argument, BlockArgument) and argument.block is loop.body and argument.index > 0
-    if not (is_carried and argument.has_one_use and total.has_one_use):
-        return None
-    if loop.body.terminator.values[argument.index - 1] is not total:
-        return None
-    if not all(_lasts(value, loop) for value in (start.a, start.b)):
-        return None
-    return _Sum(argument.index - 1, begin, start, waits[0])
-
-
-def _lasts(value: Value, loop: For) -> bool:
-    """See OPERANDS."""
-    if not isinstance(value.type, T.MemDescType):
-        return False
-    op = value.defining_op
-    while isinstance(op, (MemDescTrans, MemDescSubslice)):
-        value, op = op.source, op.source.defining_op
-    if value.owner_block is not loop.body:
-        return True
-    return isinstance(op, MemDescIndex) and op.source.owner_block is not loop.body
 
 
 def _last_copy(loop: For) -> Operation:
@@ -123,23 +88,11 @@ def _is_scalar(op: Operation) -> bool:
     return not op.regions and not any(isinstance(v.type, (T.TensorType, T.FlightType)) for v in values)
 
 
-def _overlap(loop: For, sums: list[_Sum]) -> None:
-    outside, behind = Builder.at(loop), Builder.after(_last_copy(loop))
-    for one in sums:
-        begun = outside.value(DotBegin, loop.initial[one.index])
-        loop.set_operand(3 + one.index, begun)
-        argument, result = loop.carried[one.index], loop.results[one.index]
-        argument.type = result.type = begun.type
-        one.begin.replace_with([argument])
-        one.wait.results[0].replace_all_uses_with(one.start.result)
-        one.wait.erase()
-        users = result.users
-        if users:
-            total = behind.create(DotWait, result, pending=0)
-            result.replace_all_uses_with(total.results[0], unless=lambda user, wait=total: user is wait)
-        else:
-            behind.create(DotWait, pending=0)
-    last = sums[-1].start
+def _overlap(loop: For, sums: dict[Product, int]) -> None:
+    last = list(sums)[-1].start
+    behind = _last_copy(loop)
+    for product, index in sums.items():
+        carry(loop, index, product, behind)
     wait = Builder.after(last).create(DotWait, pending=len(sums))
     op: Operation | None = wait
     while op is not None and not isinstance(op, (Barrier, AsyncCopyGlobalToLocal)):

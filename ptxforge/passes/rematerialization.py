@@ -17,6 +17,8 @@ A reduction of a converted tensor reduces the tensor as it is instead, and its r
 A store whose value needs a conversion may instead store in the value's layout, if its pointers and mask are
 cheap to make and the access is not worse by more than the conversion costs.
 
+RUNS AHEAD  A load in a loop of asynchronous products is copied to shared memory and read there in any layout,
+            so it is not moved to where it costs more.
 FRAGMENTS   Memory is never accessed in the layout of a dot's operand or a tensor core's accumulator: operands
             come by way of shared memory, where asynchronous copies put them, and results are stored 16 bytes
             at a time after an exchange: within each warp if it has lines of it (``layouts/vectors.py``), else
@@ -30,8 +32,8 @@ from collections.abc import Iterable
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE, RELAYOUT
-from ptxforge.ir.ops.control import Condition, If, Loop, Yield
+from ptxforge.ir.definition import ELEMENTWISE, PRODUCTS, RELAYOUT
+from ptxforge.ir.ops.control import Condition, For, If, Loop, Yield
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.ops.reduce import Reduce
@@ -266,6 +268,8 @@ class _Rematerializer:
         if op.volatile or _is_fragment(layout):
             return None
         now, then = (access_cost(op, where, self.facts) for where in (op.result.type.layout, layout))
+        if then > now and _feeds_warpgroups(op):
+            return None
         if self.dies(op):
             return then - now
         return None if is_whole_tile(op, self.num_warps) else then * machine.REPEATED_LOAD
@@ -374,6 +378,13 @@ def _is_fragment(layout: Distributed) -> bool:
     """Whether a layout is that of a dot's operand or a tensor core's accumulator: memory is not accessed in
     it (see FRAGMENTS)."""
     return isinstance(layout, (Mma, DotOperand))
+
+
+def _feeds_warpgroups(op: Load) -> bool:
+    """Whether a load stands in a loop of asynchronous products: it runs ahead through shared memory, and is
+    read there in any layout."""
+    loop = op.parent_op
+    return isinstance(loop, For) and any(x.get_effects().starts == PRODUCTS for x in loop.body.operations)
 
 
 def _converted_at(op: Operation, value: Value, layout: Distributed) -> Value:

@@ -14,6 +14,10 @@ WARP_SIZE = 32
 """Threads of a warp."""
 REGISTERS_PER_MULTIPROCESSOR = 1 << 16
 """32-bit registers, for the threads of all blocks together."""
+MOST_REGISTERS = 255
+"""32-bit registers that a thread can have."""
+REGISTERS_BESIDE_FLIGHTS = 24
+"""32-bit registers of a thread for all but the accumulators and left operands of products under way."""
 TENSOR_REGISTERS = 180
 """32-bit registers of a thread that tensors can take in a loop of products: of 255, the rest is for
 addresses, indices and fragments on their way."""

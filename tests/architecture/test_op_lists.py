@@ -41,6 +41,7 @@ ASKED = {
     "passes/reorder_instructions.py": (13, "matches conversions, reads and products that change places"),
     "passes/rotate_ranges.py": (10, "matches sums of ranges and row starts"),
     "passes/scale_indices.py": (9, "matches the index of a ring of buffers"),
+    "passes/staggered_products.py": (17, "matches products, their tiles, and the copies of these"),
     "passes/rings.py": (18, "makes and finds the buffers and barriers of a ring"),
     "passes/*": (76, "the operations that a pass is named after: loops, bounds, descriptors, products"),
     "codegen_ptx/*": (30, "what stands around an operation while it is lowered: loops, products, stores"),

@@ -1,0 +1,313 @@
+"""Several products in an iteration: those that can start at once do, and each is waited for where it is used.
+
+    for … iter_args(%dk = %zero) {                 (before: each product is waited for at once)
+      %s = K Qᵀ                    start, wait
+      %p = exp2(%s …)
+      %dp = V dOᵀ                  start, wait
+      %ds = %p · (%dp …)
+      %dk += %ds Q                 start, wait
+      barrier; copies of later tiles }
+
+    for … iter_args(%dk = flight) {                (after: attention backward)
+      start s = K Qᵀ;  start dp = V dOᵀ
+      wait for s, and so for the last iteration's dk
+      barrier; copies of later tiles
+      %p = exp2(%s …)
+      wait for dp
+      %ds = %p · (%dp …)
+      start dk += %ds Q }
+    wait for dk
+
+The tensor cores multiply while exponentials are computed, and copies start an iteration's length before
+anybody waits for them.
+
+Rules
+-----
+PRODUCTS  The loop's products are all started in every iteration, and one at least is used in it.
+EARLY     A product whose operands are tiles in shared memory, and which begins at zero, starts right behind
+          the one before it. Its accumulators take registers from then on: only where there are enough.
+SUMS      A carried value that the loop does nothing with but add products to it (``overlap_products``) is
+          waited for in the next iteration, by the first wait of that: groups finish in order. What the
+          product reads must last as long; of registers the assembler knows.
+COPIES    go into buffers that the last iteration's products have read, so they follow the first wait and a
+          barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import attrs
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import BlockArgument, Operation, Value
+from ptxforge.ir.definition import COPIES, SAME_MEMORY, TENSORS
+from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.mbarrier import BarrierWait, TensorLoad
+from ptxforge.ir.ops.memory import Barrier
+from ptxforge.ir.ops.shared import (
+    AsyncCopyGlobalToLocal,
+    AsyncWait,
+    LocalLoad,
+    MemDescIndex,
+    MemDescSubslice,
+    MemDescTrans,
+)
+from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
+from ptxforge.passes.analysis.pressure import registers_of
+from ptxforge.support import machine
+
+_COPIED = (COPIES, TENSORS)
+"""The queues of copies."""
+
+
+@attrs.frozen
+class Product:
+    """A product with its beginning and its wait."""
+
+    begin: DotBegin
+    start: DotAsync
+    wait: DotWait
+
+    @property
+    def total(self) -> Value:
+        return self.wait.results[0]
+
+
+def products_of(loop: For) -> list[Product]:
+    """All products of ``loop``, in order; none if one of them is not started in every iteration, or not
+    waited for at once."""
+    found = []
+    for op in loop.body.walk():
+        if isinstance(op, DotAsync):
+            begin, waits = op.c.defining_op, op.result.users
+            is_simple = (
+                op.parent is loop.body and isinstance(begin, DotBegin) and begin.parent is loop.body
+                and len(waits) == 1 and isinstance(waits[0], DotWait)
+                and waits[0].pending == 0 and len(waits[0].flights) == 1
+            )  # fmt: skip
+            if not is_simple:
+                return []
+            found.append(Product(begin, op, waits[0]))
+    return found
+
+
+def carried_by(loop: For, product: Product) -> int | None:
+    """Which carried value ``product`` is added to, where the loop does nothing else with that, and the
+    product's operands in shared memory last for another iteration."""
+    argument, total = product.begin.value, product.total
+    is_carried = isinstance(argument, BlockArgument) and argument.block is loop.body and argument.index > 0
+    if not (is_carried and argument.has_one_use and total.has_one_use):
+        return None
+    if loop.body.terminator.values[argument.index - 1] is not total:
+        return None
+    operands = (product.start.a, product.start.b)
+    lasts = all(_lasts(value, loop) for value in operands if isinstance(value.type, T.MemDescType))
+    return argument.index - 1 if lasts else None
+
+
+def _lasts(value: Value, loop: For) -> bool:
+    """Whether memory is a tile in a ring of buffers, which has one more than are under way, or from outside
+    of the loop."""
+    op = value.defining_op
+    while isinstance(op, (MemDescTrans, MemDescSubslice)):
+        value, op = op.source, op.source.defining_op
+    if value.owner_block is not loop.body:
+        return True
+    return isinstance(op, MemDescIndex) and op.source.owner_block is not loop.body
+
+
+def carry(loop: For, index: int, product: Product, place: Operation) -> None:
+    """Let carried value ``index`` be under way at the end of an iteration: its wait is behind ``place``, the
+    loop or what follows it."""
+    begun = Builder.at(loop).value(DotBegin, loop.initial[index])
+    loop.set_operand(3 + index, begun)
+    argument, result = loop.carried[index], loop.results[index]
+    argument.type = result.type = begun.type
+    product.begin.replace_with([argument])
+    product.total.replace_all_uses_with(product.start.result)
+    product.wait.erase()
+    behind = Builder.after(place)
+    if result.uses:
+        total = behind.create(DotWait, result, pending=0)
+        result.replace_all_uses_with(total.results[0], unless=lambda user: user is total)
+    else:
+        behind.create(DotWait, pending=0)
+
+
+def stagger(loop: For, threads: int) -> bool:
+    """Rewrite ``loop``, a loop of ``threads`` threads, if the rules admit it."""
+    products = products_of(loop)
+    sums = {p: at for p in products if (at := carried_by(loop, p)) is not None}
+    used = [p for p in products if p not in sums]
+    if len(products) < 2 or not used:
+        return False
+    if _have_room(products, threads):
+        _start_early(loop, used)
+    for product in used:
+        _wait_late(loop, product)
+    for product, index in sums.items():
+        carry(loop, index, product, loop)
+    _count_pending(loop, used)
+    _copy_early(loop)
+    return True
+
+
+def _have_room(products: list[Product], threads: int) -> bool:
+    """See EARLY."""
+    words = sum(registers_of(p.total.type) for p in products)
+    words += sum(registers_of(p.start.a.type) for p in products if isinstance(p.start.a.type, T.TensorType))
+    limit = min(machine.MOST_REGISTERS, machine.REGISTERS_PER_MULTIPROCESSOR // threads)
+    return words + machine.REGISTERS_BESIDE_FLIGHTS <= limit
+
+
+# -- starts and waits --------------------------------------------------------------------------------------
+
+
+def _start_early(loop: For, products: list[Product]) -> None:
+    """See EARLY."""
+    rings = _Rings(loop)
+    last = products[0].start
+    for product in products[1:]:
+        needed = rings.needed(product.start)
+        if needed is None or not product.begin.is_zero:
+            continue
+        _move_behind(last, needed)
+        last = product.start
+
+
+class _Rings:
+    """Which waits say that a tile has come, by the memory of its ring."""
+
+    def __init__(self, loop: For):
+        self.loop = loop
+        self.waits: dict[Operation, list[Operation]] = {}
+        body = list(loop.body.operations)
+        for op in body:
+            if isinstance(op, TensorLoad):
+                ring, barriers = _memory_of(op.destination), _memory_of(op.barrier)
+                self.waits[ring] = [
+                    w for w in body if isinstance(w, BarrierWait) and _memory_of(w.barrier) is barriers
+                ]
+            if isinstance(op, AsyncCopyGlobalToLocal):
+                self.waits[_memory_of(op.destination)] = [w for w in body if isinstance(w, AsyncWait)]
+
+    def needed(self, start: DotAsync) -> list[Operation] | None:
+        """What must be done before ``start`` in an iteration, itself included, in order; ``None`` if that is
+        more than views of tiles and waits for them."""
+        work, found = [start], set()
+        while work:
+            op = work.pop()
+            if op in found:
+                continue
+            found.add(op)
+            is_light = SAME_MEMORY in op.traits or op.get_effects().finishes in _COPIED
+            if not (is_light or op is start or isinstance(op, DotBegin)):
+                return None
+            for value in op.operands:
+                inner = value.defining_op
+                if inner is not None and inner.parent is self.loop.body:
+                    work.append(inner)
+                if isinstance(value.type, T.MemDescType):
+                    work += self.waits.get(_memory_of(value), ()) if op is start else ()
+        return [op for op in self.loop.body.operations if op in found]
+
+
+def _memory_of(value: Value) -> Operation | None:
+    """The allocation that a view is of."""
+    op = value.defining_op
+    while op is not None and SAME_MEMORY in op.traits:
+        op = op.operands[0].defining_op
+    return op
+
+
+def _move_behind(place: Operation, ops: Iterable[Operation]) -> None:
+    """Put those of ``ops``, which are in order, that stand behind ``place`` right behind it."""
+    for op in ops:
+        if op is not place and place.is_before_in_block(op):
+            op.move_after(place)
+            place = op
+
+
+def _wait_late(loop: For, product: Product) -> None:
+    """Wait for a product in front of what uses it first."""
+    users = {loop.body.ancestor_of(user) for user in product.total.users}
+    first = next((op for op in loop.body.operations if op in users), loop.body.terminator)
+    product.wait.move_before(first)
+
+
+def _count_pending(loop: For, products: list[Product]) -> None:
+    """Each wait leaves those groups unfinished that were started behind its own."""
+    started: list[Operation] = []
+    by_wait = {product.wait: product.start for product in products}
+    for op in loop.body.operations:
+        if isinstance(op, DotAsync):
+            started.append(op)
+        if op in by_wait:
+            op.pending = len(started) - 1 - started.index(by_wait[op])
+
+
+# -- copies ------------------------------------------------------------------------------------------------
+
+
+def _copy_early(loop: For) -> None:
+    """See COPIES: behind the first wait of an iteration, or where they are, a barrier before them."""
+    body = list(loop.body.operations)
+    head = next(op for op in body if isinstance(op, DotWait))
+    copies = [op for op in body if op.get_effects().starts in _COPIED]
+    if not copies:
+        return
+    barrier = next((op for op in body if isinstance(op, Barrier)), None)
+    if barrier is None:
+        barrier = Builder.at(copies[0]).create(Barrier)
+    needed = _addresses(loop, copies)
+    if needed is None or not all(head.is_before_in_block(op) for op in copies):
+        return
+    late = _late_reads(loop, head)
+    is_late = late is not None
+    waits = [op for op in body if isinstance(op, AsyncWait) and (is_late or head.is_before_in_block(op))]
+    place = head
+    for op in [*waits, barrier]:
+        op.remove()
+        loop.body.insert_after(place, op)
+        place = op
+    _move_behind(place, needed)
+    place = needed[-1]
+    for op in late or ():
+        op.move_after(place)
+        place = op
+
+
+def _late_reads(loop: For, head: Operation) -> list[Operation] | None:
+    """The reads in front of ``head`` of what threads copied, if all of them serve what is computed behind it,
+    so that they and the wait for the copies can stand there; ``None`` if one does not."""
+    in_front = [op for op in loop.body.operations if op.is_before_in_block(head)]
+    copies = [op for op in loop.body.operations if isinstance(op, AsyncCopyGlobalToLocal)]
+    copied = {_memory_of(op.destination) for op in copies}
+    found = []
+    for op in in_front:
+        if isinstance(op, DotAsync) and copied & {_memory_of(value) for value in (op.a, op.b)}:
+            return None
+        if isinstance(op, LocalLoad):
+            users = (loop.body.ancestor_of(user) for user in op.result.users)
+            if not all(user is not None and head.is_before_in_block(user) for user in users):
+                return None
+            found.append(op)
+    return found
+
+
+def _addresses(loop: For, copies: list[Operation]) -> list[Operation] | None:
+    """``copies`` and what their operands are computed from in the same iteration, in order; ``None`` if that
+    reads memory."""
+    work, found = list(copies), set()
+    while work:
+        op = work.pop()
+        if op in found:
+            continue
+        if op.regions or not (op.is_pure or op.get_effects().starts in _COPIED):
+            return None
+        found.add(op)
+        inner = (value.defining_op for value in op.operands)
+        work += [x for x in inner if x is not None and x.parent is loop.body]
+    return [op for op in loop.body.operations if op in found]

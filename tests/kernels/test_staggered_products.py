@@ -1,0 +1,167 @@
+"""Loops of several products: attention's gradients and others, on every executor; what starts when, by the
+PTX."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import ptxforge
+import ptxforge.language as tl
+from benchmarks.configurations import products
+from benchmarks.dialects import load
+from ptxforge.compiler import compile_function
+
+kernels = load("ptxforge")
+LOG2_E = 1.4426950408889634
+
+
+def gradients(q, k, v, d_out, scale, causal):
+    """(lse, delta, d_q, d_k, d_v) in f64; ``lse`` to the base 2."""
+    q, k, v, d_out = (x.astype(np.float64) for x in (q, k, v, d_out))
+    scores = q @ k.swapaxes(-1, -2) * scale
+    if causal:
+        scores = np.where(np.tri(scores.shape[-1], dtype=bool), scores, -np.inf)
+    lse = np.log2(np.exp2(scores * LOG2_E).sum(-1))
+    p = np.exp2(scores * LOG2_E - lse[..., None])
+    delta = (d_out * (p @ v)).sum(-1)
+    d_s = p * (d_out @ v.swapaxes(-1, -2) - delta[..., None]) * scale
+    return lse, delta, d_s @ k, d_s.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ d_out
+
+
+CASES = [  # length, D, block, step, warps, stages, causal, by TMA
+    (128, 64, 64, 64, 4, 2, False, True),
+    (256, 32, 64, 64, 4, 3, False, True),
+    (256, 64, 128, 64, 8, 3, True, True),
+    (192, 64, 64, 32, 4, 2, True, False),
+    (256, 32, 64, 64, 4, 3, False, False),
+    (128, 32, 64, 32, 4, 1, False, True),
+    (256, 16, 128, 64, 4, 4, True, True),
+]
+
+
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_gradients_of_attention(execute, case):
+    length, depth, block, step, num_warps, num_stages, causal, by_tma = case
+    rng = np.random.default_rng(length + depth)
+    shape = (1, 2, length, depth)
+    q, k, v, d_out = (rng.standard_normal(shape).astype(np.float16) for _ in range(4))
+    scale = depth**-0.5
+    lse, delta, *expected = gradients(q, k, v, d_out, scale, causal)
+    inputs = [q, k, v, d_out, lse.astype(np.float32), delta.astype(np.float32)]
+    sizes = [scale, scale * LOG2_E, 2, length, 2 * length * depth, length * depth, depth]
+    shared = {"D": depth, "CAUSAL": causal}
+    options = {"num_warps": num_warps, "num_stages": num_stages, "tensor_maps": by_tma}
+    blank = np.full(shape, np.nan, np.float16)
+    grid = (length // block, 2)
+    runs = execute(kernels.attention_rows, grid, [*inputs, blank, *sizes],
+                   shared | {"BLOCK_M": block, "STEP_N": step}, outputs=[6], **options)  # fmt: skip
+    for (d_q,) in runs:
+        _close(d_q, expected[0])
+    runs = execute(kernels.attention_columns, grid, [*inputs, blank, blank, *sizes],
+                   shared | {"BLOCK_N": block, "STEP_M": step}, outputs=[6, 7], **options)  # fmt: skip
+    for d_k, d_v in runs:
+        _close(d_k, expected[1])
+        _close(d_v, expected[2])
+
+
+def _close(actual, expected):
+    error = np.abs(actual.astype(np.float64) - expected).max()
+    assert error < 4e-3 * np.abs(expected).max()
+
+
+def test_sums_of_rows(execute):
+    rng = np.random.default_rng(0)
+    out, d_out = (rng.standard_normal((2, 3, 64, 32)).astype(np.float16) for _ in range(2))
+    expected = (out.astype(np.float64) * d_out).sum(-1)
+    arguments = [out, d_out, np.zeros((2, 3, 64), np.float32), 3, 64, 3 * 64 * 32, 64 * 32, 32]
+    for (delta,) in execute(
+        kernels.attention_deltas, (2, 6), arguments, {"BLOCK_M": 32, "D": 32}, outputs=[2]
+    ):
+        np.testing.assert_allclose(delta, expected, atol=1e-4)
+
+
+def loop_of(name: str, assemble) -> str:
+    """The body of the loop of a benchmark's configuration that has one."""
+    (one,) = [c for c in products() if c.name == name]
+    kernel = getattr(kernels, one.kernel)
+    ptx = compile_function(kernel, one.signature, one.constants, "sm_90a", **one.options).ptx
+    assemble(ptx)
+    return body_of(ptx)
+
+
+def body_of(ptx: str) -> str:
+    """What stands between the label of the only loop and the branch back to it."""
+    label = re.search(r"^(\$for_\d+):", ptx, re.MULTILINE)
+    return ptx[label.end() : ptx.index(f"{label[1]};", label.end())]
+
+
+def events(loop: str) -> str:
+    """Products started (S), waits for them (W and how many may be unfinished), barriers (B), copies (C), and
+    exponentials (E)."""
+    kinds = {"wgmma.commit": "S", "wgmma.wait": "W", "bar.sync": "B", "cp.async.bulk": "C", "ex2": "E"}
+    found = []
+    for line in loop.splitlines():
+        text = re.sub(r"^\s*(@!?%\w+\s+)?", "", line)
+        kind = next((kinds[start] for start in kinds if text.startswith(start)), None)
+        if kind == "W":
+            kind += text.split()[1].rstrip(";")
+        if kind is not None and not (kind in "EC" and found and found[-1] == kind):
+            found.append(kind)
+    return " ".join(found)
+
+
+@pytest.mark.parametrize("name", ["gradients-128-columns-128-64-w8-s2", "gradients-64-columns-64-64-w4-s3"])
+def test_scores_and_their_gradients_start_together(name, assemble):
+    """Two products of the next iteration stand behind the two sums of this one; one barrier, behind the
+    first wait; all that is exchanged by threads are the rows' numbers."""
+    loop = loop_of(name, assemble)
+    assert events(loop) == "S S W1 B C E S W1 S"
+    assert "st.shared" not in loop and "fence.proxy" not in loop
+    assert len(re.findall(r"cp\.async\.c[ag]", loop)) == 2
+
+
+def test_a_sum_runs_on_into_the_next_iteration(assemble):
+    loop = loop_of("gradients-128-rows-128-64-w8-s3", assemble)
+    assert events(loop) == "S S W1 B C E W0 S"
+
+
+def test_where_registers_are_short_a_product_starts_when_it_is_needed():
+    """128 registers for each of two products, and 16 for their sum."""
+    (one,) = [c for c in products() if c.name == "gradients-64-rows-128-128-w8-s2"]
+    starts = []
+    for step in (64, 256):
+        constants = one.constants | {"D": 32, "STEP_N": step}
+        made = compile_function(kernels.attention_rows, one.signature, constants, "sm_90a", **one.options)
+        starts.append(events(body_of(made.ptx)).split(" E")[0])
+    assert starts[0].startswith("S S W1") and starts[1].startswith("S W0")
+
+
+@ptxforge.jit
+def two_results(a, b, out, sums, K, BLOCK: tl.constexpr):
+    """A product that is stored in each step, and one that is summed over them."""
+    i = tl.arange(0, BLOCK)
+    at = i[:, None] * BLOCK + i[None, :]
+    total = tl.zeros((BLOCK, BLOCK), tl.float32)
+    for step in tl.range(0, K, num_stages=3):
+        x = tl.load(a + step * BLOCK * BLOCK + at)
+        y = tl.load(b + step * BLOCK * BLOCK + at)
+        total = tl.dot(x, y, total)
+        tl.store(out + step * BLOCK * BLOCK + at, tl.dot(y, x).to(tl.float16))
+    tl.store(sums + at, total)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 2, 5])
+@pytest.mark.parametrize("by_tma", [True, False])
+def test_a_sum_beside_a_product_that_is_stored(execute, steps, by_tma):
+    rng = np.random.default_rng(steps)
+    a, b = (rng.integers(-3, 4, (max(steps, 1), 64, 64)).astype(np.float16) for _ in range(2))
+    arguments = [a, b, np.zeros_like(a), np.zeros((64, 64), np.float32), steps]
+    forward = a.astype(np.float32)[:steps] @ b.astype(np.float32)[:steps]
+    backward = b.astype(np.float32)[:steps] @ a.astype(np.float32)[:steps]
+    for out, sums in execute(two_results, (1,), arguments, {"BLOCK": 64}, outputs=[2, 3], num_warps=4,
+                             tensor_maps=by_tma):  # fmt: skip
+        np.testing.assert_array_equal(out[:steps], backward)
+        np.testing.assert_array_equal(sums, forward.sum(0))
