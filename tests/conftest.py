@@ -65,7 +65,7 @@ def revive(device: CudaDevice) -> None:
     """
     _lost_devices.append(device)
     cuda_device.cache_clear()
-    runtime_devices.device.cache_clear()
+    runtime_devices.forget()
     try:
         device.reset()
         cuda_device(0).synchronize()

@@ -184,10 +184,17 @@ class Launcher:
         taken = (source(values) if callable(source) else values[source] for source in self._sources)
         self._layout.packer.pack_into(frame[0], 0, *taken, x, y, z, self._layout.fixed, stream)
 
+    @property
+    def has_one_stream(self) -> bool:
+        """Whether launches that name no stream are all on the same."""
+        return isinstance(self._stream, int)
+
     def stream_now(self, bound: tuple) -> Callable[[], int]:
         """:meth:`current_stream` for arguments that stay the same, in one call of C where it can be."""
         if isinstance(self._stream, CurrentStream):
             return functools.partial(self._stream.getter, self._stream.ordinal)
+        if self.has_one_stream:
+            return functools.partial(int, self._stream)
         return functools.partial(self.current_stream, bound)
 
     def call_of(self, frame: Frame) -> Callable[[], int]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import copyreg
 import functools
-from collections.abc import Iterator
+import os
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 
@@ -22,7 +24,29 @@ _chosen: list[Device] = []  # innermost use_device() last
 def default_device() -> Device:
     """The device of :func:`use_device`, else that of ``PTXFORGE_DEVICE``, else the first GPU, else the
     emulator."""
-    return _chosen[-1] if _chosen else device(settings.DEVICE.get())
+    global _default
+    if _chosen:
+        return _chosen[-1]
+    known = _default
+    try:  # every launch without arrays asks: the call of settings.DEVICE.held() would be a third of this
+        held = os.environ._data.get(_KEY)
+    except AttributeError:
+        held = settings.DEVICE.held()
+    if known is None or known[0] != held or known[1] is not device:
+        _default = known = held, device, device(settings.DEVICE.get())
+    return known[2]
+
+
+_KEY = settings.DEVICE.key
+_default: tuple[Any, Callable[[str], Device], Device] | None = None
+"""The last default device, behind what decided it."""
+
+
+def forget() -> None:
+    """Make devices anew when they are asked for: one of them was reset."""
+    global _default
+    _default = None
+    device.cache_clear()
 
 
 @functools.cache

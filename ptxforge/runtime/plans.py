@@ -23,8 +23,9 @@ which everything else was decided by the first launch, a
 :class:`~ptxforge.runtime.launcher.PreparedLaunch`:
 
     def plan(__grid, x, n, BLOCK, __options):
-        __v0 = x.data_ptr()
-        __key = (x.dtype, x.get_device(), not __v0 & 15,
+        __v0 = x.data_ptr(); __d0 = x.dtype; __p0 = x.get_device()
+        …if all this was launched before (:mod:`ptxforge.runtime.repeats`): again, and return
+        __key = (__d0, __p0, not __v0 & 15,
                  ("i32:16" if not n & 15 else "1" if n == 1 else "i32") if -2147483648 <= n <= … else …,
                  BLOCK,)
         …look up, or prepare…
@@ -36,14 +37,19 @@ Where the time goes is in docs/launching.md; ``tests/runtime/test_speed.py`` hol
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable
 from typing import Any
+
+import attrs
 
 from ptxforge.driver.device_array import DeviceArray
 from ptxforge.runtime import hooks, options
 from ptxforge.runtime.binder import explain_binding
+from ptxforge.runtime.devices import default_device
 from ptxforge.runtime.findings import GENERATED
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid
+from ptxforge.runtime.repeats import Repeats
 from ptxforge.runtime.specialize import Keys, Parameter, integer_key
 from ptxforge.runtime.tracebacks import short
 from ptxforge.support.errors import ArgumentError, DeviceError, PtxforgeError
@@ -158,19 +164,17 @@ def _plan_lines(
         "__callable": callable, "__globals": kernel._globals, "__hooks": hooks.LAUNCH, "__hooked": hooks.fire,
         "__Failure": _FAILURES,
     }  # fmt: skip
-    lines, keys, values = [], [], []
-    for parameter, kind in zip(parameters, kinds, strict=True):
-        line, key, value = _parts(parameter, kind, scope)
-        lines += line
-        keys += key
-        values.append(value)
+    parts = [_part(parameter, kind, scope) for parameter, kind in zip(parameters, kinds, strict=True)]
+    repetition = _repetition(parts, kernel, scope)
     names = _tuple(p.name for p in parameters)
+    note = f"__repeats.note(__exact, __prepared, (__gx, __gy, __gz), __stream, __values, {names})"
     by_name = "{" + ", ".join(f"'{p.name}': {p.name}" for p in parameters) + "}"
     return [
         "if __globals:",
         "    __kernel._check_globals()",
-        *lines,
-        f"__key = {_tuple(keys)}",
+        *(line for part in parts for line in part.lines),
+        *repetition,
+        f"__key = {_tuple(item for part in parts for item in part.key)}",
         "__stream = None",
         "if __options:",
         "    __key, __stream = __with_options(__key, __options)",
@@ -197,7 +201,7 @@ def _plan_lines(
         "if not (__gx and __gy and __gz):",
         "    __plain(__grid)",
         "    return None",
-        f"__values = {_tuple(values)}",
+        f"__values = {_tuple(part.value for part in parts)}",
         "try:",
         "    if __hooks:",
         f"        __hooked(__prepared, (__gx, __gy, __gz), __stream, __values, {names})",
@@ -205,7 +209,37 @@ def _plan_lines(
         f"        __prepared.fire(__gx, __gy, __gz, __stream, __values, {names})",
         "except __Failure as __error:",
         "    raise __kernel._refused(__error, __prepared, __values, __grid) from None",
+        *(["if __exact is not None:", f"    {note}"] if repetition else []),
         "return __prepared.variant",
+    ]
+
+
+def _repetition(parts: list[_Part], kernel: Any, scope: dict[str, Any]) -> list[str]:
+    """The lines that make a launch again which was made before; none where an argument cannot be told."""
+    if any(part.exact is None for part in parts):
+        return []
+    exact = [item for part in parts for item in part.exact or ()]
+    repeats = Repeats()
+    kernel._prepared.append(repeats)
+    scope |= {"__repeats": repeats, "__repeated": repeats.get, "__copysign": math.copysign,
+              "__default_device": default_device}  # fmt: skip
+    return [
+        "__exact = None",
+        "if __repeats.is_on and __type(__grid) is __tuple and not __hooks:",
+        f"    __exact = {_tuple([*exact, '__grid'])}",
+        "    try:",
+        "        if __options:",
+        "            __exact += __tuple(__options.items())",
+        "        __ready = __repeated(__exact)",
+        "    except TypeError:",
+        "        __ready = __exact = None",
+        "    if __ready is not None and (__ready.device is None or __ready.device is __default_device()):",
+        "        __call = __ready.call or __ready.calls.get(__ready.stream_now())",
+        "        if __call is not None:",
+        "            __code = __call()",
+        "            if __code:",
+        "                __ready.fail(__code)",
+        "            return __ready.variant",
     ]
 
 
@@ -230,28 +264,48 @@ class WithOptions:
         return self._kernel._miss(bound, self._fixed | given)
 
 
-def _parts(parameter: Parameter, kind: type, scope: dict[str, Any]) -> tuple[list[str], list[str], str]:
-    """For an argument of a known type: lines to run, expressions of the key, the expression to pack."""
+@attrs.frozen
+class _Part:
+    """What a plan does with one argument of a known type: ``lines`` to run, expressions of the ``key``, the
+    expression to pack (``value``), and those that tell the argument exactly (``None``: there are none)."""
+
+    value: str
+    key: tuple[str, ...] = ()
+    lines: tuple[str, ...] = ()
+    exact: tuple[str, ...] | None = ()
+
+
+def _part(parameter: Parameter, kind: type, scope: dict[str, Any]) -> _Part:
     name, index = parameter.name, parameter.index
     if parameter.constexpr and kind in (int, bool, str, type(None)):
-        return [], [name], "None"
+        return _Part("None", (name,), exact=(name,))
     if not parameter.constexpr and parameter.dtype is None:
         if kind is type(None):
-            return [], [], "None"
-        if kind in (bool, float):
-            return [], [], name
+            return _Part("None")
+        if kind is bool:
+            return _Part(name, exact=(name,))
+        if kind is float:  # equal zeros have two signs
+            return _Part(name, exact=(name, f"__copysign(1.0, {name})"))
         if kind is int:
-            return [], [_integer_class(parameter)], name
+            return _Part(name, (_integer_class(parameter),), exact=(name,))
         is_torch = kind.__module__.partition(".")[0] == "torch" and hasattr(kind, "data_ptr")
         if is_torch or kind is DeviceArray:
-            where = f"{name}.get_device()" if is_torch else f"{name}.owner"
-            key = [f"{name}.dtype", where]
-            if parameter.alignment:
-                key.append(f"not __v{index} & 15")
-            address = f"{name}.data_ptr()" if is_torch else f"{name}._address"
-            return [f"__v{index} = {address}"], key, f"__v{index}"
+            return _array_part(parameter, is_torch)
     scope[f"__key{index}"] = Keys(parameter)[kind]
-    return [f"__k{index}, __v{index} = __key{index}({name})"], [f"__k{index}"], f"__v{index}"
+    line = f"__k{index}, __v{index} = __key{index}({name})"
+    return _Part(f"__v{index}", (f"__k{index}",), (line,), exact=None)
+
+
+def _array_part(parameter: Parameter, is_torch: bool) -> _Part:
+    name, index = parameter.name, parameter.index
+    address, dtype, place = f"__v{index}", f"__d{index}", f"__p{index}"
+    lines = (
+        f"{address} = {name}.data_ptr()" if is_torch else f"{address} = {name}._address",
+        f"{dtype} = {name}.dtype",
+        f"{place} = {name}.get_device()" if is_torch else f"{place} = {name}.owner",
+    )
+    alignment = (f"not {address} & 15",) if parameter.alignment else ()
+    return _Part(address, (dtype, place, *alignment), lines, exact=(address, dtype, place))
 
 
 def _integer_class(parameter: Parameter) -> str:

@@ -41,20 +41,6 @@ class Setting:
 
         Raises :class:`SettingError` for a value that the variable cannot have.
         """
-        # Every launch without arrays asks for the default device. Looking at the bytes that ``os.environ``
-        # holds takes 50 ns, decoding them and what Python does on the way a microsecond.
-        try:
-            held = os.environ._data.get(self.key)
-        except AttributeError:  # another mapping was put in the place of Python's
-            held = os.environ.get(self.name)
-        known = _accepted.get(self.name)
-        if known is not None and known[0] == held:
-            return known[1]
-        value = self._checked()
-        _accepted[self.name] = held, value
-        return value
-
-    def _checked(self) -> str:
         given = os.environ.get(self.name)
         if not given:
             return self.default
@@ -62,6 +48,14 @@ class Setting:
         if wrong:
             raise self.error(wrong)
         return given
+
+    def held(self) -> Any:
+        """The text of the variable as the environment holds it, to tell changes by. ``get`` decodes it, which
+        takes a microsecond; this is a look-up."""
+        try:
+            return os.environ._data.get(self.key)
+        except AttributeError:  # another mapping was put in the place of Python's
+            return os.environ.get(self.name)
 
     def flag(self) -> bool:
         """The value as a switch: ``1``, ``on``, ``yes`` and ``true`` are on; empty, ``0``, ``off``, ``no``,
@@ -72,10 +66,6 @@ class Setting:
     def error(self, why: str) -> SettingError:
         """The error for this variable's value, to be raised by whoever finds it wrong."""
         return SettingError(f"{self.name}={os.environ.get(self.name, '')!r}: {why}")
-
-
-_accepted: dict[str, tuple[Any, str]] = {}
-"""The last text of each variable that was found good, as the environment holds it, and its value."""
 
 
 def _key_of(setting: Setting) -> Any:

@@ -24,7 +24,6 @@ LONG_FILES = {
 """Lines at most, and why it is one file."""
 LONG_FUNCTIONS = {
     "compile_function": (75, "the stages in order, and the artifact of what they made"),
-    "_plan_lines": (75, "the plan of a launch, argument by argument"),
     "_fast_functions": (65, "a table of functions"),
 }
 """Lines at most, and why it is one function."""

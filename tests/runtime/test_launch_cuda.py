@@ -13,7 +13,7 @@ import pytest
 import ptxforge
 import ptxforge.language as tl
 from ptxforge.driver.cuda_launch import LaunchAttributes, Launcher
-from ptxforge.runtime import hooks, timing
+from ptxforge.runtime import hooks, repeats, timing
 from ptxforge.support.errors import ArgumentError, DeviceError, LaunchError
 from tests.driver.fake_driver import CUresult, FakeDriver, install
 
@@ -292,6 +292,86 @@ def test_every_launch_packs_the_same(kernel, driver, torch):
     for number, launch in enumerate(driver.launches):
         assert launch.params == struct.pack("<QQQi", 0x1000, 0x2000, 0x3000, 8 + number)
         assert (launch.grid, launch.stream) == ((2, number + 1, 1), number)
+
+
+def test_a_launch_that_repeats_is_not_packed_again(kernel, driver, torch, monkeypatch):
+    packed = []
+    new_frame = Launcher.new_frame
+    monkeypatch.setattr(Launcher, "new_frame", lambda self: packed.append(1) or new_frame(self))
+    x, y = Tensor(0x1000), Tensor(0x2000)
+    for _ in range(3):
+        for number in (8, 9):
+            kernel[(1,)](x, x, y, number)
+    made = len(packed)
+    for _ in range(3):
+        kernel[(1,)](x, x, y, 8)
+        torch.stream = 600  # packed anew, once
+        kernel[(1,)](x, x, y, 9, num_warps=4)
+        torch.stream = 500
+        kernel[(2,)](x, x, x, 8)
+    assert len(packed) <= made + 4
+    last = driver.launches[-3:]
+    assert [(launch.grid[0], launch.stream) for launch in last] == [(1, 500), (1, 600), (2, 500)]
+    assert [launch.params for launch in last] == [
+        struct.pack("<QQQi", 0x1000, 0x1000, *rest) for rest in ((0x2000, 8), (0x2000, 9), (0x1000, 8))
+    ]
+
+
+@pytest.mark.parametrize("values", [(0.0, -0.0), (8, np.int64(8), True), (1.0, 1, True)])
+def test_repetitions_do_not_take_equal_numbers_for_the_same(driver, values):
+    """0.0 and -0.0 are equal, so are 1, 1.0 and True."""
+
+    def fn(x, n):
+        pass
+
+    kernel = ptxforge.jit(fn)
+    x = ptxforge.to_device(np.zeros(8, np.float32))
+    packed = {}
+    for value in values * 4:
+        kernel[(1,)](x, value)
+        kind = type(value), str(value)
+        assert packed.setdefault(kind, driver.launches[-1].params) == driver.launches[-1].params
+    if values[0] == 0.0:
+        assert packed[float, "0.0"] != packed[float, "-0.0"]
+
+
+def test_a_repetition_that_the_driver_refuses(kernel, driver, torch):
+    x = Tensor(0x1000)
+    for _ in range(4):
+        kernel[(1,)](x, x, x, 8)
+    driver.refuse[:] = [CUresult.CUDA_ERROR_INVALID_VALUE] * 2
+    with pytest.raises(DeviceError, match="launching 'add' failed: CUDA_ERROR_INVALID_VALUE"):
+        kernel[(1,)](x, x, x, 8)
+    kernel[(1,)](x, x, x, 8)
+    assert len(driver.launches) == 5
+
+
+def test_repetitions_are_given_up_where_there_are_none(kernel, driver, torch):
+    x = Tensor(0x1000)
+    for number in range(repeats.MOST + 10):
+        kernel[(1,)](x, x, x, number)
+    (plan,) = [known for known in kernel._prepared if isinstance(known, repeats.Repeats)]
+    assert not plan.is_on and not plan
+    kernel[(1,)](x, x, x, 5)
+    kernel[(1,)](x, x, x, 5)
+    assert not plan
+
+
+def test_a_repetition_on_another_default_device(monkeypatch):
+    monkeypatch.setenv("PTXFORGE_DEVICE", "cuda")
+    driver = install(monkeypatch, FakeDriver(devices=2))
+
+    def nothing():
+        pass
+
+    kernel = ptxforge.jit(nothing)
+    contexts = []
+    for name in ("cuda:0",) * 4 + ("cuda:1",) * 4 + ("cuda:0",) * 2:
+        monkeypatch.setenv("PTXFORGE_DEVICE", name)
+        kernel[(1,)]()
+        contexts.append(driver.launches[-1].context)
+    first, second = contexts[0], contexts[4]
+    assert first != second and contexts == [first] * 4 + [second] * 4 + [first] * 2
 
 
 def test_other_types_after_the_entry_was_made(kernel, compiled, driver, torch):

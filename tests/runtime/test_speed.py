@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
 import struct
 import subprocess
 import sys
@@ -55,23 +56,40 @@ def _in_references(launch, calls: int = 300, rounds: int = 30) -> float:
 
 
 def test_a_warm_launch(kernel, arrays):
-    """0.7 to 0.9 references on a busy machine, of which the foreign call is 0.2."""
+    """The same again: 0.4 references."""
     x, y, out = arrays
-    assert _in_references(lambda: kernel[(8,)](x, y, out, 1000)) < 1.25
+    assert _in_references(lambda: kernel[(8,)](x, y, out, 1000)) < 0.75
+
+
+def test_a_warm_launch_with_new_numbers(kernel, arrays):
+    """0.7 references, of which the foreign call is 0.1."""
+    x, y, out = arrays
+    numbers = itertools.count(2)
+    assert _in_references(lambda: kernel[(8,)](x, y, out, next(numbers))) < 1.2
+
+
+def test_a_launch_without_arrays(arrays):
+    """0.3 references: which device is the default one is asked each time."""
+
+    @ptxforge.jit
+    def nothing():
+        pass
+
+    assert _in_references(lambda: nothing[(8,)]()) < 0.5
 
 
 def test_a_warm_launch_with_options(kernel, arrays):
     x, y, out = arrays
-    assert _in_references(lambda: kernel[(8,)](x, y, out, 1000, num_warps=4)) < 1.45
+    assert _in_references(lambda: kernel[(8,)](x, y, out, 1000, num_warps=4)) < 0.95
 
 
 def test_a_bound_launch(kernel, arrays):
-    """0.3 references."""
-    assert _in_references(kernel.bind((8,), *arrays, 1000)) < 0.5
+    """0.13 references."""
+    assert _in_references(kernel.bind((8,), *arrays, 1000)) < 0.25
 
 
 def _seconds(statement: str) -> float:
-    script = f"import time; start = time.perf_counter(); {statement}; print(time.perf_counter() - start)"
+    script = f"import time; start = time.process_time(); {statement}; print(time.process_time() - start)"
     runs = [
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
         for _ in range(3)
@@ -80,8 +98,8 @@ def _seconds(statement: str) -> float:
 
 
 def test_the_import_is_cheap():
-    """The promise is 60 ms beyond numpy's own; measured 2 ms."""
-    assert _seconds("import numpy; import ptxforge") - _seconds("import numpy") < 0.06
+    """A fraction of numpy's own."""
+    assert _seconds("import numpy; import ptxforge") < 2 * _seconds("import numpy")
 
 
 def test_the_import_loads_nothing_heavy():
