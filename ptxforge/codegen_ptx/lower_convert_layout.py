@@ -131,7 +131,7 @@ def _through_shared(ctx: Lowering, op: ConvertLayout, entries: list, plan: Share
     parts = []
     for number, (stores, loads) in enumerate(plan.parts):
         def fill(result: list, number=number, stores=stores, loads=loads) -> None:
-            if number and not op.scratch_pitch:
+            if op.meets_before if number == 0 else not op.scratch_pitch:
                 _meet(b, plan)
             tile = SharedTile(op.scratch_offset + number * op.scratch_pitch)
             if plan.matrices is None:

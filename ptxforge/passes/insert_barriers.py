@@ -20,7 +20,9 @@ added.
 
 Scratch      An operation with scratch writes it, meets in a barrier of its own, and reads it: what was
              pending before is done with after it, and its reads are pending. (Where each warp reads only what
-             it wrote itself, there is no such barrier, and its reads and writes join those pending.)
+             it wrote itself, there is no such barrier, and its reads and writes join those pending. When
+             it comes round again, as at the end of each tile of a persistent program, its warps need not wait
+             for each other: the threads of each meet, ``meets_before``.)
 Async        An asynchronous copy has written when its group was waited for. Each ``async_wait`` therefore
              makes the writes of all copies pending, whatever barrier came between. A copy that its maker
              calls ``ordered`` needs no barrier for the sake of its own buffer, but does for that of others
@@ -229,7 +231,10 @@ class _Inserter:
         offset = op.attributes["scratch_offset"]
         own = (offset, offset + scratch_bytes(op, self.num_warps), op)
         if state.conflicts([], [own]):
-            state = self.barrier_before(op, state)
+            if is_warp_local(op) and not state.without([op]).conflicts([], [own]):
+                op.attributes["meets_before"] = self.changed = True
+            else:
+                state = self.barrier_before(op, state)
         state = self.written(state, [own])
         if is_warp_local(op):
             return state.but(reads=state.reads | {own})

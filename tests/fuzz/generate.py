@@ -5,7 +5,8 @@ them for a few steps (elementwise operations, comparisons and selections, casts,
 scans, loops, branches), and stores some of what it has. Some tiles are boxes that block pointers or tensor
 descriptors place anywhere (``boxes.py``). Some steps use tensor cores: products of matrices, of
 what is there or of operands that a pipelined loop loads, chains of two products, as in attention, and
-products under any control flow (``weave.py``). Loops are left early, tuples carried (``exits.py``).
+products under any control flow (``weave.py``), or in programs that walk over tiles (``tiles.py``). Loops are
+left early, tuples carried (``exits.py``).
 
 All executors must agree on it to the last bit, so floats are kept where rounding cannot matter: they hold
 integers small enough for their type, and each value knows its ``bound``. Only results of inexact functions
@@ -24,6 +25,7 @@ import numpy as np
 
 from tests.fuzz import exits
 from tests.fuzz.boxes import box_product, spill, window
+from tests.fuzz.tiles import walk_over_tiles
 from tests.fuzz.weave import weave
 
 INTEGERS = ("int32", "int32", "int64", "int16", "int8", "uint32", "uint8")
@@ -33,6 +35,9 @@ SHORT = {
     "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64", "uint8": "u8", "uint32": "u32",
     "float16": "fp16", "bfloat16": "bf16", "float32": "fp32", "float64": "fp64",
 }  # fmt: skip
+WALKING = (3, 10, 21, 40)
+"""Of 50 programs, those that walk over tiles (for which the emulator takes its time), three of them on
+sm_90a."""
 NUMPY = {name: np.dtype(getattr(ml_dtypes, name) if name == "bfloat16" else name) for name in SHORT}
 
 
@@ -189,6 +194,8 @@ class _Generator:
             self.load()
         for _ in range(int(self.rng.integers(3, 12))):
             self.pick(STEPS)(self)
+        if self.seed % 50 in WALKING:
+            walk_over_tiles(self)
         inexact = self.stores()
         parameters = ", ".join([*self.arrays, *self.scalars])
         source = "\n".join([f"def kernel_{self.seed}({parameters}):", *self.lines])
@@ -224,6 +231,10 @@ class _Generator:
     def place(self) -> str:
         """Offsets of the tile in an array: row by row or, for a matrix, column by column."""
         return self.pick(("at", "at", "ta")) if len(self.shape) == 2 else "at"
+
+    @staticmethod
+    def numpy(dtype: str) -> np.dtype:
+        return NUMPY[dtype]
 
     def data(self, dtype: str, count: int) -> np.ndarray:
         if dtype in EXACT:

@@ -20,12 +20,15 @@ import pytest
 
 from ptxforge import codegen_ptx, frontend, interpreter
 from ptxforge.emulator import EmulatorDevice
+from ptxforge.ir import types as T
 from ptxforge.ir.core import Function
 from ptxforge.ir.parser import parse_function
 from ptxforge.ir.printer import print_function
 from ptxforge.ir.verifier import verify
 from ptxforge.passes import pipeline
+from ptxforge.support import tensor_map
 from ptxforge.support.target import parse_target
+from ptxforge.support.tensor_map import TensorMapRecipe
 from tests.conftest import assemble_once
 from tests.fuzz.generate import HEADER, Program, generate
 
@@ -67,6 +70,7 @@ DRAWN = {  # feature: how its text looks, and in how many of the programs it is 
     "an atomic": (r"tl\.atomic_", 80),
     "a block pointer": (r"tl\.make_block_ptr\(", 150),
     "a tensor descriptor": (r"tl\.make_tensor_descriptor\(", 150),
+    "a product that walks over tiles": (r"for \w+ in tl\.range\(pid, ", 80),
     "a product of boxes": (r"= tl\.dot\(.*(boundary_check|\.load\()", 30),
     "a box that is stored": (r"make_(block_ptr|tensor_descriptor)\(o", 60),
     "inline assembly": (r"tl\.inline_asm_elementwise\(", 300),
@@ -107,6 +111,7 @@ def check(program: Program, kernel) -> None:
     target = parse_target(TARGETS[program.seed % len(TARGETS)])
     options = {"num_warps": program.num_warps, "num_stages": program.num_stages}
     function = frontend.build(kernel, program.signature, {}, target=str(target), **options)
+    function.attributes["tensor_maps"] = target.has_wgmma
     verify(function)
     expected = interpret(function, program)
     pipeline.run(function, target, verify=True)
@@ -132,7 +137,11 @@ def emulate(function: Function, ptx: str, program: Program) -> dict[str, np.ndar
     addresses = {name: device.register_host_array(array) for name, array in arrays.items()}
     parameters = b""
     for argument in function.arguments:
-        if argument.name in addresses:
+        if argument.type is T.TENSOR_MAP:
+            recipe = TensorMapRecipe(argument.name, **argument.attributes)
+            parameters += b"\0" * (-len(parameters) % tensor_map.ALIGNMENT)
+            parameters += recipe.encode(device, (addresses | program.scalars).__getitem__)
+        elif argument.name in addresses:
             parameters += b"\0" * (-len(parameters) % 8) + struct.pack("<Q", addresses[argument.name])
         else:
             parameters += struct.pack("<i", program.scalars[argument.name])

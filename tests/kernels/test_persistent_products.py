@@ -18,7 +18,7 @@ from ptxforge.ir.core import Function
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.mbarrier import BarrierInit, TensorLoad
-from ptxforge.ir.ops.memory import Store
+from ptxforge.ir.ops.memory import Barrier, Store
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.ir.parser import parse_function
@@ -115,7 +115,7 @@ def runs_ahead(function: Function) -> bool:
 @pytest.mark.parametrize("num_stages", [2, 3, 4])
 @pytest.mark.parametrize(("shape", "kind", "programs"), [
     ((128, 192, 160), "", 3), ((80, 112, 48), "", 1), ((200, 64, 32), "", 2), ((64, 64, 96), "", 3),
-    ((128, 128, 0), "", 2), ((256, 64, 128), "triangle", 1), ((192, 128, 96), "named", 2),
+    ((128, 128, 0), "", 2), ((192, 192, 128), "triangle", 1), ((192, 128, 96), "named", 2),
     ((128, 128, 64), "carried", 1), ((128, 64, 64), "queued", 2), ((128, 64, 64), "barrier", 1),
 ], ids=str)  # fmt: skip
 def test_product(execute, shape, kind, programs, num_stages, flatten):
@@ -211,6 +211,16 @@ def test_copies_start_while_the_last_product_is_under_way():
         between.append(op.name)
         op = op.next
     assert "barrier" not in between
+
+
+def test_warps_store_a_tile_without_waiting_for_others():
+    """Each exchanges its own rows; before the next tile's its threads meet, not those of the block."""
+    function = function_of(compiled(blocks=WIDE, num_warps=8))
+    outer, inner = gpu.operations(function, For)
+    behind = [op for op in outer.body.operations if inner.is_before_in_block(op)]
+    (conversion,) = [op for op in behind if isinstance(op, ConvertLayout)]
+    assert conversion.meets_before
+    assert not [op for op in behind if isinstance(op, Barrier)]
 
 
 def test_barriers_are_made_once(assemble):
