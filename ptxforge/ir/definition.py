@@ -169,6 +169,10 @@ HINTS = frozenset({"divisibility", "contiguity", "constancy"})
 """Attributes that any operation with results, and any parameter, may have without declaring them: promises
 of the user about the value, which passes may use or drop."""
 
+SCHEDULE = frozenset({"stage"})
+"""Attributes that any operation right in the body of a ``for`` that is to be pipelined may have, integers:
+``passes/schedule_loops.py`` writes them, ``passes/pipeline_loops.py`` obeys."""
+
 _REQUIRED = object()
 
 

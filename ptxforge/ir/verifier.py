@@ -37,7 +37,7 @@ from typing import NoReturn
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
-from ptxforge.ir.definition import ELEMENTWISE, HINTS, AttributeField
+from ptxforge.ir.definition import ELEMENTWISE, HINTS, SCHEDULE, AttributeField
 from ptxforge.ir.ops.control import Condition, Return, While, Yield
 from ptxforge.ir.ops.shape import check_tile_shape
 from ptxforge.ir.printer import print_function
@@ -173,9 +173,21 @@ class _Verifier:
                 5, f"operand '{field.name}' has type {type}, expected {field.constraint.description}", op
             )
 
+    def scheduled(self, op: Operation) -> set[str]:
+        """The attributes of a schedule that ``op`` has, where it may have them."""
+        found = SCHEDULE & op.attributes.keys()
+        last = getattr(op.parent_op, "last_stage", 0)
+        if not found or not last:
+            return set()
+        for name in found:
+            if type(op.attributes[name]) is not int or not 0 <= op.attributes[name] <= last:
+                self.fail(6, f"attribute '{name}' cannot be {op.attributes[name]!r}", op)
+        return found
+
     def check_attributes(self, op: Operation) -> None:
         unknown = op.attributes.keys() - op.definition.attribute_fields.keys()
         unknown -= HINTS if op.results else set()
+        unknown -= self.scheduled(op)
         if unknown:
             self.fail(6, f"no attribute '{min(unknown)}' is declared", op)
         for name, field in op.definition.attribute_fields.items():

@@ -40,6 +40,8 @@ from ptxforge.passes.reorder_broadcast import reorder_broadcast
 from ptxforge.passes.reorder_instructions import reorder_instructions
 from ptxforge.passes.rotate_ranges import rotate_ranges
 from ptxforge.passes.scale_indices import scale_indices
+from ptxforge.passes.schedule_loops import schedule_loops
+from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.passes.unroll_loops import unroll_loops
 from ptxforge.passes.vectorize_memory import vectorize_memory
 from ptxforge.support.target import Target
@@ -157,8 +159,12 @@ GPU: tuple[Pass, ...] = (
         "order is their schedule's",
     ),
     Pass(
+        schedule_loops, "gpu", keeps=(TensorLoads,), requires=(LAYOUTS, VECTORS),
+        why="loads and their layouts are final; decides what the row below carries out",
+    ),
+    Pass(
         pipeline_loops, "gpu", requires=(LAYOUTS, VECTORS),
-        why="loads and their layouts are final: those that feed dots run ahead through shared memory",
+        why="what the schedule lets run ahead goes through shared memory",
     ),
     Pass(
         flatten_loops, "gpu", requires=(LAYOUTS, VECTORS),

@@ -1,7 +1,7 @@
-"""Software pipelining, first half: which loads of a loop run ahead, through which buffers.
+"""Software pipelining, carried out: loads that a schedule lets run ahead go through buffers in shared memory.
 
-    for %k … iter_args(%p = %base, %acc = %zero) {          (before)
-      %x = load (addptr %p, %offsets), %mask
+    for %k … iter_args(%p = %base, %acc = %zero) {distance = 2, last_stage = 2} {          (before)
+      %x = load (addptr %p, %offsets), %mask {stage = 0}
       %y = convert_layout %x : dot_op
       %d = dot %y, …, %acc
       %q = addptr %p, %step
@@ -22,9 +22,8 @@
 
 Rules
 -----
-LOADS       Those that ``pipelined_loads`` names, with their levels. A load of level ``l`` has its value used
-            ``(l + 1) · d`` steps before the last stage, with ``d = (num_stages - 1) / (levels)``; levels for
-            which there are no stages stay where they are.
+STAGES      ``schedule_loops`` wrote them on loads. What an operation needs is in its stage at the latest,
+            through operands and carried values; all else is in the last stage.
 TMA         A load of a rectangle of a tensor (``analysis/rectangles.py``) whose tile is only for ``wgmma`` is
             copied by the tensor memory accelerator, if the function may have ``tensor_maps``
             (``tensor_loads.py``). A barrier in the loop, behind all reads of a step, is in front of its
@@ -39,8 +38,6 @@ BUFFERS     One more than the distance, so that the buffer that a step fills is 
             one barrier per step is enough (the copy follows the barrier that follows the wait).
             ``async_copy.ordered`` tells ``insert_barriers`` so. The prologue's copies are not ordered: in a
             loop around, a warp may still read what the last steps before it had waited for.
-SKIPPED     Loops that contain loops, barriers, assertions or prints; ``num_stages`` below 2; a loop that
-            yields another carried value unchanged.
 """
 
 from __future__ import annotations
@@ -48,10 +45,8 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import PRODUCTS
 from ptxforge.ir.ops.arith import AndI, CmpI, Select, SubI
 from ptxforge.ir.ops.control import For, Loop
-from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.mbarrier import (
     BarrierArrive,
     BarrierExpect,
@@ -66,9 +61,8 @@ from ptxforge.ir.ops.shared import (
     AsyncWait,
     LocalDealloc,
 )
-from ptxforge.ir.ops.warpgroup import DotAsync, DotWait
-from ptxforge.passes.analysis.loop_reasons import why_not_ahead
-from ptxforge.passes.analysis.pipelined_loads import pipelined_loads
+from ptxforge.ir.ops.warpgroup import DotWait
+from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.chained_products import Chain, chain_of
 from ptxforge.passes.expand_loop import Predicate, Schedule, expand_loop
 from ptxforge.passes.rings import Rings
@@ -82,61 +76,34 @@ OUTSIDE = -(1 << 30)
 
 
 def pipeline_loops(function: Function, target: Target) -> bool:
-    """Pipeline every loop for which it is legal and asked for."""
-    default = function.attributes.get("num_stages", 3)
-    loops = [op for op in function.walk() if isinstance(op, For)]
-    stages = {loop: loop.num_stages if loop.num_stages >= 0 else default for loop in loops}
-    by_tma = TensorLoads(function)
-    levels: dict[For, dict[Load, int]] = {}
-    for loop in [loop for loop in loops if stages[loop] >= 2]:
-        if function.attributes.get("tensor_maps"):
-            by_tma.survey(op for op in loop.body.operations if isinstance(op, Load))
-        levels[loop] = pipelined_loads(loop, by_tma.rectangle) if _may_be_pipelined(loop) else {}
-    for loop, loads in levels.items():
-        by_tma.remark(loads)
-        _remark(function, loop, stages[loop], loads)
-        if loads:
-            _pipeline(loop, stages[loop], loads, by_tma)
-    return any(levels.values())
+    """Pipeline every loop that has a schedule."""
+    loops = [op for op in function.walk() if isinstance(op, For) and op.last_stage]
+    loads = {loop: [op for op in loop.body.operations if _is_ahead(op)] for loop in loops}
+    by_tma = kept(TensorLoads, function)
+    if function.attributes.get("tensor_maps"):
+        by_tma.survey(load for ahead in loads.values() for load in ahead)
+    for loop in loops:
+        _pipeline(loop, loads[loop], by_tma)
+    return bool(loops)
 
 
-def _remark(function: Function, loop: For, stages: int, levels: dict[Load, int]) -> None:
-    """Say why loads of the loop do not run ahead."""
-    tensors = [
-        op for op in loop.body.operations if isinstance(op, Load) and isinstance(op.result.type, T.TensorType)
-    ]
-    if len(levels) < len(tensors):
-        has_dot = any(isinstance(op, (Dot, DotAsync)) for op in loop.body.operations)
-        for place, why, cure in why_not_ahead(loop, tensors, stages, has_dot, levels):
-            function.remarks.add("not-pipelined", f"{why}; {cure}", place)
-
-
-def _may_be_pipelined(loop: For) -> bool:
-    """See SKIPPED."""
-    for op in loop.body.walk():
-        effects = op.get_effects()
-        if isinstance(op, For) or (effects.other and effects.queue != PRODUCTS):
-            return False
-    return not any(isinstance(v, BlockArgument) and v.block is loop.body for v in loop.body.terminator.values)
+def _is_ahead(op: Operation) -> bool:
+    return isinstance(op, Load) and "stage" in op.attributes
 
 
 # -- the schedule -----------------------------------------------------------------------------------------
 
 
-def _pipeline(loop: For, stages: int, levels: dict[Load, int], by_tma: TensorLoads) -> None:
-    depth = min(max(levels.values()) + 1, stages - 1)
-    levels = {load: level for load, level in levels.items() if level < depth}
-    distance = (stages - 1) // depth
-    last = distance * depth
-    stage: dict[Operation, int] = {}
-    for load, level in levels.items():
-        stage[load] = last - distance * (level + 1)
-    chain = chain_of(loop, list(levels)) if all(map(by_tma.rectangle, levels)) else None
+def _pipeline(loop: For, loads: list[Load], by_tma: TensorLoads) -> None:
+    stage, distance, last = _take_schedule(loop)
+    chain = chain_of(loop, loads) if all(map(by_tma.rectangle, loads)) else None
     if chain is not None:
         stage[chain.second.load] += 1
         stage.update(dict.fromkeys(chain.late, last + 1))
-    rings = Rings(loop, stage, distance, by_tma, chain, _around(loop, levels, by_tma, chain))
-    rings.lower(levels)
+    is_one_level = all(stage[load] == last - distance for load in loads)
+    around = _around(loop, by_tma, loads) if chain is None and is_one_level else None
+    rings = Rings(loop, stage, distance, by_tma, chain, around)
+    rings.lower(loads)
     _place_dependencies(loop, stage, last)
     if chain is None:
         pipelined = expand_loop(loop, Schedule(_steady_order(loop, stage), stage), predicate_access)
@@ -146,11 +113,20 @@ def _pipeline(loop: For, stages: int, levels: dict[Load, int], by_tma: TensorLoa
     _finish(pipelined, rings)
 
 
-def _around(loop: For, levels: dict[Load, int], by_tma: TensorLoads, chain: Chain | None) -> For | None:
+def _take_schedule(loop: For) -> tuple[dict[Operation, int], int, int]:
+    """The stages that are written on operations of the loop, its distance and its last stage. The attributes
+    go: the loops that come of this one are not scheduled."""
+    found = loop.distance, loop.last_stage
+    for name in ("distance", "last_stage"):
+        loop.attributes.pop(name)
+    stage = {op: op.attributes.pop("stage") for op in loop.body.operations if "stage" in op.attributes}
+    return stage, *found
+
+
+def _around(loop: For, by_tma: TensorLoads, loads: list[Load]) -> For | None:
     """The loop whose iterations the ring of ``loop`` outlives: see WALKING ON."""
     outer = loop.parent_op
-    is_one_ring = chain is None and not any(levels.values()) and all(map(by_tma.rectangle, levels))
-    return outer if is_one_ring and isinstance(outer, For) else None
+    return outer if all(map(by_tma.rectangle, loads)) and isinstance(outer, For) else None
 
 
 def _finish(loop: For, rings: Rings) -> None:

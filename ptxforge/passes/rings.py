@@ -67,10 +67,10 @@ class Rings:
         self._starts: dict[str, Value] = {}
         self._waits: dict[int, AsyncWait] = {}
 
-    def lower(self, levels: dict[Load, int]) -> None:
+    def lower(self, loads: list[Load]) -> None:
         first: list[AsyncCopyGlobalToLocal] = []
         # In the order of the program, so that the first one's wait comes before all reads.
-        for load in [op for op in self.loop.body.operations if op in levels]:
+        for load in loads:
             at = self.stage.pop(load)
             rectangle = self.by_tma.rectangle(load)
             if rectangle is not None:

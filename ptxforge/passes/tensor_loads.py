@@ -53,6 +53,8 @@ class TensorLoads:
     def survey(self, loads: Iterable[Load]) -> None:
         """Decide on ``loads``."""
         for load in loads:
+            if load in self.found:
+                continue
             try:
                 self.found[load] = self._rectangle(load)
             except NotLinear as why:

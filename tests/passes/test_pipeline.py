@@ -116,11 +116,12 @@ def test_same_text_every_time():
 
 @pytest.mark.parametrize(("text", "budget"), [(ADD, 0.004), (MATMUL, 0.030)], ids=["add", "matmul"])
 def test_compile_time_stays_in_its_budget(text, budget):
-    """The best of several runs, with twice the budget: other processes share the machine."""
+    """The best of several runs, in the processor's time, with twice the budget: other processes share the
+    machine."""
     times = []
     for _ in range(7):
         function = parse_function(text)
-        start = time.perf_counter()
+        start = time.process_time()
         pipeline.run(function, TARGET)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     assert min(times) < 2 * budget

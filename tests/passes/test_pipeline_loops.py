@@ -3,6 +3,8 @@ gets the shape that each pass promises."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -14,6 +16,7 @@ from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load, Store
+from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.parser import parse_function
 from ptxforge.ir.verifier import verify
 from ptxforge.layouts.encodings import Blocked, DotOperand, Mma
@@ -21,7 +24,10 @@ from ptxforge.passes.accelerate_matmul import accelerate_matmul
 from ptxforge.passes.pipeline import PIPELINE
 from ptxforge.passes.pipeline_loops import pipeline_loops
 from ptxforge.passes.prefetch import prefetch
+from ptxforge.support.errors import VerificationError
 from ptxforge.support.target import parse_target
+from tests.passes.gpu import TARGET as SM_90
+from tests.passes.gpu import same_meaning
 
 GEMM = """
 func @gemm(%a: ptr<f16> {divisibility = 16}, %b: ptr<f16> {divisibility = 16}, %c: ptr<f16> {divisibility = 16}, %n: i32 {divisibility = 16}, %k: i32 {divisibility = 16}) attributes {num_warps = 4, num_stages = 3, target = "sm_80"} {
@@ -177,3 +183,35 @@ def test_fragments_are_carried():
 def test_result_is_stored_sixteen_bytes_at_a_time():
     (store,) = [op for op in run_until(PIPELINE[-1].function).walk() if isinstance(op, Store)]
     assert store.attributes["vector"] * 2 == 16
+
+
+SCHEDULED = Path(__file__).parents[1] / "tir" / "schedule.tir"
+
+
+@pytest.mark.parametrize("ahead", [1, 2, 3, 5])
+def test_a_schedule_of_any_depth_is_obeyed(ahead):
+    """What the text says is done: as many buffers as copies may be under way, and one more; the loop keeps
+    its meaning."""
+    text = SCHEDULED.read_text().split("// gives:\n")[1].partition("// ----")[0]
+    text = text.replace("last_stage = 2, distance = 2", f"last_stage = {ahead}, distance = {ahead}")
+    before = parse_function(text)
+    after = before.clone()
+    assert pipeline_loops(after, SM_90)
+    verify(after)
+    (buffer,) = [op for op in after.walk() if isinstance(op, LocalAlloc)]
+    assert buffer.result.type.shape == (ahead + 1, 16, 16)
+    assert not any({"stage", "last_stage", "distance"} & op.attributes.keys() for op in after.walk())
+    same_meaning(before, after, {"n": 4})
+
+
+@pytest.mark.parametrize("wrong", ["stage = 3", "stage = -1", "stage = true"])
+def test_a_stage_that_the_loop_does_not_have_is_refused(wrong):
+    text = SCHEDULED.read_text().split("// gives:\n")[1].partition("// ----")[0]
+    with pytest.raises(VerificationError, match="attribute 'stage' cannot be"):
+        verify(parse_function(text.replace("stage = 0", wrong)))
+
+
+def test_a_stage_stands_in_scheduled_loops_only():
+    text = SCHEDULED.read_text().split("// gives:\n")[1].partition("// ----")[0]
+    with pytest.raises(VerificationError, match="no attribute 'stage' is declared"):
+        verify(parse_function(text.replace("{last_stage = 2, distance = 2} ", "")))

@@ -63,7 +63,7 @@ def test_wide_accesses_are_passed_over_in_silence():
 def test_a_loop_that_prints_is_not_pipelined():
     found = remarks(product, MATRICES, {"PRECISION": "tf32", "PRINT": True})
     (only,) = [remark for remark in found if remark.kind == "not-pipelined"]
-    assert "holds 'print'" in only.message and only.pass_name == "pipeline_loops"
+    assert "holds 'print'" in only.message and only.pass_name == "schedule_loops"
     assert only.location.line == line_of(product, "for start")
     assert not remarks(product, MATRICES, {"PRECISION": "tf32", "PRINT": False})
     unasked = remarks(product, MATRICES, {"PRECISION": "tf32", "PRINT": True}, num_stages=1)

@@ -130,6 +130,10 @@ class For(Loop):
     results are the last ones. ``step`` must be positive. Attributes say what the user asked for:
     ``num_stages`` (-1: the kernel's own), ``unroll`` (1: none), ``flatten``, ``disable_licm``,
     ``disallow_acc_multi_buffer``, ``warp_specialize``.
+
+    A scheduled loop has a ``last_stage`` other than 0: in step ``t`` of the pipeline that shall become of it,
+    operations of stage ``s`` (an attribute of those in its body) work on iteration ``t - s``. What a load of
+    stage ``s`` reads is used in stage ``s + distance``.
     """
 
     lower = operand(SCALAR_INT)
@@ -142,6 +146,8 @@ class For(Loop):
     disable_licm = attribute(bool, False)
     disallow_acc_multi_buffer = attribute(bool, False)
     warp_specialize = attribute(bool, False)
+    last_stage = attribute(int, 0)
+    distance = attribute(int, 0)
     body = region()
 
     @classmethod

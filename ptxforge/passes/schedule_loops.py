@@ -1,0 +1,91 @@
+"""Software pipelining, decided: which loads of a loop run ahead, and by how many stages.
+
+    for %k … iter_args(%p = %base, %acc = %zero) {                              (before, num_stages = 3)
+      %x = load (addptr %p, %offsets), %mask
+      %y = convert_layout %x : dot_op
+      %d = dot %y, …, %acc
+      yield … }
+
+    for %k … iter_args(%p = %base, %acc = %zero) {distance = 2, last_stage = 2} {            (after)
+      %x = load (addptr %p, %offsets), %mask {stage = 0}
+      …
+      yield … }
+
+The loop means what it meant; ``pipeline_loops`` carries out what the attributes say. It gives every other
+operation the stage that these demand: what a load needs is in its stage at the latest, all else in the last.
+
+Rules
+-----
+LOADS       Those that ``pipelined_loads`` names, with their levels. A load of level ``l`` has its value used
+            ``(l + 1) · d`` steps before the last stage, with ``d = (num_stages - 1) / (levels)``; levels for
+            which there are no stages stay where they are.
+SKIPPED     Loops that contain loops, barriers, assertions or prints; ``num_stages`` below 2; a loop that
+            yields another carried value unchanged.
+
+What stays where it is although it would pay to run ahead is told in a remark.
+"""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import BlockArgument, Function
+from ptxforge.ir.definition import PRODUCTS
+from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.memory import Load
+from ptxforge.ir.ops.warpgroup import DotAsync
+from ptxforge.passes.analysis.kept import kept
+from ptxforge.passes.analysis.loop_reasons import why_not_ahead
+from ptxforge.passes.analysis.pipelined_loads import pipelined_loads
+from ptxforge.passes.tensor_loads import TensorLoads
+from ptxforge.support.target import Target
+
+
+def schedule_loops(function: Function, target: Target) -> bool:
+    """Write a schedule on every loop for which it is legal and asked for."""
+    default = function.attributes.get("num_stages", 3)
+    by_tma = kept(TensorLoads, function)
+    changed = False
+    for loop in [op for op in function.walk() if isinstance(op, For)]:
+        stages = loop.num_stages if loop.num_stages >= 0 else default
+        if stages < 2:
+            continue
+        if function.attributes.get("tensor_maps"):
+            by_tma.survey(op for op in loop.body.operations if isinstance(op, Load))
+        levels = pipelined_loads(loop, by_tma.rectangle) if _may_be_pipelined(loop) else {}
+        by_tma.remark(levels)
+        _remark(function, loop, stages, levels)
+        if levels:
+            _write(loop, stages, levels)
+            changed = True
+    return changed
+
+
+def _write(loop: For, stages: int, levels: dict[Load, int]) -> None:
+    """See LOADS."""
+    depth = min(max(levels.values()) + 1, stages - 1)
+    loop.distance = (stages - 1) // depth
+    loop.last_stage = loop.distance * depth
+    for load, level in levels.items():
+        if level < depth:
+            load.attributes["stage"] = loop.last_stage - loop.distance * (level + 1)
+
+
+def _remark(function: Function, loop: For, stages: int, levels: dict[Load, int]) -> None:
+    """Say why loads of the loop do not run ahead."""
+    tensors = [
+        op for op in loop.body.operations if isinstance(op, Load) and isinstance(op.result.type, T.TensorType)
+    ]
+    if len(levels) < len(tensors):
+        has_dot = any(isinstance(op, (Dot, DotAsync)) for op in loop.body.operations)
+        for place, why, cure in why_not_ahead(loop, tensors, stages, has_dot, levels):
+            function.remarks.add("not-pipelined", f"{why}; {cure}", place)
+
+
+def _may_be_pipelined(loop: For) -> bool:
+    """See SKIPPED."""
+    for op in loop.body.walk():
+        effects = op.get_effects()
+        if isinstance(op, For) or (effects.other and effects.queue != PRODUCTS):
+            return False
+    return not any(isinstance(v, BlockArgument) and v.block is loop.body for v in loop.body.terminator.values)
