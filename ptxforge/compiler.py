@@ -23,7 +23,8 @@ import attrs
 
 from ptxforge.support import container, descriptor, dtypes, markup, tensor_map
 from ptxforge.support.artifact_facts import described
-from ptxforge.support.errors import ArgumentError, CompilationError, PtxforgeError
+from ptxforge.support.errors import ArgumentError, CompilationError, OutOfResourcesError, PtxforgeError
+from ptxforge.support.machine import MAX_WARPS, WARP_SIZE
 from ptxforge.support.target import Target, parse_target
 from ptxforge.support.tensor_map import TensorMapRecipe
 
@@ -208,9 +209,13 @@ OPTIONS: dict[str, Any] = {
 def check_options(
     num_warps: int, num_stages: int, num_ctas: int, maxnreg: int | None, target: Target
 ) -> None:
-    """Raise :class:`ArgumentError` for an option's value that cannot be."""
-    if not isinstance(num_warps, int) or num_warps < 1 or num_warps & (num_warps - 1) or num_warps > 32:
+    """Raise :class:`ArgumentError` for an option's value that cannot be, and :class:`OutOfResourcesError`
+    for more warps than a block has, which an autotuner passes over."""
+    if not isinstance(num_warps, int) or num_warps < 1 or num_warps & (num_warps - 1):
         raise ArgumentError(f"must be a power of two from 1 to 32, is {num_warps!r}", "num_warps")
+    if num_warps > MAX_WARPS:
+        threads, most = num_warps * WARP_SIZE, MAX_WARPS * WARP_SIZE
+        raise OutOfResourcesError("threads", threads, most, hint="use fewer num_warps")
     if not isinstance(num_stages, int) or num_stages < 0:
         raise ArgumentError(f"must be a non-negative integer, is {num_stages!r}", "num_stages")
     if num_ctas != 1:

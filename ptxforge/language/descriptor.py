@@ -11,8 +11,8 @@ value: loops carry it, functions take it, tuples hold it. A kernel's caller may 
 
 Descriptors are for tensors that the tensor memory accelerator of newer GPUs can read, on every GPU: the
 ``base`` is aligned to 16 bytes, every stride but the last is a multiple of 16 bytes, and the last one is 1; a
-box has at most 256 elements along each dimension, and at least 16 bytes along the last. What is known to
-break these rules is a compile-time error; what breaks them unseen is undefined behaviour.
+box has at least 16 bytes along its last dimension. What is known to break these rules is a compile-time
+error; what breaks them unseen is undefined behaviour.
 """
 
 from __future__ import annotations

@@ -11,9 +11,11 @@ Both can be members of ``tl.tensor``: ``@builtin(member=True)`` makes ``x.sum(0)
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
+from ptxforge.support import source_text
 from ptxforge.support.errors import PtxforgeError
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -99,6 +101,23 @@ class ConstexprFunction(Generic[F]):
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return self.fn(*args, **kwargs)
+
+    @property
+    def src(self) -> str:
+        """The source from ``def`` on."""
+        return source_text.source_of(self.fn)
+
+    @property
+    def cache_key(self) -> str:
+        """A hash of the source."""
+        return hashlib.sha256(self.src.encode()).hexdigest()
+
+    def _unsafe_update_src(self, text: str) -> None:
+        """Give the function another text, with the same parameters (Triton's name). What was compiled with it
+        is forgotten."""
+        self.fn = source_text.redefined(self.fn, text)
+        source_text.remember(self.fn)
+        source_text.redefinition()
 
 
 def constexpr_function(fn: F) -> ConstexprFunction[F]:

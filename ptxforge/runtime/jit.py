@@ -17,7 +17,7 @@ from ptxforge.compiler import Artifact
 from ptxforge.driver.protocol import Device
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
-from ptxforge.runtime import ahead, compiling, hooks, options, pickling, precompile, refusals, source, tools
+from ptxforge.runtime import ahead, asynchronous, compiling, hooks, options, pickling, precompile, refusals, source, tools
 from ptxforge.runtime.binder import make_binder, parameters_of
 from ptxforge.runtime.bound import BoundLaunch
 from ptxforge.runtime.function_state import FunctionState, default_repr, restored
@@ -33,7 +33,7 @@ from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.runtime.variants import Key, Variants, forbid_jit
 from ptxforge.support import errors, markup
 from ptxforge.support.errors import ArgumentError, ChangedGlobalError, LaunchError, PtxforgeError
-from ptxforge.support.source_text import redefined, remember
+from ptxforge.support.source_text import on_redefinition, remember
 from ptxforge.support.target import parse_target
 
 DEFAULT_TARGET = "sm_90a"
@@ -88,6 +88,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
         is_variadic = bool(fn.__code__.co_flags & inspect.CO_VARARGS)
         self._is_odd = bool(self._shared_names) or is_variadic
         self._launched: set[tuple[type, ...]] = set()  # types of arguments
+        on_redefinition(self._forget)
 
     def __repr__(self) -> str:
         return f"<JITFunction {self.__module__}.{self.__qualname__}>"
@@ -129,9 +130,10 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
 
     @property
     def cache_key(self) -> str:
-        """A hash of the kernel's source and of what it depends on."""
+        """A hash of the kernel's source, its place in the file, and of what it depends on."""
         if not self._cache_key:
-            self._cache_key = self.dependencies.digest()
+            line = self.starting_line_number if self.fn is not None else 0
+            self._cache_key = source.hashed(f"{self.dependencies.digest()} {line}")
         return self._cache_key
 
     @functools.cached_property
@@ -169,14 +171,6 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
             return self._first(bound, grid, (), given)
         except PtxforgeError as error:
             raise short(error)  # noqa: B904 - `short` decides about the cause
-
-    def _unsafe_update_src(self, text: str) -> None:
-        """Give the kernel another text, with the same parameters (Triton's name). What was compiled is
-        forgotten; copies of it that others hold stay as they are."""
-        self.fn = redefined(self.fn, text)
-        remember(self.fn)
-        self.__dict__.pop("src", None)
-        self._forget()
 
     def bind(self, grid: Any, *args: Any, **kwargs: Any) -> BoundLaunch:
         """A launch with its arguments fixed: a callable that does nothing but launch.
@@ -239,7 +233,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
                 self._forget()
             else:
                 raise ChangedGlobalError(
-                    f"the global '{name}' was {unwrap(value)!r} when '{self.__name__}' was compiled and is "
+                    f"the global variable '{name}' was {unwrap(value)!r} when '{self.__name__}' was compiled and is "
                     f"{unwrap(now)!r} now; pass it as an argument"
                 )
 
@@ -286,7 +280,9 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
         at_launch: bool = False,
     ) -> CompiledKernel:
         """The compiled kernel of a specialisation, compiled now if it is a new one."""
-        return self._variant_of(self._key(made, chosen, target), device, at_launch)
+        key, mode = self._key(made, chosen, target), asynchronous.active()
+        submitted = mode.wait(self, key) if mode is not None else None
+        return submitted or self._variant_of(key, device, at_launch)
 
     def _variant_of(self, key: Key, device: Device | None, at_launch: bool = False) -> CompiledKernel:
         key = compiling.for_device(key, device)
@@ -346,7 +342,11 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
             return self._apart.warmup(bound, given)
         made = [ahead.specialize_type(p, value) for p, value in zip(self.params, bound, strict=True)]
         device = place(self.params, made)
-        variant = self._variant(made, options.parse(self._with_defaults(given)), device.target, device)
+        key = self._key(made, options.parse(self._with_defaults(given)), device.target)
+        mode = asynchronous.active()
+        if mode is not None and key.identity() not in self._compiled:
+            return mode.submit(self, key, device)
+        variant = self._variant_of(key, device)
         with forbid_jit(False):
             variant.function_on(device)
         return variant

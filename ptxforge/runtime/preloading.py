@@ -1,4 +1,4 @@
-"""The variants of a kernel under Triton's names: to look at, to clear, and to make from a text."""
+"""The variants of a kernel under Triton's names: to look at, to clear, to make from a text, to make anew."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from ptxforge.language.types import dtype
 from ptxforge.runtime.devices import default_device
 from ptxforge.runtime.variants import Key
 from ptxforge.support.errors import ArgumentError, SpecializationError
+from ptxforge.support.source_text import redefined, redefinition, remember
 
 if TYPE_CHECKING:
     from ptxforge.runtime.jit import JITFunction
@@ -93,6 +94,14 @@ class Preloading:
     def device_caches(self) -> Caches:
         """``[device][0]`` holds the compiled kernels (Triton's name)."""
         return Caches(self)  # type: ignore[arg-type] - a JITFunction
+
+    def _unsafe_update_src(self, text: str) -> None:
+        """Give the kernel another text, with the same parameters (Triton's name). What was compiled of it,
+        and of the kernels that call it, is forgotten; copies that others hold stay as they are."""
+        self.fn = redefined(self.fn, text)
+        remember(self.fn)
+        self.__dict__.pop("src", None)
+        redefinition()
 
     def preload(self, specialization_data: str) -> CompiledKernel:
         """Compile what a text of :func:`specialization_data` tells, or find it on disk, without launching.

@@ -12,7 +12,6 @@ import enum
 import functools
 import hashlib
 import os
-import textwrap
 import types
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -25,39 +24,33 @@ from ptxforge.language.aggregates import is_aggregate
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
 from ptxforge.runtime.specialize import is_function
-from ptxforge.support.source_text import source_text
+from ptxforge.support.source_text import source_of, source_text
 
 _PLAIN = (bool, int, float, str, bytes, tuple, type(None), enum.Enum, dtype)
 
 
 @attrs.frozen(slots=True)
 class Dependencies:
-    """``text`` identifies the kernel's meaning; ``values`` are the globals that it reads: (scope, name,
-    value)."""
+    """``text`` identifies the kernel's meaning; ``values`` are the globals, and the variables of functions
+    around it, that it reads: (scope, name, value)."""
 
     text: str
-    values: tuple[tuple[dict, str, Any], ...]
+    values: tuple[tuple[dict | Cells, str, Any], ...]
 
     def digest(self) -> str:
         """The SHA-256 of ``text``, in hexadecimal digits."""
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        return hashed(self.text)
 
 
-@functools.cache
-def source_of(fn: Callable) -> str:
-    """A function's source without its indentation and decorators, as it was when it became a kernel.
-
-    Raises :class:`CompilationError` for a function whose text is nowhere.
-    """
-    tree, shift, text = source_text(fn).parse()
-    lines = text.splitlines()[tree.lineno - 1 : tree.end_lineno]
-    return textwrap.dedent("\n".join(lines)) if shift else "\n".join(lines)
+def hashed(text: str) -> str:
+    """The SHA-256 of a text, in hexadecimal digits."""
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def dependencies(fn: Callable) -> Dependencies:
     """What ``fn`` and all the jitted functions below it depend on."""
     parts: list[str] = []
-    values: list[tuple[dict, str, Any]] = []
+    values: list[tuple[dict | Cells, str, Any]] = []
     _collect(fn, parts, values, seen=set())
     return Dependencies("\n".join(parts), tuple(values))
 
@@ -79,14 +72,34 @@ def _collect(fn: Callable, parts: list[str], values: list, seen: set[int]) -> No
         found, value = _resolve(chain, scope)
         if not found:
             continue
-        if is_function(value):
+        if is_function(value) or _is_compile_time(value):
             _collect(value.fn, parts, values, seen)
         elif is_aggregate(value):
             _collect_class(value, parts, values, seen)
         elif isinstance(unwrap(value), _PLAIN):
             parts.append(f"# {'.'.join(chain)} = {unwrap(value)!r}")
-            if len(chain) == 1 and chain[0] in fn.__globals__:
-                values.append((fn.__globals__, chain[0], value))
+            if len(chain) == 1:
+                owner = Cells(fn) if chain[0] in fn.__code__.co_freevars else fn.__globals__
+                values.append((owner, chain[0], unwrap(value)))
+
+
+def _is_compile_time(value: Any) -> bool:
+    """True of a user's function that kernels call while they are compiled."""
+    if not getattr(value, "__ptxforge_constexpr_function__", False):
+        return False
+    return not getattr(value, "__module__", "").startswith("ptxforge.")
+
+
+class Cells:
+    """The variables of the functions around ``fn``, to look up by name."""
+
+    def __init__(self, fn: Callable):
+        self._cells = dict(zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True))
+
+    def get(self, name: str) -> Any:
+        """What the variable holds now."""
+        cell = self._cells[name]
+        return cell.cell_contents if _is_filled(cell) else None
 
 
 def _collect_class(kind: type, parts: list[str], values: list, seen: set[int]) -> None:

@@ -17,7 +17,7 @@ import attrs
 
 from ptxforge.driver import arrays
 from ptxforge.driver.device_array import DeviceArray
-from ptxforge.support.descriptor import ALIGNMENT, MAX_RANK, MAX_SIDE, PADDINGS, DescriptorType
+from ptxforge.support.descriptor import ALIGNMENT, MAX_RANK, PADDINGS, DescriptorType
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import ArgumentError
 
@@ -33,8 +33,8 @@ class TensorDescriptor:
 
     Raises :class:`ArgumentError`, with the attribute's name: ``base`` is not aligned to 16 bytes, a stride
     but the last is no multiple of 16 bytes, the last one is not 1, lists of different lengths, NaN for
-    integers. A ``block_shape`` is checked when the descriptor is used: powers of two, at most 256 along each
-    dimension, and at least 16 bytes along the last.
+    integers. A ``block_shape`` is checked when the descriptor is used: powers of two, and at least
+    16 bytes along the last dimension.
     """
 
     base: Any
@@ -115,9 +115,9 @@ class TensorDescriptor:
 
     def _check_box(self) -> None:
         for dimension, size in enumerate(self.block_shape):
-            if not 0 < size <= MAX_SIDE or size & (size - 1):
+            if size < 1 or size & (size - 1):
                 raise ArgumentError(
-                    f"its block_shape must be powers of two up to {MAX_SIDE}; dimension {dimension} is {size}"
+                    f"its block_shape must be powers of two; dimension {dimension} is {size}"
                 )
         nbytes = self.block_shape[-1] * self.dtype.bytes
         if nbytes < ALIGNMENT:

@@ -18,9 +18,10 @@ import attrs
 from ptxforge.support import dtypes
 from ptxforge.support.dtypes import DType
 
-MAX_RANK, MAX_SIDE, ALIGNMENT = 5, 256, 16
-"""Dimensions; elements of a box along one of them; bytes that divide the base and the strides, and the least
-number along a box's last dimension. (CUDA driver API, ``cuTensorMapEncodeTiled``.)"""
+MAX_RANK, ALIGNMENT = 5, 16
+"""Dimensions; bytes that divide the base and the strides, and the least number along a box's last dimension.
+(CUDA driver API, ``cuTensorMapEncodeTiled``. Boxes of more than 256 elements along one dimension are not read by
+TMA at once, but descriptors may have them.)"""
 
 PADDINGS = ("zero", "nan")
 """What elements outside of the tensor are when they are loaded."""

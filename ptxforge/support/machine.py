@@ -11,6 +11,7 @@ from __future__ import annotations
 # -- threads and registers ---------------------------------------------------------------------------------
 
 WARP_SIZE = 32
+MAX_WARPS = 32  # of a block, on every GPU
 """Threads of a warp."""
 REGISTERS_PER_MULTIPROCESSOR = 1 << 16
 """32-bit registers, for the threads of all blocks together."""

@@ -19,12 +19,15 @@ a file, a zip, a notebook, doctest  ``linecache`` (notebooks and Python 3.13's p
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import linecache
 import os
 import stat
 import sys
+import textwrap
 import types
+import weakref
 from collections.abc import Callable
 
 import attrs
@@ -163,6 +166,33 @@ def _cut(lines: list[str], start: int) -> list[str]:
             break
         end += 1
     return lines[start:end]
+
+
+@functools.cache
+def source_of(fn: Callable) -> str:
+    """A function's source without its indentation and decorators, as it was when it became a kernel.
+
+    Raises :class:`CompilationError` for a function whose text is nowhere.
+    """
+    tree, shift, text = source_text(fn).parse()
+    lines = text.splitlines()[tree.lineno - 1 : tree.end_lineno]
+    return textwrap.dedent("\n".join(lines)) if shift else "\n".join(lines)
+
+
+_after: list[weakref.WeakMethod] = []
+
+
+def on_redefinition(forget: Callable[[], None]) -> None:
+    """Call a method, as long as its object lives, when some function gets another text."""
+    _after.append(weakref.WeakMethod(forget, _after.remove))
+
+
+def redefinition() -> None:
+    """Say that a function got another text: whoever inlined it has to look again."""
+    for forget in list(_after):
+        call = forget()
+        if call is not None:
+            call()
 
 
 def redefined(fn: Callable, text: str) -> Callable:

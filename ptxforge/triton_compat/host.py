@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import Executor
-from types import TracebackType
 from typing import Any
 
 from ptxforge.runtime.specialize import Parameter, specialize
@@ -105,33 +103,6 @@ class NullAllocator:
 class InterpretedFunction:
     """What ``TRITON_INTERPRET=1`` makes of kernels in Triton. There is none here: kernels run in the
     emulator, with ``PTXFORGE_DEVICE=emulator``, as they are."""
-
-
-class FutureKernel:
-    """A kernel that :class:`AsyncCompileMode` had compiled."""
-
-    def __init__(self, kernel: Any):
-        self.kernel = kernel
-
-    def result(self, ignore_errors: bool = False) -> Any:
-        """The compiled kernel."""
-        return self.kernel
-
-
-class AsyncCompileMode:
-    """``with AsyncCompileMode(executor):`` around warm-ups. They compile at once and in order: the compiler
-    is Python, whose threads take turns. ``kernel.precompile`` compiles in processes."""
-
-    def __init__(self, executor: Executor, ignore_errors: bool = False):
-        self.executor, self.ignore_errors = executor, ignore_errors
-
-    def __enter__(self) -> AsyncCompileMode:
-        return self
-
-    def __exit__(
-        self, kind: type | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool | None:
-        return self.ignore_errors and isinstance(error, Exception) or None
 
 
 def must_use_result(function: Any, required: bool | str = True) -> Any:

@@ -10,6 +10,7 @@ from ptxforge import language
 from ptxforge.language.registry import ConstexprFunction, constexpr_function
 from ptxforge.runtime import (
     arithmetic,
+    asynchronous,
     autotune,
     heuristics,
     jit,
@@ -63,8 +64,8 @@ _JIT = {
     "reinterpret": host.reinterpret,
     "TensorWrapper": host.TensorWrapper,
     "MockTensor": host.MockTensor,
-    "AsyncCompileMode": host.AsyncCompileMode,
-    "FutureKernel": host.FutureKernel,
+    "AsyncCompileMode": asynchronous.AsyncCompileMode,
+    "FutureKernel": asynchronous.FutureKernel,
 }
 _TUNING = {
     "Autotuner": autotune.Autotuner,

@@ -634,7 +634,7 @@ def descriptor_with_a_narrow_stride(x, n):
 
 @wrong(x="*fp16", n="i32")
 def descriptor_of_large_boxes(x, n):
-    tl.make_tensor_descriptor(x, [n, n], [n, 1], [512, 16])
+    tl.make_tensor_descriptor(x, [n, n], [n, 1], [2048, 1024])
 
 
 @wrong(x="*fp16", n="i32")

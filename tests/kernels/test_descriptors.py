@@ -39,6 +39,34 @@ def test_what_lies_outside_is_padding(execute, i, j, dtype, pad):
         np.testing.assert_array_equal(out.astype(np.float64), expected.astype(np.float64))
 
 
+@pytest.mark.parametrize("rows, columns", [(512, 16), (2, 1024), (1, 2048)])
+def test_boxes_that_tma_does_not_take_at_once(execute, rows, columns):
+    x = np.random.default_rng(0).standard_normal((rows + 3, columns + 8)).astype(np.float16)
+    arguments = [x, np.zeros((rows, columns), x.dtype), *x.shape, 1, 8]
+    for (out,) in execute(copy, (1,), arguments, {"BM": rows, "BN": columns, "PAD": "zero"}, outputs=[1]):
+        np.testing.assert_array_equal(out, x[1 : rows + 1, 8:])
+
+
+@ptxforge.jit
+def tall_product(x, y, out, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
+    """Its left operand comes in boxes of more rows than TMA copies at once."""
+    left = tl.make_tensor_descriptor(x, [M, 2 * K], [2 * K, 1], [M, K])
+    right = tl.make_tensor_descriptor(y, [2 * K, N], [N, 1], [K, N])
+    total = tl.zeros((M, N), tl.float32)
+    for k in range(0, 2 * K, K):
+        total = tl.dot(left.load([0, k]), right.load([k, 0]), total)
+    tl.make_tensor_descriptor(out, [M, N], [N, 1], [M, N]).store([0, 0], total.to(tl.float16))
+
+
+def test_a_product_of_tall_boxes(execute):
+    rng = np.random.default_rng(0)
+    x, y = (rng.standard_normal(shape).astype(np.float16) for shape in ((512, 32), (32, 16)))
+    expected = (x.astype(np.float64) @ y.astype(np.float64)).astype(np.float16)
+    arguments = [x, y, np.zeros((512, 16), np.float16)]
+    for (out,) in execute(tall_product, (1,), arguments, {"M": 512, "N": 16, "K": 16}, outputs=[2]):
+        np.testing.assert_allclose(out, expected, rtol=2e-2, atol=2e-2)
+
+
 @ptxforge.jit
 def swapped(pair):
     a, b = pair

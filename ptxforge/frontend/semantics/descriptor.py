@@ -18,7 +18,7 @@ from ptxforge.ir.core import Block, BlockArgument, Function, Value
 from ptxforge.ir.ops import descriptor as D
 from ptxforge.language import descriptor as language
 from ptxforge.language import types as L
-from ptxforge.support.descriptor import ALIGNMENT, MAX_RANK, MAX_SIDE, PADDINGS
+from ptxforge.support.descriptor import ALIGNMENT, MAX_RANK, PADDINGS
 from ptxforge.support.errors import TypeMismatchError
 
 _SELF = language.tensor_descriptor
@@ -51,12 +51,6 @@ def check_box(box: tuple[int, ...], element: L.dtype) -> None:
     """Raise :class:`ArgumentProblem` for a box that no descriptor has."""
     if not 1 <= len(box) <= MAX_RANK:
         raise ArgumentProblem("block_shape", f"must have 1 to {MAX_RANK} dimensions, has {len(box)}")
-    for dimension, size in enumerate(box):
-        if size > MAX_SIDE:
-            raise ArgumentProblem(
-                "block_shape", f"a box has at most {MAX_SIDE} elements along a dimension; "
-                f"dimension {dimension} is {size}", "load several boxes"
-            )  # fmt: skip
     if box[-1] * element.itemsize < ALIGNMENT:
         raise ArgumentProblem(
             "block_shape",

@@ -1,0 +1,189 @@
+"""What a kernel was compiled from changes: its text, its callees', and what it read from outside."""
+
+from __future__ import annotations
+
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import ptxforge
+import ptxforge.language as tl
+from ptxforge.runtime.asynchronous import AsyncCompileMode, FutureKernel
+from ptxforge.support.errors import CompilationError
+
+
+@tl.constexpr_function
+def answer():
+    return 1
+
+
+@ptxforge.jit
+def added(x):
+    return x + 1
+
+
+@ptxforge.jit
+def inner(x):
+    return added(x)
+
+
+@ptxforge.jit
+def kernel(out):
+    tl.store(out, inner(0) + answer())
+
+
+def stored(kernel, *args):
+    out = np.full(1, -1, np.int32)
+    kernel[(1,)](out, *args)
+    return out[0]
+
+
+@pytest.mark.parametrize(
+    "function, old, new", [(added, "x + 1", "x + 5"), (inner, "added(x)", "added(x) + 4"), (answer, "1", "5")]
+)
+def test_a_new_text_reaches_the_kernels_that_call_it(function, old, new):
+    assert stored(kernel) == 2
+    before, text = kernel.cache_key, function.src
+    function._unsafe_update_src(text.replace(old, new))
+    try:
+        assert stored(kernel) == 6 and kernel.cache_key != before
+    finally:
+        function._unsafe_update_src(text)
+    assert stored(kernel) == 2 and kernel.cache_key == before
+
+
+def test_a_function_in_a_constant_gets_a_new_text():
+    @ptxforge.jit
+    def zero():
+        return 0
+
+    @ptxforge.jit
+    def calls(out, function: tl.constexpr):
+        tl.store(out, function())
+
+    assert stored(calls, zero) == 0
+    zero._unsafe_update_src(zero.src.replace("0", "7"))
+    assert stored(calls, zero) == 7
+
+
+def made_at(lines):
+    """A kernel that begins some lines further down."""
+    text = "import ptxforge\n" + "\n" * lines + "@ptxforge.jit\ndef kernel(x):\n    pass\n"
+    scope = {"__source__": text, "__name__": __name__}
+    exec(text, scope)
+    return scope["kernel"]
+
+
+def test_the_key_tells_where_a_kernel_stands():
+    """Its machine code has line numbers in it."""
+    assert made_at(0).cache_key != made_at(3).cache_key
+    assert made_at(3).cache_key == made_at(3).cache_key
+
+
+def test_what_a_compile_time_function_reads_is_part_of_the_key():
+    def key(number):
+        scope = {"tl": tl, "ptxforge": ptxforge, "NUMBER": number, "__name__": __name__}
+        scope["__source__"] = (
+            "@tl.constexpr_function\ndef read():\n    return NUMBER\n\n\n"
+            "@ptxforge.jit\ndef kernel(out):\n    tl.store(out, read())\n"
+        )
+        exec(scope["__source__"], scope)
+        return scope["kernel"].cache_key
+
+    assert key(1) == key(1) != key(2)
+
+
+def test_variables_of_functions_around_a_kernel():
+    number = tl.constexpr(42)
+
+    @ptxforge.jit
+    def store(out):
+        tl.store(out, number)
+
+    assert stored(store) == 42
+    number.value = 43
+    with pytest.raises(RuntimeError, match="the global variable 'number' was 42 .* and is 43 now"):
+        stored(store)
+    number = tl.constexpr(44)
+    with pytest.raises(RuntimeError, match="is 44 now"):
+        stored(store)
+    number = tl.constexpr(42)
+    assert stored(store) == 42
+
+
+# Compiling in the background
+
+
+class Manual(Executor):
+    """Runs what was submitted when it is told to."""
+
+    def __init__(self):
+        self.tasks = []
+
+    def submit(self, function, *args):
+        future = Future()
+        self.tasks.append((future, function, args))
+        return future
+
+    def run_one(self):
+        future, function, args = self.tasks.pop(0)
+        try:
+            future.set_result(function(*args))
+        except CompilationError as error:
+            future.set_exception(error)
+
+
+def constant():
+    @ptxforge.jit
+    def store(out, value: tl.constexpr):
+        tl.store(out, value)
+
+    return store
+
+
+def test_warmups_are_submitted_once_each():
+    store, executor = constant(), Manual()
+    with AsyncCompileMode(executor):
+        for value in (1, 2, 1):
+            made = store.warmup(np.int32, value)
+            assert isinstance(made, FutureKernel)
+        assert len(executor.tasks) == 2 and not store.variants
+        executor.run_one()
+        assert stored(store, 1) == 1 and len(store.variants) == 1
+        assert store.warmup(np.int32, 1) is store.variants[0]
+        executor.run_one()
+    assert made.result().name == made.name == "store" and stored(store, 2) == 2
+
+
+def test_a_launch_waits_for_its_own_variant():
+    store = constant()
+    with ThreadPoolExecutor(2) as pool, AsyncCompileMode(pool):
+        for value in range(3):
+            store.warmup(np.int32, value)
+        assert [stored(store, value) for value in (2, 0, 1, 3)] == [2, 0, 1, 3]
+    assert len(store.variants) == 4
+
+
+def test_errors_in_the_background():
+    @ptxforge.jit
+    def wrong(out):
+        tl.store(out, unknown)  # noqa: F821
+
+    with pytest.raises(CompilationError, match="unknown"), ThreadPoolExecutor(1) as pool:
+        with AsyncCompileMode(pool):
+            wrong.warmup(np.int32)
+    with ThreadPoolExecutor(1) as pool, AsyncCompileMode(pool, ignore_errors=True):
+        kernel = wrong.warmup(np.int32)
+    assert kernel.result(ignore_errors=True) is None
+
+
+def test_too_many_warps_are_passed_over_by_an_autotuner():
+    @ptxforge.autotune([ptxforge.Config({}, num_warps=64), ptxforge.Config({}, num_warps=2)], key=[])
+    @ptxforge.jit
+    def store(out):
+        tl.store(out, 3)
+
+    assert stored(store) == 3 and store.best_config.num_warps == 2
+    with pytest.raises(ptxforge.errors.OutOfResourcesError, match="2048 required, 1024 available"):
+        store.fn.warmup(np.int32, num_warps=64)
