@@ -5,7 +5,7 @@
             kernel.warmup(np.float32, block, grid=(1,))      # submitted
         kernel[(1,)](x, blocks[0])                           # waits for this one alone
 
-Threads of one process take turns in the compiler, which is Python; ``kernel.precompile`` compiles in processes.
+Threads take turns in the compiler, which is Python; ``kernel.precompile`` compiles in processes.
 """
 
 from __future__ import annotations

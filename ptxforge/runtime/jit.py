@@ -17,7 +17,8 @@ from ptxforge.compiler import Artifact
 from ptxforge.driver.protocol import Device
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
-from ptxforge.runtime import ahead, asynchronous, compiling, hooks, options, pickling, precompile, refusals, source, tools
+from ptxforge.runtime import ahead, compiling, hooks, options, pickling, precompile, refusals, source, tools
+from ptxforge.runtime.asynchronous import active
 from ptxforge.runtime.binder import make_binder, parameters_of
 from ptxforge.runtime.bound import BoundLaunch
 from ptxforge.runtime.function_state import FunctionState, default_repr, restored
@@ -233,8 +234,8 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
                 self._forget()
             else:
                 raise ChangedGlobalError(
-                    f"the global variable '{name}' was {unwrap(value)!r} when '{self.__name__}' was compiled and is "
-                    f"{unwrap(now)!r} now; pass it as an argument"
+                    f"the global variable '{name}' was {unwrap(value)!r} when '{self.__name__}' was compiled "
+                    f"and is {unwrap(now)!r} now; pass it as an argument"
                 )
 
     def _forget(self) -> None:
@@ -280,7 +281,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
         at_launch: bool = False,
     ) -> CompiledKernel:
         """The compiled kernel of a specialisation, compiled now if it is a new one."""
-        key, mode = self._key(made, chosen, target), asynchronous.active()
+        key, mode = self._key(made, chosen, target), active()
         submitted = mode.wait(self, key) if mode is not None else None
         return submitted or self._variant_of(key, device, at_launch)
 
@@ -343,7 +344,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
         made = [ahead.specialize_type(p, value) for p, value in zip(self.params, bound, strict=True)]
         device = place(self.params, made)
         key = self._key(made, options.parse(self._with_defaults(given)), device.target)
-        mode = asynchronous.active()
+        mode = active()
         if mode is not None and key.identity() not in self._compiled:
             return mode.submit(self, key, device)
         variant = self._variant_of(key, device)

@@ -20,8 +20,8 @@ from ptxforge.support.dtypes import DType
 
 MAX_RANK, ALIGNMENT = 5, 16
 """Dimensions; bytes that divide the base and the strides, and the least number along a box's last dimension.
-(CUDA driver API, ``cuTensorMapEncodeTiled``. Boxes of more than 256 elements along one dimension are not read by
-TMA at once, but descriptors may have them.)"""
+(CUDA driver API, ``cuTensorMapEncodeTiled``. TMA does not copy boxes of more than 256 elements along one
+dimension at once, but descriptors may have them.)"""
 
 PADDINGS = ("zero", "nan")
 """What elements outside of the tensor are when they are loaded."""
