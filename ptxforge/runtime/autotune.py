@@ -98,7 +98,7 @@ class Autotuner(Wrapper):
         self.user_defined_post_hook = post_hook is not None
         pruning = prune_configs_by or {}
         self.early_config_prune = pruning.get("early_config_prune")
-        self.perf_model, self.top_k = pruning.get("perf_model"), pruning.get("top_k", 1.0)
+        self.perf_model, self.configs_top_k = pruning.get("perf_model"), pruning.get("top_k", 1.0)
         self.bench = do_bench or _bench_for(warmup, rep)
         self.cache_results = cache_results
         self.cache: dict[tuple, Config] = {}
@@ -109,6 +109,24 @@ class Autotuner(Wrapper):
         self._measured: list[timings_file.Row] = []
         self._said: set[tuple] = set()  # keys of which it was said that they are not tuned
         self._check_names()
+
+    @property
+    def pre_hook(self) -> Callable | None:
+        """What is called before each run; a class derived from this one may set it, and ``post_hook``."""
+        return self.user_hooks[0]
+
+    @pre_hook.setter
+    def pre_hook(self, hook: Callable | None) -> None:
+        self.user_hooks = (hook, self.user_hooks[1])
+
+    @property
+    def post_hook(self) -> Callable | None:
+        """What is called after each run."""
+        return self.user_hooks[1]
+
+    @post_hook.setter
+    def post_hook(self, hook: Callable | None) -> None:
+        self.user_hooks = (self.user_hooks[0], hook)
 
     def _check_choices(self) -> None:
         if self.strategy not in STRATEGIES:
@@ -243,24 +261,30 @@ class Autotuner(Wrapper):
             )
 
     def _check_writable(self, everything: dict[str, Any]) -> None:
-        for name in (*self.reset_to_zero, *self.restore_value):
+        for name in self._present((*self.reset_to_zero, *self.restore_value), everything):
             if array_state.is_readonly(everything[name]):
                 raise ArgumentError("is a read-only array: it cannot be cleared or restored", name)
 
     def _clean_up(self, everything: dict[str, Any]) -> None:
         """Undo what the tuning runs did to the arguments, before the launch that was asked for. (Arrays of
         ``restore_value`` are restored after each run.)"""
-        for name in self.reset_to_zero:
+        for name in self._present(self.reset_to_zero, everything):
             if not array_state.is_readonly(everything[name]):  # which is an error already
                 array_state.clear(everything[name])
 
     def _before(self, everything: dict[str, Any]) -> dict[str, Any]:
         """Bring the arguments to the state that a run expects; what must be restored afterwards."""
-        for name in self.reset_to_zero:
+        for name in self._present(self.reset_to_zero, everything):
             array_state.clear(everything[name])
         if self.user_hooks[0] is not None:
             self.user_hooks[0](everything)
-        return {name: array_state.copy_of(everything[name]) for name in self.restore_value}
+        saved = self._present(self.restore_value, everything)
+        return {name: array_state.copy_of(everything[name]) for name in saved}
+
+    @staticmethod
+    def _present(names: Iterable[str], everything: dict[str, Any]) -> list[str]:
+        """Those of ``names`` that this launch gives: a pointer can be ``None``."""
+        return [name for name in names if everything[name] is not None]
 
     def _after(self, everything: dict[str, Any], saved: dict[str, Any], error: Exception | None) -> None:
         for name, copy in saved.items():
@@ -276,7 +300,7 @@ class Autotuner(Wrapper):
                 raise AutotunerError(f"early_config_prune left no configuration of '{self.__name__}'")
         if self.perf_model is None:
             return configs
-        count = self.top_k
+        count = self.configs_top_k
         if isinstance(count, float) and count <= 1.0:
             count = int(len(self.configs) * count)
         if len(configs) <= count:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -20,7 +21,8 @@ def parameters_of(
 ) -> tuple[Parameter, ...]:
     """The parameters of a kernel. The two lists hold names or positions, as in Triton.
 
-    Raises :class:`ArgumentError` for ``**kwargs`` and for a name that is no parameter.
+    Raises :class:`ArgumentError` for ``**kwargs``. What is listed and no parameter is ignored, with a
+    warning.
     """
     declared = inspect.signature(fn).parameters.values()
     names = [parameter.name for parameter in declared]
@@ -50,10 +52,11 @@ def parameters_of(
 
 def _names(listed: Any, names: list[str]) -> set[str]:
     """The parameter names in a list of names and positions."""
-    found = {names[item] if isinstance(item, int) else str(item) for item in listed or ()}
-    for name in found - set(names):
-        raise ArgumentError("listed in do_not_specialize, is not a parameter of the kernel", name)
-    return found
+    known = {**{name: name for name in names}, **dict(enumerate(names))}
+    for item in listed or ():
+        if item not in known:
+            warnings.warn(f"{item!r}, listed in do_not_specialize, is no parameter", stacklevel=2)
+    return {known[item] for item in listed or () if item in known}
 
 
 def _resolved(annotation: Any, fn: Callable) -> Any:

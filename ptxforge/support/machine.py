@@ -11,8 +11,9 @@ from __future__ import annotations
 # -- threads and registers ---------------------------------------------------------------------------------
 
 WARP_SIZE = 32
-MAX_WARPS = 32  # of a block, on every GPU
 """Threads of a warp."""
+MAX_WARPS = 32
+"""Warps of a block at most, on every GPU: 1,024 threads."""
 REGISTERS_PER_MULTIPROCESSOR = 1 << 16
 """32-bit registers, for the threads of all blocks together."""
 MOST_REGISTERS = 255

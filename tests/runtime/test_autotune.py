@@ -269,3 +269,36 @@ def test_config_text():
 def test_a_config_of_something_else(kwargs):
     with pytest.raises(AutotunerError, match="a configuration is a dictionary of parameter names"):
         Config(kwargs)
+
+
+class Derived(Autotuner):
+    """As a package may extend Triton's own: by its parameters in order, and with hooks that it sets."""
+
+    def __init__(self, fn, arg_names, configs, key, reset_to_zero, restore_value, **kwargs):
+        super().__init__(fn, arg_names, configs, key, reset_to_zero, restore_value, **kwargs)
+        self.calls = []
+        if not self.user_defined_pre_hook:
+            self.pre_hook = lambda named, reset_only=False: self.calls.append("before")
+        if not self.user_defined_post_hook:
+            self.post_hook = lambda named, exception: self.calls.append("after")
+
+
+@pytest.mark.parametrize("ours", [None, lambda *args, **kwargs: None])
+def test_a_class_derived_from_the_autotuner(ours):
+    kernel = Recorder(B32=2, B64=1)
+    derived = Derived(
+        kernel, kernel.arg_names, configs(32, 64), ["n"], ["x"], ["out"], pre_hook=ours, post_hook=ours,
+        prune_configs_by=None, warmup=None, rep=None, use_cuda_graph=False, do_bench=bench_by_cost(kernel),
+        cache_results=False,
+    )  # fmt: skip
+    x, out = np.ones(4), np.ones(4)
+    derived[(1,)](x, out, 4)
+    assert derived.best_config.kwargs == {"BLOCK": 64} and (x == 0).all() and (out == 2).all()
+    assert derived.calls == ([] if ours else ["before", "after"] * 2)
+
+
+def test_arrays_that_are_not_given_are_neither_cleared_nor_restored():
+    kernel = Recorder(B32=2, B64=1)
+    launcher = tuned(kernel, [32, 64], reset_to_zero=["x"], restore_value=["out"])
+    launcher[(1,)](None, None, 4)
+    assert launcher.best_config.kwargs == {"BLOCK": 64}

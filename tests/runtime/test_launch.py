@@ -359,5 +359,9 @@ def test_a_kernel_is_not_called(kernel):
 def test_what_is_no_kernel():
     with pytest.raises(ArgumentError, match="a kernel is a Python function"):
         jit(len)
-    with pytest.raises(ArgumentError, match="argument 'm': listed in do_not_specialize"):
-        jit(lambda n: None, do_not_specialize=["m"]).params  # noqa: B018
+    with pytest.warns(UserWarning, match="'m', listed in do_not_specialize, is no parameter"):
+        (n,) = jit(lambda n: None, do_not_specialize=["m", "n"]).params
+    assert not n.ones and not n.alignment
+    with pytest.warns(UserWarning, match="7, listed in do_not_specialize"):
+        (n,) = jit(lambda n: None, do_not_specialize=[7]).params
+    assert n.ones and n.alignment
