@@ -37,6 +37,7 @@ from ptxforge.triton_compat import (
     language_names,
     mxfp,
     profiler,
+    target_info,
     testing,
     viewer,
 )
@@ -120,6 +121,7 @@ MODULES: dict[str, Sequence[Source]] = {
     "triton.language.core": [language_names.CORE, *_language("core")],
     "triton.language.math": _language("math"),
     "triton.language.standard": _language("standard"),
+    "triton.language.target_info": [target_info],
     "triton.knobs": [knobs],
     "triton._C": [{}],
     "triton._C.libtriton": [_SPECIALIZE],

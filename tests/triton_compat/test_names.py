@@ -18,7 +18,7 @@ from ptxforge import triton_compat
 from ptxforge.runtime import hooks, tools
 from ptxforge.runtime.asynchronous import AsyncCompileMode
 from ptxforge.support.errors import ArgumentError, CompilationError, PtxforgeError
-from ptxforge.triton_compat import disasm, host, knobs
+from ptxforge.triton_compat import disasm, host, knobs, target_info
 from ptxforge.triton_compat import internal_testing as testing
 from ptxforge.triton_compat.modules import MODULES
 from ptxforge.triton_compat.refused import REFUSED
@@ -199,3 +199,16 @@ def test_reinterpret_takes_types_of_torch():
 def test_there_is_no_allocator_at_first():
     with pytest.raises(PtxforgeError, match="no allocator was set"):
         host.NullAllocator()(16, 16, None)
+
+
+@ptxforge.jit
+def asks(out):
+    if target_info.cuda_capability_geq(9, 0) and target_info.is_cuda() and not target_info.is_hip():
+        tl.store(out, target_info.current_target().arch)
+
+
+def test_kernels_ask_about_the_target():
+    out = np.zeros(1, np.int32)
+    asks[(1,)](out)
+    assert out[0] == 90 == target_info.current_target().arch
+    assert not target_info.cuda_capability_geq(10) and not target_info.is_hip_cdna3()
