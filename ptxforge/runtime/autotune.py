@@ -23,6 +23,7 @@ from ptxforge.driver.cuda import CudaDevice
 from ptxforge.runtime import array_state, cache, options, timing, variants
 from ptxforge.runtime import timings as timings_file
 from ptxforge.runtime.config import Config, expand, pow2
+from ptxforge.runtime.derived_tuning import DerivedTuning
 from ptxforge.runtime.devices import default_device
 from ptxforge.runtime.heuristics import Wrapper
 from ptxforge.runtime.jit import KernelInterface
@@ -56,7 +57,7 @@ def _cannot_tune_now(kwargs: dict[str, Any]) -> str:
     return ""
 
 
-class Autotuner(Wrapper):
+class Autotuner(DerivedTuning, Wrapper):
     """A kernel that chooses its configuration; made by :func:`autotune`.
 
     ``best_config`` is that of the last launch, ``configs_timings`` the milliseconds (median, 20 %, 80 %) of
@@ -109,24 +110,6 @@ class Autotuner(Wrapper):
         self._measured: list[timings_file.Row] = []
         self._said: set[tuple] = set()  # keys of which it was said that they are not tuned
         self._check_names()
-
-    @property
-    def pre_hook(self) -> Callable | None:
-        """What is called before each run; a class derived from this one may set it, and ``post_hook``."""
-        return self.user_hooks[0]
-
-    @pre_hook.setter
-    def pre_hook(self, hook: Callable | None) -> None:
-        self.user_hooks = (hook, self.user_hooks[1])
-
-    @property
-    def post_hook(self) -> Callable | None:
-        """What is called after each run."""
-        return self.user_hooks[1]
-
-    @post_hook.setter
-    def post_hook(self, hook: Callable | None) -> None:
-        self.user_hooks = (self.user_hooks[0], hook)
 
     def _check_choices(self) -> None:
         if self.strategy not in STRATEGIES:

@@ -302,3 +302,34 @@ def test_arrays_that_are_not_given_are_neither_cleared_nor_restored():
     launcher = tuned(kernel, [32, 64], reset_to_zero=["x"], restore_value=["out"])
     launcher[(1,)](None, None, 4)
     assert launcher.best_config.kwargs == {"BLOCK": 64}
+
+
+class Keeping(Autotuner):
+    """As a package that keeps its choices elsewhere: it searches by itself, with the parts of Triton's."""
+
+    def run(self, *args, **kwargs):
+        self.nargs = dict(zip(self.arg_names, args, strict=False))
+        pruned = self.prune_configs(kwargs)
+        timings = {config: self._bench(*args, config=config, **kwargs) for config in pruned}
+        self.best_config = min(timings, key=timings.get)
+        self.pre_hook({**self.nargs, **kwargs, **self.best_config.all_kwargs()}, reset_only=True)
+        self.found = timings
+        self.nargs = None
+        return self.fn.run(*args, **kwargs, **self.best_config.all_kwargs())
+
+
+def test_a_derived_class_that_searches_by_itself():
+    kernel, hooked = Recorder(B16=OutOfResourcesError("x", 2, 1), B32=2, B64=1, B128=0), []
+    listed = configs(16, 32, 64, 128)
+    listed[2].pre_hook = lambda named: hooked.append(named["BLOCK"])
+    keeping = Keeping(
+        kernel, kernel.arg_names, listed, ["n"], ["x"], ["out"], do_bench=bench_by_cost(kernel),
+        prune_configs_by={"early_config_prune": lambda configs, named, **kwargs: configs[: named["n"]]},
+    )  # fmt: skip
+    x, out = np.ones(4), np.ones(4)
+    keeping[(1,)](x, out, 3)
+    assert [keeping.found[config][0] for config in listed[:3]] == [np.inf, 2, 1] and len(keeping.found) == 3
+    assert keeping.best_config is listed[2] and hooked == [64] and (x == 0).all() and (out == 2).all()
+    wrong = Keeping(Recorder(B32=ValueError("wrong")), kernel.arg_names, configs(32), [], None, None)
+    with pytest.raises(ValueError, match="wrong"):
+        wrong[(1,)](x, out, 3)
