@@ -75,6 +75,16 @@ def by_descriptors(case: str) -> list[Configuration]:
     return found
 
 
+def grouped(case: str) -> list[Configuration]:
+    """Products whose operands' addresses lie in memory."""
+    signature = dict.fromkeys(("a_pointers", "b_pointers", "c_pointers"), "*i64:16")
+    signature |= {"sizes": "*i32:16", "strides": "*i32:16", "groups": "i32"}
+    return [
+        _configuration(case, "grouped_matmul", signature, {"PROGRAMS": 132}, tile)
+        for tile in tiles.GROUPED_TILES
+    ]
+
+
 def paged_decode(case: str) -> list[Configuration]:
     """Attention with one query over pages, in f16."""
     signature = dict.fromkeys(("q", "k", "v"), "*fp16:16") | {"table": "*i32:16"}
@@ -185,6 +195,7 @@ def products() -> list[Configuration]:
         *matmul("i8-NT", "i8", "NT", tiles.INT8_TILES, kernel="matmul_int8", out="i32"),
         *matmul("skinny-NN", "fp16", "NN", tiles.SKINNY_TILES),
         *matmul("split-NN", "fp16", "NN", tiles.SPLIT_K_TILES, kernel="matmul_split_k", out="fp32"),
+        *grouped("grouped-NN"),
         *matmul("ieee-NN", "fp32", "NN", tiles.SGEMM_TILES, precision="ieee"),
         *attention("attention-128", 128, False),
         *attention("attention-128-causal", 128, True),

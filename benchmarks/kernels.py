@@ -218,6 +218,48 @@ def matmul_split_k(
 
 
 @jit
+def grouped_matmul(
+    a_pointers, b_pointers, c_pointers, sizes, strides, groups,
+    PROGRAMS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,
+):  # fmt: skip
+    """Products of several sizes: the operands' and results' addresses, the sizes (M, N, K) and the distances
+    of rows (of a, b, c) of each are read from memory. PROGRAMS programs walk over the tiles of all of them;
+    sizes are multiples of the tiles."""
+    tile = tl.program_id(0)
+    begin = 0
+    for g in range(groups):
+        M = tl.load(sizes + g * 3)
+        N = tl.load(sizes + g * 3 + 1)
+        K = tl.load(sizes + g * 3 + 2)
+        tiles_n = tl.cdiv(N, BLOCK_N)
+        tiles = tl.cdiv(M, BLOCK_M) * tiles_n
+        while tile >= begin and tile < begin + tiles:
+            stride_a = tl.load(strides + g * 3)
+            stride_b = tl.load(strides + g * 3 + 1)
+            stride_c = tl.load(strides + g * 3 + 2)
+            a = tl.load(a_pointers + g).to(tl.pointer_type(tl.float16))
+            b = tl.load(b_pointers + g).to(tl.pointer_type(tl.float16))
+            c = tl.load(c_pointers + g).to(tl.pointer_type(tl.float16))
+            i = (tile - begin) // tiles_n * BLOCK_M + tl.arange(0, BLOCK_M)
+            j = (tile - begin) % tiles_n * BLOCK_N + tl.arange(0, BLOCK_N)
+            k = tl.arange(0, BLOCK_K)
+            a_tile = a + i[:, None] * stride_a + k[None, :]
+            b_tile = b + k[:, None] * stride_b + j[None, :]
+            acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+            for _ in range(0, tl.cdiv(K, BLOCK_K)):
+                a_tile = tl.multiple_of(a_tile, [16, 16])
+                b_tile = tl.multiple_of(b_tile, [16, 16])
+                x = tl.load(a_tile)
+                y = tl.load(b_tile)
+                acc += tl.dot(x, y)
+                a_tile += BLOCK_K
+                b_tile += BLOCK_K * stride_b
+            tl.store(c + i[:, None] * stride_c + j[None, :], acc.to(tl.float16))
+            tile += PROGRAMS
+        begin += tiles
+
+
+@jit
 def matmul_int8(
     a, b, c, M, N, K, stride_am, stride_ak, stride_bk, stride_bn, stride_cm, stride_cn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,

@@ -11,7 +11,15 @@ from typing import Any
 import torch
 
 from benchmarks.spine import Case, empty_tensor, random_tensor
-from benchmarks.tiles import DESCRIPTOR_TILES, FP8_TILES, INT8_TILES, PADDED_TILES, SMALL_TILES, SPLIT_K_TILES
+from benchmarks.tiles import (
+    DESCRIPTOR_TILES,
+    FP8_TILES,
+    GROUPED_TILES,
+    INT8_TILES,
+    PADDED_TILES,
+    SMALL_TILES,
+    SPLIT_K_TILES,
+)
 
 
 def matmul_case(
@@ -163,4 +171,38 @@ def split_k(m: int, n: int, k: int) -> Case:
     return Case(
         f"gemm f16 NN {m}x{n}x{k} split", "TFLOP/s", plain.work, plain.make, launch, SPLIT_K_TILES,
         plain.torch, plain.check, plain.tolerance,
+    )  # fmt: skip
+
+
+def grouped(groups: int, m: int, n: int, k: int) -> Case:
+    """Products whose operands' addresses and sizes lie in memory, all in one launch."""
+
+    def make() -> dict[str, Any]:
+        f16 = torch.float16
+        data: dict[str, Any] = {
+            "a": [random_tensor(m, k, dtype=f16) for _ in range(groups)],
+            "b": [random_tensor(k, n, dtype=f16) for _ in range(groups)],
+            "c": [empty_tensor(m, n, dtype=f16) for _ in range(groups)],
+        }
+        for name in "abc":
+            addresses = [tensor.data_ptr() for tensor in data[name]]
+            data[f"{name}_pointers"] = torch.tensor(addresses, device="cuda", dtype=torch.int64)
+        for name, row in (("sizes", (m, n, k)), ("strides", (k, n, n))):
+            data[name] = torch.tensor([row] * groups, device="cuda", dtype=torch.int32)
+        return data
+
+    def launch(kernels, data, config):
+        tables = [data[name] for name in ("a_pointers", "b_pointers", "c_pointers", "sizes", "strides")]
+        programs = _multiprocessors()
+        kernels.grouped_matmul[(programs,)](*tables, groups, PROGRAMS=programs, **config)
+
+    def vendor(data):
+        return [torch.mm(a, b) for a, b in zip(data["a"], data["b"])]
+
+    def check(data):
+        return torch.stack(data["c"]).float() / k**0.5, torch.stack(vendor(data)).float() / k**0.5
+
+    return Case(
+        f"grouped gemm f16 NN {groups}x{m}x{n}x{k}", "TFLOP/s", 2.0 * groups * m * n * k, make, launch,
+        GROUPED_TILES, vendor, check, 2e-3,
     )  # fmt: skip

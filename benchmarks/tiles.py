@@ -43,6 +43,10 @@ PADDED_TILES = [
 DESCRIPTOR_TILES = _tiles(
     (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (128, 128, 64, 8, 4), (128, 128, 64, 4, 3)
 )
+GROUPED_TILES = _tiles(
+    (128, 128, 64, 8, 3), (128, 128, 64, 4, 3), (128, 256, 64, 8, 3), (128, 256, 64, 8, 4),
+    (64, 128, 64, 4, 4),
+)  # fmt: skip
 SPLIT_K_TILES = [
     tile | {"SPLIT_K": split}
     for split, rows in (

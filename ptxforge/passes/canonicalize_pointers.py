@@ -93,7 +93,9 @@ class _Rewriter:
         *regions_old, result_old = zip(old, new)
         for (argument, scalar), region in zip(regions_old, loop.regions):
             inside = Builder(region.block, region.block.first, loop.location)
-            argument.replace_all_uses_with(tensor(inside, scalar))
+            made = tensor(inside, scalar)
+            made.defining_op.attributes.update(argument.attributes)
+            argument.replace_all_uses_with(made)
         argument, scalar = result_old
         if argument.uses:
             argument.replace_all_uses_with(tensor(Builder.after(loop), scalar))

@@ -7,7 +7,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import ptxforge
+from benchmarks.configurations import products
 from benchmarks.dialects import load
+from ptxforge.compiler import compile_function
 from ptxforge.runtime.tensor_descriptor import TensorDescriptor
 
 kernels = load("ptxforge")
@@ -49,6 +52,36 @@ def test_product_of_8_bit_floats(execute):
     constants["PRECISION"] = "tf32"
     for (out,) in execute(kernels.matmul, (2,), arguments, constants, outputs=[2]):
         np.testing.assert_array_equal(out, (a.astype(np.float32) @ b.astype(np.float32).T).astype(np.float16))
+
+
+@pytest.mark.parametrize("programs", [1, 3])
+def test_products_whose_operands_lie_anywhere(devices, programs):
+    """Each with sizes of its own; programs that go from one to the next."""
+    sizes = ((64, 128, 96), (128, 64, 32), (64, 64, 128))
+    rng = np.random.default_rng(programs)
+    a, b = ([_small_integers(rng, *(size[i] for i in dims)) for size in sizes] for dims in ((0, 2), (2, 1)))
+    for device in devices:
+        placed = [[ptxforge.to_device(x, device) for x in arrays] for arrays in (a, b)]
+        placed.append([ptxforge.to_device(np.zeros(size[:2], np.float16), device) for size in sizes])
+        tables = [np.array([x.data_ptr() for x in arrays], np.int64) for arrays in placed]
+        tables += [np.array(sizes, np.int32), np.array([(k, n, n) for m, n, k in sizes], np.int32)]
+        ptxforge.compile(kernels.grouped_matmul)[(programs,)](
+            *(ptxforge.to_device(x, device) for x in tables), 3,
+            PROGRAMS=programs, BLOCK_M=64, BLOCK_N=64, BLOCK_K=32, num_warps=4,
+        )  # fmt: skip
+        for x, y, out in zip(a, b, placed[2]):
+            expected = (x.astype(np.float32) @ y.astype(np.float32)).astype(np.float16)
+            np.testing.assert_array_equal(out.numpy(), expected)
+
+
+def test_promises_about_carried_pointers_make_copies_wide(assemble):
+    """``tl.multiple_of`` of what a loop carries is all that says how such pointers are aligned."""
+    (one,) = [c for c in products() if c.name == "grouped-NN-128-128-64-w8-s3"]
+    made = compile_function(kernels.grouped_matmul, one.signature, one.constants, "sm_90a", **one.options)
+    assemble(made.ptx)
+    assert made.ptx.count("wgmma.mma_async") == 4 and "ld.global.b16" not in made.ptx
+    copies = [line for line in made.ptx.splitlines() if "cp.async.c" in line and "global" in line]
+    assert len(copies) == 3 * 8 and all("cp.async.cg.shared.global" in line for line in copies)
 
 
 @pytest.mark.parametrize("group", [3, 8])

@@ -214,3 +214,27 @@ def test_a_while_around_a_for():
     after = apply(before, canonicalize_pointers)
     assert not any(isinstance(v.type, T.TensorType) for loop in operations(after, Loop) for v in loop.results)
     same_meaning(before, after, {"n": 3})
+
+
+def test_what_was_promised_of_the_tensor_is_kept():
+    function = parse(
+        """
+      %c0 = constant {value = 0} : i32
+      %c1 = constant {value = 1} : i32
+      %o = make_range {start = 0, end = 8} : tensor<8xi32>
+      %b = splat %x : (ptr<f32>) -> tensor<8xptr<f32>>
+      %p = addptr %b, %o : tensor<8xptr<f32>>
+      %st = splat %s : (i32) -> tensor<8xi32>
+      %e = for %k = %c0 to %n step %c1 iter_args(%q = %p) : tensor<8xptr<f32>> {
+        %v = load %q : (tensor<8xptr<f32>>) -> tensor<8xf32>
+        store %q, %v : (tensor<8xptr<f32>>, tensor<8xf32>)
+        %r = addptr %q, %st : tensor<8xptr<f32>>
+        yield %r
+      }""",
+        parameters=PARAMETERS,
+    )
+    loop = next(op for op in function.walk() if isinstance(op, For))
+    loop.carried[0].attributes["divisibility"] = (16,)
+    assert canonicalize_pointers(function, TARGET)
+    load = next(op for op in function.walk() if op.name == "load")
+    assert load.pointer.defining_op.attributes["divisibility"] == (16,)

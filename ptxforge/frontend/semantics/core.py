@@ -126,8 +126,8 @@ def item(ctx, input):
 
 
 def _promise(ctx: Context, input: Any, values: Any, attribute: str) -> TensorValue:
-    """Note a fact about each dimension on the operation (or parameter) that defines ``input``. What a loop or
-    ``if`` gives has no place for it: such a promise is dropped."""
+    """Note a fact about each dimension on the operation, the parameter or the value carried by a loop that
+    ``input`` is. What a loop or ``if`` gives has no place for it: such a promise is dropped."""
     x = arguments.tensor(ctx, input, "input")
     if isinstance(values, tuple):
         numbers = tuple(arguments.static_int(v, "values") for v in values)
@@ -140,8 +140,8 @@ def _promise(ctx: Context, input: Any, values: Any, attribute: str) -> TensorVal
     if any(n < 1 for n in numbers):
         raise ArgumentProblem("values", f"must be positive, is {list(numbers)}")
     if isinstance(x.value, BlockArgument):
-        if isinstance(x.value.block.parent, Function):
-            x.value.attributes[attribute] = numbers[0]
+        is_parameter = isinstance(x.value.block.parent, Function)
+        x.value.attributes[attribute] = numbers[0] if is_parameter else numbers
     elif len(x.value.op.results) == 1 and not x.value.op.regions:
         x.value.op.attributes[attribute] = numbers
     return x

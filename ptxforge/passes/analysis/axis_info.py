@@ -21,7 +21,7 @@ of operations and parameters, and are believed, as is what ``tl.assume`` promise
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
@@ -208,24 +208,25 @@ class AxisInfoAnalysis:
         self._info.update((result, self._get(v)) for result, v in zip(op.results, op.carried))
 
     def _for_once(self, op: For, carried: list[AxisInfo]) -> Sequence[Value]:
-        self._info.update(zip(op.carried, carried))
+        self._carry(op.carried, carried)
         self._block(op.body)
         return op.body.terminator.operands
 
     def _while(self, op: While) -> None:
         self._loop(op.initial, lambda carried: self._while_once(op, carried))
-        self._info.update(
-            (result, self._get(v)) for result, v in zip(op.results, op.before.terminator.values)
-        )
+        ends = zip(op.results, op.before.terminator.values)
+        self._info.update((result, self._get(v)) for result, v in ends)
 
     def _while_once(self, op: While, carried: list[AxisInfo]) -> Sequence[Value]:
-        self._info.update(zip(op.before.arguments, carried))
+        self._carry(op.before.arguments, carried)
         self._block(op.before)
-        self._info.update(
-            (arg, self._get(v)) for arg, v in zip(op.body.arguments, op.before.terminator.values)
-        )
+        self._carry(op.body.arguments, map(self._get, op.before.terminator.values))
         self._block(op.body)
         return op.body.terminator.operands
+
+    def _carry(self, arguments: Iterable[BlockArgument], infos: Iterable[AxisInfo]) -> None:
+        """What the arguments of a loop's region hold, and what the user promised of that."""
+        self._info.update((a, _with_hints(info, a.attributes, a.type)) for a, info in zip(arguments, infos))
 
     def _loop(self, initial: Sequence[Value], once: Callable[[list[AxisInfo]], Sequence[Value]]) -> None:
         """Assume what holds before the loop, and weaken it until what the body yields agrees.
