@@ -49,6 +49,7 @@ from ptxforge.emulator.global_records import (
     per_granule,
 )
 from ptxforge.emulator.memory import ORIGIN, address_of
+from ptxforge.emulator.overwrites import Overwrites
 from ptxforge.emulator.parser import TYPE_BITS, Instruction
 from ptxforge.emulator.program import SHARED_BASE, Program
 from ptxforge.emulator.registers import unwritten
@@ -166,6 +167,8 @@ class Checker:
 
     def finish(self) -> None:
         """The batch ended."""
+        if self.world is not None:
+            self.world.tell_waiting()
 
     def watches(self, space: str, kind: str) -> bool:
         return space in ("shared", "generic") or self.world is not None and space == "global"
@@ -185,7 +188,11 @@ class Checker:
         """After a store: lanes that do not find their value lost it to another lane of the same
         instruction.
         """
+        if self.world is not None:
+            self.world.overwrites.tell(after_store=True)
         if indices.size < 2 or np.ndim(values) == 0:
+            if self.world is not None:
+                self.world.met = None  # one value for all
             return
         if locator.space == "global" and self.world is not None:
             self.world.stored(self, locator, lanes, lambda: _lost(indices, values, nbytes))
@@ -538,6 +545,42 @@ class GlobalShadow:
         """CTA -> the site of each tick of its batch."""
         self._suspects: np.ndarray | None = None
         """Rows of the access under way that met another thread's write of the same instruction."""
+        self.overwrites = Overwrites()
+        self.met: tuple[tuple, np.ndarray, np.ndarray] | None = None
+        """Of a store: the access, where other CTAs' lanes write the same place, and their records."""
+
+    def tell_waiting(self) -> None:
+        """Report what a store was about to do."""
+        if self.met is not None:
+            self.tell_met(np.arange(len(self.met[1])))
+        self.overwrites.tell()
+
+    def tell_met(self, rows: np.ndarray) -> None:
+        """Report those of :attr:`met` that did not find their value in memory."""
+        access, foreign, found = self.met
+        self.met = None
+        chosen = np.zeros(len(foreign), bool)
+        chosen[rows] = True
+        self._report(access, foreign & chosen.reshape(-1, *[1] * (foreign.ndim - 1)), found, "written")
+        self.tell_waiting()
+
+    def _add(
+        self,
+        access: tuple,
+        done: str,
+        kind: str,
+        message: str,
+        rows: np.ndarray,
+        lane: np.ndarray,
+        other: Site | None,
+    ) -> None:
+        """A finding about ``rows`` of an access: now, or when it has stored."""
+        checker, locator, _, indices, *_ = access
+        where, finding = indices[rows].copy(), (checker.machine, kind, message, locator.site, lane, other)
+        if locator.kind == WRITE and done == "written":
+            self.overwrites.add(where, locator.nbytes, finding)
+        else:
+            checker.machine.findings.add(*finding[:-1], where + ORIGIN, other)
 
     def forget(self, ctas: range) -> None:
         """The ticks of these CTAs start anew: what they did so far counts as ordered within each."""
@@ -571,6 +614,8 @@ class GlobalShadow:
     ) -> None:
         """Note an access, report conflicts with other threads and CTAs."""
         self._suspects = None
+        if self.overwrites or self.met:
+            self.tell_waiting()
         memory = checker.machine.memory
         low, high = _extent(locator, lanes, indices)
         stamp = checker.global_stamp(locator.site)
@@ -682,23 +727,27 @@ class GlobalShadow:
 
     def _met_in_one_instruction(self, access: tuple, found: np.ndarray) -> None:
         """Lanes that do not find their own record wrote what another lane of the instruction writes: of
-        another CTA, that is a race; of their own, :meth:`stored` looks whether the values differ.
+        another CTA or of their own, :meth:`stored` looks whether the values differ.
         """
         me = access[4]
         lost = found != me
         if not lost.any():
             return
         foreign = lost & ((found ^ me) >> CTA_SHIFT != 0)
-        self._report(access, foreign, found, "written")
+        if foreign.any():
+            self.met = access, foreign, found
         self._suspects = np.unique(np.nonzero(lost & ~foreign)[0])
 
     def stored(
         self, checker: Checker, locator: Locator, lanes: np.ndarray | None, lost: Callable[[], np.ndarray]
     ) -> None:
-        """After a store: report threads of one CTA that wrote different values to one address."""
-        if self._suspects is None:
+        """After a store: report threads that wrote different values to one address."""
+        if self._suspects is None and self.met is None:
             return
-        rows = np.intersect1d(self._suspects, lost())
+        losers = lost()
+        if self.met is not None:
+            self.tell_met(losers)
+        rows = np.intersect1d(() if self._suspects is None else self._suspects, losers).astype(np.int64)
         self._suspects = None
         checker.machine.report(
             "race",
@@ -772,15 +821,8 @@ class GlobalShadow:
         site = checker.sites[first >> THREAD_BITS]
         thread = checker.machine.thread_name(first & int(_THREAD))
         doing = {READ: "read", WRITE: "write", ATOMIC: "atomic access"}[locator.kind]
-        checker.machine.findings.add(
-            checker.machine,
-            "race",
-            f"global {doing} of what is {done} by {thread} at {site}, with no barrier between",
-            locator.site,
-            lane[racing],
-            indices[rows[racing]] + ORIGIN,
-            site,
-        )
+        text = f"global {doing} of what is {done} by {thread} at {site}, with no barrier between"
+        self._add(access, done, "race", text, rows[racing], lane[racing], site)
 
     @staticmethod
     def _reads_its_own(access: tuple, places: np.ndarray, rows: np.ndarray, old: np.ndarray) -> np.ndarray:
@@ -820,16 +862,8 @@ class GlobalShadow:
         doing = {READ: "read", WRITE: "write", ATOMIC: "atomic access"}[locator.kind]
         other = self._site_of(int(theirs[0]), int(old[0]))
         where = f" at {other}" if other is not None else ""
-        machine.findings.add(
-            machine,
-            "global-race",
-            f"global {doing} of what is {done} by {self._name(machine, int(theirs[0]))}{where}, "
-            "with nothing that orders them",
-            locator.site,
-            lane,
-            indices[rows] + ORIGIN,
-            other,
-        )
+        text = f"global {doing} of what is {done} by {self._name(machine, int(theirs[0]))}{where}, "
+        self._add(access, done, "global-race", f"{text}with nothing that orders them", rows, lane, other)
 
     def _site_of(self, cta: int, record: int) -> Site | None:
         """The instruction that left a record of a CTA, where that is still known."""
