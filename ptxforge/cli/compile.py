@@ -14,7 +14,7 @@ import argparse
 from ptxforge.cli.source import load_kernel, parse_constants, parse_signature
 from ptxforge.codegen_ptx import emit
 from ptxforge.compiler import Artifact
-from ptxforge.explain.resources import resources_of
+from ptxforge.explain.resources import place_of_products, resources_of
 from ptxforge.ir.parser import parse_function
 from ptxforge.passes.analysis.pressure import holders_at_the_peak
 from ptxforge.runtime import tools
@@ -62,7 +62,7 @@ def run(options: argparse.Namespace) -> int:
         num_warps=options.num_warps, num_stages=options.num_stages, maxnreg=options.maxnreg,
     )  # fmt: skip
     if options.remarks:
-        for remark in [*artifact.remarks, *_spills(artifact)]:
+        for remark in [*artifact.remarks, *_of_assembler(artifact)]:
             print(remark.explain())
         return 0
     if options.why:
@@ -76,14 +76,23 @@ def run(options: argparse.Namespace) -> int:
     return 0
 
 
-def _spills(artifact: Artifact) -> list[Remark]:
-    """A remark when the assembler, if there is one, keeps registers in memory: how much, and which tensors
-    take the registers."""
+def _of_assembler(artifact: Artifact) -> list[Remark]:
+    """What the assembler, if there is one, makes of the kernel's registers and its products."""
     if tools.find("ptxas") is None:
         return []
-    spilled = resources_of(artifact).spilled
-    if not spilled:
-        return []
+    used = resources_of(artifact)
+    found = [_spills(artifact, used.spilled)] if used.spilled else []
+    if used.serialized:
+        message = (
+            f"each product waits for the one before, {used.serialized}, at a third of the speed; smaller "
+            "blocks or more warps give each thread fewer sums"
+        )
+        found.append(Remark("ptxas", "serialized", message, place_of_products(artifact.ptx)))
+    return found
+
+
+def _spills(artifact: Artifact, spilled: int) -> Remark:
+    """How many bytes are kept in memory, and which tensors take the registers."""
     holders = holders_at_the_peak(parse_function(artifact.asm["gpu"]))
     names = [f"{h.value.hint or 'a value'} ({h.value.type.element} {list(h.value.type.shape)}, {h.registers})"
              for h in holders[:MOST_HOLDERS]]  # fmt: skip
@@ -92,7 +101,7 @@ def _spills(artifact: Artifact) -> list[Remark]:
         f"{sum(h.registers for h in holders)} go to tensors at one time, most of them to {', '.join(names)}; "
         "smaller blocks or more warps give each thread less"
     )
-    return [Remark("ptxas", "spills", message)]
+    return Remark("ptxas", "spills", message)
 
 
 def _text(artifact: Artifact, name: str) -> str:

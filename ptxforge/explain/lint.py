@@ -70,6 +70,12 @@ def _of_resources(resources: Resources, occupancy: Occupancy) -> Iterator[Advice
             f"registers do not suffice: {resources.spilled} bytes of code move spilled ones",
             "more num_warps, smaller blocks, or fewer num_stages leave more registers to each value",
         )  # fmt: skip
+    if resources.serialized:
+        yield Advice(
+            "warning", "serialized", None,
+            f"the assembler makes each product wait for the one before, {resources.serialized}",
+            "smaller blocks or more warps give each thread fewer sums",
+        )  # fmt: skip
     if occupancy.blocks == 0:
         yield Advice("warning", "occupancy", None, f"no block fits: too much of {occupancy.limiter}",
                      "smaller blocks or fewer num_stages need less")  # fmt: skip

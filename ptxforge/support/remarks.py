@@ -20,6 +20,7 @@ KINDS = {
     "narrow-access": "accesses to global memory that move fewer bytes at a time than they could",
     "no-tensor-core": "products that are done without tensor cores",
     "spills": "registers that the assembler keeps in memory",
+    "serialized": "products by wgmma that the assembler makes wait for each other",
 }
 """What a remark can be about."""
 

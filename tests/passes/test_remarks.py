@@ -148,6 +148,36 @@ def test_the_command_line_says_what_spills(tmp_path, capsys):
     assert "spills" not in capsys.readouterr().out
 
 
+WIDE = """import ptxforge
+import ptxforge.language as tl
+
+
+@ptxforge.jit
+def wide(a, b, c, K, M: tl.constexpr, N: tl.constexpr):
+    i, j, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, 64)
+    acc = tl.zeros((M, N), tl.float32)
+    for start in range(0, K, 64):
+        x = tl.load(a + i[:, None] * K + start + k[None, :])
+        acc = tl.dot(x, tl.load(b + (start + k)[:, None] * N + j[None, :]), acc)
+    tl.store(c + i[:, None] * N + j[None, :], acc.to(tl.float16))
+"""
+
+
+def test_the_command_line_says_that_products_are_serialized(tmp_path, capsys):
+    """256 sums a thread leave wgmma no registers."""
+    if tools.find("ptxas") is None:
+        pytest.skip("ptxas is not installed")
+    source = tmp_path / "kernels.py"
+    source.write_text(WIDE)
+    arguments = ["compile", f"{source}:wide", "--signature", "*fp16:16,*fp16:16,*fp16:16,i32:16", "--remarks",
+                 "--target", "sm_90a", "--constants", "M=128,N=256"]  # fmt: skip
+    assert cli.main([*arguments, "--num-warps", "4"]) == 0
+    said = capsys.readouterr().out
+    assert f"{source}:11:" in said and "serialized: each product waits" in said and "register" in said, said
+    assert cli.main([*arguments, "--num-warps", "8"]) == 0
+    assert "serialized" not in capsys.readouterr().out
+
+
 def test_the_command_line_prints_them(tmp_path, capsys):
     source = tmp_path / "kernels.py"
     text = f"import ptxforge\nimport ptxforge.language as tl\n\n\n@ptxforge.jit\n{inspect.getsource(narrow)}"
