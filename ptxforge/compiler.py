@@ -218,9 +218,10 @@ def check_options(
         raise OutOfResourcesError("threads", threads, most, hint="use fewer num_warps")
     if not isinstance(num_stages, int) or num_stages < 0:
         raise ArgumentError(f"must be a non-negative integer, is {num_stages!r}", "num_stages")
-    if num_ctas != 1:
-        why = "" if target.has_cluster else f"; {target} has no clusters at all"
-        raise ArgumentError(f"must be 1, is {num_ctas!r}: clusters are not supported yet{why}", "num_ctas")
+    if not isinstance(num_ctas, int) or num_ctas not in (1, 2, 4, 8):
+        raise ArgumentError(f"must be 1, 2, 4 or 8, is {num_ctas!r}", "num_ctas")
+    if num_ctas > 1 and not target.has_cluster:
+        raise ArgumentError(f"must be 1, is {num_ctas!r}: {target} has no clusters", "num_ctas")
     if maxnreg is not None and not (isinstance(maxnreg, int) and 16 <= maxnreg <= 255):
         raise ArgumentError(f"must be from 16 to 255, is {maxnreg!r}", "maxnreg")
 

@@ -66,13 +66,13 @@ def refuse_breakpoint(ctx: Lowering, op: ops.Breakpoint) -> None:
 @lowers(ops.Print)
 def lower_print(ctx: Lowering, op: ops.Print) -> None:
     if not op.values:
-        _print_line(ctx, f"pid (%u, %u, %u){op.prefix}\n", _programs(ctx.b), None)
+        _print_line(ctx, f"pid (%u, %u, %u){op.prefix}\n", _programs(ctx), None)
     for index, value in enumerate(op.values):
         _print_value(ctx, op, index, value)
 
 
-def _programs(b: Builder) -> list[tuple[str, int]]:
-    return [(b.pure(f"mov.u32 %s, %%ctaid.{axis};", "r"), 4) for axis in "xyz"]
+def _programs(ctx: Lowering) -> list[tuple[str, int]]:
+    return [(ctx.b.pure(f"mov.u32 %s, {ctx.program_register(axis)};", "r"), 4) for axis in range(3)]
 
 
 def _print_value(ctx: Lowering, op: ops.Print, number: int, value: Value) -> None:
@@ -86,7 +86,7 @@ def _print_value(ctx: Lowering, op: ops.Print, number: int, value: Value) -> Non
         dims = [coordinate(b, layout, d) for d in range(type.rank)]
     else:
         copies, threads, dims = 0, 0, []
-    programs, signed = _programs(b), op.is_signed(number)
+    programs, signed = _programs(ctx), op.is_signed(number)
     index = ", ".join(f"%{width}u" for width in ops.index_widths(T.shape_of(type)))
     text = f"pid (%u, %u, %u) idx ({index}){op.label(number)}{_format(element, signed, op.hex)}\n"
     for register, entry in enumerate(entries):

@@ -23,15 +23,22 @@ from ptxforge.ir.ops.control import Yield
 
 @lowers(ops.GetProgramId)
 def program_id(ctx: Lowering, op: ops.GetProgramId) -> None:
-    found = ctx.b.pure(f"mov.u32 %s, %%ctaid.{'xyz'[op.axis]};", "r")
+    found = ctx.b.pure(f"mov.u32 %s, {ctx.program_register(op.axis)};", "r")
     ctx.b.ranges.setdefault(found, (0, (1 << 31) - 1 if op.axis == 0 else 65535))
     ctx.set(op, [found])
 
 
 @lowers(ops.GetNumPrograms)
 def num_programs(ctx: Lowering, op: ops.GetNumPrograms) -> None:
-    found = ctx.b.pure(f"mov.u32 %s, %%nctaid.{'xyz'[op.axis]};", "r")
+    found = ctx.b.pure(f"mov.u32 %s, {ctx.program_register(op.axis, 'n')};", "r")
     ctx.b.ranges.setdefault(found, (1, (1 << 31) - 1 if op.axis == 0 else 65535))
+    ctx.set(op, [found])
+
+
+@lowers(ops.GetCtaRank)
+def cta_rank(ctx: Lowering, op: ops.GetCtaRank) -> None:
+    found = ctx.b.pure("mov.u32 %s, %%cluster_ctarank;", "r")
+    ctx.b.ranges.setdefault(found, (0, ctx.function.attributes["num_ctas"] - 1))
     ctx.set(op, [found])
 
 

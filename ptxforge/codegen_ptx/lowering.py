@@ -98,6 +98,12 @@ class Lowering:
             return b.pure("setp.ne.b32 %s, %s, 0;", "p", b.pure(f"ld.param.u8 %s, [{name}];", "r"))
         return b.pure(f"ld.param.{parameter_type(type)} %s, [{name}];", kind)
 
+    def program_register(self, axis: int, count: str = "") -> str:
+        """The special register, for a template, of the program's index along an axis, or with ``count="n"``
+        of the number of programs. A program of several CTAs is a cluster."""
+        unit = "cluster" if self.function.attributes.get("num_ctas", 1) > 1 else "cta"
+        return f"%%{count}{unit}id.{'xyz'[axis]}"
+
     def block(self, block: Block) -> None:
         """Lower a block's operations in order."""
         b, table = self.b, LOWERINGS

@@ -58,6 +58,8 @@ def _header(function: Function) -> list[str]:
     head = f".visible .entry {function.name}("
     lines = [head + ")"] if not parameters else [head, ",\n".join(parameters), ")"]
     lines.append(f".reqntid {32 * function.attributes['num_warps']}, 1, 1")
+    if (ctas := function.attributes.get("num_ctas", 1)) > 1:
+        lines += [".explicitcluster", f".reqnctapercluster {ctas}, 1, 1"]
     if function.attributes.get("maxnreg"):
         lines.append(f".maxnreg {function.attributes['maxnreg']}")
     elif (blocks := _wanted_blocks(function)) is not None:

@@ -42,7 +42,7 @@ Fire = Callable[[int, int, int, "int | None", tuple, tuple], None]
 class LaunchAttributes:
     """What a launch asks for beside grid and block: all blocks resident at once (``cooperative``), a start
     before the kernel ahead of it has ended (``programmatic``: programmatic dependent launch), blocks in
-    clusters of ``cluster`` (x, y, z)."""
+    clusters of ``cluster`` (x, y, z); grids then count clusters."""
 
     cooperative: bool = False
     programmatic: bool = False
@@ -123,6 +123,7 @@ class FrameLayout:
         self.packer = struct.Struct(f"<{parameters}{padding}III16s4xQ")
         self.fixed = struct.pack("<4I", *block, shared_bytes)
         self.attributes = attributes.encoded()
+        self.cluster = attributes.cluster
 
     def frame(self) -> Frame:
         """A new frame."""
@@ -182,7 +183,8 @@ class Launcher:
     def pack(self, frame: Frame, x: int, y: int, z: int, stream: int, values: tuple) -> None:
         """Write all that a launch decides into a frame."""
         taken = (source(values) if callable(source) else values[source] for source in self._sources)
-        self._layout.packer.pack_into(frame[0], 0, *taken, x, y, z, self._layout.fixed, stream)
+        blocks = (count * along for count, along in zip((x, y, z), self._layout.cluster))
+        self._layout.packer.pack_into(frame[0], 0, *taken, *blocks, self._layout.fixed, stream)
 
     @property
     def has_one_stream(self) -> bool:
@@ -239,12 +241,16 @@ class Launcher:
         if isinstance(stream, CurrentStream):
             default = "_current(_ordinal)"
             made |= {"_current": stream.getter, "_ordinal": stream.ordinal}
+        blocks = ", ".join(
+            name if along == 1 else f"{name} * {along}"
+            for name, along in zip(("gx", "gy", "gz"), layout.cluster)
+        )
         text = (
             "def fire(gx, gy, gz, stream, v, bound):\n"
             f"    if stream is None:\n        stream = {default}\n"
             "    try:\n        frame = _pop()\n    except IndexError:\n        frame = _frame()\n"
             "    buffer, config, extra = frame\n"
-            f"    _pack(buffer, 0, {values}gx, gy, gz, _fixed, stream)\n"
+            f"    _pack(buffer, 0, {values}{blocks}, _fixed, stream)\n"
             "    code = _launch(config, _handle, None, extra)\n"
             "    if code:\n        _again(code, config, extra, (gx, gy, gz))\n"
             "    _append(frame)\n"

@@ -45,7 +45,8 @@ def run_counted(
     device = EmulatorDevice(check="all", counters=True, target=artifact.target, raise_faults=False)
     params = _packed(device, artifact, arguments)
     function = device.load_module(artifact.ptx).function(artifact.name)
-    function.launch(grid, (machine.WARP_SIZE * artifact.num_warps, 1, 1), artifact.shared_bytes, 0, params)
+    ctas = grid[0] * artifact.num_ctas, *grid[1:]
+    function.launch(ctas, (machine.WARP_SIZE * artifact.num_warps, 1, 1), artifact.shared_bytes, 0, params)
     tensor, flops = _operations(device.last_report)
     size = sum(value.nbytes for value in arguments if isinstance(value, np.ndarray))
     return Counts(device.last_report, size, tensor, flops, tuple(device.findings))

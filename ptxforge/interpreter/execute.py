@@ -51,8 +51,9 @@ def run(
     plans: dict[Block, list[_Step]] = {}
     debugger = Debugger(namespace or {}, function.location.line if function.location else 1)
     with np.errstate(all="ignore"):
-        for z, y, x in np.ndindex(*grid[::-1]):
+        for z, y, x, rank in np.ndindex(*grid[::-1], function.attributes.get("planned_ctas", 1)):
             program = Program(function, memory, (x, y, z), grid, output, plans)
+            program.rank = rank
             program.debugger = debugger
             try:
                 program.run(values)
@@ -73,6 +74,8 @@ class Program:
     """One program: its index, its values, and its pending asynchronous copies."""
 
     debugger: Debugger | None = None
+    rank = 0
+    """Which CTA of the program this is."""
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ import numpy as np
 
 from ptxforge.interpreter.registry import interprets
 from ptxforge.ir import types as T
-from ptxforge.ir.ops.memory import Barrier, GetNumPrograms, GetProgramId, Load, Store
+from ptxforge.ir.ops.memory import Barrier, GetCtaRank, GetNumPrograms, GetProgramId, Load, Store
 
 
 @interprets(GetProgramId)
@@ -17,6 +17,11 @@ def get_program_id(program, op):
 @interprets(GetNumPrograms)
 def get_num_programs(program, op):
     return np.int32(program.grid[op.axis])
+
+
+@interprets(GetCtaRank)
+def get_cta_rank(program, op):
+    return np.int32(program.rank)
 
 
 @interprets(Barrier)

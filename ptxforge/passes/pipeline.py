@@ -32,6 +32,7 @@ from ptxforge.passes.optimize_dot_operands import optimize_dot_operands
 from ptxforge.passes.optimize_thread_locality import optimize_thread_locality
 from ptxforge.passes.overlap_products import overlap_products
 from ptxforge.passes.pipeline_loops import pipeline_loops
+from ptxforge.passes.plan_ctas import plan_ctas
 from ptxforge.passes.prefetch import prefetch
 from ptxforge.passes.properties import LAYOUTS, NO_ASSUMPTIONS, OFFSETS, VECTORS
 from ptxforge.passes.reduce_data_duplication import reduce_data_duplication
@@ -99,6 +100,10 @@ TILE: tuple[Pass, ...] = (
     Pass(
         dce, "tile",
         why="the gpu passes shall not choose layouts for what nobody needs",
+    ),
+    Pass(
+        plan_ctas, "tile",
+        why="after dce, lest what nobody needs ties dimensions together; before layouts, which are one CTA's",
     ),
     Pass(
         rotate_ranges, "tile",

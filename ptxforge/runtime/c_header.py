@@ -51,6 +51,7 @@ def c_header(artifact: Artifact, image: bytes) -> str:
         "about": "\n".join(_about(artifact)), "image": _bytes(image), "size": len(image),
         "parameters": "".join(f", {_declared(kind, label)}" for label, kind in artifact.parameters),
         "addresses": ", ".join(_address(kind, label) for label, kind in artifact.parameters) or "0",
+        "ctas": f"{artifact.num_ctas} * " if artifact.num_ctas > 1 else "",
         "opt_in": _OPT_IN if artifact.shared_bytes > _MORE_THAN_DEFAULT else "",
     }  # fmt: skip
     return _substituted(_HEADER, parts)
@@ -144,7 +145,7 @@ static inline CUresult ptxforge_@name@_launch(
     CUfunction function, unsigned grid_x, unsigned grid_y, unsigned grid_z, CUstream stream@parameters@)
 {
     void *arguments[] = {@addresses@};
-    return cuLaunchKernel(function, grid_x, grid_y, grid_z, PTXFORGE_@upper@_THREADS, 1, 1,
+    return cuLaunchKernel(function, @ctas@grid_x, grid_y, grid_z, PTXFORGE_@upper@_THREADS, 1, 1,
                           PTXFORGE_@upper@_SHARED_BYTES, stream, arguments, 0);
 }
 

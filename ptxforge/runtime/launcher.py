@@ -111,7 +111,9 @@ class PreparedLaunch:
             self.launcher, self._substitute = made, substitute
             self.fire = self._fire_first
             return
-        self._launch = functools.partial(_launch, function.launch, variant.block, shared)
+        self._launch = functools.partial(
+            _launch, function.launch, variant.block, shared, variant.artifact.num_ctas
+        )
         self._pack = packing.layout(types).pack
         self._select = slots.selector(sources)
         self._stream = stream
@@ -183,8 +185,11 @@ class PreparedLaunch:
         return findings.Launch(self.variant, self.device, grid, arguments, by_name)
 
 
-def _launch(launch: Callable, block: tuple, shared: int, grid: tuple, stream: int, params: bytes) -> None:
-    launch(grid, block, shared, stream, params)
+def _launch(
+    launch: Callable, block: tuple, shared: int, ctas: int, grid: tuple, stream: int, params: bytes
+) -> None:
+    x, y, z = grid
+    launch((x * ctas, y, z), block, shared, stream, params)
 
 
 def prepare(

@@ -77,7 +77,8 @@ class _Emulated:
         launched = findings.Launch(variant, device, grid, describe_arguments(self._names, values, bound))
         try:
             packed = self._packer.pack(*values)
-            self._function.launch(grid, variant.block, variant.artifact.shared_bytes, 0, packed)
+            ctas = grid[0] * variant.artifact.num_ctas, *grid[1:]
+            self._function.launch(ctas, variant.block, variant.artifact.shared_bytes, 0, packed)
         except DeviceError as error:
             raise findings.explained(launched, error) from None
         finally:

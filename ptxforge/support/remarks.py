@@ -19,6 +19,7 @@ KINDS = {
     "not-by-tma": "tiles for wgmma that threads copy, because their addresses are no rectangle of a tensor",
     "narrow-access": "accesses to global memory that move fewer bytes at a time than they could",
     "no-tensor-core": "products that are done without tensor cores",
+    "one-cta-works": "programs of several CTAs whose work is not shared among them",
     "spills": "registers that the assembler keeps in memory",
     "serialized": "products by wgmma that the assembler makes wait for each other",
 }

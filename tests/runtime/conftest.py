@@ -56,8 +56,8 @@ def compiled(monkeypatch) -> list[dict]:
         parameters = tuple((name, kind) for name, kind in signature.items() if name not in constants)
         return Artifact(
             name="add", ptx=ADD_PTX, target=target, num_warps=options["num_warps"],
-            num_stages=options["num_stages"], num_ctas=1, shared_bytes=0, parameters=parameters,
-            signature=signature, constants=constants,
+            num_stages=options["num_stages"], num_ctas=options["num_ctas"], shared_bytes=0,
+            parameters=parameters, signature=signature, constants=constants,
             options=options, timings={}, asm=Assembly({"tile": "tile", "gpu": "gpu", "ptx": ADD_PTX}),
             stages=[("frontend", "tile")],
         )  # fmt: skip

@@ -153,6 +153,18 @@ def test_launch_attributes(kernel, driver):
     assert [attributes_of(launch) for launch in driver.launches] == [[], [(2, 1)], [(2, 1), (6, 1)], []]
 
 
+def test_a_grid_counts_programs_of_several_ctas(kernel, driver):
+    x = ptxforge.to_device(np.zeros(8, np.float32))
+    for _ in range(3):  # the first launch, the one that makes the fast way, and that
+        kernel[(3, 2)](x, x, x, 8, num_ctas=4)
+    bound = kernel.bind((3, 2), x, x, x, 8, num_ctas=4)
+    bound()
+    bound()
+    assert [launch.grid for launch in driver.launches] == [(12, 2, 1)] * 5
+    clusters = [[number for number, _ in attributes_of(launch)] for launch in driver.launches]
+    assert clusters == [[4]] * 5
+
+
 def test_the_layouts_are_those_of_cuda_h():
     """Against the structures that cuda-python builds, where it is installed with its own."""
     real = pytest.importorskip("cuda.bindings.driver")

@@ -60,6 +60,13 @@ class GetNumPrograms(Operation):
     infer = gives(T.I32)
 
 
+@define("get_cta_rank", nonnegative_if=ALWAYS)
+class GetCtaRank(Operation):
+    """Which of its program's CTAs this one is, as ``i32``: 0, 1, … ``num_ctas`` - 1."""
+
+    infer = gives(T.I32)
+
+
 @define("addptr", traits=[SAME_MEMORY, ELEMENTWISE, ADDRESSING])
 class AddPtr(Operation):
     """``pointer + offset`` elements. ``offset`` is signed, ``i32`` or ``i64``."""
