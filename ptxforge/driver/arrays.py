@@ -238,11 +238,12 @@ class Span:
 
 def span(value: object) -> Span:
     """The bytes that a CPU array covers: those of the view that it is, not of the memory that it views."""
-    if hasattr(value, "untyped_storage"):  # torch
-        itemsize = value.element_size()
-        steps = [(size - 1) * stride for size, stride in zip(value.shape, value.stride(), strict=True)]
-        nbytes = (sum(steps) + 1) * itemsize if math.prod(value.shape) else 0
-        return Span(value.data_ptr(), nbytes, value.data_ptr(), True)
+    if callable(getattr(value, "data_ptr", None)):  # torch, or a package's wrapper around it
+        itemsize = value.element_size() if hasattr(value, "element_size") else _torch_view(value).dtype.bytes
+        steps = [(size - 1) * stride for size, stride in zip(value.shape, _strides(value), strict=True)]
+        low, high = sum(step for step in steps if step < 0), sum(step for step in steps if step > 0)
+        nbytes = (high - low + 1) * itemsize if math.prod(value.shape) else 0
+        return Span(value.data_ptr() + low * itemsize, nbytes, value.data_ptr(), True)
     if isinstance(value, np.ndarray):
         array, writable = value, value.flags.writeable
     else:

@@ -128,7 +128,8 @@ def default_dtype(value: bool | int | float) -> L.dtype:
 
 
 def _constant_value(value: bool | int | float, dtype: L.dtype) -> bool | int | float:
-    """The number as the IR's constant holds it: rounded to a float type, wrapped into a signed integer."""
+    """The number as the IR's constant holds it: rounded to a float type, wrapped into a signed integer,
+    which can be written as the bits of an unsigned one."""
     if isinstance(dtype, L.pointer_type):
         raise CompilationError(f"a number cannot become a {dtype_name(dtype)}", hint="cast an integer tensor")
     if dtype.is_floating():
@@ -139,9 +140,9 @@ def _constant_value(value: bool | int | float, dtype: L.dtype) -> bool | int | f
         if value != value or value in (float("inf"), -float("inf")):
             raise CompilationError(f"{value!r} cannot become {dtype_name(dtype)}")
         value = int(value)
-    if not dtype.get_int_min_value() <= value <= dtype.get_int_max_value():
-        raise CompilationError(f"the integer {int(value)} does not fit in {dtype_name(dtype)}")
     bits = dtype.int_bitwidth
+    if not dtype.get_int_min_value() <= value < 1 << bits:  # 0xffffffff is an int32's bits
+        raise CompilationError(f"the integer {int(value)} does not fit in {dtype_name(dtype)}")
     return int(value) - (1 << bits) if value >= 1 << (bits - 1) else int(value)
 
 

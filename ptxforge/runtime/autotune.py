@@ -101,7 +101,7 @@ class Autotuner(DerivedTuning, Wrapper):
         self.early_config_prune = pruning.get("early_config_prune")
         self.perf_model, self.configs_top_k = pruning.get("perf_model"), pruning.get("top_k", 1.0)
         self.bench = do_bench or _bench_for(warmup, rep)
-        self.cache_results = cache_results
+        self.use_cuda_graph, self.cache_results = use_cuda_graph, cache_results
         self.cache: dict[tuple, Config] = {}
         self.configs_timings: dict[Config, list[float]] = {}
         self.best_config: Config | None = None

@@ -64,22 +64,28 @@ class FunctionState:
         """The Python function's."""
         return inspect.signature(self.fn)
 
+    def get_capture_scope(self) -> dict[str, Any]:
+        """What the function can read from outside, by name: its globals, and the variables around it."""
+        return self.fn.__globals__ | inspect.getclosurevars(self.fn).nonlocals
+
     @property
     def starting_line_number(self) -> int:
         """The line of ``def`` or of its first decorator."""
         return self.fn.__code__.co_firstlineno
 
     def symbol(self, signature: dict[str, str], constants: dict[str, Any]) -> str:
-        """The name of a variant in PTX that ``repr=`` asks for; empty for the kernel's own.
+        """The name of a variant in PTX that ``repr=`` asks for, with ``_`` in place of what a name there
+        cannot have; empty for the kernel's own. ``repr`` gets the types as Triton spells them.
 
-        Raises :class:`ArgumentError` for one that is no name there.
+        Raises :class:`ArgumentError` for one that holds no name.
         """
         if self.repr is default_repr or self.is_bare():
             return ""
-        name = str(self.repr(Specialized(self.__name__, dict(constants), dict(signature), self)))
-        if not re.fullmatch(r"[A-Za-z_$][\w$]*", name, re.ASCII):
+        types = {parameter: kind.partition(":")[0] for parameter, kind in signature.items()}
+        name = str(self.repr(Specialized(self.__name__, dict(constants), types, self)))
+        if not name or name[0].isdigit():
             raise ArgumentError(f"gives {name!r}, which cannot be the name of a kernel in PTX", "repr")
-        return name
+        return re.sub(r"[^\w$]", "_", name, flags=re.ASCII)
 
     def settle(self) -> None:
         """Find out what travels, which needs the Python function."""

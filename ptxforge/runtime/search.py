@@ -105,8 +105,9 @@ class Search:
     def _loaded(self, candidates: list[Candidate]) -> Iterator[list[Candidate]]:
         """The candidates, compiled one after the other and assembled side by side: the assembler works
         without the interpreter's lock, and takes longer."""
-        if not isinstance(default_device(), CudaDevice):
-            yield candidates
+        changes_arguments = any(candidate.config.pre_hook for candidate in candidates)
+        if changes_arguments or not isinstance(default_device(), CudaDevice):
+            yield candidates  # each is compiled when it runs
             return
         with concurrent.futures.ThreadPoolExecutor(min(_LOADERS, len(candidates))) as pool:
             context = contextvars.copy_context

@@ -52,6 +52,11 @@ class CompilationError(PtxforgeError):
         self.location = location
         self.hint = hint
 
+    @property
+    def error_message(self) -> str:
+        """What is wrong, without the place (Triton's name)."""
+        return self.message
+
     def at(self, location: Location | None) -> CompilationError:
         """This error with ``location`` filled in, unless it has one already."""
         if self.location is None:

@@ -197,10 +197,9 @@ def redefinition() -> None:
 
 def redefined(fn: Callable, text: str) -> Callable:
     """The function that ``text`` (``def`` and its body) defines, with the names, defaults and globals of
-    ``fn``.
+    ``fn``, and what the variables of functions around it hold now.
 
-    Raises :class:`CompilationError` for a text that does not define ``fn``, or that needs names of a function
-    around it.
+    Raises :class:`CompilationError` for a text that does not define ``fn``.
     """
     file = f"<text of {fn.__qualname__}, {hash(text) & 0xFFFFFFFF:x}>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)
@@ -211,7 +210,9 @@ def redefined(fn: Callable, text: str) -> Callable:
     ]
     if not found or found[0].co_freevars:
         raise CompilationError(f"the text does not define '{fn.__name__}' by itself")
-    made = types.FunctionType(found[0], fn.__globals__, fn.__name__, fn.__defaults__)
+    around = inspect.getclosurevars(fn).nonlocals if fn.__closure__ else {}
+    scope = {**fn.__globals__, **around} if around else fn.__globals__
+    made = types.FunctionType(found[0], scope, fn.__name__, fn.__defaults__)
     made.__kwdefaults__, made.__annotations__ = fn.__kwdefaults__, dict(fn.__annotations__)
     made.__qualname__, made.__module__ = fn.__qualname__, fn.__module__
     return made

@@ -85,7 +85,8 @@ class ASTSource:
         """The kernel compiled for ptxforge's name of a target."""
         signature, constants = self.specialization()
         options = {name: getattr(chosen, name) for name in OPTIONS if hasattr(chosen, name)}
-        return self.fn.compile(signature, constants, machine, **options)
+        # Who asks for this launches by itself, and would have to make the tensor maps of TMA, too.
+        return self.fn.compile(signature, constants, machine, **options | {"tensor_maps": False})
 
     def make_ir(
         self, target: GPUTarget, options: Any, codegen_fns: Any, module_map: Any, context: Any

@@ -18,7 +18,7 @@ _LIBRARIES = ("libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so")
 _COMPUTE_32F, _REAL_32F = 68, 0
 _TYPES = {"torch.float16": 2, "torch.bfloat16": 14, "torch.float32": 0, "torch.float8_e4m3fn": 28}
 """``cudaDataType`` of element types."""
-_TRANSA, _FAST_ACCUM = 3, 15
+_TRANSA, _FAST_ACCUM = 3, 25
 """Attributes of a product's description."""
 _MAX_WORKSPACE_BYTES = 1
 _ALGORITHM_BYTES = 64 + 8 + 4 + 4 + 16

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from ptxforge.driver import arrays
-from ptxforge.driver.arrays import ArrayView, view
+from ptxforge.driver.arrays import ArrayView, Span, span, view
 from ptxforge.support import dtypes
 from ptxforge.support.errors import ArgumentError
 
@@ -162,3 +162,20 @@ def test_a_span_of_nothing(kind):
 
 def test_what_has_no_description():
     assert arrays.describe(3) is None and arrays.describe("x") is None
+
+
+class Strided(Torchlike):
+    """A package's own view of memory: strides of its own, and no storage."""
+
+    def __init__(self, address, shape, strides):
+        super().__init__("torch.float32", "cpu", address)
+        self.shape, self._strides = shape, strides
+
+    def stride(self):
+        return self._strides
+
+
+def test_the_bytes_of_a_wrapper_with_strides_of_its_own():
+    assert span(Strided(1000, (3, 4), (10, 1))) == Span(1000, 4 * 24, 1000, True)
+    assert span(Strided(1000, (3, 4), (-10, 1))) == Span(1000 - 80, 4 * 24, 1000, True)
+    assert span(Strided(1000, (0, 4), (4, 1))).nbytes == 0

@@ -5,6 +5,7 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
+from ptxforge.runtime import search
 from ptxforge.runtime.autotune import Autotuner, Config, autotune
 from ptxforge.runtime.heuristics import Heuristics, heuristics
 from ptxforge.runtime.jit import KernelInterface
@@ -333,3 +334,33 @@ def test_a_derived_class_that_searches_by_itself():
     wrong = Keeping(Recorder(B32=ValueError("wrong")), kernel.arg_names, configs(32), [], None, None)
     with pytest.raises(ValueError, match="wrong"):
         wrong[(1,)](x, out, 3)
+
+
+@ptxforge.jit
+def boxed(x_desc, out, N: tl.constexpr):
+    tl.store(out + tl.arange(0, N), x_desc.load([0]))
+
+
+def _wide_box(named):
+    named["x_desc"].block_shape = [named["N"]]
+
+
+def test_hooks_of_configurations_give_descriptors_their_boxes():
+    """As in Triton's tutorials: a descriptor is made with a box that could not be, and a hook sets it."""
+    kernel = autotune([Config({"N": n}, pre_hook=_wide_box) for n in (16, 32)], key=[])(boxed)
+    x, out = np.arange(64, dtype=np.float32), np.zeros(32, np.float32)
+    kernel[(1,)](ptxforge.TensorDescriptor.from_tensor(x, [1]), out)
+    chosen = kernel.best_config.kwargs["N"]
+    np.testing.assert_array_equal(out[:chosen], x[:chosen])
+    assert kernel.use_cuda_graph is False
+
+
+def test_configurations_whose_hooks_change_arguments_are_not_compiled_ahead(monkeypatch):
+    """On a GPU others are compiled by threads; these hooks change what all of them share."""
+    kernel = autotune([Config({"N": 16}, pre_hook=_wide_box), Config({"N": 32})], key=[])(boxed)
+    searched = search.Search(kernel, (1,), (), {})
+    monkeypatch.setattr(search, "default_device", lambda: object.__new__(search.CudaDevice))
+    monkeypatch.setattr(searched, "_load", lambda config: pytest.fail("compiled ahead"))
+    candidates = [searched._candidate(config) for config in kernel.configs]
+    with searched._loaded(candidates) as found:
+        assert found == candidates

@@ -187,3 +187,15 @@ def test_too_many_warps_are_passed_over_by_an_autotuner():
     assert stored(store) == 3 and store.best_config.num_warps == 2
     with pytest.raises(ptxforge.errors.OutOfResourcesError, match="2048 required, 1024 available"):
         store.fn.warmup(np.int32, num_warps=64)
+
+
+def test_a_new_text_still_sees_the_variables_around_the_function():
+    number = tl.constexpr(3)
+
+    @ptxforge.jit
+    def store(out):
+        tl.store(out, number)
+
+    assert store.get_capture_scope()["number"] is number and store.get_capture_scope()["tl"] is tl
+    store._unsafe_update_src(store.src.replace("number", "number + 1"))
+    assert stored(store) == 4

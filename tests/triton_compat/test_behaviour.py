@@ -148,8 +148,10 @@ def test_the_disk_cache_knows_names(tmp_path, monkeypatch):
 
 
 def test_a_name_that_ptx_does_not_have():
-    kernel = ptxforge.jit(repr=lambda spec: "two words")(named.fn)
-    with pytest.raises(ptxforge.errors.ArgumentError, match="'repr': gives 'two words', which cannot be"):
+    kernel = ptxforge.jit(repr=lambda spec: f"{spec.name}<{spec.signature['x']}>")(named.fn)
+    assert ".entry named__fp32_(" in kernel.compile({"x": "*fp32:16"}, {"SCALE": 2}).asm["ptx"]
+    kernel = ptxforge.jit(repr=lambda spec: "2 words")(named.fn)
+    with pytest.raises(ptxforge.errors.ArgumentError, match="'repr': gives '2 words', which cannot be"):
         kernel.compile({"x": "*fp32"}, {"SCALE": 3})
 
 
