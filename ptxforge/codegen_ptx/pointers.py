@@ -34,7 +34,16 @@ def advance(b: Builder, pointers: list, offsets: list, size: int) -> list:
     first = offsets[0]
     if all(offset == first for offset in offsets):
         return _advance_all(b, pointers, first, size)
-    return [moved_by(b, as_pointer(p), offset, size) for p, offset in zip(pointers, offsets, strict=True)]
+    moved: dict[tuple, tuple[Term, ...]] = {}  # most elements have the same terms
+    result = []
+    for pointer, offset in zip(pointers, offsets, strict=True):
+        p = as_pointer(pointer)
+        root, constant = b.split(offset)
+        terms = moved.get((p.terms, root))
+        if terms is None:
+            terms = moved[p.terms, root] = _with_term(p.terms, root, size)
+        result.append(Pointer(p.base, terms, p.offset + constant * size))
+    return result
 
 
 def _advance_all(b: Builder, pointers: list, offset, size: int) -> list:
@@ -56,14 +65,17 @@ def _advance_all(b: Builder, pointers: list, offset, size: int) -> list:
 def moved_by(b: Builder, p: Pointer, offset, size: int) -> Pointer:
     """A pointer plus ``offset`` elements of ``size`` bytes: one more term, or one less where they cancel."""
     root, constant = b.split(offset)
-    terms = p.terms
-    if root is not None:
-        if (root, -size) in terms:
-            at = terms.index((root, -size))
-            terms = terms[:at] + terms[at + 1 :]
-        else:
-            terms = tuple(sorted((*terms, (root, size))))
-    return Pointer(p.base, terms, p.offset + constant * size)
+    return Pointer(p.base, _with_term(p.terms, root, size), p.offset + constant * size)
+
+
+def _with_term(terms: tuple[Term, ...], root: str | None, size: int) -> tuple[Term, ...]:
+    """The terms with ``size`` bytes for each unit of ``root`` (None: nothing) added."""
+    if root is None:
+        return terms
+    if (root, -size) in terms:
+        at = terms.index((root, -size))
+        return terms[:at] + terms[at + 1 :]
+    return tuple(sorted((*terms, (root, size))))
 
 
 def scaled_sum(b: Builder, base, root: str, size: int):

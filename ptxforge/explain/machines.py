@@ -11,10 +11,6 @@ import attrs
 
 from ptxforge.support.target import Target
 
-REGISTERS = 65536
-"""32-bit registers of a multiprocessor, on all of these architectures."""
-SYSTEM_BYTES = 1024
-"""Shared memory that each block takes for the system, from sm_80 on."""
 ISSUE_PER_CLOCK = 4
 """Warp instructions that a multiprocessor issues per clock: one for each of its four parts."""
 
@@ -61,16 +57,10 @@ class Card:
         return self.tensor_rate("f16") / self.bandwidth
 
 
-_LIMITS = {
-    80: Limits(2048, 32, 164 * 1024),
-    86: Limits(1536, 16, 100 * 1024),
-    87: Limits(1536, 16, 164 * 1024),
-    89: Limits(1536, 24, 100 * 1024),
-    90: Limits(2048, 32, 228 * 1024),
-    100: Limits(2048, 32, 228 * 1024),
-    103: Limits(2048, 32, 228 * 1024),
-    120: Limits(1536, 24, 100 * 1024),
-}
+_THREADS_AND_BLOCKS = {
+    80: (2048, 32), 86: (1536, 16), 87: (1536, 16), 89: (1536, 24), 90: (2048, 32), 100: (2048, 32),
+    103: (2048, 32), 120: (1536, 24),
+}  # fmt: skip
 
 
 def _rates(f16: int, **others: int) -> dict[str, int]:
@@ -88,7 +78,7 @@ _CARDS = {
 
 def limits_of(target: Target) -> Limits:
     """The limits of a multiprocessor of ``target``."""
-    return _LIMITS[target.sm]
+    return Limits(*_THREADS_AND_BLOCKS[target.sm], target.shared_bytes_per_multiprocessor)
 
 
 def card_of(target: Target) -> Card | None:

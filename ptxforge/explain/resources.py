@@ -10,7 +10,7 @@ from pathlib import Path
 import attrs
 
 from ptxforge.compiler import Artifact
-from ptxforge.explain.machines import REGISTERS, SYSTEM_BYTES, Limits, limits_of
+from ptxforge.explain.machines import Limits, limits_of
 from ptxforge.runtime import tools
 from ptxforge.support import machine
 from ptxforge.support.errors import DeviceError
@@ -111,8 +111,8 @@ def occupancy_of(artifact: Artifact, registers: int, target: Target) -> Occupanc
     fit = {"threads": limits.threads // (warps * machine.WARP_SIZE), "blocks": limits.blocks}
     if registers:
         per_warp = -(-registers * machine.WARP_SIZE // REGISTER_UNIT) * REGISTER_UNIT
-        fit["registers"] = REGISTERS // per_warp // warps
-    per_block = -(-artifact.shared_bytes // SHARED_UNIT) * SHARED_UNIT + SYSTEM_BYTES
+        fit["registers"] = machine.REGISTERS_PER_MULTIPROCESSOR // per_warp // warps
+    per_block = -(-artifact.shared_bytes // SHARED_UNIT) * SHARED_UNIT + machine.SYSTEM_SHARED_BYTES
     fit["shared memory"] = limits.shared // per_block
     blocks = min(fit.values())
     return Occupancy(blocks, blocks * warps, limits.warps, fit)

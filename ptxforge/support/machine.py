@@ -58,6 +58,8 @@ BUFFER_ALIGNMENT = 128
 """Bytes to which a tile in shared memory is aligned: one row of all banks."""
 SMALL_SCRATCH = 512
 """Bytes up to which one scratch area counts as small and gets a place of its own."""
+SYSTEM_SHARED_BYTES = 1024
+"""Bytes of shared memory that each block takes for the system, from sm_80 on."""
 ALL_SMALL_SCRATCH = 2048
 """Bytes that all small scratch areas may take together."""
 CONVERSION_SCRATCH = 48 << 10

@@ -50,6 +50,11 @@ class Target:
         return _ARCHITECTURES[self.sm][1]
 
     @property
+    def shared_bytes_per_multiprocessor(self) -> int:
+        """Shared memory of a multiprocessor, for all of its blocks and what the system takes for each."""
+        return _ARCHITECTURES[self.sm][2]
+
+    @property
     def max_threads_per_block(self) -> int:
         """Threads that one block can have."""
         return 1024
