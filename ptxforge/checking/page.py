@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import linecache
 from html import escape
+from pathlib import Path
 
-from ptxforge.checking.catalogue import SEVERITIES
 from ptxforge.checking.issues import Issue, Place, Report
 
 _AROUND = 3
@@ -22,12 +22,16 @@ body { font: 16px/1.5 system-ui, sans-serif; color: var(--ink); background: var(
 h1 { font-size: 1.5rem; } h2 { font-size: 1.1rem; margin: 0; }
 article { border: 1px solid var(--line); border-left-width: 6px; border-radius: 4px; padding: 1rem;
           margin: 1rem 0; }
-.error { border-left-color: var(--error); } .warning { border-left-color: var(--warning); }
-.note { border-left-color: var(--note); }
-.error h2 b { color: var(--error); } .warning h2 b { color: var(--warning); }
-.note h2 b { color: var(--note); }
+.error { --mark: var(--error); } .warning { --mark: var(--warning); } .note { --mark: var(--note); }
+article { border-left-color: var(--mark); } h2 b { color: var(--mark); }
 pre { background: var(--soft); padding: .5rem; overflow-x: auto; margin: .75rem 0; border-radius: 4px; }
-mark { background: none; color: inherit; font-weight: 700; border-bottom: 2px solid currentColor; }
+pre i { font-style: normal; opacity: .5; }
+mark { background: none; color: inherit; font-weight: 700; border-bottom: 2px solid var(--mark); }
+mark.other { border-bottom-style: dotted; }
+h1, h2, p, dd, td { overflow-wrap: anywhere; }
+table { border-collapse: collapse; margin: 1rem 0; } td { padding: .2rem 1rem .2rem 0; vertical-align: top; }
+td:first-child { border-left: 6px solid var(--mark); padding-left: .6rem; } td b { color: var(--mark); }
+a { color: inherit; }
 dl { display: grid; grid-template-columns: max-content 1fr; gap: .25rem 1rem; margin: .5rem 0 0; }
 dt { opacity: .7; } dd { margin: 0; }
 code, pre { font-family: ui-monospace, monospace; font-size: .9rem; }
@@ -36,7 +40,8 @@ code, pre { font-family: ui-monospace, monospace; font-size: .9rem; }
 
 def page(report: Report, title: str) -> str:
     """The page. It needs no other file and no network."""
-    body = "\n".join(map(_article, report.issues)) or "<p>Nothing was found.</p>"
+    articles = [_article(number, issue) for number, issue in enumerate(report.issues)]
+    body = "\n".join(articles) or "<p>Nothing was found.</p>"
     return (
         "<!doctype html>\n"
         f'<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>\n'
@@ -47,40 +52,70 @@ def page(report: Report, title: str) -> str:
 
 
 def _contents(report: Report) -> str:
-    counts = [(severity, report.count(severity)) for severity in SEVERITIES]
-    rows = "".join(f"<dt>{severity}s</dt><dd>{number}</dd>" for severity, number in counts)
-    return f"<dl>{rows}</dl>\n"
+    """A line for each issue, the worst first, which leads to it."""
+    rows = []
+    for number, issue in enumerate(report.issues):
+        where = f"<code>{escape(_name(issue.place))}</code>" if issue.place else ""
+        what = f'<a href="#issue-{number}">{escape(issue.kind)}</a> in <code>{escape(issue.kernel)}</code>'
+        rows.append(f'<tr class="{issue.severity}"><td><b>{issue.severity}</b><td>{what}<td>{where}</tr>')
+    return f"<table>{''.join(rows)}</table>\n" if len(rows) > 1 else ""
 
 
-def _article(issue: Issue) -> str:
-    where = f" at <code>{escape(str(issue.place))}</code>" if issue.place else ""
+def _name(place: Place) -> str:
+    """``file:line``, from the current folder on where the file is in it."""
+    path = Path(place.file)
+    here = path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+    return f"{here}:{place.line}"
+
+
+def _article(number: int, issue: Issue) -> str:
+    where = f" at <code>{escape(_name(issue.place))}</code>" if issue.place else ""
     what = f"{escape(issue.kind)} in <code>{escape(issue.kernel)}</code>"
     head = f"<h2><b>{issue.severity}</b>: {what}{where}</h2>"
-    parts = [head, f"<p>{escape(issue.message)}</p>", _source(issue.place)]
-    if issue.other is not None and issue.other != issue.place:
-        what = "The access" if issue.kind == "overflow" else "The other access"
-        parts += [f"<p>{what}, at <code>{escape(str(issue.other))}</code>:</p>", _source(issue.other)]
+    parts = [head, f"<p>{escape(issue.message)}</p>", *_sources(issue)]
+    launches = "" if issue.launches == 1 else f" in {issue.launches} launches"
     facts = [
-        ("element", issue.element),
+        ("element", escape(issue.element)),
         ("program", "" if issue.program is None else str(issue.program)),
         ("thread", "" if issue.thread is None else str(issue.thread)),
-        ("seen", f"{issue.count} times in {issue.launches} launches"),
-        ("why", issue.entry.reason),
-        ("cure", issue.entry.cure),
-        ("PTX", issue.ptx),
+        ("seen", f"{issue.count} time{'s' * (issue.count != 1)}{launches}"),
+        ("why", escape(issue.entry.reason)),
+        ("cure", escape(issue.entry.cure)),
+        ("PTX", f"<code>{escape(issue.ptx)}</code>" if issue.ptx else ""),
     ]
-    rows = "".join(f"<dt>{name}</dt><dd>{escape(text)}</dd>" for name, text in facts if text)
-    return f'<article class="{issue.severity}">\n' + "\n".join(parts) + f"\n<dl>{rows}</dl>\n</article>"
+    rows = "".join(f"<dt>{name}</dt><dd>{text}</dd>" for name, text in facts if text)
+    start = f'<article class="{issue.severity}" id="issue-{number}">\n'
+    return start + "\n".join(parts) + f"\n<dl>{rows}</dl>\n</article>"
 
 
-def _source(place: Place | None) -> str:
+def _sources(issue: Issue) -> list[str]:
+    """The source of an issue, and that of the other access; in one piece where they are near."""
+    place, other = issue.place, issue.other
+    if other is None or other == place or place is None:
+        return [_source(place)]
+    if other.file == place.file and abs(other.line - place.line) <= 2 * _AROUND:
+        return [_source(place, other.line)]
+    what = "The access" if issue.kind == "overflow" else "The other access"
+    return [_source(place), f"<p>{what}, at <code>{escape(_name(other))}</code>:</p>", _source(other)]
+
+
+def _source(place: Place | None, other: int | None = None) -> str:
+    """The lines around a place, which is marked; so is the line ``other``."""
     lines = linecache.getlines(place.file) if place is not None else []
     if place is None or not 1 <= place.line <= len(lines):
         return ""
-    first, last = max(1, place.line - _AROUND), min(len(lines), place.line + _AROUND)
+    marked = {other or place.line, place.line}
+    first, last = max(1, min(marked) - _AROUND), min(len(lines), max(marked) + _AROUND)
+    while last > max(marked) and (not lines[last - 1].strip() or lines[last - 1][0] in "@d"):
+        last -= 1  # of the next function
     width = len(str(last))
     rows = []
     for number in range(first, last + 1):
-        text = escape(lines[number - 1].rstrip())
-        rows.append(f"{number:>{width}}  " + (f"<mark>{text}</mark>" if number == place.line else text))
+        text = lines[number - 1].rstrip()
+        body = text.lstrip()
+        shown = escape(text)
+        if number in marked:
+            kind = "" if number == place.line else ' class="other"'
+            shown = f"{text[: len(text) - len(body)]}<mark{kind}>{escape(body)}</mark>"
+        rows.append(f"<i>{number:>{width}}</i>  {shown}")
     return "<pre>" + "\n".join(rows) + "</pre>"
