@@ -185,6 +185,45 @@ def test_the_ring_of_descriptors_walks_on():
         assert runs_ahead(function_of(artifact))
 
 
+@ptxforge.jit
+def rounds(
+    a, b, c, count, tiles, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TWICE: tl.constexpr,
+    ALONE: tl.constexpr,
+):  # fmt: skip
+    """c[r] = a[r] @ bᵀ, in a loop around that over tiles. TWICE: plus the same once more, by a loop of its own.
+    ALONE: the second loop stands in a branch."""
+    i, j, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    for r in range(count):
+        for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
+            rows = tile * BM + i
+            x = a + r * (tiles * BM * K) + rows[:, None] * K + k[None, :]
+            y = b + j[:, None] * K + k[None, :]
+            acc = tl.zeros((BM, BN), tl.float32)
+            for start in range(0, K, BK):
+                acc = tl.dot(tl.load(x + start), tl.load(y + start).T, acc)
+            if TWICE:
+                if tile % 2 == 0 or not ALONE:
+                    for start in range(0, K, BK):
+                        acc = tl.dot(tl.load(x + start), tl.load(y + start).T, acc)
+            tl.store(c + (r * tiles * BM + rows)[:, None] * BN + j[None, :], acc)
+
+
+@pytest.mark.parametrize(("twice", "alone"), [(False, False), (True, False), (True, True)])
+def test_loops_around_and_beside(execute, twice, alone):
+    """A ring ends with the loop that carries it, and is made anew in the next round."""
+    count, tiles, k = 2, 3, 96
+    rng = np.random.default_rng(7)
+    a = rng.integers(-4, 5, (count, tiles * 64, k)).astype(np.float16)
+    b = rng.integers(-4, 5, (64, k)).astype(np.float16)
+    expected = a.astype(np.float32) @ b.T
+    times = np.where(np.arange(tiles * 64)[:, None] // 64 % 2 * alone, 1, 2) if twice else 1
+    constants = BLOCKS | {"TWICE": twice, "ALONE": alone}
+    arguments = [a, b, np.zeros_like(expected), count, tiles, k]
+    for (out,) in execute(rounds, (2,), arguments, constants, outputs=[2], num_warps=4, num_stages=3):
+        np.testing.assert_array_equal(out, expected * times)
+    assert len(rounds.variants[-1].artifact.tensor_maps) == 2
+
+
 # -- form -------------------------------------------------------------------------------------------------
 
 
