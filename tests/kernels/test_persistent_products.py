@@ -20,7 +20,7 @@ from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.mbarrier import BarrierInit, TensorLoad
 from ptxforge.ir.ops.memory import Barrier, Store
 from ptxforge.ir.ops.shared import LocalAlloc
-from ptxforge.ir.ops.warpgroup import DotWait
+from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.ir.parser import parse_function
 from ptxforge.runtime.tensor_descriptor import TensorDescriptor
 from tests.passes import gpu
@@ -190,8 +190,8 @@ def rounds(
     a, b, c, count, tiles, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, TWICE: tl.constexpr,
     ALONE: tl.constexpr,
 ):  # fmt: skip
-    """c[r] = a[r] @ bᵀ, in a loop around that over tiles. TWICE: plus the same once more, by a loop of its own.
-    ALONE: the second loop stands in a branch."""
+    """c[r] = a[r] @ bᵀ, in a loop around that over tiles. TWICE: plus the same once more, by another loop.
+    ALONE: that one stands in a branch."""
     i, j, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
     for r in range(count):
         for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=True):
@@ -260,6 +260,20 @@ def test_warps_store_a_tile_without_waiting_for_others():
     (conversion,) = [op for op in behind if isinstance(op, ConvertLayout)]
     assert conversion.meets_before
     assert not [op for op in behind if isinstance(op, Barrier)]
+
+
+def test_accumulators_are_not_cleared():
+    """The first product of a tile replaces what they hold; only a tile without steps needs zeros."""
+    artifact = compiled()
+    function = function_of(artifact)
+    (begin,) = gpu.operations(function, DotBegin)
+    (product,) = gpu.operations(function, DotAsync)
+    assert begin.is_unset and product.adds is not None
+    lines = artifact.ptx.splitlines()
+    zeros = [at for at, line in enumerate(lines) if line.endswith(", 0f00000000;")]
+    (wait,) = [at for at, line in enumerate(lines) if "wgmma.wait_group.sync.aligned 0;" in line]
+    assert len(zeros) == 64 * 64 // 128 and zeros[0] > wait
+    assert "bra.uni $summed" in lines[zeros[0] - 1]
 
 
 def test_barriers_are_made_once(assemble):
