@@ -49,13 +49,13 @@ def _once(name: str, contender: str) -> float:
     """Milliseconds of the first launch, in this process."""
     is_ours = contender != "triton"
     kernels, start = load("ptxforge" if is_ours else contender), STARTS[name]()
-    data = start.make()
     if contender == "imported":
         _import_all()
     if is_ours:
         from ptxforge.runtime.devices import default_device
 
         default_device()
+    data = start.make()
     torch.cuda.synchronize()
     begin = time.perf_counter()
     start.launch(kernels, data)

@@ -32,12 +32,12 @@ LIMITS = {"add": 1.5, "gemm": 3.0, "attention": 3.0}
 def _first_launch(name: str, contender: str) -> dict[str, Any]:
     """Milliseconds of the first and the second launch in this process; what ptxforge's counters say."""
     kernels, start = load(contender), STARTS[name]()
-    data = start.make()
-    torch.cuda.synchronize()
     if contender == "ptxforge":
         from ptxforge.runtime.devices import default_device
 
         default_device()
+    data = start.make()
+    torch.cuda.synchronize()
     times = []
     for _ in range(2):
         begin = time.perf_counter()

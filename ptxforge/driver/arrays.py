@@ -16,6 +16,7 @@ launcher takes torch tensors and DeviceArrays by a shorter one.
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import sys
 from collections.abc import Callable
@@ -74,6 +75,7 @@ def from_host_dtype(dtype: np.dtype) -> DType:
         raise ArgumentError(f"kernels have no element type for numpy's '{dtype}'") from None
 
 
+@functools.cache
 def from_torch_dtype(dtype: object) -> DType:
     """The element type of a torch dtype, or of one of the language's, by its printed name.
 

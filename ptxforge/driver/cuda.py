@@ -31,6 +31,7 @@ from ptxforge.support.target import parse_target
 from ptxforge.support.tensor_map import ALIGNMENT, BYTES
 
 MAX_PARAMETER_BYTES = 4096  # of a kernel, below PTX ISA 8.1; enough for 500 arguments
+_ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*\(([^)]*)\)")
 DEFAULT_SHARED_BYTES = 48 * 1024  # what a block may have without opting in
 
 
@@ -302,8 +303,8 @@ def parameter_count(ptx: str, entry: str) -> int:
     >>> parameter_count(".visible .entry add(.param .u64 x, .param .b32 n) {", "add")
     2
     """
-    signature = re.search(rf"\.entry\s+{re.escape(entry)}\s*\(([^)]*)\)", ptx)
-    return len(re.findall(r"\.param\b", signature[1])) if signature else 0
+    found = _ENTRY.finditer(ptx)  # one pattern for all names: compiling one costs more than looking
+    return next((match[2].count(".param") for match in found if match[1] == entry), 0)
 
 
 Moves = list[tuple[int, int, int]]

@@ -20,7 +20,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from ptxforge.driver.cuda import CudaDevice
-from ptxforge.runtime import array_state, cache, options, timing, variants
+from ptxforge.runtime import array_state, cache, compiler_state, options, timing, variants
 from ptxforge.runtime import timings as timings_file
 from ptxforge.runtime.config import Config, expand, pow2
 from ptxforge.runtime.derived_tuning import DerivedTuning
@@ -307,7 +307,7 @@ class Autotuner(DerivedTuning, Wrapper):
         """The disk cache's entry for this kernel, key and device; empty when results are not kept there."""
         if not self.cache_results or any(config.pre_hook for config in self.configs):
             return ""
-        return cache.hashed("timings", cache.compiler_digest(), *self._subject(key).values())
+        return cache.hashed("timings", compiler_state.digest(), *self._subject(key).values())
 
     def _known_timings(self, key: tuple) -> dict[str, list[float]]:
         entry = self._entry_name(key)

@@ -9,6 +9,7 @@ kind           the name is a hash of                               the file hold
 ``machine``    the PTX, the exact architecture, the assembler      the machine code (cubin)
                and its version
 ``timings``    the kernel, the key, the GPU                        milliseconds of each configuration
+``outline``    the compiler's own source; a function's source      its source, the names that it reads
 ``digest``     names, sizes and dates of the compiler's files      the hash of their content
 =============  ==================================================  =======================================
 
@@ -18,20 +19,17 @@ ptxforge.support.container's. docs/caching.md tells users about it.
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import logging
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import attrs
 
-import ptxforge
 from ptxforge.compiler import Artifact, Assembly
-from ptxforge.runtime import source, store
-from ptxforge.runtime.store import folder
+from ptxforge.runtime import compiler_state, store
+from ptxforge.runtime.store import folder, hashed
 from ptxforge.support.artifact_facts import FIELDS, described
 from ptxforge.support.container import DamagedFileError
 from ptxforge.support.tensor_map import TensorMapRecipe
@@ -54,18 +52,13 @@ class Counters:
 counters = Counters()
 
 
-def hashed(*parts: Any) -> str:
-    """The name of an entry whose content these parts decide."""
-    return hashlib.sha256(repr(parts).encode()).hexdigest()
-
-
 def key(
     text: str, signature: dict[str, str], constants: dict[str, Any], target: str, options: dict[str, Any]
 ) -> str:
     """The name of the entry for one specialisation of the kernel whose meaning is ``text``."""
     return hashed(
         "kernel",
-        compiler_digest(),
+        compiler_state.digest(),
         text,
         sorted(signature.items()),
         _described(constants),
@@ -82,23 +75,6 @@ def _described(values: dict[str, Any]) -> list[tuple[str, str, str]]:
 def _identity(value: Any) -> str:
     dependencies = getattr(value, "dependencies", None)
     return dependencies.digest() if dependencies is not None else repr(value)
-
-
-@functools.cache
-def compiler_digest() -> str:
-    """A hash of the compiler's own source, which is part of every key.
-
-    Reading all of it takes longer than everything else that a warm start does; so the hash is itself kept,
-    under the names, sizes and dates of the files.
-    """
-    root = Path(ptxforge.__file__).parent
-    name = hashed("digest", str(root), source.file_states(root))
-    found = store.read(name, "digest")
-    if found is not None and isinstance(found[0].get("digest"), str):
-        return found[0]["digest"]
-    digest = source.compiler_digest()
-    store.write(name, "digest", {"digest": digest}, {})
-    return digest
 
 
 # Kernels

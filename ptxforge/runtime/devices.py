@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copyreg
 import functools
+import importlib
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -58,15 +59,20 @@ def device(name: str) -> Device:
     not there.
     """
     if not name:
-        return cuda_device(0) if device_count() else device("emulator")
+        return device("cuda:0") if device_count() else device("emulator")
     kind, _, number = name.partition(":")
     if kind == "cuda" and (number.isdigit() or not number):
-        return cuda_device(int(number or 0))
+        return _cuda(int(number or 0))
     if name in _ON_THE_HOST:
         return _ON_THE_HOST[name]()
     raise DeviceError(
         f"there is no device '{name}'; PTXFORGE_DEVICE is 'emulator', 'interpreter', 'cuda' or 'cuda:N'"
     )
+
+
+def _cuda(number: int) -> Device:
+    importlib.import_module("ptxforge.runtime.compiler_state").look_ahead()  # needs more than a plain import
+    return cuda_device(number)
 
 
 def _emulator() -> Device:

@@ -1,30 +1,27 @@
 """A kernel's source and everything it depends on, as one text: what the disk cache is keyed by.
 
 A kernel means the same as long as its own source, the source of each jitted function that it calls and the
-value of each plain global that it reads are the same. Names are found in the AST and looked up in the
-function's globals and closure; an attribute chain such as ``helpers.gelu`` is followed through modules.
+value of each plain global that it reads are the same. Names are found in the AST
+(:mod:`ptxforge.runtime.outline`) and looked up in the function's globals and closure; an attribute chain such
+as ``helpers.gelu`` is followed through modules.
 """
 
 from __future__ import annotations
 
-import ast
 import enum
-import functools
 import hashlib
-import os
 import types
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import attrs
 
-import ptxforge
 from ptxforge.language.aggregates import is_aggregate
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
+from ptxforge.runtime.outline import outline
 from ptxforge.runtime.specialize import is_function
-from ptxforge.support.source_text import source_of, source_text
+from ptxforge.support.source_text import source_of
 
 _PLAIN = (bool, int, float, str, bytes, tuple, type(None), enum.Enum, dtype)
 
@@ -59,18 +56,17 @@ def _collect(fn: Callable, parts: list[str], values: list, seen: set[int]) -> No
     if id(fn) in seen:
         return
     seen.add(id(fn))
-    parts.append(f"# {fn.__module__}.{fn.__qualname__}\n{source_of(fn)}")
+    found = outline(fn)
+    parts.append(f"# {fn.__module__}.{fn.__qualname__}\n{found.source}")
     scope = _scope(fn)
-    tree, _, _ = source_text(fn).parse()
-    tree.decorator_list = []  # what stands there is used when the function is defined, not in it
     for value in _defaults(fn):
         if is_function(value):
             _collect(value.fn, parts, values, seen)
         else:
             parts.append(f"# default {unwrap(value)!r}")
-    for chain in sorted(_chains(tree)):
-        found, value = _resolve(chain, scope)
-        if not found:
+    for chain in found.chains:
+        is_there, value = _resolve(chain, scope)
+        if not is_there:
             continue
         if is_function(value) or _is_compile_time(value):
             _collect(value.fn, parts, values, seen)
@@ -137,33 +133,6 @@ def _is_filled(cell: Any) -> bool:
     return True
 
 
-def _chains(tree: ast.AST) -> set[tuple[str, ...]]:
-    """Every name and dotted name that the body reads from outside: ``{("tl", "load"), ("EPS",)}``. Parameters
-    and what the function assigns are its own, whatever the module calls by the same name."""
-    own = {
-        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
-    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    values = [value for node in ast.walk(tree) if isinstance(node, ast.arguments) for value in _values(node)]
-    defaults = {id(part) for value in values for part in ast.walk(value)}
-    chains = (tuple(_chain(node)) for node in ast.walk(tree) if id(node) not in defaults)
-    return {chain for chain in chains if chain and chain[0] not in own}
-
-
-def _values(arguments: ast.arguments) -> list[ast.expr]:
-    """The expressions of default values."""
-    return [*arguments.defaults, *(value for value in arguments.kw_defaults if value is not None)]
-
-
-def _chain(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-        yield node.id
-    elif isinstance(node, ast.Attribute):
-        inner = tuple(_chain(node.value))
-        if inner:
-            yield from (*inner, node.attr)
-
-
 def _resolve(chain: tuple[str, ...], scope: dict[str, Any]) -> tuple[bool, Any]:
     """The object that a dotted name means: an attribute of a module, a class, an enumeration's member."""
     name, *rest = chain
@@ -175,27 +144,3 @@ def _resolve(chain: tuple[str, ...], scope: dict[str, Any]) -> tuple[bool, Any]:
             return False, None
         value = getattr(value, attribute)
     return True, value
-
-
-def file_states(root: Path) -> list[tuple[str, int, int]]:
-    """Name, size and date of change (nanoseconds) of each Python file below a folder."""
-    found, folders = [], [str(root)]
-    for folder in folders:
-        for entry in os.scandir(folder):
-            if entry.name.endswith(".py"):
-                state = entry.stat()
-                found.append((entry.path, state.st_size, state.st_mtime_ns))
-            elif entry.is_dir() and entry.name != "__pycache__":
-                folders.append(entry.path)
-    return sorted(found)
-
-
-@functools.cache
-def compiler_digest() -> str:
-    """A hash of ptxforge's own source: another version of the compiler makes other PTX."""
-    root = Path(ptxforge.__file__).parent
-    state = hashlib.sha256(ptxforge.__version__.encode())
-    for path in sorted(root.rglob("*.py")):
-        state.update(path.relative_to(root).as_posix().encode())
-        state.update(path.read_bytes())
-    return state.hexdigest()

@@ -13,10 +13,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import logging
 import os
 import re
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -30,7 +30,6 @@ from ptxforge.support import container, settings
 log = logging.getLogger("ptxforge.cache")
 
 SUFFIX = ".ptxf"
-_TEMPORARY = ".tmp"
 _PASSING = (errno.EBUSY, errno.ESTALE, errno.EINTR, errno.EAGAIN)
 """What a shared file system answers for a moment: worth another try."""
 _TRIES, _PAUSE = 4, 0.01
@@ -85,9 +84,9 @@ def read(name: str, kind: str) -> tuple[dict[str, Any], dict[str, bytes]] | None
     """The facts and sections of a file, ``None`` when it is nowhere. A damaged one is noted and passed
     over."""
     for layer in layers():
-        path = _path(layer, name)
+        path = os.path.join(layer, name[:2], f"{name[2:]}{SUFFIX}")  # a Path takes longer than the reading
         try:
-            data = _patiently(path.read_bytes)
+            data = _patiently(lambda path=path: _content(path))
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:
@@ -125,7 +124,7 @@ _complained: set[Path] = set()
 
 def replace(path: Path, data: bytes) -> None:
     """Write a file so that it is there whole or not at all. Raises ``OSError``."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=path.stem, suffix=_TEMPORARY)
+    handle, temporary = container.beside(path)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -148,6 +147,11 @@ def _patiently(action: Callable[[], Result]) -> Result:
     return action()
 
 
+def hashed(*parts: Any) -> str:
+    """The name of an entry whose content these parts decide."""
+    return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
 def is_name(name: Any) -> bool:
     """Whether a text is the name of an entry: a SHA-256 in hexadecimal digits."""
     return isinstance(name, str) and re.fullmatch("[0-9a-f]{64}", name) is not None
@@ -157,7 +161,12 @@ def _path(where: Path, name: str) -> Path:
     return where / name[:2] / f"{name[2:]}{SUFFIX}"
 
 
-def _note_use(path: Path) -> None:
+def _content(path: str) -> bytes:
+    with open(path, "rb", buffering=0) as file:
+        return file.read()
+
+
+def _note_use(path: str) -> None:
     with contextlib.suppress(OSError):  # a layer that can only be read
         if time.time() - os.stat(path).st_mtime > _USED_AGAIN_AFTER:
             os.utime(path)
@@ -208,7 +217,7 @@ def prune(where: Path, allowed_bytes: int) -> list[Entry]:
     """Remove the files that were not used for the longest time until ``allowed_bytes`` suffice, and temporary
     files that killed processes left; the files that were removed."""
     for path, status in list(_files(where)):
-        if path.suffix == _TEMPORARY and time.time() - status.st_mtime > _ABANDONED_AFTER:
+        if path.suffix == container.TEMPORARY and time.time() - status.st_mtime > _ABANDONED_AFTER:
             _remove(path)
     found = sorted(entries(where), key=lambda entry: entry.used)
     total = sum(entry.bytes for entry in found)

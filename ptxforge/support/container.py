@@ -14,7 +14,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,8 @@ from ptxforge.support.errors import PtxforgeError
 
 _MAGIC = b"ptxforge 1\n"
 _DIGITS = 64
+TEMPORARY = ".tmp"
+"""What the name of a file ends with that is still being written."""
 
 
 class DamagedFileError(PtxforgeError):
@@ -31,7 +32,7 @@ class DamagedFileError(PtxforgeError):
 def write(path: str | os.PathLike, data: bytes) -> None:
     """Write a file so that it is there whole or not at all. Raises ``OSError``."""
     place = Path(path).absolute()
-    handle, temporary = tempfile.mkstemp(dir=place.parent, prefix=place.stem, suffix=".tmp")
+    handle, temporary = beside(place)
     try:
         with os.fdopen(handle, "wb") as file:
             file.write(data)
@@ -39,6 +40,14 @@ def write(path: str | os.PathLike, data: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def beside(place: Path) -> tuple[int, str]:
+    """A new file in the folder of ``place``, to be moved there: its handle and its path. Others may read it
+    as the umask has it (``tempfile`` makes files that nobody else may read). Raises ``OSError``."""
+    temporary = place.with_name(f"{place.stem}.{os.getpid():x}.{os.urandom(6).hex()}{TEMPORARY}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0)
+    return os.open(temporary, flags, 0o666), str(temporary)
 
 
 def pack(kind: str, facts: dict[str, Any], sections: dict[str, bytes]) -> bytes:

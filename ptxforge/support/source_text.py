@@ -49,6 +49,10 @@ class SourceText:
     lines: list[str]
     first: int
 
+    def cut(self) -> str:
+        """The function's lines, cut out by indentation."""
+        return "".join(_cut(self.lines, self.first - 1))
+
     def parse(self) -> tuple[ast.stmt, int, str]:
         """The function's AST; the lines that are put in front of its own, an ``if`` for an indented function
         so that columns stay the file's; and the text that was parsed, those included.
@@ -56,9 +60,8 @@ class SourceText:
         The lines are cut out by indentation, which is much faster than ``inspect.getsource`` (that one
         tokenises); where the cut does not parse, Python's tokens decide.
         """
-        text = "".join(_cut(self.lines, self.first - 1))
         try:
-            return _parse(text)
+            return _parse(self.cut())
         except SyntaxError:
             return _parse("".join(inspect.getblock(self.lines[self.first - 1 :])))
 

@@ -6,8 +6,8 @@ import hashlib
 from types import SimpleNamespace
 from typing import Any
 
+from ptxforge.runtime import compiler_state
 from ptxforge.runtime.metadata import GPUTarget
-from ptxforge.runtime.source import compiler_digest
 
 DEFAULTS = {
     "num_warps": 4, "num_stages": 3, "num_ctas": 1, "cluster_dims": (1, 1, 1), "warp_size": 32,
@@ -46,7 +46,7 @@ class Backend(BaseBackend):
 
     def hash(self) -> str:
         """A text that is another for every version of the compiler and every target."""
-        return f"ptxforge-{compiler_digest()}-{self.target}"
+        return f"ptxforge-{compiler_state.digest()}-{self.target}"
 
     @staticmethod
     def parse_attr(text: str) -> list[list[Any]]:

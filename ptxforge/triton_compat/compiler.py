@@ -17,9 +17,8 @@ from typing import Any
 import attrs
 
 from ptxforge.compiler import OPTIONS, Artifact, Assembly, compile_ir
-from ptxforge.runtime import tools
+from ptxforge.runtime import compiler_state, tools
 from ptxforge.runtime.metadata import GPUTarget
-from ptxforge.runtime.source import compiler_digest
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.support import settings
 from ptxforge.support.errors import ArgumentError
@@ -133,7 +132,7 @@ def _name(fn: Any, key: Any) -> str:
 
 def triton_key() -> str:
     """Another text for every version of the compiler: what caches of other programs are keyed by."""
-    return compiler_digest()
+    return compiler_state.digest()
 
 
 def compile(

@@ -6,6 +6,7 @@ import errno
 import hashlib
 import os
 import signal
+import stat
 import subprocess
 import sys
 import time
@@ -156,7 +157,7 @@ def test_a_shared_file_system_that_is_busy(folder, monkeypatch, code):
     monkeypatch.setattr(store, "_PAUSE", 0)
     monkeypatch.setattr(os, "replace", failing(2, code, os.replace))
     store.write(NAME, "kernel", {}, {"ptx": b"text"})
-    monkeypatch.setattr(Path, "read_bytes", failing(2, code, Path.read_bytes))
+    monkeypatch.setattr(store, "_content", failing(2, code, store._content))
     assert store.read(NAME, "kernel")[1] == {"ptx": b"text"}
 
 
@@ -164,7 +165,7 @@ def test_a_shared_file_system_that_is_busy(folder, monkeypatch, code):
 def test_a_file_system_that_stays_broken_costs_time_only(folder, monkeypatch, caplog, code):
     monkeypatch.setattr(store, "_PAUSE", 0)
     launched()
-    monkeypatch.setattr(Path, "read_bytes", failing(10**6, code, Path.read_bytes))
+    monkeypatch.setattr(store, "_content", failing(10**6, code, store._content))
     monkeypatch.setattr(os, "replace", failing(10**6, code, os.replace))
     assert counted(lambda: np.testing.assert_array_equal(launched(), 2 * np.arange(16))) == (1, 0)
     assert "cannot read the cache entry" in caplog.text and "cannot write the cache entry" in caplog.text
@@ -194,6 +195,15 @@ def test_a_full_disk(folder, monkeypatch, caplog):
     assert len(warnings) == 1 and "No space left on device" in warnings[0].message  # told once
 
 
+def test_others_may_read_what_is_written_as_the_umask_says(folder):
+    before = os.umask(0o027)
+    try:
+        launched()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(entry_of(folder).stat().st_mode) == 0o640
+
+
 def test_a_folder_that_may_only_be_read(folder, monkeypatch, caplog):
     """``chmod`` does not stop root, so the system's answer is simulated."""
     launched()
@@ -201,7 +211,7 @@ def test_a_folder_that_may_only_be_read(folder, monkeypatch, caplog):
     refuse = failing(10**6, errno.EROFS, None)
     for name in ("mkdir", "utime", "unlink"):
         monkeypatch.setattr(os, name, refuse)
-    monkeypatch.setattr(store.tempfile, "mkstemp", refuse)
+    monkeypatch.setattr(container, "beside", refuse)
     assert counted(launched) == (0, 1)
     path.write_bytes(b"damaged")
     assert counted(lambda: np.testing.assert_array_equal(launched(), 2 * np.arange(16))) == (1, 0)
