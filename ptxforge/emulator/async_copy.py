@@ -23,6 +23,7 @@ from ptxforge.emulator import tensormap
 from ptxforge.emulator.access import READ, WRITE, Locator, gather, scatter
 from ptxforge.emulator.bulk_reductions import KINDS, reduce_into
 from ptxforge.emulator.bulk_targets import Multicast, SharedAddress
+from ptxforge.emulator.device_maps import ChangedMaps
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.groups import Groups
 from ptxforge.emulator.mbarrier import MBarriers
@@ -337,11 +338,9 @@ def bind_bulk_wait(machine: Machine, pending: int) -> Callable:
     return run
 
 
-@instruction("cp.async.bulk.prefetch", "tensormap.cp_fenceproxy", defines=0)
+@instruction("cp.async.bulk.prefetch", defines=0)
 def emit_prefetch(e: Emitter, i: Instruction) -> None:
-    """A hint. (A tensor map copied by `tensormap.cp_fenceproxy` would need its bytes: refused.)"""
-    if i.parts[0] == "tensormap":
-        raise e.error("tensor maps made on the device are not implemented")
+    """A hint."""
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -537,6 +536,7 @@ class _Maps:
     def __init__(self, machine: Machine, site: Site, base: np.ndarray, offset: int):
         self.machine, self.site, self.base, self.offset = machine, site, base, offset
         self.decoded: dict[bytes, TensorMap] = {}
+        self.changed: ChangedMaps = machine.family_state(ChangedMaps)
 
     def __call__(self, lanes: np.ndarray) -> list[tuple[TensorMap, np.ndarray]]:
         """Tensor maps with the lanes (positions in `lanes`) that use them."""
@@ -556,6 +556,7 @@ class _Maps:
                                 "no tensor map at this address",
                                 self.site, lanes, np.full(lanes.size, address))  # fmt: skip
             return None
+        self.changed.used(self.site, lanes, address)
         raw = TABLES[1][address - ORIGIN : address - ORIGIN + tensormap.BYTES].tobytes()
         if raw not in self.decoded:
             try:

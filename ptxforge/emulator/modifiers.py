@@ -73,7 +73,9 @@ _ONE_OF = {
     "cp": _SPACES + _CACHE + _REDUCE + "async bulk tensor reduce prefetch commit_group wait_group wait_all "
     "read mbarrier arrive noinc noftz bulk_group tile 1d 2d 3d 4d 5d mbarrier::complete_tx::bytes "
     "multicast::cluster L2",
-    "tensormap": _ALIGNED + _SPACES + _SCOPES + "cp_fenceproxy tensormap::generic release",
+    "tensormap": _ALIGNED + _SPACES + _SCOPES + "cp_fenceproxy tensormap::generic release replace tile b1024 "
+    "global_address rank box_dim global_dim global_stride element_stride elemtype interleave_layout "
+    "swizzle_mode fill_mode",
     "fence": "sc acq_rel acquire release proxy async alias async::generic async.global mbarrier_init "
     "tensormap::generic sync_restrict::shared::cta sync_restrict::shared::cluster " + _SPACES + _SCOPES,
     "membar": "gl proxy alias async " + _SPACES + _SCOPES,

@@ -135,8 +135,50 @@ def _check(m: TensorMap, step_count: int) -> None:
 _FLOATS = {"f16", "bf16", "f32", "f64", "f32.ftz", "tf32", "tf32.ftz"}
 
 
+_REPLACED = {
+    "global_address": (5, 1), "rank": (2, 1), "elemtype": (1, 1), "swizzle_mode": (3, 1), "fill_mode": (4, 1),
+    "interleave_layout": (0, 1), "global_dim": (6, 5), "global_stride": (11, 4), "box_dim": (15, 5),
+    "element_stride": (20, 5),
+}  # fmt: skip
+"""Fields of `tensormap.replace` -> the first of their values in the layout, and how many there are."""
+_ELEMENTS = (
+    "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz",
+)  # fmt: skip
+"""Element types as `tensormap.replace` counts them (PTX ISA, "tensormap.replace")."""
+_CHOICES = {"elemtype": len(_ELEMENTS), "swizzle_mode": 4, "fill_mode": 2, "interleave_layout": 1, "rank": 5}
+
+
+def replaced(data: bytes, field: str, ordinal: int, value: int) -> bytes:
+    """The 128 bytes with one field changed as `tensormap.replace` does; `ordinal` is the dimension. Bytes
+    that are no tensor map yet count as zeros. Raises `InvalidTensorMap` for a value that the field cannot
+    have.
+    """
+    if data[:4] != _MAGIC:
+        data = _MAGIC + bytes(BYTES - 4)
+    entries = list(_LAYOUT.unpack_from(data))
+    first, count = _REPLACED[field]
+    if not 0 <= ordinal < count:
+        raise InvalidTensorMap(f"tensor map: {field} has {count} entries, not one with number {ordinal}")
+    if not 0 <= value < _CHOICES.get(field, 1 << 64):
+        raise InvalidTensorMap(f"tensor map: {field} cannot be {value}")
+    if field == "elemtype":
+        value = _NAMES.index(_ELEMENTS[value])
+    elif field == "swizzle_mode":
+        value = (0, 32, 64, 128)[value]
+    elif field == "rank":
+        value += 1
+    elif field == "global_dim":
+        value = value - 1 & 0xFFFFFFFF
+    elif field in ("box_dim", "element_stride"):
+        value = min(value, 0xFFFF)
+    if field != "interleave_layout":
+        entries[first + ordinal] = value
+    return _LAYOUT.pack(*entries).ljust(BYTES, b"\0")
+
+
 def decode(data: np.ndarray) -> TensorMap:
-    """128 bytes -> TensorMap. Raises `InvalidTensorMap` for other bytes."""
+    """128 bytes -> TensorMap. Raises `InvalidTensorMap` for other bytes, and for a map that was made on the
+    device and is none that the driver would make."""
     raw = np.ascontiguousarray(data, np.uint8).tobytes()
     if len(raw) < BYTES or raw[:4] != _MAGIC:
         raise InvalidTensorMap(
@@ -144,11 +186,12 @@ def decode(data: np.ndarray) -> TensorMap:
         )
     _, kind, rank, swizzle, fill, address, *rest = _LAYOUT.unpack_from(raw)
     sizes, strides, box, steps = rest[:5], rest[5:9], rest[9:14], rest[14:19]
-    return TensorMap(
-        _NAMES[kind], address, tuple(s + 1 for s in sizes[:rank]), tuple(strides[: rank - 1]),
-        tuple(box[:rank]),
-        tuple(steps[:rank]), swizzle, bool(fill),
+    found = TensorMap(
+        _NAMES[kind], address, tuple(s + 1 for s in sizes[:rank]), tuple(strides[: max(rank - 1, 0)]),
+        tuple(box[:rank]), tuple(steps[:rank]), swizzle, bool(fill),
     )  # fmt: skip
+    _check(found, len(found.steps))
+    return found
 
 
 def unit_bytes(m: TensorMap, coordinates: np.ndarray) -> int:

@@ -51,11 +51,6 @@ UNSUPPORTED = {
         "cp.async.bulk.tensor.2d.shared::cta.global.tile::gather4.mbarrier::complete_tx::bytes [%r0],"
         " [%rd0, {%r1, %r2, %r3, %r4, %r5}], [%r6];",
     ],
-    "tensor maps changed on the device": [
-        "tensormap.replace.tile.global_address.global.b1024.b64 [%rd0], %rd1;",
-        "tensormap.cp_fenceproxy.global.shared::cta.tensormap::generic.release.gpu.sync.aligned"
-        " [%rd0], [%rd1], 128;",
-    ],
     "`alloca` and `stacksave`": ["alloca.u64 %rd0, 16;", "stacksave.u64 %rd0;"],
     "8-bit `ldmatrix` and `stmatrix`": [
         "ldmatrix.sync.aligned.m16n16.x1.trans.shared.b8 {%r0, %r1}, [%r2];",
