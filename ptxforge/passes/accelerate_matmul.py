@@ -272,7 +272,8 @@ def _flows_to(user: Operation, index: int) -> list[Value]:
     if isinstance(user, Yield):
         return []
     if isinstance(user, For):
-        return [user.body.arguments[index - 2]] if index >= 3 else []
+        target = user.passes_to(index)
+        return [] if target is None else user.carried_names(target.index)[:1]
     return [r for r in user.results if isinstance(r.type, T.TensorType)]
 
 

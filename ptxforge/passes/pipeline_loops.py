@@ -164,7 +164,6 @@ def _let_both_run(loop: For) -> None:
 def _place_dependencies(loop: For, stage: dict[Operation, int], last: int) -> None:
     """Give every other operation the earliest stage that its users demand: what a stage-s operation needs,
     through operands and carried values, is in stage s at the latest; all else is in the last stage."""
-    yielded = loop.body.terminator.values
     work: list[tuple[Value, int]] = []
 
     def demand(op: Operation, at: int) -> None:
@@ -178,7 +177,7 @@ def _place_dependencies(loop: For, stage: dict[Operation, int], last: int) -> No
         value, at = work.pop()
         if isinstance(value, BlockArgument) and value.block is loop.body:
             if value.index:
-                work.append((yielded[value.index - 1], at))
+                work.append((loop.next_of(value), at))
             continue
         op = loop.body.ancestor_of(value.defining_op) if value.defining_op is not None else None
         if op is None or op in fixed or stage.get(op, last + 1) <= at:

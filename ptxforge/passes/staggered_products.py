@@ -100,7 +100,7 @@ def carried_by(loop: For, product: Product) -> int | None:
     is_carried = isinstance(argument, BlockArgument) and argument.block is loop.body and argument.index > 0
     if not (is_carried and argument.has_one_use and total.has_one_use):
         return None
-    if loop.body.terminator.values[argument.index - 1] is not total:
+    if loop.next_of(argument) is not total:
         return None
     operands = (product.start.a, product.start.b)
     lasts = all(_lasts(value, loop) for value in operands if isinstance(value.type, T.MemDescType))

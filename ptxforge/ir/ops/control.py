@@ -93,6 +93,14 @@ class Loop(Structured):
         blocks = [region.block.arguments for region in self.regions]
         return [*(arguments[index - len(self.results)] for arguments in blocks), self.results[index]]
 
+    def first_of(self, argument: BlockArgument) -> Value:
+        """What a carried ``argument`` is in the first iteration."""
+        return self.carried_sources(self.carried_index(argument))[0]
+
+    def next_of(self, argument: BlockArgument) -> Value:
+        """What a carried ``argument`` becomes in the next iteration."""
+        return self.carried_sources(self.carried_index(argument))[-1]
+
     def carried_index(self, value: Value) -> int | None:
         """The inverse of :meth:`carried_names`; ``None`` for the induction variable."""
         if not isinstance(value, BlockArgument):

@@ -120,17 +120,16 @@ class LinearForms:
         loop = value.block.parent_op
         if not isinstance(loop, For) or value.index == 0:
             return _itself(value)
-        following = loop.body.terminator.values[value.index - 1]
-        advance = self._advance(loop, value, following)
+        advance = self._advance(loop, value, loop.next_of(value))
         if advance is None:
             return _itself(value)
-        start = self.of(loop.initial[value.index - 1])
+        start = self.of(loop.first_of(value))
         return attrs.evolve(start, start=add(start.start, advance))
 
     def _result(self, loop: For, value: Value) -> Form:
         """What a loop's carried value is in the end, if the number of iterations is known well enough."""
         argument = loop.carried[value.index]
-        advance = self._advance(loop, argument, loop.body.terminator.values[value.index])
+        advance = self._advance(loop, argument, loop.next_of(argument))
         if advance is None:
             return _itself(value)
         lower, upper = self.scalar(loop.lower), self.scalar(loop.upper)

@@ -112,7 +112,7 @@ def _walk_back(
         value = work.pop()
         if isinstance(value, BlockArgument) and value.block is body:
             if carried and value.index:
-                work.append(body.terminator.values[value.index - 1])
+                work.append(loop.next_of(value))
             continue
         op = body.ancestor_of(value.defining_op) if value.defining_op is not None else None
         if op is None or op in found:

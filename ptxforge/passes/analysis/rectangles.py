@@ -35,7 +35,7 @@ from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import ELEMENTWISE
 from ptxforge.ir.ops.arith import AndI, CmpI, MaxSI
 from ptxforge.ir.ops.cast import Cast
-from ptxforge.ir.ops.control import For, Yield
+from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import InBounds, Load, Store
 from ptxforge.ir.ops.reduce import Reduce
@@ -312,8 +312,7 @@ def _followed(user: Operation, index: int, dim: int) -> list[tuple[Value, int]]:
         return [(user.result, user.order.index(dim))]
     if isinstance(user, DotAsync) and (index == 2 or index == dim):
         return [(user.result, dim)]
-    if isinstance(user, For) and index >= 3:
-        return [(user.carried[index - 3], dim), (user.results[index - 3], dim)]
-    if isinstance(user, Yield) and isinstance(user.parent_op, For):
-        return [(user.parent_op.carried[index], dim), (user.parent_op.results[index], dim)]
+    target = user.passes_to(index)
+    if target is not None and isinstance(target.op, For):
+        return [(name, dim) for name in target.op.carried_names(target.index)]
     raise NotLinear(f"rows beyond the end are read again, and reach '{user.name}'")
