@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time __getattr__
     from ptxforge.runtime.arithmetic import cdiv, next_power_of_2
     from ptxforge.runtime.autotune import Config, autotune, pow2
     from ptxforge.runtime.devices import default_device, empty, to_device, use_device
+    from ptxforge.runtime.graphs import do_bench_cudagraph
     from ptxforge.runtime.heuristics import heuristics
     from ptxforge.runtime.jit import JITFunction, compile, jit
     from ptxforge.runtime.loaded import load
@@ -42,6 +43,7 @@ _HOME = {  # public name -> the module that defines it
     "compile": "ptxforge.runtime.jit",
     "default_device": "ptxforge.runtime.devices",
     "do_bench": "ptxforge.runtime.timing",
+    "do_bench_cudagraph": "ptxforge.runtime.graphs",
     "empty": "ptxforge.runtime.devices",
     "forbid_jit": "ptxforge.runtime.variants",
     "heuristics": "ptxforge.runtime.heuristics",
@@ -62,9 +64,9 @@ _MODULES = {  # public module -> where it stands
 
 __all__ = [
     "Artifact", "Config", "DeviceArray", "JITFunction", "PtxforgeError", "TensorDescriptor", "__version__",
-    "autotune", "cdiv", "compile", "debug", "default_device", "do_bench", "empty", "errors", "forbid_jit",
-    "heuristics", "hooks", "jit", "language", "load", "next_power_of_2", "pow2", "to_device",
-    "triton_compat", "use_device",
+    "autotune", "cdiv", "compile", "debug", "default_device", "do_bench", "do_bench_cudagraph", "empty",
+    "errors", "forbid_jit", "heuristics", "hooks", "jit", "language", "load", "next_power_of_2", "pow2",
+    "to_device", "triton_compat", "use_device",
 ]  # fmt: skip
 
 

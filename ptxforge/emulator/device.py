@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from ptxforge.emulator.counters import Counters
+from ptxforge.emulator.counters import Counters, occupancy
 from ptxforge.emulator.findings import Finding, Findings
 from ptxforge.emulator.launch import (
     Kernel,
@@ -255,6 +255,12 @@ class EmulatorFunction:
     def _max_threads(directives: dict[str, tuple[int, ...]]) -> int:
         bound = directives.get("reqntid") or directives.get("maxntid") or (1024,)
         return min(1024, int(np.prod(bound)))
+
+    def resident_ctas(self, block: tuple[int, int, int], shared_bytes: int) -> int:
+        """How many CTAs an H200 holds at once, as threads and shared memory (bytes, the dynamic part) decide:
+        registers are the assembler's business."""
+        shared = self.translation.program.static_shared + shared_bytes
+        return occupancy(int(np.prod(block)), 0, shared).ctas * self.device.multiprocessors
 
     def launch(
         self,

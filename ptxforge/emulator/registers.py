@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from ptxforge.emulator.findings import Site
-from ptxforge.emulator.parser import TYPE_BITS, Instruction, Memory, Register
+from ptxforge.emulator.parser import TYPE_BITS, Instruction, Memory, Register, SourceLine
 from ptxforge.emulator.program import Block, Program, registers_of
 
 _MOST_REGISTERS = 255
@@ -118,21 +118,55 @@ def pressure(program: Program) -> int:
     A 64-bit register counts twice, a narrower one once, a predicate not at all. (ptxas orders instructions
     anew and recomputes values, so its number differs.)
     """
+    return min(max(1, _peak(program)[0]), _MOST_REGISTERS)
+
+
+def live_by_line(program: Program) -> list[tuple[SourceLine, int]]:
+    """Where the most registers are live at once: how many of them hold what each source line computes, the
+    most first. A register that several lines write counts for the last one."""
+    _, live = _peak(program)
+    lines: dict[str, SourceLine] = {}
+    for block in program.blocks:
+        for item in block.instructions:
+            for register in registers_of(item.family.definitions(item)):
+                if item.source is not None:
+                    lines[register.name] = item.source
+    counts: dict[tuple[str, int], int] = {}
+    places: dict[tuple[str, int], SourceLine] = {}
+    for name in live:
+        if name in lines:
+            place = lines[name].file, lines[name].line
+            places.setdefault(place, lines[name])
+            counts[place] = counts.get(place, 0) + _size(program, name)
+    return sorted(((places[place], count) for place, count in counts.items()), key=lambda pair: -pair[1])
+
+
+def _size(program: Program, name: str) -> int:
+    """32-bit registers of one of PTX's."""
+    kind = program.registers[name]
+    return -(-TYPE_BITS[kind] // 32) if kind != "pred" else 0
+
+
+@lru_cache(maxsize=256)
+def _peak(program: Program) -> tuple[int, list[str]]:
+    """How many 32-bit registers are live where the most are, and the names of these."""
     bit = {name: 1 << index for index, name in enumerate(program.registers)}
     weights: dict[int, int] = {}
-    for name, kind in program.registers.items():
-        size = -(-TYPE_BITS[kind] // 32) if kind != "pred" else 0
+    for name in program.registers:
+        size = _size(program, name)
         weights[size] = weights.get(size, 0) | bit[name]
     effects = {block: [_effect(item, bit) for item in block.instructions] for block in program.blocks}
     live = _live_at_entry(program.blocks, effects)
-    most = 1
+    most, there = 0, 0
     for block in program.blocks:
         state = _union(live[successor] for successor in block.successors)
         for defined, killed, used in reversed(effects[block]):
             after = state | defined
-            most = max(most, sum(size * (after & mask).bit_count() for size, mask in weights.items()))
+            count = sum(size * (after & mask).bit_count() for size, mask in weights.items())
+            if count > most:
+                most, there = count, after
             state = state & ~killed | used
-    return min(most, _MOST_REGISTERS)
+    return most, [name for name, mask in bit.items() if there & mask]
 
 
 Effect = tuple[int, int, int]

@@ -108,6 +108,21 @@ def compiling(kernel: JITFunction, key: Key, at_launch: bool) -> Iterator[Compil
         hook(told)
 
 
+@contextlib.contextmanager
+def on_stream(stream: int) -> Iterator[None]:
+    """Inside, launches that name no stream go to this one, whatever stream the owners of their arrays work
+    on."""
+    _streams.append(stream)
+    with add():  # every launch takes the road of those with hooks
+        try:
+            yield
+        finally:
+            _streams.pop()
+
+
+_streams: list[int] = []
+
+
 def fire(
     prepared: PreparedLaunch,
     grid: tuple[int, int, int],
@@ -116,6 +131,8 @@ def fire(
     bound: tuple,
 ) -> None:
     """Launch with the hooks around it."""
+    if stream is None and _streams:
+        stream = _streams[-1]
     variant = prepared.variant
     names = variant.src.arg_names
     arguments = dict(zip(names, bound, strict=True))

@@ -8,6 +8,7 @@ the variant (:mod:`ptxforge.driver.cuda_launch`).
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -111,9 +112,11 @@ class PreparedLaunch:
             self.launcher, self._substitute = made, substitute
             self.fire = self._fire_first
             return
-        self._launch = functools.partial(
-            _launch, function.launch, variant.block, shared, variant.artifact.num_ctas
-        )
+        ctas = variant.artifact.num_ctas
+        self._launch = functools.partial(_launch, function.launch, variant.block, shared, ctas)
+        if attributes.cooperative and hasattr(function, "resident_ctas"):
+            most = function.resident_ctas(variant.block, shared) // ctas
+            self._launch = functools.partial(_launch_together, self._launch, most)
         self._pack = packing.layout(types).pack
         self._select = slots.selector(sources)
         self._stream = stream
@@ -183,6 +186,17 @@ class PreparedLaunch:
         arguments = describe_arguments(self._names, values, bound)
         by_name = dict(zip(self._names, values, strict=True))
         return findings.Launch(self.variant, self.device, grid, arguments, by_name)
+
+
+def _launch_together(launch: Callable, most: int, grid: tuple, stream: int, params: bytes) -> None:
+    """Launch a cooperative grid where no driver decides whether it can be."""
+    blocks = math.prod(grid)
+    if blocks > most:
+        raise LaunchError(
+            f"a cooperative grid has all its blocks on the machine at once: {most} fit, and {grid} are "
+            f"{blocks}"
+        )
+    launch(grid, stream, params)
 
 
 def _launch(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import linecache
 from collections.abc import Iterator
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 _silent: ContextVar[bool] = ContextVar("ptxforge_silent", default=False)
 _SMALLEST_TILE = 32
 _MOST_TRIED = 8
+_MOST_LINES = 8
 
 
 @contextlib.contextmanager
@@ -37,9 +40,13 @@ def with_advice(
     kernel: JITFunction, key: Key, device: Device, error: OutOfResourcesError
 ) -> OutOfResourcesError:
     """The error of a kernel that does not fit, with the nearest configuration that does: first fewer stages,
-    then other warps, then one constant that is half as large."""
+    then other warps, then one constant that is half as large. Of registers it says which source lines hold
+    the most."""
     if _silent.get() or is_forbidden():
         return error
+    variant = kernel._compiled.get(key.identity())
+    if error.resource.startswith("registers") and variant is not None:
+        error.args = (f"{error}\n{_registers_by_line(variant)}",)
     for changes in list(_neighbours(key))[:_MOST_TRIED]:
         found = _fitting(kernel, _changed(key, changes), device)
         if found is not None:
@@ -48,6 +55,23 @@ def with_advice(
             error.args = (f"{error}\nnearest that fits: {text} ({needs}; checked by compiling it)",)
             break
     return error
+
+
+def _registers_by_line(variant: CompiledKernel) -> str:
+    """Where the registers are, as far as the PTX tells: the assembler, which knows them, tells no lines."""
+    load = importlib.import_module("ptxforge.emulator.launch").load_text
+    live_by_line = importlib.import_module("ptxforge.emulator.registers").live_by_line
+    lines = live_by_line(load(variant.artifact.ptx).translations[variant.name].program)
+    rows = [f"  {count:>5}: {line}{_text_of(line)}" for line, count in lines[:_MOST_LINES]]
+    left = sum(count for _, count in lines[_MOST_LINES:])
+    rows += [f"  {left:>5}: other lines"] if left else []
+    return "\n".join(["registers where the most are live at once, by the line that computes them:", *rows])
+
+
+def _text_of(line: Any) -> str:
+    """The source of a line, where it can be read."""
+    text = linecache.getline(line.file, line.line).strip()
+    return f"  {text}" if text else ""
 
 
 def _neighbours(key: Key) -> Iterator[dict[str, Any]]:

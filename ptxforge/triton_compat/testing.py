@@ -7,7 +7,6 @@ import importlib
 import importlib.util
 import json
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ptxforge.driver.cuda import CudaDevice, cuda_device
-from ptxforge.runtime.devices import default_device
+from ptxforge.runtime.graphs import do_bench_cudagraph
 from ptxforge.runtime.timing import do_bench
 from ptxforge.support.errors import DeviceError
 from ptxforge.support.target import parse_target
@@ -36,33 +35,6 @@ _TENSOR_RATES = {
     90: {32: 2048, 16: 4096, 8: 8192},
 }
 _F32_LANES = {80: 64, 89: 128, 90: 128}
-
-
-def do_bench_cudagraph(
-    fn: Callable[[], Any],
-    rep: float = 20,
-    grad_to_none: Sequence[Any] | None = None,
-    quantiles: Sequence[float] | None = None,
-    return_mode: str = "mean",
-) -> Any:
-    """Milliseconds that ``fn`` takes when replayed from a CUDA graph: no time of the host is in it.
-
-    The graph is captured by torch, on whose stream ``fn`` queues its work; without torch this is
-    :func:`do_bench`.
-    """
-    torch = sys.modules.get("torch")
-    if torch is None or not isinstance(default_device(), CudaDevice):
-        return do_bench(fn, rep=rep, grad_to_none=grad_to_none, quantiles=quantiles, return_mode=return_mode)
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        fn()
-        stream.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, stream=stream):
-            fn()
-        return do_bench(
-            graph.replay, rep=rep, grad_to_none=grad_to_none, quantiles=quantiles, return_mode=return_mode
-        )
 
 
 def assert_close(

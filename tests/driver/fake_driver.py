@@ -14,7 +14,7 @@ import re
 import struct
 from types import SimpleNamespace
 
-from ptxforge.driver import cuda, cuda_api, cuda_launch, jit, tensor_map
+from ptxforge.driver import cuda, cuda_api, cuda_launch, graph, jit, tensor_map
 from ptxforge.driver.cuda import CudaDevice
 from ptxforge.runtime import devices, launcher
 
@@ -42,13 +42,15 @@ class _Names:
 
 
 def natural_places(ptx: str, entry: str) -> list[tuple[int, int]]:
-    """(offset, bytes) of each parameter, of scalar types, in a kernel's signature."""
+    """(offset, bytes) of each parameter, scalars and tensor maps, in a kernel's signature."""
     signature = ptx.split(f".entry {entry}")[1].split(")")[0]
     places: list[tuple[int, int]] = []
-    for bits in re.findall(r"\.param \.[a-z](\d+)", signature):
-        size = int(bits) // 8
+    parameter = r"\.param (?:\.align (\d+) )?\.[a-z](\d+) [^,\[]*(?:\[(\d+)\])?"
+    for alignment, bits, count in re.findall(parameter, signature):
+        size = int(bits) // 8 * int(count or 1)
+        step = int(alignment or size)
         end = sum(places[-1]) if places else 0
-        places.append((-(-end // size) * size, size))
+        places.append((-(-end // step) * step, size))
     return places
 
 
@@ -74,6 +76,9 @@ class FakeDriver:
         """What was assembled, and what modules were loaded from."""
         self.refuses_machine_code = False
         self.version = 13000
+        self.streams: list[int] = []
+        self.replays: list[tuple[int, list[bytes]]] = []
+        """Of graphs: the stream, and the parameters of each launch."""
         self.capture_mode = "CU_STREAM_CAPTURE_MODE_GLOBAL"
         self.capture_mode_of_loading = ""
         self.refuse: list[int] = []
@@ -284,6 +289,40 @@ class FakeDriver:
         ]
         return 0 if sizes[0] else CUresult.CUDA_ERROR_INVALID_VALUE.value
 
+    def cuStreamCreate(self, flags):
+        self.streams.append(0x900 + len(self.streams))
+        return _OK, self.streams[-1]
+
+    def cuStreamDestroy(self, stream):
+        self.calls.append(f"destroy {stream}")
+        return (_OK,)
+
+    def cuStreamBeginCapture(self, stream, mode):
+        self.calls.append(f"capture {stream} {mode}")
+        self.captured.add(stream)
+        self._before_capture = len(self.launches)
+        return (_OK,)
+
+    def cuStreamEndCapture(self, stream):
+        self.captured.discard(stream)
+        taken = self.launches[self._before_capture :]
+        if any(launch.stream != stream for launch in taken):
+            return CUresult.CUDA_ERROR_INVALID_VALUE, None
+        del self.launches[self._before_capture :]
+        return _OK, SimpleNamespace(launches=taken)
+
+    def cuGraphInstantiate(self, graph, flags):
+        return _OK, graph
+
+    def cuGraphLaunch(self, graph, stream):
+        self.replays.append((stream, [launch.params for launch in graph.launches]))
+        return (_OK,)
+
+    def cuGraphExecDestroy(self, graph):
+        return (_OK,)
+
+    cuGraphDestroy = cuGraphExecDestroy
+
     def cuEventCreate(self, flags):
         return _OK, SimpleNamespace(stream=None)
 
@@ -307,7 +346,7 @@ def install(monkeypatch, fake: FakeDriver) -> FakeDriver:
     tensor_map.encode.cache_clear()
     tensor_map._encoder.cache_clear()
     cuda_api.driver_build.cache_clear()
-    for module in (cuda_api, cuda, cuda_launch, jit, tensor_map):
+    for module in (cuda_api, cuda, cuda_launch, graph, jit, tensor_map):
         monkeypatch.setattr(module, "bindings", lambda: fake)
     for module in (cuda_api, cuda, devices):
         monkeypatch.setattr(module, "device_count", lambda: fake.devices)
