@@ -65,12 +65,15 @@ def _elements(ctx: Lowering, flight: Value) -> list:
 def or_zero(ctx: Lowering, op: ops.DotOrZero) -> None:
     """A branch over the copies: the loop ran as a rule, and then nothing is to be done."""
     b, ran, registers = ctx.b, ctx.scalar(op.ran), ctx.get(op.value)
+    zero = _ZEROS[op.value.type.element]
+    if ran == 0 or UNSET in registers:
+        ctx.set(op, [zero] * len(registers))
+        return
     if ran != 1:
         end = b.label("summed")
-        if ran != 0:
-            b.effect(f"@%s bra.uni {end};", ran)
+        b.effect(f"@%s bra.uni {end};", ran)
         for register in registers:
-            b.copy(register, _ZEROS[op.value.type.element])
+            b.copy(register, zero)
         b.place(end)
     ctx.set(op, registers)
 

@@ -66,23 +66,36 @@ def flatten_loops(function: Function, target: Target) -> bool:
     """Overlap the iterations of every loop that asks for it and may."""
     changed = False
     for loop in reversed([op for op in function.walk() if isinstance(op, For)]):
-        inner = _inner_loop(loop)
-        ahead = _ahead(loop, inner) if inner is not None else None
-        if ahead is not None and _may_move(loop, inner, ahead) and _has_room(function, target, loop, ahead):
-            _overlap(loop, inner, ahead)
-            changed = True
+        try:
+            inner = _inner_loop(loop)
+            ahead = _ahead(loop, inner)
+            _check_moves(loop, inner, ahead)
+            if not _has_room(function, target, loop, ahead):
+                continue
+        except _StaysError as why:
+            if loop.flatten:
+                message = f"the next tile's loads wait for this one's end: {why}"
+                function.remarks.add("not-flattened", message, loop.location)
+            continue
+        _overlap(loop, inner, ahead)
+        changed = True
     return changed
 
 
-def _inner_loop(loop: For) -> For | None:
+class _StaysError(Exception):
+    """Tiles start one by one; the text says why, for a remark."""
+
+
+def _inner_loop(loop: For) -> For:
     """See SHAPE."""
     inner = [op for op in loop.body.operations if isinstance(op, For)]
-    return inner[0] if len(inner) == 1 else None
+    if len(inner) != 1:
+        raise _StaysError("the body has several loops" if inner else "there is no loop in the body")
+    return inner[0]
 
 
-def _ahead(loop: For, inner: For) -> set[Operation] | None:
-    """The operations that run an iteration ahead: the copies before ``inner`` and what they need. ``None`` if
-    there are no copies, or if they need what cannot run ahead."""
+def _ahead(loop: For, inner: For) -> set[Operation]:
+    """The operations that run an iteration ahead: the copies before ``inner`` and what they need."""
     ahead: set[Operation] = set()
     work: list[Operation] = []
     for op in loop.body.operations:
@@ -91,14 +104,14 @@ def _ahead(loop: For, inner: For) -> set[Operation] | None:
         if op.get_effects().starts in _QUEUES:
             work.append(op)
     if not work or not (loop.flatten or all(op.get_effects().starts == TENSORS for op in work)):
-        return None
+        raise _StaysError("the loads of the loop in the body do not run ahead")
     while work:
         op = work.pop()
         if op in ahead:
             continue
         is_copy = op.get_effects().starts in _QUEUES
         if not (op.is_speculatable or is_copy or isinstance(op, (Load, LocalAlloc))):
-            return None
+            raise _StaysError(f"they depend on '{op.name}', which cannot run for a tile before its turn")
         ahead.add(op)
         work.extend(_sources(loop.body, inner, op))
     return ahead
@@ -120,22 +133,19 @@ def _sources(body: Block, inner: For, op: Operation) -> list[Operation]:
     return found
 
 
-def _may_move(loop: For, inner: For, ahead: set[Operation]) -> bool:
-    """Whether nothing in the body minds that ``ahead`` moves over it: see AHEAD."""
+def _check_moves(loop: For, inner: For, ahead: set[Operation]) -> None:
+    """That nothing in the body minds that ``ahead`` moves over it: see AHEAD."""
     if any(isinstance(v, BlockArgument) and v.block is loop.body for v in loop.body.terminator.values):
-        return False
+        raise _StaysError("the loop hands a carried value on unchanged")
     read = {root_of_access(op) for op in ahead if "global" in op.get_effects().reads}
     for op in loop.body.walk():
         effects = op.get_effects()
         is_of_ring = isinstance(op, Barrier) and op.parent is inner.body
-        if effects.other and not is_of_ring and not effects.queue:
-            return False
-        if "global" not in effects.writes:
-            continue
-        is_atomic = "global" in effects.reads
-        if is_atomic or None in read or root_of_access(op) in read | {None}:
-            return False
-    return True
+        is_atomic = "global" in effects.reads and "global" in effects.writes
+        if is_atomic or (effects.other and not is_of_ring and not effects.queue):
+            raise _StaysError(f"the body holds '{op.name}'")
+        if "global" in effects.writes and (None in read or root_of_access(op) in read | {None}):
+            raise _StaysError("the body may write what they read")
 
 
 def _has_room(function: Function, target: Target, loop: For, ahead: set[Operation]) -> bool:
@@ -147,13 +157,10 @@ def _has_room(function: Function, target: Target, loop: For, ahead: set[Operatio
     num_warps = function.attributes["num_warps"]
     scratch = max((scratch_bytes(op, num_warps) for op in function.walk()), default=0)
     if kept + scratch > target.max_shared_bytes:
-        if loop.flatten:
-            function.remarks.add(
-                "not-flattened", f"the next tile's loads wait for this one's end: {kept} bytes of buffers "
-                f"and {scratch} of scratch have no room side by side; fewer stages or smaller blocks help",
-                loop.location,
-            )  # fmt: skip
-        return False
+        raise _StaysError(
+            f"{kept} bytes of buffers and {scratch} of scratch have no room side by side; fewer stages or "
+            "smaller blocks help"
+        )
     return loop.flatten or kept + scratch <= bytes_for_as_many_blocks(max(kept, scratch), target)
 
 

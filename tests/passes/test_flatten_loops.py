@@ -124,7 +124,18 @@ def test_may(kind):
 def test_may_not(kind):
     """What is stored may be loaded; atomics and barriers, which order memory; addresses from results; a loop
     that would not end for the tile after the last."""
-    assert not runs_ahead(built(flatten_loops, kind))
+    function = built(flatten_loops, kind)
+    assert not runs_ahead(function)
+    (remark,) = [remark for remark in function.remarks if remark.kind == "not-flattened"]
+    assert WHY[kind] in remark.message
+
+
+WHY = {
+    "in place": "the body may write what they read", "swapped": "hands a carried value on unchanged",
+    "queued": "the body holds 'atomic_rmw'", "flagged": "the body holds 'atomic_rmw'",
+    "barrier": "the body holds 'barrier'", "dependent": "they depend on 'for'",
+    "halved": "they depend on 'while'",
+}  # fmt: skip
 
 
 def test_is_asked_for():
