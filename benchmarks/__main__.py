@@ -24,7 +24,7 @@ from benchmarks import spine, tensor
 from benchmarks.dialects import load
 from benchmarks.harness import do_bench, environment, seconds_in_a_graph, sm_clock
 
-ROUNDS = {"GB/s": 16, "TFLOP/s": 4}
+ROUNDS = {"GB/s": 8, "TFLOP/s": 4}
 """How often the contenders are timed in turn. Events tick every half microsecond, up to .7 % of a kernel that
 is bound by memory, and so do medians: more of them say more."""
 FINALISTS = 3
@@ -98,16 +98,22 @@ def _line(row: dict[str, Any]) -> str:
     return f"{row['case']:32} {row['unit']:8} " + "  ".join(figures)
 
 
+def _checked_out() -> str:
+    """The commit of the checkout."""
+    return subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
-    parser.add_argument("--json", type=Path, help="write the results here")
+    parser.add_argument("--json", type=Path, help="write the results here, after each case")
     parser.add_argument("--no-triton", action="store_true")
     parser.add_argument("--commit", help="the commit to note (default: that of the checkout)")
     options = parser.parse_args()
     contenders = {"ptxforge": load("ptxforge")}
     if not options.no_triton:
         contenders["triton"] = load("triton")
+    facts = environment() | {"commit": options.commit or _checked_out()}
     rows = []
     for case in spine.cases() + tensor.cases():
         if options.only not in case.name:
@@ -117,13 +123,8 @@ def main() -> int:
         for name in contenders:
             for note in rows[-1][name]["notes"]:
                 print(f"    {name}: {note}", flush=True)
-    if options.json:
-        commit = (
-            options.commit
-            or subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-        )
-        report = {"environment": environment() | {"commit": commit}, "rows": rows}
-        options.json.write_text(json.dumps(report, indent=1) + "\n")
+        if options.json:
+            options.json.write_text(json.dumps({"environment": facts, "rows": rows}, indent=1) + "\n")
     return 0
 
 

@@ -1,6 +1,7 @@
 """What all tests share: the executors, the assembler, and goldens.
 
-``pytest --device cuda`` adds the GPU to the executors; ``pytest --update-golden`` rewrites expected texts.
+``pytest --device cuda`` adds the GPU to the executors; ``pytest --update-golden`` rewrites expected texts;
+``pytest --device cuda --forms FILE`` writes the instruction forms that the GPU ran (``tests/forms.py``).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from ptxforge.emulator import EmulatorDevice
 from ptxforge.runtime import devices as runtime_devices
 from ptxforge.runtime import tools
 from ptxforge.support.errors import DeviceError
+from tests import forms
 
 # A test takes as long as the other tests on the machine let it.
 hypothesis.settings.register_profile("ptxforge", deadline=None)
@@ -31,6 +33,25 @@ hypothesis.settings.load_profile("ptxforge")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--device", choices=("emulator", "cuda"), default="emulator", help="'cuda' adds the GPU")
     parser.addoption("--update-golden", action="store_true", help="rewrite the expected texts")
+    parser.addoption("--forms", type=Path, help="write the instruction forms that the GPU ran to this file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--device") == "cuda":
+        forms.record()
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["forms"] = sorted(forms.ran)
+    elif session.config.getoption("--forms"):
+        session.config.getoption("--forms").write_text("\n".join(sorted(forms.ran)) + "\n")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node, error) -> None:
+    """What a worker of pytest-xdist ran."""
+    forms.ran.update(getattr(node, "workeroutput", {}).get("forms", ()))
 
 
 @pytest.fixture(autouse=True)

@@ -124,6 +124,31 @@ def test_two_sums_in_one_loop(execute, steps, num_stages):
 
 
 @ptxforge.jit
+def along_k(a, b, c, BM: tl.constexpr, BN: tl.constexpr, K: tl.constexpr):
+    """a @ bᵀ, one tile, both operands along k."""
+    i, j, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, K)
+    x = tl.load(a + i[:, None] * K + k[None, :])
+    y = tl.load(b + j[:, None] * K + k[None, :])
+    tl.store(c + i[:, None] * BN + j[None, :], tl.dot(x, y.T, out_dtype=c.dtype.element_ty))
+
+
+@pytest.mark.parametrize("n", [16, 32, 64, 128, 256])
+@pytest.mark.parametrize("kind", FORMS)
+def test_every_width_of_every_kind(execute, kind, n):
+    """Each form of the instruction on every executor."""
+    inputs, output, _ = KINDS[kind]
+    rng = np.random.default_rng(n)
+    depth = 64 // np.dtype(inputs).itemsize
+    low = 0 if kind == "u8" else -3
+    a, b = (rng.integers(low, 4, (rows, depth)).astype(inputs) for rows in (64, n))
+    expected = a.astype(output) @ b.astype(output).T
+    blocks = {"BM": 64, "BN": n, "K": depth}
+    for (out,) in execute(along_k, (1,), [a, b, np.zeros((64, n), output)], blocks, outputs=[2], num_warps=4):
+        np.testing.assert_array_equal(out, expected)
+    assert "wgmma" in along_k.variants[-1].artifact.ptx
+
+
+@ptxforge.jit
 def chained(a, b, c, out, M: tl.constexpr, K: tl.constexpr, N: tl.constexpr):
     """(a @ b) @ c: the first result is the second one's operand in registers."""
     i, j, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
