@@ -9,6 +9,7 @@ import attrs
 
 from ptxforge.checking.catalogue import CATALOGUE, SEVERITIES, Entry, rank
 from ptxforge.runtime.findings import Launch, element_of
+from ptxforge.support import markup
 from ptxforge.support.location import Location, snippet
 
 
@@ -28,7 +29,7 @@ class Place:
         return snippet(Location(self.file, self.line, max(0, self.column - 1)), context=0)
 
 
-@attrs.define(slots=True)
+@attrs.define(slots=True, repr=False)
 class Issue:
     """One thing that is wrong with a kernel.
 
@@ -84,9 +85,23 @@ class Issue:
             "ptx": self.ptx,
         }
 
-    def __str__(self) -> str:
+    def headline(self) -> str:
+        """What, in which kernel, where."""
         where = f" at {self.place}" if self.place else ""
-        lines = [f"{self.severity}: {self.kind} in kernel '{self.kernel}'{where}"]
+        return f"{self.severity}: {self.kind} in kernel '{self.kernel}'{where}"
+
+    def __repr__(self) -> str:
+        return f"<{self.headline()}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the source, and the facts beside their names."""
+        places = [place for place in (self.place, self.other) if place is not None and place.shown()]
+        shown = "".join(markup.code(place.shown()) for place in dict.fromkeys(places))
+        facts = [("finding", self.headline()), ("what", self.message), *self._details()]
+        return markup.table((name, text) for name, text in facts if text) + shown
+
+    def __str__(self) -> str:
+        lines = [self.headline()]
         shown = self.place.shown() if self.place else ""
         lines += [f"  {row}" for row in shown.splitlines()]
         lines.append(f"  {self.message}")
@@ -137,7 +152,7 @@ def _place(source: Any) -> Place | None:
     return None if source is None else Place(source.file, source.line, source.column)
 
 
-@attrs.define(slots=True)
+@attrs.define(slots=True, repr=False)
 class Report:
     """What was found: ``issues``, and how often each kernel was launched (``launches``)."""
 
@@ -182,6 +197,14 @@ class Report:
             "issues": [issue.data() for issue in self.issues],
             "counts": {severity: self.count(severity) for severity in SEVERITIES},
         }
+
+    def __repr__(self) -> str:
+        return f"<Report: {self.summary()}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: a line for each issue, which opens."""
+        rows = [markup.folded(issue.headline(), issue._repr_html_()) for issue in self.issues]
+        return markup.code(self.summary()) + "".join(rows)
 
     def __str__(self) -> str:
         return "\n\n".join([*map(str, self.issues), self.summary()])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptxforge.emulator.parser import SourceLine
+from ptxforge.support import markup
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +23,7 @@ class Site:
         return f"{where} ({self.source})" if self.source else where
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Finding:
     """One fault. ``count`` lanes had it at this instruction; ``cta``, ``thread`` and ``address`` are the
     first's.
@@ -40,6 +41,18 @@ class Finding:
     address: int | None
     count: int = 1
     other: Site | None = None
+
+    def __repr__(self) -> str:
+        where = f" at {self.source}" if self.source else ""
+        return f"<{self.kind}{where}: {self.message}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the facts beside their names."""
+        facts = [
+            ("finding", self.kind), ("what", self.message), ("where", self.source), ("CTA", self.cta),
+            ("thread", self.thread), ("times", self.count), ("PTX", self.instruction),
+        ]  # fmt: skip
+        return markup.table((name, value) for name, value in facts if value is not None)
 
     def __str__(self) -> str:
         where = f"{self.source}: " if self.source else ""

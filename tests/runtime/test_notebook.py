@@ -73,3 +73,25 @@ def test_an_array_shows_its_beginning():
     large = ptxforge.to_device(np.arange(10000).reshape(10, 1000), "emulator")
     shown = parsed(large._repr_html_())
     assert re.search(r"\[0 1 2 3 4 5 6 7\]", shown) and "999" not in shown
+
+
+@ptxforge.jit
+def no_mask(x, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(x + i, i)
+
+
+def test_findings():
+    with ptxforge.check("never") as report:
+        no_mask[(1,)](np.zeros(100, np.int32), BLOCK=128)
+    (issue,) = report.issues
+    device = ptxforge.runtime.devices.device("emulator")
+    (finding,) = device.findings
+    assert repr(report) == "<Report: 1 kernel in 1 launch checked: 1 error, 0 warnings, 0 notes>"
+    assert repr(issue).startswith("<error: out-of-bounds in kernel 'no_mask' at ") and len(repr(issue)) < 200
+    assert repr(finding).startswith("<out-of-bounds at ") and "\n" not in repr(finding)
+    for shown in (report, issue, finding):
+        text = parsed(shown._repr_html_())
+        assert "out-of-bounds" in text
+    assert "x[100], past the end of 'x'" in parsed(issue._repr_html_())
+    assert "tl.store(x + i, i)" in parsed(report._repr_html_())
