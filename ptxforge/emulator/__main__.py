@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 
 from ptxforge.emulator.device import CHECKS, EmulatorDevice, EmulatorModule
+from ptxforge.emulator.memory import aligned_zeros
 from ptxforge.emulator.parser import Variable
 from ptxforge.support.errors import DeviceError
 
@@ -39,6 +40,8 @@ _ARGUMENT = re.compile(
     r"(?P<type>\w+)(?:\[(?P<shape>\d+(?:x\d+)*)\](?::(?P<fill>\w+))?|:(?P<value>[^\[\]]+))"
 )
 _SEED = 0
+_ALIGNMENT = 256
+"""Of arrays: CUDA C++ Programming Guide, "Device Memory Accesses"."""
 
 
 class UsageError(Exception):
@@ -49,7 +52,7 @@ def parse_argument(text: str) -> np.ndarray | np.generic:
     """``i32:5``, ``f32[64x64]:randn`` or ``@file.npy`` as the value that the kernel gets."""
     if text.startswith("@"):
         try:
-            return np.ascontiguousarray(np.load(text[1:]))
+            return _aligned(np.load(text[1:]))
         except (OSError, ValueError) as error:
             raise UsageError(f"cannot read {text[1:]}: {error}") from error
     match = _ARGUMENT.fullmatch(text)
@@ -62,7 +65,14 @@ def parse_argument(text: str) -> np.ndarray | np.generic:
     if match["value"] is not None:
         return _scalar(match["value"], dtype, text)
     shape = tuple(int(size) for size in match["shape"].split("x"))
-    return np.ascontiguousarray(_filled(shape, match["fill"] or "zeros", text).astype(dtype))
+    return _aligned(_filled(shape, match["fill"] or "zeros", text).astype(dtype))
+
+
+def _aligned(values: np.ndarray) -> np.ndarray:
+    """A copy in C order where a GPU's allocator would put it: which sectors accesses touch depends on it."""
+    memory = aligned_zeros(values.nbytes, _ALIGNMENT).view(values.dtype).reshape(values.shape)
+    memory[...] = values
+    return memory
 
 
 def _scalar(value: str, dtype: np.dtype, text: str) -> np.generic:

@@ -198,3 +198,13 @@ def test_as_a_program(tmp_path):
 def test_arguments(text, dtype, shape):
     value = parse_argument(text)
     assert value.dtype.name == dtype and value.shape == shape
+
+
+@pytest.mark.parametrize("text", ["f32[3x5]:arange", "i8[7]:ones", "f16[1000]:randn"])
+def test_arrays_lie_as_on_a_gpu(text, tmp_path):
+    """At multiples of 256 bytes: otherwise a row of 128 bytes is counted as five sectors, now and then."""
+    made = parse_argument(text)
+    np.save(tmp_path / "a.npy", made)
+    loaded = parse_argument(f"@{tmp_path / 'a.npy'}")
+    np.testing.assert_array_equal(made, loaded)
+    assert made.ctypes.data % 256 == loaded.ctypes.data % 256 == 0 and made.any()
