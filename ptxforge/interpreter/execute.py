@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -31,12 +32,14 @@ def run(
     memory: AddressSpace | None = None,
     output: Callable[[str], None] = print,
     namespace: dict[str, Any] | None = None,
+    time_limit: float = 0.0,
 ) -> None:
     """Execute every program of ``grid`` (up to three sizes), one after the other.
 
     ``arguments`` has a value for each parameter, by position or by name: a numpy array for a pointer (used in
     place) or an address that ``memory`` gave out, a number for a scalar. ``output`` gets each line that the
-    kernel prints; ``namespace``, the globals of its source, is what a debugger sees beside its variables.
+    kernel prints; ``namespace``, the globals of its source, is what a debugger sees beside its variables;
+    ``time_limit`` is in seconds (0: none).
 
     Raises:
         ArgumentError: an argument does not fit its parameter.
@@ -49,12 +52,13 @@ def run(
     values = bind_arguments(function, arguments, memory)
     memory.names = _names(values)
     plans: dict[Block, list[_Step]] = {}
+    deadline = time.monotonic() + time_limit if time_limit else 0.0
     debugger = Debugger(namespace or {}, function.location.line if function.location else 1)
     with np.errstate(all="ignore"):
         for z, y, x, rank in np.ndindex(*grid[::-1], function.attributes.get("planned_ctas", 1)):
             program = Program(function, memory, (x, y, z), grid, output, plans)
             program.rank = rank
-            program.debugger = debugger
+            program.debugger, program.deadline = debugger, deadline
             try:
                 program.run(values)
             except (InterpreterError, IndexError) as fault:  # IndexError: a gather out of bounds
@@ -74,6 +78,8 @@ class Program:
     """One program: its index, its values, and its pending asynchronous copies."""
 
     debugger: Debugger | None = None
+    deadline = 0.0
+    """When it is stopped, by ``time.monotonic()``; 0 for never."""
     rank = 0
     """Which CTA of the program this is."""
 
@@ -104,6 +110,8 @@ class Program:
 
     def block(self, block: Block, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """Execute a block; gives the operands of its terminator."""
+        if self.deadline and time.monotonic() > self.deadline:
+            raise InterpreterError("limit: the launch takes more than its seconds (PTXFORGE_TIME_LIMIT)")
         values = self.values
         values.update(zip(block.arguments, arguments))
         for call, operands, results, op in self.plan(block):

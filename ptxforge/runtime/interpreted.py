@@ -166,7 +166,11 @@ class InterpretedFunction:
         """Run the whole grid; returns when it is done. Raises :class:`InterpreterError` for what is wrong."""
         made = self.artifact
         values = _unpacked([argument.type for argument in made.function.arguments], params)
-        interpreter.run(made.function, grid, values, memory=self.device.memory, namespace=made.namespace)
+        seconds = float(settings.TIME_LIMIT.get())
+        interpreter.run(
+            made.function, grid, values, memory=self.device.memory, namespace=made.namespace,
+            time_limit=seconds,
+        )  # fmt: skip
 
 
 def _unpacked(types: list[T.Type], params: bytes) -> list[Any]:

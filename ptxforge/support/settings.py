@@ -158,7 +158,7 @@ STEP_LIMIT = Setting(
 TIME_LIMIT = Setting(
     "PTXFORGE_TIME_LIMIT",
     "0",
-    "seconds after which a launch on the emulator is stopped (0: never)",
+    "seconds after which a launch on the emulator or interpreter is stopped (0: never)",
     _not_seconds,
 )
 TRACEBACK = Setting(

@@ -275,3 +275,16 @@ def plain(x, out, n, BLOCK: tl.constexpr):
 def launched_on(name: str) -> np.ndarray:
     with ptxforge.use_device(name):
         return launched(plain)
+
+
+@ptxforge.jit
+def waits(x, out, n, BLOCK: tl.constexpr):
+    while tl.load(x, volatile=True) == 0:
+        tl.store(out, 1)
+
+
+def test_a_kernel_that_never_ends_is_stopped(device, monkeypatch):
+    monkeypatch.setenv("PTXFORGE_TIME_LIMIT", "0.2")
+    with pytest.raises(InterpreterError, match="PTXFORGE_TIME_LIMIT") as caught:
+        launched(waits, programs=1)
+    assert "in waits" in str(caught.value) and "volatile=True" in str(caught.value)
