@@ -75,6 +75,14 @@ def by_descriptors(case: str) -> list[Configuration]:
     return found
 
 
+def weights(case: str, element: str) -> list[Configuration]:
+    """bf16 times 8-bit weights that lie along k."""
+    signature = {"a": "*bf16:16", "w": f"*{element}:16", "scales": "*fp32:16", "c": "*bf16:16"}
+    signature |= dict.fromkeys(("M", "N", "K", "stride_am", "stride_wn", "stride_cm"), "i32:16")
+    fixed = dict.fromkeys(("stride_ak", "stride_wk", "stride_cn"), 1) | {"GROUP_M": 8}
+    return [_configuration(case, "matmul_weights", signature, fixed, tile) for tile in tiles.WEIGHT_TILES]
+
+
 def grouped(case: str) -> list[Configuration]:
     """Products whose operands' addresses lie in memory."""
     signature = dict.fromkeys(("a_pointers", "b_pointers", "c_pointers"), "*i64:16")
@@ -196,6 +204,8 @@ def products() -> list[Configuration]:
         *matmul("skinny-NN", "fp16", "NN", tiles.SKINNY_TILES),
         *matmul("split-NN", "fp16", "NN", tiles.SPLIT_K_TILES, kernel="matmul_split_k", out="fp32"),
         *grouped("grouped-NN"),
+        *weights("bf16-i8-NT", "i8"),
+        *weights("bf16-fp8-NT", "fp8e4nv"),
         *matmul("ieee-NN", "fp32", "NN", tiles.SGEMM_TILES, precision="ieee"),
         *attention("attention-128", 128, False),
         *attention("attention-128-causal", 128, True),

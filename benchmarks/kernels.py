@@ -218,6 +218,33 @@ def matmul_split_k(
 
 
 @jit
+def matmul_weights(
+    a, w, scales, c, M, N, K, stride_am, stride_ak, stride_wk, stride_wn, stride_cm, stride_cn,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+):  # fmt: skip
+    """c = a @ (w · scales): w holds 8-bit numbers, which become those of a on their way; ``scales`` are for
+    its columns. Sizes are multiples of the tiles."""
+    pid = tl.program_id(0)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    group = pid // (GROUP_M * tiles_n)
+    first = group * GROUP_M
+    rows = min(tl.cdiv(M, BLOCK_M) - first, GROUP_M)
+    i = (first + (pid % (GROUP_M * tiles_n)) % rows) * BLOCK_M + tl.arange(0, BLOCK_M)
+    j = (pid % (GROUP_M * tiles_n)) // rows * BLOCK_N + tl.arange(0, BLOCK_N)
+    k = tl.arange(0, BLOCK_K)
+    a_tile = a + i[:, None] * stride_am + k[None, :] * stride_ak
+    w_tile = w + k[:, None] * stride_wk + j[None, :] * stride_wn
+    acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for _ in range(0, K, BLOCK_K):
+        x = tl.load(a_tile)
+        acc = tl.dot(x, tl.load(w_tile).to(x.dtype), acc)
+        a_tile += BLOCK_K * stride_ak
+        w_tile += BLOCK_K * stride_wk
+    acc = acc * tl.load(scales + j)[None, :]
+    tl.store(c + i[:, None] * stride_cm + j[None, :] * stride_cn, acc.to(c.dtype.element_ty))
+
+
+@jit
 def grouped_matmul(
     a_pointers, b_pointers, c_pointers, sizes, strides, groups,
     PROGRAMS: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr,

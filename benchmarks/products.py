@@ -19,6 +19,7 @@ from benchmarks.tiles import (
     PADDED_TILES,
     SMALL_TILES,
     SPLIT_K_TILES,
+    WEIGHT_TILES,
 )
 
 
@@ -171,6 +172,41 @@ def split_k(m: int, n: int, k: int) -> Case:
     return Case(
         f"gemm f16 NN {m}x{n}x{k} split", "TFLOP/s", plain.work, plain.make, launch, SPLIT_K_TILES,
         plain.torch, plain.check, plain.tolerance,
+    )  # fmt: skip
+
+
+def weights(element: str, m: int, n: int, k: int) -> Case:
+    """bf16 times 8-bit weights, stored as [n, k], with a scale for each column."""
+    bf16 = torch.bfloat16
+
+    def make() -> dict[str, Any]:
+        narrow = {"int8": torch.int8, "fp8 e4m3": torch.float8_e4m3fn}[element]
+        w = (random_tensor(n, k, dtype=torch.float32) * 16).to(narrow).t()
+        scales = random_tensor(n, dtype=torch.float32) / 16
+        return {
+            "a": random_tensor(m, k, dtype=bf16),
+            "w": w,
+            "scales": scales,
+            "c": empty_tensor(m, n, dtype=bf16),
+        }
+
+    def launch(kernels, data, config):
+        a, w, c = data["a"], data["w"], data["c"]
+        grid = (-(-m // config["BLOCK_M"]) * -(-n // config["BLOCK_N"]),)
+        kernels.matmul_weights[grid](
+            a, w, data["scales"], c, m, n, k, *a.stride(), *w.stride(), *c.stride(), GROUP_M=8, **config
+        )
+
+    def vendor(data):
+        return torch.mm(data["a"], data["w"].to(bf16)) * data["scales"].to(bf16)
+
+    def check(data):
+        expected = torch.mm(data["a"].float(), data["w"].float()) * data["scales"]
+        return data["c"].float() / k**0.5, expected / k**0.5
+
+    return Case(
+        f"gemm bf16 x {element} NT {m}x{n}x{k}", "TFLOP/s", 2.0 * m * n * k, make, launch, WEIGHT_TILES,
+        vendor, check, 2e-2,
     )  # fmt: skip
 
 

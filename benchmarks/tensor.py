@@ -7,7 +7,17 @@ from typing import Any
 
 import torch
 
-from benchmarks.products import by_descriptors, fp8, grouped, int8, matmul_case, padded, small, split_k
+from benchmarks.products import (
+    by_descriptors,
+    fp8,
+    grouped,
+    int8,
+    matmul_case,
+    padded,
+    small,
+    split_k,
+    weights,
+)
 from benchmarks.spine import Case, empty_tensor, random_tensor
 from benchmarks.tiles import (
     BACKWARD_TILES,
@@ -188,6 +198,8 @@ def cases() -> list[Case]:
         matmul_case("gemm f16 NN 16x8192x8192", 16, 8192, 8192, f16, "tf32", SKINNY_TILES, 1e-3),
         split_k(16, 8192, 8192),
         grouped(4, 512, 8192, 8192),
+        weights("int8", 4096, 4096, 4096),
+        weights("fp8 e4m3", 4096, 4096, 4096),
         *(_attention(8192, dim, causal) for dim in (128, 64) for causal in (False, True)),
         _attention(1024, 128, True),
         _attention_gradients(8192, 128, False),

@@ -62,7 +62,8 @@ from ptxforge.layouts.encodings import Distributed, DotOperand, Mma
 from ptxforge.layouts.fma import blocked_for_fma
 from ptxforge.layouts.mma_families import MMA_SYNC, Family, find_family
 from ptxforge.passes.analysis.dot_reasons import why_no_tensor_core
-from ptxforge.passes.warpgroup_dots import use_warpgroups
+from ptxforge.passes.warpgroup_dots import are_better_turned, use_warpgroups, why_not_in_memory
+from ptxforge.support.remarks import Remarks
 from ptxforge.support.target import Target
 
 
@@ -74,7 +75,7 @@ def accelerate_matmul(function: Function, target: Target) -> bool:
     dots = [op for op in dots if not isinstance(op.result.type.layout, Mma)]
     chains = {op for op in dots if _feeds_another_dot(op) or _comes_from_dot(op)} if target.has_wgmma else ()
     for op in dots:
-        if target.has_wgmma and use_warpgroups(op, num_warps, op in chains):
+        if target.has_wgmma and _by_warpgroups(op, num_warps, op in chains, function.remarks):
             changed = True
         else:
             accelerated = _legalize(op, target)
@@ -84,6 +85,18 @@ def accelerate_matmul(function: Function, target: Target) -> bool:
                 function.remarks.add("no-tensor-core", "; ".join(why_no_tensor_core(op)), op.location)
                 changed |= _arrange(op, num_warps)
     return changed
+
+
+def _by_warpgroups(dot: Dot, num_warps: int, in_chain: bool, remarks: Remarks) -> bool:
+    """See WARPGROUPS."""
+    if use_warpgroups(dot, num_warps, in_chain):
+        return True
+    if in_chain or not are_better_turned(dot, num_warps):
+        why = why_not_in_memory(dot, num_warps)
+        if why is not None:
+            remarks.add("not-by-wgmma", f"mma.sync does this product: {why}", dot.location)
+        return False
+    return use_warpgroups(_turned(dot), num_warps, in_chain)
 
 
 # -- which dots, and in which form ------------------------------------------------------------------------

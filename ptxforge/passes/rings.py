@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Operation, Value
+from ptxforge.ir.definition import ELEMENTWISE
 from ptxforge.ir.ops.arith import AddI, CmpI, Select, XorI
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
@@ -255,7 +256,31 @@ def _layout_of_ring(load: Load) -> Shared:
             layout = shared_for_fma_operand(consumer, seen.layout, seen.shape, type.element.bits)
         back = tuple(order.index(d) for d in range(len(order)))
         return infer_trans(layout, back, seen.shape)
-    return Shared(1, 1, 1, type.layout.order)
+    return _layout_for_registers(load) or Shared(1, 1, 1, type.layout.order)
+
+
+def _layout_for_registers(load: Load) -> Shared | None:
+    """The swizzle for a left operand of ``wgmma`` that is made of the tile in registers, by operations on
+    elements and transposes."""
+    type = load.result.type
+    work, seen = [(load.result, tuple(range(len(type.shape))))], set()
+    while work:
+        value, order = work.pop()
+        layout = value.type.layout
+        parent = layout.parent if isinstance(layout, DotOperand) else None
+        if isinstance(parent, Mma) and parent.version[0] == 3:
+            in_memory = tuple(order.index(d) for d in type.layout.order)
+            found = swizzle_for_dot_operand(layout, value.type.shape, in_memory, type.element.bits)
+            return infer_trans(found, tuple(order.index(d) for d in range(len(order))), value.type.shape)
+        if value in seen:
+            continue
+        seen.add(value)
+        for user in value.users:
+            if isinstance(user, Trans):
+                work.append((user.result, tuple(order[d] for d in user.order)))
+            elif isinstance(user, ConvertLayout) or (ELEMENTWISE in user.traits and len(user.results) == 1):
+                work.append((user.results[0], order))
+    return None
 
 
 def _views(value: Value) -> Iterator[tuple[Value, tuple[int, ...]]]:

@@ -20,7 +20,10 @@ SHAPE       64 rows and at least 16 columns for each warpgroup, 32 bytes along k
 MEMORY      B is read from shared memory as it was loaded, transposed or not; so it must come from a load.
             Only 16-bit types may lie along n (A: along m) there: other tiles go to ``mma.sync``, which turns
             them on the way to the registers.
-LEFT        A comes from shared memory if it was loaded like B; what was computed stays in registers.
+LEFT        A comes from shared memory if it was loaded like B; what was computed stays in registers, and f32
+            that lie along m go there on their way.
+TURN        c = a b is also cᵀ = bᵀ aᵀ: where B can come through registers only (weights that are widened, f32
+            along n), it becomes the left operand.
 PLACE       A tile that was loaded outside of the dot's loop is put into shared memory there, once; dots that
             take it in the same layout share it.
 CHAINS      A dot whose result feeds another dot, or that is fed by one, keeps whole rows in a warp: the
@@ -58,12 +61,44 @@ def use_warpgroups(dot: Dot, num_warps: int, in_chain: bool) -> bool:
         return False
     right = _in_memory(dot.b, 0, layout)
     left = _in_memory(dot.a, 1, layout)
-    if right is None or (left is None and _loaded(dot.a) is not None):
+    if right is None or (left is None and not _may_be_in_registers(dot.a)):
         return False
     if dot.a.type.shape[1] * dot.a.type.element.bits < 8 * wgmma.K_BYTES:
         return False
     _replace(dot, layout, left, right)
     return True
+
+
+def are_better_turned(dot: Dot, num_warps: int) -> bool:
+    """Whether the product of the transposed operands in exchanged roles is one for warpgroups, where that of
+    ``dot`` is not; see TURN."""
+    if len(dot.result.type.shape) != 2 or not _has_type(dot):
+        return False
+    layout = wgmma.accumulators(dot.result.type.shape[::-1], num_warps, False)
+    if layout is None or dot.a.type.shape[1] * dot.a.type.element.bits < 8 * wgmma.K_BYTES:
+        return False
+    return _may_be_in_registers(dot.b) and _in_memory(dot.a, 0, layout, is_turned=True) is not None
+
+
+def why_not_in_memory(dot: Dot, num_warps: int) -> str | None:
+    """What keeps a tile of ``dot``, whose types and shape suit, from being read by ``wgmma``; ``None`` where
+    it is something else."""
+    bits = dot.a.type.element.bits
+    if len(dot.result.type.shape) != 2 or not _has_type(dot) or bits == 16:
+        return None
+    layout = wgmma.accumulators(dot.result.type.shape, num_warps, False)
+    if layout is None or dot.a.type.shape[1] * bits < 8 * wgmma.K_BYTES:
+        return None
+    across = [name for name, value, k_dim in (("left", dot.a, 1), ("right", dot.b, 0))
+              if _loaded(value) is not None and _in_memory(value, k_dim, layout) is None]  # fmt: skip
+    if not across:
+        return None
+    return f"its {' and '.join(across)} operand of {bits} bits lies across k in memory; transpose it there"
+
+
+def _may_be_in_registers(value: Value) -> bool:
+    """See LEFT."""
+    return _loaded(value) is None or value.type.element.bits == 32
 
 
 def _has_type(dot: Dot) -> bool:
@@ -111,8 +146,8 @@ class _Tile:
         return view
 
 
-def _in_memory(value: Value, k_dim: int, layout: Mma) -> _Tile | None:
-    """See MEMORY."""
+def _in_memory(value: Value, k_dim: int, layout: Mma, is_turned: bool = False) -> _Tile | None:
+    """See MEMORY. ``is_turned``: of the transpose of ``value``, whether there is one."""
     found = _loaded(value)
     if found is None:
         return None
@@ -122,9 +157,11 @@ def _in_memory(value: Value, k_dim: int, layout: Mma) -> _Tile | None:
         order = tuple(turn.order.index(d) for d in order)
     columns = wgmma.ROWS if k_dim == 1 else wgmma.columns_of_instruction(layout)
     shape = value.type.shape
+    if is_turned:
+        order, shape = tuple(1 - d for d in order), shape[::-1]
     shared = wgmma.shared_for_operand(shape, order, value.type.element.bits, k_dim, columns)
-    if shared is None:
-        return None
+    if shared is None or is_turned:
+        return None if shared is None else _Tile(load, turns, shared)
     for turn in reversed(turns):
         back = tuple(turn.order.index(d) for d in range(len(turn.order)))
         shared = infer_trans(shared, back, shape)

@@ -17,6 +17,7 @@ KINDS = {
     "not-prefetched": "operands of products that are read where they are used, not a slice ahead",
     "not-flattened": "loops over tiles that do not start the next tile's loads before this one is stored",
     "not-by-tma": "tiles for wgmma that threads copy, because their addresses are no rectangle of a tensor",
+    "not-by-wgmma": "products left to mma.sync, because of how their operands lie in memory",
     "narrow-access": "accesses to global memory that move fewer bytes at a time than they could",
     "no-tensor-core": "products that are done without tensor cores",
     "one-cta-works": "programs of several CTAs whose work is not shared among them",

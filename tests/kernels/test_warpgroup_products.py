@@ -30,8 +30,15 @@ def test_product(execute, point):
         np.testing.assert_array_equal(out, expected.astype(out.dtype))
 
 
-def compiled(kind: str, block=(128, 128, 64), layout="row-row", num_warps=4, target="sm_90a") -> str:
-    """The PTX of ``product``; rows are multiples of 16 elements."""
+def compiled(kind: str, **options) -> str:
+    """The PTX of :func:`compiled_artifact`."""
+    return compiled_artifact(kind, **options).ptx
+
+
+def compiled_artifact(
+    kind: str, block=(128, 128, 64), layout="row-row", num_warps=4, target="sm_90a"
+) -> ptxforge.Artifact:
+    """``product``, compiled; rows are multiples of 16 elements."""
     inputs, output, precision = KINDS[kind]
     element, sums = (dtypes.from_numpy(d).short for d in (inputs, output))
     signature = {"a": f"*{element}:16", "b": f"*{element}:16", "c": f"*{sums}:16", "M": "i32", "N": "i32"}
@@ -46,10 +53,9 @@ def compiled(kind: str, block=(128, 128, 64), layout="row-row", num_warps=4, tar
         else:
             constants[name] = 1
     signature["K"] = "i32:16"
-    artifact = ptxforge.compile(
+    return ptxforge.compile(
         product, signature=signature, constants=constants, target=target, num_warps=num_warps
     )
-    return artifact.ptx
 
 
 FORMS = {
@@ -68,18 +74,30 @@ def test_each_kind_has_its_instruction(kind, assemble):
     assert "mma.sync" not in ptx
 
 
-@pytest.mark.parametrize("kind", ["tf32", "i8", "e4m3"])
+@pytest.mark.parametrize(("kind", "layout"), [
+    ("i8", "row-row"), ("e4m3", "row-row"), ("i8", "column-column"), ("e4m3", "column-column"),
+    ("tf32", "column-row"),
+])  # fmt: skip
+def test_elements_that_lie_across_k_go_to_the_other_instruction(kind, layout):
+    artifact = compiled_artifact(kind, layout=layout)
+    assert "wgmma" not in artifact.ptx and "mma.sync" in artifact.ptx
+    (remark,) = [remark for remark in artifact.remarks if remark.kind == "not-by-wgmma"]
+    assert "across k" in remark.message
+
+
 @pytest.mark.parametrize("layout", ["row-row", "column-column"])
-def test_wide_elements_that_lie_across_k_go_to_the_other_instruction(kind, layout):
-    ptx = compiled(kind, layout=layout)
-    assert "wgmma" not in ptx and "mma.sync" in ptx
+def test_one_operand_of_words_across_k_comes_through_registers(layout, assemble):
+    artifact = compiled_artifact("tf32", layout=layout)
+    assemble(artifact.ptx)
+    assert "wgmma" in artifact.ptx and "mma.sync" not in artifact.ptx
+    assert not [remark for remark in artifact.remarks if remark.kind == "not-by-wgmma"]
 
 
 @pytest.mark.parametrize(("block", "num_warps"), [
     ((32, 128, 64), 4), ((64, 8, 64), 4), ((64, 16, 64), 8), ((128, 128, 64), 2),
 ])  # fmt: skip
 def test_small_tiles_go_to_the_other_instruction(block, num_warps):
-    ptx = compiled("f16", block, num_warps=num_warps)
+    ptx = compiled("f16", block=block, num_warps=num_warps)
     assert "wgmma" not in ptx and "mma.sync" in ptx
 
 
@@ -116,7 +134,7 @@ def test_two_sums_in_one_loop(execute, steps, num_stages):
     m, n, k = 64, 64, 32 * steps
     a = rng.integers(-3, 4, (m, max(k, 1))).astype(np.float16)
     b, c = (rng.integers(-3, 4, (max(k, 1), n)).astype(np.float16) for _ in range(2))
-    expected = (a[:, :k].astype(np.float32) @ b[:k] + 2 * (a[:, :k].astype(np.float32) @ c[:k] + 1))
+    expected = a[:, :k].astype(np.float32) @ b[:k] + 2 * (a[:, :k].astype(np.float32) @ c[:k] + 1)
     arguments = [a, b, c, np.zeros((m, n), np.float32), k]
     for (out,) in execute(two_sums, (1,), arguments, {"BM": m, "BN": n, "BK": 32}, outputs=[3],
                           num_warps=4, num_stages=num_stages):  # fmt: skip
