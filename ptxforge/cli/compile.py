@@ -49,6 +49,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="print PTX with comments that say which rule of the code generator made an instruction so",
     )
     parser.add_argument("--num-warps", type=int, default=4)
+    parser.add_argument("--num-ctas", type=int, default=1, help="CTAs of a program (1, 2, 4 or 8)")
     parser.add_argument("--num-stages", type=int, default=3)
     parser.add_argument("--maxnreg", type=int, help="registers per thread at most")
 
@@ -59,7 +60,8 @@ def run(options: argparse.Namespace) -> int:
     signature = parse_signature(options.signature, kernel, constants)
     artifact = kernel.compile(
         signature, constants, options.target,
-        num_warps=options.num_warps, num_stages=options.num_stages, maxnreg=options.maxnreg,
+        num_warps=options.num_warps, num_stages=options.num_stages, num_ctas=options.num_ctas,
+        maxnreg=options.maxnreg,
     )  # fmt: skip
     if options.remarks:
         for remark in [*artifact.remarks, *_of_assembler(artifact)]:

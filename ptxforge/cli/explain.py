@@ -35,6 +35,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--constants", default="", help="NAME=VALUE, separated by commas")
     parser.add_argument("--target", default=DEFAULT_TARGET, help="such as sm_80 (default: %(default)s)")
     parser.add_argument("--num-warps", type=int, default=4)
+    parser.add_argument("--num-ctas", type=int, default=1, help="CTAs of a program (1, 2, 4 or 8)")
     parser.add_argument("--num-stages", type=int, default=3)
     parser.add_argument("--maxnreg", type=int, help="registers per thread at most")
     parser.add_argument("--grid", metavar="X[,Y,Z]", help="run it on this grid in the emulator, and count")
@@ -50,7 +51,8 @@ def run(options: argparse.Namespace) -> int:
     signature = _signature(options, kernel, constants, arguments)
     traced = trace(
         kernel, signature, constants, options.target,
-        num_warps=options.num_warps, num_stages=options.num_stages, maxnreg=options.maxnreg,
+        num_warps=options.num_warps, num_stages=options.num_stages, num_ctas=options.num_ctas,
+        maxnreg=options.maxnreg,
     )  # fmt: skip
     report = _report(traced, arguments, options.grid)
     if options.html:

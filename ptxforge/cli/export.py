@@ -27,6 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--constants", default="", help="NAME=VALUE, separated by commas")
     parser.add_argument("--target", default=DEFAULT_TARGET, help="such as sm_80 (default: %(default)s)")
     parser.add_argument("--num-warps", type=int, default=4)
+    parser.add_argument("--num-ctas", type=int, default=1, help="CTAs of a program (1, 2, 4 or 8)")
     parser.add_argument("--num-stages", type=int, default=3)
     parser.add_argument("--maxnreg", type=int, help="registers per thread at most")
     parser.add_argument(
@@ -43,7 +44,8 @@ def run(options: argparse.Namespace) -> int:
     signature = parse_signature(options.signature, kernel, constants)
     artifact = kernel.compile(
         signature, constants, options.target,
-        num_warps=options.num_warps, num_stages=options.num_stages, maxnreg=options.maxnreg,
+        num_warps=options.num_warps, num_stages=options.num_stages, num_ctas=options.num_ctas,
+        maxnreg=options.maxnreg,
         tensor_maps=options.tensor_maps,
     )  # fmt: skip
     options.output.mkdir(parents=True, exist_ok=True)

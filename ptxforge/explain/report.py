@@ -103,6 +103,7 @@ def _head(report: Report) -> str:
     kinds = ", ".join(f"{name}: {kind}" for name, kind in made.parameters)
     constants = ", ".join(f"{name}={value}" for name, value in made.constants.items())
     options = f"num_warps={made.num_warps}, num_stages={made.num_stages}"
+    options += f", num_ctas={made.num_ctas}" if made.num_ctas > 1 else ""
     with_constants = f"\n  constants  {constants}" if constants else ""
     return f"{made.name} for {made.target}, {options}\n  parameters {kinds}{with_constants}"
 

@@ -122,6 +122,13 @@ def test_compile_of_a_file_with_a_fault(text, message, tmp_path, capsys):
     assert shown.startswith(f"error: {file}{message}") and shown.count("\n") == 1
 
 
+def test_compile_for_clusters(capsys, assemble):
+    assert compile_command("--num-ctas", "2", "--target", "sm_90a") == 0
+    ptx = capsys.readouterr().out
+    assert ".reqnctapercluster 2, 1, 1" in ptx
+    assemble(ptx)
+
+
 def test_compile_to_machine_code(capsys, assemble):
     if not (tools.find("nvdisasm") or tools.find("cuobjdump")):
         assert compile_command("--emit", "sass") == 1

@@ -36,6 +36,8 @@ PROGRAMS = 2000 * int(os.environ.get("PTXFORGE_FUZZ", "1"))
 """Seeds 0 … PROGRAMS - 1 are tried."""
 SHARD = 25
 TARGETS = ("sm_90a", "sm_80", "sm_89", "sm_90a", "sm_120")
+CTAS = (1, 1, 2, 1, 4, 1)
+"""Of a program, on targets that have clusters."""
 
 
 @pytest.mark.parametrize("shard", range(PROGRAMS // SHARD))
@@ -109,7 +111,8 @@ def load(programs: list[Program], folder: Path) -> dict:
 
 def check(program: Program, kernel) -> None:
     target = parse_target(TARGETS[program.seed % len(TARGETS)])
-    options = {"num_warps": program.num_warps, "num_stages": program.num_stages}
+    ctas = CTAS[program.seed // len(TARGETS) % len(CTAS)] if target.has_cluster else 1
+    options = {"num_warps": program.num_warps, "num_stages": program.num_stages, "num_ctas": ctas}
     function = frontend.build(kernel, program.signature, {}, target=str(target), **options)
     function.attributes["tensor_maps"] = target.has_wgmma
     verify(function)
@@ -147,7 +150,8 @@ def emulate(function: Function, ptx: str, program: Program) -> dict[str, np.ndar
             parameters += struct.pack("<i", program.scalars[argument.name])
     kernel = device.load_module(ptx).function(function.name)
     shared = function.attributes.get("shared_bytes", 0)
-    kernel.launch((program.grid, 1, 1), (32 * program.num_warps, 1, 1), shared, 0, parameters)
+    blocks = program.grid * function.attributes["num_ctas"]
+    kernel.launch((blocks, 1, 1), (32 * program.num_warps, 1, 1), shared, 0, parameters)
     assert not device.findings, "\n".join(map(str, device.findings))
     return arrays
 
