@@ -78,13 +78,15 @@ OUTSIDE = -(1 << 30)
 def pipeline_loops(function: Function, target: Target) -> bool:
     """Pipeline every loop that has a schedule."""
     loops = [op for op in function.walk() if isinstance(op, For) and op.last_stage]
+    if not loops:
+        return False
     loads = {loop: [op for op in loop.body.operations if _is_ahead(op)] for loop in loops}
     by_tma = kept(TensorLoads, function)
     if function.attributes.get("tensor_maps"):
         by_tma.survey(load for ahead in loads.values() for load in ahead)
     for loop in loops:
         _pipeline(loop, loads[loop], by_tma)
-    return bool(loops)
+    return True
 
 
 def _is_ahead(op: Operation) -> bool:

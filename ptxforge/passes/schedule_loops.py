@@ -43,10 +43,13 @@ from ptxforge.support.target import Target
 
 def schedule_loops(function: Function, target: Target) -> bool:
     """Write a schedule on every loop for which it is legal and asked for."""
+    loops = [op for op in function.walk() if isinstance(op, For)]
+    if not loops:
+        return False
     default = function.attributes.get("num_stages", 3)
     by_tma = kept(TensorLoads, function)
     changed = False
-    for loop in [op for op in function.walk() if isinstance(op, For)]:
+    for loop in loops:
         stages = loop.num_stages if loop.num_stages >= 0 else default
         if stages < 2:
             continue

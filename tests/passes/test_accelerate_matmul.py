@@ -16,7 +16,7 @@ from ptxforge.ir.parser import parse_function
 from ptxforge.passes.accelerate_matmul import accelerate_matmul
 from ptxforge.passes.pipeline import PIPELINE
 from ptxforge.support.target import parse_target
-from tests.passes.test_pipeline_loops import GEMM
+from tests.passes.gemm import GEMM
 
 TARGET = parse_target("sm_90")
 

@@ -16,17 +16,9 @@ from ptxforge.passes.insert_barriers import insert_barriers
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
 from ptxforge.support.errors import OutOfResourcesError
 from ptxforge.support.target import parse_target
+from tests.passes.buffers import BLOCKED, BUFFER, LOOP, SHARED, TILE, alloc
 from tests.passes.gpu import TARGET, apply, operations, parse, up_to
 from tests.passes.kernels import ADD, TRANSPOSE
-
-SHARED = "#shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0], hasLeadingOffset = false}>"
-BLOCKED = "#blocked<{sizePerThread = [4], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>"
-BUFFER = f"memdesc<1024xf32, {SHARED}, mutable>"
-TILE = f"tensor<1024xf32, {BLOCKED}>"
-
-
-def alloc(name: str) -> str:
-    return f"%{name} = local_alloc : () -> {BUFFER}\n"
 
 
 def use(name: str) -> str:
@@ -51,9 +43,6 @@ def test_buffers_that_live_together_lie_apart():
 def test_buffers_that_follow_each_other_share():
     places, total = offsets(alloc("a") + use("a") + alloc("b") + use("b"))
     assert places == {"a": 0, "b": 0} and total == 4096
-
-
-LOOP = "%c0 = constant {value = 0} : i32\n%c1 = constant {value = 1} : i32\n"
 
 
 def test_a_buffer_used_in_a_loop_lives_to_its_end():

@@ -13,8 +13,8 @@ from ptxforge.ir.ops.memory import Barrier, Load, Store
 from ptxforge.ir.ops.shared import LocalAlloc, LocalLoad, LocalStore
 from ptxforge.passes.allocate_shared import allocate_shared
 from ptxforge.passes.insert_barriers import insert_barriers
+from tests.passes.buffers import BLOCKED, BUFFER, LOOP, TILE, alloc
 from tests.passes.gpu import TARGET, apply, operations, parse
-from tests.passes.test_allocate_shared import BLOCKED, BUFFER, LOOP, TILE, alloc
 
 VALUE = f"%x = constant {{value = 1.0}} : {TILE}\n"
 

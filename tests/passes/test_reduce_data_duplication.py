@@ -19,7 +19,7 @@ from ptxforge.ir.verifier import verify
 from ptxforge.passes.pipeline import PIPELINE
 from ptxforge.passes.reduce_data_duplication import reduce_data_duplication
 from ptxforge.support.target import parse_target
-from tests.passes.test_pipeline_loops import GEMM, product
+from tests.passes.gemm import GEMM, product
 
 TARGET = parse_target("sm_90")
 kernels = load("ptxforge")

@@ -20,9 +20,9 @@ from ptxforge.layouts.encodings import Blocked, DotOperand, Slice
 from ptxforge.passes.analysis.scratch import conversion_plan
 from ptxforge.passes.layout_propagation import operand_layout
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
+from tests.passes.elementwise import elementwise, pointers
 from tests.passes.gpu import operations, parse, same_meaning, up_to
 from tests.passes.kernels import ADD, ALL, ARGUMENTS, COLUMN_SUM, MATMUL, ONLINE_SOFTMAX, TRANSPOSE
-from tests.passes.test_coalesce import elementwise, pointers
 
 
 def cleaned(text, **options):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from ptxforge.passes.reorder_instructions import reorder_instructions
+from tests.passes.buffers import BLOCKED, BUFFER, TILE
 from tests.passes.gpu import TARGET, apply, parse
-from tests.passes.test_allocate_shared import BLOCKED, BUFFER, TILE
 
 OTHER = BLOCKED.replace("[4]", "[1]", 1)
 MMA = "#mma<{versionMajor = 2, versionMinor = 0, warpsPerCTA = [4, 1], instrShape = [16, 8]}>"

@@ -9,8 +9,8 @@ from ptxforge.ir.core import Function
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.shared import MemDescIndex
 from ptxforge.passes.scale_indices import scale_indices
+from tests.passes.gemm import GEMM, product, run_until
 from tests.passes.gpu import apply, operations, parse
-from tests.passes.test_pipeline_loops import GEMM, product, run_until
 
 PITCH = (64 * 32 + 32 * 64) * 2
 

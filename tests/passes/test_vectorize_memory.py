@@ -13,9 +13,9 @@ from ptxforge.layouts.vectors import register_run
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
 from ptxforge.passes.vectorize_memory import vectorize_memory
 from ptxforge.support.target import parse_target
+from tests.passes.elementwise import elementwise, pointers
 from tests.passes.gpu import TARGET, apply, operations, parse, up_to
 from tests.passes.kernels import ADD, TRANSPOSE
-from tests.passes.test_coalesce import elementwise, pointers
 
 
 def accesses(text, target=TARGET, **options):
