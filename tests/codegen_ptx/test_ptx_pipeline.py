@@ -93,7 +93,7 @@ def test_the_tables_give_reasons():
 
 def test_rows_are_timed_and_dumped(monkeypatch, capsys):
     function, timings = final(ROWS), {}
-    monkeypatch.setenv("PTXFORGE_DUMP", "drop_dead")
+    monkeypatch.setenv("PTXFORGE_DUMP", "cse, drop_dead")
     emit(function, TARGET, timings=timings)
     assert tuple(timings) == NAMES and all(seconds >= 0 for seconds in timings.values())
     assert capsys.readouterr().err.startswith("// after drop_dead\n\t")

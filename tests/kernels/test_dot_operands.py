@@ -13,7 +13,7 @@ import ptxforge
 import ptxforge.language as tl
 from examples import flash_attention
 from ptxforge.emulator import EmulatorDevice
-from tests.kernels.test_tensor_core_code import loops
+from tests.kernels.tensor_core import loops
 
 
 @ptxforge.jit

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tests.kernels.assembly import spilled_bytes
-from tests.kernels.test_tensor_core_code import Configuration, loops, matmul
+from tests.kernels.tensor_core import Configuration, loops, matmul
 
 TILES = {
     "128x128x16": ((128, 128, 16), 8, 3), "128x256x16": ((128, 256, 16), 8, 3),

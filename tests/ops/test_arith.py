@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import numpy as np
 import pytest
 
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import arith as A
-from tests.ops.references import FLOATS, INTEGERS, evaluate, floats, integers, round_float, wrap
+from tests.ops.floats import exact, same_floats
+from tests.ops.references import FLOATS, INTEGERS, evaluate, floats, integers, wrap
 
 
 def unsigned(value: int, bits: int) -> int:
@@ -101,36 +101,12 @@ def test_integer_comparisons(type, predicate):
     np.testing.assert_array_equal(evaluate(A.CmpI, x, y, predicate=predicate), expected)
 
 
-def exact(operation, x: float, y: float, type: T.ScalarType) -> float:
-    """The rounded exact result; special values by Python's own arithmetic."""
-    if not (math.isfinite(x) and math.isfinite(y)) or (operation == "/" and y == 0):
-        with np.errstate(all="ignore"):
-            a, b = np.float64(x), np.float64(y)
-            return float({"+": a + b, "-": a - b, "*": a * b, "/": a / b}[operation])
-    a, b = Fraction(x), Fraction(y)
-    value = {"+": a + b, "-": a - b, "*": a * b, "/": b and a / b}[operation]
-    if value == 0:
-        return {"+": x + y, "-": x - y, "*": x * y, "/": math.copysign(0.0, x) * math.copysign(1.0, y)}[
-            operation
-        ]
-    return math.copysign(round_float(value, type), 1 if value > 0 else -1)
-
-
 @pytest.mark.parametrize("type", FLOATS, ids=str)
 @pytest.mark.parametrize("kind, sign", [(A.AddF, "+"), (A.SubF, "-"), (A.MulF, "*"), (A.DivF, "/")], ids=str)
 def test_floats_are_rounded_once(kind, sign, type):
     x, y = floats(type, 8), floats(type, 9)
     expected = np.array([exact(sign, float(a), float(b), type) for a, b in zip(x, y)])
     same_floats(evaluate(kind, x, y), expected)
-
-
-def same_floats(actual: np.ndarray, expected: np.ndarray) -> None:
-    """Equal values, NaN where NaN is due, and the same sign of zero."""
-    with np.errstate(invalid="ignore"):  # signalling NaNs
-        actual, expected = np.asarray(actual).astype(np.float64), np.asarray(expected, np.float64)
-    np.testing.assert_array_equal(actual, expected)
-    zero = expected == 0
-    np.testing.assert_array_equal(np.signbit(actual[zero]), np.signbit(expected[zero]))
 
 
 @pytest.mark.parametrize("type", FLOATS, ids=str)

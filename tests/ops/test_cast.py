@@ -10,8 +10,8 @@ import pytest
 
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import cast as C
+from tests.ops.floats import same_floats
 from tests.ops.references import FORMATS, INTEGERS, evaluate, floats, integers, round_float, wrap
-from tests.ops.test_arith import same_floats
 
 ALL_FLOATS = list(FORMATS)
 

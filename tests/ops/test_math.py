@@ -11,8 +11,8 @@ import pytest
 
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import math as M
+from tests.ops.floats import exact, same_floats
 from tests.ops.references import FLOATS, INTEGERS, evaluate, floats, integers, round_float, wrap
-from tests.ops.test_arith import exact, same_floats
 
 FUNCTIONS = {
     M.Exp: mpmath.exp, M.Exp2: lambda x: mpmath.power(2, x), M.Log: mpmath.log,

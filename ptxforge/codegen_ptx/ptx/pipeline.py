@@ -81,7 +81,7 @@ def run(
 ) -> tuple[list[str], list[str]]:
     """Register declarations and the body's lines of what was built; with ``why``, comments say which rule
     made an instruction what it is. ``timings`` collects seconds by row."""
-    dumped, last = set(settings.DUMP.get().split(",")), settings.STOP_AFTER.get()
+    dumped, last = {name.strip() for name in settings.DUMP.get().split(",")}, settings.STOP_AFTER.get()
     code = b.all_code()
     for row in PASSES:
         if row.name in b.without:
