@@ -2,8 +2,9 @@
 
 Every configuration runs a few times, one after the other and not each for a long while, so that a clock
 that goes down or a neighbour on the machine meets all of them alike. After each round those that are clearly
-slower leave: at least half, except those within :data:`TIE` of the best; the rest run twice as often. What is
-left at the end is a tie, and a tie goes to the configuration that stands first, so that two searches agree.
+slower leave: at least half, except those near the best (twice :data:`TIE`: what is a tie in truth may look
+like more after few runs); the rest run twice as often. What is left within :data:`TIE` at the end is a tie,
+and a tie goes to the configuration that stands first, so that two searches agree.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from ptxforge.support.errors import CompileTimeAssertionError, DeviceError, OutO
 
 TIE = 0.02
 """Medians that differ by less than this part are equal."""
-FIRST_RUNS, MOST_RUNS, ROUNDS = 3, 40, 5
+FIRST_RUNS, MOST_RUNS, ROUNDS = 3, 64, 5
 ROUND_MILLISECONDS = 4.0
 """What the first round may take for each configuration; slower kernels run less often, but once."""
 
@@ -47,6 +48,15 @@ class Candidate:
     def median(self) -> float:
         """The median of its times; infinity before the first."""
         return statistics.median(self.times) if self.times else float("inf")
+
+    @property
+    def typical(self) -> float:
+        """The mean of the middle half of its times; infinity before the first. Devices tick (by half a
+        microsecond, where that was measured), and a median jumps from tick to tick where this moves."""
+        if not self.times:
+            return float("inf")
+        quarter = len(self.times) // 4
+        return statistics.fmean(sorted(self.times)[quarter : len(self.times) - quarter])
 
     @property
     def figures(self) -> list[float]:
@@ -114,12 +124,12 @@ def _affordable(left: list[Candidate], runs: int) -> int:
 
 
 def survivors(left: list[Candidate]) -> list[Candidate]:
-    """The faster half, and whoever is as fast as the best; in the order in which they stand."""
-    ranked = sorted(left, key=lambda candidate: candidate.median)
+    """The faster half, and whoever is about as fast as the best; in the order in which they stand."""
+    ranked = sorted(left, key=lambda candidate: candidate.typical)
     if not ranked:
         return []
-    limit = max(ranked[(len(ranked) - 1) // 2].median, ranked[0].median * (1 + TIE))
-    return [candidate for candidate in left if candidate.median <= limit]
+    limit = max(ranked[(len(ranked) - 1) // 2].typical, ranked[0].typical * (1 + 2 * TIE))
+    return [candidate for candidate in left if candidate.typical <= limit]
 
 
 def winner(candidates: Sequence[Candidate]) -> Candidate | None:
@@ -130,8 +140,8 @@ def winner(candidates: Sequence[Candidate]) -> Candidate | None:
         return None
     most = max(len(candidate.times) for candidate in measured)
     finalists = [candidate for candidate in measured if 2 * len(candidate.times) >= most]
-    best = min(candidate.median for candidate in finalists)
-    return next(candidate for candidate in finalists if candidate.median <= best * (1 + TIE))
+    best = min(candidate.typical for candidate in finalists)
+    return next(candidate for candidate in finalists if candidate.typical <= best * (1 + TIE))
 
 
 def _is_over(deadline: float | None) -> bool:

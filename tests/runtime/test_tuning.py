@@ -112,6 +112,18 @@ def test_searches_agree_in_spite_of_noise(clock, monkeypatch):
     assert [best(clock(cost)) for _ in range(10)].count(1) >= 9
 
 
+def test_searches_agree_where_the_clock_ticks(clock, monkeypatch):
+    """By half a microsecond, of kernels of 24: medians are 24.0 or 24.5, which is no tie."""
+    tick, phase, exact = 0.0005, random.Random(1), Clock.time
+
+    def time(self, *run):
+        return round(exact(self, *run) / tick + phase.uniform(-0.5, 0.5)) * tick
+
+    monkeypatch.setattr(Clock, "time", time)
+    cost = {1: 0.02424, 2: 0.02405, 3: 0.0240, 4: 0.02406} | {block: 0.03 for block in range(5, 21)}
+    assert [best(clock(cost)) for _ in range(20)].count(1) >= 19
+
+
 def test_slow_kernels_run_less_often(clock):
     kernel = clock({1: 500.0, 2: 700.0})
     assert best(kernel) == 1 and len(kernel.runs) <= 2 * (2 + tournament.ROUNDS) + 1
