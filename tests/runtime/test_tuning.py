@@ -327,6 +327,15 @@ def test_products_in_one_order():
     assert single != order_of_product(element="fp32", PRECISION="ieee") != plain
 
 
+def test_products_of_warpgroups_in_one_order():
+    def order(**changes):
+        return order_of_product(target="sm_90a", **{"M": 64, "N": 64, "BK": 64} | changes)
+
+    plain = order()
+    assert plain == order(stages=2) == order(stages=4) == order(N=128) and "mma" in str(plain)
+    assert plain != order(BK=32) and plain != order_of_product(M=64, N=64, BK=64)
+
+
 def test_sums_in_one_order():
     def order(warps, n=128, rows_=4):
         made = rows.compile({"x": "*fp32:16", "out": "*fp32:16"}, {"N": n, "ROWS": rows_}, num_warps=warps)
