@@ -67,6 +67,7 @@ class CudaDevice:
         self.multiprocessors = self.attribute("MULTIPROCESSOR_COUNT")
         self.max_threads_per_block = self.attribute("MAX_THREADS_PER_BLOCK")
         self.max_shared_bytes = self.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
+        driver_build()  # which reads a file: better now, beside the context, than in the first launch
 
     def __repr__(self) -> str:
         return f"<CudaDevice {self.name} {self.product} {self.target}>"
