@@ -27,9 +27,6 @@ from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.ir.ops.shape import Constant, Splat
 from ptxforge.layouts.encodings import DotOperand, Mma
 
-UNSET = "unset"
-"""The initial operand of a component that begins with anything."""
-
 
 class Slot(NamedTuple):
     """How an entry is made from components: component ``index`` plus what stays constant. Of ``packed``

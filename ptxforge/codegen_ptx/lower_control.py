@@ -13,7 +13,6 @@ from typing import NamedTuple
 
 from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.carried import (
-    UNSET,
     Shape,
     Slot,
     advanced,
@@ -151,8 +150,7 @@ def _start_carried(
 def _copy_initial(b: Builder, shapes: list[Shape], registers: list[list[str]]) -> None:
     for shape, targets in zip(shapes, registers):
         for register, value in zip(targets, shape.initial):
-            if value is not UNSET:
-                b.copy(register, value)
+            b.copy(register, value)
 
 
 def _bind(ctx: Lowering, arguments, shapes: list[Shape], registers: list[list[str]]) -> None:

@@ -20,7 +20,6 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ptxforge.codegen_ptx.builder import Builder
-from ptxforge.codegen_ptx.carried import UNSET
 from ptxforge.codegen_ptx.exchange import shared_base
 from ptxforge.codegen_ptx.indices import linear_of, register_constants, thread_xor
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
@@ -44,7 +43,7 @@ def begin(ctx: Lowering, op: ops.DotBegin) -> None:
     element, entries = op.value.type.element, ctx.get(op.value)
     if element is T.F16:
         entries = [pack(ctx.b, entries[i : i + 2], T.F16) for i in range(0, len(entries), 2)]
-    ctx.set(op, [UNSET] * len(entries) if op.is_unset else list(entries))
+    ctx.set(op, list(entries))
 
 
 @lowers(ops.DotWait)
@@ -59,23 +58,6 @@ def _elements(ctx: Lowering, flight: Value) -> list:
     if flight.type.tensor.element is not T.F16:
         return words
     return [x for word in words for x in unpack(b, b.register(word), T.F16)]
-
-
-@lowers(ops.DotOrZero)
-def or_zero(ctx: Lowering, op: ops.DotOrZero) -> None:
-    """A branch over the copies: the loop ran as a rule, and then nothing is to be done."""
-    b, ran, registers = ctx.b, ctx.scalar(op.ran), ctx.get(op.value)
-    zero = _ZEROS[op.value.type.element]
-    if ran == 0 or UNSET in registers:
-        ctx.set(op, [zero] * len(registers))
-        return
-    if ran != 1:
-        end = b.label("summed")
-        b.effect(f"@%s bra.uni {end};", ran)
-        for register in registers:
-            b.copy(register, zero)
-        b.place(end)
-    ctx.set(op, registers)
 
 
 @lowers(ops.FenceAsync)
@@ -99,8 +81,6 @@ def start(ctx: Lowering, op: ops.DotAsync) -> None:
     template = _template(op, left, right, len(blocks[0].words))
     adds = b.pure("setp.ne.b32 %s, %s, 0;", "p", 1)
     replaces = b.pure("setp.ne.b32 %s, %s, 0;", "p", 0) if is_fresh else adds
-    if op.adds is not None:
-        replaces = b.register(ctx.scalar(op.adds), "p")
     b.locate(op.location)
     b.effect("wgmma.fence.sync.aligned;")
     for k in steps:

@@ -26,9 +26,6 @@ Rules
 SUM       A carried value that the loop does nothing with but add products to it.
 ALL       Groups of products finish in order, so this is for loops all of whose products are such sums, and
           are started in every iteration. (Others: ``staggered_products.py``.)
-UNSET     In a loop over tiles, clearing the accumulators of each would keep the tensor cores waiting: the
-          first product of a sum that begins at zero replaces what they hold. If there was none, the sum is
-          zero all the same.
 OPERANDS  They must stay as they are for one more iteration: tiles in a ring of buffers (which has one more
           than are under way), or from outside of the loop; no registers.
 """
@@ -37,14 +34,12 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.ops.arith import CmpI
+from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.mbarrier import BarrierExpect, TensorLoad
 from ptxforge.ir.ops.memory import Barrier
-from ptxforge.ir.ops.shape import Constant
 from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal
-from ptxforge.ir.ops.warpgroup import DotBegin, DotOrZero, DotWait
+from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.passes.staggered_products import Product, carried_by, carry, products_of, stagger
 from ptxforge.support import machine
 from ptxforge.support.target import Target
@@ -76,28 +71,6 @@ def _sums(loop: For) -> dict[Product, int]:
     return found
 
 
-def _leave_unset(loop: For, index: int, product: Product) -> None:
-    """See UNSET: of a sum that begins at zero, the first product replaces what the accumulators hold."""
-    begun: DotBegin = loop.initial[index].defining_op
-    (wait,) = [user for user in loop.results[index].users if isinstance(user, DotWait)]
-    is_wide = begun.value.type.element.bits == 32
-    if not is_wide or not _is_zero(begun.value) or not wait.results[0].uses:
-        return
-    begun.is_unset = True
-    start = product.start
-    adds = Builder.at(start).value(CmpI, loop.induction, loop.lower, predicate="sgt")
-    start.set_operands([*start.operands, adds])
-    b, total = Builder.after(wait), wait.results[0]
-    ran = b.value(CmpI, loop.lower, loop.upper, predicate="slt")
-    made = b.create(DotOrZero, total, ran)
-    total.replace_all_uses_with(made.result, unless=lambda user: user is made)
-
-
-def _is_zero(value: Value) -> bool:
-    op = value.defining_op
-    return isinstance(op, Constant) and op.value == 0
-
-
 def _last_copy(loop: For) -> Operation:
     """The last of the copies for a next tile that start right behind the loop, or the loop: the last product
     runs on while they are asked for, as it reads none of their buffers (``flatten_loops``)."""
@@ -120,8 +93,6 @@ def _overlap(loop: For, sums: dict[Product, int]) -> None:
     behind = _last_copy(loop)
     for product, index in sums.items():
         carry(loop, index, product, behind)
-        if isinstance(loop.parent_op, For):
-            _leave_unset(loop, index, product)
     wait = Builder.after(last).create(DotWait, pending=len(sums))
     op: Operation | None = wait
     while op is not None and not isinstance(op, (Barrier, AsyncCopyGlobalToLocal)):

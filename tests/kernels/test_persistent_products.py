@@ -12,19 +12,17 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
-from ptxforge import codegen_ptx, interpreter
+from ptxforge import interpreter
 from ptxforge.compiler import compile_function
-from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.mbarrier import BarrierInit, TensorLoad
 from ptxforge.ir.ops.memory import Barrier, Store
 from ptxforge.ir.ops.shared import LocalAlloc
-from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotOrZero, DotWait
+from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.ir.parser import parse_function
 from ptxforge.runtime.tensor_descriptor import TensorDescriptor
-from ptxforge.support.target import parse_target
 from tests.passes import gpu
 
 of = TensorDescriptor.from_tensor
@@ -262,32 +260,6 @@ def test_warps_store_a_tile_without_waiting_for_others():
     (conversion,) = [op for op in behind if isinstance(op, ConvertLayout)]
     assert conversion.meets_before
     assert not [op for op in behind if isinstance(op, Barrier)]
-
-
-def test_accumulators_are_not_cleared():
-    """The first product of a tile replaces what they hold; only a tile without steps needs zeros."""
-    artifact = compiled()
-    function = function_of(artifact)
-    (begin,) = gpu.operations(function, DotBegin)
-    (product,) = gpu.operations(function, DotAsync)
-    assert begin.is_unset and product.adds is not None
-    lines = artifact.ptx.splitlines()
-    zeros = [at for at, line in enumerate(lines) if line.endswith(", 0f00000000;")]
-    (wait,) = [at for at, line in enumerate(lines) if "wgmma.wait_group.sync.aligned 0;" in line]
-    assert len(zeros) == 64 * 64 // 128 and zeros[0] > wait
-    assert "bra.uni $summed" in lines[zeros[0] - 1]
-
-
-def test_a_loop_that_certainly_never_runs():
-    """Its sum is zero, although nothing ever was in the accumulators."""
-    function = function_of(compiled())
-    (inner,) = [loop for loop in gpu.operations(function, For) if loop.parent_op is not None]
-    (sum,) = gpu.operations(function, DotOrZero)
-    zero = Builder.at(inner).constant(0, inner.upper.type)
-    for op, at in ((inner, 0), (inner, 1), (sum.ran.defining_op, 0), (sum.ran.defining_op, 1)):
-        op.set_operand(at, zero)
-    ptx = codegen_ptx.emit(function, parse_target("sm_90a"))
-    assert "unset" not in ptx and "wgmma.mma_async" not in ptx
 
 
 def test_barriers_are_made_once(assemble):

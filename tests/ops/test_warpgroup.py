@@ -67,37 +67,6 @@ def test_meaning():
     np.testing.assert_array_equal(out, x.astype(np.float32) @ x.astype(np.float32))
 
 
-UNSET = TEXT.replace("is_zero = true", "is_unset = true").replace(
-    "%m, %m, %f : (memdesc<64x64xf16, #a, mutable>, memdesc<64x64xf16, #a, mutable>, \
-flight<tensor<64x64xf32, #mma>>)",
-    "%m, %m, %f, %adds : (memdesc<64x64xf16, #a, mutable>, memdesc<64x64xf16, #a, mutable>, \
-flight<tensor<64x64xf32, #mma>>, i1)",
-)
-
-
-@pytest.mark.parametrize("adds", ["false", "true"])
-def test_unset_accumulators(adds):
-    """The first product must replace what they hold, or nobody knows what the sum is."""
-    function = parsed(text=UNSET.replace("  fence_async\n", f"  %adds = constant {{value = {adds}}} : i1\n"))
-    text = print_function(function)
-    assert print_function(parse_function(text)) == text
-    x, out = np.ones((64, 64), np.float16), np.zeros((64, 64), np.float32)
-    run(function, 1, [x, out])
-    np.testing.assert_array_equal(out, np.full((64, 64), np.nan if adds == "true" else 64))
-
-
-@pytest.mark.parametrize("ran", ["false", "true"])
-def test_the_sum_of_a_loop_that_did_not_run_is_zero(ran):
-    settled = f"%ran = constant {{value = {ran}}} : i1\n  %t = dot_or_zero %d, %ran : tensor<64x64xf32, #mma>"
-    text = TEXT.replace("  %e = convert_layout %d", f"  {settled}\n  %e = convert_layout %t")
-    x, out = np.ones((64, 64), np.float16), np.ones((64, 64), np.float32)
-    run(parsed(text=text), 1, [x, out])
-    np.testing.assert_array_equal(out, np.full((64, 64), 64 if ran == "true" else 0))
-    again = "  %again = addf %d, %d : tensor<64x64xf32, #mma>\n  %q = addptr"
-    with pytest.raises(VerificationError, match="the operand of 'dot_or_zero' is used elsewhere"):
-        parsed(text=text.replace("  %q = addptr", again))
-
-
 def test_operand_that_changes_before_the_wait_is_found():
     store = "local_store %v2, %m : (tensor<64x64xf16, #b>, memdesc<64x64xf16, #a, mutable>)"
     negated = "%v2 = addf %v, %v : tensor<64x64xf16, #b>\n  "

@@ -18,7 +18,6 @@ from ptxforge.ir.definition import (
     FLIGHT,
     MEMDESC,
     PRODUCTS,
-    SCALAR_BOOL,
     SIDE_EFFECT,
     TENSOR,
     TENSOR_OR_MEMDESC,
@@ -40,12 +39,10 @@ _READS_SHARED_LATER = Effects(reads=frozenset({"shared"}), other=True, starts=PR
 class DotBegin(Operation):
     """Put ``value`` into accumulators, where products are added to it. Its layout is that of ``wgmma``'s
     accumulators (``#mma`` of version 3). ``is_zero`` says that all elements are zero, so that the first
-    product need not read them; ``is_unset`` that the accumulators hold nothing: the first product says so
-    itself (``adds``), and without one nobody reads them."""
+    product need not read them."""
 
     value = operand(TENSOR)
     is_zero = attribute(bool, False)
-    is_unset = attribute(bool, False)
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -65,14 +62,12 @@ class DotAsync(Operation):
     layout. Products of 16-bit and 8-bit floats and of f32 (whose lowest 13 bits are not read: tf32) are
     summed in f32, of f16 optionally in f16, of 8-bit integers in i32; ``a_unsigned``/``b_unsigned`` say that
     these are u8. ``max_num_imprecise_acc`` is Triton's bound on how many products of 8-bit floats are summed
-    in the tensor core's narrower sums (0: no bound) before these are added up in f32. Where ``adds`` does
-    not hold, the products replace what the accumulators hold.
+    in the tensor core's narrower sums (0: no bound) before these are added up in f32.
     """
 
     a = operand(TENSOR_OR_MEMDESC)
     b = operand(MEMDESC)
     c = operand(FLIGHT)
-    adds = operand(SCALAR_BOOL, optional=True)
     a_unsigned = attribute(bool, False)
     b_unsigned = attribute(bool, False)
 
@@ -101,21 +96,6 @@ class DotWait(Operation):
     @classmethod
     def infer(cls, operands, attributes):
         return [flight.tensor for flight in operands]
-
-
-@define("dot_or_zero", effects=Effects(other=True, finishes=PRODUCTS), traits=[ANCHOR])
-class DotOrZero(Operation):
-    """The sum of a loop of products, whose accumulators were unset before: zeros unless it ``ran``. This is
-    done in place, so nothing else may use ``value``."""
-
-    value = operand(TENSOR)
-    ran = operand(SCALAR_BOOL)
-
-    infer = gives_type_of(0)
-
-    def check(self):
-        if not self.value.has_one_use:
-            raise VerificationError("the operand of 'dot_or_zero' is used elsewhere")
 
 
 @define("fence_async", effects=SIDE_EFFECT)
