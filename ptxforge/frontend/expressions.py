@@ -381,6 +381,9 @@ def _index_block(v: Visitor, node: ast.Subscript, x: TensorValue) -> TensorValue
             )
         if not is_static(key):
             raise TypeMismatchError("the bounds of a slice must be known at compile time").at(v.locate(part))
+    if not x.shape:  # ':' of a scalar is nothing, as in Triton
+        keys = [key for key in keys if key != slice(None)]
+        kept = len(keys) - keys.count(None)
     if kept > len(x.shape):
         raise TypeMismatchError(f"too many indices: {kept} for a block of {len(x.shape)} dimensions")
     for axis, key in enumerate(key for key in keys if key is not None):

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from ptxforge.runtime.preloading import Compiled
 from ptxforge.support.errors import ArgumentError
+from ptxforge.support.source_text import source_text
 
 _TRAVELS = (
     "arg_names", "params", "src", "_cache_key", "__name__", "__qualname__", "__module__", "__doc__", "debug",
@@ -29,8 +30,9 @@ _STAYS = {
 
 
 def default_repr(kernel: Any) -> str:
-    """The name of a kernel's specialisations, unless ``repr=`` says otherwise."""
-    return kernel.__name__
+    """The name of a kernel's specialisations, unless ``repr=`` says otherwise; of what a ``repr=`` gets, too,
+    and nothing for ``None``: packages put names together."""
+    return "" if kernel is None else getattr(kernel, "__name__", "") or kernel.name
 
 
 class Specialized(NamedTuple):
@@ -68,10 +70,15 @@ class FunctionState:
         """What the function can read from outside, by name: its globals, and the variables around it."""
         return self.fn.__globals__ | inspect.getclosurevars(self.fn).nonlocals
 
-    @property
+    @functools.cached_property
     def starting_line_number(self) -> int:
         """The line of ``def`` or of its first decorator."""
         return self.fn.__code__.co_firstlineno
+
+    @functools.cached_property
+    def raw_src(self) -> list[str]:
+        """The lines of the source as they stand in the file, decorators included."""
+        return source_text(self.fn).own_lines()
 
     def symbol(self, signature: dict[str, str], constants: dict[str, Any]) -> str:
         """The name of a variant in PTX that ``repr=`` asks for, with ``_`` in place of what a name there

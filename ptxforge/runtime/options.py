@@ -19,6 +19,8 @@ LAUNCH = ("stream", "warmup", "launch_cooperative_grid", "launch_pdl")
 
 ACCEPTED: dict[str, tuple[tuple[Any, ...], str]] = {  # name -> (values accepted, what it means here)
     "extern_libs": ((None,), "math functions are ptxforge's own; no library but 'libdevice' is known"),
+    "arch": ((None,), "kernels are compiled for the device that they run on; compile() takes a target"),
+    "ir_override": ((None,), "triton.compile() takes files of ptxforge's IR"),
     "allow_fp8e4nv": ((True, False, None), "fp8 is converted in software where the target lacks it"),
 }
 

@@ -100,7 +100,8 @@ class Preloading:
         and of the kernels that call it, is forgotten; copies that others hold stay as they are."""
         self.fn = redefined(self.fn, text)
         remember(self.fn)
-        self.__dict__.pop("src", None)
+        for name in ("src", "raw_src", "starting_line_number"):
+            self.__dict__.pop(name, None)
         redefinition()
 
     def preload(self, specialization_data: str) -> CompiledKernel:

@@ -51,7 +51,18 @@ class SourceText:
 
     def cut(self) -> str:
         """The function's lines, cut out by indentation."""
-        return "".join(_cut(self.lines, self.first - 1))
+        return "".join(self.own_lines())
+
+    def own_lines(self) -> list[str]:
+        """The function's lines, decorators included."""
+        return _cut(self.lines, self.first - 1)
+
+    def is_of(self, code: types.CodeType) -> bool:
+        """Whether this is the text of ``code``, or of the same code with another place."""
+        kept = self.code
+        return kept is code or (kept.co_code, kept.co_consts, kept.co_names, kept.co_varnames) == (
+            code.co_code, code.co_consts, code.co_names, code.co_varnames
+        )  # fmt: skip
 
     def parse(self) -> tuple[ast.stmt, int, str]:
         """The function's AST; the lines that are put in front of its own, an ``if`` for an indented function
@@ -87,7 +98,7 @@ def source_text(fn: Callable) -> SourceText:
     """
     code = fn.__code__
     found = getattr(fn, _KEPT_IN, None)
-    if found is None or found.code is not code:  # ``functools.wraps`` copies attributes
+    if found is None or not found.is_of(code):  # ``functools.wraps`` copies attributes
         found = _read(code, fn.__globals__)
     if found is None:
         raise CompilationError(
@@ -218,4 +229,6 @@ def redefined(fn: Callable, text: str) -> Callable:
     made = types.FunctionType(found[0], scope, fn.__name__, fn.__defaults__)
     made.__kwdefaults__, made.__annotations__ = fn.__kwdefaults__, dict(fn.__annotations__)
     made.__qualname__, made.__module__ = fn.__qualname__, fn.__module__
+    if hasattr(fn, "__signature__"):
+        made.__signature__ = fn.__signature__
     return made

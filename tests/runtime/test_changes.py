@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import types
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import numpy as np
@@ -199,3 +201,47 @@ def test_a_new_text_still_sees_the_variables_around_the_function():
     assert store.get_capture_scope()["number"] is number and store.get_capture_scope()["tl"] is tl
     store._unsafe_update_src(store.src.replace("number", "number + 1"))
     assert stored(store) == 4
+
+
+def test_a_kernel_put_together_from_text():
+    """As packages do it: an empty function with a signature, its text, and then another place for it."""
+
+    def described(x, N: tl.constexpr):
+        pass
+
+    empty = types.FunctionType((lambda: None).__code__, {"tl": tl}, "doubled")
+    empty.__signature__, empty.__module__ = inspect.signature(described), __name__
+    doubled = ptxforge.jit(empty)
+    text = (
+        "def doubled(x, N: tl.constexpr):\n"
+        "    at = tl.arange(0, N)\n"
+        "    tl.store(x + at, tl.load(x + at) * 2)\n"
+    )
+    doubled._unsafe_update_src(text)
+    assert "".join(doubled.raw_src) == text and doubled.repr(None) == "" and doubled.starting_line_number == 1
+    doubled.raw_src, doubled.starting_line_number = list(kernel.raw_src), 7
+    code = kernel.fn.__code__
+    doubled.fn.__code__ = doubled.fn.__code__.replace(
+        co_filename=code.co_filename, co_firstlineno=code.co_firstlineno
+    )
+    x = np.ones(16, np.float32)
+    doubled[(1,)](x, 16)
+    assert (x == 2).all() and doubled.starting_line_number == 7
+
+
+def test_the_lines_of_a_kernel():
+    assert kernel.raw_src[0] == "@ptxforge.jit\n" and kernel.raw_src[1] == "def kernel(out):\n"
+
+
+def test_options_of_triton_that_may_be_none():
+    assert stored(kernel) == 2
+    out = np.zeros(1, np.int32)
+    kernel[(1,)](out, arch=None, ir_override=None)
+    assert out[0] == 2
+    with pytest.raises(ptxforge.errors.ArgumentError, match="'sm70' is not supported: kernels are"):
+        kernel[(1,)](out, arch="sm70")
+
+
+def test_a_name_made_of_the_default_one():
+    added = ptxforge.jit(repr=lambda spec: kernel.repr(spec) + "_more")(kernel.fn)
+    assert added.compile({"out": "*i32"}).name == "kernel_more"
