@@ -13,7 +13,7 @@ from ptxforge.runtime import options
 from ptxforge.runtime.specialize import CONSTEXPR, Parameter
 from ptxforge.support import dtypes
 from ptxforge.support.dtypes import DType
-from ptxforge.support.errors import ArgumentError
+from ptxforge.support.errors import ArgumentError, CompilationError
 
 
 def parameters_of(
@@ -21,8 +21,8 @@ def parameters_of(
 ) -> tuple[Parameter, ...]:
     """The parameters of a kernel. The two lists hold names or positions, as in Triton.
 
-    Raises :class:`ArgumentError` for ``**kwargs``. What is listed and no parameter is ignored, with a
-    warning.
+    What is listed and no parameter is ignored, with a warning. Raises :class:`ArgumentError` for
+    ``**kwargs``, and :class:`CompilationError` for a constant that is listed.
     """
     declared = inspect.signature(fn).parameters.values()
     names = [parameter.name for parameter in declared]
@@ -33,6 +33,11 @@ def parameters_of(
         if parameter.kind is parameter.VAR_KEYWORD:
             raise ArgumentError("a kernel's parameters have names; **kwargs has no meaning", parameter.name)
         annotation = _resolved(parameter.annotation, fn)
+        if _is_constexpr(annotation) and parameter.name in plain | unaligned:
+            raise CompilationError(
+                f"{parameter.name} marked as constexpr and listed in do_not_specialize",
+                hint="a constant is compiled in, whatever that list says",
+            )
         result.append(
             Parameter(
                 name=parameter.name,

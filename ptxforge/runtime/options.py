@@ -45,13 +45,19 @@ def names() -> tuple[str, ...]:
     return (*compiler.OPTIONS, *LAUNCH, *ACCEPTED)
 
 
+def fuses_by_default() -> bool:
+    """Whether products and sums become fused ones where a launch does not say. Triton's knobs put a function
+    of theirs in its place."""
+    return True
+
+
 def parse(given: dict[str, Any]) -> Options:
     """Check options and fill in the defaults.
 
     Raises :class:`ArgumentError` for an unknown name (with the nearest known one) and for a value of an
     accepted option that would change what happens.
     """
-    chosen = dict(compiler.OPTIONS)
+    chosen = dict(compiler.OPTIONS) | {"enable_fp_fusion": fuses_by_default()}
     for name, value in given.items():
         if name in chosen:
             chosen[name] = chosen[name] if value is None else value

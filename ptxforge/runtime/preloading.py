@@ -7,6 +7,7 @@ from collections import ChainMap
 from collections.abc import Iterator, MutableMapping
 from typing import TYPE_CHECKING, Any
 
+from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
 from ptxforge.runtime.devices import default_device
 from ptxforge.runtime.variants import Key
@@ -30,6 +31,7 @@ def specialization_data(kernel: JITFunction, key: Key) -> str:
 
 
 def _written(value: Any) -> Any:
+    value = unwrap(value)
     if isinstance(value, dtype):
         return {"dtype": value.name}
     if isinstance(value, tuple):
@@ -60,7 +62,7 @@ class Caches:
     def __getitem__(self, device: Any) -> tuple[MutableMapping[tuple, CompiledKernel]]:
         own, apart = self._kernel._compiled, self._kernel.__dict__.get("_apart")
         inner = apart.kernels() if apart is not None else ()
-        return (ChainMap(own, *(kernel._compiled for kernel in inner)) if inner else own,)
+        return (_All(own, *(kernel._compiled for kernel in inner)) if inner else own,)
 
     def __iter__(self) -> Iterator[int]:
         yield getattr(default_device(), "ordinal", 0)
@@ -70,7 +72,16 @@ class Caches:
 
     def clear(self) -> None:
         """Compile or look up on disk anew at the next launch."""
-        self._kernel._compiled.clear()
+        self[None][0].clear()
+
+
+class _All(ChainMap):
+    """Several tables as one."""
+
+    def clear(self) -> None:
+        """Clear all of them."""
+        for table in self.maps:
+            table.clear()
 
 
 class Compiled(dict):
@@ -104,13 +115,23 @@ class Preloading:
             self.__dict__.pop(name, None)
         redefinition()
 
+    def _apart_kernels(self) -> list[Any]:
+        """The kernels behind launches with tuples, so far."""
+        apart = self.__dict__.get("_apart")
+        kernels = apart.kernels() if apart is not None else []
+        return [kernel for kernel in kernels if kernel.arg_names != self.arg_names]  # type: ignore[attr-defined]
+
     def preload(self, specialization_data: str) -> CompiledKernel:
         """Compile what a text of :func:`specialization_data` tells, or find it on disk, without launching.
-        Raises :class:`SpecializationError` for the text of another kernel."""
+        Of a launch with tuples, after such a launch or warm-up only. Raises :class:`SpecializationError` for
+        the text of another kernel."""
         facts = json.loads(specialization_data)
         name = f"{self.__module__}.{self.__qualname__}"  # type: ignore[attr-defined]
         if facts["name"] != name:
             raise SpecializationError(f"Specialization data is for {facts['name']}, not for {name}")
+        for apart in self._apart_kernels():
+            if apart.arg_names == list(facts["signature"]):
+                return apart.preload(specialization_data)
         constants = {name: _read(name, value) for name, value in facts["constants"].items()}
         key = Key(facts["target"], facts["signature"], constants, facts["options"])
         return self._variant_of(key, default_device())  # type: ignore[attr-defined]

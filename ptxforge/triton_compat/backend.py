@@ -6,7 +6,7 @@ import hashlib
 from types import SimpleNamespace
 from typing import Any
 
-from ptxforge.runtime import compiler_state
+from ptxforge.runtime import compiler_state, options
 from ptxforge.runtime.metadata import GPUTarget
 
 DEFAULTS = {
@@ -67,7 +67,8 @@ class Backend(BaseBackend):
     def parse_options(self, given: dict[str, Any]) -> Options:
         """The options with their defaults; those that ptxforge does not know are left out, as Triton does."""
         known = {name: value for name, value in given.items() if name in DEFAULTS}
-        return Options(**DEFAULTS | {"arch": f"sm_{self.target.arch}"} | known)
+        defaults = {"arch": f"sm_{self.target.arch}", "enable_fp_fusion": options.fuses_by_default()}
+        return Options(**DEFAULTS | defaults | known)
 
 
 def make_backend(target: GPUTarget) -> Backend:

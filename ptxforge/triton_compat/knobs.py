@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from ptxforge.runtime import hooks, store
+from ptxforge.runtime import hooks, options, store
 from ptxforge.triton_compat.hooks import (
     Chain,
     CompileTimes,
@@ -172,5 +172,6 @@ def refresh_knobs() -> None:
     """Nothing to do: every knob reads its variable whenever it is asked."""
 
 
+options.fuses_by_default = lambda: language.default_fp_fusion
 store.elsewhere = lambda: cache.__dict__.get("dir")
 hooks.COMPILE.append(lambda told: tell_of_compilation(told, runtime, compilation))

@@ -13,7 +13,7 @@ from ptxforge.runtime.binder import parameters_of
 from ptxforge.runtime.jit import jit
 from ptxforge.runtime.specialize import Keys, Parameter, packed, specialize
 from ptxforge.support import dtypes
-from ptxforge.support.errors import ArgumentError
+from ptxforge.support.errors import ArgumentError, CompilationError
 
 PLAIN = Parameter("p", 0)
 
@@ -114,3 +114,12 @@ def test_packed_values_are_the_arguments(value):
     made = specialize(PLAIN, value)
     if not made.is_constant:
         assert given_value == (value.value if isinstance(value, tl.constexpr) else value)
+
+
+@pytest.mark.parametrize("listed", ["do_not_specialize", "do_not_specialize_on_alignment"])
+def test_a_constant_cannot_be_left_unspecialised(listed):
+    def kernel(x, n: tl.constexpr):
+        pass
+
+    with pytest.raises(CompilationError, match="n marked as constexpr and listed in do_not_specialize"):
+        parameters_of(kernel, **{listed: ["n"]})

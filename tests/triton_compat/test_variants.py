@@ -11,8 +11,10 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
+from ptxforge.runtime.metadata import GPUTarget
 from ptxforge.support.errors import ArgumentError, DeviceError
 from ptxforge.triton_compat import cublas, extensions, filecheck, files, knobs
+from ptxforge.triton_compat.backend import make_backend
 
 
 def made():
@@ -224,3 +226,35 @@ def test_matrices_that_cublas_cannot_take(a, b, c, complaint):
     with pytest.raises(ArgumentError, match=complaint):
         cublas.CublasLt._check(a, b, c, c)
     assert cublas.CublasLt._check(Matrix(4, 8), Matrix(16, 8), Matrix(4, 16), Matrix(4, 16)) == 2
+
+
+def test_variants_of_a_kernel_that_takes_tuples(fresh):
+    @ptxforge.jit
+    def store(x, pair):
+        tl.store(x, pair[0][0] + pair[1])
+
+    seen = []
+    knobs.runtime.jit_cache_hook = lambda **facts: seen.append(facts["compile"]["specialization_data"])
+    pair = ((2,), tl.constexpr(3))
+    first = store.warmup(np.int32, pair)
+    known = store.device_caches[0][0]
+    assert len(known) == 1 and store.preload(seen[0]).hash == first.hash
+    known.clear()
+    assert len(store.device_caches[0][0]) == 0
+    assert store.preload(seen[0]).hash == first.hash and len(seen) == 2
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_whether_products_and_sums_are_fused_by_default(monkeypatch, fused):
+    @ptxforge.jit
+    def multiply_add(x):
+        at = x + tl.arange(0, 128)
+        tl.store(at, tl.load(at) * 1.5 + 1.0)
+
+    with knobs.language.scope():
+        knobs.language.default_fp_fusion = fused
+        ptx = multiply_add.warmup(np.float32).asm["ptx"]
+        assert ("fma.rn" in ptx) == fused
+        assert "fma.rn" in multiply_add.warmup(np.float32, enable_fp_fusion=True).asm["ptx"]
+        options = make_backend(GPUTarget("cuda", 90, 32)).parse_options({})
+        assert options.enable_fp_fusion == fused

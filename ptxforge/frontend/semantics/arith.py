@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -281,7 +282,11 @@ def logical_or(ctx, x, y):
 
 @implements(language.where)
 def where(ctx, condition, x, y):
-    condition = not_zero(ctx, tensor(ctx, condition, "condition"))
+    condition = tensor(ctx, condition, "condition")
+    if condition.dtype != L.int1:
+        text = f"the condition of tl.where is {describe(condition)}; write != 0 for what that means"
+        warnings.warn(text, stacklevel=2)
+    condition = not_zero(ctx, condition)
     if _is_pointer(x) or _is_pointer(y):
         x, y = tensor(ctx, x, "x"), tensor(ctx, y, "y")
         if x.dtype != y.dtype:
