@@ -119,7 +119,8 @@ class Preloading:
         """The kernels behind launches with tuples, so far."""
         apart = self.__dict__.get("_apart")
         kernels = apart.kernels() if apart is not None else []
-        return [kernel for kernel in kernels if kernel.arg_names != self.arg_names]  # type: ignore[attr-defined]
+        own = self.arg_names  # type: ignore[attr-defined] - a JITFunction
+        return [kernel for kernel in kernels if kernel.arg_names != own]
 
     def preload(self, specialization_data: str) -> CompiledKernel:
         """Compile what a text of :func:`specialization_data` tells, or find it on disk, without launching.
