@@ -10,12 +10,16 @@ Threads take turns in the compiler, which is Python; ``kernel.precompile`` compi
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from ptxforge.runtime import compiling
+
 if TYPE_CHECKING:
+    from ptxforge.compiler import Artifact
     from ptxforge.driver.protocol import Device
     from ptxforge.runtime.jit import JITFunction
     from ptxforge.runtime.variant import CompiledKernel
@@ -23,19 +27,20 @@ if TYPE_CHECKING:
 
 
 class FutureKernel:
-    """A kernel that an executor compiles. Reading an attribute of the compiled kernel waits for it."""
+    """A kernel that an executor compiles; who asks for the result first makes it a variant of the kernel.
+    Reading an attribute of the compiled kernel asks, too."""
 
-    def __init__(self, future: Future):
-        self._future = future
+    def __init__(self, future: Future, keep: Callable[[Artifact], CompiledKernel]):
+        self._future, self._keep = future, keep
 
     def result(self, ignore_errors: bool = False) -> Any:
         """The compiled kernel. Raises what compiling raised, or is ``None`` then."""
         if ignore_errors and self._future.exception() is not None:
             return None
-        return self._future.result()
+        return self._keep(self._future.result())
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._future.result(), name)
+        return getattr(self.result(), name)
 
 
 class AsyncCompileMode:
@@ -62,7 +67,9 @@ class AsyncCompileMode:
         """Have a variant compiled, unless that is under way."""
         name = (id(kernel), key.identity())
         if name not in self._submitted:
-            self._submitted[name] = FutureKernel(self.executor.submit(kernel._variant_of, key, device))
+            future = self.executor.submit(compiling.artifact_of, kernel, key)
+            keep = lambda artifact: kernel._variant_of(key, device, made=artifact)  # noqa: E731 - one call
+            self._submitted[name] = FutureKernel(future, keep)
         return self._submitted[name]
 
     def wait(self, kernel: JITFunction, key: Key) -> CompiledKernel | None:

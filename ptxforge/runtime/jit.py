@@ -285,12 +285,14 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
         submitted = mode.wait(self, key) if mode is not None else None
         return submitted or self._variant_of(key, device, at_launch)
 
-    def _variant_of(self, key: Key, device: Device | None, at_launch: bool = False) -> CompiledKernel:
+    def _variant_of(
+        self, key: Key, device: Device | None, at_launch: bool = False, made: Artifact | None = None
+    ) -> CompiledKernel:
         key = compiling.for_device(key, device)
         variant = self._compiled.get(key.identity())
         if variant is None:
             with hooks.compiling(self, key, at_launch) as told:
-                artifact = compiling.artifact_of(self, key, at_launch, told)
+                artifact = made or compiling.artifact_of(self, key, at_launch, told)
                 variant = told.variant = self._keep(key, artifact, device)
         return variant
 

@@ -152,6 +152,7 @@ def test_warmups_are_submitted_once_each():
             assert isinstance(made, FutureKernel)
         assert len(executor.tasks) == 2 and not store.variants
         executor.run_one()
+        assert not store.variants  # until somebody asks
         assert stored(store, 1) == 1 and len(store.variants) == 1
         assert store.warmup(np.int32, 1) is store.variants[0]
         executor.run_one()
