@@ -46,16 +46,18 @@ def install(tell: Callable[[str], None]) -> None:
 @contextlib.contextmanager
 def poison_empty() -> Iterator[None]:
     """Inside, tensors of ``torch.empty`` and its like hold :data:`POISON` until they are written."""
-    modes: list[Any] = []
+    modes, is_over = [], []
 
     def enter(torch: Any) -> None:
-        modes.append(_poisoning(torch))
-        modes[-1].__enter__()
+        if not is_over:  # torch may be imported for the first time long after
+            modes.append(_poisoning(torch))
+            modes[-1].__enter__()
 
     _with_torch(enter)
     try:
         yield
     finally:
+        is_over.append(True)
         for mode in modes:
             mode.__exit__(None, None, None)
 

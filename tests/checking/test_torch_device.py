@@ -170,6 +170,19 @@ def test_empty_tensors_are_poisoned(torch, monkeypatch):
     assert made.memory[8:] == b"\0\0"
 
 
+def test_torch_imported_after_the_check_is_left_alone(tmp_path, monkeypatch):
+    (tmp_path / "torch.py").write_text(STAND_IN + "mode = None\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    with torch_device.poison_empty():
+        pass
+    import torch
+
+    assert torch.mode is None
+    sys.modules.pop("torch")
+
+
 SCRIPT = """
 import torch, triton, triton.language as tl
 
