@@ -20,6 +20,7 @@ from ptxforge.codegen_ptx import (  # noqa: F401  (importing a lowering register
     lower_scan,
     lower_shape,
     lower_shared,
+    lower_tensor_store,
     wgmma,
 )  # fmt: skip
 from ptxforge.codegen_ptx.lowering import Lowering

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
+
+from attrs import evolve
 
 from ptxforge.codegen_ptx import pointers
 from ptxforge.codegen_ptx.builder import Builder
@@ -73,19 +76,30 @@ def local_dealloc(ctx: Lowering, op: ops.LocalDealloc) -> None:
 
 @lowers(ops.LocalStore)
 def local_store(ctx: Lowering, op: ops.LocalStore) -> None:
-    _write(ctx, ctx.scalar(op.destination), op.value)
+    tile = ctx.scalar(op.destination)
+    if op.parts == 1:
+        _write(ctx, tile, op.value)
+        return
+    tile = tile._replace(layout=op.destination.type.layout.linear(op.value.type.shape))
+    _write(ctx, tile, op.value, op.part, op.destination.type.numel)
 
 
-def _write(ctx: Lowering, tile: SharedTile, value: Value) -> None:
-    """Accumulators of ``wgmma`` go by ``stmatrix`` where they may."""
+def _write(ctx: Lowering, tile: SharedTile, value: Value, part: int = 0, size: int = 1 << 62) -> None:
+    """Store a tile, or the part of that number of ``size`` elements. Accumulators of ``wgmma`` go by
+    ``stmatrix`` where they may."""
     type, entries = value.type, ctx.get(value)
     access, layout = access_of(type, tile), type.layout
     if isinstance(layout, Mma) and layout.version[0] == 3 and not tile.origin * type.element.bits % 128:
-        plan = plan_stmatrix(access.layout, type.element.bits)
+        plan = plan_stmatrix(access.layout, type.element.bits, size)
         if plan is not None and plan.wavefronts <= access.wavefronts:
-            write_matrices(ctx, tile, plan, entries, type.element)
+            write_matrices(ctx, tile, plan, entries, type.element, _part_of(plan.stores, part, size))
             return
-    write_tile(ctx, tile, access, entries, type.element)
+    write_tile(ctx, tile, access, entries, type.element, _part_of(access.accesses, part, size))
+
+
+def _part_of(accesses: Sequence, part: int, size: int) -> list:
+    """The accesses whose offsets lie in a part, from its beginning on."""
+    return [evolve(one, offset=one.offset % size) for one in accesses if one.offset // size == part]
 
 
 @lowers(ops.LocalLoad)

@@ -19,6 +19,7 @@ from ptxforge.interpreter import (
     memory,
     reduce,
     shared,
+    tensor_store,
     warpgroup,
 )
 from ptxforge.interpreter.address_space import AddressSpace
@@ -27,5 +28,5 @@ from ptxforge.interpreter.registry import HANDLERS
 
 __all__ = [
     "HANDLERS", "AddressSpace", "atomic", "control", "debug", "debugger", "descriptor", "inline_asm",
-    "mbarrier", "memory", "reduce", "run", "shared", "warpgroup",
+    "mbarrier", "memory", "reduce", "run", "shared", "tensor_store", "warpgroup",
 ]  # fmt: skip

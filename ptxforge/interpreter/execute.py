@@ -103,10 +103,18 @@ class Program:
         self.products: list[list[tuple[Any, Any]]] = []
         # mbarriers by the address of their memory.
         self.mbarriers: dict[int, Any] = {}
+        # Stores by TMA whose sources may be read still (the source, and what it was), and those that have not
+        # been written for sure; oldest first.
+        self.stores: list[tuple[Any, Any]] = []
+        self.landing: list[Callable[[], None]] = []
 
     def run(self, arguments: Mapping[Value, Any]) -> None:
         self.values.update(arguments)
         self.block(self.function.body, ())
+        if self.stores:
+            raise InterpreterError("the program ends while TMA still reads its shared memory")
+        for land in self.landing:
+            land()
 
     def block(self, block: Block, arguments: Sequence[Any]) -> tuple[Any, ...]:
         """Execute a block; gives the operands of its terminator."""

@@ -52,7 +52,8 @@ def local_load(program, op, source, token=None):
 
 @interprets(LocalStore)
 def local_store(program, op, value, destination):
-    destination[...] = value
+    fastest = op.destination.type.layout.order[0] - len(op.destination.type.shape)
+    destination[...] = np.split(value, op.parts, fastest)[op.part]
 
 
 @interprets(MemDescIndex)

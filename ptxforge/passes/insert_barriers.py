@@ -32,6 +32,8 @@ Products     A ``dot_async`` reads until a ``dot_wait`` names its group as finis
              write what flying products read: whoever starts them sees to that.
              The same holds for the waits of mbarriers: a tile that TMA copied is seen by all who waited, and
              nothing is pending; a barrier must be in front of each ``tensor_load`` into memory that was read.
+Stores       A ``tensor_store`` reads until a ``store_wait`` names its buffer; one thread waits, so that its
+             reads are pending from there on, like those of threads.
 Proxies      What threads store, or copy by ``cp.async``, is seen by asynchronous reads, and overwritten by
              TMA, only behind a ``fence_async`` of the storing threads and a barrier. Writes without such a
              fence are kept apart: a fence goes in front of each barrier that is inserted for them.
@@ -54,6 +56,7 @@ from ptxforge.ir.ops.control import If, Loop, While
 from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc
+from ptxforge.ir.ops.tensor_store import StoreWait, TensorStore
 from ptxforge.ir.ops.warpgroup import DotAsync, DotWait, FenceAsync
 from ptxforge.passes.analysis.buffers import Buffers
 from ptxforge.passes.analysis.roots import is_held_by_several_threads, root_of
@@ -102,11 +105,11 @@ class _State:
     from what another is to store to (``loaded``), or that one thread has stored to and others may load from
     (``stored``)."""
 
-    __slots__ = ("reads", "writes", "loaded", "stored", "unfenced", "flying")
+    __slots__ = ("reads", "writes", "loaded", "stored", "unfenced", "leaving", "flying")
 
     def __init__(
         self, reads: Iterable[Interval] = (), writes: Iterable[Interval] = (), loaded: Iterable[Value] = (),
-        stored: Iterable[Value] = (), unfenced: Iterable[Interval] = (),
+        stored: Iterable[Value] = (), unfenced: Iterable[Interval] = (), leaving: Iterable[Interval] = (),
         flying: tuple[frozenset[Interval], ...] = (),
     ):  # fmt: skip
         self.reads = frozenset(reads)
@@ -114,13 +117,14 @@ class _State:
         self.loaded = frozenset(loaded)
         self.stored = frozenset(stored)
         self.unfenced = frozenset(unfenced)
+        self.leaving = frozenset(leaving)
         self.flying = flying
 
     def _parts(self) -> tuple:
-        return self.reads, self.writes, self.loaded, self.stored, self.unfenced, self.flying
+        return tuple([getattr(self, name) for name in self.__slots__])
 
     def join(self, other: _State) -> _State:
-        sets = (mine | its for mine, its in zip(self._parts()[:5], other._parts()[:5]))
+        sets = (mine | its for mine, its in zip(self._parts()[:-1], other._parts()[:-1]))
         groups = itertools.zip_longest(self.flying, other.flying, fillvalue=frozenset())
         return _State(*sets, tuple(mine | its for mine, its in groups))
 
@@ -134,8 +138,8 @@ class _State:
         return _State(**{name: changes.get(name, getattr(self, name)) for name in self.__slots__})
 
     def behind_barrier(self) -> _State:
-        """All threads have met: nothing is pending but what the tensor cores are still reading."""
-        return _State(unfenced=self.unfenced, flying=self.flying)
+        """All threads have met: nothing is pending but what tensor cores and copies are still reading."""
+        return _State(unfenced=self.unfenced, leaving=self.leaving, flying=self.flying)
 
     def started(self, reads: Iterable[Interval]) -> _State:
         """A group of products reads; the newest group stands first."""
@@ -173,7 +177,7 @@ class _Inserter:
         self.changed = False
         copies = [op for op in function.walk() if isinstance(op, AsyncCopyGlobalToLocal)]
         self.copied_to = frozenset(i for op in copies for i in self.intervals(op))
-        others = [op for op in function.walk() if isinstance(op, (DotAsync, TensorLoad))]
+        others = [op for op in function.walk() if isinstance(op, (DotAsync, TensorLoad, TensorStore))]
         self.asynchronous = [i for op in others for i in self.intervals(op)]
 
     def intervals(self, op: Operation) -> list[Interval]:
@@ -200,6 +204,11 @@ class _Inserter:
             return state.waited(op.pending)
         if isinstance(op, DotAsync):
             return self.product(op, state)
+        if isinstance(op, TensorStore):
+            return self.departure(op, state)
+        if isinstance(op, StoreWait):
+            done = state.leaving.intersection(self.intervals(op))
+            return state.but(reads=state.reads | done, leaving=state.leaving - done)
         if isinstance(op, FenceAsync):
             return state.but(unfenced=frozenset())
         if op in self.in_place:
@@ -269,6 +278,13 @@ class _Inserter:
         if _overlap(state.writes, reads) or _overlap(state.unfenced, reads):
             state = self.barrier_before(op, state)
         return state.started(reads)
+
+    def departure(self, op: TensorStore, state: _State) -> _State:
+        """The same for a copy to global memory."""
+        reads = self.intervals(op)
+        if _overlap(state.writes, reads) or _overlap(state.unfenced, reads):
+            state = self.barrier_before(op, state)
+        return state.but(leaving=state.leaving.union(reads))
 
     def access_in_place(self, op: Operation, state: _State) -> _State:
         root = self.in_place[op]

@@ -8,6 +8,7 @@
     %m = in_bounds(%i, %rows)[:, None] and in_bounds(%j, %columns)[None, :]
     %x = load %q, %m, 0.0
 
+Stores and reductions that TMA can do become ``store_box`` instead (``tensor_stores.py``).
 Elements outside of the tensor become the padding of the descriptor's type; stores and atomics leave them out.
 A descriptor is made where it is used, from values that loops carry and branches choose: here each has
 its ``make_descriptor`` as definition.
@@ -30,11 +31,14 @@ from ptxforge.ir.ops.descriptor import (
     MakeDescriptor,
 )
 from ptxforge.ir.ops.memory import Load, Store
+from ptxforge.passes.tensor_stores import may_store_boxes, store_descriptors
 from ptxforge.support.target import Target
 
 
 def lower_descriptors(function: Function, target: Target) -> bool:
     """Expand every access through a descriptor, and drop the descriptors."""
+    if may_store_boxes(function, target):
+        store_descriptors(function)
     found = [op for op in function.walk() if type(op) in _ACCESSES or isinstance(op, MakeDescriptor)]
     made = [op for op in found if isinstance(op, MakeDescriptor)]
     for op in found:

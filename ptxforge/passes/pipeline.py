@@ -42,7 +42,9 @@ from ptxforge.passes.reorder_instructions import reorder_instructions
 from ptxforge.passes.rotate_ranges import rotate_ranges
 from ptxforge.passes.scale_indices import scale_indices
 from ptxforge.passes.schedule_loops import schedule_loops
+from ptxforge.passes.stage_boxes import stage_boxes
 from ptxforge.passes.tensor_loads import TensorLoads
+from ptxforge.passes.tensor_stores import tensor_stores
 from ptxforge.passes.unroll_loops import unroll_loops
 from ptxforge.passes.vectorize_memory import vectorize_memory
 from ptxforge.support.target import Target
@@ -155,6 +157,11 @@ GPU: tuple[Pass, ...] = (
         why="conversions and constants made inside loops",
     ),
     Pass(
+        tensor_stores, "gpu", requires=(LAYOUTS, VECTORS), when=lambda target: target.has_wgmma,
+        why="addresses and masks are in their final form; before what only they need goes, and before "
+        "loops take copies of it",
+    ),
+    Pass(
         dce, "gpu",
         why="the schedule of a loop shall hold nothing that is not used",
     ),
@@ -204,6 +211,11 @@ GPU: tuple[Pass, ...] = (
         overlap_products, "gpu", requires=(LAYOUTS,),
         why="the buffers of pipelined loops are there, which products may read for longer; before places are "
         "given, which depends on how long",
+    ),
+    Pass(
+        stage_boxes, "gpu", requires=(LAYOUTS,), when=lambda target: target.has_wgmma,
+        why="no pass below touches values or loops, so that buffers and waits stay where they belong; before "
+        "places are given",
     ),
     Pass(
         contract_products, "gpu",

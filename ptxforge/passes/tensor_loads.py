@@ -30,7 +30,7 @@ from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import Shared
 from ptxforge.passes.analysis.linear_forms import NotLinear, Polynomial
-from ptxforge.passes.analysis.rectangles import UNBOUNDED, Rectangle, Rectangles
+from ptxforge.passes.analysis.rectangles import Rectangle, Rectangles, entry_of
 from ptxforge.passes.analysis.roots import root_of
 from ptxforge.support import dtypes
 
@@ -45,7 +45,6 @@ class TensorLoads:
     def __init__(self, function: Function):
         self.function = function
         self.rectangles = Rectangles(function)
-        self.maps: dict[tuple, BlockArgument] = {}
         # What each load reads, or why TMA cannot copy it; before any loop changes, on whose values this is
         # built.
         self.found: dict[Load, Rectangle | NotLinear] = {}
@@ -119,25 +118,17 @@ class TensorLoads:
         box[-1] = min(box[-1], span)
         attributes = {
             "dtype": dtypes.BY_IR[type.element.name].name, "base": rectangle.base.name,
-            "shape": tuple(_entry(d.size) for d in rectangle.dimensions),
-            "strides": tuple(_entry(d.stride) for d in rectangle.dimensions),
+            "shape": tuple(entry_of(d.size) for d in rectangle.dimensions),
+            "strides": tuple(entry_of(d.stride) for d in rectangle.dimensions),
             "box": tuple(box), "swizzle": span * type.element.bytes,
         }  # fmt: skip
-        key = tuple(attributes.items())
-        if key not in self.maps:
-            taken, name = self.function.arguments, f"{rectangle.base.name}_map"
-            if any(other.name == name for other in taken):
-                name += str(len(taken))
-            argument = self.function.add_parameter(T.TENSOR_MAP, name)
-            argument.attributes = attributes
-            self.maps[key] = argument
-        return self.maps[key]
+        return map_parameter(self.function, attributes)
 
     def start(
         self, load: Load, rectangle: Rectangle, layout: Shared, buffer: Value, barrier: Value
     ) -> list[Operation]:
         """The operations that start the copy, before ``load``, in order."""
-        b = _Recorder(Builder.at(load))
+        b = Recorder(Builder.at(load))
         type = load.result.type
         b.create(BarrierExpect, barrier, bytes=type.numel * type.element.bytes)
         coordinates = [b.polynomial(d.coordinate) for d in rectangle.dimensions]
@@ -158,20 +149,20 @@ def _share_a_loop(one: Operation, other: Operation) -> bool:
     return bool(loops[0] & loops[1])
 
 
-def _entry(polynomial: Polynomial | None) -> int | str:
-    """A polynomial of kernel parameters as a tensor map's recipe has it."""
-    if polynomial is None:
-        return UNBOUNDED
-    if set(polynomial) <= {()}:
-        return polynomial.get((), 0)
-    terms = sorted(
-        "*".join([*([str(c)] if c != 1 or not monomial else []), *sorted(v.name for v in monomial)])
-        for monomial, c in polynomial.items()
-    )
-    return " + ".join(terms)
+def map_parameter(function: Function, attributes: dict) -> BlockArgument:
+    """The kernel's parameter with these ``attributes``, which describe a tensor; a new one if it has none."""
+    for argument in function.arguments:
+        if argument.type is T.TENSOR_MAP and argument.attributes == attributes:
+            return argument
+    taken, name = function.arguments, f"{attributes['base']}_map"
+    if any(other.name == name for other in taken):
+        name += str(len(taken))
+    argument = function.add_parameter(T.TENSOR_MAP, name)
+    argument.attributes = attributes
+    return argument
 
 
-class _Recorder:
+class Recorder:
     """A builder that remembers what it made, and writes polynomials as 32-bit scalars."""
 
     def __init__(self, builder: Builder):

@@ -14,6 +14,8 @@ WARP_SIZE = 32
 """Threads of a warp."""
 MAX_WARPS = 32
 """Warps of a block at most, on every GPU: 1,024 threads."""
+WARPS_PER_MULTIPROCESSOR = 64
+"""Warps of all blocks together at most: 2,048 threads."""
 REGISTERS_PER_MULTIPROCESSOR = 1 << 16
 """32-bit registers, for the threads of all blocks together."""
 MOST_REGISTERS = 255
@@ -40,6 +42,9 @@ SECTOR_BYTES = 32
 """Bytes of the pieces in which global memory is moved."""
 LINE_BYTES = 128
 """Bytes of a line of the caches; what is written of it at once is written in one piece."""
+BULK_STORE_BYTES = 512
+"""Bytes of a tile from which on TMA stores it through a descriptor: what a warp stores with one instruction
+is not worth two barriers."""
 ASYNC_COPY_BYTES = 4
 """Bytes of the smallest asynchronous copy of one thread; others are of 8 and 16."""
 GUARDED_VECTORS = 32

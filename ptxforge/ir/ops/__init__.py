@@ -16,10 +16,11 @@ from ptxforge.ir.ops import (
     reduce,
     shape,
     shared,
+    tensor_store,
     warpgroup,
 )
 
 __all__ = [
     "arith", "atomic", "cast", "control", "convert_layout", "debug", "descriptor", "dot", "inline_asm",
-    "math", "mbarrier", "memory", "reduce", "shape", "shared", "warpgroup",
+    "math", "mbarrier", "memory", "reduce", "shape", "shared", "tensor_store", "warpgroup",
 ]  # fmt: skip

@@ -67,12 +67,27 @@ class LocalLoad(Operation):
 
 @define("local_store", effects=WRITES_SHARED, traits=[ANCHOR], shows_operand_types=True)
 class LocalStore(Operation):
-    """Write a tile from registers to shared memory."""
+    """Write a tile from registers to shared memory. A smaller ``destination`` takes the ``part`` of that
+    number: of as many columns (rows, if these are the fastest dimension of its layout) as it has."""
 
     value = operand(TENSOR)
     destination = operand(MEMDESC)
+    part = attribute(int, 0)
 
     infer = gives()
+
+    @property
+    def parts(self) -> int:
+        """How many parts the value has."""
+        return self.value.type.numel // self.destination.type.numel
+
+    def check(self):
+        value, destination = self.value.type, self.destination.type
+        fastest = destination.layout.order[0]
+        whole = tuple(n * self.parts if d == fastest else n for d, n in enumerate(destination.shape))
+        fits = value.shape == whole and value.element == destination.element
+        if not fits or not 0 <= self.part < self.parts:
+            raise VerificationError(f"'local_store' of part {self.part} of {value} to {destination}")
 
 
 @define("local_dealloc", effects=Effects(other=True, finishes=COPIES))

@@ -22,6 +22,8 @@ BOUNDS      Masks compare an index of a row or column with a bound; the bound, c
 WRAPPED     Rows (or columns) modulo a size, ``i % M``, are those up to ``M`` and then some that nobody wants:
             they are read as zeros, if all that is computed from them ends in stores whose masks leave them
             out. A sum over them, say, would notice.
+BEGINNING   A store by pointers writes what lies in front of the tensor, TMA does not. So a box that is stored
+            must surely begin in the tensor, where no mask says that it does.
 """
 
 from __future__ import annotations
@@ -41,6 +43,7 @@ from ptxforge.ir.ops.memory import InBounds, Load, Store
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Splat, Trans
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescTrans
+from ptxforge.ir.ops.tensor_store import StoreBox
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.passes.analysis.linear_forms import (
     Form,
@@ -54,6 +57,7 @@ from ptxforge.passes.analysis.linear_forms import (
     multiply,
 )
 from ptxforge.passes.analysis.pipelined_loads import is_zero
+from ptxforge.passes.analysis.sign import is_nonnegative
 
 UNBOUNDED = 1 << 31
 """A size that no coordinate reaches."""
@@ -94,17 +98,32 @@ class Rectangles:
         """Raises :class:`NotLinear`, with the reason, where a load reads no rectangle."""
         if load.other is not None and not is_zero(load.other):
             raise NotLinear("what the mask leaves out is not zero")
-        form = self.forms.of(load.pointer)
+        return self._of(load, load.result.type)
+
+    def of_store(self, store: Store) -> Rectangle:
+        """The rectangle that a store writes. See BEGINNING."""
+        if self.forms.of(store.pointer).wraps:
+            raise NotLinear("rows are reduced modulo a size")
+        found = self._of(store, store.value.type)
+        masked = [] if store.mask is None else self._conditions(store.mask)
+        for dimension in found.dimensions:
+            is_masked = any(b.dim == dimension.tile_dim and b.start is not None for b in masked)
+            if not is_masked and not _is_nonnegative(dimension.coordinate):
+                raise NotLinear("a tile may begin in front of the tensor")
+        return found
+
+    def _of(self, access: Load | Store, type: T.TensorType) -> Rectangle:
+        form = self.forms.of(access.pointer)
         base = form.base
         if not isinstance(base, BlockArgument) or base.block is not self.function.body:
             raise NotLinear("the pointer is no parameter of the kernel")
-        bounds = [] if load.mask is None else self._conditions(load.mask)
+        bounds = [] if access.mask is None else self._conditions(access.mask)
         if any(isinstance(v.defining_op, For) for monomial in form.start for v in monomial):
             raise NotLinear("the address depends on what a loop before has counted")
         for wrap in form.wraps:
-            self._check_wrapped(load, wrap)
-        found = Rectangle(base, self._dimensions(load.result.type, form, bounds))
-        self._check_alignment(found, T.element_type(load.result.type).bytes)
+            self._check_wrapped(access, wrap)
+        found = Rectangle(base, self._dimensions(type, form, bounds))
+        self._check_alignment(found, T.element_type(type).bytes)
         return found
 
     def _check_alignment(self, found: Rectangle, size: int) -> None:
@@ -249,6 +268,8 @@ class Rectangles:
             for user, index in value.uses:
                 if isinstance(user, Store):
                     self._check_store(user, index, dim, wrap)
+                elif isinstance(user, StoreBox):
+                    self._check_box(user, dim, wrap)
                 else:
                     work += _followed(user, index, dim)
 
@@ -257,7 +278,17 @@ class Rectangles:
             room = add(wrap.bound, wrap.start, -1)
             if any(bound == Bound(dim, room) for bound in self._conditions(store.mask)):
                 return
-        raise NotLinear("rows beyond the end are read again, and what becomes of them is stored")
+        raise NotLinear(_STORED_AGAIN)
+
+    def _check_box(self, store: StoreBox, dim: int, wrap: Wrap) -> None:
+        """A box leaves out what lies beyond the tensor's size."""
+        sizes, box = store.map.attributes["shape"], store.map.attributes["box"]
+        along = [d for d, side in enumerate(box[:-1]) if side > 1]
+        if dim != store.is_transposed:
+            along = [len(box) - 1]
+        start = self.forms.scalar(store.coordinates[along[0]]) if len(along) == 1 else None
+        if start != wrap.start or sizes[along[0]] != entry_of(wrap.bound):
+            raise NotLinear(_STORED_AGAIN)
 
 
 @attrs.frozen
@@ -270,6 +301,24 @@ class Bound:
     start: Polynomial | None = None
 
 
+def _is_nonnegative(coordinate: Polynomial) -> bool:
+    return all(c > 0 and all(map(is_nonnegative, monomial)) for monomial, c in coordinate.items())
+
+
+def entry_of(polynomial: Polynomial | None) -> int | str:
+    """A polynomial of kernel parameters as a tensor map's recipe has it."""
+    if polynomial is None:
+        return UNBOUNDED
+    if set(polynomial) <= {()}:
+        return polynomial.get((), 0)
+    terms = sorted(
+        "*".join([*([str(c)] if c != 1 or not monomial else []), *sorted(v.name for v in monomial)])
+        for monomial, c in polynomial.items()
+    )
+    return " + ".join(terms)
+
+
+_STORED_AGAIN = "rows beyond the end are read again, and what becomes of them is stored"
 _ROWS = ("rows",)
 _LESS = {"slt": (0, 0), "sle": (0, 1), "sgt": (1, 0), "sge": (1, 1)}
 """Predicate: which operand is the smaller one, and 1 if they may be equal."""

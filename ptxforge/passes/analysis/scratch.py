@@ -10,6 +10,7 @@ from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.reduce import Reduce, Scan
 from ptxforge.ir.ops.shape import Gather, Histogram
+from ptxforge.ir.ops.tensor_store import StoreBox
 from ptxforge.layouts.conversion import Plan, SharedMemory, plan_conversion
 from ptxforge.layouts.scratch import (
     atomic_scratch_bytes,
@@ -84,6 +85,14 @@ def _atomic(op: Operation, num_warps: int) -> int:
     return atomic_scratch_bytes(layout, T.element_type(type).bits, num_warps)
 
 
+def _store_box(op: StoreBox, num_warps: int) -> int:
+    """Parts of the tile, at least (``stage_boxes.py``)."""
+    type = op.value.type
+    columns = type.shape[1 - op.is_transposed]
+    parts = min(2, columns // op.map.attributes["box"][-1])
+    return type.numel // columns * op.map.attributes["box"][-1] * parts * type.element.bytes
+
+
 def _linear(value):
     return value.type.layout.linear(value.type.shape)
 
@@ -96,4 +105,5 @@ _RULES: dict[type[Operation], Callable[[Operation, int], int]] = {
     Histogram: _histogram,
     AtomicRMW: _atomic,
     AtomicCAS: _atomic,
+    StoreBox: _store_box,
 }

@@ -1,0 +1,109 @@
+"""Stores and reductions of tiles by TMA: from shared memory to a box of a tensor, asynchronously.
+
+    store_box %map, %c, %tile, %row, %column                                 a tile in registers, as a whole
+
+    store_wait %buffer {pending = 0}                                         the last copy has read the buffer
+    local_store %tile, %buffer
+    tensor_store %map, %c, %buffer, %row, %column                            starts; one group of copies
+    …
+    store_wait %buffer {pending = 0}                                         before the kernel ends
+
+``store_box`` is what passes work with; ``stage_boxes`` makes the other operations of it. Groups of copies
+finish in the order in which they were started. ``map`` is a kernel's parameter whose attributes describe the
+tensor (``tensor_load``), ``pointer`` the parameter that points at it. What lies outside of the tensor is not
+written.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ptxforge.ir.core import Operation
+from ptxforge.ir.definition import (
+    ANCHOR,
+    ANY_LAYOUT,
+    MEMDESC,
+    POINTER,
+    READS_WRITES_GLOBAL,
+    SCALAR_INT,
+    SIDE_EFFECT,
+    TENSOR,
+    TENSOR_MAP,
+    WRITES_GLOBAL,
+    Effects,
+    attribute,
+    define,
+    gives,
+    operand,
+    operands,
+)
+from ptxforge.ir.ops.descriptor import REDUCTIONS
+from ptxforge.support.errors import VerificationError
+
+_SHARED_TO_GLOBAL = Effects(reads=frozenset({"shared"}), writes=frozenset({"global"}), other=True)
+KINDS = ("", *REDUCTIONS)
+
+
+def _check(op: Operation, shape: tuple[int, ...]) -> None:
+    rank, box = len(op.map.attributes["shape"]), op.map.attributes["box"]
+    if len(op.coordinates) != rank:
+        raise VerificationError(
+            f"'{op.name}' to a tensor of {rank} dimensions has {len(op.coordinates)} coordinates"
+        )
+    if len(shape) != 2 or math.prod(shape) % math.prod(box):
+        raise VerificationError(f"'{op.name}' of a tile {list(shape)} in boxes of {list(box)}")
+
+
+@define(
+    "store_box", effects=WRITES_GLOBAL, traits=[ANY_LAYOUT], removed_by="stage_boxes",
+    shows_operand_types=True,
+)  # fmt: skip
+class StoreBox(Operation):
+    """Write ``value``, a matrix, to the box that begins at ``coordinates``; with a ``kind``, combine each
+    element with what is there, atomically (``descriptor_reduce``). Its rows (columns, if ``is_transposed``)
+    are those of the box, one after the other."""
+
+    map = operand(TENSOR_MAP)
+    pointer = operand(POINTER)
+    value = operand(TENSOR)
+    coordinates = operands(SCALAR_INT)
+    kind = attribute(KINDS, "")
+    is_transposed = attribute(bool, False)
+
+    infer = gives()
+
+    def get_effects(self):
+        return READS_WRITES_GLOBAL if self.kind else WRITES_GLOBAL
+
+    def check(self):
+        _check(self, self.value.type.shape)
+
+
+@define("tensor_store", effects=_SHARED_TO_GLOBAL, traits=[ANCHOR], shows_operand_types=True)
+class TensorStore(Operation):
+    """Start the copies of ``source`` to the box that begins at ``coordinates``, by one thread, as one group.
+    ``source`` must stay as it is until a ``store_wait`` names the group as finished."""
+
+    map = operand(TENSOR_MAP)
+    pointer = operand(POINTER)
+    source = operand(MEMDESC)
+    coordinates = operands(SCALAR_INT)
+    kind = attribute(KINDS, "")
+
+    infer = gives()
+
+    def check(self):
+        _check(self, self.source.type.shape)
+
+
+@define("store_wait", effects=SIDE_EFFECT)
+class StoreWait(Operation):
+    """Wait until at most ``pending`` of the newest groups of copies still read shared memory; none of them
+    reads ``buffers``. If they shall have ``landed``, what they wrote is there, too: copies that are started
+    from here on come after them."""
+
+    buffers = operands(MEMDESC)
+    pending = attribute(int, 0)
+    landed = attribute(bool, False)
+
+    infer = gives()

@@ -1,0 +1,204 @@
+"""Boxes that are stored by TMA get their place in shared memory, and the waits for their copies.
+
+    for %tile … {                                                      (before)
+      store_box %c_map, %c, %x, %row, %column }
+
+    %buffer = local_alloc : memdesc<128x128xf16, …, mutable>           (after)
+    for %tile … {
+      store_wait %buffer {pending = 0, landed = true}
+      local_store %x, %buffer
+      tensor_store %c_map, %c, %buffer, %row, %column }
+    store_wait %buffer {pending = 0}
+
+Rules
+-----
+PLACE       A buffer for each store, in the panels that TMA and ``stmatrix`` want, allocated where the store
+            is, or before the outermost loop or branch around it: copies of one iteration run on into the
+            next.
+ROOM        Where the buffers of loops and branches do not fit beside all others, or would cost a block on the
+            multiprocessor, tiles go in parts, through two buffers (or one) of a panel each. If these do not
+            fit, a tile's buffer lives from its store to the end of the copy, which is waited for at once;
+            such memory serves others in between.
+READ        A buffer is written again only when the last copy has read it: in a loop, the first store of an
+            iteration waits for all copies of the last one.
+LANDED      Copies are in no order. Where two may write the same element (the next iteration's; others whose
+            boxes are not provably apart), the later one is started when the earlier one has landed.
+            Reductions of one kind need no order.
+END         The kernel ends when all copies have read their buffers.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.ops.arith import AddI
+from ptxforge.ir.ops.control import Loop
+from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.shared import LocalAlloc, LocalStore
+from ptxforge.ir.ops.tensor_store import StoreBox, StoreWait, TensorStore
+from ptxforge.layouts import wgmma
+from ptxforge.layouts.banks import offsets_of
+from ptxforge.layouts.encodings import Shared
+from ptxforge.layouts.linear import LANE, WARP
+from ptxforge.passes.analysis.linear_forms import LinearForms, add
+from ptxforge.support import machine
+from ptxforge.support.target import Target
+
+
+@attrs.define(eq=False)
+class _Store:
+    """A store, what stands in the function's body around it (``None``: nothing), and its loop."""
+
+    op: StoreBox
+    around: Operation | None
+    loop: Operation | None
+
+
+def stage_boxes(function: Function, target: Target) -> bool:
+    """Replace every ``store_box``."""
+    stores = [_found(op, function) for op in function.walk() if isinstance(op, StoreBox)]
+    if not stores:
+        return False
+    waits = [_wait_before(store, stores[:i], stores) for i, store in enumerate(stores)]
+    places = _places(function, stores, target)
+    lasting = [buffer for each in zip(stores, places, waits) for buffer in _stage(*each)]
+    Builder.at(function.body.terminator).create(StoreWait, *lasting)
+    return True
+
+
+def _found(op: StoreBox, function: Function) -> _Store:
+    around, loop, here = None, None, op.parent_op
+    while here is not None:
+        around, loop = here, here if isinstance(here, Loop) else loop
+        here = here.parent_op
+    return _Store(op, around, loop)
+
+
+def _wait_before(store: _Store, earlier: list[_Store], stores: list[_Store]) -> dict | None:
+    """The attributes of the wait in front of a store; ``None`` if it needs none."""
+    op, forms = store.op, LinearForms()
+    again = store.loop is not None
+    together = [other for other in earlier if other.op.parent is op.parent]
+    is_first = again and not together
+    landed = any(_may_meet(op, other.op, forms) for other in earlier if again or other.loop is None)
+    if is_first:
+        landed |= any(_is_ordered(op, other.op) for other in stores if other.loop is not None)
+    return {"landed": landed} if is_first or landed else None
+
+
+def _is_ordered(one: StoreBox, other: StoreBox) -> bool:
+    """Whether the order of two copies matters if they write the same elements of one tensor."""
+    return one.pointer is other.pointer and not (one.kind and one.kind == other.kind)
+
+
+def _may_meet(one: StoreBox, other: StoreBox, forms: LinearForms) -> bool:
+    if not _is_ordered(one, other):
+        return False
+    if one.parent is not other.parent or len(one.coordinates) != len(other.coordinates):
+        return True
+    box = list(one.map.attributes["box"])
+    box[-1] = one.value.type.shape[1 - one.is_transposed]
+    for side, mine, its in zip(box, one.coordinates, other.coordinates):
+        apart = add(forms.scalar(mine), forms.scalar(its), -1)
+        if set(apart) == {()} and abs(apart[()]) >= side:
+            return False
+    return True
+
+
+# -- places ----------------------------------------------------------------------------------------------
+
+
+@attrs.frozen
+class _Place:
+    """``count`` buffers of ``type``, allocated before ``anchor``, which live for as long as all copies
+    (``lasts``) or only for that of their tile."""
+
+    type: T.MemDescType
+    count: int
+    anchor: Operation
+    lasts: bool = True
+
+
+def _places(function: Function, stores: list[_Store], target: Target) -> list[_Place]:
+    """See PLACE and ROOM."""
+    room = _room(function, target) - wgmma.MAX_ALIGNMENT * len(stores)
+    whole = [_buffer_type(store.op) for store in stores]
+    inside = [i for i, store in enumerate(stores) if store.around is not None]
+    places = [_Place(type, 1, store.around or store.op) for type, store in zip(whole, stores)]
+    for count in (2, 1, 0):
+        if sum(places[i].count * _bytes(places[i].type) for i in inside) <= room:
+            break
+        for i in inside:
+            panel = _panel_type(stores[i].op, whole[i])
+            at_once = _Place(whole[i], 1, stores[i].op, lasts=False)
+            parts = _Place(panel, min(count, whole[i].numel // panel.numel), stores[i].around)
+            places[i] = parts if count else at_once
+    return places
+
+
+def _room(function: Function, target: Target) -> int:
+    """Bytes beside all other buffers that cost no block on the multiprocessor."""
+    taken = sum(_bytes(op.result.type) for op in function.walk() if isinstance(op, LocalAlloc))
+    by_threads = machine.WARPS_PER_MULTIPROCESSOR // function.attributes["num_warps"]
+    blocks = min(target.max_shared_bytes // max(taken, 1), by_threads)
+    return target.max_shared_bytes // max(blocks, 1) - taken
+
+
+def _bytes(type: T.MemDescType) -> int:
+    return type.numel * type.element.bytes
+
+
+def _buffer_type(op: StoreBox) -> T.MemDescType:
+    type, swizzle = op.value.type, op.map.attributes["swizzle"]
+    order = (0, 1) if op.is_transposed else (1, 0)
+    layout = wgmma.swizzled(swizzle, type.element.bits, order) if swizzle else Shared(1, 1, 1, order)
+    return T.MemDescType(type.shape, type.element, layout, mutable=True)
+
+
+def _panel_type(op: StoreBox, whole: T.MemDescType) -> T.MemDescType:
+    """A panel of the tile, if each thread's elements lie in the same places of all panels; else all of it."""
+    columns, shape = whole.layout.order[0], list(whole.shape)
+    shape[columns] = op.map.attributes["box"][-1]
+    panel = T.MemDescType(tuple(shape), whole.element, whole.layout, mutable=True)
+    value = _source(op).type
+    offsets = offsets_of(value.layout.linear(value.shape), whole.layout.linear(whole.shape))
+    threads = offsets.columns_of(LANE) + offsets.columns_of(WARP)
+    return panel if all(column < panel.numel for column in threads) else whole
+
+
+# -- rewriting -------------------------------------------------------------------------------------------
+
+
+def _source(op: StoreBox) -> Value:
+    """What is stored, in the layout in which it was computed."""
+    conversion = op.value.defining_op
+    return conversion.x if isinstance(conversion, ConvertLayout) else op.value
+
+
+def _stage(store: _Store, place: _Place, wait: dict | None) -> list[Value]:
+    """Replace one store; gives its buffers if they are to be waited for in the end."""
+    op, value, conversion = store.op, _source(store.op), store.op.value.defining_op
+    outside, b = Builder.at(place.anchor), Builder.at(op)
+    buffers = [outside.create(LocalAlloc, result_types=[place.type]).result for _ in range(place.count)]
+    if wait is not None and (wait["landed"] or place.lasts):
+        b.create(StoreWait, *buffers, **wait)
+    parts = value.type.numel // place.type.numel
+    width = op.map.attributes["box"][-1]
+    for part in range(parts):
+        buffer = buffers[part % place.count]
+        if part >= place.count:
+            b.create(StoreWait, buffer, pending=place.count - 1)
+        b.create(LocalStore, value, buffer, part=part)
+        *outer, column = op.coordinates
+        if part:
+            column = b.value(AddI, column, b.constant(part * width, column.type))
+        b.create(TensorStore, op.map, op.pointer, buffer, *outer, column, kind=op.kind)
+    if not place.lasts:
+        b.create(StoreWait, *buffers)
+    op.erase()
+    if isinstance(conversion, ConvertLayout) and not conversion.result.uses:
+        conversion.erase()
+    return buffers if place.lasts else []

@@ -1,0 +1,349 @@
+"""Tiles that TMA stores: types, dimensions, edges, reductions, loops; what it must leave to threads."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import ptxforge
+import ptxforge.language as tl
+from ptxforge.codegen_ptx.builder import Builder
+
+REDUCE = "cp.reduce.async.bulk.tensor"
+
+
+def into_memory(ptx: str) -> int:
+    """Instructions of TMA that write global memory."""
+    return ptx.count(".bulk_group [")
+
+
+# -- descriptors -----------------------------------------------------------------------------------------
+
+
+def filled(shape: tuple[int, ...], sides: tuple[int, ...], corner: tuple[int, ...], out: np.ndarray) -> None:
+    """numpy's version of one program."""
+    numbers = np.arange(np.prod(sides)).reshape(sides)
+    for at in np.ndindex(*sides):
+        place = tuple(c + i for c, i in zip(corner, at))
+        if all(0 <= p < n for p, n in zip(place, shape)):
+            out[place] = numbers[at] % 100
+
+
+BOXES = {
+    1: ((200,), (128,), lambda p: (p * 128 - 8,)),
+    2: ((37, 80), (16, 64), lambda p: (p * 4 - 1, 3)),
+    3: ((3, 17, 48), (2, 8, 32), lambda p: (p, -2, 3)),
+    4: ((2, 3, 9, 48), (1, 2, 8, 32), lambda p: (p, 1, -2, 3)),
+    5: ((2, 2, 3, 5, 32), (1, 2, 2, 4, 32), lambda p: (p, 0, 1, 1, -3)),
+}
+
+
+@ptxforge.jit
+def numbered(y, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, D: tl.constexpr, E: tl.constexpr,
+             R: tl.constexpr, SIDES: tl.constexpr, COUNT: tl.constexpr):  # fmt: skip
+    """A box of a tensor of R dimensions, partly outside, gets the numbers 0, 1, …, 99, 0, …"""
+    sizes: tl.constexpr = (A, B, C, D, E)[5 - R :]
+    steps: tl.constexpr = (B * C * D * E, C * D * E, D * E, E, 1)[5 - R :]
+    desc = tl.make_tensor_descriptor(y, sizes, steps, SIDES)
+    value = tl.reshape((tl.arange(0, COUNT) % 100).to(y.dtype.element_ty), SIDES)
+    pid = tl.program_id(0)
+    if R == 1:
+        desc.store([pid * 128 - 8], value)
+    elif R == 2:
+        desc.store([pid * 4 - 1, 3], value)
+    elif R == 3:
+        desc.store([pid, -2, 3], value)
+    elif R == 4:
+        desc.store([pid, 1, -2, 3], value)
+    else:
+        desc.store([pid, 0, 1, 1, -3], value)
+
+
+@pytest.mark.parametrize("rank", BOXES)
+@pytest.mark.parametrize("dtype", [
+    "int8", "float8_e4m3fn", "float16", "bfloat16", "int16", "int32", "float32", "int64", "float64",
+])  # fmt: skip
+def test_boxes_of_every_rank_and_type(execute, rank, dtype):
+    shape, sides, corner = BOXES[rank]
+    kind = np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
+    expected = np.full(shape, 7).astype(kind)
+    filled(shape, sides, corner(0), expected)
+    sizes = dict(zip("ABCDE", (1,) * (5 - rank) + shape))
+    constants = sizes | {"R": rank, "SIDES": sides, "COUNT": int(np.prod(sides))}
+    for (out,) in execute(numbered, (1,), [np.full(shape, 7).astype(kind)], constants, outputs=[0]):
+        np.testing.assert_array_equal(out.astype(np.float64), expected.astype(np.float64))
+    artifact = numbered.variants[-1].artifact
+    is_large = np.prod(sides) * kind.itemsize >= 512
+    assert (into_memory(artifact.ptx) > 0) == is_large and len(artifact.tensor_maps) == is_large
+
+
+@ptxforge.jit
+def combined(y, M, N, KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+    """Every program combines the same box with its own numbers."""
+    desc = tl.make_tensor_descriptor(y, [M, N], [N, 1], [BM, BN])
+    value = (tl.arange(0, BM)[:, None] * 5 + tl.arange(0, BN)[None, :]) % 7 + tl.program_id(0)
+    value = value.to(y.dtype.element_ty)
+    if KIND == "add":
+        desc.atomic_add([2, 5], value)
+    elif KIND == "max":
+        desc.atomic_max([2, 5], value)
+    elif KIND == "min":
+        desc.atomic_min([2, 5], value)
+    elif KIND == "and":
+        desc.atomic_and([2, 5], value)
+    elif KIND == "or":
+        desc.atomic_or([2, 5], value)
+    else:
+        desc.atomic_xor([2, 5], value)
+
+
+UFUNCS = {"add": np.add, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and, "or": np.bitwise_or,
+          "xor": np.bitwise_xor}  # fmt: skip
+REDUCTIONS = [
+    *(("add", d) for d in ("int32", "uint32", "int64", "uint64", "float16", "bfloat16", "float32")),
+    *((k, d) for k in ("max", "min", "and", "or", "xor") for d in ("int32", "uint32", "int64", "uint64")),
+]
+
+
+@pytest.mark.parametrize(("kind", "dtype"), REDUCTIONS)
+def test_reductions(execute, kind, dtype):
+    kind_of = np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
+    start = (np.arange(24 * 48).reshape(24, 48) % 11).astype(kind_of)
+    if kind_of.kind == "i":
+        start -= 5
+    if kind_of.kind == "u" and kind in ("max", "min"):
+        start[::2] += kind_of.type(1 << 8 * kind_of.itemsize - 1)
+    expected = start.copy()
+    for program in range(3):
+        value = (np.arange(16)[:, None] * 5 + np.arange(32)[None, :]) % 7 + program
+        part = expected[2:18, 5:37]
+        part[...] = UFUNCS[kind](part, value[: part.shape[0], : part.shape[1]].astype(kind_of))
+    constants = {"KIND": kind, "BM": 16, "BN": 32}
+    for (out,) in execute(combined, (3,), [start, 24, 48], constants, outputs=[0]):
+        np.testing.assert_array_equal(out.astype(np.float64), expected.astype(np.float64))
+    assert REDUCE in combined.variants[-1].artifact.ptx
+
+
+@ptxforge.jit
+def many_tiles(x, y, rows, N: tl.constexpr, STEP: tl.constexpr, BM: tl.constexpr):
+    """Tiles of a loop; with STEP below BM each overlaps the one before, and the later one counts."""
+    i, j = tl.arange(0, BM), tl.arange(0, N)
+    out = tl.make_tensor_descriptor(y, [rows, N], [N, 1], [BM, N])
+    for tile in range(0, tl.cdiv(rows, STEP)):
+        row = tile * STEP + i
+        v = tl.load(x + row[:, None] * N + j[None, :], mask=(row < rows)[:, None], other=0.0)
+        out.store([tile * STEP, 0], v + tile)
+
+
+@pytest.mark.parametrize("step", [8, 16])
+def test_tiles_of_a_loop_land_in_its_order(execute, step):
+    x = np.arange(40 * 64, dtype=np.float32).reshape(40, 64) % 50
+    expected = x + (np.arange(40) // step)[:, None]
+    constants = {"N": 64, "STEP": step, "BM": 16}
+    for (out,) in execute(many_tiles, (1,), [x, np.zeros_like(x), 40], constants, outputs=[1]):
+        np.testing.assert_array_equal(out, expected.astype(np.float32))
+    ptx = many_tiles.variants[-1].artifact.ptx
+    assert "cp.async.bulk.wait_group 0;" in ptx and "cp.async.bulk.wait_group.read 0;" in ptx
+
+
+@ptxforge.jit
+def halves(y, N: tl.constexpr, APART: tl.constexpr):
+    """Two tiles, side by side or one over the other."""
+    out = tl.make_tensor_descriptor(y, [16, 2 * N], [2 * N, 1], [16, N])
+    value = tl.arange(0, 16)[:, None] + tl.arange(0, N)[None, :]
+    out.store([0, 0], value.to(tl.float32))
+    out.store([0, N if APART else 0], (value + 1).to(tl.float32))
+
+
+@pytest.mark.parametrize("apart", [False, True])
+def test_only_tiles_that_may_meet_wait_for_each_other(execute, apart):
+    value = np.arange(16)[:, None] + np.arange(32)[None, :]
+    expected = np.zeros((16, 64), np.float32)
+    expected[:, :32] = value
+    expected[:, 32 * apart : 32 * apart + 32] = value + 1
+    for (out,) in execute(halves, (1,), [np.zeros((16, 64), np.float32)], {"N": 32, "APART": apart}, [0]):
+        np.testing.assert_array_equal(out, expected)
+    ptx = halves.variants[-1].artifact.ptx
+    assert into_memory(ptx) == 2 and ("cp.async.bulk.wait_group 0;" in ptx) != apart
+
+
+@ptxforge.jit
+def not_alone(x, y, flag, HOW: tl.constexpr):
+    i, j = tl.arange(0, 16), tl.arange(0, 64)
+    at = i[:, None] * 64 + j[None, :]
+    out = tl.make_tensor_descriptor(y, [16, 64], [64, 1], [16, 64])
+    value = tl.load(x + at)
+    if HOW == "reads first":
+        value += tl.load(y + at)
+    out.store([0, 0], value)
+    if HOW == "reads":
+        tl.debug_barrier()
+        tl.store(x + at, tl.load(y + at) + 1)
+    if HOW == "writes":
+        tl.debug_barrier()
+        tl.store(y + j, tl.zeros((64,), tl.float32))
+    if HOW == "tells":
+        tl.debug_barrier()
+        tl.atomic_xchg(flag, 1)
+    if HOW == "counts":
+        tl.atomic_add(flag, 1, sem="relaxed")
+
+
+@pytest.mark.parametrize("how", ["", "counts", "reads first", "reads", "writes", "tells"])
+def test_what_else_touches_the_tensor_or_tells_of_it(execute, how):
+    x, y = np.ones((16, 64), np.float32), np.full((16, 64), 2, np.float32)
+    expected = x + y if how == "reads first" else x.copy()
+    if how == "writes":
+        expected[0] = 0
+    for (out,) in execute(not_alone, (1,), [x, y, np.zeros(4, np.int32)], {"HOW": how}, outputs=[1]):
+        np.testing.assert_array_equal(out, expected)
+    assert (into_memory(not_alone.variants[-1].artifact.ptx) > 0) == (how in ("", "counts"))
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_100", "sm_120"])
+def test_other_targets_store_by_pointers(target):
+    constants = dict(zip("ABCDE", (1, 1, 1, 37, 80))) | {"R": 2, "SIDES": (16, 64), "COUNT": 1024}
+    artifact = ptxforge.compile(numbered, signature={"y": "*fp16:16"}, constants=constants, target=target)
+    assert not artifact.tensor_maps and into_memory(artifact.ptx) == 0
+
+
+def test_clusters_store_their_parts_by_pointers(execute):
+    value = np.arange(16)[:, None] + np.arange(32)[None, :]
+    expected = np.concatenate([value, value + 1], 1).astype(np.float32)
+    for (out,) in execute(halves, (1,), [np.zeros((16, 64), np.float32)], {"N": 32, "APART": True}, [0],
+                          num_ctas=2):  # fmt: skip
+        np.testing.assert_array_equal(out, expected)
+    assert into_memory(halves.variants[-1].artifact.ptx) == 0
+
+
+# -- pointers --------------------------------------------------------------------------------------------
+
+
+@ptxforge.jit
+def product(a, b, c, first, M, N, row, column, BM: tl.constexpr, BN: tl.constexpr, HOW: tl.constexpr):
+    j, k = tl.arange(0, BN), tl.arange(0, 32)
+    y = tl.load(b + k[:, None] * BN + j[None, :])
+    for tile in range(tl.program_id(0), tl.cdiv(M, BM), tl.num_programs(0)):
+        i = tile * BM + tl.arange(0, BM)
+        x = tl.load(a + i[:, None] * 32 + k[None, :], mask=(i < M)[:, None], other=0.0)
+        if HOW == "anywhere":
+            i += tl.load(first)
+        mask = (i < M)[:, None] & (j < N)[None, :]
+        if HOW == "diagonal":
+            mask = mask & (i[:, None] >= j[None, :])
+        at = c + i[:, None] * row + j[None, :] * column
+        tl.store(at, tl.dot(x, y).to(c.dtype.element_ty), mask=mask)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "int8"])
+@pytest.mark.parametrize("order", ["rows", "columns"])
+@pytest.mark.parametrize(("m", "n", "how"), [
+    (128, 64, ""), (100, 48, ""), (128, 64, "diagonal"), (128, 64, "anywhere"),
+])  # fmt: skip
+def test_accumulators_by_pointers(execute, dtype, order, m, n, how):
+    rng = np.random.default_rng(m)
+    a, b = (rng.integers(0, 2, s).astype(np.float16) for s in ((m, 32), (32, 64)))
+    expected, first = np.zeros((m + 28, 64), dtype), 9 if how == "anywhere" else 0
+    expected[first:m, :n] = (a.astype(np.float32) @ b.astype(np.float32))[: m - first, :n]
+    if how == "diagonal":
+        expected[:m] *= np.arange(m)[:, None] >= np.arange(64)[None, :]
+    out = np.zeros((m + 28, 64) if order == "rows" else (64, m + 28), dtype)
+    arguments = [a, b, out, np.array([first], np.int32), m, n]
+    arguments += [64, 1] if order == "rows" else [1, m + 28]
+    for (found,) in execute(product, (1,), arguments, {"BM": 64, "BN": 64, "HOW": how}, outputs=[2]):
+        np.testing.assert_array_equal(found if order == "rows" else found.T, expected)
+
+
+@pytest.mark.parametrize("order", ["rows", "columns"])
+@pytest.mark.parametrize(("how", "why"), [
+    ("", ()), ("diagonal", ("no bound of a row or column",)),
+    ("anywhere", ("in front of the tensor", "first column may be at any address")),
+])  # fmt: skip
+def test_which_pointers_tma_stores_through(how, why, order, assemble):
+    """A mask that is no rectangle, and a first row of which nothing is known, keep threads storing."""
+    signature = dict.fromkeys("abc", "*fp16:16") | {"first": "*i32", "M": "i32", "N": "i32"}
+    stride, one = ("row", "column") if order == "rows" else ("column", "row")
+    constants = {"BM": 64, "BN": 64, "HOW": how, one: 1}
+    artifact = ptxforge.compile(
+        product, signature=signature | {stride: "i32:16"}, constants=constants, target="sm_90a"
+    )
+    assemble(artifact.ptx)
+    assert {recipe.base for recipe in artifact.tensor_maps} == (set() if how else {"c"})
+    assert into_memory(artifact.ptx) == (0 if how else 1)
+    remarks = [remark for remark in artifact.remarks if remark.kind == "not-by-tma"]
+    assert len(remarks) == bool(how) and all(any(w in remark.message for w in why) for remark in remarks)
+
+
+def test_arguments_that_make_no_tensor_store_by_pointers(emulator):
+    """Without rows there is nothing to store, and no tensor map."""
+    a, b = (ptxforge.to_device(np.ones(s, np.float16), emulator) for s in ((64, 32), (32, 64)))
+    c = ptxforge.to_device(np.zeros((64, 64), np.float32), emulator)
+    first = ptxforge.to_device(np.zeros(1, np.int32), emulator)
+    kernel = ptxforge.compile(product.fn)
+    for m in (64, 0):
+        kernel[(1,)](a, b, c, first, m, 61, 64, 1, BM=64, BN=64, HOW="")
+        np.testing.assert_array_equal(c.numpy()[:, :61], np.full((64, 61), 32.0))
+    assert [bool(variant.artifact.tensor_maps) for variant in kernel.variants] == [True, False]
+
+
+# -- what must be there ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("left_out", "found"), [
+    ("fence.proxy.async", "fence.proxy.async"), ("cp.async.bulk.wait_group", "async"), ("bar.sync", "race"),
+])  # fmt: skip
+def test_the_emulator_finds_what_is_left_out(emulator, monkeypatch, left_out, found):
+    effect = Builder.effect
+
+    def without(self, template, *operands, **options):
+        if left_out not in template:
+            return effect(self, template, *operands, **options)
+
+    monkeypatch.setattr(Builder, "effect", without)
+    x, y = (ptxforge.to_device(np.ones((40, 64), np.float32), emulator) for _ in range(2))
+    with pytest.raises(AssertionError, match=found):
+        ptxforge.compile(many_tiles.fn)[(1,)](x, y, 40, N=64, STEP=16, BM=16)
+
+
+# -- buffers ---------------------------------------------------------------------------------------------
+
+
+@ptxforge.jit
+def persistent(a, b, c, M, N, K, columns, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    across = tl.cdiv(N, BN)
+    for tile in tl.range(tl.program_id(0), tl.cdiv(M, BM) * across, tl.num_programs(0)):
+        i, j = tile // across * BM + tl.arange(0, BM), tile % across * BN + tl.arange(0, BN)
+        k = tl.arange(0, BK)
+        acc = tl.zeros((BM, BN), tl.float32)
+        for step in range(0, tl.cdiv(K, BK)):
+            at = step * BK + k
+            left, right = (i < M)[:, None] & (at < K)[None, :], (at < K)[:, None] & (j < N)[None, :]
+            x = tl.load(a + i[:, None] * K + at[None, :], mask=left, other=0.0)
+            y = tl.load(b + at[:, None] * N + j[None, :], mask=right, other=0.0)
+            acc = tl.dot(x, y, acc)
+        mask = (i < M)[:, None] & (j < columns)[None, :]
+        tl.store(c + i[:, None] * N + j[None, :], acc.to(c.dtype.element_ty), mask=mask)
+
+
+@pytest.mark.parametrize(("block", "stages", "dtype", "copies"), [
+    ((64, 128, 32), 2, "float16", 2), ((128, 256, 64), 3, "float16", 4), ((128, 256, 64), 4, "float16", 4),
+    ((128, 256, 64), 3, "float32", 8), ((64, 64, 64), 3, "float32", 2),
+])  # fmt: skip
+def test_tiles_go_whole_or_in_parts(execute, block, stages, dtype, copies, assemble):
+    """Beside the operands' ring there is room for the tile, or for two panels of it, or one."""
+    m, n, k = block[0] + 40, block[1] + 32, 2 * block[2] + 16
+    rng = np.random.default_rng(9)
+    a, b = (rng.integers(-2, 3, s).astype(np.float16) for s in ((m, k), (k, n)))
+    arguments = [a, b, np.zeros((m, n), dtype), m, n, k, n - 3]
+    expected = (a.astype(np.float32) @ b.astype(np.float32)).astype(dtype)
+    expected[:, n - 3 :] = 0
+    constants = dict(zip(("BM", "BN", "BK"), block))
+    options = {"num_stages": stages, "num_warps": block[0] // 16}
+    for (out,) in execute(persistent, (3,), arguments, constants, outputs=[2], **options):
+        np.testing.assert_array_equal(out, expected)
+    ptx = persistent.variants[-1].artifact.ptx
+    assemble(ptx)
+    assert into_memory(ptx) == copies
+    in_parts = stages == 4 or dtype == "float32" and block[0] == 128
+    assert ("cp.async.bulk.wait_group.read 1;" in ptx) == in_parts
