@@ -10,6 +10,7 @@ import os
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: pytest-xdist already uses all cores
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["PTXFORGE_CACHE_DIR"] = "off"  # what fixtures of modules compile comes before the fixture below
 
 import functools
 import re

@@ -15,7 +15,7 @@ from typing import Any
 
 from ptxforge.driver import arrays
 from ptxforge.driver.protocol import Device
-from ptxforge.runtime import findings, packing
+from ptxforge.runtime import findings, packing, slots
 from ptxforge.runtime.lending import Loan, describe_arguments
 from ptxforge.runtime.tensor_descriptor import parts_of
 from ptxforge.support import descriptor
@@ -28,10 +28,11 @@ def raw_launcher(variant: Any, device: Device) -> Launcher:
     """The launch function of a :class:`~ptxforge.runtime.variant.CompiledKernel` on ``device``."""
     made = variant.artifact
     names = [name for item in made.signature.items() for name in descriptor.parameter_names(*item)]
-    kept = [names.index(name) for name, _ in made.parameters]
+    sources = slots.sources_in({name: place for place, name in enumerate(names)}, made, device)
+    read = slots.selector(sources)
     packer = packing.layout([kind for _, kind in made.parameters])
     if findings.observes(device):
-        return _Emulated(variant, device, names, kept, packer)
+        return _Emulated(variant, device, names, sources, packer)
     launch, block, shared = variant.function_on(device).launch, variant.block, made.shared_bytes
     pack = packer.pack
 
@@ -39,8 +40,8 @@ def raw_launcher(variant: Any, device: Device) -> Launcher:
         if enter:
             enter(launch_metadata)
         if x > 0 and y > 0 and z > 0:
-            given = _parts(arguments)
-            launch((x, y, z), block, shared, stream, pack(*(_plain(given[index]) for index in kept)))
+            values = [_plain(value) for value in _parts(arguments)]
+            launch((x, y, z), block, shared, stream, pack(*read(values)))
         if leave:
             leave(launch_metadata)
 
@@ -52,31 +53,38 @@ class _Emulated:
     and has findings."""
 
     def __init__(
-        self, variant: Any, device: Device, names: list[str], kept: list[int], packer: struct.Struct
+        self,
+        variant: Any,
+        device: Device,
+        names: list[str],
+        sources: list[int | slots.Reader],
+        packer: struct.Struct,
     ):
         self._variant, self._device, self._packer = variant, device, packer
-        self._names, self._kept = [names[index] for index in kept], kept
+        self._read = slots.selector(sources)
+        self._kept = [source for source in sources if isinstance(source, int)]
+        self._names = [names[place] for place in self._kept]
         self._function = variant.function_on(device)
 
     def __call__(self, x, y, z, stream, handle, packed_metadata, launch_metadata, enter, leave, *arguments):
         if enter:
             enter(launch_metadata)
         if x > 0 and y > 0 and z > 0:
-            given = _parts(arguments)
-            self._launch((x, y, z), [given[index] for index in self._kept])
+            self._launch((x, y, z), _parts(arguments))
         if leave:
             leave(launch_metadata)
 
-    def _launch(self, grid: tuple[int, int, int], bound: Sequence[Any]) -> None:
+    def _launch(self, grid: tuple[int, int, int], given: Sequence[Any]) -> None:
         device, variant = self._device, self._variant
-        on_host = [index for index, value in enumerate(bound) if _is_on_host(value)]
-        values = [_plain(value) for value in bound]
-        loan = Loan(device, [bound[index] for index in on_host])
-        for index, address in zip(on_host, loan.addresses, strict=True):
-            values[index] = address
-        launched = findings.Launch(variant, device, grid, describe_arguments(self._names, values, bound))
+        on_host = [place for place, value in enumerate(given) if _is_on_host(value)]
+        values = [_plain(value) for value in given]
+        loan = Loan(device, [given[place] for place in on_host])
+        for place, address in zip(on_host, loan.addresses, strict=True):
+            values[place] = address
+        kept, bound = ([of[place] for place in self._kept] for of in (values, given))
+        launched = findings.Launch(variant, device, grid, describe_arguments(self._names, kept, bound))
         try:
-            packed = self._packer.pack(*values)
+            packed = self._packer.pack(*self._read(values))
             ctas = grid[0] * variant.artifact.num_ctas, *grid[1:]
             self._function.launch(ctas, variant.block, variant.artifact.shared_bytes, 0, packed)
         except DeviceError as error:

@@ -27,6 +27,12 @@ def sources(parameters: tuple[Parameter, ...], artifact: Artifact, device: Devic
     """Where each parameter of the PTX kernel comes from, in order: the place of a value among those of a call
     (constants are compiled in), or what makes it of them."""
     index = _places(parameters, artifact)
+    return sources_in(index, artifact, device)
+
+
+def sources_in(index: dict[str, int | Reader], artifact: Artifact, device: Device) -> list[int | Reader]:
+    """As :func:`sources`, where ``index`` says of each parameter that is no tensor map where it comes
+    from."""
     recipes = {recipe.name: recipe for recipe in artifact.tensor_maps}
     return [
         _tensor_map(recipes[name], index, device) if kind == tensor_map.TYPE else index[name]

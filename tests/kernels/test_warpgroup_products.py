@@ -30,9 +30,9 @@ def test_product(execute, point):
         np.testing.assert_array_equal(out, expected.astype(out.dtype))
 
 
-def compiled(kind: str, **options) -> str:
+def compiled(kind: str, *block, **options) -> str:
     """The PTX of :func:`compiled_artifact`."""
-    return compiled_artifact(kind, **options).ptx
+    return compiled_artifact(kind, *block, **options).ptx
 
 
 def compiled_artifact(
