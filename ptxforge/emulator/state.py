@@ -173,17 +173,21 @@ class Machine:
         if self.program.local_bytes:
             self.local.fill(0)
         self.params[: len(params)] = np.frombuffer(params, np.uint8)
-        number = first_cta + self.cta_of_lane
+        number = first_cta + np.arange(self.ctas)
         clusters = _coordinates(number // self.cluster_size, self.grid_of_clusters)
         for axis, place, cluster in zip("xyz", self._places(number), clusters):
-            self._special[f"ctaid.{axis}"][:] = place
-            self._special[f"clusterid.{axis}"][:] = cluster
-        self._special["smid"][:] = number % 132
+            self._tell_ctas(f"ctaid.{axis}", place)
+            self._tell_ctas(f"clusterid.{axis}", cluster)
+        self._tell_ctas("smid", number % 132)
         self.pc.fill(0)
         if self.padding is not None:
             self.pc[self.padding] = EXIT
         for state in self._families.values():
             state.reset()
+
+    def _tell_ctas(self, name: str, values: np.ndarray) -> None:
+        """Set a special register to one value in all threads of a CTA."""
+        self._special[name].reshape(self.ctas, self.threads)[:] = values[:, None]
 
     def cta_index(self, cta: int) -> tuple[int, int, int]:
         """Grid coordinates of the batch's CTA number ``cta``."""
