@@ -28,7 +28,7 @@ from ptxforge.ir.ops import shared as ops
 from ptxforge.layouts.banks import Access, SharedAccess, offsets_of, shared_access
 from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.layouts.linear import REGISTER, LinearLayout
-from ptxforge.layouts.mma_atoms import LdMatrix, MatrixLoad, plan_ldmatrix
+from ptxforge.layouts.mma_atoms import LdMatrix, MatrixMove, plan_ldmatrix
 from ptxforge.layouts.stmatrix import plan_stmatrix
 
 
@@ -153,7 +153,7 @@ def _later_along_k(registers: LinearLayout, layout: DotOperand) -> list[int]:
     return [bit for bit, at in enumerate(columns) if at[layout.k_dim] >= extent]
 
 
-def _matrix_part(b: Builder, tile: SharedTile, plan: LdMatrix, one: MatrixLoad, element: T.Type):
+def _matrix_part(b: Builder, tile: SharedTile, plan: LdMatrix, one: MatrixMove, element: T.Type):
     """One ``ldmatrix``, for :meth:`Lowering.defer_parts`."""
     trans = ".trans" if plan.trans else ""
     slots = ", ".join(["%s"] * plan.count)

@@ -19,7 +19,8 @@ from ptxforge.codegen_ptx.registers import register_class
 from ptxforge.ir import types as T
 from ptxforge.layouts.banks import Access, SharedAccess
 from ptxforge.layouts.linear import LANE, WARP, LinearLayout
-from ptxforge.layouts.stmatrix import MatrixStore, StMatrix
+from ptxforge.layouts.mma_atoms import MatrixMove
+from ptxforge.layouts.stmatrix import StMatrix
 
 
 class SharedTile(NamedTuple):
@@ -92,7 +93,7 @@ def write_tile(
 
 def write_matrices(
     ctx: Lowering, tile: SharedTile, plan: StMatrix, entries: list, element: T.Type,
-    stores: Iterable[MatrixStore] | None = None,
+    stores: Iterable[MatrixMove] | None = None,
 ) -> None:
     """:func:`write_tile` by ``stmatrix``."""
     b = ctx.b

@@ -39,7 +39,8 @@ from ptxforge.layouts.banks import Access, SharedAccess, element_bytes
 from ptxforge.layouts.encodings import Distributed, Mma
 from ptxforge.layouts.exchange import Exchange, plan_exchange
 from ptxforge.layouts.linear import BLOCK, LANE, REGISTER, WARP, LayoutError, LinearLayout
-from ptxforge.layouts.stmatrix import MatrixStore, StMatrix
+from ptxforge.layouts.mma_atoms import MatrixMove
+from ptxforge.layouts.stmatrix import StMatrix
 from ptxforge.layouts.swizzle import optimal_swizzle
 from ptxforge.support import machine
 
@@ -89,15 +90,15 @@ class SharedMemory:
     matrices: StMatrix | None = None
 
     @property
-    def parts(self) -> tuple[tuple[tuple[Access | MatrixStore, ...], tuple[Access, ...]], ...]:
+    def parts(self) -> tuple[tuple[tuple[Access | MatrixMove, ...], tuple[Access, ...]], ...]:
         """Per part: the vectors (or matrices) to store and, after a barrier, the vectors to load, their
         offsets relative to the scratch space. Before the stores of the next part comes another barrier."""
         stores = self.store.accesses if self.matrices is None else self.matrices.stores
         return tuple(zip(self._by_part(stores), self._by_part(self.load.accesses)))
 
-    def _by_part(self, accesses: Sequence[Access | MatrixStore]) -> list[tuple[Access | MatrixStore, ...]]:
+    def _by_part(self, accesses: Sequence[Access | MatrixMove]) -> list[tuple[Access | MatrixMove, ...]]:
         inside = self.layout.in_bits_total - self.repetition_bits
-        parts: list[list[Access | MatrixStore]] = [[] for _ in range(1 << self.repetition_bits)]
+        parts: list[list[Access | MatrixMove]] = [[] for _ in range(1 << self.repetition_bits)]
         for access in accesses:
             parts[access.offset >> inside].append(evolve(access, offset=access.offset & ((1 << inside) - 1)))
         return [tuple(part) for part in parts]

@@ -42,11 +42,12 @@ ROW_BYTES = 16
 
 
 @frozen
-class MatrixLoad:
-    """One ``ldmatrix``: ``registers[i]`` are the result's registers that matrix i fills, lowest bits first.
+class MatrixMove:
+    """One ``ldmatrix`` or ``stmatrix``: ``registers[i]`` are a thread's registers for matrix i, lowest bits
+    first.
 
     ``offset`` (elements) is XORed into the thread's address, or added where that is the same; see
-    :meth:`LdMatrix.split_constant`.
+    :meth:`MatrixMoves.split_constant`.
     """
 
     offset: int
@@ -54,18 +55,13 @@ class MatrixLoad:
 
 
 @frozen
-class LdMatrix:
-    """How a distributed layout is loaded with ``ldmatrix.xCOUNT[.trans]``.
-
-    ``address`` maps (lane, warp) to the offset, in elements, of the row that the lane points at; ``loads``
-    are the instructions of one thread. ``degree`` counts bank conflicts (1: none).
-    """
+class MatrixMoves:
+    """What ``ldmatrix.xCOUNT[.trans]`` and ``stmatrix.xCOUNT[.trans]`` have in common: ``address`` maps
+    (lane, warp) to the offset, in elements, of the row that the lane points at."""
 
     count: int
     trans: bool
     address: LinearLayout
-    loads: tuple[MatrixLoad, ...]
-    degree: int
 
     @property
     def thread_bits(self) -> int:
@@ -75,10 +71,19 @@ class LdMatrix:
             bits |= column
         return bits
 
-    def split_constant(self, load: MatrixLoad) -> tuple[int, int]:
-        """The load's offset as (part to XOR into the address, part to add afterwards), in elements."""
+    def split_constant(self, move: MatrixMove) -> tuple[int, int]:
+        """The move's offset as (part to XOR into the address, part to add afterwards), in elements."""
         mask = self.thread_bits
-        return load.offset & mask, load.offset & ~mask
+        return move.offset & mask, move.offset & ~mask
+
+
+@frozen
+class LdMatrix(MatrixMoves):
+    """How a distributed layout is loaded: ``loads`` are the instructions of one thread. ``degree`` counts
+    bank conflicts (1: none)."""
+
+    loads: tuple[MatrixMove, ...]
+    degree: int
 
 
 def plan_ldmatrix(
@@ -182,7 +187,7 @@ def _padded(columns: list[int], size: int) -> list[int]:
     return columns + [0] * (size - len(columns))
 
 
-def _load(registers, inside, matrices, rest, index: int) -> MatrixLoad:
+def _load(registers, inside, matrices, rest, index: int) -> MatrixMove:
     base = _deposit(index, rest)
     offset = 0
     for i, bit in enumerate(rest):
@@ -191,7 +196,7 @@ def _load(registers, inside, matrices, rest, index: int) -> MatrixLoad:
     for matrix in range(1 << len(matrices)):
         first = base | _deposit(matrix, matrices)
         groups.append(tuple(first | _deposit(j, inside) for j in range(1 << len(inside))))
-    return MatrixLoad(offset, tuple(groups))
+    return MatrixMove(offset, tuple(groups))
 
 
 def _deposit(value: int, positions: Sequence[int]) -> int:

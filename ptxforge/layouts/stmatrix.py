@@ -17,46 +17,18 @@ from functools import lru_cache
 from attrs import frozen
 
 from ptxforge.layouts.linear import LANE, WARP, LinearLayout
-from ptxforge.layouts.mma_atoms import plan_matrices
+from ptxforge.layouts.mma_atoms import MatrixMove, MatrixMoves, plan_matrices
 
 COUNTS = (4, 2, 1)
 
 
 @frozen
-class MatrixStore:
-    """One ``stmatrix``: matrix i takes ``registers[i]``, lowest bits first. ``offset`` (elements) is XORed
-    into the thread's address, or added where that is the same."""
+class StMatrix(MatrixMoves):
+    """How a distributed layout is stored: ``stores`` are the instructions of one thread. ``degree`` counts
+    bank conflicts (1: none)."""
 
-    offset: int
-    registers: tuple[tuple[int, ...], ...]
-
-
-@frozen
-class StMatrix:
-    """How a distributed layout is stored with ``stmatrix.xCOUNT[.trans]``.
-
-    ``address`` maps (lane, warp) to the offset, in elements, of the row that the lane points at; ``stores``
-    are the instructions of one thread. ``degree`` counts bank conflicts (1: none).
-    """
-
-    count: int
-    trans: bool
-    address: LinearLayout
-    stores: tuple[MatrixStore, ...]
+    stores: tuple[MatrixMove, ...]
     degree: int
-
-    @property
-    def thread_bits(self) -> int:
-        """The offset bits that the address takes from lanes and warps."""
-        bits = 0
-        for column in self.address.columns:
-            bits |= column
-        return bits
-
-    def split_constant(self, store: MatrixStore) -> tuple[int, int]:
-        """The store's offset as (part to XOR into the address, part to add afterwards), in elements."""
-        mask = self.thread_bits
-        return store.offset & mask, store.offset & ~mask
 
     @property
     def wavefronts(self) -> int:
@@ -92,7 +64,7 @@ def plan_stmatrix(offsets: LinearLayout, element_bits: int, part: int = 1 << 62)
         if plan is None:
             return None
         if all(column < part for column in plan.address.columns_of(LANE)):
-            distinct = {one.offset: MatrixStore(one.offset, one.registers) for one in reversed(plan.loads)}
+            distinct = {one.offset: one for one in reversed(plan.loads)}
             stores = tuple(reversed(distinct.values()))
             return StMatrix(plan.count, plan.trans, plan.address, stores, plan.degree)
     return None
