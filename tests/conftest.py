@@ -14,11 +14,13 @@ os.environ["PTXFORGE_CACHE_DIR"] = "off"  # what fixtures of modules compile com
 
 import functools
 import re
+import sys
 from pathlib import Path
 
 import hypothesis
 import pytest
 
+from ptxforge import triton_compat
 from ptxforge.driver.cuda import CudaDevice, cuda_device
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.runtime import devices as runtime_devices
@@ -63,6 +65,17 @@ def isolated(monkeypatch: pytest.MonkeyPatch) -> None:
             monkeypatch.delenv(name)
     monkeypatch.setenv("PTXFORGE_CACHE_DIR", "off")
     monkeypatch.setenv("PTXFORGE_DEVICE", "emulator")
+
+
+@pytest.fixture(autouse=True)
+def alias_goes_with_the_test():
+    """No test leaves ``import triton`` changed: the next one would compare ptxforge with itself."""
+    before = triton_compat.is_installed()
+    yield
+    left = (triton_compat.is_installed() or triton_compat.SHADOW in sys.path) and not before
+    if left:
+        triton_compat.uninstall()
+    assert not left, "the test installed the alias and did not uninstall it"
 
 
 _lost_devices: list = []  # kept, because variants know a device by its id
