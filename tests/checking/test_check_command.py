@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from ptxforge import triton_compat
 from ptxforge.checking.catalogue import SEVERITIES
 from ptxforge.cli import main
 from ptxforge.runtime import findings
@@ -26,7 +25,6 @@ def clean(monkeypatch):
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.chdir(HERE / "scripts")
     yield
-    triton_compat.uninstall()
     assert not findings.listeners
 
 

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from ptxforge import triton_compat
 from ptxforge.cli import COMMANDS, main
 from ptxforge.ir.parser import parse_function
 from ptxforge.passes.pipeline import PIPELINE
@@ -26,7 +25,6 @@ def clean(monkeypatch):
     monkeypatch.setattr(sys, "argv", list(sys.argv))
     monkeypatch.setenv("COLUMNS", "200")
     yield
-    triton_compat.uninstall()
     sys.modules.pop("kernels", None)
 
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ptxforge import triton_compat
 from ptxforge.cli import main
 from ptxforge.cli.source import load_kernel
 from ptxforge.explain import machine_code, machines
@@ -35,7 +34,6 @@ PRODUCT = {"a": "*fp16:16", "b": "*fp16:16", "c": "*fp32:16", "N": "i32:16", "K"
 def clean(monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield
-    triton_compat.uninstall()
     sys.modules.pop("kernels", None)
 
 
