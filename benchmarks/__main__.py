@@ -3,9 +3,11 @@
 For each case every configuration is checked against torch in higher precision, then timed; the best one of
 each compiler is then timed again, the contenders in turn, so that a clock that drifts meets all of them. The
 L2 cache is flushed between runs (cases "in a graph" find it warm), medians are reported, data is random.
-Results go to a JSON file with the commit, the device and the SM clock at each measurement.
+Results go to a JSON file with the commit, the device and the SM clock at each measurement, and with the ratio
+of ptxforge to each other contender: the median over the turns, and the interval that holds it (95 %).
 
-    python -m benchmarks [--only SUBSTRING] [--json FILE] [--no-triton] [--commit ID]
+    python -m benchmarks [--only SUBSTRING] [--turns N] [--sustained SECONDS] [--json FILE] [--no-triton]
+                         [--commit ID]
 """
 
 from __future__ import annotations
@@ -22,9 +24,16 @@ import torch
 
 from benchmarks import spine, tensor
 from benchmarks.dialects import load
-from benchmarks.harness import do_bench, environment, seconds_in_a_graph, sm_clock
+from benchmarks.harness import (
+    do_bench,
+    environment,
+    median_interval,
+    seconds_in_a_graph,
+    sm_clock,
+    sustained_seconds,
+)
 
-ROUNDS = {"GB/s": 8, "TFLOP/s": 4}
+TURNS = {"GB/s": 8, "TFLOP/s": 4}
 """How often the contenders are timed in turn. Events tick every half microsecond, up to .7 % of a kernel that
 is bound by memory, and so do medians: more of them say more."""
 FINALISTS = 3
@@ -71,7 +80,21 @@ def _best(case: spine.Case, kernels: Any, data: dict[str, Any]) -> tuple[dict | 
     return next(iter(finalists), None), figures, notes
 
 
-def _measure(case: spine.Case, contenders: dict[str, Any]) -> dict[str, Any]:
+def _ratios(row: dict[str, Any]) -> dict[str, list[float]]:
+    """Of ptxforge's figures to each other contender's, turn by turn: median and its interval."""
+    ours = row["ptxforge"].get("figures", [])
+    ratios = {}
+    for name in ("torch", "triton"):
+        figures = row.get(name, {}).get("figures")
+        if ours and figures:
+            pairs = [own / other for own, other in zip(ours, figures, strict=True)]
+            ratios[name] = [round(ratio, 4) for ratio in median_interval(pairs)]
+    return ratios
+
+
+def _measure(
+    case: spine.Case, contenders: dict[str, Any], turns: int | None, sustained: float | None
+) -> dict[str, Any]:
     data = case.make()
     row: dict[str, Any] = {"case": case.name, "unit": case.unit}
     runs = {"torch": lambda: case.torch(data)}
@@ -81,21 +104,26 @@ def _measure(case: spine.Case, contenders: dict[str, Any]) -> dict[str, Any]:
         if config is not None:
             runs[name] = lambda kernels=kernels, config=config: case.launch(kernels, data, config)
     row["torch"] = {}
-    for _ in range(ROUNDS[case.unit]):
+    for _ in range(turns or TURNS[case.unit]):
         for name, run in runs.items():
-            seconds = _seconds(case, run)
+            seconds = sustained_seconds(run, sustained) if sustained else _seconds(case, run)
             clock = sm_clock()
             row[name].setdefault("figures", []).append(_figure(case, seconds))
             row[name].setdefault("sm_clock_mhz", []).append(clock)
     for name in runs:
         figures = row[name]["figures"]
         row[name]["figure"] = round(sum(figures) / len(figures), 1)
+    row["ratios"] = _ratios(row)
     return row
 
 
 def _line(row: dict[str, Any]) -> str:
-    figures = [f"{name} {row[name].get('figure', 'failed')}" for name in row if name not in ("case", "unit")]
-    return f"{row['case']:32} {row['unit']:8} " + "  ".join(figures)
+    contenders = [name for name in ("ptxforge", "triton", "torch") if name in row]
+    figures = [f"{name} {row[name].get('figure', 'failed')}" for name in contenders]
+    ratios = [
+        f"/{name} {mid:.3f} [{low:.3f}, {high:.3f}]" for name, (mid, low, high) in row["ratios"].items()
+    ]
+    return f"{row['case']:32} {row['unit']:8} " + "  ".join(figures + ratios)
 
 
 def _checked_out() -> str:
@@ -106,6 +134,8 @@ def _checked_out() -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
+    parser.add_argument("--turns", type=int, help="how often the contenders are timed (default: by unit)")
+    parser.add_argument("--sustained", type=float, metavar="SECONDS", help="time runs back to back, so long")
     parser.add_argument("--json", type=Path, help="write the results here, after each case")
     parser.add_argument("--no-triton", action="store_true")
     parser.add_argument("--commit", help="the commit to note (default: that of the checkout)")
@@ -118,7 +148,7 @@ def main() -> int:
     for case in spine.cases() + tensor.cases():
         if options.only not in case.name:
             continue
-        rows.append(_measure(case, contenders))
+        rows.append(_measure(case, contenders, options.turns, options.sustained))
         print(_line(rows[-1]), flush=True)
         for name in contenders:
             for note in rows[-1][name]["notes"]:

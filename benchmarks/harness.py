@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import platform
 import shutil
+import statistics
 import subprocess
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,6 +53,42 @@ def seconds_in_a_graph(fn: Callable[[], Any], launches: int = 20, replays: int =
         end.synchronize()
         times.append(start.elapsed_time(end))
     return float(np.median(times)) / launches / 1e3
+
+
+def sustained_seconds(fn: Callable[[], Any], seconds: float = 0.7) -> float:
+    """Mean seconds of a run of ``fn`` in the second half of ``seconds`` of runs back to back: clocks and
+    temperature have settled there. The L2 cache holds what the run before left."""
+    import torch
+
+    def elapsed(runs: int) -> float:
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        for _ in range(runs):
+            fn()
+        end.record()
+        end.synchronize()
+        return start.elapsed_time(end) / 1e3
+
+    elapsed(1)
+    half = max(1, round(seconds / 2 / (elapsed(3) / 3)))
+    elapsed(half)
+    return elapsed(half) / half
+
+
+def median_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float, float]:
+    """The median, and the ends of an interval that holds the true median with ``confidence`` at least.
+
+    The ends are order statistics: of n independent values, each above the true median with probability 1/2,
+    how many are above it is binomial. Of fewer than 6 values not even all hold it so: all are the interval.
+    """
+    ordered = sorted(values)
+    n, outside = len(ordered), 0.0
+    cut = 0
+    while cut < n // 2 and outside + math.comb(n, cut) / 2**n <= (1 - confidence) / 2:
+        outside += math.comb(n, cut) / 2**n
+        cut += 1
+    low = max(cut - 1, 0)
+    return statistics.median(ordered), ordered[low], ordered[n - 1 - low]
 
 
 def sm_clock(ordinal: int = 0) -> int | None:

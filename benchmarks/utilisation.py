@@ -3,14 +3,16 @@
 TFLOP/s depend on the clock, and the clock on what ran before: at 700 W an H200 throttles. Cycles do not. The
 module runs itself under ``ncu``, which counts ``sm__cycles_elapsed.avg`` of every launch, and prints
 
-    2 · M · N · K / (cycles · multiprocessors · 4 · 4096 / 6)
+    2 · M · N · K / (cycles · multiprocessors · operations in a cycle)
 
-for each configuration: the median of a few launches, caches flushed before each. (An ``mma.sync.m16n8k16`` is
-4096 operations and takes a sub-partition of a multiprocessor 6 cycles, measured.) The chip's own counter,
+for each configuration: the median of a few launches, caches flushed before each. A sub-partition of a
+multiprocessor, of which there are 4, takes 6 cycles for the 4096 operations of an ``mma.sync.m16n8k16``
+(measured), and does 1024 in a cycle by ``wgmma`` (the data sheet's 989.4 TFLOP/s at 1830 MHz): the target
+decides. The chip's own counter for ``mma.sync``,
 ``sm__pipe_tensor_cycles_active.avg.pct_of_peak_sustained_elapsed``, gives the same to all four digits. Cycles
 are those of the mean multiprocessor, since groups of them have clocks of their own: in one launch the slowest
-counted 3.476, the fastest 3.556 million. (Triton uses Hopper's own instructions there, for which the peak is
-another.) At ``--clock-control base`` the multiprocessors run slower, and memory is nearer in cycles.
+counted 3.476, the fastest 3.556 million. At ``--clock-control base`` the multiprocessors run slower, and
+memory is nearer in cycles.
 
     python -m benchmarks.utilisation [--only SUBSTRING] [--clock-control none|base] [--json FILE]
 """
@@ -36,8 +38,9 @@ from benchmarks.tensor import half_products
 
 METRIC = "sm__cycles_elapsed.avg"
 LAUNCHES = 5
-OPERATIONS, CYCLES, SUB_PARTITIONS = 4096, 6, 4
-"""Of one instruction on one sub-partition; sub-partitions of a multiprocessor."""
+SUB_PARTITIONS = 4
+OPERATIONS = {"mma.sync": 4096 / 6, "wgmma": 1024}
+"""That a sub-partition does in a cycle, for f16 and bf16."""
 
 
 def _launch_all(only: str, log: Path) -> None:
@@ -67,12 +70,17 @@ def _counted(only: str, clock: str, log: Path) -> list[float]:
     return [float(row[place].replace(",", "")) for row in rows[1:]]
 
 
-def _figures(log: Path, cycles: list[float], multiprocessors: int) -> list[dict[str, Any]]:
+def _peak(facts: dict[str, Any]) -> float:
+    """The operations in a cycle of the whole GPU."""
+    instruction = "wgmma" if facts["target"] == "sm_90a" else "mma.sync"
+    return facts["multiprocessors"] * SUB_PARTITIONS * OPERATIONS[instruction]
+
+
+def _figures(log: Path, cycles: list[float], peak: float) -> list[dict[str, Any]]:
     ran = [json.loads(line) for line in log.read_text().splitlines()]
     if len(ran) * LAUNCHES != len(cycles):
         raise RuntimeError(f"ncu counted {len(cycles)} launches where {len(ran) * LAUNCHES} were made")
     work = {case.name: case.work for case in half_products()}
-    peak = multiprocessors * SUB_PARTITIONS * OPERATIONS / CYCLES
     rows = []
     for index, (case, config) in enumerate(ran):
         counted = cycles[index * LAUNCHES : (index + 1) * LAUNCHES]
@@ -98,7 +106,7 @@ def main() -> int:
     facts = environment()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "launches")
-        rows = _figures(log, _counted(options.only, options.clock_control, log), facts["multiprocessors"])
+        rows = _figures(log, _counted(options.only, options.clock_control, log), _peak(facts))
     best: dict[str, dict[str, Any]] = {}
     for row in rows:
         best[row["case"]] = max(best.get(row["case"], row), row, key=lambda r: r["utilisation"])
