@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:  # what type checkers and editors see; at run time __getattr__ loads the same names
     from ptxforge import debug, language, triton_compat
+    from ptxforge.checking.session import CheckError, check
     from ptxforge.compiler import Artifact
     from ptxforge.driver.device_array import DeviceArray
     from ptxforge.runtime import hooks
     from ptxforge.runtime.arithmetic import cdiv, next_power_of_2
     from ptxforge.runtime.autotune import Config, autotune, pow2
     from ptxforge.runtime.devices import default_device, empty, to_device, use_device
+    from ptxforge.runtime.findings import EmulatorWarning
     from ptxforge.runtime.graphs import do_bench_cudagraph
     from ptxforge.runtime.heuristics import heuristics
     from ptxforge.runtime.jit import JITFunction, compile, jit
@@ -32,8 +34,10 @@ __version__ = "0.1.0"
 
 _HOME = {  # public name -> the module that defines it
     "Artifact": "ptxforge.compiler",
+    "CheckError": "ptxforge.checking.session",
     "Config": "ptxforge.runtime.autotune",
     "DeviceArray": "ptxforge.runtime.devices",
+    "EmulatorWarning": "ptxforge.runtime.findings",
     "JITFunction": "ptxforge.runtime.jit",
     "PtxforgeError": "ptxforge.support.errors",
     "TensorDescriptor": "ptxforge.runtime.tensor_descriptor",
@@ -63,10 +67,10 @@ _MODULES = {  # public module -> where it stands
 }
 
 __all__ = [
-    "Artifact", "Config", "DeviceArray", "JITFunction", "PtxforgeError", "TensorDescriptor", "__version__",
-    "autotune", "cdiv", "compile", "debug", "default_device", "do_bench", "do_bench_cudagraph", "empty",
-    "errors", "forbid_jit", "heuristics", "hooks", "jit", "language", "load", "next_power_of_2", "pow2",
-    "to_device", "triton_compat", "use_device",
+    "Artifact", "CheckError", "Config", "DeviceArray", "EmulatorWarning", "JITFunction", "PtxforgeError",
+    "TensorDescriptor", "__version__", "autotune", "cdiv", "check", "compile", "debug", "default_device",
+    "do_bench", "do_bench_cudagraph", "empty", "errors", "forbid_jit", "heuristics", "hooks", "jit",
+    "language", "load", "next_power_of_2", "pow2", "to_device", "triton_compat", "use_device",
 ]  # fmt: skip
 
 

@@ -2,10 +2,12 @@
 
 python -m ptxforge check script.py --its --own --arguments
 python -m ptxforge check --fail-on warning --sarif findings.sarif script.py
+python -m ptxforge check -m package.module --its --own --arguments
 
 Kernels of ptxforge and of Triton run on the emulator; tensors that the script puts on torch's 'cuda' device
 stay on the CPU. Exit status: 0 when nothing is found (or nothing as bad as --fail-on), 1 when something is or
-when the script fails, 2 for a wrong command line. docs/debugging.md explains each finding.
+when the script fails, 2 for a wrong command line. Ctrl-C ends the script, and what was found so far is
+reported. docs/debugging.md explains each finding.
 """
 
 from __future__ import annotations
@@ -51,12 +53,14 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-tiles", action="store_true", help="leave out what is found by interpreting some programs"
     )
-    parser.add_argument("script", type=Path)
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the script")
+    parser.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module")
+    parser.add_argument("script")
+    rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the script")
+    rest.required = False  # argparse would say so where the script is missing
 
 
 def run(options: argparse.Namespace) -> int:
-    if not options.script.is_file():
+    if not options.is_module and not Path(options.script).is_file():
         raise PtxforgeError(f"there is no file {options.script}")
     triton_compat.install()
     if not options.no_device_map:
@@ -65,34 +69,41 @@ def run(options: argparse.Namespace) -> int:
         "never", not options.no_tiles, options.non_finite, options.order, options.torch_empty
     )
     with session as report:
-        finished = _execute(options.script, options.arguments)
+        finished = _execute(options)
     _write(options, report)
     print(report)
     return 0 if finished and not report.failing(options.fail_on) else 1
 
 
-def _execute(script: Path, arguments: list[str]) -> bool:
-    """Run the script as Python would. Whether it came to its end; its error is shown."""
-    sys.argv = [str(script), *arguments]
-    sys.path.insert(0, str(script.resolve().parent))
+def _execute(options: argparse.Namespace) -> bool:
+    """Run the script or module as Python would. Whether it came to its end; its error is shown."""
+    sys.argv = [options.script, *options.arguments]
     try:
-        runpy.run_path(str(script), run_name="__main__")
+        if options.is_module:
+            sys.path.insert(0, str(Path.cwd()))
+            runpy.run_module(options.script, run_name="__main__", alter_sys=True)
+        else:
+            sys.path.insert(0, str(Path(options.script).resolve().parent))
+            runpy.run_path(options.script, run_name="__main__")
     except SystemExit as stop:
         if stop.code not in (None, 0):
-            print(f"{script} ended with exit status {stop.code}", file=sys.stderr)
+            print(f"{options.script} ended with exit status {stop.code}", file=sys.stderr)
         return stop.code in (None, 0)
-    except Exception as error:  # whatever the user's script raises
-        _show(error, script)
+    except (Exception, KeyboardInterrupt) as error:  # whatever the user's script raises
+        _show(error)
         return False
     return True
 
 
-def _show(error: Exception, script: Path) -> None:
+def _show(error: BaseException) -> None:
     """The traceback from the script on, without the frames that lead there."""
     where = error.__traceback__
-    while where is not None and where.tb_frame.f_code.co_filename != str(script):
+    while where is not None and where.tb_frame.f_code.co_filename in _LEADING_THERE:
         where = where.tb_next
     traceback.print_exception(type(error), error, where or error.__traceback__)
+
+
+_LEADING_THERE = (__file__, "<frozen runpy>", runpy.__file__)
 
 
 def _write(options: argparse.Namespace, report: Report) -> None:

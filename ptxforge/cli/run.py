@@ -18,7 +18,8 @@ from ptxforge.support.errors import PtxforgeError
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the script")
+    rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the script")
+    rest.required = False  # argparse would say so where the script is missing
 
 
 def run(options: argparse.Namespace) -> int:

@@ -3,8 +3,8 @@
 =============  ==================================================  =======================================
 kind           the name is a hash of                               the file holds
 =============  ==================================================  =======================================
-``kernel``     the compiler's own source; the kernel's source,     the PTX and what is known of the kernel
-               its callees' and the globals that they read;
+``kernel``     the compiler's own source; the kernel's source,     the PTX and what is known of the kernel;
+               its callees' and the globals that they read;        where its functions stood
                signature, constants, options, target
 ``machine``    the PTX, the exact architecture, the assembler      the machine code (cubin)
                and its version
@@ -22,13 +22,14 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import attrs
 
 from ptxforge.compiler import Artifact, Assembly
 from ptxforge.runtime import compiler_state, store
+from ptxforge.runtime.places import FunctionPlace, moved
 from ptxforge.runtime.store import folder, hashed
 from ptxforge.support.artifact_facts import FIELDS, described
 from ptxforge.support.container import DamagedFileError
@@ -80,8 +81,11 @@ def _identity(value: Any) -> str:
 # Kernels
 
 
-def load(name: str, recompile: Callable[[], Artifact]) -> Artifact | None:
-    """The artifact of an entry, ``None`` when there is none.
+def load(
+    name: str, recompile: Callable[[], Artifact], places: Sequence[FunctionPlace] = ()
+) -> Artifact | None:
+    """The artifact of an entry, ``None`` when there is none. Its PTX names the ``places`` where the kernel's
+    functions stand now.
 
     The IR's texts are not stored; ``recompile`` makes them when somebody asks.
     """
@@ -89,7 +93,12 @@ def load(name: str, recompile: Callable[[], Artifact]) -> Artifact | None:
     if found is None:
         return None
     try:
-        made = restore(*found, recompile)
+        facts, sections = found
+        before = [FunctionPlace(**place) for place in facts["places"]]
+        ptx = moved(sections["ptx"].decode(), before, list(places))
+        if ptx is None:
+            return None
+        made = restore(facts, {"ptx": ptx.encode()}, recompile)
     except (ValueError, KeyError, TypeError, DamagedFileError) as error:
         log.warning("ignoring the cache entry %s, which cannot be understood: %s", name, error)
         return None
@@ -123,16 +132,18 @@ def restore(facts: dict[str, Any], sections: dict[str, bytes], recompile: Callab
     )
 
 
-def store_artifact(name: str, artifact: Artifact) -> None:
-    """Keep an artifact."""
-    store.write(name, "kernel", *described(artifact))
+def store_artifact(name: str, artifact: Artifact, places: Sequence[FunctionPlace] = ()) -> None:
+    """Keep an artifact whose functions stand at ``places``."""
+    facts, sections = described(artifact)
+    store.write(name, "kernel", facts | {"places": [attrs.asdict(place) for place in places]}, sections)
 
 
 # Machine code
 
 
 def machine_name(ptx: str, architecture: str, assembler: str) -> str:
-    """The name of the entry for the machine code of a PTX text; ``assembler`` tells its version too."""
+    """The name of the entry for the machine code of a PTX text; ``assembler`` tells its version too. (Files
+    and lines of the source count: profilers read them in machine code.)"""
     return hashed("machine", hashlib.sha256(ptx.encode()).hexdigest(), architecture, assembler)
 
 

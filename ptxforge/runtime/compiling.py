@@ -13,6 +13,7 @@ from ptxforge.compiler import Artifact
 from ptxforge.driver.protocol import Device
 from ptxforge.runtime import cache, devices, variants
 from ptxforge.runtime.hooks import Compilation
+from ptxforge.runtime.places import FunctionPlace
 from ptxforge.runtime.tracebacks import short
 from ptxforge.runtime.variants import Key
 from ptxforge.support import settings
@@ -45,7 +46,8 @@ def artifact_of(
     looks = bool(settings.STOP_AFTER.get() or settings.DUMP.get())
     kept = cache.folder() is not None and not looks
     name = _name(kernel, key) if kept else ""
-    found = cache.load(name, lambda: compiled(kernel, key)) if kept else None
+    places = _places(kernel, key) if kept else ()
+    found = cache.load(name, lambda: compiled(kernel, key), places) if kept else None
     told.found, looked = found is not None, time.perf_counter()
     told.seconds["look up"] = looked - start
     if found is not None:
@@ -57,7 +59,7 @@ def artifact_of(
     made = compiled(kernel, key)
     told.seconds["compile"] = time.perf_counter() - looked
     if kept:
-        cache.store_artifact(name, made)
+        cache.store_artifact(name, made, places)
         told.seconds["store"] = time.perf_counter() - looked - told.seconds["compile"]
     variants.note(kernel.__name__, key, kernel.variants, time.perf_counter() - start, "compiled")
     return made
@@ -67,6 +69,13 @@ def _name(kernel: JITFunction, key: Key) -> str:
     symbol = kernel.symbol(key.signature, key.constants)
     text = kernel.dependencies.text + (f"\n# called {symbol}" if symbol else "")
     return cache.key(text, key.signature, key.constants, key.target, key.options)
+
+
+def _places(kernel: JITFunction, key: Key) -> list[FunctionPlace]:
+    """Where all functions stand that the code is made of, those that are constants included."""
+    constants = [getattr(value, "dependencies", None) for _, value in sorted(key.constants.items())]
+    given = [dependencies.places for dependencies in constants if dependencies is not None]
+    return [place for places in (kernel.dependencies.places, *given) for place in places]
 
 
 def compiled(kernel: JITFunction, key: Key) -> Artifact:

@@ -20,6 +20,7 @@ from ptxforge.language.aggregates import is_aggregate
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
 from ptxforge.runtime.outline import outline
+from ptxforge.runtime.places import FunctionPlace, place_of
 from ptxforge.runtime.specialize import is_function
 from ptxforge.support.source_text import source_of
 
@@ -29,10 +30,11 @@ _PLAIN = (bool, int, float, str, bytes, tuple, type(None), enum.Enum, dtype)
 @attrs.frozen(slots=True)
 class Dependencies:
     """``text`` identifies the kernel's meaning; ``values`` are the globals, and the variables of functions
-    around it, that it reads: (scope, name, value)."""
+    around it, that it reads: (scope, name, value); ``places`` tells where the functions stand."""
 
     text: str
     values: tuple[tuple[dict | Cells, str, Any], ...]
+    places: tuple[FunctionPlace, ...]
 
     def digest(self) -> str:
         """The SHA-256 of ``text``, in hexadecimal digits."""
@@ -46,37 +48,47 @@ def hashed(text: str) -> str:
 
 def dependencies(fn: Callable) -> Dependencies:
     """What ``fn`` and all the jitted functions below it depend on."""
-    parts: list[str] = []
-    values: list[tuple[dict | Cells, str, Any]] = []
-    _collect(fn, parts, values, seen=set())
-    return Dependencies("\n".join(parts), tuple(values))
+    found = _Found()
+    _collect(fn, found)
+    return Dependencies("\n".join(found.parts), tuple(found.values), tuple(found.places))
 
 
-def _collect(fn: Callable, parts: list[str], values: list, seen: set[int]) -> None:
-    if id(fn) in seen:
+@attrs.define(slots=True)
+class _Found:
+    """What was met so far; ``seen`` has the identities of functions and classes."""
+
+    parts: list[str] = attrs.field(factory=list)
+    values: list[tuple[dict | Cells, str, Any]] = attrs.field(factory=list)
+    places: list[FunctionPlace] = attrs.field(factory=list)
+    seen: set[int] = attrs.field(factory=set)
+
+
+def _collect(fn: Callable, to: _Found) -> None:
+    if id(fn) in to.seen:
         return
-    seen.add(id(fn))
+    to.seen.add(id(fn))
     found = outline(fn)
-    parts.append(f"# {fn.__module__}.{fn.__qualname__}\n{found.source}")
+    to.places.append(place_of(fn))
+    to.parts.append(f"# {fn.__module__}.{fn.__qualname__}\n{found.source}")
     scope = _scope(fn)
     for value in _defaults(fn):
         if is_function(value):
-            _collect(value.fn, parts, values, seen)
+            _collect(value.fn, to)
         else:
-            parts.append(f"# default {unwrap(value)!r}")
+            to.parts.append(f"# default {unwrap(value)!r}")
     for chain in found.chains:
         is_there, value = _resolve(chain, scope)
         if not is_there:
             continue
         if is_function(value) or _is_compile_time(value):
-            _collect(value.fn, parts, values, seen)
+            _collect(value.fn, to)
         elif is_aggregate(value):
-            _collect_class(value, parts, values, seen)
+            _collect_class(value, to)
         elif isinstance(unwrap(value), _PLAIN):
-            parts.append(f"# {'.'.join(chain)} = {unwrap(value)!r}")
+            to.parts.append(f"# {'.'.join(chain)} = {unwrap(value)!r}")
             if len(chain) == 1:
                 owner = Cells(fn) if chain[0] in fn.__code__.co_freevars else fn.__globals__
-                values.append((owner, chain[0], unwrap(value)))
+                to.values.append((owner, chain[0], unwrap(value)))
 
 
 def _is_compile_time(value: Any) -> bool:
@@ -98,19 +110,21 @@ class Cells:
         return cell.cell_contents if _is_filled(cell) else None
 
 
-def _collect_class(kind: type, parts: list[str], values: list, seen: set[int]) -> None:
+def _collect_class(kind: type, to: _Found) -> None:
     """The fields of an aggregate class, and its methods, inherited ones included."""
-    if id(kind) in seen:
+    if id(kind) in to.seen:
         return
-    seen.add(id(kind))
-    parts.append(f"# {kind.__qualname__}: {kind.__fields__!r} {kind.__field_defaults__!r}")
+    to.seen.add(id(kind))
+    to.parts.append(f"# {kind.__qualname__}: {kind.__fields__!r} {kind.__field_defaults__!r}")
     for base in kind.__mro__:
         for name, member in vars(base).get("__methods__", {}).items():
             member = getattr(member, "__func__", member)
             if is_function(member):
-                _collect(member.fn, parts, values, seen)
+                _collect(member.fn, to)
             else:
-                parts.append(f"# {name}\n{source_of(getattr(member, 'fn', member))}")
+                fn = getattr(member, "fn", member)
+                to.places.append(place_of(fn))
+                to.parts.append(f"# {name}\n{source_of(fn)}")
 
 
 def _defaults(fn: Callable) -> Iterator[Any]:

@@ -19,7 +19,6 @@ from typing import Any
 import attrs
 
 from ptxforge.language.constexpr import constexpr
-from ptxforge.runtime.source import Dependencies
 from ptxforge.runtime.specialize import Parameter
 
 Shape = Any
@@ -81,7 +80,7 @@ def flattened(
     inner.params = tuple(attrs.evolve(p, index=index) for index, p in enumerate(parameters))
     inner.arg_names = [p.name for p in parameters]
     outer = kernel.dependencies
-    inner.dependencies = Dependencies(f"{outer.text}\n# {structure!r}", outer.values)
+    inner.dependencies = attrs.evolve(outer, text=f"{outer.text}\n# {structure!r}")
     inner.__ptxforge_structure__ = structure
     return inner
 

@@ -85,3 +85,8 @@ def test_every_public_name_is_listed_and_seen_by_type_checkers(package, request)
     assert set(package.__all__) == public
     assert len(package.__all__) == len(set(package.__all__))
     assert all(hasattr(package, name) for name in package.__all__)
+
+
+def test_all_that_is_loaded_when_first_used_is_public():
+    """Else help(), the site and type checkers do not know of it."""
+    assert {*ptxforge._HOME, *ptxforge._MODULES, "__version__"} == set(ptxforge.__all__) == set(dir(ptxforge))

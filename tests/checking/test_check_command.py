@@ -104,3 +104,24 @@ def test_a_script_that_exits(code, status, tmp_path, capsys):
 def test_no_such_script(capsys):
     assert check_command("nowhere.py") == 1
     assert "there is no file nowhere.py" in capsys.readouterr().err
+
+
+def test_a_module(capsys, monkeypatch, tmp_path):
+    (tmp_path / "package").mkdir()
+    text = (HERE / "scripts" / "clean.py").read_text()
+    (tmp_path / "package" / "__main__.py").write_text(text)
+    monkeypatch.chdir(tmp_path)
+    assert check_command("-m", "package", "2.5") == 0
+    assert capsys.readouterr().out.startswith("sum 320.0\n1 kernel in 1 launch checked: 0 errors")
+    assert check_command("-m", "no_such_package") == 1
+    assert "No module named" in capsys.readouterr().err
+
+
+def test_ctrl_c_leaves_a_report(capsys, tmp_path):
+    script = tmp_path / "long.py"
+    faults = (HERE / "scripts" / "faults.py").read_text()
+    script.write_text(f"{faults}\nraise KeyboardInterrupt  # what Ctrl-C does\n")
+    assert check_command(script) == 1
+    shown = capsys.readouterr()
+    assert "KeyboardInterrupt" in shown.err and "runpy" not in shown.err
+    assert "error: race in kernel" in shown.out

@@ -43,6 +43,15 @@ def test_fails_by_itself():
 """
 
 
+def pytest_in(folder, *options):
+    """A pytest of its own on the tests of a folder."""
+    command = [sys.executable, "-m", "pytest", "-p", "ptxforge.checking.pytest_plugin", "-W", "ignore"]
+    return subprocess.run(
+        [*command, "-p", "no:cacheprovider", *options, str(folder)], cwd=folder,
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("option", "wanted"),
     [([], "1 failed, 2 passed"), (["--ptxforge-check"], "2 failed, 1 passed"),
@@ -50,23 +59,48 @@ def test_fails_by_itself():
 )  # fmt: skip
 def test_findings_fail_the_test(option, wanted, tmp_path):
     (tmp_path / "test_user.py").write_text(TESTS)
-    command = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-p",
-        "ptxforge.checking.pytest_plugin",
-        "-p",
-        "no:cacheprovider",
-    ]
-    done = subprocess.run(
-        [*command, *option, "-W", "ignore", str(tmp_path)],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        check=False,
-    )
+    done = pytest_in(tmp_path, *option)
     assert wanted in done.stdout, done.stdout + done.stderr
     assert ("race in kernel 'double'" in done.stdout) == bool(option)
     assert "my own reason" in done.stdout
+
+
+TESTS_OF_TRITON = """
+import numpy as np
+import pytest
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def fill(x, BLOCK: tl.constexpr):
+    tl.store(x + tl.arange(0, BLOCK), 1.0)
+
+
+@pytest.mark.parametrize("size", [64, 60])
+def test_fill(size):
+    fill[(1,)](np.zeros(size, np.float32), BLOCK=64)
+"""
+
+
+def test_tests_of_triton_kernels_need_no_triton(tmp_path):
+    (tmp_path / "test_user.py").write_text(TESTS_OF_TRITON)
+    done = pytest_in(tmp_path, "--ptxforge-check")
+    assert "kernels run on the emulator under all checks; 'import triton' is ptxforge" in done.stdout
+    assert "1 failed, 1 passed" in done.stdout and "x[60], past the end of 'x'" in done.stdout
+
+
+def test_nothing_is_mapped_unless_asked_for(tmp_path):
+    (tmp_path / "test_user.py").write_text(
+        "import sys\n\ndef test(): assert type(sys.modules.get('triton')).__name__ != 'Alias'\n"
+    )
+    for options in ([], ["--ptxforge-check", "--ptxforge-no-device-map"]):
+        done = pytest_in(tmp_path, *options)
+        assert "1 passed" in done.stdout and "import triton" not in done.stdout
+
+
+def test_the_real_triton_is_refused(tmp_path):
+    (tmp_path / "triton.py").write_text("")
+    (tmp_path / "conftest.py").write_text("import triton\n")
+    done = pytest_in(tmp_path, "--ptxforge-check")
+    assert "the real triton package is imported already" in done.stdout + done.stderr

@@ -73,6 +73,10 @@ def main() -> float:
     kernel = ptxforge.compile(scale.fn)
     names: list[str] = kernel.arg_names
     milliseconds: float = ptxforge.do_bench(lambda: add[grid](x, x, out, 1000, BLOCK=128))
+    with ptxforge.check(fail_on="warning", non_finite=True) as report:
+        add[grid](x, x, out, 1000, BLOCK=128)
+    places = [issue.place for issue in report.issues if issue.severity == "error"]
+    errors: int = report.count("error") + len(places)
     with ptxforge.use_device("emulator") as device:
-        print(device.name, text, names, ptxforge.next_power_of_2(3), ptxforge.__version__)
+        print(errors, device.name, text, names, ptxforge.next_power_of_2(3), ptxforge.__version__)
     return float(out.numpy().sum()) + milliseconds
