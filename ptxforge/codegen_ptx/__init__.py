@@ -1,8 +1,8 @@
 """From the gpu stage's IR to PTX text.
 
-:func:`emit` is the whole interface. ``lowering.py`` walks the function, ``builder.py`` collects instructions,
-``ptx/`` has the passes over these, ``module.py`` writes what stands around them; how each family of
-operations is lowered stands in ``lower_<family>.py``.
+:func:`emit` is the whole interface. ``lowering.py`` walks the function; how each family of
+operations is lowered stands in ``lower/<family>.py``. ``ptx/`` is the floor below: instructions, the builder
+that collects them, and the passes over them. ``module.py`` writes what stands around them.
 """
 
 from ptxforge.codegen_ptx.emission import emit

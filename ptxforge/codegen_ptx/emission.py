@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ptxforge.codegen_ptx import (  # noqa: F401  (importing a lowering registers it)
-    lower_arith,
-    lower_atomic,
-    lower_cast,
-    lower_control,
-    lower_convert_layout,
-    lower_debug,
-    lower_dot,
-    lower_inline_asm,
-    lower_math,
-    lower_mbarrier,
-    lower_memory,
-    lower_reduce,
-    lower_scan,
-    lower_shape,
-    lower_shared,
-    lower_tensor_store,
+from ptxforge.codegen_ptx.lower import (  # noqa: F401  (importing a lowering registers it)
+    arith,
+    atomic,
+    cast,
+    control,
+    convert_layout,
+    debug,
+    dot,
+    inline_asm,
+    math,
+    mbarrier,
+    memory,
+    reduce,
+    scan,
+    shape,
+    shared,
+    tensor_store,
     wgmma,
 )  # fmt: skip
 from ptxforge.codegen_ptx.lowering import Lowering

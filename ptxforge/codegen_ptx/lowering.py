@@ -1,7 +1,7 @@
 """Walks a function of the gpu stage and lowers its operations one by one.
 
 The value of a tensor is a list with one entry per register of its layout, that of a scalar a list of one; an
-entry is a register, a constant, an affine integer or a :class:`~ptxforge.codegen_ptx.pointers.Pointer`.
+entry is a register, a constant, an affine integer or a :class:`~ptxforge.codegen_ptx.ptx.pointers.Pointer`.
 Entries that are equal are the same value of the thread, and what is computed from them is computed once.
 
 *Deferred work.* Loads of fragments from shared memory and asynchronous copies need not stand where the IR has
@@ -9,7 +9,7 @@ them: they wait in a queue (:meth:`Lowering.defer`) until somebody needs their v
 they must not pass (any other effect, a barrier above all), or a matrix product takes them in between its own
 instructions.
 
-A lowering is registered by ``@lowers(Op)`` in the file ``lower_<family>.py`` that has the stem of the op's
+A lowering is registered by ``@lowers(Op)`` in the file ``lower/<family>.py`` that has the stem of the op's
 family.
 """
 
@@ -19,10 +19,10 @@ from collections import deque
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
-from ptxforge.codegen_ptx.builder import Builder
-from ptxforge.codegen_ptx.indices import thread_id
+from ptxforge.codegen_ptx.lower.indices import thread_id
 from ptxforge.codegen_ptx.module import parameter_name, parameter_type
-from ptxforge.codegen_ptx.registers import register_class
+from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.registers import register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import COPIES, READS_SHARED, Effects

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ptxforge.codegen_ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx import pipeline
+from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function
 from ptxforge.ir.ops.dot import Dot

@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import NamedTuple
 
-from ptxforge.codegen_ptx.indices import linear_of
-from ptxforge.codegen_ptx.lower_memory import vector_width
+from ptxforge.codegen_ptx.lower.indices import linear_of
+from ptxforge.codegen_ptx.lower.memory import vector_width
 from ptxforge.codegen_ptx.lowering import LOWERINGS, Lowering
-from ptxforge.codegen_ptx.pointers import Pointer, Term, address, as_pointer, moved_by
+from ptxforge.codegen_ptx.ptx.pointers import Pointer, Term, address, as_pointer, moved_by
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.ir.definition import ADDRESSING, REARRANGING, MemoryAccess

@@ -10,8 +10,8 @@ import pytest
 
 from ptxforge import interpreter
 from ptxforge.codegen_ptx import emit
-from ptxforge.codegen_ptx.elementwise import elementwise
-from ptxforge.codegen_ptx.lower_memory import load as lower_load
+from ptxforge.codegen_ptx.lower.elementwise import elementwise
+from ptxforge.codegen_ptx.lower.memory import load as lower_load
 from ptxforge.codegen_ptx.lowering import LOWERINGS, lowers
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.interpreter import HANDLERS

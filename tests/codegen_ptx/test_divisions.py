@@ -7,7 +7,7 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
-from ptxforge.codegen_ptx.divisions import _multiplier
+from ptxforge.codegen_ptx.lower.divisions import _multiplier
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import arith, memory
 from tests.codegen_ptx.elements import COUNT, INTEGERS, assert_same, values

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ptxforge.codegen_ptx import emit
-from ptxforge.codegen_ptx.indices import linear_of
+from ptxforge.codegen_ptx.lower.indices import linear_of
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import arith, atomic, cast, memory, shape
 from ptxforge.ir.ops import shared as ops

@@ -9,7 +9,7 @@ import pytest
 
 from ptxforge.__main__ import main
 from ptxforge.codegen_ptx import emit
-from ptxforge.codegen_ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.drop import drop_copies, drop_dead, drop_locations
 from ptxforge.codegen_ptx.ptx.instruction import COPY, EFFECT, LOCATION
 from ptxforge.codegen_ptx.ptx.pipeline import NAMES, PASSES, RULES

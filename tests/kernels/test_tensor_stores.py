@@ -8,7 +8,7 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
-from ptxforge.codegen_ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.builder import Builder
 
 REDUCE = "cp.reduce.async.bulk.tensor"
 

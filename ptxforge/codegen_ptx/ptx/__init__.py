@@ -1,1 +1,2 @@
-"""What happens to the list of instructions after lowering: the rows of ``pipeline.py``."""
+"""PTX instructions: what they are made of, how they are collected, and what happens to them before they are
+text (the rows of ``pipeline.py``)."""

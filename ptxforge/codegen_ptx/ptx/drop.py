@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from ptxforge.codegen_ptx.ptx.instruction import COPY, LOCATION, Instruction
 
 if TYPE_CHECKING:
-    from ptxforge.codegen_ptx.builder import Builder
+    from ptxforge.codegen_ptx.ptx.builder import Builder
 
 
 def drop_dead(code: list[Instruction], b: Builder) -> list[Instruction]:

@@ -19,13 +19,13 @@ import attrs
 
 from ptxforge.codegen_ptx.ptx.drop import drop_copies, drop_dead, drop_locations
 from ptxforge.codegen_ptx.ptx.instruction import Instruction
+from ptxforge.codegen_ptx.ptx.registers import Names
 from ptxforge.codegen_ptx.ptx.sink_rare import sink_rare
 from ptxforge.codegen_ptx.ptx.text import lines_of
-from ptxforge.codegen_ptx.registers import Names
 from ptxforge.support import settings
 
 if TYPE_CHECKING:
-    from ptxforge.codegen_ptx.builder import Builder
+    from ptxforge.codegen_ptx.ptx.builder import Builder
 
 PtxFunction = Callable[[list[Instruction], "Builder"], list[Instruction]]
 

@@ -11,8 +11,9 @@
     $L:
 
 A lowering computes the masks and addresses of all elements of a tensor; where vectors are guarded
-(``guarded.py``), most of them matter to the rare element-wise path alone. An instruction that several rare
-regions need is repeated in each. Only cheap ones move, and only when nothing that they read can have changed.
+(``lower/guarded.py``), most of them matter to the rare element-wise path alone. An instruction that several
+rare regions need is repeated in each. Only cheap ones move, and only when nothing that they read can have
+changed.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import TYPE_CHECKING
 from ptxforge.codegen_ptx.ptx.instruction import LABEL, LOCATION, RARE_BEGIN, RARE_END, Instruction
 
 if TYPE_CHECKING:
-    from ptxforge.codegen_ptx.builder import Builder
+    from ptxforge.codegen_ptx.ptx.builder import Builder
 
 _HOT = 1
 """The bit of hot code."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptxforge.codegen_ptx.ptx.instruction import LABEL, RARE_BEGIN, RARE_END, Instruction
-from ptxforge.codegen_ptx.registers import Names
+from ptxforge.codegen_ptx.ptx.registers import Names
 
 
 def lines_of(

@@ -1,0 +1,1 @@
+"""How operations become instructions: a file for each family, and beside these what they share."""

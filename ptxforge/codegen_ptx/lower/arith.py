@@ -1,0 +1,509 @@
+"""Integer and float arithmetic, comparison, selection.
+
+Rounding is written into every float instruction (``add.rn``), so that nobody contracts behind our back:
+products that feed one sum become ``fma.rn`` here, and every executor computes the same bits.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from typing import NamedTuple
+
+from ptxforge.codegen_ptx.lower.divisions import divide, remainders
+from ptxforge.codegen_ptx.lower.elementwise import (
+    elementwise,
+    integer_class,
+    sign_extended,
+    width_of,
+    zero_extended,
+)
+from ptxforge.codegen_ptx.lower.floats import (
+    Product,
+    binary,
+    compare,
+    contract,
+    multiply,
+    negate,
+    to_f32,
+    via_f32,
+)
+from ptxforge.codegen_ptx.lower.fmod import fmod
+from ptxforge.codegen_ptx.lower.indices import linear_of, run_starts
+from ptxforge.codegen_ptx.lower.quotients import quotients
+from ptxforge.codegen_ptx.lowering import Lowering, lowers
+from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
+from ptxforge.codegen_ptx.ptx.registers import register_class
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation
+from ptxforge.ir.ops import arith as ops
+from ptxforge.ir.ops.control import Loop
+from ptxforge.ir.ops.math import DivRn, Fma
+from ptxforge.ir.ops.reduce import Reduce
+from ptxforge.support import machine
+
+
+def _element(op: Operation) -> T.Type:
+    return T.element_type(op.operands[0].type)
+
+
+# -- integers --------------------------------------------------------------------------------------------
+
+
+@lowers(ops.AddI, ops.SubI, ops.MulI)
+def add_sub_mul(ctx: Lowering, op: Operation) -> None:
+    b, bits = ctx.b, _element(op).bits
+    if bits == 1:
+        name = "and" if type(op) is ops.MulI else "xor"
+        elementwise(ctx, op, lambda x, y: _logic(b, name, x, y))
+        return
+    function = {ops.AddI: b.add, ops.SubI: b.sub, ops.MulI: b.mul}[type(op)]
+    width = width_of(bits)
+    elementwise(ctx, op, lambda x, y: function(x, y, width))
+
+
+_LOGIC = {ops.AndI: "and", ops.OrI: "or", ops.XorI: "xor"}
+
+
+@lowers(ops.AndI, ops.OrI, ops.XorI)
+def logic(ctx: Lowering, op: Operation) -> None:
+    b, bits, name = ctx.b, _element(op).bits, _LOGIC[type(op)]
+    if bits == 1:
+        elementwise(ctx, op, lambda x, y: _logic(b, name, x, y))
+        return
+    elementwise(ctx, op, lambda x, y: bitwise(b, name, x, y, width_of(bits)))
+
+
+def _logic(b: Builder, name: str, x, y):
+    """and / or / xor of predicates."""
+    if isinstance(x, int):
+        x, y = y, x
+    if isinstance(y, int):
+        if isinstance(x, int):
+            return {"and": x & y, "or": x | y, "xor": x ^ y}[name]
+        if name == "and":
+            return x if y else 0
+        if name == "or":
+            return 1 if y else x
+        return b.negate(x) if y else x
+    if x == y:
+        return 0 if name == "xor" else x
+    return b.pure(f"{name}.pred %s, %s, %s;", "p", *((x, y) if x <= y else (y, x)))
+
+
+def bitwise(b: Builder, name: str, x, y, width: int = 32):
+    """and / or / xor of integers."""
+    if isinstance(x, int):
+        x, y = y, x
+    if isinstance(y, int):
+        if isinstance(x, int):
+            return {"and": x & y, "or": x | y, "xor": x ^ y}[name]
+        if y == 0:
+            return 0 if name == "and" else x
+        if y == -1 and name == "and":
+            return x
+    x, y = b.plain(x), b.plain(y)
+    if isinstance(y, str) and x > y:
+        x, y = y, x
+    found = b.pure(f"{name}.b{width} %s, %s, %s;", integer_class(width), x, y)
+    if name == "and" and width == 32 and isinstance(y, int) and y >= 0:
+        b.ranges.setdefault(found, (0, y))
+    return found
+
+
+class _Division(NamedTuple):
+    """One of the four integer divisions."""
+
+    quotient: bool
+    signed: bool
+
+
+_DIVISIONS = {
+    ops.DivSI: _Division(True, True), ops.DivUI: _Division(True, False),
+    ops.RemSI: _Division(False, True), ops.RemUI: _Division(False, False),
+}  # fmt: skip
+
+
+@lowers(*_DIVISIONS)
+def division(ctx: Lowering, op: Operation) -> None:
+    b, bits = ctx.b, _element(op).bits
+    kind = _DIVISIONS[type(op)]
+    if bits == 1:
+        # Of 0 and 1 (or -1), every quotient by 1 is the dividend; by 0 it is all ones.
+        elementwise(ctx, op, lambda x, y: _logic(b, "or", x, b.negate(y)) if kind.quotient
+                    else _logic(b, "and", x, b.negate(y)))
+        return
+    if kind.quotient or not isinstance(op.lhs.type, T.TensorType) or bits < 32:
+        elementwise(ctx, op, lambda x, y: divide(b, x, y, bits, kind.quotient, kind.signed))
+        return
+    dividends, divisors = ctx.get(op.lhs), ctx.get(op.rhs)
+    starts = _runs_upwards(op, dividends)
+    pairs = [(dividends[s], divisors[s]) for s in starts]
+    found = remainders(b, pairs, bits, kind.signed, inside=_keeps_indices_inside(op))
+    steps = [b.split(x)[1] - b.split(dividends[s])[1] for x, s in zip(dividends, starts)]
+    ctx.set(op, [b.add(x, step, bits) for x, step in zip(found, steps)])
+
+
+def _runs_upwards(op: Operation, entries: list) -> list[int]:
+    """For each register the first one whose element lies in the same run, in which the remainder counts up
+    like the dividend (``contiguity``): if both dividends differ by a constant."""
+    lengths = op.attributes.get("contiguity", (1,) * op.result.type.rank)
+    starts = run_starts(linear_of(op.result.type), lengths)
+    roots = [Builder.split(x)[0] for x in entries]
+    return [s if roots[s] == roots[register] else register for register, s in enumerate(starts)]
+
+
+def _keeps_indices_inside(op: Operation) -> bool:
+    """Whether it looks as if the remainder is the dividend for most programs: not where the quotient is used
+    as well. And not in loops, whose schedule a branch would cut in two."""
+    parent = op.parent_op
+    while parent is not None:
+        if isinstance(parent, Loop):
+            return False
+        parent = parent.parent_op
+    return not any(type(user) in _DIVISIONS and _DIVISIONS[type(user)].quotient for user in op.lhs.users)
+
+
+@lowers(ops.ShlI, ops.ShrSI, ops.ShrUI)
+def shift(ctx: Lowering, op: Operation) -> None:
+    b, bits = ctx.b, _element(op).bits
+    kind = type(op)
+    if bits == 1:
+        # Shifting by 1 moves the only bit out; an arithmetic shift keeps it.
+        elementwise(ctx, op, lambda x, y: x if kind is ops.ShrSI else _logic(b, "and", x, b.negate(y)))
+        return
+    elementwise(ctx, op, lambda x, y: shifted(b, kind, x, y, bits))
+
+
+def shifted(b: Builder, kind: type, x, y, bits: int):
+    """Shift by an unsigned amount; PTX clamps amounts at the width, as the operation does."""
+    amount = _shift_amount(b, y, bits)
+    width, register = width_of(bits), integer_class(bits)
+    if kind is ops.ShlI:
+        if isinstance(amount, int):
+            return b.mul(x, 1 << amount, width) if amount < bits else 0
+        return b.pure(f"shl.b{width} %s, %s, %s;", register, b.plain(x), amount)
+    signed = kind is ops.ShrSI
+    x = b.plain(sign_extended(b, x, bits) if signed else zero_extended(b, x, bits))
+    if isinstance(x, int) and isinstance(amount, int):
+        unsigned = x if signed else x & ((1 << bits) - 1)
+        return unsigned >> amount
+    found = b.pure(f"shr.{'s' if signed else 'u'}{width} %s, %s, %s;", register, x, amount)
+    if not signed and isinstance(amount, int) and 0 < amount < 32 and width == 32:
+        b.ranges.setdefault(found, (0, (1 << (32 - amount)) - 1))
+    return found
+
+
+def _shift_amount(b: Builder, y, bits: int):
+    """The amount as a 32-bit operand of at most 64."""
+    if isinstance(y, int):
+        return min(y & ((1 << bits) - 1), 64)
+    if bits == 64:
+        return b.pure("cvt.u32.u64 %s, %s;", "r", b.pure("min.u64 %s, %s, 64;", "q", b.plain(y)))
+    return b.plain(zero_extended(b, y, bits))
+
+
+_EXTREMES = {
+    ops.MinSI: ("min", True), ops.MaxSI: ("max", True), ops.MinUI: ("min", False), ops.MaxUI: ("max", False),
+}  # fmt: skip
+
+
+@lowers(*_EXTREMES)
+def integer_extreme(ctx: Lowering, op: Operation) -> None:
+    b, bits = ctx.b, _element(op).bits
+    name, signed = _EXTREMES[type(op)]
+    if bits == 1:
+        # As numbers True is 1, as a signed bit -1; the operation compares booleans.
+        elementwise(ctx, op, lambda x, y: _logic(b, "and" if name == "min" else "or", x, y))
+        return
+    elementwise(ctx, op, lambda x, y: extreme(b, name, signed, x, y, bits))
+
+
+def extreme(b: Builder, name: str, signed: bool, x, y, bits: int):
+    """Integer minimum or maximum."""
+    extend = sign_extended if signed else zero_extended
+    x, y = b.plain(extend(b, x, bits)), b.plain(extend(b, y, bits))
+    if isinstance(x, int):
+        x, y = y, x
+    if isinstance(x, int):
+        mask = 0 if signed else (1 << bits) - 1
+        return (min if name == "min" else max)(x, y, key=lambda v: v if signed else v & mask)
+    return b.pure(f"{name}.{'s' if signed else 'u'}{width_of(bits)} %s, %s, %s;", integer_class(bits), x, y)
+
+
+@lowers(ops.MulHiUI)
+def multiply_high(ctx: Lowering, op: Operation) -> None:
+    b, bits = ctx.b, _element(op).bits
+    template, kind = f"mul.hi.u{bits} %s, %s, %s;", integer_class(bits)
+    elementwise(ctx, op, lambda x, y: b.pure(template, kind, b.plain(x), b.plain(y)))
+
+
+# -- comparison and selection ----------------------------------------------------------------------------
+
+
+@lowers(ops.CmpI)
+def compare_integers(ctx: Lowering, op: ops.CmpI) -> None:
+    """Elements that are known to compare alike (``constancy``) are compared once."""
+    b, element = ctx.b, _element(op)
+    constancy = op.attributes.get("constancy", (1,))
+    if isinstance(op.result.type, T.TensorType) and max(constancy) > 1:
+        starts = run_starts(linear_of(op.result.type), constancy)
+        operands = [[ctx.get(v)[start] for start in starts] for v in op.operands]
+    else:
+        operands = [ctx.get(v) for v in op.operands]
+    if isinstance(element, T.PointerType):
+        results = _each(operands, lambda x, y: integer_compare(b, op.predicate, whole(b, x), whole(b, y), 64))
+    elif element.bits == 1:
+        results = _each(operands, lambda x, y: _compare_bits(b, op.predicate, x, y))
+    else:
+        sums = element.bits == 32 and op.predicate == "slt"
+        compare = _comparison_of_sums(operands) if sums else integer_compare
+        results = _each(operands, lambda x, y: compare(b, op.predicate, x, y, element.bits))
+    ctx.set(op, results)
+
+
+def _each(operands: list[list], function: Callable) -> list:
+    """As :func:`elementwise`, of given entries."""
+    count = max(map(len, operands))
+    pairs = list(zip(*(x * count if len(x) == 1 else x for x in operands), strict=True))
+    found = {pair: function(*pair) for pair in dict.fromkeys(pairs)}
+    return [found[pair] for pair in pairs]
+
+
+_FAR = 1 << 30
+
+
+def _comparison_of_sums(operands: list[list]) -> Callable:
+    """``root + constant < bound`` for many constants as ``constant < bound - root``: one instruction for
+    each.
+
+    The difference cannot wrap where the root is between 0 and 2^30 and the bound is not less than -2^30;
+    less than that it can be taken for -2^30, since no sum is below."""
+    counts = Counter((x[0], y) for x, y in set(zip(*operands)) if isinstance(x, tuple))
+
+    def compare(b: Builder, predicate: str, x, y, bits: int):
+        root, constant = b.split(x)
+        low, high = b.ranges.get(root, (-1, 0))
+        if (
+            counts[root, y] < machine.COMPARED_SUMS
+            or low < 0
+            or high > _FAR
+            or abs(constant) > _FAR
+            or isinstance(y, int)
+        ):
+            return integer_compare(b, predicate, x, y, bits)
+        bound = b.pure("max.s32 %s, %s, %s;", "r", b.plain(y), -_FAR)
+        room = b.pure("sub.s32 %s, %s, %s;", "r", bound, root)
+        return b.pure("setp.gt.s32 %s, %s, %s;", "p", room, constant)
+
+    return compare
+
+
+_FOLDED = {
+    "eq": lambda x, y: x == y, "ne": lambda x, y: x != y, "lt": lambda x, y: x < y, "le": lambda x, y: x <= y,
+    "gt": lambda x, y: x > y, "ge": lambda x, y: x >= y,
+}  # fmt: skip
+_MIRRORED = {"eq": "eq", "ne": "ne", "lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+
+
+def integer_compare(b: Builder, predicate: str, x, y, bits: int):
+    """A predicate: comparison of integers by one of ``cmpi``'s predicates."""
+    unsigned = predicate[0] == "u"
+    relation = predicate if predicate in ("eq", "ne") else predicate[1:]
+    extend = sign_extended if not unsigned and relation not in ("eq", "ne") else zero_extended
+    x, y = extend(b, x, bits), extend(b, y, bits)
+    if isinstance(x, int) and isinstance(y, int):
+        mask = (1 << bits) - 1
+        return int(_FOLDED[relation](x & mask, y & mask) if unsigned else _FOLDED[relation](x, y))
+    if isinstance(x, int):
+        x, y, relation = y, x, _MIRRORED[relation]
+    known = _decided(b, relation, x, y) if not unsigned and bits <= 32 else None
+    if known is not None:
+        return known
+    kind = "b" if relation in ("eq", "ne") else "u" if unsigned else "s"
+    return b.pure(f"setp.{relation}.{kind}{width_of(bits)} %s, %s, %s;", "p", b.plain(x), b.plain(y))
+
+
+def _decided(b: Builder, relation: str, x, y) -> int | None:
+    """The outcome of a signed comparison that the operands' ranges decide, else None."""
+    if relation not in ("lt", "ge", "le", "gt") or not (b.fits(x) and b.fits(y)):
+        return None
+    (xl, xh), (yl, yh) = b.range_of(x), b.range_of(y)
+    # A relation of this kind is monotonic in both operands: the two extreme pairs decide.
+    extremes = {_FOLDED[relation](xl, yh), _FOLDED[relation](xh, yl)}
+    return int(extremes.pop()) if len(extremes) == 1 else None
+
+
+def _compare_bits(b: Builder, predicate: str, x, y):
+    """Comparison of booleans, False < True."""
+    relation = predicate if predicate in ("eq", "ne") else predicate[1:]
+    if relation in ("gt", "ge"):
+        x, y, relation = y, x, _MIRRORED[relation]
+    if relation == "ne":
+        return _logic(b, "xor", x, y)
+    if relation == "eq":
+        return b.negate(_logic(b, "xor", x, y))
+    if relation == "lt":
+        return _logic(b, "and", b.negate(x), y)
+    return _logic(b, "or", b.negate(x), y)
+
+
+@lowers(ops.Select)
+def select(ctx: Lowering, op: ops.Select) -> None:
+    b = ctx.b
+    element = T.element_type(op.result.type)
+    if element is T.I1:
+        elementwise(ctx, op, lambda c, x, y: _select_predicate(b, c, x, y))
+        return
+    kind = register_class(element)
+    elementwise(ctx, op, lambda c, x, y: choose(b, c, x, y, kind))
+
+
+def choose(b: Builder, condition, x, y, kind: str):
+    """``condition ? x : y`` in a register of class ``kind``."""
+    if isinstance(condition, int):
+        return x if condition else y
+    if x == y:
+        return x
+    if isinstance(x, Pointer) or isinstance(y, Pointer):
+        x, y = whole(b, x), whole(b, y)
+    if kind == "h":
+        return b.pure("selp.b16 %s, %s, %s, %s;", "h", b.register(x, "h"), b.register(y, "h"), condition)
+    if isinstance(x, tuple) and isinstance(y, tuple) and x[1] == y[1]:
+        root = b.pure(f"selp.b{64 if kind == 'q' else 32} %s, %s, %s, %s;", kind, x[0], y[0], condition)
+        return (root, x[1])
+    width = 64 if kind in "qd" else 32
+    return b.pure(f"selp.b{width} %s, %s, %s, %s;", kind, b.plain(x), b.plain(y), condition)
+
+
+def _select_predicate(b: Builder, condition, x, y):
+    if isinstance(condition, int):
+        return x if condition else y
+    taken = _logic(b, "and", condition, x)
+    return _logic(b, "or", taken, _logic(b, "and", b.negate(condition), y))
+
+
+# -- floats ----------------------------------------------------------------------------------------------
+
+
+@lowers(ops.MulF)
+def multiply_floats(ctx: Lowering, op: ops.MulF) -> None:
+    b, element = ctx.b, _element(op)
+    if any(isinstance(user, Reduce) and user.contracts for user in op.result.users):
+        elementwise(ctx, op, Product)
+        return
+    elementwise(ctx, op, lambda x, y: multiply(b, x, y, element))
+
+
+@lowers(ops.AddF)
+def add_floats(ctx: Lowering, op: ops.AddF) -> None:
+    b, element = ctx.b, _element(op)
+
+    def add(x, y):
+        if isinstance(y, Product):  # in a sum along an axis
+            return contract(b, y.x, y.y, x, element)
+        return binary(b, "add", x, y, element)
+
+    elementwise(ctx, op, add)
+
+
+@lowers(ops.SubF)
+def subtract_floats(ctx: Lowering, op: ops.SubF) -> None:
+    b, element = ctx.b, _element(op)
+    elementwise(ctx, op, lambda x, y: binary(b, "sub", x, y, element))
+
+
+@lowers(Fma)
+def fused(ctx: Lowering, op: Fma) -> None:
+    b, element = ctx.b, _element(op)
+
+    def fuse(x, y, z):
+        x = negate(b, x, element) if op.negated == "product" else x
+        z = negate(b, z, element) if op.negated == "addend" else z
+        return contract(b, x, y, z, element)
+
+    elementwise(ctx, op, fuse)
+
+
+@lowers(ops.DivF)
+def divide_floats(ctx: Lowering, op: ops.DivF) -> None:
+    b, element = ctx.b, _element(op)
+    if element is T.F64:
+        elementwise(ctx, op, lambda x, y: b.pure("div.rn.f64 %s, %s, %s;", "d", x, y))
+        return
+    if element is T.F32:
+        dividends, divisors = (ctx.get(v) for v in op.operands)
+        ctx.set(op, quotients(b, dividends, divisors))
+        return
+    _through_f32(ctx, op, lambda p, q: b.pure("div.full.f32 %s, %s, %s;", "f", p, q))
+
+
+@lowers(DivRn)
+def divide_exactly(ctx: Lowering, op: DivRn) -> None:
+    b, element = ctx.b, _element(op)
+    if element is T.F64:
+        elementwise(ctx, op, lambda x, y: b.pure("div.rn.f64 %s, %s, %s;", "d", x, y))
+        return
+    _through_f32(ctx, op, lambda p, q: b.pure("div.rn.f32 %s, %s, %s;", "f", p, q))
+
+
+def _through_f32(ctx: Lowering, op: Operation, function: Callable) -> None:
+    """Apply a function of two f32 to operands of any type of at most 32 bits."""
+    b, element = ctx.b, _element(op)
+    elementwise(ctx, op, lambda x, y: via_f32(b, function, element, x, y))
+
+
+@lowers(ops.RemF)
+def remainder(ctx: Lowering, op: ops.RemF) -> None:
+    b, element = ctx.b, _element(op)
+    if element is T.F64:
+        elementwise(ctx, op, lambda x, y: fmod(b, x, y, T.F64))
+        return
+    _through_f32(ctx, op, lambda p, q: fmod(b, p, q, T.F32))
+
+
+_FLOAT_EXTREMES = {
+    ops.MinNumF: ("min", False), ops.MaxNumF: ("max", False),
+    ops.MinimumF: ("min", True), ops.MaximumF: ("max", True),
+}  # fmt: skip
+
+
+@lowers(*_FLOAT_EXTREMES)
+def float_extreme(ctx: Lowering, op: Operation) -> None:
+    b, element = ctx.b, _element(op)
+    name, propagate = _FLOAT_EXTREMES[type(op)]
+    elementwise(ctx, op, lambda x, y: minimum_or_maximum(b, name, propagate, x, y, element))
+
+
+def minimum_or_maximum(b: Builder, name: str, propagate: bool, x, y, element: T.Type):
+    """Float minimum or maximum; with ``propagate`` a NaN wins, else it loses."""
+    if element is T.F64:
+        found = b.pure(f"{name}.f64 %s, %s, %s;", "d", x, y)
+        if not propagate:
+            return found
+        unordered = b.pure("setp.nan.f64 %s, %s, %s;", "p", x, y)
+        return choose(b, unordered, b.pure("add.rn.f64 %s, %s, %s;", "d", x, y), found, "d")
+    suffix = ".NaN" if propagate else ""
+    if element is T.F32:
+        return b.pure(f"{name}{suffix}.f32 %s, %s, %s;", "f", x, y)
+    if element in (T.F16, T.BF16):
+        template = f"{name}{suffix}.{element} %s, %s, %s;"
+        return b.pure(template, "h", b.register(x, "h"), b.register(y, "h"))
+    return _fp8_extreme(b, name, propagate, x, y, element)
+
+
+def _fp8_extreme(b: Builder, name: str, propagate: bool, x, y, element: T.Type):
+    """One of the two 8-bit floats as it is: a conversion back would turn an infinity into the largest
+    number."""
+    p, q = b.register(to_f32(b, x, element), "f"), b.register(to_f32(b, y, element), "f")
+    first = b.pure(f"setp.{'lt' if name == 'min' else 'gt'}.f32 %s, %s, %s;", "p", p, q)
+    stays = p if propagate else q
+    first = _logic(b, "or", first, b.pure("setp.nan.f32 %s, %s, %s;", "p", stays, stays))
+    return choose(b, first, x, y, "r")
+
+
+@lowers(ops.CmpF)
+def compare_floats(ctx: Lowering, op: ops.CmpF) -> None:
+    b, element = ctx.b, _element(op)
+    elementwise(ctx, op, lambda x, y: compare(b, op.predicate, x, y, element))

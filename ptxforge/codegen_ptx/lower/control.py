@@ -1,0 +1,323 @@
+"""Structured control flow as labels and branches. Conditions are scalars, so every branch is uniform; but in
+the regions of reductions and their like, where a scalar is an element, each thread decides for itself
+(``Builder.branch``).
+
+    for:    guard; copies of the initial values; body; copies; test at the bottom
+    while:  test at the top
+    if:     two sides; values that both sides give alike need no register
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ptxforge.codegen_ptx.lower.arith import integer_compare
+from ptxforge.codegen_ptx.lower.carried import (
+    Shape,
+    Slot,
+    advanced,
+    advances_uniformly,
+    birth,
+    carried_shape,
+    coalesce,
+    emit_copies,
+    general_shape,
+)
+from ptxforge.codegen_ptx.lowering import Lowering, lowers
+from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.instruction import acts
+from ptxforge.codegen_ptx.ptx.pointers import Pointer, Term, address, as_pointer, whole
+from ptxforge.codegen_ptx.ptx.registers import register_class
+from ptxforge.codegen_ptx.rematerialize import rematerialize_after
+from ptxforge.codegen_ptx.walking import plan_loop_pointers
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Block, Value
+from ptxforge.ir.ops import control as ops
+from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.warpgroup import DotAsync
+
+
+@lowers(ops.Yield, ops.Condition)
+def ends_region(ctx: Lowering, op) -> None:
+    """The enclosing operation reads its operands."""
+
+
+@lowers(ops.Return)
+def ends_kernel(ctx: Lowering, op: ops.Return) -> None:
+    """The module ends in ``ret``."""
+
+
+# -- for -------------------------------------------------------------------------------------------------
+
+
+@lowers(ops.For)
+def lower_for(ctx: Lowering, op: ops.For) -> None:
+    b = ctx.b
+    bits = op.induction.type.bits
+    lower, upper, step = (ctx.scalar(v) for v in (op.lower, op.upper, op.step))
+    enters = integer_compare(b, "slt", lower, upper, bits)
+    if enters == 0:
+        ctx.set(op, *(ctx.get(v) for v in op.initial))
+        return
+    limit, stride = b.plain(upper), b.plain(step)
+    end, top = b.label("for_end"), b.label("for")
+    induction = general_shape(b, [lower], op.induction.type)
+    shapes, registers, own_pointers = _start_carried(ctx, op.carried, op.initial, op.body.terminator.values)
+    counter = [b.new(induction.kind)]
+    _copy_initial(b, [induction, *shapes], [counter, *registers])
+    for own in own_pointers:
+        b.copy(own.register, own.initial)
+    if enters != 1:
+        b.effect(f"@%s {b.branch} {end};", b.negate(enters))
+    start, born = len(b.code), b.count
+    b.place(top)
+    b.open_scope()
+    ctx.values[op.induction] = induction.entries(b, counter)
+    _bind(ctx, op.carried, shapes, registers)
+    b.loop_pointers.update({(own.base, own.terms): own.register for own in own_pointers})
+    ctx.block(op.body)
+    for own in own_pointers:
+        del b.loop_pointers[own.base, own.terms]
+    following = b.plain(b.add(counter[0], stride, 64 if bits == 64 else 32))
+    again = integer_compare(b, "slt", following, limit, bits)
+    copies = [(counter[0], following), *_next(ctx, op.body.terminator.values, shapes, registers)]
+    copies += [(own.register, _next_pointer(ctx, own, op.body.terminator.values)) for own in own_pointers]
+    coalesce(b, start, born, copies)
+    emit_copies(b, copies)
+    b.effect(f"@%s {_back_edge(ctx, op)} {top};", b.register(again, "p"))
+    b.close_scope()
+    b.place(end)
+    ctx.set(op, *(shape.entries(b, r) for shape, r in zip(shapes, registers)))
+    rematerialize_after(ctx, op)
+
+
+_PRODUCTS = (Dot, DotAsync)
+
+
+def _back_edge(ctx: Lowering, loop: ops.For) -> str:
+    """The branch that closes a loop. ``ptxas`` does not unroll a loop that ``bra.uni`` closes, and so has the
+    loads of one iteration in flight instead of several's (a sum over rows: 1 instead of 4, or 11 where the
+    count is a constant; read from its machine code). Loops with products are pipelined by us and stay."""
+    has_products = any(isinstance(inner, _PRODUCTS) for inner in loop.walk())
+    return ctx.b.branch if has_products else "bra"
+
+
+class _OwnPointer(NamedTuple):
+    """A register that walks beside carried pointer number ``index``, whose register is ``base``:
+    that plus ``terms``."""
+
+    index: int
+    slot: Slot
+    base: str
+    terms: tuple[Term, ...]
+    register: str
+    initial: str
+
+
+def _next_pointer(ctx: Lowering, own: _OwnPointer, following):
+    """What a pointer register of the loop becomes in the next iteration."""
+    b, slot = ctx.b, own.slot
+    p = as_pointer(ctx.scalar(following[own.index]))
+    if p.base == own.base:
+        return advanced(b, own.register, p, slot)
+    base, _ = address(b, Pointer(p.base, own.terms))
+    return advanced(b, base, p, slot)
+
+
+def _start_carried(
+    ctx: Lowering, arguments, initial, following
+) -> tuple[list[Shape], list[list[str]], list[_OwnPointer]]:
+    """Shapes and fresh registers of carried values, and the extra registers of pointers (``walking.py``)."""
+    b, shapes, wanted = ctx.b, [], []
+    for argument, start, after in zip(arguments, initial, following, strict=True):
+        entries = ctx.get(start)
+        if isinstance(argument.type, T.PointerType) and advances_uniformly(argument, after):
+            found = plan_loop_pointers(ctx, argument, entries[0])
+            entries = [found.start]
+            wanted += [(len(shapes), terms, start) for terms, start in found.own]
+        shapes.append(carried_shape(ctx.b, argument, entries, after))
+    registers = [[b.new(shape.kind) for _ in shape.initial] for shape in shapes]
+    own_pointers = []
+    for index, terms, start in wanted:
+        slot = shapes[index].slots[0]
+        initial = b.plain(b.add(start.base, start.offset - slot.offset, 64))
+        own = b.new("q")
+        b.reasons[own] = "walk_pointers: its rows differ within a warp, so it has a register of its own"
+        own_pointers.append(_OwnPointer(index, slot, registers[index][0], terms, own, initial))
+    return shapes, registers, own_pointers
+
+
+def _copy_initial(b: Builder, shapes: list[Shape], registers: list[list[str]]) -> None:
+    for shape, targets in zip(shapes, registers):
+        for register, value in zip(targets, shape.initial):
+            b.copy(register, value)
+
+
+def _bind(ctx: Lowering, arguments, shapes: list[Shape], registers: list[list[str]]) -> None:
+    for argument, shape, targets in zip(arguments, shapes, registers, strict=True):
+        ctx.values[argument] = shape.entries(ctx.b, targets)
+
+
+def _next(ctx: Lowering, values, shapes: list[Shape], registers: list[list[str]]) -> list[tuple[str, object]]:
+    """The copies that carry ``values`` to the next iteration."""
+    copies = []
+    for value, shape, targets in zip(values, shapes, registers, strict=True):
+        components = shape.components(ctx.b, ctx.get(value))
+        copies += [
+            (target, component) for target, component in zip(targets, components) if target != component
+        ]
+    return copies
+
+
+# -- while -----------------------------------------------------------------------------------------------
+
+
+@lowers(ops.While)
+def lower_while(ctx: Lowering, op: ops.While) -> None:
+    b = ctx.b
+    shapes = [general_shape(b, ctx.get(v), v.type) for v in op.initial]
+    registers = [[b.new(shape.kind) for _ in shape.initial] for shape in shapes]
+    _copy_initial(b, shapes, registers)
+    end, top = b.label("while_end"), b.label("while")
+    start, born = len(b.code), b.count
+    b.place(top)
+    b.open_scope()
+    _bind(ctx, op.before.arguments, shapes, registers)
+    ctx.block(op.before)
+    condition = op.before.terminator
+    leaving = [ctx.get(v) for v in condition.values]
+    flag = b.register(ctx.scalar(condition.flag), "p")
+    # Results must be in registers that exist on the way out.
+    leaving = [[_settled(b, entry) for entry in entries] for entries in leaving]
+    b.effect(f"@!%s {b.branch} {end};", flag)
+    for argument, entries in zip(op.body.arguments, leaving, strict=True):
+        ctx.values[argument] = entries
+    b.open_scope()
+    ctx.block(op.body)
+    copies = _next(ctx, op.body.terminator.values, shapes, registers)
+    kept = {b.resolved(x) for entries in leaving for x in entries if isinstance(x, str)}
+    coalesce(b, start, born, copies, kept)
+    emit_copies(b, copies)
+    b.effect(f"{b.branch} {top};")
+    b.close_scope()
+    b.close_scope()
+    b.place(end)
+    ctx.set(op, *leaving)
+
+
+def _settled(b: Builder, entry):
+    """An entry whose value needs no further instruction."""
+    return Pointer(whole(b, entry)) if isinstance(entry, Pointer) and entry.terms else entry
+
+
+# -- if --------------------------------------------------------------------------------------------------
+
+
+@lowers(ops.If)
+def lower_if(ctx: Lowering, op: ops.If) -> None:
+    b = ctx.b
+    condition = ctx.scalar(op.condition)
+    if isinstance(condition, int):
+        taken = op.then_block if condition else op.else_block
+        ctx.block(taken)
+        ctx.set(op, *(ctx.get(v) for v in taken.terminator.values))
+        return
+    before, born = b.code, b.count
+    then_code, then_values = _side(ctx, op.then_block)
+    else_code, else_values = _side(ctx, op.else_block)
+    results, assigned = [], set()
+    for result, left, right in zip(op.results, then_values, else_values, strict=True):
+        results.append(_merge(b, result, left, right, then_code, else_code, born, assigned))
+    b.code = before
+    _place_sides(b, condition, then_code, else_code)
+    ctx.set(op, *results)
+
+
+def _side(ctx: Lowering, block: Block) -> tuple[list, list[list]]:
+    """The instructions of one side, and the entries of what it yields."""
+    b = ctx.b
+    b.code = []
+    b.open_scope()
+    ctx.block(block)
+    b.close_scope()
+    return b.code, [ctx.get(v) for v in block.terminator.values]
+
+
+def _merge(
+    b: Builder, result: Value, left: list, right: list, then_code: list, else_code: list, born: int,
+    assigned: set[str],
+) -> list:  # fmt: skip
+    """The entries of a result: those that agree as they are, the rest in registers that both sides assign."""
+    kind = register_class(T.element_type(result.type))
+    merged: dict[tuple, object] = {}
+    entries = []
+    for pair in zip(left, right, strict=True):
+        if pair not in merged:
+            merged[pair] = (
+                pair[0]
+                if pair[0] == pair[1]
+                else _merge_entry(b, kind, *pair, then_code, else_code, born, assigned)
+            )
+        entries.append(merged[pair])
+    return entries
+
+
+def _merge_entry(
+    b: Builder, kind: str, left, right, then_code: list, else_code: list, born: int, assigned: set[str]
+):
+    """A register that both sides assign. What a side computes is computed in it, unless that is the register
+    of another entry already (one side's value may be several results)."""
+    register = b.new(kind)
+    assigned.add(register)
+    slot = _common_slot(left, right)
+    for code, entry in ((then_code, left), (else_code, right)):
+        b.code = code
+        b.open_scope()
+        shape = Shape(kind, (None,), (slot,))
+        (source,) = shape.components(b, [entry])
+        root = b.resolved(source)
+        if (
+            isinstance(root, str)
+            and root[0] == "%"
+            and birth(root) > born
+            and root[1] == kind
+            and root not in assigned
+        ):
+            b.alias(root, register)
+        b.copy(register, source)
+        b.close_scope()
+    return Shape(kind, (None,), (slot,)).entries(b, [register])[0]
+
+
+def _common_slot(left, right) -> Slot:
+    """What two entries have in common stays outside the register."""
+    if isinstance(left, Pointer) or isinstance(right, Pointer):
+        p, q = as_pointer(left), as_pointer(right)
+        if p.terms == q.terms and p.offset == q.offset:
+            return Slot(0, p.terms, p.offset, True)
+        return Slot(0, (), 0, True)
+    if isinstance(left, tuple) and isinstance(right, tuple) and left[1] == right[1]:
+        return Slot(0, (), left[1])
+    return Slot(0)
+
+
+def _place_sides(b: Builder, condition: str, then_code: list, else_code: list) -> None:
+    end = b.label("endif")
+    if not _does_something(else_code):
+        b.effect(f"@!%s {b.branch} {end};", condition)
+        b.code += then_code
+    elif not _does_something(then_code):
+        b.effect(f"@%s {b.branch} {end};", condition)
+        b.code += else_code
+    else:
+        other = b.label("else")
+        b.effect(f"@!%s {b.branch} {other};", condition)
+        b.code += then_code
+        b.effect(f"{b.branch} {end};")
+        b.place(other)
+        b.code += else_code
+    b.place(end)
+
+
+def _does_something(code: list) -> bool:
+    return any(map(acts, code))

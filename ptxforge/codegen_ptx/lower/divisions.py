@@ -1,0 +1,147 @@
+"""Integer division.
+
+The assembler divides by a reciprocal that it computes in f32: some 25 instructions, 150 cycles one after the
+other, by constants too. Here:
+
+CONSTANT    A quotient by a power of two is a shift; to round towards zero, 2**k - 1 is added to negative
+            dividends. By another constant d it is the high half of a product with m ≈ 2**(width + s) / d,
+            shifted by s (Granlund and Montgomery, "Division by invariant integers using multiplication",
+            PLDI 1994, theorems 4.2 and 5.1). A remainder is x - (x / d) · d.
+WRAPPED     ``x % n`` of a tensor mostly keeps indices inside a matrix, and most tiles lie inside anyway: then
+            the remainder is x, and dividing is rare code.
+"""
+
+from __future__ import annotations
+
+from ptxforge.codegen_ptx.lower.elementwise import integer_class, sign_extended, width_of, zero_extended
+from ptxforge.codegen_ptx.ptx.builder import Builder
+
+
+def divide(b: Builder, x, y, bits: int, quotient: bool, signed: bool):
+    """Integer quotient or remainder of two numbers of ``bits`` bits."""
+    extend = sign_extended if signed else zero_extended
+    x, y = extend(b, x, bits), extend(b, y, bits)
+    width = width_of(bits)
+    if isinstance(x, str | tuple) and isinstance(y, int) and abs(y) in range(1, 1 << (width - 1)):
+        if y > 0:
+            return _by_constant(b, x, y, width, quotient, signed)
+        if signed:
+            found = _by_constant(b, x, -y, width, quotient, signed)
+            return b.sub(0, found, width) if quotient else found
+    return b.pure(_template(width, quotient, signed), integer_class(bits), b.plain(x), b.plain(y))
+
+
+def _template(width: int, quotient: bool, signed: bool) -> str:
+    return f"{'div' if quotient else 'rem'}.{'s' if signed else 'u'}{width} %s, %s, %s;"
+
+
+# -- CONSTANT ---------------------------------------------------------------------------------------------
+
+
+def _by_constant(b: Builder, x, divisor: int, width: int, quotient: bool, signed: bool):
+    """By a constant from 1 to 2**(width - 1) - 1."""
+    known = b.range_of(x) if width == 32 else None
+    natural = known is not None and known[0] >= 0 and b.fits(x)
+    precision = width - 1 if signed or natural else width
+    signed = signed and not natural
+    if divisor == 1:
+        return x if quotient else 0
+    if divisor & (divisor - 1) == 0:
+        found = _by_power(b, b.plain(x), divisor, width, quotient, signed)
+    else:
+        found = _by_product(b, b.plain(x), divisor, width, quotient, signed, precision)
+    if natural:
+        bounds = (known[0] // divisor, known[1] // divisor) if quotient else (0, divisor - 1)
+        b.ranges.setdefault(found, bounds)
+    return found
+
+
+def _by_power(b: Builder, x: str, divisor: int, width: int, quotient: bool, signed: bool) -> str:
+    kind, shift = integer_class(width), divisor.bit_length() - 1
+    if not signed:
+        if quotient:
+            return _shifted(b, x, shift, "u", width)
+        return b.pure(f"and.b{width} %s, %s, %s;", kind, x, divisor - 1)
+    below = _shifted(b, _shifted(b, x, width - 1, "s", width), width - shift, "u", width)
+    rounded = b.add(x, below, width)
+    if quotient:
+        return _shifted(b, rounded, shift, "s", width)
+    return b.sub(x, b.pure(f"and.b{width} %s, %s, %s;", kind, rounded, -divisor), width)
+
+
+def _by_product(
+    b: Builder, x: str, divisor: int, width: int, quotient: bool, signed: bool, precision: int
+) -> str:
+    """``precision``: that x is below 2**precision."""
+    found = _quotient(b, x, divisor, width, signed, precision)
+    return found if quotient else b.sub(x, b.mul(found, divisor, width), width)
+
+
+def _quotient(b: Builder, x: str, divisor: int, width: int, signed: bool, precision: int) -> str:
+    kind, sign = integer_class(width), "s" if signed else "u"
+    factor, shift = _multiplier(divisor, width, precision)
+    excess = factor >= 1 << (width - 1 if signed else width)
+    if excess:
+        factor -= 1 << width
+    high = b.pure(f"mul.hi.{sign}{width} %s, %s, %s;", kind, x, factor)
+    if signed:
+        high = b.add(high, x, width) if excess else high
+        return b.sub(_shifted(b, high, shift, "s", width), _shifted(b, x, width - 1, "s", width), width)
+    if excess:
+        # (x + high) / 2 without the carry that the sum would lose.
+        high, shift = b.add(_shifted(b, b.sub(x, high, width), 1, "u", width), high, width), shift - 1
+    return _shifted(b, high, shift, "u", width)
+
+
+def _shifted(b: Builder, x: str, amount: int, sign: str, width: int) -> str:
+    if amount == 0:
+        return x
+    return b.pure(f"shr.{sign}{width} %s, %s, %s;", integer_class(width), x, amount)
+
+
+def _multiplier(divisor: int, width: int, precision: int) -> tuple[int, int]:
+    """The m and the smallest s with x // d == (x · m) >> (width + s) for all 0 <= x < 2**precision;
+    m < 2**(width + 1)."""
+    shift = 0
+    while True:
+        power = 1 << (width + shift)
+        factor = power // divisor + 1
+        if factor * divisor - power <= 1 << (width + shift - precision):
+            return factor, shift
+        shift += 1
+
+
+# -- WRAPPED ----------------------------------------------------------------------------------------------
+
+
+def remainders(b: Builder, pairs: list[tuple], bits: int, signed: bool, inside: bool) -> list:
+    """The remainders of pairs (dividend, divisor) of 32- or 64-bit numbers; ``inside`` says to expect them to
+    be the dividends."""
+    groups: dict[object, dict] = {}
+    for x, y in pairs:
+        groups.setdefault(y, {})[x] = None
+    found = {
+        y: _by_one(b, list(xs), y, bits, signed) if inside and not isinstance(y, int)
+        else {x: divide(b, x, y, bits, False, signed) for x in xs}
+        for y, xs in groups.items()
+    }  # fmt: skip
+    return [found[y][x] for x, y in pairs]
+
+
+def _by_one(b: Builder, dividends: list, divisor, bits: int, signed: bool) -> dict:
+    """Remainders by dividend."""
+    kind = integer_class(bits)
+    divisor = b.plain(divisor)
+    size = b.pure(f"abs.s{bits} %s, %s;", kind, divisor) if signed else divisor
+    plain = {x: b.plain(x) for x in dividends}
+    outside = None
+    for x in plain.values():
+        beyond = b.pure(f"setp.ge.u{bits} %s, %s, %s;", "p", x, size)
+        outside = beyond if outside is None else b.pure("or.pred %s, %s, %s;", "p", outside, beyond)
+    registers = {x: b.new(kind) for x in dividends}
+    for x, register in registers.items():
+        b.copy(register, plain[x])
+    with b.rare(outside):
+        for register in registers.values():
+            b.effect(_template(bits, False, signed), register, register, divisor)
+    return registers

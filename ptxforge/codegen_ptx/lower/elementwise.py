@@ -1,0 +1,62 @@
+"""Helpers for lowerings that act entry by entry, and on narrow integers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ptxforge.codegen_ptx.lowering import Lowering
+from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.ir.core import Operation
+
+
+def elementwise(ctx: Lowering, op: Operation, function: Callable) -> None:
+    """The result's entries are ``function(*entries of the operands)``; equal entries are computed once."""
+    operands = [ctx.values[v] for v in op.operands]
+    count = max(map(len, operands))
+    # In a combining region, which works on many pairs at once, a constant has one entry.
+    operands = [x * count if len(x) == 1 < count else x for x in operands]
+    memo: dict[tuple, object] = {}
+    result = []
+    for entries in zip(*operands, strict=True):
+        found = memo.get(entries)
+        if found is None:
+            found = memo[entries] = function(*entries)
+        result.append(found)
+    ctx.values[op.results[0]] = result
+
+
+def sign_extended(b: Builder, x, bits: int):
+    """An 8- or 16-bit integer in the low bits of ``x`` as a whole 32-bit one; wider ones as they are."""
+    if bits >= 32:
+        return x
+    if isinstance(x, int):
+        half = 1 << (bits - 1)
+        return ((x + half) & (2 * half - 1)) - half
+    found = b.pure(f"cvt.s32.s{bits} %s, %s;", "r", b.plain(x))
+    b.ranges.setdefault(found, (-(1 << (bits - 1)), (1 << (bits - 1)) - 1))
+    return found
+
+
+def zero_extended(b: Builder, x, bits: int):
+    """As :func:`sign_extended`, with zeros."""
+    if bits >= 32:
+        return x
+    mask = (1 << bits) - 1
+    if isinstance(x, int):
+        return x & mask
+    known = b.range_of(x)
+    if known is not None and 0 <= known[0] and known[1] <= mask:
+        return x
+    found = b.pure("and.b32 %s, %s, %s;", "r", b.plain(x), mask)
+    b.ranges.setdefault(found, (0, mask))
+    return found
+
+
+def integer_class(bits: int) -> str:
+    """The register class of an integer of this width."""
+    return "q" if bits == 64 else "r"
+
+
+def width_of(bits: int) -> int:
+    """The width of the instructions that compute with such integers."""
+    return 64 if bits == 64 else 32

@@ -1,0 +1,112 @@
+"""Values of threads on their way to other threads: as 32- and 64-bit words, by shuffles and through shared
+memory."""
+
+from __future__ import annotations
+
+from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
+from ptxforge.codegen_ptx.ptx.registers import register_class
+from ptxforge.ir import types as T
+
+FULL_WARP = -1
+
+
+# -- words -----------------------------------------------------------------------------------------------
+
+
+def to_word(b: Builder, x, element: T.Type) -> str:
+    """An entry in a register of 32 bits, or 64 for a 64-bit element."""
+    if isinstance(x, Pointer):
+        return whole(b, x)
+    kind = register_class(element)
+    if kind == "p":
+        return b.register(x, "r") if isinstance(x, int) else b.pure("selp.b32 %s, 1, 0, %s;", "r", x)
+    x = b.register(x, kind)
+    return b.pure("cvt.u32.u16 %s, %s;", "r", x) if kind == "h" else x
+
+
+def word_class(element: T.Type) -> str:
+    """The register class of :func:`to_word`'s result."""
+    kind = register_class(element)
+    return kind if kind in "rfqd" else "r"
+
+
+def from_word(b: Builder, word: str, element: T.Type) -> str:
+    """The entry in a word."""
+    kind = register_class(element)
+    if kind == "p":
+        return b.pure("setp.ne.b32 %s, %s, 0;", "p", word)
+    return b.pure("cvt.u16.u32 %s, %s;", "h", word) if kind == "h" else word
+
+
+# -- shuffles --------------------------------------------------------------------------------------------
+
+
+def shuffle(b: Builder, mode: str, word: str, lane) -> str:
+    """``shfl.sync`` of a 32- or 64-bit word in all lanes; ``mode`` is ``bfly``, ``idx``, ``up`` or ``down``.
+    Lanes that would read beyond the warp keep their own."""
+    template = f"shfl.sync.{mode}.b32 %s, %s, %s, {0 if mode == 'up' else 31}, {FULL_WARP};"
+    kind = word[1]
+    if kind not in "qd":
+        return b.pure(template, kind, word, lane)
+    low, high = b.pure_many("mov.b64 {%s, %s}, %s;", "rr", word)
+    low, high = b.pure(template, "r", low, lane), b.pure(template, "r", high, lane)
+    return b.pure("mov.b64 %s, {%s, %s};", kind, low, high)
+
+
+def shuffle_entries(b: Builder, mode: str, entries: list, element: T.Type, lane) -> list:
+    """The entries of another lane, as :func:`shuffle`."""
+    return [from_word(b, shuffle(b, mode, to_word(b, x, element), lane), element) for x in entries]
+
+
+def butterfly(b: Builder, entries: list, element: T.Type, mask: int) -> list:
+    """The entries of the lane whose number differs in the bits of ``mask``."""
+    return shuffle_entries(b, "bfly", entries, element, mask)
+
+
+# -- shared memory ---------------------------------------------------------------------------------------
+
+
+def shared_base(b: Builder) -> str:
+    """The address of the kernel's dynamic shared memory, in the shared window."""
+    with b.at_entry():
+        return b.pure("mov.u32 %s, smem;", "r")
+
+
+def shared_address(b: Builder, thread, offset: int):
+    """The affine address ``smem + thread + offset``; ``thread`` is a value of :func:`thread_xor`."""
+    base = shared_base(b)
+    if isinstance(thread, int):
+        return b.add(base, thread + offset)
+    with b.at_entry():
+        base = b.add(base, thread)
+    return b.add(base, offset)
+
+
+def store_words(b: Builder, address, words: list, predicate=None) -> None:
+    """A vector store of 32- or 64-bit words to shared memory."""
+    bits = 64 if words[0][1] in "qd" else 32
+    root, offset = b.split(address)
+    vector = f".v{len(words)}" if len(words) > 1 else ""
+    slots = "{" + ", ".join(["%s"] * len(words)) + "}" if len(words) > 1 else "%s"
+    template = f"st.shared{vector}.b{bits} [%s+%s], {slots};"
+    if predicate is None or predicate == 1:
+        b.effect(template, root, offset, *words)
+    elif predicate != 0:
+        b.effect("@%s " + template, predicate, root, offset, *words)
+
+
+def load_words(b: Builder, address, count: int, kind: str) -> list[str]:
+    """A vector load of words of class ``kind`` from shared memory."""
+    bits = 64 if kind in "qd" else 32
+    root, offset = b.split(address)
+    words = [b.new(kind) for _ in range(count)]
+    vector = f".v{count}" if count > 1 else ""
+    slots = "{" + ", ".join(["%s"] * count) + "}" if count > 1 else "%s"
+    b.effect(f"ld.shared{vector}.b{bits} {slots}, [%s+%s];", *words, root, offset)
+    return words
+
+
+def barrier(b: Builder) -> None:
+    """All threads of the block meet."""
+    b.effect("bar.sync 0;")

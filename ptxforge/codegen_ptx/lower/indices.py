@@ -1,0 +1,213 @@
+"""Element indices of a layout as values of a thread.
+
+A layout is linear over GF(2): L(register, lane, warp) = L(register, 0, 0) ^ L(0, lane, warp). The second part
+is computed once per thread from ``%tid.x`` (lane and warp are its bits), the first is a constant. Where the
+two share no bits, ^ is +, and an index is an affine value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.ir import types as T
+from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout
+
+
+def linear_of(type: T.TensorType) -> LinearLayout:
+    """The linear layout of a tensor type."""
+    return type.layout.linear(type.shape)
+
+
+def thread_id(b: Builder) -> str:
+    """``%tid.x``."""
+    tid = b.thread_values.get("tid")
+    if tid is None:
+        with b.at_entry():
+            tid = b.thread_values["tid"] = b.pure("mov.u32 %s, %%tid.x;", "r")
+        b.ranges[tid] = (0, (1 << b.thread_bits) - 1)
+    return tid
+
+
+def lane_id(b: Builder) -> str:
+    """The lane within the warp (thread blocks are one-dimensional)."""
+    with b.at_entry():
+        return masked(b, thread_id(b), 31)
+
+
+def masked(b: Builder, x: str, mask: int) -> str:
+    """``x & mask``; ``x`` itself when its range says that nothing is cut off."""
+    known = b.ranges.get(x)
+    if known is not None and known[0] >= 0 and known[1] <= mask and mask & (mask + 1) == 0:
+        return x
+    found = b.pure("and.b32 %s, %s, %s;", "r", x, mask)
+    b.ranges.setdefault(found, (0, mask))
+    return found
+
+
+def thread_xor(b: Builder, columns: Sequence[int]):
+    """The XOR of ``columns[i]`` over the set bits i of ``%tid.x``: a register, or 0.
+
+    Runs of columns that are shifted copies of each other (1, 2, 4 …) are one shift and mask.
+    """
+    columns = tuple(columns)
+    while columns and columns[-1] == 0:
+        columns = columns[:-1]
+    if not columns:
+        return 0
+    found = b.thread_values.get(columns)
+    if found is None:
+        with b.at_entry():
+            found = b.thread_values[columns] = _thread_xor(b, columns)
+    return found
+
+
+def _thread_xor(b: Builder, columns: tuple[int, ...]) -> str:
+    result = None
+    reach = 0
+    for start, length, column in _runs(columns):
+        piece = _bits(b, start, length)
+        for position in range(column.bit_length()):
+            if column >> position & 1:
+                term = b.mul(piece, 1 << position) if position >= 0 else piece
+                bits = ((1 << length) - 1) << position
+                result = term if result is None else _merge(b, result, term, reach & bits == 0)
+                reach |= bits
+    known = b.ranges.get(result)
+    if known is None:
+        b.ranges[result] = (0, (1 << reach.bit_length()) - 1)
+    return result
+
+
+def _merge(b: Builder, x: str, y: str, disjoint: bool) -> str:
+    return b.pure("or.b32 %s, %s, %s;" if disjoint else "xor.b32 %s, %s, %s;", "r", x, y)
+
+
+def _bits(b: Builder, start: int, length: int) -> str:
+    """Bits start … start+length of ``%tid.x``, shifted down."""
+    tid = thread_id(b)
+    if start == 0:
+        return masked(b, tid, (1 << length) - 1)
+    if start + length >= b.thread_bits:
+        found = b.pure("shr.u32 %s, %s, %s;", "r", tid, start)
+    else:
+        found = b.pure("bfe.u32 %s, %s, %s, %s;", "r", tid, start, length)
+    b.ranges.setdefault(found, (0, (1 << length) - 1))
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _runs(columns: tuple[int, ...]) -> tuple[tuple[int, int, int], ...]:
+    """(first bit, number of bits, first column) of maximal runs with columns[i + 1] == 2 · columns[i]."""
+    runs = []
+    i = 0
+    while i < len(columns):
+        if columns[i] == 0:
+            i += 1
+            continue
+        stop = i + 1
+        while stop < len(columns) and columns[stop] == 2 * columns[stop - 1]:
+            stop += 1
+        runs.append((i, stop - i, columns[i]))
+        i = stop
+    return tuple(runs)
+
+
+def combine(b: Builder, thread, columns: Sequence[int], constant: int):
+    """``thread ^ constant`` where ``thread`` ranges over the span of ``columns``."""
+    if isinstance(thread, int):
+        return thread ^ constant
+    reach = 0
+    for column in columns:
+        reach |= column
+    mixed = constant & reach
+    if mixed:
+        with b.at_entry():
+            thread = b.pure("xor.b32 %s, %s, %s;", "r", thread, mixed)
+        b.ranges.setdefault(thread, (0, (1 << reach.bit_length()) - 1))
+    return b.add(thread, constant & ~reach)
+
+
+def thread_columns(layout: LinearLayout) -> tuple[int, ...]:
+    """The flat columns of the bits of ``%tid.x``: lanes, then warps."""
+    return layout.columns_of(LANE) + layout.columns_of(WARP)
+
+
+@lru_cache(maxsize=4096)
+def register_constants(layout: LinearLayout) -> tuple[int, ...]:
+    """The flat (row-major) element index of every register of lane 0 of warp 0."""
+    values = [0]
+    for column in layout.columns_of(REGISTER):
+        values += [v ^ column for v in values]
+    return tuple(values)
+
+
+@lru_cache(maxsize=4096)
+def run_starts(layout: LinearLayout, lengths: tuple[int, ...]) -> tuple[int, ...]:
+    """For every register, the first one whose element lies in the same run of ``lengths`` elements (powers of
+    two, by dimension). Threads move whole runs by an exclusive or, so that this holds in all of them."""
+    first: dict[tuple[int, ...], int] = {}
+    found = []
+    for register, flat in enumerate(register_constants(layout)):
+        run = tuple(x // length for x, length in zip(layout.unflatten(flat), lengths, strict=True))
+        found.append(first.setdefault(run, register))
+    return tuple(found)
+
+
+def flat_indices(b: Builder, layout: LinearLayout) -> list:
+    """The flat index of each register's element, as affine values."""
+    columns = thread_columns(layout)
+    thread = thread_xor(b, columns)
+    return [combine(b, thread, columns, c) for c in register_constants(layout)]
+
+
+def coordinate(b: Builder, layout: LinearLayout, dim: int) -> list:
+    """Coordinate ``dim`` of each register's element, as affine values."""
+    part = layout.sublayout(layout.in_dims, [f"dim{dim}"])
+    return flat_indices(b, part)
+
+
+@lru_cache(maxsize=4096)
+def replication(layout: LinearLayout) -> tuple[int, int]:
+    """(mask of register bits, mask of ``%tid.x`` bits) that are free: copies of what the others hold."""
+    free = layout.free_variables()
+    lanes = layout.in_bits(LANE)
+    return free.get(REGISTER, 0), free.get(LANE, 0) | free.get(WARP, 0) << lanes
+
+
+def owner(b: Builder, thread_mask: int):
+    """The predicate of the threads whose bits in ``thread_mask`` are all zero: one of each set of copies."""
+    if not thread_mask:
+        return None
+    with b.at_entry():
+        return b.pure("setp.eq.b32 %s, %s, 0;", "p", masked(b, thread_id(b), thread_mask))
+
+
+def thread_bit(b: Builder, mask: int) -> str:
+    """The predicate that the parity of ``%tid.x & mask`` is odd."""
+    with b.at_entry():
+        bits = masked(b, thread_id(b), mask)
+        if mask & (mask - 1):
+            bits = b.pure("and.b32 %s, %s, 1;", "r", b.pure("popc.b32 %s, %s;", "r", bits))
+        return b.pure("setp.ne.b32 %s, %s, 0;", "p", bits)
+
+
+@lru_cache(maxsize=4096)
+def consecutive_registers(layout: LinearLayout) -> int:
+    """How many registers, from each multiple of that number on, hold neighbouring elements along one
+    dimension."""
+    columns = layout.columns_of(REGISTER)
+    if not columns or columns[0] == 0 or columns[0] & (columns[0] - 1):
+        return 1
+    starts, position = {}, 0
+    for name, size in reversed(layout.out_dims):
+        bits = size.bit_length() - 1
+        starts[position] = bits
+        position += bits
+    first = columns[0].bit_length() - 1
+    limit = starts.get(first, 0)
+    count = 0
+    while count < min(limit, len(columns)) and columns[count] == 1 << (first + count):
+        count += 1
+    return 1 << count

@@ -1,0 +1,107 @@
+"""Elementwise mathematical functions: which instructions or sequence each one is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ptxforge.codegen_ptx.lower import math_f32, math_f64
+from ptxforge.codegen_ptx.lower.arith import minimum_or_maximum
+from ptxforge.codegen_ptx.lower.elementwise import elementwise, integer_class, sign_extended, width_of
+from ptxforge.codegen_ptx.lower.exponentials import powers_of_two
+from ptxforge.codegen_ptx.lower.floats import FP8, from_f32, to_f32, via_f32
+from ptxforge.codegen_ptx.lowering import Lowering, lowers
+from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.constants import is_constant
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation
+from ptxforge.ir.ops import math as ops
+
+_FUNCTIONS: dict[type[Operation], tuple[Callable, Callable]] = {
+    ops.Log: (math_f32.log, math_f64.log),
+    ops.Log2: (math_f32.log2, math_f64.log2),
+    ops.Sin: (math_f32.sin, math_f64.sin),
+    ops.Cos: (math_f32.cos, math_f64.cos),
+    ops.Tan: (math_f32.tan, math_f64.tan),
+    ops.Tanh: (math_f32.tanh, math_f64.tanh),
+    ops.Erf: (math_f32.erf, math_f64.erf),
+    ops.Pow: (math_f32.pow, math_f64.pow),
+    ops.Sqrt: (math_f32.sqrt, math_f64.sqrt),
+    ops.SqrtRn: (math_f32.sqrt_rn, math_f64.sqrt),
+    ops.Rsqrt: (math_f32.rsqrt, math_f64.rsqrt),
+    ops.Floor: (math_f32.rounding("rmi"), math_f64.rounding("rmi")),
+    ops.Ceil: (math_f32.rounding("rpi"), math_f64.rounding("rpi")),
+    ops.Trunc: (math_f32.rounding("rzi"), math_f64.rounding("rzi")),
+    ops.Rint: (math_f32.rounding("rni"), math_f64.rounding("rni")),
+}
+
+
+@lowers(*_FUNCTIONS)
+def function(ctx: Lowering, op: Operation) -> None:
+    """f64 by its own sequence, all narrower types in f32."""
+    b, element = ctx.b, T.element_type(op.result.type)
+    single, double = _FUNCTIONS[type(op)]
+    if element is T.F64:
+        elementwise(ctx, op, lambda *x: double(b, *(b.register(v, "d") for v in x)))
+        return
+    elementwise(
+        ctx, op, lambda *x: via_f32(b, lambda *y: single(b, *(b.register(v, "f") for v in y)), element, *x)
+    )
+
+
+@lowers(ops.Exp, ops.Exp2)
+def power(ctx: Lowering, op: Operation) -> None:
+    """f64 by its own sequence; all narrower types in f32. As Triton has it, powers of two that should be
+    denormal are 0, for which the hardware has one instruction; those of e are not, which is done for many
+    together."""
+    b, element = ctx.b, T.element_type(op.result.type)
+    is_natural = isinstance(op, ops.Exp)
+    if element is T.F64:
+        single = math_f64.exp if is_natural else math_f64.exp2
+        elementwise(ctx, op, lambda x: single(b, b.register(x, "d")))
+        return
+    arguments = [b.register(to_f32(b, x, element), "f") for x in ctx.get(op.x)]
+    if is_natural:
+        arguments = [math_f32.scaled_for_exp(b, x) for x in arguments]
+        found = powers_of_two(b, list(dict.fromkeys(arguments)))
+    else:
+        found = {x: b.pure("ex2.approx.ftz.f32 %s, %s;", "f", x) for x in arguments}
+    ctx.set(op, [from_f32(b, found[x], element) for x in arguments])
+
+
+@lowers(ops.AbsF)
+def absolute_float(ctx: Lowering, op: ops.AbsF) -> None:
+    b, element = ctx.b, T.element_type(op.result.type)
+    elementwise(ctx, op, lambda x: absolute(b, x, element))
+
+
+def absolute(b: Builder, x, element: T.Type):
+    """|x|."""
+    if element in (T.F32, T.F64):
+        kind = "f" if element is T.F32 else "d"
+        return b.pure(f"abs.{element} %s, %s;", kind, b.register(x, kind) if is_constant(x) else x)
+    if isinstance(x, int):
+        return x & ((1 << (element.bits - 1)) - 1)
+    if element in FP8:
+        return b.pure("and.b32 %s, %s, 127;", "r", b.plain(x))
+    return b.pure("and.b16 %s, %s, 0x7FFF;", "h", x)
+
+
+@lowers(ops.AbsI)
+def absolute_integer(ctx: Lowering, op: ops.AbsI) -> None:
+    b, bits = ctx.b, T.element_type(op.result.type).bits
+    if bits == 1:
+        ctx.set(op, ctx.get(op.x))
+        return
+    template, kind = f"abs.s{width_of(bits)} %s, %s;", integer_class(bits)
+    elementwise(ctx, op, lambda x: b.pure(template, kind, b.register(sign_extended(b, x, bits), kind)))
+
+
+@lowers(ops.ClampF)
+def clamp(ctx: Lowering, op: ops.ClampF) -> None:
+    b, element, propagate = ctx.b, T.element_type(op.result.type), op.propagate_nan
+
+    def limited(x, low, high):
+        above = minimum_or_maximum(b, "max", propagate, x, low, element)
+        return minimum_or_maximum(b, "min", propagate, above, high, element)
+
+    elementwise(ctx, op, limited)

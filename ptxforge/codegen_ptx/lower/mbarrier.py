@@ -1,0 +1,123 @@
+"""mbarriers, and copies of tiles by TMA.
+
+One thread does for the block what need not be done by all: it makes the barriers, arrives at them, and asks
+for the tiles. Warp 0 elects it once, at the kernel's entry. A tile is copied panel by panel, as ``wgmma``
+reads it: an instruction's innermost extent is at most the width of the swizzle.
+"""
+
+from __future__ import annotations
+
+from ptxforge.codegen_ptx.lower.exchange import shared_base
+from ptxforge.codegen_ptx.lower.indices import lane_id, thread_id
+from ptxforge.codegen_ptx.lowering import Lowering, lowers
+from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.ir.core import Value
+from ptxforge.ir.ops import mbarrier as ops
+
+
+def leader(b: Builder):
+    """The predicate of the one thread that acts for its block."""
+    found = b.thread_values.get("leader")
+    if found is None:
+        with b.at_entry():
+            elected = b.pure_many("elect.sync %s|%s, -1;", "rp")[1]
+            found = b.thread_values["leader"] = b.both(elected, _is_in_first_warp(b))
+    return found
+
+
+def _is_in_first_warp(b: Builder):
+    with b.at_entry():
+        return b.pure("setp.lt.u32 %s, %s, 32;", "p", thread_id(b))
+
+
+def address(ctx: Lowering, value: Value):
+    """The affine address of a barrier or buffer, which is the same in all threads."""
+    b, tile = ctx.b, ctx.scalar(value)
+    start = b.add(shared_base(b), tile.start)
+    return start if tile.dynamic is None else b.add(start, tile.dynamic)
+
+
+@lowers(ops.BarrierInit)
+def init(ctx: Lowering, op: ops.BarrierInit) -> None:
+    b, predicate = ctx.b, leader(ctx.b)
+    for root, offset in _each(ctx, op.barriers):
+        b.effect(f"@%s mbarrier.init.shared::cta.b64 [%s+%s], {op.count};", predicate, root, offset)
+    b.effect("@%s fence.mbarrier_init.release.cluster;", predicate)
+
+
+@lowers(ops.BarrierInval)
+def inval(ctx: Lowering, op: ops.BarrierInval) -> None:
+    b, predicate = ctx.b, leader(ctx.b)
+    for root, offset in _each(ctx, op.barriers):
+        b.effect("@%s mbarrier.inval.shared::cta.b64 [%s+%s];", predicate, root, offset)
+
+
+def _each(ctx: Lowering, barriers: Value) -> list[tuple[str, int]]:
+    """The addresses of all barriers of a ring: a register and a displacement each."""
+    root, offset = ctx.b.split(address(ctx, barriers))
+    pitch = ctx.scalar(barriers).pitch
+    return [(root, offset + number * pitch) for number in range(barriers.type.shape[0])]
+
+
+@lowers(ops.BarrierExpect)
+def expect(ctx: Lowering, op: ops.BarrierExpect) -> None:
+    b = ctx.b
+    predicate = leader(b) if op.flag is None else b.both(leader(b), ctx.scalar(op.flag))
+    if predicate == 0:
+        return
+    root, offset = b.split(address(ctx, op.barrier))
+    template = f"@%s mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s+%s], {op.bytes};"
+    b.effect(template, predicate, root, offset)
+
+
+@lowers(ops.BarrierWait)
+def wait(ctx: Lowering, op: ops.BarrierWait) -> None:
+    b = ctx.b
+    root, offset = b.split(address(ctx, op.barrier))
+    phase = b.register(ctx.scalar(op.phase))
+    wanted = None if op.flag is None else ctx.scalar(op.flag)
+    if op.for_copies:
+        wanted = b.both(wanted, _is_in_first_warp(b))
+    if wanted == 0:
+        return
+    end = ""
+    if wanted is not None and wanted != 1:
+        end = b.label("waited")
+        b.effect(f"@!%s bra.uni {end};", wanted)
+    again, done = b.label("wait"), b.new("p")
+    b.place(again)
+    b.effect("mbarrier.try_wait.parity.shared::cta.b64 %s, [%s+%s], %s;", done, root, offset, phase)
+    b.effect(f"@!%s bra {again};", done)
+    if end:
+        b.place(end)
+
+
+@lowers(ops.BarrierArrive)
+def arrive(ctx: Lowering, op: ops.BarrierArrive) -> None:
+    b = ctx.b
+    root, offset = b.split(address(ctx, op.barrier))
+    first = b.pure("setp.eq.s32 %s, %s, 0;", "p", lane_id(b))
+    b.effect("@%s mbarrier.arrive.shared::cta.b64 _, [%s+%s];", first, root, offset)
+
+
+@lowers(ops.TensorLoad)
+def tensor_load(ctx: Lowering, op: ops.TensorLoad) -> None:
+    b = ctx.b
+    predicate = leader(b) if op.flag is None else b.both(leader(b), ctx.scalar(op.flag))
+    if predicate == 0:
+        return
+    type = op.destination.type
+    columns, width = type.shape[type.layout.order[0]], op.map.attributes["box"][-1]
+    panel = type.numel // columns * width * type.element.bytes
+    rank = len(op.tile_dims)
+    template = (
+        f"@%s cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes "
+        f"[%s+%s], [%s, {{{', '.join(['%s'] * rank)}}}], [%s+%s];"
+    )
+    target, barrier = address(ctx, op.destination), b.split(address(ctx, op.barrier))
+    map, corner = ctx.scalar(op.map), [ctx.scalar(c) for c in op.coordinates]
+    for number in range(columns // width):
+        inner = b.register(b.add(corner[-1], number * width))
+        outer = [b.register(c) for c in reversed(corner[:-1])]
+        place = b.split(b.add(target, number * panel))
+        b.effect(template, predicate, *place, map, inner, *outer, *barrier)

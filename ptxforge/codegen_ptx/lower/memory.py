@@ -1,0 +1,318 @@
+"""Loads, stores, pointers, program ids.
+
+A tensor access is cut into vectors of ``vector`` elements (an attribute that the passes set from alignment,
+contiguity and mask constancy), as far as the layout's registers are neighbours. With
+``guarded``, wider ones are tried when the kernel runs (``guarded.py``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ptxforge.codegen_ptx.lower.guarded import (
+    Vector,
+    emit_predicated,
+    guarded_vector,
+    load_singly,
+    store_singly,
+)
+from ptxforge.codegen_ptx.lower.indices import consecutive_registers, linear_of, owner, replication
+from ptxforge.codegen_ptx.lower.packing import elements_of, fresh_words, words_of
+from ptxforge.codegen_ptx.lower.shared_tile import vector_syntax
+from ptxforge.codegen_ptx.lowering import Lowering, lowers
+from ptxforge.codegen_ptx.ptx import pointers
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation, Value
+from ptxforge.ir.ops import memory as ops
+from ptxforge.ir.ops.control import Yield
+
+
+@lowers(ops.GetProgramId)
+def program_id(ctx: Lowering, op: ops.GetProgramId) -> None:
+    found = ctx.b.pure(f"mov.u32 %s, {ctx.program_register(op.axis)};", "r")
+    ctx.b.ranges.setdefault(found, (0, (1 << 31) - 1 if op.axis == 0 else 65535))
+    ctx.set(op, [found])
+
+
+@lowers(ops.GetNumPrograms)
+def num_programs(ctx: Lowering, op: ops.GetNumPrograms) -> None:
+    found = ctx.b.pure(f"mov.u32 %s, {ctx.program_register(op.axis, 'n')};", "r")
+    ctx.b.ranges.setdefault(found, (1, (1 << 31) - 1 if op.axis == 0 else 65535))
+    ctx.set(op, [found])
+
+
+@lowers(ops.GetCtaRank)
+def cta_rank(ctx: Lowering, op: ops.GetCtaRank) -> None:
+    found = ctx.b.pure("mov.u32 %s, %%cluster_ctarank;", "r")
+    ctx.b.ranges.setdefault(found, (0, ctx.function.attributes["num_ctas"] - 1))
+    ctx.set(op, [found])
+
+
+@lowers(ops.AddPtr)
+def addptr(ctx: Lowering, op: ops.AddPtr) -> None:
+    size = T.element_type(op.pointer.type).pointee.bytes
+    if isinstance(op.result.type, T.PointerType) and all(isinstance(user, Yield) for user in op.result.users):
+        # The end of the loop computes it, where it may take the place of the old pointer.
+        pointer = pointers.as_pointer(ctx.scalar(op.pointer))
+        ctx.set(op, [pointers.moved_by(ctx.b, pointer, ctx.scalar(op.offset), size)])
+        return
+    ctx.set(op, pointers.advance(ctx.b, ctx.get(op.pointer), ctx.get(op.offset), size))
+
+
+@lowers(ops.Barrier)
+def barrier(ctx: Lowering, op: ops.Barrier) -> None:
+    ctx.b.effect("bar.sync 0;")
+
+
+# -- vectors ---------------------------------------------------------------------------------------------
+
+
+def vector_width(ctx: Lowering, op: Operation, type: T.Type) -> int:
+    """Elements per access: what the passes say, within the layout's neighbours and the target's widest."""
+    return _width(ctx, type, max(1, op.vector))
+
+
+def guarded_width(ctx: Lowering, op: Operation, type: T.Type, element: T.Type) -> int:
+    """Elements that an access tries to move at a time when it runs; 1 when it shall not try."""
+    if element is T.I1 or isinstance(element, T.PointerType):
+        return 1
+    return _width(ctx, type, op.guarded)
+
+
+def _width(ctx: Lowering, type: T.Type, wanted: int) -> int:
+    if wanted == 1 or not isinstance(type, T.TensorType):
+        return 1
+    widest = ctx.target.widest_global_access // max(T.element_type(type).bits, 8)
+    return max(1, min(wanted, consecutive_registers(linear_of(type)), widest))
+
+
+def cache_policy(ctx: Lowering, eviction: str) -> str | None:
+    """The L2 policy operand for an eviction priority, or None for the normal one."""
+    if not eviction:
+        return None
+    ctx.b.require(7, 4)
+    return ctx.b.pure(f"createpolicy.fractional.L2::{eviction}.b64 %s, 0f3F800000;", "q")
+
+
+def _modifiers(cache: str, eviction: str, volatile: bool = False) -> str:
+    """What stands between the space and the vector: cache operator or L1 priority, and the L2 hint."""
+    if volatile:
+        return ""
+    first = cache or (f".L1::{eviction}" if eviction else "")
+    return first + (".L2::cache_hint" if eviction else "")
+
+
+def _words_syntax(b, words: list, type: str) -> tuple[str, str]:
+    """``.v4`` and ``{%s, %s, %s, %s}`` for the words of an access; 256 bits need PTX 8.8."""
+    if len(words) * int(type[1:]) > 128:
+        b.require(8, 8)
+    return vector_syntax(len(words))
+
+
+# -- loads -----------------------------------------------------------------------------------------------
+
+
+@lowers(ops.Load)
+def load(ctx: Lowering, op: ops.Load) -> None:
+    element = T.element_type(op.result.type)
+    width = vector_width(ctx, op, op.result.type)
+    if (guarded := guarded_width(ctx, op, op.result.type, element)) > width:
+        _load_guarded(ctx, op, element, guarded)
+        return
+    places = pointers.addresses(ctx.b, ctx.get(op.pointer)[::width])
+    masks = _every(ctx, op.mask, width)
+    others = ctx.get(op.other) if op.other is not None else None
+    policy = None if op.volatile else cache_policy(ctx, op.eviction)
+    reader = _Reader(ctx, op, element, width, policy)
+    done: dict[tuple, list] = {}
+    result: list = []
+    for i, (base, offset) in enumerate(places):
+        mask = masks[i]
+        other = tuple(others[i * width : (i + 1) * width]) if others is not None else None
+        key = (base, offset, mask, other)
+        found = done.get(key)
+        if found is None:
+            found = done[key] = reader.read(base, offset, mask, other)
+        result += found
+    ctx.set(op, result)
+
+
+def _load_guarded(ctx: Lowering, op: ops.Load, element: T.Type, width: int) -> None:
+    """A load that tests when it runs which vectors it may load as a whole."""
+    b = ctx.b
+    policy = cache_policy(ctx, op.eviction)
+    reader = _Reader(ctx, op, element, width, policy)
+    places = ctx.get(op.pointer)
+    masks = ctx.get(op.mask) if op.mask is not None else [None] * len(places)
+    others = ctx.get(op.other) if op.other is not None else [_zero(element)] * len(places)
+    keys = [
+        tuple(tuple(entries[i : i + width]) for entries in (places, masks, others))
+        for i in range(0, len(places), width)
+    ]
+    shared = pointers.shared_terms(places)
+    loaded = {}
+    for place, mask, other in dict.fromkeys(keys):
+        vector = guarded_vector(b, place, mask, element.bytes, op.aligned, shared)
+        loaded[place, mask, other] = vector, reader.read_whole(vector, other)
+    found, words = zip(*loaded.values())
+    load_singly(b, found, words, [other for _, _, other in loaded], element, reader.head, reader.policy)
+    ctx.set(op, [x for key in keys for x in elements_of(b, loaded[key][1], width, element)])
+
+
+def _every(ctx: Lowering, mask: Value | None, width: int) -> list:
+    """The predicate of each vector (a mask is constant over a vector); None where there is no mask."""
+    if mask is None:
+        return _Always()
+    return ctx.get(mask)[::width]
+
+
+class _Always:
+    """A list of as many ``None`` as are asked for."""
+
+    def __getitem__(self, index: int) -> None:
+        return None
+
+
+class _Reader:
+    """Emits the vector loads of one operation."""
+
+    def __init__(self, ctx: Lowering, op: ops.Load, element: T.Type, width: int, policy: str | None):
+        self.b, self.element, self.width = ctx.b, element, width
+        self.policy = () if policy is None else (policy,)
+        self.head = "ld.volatile.global" if op.volatile else "ld.global" + _modifiers(op.cache, op.eviction)
+
+    def read(self, base: str, offset: int, mask, other: tuple | None) -> list:
+        """The elements at ``base + offset``."""
+        b, width, element = self.b, self.width, self.element
+        if mask == 0:
+            return list(other) if other is not None else [_zero(element)] * width
+        words, type = fresh_words(b, width, element)
+        vector, slots = _words_syntax(b, words, type)
+        template = f"{self.head}{vector}.{type} {slots}, [%s+%s]" + (", %s;" if self.policy else ";")
+        operands = (*words, base, offset, *self.policy)
+        if mask is None or mask == 1:
+            b.effect(template, *operands)
+        else:
+            self._initialise(words, other)
+            b.effect("@%s " + template, mask, *operands)
+        return elements_of(b, words, width, element)
+
+    def read_whole(self, vector: Vector, other: tuple) -> list[str]:
+        """The registers of a guarded vector, loaded if it may be as a whole."""
+        b = self.b
+        words, type = fresh_words(b, self.width, self.element)
+        if vector.masks[0] is not None:
+            self._initialise(words, other)
+        form, slots = _words_syntax(b, words, type)
+        template = f"{self.head}{form}.{type} {slots}, [%s+%s]" + (", %s;" if self.policy else ";")
+        emit_predicated(b, vector.whole, template, (*words, vector.base, vector.offset, *self.policy))
+        return words
+
+    def _initialise(self, words: list[str], other: tuple | None) -> None:
+        """Give the destination the values for when the mask does not hold (without ``other``: 0, so that
+        every executor computes the same)."""
+        values = [0] * len(words) if other is None else words_of(self.b, other, self.element)[0]
+        for word, value in zip(words, values, strict=True):
+            self.b.copy(word, value)
+
+
+def _zero(element: T.Type):
+    return {T.F32: "0f00000000", T.F64: "0d0000000000000000"}.get(element, 0)
+
+
+# -- stores ----------------------------------------------------------------------------------------------
+
+
+def thread_owner(ctx: Lowering, type: T.Type) -> tuple[int, object]:
+    """(mask of register bits that are copies, predicate of the threads that own what they hold)."""
+    if not isinstance(type, T.TensorType):
+        return 0, owner(ctx.b, 32 * ctx.num_warps - 1)
+    registers, threads = replication(linear_of(type))
+    return registers, owner(ctx.b, threads)
+
+
+@lowers(ops.Store)
+def store(ctx: Lowering, op: ops.Store) -> None:
+    b = ctx.b
+    element = T.element_type(op.value.type)
+    width = vector_width(ctx, op, op.value.type)
+    guarded = guarded_width(ctx, op, op.value.type, element)
+    if op.value in ctx.partial and guarded <= width and not isinstance(element, T.PointerType):
+        values = ctx.partial[op.value]
+        arriving = _as_they_come(ctx, op.value, width, len(values) // width)
+    else:
+        values = ctx.get(op.value)
+        arriving = range(len(values) // width)
+    if isinstance(element, T.PointerType):
+        values = [pointers.whole(b, x) for x in values]
+    copies, mine = thread_owner(ctx, op.value.type)
+    writer = _Writer(ctx, op, element)
+    if guarded > width:
+        _store_guarded(ctx, op, writer, guarded, values, copies, mine)
+        return
+    places = ctx.get(op.pointer)[::width]
+    terms = pointers.shared_terms(places)
+    masks = _every(ctx, op.mask, width)
+    for i in arriving:
+        predicate = b.both(masks[i], mine)
+        if not (i * width) & copies and predicate != 0:
+            base, offset = pointers.address(b, places[i], terms)
+            writer.write(base, offset, predicate, values[i * width : (i + 1) * width])
+
+
+def _as_they_come(ctx: Lowering, value: Value, width: int, count: int) -> Iterator[int]:
+    """The numbers of the vectors of a value that is made in parts, each as soon as it is known."""
+    parts = ctx.take(value)
+    missing = [width] * count
+    for work in parts:
+        ctx.do(work)
+        for register in work.registers:
+            missing[register // width] -= 1
+            if not missing[register // width]:
+                yield register // width
+
+
+def _store_guarded(
+    ctx: Lowering, op: ops.Store, writer: _Writer, width: int, values: list, copies: int, mine
+) -> None:
+    """A store that tests when it runs which vectors it may write as a whole."""
+    b, element = ctx.b, writer.element
+    places = ctx.get(op.pointer)
+    masks = ctx.get(op.mask) if op.mask is not None else [None] * len(places)
+    shared = pointers.shared_terms(places)
+    starts = [i for i in range(0, len(places), width) if not i & copies]
+    aligned = op.aligned
+    found, parts = [], [values[i : i + width] for i in starts]
+    for i in starts:
+        these = slice(i, i + width)
+        found.append(guarded_vector(b, places[these], masks[these], element.bytes, aligned, shared, mine))
+    # Wide stores come last: the assembler would copy words that are still needed after one.
+    store_singly(b, found, parts, element, writer.head, writer.policy)
+    for vector, part in zip(found, parts):
+        if vector.whole != 0:
+            writer.write(vector.base, vector.offset, vector.whole, part)
+
+
+class _Writer:
+    """Emits the vector stores of one operation."""
+
+    def __init__(self, ctx: Lowering, op: ops.Store, element: T.Type):
+        self.b, self.element = ctx.b, element
+        policy = cache_policy(ctx, op.eviction)
+        self.policy = () if policy is None else (policy,)
+        self.head = "st.global" + _modifiers(op.cache, op.eviction)
+
+    def write(self, base: str, offset: int, predicate, elements: list) -> None:
+        """Write elements to ``base + offset`` where the predicate holds."""
+        b = self.b
+        words, type = words_of(b, elements, self.element)
+        if len(words) > 1:
+            words = [_in_register(b, word, type) for word in words]
+        vector, slots = _words_syntax(b, words, type)
+        template = f"{self.head}{vector}.{type} [%s+%s], {slots}" + (", %s;" if self.policy else ";")
+        emit_predicated(b, predicate, template, (base, offset, *words, *self.policy))
+
+
+def _in_register(b, word, type: str) -> str:
+    """A vector's elements must be registers."""
+    return b.register(word, {"b64": "q", "b16": "h"}.get(type, "r"))

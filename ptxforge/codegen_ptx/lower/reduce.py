@@ -1,0 +1,247 @@
+"""Reductions: a tree in each thread, butterfly shuffles within the warp, one exchange between warps.
+
+Afterwards every thread holds the results that the slice layout gives it: all lanes and warps along the axis
+the same. Between warps each writes its partial results to scratch memory, and after one barrier each thread
+reads the partial results that it needs. To combine them all is quick where that is an addition. Where it is
+many instructions (Welford's mean and variance) and there is one result, each lane takes the partial result of
+one warp, and a second butterfly combines them: log2(warps) times instead of warps - 1.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ptxforge.codegen_ptx.lower.combining import Columns, Combiner
+from ptxforge.codegen_ptx.lower.exchange import (
+    FULL_WARP,
+    barrier,
+    butterfly,
+    from_word,
+    load_words,
+    shared_address,
+    store_words,
+    to_word,
+    word_class,
+)
+from ptxforge.codegen_ptx.lower.indices import (
+    linear_of,
+    owner,
+    register_constants,
+    replication,
+    thread_columns,
+    thread_xor,
+)
+from ptxforge.codegen_ptx.lowering import Lowering, lowers
+from ptxforge.ir import types as T
+from ptxforge.ir.ops.reduce import Reduce
+from ptxforge.layouts.linear import LANE, WARP, LinearLayout
+from ptxforge.layouts.scratch import axis_bits, container_bytes
+
+
+@lowers(Reduce)
+def reduce(ctx: Lowering, op: Reduce) -> None:
+    layout = linear_of(op.inputs[0].type)
+    result = op.results[0].type
+    slices = linear_of(result) if isinstance(result, T.TensorType) else None
+    combine = Combiner(ctx, op)
+    columns = _within_thread([ctx.get(v) for v in op.inputs], layout, op.axis, slices, combine)
+    columns = _within_warp(ctx, columns, layout, op.axis, combine)
+    warp_bits = axis_bits(layout, op.axis, WARP)
+    if warp_bits:
+        columns = _between_warps(ctx, op, columns, layout, slices, warp_bits, combine)
+    ctx.set(op, *columns)
+
+
+# -- in a thread -----------------------------------------------------------------------------------------
+
+
+def _within_thread(
+    inputs: Columns, layout: LinearLayout, axis: int, slices: LinearLayout | None, combine: Combiner
+) -> Columns:
+    """Per result register the combination of the thread's elements."""
+    steps = _registers_by_step(layout, axis, slices)
+    return combine.tree([[[entries[r] for r in registers] for entries in inputs] for registers in steps])
+
+
+@lru_cache(maxsize=1024)
+def _registers_by_step(
+    layout: LinearLayout, axis: int, slices: LinearLayout | None
+) -> tuple[tuple[int, ...], ...]:
+    """For each coordinate along the axis that a thread holds, the register per result register."""
+    wanted = register_constants(slices) if slices is not None else (0,)
+    by_result: dict[int, dict[int, int]] = {}
+    for register, flat in enumerate(register_constants(layout)):
+        coordinates = layout.unflatten(flat)
+        rest = coordinates[:axis] + coordinates[axis + 1 :]
+        key = slices.flatten(rest) if slices is not None else 0
+        by_result.setdefault(key, {}).setdefault(coordinates[axis], register)
+    along = sorted(by_result[wanted[0]])
+    return tuple(tuple(by_result[element][coordinate] for element in wanted) for coordinate in along)
+
+
+# -- in a warp -------------------------------------------------------------------------------------------
+
+_REDUX = {"addi": "add.s32", "minsi": "min.s32", "maxsi": "max.s32", "minui": "min.u32", "maxui": "max.u32",
+          "andi": "and.b32", "ori": "or.b32", "xori": "xor.b32"}  # fmt: skip
+_REDUX_FLOAT = {
+    "minnumf": "min.f32",
+    "maxnumf": "max.f32",
+    "minimumf": "min.NaN.f32",
+    "maximumf": "max.NaN.f32",
+}
+
+
+def _within_warp(
+    ctx: Lowering, columns: Columns, layout: LinearLayout, axis: int, combine: Combiner
+) -> Columns:
+    b = ctx.b
+    bits = axis_bits(layout, axis, LANE)
+    redux = _redux_name(ctx, combine) if len(bits) == 5 else None
+    if redux is not None:
+        kind = word_class(combine.elements[0])
+        template = f"redux.sync.{redux} %s, %s, {FULL_WARP};"
+        return [[b.pure(template, kind, b.register(x, kind)) for x in columns[0]]]
+    for bit in bits:
+        others = [butterfly(b, entries, e, 1 << bit) for entries, e in zip(columns, combine.elements)]
+        columns = combine(columns, others)
+    return columns
+
+
+def _redux_name(ctx: Lowering, combine: Combiner) -> str | None:
+    """The ``redux.sync`` operation that does the whole butterfly, if there is one."""
+    if combine.elements[0] is T.I32:
+        return _REDUX.get(combine.name)
+    if combine.elements[0] is T.F32 and ctx.target.has_redux_f32 and combine.name in _REDUX_FLOAT:
+        ctx.b.require(8, 6)
+        return _REDUX_FLOAT[combine.name]
+    return None
+
+
+# -- between warps ---------------------------------------------------------------------------------------
+
+
+def _between_warps(
+    ctx: Lowering, op: Reduce, columns: Columns, layout: LinearLayout, slices: LinearLayout | None,
+    warp_bits: tuple[int, ...], combine: Combiner,
+) -> Columns:
+    """Partial results go to ``scratch[warp along the axis, result element]`` (or transposed, when a thread
+    has no neighbouring results but can read several warps' partials as a vector)."""
+    place = _Scratch(ctx, slices, warp_bits)
+    writers = _writer_mask(layout, op.axis)
+    start = op.scratch_offset
+    starts = []
+    for entries, element in zip(columns, combine.elements):
+        place.write(start, [to_word(ctx.b, x, element) for x in entries], owner(ctx.b, writers))
+        starts.append(start)
+        start += place.results * place.warps * container_bytes(element.bits)
+    barrier(ctx.b)
+    if place.results == 1 and _is_costly(op, len(warp_bits)):
+        return _by_lanes(ctx, place, starts, len(warp_bits), combine)
+    partials = [
+        [[from_word(ctx.b, word, element) for word in words] for words in place.read(at, word_class(element))]
+        for at, element in zip(starts, combine.elements)
+    ]
+    return combine.tree([[per_warp[w] for per_warp in partials] for w in range(place.warps)])
+
+
+_SHUFFLE, _DIVISION = 2, 8
+"""What a shuffle and a division cost beside an addition: ``ptxas`` makes that many instructions of them."""
+
+
+def _is_costly(op: Reduce, bits: int) -> bool:
+    """Whether a butterfly of ``bits`` rounds takes fewer instructions than combining all partial results."""
+    operands, warps = len(op.inputs), 1 << bits
+    once = sum(_DIVISION if inner.name == "divf" else 1 for inner in op.combine.operations) - 1
+    butterfly_cost = operands + bits * (operands * _SHUFFLE + once)
+    return op.combine_name == "" and butterfly_cost < operands * -(-warps // 4) + (warps - 1) * once
+
+
+def _by_lanes(ctx: Lowering, place: _Scratch, starts: list[int], bits: int, combine: Combiner) -> Columns:
+    """Lane ``l`` reads the partial result of warp ``l`` modulo the number of warps."""
+    b, columns = ctx.b, []
+    for start, element in zip(starts, combine.elements):
+        kind = word_class(element)
+        size = 8 if kind in "qd" else 4
+        lane = thread_xor(b, [size << bit for bit in range(bits)])
+        (word,) = load_words(b, shared_address(b, lane, start), 1, kind)
+        columns.append([from_word(b, word, element)])
+    for bit in range(bits):
+        others = [butterfly(b, entries, e, 1 << bit) for entries, e in zip(columns, combine.elements)]
+        columns = combine(columns, others)
+    return columns
+
+
+def _writer_mask(layout: LinearLayout, axis: int) -> int:
+    """Thread bits that must be 0 in the threads that write: lanes along the axis, and copies."""
+    lanes = sum(1 << bit for bit in axis_bits(layout, axis, LANE))
+    return lanes | replication(layout)[1]
+
+
+class _Scratch:
+    """Where partial results lie."""
+
+    def __init__(self, ctx: Lowering, slices: LinearLayout | None, warp_bits: tuple[int, ...]):
+        self.b = ctx.b
+        self.warps = 1 << len(warp_bits)
+        self.results = 1
+        self.constants: tuple[int, ...] = (0,)
+        columns: list[int] = []
+        self.neighbours = 1
+        if slices is not None:
+            self.results = 1 << slices.out_bits_total
+            self.constants = register_constants(slices)
+            columns = list(thread_columns(slices))
+            self.neighbours = slices.num_consecutive_in_out()
+        self.by_warp = self.neighbours > 1
+        self.result_unit, self.warp_unit = (1, self.results) if self.by_warp else (self.warps, 1)
+        self.read_columns = [column * self.result_unit for column in columns]
+        self.write_columns = self.read_columns + [0] * (5 + max(warp_bits) + 1 - len(columns))
+        for index, bit in enumerate(warp_bits):
+            self.write_columns[5 + bit] ^= self.warp_unit << index
+
+    def _thread(self, columns: list[int], size: int):
+        return thread_xor(self.b, [column * size for column in columns])
+
+    def write(self, start: int, words: list[str], predicate) -> None:
+        """Store this warp's partial results."""
+        size = 8 if words[0][1] in "qd" else 4
+        thread = self._thread(self.write_columns, size)
+        width = min(self.neighbours, 16 // size) if self.by_warp else 1
+        done = set()
+        for i in range(0, len(words), width):
+            if self.constants[i] not in done:
+                done.add(self.constants[i])
+                address = shared_address(self.b, thread, start + self.constants[i] * self.result_unit * size)
+                store_words(self.b, address, words[i : i + width], predicate)
+
+    def read(self, start: int, kind: str) -> list[list[str]]:
+        """Per warp along the axis, the partial result for each of the thread's results."""
+        size = 8 if kind in "qd" else 4
+        thread = self._thread(self.read_columns, size)
+        found: dict[tuple[int, int], str] = {}
+        if self.by_warp:
+            width = min(self.neighbours, 16 // size)
+            places = [
+                (warp, i, width, 1)
+                for warp in range(self.warps)
+                for i in range(0, len(self.constants), width)
+            ]
+        else:
+            width = min(self.warps, 16 // size)
+            places = [
+                (warp, i, 1, width)
+                for i in range(len(self.constants))
+                for warp in range(0, self.warps, width)
+            ]
+        seen: dict[int, list[str]] = {}
+        for warp, i, results, warps in places:
+            offset = (self.constants[i] * self.result_unit + warp * self.warp_unit) * size
+            words = seen.get(offset)
+            if words is None:
+                words = load_words(
+                    self.b, shared_address(self.b, thread, start + offset), results * warps, kind
+                )
+                seen[offset] = words
+            for k, word in enumerate(words):
+                found[(warp, i + k) if self.by_warp else (warp + k, i)] = word
+        return [[found[warp, i] for i in range(len(self.constants))] for warp in range(self.warps)]

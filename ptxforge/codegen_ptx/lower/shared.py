@@ -1,0 +1,314 @@
+"""Tiles in shared memory and asynchronous copies into them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+
+from attrs import evolve
+
+from ptxforge.codegen_ptx.lower.indices import linear_of, owner
+from ptxforge.codegen_ptx.lower.memory import emit_predicated
+from ptxforge.codegen_ptx.lower.packing import fresh_words, unpack, words_of
+from ptxforge.codegen_ptx.lower.shared_tile import (
+    SharedTile,
+    access_address,
+    read_tile,
+    swizzled_address,
+    vector_syntax,
+    write_matrices,
+    write_tile,
+)
+from ptxforge.codegen_ptx.lowering import Lowering, lowers, register_count
+from ptxforge.codegen_ptx.ptx import pointers
+from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Value
+from ptxforge.ir.ops import shared as ops
+from ptxforge.layouts.banks import Access, SharedAccess, offsets_of, shared_access
+from ptxforge.layouts.encodings import DotOperand, Mma
+from ptxforge.layouts.linear import REGISTER, LinearLayout
+from ptxforge.layouts.mma_atoms import LdMatrix, MatrixMove, plan_ldmatrix
+from ptxforge.layouts.stmatrix import plan_stmatrix
+
+
+def tile_layout(type: T.MemDescType) -> LinearLayout:
+    """(offset) to coordinates of one buffer: a multi-buffered type has one more dimension than its
+    encoding."""
+    return type.layout.linear(type.shape[-type.layout.rank :])
+
+
+def packed_pitch(type: T.MemDescType) -> int:
+    """Bytes from one to the next of the buffers that the leading dimension numbers; 0 for a single one."""
+    return 0 if type.rank == type.layout.rank else type.numel // type.shape[0] * type.element.bytes
+
+
+def access_of(tensor: T.TensorType, tile: SharedTile, max_vector: int = 1 << 30) -> SharedAccess:
+    """How a distributed tensor meets a tile. Vectors do not cross the start of a cut."""
+    if tile.origin:
+        max_vector = min(max_vector, tile.origin & -tile.origin)
+    bits = 8 if tensor.element is T.I1 else tensor.element.bits
+    return _access_of(linear_of(tensor), tile.layout, bits, max_vector)
+
+
+@lru_cache(maxsize=2048)
+def _access_of(distributed: LinearLayout, shared: LinearLayout, bits: int, max_vector: int) -> SharedAccess:
+    return shared_access(offsets_of(distributed, shared), bits, max_vector)
+
+
+# -- tiles -----------------------------------------------------------------------------------------------
+
+
+@lowers(ops.LocalAlloc)
+def local_alloc(ctx: Lowering, op: ops.LocalAlloc) -> None:
+    tile = SharedTile(
+        op.offset, None, tile_layout(op.result.type), pitch=op.pitch or packed_pitch(op.result.type)
+    )
+    ctx.set(op, [tile])
+    if op.value is not None:
+        _write(ctx, tile, op.value)
+
+
+@lowers(ops.LocalDealloc)
+def local_dealloc(ctx: Lowering, op: ops.LocalDealloc) -> None:
+    """The allocation pass has made use of it."""
+
+
+@lowers(ops.LocalStore)
+def local_store(ctx: Lowering, op: ops.LocalStore) -> None:
+    tile = ctx.scalar(op.destination)
+    if op.parts == 1:
+        _write(ctx, tile, op.value)
+        return
+    tile = tile._replace(layout=op.destination.type.layout.linear(op.value.type.shape))
+    _write(ctx, tile, op.value, op.part, op.destination.type.numel)
+
+
+def _write(ctx: Lowering, tile: SharedTile, value: Value, part: int = 0, size: int = 1 << 62) -> None:
+    """Store a tile, or the part of that number of ``size`` elements. Accumulators of ``wgmma`` go by
+    ``stmatrix`` where they may."""
+    type, entries = value.type, ctx.get(value)
+    access, layout = access_of(type, tile), type.layout
+    if isinstance(layout, Mma) and layout.version[0] == 3 and not tile.origin * type.element.bits % 128:
+        plan = plan_stmatrix(access.layout, type.element.bits, size)
+        if plan is not None and plan.wavefronts <= access.wavefronts:
+            write_matrices(ctx, tile, plan, entries, type.element, _part_of(plan.stores, part, size))
+            return
+    write_tile(ctx, tile, access, entries, type.element, _part_of(access.accesses, part, size))
+
+
+def _part_of(accesses: Sequence, part: int, size: int) -> list:
+    """The accesses whose offsets lie in a part, from its beginning on."""
+    return [evolve(one, offset=one.offset % size) for one in accesses if one.offset // size == part]
+
+
+@lowers(ops.LocalLoad)
+def local_load(ctx: Lowering, op: ops.LocalLoad) -> None:
+    """Operands of dots are deferred, so that the dot can take them when it needs them."""
+    tile, type = ctx.scalar(op.source), op.result.type
+    plan = _matrix_plan(type, tile)
+    if plan is not None:
+        parts = [_matrix_part(ctx.b, tile, plan, one, type.element) for one in plan.loads]
+        ctx.defer_parts(op, parts, register_count(type))
+        return
+    access = access_of(type, tile)
+    parts = [_vector_part(ctx, tile, access, one, type.element) for one in access.accesses]
+    ctx.defer_parts(op, parts, register_count(type))
+    if not isinstance(type.layout, DotOperand):
+        ctx.flush()
+
+
+def _vector_part(ctx: Lowering, tile: SharedTile, access: SharedAccess, one: Access, element: T.Type):
+    """One vector load, for :meth:`Lowering.defer_parts`."""
+    copies: dict[int, list[int]] = {}
+    for register, source in enumerate(access.representative):
+        copies.setdefault(source, []).append(register)
+
+    def load(entries: list) -> None:
+        found: dict[int, object] = {}
+        read_tile(ctx, tile, access, found, element, (one,))
+        for register in one.registers:
+            for copy in copies[register]:
+                entries[copy] = found[register]
+
+    return tuple(copy for register in one.registers for copy in copies[register]), load
+
+
+def _matrix_plan(type: T.TensorType, tile: SharedTile) -> LdMatrix | None:
+    """How ``ldmatrix`` reads an operand of tensor cores, where it can."""
+    layout = type.layout
+    if not (isinstance(layout, DotOperand) and isinstance(layout.parent, Mma)):
+        return None
+    if type.element is T.I1 or tile.origin * type.element.bits % 128:
+        return None
+    registers = linear_of(type)
+    return plan_ldmatrix(registers, tile.layout, type.element.bits, late=_later_along_k(registers, layout))
+
+
+def _later_along_k(registers: LinearLayout, layout: DotOperand) -> list[int]:
+    """The bits of a register's number that lead to another instruction along k:
+    it is done after all of this k's."""
+    extent = max(layout.k_width, 1) * (8 if layout.parent.instr_shape[-2] == 16 else 4)
+    columns = (registers.unflatten(column) for column in registers.columns_of(REGISTER))
+    return [bit for bit, at in enumerate(columns) if at[layout.k_dim] >= extent]
+
+
+def _matrix_part(b: Builder, tile: SharedTile, plan: LdMatrix, one: MatrixMove, element: T.Type):
+    """One ``ldmatrix``, for :meth:`Lowering.defer_parts`."""
+    trans = ".trans" if plan.trans else ""
+    slots = ", ".join(["%s"] * plan.count)
+    template = f"ldmatrix.sync.aligned.m8n8.x{plan.count}{trans}.shared.b16 {{{slots}}}, [%s+%s];"
+    kind = "f" if element is T.F32 else "r"
+
+    def load(entries: list) -> None:
+        address = swizzled_address(b, tile, plan.address.columns, plan.thread_bits, one.offset, element.bytes)
+        words = [b.new(kind) for _ in one.registers]
+        b.effect(template, *words, *b.split(address))
+        for word, registers in zip(words, one.registers):
+            for register, entry in zip(registers, unpack(b, word, element), strict=True):
+                entries[register] = entry
+
+    return tuple(register for registers in one.registers for register in registers), load
+
+
+@lowers(ops.MemDescIndex)
+def memdesc_index(ctx: Lowering, op: ops.MemDescIndex) -> None:
+    tile = ctx.scalar(op.source)
+    stride = 1 if op.pitch else tile.pitch
+    root, constant = ctx.b.split(ctx.scalar(op.index))
+    moved = tile._replace(start=tile.start + constant * stride)
+    if root is not None:
+        offset = ctx.b.mul(root, stride)
+        moved = moved._replace(dynamic=offset if tile.dynamic is None else ctx.b.add(offset, tile.dynamic))
+    ctx.set(op, [moved._replace(pitch=packed_pitch(op.result.type))])
+
+
+@lowers(ops.MemDescSubslice)
+def memdesc_subslice(ctx: Lowering, op: ops.MemDescSubslice) -> None:
+    tile, source = ctx.scalar(op.source), op.source.type
+    offsets = op.offsets
+    buffers = source.rank - source.layout.rank
+    if buffers:
+        # Leading dimensions number whole buffers.
+        pitch = tile.pitch
+        for offset, extent in zip(offsets[:buffers], source.shape[1 : buffers + 1]):
+            tile = tile._replace(start=tile.start + offset * pitch)
+            pitch //= extent
+    names = tile.layout.out_names
+    inverse = tile.layout.left_inverse()
+    origin = inverse.apply_flat(**dict(zip(names, offsets[buffers:])))
+    ctx.set(op, [tile._replace(origin=tile.origin ^ origin)])
+
+
+@lowers(ops.MemDescTrans)
+def memdesc_trans(ctx: Lowering, op: ops.MemDescTrans) -> None:
+    tile = ctx.scalar(op.source)
+    skipped = op.source.type.rank - op.source.type.layout.rank
+    order = tuple(d - skipped for d in op.order[skipped:])
+    moved = tile.layout.transpose_outs([f"dim{d}" for d in order])
+    ctx.set(op, [tile._replace(layout=moved.rename({f"dim{d}": f"dim{i}" for i, d in enumerate(order)}))])
+
+
+# -- asynchronous copies ---------------------------------------------------------------------------------
+
+
+@lowers(ops.AsyncCommitGroup)
+def commit(ctx: Lowering, op: ops.AsyncCommitGroup) -> None:
+    ctx.defer(op.location, lambda: ctx.b.effect("cp.async.commit_group;"))
+    ctx.set(op, [None])
+
+
+@lowers(ops.AsyncWait)
+def wait(ctx: Lowering, op: ops.AsyncWait) -> None:
+    ctx.b.effect(f"cp.async.wait_group {op.num};")
+    ctx.set(op, [None])
+
+
+@lowers(ops.AsyncCopyGlobalToLocal)
+def async_copy(ctx: Lowering, op: ops.AsyncCopyGlobalToLocal) -> None:
+    ctx.set(op, [None])
+    tile = ctx.scalar(op.destination)
+    element = T.element_type(op.pointer.type).pointee
+    source = op.pointer.type.with_element(element)
+    access = access_of(source, tile, max(1, op.vector))
+    copier = _Copier(ctx, op, element, access)
+    for one in access.accesses:
+        ctx.defer(
+            op.location,
+            lambda one=one: copier.copy(one.registers, access_address(ctx.b, tile, access, one.offset)),
+        )
+
+
+_ZEROS = (0, "0f00000000", "0d0000000000000000")
+
+
+class _Copier:
+    """Emits the copies of one operation: ``cp.async`` for 4, 8 and 16 bytes, a load and a store for less.
+
+    There is no hint for the L2 cache: for sm_90 the assemblers of CUDA 13.0 to 13.3 (and 12.8) drop the
+    ``createpolicy`` and keep the copy that reads its result, which ends in an illegal instruction.
+    """
+
+    def __init__(self, ctx: Lowering, op: ops.AsyncCopyGlobalToLocal, element: T.Type, access: SharedAccess):
+        self.b: Builder = ctx.b
+        self.element, self.access = element, access
+        self.pointers = ctx.get(op.pointer)
+        self.masks = ctx.get(op.mask) if op.mask is not None else None
+        self.others = ctx.get(op.other) if op.other is not None else None
+        self.bytes = access.vec * access.bytes_per_element
+        self.owner = owner(self.b, access.free_lanes | access.free_warps << 5)
+        self.terms = pointers.shared_terms([self.pointers[one.registers[0]] for one in access.accesses])
+
+    def copy(self, registers: tuple[int, ...], target) -> None:
+        """Copy the elements of ``registers``, which are neighbours, to the shared address ``target``."""
+        base, offset = pointers.address(self.b, self.pointers[registers[0]], self.terms)
+        mask = None if self.masks is None else self.masks[registers[0]]
+        others = None if self.others is None else [self.others[register] for register in registers]
+        if others is not None and all(x in _ZEROS for x in others):
+            others = None
+        if self.bytes < 4:
+            self._at_once(target, base, offset, mask, others or [0] * len(registers))
+        elif others is None or mask is None or mask == 1:
+            self._asynchronously(target, base, offset, mask)
+        else:
+            self._copy_or_store(target, base, offset, mask, others)
+
+    def _asynchronously(self, target, base: str, offset: int, mask, fills: bool = True) -> None:
+        """``cp.async``. Where the mask does not hold it fills with zeros or, unless it ``fills``, does
+        nothing."""
+        root, displacement = self.b.split(target)
+        cache = "cg" if self.bytes == 16 else "ca"
+        template = f"cp.async.{cache}.shared.global [%s+%s], [%s+%s], {self.bytes}"
+        operands: tuple = (root, displacement, base, offset)
+        if fills and mask is not None and mask != 1:
+            count = 0 if mask == 0 else self.b.pure("selp.b32 %s, %s, 0, %s;", "r", self.bytes, mask)
+            template, operands = template + ", %s", (*operands, count)
+        wanted = self.owner if fills else self.b.both(mask, self.owner)
+        emit_predicated(self.b, wanted, template + ";", operands)
+
+    def _copy_or_store(self, target, base: str, offset: int, mask, others: list) -> None:
+        """Copy where the mask holds; elsewhere the thread itself stores the values, which are seen after
+        the same barrier."""
+        b = self.b
+        self._asynchronously(target, base, offset, mask, fills=False)
+        words, type = words_of(b, others, self.element)
+        words = [b.register(word, {"b64": "q"}.get(type, "r")) for word in words]
+        vector, slots = vector_syntax(len(words))
+        root, displacement = b.split(target)
+        unwanted = b.both(b.negate(mask), self.owner)
+        emit_predicated(
+            b, unwanted, f"st.shared{vector}.{type} [%s+%s], {slots};", (root, displacement, *words)
+        )
+
+    def _at_once(self, target, base: str, offset: int, mask, others: list) -> None:
+        b = self.b
+        words, type = fresh_words(b, len(others), self.element)
+        vector, slots = vector_syntax(len(words))
+        if mask is not None and mask != 1:
+            for word, value in zip(words, words_of(b, others, self.element)[0], strict=True):
+                b.copy(word, value)
+        emit_predicated(b, mask, f"ld.global{vector}.{type} {slots}, [%s+%s];", (*words, base, offset))
+        root, displacement = b.split(target)
+        emit_predicated(
+            b, self.owner, f"st.shared{vector}.{type} [%s+%s], {slots};", (root, displacement, *words)
+        )

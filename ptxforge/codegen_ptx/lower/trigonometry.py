@@ -1,0 +1,202 @@
+"""Range reduction for sin, cos and tan: x = quadrant · π/2 + r with |r| ≤ π/4, for every x.
+
+Up to 10⁵, π/2 is subtracted in three parts by ``fma`` (Cody & Waite, *Software Manual for the Elementary
+Functions*, 1980): the first product cancels exactly, the others are below the last place of r. Beyond, a
+device function computes the fraction of x · 2/π from the bits of 2/π that matter (Payne & Hanek, 1983): with
+x = M · 2**E and a window W of 192 bits of 2/π, the upper bits of M · W are the quadrant and the fraction. It
+is called by those lanes only that need it.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.constants import f32, f64
+
+_LIMIT = 1e5
+_WORDS = 22
+
+
+@lru_cache(maxsize=1)
+def two_over_pi() -> tuple[int, ...]:
+    """2/π as 64-bit words after one word of zeros, by Machin's formula π = 16 atan(1/5) - 4 atan(1/239)."""
+    bits = 64 * _WORDS
+    one = 1 << (bits + 64)
+
+    def arctangent(n: int) -> int:
+        total, term, k = 0, one // n, 1
+        while term:
+            total += term // k if k % 4 == 1 else -(term // k)
+            term //= n * n
+            k += 2
+        return total
+
+    pi = 16 * arctangent(5) - 4 * arctangent(239)
+    fraction = (2 * one << bits) // pi
+    return tuple((fraction >> (bits - 64 * i)) & (2**64 - 1) for i in range(_WORDS))
+
+
+def _split_half_pi(parts: int, mantissa: int) -> list[float]:
+    """π/2 as a sum of floats of ``mantissa`` bits, largest first."""
+    scale = 64 * (_WORDS - 2)
+    words = two_over_pi()
+    fraction = 0
+    for word in words[1:]:
+        fraction = fraction << 64 | word
+    rest = (1 << (scale + 64 * (_WORDS - 1))) // fraction
+    result = []
+    for _ in range(parts):
+        negative, size = rest < 0, abs(rest)
+        cut = size.bit_length() - mantissa
+        head = (size + (1 << (cut - 1))) >> cut << cut
+        result.append((-head if negative else head) / (1 << scale))
+        rest -= -head if negative else head
+    return result
+
+
+@lru_cache(maxsize=2)
+def half_pi(kind: str) -> tuple[float, float, float]:
+    """π/2 in three parts of the format's precision."""
+    return tuple(_split_half_pi(3, 24 if kind == "f" else 53))
+
+
+_REDUCE = """.func (.param .align 8 .b8 result[16]) reduce_pi (.param .b64 argument)
+{
+	.reg .pred %p<4>;
+	.reg .b32 %r<10>;
+	.reg .b64 %q<40>;
+	.reg .b64 %d<12>;
+
+	ld.param.b64 %q0, [argument];
+	// argument = mantissa * 2**E, E = exponent field - 1075
+	bfe.u64 %q1, %q0, 52, 11;
+	cvt.u32.u64 %r0, %q1;
+	and.b64 %q2, %q0, 0xFFFFFFFFFFFFF;
+	or.b64 %q2, %q2, 0x10000000000000;
+	// first bit of the window: 62 + E bits into the table
+	add.s32 %r1, %r0, -1013;
+	shr.u32 %r2, %r1, 6;
+	and.b32 %r3, %r1, 63;
+	sub.s32 %r4, 64, %r3;
+	mov.b64 %q3, two_over_pi;
+	mad.wide.u32 %q3, %r2, 8, %q3;
+	ld.global.b64 %q4, [%q3];
+	ld.global.b64 %q5, [%q3+8];
+	ld.global.b64 %q6, [%q3+16];
+	ld.global.b64 %q7, [%q3+24];
+	shl.b64 %q8, %q4, %r3;
+	shr.u64 %q9, %q5, %r4;
+	or.b64 %q10, %q8, %q9;
+	shl.b64 %q11, %q5, %r3;
+	shr.u64 %q12, %q6, %r4;
+	or.b64 %q13, %q11, %q12;
+	shl.b64 %q14, %q6, %r3;
+	shr.u64 %q15, %q7, %r4;
+	or.b64 %q16, %q14, %q15;
+	// the upper 128 of the lower 192 bits of mantissa * window
+	mul.hi.u64 %q17, %q2, %q16;
+	mul.lo.u64 %q18, %q2, %q13;
+	add.u64 %q19, %q17, %q18;
+	setp.lt.u64 %p0, %q19, %q17;
+	mul.hi.u64 %q20, %q2, %q13;
+	mul.lo.u64 %q21, %q2, %q10;
+	add.u64 %q22, %q20, %q21;
+	selp.b64 %q23, 1, 0, %p0;
+	add.u64 %q22, %q22, %q23;
+	// quadrant and fraction, rounded to the nearest quadrant
+	shr.u64 %q24, %q22, 62;
+	cvt.u32.u64 %r5, %q24;
+	shl.b64 %q25, %q22, 2;
+	shr.u64 %q26, %q19, 62;
+	or.b64 %q25, %q25, %q26;
+	shl.b64 %q27, %q19, 2;
+	setp.lt.s64 %p1, %q25, 0;
+	selp.b32 %r6, 1, 0, %p1;
+	add.s32 %r5, %r5, %r6;
+	not.b64 %q28, %q25;
+	selp.b64 %q25, %q28, %q25, %p1;
+	not.b64 %q29, %q27;
+	selp.b64 %q27, %q29, %q27, %p1;
+	// normalise the magnitude to 64 bits, 53 + 11 of them as two floats
+	clz.b64 %r7, %q25;
+	sub.s32 %r8, 64, %r7;
+	shl.b64 %q30, %q25, %r7;
+	shr.u64 %q31, %q27, %r8;
+	or.b64 %q30, %q30, %q31;
+	and.b64 %q32, %q30, 0x7FF;
+	sub.u64 %q33, %q30, %q32;
+	cvt.rn.f64.u64 %d0, %q33;
+	cvt.rn.f64.u64 %d1, %q32;
+	mul.rn.f64 %d2, %d0, HALF_PI;
+	neg.f64 %d3, %d2;
+	fma.rn.f64 %d4, %d0, HALF_PI, %d3;
+	fma.rn.f64 %d4, %d0, HALF_PI_LOW, %d4;
+	fma.rn.f64 %d4, %d1, HALF_PI, %d4;
+	add.rn.f64 %d5, %d2, %d4;
+	// times 2**-(64 + shift)
+	sub.s32 %r9, 959, %r7;
+	cvt.u64.u32 %q34, %r9;
+	shl.b64 %q34, %q34, 52;
+	mul.rn.f64 %d6, %d5, %q34;
+	neg.f64 %d7, %d6;
+	selp.b64 %d8, %d7, %d6, %p1;
+	// an odd function
+	setp.lt.s64 %p2, %q0, 0;
+	neg.f64 %d9, %d8;
+	selp.b64 %d8, %d9, %d8, %p2;
+	neg.s32 %r6, %r5;
+	selp.b32 %r5, %r6, %r5, %p2;
+	st.param.b64 [result], %d8;
+	st.param.b32 [result+8], %r5;
+	ret;
+}"""
+
+
+def reduce(b: Builder, x: str, kind: str) -> tuple[str, str]:
+    """(r, quadrant) of ``x``; infinities and NaN give NaN."""
+    literal, name = (f32, "f32") if kind == "f" else (f64, "f64")
+    parts = half_pi(kind)
+    turns = b.pure(f"mul.rn.{name} %s, %s, %s;", kind, x, literal(1 / parts[0]))
+    turns = b.pure(f"cvt.rni.{name}.{name} %s, %s;", kind, turns)
+    rest = x
+    for part in parts:
+        rest = b.pure(f"fma.rn.{name} %s, %s, %s, %s;", kind, turns, literal(-part), rest)
+    quadrant = b.pure(f"cvt.rni.s32.{name} %s, %s;", "r", turns)
+    return _far(b, x, rest, quadrant, kind, name, literal)
+
+
+def _far(b: Builder, x: str, rest: str, quadrant: str, kind: str, name: str, literal) -> tuple[str, str]:
+    """The same for large arguments, in a branch around a call."""
+    known = b.known(("reduce_pi", x))
+    if known is not None:
+        return known
+    _declare(b)
+    size = b.pure(f"abs.{name} %s, %s;", kind, x)
+    far = b.pure(f"setp.gt.{name} %s, %s, %s;", "p", size, literal(_LIMIT))
+    far = b.both(far, b.pure(f"setp.lt.{name} %s, %s, %s;", "p", size, literal(float("inf"))))
+    result, turns = b.new(kind), b.new("r")
+    b.copy(result, rest)
+    b.copy(turns, quadrant)
+    end = b.label("reduced")
+    wide = x if kind == "d" else b.pure("cvt.f64.f32 %s, %s;", "d", x)
+    precise = b.new("d")
+    b.effect(f"@!%s bra {end};", far)
+    b.effect(
+        "{ .param .b64 p0; .param .align 8 .b8 r0[16]; st.param.b64 [p0], %s; "
+        "call (r0), reduce_pi, (p0); ld.param.b64 %s, [r0]; ld.param.b32 %s, [r0+8]; }",
+        wide,
+        precise,
+        turns,
+    )
+    b.effect("mov.b64 %s, %s;" if kind == "d" else "cvt.rn.f32.f64 %s, %s;", result, precise)
+    b.place(end)
+    b.remember(("reduce_pi", x), (result, turns))
+    return result, turns
+
+
+def _declare(b: Builder) -> None:
+    words = ", ".join(f"0x{word:016X}" for word in two_over_pi())
+    b.declarations[f".global .align 8 .b64 two_over_pi[{_WORDS}] = {{{words}}};"] = None
+    high, low, _ = half_pi("d")
+    b.declarations[_REDUCE.replace("HALF_PI_LOW", f64(low)).replace("HALF_PI", f64(high))] = None

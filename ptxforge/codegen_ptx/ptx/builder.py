@@ -1,0 +1,438 @@
+"""Builds the flat list of PTX instructions of one kernel.
+
+Instructions are described in ``instruction.py``, what happens to their list afterwards in ``pipeline.py``.
+Registers are strings (``registers.py``), immediates ints or float literals (``constants.py``).
+
+*Value numbering.* :meth:`Builder.pure` gives the register of an equal instruction when one dominates this
+place: scopes open and close with structured control flow, and closing one forgets what was computed in it.
+
+*Affine integers.* A 32- or 64-bit integer is a register, an int, or a tuple ``(register, constant)``: their
+sum. So a thread's elements ``base, base + 1, base + 2 …`` take one register, and the constants end up in the
+immediates of memory instructions. :meth:`Builder.register` adds the constant where an instruction needs a
+plain operand.
+
+*Entry code.* What depends on the thread's number alone is computed once at the kernel's entry
+(:meth:`Builder.at_entry`), even when a loop asks for it first.
+
+*Dead code.* Pure instructions whose results nobody uses are dropped afterwards, so lowerings may compute an
+element that a vector access then does not need.
+
+*Rare code.* Within ``with b.rare(p):`` stands what few threads do; what only such code needs moves there.
+
+*Copies.* :meth:`Builder.alias` lets a loop-carried or branch value be computed right in its destination.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from ptxforge.codegen_ptx.ptx.constants import wrap
+from ptxforge.codegen_ptx.ptx.instruction import (
+    COPY,
+    EFFECT,
+    LABEL,
+    LOCATION,
+    RARE_BEGIN,
+    RARE_END,
+    Instruction,
+)
+from ptxforge.codegen_ptx.ptx.registers import MOVES, resolve
+from ptxforge.support.target import Target
+
+Affine = tuple[str, int]
+_BITS = {"r": 32, "q": 64}
+
+
+class _FreshThread:
+    """Context of :meth:`Builder.fresh_thread`."""
+
+    __slots__ = ("b", "saved")
+
+    def __init__(self, b: Builder):
+        self.b = b
+
+    def __enter__(self) -> None:
+        b = self.b
+        tid = b.pure("shfl.sync.bfly.b32 %s, %s, 0, 31, -1;", "r", b.thread_values["tid"])
+        b.ranges[tid] = b.ranges[b.thread_values["tid"]]
+        self.saved = b.thread_values, b._entry_code, b._entry_numbers
+        # What is asked for at the entry now comes here.
+        b.thread_values, b._entry_code, b._entry_numbers = {"tid": tid}, b.code, b._numbers
+
+    def __exit__(self, *_) -> None:
+        b = self.b
+        b.thread_values, b._entry_code, b._entry_numbers = self.saved
+
+
+class _AtEntry:
+    """Context of :meth:`Builder.at_entry`."""
+
+    __slots__ = ("b", "saved")
+
+    def __init__(self, b: Builder):
+        self.b = b
+
+    def __enter__(self) -> None:
+        b = self.b
+        self.saved = b.code, b._numbers, b._log
+        b.code, b._numbers, b._log = b._entry_code, b._entry_numbers, []
+
+    def __exit__(self, *_) -> None:
+        self.b.code, self.b._numbers, self.b._log = self.saved
+
+
+class _Rare:
+    """Context of :meth:`Builder.rare`."""
+
+    __slots__ = ("b", "end")
+
+    def __init__(self, b: Builder, predicate: str):
+        self.b = b
+        self.end = b.skip_unless(predicate, "common")
+
+    def __enter__(self) -> None:
+        b = self.b
+        b.has_rare_code = True
+        b.code.append(("", (), RARE_BEGIN))
+        b.open_scope()
+
+    def __exit__(self, *_) -> None:
+        b = self.b
+        b.close_scope()
+        b.code.append(("", (), RARE_END))
+        b.place(self.end)
+
+
+class Builder:
+    """Emits instructions for ``target`` and blocks of ``threads`` threads; ``version`` grows to the PTX
+    version that the instructions need. ``without`` names rules and passes (``ptx/pipeline.py``) that are left
+    out; ``reasons`` says of registers which rule made them what they are."""
+
+    def __init__(self, target: Target, threads: int, without: Collection[str] = ()):
+        self.target = target
+        self.thread_bits = threads.bit_length() - 1
+        self.version = target.ptx_version
+        self.without = frozenset(without)
+        self.reasons: dict[str, str] = {}
+        self.code: list[Instruction] = []
+        self.aliases: dict[str, str] = {}
+        self._aliased: dict[str, list[str]] = {}
+        self._numbers: dict[tuple, object] = {}
+        self._log: list[tuple] = []
+        self._scopes: list[int] = []
+        self._before: list[Instruction] = []
+        self._entry_code: list[Instruction] = []
+        self._entry_numbers: dict[tuple, object] = {}
+        self.count = 0
+        self.branch = "bra.uni"  # where each thread decides for itself: "bra"
+        self._labels = 0
+        self._location: tuple | None = None
+        self.files: dict[str, int] = {}
+        self.thread_values: dict[tuple, object] = {}
+        self.ranges: dict[str, tuple[int, int]] = {}
+        self.declarations: dict[str, None] = {}
+        self.strings: dict[str, str] = {}
+        self.local_bytes = 0
+        # Extra pointer registers of the loops around, by the address they hold: a base plus these terms.
+        self.loop_pointers: dict[tuple[str, tuple], str] = {}
+        self.has_rare_code = False
+
+    # -- instructions ------------------------------------------------------------------------------------
+
+    def require(self, major: int, minor: int) -> None:
+        """An instruction needs PTX ISA ``major.minor``."""
+        if (major, minor) > self.version:
+            self.version = (major, minor)
+
+    def new(self, kind: str) -> str:
+        """A fresh register of class ``kind``."""
+        self.count += 1
+        return f"%{kind}_{self.count}"
+
+    def pure(self, template: str, kind: str, *operands) -> str:
+        """The result, a register of class ``kind``, of an instruction without effects. The result is the
+        first operand of the template."""
+        key = (template, operands)
+        found = self._numbers.get(key) or self._entry_numbers.get(key)
+        if found is None:
+            found = self.new(kind)
+            self.code.append((template, (found, *operands), 1))
+            self._numbers[key] = found
+            self._log.append(key)
+        return found
+
+    def pure_many(self, template: str, kinds: str, *operands) -> tuple[str, ...]:
+        """As :meth:`pure`, for an instruction with one result per letter of ``kinds``."""
+        key = (template, operands)
+        found = self._numbers.get(key)
+        if found is None:
+            found = tuple([self.new(kind) for kind in kinds])
+            self.code.append((template, (*found, *operands), len(found)))
+            self.remember(key, found)
+        return found
+
+    def remember(self, key: tuple, value: object) -> None:
+        """State that the instruction ``key = (template, operands)`` would give ``value``."""
+        if key not in self._numbers:
+            self._numbers[key] = value
+            self._log.append(key)
+
+    def known(self, key: tuple) -> object:
+        """What was remembered for ``key``, or None."""
+        return self._numbers.get(key)
+
+    def effect(self, template: str, *operands) -> None:
+        """An instruction that stays where it is."""
+        self.code.append((template, operands, EFFECT))
+
+    def copy(self, destination: str, source) -> None:
+        """Assign a register that has several definitions (a loop-carried value, a predicated load's
+        result)."""
+        if destination[1] == "p" and isinstance(source, int):
+            # No immediate predicates: compare constants.
+            self.code.append(("setp.ne.b32 %s, %s, 0;", (destination, source), EFFECT))
+            return
+        self.code.append((MOVES[destination[1]], (destination, source), COPY))
+
+    def label(self, stem: str) -> str:
+        """A fresh label name."""
+        self._labels += 1
+        return f"${stem}_{self._labels}"
+
+    def place(self, label: str) -> None:
+        self.code.append((label + ":", (), LABEL))
+
+    def skip_unless(self, predicate: str, stem: str) -> str:
+        """Branch to the label that is returned where the predicate does not hold. The branch may diverge."""
+        end = self.label(stem)
+        self.effect(f"@!%s bra {end};", predicate)
+        return end
+
+    def rare(self, predicate: str) -> _Rare:
+        """Within ``with b.rare(p):`` stands what only threads with ``p`` do, which are few. Nothing that is
+        computed there is known afterwards."""
+        return _Rare(self, predicate)
+
+    def at_entry(self) -> _AtEntry:
+        """Within ``with b.at_entry():``, pure instructions go to the kernel's entry. Their operands must come
+        from there."""
+        return _AtEntry(self)
+
+    def fresh_thread(self) -> _FreshThread:
+        """Within ``with b.fresh_thread():``, the thread's number is a value that the assembler does not know
+        to be the old one (it came through a shuffle), so that what is computed from it is not merged with
+        what was computed before."""
+        return _FreshThread(self)
+
+    def start_anew(self) -> None:
+        """What was built so far comes first; from here on the kernel's entry is here. So the registers of
+        what depends on the thread alone are not live before. Only outside of all control flow."""
+        self.forget()
+        with self.fresh_thread():
+            values = self.thread_values
+        self._before += self._entry_code + self.code
+        self.code, self._entry_code = [], []
+        self.thread_values, self._entry_numbers = values, {}
+
+    # -- scopes and aliases ------------------------------------------------------------------------------
+
+    def open_scope(self) -> None:
+        """What is computed from here on is known until :meth:`close_scope`."""
+        self._scopes.append(len(self._log))
+
+    def close_scope(self) -> None:
+        start = self._scopes.pop()
+        for key in self._log[start:]:
+            del self._numbers[key]
+        del self._log[start:]
+
+    def forget(self) -> None:
+        """Forget all values of the current scope (their registers are about to change)."""
+        start = self._scopes[-1] if self._scopes else 0
+        for key in self._log[start:]:
+            del self._numbers[key]
+        del self._log[start:]
+
+    def alias(self, register: str, destination: str) -> None:
+        """Give ``register`` the name of ``destination``: whatever computes it computes it in place."""
+        self.aliases[register] = destination
+        self._aliased.setdefault(destination, []).extend([register, *self._aliased.pop(register, ())])
+
+    def all_names(self, register: str) -> list[str]:
+        """``register`` and all registers that became it."""
+        return [register, *self._aliased.get(register, ())]
+
+    def resolved(self, operand):
+        """The register whose name ``operand`` has now."""
+        return resolve(self.aliases, operand) if operand in self.aliases else operand
+
+    # -- integers: constants and affine values -----------------------------------------------------------
+
+    def register(self, x, kind: str = "r") -> str:
+        """``x`` in a register of class ``kind``."""
+        if isinstance(x, str) and x[0] == "%":
+            return x
+        if isinstance(x, tuple):
+            return self.plain(x)
+        if kind == "p":
+            return self.pure("setp.ne.b32 %s, %s, 0;", "p", int(x))
+        return self.pure(MOVES[kind], kind, x)
+
+    def plain(self, x):
+        """``x`` as an operand of any instruction that takes an immediate: a register or a constant."""
+        if not isinstance(x, tuple):
+            return x
+        root, offset = x
+        template = "add.s32 %s, %s, %s;" if root[1] == "r" else "add.s64 %s, %s, %s;"
+        found = self.pure(template, root[1], root, offset)
+        known = self.ranges.get(root)
+        if known is not None:
+            self.ranges.setdefault(found, (known[0] + offset, known[1] + offset))
+        return found
+
+    @staticmethod
+    def split(x) -> tuple[str | None, int]:
+        """An affine value's register (None for a constant) and constant."""
+        if isinstance(x, tuple):
+            return x
+        return (None, x) if isinstance(x, int) else (x, 0)
+
+    @staticmethod
+    def affine(root: str | None, offset: int, bits: int):
+        """The value ``root + offset``, in its simplest form."""
+        offset = wrap(offset, bits)
+        if root is None:
+            return offset
+        return (root, offset) if offset else root
+
+    def add(self, x, y, bits: int = 32):
+        """x + y of 32- or 64-bit integers."""
+        (a, m), (b, n) = self.split(x), self.split(y)
+        if a is None or b is None:
+            return self.affine(a or b, m + n, bits)
+        if a > b:
+            a, b = b, a
+        root = self.pure(f"add.s{bits} %s, %s, %s;", "r" if bits == 32 else "q", a, b)
+        self._sum_range(root, a, b)
+        return self.affine(root, m + n, bits)
+
+    def _sum_range(self, root: str, a: str, b: str) -> None:
+        x, y = self.ranges.get(a), self.ranges.get(b)
+        if x is not None and y is not None and x[1] + y[1] < 1 << 31 and x[0] + y[0] >= -(1 << 31):
+            self.ranges.setdefault(root, (x[0] + y[0], x[1] + y[1]))
+
+    def sub(self, x, y, bits: int = 32):
+        """x - y of 32- or 64-bit integers."""
+        (a, m), (b, n) = self.split(x), self.split(y)
+        if a == b:
+            return wrap(m - n, bits)
+        if b is None:
+            return self.affine(a, m - n, bits)
+        kind = "r" if bits == 32 else "q"
+        if a is None:
+            return self.pure(f"sub.s{bits} %s, %s, %s;", kind, wrap(m - n, bits), b)
+        return self.affine(self.pure(f"sub.s{bits} %s, %s, %s;", kind, a, b), m - n, bits)
+
+    def mul(self, x, y, bits: int = 32):
+        """x · y of 32- or 64-bit integers, modulo 2**bits."""
+        if isinstance(x, int):
+            x, y = y, x
+        if isinstance(y, int):
+            return self._mul_constant(x, y, bits)
+        kind = "r" if bits == 32 else "q"
+        (a, m), (b, n) = self.split(x), self.split(y)
+        if m and n:
+            return self.pure(f"mul.lo.s{bits} %s, %s, %s;", kind, self.plain(x), self.plain(y))
+        if n:
+            a, m, b = b, n, a
+        product = self.pure(f"mul.lo.s{bits} %s, %s, %s;", kind, *((a, b) if a <= b else (b, a)))
+        if not m:
+            return product
+        return self.pure(f"mad.lo.s{bits} %s, %s, %s, %s;", kind, b, m, product)
+
+    def _mul_constant(self, x, factor: int, bits: int):
+        root, offset = self.split(x)
+        if root is None or factor == 0:
+            return wrap(offset * factor, bits)
+        kind = "r" if bits == 32 else "q"
+        if factor == 1:
+            scaled = root
+        elif factor > 0 and factor & (factor - 1) == 0:
+            scaled = self.pure(f"shl.b{bits} %s, %s, %s;", kind, root, factor.bit_length() - 1)
+        else:
+            scaled = self.pure(f"mul.lo.s{bits} %s, %s, %s;", kind, root, factor)
+        known = self.ranges.get(root)
+        if (
+            known is not None
+            and factor > 0
+            and -(1 << 31) <= known[0] * factor
+            and known[1] * factor < 1 << 31
+        ):
+            self.ranges.setdefault(scaled, (known[0] * factor, known[1] * factor))
+        return self.affine(scaled, offset * factor, bits)
+
+    def range_of(self, x) -> tuple[int, int] | None:
+        """Known bounds (inclusive) of a 32-bit value as a signed number, or None."""
+        root, offset = self.split(x)
+        if root is None:
+            return offset, offset
+        known = self.ranges.get(root)
+        return None if known is None else (known[0] + offset, known[1] + offset)
+
+    def fits(self, x) -> bool:
+        """Whether the affine sum cannot leave the 32-bit range."""
+        known = self.range_of(x)
+        return known is not None and known[0] >= -(1 << 31) and known[1] < 1 << 31
+
+    def widen(self, x, exact: bool = True):
+        """A 32-bit value as a 64-bit one, sign-extended. Unless ``exact``, the affine sum is promised to
+        fit."""
+        root, offset = self.split(x)
+        if root is None:
+            return offset
+        if offset and exact and not self.fits(x):
+            root, offset = self.plain(x), 0
+        wide = self.pure("cvt.s64.s32 %s, %s;", "q", root)
+        return self.affine(wide, offset, 64)
+
+    # -- predicates --------------------------------------------------------------------------------------
+
+    def both(self, p, q):
+        """The conjunction of two predicates, each a register, 0, 1 or None (always)."""
+        if p is None or p == 1:
+            return q
+        if q is None or q == 1 or p == q:
+            return p
+        if p == 0 or q == 0:
+            return 0
+        return self.pure("and.pred %s, %s, %s;", "p", *((p, q) if p <= q else (q, p)))
+
+    def negate(self, p):
+        """The negation of a predicate."""
+        return 1 - p if isinstance(p, int) else self.pure("not.pred %s, %s;", "p", p)
+
+    # -- the list --------------------------------------------------------------------------------------------
+
+    def locate(self, location) -> None:
+        """Instructions from here on come from ``location`` (a :class:`Location` or None)."""
+        if location is None or location.line <= 0:
+            return
+        key = (location.file, location.line, location.column)
+        if key == self._location:
+            return
+        self._location = key
+        number = self.files.setdefault(location.file, len(self.files) + 1)
+        self.code.append((f".loc {number} {location.line} {location.column + 1}", (), LOCATION))
+
+    def all_code(self) -> list[Instruction]:
+        """What was built, in order."""
+        code = self._before + self._entry_code
+        for _, operands, kind in code:
+            if kind > 0:
+                self.reasons.setdefault(operands[0], "at_entry: it depends on the thread's number alone")
+        return code + self.code
+
+    def reassigned(self) -> set[str]:
+        """Registers that may be assigned more than once."""
+        copied = {operands[0] for _, operands, kind in self.code if kind == COPY}
+        return copied.union(self.aliases, self.aliases.values())

@@ -1,0 +1,130 @@
+"""Pointers as values of a thread.
+
+A pointer is ``base + Σ root · scale + offset`` bytes: a 64-bit register that all elements of a tensor share
+where possible, 32-bit (or 64-bit) registers, and a constant that goes into the instruction. Addresses are
+computed when a memory instruction needs them, the roots that most elements share first; value numbering does
+the rest.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from ptxforge.codegen_ptx.ptx.builder import Builder
+
+Term = tuple[str, int]
+"""A register and the bytes that one unit of it counts."""
+
+
+class Pointer(NamedTuple):
+    """``base`` is a 64-bit register; ``offset`` bytes."""
+
+    base: str
+    terms: tuple[Term, ...] = ()
+    offset: int = 0
+
+
+def as_pointer(x) -> Pointer:
+    """A pointer value (a plain 64-bit register or constant address is one, too)."""
+    return x if isinstance(x, Pointer) else Pointer(x)
+
+
+def advance(b: Builder, pointers: list, offsets: list, size: int) -> list:
+    """Pointers plus offsets counted in elements of ``size`` bytes."""
+    first = offsets[0]
+    if all(offset == first for offset in offsets):
+        return _advance_all(b, pointers, first, size)
+    moved: dict[tuple, tuple[Term, ...]] = {}  # most elements have the same terms
+    result = []
+    for pointer, offset in zip(pointers, offsets, strict=True):
+        p = as_pointer(pointer)
+        root, constant = b.split(offset)
+        terms = moved.get((p.terms, root))
+        if terms is None:
+            terms = moved[p.terms, root] = _with_term(p.terms, root, size)
+        result.append(Pointer(p.base, terms, p.offset + constant * size))
+    return result
+
+
+def _advance_all(b: Builder, pointers: list, offset, size: int) -> list:
+    """All elements advance alike: the bases do."""
+    root, constant = b.split(offset)
+    moved = {}
+    result = []
+    for p in map(as_pointer, pointers):
+        if root is None or (root, -size) in p.terms:
+            result.append(moved_by(b, p, offset, size))
+            continue
+        base = moved.get(p.base)
+        if base is None:
+            base = moved[p.base] = scaled_sum(b, p.base, root, size)
+        result.append(Pointer(base, p.terms, p.offset + constant * size))
+    return result
+
+
+def moved_by(b: Builder, p: Pointer, offset, size: int) -> Pointer:
+    """A pointer plus ``offset`` elements of ``size`` bytes: one more term, or one less where they cancel."""
+    root, constant = b.split(offset)
+    return Pointer(p.base, _with_term(p.terms, root, size), p.offset + constant * size)
+
+
+def _with_term(terms: tuple[Term, ...], root: str | None, size: int) -> tuple[Term, ...]:
+    """The terms with ``size`` bytes for each unit of ``root`` (None: nothing) added."""
+    if root is None:
+        return terms
+    if (root, -size) in terms:
+        at = terms.index((root, -size))
+        return terms[:at] + terms[at + 1 :]
+    return tuple(sorted((*terms, (root, size))))
+
+
+def scaled_sum(b: Builder, base, root: str, size: int):
+    """``base + root · size`` with 64 bits; ``root`` is sign-extended."""
+    if root[1] == "r":
+        if isinstance(base, int):
+            base = b.register(base, "q")
+        return b.pure("mad.wide.s32 %s, %s, %s, %s;", "q", root, size, base)
+    return b.add(base, b.mul(root, size, 64), 64)
+
+
+def address(b: Builder, pointer, shared_terms: dict | None = None) -> tuple[str, int]:
+    """(64-bit register, constant bytes) of one pointer."""
+    p = as_pointer(pointer)
+    base, terms, offset = p
+    if (base, terms) in b.loop_pointers:
+        base, terms = b.loop_pointers[base, terms], ()
+    if len(terms) > 1 and shared_terms:
+        terms = sorted(terms, key=lambda term: (-shared_terms.get(term, 0), term))
+    for root, size in terms:
+        base = scaled_sum(b, base, root, size)
+        if isinstance(base, tuple):
+            base, more = base
+            offset += more
+    if isinstance(base, tuple):
+        base, offset = base[0], base[1] + offset
+    if isinstance(base, int) or not -(1 << 31) <= offset < 1 << 31:
+        base, offset = b.register(b.add(base, offset, 64), "q"), 0
+    return base, offset
+
+
+def shared_terms(pointers: list) -> dict:
+    """How many elements have each term, where there are several terms to order."""
+    counts: dict = {}
+    for p in pointers:
+        if isinstance(p, Pointer) and len(p.terms) > 1:
+            for term in p.terms:
+                counts[term] = counts.get(term, 0) + 1
+    return counts
+
+
+def addresses(b: Builder, pointers: list) -> list[tuple[str, int]]:
+    """The addresses of all elements of a tensor of pointers; terms that more elements share are added
+    first."""
+    counts = shared_terms(pointers)
+    return [address(b, p, counts) for p in pointers]
+
+
+def whole(b: Builder, pointer) -> str:
+    """The address in one 64-bit register."""
+    base, offset = address(b, pointer)
+    return b.register(b.add(base, offset, 64), "q")
