@@ -122,7 +122,7 @@ class Issue:
         times = f"{self.count} times{launches}" if self.count > 1 or launches else ""
         return [
             ("element", self.element),
-            ("first seen", "; ".join(part for part in (first, times) if part)),
+            ("first seen" if first else "seen", "; ".join(part for part in (first, times) if part)),
             ("why", self.entry.reason),
             ("cure", self.entry.cure),
         ]
@@ -154,10 +154,13 @@ def _place(source: Any) -> Place | None:
 
 @attrs.define(slots=True, repr=False)
 class Report:
-    """What was found: ``issues``, and how often each kernel was launched (``launches``)."""
+    """What was found: ``issues``, and how often each kernel was launched (``launches``). ``launch`` is the
+    number of the launch that issues are added for now."""
 
     _issues: dict[tuple, Issue] = attrs.field(factory=dict)
     launches: dict[str, int] = attrs.field(factory=dict)
+    launch: int = 0
+    _seen_in: dict[tuple, int] = attrs.field(factory=dict)
 
     @property
     def issues(self) -> list[Issue]:
@@ -169,7 +172,8 @@ class Report:
         known = self._issues.setdefault(issue.key, issue)
         if known is not issue:
             known.count += issue.count
-            known.launches += issue.launches
+            known.launches += self._seen_in[issue.key] != self.launch
+        self._seen_in[issue.key] = self.launch
 
     def count(self, severity: str) -> int:
         """The number of issues of a severity."""

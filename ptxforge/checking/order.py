@@ -11,6 +11,7 @@ import numpy as np
 from ptxforge.checking.issues import Issue, Place
 from ptxforge.runtime.findings import Launch
 from ptxforge.runtime.lending import Argument
+from ptxforge.runtime.places import place_of
 from ptxforge.support import dtypes
 
 _TOLERANCE = {8: 0.25, 16: 2e-2, 32: 1e-4, 64: 1e-10}
@@ -50,11 +51,13 @@ class Order:
         first = int(np.flatnonzero(apart)[0])
         where = argument.element_at(argument.address + first * argument.itemsize)
         text = f"{where} is {values[0][first]} when programs run in order, {values[1][first]} in reverse"
-        code = launch.variant.src.fn.__code__
-        place = Place(code.co_filename, code.co_firstlineno)
+        head = place_of(launch.variant.src.fn)
         self.add(
-            Issue(launch.variant.name, "order", text, place, element=str(argument), count=int(apart.sum()))
-        )
+            Issue(
+                launch.variant.name, "order", text, Place(head.file, head.line, head.indent + 1),
+                element=f"{where}, {argument}", count=int(apart.sum()),
+            )
+        )  # fmt: skip
 
 
 def _run(launch: Launch, order: str) -> None:

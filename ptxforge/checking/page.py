@@ -106,6 +106,8 @@ def _source(place: Place | None, other: int | None = None) -> str:
         return ""
     marked = {other or place.line, place.line}
     first, last = max(1, min(marked) - _AROUND), min(len(lines), max(marked) + _AROUND)
+    while first < min(marked) and not lines[first - 1].strip():
+        first += 1
     while last > max(marked) and (not lines[last - 1].strip() or lines[last - 1][0] in "@d"):
         last -= 1  # of the next function
     width = len(str(last))

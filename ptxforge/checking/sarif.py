@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from ptxforge import __version__
 from ptxforge.checking.catalogue import CATALOGUE
@@ -57,5 +58,5 @@ def _location(place: Place, root: Path | None) -> dict[str, Any]:
 
 def _uri(file: Path, root: Path | None) -> str:
     if root is not None and file.is_absolute() and file.is_relative_to(root):
-        return file.relative_to(root).as_posix()
-    return file.as_uri() if file.is_absolute() else file.as_posix()
+        file = file.relative_to(root)
+    return file.as_uri() if file.is_absolute() else quote(file.as_posix())

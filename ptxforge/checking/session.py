@@ -59,7 +59,8 @@ class check:  # noqa: N801 - used like a function
         self.fail_on = fail_on
         self.report = Report()
         self._tiles = Tiles(self.report.add, non_finite) if tiles else None
-        self._before = [self._tiles.look] if self._tiles is not None else []
+        self._before = [self._begin, *([self._tiles.look] if self._tiles is not None else [])]
+        self._has_begun = False
         if order:
             self._before.append(Order(self.report.add).look)
         self._poisons = torch_empty
@@ -80,7 +81,14 @@ class check:  # noqa: N801 - used like a function
         findings.before.extend(self._before)
         return self.report
 
+    def _begin(self, launch: findings.Launch) -> None:
+        self.report.launch += 1
+        self._has_begun = True
+
     def _listen(self, launch: findings.Launch) -> None:
+        if not self._has_begun:  # a launch by Triton's own function does not say so
+            self._begin(launch)
+        self._has_begun = False
         name = launch.variant.name
         self.report.launches[name] = self.report.launches.get(name, 0) + 1
         for finding in launch.device.findings:

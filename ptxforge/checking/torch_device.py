@@ -24,6 +24,8 @@ from typing import Any
 import numpy as np
 
 import ptxforge
+from ptxforge.checking import torch_functions
+from ptxforge.checking.torch_functions import Mapped
 from ptxforge.driver import arrays
 from ptxforge.emulator.memory import POISON
 from ptxforge.runtime import lending
@@ -101,53 +103,57 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def _map(torch: Any, tell: Callable[[str], None]) -> None:
-    said: list[bool] = []
-
-    def mapped() -> None:
-        if not said:
-            said.append(True)
-            tell(MESSAGE)
-
-    _mode(torch, mapped).__enter__()
-    _replace_queries(torch, mapped)
+    mapped = Mapped(torch, lambda: tell(MESSAGE))
+    mode = _mode(mapped)
+    mode.__enter__()
+    torch_functions.replace(mapped, mode)
+    _replace_queries(torch, mapped.named)
     arrays.DEVICE_NAMES["cuda:0"] = "cpu"
     os.environ.setdefault("TORCHDYNAMO_DISABLE", "1")  # torch.compile would compile for the CPU
 
 
-def _mode(torch: Any, mapped: Callable[[], None]) -> Any:
+def _mode(mapped: Mapped) -> Any:
     """The hook through which torch passes every call of its own functions."""
-    here, there = torch.device("cpu"), torch.device("cuda:0")
-    device_of, is_cuda = torch.Tensor.device.__get__, torch.Tensor.is_cuda.__get__
-
-    def is_mapped(value: Any) -> bool:
-        if isinstance(value, torch.device):
-            return value.type == "cuda"
-        return isinstance(value, str) and value.partition(":")[0] == "cuda"
+    torch, tensor = mapped.torch, mapped.torch.Tensor
+    device_of, is_cuda = tensor.device.__get__, tensor.is_cuda.__get__
+    known: dict[Any, Callable[..., Any]] = {
+        device_of: lambda tensor: mapped.there,
+        is_cuda: lambda tensor: True,
+        tensor.get_device: lambda tensor: 0,
+        tensor.data_ptr: lambda tensor: _address_of(torch, tensor),
+        tensor.cuda: lambda tensor, *arguments, **options: mapped.named() or tensor,
+        tensor.pin_memory: lambda tensor, *arguments, **options: tensor,
+        torch.device: lambda *name, **options: _device(mapped, *name, **options),
+    }
 
     class CudaOnCpu(torch.overrides.TorchFunctionMode):
         def __torch_function__(
             self, func: Callable, types: Any, args: tuple = (), kwargs: dict | None = None
         ) -> Any:
             kwargs = kwargs or {}
-            if func == device_of:
-                return there
-            if func == is_cuda:
-                return True
-            if func is torch.Tensor.cuda:
-                mapped()
-                return args[0]
-            if func is torch.Tensor.get_device:
-                return 0
-            if func is torch.Tensor.data_ptr:
-                return _address_of(torch, args[0])
-            if any(map(is_mapped, args)) or any(map(is_mapped, kwargs.values())):
-                mapped()
-                args = tuple(here if is_mapped(value) else value for value in args)
-                kwargs = {name: here if is_mapped(value) else value for name, value in kwargs.items()}
+            if func in known:
+                return known[func](*args, **kwargs)
+            if any(map(mapped.is_gpu, args)) or any(map(mapped.is_gpu, kwargs.values())):
+                mapped.named()
+                args = tuple(mapped.here if mapped.is_gpu(value) else value for value in args)
+                kwargs = {
+                    name: mapped.here if mapped.is_gpu(value) else value for name, value in kwargs.items()
+                }
+            if "device" in kwargs:
+                kwargs["device"] = mapped.on_cpu(kwargs["device"])
+            if func is tensor.to and len(args) > 1:
+                args = (args[0], mapped.on_cpu(args[1]), *args[2:])
             kwargs.pop("pin_memory", None)
             return func(*args, **kwargs)
 
     return CudaOnCpu()
+
+
+def _device(mapped: Mapped, *name: Any, **options: Any) -> Any:
+    """``torch.device(…)``, of which a number alone means the GPU."""
+    if len(name) == 1 and isinstance(name[0], int):
+        name = ("cuda", *name)
+    return mapped.torch.device(*name, **options)
 
 
 def _address_of(torch: Any, tensor: Any) -> int:
@@ -283,6 +289,9 @@ def _replace_queries(torch: Any, mapped: Callable[[], None]) -> None:
     answers |= dict.fromkeys(_ACTIONS, nothing) | dict.fromkeys(_AMOUNTS, zero)
     for name, answer in answers.items():
         setattr(torch.cuda, name, answer if isinstance(answer, type) else _called(name, answer))
+    for name in ("range_push", "range_pop", "mark"):
+        if hasattr(torch.cuda, "nvtx"):
+            setattr(torch.cuda.nvtx, name, _called(name, nothing))
 
 
 def _called(name: str, answer: Callable) -> Callable:

@@ -5,9 +5,10 @@
 
 With --grid and one --arg for each parameter (i32:5, f32:0.5, f32[1024], f16[64x64]:randn, @file.npy) the
 emulator runs the kernel under all checks and adds what it counts: sectors per request, bank conflicts,
-divergence, a roofline. The signature may be left out then: it is that of the arguments. --html writes a page
-that needs nothing else: source, IR of every pass, PTX, SASS where it can be made, layouts, shared memory,
-schedule. The exit status is 1 when the emulator found something wrong.
+divergence, a roofline. The signature may be left out then: it is what a launch would make of the arguments
+(an integer 1 is compiled in). --html writes a page that needs nothing else: source, IR of every pass, PTX,
+SASS where it can be made, layouts, shared memory, schedule. The exit status is 1 when the emulator found
+something wrong.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from typing import Any
 import numpy as np
 
 from ptxforge.cli.source import load_kernel, parse_constants, parse_signature
-from ptxforge.debug import signature_of
 from ptxforge.explain.measure import run_counted
 from ptxforge.explain.page import page
 from ptxforge.explain.report import Report, explain
 from ptxforge.explain.trace import trace
 from ptxforge.runtime.jit import DEFAULT_TARGET, JITFunction
+from ptxforge.runtime.specialize import specialize
 from ptxforge.support.errors import PtxforgeError
 
 
@@ -48,7 +49,10 @@ def run(options: argparse.Namespace) -> int:
     kernel = load_kernel(options.kernel)
     constants = parse_constants(options.constants)
     arguments = _arguments(options)
-    signature = _signature(options, kernel, constants, arguments)
+    if options.signature or not arguments:
+        signature = parse_signature(options.signature, kernel, constants)
+    else:
+        signature, arguments = _specialized(kernel, constants, arguments)
     traced = trace(
         kernel, signature, constants, options.target,
         num_warps=options.num_warps, num_stages=options.num_stages, num_ctas=options.num_ctas,
@@ -93,10 +97,17 @@ def _size(text: str) -> tuple[int, int, int]:
         raise PtxforgeError(str(error)) from None
 
 
-def _signature(
-    options: argparse.Namespace, kernel: JITFunction, constants: dict[str, Any], arguments: list
-) -> dict[str, str]:
-    if options.signature or not arguments:
-        return parse_signature(options.signature, kernel, constants)
-    types = [signature_of(value if isinstance(value, np.ndarray) else value.item()) for value in arguments]
-    return parse_signature(",".join(types), kernel, constants)
+def _specialized(
+    kernel: JITFunction, constants: dict[str, Any], arguments: list
+) -> tuple[dict[str, str], list]:
+    """The signature that a launch with these arguments has, and those that are parameters of the compiled
+    kernel; what a launch compiles in is added to the constants. Raises :class:`PtxforgeError`."""
+    takes = [p for p in kernel.params if p.name not in constants and not p.constexpr]
+    if len(takes) != len(arguments):
+        names = ", ".join(p.name for p in takes)
+        raise PtxforgeError(f"{len(arguments)} --arg are given for {len(takes)} parameters: {names}")
+    made = {p: specialize(p, value) for p, value in zip(takes, arguments, strict=True)}
+    constants |= {p.name: found.constant for p, found in made.items() if found.is_constant}
+    signature = {p.name: found.type for p, found in made.items() if not found.is_constant}
+    kept = [value for value, found in zip(arguments, made.values(), strict=True) if not found.is_constant]
+    return signature, kept

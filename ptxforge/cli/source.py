@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
 import sys
 import traceback
@@ -37,13 +38,15 @@ def load_kernel(where: str) -> JITFunction:
 
 
 def _execute(path: Path) -> ModuleType:
-    """The module that the file is, with its own folder first on the path, as for a script."""
+    """The module that the file is, with its own folder first on the path, as for a script. What the file
+    prints goes to standard error: a command's own output may be a file's content."""
     spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     sys.modules.setdefault(path.stem, module)
     sys.path.insert(0, str(path.parent))
     try:
-        spec.loader.exec_module(module)
+        with contextlib.redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
     except PtxforgeError:
         raise
     except Exception as error:  # whatever the user's file raises

@@ -99,13 +99,15 @@ class DeviceArray:
         return self.strides[axis]
 
     def data_ptr(self) -> int:
-        """The address of the first element."""
+        """The address of the first element. Raises :class:`DeviceError` for an array that was freed."""
+        if not self._free.alive:
+            raise DeviceError(f"this array of shape {self.shape} was freed")
         return self._address
 
     def numpy(self) -> np.ndarray:
         """A copy on the host, after the work queued on the default stream."""
         result = np.empty(self.shape, self.dtype.numpy)
-        self.owner.copy_to_host(result, self._address)
+        self.owner.copy_to_host(result, self.data_ptr())
         return result
 
     def copy_from(self, source: np.ndarray) -> DeviceArray:
@@ -113,7 +115,7 @@ class DeviceArray:
         source = np.asarray(source, order="C")
         if source.shape != self.shape or dtypes.from_numpy(source.dtype) != self.dtype:
             raise DeviceError(f"cannot copy {source.dtype}{source.shape} to {self.dtype}{self.shape}")
-        self.owner.copy_to_device(self._address, source)
+        self.owner.copy_to_device(self.data_ptr(), source)
         return self
 
     def __array__(self, dtype: object = None, copy: bool | None = None) -> np.ndarray:
@@ -126,6 +128,7 @@ class DeviceArray:
     def free(self) -> None:
         """Release the memory now instead of when the last reference goes."""
         self._free()
+        self._address = 0  # whoever goes on to use it must not find another array there
 
     def __getitem__(self, key: object) -> np.ndarray:
         """Elements on the host, for looking at: a copy, indexed as numpy does. With an integer in front only
@@ -140,7 +143,7 @@ class DeviceArray:
         if not -self.shape[0] <= row < self.shape[0]:
             raise IndexError(f"index {row} is out of bounds for axis 0 with size {self.shape[0]}")
         part = np.empty(self.shape[1:], self.dtype.numpy)
-        self.owner.copy_to_host(part, self._address + row % self.shape[0] * part.nbytes)
+        self.owner.copy_to_host(part, self.data_ptr() + row % self.shape[0] * part.nbytes)
         return part[key[1:] if isinstance(key, tuple) else ()]
 
     def __setitem__(self, key: object, value: object) -> None:
@@ -182,7 +185,7 @@ class DeviceArray:
         return {
             "shape": self.shape,
             "typestr": self.dtype.numpy.str,
-            "data": (self._address, False),
+            "data": (self.data_ptr(), False),
             "strides": None,
             "version": 3,
             "stream": 1,  # the default stream, where ptxforge queues work on its own arrays

@@ -199,9 +199,8 @@ class GlobalMemory:
         near = []
         if index >= 0:
             start, end = self.starts[index], self.ends[index]
-            near.append(
-                (address - end, f"{address - end} bytes past the end of the {end - start}-byte allocation")
-            )
+            where = f"{address - end} bytes past" if address > end else "just past"
+            near.append((address - end, f"{where} the end of the {end - start}-byte allocation"))
         if index + 1 < len(self.starts):
             start, end = self.starts[index + 1], self.ends[index + 1]
             near.append(

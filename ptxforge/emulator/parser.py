@@ -334,6 +334,8 @@ class _Parser:
             self.version = number.group(1)
         elif kind == ".target":
             self.target = self.rest_of_line()[len(".target") :].split(",")[0].strip()
+            if not re.fullmatch(r"sm_\d+[af]?", self.target):
+                raise self.fail(".target is followed by an architecture such as sm_90a")
         elif kind in (".address_size", ".file", ".loc"):
             self.rest_of_line()
         elif kind == ".section":

@@ -25,7 +25,7 @@ from ptxforge.runtime import timings as timings_file
 from ptxforge.runtime.config import Config, expand, pow2
 from ptxforge.runtime.derived_tuning import DerivedTuning
 from ptxforge.runtime.devices import default_device
-from ptxforge.runtime.heuristics import Wrapper
+from ptxforge.runtime.heuristics import Wrapper, names_of
 from ptxforge.runtime.jit import KernelInterface
 from ptxforge.runtime.search import STRATEGIES, Search, first_of_ties
 from ptxforge.runtime.tournament import cannot_work
@@ -89,6 +89,9 @@ class Autotuner(DerivedTuning, Wrapper):
         super().__init__(fn)
         self.arg_names = list(arg_names)
         self.configs = [*(configs or ()), *(expand(space) if space is not None else ())] or [Config({})]
+        wrong = [config for config in self.configs if not hasattr(config, "all_kwargs")]
+        if wrong:
+            raise AutotunerError(f"a configuration is a ptxforge.Config, not {wrong[0]!r}")
         self.strategy, self.budget, self.deterministic = strategy, budget, deterministic
         self.executor = executor
         self._check_choices()
@@ -386,7 +389,7 @@ def autotune(
 
     def decorate(fn: KernelInterface) -> Autotuner:
         return Autotuner(
-            fn, fn.arg_names, configs, key, reset_to_zero, restore_value, pre_hook, post_hook,
+            fn, names_of(fn, "autotune"), configs, key, reset_to_zero, restore_value, pre_hook, post_hook,
             prune_configs_by, warmup, rep, use_cuda_graph, do_bench, cache_results, space, strategy, budget,
             deterministic, executor,
         )  # fmt: skip

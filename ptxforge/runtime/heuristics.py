@@ -8,6 +8,7 @@ from typing import Any
 
 from ptxforge.runtime.jit import JITFunction, KernelInterface
 from ptxforge.runtime.pickling import TravelsByName
+from ptxforge.support.errors import ArgumentError
 
 
 class Wrapper(TravelsByName, KernelInterface):
@@ -36,6 +37,15 @@ class Wrapper(TravelsByName, KernelInterface):
     def variants(self) -> list:
         """What was compiled, oldest first."""
         return self.base_fn.variants
+
+
+def names_of(kernel: Any, decorator: str) -> list[str]:
+    """The parameters of what a decorator stands above. Raises :class:`ArgumentError` when that is no
+    kernel."""
+    if not hasattr(kernel, "arg_names"):
+        name = getattr(kernel, "__name__", repr(kernel))
+        raise ArgumentError(f"'{name}' is no kernel: @ptxforge.{decorator} stands above @ptxforge.jit")
+    return kernel.arg_names
 
 
 class Heuristics(Wrapper):
@@ -72,6 +82,6 @@ def heuristics(values: dict[str, Callable[[dict[str, Any]], Any]]) -> Callable[[
     """
 
     def decorate(fn: KernelInterface) -> Heuristics:
-        return Heuristics(fn, fn.arg_names, values)
+        return Heuristics(fn, names_of(fn, "heuristics"), values)
 
     return decorate

@@ -53,6 +53,18 @@ def test_sarif(tmp_path, golden, capsys):
     golden(GOLDEN / "faults.sarif", json.dumps(log, indent=2) + "\n")
 
 
+def test_addresses_in_sarif_are_addresses(tmp_path, monkeypatch, capsys):
+    """A path with a space, in the folder that the command runs in and elsewhere."""
+    (tmp_path / "my scripts").mkdir()
+    (tmp_path / "my scripts" / "faults.py").write_text((HERE / "scripts" / "faults.py").read_text())
+    monkeypatch.chdir(tmp_path)
+    for name in ("my scripts/faults.py", tmp_path / "my scripts" / "faults.py"):
+        check_command("--sarif", "found.sarif", name)
+        (run,) = json.loads(Path("found.sarif").read_text())["runs"]
+        places = [r["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] for r in run["results"]]
+        assert set(places) == {"my%20scripts/faults.py"}
+
+
 def _check_sarif(log: dict) -> None:
     """The properties that SARIF 2.1.0 requires, sections 3.13, 3.14, 3.18, 3.19, 3.27, 3.29 and 3.30."""
     assert log["version"] == "2.1.0" and isinstance(log["runs"], list)

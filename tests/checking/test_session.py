@@ -52,6 +52,26 @@ def test_one_issue_per_line_over_all_launches():
     assert by_kernel["double"].place.line == line and by_kernel["double"].place.file == __file__
 
 
+@ptxforge.jit
+def wraps(x, out, n, stride, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * stride + tl.arange(0, BLOCK)
+    tl.store(out + tl.arange(0, BLOCK), tl.load(x + i, mask=i < n), mask=i < n)
+
+
+def test_launches_are_counted_not_what_was_seen_in_one():
+    """Two programs and two masks of a line, in one launch or in two."""
+    for launches in (1, 2):
+        with ptxforge.check(fail_on="never") as report:
+            for _ in range(launches):
+                wraps[(4,)](*_arrays(), 100, 2**30, BLOCK=64)
+                halve[(1,)](*_arrays(), 256, BLOCK=128)
+        found = {issue.kind: issue for issue in report.issues}
+        overflow, mask = found["overflow"], found["unused-mask"]
+        assert overflow.count == launches * 64 * 2 and overflow.launches == launches
+        assert mask.launches == 1 and "first seen" not in str(mask)
+        assert ("launches" in str(overflow)) == (launches > 1)
+
+
 @pytest.mark.parametrize("fail_on", ["error", "warning", "note"])
 def test_from_which_severity_on_it_raises(fail_on):
     with pytest.raises(CheckError), ptxforge.check(fail_on=fail_on):

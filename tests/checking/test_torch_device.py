@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import types
@@ -36,14 +37,40 @@ class Tensor:
     def data_ptr(self): return ctypes.addressof(ctypes.c_char.from_buffer(self.memory))
     def untyped_storage(self): return self
     def nbytes(self): return len(self.memory)
+    def pin_memory(self): raise RuntimeError("no CUDA")
+    def to(self, where): return Tensor(where)
     new_empty = new_empty_strided = None
 
+class Generator:
+    def __new__(cls, device="cpu"):
+        made = object.__new__(cls)
+        made.where = device
+        return made
+
+class accelerator:
+    pass
+
+def load(f, map_location=None):
+    return map_location
+
+def set_default_device(device):
+    global default
+    default = device
+
+def stack(): return active
+active = []
+
+class autograd:
+    def _engine_run_backward(function): return function()
+
 class overrides:
+    _get_current_function_mode_stack = staticmethod(stack)
     class TorchFunctionMode:
         def __enter__(self):
             global mode
             mode = self
-        def __exit__(self, *details): pass
+            active.append(self)
+        def __exit__(self, *details): active.pop()
 
 class cuda:
     @staticmethod
@@ -102,6 +129,36 @@ def test_tensors_say_that_they_are_on_the_gpu(torch):
     assert call(torch.Tensor.cuda, (), (tensor,)) is tensor
     assert call(torch.Tensor.get_device, (), (tensor,)) == 0
     assert arrays.DEVICE_NAMES == {"cuda:0": "cpu"}
+
+
+def test_devices_keep_their_names_and_numbers_mean_them(torch):
+    call = torch.mode.__torch_function__
+    assert call(torch.device, (), ("cuda:1",)).type == "cuda" and not torch.said
+    assert torch.empty(3, device=0).where.type == "cpu"
+    assert call(torch.Tensor.to, (), (torch.Tensor(None), 0)).where.type == "cpu"
+    assert call(torch.Tensor.to, (), (torch.Tensor(None), "cpu")).where == "cpu"
+    pinned = torch.Tensor("cpu")
+    assert call(torch.Tensor.pin_memory, (), (pinned,)) is pinned
+    assert torch.said == [torch_device.MESSAGE]
+
+
+def test_what_no_mode_sees(torch):
+    made = torch.Generator(device="cuda")
+    assert made.where.type == "cpu" and isinstance(made, torch.Generator) and torch.Generator().where == "cpu"
+    assert torch.load("f").type == torch.load("f", "cuda:3").type == "cpu"
+    assert torch.load("f", "meta") == "meta"
+    torch.set_default_device("cuda")
+    assert torch.default.type == "cpu"
+    assert torch.accelerator.is_available() and torch.accelerator.current_accelerator().type == "cuda"
+
+
+def test_backward_passes_see_the_gpu_too(torch):
+    """torch takes the mode off during a call that passed through it, and ``backward`` calls the program."""
+    seen = torch.autograd._engine_run_backward(lambda: list(torch.active))
+    assert seen == [torch.mode]
+    torch.active.clear()
+    assert torch.autograd._engine_run_backward(lambda: list(torch.active)) == [torch.mode]
+    assert not torch.active
 
 
 def test_queries_streams_and_events(torch):
@@ -222,3 +279,51 @@ def test_with_torch_itself(tmp_path, options, errors):
     assert done.returncode == 1 and done.stderr.strip() == torch_device.MESSAGE
     assert "x[60], past the end of 'x', float32[60]" in done.stdout and f"{errors} error" in done.stdout
     assert ("nobody has written" in done.stdout) is (errors == 2)
+
+
+DEVICES = """
+import torch
+
+assert torch.arange(3, device=torch.device("cuda", 0)).is_cuda and torch.device("cuda:1").index == 1
+generator = torch.Generator(device="cuda").manual_seed(7)
+assert torch.rand(3, device="cuda", generator=generator).shape == (3,)
+assert isinstance(generator, torch.Generator)
+assert torch.zeros(3).to(0).is_cuda and torch.zeros(3, device=torch.cuda.current_device()).is_cuda
+assert torch.zeros(3).pin_memory().to("cuda", non_blocking=True).sum() == 0
+assert next(torch.nn.Linear(2, 2).to(0).parameters()).is_cuda
+torch.save(torch.ones(2, device="cuda"), "saved.pt")
+assert torch.load("saved.pt", map_location="cuda").sum() == 2 == torch.load("saved.pt").sum()
+assert torch.accelerator.current_accelerator().type == "cuda"
+torch.cuda.nvtx.range_push("name")
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return 2 * x
+
+    @staticmethod
+    def backward(ctx, gradient):
+        assert gradient.is_cuda
+        return gradient * torch.full((3,), 2.0, device="cuda")
+
+
+x = torch.ones(3, device="cuda", requires_grad=True)
+Twice.apply(x).sum().backward()
+assert x.grad.tolist() == [2, 2, 2]
+assert torch.autograd.grad(Twice.apply(x).sum(), x)[0].tolist() == [2, 2, 2]
+torch.set_default_device("cuda")
+assert torch.ones(2).is_cuda
+print("all right")
+"""
+
+
+def test_devices_with_torch_itself(tmp_path):
+    pytest.importorskip("torch")
+    (tmp_path / "script.py").write_text(DEVICES)
+    done = subprocess.run(
+        [sys.executable, "-m", "ptxforge", "check", "script.py"], cwd=tmp_path,
+        env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0 and done.stdout.startswith("all right"), done.stderr
+    assert done.stderr.strip() == torch_device.MESSAGE

@@ -120,6 +120,14 @@ def test_compile_of_a_file_with_a_fault(text, message, tmp_path, capsys):
     assert shown.startswith(f"error: {file}{message}") and shown.count("\n") == 1
 
 
+def test_what_a_file_prints_is_no_code(tmp_path, capsys):
+    file = tmp_path / "talks.py"
+    file.write_text("import triton\nprint('hello')\n@triton.jit\ndef nothing():\n    pass\n")
+    assert main(["compile", f"{file}:nothing", "--emit", "ptx"]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.startswith(".version") and shown.err == "hello\n"
+
+
 def test_compile_for_clusters(capsys, assemble):
     assert compile_command("--num-ctas", "2", "--target", "sm_90a") == 0
     ptx = capsys.readouterr().out

@@ -92,6 +92,8 @@ def test_free_frees_once():
     array = DeviceArray(Recorder(), 10, np.float32)
     array.free()
     array.free()
+    with pytest.raises(DeviceError, match=r"this array of shape \(10,\) was freed"):
+        array.data_ptr()
     del array
     gc.collect()
     assert freed == [4096]

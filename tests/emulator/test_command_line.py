@@ -69,7 +69,7 @@ def test_findings_go_to_stderr(scale, capsys):
     lines = capsys.readouterr().err.splitlines()
     assert status == 1 and len(lines) == 1
     assert lines[0].startswith(
-        "out-of-bounds: global write of 4 bytes: 0 bytes past the end of the 396-byte allocation; "
+        "out-of-bounds: global write of 4 bytes: just past the end of the 396-byte allocation; "
         "CTA (3, 0, 0)"
     )
 

@@ -57,6 +57,12 @@ def test_a_version_that_is_none(version):
         EmulatorDevice().load_module(f".version {version}\n.target sm_80\n.address_size 64\n")
 
 
+@pytest.mark.parametrize("target", ["", "foo", "sm_", "90"])
+def test_a_target_that_is_none(target):
+    with pytest.raises(EmulatorError, match="PTX line 2: .target is followed by an architecture"):
+        EmulatorDevice().load_module(f".version 8.7\n.target {target}\n.address_size 64\n")
+
+
 _TOKEN = re.compile(r"[%\w$.]+|\S")
 
 

@@ -335,6 +335,18 @@ def test_json(capsys):
     assert {(a["severity"], a["kind"]) for a in found["advice"]} == {("note", "access")}
 
 
+def test_arguments_mean_what_they_mean_at_a_launch(capsys):
+    """A stride of 1 is compiled in, and the access is wide; a stride of 2 is not."""
+    seen = []
+    for stride in (1, 2):
+        run = ["--grid", "1", "--arg", "f32[256]:randn", "--arg", "f32[128]", "--arg", f"i32:{stride}"]
+        assert command(*run, "--json", kernel="strided", constants="BLOCK=128") == 0
+        found = json.loads(capsys.readouterr().out)
+        seen.append((found["constants"].get("stride"), found["signature"]["stride"], len(found["advice"])))
+        assert found["findings"] == [] and found["counters"]
+    assert seen[0][:2] == ("1", "constexpr") and seen[1][:2] == (None, "i32") and seen[0][2] < seen[1][2]
+
+
 def test_findings_make_the_exit_status(capsys):
     run = ["--grid", "2", "--arg", "i32[64]", "--arg", "i32:64"]
     assert command(*run, kernel="beyond", constants="BLOCK=64") == 1
@@ -347,6 +359,7 @@ def test_findings_make_the_exit_status(capsys):
     (["--arg", "i32:3"], "--grid and --arg belong together"),
     (["--arg", "i77:3", "--grid", "1"], "cannot read the argument 'i77:3'"),
     (["--arg", "f32[4]", "--arg", "f32[4]", "--arg", "i32:3", "--grid", "x"], "cannot read the size 'x'"),
+    (["--arg", "i32:3", "--grid", "1"], "1 --arg are given for 3 parameters: x, out, columns"),
     ([], "the signature has 0 types for 3 parameters"),
 ])  # fmt: skip
 def test_what_is_wrong_is_said(more, message, capsys):

@@ -8,8 +8,9 @@ import ptxforge.language as tl
 from ptxforge.runtime import search
 from ptxforge.runtime.autotune import Autotuner, Config, autotune
 from ptxforge.runtime.heuristics import Heuristics, heuristics
-from ptxforge.runtime.jit import KernelInterface
+from ptxforge.runtime.jit import KernelInterface, jit
 from ptxforge.support.errors import (
+    ArgumentError,
     AutotunerError,
     CompileTimeAssertionError,
     DeviceError,
@@ -270,6 +271,21 @@ def test_config_text():
 def test_a_config_of_something_else(kwargs):
     with pytest.raises(AutotunerError, match="a configuration is a dictionary of parameter names"):
         Config(kwargs)
+
+
+def test_configs_of_something_else():
+    with pytest.raises(AutotunerError, match="a configuration is a ptxforge.Config, not {'BLOCK': 64}"):
+        autotune(configs=[Config({"BLOCK": 32}), {"BLOCK": 64}], key=[])(jit(lambda x: None))
+
+
+@pytest.mark.parametrize("decorator", [autotune(configs=[Config({})], key=[]), heuristics({})])
+def test_a_decorator_below_jit(decorator):
+    with pytest.raises(ArgumentError, match="'f' is no kernel: @ptxforge.* stands above @"):
+
+        @jit
+        @decorator
+        def f(x):
+            pass
 
 
 class Derived(Autotuner):
