@@ -606,16 +606,27 @@ class _Tensor:
     def _boxes(self, m: TensorMap, lanes: np.ndarray) -> _Boxes | None:
         low = self.shared(lanes)
         good = self.shared.valid(low, low + m.box_bytes, lanes, 128)
+        good &= self._aligned(m, lanes)
         lanes, low = lanes[good], low[good]
         if not lanes.size:
             return None
         corner = np.stack([register[lanes].astype(np.int64) for register in self.coordinates], axis=1)
-        unit = tensormap.unit_bytes(m, corner)
+        unit = tensormap.unit_bytes(m)
         remote, inside = tensormap.global_units(m, corner, unit)
         if not self._allocated(m, remote, inside, unit, lanes):
             return None
         local = self.shared.host(tensormap.shared_units(m, low, unit), lanes)
         return _Boxes(m, lanes, remote - ORIGIN, inside, local, unit)
+
+    def _aligned(self, m: TensorMap, lanes: np.ndarray) -> np.ndarray:
+        """Which lanes' boxes begin at a multiple of 16 bytes in their rows. A GPU takes others for an illegal
+        instruction, loads and stores alike."""
+        first = self.coordinates[0][lanes].astype(np.int64)
+        skewed = first * m.element_bytes % 16 != 0
+        if skewed.any():
+            where = f"the innermost coordinate {first[skewed][0]} of {m.element_bytes}-byte elements"
+            self.machine.report("misaligned", f"{where} is no multiple of 16 bytes", self.site, lanes[skewed])
+        return ~skewed
 
     def _allocated(
         self, m: TensorMap, remote: np.ndarray, inside: np.ndarray | None, unit: int, lanes: np.ndarray

@@ -302,6 +302,19 @@ class Machine:
             return window + address
         return self.symbols[name]
 
+    def symbol_value(self, name: str, offset: int, dtype: str) -> np.generic | np.ndarray:
+        """What ``mov reg, name+offset`` gives: a number, or one for each lane.
+
+        In a cluster a shared variable's address tells its CTA, as on a GPU (sm_90: the rank in bits 24 and
+        up; CTA 0 has none there). Code that takes an address apart must reckon with it.
+        """
+        address = np.dtype(dtype).type(self.symbol_address(name) + offset)
+        is_shared = self.program.locations.get(name, ("",))[0] == "shared"
+        if self.cluster_size == 1 or not is_shared:
+            return address
+        rank = self.rank_of_lane
+        return address + np.where(rank > 0, rank + 1 << RANK_SHIFT, 0).astype(dtype)
+
     def read_clock(self, name: str) -> int:
         """A clock that advances with every reading: 1 GHz nominal, so that ``globaltimer`` and ``clock``
         agree.

@@ -194,12 +194,11 @@ def decode(data: np.ndarray) -> TensorMap:
     return found
 
 
-def unit_bytes(m: TensorMap, coordinates: np.ndarray) -> int:
-    """The widest unit in which boxes at `coordinates` (Q, rank) can be moved: 16 bytes, or one element."""
-    size = m.element_bytes
-    if m.sizes[0] * size % 16 == 0 and not (coordinates[:, 0] * size % 16).any():
-        return 16
-    return size
+def unit_bytes(m: TensorMap) -> int:
+    """The widest unit in which boxes can be moved, which begin at multiples of 16 bytes: 16 bytes, or one
+    element where rows end elsewhere.
+    """
+    return m.element_bytes if m.sizes[0] * m.element_bytes % 16 else 16
 
 
 def global_units(m: TensorMap, coordinates: np.ndarray, unit: int) -> tuple[np.ndarray, np.ndarray | None]:

@@ -218,10 +218,9 @@ class Emitter:
         if isinstance(operand, Symbol):
             name, offset = operand.name, operand.offset
             self._require_symbol(name)
-            kind = np.dtype(dtype).type
             return self.hoist(
                 f"a_{_clean(name)}_{offset}_{dtype}",
-                lambda machine: kind(machine.symbol_address(name) + offset),
+                lambda machine: machine.symbol_value(name, offset, dtype),
             )
         raise self.error("a register or a number is expected")
 
@@ -326,7 +325,7 @@ class Emitter:
             self._require_symbol(operand.name)
             return _Argument(
                 lambda machine: np.full(
-                    machine.lanes, machine.symbol_address(operand.name) + operand.offset, dtype
+                    machine.lanes, machine.symbol_value(operand.name, operand.offset, dtype), dtype
                 )
             )
         raise self.error("a register is expected")

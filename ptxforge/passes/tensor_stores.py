@@ -10,8 +10,9 @@ looks at those by pointers. ``stage_boxes`` gives the tiles their place in share
 Rules
 -----
 TARGET      ``sm_90a``, and the function may have ``tensor_maps``.
-TENSOR      A descriptor made of parameters of the kernel; a store whose addresses and mask are a rectangle of
-            a tensor (``analysis/rectangles.py``).
+TENSOR      A descriptor made of parameters of the kernel, and a first column that is a multiple of 16 bytes,
+            whatever the scalars are; a store whose addresses and mask are a rectangle of a tensor
+            (``analysis/rectangles.py``).
 PAYS        Through descriptors: tiles of :data:`~ptxforge.support.machine.BULK_STORE_BYTES` and more. By
             pointers: accumulators of ``wgmma``, which pass through shared memory anyway, where threads could
             not be sure to write 16 bytes at a time. (Where they can, warps store their own rows without
@@ -40,7 +41,7 @@ from ptxforge.ir.ops.tensor_store import StoreBox
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import Mma
 from ptxforge.passes.analysis.linear_forms import LinearForms, NotLinear
-from ptxforge.passes.analysis.rectangles import Rectangle, Rectangles, entry_of
+from ptxforge.passes.analysis.rectangles import Rectangle, Rectangles, check_first_column, entry_of
 from ptxforge.passes.analysis.roots import root_of
 from ptxforge.passes.tensor_loads import MOST_ROWS, Recorder, map_parameter
 from ptxforge.support import dtypes, machine
@@ -62,6 +63,10 @@ def may_store_boxes(function: Function, target: Target) -> bool:
     return target.has_wgmma and bool(function.attributes.get("tensor_maps"))
 
 
+def _explain(function: Function, op: Operation, why: NotLinear) -> None:
+    function.remarks.add("not-by-tma", f"threads store this tile, not TMA: {why}", op.location)
+
+
 # -- descriptors -----------------------------------------------------------------------------------------
 
 
@@ -75,8 +80,8 @@ def store_descriptors(function: Function) -> None:
         if isinstance(op, (DescriptorStore, DescriptorReduce)):
             try:
                 found[op] = _tensor_of(op, forms, function)
-            except NotLinear:
-                continue
+            except NotLinear as why:
+                _explain(function, op, why)
     for op in _alone(function, {op: op.descriptor.defining_op.base for op in found}):
         b, value = Builder.at(op), op.value
         shape, element = value.type.shape, value.type.element
@@ -101,6 +106,7 @@ def _tensor_of(op: Operation, forms: LinearForms, function: Function) -> dict:
     if not all(_is_parameter(v, function) for p in numbers for monomial in p for v in monomial):
         raise NotLinear("sizes or strides are not made of parameters of the kernel")
     rank, size = type.rank, type.element.bytes
+    check_first_column(forms.scalar(op.offsets[-1]), forms, size)
     width = box_width(math.prod(type.shape[:-1]), type.shape[-1], size)
     if max((*type.shape[:-1], width or type.shape[-1])) > MOST_ROWS:
         raise NotLinear(f"a box of more than {MOST_ROWS} elements along a dimension")
@@ -144,8 +150,7 @@ def tensor_stores(function: Function, target: Target) -> bool:
             try:
                 found[op] = _rectangle(op, rectangles)
             except NotLinear as why:
-                text = f"threads store this tile, not TMA: {why}"
-                function.remarks.add("not-by-tma", text, op.location)
+                _explain(function, op, why)
     stores = _alone(function, {op: rectangle.base for op, rectangle in found.items()})
     for op in stores:
         _store_rectangle(function, op, found[op])

@@ -644,6 +644,27 @@ def test_tensor_reductions(machine, name):
     assert np.array_equal(y, want)
 
 
+def _moved_by_one(rank: int, nbytes: int, back: str) -> str:
+    """The load is aligned, what follows is one element further on."""
+    return tensor_kernel(rank, nbytes, "add.s32 %r10, %r10, 1;" + back)
+
+
+@pytest.mark.parametrize("kind", ["f32", "u8", "f64", "f16"])
+@pytest.mark.parametrize("what", ["load", "store", "reduction"])
+def test_boxes_begin_at_multiples_of_16_bytes(checked, what, kind):
+    """A GPU takes others for an illegal instruction."""
+    x, y = np.ones((12, 64), DTYPES[kind]), np.zeros((12, 64), DTYPES[kind])
+    reduction = _STORE.replace("cp.async.bulk", "cp.reduce.async.bulk", 1).replace(".tile", ".add.tile")
+    back = {"load": "", "store": _STORE, "reduction": reduction}[what]
+    column = -1 if what == "load" else 16
+    run_tensor(checked, x, kind, (16, 4), [column, 2], back=back, second=y, kernel_text=_moved_by_one)
+    finding = checked.findings[0]
+    wrong = column + (what != "load")
+    assert finding.kind == "misaligned" and f"the innermost coordinate {wrong} of" in finding.message
+    assert len(checked.findings) == 1 or what == "load"  # which nobody sees come
+    assert not y.any()
+
+
 def test_a_missing_proxy_fence_is_reported(checked):
     x = np.ones((12, 40), np.float32)
     change = "shl.b32 %r6, %r0, 2; add.u32 %r6, %r6, %r2; st.shared.b32 [%r6], %r0;"

@@ -210,13 +210,14 @@ def test_wide_units_cover_the_same_bytes():
     m = tensormap.decode(tensormap.encode_tiled("f16", 0, (64, 8), (256,), (16, 4)))
     for corner in ([16, 2], [56, 6], [-8, -1]):
         coordinates = np.array([corner])
-        assert tensormap.unit_bytes(m, coordinates) == 16
+        assert tensormap.unit_bytes(m) == 16
         wide, wide_inside = tensormap.global_units(m, coordinates, 16)
         narrow, inside = tensormap.global_units(m, coordinates, 2)
         assert np.array_equal(np.repeat(wide[0], 8) + np.tile(np.arange(8) * 2, 8), narrow[0])
         assert (wide_inside is None) == (inside is None)
         assert inside is None or np.array_equal(np.repeat(wide_inside[0], 8), inside[0])
-    assert tensormap.unit_bytes(m, np.array([[4, 0]])) == 2
+    ragged = tensormap.decode(tensormap.encode_tiled("f16", 0, (63, 8), (256,), (16, 4)))
+    assert tensormap.unit_bytes(ragged) == 2
 
 
 @pytest.mark.parametrize("span", [0, 32, 64, 128])

@@ -134,14 +134,23 @@ def matrix_of(registers: np.ndarray, kind: str, columns: int) -> np.ndarray:
     return matrix
 
 
+def in_a_cluster(ptx: str, rank: int, masks: bool) -> str:
+    """The kernel in clusters of four CTAs, of which one does something."""
+    alone = f"mov.u32 %r9, %cluster_ctarank; setp.ne.u32 %p3, %r9, {rank}; @%p3 ret;\n  mov.u32 %r0, %tid.x;"
+    ptx = ptx.replace("desc_b)\n{", "desc_b) .reqnctapercluster 4\n{").replace("mov.u32 %r0, %tid.x;", alone)
+    mask = "and.b32 %r8, %r8, 0x3fff;" if masks else ""
+    return ptx.replace("shr.u32 %r8, %r1, 4;", f"shr.u32 %r8, %r1, 4; {mask}")
+
+
 def run_wgmma(
     device, kinds: tuple[str, str, str], columns: int, *, spans=(128, 128), transposed=(False, False),
     scale="1", signs=(1, 1),
     in_registers=False, suffix="", before="wgmma.fence.sync.aligned;", after=WAIT, sync=SYNC, limit=None,
-    repeat=1,
+    repeat=1, rank=None, masks=True,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:  # fmt: skip
     """(D, A B, |A| |B|) of one wgmma on random operands; D starts as random C, which is added to A B where
-    scale says so.
+    scale says so. With a `rank`, by that CTA of a cluster of four; it `masks` what descriptors have no room
+    for.
     """
     d_kind, a_kind, b_kind = kinds
     rng = np.random.default_rng(0)
@@ -181,12 +190,15 @@ def run_wgmma(
     ptx = kernel(
         opcode, d.shape[0], d_kind == "f32", operation, before=sync, after=after, a_registers=4 * in_registers
     )
+    if rank is not None:
+        ptx = in_a_cluster(ptx, rank, masks)
     assert not image_a[A_BYTES:].any()
     image = np.concatenate([image_a[:A_BYTES], image_b])
 
     def launch(at: list[int]) -> None:
         params = pack([np.uint64(v) for v in (*at, *desc)])
-        device.load_module(ptx).function("k").launch((1, 1, 1), (128, 1, 1), 0, 0, params)
+        grid = (1 if rank is None else 4, 1, 1)
+        device.load_module(ptx).function("k").launch(grid, (128, 1, 1), 0, 0, params)
 
     _with_arrays(device, [image, d, fragments], launch)
     product = signs[0] * signs[1] * repeat * a @ b.T
@@ -235,6 +247,20 @@ def test_swizzles(machine, span_a, span_b):
 @pytest.mark.parametrize("transposed", [(True, False), (False, True), (True, True)], ids=["A", "B", "AB"])
 def test_mn_major_operands(machine, transposed, span):
     assert_close(machine, ("f32", "bf16", "bf16"), 64, spans=(span, span), transposed=transposed)
+
+
+@pytest.mark.parametrize("rank", [0, 1, 3])
+def test_ctas_of_a_cluster(machine, rank):
+    """Shared addresses have the rank in bits 24 and up, descriptors have no room for it."""
+    assert_close(machine, ("f32", "f16", "f16"), 128, transposed=(False, True), rank=rank)
+
+
+@pytest.mark.parametrize("rank, spoiled", [(0, False), (1, True), (2, True)])
+def test_a_rank_in_the_descriptor_is_another_distance_of_panels(machine, rank, spoiled):
+    got, want, size = run_wgmma(
+        machine, ("f32", "f16", "f16"), 128, transposed=(False, True), rank=rank, masks=False
+    )
+    assert (np.abs(got - want) > 2.0**-20 * size).any() == spoiled
 
 
 def test_mn_major_b_with_a_in_registers(machine):

@@ -31,12 +31,13 @@ def filled(shape: tuple[int, ...], sides: tuple[int, ...], corner: tuple[int, ..
 
 
 BOXES = {
-    1: ((200,), (128,), lambda p: (p * 128 - 8,)),
-    2: ((37, 80), (16, 64), lambda p: (p * 4 - 1, 3)),
-    3: ((3, 17, 48), (2, 8, 32), lambda p: (p, -2, 3)),
-    4: ((2, 3, 9, 48), (1, 2, 8, 32), lambda p: (p, 1, -2, 3)),
-    5: ((2, 2, 3, 5, 32), (1, 2, 2, 4, 32), lambda p: (p, 0, 1, 1, -3)),
+    1: ((200,), (128,), lambda p: (p * 128 - 16,)),
+    2: ((37, 80), (16, 64), lambda p: (p * 4 - 1, 32)),
+    3: ((3, 17, 48), (2, 8, 32), lambda p: (p, -2, 32)),
+    4: ((2, 3, 9, 48), (1, 2, 8, 32), lambda p: (p, 1, -2, -16)),
+    5: ((2, 2, 3, 5, 32), (1, 2, 2, 4, 32), lambda p: (p, 0, 1, 1, -16)),
 }
+"""Shapes, tiles, and where a program's tile begins: at multiples of 16 bytes in its row."""
 
 
 @ptxforge.jit
@@ -49,15 +50,15 @@ def numbered(y, A: tl.constexpr, B: tl.constexpr, C: tl.constexpr, D: tl.constex
     value = tl.reshape((tl.arange(0, COUNT) % 100).to(y.dtype.element_ty), SIDES)
     pid = tl.program_id(0)
     if R == 1:
-        desc.store([pid * 128 - 8], value)
+        desc.store([pid * 128 - 16], value)
     elif R == 2:
-        desc.store([pid * 4 - 1, 3], value)
+        desc.store([pid * 4 - 1, 32], value)
     elif R == 3:
-        desc.store([pid, -2, 3], value)
+        desc.store([pid, -2, 32], value)
     elif R == 4:
-        desc.store([pid, 1, -2, 3], value)
+        desc.store([pid, 1, -2, -16], value)
     else:
-        desc.store([pid, 0, 1, 1, -3], value)
+        desc.store([pid, 0, 1, 1, -16], value)
 
 
 @pytest.mark.parametrize("rank", BOXES)
@@ -79,23 +80,23 @@ def test_boxes_of_every_rank_and_type(execute, rank, dtype):
 
 
 @ptxforge.jit
-def combined(y, M, N, KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
+def combined(y, M, N, COLUMN: tl.constexpr, KIND: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr):
     """Every program combines the same box with its own numbers."""
     desc = tl.make_tensor_descriptor(y, [M, N], [N, 1], [BM, BN])
     value = (tl.arange(0, BM)[:, None] * 5 + tl.arange(0, BN)[None, :]) % 7 + tl.program_id(0)
     value = value.to(y.dtype.element_ty)
     if KIND == "add":
-        desc.atomic_add([2, 5], value)
+        desc.atomic_add([2, COLUMN], value)
     elif KIND == "max":
-        desc.atomic_max([2, 5], value)
+        desc.atomic_max([2, COLUMN], value)
     elif KIND == "min":
-        desc.atomic_min([2, 5], value)
+        desc.atomic_min([2, COLUMN], value)
     elif KIND == "and":
-        desc.atomic_and([2, 5], value)
+        desc.atomic_and([2, COLUMN], value)
     elif KIND == "or":
-        desc.atomic_or([2, 5], value)
+        desc.atomic_or([2, COLUMN], value)
     else:
-        desc.atomic_xor([2, 5], value)
+        desc.atomic_xor([2, COLUMN], value)
 
 
 UFUNCS = {"add": np.add, "max": np.maximum, "min": np.minimum, "and": np.bitwise_and, "or": np.bitwise_or,
@@ -106,10 +107,12 @@ REDUCTIONS = [
 ]
 
 
+@pytest.mark.parametrize("column", [16, 5])
 @pytest.mark.parametrize(("kind", "dtype"), REDUCTIONS)
-def test_reductions(execute, kind, dtype):
+def test_reductions(execute, kind, dtype, column):
+    """By TMA where the box begins at a multiple of 16 bytes, else by the threads' atomic operations."""
     kind_of = np.dtype(getattr(ml_dtypes, dtype, None) or dtype)
-    start = (np.arange(24 * 48).reshape(24, 48) % 11).astype(kind_of)
+    start = (np.arange(24 * 40).reshape(24, 40) % 11).astype(kind_of)
     if kind_of.kind == "i":
         start -= 5
     if kind_of.kind == "u" and kind in ("max", "min"):
@@ -117,12 +120,35 @@ def test_reductions(execute, kind, dtype):
     expected = start.copy()
     for program in range(3):
         value = (np.arange(16)[:, None] * 5 + np.arange(32)[None, :]) % 7 + program
-        part = expected[2:18, 5:37]
+        part = expected[2:18, column : column + 32]
         part[...] = UFUNCS[kind](part, value[: part.shape[0], : part.shape[1]].astype(kind_of))
-    constants = {"KIND": kind, "BM": 16, "BN": 32}
-    for (out,) in execute(combined, (3,), [start, 24, 48], constants, outputs=[0]):
+    constants = {"COLUMN": column, "KIND": kind, "BM": 16, "BN": 32}
+    for (out,) in execute(combined, (3,), [start, 24, 40], constants, outputs=[0]):
         np.testing.assert_array_equal(out.astype(np.float64), expected.astype(np.float64))
-    assert REDUCE in combined.variants[-1].artifact.ptx
+    assert (REDUCE in combined.variants[-1].artifact.ptx) == (column == 16)
+
+
+@ptxforge.jit
+def at_column(y, column, N: tl.constexpr):
+    desc = tl.make_tensor_descriptor(y, [16, N], [N, 1], [16, 32])
+    value = tl.arange(0, 16)[:, None] + tl.arange(0, 32)[None, :]
+    desc.store([0, column], value.to(tl.float32))
+
+
+@pytest.mark.parametrize(("column", "by_tma"), [(16, True), (0, True), (12, False), (-3, False)])
+def test_tiles_that_begin_anywhere_in_a_row(execute, column, by_tma):
+    """TMA moves boxes that begin at multiples of 16 bytes; a column of which that is not known is left to
+    threads, with a remark."""
+    expected = np.zeros((16, 64), np.float32)
+    value = (np.arange(16)[:, None] + np.arange(32)[None, :]).astype(np.float32)
+    first = max(column, 0)
+    expected[:, first : column + 32] = value[:, first - column :]
+    for (out,) in execute(at_column, (1,), [np.zeros((16, 64), np.float32), column], {"N": 64}, outputs=[0]):
+        np.testing.assert_array_equal(out, expected)
+    artifact = at_column.variants[-1].artifact
+    assert (into_memory(artifact.ptx) > 0) == by_tma
+    reasons = [remark.message for remark in artifact.remarks if remark.kind == "not-by-tma"]
+    assert len(reasons) == (not by_tma) and all("first column may be at any address" in r for r in reasons)
 
 
 @ptxforge.jit

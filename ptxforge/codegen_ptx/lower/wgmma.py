@@ -9,7 +9,8 @@ filled before the first product, also before the test whether a loop runs at all
 
 *Descriptors.* The lower word is the address in units of 16 bytes, so a part of a tile is one addition away
 from the tile's beginning; the upper word is a constant. What depends on the warpgroup is computed at the
-kernel's entry.
+kernel's entry. In a cluster a shared address has the CTA's rank in bits 24 and up, where a descriptor, in
+units of 16 bytes, has its leading offset: they are masked out.
 
 *Order.* k outermost: two instructions of one accumulator do not follow each other where there are several.
 """
@@ -138,6 +139,7 @@ class _Tile:
         type: T.MemDescType = value.type
         tile: SharedTile = ctx.scalar(value)
         self.b: Builder = ctx.b
+        self.is_of_cluster = ctx.function.attributes.get("num_ctas", 1) > 1
         self.plan = wgmma.operand(type.layout, tile.layout.out_shape, type.element.bits, k_dim=1 - dim)
         origin = tile.layout.apply(offset=tile.origin)
         self.index, self.k = origin[dim], origin[1 - dim]
@@ -159,6 +161,8 @@ class _Tile:
         if tile.dynamic is not None:
             root = b.add(root, tile.dynamic)
         units = b.pure("shr.u32 %s, %s, 4;", "r", b.register(root))
+        if self.is_of_cluster:
+            units = b.pure("and.b32 %s, %s, 0x3fff;", "r", units)
         return b.add(units, (tile.start >> 4) + self.plan.leading_bits)
 
     def part(self, index: int, k: int) -> tuple[str, ...]:

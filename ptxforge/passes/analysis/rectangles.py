@@ -154,9 +154,7 @@ class Rectangles:
         groups = self._split(add(rest, multiply(by_masks[1 - columns], stride), -1), stride)
         size = T.element_type(type).bytes
         along_columns = add(groups.pop((), {}), by_masks[columns])
-        parts = (c * _divisor(monomial, self.forms) for monomial, c in along_columns.items())
-        if any(part * size % ALIGNMENT for part in parts):
-            raise NotLinear("a tile's first column may be at any address")
+        check_first_column(along_columns, self.forms, size)
         rows = add(groups.pop(_ROWS, {}), by_masks[1 - columns])
         found = [self._dimension(columns, {(): 1}, along_columns, form, bounds),
                  self._dimension(1 - columns, stride, rows, form, bounds)]  # fmt: skip
@@ -303,6 +301,13 @@ class Bound:
 
 def _is_nonnegative(coordinate: Polynomial) -> bool:
     return all(c > 0 and all(map(is_nonnegative, monomial)) for monomial, c in coordinate.items())
+
+
+def check_first_column(column: Polynomial, forms: LinearForms, size: int) -> None:
+    """Raise :class:`NotLinear` unless boxes of elements of ``size`` bytes that begin at ``column`` begin at
+    multiples of 16 bytes, whatever the scalars are: TMA moves no others (they are an illegal instruction)."""
+    if any(c * _divisor(monomial, forms) * size % ALIGNMENT for monomial, c in column.items()):
+        raise NotLinear("a tile's first column may be at any address")
 
 
 def entry_of(polynomial: Polynomial | None) -> int | str:
