@@ -201,9 +201,9 @@ class Artifact:
 
 OPTIONS: dict[str, Any] = {
     "num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "debug": False, "enable_fp_fusion": True,
-    "sanitize_overflow": True, "tensor_maps": True,
+    "sanitize_overflow": True, "line_info": True, "tensor_maps": True,
 }  # fmt: skip
-"""Compile options and their defaults (Triton's, but for the last one)."""
+"""Compile options and their defaults (Triton's, but for the last two)."""
 
 
 def check_options(
@@ -240,6 +240,7 @@ def compile_function(
     tensor_maps: bool = True,
     enable_fp_fusion: bool = True,
     sanitize_overflow: bool = True,
+    line_info: bool = True,
     symbol: str = "",
 ) -> Artifact:
     """Compile ``fn`` for one signature (``{"x": "*fp32:16", "n": "i32"}``) and set of constants.
@@ -248,8 +249,9 @@ def compile_function(
     device assertions. With ``tensor_maps`` the kernel may have parameters of its own, behind those of ``fn``,
     which whoever launches it makes by the recipes in ``Artifact.tensor_maps`` (where the target has TMA).
     Without ``enable_fp_fusion`` the kernel's products and sums are rounded each. ``sanitize_overflow`` makes
-    an assertion of what integers of fewer than 64 bits must not do under ``debug``: overflow. ``symbol`` is
-    the name of the kernel in PTX, if not that of ``fn``.
+    an assertion of what integers of fewer than 64 bits must not do under ``debug``: overflow. Without
+    ``line_info`` the PTX does not say which lines of the source its instructions come from. ``symbol`` is the
+    name of the kernel in PTX, if not that of ``fn``.
 
     Raises:
         ArgumentError: an option has a value that cannot be.
@@ -262,6 +264,7 @@ def compile_function(
     options = {
         "num_warps": num_warps, "num_stages": num_stages, "num_ctas": num_ctas, "maxnreg": maxnreg,
         "debug": debug, "enable_fp_fusion": enable_fp_fusion, "sanitize_overflow": bool(sanitize_overflow),
+        "line_info": bool(line_info),
     }  # fmt: skip
     with _collector_paused():
         pipeline, codegen_ptx = _stage("passes.pipeline"), _stage("codegen_ptx")
@@ -341,7 +344,7 @@ def _signature_type(argument: BlockArgument) -> str:
 
 def build_ir(
     fn: Any, signature: dict[str, str], constants: dict[str, Any], target: str, *,
-    tensor_maps: bool = True, **options: Any,
+    tensor_maps: bool = True, line_info: bool = True, **options: Any,
 ) -> Function:  # fmt: skip
     """The tile IR that the passes begin with; see :func:`compile_function`.
 
@@ -350,6 +353,8 @@ def build_ir(
     function = _stage("frontend").build(fn, signature, constants, target=target, **options)
     if tensor_maps and parse_target(target).has_tma:
         function.attributes["tensor_maps"] = True
+    if not line_info:
+        function.attributes["line_info"] = False
     return function
 
 

@@ -77,6 +77,7 @@ class Lowering:
         self.function, self.target = function, target
         self.num_warps: int = function.attributes["num_warps"]
         self.b = Builder(target, 32 * self.num_warps, without)
+        self.b.has_lines = function.attributes.get("line_info", True)
         self.values = Values(self)
         self.deferred: deque[Deferred] = deque()
         self.partial: dict[Value, list] = {}

@@ -98,6 +98,13 @@ def torch_stream_getter() -> Callable[[int], int]:
     return sys.modules["torch"]._C._cuda_getCurrentRawStream
 
 
+def is_pinned(value: object) -> bool:
+    """Whether a host array is torch's and page-locked, so that a GPU reads and writes it at its host address
+    (CUDA Programming Guide, "Unified Virtual Address Space"). Without a GPU there is none."""
+    ask = getattr(value, "is_pinned", None)
+    return callable(ask) and bool(ask())
+
+
 def _torch_view(tensor: object) -> ArrayView:
     """A torch tensor, a DeviceArray, or a wrapper that forwards ``data_ptr`` and ``dtype``."""
     dtype = tensor.dtype if isinstance(tensor.dtype, DType) else from_torch_dtype(tensor.dtype)

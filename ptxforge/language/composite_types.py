@@ -34,10 +34,13 @@ class constexpr_type:
 
 
 class tuple_type:
-    """The type of a tuple: ``types`` of its parts and, of a named tuple, its ``fields``.
+    """The type of a tuple: ``types`` of its parts and, of a named tuple, its ``fields``. That of a plain
+    tuple of compile-time values is equal to the type of the compile-time tuple.
 
     >>> tuple_type([dtype("int32"), constexpr_type(3)])
     tuple_type[int32, constexpr_type[3]]
+    >>> tuple_type([constexpr_type(3), constexpr_type(4)]) == constexpr_type((3, 4))
+    True
     """
 
     __slots__ = ("types", "fields")
@@ -49,12 +52,20 @@ class tuple_type:
         return f"tuple_type[{', '.join(map(str, self.types))}]"
 
     def __eq__(self, other: object) -> bool:
+        if isinstance(other, constexpr_type):
+            return self._is_constant() and self._constant() == other
         if not isinstance(other, tuple_type):
             return NotImplemented
         return self.types == other.types and self.fields == other.fields
 
     def __hash__(self) -> int:
-        return hash((tuple_type, *self.types))
+        return hash(self._constant() if self._is_constant() else (tuple_type, *self.types))
+
+    def _is_constant(self) -> bool:
+        return self.fields is None and all(isinstance(part, constexpr_type) for part in self.types)
+
+    def _constant(self) -> constexpr_type:
+        return constexpr_type(tuple(part.value for part in self.types))
 
     def __len__(self) -> int:
         return len(self.types)

@@ -16,7 +16,8 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
 from ptxforge.support import source_text
-from ptxforge.support.errors import PtxforgeError
+from ptxforge.support.errors import ForeignFunctionError, PtxforgeError
+from ptxforge.support.outside import chains_of, foreign_functions
 
 F = TypeVar("F", bound=Callable[..., Any])
 """A function; a declared one keeps its signature for type checkers and editors."""
@@ -109,7 +110,15 @@ class ConstexprFunction(Generic[F]):
 
     @property
     def cache_key(self) -> str:
-        """A hash of the source."""
+        """A hash of the source. Raises :class:`ForeignFunctionError` for a function that calls another
+        package's, which the source does not tell."""
+        tree, _, _ = source_text.source_text(self.fn).parse()
+        tree.decorator_list = []
+        for called in foreign_functions(self.fn, chains_of(tree)):
+            raise ForeignFunctionError(
+                f"{self.__name__} calls {called!r}, which its source does not tell; call it outside, and "
+                "give the kernel its result"
+            )
         return hashlib.sha256(self.src.encode()).hexdigest()
 
     def _unsafe_update_src(self, text: str) -> None:

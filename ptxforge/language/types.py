@@ -44,7 +44,8 @@ class Signedness(enum.Enum):
 class dtype:
     """An element type, such as ``tl.float32``. There is one object for each, so ``is`` and ``==`` agree.
 
-    ``dtype("fp32")`` finds one by its short name. ``base`` is the :class:`DType` that numpy and the IR know.
+    ``dtype("fp32")`` finds one by its short name. ``base`` is the :class:`DType` that numpy and the IR know,
+    ``namespace`` what stands before the name in ``repr``.
 
     >>> dtype("fp32"), float32.primitive_bitwidth, float32.is_floating(), uint8.is_int_signed()
     (tl.float32, 32, True, False)
@@ -53,7 +54,7 @@ class dtype:
     __slots__ = ("base",)
 
     base: DType
-    KIND, SIGNEDNESS = Kind, Signedness
+    namespace, KIND, SIGNEDNESS = "tl", Kind, Signedness
     SINT_TYPES = _names(base for base in dtypes.ALL if base.is_signed)
     UINT_TYPES = _names(base for base in dtypes.ALL if base.is_unsigned)
     FP_TYPES = _names(b for b in (*dtypes.NAMES_ONLY, dtypes.float8e4b15, *dtypes.ALL) if b.is_float)
@@ -72,7 +73,7 @@ class dtype:
         return found
 
     def __repr__(self) -> str:
-        return f"tl.{self.base.name}"
+        return f"{self.namespace}.{self.base.name}"
 
     def __str__(self) -> str:
         return self.name

@@ -109,8 +109,11 @@ class PreparedLaunch:
         if hasattr(function, "launcher"):
             codes = [packing.code_of(kind) for kind in types]
             made = function.launcher(codes, sources, variant.block, shared, stream, attributes)
-            self.launcher, self._substitute = made, substitute
-            self.fire = self._fire_first
+            self._substitute = substitute
+            if host:
+                self.fire = functools.partial(self._fire_pinned, made.once)
+            else:
+                self.launcher, self.fire = made, self._fire_first
             return
         ctas = variant.artifact.num_ctas
         self._launch = functools.partial(_launch, function.launch, variant.block, shared, ctas)
@@ -131,6 +134,15 @@ class PreparedLaunch:
     def _fire_second(self, *call: Any) -> None:
         self.fire = self._with_substitute(self.launcher.fire(), self._substitute)
         self.fire(*call)
+
+    def _fire_pinned(self, fire: Callable, *call: Any) -> None:
+        """Launch on a GPU with arrays that lie in host memory. Whether they may is asked each time: equal
+        keys do not tell."""
+        bound = call[-1]
+        for index in self._host:
+            if not arrays.is_pinned(array_of(bound[index])):
+                raise _out_of_reach(self._names[index], self.device)
+        self._with_substitute(fire, self._substitute)(*call)
 
     def _with_substitute(self, fire: Callable, make: Callable[[], PreparedLaunch]) -> Callable:
         """``fire``; if the compiler chose to read by tensor maps and the arguments make none, the kernel that
@@ -240,7 +252,7 @@ def _prepared(
         follows_default=all(s.device is None or s.on_host for s in specializations),
         types=[kind for _, kind in variant.artifact.parameters],
         sources=slots.sources(parameters, variant.artifact, where),
-        stream=_stream_source(specializations, bound),
+        stream=_stream_source(specializations, bound, where),
         host=[index for index, s in enumerate(specializations) if s.on_host],
         names=[parameter.name for parameter in parameters],
         attributes=LaunchAttributes(
@@ -254,7 +266,7 @@ def place(parameters: tuple[Parameter, ...], specializations: list[Specializatio
     """The device that the arguments lie on; without arrays, or with host arrays only, the default device.
 
     Raises :class:`PlacementError`, with the argument's name, for arrays on two devices and for a host array
-    that a GPU would have to read.
+    that a GPU would have to read and cannot, because it is not pinned.
     """
     chosen, chooser = None, ""
     for parameter, made in zip(parameters, specializations, strict=True):
@@ -273,17 +285,23 @@ def place(parameters: tuple[Parameter, ...], specializations: list[Specializatio
 
 def _refuse_host_arrays(parameters, specializations, chosen: Device) -> None:
     for parameter, made in zip(parameters, specializations, strict=True):
-        if made.on_host:
-            raise PlacementError(
-                f"is a CPU array, and the kernel runs on {chosen.name}; copy it there with "
-                "ptxforge.to_device(array), or set PTXFORGE_DEVICE=emulator to run on the CPU",
-                parameter.name,
-            )
+        if made.on_host and not made.pinned:
+            raise _out_of_reach(parameter.name, chosen)
 
 
-def _stream_source(specializations: list[Specialization], bound: tuple) -> int | Callable[[tuple], int]:
-    """How a call finds its stream: the one that the first GPU array's owner works on, else the default
-    stream."""
+def _out_of_reach(name: str, chosen: Device) -> PlacementError:
+    return PlacementError(
+        f"is a CPU array, and the kernel runs on {chosen.name}; copy it there with "
+        "ptxforge.to_device(array), or set PTXFORGE_DEVICE=emulator to run on the CPU",
+        name,
+    )
+
+
+def _stream_source(
+    specializations: list[Specialization], bound: tuple, where: Device
+) -> int | Callable[[tuple], int]:
+    """How a call finds its stream: the one that the first GPU array's owner works on, or torch where a GPU
+    gets pinned tensors only, else the default stream."""
     for index, made in enumerate(specializations):
         if not isinstance(made.device, str) or made.on_host:
             continue
@@ -292,6 +310,8 @@ def _stream_source(specializations: list[Specialization], bound: tuple) -> int |
             return _torch_stream(int(made.device.partition(":")[2] or 0))
         if hasattr(value, "__cuda_array_interface__"):
             return lambda bound: _stream_of(array_of(bound[index]))
+    if where.name.startswith("cuda") and any(made.pinned for made in specializations):
+        return _torch_stream(where.ordinal)
     return arrays.LEGACY_STREAM
 
 

@@ -51,13 +51,19 @@ def fuses_by_default() -> bool:
     return True
 
 
+def tells_lines_by_default() -> bool:
+    """Whether PTX has lines of the source where a launch does not say, as for :func:`fuses_by_default`."""
+    return True
+
+
 def parse(given: dict[str, Any]) -> Options:
     """Check options and fill in the defaults.
 
     Raises :class:`ArgumentError` for an unknown name (with the nearest known one) and for a value of an
     accepted option that would change what happens.
     """
-    chosen = dict(compiler.OPTIONS) | {"enable_fp_fusion": fuses_by_default()}
+    defaults = {"enable_fp_fusion": fuses_by_default(), "line_info": tells_lines_by_default()}
+    chosen = dict(compiler.OPTIONS) | defaults
     for name, value in given.items():
         if name in chosen:
             chosen[name] = chosen[name] if value is None else value

@@ -6,20 +6,17 @@ kernel: half of a warm start. So they are kept on disk, under a hash of the text
 
 from __future__ import annotations
 
-import ast
 import functools
 import json
 import sys
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import attrs
 
 from ptxforge.runtime import compiler_state, store
+from ptxforge.support.outside import Chain, chains_of
 from ptxforge.support.source_text import SourceText, source_text
-
-Chain = tuple[str, ...]
-"""A name, or a dotted name: ``("tl", "load")``."""
 
 
 @attrs.frozen(slots=True)
@@ -65,30 +62,3 @@ def _made(found: SourceText) -> Outline:
     source = textwrap.dedent("\n".join(lines)) if shift else "\n".join(lines)
     tree.decorator_list = []  # what stands there is used when the function is defined, not in it
     return Outline(source, tuple(sorted(chains_of(tree))))
-
-
-def chains_of(tree: ast.AST) -> set[Chain]:
-    """Every name and dotted name that the body reads from outside: ``{("tl", "load"), ("EPS",)}``. Parameters
-    and what the function assigns are its own, whatever the module calls by the same name."""
-    own = {
-        node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-    }
-    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    values = [value for node in ast.walk(tree) if isinstance(node, ast.arguments) for value in _values(node)]
-    defaults = {id(part) for value in values for part in ast.walk(value)}
-    chains = (tuple(_chain(node)) for node in ast.walk(tree) if id(node) not in defaults)
-    return {chain for chain in chains if chain and chain[0] not in own}
-
-
-def _values(arguments: ast.arguments) -> list[ast.expr]:
-    """The expressions of default values."""
-    return [*arguments.defaults, *(value for value in arguments.kw_defaults if value is not None)]
-
-
-def _chain(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-        yield node.id
-    elif isinstance(node, ast.Attribute):
-        inner = tuple(_chain(node.value))
-        if inner:
-            yield from (*inner, node.attr)

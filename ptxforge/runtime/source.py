@@ -1,16 +1,16 @@
 """A kernel's source and everything it depends on, as one text: what the disk cache is keyed by.
 
-A kernel means the same as long as its own source, the source of each jitted function that it calls and the
-value of each plain global that it reads are the same. Names are found in the AST
+A kernel means the same as long as its own source, the source of each function that it calls, jitted or at
+compile time, and the value of each plain global that it reads are the same. Names are found in the AST
 (:mod:`ptxforge.runtime.outline`) and looked up in the function's globals and closure; an attribute chain such
 as ``helpers.gelu`` is followed through modules.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import hashlib
-import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,6 +22,8 @@ from ptxforge.language.types import dtype
 from ptxforge.runtime.outline import outline
 from ptxforge.runtime.places import FunctionPlace, place_of
 from ptxforge.runtime.specialize import is_function
+from ptxforge.support.errors import CompilationError
+from ptxforge.support.outside import helpers_of, is_filled, resolve, scope_of
 from ptxforge.support.source_text import source_of
 
 _PLAIN = (bool, int, float, str, bytes, tuple, type(None), enum.Enum, dtype)
@@ -63,25 +65,32 @@ class _Found:
     seen: set[int] = attrs.field(factory=set)
 
 
-def _collect(fn: Callable, to: _Found) -> None:
+def _collect(fn: Callable, to: _Found, on_host: bool = False) -> None:
+    """What ``fn`` depends on; with ``on_host`` it runs while kernels are compiled, and may call plain
+    functions."""
     if id(fn) in to.seen:
         return
     to.seen.add(id(fn))
     found = outline(fn)
     to.places.append(place_of(fn))
     to.parts.append(f"# {fn.__module__}.{fn.__qualname__}\n{found.source}")
-    scope = _scope(fn)
+    scope = scope_of(fn)
     for value in _defaults(fn):
         if is_function(value):
             _collect(value.fn, to)
         else:
             to.parts.append(f"# default {unwrap(value)!r}")
+    for helper in helpers_of(fn, found.chains) if on_host else ():
+        with contextlib.suppress(CompilationError):  # its text is nowhere
+            _collect(helper, to, on_host=True)
     for chain in found.chains:
-        is_there, value = _resolve(chain, scope)
+        is_there, value = resolve(chain, scope)
         if not is_there:
             continue
-        if is_function(value) or _is_compile_time(value):
+        if is_function(value):
             _collect(value.fn, to)
+        elif _is_compile_time(value):
+            _collect(value.fn, to, on_host=True)
         elif is_aggregate(value):
             _collect_class(value, to)
         elif isinstance(unwrap(value), _PLAIN):
@@ -107,7 +116,7 @@ class Cells:
     def get(self, name: str) -> Any:
         """What the variable holds now."""
         cell = self._cells[name]
-        return cell.cell_contents if _is_filled(cell) else None
+        return cell.cell_contents if is_filled(cell) else None
 
 
 def _collect_class(kind: type, to: _Found) -> None:
@@ -131,30 +140,3 @@ def _defaults(fn: Callable) -> Iterator[Any]:
     """The default values of a function: Python computed them once, when it was defined."""
     values = (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
     return (value for value in values if is_function(value) or isinstance(unwrap(value), _PLAIN))
-
-
-def _scope(fn: Callable) -> dict[str, Any]:
-    """Globals and closure variables of a function by name."""
-    cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
-    return fn.__globals__ | {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
-
-
-def _is_filled(cell: Any) -> bool:
-    try:
-        cell.cell_contents
-    except ValueError:
-        return False
-    return True
-
-
-def _resolve(chain: tuple[str, ...], scope: dict[str, Any]) -> tuple[bool, Any]:
-    """The object that a dotted name means: an attribute of a module, a class, an enumeration's member."""
-    name, *rest = chain
-    if name not in scope:
-        return False, None
-    value = scope[name]
-    for attribute in rest:
-        if not isinstance(value, (types.ModuleType, type, enum.Enum)) or not hasattr(value, attribute):
-            return False, None
-        value = getattr(value, attribute)
-    return True, value

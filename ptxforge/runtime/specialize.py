@@ -110,12 +110,14 @@ class Parameter:
 @attrs.frozen(slots=True)
 class Specialization:
     """An argument's part of a variant: its signature ``type``, its ``constant`` when that is ``constexpr``,
-    and for an array where it lies (``device``: a name, or a DeviceArray's own device object)."""
+    and for an array where it lies (``device``: a name, or a DeviceArray's own device object); ``pinned``: on
+    the host, where GPUs reach it."""
 
     type: str
     constant: Any = None
     device: Any = None
     readonly: bool = False
+    pinned: bool = False
 
     @property
     def is_constant(self) -> bool:
@@ -157,12 +159,13 @@ def _specialize(parameter: Parameter, value: Any) -> Specialization:
             "annotate the parameter with tl.constexpr to compile the value in"
         )
     kind = _pointer(parameter, found.dtype, found.address)
-    return Specialization(kind, device=found.device, readonly=found.readonly)
+    pinned = found.device == _HOST and arrays.is_pinned(value)
+    return Specialization(kind, device=found.device, readonly=found.readonly, pinned=pinned)
 
 
 def _descriptor(parameter: Parameter, value: TensorDescriptor) -> Specialization:
     base = _specialize(parameter, value.base)
-    return Specialization(str(value.type), device=base.device, readonly=base.readonly)
+    return attrs.evolve(base, type=str(value.type))
 
 
 def is_function(value: Any) -> bool:

@@ -14,6 +14,7 @@ LaunchError               a launch is wrong; names the argument
     PlacementError            an array lies where the kernel cannot reach it
     IntegerRangeError         an integer has more than 64 bits
   ChangedGlobalError        a global that was compiled in has another value now
+  ForeignFunctionError      a compile-time function calls what its text does not tell
   SpecializationError       specialization data is that of another kernel
   JITForbiddenError         a launch would have to compile, and that is forbidden
 OutOfResourcesError       the kernel needs more shared memory, threads or registers than there are
@@ -110,6 +111,10 @@ class ChangedGlobalError(LaunchError, RuntimeError):
 
 class SpecializationError(LaunchError, RuntimeError):
     """Specialization data is that of another kernel."""
+
+
+class ForeignFunctionError(LaunchError, RuntimeError):
+    """A compile-time function calls what may change without a change of its text."""
 
 
 class JITForbiddenError(LaunchError):

@@ -131,6 +131,11 @@ def _not_seconds(text: str) -> str:
     return "" if is_number else "it is a number of seconds, such as 60"
 
 
+def _not_a_release(text: str) -> str:
+    is_release = re.fullmatch(r"\d+\.\d+(\.\d+)?([.+]?\w+)*", text) is not None
+    return "" if is_release else "it is a version, such as 3.7.1"
+
+
 DEVICE = Setting(
     "PTXFORGE_DEVICE",
     "",
@@ -202,11 +207,17 @@ JIT = Setting(
 PRINT_AUTOTUNING = Setting(
     "PTXFORGE_PRINT_AUTOTUNING", "0", "print each autotuner's result to stderr", _not_a_switch
 )
+TRITON_VERSION = Setting(
+    "PTXFORGE_TRITON_VERSION",
+    "3.6.0",
+    "the release of Triton that the alias calls itself: packages refuse releases whose faults ptxforge lacks",
+    _not_a_release,
+)
 
 ALL = (
     DEVICE, TARGET, CHECK, STEP_LIMIT, TIME_LIMIT, TRACEBACK, DUMP, STOP_AFTER, VERIFY, CACHE_DIR, CACHE_PATH,
     CACHE_SIZE, ASSEMBLER, JIT,
-    PRINT_AUTOTUNING,
+    PRINT_AUTOTUNING, TRITON_VERSION,
 )  # fmt: skip
 
 

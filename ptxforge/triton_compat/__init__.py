@@ -17,8 +17,9 @@ import os
 import sys
 from pathlib import Path
 
+from ptxforge.language.types import dtype
 from ptxforge.support.errors import PtxforgeError
-from ptxforge.triton_compat.alias import Alias
+from ptxforge.triton_compat.alias import Alias, Reloads
 from ptxforge.triton_compat.modules import MODULES, OBJECTS
 from ptxforge.triton_compat.refused import Refusals
 
@@ -26,6 +27,8 @@ __all__ = ["SHADOW", "install", "is_installed", "uninstall"]
 
 SHADOW = str(Path(__file__).absolute().parent / "shadow")
 """A folder whose package ``triton`` installs the alias: what stands first on the path of other processes."""
+
+_FINDERS = (Reloads, Refusals)
 
 
 def is_installed() -> bool:
@@ -48,12 +51,13 @@ def install() -> None:
             "anything that imports it"
         )
     for name, sources in MODULES.items():
-        sys.modules[name] = Alias(name, sources)
+        sys.modules[name] = Alias(name, sources, getattr(OBJECTS.get(name), "reload", None))
     for name in MODULES:
         parent, _, leaf = name.rpartition(".")
         if parent:
             setattr(sys.modules[parent], leaf, OBJECTS.get(name, sys.modules[name]))
-    sys.meta_path.append(Refusals)
+    dtype.namespace = "triton.language"
+    sys.meta_path += _FINDERS
     sys.path[:] = [SHADOW, *_others(sys.path)]
     _set_python_path([SHADOW, *_others(_python_path())])
 
@@ -65,7 +69,8 @@ def uninstall() -> None:
         return
     for name in MODULES:
         sys.modules.pop(name, None)
-    sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not Refusals]
+    dtype.namespace = "tl"
+    sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in _FINDERS]
     sys.path[:] = _others(sys.path)
     _set_python_path(_others(_python_path()))
 

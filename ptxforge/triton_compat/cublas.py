@@ -18,6 +18,7 @@ _LIBRARIES = ("libcublasLt.so.13", "libcublasLt.so.12", "libcublasLt.so")
 _COMPUTE_32F, _REAL_32F = 68, 0
 _TYPES = {"torch.float16": 2, "torch.bfloat16": 14, "torch.float32": 0, "torch.float8_e4m3fn": 28}
 """``cudaDataType`` of element types."""
+_F8 = _TYPES["torch.float8_e4m3fn"]
 _TRANSA, _FAST_ACCUM = 3, 25
 """Attributes of a product's description."""
 _MAX_WORKSPACE_BYTES = 1
@@ -86,10 +87,10 @@ class CublasLt:
         (m, k), n = a.shape, b.shape[0]
         # by columns, dᵀ (N by M) = b (stored as K by N, hence transposed) · aᵀ (stored as K by M)
         product = _Owned("MatmulDesc", _COMPUTE_32F, _REAL_32F).set(_TRANSA, ctypes.c_int32(1))
-        if kind == _TYPES["torch.float8_e4m3fn"]:
+        if kind == _F8:
             product.set(_FAST_ACCUM, ctypes.c_int8(1))
-        sides = [_layout(kind, k, n), _layout(kind, k, m), _layout(_TYPES[str(c.dtype)], n, m),
-                 _layout(_TYPES[str(d.dtype)], n, m)]  # fmt: skip
+        added, made = _addend_type(c, beta), _TYPES[str(d.dtype)]
+        sides = [_layout(kind, k, n), _layout(kind, k, m), _layout(added, n, m), _layout(made, n, m)]
         handles = [side.handle for side in sides]
         size = ctypes.c_size_t(self.workspace.numel() * self.workspace.element_size())
         algorithm = self._algorithm(product, handles, size)
@@ -120,6 +121,17 @@ class CublasLt:
             shapes = ", ".join(str(tuple(tensor.shape)) for tensor in (a, b, c))
             raise ArgumentError(f"the shapes must be (M, K), (N, K) and (M, N), are {shapes}", "a")
         return _TYPES[str(a.dtype)]
+
+
+def _addend_type(c: Any, beta: float) -> int:
+    """The element type that c is described with. The library adds no 8-bit floats (cuBLAS, table of
+    cublasLtMatmul's types: with d in fp8, c is f16 or bf16); one that is not added is not read either."""
+    kind = _TYPES[str(c.dtype)]
+    if kind != _F8:
+        return kind
+    if beta:
+        raise ArgumentError(f"must hold 16-bit floats or f32 to be added, holds {c.dtype}", "c")
+    return _TYPES["torch.float16"]
 
 
 def _stream() -> ctypes.c_void_p:

@@ -156,18 +156,37 @@ class Backends(Mapping[str, SimpleNamespace]):
 
 
 class DriverConfig:
-    """``triton.runtime.driver``: the ``active`` driver can be replaced."""
+    """``triton.runtime.driver``: the ``active`` driver can be replaced. Each is made when it is asked for."""
 
     def __init__(self) -> None:
-        self.default = self.active = Driver()
+        self.reload()
+
+    def reload(self) -> None:
+        """Forget both drivers: what reloading the module of that name does."""
+        self._default: Driver | None = None
+        self._active: Driver | None = None
+
+    @property
+    def default(self) -> Driver:
+        """The driver that is active unless another was set."""
+        if self._default is None:
+            self._default = Driver()
+        return self._default
+
+    @property
+    def active(self) -> Driver:
+        """The driver in use."""
+        if self._active is None:
+            self._active = self.default
+        return self._active
 
     def set_active(self, driver: Driver) -> None:
         """Use another driver."""
-        self.active = driver
+        self._active = driver
 
     def reset_active(self) -> None:
         """Use the default one again."""
-        self.active = self.default
+        self._active = self.default
 
 
 driver = DriverConfig()

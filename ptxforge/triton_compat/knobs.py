@@ -173,5 +173,6 @@ def refresh_knobs() -> None:
 
 
 options.fuses_by_default = lambda: language.default_fp_fusion
+options.tells_lines_by_default = lambda: not compilation.disable_line_info
 store.elsewhere = lambda: cache.__dict__.get("dir")
 hooks.COMPILE.append(lambda told: tell_of_compilation(told, runtime, compilation))

@@ -62,6 +62,8 @@ def test_types_by_name():
 def introspect(out, N: tl.constexpr):
     tl.static_assert(N.type == tl.constexpr_type(4))
     tl.static_assert((out, N).type == tl.tuple_type([tl.pointer_type(tl.int32), tl.constexpr_type(4)]))
+    tl.static_assert((5, N).type == tl.constexpr_type((5, 4)))
+    tl.static_assert((5, N).type != tl.constexpr_type((5, 5)))
     tl.static_assert(out.dtype.element_ty != tl.float8e4b8)
     tl.static_assert(not out.dtype.element_ty.is_fp8e4b15())
     tl.static_assert(out.dtype.element_ty.kind() == tl.dtype.KIND.INTEGRAL)

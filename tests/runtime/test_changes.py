@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import types
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
@@ -12,7 +13,7 @@ import pytest
 import ptxforge
 import ptxforge.language as tl
 from ptxforge.runtime.asynchronous import AsyncCompileMode, FutureKernel
-from ptxforge.support.errors import CompilationError
+from ptxforge.support.errors import ChangedGlobalError, CompilationError, ForeignFunctionError
 
 
 @tl.constexpr_function
@@ -94,6 +95,54 @@ def test_what_a_compile_time_function_reads_is_part_of_the_key():
         return scope["kernel"].cache_key
 
     assert key(1) == key(1) != key(2)
+
+
+def keyed(text, name="kernel", **names):
+    """The key of a kernel defined by ``text``."""
+    scope = {"tl": tl, "ptxforge": ptxforge, "__name__": __name__, "__source__": text} | names
+    exec(text, scope)
+    return scope[name].cache_key
+
+
+def test_what_a_compile_time_function_calls_is_part_of_the_key():
+    def key(number):
+        return keyed(
+            f"def helper():\n    return {number}\n\n\ndef between():\n    return helper()\n\n\n"
+            "@tl.constexpr_function\ndef read():\n    return between()\n\n\n"
+            "@ptxforge.jit\ndef kernel(out):\n    tl.store(out, read())\n"
+        )
+
+    assert key(1) == key(1) != key(2)
+
+
+@pytest.mark.parametrize("body", ["np.sum(1)", "other.fold([1])"])
+def test_compile_time_functions_with_calls_that_their_text_does_not_tell(body):
+    other = types.ModuleType("other")
+    exec("def fold(items):\n    return 1\n", vars(other))
+    text = f"@tl.constexpr_function\ndef read():\n    return {body}\n"
+    with pytest.raises(ForeignFunctionError, match="read calls <.*, which its source does not tell"):
+        keyed(text, "read", np=np, other=other)
+    assert issubclass(ForeignFunctionError, RuntimeError)
+
+
+@pytest.mark.parametrize("body", ["math.sqrt(4)", "max(1, 2)", "answer()", "tl.int32", "stored(1)"])
+def test_compile_time_functions_whose_text_tells_all(body):
+    text = f"@tl.constexpr_function\ndef read(n=1):\n    return {body}\n"
+    assert len(keyed(text, "read", math=math, answer=answer, stored=stored)) == 64
+
+
+def test_a_global_that_is_read_before_the_kernel_assigns_its_name(monkeypatch):
+    @ptxforge.jit
+    def kernel(out):
+        value = READ_FIRST  # noqa: F821
+        READ_FIRST = 5  # noqa: F841
+        tl.store(out, value)
+
+    monkeypatch.setitem(kernel.fn.__globals__, "READ_FIRST", tl.constexpr(3))
+    assert stored(kernel) == stored(kernel) == 3
+    monkeypatch.setitem(kernel.fn.__globals__, "READ_FIRST", tl.constexpr(4))
+    with pytest.raises(ChangedGlobalError, match="the global variable 'READ_FIRST' was 3"):
+        stored(kernel)
 
 
 def test_variables_of_functions_around_a_kernel():

@@ -14,7 +14,7 @@ import ptxforge
 import ptxforge.language as tl
 from ptxforge.driver.cuda_launch import LaunchAttributes, Launcher
 from ptxforge.runtime import hooks, repeats, timing
-from ptxforge.support.errors import ArgumentError, DeviceError, LaunchError
+from ptxforge.support.errors import ArgumentError, DeviceError, LaunchError, PlacementError
 from tests.driver.fake_driver import CUresult, FakeDriver, install
 
 
@@ -80,6 +80,39 @@ def test_torch_tensors_and_their_current_stream(kernel, compiled, driver, torch)
     assert [launch.stream for launch in driver.launches] == [500, 600, 9, 10]
     assert {launch.params for launch in driver.launches} == {struct.pack("<QQQi", 0x1000, 0x2000, 0x3004, 7)}
     assert [request["signature"]["out"] for request in compiled] == ["*fp32"]
+
+
+class Pinned(Tensor):
+    """A CPU tensor in page-locked memory, as long as ``pinned`` says so."""
+
+    __module__ = "torch"
+    pinned = True
+
+    def __init__(self, address: int):
+        super().__init__(address, device=-1)
+
+    def is_pinned(self):
+        return self.pinned
+
+
+def test_pinned_host_memory_is_read_where_it_lies(kernel, driver, torch):
+    arguments = [Pinned(0x1000), Pinned(0x2000), Pinned(0x3000), 8]
+    for _ in range(4):
+        kernel[(1,)](*arguments)
+    kernel[(1,)](Tensor(0x1000), *arguments[1:])
+    assert {launch.params for launch in driver.launches} == {struct.pack("<QQQi", 0x1000, 0x2000, 0x3000, 8)}
+    assert [launch.stream for launch in driver.launches] == [500] * 5  # torch's, also when it has no array
+
+
+def test_whether_memory_is_pinned_is_asked_at_every_launch(kernel, driver, torch):
+    x, other = Pinned(0x1000), Pinned(0x1000)
+    other.pinned = False
+    kernel[(1,)](x, x, x, 8)
+    kernel[(1,)](x, x, x, 8)
+    for _ in range(2):
+        with pytest.raises(PlacementError, match="argument 'y': is a CPU array"):
+            kernel[(1,)](x, other, x, 8)
+    assert len(driver.launches) == 2
 
 
 def test_the_cuda_array_interface_and_its_stream(kernel, driver):

@@ -50,6 +50,15 @@ def test_a_value_that_cannot_be(name, value, message, monkeypatch):
     assert issubclass(SettingError, PtxforgeError) and issubclass(SettingError, ValueError)
 
 
+@pytest.mark.parametrize("text", ["new", "3", "3.6.0 beta", "=3.6"])
+def test_a_release_that_cannot_be(text, monkeypatch):
+    monkeypatch.setenv("PTXFORGE_TRITON_VERSION", text)
+    with pytest.raises(SettingError, match="it is a version, such as 3.7.1"):
+        settings.TRITON_VERSION.get()
+    monkeypatch.setenv("PTXFORGE_TRITON_VERSION", "3.7.1.post2+git1a2b")
+    assert settings.TRITON_VERSION.get() == "3.7.1.post2+git1a2b"
+
+
 @pytest.mark.parametrize("setting", settings.ALL, ids=lambda setting: setting.name)
 def test_an_empty_value_is_the_default(setting, monkeypatch):
     monkeypatch.setenv(setting.name, "")

@@ -76,6 +76,28 @@ def test_facts_about_the_device(triton):
     assert active.get_current_stream() == 0
 
 
+def test_reloading_makes_the_drivers_anew(triton):
+    driver = triton.runtime.driver
+    before = driver.active
+    importlib.reload(sys.modules["triton.runtime.driver"])
+    importlib.reload(sys.modules["triton.runtime"])
+    assert driver._active is None and driver._default is None and triton.runtime.driver is driver
+    assert isinstance(driver.active, triton.backends.driver.DriverBase) and driver.active is not before
+    driver.set_active(before)
+    assert driver.active is before is not driver.default
+    driver.reset_active()
+    assert driver.active is driver.default
+    assert triton.runtime.jit.JITFunction is ptxforge.JITFunction
+
+
+def test_element_types_spell_themselves_as_triton_does(triton):
+    assert repr(triton.language.int8) == "triton.language.int8"
+    scope = {"triton": triton}
+    assert eval(repr(triton.language.bfloat16), scope) is triton.language.bfloat16
+    triton_compat.uninstall()
+    assert repr(ptxforge.language.float32) == "tl.float32"
+
+
 def test_install_twice_is_install_once(triton):
     triton_compat.install()
     assert sys.modules["triton"] is triton
@@ -128,14 +150,15 @@ def test_perf_report_draws_where_matplotlib_is(triton, tmp_path, monkeypatch):
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("")
     (package / "figure.py").write_text(PLOTS)
-    for name in ("matplotlib", "matplotlib.figure"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    monkeypatch.syspath_prepend(package.parent)
     report = triton.testing.Benchmark(["n"], [1, 2], "p", ["a"], ["A"], "plot", x_log=True)
-    triton.testing.perf_report(report)(lambda n, p: n * 10).run(save_path=str(tmp_path / "out"))
+    with monkeypatch.context() as here:  # gives the path back before the alias leaves it
+        for name in ("matplotlib", "matplotlib.figure"):
+            here.delitem(sys.modules, name, raising=False)
+        here.syspath_prepend(package.parent)
+        triton.testing.perf_report(report)(lambda n, p: n * 10).run(save_path=str(tmp_path / "out"))
+        for name in ("matplotlib", "matplotlib.figure"):
+            sys.modules.pop(name, None)
     assert (tmp_path / "out" / "plot.png").read_text() == "[([1, 2], [10, 20], 'A')] log plot"
-    for name in ("matplotlib", "matplotlib.figure"):
-        sys.modules.pop(name, None)
 
 
 def test_perf_report(triton, tmp_path, capsys):

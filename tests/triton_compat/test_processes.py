@@ -76,6 +76,13 @@ def test_a_child_of_a_process_that_installed(tmp_path, other_copy, installed):
     assert python("-c", starts, cwd=tmp_path) == OURS
 
 
+def test_the_release_that_the_alias_calls_itself(tmp_path):
+    shows = "import triton, triton.language; print(triton.__version__, triton.language.__version__)"
+    for given, shown in ((None, "3.6.0 3.6.0\n"), ("3.7.1", "3.7.1 3.7.1\n")):
+        path = {"PYTHONPATH": triton_compat.SHADOW, "PTXFORGE_TRITON_VERSION": given}
+        assert python("-c", shows, cwd=tmp_path, **path) == shown
+
+
 def test_an_imported_ptxforge_stays(tmp_path):
     """Two copies in one process would not know each other's kernels."""
     stays = "import ptxforge; before = ptxforge; import triton, ptxforge; assert ptxforge is before"

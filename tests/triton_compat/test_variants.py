@@ -211,6 +211,15 @@ class Matrix:
     def is_contiguous(self):
         return self._contiguous
 
+    def numel(self):
+        return self.shape[0] * self.shape[1]
+
+    def element_size(self):
+        return 1
+
+    def data_ptr(self):
+        return 4096
+
 
 @pytest.mark.parametrize(
     "a, b, c, complaint",
@@ -228,6 +237,47 @@ def test_matrices_that_cublas_cannot_take(a, b, c, complaint):
     assert cublas.CublasLt._check(Matrix(4, 8), Matrix(16, 8), Matrix(4, 16), Matrix(4, 16)) == 2
 
 
+@pytest.mark.parametrize(
+    "kinds, described",
+    [
+        (("float16", "float16", "float16"), [2, 2, 2, 2]),
+        (("float8_e4m3fn", "float8_e4m3fn", "float8_e4m3fn"), [28, 28, 2, 28]),
+        (("float8_e4m3fn", "float8_e4m3fn", "bfloat16"), [28, 28, 14, 14]),
+    ],
+)
+def test_types_that_cublas_is_told(monkeypatch, kinds, described):
+    layouts, library = [], FakeLibrary()
+    monkeypatch.setattr(cublas, "_library", lambda: library)
+    monkeypatch.setattr(cublas, "_layout", lambda kind, *shape: layouts.append(kind) or cublas._Owned(""))
+    a, b, c = (f"torch.{kind}" for kind in kinds)
+    handle = cublas.CublasLt(Matrix(1, 64))
+    handle.matmul(Matrix(4, 8, a), Matrix(16, 8, b), Matrix(4, 16, c))
+    assert layouts == described and "cublasLtMatmul" in library.called
+
+
+def test_cublas_adds_no_8_bit_floats(monkeypatch):
+    monkeypatch.setattr(cublas, "_library", lambda library=FakeLibrary(): library)
+    matrices = [Matrix(4, 4, "torch.float8_e4m3fn") for _ in range(4)]
+    with pytest.raises(ArgumentError, match="to be added"):
+        cublas.CublasLt(Matrix(1, 64)).gemm(*matrices, 1.0, 1.0)
+
+
+class FakeLibrary:
+    """Finds one algorithm for every product."""
+
+    def __init__(self):
+        self.called = []
+
+    def __getattr__(self, name):
+        def call(*args):
+            self.called.append(name)
+            if name.endswith("Heuristic"):
+                args[-1]._obj.value = 1
+            return 0
+
+        return call
+
+
 def test_variants_of_a_kernel_that_takes_tuples(fresh):
     @ptxforge.jit
     def store(x, pair):
@@ -242,6 +292,18 @@ def test_variants_of_a_kernel_that_takes_tuples(fresh):
     known.clear()
     assert len(store.device_caches[0][0]) == 0
     assert store.preload(seen[0]).hash == first.hash and len(seen) == 2
+
+
+@pytest.mark.parametrize("disabled", [False, True])
+def test_lines_of_the_source_in_ptx(disabled):
+    @ptxforge.jit
+    def copy(x, y):
+        tl.store(y, tl.load(x))
+
+    with knobs.compilation.scope():
+        knobs.compilation.disable_line_info = disabled
+        ptx = copy.warmup(np.float32, np.float32).asm["ptx"]
+    assert (".loc" in ptx) == (".file" in ptx) == (not disabled)
 
 
 @pytest.mark.parametrize("fused", [False, True])

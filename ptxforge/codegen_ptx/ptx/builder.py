@@ -136,6 +136,7 @@ class Builder:
         # Extra pointer registers of the loops around, by the address they hold: a base plus these terms.
         self.loop_pointers: dict[tuple[str, tuple], str] = {}
         self.has_rare_code = False
+        self.has_lines = True
 
     # -- instructions ------------------------------------------------------------------------------------
 
@@ -415,7 +416,7 @@ class Builder:
 
     def locate(self, location) -> None:
         """Instructions from here on come from ``location`` (a :class:`Location` or None)."""
-        if location is None or location.line <= 0:
+        if location is None or location.line <= 0 or not self.has_lines:
             return
         key = (location.file, location.line, location.column)
         if key == self._location:

@@ -1,0 +1,147 @@
+"""What a Python function reads from outside: names and dotted names in its text, and what they mean now.
+
+Parameters are a function's own, and so is a name from where it is first assigned. Read before that, it is the
+global of that name: a kernel's text is compiled from top to bottom, so ``a = EPS; EPS = 0`` reads the global,
+where Python would raise ``UnboundLocalError``.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+Chain = tuple[str, ...]
+"""A name, or a dotted name: ``("tl", "load")``."""
+
+
+def chains_of(tree: ast.AST) -> set[Chain]:
+    """Every name and dotted name that the body reads from outside: ``{("tl", "load"), ("EPS",)}``, but for
+    those in default values."""
+    parts = list(ast.walk(tree))
+    parameters = {part.arg for part in parts if isinstance(part, ast.arg)}
+    assigned = {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
+    own = parameters | (assigned - _read_early(tree) if assigned else assigned)
+    values = [value for part in parts if isinstance(part, ast.arguments) for value in _values(part)]
+    defaults = {id(part) for value in values for part in ast.walk(value)}
+    chains = (tuple(_chain(part)) for part in parts if id(part) not in defaults)
+    return {chain for chain in chains if chain and chain[0] not in own}
+
+
+def _values(arguments: ast.arguments) -> list[ast.expr]:
+    """The expressions of default values."""
+    return [*arguments.defaults, *(value for value in arguments.kw_defaults if value is not None)]
+
+
+def _chain(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+        yield node.id
+    elif isinstance(node, ast.Attribute):
+        inner = tuple(_chain(node.value))
+        if inner:
+            yield from (*inner, node.attr)
+
+
+def _read_early(tree: ast.AST) -> set[str]:
+    """The names that are read before the text assigns them, be it in a branch of an ``if``; none of those
+    that ``global`` declares, which are there to be changed."""
+    early: set[str] = set()
+    assigned = {name for part in ast.walk(tree) if isinstance(part, ast.Global) for name in part.names}
+    for statement in getattr(tree, "body", ()):
+        for name in _mentions(statement):
+            if isinstance(name.ctx, ast.Store):
+                assigned.add(name.id)
+            elif name.id not in assigned:
+                early.add(name.id)
+    return early
+
+
+_COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def _mentions(node: ast.AST) -> Iterator[ast.Name]:
+    """The names in a statement, in the order in which they are evaluated. Functions defined in it are left
+    out: they are evaluated when they are called."""
+    if isinstance(node, ast.Name):
+        yield node
+    elif not isinstance(node, (ast.Lambda, ast.FunctionDef)):
+        for part in _in_order(node):
+            yield from _mentions(part)
+
+
+def _in_order(node: ast.AST) -> list[ast.AST]:
+    if isinstance(node, ast.Assign):
+        return [node.value, *node.targets]
+    if isinstance(node, (ast.AnnAssign, ast.NamedExpr)):
+        return [*([] if node.value is None else [node.value]), node.target]
+    if isinstance(node, ast.AugAssign):
+        before = [ast.Name(node.target.id, ast.Load())] if isinstance(node.target, ast.Name) else []
+        return [*before, node.value, node.target]
+    if isinstance(node, ast.For):
+        return [node.iter, node.target, *node.body, *node.orelse]
+    if isinstance(node, ast.comprehension):
+        return [node.iter, node.target, *node.ifs]
+    parts = list(ast.iter_child_nodes(node))
+    if isinstance(node, _COMPREHENSIONS):
+        parts.sort(key=lambda part: not isinstance(part, ast.comprehension))
+    return parts
+
+
+_KNOWN_BY_VERSION = {*sys.stdlib_module_names, "ptxforge"}
+"""Packages whose functions stay the same as long as Python and ptxforge do."""
+
+
+def helpers_of(fn: Callable, chains: Iterable[Chain]) -> list[types.FunctionType]:
+    """The plain functions of the same package among what ``fn`` reads."""
+    return [value for value in _read_by(fn, chains)
+            if isinstance(value, types.FunctionType) and _package(value) == _package(fn)]  # fmt: skip
+
+
+def foreign_functions(fn: Callable, chains: Iterable[Chain]) -> list[Any]:
+    """What ``fn`` reads that can be called and whose meaning does not follow from ``fn``'s own package, from
+    Python and from ptxforge: it may change without a change of any text that we know."""
+    known = _KNOWN_BY_VERSION | {_package(fn)}
+    return [value for value in _read_by(fn, chains)
+            if callable(value) and not isinstance(value, type) and _package(value) not in known
+            and not hasattr(type(value), "__ptxforge_constexpr_function__")]  # fmt: skip
+
+
+def _read_by(fn: Callable, chains: Iterable[Chain]) -> list[Any]:
+    scope = scope_of(fn)
+    return [value for is_there, value in (resolve(chain, scope) for chain in chains) if is_there]
+
+
+def _package(value: Any) -> str:
+    return (getattr(value, "__module__", None) or "").partition(".")[0]
+
+
+def scope_of(fn: Callable) -> dict[str, Any]:
+    """Globals and closure variables of a function by name."""
+    cells = zip(fn.__code__.co_freevars, fn.__closure__ or (), strict=True)
+    return fn.__globals__ | {name: cell.cell_contents for name, cell in cells if is_filled(cell)}
+
+
+def is_filled(cell: Any) -> bool:
+    """Whether a variable of a function around has a value by now."""
+    try:
+        cell.cell_contents
+    except ValueError:
+        return False
+    return True
+
+
+def resolve(chain: Chain, scope: dict[str, Any]) -> tuple[bool, Any]:
+    """Whether a dotted name means an object, and that: an attribute of a module, a class, an enumeration's
+    member."""
+    name, *rest = chain
+    if name not in scope:
+        return False, None
+    value = scope[name]
+    for attribute in rest:
+        if not isinstance(value, (types.ModuleType, type, enum.Enum)) or not hasattr(value, attribute):
+            return False, None
+        value = getattr(value, attribute)
+    return True, value
