@@ -9,12 +9,13 @@ from __future__ import annotations
 import attrs
 
 from ptxforge.ir.core import BlockArgument, Function, Operation
+from ptxforge.ir.facts import AxisInfo
 from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.layouts.encodings import Distributed, elements_per_thread
 from ptxforge.layouts.linear import LANE, WARP
 from ptxforge.layouts.vectors import register_run
 from ptxforge.passes.analysis.access_reasons import changing_mask, unknown_start, why_narrow, widest_dimension
-from ptxforge.passes.analysis.axis_info import AxisInfo, AxisInfoAnalysis
+from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.roots import root_of
 from ptxforge.passes.properties import is_memory_access
 from ptxforge.support import machine

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ptxforge.ir.interfaces import Interfaces
 from ptxforge.ir.types import Type
 from ptxforge.support.location import Location
 from ptxforge.support.remarks import Remarks
@@ -100,8 +101,9 @@ class BlockArgument(Value):
         return self.block
 
 
-class Operation:
-    """One operation. Subclasses are declared in ``ptxforge.ir.ops``; fields become named accessors.
+class Operation(Interfaces):
+    """One operation. Subclasses are declared in ``ptxforge.ir.ops``; fields become named accessors, and
+    ``ptxforge.ir.interfaces`` has what passes ask of it.
 
     ``operands`` is a tuple (change it by :meth:`set_operand` / :meth:`set_operands`, which keep the use
     lists right); ``attributes`` a dict of immutable Python values; ``regions`` a list.
@@ -277,33 +279,6 @@ class Operation:
     def get_effects(self) -> Effects:
         """Effects of this instance: the definition's, unless attributes change them (a volatile load)."""
         return self.effects
-
-    # -- layouts and control flow: what passes ask; operations that differ say so ----------------------
-
-    def result_layout(self, layout: Any, index: int) -> Any:
-        """The layout that the results get when operand ``index`` has ``layout``; None when the operation does
-        not pass it on. May raise ``LayoutError``."""
-        return layout if "elementwise" in self.traits and "anchor" not in self.traits else None
-
-    def operand_layout(self, layout: Any, index: int) -> Any:
-        """The layout that operand ``index`` must have for the results to have ``layout``; None when none will
-        do. May raise ``LayoutError``."""
-        return layout if "elementwise" in self.traits else None
-
-    def passes_to(self, index: int) -> Value | None:
-        """The result of a loop or branch (this operation or the one around it) that operand ``index`` may
-        become; None when control flow does not pass it on."""
-        return None
-
-    def is_nonnegative(self, known: Callable[[Value], bool]) -> bool:
-        """Whether every element of the result is at least 0, given which operands are ``known`` to be."""
-        if self.nonnegative_if == "first":
-            return known(self.operands[0])
-        if self.nonnegative_if == "any":
-            return any(map(known, self.operands))
-        return self.nonnegative_if == "always" or (
-            self.nonnegative_if == "all" and all(map(known, self.operands))
-        )
 
     @property
     def is_pure(self) -> bool:

@@ -99,6 +99,12 @@ def fold(op: Operation) -> int | float | bool | None:
         if value is None:
             return None
         values.append(value)
+    return evaluate_constants(op, values)
+
+
+def evaluate_constants(op: Operation, values: Sequence[int | float | bool]) -> int | float | bool | None:
+    """The only result of the operation when its operands are ``values`` everywhere; ``None`` when that is not
+    one number."""
     if not isinstance(T.element_type(op.result.type), T.ScalarType):
         return None
     if REARRANGING in op.traits:

@@ -31,10 +31,12 @@ from collections.abc import Callable, Sequence
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.definition import COMMUTATIVE, UNIFORM
 from ptxforge.ir.ops.arith import AddI
 from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.memory import AddPtr
-from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Splat
+from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Splat
+from ptxforge.ir.rewriter import constant_of
 from ptxforge.passes.dce import dce
 from ptxforge.support.target import Target
 
@@ -129,22 +131,21 @@ def _is_index_tensor(type: T.Type) -> bool:
 
 
 def _is_uniform(value: Value) -> bool:
-    return isinstance(value.defining_op, (Splat, Constant))
+    return value.defining_op is not None and UNIFORM in value.defining_op.traits
 
 
 def _uniform(builder: Builder, value: Value) -> Value:
     """The scalar that a uniform tensor holds everywhere."""
     op = value.defining_op
-    return op.value if isinstance(op, Splat) else builder.constant(op.attributes["value"], value.type.element)
+    return op.operands[0] if op.operands else builder.constant(constant_of(value), value.type.element)
 
 
 def _step(op: Operation | None) -> tuple[Value, Value] | None:
     """(value, uniform offset) when ``op`` adds one to the other."""
-    if isinstance(op, (AddPtr, AddI)):
-        for value, offset in (op.operands, op.operands[::-1]) if isinstance(op, AddI) else (op.operands,):
-            if _is_uniform(offset):
-                return value, offset
-    return None
+    if op is None or [sign for _, sign in op.addends] != [1, 1]:
+        return None
+    orders = (op.operands, op.operands[::-1]) if COMMUTATIVE in op.traits else (op.operands,)
+    return next(((value, offset) for value, offset in orders if _is_uniform(offset)), None)
 
 
 def _only_advances(loop: Loop, index: int) -> bool:

@@ -30,11 +30,12 @@ from math import prod
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.facts import AxisInfo
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.reduce import Combining
 from ptxforge.layouts.encodings import WARP_SIZE, Blocked, Distributed, default_blocked
-from ptxforge.passes.analysis.axis_info import AxisInfo, AxisInfoAnalysis
+from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.components import Components
 from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.properties import is_memory_access

@@ -35,11 +35,11 @@ from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import ELEMENTWISE, ORDERLESS
-from ptxforge.ir.ops.arith import AddI, AndI, MulI, ShrUI, SubI
+from ptxforge.ir.ops.arith import AndI, MulI, ShrUI, SubI
 from ptxforge.ir.ops.cast import ExtSI, PtrToInt, TruncI
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.memory import AddPtr
-from ptxforge.ir.ops.shape import Constant, MakeRange, RotatedRange, Splat
+from ptxforge.ir.ops.shape import MakeRange, RotatedRange, Splat
+from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.encodings import WARP_SIZE
 from ptxforge.passes.analysis.components import Components
 from ptxforge.passes.analysis.kept import kept
@@ -190,15 +190,15 @@ class _Sum:
         """Add ``factor`` times a value; False when it is neither uniform nor a range."""
         value = _before_loop(value, self)
         op = value.defining_op
-        if isinstance(op, (AddPtr, AddI)):
-            return all(self.add(v, factor) for v in op.operands)
-        if isinstance(op, SubI):
-            return self.add(op.operands[0], factor) and self.add(op.operands[1], -factor)
+        number = constant_of(value)
+        if number is not None:
+            self.constant += factor * int(number)
+            return True
+        addends = op.addends if op is not None else ()
+        if addends:
+            return all(self.add(v, sign * factor) for v, sign in addends)
         if isinstance(op, (ExtSI, Splat)):
             return self.add(op.operands[0], factor)
-        if isinstance(op, Constant):
-            self.constant += factor * int(op.value)
-            return True
         if isinstance(op, MakeRange):
             self.ranges += factor
             self.constant += factor * op.start
@@ -226,7 +226,8 @@ def _before_loop(value: Value, sum: _Sum) -> Value:
             return value
         initial, following = loop.carried_sources(index)
         step = following.defining_op
-        if not isinstance(step, (AddPtr, AddI)) or step.operands[0] is not value:
+        addends = step.addends if step is not None else ()
+        if len(addends) != 2 or addends[0][0] is not value or addends[1][1] < 0:
             return value
         if sum.facts[step.operands[1]].divisibility[0] % sum.unit:
             return value

@@ -8,8 +8,9 @@ import pytest
 from ptxforge.interpreter import run
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function
+from ptxforge.ir.facts import HIGHEST, AxisInfo
 from ptxforge.ir.ops.memory import Load, Store
-from ptxforge.passes.analysis.axis_info import HIGHEST, AxisInfo, AxisInfoAnalysis
+from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from tests.passes.gpu import operations, parse
 
 PARAMETERS = "%out: ptr<i32> {divisibility = 16}, %n: i32 {divisibility = 16}, %m: i32"
@@ -55,6 +56,8 @@ RULES = {
     "even quotient of runs": (
         "%a = muli %ns, %ns : tensor<32xi32>\n%b = shli %a, %c4 : tensor<32xi32>\n%d = shli %b, %c4 : tensor<32xi32>\n"  # noqa: E501
         "%x = addi %r, %d : tensor<32xi32>\n%v = shrui %x, %c12 : tensor<32xi32>", 1, 16, 32),
+    "exclusive or of uniforms": ("%v = xori %ns, %c12 : tensor<32xi32>", 1, 1, 32),
+    "exclusive or": ("%v = xori %r, %c12 : tensor<32xi32>", 1, 1, 1),
     "right shift": ("%v = shrui %r, %c3 : tensor<32xi32>", 1, 1, 8),
     "quotient of negative": ("%w = subi %r, %c4 : tensor<32xi32>\n%v = divsi %w, %c4 : tensor<32xi32>", 1, 1, 1),  # noqa: E501
     "remainder": ("%v = remsi %r, %c4 : tensor<32xi32>", 4, 4, 1),

@@ -21,10 +21,7 @@ from ptxforge.codegen_ptx.ptx.pointers import Pointer, address, as_pointer, whol
 from ptxforge.codegen_ptx.ptx.registers import register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
-from ptxforge.ir.definition import ELEMENTWISE
-from ptxforge.ir.ops.arith import AddI, SubI
-from ptxforge.ir.ops.memory import AddPtr
-from ptxforge.ir.ops.shape import Constant, Splat
+from ptxforge.ir.definition import COMMUTATIVE, ELEMENTWISE, UNIFORM
 from ptxforge.layouts.encodings import DotOperand, Mma
 
 
@@ -167,10 +164,10 @@ def advances_uniformly(argument: Value, following: Value) -> bool:
     """Whether ``following`` is ``argument`` plus values that are the same for all elements."""
     while following is not argument:
         op = following.defining_op
-        if not isinstance(op, (AddI, SubI, AddPtr)):
+        if op is None or not op.addends:
             return False
         first, second = op.operands
-        if isinstance(op, AddI) and _is_uniform(first):
+        if COMMUTATIVE in op.traits and _is_uniform(first):
             first, second = second, first
         if not _is_uniform(second):
             return False
@@ -183,7 +180,7 @@ def _is_uniform(value: Value) -> bool:
     if not isinstance(value.type, T.TensorType):
         return True
     op = value.defining_op
-    if isinstance(op, (Splat, Constant)):
+    if op is not None and UNIFORM in op.traits:
         return True
     return op is not None and ELEMENTWISE in op.traits and op.is_pure and all(map(_is_uniform, op.operands))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ptxforge.ir import facts
 from ptxforge.ir import types as T
 from ptxforge.ir.definition import (
     ADDRESSING,
@@ -58,6 +59,14 @@ class BinaryInt(Elementwise):
     rhs = operand(INT)
 
 
+class OneOfTwo(BinaryInt):
+    """Base of integer operations whose result is made of what both operands are: what divides both divides
+    it."""
+
+    def axis_info(self, operands, nonnegative):
+        return facts.pointwise(operands, facts.both_divide(*operands))
+
+
 class BinaryFloat(Elementwise):
     """Base of float operations ``(T, T) -> T``. ``function`` is the numpy function."""
 
@@ -88,6 +97,13 @@ class AddI(BinaryInt):
     def evaluate(self, x, y):
         return _wrapping(np.add, x, y)
 
+    def axis_info(self, operands, nonnegative):
+        return facts.sum_of(*operands)
+
+    @property
+    def addends(self):
+        return tuple((value, 1) for value in self.operands)
+
 
 @define("subi", traits=[ADDRESSING])
 class SubI(BinaryInt):
@@ -96,6 +112,13 @@ class SubI(BinaryInt):
     def evaluate(self, x, y):
         return _wrapping(np.subtract, x, y)
 
+    def axis_info(self, operands, nonnegative):
+        return facts.sum_of(*operands, is_difference=True)
+
+    @property
+    def addends(self):
+        return ((self.lhs, 1), (self.rhs, -1))
+
 
 @define("muli", traits=[COMMUTATIVE, ADDRESSING], nonnegative_if=ALL)
 class MulI(BinaryInt):
@@ -103,6 +126,13 @@ class MulI(BinaryInt):
 
     def evaluate(self, x, y):
         return _wrapping(np.multiply, x, y)
+
+    def axis_info(self, operands, nonnegative):
+        x, y = operands
+        if 1 in (x.constant, y.constant):
+            return y if x.constant == 1 else x
+        divisibility = [min(facts.HIGHEST, x.divides(d, 1) * y.divides(d, 1)) for d in range(x.rank)]
+        return facts.pointwise(operands, divisibility)
 
 
 def _divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
@@ -125,12 +155,26 @@ def _remainder(x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return np.where(zero, x, x - _divide(x, safe) * safe).astype(x.dtype)
 
 
+def _quotient(operands: list[facts.AxisInfo], by: int | None) -> facts.AxisInfo:
+    """What is known of the first operand divided by ``by``, or by nobody knows what."""
+    return facts.pointwise(operands) if by is None or by <= 0 else facts.quotient(operands[0], by)
+
+
+def _power(places: facts.AxisInfo) -> int | None:
+    """What a shift by ``places`` divides by."""
+    return 1 << places.constant if places.constant is not None and 0 <= places.constant < 31 else None
+
+
 @define("divsi", cost=EXPENSIVE, nonnegative_if=FIRST)
 class DivSI(BinaryInt):
     """Signed division, truncating."""
 
     def evaluate(self, x, y):
         return _divide(x, y)
+
+    def axis_info(self, operands, nonnegative):
+        # Truncation makes -4 / 4 differ from -3 / 4: a run that starts below 0 breaks.
+        return _quotient(operands, operands[1].constant if nonnegative(self.lhs) else None)
 
 
 @define("divui", cost=EXPENSIVE, nonnegative_if=FIRST)
@@ -140,6 +184,9 @@ class DivUI(BinaryInt):
     def evaluate(self, x, y):
         return _divide(as_unsigned(x), as_unsigned(y)).view(x.dtype)
 
+    def axis_info(self, operands, nonnegative):
+        return _quotient(operands, operands[1].constant)
+
 
 @define("remsi", cost=EXPENSIVE, nonnegative_if=FIRST)
 class RemSI(BinaryInt):
@@ -147,6 +194,9 @@ class RemSI(BinaryInt):
 
     def evaluate(self, x, y):
         return _remainder(x, y)
+
+    def axis_info(self, operands, nonnegative):
+        return facts.remainder(*operands, nonnegative(self.lhs))
 
 
 @define("remui", cost=EXPENSIVE, nonnegative_if=FIRST)
@@ -156,6 +206,9 @@ class RemUI(BinaryInt):
     def evaluate(self, x, y):
         return _remainder(as_unsigned(x), as_unsigned(y)).view(x.dtype)
 
+    def axis_info(self, operands, nonnegative):
+        return facts.remainder(*operands, True)
+
 
 @define("andi", traits=[COMMUTATIVE, ADDRESSING], nonnegative_if=ANY_OF)
 class AndI(BinaryInt):
@@ -164,9 +217,17 @@ class AndI(BinaryInt):
     def evaluate(self, x, y):
         return x & y
 
+    def axis_info(self, operands, nonnegative):
+        for x, mask in (operands, operands[::-1]):
+            if mask.constant is not None and mask.constant > 0 and (mask.constant + 1) & mask.constant == 0:
+                return facts.low_bits(x, mask.constant + 1)
+        # The low zero bits of either operand are zero in the result.
+        x, y = operands
+        return facts.pointwise(operands, [max(x.divides(d, 1), y.divides(d, 1)) for d in range(x.rank)])
+
 
 @define("ori", traits=[COMMUTATIVE], nonnegative_if=ALL)
-class OrI(BinaryInt):
+class OrI(OneOfTwo):
     """Bitwise or."""
 
     def evaluate(self, x, y):
@@ -197,6 +258,13 @@ class ShlI(BinaryInt):
     def evaluate(self, x, y):
         return _shift(np.left_shift, x, y, np.zeros_like(x))
 
+    def axis_info(self, operands, nonnegative):
+        x, places = operands[0], operands[1].constant
+        if places is None or not 0 <= places < 31:
+            return facts.pointwise(operands)
+        divisibility = [min(facts.HIGHEST, x.divides(d, 1) << places) for d in range(x.rank)]
+        return facts.pointwise([x], divisibility) if places else x
+
 
 @define("shrsi", nonnegative_if=ALL)
 class ShrSI(BinaryInt):
@@ -204,6 +272,9 @@ class ShrSI(BinaryInt):
 
     def evaluate(self, x, y):
         return _shift(np.right_shift, x, y, np.where(as_signed(x) < 0, ~np.zeros_like(x), np.zeros_like(x)))
+
+    def axis_info(self, operands, nonnegative):
+        return _quotient(operands, _power(operands[1]))
 
 
 @define("shrui", nonnegative_if=FIRST)
@@ -214,9 +285,12 @@ class ShrUI(BinaryInt):
         unsigned = as_unsigned(x)
         return _shift(np.right_shift, unsigned, y, np.zeros_like(unsigned)).view(x.dtype)
 
+    def axis_info(self, operands, nonnegative):
+        return _quotient(operands, _power(operands[1]))
+
 
 @define("minsi", traits=[COMMUTATIVE], nonnegative_if=ALL)
-class MinSI(BinaryInt):
+class MinSI(OneOfTwo):
     """Signed minimum."""
 
     def evaluate(self, x, y):
@@ -224,7 +298,7 @@ class MinSI(BinaryInt):
 
 
 @define("maxsi", traits=[COMMUTATIVE], nonnegative_if=ANY_OF)
-class MaxSI(BinaryInt):
+class MaxSI(OneOfTwo):
     """Signed maximum."""
 
     def evaluate(self, x, y):
@@ -232,7 +306,7 @@ class MaxSI(BinaryInt):
 
 
 @define("minui", traits=[COMMUTATIVE])
-class MinUI(BinaryInt):
+class MinUI(OneOfTwo):
     """Unsigned minimum."""
 
     def evaluate(self, x, y):
@@ -240,7 +314,7 @@ class MinUI(BinaryInt):
 
 
 @define("maxui", traits=[COMMUTATIVE])
-class MaxUI(BinaryInt):
+class MaxUI(OneOfTwo):
     """Unsigned maximum."""
 
     def evaluate(self, x, y):
@@ -284,6 +358,15 @@ class CmpI(Comparison):
         of_sign = as_unsigned if self.predicate.startswith("u") else as_signed
         x, y = of_sign(x), of_sign(y)
         return _INTEGER_COMPARISONS[self.predicate](x, y)
+
+    def axis_info(self, operands, nonnegative):
+        same = facts.pointwise(operands)
+        if self.predicate in ("eq", "ne"):
+            return same
+        run, bound = operands if self.predicate[1:] in ("lt", "ge") else operands[::-1]
+        return facts.AxisInfo(
+            same.contiguity, same.divisibility, map(max, same.constancy, facts.constant_up_to(run, bound))
+        )
 
 
 # -- floats ----------------------------------------------------------------------------------------------
@@ -395,3 +478,6 @@ class Select(Elementwise):
 
     def is_nonnegative(self, known):
         return known(self.true_value) and known(self.false_value)
+
+    def axis_info(self, operands, nonnegative):
+        return facts.one_of(*operands, T.shape_of(self.result.type))

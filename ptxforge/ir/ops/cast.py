@@ -5,6 +5,7 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from ptxforge.ir import facts
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
@@ -42,6 +43,14 @@ class Cast(Operation):
         return T.element_type(self.result.type)
 
 
+class IntegerCast(Cast):
+    """Base of conversions between widths of integers. Index arithmetic is taken not to wrap (see
+    ``ir.ops.memory``), so runs stay runs."""
+
+    def axis_info(self, operands, nonnegative):
+        return operands[0]
+
+
 def _check_widths(op: Cast, wider: bool) -> None:
     source, target = T.element_type(op.operands[0].type), op.target
     if (target.bits > source.bits) != wider or target.bits == source.bits:
@@ -49,7 +58,7 @@ def _check_widths(op: Cast, wider: bool) -> None:
 
 
 @define("extsi", shows_operand_types=True, traits=[ADDRESSING], nonnegative_if=ALL)
-class ExtSI(Cast):
+class ExtSI(IntegerCast):
     """Widen an integer with its sign."""
 
     x = operand(INT)
@@ -65,7 +74,7 @@ class ExtSI(Cast):
 
 
 @define("extui", shows_operand_types=True, nonnegative_if=ALWAYS)
-class ExtUI(Cast):
+class ExtUI(IntegerCast):
     """Widen an integer with zeros."""
 
     x = operand(INT)
@@ -79,7 +88,7 @@ class ExtUI(Cast):
 
 
 @define("trunci", shows_operand_types=True)
-class TruncI(Cast):
+class TruncI(IntegerCast):
     """Keep an integer's low bits."""
 
     x = operand(INT)
@@ -261,6 +270,14 @@ class Bitcast(Cast):
     def evaluate(self, x):
         return x.view(self.target.numpy) if x.ndim else np.atleast_1d(x).view(self.target.numpy)[0]
 
+    def axis_info(self, operands, nonnegative):
+        """Addresses and integers keep their values; the runs of a pointer are counted in its elements."""
+        (x,), source, target = operands, T.element_type(self.x.type), self.target
+        if isinstance(source, T.PointerType) and isinstance(target, T.PointerType):
+            return x if source.pointee.bytes == target.pointee.bytes else facts.without_runs(x)
+        is_integer = isinstance(source, T.ScalarType) and source.is_int and target.is_int
+        return x if is_integer else facts.unknown(self.result.type)
+
 
 @define("ptr_to_int", shows_operand_types=True)
 class PtrToInt(Cast):
@@ -271,6 +288,9 @@ class PtrToInt(Cast):
     def evaluate(self, x):
         return x
 
+    def axis_info(self, operands, nonnegative):
+        return facts.addresses(operands[0], T.element_type(self.x.type).pointee.bytes)
+
 
 @define("int_to_ptr", shows_operand_types=True)
 class IntToPtr(Cast):
@@ -280,3 +300,6 @@ class IntToPtr(Cast):
 
     def evaluate(self, x):
         return x
+
+    def axis_info(self, operands, nonnegative):
+        return operands[0] if self.target.pointee.bytes == 1 else facts.without_runs(operands[0])

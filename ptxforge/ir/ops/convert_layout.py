@@ -27,8 +27,14 @@ class ConvertLayout(Operation):
     def result_layout(self, layout, index):
         return layout
 
+    def result_dim(self, index, dim):
+        return dim
+
     def evaluate(self, x):
         return x
+
+    def axis_info(self, operands, nonnegative):
+        return operands[0]
 
     def check(self):
         source, result = self.x.type, self.result.type

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ptxforge.ir import facts
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
@@ -79,6 +80,13 @@ class AddPtr(Operation):
     def evaluate(self, pointer, offset):
         size = T.element_type(self.pointer.type).pointee.bytes
         return pointer + offset.astype("int64") * size
+
+    def axis_info(self, operands, nonnegative):
+        return facts.element_of(*operands, T.element_type(self.pointer.type).pointee.bytes)
+
+    @property
+    def addends(self):
+        return tuple((value, 1) for value in self.operands)
 
 
 @define("in_bounds", removed_by="lower_bounds", shows_operand_types=True)

@@ -80,6 +80,9 @@ class Reduce(Combining):
     def result_layout(self, layout, index):
         return encodings.Slice(self.axis, layout) if layout.rank > 1 else None
 
+    def result_dim(self, index, dim):
+        return None if dim == self.axis else dim - (dim > self.axis)
+
 
 @define("scan", shows_operand_types=True)
 class Scan(Combining):

@@ -11,6 +11,7 @@ import math
 
 import numpy as np
 
+from ptxforge.ir import facts
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
@@ -25,6 +26,7 @@ from ptxforge.ir.definition import (
     RELAYOUT,
     SCALAR,
     TENSOR,
+    UNIFORM,
     attribute,
     define,
     operand,
@@ -37,7 +39,7 @@ def _is_power_of_two(n: int) -> bool:
     return n > 0 and n & (n - 1) == 0
 
 
-@define("constant", cost=FREE, traits=[RELAYOUT, ADDRESSING, ORDERLESS])
+@define("constant", cost=FREE, traits=[RELAYOUT, ADDRESSING, ORDERLESS, UNIFORM])
 class Constant(Operation):
     """A constant scalar, or a tensor with one value everywhere. ``value`` is an int (two's complement for
     negative ones), float or bool; for an 8-bit or 16-bit float it is already rounded to the type."""
@@ -48,6 +50,9 @@ class Constant(Operation):
         type = self.result.type
         element = T.element_type(type)
         return np.full(T.shape_of(type), self.value, dtype=element.numpy)[()]
+
+    def axis_info(self, operands, nonnegative):
+        return facts.constant_info(int(self.value), T.shape_of(self.result.type))
 
     def check(self):
         element = T.element_type(self.result.type)
@@ -68,7 +73,7 @@ def _is_value_of(value: int | float | bool, element: T.Type) -> bool:
 
 @define(
     "splat", shows_operand_types=True, cost=FREE, nonnegative_if=ALL,
-    traits=[REARRANGING, RELAYOUT, ADDRESSING, ORDERLESS],
+    traits=[REARRANGING, RELAYOUT, ADDRESSING, ORDERLESS, UNIFORM],
 )  # fmt: skip
 class Splat(Operation):
     """A tensor with the scalar ``value`` everywhere."""
@@ -77,6 +82,10 @@ class Splat(Operation):
 
     def evaluate(self, value):
         return np.full(self.result.type.shape, value)
+
+    def axis_info(self, operands, nonnegative):
+        (x,), shape = operands, self.result.type.shape
+        return facts.AxisInfo((1,) * len(shape), x.divisibility * len(shape), shape, x.constant)
 
     def check(self):
         if T.element_type(self.result.type) is not self.value.type:
@@ -92,6 +101,9 @@ class MakeRange(Operation):
 
     def evaluate(self):
         return np.arange(self.start, self.end, dtype=np.int32)
+
+    def axis_info(self, operands, nonnegative):
+        return facts.AxisInfo((self.end - self.start,), (facts.power_of_two_in(self.start),), (1,))
 
     def check(self):
         if self.result.type.shape != (self.end - self.start,):
@@ -117,6 +129,9 @@ class RotatedRange(Operation):
     def evaluate(self, shift):
         size = self.end - self.start
         return (self.start + (np.arange(size) + int(shift)) % size).astype(np.int32)
+
+    def axis_info_within_vectors(self, operands, nonnegative):
+        return facts.AxisInfo((self.granule,), (1,), (1,))
 
     def check(self):
         size = self.end - self.start
@@ -154,8 +169,14 @@ class ExpandDims(Operation):
         is_slice = isinstance(layout, encodings.Slice) and layout.dim == self.axis
         return layout.parent if is_slice else None
 
+    def result_dim(self, index, dim):
+        return dim + (dim >= self.axis)
+
     def evaluate(self, x):
         return np.expand_dims(x, self.axis)
+
+    def axis_info(self, operands, nonnegative):
+        return facts.expanded(operands[0], self.axis)
 
 
 @define(
@@ -173,8 +194,16 @@ class Broadcast(Operation):
     def result_layout(self, layout, index):
         return layout
 
+    def result_dim(self, index, dim):
+        return dim
+
     def evaluate(self, x):
         return np.broadcast_to(x, self.result.type.shape)
+
+    def axis_info(self, operands, nonnegative):
+        (x,), source, shape = operands, self.x.type.shape, self.result.type.shape
+        constancy = [new if old == 1 else c for old, new, c in zip(source, shape, x.constancy)]
+        return facts.AxisInfo(x.contiguity, x.divisibility, constancy, x.constant)
 
     def check(self):
         source, result = self.x.type, self.result.type
@@ -201,6 +230,13 @@ class Reshape(Operation):
 
     def evaluate(self, x):
         return np.reshape(x, self.result.type.shape)
+
+    def axis_info(self, operands, nonnegative):
+        (x,), source, result = operands, self.x.type.shape, self.result.type
+        if x.constant is not None:
+            return facts.constant_info(x.constant, result.shape)
+        is_known = source and not self.allow_reorder
+        return facts.reshaped(x, source, result) if is_known else facts.unknown(result)
 
     def check(self):
         if self.x.type.numel != self.result.type.numel or self.x.type.element is not self.result.type.element:
@@ -229,8 +265,16 @@ class Trans(Operation):
     def result_layout(self, layout, index):
         return encodings.infer_trans(layout, self.order, self.x.type.shape)
 
+    def result_dim(self, index, dim):
+        return self.order.index(dim)
+
     def evaluate(self, x):
         return np.transpose(x, self.order)
+
+    def axis_info(self, operands, nonnegative):
+        (x,) = operands
+        fields = [[field[d] for d in self.order] for field in (x.contiguity, x.divisibility, x.constancy)]
+        return facts.AxisInfo(*fields, x.constant)
 
 
 @define("join", shows_operand_types=True, cost=FREE, traits=[RELAYOUT], nonnegative_if=ALL)

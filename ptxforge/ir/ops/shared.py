@@ -51,6 +51,9 @@ class LocalAlloc(Operation):
         if (value.shape, value.element) != (type.shape, type.element):
             raise VerificationError(f"'local_alloc' of {self.value.type} as {type}")
 
+    def result_dim(self, index, dim):
+        return dim
+
 
 @define("local_load", effects=READS_SHARED, traits=[ANCHOR], shows_operand_types=True)
 class LocalLoad(Operation):
@@ -134,6 +137,9 @@ class MemDescTrans(Operation):
 
     source = operand(MEMDESC)
     order = attribute(tuple)
+
+    def result_dim(self, index, dim):
+        return self.order.index(dim)
 
 
 @define("async_copy_global_to_local", effects=_COPY, traits=[ANCHOR], shows_operand_types=True)

@@ -53,6 +53,9 @@ class DotBegin(Operation):
         if not isinstance(layout, Mma) or layout.version[0] != 3:
             raise VerificationError(f"'dot_begin' needs accumulators of wgmma, not {self.value.type}")
 
+    def result_dim(self, index, dim):
+        return dim
+
 
 @define("dot_async", effects=_READS_SHARED_LATER, traits=[ANCHOR], shows_operand_types=True)
 class DotAsync(Operation):
@@ -79,6 +82,9 @@ class DotAsync(Operation):
         if not fits:
             raise VerificationError(f"'dot_async' of {a}, {b} and {c}: shapes do not fit")
 
+    def result_dim(self, index, dim):
+        return dim if index in (2, dim) else None
+
     @property
     def element(self) -> T.Type:
         """The element type of the accumulators."""
@@ -96,6 +102,9 @@ class DotWait(Operation):
     @classmethod
     def infer(cls, operands, attributes):
         return [flight.tensor for flight in operands]
+
+    def result_dim(self, index, dim):
+        return dim
 
 
 @define("fence_async", effects=SIDE_EFFECT)

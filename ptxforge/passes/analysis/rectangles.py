@@ -29,22 +29,18 @@ BEGINNING   A store by pointers writes what lies in front of the tensor, TMA doe
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE
+from ptxforge.ir.definition import REARRANGING, UNIFORM
 from ptxforge.ir.ops.arith import AndI, CmpI, MaxSI
-from ptxforge.ir.ops.cast import Cast
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import InBounds, Load, Store
-from ptxforge.ir.ops.reduce import Reduce
-from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Splat, Trans
-from ptxforge.ir.ops.shared import LocalAlloc, MemDescTrans
 from ptxforge.ir.ops.tensor_store import StoreBox
-from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
+from ptxforge.ir.rewriter import constant_of
 from ptxforge.passes.analysis.linear_forms import (
     Form,
     LinearForms,
@@ -223,24 +219,27 @@ class Rectangles:
     def _conditions(self, mask: Value) -> list[Bound]:
         """The bounds that ``mask`` is the conjunction of."""
         op = mask.defining_op
-        if isinstance(op, AndI):
-            return [*self._conditions(op.lhs), *self._conditions(op.rhs)]
-        if isinstance(op, (Broadcast, ConvertLayout)):
-            return self._conditions(op.x)
-        if isinstance(op, ExpandDims):
-            return [attrs.evolve(b, dim=b.dim + (b.dim >= op.axis)) for b in self._conditions(op.x)]
-        if isinstance(op, Trans):
-            return [attrs.evolve(b, dim=op.order.index(b.dim)) for b in self._conditions(op.x)]
-        if isinstance(op, (Constant, Splat)) and _is_true(op):
+        if _is_true(mask):
             return []
-        if isinstance(op, InBounds):
-            start, size = (self.forms.scalar(v) for v in op.operands)
-            return [Bound(0, add(size, start, -1), start)]
-        if isinstance(op, CmpI) and op.predicate in _LESS:
-            return [self._bound(op)]
-        raise NotLinear("the mask is no bound of a row or column")
+        if type(op) in _CONDITIONS:
+            return _CONDITIONS[type(op)](self, op)
+        moves = op is not None and REARRANGING in op.traits and isinstance(op.operands[0].type, T.TensorType)
+        inner = self._conditions(op.operands[0]) if moves else []
+        found = [attrs.evolve(bound, dim=op.result_dim(0, bound.dim)) for bound in inner]
+        if not moves or any(bound.dim is None for bound in found):
+            raise NotLinear("the mask is no bound of a row or column")
+        return found
 
-    def _bound(self, op: CmpI) -> Bound:
+    def _both(self, op: AndI) -> list[Bound]:
+        return [*self._conditions(op.lhs), *self._conditions(op.rhs)]
+
+    def _in_bounds(self, op: InBounds) -> list[Bound]:
+        start, size = (self.forms.scalar(v) for v in op.operands)
+        return [Bound(0, add(size, start, -1), start)]
+
+    def _bound(self, op: CmpI) -> list[Bound]:
+        if op.predicate not in _LESS:
+            raise NotLinear("the mask is no bound of a row or column")
         first, extra = _LESS[op.predicate]
         small, large = self.forms.of(op.operands[first]), self.forms.of(op.operands[1 - first])
         is_lower = not any(small.steps)
@@ -249,8 +248,8 @@ class Rectangles:
         if len(dims) != 1 or index.steps[dims[0]] != {(): 1} or any(bound.steps) or index.wraps:
             raise NotLinear("the mask is no bound of a row or column")
         if is_lower:
-            return Bound(dims[0], None, add(add(index.start, bound.start, -1), constant(extra - 1)))
-        return Bound(dims[0], add(add(bound.start, index.start, -1), constant(extra)))
+            return [Bound(dims[0], None, add(add(index.start, bound.start, -1), constant(extra - 1)))]
+        return [Bound(dims[0], add(add(bound.start, index.start, -1), constant(extra)))]
 
     # -- rows that wrap ------------------------------------------------------------------------------------
 
@@ -264,10 +263,9 @@ class Rectangles:
             seen.add(item)
             value, dim = item
             for user, index in value.uses:
-                if isinstance(user, Store):
-                    self._check_store(user, index, dim, wrap)
-                elif isinstance(user, StoreBox):
-                    self._check_box(user, dim, wrap)
+                check = _STORES.get(type(user))
+                if check is not None:
+                    check(self, user, index, dim, wrap)
                 else:
                     work += _followed(user, index, dim)
 
@@ -278,7 +276,7 @@ class Rectangles:
                 return
         raise NotLinear(_STORED_AGAIN)
 
-    def _check_box(self, store: StoreBox, dim: int, wrap: Wrap) -> None:
+    def _check_box(self, store: StoreBox, index: int, dim: int, wrap: Wrap) -> None:
         """A box leaves out what lies beyond the tensor's size."""
         sizes, box = store.map.attributes["shape"], store.map.attributes["box"]
         along = [d for d, side in enumerate(box[:-1]) if side > 1]
@@ -323,6 +321,15 @@ def entry_of(polynomial: Polynomial | None) -> int | str:
     return " + ".join(terms)
 
 
+_CONDITIONS: dict[type[Operation], Callable[[Rectangles, Operation], list[Bound]]] = {
+    AndI: Rectangles._both,
+    InBounds: Rectangles._in_bounds,
+    CmpI: Rectangles._bound,
+}
+_STORES: dict[type[Operation], Callable[..., None]] = {
+    Store: Rectangles._check_store,
+    StoreBox: Rectangles._check_box,
+}
 _STORED_AGAIN = "rows beyond the end are read again, and what becomes of them is stored"
 _ROWS = ("rows",)
 _LESS = {"slt": (0, 0), "sle": (0, 1), "sgt": (1, 0), "sge": (1, 1)}
@@ -346,26 +353,17 @@ def _divides(value: Value, forms: LinearForms) -> int:
     return math.gcd(*(c * _divisor(monomial, forms) for monomial, c in terms)) or 1
 
 
-def _is_true(op: Operation) -> bool:
-    if isinstance(op, Splat):
-        return op.value.defining_op is not None and _is_true(op.value.defining_op)
-    return isinstance(op, Constant) and op.value == 1
+def _is_true(mask: Value) -> bool:
+    op = mask.defining_op
+    is_splat = op is not None and UNIFORM in op.traits and op.operands
+    return constant_of(op.operands[0] if is_splat else mask) == 1
 
 
 def _followed(user: Operation, index: int, dim: int) -> list[tuple[Value, int]]:
     """What is computed from row ``dim`` of operand ``index``, and where that row is in it."""
-    if isinstance(user, (ConvertLayout, Cast, LocalAlloc, DotBegin, DotWait, Broadcast)):
-        return [(result, dim) for result in user.results]
-    if ELEMENTWISE in user.traits:
-        return [(result, dim) for result in user.results]
-    if isinstance(user, ExpandDims):
-        return [(user.result, dim + (dim >= user.axis))]
-    if isinstance(user, Reduce) and user.axis != dim:
-        return [(result, dim - (dim > user.axis)) for result in user.results]
-    if isinstance(user, (Trans, MemDescTrans)):
-        return [(user.result, user.order.index(dim))]
-    if isinstance(user, DotAsync) and (index == 2 or index == dim):
-        return [(user.result, dim)]
+    there = user.result_dim(index, dim)
+    if there is not None:
+        return [(result, there) for result in user.results]
     target = user.passes_to(index)
     if target is not None and isinstance(target.op, For):
         return [(name, dim) for name in target.op.carried_names(target.index)]

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from ptxforge.ir.core import BlockArgument, Value
-from ptxforge.ir.ops.arith import AddI, SubI
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.memory import GetNumPrograms, GetProgramId
-from ptxforge.ir.ops.shape import Constant
+from ptxforge.ir.rewriter import constant_of
 from ptxforge.passes.analysis.assumptions import promised_nonnegative
 
 _MAX_DEPTH = 24
@@ -25,7 +24,7 @@ def _is_computed_nonnegative(value: Value, depth: int) -> bool:
     op = value.defining_op
     if op is None:
         return _induction_is_nonnegative(value, depth)
-    if isinstance(op, SubI) and _counts_from_the_end(value, depth):
+    if any(sign < 0 for _, sign in op.addends) and _counts_from_the_end(value, depth):
         return True
     return op.is_nonnegative(lambda operand: is_nonnegative(operand, depth - 1))
 
@@ -51,12 +50,12 @@ def _sum(value: Value, depth: int) -> tuple[dict[Value, int], int]:
     pending = [(value, 1)]
     while pending and depth:
         term, sign = pending.pop()
-        op, depth = term.defining_op, depth - 1
-        if isinstance(op, (AddI, SubI)):
-            second = -sign if isinstance(op, SubI) else sign
-            pending += [(op.operands[0], sign), (op.operands[1], second)]
-        elif isinstance(op, Constant):
-            constant += sign * op.value
+        addends, number = term.defining_op.addends if term.defining_op else (), constant_of(term)
+        depth -= 1
+        if addends:
+            pending += [(addend, sign * times) for addend, times in addends]
+        elif number is not None:
+            constant += sign * number
         else:
             terms[term] = terms.get(term, 0) + sign
     terms.update((term, -1) for term, _ in pending)
@@ -79,7 +78,7 @@ def _only_grows(value: Value, start: Value, depth: int) -> bool:
     """Whether ``value`` is ``start`` plus integers that are not negative."""
     while value is not start:
         op = value.defining_op
-        if not isinstance(op, AddI):
+        if op is None or [sign for _, sign in op.addends] != [1, 1]:
             return False
         grows = [other for other, by in (op.operands, op.operands[::-1]) if is_nonnegative(by, depth - 1)]
         if not grows:

@@ -1,0 +1,78 @@
+"""What passes ask of any operation. The answers here suit most; an operation that differs says so in its
+definition, so that no pass needs to know which operations there are.
+
+    op.result_layout(layout, 0)     layouts that pass through it, and back
+    op.addends                      what it is the sum of
+    op.axis_info(facts, known)      what is known of its result
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ptxforge.ir.facts import AxisInfo, pointwise, unknown
+
+if TYPE_CHECKING:
+    from ptxforge.ir.core import Value
+
+
+class Interfaces:
+    """Base of :class:`~ptxforge.ir.core.Operation`: the questions and their usual answers."""
+
+    __slots__ = ()
+
+    # -- layouts and control flow ----------------------------------------------------------------------
+
+    def result_layout(self, layout: Any, index: int) -> Any:
+        """The layout that the results get when operand ``index`` has ``layout``; None when the operation does
+        not pass it on. May raise ``LayoutError``."""
+        return layout if "elementwise" in self.traits and "anchor" not in self.traits else None
+
+    def operand_layout(self, layout: Any, index: int) -> Any:
+        """The layout that operand ``index`` must have for the results to have ``layout``; None when none will
+        do. May raise ``LayoutError``."""
+        return layout if "elementwise" in self.traits else None
+
+    def result_dim(self, index: int, dim: int) -> int | None:
+        """Along which dimension of the results that lies which operand ``index`` has along ``dim``: what is
+        computed from row 3 of the operand is row 3 of the result. None when it is not along one."""
+        return dim if "elementwise" in self.traits else None
+
+    def passes_to(self, index: int) -> Value | None:
+        """The result of a loop or branch (this operation or the one around it) that operand ``index`` may
+        become; None when control flow does not pass it on."""
+        return None
+
+    # -- values ----------------------------------------------------------------------------------------
+
+    @property
+    def addends(self) -> tuple[tuple[Value, int], ...]:
+        """What the result is the sum of, each value with its sign, 1 or -1 (offsets of pointers count
+        elements); empty when it is no sum."""
+        return ()
+
+    def is_nonnegative(self, known: Callable[[Value], bool]) -> bool:
+        """Whether every element of the result is at least 0, given which operands are ``known`` to be."""
+        if self.nonnegative_if == "first":
+            return known(self.operands[0])
+        if self.nonnegative_if == "any":
+            return any(map(known, self.operands))
+        return self.nonnegative_if == "always" or (
+            self.nonnegative_if == "all" and all(map(known, self.operands))
+        )
+
+    def axis_info(self, operands: Sequence[AxisInfo], nonnegative: Callable[[Value], bool]) -> AxisInfo:
+        """What is known of the result (an integer or a pointer) when ``operands`` is known of the operands,
+        not all of them constants; ``nonnegative`` tells of each whether its elements are at least 0.
+        Functions of their operands give equal results for equal ones."""
+        is_function = "elementwise" in self.traits and hasattr(self, "evaluate")
+        if is_function and all(x.rank == operands[0].rank for x in operands):
+            return pointwise(operands)
+        return unknown(self.results[0].type)
+
+    def axis_info_within_vectors(
+        self, operands: Sequence[AxisInfo], nonnegative: Callable[[Value], bool]
+    ) -> AxisInfo:
+        """:meth:`axis_info` where every vector of neighbours turns out to be contiguous in memory."""
+        return self.axis_info(operands, nonnegative)
