@@ -26,7 +26,6 @@ from ptxforge.codegen_ptx.ptx.registers import register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import COPIES, READS_SHARED, Effects
-from ptxforge.ir.ops.memory import Store
 from ptxforge.layouts.linear import REGISTER
 from ptxforge.support.errors import InternalCompilerError
 from ptxforge.support.location import Location
@@ -120,8 +119,8 @@ class Lowering:
 
     def _may_be_passed(self, op: Operation) -> bool:
         """Whether what is deferred need not be done before ``op``, which may want to do it itself."""
-        if isinstance(op, Store):
-            return all(work.value is op.value for work in self.deferred)
+        if op.stored is not None:
+            return all(work.value is op.stored for work in self.deferred)
         if op.attributes.get("scratch_offset", -1) >= 0 and any(w.value is not None for w in self.deferred):
             return False  # its barrier may be the one that ends what was read before it
         return not op.regions and may_be_passed(op.get_effects())

@@ -6,9 +6,8 @@ from ptxforge.codegen_ptx.ptx import pipeline
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function
+from ptxforge.ir.definition import ALLOCATES, PRODUCTS
 from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.shared import LocalAlloc
-from ptxforge.ir.ops.warpgroup import DotAsync
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import WARP_SIZE, Mma, elements_per_thread
 from ptxforge.support import machine, tensor_map
@@ -69,7 +68,7 @@ def _header(function: Function) -> list[str]:
 
 def _has_panels(function: Function) -> bool:
     """Whether tiles lie in shared memory as ``wgmma`` wants them."""
-    return any(isinstance(op, LocalAlloc) and wgmma.is_for_wgmma(op.result.type.layout)
+    return any(ALLOCATES in op.traits and wgmma.is_for_wgmma(op.result.type.layout)
                for op in function.walk())
 
 
@@ -94,9 +93,9 @@ def _wanted_blocks(function: Function) -> int | None:
 
     Products on FMA units are left alone: two blocks of 64 sums a thread need exactly what there is.
     """
-    if any(isinstance(op, DotAsync) for op in function.walk()):
+    if any(op.effects.starts == PRODUCTS for op in function.walk()):
         return 1
-    dots = [op for op in function.walk() if isinstance(op, Dot)]
+    dots = list(function.walk(Dot))
     if dots:
         return 1 if any(isinstance(dot.result.type.layout, Mma) for dot in dots) else None
     words = _most_words(function)

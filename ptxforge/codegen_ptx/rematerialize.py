@@ -17,14 +17,12 @@ from ptxforge.codegen_ptx.lowering import LOWERINGS, Lowering
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import ADDRESSING
-from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.warpgroup import DotAsync
+from ptxforge.ir.ops.dot import Product
 
 
 def rematerialize_after(ctx: Lowering, loop: Operation) -> None:
     """Lower again what is used after ``loop`` but not in it."""
-    has_products = any(isinstance(op, (Dot, DotAsync)) for op in loop.regions[0].block.walk())
-    if not has_products or "recompute" in ctx.b.without:
+    if not loop.regions[0].block.has(Product) or "recompute" in ctx.b.without:
         return
     inside = {v for op in loop.walk() for v in op.operands}
     earlier = _operations_before(loop)

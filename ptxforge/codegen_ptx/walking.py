@@ -26,10 +26,9 @@ from ptxforge.codegen_ptx.ptx.pointers import Pointer, Term, address, as_pointer
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.ir.definition import ADDRESSING, REARRANGING, MemoryAccess
-from ptxforge.ir.ops.control import Yield
 from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.memory import AddPtr
-from ptxforge.ir.ops.shape import Broadcast, Constant
+from ptxforge.ir.ops.shape import Broadcast
+from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.encodings import DotOperand
 from ptxforge.layouts.linear import LANE, REGISTER
 from ptxforge.support import machine
@@ -78,9 +77,9 @@ def _tensor_registers(loop: Operation) -> int:
     """What a loop holds across its products: carried tensors (but for fragments on their way), operands that
     it does not change, and products that it does not add to a carried tensor."""
     body = loop.regions[0].block
-    dots = [op for op in body.operations if isinstance(op, Dot)]
+    dots = list(body.of(Dot))
     kept = {v for dot in dots for v in (dot.a, dot.b) if v.owner_block is not body}
-    kept.update(dot.result for dot in dots if isinstance(dot.c.defining_op, Constant))
+    kept.update(dot.result for dot in dots if constant_of(dot.c) is not None)
     kept.update(v for v in body.arguments if not isinstance(T.layout_of(v.type), DotOperand))
     flights = [v.type.tensor for v in body.arguments if isinstance(v.type, T.FlightType)]
     tensors = [v.type for v in kept if isinstance(v.type, T.TensorType)]
@@ -115,9 +114,8 @@ class _Accesses:
         for op in argument.block.operations:
             pointer = op.operands[0] if op.operands else None
             if pointer not in seen:
-                if any(v in seen for nested in op.walk() for v in nested.operands) and not isinstance(
-                    op, Yield
-                ):
+                is_used = any(v in seen for nested in op.walk() for v in nested.operands)
+                if is_used and not op.is_terminator:
                     return False
                 continue
             if isinstance(op, MemoryAccess) and not op.get_effects().is_atomic:
@@ -137,9 +135,9 @@ class _Accesses:
             seen[op.result] = ctx.values.pop(op.result)
             del ctx.values[pointer]
             return True
-        if not isinstance(op, AddPtr):
+        if not op.addends:
             return False
-        if all(isinstance(user, Yield) for user in op.result.users):
+        if all(user.is_terminator for user in op.result.users):
             return True
         if op.offset not in ctx.values:
             return False
@@ -155,5 +153,6 @@ class _Accesses:
 
 def _varies_within_warp(offset: Value) -> bool:
     """Whether the lanes of a warp may hold different elements."""
-    source = offset.defining_op.x if isinstance(offset.defining_op, Broadcast) else offset
+    op = offset.defining_op
+    source = op.x if isinstance(op, Broadcast) else offset
     return isinstance(source.type, T.TensorType) and any(linear_of(source.type).columns_of(LANE))

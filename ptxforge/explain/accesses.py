@@ -10,7 +10,6 @@ import attrs
 
 from ptxforge.ir.core import BlockArgument, Function, Operation
 from ptxforge.ir.facts import AxisInfo
-from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.layouts.encodings import Distributed, elements_per_thread
 from ptxforge.layouts.linear import LANE, WARP
 from ptxforge.layouts.vectors import register_run
@@ -70,9 +69,9 @@ def _access(op: Operation, facts: AxisInfoAnalysis) -> Access:
     else:
         sectors, best = sectors_per_request(type.layout, type.shape, size, vector, info)
         why, cure = why_narrow(op, facts, size, vector)
-    root = root_of(op.pointer)
+    root, effects = root_of(op.pointer), op.get_effects()
     return Access(
-        kind="load" if isinstance(op, Load) else "store" if isinstance(op, Store) else "atomic",
+        kind="load" if not effects.writes else "atomic" if effects.is_atomic else "store",
         array=root.name if isinstance(root, BlockArgument) else "",
         location=op.location, element=str(type.element.pointee), shape=type.shape, layout=type.layout,
         vector=vector, guarded=guarded, bytes=vector * size,

@@ -7,8 +7,7 @@ import math
 import attrs
 
 from ptxforge.ir.core import Function
-from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.warpgroup import DotAsync
+from ptxforge.ir.ops import dot as ops
 from ptxforge.layouts.encodings import Mma
 from ptxforge.passes.analysis.dot_reasons import why_no_tensor_core
 from ptxforge.support.location import Location
@@ -45,12 +44,11 @@ class Product:
 
 def products_of(function: Function, target: Target) -> list[Product]:
     """The products, after tensor cores were given what they can do."""
-    return [_product(op) for op in function.walk() if isinstance(op, (Dot, DotAsync))]
+    return [_product(op) for op in function.walk(ops.Product)]
 
 
-def _product(op: Dot | DotAsync) -> Product:
-    a, c = op.a.type, op.c.type
-    c = c if isinstance(op, Dot) else c.tensor
+def _product(op: ops.Product) -> Product:
+    a, c = op.a.type, op.sums
     m, n, k = c.shape[-2], c.shape[-1], a.shape[-1]
     unit = _unit(c.layout)
     why, cure = why_no_tensor_core(op) if unit == "fma" else ("", "")

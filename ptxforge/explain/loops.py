@@ -6,8 +6,8 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
-from ptxforge.ir.ops.control import For, Loop
-from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.control import Loop
+from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
 from ptxforge.passes.analysis.loop_reasons import why_not_ahead
 from ptxforge.support.location import Location
@@ -35,14 +35,14 @@ class LoopFacts:
 def loops_of(function: Function) -> list[LoopFacts]:
     """The loops before they are pipelined."""
     default = function.attributes.get("num_stages", 3)
-    loops = [op for op in function.walk() if isinstance(op, Loop)]
+    loops = list(function.walk(Loop))
     return [_facts(loop, default) for loop in loops]
 
 
 def finish_loops(loops: list[LoopFacts], function: Function) -> tuple[LoopFacts, ...]:
     """The loops with what became of them in the final IR, where copies to shared memory have replaced the
     loads that run ahead."""
-    after = {op.location: op for op in function.walk() if isinstance(op, Loop)}
+    after = {op.location: op for op in function.walk(Loop)}
     for facts in loops:
         loop = after.get(facts.location)
         if loop is not None:
@@ -55,10 +55,10 @@ def finish_loops(loops: list[LoopFacts], function: Function) -> tuple[LoopFacts,
 
 
 def _facts(loop: Operation, default: int) -> LoopFacts:
-    own = loop.body if isinstance(loop, For) else loop.regions[-1].block
-    loads = [op for op in own.operations if isinstance(op, Load) and isinstance(op.result.type, T.TensorType)]
-    stages = loop.num_stages if isinstance(loop, For) and loop.num_stages >= 0 else default
-    has_dot = any(isinstance(op, Dot) for op in own.operations)
+    own = loop.regions[-1].block
+    loads = [op for op in own.of(Load) if isinstance(op.result.type, T.TensorType)]
+    stages = loop.num_stages if loop.is_counted and loop.num_stages >= 0 else default
+    has_dot = any(own.of(Product))
     facts = LoopFacts(loop.location, len(loads), stages, has_dot)
     if loads:
         facts.reasons = why_not_ahead(loop, loads, stages, has_dot)

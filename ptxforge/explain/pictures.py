@@ -11,12 +11,12 @@ from ptxforge.explain.sharing import areas_of, size_of
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.memory import Load, Store
+from ptxforge.ir.ops.dot import Product
 from ptxforge.layouts.encodings import Distributed, Encoding
 from ptxforge.layouts.linear import LANE, OFFSET, REGISTER, WARP
 from ptxforge.layouts.show import has_picture
 from ptxforge.passes.analysis.roots import root_of
+from ptxforge.passes.properties import is_memory_access
 
 STEPS = 6
 """Steps of a loop that its timeline shows, after those in front of it."""
@@ -86,9 +86,7 @@ def schedules_of(function: Function) -> list[dict[str, Any]]:
     ``rows`` are (label, source line, steps ahead); ``order`` is what one step does, in the order of the code.
     """
     found = []
-    for loop in function.walk():
-        if not isinstance(loop, For):
-            continue
+    for loop in function.walk(For):
         rows = _rows(loop)
         if any(row["ahead"] for row in rows):
             line = loop.location.line if loop.location else None
@@ -102,9 +100,9 @@ def _rows(loop: For) -> list[dict[str, Any]]:
     for op in loop.body.walk():
         if op.name in COPIES:
             rows.append(_row("copy", op, _buffers(op) - 1))
-        elif isinstance(op, (Load, Store)) and isinstance(op.pointer.type, T.TensorType):
+        elif is_memory_access(op) and not op.get_effects().is_atomic:
             rows.append(_row(op.name, op, 0))
-        elif isinstance(op, Dot) or op.name == "dot_async":
+        elif isinstance(op, Product):
             rows.append({"label": "dot", "line": _line(op), "ahead": 0})
     return [row for number, row in enumerate(rows) if row not in rows[:number]]
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 
 import attrs
 
-from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
+from ptxforge.ir.definition import ALLOCATES
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.layouts.conversion import SharedMemory
 from ptxforge.passes.allocate_shared import requests_of
-from ptxforge.passes.analysis.scratch import conversion_plan
 from ptxforge.support.location import Location
 
 _BARRIER = "1 i64"
@@ -46,7 +44,7 @@ def areas_of(function: Function) -> list[Area]:
     found, end = [], size_of(function) - 1
     for request in requests_of(function):
         op, pitch, count = request.op, request.op.attributes.get("pitch", 0), 1
-        if isinstance(op, LocalAlloc) and op.result.type.rank > op.result.type.layout.rank:
+        if ALLOCATES in op.traits and op.result.type.rank > op.result.type.layout.rank:
             count = op.result.type.shape[0]
         size = request.size // count
         for number in range(count):
@@ -73,7 +71,7 @@ def _with_barriers_together(areas: list[Area]) -> list[Area]:
 
 
 def _what(op: Operation) -> str:
-    if isinstance(op, LocalAlloc):
+    if ALLOCATES in op.traits:
         type = op.result.type
         shape = type.shape[-type.layout.rank :]
         return f"{'x'.join(map(str, shape))} {type.element}"
@@ -83,10 +81,8 @@ def _what(op: Operation) -> str:
 def conflicts_of(function: Function) -> list[Conflict]:
     """Conversions of layouts with bank conflicts."""
     found = []
-    for op in function.walk():
-        if not isinstance(op, ConvertLayout) or not isinstance(op.result.type, T.TensorType):
-            continue
-        plan = conversion_plan(op)
+    for op in function.walk(ConvertLayout):
+        plan = op.plan
         if isinstance(plan, SharedMemory) and max(plan.store.degree, plan.load.degree) > 1:
             found.append(Conflict(op.location, plan.store.degree, plan.load.degree))
     return found

@@ -12,7 +12,7 @@ from ptxforge.frontend.values import TensorValue, dtype_name, ir_type
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Operation
-from ptxforge.ir.ops.shape import Constant
+from ptxforge.ir.rewriter import constant_of
 from ptxforge.language import types as L
 from ptxforge.support.errors import CompilationError
 
@@ -91,8 +91,7 @@ class Context:
 
     def scalar_of(self, value: TensorValue) -> bool | int | float | None:
         """The number, when ``value`` is a scalar constant; else ``None``."""
-        op = value.value.defining_op
-        return op.value if isinstance(op, Constant) and not value.is_block else None
+        return None if value.is_block else constant_of(value.value)
 
 
 def _type(dtype: L.dtype | L.pointer_type, shape: tuple[int, ...]) -> T.Type:

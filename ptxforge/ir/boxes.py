@@ -21,7 +21,8 @@ from ptxforge.ir.core import Value
 from ptxforge.ir.ops.arith import AddI, AndI, CmpI, MulI
 from ptxforge.ir.ops.cast import ExtSI
 from ptxforge.ir.ops.memory import AddPtr, InBounds
-from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, MakeRange, Splat
+from ptxforge.ir.ops.shape import Broadcast, ExpandDims, MakeRange, Splat
+from ptxforge.ir.rewriter import constant_of
 
 _LARGEST = (1 << 31) - 1
 
@@ -111,8 +112,8 @@ def widened(builder: Builder, value: Value) -> Value:
 
 def constant(value: Value) -> int | None:
     """The number that a scalar is known to be."""
-    op = value.defining_op
-    return int(op.value) if isinstance(op, Constant) else None
+    number = constant_of(value)
+    return None if number is None else int(number)
 
 
 def _times(builder: Builder, x: Value, stride: Value) -> Value:

@@ -22,6 +22,8 @@ from ptxforge.support.remarks import Remarks
 if TYPE_CHECKING:
     from ptxforge.ir.definition import Definition, Effects
 
+    Kinds = type["Operation"] | tuple[type["Operation"], ...] | None
+
 
 class Value:
     """An SSA value: an operation's result or a block's argument.
@@ -251,12 +253,13 @@ class Operation(Interfaces):
 
     # -- structure -----------------------------------------------------------------------------------
 
-    def walk(self) -> Iterator[Operation]:
-        """This operation, then all operations in its regions, in textual order.
+    def walk(self, kind: Kinds = None) -> Iterator[Operation]:
+        """This operation, then all operations in its regions, in textual order: all, or those of a ``kind``.
         The current one may be erased."""
-        yield self
+        if kind is None or isinstance(self, kind):
+            yield self
         for region in self.regions:
-            yield from region.block.walk()
+            yield from region.block.walk(kind)
 
     def clone(self, mapping: dict[Value, Value] | None = None) -> Operation:
         """A copy, not inserted anywhere. Operands (and those of nested operations) go through ``mapping``,
@@ -379,16 +382,25 @@ class Block:
             return self.append(op)
         return self.insert_before(place.next, op)
 
-    def walk(self) -> Iterator[Operation]:
-        """All operations, nested ones included, in textual order
-        (an operation before those in its regions)."""
+    def of(self, kind: Kinds) -> Iterator[Operation]:
+        """Those of the operations in order (no nested ones) that are of a ``kind``."""
+        return (op for op in self.operations if isinstance(op, kind))
+
+    def walk(self, kind: Kinds = None) -> Iterator[Operation]:
+        """All operations, nested ones included, in textual order (an operation before those in its regions);
+        or those of a ``kind``."""
         here = self.first
         while here is not None:
             following = here.next
-            yield here
+            if kind is None or isinstance(here, kind):
+                yield here
             for region in here.regions:
-                yield from region.block.walk()
+                yield from region.block.walk(kind)
             here = following
+
+    def has(self, kind: Kinds) -> bool:
+        """Whether an operation of a ``kind`` is among them, or nested in one."""
+        return next(self.walk(kind), None) is not None
 
     def clear(self) -> None:
         """Erase every operation, last first."""
@@ -461,8 +473,13 @@ class Function:
         argument.name = name
         return argument
 
-    def walk(self) -> Iterator[Operation]:
-        return self.body.walk()
+    def walk(self, kind: Kinds = None) -> Iterator[Operation]:
+        """All operations in textual order, nested ones included; or those of a ``kind``."""
+        return self.body.walk(kind)
+
+    def has(self, kind: Kinds) -> bool:
+        """Whether there is an operation of a ``kind``."""
+        return self.body.has(kind)
 
     def clone(self) -> Function:
         copy = Function(self.name, [a.type for a in self.arguments], dict(self.attributes), self.location)

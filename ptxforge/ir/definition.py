@@ -25,8 +25,9 @@ traits      ``ELEMENTWISE`` (acts element by element: all tensors have one shape
             care in which layouts its operands are), ``RELAYOUT`` (can be done in another layout instead of
             converting its result; pure elementwise operations need not say it), ``ADDRESSING`` (index
             arithmetic, cheaper to do again than to keep in registers), ``ORDERLESS`` (does the same in
-            whatever order a tile's elements are, as elementwise operations do), ``UNIFORM`` (all elements of
-            its result are equal: its operand, or its attribute ``value``).
+            whatever order a tile's elements are, as elementwise operations do), ``UNIFORM`` (all elements
+            of its result are equal: its operand, or its attribute ``value``), ``ALLOCATES`` (its result is
+            memory that it takes from what a block shares).
             Those of a base class are inherited: ``Elementwise`` has the first, and an ``infer`` and a
             ``check`` to go with it.
 cost        what computing an element takes: ``FREE`` (nothing: constants, other names of registers),
@@ -34,8 +35,9 @@ cost        what computing an element takes: ``FREE`` (nothing: constants, other
 nonnegative_if  of an integer result, when it is certainly not negative: ``ALWAYS``, or if ``ALL``,
             ``ANY_OF`` or the ``FIRST`` of the operands are not. Where that cannot say it, the class has a
             method ``is_nonnegative``.
-axis_info   of an integer or pointer result: how long it runs, what divides it, how long it is equal, made from
-            what is known of the operands (``ir/facts.py``). Without it, equal operands give equal results.
+axis_info   of an integer or pointer result: how long it runs, what divides it, how long it is equal, made
+            from what is known of the operands (``ir/facts.py``). Without it, equal operands give equal
+            results.
 addends     what it is the sum of, where it is one.
 result_dim  along which dimension of the results lies what an operand has along one.
 infer       classmethod ``infer(operand_types, attributes) -> list of result types``; operand types carry
@@ -76,9 +78,10 @@ RELAYOUT = "relayout"
 ADDRESSING = "addressing"
 ORDERLESS = "orderless"
 UNIFORM = "uniform"
+ALLOCATES = "allocates"
 TRAITS = frozenset(
     (ELEMENTWISE, COMMUTATIVE, TERMINATOR, ANCHOR, PARTIAL, REARRANGING, SAME_MEMORY, ANY_LAYOUT, RELAYOUT,
-     ADDRESSING, ORDERLESS, UNIFORM)
+     ADDRESSING, ORDERLESS, UNIFORM, ALLOCATES)
 )  # fmt: skip
 
 FREE, CHEAP, EXPENSIVE = "free", "cheap", "expensive"

@@ -44,6 +44,26 @@ class Interfaces:
         become; None when control flow does not pass it on."""
         return None
 
+    is_counted = False
+    """Whether this is a loop whose counter goes from ``lower`` to ``upper`` by ``step``."""
+
+    # -- memory ----------------------------------------------------------------------------------------
+
+    stored: Value | None = None
+    """The operand that is written to global memory, each element as it is and to one place."""
+
+    # -- shared memory ---------------------------------------------------------------------------------
+
+    scratch_parts = 1
+    """In how many parts, one after the other, what passes through the scratch does."""
+    scratch_is_warp_local = False
+    """Whether each warp reads only that scratch which it wrote itself: no other warp is waited for."""
+
+    def scratch_bytes(self, num_warps: int) -> int:
+        """Bytes of shared memory that the operation uses between its beginning and its end. It has an
+        attribute ``scratch_offset`` for their place."""
+        return 0
+
     # -- values ----------------------------------------------------------------------------------------
 
     @property
@@ -51,6 +71,10 @@ class Interfaces:
         """What the result is the sum of, each value with its sign, 1 or -1 (offsets of pointers count
         elements); empty when it is no sum."""
         return ()
+
+    def is_below(self, bound: Value) -> bool:
+        """Whether every element of the result is certainly less than ``bound``."""
+        return False
 
     def is_nonnegative(self, known: Callable[[Value], bool]) -> bool:
         """Whether every element of the result is at least 0, given which operands are ``known`` to be."""
@@ -61,6 +85,10 @@ class Interfaces:
         return self.nonnegative_if == "always" or (
             self.nonnegative_if == "all" and all(map(known, self.operands))
         )
+
+    def says_all(self, values: Sequence[int | float | bool]) -> bool:
+        """Whether the operands' numbers determine the result: of a NaN they do not say the bits."""
+        return True
 
     def axis_info(self, operands: Sequence[AxisInfo], nonnegative: Callable[[Value], bool]) -> AxisInfo:
         """What is known of the result (an integer or a pointer) when ``operands`` is known of the operands,

@@ -30,8 +30,7 @@ import numpy as np
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE, HINTS, REARRANGING
-from ptxforge.ir.ops.cast import Bitcast
+from ptxforge.ir.definition import ELEMENTWISE, HINTS, REARRANGING, UNIFORM
 from ptxforge.ir.ops.shape import Constant
 from ptxforge.ir.printer import print_function
 from ptxforge.support.errors import InternalCompilerError
@@ -76,6 +75,13 @@ def constant_of(value: Value) -> int | float | bool | None:
     return op.attributes["value"] if type(op) is Constant else None
 
 
+def constant_everywhere(value: Value) -> int | float | bool | None:
+    """:func:`constant_of`, also before canonicalization has folded uniform tensors."""
+    op = value.defining_op
+    is_splat = op is not None and UNIFORM in op.traits and op.operands
+    return constant_of(op.operands[0] if is_splat else value)
+
+
 def is_dead(op: Operation) -> bool:
     """Whether the operation may go: no result is used and nothing in it acts on the world."""
     return not op.is_used and not op.is_terminator and _is_removable(op)
@@ -109,10 +115,8 @@ def evaluate_constants(op: Operation, values: Sequence[int | float | bool]) -> i
         return None
     if REARRANGING in op.traits:
         return values[0]
-    if ELEMENTWISE not in op.traits or not hasattr(op, "evaluate"):
+    if ELEMENTWISE not in op.traits or not hasattr(op, "evaluate") or not op.says_all(values):
         return None
-    if isinstance(op, Bitcast) and values[0] != values[0]:
-        return None  # which NaN it is would matter
     arrays = [np.full(1, value, T.element_type(v.type).numpy) for value, v in zip(values, op.operands)]
     return python_value(op.evaluate(*arrays)[0], T.element_type(op.result.type))
 

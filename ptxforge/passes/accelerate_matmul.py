@@ -71,7 +71,7 @@ def accelerate_matmul(function: Function, target: Target) -> bool:
     """Give every dot that tensor cores can do an ``mma`` layout, and every other one that of FMA units."""
     changed = False
     num_warps = function.attributes["num_warps"]
-    dots = [op for op in function.walk() if isinstance(op, Dot)]
+    dots = list(function.walk(Dot))
     dots = [op for op in dots if not isinstance(op.result.type.layout, Mma)]
     chains = {op for op in dots if _feeds_another_dot(op) or _comes_from_dot(op)} if target.has_wgmma else ()
     for op in dots:

@@ -28,13 +28,11 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.definition import PRODUCTS, SAME_MEMORY
+from ptxforge.ir.definition import ALLOCATES, PRODUCTS, SAME_MEMORY
 from ptxforge.ir.ops.control import For, Loop
-from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.mbarrier import BarrierInit, TensorLoad
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.layouts import wgmma
-from ptxforge.passes.analysis.scratch import bytes_for_as_many_blocks, conversion_parts, scratch_bytes
 from ptxforge.support import machine
 from ptxforge.support.errors import OutOfResourcesError
 from ptxforge.support.target import Target
@@ -79,7 +77,7 @@ def allocate_shared(function: Function, target: Target) -> bool:
     _spread_parts(requests, total, target)
     total = max((request.end for request in requests), default=0)
     for request in requests:
-        if isinstance(request.op, LocalAlloc):
+        if ALLOCATES in request.op.traits:
             _set_offsets(request)
         else:
             request.op.attributes["scratch_offset"] = request.offset
@@ -119,21 +117,21 @@ def _may_interleave(one: Request, other: Request, requests: list[Request]) -> bo
 
 def _buffers(op: Operation) -> int:
     """How many buffers an allocation has."""
-    if not isinstance(op, LocalAlloc) or op.result.type.rank != op.result.type.layout.rank + 1:
+    if ALLOCATES not in op.traits or op.result.type.rank != op.result.type.layout.rank + 1:
         return 1
     return op.result.type.shape[0]
 
 
 def _hint(function: Function) -> str:
     fewer = "smaller blocks or a smaller num_stages need less"
-    loops = [op for op in function.walk() if isinstance(op, For)]
+    loops = list(function.walk(For))
     is_flattened = any(loop.flatten and not _is_fed_by_tma(loop) for loop in loops)
     return f"{fewer}, and so does a loop without flatten" if is_flattened else fewer
 
 
 def _is_fed_by_tma(loop: For) -> bool:
     """Whether a flattened loop is one only because there was room: see ``flatten_loops``."""
-    return any(isinstance(op, TensorLoad) for op in loop.body.walk())
+    return loop.body.has(TensorLoad)
 
 
 def _set_offsets(request: Request) -> None:
@@ -165,10 +163,10 @@ def _place_all(requests: list[Request], target: Target) -> int:
 
 def _spread_parts(requests: list[Request], total: int, target: Target) -> None:
     """Give conversions memory for all of their PARTS where as many blocks have room as with ``total``."""
-    most = bytes_for_as_many_blocks(total, target)
+    most = target.shared_bytes_for_as_many_blocks(total)
     for request in requests:
         op = request.op
-        parts = conversion_parts(op) if isinstance(op, ConvertLayout) else 1
+        parts = op.scratch_parts
         if parts == 1 or request.size * parts > most:
             continue
         op.attributes["scratch_pitch"], request.size = request.size, request.size * parts
@@ -200,7 +198,7 @@ def _requests(function: Function) -> list[Request]:
     num_warps = function.attributes["num_warps"]
     needed: list[tuple[Operation, int]] = []
     for op in function.walk():
-        size = _buffer_bytes(op.result.type) if isinstance(op, LocalAlloc) else scratch_bytes(op, num_warps)
+        size = _buffer_bytes(op.result.type) if ALLOCATES in op.traits else op.scratch_bytes(num_warps)
         if size:
             needed.append((op, size))
     if not needed:
@@ -208,9 +206,9 @@ def _requests(function: Function) -> list[Request]:
     numbers = _number(function)
     requests = []
     for op, size in needed:
-        if isinstance(op, LocalAlloc) and _is_of_mbarriers(op):
+        if ALLOCATES in op.traits and _is_of_mbarriers(op):
             requests.append(Request(op, size, machine.BUFFER_ALIGNMENT, 0, EVER))
-        elif isinstance(op, LocalAlloc):
+        elif ALLOCATES in op.traits:
             requests.append(Request(op, size, _alignment(op.result.type), *_lifetime(op, numbers)))
         else:
             requests.append(Request(op, size, machine.SCRATCH_ALIGNMENT, numbers[op][0], numbers[op][0]))
@@ -297,7 +295,7 @@ def _users(requests: list[Request]) -> str:
     """Who takes how much, the biggest first, with source lines."""
     needs: list[tuple[int, Operation, object]] = []
     for request in requests:
-        if isinstance(request.op, LocalAlloc):
+        if ALLOCATES in request.op.traits:
             tiles = [(op, op.result.type) for op in (request.op, *request.interleaved)]
             needs += [(_buffer_bytes(type), op, type) for op, type in tiles]
         else:
@@ -313,6 +311,6 @@ def requests_of(function: Function) -> list[Request]:
     """What an allocated function has in shared memory, each with its place and lifetime; for reports."""
     requests = _requests(function)
     for request in requests:
-        name = "offset" if isinstance(request.op, LocalAlloc) else "scratch_offset"
+        name = "offset" if ALLOCATES in request.op.traits else "scratch_offset"
         request.offset = request.op.attributes[name]
     return requests

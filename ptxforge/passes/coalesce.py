@@ -32,7 +32,6 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.facts import AxisInfo
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.reduce import Combining
 from ptxforge.layouts.encodings import WARP_SIZE, Blocked, Distributed, default_blocked
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
@@ -59,7 +58,7 @@ def coalesce(function: Function, target: Target) -> bool:
     for op in accesses:
         shape, order = op.pointer.type.shape, orders[op]
         root = components.find(op.pointer)
-        width = widest[root, shape, order] if isinstance(op, Load) else widths[op]
+        width = widest[root, shape, order] if not op.get_effects().writes else widths[op]
         layouts[op] = _layout(shape, order, width, num_warps, kept_whole[root, shape])
     _let_scattered_follow(layouts, facts, components)
     for op, layout in layouts.items():

@@ -17,6 +17,8 @@ computed many times.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.ops.arith import AddF, MulF, SubF
@@ -31,14 +33,29 @@ def contract_products(function: Function, target: Target) -> bool:
         return False
     changed = False
     for op in list(function.walk()):
-        if isinstance(op, AddF):
-            changed |= _contract(op, 0, "") or _contract(op, 1, "")
-        elif isinstance(op, SubF):
-            changed |= _contract(op, 1, "product") or _contract(op, 0, "addend")
-        elif isinstance(op, Reduce) and op.combine_name == "addf" and _is_own_product(op.operands[0], op):
-            op.contracts = True
-            changed = True
+        rule = _RULES.get(type(op))
+        changed |= rule is not None and rule(op)
     return changed
+
+
+def _sum(op: AddF) -> bool:
+    return _contract(op, 0, "") or _contract(op, 1, "")
+
+
+def _difference(op: SubF) -> bool:
+    return _contract(op, 1, "product") or _contract(op, 0, "addend")
+
+
+def _reduction(op: Reduce) -> bool:
+    if op.combine_name != "addf" or not _is_own_product(op.operands[0], op):
+        return False
+    op.contracts = True
+    return True
+
+
+_RULES: dict[type[Operation], Callable[[Operation], bool]] = {
+    AddF: _sum, SubF: _difference, Reduce: _reduction,
+}  # fmt: skip
 
 
 def _contract(sum: Operation, index: int, negated: str) -> bool:

@@ -13,7 +13,7 @@ from ptxforge.support.target import Target
 
 def drop_assumptions(function: Function, target: Target) -> bool:
     """Erase every ``assume``; what it computed is dead code then."""
-    promises = [op for op in function.walk() if isinstance(op, Assume)]
+    promises = list(function.walk(Assume))
     for op in promises:
         op.erase()
     return bool(promises)

@@ -54,7 +54,6 @@ from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import AsyncWait, LocalAlloc, LocalDealloc
 from ptxforge.passes.analysis.roots import root_of_access
-from ptxforge.passes.analysis.scratch import bytes_for_as_many_blocks, scratch_bytes
 from ptxforge.passes.expand_loop import Schedule, expand_loop
 from ptxforge.passes.pipeline_loops import predicate_access
 from ptxforge.support.target import Target
@@ -65,7 +64,7 @@ _QUEUES = (COPIES, TENSORS)
 def flatten_loops(function: Function, target: Target) -> bool:
     """Overlap the iterations of every loop that asks for it and may."""
     changed = False
-    for loop in reversed([op for op in function.walk() if isinstance(op, For)]):
+    for loop in reversed(list(function.walk(For))):
         try:
             inner = _inner_loop(loop)
             ahead = _ahead(loop, inner)
@@ -88,7 +87,7 @@ class _StaysError(Exception):
 
 def _inner_loop(loop: For) -> For:
     """See SHAPE."""
-    inner = [op for op in loop.body.operations if isinstance(op, For)]
+    inner = list(loop.body.of(For))
     if len(inner) != 1:
         raise _StaysError("the body has several loops" if inner else "there is no loop in the body")
     return inner[0]
@@ -152,20 +151,20 @@ def _has_room(function: Function, target: Target, loop: For, ahead: set[Operatio
     """See ROOM."""
     if not any(isinstance(op, TensorLoad) for op in ahead):
         return True
-    buffers = [op for op in function.walk() if isinstance(op, LocalAlloc)]
+    buffers = list(function.walk(LocalAlloc))
     kept = sum(op.result.type.numel * op.result.type.element.bytes for op in buffers)
     num_warps = function.attributes["num_warps"]
-    scratch = max((scratch_bytes(op, num_warps) for op in function.walk()), default=0)
+    scratch = max((op.scratch_bytes(num_warps) for op in function.walk()), default=0)
     if kept + scratch > target.max_shared_bytes:
         raise _StaysError(
             f"{kept} bytes of buffers and {scratch} of scratch have no room side by side; fewer stages or "
             "smaller blocks help"
         )
-    return loop.flatten or kept + scratch <= bytes_for_as_many_blocks(max(kept, scratch), target)
+    return loop.flatten or kept + scratch <= target.shared_bytes_for_as_many_blocks(max(kept, scratch))
 
 
 def _overlap(loop: For, inner: For, ahead: set[Operation]) -> None:
-    buffers = [op for op in loop.body.operations if isinstance(op, LocalAlloc) and op in ahead]
+    buffers = [op for op in loop.body.of(LocalAlloc) if op in ahead]
     _keep_for_all_iterations(loop, buffers)
     ahead.difference_update(buffers)
     ahead.difference_update(_hoist_scalars(loop))

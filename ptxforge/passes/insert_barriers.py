@@ -47,20 +47,19 @@ In place     When several threads load the same element (a scalar, a tile smalle
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.definition import MemoryAccess
-from ptxforge.ir.ops.control import If, Loop, While
+from ptxforge.ir.definition import ALLOCATES, TENSORS, MemoryAccess
+from ptxforge.ir.ops.control import For, If, Loop, While
 from ptxforge.ir.ops.mbarrier import TensorLoad
-from ptxforge.ir.ops.memory import Barrier, Load
+from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc
 from ptxforge.ir.ops.tensor_store import StoreWait, TensorStore
 from ptxforge.ir.ops.warpgroup import DotAsync, DotWait, FenceAsync
 from ptxforge.passes.analysis.buffers import Buffers
 from ptxforge.passes.analysis.roots import is_held_by_several_threads, root_of
-from ptxforge.passes.analysis.scratch import is_warp_local, scratch_bytes
 from ptxforge.support.target import Target
 
 MOST_GROUPS = 8
@@ -83,7 +82,7 @@ def insert_barriers(function: Function, target: Target) -> bool:
 def _accesses_in_place(function: Function) -> dict[Operation, Value]:
     """The parameters of those accesses to global memory that may conflict: loads of one element by several
     threads, and all writes to what they load."""
-    accesses = [op for op in function.walk() if isinstance(op, Load) or _writes(op)]
+    accesses = [op for op in function.walk(MemoryAccess) if _stays(op)]
     written = {root_of(op.pointer) for op in accesses if _writes(op)} - {None}
     if not written:
         return {}
@@ -95,9 +94,15 @@ def _accesses_in_place(function: Function) -> dict[Operation, Value]:
     }
 
 
-def _writes(op: Operation) -> bool:
-    """Whether an operation writes the global memory that its ``pointer`` names."""
-    return isinstance(op, MemoryAccess) and "global" in op.get_effects().writes
+def _writes(op: MemoryAccess) -> bool:
+    """Whether an access writes the global memory that its ``pointer`` names."""
+    return "global" in op.get_effects().writes
+
+
+def _stays(op: MemoryAccess) -> bool:
+    """Whether an access is done when the next operation begins."""
+    effects = op.get_effects()
+    return not effects.starts and bool(effects.reads | effects.writes)
 
 
 class _State:
@@ -175,9 +180,9 @@ class _Inserter:
         self.in_place = in_place
         self.buffers = Buffers(function)
         self.changed = False
-        copies = [op for op in function.walk() if isinstance(op, AsyncCopyGlobalToLocal)]
+        copies = list(function.walk(AsyncCopyGlobalToLocal))
         self.copied_to = frozenset(i for op in copies for i in self.intervals(op))
-        others = [op for op in function.walk() if isinstance(op, (DotAsync, TensorLoad, TensorStore))]
+        others = list(function.walk((DotAsync, TensorLoad, TensorStore)))
         self.asynchronous = [i for op in others for i in self.intervals(op)]
 
     def intervals(self, op: Operation) -> list[Interval]:
@@ -190,38 +195,25 @@ class _Inserter:
         return state
 
     def op(self, op: Operation, state: _State) -> _State:
-        if isinstance(op, Loop):
-            return self.loop(op, state)
-        if isinstance(op, If):
-            inside = state.but(loaded=frozenset(), stored=frozenset())
-            sides = self.block(op.then_block, inside).join(self.block(op.else_block, inside))
-            return sides.join(_State(loaded=state.loaded, stored=state.stored))
-        if isinstance(op, Barrier):
-            return state.behind_barrier()
-        if isinstance(op, AsyncWait):
-            return self.written(state, self.copied_to)
-        if isinstance(op, DotWait):
-            return state.waited(op.pending)
-        if isinstance(op, DotAsync):
-            return self.product(op, state)
-        if isinstance(op, TensorStore):
-            return self.departure(op, state)
-        if isinstance(op, StoreWait):
-            done = state.leaving.intersection(self.intervals(op))
-            return state.but(reads=state.reads | done, leaving=state.leaving - done)
-        if isinstance(op, FenceAsync):
-            return state.but(unfenced=frozenset())
+        rule = _TRANSFER.get(type(op))
+        if rule is not None:
+            return rule(self, op, state)
         if op in self.in_place:
             state = self.access_in_place(op, state)
-        if scratch_bytes(op, self.num_warps):
+        if op.scratch_bytes(self.num_warps):
             return self.scratch(op, state)
         return self.access(op, state)
 
-    def loop(self, op: Operation, state: _State) -> _State:
+    def branch(self, op: If, state: _State) -> _State:
+        inside = state.but(loaded=frozenset(), stored=frozenset())
+        sides = self.block(op.then_block, inside).join(self.block(op.else_block, inside))
+        return sides.join(_State(loaded=state.loaded, stored=state.stored))
+
+    def loop(self, op: Loop, state: _State) -> _State:
         """The body may run never (``for``), or its first part once (``while``). What products in it read of
         what was stored before is fenced before the loop, once."""
         inside = list(op.walk())
-        reads = [i for inner in inside if isinstance(inner, DotAsync) for i in self.intervals(inner)]
+        reads = [i for product in op.walk(DotAsync) for i in self.intervals(product)]
         if {owner for *_, owner in reads}.difference(inside).intersection(i[2] for i in state.unfenced):
             state = self.barrier_before(op, state)
         while True:
@@ -229,23 +221,23 @@ class _Inserter:
             left = state
             for region in op.regions:
                 after = self.block(region.block, after)
-                if isinstance(op, While) and region is op.regions[0]:
+                if region is op.regions[0]:
                     left = after
             following = state.join(after)
             if following == state:
-                return left if isinstance(op, While) else following
+                return following if op.is_counted else left
             state = following
 
     def scratch(self, op: Operation, state: _State) -> _State:
         offset = op.attributes["scratch_offset"]
-        own = (offset, offset + scratch_bytes(op, self.num_warps), op)
+        own = (offset, offset + op.scratch_bytes(self.num_warps), op)
         if state.conflicts([], [own]):
-            if is_warp_local(op) and not state.without([op]).conflicts([], [own]):
+            if op.scratch_is_warp_local and not state.without([op]).conflicts([], [own]):
                 op.attributes["meets_before"] = self.changed = True
             else:
                 state = self.barrier_before(op, state)
         state = self.written(state, [own])
-        if is_warp_local(op):
+        if op.scratch_is_warp_local:
             return state.but(reads=state.reads | {own})
         return state.behind_barrier().but(reads=frozenset([own]))
 
@@ -253,15 +245,16 @@ class _Inserter:
         effects = op.get_effects()
         if "shared" not in effects.reads and "shared" not in effects.writes:
             return state
-        touched = _intervals(op) if isinstance(op, LocalAlloc) else self.intervals(op)
-        if isinstance(op, LocalAlloc) and op.value is None:
+        is_new = ALLOCATES in op.traits
+        if is_new and not op.operands:
             return state
+        touched = _intervals(op) if is_new else self.intervals(op)
         reads = touched if "shared" in effects.reads else []
         writes = touched if "shared" in effects.writes else []
-        is_copy = isinstance(op, (AsyncCopyGlobalToLocal, TensorLoad))
+        is_copy = bool(effects.starts)
         is_ordered = is_copy and op.ordered
         pending = state.without(owner for *_, owner in touched) if is_ordered else state
-        is_unfenced = isinstance(op, TensorLoad) and _overlap(state.unfenced, writes)
+        is_unfenced = effects.starts == TENSORS and _overlap(state.unfenced, writes)
         if is_unfenced or pending.conflicts(reads, writes):
             state = self.barrier_before(op, state)
         state = state.but(reads=state.reads.union(reads))
@@ -288,7 +281,7 @@ class _Inserter:
 
     def access_in_place(self, op: Operation, state: _State) -> _State:
         root = self.in_place[op]
-        is_load = isinstance(op, Load)
+        is_load = not op.get_effects().writes
         if root in (state.stored if is_load else state.loaded):
             state = self.barrier_before(op, state)
         return state.join(_State(loaded=[root]) if is_load else _State(stored=[root]))
@@ -301,6 +294,26 @@ class _Inserter:
         b.create(Barrier)
         self.changed = True
         return state.behind_barrier().but(unfenced=frozenset())
+
+
+def _store_wait(self: _Inserter, op: StoreWait, state: _State) -> _State:
+    done = state.leaving.intersection(self.intervals(op))
+    return state.but(reads=state.reads | done, leaving=state.leaving - done)
+
+
+_TRANSFER: dict[type[Operation], Callable[[_Inserter, Operation, _State], _State]] = {
+    For: _Inserter.loop,
+    While: _Inserter.loop,
+    If: _Inserter.branch,
+    Barrier: lambda self, op, state: state.behind_barrier(),
+    AsyncWait: lambda self, op, state: self.written(state, self.copied_to),
+    DotWait: lambda self, op, state: state.waited(op.pending),
+    DotAsync: _Inserter.product,
+    TensorStore: _Inserter.departure,
+    StoreWait: _store_wait,
+    FenceAsync: lambda self, op, state: state.but(unfenced=frozenset()),
+}
+"""The state behind an operation that has a rule of its own."""
 
 
 def _intervals(alloc: LocalAlloc) -> list[Interval]:

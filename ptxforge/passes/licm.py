@@ -20,16 +20,16 @@ rises through all loops that it does not depend on. ``disable_licm`` on a ``for`
 from __future__ import annotations
 
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.ops.control import For, Loop
+from ptxforge.ir.ops.control import Loop
 from ptxforge.support.target import Target
 
 
 def licm(function: Function, target: Target) -> bool:
     """Hoist invariant operations out of every loop, inner loops first."""
-    loops = [op for op in function.walk() if isinstance(op, Loop)]
+    loops = list(function.walk(Loop))
     changed = False
     for loop in reversed(loops):
-        if not (isinstance(loop, For) and loop.disable_licm):
+        if not (loop.is_counted and loop.disable_licm):
             changed |= _hoist(loop)
     return changed
 

@@ -32,7 +32,7 @@ from ptxforge.support.target import Target
 
 def lower_bounds(function: Function, target: Target) -> bool:
     """Expand every ``in_bounds``."""
-    found = [op for op in function.walk() if isinstance(op, InBounds)]
+    found = list(function.walk(InBounds))
     for op in found:
         op.replace_with([_mask(Builder.at(op), op)])
     return bool(found)

@@ -39,14 +39,12 @@ def lower_descriptors(function: Function, target: Target) -> bool:
     """Expand every access through a descriptor, and drop the descriptors."""
     if may_store_boxes(function, target):
         store_descriptors(function)
-    found = [op for op in function.walk() if type(op) in _ACCESSES or isinstance(op, MakeDescriptor)]
-    made = [op for op in found if isinstance(op, MakeDescriptor)]
-    for op in found:
-        if type(op) in _ACCESSES:
-            op.replace_with(_ACCESSES[type(op)](Builder.at(op), op))
+    accesses, made = list(function.walk(tuple(_ACCESSES))), list(function.walk(MakeDescriptor))
+    for op in accesses:
+        op.replace_with(_ACCESSES[type(op)](Builder.at(op), op))
     for op in made:
         op.erase()
-    return bool(found)
+    return bool(accesses or made)
 
 
 def _box(builder: Builder, op: Operation) -> tuple[Value, Value]:

@@ -49,7 +49,7 @@ def overlap_products(function: Function, target: Target) -> bool:
     """Let products of one iteration run into the next one wherever the rules admit it."""
     changed = False
     threads = machine.WARP_SIZE * function.attributes["num_warps"]
-    for loop in [op for op in function.walk() if isinstance(op, For)]:
+    for loop in list(function.walk(For)):
         sums = _sums(loop)
         if sums:
             _overlap(loop, sums)

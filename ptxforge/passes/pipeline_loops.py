@@ -77,7 +77,7 @@ OUTSIDE = -(1 << 30)
 
 def pipeline_loops(function: Function, target: Target) -> bool:
     """Pipeline every loop that has a schedule."""
-    loops = [op for op in function.walk() if isinstance(op, For) and op.last_stage]
+    loops = [op for op in function.walk(For) if op.last_stage]
     if not loops:
         return False
     loads = {loop: [op for op in loop.body.operations if _is_ahead(op)] for loop in loops}
@@ -142,7 +142,7 @@ def _finish(loop: For, rings: Rings) -> None:
     if rings.chain is not None:
         _let_both_run(loop)
     elif rings.barriers:
-        first = next(op for op in loop.body.operations if isinstance(op, _STARTS))
+        first = next(op for op in loop.body.of(_STARTS))
         Builder.at(first).create(Barrier)
     last = loop if rings.around is None else rings.around
     if rings.barriers and isinstance(last.parent_op, Loop):
@@ -157,7 +157,7 @@ def _finish(loop: For, rings: Rings) -> None:
 def _let_both_run(loop: For) -> None:
     """In the steady state of a chain the second product is started before the first is waited for, and
     mbarriers keep copies away from what is still read."""
-    next(op for op in loop.body.operations if isinstance(op, DotWait)).pending = 1
+    next(op for op in loop.body.of(DotWait)).pending = 1
     for op in loop.body.operations:
         if isinstance(op, TensorLoad):
             op.ordered = True

@@ -41,7 +41,7 @@ from ptxforge.ir.ops.arith import AddI, AndI, CmpI, MulI, ShrUI
 from ptxforge.ir.ops.control import If, Loop, Yield
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import GetCtaRank, Store
-from ptxforge.ir.ops.reduce import Combining, Reduce
+from ptxforge.ir.ops.reduce import Combining
 from ptxforge.ir.ops.shape import (
     Broadcast,
     Constant,
@@ -69,7 +69,7 @@ def plan_ctas(function: Function, target: Target) -> bool:
     if ctas == 1 or "planned_ctas" in function.attributes:
         return False
     function.attributes["planned_ctas"] = ctas
-    places = {op: op.pointer for op in function.walk() if isinstance(op, MemoryAccess)}
+    places = {op: op.pointer for op in function.walk(MemoryAccess)}
     _separate_indices(function)
     dimensions = _Dimensions(function)
     reason = _why_alone(function)
@@ -286,11 +286,10 @@ class _Dimensions:
             self._tie_all(value, first)
         self._fix(first, op.axis)
         for result in op.results:
-            if not isinstance(op, Reduce):
-                self._tie_all(result, first)
-            elif isinstance(result.type, T.TensorType):
-                for d in range(result.type.rank):
-                    self._tie((result, d), (first, d + (d >= op.axis)))
+            for d in range(first.type.rank):
+                there = op.result_dim(0, d)
+                if there is not None and isinstance(result.type, T.TensorType):
+                    self._tie((result, there), (first, d))
 
     def _dot(self, op: Dot) -> None:
         result, rank = op.result, op.result.type.rank
@@ -385,7 +384,7 @@ class _Cutter:
 
     def cut(self) -> None:
         parts = {value: self._parts(value) for value in _tensors(self.function)}
-        ranges = [op for op in self.function.walk() if isinstance(op, MakeRange)]
+        ranges = list(self.function.walk(MakeRange))
         for value, cut in parts.items():
             if max(cut) > 1:
                 value.type = value.type.with_shape(
@@ -395,9 +394,8 @@ class _Cutter:
         for op in ranges:
             if parts[op.result] != (1,):
                 self._move_range(op)
-        for op in list(self.function.walk()):
-            if isinstance(op, Store):
-                self._store_once(op)
+        for op in list(self.function.walk(Store)):
+            self._store_once(op)
 
     def _parts(self, value: Value) -> tuple[int, ...]:
         return tuple(self.cuts.get(self.dimensions.of((value, d)), 1) for d in range(value.type.rank))

@@ -95,7 +95,7 @@ class _Plan:
 
 
 def _match(loop: For) -> _Plan | None:
-    dots = [op for op in loop.body.operations if isinstance(op, Dot)]
+    dots = list(loop.body.of(Dot))
     if len(dots) != 1 or len(dots[0].result.type.shape) != 2:
         return None
     dot = dots[0]
@@ -103,7 +103,7 @@ def _match(loop: For) -> _Plan | None:
     reads = tuple(_read_behind(value, 1 - i, loop, work[i]) for i, value in enumerate((dot.a, dot.b)))
     if not all(_is_sliceable(read, loop) for read in reads):
         return None
-    waits = [op for op in loop.body.operations if isinstance(op, AsyncWait)]
+    waits = list(loop.body.of(AsyncWait))
     if len(waits) != 1 or any(read.token is not waits[0].result for read in reads):
         return None
     if not set(waits[0].result.users) <= set(reads):
@@ -111,7 +111,7 @@ def _match(loop: For) -> _Plan | None:
     width = _slice_width(dot, reads)
     if dot.a.type.shape[1] < 2 * width:
         return None
-    copies = [op for op in loop.body.operations if isinstance(op, (AsyncCopyGlobalToLocal, AsyncCommitGroup))]
+    copies = list(loop.body.of((AsyncCopyGlobalToLocal, AsyncCommitGroup)))
     plan = _Plan(loop, dot, reads, work, waits[0], copies, width)
     return plan if _rest_is_independent(plan) else None
 

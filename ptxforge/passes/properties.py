@@ -13,10 +13,7 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.definition import MemoryAccess
-from ptxforge.ir.ops.debug import Assume
-from ptxforge.ir.ops.shared import LocalAlloc
-from ptxforge.passes.analysis.scratch import scratch_bytes
+from ptxforge.ir.definition import ALLOCATES, MemoryAccess
 from ptxforge.support.errors import VerificationError
 from ptxforge.support.target import Target
 
@@ -83,9 +80,9 @@ def shared_memory_has_places(function: Function, target: Target) -> None:
         raise VerificationError("the function has no 'shared_bytes'")
     num_warps = function.attributes["num_warps"]
     for op in function.walk():
-        if isinstance(op, LocalAlloc) and op.offset < 0:
+        if ALLOCATES in op.traits and op.offset < 0:
             raise VerificationError(f"no 'offset' on {op!r}")
-        if scratch_bytes(op, num_warps) and op.attributes.get("scratch_offset", -1) < 0:
+        if op.scratch_bytes(num_warps) and op.attributes.get("scratch_offset", -1) < 0:
             raise VerificationError(f"no 'scratch_offset' on {op!r}")
 
 
@@ -93,7 +90,7 @@ def shared_memory_has_places(function: Function, target: Target) -> None:
 def no_assumptions_are_left(function: Function, target: Target) -> None:
     """No ``assume`` is left: the analyses that use it have run."""
     for op in function.walk():
-        if isinstance(op, Assume):
+        if "promises" in op.effects.writes:
             raise VerificationError(f"{op!r} is left")
 
 

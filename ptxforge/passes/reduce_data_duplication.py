@@ -37,7 +37,6 @@ from ptxforge.ir.ops.shared import LocalAlloc, LocalDealloc, LocalLoad, MemDescT
 from ptxforge.layouts.conversion import SharedMemory
 from ptxforge.layouts.encodings import DotOperand, Mma, elements_per_thread, infer_trans
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
-from ptxforge.passes.analysis.scratch import conversion_plan
 from ptxforge.passes.layout_propagation import builder_after
 from ptxforge.support import machine
 from ptxforge.support.target import Target
@@ -86,7 +85,7 @@ def _most_bytes(ops: list[Operation]) -> int:
 def _goes_through_shared_memory(op: ConvertLayout) -> bool:
     layout = op.result.type.layout
     is_operand = isinstance(layout, DotOperand) and isinstance(layout.parent, Mma)
-    return is_operand and op.x.type.element is not T.I1 and isinstance(conversion_plan(op), SharedMemory)
+    return is_operand and op.x.type.element is not T.I1 and isinstance(op.plan, SharedMemory)
 
 
 def _decompose(op: ConvertLayout, tiles: dict[tuple, Value]) -> bool:
@@ -119,8 +118,8 @@ def _decompose(op: ConvertLayout, tiles: dict[tuple, Value]) -> bool:
 
 def _relieve(loop: For) -> bool:
     """Move reads of operands into an innermost loop until its tensors fit the registers."""
-    dots = [op for op in loop.body.operations if isinstance(op, Dot)]
-    if not dots or any(isinstance(op, For) for op in loop.body.walk()):
+    dots = list(loop.body.of(Dot))
+    if not dots or loop.body.has(For):
         return False
     invariant = _invariant_operands(loop)
     needed = _registers_of_loop(loop, dots) + sum(map(_registers, invariant))

@@ -36,7 +36,7 @@ from ptxforge.support.target import Target
 
 def remove_layout_conversions(function: Function, target: Target) -> bool:
     """Apply the three steps; dead code is erased."""
-    if not any(isinstance(op, ConvertLayout) for op in function.walk()):
+    if next(function.walk(ConvertLayout), None) is None:
         return False
     _agree_on_widths(function)
     propagate_layouts(function)

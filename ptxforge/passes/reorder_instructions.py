@@ -30,10 +30,8 @@ from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import GetProgramId, Load
-from ptxforge.ir.ops.reduce import Reduce, Scan
 from ptxforge.ir.ops.shared import LocalAlloc, LocalLoad, LocalStore, MemDescTrans
 from ptxforge.layouts.encodings import DotOperand, elements_per_thread
-from ptxforge.passes.analysis.scratch import scratch_bytes
 from ptxforge.support import machine
 from ptxforge.support.target import Target
 
@@ -152,9 +150,7 @@ def _load_early(block: Block, num_warps: int) -> bool:
 
 
 def _waits(op: Operation, num_warps: int) -> bool:
-    return (
-        num_warps > 1 and isinstance(op, (Reduce, Scan, ConvertLayout)) and scratch_bytes(op, num_warps) > 0
-    )
+    return num_warps > 1 and op.is_pure and op.scratch_bytes(num_warps) > 0
 
 
 def _acts(op: Operation) -> bool:

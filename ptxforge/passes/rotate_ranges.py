@@ -52,7 +52,7 @@ from ptxforge.support.target import Target
 
 def rotate_ranges(function: Function, target: Target) -> bool:
     """Apply the rewriting above to every tile that qualifies."""
-    if not any(isinstance(op, MakeRange) for op in function.walk()):
+    if not function.has(MakeRange):
         return False
     components = Components(function)
     tiles: dict[Value, list[Operation]] = {}
@@ -89,7 +89,7 @@ def _rotate(
     if len(misalignments) != 1 or None in misalignments:
         return False
     (misalignment,) = misalignments
-    first = next(op for op in function.body.operations if isinstance(op, MakeRange) and op in ranges)
+    first = next(op for op in function.body.of(MakeRange) if op in ranges)
     if not misalignment.matters or not all(
         _hoistable(term.value, function.body) for term in misalignment.terms
     ):

@@ -40,7 +40,7 @@ from ptxforge.support.target import Target
 def scale_indices(function: Function, target: Target) -> bool:
     """Make every COUNTER with the right USES count bytes."""
     changed = False
-    for loop in [op for op in function.walk() if isinstance(op, For)]:
+    for loop in list(function.walk(For)):
         for index in range(len(loop.carried)):
             counter = _match(loop, index)
             pitch = _common_pitch(counter) if counter is not None else 0

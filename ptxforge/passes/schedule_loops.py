@@ -31,9 +31,8 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function
 from ptxforge.ir.definition import PRODUCTS
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
-from ptxforge.ir.ops.warpgroup import DotAsync
 from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.analysis.loop_reasons import why_not_ahead
 from ptxforge.passes.analysis.pipelined_loads import pipelined_loads
@@ -43,7 +42,7 @@ from ptxforge.support.target import Target
 
 def schedule_loops(function: Function, target: Target) -> bool:
     """Write a schedule on every loop for which it is legal and asked for."""
-    loops = [op for op in function.walk() if isinstance(op, For)]
+    loops = list(function.walk(For))
     if not loops:
         return False
     default = function.attributes.get("num_stages", 3)
@@ -54,7 +53,7 @@ def schedule_loops(function: Function, target: Target) -> bool:
         if stages < 2:
             continue
         if function.attributes.get("tensor_maps"):
-            by_tma.survey(op for op in loop.body.operations if isinstance(op, Load))
+            by_tma.survey(loop.body.of(Load))
         levels = pipelined_loads(loop, by_tma.rectangle) if _may_be_pipelined(loop) else {}
         by_tma.remark(levels)
         _remark(function, loop, stages, levels)
@@ -76,11 +75,9 @@ def _write(loop: For, stages: int, levels: dict[Load, int]) -> None:
 
 def _remark(function: Function, loop: For, stages: int, levels: dict[Load, int]) -> None:
     """Say why loads of the loop do not run ahead."""
-    tensors = [
-        op for op in loop.body.operations if isinstance(op, Load) and isinstance(op.result.type, T.TensorType)
-    ]
+    tensors = [op for op in loop.body.of(Load) if isinstance(op.result.type, T.TensorType)]
     if len(levels) < len(tensors):
-        has_dot = any(isinstance(op, (Dot, DotAsync)) for op in loop.body.operations)
+        has_dot = any(loop.body.of(Product))
         for place, why, cure in why_not_ahead(loop, tensors, stages, has_dot, levels):
             function.remarks.add("not-pipelined", f"{why}; {cure}", place)
 
@@ -89,6 +86,6 @@ def _may_be_pipelined(loop: For) -> bool:
     """See SKIPPED."""
     for op in loop.body.walk():
         effects = op.get_effects()
-        if isinstance(op, For) or (effects.other and effects.queue != PRODUCTS):
+        if op.is_counted or (effects.other and effects.queue != PRODUCTS):
             return False
     return not any(isinstance(v, BlockArgument) and v.block is loop.body for v in loop.body.terminator.values)

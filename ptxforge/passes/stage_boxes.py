@@ -59,7 +59,7 @@ class _Store:
 
 def stage_boxes(function: Function, target: Target) -> bool:
     """Replace every ``store_box``."""
-    stores = [_found(op, function) for op in function.walk() if isinstance(op, StoreBox)]
+    stores = [_found(op, function) for op in function.walk(StoreBox)]
     if not stores:
         return False
     waits = [_wait_before(store, stores[:i], stores) for i, store in enumerate(stores)]
@@ -141,7 +141,7 @@ def _places(function: Function, stores: list[_Store], target: Target) -> list[_P
 
 def _room(function: Function, target: Target) -> int:
     """Bytes beside all other buffers that cost no block on the multiprocessor."""
-    taken = sum(_bytes(op.result.type) for op in function.walk() if isinstance(op, LocalAlloc))
+    taken = sum(_bytes(op.result.type) for op in function.walk(LocalAlloc))
     by_threads = machine.WARPS_PER_MULTIPROCESSOR // function.attributes["num_warps"]
     blocks = min(target.max_shared_bytes // max(taken, 1), by_threads)
     return target.max_shared_bytes // max(blocks, 1) - taken

@@ -283,7 +283,7 @@ def _late_reads(loop: For, head: Operation) -> list[Operation] | None:
     """The reads in front of ``head`` of what threads copied, if all of them serve what is computed behind it,
     so that they and the wait for the copies can stand there; ``None`` if one does not."""
     in_front = [op for op in loop.body.operations if op.is_before_in_block(head)]
-    copies = [op for op in loop.body.operations if isinstance(op, AsyncCopyGlobalToLocal)]
+    copies = list(loop.body.of(AsyncCopyGlobalToLocal))
     copied = {_memory_of(op.destination) for op in copies}
     found = []
     for op in in_front:

@@ -21,6 +21,7 @@ from collections.abc import Iterable
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
+from ptxforge.ir.definition import ALLOCATES
 from ptxforge.ir.ops.arith import AddI, MulI
 from ptxforge.ir.ops.cast import ExtSI, TruncI
 from ptxforge.ir.ops.control import Loop
@@ -66,7 +67,7 @@ class TensorLoads:
             why = self.found.get(load)
             if isinstance(why, Rectangle):
                 self.function.remarks.withdraw("narrow-access", load.location)
-            layouts = [user.result.type.layout for user in load.result.users if isinstance(user, LocalAlloc)]
+            layouts = [user.result.type.layout for user in load.result.users if ALLOCATES in user.traits]
             if isinstance(why, NotLinear) and any(map(wgmma.is_for_wgmma, layouts)):
                 text = f"threads copy this tile, not TMA: {why}"
                 self.function.remarks.add("not-by-tma", text, load.location)
@@ -79,7 +80,7 @@ class TensorLoads:
     def _rectangle(self, load: Load) -> Rectangle:
         """Raises :class:`NotLinear`."""
         users = load.result.users
-        layouts = {user.result.type.layout if isinstance(user, LocalAlloc) else None for user in users}
+        layouts = {user.result.type.layout if ALLOCATES in user.traits else None for user in users}
         if len(layouts) != 1 or None in layouts or not wgmma.is_for_wgmma(next(iter(layouts))):
             raise NotLinear("its tile is not only for the tensor cores")
         found = self.rectangles.of(load)

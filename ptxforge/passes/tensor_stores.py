@@ -30,7 +30,7 @@ import math
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
-from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
+from ptxforge.ir.ops.atomic import Atomic
 from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.descriptor import DescriptorReduce, DescriptorStore, MakeDescriptor
@@ -76,19 +76,18 @@ def store_descriptors(function: Function) -> None:
     if function.attributes.get("num_ctas", 1) > 1:
         return
     forms, found = LinearForms(), {}
-    for op in function.walk():
-        if isinstance(op, (DescriptorStore, DescriptorReduce)):
-            try:
-                found[op] = _tensor_of(op, forms, function)
-            except NotLinear as why:
-                _explain(function, op, why)
+    for op in function.walk((DescriptorStore, DescriptorReduce)):
+        try:
+            found[op] = _tensor_of(op, forms, function)
+        except NotLinear as why:
+            _explain(function, op, why)
     for op in _alone(function, {op: op.descriptor.defining_op.base for op in found}):
         b, value = Builder.at(op), op.value
         shape, element = value.type.shape, value.type.element
         if len(shape) != 2:
             flat = T.TensorType((math.prod(shape[:-1]), shape[-1]), element)
             value = b.value(Reshape, value, type=flat)
-        kind = op.kind if isinstance(op, DescriptorReduce) else ""
+        kind = op.attributes.get("kind", "")
         map = map_parameter(function, found[op])
         b.create(StoreBox, map, op.descriptor.defining_op.base, value, *op.offsets, kind=kind)
         op.erase()
@@ -118,7 +117,7 @@ def _tensor_of(op: Operation, forms: LinearForms, function: Function) -> dict:
 
 
 def _dtype(op: Operation, element: T.Type) -> str:
-    if not isinstance(op, DescriptorReduce):
+    if "kind" not in op.attributes:
         return dtypes.BY_IR[element.name].name
     found = _REDUCIBLE[_LIKE.get(op.kind, op.kind)].get(element)
     if found is None:
@@ -145,8 +144,8 @@ def tensor_stores(function: Function, target: Target) -> bool:
     if not may_store_boxes(function, target):
         return False
     rectangles, found = Rectangles(function), {}
-    for op in function.walk():
-        if isinstance(op, Store) and _pays(op):
+    for op in function.walk(Store):
+        if _pays(op):
             try:
                 found[op] = _rectangle(op, rectangles)
             except NotLinear as why:
@@ -224,7 +223,7 @@ def _place(op: Operation) -> Value:
 
 
 def _orders(op: Operation) -> bool:
-    return isinstance(op, (AtomicRMW, AtomicCAS)) and op.sem != "relaxed"
+    return isinstance(op, Atomic) and op.sem != "relaxed"
 
 
 def _may_follow(other: Operation, op: Operation, number: dict[Operation, int]) -> bool:

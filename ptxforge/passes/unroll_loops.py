@@ -31,7 +31,7 @@ from ptxforge.support.target import Target
 
 def unroll_loops(function: Function, target: Target) -> bool:
     """Unroll every ``for`` that asks for it, inner loops first."""
-    loops = [op for op in function.walk() if isinstance(op, For) and op.unroll > 1]
+    loops = [op for op in function.walk(For) if op.unroll > 1]
     for loop in reversed(loops):
         _unroll(loop)
     return bool(loops)

@@ -62,10 +62,11 @@ def _mark_runs(function: Function, facts: AxisInfoAnalysis) -> None:
     modulo their number are contiguous, which is false in the last block, and rely on it that no more than one
     vector is read beyond them.
     """
-    for op in function.walk():
-        if isinstance(op, CmpI) and isinstance(op.result.type, T.TensorType):
+    for op in function.walk(CmpI):
+        if isinstance(op.result.type, T.TensorType):
             _mark(op, "constancy", facts[op.result].constancy)
-        elif isinstance(op, (RemSI, RemUI)) and isinstance(op.result.type, T.TensorType):
+    for op in function.walk((RemSI, RemUI)):
+        if isinstance(op.result.type, T.TensorType):
             _mark(op, "contiguity", facts.derived(op).contiguity)
 
 

@@ -54,7 +54,7 @@ def _compiled(kernel: JITFunction, key: Key) -> InterpretedKernel:
 
     try:
         function = built(steps=False)
-        if any(isinstance(op, Breakpoint) for op in function.walk()):
+        if function.has(Breakpoint):
             function = built(steps=True)
     except PtxforgeError as error:
         raise short(error)  # noqa: B904 - `short` decides about the cause

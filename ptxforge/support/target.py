@@ -49,6 +49,11 @@ class Target:
         """Shared memory that one block can have, with the opt-in above 48 KiB."""
         return _ARCHITECTURES[self.sm][1]
 
+    def shared_bytes_for_as_many_blocks(self, total: int) -> int:
+        """How many bytes a block may take in place of ``total`` without there being fewer blocks: all of them
+        where ``total`` leaves no room for a second one."""
+        return self.max_shared_bytes if 2 * total > self.max_shared_bytes else total
+
     @property
     def shared_bytes_per_multiprocessor(self) -> int:
         """Shared memory of a multiprocessor, for all of its blocks and what the system takes for each."""

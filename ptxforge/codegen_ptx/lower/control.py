@@ -33,8 +33,7 @@ from ptxforge.codegen_ptx.walking import plan_loop_pointers
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Value
 from ptxforge.ir.ops import control as ops
-from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.warpgroup import DotAsync
+from ptxforge.ir.ops.dot import Product
 
 
 @lowers(ops.Yield, ops.Condition)
@@ -91,14 +90,13 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     rematerialize_after(ctx, op)
 
 
-_PRODUCTS = (Dot, DotAsync)
 
 
 def _back_edge(ctx: Lowering, loop: ops.For) -> str:
     """The branch that closes a loop. ``ptxas`` does not unroll a loop that ``bra.uni`` closes, and so has the
     loads of one iteration in flight instead of several's (a sum over rows: 1 instead of 4, or 11 where the
     count is a constant; read from its machine code). Loops with products are pipelined by us and stay."""
-    has_products = any(isinstance(inner, _PRODUCTS) for inner in loop.walk())
+    has_products = any(loop.walk(Product))
     return ctx.b.branch if has_products else "bra"
 
 

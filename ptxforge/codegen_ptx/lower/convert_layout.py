@@ -14,7 +14,6 @@ from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.memory import Store
 from ptxforge.layouts.conversion import Nothing, Registers, SharedMemory, Shuffle, plan_conversion
 from ptxforge.layouts.exchange import Exchange, Select
 
@@ -117,7 +116,7 @@ def _is_stored(op: ConvertLayout) -> bool:
     """Whether the result does nothing but go to global memory,
     which can begin when its first part is there."""
     uses = op.result.uses
-    return len(uses) == 1 and all(isinstance(user, Store) and user.value is op.result for user, _ in uses)
+    return len(uses) == 1 and all(user.stored is op.result for user, _ in uses)
 
 
 def _through_shared(ctx: Lowering, op: ConvertLayout, entries: list, plan: SharedMemory) -> list[Part]:

@@ -18,6 +18,7 @@ from ptxforge.ir.definition import (
     operand,
     same_operand_types,
 )
+from ptxforge.layouts.scratch import atomic_scratch_bytes
 from ptxforge.support.errors import VerificationError
 
 RMW_KINDS = ("add", "fadd", "max", "min", "umax", "umin", "and", "or", "xor", "xchg", "load", "store")
@@ -28,8 +29,20 @@ SCOPES = ("cta", "gpu", "sys")
 ATOMIC = Effects(reads=READS_WRITES_GLOBAL.reads, writes=READS_WRITES_GLOBAL.writes, other=True)
 
 
+class Atomic(MemoryAccess):
+    """Base of atomic accesses: threads that hold copies of an element get its old value from the one that did
+    the access."""
+
+    def scratch_bytes(self, num_warps):
+        if not self.is_used:
+            return 0
+        type = self.result.type
+        layout = type.layout.linear(type.shape) if isinstance(type, T.TensorType) else None
+        return atomic_scratch_bytes(layout, T.element_type(type).bits, num_warps)
+
+
 @define("atomic_rmw", effects=ATOMIC, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
-class AtomicRMW(MemoryAccess):
+class AtomicRMW(Atomic):
     """Atomically replace what ``pointer`` points at by ``kind(old, value)``; the result is the old value.
     ``fadd`` adds floats; ``max min`` are signed integers', ``umax umin`` unsigned ones'. (Float max and min
     are built from integer ones by the frontend.) ``load`` replaces nothing and ``value`` says its type only;
@@ -59,7 +72,7 @@ def _check_pointee(op: Operation, value: Value) -> None:
 
 
 @define("atomic_cas", effects=ATOMIC, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
-class AtomicCAS(MemoryAccess):
+class AtomicCAS(Atomic):
     """Atomically store ``value`` where the old value equals ``compare`` (bitwise);
     the result is the old value."""
 

@@ -144,6 +144,8 @@ class For(Loop):
     stage ``s`` reads is used in stage ``s + distance``.
     """
 
+    is_counted = True
+
     lower = operand(SCALAR_INT)
     upper = operand(SCALAR_INT)
     step = operand(SCALAR_INT)

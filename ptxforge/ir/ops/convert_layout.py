@@ -5,6 +5,7 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import ALL, ANY_LAYOUT, REARRANGING, TENSOR, attribute, define, operand
+from ptxforge.layouts import conversion
 from ptxforge.support.errors import VerificationError
 
 
@@ -42,6 +43,30 @@ class ConvertLayout(Operation):
             raise VerificationError(f"'convert_layout' cannot turn {source} into {result}")
         if (source.layout is None) != (result.layout is None):
             raise VerificationError("'convert_layout' needs two layouts")
+
+    @property
+    def plan(self) -> conversion.Plan:
+        """How the conversion will be done."""
+        type = self.x.type
+        return conversion.plan_conversion(
+            type.layout, self.result.type.layout, type.shape, type.element.bits
+        )
+
+    @property
+    def scratch_parts(self):
+        plan = self.plan
+        return 1 << plan.repetition_bits if isinstance(plan, conversion.SharedMemory) else 1
+
+    @property
+    def scratch_is_warp_local(self):
+        plan = self.plan
+        return isinstance(plan, conversion.SharedMemory) and plan.warp_local
+
+    def scratch_bytes(self, num_warps):
+        plan = self.plan
+        if not isinstance(plan, conversion.SharedMemory):
+            return 0
+        return plan.scratch_bytes + self.scratch_pitch * (self.scratch_parts - 1)
 
     @property
     def element(self) -> T.Type:

@@ -12,8 +12,22 @@ from ptxforge.support.errors import VerificationError
 PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 
 
+class Product(Operation):
+    """Base of matrix products: ``a @ b`` is added to ``c``, which may be a flight of accumulators."""
+
+    @property
+    def sums(self) -> T.TensorType:
+        """The type of the accumulators as a tensor."""
+        return self.c.type.tensor if isinstance(self.c.type, T.FlightType) else self.c.type
+
+    @property
+    def element(self) -> T.Type:
+        """The element type of the accumulators."""
+        return self.sums.element
+
+
 @define("dot", traits=[ANCHOR], shows_operand_types=True)
-class Dot(Operation):
+class Dot(Product):
     """``a @ b + c`` for ``[M, K] @ [K, N]``, or the same for each leading index of 3-D operands.
 
     Products of floats are summed in f32 (f64 for f64; f16 when ``c`` is f16), of 8-bit integers in i32.
@@ -46,11 +60,6 @@ class Dot(Operation):
     @staticmethod
     def as_held(x: np.ndarray, unsigned: bool) -> np.ndarray:
         return x.view(np.uint8) if unsigned else x
-
-    @property
-    def element(self) -> T.Type:
-        """The element type of the accumulator and result."""
-        return self.c.type.element
 
 
 def multiply_matrices(a: np.ndarray, b: np.ndarray, accumulator: np.dtype) -> np.ndarray:

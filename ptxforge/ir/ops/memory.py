@@ -51,6 +51,10 @@ class GetProgramId(Operation):
 
     infer = gives(T.I32)
 
+    def is_below(self, bound):
+        op = bound.defining_op
+        return isinstance(op, GetNumPrograms) and op.axis == self.axis
+
 
 @define("get_num_programs", nonnegative_if=ALWAYS)
 class GetNumPrograms(Operation):
@@ -141,6 +145,10 @@ class Store(MemoryAccess):
     eviction = attribute(EVICTION, "")
 
     infer = gives()
+
+    @property
+    def stored(self):
+        return self.value
 
     def check(self):
         pointee = T.element_type(self.pointer.type).pointee

@@ -16,7 +16,7 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import ORDERLESS, RELAYOUT, TENSOR, attribute, define, operands, region
-from ptxforge.layouts import encodings
+from ptxforge.layouts import encodings, scratch
 from ptxforge.support.errors import VerificationError
 
 
@@ -40,6 +40,12 @@ class Combining(Operation):
             raise VerificationError(f"'{self.name}' region must yield the operands' elements")
         if not 0 <= self.axis < first.rank:
             raise VerificationError(f"'{self.name}' along axis {self.axis} of {first}")
+
+    @property
+    def _distribution(self) -> tuple:
+        """Where the elements are, the axis, and how many bits each operand's have."""
+        type = self.inputs[0].type
+        return type.layout.linear(type.shape), self.axis, [v.type.element.bits for v in self.inputs]
 
     @property
     def combine_name(self) -> str:
@@ -80,6 +86,9 @@ class Reduce(Combining):
     def result_layout(self, layout, index):
         return encodings.Slice(self.axis, layout) if layout.rank > 1 else None
 
+    def scratch_bytes(self, num_warps):
+        return scratch.reduce_scratch_bytes(*self._distribution)
+
     def result_dim(self, index, dim):
         return None if dim == self.axis else dim - (dim > self.axis)
 
@@ -101,6 +110,12 @@ class Scan(Combining):
 
     def result_layout(self, layout, index):
         return layout
+
+    def result_dim(self, index, dim):
+        return dim
+
+    def scratch_bytes(self, num_warps):
+        return scratch.scan_scratch_bytes(*self._distribution)
 
 
 def _without_axis(type: T.TensorType, axis: int) -> T.Type:

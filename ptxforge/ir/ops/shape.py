@@ -31,7 +31,7 @@ from ptxforge.ir.definition import (
     define,
     operand,
 )
-from ptxforge.layouts import encodings
+from ptxforge.layouts import encodings, scratch
 from ptxforge.support.errors import VerificationError
 
 
@@ -363,6 +363,9 @@ class Gather(Operation):
 
     result_layout = operand_layout
 
+    def scratch_bytes(self, num_warps):
+        return scratch.gather_scratch_bytes(self.source.type.shape, self.source.type.element.bits)
+
     def evaluate(self, source, index):
         return np.take_along_axis(source, index.astype(np.int64), axis=self.axis)
 
@@ -375,6 +378,9 @@ class Histogram(Operation):
     x = operand(INT_TENSOR)
     mask = operand(BOOL, optional=True)
     scratch_offset = attribute(int, -1)
+
+    def scratch_bytes(self, num_warps):
+        return scratch.histogram_scratch_bytes(self.result.type.numel)
 
     def evaluate(self, x, mask=None):
         bins = self.result.type.numel

@@ -9,6 +9,7 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
+    ALLOCATES,
     ANCHOR,
     BOOL,
     COPIES,
@@ -33,7 +34,7 @@ from ptxforge.support.errors import VerificationError
 _COPY = Effects(reads=frozenset({"global"}), writes=frozenset({"shared"}), other=True, starts=COPIES)
 
 
-@define("local_alloc", effects=WRITES_SHARED, shows_operand_types=True)
+@define("local_alloc", effects=WRITES_SHARED, traits=[ALLOCATES], shows_operand_types=True)
 class LocalAlloc(Operation):
     """Shared memory for a tile, holding ``value`` if given. The memory lives from here to its last use. The
     allocation pass sets ``offset`` (bytes) and, for several buffers that do not lie next to each other,

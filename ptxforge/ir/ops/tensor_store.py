@@ -75,6 +75,12 @@ class StoreBox(Operation):
     def get_effects(self):
         return READS_WRITES_GLOBAL if self.kind else WRITES_GLOBAL
 
+    def scratch_bytes(self, num_warps):
+        """For parts of the tile, at least (``stage_boxes.py``)."""
+        type, width = self.value.type, self.map.attributes["box"][-1]
+        columns = type.shape[1 - self.is_transposed]
+        return type.numel // columns * width * min(2, columns // width) * type.element.bytes
+
     def check(self):
         _check(self, self.value.type.shape)
 

@@ -29,6 +29,7 @@ from ptxforge.ir.definition import (
     operand,
     operands,
 )
+from ptxforge.ir.ops.dot import Product
 from ptxforge.layouts.encodings import Mma
 from ptxforge.support.errors import VerificationError
 
@@ -58,7 +59,7 @@ class DotBegin(Operation):
 
 
 @define("dot_async", effects=_READS_SHARED_LATER, traits=[ANCHOR], shows_operand_types=True)
-class DotAsync(Operation):
+class DotAsync(Product):
     """Start adding ``a @ b`` to the accumulators ``c``, as one group of products, for ``[M, K] @ [K, N]``.
 
     ``b`` lies in shared memory; so does ``a``, or it is in registers as a ``dot_op`` of the accumulators'
@@ -84,11 +85,6 @@ class DotAsync(Operation):
 
     def result_dim(self, index, dim):
         return dim if index in (2, dim) else None
-
-    @property
-    def element(self) -> T.Type:
-        """The element type of the accumulators."""
-        return self.c.type.tensor.element
 
 
 @define("dot_wait", effects=Effects(other=True, finishes=PRODUCTS), traits=[ANCHOR], shows_operand_types=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from ptxforge.ir.core import Operation
 from ptxforge.ir.facts import AxisInfo
-from ptxforge.ir.ops.atomic import AtomicRMW
 from ptxforge.layouts.encodings import elements_per_thread
 from ptxforge.layouts.vectors import register_run
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
@@ -22,7 +21,7 @@ def why_narrow(op: Operation, facts: AxisInfoAnalysis, size: int, vector: int) -
     has no more elements anyway."""
     type = op.pointer.type
     held = elements_per_thread(type.layout, type.shape)
-    if isinstance(op, AtomicRMW) or vector * size >= machine.VECTOR_BYTES or vector >= held:
+    if op.get_effects().is_atomic or vector * size >= machine.VECTOR_BYTES or vector >= held:
         return "", ""
     dim, run = register_run(type.layout, type.shape)
     info = facts[op.pointer]

@@ -12,11 +12,10 @@ one branch only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from ptxforge.ir.core import Block, Value
+from ptxforge.ir.core import Block, Operation, Value
 from ptxforge.ir.ops.arith import AndI, CmpI, RemSI, RemUI
-from ptxforge.ir.ops.debug import Assume
 from ptxforge.ir.rewriter import constant_of
 
 _BELOW_NONNEGATIVE = {"sgt": -1, "sge": 0, "eq": 0}
@@ -43,20 +42,27 @@ def promised_divisor(value: Value) -> int:
     1 without a promise."""
     found = 1
     for user, index in value.uses:
-        if index == 0 and isinstance(user, (AndI, RemSI, RemUI)) and user.results[0].uses:
+        if index == 0 and type(user) in _MODULI and user.results[0].uses:
             divisor = _modulus(user)
             if divisor > found and ("eq", 0) in _promises(user.result, value.owner_block):
                 found = divisor
     return found
 
 
-def _modulus(op: AndI | RemSI | RemUI) -> int:
+_MODULI: dict[type[Operation], Callable[[int], int]] = {
+    AndI: lambda mask: mask + 1,  # of low bits; of any other mask, the bits up to its first gap
+    RemSI: lambda divisor: divisor,
+    RemUI: lambda divisor: divisor,
+}
+"""Whose powers of two divide ``op.lhs`` where ``op`` gives 0, by its constant right operand."""
+
+
+def _modulus(op: Operation) -> int:
     """The power of two that divides ``op.lhs`` where ``op`` gives 0."""
     constant = constant_of(op.rhs)
     if constant is None or isinstance(constant, bool) or constant <= 0:
         return 1
-    if isinstance(op, AndI):
-        constant += 1  # a mask of low bits; of any other, the bits up to its first gap
+    constant = _MODULI[type(op)](constant)
     return constant & -constant
 
 
@@ -71,7 +77,7 @@ def _promises(value: Value, block: Block) -> Iterator[tuple[str, int]]:
 
 def _is_assumed(condition: Value, block: Block) -> bool:
     for user, _ in condition.uses:
-        if isinstance(user, Assume) and user.parent is block:
+        if "promises" in user.effects.writes and user.parent is block:
             return True
         if isinstance(user, AndI) and _is_assumed(user.result, block):
             return True

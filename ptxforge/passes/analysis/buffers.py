@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.definition import SAME_MEMORY
+from ptxforge.ir.definition import ALLOCATES, SAME_MEMORY
 from ptxforge.ir.ops.control import Structured
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.passes.analysis.components import carried_groups
@@ -19,7 +19,7 @@ class Buffers:
         self.allocations: list[LocalAlloc] = []
         flows: list[tuple[Value, ...]] = []
         for op in function.walk():
-            if isinstance(op, LocalAlloc):
+            if ALLOCATES in op.traits:
                 self.of[op.result] = {op}
                 self.allocations.append(op)
             elif SAME_MEMORY in op.traits and isinstance(op.operands[0].type, T.MemDescType):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.ops.control import Loop, Structured
-from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.dot import Product
 
 
 class Components:
@@ -20,7 +20,8 @@ class Components:
         self._parent: dict[Value, Value] = {}
         loaded = _computed_from_memory(function) if data_only else None
         for op in function.walk():
-            together = (op.c, op.result) if data_only and isinstance(op, Dot) else (*op.operands, *op.results)
+            is_apart = data_only and isinstance(op, Product)
+            together = (op.c, op.result) if is_apart else (*op.operands, *op.results)
             values = [v for v in together if isinstance(v.type, T.TensorType)]
             self._connect(values if loaded is None else [v for v in values if v in loaded])
             if op.regions and isinstance(op, Structured):

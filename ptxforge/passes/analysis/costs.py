@@ -12,7 +12,6 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Operation
 from ptxforge.ir.definition import EXPENSIVE, FREE
 from ptxforge.ir.ops.control import Loop
-from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.ir.ops.reduce import Combining
 from ptxforge.layouts.encodings import Distributed, elements_per_thread, unique_elements_per_thread
 from ptxforge.layouts.linear import LANE, REGISTER, WARP
@@ -43,7 +42,8 @@ def computation_cost(op: Operation, layout: Distributed) -> float:
             + machine.SHARED_ROUND_TRIP
         )
     registers = unique_elements_per_thread(layout, T.shape_of(type))
-    per_register = 8.0 if op.cost == EXPENSIVE else 2.0 if isinstance(op, AddPtr) else 1.0
+    is_pointer = isinstance(type.element if isinstance(type, T.TensorType) else type, T.PointerType)
+    per_register = 8.0 if op.cost == EXPENSIVE else 2.0 if is_pointer else 1.0
     return registers * per_register
 
 

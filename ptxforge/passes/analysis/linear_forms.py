@@ -107,7 +107,7 @@ class LinearForms:
             if is_tensor:
                 raise NotLinear("a loop carries the tile of addresses")
             return self._argument(value)
-        if isinstance(value.defining_op, For) and not is_tensor:
+        if value.defining_op.is_counted and not is_tensor:
             return self._result(value.defining_op, value)
         rule = _RULES.get(type(value.defining_op))
         if rule is not None:
@@ -118,7 +118,7 @@ class LinearForms:
 
     def _argument(self, value: BlockArgument) -> Form:
         loop = value.block.parent_op
-        if not isinstance(loop, For) or value.index == 0:
+        if loop is None or not loop.is_counted or value.index == 0:
             return _itself(value)
         advance = self._advance(loop, value, loop.next_of(value))
         if advance is None:

@@ -6,9 +6,8 @@ from collections.abc import Collection
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation
-from ptxforge.ir.ops.control import For, While
+from ptxforge.ir.definition import PRODUCTS
 from ptxforge.ir.ops.memory import Load
-from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.passes.analysis.pipelined_loads import is_zero, pipelined_loads
 from ptxforge.passes.analysis.roots import root_of
 from ptxforge.support import machine
@@ -34,14 +33,14 @@ def why_not_ahead(
 
 def _whole_loop(loop: Operation, stages: int) -> tuple[str, str] | None:
     """Why nothing of a loop runs ahead; ``None`` where something may."""
-    if isinstance(loop, While):
+    if not loop.is_counted:
         return "its loads do not run ahead: the number of steps of a while is not known", "use a for loop"
     if stages < 2:
         return f"its loads do not run ahead: num_stages is {stages}", "give num_stages of 2 or more"
     for op in loop.body.walk():
-        if isinstance(op, For):
+        if op.is_counted:
             return "its own loads do not run ahead: it holds another loop", "load before the loop, or fuse"
-        if op.get_effects().other and not isinstance(op, (DotBegin, DotAsync, DotWait)):
+        if op.get_effects().other and op.get_effects().queue != PRODUCTS:
             return f"its loads do not run ahead: it holds '{op.name}'", f"move '{op.name}' out of the loop"
     writes = [op for op in loop.body.walk() if "global" in op.get_effects().writes]
     if writes and loop.num_stages < 0:

@@ -26,10 +26,9 @@ from collections.abc import Callable, Iterable
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load, Store
-from ptxforge.ir.ops.shape import Constant, Splat
-from ptxforge.ir.ops.warpgroup import DotAsync
+from ptxforge.ir.rewriter import constant_everywhere
 from ptxforge.passes.analysis.roots import root_of
 from ptxforge.support import machine
 
@@ -64,10 +63,8 @@ def _levels(behind: dict[Load, set[Operation]]) -> dict[Load, int]:
 
 def is_zero(value: Value) -> bool:
     """Whether a value is the constant zero (+0.0), which is what a masked-off copy stores."""
-    op = value.defining_op
-    if isinstance(op, Splat):
-        return is_zero(op.value)
-    return isinstance(op, Constant) and op.value == 0 and math.copysign(1.0, op.value) > 0
+    number = constant_everywhere(value)
+    return number is not None and number == 0 and math.copysign(1.0, number) > 0
 
 
 # -- candidates -------------------------------------------------------------------------------------------
@@ -79,7 +76,7 @@ def _is_asked_for(loop: For) -> bool:
 
 def _candidates(loop: For, by_tma: Callable[[Load], object]) -> list[Load]:
     """See ELIGIBLE."""
-    dots = [op for op in loop.body.operations if isinstance(op, (Dot, DotAsync))]
+    dots = list(loop.body.of(Product))
     eligible = [op for op in loop.body.operations if _is_eligible(op, by_tma)]
     if not dots:
         return eligible if _is_asked_for(loop) else []

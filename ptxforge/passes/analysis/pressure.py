@@ -14,7 +14,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import FREE
 from ptxforge.ir.ops.control import Loop
-from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.dot import Product
 from ptxforge.layouts.encodings import elements_per_thread
 
 
@@ -57,7 +57,7 @@ def _is_data(value: Value) -> bool:
     element = value.type.element
     if isinstance(element, T.ScalarType) and element.is_float:
         return True
-    return op is not None and (bool(op.get_effects().reads) or isinstance(op, Dot))
+    return op is not None and (bool(op.get_effects().reads) or isinstance(op, Product))
 
 
 def registers_of(type: T.TensorType) -> int:

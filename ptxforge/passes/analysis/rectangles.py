@@ -35,12 +35,11 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import REARRANGING, UNIFORM
+from ptxforge.ir.definition import REARRANGING
 from ptxforge.ir.ops.arith import AndI, CmpI, MaxSI
-from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.memory import InBounds, Load, Store
 from ptxforge.ir.ops.tensor_store import StoreBox
-from ptxforge.ir.rewriter import constant_of
+from ptxforge.ir.rewriter import constant_everywhere
 from ptxforge.passes.analysis.linear_forms import (
     Form,
     LinearForms,
@@ -114,7 +113,7 @@ class Rectangles:
         if not isinstance(base, BlockArgument) or base.block is not self.function.body:
             raise NotLinear("the pointer is no parameter of the kernel")
         bounds = [] if access.mask is None else self._conditions(access.mask)
-        if any(isinstance(v.defining_op, For) for monomial in form.start for v in monomial):
+        if any(v.defining_op and v.defining_op.is_counted for monomial in form.start for v in monomial):
             raise NotLinear("the address depends on what a loop before has counted")
         for wrap in form.wraps:
             self._check_wrapped(access, wrap)
@@ -219,7 +218,7 @@ class Rectangles:
     def _conditions(self, mask: Value) -> list[Bound]:
         """The bounds that ``mask`` is the conjunction of."""
         op = mask.defining_op
-        if _is_true(mask):
+        if constant_everywhere(mask) == 1:
             return []
         if type(op) in _CONDITIONS:
             return _CONDITIONS[type(op)](self, op)
@@ -347,16 +346,10 @@ def _divides(value: Value, forms: LinearForms) -> int:
     loop = value.block.parent_op
     if not value.block.parent_op:
         return value.attributes.get("divisibility", 1)
-    if not isinstance(loop, For) or value.index:
+    if not loop.is_counted or value.index:
         return 1
     terms = [item for bound in (loop.lower, loop.step) for item in forms.scalar(bound).items()]
     return math.gcd(*(c * _divisor(monomial, forms) for monomial, c in terms)) or 1
-
-
-def _is_true(mask: Value) -> bool:
-    op = mask.defining_op
-    is_splat = op is not None and UNIFORM in op.traits and op.operands
-    return constant_of(op.operands[0] if is_splat else mask) == 1
 
 
 def _followed(user: Operation, index: int, dim: int) -> list[tuple[Value, int]]:
@@ -365,6 +358,6 @@ def _followed(user: Operation, index: int, dim: int) -> list[tuple[Value, int]]:
     if there is not None:
         return [(result, there) for result in user.results]
     target = user.passes_to(index)
-    if target is not None and isinstance(target.op, For):
+    if target is not None and target.op.is_counted:
         return [(name, dim) for name in target.op.carried_names(target.index)]
     raise NotLinear(f"rows beyond the end are read again, and reach '{user.name}'")

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 from ptxforge.ir.core import BlockArgument, Value
-from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.memory import GetNumPrograms, GetProgramId
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.passes.analysis.assumptions import promised_nonnegative
 
@@ -30,17 +28,15 @@ def _is_computed_nonnegative(value: Value, depth: int) -> bool:
 
 
 def _counts_from_the_end(value: Value, depth: int) -> bool:
-    """Whether ``value`` is ``num_programs - 1 - program_id`` along one axis, plus what is not negative."""
+    """Whether ``value`` is ``bound - 1 - x`` of an x below the bound (``num_programs - 1 - program_id``),
+    plus what is not negative."""
     terms, constant = _sum(value, depth)
-    programs = [term for term in terms if isinstance(term.defining_op, GetNumPrograms) and terms[term] > 0]
-    numbers = [term for term in terms if isinstance(term.defining_op, GetProgramId) and terms[term] < 0]
-    if len(numbers) != 1 or terms[numbers[0]] != -1 or constant < -1:
+    taken = [term for term in terms if terms[term] < 0]
+    if len(taken) != 1 or terms[taken[0]] != -1 or constant < -1 or taken[0].defining_op is None:
         return False
-    axis = numbers[0].defining_op.axis
-    if not any(term.defining_op.axis == axis for term in programs):
-        return False
-    rest = [term for term in terms if term not in programs and term is not numbers[0]]
-    return all(terms[term] > 0 and is_nonnegative(term, depth - 1) for term in rest)
+    rest = [term for term in terms if term is not taken[0]]
+    bound = next((term for term in rest if taken[0].defining_op.is_below(term)), None)
+    return bound is not None and all(term is bound or is_nonnegative(term, depth - 1) for term in rest)
 
 
 def _sum(value: Value, depth: int) -> tuple[dict[Value, int], int]:
@@ -66,7 +62,7 @@ def _induction_is_nonnegative(value: Value, depth: int) -> bool:
     if not isinstance(value, BlockArgument):
         return False
     loop = value.block.parent_op
-    if not isinstance(loop, For):
+    if loop is None or not loop.is_counted:
         return False
     if value is loop.induction:
         return is_nonnegative(loop.lower, depth - 1)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.ops.control import If, Loop
-from ptxforge.ir.ops.memory import AddPtr
+from ptxforge.ir.definition import SAME_MEMORY
+from ptxforge.ir.ops.control import Loop, Structured
 
 
 def written_parameters(function: Function) -> tuple[str, ...]:
@@ -51,10 +51,10 @@ def _sources(value: Value) -> list[Value]:
         return loop.carried_sources(loop.carried_index(value))
     if isinstance(op, Loop):
         return op.carried_sources(value.index)
-    if isinstance(op, If):
-        return [block.terminator.operands[value.index] for block in (op.then_block, op.else_block)]
-    if isinstance(op, AddPtr):
-        return [op.pointer]
+    if isinstance(op, Structured):
+        return [region.block.terminator.operands[value.index] for region in op.regions]
+    if SAME_MEMORY in op.traits:
+        return [op.operands[0]]
     if op.get_effects().reads:
         return []
     return [operand for operand in op.operands if T.element_type(operand.type) is not T.I1]
