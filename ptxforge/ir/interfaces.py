@@ -34,6 +34,10 @@ class Interfaces:
         do. May raise ``LayoutError``."""
         return layout if "elementwise" in self.traits else None
 
+    def takes_any_layout(self, index: int) -> bool:
+        """Whether operand ``index`` may have any layout, whichever the results have."""
+        return "any layout" in self.traits
+
     def result_dim(self, index: int, dim: int) -> int | None:
         """Along which dimension of the results that lies which operand ``index`` has along ``dim``: what is
         computed from row 3 of the operand is row 3 of the result. None when it is not along one."""

@@ -62,6 +62,7 @@ from ptxforge.layouts.encodings import Distributed, DotOperand, Mma
 from ptxforge.layouts.fma import blocked_for_fma
 from ptxforge.layouts.mma_families import MMA_SYNC, Family, find_family
 from ptxforge.passes.analysis.dot_reasons import why_no_tensor_core
+from ptxforge.passes.conversions import converted
 from ptxforge.passes.warpgroup_dots import are_better_turned, use_warpgroups, why_not_in_memory
 from ptxforge.support.remarks import Remarks
 from ptxforge.support.target import Target
@@ -225,15 +226,10 @@ def _do_in(dot: Dot, layout: Distributed, k_width: int = 0) -> None:
     """Do a dot in ``layout``, with conversions around it."""
     b = Builder.at(dot)
     old = dot.result.type
-    left = _converted(b, dot.a, DotOperand(0, layout, k_width))
-    right = _converted(b, dot.b, DotOperand(1, layout, k_width))
-    new = b.create(Dot, left, right, _converted(b, dot.c, layout), **dot.attributes)
-    back = b.create(ConvertLayout, new.result, result_types=[old])
-    dot.replace_with([back.result])
-
-
-def _converted(b: Builder, value: Value, layout: Distributed) -> Value:
-    return b.value(ConvertLayout, value, type=value.type.with_layout(layout))
+    left = converted(b, dot.a, DotOperand(0, layout, k_width))
+    right = converted(b, dot.b, DotOperand(1, layout, k_width))
+    new = b.create(Dot, left, right, converted(b, dot.c, layout), **dot.attributes)
+    dot.replace_with([converted(b, new.result, old.layout)])
 
 
 def _warps_per_cta(

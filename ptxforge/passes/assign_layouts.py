@@ -28,19 +28,11 @@ from collections.abc import Callable
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.ops.cast import Cast
-from ptxforge.ir.ops.control import Condition, For, If, While, Yield
+from ptxforge.ir.ops.control import For, If, While
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.shape import (
-    Broadcast,
-    Constant,
     ExpandDims,
-    Histogram,
-    MakeRange,
-    Reshape,
-    RotatedRange,
-    Splat,
     Split,
 )
 from ptxforge.layouts.encodings import (
@@ -52,7 +44,6 @@ from ptxforge.layouts.encodings import (
     blocked_for_expand_dims,
     default_blocked,
     infer_join,
-    infer_reshape,
 )
 from ptxforge.support.target import Target
 
@@ -99,37 +90,17 @@ class _Assigner:
 
 
 def _derived(self: _Assigner, op: Operation) -> None:
-    """Operands have their defaults, results what the operation infers from them."""
+    """Operands have their defaults, results what follows from them, or else theirs."""
     self.require_defaults(op)
-    if not any(isinstance(r.type, T.TensorType) for r in op.results):
-        return
-    if isinstance(op, Cast):
-        layouts = [T.layout_of(op.operands[0].type)]
+    results = [r for r in op.results if isinstance(r.type, T.TensorType)]
+    if results and hasattr(op, "infer"):
+        layouts = map(T.layout_of, op.infer([v.type for v in op.operands], op.attributes))
     else:
-        layouts = [T.layout_of(t) for t in type(op).infer([v.type for v in op.operands], op.attributes)]
+        source = T.layout_of(op.operands[0].type) if op.operands else None
+        layouts = [op.result_layout(source, 0) if source is not None else None] * len(results)
     for result, layout in zip(op.results, layouts):
         if isinstance(result.type, T.TensorType):
-            result.type = result.type.with_layout(layout)
-
-
-def _source(self: _Assigner, op: Operation) -> None:
-    self.give_default(op.result)
-
-
-def _histogram(self: _Assigner, op: Histogram) -> None:
-    self.require_defaults(op)
-    self.give_default(op.result)
-
-
-def _broadcast(self: _Assigner, op: Broadcast) -> None:
-    self.require(op, 0)
-    op.result.type = op.result.type.with_layout(op.x.type.layout)
-
-
-def _reshape(self: _Assigner, op: Reshape) -> None:
-    self.require(op, 0)
-    source, result = op.x.type, op.result.type
-    op.result.type = result.with_layout(infer_reshape(source.layout, source.shape, result.shape))
+            result.type = result.type.with_layout(layout or self.default(result.type))
 
 
 def _expand_dims(self: _Assigner, op: ExpandDims) -> None:
@@ -164,19 +135,10 @@ def _control(self: _Assigner, op: Operation) -> None:
 
 
 _RULES: dict[type[Operation], Callable[[_Assigner, Operation], None]] = {
-    Constant: _source,
-    Splat: _source,
-    MakeRange: _source,
-    RotatedRange: _source,
-    Histogram: _histogram,
-    Broadcast: _broadcast,
-    Reshape: _reshape,
     ExpandDims: _expand_dims,
     Split: _split,
     Dot: _dot,
     For: _control,
     While: _control,
     If: _control,
-    Yield: _Assigner.require_defaults,
-    Condition: _Assigner.require_defaults,
 }

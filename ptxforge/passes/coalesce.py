@@ -27,16 +27,14 @@ from __future__ import annotations
 from collections import defaultdict
 from math import prod
 
-from ptxforge.ir import types as T
-from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.facts import AxisInfo
-from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.reduce import Combining
 from ptxforge.layouts.encodings import WARP_SIZE, Blocked, Distributed, default_blocked
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.components import Components
 from ptxforge.passes.analysis.kept import kept
+from ptxforge.passes.conversions import do_in_layout
 from ptxforge.passes.properties import is_memory_access
 from ptxforge.support import machine
 from ptxforge.support.target import Target
@@ -62,7 +60,8 @@ def coalesce(function: Function, target: Target) -> bool:
         layouts[op] = _layout(shape, order, width, num_warps, kept_whole[root, shape])
     _let_scattered_follow(layouts, facts, components)
     for op, layout in layouts.items():
-        _change_layout(op, layout)
+        if op.pointer.type.layout != layout:
+            do_in_layout(op, layout)
     return True
 
 
@@ -143,22 +142,3 @@ def _warps_elsewhere(
     warps[spare] *= left
     assert prod(warps) == num_warps
     return tuple(warps)
-
-
-def _change_layout(op: Operation, layout: Distributed) -> None:
-    """Convert operands before ``op`` to ``layout`` and its results back to what they had."""
-    before = Builder.at(op)
-    if op.pointer.type.layout == layout:
-        return
-    for index, value in enumerate(op.operands):
-        if isinstance(value.type, T.TensorType):
-            op.set_operand(index, before.value(ConvertLayout, value, type=value.type.with_layout(layout)))
-    for result in op.results:
-        _convert_back(op, result, layout)
-
-
-def _convert_back(op: Operation, result: Value, layout: Distributed) -> None:
-    old = result.type
-    result.type = old.with_layout(layout)
-    back = Builder.after(op).value(ConvertLayout, result, type=old)
-    result.replace_all_uses_with(back, unless=lambda user: user is back.defining_op)

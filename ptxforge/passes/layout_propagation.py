@@ -13,8 +13,7 @@ REWRITE     Values change their types in place; conversions go where an operatio
 from __future__ import annotations
 
 from ptxforge.ir import types as T
-from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Block, Function, Operation, Value
+from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import ANCHOR, ANY_LAYOUT
 from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.convert_layout import ConvertLayout
@@ -22,7 +21,7 @@ from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.layouts.encodings import WARP_SIZE, Distributed, Mma
-from ptxforge.layouts.linear import LayoutError
+from ptxforge.passes.conversions import convert_at_definition, operand_layout, result_layout
 from ptxforge.passes.properties import is_memory_access
 
 Weight = tuple[int, int, int]
@@ -98,24 +97,6 @@ class _Propagation:
         return [] if new is None else [(r, new) for r in user.results if isinstance(r.type, T.TensorType)]
 
 
-def result_layout(op: Operation, index: int, layout: Distributed) -> Distributed | None:
-    """The layout of the results when operand ``index`` has ``layout``;
-    ``None`` when the operation does not pass it on."""
-    try:
-        return op.result_layout(layout, index)
-    except LayoutError:
-        return None
-
-
-def operand_layout(op: Operation, index: int, layout: Distributed) -> Distributed | None:
-    """The layout that operand ``index`` must have for the results to have ``layout``;
-    ``None`` when none will do."""
-    try:
-        return op.operand_layout(layout, index)
-    except LayoutError:
-        return None
-
-
 class _Rewriting:
     """Gives the chosen layouts to values and repairs every operation whose operands changed."""
 
@@ -179,18 +160,3 @@ class _Rewriting:
             found = convert_at_definition(value, layout)
             self.converted[value, layout] = found
         return found
-
-
-def convert_at_definition(value: Value, layout: Distributed) -> Value:
-    """Insert a conversion of ``value`` right after it is defined."""
-    builder = builder_after(value)
-    return builder.value(ConvertLayout, value, type=value.type.with_layout(layout))
-
-
-def builder_after(value: Value) -> Builder:
-    """A builder at the first place where ``value`` is known."""
-    op = value.defining_op
-    if op is not None:
-        return Builder.after(op)
-    block: Block = value.owner_block
-    return Builder(block, block.first, block.first.location if block.first is not None else None)

@@ -42,7 +42,7 @@ from ptxforge.ir.ops.shape import Broadcast, Constant, Splat, Trans
 from ptxforge.ir.rewriter import is_dead
 from ptxforge.layouts.encodings import Distributed, DotOperand, elements_per_thread
 from ptxforge.passes.analysis.costs import computation_cost, conversion_cost
-from ptxforge.passes.layout_propagation import builder_after
+from ptxforge.passes.conversions import builder_after
 from ptxforge.passes.rematerialization import rematerialize
 from ptxforge.support.target import Target
 

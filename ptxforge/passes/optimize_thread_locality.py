@@ -34,13 +34,13 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Region, Value
 from ptxforge.ir.ops.arith import AddF, MulF
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Reshape, Splat
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.encodings import Slice, infer_reshape
 from ptxforge.layouts.linear import REGISTER, LayoutError
 from ptxforge.layouts.scratch import axis_levels
+from ptxforge.passes.conversions import converted
 from ptxforge.passes.dce import dce
 from ptxforge.support.target import Target
 
@@ -166,7 +166,8 @@ def _finish(loop: For, index: int, found: _Accumulation, result: Value) -> None:
     """After the loop: combine the parts, and what the loop began with."""
     after, old = Builder.after(loop), loop.results[index]
     total = _reduce(after, result, found.reduce.axis, found.reduce)
-    total = _as_layout(after, total, old.type)
+    if isinstance(total.type, T.TensorType):
+        total = converted(after, total, old.type.layout)
     initial = loop.initial[index]
     if found.scale is None or constant_of(initial) == 0:
         final = after.value(type(found.update), initial, total)
@@ -204,16 +205,10 @@ def _reduce(builder: Builder, x: Value, axis: int, like: Reduce) -> Value:
     return builder.create(Reduce, x, result_types=types, regions=[region], axis=axis).results[0]
 
 
-def _as_layout(builder: Builder, value: Value, wanted: T.Type) -> Value:
-    if not isinstance(value.type, T.TensorType) or value.type == wanted:
-        return value
-    return builder.value(ConvertLayout, value, type=value.type.with_layout(wanted.layout))
-
-
 def _spread(builder: Builder, scale: Value, wanted: T.TensorType, axis: int) -> Value:
     """``scale`` (which lacks the axis) as a tensor of type ``wanted``."""
     if not isinstance(scale.type, T.TensorType):
         return builder.value(Splat, scale, type=wanted)
-    narrow = builder.value(ConvertLayout, scale, type=scale.type.with_layout(Slice(axis, wanted.layout)))
+    narrow = converted(builder, scale, Slice(axis, wanted.layout))
     column = builder.value(ExpandDims, narrow, axis=axis)
     return builder.value(Broadcast, column, type=wanted)

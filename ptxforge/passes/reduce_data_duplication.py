@@ -37,7 +37,7 @@ from ptxforge.ir.ops.shared import LocalAlloc, LocalDealloc, LocalLoad, MemDescT
 from ptxforge.layouts.conversion import SharedMemory
 from ptxforge.layouts.encodings import DotOperand, Mma, elements_per_thread, infer_trans
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
-from ptxforge.passes.layout_propagation import builder_after
+from ptxforge.passes.conversions import builder_after
 from ptxforge.support import machine
 from ptxforge.support.target import Target
 

@@ -27,30 +27,29 @@ FRAGMENTS   Memory is never accessed in the layout of a dot's operand or a tenso
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE, PRODUCTS, RELAYOUT
-from ptxforge.ir.ops.control import Condition, For, If, Loop, Yield
+from ptxforge.ir.definition import ELEMENTWISE, FREE, PRODUCTS, RELAYOUT
+from ptxforge.ir.ops.control import Loop, Structured
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.ops.reduce import Reduce
-from ptxforge.ir.ops.shape import (
-    Gather,
-)
 from ptxforge.layouts.encodings import Blocked, Distributed, DotOperand, Mma
 from ptxforge.layouts.vectors import lines_in_warp
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.costs import access_cost, computation_cost, conversion_cost, loop_weight
 from ptxforge.passes.analysis.kept import kept
-from ptxforge.passes.layout_propagation import (
+from ptxforge.passes.conversions import (
     builder_after,
     convert_at_definition,
-    is_whole_tile,
+    converted,
     operand_layout,
+    retype,
 )
+from ptxforge.passes.layout_propagation import is_whole_tile
 from ptxforge.support import machine
 
 _MAX_DEPTH = 200
@@ -106,14 +105,8 @@ class _Rematerializer:
     def run(self) -> bool:
         changed = False
         for op in list(self.function.walk()):
-            if op.parent is None:
-                continue
-            if isinstance(op, ConvertLayout):
-                changed |= self.conversion(op)
-            elif isinstance(op, Store) and isinstance(op.pointer.type, T.TensorType):
-                changed |= self.store(op)
-            elif isinstance(op, Reduce):
-                changed |= self.reduction(op)
+            rule = _RULES.get(type(op)) if op.parent is not None else None
+            changed |= rule is not None and rule(self, op)
         return changed
 
     def weight(self, value: Value) -> float:
@@ -142,7 +135,7 @@ class _Rematerializer:
     def store(self, op: Store) -> bool:
         """Store in the layout that the value has before its conversion; see FRAGMENTS."""
         source = op.value.defining_op
-        if not isinstance(source, ConvertLayout):
+        if not isinstance(source, ConvertLayout) or not isinstance(op.pointer.type, T.TensorType):
             return False
         value, old = source.x, op.pointer.type.layout
         held = value.type.layout
@@ -157,7 +150,7 @@ class _Rematerializer:
         then += sum(self.visit(v, new) for v in others)
         if then >= now:
             return False
-        stored = value if new == held else _converted_at(op, value, new)
+        stored = converted(Builder.at(op), value, new)
         for index, operand in enumerate(op.operands):
             op.set_operand(index, stored if operand is op.value else self.make(operand, new))
         return True
@@ -182,10 +175,8 @@ class _Rematerializer:
             return False
         op.set_operands([s.x for s in sources])
         for result, type in zip(op.results, types):
-            old, result.type = result.type, type
-            if isinstance(type, T.TensorType) and type != old:
-                back = convert_at_definition(result, old.layout)
-                result.replace_all_uses_with(back, unless=lambda user, back=back: user is back.defining_op)
+            if type != result.type:
+                retype(result, type)
         return True
 
     # -- the search ------------------------------------------------------------------------------------
@@ -212,7 +203,7 @@ class _Rematerializer:
         op = value.defining_op
         if op is None or isinstance(op, Loop):
             return self.compute_carried(value, layout, depth)
-        if isinstance(op, If):
+        if isinstance(op, Structured):
             ends = [region.block.terminator.operands[value.index] for region in op.regions]
             return sum(self.visit(v, layout, depth) for v in ends)
         if isinstance(op, ConvertLayout):
@@ -225,10 +216,10 @@ class _Rematerializer:
             if not isinstance(operand.type, T.TensorType):
                 continue
             needed = operand_layout(op, index, layout)
-            if needed is None and not (isinstance(op, Gather) and index == 0):
-                return None
             if needed is not None:
                 total += self.visit(operand, needed, depth)
+            elif not op.takes_any_layout(index):
+                return None
         return total
 
     def compute_conversion(self, op: ConvertLayout, layout: Distributed, depth: int) -> float:
@@ -259,8 +250,8 @@ class _Rematerializer:
         if RELAYOUT not in op.traits and not (ELEMENTWISE in op.traits and op.is_pure):
             return None
         dies = self.dies(op)
-        if isinstance(op, (Reduce, Gather)) and not dies:
-            return None
+        if ELEMENTWISE not in op.traits and op.cost != FREE and not dies:
+            return None  # threads exchange elements: once is enough
         cost = computation_cost(op, layout)
         return max(0.0, cost - computation_cost(op, value.type.layout)) if dies else cost
 
@@ -286,7 +277,7 @@ class _Rematerializer:
             return True
         if isinstance(user, Loop):
             return index >= user.first_initial and self.carried_dies(user, index - user.first_initial)
-        if isinstance(user, (Condition, Yield)):
+        if user.is_terminator:
             return self.is_passed_on_for_nothing(user, index)
         return any(map(self.plan.computes, user.results))
 
@@ -296,7 +287,7 @@ class _Rematerializer:
         if isinstance(parent, Loop):
             index += len(parent.results) - len(end.operands)
             return index >= 0 and self.carried_dies(parent, index)
-        return isinstance(parent, If) and self.plan.computes(parent.results[index])
+        return isinstance(parent, Structured) and self.plan.computes(parent.results[index])
 
     def carried_dies(self, loop: Loop, index: int) -> bool:
         """Whether the loop need not carry this value as it is now: all who use it, but its own way around,
@@ -326,7 +317,7 @@ class _Rematerializer:
         op = value.defining_op
         if op is None or isinstance(op, Loop):
             return self.make_carried(value, layout)
-        if isinstance(op, If):
+        if isinstance(op, Structured):
             return self.make_branches(op, value, layout)
         if isinstance(op, ConvertLayout):
             found = self.made[value, layout] = self.make(op.x, layout)
@@ -361,7 +352,7 @@ class _Rematerializer:
             end.set_operand(place, self.make(source, layout))
         return self.made[value, layout]
 
-    def make_branches(self, op: If, value: Value, layout: Distributed) -> Value:
+    def make_branches(self, op: Structured, value: Value, layout: Distributed) -> Value:
         result = op.add_result(value.type.with_layout(layout))
         result.hint = value.hint
         self.made[value, layout] = result
@@ -374,6 +365,13 @@ class _Rematerializer:
         return result
 
 
+_RULES: dict[type[Operation], Callable[[_Rematerializer, Operation], bool]] = {
+    ConvertLayout: _Rematerializer.conversion,
+    Store: _Rematerializer.store,
+    Reduce: _Rematerializer.reduction,
+}
+
+
 def _is_fragment(layout: Distributed) -> bool:
     """Whether a layout is that of a dot's operand or a tensor core's accumulator: memory is not accessed in
     it (see FRAGMENTS)."""
@@ -384,11 +382,9 @@ def _feeds_warpgroups(op: Load) -> bool:
     """Whether a load stands in a loop of asynchronous products: it runs ahead through shared memory, and is
     read there in any layout."""
     loop = op.parent_op
-    return isinstance(loop, For) and any(x.get_effects().starts == PRODUCTS for x in loop.body.operations)
-
-
-def _converted_at(op: Operation, value: Value, layout: Distributed) -> Value:
-    return Builder.at(op).value(ConvertLayout, value, type=value.type.with_layout(layout))
+    return loop is not None and loop.is_counted and any(
+        x.effects.starts == PRODUCTS for x in loop.body.operations
+    )
 
 
 def _stored_fragment(layout: Distributed, op: Store) -> Distributed | None:

@@ -21,13 +21,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from ptxforge.ir import types as T
-from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.rewriter import is_dead
 from ptxforge.layouts.encodings import Blocked
 from ptxforge.passes.analysis.components import Components
+from ptxforge.passes.conversions import do_in_layout
 from ptxforge.passes.layout_propagation import propagate_layouts
 from ptxforge.passes.properties import is_memory_access
 from ptxforge.passes.rematerialization import rematerialize
@@ -82,18 +81,4 @@ def _agree(group: list[Operation]) -> None:
     smallest = layouts[widths.index(width)]
     for op, layout in zip(group, layouts):
         if layout != smallest:
-            _retype(op, smallest)
-
-
-def _retype(op: Operation, layout: Blocked) -> None:
-    """Change the layout of an access between the conversions that coalesce put around it."""
-    for index, value in enumerate(op.operands):
-        if isinstance(value.type, T.TensorType):
-            op.set_operand(
-                index, Builder.at(op).value(ConvertLayout, value, type=value.type.with_layout(layout))
-            )
-    for result in op.results:
-        old: T.TensorType = result.type
-        result.type = old.with_layout(layout)
-        back: Value = Builder.after(op).value(ConvertLayout, result, type=old)
-        result.replace_all_uses_with(back, unless=lambda user: user is back.defining_op)
+            do_in_layout(op, smallest)

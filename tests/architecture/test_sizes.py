@@ -19,7 +19,6 @@ LONG_FILES = {
     "emulator/translate.py": (680, "operands and their types, instruction by instruction"),
     "layouts/encodings.py": (880, "all encodings and what they have in common"),
     "layouts/linear.py": (690, "one class: linear maps, with examples"),
-    "passes/analysis/axis_info.py": (640, "one rule for each operation"),
 }
 """Lines at most, and why it is one file."""
 LONG_FUNCTIONS = {

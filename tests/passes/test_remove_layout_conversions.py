@@ -17,7 +17,7 @@ from ptxforge.ir.ops.shape import Join, MakeRange
 from ptxforge.ir.parser import parse_function
 from ptxforge.layouts.conversion import Nothing
 from ptxforge.layouts.encodings import Blocked, DotOperand, Slice
-from ptxforge.passes.layout_propagation import operand_layout
+from ptxforge.passes.conversions import operand_layout
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
 from tests.passes.elementwise import elementwise, pointers
 from tests.passes.gpu import operations, parse, same_meaning, up_to

@@ -363,6 +363,9 @@ class Gather(Operation):
 
     result_layout = operand_layout
 
+    def takes_any_layout(self, index):
+        return index == 0
+
     def scratch_bytes(self, num_warps):
         return scratch.gather_scratch_bytes(self.source.type.shape, self.source.type.element.bits)
 
