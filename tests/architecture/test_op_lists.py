@@ -23,7 +23,7 @@ LEFT: dict[str, str] = {}
 ASKED = {
     "codegen_ptx/operands.py": (3, "deals out copies between products"),
     "codegen_ptx/walking.py": (1, "an offset is the same along the dimensions that a broadcast adds"),
-    "codegen_ptx/wgmma.py": (1, "accumulators that hold nothing yet"),
+    "codegen_ptx/lower/wgmma.py": (1, "accumulators that hold nothing yet"),
     "ir/verifier.py": (2, "what regions and functions end in"),
     "passes/accelerate_matmul.py": (9, "products, what makes their operands, and the casts between them"),
     "passes/allocate_shared.py": (2, "mbarriers, whose memory nothing else may use; a hint to users"),
@@ -42,7 +42,7 @@ ASKED = {
     "passes/pipeline_loops.py": (14, "makes and finds loads, copies and waits of a loop"),
     "passes/prefetch.py": (8, "matches a product and the reads of its operands"),
     "passes/reduce_data_duplication.py": (11, "matches products and what their operands are read from"),
-    "passes/rematerialization.py": (16, "loads, conversions and stores have costs and moves of their own"),
+    "passes/rematerialization.py": (4, "loads and conversions have costs and moves of their own"),
     "passes/reorder_instructions.py": (12, "matches conversions, reads and products that change places"),
     "passes/rings.py": (9, "makes and finds the buffers and barriers of a ring"),
     "passes/rotate_ranges.py": (5, "matches sums of ranges and row starts"),
