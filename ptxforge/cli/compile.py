@@ -16,7 +16,7 @@ from ptxforge.codegen_ptx import emit
 from ptxforge.compiler import Artifact
 from ptxforge.explain.resources import place_of_products, resources_of
 from ptxforge.ir.parser import parse_function
-from ptxforge.passes.analysis.pressure import holders_at_the_peak
+from ptxforge.ir.pressure import holders_at_the_peak
 from ptxforge.runtime import tools
 from ptxforge.runtime.jit import DEFAULT_TARGET
 from ptxforge.support.remarks import Remark

@@ -22,7 +22,7 @@ from typing import NamedTuple
 from ptxforge.codegen_ptx.lower.indices import thread_id
 from ptxforge.codegen_ptx.module import parameter_name, parameter_type
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.registers import register_class
+from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import COPIES, READS_SHARED, Effects
@@ -88,7 +88,7 @@ class Lowering:
             self.values[argument] = [self._parameter(argument)]
         self.block(self.function.body)
 
-    def _parameter(self, argument: BlockArgument) -> str:
+    def _parameter(self, argument: BlockArgument) -> Register:
         b, name, type = self.b, parameter_name(argument), argument.type
         kind = register_class(type)
         if type is T.TENSOR_MAP:

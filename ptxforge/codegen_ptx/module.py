@@ -8,8 +8,9 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function
 from ptxforge.ir.definition import ALLOCATES, PRODUCTS
 from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.pressure import largest_tile
 from ptxforge.layouts import wgmma
-from ptxforge.layouts.encodings import WARP_SIZE, Mma, elements_per_thread
+from ptxforge.layouts.encodings import WARP_SIZE, Mma
 from ptxforge.support import machine, tensor_map
 
 _PARAMETER_TYPES = {
@@ -98,18 +99,11 @@ def _wanted_blocks(function: Function) -> int | None:
     dots = list(function.walk(Dot))
     if dots:
         return 1 if any(isinstance(dot.result.type.layout, Mma) for dot in dots) else None
-    words = _most_words(function)
+    words = largest_tile(function)
     if not any(low <= words <= high for low, high in machine.WORDS_FOR_TWO_BLOCKS):
         return None
     room = machine.REGISTERS_PER_MULTIPROCESSOR // (2 * words * WARP_SIZE * function.attributes["num_warps"])
     return min(2, room) or None
-
-
-def _most_words(function: Function) -> int:
-    """The 32-bit words that the largest tile of floats takes in a thread."""
-    types = {value.type for op in function.walk() for value in op.results}
-    tiles = [t for t in types if isinstance(t, T.TensorType) and t.element.is_float]
-    return max((elements_per_thread(t.layout, t.shape) * t.element.bits // 32 for t in tiles), default=0)
 
 
 def _pointer_facts(argument: BlockArgument) -> str:

@@ -43,13 +43,10 @@ def rematerialize_after(ctx: Lowering, loop: Operation) -> None:
 
 
 def _lower_again(ctx: Lowering, earlier: Iterable[Operation], again: set[Operation]) -> None:
-    code, start = ctx.b.code, len(ctx.b.code)
-    for op in earlier:
-        if op in again:
-            LOWERINGS[type(op)](ctx, op)
-    for _, operands, kind in code[start:]:
-        if kind > 0:
-            ctx.b.reasons[operands[0]] = "recompute: needed only behind the loop, which needs the registers"
+    with ctx.b.because("recompute: needed only behind the loop, which needs the registers"):
+        for op in earlier:
+            if op in again:
+                LOWERINGS[type(op)](ctx, op)
 
 
 def _operations_before(loop: Operation) -> dict[Operation, None]:

@@ -23,14 +23,13 @@ from ptxforge.codegen_ptx.lower.indices import linear_of
 from ptxforge.codegen_ptx.lower.memory import vector_width
 from ptxforge.codegen_ptx.lowering import LOWERINGS, Lowering
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, Term, address, as_pointer, moved_by
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.ir.definition import ADDRESSING, REARRANGING, MemoryAccess
-from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.shape import Broadcast
-from ptxforge.ir.rewriter import constant_of
-from ptxforge.layouts.encodings import DotOperand
-from ptxforge.layouts.linear import LANE, REGISTER
+from ptxforge.ir.pressure import held_by_loop
+from ptxforge.layouts.linear import LANE
 from ptxforge.support import machine
 
 FEWEST, MOST = machine.LOOP_POINTER_ACCESSES
@@ -57,7 +56,7 @@ def plan_loop_pointers(ctx: Lowering, argument: BlockArgument, entry) -> LoopPoi
     own = sorted(terms for terms in rest if any(term in found.varying for term in terms))
     if (
         not FEWEST <= len(own) <= MOST
-        or _tensor_registers(argument.block.parent_op) > machine.TENSOR_REGISTERS_BESIDE_POINTERS
+        or held_by_loop(argument.block.parent_op) > machine.TENSOR_REGISTERS_BESIDE_POINTERS
     ):
         own = []
     starts = {terms: _sum(ctx, p, common, terms) for terms in own}
@@ -71,23 +70,6 @@ def plan_loop_pointers(ctx: Lowering, argument: BlockArgument, entry) -> LoopPoi
     start = Pointer(base.base, tuple(sorted((*p.terms, *without))), base.offset)
     key = [(root, -size) for root, size in first]
     return LoopPointers(start, tuple((tuple(sorted((*terms, *key))), starts[terms]) for terms in own))
-
-
-def _tensor_registers(loop: Operation) -> int:
-    """What a loop holds across its products: carried tensors (but for fragments on their way), operands that
-    it does not change, and products that it does not add to a carried tensor."""
-    body = loop.regions[0].block
-    dots = list(body.of(Dot))
-    kept = {v for dot in dots for v in (dot.a, dot.b) if v.owner_block is not body}
-    kept.update(dot.result for dot in dots if constant_of(dot.c) is not None)
-    kept.update(v for v in body.arguments if not isinstance(T.layout_of(v.type), DotOperand))
-    flights = [v.type.tensor for v in body.arguments if isinstance(v.type, T.FlightType)]
-    tensors = [v.type for v in kept if isinstance(v.type, T.TensorType)]
-    return sum(map(_registers, [*tensors, *flights]))
-
-
-def _registers(type: T.TensorType) -> int:
-    return linear_of(type).in_size(REGISTER) * max(type.element.bits, 8) // 32
 
 
 def _sum(ctx: Lowering, p: Pointer, common: Counter, terms: tuple[Term, ...]) -> Pointer:
@@ -110,7 +92,7 @@ class _Accesses:
 
     def collect(self, ctx: Lowering, argument: BlockArgument) -> bool:
         """Follow the pointer through the loop; False when something about it is not known before the loop."""
-        seen = {argument: [Pointer("%probe")]}
+        seen = {argument: [Pointer(Register("q", 0))]}
         for op in argument.block.operations:
             pointer = op.operands[0] if op.operands else None
             if pointer not in seen:

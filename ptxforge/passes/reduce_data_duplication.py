@@ -34,8 +34,9 @@ from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.shape import Constant, Trans
 from ptxforge.ir.ops.shared import LocalAlloc, LocalDealloc, LocalLoad, MemDescTrans
+from ptxforge.ir.pressure import registers_of
 from ptxforge.layouts.conversion import SharedMemory
-from ptxforge.layouts.encodings import DotOperand, Mma, elements_per_thread, infer_trans
+from ptxforge.layouts.encodings import DotOperand, Mma, infer_trans
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
 from ptxforge.passes.conversions import builder_after
 from ptxforge.support import machine
@@ -122,12 +123,12 @@ def _relieve(loop: For) -> bool:
     if not dots or loop.body.has(For):
         return False
     invariant = _invariant_operands(loop)
-    needed = _registers_of_loop(loop, dots) + sum(map(_registers, invariant))
+    needed = _registers_of_loop(loop, dots) + sum(registers_of(value.type) for value in invariant)
     changed = False
-    for value in sorted(invariant, key=_registers, reverse=True):
+    for value in sorted(invariant, key=lambda value: registers_of(value.type), reverse=True):
         if needed > machine.TENSOR_REGISTERS and isinstance(value.defining_op, LocalLoad):
             _read_inside(loop, value)
-            needed -= _registers(value)
+            needed -= registers_of(value.type)
             changed = True
     return changed
 
@@ -145,8 +146,8 @@ def _invariant_operands(loop: For) -> list[Value]:
 
 def _registers_of_loop(loop: For, dots: list[Dot]) -> int:
     """32-bit registers of what the loop carries, and of the results of its dots that it does not carry."""
-    carried = sum(_registers(v) for v in loop.body.arguments if isinstance(v.type, T.TensorType))
-    results = sum(_registers(dot.result) for dot in dots if not _accumulates(dot.c, loop))
+    carried = sum(registers_of(v.type) for v in loop.body.arguments if isinstance(v.type, T.TensorType))
+    results = sum(registers_of(dot.result.type) for dot in dots if not _accumulates(dot.c, loop))
     return carried + results
 
 
@@ -159,11 +160,6 @@ def _accumulates(value: Value, loop: For) -> bool:
     if op is None or op.parent is not loop.body or isinstance(op, Constant):
         return False
     return isinstance(op, Dot) or any(_accumulates(v, loop) for v in op.operands if v.type == value.type)
-
-
-def _registers(value: Value) -> int:
-    type = value.type
-    return max(1, elements_per_thread(type.layout, type.shape) * max(type.element.bits, 8) // 32)
 
 
 def _read_inside(loop: For, value: Value) -> None:

@@ -55,7 +55,7 @@ from ptxforge.ir.ops.shared import (
     MemDescTrans,
 )
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
-from ptxforge.passes.analysis.pressure import registers_of
+from ptxforge.ir.pressure import registers_of
 from ptxforge.support import machine
 
 _COPIED = (COPIES, TENSORS)

@@ -137,6 +137,31 @@ def test_if_with_results(flag):
     np.testing.assert_allclose(out, data * 3 if flag else data + data * data, rtol=1e-6)
 
 
+def test_what_a_side_computes_at_the_entry_survives_the_other_side():
+    """Computed once, before the loop, it must not be computed in the register that both sides assign."""
+    kernel = Kernel(pointer(T.I32), T.I32)
+    b = kernel.b
+    zero, one = _constants(kernel, 0, 1)
+    layout = blocked(2)
+    tensor = T.TensorType((256,), T.I32, layout)
+
+    def body(i, total):
+        sides = [Block(), Block()]
+        with b.inside(sides[0]):
+            b.create(control.Yield, kernel.coordinate((256,), 0, layout))
+        with b.inside(sides[1]):
+            b.create(control.Yield, b.constant(-1, tensor))
+        odd = b.value(cast.TruncI, i, type=T.I1)
+        found = b.create(control.If, odd, regions=[Region(s) for s in sides], result_types=[tensor])
+        return [b.value(arith.AddI, total, found.results[0])]
+
+    (total,) = _for(kernel, zero, kernel.function.arguments[1], one, [b.constant(0, tensor)], body)
+    kernel.store(0, total)
+    out = np.zeros(256, np.int32)
+    kernel.run(out, 4)
+    np.testing.assert_array_equal(out, 2 * np.arange(256) - 2)
+
+
 def test_if_without_results_guards_a_store():
     kernel = Kernel(pointer(T.F32), T.I32)
     b = kernel.b

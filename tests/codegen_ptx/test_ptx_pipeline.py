@@ -10,9 +10,12 @@ import pytest
 from ptxforge.__main__ import main
 from ptxforge.codegen_ptx import emit
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.drop import drop_copies, drop_dead, drop_locations
-from ptxforge.codegen_ptx.ptx.instruction import COPY, EFFECT, LOCATION
+from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, order_copies
+from ptxforge.codegen_ptx.ptx.drop import drop_copies, drop_dead
+from ptxforge.codegen_ptx.ptx.instruction import COPY, PURE, Instruction, form_of
 from ptxforge.codegen_ptx.ptx.pipeline import NAMES, PASSES, RULES
+from ptxforge.codegen_ptx.ptx.registers import Names, Register
+from ptxforge.codegen_ptx.ptx.text import lines_of
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.ir.parser import parse_function
 from ptxforge.passes import pipeline
@@ -113,23 +116,96 @@ def test_settings_know_both_tables(monkeypatch, tmp_path, capsys):
 
 
 ADD = "add.s32 %s, %s, %s;"
+MOVE = "mov.b32 %s, %s;"
+
+
+def registers(count: int) -> list[Register]:
+    return [Register("r", number + 1) for number in range(count)]
 
 
 def test_dead_instructions_go_with_what_only_they_need():
-    one, two, kept = (ADD, ("%r_1", 1, 2), 1), (ADD, ("%r_2", "%r_1", 2), 1), (ADD, ("%r_3", 1, 2), 1)
-    use = ("st %s;", ("%r_3",), EFFECT)
+    x, y, z = registers(3)
+    one, two = Instruction(ADD, (x, 1, 2), PURE), Instruction(ADD, (y, x, 2), PURE)
+    kept, use = Instruction(ADD, (z, 1, 2), PURE), Instruction("st [%s+%s], 1;", (z, 0))
     assert drop_dead([one, two, kept, use], Builder(TARGET, 128)) == [kept, use]
 
 
 def test_copies_onto_themselves_go_after_what_computes_them_was_kept():
     b = Builder(TARGET, 128)
-    b.alias("%r_1", "%r_2")
-    made, copy = (ADD, ("%r_1", 1, 2), 1), ("mov.b32 %s, %s;", ("%r_2", "%r_1"), COPY)
-    other = ("mov.b32 %s, %s;", ("%r_4", "%r_1"), COPY)
+    x, y, z = registers(3)
+    b.aliases[x] = y
+    made, copy = Instruction(ADD, (x, 1, 2), PURE), Instruction(MOVE, (y, x), COPY)
+    other = Instruction(MOVE, (z, x), COPY)
     assert drop_copies(drop_dead([made, copy, other], b), b) == [made, other]
 
 
-def test_locations_of_nothing_go():
-    first, second = (".loc 1 1 1", (), LOCATION), (".loc 1 2 1", (), LOCATION)
-    use = ("st %s;", (1,), EFFECT)
-    assert drop_locations([first, second, use, first], Builder(TARGET, 128)) == [second, use]
+def moves_of_loop(body: list[tuple], copies: dict[int, int]) -> list[tuple[int, int]]:
+    """The moves, by numbers of registers, at the end of a loop. Registers 1 and 2 are made before it;
+    ``body`` has the operands, by number, of additions in it; ``copies`` says what becomes what."""
+    b = Builder(TARGET, 128)
+    r = [None, b.new("r"), b.new("r")]
+    top = b.place("$top")
+    r += [b.new("r") for _ in range(3)]
+    b.code += [Instruction(ADD, tuple(r[n] for n in numbers), PURE) for numbers in body]
+    b.carry(top, [(r[destination], r[source]) for destination, source in copies.items()])
+    code = drop_copies(order_copies(coalesce_copies(b.all_code(), b), b), b)
+    return [tuple(x.number for x in i.operands) for i in code if i.kind is COPY]
+
+
+def test_a_carried_value_is_computed_in_its_register():
+    assert moves_of_loop([(3, 1, 2)], {1: 3}) == []
+
+
+def test_a_copy_stays_where_the_old_value_is_read_behind_the_new_one():
+    assert moves_of_loop([(3, 1, 2), (4, 3, 1)], {1: 3}) == [(1, 3)]
+
+
+def test_nothing_is_overwritten_that_a_copy_still_needs():
+    assert moves_of_loop([(3, 1, 2), (4, 3, 1)], {1: 2, 2: 4}) == [(1, 2), (2, 4)]
+
+
+def test_values_that_change_places_go_through_a_temporary():
+    assert moves_of_loop([(3, 1, 2)], {1: 2, 2: 1}) == [(6, 1), (1, 2), (2, 6)]
+
+
+def test_what_is_computed_at_the_entry_stays_there():
+    """It is computed once, so it must not be computed in a register that a loop changes."""
+    b = Builder(TARGET, 128)
+    old = b.new("r")
+    top = b.place("$top")
+    with b.at_entry():
+        found = b.pure("shr.u32 %s, %s, 1;", "r", b.pure("mov.u32 %s, %%tid.x;", "r"))
+    b.effect("st.global.b32 [%s+%s], %s;", old, 0, found)
+    b.carry(top, [(old, found)])
+    coalesce_copies(b.all_code(), b)
+    assert not b.aliases
+
+
+@pytest.mark.parametrize(
+    "syntax, guarded, opcode, results",
+    [
+        ("add.s32 %s, %s, %s;", False, "add.s32", 1),
+        ("mov.b32 {%s, %s}, %s;", False, "mov.b32", 2),
+        ("elect.sync %s|%s, -1;", False, "elect.sync", 2),
+        ("ld.global.v2.b32 {%s, %s}, [%s+%s];", False, "ld.global.v2.b32", 2),
+        ("@%s ld.global.b32 %s, [%s+%s];", True, "ld.global.b32", 1),
+        ("@%s st.global.v2.b32 [%s+%s], {%s, %s};", True, "st.global.v2.b32", 0),
+        ("@!%s bra $end;", True, "bra", 0),
+        ("bar.sync %s, %s;", False, "bar.sync", 0),
+        ("mbarrier.try_wait.parity.shared::cta.b64 %s, [%s+%s], %s;", False,
+         "mbarrier.try_wait.parity.shared::cta.b64", 1),
+        ("mbarrier.arrive.shared::cta.b64 _, [%s+%s];", False, "mbarrier.arrive.shared::cta.b64", 0),
+        ("%.0s%.0s{ call (%s), f, (%s); }", False, "{", 2),
+    ],
+)  # fmt: skip
+def test_a_form_knows_its_results(syntax, guarded, opcode, results):
+    form = form_of(syntax)
+    assert (form.guarded, form.opcode, form.results) == (guarded, opcode, results)
+
+
+def test_locations_are_told_where_they_change():
+    x = Register("r", 1)
+    code = [Instruction(ADD, (x, 1, 2), PURE, place) for place in ((1, 7, 3), (1, 7, 3), None, (1, 8, 1))]
+    lines = lines_of(code, Names({}))
+    assert [line for line in lines if ".loc" in line] == ["\t.loc 1 7 3", "\t.loc 1 8 1"]
+    assert lines[0] == "\t.loc 1 7 3" and lines[4] == "\t.loc 1 8 1"

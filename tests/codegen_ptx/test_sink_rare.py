@@ -3,54 +3,61 @@
 from __future__ import annotations
 
 from ptxforge.codegen_ptx.ptx import sink_rare
-from ptxforge.codegen_ptx.ptx.instruction import COPY, EFFECT, LABEL, RARE_BEGIN, RARE_END
+from ptxforge.codegen_ptx.ptx.instruction import COPY, LABEL, PURE, RARE_BEGIN, RARE_END, Instruction
+from ptxforge.codegen_ptx.ptx.registers import Register
 
-BEGIN, END = ("", (), RARE_BEGIN), ("", (), RARE_END)
+BEGIN, END = Instruction("", (), RARE_BEGIN), Instruction("", (), RARE_END)
+R = [Register("r", number) for number in range(7)]
 
 
 def sink(code, pinned):
-    return sink_rare.sink(code, pinned, {})
+    return sink_rare.sink(code, pinned)
 
 
-def pure(result, *operands, template="add.s32 %s, %s, %s;"):
-    return (template, (result, *operands), 1)
+def pure(result, *operands, syntax="add.s32 %s, %s, %s;"):
+    return Instruction(syntax, (result, *operands), PURE)
 
 
-def effect(*operands, template="st %s;"):
-    return (template, operands, EFFECT)
+def effect(*operands):
+    return Instruction("st " + ", ".join(["%s"] * len(operands)) + ";", operands)
 
 
-A = pure("%r1", "%r0", 1)
-B = pure("%r2", "%r1", 2)
-ENTRY = pure("%r0", template="mov.b32 %s, %%tid.x;")
+A = pure(R[1], R[0], 1)
+B = pure(R[2], R[1], 2)
+ENTRY = pure(R[0], syntax="mov.b32 %s, %%tid.x;")
+HOT, OTHER, RARE = effect(R[0]), effect(R[1]), effect(R[2])
+END_LABEL = Instruction("$end:", (), LABEL)
 
 
 def test_moves_what_only_rare_code_needs_in_order():
-    code = [ENTRY, A, B, effect("%r0"), BEGIN, effect("%r2"), END, ("$end:", (), LABEL)]
-    assert sink(code, set()) == [ENTRY, effect("%r0"), A, B, effect("%r2"), ("$end:", (), LABEL)]
+    code = [ENTRY, A, B, HOT, BEGIN, RARE, END, END_LABEL]
+    assert sink(code, set()) == [ENTRY, HOT, A, B, RARE, END_LABEL]
+    assert A.why == B.why == sink_rare.REASON and not RARE.why
 
 
 def test_keeps_what_others_need():
-    code = [ENTRY, A, B, effect("%r1"), BEGIN, effect("%r2"), END]
-    assert sink(code, set()) == [ENTRY, A, effect("%r1"), B, effect("%r2")]
+    code = [ENTRY, A, B, OTHER, BEGIN, RARE, END]
+    assert sink(code, set()) == [ENTRY, A, OTHER, B, RARE]
 
 
 def test_repeats_it_in_each_rare_region():
-    code = [ENTRY, A, effect("%r0"), BEGIN, effect("%r1"), END, BEGIN, effect("%r1", 5), END]
-    assert sink(code, set()) == [ENTRY, effect("%r0"), A, effect("%r1"), A, effect("%r1", 5)]
+    again = effect(R[1], 5)
+    code = [ENTRY, A, HOT, BEGIN, OTHER, END, BEGIN, again, END]
+    assert sink(code, set()) == [ENTRY, HOT, A, OTHER, A, again]
 
 
 def test_nested_regions_are_regions_of_their_own():
-    inner = [BEGIN, effect("%r1", 5), END]
-    code = [ENTRY, A, B, effect("%r0"), BEGIN, effect("%r2"), *inner, END]
-    assert sink(code, set()) == [ENTRY, effect("%r0"), A, B, effect("%r2"), A, effect("%r1", 5)]
+    again = effect(R[1], 5)
+    code = [ENTRY, A, B, HOT, BEGIN, RARE, BEGIN, again, END, END]
+    assert sink(code, set()) == [ENTRY, HOT, A, B, RARE, A, again]
 
 
 def test_leaves_what_is_reassigned_or_read_from_memory():
-    load = pure("%r3", "%q0", template="ld.param.u32 %s, [%s];")
-    copied = ("mov.b32 %s, %s;", ("%r5", "%r0"), COPY)
-    code = [ENTRY, load, copied, pure("%r6", "%r5", 1), BEGIN, effect("%r3"), effect("%r6"), END]
-    assert sink(code, {"%r5"}) == [ENTRY, load, copied, pure("%r6", "%r5", 1), effect("%r3"), effect("%r6")]
+    load = pure(R[3], Register("q", 0), syntax="ld.param.u32 %s, [%s];")
+    copied = Instruction("mov.b32 %s, %s;", (R[5], R[0]), COPY)
+    sum, one, other = pure(R[6], R[5], 1), effect(R[3]), effect(R[6])
+    code = [ENTRY, load, copied, sum, BEGIN, one, other, END]
+    assert sink(code, {R[5]}) == [ENTRY, load, copied, sum, one, other]
 
 
 def test_drops_what_nobody_needs():

@@ -13,7 +13,7 @@ from ptxforge import cli
 from ptxforge.compiler import compile_function
 from ptxforge.ir.core import Function
 from ptxforge.ir.parser import parse_function
-from ptxforge.passes.analysis.pressure import holders_at_the_peak
+from ptxforge.ir.pressure import holders_at_the_peak
 from ptxforge.runtime import tools
 from ptxforge.support.location import Location
 from ptxforge.support.remarks import Remark, Remarks

@@ -34,7 +34,7 @@ from ptxforge.codegen_ptx.lower.quotients import quotients
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
-from ptxforge.codegen_ptx.ptx.registers import register_class
+from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops import arith as ops
@@ -89,7 +89,7 @@ def _logic(b: Builder, name: str, x, y):
         return b.negate(x) if y else x
     if x == y:
         return 0 if name == "xor" else x
-    return b.pure(f"{name}.pred %s, %s, %s;", "p", *((x, y) if x <= y else (y, x)))
+    return b.either_way(f"{name}.pred %s, %s, %s;", "p", x, y)
 
 
 def bitwise(b: Builder, name: str, x, y, width: int = 32):
@@ -104,11 +104,11 @@ def bitwise(b: Builder, name: str, x, y, width: int = 32):
         if y == -1 and name == "and":
             return x
     x, y = b.plain(x), b.plain(y)
-    if isinstance(y, str) and x > y:
+    if isinstance(y, Register) and y < x:
         x, y = y, x
     found = b.pure(f"{name}.b{width} %s, %s, %s;", integer_class(width), x, y)
     if name == "and" and width == 32 and isinstance(y, int) and y >= 0:
-        b.ranges.setdefault(found, (0, y))
+        found.within(0, y)
     return found
 
 
@@ -191,7 +191,7 @@ def shifted(b: Builder, kind: type, x, y, bits: int):
         return unsigned >> amount
     found = b.pure(f"shr.{'s' if signed else 'u'}{width} %s, %s, %s;", register, x, amount)
     if not signed and isinstance(amount, int) and 0 < amount < 32 and width == 32:
-        b.ranges.setdefault(found, (0, (1 << (32 - amount)) - 1))
+        found.within(0, (1 << (32 - amount)) - 1)
     return found
 
 
@@ -284,7 +284,7 @@ def _comparison_of_sums(operands: list[list]) -> Callable:
 
     def compare(b: Builder, predicate: str, x, y, bits: int):
         root, constant = b.split(x)
-        low, high = b.ranges.get(root, (-1, 0))
+        low, high = (root and root.range) or (-1, 0)
         if (
             counts[root, y] < machine.COMPARED_SUMS
             or low < 0

@@ -31,13 +31,13 @@ from ptxforge.codegen_ptx.lower.indices import (
     thread_columns,
     thread_xor,
 )
-from ptxforge.codegen_ptx.lower.memory import emit_predicated, thread_owner, vector_width
+from ptxforge.codegen_ptx.lower.memory import thread_owner, vector_width
 from ptxforge.codegen_ptx.lower.packing import pack, unpack
 from ptxforge.codegen_ptx.lower.shared_tile import vector_syntax
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx import pointers
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.registers import register_class
+from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops import atomic as ops
@@ -88,7 +88,7 @@ def atomic_cas(ctx: Lowering, op: ops.AtomicCAS) -> None:
         if mine is not None:
             b.copy(old, 0)
         template = f"atom{access.order}.global.cas.b{element.bits} %s, [%s+%s], %s, %s;"
-        emit_predicated(b, mine, template, (old, *places[i], compare, value))
+        b.effect(template, old, *places[i], compare, value, guard=mine)
         result[i] = old
     access.fence_after()
     ctx.set(op, _share(ctx, op, result, element) if op.is_used else result)
@@ -105,7 +105,7 @@ def _vector(ctx: Lowering, op: ops.AtomicRMW, element: T.Type) -> int:
     return min(width, 2) if element is T.F16 else 1
 
 
-def _operand(b: Builder, x, element: T.Type) -> str:
+def _operand(b: Builder, x, element: T.Type) -> Register:
     if isinstance(x, pointers.Pointer):
         return pointers.whole(b, x)
     return b.register(x, register_class(element))
@@ -137,7 +137,7 @@ class _Access:
         if self.acquires and self.meets and not self.used:
             barrier(self.b)
 
-    def update(self, place: tuple[str, int], values: list, predicate) -> list:
+    def update(self, place: tuple[Register, int], values: list, predicate) -> list:
         """Update the neighbouring elements at ``place``; gives their old values when they are used."""
         element, op = self.element, self.op
         if op.kind in ("load", "store"):
@@ -150,30 +150,30 @@ class _Access:
         head = f"atom{self.order}" if self.used else f"red{self.red_order}"
         template = f"{head}.global.{name}{suffix.replace('@', vector)}"
         if not self.used:
-            emit_predicated(self.b, predicate, f"{template} [%s+%s], {slots};", (*place, *words))
+            self.b.effect(f"{template} [%s+%s], {slots};", *place, *words, guard=predicate)
             return [0] * len(values)
-        old = [self.b.new(word[1]) for word in words]
+        old = [self.b.new(word.kind) for word in words]
         if predicate is not None and predicate != 1:
             for register in old:
                 self.b.copy(register, 0)
-        emit_predicated(self.b, predicate, f"{template} {slots}, [%s+%s], {slots};", (*old, *place, *words))
+        self.b.effect(f"{template} {slots}, [%s+%s], {slots};", *old, *place, *words, guard=predicate)
         return self._elements(old, len(values))
 
-    def _one_way(self, place: tuple[str, int], value, predicate):
+    def _one_way(self, place: tuple[Register, int], value, predicate):
         """A load or a store that is atomic and ordered."""
         b, element = self.b, self.element
         if self.op.kind == "store":
             template = f"st{self.order}.global.b{element.bits} [%s+%s], %s;"
-            emit_predicated(b, predicate, template, (*place, _operand(b, value, element)))
+            b.effect(template, *place, _operand(b, value, element), guard=predicate)
             return 0
         found = b.new(register_class(element))
         if predicate is not None and predicate != 1:
             b.copy(found, 0)
         template = f"ld{self.order}.global.b{element.bits} %s, [%s+%s];"
-        emit_predicated(b, predicate, template, (found, *place))
+        b.effect(template, found, *place, guard=predicate)
         return found
 
-    def _words(self, values: list, name: str, sign: str) -> tuple[list[str], str]:
+    def _words(self, values: list, name: str, sign: str) -> tuple[list[Register], Register]:
         """Operands and the instruction's suffix, with ``@`` where a vector's size goes."""
         b, element = self.b, self.element
         if element in (T.F16, T.BF16):
@@ -192,12 +192,12 @@ class _Access:
             raise InternalCompilerError(f"there is no atomic {self.op.kind} of {element}")
         return [_operand(b, x, element) for x in values], f"@.{kind}{element.bits}"
 
-    def _elements(self, words: list[str], count: int) -> list:
+    def _elements(self, words: list[Register], count: int) -> list:
         if self.element.bits == 16 and count > 1:
             return [x for word in words for x in unpack(self.b, word, self.element)]
         return words
 
-    def _by_compare_and_swap(self, place: tuple[str, int], value, predicate) -> str:
+    def _by_compare_and_swap(self, place: tuple[Register, int], value, predicate) -> Register:
         """bf16 addition before sm_90: read, add, try to swap, until nobody came between."""
         b = self.b
         old, seen = b.new("h"), b.new("h")
@@ -214,7 +214,7 @@ class _Access:
         changed = b.new("p")
         b.effect("setp.ne.b16 %s, %s, %s;", changed, seen, old)
         b.effect("mov.b16 %s, %s;", old, seen)
-        b.effect(f"@%s bra {top};", changed)
+        b.effect(f"bra {top};", guard=changed)
         b.place(end)
         return old
 

@@ -1,24 +1,20 @@
-"""Values that control flow carries: which registers hold them, and how their copies disappear.
+"""Values that control flow carries: which registers hold them.
 
 A carried tensor takes one register per component of its entries, not per entry: offsets that all advance
 alike are one register and constants, a tensor of pointers that advances alike is one 64-bit base. Entries
 that are copies of each other in the layout share.
-
-A copy ``mov p, y`` at the end of a loop's body vanishes when ``y`` may be computed in ``p`` itself: when the
-last use of the old ``p`` does not come after the first definition of ``y``.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from ptxforge.codegen_ptx.lower.indices import linear_of, replication
 from ptxforge.codegen_ptx.lower.packing import pack, unpack
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, address, as_pointer, whole
-from ptxforge.codegen_ptx.ptx.registers import register_class
+from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
 from ptxforge.ir.definition import COMMUTATIVE, ELEMENTWISE, UNIFORM
@@ -43,7 +39,7 @@ class Shape(NamedTuple):
     initial: tuple
     slots: tuple[Slot, ...]
 
-    def entries(self, b: Builder, registers: list[str]) -> list:
+    def entries(self, b: Builder, registers: list[Register]) -> list:
         """The entries when the components are in ``registers``."""
         return [_entry(b, registers[slot.index], slot) for slot in self.slots]
 
@@ -64,7 +60,7 @@ def _packed_words(b: Builder, entries: list, element: T.Type) -> list:
     return [b.register(pack(b, entries[i : i + size], element), "r") for i in range(0, len(entries), size)]
 
 
-def _entry(b: Builder, register: str, slot: Slot):
+def _entry(b: Builder, register: Register, slot: Slot):
     if slot.packed is not None:
         return unpack(b, register, slot.packed)[slot.offset]
     if slot.is_pointer:
@@ -87,7 +83,7 @@ def _component(b: Builder, entry, slot: Slot, kind: str):
     return entry
 
 
-def advanced(b: Builder, base: str, p: Pointer, slot: Slot):
+def advanced(b: Builder, base: Register, p: Pointer, slot: Slot):
     """``base`` moved by as much as ``p`` is ahead of the slot's terms and offset."""
     extra = Counter(p.terms) - Counter(slot.terms)
     # A step cancels what the loop's pointer is behind by when an access is as far ahead of it as the step.
@@ -183,84 +179,3 @@ def _is_uniform(value: Value) -> bool:
     if op is not None and UNIFORM in op.traits:
         return True
     return op is not None and ELEMENTWISE in op.traits and op.is_pure and all(map(_is_uniform, op.operands))
-
-
-# -- copies ----------------------------------------------------------------------------------------------
-
-
-def birth(register: str) -> int:
-    """The number of registers that existed before this one."""
-    return int(register[3:])
-
-
-def coalesce(
-    b: Builder, start: int, born: int, copies: list[tuple[str, object]], kept: Iterable[str] = ()
-) -> None:
-    """Alias sources of loop copies (destination, source) to their destinations where the code from ``start``
-    on, whose registers are those after number ``born``, admits it; but not those ``kept`` for what follows
-    the loop."""
-    if "coalesce_copies" in b.without:
-        return
-    candidates = {}
-    taken = set(kept)
-    needed = {b.resolved(source) for _, source in copies if isinstance(source, str)}
-    destinations = {destination for destination, _ in copies}
-    for destination, source in copies:
-        if not (isinstance(source, str) and source[0] == "%"):
-            continue
-        root = b.resolved(source)
-        free = root not in taken and birth(root) > born and root not in destinations
-        if free and root[1] == destination[1] and destination not in needed:
-            candidates[destination] = root
-            taken.add(root)
-    if not candidates:
-        return
-    first, last = _first_and_last(b, start, candidates.values(), candidates.keys())
-    for destination, root in candidates.items():
-        if root in first and last.get(destination, -1) <= first[root]:
-            b.alias(root, destination)
-            b.reasons[root] = "coalesce_copies: computed where the next iteration wants it"
-
-
-def _first_and_last(
-    b: Builder, start: int, sources: Iterable[str], destinations: Iterable[str]
-) -> tuple[dict, dict]:
-    """Where each source (under any of its names) first appears, and where each destination last does.
-
-    Of several instructions in one template (inline assembly) the first may write a source before the last
-    reads a destination: there a source appears earlier.
-    """
-    early = {name: root for root in sources for name in b.all_names(root)}
-    late = {name: root for root in destinations for name in b.all_names(root)}
-    first: dict[str, int] = {}
-    last: dict[str, int] = {}
-    for position in range(start, len(b.code)):
-        for operand in b.code[position][1]:
-            if operand in late:
-                last[late[operand]] = position
-            if operand in early:
-                is_several = b.code[position][0].count(";") > 1
-                first.setdefault(early[operand], position - is_several)
-    return first, last
-
-
-def emit_copies(b: Builder, copies: list[tuple[str, object]]) -> None:
-    """Assign all destinations at once: in an order that overwrites nothing still needed, cycles through a
-    temporary."""
-    pending = [(d, s) for d, s in copies if b.resolved(d) != b.resolved(s)]
-    done = [(d, s) for d, s in copies if b.resolved(d) == b.resolved(s) and d != s]
-    for destination, source in done:
-        b.copy(destination, source)
-    while pending:
-        sources = {b.resolved(s) for _, s in pending}
-        ready = [(d, s) for d, s in pending if b.resolved(d) not in sources]
-        if not ready:
-            destination, _ = pending[0]
-            temporary = b.new(destination[1])
-            b.copy(temporary, destination)
-            old = b.resolved(destination)
-            pending = [(d, temporary if b.resolved(s) == old else s) for d, s in pending]
-            continue
-        for destination, source in ready:
-            b.copy(destination, source)
-        pending = [pair for pair in pending if pair not in ready]

@@ -27,7 +27,7 @@ from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import constant, float_value, is_constant, wrap
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
-from ptxforge.codegen_ptx.ptx.registers import register_class
+from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops import cast as ops
@@ -203,7 +203,7 @@ def _to_float(ctx: Lowering, op: Operation, signed: bool) -> None:
         elementwise(ctx, op, convert)
 
 
-def bytes_to_floats(b: Builder, word: str, target: T.Type, signed: bool) -> list:
+def bytes_to_floats(b: Builder, word: Register, target: T.Type, signed: bool) -> list:
     """The four bytes of a word as floats.
 
     A byte in the low bits of a float whose last mantissa bit is worth 1 adds its value to it: 1024 in f16,
@@ -244,7 +244,7 @@ def integer_to_float(b: Builder, x, bits: int, target: T.Type, signed: bool):
     return from_f32(b, _integer_to_f32_odd(b, x, name, bits), target)
 
 
-def _integer_to_f32_odd(b: Builder, x: str, name: str, bits: int) -> str:
+def _integer_to_f32_odd(b: Builder, x: Register, name: str, bits: int) -> Register:
     """An integer as f32 rounded to odd, so that rounding again is right. 16 bits are exact."""
     truncated = b.pure(f"cvt.rz.f32.{name} %s, %s;", "f", x)
     if bits <= 16:

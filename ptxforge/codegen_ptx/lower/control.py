@@ -17,17 +17,13 @@ from ptxforge.codegen_ptx.lower.carried import (
     Slot,
     advanced,
     advances_uniformly,
-    birth,
     carried_shape,
-    coalesce,
-    emit_copies,
     general_shape,
 )
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.instruction import acts
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, Term, address, as_pointer, whole
-from ptxforge.codegen_ptx.ptx.registers import register_class
+from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.codegen_ptx.rematerialize import rematerialize_after
 from ptxforge.codegen_ptx.walking import plan_loop_pointers
 from ptxforge.ir import types as T
@@ -64,12 +60,12 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     shapes, registers, own_pointers = _start_carried(ctx, op.carried, op.initial, op.body.terminator.values)
     counter = [b.new(induction.kind)]
     _copy_initial(b, [induction, *shapes], [counter, *registers])
-    for own in own_pointers:
-        b.copy(own.register, own.initial)
+    with b.because(_WALKS):
+        for own in own_pointers:
+            b.copy(own.register, own.initial)
     if enters != 1:
-        b.effect(f"@%s {b.branch} {end};", b.negate(enters))
-    start, born = len(b.code), b.count
-    b.place(top)
+        b.effect(f"{b.branch} {end};", guard=b.negate(enters))
+    loop = b.place(top)
     b.open_scope()
     ctx.values[op.induction] = induction.entries(b, counter)
     _bind(ctx, op.carried, shapes, registers)
@@ -80,16 +76,17 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     following = b.plain(b.add(counter[0], stride, 64 if bits == 64 else 32))
     again = integer_compare(b, "slt", following, limit, bits)
     copies = [(counter[0], following), *_next(ctx, op.body.terminator.values, shapes, registers)]
-    copies += [(own.register, _next_pointer(ctx, own, op.body.terminator.values)) for own in own_pointers]
-    coalesce(b, start, born, copies)
-    emit_copies(b, copies)
-    b.effect(f"@%s {_back_edge(ctx, op)} {top};", b.register(again, "p"))
+    with b.because(_WALKS):
+        copies += [(own.register, _next_pointer(ctx, own, op.body.terminator.values)) for own in own_pointers]
+    b.carry(loop, copies)
+    b.effect(f"{_back_edge(ctx, op)} {top};", guard=b.register(again, "p"))
     b.close_scope()
     b.place(end)
     ctx.set(op, *(shape.entries(b, r) for shape, r in zip(shapes, registers)))
     rematerialize_after(ctx, op)
 
 
+_WALKS = "walk_pointers: its rows differ within a warp, so it has a register of its own"
 
 
 def _back_edge(ctx: Lowering, loop: ops.For) -> str:
@@ -106,10 +103,10 @@ class _OwnPointer(NamedTuple):
 
     index: int
     slot: Slot
-    base: str
+    base: Register
     terms: tuple[Term, ...]
-    register: str
-    initial: str
+    register: Register
+    initial: Register
 
 
 def _next_pointer(ctx: Lowering, own: _OwnPointer, following):
@@ -124,7 +121,7 @@ def _next_pointer(ctx: Lowering, own: _OwnPointer, following):
 
 def _start_carried(
     ctx: Lowering, arguments, initial, following
-) -> tuple[list[Shape], list[list[str]], list[_OwnPointer]]:
+) -> tuple[list[Shape], list[list[Register]], list[_OwnPointer]]:
     """Shapes and fresh registers of carried values, and the extra registers of pointers (``walking.py``)."""
     b, shapes, wanted = ctx.b, [], []
     for argument, start, after in zip(arguments, initial, following, strict=True):
@@ -140,23 +137,24 @@ def _start_carried(
         slot = shapes[index].slots[0]
         initial = b.plain(b.add(start.base, start.offset - slot.offset, 64))
         own = b.new("q")
-        b.reasons[own] = "walk_pointers: its rows differ within a warp, so it has a register of its own"
         own_pointers.append(_OwnPointer(index, slot, registers[index][0], terms, own, initial))
     return shapes, registers, own_pointers
 
 
-def _copy_initial(b: Builder, shapes: list[Shape], registers: list[list[str]]) -> None:
+def _copy_initial(b: Builder, shapes: list[Shape], registers: list[list[Register]]) -> None:
     for shape, targets in zip(shapes, registers):
         for register, value in zip(targets, shape.initial):
             b.copy(register, value)
 
 
-def _bind(ctx: Lowering, arguments, shapes: list[Shape], registers: list[list[str]]) -> None:
+def _bind(ctx: Lowering, arguments, shapes: list[Shape], registers: list[list[Register]]) -> None:
     for argument, shape, targets in zip(arguments, shapes, registers, strict=True):
         ctx.values[argument] = shape.entries(ctx.b, targets)
 
 
-def _next(ctx: Lowering, values, shapes: list[Shape], registers: list[list[str]]) -> list[tuple[str, object]]:
+def _next(
+    ctx: Lowering, values, shapes: list[Shape], registers: list[list[Register]]
+) -> list[tuple[Register, object]]:
     """The copies that carry ``values`` to the next iteration."""
     copies = []
     for value, shape, targets in zip(values, shapes, registers, strict=True):
@@ -177,8 +175,7 @@ def lower_while(ctx: Lowering, op: ops.While) -> None:
     registers = [[b.new(shape.kind) for _ in shape.initial] for shape in shapes]
     _copy_initial(b, shapes, registers)
     end, top = b.label("while_end"), b.label("while")
-    start, born = len(b.code), b.count
-    b.place(top)
+    loop = b.place(top)
     b.open_scope()
     _bind(ctx, op.before.arguments, shapes, registers)
     ctx.block(op.before)
@@ -193,9 +190,7 @@ def lower_while(ctx: Lowering, op: ops.While) -> None:
     b.open_scope()
     ctx.block(op.body)
     copies = _next(ctx, op.body.terminator.values, shapes, registers)
-    kept = {b.resolved(x) for entries in leaving for x in entries if isinstance(x, str)}
-    coalesce(b, start, born, copies, kept)
-    emit_copies(b, copies)
+    b.carry(loop, copies, kept=[x for entries in leaving for x in entries if isinstance(x, Register)])
     b.effect(f"{b.branch} {top};")
     b.close_scope()
     b.close_scope()
@@ -223,9 +218,8 @@ def lower_if(ctx: Lowering, op: ops.If) -> None:
     before, born = b.code, b.count
     then_code, then_values = _side(ctx, op.then_block)
     else_code, else_values = _side(ctx, op.else_block)
-    results, assigned = [], set()
-    for result, left, right in zip(op.results, then_values, else_values, strict=True):
-        results.append(_merge(b, result, left, right, then_code, else_code, born, assigned))
+    sides = _Sides(b, then_code, else_code, born)
+    results = [sides.merged(*found) for found in zip(op.results, then_values, else_values, strict=True)]
     b.code = before
     _place_sides(b, condition, then_code, else_code)
     ctx.set(op, *results)
@@ -241,50 +235,36 @@ def _side(ctx: Lowering, block: Block) -> tuple[list, list[list]]:
     return b.code, [ctx.get(v) for v in block.terminator.values]
 
 
-def _merge(
-    b: Builder, result: Value, left: list, right: list, then_code: list, else_code: list, born: int,
-    assigned: set[str],
-) -> list:  # fmt: skip
-    """The entries of a result: those that agree as they are, the rest in registers that both sides assign."""
-    kind = register_class(T.element_type(result.type))
-    merged: dict[tuple, object] = {}
-    entries = []
-    for pair in zip(left, right, strict=True):
-        if pair not in merged:
-            merged[pair] = (
-                pair[0]
-                if pair[0] == pair[1]
-                else _merge_entry(b, kind, *pair, then_code, else_code, born, assigned)
-            )
-        entries.append(merged[pair])
-    return entries
+class _Sides:
+    """The instructions of both sides of a branch in front of which ``born`` registers were made."""
 
+    def __init__(self, b: Builder, then_code: list, else_code: list, born: int):
+        self.b, self.codes, self.born = b, (then_code, else_code), born
+        self.results: tuple[Register, ...] = ()
 
-def _merge_entry(
-    b: Builder, kind: str, left, right, then_code: list, else_code: list, born: int, assigned: set[str]
-):
-    """A register that both sides assign. What a side computes is computed in it, unless that is the register
-    of another entry already (one side's value may be several results)."""
-    register = b.new(kind)
-    assigned.add(register)
-    slot = _common_slot(left, right)
-    for code, entry in ((then_code, left), (else_code, right)):
-        b.code = code
-        b.open_scope()
-        shape = Shape(kind, (None,), (slot,))
-        (source,) = shape.components(b, [entry])
-        root = b.resolved(source)
-        if (
-            isinstance(root, str)
-            and root[0] == "%"
-            and birth(root) > born
-            and root[1] == kind
-            and root not in assigned
-        ):
-            b.alias(root, register)
-        b.copy(register, source)
-        b.close_scope()
-    return Shape(kind, (None,), (slot,)).entries(b, [register])[0]
+    def merged(self, result: Value, left: list, right: list) -> list:
+        """The entries of a result: those that agree as they are, the rest in registers that both sides
+        assign."""
+        kind = register_class(T.element_type(result.type))
+        pairs = list(zip(left, right, strict=True))
+        found = {}
+        for x, y in pairs:
+            if (x, y) not in found:
+                found[x, y] = x if x == y else self._entry(kind, x, y)
+        return [found[pair] for pair in pairs]
+
+    def _entry(self, kind: str, left, right):
+        """A register that both sides assign."""
+        b, register = self.b, self.b.new(kind)
+        self.results += (register,)
+        shape = Shape(kind, (None,), (_common_slot(left, right),))
+        for code, entry in zip(self.codes, (left, right)):
+            b.code = code
+            b.open_scope()
+            (source,) = shape.components(b, [entry])
+            b.merge(register, source, self.born, self.results)
+            b.close_scope()
+        return shape.entries(b, [register])[0]
 
 
 def _common_slot(left, right) -> Slot:
@@ -299,13 +279,13 @@ def _common_slot(left, right) -> Slot:
     return Slot(0)
 
 
-def _place_sides(b: Builder, condition: str, then_code: list, else_code: list) -> None:
+def _place_sides(b: Builder, condition: Register, then_code: list, else_code: list) -> None:
     end = b.label("endif")
     if not _does_something(else_code):
         b.effect(f"@!%s {b.branch} {end};", condition)
         b.code += then_code
     elif not _does_something(then_code):
-        b.effect(f"@%s {b.branch} {end};", condition)
+        b.effect(f"{b.branch} {end};", guard=condition)
         b.code += else_code
     else:
         other = b.label("else")
@@ -318,4 +298,4 @@ def _place_sides(b: Builder, condition: str, then_code: list, else_code: list) -
 
 
 def _does_something(code: list) -> bool:
-    return any(map(acts, code))
+    return any(instruction.acts for instruction in code)

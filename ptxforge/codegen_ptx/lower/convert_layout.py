@@ -12,6 +12,7 @@ from ptxforge.codegen_ptx.lower.shared_tile import SharedTile, read_tile, write_
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.layouts.conversion import Nothing, Registers, SharedMemory, Shuffle, plan_conversion
@@ -66,17 +67,17 @@ def _as_bits(b: Builder, entries: list, element: T.Type):
     return element, entries, lambda x: x
 
 
-def _to_word(b: Builder, group: list, element: T.Type) -> str:
+def _to_word(b: Builder, group: list, element: T.Type) -> Register:
     if len(group) == 1:
         return to_word(b, group[0], element)
     return b.register(pack(b, group + [0] * (32 // element.bits - len(group)), element), "r")
 
 
-def _from_word(b: Builder, word: str, element: T.Type, count: int) -> list:
+def _from_word(b: Builder, word: Register, element: T.Type, count: int) -> list:
     return [from_word(b, word, element)] if count == 1 else unpack(b, word, element)[:count]
 
 
-def exchange(b: Builder, words: list[str], plan: Exchange) -> list[str]:
+def exchange(b: Builder, words: list[Register], plan: Exchange) -> list[Register]:
     """The words after an exchange within each warp."""
     for step in plan.before:
         words = _select(b, words, step)
@@ -89,7 +90,7 @@ def exchange(b: Builder, words: list[str], plan: Exchange) -> list[str]:
     return [moved[i] for i in plan.destination]
 
 
-def _round(b: Builder, word: str, lane_xor: int, lane) -> str:
+def _round(b: Builder, word: Register, lane_xor: int, lane) -> Register:
     if lane is None:
         return shuffle(b, "bfly", word, lane_xor) if lane_xor else word
     if isinstance(lane, int):
@@ -100,9 +101,9 @@ def _round(b: Builder, word: str, lane_xor: int, lane) -> str:
     return shuffle(b, "idx", word, lane)
 
 
-def _select(b: Builder, words: Sequence[str], step: Select) -> list[str]:
+def _select(b: Builder, words: Sequence[Register], step: Select) -> list[Register]:
     swap = thread_bit(b, step.lane_mask | step.warp_mask << 5)
-    return [choose(b, swap, words[r ^ step.register_xor], word, word[1]) for r, word in enumerate(words)]
+    return [choose(b, swap, words[r ^ step.register_xor], word, word.kind) for r, word in enumerate(words)]
 
 
 # -- shared memory ---------------------------------------------------------------------------------------

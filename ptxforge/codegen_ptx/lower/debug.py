@@ -9,6 +9,7 @@ from ptxforge.codegen_ptx.lower.indices import coordinate, linear_of, owner, rep
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
 from ptxforge.ir.ops import debug as ops
@@ -20,7 +21,7 @@ _ASSERT_FAIL = """.extern .func __assertfail (
 _VPRINTF = ".extern .func (.param .b32 status) vprintf (.param .b64 format, .param .b64 arguments);"
 
 
-def string_address(b: Builder, text: str) -> str:
+def string_address(b: Builder, text: str) -> Register:
     """The generic address of a zero-terminated string in global memory."""
     data = text.encode() + b"\0"
     name = b.strings.setdefault(text, f"string_{len(b.strings)}")
@@ -43,7 +44,7 @@ def lower_assert(ctx: Lowering, op: ops.Assert) -> None:
     file = string_address(b, location.file if location else "unknown")
     function = string_address(b, (location.function if location else "") or ctx.function.name)
     end = b.label("assert_end")
-    b.effect(f"@%s bra {end};", b.register(holds, "p"))
+    b.effect(f"bra {end};", guard=b.register(holds, "p"))
     b.effect("{ .param .b64 p0; .param .b64 p1; .param .b32 p2; .param .b64 p3; .param .b64 p4; "
              "st.param.b64 [p0], %s; st.param.b64 [p1], %s; st.param.b32 [p2], %s; st.param.b64 [p3], %s; "
              "st.param.b64 [p4], 1; call.uni __assertfail, (p0, p1, p2, p3, p4); }",
@@ -71,7 +72,7 @@ def lower_print(ctx: Lowering, op: ops.Print) -> None:
         _print_value(ctx, op, index, value)
 
 
-def _programs(ctx: Lowering) -> list[tuple[str, int]]:
+def _programs(ctx: Lowering) -> list[tuple[Register, int]]:
     return [(ctx.b.pure(f"mov.u32 %s, {ctx.program_register(axis)};", "r"), 4) for axis in range(3)]
 
 
@@ -108,7 +109,7 @@ def _format(element: T.Type, signed: bool, hexadecimal: bool) -> str:
     return f"%{wide}{'d' if signed else 'u'}"
 
 
-def _promoted(b: Builder, x, element: T.Type, signed: bool) -> tuple[str, int]:
+def _promoted(b: Builder, x, element: T.Type, signed: bool) -> tuple[Register, int]:
     """The value as C passes it to a variadic function, and its bytes."""
     if isinstance(x, Pointer):
         return whole(b, x), 8
@@ -123,7 +124,7 @@ def _promoted(b: Builder, x, element: T.Type, signed: bool) -> tuple[str, int]:
     return b.register((sign_extended if signed else zero_extended)(b, x, element.bits)), 4
 
 
-def _print_line(ctx: Lowering, text: str, arguments: list[tuple[str, int]], predicate) -> None:
+def _print_line(ctx: Lowering, text: str, arguments: list[tuple[Register, int]], predicate) -> None:
     b = ctx.b
     b.declarations[_VPRINTF] = None
     size = _buffer_size(arguments)
@@ -147,7 +148,7 @@ def _print_line(ctx: Lowering, text: str, arguments: list[tuple[str, int]], pred
     b.place(end)
 
 
-def _buffer_size(arguments: list[tuple[str, int]]) -> int:
+def _buffer_size(arguments: list[tuple[Register, int]]) -> int:
     place = 0
     for _, size in arguments:
         place = (place + size - 1) // size * size + size

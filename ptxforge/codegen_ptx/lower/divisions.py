@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from ptxforge.codegen_ptx.lower.elementwise import integer_class, sign_extended, width_of, zero_extended
 from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.registers import Register
 
 
 def divide(b: Builder, x, y, bits: int, quotient: bool, signed: bool):
@@ -22,7 +23,7 @@ def divide(b: Builder, x, y, bits: int, quotient: bool, signed: bool):
     extend = sign_extended if signed else zero_extended
     x, y = extend(b, x, bits), extend(b, y, bits)
     width = width_of(bits)
-    if isinstance(x, str | tuple) and isinstance(y, int) and abs(y) in range(1, 1 << (width - 1)):
+    if isinstance(x, Register | tuple) and isinstance(y, int) and abs(y) in range(1, 1 << (width - 1)):
         if y > 0:
             return _by_constant(b, x, y, width, quotient, signed)
         if signed:
@@ -52,11 +53,11 @@ def _by_constant(b: Builder, x, divisor: int, width: int, quotient: bool, signed
         found = _by_product(b, b.plain(x), divisor, width, quotient, signed, precision)
     if natural:
         bounds = (known[0] // divisor, known[1] // divisor) if quotient else (0, divisor - 1)
-        b.ranges.setdefault(found, bounds)
+        found.within(*bounds)
     return found
 
 
-def _by_power(b: Builder, x: str, divisor: int, width: int, quotient: bool, signed: bool) -> str:
+def _by_power(b: Builder, x: Register, divisor: int, width: int, quotient: bool, signed: bool) -> Register:
     kind, shift = integer_class(width), divisor.bit_length() - 1
     if not signed:
         if quotient:
@@ -70,14 +71,14 @@ def _by_power(b: Builder, x: str, divisor: int, width: int, quotient: bool, sign
 
 
 def _by_product(
-    b: Builder, x: str, divisor: int, width: int, quotient: bool, signed: bool, precision: int
-) -> str:
+    b: Builder, x: Register, divisor: int, width: int, quotient: bool, signed: bool, precision: int
+) -> Register:
     """``precision``: that x is below 2**precision."""
     found = _quotient(b, x, divisor, width, signed, precision)
     return found if quotient else b.sub(x, b.mul(found, divisor, width), width)
 
 
-def _quotient(b: Builder, x: str, divisor: int, width: int, signed: bool, precision: int) -> str:
+def _quotient(b: Builder, x: Register, divisor: int, width: int, signed: bool, precision: int) -> Register:
     kind, sign = integer_class(width), "s" if signed else "u"
     factor, shift = _multiplier(divisor, width, precision)
     excess = factor >= 1 << (width - 1 if signed else width)
@@ -93,7 +94,7 @@ def _quotient(b: Builder, x: str, divisor: int, width: int, signed: bool, precis
     return _shifted(b, high, shift, "u", width)
 
 
-def _shifted(b: Builder, x: str, amount: int, sign: str, width: int) -> str:
+def _shifted(b: Builder, x: Register, amount: int, sign: str, width: int) -> Register:
     if amount == 0:
         return x
     return b.pure(f"shr.{sign}{width} %s, %s, %s;", integer_class(width), x, amount)

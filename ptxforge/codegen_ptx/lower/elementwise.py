@@ -33,8 +33,7 @@ def sign_extended(b: Builder, x, bits: int):
         half = 1 << (bits - 1)
         return ((x + half) & (2 * half - 1)) - half
     found = b.pure(f"cvt.s32.s{bits} %s, %s;", "r", b.plain(x))
-    b.ranges.setdefault(found, (-(1 << (bits - 1)), (1 << (bits - 1)) - 1))
-    return found
+    return found.within(-(1 << (bits - 1)), (1 << (bits - 1)) - 1)
 
 
 def zero_extended(b: Builder, x, bits: int):
@@ -47,9 +46,7 @@ def zero_extended(b: Builder, x, bits: int):
     known = b.range_of(x)
     if known is not None and 0 <= known[0] and known[1] <= mask:
         return x
-    found = b.pure("and.b32 %s, %s, %s;", "r", b.plain(x), mask)
-    b.ranges.setdefault(found, (0, mask))
-    return found
+    return b.pure("and.b32 %s, %s, %s;", "r", b.plain(x), mask).within(0, mask)
 
 
 def integer_class(bits: int) -> str:

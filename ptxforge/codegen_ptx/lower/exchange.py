@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
-from ptxforge.codegen_ptx.ptx.registers import register_class
+from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 
 FULL_WARP = -1
@@ -14,7 +14,7 @@ FULL_WARP = -1
 # -- words -----------------------------------------------------------------------------------------------
 
 
-def to_word(b: Builder, x, element: T.Type) -> str:
+def to_word(b: Builder, x, element: T.Type) -> Register:
     """An entry in a register of 32 bits, or 64 for a 64-bit element."""
     if isinstance(x, Pointer):
         return whole(b, x)
@@ -31,7 +31,7 @@ def word_class(element: T.Type) -> str:
     return kind if kind in "rfqd" else "r"
 
 
-def from_word(b: Builder, word: str, element: T.Type) -> str:
+def from_word(b: Builder, word: Register, element: T.Type) -> Register:
     """The entry in a word."""
     kind = register_class(element)
     if kind == "p":
@@ -42,11 +42,11 @@ def from_word(b: Builder, word: str, element: T.Type) -> str:
 # -- shuffles --------------------------------------------------------------------------------------------
 
 
-def shuffle(b: Builder, mode: str, word: str, lane) -> str:
+def shuffle(b: Builder, mode: str, word: Register, lane) -> Register:
     """``shfl.sync`` of a 32- or 64-bit word in all lanes; ``mode`` is ``bfly``, ``idx``, ``up`` or ``down``.
     Lanes that would read beyond the warp keep their own."""
     template = f"shfl.sync.{mode}.b32 %s, %s, %s, {0 if mode == 'up' else 31}, {FULL_WARP};"
-    kind = word[1]
+    kind = word.kind
     if kind not in "qd":
         return b.pure(template, kind, word, lane)
     low, high = b.pure_many("mov.b64 {%s, %s}, %s;", "rr", word)
@@ -67,7 +67,7 @@ def butterfly(b: Builder, entries: list, element: T.Type, mask: int) -> list:
 # -- shared memory ---------------------------------------------------------------------------------------
 
 
-def shared_base(b: Builder) -> str:
+def shared_base(b: Builder) -> Register:
     """The address of the kernel's dynamic shared memory, in the shared window."""
     with b.at_entry():
         return b.pure("mov.u32 %s, smem;", "r")
@@ -85,18 +85,14 @@ def shared_address(b: Builder, thread, offset: int):
 
 def store_words(b: Builder, address, words: list, predicate=None) -> None:
     """A vector store of 32- or 64-bit words to shared memory."""
-    bits = 64 if words[0][1] in "qd" else 32
+    bits = 64 if words[0].kind in "qd" else 32
     root, offset = b.split(address)
     vector = f".v{len(words)}" if len(words) > 1 else ""
     slots = "{" + ", ".join(["%s"] * len(words)) + "}" if len(words) > 1 else "%s"
-    template = f"st.shared{vector}.b{bits} [%s+%s], {slots};"
-    if predicate is None or predicate == 1:
-        b.effect(template, root, offset, *words)
-    elif predicate != 0:
-        b.effect("@%s " + template, predicate, root, offset, *words)
+    b.effect(f"st.shared{vector}.b{bits} [%s+%s], {slots};", root, offset, *words, guard=predicate)
 
 
-def load_words(b: Builder, address, count: int, kind: str) -> list[str]:
+def load_words(b: Builder, address, count: int, kind: str) -> list[Register]:
     """A vector load of words of class ``kind`` from shared memory."""
     bits = 64 if kind in "qd" else 32
     root, offset = b.split(address)

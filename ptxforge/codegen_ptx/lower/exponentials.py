@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import is_constant
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.support import machine
 
 _FIRST = 0xC2FC0001
@@ -22,7 +23,7 @@ _COUNT = 0xC3160000 - _FIRST + 1
 _CHAINS = 4
 
 
-def powers_of_two(b: Builder, arguments: Sequence[str]) -> dict[str, str]:
+def powers_of_two(b: Builder, arguments: Sequence[Register]) -> dict[Register, Register]:
     """2**x by x, for f32 registers and literals."""
     registers = [x for x in arguments if not is_constant(x)]
     if len(registers) < machine.EXPONENTIALS_WORTH_A_BRANCH:
@@ -30,7 +31,7 @@ def powers_of_two(b: Builder, arguments: Sequence[str]) -> dict[str, str]:
     rare = b.pure("setp.lt.u32 %s, %s, %s;", "p", _nearest(b, registers), _COUNT)
     results = {x: b.new("f") for x in arguments}
     otherwise, end = b.label("denormal"), b.label("powers")
-    b.effect(f"@%s bra {otherwise};", rare)
+    b.effect(f"bra {otherwise};", guard=rare)
     for x, result in results.items():
         b.effect("ex2.approx.ftz.f32 %s, %s;", result, x)
     b.effect(f"bra {end};")
@@ -41,7 +42,7 @@ def powers_of_two(b: Builder, arguments: Sequence[str]) -> dict[str, str]:
     return results
 
 
-def _nearest(b: Builder, registers: Sequence[str]) -> str:
+def _nearest(b: Builder, registers: Sequence[Register]) -> Register:
     """The least distance, as unsigned integers, of an argument's bits from ``_FIRST`` upwards."""
     chains = []
     for start in range(min(_CHAINS, len(registers))):

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ptxforge.codegen_ptx.lower.packing import unpack
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import constant, f32, float_value, is_constant
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 
 _KIND = {T.F16: "h", T.BF16: "h", T.F32: "f", T.F64: "d"}
@@ -117,7 +118,7 @@ def to_f32(b: Builder, x, element: T.Type):
     return b.pure("cvt.f32.f16 %s, %s;", "f", fp8_to_f16(b, x, element))
 
 
-def _bf16_to_f32(b: Builder, x: str) -> str:
+def _bf16_to_f32(b: Builder, x: Register) -> Register:
     """The upper half of an f32. From half a word it is a shift or a mask, which run on different units."""
     word, place = b.known(("half", x)) or (None, 0)
     if word is None:
@@ -127,7 +128,7 @@ def _bf16_to_f32(b: Builder, x: str) -> str:
     return b.pure("and.b32 %s, %s, 0xFFFF0000;", "f", word)
 
 
-def fp8_to_f16(b: Builder, x, element: T.Type) -> str:
+def fp8_to_f16(b: Builder, x, element: T.Type) -> Register:
     """An 8-bit float as f16 (exact)."""
     if isinstance(x, int):
         return b.register(constant(float_value(x, element), T.F16), "h")
@@ -139,7 +140,7 @@ def fp8_to_f16(b: Builder, x, element: T.Type) -> str:
     return _e4m3_to_f16(b, b.plain(x))
 
 
-def _e4m3_to_f16(b: Builder, x: str) -> str:
+def _e4m3_to_f16(b: Builder, x: Register) -> Register:
     """Exponent and mantissa moved into place are 2**8 too small as f16 (biases 7 and 15), subnormals
     included."""
     magnitude = b.pure("and.b32 %s, %s, 127;", "r", x)
@@ -154,7 +155,7 @@ def _e4m3_to_f16(b: Builder, x: str) -> str:
 _FP8_NAMES = {T.F8E4M3: "e4m3x2", T.F8E5M2: "e5m2x2"}
 
 
-def fp8_pair_to_f16(b: Builder, pair: str, element: T.Type) -> tuple[str, str]:
+def fp8_pair_to_f16(b: Builder, pair: Register, element: T.Type) -> tuple[Register, Register]:
     """Two 8-bit floats in a 16-bit register as two f16 (needs the native conversion)."""
     b.require(8, 1) if b.target.sm == 89 else b.require(7, 8)
     word = b.pure(f"cvt.rn.f16x2.{_FP8_NAMES[element]} %s, %s;", "r", pair)
@@ -176,7 +177,7 @@ def from_f32(b: Builder, x, element: T.Type, rounding: str = "rtne"):
 _ROUND = {"rtne": "rn", "rtz": "rz"}
 
 
-def pair_from_f32(b: Builder, low, high, element: T.Type, rounding: str = "rtne") -> list[str]:
+def pair_from_f32(b: Builder, low, high, element: T.Type, rounding: str = "rtne") -> list[Register]:
     """Two f32 as two f16 or bf16 in one instruction."""
     low, high = b.register(low, "f"), b.register(high, "f")
     word = b.pure(f"cvt.{_ROUND[rounding]}.{element}x2.f32 %s, %s, %s;", "r", high, low)
@@ -191,14 +192,14 @@ def f32_to_fp8(b: Builder, x, element: T.Type, rounding: str = "rtne"):
     return _f32_to_fp8_by_integers(b, x, element, rounding)
 
 
-def fp8_pair_from_f32(b: Builder, elements: Sequence, element: T.Type) -> list[str]:
+def fp8_pair_from_f32(b: Builder, elements: Sequence, element: T.Type) -> list[Register]:
     """Four f32 as four 8-bit floats by two native conversions."""
     low = _native_fp8_pair(b, elements[0], elements[1], element)
     high = _native_fp8_pair(b, elements[2], elements[3], element)
     return unpack(b, b.pure("mov.b32 %s, {%s, %s};", "r", low, high), element)
 
 
-def _native_fp8_pair(b: Builder, low, high, element: T.Type) -> str:
+def _native_fp8_pair(b: Builder, low, high, element: T.Type) -> Register:
     b.require(8, 1) if b.target.sm == 89 else b.require(7, 8)
     low, high = b.register(low, "f"), b.register(high, "f")
     return b.pure(f"cvt.rn.satfinite.{_FP8_NAMES[element]}.f32 %s, %s, %s;", "h", high, low)
@@ -207,7 +208,7 @@ def _native_fp8_pair(b: Builder, low, high, element: T.Type) -> str:
 _FP8_FORMATS = {T.F8E4M3: (3, 7, 448.0, 0x7F), T.F8E5M2: (2, 15, 57344.0, 0x7F)}
 
 
-def _f32_to_fp8_by_integers(b: Builder, x, element: T.Type, rounding: str) -> str:
+def _f32_to_fp8_by_integers(b: Builder, x, element: T.Type, rounding: str) -> Register:
     """Normal results: round the f32's bits at the new last place. Subnormal ones: adding a power of two whose
     last place is the subnormals' unit makes the adder round."""
     mantissa, bias, largest, nan = _FP8_FORMATS[element]
@@ -236,7 +237,7 @@ def _f32_to_fp8_by_integers(b: Builder, x, element: T.Type, rounding: str) -> st
     return b.pure("or.b32 %s, %s, %s;", "r", number, sign)
 
 
-def f64_to_f32_odd(b: Builder, x) -> str:
+def f64_to_f32_odd(b: Builder, x) -> Register:
     """An f64 as f32 rounded to odd (towards zero, the last bit set when inexact), so that rounding it again
     to a narrower format is right (Boldo & Melquiond, 2008)."""
     truncated = b.pure("cvt.rz.f32.f64 %s, %s;", "f", x)

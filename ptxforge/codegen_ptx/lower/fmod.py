@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import f32, f64
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 
 
-def fmod(b: Builder, x, y, element: T.Type) -> str:
+def fmod(b: Builder, x, y, element: T.Type) -> Register:
     """x - n · y for the integer n = trunc(x / y), exact; the sign is x's."""
     kind = "f" if element is T.F32 else "d"
     literal = f32 if element is T.F32 else f64
@@ -26,7 +27,7 @@ def fmod(b: Builder, x, y, element: T.Type) -> str:
     return _special(b, x, divisor, result, name, kind, literal)
 
 
-def _reduce(b: Builder, rest: str, divisor: str, name: str, kind: str, literal) -> None:
+def _reduce(b: Builder, rest: Register, divisor: Register, name: str, kind: str, literal) -> None:
     """Bring ``rest`` below ``divisor`` (lanes that are done do nothing).
 
     With s = divisor · 2**k, the largest such number not above rest, rest - s is exact (Sterbenz) and below s:
@@ -44,19 +45,21 @@ def _reduce(b: Builder, rest: str, divisor: str, name: str, kind: str, literal) 
     b.place(top + "_up")
     fits = b.new("p")
     b.effect(f"setp.le.{name} %s, %s, %s;", fits, scaled, half)
-    b.effect(f"@%s add.rn.{name} %s, %s, %s;", fits, scaled, scaled, scaled)
-    b.effect(f"@%s bra {top}_up;", fits)
+    b.effect(f"add.rn.{name} %s, %s, %s;", scaled, scaled, scaled, guard=fits)
+    b.effect(f"bra {top}_up;", guard=fits)
     b.place(top)
     takes, more = b.new("p"), b.new("p")
     b.effect(f"setp.ge.{name} %s, %s, %s;", takes, rest, scaled)
-    b.effect(f"@%s sub.rn.{name} %s, %s, %s;", takes, rest, rest, scaled)
+    b.effect(f"sub.rn.{name} %s, %s, %s;", rest, rest, scaled, guard=takes)
     b.effect(f"setp.gt.{name} %s, %s, %s;", more, scaled, divisor)
-    b.effect(f"@%s mul.rn.{name} %s, %s, %s;", more, scaled, scaled, literal(0.5))
-    b.effect(f"@%s bra {top};", more)
+    b.effect(f"mul.rn.{name} %s, %s, %s;", scaled, scaled, literal(0.5), guard=more)
+    b.effect(f"bra {top};", guard=more)
     b.place(end)
 
 
-def _special(b: Builder, x: str, divisor: str, result: str, name: str, kind: str, literal) -> str:
+def _special(
+    b: Builder, x: Register, divisor: Register, result: Register, name: str, kind: str, literal
+) -> Register:
     """NaN for an infinite or NaN dividend, a zero or NaN divisor; an infinite divisor gives x by itself."""
     nan = "0f7FFFFFFF" if kind == "f" else "0d7FFFFFFFFFFFFFFF"
     size = b.pure(f"abs.{name} %s, %s;", kind, x)

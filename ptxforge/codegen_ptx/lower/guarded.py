@@ -28,6 +28,7 @@ from ptxforge.codegen_ptx.lower.packing import fresh_words, pack, plain_operand
 from ptxforge.codegen_ptx.ptx import pointers
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.pointers import as_pointer
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 
 
@@ -40,7 +41,7 @@ class Vector(NamedTuple):
     masks: Sequence
     whole: object
     single: object
-    base: str
+    base: Register
     offset: int
 
 
@@ -69,14 +70,14 @@ def _contiguous(b: Builder, places: tuple, size: int, shared: dict):
         one, other = (set(p.terms) - set(q.terms) for p, q in ((first, last), (last, first)))
         if len(one) == len(other) == 1:
             (start, scale), (end, same) = *one, *other
-            if scale == same and start[1] == end[1] == "r" and missing % scale == 0:
+            if scale == same and start.kind == end.kind == "r" and missing % scale == 0:
                 return b.pure("setp.eq.s32 %s, %s, %s;", "p", end, b.plain(b.add(start, missing // scale)))
     start, end = (pointers.address(b, p, shared) for p in (first, last))
     difference = b.register(b.sub(end, start, 64), "q")
     return b.pure("setp.eq.s64 %s, %s, %s;", "p", difference, distance)
 
 
-def _aligned(b: Builder, base: str, offset: int, nbytes: int) -> str:
+def _aligned(b: Builder, base: Register, offset: int, nbytes: int) -> Register:
     """Whether an address is a multiple of ``nbytes``, a power of two of at most 16."""
     low = b.add(b.pure("cvt.u32.u64 %s, %s;", "r", base), offset & (nbytes - 1))
     return b.pure("setp.eq.b32 %s, %s, 0;", "p", b.pure("and.b32 %s, %s, %s;", "r", b.plain(low), nbytes - 1))
@@ -93,7 +94,7 @@ def _either(b: Builder, p, q):
         return None
     if p == 0 or q == 0:
         return q if p == 0 else p
-    return b.pure("or.pred %s, %s, %s;", "p", *((p, q) if p <= q else (q, p)))
+    return b.either_way("or.pred %s, %s, %s;", "p", p, q)
 
 
 # -- element by element ------------------------------------------------------------------------------------
@@ -116,7 +117,7 @@ def _skip_unless_needed(b: Builder, vector: Vector, is_only_one: bool) -> Abstra
 def load_singly(
     b: Builder,
     found: Sequence[Vector],
-    words: Sequence[list[str]],
+    words: Sequence[list[Register]],
     others: Sequence[Sequence],
     element: T.Type,
     head: str,
@@ -144,8 +145,9 @@ def load_singly(
 
 
 def _read_elements(
-    b: Builder, vector: Vector, words: list[str], other: Sequence, element: T.Type, head: str, policy: tuple
-) -> list[str]:
+    b: Builder, vector: Vector, words: list[Register], other: Sequence, element: T.Type, head: str,
+    policy: tuple,
+) -> list[Register]:
     """Load the elements of a vector that its masks allow. 32-bit and wider ones go to the vector's
     registers."""
     registers = []
@@ -157,7 +159,7 @@ def _read_elements(
             if mask is not None:
                 b.copy(register, other[at])
         template = f"{head}.{type} %s, [%s+%s]" + (", %s;" if policy else ";")
-        emit_predicated(b, mask, template, (register, *pointers.address(b, place), *policy))
+        b.effect(template, register, *pointers.address(b, place), *policy, guard=mask)
         registers.append(register)
     return registers
 
@@ -176,12 +178,4 @@ def store_singly(
             with _skip_unless_needed(b, vector, len(wanted) == 1):
                 for place, mask, value in zip(vector.places, vector.masks, mine):
                     operands = (*pointers.address(b, place), plain_operand(b, value, element), *policy)
-                    emit_predicated(b, mask, template, operands)
-
-
-def emit_predicated(b: Builder, predicate, template: str, operands: tuple) -> None:
-    """An instruction with effects under a predicate (a register, or None / 1: always; 0: never)."""
-    if predicate is None or predicate == 1:
-        b.effect(template, *operands)
-    elif predicate != 0:
-        b.effect("@%s " + template, predicate, *operands)
+                    b.effect(template, *operands, guard=mask)

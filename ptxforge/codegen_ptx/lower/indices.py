@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout
 
@@ -20,30 +21,28 @@ def linear_of(type: T.TensorType) -> LinearLayout:
     return type.layout.linear(type.shape)
 
 
-def thread_id(b: Builder) -> str:
+def thread_id(b: Builder) -> Register:
     """``%tid.x``."""
     tid = b.thread_values.get("tid")
     if tid is None:
         with b.at_entry():
-            tid = b.thread_values["tid"] = b.pure("mov.u32 %s, %%tid.x;", "r")
-        b.ranges[tid] = (0, (1 << b.thread_bits) - 1)
+            tid = b.pure("mov.u32 %s, %%tid.x;", "r").within(0, (1 << b.thread_bits) - 1)
+            b.thread_values["tid"] = tid
     return tid
 
 
-def lane_id(b: Builder) -> str:
+def lane_id(b: Builder) -> Register:
     """The lane within the warp (thread blocks are one-dimensional)."""
     with b.at_entry():
         return masked(b, thread_id(b), 31)
 
 
-def masked(b: Builder, x: str, mask: int) -> str:
+def masked(b: Builder, x: Register, mask: int) -> Register:
     """``x & mask``; ``x`` itself when its range says that nothing is cut off."""
-    known = b.ranges.get(x)
+    known = x.range
     if known is not None and known[0] >= 0 and known[1] <= mask and mask & (mask + 1) == 0:
         return x
-    found = b.pure("and.b32 %s, %s, %s;", "r", x, mask)
-    b.ranges.setdefault(found, (0, mask))
-    return found
+    return b.pure("and.b32 %s, %s, %s;", "r", x, mask).within(0, mask)
 
 
 def thread_xor(b: Builder, columns: Sequence[int]):
@@ -63,7 +62,7 @@ def thread_xor(b: Builder, columns: Sequence[int]):
     return found
 
 
-def _thread_xor(b: Builder, columns: tuple[int, ...]) -> str:
+def _thread_xor(b: Builder, columns: tuple[int, ...]) -> Register:
     result = None
     reach = 0
     for start, length, column in _runs(columns):
@@ -74,17 +73,14 @@ def _thread_xor(b: Builder, columns: tuple[int, ...]) -> str:
                 bits = ((1 << length) - 1) << position
                 result = term if result is None else _merge(b, result, term, reach & bits == 0)
                 reach |= bits
-    known = b.ranges.get(result)
-    if known is None:
-        b.ranges[result] = (0, (1 << reach.bit_length()) - 1)
-    return result
+    return result.within(0, (1 << reach.bit_length()) - 1)
 
 
-def _merge(b: Builder, x: str, y: str, disjoint: bool) -> str:
+def _merge(b: Builder, x: Register, y: Register, disjoint: bool) -> Register:
     return b.pure("or.b32 %s, %s, %s;" if disjoint else "xor.b32 %s, %s, %s;", "r", x, y)
 
 
-def _bits(b: Builder, start: int, length: int) -> str:
+def _bits(b: Builder, start: int, length: int) -> Register:
     """Bits start … start+length of ``%tid.x``, shifted down."""
     tid = thread_id(b)
     if start == 0:
@@ -93,8 +89,7 @@ def _bits(b: Builder, start: int, length: int) -> str:
         found = b.pure("shr.u32 %s, %s, %s;", "r", tid, start)
     else:
         found = b.pure("bfe.u32 %s, %s, %s, %s;", "r", tid, start, length)
-    b.ranges.setdefault(found, (0, (1 << length) - 1))
-    return found
+    return found.within(0, (1 << length) - 1)
 
 
 @lru_cache(maxsize=4096)
@@ -125,7 +120,7 @@ def combine(b: Builder, thread, columns: Sequence[int], constant: int):
     if mixed:
         with b.at_entry():
             thread = b.pure("xor.b32 %s, %s, %s;", "r", thread, mixed)
-        b.ranges.setdefault(thread, (0, (1 << reach.bit_length()) - 1))
+        thread.within(0, (1 << reach.bit_length()) - 1)
     return b.add(thread, constant & ~reach)
 
 
@@ -184,7 +179,7 @@ def owner(b: Builder, thread_mask: int):
         return b.pure("setp.eq.b32 %s, %s, 0;", "p", masked(b, thread_id(b), thread_mask))
 
 
-def thread_bit(b: Builder, mask: int) -> str:
+def thread_bit(b: Builder, mask: int) -> Register:
     """The predicate that the parity of ``%tid.x & mask`` is odd."""
     with b.at_entry():
         bits = masked(b, thread_id(b), mask)

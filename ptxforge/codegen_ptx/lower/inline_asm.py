@@ -15,9 +15,10 @@ from collections.abc import Sequence
 from ptxforge.codegen_ptx.lower.elementwise import zero_extended
 from ptxforge.codegen_ptx.lower.packing import pack, unpack
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
-from ptxforge.codegen_ptx.ptx.builder import EFFECT, Builder
+from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.instruction import EFFECT, PURE, Instruction
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
-from ptxforge.codegen_ptx.ptx.registers import DECLARED, MOVES, register_class
+from ptxforge.codegen_ptx.ptx.registers import DECLARED, MOVES, Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.inline_asm import WIDTHS, InlineAsm, parse_constraints, parse_text, words_of
 from ptxforge.support.errors import CompilationError
@@ -73,7 +74,8 @@ def _execute(b: Builder, op: InlineAsm, group: list[list]) -> list[list]:
         outputs = [b.new(kind) for kind in kinds]
         every = (*outputs, *inputs)
         operands = (*outputs, *[every[index] for index in order])
-        b.code.append((template, operands, len(outputs) if op.pure and outputs else EFFECT))
+        kind = PURE if op.pure and outputs else EFFECT
+        b.code.append(Instruction(template, operands, kind, b.location, b.why))
         if op.pure:
             b.remember(key, outputs)
     found: list[list] = [[] for _ in elements]
@@ -90,7 +92,7 @@ def _template(op: InlineAsm, inputs: list, tied: Sequence[int | None]) -> tuple[
     parts, order = [], []
     for index, result in enumerate(tied):
         if result is not None:
-            parts.append(MOVES[inputs[index][1]] + "\n")
+            parts.append(MOVES[inputs[index].kind] + "\n")
             order += [result, results + index]
     for piece in parse_text(textwrap.dedent(op.text).strip()):
         if isinstance(piece, int):
@@ -125,7 +127,7 @@ def _inputs(b: Builder, op: InlineAsm, group: list[list], letters: Sequence[str]
     return found
 
 
-def _in_register(b: Builder, entries: list, element: T.Type, kind: str) -> str:
+def _in_register(b: Builder, entries: list, element: T.Type, kind: str) -> Register:
     """Elements, lowest first, in one register as wide as those of class ``kind``, with zeros above them."""
     own = register_class(element)
     if len(entries) == 1 and DECLARED[own] == DECLARED[kind] and element.bits != 8 and own != "r":
@@ -158,9 +160,9 @@ def _result_class(letter: str, element: T.Type, share: int) -> str:
     return own if share == 1 and DECLARED[own] == DECLARED[kind] else kind
 
 
-def _elements(b: Builder, register: str, element: T.Type, share: int) -> list:
+def _elements(b: Builder, register: Register, element: T.Type, share: int) -> list:
     """The elements, lowest first, in a result's register."""
-    own, held = register_class(element), register[1]
+    own, held = register_class(element), register.kind
     if own == held and share == 1:
         return [register]
     if held in "hq":

@@ -10,59 +10,60 @@ from ptxforge.codegen_ptx.lower import polynomials as P
 from ptxforge.codegen_ptx.lower.trigonometry import reduce
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import f32
+from ptxforge.codegen_ptx.ptx.registers import Register
 
 _LOG2_E = f32(1 / math.log(2))
 
 
-def _fma(b: Builder, x, y, z) -> str:
+def _fma(b: Builder, x, y, z) -> Register:
     return b.pure("fma.rn.f32 %s, %s, %s, %s;", "f", x, y, z)
 
 
-def _mul(b: Builder, x, y) -> str:
+def _mul(b: Builder, x, y) -> Register:
     return b.pure("mul.rn.f32 %s, %s, %s;", "f", x, y)
 
 
-def _add(b: Builder, x, y) -> str:
+def _add(b: Builder, x, y) -> Register:
     return b.pure("add.rn.f32 %s, %s, %s;", "f", x, y)
 
 
-def _select(b: Builder, condition, x, y) -> str:
+def _select(b: Builder, condition, x, y) -> Register:
     return b.pure("selp.b32 %s, %s, %s, %s;", "f", x, y, condition)
 
 
-def _is(b: Builder, relation: str, x, y) -> str:
+def _is(b: Builder, relation: str, x, y) -> Register:
     return b.pure(f"setp.{relation}.f32 %s, %s, %s;", "p", x, y)
 
 
 # -- one instruction -------------------------------------------------------------------------------------
 
 
-def exp2(b: Builder, x: str) -> str:
+def exp2(b: Builder, x: Register) -> Register:
     return b.pure("ex2.approx.f32 %s, %s;", "f", x)
 
 
-def scaled_for_exp(b: Builder, x: str) -> str:
+def scaled_for_exp(b: Builder, x: Register) -> Register:
     """The exponent that makes a power of two one of e."""
     return _mul(b, x, _LOG2_E)
 
 
-def exp(b: Builder, x: str) -> str:
+def exp(b: Builder, x: Register) -> Register:
     return exp2(b, scaled_for_exp(b, x))
 
 
-def sqrt(b: Builder, x: str) -> str:
+def sqrt(b: Builder, x: Register) -> Register:
     return b.pure("sqrt.approx.f32 %s, %s;", "f", x)
 
 
-def sqrt_rn(b: Builder, x: str) -> str:
+def sqrt_rn(b: Builder, x: Register) -> Register:
     return b.pure("sqrt.rn.f32 %s, %s;", "f", x)
 
 
-def rsqrt(b: Builder, x: str) -> str:
+def rsqrt(b: Builder, x: Register) -> Register:
     return b.pure("rsqrt.approx.f32 %s, %s;", "f", x)
 
 
-def rounding(mode: str) -> Callable[[Builder, str], str]:
+def rounding(mode: str) -> Callable[[Builder, Register], Register]:
     """Rounding to an integer: ``rmi`` down, ``rpi`` up, ``rzi`` towards zero, ``rni`` to nearest even."""
     return lambda b, x: b.pure(f"cvt.{mode}.f32.f32 %s, %s;", "f", x)
 
@@ -70,7 +71,7 @@ def rounding(mode: str) -> Callable[[Builder, str], str]:
 # -- logarithms ------------------------------------------------------------------------------------------
 
 
-def _split(b: Builder, x: str) -> tuple[str, str]:
+def _split(b: Builder, x: Register) -> tuple[Register, Register]:
     """(f, e) with x = (1 + f) · 2**e and 1 + f in [2/3, 4/3), for positive finite x."""
     small = _is(b, "lt", x, f32(2.0**-126))
     scaled = _select(b, small, _mul(b, x, f32(2.0**23)), x)
@@ -85,7 +86,7 @@ def _split(b: Builder, x: str) -> tuple[str, str]:
     return _add(b, mantissa, f32(-1.0)), e
 
 
-def _logarithm(b: Builder, x: str, value: str) -> str:
+def _logarithm(b: Builder, x: Register, value: Register) -> Register:
     """``value`` for positive finite x; -inf of 0, NaN of negative numbers; inf and NaN stay."""
     inside = b.both(_is(b, "gt", x, f32(0.0)), _is(b, "lt", x, f32(math.inf)))
     other = _select(b, _is(b, "lt", x, f32(0.0)), "0f7FFFFFFF", _add(b, x, x))
@@ -93,14 +94,14 @@ def _logarithm(b: Builder, x: str, value: str) -> str:
     return _select(b, inside, value, other)
 
 
-def log(b: Builder, x: str) -> str:
+def log(b: Builder, x: Register) -> Register:
     f, e = _split(b, x)
     square = _mul(b, f, f)
     value = _fma(b, square, P.horner(b, P.LOG_F32, f, "f"), f)
     return _logarithm(b, x, _fma(b, e, f32(math.log(2)), value))
 
 
-def log2(b: Builder, x: str) -> str:
+def log2(b: Builder, x: Register) -> Register:
     f, e = _split(b, x)
     return _logarithm(b, x, _fma(b, f, P.horner(b, P.LOG2_F32, f, "f"), e))
 
@@ -108,7 +109,7 @@ def log2(b: Builder, x: str) -> str:
 # -- trigonometry ----------------------------------------------------------------------------------------
 
 
-def _wave(b: Builder, r: str, turns: str) -> str:
+def _wave(b: Builder, r: Register, turns: Register) -> Register:
     """sin(r + turns · π/2): sine or cosine of r by the quadrant's parity, with its sign."""
     odd = b.pure("setp.ne.b32 %s, %s, 0;", "p", b.pure("and.b32 %s, %s, 1;", "r", turns))
     square = _mul(b, r, r)
@@ -121,17 +122,17 @@ def _wave(b: Builder, r: str, turns: str) -> str:
     return _select(b, negative, b.pure("neg.f32 %s, %s;", "f", value), value)
 
 
-def sin(b: Builder, x: str) -> str:
+def sin(b: Builder, x: Register) -> Register:
     # sin(-0) is -0.
     return _select(b, _is(b, "eq", x, f32(0.0)), x, _wave(b, *reduce(b, x, "f")))
 
 
-def cos(b: Builder, x: str) -> str:
+def cos(b: Builder, x: Register) -> Register:
     r, turns = reduce(b, x, "f")
     return _wave(b, r, b.pure("add.s32 %s, %s, 1;", "r", turns))
 
 
-def tan(b: Builder, x: str) -> str:
+def tan(b: Builder, x: Register) -> Register:
     """sin / cos (or -cos / sin). Both are kept in two parts, so that only r and the quotient are rounded."""
     r, turns = reduce(b, x, "f")
     square = _mul(b, r, r)
@@ -150,7 +151,7 @@ def tan(b: Builder, x: str) -> str:
     return _select(b, _is(b, "eq", x, f32(0.0)), x, corrected)
 
 
-def _sum(b: Builder, x: str, y: str) -> tuple[str, str]:
+def _sum(b: Builder, x: Register, y: Register) -> tuple[Register, Register]:
     """x + y and its rounding error, for |x| >= |y|."""
     total = _add(b, x, y)
     return total, b.pure("sub.rn.f32 %s, %s, %s;", "f", y, b.pure("sub.rn.f32 %s, %s, %s;", "f", total, x))
@@ -159,7 +160,7 @@ def _sum(b: Builder, x: str, y: str) -> tuple[str, str]:
 # -- others ----------------------------------------------------------------------------------------------
 
 
-def tanh(b: Builder, x: str) -> str:
+def tanh(b: Builder, x: Register) -> Register:
     """Near 0 a polynomial, else 1 - 2 / (exp(2|x|) + 1) with the sign of x."""
     square = _mul(b, x, x)
     near = _fma(b, _mul(b, square, x), P.horner(b, P.TANH_F32, square, "f"), x)
@@ -170,7 +171,7 @@ def tanh(b: Builder, x: str) -> str:
     return b.pure("copysign.f32 %s, %s, %s;", "f", x, _select(b, _is(b, "gt", size, f32(0.55)), far, near))
 
 
-def erf(b: Builder, x: str) -> str:
+def erf(b: Builder, x: Register) -> Register:
     """Up to 1 a polynomial, beyond 1 - 2**p(|x|), where p is the logarithm of 1 - erf; from 4 on the result
     is 1."""
     square = _mul(b, x, x)
@@ -184,7 +185,7 @@ def erf(b: Builder, x: str) -> str:
     return _select(b, _is(b, "gt", size, f32(1.0)), far, near)
 
 
-def pow(b: Builder, x: str, y: str) -> str:
+def pow(b: Builder, x: Register, y: Register) -> Register:
     """In f64, whose logarithm and exponential are accurate far beyond what an f32 needs."""
     wide = [b.pure("cvt.f64.f32 %s, %s;", "d", v) for v in (x, y)]
     return b.pure("cvt.rn.f32.f64 %s, %s;", "f", math_f64.pow_single(b, *wide))

@@ -11,47 +11,48 @@ from ptxforge.codegen_ptx.lower import polynomials as P
 from ptxforge.codegen_ptx.lower.trigonometry import reduce
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import f64
+from ptxforge.codegen_ptx.ptx.registers import Register
 
 _NAN = "0d7FFFFFFFFFFFFFFF"
 
 
-def _fma(b: Builder, x, y, z) -> str:
+def _fma(b: Builder, x, y, z) -> Register:
     return b.pure("fma.rn.f64 %s, %s, %s, %s;", "d", x, y, z)
 
 
-def _mul(b: Builder, x, y) -> str:
+def _mul(b: Builder, x, y) -> Register:
     return b.pure("mul.rn.f64 %s, %s, %s;", "d", x, y)
 
 
-def _add(b: Builder, x, y) -> str:
+def _add(b: Builder, x, y) -> Register:
     return b.pure("add.rn.f64 %s, %s, %s;", "d", x, y)
 
 
-def _sub(b: Builder, x, y) -> str:
+def _sub(b: Builder, x, y) -> Register:
     return b.pure("sub.rn.f64 %s, %s, %s;", "d", x, y)
 
 
-def _div(b: Builder, x, y) -> str:
+def _div(b: Builder, x, y) -> Register:
     return b.pure("div.rn.f64 %s, %s, %s;", "d", x, y)
 
 
-def _neg(b: Builder, x) -> str:
+def _neg(b: Builder, x) -> Register:
     return b.pure("neg.f64 %s, %s;", "d", x)
 
 
-def _abs(b: Builder, x) -> str:
+def _abs(b: Builder, x) -> Register:
     return b.pure("abs.f64 %s, %s;", "d", x)
 
 
-def _select(b: Builder, condition, x, y) -> str:
+def _select(b: Builder, condition, x, y) -> Register:
     return b.pure("selp.b64 %s, %s, %s, %s;", "d", x, y, condition)
 
 
-def _is(b: Builder, relation: str, x, y) -> str:
+def _is(b: Builder, relation: str, x, y) -> Register:
     return b.pure(f"setp.{relation}.f64 %s, %s, %s;", "p", x, y)
 
 
-def _either(b: Builder, p: str, q: str) -> str:
+def _either(b: Builder, p: Register, q: Register) -> Register:
     return b.pure("or.pred %s, %s, %s;", "p", p, q)
 
 
@@ -73,15 +74,15 @@ _LOG2_E = _two_parts(1 / _log_of_2())
 # -- simple ----------------------------------------------------------------------------------------------
 
 
-def sqrt(b: Builder, x: str) -> str:
+def sqrt(b: Builder, x: Register) -> Register:
     return b.pure("sqrt.rn.f64 %s, %s;", "d", x)
 
 
-def rsqrt(b: Builder, x: str) -> str:
+def rsqrt(b: Builder, x: Register) -> Register:
     return _div(b, f64(1.0), sqrt(b, x))
 
 
-def rounding(mode: str) -> Callable[[Builder, str], str]:
+def rounding(mode: str) -> Callable[[Builder, Register], Register]:
     """Rounding to an integer: ``rmi`` down, ``rpi`` up, ``rzi`` towards zero, ``rni`` to nearest even."""
     return lambda b, x: b.pure(f"cvt.{mode}.f64.f64 %s, %s;", "d", x)
 
@@ -89,45 +90,45 @@ def rounding(mode: str) -> Callable[[Builder, str], str]:
 # -- exponentials ----------------------------------------------------------------------------------------
 
 
-def _power_of_two(b: Builder, n: str) -> str:
+def _power_of_two(b: Builder, n: Register) -> Register:
     """2**n for an integer register n between -1022 and 1023."""
     biased = b.pure("add.s32 %s, %s, 1023;", "r", n)
     return b.pure("mov.b64 %s, {%s, %s};", "d", b.register(0), b.pure("shl.b32 %s, %s, 20;", "r", biased))
 
 
-def _scaled(b: Builder, x: str, n: str) -> str:
+def _scaled(b: Builder, x: Register, n: Register) -> Register:
     """x · 2**n in two steps, so that only the last may leave the normal range."""
     half = b.pure("shr.s32 %s, %s, 1;", "r", n)
     rest = b.pure("sub.s32 %s, %s, %s;", "r", n, half)
     return _mul(b, _mul(b, x, _power_of_two(b, half)), _power_of_two(b, rest))
 
 
-def _exp_reduced(b: Builder, r: str, n: str) -> str:
+def _exp_reduced(b: Builder, r: Register, n: Register) -> Register:
     """exp(r) · 2**n for |r| up to log(2)/2."""
     value = _add(b, _fma(b, _mul(b, r, r), P.horner(b, P.EXP_F64, r, "d"), r), f64(1.0))
     return _scaled(b, value, n)
 
 
-def _clamped(b: Builder, x: str, low: float, high: float) -> str:
+def _clamped(b: Builder, x: Register, low: float, high: float) -> Register:
     return b.pure("max.f64 %s, %s, %s;", "d", b.pure("min.f64 %s, %s, %s;", "d", x, f64(high)), f64(low))
 
 
-def _keep_nan(b: Builder, x: str, value: str) -> str:
+def _keep_nan(b: Builder, x: Register, value: Register) -> Register:
     return _select(b, _is(b, "nan", x, x), x, value)
 
 
-def exp(b: Builder, x: str) -> str:
+def exp(b: Builder, x: Register) -> Register:
     bounded = _clamped(b, x, -746.0, 710.0)
     turns = b.pure("cvt.rni.f64.f64 %s, %s;", "d", _mul(b, bounded, f64(_LOG2_E[0])))
     r = _fma(b, turns, f64(-_LN2[1]), _fma(b, turns, f64(-_LN2[0]), bounded))
     return _keep_nan(b, x, _exp_reduced(b, r, b.pure("cvt.rni.s32.f64 %s, %s;", "r", turns)))
 
 
-def exp2(b: Builder, x: str) -> str:
+def exp2(b: Builder, x: Register) -> Register:
     return _keep_nan(b, x, _exp2_of_sum(b, _clamped(b, x, -1076.0, 1025.0), f64(0.0)))
 
 
-def _exp2_of_sum(b: Builder, high: str, low: str) -> str:
+def _exp2_of_sum(b: Builder, high: Register, low: Register) -> Register:
     """2**(high + low) for a bounded ``high`` and a small ``low``."""
     turns = b.pure("cvt.rni.f64.f64 %s, %s;", "d", high)
     fraction = _sub(b, high, turns)
@@ -138,7 +139,7 @@ def _exp2_of_sum(b: Builder, high: str, low: str) -> str:
 # -- logarithms ------------------------------------------------------------------------------------------
 
 
-def _split(b: Builder, x: str) -> tuple[str, str]:
+def _split(b: Builder, x: Register) -> tuple[Register, Register]:
     """(m, e) with x = m · 2**e and m in [sqrt(1/2), sqrt(2)), for positive finite x; e is an f64."""
     small = _is(b, "lt", x, f64(2.0**-1022))
     scaled = _select(b, small, _mul(b, x, f64(2.0**54)), x)
@@ -151,7 +152,7 @@ def _split(b: Builder, x: str) -> tuple[str, str]:
     return b.pure("mov.b64 %s, {%s, %s};", "d", low, mantissa), e
 
 
-def _logarithm(b: Builder, x: str, value: str) -> str:
+def _logarithm(b: Builder, x: Register, value: Register) -> Register:
     """``value`` for positive finite x; -inf of 0, NaN of negative numbers; inf and NaN stay."""
     inside = b.both(_is(b, "gt", x, f64(0.0)), _is(b, "lt", x, f64(math.inf)))
     other = _select(b, _is(b, "lt", x, f64(0.0)), _NAN, _add(b, x, x))
@@ -159,7 +160,7 @@ def _logarithm(b: Builder, x: str, value: str) -> str:
     return _select(b, inside, value, other)
 
 
-def log(b: Builder, x: str) -> str:
+def log(b: Builder, x: Register) -> Register:
     """log(m) = f - (f²/2 - s (f²/2 + R)) with f = m - 1, s = f / (2 + f) and R = s² P(s²): f is exact and
     large, so that the rounding of the rest hardly counts."""
     m, e = _split(b, x)
@@ -173,7 +174,7 @@ def log(b: Builder, x: str) -> str:
     return _logarithm(b, x, _fma(b, e, f64(_LN2[0]), value))
 
 
-def log2(b: Builder, x: str) -> str:
+def log2(b: Builder, x: Register) -> Register:
     total = _log2_parts(b, x)
     return _logarithm(b, x, _add(b, total.high, total.low))
 
@@ -184,8 +185,8 @@ def log2(b: Builder, x: str) -> str:
 class Double(NamedTuple):
     """An unevaluated sum of two f64, the second below the first's last place (Dekker, 1971)."""
 
-    high: str
-    low: str
+    high: Register
+    low: Register
 
 
 def _sum_ordered(b: Builder, x, y) -> Double:
@@ -219,7 +220,7 @@ def _multiply_doubles(b: Builder, x: Double, y: Double) -> Double:
     return _sum_ordered(b, product.high, low)
 
 
-def _log2_parts(b: Builder, x: str) -> Double:
+def _log2_parts(b: Builder, x: Register) -> Double:
     """log2 of a positive finite x to some 65 bits: 2 s + 2/3 s³ + s⁵ Q(s²) in two parts, s = (m - 1) / (m +
     1)."""
     m, e = _split(b, x)
@@ -241,14 +242,14 @@ def _log2_parts(b: Builder, x: str) -> Double:
 # -- powers ----------------------------------------------------------------------------------------------
 
 
-def pow(b: Builder, x: str, y: str) -> str:
+def pow(b: Builder, x: Register, y: Register) -> Register:
     logarithm = _log2_parts(b, _abs(b, x))
     product = _product(b, y, logarithm.high)
     low = _fma(b, y, logarithm.low, product.low)
     return _finish_power(b, x, y, product.high, low)
 
 
-def pow_single(b: Builder, x: str, y: str) -> str:
+def pow_single(b: Builder, x: Register, y: Register) -> Register:
     """As :func:`pow` for operands that were f32, to f32 accuracy."""
     size = _abs(b, x)
     m, e = _split(b, size)
@@ -259,7 +260,7 @@ def pow_single(b: Builder, x: str, y: str) -> str:
     return _finish_power(b, x, y, _mul(b, y, _fma(b, natural, f64(_LOG2_E[0]), e)), f64(0.0))
 
 
-def _finish_power(b: Builder, x: str, y: str, high: str, low: str) -> str:
+def _finish_power(b: Builder, x: Register, y: Register, high: Register, low: Register) -> Register:
     """2**(high + low), where that is y · log2|x|, with C's rules for special operands."""
     size = _abs(b, x)
     # Where |x| is 0 or infinite the logarithm is, too.
@@ -274,7 +275,7 @@ def _finish_power(b: Builder, x: str, y: str, high: str, low: str) -> str:
     return _power_special(b, x, y, value)
 
 
-def _power_special(b: Builder, x: str, y: str, value: str) -> str:
+def _power_special(b: Builder, x: Register, y: Register, value: Register) -> Register:
     whole = b.pure("cvt.rzi.f64.f64 %s, %s;", "d", y)
     half = _mul(b, y, f64(0.5))
     is_whole = _is(b, "eq", whole, y)
@@ -293,7 +294,7 @@ def _power_special(b: Builder, x: str, y: str, value: str) -> str:
 # -- trigonometry ----------------------------------------------------------------------------------------
 
 
-def _wave(b: Builder, r: str, turns: str) -> str:
+def _wave(b: Builder, r: Register, turns: Register) -> Register:
     """sin(r + turns · π/2): sine or cosine of r by the quadrant's parity, with its sign."""
     odd = b.pure("setp.ne.b32 %s, %s, 0;", "p", b.pure("and.b32 %s, %s, 1;", "r", turns))
     square = _mul(b, r, r)
@@ -304,17 +305,17 @@ def _wave(b: Builder, r: str, turns: str) -> str:
     return _select(b, negative, _neg(b, value), value)
 
 
-def sin(b: Builder, x: str) -> str:
+def sin(b: Builder, x: Register) -> Register:
     # sin(-0) is -0.
     return _select(b, _is(b, "eq", x, f64(0.0)), x, _wave(b, *reduce(b, x, "d")))
 
 
-def cos(b: Builder, x: str) -> str:
+def cos(b: Builder, x: Register) -> Register:
     r, turns = reduce(b, x, "d")
     return _wave(b, r, b.pure("add.s32 %s, %s, 1;", "r", turns))
 
 
-def tan(b: Builder, x: str) -> str:
+def tan(b: Builder, x: Register) -> Register:
     """sin / cos (or -cos / sin). Both are kept in two parts, so that only r and the quotient are rounded."""
     r, turns = reduce(b, x, "d")
     square = _mul(b, r, r)
@@ -335,7 +336,7 @@ def tan(b: Builder, x: str) -> str:
 # -- others ----------------------------------------------------------------------------------------------
 
 
-def tanh(b: Builder, x: str) -> str:
+def tanh(b: Builder, x: Register) -> Register:
     """Near 0 a polynomial, else 1 - 2 / (exp(2|x|) + 1) with the sign of x."""
     square = _mul(b, x, x)
     near = _fma(b, _mul(b, square, x), P.horner(b, P.TANH_F64, square, "d"), x)
@@ -345,7 +346,7 @@ def tanh(b: Builder, x: str) -> str:
     return b.pure("copysign.f64 %s, %s, %s;", "d", x, _select(b, _is(b, "gt", size, f64(0.55)), far, near))
 
 
-def erf(b: Builder, x: str) -> str:
+def erf(b: Builder, x: Register) -> Register:
     """Up to 1 a polynomial, beyond 1 - exp(-a²) g(t) / (1 + 2a) with t = (a - 4) / (a + 4); from 6 on the
     result is 1."""
     square = _mul(b, x, x)

@@ -11,6 +11,7 @@ from ptxforge.codegen_ptx.lower.exchange import shared_base
 from ptxforge.codegen_ptx.lower.indices import lane_id, thread_id
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir.core import Value
 from ptxforge.ir.ops import mbarrier as ops
 
@@ -41,18 +42,18 @@ def address(ctx: Lowering, value: Value):
 def init(ctx: Lowering, op: ops.BarrierInit) -> None:
     b, predicate = ctx.b, leader(ctx.b)
     for root, offset in _each(ctx, op.barriers):
-        b.effect(f"@%s mbarrier.init.shared::cta.b64 [%s+%s], {op.count};", predicate, root, offset)
-    b.effect("@%s fence.mbarrier_init.release.cluster;", predicate)
+        b.effect(f"mbarrier.init.shared::cta.b64 [%s+%s], {op.count};", root, offset, guard=predicate)
+    b.effect("fence.mbarrier_init.release.cluster;", guard=predicate)
 
 
 @lowers(ops.BarrierInval)
 def inval(ctx: Lowering, op: ops.BarrierInval) -> None:
     b, predicate = ctx.b, leader(ctx.b)
     for root, offset in _each(ctx, op.barriers):
-        b.effect("@%s mbarrier.inval.shared::cta.b64 [%s+%s];", predicate, root, offset)
+        b.effect("mbarrier.inval.shared::cta.b64 [%s+%s];", root, offset, guard=predicate)
 
 
-def _each(ctx: Lowering, barriers: Value) -> list[tuple[str, int]]:
+def _each(ctx: Lowering, barriers: Value) -> list[tuple[Register, int]]:
     """The addresses of all barriers of a ring: a register and a displacement each."""
     root, offset = ctx.b.split(address(ctx, barriers))
     pitch = ctx.scalar(barriers).pitch
@@ -66,8 +67,8 @@ def expect(ctx: Lowering, op: ops.BarrierExpect) -> None:
     if predicate == 0:
         return
     root, offset = b.split(address(ctx, op.barrier))
-    template = f"@%s mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s+%s], {op.bytes};"
-    b.effect(template, predicate, root, offset)
+    template = f"mbarrier.arrive.expect_tx.shared::cta.b64 _, [%s+%s], {op.bytes};"
+    b.effect(template, root, offset, guard=predicate)
 
 
 @lowers(ops.BarrierWait)
@@ -97,7 +98,7 @@ def arrive(ctx: Lowering, op: ops.BarrierArrive) -> None:
     b = ctx.b
     root, offset = b.split(address(ctx, op.barrier))
     first = b.pure("setp.eq.s32 %s, %s, 0;", "p", lane_id(b))
-    b.effect("@%s mbarrier.arrive.shared::cta.b64 _, [%s+%s];", first, root, offset)
+    b.effect("mbarrier.arrive.shared::cta.b64 _, [%s+%s];", root, offset, guard=first)
 
 
 @lowers(ops.TensorLoad)
@@ -111,7 +112,7 @@ def tensor_load(ctx: Lowering, op: ops.TensorLoad) -> None:
     panel = type.numel // columns * width * type.element.bytes
     rank = len(op.tile_dims)
     template = (
-        f"@%s cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes "
+        f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes "
         f"[%s+%s], [%s, {{{', '.join(['%s'] * rank)}}}], [%s+%s];"
     )
     target, barrier = address(ctx, op.destination), b.split(address(ctx, op.barrier))
@@ -120,4 +121,4 @@ def tensor_load(ctx: Lowering, op: ops.TensorLoad) -> None:
         inner = b.register(b.add(corner[-1], number * width))
         outer = [b.register(c) for c in reversed(corner[:-1])]
         place = b.split(b.add(target, number * panel))
-        b.effect(template, predicate, *place, map, inner, *outer, *barrier)
+        b.effect(template, *place, map, inner, *outer, *barrier, guard=predicate)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 
 from ptxforge.codegen_ptx.lower.guarded import (
     Vector,
-    emit_predicated,
     guarded_vector,
     load_singly,
     store_singly,
@@ -21,6 +20,7 @@ from ptxforge.codegen_ptx.lower.packing import elements_of, fresh_words, words_o
 from ptxforge.codegen_ptx.lower.shared_tile import vector_syntax
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx import pointers
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.ops import memory as ops
@@ -30,22 +30,19 @@ from ptxforge.ir.ops.control import Yield
 @lowers(ops.GetProgramId)
 def program_id(ctx: Lowering, op: ops.GetProgramId) -> None:
     found = ctx.b.pure(f"mov.u32 %s, {ctx.program_register(op.axis)};", "r")
-    ctx.b.ranges.setdefault(found, (0, (1 << 31) - 1 if op.axis == 0 else 65535))
-    ctx.set(op, [found])
+    ctx.set(op, [found.within(0, (1 << 31) - 1 if op.axis == 0 else 65535)])
 
 
 @lowers(ops.GetNumPrograms)
 def num_programs(ctx: Lowering, op: ops.GetNumPrograms) -> None:
     found = ctx.b.pure(f"mov.u32 %s, {ctx.program_register(op.axis, 'n')};", "r")
-    ctx.b.ranges.setdefault(found, (1, (1 << 31) - 1 if op.axis == 0 else 65535))
-    ctx.set(op, [found])
+    ctx.set(op, [found.within(1, (1 << 31) - 1 if op.axis == 0 else 65535)])
 
 
 @lowers(ops.GetCtaRank)
 def cta_rank(ctx: Lowering, op: ops.GetCtaRank) -> None:
     found = ctx.b.pure("mov.u32 %s, %%cluster_ctarank;", "r")
-    ctx.b.ranges.setdefault(found, (0, ctx.function.attributes["num_ctas"] - 1))
-    ctx.set(op, [found])
+    ctx.set(op, [found.within(0, ctx.function.attributes["num_ctas"] - 1)])
 
 
 @lowers(ops.AddPtr)
@@ -86,7 +83,7 @@ def _width(ctx: Lowering, type: T.Type, wanted: int) -> int:
     return max(1, min(wanted, consecutive_registers(linear_of(type)), widest))
 
 
-def cache_policy(ctx: Lowering, eviction: str) -> str | None:
+def cache_policy(ctx: Lowering, eviction: str) -> Register | None:
     """The L2 policy operand for an eviction priority, or None for the normal one."""
     if not eviction:
         return None
@@ -176,12 +173,12 @@ class _Always:
 class _Reader:
     """Emits the vector loads of one operation."""
 
-    def __init__(self, ctx: Lowering, op: ops.Load, element: T.Type, width: int, policy: str | None):
+    def __init__(self, ctx: Lowering, op: ops.Load, element: T.Type, width: int, policy: Register | None):
         self.b, self.element, self.width = ctx.b, element, width
         self.policy = () if policy is None else (policy,)
         self.head = "ld.volatile.global" if op.volatile else "ld.global" + _modifiers(op.cache, op.eviction)
 
-    def read(self, base: str, offset: int, mask, other: tuple | None) -> list:
+    def read(self, base: Register, offset: int, mask, other: tuple | None) -> list:
         """The elements at ``base + offset``."""
         b, width, element = self.b, self.width, self.element
         if mask == 0:
@@ -190,14 +187,12 @@ class _Reader:
         vector, slots = _words_syntax(b, words, type)
         template = f"{self.head}{vector}.{type} {slots}, [%s+%s]" + (", %s;" if self.policy else ";")
         operands = (*words, base, offset, *self.policy)
-        if mask is None or mask == 1:
-            b.effect(template, *operands)
-        else:
+        if mask is not None and mask != 1:
             self._initialise(words, other)
-            b.effect("@%s " + template, mask, *operands)
+        b.effect(template, *operands, guard=mask)
         return elements_of(b, words, width, element)
 
-    def read_whole(self, vector: Vector, other: tuple) -> list[str]:
+    def read_whole(self, vector: Vector, other: tuple) -> list[Register]:
         """The registers of a guarded vector, loaded if it may be as a whole."""
         b = self.b
         words, type = fresh_words(b, self.width, self.element)
@@ -205,10 +200,10 @@ class _Reader:
             self._initialise(words, other)
         form, slots = _words_syntax(b, words, type)
         template = f"{self.head}{form}.{type} {slots}, [%s+%s]" + (", %s;" if self.policy else ";")
-        emit_predicated(b, vector.whole, template, (*words, vector.base, vector.offset, *self.policy))
+        b.effect(template, *words, vector.base, vector.offset, *self.policy, guard=vector.whole)
         return words
 
-    def _initialise(self, words: list[str], other: tuple | None) -> None:
+    def _initialise(self, words: list[Register], other: tuple | None) -> None:
         """Give the destination the values for when the mask does not hold (without ``other``: 0, so that
         every executor computes the same)."""
         values = [0] * len(words) if other is None else words_of(self.b, other, self.element)[0]
@@ -302,7 +297,7 @@ class _Writer:
         self.policy = () if policy is None else (policy,)
         self.head = "st.global" + _modifiers(op.cache, op.eviction)
 
-    def write(self, base: str, offset: int, predicate, elements: list) -> None:
+    def write(self, base: Register, offset: int, predicate, elements: list) -> None:
         """Write elements to ``base + offset`` where the predicate holds."""
         b = self.b
         words, type = words_of(b, elements, self.element)
@@ -310,9 +305,9 @@ class _Writer:
             words = [_in_register(b, word, type) for word in words]
         vector, slots = _words_syntax(b, words, type)
         template = f"{self.head}{vector}.{type} [%s+%s], {slots}" + (", %s;" if self.policy else ";")
-        emit_predicated(b, predicate, template, (base, offset, *words, *self.policy))
+        b.effect(template, base, offset, *words, *self.policy, guard=predicate)
 
 
-def _in_register(b, word, type: str) -> str:
+def _in_register(b, word, type: str) -> Register:
     """A vector's elements must be registers."""
     return b.register(word, {"b64": "q", "b16": "h"}.get(type, "r"))

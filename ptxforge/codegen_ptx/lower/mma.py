@@ -19,7 +19,7 @@ from ptxforge.codegen_ptx.lower.packing import pack, unpack
 from ptxforge.codegen_ptx.lowering import Lowering
 from ptxforge.codegen_ptx.operands import entries_of, timetable
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.registers import register_class
+from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.layouts.encodings import Mma
@@ -62,7 +62,7 @@ def multiply(ctx: Lowering, op: Dot) -> None:
                 ctx.do(work)
             b.locate(op.location)
         old = sums.operands(step.c)
-        new = tuple(b.new(word[1]) for word in old)
+        new = tuple(b.new(word.kind) for word in old)
         b.effect(template, *new, *map(left, step.a), *map(right, step.b), *old)
         sums.assign(step.c, new)
     ctx.set(op, sums.entries)
@@ -89,9 +89,9 @@ class _Words:
 
     def __init__(self, b: Builder, entries: list, element: T.Type):
         self.b, self.entries, self.element = b, entries, element
-        self.found: dict[tuple, str] = {}
+        self.found: dict[tuple, Register] = {}
 
-    def __call__(self, registers: Registers) -> str:
+    def __call__(self, registers: Registers) -> Register:
         if registers is None:
             return self.b.register(0, "d" if self.element is T.F64 else "r")
         word = self.found.get(registers)
@@ -99,7 +99,7 @@ class _Words:
             word = self.found[registers] = self._word(registers)
         return word
 
-    def _word(self, registers: tuple[int, ...]) -> str:
+    def _word(self, registers: tuple[int, ...]) -> Register:
         b = self.b
         if self.element.bits >= 32:
             return b.register(self.entries[registers[0]], register_class(self.element))
@@ -114,7 +114,7 @@ class _Accumulator:
         self.entries = list(entries)
         self.kind = register_class(element)
 
-    def operands(self, registers: tuple[int | None, ...]) -> tuple[str, ...]:
+    def operands(self, registers: tuple[int | None, ...]) -> tuple[Register, ...]:
         b = self.b
         values = [0 if r is None else self.entries[r] for r in registers]
         if self.element is T.F16:
@@ -122,7 +122,7 @@ class _Accumulator:
         zero = "0f00000000" if self.element is T.F32 else "0d0000000000000000" if self.element is T.F64 else 0
         return tuple(b.register(zero if r is None else x, self.kind) for r, x in zip(registers, values))
 
-    def assign(self, registers: tuple[int | None, ...], words: tuple[str, ...]) -> None:
+    def assign(self, registers: tuple[int | None, ...], words: tuple[Register, ...]) -> None:
         if self.element is T.F16:
             words = tuple(x for word in words for x in unpack(self.b, word, T.F16))
         for register, word in zip(registers, words, strict=True):

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.registers import register_class
+from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 
 
-def unpack(b: Builder, word: str, element: T.Type) -> list[str]:
+def unpack(b: Builder, word: Register, element: T.Type) -> list[Register]:
     """The elements in a 32-bit ``word``, lowest first."""
     if element.bits == 32:
         return [word]
@@ -54,7 +54,7 @@ def pack(b: Builder, elements: Sequence, element: T.Type):
     return word
 
 
-def _four_bytes(b: Builder, parts: Sequence[str]) -> str:
+def _four_bytes(b: Builder, parts: Sequence[Register]) -> Register:
     """The word of the low bytes of four registers. Those that were cut out of words are taken from there: a
     ``prmt`` selects among the bytes of two words."""
     low, high = (_places_of_bytes(b, parts[i : i + 2]) for i in (0, 2))
@@ -65,29 +65,29 @@ def _four_bytes(b: Builder, parts: Sequence[str]) -> str:
     return b.pure("prmt.b32 %s, %s, %s, 0x5410;", "r", low, high)
 
 
-def _places_of_bytes(b: Builder, parts: Sequence[str]) -> list[tuple[str, int]]:
+def _places_of_bytes(b: Builder, parts: Sequence[Register]) -> list[tuple[Register, int]]:
     """Where the low bytes of registers come from: (word, which of its bytes)."""
     return [b.known(("byte of", part)) or (part, 0) for part in parts]
 
 
 def are_bytes_of_words(b: Builder, parts: Sequence) -> bool:
     """Whether four entries are bytes of one or two words: packing them takes an instruction at most."""
-    if any(not isinstance(x, str) for x in parts):
+    if any(not isinstance(x, Register) for x in parts):
         return False
     return b.known(("pack", tuple(parts))) is not None or len(_sources(_places_of_bytes(b, parts))[0]) <= 2
 
 
-def _sources(places: Sequence[tuple[str, int]]) -> tuple[list[str], Sequence[tuple[str, int]]]:
+def _sources(places: Sequence[tuple[Register, int]]) -> tuple[list[Register], Sequence[tuple[Register, int]]]:
     return list(dict.fromkeys(word for word, _ in places)), places
 
 
-def _permuted(b: Builder, words: Sequence[str], places: Sequence[tuple[str, int]]) -> str:
+def _permuted(b: Builder, words: Sequence[Register], places: Sequence[tuple[Register, int]]) -> Register:
     """The bytes at ``places`` of one or two words, lowest first."""
     selector = sum(4 * words.index(word) + index << 4 * i for i, (word, index) in enumerate(places))
     return b.pure(f"prmt.b32 %s, %s, %s, 0x{selector:04x};", "r", words[0], words[-1])
 
 
-def words_of(b: Builder, elements: Sequence, element: T.Type) -> tuple[list, str]:
+def words_of(b: Builder, elements: Sequence, element: T.Type) -> tuple[list, Register]:
     """A vector access's operands and their PTX type: elements in order, packed into words where they are
     narrow.
 
@@ -103,11 +103,11 @@ def words_of(b: Builder, elements: Sequence, element: T.Type) -> tuple[list, str
 def plain_operand(b: Builder, x, element: T.Type):
     """One element as an operand of a store or move."""
     if element is T.I1:
-        return b.pure("selp.b32 %s, 1, 0, %s;", "r", x) if isinstance(x, str) else int(x)
+        return b.pure("selp.b32 %s, 1, 0, %s;", "r", x) if isinstance(x, Register) else int(x)
     return b.plain(x)
 
 
-def fresh_words(b: Builder, count: int, element: T.Type) -> tuple[list[str], str]:
+def fresh_words(b: Builder, count: int, element: T.Type) -> tuple[list[Register], Register]:
     """Destination registers of a vector access of ``count`` elements, and their PTX type."""
     bits = element.bits
     if bits < 32 <= count * bits:
@@ -116,7 +116,7 @@ def fresh_words(b: Builder, count: int, element: T.Type) -> tuple[list[str], str
     return [b.new(kind) for _ in range(count)], f"b{max(bits, 8)}"
 
 
-def elements_of(b: Builder, words: Sequence[str], count: int, element: T.Type) -> list:
+def elements_of(b: Builder, words: Sequence[Register], count: int, element: T.Type) -> list:
     """The elements in the registers that :func:`fresh_words` gave."""
     if element is T.I1:
         return [b.pure("setp.ne.b32 %s, %s, 0;", "p", masked_byte(b, word)) for word in words]
@@ -125,6 +125,6 @@ def elements_of(b: Builder, words: Sequence[str], count: int, element: T.Type) -
     return list(words)
 
 
-def masked_byte(b: Builder, word: str) -> str:
+def masked_byte(b: Builder, word: Register) -> Register:
     """The low byte, zero-extended."""
     return b.pure("and.b32 %s, %s, 255;", "r", word)

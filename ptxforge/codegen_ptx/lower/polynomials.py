@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import f32, f64
+from ptxforge.codegen_ptx.ptx.registers import Register
 
 # fmt: off
 # (log(1 + f) - f) / f**2 on [-1/3, 1/3], 3e-8
@@ -69,7 +70,7 @@ LOG_TAIL_F64 = (0.4, 0.28571428571429375, 0.22222222221649277, 0.181818183368893
 # fmt: on
 
 
-def horner(b: Builder, coefficients: Sequence[float], x: str, kind: str) -> str:
+def horner(b: Builder, coefficients: Sequence[float], x: Register, kind: str) -> Register:
     """The polynomial at ``x``, in f32 (``kind`` f) or f64 (d)."""
     literal, name = (f32, "f32") if kind == "f" else (f64, "f64")
     total = literal(coefficients[-1])
@@ -79,8 +80,8 @@ def horner(b: Builder, coefficients: Sequence[float], x: str, kind: str) -> str:
 
 
 def horner_selected(
-    b: Builder, condition, one: Sequence[float], other: Sequence[float], x: str, kind: str
-) -> str:
+    b: Builder, condition, one: Sequence[float], other: Sequence[float], x: Register, kind: str
+) -> Register:
     """The polynomial ``one`` where ``condition`` holds, else ``other`` (of the same degree)."""
     literal, name, width = (f32, "f32", 32) if kind == "f" else (f64, "f64", 64)
     total = None

@@ -32,6 +32,7 @@ from ptxforge.codegen_ptx.lower.indices import (
     thread_xor,
 )
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.layouts.linear import LANE, WARP, LinearLayout
@@ -202,9 +203,9 @@ class _Scratch:
     def _thread(self, columns: list[int], size: int):
         return thread_xor(self.b, [column * size for column in columns])
 
-    def write(self, start: int, words: list[str], predicate) -> None:
+    def write(self, start: int, words: list[Register], predicate) -> None:
         """Store this warp's partial results."""
-        size = 8 if words[0][1] in "qd" else 4
+        size = 8 if words[0].kind in "qd" else 4
         thread = self._thread(self.write_columns, size)
         width = min(self.neighbours, 16 // size) if self.by_warp else 1
         done = set()
@@ -214,11 +215,11 @@ class _Scratch:
                 address = shared_address(self.b, thread, start + self.constants[i] * self.result_unit * size)
                 store_words(self.b, address, words[i : i + width], predicate)
 
-    def read(self, start: int, kind: str) -> list[list[str]]:
+    def read(self, start: int, kind: str) -> list[list[Register]]:
         """Per warp along the axis, the partial result for each of the thread's results."""
         size = 8 if kind in "qd" else 4
         thread = self._thread(self.read_columns, size)
-        found: dict[tuple[int, int], str] = {}
+        found: dict[tuple[int, int], Register] = {}
         if self.by_warp:
             width = min(self.neighbours, 16 // size)
             places = [
@@ -233,7 +234,7 @@ class _Scratch:
                 for i in range(len(self.constants))
                 for warp in range(0, self.warps, width)
             ]
-        seen: dict[int, list[str]] = {}
+        seen: dict[int, list[Register]] = {}
         for warp, i, results, warps in places:
             offset = (self.constants[i] * self.result_unit + warp * self.warp_unit) * size
             words = seen.get(offset)

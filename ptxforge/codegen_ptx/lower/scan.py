@@ -46,7 +46,7 @@ from ptxforge.codegen_ptx.lower.indices import (
     thread_xor,
 )  # fmt: skip
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
-from ptxforge.codegen_ptx.ptx.registers import MOVES, register_class
+from ptxforge.codegen_ptx.ptx.registers import MOVES, Register, register_class
 from ptxforge.ir.ops.reduce import Scan
 from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout
 from ptxforge.layouts.scratch import axis_levels, container_bytes, warp_runs
@@ -72,7 +72,7 @@ class _LaneScan(NamedTuple):
 
     inclusive: Columns
     step: int
-    follows: str
+    follows: Register
 
 
 class _Scanner:
@@ -178,7 +178,7 @@ class _Scanner:
         results = tuple(b.new(kind) for kind in kinds)
         for result, x, y, kind in zip(results, new, old, kinds):
             b.copy(result, b.plain(y))
-            b.effect("@%s " + MOVES[kind], condition, result, b.plain(x))
+            b.effect(MOVES[kind], result, b.plain(x), guard=condition)
         return results
 
     def _either(self, p, q):
@@ -338,7 +338,7 @@ class _Scanner:
         self.totals = running
         return level + count
 
-    def _rank(self, level: int, count: int) -> str:
+    def _rank(self, level: int, count: int) -> Register:
         """How many warps of the run stand before this one."""
         columns = [0] * (5 + self.layout.in_bits(WARP))
         for i in range(count):

@@ -27,9 +27,9 @@ from ptxforge.codegen_ptx.lower.indices import (
     thread_id,
     thread_xor,
 )
-from ptxforge.codegen_ptx.lower.memory import emit_predicated
 from ptxforge.codegen_ptx.lowering import Lowering, lowers, register_count
 from ptxforge.codegen_ptx.ptx.constants import constant
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import shape as ops
 from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout
@@ -60,8 +60,8 @@ def rotated_range(ctx: Lowering, op: ops.RotatedRange) -> None:
     constant, as ever."""
     b, size, layout = ctx.b, op.end - op.start, linear_of(op.result.type)
     shift = ctx.scalar(op.shift)
-    if isinstance(shift, str):
-        b.ranges.setdefault(shift, (0, op.granule - 1))
+    if isinstance(shift, Register):
+        shift.within(0, op.granule - 1)
     threads_hold_granules = all(column % op.granule == 0 for column in thread_columns(layout))
 
     def value(place, constant: int):
@@ -275,7 +275,7 @@ def histogram(ctx: Lowering, op: ops.Histogram) -> None:
     columns = [4 * c for c in thread_columns(layout)]
     thread = thread_xor(b, columns)
     base = b.add(shared_base(b), op.scratch_offset)
-    loaded: dict[int, str] = {}
+    loaded: dict[int, Register] = {}
     result = []
     for flat in register_constants(layout):
         if flat not in loaded:
@@ -297,4 +297,4 @@ def _count(ctx: Lowering, op: ops.Histogram, bins: int) -> None:
         counted = b.both(counted, b.both(mine, masks[register] if masks is not None else None))
         value = _as_i32(b, entry, element) if element.bits == 64 else zero_extended(b, entry, element.bits)
         root, offset = b.split(b.add(base, b.mul(value, 4)))
-        emit_predicated(b, counted, "red.shared.add.u32 [%s+%s], 1;", (root, offset))
+        b.effect("red.shared.add.u32 [%s+%s], 1;", root, offset, guard=counted)

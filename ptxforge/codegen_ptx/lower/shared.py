@@ -8,7 +8,6 @@ from functools import lru_cache
 from attrs import evolve
 
 from ptxforge.codegen_ptx.lower.indices import linear_of, owner
-from ptxforge.codegen_ptx.lower.memory import emit_predicated
 from ptxforge.codegen_ptx.lower.packing import fresh_words, unpack, words_of
 from ptxforge.codegen_ptx.lower.shared_tile import (
     SharedTile,
@@ -22,6 +21,7 @@ from ptxforge.codegen_ptx.lower.shared_tile import (
 from ptxforge.codegen_ptx.lowering import Lowering, lowers, register_count
 from ptxforge.codegen_ptx.ptx import pointers
 from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
 from ptxforge.ir.ops import shared as ops
@@ -273,7 +273,7 @@ class _Copier:
         else:
             self._copy_or_store(target, base, offset, mask, others)
 
-    def _asynchronously(self, target, base: str, offset: int, mask, fills: bool = True) -> None:
+    def _asynchronously(self, target, base: Register, offset: int, mask, fills: bool = True) -> None:
         """``cp.async``. Where the mask does not hold it fills with zeros or, unless it ``fills``, does
         nothing."""
         root, displacement = self.b.split(target)
@@ -284,9 +284,9 @@ class _Copier:
             count = 0 if mask == 0 else self.b.pure("selp.b32 %s, %s, 0, %s;", "r", self.bytes, mask)
             template, operands = template + ", %s", (*operands, count)
         wanted = self.owner if fills else self.b.both(mask, self.owner)
-        emit_predicated(self.b, wanted, template + ";", operands)
+        self.b.effect(template + ";", *operands, guard=wanted)
 
-    def _copy_or_store(self, target, base: str, offset: int, mask, others: list) -> None:
+    def _copy_or_store(self, target, base: Register, offset: int, mask, others: list) -> None:
         """Copy where the mask holds; elsewhere the thread itself stores the values, which are seen after
         the same barrier."""
         b = self.b
@@ -296,19 +296,15 @@ class _Copier:
         vector, slots = vector_syntax(len(words))
         root, displacement = b.split(target)
         unwanted = b.both(b.negate(mask), self.owner)
-        emit_predicated(
-            b, unwanted, f"st.shared{vector}.{type} [%s+%s], {slots};", (root, displacement, *words)
-        )
+        b.effect(f"st.shared{vector}.{type} [%s+%s], {slots};", root, displacement, *words, guard=unwanted)
 
-    def _at_once(self, target, base: str, offset: int, mask, others: list) -> None:
+    def _at_once(self, target, base: Register, offset: int, mask, others: list) -> None:
         b = self.b
         words, type = fresh_words(b, len(others), self.element)
         vector, slots = vector_syntax(len(words))
         if mask is not None and mask != 1:
             for word, value in zip(words, words_of(b, others, self.element)[0], strict=True):
                 b.copy(word, value)
-        emit_predicated(b, mask, f"ld.global{vector}.{type} {slots}, [%s+%s];", (*words, base, offset))
+        b.effect(f"ld.global{vector}.{type} {slots}, [%s+%s];", *words, base, offset, guard=mask)
         root, displacement = b.split(target)
-        emit_predicated(
-            b, self.owner, f"st.shared{vector}.{type} [%s+%s], {slots};", (root, displacement, *words)
-        )
+        b.effect(f"st.shared{vector}.{type} [%s+%s], {slots};", root, displacement, *words, guard=self.owner)

@@ -15,7 +15,7 @@ from ptxforge.codegen_ptx.lower.indices import owner, thread_xor
 from ptxforge.codegen_ptx.lower.packing import elements_of, fresh_words, words_of
 from ptxforge.codegen_ptx.lowering import Lowering
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.registers import register_class
+from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.layouts.banks import Access, SharedAccess
 from ptxforge.layouts.linear import LANE, WARP, LinearLayout
@@ -30,7 +30,7 @@ class SharedTile(NamedTuple):
     several buffers in bytes."""
 
     start: int
-    dynamic: str | None = None
+    dynamic: Register | None = None
     layout: LinearLayout | None = None
     origin: int = 0
     pitch: int = 0
@@ -85,10 +85,7 @@ def write_tile(
         root, offset = b.split(access_address(b, tile, access, one.offset))
         vector, slots = vector_syntax(len(words))
         template = f"st.shared{vector}.{type} [%s+%s], {slots};"
-        if predicate is None:
-            b.effect(template, root, offset, *words)
-        else:
-            b.effect("@%s " + template, predicate, root, offset, *words)
+        b.effect(template, root, offset, *words, guard=predicate)
 
 
 def write_matrices(

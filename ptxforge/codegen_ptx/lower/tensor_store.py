@@ -22,17 +22,17 @@ def tensor_store(ctx: Lowering, op: ops.TensorStore) -> None:
     what = f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{_INSTRUCTION.get(op.kind, op.kind)}"
     if not op.kind:
         what = f"cp.async.bulk.tensor.{rank}d.global.shared::cta"
-    template = f"@%s {what}.bulk_group [%s, {{{', '.join(['%s'] * rank)}}}], [%s+%s];"
+    template = f"{what}.bulk_group [%s, {{{', '.join(['%s'] * rank)}}}], [%s+%s];"
     map, corner = ctx.scalar(op.map), [ctx.scalar(c) for c in op.coordinates]
     source = address(ctx, op.source)
     outer = [b.register(c) for c in reversed(corner[:-1])]
     for number in range(columns // width):
         inner = b.register(b.add(corner[-1], number * width))
-        b.effect(template, predicate, map, inner, *outer, *b.split(b.add(source, number * panel)))
-    b.effect("@%s cp.async.bulk.commit_group;", predicate)
+        b.effect(template, map, inner, *outer, *b.split(b.add(source, number * panel)), guard=predicate)
+    b.effect("cp.async.bulk.commit_group;", guard=predicate)
 
 
 @lowers(ops.StoreWait)
 def store_wait(ctx: Lowering, op: ops.StoreWait) -> None:
     which = "" if op.landed else ".read"
-    ctx.b.effect(f"@%s cp.async.bulk.wait_group{which} {op.pending};", leader(ctx.b))
+    ctx.b.effect(f"cp.async.bulk.wait_group{which} {op.pending};", guard=leader(ctx.b))

@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import f32, f64
+from ptxforge.codegen_ptx.ptx.registers import Register
 
 _LIMIT = 1e5
 _WORDS = 22
@@ -153,7 +154,7 @@ _REDUCE = """.func (.param .align 8 .b8 result[16]) reduce_pi (.param .b64 argum
 }"""
 
 
-def reduce(b: Builder, x: str, kind: str) -> tuple[str, str]:
+def reduce(b: Builder, x: Register, kind: str) -> tuple[Register, Register]:
     """(r, quadrant) of ``x``; infinities and NaN give NaN."""
     literal, name = (f32, "f32") if kind == "f" else (f64, "f64")
     parts = half_pi(kind)
@@ -166,7 +167,9 @@ def reduce(b: Builder, x: str, kind: str) -> tuple[str, str]:
     return _far(b, x, rest, quadrant, kind, name, literal)
 
 
-def _far(b: Builder, x: str, rest: str, quadrant: str, kind: str, name: str, literal) -> tuple[str, str]:
+def _far(
+    b: Builder, x: Register, rest: Register, quadrant: Register, kind: str, name: str, literal
+) -> tuple[Register, Register]:
     """The same for large arguments, in a branch around a call."""
     known = b.known(("reduce_pi", x))
     if known is not None:
@@ -183,12 +186,10 @@ def _far(b: Builder, x: str, rest: str, quadrant: str, kind: str, name: str, lit
     precise = b.new("d")
     b.effect(f"@!%s bra {end};", far)
     b.effect(
-        "{ .param .b64 p0; .param .align 8 .b8 r0[16]; st.param.b64 [p0], %s; "
+        "%.0s%.0s{ .param .b64 p0; .param .align 8 .b8 r0[16]; st.param.b64 [p0], %s; "
         "call (r0), reduce_pi, (p0); ld.param.b64 %s, [r0]; ld.param.b32 %s, [r0+8]; }",
-        wide,
-        precise,
-        turns,
-    )
+        precise, turns, wide, precise, turns,
+    )  # fmt: skip
     b.effect("mov.b64 %s, %s;" if kind == "d" else "cvt.rn.f32.f64 %s, %s;", result, precise)
     b.place(end)
     b.remember(("reduce_pi", x), (result, turns))

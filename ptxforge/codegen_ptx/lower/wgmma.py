@@ -26,7 +26,7 @@ from ptxforge.codegen_ptx.lower.packing import pack, unpack
 from ptxforge.codegen_ptx.lower.shared_tile import SharedTile
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.registers import register_class
+from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
 from ptxforge.ir.ops import warpgroup as ops
@@ -93,7 +93,7 @@ def start(ctx: Lowering, op: ops.DotAsync) -> None:
     ctx.set(op, words)
 
 
-def _accumulators(ctx: Lowering, op: ops.DotAsync) -> tuple[list[str], bool]:
+def _accumulators(ctx: Lowering, op: ops.DotAsync) -> tuple[list[Register], bool]:
     """The registers that are added to, and whether they hold nothing yet."""
     begun = op.c.defining_op
     words = ctx.get(op.c)
@@ -165,7 +165,7 @@ class _Tile:
             units = b.pure("and.b32 %s, %s, 0x3fff;", "r", units)
         return b.add(units, (tile.start >> 4) + self.plan.leading_bits)
 
-    def part(self, index: int, k: int) -> tuple[str, ...]:
+    def part(self, index: int, k: int) -> tuple[Register, ...]:
         """The descriptor of what an instruction reads."""
         offset = self.plan.offset(self.index + index, self.k + k)
         lower = self.b.register(self.b.add(self.start, offset >> 4))
@@ -192,7 +192,7 @@ class _Registers:
         self.place: dict[tuple[int, ...], int] = {}
         for register, flat in enumerate(register_constants(layout)):
             self.place.setdefault(layout.unflatten(flat), register)
-        self.found: dict[tuple[int, int], tuple[str, ...]] = {}
+        self.found: dict[tuple[int, int], tuple[Register, ...]] = {}
 
     def prepare(self, blocks: tuple[_Block, ...], steps: range) -> None:
         """Pack all words, before the fence behind which the tensor cores read them."""
@@ -200,7 +200,7 @@ class _Registers:
             for row in dict.fromkeys(block.row for block in blocks):
                 self.found[row, k] = self._words(row, k)
 
-    def _words(self, row: int, k: int) -> tuple[str, ...]:
+    def _words(self, row: int, k: int) -> tuple[Register, ...]:
         """Rows 0 and 8 at k, then both half an instruction further on."""
         b, per_word = self.b, 32 // self.element.bits
         half = wgmma.K_BYTES * 4 // self.element.bits
@@ -212,7 +212,7 @@ class _Registers:
                 words.append(b.register(word, "f" if self.element is T.F32 else "r"))
         return tuple(words)
 
-    def part(self, index: int, k: int) -> tuple[str, ...]:
+    def part(self, index: int, k: int) -> tuple[Register, ...]:
         return self.found[index, k]
 
 

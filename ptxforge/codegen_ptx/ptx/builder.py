@@ -1,7 +1,7 @@
 """Builds the flat list of PTX instructions of one kernel.
 
 Instructions are described in ``instruction.py``, what happens to their list afterwards in ``pipeline.py``.
-Registers are strings (``registers.py``), immediates ints or float literals (``constants.py``).
+Operands are registers (``registers.py``), or immediates: ints or literals of floats (``constants.py``).
 
 *Value numbering.* :meth:`Builder.pure` gives the register of an equal instruction when one dominates this
 place: scopes open and close with structured control flow, and closing one forgets what was computed in it.
@@ -19,28 +19,50 @@ element that a vector access then does not need.
 
 *Rare code.* Within ``with b.rare(p):`` stands what few threads do; what only such code needs moves there.
 
-*Copies.* :meth:`Builder.alias` lets a loop-carried or branch value be computed right in its destination.
+*Copies* that loops and branches need are noted as such (:meth:`Builder.carry`, :meth:`Builder.merge`): the
+pass ``coalesce_copies`` makes most of them disappear.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
 
 from ptxforge.codegen_ptx.ptx.constants import wrap
 from ptxforge.codegen_ptx.ptx.instruction import (
+    CARRY,
     COPY,
     EFFECT,
     LABEL,
-    LOCATION,
+    MERGE,
+    PURE,
     RARE_BEGIN,
     RARE_END,
+    Carry,
     Instruction,
+    Location,
+    Merge,
 )
-from ptxforge.codegen_ptx.ptx.registers import MOVES, resolve
+from ptxforge.codegen_ptx.ptx.registers import MOVES, Register, resolve
 from ptxforge.support.target import Target
 
-Affine = tuple[str, int]
-_BITS = {"r": 32, "q": 64}
+Affine = tuple[Register, int]
+
+
+Loop = tuple[Instruction, int]
+"""The label of a loop, and how many registers were made before it."""
+
+AT_ENTRY = "at_entry: it depends on the thread's number alone"
+
+
+class _Forgetful(dict):
+    """Values by number where none is remembered."""
+
+    def __setitem__(self, key: tuple, value: object) -> None:
+        pass
+
+    def __delitem__(self, key: tuple) -> None:
+        pass
 
 
 class _FreshThread:
@@ -53,8 +75,8 @@ class _FreshThread:
 
     def __enter__(self) -> None:
         b = self.b
-        tid = b.pure("shfl.sync.bfly.b32 %s, %s, 0, 31, -1;", "r", b.thread_values["tid"])
-        b.ranges[tid] = b.ranges[b.thread_values["tid"]]
+        old = b.thread_values["tid"]
+        tid = b.pure("shfl.sync.bfly.b32 %s, %s, 0, 31, -1;", "r", old).within(*old.range)
         self.saved = b.thread_values, b._entry_code, b._entry_numbers
         # What is asked for at the entry now comes here.
         b.thread_values, b._entry_code, b._entry_numbers = {"tid": tid}, b.code, b._numbers
@@ -74,11 +96,13 @@ class _AtEntry:
 
     def __enter__(self) -> None:
         b = self.b
-        self.saved = b.code, b._numbers, b._log
-        b.code, b._numbers, b._log = b._entry_code, b._entry_numbers, []
+        self.saved = b.code, b._numbers, b._log, b.location, b.why
+        b.code, b._numbers, b._log, b.location = b._entry_code, b._entry_numbers, [], None
+        b.why = b.why or AT_ENTRY
 
     def __exit__(self, *_) -> None:
-        self.b.code, self.b._numbers, self.b._log = self.saved
+        b = self.b
+        b.code, b._numbers, b._log, b.location, b.why = self.saved
 
 
 class _Rare:
@@ -86,55 +110,55 @@ class _Rare:
 
     __slots__ = ("b", "end")
 
-    def __init__(self, b: Builder, predicate: str):
+    def __init__(self, b: Builder, predicate: Register):
         self.b = b
         self.end = b.skip_unless(predicate, "common")
 
     def __enter__(self) -> None:
         b = self.b
         b.has_rare_code = True
-        b.code.append(("", (), RARE_BEGIN))
+        b.code.append(Instruction("", (), RARE_BEGIN))
         b.open_scope()
 
     def __exit__(self, *_) -> None:
         b = self.b
         b.close_scope()
-        b.code.append(("", (), RARE_END))
+        b.code.append(Instruction("", (), RARE_END))
         b.place(self.end)
 
 
 class Builder:
     """Emits instructions for ``target`` and blocks of ``threads`` threads; ``version`` grows to the PTX
     version that the instructions need. ``without`` names rules and passes (``ptx/pipeline.py``) that are left
-    out; ``reasons`` says of registers which rule made them what they are."""
+    out; ``aliases`` tells which registers have become others. ``location`` and ``why`` become those of the
+    instructions that follow."""
 
     def __init__(self, target: Target, threads: int, without: Collection[str] = ()):
         self.target = target
         self.thread_bits = threads.bit_length() - 1
         self.version = target.ptx_version
         self.without = frozenset(without)
-        self.reasons: dict[str, str] = {}
+        self.location: Location | None = None
+        self.why = ""
         self.code: list[Instruction] = []
-        self.aliases: dict[str, str] = {}
-        self._aliased: dict[str, list[str]] = {}
-        self._numbers: dict[tuple, object] = {}
+        self._numbers: dict[tuple, object] = _Forgetful() if "number_values" in without else {}
         self._log: list[tuple] = []
         self._scopes: list[int] = []
         self._before: list[Instruction] = []
+        self._earlier_entry: list[Instruction] = []
+        self.aliases: dict[Register, Register] = {}
         self._entry_code: list[Instruction] = []
-        self._entry_numbers: dict[tuple, object] = {}
+        self._entry_numbers: dict[tuple, object] = type(self._numbers)()
         self.count = 0
         self.branch = "bra.uni"  # where each thread decides for itself: "bra"
         self._labels = 0
-        self._location: tuple | None = None
         self.files: dict[str, int] = {}
         self.thread_values: dict[tuple, object] = {}
-        self.ranges: dict[str, tuple[int, int]] = {}
         self.declarations: dict[str, None] = {}
         self.strings: dict[str, str] = {}
         self.local_bytes = 0
         # Extra pointer registers of the loops around, by the address they hold: a base plus these terms.
-        self.loop_pointers: dict[tuple[str, tuple], str] = {}
+        self.loop_pointers: dict[tuple[Register, tuple], Register] = {}
         self.has_rare_code = False
         self.has_lines = True
 
@@ -145,35 +169,39 @@ class Builder:
         if (major, minor) > self.version:
             self.version = (major, minor)
 
-    def new(self, kind: str) -> str:
-        """A fresh register of class ``kind``."""
+    def new(self, kind: str) -> Register:
+        """A fresh register of this kind."""
         self.count += 1
-        return f"%{kind}_{self.count}"
+        return Register(kind, self.count)
 
-    def pure(self, template: str, kind: str, *operands) -> str:
-        """The result, a register of class ``kind``, of an instruction without effects. The result is the
-        first operand of the template."""
-        key = (template, operands)
+    def pure(self, syntax: str, kind: str, *operands) -> Register:
+        """The result, a register of this kind, of an instruction without effects. The result is the first
+        operand of the syntax."""
+        key = (syntax, operands)
         found = self._numbers.get(key) or self._entry_numbers.get(key)
         if found is None:
             found = self.new(kind)
-            self.code.append((template, (found, *operands), 1))
+            self.code.append(Instruction(syntax, (found, *operands), PURE, self.location, self.why))
             self._numbers[key] = found
             self._log.append(key)
         return found
 
-    def pure_many(self, template: str, kinds: str, *operands) -> tuple[str, ...]:
+    def pure_many(self, syntax: str, kinds: str, *operands) -> tuple[Register, ...]:
         """As :meth:`pure`, for an instruction with one result per letter of ``kinds``."""
-        key = (template, operands)
+        key = (syntax, operands)
         found = self._numbers.get(key)
         if found is None:
             found = tuple([self.new(kind) for kind in kinds])
-            self.code.append((template, (*found, *operands), len(found)))
+            self.code.append(Instruction(syntax, (*found, *operands), PURE, self.location, self.why))
             self.remember(key, found)
         return found
 
+    def either_way(self, syntax: str, kind: str, x: Register, y: Register) -> Register:
+        """:meth:`pure` of two operands of which the order does not matter."""
+        return self.pure(syntax, kind, y, x) if y < x else self.pure(syntax, kind, x, y)
+
     def remember(self, key: tuple, value: object) -> None:
-        """State that the instruction ``key = (template, operands)`` would give ``value``."""
+        """State that the instruction ``key = (syntax, operands)`` would give ``value``."""
         if key not in self._numbers:
             self._numbers[key] = value
             self._log.append(key)
@@ -182,34 +210,51 @@ class Builder:
         """What was remembered for ``key``, or None."""
         return self._numbers.get(key)
 
-    def effect(self, template: str, *operands) -> None:
-        """An instruction that stays where it is."""
-        self.code.append((template, operands, EFFECT))
+    def effect(self, syntax: str, *operands, guard=None) -> None:
+        """An instruction that stays where it is, executed where the predicate ``guard`` holds (a register;
+        None and 1: always; 0: never)."""
+        if guard == 0:
+            return
+        if guard is not None and guard != 1:
+            syntax, operands = "@%s " + syntax, (guard, *operands)
+        self.code.append(Instruction(syntax, operands, EFFECT, self.location, self.why))
 
-    def copy(self, destination: str, source) -> None:
+    def copy(self, destination: Register, source) -> None:
         """Assign a register that has several definitions (a loop-carried value, a predicated load's
         result)."""
-        if destination[1] == "p" and isinstance(source, int):
-            # No immediate predicates: compare constants.
-            self.code.append(("setp.ne.b32 %s, %s, 0;", (destination, source), EFFECT))
-            return
-        self.code.append((MOVES[destination[1]], (destination, source), COPY))
+        self.code.append(copied(destination, source, self.location, self.why))
+
+    def merge(self, destination: Register, source, born: int, results: tuple[Register, ...]) -> None:
+        """At the end of a side of a branch: what ``destination`` is behind it (see :class:`Merge`)."""
+        syntax = copied(destination, source).syntax
+        found = Merge(syntax, (destination, source), MERGE, self.location, self.why)
+        found.born, found.results = born, results
+        self.code.append(found)
+
+    def carry(self, loop: Loop, copies: list[tuple[Register, object]], kept: Iterable[Register] = ()) -> None:
+        """At the end of a loop's body: destinations and sources of what it carries."""
+        found = Carry("", tuple([x for pair in copies for x in pair]), CARRY, self.location, self.why)
+        (found.top, found.born), found.kept = loop, frozenset(kept)
+        self.code.append(found)
 
     def label(self, stem: str) -> str:
         """A fresh label name."""
         self._labels += 1
         return f"${stem}_{self._labels}"
 
-    def place(self, label: str) -> None:
-        self.code.append((label + ":", (), LABEL))
+    def place(self, label: str) -> Loop:
+        """Put a label here. If it is the top of a loop, :meth:`carry` wants what is returned."""
+        found = Instruction(label + ":", (), LABEL)
+        self.code.append(found)
+        return found, self.count
 
-    def skip_unless(self, predicate: str, stem: str) -> str:
+    def skip_unless(self, predicate: Register, stem: str) -> str:
         """Branch to the label that is returned where the predicate does not hold. The branch may diverge."""
         end = self.label(stem)
         self.effect(f"@!%s bra {end};", predicate)
         return end
 
-    def rare(self, predicate: str) -> _Rare:
+    def rare(self, predicate: Register) -> _Rare:
         """Within ``with b.rare(p):`` stands what only threads with ``p`` do, which are few. Nothing that is
         computed there is known afterwards."""
         return _Rare(self, predicate)
@@ -225,6 +270,13 @@ class Builder:
         what was computed before."""
         return _FreshThread(self)
 
+    @contextmanager
+    def because(self, why: str) -> Iterator[None]:
+        """Within ``with b.because(why):``, instructions are there for this reason."""
+        self.why, before = why, self.why
+        yield
+        self.why = before
+
     def start_anew(self) -> None:
         """What was built so far comes first; from here on the kernel's entry is here. So the registers of
         what depends on the thread alone are not live before. Only outside of all control flow."""
@@ -232,10 +284,11 @@ class Builder:
         with self.fresh_thread():
             values = self.thread_values
         self._before += self._entry_code + self.code
+        self._earlier_entry += self._entry_code
         self.code, self._entry_code = [], []
-        self.thread_values, self._entry_numbers = values, {}
+        self.thread_values, self._entry_numbers = values, type(self._numbers)()
 
-    # -- scopes and aliases ------------------------------------------------------------------------------
+    # -- scopes ------------------------------------------------------------------------------------------
 
     def open_scope(self) -> None:
         """What is computed from here on is known until :meth:`close_scope`."""
@@ -254,24 +307,11 @@ class Builder:
             del self._numbers[key]
         del self._log[start:]
 
-    def alias(self, register: str, destination: str) -> None:
-        """Give ``register`` the name of ``destination``: whatever computes it computes it in place."""
-        self.aliases[register] = destination
-        self._aliased.setdefault(destination, []).extend([register, *self._aliased.pop(register, ())])
-
-    def all_names(self, register: str) -> list[str]:
-        """``register`` and all registers that became it."""
-        return [register, *self._aliased.get(register, ())]
-
-    def resolved(self, operand):
-        """The register whose name ``operand`` has now."""
-        return resolve(self.aliases, operand) if operand in self.aliases else operand
-
     # -- integers: constants and affine values -----------------------------------------------------------
 
-    def register(self, x, kind: str = "r") -> str:
-        """``x`` in a register of class ``kind``."""
-        if isinstance(x, str) and x[0] == "%":
+    def register(self, x, kind: str = "r") -> Register:
+        """``x`` in a register of this kind."""
+        if isinstance(x, Register):
             return x
         if isinstance(x, tuple):
             return self.plain(x)
@@ -284,22 +324,21 @@ class Builder:
         if not isinstance(x, tuple):
             return x
         root, offset = x
-        template = "add.s32 %s, %s, %s;" if root[1] == "r" else "add.s64 %s, %s, %s;"
-        found = self.pure(template, root[1], root, offset)
-        known = self.ranges.get(root)
-        if known is not None:
-            self.ranges.setdefault(found, (known[0] + offset, known[1] + offset))
+        syntax = "add.s32 %s, %s, %s;" if root.kind == "r" else "add.s64 %s, %s, %s;"
+        found = self.pure(syntax, root.kind, root, offset)
+        if root.range is not None:
+            found.within(root.range[0] + offset, root.range[1] + offset)
         return found
 
     @staticmethod
-    def split(x) -> tuple[str | None, int]:
+    def split(x) -> tuple[Register | None, int]:
         """An affine value's register (None for a constant) and constant."""
         if isinstance(x, tuple):
             return x
         return (None, x) if isinstance(x, int) else (x, 0)
 
     @staticmethod
-    def affine(root: str | None, offset: int, bits: int):
+    def affine(root: Register | None, offset: int, bits: int):
         """The value ``root + offset``, in its simplest form."""
         offset = wrap(offset, bits)
         if root is None:
@@ -311,16 +350,11 @@ class Builder:
         (a, m), (b, n) = self.split(x), self.split(y)
         if a is None or b is None:
             return self.affine(a or b, m + n, bits)
-        if a > b:
-            a, b = b, a
-        root = self.pure(f"add.s{bits} %s, %s, %s;", "r" if bits == 32 else "q", a, b)
-        self._sum_range(root, a, b)
-        return self.affine(root, m + n, bits)
-
-    def _sum_range(self, root: str, a: str, b: str) -> None:
-        x, y = self.ranges.get(a), self.ranges.get(b)
+        root = self.either_way(f"add.s{bits} %s, %s, %s;", "r" if bits == 32 else "q", a, b)
+        x, y = a.range, b.range
         if x is not None and y is not None and x[1] + y[1] < 1 << 31 and x[0] + y[0] >= -(1 << 31):
-            self.ranges.setdefault(root, (x[0] + y[0], x[1] + y[1]))
+            root.within(x[0] + y[0], x[1] + y[1])
+        return self.affine(root, m + n, bits)
 
     def sub(self, x, y, bits: int = 32):
         """x - y of 32- or 64-bit integers."""
@@ -346,7 +380,7 @@ class Builder:
             return self.pure(f"mul.lo.s{bits} %s, %s, %s;", kind, self.plain(x), self.plain(y))
         if n:
             a, m, b = b, n, a
-        product = self.pure(f"mul.lo.s{bits} %s, %s, %s;", kind, *((a, b) if a <= b else (b, a)))
+        product = self.either_way(f"mul.lo.s{bits} %s, %s, %s;", kind, a, b)
         if not m:
             return product
         return self.pure(f"mad.lo.s{bits} %s, %s, %s, %s;", kind, b, m, product)
@@ -362,14 +396,10 @@ class Builder:
             scaled = self.pure(f"shl.b{bits} %s, %s, %s;", kind, root, factor.bit_length() - 1)
         else:
             scaled = self.pure(f"mul.lo.s{bits} %s, %s, %s;", kind, root, factor)
-        known = self.ranges.get(root)
-        if (
-            known is not None
-            and factor > 0
-            and -(1 << 31) <= known[0] * factor
-            and known[1] * factor < 1 << 31
-        ):
-            self.ranges.setdefault(scaled, (known[0] * factor, known[1] * factor))
+        if root.range is not None and factor > 0:
+            least, greatest = root.range[0] * factor, root.range[1] * factor
+            if -(1 << 31) <= least and greatest < 1 << 31:
+                scaled.within(least, greatest)
         return self.affine(scaled, offset * factor, bits)
 
     def range_of(self, x) -> tuple[int, int] | None:
@@ -377,7 +407,7 @@ class Builder:
         root, offset = self.split(x)
         if root is None:
             return offset, offset
-        known = self.ranges.get(root)
+        known = root.range
         return None if known is None else (known[0] + offset, known[1] + offset)
 
     def fits(self, x) -> bool:
@@ -406,7 +436,7 @@ class Builder:
             return p
         if p == 0 or q == 0:
             return 0
-        return self.pure("and.pred %s, %s, %s;", "p", *((p, q) if p <= q else (q, p)))
+        return self.either_way("and.pred %s, %s, %s;", "p", p, q)
 
     def negate(self, p):
         """The negation of a predicate."""
@@ -415,25 +445,27 @@ class Builder:
     # -- the list --------------------------------------------------------------------------------------------
 
     def locate(self, location) -> None:
-        """Instructions from here on come from ``location`` (a :class:`Location` or None)."""
-        if location is None or location.line <= 0 or not self.has_lines:
-            return
-        key = (location.file, location.line, location.column)
-        if key == self._location:
-            return
-        self._location = key
-        number = self.files.setdefault(location.file, len(self.files) + 1)
-        self.code.append((f".loc {number} {location.line} {location.column + 1}", (), LOCATION))
+        """Instructions from here on come from ``location`` (of the source, or None: as before)."""
+        if location is not None and location.line > 0 and self.has_lines:
+            number = self.files.setdefault(location.file, len(self.files) + 1)
+            self.location = (number, location.line, location.column + 1)
 
     def all_code(self) -> list[Instruction]:
         """What was built, in order."""
-        code = self._before + self._entry_code
-        for _, operands, kind in code:
-            if kind > 0:
-                self.reasons.setdefault(operands[0], "at_entry: it depends on the thread's number alone")
-        return code + self.code
+        return self._before + self._entry_code + self.code
 
-    def reassigned(self) -> set[str]:
-        """Registers that may be assigned more than once."""
-        copied = {operands[0] for _, operands, kind in self.code if kind == COPY}
-        return copied.union(self.aliases, self.aliases.values())
+    def entry_code(self) -> list[Instruction]:
+        """What was computed at the entry, once for all of the code behind."""
+        return self._earlier_entry + self._entry_code
+
+    def resolved(self, operand):
+        """The register whose name ``operand`` has: its own, unless a pass made it another one."""
+        return resolve(self.aliases, operand) if operand in self.aliases else operand
+
+
+def copied(destination: Register, source, location: Location | None = None, why: str = "") -> Instruction:
+    """A copy of ``source`` in ``destination``."""
+    if destination.kind == "p" and isinstance(source, int):
+        # No immediate predicates: compare constants.
+        return Instruction("setp.ne.b32 %s, %s, 0;", (destination, source), EFFECT, location, why)
+    return Instruction(MOVES[destination.kind], (destination, source), COPY, location, why)

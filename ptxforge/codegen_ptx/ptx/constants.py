@@ -53,7 +53,7 @@ def float_bits(value: float, element: T.Type) -> int:
 
 def is_constant(operand: object) -> bool:
     """Whether an operand is an immediate, not a register."""
-    return isinstance(operand, int) or (isinstance(operand, str) and operand[0] != "%")
+    return isinstance(operand, (int, str))
 
 
 def float_value(operand: object, element: T.Type) -> float:

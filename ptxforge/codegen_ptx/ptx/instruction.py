@@ -1,21 +1,113 @@
-"""An instruction: ``(template, operands, kind)``, a plain tuple, for there are thousands.
-
-The template has a ``%s`` for each operand: registers (``registers.py``), ints, literals of floats. ``kind``
-is the number of leading operands that a pure instruction defines, or one of the marks below.
-"""
+"""Instructions: what is done (:class:`Form`), to what, where it comes from, and why it is as it is."""
 
 from __future__ import annotations
 
-Instruction = tuple[str, tuple, int]
+import enum
+import re
+from functools import lru_cache
 
-EFFECT, LOCATION, COPY, LABEL = 0, -1, -2, -3
-"""An instruction that stays where it is; a line of the source; an assignment of a register that has several;
-a label."""
-RARE_BEGIN, RARE_END = -4, -5
-"""Around what few threads do. No text comes of these."""
+from ptxforge.codegen_ptx.ptx.registers import Register
+
+Location = tuple[int, int, int]
+"""The number of a file, a line, a column, as ``.loc`` has them."""
 
 
-def acts(instruction: Instruction) -> bool:
-    """Whether it computes or does something: it is no mark, label or location."""
-    kind = instruction[2]
-    return kind >= EFFECT or kind == COPY
+class Kind(enum.Enum):
+    """What passes may do to an instruction."""
+
+    PURE = "it computes its results from its operands, and does nothing else"
+    EFFECT = "it stays where it is"
+    COPY = "it assigns a register that is assigned elsewhere, too"
+    MERGE = "a copy at the end of a side of a branch"
+    CARRY = "copies at the end of a loop's body, all at once"
+    LABEL = "a label"
+    RARE_BEGIN = "in front of what few threads do; no text"
+    RARE_END = "behind what few threads do; no text"
+
+
+PURE, EFFECT, COPY, MERGE, CARRY, LABEL, RARE_BEGIN, RARE_END = Kind
+
+
+class Form:
+    """What instructions of one syntax have in common: the ``opcode`` with its suffixes, the number of
+    ``results`` (the operands that it defines, first behind the guard), whether it is ``guarded``, whether it
+    is ``several`` instructions (of inline assembly), and its ``line`` with a place for each operand.
+
+    In PTX the first operand is what an instruction defines, unless it is a place in memory or a barrier.
+    """
+
+    __slots__ = ("guarded", "line", "opcode", "results", "several")
+
+    def __init__(self, syntax: str):
+        self.several = syntax.count(";") > 1
+        self.guarded = syntax.startswith("@")
+        self.line = "\t" + syntax
+        unnamed = _UNNAMED.match(syntax)[0]
+        guard, self.opcode, first = _PARTS.match(syntax[len(unnamed):]).groups()
+        if unnamed or self.opcode.startswith(("bar", "{")):
+            self.results = unnamed.count("%")
+        else:
+            self.results = first.count("%s")
+
+
+_UNNAMED = re.compile(r"(%\.0s)*")
+_PARTS = re.compile(r"(@!?%s )?(\S*) ?(%s\|%s|%s|{[^}]*}|)", re.DOTALL)
+
+form_of = lru_cache(maxsize=4096)(Form)
+"""The form of a syntax: PTX text with a ``%s`` for each operand, ``%.0s`` for results that do not show."""
+
+
+class Instruction:
+    """``operands`` are registers, ints and literals of floats, in the order of ``syntax``, which is PTX with
+    a ``%s`` for each. ``why`` says which rule made it what it is (``pipeline.py``)."""
+
+    __slots__ = ("kind", "location", "operands", "syntax", "why")
+
+    def __init__(
+        self, syntax: str, operands: tuple = (), kind: Kind = EFFECT, location: Location | None = None,
+        why: str = "",
+    ):  # fmt: skip
+        self.syntax, self.operands, self.kind, self.location, self.why = syntax, operands, kind, location, why
+
+    @property
+    def form(self) -> Form:
+        return form_of(self.syntax)
+
+    @property
+    def guard(self) -> Register | None:
+        """The predicate under which it is executed."""
+        return self.operands[0] if self.form.guarded else None
+
+    @property
+    def definitions(self) -> tuple[Register, ...]:
+        """What it defines, all of it or (under a guard) perhaps."""
+        first = int(self.form.guarded)
+        return self.operands[first : first + self.form.results]
+
+    @property
+    def uses(self) -> tuple:
+        """What it reads."""
+        first = int(self.form.guarded)
+        return self.operands[:first] + self.operands[first + self.form.results :]
+
+    @property
+    def acts(self) -> bool:
+        """Whether it computes or does something: it is no mark and no label."""
+        return self.kind not in (LABEL, RARE_BEGIN, RARE_END)
+
+    def __repr__(self) -> str:
+        return f"<{self.kind.name} {self.syntax % self.operands}>"
+
+
+class Merge(Instruction):
+    """What a value is behind a branch: a copy (destination, source) at the end of a side. ``born`` registers
+    were made before the branch; ``results`` are the destinations of its copies up to here."""
+
+    __slots__ = ("born", "results")
+
+
+class Carry(Instruction):
+    """What a loop carries to the next iteration: destinations and sources in turn. ``top`` is the label of
+    the loop, ``born`` the number of registers made before it, ``kept`` what is needed behind it."""
+
+    __slots__ = ("born", "kept", "top")

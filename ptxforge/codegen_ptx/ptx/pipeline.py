@@ -1,8 +1,9 @@
 """The second table of passes: from the list of instructions that lowering leaves to text.
 
 ``python -m ptxforge passes`` prints it below the passes over the IR; ``PTXFORGE_DUMP=drop_dead`` prints the
-instructions after a row, ``PTXFORGE_STOP_AFTER=sink_rare`` leaves out the rows behind it. No row is needed
-for the kernel to be right: each only makes it better. (Names are given to registers in any case.)
+instructions after a row, ``PTXFORGE_STOP_AFTER=sink_rare`` leaves out the rows behind it. But for those that
+are ``needed``, no row is for the kernel to be right: each only makes it better. (Names are given to registers
+in any case.)
 
 Other decisions have to be taken while operations are lowered, because what follows depends on them. They
 stand in ``RULES``, by the name under which ``--why`` shows them.
@@ -17,7 +18,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from ptxforge.codegen_ptx.ptx.drop import drop_copies, drop_dead, drop_locations
+from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, order_copies
+from ptxforge.codegen_ptx.ptx.drop import drop_copies, drop_dead
 from ptxforge.codegen_ptx.ptx.instruction import Instruction
 from ptxforge.codegen_ptx.ptx.registers import Names
 from ptxforge.codegen_ptx.ptx.sink_rare import sink_rare
@@ -32,10 +34,12 @@ PtxFunction = Callable[[list[Instruction], "Builder"], list[Instruction]]
 
 @attrs.frozen(slots=True)
 class PtxPass:
-    """One row: a function of the instructions, which it may change, and why it stands there."""
+    """One row: a function of the instructions, which it may change, why it stands there, and whether there is
+    no text without it."""
 
     function: PtxFunction
     why: str
+    needed: bool = False
 
     @property
     def name(self) -> str:
@@ -44,8 +48,18 @@ class PtxPass:
 
 PASSES: tuple[PtxPass, ...] = (
     PtxPass(
+        coalesce_copies,
+        why="first: what becomes a loop's carried value or a branch's result is computed in its register, "
+        "where nobody reads the old one any more; rows behind know which registers are assigned repeatedly",
+    ),
+    PtxPass(
+        order_copies,
+        why="after coalesce_copies: copies that are left happen at once, moves one after another",
+        needed=True,
+    ),
+    PtxPass(
         sink_rare,
-        why="first, so that what only rare code needs is computed there, and dead where nobody is left",
+        why="what only rare code needs is computed there; before drop_dead: nobody may be left elsewhere",
     ),
     PtxPass(
         drop_dead,
@@ -55,20 +69,16 @@ PASSES: tuple[PtxPass, ...] = (
         drop_copies,
         why="after drop_dead: a copy onto itself keeps alive what computes its register",
     ),
-    PtxPass(
-        drop_locations,
-        why="last: only now it shows behind which source lines no instruction is left",
-    ),
 )
 
 RULES: dict[str, str] = {
     "at_entry": "what depends on the thread's number alone is computed once, before everything else",
+    "number_values": "what an instruction computed that comes before in any case is not computed again",
+    "immediates": "the constant part of an address stands in the instruction that accesses memory",
     "walk_pointers": "a pointer that a loop advances takes in what all its accesses add; accesses whose rows "
     "differ within a warp get a pointer of their own",
     "recompute": "index arithmetic that is needed behind a loop of products is computed anew, for the loop "
     "needs the registers",
-    "coalesce_copies": "what becomes a loop's carried value is computed in its register, where nobody reads "
-    "the old one any more",
 }
 """What is decided while operations are lowered, by name. :func:`~ptxforge.codegen_ptx.emit` can leave out any
 but the first, and any row of the table, and the kernel is still right."""
@@ -82,9 +92,9 @@ def run(
     """Register declarations and the body's lines of what was built; with ``why``, comments say which rule
     made an instruction what it is. ``timings`` collects seconds by row."""
     dumped, last = {name.strip() for name in settings.DUMP.get().split(",")}, settings.STOP_AFTER.get()
-    code = b.all_code()
+    code, stopped = b.all_code(), False
     for row in PASSES:
-        if row.name in b.without:
+        if not row.needed and (stopped or row.name in b.without):
             continue
         start = time.perf_counter()
         code = row.function(code, b)
@@ -92,8 +102,7 @@ def run(
             timings[row.name] = time.perf_counter() - start
         if dumped & {row.name, "all"}:
             print(f"// after {row.name}", *lines_of(code, Names(b.aliases)), sep="\n", file=sys.stderr)
-        if row.name == last:
-            break
+        stopped = stopped or row.name == last
     names = Names(b.aliases)
-    lines = lines_of(code, names, b.reasons if why else None)
+    lines = lines_of(code, names, why)
     return names.declarations(), lines

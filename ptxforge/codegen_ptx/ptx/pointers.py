@@ -11,15 +11,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.registers import Register
 
-Term = tuple[str, int]
+Term = tuple[Register, int]
 """A register and the bytes that one unit of it counts."""
 
 
 class Pointer(NamedTuple):
     """``base`` is a 64-bit register; ``offset`` bytes."""
 
-    base: str
+    base: Register
     terms: tuple[Term, ...] = ()
     offset: int = 0
 
@@ -68,7 +69,7 @@ def moved_by(b: Builder, p: Pointer, offset, size: int) -> Pointer:
     return Pointer(p.base, _with_term(p.terms, root, size), p.offset + constant * size)
 
 
-def _with_term(terms: tuple[Term, ...], root: str | None, size: int) -> tuple[Term, ...]:
+def _with_term(terms: tuple[Term, ...], root: Register | None, size: int) -> tuple[Term, ...]:
     """The terms with ``size`` bytes for each unit of ``root`` (None: nothing) added."""
     if root is None:
         return terms
@@ -78,16 +79,16 @@ def _with_term(terms: tuple[Term, ...], root: str | None, size: int) -> tuple[Te
     return tuple(sorted((*terms, (root, size))))
 
 
-def scaled_sum(b: Builder, base, root: str, size: int):
+def scaled_sum(b: Builder, base, root: Register, size: int):
     """``base + root · size`` with 64 bits; ``root`` is sign-extended."""
-    if root[1] == "r":
+    if root.kind == "r":
         if isinstance(base, int):
             base = b.register(base, "q")
         return b.pure("mad.wide.s32 %s, %s, %s, %s;", "q", root, size, base)
     return b.add(base, b.mul(root, size, 64), 64)
 
 
-def address(b: Builder, pointer, shared_terms: dict | None = None) -> tuple[str, int]:
+def address(b: Builder, pointer, shared_terms: dict | None = None) -> tuple[Register, int]:
     """(64-bit register, constant bytes) of one pointer."""
     p = as_pointer(pointer)
     base, terms, offset = p
@@ -102,7 +103,8 @@ def address(b: Builder, pointer, shared_terms: dict | None = None) -> tuple[str,
             offset += more
     if isinstance(base, tuple):
         base, offset = base[0], base[1] + offset
-    if isinstance(base, int) or not -(1 << 31) <= offset < 1 << 31:
+    fits = -(1 << 31) <= offset < 1 << 31 and "immediates" not in b.without
+    if isinstance(base, int) or not fits:
         base, offset = b.register(b.add(base, offset, 64), "q"), 0
     return base, offset
 
@@ -117,14 +119,14 @@ def shared_terms(pointers: list) -> dict:
     return counts
 
 
-def addresses(b: Builder, pointers: list) -> list[tuple[str, int]]:
+def addresses(b: Builder, pointers: list) -> list[tuple[Register, int]]:
     """The addresses of all elements of a tensor of pointers; terms that more elements share are added
     first."""
     counts = shared_terms(pointers)
     return [address(b, p, counts) for p in pointers]
 
 
-def whole(b: Builder, pointer) -> str:
+def whole(b: Builder, pointer) -> Register:
     """The address in one 64-bit register."""
     base, offset = address(b, pointer)
     return b.register(b.add(base, offset, 64), "q")

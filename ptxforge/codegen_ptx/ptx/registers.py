@@ -1,17 +1,17 @@
-"""Virtual registers: a register is its name, and the name's letters say its class.
+"""Virtual registers.
 
 ======  ===========  =========================================================================
-prefix  declared as  holds
+kind    declared as  holds
 ======  ===========  =========================================================================
-``%p``  ``.pred``    ``i1``
-``%h``  ``.b16``     ``f16``, ``bf16``
-``%r``  ``.b32``     ``i32``; ``i16``, ``i8`` and 8-bit floats in the low bits (the rest is arbitrary)
-``%f``  ``.b32``     ``f32``
-``%q``  ``.b64``     ``i64``, pointers
-``%d``  ``.b64``     ``f64``
+``p``   ``.pred``    ``i1``
+``h``   ``.b16``     ``f16``, ``bf16``
+``r``   ``.b32``     ``i32``; ``i16``, ``i8`` and 8-bit floats in the low bits (the rest is arbitrary)
+``f``   ``.b32``     ``f32``
+``q``   ``.b64``     ``i64``, pointers
+``d``   ``.b64``     ``f64``
 ======  ===========  =========================================================================
 
-All but predicates are untyped, so a bitcast costs nothing. One-letter classes let ``name[1]`` tell the class.
+All but predicates are untyped, so a bitcast costs nothing.
 """
 
 from __future__ import annotations
@@ -25,37 +25,59 @@ MOVES = {"p": "mov.pred %s, %s;", "h": "mov.b16 %s, %s;", "r": "mov.b32 %s, %s;"
          "q": "mov.b64 %s, %s;", "d": "mov.b64 %s, %s;"}  # fmt: skip
 
 
+class Register:
+    """A virtual register: its ``kind`` (a letter of the table above), the ``number`` of registers that were
+    made before it and itself, and the ``range`` (least, greatest) of a 32-bit integer in it, where known."""
+
+    __slots__ = ("kind", "number", "range")
+
+    def __init__(self, kind: str, number: int):
+        self.kind, self.number = kind, number
+        self.range: tuple[int, int] | None = None
+
+    def within(self, least: int, greatest: int) -> Register:
+        """This register, of which the range is known now unless it was before."""
+        if self.range is None:
+            self.range = (least, greatest)
+        return self
+
+    def __repr__(self) -> str:
+        return f"%{self.kind}_{self.number}"
+
+    def __lt__(self, other: Register) -> bool:
+        """An order, so that ``x + y`` and ``y + x`` are one instruction."""
+        if self.kind != other.kind:
+            return self.kind < other.kind
+        return str(self.number) < str(other.number)
+
+
 def register_class(element: T.Type) -> str:
-    """The class of the register that holds an element of this type."""
+    """The kind of the register that holds an element of this type."""
     if isinstance(element, (T.PointerType, T.TensorMapType)):
         return "q"
     return _CLASS.get(element, "r")
 
 
 class Names(dict):
-    """Maps provisional register names to final ones, numbered by first appearance; other operands to
-    themselves.
+    """Maps registers to their names, numbered by first appearance; other operands to themselves.
 
     ``aliases`` maps a register to the one whose name it takes (a loop-carried value computed in place).
     """
 
-    def __init__(self, aliases: dict[str, str]):
+    def __init__(self, aliases: dict[Register, Register]):
         super().__init__()
         self.aliases = aliases
         self.counts: dict[str, int] = {}
 
     def __missing__(self, operand):
-        if not isinstance(operand, str) or operand[0] != "%":
-            self[operand] = operand
-            return operand
-        root = resolve(self.aliases, operand)
-        if root != operand:
-            name = self[root]
+        if not isinstance(operand, Register):
+            name = operand
+        elif operand in self.aliases:
+            name = self[resolve(self.aliases, operand)]
         else:
-            kind = operand[1]
-            number = self.counts.get(kind, 0)
-            self.counts[kind] = number + 1
-            name = f"%{kind}{number}"
+            number = self.counts.get(operand.kind, 0)
+            self.counts[operand.kind] = number + 1
+            name = f"%{operand.kind}{number}"
         self[operand] = name
         return name
 
@@ -68,7 +90,7 @@ class Names(dict):
         ]
 
 
-def resolve(aliases: dict[str, str], register: str) -> str:
+def resolve(aliases: dict[Register, Register], register: Register) -> Register:
     """Follow aliases to the end."""
     while register in aliases:
         register = aliases[register]

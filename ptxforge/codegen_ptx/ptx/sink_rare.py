@@ -21,13 +21,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ptxforge.codegen_ptx.ptx.instruction import LABEL, LOCATION, RARE_BEGIN, RARE_END, Instruction
+from ptxforge.codegen_ptx.ptx.instruction import PURE, RARE_BEGIN, RARE_END, Instruction, form_of
+from ptxforge.codegen_ptx.ptx.registers import Register
 
 if TYPE_CHECKING:
     from ptxforge.codegen_ptx.ptx.builder import Builder
-
-_HOT = 1
-"""The bit of hot code."""
 
 _CHEAP = (
     "setp.", "selp.", "and.", "or.", "xor.", "not.", "add.", "sub.", "mad.", "mul.", "shl.", "shr.", "min.s",
@@ -39,47 +37,59 @@ REASON = "sink_rare: only rare code needs it"
 
 def sink_rare(code: list[Instruction], b: Builder) -> list[Instruction]:
     """The rearranged instructions, where there is rare code."""
-    return sink(code, b.reassigned(), b.reasons) if b.has_rare_code else code
+    return sink(code, {*b.aliases, *b.aliases.values()}) if b.has_rare_code else code
 
 
-def sink(code: Sequence[Instruction], pinned: set[str], reasons: dict[str, str]) -> list[Instruction]:
+def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction]:
     """The instructions, rearranged, without marks of rare regions and without dead ones.
 
-    Registers in ``pinned`` may be assigned more than once. ``reasons`` is told of the registers that move.
+    Registers in ``pinned`` may be assigned more than once.
     """
-    stable = {x for _, operands, kind in code if kind > 0 for x in operands[:kind]} - pinned
-    users: dict[object, int] = {}  # where a register is read: a bit for hot code, one for each rare region
+    stable: set = set()
+    for instruction in code:
+        if instruction.kind is PURE:
+            stable.update(instruction.operands[: form_of(instruction.syntax).results])
+    stable -= pinned
+    hot: set = set()  # what hot code reads
+    rare: dict[object, int] = {}  # where else a register is read: a bit for each rare region
     moved: dict[int, list[Instruction]] = {}
     result: list[Instruction | int] = []
-    here, around, following = _HOT, [], _HOT << 1
+    here, around, following = 0, [], 1
     for instruction in reversed(code):
-        _, operands, kind = instruction
-        if kind > 0:
-            readers = 0
-            for x in operands[:kind]:
-                readers |= users.get(x, 0)
-            if not readers:
-                continue
-            if here == _HOT and not readers & _HOT and _may_move(instruction, stable):
-                reasons[operands[0]] = REASON
-                for region in _bits(readers):
-                    moved.setdefault(region, []).append(instruction)
-            else:
+        kind, read = instruction.kind, instruction.operands
+        if kind is PURE:
+            results = form_of(instruction.syntax).results
+            made, read = read[:results], read[results:]
+            readers = here
+            if hot.isdisjoint(made):
+                regions = 0
+                for x in made:
+                    regions |= rare.get(x, 0)
+                if not regions:
+                    continue
+                if not here and _may_move(instruction, stable):
+                    readers = regions
+                    instruction.why = REASON
+                    for region in _bits(regions):
+                        moved.setdefault(region, []).append(instruction)
+            if readers == here:
                 result.append(instruction)
-                readers = here
-            for x in operands[kind:]:
-                users[x] = users.get(x, 0) | readers
-        elif kind == RARE_END:
+        elif kind is RARE_END:
             around.append(here)
             here, following = following, following << 1
-        elif kind == RARE_BEGIN:
+            continue
+        elif kind is RARE_BEGIN:
             result.append(here)
             here = around.pop()
+            continue
         else:
+            readers = here
             result.append(instruction)
-            if kind not in (LOCATION, LABEL):
-                for x in operands:
-                    users[x] = users.get(x, 0) | here
+        if readers:
+            for x in read:
+                rare[x] = rare.get(x, 0) | readers
+        else:
+            hot.update(read)
     return [x for entry in reversed(result) for x in _expanded(entry, moved)]
 
 
@@ -91,11 +101,10 @@ def _bits(mask: int) -> Iterator[int]:
         mask ^= lowest
 
 
-def _may_move(instruction: Instruction, stable: set[str]) -> bool:
-    template, operands, _ = instruction
-    if not template.startswith(_CHEAP):
+def _may_move(instruction: Instruction, stable: set[Register]) -> bool:
+    if not instruction.syntax.startswith(_CHEAP):
         return False
-    return all(x in stable for x in operands if isinstance(x, str) and x[0] == "%")
+    return all(x in stable for x in instruction.operands if isinstance(x, Register))
 
 
 def _expanded(entry: Instruction | int, moved: dict[int, list[Instruction]]) -> list[Instruction]:

@@ -1,4 +1,4 @@
-"""How many registers tensors take where they take most, and which tensors these are.
+"""How many registers tensors take: one of them, what a loop holds, and all where they take most.
 
 A value lives from where it is made to its last use; to the end of a loop that uses it and does not make it;
 what a loop carries lives as long as the loop. That counts every tensor for itself: an accumulator and the
@@ -14,8 +14,9 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import FREE
 from ptxforge.ir.ops.control import Loop
-from ptxforge.ir.ops.dot import Product
-from ptxforge.layouts.encodings import elements_per_thread
+from ptxforge.ir.ops.dot import Dot, Product
+from ptxforge.ir.rewriter import constant_of
+from ptxforge.layouts.encodings import DotOperand, elements_per_thread
 
 
 @attrs.frozen(slots=True)
@@ -63,6 +64,26 @@ def _is_data(value: Value) -> bool:
 def registers_of(type: T.TensorType) -> int:
     """32-bit registers of a thread that a tensor takes, one at least."""
     return max(1, elements_per_thread(type.layout, type.shape) * max(type.element.bits, 8) // 32)
+
+
+def held_by_loop(loop: Operation) -> int:
+    """The registers that a loop of products holds across these: carried tensors (but for fragments on their
+    way), operands that it does not change, and products that it does not add to a carried tensor."""
+    body = loop.regions[0].block
+    dots = list(body.of(Dot))
+    kept = {v for dot in dots for v in (dot.a, dot.b) if v.owner_block is not body}
+    kept.update(dot.result for dot in dots if constant_of(dot.c) is not None)
+    kept.update(v for v in body.arguments if not isinstance(T.layout_of(v.type), DotOperand))
+    flights = [v.type.tensor for v in body.arguments if isinstance(v.type, T.FlightType)]
+    tensors = [v.type for v in kept if isinstance(v.type, T.TensorType)]
+    return sum(map(registers_of, [*tensors, *flights]))
+
+
+def largest_tile(function: Function) -> int:
+    """The registers of the largest tile of floats."""
+    types = {value.type for op in function.walk() for value in op.results}
+    tiles = [t for t in types if isinstance(t, T.TensorType) and t.element.is_float]
+    return max(map(registers_of, tiles), default=0)
 
 
 def _last_place(op: Operation, place: dict[Operation, int]) -> int:

@@ -1,0 +1,153 @@
+"""Copies that loops and branches need, and how they disappear.
+
+    $for:                                   (before)
+    add %new, %old, 4
+    %old = %new                             what the loop carries
+
+    $for:                                   (after)
+    add %old, %old, 4
+
+A copy at the end of a loop's body vanishes when its source may be computed in its destination: when the last
+use of the old value does not come after the first definition of the new one. What a side of a branch computes
+is computed in the register of the result, unless that is another result already.
+
+``order_copies`` makes of what is left, which happens all at once, moves one after another.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from ptxforge.codegen_ptx.ptx.builder import copied
+from ptxforge.codegen_ptx.ptx.instruction import CARRY, LABEL, MERGE, Carry, Instruction, Merge
+from ptxforge.codegen_ptx.ptx.registers import Register
+
+if TYPE_CHECKING:
+    from ptxforge.codegen_ptx.ptx.builder import Builder
+
+Pair = tuple[Register, object]
+"""Destination and source of a copy."""
+
+REASON = "coalesce_copies: computed where the next iteration wants it"
+
+
+def coalesce_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
+    """The same instructions; ``b.aliases`` says which registers become others."""
+    found = _Coalescing(code, b)
+    tops: dict[Instruction, int] = {}
+    for position, instruction in enumerate(code):
+        if instruction.kind is LABEL:
+            tops[instruction] = position
+        elif instruction.kind is MERGE:
+            found.merge(instruction)
+        elif instruction.kind is CARRY:
+            found.carry(instruction, range(tops[instruction.top], position))
+    return code
+
+
+class _Coalescing:
+    """Which registers have become others so far."""
+
+    def __init__(self, code: list[Instruction], b: Builder):
+        self.code, self.aliases, self.resolved = code, b.aliases, b.resolved
+        self.became: dict[Register, list[Register]] = {}
+        self.at_entry = {x for instruction in b.entry_code() for x in instruction.definitions}
+
+    def _is_inside(self, x, born: int) -> bool:
+        """Whether it is a register that is made within the region in front of which ``born`` were."""
+        return isinstance(x, Register) and x.number > born and x not in self.at_entry
+
+    def _alias(self, register: Register, destination: Register) -> None:
+        self.aliases[register] = destination
+        became = self.became.setdefault(destination, [])
+        became += [register, *self.became.pop(register, ())]
+
+    def merge(self, copy: Merge) -> None:
+        """A result of a branch, on one of its sides."""
+        destination, source = copy.operands
+        root = self.resolved(source)
+        if self._is_inside(root, copy.born) and root.kind == destination.kind and root not in copy.results:
+            self._alias(root, destination)
+
+    def carry(self, copies: Carry, body: range) -> None:
+        """What the loop around the instructions at ``body`` carries."""
+        candidates: dict[Register, Register] = {}
+        taken = {self.resolved(x) for x in copies.kept}
+        destinations = set(copies.operands[::2])
+        needed = {self.resolved(source) for source in copies.operands[1::2]}
+        for destination, source in pairs_of(copies):
+            root = self.resolved(source)
+            if not self._is_inside(root, copies.born) or root in taken or root in destinations:
+                continue
+            if root.kind == destination.kind and destination not in needed:
+                candidates[destination] = root
+                taken.add(root)
+        if not candidates:
+            return
+        first, last = self._first_and_last(body, candidates)
+        for destination, root in candidates.items():
+            if root in first and last.get(destination, -1) <= first[root]:
+                self._alias(root, destination)
+                made = self.code[first[root]]
+                made.why = made.why or REASON
+
+    def _first_and_last(self, body: range, candidates: dict[Register, Register]) -> tuple[dict, dict]:
+        """Where each source (under any of its names) first appears, and where each destination last does.
+
+        Of several instructions in one (inline assembly) the first may write a source before the last reads a
+        destination: there a source appears earlier.
+        """
+        early = {name: root for root in candidates.values() for name in self._all_names(root)}
+        late = {name: root for root in candidates for name in self._all_names(root)}
+        first: dict[Register, int] = {}
+        last: dict[Register, int] = {}
+        for position in body:
+            instruction = self.code[position]
+            for operand in instruction.operands:
+                if operand in late:
+                    last[late[operand]] = position
+                if operand in early and early[operand] not in first:
+                    first[early[operand]] = position - instruction.form.several
+        return first, last
+
+    def _all_names(self, register: Register) -> Iterable[Register]:
+        return (register, *self.became.get(register, ()))
+
+
+def pairs_of(copies: Carry) -> Iterator[Pair]:
+    """Destinations and sources."""
+    return zip(copies.operands[::2], copies.operands[1::2], strict=True)
+
+
+def order_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
+    """With moves in the place of copies that happen at once."""
+    result = []
+    for instruction in code:
+        if instruction.kind is CARRY:
+            moves = _in_order(list(pairs_of(instruction)), b)
+            result += [copied(*pair, instruction.location, instruction.why) for pair in moves]
+        elif instruction.kind is MERGE:
+            result.append(copied(*instruction.operands, instruction.location, instruction.why))
+        else:
+            result.append(instruction)
+    return result
+
+
+def _in_order(copies: list[Pair], b: Builder) -> Iterator[Pair]:
+    """An order that overwrites nothing still needed; cycles go through a temporary. Copies of a register onto
+    itself come first."""
+    name = b.resolved
+    yield from [(d, s) for d, s in copies if name(d) is name(s) and d is not s]
+    pending = [(d, s) for d, s in copies if name(d) is not name(s)]
+    while pending:
+        sources = {name(s) for _, s in pending}
+        ready = [(d, s) for d, s in pending if name(d) not in sources]
+        if ready:
+            yield from ready
+            pending = [(d, s) for d, s in pending if name(d) in sources]
+            continue
+        old, _ = pending[0]
+        temporary = b.new(old.kind)
+        yield temporary, old
+        pending = [(d, temporary if name(s) is name(old) else s) for d, s in pending]
