@@ -37,7 +37,7 @@ from ptxforge.frontend.values import (
     Undefined,
     describe,
 )
-from ptxforge.frontend.visitor import Outcome, Perhaps, Returned, Visitor, handles
+from ptxforge.frontend.visitor import MayReturn, Outcome, Returned, Visitor, handles
 from ptxforge.ir.core import Block
 from ptxforge.ir.ops.arith import Select
 from ptxforge.support.errors import CompilationError, TypeMismatchError, UnsupportedSyntaxError
@@ -114,7 +114,7 @@ def _join(v: Visitor, node: ast.AST, condition: TensorValue, then: Branch, other
         return None
     if both_returned:
         return Returned(resolve(value, results))
-    return Perhaps(resolve(flag, results), resolve(value, results))
+    return MayReturn(resolve(flag, results), resolve(value, results))
 
 
 def _join_returned(v: Visitor, merge: Merge, then: Branch, other: Branch) -> Any:
@@ -175,7 +175,7 @@ def _line(v: Visitor, node: ast.AST) -> int:
     return node.lineno + v.source.offset
 
 
-def unless_returned(v: Visitor, perhaps: Perhaps, rest: Callable[[], Outcome], node: ast.AST) -> Outcome:
+def unless_returned(v: Visitor, perhaps: MayReturn, rest: Callable[[], Outcome], node: ast.AST) -> Outcome:
     """Go on after something that has perhaps returned: run ``rest`` under ``if not flag``."""
     then = Branch(Block(), dict(v.scope), Returned(perhaps.value))
     other = Branch(Block(), dict(v.scope))
@@ -184,7 +184,7 @@ def unless_returned(v: Visitor, perhaps: Perhaps, rest: Callable[[], Outcome], n
     return _join(v, node, perhaps.flag, then, other)
 
 
-handles(Perhaps)(unless_returned)
+handles(MayReturn)(unless_returned)
 
 
 @handles(ast.IfExp)

@@ -32,7 +32,7 @@ import attrs
 from ptxforge.frontend import names
 from ptxforge.frontend.merge import NOTHING, zero_like
 from ptxforge.frontend.values import Exit, Undefined, is_number, leaves_of, map_leaves
-from ptxforge.frontend.visitor import Outcome, Perhaps, Returned, Visitor, handles
+from ptxforge.frontend.visitor import MayReturn, Outcome, Returned, Visitor, handles
 from ptxforge.language import types as L
 
 _ABSENT = Undefined("this has no value on some way out of a loop")
@@ -137,7 +137,7 @@ def iterate(v: Visitor, loop: Loop | None, statements: Sequence[ast.stmt]) -> No
         outcome = v.execute(statements)
         if outcome is None:
             outcome = _leave(v)
-        elif isinstance(outcome, Perhaps):
+        elif isinstance(outcome, MayReturn):
             outcome = v.go_on(outcome, lambda: _leave(v), statements[-1])
     finally:
         v.loops.pop()

@@ -1,4 +1,4 @@
-"""``for`` and ``while``. What they carry is decided in ``carried``."""
+"""``for``. What it carries is decided in ``carried``."""
 
 from __future__ import annotations
 
@@ -7,17 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ptxforge.frontend import names
-from ptxforge.frontend.carried import (
-    Carried,
-    bind_results,
-    candidates,
-    changed_static,
-    check_kept_first,
-    drop_unchanged,
-    forget,
-    materialize,
-    next_values,
-)
+from ptxforge.frontend.carried import Carried, refuse_else
 from ptxforge.frontend.context import default_dtype
 from ptxforge.frontend.convert import cast
 from ptxforge.frontend.exits import Loop, Step, begin, end, iterate, loop_of
@@ -33,18 +23,13 @@ from ptxforge.ir.ops.arith import AddI
 from ptxforge.ir.ops.control import For, Yield
 from ptxforge.language import core
 from ptxforge.language import types as L
-from ptxforge.support.errors import TypeMismatchError, UnsupportedSyntaxError
-
-# -- for ---------------------------------------------------------------------------------------------------
+from ptxforge.support.errors import TypeMismatchError
 
 
 @handles(ast.For)
 def for_(v: Visitor, node: ast.For) -> Outcome:
     """``for i in range(…)`` at run time; over ``tl.static_range`` and tuples at compile time."""
-    if node.orelse:
-        raise UnsupportedSyntaxError("'else' of a loop has no meaning in a kernel").at(
-            v.locate(node.orelse[0])
-        )
+    refuse_else(v, node)
     if not isinstance(node.iter, ast.Call):
         return unroll(v, node, static_items(v, node))
     function = v.visit(node.iter.func)
@@ -135,9 +120,9 @@ def _runtime_for(v: Visitor, node: ast.For, arguments: tuple[Any, Any, Any, dict
     loop = loop_of(node, lambda v: v.ctx.constant(0, wide))
     if loop is not None and loop.stop:
         return _stoppable_for(v, node, loop, (first, last, stride), bind_index, targets)
-    block, carried, scope, changed = _loop_body(v, node, wide, bind_index, targets, loop)
-    _close_for(v, node, block, carried, scope, (first, last, stride), attributes)
-    forget(v, node, names.assigned_in(node.body), carried, [*targets, *changed], targets)
+    carried = Carried(v, node, node.body, targets, loop)
+    block, scope = _loop_body(v, carried, wide, bind_index, loop)
+    _close_for(carried, block, scope, (first, last, stride), attributes)
     return None
 
 
@@ -173,49 +158,38 @@ def _descending_span(v: Visitor, first: TensorValue, last: TensorValue) -> Tenso
 
 
 def _loop_body(
-    v: Visitor, node: ast.For, index: L.dtype, bind_index: Callable[[Value], None], targets: set[str],
-    loop: Loop | None,
-) -> tuple[Block, Carried, dict[str, Any], list[str]]:  # fmt: skip
+    v: Visitor, carried: Carried, index: L.dtype, bind_index: Callable[[Value], None], loop: Loop | None
+) -> tuple[Block, dict[str, Any]]:
     """Build the body; again when a static number turns out to change."""
-    assigned = [name for name in names.assigned_in(node.body) if name not in targets]
-    if loop is not None:
-        loop.kept = [name for name in assigned if name in v.scope]
     while True:
-        carried = Carried(candidates(v, node.body, but=targets))
+        carried.start()
         block = Block([ir_type(index), *carried.types()])
-        scope = v.scope | carried.arguments(block.arguments[1:])
-        with v.branch(block, scope):
+        with v.branch(block, carried.scope(block.arguments[1:])):
             bind_index(block.arguments[0])
-            iterate(v, loop, node.body)
+            iterate(v, loop, carried.node.body)
             scope = v.scope
-        changed = changed_static(v, scope, assigned, carried)
-        if not materialize(v, changed):
-            check_kept_first(v, changed, node.body)
-            return block, carried, scope, changed
+        if not carried.builds_again(scope):
+            carried.check_kept_first()
+            return block, scope
         block.clear()
 
 
 def _close_for(
-    v: Visitor,
-    node: ast.For,
-    block: Block,
-    carried: Carried,
-    scope: dict[str, Any],
-    bounds: tuple[TensorValue, TensorValue, TensorValue],
+    carried: Carried, block: Block, scope: dict[str, Any], bounds: tuple[TensorValue, ...],
     attributes: dict[str, Any],
-) -> None:
+) -> None:  # fmt: skip
     """Yield the next values, make the operation and bind its results; what never changes is not carried."""
+    v, node = carried.v, carried.node
     v.at(node)
     with v.ctx.builder.inside(block):
-        following = next_values(v, node, carried, scope, node.body)
-    after, kept = drop_unchanged(carried, following, [block], first_argument=1)
-    with v.ctx.builder.inside(block):
+        following = carried.next_values(scope, node.body)
+        kept = carried.drop_unchanged(following, [block], first_argument=1)
         v.ctx.builder.create(Yield, *[following[i].value for i in kept])
     initial = [carried.leaves[i].value for i in kept]
     op = v.ctx.builder.create(
         For, *[b.value for b in bounds], *initial, regions=[Region(block)], **attributes
     )
-    bind_results(v, carried, after, kept, op.results)
+    carried.bind_results(kept, op.results)
 
 
 def _stoppable_for(

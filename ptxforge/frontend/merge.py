@@ -23,7 +23,7 @@ from ptxforge.frontend.values import (
     make_tuple,
     map_leaves,
 )
-from ptxforge.frontend.visitor import Outcome, Perhaps, Returned
+from ptxforge.frontend.visitor import MayReturn, Outcome, Returned
 from ptxforge.ir.core import Block, Region
 from ptxforge.ir.ops.cast import IntToPtr
 from ptxforge.ir.ops.control import If, Yield
@@ -191,7 +191,7 @@ def returned_value(outcome: Outcome) -> Any:
 
 def flag_of(ctx: Context, branch: Branch) -> TensorValue:
     """Whether a branch has returned, as int1 made in that branch."""
-    if isinstance(branch.outcome, Perhaps):
+    if isinstance(branch.outcome, MayReturn):
         return branch.outcome.flag
     with ctx.builder.inside(branch.block):
         return ctx.constant(isinstance(branch.outcome, Returned), L.int1)

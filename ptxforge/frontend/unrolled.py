@@ -12,7 +12,7 @@ from ptxforge.frontend.exits import Loop, Step, begin, end, iterate, loop_of
 from ptxforge.frontend.expressions import bind
 from ptxforge.frontend.merge import NOTHING
 from ptxforge.frontend.values import TensorValue, describe
-from ptxforge.frontend.visitor import Outcome, Perhaps, Returned, Visitor
+from ptxforge.frontend.visitor import MayReturn, Outcome, Returned, Visitor
 from ptxforge.support.errors import TypeMismatchError, UnsupportedSyntaxError
 
 
@@ -64,7 +64,7 @@ def _from(v: Visitor, node: ast.For, items: Sequence[Any], start: int) -> Outcom
         outcome = v.execute(node.body)
         if isinstance(outcome, Returned):
             return outcome
-        if isinstance(outcome, Perhaps):
+        if isinstance(outcome, MayReturn):
             return unless_returned(v, outcome, lambda after=index + 1: _from(v, node, items, after), node)
     return None
 

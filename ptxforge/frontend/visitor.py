@@ -6,7 +6,7 @@ to values; statements change the scope, build operations, and end in an *outcome
 
     None            control goes on with the next statement
     Returned(v)     the function has returned ``v``; what follows is dead
-    Perhaps(f, v)   it has returned ``v`` if the runtime flag ``f`` holds, and goes on otherwise
+    MayReturn(f, v)   it has returned ``v`` if the runtime flag ``f`` holds, and goes on otherwise
 
 What each kind of node means stands in ``expressions``, ``statements``, ``control`` and ``calls``; those files
 register their functions here with :func:`handles`.
@@ -37,14 +37,14 @@ class Returned:
 
 
 @attrs.frozen(slots=True)
-class Perhaps:
+class MayReturn:
     """The function has returned ``value`` if ``flag`` (an int1 scalar) holds."""
 
     flag: TensorValue
     value: Any
 
 
-Outcome = Returned | Perhaps | None
+Outcome = Returned | MayReturn | None
 
 HANDLERS: dict[type, Callable[..., Any]] = {}
 """AST node type → what it means."""
@@ -133,7 +133,7 @@ class Visitor:
                 outcome = self.visit(node)
             if type(outcome) is Returned:
                 return outcome
-            if type(outcome) is Perhaps:
+            if type(outcome) is MayReturn:
                 rest = statements[index + 1 :]
                 return self.go_on(outcome, lambda rest=rest: self.execute(rest), node)
         return None
@@ -142,9 +142,9 @@ class Visitor:
         """Run an ``if`` with nothing behind it."""
         return HANDLERS[ast.If](self, node, ())[0]
 
-    def go_on(self, perhaps: Perhaps, rest: Callable[[], Outcome], node: ast.AST) -> Outcome:
+    def go_on(self, perhaps: MayReturn, rest: Callable[[], Outcome], node: ast.AST) -> Outcome:
         """Run ``rest`` unless the function has returned."""
-        return HANDLERS[Perhaps](self, perhaps, rest, node)
+        return HANDLERS[MayReturn](self, perhaps, rest, node)
 
     # -- names ----------------------------------------------------------------------------------------
 

@@ -7,17 +7,7 @@ from collections.abc import Collection
 from typing import Any
 
 from ptxforge.frontend import names
-from ptxforge.frontend.carried import (
-    Carried,
-    bind_results,
-    candidates,
-    changed_static,
-    check_kept_first,
-    drop_unchanged,
-    forget,
-    materialize,
-    next_values,
-)
+from ptxforge.frontend.carried import Carried, refuse_else
 from ptxforge.frontend.control import scalar_condition
 from ptxforge.frontend.exits import (
     Loop,
@@ -42,10 +32,7 @@ from ptxforge.support.errors import UnsupportedSyntaxError
 @handles(ast.While)
 def while_(v: Visitor, node: ast.While) -> Outcome:
     """``while condition``: the condition is evaluated before each iteration, at run time."""
-    if node.orelse:
-        raise UnsupportedSyntaxError("'else' of a loop has no meaning in a kernel").at(
-            v.locate(node.orelse[0])
-        )
+    refuse_else(v, node)
     loop = loop_of(node, lambda v: v.ctx.constant(False, L.int1))
     if loop is None or not loop.stop:
         run_while(v, node, loop)
@@ -66,38 +53,32 @@ def _tested(v: Visitor, test: ast.expr) -> ast.expr:
 
 def run_while(v: Visitor, node: ast.While, loop: Loop | None, targets: Collection[str] = ()) -> None:
     """Make the operation; ``targets`` are names of a ``for`` that it came from."""
-    both = [node.test, *node.body]
-    assigned = [name for name in names.assigned_in(both) if name not in targets]
-    if loop is not None:
-        loop.kept = [name for name in assigned if name in v.scope]
+    carried = Carried(v, node, [node.test, *node.body], targets, loop)
     while True:
-        carried = Carried(candidates(v, both, but=targets))
+        carried.start()
         before, body = Block(carried.types()), Block(carried.types())
         flag, tested_scope = _while_test(v, node, carried, before)
         if isinstance(flag, bool):
             before.clear()
             if not flag:
                 return
-            _make_test_runtime(v, node)
+            _make_test_runtime(carried)
             continue
         if _give_first_values(v, node.test, tested_scope):
             before.clear()
             continue
         with v.branch(before, tested_scope):
-            passed = next_values(v, node, carried, tested_scope, [ast.Expr(node.test)])
-        scope = v.scope | carried.arguments(body.arguments)
-        with v.branch(body, scope):
+            passed = carried.next_values(tested_scope, [ast.Expr(node.test)])
+        with v.branch(body, carried.scope(body.arguments)):
             iterate(v, loop, node.body)
             scope = v.scope
-        changed = changed_static(v, scope, assigned, carried)
-        if not materialize(v, changed) and not needs_result(v, loop, scope):
+        if not carried.builds_again(scope) and not needs_result(v, loop, scope):
             break
         body.clear()
         before.clear()
     _check_it_ends(v, node, loop, body, scope)
-    check_kept_first(v, changed, both)
-    _close_while(v, node, (before, body), carried, (flag, passed), scope)
-    forget(v, node, names.assigned_in(both), carried, [*targets, *changed], targets)
+    carried.check_kept_first()
+    _close_while(carried, (before, body), (flag, passed), scope)
     keep_static_result(v, loop, scope)
 
 
@@ -116,7 +97,7 @@ def _while_test(
 ) -> tuple[TensorValue | bool, dict[str, Any]]:
     """The condition, a ``bool`` when it is known at compile time, and the scope after it."""
     test = _tested(v, node.test)
-    with v.branch(block, v.scope | carried.arguments(block.arguments)):
+    with v.branch(block, carried.scope(block.arguments)):
         value = v.visit(test)
         flag = scalar_condition(v, test, value) if isinstance(value, TensorValue) else bool(value)
         if isinstance(flag, TensorValue) and flag.is_block:
@@ -127,12 +108,14 @@ def _while_test(
         return flag, v.scope
 
 
-def _make_test_runtime(v: Visitor, node: ast.While) -> None:
+def _make_test_runtime(carried: Carried) -> None:
     """Make runtime scalars of the numbers that decide a condition at first but that the body changes (an
     argument whose value 1 was compiled in, say). Raises :class:`UnsupportedSyntaxError` when there are
     none."""
+    v, node = carried.v, carried.node
     changing = names.assigned_in(node.body)
-    if not materialize(v, [name for name in names.reads(node.test) if name in changing and name in v.scope]):
+    deciding = [name for name in names.reads(node.test) if name in changing and name in v.scope]
+    if not carried.materialize(deciding):
         raise UnsupportedSyntaxError(
             "this loop never ends: its condition is true at compile time",
             hint="leave it with 'break'",
@@ -154,29 +137,25 @@ def _give_first_values(v: Visitor, test: ast.expr, scope: dict[str, Any]) -> boo
 
 
 def _close_while(
-    v: Visitor,
-    node: ast.While,
-    blocks: tuple[Block, Block],
-    carried: Carried,
-    tested: tuple[TensorValue, list[TensorValue]],
+    carried: Carried, blocks: tuple[Block, Block], tested: tuple[TensorValue, list[TensorValue]],
     scope: dict[str, Any],
-) -> None:
+) -> None:  # fmt: skip
+    v, node = carried.v, carried.node
     v.at(node)
     before, body = blocks
     flag, passed = tested
     with v.ctx.builder.inside(body):
-        following = next_values(v, node, carried, scope, node.body)
+        following = carried.next_values(scope, node.body)
     passes_on = [value.value is argument for value, argument in zip(passed, before.arguments)]
     # A value that the condition itself changes is carried even when the body leaves it alone.
     marked = [
         value if same else TensorValue(flag.value, value.dtype) for value, same in zip(following, passes_on)
     ]
-    after, kept = drop_unchanged(carried, marked, [before, body], first_argument=0)
+    kept = carried.drop_unchanged(marked, [before, body])
     with v.ctx.builder.inside(before):
         v.ctx.builder.create(Condition, flag.value, *[passed[i].value for i in kept])
     with v.ctx.builder.inside(body):
         v.ctx.builder.create(Yield, *[following[i].value for i in kept])
-    op = v.ctx.builder.create(
-        While, *[carried.leaves[i].value for i in kept], regions=[Region(before), Region(body)]
-    )
-    bind_results(v, carried, after, kept, op.results)
+    initial = [carried.leaves[i].value for i in kept]
+    op = v.ctx.builder.create(While, *initial, regions=[Region(before), Region(body)])
+    carried.bind_results(kept, op.results)
