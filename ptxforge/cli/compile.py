@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import argparse
 
-from ptxforge.cli.source import load_kernel, parse_constants, parse_signature
+from ptxforge.cli.source import add_kernel_options, compile_kernel
 from ptxforge.codegen_ptx import emit
 from ptxforge.compiler import Artifact
 from ptxforge.explain.resources import place_of_products, resources_of
 from ptxforge.ir.parser import parse_function
 from ptxforge.ir.pressure import holders_at_the_peak
 from ptxforge.runtime import tools
-from ptxforge.runtime.jit import DEFAULT_TARGET
 from ptxforge.support.remarks import Remark
 from ptxforge.support.target import parse_target
 
@@ -28,10 +27,7 @@ EMITTED = ("tile", "gpu", "ptx", "sass")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kernel", metavar="FILE.py:FUNCTION")
-    parser.add_argument("--signature", default="", help="types by order, or name=type, separated by commas")
-    parser.add_argument("--constants", default="", help="NAME=VALUE, separated by commas")
-    parser.add_argument("--target", default=DEFAULT_TARGET, help="such as sm_80 (default: %(default)s)")
+    add_kernel_options(parser)
     parser.add_argument(
         "--emit",
         choices=(*EMITTED, "stages", "all"),
@@ -48,21 +44,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="print PTX with comments that say which rule of the code generator made an instruction so",
     )
-    parser.add_argument("--num-warps", type=int, default=4)
-    parser.add_argument("--num-ctas", type=int, default=1, help="CTAs of a program (1, 2, 4 or 8)")
-    parser.add_argument("--num-stages", type=int, default=3)
-    parser.add_argument("--maxnreg", type=int, help="registers per thread at most")
 
 
 def run(options: argparse.Namespace) -> int:
-    kernel = load_kernel(options.kernel)
-    constants = parse_constants(options.constants)
-    signature = parse_signature(options.signature, kernel, constants)
-    artifact = kernel.compile(
-        signature, constants, options.target,
-        num_warps=options.num_warps, num_stages=options.num_stages, num_ctas=options.num_ctas,
-        maxnreg=options.maxnreg,
-    )  # fmt: skip
+    artifact = compile_kernel(options)
     if options.remarks:
         for remark in [*artifact.remarks, *_of_assembler(artifact)]:
             print(remark.explain())

@@ -20,25 +20,24 @@ from typing import Any
 
 import numpy as np
 
-from ptxforge.cli.source import load_kernel, parse_constants, parse_signature
+from ptxforge.cli.source import (
+    add_kernel_options,
+    compile_options,
+    load_kernel,
+    parse_constants,
+    parse_signature,
+)
 from ptxforge.explain.measure import run_counted
 from ptxforge.explain.page import page
 from ptxforge.explain.report import Report, explain
 from ptxforge.explain.trace import trace
-from ptxforge.runtime.jit import DEFAULT_TARGET, JITFunction
+from ptxforge.runtime.jit import JITFunction
 from ptxforge.runtime.specialize import specialize
 from ptxforge.support.errors import PtxforgeError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kernel", metavar="FILE.py:FUNCTION")
-    parser.add_argument("--signature", default="", help="types by order, or name=type, separated by commas")
-    parser.add_argument("--constants", default="", help="NAME=VALUE, separated by commas")
-    parser.add_argument("--target", default=DEFAULT_TARGET, help="such as sm_80 (default: %(default)s)")
-    parser.add_argument("--num-warps", type=int, default=4)
-    parser.add_argument("--num-ctas", type=int, default=1, help="CTAs of a program (1, 2, 4 or 8)")
-    parser.add_argument("--num-stages", type=int, default=3)
-    parser.add_argument("--maxnreg", type=int, help="registers per thread at most")
+    add_kernel_options(parser)
     parser.add_argument("--grid", metavar="X[,Y,Z]", help="run it on this grid in the emulator, and count")
     parser.add_argument("--arg", action="append", default=[], metavar="VALUE", help="an argument to run with")
     parser.add_argument("--json", action="store_true", help="print plain data instead of text")
@@ -53,11 +52,7 @@ def run(options: argparse.Namespace) -> int:
         signature = parse_signature(options.signature, kernel, constants)
     else:
         signature, arguments = _specialized(kernel, constants, arguments)
-    traced = trace(
-        kernel, signature, constants, options.target,
-        num_warps=options.num_warps, num_stages=options.num_stages, num_ctas=options.num_ctas,
-        maxnreg=options.maxnreg,
-    )  # fmt: skip
+    traced = trace(kernel, signature, constants, options.target, **compile_options(options))
     report = _report(traced, arguments, options.grid)
     if options.html:
         options.html.write_text(page(report), encoding="utf-8")

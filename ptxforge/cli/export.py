@@ -12,24 +12,16 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from ptxforge.cli.source import load_kernel, parse_constants, parse_signature
+from ptxforge.cli.source import add_kernel_options, compile_kernel
 from ptxforge.compiler import Artifact
 from ptxforge.driver import nvjitlink
 from ptxforge.runtime import tools
 from ptxforge.runtime.c_header import c_header
-from ptxforge.runtime.jit import DEFAULT_TARGET
 from ptxforge.support import container
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kernel", metavar="FILE.py:FUNCTION")
-    parser.add_argument("--signature", default="", help="types by order, or name=type, separated by commas")
-    parser.add_argument("--constants", default="", help="NAME=VALUE, separated by commas")
-    parser.add_argument("--target", default=DEFAULT_TARGET, help="such as sm_80 (default: %(default)s)")
-    parser.add_argument("--num-warps", type=int, default=4)
-    parser.add_argument("--num-ctas", type=int, default=1, help="CTAs of a program (1, 2, 4 or 8)")
-    parser.add_argument("--num-stages", type=int, default=3)
-    parser.add_argument("--maxnreg", type=int, help="registers per thread at most")
+    add_kernel_options(parser)
     parser.add_argument(
         "--tensor-maps", action="store_true", help="let it take tensor maps, which the program has to encode"
     )
@@ -39,15 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    kernel = load_kernel(options.kernel)
-    constants = parse_constants(options.constants)
-    signature = parse_signature(options.signature, kernel, constants)
-    artifact = kernel.compile(
-        signature, constants, options.target,
-        num_warps=options.num_warps, num_stages=options.num_stages, num_ctas=options.num_ctas,
-        maxnreg=options.maxnreg,
-        tensor_maps=options.tensor_maps,
-    )  # fmt: skip
+    artifact = compile_kernel(options, tensor_maps=options.tensor_maps)
     options.output.mkdir(parents=True, exist_ok=True)
     for path, data in _files(artifact, options).items():
         container.write(path, data)

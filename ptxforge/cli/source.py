@@ -1,7 +1,8 @@
-"""Reading what the command line names: kernels of files, constants, signatures."""
+"""Reading what the command line names: kernels of files, constants, signatures, options of compiling."""
 
 from __future__ import annotations
 
+import argparse
 import ast
 import contextlib
 import importlib.util
@@ -12,10 +13,35 @@ from types import ModuleType
 from typing import Any
 
 from ptxforge import language, triton_compat
+from ptxforge.compiler import Artifact
 from ptxforge.language.types import dtype
 from ptxforge.runtime.heuristics import Wrapper
-from ptxforge.runtime.jit import JITFunction, jit
+from ptxforge.runtime.jit import DEFAULT_TARGET, JITFunction, jit
 from ptxforge.support.errors import PtxforgeError
+
+
+def add_kernel_options(parser: argparse.ArgumentParser) -> None:
+    """Declare what every command takes that compiles a kernel: which one, for what, and how."""
+    parser.add_argument("kernel", metavar="FILE.py:FUNCTION")
+    parser.add_argument("--signature", default="", help="types by order, or name=type, separated by commas")
+    parser.add_argument("--constants", default="", help="NAME=VALUE, separated by commas")
+    parser.add_argument("--target", default=DEFAULT_TARGET, help="such as sm_80 (default: %(default)s)")
+    parser.add_argument("--num-warps", type=int, default=4)
+    parser.add_argument("--num-ctas", type=int, default=1, help="CTAs of a program (1, 2, 4 or 8)")
+    parser.add_argument("--num-stages", type=int, default=3)
+    parser.add_argument("--maxnreg", type=int, help="registers per thread at most")
+
+
+def compile_options(options: argparse.Namespace) -> dict[str, Any]:
+    """The options of :meth:`JITFunction.compile` that the command line gives."""
+    return {name: getattr(options, name) for name in ("num_warps", "num_stages", "num_ctas", "maxnreg")}
+
+
+def compile_kernel(options: argparse.Namespace, **others: Any) -> Artifact:
+    """Compile the kernel that the command line names. Raises :class:`PtxforgeError`."""
+    kernel, constants = load_kernel(options.kernel), parse_constants(options.constants)
+    signature = parse_signature(options.signature, kernel, constants)
+    return kernel.compile(signature, constants, options.target, **compile_options(options), **others)
 
 
 def load_kernel(where: str) -> JITFunction:

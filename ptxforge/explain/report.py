@@ -8,10 +8,9 @@ from typing import Any
 import attrs
 
 from ptxforge.explain.lint import Advice, advice_for
-from ptxforge.explain.machines import card_of
 from ptxforge.explain.measure import Counts
 from ptxforge.explain.resources import Occupancy, Resources, occupancy_of, resources_of
-from ptxforge.explain.roofline import Roofline, roofline
+from ptxforge.explain.roofline import Roofline, card_of, roofline
 from ptxforge.explain.sharing import Area, areas_of
 from ptxforge.explain.trace import Trace
 from ptxforge.support import markup

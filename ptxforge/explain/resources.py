@@ -10,7 +10,6 @@ from pathlib import Path
 import attrs
 
 from ptxforge.compiler import Artifact
-from ptxforge.explain.machines import Limits, limits_of
 from ptxforge.runtime import tools
 from ptxforge.support import machine
 from ptxforge.support.errors import DeviceError
@@ -62,14 +61,7 @@ def resources_of(artifact: Artifact) -> Resources:
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "kernel.ptx"
         source.write_text(artifact.ptx)
-        command = [
-            path,
-            "-v",
-            f"-arch={artifact.target}",
-            str(source),
-            "-o",
-            str(Path(folder) / "kernel.cubin"),
-        ]
+        command = [path, "-v", f"-arch={artifact.target}", str(source), "-o", f"{folder}/kernel.cubin"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
     said = done.stderr + done.stdout
     if done.returncode:
@@ -106,13 +98,13 @@ def _estimate(artifact: Artifact) -> Resources:
 
 def occupancy_of(artifact: Artifact, registers: int, target: Target) -> Occupancy:
     """How many blocks of a kernel fit on one multiprocessor of ``target``."""
-    limits: Limits = limits_of(target)
     warps = artifact.num_warps
-    fit = {"threads": limits.threads // (warps * machine.WARP_SIZE), "blocks": limits.blocks}
+    fit = {"threads": target.threads_per_multiprocessor // (warps * machine.WARP_SIZE),
+           "blocks": target.blocks_per_multiprocessor}  # fmt: skip
     if registers:
         per_warp = -(-registers * machine.WARP_SIZE // REGISTER_UNIT) * REGISTER_UNIT
         fit["registers"] = machine.REGISTERS_PER_MULTIPROCESSOR // per_warp // warps
     per_block = -(-artifact.shared_bytes // SHARED_UNIT) * SHARED_UNIT + machine.SYSTEM_SHARED_BYTES
-    fit["shared memory"] = limits.shared // per_block
+    fit["shared memory"] = target.shared_bytes_per_multiprocessor // per_block
     blocks = min(fit.values())
-    return Occupancy(blocks, blocks * warps, limits.warps, fit)
+    return Occupancy(blocks, blocks * warps, target.threads_per_multiprocessor // machine.WARP_SIZE, fit)

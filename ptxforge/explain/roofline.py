@@ -1,16 +1,67 @@
 """A roofline estimate: the least time that a launch can take on a card, by what it moves and computes.
 
-Each figure is work over a published peak (:mod:`ptxforge.explain.machines`), so that every one of them is a
-lower bound of the time, and the largest is the bound. It says what to look at first, not how long the kernel
-takes.
+Each figure is work over a published peak, so that every one of them is a lower bound of the time, and the
+largest is the bound. It says what to look at first, not how long the kernel takes.
+
+Peaks: NVIDIA's data sheets of the named cards, dense figures, and the architecture white papers for what one
+multiprocessor does per clock. Architectures without figures here have no roofline.
 """
 
 from __future__ import annotations
 
 import attrs
 
-from ptxforge.explain.machines import ISSUE_PER_CLOCK, Card
 from ptxforge.explain.measure import Counts
+from ptxforge.support.target import Target
+
+ISSUE_PER_CLOCK = 4
+"""Warp instructions that a multiprocessor issues per clock: one for each of its four parts."""
+
+
+@attrs.frozen(slots=True)
+class Card:
+    """A card of an architecture. ``tensor`` are operations per clock and multiprocessor of tensor cores by
+    element type (a multiply-add is two), ``fma`` those of f32 outside of them, ``bandwidth`` bytes per second
+    of its memory, ``clock`` the boost clock in Hz that goes with the published peaks."""
+
+    name: str
+    multiprocessors: int
+    clock: float
+    bandwidth: float
+    fma: int
+    tensor: dict[str, int]
+
+    def tensor_rate(self, element: str) -> float:
+        """Operations per second of tensor cores on ``element``; 0 where they do not take it."""
+        return self.tensor.get(element, 0) * self.multiprocessors * self.clock
+
+    @property
+    def fma_rate(self) -> float:
+        """Operations per second of f32 without tensor cores."""
+        return self.fma * self.multiprocessors * self.clock
+
+    @property
+    def balance(self) -> float:
+        """Operations on f16 per byte of memory from which on tensor cores are the limit."""
+        return self.tensor_rate("f16") / self.bandwidth
+
+
+def _rates(f16: int, **others: int) -> dict[str, int]:
+    """Operations per clock by element type: tf32 has half of f16's, 8-bit integers twice."""
+    return {"f16": f16, "bf16": f16, "f32": f16 // 2, "i8": 2 * f16, **others}
+
+
+_CARDS = {
+    80: Card("A100 SXM 80 GB", 108, 1.41e9, 2.039e12, 128, _rates(2048, f64=128)),
+    86: Card("A10", 72, 1.695e9, 0.6e12, 256, _rates(1024)),
+    89: Card("L40S", 142, 2.52e9, 0.864e12, 256, _rates(1024, f8e4m3=2048, f8e5m2=2048)),
+    90: Card("H200 SXM", 132, 1.83e9, 4.8e12, 256, _rates(4096, f64=256, f8e4m3=8192, f8e5m2=8192)),
+}
+
+
+def card_of(target: Target) -> Card | None:
+    """The card that stands for ``target`` in rooflines; ``None`` where there are no figures."""
+    return _CARDS.get(target.sm)
 
 
 @attrs.frozen(slots=True)

@@ -2,7 +2,7 @@
 
 Passes and the code generator ask a :class:`Target` for a feature; nobody compares architecture numbers
 elsewhere. Sources: PTX ISA 9.0, the "Target ISA Notes" and "PTX ISA Notes" of each instruction, and the
-CUDA C++ Programming Guide's table of compute capabilities (shared memory per block).
+CUDA C++ Programming Guide, "Technical Specifications per Compute Capability" (limits).
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ import attrs
 
 from ptxforge.support.errors import CompilationError
 
-# compute capability -> (PTX version that introduced it, opt-in shared bytes per block, per multiprocessor)
-_ARCHITECTURES: dict[int, tuple[tuple[int, int], int, int]] = {
-    80: ((7, 0), 163 * 1024, 164 * 1024),
-    86: ((7, 1), 99 * 1024, 100 * 1024),
-    87: ((7, 4), 163 * 1024, 164 * 1024),
-    89: ((7, 8), 99 * 1024, 100 * 1024),
-    90: ((7, 8), 227 * 1024, 228 * 1024),
-    100: ((8, 6), 227 * 1024, 228 * 1024),
-    103: ((8, 8), 227 * 1024, 228 * 1024),
-    120: ((8, 7), 99 * 1024, 100 * 1024),
+# compute capability -> (PTX version that introduced it, opt-in shared bytes per block, per multiprocessor;
+#                        threads, blocks of a multiprocessor)
+_ARCHITECTURES: dict[int, tuple[tuple[int, int], int, int, int, int]] = {
+    80: ((7, 0), 163 * 1024, 164 * 1024, 2048, 32),
+    86: ((7, 1), 99 * 1024, 100 * 1024, 1536, 16),
+    87: ((7, 4), 163 * 1024, 164 * 1024, 1536, 16),
+    89: ((7, 8), 99 * 1024, 100 * 1024, 1536, 24),
+    90: ((7, 8), 227 * 1024, 228 * 1024, 2048, 32),
+    100: ((8, 6), 227 * 1024, 228 * 1024, 2048, 32),
+    103: ((8, 8), 227 * 1024, 228 * 1024, 2048, 32),
+    120: ((8, 7), 99 * 1024, 100 * 1024, 1536, 24),
 }
 _ACCELERATED_PTX = {90: (8, 0), 100: (8, 6), 103: (8, 8), 120: (8, 7)}
 
@@ -60,6 +61,16 @@ class Target:
         return _ARCHITECTURES[self.sm][2]
 
     @property
+    def threads_per_multiprocessor(self) -> int:
+        """Threads of all blocks together that a multiprocessor holds."""
+        return _ARCHITECTURES[self.sm][3]
+
+    @property
+    def blocks_per_multiprocessor(self) -> int:
+        """Blocks that a multiprocessor holds."""
+        return _ARCHITECTURES[self.sm][4]
+
+    @property
     def max_threads_per_block(self) -> int:
         """Threads that one block can have."""
         return 1024
@@ -93,11 +104,6 @@ class Target:
     def has_redux_f32(self) -> bool:
         """``redux.sync`` of f32."""
         return self.sm >= 100 and self.accelerated
-
-    @property
-    def has_stmatrix(self) -> bool:
-        """``stmatrix``."""
-        return self.sm >= 90
 
     @property
     def has_packed_atomics(self) -> bool:

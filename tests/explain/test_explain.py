@@ -13,7 +13,7 @@ import pytest
 
 from ptxforge.cli import main
 from ptxforge.cli.source import load_kernel
-from ptxforge.explain import machine_code, machines
+from ptxforge.explain import machine_code, roofline
 from ptxforge.explain import trace as trace_module
 from ptxforge.explain.machine_code import read_sass
 from ptxforge.explain.measure import run_counted
@@ -202,20 +202,21 @@ def test_occupancy(registers, warps, shared, expected):
     assert occupancy_of(artifact, registers, parse_target("sm_80")) == Occupancy(*expected)
 
 
-def test_every_target_has_limits_that_agree_with_the_compiler():
-    for sm, (_, _, per_multiprocessor) in _ARCHITECTURES.items():
-        limits = machines.limits_of(parse_target(f"sm_{sm}"))
-        assert limits.shared == per_multiprocessor and limits.threads == 32 * limits.warps
+def test_every_target_has_limits_that_agree():
+    for target in (parse_target(f"sm_{sm}") for sm in _ARCHITECTURES):
+        assert target.max_threads_per_block <= target.threads_per_multiprocessor
+        assert target.threads_per_multiprocessor % (32 * target.blocks_per_multiprocessor) == 0
+        assert target.max_shared_bytes + 1024 == target.shared_bytes_per_multiprocessor
 
 
 def test_peaks_are_those_of_the_data_sheets():
     """TFLOP/s of f16 on tensor cores and of f32 without: dense, at the boost clock."""
     published = {80: (312, 19.5), 86: (125, 31.2), 89: (362, 91.6), 90: (989, 67)}
     for sm, (tensor, fma) in published.items():
-        card = machines.card_of(parse_target(f"sm_{sm}"))
+        card = roofline.card_of(parse_target(f"sm_{sm}"))
         assert card.tensor_rate("f16") == pytest.approx(tensor * 1e12, rel=0.02)
         assert card.fma_rate == pytest.approx(fma * 1e12, rel=0.09)
-    assert machines.card_of(parse_target("sm_120")) is None
+    assert roofline.card_of(parse_target("sm_120")) is None
 
 
 # -- counters --------------------------------------------------------------------------------------------
