@@ -85,7 +85,7 @@ class Locator:
 
     def peek(self, mask: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
         """Like a call, in fresh memory, but nobody watches and faults are left out in silence."""
-        lanes = np.arange(self.machine.lanes) if mask is None else np.flatnonzero(mask)
+        lanes = self.machine.lanes_in(mask)
         raw = self.signed[lanes].astype(np.int64) + self.offset
         if not lanes.size:
             return raw, lanes

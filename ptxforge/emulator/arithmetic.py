@@ -30,10 +30,7 @@ def unsigned(kind: str) -> str:
     return dtype_of("b" + kind[1:]) if kind[0] in "usbf" and kind[1:].isdigit() else dtype_of(kind)
 
 
-def _is_integer(i: Instruction) -> bool:
-    return i.parts[-1] in _INTEGER_TYPES
-
-
+@instruction("rcp", "sqrt", "rsqrt", "copysign", "sin", "cos", "lg2", "ex2", "tanh", "testp", "fma", "cvt")
 def emit_float(e: Emitter, i: Instruction) -> None:
     """Everything that :func:`numerics.lookup` knows."""
     try:
@@ -48,9 +45,14 @@ def emit_float(e: Emitter, i: Instruction) -> None:
     e.apply(operation.function, (i.operands[0], dtype_of(operation.result)), *sources, takes_out=True)
 
 
-instruction("rcp", "sqrt", "rsqrt", "copysign", "sin", "cos", "lg2", "ex2", "tanh", "testp", "fma", "cvt")(
-    emit_float
-)
+def _integer_instruction(*names: str) -> Callable:
+    """Register a handler for integer types; other types are :func:`emit_float`'s."""
+
+    def register(emit: Callable) -> Callable:
+        instruction(*names)(lambda e, i: (emit if i.parts[-1] in _INTEGER_TYPES else emit_float)(e, i))
+        return emit
+
+    return register
 
 
 def _same(e: Emitter, i: Instruction, function: Callable, dtype: str, result: str | None = None) -> None:
@@ -59,11 +61,8 @@ def _same(e: Emitter, i: Instruction, function: Callable, dtype: str, result: st
 
 
 # ---- integer arithmetic ------------------------------------------------------------------------------------
-@instruction("add", "sub")
+@_integer_instruction("add", "sub")
 def emit_add(e: Emitter, i: Instruction) -> None:
-    if not _is_integer(i):
-        emit_float(e, i)
-        return
     kind, subtract = i.parts[-1], i.parts[0] == "sub"
     ufunc = np.subtract if subtract else np.add
     if kind.endswith("x2"):
@@ -92,11 +91,8 @@ def _emit_carry(e: Emitter, i: Instruction, subtract: bool, carry_in: bool) -> N
         e.line(f"copyto({e.write(_CARRY, '?')}, carry)")
 
 
-@instruction("mul")
+@_integer_instruction("mul")
 def emit_mul(e: Emitter, i: Instruction) -> None:
-    if not _is_integer(i):
-        emit_float(e, i)
-        return
     dtype = dtype_of(i.parts[-1])
     if i.has("wide"):
         wide = dtype[0] + str(2 * int(dtype[1]))
@@ -110,11 +106,8 @@ def emit_mul(e: Emitter, i: Instruction) -> None:
         raise e.error(".lo, .hi or .wide is expected")
 
 
-@instruction("mad")
+@_integer_instruction("mad")
 def emit_mad(e: Emitter, i: Instruction) -> None:
-    if not _is_integer(i):
-        emit_float(e, i)
-        return
     dtype = dtype_of(i.parts[-1])
     d, a, b, c = i.operands
     if i.has("cc"):
@@ -159,139 +152,70 @@ def _emit_mad_carry(e: Emitter, i: Instruction, carry_in: bool) -> None:
         e.line(f"copyto({e.write(_CARRY, '?')}, carry)")
 
 
-@instruction("mul24")
-def emit_mul24(e: Emitter, i: Instruction) -> None:
-    dtype = dtype_of(i.parts[-1])
-    _same(e, i, integers.mul_24(dtype, i.has("hi")), dtype)
-
-
-@instruction("mad24")
-def emit_mad24(e: Emitter, i: Instruction) -> None:
-    dtype = dtype_of(i.parts[-1])
-    product = integers.mul_24(dtype, i.has("hi"))
-    if i.has("sat"):
-        _same(e, i, lambda a, b, c: integers.saturating("i4", False)(product(a, b), c), dtype)
-    else:
-        _same(e, i, lambda a, b, c: product(a, b) + c, dtype)
-
-
-@instruction("div")
+@_integer_instruction("div")
 def emit_div(e: Emitter, i: Instruction) -> None:
-    if not _is_integer(i):
-        emit_float(e, i)
-        return
     dtype = dtype_of(i.parts[-1])
     _same(e, i, integers.divide(dtype), dtype)
 
 
-@instruction("rem")
-def emit_rem(e: Emitter, i: Instruction) -> None:
-    dtype = dtype_of(i.parts[-1])
-    _same(e, i, integers.remainder(dtype), dtype)
-
-
-@instruction("sad")
-def emit_sad(e: Emitter, i: Instruction) -> None:
-    dtype = dtype_of(i.parts[-1])
-    _same(e, i, integers.sad(dtype), dtype)
-
-
-@instruction("abs", "neg")
+@_integer_instruction("abs", "neg")
 def emit_abs(e: Emitter, i: Instruction) -> None:
-    if not _is_integer(i):
-        emit_float(e, i)
-        return
     _same(e, i, np.absolute if i.parts[0] == "abs" else np.negative, dtype_of(i.parts[-1]))
 
 
-@instruction("min", "max")
+@_integer_instruction("min", "max")
 def emit_min(e: Emitter, i: Instruction) -> None:
-    if not _is_integer(i):
-        emit_float(e, i)
-        return
     ufunc = np.minimum if i.parts[0] == "min" else np.maximum
     kind = i.parts[-1]
+    function = (lambda a, b: np.maximum(ufunc(a, b), 0)) if i.has("relu") else ufunc
     if kind.endswith("x2"):
-        _same(
-            e,
-            i,
-            integers.packed16(_relu(ufunc) if i.has("relu") else ufunc, kind[0].replace("s", "i") + "2"),
-            "u4",
-        )
-        return
-    _same(e, i, _relu(ufunc) if i.has("relu") else ufunc, dtype_of(kind))
+        _same(e, i, integers.packed16(function, kind[0].replace("s", "i") + "2"), "u4")
+    else:
+        _same(e, i, function, dtype_of(kind))
 
 
-def _relu(ufunc: Callable) -> Callable:
-    return lambda a, b: np.maximum(ufunc(a, b), 0)
+# ---- integer functions and bits ----------------------------------------------------------------------------
+def _mad_24(i: Instruction, dtype: str) -> Callable:
+    product = integers.mul_24(dtype, i.has("hi"))
+    add = integers.saturating("i4", False) if i.has("sat") else np.add
+    return lambda a, b, c: add(product(a, b), c)
 
 
-# ---- bits --------------------------------------------------------------------------------------------------
-@instruction("popc", "clz", "brev", "bfind")
-def emit_bits(e: Emitter, i: Instruction) -> None:
-    kind = i.parts[-1]
-    dtype = dtype_of(kind)
-    function = {
-        "popc": integers.popc,
-        "clz": integers.clz,
-        "brev": integers.reverse_bits,
-        "bfind": integers.bfind(dtype, i.has("shiftamt")),
-    }[i.parts[0]]
-    e.apply(function, (i.operands[0], dtype if i.parts[0] == "brev" else "u4"), (i.operands[1], dtype))
+def _byte_types(i: Instruction) -> list[str]:
+    return [part[0].replace("s", "i") + "1" for part in i.types]
 
 
-@instruction("bfe")
-def emit_bfe(e: Emitter, i: Instruction) -> None:
-    dtype = dtype_of(i.parts[-1])
-    d, a, b, c = i.operands
-    e.apply(integers.bfe(dtype), (d, dtype), (a, dtype), (b, "u4"), (c, "u4"))
+_WORDS = ("u4",) * 4
+_FUNCTIONS: dict[str, tuple[Callable[[Instruction, str], Callable], tuple[str, ...]]] = {
+    "rem": (lambda i, dtype: integers.remainder(dtype), ("", "", "")),
+    "sad": (lambda i, dtype: integers.sad(dtype), ("", "", "", "")),
+    "mul24": (lambda i, dtype: integers.mul_24(dtype, i.has("hi")), ("", "", "")),
+    "mad24": (_mad_24, ("", "", "", "")),
+    "cnot": (lambda i, dtype: lambda a: np.equal(a, 0), ("", "")),
+    "popc": (lambda i, dtype: integers.popc, ("u4", "")),
+    "clz": (lambda i, dtype: integers.clz, ("u4", "")),
+    "bfind": (lambda i, dtype: integers.bfind(dtype, i.has("shiftamt")), ("u4", "")),
+    "brev": (lambda i, dtype: integers.reverse_bits, ("", "")),
+    "bfe": (lambda i, dtype: integers.bfe(dtype), ("", "", "u4", "u4")),
+    "bfi": (lambda i, dtype: integers.bfi(dtype), ("", "", "", "u4", "u4")),
+    "bmsk": (lambda i, dtype: integers.bmsk(i.has("wrap")), ("u4", "u4", "u4")),
+    "szext": (lambda i, dtype: integers.szext(dtype, i.has("wrap")), ("", "", "u4")),
+    "fns": (lambda i, dtype: integers.fns, ("u4", "u4", "u4", "i4")),
+    "dp4a": (lambda i, dtype: integers.dp4a(*_byte_types(i)), _WORDS),
+    "dp2a": (lambda i, dtype: integers.dp2a(*_byte_types(i), i.has("hi")), _WORDS),
+    "prmt": (lambda i, dtype: integers.prmt(i.parts[2] if len(i.parts) > 2 else ""), _WORDS),
+    "shf": (lambda i, dtype: integers.funnel(i.has("l"), i.has("wrap")), _WORDS),
+}
+"""Opcode -> what makes its function, from the instruction and the dtype of its type; and the dtypes of the
+result and of the sources, empty where it is that one."""
 
 
-@instruction("bfi")
-def emit_bfi(e: Emitter, i: Instruction) -> None:
-    dtype = dtype_of(i.parts[-1])
-    d, a, b, c, length = i.operands
-    e.apply(integers.bfi(dtype), (d, dtype), (a, dtype), (b, dtype), (c, "u4"), (length, "u4"))
-
-
-@instruction("bmsk")
-def emit_bmsk(e: Emitter, i: Instruction) -> None:
-    _same(e, i, integers.bmsk(i.has("wrap")), "u4")
-
-
-@instruction("szext")
-def emit_szext(e: Emitter, i: Instruction) -> None:
-    dtype = dtype_of(i.parts[-1])
-    e.apply(
-        integers.szext(dtype, i.has("wrap")),
-        (i.operands[0], dtype),
-        (i.operands[1], dtype),
-        (i.operands[2], "u4"),
-    )
-
-
-@instruction("fns")
-def emit_fns(e: Emitter, i: Instruction) -> None:
-    d, mask, base, offset = i.operands
-    e.apply(integers.fns, (d, "u4"), (mask, "u4"), (base, "u4"), (offset, "i4"))
-
-
-@instruction("dp4a")
-def emit_dp4a(e: Emitter, i: Instruction) -> None:
-    kinds = [part[0].replace("s", "i") + "1" for part in i.types]
-    _same(e, i, integers.dp4a(*kinds), "u4")
-
-
-@instruction("dp2a")
-def emit_dp2a(e: Emitter, i: Instruction) -> None:
-    kinds = [part[0].replace("s", "i") + "1" for part in i.types]
-    _same(e, i, integers.dp2a(*kinds, i.has("hi")), "u4")
-
-
-@instruction("prmt")
-def emit_prmt(e: Emitter, i: Instruction) -> None:
-    mode = i.parts[2] if len(i.parts) > 2 else ""
-    _same(e, i, integers.prmt(mode), "u4")
+@instruction(*_FUNCTIONS)
+def emit_function(e: Emitter, i: Instruction) -> None:
+    make, dtypes = _FUNCTIONS[i.parts[0]]
+    own = dtype_of(i.types[-1])
+    target, *sources = zip(i.operands, [dtype or own for dtype in dtypes], strict=True)
+    e.apply(make(i, own), target, *sources)
 
 
 @instruction("lop3")
@@ -313,11 +237,6 @@ def emit_lop3(e: Emitter, i: Instruction) -> None:
     e.line(f"copyto({e.write(d, 'u4')}, {result})")
 
 
-@instruction("shf")
-def emit_shf(e: Emitter, i: Instruction) -> None:
-    _same(e, i, integers.funnel(i.has("l"), i.has("wrap")), "u4")
-
-
 @instruction("cvt.pack")
 def emit_cvt_pack(e: Emitter, i: Instruction) -> None:
     """cvt.pack.sat.ctype.s32{.b32} d, a, b{, c}: a and b, saturated, below c moved up."""
@@ -329,6 +248,11 @@ def emit_cvt_pack(e: Emitter, i: Instruction) -> None:
     )
 
 
+UFUNCS = {
+    "add": np.add, "min": np.minimum, "max": np.maximum, "and": np.bitwise_and, "or": np.bitwise_or,
+    "xor": np.bitwise_xor,
+}  # fmt: skip
+"""What reductions of integers do."""
 _LOGIC = {
     "and": (np.bitwise_and, np.logical_and),
     "or": (np.bitwise_or, np.logical_or),
@@ -344,16 +268,6 @@ def emit_logic(e: Emitter, i: Instruction) -> None:
         _same(e, i, logical, "?")
     else:
         _same(e, i, bitwise, unsigned(i.parts[-1]))
-
-
-@instruction("cnot")
-def emit_cnot(e: Emitter, i: Instruction) -> None:
-    dtype = unsigned(i.parts[-1])
-    e.apply(_cnot, (i.operands[0], dtype), (i.operands[1], dtype))
-
-
-def _cnot(a: np.ndarray) -> np.ndarray:
-    return np.equal(a, 0)
 
 
 @instruction("shl", "shr")
@@ -386,17 +300,9 @@ def _shift16(ufunc: Callable, dtype: str) -> Callable:
 
 # ---- comparison and selection ------------------------------------------------------------------------------
 _RELATIONS = {
-    "eq": np.equal,
-    "ne": np.not_equal,
-    "lt": np.less,
-    "le": np.less_equal,
-    "gt": np.greater,
-    "ge": np.greater_equal,
-    "lo": np.less,
-    "ls": np.less_equal,
-    "hi": np.greater,
-    "hs": np.greater_equal,
-}
+    "eq": np.equal, "ne": np.not_equal, "lt": np.less, "le": np.less_equal, "gt": np.greater,
+    "ge": np.greater_equal, "lo": np.less, "ls": np.less_equal, "hi": np.greater, "hs": np.greater_equal,
+}  # fmt: skip
 _BOOLEANS = {"and": np.logical_and, "or": np.logical_or, "xor": np.logical_xor}
 
 
@@ -442,11 +348,12 @@ def emit_setp(e: Emitter, i: Instruction) -> None:
         if isinstance(target, Sink):
             continue
         made = e.temp("?")
-        e.line(
+        combined = (
             f"copyto({made}, {value})"
             if other is None
             else f"{boolean.__name__}({value}, {other}, out={made})"
         )
+        e.line(combined)
         e.line(f"copyto({e.write(target, '?')}, {made})")
 
 

@@ -116,7 +116,7 @@ class AsyncChecker:
     def _shared_ones(self, lanes: np.ndarray | None, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of generic addresses those that lie in shared memory."""
         chosen = (indices >= self.origin) & (indices < self.origin + self.flight.size * GRANULE)
-        every = np.arange(self.machine.lanes) if lanes is None else lanes
+        every = self.machine.lanes_in(lanes)
         return every[chosen], indices[chosen]
 
     def _check(

@@ -21,13 +21,19 @@ import numpy as np
 
 from ptxforge.emulator import tensormap
 from ptxforge.emulator.access import READ, WRITE, Locator, gather, scatter
-from ptxforge.emulator.bulk_reductions import KINDS, reduce_into
-from ptxforge.emulator.bulk_targets import Multicast, SharedAddress
+from ptxforge.emulator.bulk_targets import (
+    REDUCED_TYPES,
+    REDUCTIONS,
+    Multicast,
+    SharedAddress,
+    reduce_into,
+)
 from ptxforge.emulator.device_maps import ChangedMaps
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.groups import Groups
 from ptxforge.emulator.mbarrier import MBarriers
 from ptxforge.emulator.memory import CODES, ORIGIN, TABLES
+from ptxforge.emulator.numerics import NATURAL
 from ptxforge.emulator.parser import Instruction, Memory, Register, Vector
 from ptxforge.emulator.registry import instruction
 from ptxforge.emulator.state import Machine
@@ -121,7 +127,6 @@ def bind_cp_async(
 ) -> Callable:  # fmt: skip
     groups: CopyGroups = machine.family_state(CopyGroups)
     target.copies = True
-    target.copies = True
     code = CODES[nbytes]
 
     def run(mask: np.ndarray | None) -> None:
@@ -192,8 +197,7 @@ def bind_wait_copies(machine: Machine, pending: int, everything: bool) -> Callab
 
 @instruction("cp.async.mbarrier.arrive", defines=0)
 def emit_copy_arrives(e: Emitter, i: Instruction) -> None:
-    space = "shared" if any(part.startswith("shared") for part in i.parts) else "generic"
-    e.call(bind_copy_arrives, e.site, e.locator(i.operands[0], space, 8, "atomic"), i.has("noinc"))
+    e.call(bind_copy_arrives, e.site, e.locator(i.operands[0], i.space, 8, "atomic"), i.has("noinc"))
 
 
 def bind_copy_arrives(machine: Machine, site: Site, locator: Locator, noinc: bool) -> Callable:
@@ -202,7 +206,7 @@ def bind_copy_arrives(machine: Machine, site: Site, locator: Locator, noinc: boo
 
     def run(mask: np.ndarray | None) -> None:
         indices, lanes = locator(mask)
-        lanes = np.arange(machine.lanes) if lanes is None else lanes
+        lanes = machine.lanes_in(lanes)
         lanes, slots = state.in_shared(site, lanes, state.slots(indices))
         if not noinc:
             np.add.at(state.pending, slots, 1)
@@ -300,21 +304,6 @@ def _mask(e: Emitter, i: Instruction, position: int) -> object:
     return e.view(i.operands[position], "u2") if i.has("multicast::cluster") else None
 
 
-def _memory(e: Emitter, operand: object) -> Memory:
-    if not isinstance(operand, Memory):
-        raise e.error("an address is expected")
-    return operand
-
-
-def _address_view(e: Emitter, operand: Memory) -> object:
-    base = operand.base
-    return e.view(base, f"u{base.bits // 8}" if isinstance(base, Register) else "u8")
-
-
-def _lanes(machine: Machine, mask: np.ndarray | None) -> np.ndarray:
-    return np.arange(machine.lanes) if mask is None else np.flatnonzero(mask)
-
-
 @instruction("cp.async.bulk.commit_group", defines=0)
 def emit_bulk_commit(e: Emitter, i: Instruction) -> None:
     e.call(lambda machine: machine.family_state(BulkCopies).stores.commit)
@@ -347,28 +336,18 @@ def emit_prefetch(e: Emitter, i: Instruction) -> None:
 # cp.async.bulk without a tensor map
 # ------------------------------------------------------------------------------------------------------------
 
-_REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
-
-
 @instruction("cp.async.bulk", "cp.reduce.async.bulk", defines=0)
 def emit_bulk(e: Emitter, i: Instruction) -> None:
     """[dst], [src], size, [mbar] towards shared memory; [dst], [src], size towards global memory."""
     spaces = [part.partition("::")[0] for part in i.parts if part.partition("::")[0] in ("shared", "global")]
     if len(spaces) != 2 or i.has("cp_mask"):
         raise e.error("unknown form")
-    target, source = _memory(e, i.operands[0]), _memory(e, i.operands[1])
     reduction = _reduction(e, i)
-    addresses = (
-        _address_view(e, target),
-        target.offset,
-        _address_view(e, source),
-        source.offset,
-        e.view(i.operands[2], "u4"),
-    )
+    addresses = (*e.address(i.operands[0]), *e.address(i.operands[1]), e.view(i.operands[2], "u4"))
     if spaces[0] == "global":
         e.call(bind_bulk_store, e.site, *addresses, reduction)
         return
-    barrier = e.locator(_memory(e, i.operands[3]), "shared", 8, "atomic")
+    barrier = e.locator(i.operands[3], "shared", 8, "atomic")
     e.call(bind_bulk_load, e.site, *addresses, barrier, spaces[1], reduction, _mask(e, i, 4))
 
 
@@ -376,11 +355,10 @@ def _reduction(e: Emitter, i: Instruction) -> tuple[str, str] | None:
     """(operation, type) of a reduction."""
     if i.parts[1] != "reduce":
         return None
-    name = next((part for part in i.parts if part in _REDUCTIONS), None)
-    kind = next((part for part in i.parts if part in KINDS), None)
+    name = i.first_of(REDUCTIONS)
     if name is None:
         raise e.error("unknown reduction")
-    return name, kind or ""
+    return name, i.first_of(REDUCED_TYPES, "")
 
 
 def bind_bulk_load(
@@ -396,7 +374,7 @@ def bind_bulk_load(
     other = SharedAddress(machine, site, source, source_offset)
 
     def run(mask: np.ndarray | None) -> None:
-        lanes = _lanes(machine, mask)
+        lanes = machine.lanes_in(mask)
         count = size[lanes].astype(np.int64)
         low = shared(lanes)
         good = shared.valid(low, low + count, lanes, 16)
@@ -451,7 +429,7 @@ def _store_bytes(index: int, data: np.ndarray, reduction: tuple[str, str] | None
     if reduction is None:
         TABLES[1][index : index + data.size] = data
         return
-    size = KINDS[reduction[1]][0].itemsize
+    size = NATURAL[reduction[1]].itemsize
     indices = index + np.arange(0, data.size, size)
     reduce_into(indices, data.view(f"u{size}"), reduction)
 
@@ -465,7 +443,7 @@ def bind_bulk_store(
     shared = SharedAddress(machine, site, source, source_offset)
 
     def run(mask: np.ndarray | None) -> None:
-        lanes = _lanes(machine, mask)
+        lanes = machine.lanes_in(mask)
         count = size[lanes].astype(np.int64)
         low = shared(lanes)
         to = target[lanes].astype(np.int64) + target_offset
@@ -494,34 +472,22 @@ def bind_bulk_store(
 
 @instruction("cp.async.bulk.tensor", "cp.reduce.async.bulk.tensor", defines=0)
 def emit_tensor(e: Emitter, i: Instruction) -> None:
-    rank = next((int(part[0]) for part in i.parts if part in ("1d", "2d", "3d", "4d", "5d")), 0)
+    rank = int(i.first_of(("1d", "2d", "3d", "4d", "5d"), "0")[0])
     if not rank or any(part.startswith("im2col") or part.startswith("tile::") for part in i.parts):
         raise e.error("only 1 to 5 dimensions in .tile mode are implemented")
     towards_global = i.has("bulk_group")
-    memories = [_memory(e, operand) for operand in i.operands if isinstance(operand, Memory)]
-    with_map = memories[0] if towards_global else memories[1]
-    coordinates = (
-        with_map.extra[0]
-        if len(with_map.extra) == 1 and isinstance(with_map.extra[0], Vector)
-        else Vector(tuple(with_map.extra))
-    )
+    first, second, *barriers = [operand for operand in i.operands if isinstance(operand, Memory)]
+    with_map, other = (first, second) if towards_global else (second, first)
+    is_vector = len(with_map.extra) == 1 and isinstance(with_map.extra[0], Vector)
+    coordinates = with_map.extra[0] if is_vector else Vector(tuple(with_map.extra))
     if len(coordinates.elements) != rank:
         raise e.error(f"{rank} coordinates expected")
-    other = memories[1] if towards_global else memories[0]
-    arguments = (
-        _address_view(e, with_map),
-        with_map.offset,
-        e.view(coordinates, "i4"),
-        _address_view(e, other),
-        other.offset,
-    )
+    arguments = (*e.address(with_map), e.view(coordinates, "i4"), *e.address(other))
     if towards_global:
-        reduction = (
-            None if i.parts[1] != "reduce" else next((part for part in i.parts if part in _REDUCTIONS), "")
-        )
+        reduction = None if i.parts[1] != "reduce" else i.first_of(REDUCTIONS, "")
         e.call(bind_tensor_store, e.site, *arguments, reduction)
         return
-    barrier = e.locator(memories[2], "shared", 8, "atomic")
+    barrier = e.locator(barriers[0], "shared", 8, "atomic")
     e.call(bind_tensor_load, e.site, *arguments, barrier, _mask(e, i, 3))
 
 
@@ -655,7 +621,7 @@ def bind_tensor_load(
     multicast = Multicast(machine, site, masks)
 
     def run(mask: np.ndarray | None) -> None:
-        lanes = _lanes(machine, mask)
+        lanes = machine.lanes_in(mask)
         every = np.zeros(machine.lanes, np.int64)
         indices, located = barrier(mask)
         every[lanes if located is None else located] = indices
@@ -706,19 +672,12 @@ def bind_tensor_store(
     tensor = _Tensor(machine, site, map_base, map_offset, coordinates, shared, shared_offset)
 
     def run(mask: np.ndarray | None) -> None:
-        for boxes in tensor.boxes(_lanes(machine, mask)):
+        for boxes in tensor.boxes(machine.lanes_in(mask)):
             move = _reducer(boxes, reduction, machine) if reduction else _storer(boxes, machine)
             BulkWork(
-                bulk,
-                site,
-                boxes.lanes,
-                boxes.local,
-                boxes.unit,
-                move,
-                remote=boxes.remote,
-                inside=boxes.inside,
-                reduces=reduction is not None,
-            ).issue()
+                bulk, site, boxes.lanes, boxes.local, boxes.unit, move,
+                remote=boxes.remote, inside=boxes.inside, reduces=reduction is not None,
+            ).issue()  # fmt: skip
 
     return run
 

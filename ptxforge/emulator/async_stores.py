@@ -13,12 +13,10 @@ import numpy as np
 
 from ptxforge.emulator.access import ATOMIC, Locator, scatter
 from ptxforge.emulator.async_copy import BulkCopies, BulkWork
-from ptxforge.emulator.bulk_reductions import reduce_into
-from ptxforge.emulator.bulk_targets import runs
+from ptxforge.emulator.bulk_targets import reduce_into, runs
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.mbarrier import MBarriers
 from ptxforge.emulator.memory import ORIGIN, WINDOW_MASK
-from ptxforge.emulator.memory_ops import vector_width
 from ptxforge.emulator.parser import TYPE_BITS, Instruction, Memory, Vector
 from ptxforge.emulator.program import SHARED_BASE
 from ptxforge.emulator.registry import instruction
@@ -39,7 +37,7 @@ def emit_async_store(e: Emitter, i: Instruction) -> None:
     red.async.relaxed.cluster.shared::cluster.mbarrier::complete_tx::bytes.op.type [a], b, [mbar].
     """
     target, value, barrier = i.operands
-    kind, count = i.types[-1], vector_width(i)
+    kind, count = i.types[-1], i.vector_width
     if not isinstance(target, Memory) or not i.has("shared::cluster") or TYPE_BITS[kind] not in (32, 64):
         raise e.error("unknown form")
     reduction = _reduction(e, i, kind) if i.parts[0] == "red" else None
@@ -47,20 +45,13 @@ def emit_async_store(e: Emitter, i: Instruction) -> None:
     values = list(value.elements) if isinstance(value, Vector) else [value]
     if len(values) != count:
         raise e.error(f"{count} elements are expected")
-    base = target.base
-    e.call(
-        bind_async_store,
-        e.site,
-        e.view(base, f"u{base.bits // 8}" if getattr(base, "bits", 0) else "u8"),
-        target.offset,
-        [e.view(element, f"u{size}") for element in values],
-        e.locator(barrier, "shared", 8, ATOMIC),
-        reduction,
-    )
+    views = [e.view(element, f"u{size}") for element in values]
+    barriers = e.locator(barrier, "shared", 8, ATOMIC)
+    e.call(bind_async_store, e.site, *e.address(target), views, barriers, reduction)
 
 
 def _reduction(e: Emitter, i: Instruction, kind: str) -> tuple[str, str]:
-    name = next((part for part in i.parts if part in _REDUCTIONS.get(kind, ())), None)
+    name = i.first_of(_REDUCTIONS.get(kind, ()))
     if name is None:
         raise e.error("unknown reduction")
     return name, kind
@@ -81,7 +72,7 @@ def bind_async_store(
     total = size * len(values)
 
     def run(mask: np.ndarray | None) -> None:
-        lanes = np.arange(machine.lanes) if mask is None else np.flatnonzero(mask)
+        lanes = machine.lanes_in(mask)
         places, owners = machine.shared_places((target[lanes].astype(np.int64) & WINDOW_MASK) + offset, lanes)
         good = valid(lanes, places, owners)
         lanes, places, owners = lanes[good], places[good], owners[good]

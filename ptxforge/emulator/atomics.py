@@ -14,23 +14,14 @@ import numpy as np
 
 from ptxforge.emulator import numerics
 from ptxforge.emulator.access import ATOMIC, Locator, gather, scatter
-from ptxforge.emulator.arithmetic import dtype_of
+from ptxforge.emulator.arithmetic import UFUNCS, dtype_of
 from ptxforge.emulator.memory import ORIGIN, TABLES
-from ptxforge.emulator.memory_ops import space_of, vector_width
 from ptxforge.emulator.parser import TYPE_BITS, Instruction, Sink, Vector
 from ptxforge.emulator.registry import instruction
 from ptxforge.emulator.state import Machine
 from ptxforge.emulator.translate import Emitter
 
 _OPERATIONS = ("add", "and", "or", "xor", "min", "max", "inc", "dec", "exch", "cas", "sub")
-_UFUNCS = {
-    "add": np.add,
-    "and": np.bitwise_and,
-    "or": np.bitwise_or,
-    "xor": np.bitwise_xor,
-    "min": np.minimum,
-    "max": np.maximum,
-}
 
 
 def _increment(old: np.ndarray, limit: np.ndarray) -> np.ndarray:
@@ -50,7 +41,7 @@ def combiner(operation: str, kind: str) -> Callable:
     if operation == "exch":
         return lambda old, value: value
     if kind[0] in "usb" and kind[1:].isdigit():
-        return _UFUNCS[operation]
+        return UFUNCS[operation]
     rounding = ".rn" if operation == "add" else ""
     return numerics.lookup(f"{operation}{rounding}.{kind}").function
 
@@ -58,14 +49,14 @@ def combiner(operation: str, kind: str) -> Callable:
 @instruction("atom", "red", defines=lambda i: 1 if i.parts[0] == "atom" else 0, polls=True)
 def emit_atom(e: Emitter, i: Instruction) -> None:
     """atom{.sem}{.scope}{.space}.op{.level}{.vec}.type d, [a], b{, c} and red without d."""
-    operation = next((part for part in i.parts[1:] if part in _OPERATIONS), None)
+    operation = i.first_of(_OPERATIONS)
     if operation is None:
         raise e.error("unknown atomic operation")
     operands = list(i.operands)
     target = operands.pop(0) if i.parts[0] == "atom" else Sink()
     memory, values = operands[0], operands[1:]
-    kind, count = i.types[-1], vector_width(i)
-    size, space = TYPE_BITS[kind] // 8, space_of(i)
+    kind, count = i.types[-1], i.vector_width
+    size, space = TYPE_BITS[kind] // 8, i.space
     dtype = "c16" if kind == "b128" else dtype_of(kind)
     wanted = 2 if operation == "cas" else 1
     if len(values) < wanted:
@@ -76,40 +67,22 @@ def emit_atom(e: Emitter, i: Instruction) -> None:
     except (numerics.UnknownOperation, KeyError) as error:
         raise e.error(f"no such atomic operation ({error})") from error
     if count > 1:
-        targets = list(target.elements) if isinstance(target, Vector) else [Sink()] * count
-        e.call(
-            _bind_vector,
-            locator,
-            [e.view(t, dtype) for t in targets],
-            [e.view(v, dtype) for v in values[0].elements],
-            size,
-            combine,
-        )
+        targets = target.elements if isinstance(target, Vector) else [Sink()] * count
+        made, added = ([e.view(one, dtype) for one in many] for many in (targets, values[0].elements))
+        e.call(_bind_vector, locator, made, added, size, combine)
         return
     bind = _bind_flushing if (operation, kind, space) == ("add", "f32", "global") else _bind_scalar
-    e.call(
-        bind,
-        locator,
-        e.view(target, dtype),
-        [e.view(v, dtype) for v in values[:wanted]],
-        size,
-        operation,
-        combine,
-    )
+    chosen = [e.view(value, dtype) for value in values[:wanted]]
+    e.call(bind, locator, e.view(target, dtype), chosen, size, operation, combine)
 
 
 def _bind_scalar(
-    machine: Machine,
-    locator: Locator,
-    target: np.ndarray | None,
-    values: list[np.ndarray],
-    size: int,
-    operation: str,
-    combine: Callable | None,
-) -> Callable:
+    machine: Machine, locator: Locator, target: np.ndarray | None, values: list[np.ndarray], size: int,
+    operation: str, combine: Callable | None,
+) -> Callable:  # fmt: skip
     dtype = values[0].dtype
     table = TABLES[size].view(dtype)
-    direct = _UFUNCS.get(operation) if target is None and combine is _UFUNCS.get(operation) else None
+    direct = UFUNCS.get(operation) if target is None and combine is UFUNCS.get(operation) else None
 
     def run(mask: np.ndarray | None) -> None:
         indices, lanes = locator(mask)
@@ -141,14 +114,9 @@ def _bind_scalar(
 
 
 def _bind_flushing(
-    machine: Machine,
-    locator: Locator,
-    target: np.ndarray | None,
-    values: list[np.ndarray],
-    size: int,
-    operation: str,
-    combine: Callable,
-) -> Callable:
+    machine: Machine, locator: Locator, target: np.ndarray | None, values: list[np.ndarray], size: int,
+    operation: str, combine: Callable,
+) -> Callable:  # fmt: skip
     """f32 addition to global memory flushes subnormal operands and results; to shared memory it does not."""
     flushed = np.zeros_like(values[0])
     add = _bind_scalar(machine, locator, target, [flushed], size, operation, combine)

@@ -36,15 +36,9 @@ class Barriers:
         self.reductions.clear()
 
     def arrive(
-        self,
-        lanes: np.ndarray,
-        ids: np.ndarray,
-        counts: np.ndarray | None,
-        site: Site,
-        waits: bool,
-        then: int,
-        vote: tuple | None,
-    ) -> None:
+        self, lanes: np.ndarray, ids: np.ndarray, counts: np.ndarray | None, site: Site, waits: bool,
+        then: int, vote: tuple | None,
+    ) -> None:  # fmt: skip
         """``lanes`` arrive (indices); with ``waits`` they stop until their barrier opens, else go on to
         ``then``.
         """
@@ -58,8 +52,8 @@ class Barriers:
         self.expected[ctas, ids] = 0 if counts is None else counts
         if vote is not None:
             for cta, number in sorted(set(zip(ctas.tolist(), ids.tolist()))):
-                mine = lanes[(ctas == cta) & (ids == number)]
-                self.reductions.setdefault((cta, number), []).append((mine, vote))
+                arrived = lanes[(ctas == cta) & (ids == number)]
+                self.reductions.setdefault((cta, number), []).append((arrived, vote))
         self.open_full()
 
     def open_full(self) -> bool:
@@ -116,12 +110,8 @@ class Barriers:
         real = np.arange(machine.threads) < machine.live_threads
         if self.expected[cta, number] == 0 and not arrived[real].all():
             missing = int(np.count_nonzero(~arrived & real))
-            machine.report(
-                "barrier",
-                f"barrier {number} reached by part of the CTA: {missing} threads had exited",
-                site,
-                lanes[:1],
-            )
+            text = f"barrier {number} reached by part of the CTA: {missing} threads had exited"
+            machine.report("barrier", text, site, lanes[:1])
             return
         per_warp = arrived.reshape(-1, 32).sum(axis=1)
         whole = real.reshape(-1, 32).sum(axis=1)
@@ -139,17 +129,25 @@ class Barriers:
         return bool((same_warp & (lines[1:] != lines[:-1])).any())
 
 
+class _LiveVote:
+    """The predicate register of ``bar.red``, read when the barrier opens (its lanes stand still
+    until then).
+    """
+
+    def __init__(self, source: np.ndarray, negated: bool):
+        self.source, self.negated = source, negated
+
+    def __getitem__(self, lanes: np.ndarray) -> np.ndarray:
+        return ~self.source[lanes] if self.negated else self.source[lanes]
+
+
 def _bind_barrier(
-    machine: Machine,
-    site: Site,
-    aligned: bool,
-    waits: bool,
-    number: np.ndarray,
-    count: np.ndarray | None,
-    fixed_count: int | None,
-    vote: tuple | None,
-    then: int,
-) -> Callable:
+    machine: Machine, site: Site, aligned: bool, waits: bool, number: np.ndarray, count: np.ndarray | None,
+    fixed_count: int | None, vote: tuple | None, then: int,
+) -> Callable:  # fmt: skip
+    if vote is not None:
+        target, source, negated, kind = vote
+        vote = _LiveVote(source, negated), target, kind
     barriers = machine.family_state(Barriers)
     barriers.sites[site.line] = site
     barriers.aligned[site.line] = aligned
@@ -178,25 +176,19 @@ def emit_barrier(e: Emitter, i: Instruction) -> None:
         raise e.error("unknown barrier")
     vote = None
     if i.has("red"):
-        kind = next(part for part in i.parts if part in ("popc", "and", "or"))
-        target, predicate = operands[0], operands[-1]
-        operands = operands[1:-1]
-        vote = (target, predicate, kind)
+        kind = i.first_of(("popc", "and", "or"))
+        target, *operands, predicate = operands
+        negated = bool(getattr(predicate, "negated", False))
+        vote = e.view(target, "u4" if kind == "popc" else "?"), e.view(predicate, "?"), negated, kind
     number = operands[0] if operands else Immediate(0)
     count = operands[1] if len(operands) > 1 else None
     aligned = i.parts[0] == "bar" or i.has("aligned")
     fixed = e.constant(count) if count is not None else None
+    counted = None if count is None else e.view(count, "u4")
     name = e.bind(
-        _bind_barrier_site,
-        e.site,
-        aligned,
-        not i.has("arrive"),
-        e.view(number, "u4"),
-        None if count is None else e.view(count, "u4"),
-        fixed,
-        _vote_arguments(e, vote),
+        _bind_barrier, e.site, aligned, not i.has("arrive"), e.view(number, "u4"), counted, fixed, vote,
         e.next_index,
-    )
+    )  # fmt: skip
     if i.predicate is None:
         e.line(f"return {name}({e.mask})")
         return
@@ -214,47 +206,6 @@ def _guarded(machine: Machine) -> Callable:
     return run
 
 
-def _vote_arguments(e: Emitter, vote: tuple | None) -> tuple | None:
-    if vote is None:
-        return None
-    target, predicate, kind = vote
-    dtype = "u4" if kind == "popc" else "?"
-    return (e.view(target, dtype), e.view(predicate, "?"), bool(getattr(predicate, "negated", False)), kind)
-
-
-def _bind_barrier_site(
-    machine: Machine,
-    site: Site,
-    aligned: bool,
-    waits: bool,
-    number: np.ndarray,
-    count: np.ndarray | None,
-    fixed: int | None,
-    vote: tuple | None,
-    then: int,
-) -> Callable:
-    if vote is not None:
-        target, source, negated, kind = vote
-        vote = _LiveVote(source, negated), target, kind
-    return _bind_barrier(machine, site, aligned, waits, number, count, fixed, vote, then)
-
-
-class _LiveVote:
-    """The predicate register of ``bar.red``, read when the barrier opens (its lanes stand still
-    until then).
-    """
-
-    def __init__(self, source: np.ndarray, negated: bool):
-        self.source, self.negated = source, negated
-
-    def __getitem__(self, lanes: np.ndarray) -> np.ndarray:
-        return ~self.source[lanes] if self.negated else self.source[lanes]
-
-
-def _nothing(machine: Machine) -> Callable:
-    return lambda mask: None
-
-
 @instruction("bar.warp", defines=0)
 def emit_warp_barrier(e: Emitter, i: Instruction) -> None:
     """bar.warp.sync: orders memory among the lanes of a warp; lockstep execution needs nothing, the checkers
@@ -266,7 +217,7 @@ def emit_warp_barrier(e: Emitter, i: Instruction) -> None:
 def bind_warp_barrier(machine: Machine, site: Site, members: np.ndarray) -> Callable:
     hooks = [watcher.warp_barrier for watcher in machine.watchers if hasattr(watcher, "warp_barrier")]
     if not hooks:
-        return _nothing(machine)
+        return lambda mask: None
 
     def run(mask: np.ndarray | None) -> None:
         for hook in hooks:

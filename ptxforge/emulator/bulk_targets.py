@@ -1,13 +1,29 @@
-"""Where bulk copies go in shared memory: addresses, with their bounds, and the CTAs of multicast copies."""
+"""Where bulk copies go in shared memory: addresses, with their bounds, and the CTAs of multicast copies; and
+the reductions that they and asynchronous stores do in memory.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
+from ptxforge.emulator.atomics import combiner
 from ptxforge.emulator.findings import Site
-from ptxforge.emulator.memory import ORIGIN, WINDOW_MASK, address_of
+from ptxforge.emulator.memory import ORIGIN, TABLES, WINDOW_MASK, address_of
+from ptxforge.emulator.numerics import NATURAL
 from ptxforge.emulator.program import SHARED_BASE
 from ptxforge.emulator.state import Machine
+
+REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
+REDUCED_TYPES = ("f16", "bf16", "u32", "s32", "b32", "u64", "s64", "b64", "f32", "f64")
+
+
+def reduce_into(indices: np.ndarray, values: np.ndarray, reduction: tuple[str, str]) -> None:
+    """memory[index] = op(memory[index], value); indices are distinct, `values` raw bits."""
+    dtype = NATURAL[reduction[1]]
+    table = TABLES[dtype.itemsize]
+    places = indices >> (dtype.itemsize.bit_length() - 1)
+    result = combiner(*reduction)(table[places].view(dtype), values.view(dtype))
+    table[places] = np.asarray(result).view(table.dtype)
 
 
 class SharedAddress:

@@ -81,15 +81,8 @@ def _shared_access(item: Instruction) -> int:
     if item.has("bulk") and name == "st":
         return 8
     if name in ("ld", "st", "atom", "red", "ldu"):
-        spaces = {part.partition("::")[0] for part in item.parts} & {
-            "global",
-            "shared",
-            "local",
-            "param",
-            "const",
-        }
-        lanes = next((int(part[1:]) for part in item.parts if part in ("v2", "v4", "v8")), 1)
-        return min(TYPE_BITS[item.types[-1]] // 8 * lanes, 16) if not spaces or "shared" in spaces else 0
+        size = TYPE_BITS[item.types[-1]] // 8 * item.vector_width
+        return min(size, 16) if item.space in ("shared", "generic") else 0
     if name == "cp":
         size = getattr(item.operands[2], "value", 4) if item.has("ca", "cg") and len(item.operands) > 2 else 4
         return 0 if item.has("commit_group", "wait_group", "wait_all", "commit") else min(size, 16)
@@ -213,7 +206,7 @@ class Checker:
     # ---- shared memory -------------------------------------------------------------------------------------
     def _generic(self, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray) -> None:
         """Split an access through generic addresses by where it goes."""
-        lanes = np.arange(self.machine.lanes) if lanes is None else lanes
+        lanes = self.machine.lanes_in(lanes)
         inside = (indices >= self._base) & (indices < self._base + self.machine.shared.nbytes)
         if inside.any():
             self._shared(locator, lanes[inside], indices[inside])
@@ -623,7 +616,7 @@ class GlobalShadow:
             self._in_allocation(checker, locator, lanes, indices, stamp, low)
             return
         home = memory.home(indices + ORIGIN)
-        lanes = np.arange(checker.machine.lanes) if lanes is None else lanes
+        lanes = checker.machine.lanes_in(lanes)
         for number in np.unique(home):
             chosen = home == number
             inside = int(indices[chosen][0]) + ORIGIN
@@ -833,7 +826,7 @@ class GlobalShadow:
         machine = checker.machine
         if not feeds_guarded_stores_only(machine.program, locator.site.line):
             return np.zeros(places.shape, bool)
-        every = np.arange(machine.lanes) if lanes is None else lanes
+        every = machine.lanes_in(lanes)
         per_lane = where.reshape(every.size, -1)
         threads = np.repeat(machine.thread_in_cluster[every], per_lane.shape[1])
         clusters = np.repeat(machine.cluster_of_lane[every], per_lane.shape[1])

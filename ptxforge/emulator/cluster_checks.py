@@ -109,7 +109,7 @@ class ClusterChecker:
 
     def access(self, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray) -> None:
         if locator.reaches_cluster:
-            self._touch(locator.site, np.arange(self.machine.lanes) if lanes is None else lanes, indices)
+            self._touch(locator.site, self.machine.lanes_in(lanes), indices)
 
     def bulk_issued(self, work: BulkWork, store: bool) -> None:
         if not store:

@@ -74,7 +74,7 @@ def _bind_brx(machine: Machine, index: np.ndarray, targets: list[int]) -> Callab
 
 def _bind_trap(machine: Machine, site: object) -> Callable:
     def run(mask: np.ndarray | None) -> None:
-        lanes = np.arange(machine.lanes) if mask is None else np.flatnonzero(mask)
+        lanes = machine.lanes_in(mask)
         machine.report("trap", "the kernel executed trap", site, lanes)
 
     return run
@@ -92,15 +92,7 @@ def emit_trap(e: Emitter, i: Instruction) -> None:
 
 
 @instruction(
-    "brkpt",
-    "nanosleep",
-    "pmevent",
-    "griddepcontrol",
-    "setmaxnreg",
-    "discard",
-    "prefetch",
-    "prefetchu",
-    "applypriority",
+    *"brkpt nanosleep pmevent griddepcontrol setmaxnreg discard prefetch prefetchu applypriority".split(),
     defines=0,
 )
 def emit_hint(e: Emitter, i: Instruction) -> None:
@@ -216,7 +208,7 @@ def _bind_assertfail(machine: Machine, arguments: list[str], site: object) -> Ca
     lines = _frame_words(machine, line, "u4")
 
     def run(mask: np.ndarray | None) -> None:
-        lanes = np.arange(machine.lanes) if mask is None else np.flatnonzero(mask)
+        lanes = machine.lanes_in(mask)
         if not lanes.size:
             return
         first = int(lanes[0])

@@ -72,15 +72,7 @@ def kind_of(i: Instruction) -> str:
     """The class of an instruction, as the report groups them."""
     first = i.parts[0]
     if first in ("ld", "ldu", "st"):
-        space = next(
-            (
-                part.partition("::")[0]
-                for part in i.parts
-                if part.partition("::")[0] in ("global", "shared", "local", "param", "const")
-            ),
-            "generic",
-        )
-        return f"{space} {'store' if first == 'st' else 'load'}"
+        return f"{i.space} {'store' if first == 'st' else 'load'}"
     if first in _KIND_OF:
         return _KIND_OF[first]
     kind = i.types[-1] if i.types else ""

@@ -16,8 +16,7 @@ from ptxforge.emulator import tensormap
 from ptxforge.emulator.access import READ, WRITE, Locator
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.memory import ORIGIN, TABLES
-from ptxforge.emulator.memory_ops import space_of
-from ptxforge.emulator.parser import Immediate, Instruction, Memory, Register
+from ptxforge.emulator.parser import Immediate, Instruction, Memory
 from ptxforge.emulator.registry import instruction
 from ptxforge.emulator.state import EXIT, Machine
 from ptxforge.emulator.translate import Emitter
@@ -83,7 +82,7 @@ class ChangedMaps:
 @instruction("tensormap.replace", defines=0)
 def emit_replace(e: Emitter, i: Instruction) -> None:
     """tensormap.replace.tile.field{.ss}.b1024.type [addr], {ord,} new_val."""
-    field = next((part for part in i.parts if part in _FIELDS), None)
+    field = i.first_of(_FIELDS)
     kind = "b64" if field in _WIDE else "b32"
     if field is None or not i.has("tile") or not i.has("b1024") or i.parts[-1] != kind:
         raise e.error("unknown form")
@@ -97,7 +96,7 @@ def emit_replace(e: Emitter, i: Instruction) -> None:
         raise e.error("a constant is expected")
     if isinstance(rest[0], Immediate):
         _check_value(e, field, rest[0].value)
-    locator = e.locator(memory, space_of(i), tensormap.BYTES, WRITE, alignment=64)
+    locator = e.locator(memory, i.space, tensormap.BYTES, WRITE, alignment=64)
     e.call(bind_replace, e.site, locator, field, ordinal, e.view(rest[0], "u" + str(int(kind[1:]) // 8)))
 
 
@@ -116,7 +115,7 @@ def bind_replace(
 
     def run(mask: np.ndarray | None) -> None:
         indices, lanes = locator(mask)
-        lanes = np.arange(machine.lanes) if lanes is None else lanes
+        lanes = machine.lanes_in(lanes)
         machine.changed = True
         for index, lane in zip(indices.tolist(), lanes.tolist()):
             place = TABLES[1][index : index + tensormap.BYTES]
@@ -162,12 +161,12 @@ def bind_copy(machine: Machine, site: Site, target: Locator, source: Locator) ->
     def copy(first: np.ndarray) -> None:
         """One lane of each warp does it for all."""
         found, lanes = source(first)
-        lanes = np.arange(machine.lanes) if lanes is None else lanes
+        lanes = machine.lanes_in(lanes)
         data = {
             lane: bytes(TABLES[1][i : i + tensormap.BYTES]) for lane, i in zip(lanes.tolist(), found.tolist())
         }
         indices, lanes = target(first)
-        lanes = np.arange(machine.lanes) if lanes is None else lanes
+        lanes = machine.lanes_in(lanes)
         machine.changed = True
         for lane, index in zip(lanes.tolist(), indices.tolist()):
             if lane in data:
@@ -186,12 +185,7 @@ def emit_fence(e: Emitter, i: Instruction) -> None:
     memory = i.operands[0] if len(i.operands) == 2 else None
     if not isinstance(memory, Memory) or e.constant(i.operands[1]) != tensormap.BYTES:
         raise e.error(f"an address and the size {tensormap.BYTES} are expected")
-    base = memory.base
-    e.call(
-        bind_acquire,
-        e.view(base, f"u{base.bits // 8}" if isinstance(base, Register) else "u8"),
-        memory.offset,
-    )
+    e.call(bind_acquire, *e.address(memory))
 
 
 def bind_release(machine: Machine) -> Callable:
@@ -207,7 +201,7 @@ def bind_acquire(machine: Machine, base: np.ndarray, offset: int) -> Callable:
     changed: ChangedMaps = machine.family_state(ChangedMaps)
 
     def run(mask: np.ndarray | None) -> None:
-        lanes = np.arange(machine.lanes) if mask is None else np.flatnonzero(mask)
+        lanes = machine.lanes_in(mask)
         places = set(
             zip(machine.cta_of_lane[lanes].tolist(), (base[lanes].astype(np.int64) + offset).tolist())
         )

@@ -4,7 +4,7 @@ complete.
 
 from __future__ import annotations
 
-from ptxforge.emulator import (
+from ptxforge.emulator import (  # noqa: F401
     arithmetic,
     async_copy,
     async_stores,
@@ -20,20 +20,3 @@ from ptxforge.emulator import (
     warp,
     wgmma,
 )
-
-__all__ = [
-    "arithmetic",
-    "async_copy",
-    "async_stores",
-    "atomics",
-    "barriers",
-    "cluster",
-    "control",
-    "device_maps",
-    "ldmatrix",
-    "mbarrier",
-    "memory_ops",
-    "mma",
-    "warp",
-    "wgmma",
-]

@@ -64,23 +64,9 @@ class Finding:
         )
 
 
-KINDS = (
-    "out-of-bounds",
-    "misaligned",
-    "race",
-    "uninitialised",
-    "barrier",
-    "global-race",
-    "async",
-    "proxy",
-    "copy-proxy",
-    "cluster",
-    "register",
-    "deadlock",
-    "livelock",
-    "limit",
-    "trap",
-    "assert",
+KINDS = tuple(
+    "out-of-bounds misaligned race uninitialised barrier global-race async proxy copy-proxy cluster register "
+    "deadlock livelock limit trap assert".split()
 )
 """What a finding can be; docs/emulator.md says what each means."""
 
@@ -113,17 +99,10 @@ class Findings:
             found.count += len(lanes)
             return
         cta, thread = divmod(int(lanes[0]), machine.threads)
+        where = machine.cta_index(cta), machine.thread_index(thread)
+        address = None if addresses is None else int(addresses[0])
         self._by_key[key] = Finding(
-            kind,
-            message,
-            site.line,
-            site.source,
-            site.text,
-            machine.cta_index(cta),
-            machine.thread_index(thread),
-            None if addresses is None else int(addresses[0]),
-            len(lanes),
-            other,
+            kind, message, site.line, site.source, site.text, *where, address, len(lanes), other
         )
 
     def include(self, others: Findings) -> None:

@@ -22,28 +22,24 @@ def _form(e: Emitter, item: Instruction, registers: object) -> tuple[tuple, bool
     """The registers and whether the matrices are transposed."""
     if not item.has("m8n8") or not item.has("b16") or not item.has("aligned"):
         raise e.error("only .sync.aligned.m8n8 with .b16 is implemented")
-    count = next((_COUNTS[part] for part in item.parts if part in _COUNTS), 0)
+    count = _COUNTS.get(item.first_of(_COUNTS), 0)
     elements = registers.elements if isinstance(registers, Vector) else (registers,)
     if len(elements) != count:
         raise e.error(f"{count} registers expected")
     return elements, item.has("trans")
 
 
-def _space(item: Instruction) -> str:
-    return "shared" if any(part.startswith("shared") for part in item.parts) else "generic"
-
-
 @instruction("ldmatrix")
 def emit_ldmatrix(e: Emitter, item: Instruction) -> None:
     registers, transpose = _form(e, item, item.operands[0])
-    locator = e.locator(item.operands[1], _space(item), 16, READ)
+    locator = e.locator(item.operands[1], item.space, 16, READ)
     e.call(bind_ldmatrix, e.site, locator, e.view(Vector(registers), "u4"), transpose)
 
 
 @instruction("stmatrix", defines=0)
 def emit_stmatrix(e: Emitter, item: Instruction) -> None:
     registers, transpose = _form(e, item, item.operands[1])
-    locator = e.locator(item.operands[0], _space(item), 16, WRITE)
+    locator = e.locator(item.operands[0], item.space, 16, WRITE)
     e.call(bind_stmatrix, e.site, locator, e.view(Vector(registers), "u4"), transpose)
 
 

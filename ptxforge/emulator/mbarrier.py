@@ -134,10 +134,6 @@ class MBarriers:
         return True
 
 
-def _space(i: Instruction) -> str:
-    return "shared" if any(part.startswith("shared") for part in i.parts) else "generic"
-
-
 def _require_b64(e: Emitter, i: Instruction) -> None:
     if not i.has("b64"):
         raise e.error("an mbarrier is a .b64 object")
@@ -169,7 +165,7 @@ class _Access:
 def emit_init(e: Emitter, i: Instruction) -> None:
     _require_b64(e, i)
     count = i.operands[1] if i.has("init") else Immediate(0)
-    e.call(bind_init, e.site, e.locator(i.operands[0], _space(i), 8, WRITE), e.view(count, "u4"))
+    e.call(bind_init, e.site, e.locator(i.operands[0], i.space, 8, WRITE), e.view(count, "u4"))
 
 
 def bind_init(machine: Machine, site: Site, locator: Locator, counts: np.ndarray) -> Callable:
@@ -187,28 +183,19 @@ def bind_init(machine: Machine, site: Site, locator: Locator, counts: np.ndarray
 @instruction("mbarrier.expect_tx", "mbarrier.complete_tx", defines=0)
 def emit_transactions(e: Emitter, i: Instruction) -> None:
     _require_b64(e, i)
-    sign = 1 if i.has("expect_tx") else -1
-    e.call(
-        bind_transactions,
-        e.site,
-        e.locator(i.operands[0], _space(i), 8, ATOMIC),
-        e.view(i.operands[1], "u4"),
-        sign,
-    )
+    locator = e.locator(i.operands[0], i.space, 8, ATOMIC)
+    e.call(bind_transactions, e.site, locator, e.view(i.operands[1], "u4"), i.has("expect_tx"))
 
 
 def bind_transactions(
-    machine: Machine, site: Site, locator: Locator, nbytes: np.ndarray, sign: int
+    machine: Machine, site: Site, locator: Locator, nbytes: np.ndarray, expects: bool
 ) -> Callable:
     access = _Access(machine, locator, site)
+    count = access.state.expect if expects else access.state.complete
 
     def run(mask: np.ndarray | None) -> None:
         lanes, slots = access(mask)
-        amount = nbytes[lanes].astype(np.int64)
-        if sign > 0:
-            access.state.expect(slots, amount)
-        else:
-            access.state.complete(slots, amount)
+        count(slots, nbytes[lanes].astype(np.int64))
 
     return run
 
@@ -224,27 +211,15 @@ def emit_arrive(e: Emitter, i: Instruction) -> None:
     operands = list(i.operands)
     target = Sink() if isinstance(operands[0], Memory) else operands.pop(0)
     amount = operands[1] if len(operands) > 1 else Immediate(1)
-    locator = e.locator(operands[0], _space(i), 8, ATOMIC)
-    e.call(
-        bind_arrive,
-        e.site,
-        locator,
-        e.view(target, "u8"),
-        e.view(amount, "u4"),
-        i.has("expect_tx"),
-        i.has("arrive_drop"),
-    )
+    locator = e.locator(operands[0], i.space, 8, ATOMIC)
+    views = e.view(target, "u8"), e.view(amount, "u4")
+    e.call(bind_arrive, e.site, locator, *views, i.has("expect_tx"), i.has("arrive_drop"))
 
 
 def bind_arrive(
-    machine: Machine,
-    site: Site,
-    locator: Locator,
-    token: np.ndarray | None,
-    amount: np.ndarray,
-    expects: bool,
-    drops: bool,
-) -> Callable:
+    machine: Machine, site: Site, locator: Locator, token: np.ndarray | None, amount: np.ndarray,
+    expects: bool, drops: bool,
+) -> Callable:  # fmt: skip
     access = _Access(machine, locator, site)
     state = access.state
 
@@ -263,42 +238,30 @@ def bind_arrive(
     return run
 
 
-def _wait_operands(e: Emitter, i: Instruction) -> tuple:
+def _wait_arguments(e: Emitter, i: Instruction) -> tuple:
+    """What :func:`bind_wait` takes of an instruction."""
     _require_b64(e, i)
     if len(i.operands) < 3 or not isinstance(i.operands[0], (Register, Sink)):
         raise e.error("a predicate, an address and a phase are expected")
-    return i.operands[:3]
+    done, memory, phase = i.operands[:3]
+    locator, parity = e.locator(memory, i.space, 8, ATOMIC), i.has("parity")
+    return e.site, locator, e.view(done, "?"), e.view(phase, "u4" if parity else "u8"), parity
 
 
 @instruction("mbarrier.try_wait", role="blocking")
 def emit_try_wait(e: Emitter, i: Instruction) -> None:
-    done, memory, phase = _wait_operands(e, i)
-    locator = e.locator(memory, _space(i), 8, ATOMIC)
-    parity = i.has("parity")
-    e.block_on(
-        bind_wait, e.site, locator, e.view(done, "?"), e.view(phase, "u4" if parity else "u8"), parity, True
-    )
+    e.block_on(bind_wait, *_wait_arguments(e, i), True)
 
 
 @instruction("mbarrier.test_wait", polls=True)
 def emit_test_wait(e: Emitter, i: Instruction) -> None:
-    done, memory, phase = _wait_operands(e, i)
-    locator = e.locator(memory, _space(i), 8, ATOMIC)
-    parity = i.has("parity")
-    e.call(
-        bind_wait, e.site, locator, e.view(done, "?"), e.view(phase, "u4" if parity else "u8"), parity, False
-    )
+    e.call(bind_wait, *_wait_arguments(e, i), False)
 
 
 def bind_wait(
-    machine: Machine,
-    site: Site,
-    locator: Locator,
-    done: np.ndarray | None,
-    phase: np.ndarray,
-    parity: bool,
+    machine: Machine, site: Site, locator: Locator, done: np.ndarray | None, phase: np.ndarray, parity: bool,
     blocks: bool,
-) -> Callable:
+) -> Callable:  # fmt: skip
     access = _Access(machine, locator, site)
     state = access.state
 

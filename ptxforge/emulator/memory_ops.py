@@ -9,25 +9,11 @@ import numpy as np
 from ptxforge.emulator.access import READ, WRITE, Locator, gather, scatter
 from ptxforge.emulator.arithmetic import dtype_of
 from ptxforge.emulator.findings import Site
+from ptxforge.emulator.memory import CODES
 from ptxforge.emulator.parser import TYPE_BITS, Immediate, Instruction, Memory, Register, Sink, Symbol, Vector
 from ptxforge.emulator.registry import instruction
 from ptxforge.emulator.state import Machine
 from ptxforge.emulator.translate import Emitter, scalar
-
-_SPACES = {"global", "shared", "local", "param", "const"}
-
-
-def space_of(i: Instruction) -> str:
-    """The state space in the opcode; ``generic`` when there is none."""
-    for part in i.parts[1:]:
-        name = part.partition("::")[0]
-        if name in _SPACES:
-            return name
-    return "generic"
-
-
-def vector_width(i: Instruction) -> int:
-    return next((int(part[1:]) for part in i.parts if part in ("v2", "v4", "v8")), 1)
 
 
 def _elements(e: Emitter, operand: object, count: int) -> list:
@@ -52,9 +38,9 @@ def _parameter(e: Emitter, operand: object) -> tuple[str, str] | None:
 @instruction("ld", "ldu")
 def emit_ld(e: Emitter, i: Instruction) -> None:
     memory = i.operands[1]
-    count, kind = vector_width(i), i.types[-1]
+    count, kind = i.vector_width, i.types[-1]
     targets = _elements(e, i.operands[0], count)
-    space = space_of(i)
+    space = i.space
     parameter = _parameter(e, memory) if space == "param" else None
     if parameter is not None:
         _emit_ld_parameter(e, parameter, memory, targets, kind)
@@ -80,13 +66,12 @@ def _destination(e: Emitter, target: object, kind: str) -> object:
 def _bind_load(machine: Machine, locator: Locator, targets: list, size: int, count: int) -> Callable:
     total = size * count
     piece = min(total, 16)
-    code = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
     pieces = total // piece
     signed = any(target is not None and target.dtype.kind == "i" for target in targets)
     element = "c16" if size == 16 else ("i" if signed else "u") + str(size)
     direct = targets[0] if count == 1 and targets[0] is not None and targets[0].itemsize == size else None
     if direct is not None:
-        direct = direct.view(code[piece])
+        direct = direct.view(CODES[piece])
     columns = range(count)
 
     def run(mask: np.ndarray | None) -> None:
@@ -95,10 +80,10 @@ def _bind_load(machine: Machine, locator: Locator, targets: list, size: int, cou
             gather(indices, piece, direct)
             return
         if lanes is None:
-            raw = machine.scratch(code[piece], 6, pieces)
+            raw = machine.scratch(CODES[piece], 6, pieces)
             grid = raw.reshape(machine.lanes, pieces)
         else:
-            grid = np.empty((len(lanes), pieces), code[piece])
+            grid = np.empty((len(lanes), pieces), CODES[piece])
         for index in range(pieces):
             grid[:, index] = gather(indices + 16 * index if index else indices, piece)
         values = grid.view(element)
@@ -142,10 +127,10 @@ def _parameter_view(e: Emitter, where: str, name: str, offset: int, dtype: str) 
 @instruction("st", defines=0)
 def emit_st(e: Emitter, i: Instruction) -> None:
     memory, value = i.operands[:2]
-    count, kind = vector_width(i), i.types[-1]
+    count, kind = i.vector_width, i.types[-1]
     sources = _elements(e, value, count)
     size = TYPE_BITS[kind] // 8
-    space = space_of(i)
+    space = i.space
     parameter = _parameter(e, memory) if space == "param" else None
     if parameter is not None:
         for index, source in enumerate(sources):
@@ -166,7 +151,6 @@ def _source(e: Emitter, source: object, size: int) -> object:
 def _bind_store(machine: Machine, locator: Locator, sources: list, size: int, count: int) -> Callable:
     total = size * count
     piece = min(total, 16)
-    code = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}
     pieces = total // piece
     element = "c16" if size == 16 else f"u{size}"
     checkers = [watcher.stored for watcher in locator.watchers if hasattr(watcher, "stored")]
@@ -176,9 +160,8 @@ def _bind_store(machine: Machine, locator: Locator, sources: list, size: int, co
             source = sources[0]
             return source if np.ndim(source) == 0 or lanes is None else source[lanes]
         rows = machine.lanes if lanes is None else len(lanes)
-        grid = (
-            machine.scratch(code[piece], 6, pieces) if lanes is None else np.empty(rows * pieces, code[piece])
-        )
+        kind = CODES[piece]
+        grid = machine.scratch(kind, 6, pieces) if lanes is None else np.empty(rows * pieces, kind)
         columns = grid.view(element).reshape(rows, count)
         for column, source in enumerate(sources):
             columns[:, column] = source if np.ndim(source) == 0 or lanes is None else source[lanes]
@@ -207,7 +190,7 @@ def emit_st_bulk(e: Emitter, i: Instruction) -> None:
     memory, size, initial = i.operands
     if e.constant(initial) != 0:
         raise e.error("only 0 is stored in bulk")
-    e.call(_bind_st_bulk, e.locator(memory, space_of(i), 8, WRITE), e.view(size, "u8"), e.site)
+    e.call(_bind_st_bulk, e.locator(memory, i.space, 8, WRITE), e.view(size, "u8"), e.site)
 
 
 def _bind_st_bulk(machine: Machine, locator: Locator, size: np.ndarray, site: Site) -> Callable:

@@ -10,36 +10,23 @@ from __future__ import annotations
 import re
 import struct
 from bisect import bisect_right
+from collections.abc import Container
 from dataclasses import dataclass, field
 
 from ptxforge.emulator import constants
 from ptxforge.support.errors import EmulatorError
 
-TYPE_BITS = {
-    "pred": 1,
-    "b8": 8,
-    "u8": 8,
-    "s8": 8,
-    "b16": 16,
-    "u16": 16,
-    "s16": 16,
-    "f16": 16,
-    "bf16": 16,
-    "b32": 32,
-    "u32": 32,
-    "s32": 32,
-    "f32": 32,
-    "f16x2": 32,
-    "bf16x2": 32,
-    "tf32": 32,
-    "b64": 64,
-    "u64": 64,
-    "s64": 64,
-    "f64": 64,
-    "f32x2": 64,
-    "b128": 128,
-}
+_TYPES_BY_BITS = {
+    1: "pred", 8: "b8 u8 s8", 16: "b16 u16 s16 f16 bf16", 32: "b32 u32 s32 f32 f16x2 bf16x2 tf32",
+    64: "b64 u64 s64 f64 f32x2", 128: "b128",
+}  # fmt: skip
+TYPE_BITS = {name: bits for bits, names in _TYPES_BY_BITS.items() for name in names.split()}
 """Width of every fundamental PTX type (PTX ISA, "Fundamental Types")."""
+STATE_SPACES = ("global", "shared", "local", "param", "const")
+_DECLARATIONS = tuple(
+    ".visible .extern .weak .common .entry .func .global .const .shared .local .alias .pragma".split()
+)
+"""Directives that a declaration of a module begins with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +119,21 @@ class Instruction:
     def has(self, *names: str) -> bool:
         """Whether one of the modifiers is present."""
         return any(name in self.parts for name in names)
+
+    def first_of(self, names: Container[str], default: str | None = None) -> str | None:
+        """The first modifier that is one of ``names``."""
+        return next((part for part in self.parts[1:] if part in names), default)
+
+    @property
+    def space(self) -> str:
+        """The state space in the opcode; ``generic`` when there is none."""
+        named = (part.partition("::")[0] for part in self.parts[1:])
+        return next((name for name in named if name in STATE_SPACES), "generic")
+
+    @property
+    def vector_width(self) -> int:
+        """Elements that each lane moves."""
+        return int((self.first_of(("v2", "v4", "v8")) or "v1")[1:])
 
     @property
     def types(self) -> list[str]:
@@ -340,20 +342,7 @@ class _Parser:
             self.rest_of_line()
         elif kind == ".section":
             self.skip_section()
-        elif kind in (
-            ".visible",
-            ".extern",
-            ".weak",
-            ".common",
-            ".entry",
-            ".func",
-            ".global",
-            ".const",
-            ".shared",
-            ".local",
-            ".alias",
-            ".pragma",
-        ):
+        elif kind in _DECLARATIONS:
             self.declaration()
         else:
             raise self.fail(f"unknown directive {kind}")

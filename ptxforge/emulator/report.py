@@ -7,16 +7,8 @@ from dataclasses import asdict
 from ptxforge.emulator.counters import Counters, LineCounts, Occupancy, occupancy
 
 _SUMS = (
-    "instructions",
-    "thread_instructions",
-    "divergent",
-    "global_requests",
-    "global_sectors",
-    "global_bytes",
-    "shared_requests",
-    "shared_phases",
-    "shared_wavefronts",
-    "shared_bytes",
+    "instructions thread_instructions divergent global_requests global_sectors global_bytes "
+    "shared_requests shared_phases shared_wavefronts shared_bytes".split()
 )
 
 
@@ -118,17 +110,9 @@ class Report:
     @staticmethod
     def _cells(row: LineCounts) -> tuple[str, ...]:
         sectors = f"{row.sectors_per_request:.1f}" if row.global_requests else ""
-        shared = str(row.shared_requests) if row.shared_requests else ""
         conflicts = str(row.bank_conflicts) if row.shared_requests else ""
-        return (
-            row.text,
-            str(row.instructions),
-            str(row.divergent) if row.divergent else "",
-            sectors,
-            str(row.global_bytes) if row.global_bytes else "",
-            shared,
-            conflicts,
-        )
+        counts = (str(n or "") for n in (row.global_bytes, row.shared_requests))
+        return row.text, str(row.instructions), str(row.divergent or ""), sectors, *counts, conflicts
 
     @staticmethod
     def _line(cells: tuple[str, ...], widths: list[int]) -> str:

@@ -322,6 +322,12 @@ class Machine:
         self.clock += 32
         return self.clock >> 32 if name.endswith("hi") else self.clock
 
+    def lanes_in(self, chosen: np.ndarray | None) -> np.ndarray:
+        """The indices of some lanes, given as a mask, as indices, or by None: all."""
+        if chosen is None:
+            return np.arange(self.lanes)
+        return np.flatnonzero(chosen) if chosen.dtype == bool else chosen
+
     def goto(self, mask: np.ndarray | None, index: int) -> None:
         if mask is None:
             self.pc.fill(index)

@@ -355,6 +355,13 @@ class Emitter:
             )
         )
 
+    def address(self, operand: object) -> tuple[_Argument, int]:
+        """For :meth:`call`: the base of an address, per lane, and its offset."""
+        if not isinstance(operand, Memory):
+            raise self.error("an address is expected")
+        bits = operand.base.bits if isinstance(operand.base, Register) else 64
+        return self.view(operand.base, f"u{bits // 8}"), operand.offset
+
     def bind(self, bind: Callable, *args: object) -> str:
         """A name for ``bind(machine, *args)``, evaluated once per machine."""
         name = f"f_{self.prefix}_{self.serial}"
@@ -454,29 +461,11 @@ class Emitter:
 
 
 # ---- special registers -------------------------------------------------------------------------------------
-SPECIALS = {
-    "tid.x",
-    "tid.y",
-    "tid.z",
-    "laneid",
-    "warpid",
-    "lanemask_eq",
-    "lanemask_lt",
-    "lanemask_le",
-    "lanemask_gt",
-    "lanemask_ge",
-    "ctaid.x",
-    "ctaid.y",
-    "ctaid.z",
-    "clusterid.x",
-    "clusterid.y",
-    "clusterid.z",
-    "smid",
-    "cluster_ctaid.x",
-    "cluster_ctaid.y",
-    "cluster_ctaid.z",
-    "cluster_ctarank",
-}
+SPECIALS = frozenset(
+    "tid.x tid.y tid.z laneid warpid lanemask_eq lanemask_lt lanemask_le lanemask_gt lanemask_ge "
+    "ctaid.x ctaid.y ctaid.z clusterid.x clusterid.y clusterid.z smid "
+    "cluster_ctaid.x cluster_ctaid.y cluster_ctaid.z cluster_ctarank".split()
+)
 
 _UNIFORM: dict[str, Callable[[Machine], int]] = {
     "nwarpid": lambda m: 64,

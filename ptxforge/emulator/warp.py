@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ptxforge.emulator.arithmetic import dtype_of, unsigned
+from ptxforge.emulator.arithmetic import UFUNCS, dtype_of, unsigned
 from ptxforge.emulator.barriers import bind_warp_barrier
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.parser import Instruction, Pair, Sink
@@ -45,38 +45,21 @@ def emit_shfl(e: Emitter, i: Instruction) -> None:
     """shfl.sync.mode.b32 d|p, a, b, c, membermask."""
     if not i.has("sync") or len(i.operands) != 5:
         raise e.error("only shfl.sync is supported")
-    mode = next((part for part in i.parts if part in ("up", "down", "bfly", "idx")), None)
+    mode = i.first_of(("up", "down", "bfly", "idx"))
     if mode is None:
         raise e.error("unknown shuffle")
     target, predicate = _targets(i)
     _, a, b, c, members = i.operands
     fixed = (e.constant(b), e.constant(c))
-    e.call(
-        _bind_shfl,
-        e.site,
-        mode,
-        e.view(target, "u4"),
-        e.view(predicate, "?"),
-        e.view(a, "u4"),
-        e.view(b, "i4"),
-        e.view(c, "i4"),
-        e.view(members, "u4"),
-        None if None in fixed else fixed,
-    )
+    made = e.view(target, "u4"), e.view(predicate, "?")
+    sources = e.view(a, "u4"), e.view(b, "i4"), e.view(c, "i4"), e.view(members, "u4")
+    e.call(_bind_shfl, e.site, mode, *made, *sources, None if None in fixed else fixed)
 
 
 def _bind_shfl(
-    machine: Machine,
-    site: Site,
-    mode: str,
-    target: np.ndarray | None,
-    predicate: np.ndarray | None,
-    a: np.ndarray,
-    b: np.ndarray,
-    c: np.ndarray,
-    members: np.ndarray,
-    fixed: tuple[int, int] | None,
-) -> Callable:
+    machine: Machine, site: Site, mode: str, target: np.ndarray | None, predicate: np.ndarray | None,
+    a: np.ndarray, b: np.ndarray, c: np.ndarray, members: np.ndarray, fixed: tuple[int, int] | None,
+) -> Callable:  # fmt: skip
     lane = np.tile(np.arange(32), machine.warps)
     first = np.repeat(np.arange(machine.warps) * 32, 32)
     synchronise = bind_warp_barrier(machine, site, members)
@@ -122,31 +105,19 @@ def _broadcast(target: np.ndarray, per_warp: np.ndarray, mask: np.ndarray | None
 
 @instruction("vote")
 def emit_vote(e: Emitter, i: Instruction) -> None:
-    mode = next((part for part in i.parts if part in ("all", "any", "uni", "ballot")), None)
+    mode = i.first_of(("all", "any", "uni", "ballot"))
     if mode is None or not i.has("sync"):
         raise e.error("unknown vote")
     target, source, members = i.operands
-    flag = e.view(source, "?")
-    e.call(
-        _bind_vote,
-        e.site,
-        mode,
-        e.view(target, "u4" if mode == "ballot" else "?"),
-        flag,
-        bool(getattr(source, "negated", False)),
-        e.view(members, "u4"),
-    )
+    made, flag = e.view(target, "u4" if mode == "ballot" else "?"), e.view(source, "?")
+    negated = bool(getattr(source, "negated", False))
+    e.call(_bind_vote, e.site, mode, made, flag, negated, e.view(members, "u4"))
 
 
 def _bind_vote(
-    machine: Machine,
-    site: Site,
-    mode: str,
-    target: np.ndarray,
-    source: np.ndarray,
-    negated: bool,
+    machine: Machine, site: Site, mode: str, target: np.ndarray, source: np.ndarray, negated: bool,
     members: np.ndarray,
-) -> Callable:
+) -> Callable:  # fmt: skip
     synchronise = bind_warp_barrier(machine, site, members)
 
     def run(mask: np.ndarray | None) -> None:
@@ -197,28 +168,18 @@ def _bind_elect(
 @instruction("match")
 def emit_match(e: Emitter, i: Instruction) -> None:
     """match.any / match.all over b32 or b64."""
-    mode = next((part for part in i.parts if part in ("any", "all")), None)
+    mode = i.first_of(("any", "all"))
     if mode is None or not i.has("sync"):
         raise e.error("unknown match")
     target, predicate = _targets(i)
-    e.call(
-        _bind_match,
-        mode,
-        e.view(target, "u4"),
-        e.view(predicate, "?"),
-        e.view(i.operands[1], unsigned(i.type)),
-        e.view(i.operands[2], "u4"),
-    )
+    sources = e.view(i.operands[1], unsigned(i.type)), e.view(i.operands[2], "u4")
+    e.call(_bind_match, mode, e.view(target, "u4"), e.view(predicate, "?"), *sources)
 
 
 def _bind_match(
-    machine: Machine,
-    mode: str,
-    target: np.ndarray | None,
-    predicate: np.ndarray | None,
-    source: np.ndarray,
-    members: np.ndarray,
-) -> Callable:
+    machine: Machine, mode: str, target: np.ndarray | None, predicate: np.ndarray | None,
+    source: np.ndarray, members: np.ndarray,
+) -> Callable:  # fmt: skip
     bit = np.uint32(1) << np.arange(32, dtype=np.uint32)
 
     def run(mask: np.ndarray | None) -> None:
@@ -242,41 +203,19 @@ def _bind_match(
 @instruction("redux")
 def emit_redux(e: Emitter, i: Instruction) -> None:
     """redux.sync.op.type: u32, s32, b32, and f32 min/max (with .abs and .NaN)."""
-    operation = next((part for part in i.parts if part in ("add", "min", "max", "and", "or", "xor")), None)
+    operation = i.first_of(UFUNCS)
     if operation is None or not i.has("sync"):
         raise e.error("unknown reduction")
     dtype = dtype_of(i.type)
-    e.call(
-        _bind_redux,
-        e.site,
-        operation,
-        i.has("abs"),
-        i.has("NaN"),
-        e.view(i.operands[0], dtype),
-        e.view(i.operands[1], dtype),
-        e.view(i.operands[2], "u4"),
-    )
+    views = e.view(i.operands[0], dtype), e.view(i.operands[1], dtype), e.view(i.operands[2], "u4")
+    e.call(_bind_redux, e.site, operation, i.has("abs"), i.has("NaN"), *views)
 
 
 def _bind_redux(
-    machine: Machine,
-    site: Site,
-    operation: str,
-    absolute: bool,
-    nan: bool,
-    target: np.ndarray,
-    source: np.ndarray,
-    members: np.ndarray,
-) -> Callable:
-    dtype = source.dtype
-    ufunc = {
-        "add": np.add,
-        "and": np.bitwise_and,
-        "or": np.bitwise_or,
-        "xor": np.bitwise_xor,
-        "min": np.minimum,
-        "max": np.maximum,
-    }[operation]
+    machine: Machine, site: Site, operation: str, absolute: bool, nan: bool, target: np.ndarray,
+    source: np.ndarray, members: np.ndarray,
+) -> Callable:  # fmt: skip
+    dtype, ufunc = source.dtype, UFUNCS[operation]
     if dtype.kind == "f" and not nan:
         ufunc = np.fmin if operation == "min" else np.fmax
     neutral = _neutral(operation, dtype)

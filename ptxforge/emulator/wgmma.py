@@ -149,15 +149,9 @@ def parse_form(e: Emitter, i: Instruction, d: object, a: object, immediates: lis
 
 
 def bind_mma_async(
-    machine: Machine,
-    site: Site,
-    form: Form,
-    d: list,
-    a: object,
-    b: np.ndarray,
-    scale: np.ndarray | None,
+    machine: Machine, site: Site, form: Form, d: list, a: object, b: np.ndarray, scale: np.ndarray | None,
     fixed: bool,
-) -> Callable:
+) -> Callable:  # fmt: skip
     if machine.threads % THREADS:
         raise DeviceError(
             f"wgmma needs blocks of whole warpgroups ({THREADS} threads), not {machine.threads} threads"
@@ -206,10 +200,10 @@ def bind_commit(machine: Machine, site: Site) -> Callable:
 
     def run(mask: np.ndarray | None) -> None:
         groups = warpgroups_of(machine, mask, site)
-        mine, others = [], []
+        committed, others = [], []
         for operation in state.issued:
-            (mine if np.isin(operation.warpgroups, groups).all() else others).append(operation)
-        for run_of in _mergeable_runs(mine):
+            (committed if np.isin(operation.warpgroups, groups).all() else others).append(operation)
+        for run_of in _mergeable_runs(committed):
             product = _Product(machine, state, run_of)
             state.groups.issue(product.warpgroups, product)
         state.issued = others
