@@ -135,17 +135,6 @@ def gather_c(registers: Sequence[np.ndarray], shape: Shape, out: np.ndarray) -> 
     return out
 
 
-def scatter_d(matrix: np.ndarray, registers: Sequence[np.ndarray], shape: Shape) -> None:
-    """(W, M, N) -> D's registers (views as in `gather_c`), converting to their type."""
-    warps = matrix.shape[0]
-    tiles = matrix.reshape(warps, shape.m // 8, 8, 4, 2)
-    for index, register in enumerate(registers):
-        if register.ndim == 2:
-            register.reshape(warps, 8, 4, 2)[...] = tiles[:, index]
-        else:
-            register.reshape(warps, 8, 4)[...] = tiles[:, index // 2, :, :, index % 2]
-
-
 # ------------------------------------------------------------------------------------------------------------
 # ldmatrix, stmatrix, movmatrix: 8 x 8 matrices of 16-bit elements
 # ------------------------------------------------------------------------------------------------------------
@@ -202,19 +191,6 @@ def wgmma_accumulator(registers: Sequence[np.ndarray], out: np.ndarray) -> np.nd
     return out
 
 
-def scatter_wgmma(matrix: np.ndarray, registers: Sequence[np.ndarray]) -> None:
-    """(G, 64, N) -> D's registers: the inverse of `wgmma_accumulator`."""
-    groups, _, columns = matrix.shape
-    tiles = matrix.reshape(groups, 4, 2, 8, columns // 8, 4, 2)
-    for index, register in enumerate(registers):
-        if register.ndim == 2:
-            tile, half = divmod(index, 2)
-            register.reshape(groups, 4, 8, 4, 2)[...] = tiles[:, :, half, :, tile]
-        else:
-            tile, rest = divmod(index, 4)
-            register.reshape(groups, 4, 8, 4)[...] = tiles[:, :, rest // 2, :, tile, :, rest % 2]
-
-
 def wgmma_register_a(registers: Sequence[np.ndarray]) -> np.ndarray:
     """A in registers (four u32 per lane, as of m16n8k16) -> raw words (G, 64, 8)."""
     words = _pack_rows(registers, 2, None)
@@ -261,12 +237,6 @@ def decode_descriptor(bits: np.ndarray) -> Descriptor:
     return Descriptor(
         field(0, 14) << 4, field(16, 14) << 4, field(32, 14) << 4, field(49, 3), SWIZZLE_SPANS[codes.flat[0]]
     )
-
-
-def encode_descriptor(start: int, leading: int, stride: int, span: int, base_offset: int = 0) -> int:
-    """The 64 bits of a descriptor, from byte addresses and offsets."""
-    code = SWIZZLE_SPANS.index(span)
-    return (start >> 4 & 0x3FFF) | (leading >> 4) << 16 | (stride >> 4) << 32 | base_offset << 49 | code << 62
 
 
 def operand_addresses(descriptor: Descriptor, rows: int, row_bytes: int = 32) -> np.ndarray:

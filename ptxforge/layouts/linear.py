@@ -264,18 +264,11 @@ class LinearLayout:
 
     def unflatten(self, flat: int) -> tuple[int, ...]:
         """Flat row-major output index to coordinates."""
-        coordinates = []
-        for _, size in reversed(self.out_dims):
-            coordinates.append(flat & (size - 1))
-            flat >>= size.bit_length() - 1
-        return tuple(reversed(coordinates))
+        return tuple(_unpack(flat, self.out_dims))
 
     def flatten(self, coordinates: Sequence[int]) -> int:
         """Coordinates to flat row-major output index."""
-        flat = 0
-        for value, (_, size) in zip(coordinates, self.out_dims):
-            flat = flat << (size.bit_length() - 1) | value
-        return flat
+        return _pack(coordinates, self.out_dims)
 
     # -- algebra ---------------------------------------------------------------------------------------
 
@@ -322,31 +315,6 @@ class LinearLayout:
             raise LayoutError(f"neither injective nor surjective: {self}")
         return _of_solutions(self.out_dims, self.in_items(), solutions)
 
-    def invert_and_compose(self, other: LinearLayout) -> LinearLayout:
-        """The layout C from self's inputs to other's inputs with other(C(x)) = self(x).
-
-        Both layouts have the same output dimensions. Where several C are possible, the free inputs of
-        ``other`` (replication) are zero, except that an input bit which both layouts send to the same
-        place keeps its own name and position: data that need not move does not.
-
-        Raises:
-            LayoutError: when self reaches an element that other does not hold.
-        """
-        if self.out_dims != other.out_dims:
-            raise LayoutError(f"output dimensions differ: {self} and {other}")
-        positions = {name: start for name, start, _ in other._spans()}
-        kept = {}
-        for name, start, stop in self._spans():
-            theirs = other.columns_of(name)
-            for bit, column in enumerate(self.columns[start:stop]):
-                if bit < len(theirs) and theirs[bit] == column:
-                    kept[start + bit] = 1 << (positions[name] + bit)
-        span = f2.Span(other.columns)
-        solutions = [kept[i] if i in kept else span.express(c) for i, c in enumerate(self.columns)]
-        if None in solutions:
-            raise LayoutError(f"{other} does not hold every element of {self}")
-        return _layout_of_flat_inputs(self.in_items(), other.in_items(), solutions)
-
     def __mul__(self, outer: LinearLayout) -> LinearLayout:
         """The product: ``self`` is repeated as ``outer`` says.
 
@@ -376,39 +344,6 @@ class LinearLayout:
             return False
         names = self.out_names
         return all(size == 1 and name in names for name, size in outer.out_dims)
-
-    def divide_left(self, divisor: LinearLayout) -> LinearLayout | None:
-        """The quotient q with ``divisor * q == self``, dimension names aside, or None when there is none.
-
-        With it codegen asks whether a layout is made of tiles: does the store consist of 4-element
-        vectors? is the operand made of 8 x 8 matrices? Dimensions that become trivial stay, with size 1.
-        """
-        if set(divisor.in_dims) - set(self.in_dims) or set(divisor.out_names) - set(self.out_names):
-            return None
-        sizes = dict(divisor.out_dims)
-        shifts = {n: sizes.get(n, 1).bit_length() - 1 for n in self.out_names}
-        outs = []
-        for name, size in self.out_dims:
-            if size >> shifts[name] == 0:
-                return None
-            outs.append((name, size >> shifts[name]))
-        tile = _place_columns(divisor, self.out_dims, {})
-        mask = self.flatten([sizes.get(n, 1) - 1 for n in self.out_names])
-        columns: list[int] = []
-        in_bits = []
-        for name, start, stop in self._spans():
-            mine, theirs = self.columns[start:stop], tuple(tile.get(name, ()))
-            if mine[:len(theirs)] != theirs or any(c & mask for c in mine[len(theirs):]):
-                return None
-            in_bits.append((name, len(mine) - len(theirs)))
-            columns += [self._shift_down(c, shifts) for c in mine[len(theirs):]]
-        return LinearLayout.of_columns(in_bits, outs, columns)
-
-    def _shift_down(self, column: int, shifts: Mapping[str, int]) -> int:
-        flat = 0
-        for value, (name, size) in zip(self.unflatten(column), self.out_dims):
-            flat = flat << (size.bit_length() - 1 - shifts[name]) | value >> shifts[name]
-        return flat
 
     # -- views -----------------------------------------------------------------------------------------
 
@@ -447,17 +382,6 @@ class LinearLayout:
         if sum(log2_exact(size) for _, size in outs) != self.out_bits_total:
             raise LayoutError(f"cannot reshape {self.out_dims} to {outs}")
         return LinearLayout.of_columns(self.in_items(), outs, self.columns)
-
-    def reshape_ins(self, in_dims: Mapping[str, int] | Iterable[tuple[str, int]]) -> LinearLayout:
-        """The same flat inputs (first dimension least significant) under other dimensions.
-
-        Raises :class:`LayoutError` for another total size.
-        """
-        items = tuple(in_dims.items() if isinstance(in_dims, Mapping) else in_dims)
-        bits = [(name, log2_exact(size)) for name, size in items]
-        if sum(b for _, b in bits) != len(self.columns):
-            raise LayoutError(f"cannot reshape {self.in_items()} to {items}")
-        return LinearLayout.of_columns(bits, self.out_dims, self.columns)
 
     def rename(self, names: Mapping[str, str]) -> LinearLayout:
         """The same map with input and output dimensions renamed; names not mentioned stay."""

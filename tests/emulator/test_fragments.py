@@ -17,6 +17,36 @@ SHAPES = [
 ]  # fmt: skip
 
 
+def scatter_d(matrix: np.ndarray, registers: list[np.ndarray], shape: Shape) -> None:
+    """(W, M, N) -> D's registers (views as in `fragments.gather_c`), converting to their type."""
+    warps = matrix.shape[0]
+    tiles = matrix.reshape(warps, shape.m // 8, 8, 4, 2)
+    for index, register in enumerate(registers):
+        if register.ndim == 2:
+            register.reshape(warps, 8, 4, 2)[...] = tiles[:, index]
+        else:
+            register.reshape(warps, 8, 4)[...] = tiles[:, index // 2, :, :, index % 2]
+
+
+def scatter_wgmma(matrix: np.ndarray, registers: list[np.ndarray]) -> None:
+    """(G, 64, N) -> D's registers: the inverse of `fragments.wgmma_accumulator`."""
+    groups, _, columns = matrix.shape
+    tiles = matrix.reshape(groups, 4, 2, 8, columns // 8, 4, 2)
+    for index, register in enumerate(registers):
+        if register.ndim == 2:
+            tile, half = divmod(index, 2)
+            register.reshape(groups, 4, 8, 4, 2)[...] = tiles[:, :, half, :, tile]
+        else:
+            tile, rest = divmod(index, 4)
+            register.reshape(groups, 4, 8, 4)[...] = tiles[:, :, rest // 2, :, tile, :, rest % 2]
+
+
+def encode_descriptor(start: int, leading: int, stride: int, span: int, base_offset: int = 0) -> int:
+    """The 64 bits of a descriptor, from byte addresses and offsets."""
+    code = fragments.SWIZZLE_SPANS.index(span)
+    return (start >> 4 & 0x3FFF) | (leading >> 4) << 16 | (stride >> 4) << 32 | base_offset << 49 | code << 62
+
+
 def element_of(lane: int, register: int, index: int, e: int, row_tiles: int) -> tuple[int, int]:
     """Row and column of element `index` of a lane's register in A (or in the transpose of B)."""
     group, member = lane // 4, lane % 4
@@ -81,7 +111,7 @@ def test_accumulators_round_trip(text, packed):
         registers = [np.zeros((96, 2), np.float16) for _ in range(count // 2)]
     else:
         registers = [np.zeros(96, np.float32) for _ in range(count)]
-    fragments.scatter_d(matrix, registers, shape)
+    scatter_d(matrix, registers, shape)
     for warp, lane, i in itertools.product(range(3), range(32), range(count)):
         row, column = lane // 4 + 8 * (i // 2), 2 * (lane % 4) + i % 2
         value = registers[i // 2][32 * warp + lane, i % 2] if packed else registers[i][32 * warp + lane]
@@ -117,7 +147,7 @@ def test_wgmma_accumulators(packed):
     registers = [
         np.zeros((lanes, 2), np.float16) if packed else np.zeros(lanes, np.float32) for _ in range(count)
     ]
-    fragments.scatter_wgmma(matrix, registers)
+    scatter_wgmma(matrix, registers)
     for group, thread, i in itertools.product(range(2), range(128), range(columns // 2)):
         # The PTX ISA's figure of D: d[i] of a thread.
         row = 16 * (thread // 32) + thread % 32 // 4 + 8 * (i // 2 % 2)
@@ -140,7 +170,7 @@ def test_k_major_operands(span):
     """A tile of 16 rows whose row r, 16-byte unit u was placed by hand."""
     stride, leading = (256, 128) if span == 0 else (8 * span, 16)
     start = 2048 + (32 if span in (64, 128) else 0)
-    bits = fragments.encode_descriptor(start, leading, stride, span)
+    bits = encode_descriptor(start, leading, stride, span)
     descriptor = fragments.decode_descriptor(np.array([bits, bits], np.uint64))
     got = fragments.operand_addresses(descriptor, 16)
     for row, unit in itertools.product(range(16), range(2)):
@@ -158,7 +188,7 @@ def test_mn_major_operands(span):
         stride, leading = 8 * span, 8 * span * (depth // 8)
     else:
         stride, leading = 128 * (depth // 8), 128
-    bits = fragments.encode_descriptor(4096, leading, stride, span)
+    bits = encode_descriptor(4096, leading, stride, span)
     got = fragments.transposed_operand_addresses(
         fragments.decode_descriptor(np.array([bits], np.uint64)), columns, depth
     )
