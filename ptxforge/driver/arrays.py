@@ -20,6 +20,7 @@ import functools
 import math
 import sys
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 import numpy as np
@@ -29,6 +30,7 @@ from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import ArgumentError
 
 DEVICE_NAMES: dict[str, str] = {}  # of torch's devices, those that really are another one
+TORCH_STREAM = "_cuda_getCurrentRawStream"  # in torch's extension module, where it is made for CUDA
 LEGACY_STREAM = 0  # the driver's name for the default stream that waits for all others
 
 _TORCH_NAMES = {  # torch spells these its own way; the rest are numpy's names
@@ -94,8 +96,14 @@ def torch_stream(device_index: int) -> int:
 
 
 def torch_stream_getter() -> Callable[[int], int]:
-    """torch's own function for :func:`torch_stream`, for those who call it often. torch must be imported."""
-    return sys.modules["torch"]._C._cuda_getCurrentRawStream
+    """torch's own function for :func:`torch_stream`, for those who call it often. torch must be imported, and
+    know of GPUs."""
+    return getattr(torch_bindings(), TORCH_STREAM)
+
+
+def torch_bindings() -> Any:
+    """torch's extension module; ``None`` when torch is not imported."""
+    return getattr(sys.modules.get("torch"), "_C", None)
 
 
 def is_pinned(value: object) -> bool:

@@ -105,6 +105,10 @@ def parameter_format(codes: list[str], places: list[tuple[int, int]]) -> tuple[s
 Frame = tuple[Any, Any, Any]
 """A buffer, and references to the configuration and to ``extra`` in it, which keep it alive."""
 
+Call = tuple[Callable[..., int], tuple[Any, ...]]
+"""A foreign function and its arguments, all there: ``launch(*arguments)`` hands the tuple over as it is,
+where ``functools.partial`` would make a new one."""
+
 
 class FrameLayout:
     """Where everything lies in a frame of one variant."""
@@ -182,8 +186,9 @@ class Launcher:
 
     def pack(self, frame: Frame, x: int, y: int, z: int, stream: int, values: tuple) -> None:
         """Write all that a launch decides into a frame."""
-        taken = (source(values) if callable(source) else values[source] for source in self._sources)
-        blocks = (count * along for count, along in zip((x, y, z), self._layout.cluster))
+        taken = [source(values) if callable(source) else values[source] for source in self._sources]
+        along_x, along_y, along_z = self._layout.cluster
+        blocks = x * along_x, y * along_y, z * along_z
         self._layout.packer.pack_into(frame[0], 0, *taken, *blocks, self._layout.fixed, stream)
 
     @property
@@ -199,9 +204,9 @@ class Launcher:
             return functools.partial(int, self._stream)
         return functools.partial(self.current_stream, bound)
 
-    def call_of(self, frame: Frame) -> Callable[[], int]:
-        """The foreign call that launches a packed frame: the driver's result."""
-        return functools.partial(self._launch, frame[1], self._handle, None, frame[2])
+    def call_of(self, frame: Frame) -> Call:
+        """What launches a packed frame; it returns the driver's result."""
+        return self._launch, (frame[1], self._handle, None, frame[2])
 
     def launch(self, frame: Frame, grid: tuple[int, int, int], code: int | None = None) -> None:
         """Launch a packed frame, or deal with the ``code`` of a launch that failed. Raises

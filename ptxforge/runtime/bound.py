@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ptxforge.driver.cuda_launch import Frame
+from ptxforge.driver.cuda_launch import Call, Frame
 from ptxforge.runtime import hooks, options
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid
 from ptxforge.runtime.specialize import Keys
@@ -32,8 +31,9 @@ class BoundLaunch:
         self.stream = given.pop("stream", None)
         self._given = given
         self._keys = [Keys(parameter) for parameter in kernel.params]
+        self._places = {parameter.name: parameter.index for parameter in kernel.params}
         self._globals = kernel._globals
-        self._calls: dict[int, Callable[[], int]] = {}  # by stream: what launches as things are
+        self._calls: dict[int, Call] = {}  # by stream: what launches as things are
         self._frames: dict[int, Frame] = {}  # by stream: what the driver is handed, perhaps out of date
         self._prepare()
         if callable(grid):
@@ -78,27 +78,21 @@ class BoundLaunch:
 
         Raises :class:`ArgumentError` for a name that is no parameter and for a value that cannot be passed.
         """
-        names = self.kernel.arg_names
-        before, arguments = self._arguments, list(self._arguments)
+        arguments, classes, values = list(self._arguments), list(self._classes), list(self._values)
         for name, value in changes.items():
-            if name not in names:
-                known = options.nearest(name, names)
+            index = self._places.get(name)
+            if index is None:
+                known = options.nearest(name, tuple(self._places))
                 raise ArgumentError(f"'{self.kernel.__name__}' has no such parameter{known}", name)
-            arguments[names.index(name)] = value
-        self._arguments = tuple(arguments)
-        try:
-            self._refresh()
-        except BaseException:
-            self._arguments = before
-            raise
-        return self
-
-    def _refresh(self) -> None:
-        classes, values = self._specialized()
+            kind = type(value)
+            key, values[index] = self._keys[index][kind](value)
+            arguments[index], classes[index] = value, (key, kind)
+        changed = tuple(arguments)
         if classes != self._classes:
-            self._set_prepared(self.kernel._miss(self._arguments, self._given))
-        self._classes, self._values = classes, values
+            self._set_prepared(self.kernel._miss(changed, self._given))
+        self._arguments, self._classes, self._values = changed, classes, tuple(values)
         self._follow_arguments()
+        return self
 
     def _prepare(self) -> None:
         self._set_prepared(self.kernel._miss(self._arguments, self._given))
@@ -115,12 +109,11 @@ class BoundLaunch:
         self._launcher = prepared.launcher
         self._frames.clear()
 
-    def _specialized(self) -> tuple[tuple, tuple]:
-        """What tells specialisations apart, and the values to pack."""
+    def _specialized(self) -> tuple[list, tuple]:
+        """Of each argument what tells specialisations apart, and the value to pack."""
         made = [keys[type(value)](value) for keys, value in zip(self._keys, self._arguments, strict=True)]
-        return tuple((key, type(v)) for (key, _), v in zip(made, self._arguments, strict=True)), tuple(
-            value for _, value in made
-        )
+        classes = [(key, type(v)) for (key, _), v in zip(made, self._arguments, strict=True)]
+        return classes, tuple(value for _, value in made)
 
     def __call__(self) -> None:
         """Launch. Raises what a launch raises."""
@@ -133,7 +126,8 @@ class BoundLaunch:
         call = self._calls.get(stream)
         if call is None:
             return self._launch()
-        code = call()
+        launch, arguments = call
+        code = launch(*arguments)
         if code:
             self._launcher.launch(self._frames[stream], self._grid, code)
 

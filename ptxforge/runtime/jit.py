@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-import types
 from collections.abc import Callable, Iterable
+from types import MethodType
 from typing import Any, Generic, TypeVar, overload
 
 from ptxforge.compiler import Artifact
@@ -89,6 +89,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
         is_variadic = bool(fn.__code__.co_flags & inspect.CO_VARARGS)
         self._is_odd = bool(self._shared_names) or is_variadic
         self._launched: set[tuple[type, ...]] = set()  # types of arguments
+        self._enter: Callable = self._first_entry  # by another name: a method of that name is found later
         on_redefinition(self._forget)
 
     def __repr__(self) -> str:
@@ -143,11 +144,11 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
 
     # Every launch
 
-    def _entry(self, grid: Any, /, *args: Any, **given: Any) -> CompiledKernel | None:
+    def _first_entry(self, grid: Any, /, *args: Any, **given: Any) -> CompiledKernel | None:
         """The way in until the kernel has one of its own, which takes this one's place; see
         :mod:`ptxforge.runtime.plans`."""
-        if "_entry" in self.__dict__:  # made since ``kernel[grid]`` was evaluated
-            return self._entry(grid, *args, **given)
+        if not isinstance(self._enter, MethodType):  # made since ``kernel[grid]`` was evaluated
+            return self._enter(grid, *args, **given)
         try:
             bound, rest = in_order(self.params, self.__name__, args, given)
             return self._first(bound, grid, rest, given, makes_entry=True)
@@ -158,7 +159,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
     def __getitem__(self, grid: Any) -> Launch:
         if self.pre_run_hooks or self._is_odd or grid is None:
             return functools.partial(self.run, grid=grid)
-        return types.MethodType(self._entry, grid)
+        return MethodType(self._enter, grid)
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel | None:
         """Launch; ``None`` for a grid without blocks. With ``warmup``, compile only. Raises an error of
@@ -211,8 +212,8 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
                 self._launched.add(kinds)
                 return launch_once(self, grid, bound, given)
             elif makes_entry:
-                self._entry = make_entry(self, kinds)
-                return self._entry(grid, *bound, **given)
+                self._enter = make_entry(self, kinds)
+                return self._enter(grid, *bound, **given)
             else:
                 plan = self._plans[kinds] = make_plan(self.params, kinds, self)
         return plan(grid, *bound, given)

@@ -24,7 +24,9 @@ which everything else was decided by the first launch, a
 
     def plan(__grid, x, n, BLOCK, __options):
         __v0 = x.data_ptr(); __d0 = x.dtype; __p0 = x.get_device()
-        …if all this was launched before (:mod:`ptxforge.runtime.repeats`): again, and return
+        …the grid as a tuple…
+        __exact = (__v0, __d0, __p0, n, BLOCK, __current(__p0), __grid)
+        …if that was launched before (:mod:`ptxforge.runtime.repeats`): again, and return
         __key = (__d0, __p0, not __v0 & 15,
                  ("i32:16" if not n & 15 else "1" if n == 1 else "i32") if -2147483648 <= n <= … else …,
                  BLOCK,)
@@ -43,6 +45,7 @@ from typing import Any
 
 import attrs
 
+from ptxforge.driver import arrays
 from ptxforge.driver.device_array import DeviceArray
 from ptxforge.runtime import hooks, options
 from ptxforge.runtime.binder import explain_binding
@@ -161,18 +164,22 @@ def _plan_lines(
     scope |= {
         "__type": type, "__tuple": tuple, "__len": len, "__wide": integer_key, "__plain": normalize_grid,
         "__with_options": _with_options, "__prepared_by_key": prepared, "__kernel": kernel,
-        "__callable": callable, "__globals": kernel._globals, "__hooks": hooks.LAUNCH, "__hooked": hooks.fire,
-        "__Failure": _FAILURES,
+        "__callable": callable, "__compiled_in": _compiled_in, "__globals": kernel._globals,
+        "__hooks": hooks.LAUNCH, "__hooked": hooks.fire, "__Failure": _FAILURES,
     }  # fmt: skip
     parts = [_part(parameter, kind, scope) for parameter, kind in zip(parameters, kinds, strict=True)]
     repetition = _repetition(parts, kernel, scope)
     names = _tuple(p.name for p in parameters)
-    note = f"__repeats.note(__exact, __prepared, (__gx, __gy, __gz), __stream, __values, {names})"
     by_name = "{" + ", ".join(f"'{p.name}': {p.name}" for p in parameters) + "}"
     return [
         "if __globals:",
         "    __kernel._check_globals()",
         *(line for part in parts for line in part.lines),
+        "if __type(__grid) is not __tuple:",
+        "    if __callable(__grid):",
+        f"        __grid = __grid({by_name} | (__compiled_in(__options) if __options else __options))",
+        "    if __type(__grid) is not __tuple:",
+        "        __grid = __plain(__grid)",
         *repetition,
         f"__key = {_tuple(item for part in parts for item in part.key)}",
         "__stream = None",
@@ -184,11 +191,6 @@ def _plan_lines(
         f"    __prepared = __prepared_by_key[__key] = __kernel._miss({names}, __options)",
         "if __prepared.volatile and __prepared.is_stale():",
         f"    __prepared = __prepared_by_key[__key] = __kernel._miss({names}, __options)",
-        "if __type(__grid) is not __tuple:",
-        "    if __callable(__grid):",
-        f"        __grid = __grid({by_name} | __options)",
-        "    if __type(__grid) is not __tuple:",
-        "        __grid = __plain(__grid)",
         "__n = __len(__grid)",
         "if __n == 1:",
         "    (__gx,) = __grid",
@@ -209,38 +211,75 @@ def _plan_lines(
         f"        __prepared.fire(__gx, __gy, __gz, __stream, __values, {names})",
         "except __Failure as __error:",
         "    raise __kernel._refused(__error, __prepared, __values, __grid) from None",
-        *(["if __exact is not None:", f"    {note}"] if repetition else []),
+        *(_noting(names) if repetition else []),
         "return __prepared.variant",
     ]
 
 
 def _repetition(parts: list[_Part], kernel: Any, scope: dict[str, Any]) -> list[str]:
-    """The lines that make a launch again which was made before; none where an argument cannot be told."""
+    """The lines that make a launch again which was made before; none where an argument cannot be told, and
+    none where torch knows of no GPU."""
     if any(part.exact is None for part in parts):
         return []
     exact = [item for part in parts for item in part.exact or ()]
+    ordinal = next((part.place for part in parts if part.is_torch), None)
+    if ordinal is not None:
+        scope["__current"] = getattr(arrays.torch_bindings(), arrays.TORCH_STREAM, None)
+        if scope["__current"] is None:
+            return []
+        exact.append(f"__current({ordinal})")
     repeats = Repeats()
     kernel._prepared.append(repeats)
     scope |= {"__repeats": repeats, "__repeated": repeats.get, "__copysign": math.copysign,
+              "__by_address": repeats.by_address, "__last": repeats.by_address.get,
               "__default_device": default_device}  # fmt: skip
+    addresses = [part.value for part in parts if part.place]
+    on_its_device = "" if addresses else " and __ready.device is __default_device()"
     return [
         "__exact = None",
-        "if __repeats.is_on and __type(__grid) is __tuple and not __hooks:",
+        "if __repeats.is_on and not __hooks:",
         f"    __exact = {_tuple([*exact, '__grid'])}",
         "    try:",
         "        if __options:",
         "            __exact += __tuple(__options.items())",
-        "        __ready = __repeated(__exact)",
-        "    except TypeError:",
+        *(f"        {line}" for line in _search(addresses[-1] if addresses else "")),
+        "    except (TypeError, ValueError):",
         "        __ready = __exact = None",
-        "    if __ready is not None and (__ready.device is None or __ready.device is __default_device()):",
-        "        __call = __ready.call or __ready.calls.get(__ready.stream_now())",
-        "        if __call is not None:",
-        "            __code = __call()",
-        "            if __code:",
-        "                __ready.fail(__code)",
-        "            return __ready.variant",
+        f"    if __ready is not None{on_its_device}:",
+        "        __code = __ready.launch(*__ready.arguments)",
+        "        if __code:",
+        "            __ready.fail(__code)",
+        "        return __ready.variant",
     ]
+
+
+def _search(address: str) -> list[str]:
+    """The lines that find the launch ``__exact`` among the repetitions: by an address, then by all of it. (A
+    value that cannot be a key raises TypeError, one that cannot be compared, ValueError.)"""
+    if not address:
+        return ["__ready = __repeated(__exact)"]
+    return [
+        f"__ready = __last({address})",
+        "if __ready is None or __ready.exact != __exact:",
+        "    __ready = __repeated(__exact)",
+        "    if __ready is not None:",
+        f"        __by_address[{address}] = __ready",
+    ]
+
+
+def _noting(names: str) -> list[str]:
+    """The lines that take notice of a launch, for the next of its kind."""
+    return [
+        "if __exact is not None:",
+        f"    __repeats.note(__exact, __prepared, (__gx, __gy, __gz), __stream, __values, {names})",
+        "elif __repeats.is_on is None:",
+        "    __repeats.decide(__prepared)",
+    ]
+
+
+def _compiled_in(given: dict[str, Any]) -> dict[str, Any]:
+    """The options that a grid function is told of: not the stream, nor what decides nothing."""
+    return {name: value for name, value in given.items() if name not in ("stream", "extern_libs")}
 
 
 def _with_options(key: tuple, given: dict[str, Any]) -> tuple[tuple, int | None]:
@@ -267,12 +306,15 @@ class WithOptions:
 @attrs.frozen
 class _Part:
     """What a plan does with one argument of a known type: ``lines`` to run, expressions of the ``key``, the
-    expression to pack (``value``), and those that tell the argument exactly (``None``: there are none)."""
+    expression to pack (``value``), and those that tell the argument exactly (``None``: there are none). Of an
+    array also ``place``, the expression of its device: a number, where it ``is_torch``."""
 
     value: str
     key: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     exact: tuple[str, ...] | None = ()
+    place: str = ""
+    is_torch: bool = False
 
 
 def _part(parameter: Parameter, kind: type, scope: dict[str, Any]) -> _Part:
@@ -305,7 +347,8 @@ def _array_part(parameter: Parameter, is_torch: bool) -> _Part:
         f"{place} = {name}.get_device()" if is_torch else f"{place} = {name}.owner",
     )
     alignment = (f"not {address} & 15",) if parameter.alignment else ()
-    return _Part(address, (dtype, place, *alignment), lines, exact=(address, dtype, place))
+    exact = (address, dtype, place)
+    return _Part(address, (dtype, place, *alignment), lines, exact, place, is_torch)
 
 
 def _integer_class(parameter: Parameter) -> str:

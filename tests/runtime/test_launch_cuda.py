@@ -44,6 +44,22 @@ class Tensor:
         return self._device
 
 
+class HostTensor(Tensor):
+    """As a torch tensor of 8 elements in the host's memory."""
+
+    __module__ = "torch"
+    shape = (8,)
+
+    def __init__(self, values: np.ndarray):
+        super().__init__(values.ctypes.data, -1)
+
+    def stride(self):
+        return (1,)
+
+    def element_size(self):
+        return 4
+
+
 class TorchDevice:
     def __init__(self, index):
         self.index = None if index < 0 else index
@@ -391,6 +407,59 @@ def test_a_repetition_that_the_driver_refuses(kernel, driver, torch):
     assert len(driver.launches) == 5
 
 
+def test_a_grid_function_is_asked_at_every_launch(kernel, driver, torch, monkeypatch):
+    """What it answers decides, with what was packed for that answer; the stream is none of its business."""
+    seen, blocks = [], [3]
+
+    def grid(meta):
+        seen.append(meta)
+        return (blocks[0],)
+
+    x = Tensor(0x1000)
+    for _ in range(4):
+        kernel[grid](x, x, x, 8, num_warps=4, stream=7)
+    new_frame = Launcher.new_frame
+    packed = []
+    monkeypatch.setattr(Launcher, "new_frame", lambda self: packed.append(1) or new_frame(self))
+    kernel[grid](x, x, x, 8, num_warps=4, stream=7)
+    blocks[0] = 5
+    kernel[grid](x, x, x, 8, num_warps=4, stream=7)
+    assert not packed and [launch.grid[0] for launch in driver.launches] == [3] * 5 + [5]
+    assert {tuple(meta) for meta in seen} == {("x", "y", "out", "n", "num_warps")} and len(seen) == 6
+
+
+def test_lists_and_integers_as_grids_repeat(kernel, driver, torch):
+    x = Tensor(0x1000)
+    for grid in ([2, 3], 6, (4,)) * 5:
+        kernel[grid](x, x, x, 8)
+    assert [launch.grid for launch in driver.launches] == [(2, 3, 1), (6, 1, 1), (4, 1, 1)] * 5
+    (known,) = [known for known in kernel._prepared if isinstance(known, repeats.Repeats)]
+    assert sorted(key[-1] for key, found in known.items() if found) == [(2, 3, 1), (4,), (6, 1, 1)]
+    with pytest.raises(LaunchError, match="one to three axes"):
+        kernel[[1, 2, 3, 4]](x, x, x, 8)
+
+
+def test_torchs_stream_is_nobodys_business_on_the_host(kernel, emulator, torch):
+    """A torch that is made for CUDA and finds no GPU raises when it is asked for a stream."""
+
+    def asked(index):
+        raise RuntimeError("no GPU")
+
+    torch._C._cuda_getCurrentRawStream = asked
+    numbers, out = np.arange(8, dtype=np.float32), np.zeros(8, np.float32)
+    x, result = HostTensor(numbers), HostTensor(out)
+    for _ in range(5):
+        kernel[(1,)](x, x, result, 8)
+    assert (out == 2 * numbers).all()
+    (known,) = [known for known in kernel._prepared if isinstance(known, repeats.Repeats)]
+    assert known.is_on is None and not known
+    del torch._C._cuda_getCurrentRawStream  # as in a torch that is made for CPUs
+    other = ptxforge.jit(kernel.fn)
+    for _ in range(3):
+        other[(1,)](x, x, result, 8)
+    assert not any(isinstance(known, repeats.Repeats) for known in other._prepared)
+
+
 def test_repetitions_are_given_up_where_there_are_none(kernel, driver, torch):
     x = Tensor(0x1000)
     for number in range(repeats.MOST + 10):
@@ -439,7 +508,9 @@ def test_a_bound_launch_refuses_what_a_launch_refuses(kernel, driver):
     with pytest.raises(ArgumentError, match="'add' has no such parameter; did you mean 'out'"):
         bound.update(ouut=x)
     with pytest.raises(ArgumentError, match="argument 'y': is a CPU array"):
-        bound.update(y=np.zeros(8, np.float32))
+        bound.update(n=9, y=np.zeros(8, np.float32))
+    with pytest.raises(ArgumentError, match="does not fit in 64 bits"):
+        bound.update(x=ptxforge.empty(8, np.int8), n=1 << 70)
     with pytest.raises(LaunchError, match="one to three axes"):
         bound.grid = (1, 2, 3, 4)
     bound()  # is what it was
