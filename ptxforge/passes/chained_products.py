@@ -63,7 +63,8 @@ class Chain:
     @property
     def late(self) -> set[Operation]:
         """The operations that lag an iteration behind."""
-        return {*self.scaling, self.second.begin, self.second.start, self.second.wait}
+        views = _views(self.second.start.b)
+        return {*self.scaling, *views, self.second.begin, self.second.start, self.second.wait}
 
 
 def chain_of(loop: For, loads: list[Load]) -> Chain | None:
@@ -112,15 +113,23 @@ def _product(loop: For, start: DotAsync) -> Product | None:
     waits = [user for user in start.result.users if isinstance(user, DotWait)]
     if start.parent is not loop.body or not isinstance(begin, DotBegin) or len(waits) != 1:
         return None
-    op = start.b.defining_op
-    while isinstance(op, MemDescTrans):
-        op = op.source.defining_op
+    views = _views(start.b)
+    op = (views[-1].source if views else start.b).defining_op
     if not isinstance(op, LocalAlloc) or op.parent is not loop.body or op.value is None:
         return None
     load = op.value.defining_op
     if not isinstance(load, Load) or not load.result.has_one_use or not op.result.has_one_use:
         return None
     return Product(begin, start, waits[0], load)
+
+
+def _views(tile: Value) -> list[MemDescTrans]:
+    """The transposes by which a tile is seen, the last one first."""
+    found = []
+    while isinstance(op := tile.defining_op, MemDescTrans):
+        found.append(op)
+        tile = op.source
+    return found
 
 
 def _scaling(loop: For, carried: Value, value: Value) -> tuple[Operation, ...] | None:

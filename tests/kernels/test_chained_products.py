@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import ptxforge
+import ptxforge.language as tl
 from benchmarks.dialects import load
+from ptxforge.compiler import compile_function
 
 kernels = load("ptxforge")
 
@@ -82,3 +85,37 @@ def test_loops_of_few_iterations_are_left_alone():
     ptx = compiled(CAUSAL=True).ptx
     waits = [line.split()[1] for line in ptx.splitlines() if "wgmma.wait_group" in line]
     assert waits.count("1;") == 1
+
+
+@ptxforge.jit
+def attention_f8(q, k, v, out, length, BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr):
+    """``v`` lies transposed: its columns are what a product of 8-bit floats reads."""
+    rows, d = tl.program_id(0) * BLOCK_M + tl.arange(0, BLOCK_M), tl.arange(0, D)
+    queries = tl.load(q + rows[:, None] * D + d[None, :])
+    most = tl.full((BLOCK_M,), float("-inf"), tl.float32)
+    sums, result = tl.zeros((BLOCK_M,), tl.float32), tl.zeros((BLOCK_M, D), tl.float32)
+    for start in range(0, length, BLOCK_N):
+        columns = start + tl.arange(0, BLOCK_N)
+        scores = tl.dot(queries, tl.load(k + columns[:, None] * D + d[None, :]).T)
+        higher = tl.maximum(most, tl.max(scores, 1))
+        p, alpha = tl.exp2(scores - higher[:, None]), tl.exp2(most - higher)
+        values = tl.load(v + d[:, None] * length + columns[None, :]).T
+        result = tl.dot(p.to(v.dtype.element_ty), values, result * alpha[:, None])
+        sums, most = sums * alpha + tl.sum(p, 1), higher
+    tl.store(out + rows[:, None] * D + d[None, :], result / sums[:, None])
+
+
+@pytest.mark.parametrize("num_stages", [2, 3])
+def test_a_chain_whose_second_tile_is_transposed(execute, num_stages):
+    length, dim, rng = 384, 64, np.random.default_rng(8)
+    q, k, v = (rng.standard_normal((length, dim)).astype(ml_dtypes.float8_e5m2) for _ in range(3))
+    expected = softmax_product(q[None, None], k[None, None], v[None, None], 1.0, False)[0, 0]
+    arguments = [q, k, np.ascontiguousarray(v.T), np.zeros((length, dim), np.float32), length]
+    constants = {"BLOCK_M": 64, "BLOCK_N": 32, "D": dim}
+    for (out,) in execute(
+        attention_f8, (length // 64,), arguments, constants, outputs=[3], num_stages=num_stages
+    ):
+        assert np.abs(out - expected).max() < 0.3
+    signature = dict.fromkeys("qkv", "*fp8e5:16") | {"out": "*fp32:16", "length": "i32:16"}
+    ptx = compile_function(attention_f8, signature, constants, "sm_90a", num_stages=num_stages).ptx
+    assert "wgmma.wait_group.sync.aligned 1;" in ptx and "cp.async.bulk.tensor" in ptx
