@@ -48,5 +48,4 @@ def emit(
     lowering = Lowering(function, target, without)
     lowering.run()
     text = module_text(function, lowering.b, function.attributes.get("shared_bytes", 0), why, timings)
-    lowering.values.ctx = None  # the only cycle: without it nothing is left to the garbage collector
     return text

@@ -4,10 +4,8 @@ The value of a tensor is a list with one entry per register of its layout, that 
 entry is a register, a constant, an affine integer or a :class:`~ptxforge.codegen_ptx.ptx.pointers.Pointer`.
 Entries that are equal are the same value of the thread, and what is computed from them is computed once.
 
-*Deferred work.* Loads of fragments from shared memory and asynchronous copies need not stand where the IR has
-them: they wait in a queue (:meth:`Lowering.defer`) until somebody needs their value, an operation comes that
-they must not pass (any other effect, a barrier above all), or a matrix product takes them in between its own
-instructions.
+*Pieces.* Reads of fragments from shared memory and asynchronous copies are done where they stand, or piece by
+piece between the instructions of products behind them, as their ``order`` says (:meth:`Lowering.in_pieces`).
 
 A lowering is registered by ``@lowers(Op)`` in the file ``lower/<family>.py`` that has the stem of the op's
 family.
@@ -15,9 +13,7 @@ family.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Collection
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Sequence
 
 from ptxforge.codegen_ptx.lower.indices import thread_id
 from ptxforge.codegen_ptx.module import parameter_name, parameter_type
@@ -25,11 +21,15 @@ from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import COPIES, READS_SHARED, Effects
+from ptxforge.ir.definition import COPIES, Piecewise
+from ptxforge.ir.warps import warps_of
 from ptxforge.layouts.linear import REGISTER
 from ptxforge.support.errors import InternalCompilerError
 from ptxforge.support.location import Location
 from ptxforge.support.target import Target
+
+Part = tuple[tuple[int, ...], Callable[[list], None]]
+"""Some registers of a value, and what puts their entries into the value's list."""
 
 LOWERINGS: dict[type[Operation], Callable[[Lowering, Operation], None]] = {}
 
@@ -45,41 +45,18 @@ def lowers(*kinds: type[Operation]) -> Callable:
     return register
 
 
-class Values(dict):
-    """Entries by value. Asking for a value that is still deferred does the deferred work first."""
-
-    def __init__(self, ctx: Lowering):
-        super().__init__()
-        self.ctx = ctx
-
-    def __missing__(self, value: Value) -> list:
-        self.ctx.flush()
-        if value not in self:
-            raise InternalCompilerError(f"a value of type {value.type} is used before it is computed")
-        return self[value]
-
-
-class Deferred(NamedTuple):
-    """One piece of deferred work. ``registers`` of ``value`` are known after it; a copy (or its commit) makes
-    none."""
-
-    emit: Callable[[], None]
-    location: Location | None
-    value: Value | None = None
-    registers: tuple[int, ...] = ()
-
-
 class Lowering:
-    """State of the lowering of one function: the builder, the values computed so far, and deferred work."""
+    """State of the lowering of one function: the builder, the values computed so far, and what is to be done
+    between instructions of products."""
 
     def __init__(self, function: Function, target: Target, without: Collection[str] = ()):
         self.function, self.target = function, target
-        self.num_warps: int = function.attributes["num_warps"]
-        self.b = Builder(target, 32 * self.num_warps, without)
+        self.b = Builder(target, warps_of(function), without)
         self.b.has_lines = function.attributes.get("line_info", True)
-        self.values = Values(self)
-        self.deferred: deque[Deferred] = deque()
-        self.partial: dict[Value, list] = {}
+        self.values: dict[Value, list] = {}
+        self.products = 0  # instructions of products so far
+        self.due: dict[tuple[int, bool], list[tuple[Location | None, Callable[[], None]]]] = {}
+        self.parts: dict[Value, list[Part]] = {}  # of conversions that their stores do
 
     def run(self) -> None:
         """Lower the whole function."""
@@ -111,62 +88,33 @@ class Lowering:
             lower = table.get(type(op))
             if lower is None:
                 raise InternalCompilerError(f"no lowering for '{op.name}' at {op.location}")
-            if self.deferred and not self._may_be_passed(op):
-                self.flush()
+            if self.due and (op.regions or op.is_terminator or not op.get_effects().lets_pieces_pass):
+                raise InternalCompilerError(f"an 'order' leads beyond '{op.name}' at {op.location}")
             b.locate(op.location)
             lower(self, op)
-        self.flush()
 
-    def _may_be_passed(self, op: Operation) -> bool:
-        """Whether what is deferred need not be done before ``op``, which may want to do it itself."""
-        if op.stored is not None:
-            return all(work.value is op.stored for work in self.deferred)
-        if op.attributes.get("scratch_offset", -1) >= 0 and any(w.value is not None for w in self.deferred):
-            return False  # its barrier may be the one that ends what was read before it
-        return not op.regions and may_be_passed(op.get_effects())
+    # -- pieces ------------------------------------------------------------------------------------------
 
-    # -- deferred work -----------------------------------------------------------------------------------
+    def in_pieces(self, op: Piecewise, pieces: Sequence[Callable[[], None]]) -> None:
+        """Do the pieces of an operation: now, or between products as its ``order`` says. Where several come
+        between the same two, reads come before copies."""
+        if not op.order:
+            for piece in pieces:
+                piece()
+            return
+        is_copy = op.get_effects().starts == COPIES
+        for number, piece in zip(op.order, pieces, strict=True):
+            self.due.setdefault((self.products + number, is_copy), []).append((op.location, piece))
 
-    def defer(self, location: Location | None, emit: Callable[[], None]) -> None:
-        """Do ``emit()`` some time before the next operation that must not be passed."""
-        self.deferred.append(Deferred(emit, location))
-
-    def defer_parts(
-        self, op: Operation, parts: list[tuple[tuple[int, ...], Callable[[list], None]]], count: int
-    ) -> None:
-        """Make the ``count`` entries of the result in parts: each fills some registers of the list that it is
-        given."""
-        entries: list = [None] * count
-        left = len(parts)
-
-        def finish(fill: Callable[[list], None]) -> None:
-            nonlocal left
-            fill(entries)
-            left -= 1
-            if not left:
-                self.values[op.result] = self.partial.pop(op.result)
-
-        self.partial[op.result] = entries
-        for registers, fill in parts:
-            self.deferred.append(Deferred(lambda fill=fill: finish(fill), op.location, op.result, registers))
-
-    def do(self, work: Deferred) -> None:
-        """Do a piece of deferred work that was taken from the queue."""
-        self.b.locate(work.location)
-        work.emit()
-
-    def take(self, value: Value) -> list[Deferred]:
-        """Take the parts of a deferred value from the queue; whoever takes them must do them."""
-        if value not in self.partial:
-            return []
-        mine = [work for work in self.deferred if work.value is value]
-        self.deferred = deque(work for work in self.deferred if work.value is not value)
-        return mine
-
-    def flush(self) -> None:
-        """Do all deferred work."""
-        while self.deferred:
-            self.do(self.deferred.popleft())
+    def before_product(self, dot: Operation) -> None:
+        """Do what is to be done before the next instruction of ``dot``."""
+        if self.due:
+            for is_copy in (False, True):
+                for location, piece in self.due.pop((self.products, is_copy), ()):
+                    self.b.locate(location)
+                    piece()
+            self.b.locate(dot.location)
+        self.products += 1
 
     # -- values ------------------------------------------------------------------------------------------
 
@@ -183,12 +131,6 @@ class Lowering:
         """Set the entries of an operation's results."""
         for result, entries in zip(op.results, results, strict=True):
             self.values[result] = entries
-
-
-def may_be_passed(effects: Effects) -> bool:
-    """Whether deferred work may pass an operation with these effects: it has none, or is deferred itself
-    (reads of shared memory, asynchronous copies and the ends of their groups)."""
-    return effects.is_pure or effects == READS_SHARED or effects.starts == COPIES
 
 
 def register_count(type: T.Type) -> int:

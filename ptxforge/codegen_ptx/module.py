@@ -9,8 +9,9 @@ from ptxforge.ir.core import BlockArgument, Function
 from ptxforge.ir.definition import ALLOCATES, PRODUCTS
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.pressure import largest_tile
+from ptxforge.ir.warps import warps_of
 from ptxforge.layouts import wgmma
-from ptxforge.layouts.encodings import WARP_SIZE, Mma
+from ptxforge.layouts.encodings import Mma
 from ptxforge.support import machine, tensor_map
 
 _PARAMETER_TYPES = {
@@ -57,7 +58,7 @@ def _header(function: Function) -> list[str]:
     parameters = [f"\t.param {_declaration(argument)}" for argument in function.arguments]
     head = f".visible .entry {function.name}("
     lines = [head + ")"] if not parameters else [head, ",\n".join(parameters), ")"]
-    lines.append(f".reqntid {32 * function.attributes['num_warps']}, 1, 1")
+    lines.append(f".reqntid {warps_of(function).threads}, 1, 1")
     if (ctas := function.attributes.get("num_ctas", 1)) > 1:
         lines += [".explicitcluster", f".reqnctapercluster {ctas}, 1, 1"]
     if function.attributes.get("maxnreg"):
@@ -102,7 +103,7 @@ def _wanted_blocks(function: Function) -> int | None:
     words = largest_tile(function)
     if not any(low <= words <= high for low, high in machine.WORDS_FOR_TWO_BLOCKS):
         return None
-    room = machine.REGISTERS_PER_MULTIPROCESSOR // (2 * words * WARP_SIZE * function.attributes["num_warps"])
+    room = machine.REGISTERS_PER_MULTIPROCESSOR // (2 * words * warps_of(function).threads)
     return min(2, room) or None
 
 

@@ -123,6 +123,12 @@ class Effects:
         return not (self.reads or self.writes or self.other)
 
     @property
+    def lets_pieces_pass(self) -> bool:
+        """Reads of shared memory and copies that began before the operation may be done behind it: it has no
+        effects, or is one of these itself."""
+        return self.is_pure or self == READS_SHARED or self.starts == COPIES
+
+    @property
     def is_removable(self) -> bool:
         """Without uses, the operation may go (a plain load, too)."""
         return not (self.writes or self.other)
@@ -315,6 +321,26 @@ class MemoryAccess(Operation):
     def elements(self) -> T.Type:
         """The type of what is moved: the elements pointed at, in the pointers' shape and layout."""
         return T.like(self.pointer.type, T.element_type(self.pointer.type).pointee)
+
+
+class Piecewise(Operation):
+    """Base of operations that a thread does in pieces, an instruction each, which may be done between the
+    instructions of the products behind the operation in its block.
+
+    ``order``  for each of the ``pieces``, how many instructions of those products come first; empty: all
+               pieces are done here. Decided by ``interleave_products``.
+    """
+
+    order = attribute(tuple, ())
+
+    @property
+    def may_wait(self) -> bool:
+        """Whether the pieces need not be done here."""
+        return True
+
+    def pieces(self) -> list[tuple[int, ...]]:
+        """For each piece the registers of the result that are known after it."""
+        return [()]
 
 
 class Elementwise(Operation):

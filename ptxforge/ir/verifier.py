@@ -22,7 +22,7 @@ Types
     10. Tile dimensions are powers of two, at most 2**20 elements in all. (In shared memory, dimensions in
         front of those that the encoding describes count buffers and are free.)
     11. Either no tensor of a function has a layout (tile stage) or each has one (gpu stage); it is a
-        distributed encoding of the tensor's rank for as many warps as the function has. A memdesc has a
+        distributed encoding of the tensor's rank for as many warps as run the operation. A memdesc has a
         shared encoding.
     12. Parameters are scalars or pointers, and their names differ; ``num_warps`` is a power of two.
 
@@ -41,6 +41,7 @@ from ptxforge.ir.definition import ELEMENTWISE, HINTS, SCHEDULE, AttributeField
 from ptxforge.ir.ops.control import Condition, Return, While, Yield
 from ptxforge.ir.ops.shape import check_tile_shape
 from ptxforge.ir.printer import print_function
+from ptxforge.ir.warps import SplitsWarps, WarpGroup, warps_of
 from ptxforge.layouts.encodings import Distributed
 from ptxforge.layouts.linear import LayoutError
 from ptxforge.support.errors import IRError, VerificationError
@@ -57,6 +58,7 @@ class _Verifier:
         self.operations: set[Operation] = set()
         self.visible: set[Value] = set()
         self.checked_types: set[T.Type] = set()
+        self.group: WarpGroup | None = None
         self.has_layouts: bool | None = None
 
     def fail(self, number: int, message: str, op: Operation | None = None) -> NoReturn:
@@ -70,6 +72,8 @@ class _Verifier:
         if function.body.parent is not function:
             self.fail(1, "the body does not name the function as its parent")
         self.check_parameters()
+        if "num_warps" in function.attributes:
+            self.group = warps_of(function)
         for op in self.linked_operations(function.body):
             self.operations.add(op)
         self.block(function.body, None)
@@ -145,7 +149,11 @@ class _Verifier:
                 4, f"{len(op.definition.region_fields)} regions expected, there are {len(op.regions)}", op
             )
         for index, region in enumerate(op.regions):
+            around = self.group, self.checked_types
+            if isinstance(op, SplitsWarps):
+                self.group, self.checked_types = op.warps_of(region), set()
             self.block(region.block, op)
+            self.group, self.checked_types = around
             wanted = Condition if isinstance(op, While) and index == 0 else Yield
             if not isinstance(region.block.last, wanted):
                 self.fail(4, f"a region of '{op.name}' must end in '{wanted.name}'", region.block.last)
@@ -251,10 +259,10 @@ class _Verifier:
             return
         if not isinstance(type.layout, Distributed) or type.layout.rank != type.rank:
             self.fail(11, f"{type} needs a distributed encoding of rank {type.rank}", op)
-        num_warps = self.function.attributes.get("num_warps")
-        covered = type.layout.num_warps
-        if num_warps is not None and covered != num_warps:
-            self.fail(11, f"the layout of {type} is for {covered} warps, the function has {num_warps}", op)
+        covered, group = type.layout.num_warps, self.group
+        if group is not None and covered != group.count:
+            owner = "group" if group.barrier else "function"
+            self.fail(11, f"the layout of {type} is for {covered} warps, the {owner} has {group.count}", op)
 
     def memdesc(self, type: T.MemDescType, op: Operation | None) -> None:
         if isinstance(type.layout, Distributed) or not hasattr(type.layout, "rank"):

@@ -108,6 +108,13 @@ class SharedAccess:
         mask = self.thread_bits
         return access.offset & mask, access.offset & ~mask
 
+    def copies(self) -> dict[int, list[int]]:
+        """By representative, all registers that hold the same element."""
+        found: dict[int, list[int]] = {}
+        for register, source in enumerate(self.representative):
+            found.setdefault(source, []).append(register)
+        return found
+
     @property
     def wavefronts(self) -> int:
         """Steps that the shared memory needs for all of a warp's accesses: the cost of this access."""

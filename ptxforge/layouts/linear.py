@@ -500,6 +500,15 @@ class LinearLayout:
         return f"{{{ins}}} -> " + ", ".join(f"{name} = {size}" for name, size in self.out_dims)
 
 
+@lru_cache(maxsize=4096)
+def register_constants(layout: LinearLayout) -> tuple[int, ...]:
+    """The flat (row-major) element index of every register of lane 0 of warp 0."""
+    values = [0]
+    for column in layout.columns_of(REGISTER):
+        values += [v ^ column for v in values]
+    return tuple(values)
+
+
 def _rebuild(in_bits, out_dims, columns) -> LinearLayout:
     return LinearLayout.of_columns(in_bits, out_dims, columns)
 

@@ -32,6 +32,7 @@ from ptxforge.ir.definition import ALLOCATES, PRODUCTS, SAME_MEMORY
 from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.mbarrier import BarrierInit, TensorLoad
 from ptxforge.ir.ops.shared import LocalAlloc
+from ptxforge.ir.warps import scratch_of
 from ptxforge.layouts import wgmma
 from ptxforge.support import machine
 from ptxforge.support.errors import OutOfResourcesError
@@ -195,10 +196,9 @@ def _aligned(offset: int, alignment: int) -> int:
 
 
 def _requests(function: Function) -> list[Request]:
-    num_warps = function.attributes["num_warps"]
     needed: list[tuple[Operation, int]] = []
     for op in function.walk():
-        size = _buffer_bytes(op.result.type) if ALLOCATES in op.traits else op.scratch_bytes(num_warps)
+        size = _buffer_bytes(op.result.type) if ALLOCATES in op.traits else scratch_of(op)
         if size:
             needed.append((op, size))
     if not needed:

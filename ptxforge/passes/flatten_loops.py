@@ -53,6 +53,7 @@ from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import AsyncWait, LocalAlloc, LocalDealloc
+from ptxforge.ir.warps import scratch_of
 from ptxforge.passes.analysis.roots import root_of_access
 from ptxforge.passes.expand_loop import Schedule, expand_loop
 from ptxforge.passes.pipeline_loops import predicate_access
@@ -153,8 +154,7 @@ def _has_room(function: Function, target: Target, loop: For, ahead: set[Operatio
         return True
     buffers = list(function.walk(LocalAlloc))
     kept = sum(op.result.type.numel * op.result.type.element.bytes for op in buffers)
-    num_warps = function.attributes["num_warps"]
-    scratch = max((op.scratch_bytes(num_warps) for op in function.walk()), default=0)
+    scratch = max(map(scratch_of, function.walk()), default=0)
     if kept + scratch > target.max_shared_bytes:
         raise _StaysError(
             f"{kept} bytes of buffers and {scratch} of scratch have no room side by side; fewer stages or "

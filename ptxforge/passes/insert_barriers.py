@@ -58,6 +58,7 @@ from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc
 from ptxforge.ir.ops.tensor_store import StoreWait, TensorStore
 from ptxforge.ir.ops.warpgroup import DotAsync, DotWait, FenceAsync
+from ptxforge.ir.warps import scratch_of
 from ptxforge.passes.analysis.buffers import Buffers
 from ptxforge.passes.analysis.roots import is_held_by_several_threads, root_of
 from ptxforge.support.target import Target
@@ -176,7 +177,6 @@ def _overlap(some: Iterable[Interval], others: list[Interval]) -> bool:
 
 class _Inserter:
     def __init__(self, function: Function, in_place: dict[Operation, Value]):
-        self.num_warps = function.attributes["num_warps"]
         self.in_place = in_place
         self.buffers = Buffers(function)
         self.changed = False
@@ -200,7 +200,7 @@ class _Inserter:
             return rule(self, op, state)
         if op in self.in_place:
             state = self.access_in_place(op, state)
-        if op.scratch_bytes(self.num_warps):
+        if scratch_of(op):
             return self.scratch(op, state)
         return self.access(op, state)
 
@@ -230,7 +230,7 @@ class _Inserter:
 
     def scratch(self, op: Operation, state: _State) -> _State:
         offset = op.attributes["scratch_offset"]
-        own = (offset, offset + op.scratch_bytes(self.num_warps), op)
+        own = (offset, offset + scratch_of(op), op)
         if state.conflicts([], [own]):
             if op.scratch_is_warp_local and not state.without([op]).conflicts([], [own]):
                 op.attributes["meets_before"] = self.changed = True

@@ -40,22 +40,21 @@ from ptxforge.ir.ops.mbarrier import BarrierExpect, TensorLoad
 from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal
 from ptxforge.ir.ops.warpgroup import DotWait
+from ptxforge.ir.warps import warps_around
 from ptxforge.passes.staggered_products import Product, carried_by, carry, products_of, stagger
-from ptxforge.support import machine
 from ptxforge.support.target import Target
 
 
 def overlap_products(function: Function, target: Target) -> bool:
     """Let products of one iteration run into the next one wherever the rules admit it."""
     changed = False
-    threads = machine.WARP_SIZE * function.attributes["num_warps"]
     for loop in list(function.walk(For)):
         sums = _sums(loop)
         if sums:
             _overlap(loop, sums)
             changed = True
         else:
-            changed |= stagger(loop, threads)
+            changed |= stagger(loop, warps_around(loop).threads)
     return changed
 
 

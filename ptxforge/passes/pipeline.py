@@ -24,6 +24,7 @@ from ptxforge.passes.dce import dce
 from ptxforge.passes.drop_assumptions import drop_assumptions
 from ptxforge.passes.flatten_loops import flatten_loops
 from ptxforge.passes.insert_barriers import insert_barriers
+from ptxforge.passes.interleave_products import interleave_products
 from ptxforge.passes.licm import licm
 from ptxforge.passes.lower_bounds import lower_bounds
 from ptxforge.passes.lower_descriptors import lower_descriptors
@@ -234,6 +235,10 @@ GPU: tuple[Pass, ...] = (
     Pass(
         insert_barriers, "gpu", requires=(OFFSETS,),
         why="needs the offsets: buffers that share memory conflict",
+    ),
+    Pass(
+        interleave_products, "gpu", requires=(LAYOUTS, OFFSETS),
+        why="last: nothing that waits may pass a barrier; the code generator keeps this order",
     ),
 )  # fmt: skip
 

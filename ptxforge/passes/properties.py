@@ -14,6 +14,7 @@ import attrs
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, MemoryAccess
+from ptxforge.ir.warps import scratch_of
 from ptxforge.support.errors import VerificationError
 from ptxforge.support.target import Target
 
@@ -78,11 +79,10 @@ def shared_memory_has_places(function: Function, target: Target) -> None:
     the function its ``shared_bytes``."""
     if "shared_bytes" not in function.attributes:
         raise VerificationError("the function has no 'shared_bytes'")
-    num_warps = function.attributes["num_warps"]
     for op in function.walk():
         if ALLOCATES in op.traits and op.offset < 0:
             raise VerificationError(f"no 'offset' on {op!r}")
-        if op.scratch_bytes(num_warps) and op.attributes.get("scratch_offset", -1) < 0:
+        if scratch_of(op) and op.attributes.get("scratch_offset", -1) < 0:
             raise VerificationError(f"no 'scratch_offset' on {op!r}")
 
 

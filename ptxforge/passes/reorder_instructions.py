@@ -31,6 +31,7 @@ from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import GetProgramId, Load
 from ptxforge.ir.ops.shared import LocalAlloc, LocalLoad, LocalStore, MemDescTrans
+from ptxforge.ir.warps import scratch_of, warps_around
 from ptxforge.layouts.encodings import DotOperand, elements_per_thread
 from ptxforge.support import machine
 from ptxforge.support.target import Target
@@ -51,9 +52,8 @@ def reorder_instructions(function: Function, target: Target) -> bool:
     for op in ops:
         if isinstance(op, Dot):
             changed |= _fetch_in_order(op)
-    num_warps = function.attributes["num_warps"]
     for block in dict.fromkeys(op.parent for op in ops if isinstance(op, Load)):
-        changed |= _load_early(block, num_warps)
+        changed |= _load_early(block)
     return changed
 
 
@@ -125,10 +125,10 @@ def _comes_right_before(first: Operation, second: Operation) -> bool:
     return here is second
 
 
-def _load_early(block: Block, num_warps: int) -> bool:
+def _load_early(block: Block) -> bool:
     """Move loads, with what they need, before the first operation of the block at which threads wait
     (EARLY)."""
-    meeting = next((op for op in block.operations if _waits(op, num_warps)), None)
+    meeting = next((op for op in block.operations if _waits(op)), None)
     if meeting is None:
         return False
     left, changed = machine.REGISTERS_OF_EARLY_READS, False
@@ -149,8 +149,8 @@ def _load_early(block: Block, num_warps: int) -> bool:
     return changed
 
 
-def _waits(op: Operation, num_warps: int) -> bool:
-    return num_warps > 1 and op.is_pure and op.scratch_bytes(num_warps) > 0
+def _waits(op: Operation) -> bool:
+    return op.is_pure and scratch_of(op) > 0 and warps_around(op).count > 1
 
 
 def _acts(op: Operation) -> bool:

@@ -38,6 +38,7 @@ from ptxforge.ir.ops.shared import (
     MemDescIndex,
     MemDescTrans,
 )
+from ptxforge.ir.warps import warps_around
 from ptxforge.layouts.encodings import DotOperand, Mma, Shared, infer_trans
 from ptxforge.layouts.fma import shared_for_fma_operand
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
@@ -224,7 +225,7 @@ class Rings:
         ring = ring_of_barriers(self.loop, self.count)
         self.barriers.append(ring)
         outside = Builder.at(self.loop)
-        outside.create(BarrierInit, ring, count=self.by_tma.function.attributes["num_warps"])
+        outside.create(BarrierInit, ring, count=warps_around(self.loop).count)
         outside.create(Barrier)
         b = Builder.at(load)
         one = outside.constant(1, T.I32)

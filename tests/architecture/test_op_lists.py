@@ -21,7 +21,6 @@ NAMES = {kind.__name__ for kind in REGISTRY.values()}
 LEFT: dict[str, str] = {}
 
 ASKED = {
-    "codegen_ptx/operands.py": (3, "deals out copies between products"),
     "codegen_ptx/walking.py": (1, "an offset is the same along the dimensions that a broadcast adds"),
     "codegen_ptx/lower/wgmma.py": (1, "accumulators that hold nothing yet"),
     "ir/verifier.py": (2, "what regions and functions end in"),
@@ -34,6 +33,7 @@ ASKED = {
     "passes/chained_products.py": (10, "matches one product whose result is another's operand"),
     "passes/contract_products.py": (1, "matches products of floats that are added"),
     "passes/flatten_loops.py": (6, "loads, buffers and waits that run a tile ahead"),
+    "passes/interleave_products.py": (5, "deals out copies and reads between products"),
     "passes/layout_propagation.py": (4, "anchors, and the conversions that go"),
     "passes/lower_bounds.py": (1, "a number that was 32 bits wide"),
     "passes/optimize_dot_operands.py": (17, "matches what stands between a load and a product"),

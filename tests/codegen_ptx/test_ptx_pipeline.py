@@ -18,6 +18,7 @@ from ptxforge.codegen_ptx.ptx.registers import Names, Register
 from ptxforge.codegen_ptx.ptx.text import lines_of
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.ir.parser import parse_function
+from ptxforge.ir.warps import WarpGroup
 from ptxforge.passes import pipeline
 from ptxforge.support.target import parse_target
 from tests.codegen_ptx.harness import pack_parameters
@@ -127,11 +128,11 @@ def test_dead_instructions_go_with_what_only_they_need():
     x, y, z = registers(3)
     one, two = Instruction(ADD, (x, 1, 2), PURE), Instruction(ADD, (y, x, 2), PURE)
     kept, use = Instruction(ADD, (z, 1, 2), PURE), Instruction("st [%s+%s], 1;", (z, 0))
-    assert drop_dead([one, two, kept, use], Builder(TARGET, 128)) == [kept, use]
+    assert drop_dead([one, two, kept, use], Builder(TARGET, WarpGroup(4))) == [kept, use]
 
 
 def test_copies_onto_themselves_go_after_what_computes_them_was_kept():
-    b = Builder(TARGET, 128)
+    b = Builder(TARGET, WarpGroup(4))
     x, y, z = registers(3)
     b.aliases[x] = y
     made, copy = Instruction(ADD, (x, 1, 2), PURE), Instruction(MOVE, (y, x), COPY)
@@ -142,7 +143,7 @@ def test_copies_onto_themselves_go_after_what_computes_them_was_kept():
 def moves_of_loop(body: list[tuple], copies: dict[int, int]) -> list[tuple[int, int]]:
     """The moves, by numbers of registers, at the end of a loop. Registers 1 and 2 are made before it;
     ``body`` has the operands, by number, of additions in it; ``copies`` says what becomes what."""
-    b = Builder(TARGET, 128)
+    b = Builder(TARGET, WarpGroup(4))
     r = [None, b.new("r"), b.new("r")]
     top = b.place("$top")
     r += [b.new("r") for _ in range(3)]
@@ -170,7 +171,7 @@ def test_values_that_change_places_go_through_a_temporary():
 
 def test_what_is_computed_at_the_entry_stays_there():
     """It is computed once, so it must not be computed in a register that a loop changes."""
-    b = Builder(TARGET, 128)
+    b = Builder(TARGET, WarpGroup(4))
     old = b.new("r")
     top = b.place("$top")
     with b.at_entry():

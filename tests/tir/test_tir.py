@@ -1,7 +1,8 @@
 """Text tests: a kernel, what is done with it, and what comes out, side by side in a ``.tir`` file.
 
     // An equal computation is done once.                 what the case shows
-    // run: cse dce                                       passes, by name; or: ptx (the code, with reasons)
+    // run: cse dce                                       passes, by name; or: ptx (the code that the whole
+                                                          pipeline gives, with reasons); or: emit (without it)
     func @f(…) { … }
     // gives:
     func @f(…) { … }
@@ -38,8 +39,10 @@ def outcome(case: str) -> str:
     given = case.partition(GIVES)[0]
     names, target = RUN.search(given).groups()
     machine, function = parse_target(target or "sm_80"), parse_function(given)
-    if names == "ptx":
-        pipeline.run(function, machine, verify=True)
+    if names in ("ptx", "emit"):
+        if names == "ptx":
+            pipeline.run(function, machine, verify=True)
+        verify(function)
         ptx = emit(function, machine, why=True)
         text = "".join(f"// {line}".rstrip() + "\n" for line in ptx.splitlines()[3:])
     else:

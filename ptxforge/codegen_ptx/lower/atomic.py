@@ -23,6 +23,7 @@ from ptxforge.codegen_ptx.lower.exchange import (
 )
 from ptxforge.codegen_ptx.lower.floats import binary
 from ptxforge.codegen_ptx.lower.indices import (
+    first_thread,
     lane_id,
     linear_of,
     owner,
@@ -121,7 +122,7 @@ class _Access:
         self.acquires = op.sem in ("acquire", "acq_rel")
         # A scalar's one thread speaks for the whole program: the others' accesses come before or after a
         # barrier.
-        self.meets = scalar and ctx.num_warps > 1
+        self.meets = scalar and ctx.b.group.count > 1
         self.order = f".{op.sem if alone else 'relaxed'}.{op.scope}"
         self.red_order = f".{'release' if alone and self.releases else 'relaxed'}.{op.scope}"
 
@@ -242,11 +243,11 @@ def _share(ctx: Lowering, op: Operation, result: list, element: T.Type) -> list:
 def _share_scalar(ctx: Lowering, op: Operation, value, element: T.Type):
     b = ctx.b
     word = to_word(b, value, element)
-    if ctx.num_warps == 1:
+    if b.group.count == 1:
         return from_word(b, shuffle(b, "idx", word, 0), element)
     _check_scratch(op)
     address = shared_address(b, 0, op.scratch_offset)
-    store_words(b, address, [word], owner(b, 32 * ctx.num_warps - 1))
+    store_words(b, address, [word], first_thread(b))
     barrier(b)
     return from_word(b, load_words(b, address, 1, word_class(element))[0], element)
 

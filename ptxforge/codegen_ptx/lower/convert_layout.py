@@ -30,12 +30,12 @@ def convert_layout(ctx: Lowering, op: ConvertLayout) -> None:
         entries = _shuffle(ctx.b, entries, plan, source.element)
     elif isinstance(plan, SharedMemory):
         parts = _through_shared(ctx, op, entries, plan)
-        if len(parts) > 1 and _is_stored(op):
-            ctx.defer_parts(op, parts, len(plan.load.representative))
-            return
         entries = [None] * len(plan.load.representative)
-        for _, fill in parts:
-            fill(entries)
+        if op.with_store:
+            ctx.parts[op.result] = parts
+        else:
+            for _, fill in parts:
+                fill(entries)
     else:
         assert isinstance(plan, Nothing)
     ctx.set(op, entries)
@@ -113,21 +113,12 @@ Part = tuple[tuple[int, ...], Callable[[list], None]]
 """Registers of the result, and what fills these places of a list of its entries."""
 
 
-def _is_stored(op: ConvertLayout) -> bool:
-    """Whether the result does nothing but go to global memory,
-    which can begin when its first part is there."""
-    uses = op.result.uses
-    return len(uses) == 1 and all(user.stored is op.result for user, _ in uses)
-
-
 def _through_shared(ctx: Lowering, op: ConvertLayout, entries: list, plan: SharedMemory) -> list[Part]:
     """The parts of the conversion, to be done in order."""
     b, element = ctx.b, op.x.type.element
     if isinstance(element, T.PointerType):
         entries, element = [whole(b, x) if isinstance(x, Pointer) else x for x in entries], T.I64
-    copies: dict[int, list[int]] = {}
-    for register, source in enumerate(plan.load.representative):
-        copies.setdefault(source, []).append(register)
+    copies = plan.load.copies()
     parts = []
     for number, (stores, loads) in enumerate(plan.parts):
         def fill(result: list, number=number, stores=stores, loads=loads) -> None:

@@ -12,19 +12,15 @@ loaded one step before.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
 
 from ptxforge.codegen_ptx.lower import mma
 from ptxforge.codegen_ptx.lower.elementwise import sign_extended, zero_extended
 from ptxforge.codegen_ptx.lower.floats import contract, from_f32, to_f32
-from ptxforge.codegen_ptx.lower.indices import linear_of, register_constants
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
-from ptxforge.codegen_ptx.operands import entries_of, timetable
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.layouts.encodings import Mma
-from ptxforge.layouts.linear import LinearLayout
 
 
 @lowers(Dot)
@@ -43,60 +39,17 @@ def multiply_add(ctx: Lowering, op: Dot) -> None:
     widen_b = _widener(b, op.b.type.element, wide, op.b_unsigned)
     accumulate = _accumulator(b, wide)
     total = [x if wide is element else to_f32(b, x, element) for x in ctx.get(op.c)]
-    steps = _steps(linear_of(op.a.type), linear_of(op.b.type), linear_of(op.c.type))
-    left, right = entries_of(ctx, op.a), entries_of(ctx, op.b)
-    flat = [triple for step in steps for triple in step]
-    places = (
-        timetable(
-            ctx,
-            op,
-            ((op.a, [(i,) for _, i, _ in flat]), (op.b, [(j,) for _, _, j in flat])),
-            len(flat),
-            len(steps[0]),
-        )
-        if ctx.deferred
-        else {}
-    )
+    left, right = ctx.get(op.a), ctx.get(op.b)
     column: dict[int, object] = {}
     row: dict[int, object] = {}
-    for index, (register, i, j) in enumerate(flat):
-        if index in places:
-            for work in places[index]:
-                ctx.do(work)
-            b.locate(op.location)
+    for register, i, j in op.steps:
+        ctx.before_product(op)
         if i not in column:
             column[i] = widen_a(left[i])
         if j not in row:
             row[j] = widen_b(right[j])
         total[register] = accumulate(column[i], row[j], total[register])
     ctx.set(op, total if wide is element else [from_f32(b, x, element) for x in total])
-
-
-@lru_cache(maxsize=256)
-def _steps(a: LinearLayout, b: LinearLayout, c: LinearLayout) -> tuple[tuple[tuple[int, int, int], ...], ...]:
-    """For each k the triples (register of the result, of a, of b) to multiply and add, in order."""
-    place_a, place_b = _places(a), _places(b)
-    outputs = [(r, c.unflatten(flat)) for r, flat in enumerate(register_constants(c))]
-    return tuple(
-        tuple((r, place_a[(*out[:-1], k)], place_b[(*out[:-2], k, out[-1])])
-              for r, out in _to_and_fro(outputs))
-        for k in sorted({coordinates[-1] for coordinates in place_a}))
-
-
-def _to_and_fro(outputs: list[tuple[int, tuple[int, ...]]]) -> list[tuple[int, tuple[int, ...]]]:
-    """Elements of the result in rows, every other row backwards."""
-    rows: dict[tuple[int, ...], list] = {}
-    for register, out in sorted(outputs, key=lambda item: item[1]):
-        rows.setdefault(out[:-1], []).append((register, out))
-    return [item for i, row in enumerate(rows.values()) for item in (reversed(row) if i % 2 else row)]
-
-
-def _places(layout: LinearLayout) -> dict[tuple[int, ...], int]:
-    """The first register of each element that thread 0 holds."""
-    places: dict[tuple[int, ...], int] = {}
-    for register, flat in enumerate(register_constants(layout)):
-        places.setdefault(layout.unflatten(flat), register)
-    return places
 
 
 def _widener(b: Builder, element: T.Type, wide: T.Type, unsigned: bool) -> Callable:

@@ -104,5 +104,6 @@ def load_words(b: Builder, address, count: int, kind: str) -> list[Register]:
 
 
 def barrier(b: Builder) -> None:
-    """All threads of the block meet."""
-    b.effect("bar.sync 0;")
+    """All threads of the group meet."""
+    group = b.group
+    b.effect(f"bar.sync {group.barrier}, {group.threads};" if group.barrier else "bar.sync 0;")

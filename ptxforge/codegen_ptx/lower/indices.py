@@ -13,7 +13,7 @@ from functools import lru_cache
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
-from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout
+from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout, register_constants
 
 
 def linear_of(type: T.TensorType) -> LinearLayout:
@@ -22,12 +22,14 @@ def linear_of(type: T.TensorType) -> LinearLayout:
 
 
 def thread_id(b: Builder) -> Register:
-    """``%tid.x``."""
+    """The number of the thread in its group: ``%tid.x`` where that is the whole block."""
     tid = b.thread_values.get("tid")
     if tid is None:
         with b.at_entry():
-            tid = b.pure("mov.u32 %s, %%tid.x;", "r").within(0, (1 << b.thread_bits) - 1)
-            b.thread_values["tid"] = tid
+            tid = b.pure("mov.u32 %s, %%tid.x;", "r")
+            if b.group.first:
+                tid = b.pure("sub.u32 %s, %s, %s;", "r", tid, b.group.first_thread)
+            tid = b.thread_values["tid"] = tid.within(0, b.group.threads - 1)
     return tid
 
 
@@ -85,7 +87,7 @@ def _bits(b: Builder, start: int, length: int) -> Register:
     tid = thread_id(b)
     if start == 0:
         return masked(b, tid, (1 << length) - 1)
-    if start + length >= b.thread_bits:
+    if b.group.threads <= 1 << start + length:
         found = b.pure("shr.u32 %s, %s, %s;", "r", tid, start)
     else:
         found = b.pure("bfe.u32 %s, %s, %s, %s;", "r", tid, start, length)
@@ -130,15 +132,6 @@ def thread_columns(layout: LinearLayout) -> tuple[int, ...]:
 
 
 @lru_cache(maxsize=4096)
-def register_constants(layout: LinearLayout) -> tuple[int, ...]:
-    """The flat (row-major) element index of every register of lane 0 of warp 0."""
-    values = [0]
-    for column in layout.columns_of(REGISTER):
-        values += [v ^ column for v in values]
-    return tuple(values)
-
-
-@lru_cache(maxsize=4096)
 def run_starts(layout: LinearLayout, lengths: tuple[int, ...]) -> tuple[int, ...]:
     """For every register, the first one whose element lies in the same run of ``lengths`` elements (powers of
     two, by dimension). Threads move whole runs by an exclusive or, so that this holds in all of them."""
@@ -177,6 +170,11 @@ def owner(b: Builder, thread_mask: int):
         return None
     with b.at_entry():
         return b.pure("setp.eq.b32 %s, %s, 0;", "p", masked(b, thread_id(b), thread_mask))
+
+
+def first_thread(b: Builder):
+    """The predicate of the group's first thread, the owner of what all of them hold."""
+    return owner(b, b.group.threads - 1)
 
 
 def thread_bit(b: Builder, mask: int) -> Register:

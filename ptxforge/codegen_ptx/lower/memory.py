@@ -9,16 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ptxforge.codegen_ptx.lower import exchange
 from ptxforge.codegen_ptx.lower.guarded import (
     Vector,
     guarded_vector,
     load_singly,
     store_singly,
 )
-from ptxforge.codegen_ptx.lower.indices import consecutive_registers, linear_of, owner, replication
+from ptxforge.codegen_ptx.lower.indices import (
+    consecutive_registers,
+    first_thread,
+    linear_of,
+    owner,
+    replication,
+)
 from ptxforge.codegen_ptx.lower.packing import elements_of, fresh_words, words_of
 from ptxforge.codegen_ptx.lower.shared_tile import vector_syntax
-from ptxforge.codegen_ptx.lowering import Lowering, lowers
+from ptxforge.codegen_ptx.lowering import Lowering, Part, lowers
 from ptxforge.codegen_ptx.ptx import pointers
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
@@ -58,7 +65,7 @@ def addptr(ctx: Lowering, op: ops.AddPtr) -> None:
 
 @lowers(ops.Barrier)
 def barrier(ctx: Lowering, op: ops.Barrier) -> None:
-    ctx.b.effect("bar.sync 0;")
+    exchange.barrier(ctx.b)
 
 
 # -- vectors ---------------------------------------------------------------------------------------------
@@ -221,7 +228,7 @@ def _zero(element: T.Type):
 def thread_owner(ctx: Lowering, type: T.Type) -> tuple[int, object]:
     """(mask of register bits that are copies, predicate of the threads that own what they hold)."""
     if not isinstance(type, T.TensorType):
-        return 0, owner(ctx.b, 32 * ctx.num_warps - 1)
+        return 0, first_thread(ctx.b)
     registers, threads = replication(linear_of(type))
     return registers, owner(ctx.b, threads)
 
@@ -232,12 +239,10 @@ def store(ctx: Lowering, op: ops.Store) -> None:
     element = T.element_type(op.value.type)
     width = vector_width(ctx, op, op.value.type)
     guarded = guarded_width(ctx, op, op.value.type, element)
-    if op.value in ctx.partial and guarded <= width and not isinstance(element, T.PointerType):
-        values = ctx.partial[op.value]
-        arriving = _as_they_come(ctx, op.value, width, len(values) // width)
-    else:
-        values = ctx.get(op.value)
-        arriving = range(len(values) // width)
+    values, parts = ctx.get(op.value), ctx.parts.pop(op.value, [])
+    arriving = _as_they_come(ctx, op.value, parts, width)
+    if guarded > width or isinstance(element, T.PointerType):
+        arriving = list(arriving)
     if isinstance(element, T.PointerType):
         values = [pointers.whole(b, x) for x in values]
     copies, mine = thread_owner(ctx, op.value.type)
@@ -255,13 +260,16 @@ def store(ctx: Lowering, op: ops.Store) -> None:
             writer.write(base, offset, predicate, values[i * width : (i + 1) * width])
 
 
-def _as_they_come(ctx: Lowering, value: Value, width: int, count: int) -> Iterator[int]:
-    """The numbers of the vectors of a value that is made in parts, each as soon as it is known."""
-    parts = ctx.take(value)
-    missing = [width] * count
-    for work in parts:
-        ctx.do(work)
-        for register in work.registers:
+def _as_they_come(ctx: Lowering, value: Value, parts: list[Part], width: int) -> Iterator[int]:
+    """The numbers of a value's vectors; of one that is made in parts, each as soon as it is known."""
+    values = ctx.get(value)
+    missing = [width] * (len(values) // width)
+    if not parts:
+        yield from range(len(missing))
+    for registers, fill in parts:
+        ctx.b.locate(value.defining_op.location)
+        fill(values)
+        for register in registers:
             missing[register // width] -= 1
             if not missing[register // width]:
                 yield register // width

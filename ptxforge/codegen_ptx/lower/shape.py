@@ -261,7 +261,7 @@ def _spill(ctx: Lowering, layout: LinearLayout, entries: list, element: T.Type, 
 def histogram(ctx: Lowering, op: ops.Histogram) -> None:
     """Counters in scratch memory: clear, count, read."""
     b, bins = ctx.b, op.result.type.numel
-    threads = 32 * ctx.num_warps
+    threads = b.group.threads
     place = shared_address(
         b, thread_xor(b, [4 << i for i in range(threads.bit_length() - 1)]), op.scratch_offset
     )

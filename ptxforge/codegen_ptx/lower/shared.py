@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import lru_cache
+from collections.abc import Callable, Sequence
 
 from attrs import evolve
 
-from ptxforge.codegen_ptx.lower.indices import linear_of, owner
+from ptxforge.codegen_ptx.lower.indices import owner
 from ptxforge.codegen_ptx.lower.packing import fresh_words, unpack, words_of
 from ptxforge.codegen_ptx.lower.shared_tile import (
     SharedTile,
@@ -25,35 +24,16 @@ from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
 from ptxforge.ir.ops import shared as ops
-from ptxforge.layouts.banks import Access, SharedAccess, offsets_of, shared_access
-from ptxforge.layouts.encodings import DotOperand, Mma
-from ptxforge.layouts.linear import REGISTER, LinearLayout
-from ptxforge.layouts.mma_atoms import LdMatrix, MatrixMove, plan_ldmatrix
+from ptxforge.ir.views import View, access_of, view_of
+from ptxforge.layouts.banks import Access, SharedAccess
+from ptxforge.layouts.encodings import Mma
+from ptxforge.layouts.mma_atoms import LdMatrix, MatrixMove
 from ptxforge.layouts.stmatrix import plan_stmatrix
-
-
-def tile_layout(type: T.MemDescType) -> LinearLayout:
-    """(offset) to coordinates of one buffer: a multi-buffered type has one more dimension than its
-    encoding."""
-    return type.layout.linear(type.shape[-type.layout.rank :])
 
 
 def packed_pitch(type: T.MemDescType) -> int:
     """Bytes from one to the next of the buffers that the leading dimension numbers; 0 for a single one."""
     return 0 if type.rank == type.layout.rank else type.numel // type.shape[0] * type.element.bytes
-
-
-def access_of(tensor: T.TensorType, tile: SharedTile, max_vector: int = 1 << 30) -> SharedAccess:
-    """How a distributed tensor meets a tile. Vectors do not cross the start of a cut."""
-    if tile.origin:
-        max_vector = min(max_vector, tile.origin & -tile.origin)
-    bits = 8 if tensor.element is T.I1 else tensor.element.bits
-    return _access_of(linear_of(tensor), tile.layout, bits, max_vector)
-
-
-@lru_cache(maxsize=2048)
-def _access_of(distributed: LinearLayout, shared: LinearLayout, bits: int, max_vector: int) -> SharedAccess:
-    return shared_access(offsets_of(distributed, shared), bits, max_vector)
 
 
 # -- tiles -----------------------------------------------------------------------------------------------
@@ -62,7 +42,7 @@ def _access_of(distributed: LinearLayout, shared: LinearLayout, bits: int, max_v
 @lowers(ops.LocalAlloc)
 def local_alloc(ctx: Lowering, op: ops.LocalAlloc) -> None:
     tile = SharedTile(
-        op.offset, None, tile_layout(op.result.type), pitch=op.pitch or packed_pitch(op.result.type)
+        op.offset, None, view_of(op.result).layout, pitch=op.pitch or packed_pitch(op.result.type)
     )
     ctx.set(op, [tile])
     if op.value is not None:
@@ -104,63 +84,43 @@ def _part_of(accesses: Sequence, part: int, size: int) -> list:
 
 @lowers(ops.LocalLoad)
 def local_load(ctx: Lowering, op: ops.LocalLoad) -> None:
-    """Operands of dots are deferred, so that the dot can take them when it needs them."""
-    tile, type = ctx.scalar(op.source), op.result.type
-    plan = _matrix_plan(type, tile)
-    if plan is not None:
-        parts = [_matrix_part(ctx.b, tile, plan, one, type.element) for one in plan.loads]
-        ctx.defer_parts(op, parts, register_count(type))
-        return
-    access = access_of(type, tile)
-    parts = [_vector_part(ctx, tile, access, one, type.element) for one in access.accesses]
-    ctx.defer_parts(op, parts, register_count(type))
-    if not isinstance(type.layout, DotOperand):
-        ctx.flush()
+    tile, type, plan = ctx.scalar(op.source), op.result.type, op.plan()
+    entries: list = [None] * register_count(type)
+    if isinstance(plan, LdMatrix):
+        pieces = [_matrix_piece(ctx.b, tile, plan, one, type.element, entries) for one in plan.loads]
+    else:
+        copies = plan.copies()
+        pieces = [_vector_piece(ctx, tile, plan, one, type.element, copies, entries) for one in plan.accesses]
+    ctx.in_pieces(op, pieces)
+    ctx.set(op, entries)
 
 
-def _vector_part(ctx: Lowering, tile: SharedTile, access: SharedAccess, one: Access, element: T.Type):
-    """One vector load, for :meth:`Lowering.defer_parts`."""
-    copies: dict[int, list[int]] = {}
-    for register, source in enumerate(access.representative):
-        copies.setdefault(source, []).append(register)
+def _vector_piece(
+    ctx: Lowering, tile: SharedTile, access: SharedAccess, one: Access, element: T.Type,
+    copies: dict[int, list[int]], entries: list,
+) -> Callable[[], None]:
+    """One vector load, into ``entries``."""
 
-    def load(entries: list) -> None:
+    def load() -> None:
         found: dict[int, object] = {}
         read_tile(ctx, tile, access, found, element, (one,))
         for register in one.registers:
             for copy in copies[register]:
                 entries[copy] = found[register]
 
-    return tuple(copy for register in one.registers for copy in copies[register]), load
+    return load
 
 
-def _matrix_plan(type: T.TensorType, tile: SharedTile) -> LdMatrix | None:
-    """How ``ldmatrix`` reads an operand of tensor cores, where it can."""
-    layout = type.layout
-    if not (isinstance(layout, DotOperand) and isinstance(layout.parent, Mma)):
-        return None
-    if type.element is T.I1 or tile.origin * type.element.bits % 128:
-        return None
-    registers = linear_of(type)
-    return plan_ldmatrix(registers, tile.layout, type.element.bits, late=_later_along_k(registers, layout))
-
-
-def _later_along_k(registers: LinearLayout, layout: DotOperand) -> list[int]:
-    """The bits of a register's number that lead to another instruction along k:
-    it is done after all of this k's."""
-    extent = max(layout.k_width, 1) * (8 if layout.parent.instr_shape[-2] == 16 else 4)
-    columns = (registers.unflatten(column) for column in registers.columns_of(REGISTER))
-    return [bit for bit, at in enumerate(columns) if at[layout.k_dim] >= extent]
-
-
-def _matrix_part(b: Builder, tile: SharedTile, plan: LdMatrix, one: MatrixMove, element: T.Type):
-    """One ``ldmatrix``, for :meth:`Lowering.defer_parts`."""
+def _matrix_piece(
+    b: Builder, tile: SharedTile, plan: LdMatrix, one: MatrixMove, element: T.Type, entries: list
+) -> Callable[[], None]:
+    """One ``ldmatrix``, into ``entries``."""
     trans = ".trans" if plan.trans else ""
     slots = ", ".join(["%s"] * plan.count)
     template = f"ldmatrix.sync.aligned.m8n8.x{plan.count}{trans}.shared.b16 {{{slots}}}, [%s+%s];"
     kind = "f" if element is T.F32 else "r"
 
-    def load(entries: list) -> None:
+    def load() -> None:
         address = swizzled_address(b, tile, plan.address.columns, plan.thread_bits, one.offset, element.bytes)
         words = [b.new(kind) for _ in one.registers]
         b.effect(template, *words, *b.split(address))
@@ -168,7 +128,7 @@ def _matrix_part(b: Builder, tile: SharedTile, plan: LdMatrix, one: MatrixMove, 
             for register, entry in zip(registers, unpack(b, word, element), strict=True):
                 entries[register] = entry
 
-    return tuple(register for registers in one.registers for register in registers), load
+    return load
 
 
 @lowers(ops.MemDescIndex)
@@ -194,19 +154,15 @@ def memdesc_subslice(ctx: Lowering, op: ops.MemDescSubslice) -> None:
         for offset, extent in zip(offsets[:buffers], source.shape[1 : buffers + 1]):
             tile = tile._replace(start=tile.start + offset * pitch)
             pitch //= extent
-    names = tile.layout.out_names
-    inverse = tile.layout.left_inverse()
-    origin = inverse.apply_flat(**dict(zip(names, offsets[buffers:])))
-    ctx.set(op, [tile._replace(origin=tile.origin ^ origin)])
+    layout, origin = op.view(View(tile.layout, tile.origin))
+    ctx.set(op, [tile._replace(layout=layout, origin=origin)])
 
 
 @lowers(ops.MemDescTrans)
 def memdesc_trans(ctx: Lowering, op: ops.MemDescTrans) -> None:
     tile = ctx.scalar(op.source)
-    skipped = op.source.type.rank - op.source.type.layout.rank
-    order = tuple(d - skipped for d in op.order[skipped:])
-    moved = tile.layout.transpose_outs([f"dim{d}" for d in order])
-    ctx.set(op, [tile._replace(layout=moved.rename({f"dim{d}": f"dim{i}" for i, d in enumerate(order)}))])
+    layout, origin = op.view(View(tile.layout, tile.origin))
+    ctx.set(op, [tile._replace(layout=layout, origin=origin)])
 
 
 # -- asynchronous copies ---------------------------------------------------------------------------------
@@ -214,7 +170,7 @@ def memdesc_trans(ctx: Lowering, op: ops.MemDescTrans) -> None:
 
 @lowers(ops.AsyncCommitGroup)
 def commit(ctx: Lowering, op: ops.AsyncCommitGroup) -> None:
-    ctx.defer(op.location, lambda: ctx.b.effect("cp.async.commit_group;"))
+    ctx.in_pieces(op, [lambda: ctx.b.effect("cp.async.commit_group;")])
     ctx.set(op, [None])
 
 
@@ -228,15 +184,13 @@ def wait(ctx: Lowering, op: ops.AsyncWait) -> None:
 def async_copy(ctx: Lowering, op: ops.AsyncCopyGlobalToLocal) -> None:
     ctx.set(op, [None])
     tile = ctx.scalar(op.destination)
-    element = T.element_type(op.pointer.type).pointee
-    source = op.pointer.type.with_element(element)
-    access = access_of(source, tile, max(1, op.vector))
-    copier = _Copier(ctx, op, element, access)
-    for one in access.accesses:
-        ctx.defer(
-            op.location,
-            lambda one=one: copier.copy(one.registers, access_address(ctx.b, tile, access, one.offset)),
-        )
+    access = op.plan()
+    copier = _Copier(ctx, op, op.elements.element, access)
+    pieces = [
+        lambda one=one: copier.copy(one.registers, access_address(ctx.b, tile, access, one.offset))
+        for one in access.accesses
+    ]
+    ctx.in_pieces(op, pieces)
 
 
 _ZEROS = (0, "0f00000000", "0d0000000000000000")

@@ -44,6 +44,7 @@ from ptxforge.codegen_ptx.ptx.instruction import (
     Merge,
 )
 from ptxforge.codegen_ptx.ptx.registers import MOVES, Register, resolve
+from ptxforge.ir.warps import WarpGroup
 from ptxforge.support.target import Target
 
 Affine = tuple[Register, int]
@@ -128,14 +129,13 @@ class _Rare:
 
 
 class Builder:
-    """Emits instructions for ``target`` and blocks of ``threads`` threads; ``version`` grows to the PTX
+    """Emits instructions for ``target`` and the threads of ``group``; ``version`` grows to the PTX
     version that the instructions need. ``without`` names rules and passes (``ptx/pipeline.py``) that are left
     out; ``aliases`` tells which registers have become others. ``location`` and ``why`` become those of the
     instructions that follow."""
 
-    def __init__(self, target: Target, threads: int, without: Collection[str] = ()):
-        self.target = target
-        self.thread_bits = threads.bit_length() - 1
+    def __init__(self, target: Target, group: WarpGroup, without: Collection[str] = ()):
+        self.target, self.group = target, group
         self.version = target.ptx_version
         self.without = frozenset(without)
         self.location: Location | None = None

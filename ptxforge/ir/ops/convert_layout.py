@@ -15,12 +15,14 @@ class ConvertLayout(Operation):
     layouts by ``ptxforge.layouts.conversion``; when through shared memory, ``scratch_offset`` says where.
     When it passes in parts, each that many bytes behind the last one, ``scratch_pitch`` says how many;
     without, all use the same place. With ``meets_before`` the threads of each warp meet first: some of them
-    may still read what the warp exchanged the last time."""
+    may still read what the warp exchanged the last time. ``with_store``: the store that the result is for
+    does the conversion, part by part (``interleave_products`` decides)."""
 
     x = operand(TENSOR)
     scratch_offset = attribute(int, -1)
     scratch_pitch = attribute(int, 0)
     meets_before = attribute(bool, False)
+    with_store = attribute(bool, False)
 
     def operand_layout(self, layout, index):
         return layout

@@ -7,6 +7,8 @@ import numpy as np
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import ANCHOR, TENSOR, attribute, define, gives_type_of, operand
+from ptxforge.layouts.encodings import Mma
+from ptxforge.layouts.product_steps import fma_steps, mma_steps
 from ptxforge.support.errors import VerificationError
 
 PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
@@ -56,6 +58,15 @@ class Dot(Product):
         return c + multiply_matrices(
             self.as_held(a, self.a_unsigned), self.as_held(b, self.b_unsigned), c.dtype
         )
+
+    @property
+    def steps(self) -> tuple:
+        """The instructions of one thread, in order: see ``layouts/product_steps.py``."""
+        a, b, c = (v.type.layout.linear(v.type.shape) for v in self.operands)
+        layout = self.c.type.layout
+        if isinstance(layout, Mma):
+            return mma_steps(a, b, c, max(self.a.type.layout.k_width, 1), self.a.type.element.bits, layout)
+        return fma_steps(a, b, c)
 
     @staticmethod
     def as_held(x: np.ndarray, unsigned: bool) -> np.ndarray:

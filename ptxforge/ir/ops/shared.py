@@ -23,12 +23,17 @@ from ptxforge.ir.definition import (
     WRITES_SHARED,
     Effects,
     MemoryAccess,
+    Piecewise,
     attribute,
     define,
     gives,
     operand,
     operands,
 )
+from ptxforge.ir.views import View, access_of, matrices_of, view_of
+from ptxforge.layouts.banks import SharedAccess
+from ptxforge.layouts.encodings import DotOperand
+from ptxforge.layouts.mma_atoms import LdMatrix
 from ptxforge.support.errors import VerificationError
 
 _COPY = Effects(reads=frozenset({"global"}), writes=frozenset({"shared"}), other=True, starts=COPIES)
@@ -57,11 +62,28 @@ class LocalAlloc(Operation):
 
 
 @define("local_load", effects=READS_SHARED, traits=[ANCHOR], shows_operand_types=True)
-class LocalLoad(Operation):
+class LocalLoad(Piecewise):
     """Read a tile from shared memory into registers (``ldmatrix`` where the layouts admit it)."""
 
     source = operand(MEMDESC)
     token = operand(TOKEN, optional=True)
+
+    @property
+    def may_wait(self):
+        """What a product takes is read when it takes it."""
+        return isinstance(self.result.type.layout, DotOperand)
+
+    def plan(self) -> LdMatrix | SharedAccess:
+        """How threads read."""
+        type, view = self.result.type, view_of(self.source)
+        return matrices_of(type, view) or access_of(type, view)
+
+    def pieces(self):
+        plan = self.plan()
+        if isinstance(plan, LdMatrix):
+            return [tuple(r for word in one.registers for r in word) for one in plan.loads]
+        copies = plan.copies()
+        return [tuple(r for source in one.registers for r in copies[source]) for one in plan.accesses]
 
     def check(self):
         source, result = self.source.type, self.result.type
@@ -112,6 +134,10 @@ class MemDescIndex(Operation):
     index = operand(SCALAR_INT)
     pitch = attribute(int, 0)
 
+    def view(self, source: View) -> View:
+        """What is seen, given what the source shows: see ``view_of``."""
+        return source
+
     @classmethod
     def infer(cls, operands, attributes):
         source = operands[0]
@@ -124,6 +150,9 @@ class MemDescSubslice(Operation):
 
     source = operand(MEMDESC)
     offsets = attribute(tuple)
+
+    def view(self, source: View) -> View:
+        return source.cut(self.offsets[-self.result.type.layout.rank :])
 
     def check(self):
         source, result = self.source.type, self.result.type
@@ -139,12 +168,16 @@ class MemDescTrans(Operation):
     source = operand(MEMDESC)
     order = attribute(tuple)
 
+    def view(self, source: View) -> View:
+        buffers = len(self.order) - self.result.type.layout.rank
+        return source.transposed(tuple(d - buffers for d in self.order[buffers:]))
+
     def result_dim(self, index, dim):
         return self.order.index(dim)
 
 
 @define("async_copy_global_to_local", effects=_COPY, traits=[ANCHOR], shows_operand_types=True)
-class AsyncCopyGlobalToLocal(MemoryAccess):
+class AsyncCopyGlobalToLocal(MemoryAccess, Piecewise):
     """Start a copy of a tile from global to shared memory (``cp.async``); where ``mask`` does not hold,
     ``other`` (zeros without one) is stored. Done only when its group was waited for. ``ordered`` is the
     pipeliner's promise that no thread reads the destination after the last barrier before this operation: no
@@ -158,9 +191,16 @@ class AsyncCopyGlobalToLocal(MemoryAccess):
 
     infer = gives(T.TOKEN)
 
+    def plan(self) -> SharedAccess:
+        """How threads copy."""
+        return access_of(self.elements, view_of(self.destination), max(1, self.vector))
+
+    def pieces(self):
+        return [()] * len(self.plan().accesses)
+
 
 @define("async_commit_group", effects=Effects(other=True, starts=COPIES))
-class AsyncCommitGroup(Operation):
+class AsyncCommitGroup(Piecewise):
     """Close the group of asynchronous copies started since the last one."""
 
     tokens = operands(TOKEN)

@@ -1,0 +1,61 @@
+"""Groups of warps: who runs an operation together.
+
+All warps of a block run a kernel's body. An operation that hands its regions to some of them
+(``SplitsWarps``) says which group runs which. What is inside is for that group alone: layouts cover its
+warps, scratch memory is for them, barriers wait for nobody else.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from ptxforge.ir.core import Function, Operation, Region
+from ptxforge.support.machine import WARP_SIZE
+
+
+@attrs.frozen
+class WarpGroup:
+    """``count`` warps of a block from number ``first`` on, which meet at the hardware's barrier number
+    ``barrier``: 0 is that of the whole block."""
+
+    count: int
+    first: int = 0
+    barrier: int = 0
+
+    @property
+    def threads(self) -> int:
+        return WARP_SIZE * self.count
+
+    @property
+    def first_thread(self) -> int:
+        """The number in the block of the group's first thread."""
+        return WARP_SIZE * self.first
+
+
+class SplitsWarps(Operation):
+    """Base of operations whose regions are run by groups of their own."""
+
+    def warps_of(self, region: Region) -> WarpGroup:
+        """The group that runs ``region``."""
+        raise NotImplementedError
+
+
+def warps_of(function: Function) -> WarpGroup:
+    """All warps of a block."""
+    return WarpGroup(function.attributes["num_warps"])
+
+
+def warps_around(op: Operation) -> WarpGroup:
+    """The group that runs ``op``."""
+    block = op.parent
+    while not isinstance(block.parent, Function):
+        region = block.parent
+        if isinstance(region.parent, SplitsWarps):
+            return region.parent.warps_of(region)
+        block = region.parent.parent
+    return warps_of(block.parent)
+
+
+def scratch_of(op: Operation) -> int:
+    """Bytes of shared memory that ``op`` needs while its group runs it; 0 for most."""
+    return op.scratch_bytes(warps_around(op).count)
