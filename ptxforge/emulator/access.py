@@ -33,6 +33,10 @@ _ACQUIRING = {"acquire", "acq_rel"}
 SPACES = ("global", "shared", "local", "param", "const")
 
 
+OF_THE_BATCH = ("shared", "local")
+"""Spaces that only the batch itself sees: what it writes there helps no other one to go on."""
+
+
 class Locator:
     """Resolves one memory operand of one instruction.
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ptxforge.emulator import numerics
-from ptxforge.emulator.access import ATOMIC, Locator, gather, scatter
+from ptxforge.emulator.access import ATOMIC, OF_THE_BATCH, Locator, gather, scatter
 from ptxforge.emulator.arithmetic import UFUNCS, dtype_of
 from ptxforge.emulator.memory import ORIGIN, TABLES
 from ptxforge.emulator.parser import TYPE_BITS, Instruction, Sink, Vector
@@ -83,6 +83,7 @@ def _bind_scalar(
     dtype = values[0].dtype
     table = TABLES[size].view(dtype)
     direct = UFUNCS.get(operation) if target is None and combine is UFUNCS.get(operation) else None
+    is_own = locator.space in OF_THE_BATCH
 
     def run(mask: np.ndarray | None) -> None:
         indices, lanes = locator(mask)
@@ -91,7 +92,7 @@ def _bind_scalar(
             return
         chosen = values[0] if lanes is None else values[0][lanes]
         if direct is not None and _one_allocation(machine, locator, indices, size):
-            machine.changed = True
+            machine.changed |= not is_own
             first, last = int(indices.min()) // size, int(indices.max()) // size
             direct.at(table[first : last + 1], indices // size - first, chosen)
             return
@@ -102,7 +103,8 @@ def _bind_scalar(
             old = _fetch_add(indices, size, chosen)
         else:
             old = _in_rounds(indices, size, chosen, combine)
-        machine.changed |= bool((gather(indices, size).view(dtype) != old).any())
+        if not is_own:
+            machine.changed |= bool((gather(indices, size).view(dtype) != old).any())
         if target is None:
             return
         if lanes is None:

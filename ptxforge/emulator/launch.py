@@ -204,8 +204,9 @@ class Kernel:
 
     @staticmethod
     def _finish(waiting: list[_Batch]) -> None:
-        """Run the batches that poll memory in turn until all are done or nothing changes any more."""
-        idle = 0
+        """Run the batches that poll memory in turn until all are done or nothing changes any more: all are
+        as they were at an earlier turn, or have polled unchanged memory for long."""
+        idle, known, known_at = 0, [], 0
         while waiting:
             before = len(waiting)
             changed = False
@@ -215,8 +216,15 @@ class Kernel:
                 if batch.step():
                     waiting.remove(batch)
                 changed |= batch.machine.changed or watchdog.saw_change
-            idle = 0 if changed or len(waiting) < before else idle + 1
-            if idle > _IDLE_TURNS:
+            if changed or len(waiting) < before:
+                idle, known = 0, []
+                continue
+            idle += 1
+            states = [batch.scheduler.watchdog.state() for batch in waiting]
+            repeats = states == known
+            if not known or idle >= 2 * known_at:
+                known, known_at = states, idle
+            if repeats or idle > _IDLE_TURNS:
                 for batch in waiting:
                     batch.give_up()
                 return

@@ -1,9 +1,9 @@
 """Launches that do not end: limits of steps and seconds, and loops that repeat themselves.
 
 A batch looks here every few thousand basic blocks (:data:`scheduler._SLICE`), so that a launch that ends pays
-nothing. After :data:`_PATIENCE` looks the registers are compared with what they were at an earlier look
-(Brent's cycle detection): when all are the same, and no memory was written in between, the batch can only go
-on repeating itself.
+nothing. After :data:`_PATIENCE` looks the registers, shared and local memory are compared with what they were
+at an earlier look (Brent's cycle detection): when all are the same, and no global memory was changed in
+between, the batch can only go on repeating itself.
 """
 
 from __future__ import annotations
@@ -59,16 +59,18 @@ class Watchdog:
         if self.machine.changed:
             self.machine.changed, self.saw_change = False, True
             self._known = b""
-        state = self._state(at)
+        state = self.state(at)
         if state == self._known:
             return True
         if not self._known or self._looks >= self._compare_until:
             self._known, self._compare_until = state, 2 * self._looks
         return False
 
-    def _state(self, at: int) -> bytes:
+    def state(self, at: int = 0) -> bytes:
+        """A digest of all that only the batch sees, at block ``at``."""
         found = blake2b(str(at).encode(), digest_size=16)
-        for values in (self.machine.pc, *self.machine.registers()):
+        machine = self.machine
+        for values in (machine.pc, *machine.registers(), machine.shared, machine.local):
             found.update(values)
         return found.digest()
 

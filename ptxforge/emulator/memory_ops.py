@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from ptxforge.emulator.access import READ, WRITE, Locator, gather, scatter
+from ptxforge.emulator.access import OF_THE_BATCH, READ, WRITE, Locator, gather, scatter
 from ptxforge.emulator.arithmetic import dtype_of
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.memory import CODES
@@ -154,6 +154,7 @@ def _bind_store(machine: Machine, locator: Locator, sources: list, size: int, co
     pieces = total // piece
     element = "c16" if size == 16 else f"u{size}"
     checkers = [watcher.stored for watcher in locator.watchers if hasattr(watcher, "stored")]
+    is_own = locator.space in OF_THE_BATCH
 
     def values(lanes: np.ndarray | None) -> np.ndarray:
         if count == 1:
@@ -168,7 +169,8 @@ def _bind_store(machine: Machine, locator: Locator, sources: list, size: int, co
         return grid.reshape(rows, pieces)
 
     def run(mask: np.ndarray | None) -> None:
-        machine.changed = True
+        if not is_own:
+            machine.changed = True
         indices, lanes = locator(mask)
         grid = values(lanes)
         if pieces == 1 and count > 1:

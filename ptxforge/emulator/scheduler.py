@@ -23,6 +23,7 @@ from ptxforge.emulator.limits import Limits, Watchdog
 from ptxforge.emulator.program import Program
 from ptxforge.emulator.state import BARRIER, DIVERGED, EXIT, FROZEN, WAITING, Machine
 from ptxforge.emulator.translate import Code, translate
+from ptxforge.support.errors import LaunchInterrupt
 
 _SLICE = 2048
 """Blocks executed, or polls made, between two looks at whether to yield."""
@@ -99,7 +100,7 @@ class Scheduler:
                 else:
                     index = yield from self._diverged()
         except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"in {self._place()}") from None
+            raise LaunchInterrupt(f"in {self._place()}") from None
 
     def _together(self, index: int) -> Iterator[None]:
         """While all lanes are at one block; returns what the last one returned."""

@@ -26,6 +26,7 @@ import ptxforge
 from ptxforge.interpreter.address_space import AddressSpace
 from ptxforge.interpreter.registry import interprets
 from ptxforge.ir.ops.debug import Breakpoint
+from ptxforge.support.errors import PtxforgeError
 from ptxforge.support.location import Location
 
 _STOP = "__ptxforge_stop__"
@@ -38,6 +39,10 @@ _OPTIMIZED = 0x1 | 0x2
 @interprets(Breakpoint)
 def breakpoint_(program, op, *values):
     program.debugger.reach(program, op, values)
+
+
+class Quit(PtxforgeError, bdb.BdbQuit):
+    """``quit`` in the debugger of a kernel."""
 
 
 class Debugger:
@@ -185,7 +190,7 @@ class KernelPdb(pdb.Pdb):
         self._depth, self._has_stepped = 0, False
 
     def stop(self, depth: int, always: bool) -> None:
-        """Talk to the user; called from the frame to stand in. Raises ``bdb.BdbQuit`` for ``quit``."""
+        """Talk to the user; called from the frame to stand in. Raises :class:`Quit` for ``quit``."""
         frame = sys._getframe(1)
         if not (always or self._has_stepped or self.break_here(frame)):
             return
@@ -193,7 +198,7 @@ class KernelPdb(pdb.Pdb):
         self.message(f"[{self.title}]")
         self.interaction(frame, None)
         if self.quitting:
-            raise bdb.BdbQuit
+            raise Quit(f"{self.title} was left by 'quit'")
 
     def wants(self, depth: int, file: str, line: int) -> bool:
         """Whether to stop before a statement: because of a stepping command, or perhaps of a breakpoint."""

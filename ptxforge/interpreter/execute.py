@@ -16,7 +16,7 @@ from ptxforge.interpreter.registry import HANDLERS
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.support import tensor_map
-from ptxforge.support.errors import ArgumentError, InterpreterError
+from ptxforge.support.errors import ArgumentError, InterpreterError, LaunchInterrupt
 from ptxforge.support.location import describe
 from ptxforge.support.tensor_map import TensorMapRecipe
 
@@ -64,7 +64,7 @@ def run(
             except (InterpreterError, IndexError) as fault:  # IndexError: a gather out of bounds
                 raise InterpreterError(f"{fault}\n{program.place()}") from fault
             except KeyboardInterrupt:
-                raise KeyboardInterrupt(f"'{function.name}' was stopped {program.place()}") from None
+                raise LaunchInterrupt(f"'{function.name}' was stopped {program.place()}") from None
             debugger.end_of_program()
 
 
@@ -141,6 +141,8 @@ class Program:
     def place(self) -> str:
         """Where the program is, for messages."""
         op = self.current
+        if op is None:
+            return f"at the beginning of program {self.index}"
         text = f"in '{op.name}' of program {self.index}"
         return text if op.location is None else f"{text}\n{describe(op.location)}"
 

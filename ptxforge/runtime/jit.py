@@ -28,12 +28,12 @@ from ptxforge.runtime.plans import MISSING, WithOptions, in_order, launch_once, 
 from ptxforge.runtime.preloading import Compiled, Preloading
 from ptxforge.runtime.resources import with_advice
 from ptxforge.runtime.specialize import Parameter, Specialization, specialize
-from ptxforge.runtime.tracebacks import short
+from ptxforge.runtime.tracebacks import SHORTENED, short
 from ptxforge.runtime.tuples import TuplePlan, holds_tuples
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.runtime.variants import Key, Variants, forbid_jit
 from ptxforge.support import errors, markup
-from ptxforge.support.errors import ArgumentError, ChangedGlobalError, LaunchError, PtxforgeError
+from ptxforge.support.errors import ArgumentError, ChangedGlobalError, LaunchError
 from ptxforge.support.source_text import on_redefinition, remember
 from ptxforge.support.target import parse_target
 
@@ -152,7 +152,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
         try:
             bound, rest = in_order(self.params, self.__name__, args, given)
             return self._first(bound, grid, rest, given, makes_entry=True)
-        except PtxforgeError as error:
+        except SHORTENED as error:
             __tracebackhide__ = True
             raise short(error)  # noqa: B904 - `short` decides about the cause
 
@@ -171,7 +171,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
         try:
             bound, given = self._bound(args, kwargs)
             return self._first(bound, grid, (), given)
-        except PtxforgeError as error:
+        except SHORTENED as error:
             raise short(error)  # noqa: B904 - `short` decides about the cause
 
     def bind(self, grid: Any, *args: Any, **kwargs: Any) -> BoundLaunch:

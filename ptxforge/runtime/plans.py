@@ -54,8 +54,8 @@ from ptxforge.runtime.findings import GENERATED
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid
 from ptxforge.runtime.repeats import Repeats
 from ptxforge.runtime.specialize import Keys, Parameter, integer_key
-from ptxforge.runtime.tracebacks import short
-from ptxforge.support.errors import ArgumentError, DeviceError, PtxforgeError
+from ptxforge.runtime.tracebacks import SHORTENED, short
+from ptxforge.support.errors import ArgumentError, DeviceError
 
 MISSING = type("missing", (), {"__repr__": lambda self: "<missing>"})()
 """Stands for an argument that was not given."""
@@ -107,7 +107,7 @@ def make_entry(kernel: Any, kinds: tuple[type, ...]) -> Callable:
     """
     parameters, name = kernel.params, kernel.__name__
     scope: dict[str, Any] = {
-        "__missing": MISSING, "__plans": kernel._plans, "__first": kernel._first, "__Error": PtxforgeError,
+        "__missing": MISSING, "__plans": kernel._plans, "__first": kernel._first, "__Error": SHORTENED,
         "__short": short,
     }  # fmt: skip
     header = []

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from ptxforge.support import settings
-from ptxforge.support.errors import InternalCompilerError, PtxforgeError
+from ptxforge.support.errors import InternalCompilerError, LaunchInterrupt, PtxforgeError
+
+SHORTENED = (PtxforgeError, LaunchInterrupt)
+"""What is raised in place of itself by :func:`short`."""
 
 
-def short(error: PtxforgeError) -> PtxforgeError:
+def short(error: BaseException) -> BaseException:
     """The error to raise in place of ``error`` where ptxforge hands it to its caller.
 
     It is the same object without the frames and causes that led to it inside ptxforge, but for

@@ -175,5 +175,10 @@ class VerificationError(IRError):
     """An invariant of the IR does not hold; the message cites the invariant's number."""
 
 
+class LaunchInterrupt(KeyboardInterrupt):
+    """Ctrl-C during a launch on the emulator or in the interpreter; says in which kernel, line and programs
+    it came."""
+
+
 class InternalCompilerError(PtxforgeError):
     """A fault of ptxforge itself. The message holds the IR with a note at the guilty operation."""

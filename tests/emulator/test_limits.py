@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+import ptxforge
+import ptxforge.language as tl
 from ptxforge.emulator import EmulatorDevice, scheduler
 from ptxforge.support.errors import DeviceError
 from ptxforge.support.settings import SettingError
@@ -93,3 +95,30 @@ def test_an_interrupt_says_where_it_came(monkeypatch, threads):
     with pytest.raises(KeyboardInterrupt) as stop:
         spin(COUNTS, threads)
     assert str(stop.value) == "in kernel 'spin' at loop.cu:7, programs (0, 0, 0) to (1, 0, 0)"
+
+
+@ptxforge.jit
+def takes_a_lock(lock, out, BLOCK: tl.constexpr):
+    while tl.atomic_cas(lock, 0, 1) == 1:
+        pass
+    tl.store(out + tl.arange(0, BLOCK), 1)
+
+
+@ptxforge.jit
+def looks_in_vain(flag, out, BLOCK: tl.constexpr):
+    """A block as the condition: its elements meet in shared memory."""
+    i = tl.arange(0, BLOCK)
+    while tl.sum(tl.load(flag + i, volatile=True), 0) == 0:
+        pass
+    tl.store(out + i, 1)
+
+
+@pytest.mark.parametrize(("kernel", "programs"), [(takes_a_lock, 2), (looks_in_vain, 1)])
+def test_what_programs_write_to_shared_memory_helps_no_other_one(kernel, programs):
+    """A lock that nobody releases, a flag that nobody sets: what was read goes from thread to thread."""
+    device = EmulatorDevice(raise_faults=False)
+    with ptxforge.use_device(device):
+        kernel[(programs,)](np.zeros(128, np.int32), np.zeros(128, np.int32), BLOCK=128)
+    (found,) = device.findings
+    assert found.kind in ("deadlock", "livelock") and found.cta == (programs - 1, 0, 0)
+    assert found.source.line == kernel.fn.__code__.co_firstlineno + (2 if programs == 2 else 4)

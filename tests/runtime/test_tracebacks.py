@@ -74,6 +74,20 @@ def test_run_has_one_frame_of_ours_as_well():
     assert frames_of(_run) == ["test_tracebacks.py", "jit.py"]
 
 
+@pytest.mark.parametrize("device", ["emulator", "interpreter"])
+def test_ctrl_c_shows_where_and_no_frames_of_ours(device, monkeypatch):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("ptxforge.emulator.scheduler.Scheduler._together", interrupt)
+    monkeypatch.setattr("ptxforge.interpreter.execute.Program.block", interrupt)
+    with ptxforge.use_device(device), pytest.raises(KeyboardInterrupt, match="reads_too_much") as error:
+        _launch()
+    names = [Path(frame.filename).name for frame in traceback.extract_tb(error.value.__traceback__)]
+    assert names[:2] == ["test_tracebacks.py", "test_tracebacks.py"]
+    assert names[2:] in (["jit.py"], ["<ptxforge launch>"])  # a first launch, or a later one
+
+
 def test_all_frames_when_asked_for(monkeypatch):
     monkeypatch.setenv("PTXFORGE_TRACEBACK", "full")
     assert "visitor.py" in frames_of(_compile)
