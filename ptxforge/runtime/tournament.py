@@ -2,9 +2,10 @@
 
 Every configuration runs a few times, one after the other and not each for a long while, so that a clock
 that goes down or a neighbour on the machine meets all of them alike. After each round those that are clearly
-slower leave: at least half, except those near the best (twice :data:`TIE`: what is a tie in truth may look
-like more after few runs); the rest run twice as often. What is left within :data:`TIE` at the end is a tie,
-and a tie goes to the configuration that stands first, so that two searches agree.
+slower leave: the slower half, except those that may in truth be within :data:`TIE` of the best, as far as the
+spread of their times tells; the rest run twice as often. What is left within :data:`TIE` at the end is a tie,
+and a tie goes to the configuration that stands first, so that two searches agree; where the spread leaves
+open which one that is, those that it depends on run on for a while.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from ptxforge.support.errors import CompileTimeAssertionError, DeviceError, OutO
 TIE = 0.02
 """Medians that differ by less than this part are equal."""
 FIRST_RUNS, MOST_RUNS, ROUNDS = 3, 64, 5
+DOUBT, MORE_ROUNDS = 2.0, 4
+"""So many standard errors keep a configuration in; so often the last ones run on while the choice is open."""
 ROUND_MILLISECONDS = 4.0
 """What the first round may take for each configuration; slower kernels run less often, but once."""
 
@@ -57,6 +60,17 @@ class Candidate:
             return float("inf")
         quarter = len(self.times) // 4
         return statistics.fmean(sorted(self.times)[quarter : len(self.times) - quarter])
+
+    @property
+    def uncertainty(self) -> float:
+        """The standard error of :attr:`typical`, by the distance between the quartiles (1.35 standard
+        deviations of a normal distribution); infinity before the second run."""
+        count = len(self.times)
+        if count < 2:
+            return float("inf")
+        ordered = sorted(self.times)
+        quarter = count // 4
+        return (ordered[-1 - quarter] - ordered[quarter]) / 1.35 / count**0.5
 
     @property
     def figures(self) -> list[float]:
@@ -114,22 +128,57 @@ def play(
         left = [candidate for candidate in left if candidate.times]
         left = survivors(left) if eliminates else left
         runs = min(2 * runs, MOST_RUNS)
+    if eliminates:
+        _settle(left, timer, deadline)
 
 
-def _affordable(left: list[Candidate], runs: int) -> int:
+def _settle(left: list[Candidate], timer: Timer, deadline: float | None) -> None:
+    """Run on those that leave the choice open, as long as that is short."""
+    for _ in range(MORE_ROUNDS):
+        left = undecided([candidate for candidate in left if candidate.times])
+        for _ in range(_affordable(left, MOST_RUNS, least=0) if left else 0):
+            for candidate in left:
+                if _is_over(deadline):
+                    return
+                candidate.measure(timer, 1)
+
+
+def _affordable(left: list[Candidate], runs: int, least: int = 1) -> int:
     """How often each may run in a round."""
     typical = statistics.median(candidate.median for candidate in left)
-    most = max(1, int(ROUND_MILLISECONDS * runs / FIRST_RUNS / max(typical, 1e-3)))
+    most = max(least, int(ROUND_MILLISECONDS * runs / FIRST_RUNS / max(typical, 1e-3)))
     return min(runs, most)
 
 
 def survivors(left: list[Candidate]) -> list[Candidate]:
-    """The faster half, and whoever is about as fast as the best; in the order in which they stand."""
+    """The faster half, and whoever may in truth be as fast as the best; in the order in which they stand."""
     ranked = sorted(left, key=lambda candidate: candidate.typical)
     if not ranked:
         return []
-    limit = max(ranked[(len(ranked) - 1) // 2].typical, ranked[0].typical * (1 + 2 * TIE))
-    return [candidate for candidate in left if candidate.typical <= limit]
+    best = ranked[0]
+    middle = ranked[(len(ranked) - 1) // 2].typical
+    return [c for c in left if c.typical <= middle or c.typical <= _limit(best) + DOUBT * _doubt(c, best)]
+
+
+def undecided(left: list[Candidate]) -> list[Candidate]:
+    """Those that more runs could make the first of the ties, or keep from being it, with the best; empty when
+    the choice is clear."""
+    if len(left) < 2:
+        return []
+    best = min(left, key=lambda candidate: candidate.typical)
+    limit, chosen = _limit(best), winner(left)
+    contenders = left[: left.index(chosen) + 1]
+    open_ones = [c for c in contenders if c is not best and abs(c.typical - limit) < DOUBT * _doubt(c, best)]
+    return [c for c in left if c is best or c in open_ones] if open_ones else []
+
+
+def _limit(best: Candidate) -> float:
+    return best.typical * (1 + TIE)
+
+
+def _doubt(candidate: Candidate, best: Candidate) -> float:
+    """The standard error of the difference of two."""
+    return (candidate.uncertainty**2 + best.uncertainty**2) ** 0.5
 
 
 def winner(candidates: Sequence[Candidate]) -> Candidate | None:
