@@ -37,7 +37,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--remarks",
         action="store_true",
-        help="print what the compiler left alone, and why, in place of the code",
+        help="print how products are made and what the compiler left alone, in place of the code",
     )
     parser.add_argument(
         "--why",

@@ -25,7 +25,7 @@ FEW_INSTRUCTIONS = 2
 FEW_WARPS = 8
 """Warps on a multiprocessor below which latencies are hardly hidden: two for each of its four parts."""
 
-ONLY_REMARKED = ("not-prefetched", "not-by-tma", "not-by-wgmma", "not-flattened")
+ONLY_REMARKED = ("not-prefetched", "not-by-tma", "not-by-wgmma", "not-flattened", "not-specialized")
 """Kinds of the compiler's remarks that no facts here stand for."""
 
 

@@ -189,7 +189,7 @@ class range:
       one before it is stored. It promises that no tile is stored where another one is loaded from. (Where
       TMA loads the tiles that happens unasked.)
     * ``disallow_acc_multi_buffer``, ``warp_specialize``, ``disable_licm``: as in Triton. They are accepted
-      and may have no effect.
+      and may have no effect (a remark says so of ``warp_specialize``).
 
     Made outside a kernel it raises ``TypeError``.
 

@@ -21,6 +21,7 @@ from ptxforge.passes.combine import combine
 from ptxforge.passes.contract_products import contract_products
 from ptxforge.passes.cse import cse
 from ptxforge.passes.dce import dce
+from ptxforge.passes.describe_products import describe_products
 from ptxforge.passes.drop_assumptions import drop_assumptions
 from ptxforge.passes.flatten_loops import flatten_loops
 from ptxforge.passes.insert_barriers import insert_barriers
@@ -227,6 +228,10 @@ GPU: tuple[Pass, ...] = (
         allocate_shared, "gpu", requires=(LAYOUTS,), establishes=(OFFSETS,),
         why="no pass below adds a buffer or a conversion; the code generator reads offsets, "
         "never computes them",
+    ),
+    Pass(
+        describe_products, "gpu", requires=(LAYOUTS,),
+        why="nothing below decides how a product is made",
     ),
     Pass(
         scale_indices, "gpu", requires=(OFFSETS,),

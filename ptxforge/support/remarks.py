@@ -1,4 +1,5 @@
-"""What the compiler tells a user about decisions that cost speed: what it left alone, and why.
+"""What the compiler tells a user about decisions that cost speed: what it left alone, and why; and how it
+makes products.
 
 A pass says ``function.remarks.add("not-pipelined", "…", op.location)``; ``Artifact.remarks`` and
 ``python -m ptxforge compile … --remarks`` show it. A remark is no error and no warning: the code is right.
@@ -13,9 +14,11 @@ import attrs
 from ptxforge.support.location import Location, snippet
 
 KINDS = {
+    "product": "how a product is made: instruction, what feeds it, schedule, registers",
     "not-pipelined": "loads of a loop that do not run ahead of their iteration",
     "not-prefetched": "operands of products that are read where they are used, not a slice ahead",
     "not-flattened": "loops over tiles that do not start the next tile's loads before this one is stored",
+    "not-specialized": "loops that asked for warps of their own for loads and got none",
     "not-by-tma": "tiles for wgmma that threads copy, because their addresses are no rectangle of a tensor",
     "not-by-wgmma": "products left to mma.sync, because of how their operands lie in memory",
     "narrow-access": "accesses to global memory that move fewer bytes at a time than they could",
@@ -30,7 +33,7 @@ KINDS = {
 @attrs.frozen(slots=True)
 class Remark:
     """``message`` says, about what stands at ``location`` in the kernel's source, what ``pass_name`` did not
-    do and why; ``kind`` is one of ``KINDS``."""
+    do and why (of a ``product``: what was done); ``kind`` is one of ``KINDS``."""
 
     pass_name: str
     kind: str

@@ -45,7 +45,9 @@ def line_of(kernel, text: str) -> int:
 
 
 def remarks(kernel, signature, constants, **options):
-    return compile_function(kernel, signature, constants, "sm_80", **options).remarks
+    """What was left alone."""
+    found = compile_function(kernel, signature, constants, "sm_80", **options).remarks
+    return [remark for remark in found if remark.kind != "product"]
 
 
 def test_a_narrow_access_names_its_line_and_what_helps():
@@ -70,6 +72,21 @@ def test_a_loop_that_prints_is_not_pipelined():
     assert not unasked, "who asks for one stage wants no pipeline"
 
 
+def specialized(a, b, out, k):
+    i = tl.arange(0, 32)
+    total = tl.zeros((32, 32), tl.float32)
+    for start in tl.range(0, k, 32, warp_specialize=True):
+        x = tl.load(a + i[:, None] * k + start + i[None, :])
+        total = tl.dot(x, tl.load(b + (start + i[:, None]) * 32 + i[None, :]), total)
+    tl.store(out + i[:, None] * 32 + i[None, :], total)
+
+
+def test_a_loop_that_asks_for_warps_for_its_loads():
+    (only,) = remarks(specialized, MATRICES, {})
+    assert only.kind == "not-specialized" and "no warps of their own" in only.message
+    assert only.location.line == line_of(specialized, "for start")
+
+
 def test_a_product_without_tensor_cores():
     signature = MATRICES | {"a": "*fp32:16", "b": "*fp32:16"}
     found = remarks(product, signature, {"PRECISION": "ieee", "PRINT": False})
@@ -82,7 +99,8 @@ def test_a_product_without_tensor_cores():
 def test_nothing_to_say_of_the_benchmarks(name):
     (one,) = [c for c in configurations() if c.name == name]
     kernel = getattr(load("ptxforge"), one.kernel)
-    assert not compile_function(kernel, one.signature, one.constants, "sm_90a", **one.options).remarks
+    found = compile_function(kernel, one.signature, one.constants, "sm_90a", **one.options).remarks
+    assert not [remark for remark in found if remark.kind != "product"]
 
 
 def test_loads_of_a_pipelined_product_that_are_too_narrow_to_be_copied():
