@@ -247,7 +247,7 @@ def compile_function(
 
     Every parameter of ``fn`` is in ``signature`` or in ``constants`` (a constant wins). ``debug`` keeps
     device assertions. With ``tensor_maps`` the kernel may have parameters of its own, behind those of ``fn``,
-    which whoever launches it makes by the recipes in ``Artifact.tensor_maps`` (where the target has TMA).
+    which its launcher makes by the recipes in ``Artifact.tensor_maps`` (where the target has TMA).
     Without ``enable_fp_fusion`` the kernel's products and sums are rounded each. ``sanitize_overflow`` makes
     an assertion of what integers of fewer than 64 bits must not do under ``debug``: overflow. Without
     ``line_info`` the PTX does not say which lines of the source its instructions come from. ``symbol`` is the

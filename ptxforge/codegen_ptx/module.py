@@ -82,7 +82,7 @@ def _declaration(argument: BlockArgument) -> str:
 
 
 def _wanted_blocks(function: Function) -> int | None:
-    """For how many blocks on a multiprocessor the assembler shall leave registers. Left to itself (None), it
+    """For how many blocks on a multiprocessor the assembler is to leave registers. Left to itself (None), it
     aims at many, which costs loads ahead of their use, and spills, where threads hold much:
 
     * fragments of matrix products: shared memory has no room for a second block (attention on an H200,

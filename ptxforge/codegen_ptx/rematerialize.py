@@ -2,7 +2,7 @@
 
     %offsets = muli %rows, %stride          (before)
     for … { dot … }
-    store (addptr %out, %offsets), …        its registers would be live in all of the loop: compute them anew
+    store (addptr %out, %offsets), …        its registers would be live in all of the loop: compute them again
 
 Such a loop takes all registers that there are. Index arithmetic that is needed after it but not in it is
 therefore lowered a second time right behind it, from a copy of the thread's number that the assembler cannot

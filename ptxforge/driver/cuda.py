@@ -129,7 +129,7 @@ class CudaDevice:
         except AttributeError:
             pass
         if self._lost:
-            raise DeviceError(f"{self.name} was reset; get it anew")
+            raise DeviceError(f"{self.name} was reset; get it again")
         if self.alone and int(call("cuCtxGetCurrent")) == 0:
             call("cuCtxSetCurrent", self._context)
         thread.settled = self.alone and int(call("cuCtxGetCurrent")) == self._context_address
@@ -232,7 +232,7 @@ class CudaDevice:
         it fails.
 
         Memory, modules and events of this object are gone, and the object is of no more use:
-        ``cuda_device.cache_clear()`` and ``cuda_device(...)`` give the device anew. Raises
+        ``cuda_device.cache_clear()`` and ``cuda_device(...)`` give the device again. Raises
         :class:`DeviceError` when the driver refuses.
         """
         call("cuCtxSetCurrent", 0)

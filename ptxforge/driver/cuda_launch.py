@@ -65,7 +65,7 @@ def launch_function(address: int) -> Callable[..., int]:
     """``cuLaunchKernelEx(config, function, kernelParams, extra)`` as a foreign function.
 
     It declares no parameters: its callers hold the pointers ready as ``byref`` makes them, which ctypes takes
-    as they are. With declared parameters each would be looked at anew, in every launch.
+    as they are. With declared parameters each would be looked at again, in every launch.
     """
     return ctypes.CFUNCTYPE(ctypes.c_int)(address)
 

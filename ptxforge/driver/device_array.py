@@ -128,7 +128,7 @@ class DeviceArray:
     def free(self) -> None:
         """Release the memory now instead of when the last reference goes."""
         self._free()
-        self._address = 0  # whoever goes on to use it must not find another array there
+        self._address = 0  # code that goes on to use it must not find another array there
 
     def __getitem__(self, key: object) -> np.ndarray:
         """Elements on the host, for looking at: a copy, indexed as numpy does. With an integer in front only

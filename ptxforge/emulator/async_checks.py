@@ -91,7 +91,7 @@ class AsyncChecker:
             self.machine.report("async", message, site, np.zeros(1, np.int64))
 
     def _forget(self) -> None:
-        """Ticks start anew at 2, and everything so far counts as ordered."""
+        """Ticks start again at 2, and everything so far counts as ordered."""
         self.covered.fill(1)
         self.fenced_at.fill(1)
         self.clocks.start()

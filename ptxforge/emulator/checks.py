@@ -131,7 +131,7 @@ class Checker:
         self._shift = self.granule.bit_length() - 1
         machine.barrier_hooks.append(self.barrier)
         self.forget_hooks: list[Callable[[], None]] = []
-        """Called when ticks start anew: whoever keeps ticks forgets them."""
+        """Called when ticks start again: those who keep ticks forget them."""
 
     # ---- watcher protocol ----------------------------------------------------------------------------------
     def start(self) -> None:
@@ -289,7 +289,7 @@ class Checker:
                 self._read_at = self.now - 1
 
     def _note_readers(self, where: np.ndarray, mine: np.ndarray) -> None:
-        """Make the accessing lanes the last readers; whom they displace, in this instruction or before,
+        """Make the accessing lanes the last readers; those that they displace, in this instruction or before,
         become the others.
         """
         count = mine.shape[1]
@@ -576,7 +576,7 @@ class GlobalShadow:
             checker.machine.findings.add(*finding[:-1], where + ORIGIN, other)
 
     def forget(self, ctas: range) -> None:
-        """The ticks of these CTAs start anew: what they did so far counts as ordered within each."""
+        """The ticks of these CTAs start again: what they did so far counts as ordered within each."""
         for shadow in self.shadows.values():
             shadow.settle()
             for records in (shadow.writer, shadow.reader, shadow.other_reader):

@@ -57,7 +57,7 @@ class ClusterChecker:
             clock.fill(0)
 
     def _forget(self) -> None:
-        """Ticks start anew, and everything so far counts as ordered."""
+        """Ticks start again, and everything so far counts as ordered."""
         for clock in (self.fenced, self.released, self.arrived, self.races.initialisations):
             clock.fill(1)
 

@@ -126,7 +126,7 @@ class Allocation:
         self._deferred_count = 0
 
     def note_read(self, where: np.ndarray, me: np.ndarray) -> None:
-        """Make ``me`` the last readers. The other reader is one whom they displace: of another CTA if there
+        """Make ``me`` the last readers. The other reader is one that they displace: of another CTA if there
         is any.
         """
         self.was_read = True

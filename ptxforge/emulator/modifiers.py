@@ -1,6 +1,6 @@
 """Which modifiers every opcode takes: a word that is not here makes an instruction unknown when it is loaded.
 
-The families look for the modifiers that they act upon and would overlook others. The table follows the
+The families look for the modifiers that they act on and would overlook others. The table follows the
 syntax lines of the PTX ISA; types are left to the families.
 """
 

@@ -116,7 +116,7 @@ def pressure(program: Program) -> int:
     assembler needs.
 
     A 64-bit register counts twice, a narrower one once, a predicate not at all. (ptxas orders instructions
-    anew and recomputes values, so its number differs.)
+    again and recomputes values, so its number differs.)
     """
     return min(max(1, _peak(program)[0]), _MOST_REGISTERS)
 

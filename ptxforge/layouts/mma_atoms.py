@@ -21,7 +21,7 @@ row g, column 2 t; with ``.trans`` the two elements at rows 2 t and 2 t + 1, col
     trans    lane bits 2..4 count through a row's 8 elements; register pair and lane bits 0, 1 select the row.
              Of 8-bit elements two neighbours in a row count as one: the register holds both, of two rows
 
-Whether a layout in registers and a layout in shared memory admit it is thus read off the columns of one
+Whether a layout in registers and a layout in shared memory admit it is read off the columns of one
 matrix, (register, lane, warp) -> offset; so are the addresses that the lanes must give.
 """
 

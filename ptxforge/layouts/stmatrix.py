@@ -2,7 +2,7 @@
 
 The instruction (PTX ISA, "Warp-level matrix store instruction: stmatrix") is ``ldmatrix`` backwards: lane i
 points at a 16-byte row, (matrix i / 8, row i mod 8), and each lane gives of each matrix the 32 bits that
-``ldmatrix`` would bring it. So whoever can be loaded by ``ldmatrix`` can be stored by ``stmatrix``, and the
+``ldmatrix`` would bring it. So what can be loaded by ``ldmatrix`` can be stored by ``stmatrix``, and the
 same columns of (register, lane, warp) -> offset prove it (``mma_atoms.py``).
 
 A store by lanes of two accumulators each (4 bytes of f16) takes four times as many instructions for as many

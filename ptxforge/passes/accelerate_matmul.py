@@ -81,7 +81,8 @@ def accelerate_matmul(function: Function, target: Target) -> bool:
         else:
             accelerated = _legalize(op, target)
             for dot in accelerated:
-                changed |= _accelerate(_turned(dot) if _is_better_turned(dot) else dot, num_warps)
+                placed = _transposed_product(dot) if _is_better_transposed(dot) else dot
+                changed |= _accelerate(placed, num_warps)
             if not accelerated:
                 function.remarks.add("no-tensor-core", "; ".join(why_no_tensor_core(op)), op.location)
                 changed |= _arrange(op, num_warps)
@@ -97,14 +98,14 @@ def _by_warpgroups(dot: Dot, num_warps: int, in_chain: bool, remarks: Remarks) -
         if why is not None:
             remarks.add("not-by-wgmma", f"mma.sync does this product: {why}", dot.location)
         return False
-    return use_warpgroups(_turned(dot), num_warps, in_chain)
+    return use_warpgroups(_transposed_product(dot), num_warps, in_chain)
 
 
 # -- which dots, and in which form ------------------------------------------------------------------------
 
 
 def _legalize(dot: Dot, target: Target) -> list[Dot]:
-    """The dots that tensor cores shall do in place of ``dot`` (none: it stays as it is)."""
+    """The dots that tensor cores do in place of ``dot`` (none: it stays as it is)."""
     a, b, family = dot.a.type.element, dot.b.type.element, family_of(dot)
     is_there = family is not None and family.is_on(target)
     if a.is_float and a.bits == 8 and b.bits == 8 and not is_there:
@@ -174,7 +175,7 @@ def _tf32(b: Builder, x: Value) -> tuple[Value, Value]:
 # -- which operand is the left one -----------------------------------------------------------------------
 
 
-def _is_better_turned(dot: Dot) -> bool:
+def _is_better_transposed(dot: Dot) -> bool:
     """See TURN."""
     if len(dot.result.type.shape) != 2 or _feeds_another_dot(dot) or _comes_from_dot(dot):
         return False
@@ -187,7 +188,7 @@ def _is_better_turned(dot: Dot) -> bool:
     return _register_bits(dot, 1) < bits
 
 
-def _turned(dot: Dot) -> Dot:
+def _transposed_product(dot: Dot) -> Dot:
     """The dot of the transposed operands in exchanged roles, in place of ``dot``;
     its result is transposed back."""
     b = Builder.at(dot)
@@ -209,7 +210,7 @@ def _accelerate(dot: Dot, num_warps: int) -> bool:
     instruction = (1,) * (len(shape) - 2) + rows_columns
     tiles = _tiles_per_warp(dot, warps, interleave)
     mma = Mma((2, 0), warps, instruction, interleave=interleave, tiles_per_warp=tiles)
-    _do_in(dot, mma, max(1, 32 // min(_register_bits(dot, 0), _register_bits(dot, 1))))
+    _give_layout(dot, mma, max(1, 32 // min(_register_bits(dot, 0), _register_bits(dot, 1))))
     return True
 
 
@@ -218,11 +219,11 @@ def _arrange(dot: Dot, num_warps: int) -> bool:
     layout = blocked_for_fma(dot.result.type.shape, num_warps)
     if layout is None or layout == dot.result.type.layout:
         return False
-    _do_in(dot, layout)
+    _give_layout(dot, layout)
     return True
 
 
-def _do_in(dot: Dot, layout: Distributed, k_width: int = 0) -> None:
+def _give_layout(dot: Dot, layout: Distributed, k_width: int = 0) -> None:
     """Do a dot in ``layout``, with conversions around it."""
     b = Builder.at(dot)
     old = dot.result.type
@@ -306,7 +307,7 @@ def _interleave(dot: Dot, shape: tuple[int, ...], warps: tuple[int, ...]) -> tup
     """See INTERLEAVE."""
     if _feeds_another_dot(dot) or _comes_from_dot(dot) or dot.a.type.element.bits == 64:
         return 1, 1
-    return tuple(_run(dot, index, shape[index - 2] // (8 * warps[index - 2])) for index in (0, 1))
+    return tuple(_interleave_run(dot, index, shape[index - 2] // (8 * warps[index - 2])) for index in (0, 1))
 
 
 def _tiles_per_warp(dot: Dot, warps: tuple[int, ...], interleave: tuple[int, int]) -> tuple[int, int]:
@@ -318,8 +319,8 @@ def _tiles_per_warp(dot: Dot, warps: tuple[int, ...], interleave: tuple[int, int
     return 1, max(1, shape[-1] // (8 * warps[-1]))
 
 
-def _run(dot: Dot, index: int, most: int) -> int:
-    """How many neighbours along m (or n) a lane shall hold of operand ``index``, at most ``most``."""
+def _interleave_run(dot: Dot, index: int, most: int) -> int:
+    """How many neighbours along m (or n) a lane should hold of operand ``index``, at most ``most``."""
     operand = dot.operands[index]
     along = len(operand.type.shape) - 2 + index
     bits = {*_widths_along(operand, along, dot.parent)} - {16}

@@ -117,7 +117,10 @@ class LoopExpander:
         for op in self.schedule.order:
             stage = self.schedule.stage[op]
             if stage < self.last and any("global" in nested.get_effects().writes for nested in op.walk()):
-                raise ValueError(f"'{op.name}' writes for iterations that need not exist")
+                raise ValueError(
+                    f"'{op.name}' is in stage {stage} of {self.last}: it would write for iterations past the "
+                    "end of the loop"
+                )
             for value in self._captured(op):
                 if isinstance(value, BlockArgument) and not value.index:
                     continue

@@ -186,7 +186,7 @@ def _overlap(loop: For, inner: For, ahead: set[Operation]) -> None:
 
 
 def _hoist_scalars(loop: For) -> list[Operation]:
-    """Move scalars that are the same in every iteration before ``loop``, lest it carries them."""
+    """Move scalars that are the same in every iteration before ``loop``, which need not carry them."""
     hoisted = []
     for op in loop.body.operations:
         if (

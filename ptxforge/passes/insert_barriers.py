@@ -29,7 +29,7 @@ Async        An asynchronous copy has written when its group was waited for. Eac
              that lie in the same bytes.
 Products     A ``dot_async`` reads until a ``dot_wait`` names its group as finished: until then its reads are
              *flying*, which no barrier ends; from there on they are pending reads like any other. Nothing may
-             write what flying products read: whoever starts them sees to that.
+             write what flying products read: the pass that starts them takes care of that.
              The same holds for the waits of mbarriers: a tile that TMA copied is seen by all who waited, and
              nothing is pending; a barrier must be in front of each ``tensor_load`` into memory that was read.
 Stores       A ``tensor_store`` reads until a ``store_wait`` names its buffer; one thread waits, so that its

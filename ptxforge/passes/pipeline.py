@@ -78,7 +78,7 @@ TILE: tuple[Pass, ...] = (
     ),
     Pass(
         cse, "tile",
-        why="the frontend computes every index anew for each use",
+        why="the frontend computes every index again for each use",
     ),
     Pass(
         licm, "tile",
@@ -103,11 +103,11 @@ TILE: tuple[Pass, ...] = (
     ),
     Pass(
         dce, "tile",
-        why="the gpu passes shall not choose layouts for what nobody needs",
+        why="the gpu passes choose layouts for what is needed only",
     ),
     Pass(
         plan_ctas, "tile",
-        why="after dce, lest what nobody needs ties dimensions together; before layouts, which are one CTA's",
+        why="after dce: unused values would tie dimensions together; before layouts, which are one CTA's",
     ),
     Pass(
         rotate_ranges, "tile",
@@ -165,7 +165,7 @@ GPU: tuple[Pass, ...] = (
     ),
     Pass(
         dce, "gpu",
-        why="the schedule of a loop shall hold nothing that is not used",
+        why="the schedule of a loop holds nothing that is not used",
     ),
     Pass(
         reorder_instructions, "gpu", requires=(LAYOUTS,),

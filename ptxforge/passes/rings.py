@@ -241,7 +241,7 @@ class Rings:
 
 
 def _layout_of_ring(load: Load) -> Shared:
-    """The swizzle for whoever reads the buffer."""
+    """The swizzle for the operation that reads the buffer."""
     type = load.result.type
     for user in load.result.users:
         if isinstance(user, LocalAlloc):

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ptxforge.runtime.jit import JITFunction
 
 _MOST_FRAMES = 64
-"""A program that makes a stream for each launch shall not make us keep a frame for each."""
+"""At most so many frames are kept: a program may make a stream for each launch."""
 
 
 class BoundLaunch:
@@ -150,7 +150,7 @@ class BoundLaunch:
             raise self.kernel._refused(error, prepared, self._values, self._grid) from None
 
     def _settle(self) -> None:
-        """Prepare anew after another device was chosen, or something that was compiled in means another
+        """Prepare again after another device was chosen, or something that was compiled in means another
         thing now."""
         prepared = self._prepared
         if prepared.volatile and prepared.is_stale():

@@ -44,7 +44,7 @@ _default: tuple[Any, Callable[[str], Device], Device] | None = None
 
 
 def forget() -> None:
-    """Make devices anew when they are asked for: one of them was reset."""
+    """Make devices again when they are asked for: one of them was reset."""
     global _default
     _default = None
     device.cache_clear()

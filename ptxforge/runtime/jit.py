@@ -226,7 +226,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
 
     def _check_globals(self) -> None:
         """A number or text that was compiled in must not have changed. A name that means another element
-        type now is compiled anew."""
+        type now is compiled again."""
         for scope, name, value in tuple(self._globals):
             now = scope.get(name)
             if now is value or unwrap(now) == unwrap(value):
@@ -240,7 +240,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
                 )
 
     def _forget(self) -> None:
-        """Compile anew at the next launch."""
+        """Compile again at the next launch."""
         self.__dict__.pop("dependencies", None)
         self._cache_key = ""
         self._compiled.clear()

@@ -1,6 +1,6 @@
 """PTX text onto a device, by way of the machine code that an earlier process made of it.
 
-The driver's assembler takes tens of milliseconds for a matrix product, in every process anew, so what it
+The driver's assembler takes tens of milliseconds for a matrix product, again in every process, so what it
 makes is kept on disk. The rule of which assembler works is in docs/caching.md: for a kernel that is loaded it
 is the driver's own, which knows the very GPU that is there, unless ``PTXFORGE_ASSEMBLER`` names another; what
 a newer one made and this driver refuses is made again by the driver, once.

@@ -1,4 +1,4 @@
-"""The variants of a kernel under Triton's names: to look at, to clear, to make from a text, to make anew."""
+"""The variants of a kernel under Triton's names: to look at, to clear, to make from a text, to make again."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Caches:
         return 1
 
     def clear(self) -> None:
-        """Compile or look up on disk anew at the next launch."""
+        """Compile or look up on disk again at the next launch."""
         self[None][0].clear()
 
 

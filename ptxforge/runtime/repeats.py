@@ -16,7 +16,7 @@ from ptxforge.runtime.launcher import PreparedLaunch
 from ptxforge.support.tensor_map import TensorMapError
 
 MOST = 256
-"""Launches that a plan keeps; then it begins anew."""
+"""Launches that a plan keeps; then it begins again."""
 _WORTH = MOST // 8
 """So many of them must have been repeated, or the plan stops looking for repetitions."""
 

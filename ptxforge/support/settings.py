@@ -64,7 +64,7 @@ class Setting:
         return self.get().strip().lower() not in _OFF
 
     def error(self, why: str) -> SettingError:
-        """The error for this variable's value, to be raised by whoever finds it wrong."""
+        """The error for this variable's value, to be raised where it is found wrong."""
         return SettingError(f"{self.name}={os.environ.get(self.name, '')!r}: {why}")
 
 

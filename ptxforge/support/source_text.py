@@ -4,7 +4,7 @@ Python keeps a function's place and not its text. A file may be edited between t
 launch, so the lines are taken when :func:`remember` is called, by reference from ``linecache``: that costs a
 look at the file's date, and the file is read once for all its kernels.
 
-Where Python itself has no file, the text is looked for where Python, or whoever ran the code, left it:
+Where Python itself has no file, the text is looked for where Python, or what ran the code, left it:
 
 ==================================  ====================================================================
 defined in                          its text
@@ -202,7 +202,7 @@ def on_redefinition(forget: Callable[[], None]) -> None:
 
 
 def redefinition() -> None:
-    """Say that a function got another text: whoever inlined it has to look again."""
+    """Say that a function got another text: functions that inlined it have to look again."""
     for forget in list(_after):
         call = forget()
         if call is not None:

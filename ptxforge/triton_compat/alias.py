@@ -47,7 +47,7 @@ class Alias(types.ModuleType):
         raise AttributeError(f"ptxforge does not cover '{full}'" + (f": {why}" if why else ""))
 
     def _reload(self) -> None:
-        """Take the attributes from the sources anew."""
+        """Take the attributes from the sources again."""
         if self._forget is not None:
             self._forget()
         for name in self._taken:

@@ -139,7 +139,7 @@ def test_a_write_ahead_of_its_iteration_is_refused():
     body = [op for op in loop.body.operations if not op.is_terminator]
     ahead = {*(op for op in body if op.results and op.results[0].hint in AHEAD), written}
     stage = {op: 0 if op in ahead else 1 for op in body}
-    with pytest.raises(ValueError, match="'store' writes for iterations that need not exist"):
+    with pytest.raises(ValueError, match="'store' is in stage 0 of 1: it would write for iterations past"):
         expand_loop(loop, Schedule(sorted(body, key=lambda op: -stage[op]), stage), _mask_loads)
 
 

@@ -77,7 +77,7 @@ def vector_width(ctx: Lowering, op: Operation, type: T.Type) -> int:
 
 
 def guarded_width(ctx: Lowering, op: Operation, type: T.Type, element: T.Type) -> int:
-    """Elements that an access tries to move at a time when it runs; 1 when it shall not try."""
+    """Elements that an access tries to move at a time when it runs; 1 when it does not try."""
     if element is T.I1 or isinstance(element, T.PointerType):
         return 1
     return _width(ctx, type, op.guarded)

@@ -77,7 +77,7 @@ RULES: dict[str, str] = {
     "immediates": "the constant part of an address stands in the instruction that accesses memory",
     "walk_pointers": "a pointer that a loop advances takes in what all its accesses add; accesses whose rows "
     "differ within a warp get a pointer of their own",
-    "recompute": "index arithmetic that is needed behind a loop of products is computed anew, for the loop "
+    "recompute": "index arithmetic that is needed behind a loop of products is computed again, for the loop "
     "needs the registers",
 }
 """What is decided while operations are lowered, by name. :func:`~ptxforge.codegen_ptx.emit` can leave out any

@@ -139,7 +139,7 @@ class For(Loop):
     ``num_stages`` (-1: the kernel's own), ``unroll`` (1: none), ``flatten``, ``disable_licm``,
     ``disallow_acc_multi_buffer``, ``warp_specialize``.
 
-    A scheduled loop has a ``last_stage`` other than 0: in step ``t`` of the pipeline that shall become of it,
+    A scheduled loop has a ``last_stage`` other than 0: in step ``t`` of the pipeline that it becomes,
     operations of stage ``s`` (an attribute of those in its body) work on iteration ``t - s``. What a load of
     stage ``s`` reads is used in stage ``s + distance``.
     """

@@ -105,7 +105,7 @@ class TensorStore(Operation):
 @define("store_wait", effects=SIDE_EFFECT)
 class StoreWait(Operation):
     """Wait until at most ``pending`` of the newest groups of copies still read shared memory; none of them
-    reads ``buffers``. If they shall have ``landed``, what they wrote is there, too: copies that are started
+    reads ``buffers``. If they are to have ``landed``, what they wrote is there, too: copies that are started
     from here on come after them."""
 
     buffers = operands(MEMDESC)

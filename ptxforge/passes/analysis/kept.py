@@ -18,7 +18,7 @@ Analysis = TypeVar("Analysis")
 
 
 def kept(kind: Callable[[Function], Analysis], function: Function) -> Analysis:
-    """``kind(function)``, made anew only if it may have changed."""
+    """``kind(function)``, made again only if it may have changed."""
     if function.analyses is None:
         return kind(function)
     made_at, found = function.analyses.get(kind, (-1, None))

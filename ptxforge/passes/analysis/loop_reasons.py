@@ -19,7 +19,7 @@ def why_not_ahead(
 ) -> list[tuple[Location | None, str, str]]:
     """(place, why, cure) of each load of ``loads``, tensors that the body of ``loop`` loads, that does not
     run ahead of its iteration; of the loop itself where that holds for all. ``stages`` is how many the loop
-    shall have, ``has_dot`` whether its body has a product, ``ahead`` the loads that do run ahead, where that
+    should have, ``has_dot`` whether its body has a product, ``ahead`` the loads that do run ahead, where that
     is known."""
     whole = _whole_loop(loop, stages)
     if whole is not None:
