@@ -382,36 +382,14 @@ def _add_f32(mode: str) -> Callable[..., Array]:
         result = narrow(_sum_odd(_wide(a), _wide(b)), np.float32, mode)
         return _zero_sign(result, np.signbit(a) | np.signbit(b), mode)
 
-    return np.add if mode == "rn" else add
+    return add
 
 
-def _sub_f32(mode: str) -> Callable[..., Array]:
-    add = _add_f32(mode)
-    return np.subtract if mode == "rn" else lambda a, b: add(a, np.negative(b))
-
-
-def _mul_f32(mode: str) -> Callable[..., Array]:
-    return np.multiply if mode == "rn" else lambda a, b: narrow(_wide(a) * _wide(b), np.float32, mode)
-
-
-def _div_f32(mode: str) -> Callable[..., Array]:
-    # A quotient of two 24-bit numbers lies further from every 24-bit number than f64's rounding error, or on
-    # it.
-    return np.divide if mode == "rn" else lambda a, b: _finite_division(a, b, mode)
-
-
-def _finite_division(a: Array, b: Array, mode: str) -> Array:
-    quotient = _wide(a) / _wide(b)
-    return narrow(quotient, np.float32, mode)
-
-
-def _sqrt_f32(mode: str) -> Callable[..., Array]:
-    return np.sqrt if mode == "rn" else lambda a: narrow(np.sqrt(_wide(a)), np.float32, mode)
-
-
-def _rcp_f32(mode: str) -> Callable[..., Array]:
-    divide = _div_f32(mode)
-    return np.reciprocal if mode == "rn" else lambda a: divide(np.float32(1), a)
+def _narrowed(operation: Callable[..., Array]) -> Callable[[str], Callable[..., Array]]:
+    """An f32 operation by way of f64: products are exact there, and a quotient or a root of 24-bit numbers
+    lies further from every 24-bit number than f64's rounding error, or on it.
+    """
+    return lambda mode: lambda *sources: narrow(operation(*map(_wide, sources)), np.float32, mode)
 
 
 def _fma_f32(mode: str) -> Callable[..., Array]:
@@ -422,7 +400,7 @@ def _fma_f32(mode: str) -> Callable[..., Array]:
         exact_zero = (total == 0) & (np.signbit(product) | np.signbit(c))
         return _zero_sign(narrow(total, np.float32, mode), exact_zero, mode)
 
-    return fma_f32 if mode == "rn" else fma
+    return fma
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -543,9 +521,6 @@ def _exact_root(a: float) -> tuple[int, int] | None:
 
 
 def _add_f64(mode: str) -> Callable[..., Array]:
-    if mode == "rn":
-        return np.add
-
     def add(a: Array, b: Array) -> Array:
         result = _toward(*two_sum(a, b), mode)
         return _zero_sign(result, np.signbit(a) | np.signbit(b), mode)
@@ -553,21 +528,11 @@ def _add_f64(mode: str) -> Callable[..., Array]:
     return _with_exact_lanes(add, _exact_sum, mode)
 
 
-def _sub_f64(mode: str) -> Callable[..., Array]:
-    add = _add_f64(mode)
-    return np.subtract if mode == "rn" else lambda a, b: add(a, np.negative(b))
-
-
 def _mul_f64(mode: str) -> Callable[..., Array]:
-    if mode == "rn":
-        return np.multiply
     return _with_exact_lanes(lambda a, b: _toward(*two_product(a, b), mode), _exact_product, mode)
 
 
 def _div_f64(mode: str) -> Callable[..., Array]:
-    if mode == "rn":
-        return np.divide
-
     def divide(a: Array, b: Array) -> Array:
         quotient = a / b
         product, rest = two_product(quotient, b)
@@ -578,20 +543,12 @@ def _div_f64(mode: str) -> Callable[..., Array]:
 
 
 def _sqrt_f64(mode: str) -> Callable[..., Array]:
-    if mode == "rn":
-        return np.sqrt
-
     def root(a: Array) -> Array:
         nearest = np.sqrt(a)
         product, rest = two_product(nearest, nearest)
         return _toward(nearest, (a - product) - rest, mode)
 
     return _with_exact_lanes(root, _exact_root, mode)
-
-
-def _rcp_f64(mode: str) -> Callable[..., Array]:
-    divide = _div_f64(mode)
-    return np.reciprocal if mode == "rn" else lambda a: divide(np.float64(1), a)
 
 
 def _fma_f64(mode: str) -> Callable[..., Array]:
@@ -823,11 +780,32 @@ _APPROXIMATE = {
 # Finding an arithmetic operation
 # ------------------------------------------------------------------------------------------------------------
 
-_F32 = {"add": _add_f32, "sub": _sub_f32, "mul": _mul_f32, "fma": _fma_f32, "mad": _fma_f32, "div": _div_f32,
-        "rcp": _rcp_f32, "sqrt": _sqrt_f32}  # fmt: skip
-_F64 = {"add": _add_f64, "sub": _sub_f64, "mul": _mul_f64, "fma": _fma_f64, "mad": _fma_f64, "div": _div_f64,
-        "rcp": _rcp_f64, "sqrt": _sqrt_f64}  # fmt: skip
 _PLAIN = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+_NEAREST = {**_PLAIN, "div": np.divide, "sqrt": np.sqrt, "rcp": np.reciprocal}
+"""What numpy does as PTX does, in f32 and f64: to the nearest."""
+_DIRECTED = {
+    "f32": {"add": _add_f32, "mul": _narrowed(np.multiply), "div": _narrowed(np.divide),
+            "sqrt": _narrowed(np.sqrt), "fma": _fma_f32},
+    "f64": {"add": _add_f64, "mul": _mul_f64, "div": _div_f64, "sqrt": _sqrt_f64, "fma": _fma_f64},
+}  # fmt: skip
+"""In the other roundings (and fma of f64 in every one)."""
+
+
+def _rounded(name: str, kind: str, mode: str) -> Callable[..., Array] | None:
+    """An operation on f32 or f64 in a rounding mode; None when there is none."""
+    name = "fma" if name == "mad" else name
+    if mode == "rn" and (name in _NEAREST or (name, kind) == ("fma", "f32")):
+        return _NEAREST.get(name, fma_f32)
+    directed = _DIRECTED[kind]
+    if name == "sub":
+        add = directed["add"](mode)
+        return lambda a, b: add(a, np.negative(b))
+    if name == "rcp":
+        divide, one = directed["div"](mode), NATURAL[kind].type(1)
+        return lambda a: divide(one, a)
+    return directed[name](mode) if name in directed else None
+
+
 _ARITY = {"add": 2, "sub": 2, "mul": 2, "fma": 3, "mad": 3, "div": 2, "min": 2, "max": 2, "copysign": 2}
 
 
@@ -918,10 +896,8 @@ def _core(name: str, kind: str, flags: frozenset[str], arity: int) -> Callable[.
         return _approximate(name, kind)
     if name == "div" and flags & {"approx", "full"}:
         return (_division_approx if "approx" in flags else np.divide) if kind == "f32" else None
-    if kind == "f32":
-        return _F32[name](mode) if name in _F32 else None
-    if kind == "f64":
-        return _F64[name](mode) if name in _F64 else None
+    if kind in _DIRECTED:
+        return _rounded(name, kind, mode)
     if mode != "rn":
         return None
     if name in ("fma", "mad"):
@@ -1040,39 +1016,30 @@ def _integer_to_integer(target: str, sat: bool) -> Callable[..., Array]:
 
 def _integer_to_f64_odd(a: Array) -> Array:
     """Any integer -> f64, rounded to odd where 53 bits do not hold it."""
+    return odd(*_sum_of_halves(a))
+
+
+def _sum_of_halves(a: Array) -> tuple[Array, Array]:
+    """Any integer -> the nearest f64 and the exact rest."""
     a = np.asarray(a)
     if a.dtype.itemsize < 8:
-        return a.astype(np.float64)
+        return a.astype(np.float64), np.float64(0)
     high = (a >> a.dtype.type(32)).astype(np.float64) * 4294967296.0
-    low = (a & a.dtype.type(0xFFFFFFFF)).astype(np.float64)
-    return _sum_odd(high, low)
+    return two_sum(high, (a & a.dtype.type(0xFFFFFFFF)).astype(np.float64))
 
 
 def _integer_to_float(target: str, source: str, mode: str, flags: frozenset[str]) -> Callable[..., Array]:
-    if target == "f64":
-        if mode == "rn":
-            core = lambda a: np.asarray(a).astype(np.float64)  # noqa: E731
-        else:
-            core = lambda a: _integer_to_f64_directed(a, mode)  # noqa: E731
+    if target in ("f32", "f64") and mode == "rn":
+        core = lambda a: np.asarray(a).astype(NATURAL[target])  # noqa: E731
+    elif target == "f64":
+        core = lambda a: _toward(*_sum_of_halves(a), mode)  # noqa: E731
     elif target == "f32":
-        if mode == "rn":
-            core = lambda a: np.asarray(a).astype(np.float32)  # noqa: E731
-        else:
-            core = lambda a: narrow(_integer_to_f64_odd(a), np.float32, mode)  # noqa: E731
+        core = lambda a: narrow(_integer_to_f64_odd(a), np.float32, mode)  # noqa: E731
     elif target == "f16":
         core = lambda a: _to_f16(_integer_to_f64_odd(a), mode)  # noqa: E731
     else:
         core = lambda a: f64_to_bf16(_integer_to_f64_odd(a), mode)  # noqa: E731
     return _saturated(core, target) if "sat" in flags else core
-
-
-def _integer_to_f64_directed(a: Array, mode: str) -> Array:
-    a = np.asarray(a)
-    if a.dtype.itemsize < 8:
-        return a.astype(np.float64)
-    high = (a >> a.dtype.type(32)).astype(np.float64) * 4294967296.0
-    low = (a & a.dtype.type(0xFFFFFFFF)).astype(np.float64)
-    return _toward(*two_sum(high, low), mode)
 
 
 def _float_to_integer(target: str, source: str, mode: str, flags: frozenset[str]) -> Callable[..., Array]:
@@ -1286,7 +1253,7 @@ def _from_scale_pair(a: Array) -> Array:
 def _mixed(name: str, kind: str, flags: frozenset[str]) -> Operation:
     """add, sub: d = a +- c; fma: d = a * b + c, with a and b of 16 bits, c and d f32 (sm_100 and later)."""
     mode = next((m for m in flags if m in ROUNDINGS), "rn")
-    inner = {"add": _add_f32, "sub": _sub_f32, "fma": _fma_f32}[name](mode)
+    inner = _rounded(name, "f32", mode)
     count = 2 if name == "fma" else 1
 
     def run(*sources: Array) -> Array:
