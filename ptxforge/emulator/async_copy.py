@@ -15,6 +15,7 @@ group. What
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import attrs
 import numpy as np
@@ -171,28 +172,22 @@ def _copy_part(machine: Machine, source: Locator, lane: int, count: int, values:
 
 @instruction("cp.async.commit_group", defines=0)
 def emit_commit(e: Emitter, i: Instruction) -> None:
-    e.call(bind_commit)
-
-
-def bind_commit(machine: Machine) -> Callable:
-    return machine.family_state(CopyGroups).commit
+    e.call(lambda machine: machine.family_state(CopyGroups).commit)
 
 
 @instruction("cp.async.wait_group", "cp.async.wait_all", defines=0)
 def emit_wait(e: Emitter, i: Instruction) -> None:
-    pending = 0 if i.has("wait_all") else e.constant(i.operands[0])
+    everything = i.has("wait_all")
+    pending = 0 if everything else _number_of_groups(e, i)
+    wait = {"pending": pending, "uncommitted": everything}
+    e.call(lambda machine: partial(machine.family_state(CopyGroups).wait, **wait))
+
+
+def _number_of_groups(e: Emitter, i: Instruction) -> int:
+    pending = e.constant(i.operands[0])
     if pending is None:
         raise e.error("the number of groups must be a constant")
-    e.call(bind_wait_copies, pending, i.has("wait_all"))
-
-
-def bind_wait_copies(machine: Machine, pending: int, everything: bool) -> Callable:
-    groups: CopyGroups = machine.family_state(CopyGroups)
-
-    def run(mask: np.ndarray | None) -> None:
-        groups.wait(mask, pending, uncommitted=everything)
-
-    return run
+    return pending
 
 
 @instruction("cp.async.mbarrier.arrive", defines=0)
@@ -312,19 +307,8 @@ def emit_bulk_commit(e: Emitter, i: Instruction) -> None:
 @instruction("cp.async.bulk.wait_group", defines=0)
 def emit_bulk_wait(e: Emitter, i: Instruction) -> None:
     """With .read only the reading of shared memory is waited for; here both happen at once."""
-    pending = e.constant(i.operands[0])
-    if pending is None:
-        raise e.error("the number of groups must be a constant")
-    e.call(bind_bulk_wait, pending)
-
-
-def bind_bulk_wait(machine: Machine, pending: int) -> Callable:
-    bulk: BulkCopies = machine.family_state(BulkCopies)
-
-    def run(mask: np.ndarray | None) -> None:
-        bulk.stores.wait(mask, pending)
-
-    return run
+    pending = _number_of_groups(e, i)
+    e.call(lambda machine: partial(machine.family_state(BulkCopies).stores.wait, pending=pending))
 
 
 @instruction("cp.async.bulk.prefetch", defines=0)

@@ -6,13 +6,12 @@ For programs that keep files of their own there. Compiled kernels are :mod:`ptxf
 from __future__ import annotations
 
 import abc
-import contextlib
 import json
 import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
+from ptxforge.support import container
 from ptxforge.triton_compat import knobs
 
 
@@ -108,12 +107,4 @@ def get_dump_manager(key: str) -> CacheManager:
 def replace_file(path: Path, data: bytes) -> None:
     """Write a whole file or none: other processes read it."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    container.write(path, data)

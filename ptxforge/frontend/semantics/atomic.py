@@ -60,19 +60,11 @@ def _update(
     return ctx.op(A.AtomicRMW, *operands, dtype=value.dtype, kind=kind, **order)
 
 
+_MOVABLE = "a 16-, 32- or 64-bit type"
+
+
 def _refuse(dtype: Any, what: str) -> ArgumentProblem:
     return ArgumentProblem("pointer", f"must point at {what}, points at {dtype_name(dtype)}")
-
-
-@implements(language.atomic_add)
-def atomic_add(ctx, pointer, val, mask=None, sem=None, scope=None):
-    p = _target(ctx, pointer, val, mask)
-    dtype = p.dtype.element_ty
-    if dtype not in _ADDABLE_FLOATS and not _is_wide_integer(dtype):
-        raise _refuse(dtype, "32- or 64-bit integers, float16, bfloat16, float32 or float64")
-    value = value_argument(ctx, val, dtype, p.shape, "val")
-    kind = "fadd" if dtype.is_floating() else "add"
-    return _update(ctx, p, value, mask_argument(ctx, mask, p.shape), kind, _order(sem, scope))
 
 
 def _extremum(which: str) -> Callable:
@@ -121,33 +113,33 @@ implements(language.atomic_max)(_extremum("max"))
 implements(language.atomic_min)(_extremum("min"))
 
 
-def _bitwise(kind: str) -> Callable:
-    """The meaning of ``atomic_and``, ``atomic_or`` or ``atomic_xor``."""
+def _updating(kind: str, holds: Callable[[Any], bool], what: str, of_floats: str = "") -> Callable:
+    """The meaning of an atomic that does ``kind`` (or ``of_floats``) on the types that ``holds`` allows and
+    ``what`` names."""
 
     def meaning(ctx, pointer, val, mask=None, sem=None, scope=None):
         p = _target(ctx, pointer, val, mask)
         dtype = p.dtype.element_ty
-        if not _is_wide_integer(dtype):
-            raise _refuse(dtype, "32- or 64-bit integers")
+        if not holds(dtype):
+            raise _refuse(dtype, what)
         value = value_argument(ctx, val, dtype, p.shape, "val")
-        return _update(ctx, p, value, mask_argument(ctx, mask, p.shape), kind, _order(sem, scope))
+        done = of_floats if of_floats and dtype.is_floating() else kind
+        return _update(ctx, p, value, mask_argument(ctx, mask, p.shape), done, _order(sem, scope))
 
     return meaning
 
 
-implements(language.atomic_and)(_bitwise("and"))
-implements(language.atomic_or)(_bitwise("or"))
-implements(language.atomic_xor)(_bitwise("xor"))
+def _is_addable(dtype: Any) -> bool:
+    return dtype in _ADDABLE_FLOATS or _is_wide_integer(dtype)
 
 
-@implements(language.atomic_xchg)
-def atomic_xchg(ctx, pointer, val, mask=None, sem=None, scope=None):
-    p = _target(ctx, pointer, val, mask)
-    dtype = p.dtype.element_ty
-    if dtype.primitive_bitwidth not in (32, 64):
-        raise _refuse(dtype, "a 32- or 64-bit type")
-    value = value_argument(ctx, val, dtype, p.shape, "val")
-    return _update(ctx, p, value, mask_argument(ctx, mask, p.shape), "xchg", _order(sem, scope))
+_ADDABLE = "32- or 64-bit integers, float16, bfloat16, float32 or float64"
+implements(language.atomic_add)(_updating("add", _is_addable, _ADDABLE, of_floats="fadd"))
+for _stub, _kind in ((language.atomic_and, "and"), (language.atomic_or, "or"), (language.atomic_xor, "xor")):
+    implements(_stub)(_updating(_kind, _is_wide_integer, "32- or 64-bit integers"))
+implements(language.atomic_xchg)(
+    _updating("xchg", lambda dtype: dtype.primitive_bitwidth in (32, 64), "a 32- or 64-bit type")
+)
 
 
 @implements(language.atomic_cas)
@@ -155,13 +147,10 @@ def atomic_cas(ctx, pointer, cmp, val, sem=None, scope=None):
     p = _target(ctx, pointer, val, cmp)
     dtype = p.dtype.element_ty
     if dtype.primitive_bitwidth not in (16, 32, 64):
-        raise _refuse(dtype, "a 16-, 32- or 64-bit type")
+        raise _refuse(dtype, _MOVABLE)
     compare_with = value_argument(ctx, cmp, dtype, p.shape, "cmp")
     value = value_argument(ctx, val, dtype, p.shape, "val")
     return ctx.op(A.AtomicCAS, p, compare_with, value, dtype=dtype, **_order(sem, scope))
-
-
-_MOVABLE = "a 16-, 32- or 64-bit type"
 
 
 def _one_way_order(sem: Any, scope: Any, which: str) -> dict[str, str]:
