@@ -17,7 +17,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import attrs
 
@@ -77,7 +77,7 @@ class NoSuchTextError(PtxforgeError, KeyError):
     __str__ = Exception.__str__  # a KeyError would show the repr
 
 
-class Assembly(Mapping[str, str]):
+class Assembly(Mapping[str, Any]):
     """Texts of a kernel by stage, each made when first asked for.
 
     ``makers`` gives for each key (``tile``, ``gpu``, ``ptx``, …) its text or a function that makes it.
@@ -88,7 +88,18 @@ class Assembly(Mapping[str, str]):
     def __init__(self, makers: dict[str, Any]):
         self._makers = makers
 
-    def __getitem__(self, key: str) -> str:
+    @overload
+    def __getitem__(self, key: Literal["cubin"]) -> bytes: ...
+
+    @overload
+    def __getitem__(
+        self, key: Literal["tile", "gpu", "ptx", "sass", "source", "ttir", "ttgir"]
+    ) -> str: ...
+
+    @overload
+    def __getitem__(self, key: str) -> Any: ...
+
+    def __getitem__(self, key: str) -> Any:
         name = TRITON_STAGES.get(key, key)
         if name not in self._makers:
             raise NoSuchTextError(key, tuple(self._makers))

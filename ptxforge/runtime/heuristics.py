@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from ptxforge.compiler import Assembly
 from ptxforge.runtime.jit import JITFunction, KernelInterface
 from ptxforge.runtime.pickling import TravelsByName
 from ptxforge.support.errors import ArgumentError
@@ -29,7 +30,7 @@ class Wrapper(TravelsByName, KernelInterface):
         return dict(zip(self.arg_names, args, strict=False)) | kwargs
 
     @property
-    def asm(self) -> Any:
+    def asm(self) -> Assembly:
         """The texts of the newest variant."""
         return self.base_fn.asm
 

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from types import MethodType
 from typing import Any, Generic, TypeVar, overload
 
-from ptxforge.compiler import Artifact
+from ptxforge.compiler import Artifact, Assembly
 from ptxforge.driver.protocol import Device
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
@@ -394,7 +394,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
         return self.variants[-1]
 
     @property
-    def asm(self) -> Any:
+    def asm(self) -> Assembly:
         """The texts of the newest variant; see :class:`CompiledKernel`."""
         return self.newest.asm
 

@@ -11,7 +11,7 @@ from ptxforge.checking.catalogue import CATALOGUE, SEVERITIES, rank
 from ptxforge.emulator.findings import FATAL, KINDS
 
 DEBUGGING = (Path(__file__).parents[2] / "docs" / "debugging.md").read_text()
-ENTRIES = dict(re.findall(r"^## (\S+)\n(.*?)(?=^#|\Z)", DEBUGGING, re.M | re.S))
+ENTRIES = dict(re.findall(r"^### (\S+)\n(.*?)(?=^#|\Z)", DEBUGGING, re.M | re.S))
 
 
 def test_the_emulator_finds_nothing_that_is_not_listed():

@@ -52,6 +52,12 @@ def test_every_page_is_there(site):
         assert built.is_file(), path
 
 
+def test_a_page_has_one_title(site):
+    """With several, the site shows no table of contents beside the page."""
+    for path in site.rglob("*.html"):
+        assert path.name == "404.html" or path.read_text(encoding="utf-8").count("<h1") == 1, path
+
+
 def test_nothing_is_fetched_from_elsewhere(site):
     for path in site.rglob("*.html"):
         text = path.read_text(encoding="utf-8")

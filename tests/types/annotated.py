@@ -70,6 +70,7 @@ def main() -> float:
         scale.fn, signature={"x": "*fp32:16", "n": "i32", "factor": "fp32"}, constants={"BLOCK": 128}
     )
     text: str = artifact.asm["ptx"]
+    code: bytes = add.asm["cubin"] if "ptx" not in add.asm else text.encode()
     kernel = ptxforge.compile(scale.fn)
     names: list[str] = kernel.arg_names
     milliseconds: float = ptxforge.do_bench(lambda: add[grid](x, x, out, 1000, BLOCK=128))
@@ -78,5 +79,5 @@ def main() -> float:
     places = [issue.place for issue in report.issues if issue.severity == "error"]
     errors: int = report.count("error") + len(places)
     with ptxforge.use_device("emulator") as device:
-        print(errors, device.name, text, names, ptxforge.next_power_of_2(3), ptxforge.__version__)
+        print(errors, device.name, code, names, ptxforge.next_power_of_2(3), ptxforge.__version__)
     return float(out.numpy().sum()) + milliseconds
