@@ -17,14 +17,18 @@ from ptxforge.support.errors import ArgumentError, CompilationError
 
 
 def parameters_of(
-    fn: Callable, do_not_specialize: tuple = (), do_not_specialize_on_alignment: tuple = ()
+    fn: Callable,
+    do_not_specialize: tuple = (),
+    do_not_specialize_on_alignment: tuple = (),
+    signature: inspect.Signature | None = None,
 ) -> tuple[Parameter, ...]:
-    """The parameters of a kernel. The two lists hold names or positions, as in Triton.
+    """The parameters of a kernel, whose ``signature`` may be known. The two lists hold names or positions, as
+    in Triton.
 
     What is listed and no parameter is ignored, with a warning. Raises :class:`ArgumentError` for
     ``**kwargs``, and :class:`CompilationError` for a constant that is listed.
     """
-    declared = inspect.signature(fn).parameters.values()
+    declared = (signature or inspect.signature(fn)).parameters.values()
     names = [parameter.name for parameter in declared]
     plain = _names(do_not_specialize, names)
     unaligned = _names(do_not_specialize_on_alignment, names)

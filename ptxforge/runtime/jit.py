@@ -67,7 +67,8 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
         functools.update_wrapper(self, fn)
         self.fn = fn
         remember(fn)  # the file may be edited before the first launch
-        self.arg_names = list(inspect.signature(fn).parameters)
+        self.signature = inspect.signature(fn)
+        self.arg_names = list(self.signature.parameters)
         self.do_not_specialize = do_not_specialize
         self.do_not_specialize_on_alignment = do_not_specialize_on_alignment
         self._options = {
@@ -118,7 +119,8 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
     @functools.cached_property
     def params(self) -> tuple[Parameter, ...]:
         """The parameters and how each is specialised."""
-        return parameters_of(self.fn, self.do_not_specialize, self.do_not_specialize_on_alignment)
+        listed = self.do_not_specialize, self.do_not_specialize_on_alignment
+        return parameters_of(self.fn, *listed, self.signature)
 
     @functools.cached_property
     def src(self) -> str:

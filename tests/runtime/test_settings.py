@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 
 import numpy as np
@@ -105,6 +106,12 @@ def test_a_misspelt_variable_is_told_once(monkeypatch):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         launch(ptxforge.jit(fill.fn))
+
+
+def test_an_environment_of_another_kind(monkeypatch):
+    monkeypatch.setattr(os, "environ", {"PTXFORGE_CHEK": "all", "HOME": "/"})
+    (sentence,) = settings.unknown()
+    assert "PTXFORGE_CHEK is not one of ptxforge's; did you mean PTXFORGE_CHECK?" in sentence
 
 
 def test_the_table_shows_what_is_wrong(monkeypatch, capsys):

@@ -161,6 +161,32 @@ def test_a_shared_file_system_that_is_busy(folder, monkeypatch, code):
     assert store.read(NAME, "kernel")[1] == {"ptx": b"text"}
 
 
+def test_a_file_system_that_reads_in_small_pieces(folder, monkeypatch):
+    store.write(NAME, "kernel", {}, {"ptx": b"text" * 1000})
+    read = os.read
+    monkeypatch.setattr(os, "read", lambda handle, count: read(handle, min(count, 100)))
+    assert store.read(NAME, "kernel")[1] == {"ptx": b"text" * 1000}
+    monkeypatch.setattr(os, "read", lambda handle, count: read(handle, 100)[:100] if count > 2000 else b"")
+    assert store.read(NAME, "kernel") is None  # it was cut meanwhile
+
+
+def test_use_is_noted_once_an_hour(folder):
+    store.write(NAME, "kernel", {}, {"ptx": b"text"})
+    (path,) = folder.rglob("*.ptxf")
+    lately, long_ago = time.time() - 60, time.time() - 7200
+    for date, is_kept in ((lately, True), (long_ago, False)):
+        os.utime(path, (date, date))
+        assert store.read(NAME, "kernel")
+        assert (path.stat().st_mtime == pytest.approx(date, abs=1)) is is_kept
+
+
+def test_the_users_folder_is_where_the_environment_says_now(tmp_path, monkeypatch):
+    monkeypatch.delenv("PTXFORGE_CACHE_DIR", raising=False)
+    for name in ("one", "other", "one"):
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+        assert store.folder() == tmp_path / name / "ptxforge"
+
+
 @pytest.mark.parametrize("code", [errno.EBUSY, errno.ESTALE, errno.EIO, errno.EACCES])
 def test_a_file_system_that_stays_broken_costs_time_only(folder, monkeypatch, caplog, code):
     monkeypatch.setattr(store, "_PAUSE", 0)
