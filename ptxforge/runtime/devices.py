@@ -29,15 +29,16 @@ def default_device() -> Device:
     if _chosen:
         return _chosen[-1]
     known = _default
-    try:  # every launch without arrays asks: the call of settings.DEVICE.held() would be a third of this
-        held = os.environ._data.get(_KEY)
-    except AttributeError:
-        held = settings.DEVICE.held()
-    if known is None or known[0] != held or known[1] is not device:
+    # Every launch without arrays asks, so the variable is looked up where Python's environment keeps it, and
+    # compared by identity: it is another object only after it was set.
+    held = _look_up(_KEY) if os.environ is _environment else settings.DEVICE.held()
+    if known is None or known[0] is not held or known[1] is not device:
         _default = known = held, device, device(settings.DEVICE.get())
     return known[2]
 
 
+_environment = os.environ
+_look_up: Callable[[Any], Any] = getattr(getattr(os.environ, "_data", os.environ), "get")
 _KEY = settings.DEVICE.key
 _default: tuple[Any, Callable[[str], Device], Device] | None = None
 """The last default device, behind what decided it."""

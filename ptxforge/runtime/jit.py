@@ -87,8 +87,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
         self._compiled = Compiled(self)
         self._globals: list = []  # (scope, name, value) of what compiled code read
         self._shared_names = tuple(name for name in options.names() if name in self.arg_names)
-        is_variadic = bool(fn.__code__.co_flags & inspect.CO_VARARGS)
-        self._is_odd = bool(self._shared_names) or is_variadic
+        self._is_odd = bool(self._shared_names or fn.__code__.co_flags & inspect.CO_VARARGS)
         self._launched: set[tuple[type, ...]] = set()  # types of arguments
         self._enter: Callable = self._first_entry  # by another name: a method of that name is found later
         on_redefinition(self._forget)
@@ -147,8 +146,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
     # Every launch
 
     def _first_entry(self, grid: Any, /, *args: Any, **given: Any) -> CompiledKernel | None:
-        """The way in until the kernel has one of its own, which takes this one's place; see
-        :mod:`ptxforge.runtime.plans`."""
+        """The way in until the kernel has one of its own, which takes its place (:func:`make_entry`)."""
         if not isinstance(self._enter, MethodType):  # made since ``kernel[grid]`` was evaluated
             return self._enter(grid, *args, **given)
         try:
