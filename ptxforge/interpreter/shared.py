@@ -10,18 +10,7 @@ import numpy as np
 
 from ptxforge.interpreter.memory import read
 from ptxforge.interpreter.registry import interprets
-from ptxforge.ir.ops.shared import (
-    AsyncCommitGroup,
-    AsyncCopyGlobalToLocal,
-    AsyncWait,
-    LocalAlloc,
-    LocalDealloc,
-    LocalLoad,
-    LocalStore,
-    MemDescIndex,
-    MemDescSubslice,
-    MemDescTrans,
-)
+from ptxforge.ir.ops import shared
 from ptxforge.support.errors import InterpreterError
 
 _GARBAGE = 0xCD
@@ -31,7 +20,7 @@ def _spoil(array: np.ndarray) -> None:
     array[...] = np.full(array.dtype.itemsize, _GARBAGE, np.uint8).view(array.dtype)[0]
 
 
-@interprets(LocalAlloc)
+@interprets(shared.LocalAlloc)
 def local_alloc(program, op, value=None):
     if value is not None:
         return np.array(value)
@@ -40,23 +29,23 @@ def local_alloc(program, op, value=None):
     return memory
 
 
-@interprets(LocalDealloc)
+@interprets(shared.LocalDealloc)
 def local_dealloc(program, op, source):
     _spoil(source)
 
 
-@interprets(LocalLoad)
+@interprets(shared.LocalLoad)
 def local_load(program, op, source, token=None):
     return np.array(source)
 
 
-@interprets(LocalStore)
+@interprets(shared.LocalStore)
 def local_store(program, op, value, destination):
     fastest = op.destination.type.layout.order[0] - len(op.destination.type.shape)
     destination[...] = np.split(value, op.parts, fastest)[op.part]
 
 
-@interprets(MemDescIndex)
+@interprets(shared.MemDescIndex)
 def memdesc_index(program, op, source, index):
     if op.pitch:
         index, rest = divmod(index, op.pitch)
@@ -67,18 +56,18 @@ def memdesc_index(program, op, source, index):
     return source[int(index)]
 
 
-@interprets(MemDescSubslice)
+@interprets(shared.MemDescSubslice)
 def memdesc_subslice(program, op, source):
     parts = zip(op.offsets, op.result.type.shape, strict=True)
     return source[tuple(slice(offset, offset + size) for offset, size in parts)]
 
 
-@interprets(MemDescTrans)
+@interprets(shared.MemDescTrans)
 def memdesc_trans(program, op, source):
     return np.transpose(source, op.order)
 
 
-@interprets(AsyncCopyGlobalToLocal)
+@interprets(shared.AsyncCopyGlobalToLocal)
 def async_copy_global_to_local(program, op, pointer, destination, mask=None, other=None):
     data = read(program, pointer, mask, other, destination.dtype)
 
@@ -88,13 +77,13 @@ def async_copy_global_to_local(program, op, pointer, destination, mask=None, oth
     program.open_group.append(finish)
 
 
-@interprets(AsyncCommitGroup)
+@interprets(shared.AsyncCommitGroup)
 def async_commit_group(program, op, *tokens):
     program.groups.append(program.open_group)
     program.open_group = []
 
 
-@interprets(AsyncWait)
+@interprets(shared.AsyncWait)
 def async_wait(program, op, *tokens):
     while len(program.groups) > op.num:
         for finish in program.groups.pop(0):

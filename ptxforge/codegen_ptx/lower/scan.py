@@ -279,19 +279,19 @@ class _Scanner:
         """Turn inclusive results into prefixes of the lanes; the results of the cells' last registers, by
         register."""
         inclusive, step, follows = self.lane_scan
-        mine = list(zip(*inclusive))
+        per_cell = list(zip(*inclusive))
         known = [c for c, p in enumerate(self.prefix) if p is not None]
         if known:
             left = [[self.prefix[c][k] for c in known] for k in range(len(inclusive))]
             combined = self.combine(left, [[x[c] for c in known] for x in inclusive])
             for c, new in zip(known, zip(*combined)):
-                mine[c] = self._where(self.valid[c], new, mine[c])
-        before = self._from_lane([list(x) for x in zip(*mine)], step)
+                per_cell[c] = self._where(self.valid[c], new, per_cell[c])
+        before = self._from_lane([list(x) for x in zip(*per_cell)], step)
         for c, value in enumerate(zip(*before)):
             outer, valid = self.prefix[c], self.valid[c]
             self.prefix[c] = value if outer is None else self._chosen(follows, value, outer)
             self.valid[c] = follows if outer is None else self._either(valid, follows)
-        return {cell.registers[-1]: values for cell, values in zip(self.cells, mine)}
+        return {cell.registers[-1]: values for cell, values in zip(self.cells, per_cell)}
 
     # -- other levels --------------------------------------------------------------------------------------
 
@@ -354,14 +354,14 @@ class _Scanner:
         b, start = self.b, self.op.scratch_offset
         # Lanes of lower levels hold the same totals by now; those of higher levels have their own.
         merged = sum(1 << bit for name, bit in self.levels[:level] if name == LANE)
-        mine = owner(b, merged | replication(self.layout)[1])
+        owns = owner(b, merged | replication(self.layout)[1])
         starts = []
         for total, element in zip(self.totals, self.elements):
             size = container_bytes(element.bits)
             thread = thread_xor(b, [self._slot(c, level) * size for c in self._thread_columns()])
             for block, x in zip(self.blocks, total):
                 address = shared_address(b, thread, start + self._slot(self._key(block), level) * size)
-                store_words(b, address, [to_word(b, x, element)], mine)
+                store_words(b, address, [to_word(b, x, element)], owns)
             starts.append(start)
             start += size << (self.layout.out_bits_total - level)
         barrier(b)

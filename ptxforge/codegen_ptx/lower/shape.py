@@ -249,12 +249,12 @@ def _spill(ctx: Lowering, layout: LinearLayout, entries: list, element: T.Type, 
     copies, threads = replication(layout)
     columns = [c * size for c in thread_columns(layout)]
     thread = thread_xor(b, columns)
-    mine = owner(b, threads)
+    owns = owner(b, threads)
     base = b.add(shared_base(b), start)
     for register, flat in enumerate(register_constants(layout)):
         if not register & copies:
             place = b.add(base, combine(b, thread, columns, flat * size))
-            store_words(b, place, [to_word(b, entries[register], element)], mine)
+            store_words(b, place, [to_word(b, entries[register], element)], owns)
 
 
 @lowers(ops.Histogram)
@@ -287,14 +287,14 @@ def histogram(ctx: Lowering, op: ops.Histogram) -> None:
 def _count(ctx: Lowering, op: ops.Histogram, bins: int) -> None:
     b, element = ctx.b, op.x.type.element
     copies, threads = replication(linear_of(op.x.type))
-    mine = owner(b, threads)
+    owns = owner(b, threads)
     masks = ctx.get(op.mask) if op.mask is not None else None
     base = b.add(shared_base(b), op.scratch_offset)
     for register, entry in enumerate(ctx.get(op.x)):
         if register & copies:
             continue
         counted = integer_compare(b, "ult", entry, bins, element.bits)
-        counted = b.both(counted, b.both(mine, masks[register] if masks is not None else None))
+        counted = b.both(counted, b.both(owns, masks[register] if masks is not None else None))
         value = _as_i32(b, entry, element) if element.bits == 64 else zero_extended(b, entry, element.bits)
         root, offset = b.split(b.add(base, b.mul(value, 4)))
         b.effect("red.shared.add.u32 [%s+%s], 1;", root, offset, guard=counted)

@@ -11,36 +11,7 @@ import math
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import COMMUTATIVE, REGISTRY
-from ptxforge.ir.ops.arith import (
-    AddF,
-    AddI,
-    AndI,
-    CmpF,
-    CmpI,
-    DivF,
-    DivSI,
-    DivUI,
-    MaximumF,
-    MaxNumF,
-    MaxSI,
-    MaxUI,
-    MinimumF,
-    MinNumF,
-    MinSI,
-    MinUI,
-    MulF,
-    MulI,
-    OrI,
-    RemSI,
-    RemUI,
-    Select,
-    ShlI,
-    ShrSI,
-    ShrUI,
-    SubF,
-    SubI,
-    XorI,
-)
+from ptxforge.ir.ops import arith
 from ptxforge.ir.ops.cast import Bitcast, ExtF, ExtSI, ExtUI, IntToPtr, PtrToInt, TruncF, TruncI
 from ptxforge.ir.ops.math import AbsF, DivRn
 from ptxforge.ir.rewriter import PatternSet, Rewriter, constant_of
@@ -78,8 +49,7 @@ def _zero(rewriter: Rewriter, type: T.Type) -> Value:
     return rewriter.constant(False if T.element_type(type) is T.I1 else 0, type)
 
 
-# -- order and association
-# -------------------------------------------------------------------------------------
+# -- order and association -----------------------------------------------------------------------------------
 
 
 @RULES.on(*[kind for kind in REGISTRY.values() if COMMUTATIVE in kind.traits])
@@ -90,8 +60,8 @@ def constant_to_the_right(op: Operation, rewriter: Rewriter) -> bool:
     return rewriter.set_operands(op, (op.rhs, op.lhs))
 
 
-@RULES.on(CmpI)
-def compared_constant_to_the_right(op: CmpI, rewriter: Rewriter) -> bool:
+@RULES.on(arith.CmpI)
+def compared_constant_to_the_right(op: arith.CmpI, rewriter: Rewriter) -> bool:
     """c < x → x > c"""
     if constant_of(op.lhs) is None or constant_of(op.rhs) is not None:
         return False
@@ -99,7 +69,7 @@ def compared_constant_to_the_right(op: CmpI, rewriter: Rewriter) -> bool:
     return rewriter.set_operands(op, (op.rhs, op.lhs))
 
 
-@RULES.on(AddI, MulI, AndI, OrI, XorI)
+@RULES.on(arith.AddI, arith.MulI, arith.AndI, arith.OrI, arith.XorI)
 def associate_constants(op: Operation, rewriter: Rewriter) -> bool:
     """(x ∘ c) ∘ d → x ∘ (c ∘ d)"""
     inner = op.lhs.defining_op
@@ -110,40 +80,40 @@ def associate_constants(op: Operation, rewriter: Rewriter) -> bool:
     )
 
 
-@RULES.on(SubI)
-def subtracted_constant(op: SubI, rewriter: Rewriter) -> bool:
+@RULES.on(arith.SubI)
+def subtracted_constant(op: arith.SubI, rewriter: Rewriter) -> bool:
     """x - c → x + (-c)"""
     if constant_of(op.rhs) is None:
         return False
-    negative = rewriter.value(SubI, _zero(rewriter, op.rhs.type), op.rhs)
-    return rewriter.replace(op, rewriter.value(AddI, op.lhs, negative))
+    negative = rewriter.value(arith.SubI, _zero(rewriter, op.rhs.type), op.rhs)
+    return rewriter.replace(op, rewriter.value(arith.AddI, op.lhs, negative))
 
 
 # -- identities of integers
 # ------------------------------------------------------------------------------------
 
 
-@RULES.on(AddI, SubI, OrI, XorI, ShlI, ShrSI, ShrUI)
+@RULES.on(arith.AddI, arith.SubI, arith.OrI, arith.XorI, arith.ShlI, arith.ShrSI, arith.ShrUI)
 def right_zero(op: Operation, rewriter: Rewriter) -> bool:
     """x + 0, x - 0, x | 0, x ^ 0, x << 0, x >> 0 → x"""
     return is_int(op.rhs, 0) and rewriter.replace(op, op.lhs)
 
 
-@RULES.on(MulI, DivSI, DivUI)
+@RULES.on(arith.MulI, arith.DivSI, arith.DivUI)
 def right_one(op: Operation, rewriter: Rewriter) -> bool:
     """x · 1, x / 1 → x"""
     # An i1 holds -1 and not 1 when it is signed: 1 / -1 is not 1.
-    is_one = is_int(op.rhs, 1) and not (type(op) is DivSI and T.element_type(op.result.type) is T.I1)
+    is_one = is_int(op.rhs, 1) and not (type(op) is arith.DivSI and T.element_type(op.result.type) is T.I1)
     return is_one and rewriter.replace(op, op.lhs)
 
 
-@RULES.on(MulI, AndI)
+@RULES.on(arith.MulI, arith.AndI)
 def annihilated(op: Operation, rewriter: Rewriter) -> bool:
     """x · 0, x & 0 → 0"""
     return is_int(op.rhs, 0) and rewriter.replace(op, op.rhs)
 
 
-@RULES.on(RemSI, RemUI)
+@RULES.on(arith.RemSI, arith.RemUI)
 def remainder_by_one(op: Operation, rewriter: Rewriter) -> bool:
     """x % 1 → 0"""
     if not is_int(op.rhs, 1):
@@ -151,19 +121,22 @@ def remainder_by_one(op: Operation, rewriter: Rewriter) -> bool:
     return rewriter.replace(op, _zero(rewriter, op.result.type))
 
 
-@RULES.on(AndI, OrI)
+@RULES.on(arith.AndI, arith.OrI)
 def all_ones(op: Operation, rewriter: Rewriter) -> bool:
     """x & -1 → x, x | -1 → -1"""
-    return is_int(op.rhs, -1) and rewriter.replace(op, op.lhs if type(op) is AndI else op.rhs)
+    return is_int(op.rhs, -1) and rewriter.replace(op, op.lhs if type(op) is arith.AndI else op.rhs)
 
 
-@RULES.on(AndI, OrI, MinSI, MaxSI, MinUI, MaxUI, MinNumF, MaxNumF, MinimumF, MaximumF)
+@RULES.on(
+    arith.AndI, arith.OrI, arith.MinSI, arith.MaxSI, arith.MinUI, arith.MaxUI, arith.MinNumF, arith.MaxNumF,
+    arith.MinimumF, arith.MaximumF,
+)  # fmt: skip
 def idempotent(op: Operation, rewriter: Rewriter) -> bool:
     """x & x, x | x, min(x, x), max(x, x) → x"""
     return op.lhs is op.rhs and rewriter.replace(op, op.lhs)
 
 
-@RULES.on(SubI, XorI)
+@RULES.on(arith.SubI, arith.XorI)
 def with_itself(op: Operation, rewriter: Rewriter) -> bool:
     """x - x, x ^ x → 0"""
     return op.lhs is op.rhs and rewriter.replace(op, _zero(rewriter, op.result.type))
@@ -173,20 +146,20 @@ def with_itself(op: Operation, rewriter: Rewriter) -> bool:
 # --------------------------------------------------------------------------------------
 
 
-@RULES.on(MulF, DivF, DivRn)
+@RULES.on(arith.MulF, arith.DivF, DivRn)
 def float_right_one(op: Operation, rewriter: Rewriter) -> bool:
     """x · 1.0, x / 1.0 → x"""
     return is_float(op.rhs, 1.0) and rewriter.replace(op, op.lhs)
 
 
-@RULES.on(AddF)
-def plus_negative_zero(op: AddF, rewriter: Rewriter) -> bool:
+@RULES.on(arith.AddF)
+def plus_negative_zero(op: arith.AddF, rewriter: Rewriter) -> bool:
     """x + (-0.0) → x"""
     return is_float(op.rhs, -0.0) and rewriter.replace(op, op.lhs)
 
 
-@RULES.on(SubF)
-def minus_zero(op: SubF, rewriter: Rewriter) -> bool:
+@RULES.on(arith.SubF)
+def minus_zero(op: arith.SubF, rewriter: Rewriter) -> bool:
     """x - 0.0 → x"""
     return is_float(op.rhs, 0.0) and rewriter.replace(op, op.lhs)
 
@@ -201,31 +174,32 @@ def absolute_twice(op: AbsF, rewriter: Rewriter) -> bool:
 # --------------------------------------------------------------------------------
 
 
-@RULES.on(CmpI)
-def compared_with_itself(op: CmpI, rewriter: Rewriter) -> bool:
+@RULES.on(arith.CmpI)
+def compared_with_itself(op: arith.CmpI, rewriter: Rewriter) -> bool:
     """x <= x → true, x < x → false"""
     if op.lhs is not op.rhs:
         return False
     return rewriter.replace(op, rewriter.constant(op.predicate in _HOLDS_FOR_EQUALS, op.result.type))
 
 
-@RULES.on(XorI)
-def negated_comparison(op: XorI, rewriter: Rewriter) -> bool:
+@RULES.on(arith.XorI)
+def negated_comparison(op: arith.XorI, rewriter: Rewriter) -> bool:
     """(x < y) ^ true → x >= y"""
     test = op.lhs.defining_op
-    if type(test) is not CmpI or not is_int(op.rhs, -1):
+    if type(test) is not arith.CmpI or not is_int(op.rhs, -1):
         return False
-    return rewriter.replace(op, rewriter.value(CmpI, *test.operands, predicate=_NEGATED[test.predicate]))
+    negated = rewriter.value(arith.CmpI, *test.operands, predicate=_NEGATED[test.predicate])
+    return rewriter.replace(op, negated)
 
 
-@RULES.on(XorI)
-def negated_float_comparison(op: XorI, rewriter: Rewriter) -> bool:
+@RULES.on(arith.XorI)
+def negated_float_comparison(op: arith.XorI, rewriter: Rewriter) -> bool:
     """(x olt y) ^ true → x uge y"""
     test = op.lhs.defining_op
-    if type(test) is not CmpF or not is_int(op.rhs, -1):
+    if type(test) is not arith.CmpF or not is_int(op.rhs, -1):
         return False
     return rewriter.replace(
-        op, rewriter.value(CmpF, *test.operands, predicate=_negated_float(test.predicate))
+        op, rewriter.value(arith.CmpF, *test.operands, predicate=_negated_float(test.predicate))
     )
 
 
@@ -236,8 +210,8 @@ def _negated_float(predicate: str) -> str:
     return ("o" if predicate[0] == "u" else "u") + opposite
 
 
-@RULES.on(Select)
-def select_constant(op: Select, rewriter: Rewriter) -> bool:
+@RULES.on(arith.Select)
+def select_constant(op: arith.Select, rewriter: Rewriter) -> bool:
     """select true, x, y → x; select false, x, y → y; select c, x, x → x"""
     if op.true_value is op.false_value:
         return rewriter.replace(op, op.true_value)
@@ -245,22 +219,22 @@ def select_constant(op: Select, rewriter: Rewriter) -> bool:
     return condition is not None and rewriter.replace(op, op.true_value if condition else op.false_value)
 
 
-@RULES.on(Select)
-def select_truth(op: Select, rewriter: Rewriter) -> bool:
+@RULES.on(arith.Select)
+def select_truth(op: arith.Select, rewriter: Rewriter) -> bool:
     """select c, true, false → c; select c, false, true → c ^ true"""
     values = constant_of(op.true_value), constant_of(op.false_value)
     if values == (True, False) and isinstance(values[0], bool):
         return rewriter.replace(op, op.condition)
     if values == (False, True) and isinstance(values[0], bool):
-        return rewriter.replace(op, rewriter.value(XorI, op.condition, op.false_value))
+        return rewriter.replace(op, rewriter.value(arith.XorI, op.condition, op.false_value))
     return False
 
 
-@RULES.on(Select)
-def select_negated(op: Select, rewriter: Rewriter) -> bool:
+@RULES.on(arith.Select)
+def select_negated(op: arith.Select, rewriter: Rewriter) -> bool:
     """select (c ^ true), x, y → select c, y, x"""
     test = op.condition.defining_op
-    if type(test) is not XorI or not is_int(test.rhs, -1):
+    if type(test) is not arith.XorI or not is_int(test.rhs, -1):
         return False
     return rewriter.set_operands(op, (test.lhs, op.false_value, op.true_value))
 
