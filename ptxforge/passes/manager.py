@@ -162,12 +162,13 @@ def run_passes(
     rows = _until(rows, last)
     stages = Stages(function.clone(), rows, target)
     holding: set[str] = set()
+    idle: dict[Callable, int] = {}
     function.analyses = {}
     for row in rows:
         if checked:
             _check_requirements(row, function, target)
         start = time.perf_counter()
-        changed = _run_one(row, function, target)
+        changed = _run_unless_idle(row, function, target, idle)
         if timings is not None:
             timings[row.name] = timings.get(row.name, 0.0) + time.perf_counter() - start
         if row.name in dumped or "all" in dumped:
@@ -202,6 +203,17 @@ def _until(rows: list[Pass], last: str) -> list[Pass]:
             f"no pass '{last}' in this pipeline; there are {', '.join(dict.fromkeys(r.name for r in rows))}"
         )
     return rows[: places[-1] + 1]
+
+
+def _run_unless_idle(row: Pass, function: Function, target: Target, idle: dict[Callable, int]) -> bool:
+    """Run a pass, whose answer is whether it changed the function. What changed nothing (``idle``: at which
+    count of changes) would change nothing now, if nothing else has meanwhile."""
+    if idle.get(row.function) == function.changes:
+        return False
+    changed = _run_one(row, function, target)
+    if not changed:
+        idle[row.function] = function.changes
+    return changed
 
 
 def _run_one(row: Pass, function: Function, target: Target) -> bool:

@@ -125,3 +125,29 @@ def test_compile_time_stays_in_its_budget(text, budget):
         pipeline.run(function, TARGET)
         times.append(time.process_time() - start)
     assert min(times) < 2 * budget
+
+
+@pytest.mark.parametrize(("between", "runs"), [(False, 1), (True, 2)])
+def test_a_pass_that_found_nothing_looks_again_only_where_something_changed(between, runs):
+    asked = []
+
+    def look(function, target):
+        asked.append(function)
+        return False
+
+    def change(function, target):
+        return between
+
+    run_passes(parse_function(ADD), [Pass(f, "tile", "") for f in (look, change, look)], TARGET)
+    assert len(asked) == runs
+
+
+def test_a_pass_that_changed_something_looks_again():
+    asked = []
+
+    def change(function, target):
+        asked.append(function)
+        return True
+
+    run_passes(parse_function(ADD), [Pass(change, "tile", "")] * 2, TARGET)
+    assert len(asked) == 2
