@@ -119,6 +119,11 @@ class Effects:
         return self.starts or self.finishes
 
     @property
+    def fills(self) -> str:
+        """The queue by which it copies to shared memory; empty when it does not."""
+        return self.starts if "shared" in self.writes else ""
+
+    @property
     def is_pure(self) -> bool:
         return not (self.reads or self.writes or self.other)
 

@@ -52,8 +52,7 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import ELEMENTWISE
 from ptxforge.ir.ops.arith import AndI, SubF
-from ptxforge.ir.ops.cast import Bitcast, Cast, ExtF, TruncF
-from ptxforge.ir.ops.control import For, Yield
+from ptxforge.ir.ops.cast import Bitcast, ExtF, TruncF
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
@@ -279,9 +278,9 @@ def _feeds_another_dot(dot: Dot) -> bool:
 
 
 def _flows_to(user: Operation, index: int) -> list[Value]:
-    if isinstance(user, Yield):
+    if user.is_terminator:
         return []
-    if isinstance(user, For):
+    if user.is_counted:
         target = user.passes_to(index)
         return [] if target is None else user.carried_names(target.index)[:1]
     return [r for r in user.results if isinstance(r.type, T.TensorType)]
@@ -356,7 +355,7 @@ def _widths_along(value: Value, dim: int, block: Block) -> Iterator[int]:
             yield value.type.element.bits
     elif isinstance(op, Trans):
         yield from _widths_along(op.x, op.order[dim], block)
-    elif isinstance(op, (ConvertLayout, Cast)) or ELEMENTWISE in op.traits:
+    elif isinstance(op, ConvertLayout) or ELEMENTWISE in op.traits:
         for operand in op.operands:
             if isinstance(operand.type, T.TensorType):
                 yield from _widths_along(operand, dim, block)

@@ -30,13 +30,15 @@ from __future__ import annotations
 import attrs
 
 from ptxforge.ir.core import BlockArgument, Operation, Value
+from ptxforge.ir.definition import ALLOCATES
 from ptxforge.ir.ops.cast import Cast
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import Load
-from ptxforge.ir.ops.shape import Broadcast, Constant, ExpandDims, Splat
-from ptxforge.ir.ops.shared import LocalAlloc, MemDescTrans
+from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Splat
+from ptxforge.ir.ops.shared import MemDescTrans
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
+from ptxforge.ir.rewriter import constant_of
 from ptxforge.support.machine import SHORT_CHAIN
 
 
@@ -90,21 +92,20 @@ def chain_of(loop: For, loads: list[Load]) -> Chain | None:
 
 
 def _is_short(loop: For) -> bool:
-    bounds = [v.defining_op for v in (loop.lower, loop.upper, loop.step)]
-    if not all(isinstance(op, Constant) for op in bounds):
+    lower, upper, step = map(constant_of, (loop.lower, loop.upper, loop.step))
+    if None in (lower, upper, step):
         return _constant_extent(loop) <= SHORT_CHAIN
-    lower, upper, step = (op.value for op in bounds)
     return upper - lower <= SHORT_CHAIN * step
 
 
 def _constant_extent(loop: For) -> int:
     """How many iterations ``for … in range(x, x + n, step)`` has; a large number if that is not its form."""
-    op, step = loop.upper.defining_op, loop.step.defining_op
-    if op is None or op.name != "addi" or not isinstance(step, Constant):
+    op, step = loop.upper.defining_op, constant_of(loop.step)
+    if op is None or step is None or [sign for _, sign in op.addends] != [1, 1]:
         return SHORT_CHAIN + 1
     for base, extent in (op.operands, reversed(op.operands)):
-        if base is loop.lower and isinstance(extent.defining_op, Constant):
-            return -(-extent.defining_op.value // step.value)
+        if base is loop.lower and constant_of(extent) is not None:
+            return -(-constant_of(extent) // step)
     return SHORT_CHAIN + 1
 
 
@@ -115,7 +116,7 @@ def _product(loop: For, start: DotAsync) -> Product | None:
         return None
     views = _views(start.b)
     op = (views[-1].source if views else start.b).defining_op
-    if not isinstance(op, LocalAlloc) or op.parent is not loop.body or op.value is None:
+    if op is None or ALLOCATES not in op.traits or op.parent is not loop.body or op.value is None:
         return None
     load = op.value.defining_op
     if not isinstance(load, Load) or not load.result.has_one_use or not op.result.has_one_use:

@@ -150,7 +150,7 @@ def _check_moves(loop: For, inner: For, ahead: set[Operation]) -> None:
 
 def _has_room(function: Function, target: Target, loop: For, ahead: set[Operation]) -> bool:
     """See ROOM."""
-    if not any(isinstance(op, TensorLoad) for op in ahead):
+    if not any(op.effects.fills == TENSORS for op in ahead):
         return True
     buffers = list(function.walk(LocalAlloc))
     kept = sum(op.result.type.numel * op.result.type.element.bytes for op in buffers)
@@ -177,9 +177,8 @@ def _overlap(loop: For, inner: For, ahead: set[Operation]) -> None:
     order = [*body[:place], *(op for op in stage if not stage[op]), *body[place:]]
     copies_by_threads = any(op.get_effects().starts == COPIES for op in ahead)
     overlapped = expand_loop(loop, Schedule(order, stage), predicate_access)
-    for op in overlapped.body.operations:
-        if isinstance(op, TensorLoad):
-            op.attributes["ordered"] = True
+    for op in overlapped.body.of(TensorLoad):
+        op.attributes["ordered"] = True
     if copies_by_threads:
         # Copies of a tile that does not exist store zeros: they too must have landed.
         Builder.after(overlapped).create(AsyncWait, num=0)

@@ -14,12 +14,9 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.definition import ANCHOR, ANY_LAYOUT
+from ptxforge.ir.definition import ANCHOR, ANY_LAYOUT, RELAYOUT
 from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.reduce import Reduce
-from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.layouts.encodings import WARP_SIZE, Distributed, Mma
 from ptxforge.passes.conversions import convert_at_definition, operand_layout, result_layout
 from ptxforge.passes.properties import is_memory_access
@@ -74,7 +71,7 @@ class _Propagation:
     def _is_anchor(self, op: Operation) -> bool:
         if is_memory_access(op):
             return is_whole_tile(op, self.num_warps)
-        return isinstance(op, (Dot, DotWait))
+        return ANCHOR in op.traits
 
     def _add(self, value: Value, layout: Distributed, weight: Weight) -> None:
         for member in self.group_of.get(value, (value,)):
@@ -128,9 +125,7 @@ class _Rewriting:
         if target is not None:
             return self._layout(target)
         kept = value.type.layout
-        if ANCHOR in op.traits or not op.results or not any(r in self.chosen for r in op.results):
-            return kept
-        if isinstance(op, Reduce) and op.results[0] not in self.chosen:
+        if ANCHOR in op.traits or not op.results or op.results[0] not in self.chosen:
             return kept
         return operand_layout(op, index, self._layout(op.results[0])) or kept
 
@@ -148,7 +143,7 @@ class _Rewriting:
                 continue
             layout = self.needed[op, index]
             # A reduction to a scalar takes its operands in any layout, as long as it is one for all.
-            if isinstance(op, Reduce) and not isinstance(op.results[0].type, T.TensorType):
+            if RELAYOUT in op.traits and not isinstance(op.results[0].type, T.TensorType):
                 layout = op.operands[0].type.layout
             if value.type.layout != layout:
                 op.set_operand(index, self._convert(value, layout))

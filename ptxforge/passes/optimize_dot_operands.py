@@ -32,13 +32,12 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE
-from ptxforge.ir.ops.cast import Cast, TruncF
-from ptxforge.ir.ops.control import For
+from ptxforge.ir.definition import ELEMENTWISE, UNIFORM
+from ptxforge.ir.ops.cast import TruncF
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
-from ptxforge.ir.ops.shape import Broadcast, Constant, Splat, Trans
+from ptxforge.ir.ops.shape import Broadcast, Trans
 from ptxforge.ir.rewriter import is_dead
 from ptxforge.layouts.encodings import Distributed, DotOperand, elements_per_thread
 from ptxforge.passes.analysis.costs import computation_cost, conversion_cost
@@ -53,8 +52,9 @@ Order = tuple[int, ...]
 def optimize_dot_operands(function: Function, target: Target) -> bool:
     """Rewrite the chains (see CHAIN) of every dot in a loop; dead code is erased."""
     conversions: list[Operation] = []
-    for op in list(function.walk()):
-        if isinstance(op, Dot) and isinstance(op.parent.parent_op, For):
+    for op in list(function.walk(Dot)):
+        loop = op.parent_op
+        if loop is not None and loop.is_counted:
             for index in (0, 1):
                 conversions += _optimize(op, index)
     if not conversions:
@@ -100,7 +100,7 @@ class _Chain:
         if isinstance(op, Load):
             self.has_loads |= not op.volatile
             return not op.volatile
-        if isinstance(op, (Broadcast, Splat, Constant)) or op in self.work:
+        if _is_spread(op) or op in self.work:
             return True
         if isinstance(op, ConvertLayout):
             self._note_saved(op)
@@ -120,7 +120,7 @@ class _Chain:
     def is_in_order(self, value: Value) -> bool:
         """Whether ``value`` has its ORDER already."""
         op = value.defining_op
-        if op is None or op.parent is not self.block or isinstance(op, (Broadcast, Splat, Constant)):
+        if op is None or op.parent is not self.block or _is_spread(op):
             return True
         if isinstance(op, ConvertLayout):
             return _is_raw(op.x)
@@ -203,13 +203,18 @@ def _transposed(b: Builder, value: Value, order: Order) -> Value:
 
 
 def _is_elementwise(op: Operation) -> bool:
-    return op.is_pure and len(op.results) == 1 and (ELEMENTWISE in op.traits or isinstance(op, Cast))
+    return op.is_pure and len(op.results) == 1 and ELEMENTWISE in op.traits
+
+
+def _is_spread(op: Operation) -> bool:
+    """Whether every element of the result is a copy of one of fewer."""
+    return UNIFORM in op.traits or isinstance(op, Broadcast)
 
 
 def _is_raw(value: Value) -> bool:
     """Whether ``value`` is what was loaded, or its transpose."""
     op = value.defining_op
-    return isinstance(op, Load) or isinstance(op, Trans) and isinstance(op.x.defining_op, Load)
+    return isinstance(op.x.defining_op if isinstance(op, Trans) else op, Load)
 
 
 def _only_feeds_dots(value: Value) -> bool:

@@ -35,10 +35,9 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation
+from ptxforge.ir.definition import COPIES, TENSORS
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.mbarrier import BarrierExpect, TensorLoad
 from ptxforge.ir.ops.memory import Barrier
-from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal
 from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.ir.warps import warps_around
 from ptxforge.passes.staggered_products import Product, carried_by, carry, products_of, stagger
@@ -75,8 +74,8 @@ def _last_copy(loop: For) -> Operation:
     runs on while they are asked for, as it reads none of their buffers (``flatten_loops``)."""
     last: Operation = loop
     op = loop.next
-    while isinstance(op, (BarrierExpect, TensorLoad)) or (op.is_speculatable and _is_scalar(op)):
-        if isinstance(op, TensorLoad) and op.ordered:
+    while op.effects.starts == TENSORS or (op.is_speculatable and _is_scalar(op)):
+        if op.effects.fills and op.ordered:
             last = op
         op = op.next
     return last
@@ -94,7 +93,7 @@ def _overlap(loop: For, sums: dict[Product, int]) -> None:
         carry(loop, index, product, behind)
     wait = Builder.after(last).create(DotWait, pending=len(sums))
     op: Operation | None = wait
-    while op is not None and not isinstance(op, (Barrier, AsyncCopyGlobalToLocal)):
+    while op is not None and not isinstance(op, Barrier) and op.effects.fills != COPIES:
         op = op.next
-    if isinstance(op, AsyncCopyGlobalToLocal):
+    if op is not None and op.effects.fills:
         Builder.at(op).create(Barrier)

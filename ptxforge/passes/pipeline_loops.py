@@ -45,13 +45,13 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
+from ptxforge.ir.definition import COPIES, TENSORS
 from ptxforge.ir.ops.arith import AndI, CmpI, Select, SubI
 from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.mbarrier import (
     BarrierArrive,
     BarrierExpect,
     BarrierInval,
-    BarrierWait,
     TensorLoad,
 )
 from ptxforge.ir.ops.memory import Barrier, Load
@@ -128,13 +128,13 @@ def _take_schedule(loop: For) -> tuple[dict[Operation, int], int, int]:
 def _around(loop: For, by_tma: TensorLoads, loads: list[Load]) -> For | None:
     """The loop whose iterations the ring of ``loop`` outlives: see WALKING ON."""
     outer = loop.parent_op
-    return outer if all(map(by_tma.rectangle, loads)) and isinstance(outer, For) else None
+    return outer if all(map(by_tma.rectangle, loads)) and outer is not None and outer.is_counted else None
 
 
 def _finish(loop: For, rings: Rings) -> None:
     """Say which barriers the copies of the steady state can rely on, and free the rings behind the loop."""
     for op in loop.body.operations:
-        if isinstance(op, AsyncCopyGlobalToLocal):
+        if op.effects.fills == COPIES:
             op.attributes["ordered"] = True
     behind = Builder.after(loop)
     if rings.copies_by_threads:
@@ -158,9 +158,8 @@ def _let_both_run(loop: For) -> None:
     """In the steady state of a chain the second product is started before the first is waited for, and
     mbarriers keep copies away from what is still read."""
     next(op for op in loop.body.of(DotWait)).pending = 1
-    for op in loop.body.operations:
-        if isinstance(op, TensorLoad):
-            op.ordered = True
+    for op in loop.body.of(TensorLoad):
+        op.ordered = True
 
 
 def _place_dependencies(loop: For, stage: dict[Operation, int], last: int) -> None:
@@ -220,7 +219,7 @@ def _needed_by(last: Operation, ops: list[Operation]) -> list[Operation]:
     """Of ``ops``, which are in order: those that ``last`` needs, waits for its tiles included, and itself."""
     needed = {last}
     for op in reversed(ops[: ops.index(last) + 1]):
-        is_needed = op in needed or isinstance(op, BarrierWait)
+        is_needed = op in needed or op.effects.finishes == TENSORS
         if is_needed:
             needed.update(v.defining_op for v in op.operands)
             needed.add(op)
@@ -232,12 +231,12 @@ def _needed_by(last: Operation, ops: list[Operation]) -> list[Operation]:
 
 def predicate_access(op: Operation, flag: Value, b: Builder) -> None:
     """Make a copy or load of an iteration that does not exist do nothing (a copy stores zeros)."""
-    if isinstance(op, (BarrierExpect, BarrierWait, TensorLoad)):
+    if op.effects.queue == TENSORS:
         rest = list(op.operands)
         if op.flag is not None:
             flag = b.value(AndI, rest.pop(), flag)
         op.set_operands([*rest, flag])
-        if isinstance(op, TensorLoad):
+        if op.effects.fills:
             op.attributes["is_flagged"] = True
         return
     if not isinstance(op, (AsyncCopyGlobalToLocal, Load)):
@@ -256,14 +255,14 @@ def _chain_predicate(loop: For, rings: Rings) -> Predicate:
     copy takes place, outside of the tensor."""
 
     def predicate(op: Operation, flag: Value, b: Builder) -> None:
-        is_on_barrier = isinstance(op, (BarrierExpect, BarrierWait, TensorLoad))
+        is_on_barrier = op.effects.queue == TENSORS
         if not is_on_barrier or op.barrier.defining_op.source not in rings.of_first_product:
             predicate_access(op, flag, b)
             return
-        if isinstance(op, BarrierWait) and not op.for_copies:
+        if op.effects.finishes and not op.for_copies:
             return
         exists: CmpI = flag.defining_op
-        if isinstance(op, TensorLoad):
+        if op.effects.fills:
             row = 3 + len(op.tile_dims) - 2
             moved = b.value(Select, flag, op.operands[row], b.constant(OUTSIDE, T.I32))
             op.set_operand(row, moved)

@@ -46,10 +46,10 @@ import attrs
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE
+from ptxforge.ir.definition import ELEMENTWISE, UNIFORM
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.shape import Broadcast, Constant, Splat
+from ptxforge.ir.ops.shape import Broadcast
 from ptxforge.ir.ops.shared import (
     AsyncCommitGroup,
     AsyncCopyGlobalToLocal,
@@ -67,12 +67,11 @@ from ptxforge.support.target import Target
 def prefetch(function: Function, target: Target) -> bool:
     """Slice and prefetch the operands of every pipelined dot."""
     changed = False
-    for op in list(function.walk()):
-        if isinstance(op, For):
-            plan = _match(op)
-            if plan is not None:
-                _rewrite(plan)
-                changed = True
+    for loop in list(function.walk(For)):
+        plan = _match(loop)
+        if plan is not None:
+            _rewrite(plan)
+            changed = True
     return changed
 
 
@@ -135,7 +134,7 @@ def _is_same_along(value: Value, dim: int) -> bool:
     op = value.defining_op
     if isinstance(op, Broadcast):
         return op.x.type.shape[dim] == 1
-    return isinstance(op, (Splat, Constant))
+    return op is not None and UNIFORM in op.traits
 
 
 def _is_sliceable(read: Operation | None, loop: For) -> bool:
@@ -308,7 +307,7 @@ def _spread(copies: list[Operation], places: int) -> list[list[Operation]]:
     """Distribute the copies, each with the commit that follows it, over the slices."""
     units: list[list[Operation]] = []
     for op in copies:
-        if isinstance(op, AsyncCopyGlobalToLocal) or not units:
+        if op.effects.fills or not units:
             units.append([op])
         else:
             units[-1].append(op)

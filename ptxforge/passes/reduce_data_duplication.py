@@ -28,11 +28,12 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import BlockArgument, Function, Operation, Value
+from ptxforge.ir.core import BlockArgument, Function, Value
+from ptxforge.ir.definition import ALLOCATES
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.shape import Constant, Trans
+from ptxforge.ir.ops.dot import Dot, Product
+from ptxforge.ir.ops.shape import Trans
 from ptxforge.ir.ops.shared import LocalAlloc, LocalDealloc, LocalLoad, MemDescTrans
 from ptxforge.ir.pressure import registers_of
 from ptxforge.layouts.conversion import SharedMemory
@@ -45,19 +46,17 @@ from ptxforge.support.target import Target
 
 def reduce_data_duplication(function: Function, target: Target) -> bool:
     """Apply the rules above."""
-    ops = list(function.walk())
-    room = target.max_shared_bytes - _most_bytes(ops)
+    room = target.max_shared_bytes - _most_bytes(function)
     tiles: dict[tuple, Value] = {}
     changed = False
-    for op in ops:
-        if isinstance(op, ConvertLayout) and _goes_through_shared_memory(op):
+    for op in list(function.walk(ConvertLayout)):
+        if _goes_through_shared_memory(op):
             size = _bytes(op.x.type)
             if size <= room:
                 room -= size * _decompose(op, tiles)
                 changed = True
-    for op in ops:
-        if isinstance(op, For):
-            changed |= _relieve(op)
+    for loop in list(function.walk(For)):
+        changed |= _relieve(loop)
     return changed
 
 
@@ -68,14 +67,14 @@ def _bytes(type: T.TensorType | T.MemDescType) -> int:
     return count * type.element.bytes
 
 
-def _most_bytes(ops: list[Operation]) -> int:
+def _most_bytes(function: Function) -> int:
     """The most bytes of shared memory that are allocated at a time."""
     now = most = 0
-    for op in ops:
-        if isinstance(op, LocalAlloc):
+    for op in function.walk((LocalAlloc, LocalDealloc)):
+        if ALLOCATES in op.traits:
             now += _bytes(op.result.type)
             most = max(most, now)
-        elif isinstance(op, LocalDealloc):
+        else:
             now -= _bytes(op.source.type)
     return most
 
@@ -120,7 +119,7 @@ def _decompose(op: ConvertLayout, tiles: dict[tuple, Value]) -> bool:
 def _relieve(loop: For) -> bool:
     """Move reads of operands into an innermost loop until its tensors fit the registers."""
     dots = list(loop.body.of(Dot))
-    if not dots or loop.body.has(For):
+    if not dots or any(loop.body.walk(For)):
         return False
     invariant = _invariant_operands(loop)
     needed = _registers_of_loop(loop, dots) + sum(registers_of(value.type) for value in invariant)
@@ -136,11 +135,10 @@ def _relieve(loop: For) -> bool:
 def _invariant_operands(loop: For) -> list[Value]:
     """The operands of the loop's dots that are made outside of it, each once."""
     found: dict[Value, None] = {}
-    for dot in loop.body.operations:
-        if isinstance(dot, Dot):
-            for value in (dot.a, dot.b):
-                if value.owner_block is not loop.body:
-                    found[value] = None
+    for dot in loop.body.of(Dot):
+        for value in (dot.a, dot.b):
+            if value.owner_block is not loop.body:
+                found[value] = None
     return list(found)
 
 
@@ -157,9 +155,9 @@ def _accumulates(value: Value, loop: For) -> bool:
     if isinstance(value, BlockArgument):
         return value.block is loop.body
     op = value.defining_op
-    if op is None or op.parent is not loop.body or isinstance(op, Constant):
+    if op is None or op.parent is not loop.body:
         return False
-    return isinstance(op, Dot) or any(_accumulates(v, loop) for v in op.operands if v.type == value.type)
+    return isinstance(op, Product) or any(_accumulates(v, loop) for v in op.operands if v.type == value.type)
 
 
 def _read_inside(loop: For, value: Value) -> None:

@@ -30,7 +30,7 @@ from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import GetProgramId, Load
-from ptxforge.ir.ops.shared import LocalAlloc, LocalLoad, LocalStore, MemDescTrans
+from ptxforge.ir.ops.shared import LocalAlloc, LocalLoad, MemDescTrans
 from ptxforge.ir.warps import scratch_of, warps_around
 from ptxforge.layouts.encodings import DotOperand, elements_per_thread
 from ptxforge.support import machine
@@ -39,32 +39,24 @@ from ptxforge.support.target import Target
 
 def reorder_instructions(function: Function, target: Target) -> bool:
     """Apply the rules above once each."""
-    ops = list(function.walk())
     changed = False
-    for op in ops:
+    for op in list(function.walk((LocalLoad, ConvertLayout))):
         if _raises_pressure(op):
             changed |= _sink(op)
-    for op in ops:
-        if isinstance(op, LocalAlloc) and op.value is not None:
-            changed |= _hoist(op, op.value)
-        elif isinstance(op, MemDescTrans):
-            changed |= _hoist(op, op.source)
-    for op in ops:
-        if isinstance(op, Dot):
-            changed |= _fetch_in_order(op)
-    for block in dict.fromkeys(op.parent for op in ops if isinstance(op, Load)):
+    for op in list(function.walk((LocalAlloc, MemDescTrans))):
+        if op.operands:
+            changed |= _hoist(op, op.operands[0])
+    for op in list(function.walk(Dot)):
+        changed |= _fetch_in_order(op)
+    for block in dict.fromkeys(op.parent for op in function.walk(Load)):
         changed |= _load_early(block)
     return changed
 
 
 def _raises_pressure(op: Operation) -> bool:
-    if isinstance(op, LocalLoad):
+    before, after = op.operands[0].type, op.result.type
+    if isinstance(before, T.MemDescType) or isinstance(after.layout, DotOperand):
         return True
-    if not isinstance(op, ConvertLayout):
-        return False
-    if isinstance(op.result.type.layout, DotOperand):
-        return True
-    before, after = op.x.type, op.result.type
     return elements_per_thread(after.layout, after.shape) >= elements_per_thread(before.layout, before.shape)
 
 
@@ -74,7 +66,7 @@ def _sink(op: Operation) -> bool:
     users = {op.parent.ancestor_of(user) for user in op.result.users}
     users.discard(None)
     place = op.next
-    reads_shared = isinstance(op, LocalLoad)
+    reads_shared = "shared" in op.effects.reads
     while place is not None and place not in users:
         if reads_shared and _touches_shared(place):
             break
@@ -88,7 +80,7 @@ def _sink(op: Operation) -> bool:
 def _touches_shared(op: Operation) -> bool:
     """Whether a load from shared memory may not pass ``op``: it writes there, waits, or is a barrier."""
     effects = op.get_effects()
-    return bool(op.regions) or effects.other or "shared" in effects.writes or isinstance(op, LocalStore)
+    return bool(op.regions) or effects.other or "shared" in effects.writes
 
 
 def _hoist(op: Operation, value: Value) -> bool:

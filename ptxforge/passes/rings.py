@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE
+from ptxforge.ir.definition import ALLOCATES, ELEMENTWISE
 from ptxforge.ir.ops.arith import AddI, CmpI, Select, XorI
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
@@ -244,7 +244,7 @@ def _layout_of_ring(load: Load) -> Shared:
     """The swizzle for the operation that reads the buffer."""
     type = load.result.type
     for user in load.result.users:
-        if isinstance(user, LocalAlloc):
+        if ALLOCATES in user.traits:
             return user.result.type.layout
     for view, order in _views(load.result):
         consumer = _dot_operand_of(view)
@@ -306,7 +306,7 @@ def _fold_conversions(read: LocalLoad, source: Value, token: Value, stage: dict[
         if user.parent is not read.parent:
             continue  # a branch may not be taken: all warps read here, before the barrier that they all reach
         b = Builder.at(user)
-        if isinstance(user, LocalAlloc) and user.result.type == source.type:
+        if ALLOCATES in user.traits and user.result.type == source.type:
             stage.pop(user, None)
             user.replace_with([source])
             continue

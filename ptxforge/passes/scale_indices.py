@@ -30,10 +30,11 @@ import attrs
 
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.definition import ALLOCATES, SAME_MEMORY
 from ptxforge.ir.ops.arith import AddI, CmpI, Select
-from ptxforge.ir.ops.control import For, Yield
-from ptxforge.ir.ops.shape import Constant
-from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex
+from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.shared import MemDescIndex
+from ptxforge.ir.rewriter import constant_of
 from ptxforge.support.target import Target
 
 
@@ -71,7 +72,7 @@ def _match(loop: For, index: int) -> _Counter | None:
         return None
     shape = wraps.lhs is following.result and wraps.predicate == "sge" and following.lhs is value
     constants = (loop.initial[index], following.rhs, wraps.rhs, wrapped.true_value)
-    if not shape or not all(isinstance(v.defining_op, Constant) for v in constants):
+    if not shape or None in map(constant_of, constants):
         return None
     return _Counter(value, following, wraps, wrapped)
 
@@ -85,7 +86,7 @@ def _common_pitch(counter: _Counter) -> int:
         for user, _ in value.uses:
             if isinstance(user, MemDescIndex) and not user.pitch:
                 pitches.add(_pitch(user))
-            elif isinstance(user, Yield) and value is counter.wrapped.result:
+            elif user.is_terminator and value is counter.wrapped.result:
                 yields += 1
             elif user not in own:
                 return 0
@@ -94,7 +95,7 @@ def _common_pitch(counter: _Counter) -> int:
 
 def _pitch(op: MemDescIndex) -> int:
     allocation = op.source.defining_op
-    if not isinstance(allocation, LocalAlloc):
+    if allocation is None or ALLOCATES not in allocation.traits:
         return 0
     type = op.result.type
     return allocation.pitch or type.numel * type.element.bytes
@@ -105,7 +106,7 @@ def _scale(loop: For, index: int, counter: _Counter, pitch: int) -> None:
         user
         for v in (counter.value, counter.wrapped.result)
         for user in v.users
-        if isinstance(user, MemDescIndex)
+        if SAME_MEMORY in user.traits
     ]
     for user in users:
         user.attributes["pitch"] = pitch

@@ -42,9 +42,9 @@ import attrs
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Operation, Value
-from ptxforge.ir.definition import COPIES, SAME_MEMORY, TENSORS
+from ptxforge.ir.definition import COPIES, PRODUCTS, SAME_MEMORY, TENSORS
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.mbarrier import BarrierWait, TensorLoad
+from ptxforge.ir.ops.mbarrier import BarrierWait
 from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.shared import (
     AsyncCopyGlobalToLocal,
@@ -79,17 +79,16 @@ def products_of(loop: For) -> list[Product]:
     """All products of ``loop``, in order; none if one of them is not started in every iteration, or not
     waited for at once."""
     found = []
-    for op in loop.body.walk():
-        if isinstance(op, DotAsync):
-            begin, waits = op.c.defining_op, op.result.users
-            is_simple = (
-                op.parent is loop.body and isinstance(begin, DotBegin) and begin.parent is loop.body
-                and len(waits) == 1 and isinstance(waits[0], DotWait)
-                and waits[0].pending == 0 and len(waits[0].flights) == 1
-            )  # fmt: skip
-            if not is_simple:
-                return []
-            found.append(Product(begin, op, waits[0]))
+    for op in loop.body.walk(DotAsync):
+        begin, waits = op.c.defining_op, op.result.users
+        is_simple = (
+            op.parent is loop.body and isinstance(begin, DotBegin) and begin.parent is loop.body
+            and len(waits) == 1 and waits[0].effects.finishes == PRODUCTS
+            and waits[0].pending == 0 and len(waits[0].flights) == 1
+        )  # fmt: skip
+        if not is_simple:
+            return []
+        found.append(Product(begin, op, waits[0]))
     return found
 
 
@@ -183,15 +182,14 @@ class _Rings:
     def __init__(self, loop: For):
         self.loop = loop
         self.waits: dict[Operation, list[Operation]] = {}
-        body = list(loop.body.operations)
-        for op in body:
-            if isinstance(op, TensorLoad):
+        for op in loop.body.operations:
+            if op.effects.fills == TENSORS:
                 ring, barriers = _memory_of(op.destination), _memory_of(op.barrier)
                 self.waits[ring] = [
-                    w for w in body if isinstance(w, BarrierWait) and _memory_of(w.barrier) is barriers
+                    w for w in loop.body.of(BarrierWait) if _memory_of(w.barrier) is barriers
                 ]
-            if isinstance(op, AsyncCopyGlobalToLocal):
-                self.waits[_memory_of(op.destination)] = [w for w in body if isinstance(w, AsyncWait)]
+            if op.effects.fills == COPIES:
+                self.waits[_memory_of(op.destination)] = list(loop.body.of(AsyncWait))
 
     def needed(self, start: DotAsync) -> list[Operation] | None:
         """What must be done before ``start`` in an iteration, itself included, in order; ``None`` if that is
@@ -254,11 +252,11 @@ def _count_pending(loop: For, products: list[Product]) -> None:
 def _copy_early(loop: For) -> None:
     """See COPIES: behind the first wait of an iteration, or where they are, a barrier before them."""
     body = list(loop.body.operations)
-    head = next(op for op in body if isinstance(op, DotWait))
+    head = next(loop.body.of(DotWait))
     copies = [op for op in body if op.get_effects().starts in _COPIED]
     if not copies:
         return
-    barrier = next((op for op in body if isinstance(op, Barrier)), None)
+    barrier = next(loop.body.of(Barrier), None)
     if barrier is None:
         barrier = Builder.at(copies[0]).create(Barrier)
     needed = _addresses(loop, copies)
@@ -266,7 +264,7 @@ def _copy_early(loop: For) -> None:
         return
     late = _late_reads(loop, head)
     is_late = late is not None
-    waits = [op for op in body if isinstance(op, AsyncWait) and (is_late or head.is_before_in_block(op))]
+    waits = [op for op in loop.body.of(AsyncWait) if is_late or head.is_before_in_block(op)]
     place = head
     for op in [*waits, barrier]:
         op.remove()

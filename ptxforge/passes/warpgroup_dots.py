@@ -37,13 +37,15 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Operation, Value
+from ptxforge.ir.definition import ALLOCATES, REARRANGING
 from ptxforge.ir.ops.arith import AddF
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
-from ptxforge.ir.ops.shape import Constant, Splat, Trans
+from ptxforge.ir.ops.shape import Trans
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescSubslice, MemDescTrans
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
+from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import DotOperand, Mma, infer_trans
 from ptxforge.layouts.linear import LayoutError
@@ -134,7 +136,7 @@ class _Tile:
         type = self.load.result.type
         described = T.MemDescType(type.shape, type.element, self.layout, mutable=True)
         users = self.load.result.users
-        there = next((u for u in users if isinstance(u, LocalAlloc) and u.result.type is described), None)
+        there = next((u for u in users if ALLOCATES in u.traits and u.result.type is described), None)
         b = Builder.after(there or self.load)
         view = there.result if there else b.value(LocalAlloc, self.load.result, type=described)
         for turn in self.turns:
@@ -224,6 +226,7 @@ def _slice(b: Builder, operand: Value, k_dim: int, start: int, width: int) -> Va
 
 def _is_zero(value: Value) -> bool:
     op: Operation | None = value.defining_op
-    while isinstance(op, (ConvertLayout, Splat)):
-        op = op.operands[0].defining_op
-    return isinstance(op, Constant) and op.value == 0
+    while op is not None and op.operands and REARRANGING in op.traits:
+        value = op.operands[0]
+        op = value.defining_op
+    return constant_of(value) == 0
