@@ -32,14 +32,9 @@ ASKED = {
     "passes/canonicalize_pointers.py": (3, "matches how a tensor of pointers was made from one"),
     "passes/chained_products.py": (6, "matches one product whose result is another's operand"),
     "passes/contract_products.py": (1, "matches products of floats that are added"),
-<<<<<<< HEAD
-    "passes/flatten_loops.py": (6, "loads, buffers and waits that run a tile ahead"),
-    "passes/interleave_products.py": (5, "deals out copies and reads between products"),
-    "passes/layout_propagation.py": (4, "anchors, and the conversions that go"),
-=======
     "passes/flatten_loops.py": (4, "loads, buffers and waits that run a tile ahead"),
-    "passes/layout_propagation.py": (1, "anchors, and the conversions that go"),
->>>>>>> b782fe1 (Passes go by queues, views and allocations: 107 questions of class)
+    "passes/interleave_products.py": (5, "deals out copies and reads between products"),
+    "passes/layout_propagation.py": (1, "the conversions that go"),
     "passes/lower_bounds.py": (1, "a number that was 32 bits wide"),
     "passes/optimize_dot_operands.py": (13, "matches what stands between a load and a product"),
     "passes/optimize_thread_locality.py": (3, "matches sums of rows that a loop adds up"),
