@@ -251,7 +251,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
     def _miss(self, bound: tuple, given: dict[str, Any]) -> PreparedLaunch:
         """What a launch with these arguments and options needs, compiled if need be."""
         made = [specialize(parameter, value) for parameter, value in zip(self.params, bound, strict=True)]
-        device = place(self.params, made)
+        device = place(self.params, made, bound)
         chosen = options.parse(self._with_defaults(given))
         refusals.check_hashes(self.params, made, given)
         try:

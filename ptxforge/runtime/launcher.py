@@ -262,8 +262,11 @@ def _prepared(
     )
 
 
-def place(parameters: tuple[Parameter, ...], specializations: list[Specialization]) -> Device:
+def place(
+    parameters: tuple[Parameter, ...], specializations: list[Specialization], bound: tuple | None = None
+) -> Device:
     """The device that the arguments lie on; without arrays, or with host arrays only, the default device.
+    ``bound`` are the arguments themselves, for a launch.
 
     Raises :class:`PlacementError`, with the argument's name, for arrays on two devices and for a host array
     that a GPU would have to read and cannot, because it is not pinned.
@@ -279,13 +282,13 @@ def place(parameters: tuple[Parameter, ...], specializations: list[Specializatio
             raise PlacementError(f"is on {here.name}, but '{chooser}' is on {chosen.name}", parameter.name)
     chosen = chosen or default_device()
     if chosen.name.startswith("cuda"):
-        _refuse_host_arrays(parameters, specializations, chosen)
+        _refuse_host_arrays(parameters, specializations, chosen, bound or (None,) * len(parameters))
     return chosen
 
 
-def _refuse_host_arrays(parameters, specializations, chosen: Device) -> None:
-    for parameter, made in zip(parameters, specializations, strict=True):
-        if made.on_host and not made.pinned:
+def _refuse_host_arrays(parameters, specializations, chosen: Device, bound: tuple) -> None:
+    for parameter, made, value in zip(parameters, specializations, bound, strict=True):
+        if made.on_host and not arrays.is_pinned(array_of(value)):
             raise _out_of_reach(parameter.name, chosen)
 
 
@@ -310,7 +313,7 @@ def _stream_source(
             return _torch_stream(int(made.device.partition(":")[2] or 0))
         if hasattr(value, "__cuda_array_interface__"):
             return lambda bound: _stream_of(array_of(bound[index]))
-    if where.name.startswith("cuda") and any(made.pinned for made in specializations):
+    if where.name.startswith("cuda") and any(made.on_host for made in specializations):
         return _torch_stream(where.ordinal)
     return arrays.LEGACY_STREAM
 

@@ -60,7 +60,7 @@ class LoadedKernel:
             grid = grid(dict(zip(self.arg_names, bound, strict=True)))
         axes = normalize_grid(grid)
         made = [self._fitting(p, value) for p, value in zip(self.params, bound, strict=True)]
-        device = place(self.params, made)
+        device = place(self.params, made, bound)
         key = (
             id(device),
             tuple((s.device, type(v)) for s, v in zip(made, bound, strict=True)),

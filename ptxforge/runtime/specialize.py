@@ -110,14 +110,12 @@ class Parameter:
 @attrs.frozen(slots=True)
 class Specialization:
     """An argument's part of a variant: its signature ``type``, its ``constant`` when that is ``constexpr``,
-    and for an array where it lies (``device``: a name, or a DeviceArray's own device object); ``pinned``: on
-    the host, where GPUs reach it."""
+    and for an array where it lies (``device``: a name, or a DeviceArray's own device object)."""
 
     type: str
     constant: Any = None
     device: Any = None
     readonly: bool = False
-    pinned: bool = False
 
     @property
     def is_constant(self) -> bool:
@@ -159,8 +157,7 @@ def _specialize(parameter: Parameter, value: Any) -> Specialization:
             "annotate the parameter with tl.constexpr to compile the value in"
         )
     kind = _pointer(parameter, found.dtype, found.address)
-    pinned = found.device == _HOST and arrays.is_pinned(value)
-    return Specialization(kind, device=found.device, readonly=found.readonly, pinned=pinned)
+    return Specialization(kind, device=found.device, readonly=found.readonly)
 
 
 def _descriptor(parameter: Parameter, value: TensorDescriptor) -> Specialization:

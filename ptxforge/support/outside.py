@@ -21,28 +21,66 @@ Chain = tuple[str, ...]
 def chains_of(tree: ast.AST) -> set[Chain]:
     """Every name and dotted name that the body reads from outside: ``{("tl", "load"), ("EPS",)}``, but for
     those in default values."""
-    parts = list(ast.walk(tree))
-    parameters = {part.arg for part in parts if isinstance(part, ast.arg)}
-    assigned = {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
-    own = parameters | (assigned - _read_early(tree) if assigned else assigned)
-    values = [value for part in parts if isinstance(part, ast.arguments) for value in _values(part)]
-    defaults = {id(part) for value in values for part in ast.walk(value)}
-    chains = (tuple(_chain(part)) for part in parts if id(part) not in defaults)
-    return {chain for chain in chains if chain and chain[0] not in own}
+    found = _Names(tree)
+    own = found.parameters | found.assigned.keys()
+    if any(found.reads.get(name, end + 1) <= end for name, end in found.assigned.items()):
+        own -= _read_early(tree) - found.parameters
+    return {chain for chain in found.chains if chain[0] not in own}
 
 
-def _values(arguments: ast.arguments) -> list[ast.expr]:
-    """The expressions of default values."""
-    return [*arguments.defaults, *(value for value in arguments.kw_defaults if value is not None)]
+class _Names:
+    """The names in a function's text: its ``parameters``; the ``assigned`` ones, each with the last line of
+    the assignment that comes first; the first line in which each is read (``reads``); and all ``chains`` that
+    are read."""
+
+    def __init__(self, tree: ast.AST):
+        self.parameters: set[str] = set()
+        self.assigned: dict[str, int] = {}
+        self.reads: dict[str, int] = {}
+        self.chains: set[Chain] = set()
+        work: list[tuple[ast.AST, int]] = [(tree, 0)]  # a node, and where the statement around it ends
+        while work:
+            node, end = work.pop()
+            kind = type(node)
+            if kind is ast.Name:
+                self._name(node, end)
+                continue
+            if kind is ast.Attribute:
+                self.chains.update([chain] if (chain := _chain(node)) else ())
+            elif kind is ast.arg:
+                self.parameters.add(node.arg)
+            elif kind in _SIMPLE:
+                end = node.end_lineno
+                if kind is ast.AugAssign and isinstance(node.target, ast.Name):
+                    self._read(node.target)
+            for field in node._fields:
+                part = None if field in _SKIPPED else getattr(node, field, None)
+                if isinstance(part, ast.AST):
+                    work.append((part, end))
+                elif isinstance(part, list):
+                    work += [(item, end) for item in part if isinstance(item, ast.AST)]
+
+    def _name(self, node: ast.Name, end: int) -> None:
+        if isinstance(node.ctx, ast.Store):
+            end = max(end, node.lineno)
+            self.assigned[node.id] = min(self.assigned.get(node.id, end), end)
+        else:
+            self._read(node)
+
+    def _read(self, node: ast.Name) -> None:
+        self.chains.add((node.id,))
+        self.reads[node.id] = min(self.reads.get(node.id, node.lineno), node.lineno)
 
 
-def _chain(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
-        yield node.id
-    elif isinstance(node, ast.Attribute):
-        inner = tuple(_chain(node.value))
-        if inner:
-            yield from (*inner, node.attr)
+_SIMPLE = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+_SKIPPED = {"ctx", "op", "ops", "defaults", "kw_defaults"}
+
+
+def _chain(node: ast.AST) -> Chain:
+    if isinstance(node, ast.Name):
+        return (node.id,) if isinstance(node.ctx, ast.Load) else ()
+    inner = _chain(node.value) if isinstance(node, ast.Attribute) else ()
+    return (*inner, node.attr) if inner else ()
 
 
 def _read_early(tree: ast.AST) -> set[str]:

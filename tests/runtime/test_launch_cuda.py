@@ -120,6 +120,22 @@ def test_pinned_host_memory_is_read_where_it_lies(kernel, driver, torch):
     assert [launch.stream for launch in driver.launches] == [500] * 5  # torch's, also when it has no array
 
 
+def test_the_emulator_does_not_ask_whether_memory_is_pinned(monkeypatch):
+    """torch refuses the question for some tensors, while it traces."""
+
+    @ptxforge.jit
+    def one(x):
+        tl.store(x, 1.0)
+
+    out = np.zeros(1, np.float32)
+    tensor = Pinned(out.ctypes.data)
+    tensor.shape, tensor.stride, tensor.element_size = (1,), lambda: (1,), lambda: 4
+    tensor.is_pinned = lambda: pytest.fail("asked")
+    monkeypatch.setenv("PTXFORGE_DEVICE", "emulator")
+    one[(1,)](tensor)
+    assert out[0] == 1
+
+
 def test_whether_memory_is_pinned_is_asked_at_every_launch(kernel, driver, torch):
     x, other = Pinned(0x1000), Pinned(0x1000)
     other.pinned = False

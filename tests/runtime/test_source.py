@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import linecache
 import os
 import subprocess
 import sys
+import textwrap
 
 import numpy as np
 import pytest
 
 import ptxforge
+from ptxforge.support import outside
 from ptxforge.support.errors import CompilationError
 
 KERNEL = """
@@ -142,3 +145,31 @@ left
         ptxforge.language.store(out, 8.0)
 
     assert filled(ptxforge.jit(fill)) == 8.0
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("a = LIMIT\nLIMIT = 3", "LIMIT"),
+        ("LIMIT = 3\na = LIMIT", ""),
+        ("LIMIT = LIMIT + 1", "LIMIT"),
+        ("LIMIT += 1", "LIMIT"),
+        ("x += LIMIT", "LIMIT"),
+        ("LIMIT: tl.constexpr = LIMIT", "LIMIT tl.constexpr tl"),
+        ("a = (\n    LIMIT)\nLIMIT = (\n    1)", "LIMIT"),
+        ("LIMIT = (\n    1)\na = LIMIT", ""),
+        ("for LIMIT in range(4):\n    a = LIMIT", "range"),
+        ("for i in range(LIMIT):\n    LIMIT = i", "range LIMIT"),
+        ("if x:\n    LIMIT = 1\na = LIMIT", ""),
+        ("a = [LIMIT for LIMIT in x]", ""),
+        ("a = (LIMIT := 3) + LIMIT", ""),
+        ("global LIMIT\nLIMIT = LIMIT + 1", ""),
+        ("f = lambda y: LIMIT + y\nLIMIT = 3", ""),
+        ("def f(y=tl.one):\n    return y.two + tl.two.three", "tl.two.three tl.two tl"),
+        ("return x.shape, tl.load(x)", "tl.load tl"),
+    ],
+)
+def test_what_a_function_reads_from_outside(body, expected):
+    text = "def kernel(x, n=LIMIT):\n" + textwrap.indent(body, "    ")
+    found = outside.chains_of(ast.parse(text).body[0])
+    assert found == {tuple(chain.split(".")) for chain in expected.split()}
