@@ -34,6 +34,20 @@ NOT_THERE: dict[str, NotThere] = {
     "tl.async_task": NotThere(
         True, "warps are given their work by the compiler", "tl.range(…, num_stages=…)"
     ),
+    "tl.gluon": NotThere(
+        True, "layouts and shared memory by hand are Gluon's; ptxforge finds them", "the same in blocks"
+    ),
+    "tl.tcgen05": NotThere(
+        False, "there are no instructions of Blackwell's tensor memory here", "tl.dot, by mma.sync"
+    ),
+    "tl.syncthreads": NotThere(
+        True, "barriers between the threads of a program are the compiler's",
+        "tl.debug_barrier() where elements talk through global memory",
+    ),
+    "tl.thread_id": NotThere(
+        True, "a program is written for blocks, and threads are the compiler's", "tl.arange(0, BLOCK)"
+    ),
+    "tl.shared_memory": NotThere(True, "what lies in shared memory, and where, is the compiler's choice"),
     "tl._experimental_make_tensor_descriptor": NotThere(
         True, "Triton took it back", "tl.make_tensor_descriptor"
     ),
