@@ -269,9 +269,9 @@ def span(value: object) -> Span:
     return Span(low, high - low, array.ctypes.data, writable)
 
 
-def describe(value: object) -> tuple[int, str, int, tuple[int, ...], bool] | None:
+def describe(value: object) -> tuple[int, str, int, tuple[int, ...], tuple[int, ...]] | None:
     """Of an array on the emulator or the host: bytes from its first to its last element, the element type's
-    name, bytes per element, shape, whether it is C-contiguous. ``None`` for anything else."""
+    name, bytes per element, shape, strides in elements. ``None`` for anything else."""
     if isinstance(value, np.ndarray):
         kind, strides = value.dtype.name, tuple(step // max(value.itemsize, 1) for step in value.strides)
         itemsize = value.itemsize
@@ -285,11 +285,16 @@ def describe(value: object) -> tuple[int, str, int, tuple[int, ...], bool] | Non
     shape = tuple(int(extent) for extent in value.shape)
     reach = sum((extent - 1) * step for extent, step in zip(shape, strides, strict=True) if step > 0)
     nbytes = (reach + 1) * itemsize if math.prod(shape) else 0
-    return nbytes, kind, itemsize, shape, reach + 1 == math.prod(shape) and _is_row_major(shape, strides)
+    return nbytes, kind, itemsize, shape, _row_major(shape) if _is_row_major(shape, strides) else strides
 
 
 def _strides(array: object) -> tuple[int, ...]:
     return tuple(array.strides if isinstance(getattr(array, "strides", None), tuple) else array.stride())
+
+
+def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of an array in C order, also of dimensions of one element, where any stride would do."""
+    return tuple(math.prod(shape[axis + 1 :]) for axis in range(len(shape)))
 
 
 def _is_row_major(shape: tuple[int, ...], strides: tuple[int, ...]) -> bool:

@@ -35,7 +35,7 @@ _SMALL = 1 << 20
 @attrs.frozen(slots=True)
 class Argument:
     """An array argument where the device sees it: ``address`` of its first element, the bytes from the first
-    to the last element, its element type and shape; ``contiguous`` in C order."""
+    to the last element, its element type, shape and strides (in elements)."""
 
     name: str
     address: int
@@ -43,7 +43,7 @@ class Argument:
     element: str
     itemsize: int
     shape: tuple[int, ...]
-    contiguous: bool
+    strides: tuple[int, ...]
 
     def __str__(self) -> str:
         return f"{self.element}[{', '.join(map(str, self.shape))}]"
@@ -56,20 +56,23 @@ class Argument:
         """Words for the element at an address: ``x[3, 0]``, ``x[32], past the end of x``."""
         index = (address - self.address) // self.itemsize
         if index < 0:
-            return f"{-index} elements before the start of '{self.name}'"
-        if not self.contiguous or not self.shape:
-            place = f"the element {index} elements after the first of '{self.name}'"
-        else:
-            place = f"{self.name}[{', '.join(map(str, self._indices(index)))}]"
+            return f"{-index} element{'s' * (index < -1)} before the start of '{self.name}'"
+        indices = self._indices(index)
+        place = f"{self.name}{indices}" if indices else self.name
+        if index and not indices:
+            place = f"{index} element{'s' * (index > 1)} after the first of '{self.name}'"
         return place if address < self.address + self.nbytes else f"{place}, past the end of '{self.name}'"
 
     def _indices(self, index: int) -> list[int]:
-        """Of an element in C order; the first index has no bound."""
-        found = []
-        for extent in reversed(self.shape[1:]):
-            index, inner = divmod(index, max(extent, 1))
-            found.append(inner)
-        return [index, *reversed(found)]
+        """Of the element that lies ``index`` elements after the first, the widest stride first; no index has
+        a bound. Empty where strides lead to none, or run backwards."""
+        found = [0] * len(self.shape)
+        for axis in sorted(range(len(self.shape)), key=lambda axis: -self.strides[axis]):
+            if self.strides[axis] < 0:
+                return []
+            if self.strides[axis]:
+                found[axis], index = divmod(index, self.strides[axis])
+        return [] if index else found
 
 
 pointed_at: dict[int, tuple[int, Callable[[], bool]]] = {}

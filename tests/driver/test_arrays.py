@@ -144,9 +144,13 @@ def test_a_span_covers_the_elements_of_a_view_and_no_more(make, kind):
     array = make(np.arange(24, dtype=np.int32).reshape(4, 6))
     low, high = np.lib.array_utils.byte_bounds(array)
     assert arrays.span(kind(array)) == arrays.Span(low, high - low, array.ctypes.data, True)
-    nbytes, element, itemsize, shape, contiguous = arrays.describe(kind(array))
-    assert (nbytes, element, itemsize, shape) == (high - low, "int32", 4, array.shape)
-    assert contiguous == array.flags.c_contiguous
+    strides = tuple(step // 4 for step in array.strides)
+    assert arrays.describe(kind(array)) == (high - low, "int32", 4, array.shape, strides)
+
+
+def test_strides_that_do_not_matter_are_those_of_c_order():
+    array = np.arange(24, dtype=np.int32).reshape(4, 6)[2:3]
+    assert arrays.describe(np.lib.stride_tricks.as_strided(array, strides=(400, 4)))[4] == (6, 1)
 
 
 def test_a_span_of_a_reversed_view():

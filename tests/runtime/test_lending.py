@@ -125,14 +125,24 @@ def test_arguments_without_elements(emulator):
         (1000, "x[0, 0]"),
         (1000 + 4 * 17, "x[1, 1]"),
         (1000 + 4 * 64, "x[4, 0], past the end of 'x'"),
-        (1000 - 4, "1 elements before the start of 'x'"),
+        (1000 - 4, "1 element before the start of 'x'"),
     ],
 )
 def test_how_an_element_is_named(address, words):
-    x = Argument("x", 1000, 256, "float32", 4, (4, 16), True)
+    x = Argument("x", 1000, 256, "float32", 4, (4, 16), (16, 1))
     assert x.element_at(address) == words and str(x) == "float32[4, 16]"
 
 
 def test_how_an_element_of_a_strided_view_is_named():
-    x = Argument("x", 1000, 250, "float16", 2, (4, 16), False)
-    assert x.element_at(1004) == "the element 2 elements after the first of 'x'"
+    x = Argument("x", 1000, 2 * (3 * 64 + 15 * 2 + 1), "float16", 2, (4, 16), (64, 2))
+    assert x.element_at(1004) == "x[0, 1]" and x.element_at(1000 + 2 * 196) == "x[3, 2]"
+    assert x.element_at(1000 + 2 * (3 * 64 + 32)) == "x[3, 16], past the end of 'x'"
+    assert x.element_at(1002) == "1 element after the first of 'x'"
+    turned = Argument("x", 1000, 64, "float32", 4, (2, 8), (1, 2))
+    assert turned.element_at(1000 + 4 * 5) == "x[1, 2]"
+    assert turned.element_at(1064) == "x[0, 8], past the end of 'x'"
+    assert Argument("x", 1000, 4, "float32", 4, (), ()).element_at(1000) == "x"
+    broadcast = Argument("x", 1000, 32, "float32", 4, (3, 8), (0, 1))
+    assert broadcast.element_at(1000 + 4 * 8) == "x[0, 8], past the end of 'x'"
+    backwards = Argument("x", 1000, 32, "float32", 4, (8,), (-1,))
+    assert backwards.element_at(1000 + 4 * 3) == "3 elements after the first of 'x'"
