@@ -74,7 +74,7 @@ class BoundLaunch:
 
     def update(self, **changes: Any) -> BoundLaunch:
         """Change arguments by name. A value of the same specialisation (type, alignment, the value 1) costs
-        a microsecond; another one compiles what it needs.
+        a few microseconds, with the packing at the next launch; another one compiles what it needs.
 
         Raises :class:`ArgumentError` for a name that is no parameter and for a value that cannot be passed.
         """

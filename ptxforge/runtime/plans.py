@@ -272,8 +272,8 @@ def _noting(names: str) -> list[str]:
     return [
         "if __exact is not None:",
         f"    __repeats.note(__exact, __prepared, (__gx, __gy, __gz), __stream, __values, {names})",
-        "elif __repeats.is_on is None:",
-        "    __repeats.decide(__prepared)",
+        "else:",
+        "    __repeats.pass_over(__prepared)",
     ]
 
 

@@ -7,7 +7,7 @@ array, every number, the constants, the options, the stream that torch works on,
 takes longer than comparing it, so the latest one with the same address of the last array is tried first.
 
 Only what is seen twice is kept, so that arguments that are always new cost a look-up; where hardly anything
-ever repeats, a plan stops looking.
+repeats, a plan stops looking for some thousands of launches.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ MOST = 256
 """Launches that a plan keeps; then it begins again."""
 _WORTH = MOST // 8
 """So many of them must have been repeated, or the plan stops looking for repetitions."""
+PAUSE = 16 * MOST
+"""So many launches later it looks again: a program may have begun to do another thing."""
 
 
 class Repeats(dict):
@@ -28,18 +30,24 @@ class Repeats(dict):
     ``by_address`` has the launch that was repeated last for each address of the last array.
     """
 
-    __slots__ = ("is_on", "by_address", "_impossible")
+    __slots__ = ("is_on", "by_address", "_impossible", "_passed")
 
     def __init__(self) -> None:
         super().__init__()
         self.is_on: bool | None = None
         self.by_address: dict[int, Repeat] = {}
         self._impossible: set[tuple] = set()
+        self._passed = 0
 
-    def decide(self, prepared: PreparedLaunch) -> None:
-        """Begin to look after a first launch on a GPU."""
-        if prepared.launcher is not None:
+    def pass_over(self, prepared: PreparedLaunch) -> None:
+        """Take notice of a launch that was not looked for: begin to look after the first one on a GPU, and
+        again after a pause."""
+        if self.is_on is None and prepared.launcher is not None:
             self.is_on = True
+        elif self.is_on is False:
+            self._passed += 1
+            if self._passed >= PAUSE:
+                self._passed, self.is_on = 0, True
 
     def note(
         self,

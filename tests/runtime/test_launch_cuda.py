@@ -485,6 +485,14 @@ def test_repetitions_are_given_up_where_there_are_none(kernel, driver, torch):
     kernel[(1,)](x, x, x, 5)
     kernel[(1,)](x, x, x, 5)
     assert not plan
+    launches = len(driver.launches)
+    while not plan.is_on and len(driver.launches) < launches + repeats.PAUSE:
+        kernel[(1,)](x, x, x, 5)
+    assert launches + repeats.PAUSE - 10 < len(driver.launches)  # the program may have begun another thing
+    assert plan.is_on
+    for _ in range(3):
+        kernel[(1,)](x, x, x, 5)
+    assert [type(found) for found in plan.values()] == [repeats.Repeat]
 
 
 def test_a_repetition_on_another_default_device(monkeypatch):
