@@ -1,14 +1,19 @@
 """Instruction forms: what the code generator emits, and what a GPU has run.
 
 A form is an instruction's name with all that stands behind its dots (``cp.async.cg.shared.global``), and, for
-those whose operands are lists, how long these are. ``forms.txt`` has the forms that ran on an H200 in the
-tests, all of them right: an assembler may encode one form wrong and others right, which no emulator notices.
-``pytest --device cuda --forms FILE`` writes what ran.
+those whose operands are lists, how long these are. An assembler may encode one form wrong and others right,
+which no emulator notices: so ``forms.txt`` lists the forms of all benchmark configurations for sm_80 and
+sm_90a (``tests/kernels/test_facts.py`` fails for one that is not there, and adds it with
+``--update-golden``), and a session on a GPU tells which of them it ran:
+
+    python -m pytest --device cuda --forms FILE
+    python -m tests.forms FILE          # prints the forms of the list that FILE has not
 """
 
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 from ptxforge.driver.cuda import CudaModule
@@ -32,8 +37,18 @@ def forms_of(ptx: str) -> set[str]:
 
 
 def listed() -> set[str]:
-    """The forms that ran on a GPU."""
-    return set(LIST.read_text().split("\n")) - {""}
+    """The forms of the list."""
+    return set(LIST.read_text().splitlines())
+
+
+def add(forms: set[str]) -> None:
+    """Put forms on the list."""
+    LIST.write_text("\n".join(sorted(listed() | forms)) + "\n")
+
+
+def not_run(file: Path) -> list[str]:
+    """The forms of the list that a session on a GPU, which wrote ``file``, did not run."""
+    return sorted(listed() - set(file.read_text().splitlines()))
 
 
 def record() -> None:
@@ -45,3 +60,7 @@ def record() -> None:
         return function(module, name)
 
     CudaModule.function = noting
+
+
+if __name__ == "__main__":
+    print("\n".join(not_run(Path(sys.argv[1]))))

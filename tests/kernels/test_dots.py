@@ -167,6 +167,20 @@ def test_product(execute, point):
         np.testing.assert_array_equal(out, expected.astype(out.dtype))
 
 
+@pytest.mark.parametrize("point", SAMPLE, ids=map(identify, SAMPLE))
+def test_product_on_ampere(emulator, point):
+    """By ``mma.sync`` and ``cp.async``, which sm_90a seldom needs; with less shared memory."""
+    emulator.target = "sm_80"
+    most = 3 if point["kind"] == "f64" else 4
+    arguments, expected, grid, constants, options = problem(
+        point | {"num_stages": min(point["num_stages"], most)}
+    )
+    x, y, out = (ptxforge.to_device(v, emulator) for v in arguments[:3])
+    compiled = product[grid](x, y, out, *arguments[3:], **constants, **options)
+    assert ".target sm_80" in compiled.asm["ptx"]
+    np.testing.assert_array_equal(out.numpy(), expected.astype(arguments[2].dtype))
+
+
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "whole" in metafunc.fixturenames:
         parts = [pytest.param(None, marks=pytest.mark.skip("needs --device cuda"), id="all")]
