@@ -13,13 +13,10 @@ import re
 from pathlib import Path
 
 from ptxforge.layouts.encodings import Distributed
-from ptxforge.layouts.show import describe, show, show_hardware, show_threads, svg
+from ptxforge.layouts.show import LARGEST_PICTURE, describe, show, show_hardware, show_threads, svg
 from ptxforge.layouts.syntax import parse_encoding
 from ptxforge.support import dtypes
 from ptxforge.support.errors import PtxforgeError
-
-MOST_DRAWN = 1 << 16
-"""Elements of the largest tensor that is drawn: the picture has an entry for each."""
 
 _ELEMENT_TYPES = {name for kind in dtypes.ALL for name in (kind.name, kind.short, kind.ir)}
 
@@ -73,8 +70,8 @@ def parse_shape(text: str) -> tuple[int, ...]:
 
 def _check_drawable(shape: tuple[int, ...]) -> None:
     elements = math.prod(shape)
-    if elements > MOST_DRAWN:
+    if elements > LARGEST_PICTURE:
         raise PtxforgeError(
-            f"a picture of {elements} elements is too large, at most {MOST_DRAWN} can be drawn; "
+            f"a picture of {elements} elements is too large, at most {LARGEST_PICTURE} can be drawn; "
             "--bases prints the linear map of any shape"
         )

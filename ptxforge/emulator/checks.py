@@ -283,28 +283,28 @@ class Checker:
     ) -> None:
         """Lanes read shared memory now. ``indices`` are host addresses - ORIGIN, one per lane."""
         for part, size in self._pieces(indices, nbytes):
-            where, mine = self._look(site, lanes, part, size, strong)
+            where, record = self._look(site, lanes, part, size, strong)
             if not strong:
-                self._note_readers(where, mine)
+                self._note_readers(where, record)
                 self._read_at = self.now - 1
 
-    def _note_readers(self, where: np.ndarray, mine: np.ndarray) -> None:
+    def _note_readers(self, where: np.ndarray, record: np.ndarray) -> None:
         """Make the accessing lanes the last readers; those that they displace, in this instruction or before,
         become the others.
         """
-        count = mine.shape[1]
+        count = record.shape[1]
         before = self._fetch(self.reader, where, count) if self._read_at > self.floor else None
-        self._put(self.reader, where, mine)
+        self._put(self.reader, where, record)
         after = self._fetch(self.reader, where, count)
-        lost = _any_of(((after ^ mine) & _WARP) != 0)
+        lost = _any_of(((after ^ record) & _WARP) != 0)
         if lost.any():
-            self._put(self.other_reader, where[lost], mine[lost])
+            self._put(self.other_reader, where[lost], record[lost])
         if before is None:
             return
         recent = before >= self._oldest
         if not recent.any():
             return
-        displaced = _any_of(recent & (((before ^ mine) & _WARP) != 0)) & ~lost
+        displaced = _any_of(recent & (((before ^ record) & _WARP) != 0)) & ~lost
         if displaced.any():
             self._put(self.other_reader, where[displaced], before[displaced])
 
@@ -318,13 +318,13 @@ class Checker:
     ) -> tuple:
         """Check a read; returns its places and the records ``(accesses, count)`` that it leaves."""
         where, count = self._places(indices, nbytes)
-        mine = self._record(self.tick(site), lanes, count)
+        record = self._record(self.tick(site), lanes, count)
         written = self._fetch(self.writer, where, count)
         if not written.all():
             self._report_uninitialised(site, lanes, indices, written)
         if self._wrote_at > self.floor:
-            self._conflicts(site, lanes, indices, written, mine, "read", "written", forgive_atomic=strong)
-        return where, mine
+            self._conflicts(site, lanes, indices, written, record, "read", "written", forgive_atomic=strong)
+        return where, record
 
     def write(
         self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int, atomic: bool = False
@@ -332,15 +332,15 @@ class Checker:
         """Lanes write shared memory now."""
         for part, size in self._pieces(indices, nbytes):
             where, count = self._places(part, size)
-            mine = self._record(self.tick(site), lanes, count)
+            record = self._record(self.tick(site), lanes, count)
             if self._wrote_at > self.floor:
                 known = self._fetch(self.writer, where, count)
-                self._conflicts(site, lanes, part, known, mine, "write", "written", forgive_atomic=atomic)
+                self._conflicts(site, lanes, part, known, record, "write", "written", forgive_atomic=atomic)
             if self._read_at > self.floor:
                 for shadow in (self.reader, self.other_reader):
                     known = self._fetch(shadow, where, count)
-                    self._conflicts(site, lanes, part, known, mine, "write", "read")
-            self._put(self.writer, where, mine | _ATOMIC_BIT if atomic else mine)
+                    self._conflicts(site, lanes, part, known, record, "write", "read")
+            self._put(self.writer, where, record | _ATOMIC_BIT if atomic else record)
         self._wrote_at = self.now - 1
 
     def forgive(self, offsets: np.ndarray, nbytes: int) -> None:
@@ -599,8 +599,8 @@ class GlobalShadow:
                 self._merge(self.acquired, cta, self.observed.pop(cta))
 
     def _merge(self, table: dict[int, np.ndarray], cta: int, others: np.ndarray) -> None:
-        mine = table.setdefault(cta, np.zeros(self.ctas, bool))
-        np.logical_or(mine, others, out=mine)
+        known = table.setdefault(cta, np.zeros(self.ctas, bool))
+        np.logical_or(known, others, out=known)
 
     def access(
         self, checker: Checker, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray
@@ -804,8 +804,8 @@ class GlobalShadow:
         lane = rows if lanes is None else lanes[rows]
         racing = ~checker.ordered(lane, old)
         if self.acquired:
-            mine = checker.machine.cluster_of_lane[lane] + checker.machine.first_cluster
-            racing &= np.array([not self._ordered(cta, cta) for cta in mine.tolist()], bool)
+            clusters = checker.machine.cluster_of_lane[lane] + checker.machine.first_cluster
+            racing &= np.array([not self._ordered(cta, cta) for cta in clusters.tolist()], bool)
         if locator.kind == READ and racing.any():
             racing &= ~self._reads_its_own(access, where[same], rows, old)
         if not racing.any():
@@ -845,9 +845,9 @@ class GlobalShadow:
         old = records[foreign]
         theirs = ((old & ~GLOBAL_ATOMIC) >> CTA_SHIFT).astype(np.int64) - 1
         if self.acquired:
-            mine = machine.cluster_of_lane[lane] + machine.first_cluster
+            clusters = machine.cluster_of_lane[lane] + machine.first_cluster
             racing = np.array(
-                [not self._ordered(cta, other) for cta, other in zip(mine.tolist(), theirs.tolist())]
+                [not self._ordered(cta, other) for cta, other in zip(clusters.tolist(), theirs.tolist())]
             )
             rows, lane, theirs, old = rows[racing], lane[racing], theirs[racing], old[racing]
         if not rows.size:

@@ -154,10 +154,8 @@ class ClusterChecker:
     def _report_late(self, ticks: np.ndarray, lanes: np.ndarray, ranks: np.ndarray) -> None:
         for tick in np.unique(ticks).tolist():
             site = self.races.sites[tick]
-            mine = ticks == tick
+            chosen = ticks == tick
             if site is not None:
-                text = (
-                    f"CTA {ranks[mine][0]} of the cluster may have ended when its shared memory is accessed "
-                    "here: it does not wait for this access"
-                )
-                self.machine.report("cluster", text, site, np.unique(lanes[mine]))
+                cta = f"CTA {ranks[chosen][0]} of the cluster may have ended"
+                text = f"{cta} when its shared memory is accessed here: it does not wait for this access"
+                self.machine.report("cluster", text, site, np.unique(lanes[chosen]))

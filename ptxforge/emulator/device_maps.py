@@ -58,8 +58,8 @@ class ChangedMaps:
             self.unreleased[address] = cta
 
     def release(self, ctas: np.ndarray) -> None:
-        mine = set(ctas.tolist())
-        self.unreleased = {address: cta for address, cta in self.unreleased.items() if cta not in mine}
+        fenced = set(ctas.tolist())
+        self.unreleased = {address: cta for address, cta in self.unreleased.items() if cta not in fenced}
 
     def acquire(self, cta: int, address: int) -> None:
         self.acquired[cta, address] = self.version.get(address, 0)

@@ -145,9 +145,9 @@ class Allocation:
         in one instruction: the others repeated its work.
         """
         first = self.first_reader.take(where)
-        mine = ((first ^ me) & WHO) == 0
+        own = ((first ^ me) & WHO) == 0
         for readers in (self.reader, self.other_reader):
-            copies = mine & ((readers.take(where) ^ first) & ~(_THREAD_OF_RECORD | GLOBAL_ATOMIC) == 0)
+            copies = own & ((readers.take(where) ^ first) & ~(_THREAD_OF_RECORD | GLOBAL_ATOMIC) == 0)
             readers[where[copies]] = 0
 
     def _keep(self, where: np.ndarray, records: np.ndarray, others: np.ndarray) -> None:

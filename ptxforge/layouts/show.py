@@ -31,8 +31,9 @@ Thread view: only the threads' numbers, ``;`` where the next warp begins.
 
 from __future__ import annotations
 
+import itertools
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from html import escape
 from math import prod
 
@@ -120,8 +121,8 @@ def _show_distributed(layout: Distributed, shape: tuple[int, ...], cta: int) -> 
              for index, where in holders.items()}
     corner = min(cells)
     part = tuple(len({index[d] for index in cells}) for d in range(len(shape)))
-    ordered = (cells[tuple(c + i for c, i in zip(corner, index))] for index in _indices(part))
-    return _table(ordered, part, ", ")
+    places = itertools.product(*(range(c, c + size) for c, size in zip(corner, part)))
+    return _table((cells[index] for index in places), part, ", ")
 
 
 def _show_shared(layout: Shared, shape: tuple[int, ...], cta: int) -> str:
@@ -139,15 +140,6 @@ def _splits(layout: Shared) -> list[int]:
 
 def _coordinates(index: Sequence[int], separator: str) -> str:
     return "(" + separator.join(map(str, index)) + ")"
-
-
-def _indices(shape: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    for flat in range(prod(shape)):
-        index = []
-        for size in reversed(shape):
-            index.append(flat % size)
-            flat //= size
-        yield tuple(reversed(index))
 
 
 def _table(cells: Iterable[str], shape: Sequence[int], separator: str) -> str:
