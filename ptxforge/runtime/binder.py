@@ -32,12 +32,12 @@ def parameters_of(
     names = [parameter.name for parameter in declared]
     plain = _names(do_not_specialize, names)
     unaligned = _names(do_not_specialize_on_alignment, names)
-    result = []
+    listed, result = plain | unaligned, []
     for index, parameter in enumerate(declared):
         if parameter.kind is parameter.VAR_KEYWORD:
             raise ArgumentError("a kernel's parameters have names; **kwargs has no meaning", parameter.name)
         annotation = _resolved(parameter.annotation, fn)
-        if _is_constexpr(annotation) and parameter.name in plain | unaligned:
+        if _is_constexpr(annotation) and parameter.name in listed:
             raise CompilationError(
                 f"{parameter.name} marked as constexpr and listed in do_not_specialize",
                 hint="a constant is compiled in, whatever that list says",
@@ -49,7 +49,7 @@ def parameters_of(
                 constexpr=_is_constexpr(annotation),
                 dtype=_element_type(annotation),
                 const=annotation is const or annotation == "tl.const",
-                alignment=parameter.name not in plain | unaligned,
+                alignment=parameter.name not in listed,
                 ones=parameter.name not in plain,
                 has_default=parameter.default is not parameter.empty,
                 default=None if parameter.default is parameter.empty else parameter.default,

@@ -41,9 +41,9 @@ class Setting:
 
         Raises :class:`SettingError` for a value that the variable cannot have.
         """
-        given = os.environ.get(self.name)
-        if not given:
+        if not self.held():  # most are not set, and the environment's own ``get`` needs an exception to tell
             return self.default
+        given = os.environ[self.name]
         wrong = self.complaint(given)
         if wrong:
             raise self.error(wrong)
