@@ -6,8 +6,8 @@ from ptxforge.codegen_ptx.ptx import pipeline
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function
-from ptxforge.ir.definition import ALLOCATES, PRODUCTS
-from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.definition import ALLOCATES
+from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.pressure import largest_tile
 from ptxforge.ir.warps import warps_of
 from ptxforge.layouts import wgmma
@@ -95,11 +95,8 @@ def _wanted_blocks(function: Function) -> int | None:
 
     Products on FMA units are left alone: two blocks of 64 sums a thread need exactly what there is.
     """
-    if any(op.effects.starts == PRODUCTS for op in function.walk()):
-        return 1
-    dots = list(function.walk(Dot))
-    if dots:
-        return 1 if any(isinstance(dot.result.type.layout, Mma) for dot in dots) else None
+    if products := list(function.walk(Product)):
+        return 1 if any(isinstance(product.sums.layout, Mma) for product in products) else None
     words = largest_tile(function)
     if not any(low <= words <= high for low, high in machine.WORDS_FOR_TWO_BLOCKS):
         return None

@@ -10,6 +10,7 @@ import pytest
 from ptxforge.__main__ import main
 from ptxforge.codegen_ptx import emit
 from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.check import check
 from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, order_copies
 from ptxforge.codegen_ptx.ptx.drop import drop_copies, drop_dead
 from ptxforge.codegen_ptx.ptx.instruction import COPY, PURE, Instruction, form_of
@@ -20,6 +21,7 @@ from ptxforge.emulator import EmulatorDevice
 from ptxforge.ir.parser import parse_function
 from ptxforge.ir.warps import WarpGroup
 from ptxforge.passes import pipeline
+from ptxforge.support.errors import InternalCompilerError
 from ptxforge.support.target import parse_target
 from tests.codegen_ptx.harness import pack_parameters
 from tests.passes.kernels import MATMUL
@@ -180,6 +182,35 @@ def test_what_is_computed_at_the_entry_stays_there():
     b.carry(top, [(old, found)])
     coalesce_copies(b.all_code(), b)
     assert not b.aliases
+
+
+def spoiled(spoil) -> tuple[list[Instruction], Builder]:
+    """A few instructions that are right, but for what ``spoil(builder, code)`` does."""
+    b = Builder(TARGET, 128)
+    with b.at_entry():
+        tid = b.pure("mov.u32 %s, %%tid.x;", "r")
+    x = b.pure(ADD, "r", tid, 1)
+    b.effect("st.global.b32 [%s+%s], %s;", b.pure("ld.param.u64 %s, [p];", "q"), 0, x)
+    code = b.all_code()
+    check(code, b, "lowering")
+    spoil(b, code)
+    return code, b
+
+
+@pytest.mark.parametrize(
+    "spoil, reason",
+    [
+        (lambda b, code: code.pop(1), "after drop_dead: nothing defines %r_2 before: <EFFECT st.global"),
+        (lambda b, code: code.reverse(), "nothing defines %q_3 before"),
+        (lambda b, code: code.insert(2, Instruction(MOVE, code[1].operands[:2], PURE)), "%r_2 is defined tw"),
+        (lambda b, code: b.aliases.update({code[0].operands[0]: b.new("r")}), "%r_1 is computed at the entr"),
+    ],
+)
+def test_wrong_instructions_are_noticed(spoil, reason):
+    code, b = spoiled(spoil)
+    with pytest.raises(InternalCompilerError) as found:
+        check(code, b, "drop_dead")
+    assert reason in str(found.value)
 
 
 @pytest.mark.parametrize(

@@ -34,9 +34,9 @@ from ptxforge.codegen_ptx.lower.indices import (
 )
 from ptxforge.codegen_ptx.lower.memory import thread_owner, vector_width
 from ptxforge.codegen_ptx.lower.packing import pack, unpack
-from ptxforge.codegen_ptx.lower.shared_tile import vector_syntax
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx import pointers
+from ptxforge.codegen_ptx.ptx.access import vector_syntax
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T

@@ -3,6 +3,7 @@ memory."""
 
 from __future__ import annotations
 
+from ptxforge.codegen_ptx.ptx.access import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
 from ptxforge.codegen_ptx.ptx.registers import Register, register_class
@@ -85,21 +86,13 @@ def shared_address(b: Builder, thread, offset: int):
 
 def store_words(b: Builder, address, words: list, predicate=None) -> None:
     """A vector store of 32- or 64-bit words to shared memory."""
-    bits = 64 if words[0].kind in "qd" else 32
-    root, offset = b.split(address)
-    vector = f".v{len(words)}" if len(words) > 1 else ""
-    slots = "{" + ", ".join(["%s"] * len(words)) + "}" if len(words) > 1 else "%s"
-    b.effect(f"st.shared{vector}.b{bits} [%s+%s], {slots};", root, offset, *words, guard=predicate)
+    vector_store(b, "st.shared", address, words, "b64" if words[0].kind in "qd" else "b32", guard=predicate)
 
 
 def load_words(b: Builder, address, count: int, kind: str) -> list[Register]:
     """A vector load of words of class ``kind`` from shared memory."""
-    bits = 64 if kind in "qd" else 32
-    root, offset = b.split(address)
     words = [b.new(kind) for _ in range(count)]
-    vector = f".v{count}" if count > 1 else ""
-    slots = "{" + ", ".join(["%s"] * count) + "}" if count > 1 else "%s"
-    b.effect(f"ld.shared{vector}.b{bits} {slots}, [%s+%s];", *words, root, offset)
+    vector_load(b, "ld.shared", words, "b64" if kind in "qd" else "b32", address)
     return words
 
 

@@ -26,6 +26,7 @@ from typing import NamedTuple
 
 from ptxforge.codegen_ptx.lower.packing import fresh_words, pack, plain_operand
 from ptxforge.codegen_ptx.ptx import pointers
+from ptxforge.codegen_ptx.ptx.access import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.pointers import as_pointer
 from ptxforge.codegen_ptx.ptx.registers import Register
@@ -158,8 +159,7 @@ def _read_elements(
             (register,), type = fresh_words(b, 1, element)
             if mask is not None:
                 b.copy(register, other[at])
-        template = f"{head}.{type} %s, [%s+%s]" + (", %s;" if policy else ";")
-        b.effect(template, register, *pointers.address(b, place), *policy, guard=mask)
+        vector_load(b, head, [register], type, pointers.address(b, place), policy, mask)
         registers.append(register)
     return registers
 
@@ -172,10 +172,9 @@ def store_singly(
     if needed == 0:
         return
     wanted = [entry for entry in zip(found, values, strict=True) if entry[0].single != 0]
-    template = f"{head}.b{element.bits} [%s+%s], %s" + (", %s;" if policy else ";")
     with b.rare(needed):
         for vector, mine in wanted:
             with _skip_unless_needed(b, vector, len(wanted) == 1):
                 for place, mask, value in zip(vector.places, vector.masks, mine):
-                    operands = (*pointers.address(b, place), plain_operand(b, value, element), *policy)
-                    b.effect(template, *operands, guard=mask)
+                    address, word = pointers.address(b, place), plain_operand(b, value, element)
+                    vector_store(b, head, address, [word], f"b{element.bits}", policy, mask)

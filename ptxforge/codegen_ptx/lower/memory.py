@@ -24,9 +24,9 @@ from ptxforge.codegen_ptx.lower.indices import (
     replication,
 )
 from ptxforge.codegen_ptx.lower.packing import elements_of, fresh_words, words_of
-from ptxforge.codegen_ptx.lower.shared_tile import vector_syntax
 from ptxforge.codegen_ptx.lowering import Lowering, Part, lowers
 from ptxforge.codegen_ptx.ptx import pointers
+from ptxforge.codegen_ptx.ptx.access import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
@@ -104,13 +104,6 @@ def _modifiers(cache: str, eviction: str, volatile: bool = False) -> str:
         return ""
     first = cache or (f".L1::{eviction}" if eviction else "")
     return first + (".L2::cache_hint" if eviction else "")
-
-
-def _words_syntax(b, words: list, type: str) -> tuple[str, str]:
-    """``.v4`` and ``{%s, %s, %s, %s}`` for the words of an access; 256 bits need PTX 8.8."""
-    if len(words) * int(type[1:]) > 128:
-        b.require(8, 8)
-    return vector_syntax(len(words))
 
 
 # -- loads -----------------------------------------------------------------------------------------------
@@ -191,12 +184,9 @@ class _Reader:
         if mask == 0:
             return list(other) if other is not None else [_zero(element)] * width
         words, type = fresh_words(b, width, element)
-        vector, slots = _words_syntax(b, words, type)
-        template = f"{self.head}{vector}.{type} {slots}, [%s+%s]" + (", %s;" if self.policy else ";")
-        operands = (*words, base, offset, *self.policy)
         if mask is not None and mask != 1:
             self._initialise(words, other)
-        b.effect(template, *operands, guard=mask)
+        vector_load(b, self.head, words, type, (base, offset), self.policy, mask)
         return elements_of(b, words, width, element)
 
     def read_whole(self, vector: Vector, other: tuple) -> list[Register]:
@@ -205,9 +195,7 @@ class _Reader:
         words, type = fresh_words(b, self.width, self.element)
         if vector.masks[0] is not None:
             self._initialise(words, other)
-        form, slots = _words_syntax(b, words, type)
-        template = f"{self.head}{form}.{type} {slots}, [%s+%s]" + (", %s;" if self.policy else ";")
-        b.effect(template, *words, vector.base, vector.offset, *self.policy, guard=vector.whole)
+        vector_load(b, self.head, words, type, (vector.base, vector.offset), self.policy, vector.whole)
         return words
 
     def _initialise(self, words: list[Register], other: tuple | None) -> None:
@@ -311,9 +299,7 @@ class _Writer:
         words, type = words_of(b, elements, self.element)
         if len(words) > 1:
             words = [_in_register(b, word, type) for word in words]
-        vector, slots = _words_syntax(b, words, type)
-        template = f"{self.head}{vector}.{type} [%s+%s], {slots}" + (", %s;" if self.policy else ";")
-        b.effect(template, base, offset, *words, *self.policy, guard=predicate)
+        vector_store(b, self.head, (base, offset), words, type, self.policy, predicate)
 
 
 def _in_register(b, word, type: str) -> Register:

@@ -19,8 +19,9 @@ def unpack(b: Builder, word: Register, element: T.Type) -> list[Register]:
         return [word]
     if register_class(element) == "h":
         parts = list(b.pure_many("mov.b32 {%s, %s}, %s;", "hh", word))
-        for place, part in enumerate(parts):
-            b.remember(("half", part), (word, place))
+        if element is T.BF16:  # an f32 is its word, shifted or masked
+            for place, part in enumerate(parts):
+                b.remember(("half", part), (word, place))
     elif element.bits == 16:
         parts = [word, b.pure("shr.u32 %s, %s, %s;", "r", word, 16)]
     else:

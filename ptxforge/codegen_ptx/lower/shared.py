@@ -13,12 +13,12 @@ from ptxforge.codegen_ptx.lower.shared_tile import (
     access_address,
     read_tile,
     swizzled_address,
-    vector_syntax,
     write_matrices,
     write_tile,
 )
 from ptxforge.codegen_ptx.lowering import Lowering, lowers, register_count
 from ptxforge.codegen_ptx.ptx import pointers
+from ptxforge.codegen_ptx.ptx.access import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
@@ -247,18 +247,13 @@ class _Copier:
         self._asynchronously(target, base, offset, mask, fills=False)
         words, type = words_of(b, others, self.element)
         words = [b.register(word, {"b64": "q"}.get(type, "r")) for word in words]
-        vector, slots = vector_syntax(len(words))
-        root, displacement = b.split(target)
-        unwanted = b.both(b.negate(mask), self.owner)
-        b.effect(f"st.shared{vector}.{type} [%s+%s], {slots};", root, displacement, *words, guard=unwanted)
+        vector_store(b, "st.shared", target, words, type, guard=b.both(b.negate(mask), self.owner))
 
     def _at_once(self, target, base: Register, offset: int, mask, others: list) -> None:
         b = self.b
         words, type = fresh_words(b, len(others), self.element)
-        vector, slots = vector_syntax(len(words))
         if mask is not None and mask != 1:
             for word, value in zip(words, words_of(b, others, self.element)[0], strict=True):
                 b.copy(word, value)
-        b.effect(f"ld.global{vector}.{type} {slots}, [%s+%s];", *words, base, offset, guard=mask)
-        root, displacement = b.split(target)
-        b.effect(f"st.shared{vector}.{type} [%s+%s], {slots};", root, displacement, *words, guard=self.owner)
+        vector_load(b, "ld.global", words, type, (base, offset), guard=mask)
+        vector_store(b, "st.shared", target, words, type, guard=self.owner)

@@ -14,6 +14,7 @@ from ptxforge.codegen_ptx.lower.exchange import shared_base, to_word
 from ptxforge.codegen_ptx.lower.indices import owner, thread_xor
 from ptxforge.codegen_ptx.lower.packing import elements_of, fresh_words, words_of
 from ptxforge.codegen_ptx.lowering import Lowering
+from ptxforge.codegen_ptx.ptx.access import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
@@ -82,10 +83,8 @@ def write_tile(
         words, type = words_of(b, [entries[r] for r in one.registers], element)
         words = [b.register(word, "r" if type == "b32" and element.bits < 32 else register_class(element))
                  for word in words]
-        root, offset = b.split(access_address(b, tile, access, one.offset))
-        vector, slots = vector_syntax(len(words))
-        template = f"st.shared{vector}.{type} [%s+%s], {slots};"
-        b.effect(template, root, offset, *words, guard=predicate)
+        address = access_address(b, tile, access, one.offset)
+        vector_store(b, "st.shared", address, words, type, guard=predicate)
 
 
 def write_matrices(
@@ -114,9 +113,7 @@ def read_tile(
     b = ctx.b
     for one in access.accesses if accesses is None else accesses:
         words, type = fresh_words(b, len(one.registers), T.I8 if element is T.I1 else element)
-        root, offset = b.split(access_address(b, tile, access, one.offset))
-        vector, slots = vector_syntax(len(words))
-        b.effect(f"ld.shared{vector}.{type} {slots}, [%s+%s];", *words, root, offset)
+        vector_load(b, "ld.shared", words, type, access_address(b, tile, access, one.offset))
         entries = elements_of(b, words, len(one.registers), T.I8 if element is T.I1 else element)
         if element is T.I1:
             entries = [
@@ -124,10 +121,3 @@ def read_tile(
             ]
         for register, entry in zip(one.registers, entries):
             result[register] = entry
-
-
-def vector_syntax(count: int) -> tuple[str, str]:
-    """``.v4`` and ``{%s, %s, %s, %s}`` for a number of words."""
-    if count == 1:
-        return "", "%s"
-    return f".v{count}", "{" + ", ".join(["%s"] * count) + "}"

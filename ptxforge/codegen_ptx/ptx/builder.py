@@ -139,6 +139,7 @@ class Builder:
         self.version = target.ptx_version
         self.without = frozenset(without)
         self.location: Location | None = None
+        self._located = None
         self.why = ""
         self.code: list[Instruction] = []
         self._numbers: dict[tuple, object] = _Forgetful() if "number_values" in without else {}
@@ -180,7 +181,8 @@ class Builder:
         key = (syntax, operands)
         found = self._numbers.get(key) or self._entry_numbers.get(key)
         if found is None:
-            found = self.new(kind)
+            self.count += 1
+            found = Register(kind, self.count)
             self.code.append(Instruction(syntax, (found, *operands), PURE, self.location, self.why))
             self._numbers[key] = found
             self._log.append(key)
@@ -193,7 +195,8 @@ class Builder:
         if found is None:
             found = tuple([self.new(kind) for kind in kinds])
             self.code.append(Instruction(syntax, (*found, *operands), PURE, self.location, self.why))
-            self.remember(key, found)
+            self._numbers[key] = found
+            self._log.append(key)
         return found
 
     def either_way(self, syntax: str, kind: str, x: Register, y: Register) -> Register:
@@ -446,7 +449,8 @@ class Builder:
 
     def locate(self, location) -> None:
         """Instructions from here on come from ``location`` (of the source, or None: as before)."""
-        if location is not None and location.line > 0 and self.has_lines:
+        if location is not self._located and location is not None and location.line > 0 and self.has_lines:
+            self._located = location
             number = self.files.setdefault(location.file, len(self.files) + 1)
             self.location = (number, location.line, location.column + 1)
 

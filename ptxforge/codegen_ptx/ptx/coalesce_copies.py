@@ -138,8 +138,12 @@ def _in_order(copies: list[Pair], b: Builder) -> Iterator[Pair]:
     """An order that overwrites nothing still needed; cycles go through a temporary. Copies of a register onto
     itself come first."""
     name = b.resolved
-    yield from [(d, s) for d, s in copies if name(d) is name(s) and d is not s]
-    pending = [(d, s) for d, s in copies if name(d) is not name(s)]
+    pending = []
+    for d, s in copies:
+        if name(d) is not name(s):
+            pending.append((d, s))
+        elif d is not s:
+            yield d, s
     while pending:
         sources = {name(s) for _, s in pending}
         ready = [(d, s) for d, s in pending if name(d) not in sources]

@@ -31,18 +31,22 @@ PURE, EFFECT, COPY, MERGE, CARRY, LABEL, RARE_BEGIN, RARE_END = Kind
 class Form:
     """What instructions of one syntax have in common: the ``opcode`` with its suffixes, the number of
     ``results`` (the operands that it defines, first behind the guard), whether it is ``guarded``, whether it
-    is ``several`` instructions (of inline assembly), and its ``line`` with a place for each operand.
+    is ``several`` instructions (of inline assembly), whether it ``repeats`` its results among the other
+    operands, whether it has an address of a register and a constant, and its ``line`` with a place for each
+    operand.
 
     In PTX the first operand is what an instruction defines, unless it is a place in memory or a barrier.
     """
 
-    __slots__ = ("guarded", "line", "opcode", "results", "several")
+    __slots__ = ("guarded", "has_address", "line", "opcode", "repeats", "results", "several")
 
     def __init__(self, syntax: str):
         self.several = syntax.count(";") > 1
         self.guarded = syntax.startswith("@")
+        self.has_address = "+%s]" in syntax
         self.line = "\t" + syntax
         unnamed = _UNNAMED.match(syntax)[0]
+        self.repeats = bool(unnamed)
         guard, self.opcode, first = _PARTS.match(syntax[len(unnamed):]).groups()
         if unnamed or self.opcode.startswith(("bar", "{")):
             self.results = unnamed.count("%")
@@ -87,8 +91,10 @@ class Instruction:
     @property
     def uses(self) -> tuple:
         """What it reads."""
-        first = int(self.form.guarded)
-        return self.operands[:first] + self.operands[first + self.form.results :]
+        form, results = self.form, self.definitions
+        first = int(form.guarded)
+        read = self.operands[:first] + self.operands[first + form.results :]
+        return tuple([x for x in read if x not in results]) if form.repeats else read
 
     @property
     def acts(self) -> bool:

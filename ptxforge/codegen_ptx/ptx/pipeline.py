@@ -1,9 +1,9 @@
 """The second table of passes: from the list of instructions that lowering leaves to text.
 
 ``python -m ptxforge passes`` prints it below the passes over the IR; ``PTXFORGE_DUMP=drop_dead`` prints the
-instructions after a row, ``PTXFORGE_STOP_AFTER=sink_rare`` leaves out the rows behind it. But for those that
-are ``needed``, no row is for the kernel to be right: each only makes it better. (Names are given to registers
-in any case.)
+instructions after a row, ``PTXFORGE_STOP_AFTER=sink_rare`` leaves out the rows behind it, and with
+``PTXFORGE_VERIFY=1`` instructions are checked after each (``check.py``). A kernel is right without any row
+but those that are ``needed``: each only makes it better. (Names are given to registers in any case.)
 
 Other decisions have to be taken while operations are lowered, because what follows depends on them. They
 stand in ``RULES``, by the name under which ``--why`` shows them.
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from ptxforge.codegen_ptx.ptx.check import check
 from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, order_copies
 from ptxforge.codegen_ptx.ptx.drop import drop_copies, drop_dead
 from ptxforge.codegen_ptx.ptx.instruction import Instruction
@@ -74,6 +75,8 @@ PASSES: tuple[PtxPass, ...] = (
 RULES: dict[str, str] = {
     "at_entry": "what depends on the thread's number alone is computed once, before everything else",
     "number_values": "what an instruction computed that comes before in any case is not computed again",
+    "select_addresses": "a pointer is a sum until an access wants its address; terms that most elements "
+    "share are then added first",
     "immediates": "the constant part of an address stands in the instruction that accesses memory",
     "walk_pointers": "a pointer that a loop advances takes in what all its accesses add; accesses whose rows "
     "differ within a warp get a pointer of their own",
@@ -92,7 +95,9 @@ def run(
     """Register declarations and the body's lines of what was built; with ``why``, comments say which rule
     made an instruction what it is. ``timings`` collects seconds by row."""
     dumped, last = {name.strip() for name in settings.DUMP.get().split(",")}, settings.STOP_AFTER.get()
-    code, stopped = b.all_code(), False
+    code, stopped, checked = b.all_code(), False, settings.VERIFY.flag()
+    if checked:
+        check(code, b, "lowering")
     for row in PASSES:
         if not row.needed and (stopped or row.name in b.without):
             continue
@@ -102,6 +107,8 @@ def run(
             timings[row.name] = time.perf_counter() - start
         if dumped & {row.name, "all"}:
             print(f"// after {row.name}", *lines_of(code, Names(b.aliases)), sep="\n", file=sys.stderr)
+        if checked:
+            check(code, b, row.name)
         stopped = stopped or row.name == last
     names = Names(b.aliases)
     lines = lines_of(code, names, why)

@@ -13,6 +13,8 @@ from typing import NamedTuple
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.registers import Register
 
+_SELECTED = "select_addresses: a term of an address, what most elements share first"
+
 Term = tuple[Register, int]
 """A register and the bytes that one unit of it counts."""
 
@@ -94,13 +96,15 @@ def address(b: Builder, pointer, shared_terms: dict | None = None) -> tuple[Regi
     base, terms, offset = p
     if (base, terms) in b.loop_pointers:
         base, terms = b.loop_pointers[base, terms], ()
-    if len(terms) > 1 and shared_terms:
+    if len(terms) > 1 and shared_terms and "select_addresses" not in b.without:
         terms = sorted(terms, key=lambda term: (-shared_terms.get(term, 0), term))
+    b.why, before = b.why or _SELECTED, b.why
     for root, size in terms:
         base = scaled_sum(b, base, root, size)
         if isinstance(base, tuple):
             base, more = base
             offset += more
+    b.why = before
     if isinstance(base, tuple):
         base, offset = base[0], base[1] + offset
     fits = -(1 << 31) <= offset < 1 << 31 and "immediates" not in b.without

@@ -90,7 +90,13 @@ def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction
                 rare[x] = rare.get(x, 0) | readers
         else:
             hot.update(read)
-    return [x for entry in reversed(result) for x in _expanded(entry, moved)]
+    arranged: list[Instruction] = []
+    for entry in reversed(result):
+        if isinstance(entry, int):
+            arranged += reversed(moved.get(entry, ()))
+        else:
+            arranged.append(entry)
+    return arranged
 
 
 def _bits(mask: int) -> Iterator[int]:
@@ -105,8 +111,3 @@ def _may_move(instruction: Instruction, stable: set[Register]) -> bool:
     if not instruction.syntax.startswith(_CHEAP):
         return False
     return all(x in stable for x in instruction.operands if isinstance(x, Register))
-
-
-def _expanded(entry: Instruction | int, moved: dict[int, list[Instruction]]) -> list[Instruction]:
-    """An instruction, or what moved to the beginning of a rare region."""
-    return moved.get(entry, [])[::-1] if isinstance(entry, int) else [entry]

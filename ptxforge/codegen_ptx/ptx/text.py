@@ -24,7 +24,9 @@ def lines_of(code: Sequence[Instruction], names: Names, why: bool = False) -> li
         if instruction.location is not here and instruction.location not in (None, here):
             here = instruction.location
             lines.append("\t.loc %d %d %d" % here)
-        line = form_of(instruction.syntax).line % tuple(map(name, instruction.operands))
-        line = line.replace("+0]", "]")
+        form = form_of(instruction.syntax)
+        line = form.line % tuple(map(name, instruction.operands))
+        if form.has_address:
+            line = line.replace("+0]", "]")
         lines.append(f"{line}  // {instruction.why}" if why and instruction.why else line)
     return lines
