@@ -108,6 +108,9 @@ class Assembly(Mapping[str, Any]):
             made = self._makers[name] = made()
         return made
 
+    def __repr__(self) -> str:
+        return f"<Assembly: {', '.join(self._makers)}>"
+
     def __contains__(self, key: object) -> bool:
         return TRITON_STAGES.get(key, key) in self._makers
 

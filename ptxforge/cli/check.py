@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import runpy
 import sys
 import traceback
@@ -68,8 +69,10 @@ def run(options: argparse.Namespace) -> int:
     session = check(
         "never", not options.no_tiles, options.non_finite, options.order, options.torch_empty
     )
+    here = Path.cwd()
     with session as report:
         finished = _execute(options)
+    os.chdir(here)  # the script may have gone elsewhere; its name, and those of the reports, are from here
     _write(options, report)
     print(report)
     return 0 if finished and not report.failing(options.fail_on) else 1

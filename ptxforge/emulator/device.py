@@ -94,6 +94,9 @@ class EmulatorDevice:
         self.output = ""
         """What the last launch printed with ``printf``."""
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} for {self.target}, check={self.check!r}>"
+
     @property
     def limits(self) -> Limits:
         """What a launch may take."""

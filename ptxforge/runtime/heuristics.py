@@ -9,6 +9,7 @@ from typing import Any
 from ptxforge.compiler import Assembly
 from ptxforge.runtime.jit import JITFunction, KernelInterface
 from ptxforge.runtime.pickling import TravelsByName
+from ptxforge.support import markup
 from ptxforge.support.errors import ArgumentError
 
 
@@ -19,6 +20,13 @@ class Wrapper(TravelsByName, KernelInterface):
         functools.update_wrapper(self, fn, updated=())
         self.fn = fn
         self.arg_names = fn.arg_names
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.base_fn.__module__}.{self.base_fn.__qualname__}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the kernel at the bottom."""
+        return markup.table([("kernel", repr(self))]) + self.base_fn._repr_html_()
 
     @property
     def base_fn(self) -> JITFunction:

@@ -91,6 +91,9 @@ class InterpreterDevice:
         self.memory = HostMemory()
         self._owned: dict[int, np.ndarray] = {}
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} for {self.target}>"
+
     @property
     def target(self) -> str:
         """What kernels are told that they are compiled for."""

@@ -65,6 +65,18 @@ def test_addresses_in_sarif_are_addresses(tmp_path, monkeypatch, capsys):
         assert set(places) == {"my%20scripts/faults.py"}
 
 
+def test_a_script_that_goes_elsewhere(tmp_path, monkeypatch, capsys):
+    (tmp_path / "elsewhere").mkdir()
+    text = (HERE / "scripts" / "faults.py").read_text()
+    head, _, rest = text.partition("import numpy")
+    (tmp_path / "moves.py").write_text(f"{head}import os\nimport numpy{rest}\nos.chdir('elsewhere')\n")
+    monkeypatch.chdir(tmp_path)
+    check_command("--sarif", "found.sarif", "--html", "found.html", "moves.py")
+    (run,) = json.loads((tmp_path / "found.sarif").read_text())["runs"]
+    assert run["results"][0]["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "moves.py"
+    assert "<pre>" in (tmp_path / "found.html").read_text()
+
+
 def _check_sarif(log: dict) -> None:
     """The properties that SARIF 2.1.0 requires, sections 3.13, 3.14, 3.18, 3.19, 3.27, 3.29 and 3.30."""
     assert log["version"] == "2.1.0" and isinstance(log["runs"], list)

@@ -95,3 +95,14 @@ def test_findings():
         assert "out-of-bounds" in text
     assert "x[100], past the end of 'x'" in parsed(issue._repr_html_())
     assert "tl.store(x + i, i)" in parsed(report._repr_html_())
+
+
+def test_what_else_is_shown_is_short_too(artifact):
+    tuned = ptxforge.autotune(configs=[ptxforge.Config({"BLOCK": 64})], key=["n"])(copied)
+    around = ptxforge.heuristics({"n": lambda arguments: 5})(tuned)
+    assert repr(tuned) == f"<Autotuner of {__name__}.copied>" and repr(around).startswith("<Heuristics of ")
+    assert "i < n" in parsed(around._repr_html_())
+    assert repr(artifact.asm) == "<Assembly: tile, gpu, ptx, cubin, sass>"
+    with ptxforge.use_device("emulator") as emulator, ptxforge.use_device("interpreter") as interpreter:
+        assert repr(emulator) == f"<{type(emulator).__name__} for sm_90a, check={emulator.check!r}>"
+        assert repr(interpreter) == "<InterpreterDevice for sm_90a>"
