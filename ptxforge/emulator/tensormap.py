@@ -121,13 +121,14 @@ def _check(m: TensorMap, step_count: int) -> None:
     require(m.address % 16 == 0, "the address must be a multiple of 16")
     require(all(1 <= s <= 2**32 for s in m.sizes), "sizes lie between 1 and 2**32")
     require(all(s % 16 == 0 and 0 <= s < 2**40 for s in m.strides), "strides are multiples of 16 below 2**40")
-    require(all(1 <= b <= 256 for b in m.box), "box extents lie between 1 and 256")
+    require(all(1 <= b <= 256 for b in m.box), f"box extents lie between 1 and 256, not {m.box}")
     require(all(1 <= s <= 8 for s in m.steps), "element strides lie between 1 and 8")
     require(m.swizzle in (0, 32, 64, 128), "swizzle is 0, 32, 64 or 128 bytes")
     inner = m.box[0] * m.element_bytes
     require(inner % 16 == 0, "the inner extent of the box must be a multiple of 16 bytes")
     require(
-        not m.swizzle or inner <= m.swizzle, "the inner extent of the box must not exceed the swizzle's span"
+        not m.swizzle or inner <= m.swizzle,
+        f"the inner extent of the box, {inner} bytes, must not exceed the swizzle's span of {m.swizzle}",
     )
     require(not m.fill_nan or m.kind in _FLOATS, "NaN fill is for floating-point types")
 

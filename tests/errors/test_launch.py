@@ -13,6 +13,7 @@ import ptxforge.language as tl
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.runtime.ragged import create_ragged_descriptor
 from ptxforge.runtime.tensor_descriptor import TensorDescriptor
+from ptxforge.support import dtypes
 from ptxforge.support.errors import PtxforgeError
 
 of = TensorDescriptor.from_tensor
@@ -76,6 +77,18 @@ def _too_much_shared_memory():
     matmul[(1,)](half, half, _array(256 * 256), 256, M=256, N=256, STEP=128, num_stages=4, num_warps=8)
 
 
+def _part_of_a_cluster():
+    """Who launches the PTX by other means counts CTAs."""
+    signature = {"x": "*fp32", "out": "*fp32", "n": "i32", "factor": "fp32"}
+    artifact = scale.compile(signature, {"BLOCK": 64}, "sm_90a", num_ctas=2)
+    function = EmulatorDevice().load_module(artifact.ptx).function("scale")
+    function.launch((3, 1, 1), (128, 1, 1), artifact.shared_bytes, 0, bytes(24))
+
+
+def _tensor_map(box: tuple[int, ...], **options) -> bytes:
+    return EmulatorDevice().encode_tensor_map(dtypes.float16, 4096, (512, 512), (512, 1), box, **options)
+
+
 CASES = {
     "missing argument": lambda: scale[(1,)](_array(), _array(), 64, BLOCK=64),
     "two missing arguments": lambda: scale[(1,)](_array(), _array(), BLOCK=64),
@@ -84,6 +97,11 @@ CASES = {
     "unknown option": lambda: scale[(1,)](_array(), _array(), 64, 2.0, BLOCK=64, num_warp=4),
     "misspelled parameter": lambda: scale[(1,)](_array(), _array(), 64, 2.0, BLOK=64),
     "number of warps": lambda: scale[(1,)](_array(), _array(), 64, 2.0, BLOCK=64, num_warps=3),
+    "number of ctas": lambda: scale[(1,)](_array(), _array(), 64, 2.0, BLOCK=64, num_ctas=3),
+    "ctas on a target that has no clusters": lambda: typed.compile({"n": "i32"}, target="sm_80", num_ctas=2),
+    "grid of no whole clusters": _part_of_a_cluster,
+    "tensor map with a long box": lambda: _tensor_map((512, 8)),
+    "tensor map with a box wider than the swizzle": lambda: _tensor_map((8, 64), swizzle=64),
     "option that is not supported": lambda: scale[(1,)](
         _array(), _array(), 64, 2.0, BLOCK=64, extern_libs='lib.bc'
     ),
@@ -107,6 +125,7 @@ CASES = {
     "descriptor with a base that is not aligned": lambda: of(_array()[1:], [16]),
     "descriptor with rows of any length": lambda: TensorDescriptor(_array(), [6, 10], [10, 1], [4, 8]),
     "descriptor of a transposed array": lambda: of(_array().reshape(8, 8).T, [8, 8]),
+    "descriptor whose neighbours are apart": lambda: TensorDescriptor(_array(), [4, 8], [16, 2], [4, 8]),
     "descriptor of six dimensions": lambda: of(_array(1).reshape((1,) * 6), [1] * 6),
     "descriptor with one stride for two sizes": lambda: TensorDescriptor(_array(), [8, 8], [1], [8, 8]),
     "descriptor with one side for two sizes": lambda: TensorDescriptor(_array(), [8, 8], [8, 1], [8]),
