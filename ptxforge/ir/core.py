@@ -132,7 +132,7 @@ class Operation(Interfaces):
         self.operands: tuple[Value, ...] = tuple(operands)
         for index, value in enumerate(self.operands):
             value.uses[self, index] = None
-        self.results: tuple[OpResult, ...] = tuple(OpResult(t, self, i) for i, t in enumerate(result_types))
+        self.results: tuple[OpResult, ...] = tuple([OpResult(t, self, i) for i, t in enumerate(result_types)])
         self.attributes: dict[str, Any] = attributes if attributes is not None else {}
         self.regions: list[Region] = list(regions)
         for region in self.regions:

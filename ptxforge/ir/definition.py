@@ -254,9 +254,10 @@ class AttributeField(Field):
 
 
 class RegionField(Field):
-    """A region at a fixed position; reads as its block."""
+    """A region at a fixed position; reads as its block, which ends in the operation called ``terminator``."""
 
-    def __init__(self):
+    def __init__(self, terminator: str):
+        self.terminator = terminator
         self.index = -1
 
     def __get__(self, op: Operation | None, owner: type) -> Any:
@@ -278,9 +279,9 @@ def attribute(kind: type | tuple, default: Any = _REQUIRED) -> Any:
     return AttributeField(kind, default)
 
 
-def region() -> Any:
-    """Declare a region (one block)."""
-    return RegionField()
+def region(terminator: str = "yield") -> Any:
+    """Declare a region (one block), and what it ends in."""
+    return RegionField(terminator)
 
 
 def gives(*types: T.Type) -> Any:

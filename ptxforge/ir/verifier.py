@@ -37,8 +37,8 @@ from typing import NoReturn
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
-from ptxforge.ir.definition import ELEMENTWISE, HINTS, SCHEDULE, AttributeField
-from ptxforge.ir.ops.control import Condition, Return, While, Yield
+from ptxforge.ir.definition import ELEMENTWISE, HINTS, REGISTRY, SCHEDULE, AttributeField
+from ptxforge.ir.ops.control import Return
 from ptxforge.ir.ops.shape import check_tile_shape
 from ptxforge.ir.printer import print_function
 from ptxforge.ir.warps import SplitsWarps, WarpGroup, warps_of
@@ -154,7 +154,7 @@ class _Verifier:
                 self.group, self.checked_types = op.warps_of(region), set()
             self.block(region.block, op)
             self.group, self.checked_types = around
-            wanted = Condition if isinstance(op, While) and index == 0 else Yield
+            wanted = REGISTRY[op.definition.region_fields[index].terminator]
             if not isinstance(region.block.last, wanted):
                 self.fail(4, f"a region of '{op.name}' must end in '{wanted.name}'", region.block.last)
 

@@ -40,8 +40,7 @@ from ptxforge.ir.rewriter import constant_of
 from ptxforge.passes.dce import dce
 from ptxforge.support.target import Target
 
-_SHAPING = (Broadcast, ExpandDims)
-
+Parts = tuple[Value, list[Value]]
 Tensor = Callable[[Builder, Value], Value]
 """Makes, from a scalar, the tensor that it stands for."""
 
@@ -170,20 +169,23 @@ def _advances_uniformly(value: Value, start: Value) -> bool:
     return True
 
 
-def _decompose(builder: Builder, pointer: Value) -> tuple[Value, list[Value]] | None:
+def _decompose(builder: Builder, pointer: Value) -> Parts | None:
     """A tensor of pointers as (scalar pointer, offsets of the tensor's shape to be added one after the
     other)."""
-    op = pointer.defining_op
-    if isinstance(op, Splat):
-        return op.value, []
-    if isinstance(op, _SHAPING):
-        inner = _decompose(builder, op.x)
-        if inner is None:
-            return None
-        base, offsets = inner
-        return base, [_shaped(builder, op, offset) for offset in offsets]
-    if not isinstance(op, AddPtr):
-        return None
+    rule = _PARTS.get(type(pointer.defining_op))
+    return None if rule is None else rule(builder, pointer.defining_op)
+
+
+def _of_splat(builder: Builder, op: Splat) -> Parts:
+    return op.value, []
+
+
+def _of_shaped(builder: Builder, op: Operation) -> Parts | None:
+    inner = _decompose(builder, op.x)
+    return None if inner is None else (inner[0], [_shaped(builder, op, offset) for offset in inner[1]])
+
+
+def _of_sum(builder: Builder, op: AddPtr) -> Parts | None:
     inner = _decompose(builder, op.pointer)
     if inner is None:
         return None
@@ -191,6 +193,11 @@ def _decompose(builder: Builder, pointer: Value) -> tuple[Value, list[Value]] | 
     if _is_uniform(op.offset):
         return builder.value(AddPtr, base, _uniform(builder, op.offset)), offsets
     return base, [*offsets, op.offset]
+
+
+_PARTS: dict[type[Operation], Callable[[Builder, Operation], Parts | None]] = {
+    Splat: _of_splat, Broadcast: _of_shaped, ExpandDims: _of_shaped, AddPtr: _of_sum,
+}  # fmt: skip
 
 
 def _shaped(builder: Builder, op: Operation, offset: Value) -> Value:

@@ -36,7 +36,7 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.ops.arith import AddI
 from ptxforge.ir.ops.control import Loop
-from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.convert_layout import unconverted
 from ptxforge.ir.ops.shared import LocalAlloc, LocalStore
 from ptxforge.ir.ops.tensor_store import StoreBox, StoreWait, TensorStore
 from ptxforge.layouts import wgmma
@@ -163,7 +163,7 @@ def _panel_type(op: StoreBox, whole: T.MemDescType) -> T.MemDescType:
     columns, shape = whole.layout.order[0], list(whole.shape)
     shape[columns] = op.map.attributes["box"][-1]
     panel = T.MemDescType(tuple(shape), whole.element, whole.layout, mutable=True)
-    value = _source(op).type
+    value = unconverted(op.value).type
     offsets = offsets_of(value.layout.linear(value.shape), whole.layout.linear(whole.shape))
     threads = offsets.columns_of(LANE) + offsets.columns_of(WARP)
     return panel if all(column < panel.numel for column in threads) else whole
@@ -172,15 +172,9 @@ def _panel_type(op: StoreBox, whole: T.MemDescType) -> T.MemDescType:
 # -- rewriting -------------------------------------------------------------------------------------------
 
 
-def _source(op: StoreBox) -> Value:
-    """What is stored, in the layout in which it was computed."""
-    conversion = op.value.defining_op
-    return conversion.x if isinstance(conversion, ConvertLayout) else op.value
-
-
 def _stage(store: _Store, place: _Place, wait: dict | None) -> list[Value]:
     """Replace one store; gives its buffers if they are to be waited for in the end."""
-    op, value, conversion = store.op, _source(store.op), store.op.value.defining_op
+    op, value, stored = store.op, unconverted(store.op.value), store.op.value
     outside, b = Builder.at(place.anchor), Builder.at(op)
     buffers = [outside.create(LocalAlloc, result_types=[place.type]).result for _ in range(place.count)]
     if wait is not None and (wait["landed"] or place.lasts):
@@ -199,6 +193,6 @@ def _stage(store: _Store, place: _Place, wait: dict | None) -> list[Value]:
     if not place.lasts:
         b.create(StoreWait, *buffers)
     op.erase()
-    if isinstance(conversion, ConvertLayout) and not conversion.result.uses:
-        conversion.erase()
+    if stored is not value and not stored.uses:
+        stored.defining_op.erase()
     return buffers if place.lasts else []

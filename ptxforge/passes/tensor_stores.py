@@ -32,7 +32,7 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.ops.atomic import Atomic
 from ptxforge.ir.ops.control import Loop
-from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.ir.ops.convert_layout import unconverted
 from ptxforge.ir.ops.descriptor import DescriptorReduce, DescriptorStore, MakeDescriptor
 from ptxforge.ir.ops.inline_asm import InlineAsm
 from ptxforge.ir.ops.memory import Store
@@ -161,9 +161,7 @@ def _pays(op: Store) -> bool:
     value = op.value
     if max(1, op.vector) * T.element_type(value.type).bytes >= machine.VECTOR_BYTES:
         return False
-    if isinstance(value.defining_op, ConvertLayout):
-        value = value.defining_op.x
-    layout = T.layout_of(value.type)
+    layout = T.layout_of(unconverted(value).type)
     return isinstance(layout, Mma) and layout.version[0] == 3 and not op.cache and not op.eviction
 
 

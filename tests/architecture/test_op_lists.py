@@ -23,13 +23,12 @@ LEFT: dict[str, str] = {}
 ASKED = {
     "codegen_ptx/walking.py": (1, "an offset is the same along the dimensions that a broadcast adds"),
     "codegen_ptx/lower/wgmma.py": (1, "accumulators that hold nothing yet"),
-    "ir/verifier.py": (2, "what regions and functions end in"),
+    "ir/verifier.py": (1, "what regions and functions end in"),
     "passes/accelerate_matmul.py": (7, "products, what makes their operands, and the casts between them"),
     "passes/allocate_shared.py": (2, "mbarriers, whose memory nothing else may use; a hint to users"),
     "passes/analysis/assumptions.py": (2, "comparisons as kernels' authors write promises"),
     "passes/analysis/pipelined_loads.py": (3, "loads become copies: no other access would mean the same"),
     "passes/analysis/rectangles.py": (1, "a size that is not below 0"),
-    "passes/canonicalize_pointers.py": (3, "matches how a tensor of pointers was made from one"),
     "passes/chained_products.py": (6, "matches one product whose result is another's operand"),
     "passes/contract_products.py": (1, "matches products of floats that are added"),
     "passes/flatten_loops.py": (4, "loads, buffers and waits that run a tile ahead"),
@@ -47,9 +46,8 @@ ASKED = {
     "passes/rings.py": (7, "makes and finds the buffers and barriers of a ring"),
     "passes/rotate_ranges.py": (5, "matches sums of ranges and row starts"),
     "passes/scale_indices.py": (4, "matches the index of a ring of buffers"),
-    "passes/stage_boxes.py": (2, "the conversion in front of a store by TMA goes"),
     "passes/staggered_products.py": (7, "matches products, their tiles, and the copies of these"),
-    "passes/tensor_stores.py": (3, "assembly by the user may touch any memory; a conversion is undone"),
+    "passes/tensor_stores.py": (2, "assembly by the user may touch any memory; a conversion is undone"),
     "passes/warpgroup_dots.py": (3, "matches how operands of products were loaded"),
 }
 """Which modules ask whether an operation is of one class, how often, and why; no other does. To ask what an

@@ -204,7 +204,7 @@ class While(Loop):
     next carried values."""
 
     initial = operands(ANY)
-    before = region()
+    before = region("condition")
     body = region()
 
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptxforge.ir import types as T
-from ptxforge.ir.core import Operation
+from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import ALL, ANY_LAYOUT, REARRANGING, TENSOR, attribute, define, operand
 from ptxforge.layouts import conversion
 from ptxforge.support.errors import VerificationError
@@ -73,3 +73,9 @@ class ConvertLayout(Operation):
     @property
     def element(self) -> T.Type:
         return self.x.type.element
+
+
+def unconverted(value: Value) -> Value:
+    """``value`` in the layout that it had before it was converted, if it was."""
+    op = value.defining_op
+    return op.x if isinstance(op, ConvertLayout) else value
