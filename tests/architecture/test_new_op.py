@@ -15,8 +15,10 @@ from ptxforge.codegen_ptx.lower.memory import load as lower_load
 from ptxforge.codegen_ptx.lowering import LOWERINGS, lowers
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.interpreter import HANDLERS
+from ptxforge.ir import facts
 from ptxforge.ir import types as T
 from ptxforge.ir.definition import (
+    ALL,
     ANCHOR,
     ELEMENTWISE,
     EXPENSIVE,
@@ -28,10 +30,13 @@ from ptxforge.ir.definition import (
     define,
     operand,
 )
+from ptxforge.ir.ops.arith import BinaryInt
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.parser import parse_function
 from ptxforge.ir.printer import print_function
 from ptxforge.passes import pipeline
+from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
+from ptxforge.passes.analysis.sign import is_nonnegative
 from ptxforge.support.target import parse_target
 from tests.codegen_ptx.harness import pack_parameters
 
@@ -113,5 +118,57 @@ def test_passes_and_executors_need_not_know_of_it(new_ops):
         np.testing.assert_array_equal(found, expected)
 
 
+def test_facts_about_values_are_on_the_definition():
+    """Of a function of its operands it is known where results are equal; the definition can say more. It
+    tells what it is the sum of, and analyses of sums follow."""
+    try:
+
+        @define("mixed")
+        class Mixed(BinaryInt):
+            """The bits of both, mixed up."""
+
+            def evaluate(self, x, y):
+                return (x * 7) ^ y
+
+        @define("far", nonnegative_if=ALL)
+        class Far(BinaryInt):
+            """x + 8·y, of which is known that it is a sum."""
+
+            def evaluate(self, x, y):
+                return x + 8 * y
+
+            def axis_info(self, operands, nonnegative):
+                x, y = operands
+                return facts.sum_of(x, facts.pointwise([y], [8 * y.divides(0, 1)]))
+
+        function = parse_function(FACTS)
+        info = AxisInfoAnalysis(function)
+        by_name = {result.hint: result for op in function.walk() for result in op.results}
+        equal, run = info[by_name["equal"]], info[by_name["run"]]
+        assert (equal.constancy, equal.contiguity) == ((64,), (1,))
+        assert (run.contiguity, run.divisibility) == ((64,), (8,))
+        assert info[by_name["number"]].constant == 5 * 7 ^ 3, "and constants are folded"
+        assert is_nonnegative(by_name["run"]) and not is_nonnegative(by_name["equal"])
+    finally:
+        for name in ("mixed", "far"):
+            REGISTRY.pop(name, None)
+
+
+FACTS = """
+func @f(%n: i32 {divisibility = 8}) attributes {num_warps = 4} {
+  %i = make_range {start = 0, end = 64} : tensor<64xi32>
+  %c = get_program_id {axis = 0} : i32
+  %cs = splat %c : (i32) -> tensor<64xi32>
+  %ns = splat %n : (i32) -> tensor<64xi32>
+  %equal = mixed %ns, %cs : tensor<64xi32>
+  %run = far %i, %cs : tensor<64xi32>
+  %five = constant {value = 5} : i32
+  %three = constant {value = 3} : i32
+  %number = mixed %five, %three : i32
+  return
+}
+"""
+
+
 def test_it_is_gone_afterwards():
-    assert "thrice" not in REGISTRY and "peek" not in REGISTRY
+    assert not {"thrice", "peek", "mixed", "far"} & REGISTRY.keys()
