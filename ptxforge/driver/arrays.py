@@ -254,10 +254,17 @@ class Span:
 
 
 def span(value: object) -> Span:
-    """The bytes that a CPU array covers: those of the view that it is, not of the memory that it views."""
+    """The bytes that a CPU array covers: those of the view that it is, not of the memory that it views. Of a
+    tensor that repeats its elements (a stride of 0) all of its memory: what steps over it has other strides,
+    as ``torch.gather`` written with ``as_strided`` does."""
     if callable(getattr(value, "data_ptr", None)):  # torch, or a package's wrapper around it
         itemsize = value.element_size() if hasattr(value, "element_size") else _torch_view(value).dtype.bytes
-        steps = [(size - 1) * stride for size, stride in zip(value.shape, _strides(value), strict=True)]
+        strides = _strides(value)
+        repeats = any(size > 1 and not stride for size, stride in zip(value.shape, strides, strict=True))
+        if repeats and math.prod(value.shape) and hasattr(value, "untyped_storage"):
+            memory = value.untyped_storage()
+            return Span(memory.data_ptr(), memory.nbytes(), value.data_ptr(), True)
+        steps = [(size - 1) * stride for size, stride in zip(value.shape, strides, strict=True)]
         low, high = sum(step for step in steps if step < 0), sum(step for step in steps if step > 0)
         nbytes = (high - low + 1) * itemsize if math.prod(value.shape) else 0
         return Span(value.data_ptr() + low * itemsize, nbytes, value.data_ptr(), True)

@@ -153,6 +153,22 @@ def test_strides_that_do_not_matter_are_those_of_c_order():
     assert arrays.describe(np.lib.stride_tricks.as_strided(array, strides=(400, 4)))[4] == (6, 1)
 
 
+class RepeatedView(TorchView):
+    """A view with strides of 0 on a storage of 100 bytes that begins 8 bytes ahead of it."""
+
+    def untyped_storage(self):
+        return SimpleNamespace(data_ptr=lambda: self._array.ctypes.data - 8, nbytes=lambda: 100)
+
+
+def test_a_span_of_repeated_elements_is_their_memory():
+    """Kernels step over them with strides of their own."""
+    array = np.arange(6, dtype=np.int32).reshape(3, 2)
+    repeated = np.lib.stride_tricks.as_strided(array, (3, 4), (8, 0))
+    found = arrays.span(RepeatedView(repeated))
+    assert found == arrays.Span(array.ctypes.data - 8, 100, array.ctypes.data, True)
+    assert arrays.span(RepeatedView(repeated[:0])).nbytes == 0
+
+
 def test_a_span_of_a_reversed_view():
     array = np.arange(8, dtype=np.int16)[::-1]
     found = arrays.span(array)
