@@ -343,7 +343,7 @@ def _array_part(parameter: Parameter, is_torch: bool) -> _Part:
     address, dtype, place = f"__v{index}", f"__d{index}", f"__p{index}"
     lines = (
         f"{address} = {name}.data_ptr()" if is_torch else f"{address} = {name}._address",
-        f"{dtype} = {name}.dtype",
+        f"{dtype} = {name}.dtype" if is_torch else f"{dtype} = {name}.dtype.short",  # whose hash is quick
         f"{place} = {name}.get_device()" if is_torch else f"{place} = {name}.owner",
     )
     alignment = (f"not {address} & 15",) if parameter.alignment else ()
