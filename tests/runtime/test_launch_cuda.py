@@ -412,6 +412,27 @@ def test_repetitions_do_not_take_equal_numbers_for_the_same(driver, values):
         assert packed[float, "0.0"] != packed[float, "-0.0"]
 
 
+def test_what_repeats_but_for_one_thing_is_no_repetition(kernel, compiled, monkeypatch, torch):
+    """The address is the same: the element type is another, or where the array lies."""
+    monkeypatch.setenv("PTXFORGE_DEVICE", "cuda")
+    driver = install(monkeypatch, FakeDriver(devices=2))
+    x, half = Tensor(0x1000), Tensor(0x1000)
+    half.dtype = "torch.float16"
+    for _ in range(5):
+        kernel[(1,)](x, x, x, 8)
+    kernel[(1,)](x, x, half, 8)
+    assert [request["signature"]["out"] for request in compiled] == ["*fp32:16", "*fp16:16"]
+    with pytest.raises(ArgumentError, match="argument 'out': is a CPU array"):
+        kernel[(1,)](x, x, Tensor(0x1000, -1), 8)
+    with pytest.raises(ArgumentError, match="argument 'y': is on cuda:1, but 'x' is on cuda:0"):
+        kernel[(1,)](x, Tensor(0x1000, 1), x, 8)
+    there = Tensor(0x1000, 1)
+    kernel[(1,)](there, there, there, 8)
+    kernel[(1,)](x, x, x, 8)
+    contexts = [launch.context for launch in driver.launches]
+    assert contexts[-2] != contexts[0] == contexts[-1] and len(contexts) == 8
+
+
 def test_a_repetition_that_the_driver_refuses(kernel, driver, torch):
     x = Tensor(0x1000)
     for _ in range(4):
