@@ -147,8 +147,7 @@ READS_SHARED = Effects(reads=frozenset({"shared"}))
 WRITES_SHARED = Effects(writes=frozenset({"shared"}))
 SIDE_EFFECT = Effects(other=True)
 
-COPIES, PRODUCTS, TENSORS = "cp.async", "wgmma", "tma"
-"""Queues: of copies of 4 to 16 bytes by each thread, of products of warpgroups, of copies of boxes."""
+COPIES, PRODUCTS, TENSORS = T.QUEUES
 
 
 @attrs.frozen(slots=True, eq=False)
@@ -181,7 +180,7 @@ INT_TENSOR = Constraint("integer tensor", lambda t: isinstance(t, T.TensorType) 
 MEMDESC = Constraint("memdesc", lambda t: isinstance(t, T.MemDescType))
 TENSOR_OR_MEMDESC = Constraint("tensor or memdesc", lambda t: isinstance(t, (T.TensorType, T.MemDescType)))
 FLIGHT = Constraint("flight", lambda t: isinstance(t, T.FlightType))
-TOKEN = Constraint("token", lambda t: t is T.TOKEN)
+COPY_TOKEN = Constraint("token<cp.async>", lambda t: t is T.TokenType(COPIES))
 DESCRIPTOR = Constraint("descriptor", lambda t: isinstance(t, T.DescriptorType))
 TENSOR_MAP = Constraint("tensor map", lambda t: t is T.TENSOR_MAP)
 

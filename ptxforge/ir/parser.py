@@ -20,7 +20,6 @@ from ptxforge.layouts.encodings import Encoding
 from ptxforge.layouts.syntax import parse_encoding_prefix
 from ptxforge.support.location import Location
 
-_PLAIN_TYPES = {str(type): type for type in (T.TOKEN, T.TENSOR_MAP)}
 _ATTRIBUTES = re.compile(r"\{\s*[^\W\d][\w.]*\s*=")
 
 
@@ -82,15 +81,15 @@ class _Parser:
             return T.SCALARS[name]
         reader = {
             "ptr": self._pointer, "tensor": self._tensor, "memdesc": self._memdesc, "flight": self._flight,
-            "descriptor": self._descriptor,
+            "descriptor": self._descriptor, "token": self._token,
         }.get(name)  # fmt: skip
         if reader is not None:
             self.lexer.expect("<")
             type = reader()
             self.lexer.expect(">")
             return type
-        if name in _PLAIN_TYPES:
-            return _PLAIN_TYPES[name]
+        if name == str(T.TENSOR_MAP):
+            return T.TENSOR_MAP
         self.lexer.fail(f"unknown type '{name}'", position)
 
     def _pointer(self) -> T.Type:
@@ -110,6 +109,13 @@ class _Parser:
         if mutable:
             self.lexer.expect_word("mutable")
         return T.MemDescType(shape, element, layout, mutable)
+
+    def _token(self) -> T.Type:
+        position = self.lexer.position
+        queue = self.lexer.word("a queue")
+        if queue not in T.QUEUES:
+            self.lexer.fail(f"unknown queue '{queue}': {', '.join(T.QUEUES)}", position)
+        return T.TokenType(queue)
 
     def _descriptor(self) -> T.Type:
         shape, element = self.lexer.dimensions(), self.type()

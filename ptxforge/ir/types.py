@@ -7,7 +7,7 @@
 ``tensor<128x64xf16>``                    a tile; in the gpu stage ``tensor<128x64xf16, #blocked<{…}>>``
 ``memdesc<3x128x64xf16, #shared<{…}>, mutable>``   a tile in shared memory
 ``flight<tensor<64x64xf32, #mma<{…}>>>``  accumulators under way, which no thread may touch before a wait
-``token``                                 orders asynchronous operations
+``token<cp.async>``                       stands for work in that queue
 ``descriptor<128x64xf16>``                a tensor in memory, of which boxes of that shape are loaded and
                                           stored (``descriptor<128x64xf16, nan>``: NaN outside, not 0)
 ``tensormap``                             the address of a tensor map, a kernel's parameter of 128 bytes
@@ -203,16 +203,24 @@ class FlightType(Type):
         return found
 
 
+QUEUES = ("cp.async", "wgmma", "tma")
+"""Queues of asynchronous work: copies of 4 to 16 bytes by each thread, products of warpgroups, copies of
+boxes."""
+
+
 class TokenType(Type):
-    """Orders asynchronous operations; carries no data."""
+    """Stands for work in a ``queue``, or for having waited for it; carries no data. (Products have a
+    ``FlightType`` instead, which is their accumulators, and a copy of a box has its mbarrier.)"""
 
-    __slots__ = ()
+    __slots__ = ("queue",)
+    _interned: dict[str, TokenType] = {}
 
-    def __init__(self):
-        self._text = "token"
-
-
-TOKEN = TokenType()
+    def __new__(cls, queue: str) -> TokenType:
+        found = cls._interned.get(queue)
+        if found is None:
+            found = cls._interned[queue] = super().__new__(cls)
+            found.queue, found._text = queue, f"token<{queue}>"
+        return found
 
 
 class DescriptorType(Type):

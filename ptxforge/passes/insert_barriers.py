@@ -23,10 +23,12 @@ Scratch      An operation with scratch writes it, meets in a barrier of its own,
              it wrote itself, there is no such barrier, and its reads and writes join those pending. When
              it comes round again, as at the end of each tile of a persistent program, its warps need not wait
              for each other: the threads of each meet, ``meets_before``.)
-Async        An asynchronous copy has written when its group was waited for. Each ``async_wait`` therefore
-             makes the writes of all copies pending, whatever barrier came between. A copy that its maker
-             calls ``ordered`` needs no barrier for the sake of its own buffer, but does for that of others
-             that lie in the same bytes.
+Async        An asynchronous copy has written when its group was waited for. An ``async_wait`` makes those
+             writes pending that reads take its token for, whatever barrier came between. All other copies may
+             have *arrived*, too: a read that takes a token need not mind, anything else does. (When nothing
+             takes its token, a wait makes the writes of all copies pending.) A copy that its maker calls
+             ``ordered`` needs no barrier for the sake of its own buffer, but does for that of others that lie
+             in the same bytes.
 Products     A ``dot_async`` reads until a ``dot_wait`` names its group as finished: until then its reads are
              *flying*, which no barrier ends; from there on they are pending reads like any other. Nothing may
              write what flying products read: the pass that starts them takes care of that.
@@ -49,6 +51,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterable
 
+from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, TENSORS, MemoryAccess
@@ -111,11 +114,12 @@ class _State:
     from what another is to store to (``loaded``), or that one thread has stored to and others may load from
     (``stored``)."""
 
-    __slots__ = ("reads", "writes", "loaded", "stored", "unfenced", "leaving", "flying")
+    __slots__ = ("reads", "writes", "loaded", "stored", "unfenced", "leaving", "arrived", "flying")
 
     def __init__(
         self, reads: Iterable[Interval] = (), writes: Iterable[Interval] = (), loaded: Iterable[Value] = (),
         stored: Iterable[Value] = (), unfenced: Iterable[Interval] = (), leaving: Iterable[Interval] = (),
+        arrived: Iterable[Interval] = (),
         flying: tuple[frozenset[Interval], ...] = (),
     ):  # fmt: skip
         self.reads = frozenset(reads)
@@ -124,6 +128,7 @@ class _State:
         self.stored = frozenset(stored)
         self.unfenced = frozenset(unfenced)
         self.leaving = frozenset(leaving)
+        self.arrived = frozenset(arrived)
         self.flying = flying
 
     def _parts(self) -> tuple:
@@ -162,13 +167,12 @@ class _State:
     def without(self, owners: Iterable[Operation]) -> _State:
         """What is pending besides accesses to the memory of ``owners``."""
         owners = set(owners)
-        kept = [[i for i in pending if i[2] not in owners] for pending in (self.reads, self.writes)]
-        return self.but(reads=frozenset(kept[0]), writes=frozenset(kept[1]))
+        names = ("reads", "writes", "arrived")
+        return self.but(**{n: frozenset(i for i in getattr(self, n) if i[2] not in owners) for n in names})
 
     def conflicts(self, reads: list[Interval], writes: list[Interval]) -> bool:
-        return (
-            _overlap(self.writes, reads) or _overlap(self.reads, writes) or _overlap(self.writes, writes)
-        )
+        written = self.writes | self.arrived
+        return _overlap(written, reads) or _overlap(self.reads, writes) or _overlap(written, writes)
 
 
 def _overlap(some: Iterable[Interval], others: list[Interval]) -> bool:
@@ -254,11 +258,21 @@ class _Inserter:
         is_copy = bool(effects.starts)
         is_ordered = is_copy and op.ordered
         pending = state.without(owner for *_, owner in touched) if is_ordered else state
+        if any(isinstance(value.type, T.TokenType) for value in op.operands):
+            pending = pending.but(arrived=frozenset())
         is_unfenced = effects.starts == TENSORS and _overlap(state.unfenced, writes)
         if is_unfenced or pending.conflicts(reads, writes):
             state = self.barrier_before(op, state)
         state = state.but(reads=state.reads.union(reads))
         return state if is_copy else self.written(state, writes)
+
+    def arrival(self, op: AsyncWait, state: _State) -> _State:
+        """See Async."""
+        named = self.copied_to.intersection(i for user in op.result.users for i in self.intervals(user))
+        after = self.written(state, self.copied_to)
+        if not named:
+            return after
+        return after.but(writes=state.writes | named, arrived=state.arrived | (self.copied_to - named))
 
     def written(self, state: _State, writes: Iterable[Interval]) -> _State:
         """The state after threads stored to ``writes``."""
@@ -306,7 +320,7 @@ _TRANSFER: dict[type[Operation], Callable[[_Inserter, Operation, _State], _State
     While: _Inserter.loop,
     If: _Inserter.branch,
     Barrier: lambda self, op, state: state.behind_barrier(),
-    AsyncWait: lambda self, op, state: self.written(state, self.copied_to),
+    AsyncWait: _Inserter.arrival,
     DotWait: lambda self, op, state: state.waited(op.pending),
     DotAsync: _Inserter.product,
     TensorStore: _Inserter.departure,

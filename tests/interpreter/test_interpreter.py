@@ -288,11 +288,11 @@ def pipeline(wait: str) -> str:
       %b1 = memdesc_index %buffers, %one : (memdesc<2x4x8xf16, #shared, mutable>, i32)
           -> memdesc<4x8xf16, #shared, mutable>
       %c0 = async_copy_global_to_local %p, %b0 : (tensor<4x8xptr<f16>>, memdesc<4x8xf16, #shared, mutable>)
-          -> token
-      %g0 = async_commit_group %c0 : token
+          -> token<cp.async>
+      %g0 = async_commit_group %c0 : token<cp.async>
       %c1 = async_copy_global_to_local %p, %b1 : (tensor<4x8xptr<f16>>, memdesc<4x8xf16, #shared, mutable>)
-          -> token
-      %g1 = async_commit_group %c1 : token
+          -> token<cp.async>
+      %g1 = async_commit_group %c1 : token<cp.async>
       {wait}
       %t = memdesc_trans %b0 {{order = [1, 0]}} : (memdesc<4x8xf16, #shared, mutable>)
           -> memdesc<8x4xf16, #shared, mutable>
@@ -311,13 +311,13 @@ def pipeline(wait: str) -> str:
 
 def test_asynchronous_copies_arrive_when_waited_for():
     x, y = RNG.standard_normal((4, 8)).astype(np.float16), np.zeros((4, 4), np.float16)
-    run(parse_function(pipeline("%w = async_wait %g0 {num = 1} : token")), 1, [x, y])
+    run(parse_function(pipeline("%w = async_wait %g0 {num = 1} : token<cp.async>")), 1, [x, y])
     np.testing.assert_array_equal(y, x.T[4:])
 
 
 def test_asynchronous_copies_that_nobody_waits_for_show():
     x, y = RNG.standard_normal((4, 8)).astype(np.float16), np.zeros((4, 4), np.float16)
-    run(parse_function(pipeline("%w = async_wait %g0 {num = 2} : token")), 1, [x, y])
+    run(parse_function(pipeline("%w = async_wait %g0 {num = 2} : token<cp.async>")), 1, [x, y])
     assert (y.view(np.uint16) == 0xCDCD).all()
 
 
@@ -390,7 +390,7 @@ def test_pointers_in_memory():
 
 def test_freed_memory_shows():
     x, y = RNG.standard_normal((4, 8)).astype(np.float16), np.zeros((4, 4), np.float16)
-    free = """%w = async_wait %g0 {num = 0} : token
+    free = """%w = async_wait %g0 {num = 0} : token<cp.async>
       local_dealloc %buffers"""
     run(parse_function(pipeline(free)), 1, [x, y])
     assert (y.view(np.uint16) == 0xCDCD).all()

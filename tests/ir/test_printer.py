@@ -76,7 +76,8 @@ def test_attribute_values_keep_type_and_bits(value):
 
 
 @pytest.mark.parametrize("type", [
-    T.I1, T.F8E4M3, T.PointerType(T.F32), T.PointerType(T.PointerType(T.I8), "shared"), T.TOKEN,
+    T.I1, T.F8E4M3, T.PointerType(T.F32), T.PointerType(T.PointerType(T.I8), "shared"),
+    *map(T.TokenType, T.QUEUES),
     T.TensorType((128, 64), T.F16), T.TensorType((4,), T.PointerType(T.BF16)),
     T.TensorType((8, 32), T.F16, DotOperand(0, MMA, 2)), T.TensorType((8,), T.I32, Slice(0, BLOCKED)),
     T.MemDescType((3, 64, 32), T.F16, SHARED, True), T.MemDescType((64, 32), T.F16, SHARED),

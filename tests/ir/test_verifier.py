@@ -54,7 +54,7 @@ BAD = {
     "too few operands": (5, "%a = addi %x : i32"),
     "too many operands": (5, "%a = addi %x, %x, %x : i32"),
     "operand of a wrong kind": (5, "%a = addf %x, %x : i32"),
-    "variadic operand of a wrong kind": (5, "%t = async_commit_group %x : token"),
+    "variadic operand of a wrong kind": (5, "%t = async_commit_group %x : token<cp.async>"),
     "missing attribute": (6, "%a = get_program_id : i32"),
     "attribute of a wrong type": (6, "%a = get_program_id {axis = 1.0} : i32"),
     "attribute outside its values": (6, '%a = cmpi %x, %x {predicate = "lt"} : i1'),

@@ -19,8 +19,9 @@ from tests.passes.gpu import TARGET, apply, operations, parse
 VALUE = f"%x = constant {{value = 1.0}} : {TILE}\n"
 
 
-def load(buffer: str, name: str) -> str:
-    return f"%{name} = local_load %{buffer} : ({BUFFER}) -> {TILE}\n"
+def load(buffer: str, name: str, token: str = "") -> str:
+    operand, type = (f", {token}", ", token<cp.async>") if token else ("", "")
+    return f"%{name} = local_load %{buffer}{operand} : ({BUFFER}{type}) -> {TILE}\n"
 
 
 def store(buffer: str) -> str:
@@ -107,7 +108,7 @@ COPY = f"""
 
 def copy(buffer: str, name: str, attributes: str = "") -> str:
     types = f"(tensor<1024xptr<f32>, {BLOCKED}>, {BUFFER})"
-    return f"%{name} = async_copy_global_to_local %q, %{buffer} {attributes}: {types} -> token\n"
+    return f"%{name} = async_copy_global_to_local %q, %{buffer} {attributes}: {types} -> token<cp.async>\n"
 
 
 def after_copies(body: str) -> list[str]:
@@ -124,7 +125,8 @@ def test_a_copy_is_written_when_it_was_waited_for():
     body = (
         alloc("a")
         + copy("a", "t")
-        + "%g = async_commit_group %t : token\nbarrier\n%w = async_wait {num = 0} : token\n"
+        + "%g = async_commit_group %t : token<cp.async>\nbarrier\n"
+        + "%w = async_wait {num = 0} : token<cp.async>\n"
     )
     assert after_copies(body + load("a", "v")) == [
         "copy_global_to_local",
@@ -133,6 +135,18 @@ def test_a_copy_is_written_when_it_was_waited_for():
         "barrier",
         "load",
     ]
+
+
+def test_a_wait_publishes_what_its_token_is_taken_for():
+    """Behind the second wait ``a`` needs no barrier again, but for a read that takes no token."""
+    kernel = alloc("a") + alloc("other") + copy("a", "t") + "%g = async_commit_group %t : token<cp.async>\n"
+    kernel += copy("other", "u") + "%h = async_commit_group %u : token<cp.async>\n"
+    kernel += "%w = async_wait {num = 1} : token<cp.async>\n" + load("a", "v", "%w")
+    kernel += "%z = async_wait {num = 0} : token<cp.async>\n"
+    in_between = ["copy_global_to_local"] * 2 + ["wait", "barrier", "load", "wait"]
+    once_more, other = load("a", "x", "%w"), load("other", "y", "%z")
+    assert after_copies(kernel + once_more + other) == [*in_between, "load", "barrier", "load"]
+    assert after_copies(kernel + load("a", "x") + other) == [*in_between, "barrier", "load", "load"]
 
 
 def test_a_copy_waits_for_readers_unless_it_is_ordered():

@@ -13,13 +13,13 @@ from ptxforge.ir.definition import (
     ANCHOR,
     BOOL,
     COPIES,
+    COPY_TOKEN,
     MEMDESC,
     NUMBER_OR_POINTER,
     READS_SHARED,
     SAME_MEMORY,
     SCALAR_INT,
     TENSOR,
-    TOKEN,
     WRITES_SHARED,
     Effects,
     MemoryAccess,
@@ -66,7 +66,7 @@ class LocalLoad(Piecewise):
     """Read a tile from shared memory into registers (``ldmatrix`` where the layouts admit it)."""
 
     source = operand(MEMDESC)
-    token = operand(TOKEN, optional=True)
+    token = operand(COPY_TOKEN, optional=True)
 
     @property
     def may_wait(self):
@@ -189,7 +189,7 @@ class AsyncCopyGlobalToLocal(MemoryAccess, Piecewise):
     cache = attribute(("", ".ca", ".cg"), "")
     ordered = attribute(bool, False)
 
-    infer = gives(T.TOKEN)
+    infer = gives(T.TokenType(COPIES))
 
     def plan(self) -> SharedAccess:
         """How threads copy."""
@@ -203,16 +203,16 @@ class AsyncCopyGlobalToLocal(MemoryAccess, Piecewise):
 class AsyncCommitGroup(Piecewise):
     """Close the group of asynchronous copies started since the last one."""
 
-    tokens = operands(TOKEN)
+    tokens = operands(COPY_TOKEN)
 
-    infer = gives(T.TOKEN)
+    infer = gives(T.TokenType(COPIES))
 
 
 @define("async_wait", effects=Effects(other=True, finishes=COPIES))
 class AsyncWait(Operation):
     """Wait until at most ``num`` of the newest groups of this thread are unfinished."""
 
-    tokens = operands(TOKEN)
+    tokens = operands(COPY_TOKEN)
     num = attribute(int, 0)
 
-    infer = gives(T.TOKEN)
+    infer = gives(T.TokenType(COPIES))
