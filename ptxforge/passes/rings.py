@@ -23,7 +23,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import ALLOCATES, ELEMENTWISE
-from ptxforge.ir.ops.arith import AddI, CmpI, Select, XorI
+from ptxforge.ir.ops.arith import Select, XorI
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierInit, BarrierWait
@@ -33,10 +33,13 @@ from ptxforge.ir.ops.shared import (
     AsyncCommitGroup,
     AsyncCopyGlobalToLocal,
     AsyncWait,
+    InRing,
     LocalAlloc,
     LocalLoad,
     MemDescIndex,
     MemDescTrans,
+    NextPhase,
+    NextSlot,
 )
 from ptxforge.ir.warps import warps_around
 from ptxforge.layouts.encodings import DotOperand, Mma, Shared, infer_trans
@@ -64,7 +67,6 @@ class Rings:
         self.copies_by_threads = False
         self.of_first_product: set[Value] = set()
         self._counters: dict[int, Value] = {}
-        self._wraps: dict[int, Value] = {}
         self._phases: dict[int, Value] = {}
         self._starts: dict[str, Value] = {}
         self._waits: dict[int, AsyncWait] = {}
@@ -94,43 +96,29 @@ class Rings:
     def _counter(self, at: int) -> Value:
         """A carried value that counts 0, 1, …, count - 1, 0, … with the iterations of stage ``at``. (From
         where the last tile stopped, if there is a loop ``around``.)"""
-        if at in self._counters:
-            return self._counters[at]
-        outside = Builder.at(self.loop)
-        zero, one = outside.constant(0, T.I32), outside.constant(1, T.I32)
-        limit = outside.constant(self.count, T.I32)
-        argument = self.loop.body.add_argument(T.I32, "buffer")
-        inside = Builder.at(self.loop.body.terminator)
-        following = inside.create(AddI, argument, one)
-        wraps = inside.create(CmpI, following.result, limit, predicate="sge")
-        wrapped = inside.create(Select, wraps.result, zero, following.result)
-        for op in (following, wraps, wrapped):
-            self.stage[op] = at
-        self._carry(self._start("buffer", zero), wrapped.result)
-        self._counters[at], self._wraps[at] = argument, wraps.result
-        return argument
+        if at not in self._counters:
+            slot = self.loop.body.add_argument(T.I32, "buffer")
+            self._counters[at] = self._carry(slot, "buffer", NextSlot, slot, at=at)
+        return self._counters[at]
 
     def _phase(self, at: int) -> Value:
         """A carried value that is 0 the first time round the ring, 1 the second, 0 the third …"""
-        if at in self._phases:
-            return self._phases[at]
-        self._counter(at)
-        outside = Builder.at(self.loop)
-        zero, one = outside.constant(0, T.I32), outside.constant(1, T.I32)
-        argument = self.loop.body.add_argument(T.I32, "phase")
-        inside = Builder.at(self.loop.body.terminator)
-        other = inside.create(XorI, argument, one)
-        following = inside.create(Select, self._wraps[at], other.result, argument)
-        self.stage[other] = self.stage[following] = at
-        self._carry(self._start("phase", zero), following.result)
-        self._phases[at] = argument
-        return argument
+        if at not in self._phases:
+            slot = self._counter(at)
+            phase = self.loop.body.add_argument(T.I32, "phase")
+            self._phases[at] = self._carry(phase, "phase", NextPhase, phase, slot, at=at)
+        return self._phases[at]
 
-    def _carry(self, initial: Value, following: Value) -> None:
+    def _carry(self, argument: Value, name: str, kind: type[InRing], *operands: Value, at: int) -> Value:
+        """Let ``argument`` become in each iteration what ``kind`` makes of the operands."""
         terminator = self.loop.body.terminator
+        following = Builder.at(terminator).create(kind, *operands, count=self.count)
+        self.stage[following] = at
+        initial = self._start(name, Builder.at(self.loop).constant(0, T.I32))
         self.loop.set_operands([*self.loop.operands, initial])
-        terminator.set_operands([*terminator.operands, following])
+        terminator.set_operands([*terminator.operands, following.result])
         self.loop.add_result(initial.type)
+        return argument
 
     def _start(self, name: str, zero: Value) -> Value:
         """What a counter of the loop begins with: ``zero``, or what the loop ``around`` carries."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from ptxforge import interpreter
 from ptxforge.ir.core import Function
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.shared import MemDescIndex
@@ -38,25 +39,22 @@ def test_the_meaning_is_kept(k):
 
 COUNTER = """%c0 = constant {{value = 0}} : i32
 %c1 = constant {{value = 1}} : i32
-%c3 = constant {{value = 3}} : i32
 %a = local_alloc : () -> memdesc<3x1024xf32, {shared}, mutable>
 %last = for %k = %c0 to %n step %c1 iter_args(%i = %c0) : i32 {{
   %m = memdesc_index %a, %i : (memdesc<3x1024xf32, {shared}, mutable>, i32)
       -> memdesc<1024xf32, {shared}, mutable>
   %v = local_load %m : (memdesc<1024xf32, {shared}, mutable>) -> tensor<1024xf32, {blocked}>
   {more}
-  %next = addi %i, %c1 : i32
-  %wraps = cmpi %next, %c3 {{predicate = "{predicate}"}} : i1
-  %wrapped = select %wraps, %c0, %next : i32
+  %next = next_slot %i {{count = 3}} : i32
   yield {result}
 }}
 """
 
 
-def pitches(more: str = "", predicate: str = "sge", result: str = "%wrapped") -> list[int]:
+def pitches(more: str = "", result: str = "%next") -> list[int]:
     text = COUNTER.format(shared="#shared<{vec = 1, perPhase = 1, maxPhase = 1, order = [0], hasLeadingOffset = false}>",  # noqa: E501
                           blocked="#blocked<{sizePerThread = [4], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>",  # noqa: E501
-                          more=more, predicate=predicate, result=result)  # fmt: skip
+                          more=more, result=result)  # fmt: skip
     return [op.pitch for op in operations(apply(parse(text), scale_indices), MemDescIndex)]
 
 
@@ -71,5 +69,20 @@ def test_counters_with_other_uses_are_left_alone():
 
 
 def test_other_counters_are_left_alone():
-    assert pitches(predicate="sgt") == [0]
-    assert pitches(result="%next") == [0]
+    assert pitches(more="%other = addi %i, %c1 : i32", result="%other") == [0]
+    assert pitches(more="%phase = next_phase %c0, %i {count = 3} : i32") == [0]
+
+
+def test_slots_and_phases_go_round():
+    """Numbers of buffers and bytes alike."""
+    for step in (1, 48):
+        body = "%c0 = constant {value = 0} : i32\n%c1 = constant {value = 1} : i32\n"
+        body += "%slot, %phase = for %k = %c0 to %n step %c1 iter_args(%s = %c0, %p = %c0) : i32, i32 {\n"
+        body += f"%t = next_slot %s {{count = 3, step = {step}}} : i32\n"
+        body += f"%q = next_phase %p, %s {{count = 3, step = {step}}} : i32\nyield %t, %q\n}}\n"
+        body += "%one = addptr %out, %c1 : ptr<i32>\nstore %out, %slot : (ptr<i32>, i32)\n"
+        function = parse(body + "store %one, %phase : (ptr<i32>, i32)", "%out: ptr<i32>, %n: i32")
+        for n in range(8):
+            out = np.zeros(2, np.int32)
+            interpreter.run(function, 1, [out, n])
+            assert out.tolist() == [n % 3 * step, n // 3 % 2]

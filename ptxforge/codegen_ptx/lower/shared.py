@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from attrs import evolve
 
+from ptxforge.codegen_ptx.lower.arith import bitwise, choose, integer_compare
 from ptxforge.codegen_ptx.lower.indices import owner
 from ptxforge.codegen_ptx.lower.packing import fresh_words, unpack, words_of
 from ptxforge.codegen_ptx.lower.shared_tile import (
@@ -141,6 +142,25 @@ def memdesc_index(ctx: Lowering, op: ops.MemDescIndex) -> None:
         offset = ctx.b.mul(root, stride)
         moved = moved._replace(dynamic=offset if tile.dynamic is None else ctx.b.add(offset, tile.dynamic))
     ctx.set(op, [moved._replace(pitch=packed_pitch(op.result.type))])
+
+
+@lowers(ops.NextSlot)
+def next_slot(ctx: Lowering, op: ops.NextSlot) -> None:
+    following, is_first = _behind(ctx, op)
+    ctx.set(op, [choose(ctx.b, is_first, 0, following, "r")])
+
+
+@lowers(ops.NextPhase)
+def next_phase(ctx: Lowering, op: ops.NextPhase) -> None:
+    b, phase = ctx.b, ctx.scalar(op.phase)
+    _, is_first = _behind(ctx, op)
+    ctx.set(op, [choose(b, is_first, bitwise(b, "xor", phase, 1, 32), phase, "r")])
+
+
+def _behind(ctx: Lowering, op: ops.InRing):
+    """The slot behind the operation's, and whether the first one comes there instead."""
+    following = ctx.b.add(ctx.scalar(op.slot), op.step)
+    return following, integer_compare(ctx.b, "sge", following, op.count * op.step, 32)
 
 
 @lowers(ops.MemDescSubslice)

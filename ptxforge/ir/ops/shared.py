@@ -6,9 +6,12 @@ bytes and ``insert_barriers`` puts a ``barrier`` wherever one thread reads what 
 
 from __future__ import annotations
 
+import numpy as np
+
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
+    ALL,
     ALLOCATES,
     ANCHOR,
     BOOL,
@@ -22,6 +25,7 @@ from ptxforge.ir.definition import (
     TENSOR,
     WRITES_SHARED,
     Effects,
+    Elementwise,
     MemoryAccess,
     Piecewise,
     attribute,
@@ -142,6 +146,40 @@ class MemDescIndex(Operation):
     def infer(cls, operands, attributes):
         source = operands[0]
         return [T.MemDescType(source.shape[1:], source.element, source.layout, source.mutable)]
+
+
+class InRing(Elementwise):
+    """Base of what loops do to find their way in a ring of ``count`` buffers. A slot is a buffer's number or,
+    with the ``step`` from one to the next, its bytes."""
+
+    count = attribute(int)
+    step = attribute(int, 1)
+
+    def is_last(self, slot):
+        """Whether the ring begins anew behind ``slot``."""
+        return slot + slot.dtype.type(self.step) >= self.count * self.step
+
+
+@define("next_slot", nonnegative_if=ALL)
+class NextSlot(InRing):
+    """The slot behind ``slot``: the first one behind the last."""
+
+    slot = operand(SCALAR_INT)
+
+    def evaluate(self, slot):
+        return np.where(self.is_last(slot), 0, slot + self.step).astype(slot.dtype)
+
+
+@define("next_phase", nonnegative_if=ALL)
+class NextPhase(InRing):
+    """The ``phase`` that belongs to the slot behind ``slot``: 0 the first time round the ring, then 1, then 0
+    again …"""
+
+    phase = operand(SCALAR_INT)
+    slot = operand(SCALAR_INT)
+
+    def evaluate(self, phase, slot):
+        return np.where(self.is_last(slot), phase ^ 1, phase).astype(phase.dtype)
 
 
 @define("memdesc_subslice", shows_operand_types=True, traits=[SAME_MEMORY])
