@@ -6,6 +6,7 @@ import re
 
 from ptxforge.codegen_ptx import emit
 from ptxforge.ir.parser import parse_function
+from ptxforge.passes.interleave_products import interleave_products
 from ptxforge.support.target import parse_target
 
 MMA = "#mma<{versionMajor = 2, versionMinor = 0, warpsPerCTA = [2, 4], instrShape = [16, 8]}>"
@@ -28,9 +29,16 @@ CONVERSION = f"""%turned = convert_layout %narrow {{scratch_offset = 0}} :
     ({SMALL}) -> tensor<256x16xi8, {ACROSS}>"""
 
 
+def interleaved(text: str) -> str:
+    """PTX behind the pass that decides what is put off."""
+    function, target = parse_function(text), parse_target("sm_80")
+    interleave_products(function, target)
+    return emit(function, target)
+
+
 def events(between: str) -> list[str]:
     text = TEXT.replace("BETWEEN", between)
-    ptx = emit(parse_function(text), parse_target("sm_80"))
+    ptx = interleaved(text)
     return re.findall(r"st\.shared\.v4|ld\.shared\.v4|st\.shared|ld\.shared|st\.global", ptx)
 
 
@@ -68,6 +76,6 @@ READ = f"""func @f(%out: ptr<f32>, %x: f16, %y: f32)
 
 def test_a_read_comes_before_the_barrier_of_a_later_conversion():
     """That barrier may be the only one between the read and what next overwrites the buffer."""
-    ptx = emit(parse_function(READ), parse_target("sm_80"))
+    ptx = interleaved(READ)
     order = re.findall(r"ldmatrix|bar\.sync|ld\.shared", ptx)
     assert order == ["bar.sync", "ldmatrix", "bar.sync", "ld.shared"], order
