@@ -21,7 +21,7 @@ from ptxforge.compiler import compile_function
 from ptxforge.debug import check_passes
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
-from ptxforge.ir.ops.arith import AddF, AddI, CmpI, MulF, MulI, Select
+from ptxforge.ir.ops.arith import AddF, AddI, CmpI, MulF, MulI
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
@@ -36,6 +36,7 @@ from ptxforge.ir.ops.shared import (
     LocalLoad,
     MemDescIndex,
     MemDescSubslice,
+    NextSlot,
 )
 from ptxforge.ir.parser import parse_function
 from ptxforge.layouts.encodings import Blocked, DotOperand, Mma, Slice
@@ -276,13 +277,9 @@ def buffer_of(view: Value) -> LocalAlloc:
 def assert_counts_to_three(argument: Value, loop: For, first: int) -> None:
     """0, 1, 2, 0, … from ``first``."""
     assert number(initial_of(argument, loop)) == first
-    wrapped = next_of(argument, loop).defining_op
-    assert isinstance(wrapped, Select)
-    reached, zero, following = (v.defining_op for v in wrapped.operands)
-    assert isinstance(reached, CmpI) and reached.predicate == "sge" and number(reached.operands[1]) == 3
-    assert zero.value == 0 and reached.operands[0] is following.result
-    assert isinstance(following, AddI) and following.operands[0] is argument
-    assert number(following.operands[1]) == 1
+    following = next_of(argument, loop).defining_op
+    assert isinstance(following, NextSlot) and following.slot is argument
+    assert (following.count, following.step) == (3, 1)
 
 
 def test_operands_get_three_buffers(gemm):
