@@ -26,9 +26,10 @@ from __future__ import annotations
 
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function
+from ptxforge.ir.definition import ALLOCATES, SAME_MEMORY
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.shape import Constant
-from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex, NextSlot
+from ptxforge.ir.ops.shared import MemDescIndex, NextSlot
+from ptxforge.ir.rewriter import constant_of
 from ptxforge.support.target import Target
 
 
@@ -50,7 +51,7 @@ def _next_slot(loop: For, index: int) -> NextSlot | None:
     step = loop.body.terminator.values[index].defining_op
     if not isinstance(step, NextSlot) or loop.results[index].uses or step.slot is not loop.carried[index]:
         return None
-    return step if isinstance(loop.initial[index].defining_op, Constant) else None
+    return step if constant_of(loop.initial[index]) is not None else None
 
 
 def _common_pitch(step: NextSlot) -> int:
@@ -66,7 +67,7 @@ def _common_pitch(step: NextSlot) -> int:
 
 def _pitch(op: MemDescIndex) -> int:
     allocation = op.source.defining_op
-    if not isinstance(allocation, LocalAlloc):
+    if allocation is None or ALLOCATES not in allocation.traits:
         return 0
     type = op.result.type
     return allocation.pitch or type.numel * type.element.bytes
@@ -74,7 +75,7 @@ def _pitch(op: MemDescIndex) -> int:
 
 def _scale(loop: For, index: int, step: NextSlot, pitch: int) -> None:
     for user in (*step.slot.users, *step.result.users):
-        if isinstance(user, MemDescIndex):
+        if SAME_MEMORY in user.traits:
             user.pitch = pitch
     step.step = pitch
     initial = loop.initial[index]

@@ -45,7 +45,7 @@ ASKED = {
     "passes/reorder_instructions.py": (4, "matches conversions, reads and products that change places"),
     "passes/rings.py": (7, "makes and finds the buffers and barriers of a ring"),
     "passes/rotate_ranges.py": (5, "matches sums of ranges and row starts"),
-    "passes/scale_indices.py": (4, "matches the index of a ring of buffers"),
+    "passes/scale_indices.py": (2, "what makes the next slot, and what it chooses"),
     "passes/staggered_products.py": (7, "matches products, their tiles, and the copies of these"),
     "passes/tensor_stores.py": (2, "assembly by the user may touch any memory; a conversion is undone"),
     "passes/warpgroup_dots.py": (3, "matches how operands of products were loaded"),
