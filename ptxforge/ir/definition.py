@@ -40,6 +40,7 @@ axis_info   of an integer or pointer result: how long it runs, what divides it, 
             results.
 addends     what it is the sum of, where it is one.
 result_dim  along which dimension of the results lies what an operand has along one.
+scratch_bytes  of shared memory that it needs while it runs. ``ir/interfaces.py`` has all that passes ask.
 infer       classmethod ``infer(operand_types, attributes) -> list of result types``; operand types carry
             layouts in the gpu stage and so do the results. ``None`` when results must be given.
             ``gives(types)`` and ``gives_type_of(index)`` make the usual ones.

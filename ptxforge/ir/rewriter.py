@@ -87,6 +87,13 @@ def is_dead(op: Operation) -> bool:
     return not op.is_used and not op.is_terminator and _is_removable(op)
 
 
+def erase_dead(function: Function) -> None:
+    """Erase what may go, users before what they use."""
+    for op in reversed(list(function.walk())):
+        if is_dead(op):
+            op.erase()
+
+
 def _is_removable(op: Operation) -> bool:
     if not op.get_effects().is_removable:
         return False

@@ -130,6 +130,11 @@ class TileType(Type):
     def numel(self) -> int:
         return math.prod(self.shape)
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of all elements."""
+        return self.numel * self.element.bytes
+
 
 class TensorType(TileType):
     """A tile: ``shape`` (powers of two), ``element`` (scalar or pointer), ``layout``

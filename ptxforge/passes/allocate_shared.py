@@ -142,7 +142,7 @@ def _set_offsets(request: Request) -> None:
         op.attributes["offset"] = offset
         if request.interleaved:
             op.attributes["pitch"] = request.size // count
-        offset += _buffer_bytes(op.result.type) // count
+        offset += op.result.type.bytes // count
 
 
 def _place_all(requests: list[Request], target: Target) -> int:
@@ -198,7 +198,7 @@ def _aligned(offset: int, alignment: int) -> int:
 def _requests(function: Function) -> list[Request]:
     needed: list[tuple[Operation, int]] = []
     for op in function.walk():
-        size = _buffer_bytes(op.result.type) if ALLOCATES in op.traits else scratch_of(op)
+        size = op.result.type.bytes if ALLOCATES in op.traits else scratch_of(op)
         if size:
             needed.append((op, size))
     if not needed:
@@ -225,10 +225,6 @@ def _alignment(type: T.MemDescType) -> int:
     return (
         wgmma.alignment(layout, type.element.bits) if wgmma.is_for_wgmma(layout) else machine.BUFFER_ALIGNMENT
     )
-
-
-def _buffer_bytes(type: T.MemDescType) -> int:
-    return type.numel * type.element.bytes
 
 
 Numbers = dict[Operation, tuple[int, int]]
@@ -297,7 +293,7 @@ def _users(requests: list[Request]) -> str:
     for request in requests:
         if ALLOCATES in request.op.traits:
             tiles = [(op, op.result.type) for op in (request.op, *request.interleaved)]
-            needs += [(_buffer_bytes(type), op, type) for op, type in tiles]
+            needs += [(type.bytes, op, type) for op, type in tiles]
         else:
             needs.append((request.size, request.op, "scratch"))
     lines = []

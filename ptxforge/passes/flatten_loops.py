@@ -153,7 +153,7 @@ def _has_room(function: Function, target: Target, loop: For, ahead: set[Operatio
     if not any(op.effects.fills == TENSORS for op in ahead):
         return True
     buffers = list(function.walk(LocalAlloc))
-    kept = sum(op.result.type.numel * op.result.type.element.bytes for op in buffers)
+    kept = sum(op.result.type.bytes for op in buffers)
     scratch = max(map(scratch_of, function.walk()), default=0)
     if kept + scratch > target.max_shared_bytes:
         raise _StaysError(

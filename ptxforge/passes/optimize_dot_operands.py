@@ -38,7 +38,7 @@ from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shape import Broadcast, Trans
-from ptxforge.ir.rewriter import is_dead
+from ptxforge.ir.rewriter import erase_dead
 from ptxforge.layouts.encodings import Distributed, DotOperand, elements_per_thread
 from ptxforge.passes.analysis.costs import computation_cost, conversion_cost
 from ptxforge.passes.conversions import builder_after
@@ -60,9 +60,7 @@ def optimize_dot_operands(function: Function, target: Target) -> bool:
     if not conversions:
         return False
     rematerialize(function, conversions)
-    for op in reversed(list(function.walk())):
-        if is_dead(op):
-            op.erase()
+    erase_dead(function)
     return True
 
 

@@ -51,7 +51,7 @@ def reduce_data_duplication(function: Function, target: Target) -> bool:
     changed = False
     for op in list(function.walk(ConvertLayout)):
         if _goes_through_shared_memory(op):
-            size = _bytes(op.x.type)
+            size = op.x.type.bytes
             if size <= room:
                 room -= size * _decompose(op, tiles)
                 changed = True
@@ -60,22 +60,15 @@ def reduce_data_duplication(function: Function, target: Target) -> bool:
     return changed
 
 
-def _bytes(type: T.TensorType | T.MemDescType) -> int:
-    count = 1
-    for size in type.shape:
-        count *= size
-    return count * type.element.bytes
-
-
 def _most_bytes(function: Function) -> int:
     """The most bytes of shared memory that are allocated at a time."""
     now = most = 0
     for op in function.walk((LocalAlloc, LocalDealloc)):
         if ALLOCATES in op.traits:
-            now += _bytes(op.result.type)
+            now += op.result.type.bytes
             most = max(most, now)
         else:
-            now -= _bytes(op.source.type)
+            now -= op.source.type.bytes
     return most
 
 

@@ -23,7 +23,7 @@ from collections import defaultdict
 
 from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.rewriter import is_dead
+from ptxforge.ir.rewriter import erase_dead
 from ptxforge.layouts.encodings import Blocked
 from ptxforge.passes.analysis.components import Components
 from ptxforge.passes.conversions import do_in_layout
@@ -39,16 +39,10 @@ def remove_layout_conversions(function: Function, target: Target) -> bool:
         return False
     _agree_on_widths(function)
     propagate_layouts(function)
-    _erase_dead(function)
+    erase_dead(function)
     rematerialize(function)
-    _erase_dead(function)
+    erase_dead(function)
     return True
-
-
-def _erase_dead(function: Function) -> None:
-    for op in reversed(list(function.walk())):
-        if is_dead(op):
-            op.erase()
 
 
 # -- widths ------------------------------------------------------------------------------------------------

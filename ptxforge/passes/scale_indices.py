@@ -70,7 +70,7 @@ def _pitch(op: MemDescIndex) -> int:
     if allocation is None or ALLOCATES not in allocation.traits:
         return 0
     type = op.result.type
-    return allocation.pitch or type.numel * type.element.bytes
+    return allocation.pitch or type.bytes
 
 
 def _scale(loop: For, index: int, step: NextSlot, pitch: int) -> None:

@@ -129,7 +129,7 @@ def _places(function: Function, stores: list[_Store], target: Target) -> list[_P
     inside = [i for i, store in enumerate(stores) if store.around is not None]
     places = [_Place(type, 1, store.around or store.op) for type, store in zip(whole, stores)]
     for count in (2, 1, 0):
-        if sum(places[i].count * _bytes(places[i].type) for i in inside) <= room:
+        if sum(places[i].count * places[i].type.bytes for i in inside) <= room:
             break
         for i in inside:
             panel = _panel_type(stores[i].op, whole[i])
@@ -141,14 +141,10 @@ def _places(function: Function, stores: list[_Store], target: Target) -> list[_P
 
 def _room(function: Function, target: Target) -> int:
     """Bytes beside all other buffers that cost no block on the multiprocessor."""
-    taken = sum(_bytes(op.result.type) for op in function.walk(LocalAlloc))
+    taken = sum(op.result.type.bytes for op in function.walk(LocalAlloc))
     by_threads = machine.WARPS_PER_MULTIPROCESSOR // function.attributes["num_warps"]
     blocks = min(target.max_shared_bytes // max(taken, 1), by_threads)
     return target.max_shared_bytes // max(blocks, 1) - taken
-
-
-def _bytes(type: T.MemDescType) -> int:
-    return type.numel * type.element.bytes
 
 
 def _buffer_type(op: StoreBox) -> T.MemDescType:

@@ -131,7 +131,7 @@ class TensorLoads:
         """The operations that start the copy, before ``load``, in order."""
         b = Recorder(Builder.at(load))
         type = load.result.type
-        b.create(BarrierExpect, barrier, bytes=type.numel * type.element.bytes)
+        b.create(BarrierExpect, barrier, bytes=type.bytes)
         coordinates = [b.polynomial(d.coordinate) for d in rectangle.dimensions]
         tile_dims = tuple(-1 if d.tile_dim is None else d.tile_dim for d in rectangle.dimensions)
         map = self.map_of(load, rectangle, layout)

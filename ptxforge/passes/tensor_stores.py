@@ -97,7 +97,7 @@ def _tensor_of(op: Operation, forms: LinearForms, function: Function) -> dict:
     """What the tensor map says. Raises :class:`NotLinear`."""
     made: MakeDescriptor = op.descriptor.defining_op
     type = op.value.type
-    if type.numel * type.element.bytes < machine.BULK_STORE_BYTES:
+    if type.bytes < machine.BULK_STORE_BYTES:
         raise NotLinear("a small tile")
     if not _is_parameter(made.base, function):
         raise NotLinear("the pointer is no parameter of the kernel")
