@@ -10,7 +10,8 @@ Generic addresses: global memory has its own addresses; the shared and the local
 addresses, so that an address tells its space.
 
 A shared address is an offset in the CTA's own shared memory, or, as ``mapa`` makes it, an offset with the
-rank of a CTA of the cluster above it (:data:`RANK_SHIFT`; rank + 1, so that 0 is the own CTA).
+rank of a CTA of the cluster above it (:data:`RANK_SHIFT`; rank + 1, so that 0 is the own CTA). In CTAs of a
+cluster but the first, addresses of variables have it, too, as on a GPU.
 """
 
 from __future__ import annotations
