@@ -195,10 +195,14 @@ class Module:
     functions: dict[str, Function]
     variables: dict[str, Variable]
     text: str = ""
+    rows: list[str] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self.rows = self.text.splitlines()
 
     def line_text(self, line: int) -> str:
-        rows = self.text.splitlines()
-        return rows[line - 1].strip() if 0 < line <= len(rows) else ""
+        """The instruction of a line. Every access asks for its own when it is translated."""
+        return self.rows[line - 1].strip() if 0 < line <= len(self.rows) else ""
 
 
 _COMMENT = re.compile(r'"(?:[^"\\]|\\.)*"|//[^\n]*|/\*.*?\*/', re.S)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ptxforge.emulator import EmulatorDevice, launch
+from ptxforge.emulator.parser import Module
 
 from .harness import HEADER, fixture, pack
 
@@ -84,3 +85,17 @@ def test_translation_does_not_grow_faster_than_the_text():
         return best(run, 3)
 
     assert load(5000) < 25 * load(500)
+
+
+def test_a_text_is_split_into_lines_once():
+    """Every access to memory is told with its line when it is translated."""
+    split = []
+
+    class Text(str):
+        def splitlines(self, keepends=False):
+            split.append(1)
+            return super().splitlines(keepends)
+
+    module = Module("8.0", "sm_80", {}, {}, Text("first\n\tld.global.u32 %r1, [%rd1];\n"))
+    assert module.line_text(2) == "ld.global.u32 %r1, [%rd1];" and module.line_text(1) == "first"
+    assert module.line_text(0) == module.line_text(3) == "" and len(split) == 1
