@@ -59,12 +59,12 @@ PASSES: tuple[PtxPass, ...] = (
         needed=True,
     ),
     PtxPass(
-        sink_rare,
-        why="what only rare code needs is computed there; before drop_dead: nobody may be left elsewhere",
-    ),
-    PtxPass(
         drop_dead,
         why="lowerings compute every element; wide accesses and unused results then need few of them",
+    ),
+    PtxPass(
+        sink_rare,
+        why="after drop_dead, which leaves fewer to ask about: what only rare code needs is computed there",
     ),
     PtxPass(
         drop_copies,
