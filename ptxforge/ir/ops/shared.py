@@ -172,8 +172,8 @@ class NextSlot(InRing):
 
 @define("next_phase", nonnegative_if=ALL)
 class NextPhase(InRing):
-    """The ``phase`` that belongs to the slot behind ``slot``: 0 the first time round the ring, then 1, then 0
-    again …"""
+    """The ``phase`` that belongs to the slot behind ``slot``: 0 the first time round the ring, 1 the second
+    time, and so on in turn."""
 
     phase = operand(SCALAR_INT)
     slot = operand(SCALAR_INT)
