@@ -20,12 +20,11 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time __getattr__
     from ptxforge.runtime.autotune import Config, autotune, pow2
     from ptxforge.runtime.devices import default_device, empty, to_device, use_device
     from ptxforge.runtime.findings import EmulatorWarning
-    from ptxforge.runtime.graphs import do_bench_cudagraph
     from ptxforge.runtime.heuristics import heuristics
     from ptxforge.runtime.jit import JITFunction, compile, jit
     from ptxforge.runtime.loaded import load
     from ptxforge.runtime.tensor_descriptor import TensorDescriptor
-    from ptxforge.runtime.timing import do_bench
+    from ptxforge.runtime.timing import do_bench, do_bench_cudagraph
     from ptxforge.runtime.variants import forbid_jit
     from ptxforge.support import errors
     from ptxforge.support.errors import PtxforgeError
@@ -47,7 +46,7 @@ _HOME = {  # public name -> the module that defines it
     "compile": "ptxforge.runtime.jit",
     "default_device": "ptxforge.runtime.devices",
     "do_bench": "ptxforge.runtime.timing",
-    "do_bench_cudagraph": "ptxforge.runtime.graphs",
+    "do_bench_cudagraph": "ptxforge.runtime.timing",
     "empty": "ptxforge.runtime.devices",
     "forbid_jit": "ptxforge.runtime.variants",
     "heuristics": "ptxforge.runtime.heuristics",

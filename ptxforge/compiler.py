@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import attrs
 
 from ptxforge.support import container, descriptor, dtypes, markup, tensor_map
-from ptxforge.support.artifact_facts import described
+from ptxforge.support.container import described
 from ptxforge.support.errors import ArgumentError, CompilationError, OutOfResourcesError, PtxforgeError
 from ptxforge.support.machine import MAX_WARPS, WARP_SIZE
 from ptxforge.support.target import Target, parse_target

@@ -16,7 +16,7 @@ from ptxforge.cli.source import add_kernel_options, compile_kernel
 from ptxforge.compiler import Artifact
 from ptxforge.driver import nvjitlink
 from ptxforge.runtime import tools
-from ptxforge.runtime.c_header import c_header
+from ptxforge.runtime.loaded import c_header
 from ptxforge.support import container
 
 

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from ptxforge.emulator.counters import Counters, occupancy
+from ptxforge.emulator.counters import Counters, Report, occupancy
 from ptxforge.emulator.findings import Finding, Findings
 from ptxforge.emulator.launch import (
     Kernel,
@@ -25,7 +25,6 @@ from ptxforge.emulator.memory import GlobalMemory
 from ptxforge.emulator.parallel import can_spread, run_in_processes
 from ptxforge.emulator.pool import MachinePool
 from ptxforge.emulator.registers import pressure
-from ptxforge.emulator.report import Report
 from ptxforge.emulator.tensormap import InvalidTensorMap, encode_tiled
 from ptxforge.support import settings
 from ptxforge.support.dtypes import DType

@@ -9,11 +9,10 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from ptxforge.explain.accesses import Access
 from ptxforge.explain.dots import Product
 from ptxforge.explain.measure import Counts
+from ptxforge.explain.memory import Access, Conflict, conflicts_of
 from ptxforge.explain.resources import Occupancy, Resources
-from ptxforge.explain.sharing import Conflict, conflicts_of
 from ptxforge.explain.trace import Trace
 from ptxforge.support.location import Location
 

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from ptxforge.explain.loops import COPIES
-from ptxforge.explain.sharing import areas_of, size_of
+from ptxforge.explain.memory import areas_of, size_of
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.ops.control import For

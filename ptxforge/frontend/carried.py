@@ -11,7 +11,7 @@ import ast
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from ptxforge.frontend import names
+from ptxforge.frontend import source
 from ptxforge.frontend.exits import Loop
 from ptxforge.frontend.values import (
     COMPOSITES,
@@ -50,7 +50,7 @@ class Carried:
         targets: Collection[str] = (), loop: Loop | None = None,
     ):  # fmt: skip
         self.v, self.node, self.statements, self.targets = v, node, statements, targets
-        self.assigned = [name for name in names.assigned_in(statements) if name not in targets]
+        self.assigned = [name for name in source.assigned_in(statements) if name not in targets]
         self.changed: list[str] = []
         """Static names from before the loop that its body changes."""
         if loop is not None:
@@ -112,7 +112,7 @@ class Carried:
         read."""
         for name in self.changed:
             value = self.v.scope[name]
-            if not isinstance(value, Undefined) and names.is_read_first(name, self.statements):
+            if not isinstance(value, Undefined) and source.is_read_first(name, self.statements):
                 raise TypeMismatchError(
                     f"loop-carried variable '{name}' is {describe(value)} before the loop and a tensor in it",
                     hint="give it a tensor of the right type before the loop",
@@ -129,7 +129,7 @@ class Carried:
         self, name: str, before: Any, after: Any, statements: Sequence[ast.stmt]
     ) -> list[TensorValue]:
         def complain() -> TypeMismatchError:
-            place = names.assigned_in(statements).get(name, self.node)
+            place = source.assigned_in(statements).get(name, self.node)
             change = f"{describe(before)} before the loop and becomes {describe(after)} in it"
             return TypeMismatchError(
                 f"loop-carried variable '{name}' is {change}",

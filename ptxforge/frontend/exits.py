@@ -29,8 +29,8 @@ from typing import Any
 
 import attrs
 
-from ptxforge.frontend import names
-from ptxforge.frontend.merge import NOTHING, zero_like
+from ptxforge.frontend import source
+from ptxforge.frontend.control import NOTHING, zero_like
 from ptxforge.frontend.values import Exit, Undefined, is_number, leaves_of, map_leaves
 from ptxforge.frontend.visitor import MayReturn, Outcome, Returned, Visitor, handles
 from ptxforge.language import types as L
@@ -66,7 +66,7 @@ def loop_of(
     node: ast.For | ast.While, stopped: Callable[[Visitor], Any] | None = None
 ) -> Loop | None:
     """How the loop is left early; ``None`` when it never is. Without ``stopped`` it is an unrolled one."""
-    found = names.exits(node)
+    found = source.exits(node)
     if not found:
         return None
     place = f".{node.lineno}.{node.col_offset}"

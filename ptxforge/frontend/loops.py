@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
-from ptxforge.frontend import names
+from ptxforge.frontend import source
 from ptxforge.frontend.carried import Carried, refuse_else
 from ptxforge.frontend.context import default_dtype
 from ptxforge.frontend.convert import cast
@@ -116,7 +116,7 @@ def _runtime_for(v: Visitor, node: ast.For, arguments: tuple[Any, Any, Any, dict
         bind(v, node.target, cast(v.ctx, index, dtype))
 
     span = _descending_span(v, first, last) if is_descending else None
-    targets = set(names.assigned(node.target))
+    targets = set(source.assigned(node.target))
     loop = loop_of(node, lambda v: v.ctx.constant(0, wide))
     if loop is not None and loop.stop:
         return _stoppable_for(v, node, loop, (first, last, stride), bind_index, targets)

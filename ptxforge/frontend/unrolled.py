@@ -6,11 +6,10 @@ import ast
 from collections.abc import Sequence
 from typing import Any
 
-from ptxforge.frontend import names
-from ptxforge.frontend.control import unless_returned
+from ptxforge.frontend import source
+from ptxforge.frontend.control import NOTHING, unless_returned
 from ptxforge.frontend.exits import Loop, Step, begin, end, iterate, loop_of
 from ptxforge.frontend.expressions import bind
-from ptxforge.frontend.merge import NOTHING
 from ptxforge.frontend.values import TensorValue, describe
 from ptxforge.frontend.visitor import MayReturn, Outcome, Returned, Visitor
 from ptxforge.support.errors import TypeMismatchError, UnsupportedSyntaxError
@@ -46,10 +45,10 @@ def static_range(v: Visitor, node: ast.Call) -> range:
 
 def unroll(v: Visitor, node: ast.For, items: Sequence[Any]) -> Outcome:
     """Run the body once for each item."""
-    if not names.exits(node) - {ast.Return}:
+    if not source.exits(node) - {ast.Return}:
         return _from(v, node, items, 0)
     loop = loop_of(node)
-    loop.kept = [*names.assigned_in([node.target, *node.body]), *loop.hidden]
+    loop.kept = [*source.assigned_in([node.target, *node.body]), *loop.hidden]
     begin(v, loop, going=False)
     _from_unless_stopped(v, node, items, 0, loop)
     if loop.result and v.scope[loop.result] is NOTHING:

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Collection
 from typing import Any
 
-from ptxforge.frontend import names
+from ptxforge.frontend import source
 from ptxforge.frontend.carried import Carried, refuse_else
-from ptxforge.frontend.control import scalar_condition
+from ptxforge.frontend.control import scalar_condition, zero_like
 from ptxforge.frontend.exits import (
     Loop,
     Step,
@@ -19,7 +19,6 @@ from ptxforge.frontend.exits import (
     loop_of,
     needs_result,
 )
-from ptxforge.frontend.merge import zero_like
 from ptxforge.frontend.values import TensorValue, is_number, leaves_of, map_leaves
 from ptxforge.frontend.visitor import Outcome, Visitor, handles
 from ptxforge.ir.core import Block, Region
@@ -113,8 +112,8 @@ def _make_test_runtime(carried: Carried) -> None:
     argument whose value 1 was compiled in, say). Raises :class:`UnsupportedSyntaxError` when there are
     none."""
     v, node = carried.v, carried.node
-    changing = names.assigned_in(node.body)
-    deciding = [name for name in names.reads(node.test) if name in changing and name in v.scope]
+    changing = source.assigned_in(node.body)
+    deciding = [name for name in source.reads(node.test) if name in changing and name in v.scope]
     if not carried.materialize(deciding):
         raise UnsupportedSyntaxError(
             "this loop never ends: its condition is true at compile time",
@@ -125,7 +124,7 @@ def _make_test_runtime(carried: Carried) -> None:
 def _give_first_values(v: Visitor, test: ast.expr, scope: dict[str, Any]) -> bool:
     """Names that the condition defines (``:=``) go to the body as carried values, whose first value is never
     read. Whether there are any, so that the condition is built again."""
-    new = [name for name in names.assigned(test) if name not in v.scope]
+    new = [name for name in source.assigned(test) if name not in v.scope]
     for name in new:
         v.scope[name] = map_leaves(
             lambda leaf: (

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from ptxforge.support import source_text
 from ptxforge.support.errors import ForeignFunctionError, PtxforgeError
-from ptxforge.support.outside import chains_of, foreign_functions
+from ptxforge.support.source_text import chains_of, foreign_functions
 
 F = TypeVar("F", bound=Callable[..., Any])
 """A function; a declared one keeps its signature for type checkers and editors."""

@@ -1,7 +1,7 @@
 """Choosing among configurations of a kernel by running them.
 
 The first launch with new values of the key arguments compiles all configurations, loads them side by side,
-and finds the fastest in short runs in turn (:mod:`ptxforge.runtime.tournament`). A configuration that cannot
+and finds the fastest in short runs in turn (:mod:`ptxforge.runtime.search`). A configuration that cannot
 work (too much shared memory, a static assertion, PTX that the assembler refuses) is left out, with its reason
 in ``failures``; any other error is the user's to see. docs/tuning.md tells users about it.
 
@@ -27,8 +27,7 @@ from ptxforge.runtime.derived_tuning import DerivedTuning
 from ptxforge.runtime.devices import default_device
 from ptxforge.runtime.heuristics import Wrapper, names_of
 from ptxforge.runtime.jit import KernelInterface
-from ptxforge.runtime.search import STRATEGIES, Search, first_of_ties
-from ptxforge.runtime.tournament import cannot_work
+from ptxforge.runtime.search import STRATEGIES, Search, cannot_work, first_of_ties
 from ptxforge.support import settings
 from ptxforge.support.errors import ArgumentError, AutotunerError, PtxforgeError
 

@@ -1,26 +1,146 @@
-"""From a kernel and what it is compiled for to an artifact: out of the disk cache, else by compiling."""
+"""From a kernel to an artifact, and from its PTX onto a device.
+
+From a kernel and what it is compiled for to an artifact: out of the disk cache, else by compiling.
+
+What compiling ahead of a launch needs: complete signatures, and element types that stand for arrays.
+
+PTX text onto a device, by way of the machine code that an earlier process made of it.
+
+The driver's assembler takes tens of milliseconds for a matrix product, again in every process, so what it
+makes is kept on disk. The rule of which assembler works is in docs/caching.md: for a kernel that is loaded it
+is the driver's own, which knows the very GPU that is there, unless ``PTXFORGE_ASSEMBLER`` names another; what
+a newer one made and this driver refuses is made again by the driver, once.
+"""
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from ptxforge import compiler
 from ptxforge.compiler import Artifact
-from ptxforge.driver.protocol import Device
-from ptxforge.runtime import cache, devices, variants
+from ptxforge.driver.arrays import from_torch_dtype
+from ptxforge.driver.device_array import element_type
+from ptxforge.driver.protocol import Device, Module
+from ptxforge.language.types import dtype
+from ptxforge.runtime import cache, devices, options, store, tools, variants
+from ptxforge.runtime.cache import FunctionPlace
 from ptxforge.runtime.hooks import Compilation
-from ptxforge.runtime.places import FunctionPlace
+from ptxforge.runtime.specialize import Parameter, Specialization, pointer_to, specialize
 from ptxforge.runtime.tracebacks import short
 from ptxforge.runtime.variants import Key
 from ptxforge.support import settings
-from ptxforge.support.errors import PtxforgeError
+from ptxforge.support.dtypes import DType
+from ptxforge.support.errors import ArgumentError, DeviceError, PtxforgeError
 
 if TYPE_CHECKING:
     from ptxforge.runtime.jit import JITFunction
+
+
+def complete_signature(
+    kernel: JITFunction, signature: dict[str, str], constants: dict[str, Any]
+) -> dict[str, str]:
+    """A type for every parameter, constants included. Raises :class:`ArgumentError` for one that has
+    none."""
+    for name in (*signature, *constants):
+        if name not in kernel.arg_names:
+            raise ArgumentError(
+                f"'{kernel.__name__}' has no such parameter{options.nearest(name, kernel.arg_names)}", name
+            )
+    complete = {}
+    for parameter in kernel.params:
+        name = parameter.name
+        if parameter.variadic:
+            raise ArgumentError("only a launch says how many arguments it stands for", f"*{name}")
+        if name not in signature and name not in constants and parameter.has_default:
+            constants[name] = parameter.default
+        if name in constants or signature.get(name) == "constexpr":
+            complete[name] = "constexpr"
+        elif name in signature:
+            complete[name] = signature[name]
+        else:
+            raise ArgumentError("has neither a type in the signature nor a constant", name)
+        if complete[name] == "constexpr" and name not in constants:
+            raise ArgumentError("is a constant without a value; give it in constants", name)
+    return complete
+
+
+def specialize_type(parameter: Parameter, value: Any) -> Specialization:
+    """As for a launch; an element type stands for an array of it."""
+    short = _pointee(value)
+    if parameter.constexpr or short is None:
+        return specialize(parameter, value)
+    return Specialization(pointer_to(parameter, short, is_aligned=True))
+
+
+def _pointee(value: Any) -> str | None:
+    """The short name of an element type given as a type, ``None`` for anything else."""
+    if isinstance(value, (DType, dtype)):
+        return element_type(value).short
+    if type(value).__module__ == "torch" and type(value).__name__ == "dtype":
+        return from_torch_dtype(value).short
+    return (
+        element_type(value).short
+        if isinstance(value, type) or type(value).__name__.endswith("DType")
+        else None
+    )
+
+
+log = logging.getLogger("ptxforge.cache")
+
+
+def load_module(device: Device, ptx: str, kernel: str, target: str, given: bytes | None = None) -> Module:
+    """The module of ``ptx`` on a device; machine code that is ``given`` is tried first. Raises
+    :class:`DeviceError` with the assembler's log when the text is refused."""
+    if not hasattr(device, "load_machine_code"):
+        return device.load_module(ptx)
+    if given is not None:
+        try:
+            return device.load_machine_code(given, ptx)
+        except DeviceError as error:
+            log.warning(
+                "the machine code that came with '%s' is refused, assembling its PTX: %s", kernel, error
+            )
+    chosen = settings.ASSEMBLER.get() or "driver"
+    if store.folder() is None and chosen == "driver":
+        variants.check_assembling(kernel)
+        cache.counters.assembled += 1
+        return device.load_module(ptx)
+    architecture = device.architecture if chosen == "driver" else target
+    version = device.assembler if chosen == "driver" else tools.assembler_version(chosen)
+    name = cache.machine_name(ptx, architecture, version)
+    cubin = cache.load_machine_code(name)
+    if cubin is not None:
+        try:
+            module = device.load_machine_code(cubin, ptx)
+        except DeviceError as error:
+            log.warning("the machine code of '%s' on disk is refused, assembling it again: %s", kernel, error)
+        else:
+            cache.counters.loaded += 1
+            return module
+    return _assembled(device, ptx, kernel, target, chosen, (name, architecture, version))
+
+
+def _assembled(
+    device: Device, ptx: str, kernel: str, target: str, chosen: str, entry: tuple[str, str, str]
+) -> Module:
+    variants.check_assembling(kernel)
+    cache.counters.assembled += 1
+    try:
+        cubin = device.cubin(ptx) if chosen == "driver" else tools.assemble_with(chosen, ptx, target)
+        module = device.load_machine_code(cubin, ptx)
+    except DeviceError as error:
+        module = device.load_module(ptx)  # the driver's short way has the last word, and its own error
+        log.warning("the machine code of '%s' cannot be kept: %s", kernel, error)
+        return module
+    name, architecture, version = entry
+    cache.store_machine_code(name, cubin, kernel, architecture, version)
+    return module
+
 
 _one_at_a_time = threading.RLock()
 """Two threads that compile at once would only take turns, under the interpreter's lock."""

@@ -12,7 +12,7 @@ from typing import Any
 
 from ptxforge.runtime import timing
 from ptxforge.runtime.config import Config
-from ptxforge.runtime.tournament import cannot_work
+from ptxforge.runtime.search import cannot_work
 
 
 class DerivedTuning:

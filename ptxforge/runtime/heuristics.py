@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 from ptxforge.compiler import Assembly
+from ptxforge.runtime.function_state import TravelsByName
 from ptxforge.runtime.jit import JITFunction, KernelInterface
-from ptxforge.runtime.pickling import TravelsByName
 from ptxforge.support import markup
 from ptxforge.support.errors import ArgumentError
 

@@ -17,19 +17,17 @@ from ptxforge.compiler import Artifact, Assembly
 from ptxforge.driver.protocol import Device
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
-from ptxforge.runtime import ahead, compiling, hooks, options, pickling, precompile, refusals, source, tools
-from ptxforge.runtime.asynchronous import active
-from ptxforge.runtime.binder import make_binder, parameters_of
+from ptxforge.runtime import compiling, function_state, hooks, options, precompile, refusals, source, tools
 from ptxforge.runtime.bound import BoundLaunch
 from ptxforge.runtime.function_state import FunctionState, default_repr, restored
-from ptxforge.runtime.launch_type import KernelInterface, Launch
 from ptxforge.runtime.launcher import PreparedLaunch, place, prepare
+from ptxforge.runtime.options import KernelInterface, Launch, make_binder, parameters_of
 from ptxforge.runtime.plans import MISSING, WithOptions, in_order, launch_once, make_entry, make_plan
-from ptxforge.runtime.preloading import Compiled, Preloading
+from ptxforge.runtime.precompile import Compiled, Preloading, active
 from ptxforge.runtime.resources import with_advice
+from ptxforge.runtime.slots import TuplePlan, holds_tuples
 from ptxforge.runtime.specialize import Parameter, Specialization, specialize
 from ptxforge.runtime.tracebacks import SHORTENED, short
-from ptxforge.runtime.tuples import TuplePlan, holds_tuples
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.runtime.variants import Key, Variants, forbid_jit
 from ptxforge.support import errors, markup
@@ -43,7 +41,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 """The Python function of a kernel, with its own signature."""
 
 
-class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInterface, Generic[F]):
+class JITFunction(FunctionState, Preloading, function_state.TravelsByName, KernelInterface, Generic[F]):
     """A kernel, or a function that kernels call.
 
     ``fn`` is the Python function, ``arg_names`` its parameters, ``variants`` what was compiled, oldest first.
@@ -108,7 +106,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
     def __reduce__(self) -> tuple:
         if self.is_bare():
             return restored, (type(self), self.bare_state())
-        return pickling.reduced(self, JITFunction, self._options)
+        return function_state.reduced(self, JITFunction, self._options)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         raise LaunchError(
@@ -344,7 +342,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
             raise refusals.of_binding(self, error, args, kwargs) from None
         if holds_tuples(self.params, tuple(map(type, bound))):
             return self._apart.warmup(bound, given)
-        made = [ahead.specialize_type(p, value) for p, value in zip(self.params, bound, strict=True)]
+        made = [compiling.specialize_type(p, value) for p, value in zip(self.params, bound, strict=True)]
         device = place(self.params, made)
         key = self._key(made, options.parse(self._with_defaults(given)), device.target)
         mode = active()
@@ -377,7 +375,7 @@ class JITFunction(FunctionState, Preloading, pickling.TravelsByName, KernelInter
         """Compile ahead of time, for a target instead of a device;
         ``asm`` also makes ``cubin`` and ``sass``."""
         constants = dict(constants or {})
-        complete = ahead.complete_signature(self, signature, constants)
+        complete = compiling.complete_signature(self, signature, constants)
         chosen = options.parse(self._with_defaults(given))
         machine = str(parse_target(target or DEFAULT_TARGET))
         made = compiling.artifact_of(self, Key(machine, complete, constants, dict(chosen.compile)))

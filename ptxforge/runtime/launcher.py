@@ -17,7 +17,7 @@ import attrs
 from ptxforge.driver import arrays
 from ptxforge.driver.cuda_launch import CurrentStream, LaunchAttributes, Launcher
 from ptxforge.driver.protocol import Device
-from ptxforge.runtime import findings, packing, slots
+from ptxforge.runtime import findings, slots
 from ptxforge.runtime.devices import default_device, device
 from ptxforge.runtime.lending import Loan, describe_arguments
 from ptxforge.runtime.options import Options
@@ -107,7 +107,7 @@ class PreparedLaunch:
         shared = variant.artifact.shared_bytes
         self.launcher: Launcher | None = None
         if hasattr(function, "launcher"):
-            codes = [packing.code_of(kind) for kind in types]
+            codes = [slots.code_of(kind) for kind in types]
             made = function.launcher(codes, sources, variant.block, shared, stream, attributes)
             self._substitute = substitute
             if host:
@@ -120,7 +120,7 @@ class PreparedLaunch:
         if attributes.cooperative and hasattr(function, "resident_ctas"):
             most = function.resident_ctas(variant.block, shared) // ctas
             self._launch = functools.partial(_launch_together, self._launch, most)
-        self._pack = packing.layout(types).pack
+        self._pack = slots.layout(types).pack
         self._select = slots.selector(sources)
         self._stream = stream
         in_place = bool(host) or findings.observes(device)

@@ -26,7 +26,7 @@ which everything else was decided by the first launch, a
         __v0 = x.data_ptr(); __d0 = x.dtype; __p0 = x.get_device()
         …the grid as a tuple…
         __exact = (__v0, __d0, __p0, n, BLOCK, __current(__p0), __grid)
-        …if that was launched before (:mod:`ptxforge.runtime.repeats`): again, and return
+        …if that was launched before (:mod:`ptxforge.runtime.bound`): again, and return
         __key = (__d0, __p0, not __v0 & 15,
                  ("i32:16" if not n & 15 else "1" if n == 1 else "i32") if -2147483648 <= n <= … else …,
                  BLOCK,)
@@ -48,11 +48,11 @@ import attrs
 from ptxforge.driver import arrays
 from ptxforge.driver.device_array import DeviceArray
 from ptxforge.runtime import hooks, options
-from ptxforge.runtime.binder import explain_binding
+from ptxforge.runtime.bound import Repeats
 from ptxforge.runtime.devices import default_device
 from ptxforge.runtime.findings import GENERATED
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid
-from ptxforge.runtime.repeats import Repeats
+from ptxforge.runtime.options import explain_binding
 from ptxforge.runtime.specialize import Keys, Parameter, integer_key
 from ptxforge.runtime.tracebacks import SHORTENED, short
 from ptxforge.support.errors import ArgumentError, DeviceError

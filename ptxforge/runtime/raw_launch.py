@@ -15,7 +15,7 @@ from typing import Any
 
 from ptxforge.driver import arrays
 from ptxforge.driver.protocol import Device
-from ptxforge.runtime import findings, packing, slots
+from ptxforge.runtime import findings, slots
 from ptxforge.runtime.lending import Loan, describe_arguments
 from ptxforge.runtime.tensor_descriptor import parts_of
 from ptxforge.support import descriptor
@@ -30,7 +30,7 @@ def raw_launcher(variant: Any, device: Device) -> Launcher:
     names = [name for item in made.signature.items() for name in descriptor.parameter_names(*item)]
     sources = slots.sources_in({name: place for place, name in enumerate(names)}, made, device)
     read = slots.selector(sources)
-    packer = packing.layout([kind for _, kind in made.parameters])
+    packer = slots.layout([kind for _, kind in made.parameters])
     if findings.observes(device):
         return _Emulated(variant, device, names, sources, packer)
     launch, block, shared = variant.function_on(device).launch, variant.block, made.shared_bytes

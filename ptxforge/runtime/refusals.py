@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ptxforge.runtime.binder import explain_binding
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid
+from ptxforge.runtime.options import explain_binding
 from ptxforge.runtime.plans import MISSING
 from ptxforge.runtime.specialize import Parameter, Specialization
 from ptxforge.runtime.variant import CompiledKernel

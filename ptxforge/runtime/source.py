@@ -2,15 +2,24 @@
 
 A kernel means the same as long as its own source, the source of each function that it calls, jitted or at
 compile time, and the value of each plain global that it reads are the same. Names are found in the AST
-(:mod:`ptxforge.runtime.outline`) and looked up in the function's globals and closure; an attribute chain such
+(:mod:`ptxforge.runtime.source`) and looked up in the function's globals and closure; an attribute chain such
 as ``helpers.gelu`` is followed through modules.
+
+What a function's text says to the disk cache: the text itself and the names that it reads from outside.
+
+Finding the names means parsing the text and walking over its tree, which takes some milliseconds for a long
+kernel: half of a warm start. So they are kept on disk, under a hash of the text.
 """
 
 from __future__ import annotations
 
 import contextlib
 import enum
+import functools
 import hashlib
+import json
+import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -19,12 +28,21 @@ import attrs
 from ptxforge.language.aggregates import is_aggregate
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
-from ptxforge.runtime.outline import outline
-from ptxforge.runtime.places import FunctionPlace, place_of
+from ptxforge.runtime import compiler_state, store
+from ptxforge.runtime.cache import FunctionPlace, place_of
 from ptxforge.runtime.specialize import is_function
 from ptxforge.support.errors import CompilationError
-from ptxforge.support.outside import helpers_of, is_filled, resolve, scope_of
-from ptxforge.support.source_text import source_of
+from ptxforge.support.source_text import (
+    Chain,
+    SourceText,
+    chains_of,
+    helpers_of,
+    is_filled,
+    resolve,
+    scope_of,
+    source_of,
+    source_text,
+)
 
 _PLAIN = (bool, int, float, str, bytes, tuple, type(None), enum.Enum, dtype)
 
@@ -140,3 +158,48 @@ def _defaults(fn: Callable) -> Iterator[Any]:
     """The default values of a function: Python computed them once, when it was defined."""
     values = (*(fn.__defaults__ or ()), *(fn.__kwdefaults__ or {}).values())
     return (value for value in values if is_function(value) or isinstance(unwrap(value), _PLAIN))
+
+
+@attrs.frozen(slots=True)
+class Outline:
+    """``source``: the text without its indentation and decorators; ``chains``: what is read from outside."""
+
+    source: str
+    chains: tuple[Chain, ...]
+
+
+@functools.cache
+def outline(fn: Callable) -> Outline:
+    """The outline of ``fn`` as it was when it became a kernel.
+
+    Raises :class:`CompilationError` for a function whose text is nowhere.
+    """
+    text = source_text(fn)
+    if store.folder() is None:
+        return _made(text)
+    name = store.hashed("outline", compiler_state.digest(), sys.version_info[:2], text.cut())
+    found = store.read(name, "outline")
+    if found is not None:
+        kept = _understood(found[1])
+        if kept is not None:
+            return kept
+    made = _made(text)
+    sections = {"source": made.source.encode(), "chains": json.dumps(made.chains).encode()}
+    store.write(name, "outline", {"function": fn.__qualname__}, sections)
+    return made
+
+
+def _understood(sections: dict[str, bytes]) -> Outline | None:
+    try:
+        chains = tuple(tuple(chain) for chain in json.loads(sections["chains"]))
+        return Outline(sections["source"].decode(), chains)
+    except (KeyError, ValueError, TypeError):
+        return None
+
+
+def _made(found: SourceText) -> Outline:
+    tree, shift, text = found.parse()
+    lines = text.splitlines()[tree.lineno - 1 : tree.end_lineno]
+    source = textwrap.dedent("\n".join(lines)) if shift else "\n".join(lines)
+    tree.decorator_list = []  # what stands there is used when the function is defined, not in it
+    return Outline(source, tuple(sorted(chains_of(tree))))

@@ -3,20 +3,25 @@
 On a GPU: events of the driver around each run, on the stream that the work is queued on, and the L2 cache
 flushed before each run, because a kernel that finds its input in the cache of the run before looks faster
 than it is. On the emulator: the wall clock of a few runs, good for comparing and for nothing else.
+
+Timing what a CUDA graph replays: the GPU's own time, without the host's.
 """
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from ptxforge.driver import arrays
 from ptxforge.driver.cuda import CudaDevice
+from ptxforge.driver.graph import CudaGraph
 from ptxforge.driver.protocol import Device
+from ptxforge.runtime import hooks
 from ptxforge.runtime.devices import default_device
 from ptxforge.support.errors import PtxforgeError
 
@@ -182,3 +187,44 @@ def _measure_host(
             device.synchronize()
             runs.append((time.perf_counter() - start) * 1e3)
     return runs
+
+
+def do_bench_cudagraph(
+    fn: Callable[[], Any],
+    rep: float = 20,
+    grad_to_none: Iterable[Any] | None = None,
+    quantiles: Sequence[float] | None = None,
+    return_mode: str = "mean",
+) -> Any:
+    """Milliseconds that ``fn`` takes when it is replayed from a CUDA graph, told as :func:`ptxforge.do_bench`
+    tells them: no time of the host is in it.
+
+    ``fn`` is called once as it is, which compiles and loads what it needs, and once while its launches are
+    captured; those that name no stream go into the graph. Where torch works on the GPU its stream is the
+    captured one, and its own work is captured too. On the emulator this is ``do_bench``.
+
+    Raises :class:`DeviceError` when something in ``fn`` cannot be captured.
+    """
+    device = default_device()
+    options = {"rep": rep, "grad_to_none": grad_to_none, "quantiles": quantiles, "return_mode": return_mode}
+    if not isinstance(device, CudaDevice):
+        return do_bench(fn, **options)
+    fn()
+    stream = current_stream(device)
+    device.synchronize(stream)
+    with CudaGraph(device) as graph:
+        with _working_on(graph.stream), graph.capture():
+            fn()
+        return do_bench(lambda: graph.replay(stream), **options)
+
+
+@contextlib.contextmanager
+def _working_on(stream: int) -> Iterator[None]:
+    """Launches that name no stream go to this one, and torch's work."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        with hooks.on_stream(stream):
+            yield
+        return
+    with torch.cuda.stream(torch.cuda.ExternalStream(stream)), hooks.on_stream(stream):
+        yield

@@ -11,11 +11,10 @@ from typing import Any
 from ptxforge.compiler import Artifact, Assembly
 from ptxforge.driver.cuda import CudaDevice
 from ptxforge.driver.protocol import Device, Function, FunctionAttributes
-from ptxforge.runtime import hooks, loading, tools
+from ptxforge.runtime import compiling, hooks, tools
 from ptxforge.runtime.devices import default_device, device
-from ptxforge.runtime.metadata import GPUTarget, Metadata, metadata_of
 from ptxforge.runtime.raw_launch import Launcher, raw_launcher
-from ptxforge.runtime.variants import Key
+from ptxforge.runtime.variants import GPUTarget, Key, Metadata, metadata_of
 from ptxforge.support.errors import DeviceError, OutOfResourcesError
 from ptxforge.support.machine import WARP_SIZE
 from ptxforge.support.target import parse_target
@@ -144,7 +143,7 @@ class CompiledKernel:
         if hasattr(device, "load_kernel"):
             return device.load_kernel(self.artifact)
         made = self.artifact
-        module = loading.load_module(device, made.ptx, self.name, made.target, self.machine_code)
+        module = compiling.load_module(device, made.ptx, self.name, made.target, self.machine_code)
         return module.function(self.name)
 
     def _check_fits(self, device: Device) -> None:

@@ -4,6 +4,8 @@ A server that compiles in the middle of a request stalls. So the variants of a k
 what tells it from the nearest other one; a declared set can be compiled beforehand
 (:meth:`JITFunction.precompile`); and compiling at a launch can be forbidden, after which a launch that would
 need it is an error that names the argument.
+
+Facts of a compiled kernel under Triton's names.
 """
 
 from __future__ import annotations
@@ -12,16 +14,19 @@ import contextlib
 import logging
 from collections.abc import Iterator
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import attrs
 
+from ptxforge.compiler import Artifact
 from ptxforge.runtime.specialize import constexpr_key
 from ptxforge.support import settings
 from ptxforge.support.errors import JITForbiddenError
+from ptxforge.support.target import parse_target
 
 if TYPE_CHECKING:
     from ptxforge.runtime.variant import CompiledKernel
+
 
 log = logging.getLogger("ptxforge.compile")
 
@@ -156,3 +161,57 @@ def note(name: str, key: Key, known: list[CompiledKernel], seconds: float, sourc
     if found is not None:
         why = f"differs from variant {found[0]} in {'; '.join(found[1]) or 'nothing'}"
     log.info("%s '%s' in %.1f ms: %s (%s)", source, name, seconds * 1e3, why, key)
+
+
+class GPUTarget(NamedTuple):
+    """``backend`` is ``"cuda"``; ``arch`` the compute capability times ten, such as 90."""
+
+    backend: str
+    arch: int
+    warp_size: int
+
+    def __str__(self) -> str:
+        return f"{self.backend}:{self.arch}"
+
+
+class Metadata(NamedTuple):
+    """``shared`` is bytes of dynamic shared memory per block, ``hash`` hexadecimal digits; ``constants`` are
+    the values compiled in by parameter."""
+
+    name: str
+    shared: int
+    num_warps: int
+    num_stages: int
+    num_ctas: int
+    cluster_dims: tuple[int, int, int]
+    target: GPUTarget
+    arch: str
+    maxnreg: int | None
+    debug: bool
+    launch_cooperative_grid: bool
+    launch_pdl: bool
+    hash: str
+    signature: dict[str, str]
+    constants: dict[str, Any]
+
+
+def metadata_of(made: Artifact, digest: str, target: GPUTarget | None = None) -> Metadata:
+    """The metadata of an artifact whose kernel has that hash; ``target`` says what it was compiled for where
+    the artifact's own target does not."""
+    return Metadata(
+        name=made.name,
+        shared=made.shared_bytes,
+        num_warps=made.num_warps,
+        num_stages=made.num_stages,
+        num_ctas=made.num_ctas,
+        cluster_dims=(made.num_ctas, 1, 1),
+        target=target or GPUTarget("cuda", parse_target(made.target).sm, 32),
+        arch=made.target,
+        maxnreg=made.options.get("maxnreg"),
+        debug=bool(made.options.get("debug")),
+        launch_cooperative_grid=bool(made.options.get("launch_cooperative_grid")),
+        launch_pdl=bool(made.options.get("launch_pdl")),
+        hash=digest,
+        signature=made.signature,
+        constants=made.constants,
+    )

@@ -7,6 +7,8 @@
 
 Reading checks the sum before it looks at anything else and executes nothing: whatever a disk, a network or a
 hand did to a file, it is read whole and right or not at all.
+
+A compiled kernel as plain data, for a file: what JSON can say, and its texts.
 """
 
 from __future__ import annotations
@@ -17,7 +19,24 @@ import os
 from pathlib import Path
 from typing import Any
 
+import attrs
+
 from ptxforge.support.errors import PtxforgeError
+
+FIELDS = (
+    "name", "target", "num_warps", "num_stages", "num_ctas", "shared_bytes", "parameters", "written",
+    "options", "signature",
+)  # fmt: skip
+
+
+def described(artifact: Any) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """An :class:`~ptxforge.compiler.Artifact` as facts and sections of a file
+    (:mod:`ptxforge.support.container`). ``shown`` is for readers only."""
+    facts = {field: getattr(artifact, field) for field in FIELDS}
+    facts["tensor_maps"] = [attrs.asdict(recipe) for recipe in artifact.tensor_maps]
+    facts["shown"] = {name: repr(value) for name, value in artifact.constants.items()}
+    return facts, {"ptx": artifact.ptx.encode()}
+
 
 _MAGIC = b"ptxforge 1\n"
 _DIGITS = 64

@@ -19,9 +19,7 @@ from pathlib import Path
 
 from ptxforge.language.types import dtype
 from ptxforge.support.errors import PtxforgeError
-from ptxforge.triton_compat.alias import Alias, Reloads
-from ptxforge.triton_compat.modules import MODULES, OBJECTS
-from ptxforge.triton_compat.refused import Refusals
+from ptxforge.triton_compat.modules import MODULES, OBJECTS, Alias, Refusals, Reloads
 
 __all__ = ["SHADOW", "install", "is_installed", "uninstall"]
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from ptxforge.runtime import compiler_state, options
-from ptxforge.runtime.metadata import GPUTarget
+from ptxforge.runtime.variants import GPUTarget
 
 DEFAULTS = {
     "num_warps": 4, "num_stages": 3, "num_ctas": 1, "cluster_dims": (1, 1, 1), "warp_size": 32,

@@ -11,8 +11,8 @@ from ptxforge.driver import cuda_api
 from ptxforge.driver.arrays import torch_stream
 from ptxforge.driver.cuda import CudaDevice, cuda_device
 from ptxforge.runtime.devices import default_device
-from ptxforge.runtime.metadata import GPUTarget
 from ptxforge.runtime.timing import FLUSH_BYTES, do_bench
+from ptxforge.runtime.variants import GPUTarget
 from ptxforge.support import settings
 from ptxforge.support.errors import DeviceError
 from ptxforge.support.target import parse_target

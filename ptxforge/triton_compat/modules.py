@@ -1,47 +1,174 @@
 """The table of modules that :func:`~ptxforge.triton_compat.install` registers, and where their contents come
-from."""
+from.
+
+A module under another name, whose contents come from elsewhere.
+
+What of Triton there will not be, each with its reason: told at the import, and at the use.
+
+``docs/from-triton.md`` shows this table.
+
+Names of ``triton.language`` below its public ones that generated kernels use.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import importlib.machinery
+import types
+from collections.abc import Callable, Mapping, Sequence
 from types import ModuleType
+from typing import Any
 
 from ptxforge import language
+from ptxforge.language.constexpr import unwrap
 from ptxforge.language.registry import ConstexprFunction, constexpr_function
 from ptxforge.runtime import (
     arithmetic,
-    asynchronous,
     autotune,
     heuristics,
     jit,
-    metadata,
+    precompile,
     ragged,
     specialize,
     tensor_descriptor,
     variant,
+    variants,
 )
-from ptxforge.support import errors
+from ptxforge.support import errors, settings
+from ptxforge.support.not_there import NOT_THERE
 from ptxforge.triton_compat import (
-    accesses,
     backend,
     compiler,
     cublas,
-    disasm,
     drivers,
-    extensions,
-    filecheck,
     files,
+    hooks,
     host,
     internal_testing,
     knobs,
-    language_names,
-    mxfp,
     profiler,
     target_info,
     testing,
-    viewer,
 )
-from ptxforge.triton_compat.alias import VERSION, Source
+
+VERSION = settings.TRITON_VERSION.get()  # the release of Triton whose answers to probes are given
+Source = types.ModuleType | Mapping[str, Any]
+
+
+class Alias(types.ModuleType):
+    """A module that takes each attribute from the first of its ``sources`` (modules or dictionaries) that has
+    it.
+
+    It has the ``__spec__``, ``__path__`` and ``__file__`` that ``importlib.util.find_spec`` and the import
+    statement ask for. ``forget`` is called when the module is reloaded.
+    """
+
+    def __init__(self, name: str, sources: Sequence[Source], forget: Callable[[], None] | None = None):
+        super().__init__(name, f"'{name}', provided by ptxforge")
+        self.__spec__ = importlib.machinery.ModuleSpec(name, loader=None, origin=__file__, is_package=True)
+        self.__path__: list[str] = []  # a package without files: unknown submodules are not found
+        self.__package__ = name
+        self.__file__ = __file__
+        self.__version__ = VERSION
+        self._sources = tuple(sources)
+        self._forget = forget
+        self._taken: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        for source in self._sources:
+            found = source.get(name, self) if isinstance(source, Mapping) else getattr(source, name, self)
+            if found is not self:
+                setattr(self, name, found)
+                self._taken.append(name)
+                return found
+        full = f"{self.__name__}.{name}"
+        why = reason(full)
+        raise AttributeError(f"ptxforge does not cover '{full}'" + (f": {why}" if why else ""))
+
+    def _reload(self) -> None:
+        """Take the attributes from the sources again."""
+        if self._forget is not None:
+            self._forget()
+        for name in self._taken:
+            self.__dict__.pop(name, None)
+        self._taken.clear()
+
+    def __dir__(self) -> list[str]:
+        names = {
+            name
+            for source in self._sources
+            for name in (source if isinstance(source, Mapping) else dir(source))
+        }
+        return sorted(name for name in names if not name.startswith("_"))
+
+
+class Reloads:
+    """The finder and loader behind ``importlib.reload`` of an alias. Nothing else is found by it: an import
+    finds modules in ``sys.modules``."""
+
+    @classmethod
+    def find_spec(
+        cls, name: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """A new description of the alias ``target``; ``None`` for what is none."""
+        if not isinstance(target, Alias):
+            return None
+        return importlib.machinery.ModuleSpec(name, loader=cls, origin=__file__, is_package=True)
+
+    @staticmethod
+    def create_module(spec: importlib.machinery.ModuleSpec) -> None:
+        """Nothing: the module is there."""
+
+    @staticmethod
+    def exec_module(module: Alias) -> None:
+        """What running the module's text again would do."""
+        module._reload()
+
+
+REFUSED = {name: entry.why for name, entry in NOT_THERE.items() if name.startswith("triton.")}
+"""Modules of Triton that are not there, out of the list of all such names."""
+
+
+def reason(name: str) -> str | None:
+    """Why there is no module or name of that full name; ``None`` when it is not refused."""
+    for refused, why in REFUSED.items():
+        if name == refused or name.startswith(f"{refused}."):
+            return why
+    return None
+
+
+class Refusals:
+    """The last of Python's finders: it says why a module that ptxforge refuses is not found."""
+
+    @staticmethod
+    def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
+        """``None``, as every finder that does not know a module. Raises ``ModuleNotFoundError`` with the
+        reason for a refused one."""
+        why = reason(name)
+        if why is not None:
+            raise ModuleNotFoundError(f"ptxforge has no '{name}': {why}", name=name)
+        return None
+
+
+@constexpr_function
+def get_int_dtype(bitwidth: int, signed: bool) -> Any:
+    """The integer type of that width."""
+    return getattr(language, f"{'int' if signed else 'uint'}{bitwidth}")
+
+
+@constexpr_function
+def unwrap_if_constexpr(value: Any) -> Any:
+    """The value inside a ``constexpr``."""
+    return unwrap(value)
+
+
+CORE = {
+    "get_int_dtype": get_int_dtype,
+    "_unwrap_if_constexpr": unwrap_if_constexpr,
+    "_aggregate": language.aggregate,
+}
+
 
 _ERRORS = {
     "TritonError": errors.PtxforgeError,
@@ -65,8 +192,8 @@ _JIT = {
     "reinterpret": host.reinterpret,
     "TensorWrapper": host.TensorWrapper,
     "MockTensor": host.MockTensor,
-    "AsyncCompileMode": asynchronous.AsyncCompileMode,
-    "FutureKernel": asynchronous.FutureKernel,
+    "AsyncCompileMode": precompile.AsyncCompileMode,
+    "FutureKernel": precompile.FutureKernel,
 }
 _TUNING = {
     "Autotuner": autotune.Autotuner,
@@ -80,13 +207,13 @@ _BACKENDS = {
     "backends": drivers.Backends(),
     "BaseBackend": backend.BaseBackend,
     "DriverBase": drivers.Driver,
-    "GPUTarget": metadata.GPUTarget,
+    "GPUTarget": variants.GPUTarget,
 }
 _COMPILER = {
     "ASTSource": compiler.ASTSource,
     "IRSource": compiler.IRSource,
     "CompiledKernel": variant.CompiledKernel,
-    "GPUTarget": metadata.GPUTarget,
+    "GPUTarget": variants.GPUTarget,
     "compile": compiler.compile,
     "make_backend": backend.make_backend,
     "triton_key": compiler.triton_key,
@@ -118,7 +245,7 @@ def _language(*path: str) -> list[Source]:
 MODULES: dict[str, Sequence[Source]] = {
     "triton": [_TOP, _JIT, _TUNING, _ERRORS],
     "triton.language": [language],
-    "triton.language.core": [language_names.CORE, *_language("core")],
+    "triton.language.core": [CORE, *_language("core")],
     "triton.language.math": _language("math"),
     "triton.language.standard": _language("standard"),
     "triton.language.target_info": [target_info],
@@ -127,15 +254,15 @@ MODULES: dict[str, Sequence[Source]] = {
     "triton._C.libtriton": [_SPECIALIZE],
     "triton._C.libtriton.nvidia": [{}],
     "triton._C.libtriton.nvidia.cublas": [cublas],
-    "triton._filecheck": [filecheck],
-    "triton._C.libtriton.ir": [{"context": accesses.Context, "load_dialects": accesses.load_dialects}],
+    "triton._filecheck": [testing],
+    "triton._C.libtriton.ir": [{"context": hooks.Context, "load_dialects": hooks.load_dialects}],
     "triton._utils": [
-        {"find_paths_if": accesses.find_paths_if, "get_iterable_path": accesses.get_iterable_path}
+        {"find_paths_if": hooks.find_paths_if, "get_iterable_path": hooks.get_iterable_path}
     ],
     "triton.runtime": [_JIT, _TUNING, _ERRORS],
     "triton.runtime.jit": [_JIT, _SPECIALIZE],
     "triton.runtime.cache": [_CACHE, files],
-    "triton.runtime.build": [extensions],
+    "triton.runtime.build": [compiler],
     "triton.runtime._allocation": [
         {"NullAllocator": host.NullAllocator, "set_allocator": host.set_allocator}
     ],
@@ -151,12 +278,12 @@ MODULES: dict[str, Sequence[Source]] = {
     "triton.backends.compiler": [_BACKENDS],
     "triton.backends.driver": [_BACKENDS],
     "triton.profiler": [profiler],
-    "triton.profiler.viewer": [viewer],
+    "triton.profiler.viewer": [profiler],
     "triton._internal_testing": [internal_testing, internal_testing.OTHER_VENDORS],
     "triton.runtime._async_compile": [_JIT],
     "triton.tools": [{}],
-    "triton.tools.disasm": [disasm],
-    "triton.tools.mxfp": [mxfp],
+    "triton.tools.disasm": [compiler],
+    "triton.tools.mxfp": [internal_testing],
     "triton.tools.tensor_descriptor": [{"TensorDescriptor": tensor_descriptor.TensorDescriptor}],
     "triton.tools.ragged_tma": [ragged],
 }

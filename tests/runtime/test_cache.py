@@ -11,7 +11,7 @@ import sys
 import pytest
 
 import ptxforge.language as tl
-from ptxforge.runtime import cache, compiler_state, outline, source, store
+from ptxforge.runtime import cache, compiler_state, source, store
 from ptxforge.runtime.jit import jit
 from ptxforge.support.errors import CompilationError, LaunchError
 
@@ -121,24 +121,24 @@ def test_callees_and_globals_are_in_the_text():
 
 def test_names_are_found_once_for_a_text(folder, monkeypatch):
     """The next process reads them, and looks their values up anew."""
-    outline.outline.cache_clear()
+    source.outline.cache_clear()
     first = source.dependencies(outer.fn)
-    outline.outline.cache_clear()
-    monkeypatch.setattr(outline, "_made", None)  # nothing is parsed
+    source.outline.cache_clear()
+    monkeypatch.setattr(source, "_made", None)  # nothing is parsed
     assert source.dependencies(outer.fn) == first
-    outline.outline.cache_clear()
+    source.outline.cache_clear()
     monkeypatch.setitem(outer.fn.__globals__, "SCALE", tl.constexpr(3))
     assert "# SCALE = 3" in source.dependencies(outer.fn).text
 
 
 @pytest.mark.parametrize("sections", [{}, {"source": b"x", "chains": b"{"}, {"source": b"", "chains": b"1"}])
 def test_an_outline_that_cannot_be_understood(folder, sections):
-    outline.outline.cache_clear()
+    source.outline.cache_clear()
     before = source.dependencies(outer.fn)
     for entry in list(store.entries(folder)):
         if store.read(entry.name, "outline"):
             store.write(entry.name, "outline", {}, sections)
-    outline.outline.cache_clear()
+    source.outline.cache_clear()
     assert source.dependencies(outer.fn) == before
 
 

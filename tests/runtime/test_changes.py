@@ -12,7 +12,7 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
-from ptxforge.runtime.asynchronous import AsyncCompileMode, FutureKernel
+from ptxforge.runtime.precompile import AsyncCompileMode, FutureKernel
 from ptxforge.support.errors import ChangedGlobalError, CompilationError, ForeignFunctionError
 
 

@@ -13,7 +13,7 @@ import pytest
 import ptxforge
 import ptxforge.language as tl
 from ptxforge.driver.cuda_launch import LaunchAttributes, Launcher
-from ptxforge.runtime import hooks, repeats, timing
+from ptxforge.runtime import bound, hooks, timing
 from ptxforge.support.errors import ArgumentError, DeviceError, LaunchError, PlacementError
 from tests.driver.fake_driver import CUresult, FakeDriver, install
 
@@ -470,7 +470,7 @@ def test_lists_and_integers_as_grids_repeat(kernel, driver, torch):
     for grid in ([2, 3], 6, (4,)) * 5:
         kernel[grid](x, x, x, 8)
     assert [launch.grid for launch in driver.launches] == [(2, 3, 1), (6, 1, 1), (4, 1, 1)] * 5
-    (known,) = [known for known in kernel._prepared if isinstance(known, repeats.Repeats)]
+    (known,) = [known for known in kernel._prepared if isinstance(known, bound.Repeats)]
     assert sorted(key[-1] for key, found in known.items() if found) == [(2, 3, 1), (4,), (6, 1, 1)]
     with pytest.raises(LaunchError, match="one to three axes"):
         kernel[[1, 2, 3, 4]](x, x, x, 8)
@@ -488,32 +488,32 @@ def test_torchs_stream_is_nobodys_business_on_the_host(kernel, emulator, torch):
     for _ in range(5):
         kernel[(1,)](x, x, result, 8)
     assert (out == 2 * numbers).all()
-    (known,) = [known for known in kernel._prepared if isinstance(known, repeats.Repeats)]
+    (known,) = [known for known in kernel._prepared if isinstance(known, bound.Repeats)]
     assert known.is_on is None and not known
     del torch._C._cuda_getCurrentRawStream  # as in a torch that is made for CPUs
     other = ptxforge.jit(kernel.fn)
     for _ in range(3):
         other[(1,)](x, x, result, 8)
-    assert not any(isinstance(known, repeats.Repeats) for known in other._prepared)
+    assert not any(isinstance(known, bound.Repeats) for known in other._prepared)
 
 
 def test_repetitions_are_given_up_where_there_are_none(kernel, driver, torch):
     x = Tensor(0x1000)
-    for number in range(repeats.MOST + 10):
+    for number in range(bound.MOST + 10):
         kernel[(1,)](x, x, x, number)
-    (plan,) = [known for known in kernel._prepared if isinstance(known, repeats.Repeats)]
+    (plan,) = [known for known in kernel._prepared if isinstance(known, bound.Repeats)]
     assert not plan.is_on and not plan
     kernel[(1,)](x, x, x, 5)
     kernel[(1,)](x, x, x, 5)
     assert not plan
     launches = len(driver.launches)
-    while not plan.is_on and len(driver.launches) < launches + repeats.PAUSE:
+    while not plan.is_on and len(driver.launches) < launches + bound.PAUSE:
         kernel[(1,)](x, x, x, 5)
-    assert launches + repeats.PAUSE - 10 < len(driver.launches)  # the program may have begun another thing
+    assert launches + bound.PAUSE - 10 < len(driver.launches)  # the program may have begun another thing
     assert plan.is_on
     for _ in range(3):
         kernel[(1,)](x, x, x, 5)
-    assert [type(found) for found in plan.values()] == [repeats.Repeat]
+    assert [type(found) for found in plan.values()] == [bound.Repeat]
 
 
 def test_a_repetition_on_another_default_device(monkeypatch):

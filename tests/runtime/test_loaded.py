@@ -15,7 +15,7 @@ import ptxforge
 from ptxforge.cli import main
 from ptxforge.cli.demo_kernels import add
 from ptxforge.runtime import tools
-from ptxforge.runtime.c_header import c_header
+from ptxforge.runtime.loaded import c_header
 from ptxforge.support.errors import ArgumentError, PtxforgeError
 from ptxforge.support.tensor_map import TensorMapRecipe
 from tests.driver.fake_driver import CUBIN, FakeDriver, install

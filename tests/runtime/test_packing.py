@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ptxforge.runtime import arithmetic, packing
-from ptxforge.runtime.packing import layout
+from ptxforge.runtime import arithmetic, slots
+from ptxforge.runtime.slots import layout
 from ptxforge.support.errors import ArgumentError
 
 _C = {
@@ -35,7 +35,7 @@ def test_a_type_that_is_none():
         layout(["fp33"])
 
 
-@pytest.mark.parametrize("module", [packing, arithmetic])
+@pytest.mark.parametrize("module", [slots, arithmetic])
 def test_examples(module):
     result = doctest.testmod(module)
     assert result.attempted and not result.failed

@@ -10,7 +10,7 @@ import pytest
 
 import ptxforge
 from ptxforge.runtime import cache
-from ptxforge.runtime.places import FunctionPlace, moved
+from ptxforge.runtime.cache import FunctionPlace, moved
 
 KERNELS = """\
 import ptxforge

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import ptxforge
-from ptxforge.support import outside
+from ptxforge.support import source_text
 from ptxforge.support.errors import CompilationError
 
 KERNEL = """
@@ -171,5 +171,5 @@ left
 )
 def test_what_a_function_reads_from_outside(body, expected):
     text = "def kernel(x, n=LIMIT):\n" + textwrap.indent(body, "    ")
-    found = outside.chains_of(ast.parse(text).body[0])
+    found = source_text.chains_of(ast.parse(text).body[0])
     assert found == {tuple(chain.split(".")) for chain in expected.split()}

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ptxforge.language as tl
-from ptxforge.runtime.binder import parameters_of
 from ptxforge.runtime.jit import jit
+from ptxforge.runtime.options import parameters_of
 from ptxforge.runtime.specialize import Keys, Parameter, packed, specialize
 from ptxforge.support import dtypes
 from ptxforge.support.errors import ArgumentError, CompilationError

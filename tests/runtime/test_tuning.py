@@ -14,7 +14,7 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
-from ptxforge.runtime import reduction_order, search, timings, tournament
+from ptxforge.runtime import reduction_order, search, timings
 from ptxforge.runtime.autotune import Config, autotune, pow2
 from ptxforge.runtime.config import expand
 from ptxforge.runtime.jit import KernelInterface
@@ -95,7 +95,7 @@ def test_the_fastest_wins_and_the_slow_run_seldom(clock):
     kernel = clock({block: 1.0 + 0.1 * block for block in range(16, 0, -1)})
     assert best(kernel) == 1
     counts = {block: kernel.runs.count(block) for block in kernel.cost}
-    assert counts[16] <= 2 + tournament.FIRST_RUNS < counts[1]
+    assert counts[16] <= 2 + search.FIRST_RUNS < counts[1]
     assert kernel.runs[:4] == [16, 16, 15, 15]
     first_round = kernel.runs[32:48]
     assert first_round == list(range(16, 0, -1))  # in turn, not one after the other
@@ -169,12 +169,12 @@ def test_searches_agree_on_what_was_measured(clock, monkeypatch, case, spread, m
 def test_a_choice_that_is_clear_takes_no_more_rounds(clock):
     kernel = clock({1: 1.0, 2: 1.01, 3: 1.03})
     assert best(kernel) == 1
-    assert len(kernel.runs) <= 3 * (2 + sum(3 * 2**n for n in range(tournament.ROUNDS))) + 1
+    assert len(kernel.runs) <= 3 * (2 + sum(3 * 2**n for n in range(search.ROUNDS))) + 1
 
 
 def test_slow_kernels_run_less_often(clock):
     kernel = clock({1: 500.0, 2: 700.0})
-    assert best(kernel) == 1 and len(kernel.runs) <= 2 * (2 + tournament.ROUNDS) + 1
+    assert best(kernel) == 1 and len(kernel.runs) <= 2 * (2 + search.ROUNDS) + 1
 
 
 def test_nobody_leaves_an_exhaustive_search(clock):
@@ -185,7 +185,7 @@ def test_nobody_leaves_an_exhaustive_search(clock):
 
 def test_a_budget_ends_the_search(clock, monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(tournament.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(search.time, "monotonic", lambda: now[0])
     kernel = clock({block: 1.0 for block in range(1, 50)} | {50: 0.1})
     original = Kernel.run
     monkeypatch.setattr(

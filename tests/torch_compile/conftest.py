@@ -13,7 +13,7 @@ import pytest
 
 from ptxforge import triton_compat
 from ptxforge.runtime.variant import CompiledKernel
-from ptxforge.triton_compat.alias import Alias
+from ptxforge.triton_compat.modules import Alias
 
 if importlib.util.find_spec("torch"):  # else the files of this folder skip themselves
     if "triton" not in sys.modules:

@@ -17,7 +17,7 @@ import ptxforge  # noqa: E402
 import ptxforge.language as tl  # noqa: E402
 from ptxforge.driver import nvjitlink  # noqa: E402
 from ptxforge.runtime import tools  # noqa: E402
-from ptxforge.runtime.metadata import GPUTarget  # noqa: E402
+from ptxforge.runtime.variants import GPUTarget  # noqa: E402
 from ptxforge.triton_compat.compiler import ASTSource, base32, compile  # noqa: E402
 
 

@@ -13,8 +13,8 @@ import ptxforge
 import ptxforge.language as tl
 from ptxforge.driver import nvjitlink
 from ptxforge.runtime import tools
-from ptxforge.runtime.metadata import GPUTarget
 from ptxforge.runtime.variant import CompiledKernel
+from ptxforge.runtime.variants import GPUTarget
 from ptxforge.support.errors import ArgumentError
 from ptxforge.triton_compat.backend import make_backend
 from ptxforge.triton_compat.compiler import ASTSource, base32, compile, triton_key

@@ -16,12 +16,11 @@ import ptxforge
 import ptxforge.language as tl
 from ptxforge import triton_compat
 from ptxforge.runtime import hooks, tools
-from ptxforge.runtime.asynchronous import AsyncCompileMode
+from ptxforge.runtime.precompile import AsyncCompileMode
 from ptxforge.support.errors import ArgumentError, CompilationError, PtxforgeError
-from ptxforge.triton_compat import disasm, host, knobs, target_info
+from ptxforge.triton_compat import compiler, host, knobs, target_info
 from ptxforge.triton_compat import internal_testing as testing
-from ptxforge.triton_compat.modules import MODULES
-from ptxforge.triton_compat.refused import REFUSED
+from ptxforge.triton_compat.modules import MODULES, REFUSED
 
 DOCUMENT = Path(__file__).parents[2] / "docs/from-triton.md"
 
@@ -154,7 +153,7 @@ def test_must_use_result():
 def test_disassembly(tmp_path):
     cubin = tmp_path / "double.cubin"
     cubin.write_bytes(double.compile({"x": "*fp32"}, {"BLOCK": 128}).asm["cubin"])
-    assert "EXIT" in disasm.get_sass(cubin.read_bytes()) and "EXIT" in disasm.extract(str(cubin))
+    assert "EXIT" in compiler.get_sass(cubin.read_bytes()) and "EXIT" in compiler.extract(str(cubin))
 
 
 @pytest.mark.parametrize("name", [*testing.dtypes_with_bfloat16, "float8_e5m2", "bool"])

@@ -14,7 +14,7 @@ from ptxforge import triton_compat
 
 ROOT = Path(ptxforge.__file__).parents[1]
 REPORT = "import triton, ptxforge; print(triton.__file__, ptxforge.__file__)"
-OURS = f"{ROOT / 'ptxforge/triton_compat/alias.py'} {ptxforge.__file__}\n"
+OURS = f"{ROOT / 'ptxforge/triton_compat/modules.py'} {ptxforge.__file__}\n"
 SPAWN = """
 import multiprocessing, sys
 

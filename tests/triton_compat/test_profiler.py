@@ -11,7 +11,7 @@ import ptxforge
 import ptxforge.language as tl
 from ptxforge.runtime import hooks
 from ptxforge.support.errors import PtxforgeError
-from ptxforge.triton_compat import profiler, viewer
+from ptxforge.triton_compat import profiler
 
 
 def work(grid, metadata, arguments):
@@ -67,13 +67,13 @@ def test_scopes_and_launches_make_a_tree(launch, tmp_path, capsys):
     assert kernel["metrics"]["flops32"] == 256 and kernel["metrics"]["time (ns)"] > 0
     assert [child["frame"]["name"] for child in inner["children"]] == ["double_2"]
 
-    tree, metrics = viewer.parse(["flop32/s", "time/ns", "count"], "profile.hatchet")
+    tree, metrics = profiler.parse(["flop32/s", "time/ns", "count"], "profile.hatchet")
     assert metrics == ["flop32/s", "time/ns", "count"] and tree.values["count"] == 3
     times = [node["metrics"]["time (ns)"] for node in (kernel, inner["children"][0])]
     assert tree.children[0].values["time/ns"] == pytest.approx(sum(times))
     assert tree.children[0].values["flop32/s"] == pytest.approx(384 / sum(times) * 1e9)
     assert tree.children[1].values["flop32/s"] is None
-    viewer.print_tree(tree, metrics, depth=2)
+    profiler.print_tree(tree, metrics, depth=2)
     shown = capsys.readouterr().out.splitlines()
     assert shown[0] == "flop32/s time/ns count" and shown[3].endswith(" 2.000 double_4")
     assert not any("double_2" in line for line in shown)
@@ -103,20 +103,20 @@ def test_what_is_shown(launch):
     profiler.finalize()
 
     def names(**options):
-        tree, _ = viewer.parse(["time/us"], "shown.hatchet", **options)
+        tree, _ = profiler.parse(["time/us"], "shown.hatchet", **options)
         return [child.name for child in tree.children]
 
     assert names() == ["first", "second"]
     assert names(include="first") == ["first"] and names(exclude="first") == ["second"]
     assert names(include="double") == ["first", "second"] and names(threshold=1.1) == []
-    assert viewer.main(["-m", "avg_time/ms,count", "shown.hatchet"]) == 0
+    assert profiler.main(["-m", "avg_time/ms,count", "shown.hatchet"]) == 0
 
 
 def test_what_there_is_not():
     profiler.start("empty")
     profiler.finalize()
     with pytest.raises(PtxforgeError, match="no metric 'banana/s'"):
-        viewer.parse(["banana/s"], "empty.hatchet")
+        profiler.parse(["banana/s"], "empty.hatchet")
     with pytest.raises(PtxforgeError, match="no hook 'other'; there is 'triton'"):
         profiler.start("never", hook="other")
     with pytest.raises(PtxforgeError, match="no profiler session 3"):

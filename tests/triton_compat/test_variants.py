@@ -11,9 +11,9 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
-from ptxforge.runtime.metadata import GPUTarget
+from ptxforge.runtime.variants import GPUTarget
 from ptxforge.support.errors import ArgumentError, DeviceError
-from ptxforge.triton_compat import cublas, extensions, filecheck, files, knobs
+from ptxforge.triton_compat import compiler, cublas, files, knobs, testing
 from ptxforge.triton_compat.backend import make_backend
 
 
@@ -163,28 +163,28 @@ PyMODINIT_FUNC PyInit_answering(void) { return PyModule_Create(&module); }
 
 @pytest.mark.skipif(not (shutil.which("gcc") or shutil.which("clang")), reason="needs a C compiler")
 def test_a_module_of_c(fresh, monkeypatch):
-    module = extensions.compile_module_from_src(SOURCE, "answering")
+    module = compiler.compile_module_from_src(SOURCE, "answering")
     assert module.answer() == 42
     monkeypatch.setenv("CC", "/no/such/compiler")
-    assert extensions.compile_module_from_src(SOURCE, "answering").__file__ == module.__file__
+    assert compiler.compile_module_from_src(SOURCE, "answering").__file__ == module.__file__
     with pytest.raises((OSError, subprocess.CalledProcessError)):
-        extensions.compile_module_from_src(SOURCE + " ", "answering")
+        compiler.compile_module_from_src(SOURCE + " ", "answering")
 
 
 def test_a_module_of_c_without_a_compiler(fresh, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(RuntimeError, match="no C compiler"):
-        extensions.compile_module_from_src(SOURCE, "answering")
+        compiler.compile_module_from_src(SOURCE, "answering")
 
 
 def test_parsing_a_kernel():
-    written = filecheck.run_parser(made(), args=(np.ones(4, np.float32), 4))
+    written = testing.run_parser(made(), args=(np.ones(4, np.float32), 4))
     assert written is not None
     with pytest.raises(ptxforge.errors.CompilationError):
-        filecheck.run_parser(ptxforge.jit(_adds_a_text))
+        testing.run_parser(ptxforge.jit(_adds_a_text))
     with pytest.raises(ptxforge.errors.PtxforgeError, match="text of Triton's IR"):
-        filecheck.filecheck_test(made())()
+        testing.filecheck_test(made())()
 
 
 def _adds_a_text():

@@ -15,8 +15,15 @@ from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.layouts.conversion import Nothing, Registers, SharedMemory, Shuffle, plan_conversion
-from ptxforge.layouts.exchange import Exchange, Select
+from ptxforge.layouts.conversion import (
+    Exchange,
+    Nothing,
+    Registers,
+    Select,
+    SharedMemory,
+    Shuffle,
+    plan_conversion,
+)
 
 
 @lowers(ConvertLayout)

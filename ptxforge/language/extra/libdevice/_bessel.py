@@ -25,8 +25,12 @@ from ptxforge.language.extra.libdevice._bessel_tables import (
     Y1_REST,
 )
 from ptxforge.language.extra.libdevice._exponentials import _exp
-from ptxforge.language.extra.libdevice._floats import copysign
-from ptxforge.language.extra.libdevice._polynomials import _choice, polynomial_between, polynomials_between
+from ptxforge.language.extra.libdevice._floats import (
+    _choice,
+    copysign,
+    polynomial_between,
+    polynomials_between,
+)
 from ptxforge.language.registry import library
 from ptxforge.language.types import PropagateNan, float64
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from ptxforge.language import arith, math
 from ptxforge.language.constexpr import constexpr
-from ptxforge.language.extra.libdevice._floats import _is_negative, copysign
-from ptxforge.language.extra.libdevice._polynomials import polynomial_between
+from ptxforge.language.extra.libdevice._floats import _is_negative, copysign, polynomial_between
 from ptxforge.language.registry import library
 from ptxforge.language.types import PropagateNan, float64
 
