@@ -1,7 +1,8 @@
 """Shared memory: a memdesc is an array, its views are numpy views.
 
 Fresh and freed memory holds a byte pattern, so that reading it shows. An asynchronous copy reads its source
-when it starts and writes its destination only when its group was waited for.
+when it starts and writes its destination only when its group was waited for. (In a loop with a schedule that
+is still to be expanded, at once: iterations are done one after the other, and their text does not say when.)
 """
 
 from __future__ import annotations
@@ -74,7 +75,10 @@ def async_copy_global_to_local(program, op, pointer, destination, mask=None, oth
     def finish():
         destination[...] = data
 
-    program.open_group.append(finish)
+    if getattr(op.parent_op, "last_stage", 0):
+        finish()
+    else:
+        program.open_group.append(finish)
 
 
 @interprets(shared.AsyncCommitGroup)

@@ -189,9 +189,11 @@ HINTS = frozenset({"divisibility", "contiguity", "constancy"})
 """Attributes that any operation with results, and any parameter, may have without declaring them: promises
 of the user about the value, which passes may use or drop."""
 
-SCHEDULE = frozenset({"stage"})
+SCHEDULE = frozenset({"stage", "turn", "beyond"})
 """Attributes that any operation right in the body of a ``for`` that is to be pipelined may have, integers:
-``passes/schedule_loops.py`` writes them, ``passes/pipeline_loops.py`` obeys."""
+which iteration it works on (``stage``), when its turn comes in a step (``turn``; those of one turn stand as
+in the text), and for how many iterations behind the last one it is done, too (``beyond``).
+``passes/pipeline_loops.py`` writes them, ``passes/expand_loops.py`` obeys."""
 
 _REQUIRED = object()
 

@@ -188,8 +188,9 @@ class _Verifier:
         if not found or not last:
             return set()
         for name in found:
-            if type(op.attributes[name]) is not int or not 0 <= op.attributes[name] <= last:
-                self.fail(6, f"attribute '{name}' cannot be {op.attributes[name]!r}", op)
+            value = op.attributes[name]
+            if type(value) is not int or value < 0 or (name == "stage" and value > last):
+                self.fail(6, f"attribute '{name}' cannot be {value!r}", op)
         return found
 
     def check_attributes(self, op: Operation) -> None:

@@ -17,7 +17,7 @@
       yield %q }
     async_wait {num = 0}
 
-This is a software pipeline of two stages (``expand_loop``): the prologue and what it needs run an iteration
+This is a software pipeline of two stages (``expand_loops``): the prologue and what it needs run an iteration
 ahead of everything else, and their place in the steady state is right behind the inner loop. While results
 are converted and stored, memory works on the next tile; with one program for each multiprocessor nothing but
 the inner loop's own start is ever waited for.
@@ -55,8 +55,7 @@ from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import AsyncWait, LocalAlloc, LocalDealloc
 from ptxforge.ir.warps import scratch_of
 from ptxforge.passes.analysis.roots import root_of_access
-from ptxforge.passes.expand_loop import Schedule, expand_loop
-from ptxforge.passes.pipeline_loops import predicate_access
+from ptxforge.passes.expand_loops import expand_loop
 from ptxforge.support.target import Target
 
 _QUEUES = (COPIES, TENSORS)
@@ -168,20 +167,22 @@ def _overlap(loop: For, inner: For, ahead: set[Operation]) -> None:
     _keep_for_all_iterations(loop, buffers)
     ahead.difference_update(buffers)
     ahead.difference_update(_hoist_scalars(loop))
-    stage = {op: 0 if op in ahead else 1 for op in loop.body.operations if not op.is_terminator}
     behind = inner
     while isinstance(behind.next, AsyncWait):
         behind = behind.next
-    body = [op for op in stage if stage[op]]
-    place = body.index(behind) + 1
-    order = [*body[:place], *(op for op in stage if not stage[op]), *body[place:]]
-    copies_by_threads = any(op.get_effects().starts == COPIES for op in ahead)
-    overlapped = expand_loop(loop, Schedule(order, stage), predicate_access)
-    for op in overlapped.body.of(TensorLoad):
+    turn = 0
+    for op in loop.body.operations:
+        if op.is_terminator:
+            continue
+        op.attributes.update({"stage": 0, "turn": 1} if op in ahead else {"stage": 1, "turn": turn})
+        turn = 2 if op is behind else turn
+    loop.last_stage = 1
+    for op in loop.body.of(TensorLoad):
         op.attributes["ordered"] = True
-    if copies_by_threads:
+    if any(op.get_effects().starts == COPIES for op in ahead):
         # Copies of a tile that does not exist store zeros: they too must have landed.
-        Builder.after(overlapped).create(AsyncWait, num=0)
+        Builder.after(loop).create(AsyncWait, num=0)
+    expand_loop(loop)
 
 
 def _hoist_scalars(loop: For) -> list[Operation]:

@@ -23,6 +23,7 @@ from ptxforge.passes.cse import cse
 from ptxforge.passes.dce import dce
 from ptxforge.passes.describe_products import describe_products
 from ptxforge.passes.drop_assumptions import drop_assumptions
+from ptxforge.passes.expand_loops import expand_loops
 from ptxforge.passes.flatten_loops import flatten_loops
 from ptxforge.passes.insert_barriers import insert_barriers
 from ptxforge.passes.interleave_products import interleave_products
@@ -178,7 +179,12 @@ GPU: tuple[Pass, ...] = (
     ),
     Pass(
         pipeline_loops, "gpu", requires=(LAYOUTS, VECTORS),
-        why="what the schedule lets run ahead goes through shared memory",
+        why="what the schedule lets run ahead goes through shared memory; says of all operations of the loop "
+        "when they are done",
+    ),
+    Pass(
+        expand_loops, "gpu", requires=(LAYOUTS, VECTORS),
+        why="carries out what the row above wrote; all rows below see loops in the order of their code",
     ),
     Pass(
         flatten_loops, "gpu", requires=(LAYOUTS, VECTORS),

@@ -8,22 +8,28 @@
       yield %q, %d }
 
     %buffer = local_alloc : memdesc<3x128x64xf16, #shared, mutable>      (after, num_stages = 3)
-    prologue: copies of iterations 0 and 1 into buffers 0 and 1, each in a group of its own
-    for %k … iter_args(%p, %acc, %in, %out) {
-      async_wait {num = 2}                                     iteration k has arrived
-      %m = memdesc_index %buffer, %out
-      %y = local_load %m : dot_op                              (insert_barriers puts a barrier before it)
-      %d = dot %y, …, %acc
-      async_copy_global_to_local …, (memdesc_index %buffer, %in)   iteration k + 2, masked off beyond the end
-      async_commit_group
+    for %k … iter_args(%p = %base, %acc = %zero, %in = 0, %out = 0) {last_stage = 2} {
+      %w = addptr %p, %offsets {stage = 0, turn = 2}
+      async_copy_global_to_local %w, …, (memdesc_index %buffer, %in) {stage = 0, turn = 2, ordered = true}
+      async_commit_group {stage = 0, turn = 2}
+      async_wait {stage = 2, turn = 0, num = 1}                  iteration k has arrived
+      %m = memdesc_index %buffer, %out {stage = 2, turn = 0}
+      %y = local_load %m : dot_op {stage = 2, turn = 0}          (insert_barriers puts a barrier before it)
+      %d = dot %y, …, %acc {stage = 2, turn = 0}
+      %q = addptr %p, %step {stage = 0, turn = 2}
       yield … }
     async_wait {num = 0}; local_dealloc %buffer      copies of iterations beyond the end store zeros: they too
                                                      must have landed before the memory serves another purpose
+
+``expand_loops`` obeys: in its steady state the copy is that of iteration ``k + 2``, behind the product of
+iteration ``k`` (``turn``).
 
 Rules
 -----
 STAGES      ``schedule_loops`` wrote them on loads. What an operation needs is in its stage at the latest,
             through operands and carried values; all else is in the last stage.
+TURNS       In a step: late stages first, so that a buffer is read before the next copy is started. (Chains of
+            products have turns of their own: ``chained_products.py``.)
 TMA         A load of a rectangle of a tensor (``analysis/rectangles.py``) whose tile is only for ``wgmma`` is
             copied by the tensor memory accelerator, if the function may have ``tensor_maps``
             (``tensor_loads.py``). A barrier in the loop, behind all reads of a step, is in front of its
@@ -42,42 +48,24 @@ BUFFERS     One more than the distance, so that the buffer that a step fills is 
 
 from __future__ import annotations
 
-from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import COPIES, TENSORS
-from ptxforge.ir.ops.arith import AndI, CmpI, Select, SubI
 from ptxforge.ir.ops.control import For, Loop
-from ptxforge.ir.ops.mbarrier import (
-    BarrierArrive,
-    BarrierExpect,
-    BarrierInval,
-    TensorLoad,
-)
+from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierInval
 from ptxforge.ir.ops.memory import Barrier, Load
-from ptxforge.ir.ops.shape import Broadcast, Splat
-from ptxforge.ir.ops.shared import (
-    AsyncCopyGlobalToLocal,
-    AsyncWait,
-    LocalDealloc,
-)
+from ptxforge.ir.ops.shared import AsyncWait, LocalDealloc
 from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.chained_products import Chain, chain_of
-from ptxforge.passes.expand_loop import Predicate, Schedule, expand_loop
 from ptxforge.passes.rings import Rings
 from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.support.target import Target
 
-_STARTS = (AsyncCopyGlobalToLocal, BarrierExpect)
-"""What begins copies into rings."""
-OUTSIDE = -(1 << 30)
-"""A row in front of every tensor."""
-
 
 def pipeline_loops(function: Function, target: Target) -> bool:
-    """Pipeline every loop that has a schedule."""
-    loops = [op for op in function.walk(For) if op.last_stage]
+    """Give every loop whose loads have stages its rings of buffers, and the rest of its schedule."""
+    loops = [op for op in function.walk(For) if op.distance]
     if not loops:
         return False
     loads = {loop: [op for op in loop.body.operations if _is_ahead(op)] for loop in loops}
@@ -107,17 +95,31 @@ def _pipeline(loop: For, loads: list[Load], by_tma: TensorLoads) -> None:
     rings = Rings(loop, stage, distance, by_tma, chain, around)
     rings.lower(loads)
     _place_dependencies(loop, stage, last)
-    if chain is None:
-        pipelined = expand_loop(loop, Schedule(_steady_order(loop, stage), stage), predicate_access)
-    else:
-        order = _chain_order(loop, stage, chain)
-        pipelined = expand_loop(loop, Schedule(order, stage), _chain_predicate(loop, rings))
-    _finish(pipelined, rings)
+    turn = _late_first(stage, last) if chain is None else _chain_turns(loop, stage, chain)
+    if rings.barriers and chain is None:
+        starts = [op for op in loop.body.operations if op.effects.starts in (COPIES, TENSORS)]
+        first = min(starts, key=turn.__getitem__)
+        meeting = Builder.at(first).create(Barrier)
+        stage[meeting], turn[meeting] = last, turn[first]
+    _write_schedule(loop, stage, turn, rings.beyond)
+    _finish(loop, rings)
+
+
+def _write_schedule(
+    loop: For, stage: dict[Operation, int], turn: dict[Operation, int], beyond: list[Operation]
+) -> None:
+    """Write on all operations of the loop when they are done."""
+    loop.last_stage = max(stage.values())
+    for op in loop.body.operations:
+        if not op.is_terminator:
+            op.attributes.update(stage=stage[op], turn=turn[op])
+    for op in beyond:
+        op.attributes["beyond"] = 1
 
 
 def _take_schedule(loop: For) -> tuple[dict[Operation, int], int, int]:
     """The stages that are written on operations of the loop, its distance and its last stage. The attributes
-    go: the loops that come of this one are not scheduled."""
+    go: they are written anew for all operations."""
     found = loop.distance, loop.last_stage
     for name in ("distance", "last_stage"):
         loop.attributes.pop(name)
@@ -132,18 +134,14 @@ def _around(loop: For, by_tma: TensorLoads, loads: list[Load]) -> For | None:
 
 
 def _finish(loop: For, rings: Rings) -> None:
-    """Say which barriers the copies of the steady state can rely on, and free the rings behind the loop."""
+    """Say which copies of the steady state need no barrier, and free the rings behind the loop."""
+    queues = (COPIES,) if rings.chain is None else (COPIES, TENSORS)  # mbarriers keep a chain's copies away
     for op in loop.body.operations:
-        if op.effects.fills == COPIES:
+        if op.effects.fills in queues:
             op.attributes["ordered"] = True
     behind = Builder.after(loop)
     if rings.copies_by_threads:
         behind.create(AsyncWait, num=0)
-    if rings.chain is not None:
-        _let_both_run(loop)
-    elif rings.barriers:
-        first = next(op for op in loop.body.of(_STARTS))
-        Builder.at(first).create(Barrier)
     last = loop if rings.around is None else rings.around
     if rings.barriers and isinstance(last.parent_op, Loop):
         end = Builder.after(last)
@@ -152,14 +150,6 @@ def _finish(loop: For, rings: Rings) -> None:
             end.create(BarrierInval, barriers)
     for buffer in rings.buffers:
         behind.create(LocalDealloc, buffer)
-
-
-def _let_both_run(loop: For) -> None:
-    """In the steady state of a chain the second product is started before the first is waited for, and
-    mbarriers keep copies away from what is still read."""
-    next(op for op in loop.body.of(DotWait)).pending = 1
-    for op in loop.body.of(TensorLoad):
-        op.ordered = True
 
 
 def _place_dependencies(loop: For, stage: dict[Operation, int], last: int) -> None:
@@ -190,29 +180,32 @@ def _place_dependencies(loop: For, stage: dict[Operation, int], last: int) -> No
             stage.setdefault(op, last)
 
 
-def _steady_order(loop: For, stage: dict[Operation, int]) -> list[Operation]:
+def _late_first(stage: dict[Operation, int], last: int) -> dict[Operation, int]:
     """The steady state: late stages first, so that a buffer is read before the next copy is started."""
-    ops = [op for op in loop.body.operations if not op.is_terminator]
-    return sorted(ops, key=lambda op: -stage[op])
+    return {op: last - at for op, at in stage.items()}
 
 
-def _chain_order(loop: For, stage: dict[Operation, int], chain: Chain) -> list[Operation]:
+def _chain_turns(loop: For, stage: dict[Operation, int], chain: Chain) -> dict[Operation, int]:
     """The steady state of a chain: see ``chained_products.py``."""
     body = [op for op in loop.body.operations if not op.is_terminator]
     at = stage[chain.first.start]
     head = _needed_by(chain.first.start, [op for op in body if stage[op] == at])
     first, second = (_ending(product.wait) for product in (chain.first, chain.second))
     late = [op for op in body if stage[op] > at and op not in second]
-    early = sorted((op for op in body if stage[op] < at), key=lambda op: -stage[op])
-    placed = {*head, *late, *early, *first, *second, *chain.packing}
-    rest = [op for op in body if op not in placed]
-    return [*head, *late, *early, *first, *rest, *second, *chain.packing]
+    early = [[op for op in body if stage[op] == ahead] for ahead in range(at - 1, -1, -1)]
+    before, behind = [head, late, *early, first], [second, chain.packing]
+    turn = dict.fromkeys(body, len(before))
+    turn.update((op, number) for number, part in enumerate(before) for op in part)
+    turn.update((op, number) for number, part in enumerate(behind, len(before) + 1) for op in part)
+    return turn
 
 
 def _ending(wait: DotWait) -> list[Operation]:
     """The wait for a product, and what says then that its tile was read."""
-    arrive: BarrierArrive = wait.next
-    return [wait, arrive.barrier.defining_op, arrive]
+    ending: list[Operation] = [wait]
+    while not isinstance(ending[-1], BarrierArrive):
+        ending.append(ending[-1].next)
+    return ending
 
 
 def _needed_by(last: Operation, ops: list[Operation]) -> list[Operation]:
@@ -224,71 +217,3 @@ def _needed_by(last: Operation, ops: list[Operation]) -> list[Operation]:
             needed.update(v.defining_op for v in op.operands)
             needed.add(op)
     return [op for op in ops if op in needed]
-
-
-# -- predication ------------------------------------------------------------------------------------------
-
-
-def predicate_access(op: Operation, flag: Value, b: Builder) -> None:
-    """Make a copy or load of an iteration that does not exist do nothing (a copy stores zeros)."""
-    if op.effects.queue == TENSORS:
-        rest = list(op.operands)
-        if op.flag is not None:
-            flag = b.value(AndI, rest.pop(), flag)
-        op.set_operands([*rest, flag])
-        if op.effects.fills:
-            op.attributes["is_flagged"] = True
-        return
-    if not isinstance(op, (AsyncCopyGlobalToLocal, Load)):
-        return
-    if op.mask is not None:
-        op.set_operand(op.operands.index(op.mask), _gated(op.mask, flag, b))
-        return
-    pointer = op.operands[0].type
-    if isinstance(pointer, T.TensorType):
-        flag = b.value(Splat, flag, type=pointer.with_element(T.I1))
-    op.set_operands([*op.operands, flag])
-
-
-def _chain_predicate(loop: For, rings: Rings) -> Predicate:
-    """In a chain the first product of the iteration behind the last one is computed, of a tile of zeros: its
-    copy takes place, outside of the tensor."""
-
-    def predicate(op: Operation, flag: Value, b: Builder) -> None:
-        is_on_barrier = op.effects.queue == TENSORS
-        if not is_on_barrier or op.barrier.defining_op.source not in rings.of_first_product:
-            predicate_access(op, flag, b)
-            return
-        if op.effects.finishes and not op.for_copies:
-            return
-        exists: CmpI = flag.defining_op
-        if op.effects.fills:
-            row = 3 + len(op.tile_dims) - 2
-            moved = b.value(Select, flag, op.operands[row], b.constant(OUTSIDE, T.I32))
-            op.set_operand(row, moved)
-        if exists.lhs is not loop.lower:
-            before = b.value(SubI, exists.lhs, loop.step)
-            predicate_access(op, b.value(CmpI, before, exists.rhs, predicate="slt"), b)
-
-    return predicate
-
-
-def _gated(mask: Value, flag: Value, b: Builder) -> Value:
-    """``mask and flag``. A bound that all elements share, ``x < bound``, becomes
-    ``x < (flag ? bound : smallest)``: the threads' comparisons stay, and one scalar operation replaces a
-    logical one for each of them."""
-    compare = mask.defining_op
-    if isinstance(compare, Broadcast):
-        return b.value(Broadcast, _gated(compare.x, flag, b), type=mask.type)
-    if (
-        isinstance(compare, CmpI)
-        and compare.predicate == "slt"
-        and isinstance(compare.rhs.defining_op, Splat)
-    ):
-        bound = compare.rhs.defining_op.value
-        smallest = b.constant(-(1 << bound.type.bits - 1), bound.type)
-        limit = b.value(Select, flag, bound, smallest)
-        return b.value(CmpI, compare.lhs, b.value(Splat, limit, type=compare.rhs.type), predicate="slt")
-    if isinstance(mask.type, T.TensorType):
-        flag = b.value(Splat, flag, type=mask.type)
-    return b.value(AndI, mask, flag)

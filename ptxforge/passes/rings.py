@@ -65,7 +65,7 @@ class Rings:
         self.buffers: list[Value] = []
         self.barriers: list[Value] = []
         self.copies_by_threads = False
-        self.of_first_product: set[Value] = set()
+        self.beyond: list[Operation] = []
         self._counters: dict[int, Value] = {}
         self._phases: dict[int, Value] = {}
         self._starts: dict[str, Value] = {}
@@ -192,8 +192,6 @@ class Rings:
         b = Builder.at(load)
         if self.chain is not None:
             self._release(load, at)
-            if load is self.chain.first.load:
-                self.of_first_product = set(self.barriers)
         slot, arrival = pick(b, buffer, copy_index), pick(b, barriers, copy_index)
         started = self.by_tma.start(load, rectangle, layout, slot.result, arrival.result)
         stage.update(dict.fromkeys((slot, arrival, *started), at))
@@ -201,10 +199,11 @@ class Rings:
         wait = b.create(BarrierWait, completion.result, phase)
         source = pick(b, buffer, read_index)
         stage.update(dict.fromkeys((completion, wait, source), use))
+        if self.chain is not None and load is self.chain.first.load:
+            self.beyond += [*started, wait]
         for user in dict.fromkeys(load.result.users):
             user.replace_with([source.result])
         load.erase()
-
 
     def _release(self, load: Load, at: int) -> None:
         """A ring of barriers by which warps say that they have read a tile, and a wait for that before the
@@ -223,9 +222,12 @@ class Rings:
         wait = b.create(BarrierWait, slot.result, phase.result, for_copies=True)
         stage.update(dict.fromkeys((phase, slot, wait), at))
         product = next(p for p in (self.chain.first, self.chain.second) if p.load is load)
-        read = pick(Builder.at(product.wait), ring, self._counter(use))
-        arrive = Builder.after(product.wait).create(BarrierArrive, read.result)
+        behind = Builder.after(product.wait)
+        read = pick(behind, ring, self._counter(use))
+        arrive = behind.create(BarrierArrive, read.result)
         stage.update(dict.fromkeys((read, arrive), use))
+        if product is self.chain.first:
+            self.beyond.append(wait)
 
 
 def _layout_of_ring(load: Load) -> Shared:

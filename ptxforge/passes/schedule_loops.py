@@ -11,8 +11,8 @@
       …
       yield … }
 
-The loop means what it meant; ``pipeline_loops`` carries out what the attributes say. It gives every other
-operation the stage that these demand: what a load needs is in its stage at the latest, all else in the last.
+The loop means what it meant. ``pipeline_loops`` gives the loads buffers, and every other operation the stage
+that these demand: what a load needs is in its stage at the latest, all else in the last.
 
 Rules
 -----

@@ -11,9 +11,9 @@ from ptxforge.ir.core import Function
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.memory import Store
 from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal, LocalAlloc
+from ptxforge.passes.expand_loops import expand_loops
 from ptxforge.passes.flatten_loops import flatten_loops
 from ptxforge.passes.insert_barriers import insert_barriers
-from ptxforge.passes.pipeline_loops import pipeline_loops
 from ptxforge.passes.prefetch import prefetch
 from tests.passes import gpu
 
@@ -149,6 +149,6 @@ def test_is_asked_for():
 @pytest.mark.parametrize("tiles, K", [(0, 96), (1, 96), (5, 96), (4, 32), (3, 0)])
 def test_meaning_is_kept(tiles, K, last, kind):
     """No tile, one, several for a program; steps fewer than stages, and none."""
-    before = built(pipeline_loops, kind, flatten=False)
+    before = built(expand_loops, kind, flatten=False)
     gpu.same_meaning(
         before, built(last, kind), {"tiles": tiles, "K": K, "stride": 96}, grid=2, seeds=[0], rtol=1e-4)

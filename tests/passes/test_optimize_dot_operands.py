@@ -21,6 +21,7 @@ from ptxforge.ir.ops.shared import LocalLoad, MemDescTrans
 from ptxforge.ir.parser import parse_function
 from ptxforge.ir.verifier import verify
 from ptxforge.layouts.encodings import DotOperand
+from ptxforge.passes.expand_loops import expand_loops
 from ptxforge.passes.optimize_dot_operands import optimize_dot_operands
 from ptxforge.passes.pipeline import PIPELINE
 from ptxforge.passes.pipeline_loops import pipeline_loops
@@ -162,7 +163,9 @@ def products(function: Function, element: str, reference) -> tuple[np.ndarray, n
 
 
 @pytest.mark.parametrize("name", CHAINS)
-@pytest.mark.parametrize("last", [optimize_dot_operands, pipeline_loops, prefetch, PIPELINE[-1].function])
+@pytest.mark.parametrize(
+    "last", [optimize_dot_operands, pipeline_loops, expand_loops, prefetch, PIPELINE[-1].function]
+)
 def test_meaning_is_kept(name, last):
     element, chain, reference = CHAINS[name]
     got, expected = products(after(last, chain, element), element, reference)
@@ -186,7 +189,7 @@ def test_conversion_to_fragments_comes_first_as_in_the_literature():
 @pytest.mark.parametrize("name", CHAINS)
 def test_pipelined_operand_is_read_from_a_view_of_what_was_copied(name):
     element, chain, _ = CHAINS[name]
-    function = after(pipeline_loops, chain, element)
+    function = after(expand_loops, chain, element)
     read, *work = way_to_dot(function)
     assert isinstance(read.source.defining_op, MemDescTrans)
     layout = read.result.type.layout

@@ -20,6 +20,7 @@ from ptxforge.ir.parser import parse_function
 from ptxforge.ir.verifier import verify
 from ptxforge.layouts.encodings import Blocked, DotOperand, Mma
 from ptxforge.passes.accelerate_matmul import accelerate_matmul
+from ptxforge.passes.expand_loops import expand_loops
 from ptxforge.passes.pipeline import PIPELINE
 from ptxforge.passes.pipeline_loops import pipeline_loops
 from ptxforge.passes.prefetch import prefetch
@@ -40,7 +41,7 @@ def operations(block, kind) -> list:
 
 @pytest.mark.parametrize("k", [0, 32, 64, 96, 320])
 @pytest.mark.parametrize("stages", [1, 2, 3, 4, 8])
-@pytest.mark.parametrize("last", [accelerate_matmul, pipeline_loops, prefetch])
+@pytest.mark.parametrize("last", [accelerate_matmul, pipeline_loops, expand_loops, prefetch])
 def test_meaning_is_kept(last, stages, k):
     out, expected = product(run_until(last, stages), k)
     np.testing.assert_array_equal(out, expected)
@@ -70,7 +71,7 @@ def test_ieee_dots_stay_on_the_fma_units():
 
 @pytest.mark.parametrize("stages", [2, 3, 5])
 def test_pipelined_loop(stages):
-    function = run_until(pipeline_loops, stages)
+    function = run_until(expand_loops, stages)
     loop = loop_of(function)
     assert not operations(loop.body, Load) and not operations(loop.body, ConvertLayout)
     buffers = [op.result.type for op in function.walk() if isinstance(op, shared.LocalAlloc)]
@@ -125,11 +126,12 @@ def test_a_schedule_of_any_depth_is_obeyed(ahead):
     text = text.replace("last_stage = 2, distance = 2", f"last_stage = {ahead}, distance = {ahead}")
     before = parse_function(text)
     after = before.clone()
-    assert pipeline_loops(after, SM_90)
-    verify(after)
+    for carry_out in (pipeline_loops, expand_loops):
+        assert carry_out(after, SM_90)
+        verify(after)
     (buffer,) = [op for op in after.walk() if isinstance(op, LocalAlloc)]
     assert buffer.result.type.shape == (ahead + 1, 16, 16)
-    assert not any({"stage", "last_stage", "distance"} & op.attributes.keys() for op in after.walk())
+    assert not any({"stage", "turn", "last_stage", "distance"} & op.attributes.keys() for op in after.walk())
     same_meaning(before, after, {"n": 4})
 
 

@@ -140,8 +140,9 @@ class For(Loop):
     ``disallow_acc_multi_buffer``, ``warp_specialize``.
 
     A scheduled loop has a ``last_stage`` other than 0: in step ``t`` of the pipeline that it becomes,
-    operations of stage ``s`` (an attribute of those in its body) work on iteration ``t - s``. What a load of
-    stage ``s`` reads is used in stage ``s + distance``.
+    operations of stage ``s`` (an attribute of those in its body) work on iteration ``t - s``. With a
+    ``distance``, only loads that run ahead have stages yet: what one of stage ``s`` reads is used in stage
+    ``s + distance``.
     """
 
     is_counted = True

@@ -7,14 +7,14 @@ import pytest
 
 from ptxforge import interpreter
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Value
-from ptxforge.ir.ops.arith import AndI
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.memory import Load, Store
-from ptxforge.ir.ops.shape import Splat
+from ptxforge.ir.ops.memory import Store
 from ptxforge.ir.parser import parse_function
+from ptxforge.ir.printer import print_function
 from ptxforge.ir.verifier import verify
-from ptxforge.passes.expand_loop import Schedule, expand_loop
+from ptxforge.passes.expand_loops import expand_loops
+from ptxforge.support.errors import IRError
+from ptxforge.support.target import parse_target
 
 # Sums x[i] * (i + 1) with a walking pointer; also carries the value of the iteration before and counts.
 LOOP = """
@@ -50,12 +50,6 @@ func @walk(%x: ptr<f32>, %out: ptr<f32>, %n: i32) {
 """  # noqa: E501
 
 
-def _mask_loads(op, flag: Value, builder) -> None:
-    if isinstance(op, Load):
-        condition = builder.value(Splat, flag, type=op.mask.type)
-        op.set_operand(1, builder.value(AndI, op.mask, condition))
-
-
 def _run(function, n: int) -> np.ndarray:
     x = np.arange(1, n + 4, dtype=np.float32)
     out = np.zeros(4, np.float32)
@@ -63,19 +57,29 @@ def _run(function, n: int) -> np.ndarray:
     return out
 
 
-def _expanded(stages: dict[str, int]):
-    """LOOP with operations (by the name of their result) in the given stages; all others in the last."""
+def _scheduled(stages: dict[str, int]):
+    """LOOP with operations (by the name of their result) in the given stages, all others in the last; late
+    stages have their turn first."""
     function = parse_function(LOOP)
     loop = next(op for op in function.walk() if isinstance(op, For))
-    last = max(stages.values())
-    body = [op for op in loop.body.operations if not op.is_terminator]
-    stage = {op: stages.get(op.results[0].hint, last) for op in body}
-    order = sorted(body, key=lambda op: -stage[op])
-    expand_loop(loop, Schedule(order, stage), _mask_loads)
+    loop.last_stage = max(stages.values())
+    for op in loop.body.operations:
+        if not op.is_terminator:
+            at = stages.get(op.results[0].hint, loop.last_stage)
+            op.attributes.update(stage=at, turn=loop.last_stage - at)
+    return function, loop
+
+
+def _expanded(stages: dict[str, int]):
+    """The same, expanded, from text."""
+    function = parse_function(print_function(_scheduled(stages)[0]))
+    verify(function)
+    assert expand_loops(function, SM_80)
     verify(function)
     return function
 
 
+SM_80 = parse_target("sm_80")
 AHEAD = ["base", "pointers", "value", "next"]
 
 
@@ -100,14 +104,21 @@ def test_what_is_carried_may_be_used_a_stage_earlier_behind_it(n, distance):
 
 def test_not_in_front_of_it():
     """Behind means in the order of a step, and one stage is as far as it goes."""
-    with pytest.raises(ValueError, match="'splat' is scheduled before what it uses"):
+    with pytest.raises(IRError, match="'splat' is scheduled before what it uses"):
         _expanded({"base": 0, "pointers": 0, "value": 0, "next": 2})
-    function = parse_function(LOOP)
-    loop = next(op for op in function.walk() if isinstance(op, For))
-    body = [op for op in loop.body.operations if not op.is_terminator]
-    stage = {op: 0 if op.results[0].hint in ("base", "pointers", "value") else 1 for op in body}
-    with pytest.raises(ValueError, match="'splat' is scheduled before what it uses"):
-        expand_loop(loop, Schedule(body, stage), _mask_loads)
+    function, loop = _scheduled({"base": 0, "pointers": 0, "value": 0, "total": 1})
+    for op in loop.body.operations:
+        op.attributes["turn"] = 0
+    with pytest.raises(IRError, match="'splat' is scheduled before what it uses"):
+        expand_loops(function, SM_80)
+
+
+@pytest.mark.parametrize("missing", ["stage", "turn"])
+def test_every_operation_needs_its_stage_and_its_turn(missing):
+    function, loop = _scheduled({"base": 0, "total": 1})
+    loop.body.first.attributes.pop(missing)
+    with pytest.raises(IRError, match="'splat' in a scheduled loop has no stage or no turn"):
+        expand_loops(function, SM_80)
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 5])
@@ -127,20 +138,17 @@ def test_three_stages(n):
 
 
 def test_use_before_definition_is_refused():
-    with pytest.raises(ValueError, match="'mulf' is scheduled before what it uses"):
+    with pytest.raises(IRError, match="'mulf' is scheduled before what it uses"):
         _expanded({"product": 0, "total": 1})
 
 
 def test_a_write_ahead_of_its_iteration_is_refused():
-    function = parse_function(LOOP)
-    loop = next(op for op in function.walk() if isinstance(op, For))
+    function, loop = _scheduled(dict.fromkeys(AHEAD, 0) | {"total": 1})
     value = next(op for op in loop.body.operations if op.results and op.results[0].hint == "value")
     written = Builder.after(value).create(Store, value.pointer, value.result)
-    body = [op for op in loop.body.operations if not op.is_terminator]
-    ahead = {*(op for op in body if op.results and op.results[0].hint in AHEAD), written}
-    stage = {op: 0 if op in ahead else 1 for op in body}
-    with pytest.raises(ValueError, match="'store' is in stage 0 of 1: it would write for iterations past"):
-        expand_loop(loop, Schedule(sorted(body, key=lambda op: -stage[op]), stage), _mask_loads)
+    written.attributes.update(stage=0, turn=1)
+    with pytest.raises(IRError, match="'store' is in stage 0 of 1: it would write for iterations past"):
+        expand_loops(function, SM_80)
 
 
 def test_masked_prologue_reads_nothing_beyond_the_end():

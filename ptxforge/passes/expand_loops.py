@@ -1,4 +1,16 @@
-"""Software pipelining, second half: a scheduled loop becomes prologue and steady state.
+"""Software pipelining, last part: a scheduled loop becomes prologue and steady state.
+
+    for %k … iter_args(%p = %x) {last_stage = 1} {                             (before)
+      %v = load %p {stage = 0, turn = 1}
+      %q = addptr %p, %step {stage = 0, turn = 1}
+      use %v {stage = 1, turn = 0}
+      yield %q }
+
+    %v0 = load %x, %exists                                                     (after)
+    for %k … iter_args(%v = %v0, %p = addptr %x, %step) {
+      use %v
+      %v1 = load %p, %next_exists
+      yield %v1, addptr %p, %step }
 
 A schedule gives every operation of a loop body a *stage*. In step ``t`` of the new loop an operation of stage
 ``s`` works on iteration ``t - s``, so that stage 0 runs ahead of the last stage ``P`` by ``P`` iterations:
@@ -11,7 +23,10 @@ A schedule gives every operation of a loop body a *stage*. In step ``t`` of the 
 
 The prologue runs steps 0 … P-1. The loop then has as many steps as the original had iterations; what runs
 ahead is predicated off when its iteration does not exist (there is no epilogue, so the code is not duplicated
-a third time).
+a third time). An operation with ``beyond`` is done for that many more iterations, whose copies bring zeros.
+
+Within a step operations stand by their ``turn``, those of one turn as in the text. A wait for a product
+leaves running what the step starts between the product and it. What is ``ordered`` is so in the steady state.
 
 Values between stages
 ---------------------
@@ -32,30 +47,51 @@ what runs ahead is taken not to wrap.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import attrs
 
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Block, BlockArgument, Operation, Region, Value
-from ptxforge.ir.ops.arith import AddI, CmpI, MulI
+from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Region, Value
+from ptxforge.ir.definition import PRODUCTS, TENSORS
+from ptxforge.ir.ops.arith import AddI, CmpI, MulI, SubI
 from ptxforge.ir.ops.control import For, Yield
+from ptxforge.ir.ops.warpgroup import DotWait
+from ptxforge.passes.predication import copy_from_outside, predicate_access
+from ptxforge.support.errors import IRError
+from ptxforge.support.target import Target
 
-Predicate = Callable[[Operation, Value, Builder], None]
-"""``predicate(clone, flag, builder)`` makes a cloned operation harmless when the scalar ``flag`` is false."""
+
+def expand_loops(function: Function, target: Target) -> bool:
+    """Write out every loop that has a schedule."""
+    loops = [op for op in function.walk(For) if op.last_stage and not op.distance]
+    for loop in loops:
+        expand_loop(loop)
+    return bool(loops)
 
 
 @attrs.define(slots=True)
 class Schedule:
-    """``order``: the body's operations (without ``yield``) as the steady state has them;
-    ``stage`` of each."""
+    """``order``: the body's operations (without ``yield``) as the steady state has them; the ``stage`` of
+    each, and ``beyond`` of those that have it; the ``last`` stage."""
 
     order: list[Operation]
     stage: dict[Operation, int]
+    beyond: dict[Operation, int]
+    last: int
 
-    @property
-    def last(self) -> int:
-        return max(self.stage.values(), default=0)
+    @classmethod
+    def take(cls, loop: For) -> Schedule:
+        """What is written on ``loop`` and its operations. The attributes go: what comes of the loop is not
+        scheduled. Raises :class:`IRError` when one is missing."""
+        stage, turn, beyond = {}, {}, {}
+        for op in loop.body.operations:
+            if op.is_terminator:
+                continue
+            if not {"stage", "turn"} <= op.attributes.keys():
+                raise IRError(f"'{op.name}' in a scheduled loop has no stage or no turn")
+            stage[op], turn[op] = op.attributes.pop("stage"), op.attributes.pop("turn")
+            if "beyond" in op.attributes:
+                beyond[op] = op.attributes.pop("beyond")
+        return cls(sorted(turn, key=turn.__getitem__), stage, beyond, loop.attributes.pop("last_stage"))
 
 
 @attrs.frozen
@@ -70,8 +106,8 @@ class _Lagged:
 class LoopExpander:
     """Rewrites one loop by a schedule. :meth:`run` gives the new loop and erases the old one."""
 
-    def __init__(self, loop: For, schedule: Schedule, predicate: Predicate):
-        self.loop, self.schedule, self.predicate = loop, schedule, predicate
+    def __init__(self, loop: For, schedule: Schedule):
+        self.loop, self.schedule = loop, schedule
         self.last = schedule.last
         self.yielded = loop.body.terminator.values
         self.builder = Builder.at(loop)
@@ -117,7 +153,7 @@ class LoopExpander:
         for op in self.schedule.order:
             stage = self.schedule.stage[op]
             if stage < self.last and any("global" in nested.get_effects().writes for nested in op.walk()):
-                raise ValueError(
+                raise IRError(
                     f"'{op.name}' is in stage {stage} of {self.last}: it would write for iterations past the "
                     "end of the loop"
                 )
@@ -130,7 +166,7 @@ class LoopExpander:
                     made, source = self._stage_of(value), value
                 is_before = position.get(source.defining_op, -1) < position[op]
                 if made > stage or (made == stage and not is_before):
-                    raise ValueError(f"'{op.name}' is scheduled before what it uses")
+                    raise IRError(f"'{op.name}' is scheduled before what it uses")
 
     # -- prologue ------------------------------------------------------------------------------------
 
@@ -167,7 +203,8 @@ class LoopExpander:
             mapping = {value: self._in_prologue(value, iteration) for value in self._captured(op)}
             flag = self._flag(iteration)
             clone = self.builder.insert(op.clone(mapping))
-            self.predicate(clone, flag, Builder.at(clone))
+            clone.attributes.pop("ordered", None)
+            self._predicate(op, clone, flag, is_certain=iteration < self.schedule.beyond.get(op, 0))
             self.made.setdefault(iteration, {}).update(zip(op.results, clone.results))
 
     def _flag(self, iteration: int) -> Value:
@@ -178,6 +215,21 @@ class LoopExpander:
 
     def _exists(self, induction: Value, builder: Builder) -> Value:
         return builder.value(CmpI, induction, self.loop.upper, predicate="slt")
+
+    def _predicate(self, op: Operation, clone: Operation, flag: Value, is_certain: bool) -> None:
+        """Let a clone of ``op`` do nothing behind the last iteration for which it is done, if it may be one
+        of these. ``flag`` says whether its iteration exists."""
+        b = Builder.at(clone)
+        beyond = self.schedule.beyond.get(op, 0)
+        if beyond and clone.effects.fills == TENSORS:
+            copy_from_outside(clone, flag, b)
+        if is_certain:
+            return
+        if beyond:
+            step = self.loop.step
+            distance = step if beyond == 1 else b.value(MulI, step, b.constant(beyond, step.type))
+            flag = self._exists(b.value(SubI, flag.defining_op.lhs, distance), b)
+        predicate_access(clone, flag, b)
 
     # -- steady state --------------------------------------------------------------------------------
 
@@ -255,7 +307,8 @@ class LoopExpander:
                 flags[stage] = self._exists(induction(stage), b)
             clone = b.insert(op.clone(mapping))
             if stage < self.last:
-                self.predicate(clone, flags[stage], Builder.at(clone))
+                is_certain = stage + self.schedule.beyond.get(op, 0) >= self.last
+                self._predicate(op, clone, flags[stage], is_certain)
             now.update(zip(op.results, clone.results))
         b.create(Yield, *(self._next(lagged, now, carried) for lagged in carried))
 
@@ -279,11 +332,24 @@ class LoopExpander:
         old.erase()
 
 
-def expand_loop(loop: For, schedule: Schedule, predicate: Predicate) -> For:
-    """Replace ``loop`` by its prologue and steady state under ``schedule``; the new loop.
+def expand_loop(loop: For) -> For:
+    """Replace ``loop`` by the prologue and steady state of the schedule that is written on it; the new loop.
 
-    Raises ``ValueError`` for a schedule in which a use precedes its definition, or a write its turn. The
+    Raises :class:`IRError` for a schedule in which a use precedes its definition, or a write its turn. The
     yielded values must not be arguments of the loop other than through an operation (``canonicalize`` removes
     invariant carried values).
     """
-    return LoopExpander(loop, schedule, predicate).run()
+    expanded = LoopExpander(loop, Schedule.take(loop)).run()
+    for wait in expanded.body.of(DotWait):
+        _let_later_products_run(wait)
+    return expanded
+
+
+def _let_later_products_run(wait: DotWait) -> None:
+    """What was started between the products that ``wait`` names and itself need not be finished."""
+    op, later = wait.previous, 0
+    while op is not None and not any(result in wait.flights for result in op.results):
+        later += op.effects.starts == PRODUCTS and bool(op.effects.reads)
+        op = op.previous
+    if op is not None and later:
+        wait.pending = later
