@@ -535,8 +535,9 @@ class _Tensor:
     """What loads and stores share: operands of some lanes -> boxes, checked."""
 
     def __init__(self, machine: Machine, site: Site, map_base: np.ndarray, map_offset: int, coordinates: list,
-                 shared: np.ndarray, shared_offset: int, reaches_cluster: bool = False):  # fmt: skip
-        self.machine, self.site, self.coordinates = machine, site, coordinates
+                 shared: np.ndarray, shared_offset: int, reaches_cluster: bool = False,
+                 stores: bool = False):  # fmt: skip
+        self.machine, self.site, self.coordinates, self.stores = machine, site, coordinates, stores
         self.maps = _Maps(machine, site, map_base, map_offset)
         self.shared = SharedAddress(machine, site, shared, shared_offset, reaches_cluster)
 
@@ -557,11 +558,13 @@ class _Tensor:
         low = self.shared(lanes)
         good = self.shared.valid(low, low + m.box_bytes, lanes, 128)
         good &= self._aligned(m, lanes)
+        if self.stores:
+            good &= self._begins_inside(lanes)
         lanes, low = lanes[good], low[good]
         if not lanes.size:
             return None
         corner = np.stack([register[lanes].astype(np.int64) for register in self.coordinates], axis=1)
-        unit = tensormap.unit_bytes(m)
+        unit = tensormap.STORE_UNIT if self.stores else tensormap.unit_bytes(m)
         remote, inside = tensormap.global_units(m, corner, unit)
         if not self._allocated(m, remote, inside, unit, lanes):
             return None
@@ -577,6 +580,17 @@ class _Tensor:
             where = f"the innermost coordinate {first[skewed][0]} of {m.element_bytes}-byte elements"
             self.machine.report("misaligned", f"{where} is no multiple of 16 bytes", self.site, lanes[skewed])
         return ~skewed
+
+    def _begins_inside(self, lanes: np.ndarray) -> np.ndarray:
+        """Which lanes' boxes have no negative coordinate. A GPU takes stores and reductions of others for an
+        illegal instruction (CUDA programming guide, tensor memory accelerator)."""
+        corners = np.stack([register[lanes].astype(np.int64) for register in self.coordinates])
+        lowest = corners.min(axis=0)
+        if (lowest < 0).any():
+            where = f"the coordinate {lowest[lowest < 0][0]} lies in front of the tensor"
+            self.machine.report("out-of-bounds", f"{where}; no store may begin there", self.site,
+                                lanes[lowest < 0])  # fmt: skip
+        return lowest >= 0
 
     def _allocated(
         self, m: TensorMap, remote: np.ndarray, inside: np.ndarray | None, unit: int, lanes: np.ndarray
@@ -653,7 +667,7 @@ def bind_tensor_store(
     shared_offset: int, reduction: str | None,
 ) -> Callable:  # fmt: skip
     bulk: BulkCopies = machine.family_state(BulkCopies)
-    tensor = _Tensor(machine, site, map_base, map_offset, coordinates, shared, shared_offset)
+    tensor = _Tensor(machine, site, map_base, map_offset, coordinates, shared, shared_offset, stores=True)
 
     def run(mask: np.ndarray | None) -> None:
         for boxes in tensor.boxes(machine.lanes_in(mask)):

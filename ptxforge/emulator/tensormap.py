@@ -195,6 +195,11 @@ def decode(data: np.ndarray) -> TensorMap:
     return found
 
 
+STORE_UNIT = 16
+"""Bytes that a store writes as a whole: one beyond the end of a row reaches to the next multiple of them
+(measured on an H200)."""
+
+
 def unit_bytes(m: TensorMap) -> int:
     """The widest unit in which boxes can be moved, which begin at multiples of 16 bytes: 16 bytes, or one
     element where rows end elsewhere.

@@ -9,19 +9,20 @@ from ptxforge.interpreter.registry import interprets
 from ptxforge.ir.ops.tensor_store import StoreBox, StoreWait, TensorStore
 from ptxforge.support.errors import InterpreterError
 
+_CHUNK_BYTES = 16
+
 
 @interprets(StoreBox)
 def store_box(program, op, map, pointer, value, *corner):
-    _write(program, op, map, value.T if op.is_transposed else value, corner)
+    _write(program, op, map, value, corner)
 
 
 @interprets(TensorStore)
 def tensor_store(program, op, map, pointer, source, *corner):
-    order = op.source.type.layout.order
     was = np.array(source)
 
     def land():
-        _write(program, op, map, was.transpose(order[::-1]), corner)
+        _write(program, op, map, was, corner)
 
     program.stores.append((source, was))
     program.landing.append(land)
@@ -44,7 +45,10 @@ def finish(program, pending: int = 0) -> None:
 
 
 def _write(program, op, map, rows: np.ndarray, corner) -> None:
-    """Write a matrix whose rows are those of the box, one after the other."""
+    """Write a matrix whose rows are those of the box, one after the other. Raises :class:`InterpreterError`
+    where TMA would do something else."""
+    if min(int(at) for at in corner) < 0 or map.shape[-1] * rows.itemsize % _CHUNK_BYTES:
+        raise InterpreterError("TMA stores begin in the tensor, and write rows of multiples of 16 bytes")
     box = op.map.attributes["box"]
     tile = rows.reshape(*box[:-1], rows.shape[-1] * rows.shape[0] // int(np.prod(box[:-1], dtype=int)))
     address, inside = np.int64(map.address), np.True_

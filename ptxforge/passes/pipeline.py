@@ -47,7 +47,6 @@ from ptxforge.passes.scale_indices import scale_indices
 from ptxforge.passes.schedule_loops import schedule_loops
 from ptxforge.passes.stage_boxes import stage_boxes
 from ptxforge.passes.tensor_loads import TensorLoads
-from ptxforge.passes.tensor_stores import tensor_stores
 from ptxforge.passes.unroll_loops import unroll_loops
 from ptxforge.passes.vectorize_memory import vectorize_memory
 from ptxforge.support.target import Target
@@ -158,11 +157,6 @@ GPU: tuple[Pass, ...] = (
     Pass(
         licm, "gpu", requires=(LAYOUTS,),
         why="conversions and constants made inside loops",
-    ),
-    Pass(
-        tensor_stores, "gpu", requires=(LAYOUTS, VECTORS), when=lambda target: target.has_wgmma,
-        why="addresses and masks are in their final form; before what only they need goes, and before "
-        "loops take copies of it",
     ),
     Pass(
         dce, "gpu",

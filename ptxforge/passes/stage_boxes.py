@@ -100,7 +100,7 @@ def _may_meet(one: StoreBox, other: StoreBox, forms: LinearForms) -> bool:
     if one.parent is not other.parent or len(one.coordinates) != len(other.coordinates):
         return True
     box = list(one.map.attributes["box"])
-    box[-1] = one.value.type.shape[1 - one.is_transposed]
+    box[-1] = one.value.type.shape[1]
     for side, mine, its in zip(box, one.coordinates, other.coordinates):
         apart = add(forms.scalar(mine), forms.scalar(its), -1)
         if set(apart) == {()} and abs(apart[()]) >= side:
@@ -149,16 +149,14 @@ def _room(function: Function, target: Target) -> int:
 
 def _buffer_type(op: StoreBox) -> T.MemDescType:
     type, swizzle = op.value.type, op.map.attributes["swizzle"]
-    order = (0, 1) if op.is_transposed else (1, 0)
-    layout = wgmma.swizzled(swizzle, type.element.bits, order) if swizzle else Shared(1, 1, 1, order)
+    layout = wgmma.swizzled(swizzle, type.element.bits, (1, 0)) if swizzle else Shared(1, 1, 1, (1, 0))
     return T.MemDescType(type.shape, type.element, layout, mutable=True)
 
 
 def _panel_type(op: StoreBox, whole: T.MemDescType) -> T.MemDescType:
     """A panel of the tile, if each thread's elements lie in the same places of all panels; else all of it."""
-    columns, shape = whole.layout.order[0], list(whole.shape)
-    shape[columns] = op.map.attributes["box"][-1]
-    panel = T.MemDescType(tuple(shape), whole.element, whole.layout, mutable=True)
+    shape = whole.shape[0], op.map.attributes["box"][-1]
+    panel = T.MemDescType(shape, whole.element, whole.layout, mutable=True)
     value = unconverted(op.value).type
     offsets = offsets_of(value.layout.linear(value.shape), whole.layout.linear(whole.shape))
     threads = offsets.columns_of(LANE) + offsets.columns_of(WARP)

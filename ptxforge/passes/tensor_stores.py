@@ -1,22 +1,24 @@
-"""Stores of boxes of a tensor go by TMA: through shared memory, asynchronously, without addresses of threads.
+"""Stores through tensor descriptors go by TMA: through shared memory, without addresses of threads.
 
-    store (%c + (64·%pid + i0)·%stride + i1), %tile, mask i0 < %M - 64·%pid        (before)
+    %d = make_descriptor %c, %M, %N, %stride, %one                                 (before)
+    descriptor_store %d, %tile, %row, %column
 
-    store_box %c_map, %c, %tile, %row, %zero                                       (after)
+    store_box %c_map, %c, %tile, %row, %column                                     (after)
 
-``lower_descriptors`` asks for stores and reductions through tensor descriptors, the pass ``tensor_stores``
-looks at those by pointers. ``stage_boxes`` gives the tiles their place in shared memory.
+``lower_descriptors`` asks for them; ``stage_boxes`` gives the tiles their place in shared memory. (Stores by
+pointers stay with the threads: where rows are whole multiples of 16 bytes, warps store their own without
+waiting for each other, and where they are not, TMA cannot.)
 
 Rules
 -----
 TARGET      ``sm_90a``, and the function may have ``tensor_maps``.
-TENSOR      A descriptor made of parameters of the kernel, and a first column that is a multiple of 16 bytes,
-            whatever the scalars are; a store whose addresses and mask are a rectangle of a tensor
-            (``analysis/rectangles.py``).
-PAYS        Through descriptors: tiles of :data:`~ptxforge.support.machine.BULK_STORE_BYTES` and more. By
-            pointers: accumulators of ``wgmma``, which pass through shared memory anyway, where threads could
-            not be sure to write 16 bytes at a time. (Where they can, warps store their own rows without
-            waiting for each other.)
+TENSOR      A descriptor made of parameters of the kernel.
+CHUNKS      TMA begins at multiples of 16 bytes in a row, and writes whole chunks of them: beyond a row that
+            ends elsewhere it would write what lies there. So the first column and the length of rows are such
+            multiples, whatever the scalars are.
+BEGINNING   No coordinate of the tile is negative: a GPU takes such a store for an illegal instruction. (Loads
+            may begin in front of a tensor.)
+PAYS        Tiles of :data:`~ptxforge.support.machine.BULK_STORE_BYTES` and more.
 ALONE       Copies by TMA are ordered neither with other accesses of this program to the same memory nor with
             what tells other programs that they are done. So the kernel accesses the tensor in no other way,
             and has no atomic operation, behind the store, that orders memory.
@@ -32,18 +34,16 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.ops.atomic import Atomic
 from ptxforge.ir.ops.control import Loop
-from ptxforge.ir.ops.convert_layout import unconverted
 from ptxforge.ir.ops.descriptor import DescriptorReduce, DescriptorStore, MakeDescriptor
 from ptxforge.ir.ops.inline_asm import InlineAsm
-from ptxforge.ir.ops.memory import Store
 from ptxforge.ir.ops.shape import Reshape
 from ptxforge.ir.ops.tensor_store import StoreBox
 from ptxforge.layouts import wgmma
-from ptxforge.layouts.encodings import Mma
 from ptxforge.passes.analysis.linear_forms import LinearForms, NotLinear
-from ptxforge.passes.analysis.rectangles import Rectangle, Rectangles, check_first_column, entry_of
+from ptxforge.passes.analysis.rectangles import check_first_column, entry_of, is_aligned
 from ptxforge.passes.analysis.roots import root_of
-from ptxforge.passes.tensor_loads import MOST_ROWS, Recorder, map_parameter
+from ptxforge.passes.analysis.sign import is_nonnegative
+from ptxforge.passes.tensor_loads import MOST_ROWS, map_parameter
 from ptxforge.support import dtypes, machine
 from ptxforge.support.target import Target
 
@@ -65,9 +65,6 @@ def may_store_boxes(function: Function, target: Target) -> bool:
 
 def _explain(function: Function, op: Operation, why: NotLinear) -> None:
     function.remarks.add("not-by-tma", f"threads store this tile, not TMA: {why}", op.location)
-
-
-# -- descriptors -----------------------------------------------------------------------------------------
 
 
 def store_descriptors(function: Function) -> None:
@@ -106,6 +103,10 @@ def _tensor_of(op: Operation, forms: LinearForms, function: Function) -> dict:
         raise NotLinear("sizes or strides are not made of parameters of the kernel")
     rank, size = type.rank, type.element.bytes
     check_first_column(forms.scalar(op.offsets[-1]), forms, size)
+    if not is_aligned(numbers[rank - 1], forms, size):
+        raise NotLinear("the rows of the tensor may end at any address")
+    if not all(_is_nonnegative(offset, forms) for offset in op.offsets):
+        raise NotLinear("the tile may begin in front of the tensor")
     width = box_width(math.prod(type.shape[:-1]), type.shape[-1], size)
     if max((*type.shape[:-1], width or type.shape[-1])) > MOST_ROWS:
         raise NotLinear(f"a box of more than {MOST_ROWS} elements along a dimension")
@@ -125,6 +126,11 @@ def _dtype(op: Operation, element: T.Type) -> str:
     return found
 
 
+def _is_nonnegative(offset: Value, forms: LinearForms) -> bool:
+    terms = forms.scalar(offset).items()
+    return is_nonnegative(offset) or all(c > 0 and all(map(is_nonnegative, m)) for m, c in terms)
+
+
 def _is_parameter(value: Value, function: Function) -> bool:
     return isinstance(value, BlockArgument) and value.block is function.body
 
@@ -134,63 +140,6 @@ def box_width(rows: int, columns: int, size: int) -> int:
     rows that are too few or too short."""
     width = min(columns * size, wgmma.SWIZZLES[0])
     return width // size if rows >= wgmma.ATOM_ROWS and width >= wgmma.SWIZZLES[-1] else 0
-
-
-# -- pointers --------------------------------------------------------------------------------------------
-
-
-def tensor_stores(function: Function, target: Target) -> bool:
-    """Replace the stores of accumulators that TMA can do by ``store_box``."""
-    if not may_store_boxes(function, target):
-        return False
-    rectangles, found = Rectangles(function), {}
-    for op in function.walk(Store):
-        if _pays(op):
-            try:
-                found[op] = _rectangle(op, rectangles)
-            except NotLinear as why:
-                _explain(function, op, why)
-    stores = _alone(function, {op: rectangle.base for op, rectangle in found.items()})
-    for op in stores:
-        _store_rectangle(function, op, found[op])
-    return bool(stores)
-
-
-def _pays(op: Store) -> bool:
-    """See PAYS."""
-    value = op.value
-    if max(1, op.vector) * T.element_type(value.type).bytes >= machine.VECTOR_BYTES:
-        return False
-    layout = T.layout_of(unconverted(value).type)
-    return isinstance(layout, Mma) and layout.version[0] == 3 and not op.cache and not op.eviction
-
-
-def _rectangle(op: Store, rectangles: Rectangles) -> Rectangle:
-    found, type = rectangles.of_store(op), op.value.type
-    columns = found.dimensions[-1].tile_dim
-    rows = type.shape[1 - columns]
-    if rows > MOST_ROWS:
-        raise NotLinear(f"a tile of more than {MOST_ROWS} rows")
-    if not box_width(rows, type.shape[columns], T.element_type(type).bytes):
-        raise NotLinear("a tile with short rows")
-    return found
-
-
-def _store_rectangle(function: Function, op: Store, found: Rectangle) -> None:
-    type, dimensions = op.value.type, found.dimensions
-    columns, size = dimensions[-1].tile_dim, T.element_type(type).bytes
-    width = box_width(type.shape[1 - columns], type.shape[columns], size)
-    box = [1 if d.tile_dim is None else type.shape[d.tile_dim] for d in dimensions]
-    map = map_parameter(function, {
-        "dtype": dtypes.BY_IR[type.element.name].name, "base": found.base.name,
-        "shape": tuple(entry_of(d.size) for d in dimensions),
-        "strides": tuple(entry_of(d.stride) for d in dimensions),
-        "box": (*box[:-1], width), "swizzle": width * size,
-    })  # fmt: skip
-    b = Recorder(Builder.at(op))
-    corner = [b.polynomial(d.coordinate) for d in dimensions]
-    b.create(StoreBox, map, found.base, op.value, *corner, is_transposed=columns == 0)
-    op.erase()
 
 
 # -- order -----------------------------------------------------------------------------------------------

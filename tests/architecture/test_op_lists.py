@@ -48,7 +48,7 @@ ASKED = {
     "passes/rotate_ranges.py": (5, "matches sums of ranges and row starts"),
     "passes/scale_indices.py": (2, "what makes the next slot, and what it chooses"),
     "passes/staggered_products.py": (7, "matches products, their tiles, and the copies of these"),
-    "passes/tensor_stores.py": (2, "assembly by the user may touch any memory; a conversion is undone"),
+    "passes/tensor_stores.py": (2, "assembly by the user may touch any memory; which atomics order memory"),
     "passes/warpgroup_dots.py": (3, "matches how operands of products were loaded"),
 }
 """Which modules ask whether an operation is of one class, how often, and why; no other does. To ask what an

@@ -543,8 +543,10 @@ def run_tensor(
     back="",
     second=None,
     kernel_text=tensor_kernel,
+    columns=None,
 ):
-    """Bytes of the box in shared memory, unswizzled, as x's dtype."""
+    """Bytes of the box in shared memory, unswizzled, as x's dtype. The tensor that is stored to has the first
+    ``columns`` of y's, or all."""
     rank = x.ndim
     steps = steps or (1,) * rank
     count = int(np.prod([-(-b // s) for b, s in zip(box, steps)]))
@@ -553,9 +555,9 @@ def run_tensor(
     ptx = kernel_text(rank, out.nbytes, back)
 
     def launch(at: list[int]) -> None:
-        maps = [tma.encode(device, kind, address, x.shape[::-1], x.strides[-2::-1], box, steps,
+        maps = [tma.encode(device, kind, address, (width, *x.shape[-2::-1]), x.strides[-2::-1], box, steps,
                 swizzle=swizzle, fill_nan=fill_nan)
-                for address in (at[0], at[2])]  # fmt: skip
+                for address, width in ((at[0], x.shape[-1]), (at[2], columns or x.shape[-1]))]  # fmt: skip
         corners = [np.int32(v) for v in (*corner, *(0,) * (5 - rank))]
         device.load_module(ptx).function("k").launch(
             (1, 1, 1), (32, 1, 1), 0, 0, pack([*maps, np.uint64(at[1]), *corners])
@@ -626,6 +628,32 @@ def test_stores_leave_out_what_is_outside(machine, span):
     want = np.zeros_like(x)
     want[7:, 32:] = x[7:, 32:]
     assert np.array_equal(y, want)
+
+
+_ADD = _STORE.replace("cp.async.bulk", "cp.reduce.async.bulk", 1).replace(".tile", ".add.tile")
+
+
+@pytest.mark.parametrize("back", [_STORE, _ADD], ids=["store", "add"])
+@pytest.mark.parametrize("kind", ["f32", "s32", "f16"])
+def test_stores_reach_the_next_16_bytes(machine, kind, back):
+    """Rows of 37 elements are written up to the next multiple of 16 bytes."""
+    x = np.random.default_rng(4).integers(1, 50, (12, 48)).astype(DTYPES[kind])
+    y = np.zeros_like(x)
+    run_tensor(machine, x, kind, (16, 8), [32, 3], back=back, second=y, columns=37)
+    want = np.zeros_like(x)
+    want[3:11, 32:40] = x[3:11, 32:40]
+    assert np.array_equal(y, want)
+
+
+@pytest.mark.parametrize("back", [_STORE, _ADD], ids=["store", "add"])
+@pytest.mark.parametrize("corner", [[-16, 2], [16, -1]])
+def test_stores_begin_in_the_tensor(checked, corner, back):
+    """A GPU takes others for an illegal instruction; loads may begin in front."""
+    x, y = np.ones((12, 64), np.float32), np.zeros((12, 64), np.float32)
+    run_tensor(checked, x, "f32", (16, 4), corner, back=back, second=y)
+    assert [finding.kind for finding in checked.findings] == ["out-of-bounds"]
+    assert f"the coordinate {min(corner)} lies in front of the tensor" in checked.findings[0].message
+    assert not y.any()
 
 
 @pytest.mark.parametrize("name", ["add", "max"])

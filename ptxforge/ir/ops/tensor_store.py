@@ -11,7 +11,7 @@
 ``store_box`` is what passes work with; ``stage_boxes`` makes the other operations of it. Groups of copies
 finish in the order in which they were started. ``map`` is a kernel's parameter whose attributes describe the
 tensor (``tensor_load``), ``pointer`` the parameter that points at it. What lies outside of the tensor is not
-written.
+written; its rows are whole multiples of 16 bytes, which a copy writes at once.
 """
 
 from __future__ import annotations
@@ -59,16 +59,15 @@ def _check(op: Operation, shape: tuple[int, ...]) -> None:
     shows_operand_types=True,
 )  # fmt: skip
 class StoreBox(Operation):
-    """Write ``value``, a matrix, to the box that begins at ``coordinates``; with a ``kind``, combine each
-    element with what is there, atomically (``descriptor_reduce``). Its rows (columns, if ``is_transposed``)
-    are those of the box, one after the other."""
+    """Write ``value``, a matrix, to the box that begins at ``coordinates``, none of which is negative; with a
+    ``kind``, combine each element with what is there, atomically (``descriptor_reduce``). Its rows are those
+    of the box, one after the other."""
 
     map = operand(TENSOR_MAP)
     pointer = operand(POINTER)
     value = operand(TENSOR)
     coordinates = operands(SCALAR_INT)
     kind = attribute(KINDS, "")
-    is_transposed = attribute(bool, False)
 
     infer = gives()
 
@@ -78,7 +77,7 @@ class StoreBox(Operation):
     def scratch_bytes(self, num_warps):
         """For parts of the tile, at least (``stage_boxes.py``)."""
         type, width = self.value.type, self.map.attributes["box"][-1]
-        columns = type.shape[1 - self.is_transposed]
+        columns = type.shape[1]
         return type.numel // columns * width * min(2, columns // width) * type.element.bytes
 
     def check(self):

@@ -22,8 +22,6 @@ BOUNDS      Masks compare an index of a row or column with a bound; the bound, c
 WRAPPED     Rows (or columns) modulo a size, ``i % M``, are those up to ``M`` and then some that nobody wants:
             they are read as zeros, if all that is computed from them ends in stores whose masks leave them
             out. A sum over them, say, would notice.
-BEGINNING   A store by pointers writes what lies in front of the tensor, TMA does not. So a box that is stored
-            must surely begin in the tensor, where no mask says that it does.
 """
 
 from __future__ import annotations
@@ -52,7 +50,6 @@ from ptxforge.passes.analysis.linear_forms import (
     multiply,
 )
 from ptxforge.passes.analysis.pipelined_loads import is_zero
-from ptxforge.passes.analysis.sign import is_nonnegative
 
 UNBOUNDED = 1 << 31
 """A size that no coordinate reaches."""
@@ -93,30 +90,15 @@ class Rectangles:
         """Raises :class:`NotLinear`, with the reason, where a load reads no rectangle."""
         if load.other is not None and not is_zero(load.other):
             raise NotLinear("what the mask leaves out is not zero")
-        return self._of(load, load.result.type)
-
-    def of_store(self, store: Store) -> Rectangle:
-        """The rectangle that a store writes. See BEGINNING."""
-        if self.forms.of(store.pointer).wraps:
-            raise NotLinear("rows are reduced modulo a size")
-        found = self._of(store, store.value.type)
-        masked = [] if store.mask is None else self._conditions(store.mask)
-        for dimension in found.dimensions:
-            is_masked = any(b.dim == dimension.tile_dim and b.start is not None for b in masked)
-            if not is_masked and not _is_nonnegative(dimension.coordinate):
-                raise NotLinear("a tile may begin in front of the tensor")
-        return found
-
-    def _of(self, access: Load | Store, type: T.TensorType) -> Rectangle:
-        form = self.forms.of(access.pointer)
+        form, type = self.forms.of(load.pointer), load.result.type
         base = form.base
         if not isinstance(base, BlockArgument) or base.block is not self.function.body:
             raise NotLinear("the pointer is no parameter of the kernel")
-        bounds = [] if access.mask is None else self._conditions(access.mask)
+        bounds = [] if load.mask is None else self._conditions(load.mask)
         if any(v.defining_op and v.defining_op.is_counted for monomial in form.start for v in monomial):
             raise NotLinear("the address depends on what a loop before has counted")
         for wrap in form.wraps:
-            self._check_wrapped(access, wrap)
+            self._check_wrapped(load, wrap)
         found = Rectangle(base, self._dimensions(type, form, bounds))
         self._check_alignment(found, T.element_type(type).bytes)
         return found
@@ -278,9 +260,7 @@ class Rectangles:
     def _check_box(self, store: StoreBox, index: int, dim: int, wrap: Wrap) -> None:
         """A box leaves out what lies beyond the tensor's size."""
         sizes, box = store.map.attributes["shape"], store.map.attributes["box"]
-        along = [d for d, side in enumerate(box[:-1]) if side > 1]
-        if dim != store.is_transposed:
-            along = [len(box) - 1]
+        along = [len(box) - 1] if dim else [d for d, side in enumerate(box[:-1]) if side > 1]
         start = self.forms.scalar(store.coordinates[along[0]]) if len(along) == 1 else None
         if start != wrap.start or sizes[along[0]] != entry_of(wrap.bound):
             raise NotLinear(_STORED_AGAIN)
@@ -296,15 +276,16 @@ class Bound:
     start: Polynomial | None = None
 
 
-def _is_nonnegative(coordinate: Polynomial) -> bool:
-    return all(c > 0 and all(map(is_nonnegative, monomial)) for monomial, c in coordinate.items())
-
-
 def check_first_column(column: Polynomial, forms: LinearForms, size: int) -> None:
     """Raise :class:`NotLinear` unless boxes of elements of ``size`` bytes that begin at ``column`` begin at
     multiples of 16 bytes, whatever the scalars are: TMA moves no others (they are an illegal instruction)."""
-    if any(c * _divisor(monomial, forms) * size % ALIGNMENT for monomial, c in column.items()):
+    if not is_aligned(column, forms, size):
         raise NotLinear("a tile's first column may be at any address")
+
+
+def is_aligned(elements: Polynomial, forms: LinearForms, size: int) -> bool:
+    """Whether so many elements of ``size`` bytes are a multiple of 16 bytes, whatever the scalars are."""
+    return not any(c * _divisor(monomial, forms) * size % ALIGNMENT for monomial, c in elements.items())
 
 
 def entry_of(polynomial: Polynomial | None) -> int | str:
