@@ -14,8 +14,7 @@ from typing import Any
 import numpy as np
 
 from ptxforge.checking import torch_device
-from ptxforge.checking.catalogue import SEVERITIES
-from ptxforge.checking.issues import Issue, Place, Report, issue_of
+from ptxforge.checking.issues import SEVERITIES, Issue, Place, Report, issue_of
 from ptxforge.checking.tiles import Tiles
 from ptxforge.runtime import devices, findings
 from ptxforge.runtime.cache import place_of

@@ -29,7 +29,6 @@ from ptxforge.emulator.bulk_targets import (
     SharedAddress,
     reduce_into,
 )
-from ptxforge.emulator.device_maps import ChangedMaps
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.groups import Groups
 from ptxforge.emulator.mbarrier import MBarriers
@@ -38,7 +37,7 @@ from ptxforge.emulator.numerics import NATURAL
 from ptxforge.emulator.parser import Instruction, Memory, Register, Vector
 from ptxforge.emulator.registry import instruction
 from ptxforge.emulator.state import Machine
-from ptxforge.emulator.tensormap import TensorMap
+from ptxforge.emulator.tensormap import ChangedMaps, TensorMap
 from ptxforge.emulator.translate import Emitter
 
 # ------------------------------------------------------------------------------------------------------------

@@ -46,10 +46,10 @@ from ptxforge.emulator.global_records import (
     WHO,
     Accesses,
     Allocation,
+    Overwrites,
     per_granule,
 )
 from ptxforge.emulator.memory import ORIGIN, address_of
-from ptxforge.emulator.overwrites import Overwrites
 from ptxforge.emulator.parser import TYPE_BITS, Instruction
 from ptxforge.emulator.program import SHARED_BASE, Program
 from ptxforge.emulator.registers import unwritten

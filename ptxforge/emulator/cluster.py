@@ -3,6 +3,20 @@
 `barrier.cluster` has two halves. A thread that arrives belongs to the phase under way; the phase completes
 when all threads of the cluster that have not exited have arrived; `wait` waits for the phase in which its
 thread arrived. How a shared address names another CTA is told in `memory`.
+
+What clusters add to checked mode.
+
+Races between the CTAs of a cluster are found by `checks.Checker`, whose clocks cover all warps of a cluster.
+Here stands what orders them, the barrier of the cluster, and what only clusters can get wrong:
+
+* A CTA's shared memory may be accessed from outside when the CTA is known to run: after a barrier of the
+  cluster, or after anything else that orders the access behind something that the CTA did.
+* It must not be accessed when the CTA has ended. Whether that happens depends on chance, so what counts is
+  whether it *can*: the last accesses of other CTAs must have happened before the end of some thread of the
+  CTA.
+
+`barrier.cluster.arrive.relaxed` releases only what a fence of the thread's warp covered before. It does make
+known that the CTA runs, and, behind `fence.mbarrier_init`, that mbarriers are initialised.
 """
 
 from __future__ import annotations
@@ -11,9 +25,13 @@ from collections.abc import Callable
 
 import numpy as np
 
+from ptxforge.emulator.access import Locator
 from ptxforge.emulator.arithmetic import unsigned
+from ptxforge.emulator.async_copy import BulkCopies, BulkWork
+from ptxforge.emulator.checks import Checker
 from ptxforge.emulator.findings import Site
-from ptxforge.emulator.memory import LOCAL_WINDOW, RANK_SHIFT, SHARED_WINDOW, WINDOW_MASK
+from ptxforge.emulator.global_records import THREAD_BITS
+from ptxforge.emulator.memory import LOCAL_WINDOW, ORIGIN, RANK_SHIFT, SHARED_WINDOW, WINDOW_MASK, address_of
 from ptxforge.emulator.parser import Instruction
 from ptxforge.emulator.registry import instruction
 from ptxforge.emulator.state import EXIT, Machine
@@ -211,3 +229,138 @@ def bind_in_own_cta(machine: Machine, target: np.ndarray, address: np.ndarray) -
 def _in_space(space: str) -> Callable:
     wanted = {"shared": SHARED_WINDOW, "local": LOCAL_WINDOW}.get(space, 0)
     return lambda address: np.equal(address & _WINDOW, np.uint64(wanted)) & (space not in ("param", "const"))
+
+
+_RECORD = np.uint32((1 << 31) - 1)
+_THREAD = (1 << THREAD_BITS) - 1
+_FENCE_SCOPES = {"cluster", "gpu", "sys", "gl"}
+
+
+class ClusterChecker:
+    """A watcher of the shared memory of a machine whose CTAs stand in clusters."""
+
+    def __init__(self, machine: Machine, races: Checker):
+        self.machine, self.races = machine, races
+        self._base = address_of(machine.shared) - ORIGIN
+        clusters, warps = machine.clusters, machine.warps_per_cluster
+        self.met = np.zeros((clusters, warps), bool)
+        """Whether a warp has passed a barrier of the cluster: all its CTAs run."""
+        self.fenced = np.zeros((clusters, warps, warps), np.int64)
+        """Per warp: its clock at its newest fence."""
+        self.released, self.arrived = (np.zeros((2, clusters, warps), np.int64) for _ in range(2))
+        """Clocks of the phase under way and of the one that completed last: of what its arrivals release, and
+        of all that lies before them."""
+        races.initialisations = np.zeros_like(races.seen)
+        machine.family_state(ClusterBarriers).observers.append(self)
+        machine.family_state(BulkCopies).observers.append(self)
+        races.forget_hooks.append(self._forget)
+
+    def start(self) -> None:
+        """A batch begins."""
+        self.met.fill(False)
+        for clock in (self.fenced, self.released, self.arrived, self.races.initialisations):
+            clock.fill(0)
+
+    def _forget(self) -> None:
+        """Ticks start again, and everything so far counts as ordered."""
+        for clock in (self.fenced, self.released, self.arrived, self.races.initialisations):
+            clock.fill(1)
+
+    # ---- the barrier ---------------------------------------------------------------------------------------
+    def cluster_arrived(self, lanes: np.ndarray, releases: bool) -> None:
+        clusters, warps = self._warps(lanes)
+        before = self.races.seen[clusters, warps]
+        before[np.arange(warps.size), warps] = self.races.now - 1
+        np.maximum.at(self.arrived[0], clusters, before)
+        np.maximum.at(self.released[0], clusters, before if releases else self.fenced[clusters, warps])
+
+    def cluster_opened(self, clusters: np.ndarray) -> None:
+        for clocks in (self.released, self.arrived):
+            clocks[1, clusters] = clocks[0, clusters]
+            clocks[0, clusters] = 0
+
+    def cluster_waited(self, lanes: np.ndarray) -> None:
+        if not lanes.size:
+            return
+        clusters, warps = self._warps(lanes)
+        races, machine = self.races, self.machine
+        races.seen[clusters, warps] = np.maximum(races.seen[clusters, warps], self.released[1, clusters])
+        known = races.initialisations[clusters, warps]
+        races.initialisations[clusters, warps] = np.maximum(known, self.arrived[1, clusters])
+        self.met[clusters, warps] = True
+        touched = np.unique(clusters)
+        races.all_synced[touched] = races.seen[touched].min(axis=(1, 2))
+        races.floor = int(races.all_synced.min())
+        if races.world is not None:
+            races.world.barrier(touched + machine.first_cluster)
+
+    def _warps(self, lanes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The warps that lanes belong to, once each: clusters, and numbers within those."""
+        return np.divmod(np.unique(lanes // 32), self.machine.warps_per_cluster)
+
+    def fence(self, mask: np.ndarray | None, parts: tuple[str, ...]) -> None:
+        """A fence whose scope holds the cluster: a relaxed arrival behind it releases what lies before it."""
+        if "proxy" in parts or "mbarrier_init" in parts or not _FENCE_SCOPES.intersection(parts):
+            return
+        every = np.arange(self.machine.lanes)
+        clusters, warps = self._warps(every if mask is None else every[mask])
+        clock = self.races.seen[clusters, warps]
+        clock[np.arange(warps.size), warps] = self.races.now - 1
+        self.fenced[clusters, warps] = clock
+
+    # ---- lifetimes -----------------------------------------------------------------------------------------
+    def watches(self, space: str, kind: str) -> bool:
+        return space in ("shared", "generic")
+
+    def access(self, locator: Locator, lanes: np.ndarray | None, indices: np.ndarray) -> None:
+        if locator.reaches_cluster:
+            self._touch(locator.site, self.machine.lanes_in(lanes), indices)
+
+    def bulk_issued(self, work: BulkWork, store: bool) -> None:
+        if not store:
+            self._touch(work.site, work.lanes, work.units[:, 0])
+
+    def bulk_landed(self, work: BulkWork, store: bool, chosen: np.ndarray | slice) -> None:
+        """Looked at when issued."""
+
+    def _touch(self, site: Site, lanes: np.ndarray, indices: np.ndarray) -> None:
+        """Report accesses to CTAs of which the accessing warps do not know yet that they run."""
+        machine = self.machine
+        owner = (indices - self._base) // machine.shared_stride
+        foreign = (owner != machine.cta_of_lane[lanes]) & (owner >= 0) & (owner < machine.ctas)
+        if not foreign.any():
+            return
+        lanes, rank = lanes[foreign], owner[foreign] % machine.cluster_size
+        clusters, warps = machine.cluster_of_lane[lanes], self.races.warp[lanes]
+        seen = self.races.seen[clusters, warps].reshape(lanes.size, machine.cluster_size, -1).max(axis=2)
+        unknown = ~self.met[clusters, warps] & (seen[np.arange(lanes.size), rank] == 0)
+        if unknown.any():
+            text = (
+                f"shared memory of CTA {rank[unknown][0]} of the cluster is accessed, and nothing before "
+                "shows that this CTA has started"
+            )
+            machine.report("cluster", text, site, lanes[unknown])
+
+    def finish(self) -> None:
+        """The batch has ended: report accesses that a CTA did not wait for before it ended."""
+        machine, races = self.machine, self.races
+        shape = (machine.clusters, machine.cluster_size, machine.warps_per_cta, machine.warps_per_cluster)
+        known = races.seen.reshape(shape).max(axis=2)
+        for shadow in (races.writer, races.reader, races.other_reader):
+            places = np.flatnonzero(shadow)
+            records = (shadow[places] & _RECORD).astype(np.int64)
+            cluster, rank = np.divmod(places * races.granule // machine.shared_stride, machine.cluster_size)
+            ticks, threads = records >> THREAD_BITS, records & _THREAD
+            late = threads // machine.threads != rank
+            late &= ticks > known[cluster, rank, threads // 32]
+            lanes = cluster * machine.threads_per_cluster + threads
+            self._report_late(ticks[late], lanes[late], rank[late])
+
+    def _report_late(self, ticks: np.ndarray, lanes: np.ndarray, ranks: np.ndarray) -> None:
+        for tick in np.unique(ticks).tolist():
+            site = self.races.sites[tick]
+            chosen = ticks == tick
+            if site is not None:
+                cta = f"CTA {ranks[chosen][0]} of the cluster may have ended"
+                text = f"{cta} when its shared memory is accessed here: it does not wait for this access"
+                self.machine.report("cluster", text, site, np.unique(lanes[chosen]))

@@ -12,11 +12,11 @@ from ptxforge.emulator import (  # noqa: F401
     barriers,
     cluster,
     control,
-    device_maps,
     ldmatrix,
     mbarrier,
     memory_ops,
     mma,
+    tensormap,
     warp,
     wgmma,
 )

@@ -11,7 +11,7 @@ import numpy as np
 from ptxforge.emulator import families, parser, program, registry
 from ptxforge.emulator.async_checks import AsyncChecker, uses_async
 from ptxforge.emulator.checks import Checker, GlobalShadow
-from ptxforge.emulator.cluster_checks import ClusterChecker
+from ptxforge.emulator.cluster import ClusterChecker
 from ptxforge.emulator.counters import Counters
 from ptxforge.emulator.findings import Findings
 from ptxforge.emulator.limits import Limits, Watchdog

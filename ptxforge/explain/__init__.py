@@ -1,7 +1,7 @@
 """Floor 6: what a compiled kernel is made of and what limits it, as text and as a page.
 
-``trace.py`` compiles and keeps the IR after every pass with its source lines; ``memory.py``, ``loops.py``,
-``dots.py`` and ``resources.py`` ask it questions; ``lint.py`` turns the answers into advice
-by source line; ``measure.py`` adds what the emulator counts, ``roofline.py`` what a machine makes of that;
-``report.py`` prints all of it and ``page.py`` makes one HTML page.
+``trace.py`` compiles and keeps the IR after every pass with its source lines; ``memory.py``, ``loops.py``
+and ``resources.py`` ask it questions; ``lint.py`` turns the answers into advice by source line;
+``measure.py`` adds what the emulator counts, ``roofline.py`` what products need and what a machine makes of
+that; ``report.py`` prints all of it and ``page.py`` makes one HTML page.
 """

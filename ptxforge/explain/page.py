@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from ptxforge import __version__
-from ptxforge.explain.machine_code import machine_code
 from ptxforge.explain.pictures import layouts_of, schedules_of, shared_map
 from ptxforge.explain.report import Report
+from ptxforge.explain.resources import machine_code
 from ptxforge.explain.trace import Line, Place
 
 HERE = Path(__file__).parent

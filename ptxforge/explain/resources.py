@@ -1,4 +1,7 @@
-"""Registers, spills, shared memory, and how many blocks fit on a multiprocessor."""
+"""Registers, spills, shared memory, and how many blocks fit on a multiprocessor.
+
+Machine code with source lines, where ``ptxas`` and ``nvdisasm`` are installed.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from pathlib import Path
 import attrs
 
 from ptxforge.compiler import Artifact
+from ptxforge.explain.trace import Line, Place
 from ptxforge.runtime import tools
 from ptxforge.support import machine
 from ptxforge.support.errors import DeviceError
@@ -108,3 +112,40 @@ def occupancy_of(artifact: Artifact, registers: int, target: Target) -> Occupanc
     fit["shared memory"] = target.shared_bytes_per_multiprocessor // per_block
     blocks = min(fit.values())
     return Occupancy(blocks, blocks * warps, target.threads_per_multiprocessor // machine.WARP_SIZE, fit)
+
+
+_PLACE = re.compile(r'//## File "(.*)", line (\d+)')
+_CODE = re.compile(r"^\s+/\*[0-9a-f]{4,}\*/\s+(.*)$")
+
+
+def machine_code(artifact: Artifact) -> tuple[Line, ...] | None:
+    """The SASS of a kernel, line by line; ``None`` where the tools are missing.
+
+    Raises :class:`DeviceError` when one of them refuses.
+    """
+    if tools.find("ptxas") is None or tools.find("nvdisasm") is None:
+        return None
+    with tempfile.TemporaryDirectory() as folder:
+        source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
+        source.write_text(artifact.ptx)
+        tools.run("ptxas", "-lineinfo", f"-arch={artifact.target}", str(source), "-o", str(cubin))
+        return read_sass(tools.run("nvdisasm", "-g", "-c", str(cubin)))
+
+
+def read_sass(text: str) -> tuple[Line, ...]:
+    """Instructions and labels of ``nvdisasm -g -c``, each with the place that its last comment names.
+
+    >>> read_sass('\\t//## File "/k.py", line 7\\n        /*0010*/                   EXIT ;')
+    (Line(text='    EXIT ;', places=(('/k.py', 7),)),)
+    """
+    lines: list[Line] = []
+    places: tuple[Place, ...] = ()
+    for raw in text.splitlines():
+        where, code = _PLACE.search(raw), _CODE.match(raw)
+        if where:
+            places = ((where[1], int(where[2])),)
+        elif code:
+            lines.append(Line(f"    {re.sub(r' +', ' ', code[1]).strip()}", places))
+        elif re.match(r"^\.L_x_\d+:", raw):
+            lines.append(Line(raw.strip()))
+    return tuple(lines)

@@ -12,9 +12,9 @@ from typing import Any
 import attrs
 
 from ptxforge.compiler import Artifact, build_ir
-from ptxforge.explain.dots import Product, products_of
 from ptxforge.explain.loops import LoopFacts, finish_loops, loops_of
 from ptxforge.explain.memory import Access, accesses_of
+from ptxforge.explain.roofline import Product, products_of
 from ptxforge.ir.core import Function
 from ptxforge.ir.printer import print_function
 from ptxforge.passes import pipeline

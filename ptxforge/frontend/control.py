@@ -28,8 +28,7 @@ import attrs
 
 from ptxforge.frontend import source
 from ptxforge.frontend.context import Context, default_dtype
-from ptxforge.frontend.convert import not_zero
-from ptxforge.frontend.promote import splat
+from ptxforge.frontend.convert import not_zero, splat
 from ptxforge.frontend.semantics.reduce import only_element
 from ptxforge.frontend.values import (
     COMPOSITES,

@@ -7,7 +7,7 @@ from types import ModuleType
 from typing import Any
 
 from ptxforge.frontend.calls import call_language
-from ptxforge.frontend.exits import return_from_loop
+from ptxforge.frontend.carried import return_from_loop
 from ptxforge.frontend.expressions import bind
 from ptxforge.frontend.operators import apply_binary
 from ptxforge.frontend.source import is_constexpr_annotation

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ptxforge.frontend import source
+from ptxforge.frontend.carried import Loop, Step, begin, end, iterate, loop_of
 from ptxforge.frontend.control import NOTHING, unless_returned
-from ptxforge.frontend.exits import Loop, Step, begin, end, iterate, loop_of
 from ptxforge.frontend.expressions import bind
 from ptxforge.frontend.values import TensorValue, describe
 from ptxforge.frontend.visitor import MayReturn, Outcome, Returned, Visitor

@@ -20,7 +20,6 @@ from ptxforge.interpreter import (
     reduce,
     shared,
     tensor_store,
-    warpgroup,
 )
 from ptxforge.interpreter.address_space import AddressSpace
 from ptxforge.interpreter.execute import run

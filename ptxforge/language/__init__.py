@@ -30,7 +30,7 @@ from ptxforge.language.descriptor import (
     tensor_descriptor_base, tensor_descriptor_type,
 )  # fmt: skip
 from ptxforge.language.dot_product import dot, dot_scaled
-from ptxforge.language.inline_asm import inline_asm_elementwise
+from ptxforge.language.instructions import inline_asm_elementwise
 from ptxforge.language.math import (
     abs, ceil, cos, div_rn, erf, exp, exp2, fdiv, floor, fma, log, log2, rsqrt, sin, sqrt, sqrt_rn, umulhi,
 )  # fmt: skip

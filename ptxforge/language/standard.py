@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptxforge.language import arith, atomic, core, inline_asm, math, reduction, shape, types
+from ptxforge.language import arith, atomic, core, instructions, math, reduction, shape, types
 from ptxforge.language.constexpr import constexpr
 from ptxforge.language.debug import static_assert
 from ptxforge.language.registry import constexpr_function, library
@@ -84,7 +84,7 @@ def _differs(pointer, expected, sem: constexpr, scope: constexpr):
 
 @library
 def _nanoseconds():
-    return inline_asm.inline_asm_elementwise(
+    return instructions.inline_asm_elementwise(
         "mov.u64 $0, %globaltimer;", "=l", [], types.int64, is_pure=False, pack=1
     )
 

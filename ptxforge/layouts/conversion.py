@@ -63,8 +63,7 @@ from ptxforge.layouts import f2
 from ptxforge.layouts.banks import Access, SharedAccess, element_bytes
 from ptxforge.layouts.encodings import Distributed, Mma
 from ptxforge.layouts.linear import BLOCK, LANE, REGISTER, WARP, LayoutError, LinearLayout
-from ptxforge.layouts.mma_atoms import MatrixMove
-from ptxforge.layouts.stmatrix import StMatrix
+from ptxforge.layouts.mma_atoms import MatrixMove, StMatrix
 from ptxforge.layouts.swizzle import optimal_swizzle
 from ptxforge.support import machine
 

@@ -57,7 +57,7 @@ from ptxforge.layouts.linear import (
     dim_names,
     log2_exact,
 )
-from ptxforge.layouts.tiles import broadcast_nd, clip, fit, identity_nd, mma_tile, permute_bits, repeat
+from ptxforge.layouts.scratch import broadcast_nd, clip, fit, identity_nd, mma_tile, permute_bits, repeat
 from ptxforge.support.machine import WARP_SIZE
 
 

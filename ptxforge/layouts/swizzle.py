@@ -41,8 +41,7 @@ from ptxforge.layouts.banks import (
 )
 from ptxforge.layouts.encodings import DotOperand, Mma, Shared
 from ptxforge.layouts.linear import LANE, OFFSET, REGISTER, WARP, LinearLayout
-from ptxforge.layouts.mma_atoms import plan_ldmatrix
-from ptxforge.layouts.stmatrix import StMatrix, plan_stmatrix
+from ptxforge.layouts.mma_atoms import StMatrix, plan_ldmatrix, plan_stmatrix
 from ptxforge.support import machine
 
 

@@ -15,7 +15,7 @@ WARPGROUPS  Where the target has ``wgmma`` and ``warpgroup_dots`` finds that it 
             of this list is about ``mma.sync``.
 FORMS       f16, bf16, 8-bit floats (sm_89 on; upcast to f16 before), 8-bit integers, f32 as tf32, f64. What
             remains (``ieee`` f32, f16 accumulators of other types, 16-bit integers) is done on the FMA units,
-            in the layout that ``layouts/fma.py`` chooses.
+            in the layout that ``layouts/product_steps.py`` chooses.
 SPLIT       ``tf32x3``, ``bf16x3`` and ``bf16x6`` become several dots: x = hi + lo (+ lo2) in the narrow
             format, and the products of the largest parts are summed, smallest first (Henry, Tang, Heinecke:
             *Leveraging bfloat16 …*, ARITH 2019).
@@ -58,8 +58,8 @@ from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shape import Trans
 from ptxforge.layouts.encodings import Distributed, DotOperand, Mma
-from ptxforge.layouts.fma import blocked_for_fma
 from ptxforge.layouts.mma_families import MMA_SYNC, Family, find_family
+from ptxforge.layouts.product_steps import blocked_for_fma
 from ptxforge.passes.analysis.dot_reasons import why_no_tensor_core
 from ptxforge.passes.conversions import converted
 from ptxforge.passes.warpgroup_dots import are_better_turned, use_warpgroups, why_not_in_memory

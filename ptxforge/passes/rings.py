@@ -43,7 +43,7 @@ from ptxforge.ir.ops.shared import (
 )
 from ptxforge.ir.warps import warps_around
 from ptxforge.layouts.encodings import DotOperand, Mma, Shared, infer_trans
-from ptxforge.layouts.fma import shared_for_fma_operand
+from ptxforge.layouts.product_steps import shared_for_fma_operand
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
 from ptxforge.passes.analysis.pipelined_loads import is_zero
 from ptxforge.passes.analysis.rectangles import Rectangle

@@ -6,10 +6,13 @@ work (too much shared memory, a static assertion, PTX that the assembler refuses
 in ``failures``; any other error is the user's to see. docs/tuning.md tells users about it.
 
 With ``cache_results`` the timings are kept on disk *per configuration*: adding one measures that one.
+
+Constants computed from the arguments of each launch.
 """
 
 from __future__ import annotations
 
+import functools
 import importlib
 import logging
 import math
@@ -19,17 +22,102 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
+from ptxforge.compiler import Assembly
 from ptxforge.driver.cuda import CudaDevice
 from ptxforge.runtime import array_state, cache, compiler_state, options, timing, variants
 from ptxforge.runtime import timings as timings_file
 from ptxforge.runtime.config import Config, expand, pow2
 from ptxforge.runtime.derived_tuning import DerivedTuning
 from ptxforge.runtime.devices import default_device
-from ptxforge.runtime.heuristics import Wrapper, names_of
-from ptxforge.runtime.jit import KernelInterface
+from ptxforge.runtime.function_state import TravelsByName
+from ptxforge.runtime.jit import JITFunction, KernelInterface
 from ptxforge.runtime.search import STRATEGIES, Search, cannot_work, first_of_ties
-from ptxforge.support import settings
+from ptxforge.support import markup, settings
 from ptxforge.support.errors import ArgumentError, AutotunerError, PtxforgeError
+
+
+class Wrapper(TravelsByName, KernelInterface):
+    """A kernel around a kernel: an autotuner or heuristics, in either order. ``fn`` is the inner one."""
+
+    def __init__(self, fn: KernelInterface):
+        functools.update_wrapper(self, fn, updated=())
+        self.fn = fn
+        self.arg_names = fn.arg_names
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.base_fn.__module__}.{self.base_fn.__qualname__}>"
+
+    def _repr_html_(self) -> str:
+        """For notebooks: the kernel at the bottom."""
+        return markup.table([("kernel", repr(self))]) + self.base_fn._repr_html_()
+
+    @property
+    def base_fn(self) -> JITFunction:
+        """The jitted function at the bottom."""
+        return self.fn.base_fn if isinstance(self.fn, Wrapper) else self.fn
+
+    def named(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The arguments of a call by name."""
+        return dict(zip(self.arg_names, args, strict=False)) | kwargs
+
+    @property
+    def asm(self) -> Assembly:
+        """The texts of the newest variant."""
+        return self.base_fn.asm
+
+    @property
+    def variants(self) -> list:
+        """What was compiled, oldest first."""
+        return self.base_fn.variants
+
+
+def names_of(kernel: Any, decorator: str) -> list[str]:
+    """The parameters of what a decorator stands above. Raises :class:`ArgumentError` when that is no
+    kernel."""
+    if not hasattr(kernel, "arg_names"):
+        name = getattr(kernel, "__name__", repr(kernel))
+        raise ArgumentError(f"'{name}' is no kernel: @ptxforge.{decorator} stands above @ptxforge.jit")
+    return kernel.arg_names
+
+
+class Heuristics(Wrapper):
+    """A kernel with some arguments computed from the others; made by :func:`heuristics`."""
+
+    def __init__(self, fn: KernelInterface, arg_names: list[str], values: dict[str, Callable[[dict], Any]]):
+        super().__init__(fn)
+        self.arg_names = list(arg_names)
+        self.values = values
+
+    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
+        """Compute the values, in order, and launch."""
+        return self.fn.run(*args, grid=grid, warmup=warmup, **self._complete(args, kwargs))
+
+    def bind(self, grid: Any, *args: Any, **kwargs: Any) -> Any:
+        """A launch with its arguments fixed; the values are computed once."""
+        return self.fn.bind(grid, *args, **self._complete(args, kwargs))
+
+    def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> Any:
+        """Compile without launching."""
+        return self.fn.warmup(*args, grid=grid, **self._complete(args, kwargs))
+
+    def _complete(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
+        for name, value in self.values.items():
+            kwargs[name] = value(self.named(args, kwargs))
+        return kwargs
+
+
+def heuristics(values: dict[str, Callable[[dict[str, Any]], Any]]) -> Callable[[Any], Heuristics]:
+    """Compute arguments from the others at each launch.
+
+    ``@heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})`` above ``@jit``. Each function gets
+    a dictionary of the arguments by name, those computed before it included.
+    """
+
+    def decorate(fn: KernelInterface) -> Heuristics:
+        return Heuristics(fn, names_of(fn, "heuristics"), values)
+
+    return decorate
+
 
 __all__ = ["Autotuner", "Config", "autotune", "pow2"]
 

@@ -40,9 +40,8 @@ from ptxforge.support import settings
 from ptxforge.support.errors import ArgumentError
 from ptxforge.support.target import parse_target
 from ptxforge.triton_compat import hooks, knobs
-from ptxforge.triton_compat.backend import Options, make_backend
-from ptxforge.triton_compat.drivers import driver
-from ptxforge.triton_compat.files import get_cache_manager, replace_file
+from ptxforge.triton_compat.drivers import Options, driver, make_backend
+from ptxforge.triton_compat.host import get_cache_manager, replace_file
 
 
 @functools.cache

@@ -24,7 +24,6 @@ from ptxforge.language.registry import ConstexprFunction, constexpr_function
 from ptxforge.runtime import (
     arithmetic,
     autotune,
-    heuristics,
     jit,
     precompile,
     ragged,
@@ -36,17 +35,14 @@ from ptxforge.runtime import (
 from ptxforge.support import errors, settings
 from ptxforge.support.not_there import NOT_THERE
 from ptxforge.triton_compat import (
-    backend,
     compiler,
     cublas,
     drivers,
-    files,
     hooks,
     host,
     internal_testing,
     knobs,
     profiler,
-    target_info,
     testing,
 )
 
@@ -198,14 +194,14 @@ _JIT = {
 _TUNING = {
     "Autotuner": autotune.Autotuner,
     "Config": autotune.Config,
-    "Heuristics": heuristics.Heuristics,
+    "Heuristics": autotune.Heuristics,
     "autotune": autotune.autotune,
-    "heuristics": heuristics.heuristics,
+    "heuristics": autotune.heuristics,
 }
 _DRIVER = {"driver": drivers.driver}
 _BACKENDS = {
     "backends": drivers.Backends(),
-    "BaseBackend": backend.BaseBackend,
+    "BaseBackend": drivers.BaseBackend,
     "DriverBase": drivers.Driver,
     "GPUTarget": variants.GPUTarget,
 }
@@ -215,7 +211,7 @@ _COMPILER = {
     "CompiledKernel": variant.CompiledKernel,
     "GPUTarget": variants.GPUTarget,
     "compile": compiler.compile,
-    "make_backend": backend.make_backend,
+    "make_backend": drivers.make_backend,
     "triton_key": compiler.triton_key,
 }
 _CACHE = {"triton_key": compiler.triton_key, "_base32": compiler.base32, "knobs": knobs}
@@ -248,7 +244,7 @@ MODULES: dict[str, Sequence[Source]] = {
     "triton.language.core": [CORE, *_language("core")],
     "triton.language.math": _language("math"),
     "triton.language.standard": _language("standard"),
-    "triton.language.target_info": [target_info],
+    "triton.language.target_info": [host],
     "triton.knobs": [knobs],
     "triton._C": [{}],
     "triton._C.libtriton": [_SPECIALIZE],
@@ -261,7 +257,7 @@ MODULES: dict[str, Sequence[Source]] = {
     ],
     "triton.runtime": [_JIT, _TUNING, _ERRORS],
     "triton.runtime.jit": [_JIT, _SPECIALIZE],
-    "triton.runtime.cache": [_CACHE, files],
+    "triton.runtime.cache": [_CACHE, host],
     "triton.runtime.build": [compiler],
     "triton.runtime._allocation": [
         {"NullAllocator": host.NullAllocator, "set_allocator": host.set_allocator}

@@ -17,7 +17,7 @@ ELSEWHERE = {
     "codegen_ptx/lower/exponentials.py": "bits of floats; chains of an algorithm",
     "codegen_ptx/lower/arith.py": "how far a constant may be from a root without a wrap: arithmetic",
     "codegen_ptx/lower/trigonometry.py": "the range of an algorithm, and the digits of 2/pi that it needs",
-    "layouts/fma.py": "the shape of a layout",
+    "layouts/product_steps.py": "the shape of a layout",
     "layouts/mma_atoms.py": "rows of ldmatrix, as the instruction has them",
     "layouts/show.py": "the size of pictures",
     "layouts/wgmma.py": "the shape of an instruction and of its panels in shared memory",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ptxforge.checking.catalogue import CATALOGUE, SEVERITIES, rank
+from ptxforge.checking.issues import CATALOGUE, SEVERITIES, rank
 from ptxforge.emulator.findings import FATAL, KINDS
 
 DEBUGGING = (Path(__file__).parents[2] / "docs" / "debugging.md").read_text()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ptxforge.checking.catalogue import SEVERITIES
+from ptxforge.checking.issues import SEVERITIES
 from ptxforge.cli import main
 from ptxforge.runtime import findings
 

@@ -13,12 +13,11 @@ import pytest
 
 from ptxforge.cli import main
 from ptxforge.cli.source import load_kernel
-from ptxforge.explain import machine_code, roofline
+from ptxforge.explain import resources, roofline
 from ptxforge.explain import trace as trace_module
-from ptxforge.explain.machine_code import read_sass
 from ptxforge.explain.measure import run_counted
 from ptxforge.explain.report import explain
-from ptxforge.explain.resources import Occupancy, Resources, _read, occupancy_of
+from ptxforge.explain.resources import Occupancy, Resources, _read, occupancy_of, read_sass
 from ptxforge.explain.trace import ptx_lines, trace
 from ptxforge.layouts import show
 from ptxforge.runtime import tools
@@ -78,7 +77,7 @@ def test_lines_know_their_source():
 
 
 def test_doctests():
-    for module in (trace_module, machine_code, show):
+    for module in (trace_module, resources, show):
         result = doctest.testmod(module)
         assert result.attempted and not result.failed
 

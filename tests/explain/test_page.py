@@ -16,7 +16,7 @@ import pytest
 from ptxforge import triton_compat
 from ptxforge.cli import main
 from ptxforge.cli.source import load_kernel
-from ptxforge.explain import machine_code
+from ptxforge.explain import resources
 from ptxforge.explain.measure import run_counted
 from ptxforge.explain.page import page
 from ptxforge.explain.report import explain
@@ -161,7 +161,7 @@ def test_the_browser_draws(report, tmp_path):
 
 def test_the_command_writes_it(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys, "path", list(sys.path))
-    monkeypatch.setattr(machine_code.tools, "find", lambda name: None)  # no SASS without tools
+    monkeypatch.setattr(resources.tools, "find", lambda name: None)  # no SASS without tools
     path = tmp_path / "softmax.html"
     arguments = ["explain", f"{KERNELS}:softmax", "--constants", "BLOCK=256", "--html", str(path)]
     assert main([*arguments, "--signature", "*fp32:16,*fp32:16,i32"]) == 0

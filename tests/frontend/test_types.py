@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import ptxforge.language as tl
-from ptxforge.frontend.promote import common_dtype
+from ptxforge.frontend.convert import common_dtype
 from ptxforge.support.errors import CompilationError, TypeMismatchError
 
 RNG = np.random.default_rng(0)

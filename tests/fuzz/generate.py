@@ -6,7 +6,7 @@ scans, loops, branches), and stores some of what it has. Some tiles are boxes th
 descriptors place anywhere (``boxes.py``). Some steps use tensor cores: products of matrices, of
 what is there or of operands that a pipelined loop loads, chains of two products, as in attention, and
 products under any control flow (``weave.py``), or in programs that walk over tiles (``tiles.py``). Loops are
-left early, tuples carried (``exits.py``).
+left early, tuples carried (``carried.py``).
 
 All executors must agree on it to the last bit, so floats are kept where rounding cannot matter: they hold
 integers small enough for their type, and each value knows its ``bound``. Only results of inexact functions

@@ -6,8 +6,7 @@ import pytest
 import ptxforge
 import ptxforge.language as tl
 from ptxforge.runtime import search
-from ptxforge.runtime.autotune import Autotuner, Config, autotune
-from ptxforge.runtime.heuristics import Heuristics, heuristics
+from ptxforge.runtime.autotune import Autotuner, Config, Heuristics, autotune, heuristics
 from ptxforge.runtime.jit import KernelInterface, jit
 from ptxforge.support.errors import (
     ArgumentError,

@@ -16,9 +16,8 @@ from ptxforge.runtime import tools
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.runtime.variants import GPUTarget
 from ptxforge.support.errors import ArgumentError
-from ptxforge.triton_compat.backend import make_backend
 from ptxforge.triton_compat.compiler import ASTSource, base32, compile, triton_key
-from ptxforge.triton_compat.drivers import Backends, EmulatorDriver, driver
+from ptxforge.triton_compat.drivers import Backends, EmulatorDriver, driver, make_backend
 
 CPU = GPUTarget("cpu", 90, 32)
 needs_assembler = pytest.mark.skipif(

@@ -18,7 +18,7 @@ from ptxforge import triton_compat
 from ptxforge.runtime import hooks, tools
 from ptxforge.runtime.precompile import AsyncCompileMode
 from ptxforge.support.errors import ArgumentError, CompilationError, PtxforgeError
-from ptxforge.triton_compat import compiler, host, knobs, target_info
+from ptxforge.triton_compat import compiler, host, knobs
 from ptxforge.triton_compat import internal_testing as testing
 from ptxforge.triton_compat.modules import MODULES, REFUSED
 
@@ -202,12 +202,12 @@ def test_there_is_no_allocator_at_first():
 
 @ptxforge.jit
 def asks(out):
-    if target_info.cuda_capability_geq(9, 0) and target_info.is_cuda() and not target_info.is_hip():
-        tl.store(out, target_info.current_target().arch)
+    if host.cuda_capability_geq(9, 0) and host.is_cuda() and not host.is_hip():
+        tl.store(out, host.current_target().arch)
 
 
 def test_kernels_ask_about_the_target():
     out = np.zeros(1, np.int32)
     asks[(1,)](out)
-    assert out[0] == 90 == target_info.current_target().arch
-    assert not target_info.cuda_capability_geq(10) and not target_info.is_hip_cdna3()
+    assert out[0] == 90 == host.current_target().arch
+    assert not host.cuda_capability_geq(10) and not host.is_hip_cdna3()

@@ -13,8 +13,8 @@ import ptxforge
 import ptxforge.language as tl
 from ptxforge.runtime.variants import GPUTarget
 from ptxforge.support.errors import ArgumentError, DeviceError
-from ptxforge.triton_compat import compiler, cublas, files, knobs, testing
-from ptxforge.triton_compat.backend import make_backend
+from ptxforge.triton_compat import compiler, cublas, host, knobs, testing
+from ptxforge.triton_compat.drivers import make_backend
 
 
 def made():
@@ -141,15 +141,15 @@ def test_hooks_of_loading():
 
 
 def test_files_by_key(fresh):
-    manager = files.get_cache_manager("key")
+    manager = host.get_cache_manager("key")
     assert manager.get_file("a") is None and manager.get_group("g") is None and not manager.has_file("a")
     path = manager.put(b"content", "a")
     assert path.startswith(str(fresh)) and manager.get_file("a") == path
     manager.put_group("g", {"a": path, "lost": "/no/such/file"})
     assert manager.get_group("g") == {"a": path}
-    assert files.get_dump_manager("key").put("text", "b") != manager.put("text", "b", binary=False)
-    knobs.cache.manager_class = type("Own", (files.FileCacheManager,), {})
-    assert type(files.get_override_manager("key")).__name__ == "Own"
+    assert host.get_dump_manager("key").put("text", "b") != manager.put("text", "b", binary=False)
+    knobs.cache.manager_class = type("Own", (host.FileCacheManager,), {})
+    assert type(host.get_override_manager("key")).__name__ == "Own"
 
 
 SOURCE = """

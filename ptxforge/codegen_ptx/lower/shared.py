@@ -28,8 +28,7 @@ from ptxforge.ir.ops import shared as ops
 from ptxforge.ir.views import View, access_of, view_of
 from ptxforge.layouts.banks import Access, SharedAccess
 from ptxforge.layouts.encodings import Mma
-from ptxforge.layouts.mma_atoms import LdMatrix, MatrixMove
-from ptxforge.layouts.stmatrix import plan_stmatrix
+from ptxforge.layouts.mma_atoms import LdMatrix, MatrixMove, plan_stmatrix
 
 
 def packed_pitch(type: T.MemDescType) -> int:

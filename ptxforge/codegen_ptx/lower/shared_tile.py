@@ -20,8 +20,7 @@ from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.layouts.banks import Access, SharedAccess
 from ptxforge.layouts.linear import LANE, WARP, LinearLayout
-from ptxforge.layouts.mma_atoms import MatrixMove
-from ptxforge.layouts.stmatrix import StMatrix
+from ptxforge.layouts.mma_atoms import MatrixMove, StMatrix
 
 
 class SharedTile(NamedTuple):

@@ -13,8 +13,6 @@ from ptxforge.frontend.semantics import (
     debug,
     descriptor,
     dot,
-    dot_scaled,
-    inline_asm,
     instructions,
     map_elementwise,
     math,

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ptxforge.frontend.context import Context
-from ptxforge.frontend.convert import cast, not_zero
-from ptxforge.frontend.promote import broadcast_to, common_dtype, common_shape, operands
+from ptxforge.frontend.convert import broadcast_to, cast, common_dtype, common_shape, not_zero, operands
 from ptxforge.frontend.semantics.arguments import choice, static_bool, static_int, tensor
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
 from ptxforge.frontend.values import TensorValue, describe, dtype_name, is_number

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ptxforge.frontend.context import Context
-from ptxforge.frontend.convert import bitcast, cast
-from ptxforge.frontend.promote import broadcast_to, common_shape
+from ptxforge.frontend.convert import bitcast, broadcast_to, cast, common_shape
 from ptxforge.frontend.semantics import arguments
 from ptxforge.frontend.semantics.arith import bitand, compare, invert, where
 from ptxforge.frontend.semantics.memory import mask_argument, pointer_argument, value_argument

@@ -6,7 +6,7 @@ from typing import Any
 
 from ptxforge.frontend import convert
 from ptxforge.frontend.context import Context
-from ptxforge.frontend.promote import splat
+from ptxforge.frontend.convert import splat
 from ptxforge.frontend.semantics import arguments
 from ptxforge.frontend.semantics.arith import where
 from ptxforge.frontend.semantics.reduce import only_element

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ptxforge.frontend.convert import not_zero
-from ptxforge.frontend.promote import broadcast
+from ptxforge.frontend.convert import broadcast, not_zero
 from ptxforge.frontend.semantics import arguments
 from ptxforge.frontend.semantics.arith import bitor, logical_not
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ptxforge.frontend.context import Context
-from ptxforge.frontend.convert import cast
-from ptxforge.frontend.promote import broadcast_to
+from ptxforge.frontend.convert import broadcast_to, cast
 from ptxforge.frontend.semantics import arguments
 from ptxforge.frontend.semantics.block_pointer import integers, values
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any
 
 from ptxforge.frontend.context import Context
-from ptxforge.frontend.promote import broadcast_to, common_shape
+from ptxforge.frontend.convert import broadcast_to, common_shape
 from ptxforge.frontend.semantics import arguments
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
 from ptxforge.frontend.semantics.shape import picked, reshaped

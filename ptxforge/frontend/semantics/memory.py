@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ptxforge.frontend.context import Context
-from ptxforge.frontend.convert import cast, not_zero
-from ptxforge.frontend.promote import broadcast_to
+from ptxforge.frontend.convert import broadcast_to, cast, not_zero
 from ptxforge.frontend.semantics import arguments
 from ptxforge.frontend.semantics.block_pointer import padding, pointers_and_mask
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements

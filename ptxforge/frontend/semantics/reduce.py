@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from ptxforge.frontend.context import Context
-from ptxforge.frontend.convert import cast
-from ptxforge.frontend.promote import broadcast_to
+from ptxforge.frontend.convert import broadcast_to, cast
 from ptxforge.frontend.semantics import arguments, arith
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
 from ptxforge.frontend.values import TensorValue, describe, dtype_name

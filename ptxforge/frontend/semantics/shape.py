@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from ptxforge.frontend import promote
+from ptxforge.frontend import convert
 from ptxforge.frontend.context import Context
-from ptxforge.frontend.promote import broadcast_to as stretch
+from ptxforge.frontend.convert import broadcast_to as stretch
 from ptxforge.frontend.semantics import arguments, arith
 from ptxforge.frontend.semantics.memory import mask_argument
 from ptxforge.frontend.semantics.reduce import expand, only_element, positions
@@ -21,7 +21,7 @@ from ptxforge.support.errors import TypeMismatchError
 
 @implements(language.broadcast)
 def broadcast(ctx, input, other):
-    return promote.broadcast(
+    return convert.broadcast(
         ctx, arguments.tensor(ctx, input, "input"), arguments.tensor(ctx, other, "other")
     )
 
@@ -128,7 +128,7 @@ def cat(ctx, input, other, can_reorder=False, dim=0):
 
 def _joined(ctx: Context, a: Any, b: Any) -> TensorValue:
     x, y = arguments.tensor(ctx, a, "a"), arguments.tensor(ctx, b, "b")
-    x, y = promote.broadcast(ctx, x, y, "join")
+    x, y = convert.broadcast(ctx, x, y, "join")
     if x.dtype != y.dtype:
         raise ArgumentProblem("b", f"must have the element type of 'a': {describe(x)} and {describe(y)}")
     if x.is_block:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from ptxforge.language.constexpr import constexpr
 from ptxforge.language.extra import libdevice
-from ptxforge.language.inline_asm import inline_asm_elementwise
+from ptxforge.language.instructions import inline_asm_elementwise
 from ptxforge.language.registry import builtin, library
 from ptxforge.language.types import int32, int64, tensor
 

@@ -49,9 +49,8 @@ _FILES = {
         " cbrt hypot norm3d norm4d rcbrt rhypot rnorm3d rnorm4d rsqrt_rn"
     ),
     "._trigonometry": "acos asin atan atan2 cospi sinpi",
-    "._gamma": "lgamma tgamma",
     "._bessel": "cyl_bessel_i0 cyl_bessel_i1 j0 j1 jn y0 y1 yn",
-    "._errors": "erfc erfcinv erfcx erfinv normcdf normcdfinv",
+    "._special": "erfc erfcinv erfcx erfinv lgamma normcdf normcdfinv tgamma",
 }
 _FILE_OF = {name: file for file, names in _FILES.items() for name in names.split()}
 
