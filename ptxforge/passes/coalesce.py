@@ -20,6 +20,8 @@ THREADS     Lanes, then warps, fill the dimensions in that order. Where a connec
             the reduction then stays inside warps.
 SCATTERED   Where nothing is contiguous (a gather, a scatter, an atomic on a histogram) every layout is as
             good as another, so the access takes that of a connected one.
+ALIKE       Connected tensors of one shape that are computed element by element, and whose accesses all take
+            one layout, get that layout at once: there is nothing to convert.
 """
 
 from __future__ import annotations
@@ -27,7 +29,9 @@ from __future__ import annotations
 from collections import defaultdict
 from math import prod
 
-from ptxforge.ir.core import Function, Operation
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.definition import ELEMENTWISE, ORDERLESS, RELAYOUT
 from ptxforge.ir.facts import AxisInfo
 from ptxforge.ir.ops.reduce import Combining
 from ptxforge.layouts.encodings import WARP_SIZE, Blocked, Distributed, default_blocked
@@ -59,6 +63,7 @@ def coalesce(function: Function, target: Target) -> bool:
         width = widest[root, shape, order] if not op.get_effects().writes else widths[op]
         layouts[op] = _layout(shape, order, width, num_warps, kept_whole[root, shape])
     _let_scattered_follow(layouts, facts, components)
+    _relay_alike(function, layouts, components)
     for op, layout in layouts.items():
         if op.pointer.type.layout != layout:
             do_in_layout(op, layout)
@@ -79,6 +84,38 @@ def _let_scattered_follow(layouts: dict, facts: AxisInfoAnalysis, components: Co
 
 def _has_runs(op: Operation, facts: AxisInfoAnalysis) -> bool:
     return op.guarded > 1 or max(facts[op.pointer].contiguity) > 1
+
+
+def _relay_alike(function: Function, layouts: dict[Operation, Distributed], components: Components) -> None:
+    """Give whole components the only layout that their accesses take, where that can be (ALIKE)."""
+    chosen: dict[Value, set[tuple]] = defaultdict(set)
+    for op, layout in layouts.items():
+        chosen[components.find(op.pointer)].add((op.pointer.type.shape, layout))
+    wanted = {root: next(iter(found)) for root, found in chosen.items() if len(found) == 1}
+    tensors: dict[Value, list[Value]] = defaultdict(list)
+    for op in function.walk():
+        used = [v for v in op.operands if isinstance(v.type, T.TensorType)]
+        made = [v for v in op.results if isinstance(v.type, T.TensorType)]
+        if not used and not made:
+            continue
+        root = components.find((used or made)[0])
+        if root not in wanted:
+            continue
+        arguments = [a for region in op.regions for a in region.block.arguments]
+        made += [a for a in arguments if isinstance(a.type, T.TensorType)]
+        shape, _ = wanted[root]
+        if _is_alike(op, used) and all(v.type.shape == shape for v in (*used, *made)):
+            tensors[root] += made
+        else:
+            del wanted[root]
+    for root, (_, layout) in wanted.items():
+        for value in tensors[root]:
+            value.type = value.type.with_layout(layout)
+
+
+def _is_alike(op: Operation, used: list[Value]) -> bool:
+    """Whether an operation, which uses these tensors, can be done in any layout that they all have."""
+    return bool(op.traits & {ELEMENTWISE, ORDERLESS}) or RELAYOUT in op.traits and not used
 
 
 def order_by_contiguity(info: AxisInfo) -> tuple[int, ...]:

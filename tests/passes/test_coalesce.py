@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from ptxforge.ir import types as T
 from ptxforge.ir.ops.atomic import AtomicRMW
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import Load, Store
@@ -149,13 +150,58 @@ def test_scattered_accesses_follow_contiguous_ones():
 
 
 def test_operands_are_converted_and_results_converted_back():
-    function = coalesced(elementwise("f32", "f32"), parameters=pointers("f32", "f32"))
+    """Where two accesses differ: the load has 8 elements a thread, the store 4."""
+    function = coalesced(elementwise("f16", "f32"), parameters=pointers("f16", "f32"))
     (load,) = operations(function, Load)
     assert isinstance(load.pointer.defining_op, ConvertLayout)
     (back,) = load.result.users
     before = load.pointer.defining_op.x.type
     assert isinstance(back, ConvertLayout)
     assert back.result.type == before.with_element(load.result.type.element)
+
+
+LOOP = """
+  %r = make_range {start = 0, end = 1024} : tensor<1024xi32>
+  %s = splat %a0 : (ptr<f32>) -> tensor<1024xptr<f32>>
+  %p = addptr %s, %r : tensor<1024xptr<f32>>
+  %zero = constant {value = 0.0} : tensor<1024xf32>
+  %lower = constant {value = 0} : i32
+  %step = constant {value = 1} : i32
+  %sum = for %i = %lower to %n step %step iter_args(%x = %zero) : tensor<1024xf32> {
+    %v = load %p : (tensor<1024xptr<f32>>) -> tensor<1024xf32>
+    %w = addf %x, %v : tensor<1024xf32>
+    yield %w
+  }
+  %o = splat %out : (ptr<f32>) -> tensor<1024xptr<f32>>
+  %q = addptr %o, %r : tensor<1024xptr<f32>>
+  store %q, %sum : (tensor<1024xptr<f32>>, tensor<1024xf32>)"""
+
+
+@pytest.mark.parametrize("text", [elementwise("f32", "f32"), LOOP], ids=["straight", "loop"])
+def test_tensors_that_are_alike_get_one_layout_at_once(text):
+    function = coalesced(text, parameters=pointers("f32", "f32") + ", %n: i32")
+    assert not operations(function, ConvertLayout)
+    values = [v for op in function.walk() for v in (*op.operands, *op.results)]
+    arguments = [a for op in function.walk() for region in op.regions for a in region.block.arguments]
+    layouts = {v.type.layout for v in values + arguments if isinstance(v.type, T.TensorType)}
+    assert [list(layout.size_per_thread) for layout in layouts] == [[4]]
+
+
+def test_a_scan_is_not_done_in_any_layout():
+    """It is no elementwise operation: what it needs is decided where conversions are removed."""
+    function = coalesced("""
+      %r = make_range {start = 0, end = 1024} : tensor<1024xi32>
+      %s = splat %a : (ptr<i32>) -> tensor<1024xptr<i32>>
+      %p = addptr %s, %r : tensor<1024xptr<i32>>
+      %v = load %p : (tensor<1024xptr<i32>>) -> tensor<1024xi32>
+      %w = scan %v {axis = 0, reverse = false} : (tensor<1024xi32>) -> tensor<1024xi32> {
+        (%x: i32, %y: i32):
+        %z = addi %x, %y : i32
+        yield %z
+      }
+      store %p, %w : (tensor<1024xptr<i32>>, tensor<1024xi32>)""",
+      parameters="%a: ptr<i32> {divisibility = 16}")  # fmt: skip
+    assert operations(function, ConvertLayout)
 
 
 @pytest.mark.parametrize("text", ALL.values(), ids=ALL)
