@@ -99,8 +99,9 @@ class Effects:
     analyses read. ``other`` is anything else that the world can see or that orders execution (printing,
     asserting, a barrier): never removed, never reordered.
 
-    ``starts`` and ``finishes`` name the queue of asynchronous work (``COPIES``, ``PRODUCTS``, ``TENSORS``)
-    that it adds to, or waits for: such work is ordered with that of its own queue.
+    ``starts`` and ``finishes`` name the queue of asynchronous work (``COPIES``, ``PRODUCTS``, ``TENSORS``,
+    ``STORES``) that it adds to, or waits for: such work is ordered with that of its own queue. ``follows``
+    names one behind whose waits it stays, ``signals`` one whose waits may be for it, although it is no work.
     """
 
     reads: frozenset[str] = frozenset()
@@ -108,6 +109,8 @@ class Effects:
     other: bool = False
     starts: str = ""
     finishes: str = ""
+    follows: str = ""
+    signals: str = ""
 
     @property
     def is_atomic(self) -> bool:
@@ -117,12 +120,15 @@ class Effects:
     @property
     def queue(self) -> str:
         """The queue of asynchronous work that it has to do with; empty when it is none."""
-        return self.starts or self.finishes
+        return self.starts or self.finishes or self.follows
 
     @property
     def fills(self) -> str:
         """The queue by which it copies to shared memory; empty when it does not."""
         return self.starts if "shared" in self.writes else ""
+
+    def touches(self, memory: str) -> bool:
+        return memory in self.reads or memory in self.writes
 
     @property
     def is_pure(self) -> bool:
@@ -148,7 +154,7 @@ READS_SHARED = Effects(reads=frozenset({"shared"}))
 WRITES_SHARED = Effects(writes=frozenset({"shared"}))
 SIDE_EFFECT = Effects(other=True)
 
-COPIES, PRODUCTS, TENSORS = T.QUEUES
+COPIES, PRODUCTS, TENSORS, STORES = T.QUEUES
 
 
 @attrs.frozen(slots=True, eq=False)

@@ -208,9 +208,9 @@ class FlightType(Type):
         return found
 
 
-QUEUES = ("cp.async", "wgmma", "tma")
+QUEUES = ("cp.async", "wgmma", "tma", "bulk")
 """Queues of asynchronous work: copies of 4 to 16 bytes by each thread, products of warpgroups, copies of
-boxes."""
+boxes to shared memory (which complete on mbarriers), and from there (in bulk groups)."""
 
 
 class TokenType(Type):

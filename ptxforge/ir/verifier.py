@@ -26,6 +26,10 @@ Types
         shared encoding.
     12. Parameters are scalars or pointers, and their names differ; ``num_warps`` is a power of two.
 
+Asynchronous work
+    13. What waits for a queue has something to wait for: an operation of the function that starts work of
+        that queue, or signals to its waits.
+
 The verifier stops at the first fault. Its message cites the number and shows the function with a note at the
 operation.
 """
@@ -76,6 +80,7 @@ class _Verifier:
             self.group = warps_of(function)
         for op in self.linked_operations(function.body):
             self.operations.add(op)
+        self.check_queues()
         self.block(function.body, None)
         if not isinstance(function.body.last, Return):
             self.fail(4, "the function does not end in 'return'", function.body.last)
@@ -157,6 +162,13 @@ class _Verifier:
             wanted = REGISTRY[op.definition.region_fields[index].terminator]
             if not isinstance(region.block.last, wanted):
                 self.fail(4, f"a region of '{op.name}' must end in '{wanted.name}'", region.block.last)
+
+    def check_queues(self) -> None:
+        under_way = {queue for op in self.operations for queue in (op.effects.starts, op.effects.signals)}
+        for op in self.function.walk():
+            queue = op.effects.finishes
+            if queue and queue not in under_way:
+                self.fail(13, f"it waits for the queue '{queue}', to which nothing is added", op)
 
     # -- operations ------------------------------------------------------------------------------------
 

@@ -54,13 +54,11 @@ from collections.abc import Callable, Iterable
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.definition import ALLOCATES, TENSORS, MemoryAccess
+from ptxforge.ir.definition import ALLOCATES, COPIES, PRODUCTS, STORES, TENSORS, MemoryAccess
 from ptxforge.ir.ops.control import For, If, Loop, While
-from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.memory import Barrier
-from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal, AsyncWait, LocalAlloc
-from ptxforge.ir.ops.tensor_store import StoreWait, TensorStore
-from ptxforge.ir.ops.warpgroup import DotAsync, DotWait, FenceAsync
+from ptxforge.ir.ops.shared import LocalAlloc
+from ptxforge.ir.ops.warpgroup import FenceAsync
 from ptxforge.ir.warps import scratch_of
 from ptxforge.passes.analysis.buffers import Buffers
 from ptxforge.passes.analysis.roots import is_held_by_several_threads, root_of
@@ -184,9 +182,10 @@ class _Inserter:
         self.in_place = in_place
         self.buffers = Buffers(function)
         self.changed = False
-        copies = list(function.walk(AsyncCopyGlobalToLocal))
+        queued = [op for op in function.walk() if op.effects.starts and op.effects.touches("shared")]
+        copies = [op for op in queued if op.effects.starts == COPIES]
         self.copied_to = frozenset(i for op in copies for i in self.intervals(op))
-        others = list(function.walk((DotAsync, TensorLoad, TensorStore)))
+        others = [op for op in queued if op.effects.starts != COPIES]
         self.asynchronous = [i for op in others for i in self.intervals(op)]
 
     def intervals(self, op: Operation) -> list[Interval]:
@@ -199,7 +198,7 @@ class _Inserter:
         return state
 
     def op(self, op: Operation, state: _State) -> _State:
-        rule = _TRANSFER.get(type(op))
+        rule = _TRANSFER.get(type(op)) or _rule_of_queue(op)
         if rule is not None:
             return rule(self, op, state)
         if op in self.in_place:
@@ -217,7 +216,7 @@ class _Inserter:
         """The body may run never (``for``), or its first part once (``while``). What products in it read of
         what was stored before is fenced before the loop, once."""
         inside = list(op.walk())
-        reads = [i for product in op.walk(DotAsync) for i in self.intervals(product)]
+        reads = [i for x in inside if x.effects.starts == PRODUCTS for i in self.intervals(x)]
         if {owner for *_, owner in reads}.difference(inside).intersection(i[2] for i in state.unfenced):
             state = self.barrier_before(op, state)
         while True:
@@ -266,7 +265,7 @@ class _Inserter:
         state = state.but(reads=state.reads.union(reads))
         return state if is_copy else self.written(state, writes)
 
-    def arrival(self, op: AsyncWait, state: _State) -> _State:
+    def arrival(self, op: Operation, state: _State) -> _State:
         """See Async."""
         named = self.copied_to.intersection(i for user in op.result.users for i in self.intervals(user))
         after = self.written(state, self.copied_to)
@@ -279,14 +278,14 @@ class _Inserter:
         through_proxy = [i for i in writes if _overlap(self.asynchronous, [i])]
         return state.but(writes=state.writes.union(writes), unfenced=state.unfenced.union(through_proxy))
 
-    def product(self, op: DotAsync, state: _State) -> _State:
+    def product(self, op: Operation, state: _State) -> _State:
         """Operands must have been written before a barrier, behind a fence."""
         reads = self.intervals(op)
         if _overlap(state.writes, reads) or _overlap(state.unfenced, reads):
             state = self.barrier_before(op, state)
         return state.started(reads)
 
-    def departure(self, op: TensorStore, state: _State) -> _State:
+    def departure(self, op: Operation, state: _State) -> _State:
         """The same for a copy to global memory."""
         reads = self.intervals(op)
         if _overlap(state.writes, reads) or _overlap(state.unfenced, reads):
@@ -310,24 +309,37 @@ class _Inserter:
         return state.behind_barrier().but(unfenced=frozenset())
 
 
-def _store_wait(self: _Inserter, op: StoreWait, state: _State) -> _State:
+def _store_wait(self: _Inserter, op: Operation, state: _State) -> _State:
     done = state.leaving.intersection(self.intervals(op))
     return state.but(reads=state.reads | done, leaving=state.leaving - done)
 
 
-_TRANSFER: dict[type[Operation], Callable[[_Inserter, Operation, _State], _State]] = {
+Rule = Callable[[_Inserter, Operation, _State], _State]
+_TRANSFER: dict[type[Operation], Rule] = {
     For: _Inserter.loop,
     While: _Inserter.loop,
     If: _Inserter.branch,
     Barrier: lambda self, op, state: state.behind_barrier(),
-    AsyncWait: _Inserter.arrival,
-    DotWait: lambda self, op, state: state.waited(op.pending),
-    DotAsync: _Inserter.product,
-    TensorStore: _Inserter.departure,
-    StoreWait: _store_wait,
     FenceAsync: lambda self, op, state: state.but(unfenced=frozenset()),
 }
 """The state behind an operation that has a rule of its own."""
+
+_READ_LATER: dict[str, Rule] = {PRODUCTS: _Inserter.product, STORES: _Inserter.departure}
+"""The state behind what starts work of a queue that reads shared memory."""
+_WAITED: dict[str, Rule] = {
+    COPIES: _Inserter.arrival,
+    PRODUCTS: lambda self, op, state: state.waited(op.pending),
+    STORES: _store_wait,
+}
+"""The state behind a wait for a queue."""
+
+
+def _rule_of_queue(op: Operation) -> Rule | None:
+    """That of work which is done later, or was waited for; see Async, Products and Stores."""
+    effects = op.effects
+    if effects.finishes:
+        return _WAITED.get(effects.finishes)
+    return _READ_LATER.get(effects.starts) if "shared" in effects.reads else None
 
 
 def _intervals(alloc: LocalAlloc) -> list[Interval]:

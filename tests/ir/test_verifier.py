@@ -83,6 +83,13 @@ BAD = {
     "layout on some tensors": (11, "%t = splat %x : (i32) -> tensor<128xi32, #blocked>\n%u = splat %x : (i32) -> tensor<4xi32>"),  # noqa: E501
     "layout of another rank": (11, "%t = splat %x : (i32) -> tensor<128xi32, #plane>"),
     "layout for other warps": (11, "%t = splat %x : (i32) -> tensor<128xi32, #eight>"),
+    "wait for copies that nothing starts": (13, "%t = async_wait : token<cp.async>"),
+    "wait for products that nothing starts": (13, "dot_wait {pending = 1}"),
+    "wait for stores that nothing starts": (13, "store_wait"),
+    "wait for an mbarrier at which nothing arrives": (13,
+        "%s = local_alloc : () -> memdesc<4xf16, #shared, mutable>\nbarrier_wait %s, %x"),
+    "a commit is for copies, not for products": (13,
+        "%t = async_commit_group : token<cp.async>\ndot_wait {pending = 1}"),
     "memdesc with a distributed layout": (11, "%s = local_alloc : () -> memdesc<128xf16, #blocked, mutable>"),
 }  # fmt: skip
 

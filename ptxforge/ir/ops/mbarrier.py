@@ -71,7 +71,7 @@ class BarrierExpect(Operation):
     infer = gives()
 
 
-@define("barrier_arrive", effects=SIDE_EFFECT)
+@define("barrier_arrive", effects=Effects(other=True, signals=TENSORS))
 class BarrierArrive(Operation):
     """Arrive at an mbarrier, once for each warp (which has waited for what it read)."""
 

@@ -120,7 +120,7 @@ class LocalStore(Operation):
             raise VerificationError(f"'local_store' of part {self.part} of {value} to {destination}")
 
 
-@define("local_dealloc", effects=Effects(other=True, finishes=COPIES))
+@define("local_dealloc", effects=Effects(other=True, follows=COPIES))
 class LocalDealloc(Operation):
     """The memory is free from here on (for buffers whose last use is asynchronous)."""
 

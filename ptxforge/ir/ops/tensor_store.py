@@ -26,7 +26,7 @@ from ptxforge.ir.definition import (
     POINTER,
     READS_WRITES_GLOBAL,
     SCALAR_INT,
-    SIDE_EFFECT,
+    STORES,
     TENSOR,
     TENSOR_MAP,
     WRITES_GLOBAL,
@@ -40,7 +40,9 @@ from ptxforge.ir.definition import (
 from ptxforge.ir.ops.descriptor import REDUCTIONS
 from ptxforge.support.errors import VerificationError
 
-_SHARED_TO_GLOBAL = Effects(reads=frozenset({"shared"}), writes=frozenset({"global"}), other=True)
+_SHARED_TO_GLOBAL = Effects(
+    reads=frozenset({"shared"}), writes=frozenset({"global"}), other=True, starts=STORES
+)
 KINDS = ("", *REDUCTIONS)
 
 
@@ -101,7 +103,7 @@ class TensorStore(Operation):
         _check(self, self.source.type.shape)
 
 
-@define("store_wait", effects=SIDE_EFFECT)
+@define("store_wait", effects=Effects(other=True, finishes=STORES))
 class StoreWait(Operation):
     """Wait until at most ``pending`` of the newest groups of copies still read shared memory; none of them
     reads ``buffers``. If they are to have ``landed``, what they wrote is there, too: copies that are started
