@@ -95,6 +95,8 @@ class CublasLt:
         size = ctypes.c_size_t(self.workspace.numel() * self.workspace.element_size())
         algorithm = self._algorithm(product, handles, size)
         place = [ctypes.c_void_p(tensor.data_ptr()) for tensor in (b, a, c, d, self.workspace)]
+        if not beta:  # nobody reads it; "in place" the library would ask for the layout of d
+            place[2] = None
         _call("cublasLtMatmul", self._handle.handle, product.handle, ctypes.byref(ctypes.c_float(alpha)),
               place[0], handles[0], place[1], handles[1], ctypes.byref(ctypes.c_float(beta)), place[2],
               handles[2], place[3], handles[3], algorithm, place[4], size, _stream())  # fmt: skip
