@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from ptxforge.emulator.atomics import combiner
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.memory import ORIGIN, TABLES, WINDOW_MASK, address_of
+from ptxforge.emulator.memory_ops import combiner
 from ptxforge.emulator.numerics import NATURAL
 from ptxforge.emulator.program import SHARED_BASE
 from ptxforge.emulator.state import Machine

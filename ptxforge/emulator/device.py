@@ -20,11 +20,11 @@ from ptxforge.emulator.launch import (
     load_text,
     place_variables,
 )
-from ptxforge.emulator.limits import Limits, deadline
 from ptxforge.emulator.memory import GlobalMemory
 from ptxforge.emulator.parallel import can_spread, run_in_processes
 from ptxforge.emulator.pool import MachinePool
 from ptxforge.emulator.registers import pressure
+from ptxforge.emulator.scheduler import Limits, deadline
 from ptxforge.emulator.tensormap import InvalidTensorMap, encode_tiled
 from ptxforge.support import settings
 from ptxforge.support.dtypes import DType

@@ -14,11 +14,10 @@ from ptxforge.emulator.checks import Checker, GlobalShadow
 from ptxforge.emulator.cluster import ClusterChecker
 from ptxforge.emulator.counters import Counters
 from ptxforge.emulator.findings import Findings
-from ptxforge.emulator.limits import Limits, Watchdog
 from ptxforge.emulator.memory import GlobalMemory
-from ptxforge.emulator.modifiers import unknown_modifier
 from ptxforge.emulator.pool import MachinePool
-from ptxforge.emulator.scheduler import Scheduler, Translation
+from ptxforge.emulator.registry import unknown_modifier
+from ptxforge.emulator.scheduler import Limits, Scheduler, Translation, Watchdog
 from ptxforge.emulator.state import Machine
 from ptxforge.support.errors import DeviceError, EmulatorError
 

@@ -17,10 +17,10 @@ from ptxforge.ir.core import BlockArgument, Function, Operation
 from ptxforge.ir.definition import ALLOCATES
 from ptxforge.ir.facts import AxisInfo
 from ptxforge.ir.ops.convert_layout import ConvertLayout
+from ptxforge.layouts.banks import register_run
 from ptxforge.layouts.conversion import SharedMemory
 from ptxforge.layouts.encodings import Distributed, elements_per_thread
 from ptxforge.layouts.linear import LANE, WARP
-from ptxforge.layouts.vectors import register_run
 from ptxforge.passes.allocate_shared import requests_of
 from ptxforge.passes.analysis.access_reasons import changing_mask, unknown_start, why_narrow, widest_dimension
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis

@@ -21,7 +21,7 @@ RUNS AHEAD  A load in a loop of asynchronous products is copied to shared memory
             so it is not moved to where it costs more.
 FRAGMENTS   Memory is never accessed in the layout of a dot's operand or a tensor core's accumulator: operands
             come by way of shared memory, where asynchronous copies put them, and results are stored 16 bytes
-            at a time after an exchange: within each warp if it has lines of it (``layouts/vectors.py``), else
+            at a time after an exchange: within each warp if it has lines of it (``layouts/banks.py``), else
             in rows that all warps share.
 """
 
@@ -37,8 +37,8 @@ from ptxforge.ir.ops.control import Loop, Structured
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.ops.reduce import Reduce
+from ptxforge.layouts.banks import lines_in_warp
 from ptxforge.layouts.encodings import Blocked, Distributed, DotOperand, Mma
-from ptxforge.layouts.vectors import lines_in_warp
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.costs import access_cost, computation_cost, conversion_cost, loop_weight
 from ptxforge.passes.analysis.kept import kept

@@ -23,8 +23,8 @@ from collections.abc import Callable
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.ops.arith import CmpI, RemSI, RemUI
+from ptxforge.layouts.banks import register_run
 from ptxforge.layouts.encodings import elements_per_thread
-from ptxforge.layouts.vectors import register_run
 from ptxforge.passes.analysis.access_reasons import why_narrow
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.kept import kept

@@ -13,7 +13,7 @@ from ptxforge.driver.cuda import CudaDevice
 from ptxforge.driver.protocol import Device, Function, FunctionAttributes
 from ptxforge.runtime import compiling, hooks, tools
 from ptxforge.runtime.devices import default_device, device
-from ptxforge.runtime.raw_launch import Launcher, raw_launcher
+from ptxforge.runtime.slots import Launcher, raw_launcher
 from ptxforge.runtime.variants import GPUTarget, Key, Metadata, metadata_of
 from ptxforge.support.errors import DeviceError, OutOfResourcesError
 from ptxforge.support.machine import WARP_SIZE
@@ -113,7 +113,7 @@ class CompiledKernel:
 
     @functools.cached_property
     def run(self) -> Launcher:
-        """Triton's launch function; see :mod:`ptxforge.runtime.raw_launch`."""
+        """Triton's launch function; see :mod:`ptxforge.runtime.slots`."""
         return raw_launcher(self, self._loaded_by())
 
     def launch_metadata(self, grid: Any, stream: Any, *args: Any) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ptxforge.emulator import EmulatorDevice, families, modifiers, registry
+from ptxforge.emulator import EmulatorDevice, families, registry
 
 from .harness import FIXTURES, HEADER, run
 
@@ -190,6 +190,6 @@ def test_every_instruction_and_modifier_occurs_in_a_test():
     assert families
     tests = _tests()
     patterns = {name: r"[\w.:{},]*?".join(map(re.escape, name.split("."))) for name in registry.names()}
-    words = set().union(*modifiers.KNOWN.values()) - WRITTEN_BY_RANK
+    words = set().union(*registry.KNOWN.values()) - WRITTEN_BY_RANK
     patterns.update({word: rf"(?<![\w:]){re.escape(word)}(?![\w:])" for word in words})
     assert [name for name, pattern in patterns.items() if not re.search(pattern, tests)] == []

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ptxforge.layouts.banks import lines_in_warp
 from ptxforge.layouts.conversion import (
     Nothing,
     Registers,
@@ -19,7 +20,6 @@ from ptxforge.layouts.conversion import (
 )
 from ptxforge.layouts.encodings import Blocked, CTALayout, DotOperand, Mma, Slice
 from ptxforge.layouts.linear import LayoutError
-from ptxforge.layouts.vectors import lines_in_warp
 
 from .layout_strategies import distributed, elements
 

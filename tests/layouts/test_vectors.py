@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
+from ptxforge.layouts.banks import lines_in_warp
 from ptxforge.layouts.conversion import SharedMemory, Shuffle, plan_conversion
 from ptxforge.layouts.encodings import Mma
 from ptxforge.layouts.linear import WARP
-from ptxforge.layouts.vectors import lines_in_warp
 
 SHAPE = (128, 256)
 

@@ -8,8 +8,8 @@ from ptxforge.ir.ops.arith import CmpI, RemSI
 from ptxforge.ir.ops.atomic import AtomicRMW
 from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.parser import parse_function
+from ptxforge.layouts.banks import register_run
 from ptxforge.layouts.encodings import Blocked, Mma, Slice
-from ptxforge.layouts.vectors import register_run
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
 from ptxforge.passes.vectorize_memory import vectorize_memory
 from ptxforge.support.target import parse_target

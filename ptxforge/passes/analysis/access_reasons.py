@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from ptxforge.ir.core import Operation
 from ptxforge.ir.facts import AxisInfo
+from ptxforge.layouts.banks import register_run
 from ptxforge.layouts.encodings import elements_per_thread
-from ptxforge.layouts.vectors import register_run
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.support import machine
 

@@ -13,9 +13,9 @@ from ptxforge.ir.core import Block, Operation
 from ptxforge.ir.definition import EXPENSIVE, FREE
 from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.reduce import Combining
+from ptxforge.layouts.banks import register_run
 from ptxforge.layouts.encodings import Distributed, elements_per_thread, unique_elements_per_thread
 from ptxforge.layouts.linear import LANE, REGISTER, WARP
-from ptxforge.layouts.vectors import register_run
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.support import machine
 
