@@ -127,6 +127,11 @@ class Effects:
         """The queue by which it copies to shared memory; empty when it does not."""
         return self.starts if "shared" in self.writes else ""
 
+    @property
+    def reads_by(self) -> str:
+        """The queue whose work reads shared memory for it; empty when none does."""
+        return self.starts if "shared" in self.reads else ""
+
     def touches(self, memory: str) -> bool:
         return memory in self.reads or memory in self.writes
 

@@ -43,6 +43,9 @@ class Interfaces:
         computed from row 3 of the operand is row 3 of the result. None when it is not along one."""
         return dim if "elementwise" in self.traits else None
 
+    is_transpose = False
+    """Whether the result is operand 0 with its dimensions in another ``order`` (an attribute)."""
+
     def passes_to(self, index: int) -> Value | None:
         """The result of a loop or branch (this operation or the one around it) that operand ``index`` may
         become; None when control flow does not pass it on."""

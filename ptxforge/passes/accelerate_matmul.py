@@ -353,7 +353,7 @@ def _widths_along(value: Value, dim: int, block: Block) -> Iterator[int]:
     if isinstance(op, Load):
         if value.type.layout.order[0] == dim:
             yield value.type.element.bits
-    elif isinstance(op, Trans):
+    elif op.is_transpose:
         yield from _widths_along(op.x, op.order[dim], block)
     elif isinstance(op, ConvertLayout) or ELEMENTWISE in op.traits:
         for operand in op.operands:

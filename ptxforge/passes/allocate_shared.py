@@ -28,9 +28,9 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.definition import ALLOCATES, PRODUCTS, SAME_MEMORY
+from ptxforge.ir.definition import ALLOCATES, PRODUCTS, SAME_MEMORY, TENSORS
 from ptxforge.ir.ops.control import For, Loop
-from ptxforge.ir.ops.mbarrier import BarrierInit, TensorLoad
+from ptxforge.ir.ops.mbarrier import BarrierInit
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.warps import scratch_of
 from ptxforge.layouts import wgmma
@@ -132,7 +132,7 @@ def _hint(function: Function) -> str:
 
 def _is_fed_by_tma(loop: For) -> bool:
     """Whether a flattened loop is one only because there was room: see ``flatten_loops``."""
-    return loop.body.has(TensorLoad)
+    return any(op.effects.fills == TENSORS for op in loop.body.walk())
 
 
 def _set_offsets(request: Request) -> None:

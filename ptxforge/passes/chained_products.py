@@ -127,7 +127,7 @@ def _product(loop: For, start: DotAsync) -> Product | None:
 def _views(tile: Value) -> list[MemDescTrans]:
     """The transposes by which a tile is seen, the last one first."""
     found = []
-    while isinstance(op := tile.defining_op, MemDescTrans):
+    while (op := tile.defining_op) is not None and op.is_transpose:
         found.append(op)
         tile = op.source
     return found

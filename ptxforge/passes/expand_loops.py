@@ -349,7 +349,7 @@ def _let_later_products_run(wait: DotWait) -> None:
     """What was started between the products that ``wait`` names and itself need not be finished."""
     op, later = wait.previous, 0
     while op is not None and not any(result in wait.flights for result in op.results):
-        later += op.effects.starts == PRODUCTS and bool(op.effects.reads)
+        later += op.effects.reads_by == PRODUCTS
         op = op.previous
     if op is not None and later:
         wait.pending = later

@@ -48,11 +48,11 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation
-from ptxforge.ir.definition import COPIES, TENSORS
+from ptxforge.ir.definition import ALLOCATES, COPIES, READS_GLOBAL, TENSORS
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.mbarrier import TensorLoad
-from ptxforge.ir.ops.memory import Barrier, Load
-from ptxforge.ir.ops.shared import AsyncWait, LocalAlloc, LocalDealloc
+from ptxforge.ir.ops.memory import Barrier
+from ptxforge.ir.ops.shared import AsyncWait, LocalAlloc
 from ptxforge.ir.warps import scratch_of
 from ptxforge.passes.analysis.roots import root_of_access
 from ptxforge.passes.expand_loops import expand_loop
@@ -109,7 +109,8 @@ def _ahead(loop: For, inner: For) -> set[Operation]:
         if op in ahead:
             continue
         is_copy = op.get_effects().starts in _QUEUES
-        if not (op.is_speculatable or is_copy or isinstance(op, (Load, LocalAlloc))):
+        is_read = op.get_effects() == READS_GLOBAL or ALLOCATES in op.traits
+        if not (op.is_speculatable or is_copy or is_read):
             raise _StaysError(f"they depend on '{op.name}', which cannot run for a tile before its turn")
         ahead.add(op)
         work.extend(_sources(loop.body, inner, op))
@@ -168,7 +169,7 @@ def _overlap(loop: For, inner: For, ahead: set[Operation]) -> None:
     ahead.difference_update(buffers)
     ahead.difference_update(_hoist_scalars(loop))
     behind = inner
-    while isinstance(behind.next, AsyncWait):
+    while behind.next.effects.finishes == COPIES:
         behind = behind.next
     turn = 0
     for op in loop.body.operations:
@@ -205,6 +206,6 @@ def _keep_for_all_iterations(loop: For, buffers: list[Operation]) -> None:
     """Allocate before ``loop`` and free behind it."""
     for buffer in buffers:
         for user in list(buffer.result.users):
-            if isinstance(user, LocalDealloc):
+            if user.effects.follows:
                 user.move_after(loop)
         buffer.move_before(loop)

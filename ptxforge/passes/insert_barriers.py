@@ -216,7 +216,7 @@ class _Inserter:
         """The body may run never (``for``), or its first part once (``while``). What products in it read of
         what was stored before is fenced before the loop, once."""
         inside = list(op.walk())
-        reads = [i for x in inside if x.effects.starts == PRODUCTS for i in self.intervals(x)]
+        reads = [i for x in inside if x.effects.reads_by == PRODUCTS for i in self.intervals(x)]
         if {owner for *_, owner in reads}.difference(inside).intersection(i[2] for i in state.unfenced):
             state = self.barrier_before(op, state)
         while True:
@@ -339,7 +339,7 @@ def _rule_of_queue(op: Operation) -> Rule | None:
     effects = op.effects
     if effects.finishes:
         return _WAITED.get(effects.finishes)
-    return _READ_LATER.get(effects.starts) if "shared" in effects.reads else None
+    return _READ_LATER.get(effects.reads_by)
 
 
 def _intervals(alloc: LocalAlloc) -> list[Interval]:

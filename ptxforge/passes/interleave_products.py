@@ -41,7 +41,6 @@ from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import COPIES, Piecewise
 from ptxforge.ir.ops.control import Structured
 from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.shared import AsyncCopyGlobalToLocal
 from ptxforge.layouts.encodings import Mma, elements_per_thread
 from ptxforge.support import machine
 from ptxforge.support.target import Target
@@ -231,7 +230,7 @@ def _share(dot: Dot, count: int) -> int:
     for op in dot.parent.operations:
         if isinstance(op, Dot):
             dots += 1
-        elif isinstance(op, AsyncCopyGlobalToLocal):
+        elif op.effects.fills == COPIES:
             type = op.pointer.type
             copies += elements_per_thread(type.layout, type.shape) // max(1, op.vector)
     evenly = copies // dots

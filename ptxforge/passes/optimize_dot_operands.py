@@ -103,7 +103,7 @@ class _Chain:
         if isinstance(op, ConvertLayout):
             self._note_saved(op)
             return self.follow(op.x)
-        if isinstance(op, Trans):
+        if op.is_transpose:
             return self.follow(op.x)
         if not _is_elementwise(op) or not _only_feeds_dots(op.result):
             return False
@@ -147,7 +147,7 @@ class _Chain:
             return self._converted(value, order)
         if isinstance(op, ConvertLayout):
             return self.rebuild(op.x, order)
-        if isinstance(op, Trans):
+        if op.is_transpose:
             return self.rebuild(op.x, _composed(op.order, order))
         if op in self.work:
             return self._recomputed(op, order)
@@ -212,7 +212,7 @@ def _is_spread(op: Operation) -> bool:
 def _is_raw(value: Value) -> bool:
     """Whether ``value`` is what was loaded, or its transpose."""
     op = value.defining_op
-    return isinstance(op.x.defining_op if isinstance(op, Trans) else op, Load)
+    return isinstance(op.x.defining_op if op is not None and op.is_transpose else op, Load)
 
 
 def _only_feeds_dots(value: Value) -> bool:
@@ -222,7 +222,7 @@ def _only_feeds_dots(value: Value) -> bool:
             if index > 1:
                 return False
             continue
-        passes_on = isinstance(user, (Trans, ConvertLayout)) or _is_elementwise(user)
+        passes_on = user.is_transpose or isinstance(user, ConvertLayout) or _is_elementwise(user)
         if not passes_on or not _only_feeds_dots(user.result):
             return False
     return True

@@ -52,7 +52,7 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import COPIES, TENSORS
 from ptxforge.ir.ops.control import For, Loop
-from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierInval
+from ptxforge.ir.ops.mbarrier import BarrierInval
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import AsyncWait, LocalDealloc
 from ptxforge.ir.ops.warpgroup import DotWait
@@ -203,7 +203,7 @@ def _chain_turns(loop: For, stage: dict[Operation, int], chain: Chain) -> dict[O
 def _ending(wait: DotWait) -> list[Operation]:
     """The wait for a product, and what says then that its tile was read."""
     ending: list[Operation] = [wait]
-    while not isinstance(ending[-1], BarrierArrive):
+    while ending[-1].effects.signals != TENSORS:
         ending.append(ending[-1].next)
     return ending
 

@@ -155,7 +155,7 @@ def _is_sliceable(read: Operation | None, loop: For) -> bool:
 def _slot_of(read: LocalLoad) -> Operation | None:
     """The choice of the buffer that is read, perhaps through a transposed view."""
     view = read.source.defining_op
-    return view.source.defining_op if isinstance(view, MemDescTrans) else view
+    return view.source.defining_op if view is not None and view.is_transpose else view
 
 
 def _slice_width(dot: Dot, reads: tuple[LocalLoad, LocalLoad]) -> int:
@@ -250,7 +250,7 @@ def _read_slice(
 def _tile(b: Builder, read: LocalLoad, index: Value) -> Value:
     """What ``read`` reads, of buffer ``index``."""
     tile, view = b.value(MemDescIndex, _slot_of(read).source, index), read.source.defining_op
-    if isinstance(view, MemDescTrans):
+    if view.is_transpose:
         tile = b.value(MemDescTrans, tile, type=view.result.type, order=view.order)
     return tile
 

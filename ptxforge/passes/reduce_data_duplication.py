@@ -33,7 +33,6 @@ from ptxforge.ir.definition import ALLOCATES
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot, Product
-from ptxforge.ir.ops.shape import Trans
 from ptxforge.ir.ops.shared import LocalAlloc, LocalDealloc, LocalLoad, MemDescTrans
 from ptxforge.ir.pressure import registers_of
 from ptxforge.layouts.conversion import SharedMemory
@@ -88,7 +87,8 @@ def _decompose(op: ConvertLayout, tiles: dict[tuple, Value]) -> bool:
     view = op.x.defining_op
     value = op.x
     kept = layout
-    if isinstance(view, Trans):
+    is_transposed = view is not None and view.is_transpose
+    if is_transposed:
         value = view.x
         kept = infer_trans(layout, tuple(view.order.index(d) for d in range(len(view.order))), seen.shape)
     key = value, kept
@@ -98,7 +98,7 @@ def _decompose(op: ConvertLayout, tiles: dict[tuple, Value]) -> bool:
         tiles[key] = builder_after(value).value(LocalAlloc, value, type=type)
     b = Builder.at(op)
     tile = tiles[key]
-    if isinstance(view, Trans):
+    if is_transposed:
         type = T.MemDescType(seen.shape, seen.element, layout, mutable=False)
         tile = b.value(MemDescTrans, tile, type=type, order=view.order)
     read = b.value(LocalLoad, tile, type=op.result.type)

@@ -28,7 +28,6 @@ from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierInit, BarrierWait
 from ptxforge.ir.ops.memory import Barrier, Load
-from ptxforge.ir.ops.shape import Trans
 from ptxforge.ir.ops.shared import (
     AsyncCommitGroup,
     AsyncCopyGlobalToLocal,
@@ -267,7 +266,7 @@ def _layout_for_registers(load: Load) -> Shared | None:
             continue
         seen.add(value)
         for user in value.users:
-            if isinstance(user, Trans):
+            if user.is_transpose:
                 work.append((user.result, tuple(order[d] for d in user.order)))
             elif isinstance(user, ConvertLayout) or (ELEMENTWISE in user.traits and len(user.results) == 1):
                 work.append((user.results[0], order))
@@ -278,7 +277,7 @@ def _views(value: Value) -> Iterator[tuple[Value, tuple[int, ...]]]:
     """``value`` and its transposes, each with the order that makes it of ``value``."""
     yield value, tuple(range(len(value.type.shape)))
     for user in value.users:
-        if isinstance(user, Trans):
+        if user.is_transpose:
             yield user.result, user.order
 
 
@@ -302,7 +301,7 @@ def _fold_conversions(read: LocalLoad, source: Value, token: Value, stage: dict[
             continue
         if isinstance(user, ConvertLayout):
             folded = b.create(LocalLoad, source, token, result_types=[user.result.type])
-        elif isinstance(user, Trans):
+        elif user.is_transpose:
             seen = _transposed(source.type, user.order)
             view = b.create(MemDescTrans, source, order=user.order, result_types=[seen])
             folded = b.create(LocalLoad, view.result, token, result_types=[user.result.type])
@@ -312,7 +311,7 @@ def _fold_conversions(read: LocalLoad, source: Value, token: Value, stage: dict[
         stage[folded] = stage[read]
         stage.pop(user, None)
         user.replace_with([folded.result])
-        if isinstance(user, Trans):
+        if user.is_transpose:
             _fold_conversions(folded, view.result, token, stage)
     if not read.result.uses:
         stage.pop(read)

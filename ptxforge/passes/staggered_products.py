@@ -240,7 +240,7 @@ def _count_pending(loop: For, products: list[Product]) -> None:
     started: list[Operation] = []
     by_wait = {product.wait: product.start for product in products}
     for op in loop.body.operations:
-        if isinstance(op, DotAsync):
+        if op.effects.reads_by == PRODUCTS:
             started.append(op)
         if op in by_wait:
             op.pending = len(started) - 1 - started.index(by_wait[op])
@@ -285,7 +285,7 @@ def _late_reads(loop: For, head: Operation) -> list[Operation] | None:
     copied = {_memory_of(op.destination) for op in copies}
     found = []
     for op in in_front:
-        if isinstance(op, DotAsync) and copied & {_memory_of(value) for value in (op.a, op.b)}:
+        if op.effects.reads_by == PRODUCTS and copied & {_memory_of(value) for value in (op.a, op.b)}:
             return None
         if isinstance(op, LocalLoad):
             users = (loop.body.ancestor_of(user) for user in op.result.users)

@@ -117,7 +117,7 @@ def _loaded(value: Value) -> tuple[Load, list[Trans]] | None:
     turns: list[Trans] = []
     op = value.defining_op
     while isinstance(op, (ConvertLayout, Trans)):
-        if isinstance(op, Trans):
+        if op.is_transpose:
             turns.insert(0, op)
         op = op.operands[0].defining_op
     return (op, turns) if isinstance(op, Load) else None

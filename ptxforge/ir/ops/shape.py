@@ -249,6 +249,8 @@ class Reshape(Operation):
 class Trans(Operation):
     """Permute dimensions: dimension ``i`` of the result is dimension ``order[i]`` of ``x``."""
 
+    is_transpose = True
+
     x = operand(TENSOR)
     order = attribute(tuple)
 

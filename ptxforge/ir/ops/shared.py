@@ -203,6 +203,8 @@ class MemDescSubslice(Operation):
 class MemDescTrans(Operation):
     """The same memory seen with its dimensions permuted; the result's layout has the permuted order."""
 
+    is_transpose = True
+
     source = operand(MEMDESC)
     order = attribute(tuple)
 
