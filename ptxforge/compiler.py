@@ -133,7 +133,8 @@ class Artifact:
     ``shared_bytes`` is dynamic shared memory per block. ``asm`` has the texts ``tile`` (IR before the gpu
     passes), ``gpu`` (after them) and ``ptx``; ``stages`` the IR after every pass. ``timings`` are seconds by
     part. ``written`` names the parameters through which the kernel may write memory. ``tensor_maps`` tells
-    how to make the parameters of type ``tensormap`` from the others.
+    how to make the parameters of type ``tensormap`` from the others. ``extra_warps`` are those of a block
+    beside the ``num_warps`` that the source knows: they copy for these (``warp_specialize``).
     """
 
     name: str
@@ -152,7 +153,13 @@ class Artifact:
     _stages: Any = attrs.field(repr=False)
     written: tuple[str, ...] = ()
     tensor_maps: tuple[TensorMapRecipe, ...] = ()
+    extra_warps: int = 0
     _remarks: Any = attrs.field(default=(), repr=False)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block: a launch must have just as many."""
+        return WARP_SIZE * (self.num_warps + self.extra_warps)
 
     def __repr__(self) -> str:
         what = f"{self.num_warps} warps, {self.shared_bytes} bytes of shared memory"
@@ -302,6 +309,7 @@ def compile_function(
         shared_bytes=function.attributes.get("shared_bytes", 0),
         parameters=_parameters(function, signature),
         tensor_maps=_tensor_maps(function),
+        extra_warps=function.attributes.get("extra_warps", 0),
         signature=dict(signature),
         constants=dict(constants),
         options=options | {"tensor_maps": tensor_maps},
@@ -338,7 +346,8 @@ def compile_ir(text: str, target: str) -> Artifact:
         name=function.name, ptx=ptx, target=target, num_warps=options["num_warps"],
         num_stages=options["num_stages"], num_ctas=options["num_ctas"],
         shared_bytes=function.attributes.get("shared_bytes", 0), parameters=tuple(signature.items()),
-        tensor_maps=_tensor_maps(function), signature=signature, constants={}, options=options, timings={},
+        tensor_maps=_tensor_maps(function), extra_warps=function.attributes.get("extra_warps", 0),
+        signature=signature, constants={}, options=options, timings={},
         asm=Assembly({"tile": tile, "gpu": print_function(function), "ptx": ptx}),
         stages=[(snapshot.name, snapshot.text) for snapshot in snapshots],
         written=_stage("passes.analysis.written").written_parameters(function),

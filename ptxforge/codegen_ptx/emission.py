@@ -16,6 +16,7 @@ from ptxforge.codegen_ptx.lower import (  # noqa: F401  (importing a lowering re
     math,
     mbarrier,
     memory,
+    partition,
     reduce,
     scan,
     shape,
@@ -47,5 +48,7 @@ def emit(
     """
     lowering = Lowering(function, target, without)
     lowering.run()
+    if lowering.partitions:
+        partition.add_producers(lowering)
     text = module_text(function, lowering.b, function.attributes.get("shared_bytes", 0), why, timings)
     return text

@@ -22,6 +22,7 @@ from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import COPIES, Piecewise
+from ptxforge.ir.ops.partition import Partition
 from ptxforge.ir.warps import warps_of
 from ptxforge.layouts.linear import REGISTER
 from ptxforge.support.errors import InternalCompilerError
@@ -57,15 +58,17 @@ class Lowering:
         self.products = 0  # instructions of products so far
         self.due: dict[tuple[int, bool], list[tuple[Location | None, Callable[[], None]]]] = {}
         self.parts: dict[Value, list[Part]] = {}  # of conversions that their stores do
+        self.partitions: list[Partition] = []  # in order
 
     def run(self) -> None:
         """Lower the whole function."""
         thread_id(self.b)
         for argument in self.function.arguments:
-            self.values[argument] = [self._parameter(argument)]
+            self.values[argument] = [self.parameter(argument)]
         self.block(self.function.body)
 
-    def _parameter(self, argument: BlockArgument) -> Register:
+    def parameter(self, argument: BlockArgument) -> Register:
+        """A kernel's parameter in a register."""
         b, name, type = self.b, parameter_name(argument), argument.type
         kind = register_class(type)
         if type is T.TENSOR_MAP:

@@ -9,7 +9,7 @@ from ptxforge.ir.core import BlockArgument, Function
 from ptxforge.ir.definition import ALLOCATES
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.pressure import largest_tile
-from ptxforge.ir.warps import warps_of
+from ptxforge.ir.warps import threads_of, warps_of
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import Mma
 from ptxforge.support import machine, tensor_map
@@ -58,7 +58,7 @@ def _header(function: Function) -> list[str]:
     parameters = [f"\t.param {_declaration(argument)}" for argument in function.arguments]
     head = f".visible .entry {function.name}("
     lines = [head + ")"] if not parameters else [head, ",\n".join(parameters), ")"]
-    lines.append(f".reqntid {warps_of(function).threads}, 1, 1")
+    lines.append(f".reqntid {threads_of(function)}, 1, 1")
     if (ctas := function.attributes.get("num_ctas", 1)) > 1:
         lines += [".explicitcluster", f".reqnctapercluster {ctas}, 1, 1"]
     if function.attributes.get("maxnreg"):

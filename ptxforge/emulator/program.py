@@ -94,6 +94,11 @@ class Program:
         return max([offset + variable.nbytes for offset, variable in self.params.values()], default=0)
 
     @cached_property
+    def has_warpgroups(self) -> bool:
+        """Whether four warps do something together."""
+        return any(item.opcode.startswith("wgmma") for block in self.blocks for item in block.instructions)
+
+    @cached_property
     def read_counts(self) -> dict[str, int]:
         """Register -> how many operands of the whole program read it."""
         counts: dict[str, int] = {}

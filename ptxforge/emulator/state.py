@@ -1,7 +1,8 @@
 """The state of one batch of CTAs: registers, addresses, special registers, per-family state.
 
-A batch runs ``ctas`` CTAs of ``threads`` threads (rounded up to whole warps: the padding lanes have exited
-before they start). Lane = cta * threads + thread; there are ``lanes`` of them and ``warps = lanes / 32``.
+A batch runs ``ctas`` CTAs of ``threads`` threads (rounded up to whole warps, with ``wgmma`` to whole
+warpgroups: the padding lanes have exited before they start). Lane = cta * threads + thread; there are
+``lanes`` of them and ``warps = lanes / 32``.
 CTAs are numbered cluster by cluster, so that those of a cluster lie side by side; a CTA that is launched
 without a cluster is a cluster of its own. Each PTX register is one contiguous array ``(lanes,)``; views of
 other dtypes are made once per register.
@@ -71,7 +72,8 @@ class Machine:
         self.cluster_size = cluster[0] * cluster[1] * cluster[2]
         self.clusters = ctas // self.cluster_size
         self.live_threads = block[0] * block[1] * block[2]
-        self.threads = -(-self.live_threads // 32) * 32
+        whole = 128 if program.has_warpgroups else 32
+        self.threads = -(-self.live_threads // whole) * whole
         self.lanes = ctas * self.threads
         self.warps = self.lanes // 32
         self.warps_per_cta = self.threads // 32

@@ -34,7 +34,6 @@ from ptxforge.emulator.program import SHARED_BASE
 from ptxforge.emulator.registry import instruction
 from ptxforge.emulator.state import EXIT, Machine
 from ptxforge.emulator.translate import Emitter
-from ptxforge.support.errors import DeviceError
 
 ROWS = 64
 THREADS = 128
@@ -104,6 +103,8 @@ def warpgroups_of(machine: Machine, mask: np.ndarray | None, site: Site) -> np.n
     active = np.flatnonzero(counts)
     present = np.count_nonzero((machine.pc != EXIT).reshape(-1, THREADS), axis=1)
     partial = (counts > 0) & (counts < present)
+    if machine.padding is not None:
+        partial |= (counts > 0) & machine.padding.reshape(-1, THREADS).any(axis=1)
     if partial.any():
         lanes = np.flatnonzero(mask & np.repeat(partial, THREADS))
         machine.report(
@@ -152,10 +153,6 @@ def bind_mma_async(
     machine: Machine, site: Site, form: Form, d: list, a: object, b: np.ndarray, scale: np.ndarray | None,
     fixed: bool,
 ) -> Callable:  # fmt: skip
-    if machine.threads % THREADS:
-        raise DeviceError(
-            f"wgmma needs blocks of whole warpgroups ({THREADS} threads), not {machine.threads} threads"
-        )
     state: Wgmma = machine.family_state(Wgmma)
 
     def run(mask: np.ndarray | None) -> None:

@@ -9,7 +9,7 @@ import attrs
 import numpy as np
 
 from ptxforge.compiler import Artifact
-from ptxforge.support import machine, tensor_map
+from ptxforge.support import tensor_map
 from ptxforge.support.errors import PtxforgeError
 
 _MMA = re.compile(r"\bm(\d+)n(\d+)k(\d+)\b")
@@ -46,7 +46,7 @@ def run_counted(
     params = _packed(device, artifact, arguments)
     function = device.load_module(artifact.ptx).function(artifact.name)
     ctas = grid[0] * artifact.num_ctas, *grid[1:]
-    function.launch(ctas, (machine.WARP_SIZE * artifact.num_warps, 1, 1), artifact.shared_bytes, 0, params)
+    function.launch(ctas, (artifact.threads, 1, 1), artifact.shared_bytes, 0, params)
     tensor, flops = _operations(device.last_report)
     size = sum(value.nbytes for value in arguments if isinstance(value, np.ndarray))
     return Counts(device.last_report, size, tensor, flops, tuple(device.findings))

@@ -102,7 +102,7 @@ def _estimate(artifact: Artifact) -> Resources:
 
 def occupancy_of(artifact: Artifact, registers: int, target: Target) -> Occupancy:
     """How many blocks of a kernel fit on one multiprocessor of ``target``."""
-    warps = artifact.num_warps
+    warps = artifact.threads // machine.WARP_SIZE
     fit = {"threads": target.threads_per_multiprocessor // (warps * machine.WARP_SIZE),
            "blocks": target.blocks_per_multiprocessor}  # fmt: skip
     if registers:

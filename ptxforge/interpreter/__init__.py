@@ -17,6 +17,7 @@ from ptxforge.interpreter import (
     inline_asm,
     mbarrier,
     memory,
+    partition,
     reduce,
     shared,
     tensor_store,
@@ -27,5 +28,5 @@ from ptxforge.interpreter.registry import HANDLERS
 
 __all__ = [
     "HANDLERS", "AddressSpace", "atomic", "control", "debug", "debugger", "descriptor", "inline_asm",
-    "mbarrier", "memory", "reduce", "run", "shared", "tensor_store", "warpgroup",
+    "mbarrier", "memory", "partition", "reduce", "run", "shared", "tensor_store", "warpgroup",
 ]  # fmt: skip

@@ -103,6 +103,8 @@ class Program:
         self.products: list[list[tuple[Any, Any]]] = []
         # mbarriers by the address of their memory.
         self.mbarriers: dict[int, Any] = {}
+        # Whose turn it is, while groups of warps run different code.
+        self.turns: Any = None
         # Stores by TMA whose sources may be read still (the source, and what it was), and those that have not
         # been written for sure; oldest first.
         self.stores: list[tuple[Any, Any]] = []

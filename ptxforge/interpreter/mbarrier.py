@@ -53,24 +53,29 @@ def barrier_expect(program, op, barrier, flag=True):
     if phases.expected is not None:
         raise InterpreterError("a second arrival in one phase of an mbarrier")
     phases.expected = op.bytes
+    _note_progress(program)
 
 
 @interprets(BarrierArrive)
 def barrier_arrive(program, op, barrier):
-    """All warps of the program arrive at once."""
+    """All warps of the program, or of the group that runs this, arrive at once."""
     _found(program, barrier).ended += 1
+    _note_progress(program)
 
 
 @interprets(BarrierWait)
 def barrier_wait(program, op, barrier, phase, flag=True):
     phases = _found(program, barrier)
-    if not flag or phases.ended % 2 != phase:
+    if not flag:
         return
-    if phases.expected is None or phases.expected != phases.started:
-        raise InterpreterError(
-            f"a wait that never ends: the mbarrier expects {phases.expected} bytes, copies of "
-            f"{phases.started} have started"
-        )
+    while phases.ended % 2 == phase and (phases.expected is None or phases.expected != phases.started):
+        if program.turns is None or not program.turns.pass_on(program):
+            raise InterpreterError(
+                f"a wait that never ends: the mbarrier expects {phases.expected} bytes, copies of "
+                f"{phases.started} have started"
+            )
+    if phases.ended % 2 != phase:
+        return
     for copy in phases.copies:
         copy()
     phases.ended, phases.expected, phases.started, phases.copies = phases.ended + 1, None, 0, []
@@ -88,6 +93,7 @@ def tensor_load(program, op, map, barrier, destination, *rest):
         destination[...] = tile
 
     phases.copies.append(land)
+    _note_progress(program)
 
 
 def _box(program, map, corner: list[int], tile_dims: tuple[int, ...], destination: np.ndarray) -> np.ndarray:
@@ -105,6 +111,12 @@ def _box(program, map, corner: list[int], tile_dims: tuple[int, ...], destinatio
     tile = np.zeros(destination.shape, destination.dtype)
     tile[inside] = program.memory.read(address[inside], destination.dtype)
     return tile
+
+
+def _note_progress(program) -> None:
+    """Who waits for a barrier may look again."""
+    if program.turns is not None:
+        program.turns.waiting.clear()
 
 
 def _found(program, barrier: np.ndarray) -> _Phases:

@@ -1,6 +1,7 @@
 """Groups of warps: who runs an operation together.
 
-All warps of a block run a kernel's body. An operation that hands its regions to some of them
+All warps of a block run a kernel's body, but for ``extra_warps``, which wait for the operations that give
+them something to do (``ops/partition.py``). An operation that hands its regions to some warps
 (``SplitsWarps``) says which group runs which. What is inside is for that group alone: layouts cover its
 warps, scratch memory is for them, barriers wait for nobody else.
 """
@@ -40,9 +41,19 @@ class SplitsWarps(Operation):
         raise NotImplementedError
 
 
+CONSUMER_BARRIER, PRODUCER_BARRIER = 1, 2
+"""Where the groups of a block with ``extra_warps`` meet; number 0 is for all of them together."""
+
+
 def warps_of(function: Function) -> WarpGroup:
-    """All warps of a block."""
-    return WarpGroup(function.attributes["num_warps"])
+    """The warps that run a function's body: all of a block but for its ``extra_warps``."""
+    barrier = CONSUMER_BARRIER if function.attributes.get("extra_warps") else 0
+    return WarpGroup(function.attributes["num_warps"], barrier=barrier)
+
+
+def threads_of(function: Function) -> int:
+    """Threads of a block, those of ``extra_warps`` included."""
+    return WARP_SIZE * (function.attributes["num_warps"] + function.attributes.get("extra_warps", 0))
 
 
 def warps_around(op: Operation) -> WarpGroup:

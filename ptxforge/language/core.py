@@ -188,8 +188,10 @@ class range:
     * ``flatten``, of a loop over tiles around a pipelined loop: the first loads of a tile start before the
       one before it is stored. It promises that no tile is stored where another one is loaded from. (Where
       TMA loads the tiles that happens unasked.)
-    * ``disallow_acc_multi_buffer``, ``warp_specialize``, ``disable_licm``: as in Triton. They are accepted
-      and may have no effect (a remark says so of ``warp_specialize``).
+    * ``warp_specialize``, of a loop whose tiles TMA loads (on ``sm_90a``), or of one over tiles around it: a
+      warp of its own loads them. The block has one warp more than ``num_warps``, or four. Where that cannot
+      be, a remark says why.
+    * ``disallow_acc_multi_buffer``, ``disable_licm``: as in Triton. They are accepted and may have no effect.
 
     Made outside a kernel it raises ``TypeError``.
 

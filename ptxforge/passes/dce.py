@@ -31,21 +31,24 @@ from ptxforge.support.target import Target
 
 def dce(function: Function, target: Target) -> bool:
     """Mark what is live, erase the rest."""
-    live = _Liveness()
+    live = Liveness()
     for op in function.walk():
         if not op.get_effects().is_removable:
             live.mark_operation(op)
     live.propagate()
-    return _sweep(function.body, live)
+    return sweep(function.body, live)
 
 
-class _Liveness:
+class Liveness:
+    """Live operations and values: mark what must be there, then :meth:`propagate`."""
+
     def __init__(self) -> None:
         self.operations: set[Operation] = set()
         self.values: set[Value] = set()
         self.pending: list[Value] = []
 
     def mark(self, value: Value) -> None:
+        """``value`` is needed."""
         if value not in self.values:
             self.values.add(value)
             self.pending.append(value)
@@ -68,6 +71,7 @@ class _Liveness:
             self.mark(value)
 
     def propagate(self) -> None:
+        """Mark all that what is live is made of."""
         while self.pending:
             value = self.pending.pop()
             if isinstance(value, OpResult):
@@ -93,7 +97,7 @@ class _Liveness:
             self.mark(other)
 
 
-def _sweep(block: Block, live: _Liveness) -> bool:
+def sweep(block: Block, live: Liveness) -> bool:
     """Erase dead operations of a block, last first, and dead carried values and results of live ones."""
     changed = False
     for op in block.operations_reversed:
@@ -106,11 +110,11 @@ def _sweep(block: Block, live: _Liveness) -> bool:
         if isinstance(op, Structured):
             changed |= _drop_results(op, live)
         for region in op.regions:
-            changed |= _sweep(region.block, live)
+            changed |= sweep(region.block, live)
     return changed
 
 
-def _drop_results(op: Structured, live: _Liveness) -> bool:
+def _drop_results(op: Structured, live: Liveness) -> bool:
     dead = [result.index for result in op.results if result not in live.values]
     for index in reversed(dead):
         if isinstance(op, Loop):

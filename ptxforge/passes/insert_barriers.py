@@ -57,6 +57,7 @@ from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, COPIES, PRODUCTS, STORES, TENSORS, MemoryAccess
 from ptxforge.ir.ops.control import For, If, Loop, While
 from ptxforge.ir.ops.memory import Barrier
+from ptxforge.ir.ops.partition import Partition
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.ops.warpgroup import FenceAsync
 from ptxforge.ir.warps import scratch_of
@@ -231,6 +232,15 @@ class _Inserter:
                 return following if op.is_counted else left
             state = following
 
+    def partition(self, op: Partition, state: _State) -> _State:
+        """All threads meet before and behind it; between, mbarriers order what two groups do."""
+        if state.unfenced:
+            Builder.at(op).create(FenceAsync)
+            self.changed = True
+        before = state.behind_barrier().but(unfenced=frozenset())
+        self.block(op.producer, before)
+        return self.block(op.consumers, before).behind_barrier()
+
     def scratch(self, op: Operation, state: _State) -> _State:
         offset = op.attributes["scratch_offset"]
         own = (offset, offset + scratch_of(op), op)
@@ -320,6 +330,7 @@ _TRANSFER: dict[type[Operation], Rule] = {
     While: _Inserter.loop,
     If: _Inserter.branch,
     Barrier: lambda self, op, state: state.behind_barrier(),
+    Partition: _Inserter.partition,
     FenceAsync: lambda self, op, state: state.but(unfenced=frozenset()),
 }
 """The state behind an operation that has a rule of its own."""

@@ -45,6 +45,7 @@ from ptxforge.passes.reorder_instructions import reorder_instructions
 from ptxforge.passes.rotate_ranges import rotate_ranges
 from ptxforge.passes.scale_indices import scale_indices
 from ptxforge.passes.schedule_loops import schedule_loops
+from ptxforge.passes.specialize_warps import specialize_warps
 from ptxforge.passes.stage_boxes import stage_boxes
 from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.passes.unroll_loops import unroll_loops
@@ -218,6 +219,10 @@ GPU: tuple[Pass, ...] = (
         stage_boxes, "gpu", requires=(LAYOUTS,), when=lambda target: target.has_wgmma,
         why="no pass below touches values or loops, so that buffers and waits stay where they belong; before "
         "places are given",
+    ),
+    Pass(
+        specialize_warps, "gpu", requires=(LAYOUTS,),
+        why="loops, their waits and their buffers are as they will be; before places are given",
     ),
     Pass(
         contract_products, "gpu",

@@ -49,8 +49,6 @@ def schedule_loops(function: Function, target: Target) -> bool:
     by_tma = kept(TensorLoads, function)
     changed = False
     for loop in loops:
-        if loop.warp_specialize:
-            function.remarks.add("not-specialized", _NOT_SPECIALIZED, loop.location)
         stages = loop.num_stages if loop.num_stages >= 0 else default
         if stages < 2:
             continue
@@ -63,9 +61,6 @@ def schedule_loops(function: Function, target: Target) -> bool:
             _write(loop, stages, levels)
             changed = True
     return changed
-
-
-_NOT_SPECIALIZED = "all warps load and compute, as in other loops: loads get no warps of their own yet"
 
 
 def _write(loop: For, stages: int, levels: dict[Load, int]) -> None:

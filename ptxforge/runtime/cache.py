@@ -200,6 +200,7 @@ def restore(facts: dict[str, Any], sections: dict[str, bytes], recompile: Callab
             made.append(recompile())
         return made[0]
 
+    facts = {"extra_warps": 0} | facts  # a saved kernel may be older than they are
     fields = {field: facts[field] for field in FIELDS}
     fields["parameters"] = tuple((name, kind) for name, kind in fields["parameters"])
     fields["written"] = tuple(fields["written"])

@@ -190,7 +190,7 @@ def c_header(artifact: Artifact, image: bytes) -> str:
     name = re.sub(r"\W", "_", artifact.name)
     parts = {
         "name": name, "upper": name.upper(), "symbol": artifact.name, "target": artifact.target,
-        "version": __version__, "threads": 32 * artifact.num_warps, "shared": artifact.shared_bytes,
+        "version": __version__, "threads": artifact.threads, "shared": artifact.shared_bytes,
         "about": "\n".join(_about(artifact)), "image": _bytes(image), "size": len(image),
         "parameters": "".join(f", {_declared(kind, label)}" for label, kind in artifact.parameters),
         "addresses": ", ".join(_address(kind, label) for label, kind in artifact.parameters) or "0",

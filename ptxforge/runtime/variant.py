@@ -123,7 +123,7 @@ class CompiledKernel:
     @property
     def block(self) -> tuple[int, int, int]:
         """Threads of a block."""
-        return (WARP_SIZE * self.artifact.num_warps, 1, 1)
+        return (self.artifact.threads, 1, 1)
 
     def function_on(self, device: Device) -> Function:
         """The loaded kernel on ``device``. Raises :class:`OutOfResourcesError` when it does not fit there."""

@@ -25,7 +25,7 @@ from ptxforge.support.errors import PtxforgeError
 
 FIELDS = (
     "name", "target", "num_warps", "num_stages", "num_ctas", "shared_bytes", "parameters", "written",
-    "options", "signature",
+    "options", "signature", "extra_warps",
 )  # fmt: skip
 
 

@@ -30,6 +30,12 @@ TENSOR_REGISTERS_BESIDE_POINTERS = 150
 registers of their own."""
 REGISTERS_OF_EARLY_READS = 32
 """32-bit registers of a thread that operands read ahead of their product may take."""
+SETTABLE_REGISTERS = (24, 240)
+"""32-bit registers that ``setmaxnreg`` can give a thread: from, to, in steps of 8."""
+WARPS_SET_TOGETHER = 4
+"""Warps of a warpgroup, 128 threads, which execute ``setmaxnreg`` together."""
+FEWEST_CONSUMER_REGISTERS = 128
+"""32-bit registers of a thread that computes below which no warps of a block are set aside for copies."""
 WORDS_FOR_TWO_BLOCKS = ((32, 64), (256, 1 << 30))
 """32-bit words of tensors in a thread for which the assembler is told to leave registers for two blocks a
 multiprocessor: from the first number of a pair to the second, both included."""

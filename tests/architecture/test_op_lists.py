@@ -47,6 +47,7 @@ ASKED = {
     "passes/rings.py": (3, "a conversion of what is read from a ring is another read"),
     "passes/rotate_ranges.py": (5, "matches sums of ranges and row starts"),
     "passes/scale_indices.py": (2, "what makes the next slot, and what it chooses"),
+    "passes/specialize_warps.py": (12, "parts a loop's copies, and their waits, from all else in it"),
     "passes/staggered_products.py": (5, "matches products, their tiles, and the copies of these"),
     "passes/tensor_stores.py": (2, "assembly by the user may touch any memory; which atomics order memory"),
     "passes/warpgroup_dots.py": (2, "matches how operands of products were loaded"),

@@ -83,7 +83,7 @@ def specialized(a, b, out, k):
 
 def test_a_loop_that_asks_for_warps_for_its_loads():
     (only,) = remarks(specialized, MATRICES, {})
-    assert only.kind == "not-specialized" and "no warps of their own" in only.message
+    assert only.kind == "not-specialized" and "TMA copies none of its tiles" in only.message
     assert only.location.line == line_of(specialized, "for start")
 
 

@@ -291,6 +291,31 @@ class Builder:
         self.code, self._entry_code = [], []
         self.thread_values, self._entry_numbers = values, type(self._numbers)()
 
+    def for_others(self, group: WarpGroup) -> Builder:
+        """A builder for what other warps run: see :meth:`end_with`. Only one of the two builds at a time."""
+        other = Builder(self.target, group, self.without)
+        for name in ("count", "_labels", "files", "declarations", "version", "has_lines", "aliases"):
+            setattr(other, name, getattr(self, name))
+        return other
+
+    def end_with(self, other: Builder, own_first: str = "", others_first: str = "") -> None:
+        """Threads behind those of this builder's group do what ``other`` built, and nothing else. Either may
+        begin with an instruction before all others."""
+        self.count, self._labels, self.version = other.count, other._labels, other.version
+        start, end = self.label("extra_warps"), self.label("end")
+        self.effect(f"bra.uni {end};")
+        self.place(start)
+        self.code += [Instruction(text, (), EFFECT) for text in (others_first,) if text]
+        self.code += other.all_code()
+        self.place(end)
+        tid, leaves = self.new("r"), self.new("p")
+        (self._before or self._entry_code)[0:0] = [
+            Instruction("mov.u32 %s, %%tid.x;", (tid,), EFFECT),
+            Instruction("setp.ge.u32 %s, %s, %s;", (leaves, tid, self.group.threads), EFFECT),
+            Instruction(f"@%s bra.uni {start};", (leaves,), EFFECT),
+            *(Instruction(text, (), EFFECT) for text in (own_first,) if text),
+        ]
+
     # -- scopes ------------------------------------------------------------------------------------------
 
     def open_scope(self) -> None:

@@ -13,6 +13,7 @@ from ptxforge.ir.ops import (
     math,
     mbarrier,
     memory,
+    partition,
     reduce,
     shape,
     shared,
@@ -22,5 +23,5 @@ from ptxforge.ir.ops import (
 
 __all__ = [
     "arith", "atomic", "cast", "control", "convert_layout", "debug", "descriptor", "dot", "inline_asm",
-    "math", "mbarrier", "memory", "reduce", "shape", "shared", "tensor_store", "warpgroup",
+    "math", "mbarrier", "memory", "partition", "reduce", "shape", "shared", "tensor_store", "warpgroup",
 ]  # fmt: skip

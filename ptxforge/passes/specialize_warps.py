@@ -1,0 +1,352 @@
+"""A loop whose tiles TMA copies gets a warp of its own for the copies.
+
+    first copies                                        (before)
+    for %k … {
+      barrier_wait %full[%i]; products …
+      barrier
+      copies for iteration %k + 2 … }
+
+    partition {                                         (after)
+      for %k … {
+        barrier_wait %full[%i]; products …
+        barrier_arrive %empty[%i] … }
+    } producer {
+      first copies
+      for %k … {
+        barrier_wait %empty[%j]
+        copies for iteration %k + 2 … } }
+
+What was a barrier, behind which a buffer is read no more, is now an arrival of the consumers' warps and a
+wait of the producer: both count iterations through a ring of ``empty`` mbarriers. (In a chain of products
+these are there already: ``chained_products.py``.)
+
+Rules
+-----
+ASKED FOR   ``tl.range(…, warp_specialize=True)`` on the loop or on the one around it, over tiles.
+RING        TMA copies all tiles of the loop into one ring, whose mbarriers are made before everything.
+SCALARS     Where copies begin is computed from parameters, the program's place and loop counters, by the
+            producer for itself; nothing that was loaded.
+ROOM        In a loop over tiles, the ring and the scratch of what follows lie side by side.
+REGISTERS   Four warps have room for one more. A multiprocessor has 168 registers for a thread of 9 warps as
+            of 12, as it deals them out to four warps at a time: so eight get four more, of which three are
+            idle, and ``setmaxnreg`` gives their registers to those who compute.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Block, Function, Operation, Region, Value
+from ptxforge.ir.definition import ALLOCATES, COPIES
+from ptxforge.ir.ops.control import For, Yield
+from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierExpect, BarrierInit, BarrierWait, TensorLoad
+from ptxforge.ir.ops.memory import Barrier
+from ptxforge.ir.ops.partition import Partition, allocation_of
+from ptxforge.ir.ops.shared import LocalAlloc, LocalDealloc, NextPhase, NextSlot
+from ptxforge.ir.ops.warpgroup import DotWait
+from ptxforge.ir.warps import scratch_of
+from ptxforge.passes.dce import Liveness, dce, sweep
+from ptxforge.passes.tensor_loads import pick, ring_of_barriers
+from ptxforge.support import machine
+from ptxforge.support.errors import VerificationError
+from ptxforge.support.target import Target
+
+
+def specialize_warps(function: Function, target: Target) -> bool:
+    """Split every loop that asks for it and may be split."""
+    changed = False
+    done: set[Operation] = set()
+    for loop in [loop for loop in function.walk(For) if loop.warp_specialize]:
+        top = function.body.ancestor_of(loop)
+        if top in done:
+            continue
+        done.add(top)
+        try:
+            plan = _plan(function, target, top)
+        except (_StaysError, VerificationError) as why:
+            text = f"all warps load and compute, as in other loops: {why}"
+            function.remarks.add("not-specialized", text, loop.location)
+            continue
+        _split(function, target, plan)
+        changed = True
+    return changed
+
+
+class _StaysError(Exception):
+    """The loop stays as it is; the text says why, for a remark."""
+
+
+@attrs.frozen
+class _Ring:
+    """A loop that reads tiles from a ring of ``count`` buffers. ``slot`` counts its iterations through the
+    ring; ``barrier`` is where all threads have read the tile before."""
+
+    loop: For
+    slot: Value
+    count: int
+    barrier: Barrier
+
+
+@attrs.frozen
+class _Plan:
+    """How ``top``, a loop in the function's body, is split: the ``rings`` in it whose tiles a barrier
+    releases (others have mbarriers for it), ``copying`` operations in and before it, and what is ``live``
+    because these need it. ``buffers`` are those that are made in the loop, ``inside`` what the consumers do:
+    the loop, what comes before it behind the first copy, and waits for its last products."""
+
+    top: For
+    rings: list[_Ring]
+    copying: list[Operation]
+    live: Liveness
+    buffers: list[LocalAlloc]
+    inside: list[Operation]
+
+    @property
+    def results(self) -> list[Value]:
+        """What is used behind the partition."""
+        inside = {nested for op in (*self.inside, *self.copying) for nested in op.walk()}
+        values = (value for op in self.inside for value in op.results)
+        return [value for value in values if not inside.issuperset(value.users)]
+
+
+# -- what may be split -----------------------------------------------------------------------------------
+
+
+def _plan(function: Function, target: Target, top: Operation) -> _Plan:
+    if function.attributes.get("num_ctas", 1) > 1:
+        raise _StaysError("the program is a cluster of CTAs")
+    if not isinstance(top, For):
+        raise _StaysError(f"it is inside of '{top.name}'")
+    in_top = [op for op in top.walk() if _is_copying(op)]
+    if not in_top:
+        raise _StaysError("TMA copies none of its tiles")
+    if any(op.get_effects().starts == COPIES for op in top.walk()):
+        raise _StaysError("threads copy some of its tiles")
+    _extra_warps(function)
+    barriers = {allocation_of(op.barrier) for op in in_top}
+    if any(user.parent is not function.body for made in barriers for user in made.result.users
+           if isinstance(user, BarrierInit)):  # fmt: skip
+        raise _StaysError("its ring is made anew in each iteration of a loop around it")
+    copying = [op for op in function.walk() if _is_copying(op) and allocation_of(op.barrier) in barriers]
+    loops = {op.parent_op: None for op in in_top if not _holds_a_loop(op.parent_op)}
+    rings = [_ring(loop) for loop in loops if not any(map(_waits_for_room, loop.regions[0].block.operations))]
+    live = _live(function, top, [*copying, *(ring.barrier for ring in rings)])
+    buffers = {allocation_of(op.destination): None for op in in_top if isinstance(op, TensorLoad)}
+    moved = [made for made in buffers if made.parent is not function.body]
+    if any(made.parent is not top.body for made in moved):
+        raise _StaysError("its ring is made anew in each iteration of a loop around it")
+    if _holds_a_loop(top):
+        _check_room(function, target)
+    plan = _Plan(top, rings, copying, live, moved, _inside(top, copying))
+    if any(isinstance(value.type, (T.MemDescType, T.FlightType)) for value in plan.results):
+        raise _StaysError("products that it starts, or tiles that it keeps, are used behind it")
+    return plan
+
+
+def _is_copying(op: Operation) -> bool:
+    """Whether the producer does it."""
+    return isinstance(op, (BarrierExpect, TensorLoad)) or _waits_for_room(op)
+
+
+def _waits_for_room(op: Operation) -> bool:
+    return isinstance(op, BarrierWait) and op.for_copies
+
+
+def _holds_a_loop(op: Operation) -> bool:
+    return any(isinstance(inner, For) for inner in op.walk() if inner is not op)
+
+
+def _extra_warps(function: Function) -> int:
+    """See REGISTERS."""
+    warps = function.attributes["num_warps"]
+    if warps == machine.WARPS_SET_TOGETHER:
+        return 1
+    if function.attributes.get("maxnreg") and not function.attributes.get("extra_warps"):
+        raise _StaysError("'maxnreg' says how many registers all threads have")
+    if _consumer_registers(warps) < machine.FEWEST_CONSUMER_REGISTERS:
+        raise _StaysError(f"beside {warps} warps there are not enough registers for others")
+    return machine.WARPS_SET_TOGETHER
+
+
+def _launched_registers(warps: int) -> int:
+    """Registers of a thread with which so many warps, and four more, fill a multiprocessor."""
+    threads = machine.WARP_SIZE * (warps + machine.WARPS_SET_TOGETHER)
+    return machine.REGISTERS_PER_MULTIPROCESSOR // threads // 8 * 8
+
+
+def _consumer_registers(warps: int) -> int:
+    """Registers of a thread when the four have given theirs away."""
+    low, high = machine.SETTABLE_REGISTERS
+    given = (_launched_registers(warps) - low) * machine.WARPS_SET_TOGETHER
+    return min(high, _launched_registers(warps) + given // warps // 8 * 8)
+
+
+def _ring(loop: Operation) -> _Ring:
+    if not isinstance(loop, For):
+        raise _StaysError(f"its tiles are copied in '{loop.name}'")
+    barriers = list(loop.body.of(Barrier))
+    waits = list(loop.body.of(BarrierWait))
+    slots = {op.barrier.defining_op.operands[1] for op in waits}
+    counts = {allocation_of(op.barrier).result.type.shape[0] for op in waits}
+    if len(slots) != 1 or len(counts) != 1 or len(barriers) != 1:
+        raise _StaysError("its tiles are in rings of several lengths")
+    (slot,), (count,) = slots, counts
+    return _Ring(loop, slot, count, barriers[0])
+
+
+def _live(function: Function, top: Operation, roots: list[Operation]) -> Liveness:
+    """What the ``roots`` are computed from. See SCALARS."""
+    live = Liveness()
+    for op in roots:
+        live.mark_operation(op)
+    live.propagate()
+    for op in function.walk():
+        if op not in live.operations or op in roots or isinstance(op, For):
+            continue
+        is_buffer = ALLOCATES in op.traits and op.parent in (function.body, top.body) and not op.operands
+        if not is_buffer and (_takes_tensors(op) or not op.is_speculatable):
+            raise _StaysError(f"where its copies begin depends on '{op.name}'")
+    return live
+
+
+def _inside(top: For, copying: list[Operation]) -> list[Operation]:
+    """What becomes the consumers' part, in order. Scalars stay outside, where other loops find them."""
+    op = next(op for op in (*copying, top) if op.parent is top.parent)
+    found: dict[Operation, None] = {}
+    while op is not top:
+        stays = isinstance(op, (LocalAlloc, BarrierInit, Barrier)) and not _takes_tensors(op)
+        stays |= op.is_speculatable and not _takes_tensors(op) and not any(
+            value.defining_op in found for value in op.operands)  # fmt: skip
+        if not stays and op not in copying:
+            found[op] = None
+        op = op.next
+    found[top] = None
+    while isinstance(op.next, (DotWait, LocalDealloc)):
+        op = op.next
+        if isinstance(op, DotWait):
+            found[op] = None
+    return list(found)
+
+
+def _takes_tensors(op: Operation) -> bool:
+    """Whether it is about elements that threads hold."""
+    return any(isinstance(value.type, (T.TensorType, T.FlightType)) for value in (*op.operands, *op.results))
+
+
+def _check_room(function: Function, target: Target) -> None:
+    """See ROOM."""
+    kept = sum(op.result.type.bytes for op in function.walk(LocalAlloc))
+    scratch = max(map(scratch_of, function.walk()), default=0)
+    if kept + scratch > target.max_shared_bytes:
+        raise _StaysError(
+            f"{kept} bytes of buffers and {scratch} of scratch have no room side by side; fewer stages or "
+            "smaller blocks help"
+        )
+
+
+# -- splitting -------------------------------------------------------------------------------------------
+
+
+def _split(function: Function, target: Target, plan: _Plan) -> None:
+    _keep_for_all_iterations(plan.top, plan.buffers)
+    _set_registers(function)
+    empties = {ring.loop: _empties(plan.top, ring) for ring in plan.rings}
+    producer = _producer(function, plan, empties)
+    for op in plan.copying:
+        op.erase()
+    for ring in plan.rings:
+        b = Builder.at(ring.barrier)
+        b.create(BarrierArrive, pick(b, empties[ring.loop], ring.slot).result)
+        ring.barrier.erase()
+    _put_together(plan, producer)
+    dce(function, target)
+
+
+def _keep_for_all_iterations(top: Operation, buffers: list[LocalAlloc]) -> None:
+    """Allocate before ``top`` and free behind it."""
+    for buffer in buffers:
+        for user in buffer.result.users:
+            if isinstance(user, LocalDealloc):
+                user.move_after(top)
+        buffer.move_before(top)
+
+
+def _set_registers(function: Function) -> None:
+    attributes, warps = function.attributes, function.attributes["num_warps"]
+    attributes["extra_warps"] = _extra_warps(function)
+    if attributes["extra_warps"] > 1:
+        attributes["maxnreg"] = _launched_registers(warps)
+        attributes["warp_registers"] = (_consumer_registers(warps), machine.SETTABLE_REGISTERS[0])
+
+
+def _empties(top: For, ring: _Ring) -> Value:
+    """A ring of mbarriers at which the warps that compute arrive, once in an iteration."""
+    made = ring_of_barriers(top, ring.count)
+    count = top.parent.parent.attributes["num_warps"]
+    b = Builder.at(top)
+    b.create(BarrierInit, made, count=count)
+    return made
+
+
+def _producer(function: Function, plan: _Plan, empties: dict[For, Value]) -> Block:
+    """The producer's part: what is live of everything up to the loop."""
+    block, mapping = Block(), {}
+    live, copies = Liveness(), {}
+    for op in function.body.operations:
+        if op in plan.live.operations and ALLOCATES not in op.traits:
+            clone = block.append(op.clone(mapping))
+            copies.update(zip(op.walk(), clone.walk(), strict=True))
+        if op is plan.top:
+            break
+    live.operations = {copies[op] for op in plan.live.operations if op in copies}
+    live.values = {mapping[value] for value in plan.live.values if value in mapping}
+    sweep(block, live)
+    Builder(block).create(Yield)
+    for op in block.walk(BarrierWait):
+        op.attributes.pop("for_copies", None)
+    for op in block.walk(TensorLoad):
+        op.ordered = True
+    for ring in plan.rings:
+        _wait_for_room(copies[ring.loop], copies[ring.barrier], empties[ring.loop], ring.count)
+    return block
+
+
+def _wait_for_room(loop: For, place: Barrier, empties: Value, count: int) -> None:
+    """In each iteration of the producer's ``loop``, wait until the consumers have come as far."""
+    around = loop.parent_op
+    initial = [Builder.at(around or loop).constant(0, T.I32) for _ in range(2)]
+    names = ("turn", "phase")
+    outer = [around.add_carried(value, name) for value, name in zip(initial, names)] if around else []
+    starts = [carried[0] for carried in outer] or initial
+    inner = [loop.add_carried(value, name) for value, name in zip(starts, names)]
+    turn, phase = (carried[0] for carried in inner)
+    b = Builder.at(place)
+    b.create(BarrierWait, pick(b, empties, turn).result, phase)
+    end = loop.body.terminator
+    b = Builder.at(end)
+    following = [b.value(NextSlot, turn, count=count), b.value(NextPhase, phase, turn, count=count)]
+    end.set_operands([*end.operands[:-2], *following])
+    if around:
+        end = around.body.terminator
+        end.set_operands([*end.operands[:-2], *(carried[-1] for carried in inner)])
+    place.erase()
+
+
+def _put_together(plan: _Plan, producer: Block) -> None:
+    """Put what is ``inside`` into a partition with the ``producer``."""
+    results, inside = plan.results, {nested for op in plan.inside for nested in op.walk()}
+    consumers = Block()
+    made = Builder.at(plan.top).create(
+        Partition, result_types=[value.type for value in results],
+        regions=[Region(consumers), Region(producer)],
+    )  # fmt: skip
+    for value, result in zip(results, made.results, strict=True):
+        result.hint = value.hint
+        for user, index in list(value.uses):
+            if user not in inside:
+                user.set_operand(index, result)
+    for op in plan.inside:
+        consumers.append(op.remove())
+    Builder(consumers, location=plan.top.location).create(Yield, *results)
