@@ -227,6 +227,31 @@ _TOP = {
 }
 
 
+def _names(module: ModuleType, names: str) -> dict[str, Any]:
+    """Those of a module that stands for several of Triton's."""
+    return {name: getattr(module, name) for name in names.split()}
+
+
+def _without(module: ModuleType, others: Mapping[str, Any]) -> dict[str, Any]:
+    """The names of a module without those that belong to another one of Triton's."""
+    return {name: value for name, value in vars(module).items() if name not in others}
+
+
+_TARGET_INFO = _names(host, "current_target is_cuda cuda_capability_geq is_hip is_hip_cdna3 is_hip_cdna4")
+_FILES = _names(
+    host,
+    "CacheManager FileCacheManager RemoteCacheBackend"
+    " get_cache_manager get_override_manager get_dump_manager",
+)
+_BUILD = _names(compiler, "platform_key compile_module_from_src _build _load")
+_DISASM = _names(compiler, "path_to_cuobjdump path_to_nvdisasm get_sass extract")
+_FILECHECK = _names(
+    testing, "stub_target MatchError run_parser run_filecheck run_filecheck_test filecheck_test"
+)
+_VIEWER = _names(profiler, "Tree parse format_tree print_tree main")
+_MXFP = _names(internal_testing, "MXFP4Tensor MXScaleTensor")
+
+
 def _language(*path: str) -> list[Source]:
     """A submodule of the language first, where there is one, then the whole language."""
     found: list[Source] = []
@@ -244,21 +269,21 @@ MODULES: dict[str, Sequence[Source]] = {
     "triton.language.core": [CORE, *_language("core")],
     "triton.language.math": _language("math"),
     "triton.language.standard": _language("standard"),
-    "triton.language.target_info": [host],
+    "triton.language.target_info": [_TARGET_INFO],
     "triton.knobs": [knobs],
     "triton._C": [{}],
     "triton._C.libtriton": [_SPECIALIZE],
     "triton._C.libtriton.nvidia": [{}],
     "triton._C.libtriton.nvidia.cublas": [cublas],
-    "triton._filecheck": [testing],
+    "triton._filecheck": [_FILECHECK],
     "triton._C.libtriton.ir": [{"context": hooks.Context, "load_dialects": hooks.load_dialects}],
     "triton._utils": [
         {"find_paths_if": hooks.find_paths_if, "get_iterable_path": hooks.get_iterable_path}
     ],
     "triton.runtime": [_JIT, _TUNING, _ERRORS],
     "triton.runtime.jit": [_JIT, _SPECIALIZE],
-    "triton.runtime.cache": [_CACHE, host],
-    "triton.runtime.build": [compiler],
+    "triton.runtime.cache": [_CACHE, _FILES],
+    "triton.runtime.build": [_BUILD],
     "triton.runtime._allocation": [
         {"NullAllocator": host.NullAllocator, "set_allocator": host.set_allocator}
     ],
@@ -266,20 +291,20 @@ MODULES: dict[str, Sequence[Source]] = {
     "triton.runtime.interpreter": [{"InterpretedFunction": host.InterpretedFunction}],
     "triton.runtime.autotuner": [_TUNING, _ERRORS],
     "triton.runtime.errors": [_ERRORS],
-    "triton.testing": [testing],
+    "triton.testing": [_without(testing, _FILECHECK)],
     "triton.compiler": [_COMPILER, _ERRORS],
     "triton.compiler.compiler": [_COMPILER],
     "triton.compiler.errors": [_ERRORS],
     "triton.backends": [_BACKENDS],
     "triton.backends.compiler": [_BACKENDS],
     "triton.backends.driver": [_BACKENDS],
-    "triton.profiler": [profiler],
-    "triton.profiler.viewer": [profiler],
-    "triton._internal_testing": [internal_testing, internal_testing.OTHER_VENDORS],
+    "triton.profiler": [_without(profiler, _VIEWER)],
+    "triton.profiler.viewer": [_VIEWER],
+    "triton._internal_testing": [_without(internal_testing, _MXFP), internal_testing.OTHER_VENDORS],
     "triton.runtime._async_compile": [_JIT],
     "triton.tools": [{}],
-    "triton.tools.disasm": [compiler],
-    "triton.tools.mxfp": [internal_testing],
+    "triton.tools.disasm": [_DISASM],
+    "triton.tools.mxfp": [_MXFP],
     "triton.tools.tensor_descriptor": [{"TensorDescriptor": tensor_descriptor.TensorDescriptor}],
     "triton.tools.ragged_tma": [ragged],
 }

@@ -57,6 +57,21 @@ def test_names_are_ptxforges_own(triton):
     assert scope["cdiv"](1000, 256) == 4 and scope["next_power_of_2"](1000) == 1024
 
 
+def test_a_module_has_no_names_of_another(triton):
+    """One file of ptxforge stands for several modules of Triton's."""
+    names = {
+        "language.target_info": "TensorWrapper", "runtime.cache": "TensorWrapper",
+        "runtime.build": "ASTSource", "tools.disasm": "ASTSource",
+        "testing": "run_filecheck", "_filecheck": "do_bench",
+        "_internal_testing": "MXFP4Tensor", "tools.mxfp": "is_cuda",
+        "profiler": "print_tree", "profiler.viewer": "scope",
+    }  # fmt: skip
+    for module, name in names.items():
+        found = importlib.import_module(f"triton.{module}")
+        assert name not in dir(found) and not hasattr(found, name), module
+        assert dir(found)
+
+
 def test_probes(triton):
     assert triton.__version__ >= "3.0.0" and triton.language.__version__ == triton.__version__
     assert "cache_results" in inspect.signature(triton.autotune).parameters
