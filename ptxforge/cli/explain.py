@@ -27,9 +27,9 @@ from ptxforge.cli.source import (
     parse_constants,
     parse_signature,
 )
-from ptxforge.explain.measure import run_counted
 from ptxforge.explain.page import page
 from ptxforge.explain.report import Report, explain
+from ptxforge.explain.roofline import run_counted
 from ptxforge.explain.trace import trace
 from ptxforge.runtime.jit import JITFunction
 from ptxforge.runtime.specialize import specialize

@@ -35,9 +35,8 @@ from ptxforge.emulator.access import ATOMIC, READ, WRITE, Locator
 from ptxforge.emulator.async_copy import BulkCopies, BulkWork, CopyGroups
 from ptxforge.emulator.checks import Checker, RemoteAccess
 from ptxforge.emulator.findings import Site
-from ptxforge.emulator.global_records import THREAD_BITS
 from ptxforge.emulator.mbarrier import MBarriers
-from ptxforge.emulator.memory import ORIGIN, address_of
+from ptxforge.emulator.memory import ORIGIN, THREAD_BITS, address_of
 from ptxforge.emulator.parser import Instruction, Register
 from ptxforge.emulator.program import SHARED_BASE, Block, Program, registers_of
 from ptxforge.emulator.state import Machine

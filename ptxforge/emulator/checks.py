@@ -37,9 +37,10 @@ import numpy as np
 
 from ptxforge.emulator.access import ATOMIC, READ, WRITE, Locator, gather
 from ptxforge.emulator.findings import Site
-from ptxforge.emulator.global_records import (
+from ptxforge.emulator.memory import (
     CTA_SHIFT,
     GLOBAL_ATOMIC,
+    ORIGIN,
     SEVERAL,
     THREAD_BITS,
     TICK,
@@ -47,9 +48,9 @@ from ptxforge.emulator.global_records import (
     Accesses,
     Allocation,
     Overwrites,
+    address_of,
     per_granule,
 )
-from ptxforge.emulator.memory import ORIGIN, address_of
 from ptxforge.emulator.parser import TYPE_BITS, Instruction
 from ptxforge.emulator.program import SHARED_BASE, Program
 from ptxforge.emulator.registers import unwritten

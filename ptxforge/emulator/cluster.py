@@ -30,8 +30,15 @@ from ptxforge.emulator.arithmetic import unsigned
 from ptxforge.emulator.async_copy import BulkCopies, BulkWork
 from ptxforge.emulator.checks import Checker
 from ptxforge.emulator.findings import Site
-from ptxforge.emulator.global_records import THREAD_BITS
-from ptxforge.emulator.memory import LOCAL_WINDOW, ORIGIN, RANK_SHIFT, SHARED_WINDOW, WINDOW_MASK, address_of
+from ptxforge.emulator.memory import (
+    LOCAL_WINDOW,
+    ORIGIN,
+    RANK_SHIFT,
+    SHARED_WINDOW,
+    THREAD_BITS,
+    WINDOW_MASK,
+    address_of,
+)
 from ptxforge.emulator.parser import Instruction
 from ptxforge.emulator.registry import instruction
 from ptxforge.emulator.state import EXIT, Machine

@@ -9,10 +9,9 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from ptxforge.explain.measure import Counts
 from ptxforge.explain.memory import Access, Conflict, conflicts_of
 from ptxforge.explain.resources import Occupancy, Resources
-from ptxforge.explain.roofline import Product
+from ptxforge.explain.roofline import Counts, Product
 from ptxforge.explain.trace import Trace
 from ptxforge.support.location import Location
 

@@ -8,10 +8,9 @@ from typing import Any
 import attrs
 
 from ptxforge.explain.lint import Advice, advice_for
-from ptxforge.explain.measure import Counts
 from ptxforge.explain.memory import Area, areas_of
 from ptxforge.explain.resources import Occupancy, Resources, occupancy_of, resources_of
-from ptxforge.explain.roofline import Roofline, card_of, roofline
+from ptxforge.explain.roofline import Counts, Roofline, card_of, roofline
 from ptxforge.explain.trace import Trace
 from ptxforge.support import markup
 from ptxforge.support.location import Location

@@ -1,6 +1,6 @@
 """Objects of aggregate classes: making them, their fields, methods and operators.
 
-An object is a tuple (:class:`~ptxforge.language.aggregates.Aggregate`), so that what carries, joins and
+An object is a tuple (:class:`~ptxforge.language.core.Aggregate`), so that what carries, joins and
 returns tuples does so with objects.
 """
 
@@ -16,8 +16,8 @@ import attrs
 from ptxforge.frontend.context import Context
 from ptxforge.frontend.values import TensorValue, Undefined, describe, is_number, is_static
 from ptxforge.language import types as L
-from ptxforge.language.aggregates import Aggregate
 from ptxforge.language.constexpr import constexpr
+from ptxforge.language.core import Aggregate
 from ptxforge.support.errors import CompilationError, TypeMismatchError, UnsupportedSyntaxError
 
 _BINARY = {

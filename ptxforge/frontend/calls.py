@@ -27,9 +27,9 @@ from ptxforge.frontend.visitor import Invoke, Visitor, handles
 from ptxforge.language import core, debug
 from ptxforge.language import math as language_math
 from ptxforge.language import types as L
-from ptxforge.language.aggregates import Aggregate, is_aggregate
 from ptxforge.language.composite_types import constexpr_type, tuple_type
 from ptxforge.language.constexpr import constexpr, unwrap
+from ptxforge.language.core import Aggregate, is_aggregate
 from ptxforge.language.descriptor import tensor_descriptor
 from ptxforge.language.registry import is_builtin
 from ptxforge.support.errors import CompilationError, PtxforgeError, TypeMismatchError, UnsupportedSyntaxError

@@ -47,7 +47,7 @@ from ptxforge.ir.ops.arith import Select
 from ptxforge.ir.ops.cast import IntToPtr
 from ptxforge.ir.ops.control import If, Yield
 from ptxforge.language import types as L
-from ptxforge.language.aggregates import Aggregate
+from ptxforge.language.core import Aggregate
 from ptxforge.support.errors import CompilationError, TypeMismatchError, UnsupportedSyntaxError
 
 

@@ -20,9 +20,9 @@ from ptxforge.frontend.semantics.shape import permuted, sliced
 from ptxforge.frontend.values import COMPOSITES, BlockPointer, Descriptor, TensorValue, describe, is_static
 from ptxforge.frontend.visitor import Invoke, Visitor, handles, unsupported
 from ptxforge.language import types as L
-from ptxforge.language.aggregates import Aggregate
 from ptxforge.language.composite_types import constexpr_type, tuple_type
 from ptxforge.language.constexpr import constexpr, unwrap
+from ptxforge.language.core import Aggregate
 from ptxforge.language.descriptor import tensor_descriptor
 from ptxforge.language.registry import MEMBERS, ConstexprFunction, is_builtin
 from ptxforge.support.dtypes import DType

@@ -16,7 +16,7 @@ from ptxforge.frontend.semantics import arith
 from ptxforge.frontend.values import TensorValue, is_static
 from ptxforge.frontend.visitor import Invoke, Visitor, handles
 from ptxforge.language import types as L
-from ptxforge.language.aggregates import Aggregate
+from ptxforge.language.core import Aggregate
 from ptxforge.support.errors import TypeMismatchError, UnsupportedSyntaxError
 
 _BINARY: dict[type[ast.operator], tuple[Callable, Callable]] = {

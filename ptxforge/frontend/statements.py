@@ -14,8 +14,8 @@ from ptxforge.frontend.source import is_constexpr_annotation
 from ptxforge.frontend.values import describe, is_number, is_static, make_tuple
 from ptxforge.frontend.visitor import Outcome, Returned, Visitor, handles
 from ptxforge.language import debug
-from ptxforge.language.aggregates import Aggregate
 from ptxforge.language.constexpr import constexpr
+from ptxforge.language.core import Aggregate
 from ptxforge.support.errors import (
     CompilationError,
     CompileTimeAssertionError,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
 from ptxforge.language import types as L
-from ptxforge.language.aggregates import Aggregate
+from ptxforge.language.core import Aggregate
 from ptxforge.language.descriptor import tensor_descriptor_type
 from ptxforge.support.errors import CompilationError
 

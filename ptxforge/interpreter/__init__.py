@@ -20,7 +20,6 @@ from ptxforge.interpreter import (
     partition,
     reduce,
     shared,
-    tensor_store,
 )
 from ptxforge.interpreter.address_space import AddressSpace
 from ptxforge.interpreter.execute import run
@@ -28,5 +27,5 @@ from ptxforge.interpreter.registry import HANDLERS
 
 __all__ = [
     "HANDLERS", "AddressSpace", "atomic", "control", "debug", "debugger", "descriptor", "inline_asm",
-    "mbarrier", "memory", "partition", "reduce", "run", "shared", "tensor_store", "warpgroup",
+    "mbarrier", "memory", "partition", "reduce", "run", "shared",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ in ``ptxforge.frontend.semantics``. Names and meanings are those of Triton's lan
 import typing as _typing
 
 from ptxforge.language import core, extra, math, random, standard
-from ptxforge.language.aggregates import aggregate, aggregate_replace
+from ptxforge.language.core import aggregate, aggregate_replace
 from ptxforge.language.arith import (
     add, cdiv, clamp, logical_and, logical_or, maximum, minimum, mul, next_power_of_2, sub, where,
 )  # fmt: skip

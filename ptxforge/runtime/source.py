@@ -25,8 +25,8 @@ from typing import Any
 
 import attrs
 
-from ptxforge.language.aggregates import is_aggregate
 from ptxforge.language.constexpr import unwrap
+from ptxforge.language.core import is_aggregate
 from ptxforge.language.types import dtype
 from ptxforge.runtime import compiler_state, store
 from ptxforge.runtime.cache import FunctionPlace, place_of

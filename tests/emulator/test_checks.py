@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ptxforge.emulator import EmulatorDevice, global_records
+from ptxforge.emulator import EmulatorDevice, memory
 from ptxforge.emulator.findings import KINDS
 
 from .harness import HEADER, run
@@ -273,7 +273,7 @@ ld.global.u8 %h, [%a+15]; ld.global.u16 %h, [%a+2];"""
 )
 def test_accesses_entered_late_conflict_all_the_same(monkeypatch, most, body, expected):
     """Reads, and stores of whole rows, are only remembered until something else touches the allocation."""
-    monkeypatch.setattr(global_records, "_MOST_DEFERRED", most)
+    monkeypatch.setattr(memory, "_MOST_DEFERRED", most)
     assert [kind for kind in kinds(body, threads=32, blocks=4) if kind != "race"] == expected
 
 

@@ -15,9 +15,9 @@ from ptxforge.cli import main
 from ptxforge.cli.source import load_kernel
 from ptxforge.explain import resources, roofline
 from ptxforge.explain import trace as trace_module
-from ptxforge.explain.measure import run_counted
 from ptxforge.explain.report import explain
 from ptxforge.explain.resources import Occupancy, Resources, _read, occupancy_of, read_sass
+from ptxforge.explain.roofline import run_counted
 from ptxforge.explain.trace import ptx_lines, trace
 from ptxforge.layouts import show
 from ptxforge.runtime import tools

@@ -17,9 +17,9 @@ from ptxforge import triton_compat
 from ptxforge.cli import main
 from ptxforge.cli.source import load_kernel
 from ptxforge.explain import resources
-from ptxforge.explain.measure import run_counted
 from ptxforge.explain.page import page
 from ptxforge.explain.report import explain
+from ptxforge.explain.roofline import run_counted
 from ptxforge.explain.trace import Line, trace
 
 KERNELS = Path(__file__).parent / "kernels.py"

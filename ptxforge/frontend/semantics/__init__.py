@@ -4,7 +4,6 @@ Importing this package fills :data:`ptxforge.frontend.semantics.registry.SEMANTI
 """
 
 from ptxforge.frontend.semantics import (
-    aggregates,
     arith,
     atomic,
     block_pointer,

@@ -1,10 +1,14 @@
-"""Programs, creation, casts and promises."""
+"""Programs, creation, casts and promises.
+
+Objects of aggregate classes.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from ptxforge.frontend import convert
+from ptxforge.frontend.aggregates import replaced
 from ptxforge.frontend.context import Context
 from ptxforge.frontend.convert import splat
 from ptxforge.frontend.semantics import arguments
@@ -179,3 +183,10 @@ def debug_barrier(ctx):
 def expect_zero(ctx, x, mask):
     value = arguments.tensor(ctx, x, "x")
     return where(ctx, mask, value, ctx.constant(0, value.dtype))
+
+
+@implements(language.aggregate_replace)
+def aggregate_replace(ctx, value, **fields):
+    if not isinstance(value, language.Aggregate):
+        raise ArgumentProblem("value", f"must be an object of an aggregate class, is {describe(value)}")
+    return replaced(ctx, value, fields)
