@@ -21,6 +21,6 @@ from ptxforge.frontend.semantics import (
 )
 
 __all__ = [
-    "aggregates", "arith", "atomic", "block_pointer", "core", "cuda", "debug", "descriptor", "dot",
-    "dot_scaled", "inline_asm", "instructions", "map_elementwise", "math", "memory", "reduce", "shape",
+    "arith", "atomic", "block_pointer", "core", "cuda", "debug", "descriptor", "dot",
+    "instructions", "map_elementwise", "math", "memory", "reduce", "shape",
 ]  # fmt: skip
