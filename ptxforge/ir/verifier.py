@@ -28,7 +28,7 @@ Types
 
 Asynchronous work
     13. What waits for a queue has something to wait for: an operation of the function that starts work of
-        that queue, or signals to its waits.
+        that queue, or signals to its waits. At the mbarriers that are waited for, something arrives.
 
 The verifier stops at the first fault. Its message cites the number and shows the function with a note at the
 operation.
@@ -41,10 +41,11 @@ from typing import NoReturn
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
-from ptxforge.ir.definition import ELEMENTWISE, HINTS, REGISTRY, SCHEDULE, AttributeField
+from ptxforge.ir.definition import ALLOCATES, ELEMENTWISE, HINTS, REGISTRY, SCHEDULE, TENSORS, AttributeField
 from ptxforge.ir.ops.control import Return
 from ptxforge.ir.ops.shape import check_tile_shape
 from ptxforge.ir.printer import print_function
+from ptxforge.ir.views import memory_of
 from ptxforge.ir.warps import SplitsWarps, WarpGroup, warps_of
 from ptxforge.layouts.encodings import Distributed
 from ptxforge.layouts.linear import LayoutError
@@ -169,6 +170,17 @@ class _Verifier:
             queue = op.effects.finishes
             if queue and queue not in under_way:
                 self.fail(13, f"it waits for the queue '{queue}', to which nothing is added", op)
+            if queue == TENSORS and not self.is_arrived_at(op.barrier):
+                self.fail(13, "nothing arrives at the mbarrier that it waits for", op)
+
+    def is_arrived_at(self, barrier: Value) -> bool:
+        """Whether an operation arrives at an mbarrier, or at others of its allocation. (Copies only bring
+        bytes. Where control flow passes mbarriers on, it is not known which they are.)"""
+        barriers = memory_of(barrier)
+        if barriers is None or ALLOCATES not in barriers.traits:
+            return True
+        arrivals = (op for op in self.operations if TENSORS in (op.effects.starts, op.effects.signals))
+        return any(not op.effects.fills and memory_of(op.barrier) is barriers for op in arrivals)
 
     # -- operations ------------------------------------------------------------------------------------
 

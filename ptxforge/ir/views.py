@@ -6,7 +6,7 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from ptxforge.ir import types as T
-from ptxforge.ir.core import Value
+from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import SAME_MEMORY
 from ptxforge.layouts.banks import SharedAccess, offsets_of, shared_access
 from ptxforge.layouts.encodings import DotOperand, Mma
@@ -40,6 +40,15 @@ def view_of(memory: Value) -> View:
         return op.view(view_of(op.operands[0]))
     type: T.MemDescType = memory.type
     return View(type.layout.linear(type.shape[-type.layout.rank :]))
+
+
+def memory_of(view: Value) -> Operation | None:
+    """The operation that makes the memory which views show: an allocation; None if control flow passes it
+    on."""
+    op = view.defining_op
+    while op is not None and SAME_MEMORY in op.traits:
+        op = op.operands[0].defining_op
+    return op
 
 
 def access_of(tensor: T.TensorType, view: View, max_vector: int = 1 << 30) -> SharedAccess:

@@ -56,6 +56,7 @@ from ptxforge.ir.ops.shared import (
 )
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.ir.pressure import registers_of
+from ptxforge.ir.views import memory_of
 from ptxforge.support import machine
 
 _COPIED = (COPIES, TENSORS)
@@ -184,12 +185,12 @@ class _Rings:
         self.waits: dict[Operation, list[Operation]] = {}
         for op in loop.body.operations:
             if op.effects.fills == TENSORS:
-                ring, barriers = _memory_of(op.destination), _memory_of(op.barrier)
+                ring, barriers = memory_of(op.destination), memory_of(op.barrier)
                 self.waits[ring] = [
-                    w for w in loop.body.of(BarrierWait) if _memory_of(w.barrier) is barriers
+                    w for w in loop.body.of(BarrierWait) if memory_of(w.barrier) is barriers
                 ]
             if op.effects.fills == COPIES:
-                self.waits[_memory_of(op.destination)] = list(loop.body.of(AsyncWait))
+                self.waits[memory_of(op.destination)] = list(loop.body.of(AsyncWait))
 
     def needed(self, start: DotAsync) -> list[Operation] | None:
         """What must be done before ``start`` in an iteration, itself included, in order; ``None`` if that is
@@ -208,16 +209,8 @@ class _Rings:
                 if inner is not None and inner.parent is self.loop.body:
                     work.append(inner)
                 if isinstance(value.type, T.MemDescType):
-                    work += self.waits.get(_memory_of(value), ()) if op is start else ()
+                    work += self.waits.get(memory_of(value), ()) if op is start else ()
         return [op for op in self.loop.body.operations if op in found]
-
-
-def _memory_of(value: Value) -> Operation | None:
-    """The allocation that a view is of."""
-    op = value.defining_op
-    while op is not None and SAME_MEMORY in op.traits:
-        op = op.operands[0].defining_op
-    return op
 
 
 def _move_behind(place: Operation, ops: Iterable[Operation]) -> None:
@@ -282,10 +275,10 @@ def _late_reads(loop: For, head: Operation) -> list[Operation] | None:
     so that they and the wait for the copies can stand there; ``None`` if one does not."""
     in_front = [op for op in loop.body.operations if op.is_before_in_block(head)]
     copies = list(loop.body.of(AsyncCopyGlobalToLocal))
-    copied = {_memory_of(op.destination) for op in copies}
+    copied = {memory_of(op.destination) for op in copies}
     found = []
     for op in in_front:
-        if op.effects.reads_by == PRODUCTS and copied & {_memory_of(value) for value in (op.a, op.b)}:
+        if op.effects.reads_by == PRODUCTS and copied & {memory_of(value) for value in (op.a, op.b)}:
             return None
         if isinstance(op, LocalLoad):
             users = (loop.body.ancestor_of(user) for user in op.result.users)

@@ -67,6 +67,16 @@ def copied(function) -> np.ndarray:
     return out
 
 
+def test_a_wait_at_which_nothing_arrives_is_refused():
+    """Copies bring bytes, but a phase does not end before somebody has arrived."""
+    expect = "  barrier_expect %bar {bytes = 512}\n"
+    other = "  %more = local_alloc : () -> memdesc<1xi64, #bar, mutable>\n" + expect.replace("%bar", "%more")
+    for instead in ("", other):
+        with pytest.raises(VerificationError, match="arrives at the mbarrier|to which nothing is added"):
+            parsed((expect, instead))
+    parsed((expect, "  barrier_arrive %bar\n"))
+
+
 def test_text_round_trips():
     text = print_function(parsed())
     assert print_function(parse_function(text)) == text
@@ -88,7 +98,7 @@ EXPECT, WAIT = "  barrier_expect %bar {bytes = 512}\n", "  barrier_wait %bar, %z
 
 @pytest.mark.parametrize(("changes", "message"), [
     ([("{bytes = 512}", "{bytes = 256}")], "a wait that never ends"),
-    ([(EXPECT, "")], "a wait that never ends"),
+    ([(EXPECT, ROOM + EXPECT.replace("%bar", "%room"))], "a wait that never ends"),
     ([("  barrier_init %bars\n", "")], "before barrier_init"),
     ([(WAIT, "")], "while copies are under way"),
     ([(EXPECT, EXPECT + EXPECT)], "second arrival"),
