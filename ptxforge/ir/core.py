@@ -394,8 +394,9 @@ class Block:
             following = here.next
             if kind is None or isinstance(here, kind):
                 yield here
-            for region in here.regions:
-                yield from region.block.walk(kind)
+            if here.regions:  # of few: no iterator for the others
+                for region in here.regions:
+                    yield from region.block.walk(kind)
             here = following
 
     def has(self, kind: Kinds) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import attrs
 
 from ptxforge.ir.core import Function, Operation, Region
+from ptxforge.ir.interfaces import Interfaces
 from ptxforge.support.machine import WARP_SIZE
 
 
@@ -69,4 +70,6 @@ def warps_around(op: Operation) -> WarpGroup:
 
 def scratch_of(op: Operation) -> int:
     """Bytes of shared memory that ``op`` needs while its group runs it; 0 for most."""
+    if type(op).scratch_bytes is Interfaces.scratch_bytes:  # whatever the group: none
+        return 0
     return op.scratch_bytes(warps_around(op).count)

@@ -25,6 +25,10 @@ PassFunction = Callable[[Function, Target], bool]
 STAGES = ("tile", "gpu")
 
 
+def _name_of(row: Pass) -> str:
+    return row.function.__name__
+
+
 @attrs.frozen(slots=True)
 class Pass:
     """One row of a pipeline.
@@ -44,10 +48,7 @@ class Pass:
     destroys: tuple[str, ...] = ()
     keeps: tuple[Callable, ...] = ()
     when: Callable[[Target], bool] | None = None
-
-    @property
-    def name(self) -> str:
-        return self.function.__name__
+    name: str = attrs.field(init=False, default=attrs.Factory(_name_of, takes_self=True))
 
     def runs_on(self, target: Target) -> bool:
         return self.when is None or self.when(target)
@@ -101,8 +102,7 @@ class Stages(Sequence):
     def __init__(self, before: Function, passes: Sequence[Pass], target: Target):
         self._before, self._passes, self._target = before, passes, target
         self._texts: list[str] | None = None
-        self._snapshots = [Snapshot(row.name, row.stage, self, i + 1) for i, row in enumerate(passes)]
-        self._snapshots.insert(0, Snapshot("frontend", "tile", self, 0))
+        self._snapshots: list[Snapshot] = []
 
     @property
     def texts(self) -> list[str]:
@@ -120,10 +120,13 @@ class Stages(Sequence):
         return texts
 
     def __getitem__(self, index):
+        if not self._snapshots:
+            rows = [Snapshot(row.name, row.stage, self, i + 1) for i, row in enumerate(self._passes)]
+            self._snapshots = [Snapshot("frontend", "tile", self, 0), *rows]
         return self._snapshots[index]
 
     def __len__(self) -> int:
-        return len(self._snapshots)
+        return len(self._passes) + 1
 
 
 def run_passes(
@@ -188,6 +191,8 @@ def _names(text: str) -> set[str]:
 
 def _check_setting(setting: settings.Setting, names: set[str], rows: Sequence[Pass]) -> None:
     """Raise :class:`SettingError` when a variable names a pass that is not among ``rows``."""
+    if not names:
+        return
     known = dict.fromkeys(row.name for row in rows)
     for name in sorted(names - known.keys()):
         raise setting.error(f"no pass '{name}' in this pipeline; there are {', '.join(known)}")

@@ -203,12 +203,13 @@ def source_of(fn: Callable) -> str:
     return textwrap.dedent("\n".join(lines)) if shift else "\n".join(lines)
 
 
-_after: list[weakref.WeakMethod] = []
+_after: dict[weakref.WeakMethod, None] = {}
+"""Methods in the order in which they came; one whose object dies is found without asking the others."""
 
 
 def on_redefinition(forget: Callable[[], None]) -> None:
     """Call a method, as long as its object lives, when some function gets another text."""
-    _after.append(weakref.WeakMethod(forget, _after.remove))
+    _after[weakref.WeakMethod(forget, _after.pop)] = None
 
 
 def redefinition() -> None:

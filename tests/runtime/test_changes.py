@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import math
 import types
+import weakref
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 
 import numpy as np
@@ -13,6 +15,7 @@ import pytest
 import ptxforge
 import ptxforge.language as tl
 from ptxforge.runtime.precompile import AsyncCompileMode, FutureKernel
+from ptxforge.support import source_text
 from ptxforge.support.errors import ChangedGlobalError, CompilationError, ForeignFunctionError
 
 
@@ -295,3 +298,19 @@ def test_options_of_triton_that_may_be_none():
 def test_a_name_made_of_the_default_one():
     added = ptxforge.jit(repr=lambda spec: kernel.repr(spec) + "_more")(kernel.fn)
     assert added.compile({"out": "*i32"}).name == "kernel_more"
+
+
+def test_a_kernel_that_dies_is_forgotten_without_asking_the_others(monkeypatch):
+    """However many kernels there are: none is compared with the one that died."""
+    monkeypatch.setattr(source_text, "_after", {})
+    kernels = [ptxforge.jit(added.fn) for _ in range(20)]
+    compared = []
+
+    def is_same(one, other):
+        compared.append(other)
+        return one is other
+
+    monkeypatch.setattr(weakref.WeakMethod, "__eq__", is_same)
+    del kernels[10]
+    gc.collect()
+    assert len(source_text._after) == 19 and not compared
