@@ -21,7 +21,10 @@ ODD_TILES = _tiles(
     (128, 128, 64, 8, 3),
 )  # fmt: skip
 """For rows that are not aligned: elements are loaded to registers on their way."""
-TF32_TILES = _tiles((128, 256, 32, 8, 3), (128, 128, 32, 4, 3), (128, 256, 32, 8, 4), (128, 128, 32, 8, 3))
+TF32_TILES = _tiles(
+    (128, 256, 32, 8, 3), (128, 128, 32, 4, 3), (128, 256, 32, 8, 4), (128, 128, 32, 8, 3),
+    (256, 128, 32, 8, 3), (256, 128, 32, 8, 4),
+)  # fmt: skip
 INT8_TILES = _tiles((128, 256, 128, 8, 3), (128, 128, 128, 4, 3), (128, 256, 64, 8, 4), (128, 128, 128, 8, 3))
 SKINNY_TILES = _tiles(
     (16, 64, 128, 4, 4), (16, 32, 256, 4, 4), (16, 64, 64, 4, 5), (16, 128, 64, 4, 5), (16, 64, 256, 4, 3),
@@ -45,9 +48,10 @@ DESCRIPTOR_TILES = _tiles(
 )
 WEIGHT_TILES = _tiles(
     (128, 128, 64, 8, 3), (128, 128, 64, 4, 3), (128, 256, 64, 8, 3), (128, 256, 64, 8, 4),
-    (128, 128, 128, 8, 3),
+    (128, 128, 128, 8, 3), (256, 128, 64, 8, 3), (256, 128, 64, 8, 4),
 )  # fmt: skip
-"""Of products whose right operand is widened in registers."""
+"""Of products whose right operand is widened in registers; on sm_90a roles are exchanged, and 256 rows are
+the most that an instruction takes."""
 GROUPED_TILES = _tiles(
     (128, 128, 64, 8, 3), (128, 128, 64, 4, 3), (128, 256, 64, 8, 3), (128, 256, 64, 8, 4),
     (64, 128, 64, 4, 4),

@@ -155,7 +155,9 @@ def _loops_around(op: Operation) -> list[Loop]:
 
 
 def _schedule(op: Product) -> str:
-    users = [user for user, _ in op.result.uses]
+    users = op.result.users
+    while len(users) == 1 and isinstance(users[0], Product):  # the next of several slices along k
+        users = users[0].result.users
     if not _loops_around(op):
         return "waited for where it is used"
     if any(TERMINATOR in user.traits for user in users):

@@ -34,13 +34,23 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Function, Operation
-from ptxforge.ir.definition import COPIES, TENSORS
+from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.definition import ALLOCATES, COPIES, SAME_MEMORY, TENSORS
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.memory import Barrier
+from ptxforge.ir.ops.shared import LocalAlloc, LocalStore
 from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.ir.warps import warps_around
-from ptxforge.passes.staggered_products import Product, carried_by, carry, products_of, stagger
+from ptxforge.passes.products_in_parts import carry_accumulators, in_parts, start_in_parts
+from ptxforge.passes.staggered_products import (
+    Product,
+    carried_by,
+    carry,
+    lasts,
+    products_of,
+    stagger,
+    sum_of,
+)
 from ptxforge.support.target import Target
 
 
@@ -48,9 +58,13 @@ def overlap_products(function: Function, target: Target) -> bool:
     """Let products of one iteration run into the next one wherever the rules admit it."""
     changed = False
     for loop in list(function.walk(For)):
+        products = products_of(loop)
+        for product in products:
+            carry_accumulators(loop, product)
+        stores = _keep_buffers(loop, products)
         sums = _sums(loop)
         if sums:
-            _overlap(loop, sums)
+            _overlap(loop, sums, stores)
             changed = True
         else:
             changed |= stagger(loop, warps_around(loop).threads)
@@ -61,12 +75,48 @@ def _sums(loop: For) -> dict[Product, int]:
     """All products of the loop, in order, and the carried values that they are added to; none if one of them
     is no SUM with lasting OPERANDS."""
     found: dict[Product, int] = {}
-    for product in products_of(loop):
+    products = products_of(loop)
+    for product in products:
         index = carried_by(loop, product)
-        if index is None or not isinstance(product.start.a.type, T.MemDescType):
+        if index is None or not (_is_in_memory(product) or (len(products) == 1 and in_parts(loop, product))):
             return {}
         found[product] = index
     return found
+
+
+def _is_in_memory(product: Product) -> bool:
+    return isinstance(product.start.a.type, T.MemDescType)
+
+
+def _keep_buffers(loop: For, products: list[Product]) -> list[Operation]:
+    """See STORED: the stores of the product's tiles to buffers that are now from outside of the loop, if it
+    can run on then. They stand in front of the product."""
+    if len(products) != 1 or sum_of(loop, products[0]) is None:
+        return []
+    (product,) = products
+    tiles = {value: _stored(value, loop) for value in (product.start.a, product.start.b)}
+    if not all(tile is not None or _is_lasting(value, loop) for value, tile in tiles.items()):
+        return []
+    stores = []
+    for alloc in dict.fromkeys(tile for tile in tiles.values() if tile is not None):
+        buffer = Builder.at(loop).value(LocalAlloc, type=alloc.result.type)
+        stores.append(Builder.at(product.begin).create(LocalStore, alloc.value, buffer))
+        alloc.replace_with([buffer])
+    return stores
+
+
+def _is_lasting(value: Value, loop: For) -> bool:
+    return isinstance(value.type, T.MemDescType) and lasts(value, loop)
+
+
+def _stored(value: Value, loop: For) -> LocalAlloc | None:
+    """The buffer of the loop's own, for the product alone, that ``value`` is a view of."""
+    op = value.defining_op
+    while op is not None and value.has_one_use and SAME_MEMORY in op.traits:
+        value = op.operands[0]
+        op = value.defining_op
+    is_own = op is not None and ALLOCATES in op.traits and op.parent is loop.body and bool(op.operands)
+    return op if is_own and value.has_one_use else None
 
 
 def _last_copy(loop: For) -> Operation:
@@ -86,13 +136,18 @@ def _is_scalar(op: Operation) -> bool:
     return not op.regions and not any(isinstance(v.type, (T.TensorType, T.FlightType)) for v in values)
 
 
-def _overlap(loop: For, sums: dict[Product, int]) -> None:
-    last = list(sums)[-1].start
+def _overlap(loop: For, sums: dict[Product, int], stores: list[Operation]) -> None:
+    *_, last = sums
     behind = _last_copy(loop)
     for product, index in sums.items():
         carry(loop, index, product, behind)
-    wait = Builder.after(last).create(DotWait, pending=len(sums))
-    op: Operation | None = wait
+    op: Operation | None = last.start
+    if stores:
+        op = Builder.at(stores[0]).create(DotWait, pending=0)
+    elif _is_in_memory(last):
+        op = Builder.after(op).create(DotWait, pending=len(sums))
+    else:
+        op = start_in_parts(loop, op)
     while op is not None and not isinstance(op, Barrier) and op.effects.fills != COPIES:
         op = op.next
     if op is not None and op.effects.fills:

@@ -96,18 +96,21 @@ def products_of(loop: For) -> list[Product]:
 def carried_by(loop: For, product: Product) -> int | None:
     """Which carried value ``product`` is added to, where the loop does nothing else with that, and the
     product's operands in shared memory last for another iteration."""
+    operands = (product.start.a, product.start.b)
+    is_lasting = all(lasts(value, loop) for value in operands if isinstance(value.type, T.MemDescType))
+    return sum_of(loop, product) if is_lasting else None
+
+
+def sum_of(loop: For, product: Product) -> int | None:
+    """Which carried value ``product`` is added to, where the loop does nothing else with that."""
     argument, total = product.begin.value, product.total
     is_carried = isinstance(argument, BlockArgument) and argument.block is loop.body and argument.index > 0
     if not (is_carried and argument.has_one_use and total.has_one_use):
         return None
-    if loop.next_of(argument) is not total:
-        return None
-    operands = (product.start.a, product.start.b)
-    lasts = all(_lasts(value, loop) for value in operands if isinstance(value.type, T.MemDescType))
-    return argument.index - 1 if lasts else None
+    return argument.index - 1 if loop.next_of(argument) is total else None
 
 
-def _lasts(value: Value, loop: For) -> bool:
+def lasts(value: Value, loop: For) -> bool:
     """Whether memory is a tile in a ring of buffers, which has one more than are under way, or from outside
     of the loop."""
     op = value.defining_op

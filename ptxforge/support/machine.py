@@ -22,6 +22,10 @@ MOST_REGISTERS = 255
 """32-bit registers that a thread can have."""
 REGISTERS_BESIDE_FLIGHTS = 24
 """32-bit registers of a thread for all but the accumulators and left operands of products under way."""
+PARTS_THROUGH_REGISTERS = 2
+"""Parts, one after the other along k, of a product whose left operand passes through registers in a loop: one
+multiplies while the registers of the other are filled. More would take no fewer registers, as all are live in
+the end, and each has a wait."""
 TENSOR_REGISTERS = 180
 """32-bit registers of a thread that tensors can take in a loop of products: of 255, the rest is for
 addresses, indices and fragments on their way."""

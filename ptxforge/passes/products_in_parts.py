@@ -1,0 +1,180 @@
+"""A product whose left operand passes through registers runs on into the next iteration, too: in two parts.
+
+    for … iter_args(%acc = %zero) {                          (before)
+      %t = trans %acc
+      %f = dot_begin %t
+      %x = local_load %a
+      %g = dot_async %x, %b, %f
+      %d = dot_wait %g {pending = 0}
+      copies
+      %u = trans %d
+      yield %u }
+
+    %f = dot_begin (trans %zero)                             (after)
+    for … iter_args(%acc = %f) {
+      dot_wait {pending = 1}                                 the last iteration's first part is finished:
+      %x0 = local_load (first half of %a along k)            … its registers are free
+      %g = dot_async %x0, (first half of %b), %acc
+      dot_wait {pending = 1}                                 the last iteration's second part is finished
+      %x1 = local_load (second half of %a along k)
+      %h = dot_async %x1, (second half of %b), %g
+      barrier; copies
+      yield %h }
+    %d = trans (dot_wait %acc {pending = 0})
+
+Registers may not change while tensor cores read them, and a second set of them would have to be moved from
+iteration to iteration. Of two parts one is always multiplying while the registers of the other are filled.
+
+Rules
+-----
+SUM       The product of the loop, added to a carried value that the loop does nothing with but transpose
+          and convert it to and fro: it is carried as accumulators, and brought back behind the loop.
+OPERAND   is read from a ring of buffers to registers, and perhaps cast and transposed there.
+PARTS     Each half is at least one instruction deep along k.
+"""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import BlockArgument, Operation, Value
+from ptxforge.ir.definition import ANY_LAYOUT, ELEMENTWISE, READS_SHARED, REARRANGING
+from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.shared import LocalLoad, MemDescSubslice, MemDescTrans
+from ptxforge.ir.ops.warpgroup import DotAsync, DotWait
+from ptxforge.layouts import wgmma
+from ptxforge.layouts.encodings import DotOperand, infer_trans
+from ptxforge.passes.staggered_products import Product, carried_by, lasts
+from ptxforge.support import machine
+
+_MOVES = frozenset((ANY_LAYOUT, REARRANGING))
+"""The traits of a change of layout."""
+
+
+def carry_accumulators(loop: For, product: Product) -> None:
+    """See SUM: the carried value that ``product`` is added to becomes one of the accumulators' type."""
+    before, argument = _behind_moves(product.begin.value)
+    is_carried = isinstance(argument, BlockArgument) and argument.block is loop.body and argument.index > 0
+    if not (before and is_carried and argument.has_one_use and product.total.has_one_use):
+        return
+    yielded = loop.next_of(argument)
+    after, total = _behind_moves(yielded)
+    if total is not product.total or not after or not _is_identity([*before, *after]):
+        return
+    index = argument.index - 1
+    initial = _moved(Builder.at(loop), loop.initial[index], before)
+    result = loop.results[index]
+    loop.set_operand(3 + index, initial)
+    argument.type = result.type = total.type
+    product.begin.set_operand(0, argument)
+    terminator = loop.body.terminator
+    terminator.set_operands([total if v is yielded else v for v in terminator.operands])
+    for op in [*reversed(after), *reversed(before)]:
+        op.erase()
+    uses = list(result.users)
+    moved = _moved(Builder.after(loop), result, after)
+    for user in uses:
+        user.set_operands([moved if v is result else v for v in user.operands])
+
+
+def _behind_moves(value: Value) -> tuple[list[Operation], Value]:
+    """The transposes and conversions, each for the next alone, that make ``value``, in order, and of what."""
+    moves: list[Operation] = []
+    op = value.defining_op
+    while op is not None and (op.is_transpose or _MOVES <= op.traits) and value.has_one_use:
+        moves.insert(0, op)
+        value = op.operands[0]
+        op = value.defining_op
+    return moves, value
+
+
+def _is_identity(moves: list[Operation]) -> bool:
+    """Whether all transposes among ``moves``, one after the other, are none."""
+    order: tuple[int, ...] = tuple(range(len(moves[0].operands[0].type.shape)))
+    for op in moves:
+        order = tuple(order[d] for d in op.order) if op.is_transpose else order
+    return order == tuple(sorted(order))
+
+
+def _moved(b: Builder, value: Value, moves: list[Operation]) -> Value:
+    for op in moves:
+        copy = op.clone({})
+        copy.set_operands([value])
+        value = b.insert(copy).result
+    return value
+
+
+def in_parts(loop: For, product: Product) -> bool:
+    """Whether ``product``, the only one of ``loop``, is one for the rules above."""
+    start = product.start
+    depth = wgmma.K_BYTES * 8 // start.b.type.element.bits
+    if carried_by(loop, product) is None or start.b.type.shape[0] % (machine.PARTS_THROUGH_REGISTERS * depth):
+        return False
+    return isinstance(start.a.type.layout, DotOperand) and _work_behind(start.a, loop) is not None
+
+
+def _work_behind(value: Value, loop: For) -> list[Operation] | None:
+    """The read of a ring, the casts of its result and the transposes that make ``value``, in order; ``None``
+    if something else does."""
+    op = value.defining_op
+    if op is None or op.parent is not loop.body or not value.has_one_use:
+        return None
+    if op.get_effects() == READS_SHARED:
+        return [op] if lasts(op.source, loop) else None
+    is_cast = ELEMENTWISE in op.traits and op.is_pure and len(op.operands) == 1
+    if not (is_cast or op.is_transpose):
+        return None
+    work = _work_behind(op.operands[0], loop)
+    return None if work is None else [*work, op]
+
+
+def start_in_parts(loop: For, start: DotAsync) -> DotAsync:
+    """Replace ``start``, whose sum is carried as a flight, by its PARTS with their waits; the last one."""
+    b, parts = Builder.at(start), machine.PARTS_THROUGH_REGISTERS
+    work, layout = _work_behind(start.a, loop), start.a.type.layout
+    width = start.b.type.shape[0] // parts
+    signs = {name: start.attributes.get(name, False) for name in ("a_unsigned", "b_unsigned")}
+    flight = start.c
+    for number in range(parts):
+        b.create(DotWait, pending=parts - 1)
+        left = _part_of_left(b, work, layout, number * width, width)
+        right = _part_of_memory(b, start.b, 0, number * width, width)
+        flight = b.value(DotAsync, left, right, flight, **signs)
+    start.replace_with([flight])
+    for op in reversed(work):
+        op.erase()
+    return flight.defining_op
+
+
+def _part_of_left(b: Builder, work: list[Operation], layout: DotOperand, first: int, width: int) -> Value:
+    """``width`` elements along k of the operand that ``work`` makes. Transposes are done to the view of
+    memory: all the rest is then in the operand's own ``layout``."""
+    read, *others = work
+    tile = read.source
+    for op in others:
+        tile = _transposed(b, tile, op.order) if op.is_transpose else tile
+    part = _part_of_memory(b, tile, 1, first, width)
+    type = T.TensorType(part.type.shape, part.type.element, layout)
+    value = b.value(LocalLoad, part, *read.operands[1:], type=type)
+    for op in others:
+        if not op.is_transpose:
+            copy = op.clone({})
+            copy.set_operands([value])
+            copy.result.type = T.TensorType(type.shape, op.result.type.element, layout)
+            value = b.insert(copy).result
+    return value
+
+
+def _transposed(b: Builder, tile: Value, order: tuple[int, ...]) -> Value:
+    type: T.MemDescType = tile.type
+    shape = tuple(type.shape[d] for d in order)
+    turned = T.MemDescType(shape, type.element, infer_trans(type.layout, order, type.shape), type.mutable)
+    return b.value(MemDescTrans, tile, type=turned, order=order)
+
+
+def _part_of_memory(b: Builder, tile: Value, k: int, first: int, width: int) -> Value:
+    type: T.MemDescType = tile.type
+    shape = tuple(width if d == k else size for d, size in enumerate(type.shape))
+    offsets = tuple(first if d == k else 0 for d in range(2))
+    part = T.MemDescType(shape, type.element, type.layout, type.mutable)
+    return b.value(MemDescSubslice, tile, type=part, offsets=offsets)
