@@ -13,9 +13,8 @@ A shared address is an offset in the CTA's own shared memory, or, as ``mapa`` ma
 rank of a CTA of the cluster above it (:data:`RANK_SHIFT`; rank + 1, so that 0 is the own CTA). In CTAs of a
 cluster but the first, addresses of variables have it, too, as on a GPU.
 
-Who wrote and read an allocation of global memory in one launch; :mod:`checks` compares what is here.
-
-Stores to what others have written: a race only if they change it.
+*Records.* Who wrote and read an allocation of global memory in one launch stands here; :mod:`checks`
+compares. A store to what others have written is a race only if it changes it:
 
 Threads that all write one value may do so in any order, and programs that set a flag do. So the conflict of a
 store with an earlier one waits until the store is done, and is a finding where memory is another afterwards.

@@ -4,10 +4,9 @@
 longest registered prefix wins, so that ``cp.async.bulk`` and ``cp.async`` can live in different files. The
 essay at the head of :mod:`ptxforge.emulator.translate` says how a handler is written.
 
-Which modifiers every opcode takes: a word that is not here makes an instruction unknown when it is loaded.
-
-The families look for the modifiers that they act on and would overlook others. The table follows the
-syntax lines of the PTX ISA; types are left to the families.
+A second table says which modifiers every opcode takes: a word that is not there makes an instruction unknown
+when it is loaded. The families look for the modifiers that they act on and would overlook others. The table
+follows the syntax lines of the PTX ISA; types are left to the families.
 """
 
 from __future__ import annotations

@@ -10,9 +10,8 @@ try again; if none of that helps, the batch is deadlocked.
 The run of a batch is a generator: it yields when it has polled memory for long, so that CTAs of other
 batches, which may be the ones it waits for, get their turn.
 
-Launches that do not end: limits of steps and seconds, and loops that repeat themselves.
-
-A batch looks here every few thousand basic blocks (:data:`scheduler._SLICE`), so that a launch that ends pays
+*Launches that do not end.* There are limits of steps and seconds, and loops that repeat themselves are found.
+A batch looks every few thousand basic blocks (:data:`_SLICE`), so that a launch that ends pays
 nothing. After :data:`_PATIENCE` looks the registers, shared and local memory are compared with what they were
 at an earlier look (Brent's cycle detection): when all are the same, and no global memory was changed in
 between, the batch can only go on repeating itself.

@@ -1,12 +1,9 @@
-"""What a warp does together: exchanges, and matrices between shared memory and registers.
-
-Warp-level instructions: shfl, vote, match, redux, activemask, elect.
+"""Warp-level instructions: shfl, vote, match, redux, activemask, elect; and ldmatrix, stmatrix, movmatrix for
+8 x 8 matrices of 16-bit elements between shared memory and registers.
 
 Lanes of a warp are 32 neighbours of a register array, so ``view.reshape(warps, 32)`` is the warp's view of a
 register. A lane that the mask excludes takes no part; the value that shfl reads from it is what its register
 holds, as on hardware.
-
-ldmatrix, stmatrix and movmatrix: 8 x 8 matrices of 16-bit elements between shared memory and registers.
 """
 
 from __future__ import annotations

@@ -1,16 +1,11 @@
-"""What a launch takes: what the emulator counts, and the least time that follows.
-
-A roofline estimate: the least time that a launch can take on a card, by what it moves and computes.
+"""A roofline estimate: the least time that a launch can take on a card, by what it moves (as the emulator
+counts it, when the kernel runs on given arguments) and by what its products compute.
 
 Each figure is work over a published peak, so that every one of them is a lower bound of the time, and the
 largest is the bound. It says what to look at first, not how long the kernel takes.
 
 Peaks: NVIDIA's data sheets of the named cards, dense figures, and the architecture white papers for what one
 multiprocessor does per clock. Architectures without figures here have no roofline.
-
-Products: which instruction makes them, and how much work they are for what they load.
-
-What the emulator counts when a kernel runs on given arguments.
 """
 
 from __future__ import annotations

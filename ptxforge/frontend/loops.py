@@ -1,8 +1,7 @@
-"""``for``. What it carries is decided in ``carried``.
+"""Loops. What they carry is decided in ``carried``.
 
-``while``: a condition that is computed before each iteration.
-
-Loops that are unrolled while compiling: over a tuple, over compile-time values, ``tl.static_range``.
+``for``; ``while``, with a condition that is computed before each iteration; and loops that are unrolled while
+compiling: over a tuple, over compile-time values, ``tl.static_range``.
 """
 
 from __future__ import annotations

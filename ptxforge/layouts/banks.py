@@ -12,11 +12,10 @@ With linear layouts no simulation is needed. The words that the lanes of a step 
 (shifted by a constant); their banks are W modulo 32, again a subspace. Every bank that is hit at all is hit
 by the same number of words, 2 ** (dim W - dim (W mod 32)).
 
-How a warp that holds fragments of tensor cores stores them: in vectors, line by line.
-
-A lane has two neighbours of a row of the accumulator, four lanes are eight of them. Where a warp has a longer
-piece of each row (``Mma.tiles_per_warp``) it can exchange elements until every lane has a vector and eight
-lanes a whole line, without waiting for other warps.
+*How a warp that holds fragments of tensor cores stores them*: in vectors, line by line. A lane has two
+neighbours of a row of the accumulator, four lanes are eight of them. Where a warp has a longer piece of each
+row (``Mma.tiles_per_warp``) it can exchange elements until every lane has a vector and eight lanes a whole
+line, without waiting for other warps.
 """
 
 from __future__ import annotations

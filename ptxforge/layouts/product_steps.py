@@ -10,7 +10,7 @@ other walks).
 FMA units: k outermost, too, so that each step needs one column of ``a`` and one row of ``b``; a step goes
 through its rows to and fro, so that from one instruction to the next only one operand changes.
 
-Layouts of matrix products on the FMA units: who computes what, and how the operands wait in shared memory.
+The layouts of products on the FMA units (who computes what, and how the operands wait in shared memory):
 
 *What limits such a product.* A scheduler issues one instruction per cycle, an FMA or something else; shared
 memory delivers 128 bytes per cycle to four schedulers. A thread that computes ``m`` x ``n`` elements reads

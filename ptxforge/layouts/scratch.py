@@ -1,10 +1,9 @@
-"""Shared memory that an operation needs for itself while it runs.
+"""Shared memory that an operation needs for itself while it runs, and what encodings are built from: counting
+through a tile, fragments, and fitting a tile to a tensor.
 
 Reductions and scans exchange one value per warp, gathers and histograms a whole tile. The allocation pass
 asks here how many bytes, and the code generator lays them out by the same rules. What a layout conversion
 needs is part of its plan (``conversion.py``).
-
-What encodings are built from: counting through a tile, fragments, and fitting a tile to a tensor.
 """
 
 from __future__ import annotations

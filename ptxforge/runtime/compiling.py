@@ -1,10 +1,7 @@
-"""From a kernel to an artifact, and from its PTX onto a device.
+"""From a kernel and what it is compiled for to an artifact, out of the disk cache, else by compiling; and
+from its PTX onto a device, by way of the machine code that an earlier process made of it.
 
-From a kernel and what it is compiled for to an artifact: out of the disk cache, else by compiling.
-
-What compiling ahead of a launch needs: complete signatures, and element types that stand for arrays.
-
-PTX text onto a device, by way of the machine code that an earlier process made of it.
+Compiling ahead of a launch needs complete signatures, and element types that stand for arrays.
 
 The driver's assembler takes tens of milliseconds for a matrix product, again in every process, so what it
 makes is kept on disk. The rule of which assembler works is in docs/caching.md: for a kernel that is loaded it

@@ -1,13 +1,9 @@
-"""What a jitted function is made of to programs that send it elsewhere.
-
-What programs that rewrite Triton's kernels read and set on a jitted function.
+"""What programs that rewrite Triton's kernels read and set on a jitted function, and how one travels.
 
 PyTorch's Inductor compiles a kernel in a worker, takes the Python function away (``fn``, ``__globals__``,
 ``used_global_vals``, ``repr``, ``_hash_lock``) and sends the rest to the process that launches. Without its
-function a kernel travels by value: names, parameters, source. With it, it travels by name
-(:mod:`ptxforge.runtime.function_state`).
-
-Kernels travel between processes by name, as functions do.
+function a kernel travels by value: names, parameters, source. With it, it travels by name,
+as functions do.
 
 A kernel is what compiled code and loaded modules hang on, so a copy of it would be another kernel with
 nothing compiled: ``copy`` and ``deepcopy`` give the kernel itself, and ``pickle`` writes the module and the

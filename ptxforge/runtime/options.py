@@ -1,13 +1,10 @@
-"""What a launch takes: the kernel's parameters, and options beside them.
+"""What a launch takes: the kernel's parameters (and what is wrong with a call that does not fit them), and
+options beside them.
 
-The options that a launch takes beside the kernel's own arguments.
+Options are of three kinds: what the compiler needs, what the launch itself needs, and what other Triton
+compilers need and this one accepts because it asks for nothing else than what happens anyway.
 
-Three kinds: what the compiler needs, what the launch itself needs, and what other Triton compilers need and
-this one accepts because it asks for nothing else than what happens anyway.
-
-What launches, and the type of ``kernel[grid]`` for type checkers and editors.
-
-What a kernel's parameters are, and what is wrong with a call that does not fit them.
+For type checkers and editors, the type of ``kernel[grid]`` stands here, too.
 """
 
 from __future__ import annotations

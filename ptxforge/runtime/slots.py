@@ -1,25 +1,22 @@
 """From the arguments of a call to the parameters of the PTX kernel.
 
-Where the parameters of the PTX kernel come from at a launch.
+*Where each comes from.* Most are arguments of the call as they are; a tensor descriptor is several
+parameters. Tensor maps are encoded from the values of other parameters; the last ones that were made are
+kept, by those values, so that a launch pays for a look-up only.
 
-Most are arguments of the call as they are; a tensor descriptor is several parameters. Tensor maps are encoded
-from the values of other parameters; the last ones that were made are kept, by those values, so that a launch
-pays for a look-up only.
+*The parameter buffer.* PTX's ABI puts each parameter at its natural alignment, in order.
 
-The parameter buffer of a kernel: PTX's ABI puts each parameter at its natural alignment, in order.
-
-Tuples, named tuples and ``*args`` as arguments of a launch.
-
-A kernel that is launched with tuples is another kernel to the rest of the runtime: one with a parameter for
-each element. For ``def f(x, pair)``, launched with ``f[grid](a, (b, (3, None)))``, that is a kernel with
-the parameters ``x, pair_0, pair_1_0, pair_1_1``, each specialised as any argument is. The frontend puts the
-tuples together again, as ``__ptxforge_structure__`` tells:
+*Tuples, named tuples and* ``*args``. A kernel that is launched with them is another kernel to the rest of the
+runtime: one with a parameter for each element. For ``def f(x, pair)``, launched with
+``f[grid](a, (b, (3, None)))``, that is a kernel with the parameters ``x, pair_0, pair_1_0, pair_1_1``, each
+specialised as any argument is. The frontend puts the tuples together again, as ``__ptxforge_structure__``
+tells:
 
     {"pair": Nested(tuple, ("pair_0", Nested(tuple, ("pair_1_0", "pair_1_1"))))}
 
 What such a call costs beyond another is the walk over its tuples.
 
-Triton's own launch function of a compiled kernel, which generated code and profilers call.
+*Triton's own launch function* of a compiled kernel, which generated code and profilers call.
 
     kernel.run(grid_x, grid_y, grid_z, stream, kernel.function, kernel.packed_metadata,
                launch_metadata, enter_hook, exit_hook, *arguments)

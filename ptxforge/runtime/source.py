@@ -2,10 +2,8 @@
 
 A kernel means the same as long as its own source, the source of each function that it calls, jitted or at
 compile time, and the value of each plain global that it reads are the same. Names are found in the AST
-(:mod:`ptxforge.runtime.source`) and looked up in the function's globals and closure; an attribute chain such
+and looked up in the function's globals and closure; an attribute chain such
 as ``helpers.gelu`` is followed through modules.
-
-What a function's text says to the disk cache: the text itself and the names that it reads from outside.
 
 Finding the names means parsing the text and walking over its tree, which takes some milliseconds for a long
 kernel: half of a warm start. So they are kept on disk, under a hash of the text.

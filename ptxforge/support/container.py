@@ -30,8 +30,8 @@ FIELDS = (
 
 
 def described(artifact: Any) -> tuple[dict[str, Any], dict[str, bytes]]:
-    """An :class:`~ptxforge.compiler.Artifact` as facts and sections of a file
-    (:mod:`ptxforge.support.container`). ``shown`` is for readers only."""
+    """An :class:`~ptxforge.compiler.Artifact` as facts and sections of a file. ``shown`` is for
+    readers only."""
     facts = {field: getattr(artifact, field) for field in FIELDS}
     facts["tensor_maps"] = [attrs.asdict(recipe) for recipe in artifact.tensor_maps]
     facts["shown"] = {name: repr(value) for name, value in artifact.constants.items()}

@@ -1,6 +1,4 @@
-"""What Triton's hooks are called with.
-
-The hooks of ``triton.knobs.runtime``, tied to those of ptxforge.
+"""The hooks of ``triton.knobs.runtime``, tied to those of ptxforge.
 
 Which arguments a kernel reads and writes, told in the form of Triton's IR bindings.
 

@@ -1,13 +1,6 @@
 """The table of modules that :func:`~ptxforge.triton_compat.install` registers, and where their contents come
-from.
-
-A module under another name, whose contents come from elsewhere.
-
-What of Triton there will not be, each with its reason: told at the import, and at the use.
-
-``docs/from-triton.md`` shows this table.
-
-Names of ``triton.language`` below its public ones that generated kernels use.
+from: each is a module under another name (:class:`Alias`). What of Triton there will not be is told with its
+reason, at the import and at the use; ``docs/from-triton.md`` shows that table.
 """
 
 from __future__ import annotations

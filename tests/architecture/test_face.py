@@ -93,11 +93,12 @@ def test_all_that_is_loaded_when_first_used_is_public():
     assert {*ptxforge._HOME, *ptxforge._MODULES, "__version__"} == set(ptxforge.__all__) == set(dir(ptxforge))
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "ptxforge").rglob("*.py")), ids=lambda path: path.stem)
+LISTING = [path for path in sorted((ROOT / "ptxforge").rglob("*.py")) if "\n__all__ = " in path.read_text()]
+
+
+@pytest.mark.parametrize("path", LISTING, ids=lambda path: str(path.relative_to(ROOT)))
 def test_listed_names_exist(path):
     """``__all__`` of a package may name modules that have moved into others: no linter reads it there."""
-    if "__all__" not in path.read_text() or "shadow" in path.parts:
-        return
     module = importlib.import_module(
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
     )

@@ -1,15 +1,4 @@
-"""Special functions: gamma, the error function, the normal distribution.
-
-The gamma function and its logarithm.
-
-Coefficients of the gamma function.
-
-A table has coefficients for float64, then for float32, of highest degree first, fitted at Chebyshev's points
-in 220 bits; the variable is mapped to [-1, 1].
-
-The error function's relatives and the normal distribution.
-
-Coefficients of the error function's relatives.
+"""Special functions: gamma and its logarithm, the error function's relatives, the normal distribution.
 
 A table has coefficients for float64, then for float32, of highest degree first, fitted at Chebyshev's points
 in 220 bits; the variable is mapped to [-1, 1].
