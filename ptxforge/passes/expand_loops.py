@@ -86,11 +86,12 @@ class Schedule:
         for op in loop.body.operations:
             if op.is_terminator:
                 continue
-            if not {"stage", "turn"} <= op.attributes.keys():
+            written = op.attributes
+            if "stage" not in written or "turn" not in written:
                 raise IRError(f"'{op.name}' in a scheduled loop has no stage or no turn")
-            stage[op], turn[op] = op.attributes.pop("stage"), op.attributes.pop("turn")
-            if "beyond" in op.attributes:
-                beyond[op] = op.attributes.pop("beyond")
+            stage[op], turn[op] = written.pop("stage"), written.pop("turn")
+            if "beyond" in written:
+                beyond[op] = written.pop("beyond")
         return cls(sorted(turn, key=turn.__getitem__), stage, beyond, loop.attributes.pop("last_stage"))
 
 
@@ -203,8 +204,10 @@ class LoopExpander:
             mapping = {value: self._in_prologue(value, iteration) for value in self._captured(op)}
             flag = self._flag(iteration)
             clone = self.builder.insert(op.clone(mapping))
-            clone.attributes.pop("ordered", None)
-            self._predicate(op, clone, flag, is_certain=iteration < self.schedule.beyond.get(op, 0))
+            if "ordered" in clone.attributes:
+                del clone.attributes["ordered"]
+            beyond = self.schedule.beyond.get(op, 0)
+            self._predicate(clone, flag, beyond, is_certain=iteration < beyond)
             self.made.setdefault(iteration, {}).update(zip(op.results, clone.results))
 
     def _flag(self, iteration: int) -> Value:
@@ -216,11 +219,10 @@ class LoopExpander:
     def _exists(self, induction: Value, builder: Builder) -> Value:
         return builder.value(CmpI, induction, self.loop.upper, predicate="slt")
 
-    def _predicate(self, op: Operation, clone: Operation, flag: Value, is_certain: bool) -> None:
-        """Let a clone of ``op`` do nothing behind the last iteration for which it is done, if it may be one
-        of these. ``flag`` says whether its iteration exists."""
+    def _predicate(self, clone: Operation, flag: Value, beyond: int, is_certain: bool) -> None:
+        """Let ``clone`` do nothing behind the last iteration for which it is done (``beyond`` the loop's last
+        one), unless it is certain to be one of these. ``flag`` says whether its iteration exists."""
         b = Builder.at(clone)
-        beyond = self.schedule.beyond.get(op, 0)
         if beyond and clone.effects.fills == TENSORS:
             copy_from_outside(clone, flag, b)
         if is_certain:
@@ -307,8 +309,8 @@ class LoopExpander:
                 flags[stage] = self._exists(induction(stage), b)
             clone = b.insert(op.clone(mapping))
             if stage < self.last:
-                is_certain = stage + self.schedule.beyond.get(op, 0) >= self.last
-                self._predicate(op, clone, flags[stage], is_certain)
+                beyond = self.schedule.beyond.get(op, 0)
+                self._predicate(clone, flags[stage], beyond, is_certain=stage + beyond >= self.last)
             now.update(zip(op.results, clone.results))
         b.create(Yield, *(self._next(lagged, now, carried) for lagged in carried))
 
