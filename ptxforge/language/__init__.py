@@ -17,7 +17,7 @@ from ptxforge.language.atomic import (
     atomic_add, atomic_and, atomic_cas, atomic_load, atomic_max, atomic_min, atomic_or, atomic_store,
     atomic_xchg, atomic_xor,
 )  # fmt: skip
-from ptxforge.language.block_pointer import advance, make_block_ptr
+from ptxforge.language.descriptor import advance, make_block_ptr
 from ptxforge.language.composite_types import constexpr_type, str_to_ty, tuple_type
 from ptxforge.language.constexpr import constexpr
 from ptxforge.language.core import (

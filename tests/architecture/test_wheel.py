@@ -11,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 PACKAGES = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
-LIMIT = 1_175_000
+LIMIT = 1_170_000
 """Bytes of the wheel at most; the aim is a million."""
 SUFFIXES = {".py", ".typed", ".js", ".css"}
 """What a package consists of: code, and what the pages that it writes hold."""
@@ -25,12 +25,13 @@ def packaged() -> list[Path]:
 
 
 def wheel() -> bytes:
-    """The files as a wheel has them: deflated, each with its line of the record; the readme and the licence
-    beside them, as in the wheel's metadata."""
+    """The files as a wheel has them: deflated, each with its line of the record; the project's facts, the
+    readme and the licence beside them, as in the wheel's metadata."""
     made, record = io.BytesIO(), []
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        for path in [*packaged(), ROOT / "README.md", ROOT / "LICENSE"]:
-            name, data = str(path.relative_to(ROOT)), path.read_bytes()
+        metadata = (ROOT / "pyproject.toml").read_bytes() + (ROOT / "README.md").read_bytes()
+        files = {str(path.relative_to(ROOT)): path.read_bytes() for path in [*packaged(), ROOT / "LICENSE"]}
+        for name, data in (files | {"METADATA": metadata}).items():
             archive.writestr(name, data)
             digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
             record.append(f"{name},sha256={digest},{len(data)}\n")

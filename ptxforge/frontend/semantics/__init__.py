@@ -6,7 +6,6 @@ Importing this package fills :data:`ptxforge.frontend.semantics.registry.SEMANTI
 from ptxforge.frontend.semantics import (
     arith,
     atomic,
-    block_pointer,
     core,
     cuda,
     debug,
@@ -21,6 +20,6 @@ from ptxforge.frontend.semantics import (
 )
 
 __all__ = [
-    "arith", "atomic", "block_pointer", "core", "cuda", "debug", "descriptor", "dot",
+    "arith", "atomic", "core", "cuda", "debug", "descriptor", "dot",
     "instructions", "map_elementwise", "math", "memory", "reduce", "shape",
 ]  # fmt: skip

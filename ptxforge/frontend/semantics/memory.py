@@ -7,7 +7,7 @@ from typing import Any
 from ptxforge.frontend.context import Context
 from ptxforge.frontend.convert import broadcast_to, cast, not_zero
 from ptxforge.frontend.semantics import arguments
-from ptxforge.frontend.semantics.block_pointer import padding, pointers_and_mask
+from ptxforge.frontend.semantics.descriptor import padding, pointers_and_mask
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
 from ptxforge.frontend.values import BlockPointer, TensorValue, describe
 from ptxforge.ir.ops import memory as M
