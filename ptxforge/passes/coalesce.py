@@ -15,6 +15,9 @@ WIDTH       Elements per thread along the first dimension: what alignment, conti
             tensors are connected with its own, so that they agree; stores and atomics never exceed their own
             16 bytes. All are limited to the tile's elements per thread. What ``rotate_ranges`` found is taken
             as it is (``guarded``).
+PAIRS       Of a product's operand, 16-bit elements that must be loaded one by one are loaded in pairs of
+            neighbours, where the target has ``wgmma``: threads store whole words to shared memory, and there
+            are half as many masks and row addresses.
 THREADS     Lanes, then warps, fill the dimensions in that order. Where a connected tensor of that shape is
             reduced or scanned along a dimension, warps go to the other dimensions as long as there is work:
             the reduction then stays inside warps.
@@ -27,12 +30,14 @@ ALIKE       Connected tensors of one shape that are computed element by element,
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 from math import prod
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE, ORDERLESS, RELAYOUT
+from ptxforge.ir.definition import ELEMENTWISE, ORDERLESS, REARRANGING, RELAYOUT
 from ptxforge.ir.facts import AxisInfo
+from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.reduce import Combining
 from ptxforge.layouts.encodings import WARP_SIZE, Blocked, Distributed, default_blocked
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
@@ -55,6 +60,9 @@ def coalesce(function: Function, target: Target) -> bool:
     kept_whole = _reduced_dimensions(function, components)
     orders = {op: order_by_contiguity(facts[op.pointer]) for op in accesses}
     widths = {op: _elements_per_thread(op, facts[op.pointer], orders[op], num_warps) for op in accesses}
+    if target.has_wgmma:
+        pairs = _single_loads(function, widths)
+        widths |= {op: 2 for op in pairs if op.pointer.type.shape[orders[op][0]] > 1}
     widest = _widest_by_group(accesses, orders, widths, components)
     layouts: dict[Operation, Distributed] = {}
     for op in accesses:
@@ -68,6 +76,20 @@ def coalesce(function: Function, target: Target) -> bool:
         if op.pointer.type.layout != layout:
             do_in_layout(op, layout)
     return True
+
+
+def _single_loads(function: Function, widths: dict[Operation, int]) -> Iterator[Operation]:
+    """The loads that PAIRS speaks of."""
+    num_threads = function.attributes["num_warps"] * WARP_SIZE
+    for dot in function.walk(Dot):
+        for value in (dot.a, dot.b):
+            op = value.defining_op
+            while op is not None and REARRANGING in op.traits and value.has_one_use:
+                value = op.operands[0]
+                op = value.defining_op
+            is_single = widths.get(op) == 1 and value.has_one_use and value.type.element.bytes == 2
+            if is_single and not op.get_effects().writes and value.type.numel >= 2 * num_threads:
+                yield op
 
 
 def _let_scattered_follow(layouts: dict, facts: AxisInfoAnalysis, components: Components) -> None:

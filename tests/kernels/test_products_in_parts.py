@@ -136,6 +136,14 @@ def test_loads_are_under_way_while_the_last_product_is(stages, assemble):
     assert "ld.global" not in body[: body.index("wgmma.commit_group")]
 
 
+def test_elements_that_are_loaded_one_by_one_are_stored_in_words():
+    """Pairs of neighbours, where threads store tiles for ``wgmma``."""
+    ptx = compiled("fp16", "fp16", "i32", (128, 128, 64), num_warps=4).ptx
+    body = ptx[: ptx.index("wgmma.commit_group")]
+    assert "ld.global.b16" in body and "ld.global.b32" not in body
+    assert "st.shared.b32" in body and "st.shared.b16" not in body
+
+
 def test_a_part_of_one_instruction_is_not_halved():
     artifact = compiled("fp32", "fp32", "i32:16", (128, 128, 8), num_warps=4)
     assert schedule(artifact.ptx)[:2] == ["start", "wait 0"]
