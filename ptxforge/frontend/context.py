@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -158,5 +160,10 @@ def _e4b15_bits(value: float) -> int:
 def _rounded(value: float, dtype: L.dtype) -> float:
     if dtype in (L.float64, L.float8e4b15):
         return value
+    if dtype is L.float32:
+        try:
+            return struct.unpack("<f", struct.pack("<f", value))[0]
+        except OverflowError:
+            return math.copysign(math.inf, value)
     with np.errstate(all="ignore"):
         return float(np.float64(value).astype(dtype.base.numpy))

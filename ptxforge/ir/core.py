@@ -226,6 +226,12 @@ class Operation(Interfaces):
         if self.parent is not None:
             self.remove()
 
+    def discard(self) -> None:
+        """Erase the operation where nobody holds it or its results: it is freed at once (they know each
+        other, so otherwise the garbage collector has to find them)."""
+        self.erase()
+        self.results = ()
+
     def move_before(self, other: Operation) -> None:
         self.remove()
         other.parent.insert_before(other, self)

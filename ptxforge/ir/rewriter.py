@@ -91,7 +91,7 @@ def erase_dead(function: Function) -> None:
     """Erase what may go, users before what they use."""
     for op in reversed(list(function.walk())):
         if is_dead(op):
-            op.erase()
+            op.discard()
 
 
 def _is_removable(op: Operation) -> bool:

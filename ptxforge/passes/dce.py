@@ -104,7 +104,7 @@ def sweep(block: Block, live: Liveness) -> bool:
         if op.is_terminator:
             continue
         if op not in live.operations:
-            op.erase()
+            op.discard()
             changed = True
             continue
         if isinstance(op, Structured):

@@ -136,7 +136,7 @@ class _Rewriting:
         if isinstance(op, ConvertLayout):
             if op.x.type == op.result.type:
                 op.result.replace_all_uses_with(op.x)
-                op.erase()
+                op.discard()
             return
         for index, value in enumerate(op.operands):
             if (op, index) not in self.needed:

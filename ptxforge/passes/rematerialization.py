@@ -122,14 +122,14 @@ class _Rematerializer:
         """Replace one conversion if there is something cheaper."""
         value, layout = op.x, op.result.type.layout
         if not op.result.uses:
-            op.erase()
+            op.discard()
             return True
         self.plan, self.root = _Plan(), op
         now = conversion_cost(value.type.layout, layout, value.type) * self.weight(op.result)
         if self.visit(value, layout) >= now:
             return False
         op.result.replace_all_uses_with(self.make(value, layout))
-        op.erase()
+        op.discard()
         return True
 
     def store(self, op: Store) -> bool:

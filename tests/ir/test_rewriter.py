@@ -3,15 +3,17 @@ and the end of rewriting."""
 
 from __future__ import annotations
 
+import gc
+
 import pytest
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function
-from ptxforge.ir.ops.arith import AddI, MulI, SubI
+from ptxforge.ir.ops.arith import AddI, MulI, SubI, XorI
 from ptxforge.ir.ops.shape import Constant
 from ptxforge.ir.parser import parse_function
 from ptxforge.ir.printer import print_function
-from ptxforge.ir.rewriter import PatternSet, constant_of, fold, keep_hints, rewrite
+from ptxforge.ir.rewriter import PatternSet, constant_of, erase_dead, fold, keep_hints, rewrite
 from ptxforge.ir.verifier import verify
 from ptxforge.support.errors import InternalCompilerError
 
@@ -135,3 +137,16 @@ def test_union_tries_earlier_sets_first():
     assert not rewrite(f, PatternSet.union(first, second))
     assert order == [1, 2]
     assert T.I32 is f.arguments[0].type
+
+
+def test_dead_operations_are_freed_without_the_garbage_collector():
+    f = function("%a = addi %x, %y : i32\n%b = xori %a, %a : i32\n%c = xori %b, %a : i32")
+    gc.collect()
+    before = sum(isinstance(one, XorI) for one in gc.get_objects())
+    gc.disable()
+    try:
+        erase_dead(f)
+        assert [op.name for op in f.walk()] == ["return"]
+        assert sum(isinstance(one, XorI) for one in gc.get_objects()) == before - 2
+    finally:
+        gc.enable()

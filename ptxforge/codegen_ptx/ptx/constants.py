@@ -16,8 +16,10 @@ from ptxforge.ir import types as T
 
 def f32(value: float) -> str:
     """The PTX literal of ``value`` rounded to f32 (infinity when it is too large)."""
-    with np.errstate(all="ignore"):
-        return "0f%08X" % int(np.float32(value).view(np.uint32))
+    try:
+        return "0f%08X" % struct.unpack("<I", struct.pack("<f", value))[0]
+    except OverflowError:
+        return "0f7F800000" if value > 0 else "0fFF800000"
 
 
 def f64(value: float) -> str:
