@@ -194,7 +194,7 @@ class range:
       TMA loads the tiles that happens unasked.)
     * ``warp_specialize``, of a loop whose tiles TMA loads (on ``sm_90a``), or of one over tiles around it: a
       warp of its own loads them. The block has one warp more than ``num_warps``, or four. Where that cannot
-      be, a remark says why.
+      be, a remark says why. (Large attention has it unasked.)
     * ``disallow_acc_multi_buffer``, ``disable_licm``: as in Triton. They are accepted and may have no effect.
 
     Made outside a kernel it raises ``TypeError``.

@@ -23,6 +23,8 @@ these are there already: ``chained_products.py``.)
 Rules
 -----
 ASKED FOR   ``tl.range(…, warp_specialize=True)`` on the loop or on the one around it, over tiles.
+CHAIN       Unasked: a chain of products in eight warps, if its tiles leave room for no other block on the
+            multiprocessor, and loops behind it. (Attention of 128 columns on an H200: ``docs/hopper.md``.)
 RING        TMA copies all tiles of the loop into one ring, whose mbarriers are made before everything.
 SCALARS     Where copies begin is computed from parameters, the program's place and loop counters, by the
             producer for itself; nothing that was loaded.
@@ -34,16 +36,18 @@ REGISTERS   Four warps have room for one more. A multiprocessor has 168 register
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
 from ptxforge.ir.definition import ALLOCATES, COPIES
-from ptxforge.ir.ops.control import For, Yield
+from ptxforge.ir.ops.control import For, Structured, Yield
 from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierExpect, BarrierInit, BarrierWait, TensorLoad
 from ptxforge.ir.ops.memory import Barrier
-from ptxforge.ir.ops.partition import Partition, allocation_of
+from ptxforge.ir.ops.partition import Partition, allocation_of, users_of
 from ptxforge.ir.ops.shared import LocalAlloc, LocalDealloc, NextPhase, NextSlot
 from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.ir.warps import scratch_of
@@ -57,21 +61,34 @@ from ptxforge.support.target import Target
 def specialize_warps(function: Function, target: Target) -> bool:
     """Split every loop that asks for it and may be split."""
     changed = False
-    done: set[Operation] = set()
-    for loop in [loop for loop in function.walk(For) if loop.warp_specialize]:
-        top = function.body.ancestor_of(loop)
-        if top in done:
+    for top in [op for op in function.body.operations if op.regions]:
+        if top.parent is not function.body:
+            continue  # it is in a partition by now
+        asked = next((loop for loop in top.walk(For) if loop.warp_specialize), None)
+        if asked is None and not changed and not _pays(function, target, top):
             continue
-        done.add(top)
         try:
             plan = _plan(function, target, top)
         except (_StaysError, VerificationError) as why:
-            text = f"all warps load and compute, as in other loops: {why}"
-            function.remarks.add("not-specialized", text, loop.location)
+            if asked is not None:
+                text = f"all warps load and compute, as in other loops: {why}"
+                function.remarks.add("not-specialized", text, asked.location)
             continue
         _split(function, target, plan)
         changed = True
     return changed
+
+
+def _pays(function: Function, target: Target, op: Operation) -> bool:
+    """Whether it is a chain of products that is split unasked."""
+    if function.attributes["num_warps"] != machine.WARPS_THAT_LEND:
+        return False
+    if not any(map(_waits_for_room, op.walk())):
+        return False
+    filled = {allocation_of(load.destination) for load in function.walk(TensorLoad)}
+    filled -= {allocation_of(load.destination) for load in op.walk(TensorLoad)}
+    held = [made for made in function.walk(LocalAlloc) if made not in filled]
+    return 2 * sum(made.result.type.bytes for made in held) > target.max_shared_bytes
 
 
 class _StaysError(Exception):
@@ -91,12 +108,12 @@ class _Ring:
 
 @attrs.frozen
 class _Plan:
-    """How ``top``, a loop in the function's body, is split: the ``rings`` in it whose tiles a barrier
-    releases (others have mbarriers for it), ``copying`` operations in and before it, and what is ``live``
-    because these need it. ``buffers`` are those that are made in the loop, ``inside`` what the consumers do:
-    the loop, what comes before it behind the first copy, and waits for its last products."""
+    """How ``top``, a loop in the function's body or a branch with one, is split: the ``rings`` in it whose
+    tiles a barrier releases (others have mbarriers for it), ``copying`` operations in and before it, and what
+    is ``live`` because these need it. ``buffers`` are those that are made in the loop, ``inside`` what the
+    consumers do: the loop, and all from the first copy to the last operation on its barriers."""
 
-    top: For
+    top: Operation
     rings: list[_Ring]
     copying: list[Operation]
     live: Liveness
@@ -117,8 +134,6 @@ class _Plan:
 def _plan(function: Function, target: Target, top: Operation) -> _Plan:
     if function.attributes.get("num_ctas", 1) > 1:
         raise _StaysError("the program is a cluster of CTAs")
-    if not isinstance(top, For):
-        raise _StaysError(f"it is inside of '{top.name}'")
     in_top = [op for op in top.walk() if _is_copying(op)]
     if not in_top:
         raise _StaysError("TMA copies none of its tiles")
@@ -128,18 +143,18 @@ def _plan(function: Function, target: Target, top: Operation) -> _Plan:
     barriers = {allocation_of(op.barrier) for op in in_top}
     if any(user.parent is not function.body for made in barriers for user in made.result.users
            if isinstance(user, BarrierInit)):  # fmt: skip
-        raise _StaysError("its ring is made anew in each iteration of a loop around it")
+        raise _StaysError("its ring is made anew inside of a loop or branch around it")
     copying = [op for op in function.walk() if _is_copying(op) and allocation_of(op.barrier) in barriers]
     loops = {op.parent_op: None for op in in_top if not _holds_a_loop(op.parent_op)}
     rings = [_ring(loop) for loop in loops if not any(map(_waits_for_room, loop.regions[0].block.operations))]
     live = _live(function, top, [*copying, *(ring.barrier for ring in rings)])
     buffers = {allocation_of(op.destination): None for op in in_top if isinstance(op, TensorLoad)}
     moved = [made for made in buffers if made.parent is not function.body]
-    if any(made.parent is not top.body for made in moved):
-        raise _StaysError("its ring is made anew in each iteration of a loop around it")
-    if _holds_a_loop(top):
+    if any(made.parent is not top.regions[0].block for made in moved):
+        raise _StaysError("its ring is made anew inside of a loop or branch around it")
+    if top.is_counted and _holds_a_loop(top):
         _check_room(function, target)
-    plan = _Plan(top, rings, copying, live, moved, _inside(top, copying))
+    plan = _Plan(top, rings, copying, live, moved, _inside(top, copying, barriers))
     if any(isinstance(value.type, (T.MemDescType, T.FlightType)) for value in plan.results):
         raise _StaysError("products that it starts, or tiles that it keeps, are used behind it")
     return plan
@@ -184,8 +199,8 @@ def _consumer_registers(warps: int) -> int:
 
 
 def _ring(loop: Operation) -> _Ring:
-    if not isinstance(loop, For):
-        raise _StaysError(f"its tiles are copied in '{loop.name}'")
+    if not loop.is_counted or not (loop.parent_op is None or loop.parent_op.is_counted):
+        raise _StaysError("its tiles are copied in a branch")
     barriers = list(loop.body.of(Barrier))
     waits = list(loop.body.of(BarrierWait))
     slots = {op.barrier.defining_op.operands[1] for op in waits}
@@ -202,32 +217,44 @@ def _live(function: Function, top: Operation, roots: list[Operation]) -> Livenes
     for op in roots:
         live.mark_operation(op)
     live.propagate()
+    places = (function.body, top.regions[0].block)
     for op in function.walk():
-        if op not in live.operations or op in roots or isinstance(op, For):
+        if op not in live.operations or op in roots or isinstance(op, Structured):
             continue
-        is_buffer = ALLOCATES in op.traits and op.parent in (function.body, top.body) and not op.operands
+        is_buffer = ALLOCATES in op.traits and op.parent in places and not op.operands
         if not is_buffer and (_takes_tensors(op) or not op.is_speculatable):
             raise _StaysError(f"where its copies begin depends on '{op.name}'")
     return live
 
 
-def _inside(top: For, copying: list[Operation]) -> list[Operation]:
-    """What becomes the consumers' part, in order. Scalars stay outside, where other loops find them."""
-    op = next(op for op in (*copying, top) if op.parent is top.parent)
+def _inside(top: Operation, copying: list[Operation], barriers: set[Operation]) -> list[Operation]:
+    """What becomes the consumers' part, in order: from the first copy to the last operation on the ring's
+    ``barriers``, and waits for products. Scalars stay outside, where other loops find them, and buffers."""
+    body = top.parent
+    using = {body.ancestor_of(op) for ring in barriers for op in users_of(ring.result)
+             if getattr(op, "barrier", None) is not None}  # fmt: skip
+    op, last = next(op for op in body.operations if op in using), top
+    for other in body.operations:
+        last = other if other in using else last
+    while isinstance(last.next, (DotWait, LocalDealloc)):
+        last = last.next
     found: dict[Operation, None] = {}
-    while op is not top:
-        stays = isinstance(op, (LocalAlloc, BarrierInit, Barrier)) and not _takes_tensors(op)
-        stays |= op.is_speculatable and not _takes_tensors(op) and not any(
-            value.defining_op in found for value in op.operands)  # fmt: skip
-        if not stays and op not in copying:
+    while op is not last.next:
+        if op not in copying and not _stays_outside(op, found):
             found[op] = None
         op = op.next
-    found[top] = None
-    while isinstance(op.next, (DotWait, LocalDealloc)):
-        op = op.next
-        if isinstance(op, DotWait):
-            found[op] = None
     return list(found)
+
+
+def _stays_outside(op: Operation, inside: Collection[Operation]) -> bool:
+    if isinstance(op, (LocalAlloc, BarrierInit)) and not _takes_tensors(op):
+        return True
+    if isinstance(op, LocalDealloc):
+        return op.operands[0].defining_op not in inside
+    if isinstance(op, Barrier):
+        return isinstance(op.previous, BarrierInit)
+    is_scalar = op.is_speculatable and not _takes_tensors(op)
+    return is_scalar and not any(value.defining_op in inside for value in op.operands)
 
 
 def _takes_tensors(op: Operation) -> bool:
@@ -281,7 +308,7 @@ def _set_registers(function: Function) -> None:
         attributes["warp_registers"] = (_consumer_registers(warps), machine.SETTABLE_REGISTERS[0])
 
 
-def _empties(top: For, ring: _Ring) -> Value:
+def _empties(top: Operation, ring: _Ring) -> Value:
     """A ring of mbarriers at which the warps that compute arrive, once in an iteration."""
     made = ring_of_barriers(top, ring.count)
     count = top.parent.parent.attributes["num_warps"]
@@ -338,15 +365,21 @@ def _put_together(plan: _Plan, producer: Block) -> None:
     """Put what is ``inside`` into a partition with the ``producer``."""
     results, inside = plan.results, {nested for op in plan.inside for nested in op.walk()}
     consumers = Block()
-    made = Builder.at(plan.top).create(
+    behind = plan.inside[-1].next
+    made = Builder.at(behind).create(
         Partition, result_types=[value.type for value in results],
-        regions=[Region(consumers), Region(producer)],
+        regions=[Region(consumers), Region(producer)], location=plan.top.location,
     )  # fmt: skip
     for value, result in zip(results, made.results, strict=True):
         result.hint = value.hint
         for user, index in list(value.uses):
             if user not in inside:
                 user.set_operand(index, result)
+    here = plan.inside[0]
+    while here is not made:
+        here, op = here.next, here
+        if isinstance(op, LocalDealloc) and op not in plan.inside:
+            op.move_after(made)
     for op in plan.inside:
         consumers.append(op.remove())
     Builder(consumers, location=plan.top.location).create(Yield, *results)

@@ -38,6 +38,8 @@ SETTABLE_REGISTERS = (24, 240)
 """32-bit registers that ``setmaxnreg`` can give a thread: from, to, in steps of 8."""
 WARPS_SET_TOGETHER = 4
 """Warps of a warpgroup, 128 threads, which execute ``setmaxnreg`` together."""
+WARPS_THAT_LEND = 8
+"""Warps of a block that get four more unasked, 128 threads, and their registers."""
 FEWEST_CONSUMER_REGISTERS = 128
 """32-bit registers of a thread that computes below which no warps of a block are set aside for copies."""
 WORDS_FOR_TWO_BLOCKS = ((32, 64), (256, 1 << 30))

@@ -59,7 +59,7 @@ def by_table(
     (walking, {"BM": 128, "BN": 256, "BK": 64, "FLATTEN": False}, {"num_warps": 8, "num_stages": 4},
      "have no room side by side"),
     (by_table, {"KIND": "table"}, {}, "where its copies begin depends on"),
-    (by_table, {"KIND": "branch"}, {}, "inside of 'if'"),
+    (by_table, {"KIND": "branch"}, {}, "inside of a loop or branch"),
     (by_table, {"KIND": "mixed"}, {}, "threads copy some of its tiles"),
 ])  # fmt: skip
 def test_loops_that_stay_as_they_are(kernel, changes, options, reason):
@@ -73,6 +73,23 @@ def test_a_limit_of_registers_that_leaves_all_as_they_are():
     """One more warp beside four needs none of theirs."""
     made = compiled(product, BLOCKS | {"WS": True}, maxnreg=128)
     assert made.threads == 160 and ".maxnreg 128" in made.ptx
+
+
+@pytest.mark.parametrize(("changes", "num_warps", "is_split"), [
+    ({}, 8, True), ({"CAUSAL": True}, 8, True), ({"BN": 64}, 8, False), ({"D": 64}, 8, False),
+    ({"BM": 64, "BN": 64}, 4, False),
+])  # fmt: skip
+def test_large_attention_is_split_unasked(changes, num_warps, is_split):
+    """Where its tiles leave no room for a second block, and eight warps have registers to give."""
+    constants = {"BM": 128, "BN": 128, "D": 128, "CAUSAL": False, "WS": False} | changes
+    made = compiled(attention, constants, num_warps=num_warps, num_stages=2)
+    assert bool(partitions(made)) == is_split and not reasons(made)
+    assert made.threads == (384 if is_split else 32 * num_warps)
+
+
+def test_products_are_not_split_unasked():
+    constants = {"BM": 128, "BN": 256, "BK": 64, "WS": False}
+    assert not partitions(compiled(product, constants, num_warps=8, num_stages=4))
 
 
 def test_in_attention_the_mbarriers_are_those_of_the_chain():
