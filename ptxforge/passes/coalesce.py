@@ -16,8 +16,8 @@ WIDTH       Elements per thread along the first dimension: what alignment, conti
             16 bytes. All are limited to the tile's elements per thread. What ``rotate_ranges`` found is taken
             as it is (``guarded``).
 PAIRS       Of a product's operand, 16-bit elements that must be loaded one by one are loaded in pairs of
-            neighbours, where the target has ``wgmma``: threads store whole words to shared memory, and there
-            are half as many masks and row addresses.
+            neighbours, where warpgroups may multiply them: threads store whole words to shared memory, and
+            there are half as many masks and row addresses.
 THREADS     Lanes, then warps, fill the dimensions in that order. Where a connected tensor of that shape is
             reduced or scanned along a dimension, warps go to the other dimensions as long as there is work:
             the reduction then stays inside warps.
@@ -39,6 +39,7 @@ from ptxforge.ir.definition import ELEMENTWISE, ORDERLESS, REARRANGING, RELAYOUT
 from ptxforge.ir.facts import AxisInfo
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.reduce import Combining
+from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import WARP_SIZE, Blocked, Distributed, default_blocked
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.components import Components
@@ -60,7 +61,7 @@ def coalesce(function: Function, target: Target) -> bool:
     kept_whole = _reduced_dimensions(function, components)
     orders = {op: order_by_contiguity(facts[op.pointer]) for op in accesses}
     widths = {op: _elements_per_thread(op, facts[op.pointer], orders[op], num_warps) for op in accesses}
-    if target.has_wgmma:
+    if target.has_wgmma and num_warps % wgmma.WARPS == 0:
         pairs = _single_loads(function, widths)
         widths |= {op: 2 for op in pairs if op.pointer.type.shape[orders[op][0]] > 1}
     widest = _widest_by_group(accesses, orders, widths, components)
