@@ -9,7 +9,9 @@
 
 The second product lags an iteration behind (a stage of its own in the pipeline), so both products are under
 way while the exponentials of neither are needed. What is carried from one stage to the next is ``p`` as the
-operand that it becomes, and ``alpha`` as the row that it is.
+operand that it becomes, and ``alpha`` as the row that it is. The loop is ``peeled`` (``expand_loops.py``):
+the last second product stands behind it, beside no first one. A loop behind may read on in its ring
+(``continued_rings.py``).
 
 Each warpgroup says on an mbarrier of its own when it has read a tile; only the warp that asks for the next
 tile waits for that. A barrier of all threads would keep the warpgroups in lockstep: all multiply, then all
@@ -21,8 +23,8 @@ Rules
 CHAIN     The loop has two products. The first begins at zero and reads what does not change and a tile that
           TMA copies. The second reads registers that are computed from the first, and another such tile; it
           adds to a carried value, of which the loop makes nothing else.
-LONG      The first product of an iteration that does not exist is computed, too (of zeros, which TMA gives
-          outside of the tensor): not for loops that are known to have few iterations.
+LONG      Not for loops that are known to have few iterations, for which the pipeline is hardly full before it
+          ends.
 """
 
 from __future__ import annotations
@@ -39,7 +41,11 @@ from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Splat
 from ptxforge.ir.ops.shared import MemDescTrans
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.ir.rewriter import constant_of
+from ptxforge.layouts.conversion import Nothing, Registers
 from ptxforge.support.machine import SHORT_CHAIN
+
+_IN_THREADS = (Nothing, Registers)
+"""Conversions for which no thread needs another."""
 
 
 @attrs.frozen
@@ -94,19 +100,20 @@ def chain_of(loop: For, loads: list[Load]) -> Chain | None:
 def _is_short(loop: For) -> bool:
     lower, upper, step = map(constant_of, (loop.lower, loop.upper, loop.step))
     if None in (lower, upper, step):
-        return _constant_extent(loop) <= SHORT_CHAIN
+        iterations = constant_extent(loop)
+        return iterations is not None and iterations <= SHORT_CHAIN
     return upper - lower <= SHORT_CHAIN * step
 
 
-def _constant_extent(loop: For) -> int:
-    """How many iterations ``for … in range(x, x + n, step)`` has; a large number if that is not its form."""
+def constant_extent(loop: For) -> int | None:
+    """How many iterations ``for … in range(x, x + n, step)`` has; ``None`` if that is not its form."""
     op, step = loop.upper.defining_op, constant_of(loop.step)
     if op is None or step is None or [sign for _, sign in op.addends] != [1, 1]:
-        return SHORT_CHAIN + 1
+        return None
     for base, extent in (op.operands, reversed(op.operands)):
         if base is loop.lower and constant_of(extent) is not None:
             return -(-constant_of(extent) // step)
-    return SHORT_CHAIN + 1
+    return None
 
 
 def _product(loop: For, start: DotAsync) -> Product | None:
@@ -160,10 +167,11 @@ def _comes_from(value: Value, carried: Value, loop: For) -> bool:
 
 
 def _spreading(value: Value, loop: For) -> list[Operation]:
-    """The operations that make a tile of a row or a scalar, and are used for nothing else."""
+    """The operations that make a tile of a row or a scalar, and are used for nothing else; perhaps in another
+    layout, of the same registers."""
     op = value.defining_op
-    spreads = isinstance(op, (Broadcast, ExpandDims, Splat)) and op.parent is loop.body
-    if not spreads or not value.has_one_use:
+    spreads = isinstance(op, (Broadcast, ConvertLayout, ExpandDims, Splat)) and op.parent is loop.body
+    if not spreads or not value.has_one_use or not isinstance(getattr(op, "plan", Nothing()), _IN_THREADS):
         return []
     return [*_spreading(op.operands[0], loop), op]
 

@@ -25,6 +25,10 @@ The prologue runs steps 0 … P-1. The loop then has as many steps as the origin
 ahead is predicated off when its iteration does not exist (there is no epilogue, so the code is not duplicated
 a third time). An operation with ``beyond`` is done for that many more iterations, whose copies bring zeros.
 
+A loop that is ``peeled`` is entered by a branch, if it has an iteration, and its last step stands behind it:
+there is nothing left to do but what the last stage has, and what goes ``beyond``: copies of true tiles, for a
+loop that follows. The copies of the prologue stand in front of the branch.
+
 Within a step operations stand by their ``turn``, those of one turn as in the text. A wait for a product
 leaves running what the step starts between the product and it. What is ``ordered`` is so in the steady state.
 
@@ -47,13 +51,16 @@ what runs ahead is taken not to wrap.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Region, Value
 from ptxforge.ir.definition import PRODUCTS, TENSORS
-from ptxforge.ir.ops.arith import AddI, CmpI, MulI, SubI
-from ptxforge.ir.ops.control import For, Yield
+from ptxforge.ir.ops.arith import AddI, CmpI, DivSI, MulI, SubI
+from ptxforge.ir.ops.control import For, If, Yield
+from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.passes.predication import copy_from_outside, predicate_access
 from ptxforge.support.errors import IRError
@@ -64,19 +71,35 @@ def expand_loops(function: Function, target: Target) -> bool:
     """Write out every loop that has a schedule."""
     loops = [op for op in function.walk(For) if op.last_stage and not op.distance]
     for loop in loops:
-        expand_loop(loop)
+        peeled = loop.peeled
+        expanded = expand_loop(loop)
+        copies_tiles = any(op.effects.fills == TENSORS for op in expanded.body.operations)
+        if copies_tiles and not expanded.warp_specialize:
+            _store_late(expanded.parent_op if peeled else expanded)
     return bool(loops)
+
+
+def _store_late(loop: Operation) -> None:
+    """Tiles from outside of the loop are stored to shared memory in front of what reads them there: the first
+    copies by TMA start while the loads of those are under way."""
+    block = loop.parent
+    for op in list(block.of(LocalAlloc)):
+        users = {block.ancestor_of(user) for user in op.result.users}
+        if op.value is None or not users or None in users or not op.is_before_in_block(loop):
+            continue
+        op.move_before(next(other for other in block.operations if other in users))
 
 
 @attrs.define(slots=True)
 class Schedule:
     """``order``: the body's operations (without ``yield``) as the steady state has them; the ``stage`` of
-    each, and ``beyond`` of those that have it; the ``last`` stage."""
+    each, and ``beyond`` of those that have it; the ``last`` stage; whether the loop is to be ``peeled``."""
 
     order: list[Operation]
     stage: dict[Operation, int]
     beyond: dict[Operation, int]
     last: int
+    peeled: bool
 
     @classmethod
     def take(cls, loop: For) -> Schedule:
@@ -92,7 +115,8 @@ class Schedule:
             stage[op], turn[op] = written.pop("stage"), written.pop("turn")
             if "beyond" in written:
                 beyond[op] = written.pop("beyond")
-        return cls(sorted(turn, key=turn.__getitem__), stage, beyond, loop.attributes.pop("last_stage"))
+        last, peeled = loop.attributes.pop("last_stage"), loop.attributes.pop("peeled", False)
+        return cls(sorted(turn, key=turn.__getitem__), stage, beyond, last, peeled)
 
 
 @attrs.frozen
@@ -110,18 +134,23 @@ class LoopExpander:
     def __init__(self, loop: For, schedule: Schedule):
         self.loop, self.schedule = loop, schedule
         self.last = schedule.last
+        self.guard = _guard(loop) if schedule.peeled else None
         self.yielded = loop.body.terminator.values
         self.builder = Builder.at(loop)
         # iteration → {value of the old body: its clone in the prologue}
         self.made: dict[int, dict[Value, Value]] = {}
         self.ahead: dict[int, Value] = {}
-        self.flags: dict[int, Value] = {}
+        self.flags: dict[tuple[int, int], Value] = {}
+        self.limits = {number: self._limit(number) for number in {0, *schedule.beyond.values()}}
 
     def run(self) -> For:
         self._check_legal()
         for step in range(self.last):
             self._emit_prologue_step(step)
-        return self._emit_loop()
+        new = self._emit_loop()
+        if self.guard is not None:
+            _start_in_front(self.guard, new)
+        return new
 
     # -- what the schedule says ----------------------------------------------------------------------
 
@@ -202,36 +231,35 @@ class LoopExpander:
                 continue
             iteration = step - stage
             mapping = {value: self._in_prologue(value, iteration) for value in self._captured(op)}
-            flag = self._flag(iteration)
+            beyond = self.schedule.beyond.get(op, 0)
+            is_certain = iteration < beyond or (self.schedule.peeled and not iteration and not is_of_copy(op))
+            if not is_certain and (iteration, beyond) not in self.flags:
+                self.flags[iteration, beyond] = self._exists(
+                    self._induction(iteration), beyond, self.builder
+                )
             clone = self.builder.insert(op.clone(mapping))
             if "ordered" in clone.attributes:
                 del clone.attributes["ordered"]
-            beyond = self.schedule.beyond.get(op, 0)
-            self._predicate(clone, flag, beyond, is_certain=iteration < beyond)
+            self._bring_zeros(clone, beyond, self._induction(iteration))
+            if not is_certain:
+                predicate_access(clone, self.flags[iteration, beyond], Builder.at(clone))
             self.made.setdefault(iteration, {}).update(zip(op.results, clone.results))
 
-    def _flag(self, iteration: int) -> Value:
-        """Whether an iteration of the prologue exists."""
-        if iteration not in self.flags:
-            self.flags[iteration] = self._exists(self._induction(iteration), self.builder)
-        return self.flags[iteration]
+    def _bring_zeros(self, clone: Operation, beyond: int, induction: Value) -> None:
+        """Let the copy of an iteration that does not exist lie outside of the tensor."""
+        if beyond and not self.schedule.peeled and clone.effects.fills == TENSORS:
+            b = Builder.at(clone)
+            copy_from_outside(clone, self._exists(induction, 0, b), b)
 
-    def _exists(self, induction: Value, builder: Builder) -> Value:
-        return builder.value(CmpI, induction, self.loop.upper, predicate="slt")
+    def _limit(self, beyond: int) -> Value:
+        """The upper bound of a loop with that many more iterations."""
+        b, step = self.builder, self.loop.step
+        more = b.value(MulI, step, b.constant(beyond, step.type)) if beyond else None
+        return b.value(AddI, self.loop.upper, more) if beyond else self.loop.upper
 
-    def _predicate(self, clone: Operation, flag: Value, beyond: int, is_certain: bool) -> None:
-        """Let ``clone`` do nothing behind the last iteration for which it is done (``beyond`` the loop's last
-        one), unless it is certain to be one of these. ``flag`` says whether its iteration exists."""
-        b = Builder.at(clone)
-        if beyond and clone.effects.fills == TENSORS:
-            copy_from_outside(clone, flag, b)
-        if is_certain:
-            return
-        if beyond:
-            step = self.loop.step
-            distance = step if beyond == 1 else b.value(MulI, step, b.constant(beyond, step.type))
-            flag = self._exists(b.value(SubI, flag.defining_op.lhs, distance), b)
-        predicate_access(clone, flag, b)
+    def _exists(self, induction: Value, beyond: int, builder: Builder) -> Value:
+        """Whether an iteration exists, or is one of those ``beyond`` the last one."""
+        return builder.value(CmpI, induction, self.limits[beyond], predicate="slt")
 
     # -- steady state --------------------------------------------------------------------------------
 
@@ -253,7 +281,7 @@ class LoopExpander:
                     need(value.index - 1, stage - self._made_in(value.index - 1) + 1)
         for result in self.loop.results:
             if result.uses:
-                need(result.index, self.last - self._made_in(result.index) + 1)
+                need(result.index, self.last - self._made_in(result.index) + 1 - self.schedule.peeled)
         return [_Lagged(source, lag) for source, most in longest.items() for lag in range(1, most + 1)]
 
     def _initial(self, lagged: _Lagged) -> Value:
@@ -269,7 +297,8 @@ class LoopExpander:
         needed = self._needed()
         initial = [self._initial(lagged) for lagged in needed]
         body = Block([old.lower.type] + [v.type for v in initial])
-        new = For([old.lower, old.upper, old.step, *initial], [v.type for v in initial], dict(old.attributes),
+        upper = self.builder.value(SubI, old.upper, old.step) if self.schedule.peeled else old.upper
+        new = For([old.lower, upper, old.step, *initial], [v.type for v in initial], dict(old.attributes),
                   [Region(body)], old.location)  # fmt: skip
         self.builder.insert(new)
         body.arguments[0].hint = old.induction.hint
@@ -278,14 +307,16 @@ class LoopExpander:
             source = lagged.source
             argument.hint = old.carried[source].hint if isinstance(source, int) else source.hint
         self._fill(new, carried)
-        self._replace_results(new, needed)
+        place = dict(zip(needed, new.results))
+        self._replace_results(self._finish(place) if self.schedule.peeled else place)
+        old.erase()
         return new
 
     def _fill(self, new: For, carried: dict[_Lagged, Value]) -> None:
         b = Builder(new.body, location=self.loop.location)
         now: dict[Value, Value] = {}
         ahead: dict[int, Value] = {self.last: new.induction}
-        flags: dict[int, Value] = {}
+        flags: dict[tuple[int, int], Value] = {}
 
         def induction(stage: int) -> Value:
             if stage not in ahead:
@@ -293,26 +324,34 @@ class LoopExpander:
                 ahead[stage] = b.value(AddI, new.induction, distance)
             return ahead[stage]
 
-        def look_up(value: Value, stage: int) -> Value:
-            if not isinstance(value, BlockArgument):
-                lag = stage - self._stage_of(value)
-                return now[value] if lag == 0 else carried[_Lagged(value, lag)]
-            if value.index == 0:
-                return induction(stage)
-            lag = stage - self._made_in(value.index - 1) + 1
-            return carried[_Lagged(value.index - 1, lag)] if lag else now[self.yielded[value.index - 1]]
-
         for op in self.schedule.order:
-            stage = self.schedule.stage[op]
-            mapping = {value: look_up(value, stage) for value in self._captured(op)}
-            if stage < self.last and stage not in flags:
-                flags[stage] = self._exists(induction(stage), b)
+            stage, beyond = self.schedule.stage[op], self.schedule.beyond.get(op, 0)
+            mapping = {
+                value: self._look_up(value, stage, now, carried, induction) for value in self._captured(op)
+            }
+            is_certain = stage + beyond >= self.last - self.schedule.peeled
+            if not is_certain and (stage, beyond) not in flags:
+                flags[stage, beyond] = self._exists(induction(stage), beyond, b)
             clone = b.insert(op.clone(mapping))
-            if stage < self.last:
-                beyond = self.schedule.beyond.get(op, 0)
-                self._predicate(clone, flags[stage], beyond, is_certain=stage + beyond >= self.last)
+            if beyond:
+                self._bring_zeros(clone, beyond, induction(stage))
+            if not is_certain:
+                predicate_access(clone, flags[stage, beyond], Builder.at(clone))
             now.update(zip(op.results, clone.results))
         b.create(Yield, *(self._next(lagged, now, carried) for lagged in carried))
+
+    def _look_up(
+        self, value: Value, stage: int, now: dict[Value, Value], carried: dict[_Lagged, Value],
+        induction: Callable[[int], Value],
+    ) -> Value:  # fmt: skip
+        """What a value of the old body is for an operation of ``stage`` in a step that has made ``now``."""
+        if not isinstance(value, BlockArgument):
+            lag = stage - self._stage_of(value)
+            return now[value] if lag == 0 else carried[_Lagged(value, lag)]
+        if value.index == 0:
+            return induction(stage)
+        lag = stage - self._made_in(value.index - 1) + 1
+        return carried[_Lagged(value.index - 1, lag)] if lag else now[self.yielded[value.index - 1]]
 
     def _next(self, lagged: _Lagged, now: dict[Value, Value], carried: dict[_Lagged, Value]) -> Value:
         """What a lagged value becomes in the next step."""
@@ -321,17 +360,106 @@ class LoopExpander:
         source = self.yielded[lagged.source] if isinstance(lagged.source, int) else lagged.source
         return now.get(source, source)
 
-    def _replace_results(self, new: For, needed: list[_Lagged]) -> None:
-        place = {lagged: result for lagged, result in zip(needed, new.results)}
-        old = self.loop
-        for result in old.results:
+    # -- the last step -------------------------------------------------------------------------------
+
+    def _finish(self, carried: dict[_Lagged, Value]) -> dict[_Lagged, Value]:
+        """The last step of a peeled loop, behind it; what lagged values have become then."""
+        now: dict[Value, Value] = {}
+        left = self._left()
+        for op in self.schedule.order:
+            if op not in left:
+                continue
+            mapping = {
+                value: self._look_up(value, self.schedule.stage[op], now, carried, self._in_last_step)
+                for value in self._captured(op)
+            }
+            now.update(zip(op.results, self.builder.insert(op.clone(mapping)).results))
+        ends = {}
+        for result in self.loop.results:
+            if result.uses:
+                lagged = _Lagged(result.index, self.last - self._made_in(result.index) + 1)
+                ends[lagged] = self._next(lagged, now, carried)
+        return ends
+
+    def _left(self) -> set[Operation]:
+        """What the last step does: the last stage, what goes beyond, and what that needs of the same step."""
+        stage, beyond = self.schedule.stage, self.schedule.beyond
+        left: set[Operation] = set()
+        for op in reversed(self.schedule.order):
+            if op in left or stage[op] + beyond.get(op, 0) >= self.last:
+                left.update([op, *self._made_for(op)])
+        return left
+
+    def _made_for(self, op: Operation) -> list[Operation]:
+        """The operations of the body whose results ``op`` uses in the step that makes them."""
+        found = []
+        for value in self._captured(op):
+            at = self.schedule.stage[op]
+            if isinstance(value, BlockArgument):
+                if not value.index:
+                    continue
+                value, at = self.yielded[value.index - 1], at + 1
+            if self._stage_of(value) == at:
+                found.append(self.loop.body.ancestor_of(value.defining_op))
+        return found
+
+    def _in_last_step(self, stage: int) -> Value:
+        """The induction variable of the iteration that ``stage`` works on in the last step."""
+        loop, b = self.loop, self.builder
+        most = b.value(SubI, b.value(SubI, loop.upper, b.constant(1, loop.step.type)), loop.lower)
+        steps = b.value(AddI, b.value(DivSI, most, loop.step), b.constant(self.last - stage, loop.step.type))
+        return b.value(AddI, loop.lower, b.value(MulI, steps, loop.step))
+
+    def _replace_results(self, place: dict[_Lagged, Value]) -> None:
+        for result in self.loop.results:
             if not result.uses:
                 continue
             lagged = _Lagged(result.index, self.last - self._made_in(result.index) + 1)
             replacement = place[lagged]
             replacement.hint = result.hint
             result.replace_all_uses_with(replacement)
-        old.erase()
+
+
+def is_of_copy(op: Operation) -> bool:
+    """Whether ``op`` starts a copy by TMA, or waits for its buffer."""
+    effects = op.get_effects()
+    return effects.starts == TENSORS or (effects.finishes == TENSORS and op.for_copies)
+
+
+def _guard(loop: For) -> If:
+    """Put ``loop`` into a branch that is taken if it has an iteration."""
+    b = Builder.at(loop)
+    used = [result for result in loop.results if result.uses]
+    condition = b.value(CmpI, loop.lower, loop.upper, predicate="slt")
+    regions = [Region(Block()), Region(Block())]
+    guard = b.create(If, condition, result_types=[r.type for r in used], regions=regions)
+    for result, outer in zip(used, guard.results):
+        outer.hint = result.hint
+        result.replace_all_uses_with(outer)
+    loop.remove()
+    guard.then_block.append(loop)
+    for block, values in (
+        (guard.then_block, used), (guard.else_block, [loop.initial[r.index] for r in used])
+    ):  # fmt: skip
+        with b.inside(block):
+            b.create(Yield, *values)
+    return guard
+
+
+def _start_in_front(guard: If, loop: For) -> None:
+    """Start the copies of the prologue in front of the branch. (The first time round the ring, they wait for
+    no buffer.)"""
+    block = guard.then_block
+    needed: set[Operation] = set()
+    for op in reversed([op for op in block.operations if op.is_before_in_block(loop)]):
+        if is_of_copy(op) or op in needed:
+            needed.add(op)
+            needed.update(v.defining_op for v in op.operands if v.owner_block is block)
+    for op in [op for op in block.operations if op in needed]:
+        if op.effects.finishes == TENSORS:
+            op.erase()
+        else:
+            op.move_before(guard)
 
 
 def expand_loop(loop: For) -> For:

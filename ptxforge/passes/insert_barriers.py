@@ -209,17 +209,14 @@ class _Inserter:
         return self.access(op, state)
 
     def branch(self, op: If, state: _State) -> _State:
+        state = self.fenced_before(op, state)
         inside = state.but(loaded=frozenset(), stored=frozenset())
         sides = self.block(op.then_block, inside).join(self.block(op.else_block, inside))
         return sides.join(_State(loaded=state.loaded, stored=state.stored))
 
     def loop(self, op: Loop, state: _State) -> _State:
-        """The body may run never (``for``), or its first part once (``while``). What products in it read of
-        what was stored before is fenced before the loop, once."""
-        inside = list(op.walk())
-        reads = [i for x in inside if x.effects.reads_by == PRODUCTS for i in self.intervals(x)]
-        if {owner for *_, owner in reads}.difference(inside).intersection(i[2] for i in state.unfenced):
-            state = self.barrier_before(op, state)
+        """The body may run never (``for``), or its first part once (``while``)."""
+        state = self.fenced_before(op, state)
         while True:
             after = state
             left = state
@@ -240,6 +237,14 @@ class _Inserter:
         before = state.behind_barrier().but(unfenced=frozenset())
         self.block(op.producer, before)
         return self.block(op.consumers, before).behind_barrier()
+
+    def fenced_before(self, op: Operation, state: _State) -> _State:
+        """What products in the regions of ``op`` read of what was stored before is fenced before it, once."""
+        inside = list(op.walk())
+        reads = [i for x in inside if x.effects.reads_by == PRODUCTS for i in self.intervals(x)]
+        if {owner for *_, owner in reads}.difference(inside).intersection(i[2] for i in state.unfenced):
+            return self.barrier_before(op, state)
+        return state
 
     def scratch(self, op: Operation, state: _State) -> _State:
         offset = op.attributes["scratch_offset"]

@@ -40,6 +40,10 @@ ASYNC       Another pipelined load is copied by ``cp.async`` in pieces of 4, 8 o
 WALKING ON  A ring that TMA alone fills outlives the iterations of a loop directly around: its mbarriers are
             made once, and its place and phase are carried on. (Not yet in chains of products, nor where
             loads depend on loads.)
+PEELED      A chain of products has its last step behind it, without a first product for nothing. (Where a
+            warp of its own shall copy the tiles, that product stays, and multiplies zeros.)
+READING ON  A short loop behind a chain of products may take its tiles out of the chain's ring
+            (``continued_rings.py``).
 BUFFERS     One more than the distance, so that the buffer that a step fills is not one that the step reads:
             one barrier per step is enough (the copy follows the barrier that follows the wait).
             ``async_copy.ordered`` tells ``insert_barriers`` so. The prologue's copies are not ordered: in a
@@ -58,6 +62,8 @@ from ptxforge.ir.ops.shared import AsyncWait, LocalDealloc
 from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.chained_products import Chain, chain_of
+from ptxforge.passes.continued_rings import continuation_of
+from ptxforge.passes.expand_loops import is_of_copy
 from ptxforge.passes.rings import Rings
 from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.support.target import Target
@@ -73,7 +79,8 @@ def pipeline_loops(function: Function, target: Target) -> bool:
     if function.attributes.get("tensor_maps"):
         by_tma.survey(load for ahead in loads.values() for load in ahead)
     for loop in loops:
-        _pipeline(loop, loads[loop], by_tma)
+        if loop.distance:
+            _pipeline(loop, loads, by_tma)
     return True
 
 
@@ -84,7 +91,8 @@ def _is_ahead(op: Operation) -> bool:
 # -- the schedule -----------------------------------------------------------------------------------------
 
 
-def _pipeline(loop: For, loads: list[Load], by_tma: TensorLoads) -> None:
+def _pipeline(loop: For, all_loads: dict[For, list[Load]], by_tma: TensorLoads) -> None:
+    loads = all_loads[loop]
     stage, distance, last = _take_schedule(loop)
     chain = chain_of(loop, loads) if all(map(by_tma.rectangle, loads)) else None
     if chain is not None:
@@ -93,7 +101,12 @@ def _pipeline(loop: For, loads: list[Load], by_tma: TensorLoads) -> None:
     is_one_level = all(stage[load] == last - distance for load in loads)
     around = _around(loop, by_tma, loads) if chain is None and is_one_level else None
     rings = Rings(loop, stage, distance, by_tma, chain, around)
+    loop.peeled = chain is not None and not loop.warp_specialize
+    following = continuation_of(loop, loads, distance, by_tma, all_loads) if loop.peeled else None
     rings.lower(loads)
+    if following is not None:
+        _take_schedule(following.loop)
+        rings.read_on(following)
     _place_dependencies(loop, stage, last)
     turn = _late_first(stage, last) if chain is None else _chain_turns(loop, stage, chain)
     if rings.barriers and chain is None:
@@ -101,20 +114,24 @@ def _pipeline(loop: For, loads: list[Load], by_tma: TensorLoads) -> None:
         first = min(starts, key=turn.__getitem__)
         meeting = Builder.at(first).create(Barrier)
         stage[meeting], turn[meeting] = last, turn[first]
-    _write_schedule(loop, stage, turn, rings.beyond)
-    _finish(loop, rings)
+    if following is not None:
+        beyond = {op: following.iterations for op in loop.body.operations if is_of_copy(op)}
+    else:
+        beyond = {} if loop.peeled else dict.fromkeys(rings.beyond, 1)
+    _write_schedule(loop, stage, turn, beyond)
+    _finish(loop, rings, loop if following is None else following.loop)
 
 
 def _write_schedule(
-    loop: For, stage: dict[Operation, int], turn: dict[Operation, int], beyond: list[Operation]
+    loop: For, stage: dict[Operation, int], turn: dict[Operation, int], beyond: dict[Operation, int]
 ) -> None:
     """Write on all operations of the loop when they are done."""
     loop.last_stage = max(stage.values())
     for op in loop.body.operations:
         if not op.is_terminator:
             op.attributes.update(stage=stage[op], turn=turn[op])
-    for op in beyond:
-        op.attributes["beyond"] = 1
+    for op, iterations in beyond.items():
+        op.attributes["beyond"] = iterations
 
 
 def _take_schedule(loop: For) -> tuple[dict[Operation, int], int, int]:
@@ -133,16 +150,17 @@ def _around(loop: For, by_tma: TensorLoads, loads: list[Load]) -> For | None:
     return outer if all(map(by_tma.rectangle, loads)) and outer is not None and outer.is_counted else None
 
 
-def _finish(loop: For, rings: Rings) -> None:
-    """Say which copies of the steady state need no barrier, and free the rings behind the loop."""
+def _finish(loop: For, rings: Rings, last: For) -> None:
+    """Say which copies of the steady state need no barrier, and free the rings behind the ``last`` loop that
+    reads there."""
     queues = (COPIES,) if rings.chain is None else (COPIES, TENSORS)  # mbarriers keep a chain's copies away
     for op in loop.body.operations:
         if op.effects.fills in queues:
             op.attributes["ordered"] = True
-    behind = Builder.after(loop)
+    behind = Builder.after(last)
     if rings.copies_by_threads:
         behind.create(AsyncWait, num=0)
-    last = loop if rings.around is None else rings.around
+    last = last if rings.around is None else rings.around
     if rings.barriers and isinstance(last.parent_op, Loop):
         end = Builder.after(last)
         end.create(Barrier)

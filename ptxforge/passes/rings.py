@@ -47,6 +47,7 @@ from ptxforge.layouts.swizzle import swizzle_for_dot_operand
 from ptxforge.passes.analysis.pipelined_loads import is_zero
 from ptxforge.passes.analysis.rectangles import Rectangle
 from ptxforge.passes.chained_products import Chain
+from ptxforge.passes.continued_rings import Continuation
 from ptxforge.passes.tensor_loads import TensorLoads, pick, ring_of_barriers
 
 
@@ -62,6 +63,7 @@ class Rings:
         self.chain, self.around = chain, around
         self.count = distance + 1
         self.buffers: list[Value] = []
+        self.tiles: dict[Load, tuple[Value, Value]] = {}
         self.barriers: list[Value] = []
         self.copies_by_threads = False
         self.beyond: list[Operation] = []
@@ -87,6 +89,8 @@ class Rings:
             # The copies of stage 0 come last in a step: their group takes in those of the other stages.
             commit = Builder.after(first[-1]).create(AsyncCommitGroup, *(copy.result for copy in first))
             self.stage[commit] = 0
+        if self.barriers:
+            Builder.at(self._home).create(Barrier)
         if self.around is not None:
             self._hand_on()
 
@@ -148,6 +152,30 @@ class Rings:
         self.buffers.append(buffer)
         return buffer
 
+    def read_on(self, continuation: Continuation) -> None:
+        """Let the loop behind take its tiles out of this ring (``continued_rings.py``)."""
+        following = continuation.loop
+        slot, phase = (
+            self._continue(counted[self.distance], following) for counted in (self._counters, self._phases)
+        )
+        b = Builder.at(following.body.terminator)
+        moved = b.value(NextSlot, slot, count=self.count), b.value(NextPhase, phase, slot, count=self.count)
+        following.body.terminator.set_operands([*following.body.terminator.operands, *moved])
+        for mine, load in continuation.loads.items():
+            buffer, barriers = self.tiles[mine]
+            b = Builder.at(load)
+            b.create(BarrierWait, pick(b, barriers, slot).result, phase)
+            source = pick(b, buffer, slot)
+            for user in dict.fromkeys(load.result.users):
+                user.replace_with([source.result])
+            load.erase()
+
+    def _continue(self, counter: Value, following: For) -> Value:
+        """A carried value of ``following`` that begins with what ``counter`` is in the end."""
+        following.set_operands([*following.operands, self.loop.results[counter.index - 1]])
+        following.add_result(counter.type)
+        return following.body.add_argument(counter.type, counter.hint)
+
     # -- copies ----------------------------------------------------------------------------------------
 
     def _by_threads(self, load: Load, at: int) -> AsyncCopyGlobalToLocal:
@@ -185,9 +213,8 @@ class Rings:
         buffer = self._buffer(load.result.type, layout)
         barriers = ring_of_barriers(self._home, self.count)
         self.barriers.append(barriers)
-        outside = Builder.at(self._home)
-        outside.create(BarrierInit, barriers)
-        outside.create(Barrier)
+        self.tiles[load] = buffer, barriers
+        Builder.at(self._home).create(BarrierInit, barriers)
         b = Builder.at(load)
         if self.chain is not None:
             self._release(load, at)
@@ -212,7 +239,6 @@ class Rings:
         self.barriers.append(ring)
         outside = Builder.at(self.loop)
         outside.create(BarrierInit, ring, count=warps_around(self.loop).count)
-        outside.create(Barrier)
         b = Builder.at(load)
         one = outside.constant(1, T.I32)
         # The first time round, the phase before the first is waited for, which is over.

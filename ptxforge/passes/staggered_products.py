@@ -44,7 +44,7 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.ir.definition import COPIES, PRODUCTS, SAME_MEMORY, TENSORS
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.mbarrier import BarrierWait
+from ptxforge.ir.ops.mbarrier import BarrierWait, TensorLoad
 from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.shared import (
     AsyncCopyGlobalToLocal,
@@ -186,7 +186,8 @@ class _Rings:
     def __init__(self, loop: For):
         self.loop = loop
         self.waits: dict[Operation, list[Operation]] = {}
-        for op in loop.body.operations:
+        # A loop before may have started the copies (``continued_rings.py``).
+        for op in loop.parent.walk((TensorLoad, AsyncCopyGlobalToLocal)):
             if op.effects.fills == TENSORS:
                 ring, barriers = memory_of(op.destination), memory_of(op.barrier)
                 self.waits[ring] = [

@@ -123,8 +123,8 @@ PRODUCTS_PER_COPY_EVEN = 10
 PRODUCTS_PER_COPY_EARLY = 6
 """Instructions of tensor cores for each asynchronous copy when the first products take most copies."""
 SHORT_CHAIN = 4
-"""Iterations of a loop of two products up to which the first product of one more, which runs for nothing,
-costs more than the overlap of both brings."""
+"""Iterations of a loop of two products up to which these do not run side by side: the pipeline would hardly
+be full before it ends, and needs instructions for its beginning and its end."""
 SUMS_SIDE_BY_SIDE = 4
 """Sums of products that run side by side in a thread: as many as hide the latency of an ``fma``, 4 cycles."""
 

@@ -7,8 +7,8 @@ import pytest
 
 from ptxforge import interpreter
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.memory import Store
+from ptxforge.ir.ops.control import For, If
+from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.parser import parse_function
 from ptxforge.ir.printer import print_function
 from ptxforge.ir.verifier import verify
@@ -57,12 +57,13 @@ def _run(function, n: int) -> np.ndarray:
     return out
 
 
-def _scheduled(stages: dict[str, int]):
+def _scheduled(stages: dict[str, int], text: str = LOOP, **attributes):
     """LOOP with operations (by the name of their result) in the given stages, all others in the last; late
-    stages have their turn first."""
-    function = parse_function(LOOP)
+    stages have their turn first. ``attributes`` of the loop."""
+    function = parse_function(text)
     loop = next(op for op in function.walk() if isinstance(op, For))
     loop.last_stage = max(stages.values())
+    loop.attributes.update(attributes)
     for op in loop.body.operations:
         if not op.is_terminator:
             at = stages.get(op.results[0].hint, loop.last_stage)
@@ -70,9 +71,9 @@ def _scheduled(stages: dict[str, int]):
     return function, loop
 
 
-def _expanded(stages: dict[str, int]):
+def _expanded(stages: dict[str, int], text: str = LOOP, **attributes):
     """The same, expanded, from text."""
-    function = parse_function(print_function(_scheduled(stages)[0]))
+    function = parse_function(print_function(_scheduled(stages, text, **attributes)[0]))
     verify(function)
     assert expand_loops(function, SM_80)
     verify(function)
@@ -100,6 +101,26 @@ def test_what_is_carried_may_be_used_a_stage_earlier_behind_it(n, distance):
     stage before, from where the pointer that the last stage advances stands then."""
     stages = {name: distance - 1 for name in ("base", "pointers", "value")} | {"next": distance}
     np.testing.assert_array_equal(_run(_expanded(stages), n), _run(parse_function(LOOP), n))
+
+
+@pytest.mark.parametrize("step", [1, 3])
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 7])
+@pytest.mark.parametrize("distance", [1, 2, 3])
+@pytest.mark.parametrize(
+    "ahead", [AHEAD, [*AHEAD, "counted"], [*AHEAD, "i1", "weight"]], ids=["load", "count", "weight"]
+)
+def test_a_peeled_loop_has_its_last_step_behind_it(n, distance, ahead, step):
+    """No load of an iteration that does not exist is left there."""
+    text = LOOP.replace("to %n step %c1", "to %n step %step").replace(
+        "  %range", f"  %step = constant {{value = {step}}} : i32\n  %range", 1
+    )
+    stages = {name: 0 for name in ahead} | {"total": distance}
+    peeled = _expanded(stages, text, peeled=True)
+    np.testing.assert_array_equal(_run(peeled, n), _run(parse_function(text), n))
+    (loop,) = (op for op in peeled.walk() if isinstance(op, For))
+    assert isinstance(loop.parent_op, If)
+    places = [op.parent for op in peeled.walk() if isinstance(op, Load)]
+    assert places == [loop.parent] * distance + [loop.body]
 
 
 def test_not_in_front_of_it():

@@ -142,7 +142,7 @@ class For(Loop):
     A scheduled loop has a ``last_stage`` other than 0: in step ``t`` of the pipeline that it becomes,
     operations of stage ``s`` (an attribute of those in its body) work on iteration ``t - s``. With a
     ``distance``, only loads that run ahead have stages yet: what one of stage ``s`` reads is used in stage
-    ``s + distance``.
+    ``s + distance``. One that is ``peeled`` gets its last step behind it.
     """
 
     is_counted = True
@@ -159,6 +159,7 @@ class For(Loop):
     warp_specialize = attribute(bool, False)
     last_stage = attribute(int, 0)
     distance = attribute(int, 0)
+    peeled = attribute(bool, False)
     body = region()
 
     @classmethod

@@ -132,14 +132,9 @@ class LinearForms:
         advance = self._advance(loop, argument, loop.next_of(argument))
         if advance is None:
             return _itself(value)
-        lower, upper = self.scalar(loop.lower), self.scalar(loop.upper)
-        extent, stride = add(upper, lower, -1), self.scalar(loop.step)[()]
-        # The counter ends exactly at the upper bound, which is not below the lower one.
-        grows = all(c > 0 and all(map(is_nonnegative, monomial)) for monomial, c in extent.items())
-        if any(c % stride for c in extent.values()) or not (
-            grows or (not lower and is_nonnegative(loop.upper))
-        ):
+        if not self.ends_exactly(loop):
             return _itself(value)
+        upper = self.scalar(loop.upper)
         start = self.of(loop.initial[value.index])
         total: Polynomial = {}
         for monomial, coefficient in advance.items():
@@ -150,6 +145,16 @@ class LinearForms:
                 times = multiply(times, upper)
             total = add(total, multiply(times, {tuple(rest): coefficient}))
         return attrs.evolve(start, start=add(start.start, total))
+
+    def ends_exactly(self, loop: For) -> bool:
+        """Whether the counter surely ends at the upper bound, which is not below the lower one."""
+        lower, upper, step = map(self.scalar, (loop.lower, loop.upper, loop.step))
+        if set(step) != {()}:
+            return False
+        extent = add(upper, lower, -1)
+        grows = all(c > 0 and all(map(is_nonnegative, monomial)) for monomial, c in extent.items())
+        is_multiple = not any(c % step[()] for c in extent.values())
+        return is_multiple and (grows or (not lower and is_nonnegative(loop.upper)))
 
     def _advance(self, loop: For, value: BlockArgument, following: Value) -> Polynomial | None:
         """What is added to a carried value until the iteration that ``loop``'s counter says."""

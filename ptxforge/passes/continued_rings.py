@@ -1,0 +1,93 @@
+"""A short loop behind a chain of products reads on in the chain's ring.
+
+    for %j = %zero to %start step 128 { … k[%j] … v[%j] … }                     causal attention: all blocks
+    for %i = %start to (%start + 128) step 128 { … k[%i] … v[%i] …, masked }    … and those on the diagonal
+
+Both loops read the same tiles, each where the other stops. So the first loop's copies run on: its last
+iterations start those of the second, which takes them from the same ring (``rings.py``), at the place and in
+the phase that the first has reached. The second loop starts no copies, needs no barrier, and waits for no
+memory: its tiles were asked for some iterations ago.
+
+Rules
+-----
+CHAIN     The first loop is a chain (``chained_products.py``), whose copies lead by ``distance`` iterations.
+SAME      The loads of both read the same boxes of the same tensors at the same value of the counter, in the
+          same order, and want them in the same layout.
+EXACT     The second counter begins with the first one's upper bound, which the first surely reaches exactly,
+          and both have the same step.
+FEW       The second loop has a known number of iterations, ``distance`` at most: so all its copies have been
+          started when the first loop ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Operation, Value
+from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.memory import Load
+from ptxforge.ir.rewriter import constant_of
+from ptxforge.passes.analysis.rectangles import Dimension, Rectangle
+from ptxforge.passes.chained_products import constant_extent
+from ptxforge.passes.tensor_loads import TensorLoads
+
+
+@attrs.frozen
+class Continuation:
+    """The ``loop`` that reads on, for how many ``iterations``; ``loads``: which of its loads continues which
+    one of the loop before."""
+
+    loop: For
+    iterations: int
+    loads: dict[Load, Load]
+
+
+def continuation_of(
+    loop: For, loads: list[Load], distance: int, by_tma: TensorLoads, others: dict[For, list[Load]]
+) -> Continuation | None:
+    """The loop behind the chain ``loop`` that can read on in its ring, of ``others`` with their loads."""
+    following = next((op for op in _behind(loop) if op in others), None)
+    if following is None or following.lower is not loop.upper or following is loop:
+        return None
+    step, iterations = constant_of(loop.step), constant_extent(following)
+    if step is None or constant_of(following.step) != step or iterations is None:
+        return None
+    pairs = dict(zip(loads, others[following]))
+    is_same = len(loads) == len(others[following]) and all(
+        _are_same(loop, mine, following, theirs, by_tma) for mine, theirs in pairs.items()
+    )
+    if not (is_same and 0 < iterations <= distance and by_tma.rectangles.forms.ends_exactly(loop)):
+        return None
+    return Continuation(following, iterations, pairs)
+
+
+def _behind(loop: For) -> Iterator[Operation]:
+    op = loop.next
+    while op is not None:
+        yield op
+        op = op.next
+
+
+def _are_same(loop: For, mine: Load, following: For, theirs: Load, by_tma: TensorLoads) -> bool:
+    """See SAME."""
+    one, other = by_tma.rectangle(mine), by_tma.rectangle(theirs)
+    if None in (one, other) or one.base is not other.base or _tile_type(mine) != _tile_type(theirs):
+        return False
+    return _at(one, loop.induction, following.induction) == list(other.dimensions)
+
+
+def _tile_type(load: Load) -> T.MemDescType:
+    return next(iter(load.result.users)).result.type
+
+
+def _at(rectangle: Rectangle, counter: Value, other: Value) -> list[Dimension]:
+    """The dimensions with ``other`` for ``counter``."""
+    return [
+        attrs.evolve(d, coordinate={
+            tuple(other if v is counter else v for v in monomial): c for monomial, c in d.coordinate.items()
+        })
+        for d in rectangle.dimensions
+    ]  # fmt: skip
