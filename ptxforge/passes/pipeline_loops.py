@@ -41,7 +41,8 @@ WALKING ON  A ring that TMA alone fills outlives the iterations of a loop direct
             made once, and its place and phase are carried on. (Not yet in chains of products, nor where
             loads depend on loads.)
 PEELED      A chain of products has its last step behind it, without a first product for nothing. (Where a
-            warp of its own shall copy the tiles, that product stays, and multiplies zeros.)
+            warp of its own shall copy the tiles, that product stays, and multiplies zeros: split and peeled,
+            attention is slower than with either alone, ``docs/performance.md``.)
 READING ON  A short loop behind a chain of products may take its tiles out of the chain's ring
             (``continued_rings.py``).
 BUFFERS     One more than the distance, so that the buffer that a step fills is not one that the step reads:
@@ -58,7 +59,7 @@ from ptxforge.ir.definition import COPIES, TENSORS
 from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.mbarrier import BarrierInval
 from ptxforge.ir.ops.memory import Barrier, Load
-from ptxforge.ir.ops.shared import AsyncWait, LocalDealloc
+from ptxforge.ir.ops.shared import AsyncWait, LocalAlloc, LocalDealloc
 from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.chained_products import Chain, chain_of
@@ -66,6 +67,7 @@ from ptxforge.passes.continued_rings import continuation_of
 from ptxforge.passes.expand_loops import is_of_copy
 from ptxforge.passes.rings import Rings
 from ptxforge.passes.tensor_loads import TensorLoads
+from ptxforge.support import machine
 from ptxforge.support.target import Target
 
 
@@ -80,7 +82,7 @@ def pipeline_loops(function: Function, target: Target) -> bool:
         by_tma.survey(load for ahead in loads.values() for load in ahead)
     for loop in loops:
         if loop.distance:
-            _pipeline(loop, loads, by_tma)
+            _pipeline(function, loop, loads, by_tma, target)
     return True
 
 
@@ -91,7 +93,9 @@ def _is_ahead(op: Operation) -> bool:
 # -- the schedule -----------------------------------------------------------------------------------------
 
 
-def _pipeline(loop: For, all_loads: dict[For, list[Load]], by_tma: TensorLoads) -> None:
+def _pipeline(
+    function: Function, loop: For, all_loads: dict[For, list[Load]], by_tma: TensorLoads, target: Target
+) -> None:
     loads = all_loads[loop]
     stage, distance, last = _take_schedule(loop)
     chain = chain_of(loop, loads) if all(map(by_tma.rectangle, loads)) else None
@@ -101,6 +105,8 @@ def _pipeline(loop: For, all_loads: dict[For, list[Load]], by_tma: TensorLoads) 
     is_one_level = all(stage[load] == last - distance for load in loads)
     around = _around(loop, by_tma, loads) if chain is None and is_one_level else None
     rings = Rings(loop, stage, distance, by_tma, chain, around)
+    if chain is not None and _lends_a_warp(function, loop, loads, rings.count, target):
+        loop.warp_specialize = True
     loop.peeled = chain is not None and not loop.warp_specialize
     following = continuation_of(loop, loads, distance, by_tma, all_loads) if loop.peeled else None
     rings.lower(loads)
@@ -142,6 +148,18 @@ def _take_schedule(loop: For) -> tuple[dict[Operation, int], int, int]:
         loop.attributes.pop(name)
     stage = {op: op.attributes.pop("stage") for op in loop.body.operations if "stage" in op.attributes}
     return stage, *found
+
+
+def _lends_a_warp(
+    function: Function, loop: For, loads: list[Load], count: int, target: Target
+) -> bool:
+    """Whether a chain of products, with ``count`` buffers for each of its loads, gets a warp that copies
+    unasked: see CHAIN in ``specialize_warps.py``."""
+    if function.attributes["num_warps"] != machine.WARPS_THAT_LEND or function.attributes.get("maxnreg"):
+        return False
+    beside = sum(op.result.type.bytes for op in loop.parent.of(LocalAlloc) if op.value is not None)
+    tiles = count * sum(load.result.type.bytes for load in loads)
+    return 2 * (tiles + beside) > target.max_shared_bytes
 
 
 def _around(loop: For, by_tma: TensorLoads, loads: list[Load]) -> For | None:

@@ -24,7 +24,8 @@ Rules
 -----
 ASKED FOR   ``tl.range(…, warp_specialize=True)`` on the loop or on the one around it, over tiles.
 CHAIN       Unasked: a chain of products in eight warps, if its tiles leave room for no other block on the
-            multiprocessor, and loops behind it. (Attention of 128 columns on an H200: ``docs/hopper.md``.)
+            multiprocessor (``pipeline_loops`` asks then), and loops behind it. (Attention of 128 columns on
+            an H200: ``docs/hopper.md``.)
 RING        TMA copies all tiles of the loop into one ring, whose mbarriers are made before everything.
 SCALARS     Where copies begin is computed from parameters, the program's place and loop counters, by the
             producer for itself; nothing that was loaded.
@@ -65,7 +66,7 @@ def specialize_warps(function: Function, target: Target) -> bool:
         if top.parent is not function.body:
             continue  # it is in a partition by now
         asked = next((loop for loop in top.walk(For) if loop.warp_specialize), None)
-        if asked is None and not changed and not _pays(function, target, top):
+        if asked is None and not changed:
             continue
         try:
             plan = _plan(function, target, top)
@@ -77,18 +78,6 @@ def specialize_warps(function: Function, target: Target) -> bool:
         _split(function, target, plan)
         changed = True
     return changed
-
-
-def _pays(function: Function, target: Target, op: Operation) -> bool:
-    """Whether it is a chain of products that is split unasked."""
-    if function.attributes["num_warps"] != machine.WARPS_THAT_LEND:
-        return False
-    if not any(map(_waits_for_room, op.walk())):
-        return False
-    filled = {allocation_of(load.destination) for load in function.walk(TensorLoad)}
-    filled -= {allocation_of(load.destination) for load in op.walk(TensorLoad)}
-    held = [made for made in function.walk(LocalAlloc) if made not in filled]
-    return 2 * sum(made.result.type.bytes for made in held) > target.max_shared_bytes
 
 
 class _StaysError(Exception):

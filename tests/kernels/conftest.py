@@ -12,7 +12,7 @@ import ptxforge
 from ptxforge import interpreter
 from ptxforge.compiler import compile_function
 from ptxforge.ir.parser import parse_function
-from ptxforge.passes import specialize_warps
+from ptxforge.passes import pipeline_loops
 from ptxforge.runtime.tensor_descriptor import TensorDescriptor, array_of, parts_of
 from ptxforge.support import dtypes
 
@@ -50,7 +50,7 @@ def _mapped(value, change):
 def all_warps_copy(request, monkeypatch):
     """Tests of chains of products look at loops in which no warp has the copies to itself."""
     if request.module.__name__.endswith("test_chained_products"):
-        monkeypatch.setattr(specialize_warps, "_pays", lambda *_: False)
+        monkeypatch.setattr(pipeline_loops, "_lends_a_warp", lambda *_: False)
 
 
 @pytest.fixture

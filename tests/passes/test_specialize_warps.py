@@ -87,6 +87,15 @@ def test_large_attention_is_split_unasked(changes, num_warps, is_split):
     assert made.threads == (384 if is_split else 32 * num_warps)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+def test_who_has_it_unasked_gets_what_others_ask_for(causal):
+    constants = {"BM": 128, "BN": 128, "D": 128, "CAUSAL": causal}
+    unasked, asked = (
+        compiled(attention, constants | {"WS": ws}, num_warps=8, num_stages=2) for ws in (False, True)
+    )
+    assert unasked.ptx == asked.ptx
+
+
 def test_products_are_not_split_unasked():
     constants = {"BM": 128, "BN": 256, "BK": 64, "WS": False}
     assert not partitions(compiled(product, constants, num_warps=8, num_stages=4))
