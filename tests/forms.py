@@ -12,6 +12,7 @@ sm_90a (``tests/kernels/test_facts.py`` fails for one that is not there, and add
 
 from __future__ import annotations
 
+import functools
 import re
 import sys
 from pathlib import Path
@@ -55,6 +56,7 @@ def record() -> None:
     """From now on take down the forms of every module of which a GPU gets a kernel."""
     function = CudaModule.function
 
+    @functools.wraps(function)
     def noting(module: CudaModule, name: str):
         ran.update(forms_of(module._ptx))
         return function(module, name)
