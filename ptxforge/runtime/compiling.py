@@ -7,6 +7,10 @@ The driver's assembler takes tens of milliseconds for a matrix product, again in
 makes is kept on disk. The rule of which assembler works is in docs/caching.md: for a kernel that is loaded it
 is the driver's own, which knows the very GPU that is there, unless ``PTXFORGE_ASSEMBLER`` names another; what
 a newer one made and this driver refuses is made again by the driver, once.
+
+The driver gives machine code away through its linker only, which heeds no ``setmaxnreg``
+(``tools.is_whole``). A text with these goes to the driver as it is, which keeps the machine code itself, in
+its own cache; an empty entry in ours tells that it was there.
 """
 
 from __future__ import annotations
@@ -109,8 +113,10 @@ def load_module(device: Device, ptx: str, kernel: str, target: str, given: bytes
         return device.load_module(ptx)
     architecture = device.architecture if chosen == "driver" else target
     version = device.assembler if chosen == "driver" else tools.assembler_version(chosen)
-    name = cache.machine_name(ptx, architecture, version)
-    cubin = cache.load_machine_code(name)
+    entry = cache.machine_name(ptx, architecture, version), architecture, version
+    cubin = cache.load_machine_code(entry[0])
+    if tools.is_whole(ptx) and chosen != "ptxas":
+        return _loaded_whole(device, ptx, kernel, cubin is not None, entry)
     if cubin is not None:
         try:
             module = device.load_machine_code(cubin, ptx)
@@ -119,7 +125,22 @@ def load_module(device: Device, ptx: str, kernel: str, target: str, given: bytes
         else:
             cache.counters.loaded += 1
             return module
-    return _assembled(device, ptx, kernel, target, chosen, (name, architecture, version))
+    return _assembled(device, ptx, kernel, target, chosen, entry)
+
+
+def _loaded_whole(
+    device: Device, ptx: str, kernel: str, is_known: bool, entry: tuple[str, str, str]
+) -> Module:
+    """The module of a text that the driver assembles, or finds in its own cache."""
+    if is_known:
+        cache.counters.loaded += 1
+        return device.load_module(ptx)
+    variants.check_assembling(kernel)
+    cache.counters.assembled += 1
+    module = device.load_module(ptx)
+    name, architecture, version = entry
+    cache.store_machine_code(name, b"", kernel, architecture, version)
+    return module
 
 
 def _assembled(

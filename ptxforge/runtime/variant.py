@@ -209,7 +209,8 @@ class CompiledKernel:
 
     def _cubin(self) -> bytes:
         """By the driver when a GPU made this variant, else by an assembler that needs none."""
-        if isinstance(self._device, CudaDevice):
+        by_ptxas = tools.is_whole(self.artifact.ptx) and tools.find("ptxas") is not None
+        if isinstance(self._device, CudaDevice) and not by_ptxas:
             return self._device.cubin(self.artifact.ptx)
         return tools.machine_code(self.artifact.ptx, self.artifact.target)
 

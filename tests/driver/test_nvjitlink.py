@@ -31,3 +31,16 @@ def test_without_the_library(monkeypatch):
         nvjitlink.assemble(PTX, "sm_80")
     monkeypatch.setattr(tools, "assemble", lambda ptx, target: f"by ptxas for {target}")
     assert tools.machine_code(PTX, "sm_80") == "by ptxas for sm_80"
+
+
+def test_what_sets_registers_is_for_ptxas(monkeypatch):
+    """Linkers ignore ``setmaxnreg``."""
+    monkeypatch.setattr(tools, "assemble", lambda ptx, target: "by ptxas")
+    monkeypatch.setattr(nvjitlink, "library", lambda: nvjitlink)
+    monkeypatch.setattr(nvjitlink, "assemble", lambda ptx, target: "by nvJitLink")
+    text = PTX.replace("ret;", "setmaxnreg.dec.sync.aligned.u32 24; ret;")
+    monkeypatch.setattr(tools, "find", lambda name: None)
+    assert tools.machine_code(text, "sm_90a") == tools.machine_code(PTX, "sm_90a") == "by nvJitLink"
+    monkeypatch.setattr(tools, "find", lambda name: name)
+    assert tools.machine_code(text, "sm_90a") == "by ptxas"
+    assert tools.machine_code(PTX, "sm_90a") == "by nvJitLink"

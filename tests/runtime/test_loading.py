@@ -10,9 +10,10 @@ import pytest
 import ptxforge
 from ptxforge.runtime import cache, store, tools
 from ptxforge.runtime.jit import jit
-from ptxforge.support.errors import DeviceError
+from ptxforge.support.errors import DeviceError, JITForbiddenError
 from tests.driver.fake_driver import CUBIN, FakeDriver, install
 
+from . import conftest
 from .conftest import ADD_PTX, add
 
 
@@ -62,6 +63,35 @@ def test_machine_code_that_is_refused_is_made_again_once(process, caplog, tmp_pa
     caplog.clear()
     assert process() == ["machine code", "assembled", "machine code"]
     assert process() == ["machine code"]
+
+
+@pytest.fixture
+def whole(monkeypatch):
+    """The kernel's text gives registers from one warp to another."""
+    text = ADD_PTX.replace("    ret;", "    setmaxnreg.dec.sync.aligned.u32 24;\n    ret;")
+    monkeypatch.setattr(conftest, "ADD_PTX", text)
+    return text
+
+
+def test_what_sets_registers_is_assembled_whole(process, whole, compiled, caplog):
+    """A linker ignores ``setmaxnreg``: what the driver gives away of such a text is slower by a third."""
+    before = (cache.counters.assembled, cache.counters.loaded)
+    assert process() == ["text"] == process()
+    assert (cache.counters.assembled, cache.counters.loaded) == (before[0] + 1, before[1] + 1)
+    assert len(compiled) == 1 and not caplog.records
+    with ptxforge.forbid_jit():
+        assert process() == ["text"]
+        with pytest.raises(JITForbiddenError, match="would have to be assembled"):
+            process(version=12080)
+
+
+def test_ptxas_assembles_whole(process, whole, monkeypatch):
+    monkeypatch.setenv("PTXFORGE_ASSEMBLER", "ptxas")
+    monkeypatch.setattr(tools, "assembler_version", lambda name: f"{name} 13")
+    monkeypatch.setattr(tools, "assemble_with", lambda *what: CUBIN + what[1].encode())
+    assert process() == ["machine code"] == process()
+    monkeypatch.setenv("PTXFORGE_ASSEMBLER", "nvjitlink")
+    assert process() == ["text"] == process()
 
 
 def test_without_a_cache_the_driver_loads_the_text(process, monkeypatch):
