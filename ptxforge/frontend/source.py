@@ -209,9 +209,9 @@ def _parse(fn: Callable) -> tuple[ast.FunctionDef, int, str]:
     code = fn.__code__
     source = source_text(fn)
     tree, shift, text = source.parse()
-    first = source.first
-    if not isinstance(tree, ast.FunctionDef) or tree.name != fn.__name__:
-        kind = "a lambda" if fn.__name__ == "<lambda>" else "not a plain 'def'"
+    first = source.line
+    if not isinstance(tree, ast.FunctionDef) or tree.name != code.co_name:  # fn.__name__ is free to change
+        kind = "a lambda" if code.co_name == "<lambda>" else "not a plain 'def'"
         raise CompilationError(
             f"'{fn.__name__}' at {code.co_filename}:{first} is {kind}: a kernel is a 'def'"
         )

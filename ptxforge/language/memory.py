@@ -22,10 +22,10 @@ def load(
 ) -> tensor:
     """Read memory: a scalar through a pointer, a block through a block of pointers.
 
-    The result has the shape of ``pointer`` and the type it points at; a pointer to int1 reads a byte and
-    gives int1. Where ``mask`` (boolean) is false nothing is read and the element is ``other``, or undefined
-    when that is not given. Both broadcast to the pointers' shape. Addresses must be multiples of the
-    element's size.
+    The result has the type that ``pointer`` points at; a pointer to int1 reads a byte and gives int1. Where
+    ``mask`` (boolean) is false nothing is read and the element is ``other``, or undefined when that is not
+    given. A block of pointers, ``mask`` and ``other`` broadcast to one shape, the result's; a scalar pointer
+    takes scalars. Addresses must be multiples of the element's size.
 
     ``cache_modifier`` is ``""``, ``".ca"``, ``".cg"``, ``".cs"`` or ``".cv"``; ``eviction_policy`` is ``""``,
     ``"evict_first"`` or ``"evict_last"`` (PTX ISA, *Cache Operators* and *Cache Eviction Priority Hints*);

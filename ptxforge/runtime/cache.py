@@ -72,7 +72,7 @@ def place_of(fn: Callable) -> FunctionPlace:
     decorators = next((n for n, line in enumerate(own) if line.lstrip().startswith(("def ", "async "))), 0)
     head = own[decorators]
     indent = len(head) - len(head.lstrip())
-    return FunctionPlace(text.code.co_filename, text.first + decorators, len(own) - decorators, indent)
+    return FunctionPlace(text.code.co_filename, text.line + decorators, len(own) - decorators, indent)
 
 
 def moved(ptx: str, before: Sequence[FunctionPlace], now: Sequence[FunctionPlace]) -> str | None:

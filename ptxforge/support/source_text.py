@@ -47,17 +47,22 @@ from ptxforge.support.location import show_from
 
 _KEPT_IN = "__ptxforge_text__"
 _CLOSING = (")", "]", "}")
+_DECORATORS = 50
+"""How many lines of decorators are allowed for."""
 _WITH_VALUE = ("-X", "-W", "--check-hash-based-pycs")
 
 
 @attrs.frozen(slots=True, eq=False)
 class SourceText:
-    """The lines of the file that a function stands in (shared, not to be changed), and the number of its
-    first line, decorators included, from 1."""
+    """The lines of the text that a function stands in (shared, not to be changed), the number of its first
+    line there, decorators included, from 1, and the number ``line`` of that line in the file of ``code``. The
+    two differ for code that was given another place, as packages do that put a kernel together from the text
+    of another."""
 
     code: types.CodeType
     lines: list[str]
     first: int
+    line: int
 
     def cut(self) -> str:
         """The function's lines, cut out by indentation."""
@@ -67,12 +72,30 @@ class SourceText:
         """The function's lines, decorators included."""
         return _cut(self.lines, self.first - 1)
 
+    @property
+    def place(self) -> tuple[str, int]:
+        """The file and the line that the function was defined at."""
+        return self.code.co_filename, self.code.co_firstlineno
+
     def is_of(self, code: types.CodeType) -> bool:
         """Whether this is the text of ``code``, or of the same code with another place."""
         kept = self.code
         return kept is code or (kept.co_code, kept.co_consts, kept.co_names, kept.co_varnames) == (
             code.co_code, code.co_consts, code.co_names, code.co_varnames
         )  # fmt: skip
+
+    def moved(self, code: types.CodeType) -> SourceText:
+        """The text with the place of ``code``, the same code elsewhere. A place counts from the first
+        decorator, which the text need not have: where the file has the text's last line a little further
+        down, the text ends there."""
+        own = [line.strip() for line in self.cut().rstrip().splitlines()]
+        there = [line.strip() for line in linecache.getlines(code.co_filename)]
+        line = code.co_firstlineno
+        end = line + len(own) - 2  # counted from 0
+        further = there[end : end + _DECORATORS]
+        if own[-1] in further:
+            line += further.index(own[-1])
+        return SourceText(code, self.lines, self.first, line)
 
     def parse(self) -> tuple[ast.stmt, int, str]:
         """The function's AST; the lines that are put in front of its own, an ``if`` for an indented function
@@ -116,6 +139,8 @@ def source_text(fn: Callable) -> SourceText:
             hint="define kernels in a Python file; for one that exec() makes, leave the executed text in its "
             "namespace as '__source__'",
         )
+    if found.code is not code and found.place != (code.co_filename, code.co_firstlineno):
+        return found.moved(code)
     show_from(code.co_filename, found.lines)
     return found
 
@@ -128,7 +153,7 @@ def _read(code: types.CodeType, scope: dict) -> SourceText | None:
         lines = _lines_without_a_file(code, scope)
     if not 1 <= code.co_firstlineno <= len(lines):
         return None
-    return SourceText(code, lines, code.co_firstlineno)
+    return SourceText(code, lines, code.co_firstlineno, code.co_firstlineno)
 
 
 def _lines_without_a_file(code: types.CodeType, scope: dict) -> list[str]:

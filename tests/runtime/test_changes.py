@@ -282,6 +282,47 @@ def test_a_kernel_put_together_from_text():
     assert (x == 2).all() and doubled.starting_line_number == 7
 
 
+@ptxforge.jit
+def wrong(x):
+    return x[5]
+
+
+@ptxforge.jit
+def template(out, function: tl.constexpr):
+    number = function(1)
+    tl.store(out, number)
+
+
+def test_a_kernel_with_the_place_of_another_points_at_its_lines():
+    """Its text lacks the decorator, and has a line more in front of the body; packages count the second."""
+    empty = types.FunctionType((lambda: None).__code__, {"tl": tl, "wrong": wrong}, "made")
+    empty.__signature__ = inspect.Signature([inspect.Parameter("out", inspect.Parameter.POSITIONAL_ONLY)])
+    made, (_, *body) = ptxforge.jit(empty), template.src.splitlines()
+    made._unsafe_update_src("\n".join(["def made(out):", "    function: tl.constexpr = wrong", *body]))
+    place = template.fn.__code__
+    made.fn.__code__ = made.fn.__code__.replace(
+        co_filename=place.co_filename, co_firstlineno=place.co_firstlineno - 1
+    )
+    line = template.starting_line_number + 2
+    for kernel, constants in ((made, {}), (template, {"function": wrong})):
+        with pytest.raises(CompilationError) as caught:
+            kernel.compile({"out": "*i32"}, constants)
+        assert f"test_changes.py:{line} in {kernel.__name__}\n" in str(caught.value)
+        assert f"\n{line} |     number = function(1)\n" in str(caught.value)
+
+
+def test_a_kernel_may_be_given_another_name():
+    """What a function is called is free to change, as packages do that make kernels; its text stays."""
+
+    @ptxforge.jit
+    def made(out):
+        tl.store(out, 5)
+
+    made.fn.__name__ = made.__name__ = "renamed"
+    made.fn.__qualname__ = made.__qualname__ = "renamed"
+    assert stored(made) == 5 and ".entry renamed(" in made.compile({"out": "*i32"}).asm["ptx"]
+
+
 def test_the_lines_of_a_kernel():
     assert kernel.raw_src[0] == "@ptxforge.jit\n" and kernel.raw_src[1] == "def kernel(out):\n"
 

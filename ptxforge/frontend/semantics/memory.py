@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ptxforge.frontend.context import Context
-from ptxforge.frontend.convert import broadcast_to, cast, not_zero
+from ptxforge.frontend.convert import broadcast_to, cast, common_shape, not_zero
 from ptxforge.frontend.semantics import arguments
 from ptxforge.frontend.semantics.descriptor import padding, pointers_and_mask
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
@@ -37,6 +37,21 @@ def _fit(ctx: Context, value: TensorValue, shape: tuple[int, ...], name: str) ->
         raise ArgumentProblem(
             name, f"of shape {list(value.shape)} cannot be broadcast to the pointers' shape {list(shape)}"
         ) from None
+
+
+def _widened(ctx: Context, pointer: TensorValue, *arguments: Any) -> TensorValue:
+    """A block of pointers at the shape that it and a load's other arguments broadcast to. Shapes that do not
+    fit are left to :func:`_fit`, which knows the argument's name."""
+    if not pointer.is_block:
+        return pointer
+    shape = pointer.shape
+    for argument in arguments:
+        if isinstance(argument, TensorValue):
+            try:
+                shape = common_shape(shape, argument.shape, "load")
+            except TypeMismatchError:
+                break
+    return broadcast_to(ctx, pointer, shape)
 
 
 def mask_argument(ctx: Context, mask: Any, shape: tuple[int, ...]) -> TensorValue | None:
@@ -99,6 +114,7 @@ def load(
         pointer = pointer_argument(pointer)
         if mask is None and other is not None:
             raise ArgumentProblem("other", "needs a mask: it is what masked-off elements become")
+        pointer = _widened(ctx, pointer, mask, other)
     element = pointer.dtype.element_ty
     held = _storage(element)
     operands = [pointer]
