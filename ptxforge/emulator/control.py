@@ -92,7 +92,7 @@ def emit_trap(e: Emitter, i: Instruction) -> None:
 
 
 @instruction(
-    *"brkpt nanosleep pmevent griddepcontrol setmaxnreg discard prefetch prefetchu applypriority".split(),
+    *"brkpt nanosleep pmevent griddepcontrol discard prefetch prefetchu applypriority".split(),
     defines=0,
 )
 def emit_hint(e: Emitter, i: Instruction) -> None:

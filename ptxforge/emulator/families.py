@@ -14,6 +14,7 @@ from ptxforge.emulator import (  # noqa: F401
     mbarrier,
     memory_ops,
     mma,
+    register_pool,
     tensormap,
     warp,
     wgmma,

@@ -136,7 +136,7 @@ def test_discarded_lines_may_be_written_again(machine):
     "hint", ["brkpt;", "setmaxnreg.dec.sync.aligned.u32 40;", "setmaxnreg.inc.sync.aligned.u32 64;"]
 )
 def test_hints_of_the_emulator_alone(hint):
-    """A GPU would stop at a breakpoint, and wait for registers that nobody gives up."""
+    """A GPU would stop at a breakpoint; registers are not counted in a kernel without ``.maxnreg``."""
     copies(EmulatorDevice(), "ld.global.b32 %v0, [%x];", "st.global.b32 [%y], %v0;", hint)
 
 
