@@ -192,16 +192,14 @@ class Launcher:
         self._layout.packer.pack_into(frame[0], 0, *taken, *blocks, self._layout.fixed, stream)
 
     @property
-    def has_one_stream(self) -> bool:
-        """Whether launches that name no stream are all on the same."""
-        return isinstance(self._stream, int)
+    def one_stream(self) -> int | None:
+        """The stream of all launches that name none, where it is always the same."""
+        return self._stream if isinstance(self._stream, int) else None
 
     def stream_now(self, bound: tuple) -> Callable[[], int]:
         """:meth:`current_stream` for arguments that stay the same, in one call of C where it can be."""
         if isinstance(self._stream, CurrentStream):
             return functools.partial(self._stream.getter, self._stream.ordinal)
-        if self.has_one_stream:
-            return functools.partial(int, self._stream)
         return functools.partial(self.current_stream, bound)
 
     def call_of(self, frame: Frame) -> Call:

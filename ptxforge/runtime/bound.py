@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptxforge.driver.cuda_launch import Call, Frame
 from ptxforge.runtime import hooks, options
+from ptxforge.runtime.devices import default_device
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid
 from ptxforge.runtime.specialize import Keys
 from ptxforge.support.errors import ArgumentError, DeviceError
@@ -38,15 +39,18 @@ PAUSE = 16 * MOST
 class Repeats(dict):
     """By all that decides a launch: ``None`` for what was launched once, else a :class:`Repeat`.
 
-    ``is_on`` tells whether to look at all: ``None`` until a launch showed that it goes to a GPU.
-    ``by_address`` has the launch that was repeated last for each address of the last array.
+    ``is_on`` tells whether to look at all: ``None`` until a launch showed that it goes to a GPU. ``before``
+    is the launch that was repeated last, ``by_address`` has that for each address of the last array.
+    ``addresses`` are the places of arrays among the values of a launch.
     """
 
-    __slots__ = ("is_on", "by_address", "_impossible", "_passed")
+    __slots__ = ("is_on", "before", "by_address", "_addresses", "_impossible", "_passed")
 
-    def __init__(self) -> None:
+    def __init__(self, addresses: list[int]) -> None:
         super().__init__()
+        self._addresses = addresses
         self.is_on: bool | None = None
+        self.before: Repeat | type[_Nothing] = _Nothing
         self.by_address: dict[int, Repeat] = {}
         self._impossible: set[tuple] = set()
         self._passed = 0
@@ -77,6 +81,9 @@ class Repeats(dict):
             if self.is_on:
                 self[exact] = None
         elif prepared.launcher is not None and exact not in self._impossible:
+            if any(values[index] == 0 for index in self._addresses):
+                self._impossible.add(exact)  # arrays without elements have no address that tells them apart
+                return
             try:
                 self[exact] = Repeat(exact, prepared, grid, stream, values, bound)
             except TensorMapError:  # another variant was launched in this one's place
@@ -89,8 +96,15 @@ class Repeats(dict):
     def clear(self) -> None:
         """Forget all launches."""
         super().clear()
+        self.before = _Nothing
         self.by_address.clear()
         self._impossible.clear()
+
+
+class _Nothing:
+    """Stands for a launch that none is a repetition of."""
+
+    exact = None
 
 
 class Repeat:
@@ -137,7 +151,7 @@ class BoundLaunch:
     def __init__(self, kernel: JITFunction, grid: Any, arguments: tuple, given: dict[str, Any]):
         self.kernel = kernel
         self._arguments = arguments
-        self.stream = given.pop("stream", None)
+        self._stream = options.stream_handle(given.pop("stream", None))
         self._given = given
         self._keys = [Keys(parameter) for parameter in kernel.params]
         self._places = {parameter.name: parameter.index for parameter in kernel.params}
@@ -180,6 +194,7 @@ class BoundLaunch:
     @stream.setter
     def stream(self, stream: Any) -> None:
         self._stream = options.stream_handle(stream)
+        self._choose_stream()
 
     def update(self, **changes: Any) -> BoundLaunch:
         """Change arguments by name. A value of the same specialisation (type, alignment, the value 1) costs
@@ -212,10 +227,19 @@ class BoundLaunch:
         self._calls.clear()
         launcher = self._launcher
         self._stream_now = int if launcher is None else launcher.stream_now(self._arguments)
+        self._choose_stream()
+
+    def _choose_stream(self) -> None:
+        """The stream of every launch; ``None`` where that has to be asked each time."""
+        self._always = self._stream
+        if self._always is None and self._launcher is not None:
+            self._always = self._launcher.one_stream
 
     def _set_prepared(self, prepared: PreparedLaunch) -> None:
+        launcher = self._launcher = prepared.launcher
         self._prepared = prepared
-        self._launcher = prepared.launcher
+        self._follows = prepared.device if prepared.follows_default and launcher is not None else None
+        self._may_be_stale = prepared.volatile and launcher is None
         self._frames.clear()
 
     def _specialized(self) -> tuple[list, tuple]:
@@ -226,10 +250,11 @@ class BoundLaunch:
 
     def __call__(self) -> None:
         """Launch. Raises what a launch raises."""
-        prepared = self._prepared
-        if self._globals or hooks.LAUNCH or (prepared.volatile and prepared.is_stale()):
+        if self._globals or hooks.LAUNCH or self._may_be_stale:
             return self._launch()
-        stream = self._stream
+        if self._follows is not None and self._follows is not default_device():
+            return self._launch()
+        stream = self._always
         if stream is None:
             stream = self._stream_now()
         call = self._calls.get(stream)
@@ -271,7 +296,7 @@ class BoundLaunch:
 
     def _packed(self) -> Frame:
         """The frame for the stream that is to be launched on."""
-        launcher, stream = self._launcher, self._stream
+        launcher, stream = self._launcher, self._always
         if stream is None:
             stream = self._stream_now()
         if stream in self._calls:

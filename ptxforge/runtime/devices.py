@@ -6,6 +6,7 @@ import copyreg
 import functools
 import importlib
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -32,22 +33,40 @@ def default_device() -> Device:
     # Every launch without arrays asks, so the variable is looked up where Python's environment keeps it, and
     # compared by identity: it is another object only after it was set.
     held = _look_up(_KEY) if os.environ is _environment else settings.DEVICE.held()
-    if known is None or known[0] is not held or known[1] is not device:
-        _default = known = held, device, device(settings.DEVICE.get())
-    return known[2]
+    if known[0] is not held:
+        _default = known = held, device(settings.DEVICE.get())
+    return known[1]
 
 
 _environment = os.environ
 _look_up: Callable[[Any], Any] = getattr(getattr(os.environ, "_data", os.environ), "get")
 _KEY = settings.DEVICE.key
-_default: tuple[Any, Callable[[str], Device], Device] | None = None
+UNKNOWN: tuple[Any, Any] = (object(), None)
+_default = UNKNOWN
 """The last default device, behind what decided it."""
+IS_DEFAULT = (
+    "(__ready.device is (__known := __devices._default)[1] and __known[0] is __look_up(__key_of_device)"
+    " and not __chosen and __os.environ is __environment or __ready.device is __default_device())"
+)
+"""The expression that ``__ready.device`` is the default device: :func:`default_device` written out, because
+calling it takes longer than all else that a launch without arrays asks. :data:`IS_DEFAULT_SCOPE` has its
+names."""
+IS_DEFAULT_SCOPE = {
+    "__devices": sys.modules[__name__], "__look_up": _look_up, "__key_of_device": _KEY, "__chosen": _chosen,
+    "__os": os, "__environment": _environment, "__default_device": default_device,
+}  # fmt: skip
+
+
+def has_one_gpu() -> bool:
+    """Whether torch works with GPUs here and there is only one. (Asking starts no driver: torch has.)"""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.cuda.is_initialized() and device_count() == 1
 
 
 def forget() -> None:
     """Make devices again when they are asked for: one of them was reset."""
     global _default
-    _default = None
+    _default = UNKNOWN
     device.cache_clear()
 
 

@@ -25,7 +25,7 @@ which everything else was decided by the first launch, a
     def plan(__grid, x, n, BLOCK, __options):
         __v0 = x.data_ptr(); __d0 = x.dtype; __p0 = x.get_device()
         …the grid as a tuple…
-        __exact = (__v0, __d0, __p0, n, BLOCK, __current(__p0), __grid)
+        __exact = (__v0, __d0, n, BLOCK, __current(__p0), __p0, __grid)
         …if that was launched before (:mod:`ptxforge.runtime.bound`): again, and return
         __key = (__d0, __p0, not __v0 & 15,
                  ("i32:16" if not n & 15 else "1" if n == 1 else "i32") if -2147483648 <= n <= … else …,
@@ -49,7 +49,7 @@ from ptxforge.driver import arrays
 from ptxforge.driver.device_array import DeviceArray
 from ptxforge.runtime import hooks, options
 from ptxforge.runtime.bound import Repeats
-from ptxforge.runtime.devices import default_device
+from ptxforge.runtime.devices import IS_DEFAULT, IS_DEFAULT_SCOPE, has_one_gpu
 from ptxforge.runtime.findings import GENERATED
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid
 from ptxforge.runtime.options import explain_binding
@@ -168,19 +168,23 @@ def _plan_lines(
         "__hooks": hooks.LAUNCH, "__hooked": hooks.fire, "__Failure": _FAILURES,
     }  # fmt: skip
     parts = [_part(parameter, kind, scope) for parameter, kind in zip(parameters, kinds, strict=True)]
-    repetition = _repetition(parts, kernel, scope)
+    one_gpu = any(part.is_torch for part in parts) and has_one_gpu()
+    repetition = _repetition(parts, kernel, scope, one_gpu)
+    places = [line for part in parts for line in part.place_lines]
     names = _tuple(p.name for p in parameters)
     by_name = "{" + ", ".join(f"'{p.name}': {p.name}" for p in parameters) + "}"
     return [
         "if __globals:",
         "    __kernel._check_globals()",
         *(line for part in parts for line in part.lines),
+        *([] if one_gpu else places),
         "if __type(__grid) is not __tuple:",
         "    if __callable(__grid):",
         f"        __grid = __grid({by_name} | (__compiled_in(__options) if __options else __options))",
         "    if __type(__grid) is not __tuple:",
         "        __grid = __plain(__grid)",
         *repetition,
+        *(places if one_gpu else []),
         f"__key = {_tuple(item for part in parts for item in part.key)}",
         "__stream = None",
         "if __options:",
@@ -191,18 +195,7 @@ def _plan_lines(
         f"    __prepared = __prepared_by_key[__key] = __kernel._miss({names}, __options)",
         "if __prepared.volatile and __prepared.is_stale():",
         f"    __prepared = __prepared_by_key[__key] = __kernel._miss({names}, __options)",
-        "__n = __len(__grid)",
-        "if __n == 1:",
-        "    (__gx,) = __grid",
-        "    __gy = __gz = 1",
-        "elif __n == 2:",
-        "    __gx, __gy = __grid",
-        "    __gz = 1",
-        "else:",
-        "    __gx, __gy, __gz = __grid if __n == 3 else __plain(__grid)",
-        "if not (__gx and __gy and __gz):",
-        "    __plain(__grid)",
-        "    return None",
+        *_AXES,
         f"__values = {_tuple(part.value for part in parts)}",
         "try:",
         "    if __hooks:",
@@ -216,9 +209,31 @@ def _plan_lines(
     ]
 
 
-def _repetition(parts: list[_Part], kernel: Any, scope: dict[str, Any]) -> list[str]:
+_AXES = (
+    "__n = __len(__grid)",
+    "if __n == 1:",
+    "    (__gx,) = __grid",
+    "    __gy = __gz = 1",
+    "elif __n == 2:",
+    "    __gx, __gy = __grid",
+    "    __gz = 1",
+    "else:",
+    "    __gx, __gy, __gz = __grid if __n == 3 else __plain(__grid)",
+    "if not (__gx and __gy and __gz):",
+    "    __plain(__grid)",
+    "    return None",
+)
+"""The lines that take a grid apart."""
+
+
+def _repetition(parts: list[_Part], kernel: Any, scope: dict[str, Any], one_gpu: bool) -> list[str]:
     """The lines that make a launch again which was made before; none where an argument cannot be told, and
-    none where torch knows of no GPU."""
+    none where torch knows of no GPU.
+
+    With ``one_gpu`` nobody asks torch where its arrays are, which takes a tenth of a launch: they have the
+    addresses of arrays that were launched on this GPU, and addresses are unique among all memory that a
+    process has, its GPU's and its own (CUDA C++ Programming Guide, "Unified Virtual Address Space").
+    """
     if any(part.exact is None for part in parts):
         return []
     exact = [item for part in parts for item in part.exact or ()]
@@ -227,14 +242,16 @@ def _repetition(parts: list[_Part], kernel: Any, scope: dict[str, Any]) -> list[
         scope["__current"] = getattr(arrays.torch_bindings(), arrays.TORCH_STREAM, None)
         if scope["__current"] is None:
             return []
-        exact.append(f"__current({ordinal})")
-    repeats = Repeats()
+        exact += ["__current(0)"] if one_gpu else [f"__current({ordinal})"]
+    if not one_gpu:
+        exact += [part.place for part in parts if part.place]
+    addresses = [index for index, part in enumerate(parts) if part.place]
+    repeats = Repeats(addresses)
     kernel._prepared.append(repeats)
-    scope |= {"__repeats": repeats, "__repeated": repeats.get, "__copysign": math.copysign,
-              "__by_address": repeats.by_address, "__last": repeats.by_address.get,
-              "__default_device": default_device}  # fmt: skip
-    addresses = [part.value for part in parts if part.place]
-    on_its_device = "" if addresses else " and __ready.device is __default_device()"
+    scope |= IS_DEFAULT_SCOPE | {
+        "__repeats": repeats, "__repeated": repeats.get, "__copysign": math.copysign,
+        "__by_address": repeats.by_address, "__last": repeats.by_address.get,
+    }  # fmt: skip
     return [
         "__exact = None",
         "if __repeats.is_on and not __hooks:",
@@ -242,10 +259,10 @@ def _repetition(parts: list[_Part], kernel: Any, scope: dict[str, Any]) -> list[
         "    try:",
         "        if __options:",
         "            __exact += __tuple(__options.items())",
-        *(f"        {line}" for line in _search(addresses[-1] if addresses else "")),
+        *(f"        {line}" for line in _search(parts[addresses[-1]].value if addresses else "")),
         "    except (TypeError, ValueError):",
         "        __ready = __exact = None",
-        f"    if __ready is not None{on_its_device}:",
+        f"    if __ready is not None{'' if addresses else f' and {IS_DEFAULT}'}:",
         "        __code = __ready.launch(*__ready.arguments)",
         "        if __code:",
         "            __ready.fail(__code)",
@@ -254,16 +271,24 @@ def _repetition(parts: list[_Part], kernel: Any, scope: dict[str, Any]) -> list[
 
 
 def _search(address: str) -> list[str]:
-    """The lines that find the launch ``__exact`` among the repetitions: by an address, then by all of it. (A
-    value that cannot be a key raises TypeError, one that cannot be compared, ValueError.)"""
-    if not address:
-        return ["__ready = __repeated(__exact)"]
+    """The lines that find the launch ``__exact`` among the repetitions: the one before, else by an address,
+    else by all of it. (A value that cannot be a key raises TypeError, one that cannot be compared,
+    ValueError.)"""
+    found = ["__ready = __repeated(__exact)"]
+    if address:
+        found = [
+            f"__ready = __last({address})",
+            "if __ready is None or __ready.exact != __exact:",
+            "    __ready = __repeated(__exact)",
+            "    if __ready is not None:",
+            f"        __by_address[{address}] = __ready",
+        ]
     return [
-        f"__ready = __last({address})",
-        "if __ready is None or __ready.exact != __exact:",
-        "    __ready = __repeated(__exact)",
+        "__ready = __repeats.before",
+        "if __ready.exact != __exact:",
+        *(f"    {line}" for line in found),
         "    if __ready is not None:",
-        f"        __by_address[{address}] = __ready",
+        "        __repeats.before = __ready",
     ]
 
 
@@ -307,13 +332,15 @@ class WithOptions:
 class _Part:
     """What a plan does with one argument of a known type: ``lines`` to run, expressions of the ``key``, the
     expression to pack (``value``), and those that tell the argument exactly (``None``: there are none). Of an
-    array also ``place``, the expression of its device: a number, where it ``is_torch``."""
+    array also ``place``, the expression of its device (a number, where it ``is_torch``), and the
+    ``place_lines`` that make it."""
 
     value: str
     key: tuple[str, ...] = ()
     lines: tuple[str, ...] = ()
     exact: tuple[str, ...] | None = ()
     place: str = ""
+    place_lines: tuple[str, ...] = ()
     is_torch: bool = False
 
 
@@ -344,11 +371,11 @@ def _array_part(parameter: Parameter, is_torch: bool) -> _Part:
     lines = (
         f"{address} = {name}.data_ptr()" if is_torch else f"{address} = {name}._address",
         f"{dtype} = {name}.dtype" if is_torch else f"{dtype} = {name}.dtype.short",  # whose hash is quick
-        f"{place} = {name}.get_device()" if is_torch else f"{place} = {name}.owner",
     )
+    where = (f"{place} = {name}.get_device()" if is_torch else f"{place} = {name}.owner",)
     alignment = (f"not {address} & 15",) if parameter.alignment else ()
-    exact = (address, dtype, place)
-    return _Part(address, (dtype, place, *alignment), lines, exact, place, is_torch)
+    key = (dtype, place, *alignment)
+    return _Part(address, key, lines, (address, dtype), place, where, is_torch)
 
 
 def _integer_class(parameter: Parameter) -> str:

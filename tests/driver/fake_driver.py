@@ -354,4 +354,5 @@ def install(monkeypatch, fake: FakeDriver) -> FakeDriver:
     monkeypatch.setattr(devices, "cuda_device", made)
     monkeypatch.setattr(devices, "device", functools.cache(devices.device.__wrapped__))
     monkeypatch.setattr(launcher, "device", devices.device)
+    monkeypatch.setattr(devices, "_default", devices.UNKNOWN)
     return fake

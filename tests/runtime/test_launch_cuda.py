@@ -433,6 +433,52 @@ def test_what_repeats_but_for_one_thing_is_no_repetition(kernel, compiled, monke
     assert contexts[-2] != contexts[0] == contexts[-1] and len(contexts) == 8
 
 
+def test_where_there_is_one_gpu_a_repetition_does_not_ask_where_its_arrays_are(kernel, driver, torch):
+    """Their addresses tell it; what else may have changed at an address is asked."""
+    asked = []
+
+    class Asked(Tensor):
+        __module__ = "torch"
+
+        def get_device(self):
+            asked.append(self)
+            return 0
+
+    x, half = Asked(0x1000), Asked(0x1000)
+    half.dtype = "torch.float16"
+    for _ in range(4):
+        kernel[(1,)](x, x, x, 8)
+    asked.clear()
+    kernel[(1,)](x, x, x, 8)
+    assert not asked
+    kernel[(1,)](x, x, half, 8)
+    kernel[(1,)](x, x, x, 9)
+    assert asked and len(kernel.variants) == 2 and len(driver.launches) == 7
+    assert driver.launches[-1].params == struct.pack("<QQQi", *[0x1000] * 3, 9)
+
+
+def test_arrays_without_elements_are_never_a_repetition(kernel, driver, torch):
+    """All of them have the address 0, wherever they lie."""
+    x, empty = Tensor(0x1000), Tensor(0)
+    for _ in range(5):
+        kernel[(1,)](x, x, empty, 8)
+    (known,) = [known for known in kernel._prepared if isinstance(known, bound.Repeats)]
+    assert list(known.values()) == [None]
+    with pytest.raises(ArgumentError, match="argument 'out': is a CPU array"):
+        kernel[(1,)](x, x, Tensor(0, -1), 8)
+
+
+def test_repetitions_in_turn(kernel, driver, torch):
+    """Of launches that share an address, a grid, or nothing."""
+    x, y = Tensor(0x1000), Tensor(0x2000)
+    calls = [((1,), x, y, 8), ((2,), x, y, 8), ((1,), y, y, 8), ((1,), x, x, 8), ((1,), x, y, 9)]
+    for grid, a, out, n in calls * 4 + calls[::-1] * 2:
+        kernel[grid](a, a, out, n)
+        (*_, launch) = driver.launches
+        assert launch.grid[0] == grid[0]
+        assert launch.params == struct.pack("<QQQi", a._address, a._address, out._address, n)
+
+
 def test_a_repetition_that_the_driver_refuses(kernel, driver, torch):
     x = Tensor(0x1000)
     for _ in range(4):
