@@ -298,7 +298,7 @@ def compile_function(
         passed = time.perf_counter()
         ptx = codegen_ptx.emit(function, machine)
         emitted = time.perf_counter()
-        written = _stage("passes.analysis.written").written_parameters(function)
+        written = _stage("passes.analysis.roots").written_parameters(function)
     return Artifact(
         name=function.name,
         ptx=ptx,
@@ -350,7 +350,7 @@ def compile_ir(text: str, target: str) -> Artifact:
         signature=signature, constants={}, options=options, timings={},
         asm=Assembly({"tile": tile, "gpu": print_function(function), "ptx": ptx}),
         stages=[(snapshot.name, snapshot.text) for snapshot in snapshots],
-        written=_stage("passes.analysis.written").written_parameters(function),
+        written=_stage("passes.analysis.roots").written_parameters(function),
     )  # fmt: skip
 
 

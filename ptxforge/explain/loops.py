@@ -9,7 +9,7 @@ from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
-from ptxforge.passes.analysis.loop_reasons import why_not_ahead
+from ptxforge.passes.analysis.reasons import why_not_ahead
 from ptxforge.support.location import Location
 
 COPIES = {"async_copy_global_to_local": "cp.async", "tensor_load": "TMA"}

@@ -22,8 +22,8 @@ from ptxforge.layouts.conversion import SharedMemory
 from ptxforge.layouts.encodings import Distributed, elements_per_thread
 from ptxforge.layouts.linear import LANE, WARP
 from ptxforge.passes.allocate_shared import requests_of
-from ptxforge.passes.analysis.access_reasons import changing_mask, unknown_start, why_narrow, widest_dimension
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
+from ptxforge.passes.analysis.reasons import changing_mask, unknown_start, why_narrow, widest_dimension
 from ptxforge.passes.analysis.roots import root_of
 from ptxforge.passes.properties import is_memory_access
 from ptxforge.support import machine

@@ -21,7 +21,7 @@ from ptxforge.compiler import Artifact
 from ptxforge.ir.core import Function
 from ptxforge.ir.ops import dot as ops
 from ptxforge.layouts.encodings import Mma
-from ptxforge.passes.analysis.dot_reasons import why_no_tensor_core
+from ptxforge.passes.analysis.reasons import why_no_tensor_core
 from ptxforge.support import tensor_map
 from ptxforge.support.errors import PtxforgeError
 from ptxforge.support.location import Location

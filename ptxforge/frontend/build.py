@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from ptxforge.frontend import breakpoints, control, loops, semantics, statements
+from ptxforge.frontend import control, loops, semantics, statements
 from ptxforge.frontend.context import Context
 from ptxforge.frontend.expressions import static_object
 from ptxforge.frontend.semantics.registry import ArgumentProblem
@@ -22,7 +22,7 @@ from ptxforge.language.descriptor import tensor_descriptor_type
 from ptxforge.support import descriptor, dtypes
 from ptxforge.support.errors import CompilationError, InternalCompilerError, PtxforgeError
 
-__all__ = ["breakpoints", "build", "control", "loops", "parse_type", "semantics", "statements"]
+__all__ = ["build", "control", "loops", "parse_type", "semantics", "statements"]
 
 _TYPE = re.compile(r"(?P<stars>\**)(?P<const>k?)(?P<element>[a-z]\w*?)(?::(?P<divisibility>\d+))?")
 

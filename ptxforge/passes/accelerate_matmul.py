@@ -60,7 +60,7 @@ from ptxforge.ir.ops.shape import Trans
 from ptxforge.layouts.encodings import Distributed, DotOperand, Mma
 from ptxforge.layouts.mma_families import MMA_SYNC, Family, find_family
 from ptxforge.layouts.product_steps import blocked_for_fma
-from ptxforge.passes.analysis.dot_reasons import why_no_tensor_core
+from ptxforge.passes.analysis.reasons import why_no_tensor_core
 from ptxforge.passes.conversions import converted
 from ptxforge.passes.warpgroup_dots import are_better_turned, use_warpgroups, why_not_in_memory
 from ptxforge.support.remarks import Remarks

@@ -34,8 +34,8 @@ from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
 from ptxforge.passes.analysis.kept import kept
-from ptxforge.passes.analysis.loop_reasons import why_not_ahead
 from ptxforge.passes.analysis.pipelined_loads import pipelined_loads
+from ptxforge.passes.analysis.reasons import why_not_ahead
 from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.support.target import Target
 

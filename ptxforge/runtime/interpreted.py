@@ -19,7 +19,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Function
 from ptxforge.ir.ops.debug import Breakpoint
 from ptxforge.ir.printer import print_function
-from ptxforge.passes.analysis.written import written_parameters
+from ptxforge.passes.analysis.roots import written_parameters
 from ptxforge.runtime.tracebacks import short
 from ptxforge.support import descriptor, settings
 from ptxforge.support.errors import DeviceError, PtxforgeError

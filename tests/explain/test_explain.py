@@ -178,7 +178,7 @@ def test_spills_are_advice():
 
 
 def trace_advice(found, resources):
-    from ptxforge.explain.lint import advice_for
+    from ptxforge.explain.report import advice_for
 
     return advice_for(found, resources, occupancy_of(found.artifact, resources.registers, found.target))
 

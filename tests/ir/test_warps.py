@@ -9,8 +9,8 @@ import pytest
 from ptxforge.codegen_ptx.lower.exchange import barrier
 from ptxforge.codegen_ptx.lower.indices import first_thread, thread_id
 from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.pipeline import lines_of
 from ptxforge.codegen_ptx.ptx.registers import Names
-from ptxforge.codegen_ptx.ptx.text import lines_of
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import REGISTRY, SIDE_EFFECT, define, gives, region
 from ptxforge.ir.parser import parse_function

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ptxforge.codegen_ptx.lower.divisions import divide, remainders
+from ptxforge.codegen_ptx.lower.divisions import divide, fmod, quotients, remainders
 from ptxforge.codegen_ptx.lower.elementwise import (
     elementwise,
     integer_class,
@@ -28,9 +28,7 @@ from ptxforge.codegen_ptx.lower.floats import (
     to_f32,
     via_f32,
 )
-from ptxforge.codegen_ptx.lower.fmod import fmod
 from ptxforge.codegen_ptx.lower.indices import linear_of, run_starts
-from ptxforge.codegen_ptx.lower.quotients import quotients
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
