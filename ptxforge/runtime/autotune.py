@@ -36,6 +36,17 @@ from ptxforge.support import markup, settings
 from ptxforge.support.errors import ArgumentError, AutotunerError, PtxforgeError
 
 
+def keeps_results() -> bool:
+    """Whether timings are kept on disk where the decorator does not say. Triton's knobs put a function of
+    theirs in its place."""
+    return False
+
+
+def prints_results() -> bool:
+    """Whether each choice is printed, as for :func:`keeps_results`."""
+    return settings.PRINT_AUTOTUNING.flag()
+
+
 class Wrapper(TravelsByName, KernelInterface):
     """A kernel around a kernel: an autotuner or heuristics, in either order. ``fn`` is the inner one."""
 
@@ -191,7 +202,7 @@ class Autotuner(DerivedTuning, Wrapper):
         self.early_config_prune = pruning.get("early_config_prune")
         self.perf_model, self.configs_top_k = pruning.get("perf_model"), pruning.get("top_k", 1.0)
         self.bench = do_bench or _bench_for(warmup, rep)
-        self.use_cuda_graph, self.cache_results = use_cuda_graph, cache_results
+        self.use_cuda_graph, self.cache_results = use_cuda_graph, cache_results or keeps_results()
         self.cache: dict[tuple, Config] = {}
         self.configs_timings: dict[Config, list[float]] = {}
         self.best_config: Config | None = None
@@ -298,7 +309,7 @@ class Autotuner(DerivedTuning, Wrapper):
                 f"none of the {len(configs)} configurations of '{self.__name__}' works:\n{reasons}"
             )
         self._keep(key, known | {repr(c): t for c, t in timings.items() if not math.isinf(t[0])})
-        if settings.PRINT_AUTOTUNING.flag() or not complete:
+        if prints_results() or not complete:
             how = "" if complete else "interrupted; the best so far: "
             print(
                 f"ptxforge: '{self.__name__}' {key}: {how}{best!r} takes {timings[best][0]:.4g} ms",

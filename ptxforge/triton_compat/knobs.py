@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar
 
 import attrs
 
-from ptxforge.runtime import hooks, options, store
+from ptxforge.runtime import autotune, hooks, options, store
 from ptxforge.support.errors import DeviceError
 from ptxforge.triton_compat.hooks import (
     Chain,
@@ -375,6 +375,9 @@ def refresh_knobs() -> None:
 
 
 options.fuses_by_default = lambda: language.default_fp_fusion
+autotune.keeps_results = lambda: autotuning.cache
+_printed = autotune.prints_results
+autotune.prints_results = lambda: autotuning.print or _printed()
 options.tells_lines_by_default = lambda: not compilation.disable_line_info
 store.elsewhere = lambda: cache.__dict__.get("dir")
 hooks.COMPILE.append(lambda told: tell_of_compilation(told, runtime, compilation))

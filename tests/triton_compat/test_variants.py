@@ -322,3 +322,21 @@ def test_whether_products_and_sums_are_fused_by_default(monkeypatch, fused):
         assert "fma.rn" in multiply_add.warmup(np.float32, enable_fp_fusion=True).asm["ptx"]
         options = make_backend(GPUTarget("cuda", 90, 32)).parse_options({})
         assert options.enable_fp_fusion == fused
+
+
+@pytest.mark.parametrize("kept", [False, True])
+def test_choices_are_kept_and_told_when_triton_s_variables_ask_for_it(kept, fresh, monkeypatch, capsys):
+    """Read when a kernel is decorated, as there."""
+    monkeypatch.setenv("TRITON_CACHE_AUTOTUNING", str(int(kept)))
+    monkeypatch.setenv("TRITON_PRINT_AUTOTUNING", str(int(kept)))
+
+    def measured():
+        runs = []
+        configs = [ptxforge.Config({"N": 16}), ptxforge.Config({"N": 32})]
+        tuned = ptxforge.autotune(configs, key=[], pre_hook=lambda named: runs.append(named["N"]))(kernel)
+        tuned[(1,)](np.ones(32, np.float32))
+        return len(runs)
+
+    kernel = made()
+    assert measured() > 0 and (measured() > 0) == (not kept)
+    assert ("'scaled'" in capsys.readouterr().err) == kept
