@@ -275,6 +275,24 @@ def test_without_operands_the_result_is_a_scalar(devices):
         np.testing.assert_array_equal(out, [3, 13, 23])
 
 
+def test_constants_of_a_function_that_combines_many_pairs_at_once(devices):
+    @ptxforge.jit
+    def larger_beyond(a, b):
+        return tl.inline_asm_elementwise("max.s32 $0, $1, $2; max.s32 $0, $0, $3;", "=r,r,r,r", [a, b, 7],
+                                         tl.int32, True, 1)  # fmt: skip
+
+    @ptxforge.jit
+    def kernel(x, out, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+        i, j = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+        block = tl.load(x + i[:, None] * COLUMNS + j)
+        tl.store(out + i, tl.reduce(block, 1, larger_beyond))
+
+    x = np.random.default_rng(3).integers(-9, 9, (16, 256)).astype(np.int32)
+    arrays = {"x": x, "out": np.zeros(16, np.int32)}
+    for (out,) in everywhere(devices, kernel, arrays, ("out",), ROWS=16, COLUMNS=256):
+        np.testing.assert_array_equal(out, np.maximum(x.max(axis=1), 7))
+
+
 def ptx_of(kernel, signature: dict[str, str], constants: dict[str, Any] | None = None) -> str:
     return kernel.compile(signature, constants or {}, target="sm_90a").asm["ptx"]
 

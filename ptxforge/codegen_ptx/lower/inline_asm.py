@@ -43,6 +43,8 @@ def lower_inline_asm(ctx: Lowering, op: InlineAsm) -> None:
         )
     operands = [ctx.get(v) for v in op.operands]
     count = max(map(len, operands), default=1)
+    # A reduction combines many pairs at once, for which its constants have one entry.
+    operands = [entries * count if len(entries) == 1 else entries for entries in operands]
     results: list[list] = [[] for _ in op.results]
     for start in range(0, count, op.pack):
         group = [_group(entries, start, op.pack) for entries in operands]
