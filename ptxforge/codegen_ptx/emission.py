@@ -17,6 +17,7 @@ from ptxforge.codegen_ptx.lower import (  # noqa: F401  (importing a lowering re
     mbarrier,
     memory,
     partition,
+    rare,
     reduce,
     scan,
     shape,

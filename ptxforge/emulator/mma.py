@@ -151,7 +151,8 @@ def _names(elements: tuple) -> Names:
 
 @attrs.frozen
 class Grid:
-    """A full outer product: rows x columns x steps, as parsed operands in the order of fragments.pack_rows.
+    """A full outer product: rows x columns x steps, as parsed operands in the order of fragments.pack_a and
+    pack_b.
     """
 
     rows: list[list]

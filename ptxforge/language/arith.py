@@ -43,6 +43,15 @@ def where(condition: Any, x: Any, y: Any) -> tensor:
 
 
 @builtin
+def where_rarely(condition: Any, x: Any, y: Any) -> tensor:
+    """:func:`where` for a ``condition`` that hardly any element fulfils: ``x``, and what only ``x`` needs, is
+    computed in a branch that threads without such elements skip. For the library's own functions.
+
+        far = arith.where_rarely(math.abs(x) > 8.0, _asymptotic(x), near)
+    """
+
+
+@builtin
 def minimum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE) -> tensor:
     """The smaller one of ``x`` and ``y``, element by element, in their common type and shape.
 

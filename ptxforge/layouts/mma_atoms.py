@@ -57,8 +57,8 @@ class MatrixMove:
     """One ``ldmatrix`` or ``stmatrix``: ``registers[i]`` are a thread's registers for matrix i, lowest bits
     first.
 
-    ``offset`` (elements) is XORed into the thread's address, or added where that is the same: in the bits
-    outside of :attr:`MatrixMoves.thread_bits`.
+    ``offset`` (elements) is XORed into the thread's address, or added where that is the same; see
+    :meth:`MatrixMoves.split_constant`.
     """
 
     offset: int
@@ -81,6 +81,12 @@ class MatrixMoves:
         for column in self.address.columns:
             bits |= column
         return bits
+
+    def split_constant(self, move: MatrixMove) -> tuple[int, int]:
+        """The move's offset as (part to XOR into the address, part to add afterwards), in elements."""
+        mask = self.thread_bits
+        return move.offset & mask, move.offset & ~mask
+
 
 @frozen
 class LdMatrix(MatrixMoves):

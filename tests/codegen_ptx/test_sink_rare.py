@@ -62,3 +62,21 @@ def test_leaves_what_is_reassigned_or_read_from_memory():
 
 def test_drops_what_nobody_needs():
     assert sink([ENTRY, A, B], set()) == []
+
+
+def test_reads_what_one_load_has_read():
+    """Without a guard: with one, the register has another value where the guard does not hold."""
+    load = Instruction("ld.global.b32 %s, [%s];", (R[3], R[0]))
+    guarded = Instruction("@%s ld.global.b32 %s, [%s];", (Register("p", 0), R[3], R[0]))
+    sum, rare = pure(R[4], R[3], 1), effect(R[4])
+    assert sink([ENTRY, load, sum, HOT, BEGIN, rare, END], set()) == [ENTRY, load, HOT, sum, rare]
+    for first in ([guarded], [load, load], [Instruction("mov.b32 %s, %s;", (R[3], R[0]), COPY), load]):
+        code = [ENTRY, *first, sum, HOT, BEGIN, rare, END]
+        assert sink(code, set()) == [ENTRY, *first, sum, HOT, rare]
+
+
+def test_moves_what_takes_long_to_one_region_only():
+    root = pure(R[1], R[0], syntax="sqrt.rn.f32 %s, %s;")
+    assert sink([ENTRY, root, HOT, BEGIN, OTHER, END], set()) == [ENTRY, HOT, root, OTHER]
+    code = [ENTRY, root, HOT, BEGIN, OTHER, END, BEGIN, OTHER, END]
+    assert sink(code, set()) == [ENTRY, root, HOT, OTHER, OTHER]

@@ -12,8 +12,8 @@
 
 A lowering computes the masks and addresses of all elements of a tensor; where vectors are guarded
 (``lower/guarded.py``), most of them matter to the rare element-wise path alone. An instruction that several
-rare regions need is repeated in each. Only cheap ones move, and only when nothing that they read can have
-changed.
+rare regions need is repeated in each, if it is cheap. Only arithmetic moves, and only when nothing that it
+reads can have changed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from ptxforge.codegen_ptx.ptx.instruction import PURE, RARE_BEGIN, RARE_END, Instruction, form_of
+from ptxforge.codegen_ptx.ptx.instruction import (
+    CARRY,
+    COPY,
+    EFFECT,
+    MERGE,
+    PURE,
+    RARE_BEGIN,
+    RARE_END,
+    Instruction,
+    form_of,
+)
 from ptxforge.codegen_ptx.ptx.registers import Register
 
 if TYPE_CHECKING:
@@ -31,6 +41,10 @@ _CHEAP = (
     "setp.", "selp.", "and.", "or.", "xor.", "not.", "add.", "sub.", "mad.", "mul.", "shl.", "shr.", "min.s",
     "max.s", "cvt.", "mov.b", "prmt.",
 )  # fmt: skip
+_COSTLY = (
+    "fma.", "div.", "rcp.", "sqrt.", "rsqrt.", "ex2.", "lg2.", "neg.", "abs.", "min.", "max.", "copysign.",
+)  # fmt: skip
+"""What moves where one rare region alone needs it."""
 
 REASON = "sink_rare: only rare code needs it"
 
@@ -45,11 +59,7 @@ def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction
 
     Registers in ``pinned`` may be assigned more than once.
     """
-    stable: set = set()
-    for instruction in code:
-        if instruction.kind is PURE:
-            stable.update(instruction.operands[: form_of(instruction.syntax).results])
-    stable -= pinned
+    stable = _assigned_once(code) - pinned
     hot: set = set()  # what hot code reads
     rare: dict[object, int] = {}  # where else a register is read: a bit for each rare region
     moved: dict[int, list[Instruction]] = {}
@@ -67,7 +77,7 @@ def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction
                     regions |= rare.get(x, 0)
                 if not regions:
                     continue
-                if not here and _may_move(instruction, stable):
+                if not here and _may_move(instruction, stable, regions & (regions - 1) == 0):
                     readers = regions
                     instruction.why = REASON
                     for region in _bits(regions):
@@ -99,6 +109,28 @@ def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction
     return arranged
 
 
+def _assigned_once(code: Sequence[Instruction]) -> set[Register]:
+    """What is computed, and what one load reads without a guard (with one, there is another value)."""
+    once: set = set()
+    read: set = set()
+    again: set = set()
+    for instruction in code:
+        kind = instruction.kind
+        if kind is PURE:
+            once.update(instruction.operands[: form_of(instruction.syntax).results])
+        elif kind is COPY:
+            again.add(instruction.operands[0])
+        elif kind is EFFECT and instruction.syntax.startswith("ld."):
+            made = instruction.operands[: form_of(instruction.syntax).results]
+            again.update(read.intersection(made))
+            read.update(made)
+        elif kind is CARRY:
+            again.update(instruction.operands[::2])
+        elif instruction.operands:
+            again.update(instruction.operands[:1] if kind is MERGE else instruction.definitions)
+    return once | (read - again)
+
+
 def _bits(mask: int) -> Iterator[int]:
     """The bits of a number, lowest first."""
     while mask:
@@ -107,7 +139,7 @@ def _bits(mask: int) -> Iterator[int]:
         mask ^= lowest
 
 
-def _may_move(instruction: Instruction, stable: set[Register]) -> bool:
-    if not instruction.syntax.startswith(_CHEAP):
+def _may_move(instruction: Instruction, stable: set[Register], is_only_one: bool) -> bool:
+    if not instruction.syntax.startswith(_CHEAP + _COSTLY if is_only_one else _CHEAP):
         return False
     return all(x in stable for x in instruction.operands if isinstance(x, Register))

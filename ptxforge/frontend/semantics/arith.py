@@ -15,6 +15,7 @@ from ptxforge.ir.ops import arith as A
 from ptxforge.ir.ops import math as M
 from ptxforge.ir.ops.debug import Assert
 from ptxforge.ir.ops.memory import AddPtr
+from ptxforge.ir.ops.rare import SelectRarely
 from ptxforge.language import arith as language
 from ptxforge.language import types as L
 from ptxforge.language.types import PropagateNan
@@ -279,8 +280,17 @@ def logical_or(ctx, x, y):
     return bitor(ctx, not_zero(ctx, ctx.to_tensor(x)), not_zero(ctx, ctx.to_tensor(y)))
 
 
+@implements(language.where_rarely)
+def where_rarely(ctx, condition, x, y):
+    return _selected(ctx, SelectRarely, condition, x, y)
+
+
 @implements(language.where)
 def where(ctx, condition, x, y):
+    return _selected(ctx, A.Select, condition, x, y)
+
+
+def _selected(ctx, select, condition, x, y):
     condition = tensor(ctx, condition, "condition")
     if condition.dtype != L.int1:
         text = f"the condition of tl.where is {describe(condition)}; write != 0 for what that means"
@@ -294,7 +304,7 @@ def where(ctx, condition, x, y):
         x, y = operands(ctx, x, y, "where")
     shape = common_shape(condition.shape, common_shape(x.shape, y.shape, "where"), "where")
     condition, x, y = (broadcast_to(ctx, value, shape) for value in (condition, x, y))
-    return TensorValue(ctx.builder.value(A.Select, condition.value, x.value, y.value), x.dtype)
+    return TensorValue(ctx.builder.value(select, condition.value, x.value, y.value), x.dtype)
 
 
 _EXTREMA = {  # (which, propagates NaN) -> float operation

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from ptxforge.language import arith, core, math, reduction, shape
 from ptxforge.language.constexpr import constexpr
+from ptxforge.language.extra.libdevice import _single as single
 from ptxforge.language.extra.libdevice._bessel_tables import (
     I0_FAR,
     I1_FAR,
@@ -28,22 +29,21 @@ from ptxforge.language.extra.libdevice._exponentials import _exp
 from ptxforge.language.extra.libdevice._floats import (
     _choice,
     copysign,
+    polynomial,
     polynomial_between,
     polynomials_between,
 )
 from ptxforge.language.registry import library
-from ptxforge.language.types import PropagateNan, float64
+from ptxforge.language.types import PropagateNan, float32, float64
 
-# Edges of the pieces, and the zero in each: in two parts for float64, then for float32.
+# Edges of the pieces, and the zero in each, in two parts: for float64, then (Y) for float32.
 J0_EDGES = constexpr((0.0, 4.0, 6.8, 8.0))
 J0_ZEROS = constexpr((
-    ((2.404825557695773, 5.520078110286311), (-1.176691651530894e-16, 8.088597146146722e-17)),
-    ((2.404825448989868, 5.520078182220459), (1.087059047222283e-07, -7.193414575112911e-08)),
+    (2.404825557695773, 5.520078110286311), (-1.176691651530894e-16, 8.088597146146722e-17),
 ))  # fmt: skip
 J1_EDGES = constexpr((0.0, 2.5, 5.5, 8.0))
 J1_ZEROS = constexpr((
-    ((0.0, 3.8317059702075125, 7.015586669815619), (0.0, -1.5269184090088067e-16, -9.414165653410389e-17)),
-    ((0.0, 3.8317060470581055, 7.015586853027344), (0.0, -7.685058989181925e-08, -1.832117249023213e-07)),
+    (0.0, 3.8317059702075125, 7.015586669815619), (0.0, -1.5269184090088067e-16, -9.414165653410389e-17),
 ))  # fmt: skip
 Y0_EDGES = constexpr((0.5, 1.3, 3.0, 5.5, 8.0))
 Y0_ZEROS = constexpr((
@@ -75,7 +75,10 @@ def _hankel(x, P: constexpr, Q: constexpr, order: constexpr):
     t = inverse * inverse
     p = polynomial_between(t, 0.0, 1.0, P[row])
     q = math.div_rn(polynomial_between(t, 0.0, 1.0, Q[row]), x)
-    sine, cosine = math.sin(x), math.cos(x)
+    if x.dtype == float32:
+        sine, cosine = single.wave(arith.minimum(x, 1e15))
+    else:
+        sine, cosine = math.sin(x), math.cos(x)
     # cos(x - π/4) and sin(x - π/4), times sqrt 2; for order 1 a quarter further
     first = cosine + sine if order == 0 else sine - cosine
     second = sine - cosine if order == 0 else -(sine + cosine)
@@ -91,29 +94,45 @@ def _bounded(x):
 
 
 @library
+def _j0_near(size):
+    """J0 of ``size`` from 0 to 8."""
+    if size.dtype == float32:
+        return single.oscillating(size, single.J0_ZEROS, single.J0)
+    else:
+        near = arith.minimum(size, 8.0, PropagateNan.ALL)
+        factor = arith.where(near < 6.8, _distance(near, J0_EDGES, J0_ZEROS), 1.0)
+        return factor * polynomials_between(near, J0_EDGES, J0)
+
+
+@library
 def j0(x):
     """Bessel function of the first kind and order 0 of ``x``: within 5 ulp up to 8; beyond within 5e-12
     (float64), 1e-6 (float32). Of infinities 0."""
-    row: constexpr = 0 if x.dtype == float64 else 1
     size = math.abs(x)
-    near = arith.minimum(size, 8.0, PropagateNan.ALL)
-    factor = arith.where(near < 6.8, _distance(near, J0_EDGES, J0_ZEROS[row]), 1.0)
-    value = factor * polynomials_between(near, J0_EDGES, J0[row])
     far, _ = _hankel(_bounded(size), P0, Q0, 0)
-    return arith.where(size > 8.0, arith.where(size == float("inf"), 0.0, far), value)
+    return arith.where_rarely(size > 8.0, arith.where(size == float("inf"), 0.0, far), _j0_near(size))
+
+
+@library
+def _j1_near(x):
+    """J1 of ``x`` from -8 to 8."""
+    size = math.abs(x)
+    if x.dtype == float32:
+        return x * single.oscillating(size, single.J1_ZEROS, single.J1)
+    else:
+        near = arith.minimum(size, 8.0, PropagateNan.ALL)
+        value = _distance(near, J1_EDGES, J1_ZEROS) * polynomials_between(near, J1_EDGES, J1)
+        return arith.where(x < 0.0, -value, arith.where(x == 0.0, x, value))
 
 
 @library
 def j1(x):
     """Bessel function of the first kind and order 1 of ``x``: within 5 ulp up to 8; beyond within 5e-12
     (float64), 1e-6 (float32). Of infinities 0."""
-    row: constexpr = 0 if x.dtype == float64 else 1
     size = math.abs(x)
-    near = arith.minimum(size, 8.0, PropagateNan.ALL)
-    value = _distance(near, J1_EDGES, J1_ZEROS[row]) * polynomials_between(near, J1_EDGES, J1[row])
     far, _ = _hankel(_bounded(size), P1, Q1, 1)
-    value = arith.where(size > 8.0, arith.where(size == float("inf"), 0.0, far), value)
-    return arith.where(x < 0.0, -value, arith.where(x == 0.0, x, value))
+    far = arith.where(size == float("inf"), 0.0, far)
+    return arith.where_rarely(size > 8.0, arith.where(x < 0.0, -far, far), _j1_near(x))
 
 
 @library
@@ -137,9 +156,10 @@ def y0(x):
     value = factor * polynomials_between(near, Y0_EDGES, Y0[row])
     small = arith.minimum(x, 0.5)
     rest = polynomial_between(small * small, 0.0, 0.25, Y0_REST[row])
-    singular = math.fma(math.log(small) * 0.6366197723675814, j0(small), rest)
+    singular = math.fma(math.log(small) * 0.6366197723675814, _j0_near(small), rest)
     _, far = _hankel(_bounded(x), P0, Q0, 0)
-    return _edges_of_y(x, arith.where(x < 0.5, singular, arith.where(x > 8.0, far, value)))
+    value = arith.where_rarely(x > 8.0, far, value)
+    return _edges_of_y(x, arith.where_rarely(x < 0.5, singular, value))
 
 
 @library
@@ -156,10 +176,11 @@ def y1(x):
     value = factor * polynomials_between(near, Y1_EDGES, Y1[row])
     small = arith.minimum(x, 1.0)
     rest = small * polynomial_between(small * small, 0.0, 1.0, Y1_REST[row])
-    singular = math.fma(math.log(small) * 0.6366197723675814, j1(small), rest)
+    singular = math.fma(math.log(small) * 0.6366197723675814, _j1_near(small), rest)
     singular -= math.div_rn(0.6366197723675814, small)
     _, far = _hankel(_bounded(x), P1, Q1, 1)
-    return _edges_of_y(x, arith.where(x < 1.0, singular, arith.where(x > 8.0, far, value)))
+    value = arith.where_rarely(x > 8.0, far, value)
+    return _edges_of_y(x, arith.where_rarely(x < 1.0, singular, value))
 
 
 # -- any order ---------------------------------------------------------------------------------------------
@@ -238,10 +259,13 @@ def jn(n, x):
 def _power_series(x, order: constexpr):
     """The modified function of order 0, or of order 1 over x/2, for ``x`` up to 8: all terms are positive."""
     square = x * x * 0.25
-    value = core.full(x.shape, 1.0, x.dtype)
-    for k in core.static_range(24 if x.dtype == float64 else 15, 0, -1):
-        value = math.fma(square * (1.0 / (k * (k + order))), value, 1.0)
-    return value
+    if x.dtype == float32:
+        return polynomial(square, single.I0 if order == 0 else single.I1)
+    else:
+        value = core.full(x.shape, 1.0, x.dtype)
+        for k in core.static_range(24, 0, -1):
+            value = math.fma(square * (1.0 / (k * (k + order))), value, 1.0)
+        return value
 
 
 @library
@@ -259,15 +283,14 @@ def _growing(x, FAR: constexpr):
 def cyl_bessel_i0(x):
     """Modified Bessel function of the first kind and order 0 of ``x``: within 6 ulp. Of infinities inf."""
     size = math.abs(x)
-    near = _power_series(arith.minimum(size, 8.0, PropagateNan.ALL), 0)
-    return arith.where(size > 8.0, arith.where(size > 1000.0, float("inf"), _growing(size, I0_FAR)), near)
+    near = _power_series(size, 0)
+    far = arith.where(size > 1000.0, float("inf"), _growing(size, I0_FAR))
+    return arith.where_rarely(size > 8.0, far, near)
 
 
 @library
 def cyl_bessel_i1(x):
     """Modified Bessel function of the first kind and order 1 of ``x``: within 6 ulp. Of ±inf it is ±inf."""
     size = math.abs(x)
-    bounded = arith.minimum(size, 8.0, PropagateNan.ALL)
-    near = bounded * 0.5 * _power_series(bounded, 1)
-    value = arith.where(size > 8.0, arith.where(size > 1000.0, float("inf"), _growing(size, I1_FAR)), near)
-    return copysign(value, x)
+    far = arith.where(size > 1000.0, float("inf"), _growing(size, I1_FAR))
+    return arith.where_rarely(size > 8.0, copysign(far, x), x * 0.5 * _power_series(size, 1))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ptxforge.language import arith, core, math
 from ptxforge.language.constexpr import constexpr
+from ptxforge.language.extra.libdevice import _single as single
 from ptxforge.language.extra.libdevice._floats import (
     _power_of_two,
     check_type,
@@ -22,20 +23,14 @@ from ptxforge.language.registry import library
 from ptxforge.language.types import PropagateNan, float32, float64, int32, tensor
 
 LOG1P_SERIES = constexpr((
-    (
-        7.451091e-12, -2.33132736e-11, 3.20991476e-11, -1.01330833e-10, 4.180693643e-10, -1.3227755e-09,
-        4.067309007e-09, -1.2958953395e-08, 4.155778072e-08, -1.334988048064e-07, 4.309572933995e-07,
-        -1.39955955948e-06, 4.57645996771e-06, -1.5087248982417e-05, 5.02316334713596e-05,
-        -0.000169291796283838, 0.000579417547289614, -0.002023482179645076, 0.007263369239980412,
-        -0.027128233049996814, 0.10786710983813663, -0.4806452102495897,
-    ),
-    (
-        -1.8393e-06, 5.9936e-06, -1.46225e-05, 4.87346e-05, -0.0001695003, 0.0005800892, -0.0020234445,
-        0.007263248, -0.027128235, 0.107867114, -0.4806452,
-    ),
+    7.451091e-12, -2.33132736e-11, 3.20991476e-11, -1.01330833e-10, 4.180693643e-10, -1.3227755e-09,
+    4.067309007e-09, -1.2958953395e-08, 4.155778072e-08, -1.334988048064e-07, 4.309572933995e-07,
+    -1.39955955948e-06, 4.57645996771e-06, -1.5087248982417e-05, 5.02316334713596e-05,
+    -0.000169291796283838, 0.000579417547289614, -0.002023482179645076, 0.007263369239980412,
+    -0.027128233049996814, 0.10786710983813663, -0.4806452102495897,
 ))  # fmt: skip
-"""(log1p(x) - x) / x² from sqrt(1/2) - 1 to sqrt(2) - 1, mapped to [-1, 1]; for float64, then float32, of
-highest degree first."""
+"""(log1p(x) - x) / x² from sqrt(1/2) - 1 to sqrt(2) - 1, mapped to [-1, 1], of highest degree first.
+(float32 has :func:`single.log1p`.)"""
 
 
 @library
@@ -68,18 +63,20 @@ def _exp_series(r):
 @library
 def _exp(x, halvings: constexpr, low=None):
     """e to the power ``x + low``, divided by ``2**halvings``, for a ``low`` below the last place of ``x``:
-    within 1 ulp."""
-    limit: constexpr = 1400.0 if x.dtype == float64 else 160.0
-    turns, r, rest = _reduced(arith.clamp(x, -limit, limit, PropagateNan.ALL))
-    if low is not None:
-        rest += low
-    series, square = _exp_series(r), r * r
-    growth = math.fma(square, series, r)
-    value = 1.0 + (r + math.fma(square, series, math.fma(rest, growth, rest)))
-    n = arith.where(x == x, turns, 0.0).to(int32)
-    first = n >> 1
-    type: constexpr = x.dtype
-    return value * _power_of_two(first, type) * _power_of_two(n - first - halvings, type)
+    within 1 ulp (float32: 2)."""
+    check_type(x)
+    if x.dtype == float32:
+        return single.exp(x, halvings, low)
+    else:
+        turns, r, rest = _reduced(arith.clamp(x, -1400.0, 1400.0, PropagateNan.ALL))
+        if low is not None:
+            rest += low
+        series, square = _exp_series(r), r * r
+        growth = math.fma(square, series, r)
+        value = 1.0 + (r + math.fma(square, series, math.fma(rest, growth, rest)))
+        n = arith.where(x == x, turns, 0.0).to(int32)
+        first = n >> 1
+        return value * _power_of_two(first, float64) * _power_of_two(n - first - halvings, float64)
 
 
 _fma_sat = Instruction(
@@ -116,7 +113,7 @@ def exp(x):
 
 @library
 def exp10(x):
-    """10 to the power ``x``: within 1 ulp."""
+    """10 to the power ``x``: within 1 ulp (float32: 2)."""
     wide: constexpr = x.dtype == float64
     limit: constexpr = 420.0 if wide else 60.0
     log10: constexpr = 2.302585092994046 if wide else 2.3025851249694824
@@ -161,14 +158,16 @@ def log1p(x):
     Between sqrt(1/2) - 1 and sqrt(2) - 1 a polynomial; elsewhere the logarithm of 1 + x, corrected by what
     that sum lost.
     """
-    row: constexpr = 0 if x.dtype == float64 else 1
-    near = math.fma(x * x, polynomial_between(x, -0.2929, 0.4143, LOG1P_SERIES[row]), x)
-    sum = 1.0 + x
-    lost = arith.where(x < 1.0, x - (sum - 1.0), 1.0 - (sum - x))
-    is_usual = (sum > 0.0) & (sum < float("inf"))
-    far = math.log(sum) + arith.where(is_usual, lost / arith.where(is_usual, sum, 1.0), 0.0)
-    is_near = (x > -0.2929) & (x < 0.4143)
-    return arith.where(is_near, arith.where(x == 0.0, x, near), far)
+    if x.dtype == float32:
+        return single.log1p(x)
+    else:
+        near = math.fma(x * x, polynomial_between(x, -0.2929, 0.4143, LOG1P_SERIES), x)
+        sum = 1.0 + x
+        lost = arith.where(x < 1.0, x - (sum - 1.0), 1.0 - (sum - x))
+        is_usual = (sum > 0.0) & (sum < float("inf"))
+        far = math.log(sum) + arith.where(is_usual, lost / arith.where(is_usual, sum, 1.0), 0.0)
+        is_near = (x > -0.2929) & (x < 0.4143)
+        return arith.where(is_near, arith.where(x == 0.0, x, near), far)
 
 
 @library
@@ -215,7 +214,10 @@ def asinh(x):
     size = math.abs(x)
     bounded = arith.minimum(size, 268435456.0)
     square = bounded * bounded
-    near = log1p(bounded + math.div_rn(square, 1.0 + math.sqrt_rn(square + 1.0)))
+    if x.dtype == float32:
+        near = log1p(math.fma(square, single.reciprocal(1.0 + single.root(square + 1.0)), bounded))
+    else:
+        near = log1p(bounded + math.div_rn(square, 1.0 + math.sqrt_rn(square + 1.0)))
     far = math.log(size) + 0.6931471805599453  # log(2x): the rest is 1/(4x²)
     return copysign(arith.where(size > 268435456.0, far, arith.where(x == x, near, x)), x)
 
@@ -224,7 +226,8 @@ def asinh(x):
 def acosh(x):
     """Inverse hyperbolic cosine of ``x``: within 3 ulp. NaN below 1, acosh(inf) is inf."""
     above = arith.minimum(x, 268435456.0) - 1.0
-    near = log1p(above + math.sqrt_rn(above * (above + 2.0)))
+    product = above * (above + 2.0)
+    near = log1p(above + (single.root(product) if x.dtype == float32 else math.sqrt_rn(product)))
     far = math.log(x) + 0.6931471805599453  # log(2x): the rest is 1/(4x²)
     return arith.where(x >= 1.0, arith.where(x > 268435456.0, far, near), float("nan"))
 
@@ -234,8 +237,14 @@ def atanh(x):
     """Inverse hyperbolic tangent of ``x``: within 2 ulp. atanh(±1) is ±inf, beyond NaN."""
     size = math.abs(x)
     twice = size + size
-    small = twice + math.div_rn(twice * size, 1.0 - size)
-    large = 2.0 * math.div_rn(size, 1.0 - size)
+    if x.dtype == float32:
+        # Of 1 the quotient is inf, beyond NaN.
+        inverse = single.reciprocal(1.0 - size)
+        large = arith.where(size > 1.0, float("nan"), twice * inverse)
+        small = math.fma(twice * size, inverse, twice)
+    else:
+        small = twice + math.div_rn(twice * size, 1.0 - size)
+        large = 2.0 * math.div_rn(size, 1.0 - size)
     return copysign(0.5 * log1p(arith.where(size < 0.5, small, large)), x)
 
 
@@ -275,6 +284,16 @@ def _scaled_values(values):
 @library
 def _length(values):
     """The root of the sum of squares: infinite where one is, even beside a NaN."""
+    if values[0].dtype == float32:
+        total, _, scale, is_infinite = single.sum_of_squares(values)
+        return arith.where(is_infinite, float("inf"), single.root(total) * scale)
+    else:
+        return _length_of_doubles(values)
+
+
+@library
+def _length_of_doubles(values):
+    """:func:`_length` of float64."""
     sizes, scale, is_infinite = _scaled_values(values)
     total, rest = _sum_of_squares(sizes)
     root = math.sqrt_rn(total)
@@ -286,6 +305,16 @@ def _length(values):
 @library
 def _inverse_length(values):
     """One over the root of the sum of squares: 0 where one is infinite, even beside a NaN; inf of zeros."""
+    if values[0].dtype == float32:
+        total, scale, _, is_infinite = single.sum_of_squares(values)
+        return arith.where(is_infinite, 0.0, single.inverse_root(total) * scale)
+    else:
+        return _inverse_length_of_doubles(values)
+
+
+@library
+def _inverse_length_of_doubles(values):
+    """:func:`_inverse_length` of float64."""
     sizes, scale, is_infinite = _scaled_values(values)
     total, rest = _sum_of_squares(sizes)
     safe = arith.where(total > 0.0, total, 1.0)
@@ -300,7 +329,7 @@ def _inverse_length(values):
 
 @library
 def hypot(x, y):
-    """sqrt(x² + y²) of ``x`` and ``y``, scaled so that squares do not overflow: within 1 ulp.
+    """sqrt(x² + y²) of ``x`` and ``y``, scaled so that squares do not overflow: within 1 ulp (float32: 3).
 
     Infinite where one of them is, even beside a NaN.
     """
@@ -309,31 +338,32 @@ def hypot(x, y):
 
 @library
 def rhypot(x, y):
-    """``1 / hypot(x, y)``: within 1 ulp. 0 where one of them is infinite, even beside a NaN."""
+    """``1 / hypot(x, y)``: within 1 ulp (float32: 2). 0 where one of them is infinite, even beside a NaN."""
     return _inverse_length([x, y])
 
 
 @library
 def norm3d(x, y, z):
-    """sqrt(x² + y² + z²) of ``x``, ``y`` and ``z`` without overflow of squares: within 1 ulp."""
+    """sqrt(x² + y² + z²) of ``x``, ``y`` and ``z`` without overflow of squares: within 1 ulp
+    (float32: 3)."""
     return _length([x, y, z])
 
 
 @library
 def norm4d(x, y, z, w):
-    """sqrt(x² + y² + z² + w²) of ``x``, ``y``, ``z`` and ``w`` without overflow of squares: within 1 ulp."""
+    """sqrt(x² + y² + z² + w²) of four numbers without overflow of squares: within 1 ulp (float32: 3)."""
     return _length([x, y, z, w])
 
 
 @library
 def rnorm3d(x, y, z):
-    """``1 / norm3d(x, y, z)``: within 1 ulp."""
+    """``1 / norm3d(x, y, z)``: within 1 ulp (float32: 2)."""
     return _inverse_length([x, y, z])
 
 
 @library
 def rnorm4d(x, y, z, w):
-    """``1 / norm4d(x, y, z, w)``: within 1 ulp."""
+    """``1 / norm4d(x, y, z, w)``: within 1 ulp (float32: 2)."""
     return _inverse_length([x, y, z, w])
 
 

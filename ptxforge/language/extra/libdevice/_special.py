@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ptxforge.language import arith, core, math
 from ptxforge.language.constexpr import constexpr
+from ptxforge.language.extra.libdevice import _single as single
 from ptxforge.language.extra.libdevice._exponentials import _exp
 from ptxforge.language.extra.libdevice._floats import (
     polynomial,
@@ -87,13 +88,14 @@ def _lgamma_positive(x):
 
 @library
 def lgamma(x):
-    """The logarithm of the magnitude of the gamma function at ``x``: within 4 ulp above -2.26; below, where
-    it has zeros, that many ulp of the larger one of ``log(π / |x sin πx|)`` and ``lgamma(-x)``, whose
-    difference it is. Of infinities inf; of integers up to 0 inf.
-
-    float32 is computed in float64, and within 1 ulp.
+    """The logarithm of the magnitude of the gamma function at ``x``: within 4 ulp (float32: 5) above -2.26;
+    below, where it has zeros, that many ulp of the larger one of ``log(π / |x sin πx|)`` and ``lgamma(-x)``,
+    whose difference it is. Of infinities inf; of integers up to 0 inf.
     """
-    return _lgamma(x.to(float64)).to(x.dtype)
+    if x.dtype == float32:
+        return single.lgamma(x, sinpi(x))
+    else:
+        return _lgamma(x)
 
 
 @library
@@ -248,13 +250,17 @@ INVERSE_NEAR = constexpr((
 
 @library
 def _erfcx_positive(x):
-    """exp(x²) · erfc(x) for ``x`` from 0: a polynomial over 1 + 2x (M. M. Shepherd, J. G. Laframboise,
+    """exp(x²) · erfc(x) for ``x`` up to 1e15: a polynomial over 1 + 2x (M. M. Shepherd, J. G. Laframboise,
     *Chebyshev Approximation of (1 + 2x) exp(x²) erfc x*, 1981)."""
-    row: constexpr = 0 if x.dtype == float64 else 1
-    bounded = arith.minimum(x, 1e15, PropagateNan.ALL)
-    t = math.div_rn(bounded - 4.0, bounded + 4.0)
-    value = math.div_rn(polynomial(t, ERFCX[row]), math.fma(bounded, 2.0, 1.0))
-    return arith.where(x > 1e15, math.div_rn(0.5641895835477563, x), value)
+    if x.dtype == float32:
+        inverse = single.reciprocal(x + 4.0)
+        t = (x - 4.0) * inverse
+        # What t lacks: x - 4 - t (x + 4), without these rounded sums.
+        t = math.fma(math.fma(-t, x, math.fma(t + 1.0, -4.0, x)), inverse, t)
+        return polynomial(t, ERFCX[1]) * single.reciprocal(math.fma(x, 2.0, 1.0))
+    else:
+        t = math.div_rn(x - 4.0, x + 4.0)
+        return math.div_rn(polynomial(t, ERFCX[0]), math.fma(x, 2.0, 1.0))
 
 
 @library
@@ -264,7 +270,8 @@ def erfcx(x):
     For negative ``x`` it is 2 exp(x²) - erfcx(-x).
     """
     size = math.abs(x)
-    positive = _erfcx_positive(size)
+    positive = _erfcx_positive(arith.minimum(size, 1e15, PropagateNan.ALL))
+    positive = arith.where_rarely(size > 1e15, math.div_rn(0.5641895835477563, size), positive)
     high, low = two_product(arith.minimum(size, 30.0), arith.minimum(size, 30.0))
     return arith.where(x < 0.0, 2.0 * _exp(high, 0, low) - positive, positive)
 
@@ -309,18 +316,20 @@ def _erfinv(x, w):
         series = math.fma(square, near, -2.6623e-08)  # and what sqrt(π) / 2 lacks
         centre = arith.where(math.abs(x) < 0.85, math.fma(x, 0.886226952, x * series), centre)
     root = math.sqrt_rn(arith.maximum(w, 6.25))
-    return arith.where(
-        w < 6.25, centre, x * polynomials_between(root, INVERSE_EDGES[row], INVERSE_TAIL[row])
-    )
+    tail = x * polynomials_between(root, INVERSE_EDGES[row], INVERSE_TAIL[row])
+    return arith.where_rarely(w >= 6.25, tail, centre)
 
 
 @library
 def erfinv(x):
     """The number whose error function is ``x``: within 2 ulp. erfinv(±1) is ±inf, beyond NaN."""
     size = math.abs(x)
-    value = _erfinv(x, -math.log((1.0 - size) * (1.0 + size)))
+    if x.dtype == float32:
+        w = -single.log_of_normal(math.fma(-x, x, 1.0))
+    else:
+        w = -math.log((1.0 - size) * (1.0 + size))
     edge = arith.where(size == 1.0, x * float("inf"), float("nan"))
-    return arith.where(size < 1.0, arith.where(x == 0.0, x, value), edge)
+    return arith.where_rarely(~(size < 1.0), edge, arith.where(x == 0.0, x, _erfinv(x, w)))
 
 
 @library

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from ptxforge.language import arith, math
 from ptxforge.language.constexpr import constexpr
+from ptxforge.language.extra.libdevice import _single as single
 from ptxforge.language.extra.libdevice._floats import _is_negative, copysign, polynomial_between
 from ptxforge.language.registry import library
-from ptxforge.language.types import PropagateNan, float64
+from ptxforge.language.types import PropagateNan, float32, float64
 
 ASIN = constexpr((
     (
@@ -114,7 +115,8 @@ def _quarter(top, bottom):
     """
     row: constexpr = 0 if top.dtype == float64 else 1
     is_large = top > bottom * 0.4142135623730950
-    t = math.div_rn(arith.where(is_large, top - bottom, top), arith.where(is_large, top + bottom, bottom))
+    over, under = arith.where(is_large, top - bottom, top), arith.where(is_large, top + bottom, bottom)
+    t = single.quotient(over, under) if top.dtype == float32 else math.div_rn(over, under)
     square = t * t
     rest = t * (square * polynomial_between(square, 0.0, 0.171875, ATAN[row]))
     start = arith.where(is_large, HALVES[row][0] * 0.5, t * 0.0)
@@ -193,8 +195,13 @@ def _asin_parts(x):
     row: constexpr = 0 if x.dtype == float64 else 1
     is_large = x > 0.5
     square = arith.where(is_large, 0.5 - 0.5 * x, x * x)
-    root = math.sqrt_rn(arith.where(is_large, square, 1.0))
-    lost = math.div_rn(math.fma(-root, root, square), root + root)
+    if x.dtype == float32:
+        inverse = single.inverse_root(arith.maximum(square, 1e-30))
+        root = square * inverse
+        lost = math.fma(-root, root, square) * (0.5 * inverse)
+    else:
+        root = math.sqrt_rn(arith.where(is_large, square, 1.0))
+        lost = math.div_rn(math.fma(-root, root, square), root + root)
     s = arith.where(is_large, root, x)
     series = s * (square * polynomial_between(square, 0.0, 0.25, ASIN[row]))
     return s, series + arith.where(is_large & (root > 0.0), lost, 0.0), is_large

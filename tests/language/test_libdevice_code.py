@@ -1,0 +1,93 @@
+"""How much code the device library's float32 functions are where nothing rare happens."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import ptxforge
+import ptxforge.language as tl
+from ptxforge.language import arith, math
+from ptxforge.language.extra import libdevice
+from ptxforge.language.registry import library
+
+ELEMENTS = 4
+INSTRUCTIONS = {
+    "hypot": 19, "rhypot": 18, "log1p": 28, "exp": 11, "lgamma": 33, "erfcx": 52, "erfinv": 66, "j0": 24,
+    "j1": 25, "cyl_bessel_i0": 15, "cyl_bessel_i1": 17, "asin": 42, "acos": 46, "atan": 57, "asinh": 77,
+    "acosh": 70, "atanh": 45, "sinh": 39, "cosh": 18,
+}  # fmt: skip
+"""PTX instructions for an element, outside of what is rare; no more. (Selections of constants, which become
+operands of the machine's instructions, count.)"""
+
+
+@ptxforge.jit
+def each(x, y, out, FN: tl.constexpr, ARGUMENTS: tl.constexpr, COUNT: tl.constexpr):
+    i = tl.program_id(0) * COUNT + tl.arange(0, COUNT)
+    arguments = (tl.load(x + i), tl.load(y + i))
+    tl.store(out + i, FN(*arguments[:ARGUMENTS]))
+
+
+def usual_instructions(ptx: str) -> list[str]:
+    """The instructions of threads that skip all rare branches."""
+    found, until = [], None
+    for line in map(str.strip, ptx[ptx.index(".entry") :].splitlines()):
+        if line == until:
+            until = None
+        elif until is None and re.match(r"[@a-z]", line):
+            found.append(line)
+            branch = re.match(r"@!%p\d+ bra (\$common_\d+);", line)
+            until = branch and branch[1] + ":"
+    return found
+
+
+def compiled(function, arguments: int = 1) -> str:
+    signature = {"x": "*fp32:16", "y": "*fp32:16", "out": "*fp32:16"}
+    constants = dict(FN=function, ARGUMENTS=arguments, COUNT=128 * ELEMENTS)
+    return each.compile(signature, constants, target="sm_90a", num_warps=4).asm["ptx"]
+
+
+@library
+def unchanged(x):
+    return x
+
+
+@pytest.mark.parametrize("name", INSTRUCTIONS)
+def test_few_instructions(name):
+    count = len(usual_instructions(compiled(getattr(libdevice, name), 2 if "hypot" in name else 1)))
+    frame = len(usual_instructions(compiled(unchanged)))
+    assert (count - frame) / ELEMENTS <= INSTRUCTIONS[name]
+
+
+@pytest.mark.parametrize("name", ["lgamma", "j0", "cyl_bessel_i0", "erfinv"])
+def test_what_is_rare_stands_behind_a_branch(name):
+    """Nothing that takes long is left outside: no float64, no calls, no exact divisions or roots."""
+    usual = usual_instructions(compiled(getattr(libdevice, name)))
+    assert not re.search(r"\.f64|call|div\.rn|sqrt\.rn", "\n".join(usual))
+
+
+@library
+def piecewise(x):
+    return arith.where_rarely(x > 8.0, math.log(x) / (x * x), x + 1.0)
+
+
+@library
+def certain(x):
+    return arith.where_rarely(x.shape[0] > 0, math.log(x), x + 1.0)
+
+
+def test_rare_values(devices):
+    x = np.linspace(-10, 10, 128 * ELEMENTS, dtype=np.float32)
+    with np.errstate(all="ignore"):
+        logarithm = np.log(x.astype(np.float64))
+    for function, wanted in (
+        (piecewise, np.where(x > 8, logarithm / (x * x), x + np.float32(1))),
+        (certain, logarithm),
+    ):
+        for device in devices:
+            placed = [ptxforge.to_device(a, device) for a in (x, x, np.zeros_like(x))]
+            each[1, 1, 1](*placed, FN=function, ARGUMENTS=1, COUNT=len(x))
+            np.testing.assert_allclose(placed[-1].numpy(), wanted, rtol=1e-6)
+    assert "cvt.rn.f32.s32" not in "".join(usual_instructions(compiled(piecewise)))
