@@ -10,8 +10,9 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ptxforge.codegen_ptx.lower.divisions import divide, fmod, quotients, remainders
+from ptxforge.codegen_ptx.lower.divisions import divide, fmod, narrow_first, quotients, remainders
 from ptxforge.codegen_ptx.lower.elementwise import (
+    aligned,
     elementwise,
     integer_class,
     sign_extended,
@@ -133,7 +134,10 @@ def division(ctx: Lowering, op: Operation) -> None:
                     else _logic(b, "and", x, b.negate(y)))
         return
     if kind.quotient or not isinstance(op.lhs.type, T.TensorType) or bits < 32:
-        elementwise(ctx, op, lambda x, y: divide(b, x, y, bits, kind.quotient, kind.signed))
+        narrow = bits == 64 and isinstance(op.lhs.type, T.TensorType)
+        found = narrow_first(b, aligned(ctx, op), kind.quotient, kind.signed) if narrow else {}
+        elementwise(ctx, op, lambda x, y: found[x, y] if (x, y) in found
+                    else divide(b, x, y, bits, kind.quotient, kind.signed))
         return
     dividends, divisors = ctx.get(op.lhs), ctx.get(op.rhs)
     starts = _runs_upwards(op, dividends)

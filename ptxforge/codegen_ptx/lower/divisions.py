@@ -7,6 +7,8 @@ CONSTANT    A quotient by a power of two is a shift; to round towards zero, 2**k
             dividends. By another constant d it is the high half of a product with m ≈ 2**(width + s) / d,
             shifted by s (Granlund and Montgomery, "Division by invariant integers using multiplication",
             PLDI 1994, theorems 4.2 and 5.1). A remainder is x - (x / d) · d.
+NARROW      64-bit numbers take a call of some 100 instructions. Offsets are mostly below 2**32 and positive,
+            though 64 bits wide: then they are divided as 32-bit ones, and the call is rare code.
 WRAPPED     ``x % n`` of a tensor mostly keeps indices inside a matrix, and most tiles lie inside anyway: then
             the remainder is x, and dividing is rare code.
 
@@ -22,6 +24,8 @@ that of the quotient's bits: numbers of like size take few.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from ptxforge.codegen_ptx.lower.elementwise import integer_class, sign_extended, width_of, zero_extended
 from ptxforge.codegen_ptx.ptx.builder import Builder
@@ -125,6 +129,36 @@ def _multiplier(divisor: int, width: int, precision: int) -> tuple[int, int]:
         shift += 1
 
 
+# -- NARROW -----------------------------------------------------------------------------------------------
+
+
+def narrow_first(b: Builder, pairs: Iterable[tuple], quotient: bool, signed: bool) -> dict[tuple, Register]:
+    """Quotients or remainders, by pair, of those pairs of 64-bit numbers whose divisor is not known: one look
+    at all of them tells whether they fit into 32 bits. A division by zero is rare as well, whose result has
+    64 bits."""
+    chosen = [pair for pair in dict.fromkeys(pairs) if not any(isinstance(x, int) for x in pair)]
+    if not chosen:
+        return {}
+    plain = {pair: (b.plain(pair[0]), b.plain(pair[1])) for pair in chosen}
+    numbers = dict.fromkeys(x for pair in plain.values() for x in pair)
+    numbers |= dict.fromkeys(b.plain(b.add(y, -1, 64)) for _, y in plain.values())
+    either, *rest = numbers
+    for x in rest:
+        either = b.pure("or.b64 %s, %s, %s;", "q", either, x)
+    rare = b.pure("setp.gt.u64 %s, %s, %s;", "p", either, (1 << 32) - 1)
+    low = {x: b.pure("cvt.u32.u64 %s, %s;", "r", x) for pair in plain.values() for x in pair}
+    results = {}
+    for pair, (x, y) in plain.items():
+        found = b.pure("div.u32 %s, %s, %s;", "r", low[x], low[y])  # one for a quotient and its remainder
+        found = found if quotient else b.plain(b.sub(low[x], b.mul(found, low[y], 32), 32))
+        results[pair] = b.new("q")
+        b.copy(results[pair], b.pure("cvt.u64.u32 %s, %s;", "q", found))
+    with b.rare(rare):
+        for pair, (x, y) in plain.items():
+            b.effect(_template(64, quotient, signed), results[pair], x, y)
+    return results
+
+
 # -- WRAPPED ----------------------------------------------------------------------------------------------
 
 
@@ -135,11 +169,14 @@ def remainders(b: Builder, pairs: list[tuple], bits: int, signed: bool, inside: 
     for x, y in pairs:
         groups.setdefault(y, {})[x] = None
     found = {
-        y: _by_one(b, list(xs), y, bits, signed) if inside and not isinstance(y, int)
-        else {x: divide(b, x, y, bits, False, signed) for x in xs}
+        (x, y): remainder
         for y, xs in groups.items()
-    }  # fmt: skip
-    return [found[y][x] for x, y in pairs]
+        if inside and not isinstance(y, int)
+        for x, remainder in _by_one(b, list(xs), y, bits, signed).items()
+    }
+    if bits == 64:
+        found |= narrow_first(b, [pair for pair in pairs if pair not in found], False, signed)
+    return [found[pair] if pair in found else divide(b, *pair, bits, False, signed) for pair in pairs]
 
 
 def _by_one(b: Builder, dividends: list, divisor, bits: int, signed: bool) -> dict:

@@ -11,18 +11,23 @@ from ptxforge.ir.core import Operation
 
 def elementwise(ctx: Lowering, op: Operation, function: Callable) -> None:
     """The result's entries are ``function(*entries of the operands)``; equal entries are computed once."""
-    operands = [ctx.values[v] for v in op.operands]
-    count = max(map(len, operands))
-    # In a combining region, which works on many pairs at once, a constant has one entry.
-    operands = [x * count if len(x) == 1 < count else x for x in operands]
     memo: dict[tuple, object] = {}
     result = []
-    for entries in zip(*operands, strict=True):
+    for entries in aligned(ctx, op):
         found = memo.get(entries)
         if found is None:
             found = memo[entries] = function(*entries)
         result.append(found)
     ctx.values[op.results[0]] = result
+
+
+def aligned(ctx: Lowering, op: Operation) -> list[tuple]:
+    """The operands' entries, those of one element of the result side by side."""
+    operands = [ctx.values[v] for v in op.operands]
+    count = max(map(len, operands))
+    # In a combining region, which works on many pairs at once, a constant has one entry.
+    operands = [x * count if len(x) == 1 < count else x for x in operands]
+    return list(zip(*operands, strict=True))
 
 
 def sign_extended(b: Builder, x, bits: int):

@@ -1,0 +1,96 @@
+"""Divisions of 64-bit integers: those that fit into 32 bits are divided as such."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+import ptxforge
+import ptxforge.language as tl
+from tests.kernels.conftest import execute
+
+__all__ = ["execute"]
+
+EDGES = [
+    0,
+    1,
+    2,
+    3,
+    7,
+    255,
+    2**16,
+    2**31 - 1,
+    2**31,
+    2**32 - 2,
+    2**32 - 1,
+    2**32,
+    2**32 + 1,
+    2**33,
+    2**62,
+    2**63 - 1,
+]
+
+
+@ptxforge.jit
+def both(x, y, quotient, remainder, N: tl.constexpr):
+    at = tl.arange(0, N)
+    a, b = tl.load(x + at), tl.load(y + at)
+    tl.store(quotient + at, a // b)
+    tl.store(remainder + at, a % b)
+
+
+@ptxforge.jit
+def by_a_scalar(x, y, quotient, remainder, N: tl.constexpr):
+    at = tl.program_id(0) * N + tl.arange(0, N)
+    a, b = tl.load(x + at), tl.load(y)
+    tl.store(quotient + at, a // b)
+    tl.store(remainder + at, a % b)
+
+
+def towards_zero(x, y):
+    """C's quotients and remainders of Python's integers."""
+    quotients = [abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1) for a, b in zip(x, y)]
+    return quotients, [a - b * q for a, b, q in zip(x, y, quotients)]
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint64])
+@pytest.mark.parametrize("narrow", [True, False])
+def test_quotients_and_remainders(execute, dtype, narrow):
+    """Every warp by itself takes the short way or the long one: at first all can, then only some."""
+    numbers = [e for e in EDGES if e < 2**32] if narrow else EDGES
+    numbers = numbers + [-e for e in numbers] if dtype is np.int64 and not narrow else numbers
+    pairs = [(a, b) for a in numbers for b in numbers if b] * 4
+    pairs = (pairs + [(5, 3)] * 1024)[:1024]
+    x, y = (np.array(column, dtype) for column in zip(*pairs))
+    expected = towards_zero(*zip(*pairs))
+    for found in execute(both, (1,), [x, y, x * 0, x * 0], {"N": 1024}, outputs=[2, 3]):
+        for mine, theirs in zip(found, expected):
+            np.testing.assert_array_equal(mine, np.array(theirs, dtype))
+
+
+@pytest.mark.parametrize("divisor", [1, 3, 2053, 2**32 - 1, 2**32, 2**32 + 5, -3, 2**63 - 1])
+def test_by_a_scalar(execute, divisor):
+    x = np.array([*EDGES, *(-e for e in EDGES)] * 8, np.int64)
+    expected = towards_zero(x.tolist(), [divisor] * 256)
+    y = np.array([divisor], np.int64)
+    for found in execute(by_a_scalar, (2,), [x, y, x * 0, x * 0], {"N": 128}, outputs=[2, 3]):
+        for mine, theirs in zip(found, expected):
+            np.testing.assert_array_equal(mine, np.array(theirs, np.int64))
+
+
+def test_by_zero(execute):
+    """All ones, in as many bits; the remainder is the dividend."""
+    x = np.array(EDGES * 8, np.int64)
+    arguments = [x, np.zeros(1, np.int64), x * 0, x * 0]
+    for quotient, remainder in execute(by_a_scalar, (1,), arguments, {"N": 128}, outputs=[2, 3]):
+        assert (quotient == -1).all() and (remainder == x).all()
+
+
+def test_both_take_one_short_division():
+    signature = dict.fromkeys(["x", "y", "quotient", "remainder"], "*i64")
+    ptx = by_a_scalar.compile(signature, {"N": 256}).asm["ptx"]
+    assert ptx.count("div.u32") == 2 and "rem.u32" not in ptx
+    assert ptx.count("div.s64") == ptx.count("rem.s64") == 2
+    assert len(re.findall(r"@!%p\d+ bra", ptx)) == 2
