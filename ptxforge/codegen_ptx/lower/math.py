@@ -9,12 +9,13 @@ any; if it has none, and few threads ever have, the plain instruction does for a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
-from ptxforge.codegen_ptx.lower import math_f32, math_f64
 from ptxforge.codegen_ptx.lower.arith import minimum_or_maximum
 from ptxforge.codegen_ptx.lower.elementwise import elementwise, integer_class, sign_extended, width_of
 from ptxforge.codegen_ptx.lower.floats import FP8, from_f32, to_f32, via_f32
+from ptxforge.codegen_ptx.lower.math_f32 import Float32
+from ptxforge.codegen_ptx.lower.math_f64 import Float64
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import is_constant
@@ -24,35 +25,26 @@ from ptxforge.ir.core import Operation
 from ptxforge.ir.ops import math as ops
 from ptxforge.support import machine
 
-_FUNCTIONS: dict[type[Operation], tuple[Callable, Callable]] = {
-    ops.Log: (math_f32.log, math_f64.log),
-    ops.Log2: (math_f32.log2, math_f64.log2),
-    ops.Sin: (math_f32.sin, math_f64.sin),
-    ops.Cos: (math_f32.cos, math_f64.cos),
-    ops.Tan: (math_f32.tan, math_f64.tan),
-    ops.Tanh: (math_f32.tanh, math_f64.tanh),
-    ops.Erf: (math_f32.erf, math_f64.erf),
-    ops.Pow: (math_f32.pow, math_f64.pow),
-    ops.Sqrt: (math_f32.sqrt, math_f64.sqrt),
-    ops.SqrtRn: (math_f32.sqrt_rn, math_f64.sqrt),
-    ops.Rsqrt: (math_f32.rsqrt, math_f64.rsqrt),
-    ops.Floor: (math_f32.rounding("rmi"), math_f64.rounding("rmi")),
-    ops.Ceil: (math_f32.rounding("rpi"), math_f64.rounding("rpi")),
-    ops.Trunc: (math_f32.rounding("rzi"), math_f64.rounding("rzi")),
-    ops.Rint: (math_f32.rounding("rni"), math_f64.rounding("rni")),
-}
+_FUNCTIONS: dict[type[Operation], str] = {
+    ops.Log: "log", ops.Log2: "log2", ops.Sin: "sin", ops.Cos: "cos", ops.Tan: "tan", ops.Tanh: "tanh",
+    ops.Erf: "erf", ops.Pow: "pow", ops.Sqrt: "sqrt", ops.SqrtRn: "sqrt_rn", ops.Rsqrt: "rsqrt",
+    ops.Floor: "floor", ops.Ceil: "ceil", ops.Trunc: "trunc", ops.Rint: "rint",
+}  # fmt: skip
+"""The method of :class:`Float32` and :class:`Float64` that computes an operation."""
 
 
 @lowers(*_FUNCTIONS)
 def function(ctx: Lowering, op: Operation) -> None:
     """f64 by its own sequence, all narrower types in f32."""
     b, element = ctx.b, T.element_type(op.result.type)
-    single, double = _FUNCTIONS[type(op)]
+    name = _FUNCTIONS[type(op)]
     if element is T.F64:
-        elementwise(ctx, op, lambda *x: double(b, *(b.register(v, "d") for v in x)))
+        double = getattr(Float64(b), name)
+        elementwise(ctx, op, lambda *x: double(*(b.register(v, "d") for v in x)))
         return
+    single = getattr(Float32(b), name)
     elementwise(
-        ctx, op, lambda *x: via_f32(b, lambda *y: single(b, *(b.register(v, "f") for v in y)), element, *x)
+        ctx, op, lambda *x: via_f32(b, lambda *y: single(*(b.register(v, "f") for v in y)), element, *x)
     )
 
 
@@ -64,12 +56,12 @@ def power(ctx: Lowering, op: Operation) -> None:
     b, element = ctx.b, T.element_type(op.result.type)
     is_natural = isinstance(op, ops.Exp)
     if element is T.F64:
-        single = math_f64.exp if is_natural else math_f64.exp2
-        elementwise(ctx, op, lambda x: single(b, b.register(x, "d")))
+        double = Float64(b).exp if is_natural else Float64(b).exp2
+        elementwise(ctx, op, lambda x: double(b.register(x, "d")))
         return
     arguments = [b.register(to_f32(b, x, element), "f") for x in ctx.get(op.x)]
     if is_natural:
-        arguments = [math_f32.scaled_for_exp(b, x) for x in arguments]
+        arguments = [Float32(b).scaled_for_exp(x) for x in arguments]
         found = powers_of_two(b, list(dict.fromkeys(arguments)))
     else:
         found = {x: b.pure("ex2.approx.ftz.f32 %s, %s;", "f", x) for x in arguments}

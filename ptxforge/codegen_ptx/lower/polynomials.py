@@ -1,4 +1,4 @@
-"""Polynomials of the mathematical functions, and Horner's scheme.
+"""Polynomials of the mathematical functions, for :meth:`~ptxforge.codegen_ptx.lower.reals.Reals.horner`.
 
 Each list holds coefficients from the constant up, of the near-minimax polynomial (Chebyshev interpolation at
 50 digits: mpmath's ``chebyfit``) of the function in its comment, with the interval and the maximal absolute
@@ -6,12 +6,6 @@ error.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
-
-from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.constants import f32, f64
-from ptxforge.codegen_ptx.ptx.registers import Register
 
 # fmt: off
 # (log(1 + f) - f) / f**2 on [-1/3, 1/3], 3e-8
@@ -68,24 +62,3 @@ ERFC_F64 = (1.2329951186255526, -0.13962111684056236, 0.01537965210257007, 0.068
 LOG_TAIL_F64 = (0.4, 0.28571428571429375, 0.22222222221649277, 0.18181818336889324, 0.15384594802772,
                 0.13334813373687013, 0.11706004128016817, 0.11725604536475413)
 # fmt: on
-
-
-def horner(b: Builder, coefficients: Sequence[float], x: Register, kind: str) -> Register:
-    """The polynomial at ``x``, in f32 (``kind`` f) or f64 (d)."""
-    literal, name = (f32, "f32") if kind == "f" else (f64, "f64")
-    total = literal(coefficients[-1])
-    for coefficient in reversed(coefficients[:-1]):
-        total = b.pure(f"fma.rn.{name} %s, %s, %s, %s;", kind, x, total, literal(coefficient))
-    return total
-
-
-def horner_selected(
-    b: Builder, condition, one: Sequence[float], other: Sequence[float], x: Register, kind: str
-) -> Register:
-    """The polynomial ``one`` where ``condition`` holds, else ``other`` (of the same degree)."""
-    literal, name, width = (f32, "f32", 32) if kind == "f" else (f64, "f64", 64)
-    total = None
-    for p, q in zip(reversed(one), reversed(other), strict=True):
-        c = b.pure(f"selp.b{width} %s, %s, %s, %s;", kind, literal(p), literal(q), condition)
-        total = c if total is None else b.pure(f"fma.rn.{name} %s, %s, %s, %s;", kind, x, total, c)
-    return total
