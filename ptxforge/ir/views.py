@@ -23,14 +23,18 @@ class View(NamedTuple):
 
     def cut(self, offsets: tuple[int, ...]) -> View:
         """The part that begins at ``offsets``."""
-        inverse = self.layout.left_inverse()
-        start = inverse.apply_flat(**dict(zip(self.layout.out_names, offsets)))
-        return View(self.layout, self.origin ^ start)
+        return View(self.layout, self.origin ^ _start_of(self.layout, offsets))
 
     def transposed(self, order: tuple[int, ...]) -> View:
         """The same with dimensions permuted."""
         moved = self.layout.transpose_outs([f"dim{d}" for d in order])
         return View(moved.rename({f"dim{d}": f"dim{i}" for i, d in enumerate(order)}), self.origin)
+
+
+@lru_cache(maxsize=2048)
+def _start_of(layout: LinearLayout, offsets: tuple[int, ...]) -> int:
+    """Where in memory the element at ``offsets`` lies."""
+    return layout.left_inverse().apply_flat(**dict(zip(layout.out_names, offsets)))
 
 
 def view_of(memory: Value) -> View:

@@ -38,8 +38,9 @@ bytes; one of the vectors that a thread holds in several tiles needs rows that n
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 
 from attrs import frozen
 
@@ -65,6 +66,12 @@ class MatrixMove:
     registers: tuple[tuple[int, ...], ...]
 
 
+@lru_cache(maxsize=1024)
+def _union(columns: tuple[int, ...]) -> int:
+    """The bits that any of the columns has."""
+    return reduce(operator.or_, columns, 0)
+
+
 @frozen
 class MatrixMoves:
     """What ``ldmatrix.xCOUNT[.trans]`` and ``stmatrix.xCOUNT[.trans]`` have in common: ``address`` maps
@@ -77,10 +84,7 @@ class MatrixMoves:
     @property
     def thread_bits(self) -> int:
         """The offset bits that the address takes from lanes and warps."""
-        bits = 0
-        for column in self.address.columns:
-            bits |= column
-        return bits
+        return _union(self.address.columns)
 
     def split_constant(self, move: MatrixMove) -> tuple[int, int]:
         """The move's offset as (part to XOR into the address, part to add afterwards), in elements."""

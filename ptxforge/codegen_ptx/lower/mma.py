@@ -34,7 +34,7 @@ def multiply(ctx: Lowering, op: Dot) -> None:
     for step in steps:
         ctx.before_product(op)
         old = sums.operands(step.c)
-        new = tuple(b.new(word.kind) for word in old)
+        new = tuple([b.new(word.kind) for word in old])
         b.effect(template, *new, *map(left, step.a), *map(right, step.b), *old)
         sums.assign(step.c, new)
     ctx.set(op, sums.entries)
@@ -84,11 +84,15 @@ class _Accumulator:
 
     def operands(self, registers: tuple[int | None, ...]) -> tuple[Register, ...]:
         b = self.b
-        values = [0 if r is None else self.entries[r] for r in registers]
         if self.element is T.F16:
+            values = [0 if r is None else self.entries[r] for r in registers]
             return tuple(b.register(pack(b, values[i : i + 2], T.F16), "r") for i in range(0, len(values), 2))
         zero = "0f00000000" if self.element is T.F32 else "0d0000000000000000" if self.element is T.F64 else 0
-        return tuple(b.register(zero if r is None else x, self.kind) for r, x in zip(registers, values))
+        values = tuple([zero if r is None else self.entries[r] for r in registers])
+        for x in values:
+            if x.__class__ is not Register:
+                return tuple([b.register(x, self.kind) for x in values])
+        return values
 
     def assign(self, registers: tuple[int | None, ...], words: tuple[Register, ...]) -> None:
         if self.element is T.F16:

@@ -8,6 +8,7 @@ otherwise, in the instruction's immediate.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import NamedTuple
 
 from ptxforge.codegen_ptx.lower.exchange import shared_base, to_word
@@ -38,8 +39,14 @@ class SharedTile(NamedTuple):
 
 def access_address(b: Builder, tile: SharedTile, access: SharedAccess, offset: int):
     """The affine address of the element ``offset`` (in elements, of lane 0 of warp 0) for this thread."""
-    columns = access.layout.columns_of(LANE) + access.layout.columns_of(WARP)
-    return swizzled_address(b, tile, columns, access.thread_bits, offset, access.bytes_per_element)
+    columns, thread_bits = _thread_part(access)
+    return swizzled_address(b, tile, columns, thread_bits, offset, access.bytes_per_element)
+
+
+@lru_cache(maxsize=1024)
+def _thread_part(access: SharedAccess) -> tuple[tuple[int, ...], int]:
+    """The offsets that the bits of lanes and warps add, and all bits of these."""
+    return access.layout.columns_of(LANE) + access.layout.columns_of(WARP), access.thread_bits
 
 
 def swizzled_address(

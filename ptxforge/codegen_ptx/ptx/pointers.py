@@ -40,12 +40,12 @@ def advance(b: Builder, pointers: list, offsets: list, size: int) -> list:
     moved: dict[tuple, tuple[Term, ...]] = {}  # most elements have the same terms
     result = []
     for pointer, offset in zip(pointers, offsets, strict=True):
-        p = as_pointer(pointer)
+        base, terms, start = as_pointer(pointer)
         root, constant = b.split(offset)
-        terms = moved.get((p.terms, root))
-        if terms is None:
-            terms = moved[p.terms, root] = _with_term(p.terms, root, size)
-        result.append(Pointer(p.base, terms, p.offset + constant * size))
+        more = moved.get((terms, root))
+        if more is None:
+            more = moved[terms, root] = _with_term(terms, root, size)
+        result.append(Pointer(base, more, start + constant * size))
     return result
 
 
