@@ -22,7 +22,15 @@ import numpy as np
 
 from ptxforge.driver import tensor_map
 from ptxforge.driver.cuda_api import bindings, call, describe, device_count, driver_build
-from ptxforge.driver.cuda_launch import FrameLayout, LaunchAttributes, Launcher
+from ptxforge.driver.cuda_launch import (
+    EX_SINCE,
+    FrameLayout,
+    LaunchAttributes,
+    Launcher,
+    driver_address,
+    launch_function,
+    natural_places,
+)
 from ptxforge.driver.jit import host_address, link_cubin, load_cubin, load_module
 from ptxforge.driver.protocol import FunctionAttributes
 from ptxforge.support.dtypes import DType
@@ -32,6 +40,8 @@ from ptxforge.support.tensor_map import ALIGNMENT, BYTES
 
 MAX_PARAMETER_BYTES = 4096  # of a kernel, below PTX ISA 8.1; enough for 500 arguments
 _ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*\(([^)]*)\)")
+_DYNAMIC_SHARED = ".extern"  # which declares it, and functions of the driver, for which nothing is lost
+_TENSOR_MAP_CODE = f"{BYTES}s"
 DEFAULT_SHARED_BYTES = 48 * 1024  # what a block may have without opting in
 
 
@@ -67,7 +77,9 @@ class CudaDevice:
         self.multiprocessors = self.attribute("MULTIPROCESSOR_COUNT")
         self.max_threads_per_block = self.attribute("MAX_THREADS_PER_BLOCK")
         self.max_shared_bytes = self.attribute("MAX_SHARED_MEMORY_PER_BLOCK_OPTIN")
-        driver_build()  # which reads a file: better now, beside the context, than in the first launch
+        # Better now, beside the context, than in the first launch:
+        driver_build()  # reads a file
+        self.launch_kernel = launch_function(driver_address("cuLaunchKernelEx", EX_SINCE))
 
     def __repr__(self) -> str:
         return f"<CudaDevice {self.name} {self.product} {self.target}>"
@@ -268,10 +280,13 @@ class CudaModule:
         self._ptx = ptx
 
     def function(self, name: str) -> CudaFunction:
-        """The kernel ``name``; allowed all the dynamic shared memory that the device has."""
+        """The kernel ``name``; allowed all the dynamic shared memory that the device has, if it uses any."""
         with self._device.current():
             handle = call("cuModuleGetFunction", self._handle, name.encode())
-            return CudaFunction(self._device, name, handle, parameter_count(self._ptx, name))
+            made = CudaFunction(self._device, name, handle, self._ptx)
+            if _DYNAMIC_SHARED in self._ptx:
+                made.allow_all_shared_memory()
+            return made
 
     def unload(self) -> None:
         """Give the module's memory back; its functions must not be launched any more."""
@@ -343,32 +358,50 @@ def moved_parameters(params: bytes, moves: Moves) -> bytes:
 
 
 class CudaFunction:
-    """A kernel on a device."""
+    """A kernel on a device. What its first launch does not need is asked of the driver when somebody does: in
+    the first launch of a process each question costs about a hundredth of the whole."""
 
-    def __init__(self, device: CudaDevice, name: str, handle: object, parameters: int):
+    def __init__(self, device: CudaDevice, name: str, handle: object, ptx: str):
         self.name = name
         self.device = device
         self.handle = handle
-        self.attributes = FunctionAttributes(
-            registers=self._attribute("NUM_REGS"),
-            static_shared_bytes=self._attribute("SHARED_SIZE_BYTES"),
-            local_bytes=self._attribute("LOCAL_SIZE_BYTES"),
-            max_threads_per_block=self._attribute("MAX_THREADS_PER_BLOCK"),
-        )
-        self._allow_all_shared_memory()
-        self._parameters = ParameterBuffer()
-        self._places = [call("cuFuncGetParamInfo", handle, i) for i in range(parameters)]
-        self._moves = parameter_moves(self._places)
+        self._ptx = ptx
         self._launch = bindings().cuLaunchKernel
         self._success = bindings().CUresult.CUDA_SUCCESS
+
+    @functools.cached_property
+    def attributes(self) -> FunctionAttributes:
+        """What loading the kernel told about it."""
+        with self.device.current():
+            return FunctionAttributes(
+                registers=self._attribute("NUM_REGS"),
+                static_shared_bytes=self._attribute("SHARED_SIZE_BYTES"),
+                local_bytes=self._attribute("LOCAL_SIZE_BYTES"),
+                max_threads_per_block=self._attribute("MAX_THREADS_PER_BLOCK"),
+            )
+
+    @functools.cached_property
+    def _parameters(self) -> ParameterBuffer:
+        return ParameterBuffer()
+
+    @functools.cached_property
+    def _places(self) -> list[tuple[int, int]]:
+        """(offset, bytes) of each parameter where the kernel expects it."""
+        with self.device.current():
+            count = parameter_count(self._ptx, self.name)
+            return [call("cuFuncGetParamInfo", self.handle, index) for index in range(count)]
+
+    @functools.cached_property
+    def _moves(self) -> Moves:
+        return parameter_moves(self._places)
 
     def _attribute(self, name: str) -> int:
         key = getattr(bindings().CUfunction_attribute, f"CU_FUNC_ATTRIBUTE_{name}")
         return call("cuFuncGetAttribute", key, self.handle)
 
-    def _allow_all_shared_memory(self) -> None:
+    def allow_all_shared_memory(self) -> None:
         """Opt in to dynamic shared memory above 48 KiB, once, so that a launch need not."""
-        dynamic = self.device.max_shared_bytes - self.attributes.static_shared_bytes
+        dynamic = self.device.max_shared_bytes - self._attribute("SHARED_SIZE_BYTES")
         if dynamic <= DEFAULT_SHARED_BYTES:
             return
         key = bindings().CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -402,7 +435,8 @@ class CudaFunction:
 
         ``codes`` are the parameters' codes for ``struct``.
         """
-        layout = FrameLayout(codes, self._places, block, shared_bytes, attributes)
+        places = natural_places(codes) if _TENSOR_MAP_CODE not in codes else self._places
+        layout = FrameLayout(codes, places, block, shared_bytes, attributes)
         return Launcher(self, layout, sources, stream)
 
     def _queue(self, grid, block, shared_bytes, stream, params) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _COOPERATIVE, _CLUSTER_DIMENSION, _PROGRAMMATIC_SERIALIZATION = 2, 4, 6  # CUlaunchAttributeID
 _ATTRIBUTE_BYTES = 72  # CUlaunchAttribute: the id, padding to 8, a union of 64
-_EX_SINCE = 11080  # the CUDA version that introduced cuLaunchKernelEx
+EX_SINCE = 11080  # the CUDA version that introduced cuLaunchKernelEx
 
 Fire = Callable[[int, int, int, "int | None", tuple, tuple], None]
 """Launches: grid x, y, z; the stream or ``None``; the values to pack; the arguments as they were given."""
@@ -85,6 +85,22 @@ class CurrentStream:
 def driver_address(name: str, since: int) -> int:
     """Where the driver function ``name`` lies, in the version of CUDA ``since``."""
     return int(call("cuGetProcAddress", name.encode(), since, 0)[0])
+
+
+def natural_places(codes: list[str]) -> list[tuple[int, int]]:
+    """(offset, bytes) of parameters without tensor maps, by their codes for ``struct``: each at a multiple of
+    its own size (PTX ISA, "Kernel Function Parameters").
+
+    >>> natural_places(["i", "Q", "?"])
+    [(0, 4), (8, 8), (16, 1)]
+    """
+    places, end = [], 0
+    for code in codes:
+        size = struct.calcsize(f"<{code}")
+        end += -end % size
+        places.append((end, size))
+        end += size
+    return places
 
 
 def parameter_format(codes: list[str], places: list[tuple[int, int]]) -> tuple[str, int]:
@@ -163,7 +179,7 @@ class Launcher:
         stream: int | Callable[[tuple], int],
     ):
         self._layout, self._sources, self._stream = layout, sources, stream
-        launch = launch_function(driver_address("cuLaunchKernelEx", _EX_SINCE))
+        launch = function.device.launch_kernel
         self._handle = ctypes.c_void_p.from_param(int(function.handle))
         self._again = _Retry(function, launch, self._handle, layout)
         self._launch = launch if function.device.alone else _guarded(function.device, launch)

@@ -161,6 +161,8 @@ class CompiledKernel:
             )
 
     def _check_registers(self, function: Function) -> None:
+        if self.block[0] <= _ALWAYS_FIT:
+            return
         limit = function.attributes.max_threads_per_block
         if self.block[0] > limit:
             used = function.attributes.registers
@@ -215,6 +217,8 @@ class CompiledKernel:
         return tools.machine_code(self.artifact.ptx, self.artifact.target)
 
 
+_ALWAYS_FIT = 256
+"""So many threads have room for 255 registers each, the most that a thread can have, in 65536."""
 _OF_THIS_PROCESS = ("function", "run")
 """Attributes that hold what was loaded here."""
 

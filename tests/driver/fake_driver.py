@@ -63,6 +63,7 @@ class FakeDriver:
     def __init__(self, devices: int = 1, capability: tuple[int, int] = (9, 0)):
         self.devices, self.capability = devices, capability
         self.current = 0
+        self._outer: list[int] = []
         self.memory: dict[int, ctypes.Array] = {}
         self.launches: list[SimpleNamespace] = []
         self.tensor_maps: list[SimpleNamespace] = []
@@ -160,12 +161,13 @@ class FakeDriver:
 
     def cuCtxPushCurrent(self, context):
         self.calls.append("push")
-        self._outer, self.current = self.current, context
+        self._outer.append(self.current)
+        self.current = context
         return (_OK,)
 
     def cuCtxPopCurrent(self):
         self.calls.append("pop")
-        popped, self.current = self.current, self._outer
+        popped, self.current = self.current, self._outer.pop()
         return _OK, popped
 
     def cuMemAlloc(self, nbytes):

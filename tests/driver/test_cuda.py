@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from ptxforge.driver.cuda import CudaDevice, cuda_device
+from ptxforge.driver.cuda_launch import LaunchAttributes
 from ptxforge.support.errors import DeviceError
 
 from .fake_driver import FakeDriver
@@ -121,9 +122,25 @@ def test_parameters_behind_a_tensor_map_lie_where_the_assembler_put_them(driver)
     assert driver.launches[0].params == b"abcd" + bytes(44) + b"m" * 128 + b"pointer8"
 
 
-def test_every_kernel_may_use_all_shared_memory(driver):
+def test_every_kernel_with_dynamic_shared_memory_may_use_all_of_it(driver):
     CudaDevice(0).load_module("entry kernel").function("kernel")
+    assert driver.max_dynamic_shared is None  # it has none
+    CudaDevice(0).load_module(".extern .shared .b8 smem[];\nentry kernel").function("kernel")
     assert driver.max_dynamic_shared == 232448
+
+
+def test_a_launcher_asks_where_parameters_lie_only_behind_tensor_maps(driver, monkeypatch):
+    asked = []
+    inner = FakeDriver.cuFuncGetParamInfo
+    monkeypatch.setattr(FakeDriver, "cuFuncGetParamInfo", lambda self, *a: asked.append(a) or inner(self, *a))
+    driver.parameter_places = [(0, 4), (48, 128)]
+    ptx = ".visible .entry kernel(\n.param .u32 n,\n.param .align 64 .b8 map[128]\n) {}"
+    function = CudaDevice(0).load_module(ptx).function("kernel")
+    attributes = LaunchAttributes()
+    function.launcher(["i", "Q"], [0, 1], (32, 1, 1), 0, 0, attributes)
+    assert not asked
+    function.launcher(["i", "128s"], [0, 1], (32, 1, 1), 0, 0, attributes)
+    assert len(asked) == 2
 
 
 def test_attributes(driver):

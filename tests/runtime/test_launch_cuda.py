@@ -258,14 +258,6 @@ def test_the_layouts_are_those_of_cuda_h():
     assert ctypes.string_at(config.getPtr(), 40) == struct.pack("<7I4xQ", *range(1, 9))
 
 
-def test_parameters_lie_where_the_kernel_expects_them(kernel, driver):
-    """As behind a tensor map, which is aligned by its address."""
-    driver.parameter_places = [(0, 8), (24, 8), (32, 8), (40, 4)]
-    x, y, out = (ptxforge.to_device(np.zeros(8, np.float32)) for _ in range(3))
-    kernel[(1,)](x, y, out, 8)
-    assert driver.launches[0].params == struct.pack("<Q16xQQi", x.data_ptr(), y.data_ptr(), out.data_ptr(), 8)
-
-
 def test_a_thread_without_a_context_gets_one(kernel, driver):
     x = ptxforge.to_device(np.zeros(8, np.float32))
     kernel[(1,)](x, x, x, 8)

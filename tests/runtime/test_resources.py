@@ -60,21 +60,21 @@ def test_registers_by_source_line(monkeypatch):
     """A GPU tells how many registers there are, and the PTX which lines they belong to."""
     monkeypatch.setenv("PTXFORGE_DEVICE", "cuda")
     driver = install(monkeypatch, FakeDriver())
-    driver.function_attributes = {"MAX_THREADS_PER_BLOCK": 128, "NUM_REGS": 255}
+    driver.function_attributes = {"MAX_THREADS_PER_BLOCK": 256, "NUM_REGS": 255}
     kernel = ptxforge.jit(matmul.fn)
     a, c = ptxforge.empty((64, 256), np.float16), ptxforge.empty((64, 64), np.float32)
     with pytest.raises(OutOfResourcesError) as raised:
-        kernel[(1,)](a, a, c, 256, M=64, N=64, STEP=32, num_warps=8, tensor_maps=False)
+        kernel[(1,)](a, a, c, 256, M=64, N=64, STEP=32, num_warps=16, tensor_maps=False)
     text = str(raised.value)
-    assert text.startswith("out of resource: registers (255 per thread leave room for 128 threads): 256")
+    assert text.startswith("out of resource: registers (255 per thread leave room for 256 threads): 512")
     rows = re.findall(rf"^ +(\d+): {re.escape(__file__)}:(\d+)  (.+)$", text, re.MULTILINE)
     assert rows and all(1 <= int(count) <= 255 for count, _, _ in rows)
     counts = [int(count) for count, _, _ in rows]
     assert counts == sorted(counts, reverse=True)
     lines, first = inspect.getsourcelines(matmul.fn)
     assert all(lines[int(number) - first].strip() == shown for _, number, shown in rows)
-    assert "tl.dot" in rows[0][2]  # the sums: 64 * 64 / 256 threads
-    assert "nearest that fits: num_warps=4" in text
+    assert "tl.dot" in rows[0][2]  # the sums: 64 * 64 / 512 threads
+    assert "nearest that fits: num_warps=8" in text
 
 
 def test_registers_that_are_live_at_once():
