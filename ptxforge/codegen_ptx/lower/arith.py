@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
-from ptxforge.codegen_ptx.lower.divisions import divide, fmod, narrow_first, quotients, remainders
+from ptxforge.codegen_ptx.lower.divisions import divide, narrow_first, quotients, remainders
 from ptxforge.codegen_ptx.lower.elementwise import (
     aligned,
     elementwise,
@@ -30,6 +30,8 @@ from ptxforge.codegen_ptx.lower.floats import (
     via_f32,
 )
 from ptxforge.codegen_ptx.lower.indices import linear_of, run_starts
+from ptxforge.codegen_ptx.lower.math_f32 import Float32
+from ptxforge.codegen_ptx.lower.math_f64 import Float64
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
@@ -460,9 +462,9 @@ def _through_f32(ctx: Lowering, op: Operation, function: Callable) -> None:
 def remainder(ctx: Lowering, op: ops.RemF) -> None:
     b, element = ctx.b, _element(op)
     if element is T.F64:
-        elementwise(ctx, op, lambda x, y: fmod(b, x, y, T.F64))
+        elementwise(ctx, op, Float64(b).fmod)
         return
-    _through_f32(ctx, op, lambda p, q: fmod(b, p, q, T.F32))
+    _through_f32(ctx, op, Float32(b).fmod)
 
 
 _FLOAT_EXTREMES = {

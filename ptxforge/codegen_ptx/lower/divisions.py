@@ -1,4 +1,4 @@
-"""Divisions: integers, many f32 by one divisor, the exact floating-point remainder.
+"""Divisions: integers, and many f32 by one divisor.
 
 *Integers.* The assembler divides by a reciprocal that it computes in f32: some 25 instructions, 150 cycles
 one after the other, by constants too. Here:
@@ -17,10 +17,6 @@ that keeps the reciprocal normal: 1/4 for |y| > 2^126, 2^24 for |y| < 2^-126, el
 with two conditional multiplications for every dividend.) With one divisor for many dividends the reciprocal
 is shared, and multiplying by ``k`` ≠ 1 is rare code: one multiplication for each dividend remains, with the
 same bits as result.
-
-*The exact floating-point remainder*, C's ``fmod``. The divisor is doubled up to the dividend's size; on the
-way back down it is subtracted wherever it still fits. Every difference is exact, and the number of steps is
-that of the quotient's bits: numbers of like size take few.
 """
 
 from __future__ import annotations
@@ -28,10 +24,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ptxforge.codegen_ptx.lower.elementwise import integer_class, sign_extended, width_of, zero_extended
+from ptxforge.codegen_ptx.lower.math_f32 import Float32
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.constants import f32, f64, is_constant
+from ptxforge.codegen_ptx.ptx.constants import f32, is_constant
 from ptxforge.codegen_ptx.ptx.registers import Register
-from ptxforge.ir import types as T
 from ptxforge.support import machine
 
 
@@ -209,77 +205,20 @@ def quotients(b: Builder, dividends: list, divisors: list) -> list:
 
 def _by_one_float(b: Builder, dividends: list, divisor) -> dict:
     """Quotients by dividend."""
+    reals = Float32(b)
     registers = [x for x in dividends if not is_constant(x)]
     if len(registers) < machine.QUOTIENTS_WORTH_A_BRANCH or is_constant(divisor):
-        return {x: b.pure("div.full.f32 %s, %s, %s;", "f", x, divisor) for x in dividends}
-    size = b.pure("abs.f32 %s, %s;", "f", divisor)
-    large = b.pure("setp.gt.f32 %s, %s, %s;", "p", size, f32(2.0**126))
-    small = b.pure("setp.lt.f32 %s, %s, %s;", "p", size, f32(2.0**-126))
+        return {x: reals.div(x, divisor) for x in dividends}
+    size = reals.abs(divisor)
+    large = reals.holds("gt", size, f32(2.0**126))
+    small = reals.holds("lt", size, f32(2.0**-126))
     scale = b.pure("selp.f32 %s, %s, %s, %s;", "f", f32(2.0**24), f32(1.0), small)
     scale = b.pure("selp.f32 %s, %s, %s, %s;", "f", f32(0.25), scale, large)
-    moderate = b.pure("mul.rn.f32 %s, %s, %s;", "f", divisor, scale)
-    reciprocal = b.pure("rcp.approx.ftz.f32 %s, %s;", "f", moderate)
+    reciprocal = reals.make("rcp.approx.ftz", reals.mul(divisor, scale))
     scaled = {x: b.new("f") for x in dividends}
     for x, register in scaled.items():
         b.copy(register, x)
     with b.rare(b.pure("or.pred %s, %s, %s;", "p", large, small)):
         for register in scaled.values():
             b.effect("mul.rn.f32 %s, %s, %s;", register, register, scale)
-    return {x: b.pure("mul.rn.f32 %s, %s, %s;", "f", register, reciprocal) for x, register in scaled.items()}
-
-
-def fmod(b: Builder, x, y, element: T.Type) -> Register:
-    """x - n · y for the integer n = trunc(x / y), exact; the sign is x's."""
-    kind = "f" if element is T.F32 else "d"
-    literal = f32 if element is T.F32 else f64
-    name = str(element)
-    x, y = b.register(x, kind), b.register(y, kind)
-    divisor = b.pure(f"abs.{name} %s, %s;", kind, y)
-    rest = b.new(kind)
-    b.copy(rest, b.pure(f"abs.{name} %s, %s;", kind, x))
-    _reduce(b, rest, divisor, name, kind, literal)
-    result = b.pure(f"copysign.{name} %s, %s, %s;", kind, x, rest)
-    return _special(b, x, divisor, result, name, kind, literal)
-
-
-def _reduce(b: Builder, rest: Register, divisor: Register, name: str, kind: str, literal) -> None:
-    """Bring ``rest`` below ``divisor`` (lanes that are done do nothing).
-
-    With s = divisor · 2**k, the largest such number not above rest, rest - s is exact (Sterbenz) and below s:
-    one bit per step. The scale starts at the exponents' difference and halves.
-    """
-    top, end = b.label("fmod"), b.label("fmod_end")
-    scaled = b.new(kind)
-    b.copy(scaled, divisor)
-    infinity = literal(float("inf"))
-    zero = literal(0.0)
-    usable = b.pure(f"setp.lt.{name} %s, %s, %s;", "p", rest, infinity)
-    usable = b.both(usable, b.pure(f"setp.gt.{name} %s, %s, %s;", "p", divisor, zero))
-    b.effect(f"@!%s bra {end};", usable)
-    half = b.pure(f"mul.rn.{name} %s, %s, %s;", kind, rest, literal(0.5))
-    b.place(top + "_up")
-    fits = b.new("p")
-    b.effect(f"setp.le.{name} %s, %s, %s;", fits, scaled, half)
-    b.effect(f"add.rn.{name} %s, %s, %s;", scaled, scaled, scaled, guard=fits)
-    b.effect(f"bra {top}_up;", guard=fits)
-    b.place(top)
-    takes, more = b.new("p"), b.new("p")
-    b.effect(f"setp.ge.{name} %s, %s, %s;", takes, rest, scaled)
-    b.effect(f"sub.rn.{name} %s, %s, %s;", rest, rest, scaled, guard=takes)
-    b.effect(f"setp.gt.{name} %s, %s, %s;", more, scaled, divisor)
-    b.effect(f"mul.rn.{name} %s, %s, %s;", scaled, scaled, literal(0.5), guard=more)
-    b.effect(f"bra {top};", guard=more)
-    b.place(end)
-
-
-def _special(
-    b: Builder, x: Register, divisor: Register, result: Register, name: str, kind: str, literal
-) -> Register:
-    """NaN for an infinite or NaN dividend, a zero or NaN divisor; an infinite divisor gives x by itself."""
-    nan = "0f7FFFFFFF" if kind == "f" else "0d7FFFFFFFFFFFFFFF"
-    size = b.pure(f"abs.{name} %s, %s;", kind, x)
-    bad = b.pure(f"setp.geu.{name} %s, %s, %s;", "p", size, literal(float("inf")))
-    worse = b.pure(f"setp.leu.{name} %s, %s, %s;", "p", divisor, literal(0.0))
-    width = 32 if kind == "f" else 64
-    result = b.pure(f"selp.b{width} %s, %s, %s, %s;", kind, nan, result, bad)
-    return b.pure(f"selp.b{width} %s, %s, %s, %s;", kind, nan, result, worse)
+    return {x: reals.mul(register, reciprocal) for x, register in scaled.items()}

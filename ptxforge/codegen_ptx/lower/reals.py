@@ -118,6 +118,50 @@ class Reals:
     def rint(self, x: Register) -> Register:
         return self.rounded("rni", x)
 
+    # -- the remainder -----------------------------------------------------------------------------------
+
+    def fmod(self, x, y) -> Register:
+        """C's remainder x - n · y for the integer n = trunc(x / y), exact; the sign is x's. NaN for an
+        infinite or NaN dividend, a zero or NaN divisor; an infinite divisor gives x by itself."""
+        x, y = self.b.register(x, self.kind), self.b.register(y, self.kind)
+        divisor = self.abs(y)
+        rest = self.b.new(self.kind)
+        self.b.copy(rest, self.abs(x))
+        self._bring_below(rest, divisor)
+        result = self.with_sign_of(x, rest)
+        bad = self.holds("geu", self.abs(x), self.literal(math.inf))
+        worse = self.holds("leu", divisor, self.literal(0.0))
+        return self.select(worse, self.nan, self.select(bad, self.nan, result))
+
+    def _bring_below(self, rest: Register, divisor: Register) -> None:
+        """Bring ``rest`` below ``divisor`` (lanes that are done do nothing).
+
+        The divisor is doubled up to the dividend's size; on the way back down it is subtracted wherever it
+        still fits. With s = divisor · 2**k, the largest such number not above rest, rest - s is exact
+        (Sterbenz) and below s: one bit per step, so that numbers of like size take few.
+        """
+        b, name = self.b, f"f{self.bits}"
+        top, end = b.label("fmod"), b.label("fmod_end")
+        scaled = b.new(self.kind)
+        b.copy(scaled, divisor)
+        usable = self.holds("lt", rest, self.literal(math.inf))
+        usable = b.both(usable, self.holds("gt", divisor, self.literal(0.0)))
+        b.effect(f"@!%s bra {end};", usable)
+        half = self.mul(rest, self.literal(0.5))
+        b.place(top + "_up")
+        fits = b.new("p")
+        b.effect(f"setp.le.{name} %s, %s, %s;", fits, scaled, half)
+        b.effect(f"add.rn.{name} %s, %s, %s;", scaled, scaled, scaled, guard=fits)
+        b.effect(f"bra {top}_up;", guard=fits)
+        b.place(top)
+        takes, more = b.new("p"), b.new("p")
+        b.effect(f"setp.ge.{name} %s, %s, %s;", takes, rest, scaled)
+        b.effect(f"sub.rn.{name} %s, %s, %s;", rest, rest, scaled, guard=takes)
+        b.effect(f"setp.gt.{name} %s, %s, %s;", more, scaled, divisor)
+        b.effect(f"mul.rn.{name} %s, %s, %s;", scaled, scaled, self.literal(0.5), guard=more)
+        b.effect(f"bra {top};", guard=more)
+        b.place(end)
+
     # -- logarithms --------------------------------------------------------------------------------------
 
     def logarithm(self, x: Register, value: Register) -> Register:
@@ -140,16 +184,16 @@ class Reals:
     def sin(self, x: Register) -> Register:
         # sin(-0) is -0.
         zero = self.holds("eq", x, self.literal(0.0))
-        return self.select(zero, x, self.wave(*reduce(self.b, x, self.kind)))
+        return self.select(zero, x, self.wave(*reduce(self, x)))
 
     def cos(self, x: Register) -> Register:
-        r, turns = reduce(self.b, x, self.kind)
+        r, turns = reduce(self, x)
         return self.wave(r, self.b.pure("add.s32 %s, %s, 1;", "r", turns))
 
     def tan(self, x: Register) -> Register:
         """sin / cos (or -cos / sin). Both are kept in two parts, so that only r and the quotient are
         rounded."""
-        r, turns = reduce(self.b, x, self.kind)
+        r, turns = reduce(self, x)
         square = self.mul(r, r)
         sine = self.sum_ordered(r, self.mul(self.mul(r, square), self.horner(self.sine, square)))
         tail = self.fma(square, self.horner(self.cosine, square), self.literal(-0.5))

@@ -10,10 +10,14 @@ is called by those lanes only that need it.
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.constants import f32, f64
+from ptxforge.codegen_ptx.ptx.constants import f64
 from ptxforge.codegen_ptx.ptx.registers import Register
+
+if TYPE_CHECKING:
+    from ptxforge.codegen_ptx.lower.reals import Reals
 
 _LIMIT = 1e5
 _WORDS = 22
@@ -154,30 +158,27 @@ _REDUCE = """.func (.param .align 8 .b8 result[16]) reduce_pi (.param .b64 argum
 }"""
 
 
-def reduce(b: Builder, x: Register, kind: str) -> tuple[Register, Register]:
+def reduce(reals: Reals, x: Register) -> tuple[Register, Register]:
     """(r, quadrant) of ``x``; infinities and NaN give NaN."""
-    literal, name = (f32, "f32") if kind == "f" else (f64, "f64")
-    parts = half_pi(kind)
-    turns = b.pure(f"mul.rn.{name} %s, %s, %s;", kind, x, literal(1 / parts[0]))
-    turns = b.pure(f"cvt.rni.{name}.{name} %s, %s;", kind, turns)
+    parts = half_pi(reals.kind)
+    turns = reals.rint(reals.mul(x, reals.literal(1 / parts[0])))
     rest = x
     for part in parts:
-        rest = b.pure(f"fma.rn.{name} %s, %s, %s, %s;", kind, turns, literal(-part), rest)
-    quadrant = b.pure(f"cvt.rni.s32.{name} %s, %s;", "r", turns)
-    return _far(b, x, rest, quadrant, kind, name, literal)
+        rest = reals.fma(turns, reals.literal(-part), rest)
+    quadrant = reals.b.pure(f"cvt.rni.s32.f{reals.bits} %s, %s;", "r", turns)
+    return _far(reals, x, rest, quadrant)
 
 
-def _far(
-    b: Builder, x: Register, rest: Register, quadrant: Register, kind: str, name: str, literal
-) -> tuple[Register, Register]:
+def _far(reals: Reals, x: Register, rest: Register, quadrant: Register) -> tuple[Register, Register]:
     """The same for large arguments, in a branch around a call."""
+    b, kind = reals.b, reals.kind
     known = b.known(("reduce_pi", x))
     if known is not None:
         return known
     _declare(b)
-    size = b.pure(f"abs.{name} %s, %s;", kind, x)
-    far = b.pure(f"setp.gt.{name} %s, %s, %s;", "p", size, literal(_LIMIT))
-    far = b.both(far, b.pure(f"setp.lt.{name} %s, %s, %s;", "p", size, literal(float("inf"))))
+    size = reals.abs(x)
+    far = reals.holds("gt", size, reals.literal(_LIMIT))
+    far = b.both(far, reals.holds("lt", size, reals.literal(float("inf"))))
     result, turns = b.new(kind), b.new("r")
     b.copy(result, rest)
     b.copy(turns, quadrant)
