@@ -44,11 +44,8 @@ def where(condition: Any, x: Any, y: Any) -> tensor:
 
 @builtin
 def where_rarely(condition: Any, x: Any, y: Any) -> tensor:
-    """:func:`where` for a ``condition`` that hardly any element fulfils: ``x``, and what only ``x`` needs, is
-    computed in a branch that threads without such elements skip. For the library's own functions.
-
-        far = arith.where_rarely(math.abs(x) > 8.0, _asymptotic(x), near)
-    """
+    """:func:`where` for the library: threads without an element for which ``condition`` holds skip what only
+    ``x`` needs."""
 
 
 @builtin

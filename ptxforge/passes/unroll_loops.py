@@ -18,23 +18,96 @@
 
 The second loop does the rest, fewer than n iterations, and is not pipelined. Where the bounds are constants,
 folding removes what is not needed: a rest of no iteration, a main loop of one.
+
+A short ``while`` whose condition follows from constants (a binary search's) is written out.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
+
+from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Block, Function, Region, Value
+from ptxforge.ir.core import Block, Function, Operation, Region, Value
 from ptxforge.ir.ops.arith import AddI, DivSI, MaxSI, MulI, SubI
-from ptxforge.ir.ops.control import For, Yield
+from ptxforge.ir.ops.control import For, While, Yield
+from ptxforge.ir.rewriter import constant_of, evaluate_constants
+from ptxforge.support import machine
 from ptxforge.support.target import Target
 
 
 def unroll_loops(function: Function, target: Target) -> bool:
-    """Unroll every ``for`` that asks for it, inner loops first."""
+    """Unroll every ``for`` that asks for it, inner loops first, and write out every short ``while``."""
     loops = [op for op in function.walk(For) if op.unroll > 1]
     for loop in reversed(loops):
         _unroll(loop)
-    return bool(loops)
+    threads = 32 * function.attributes.get("num_warps", 4)
+    short = [(op, count) for op in function.walk(While) if (count := _iterations(op, threads)) is not None]
+    for loop, count in reversed(short):
+        _write_out(loop, count)
+    return bool(loops or short)
+
+
+# -- while -------------------------------------------------------------------------------------------------
+
+
+def _iterations(loop: While, threads: int) -> int | None:
+    """How often a short ``while`` runs, if that follows from constants."""
+    size = sum(_elements(op, threads) for region in loop.regions for op in region.block.walk())
+    carried = [constant_of(v) if isinstance(v.type, T.ScalarType) else None for v in loop.initial]
+    for count in range(machine.WRITTEN_OUT_INSTRUCTIONS // size + 1):
+        known = dict(zip(loop.before.arguments, carried))
+        last = loop.before.terminator
+        goes_on = _evaluated(last.operands[0], known)
+        if goes_on is None:
+            return None
+        if not goes_on:
+            return count
+        known |= dict(zip(loop.body.arguments, [_evaluated(v, known) for v in last.values]))
+        carried = [_evaluated(v, known) for v in loop.body.terminator.operands]
+    return None
+
+
+def _elements(op: Operation, threads: int) -> int:
+    """How many elements of its results a thread computes."""
+    return max([max(1, math.prod(T.shape_of(v.type)) // threads) for v in op.results], default=1)
+
+
+def _evaluated(value: Value, known: Mapping[Value, int | float | bool | None]) -> int | float | bool | None:
+    """The value of a scalar, from those of arguments."""
+    if value in known or not isinstance(value.type, T.ScalarType):
+        return known.get(value)
+    op = value.defining_op
+    if op is None or constant_of(value) is not None:
+        return constant_of(value)
+    if op.regions or len(op.results) != 1 or not op.operands:
+        return None
+    operands = [_evaluated(v, known) for v in op.operands]
+    return None if None in operands else evaluate_constants(op, operands)
+
+
+def _write_out(loop: While, count: int) -> None:
+    """``count`` iterations in place of the loop, and the test that ends it, of which the results are left."""
+    carried = list(loop.initial)
+    for iteration in range(count + 1):
+        mapping = dict(zip(loop.before.arguments, carried))
+        carried = _copied(loop, loop.before, mapping, loop.before.terminator.values)
+        if iteration < count:
+            mapping = dict(zip(loop.body.arguments, carried))
+            carried = _copied(loop, loop.body, mapping, loop.body.terminator.operands)
+    loop.replace_with(carried)
+
+
+def _copied(loop: While, block: Block, mapping: dict, results) -> list[Value]:
+    """Copies of a block's operations in front of the loop; what has become of ``results``."""
+    for op in block.operations:
+        if op is not block.last:
+            loop.parent.insert_before(loop, op.clone(mapping))
+    return [mapping.get(v, v) for v in results]
+
+
+# -- for ---------------------------------------------------------------------------------------------------
 
 
 def _unroll(loop: For) -> None:

@@ -22,7 +22,7 @@ from collections.abc import Callable
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
-from ptxforge.ir.ops.arith import CmpI, RemSI, RemUI
+from ptxforge.ir.ops.arith import CmpI, DivSI, DivUI, RemSI, RemUI, ShrSI, ShrUI
 from ptxforge.layouts.banks import register_run
 from ptxforge.layouts.encodings import elements_per_thread
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
@@ -55,8 +55,8 @@ def vectorize_memory(function: Function, target: Target) -> bool:
 
 
 def _mark_runs(function: Function, facts: AxisInfoAnalysis) -> None:
-    """Say of every comparison over how many elements it does not change, and of every remainder over how many
-    it counts up: it is made once for them.
+    """Say of every comparison, quotient and shift to the right over how many elements it does not change, and
+    of every remainder over how many it counts up: it is made once for them.
 
     What the user promised of a remainder has widened the accesses by now, and goes: kernels promise that rows
     modulo their number are contiguous, which is false in the last block, and rely on it that no more than one
@@ -65,6 +65,9 @@ def _mark_runs(function: Function, facts: AxisInfoAnalysis) -> None:
     for op in function.walk(CmpI):
         if isinstance(op.result.type, T.TensorType):
             _mark(op, "constancy", facts[op.result].constancy)
+    for op in function.walk((DivSI, DivUI, ShrSI, ShrUI)):
+        if isinstance(op.result.type, T.TensorType):
+            _mark(op, "constancy", facts.derived(op).constancy)
     for op in function.walk((RemSI, RemUI)):
         if isinstance(op.result.type, T.TensorType):
             _mark(op, "contiguity", facts.derived(op).contiguity)

@@ -138,6 +138,9 @@ COMPARED_SUMS = 3
 QUOTIENTS_WORTH_A_BRANCH = 4
 """Quotients of a thread by one divisor from which on sharing the reciprocal takes fewer instructions, the
 branch around it included."""
+WRITTEN_OUT_INSTRUCTIONS = 1600
+"""Instructions of a thread, an operation on one of its elements counting as one, up to which iterations of a
+``while`` whose number is known stand one after the other."""
 EXPONENTIALS_WORTH_A_BRANCH = 8
 """Exponentials of a thread from which on it is worth a branch to skip the instructions for tiny results."""
 LANES_SCANNED_AT_ONCE = 3

@@ -52,3 +52,49 @@ def test_constant_bounds_leave_no_rest():
     canonicalize(after, TARGET)
     text = body(after)
     assert text.count("for ") == 1 and text.count("muli") == 3
+
+
+SEARCH = """
+  %zero = constant {{value = 0}} : i32
+  %n = constant {{value = {count}}} : i32
+  %one = constant {{value = 1}} : i32
+  %two = constant {{value = 2}} : i32
+  %low, %left = while %zero, %n : i32, i32 {{
+    (%l: i32, %m: i32):
+    %t = cmpi %m, %one {{predicate = "sgt"}} : i1
+    condition %t, %l, %m
+  }} body {{
+    (%k: i32, %j: i32):
+    %half = divsi %j, %two : i32
+    %sum = addi %k, %x : i32
+    %up = subi %j, %half : i32
+    yield %sum, %up
+  }}
+  %s = addi %low, %left : i32
+  store %p, %s : (ptr<i32>, i32)"""
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 100, 10**9])
+def test_a_while_of_known_length_is_written_out(count):
+    results = []
+    for apply in (lambda f, t: False, unroll_loops):
+        f = function(SEARCH.format(count=count), parameters="%p: ptr<i32>, %x: i32")
+        out = np.zeros(1, np.int32)
+        apply(f, TARGET)
+        run(f, 1, [out, 5])
+        results.append(out[0])
+    assert results[0] == results[1]
+    assert "while" not in body(f)
+
+
+@pytest.mark.parametrize(("old", "new"), [
+    ("%t = cmpi %m, %one", "%t = cmpi %m, %x"),  # ends by an argument
+    ("%up = subi %j, %half", "%up = addi %j, %one"),  # goes on for long
+    ("%up = subi %j, %half", "%up = load %p"),
+])  # fmt: skip
+def test_other_whiles_stay(old, new):
+    text = SEARCH.format(count=100).replace(old, new)
+    text = text.replace("%up = load %p : i32", "%up = load %p : (ptr<i32>) -> i32")
+    f = function(text, parameters="%p: ptr<i32>, %x: i32")
+    unroll_loops(f, TARGET)
+    assert "while" in body(f)

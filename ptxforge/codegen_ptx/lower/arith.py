@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 from ptxforge.codegen_ptx.lower.divisions import divide, narrow_first, quotients, remainders
 from ptxforge.codegen_ptx.lower.elementwise import (
-    aligned,
     elementwise,
     integer_class,
+    of_runs,
+    once_for_runs,
     sign_extended,
     width_of,
     zero_extended,
@@ -137,9 +138,9 @@ def division(ctx: Lowering, op: Operation) -> None:
         return
     if kind.quotient or not isinstance(op.lhs.type, T.TensorType) or bits < 32:
         narrow = bits == 64 and isinstance(op.lhs.type, T.TensorType)
-        found = narrow_first(b, aligned(ctx, op), kind.quotient, kind.signed) if narrow else {}
-        elementwise(ctx, op, lambda x, y: found[x, y] if (x, y) in found
-                    else divide(b, x, y, bits, kind.quotient, kind.signed))
+        found = narrow_first(b, of_runs(ctx, op), kind.quotient, kind.signed) if narrow else {}
+        once_for_runs(ctx, op, lambda x, y: found[x, y] if (x, y) in found
+                      else divide(b, x, y, bits, kind.quotient, kind.signed))
         return
     dividends, divisors = ctx.get(op.lhs), ctx.get(op.rhs)
     starts = _runs_upwards(op, dividends)
@@ -177,7 +178,7 @@ def shift(ctx: Lowering, op: Operation) -> None:
         # Shifting by 1 moves the only bit out; an arithmetic shift keeps it.
         elementwise(ctx, op, lambda x, y: x if kind is ops.ShrSI else _logic(b, "and", x, b.negate(y)))
         return
-    elementwise(ctx, op, lambda x, y: shifted(b, kind, x, y, bits))
+    once_for_runs(ctx, op, lambda x, y: shifted(b, kind, x, y, bits))
 
 
 def shifted(b: Builder, kind: type, x, y, bits: int):
@@ -250,12 +251,7 @@ def multiply_high(ctx: Lowering, op: Operation) -> None:
 def compare_integers(ctx: Lowering, op: ops.CmpI) -> None:
     """Elements that are known to compare alike (``constancy``) are compared once."""
     b, element = ctx.b, _element(op)
-    constancy = op.attributes.get("constancy", (1,))
-    if isinstance(op.result.type, T.TensorType) and max(constancy) > 1:
-        starts = run_starts(linear_of(op.result.type), constancy)
-        operands = [[ctx.get(v)[start] for start in starts] for v in op.operands]
-    else:
-        operands = [ctx.get(v) for v in op.operands]
+    operands = list(zip(*of_runs(ctx, op)))
     if isinstance(element, T.PointerType):
         results = _each(operands, lambda x, y: integer_compare(b, op.predicate, whole(b, x), whole(b, y), 64))
     elif element.bits == 1:

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ptxforge.codegen_ptx.lower.indices import linear_of, run_starts
 from ptxforge.codegen_ptx.lowering import Lowering
 from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 
 
 def elementwise(ctx: Lowering, op: Operation, function: Callable) -> None:
     """The result's entries are ``function(*entries of the operands)``; equal entries are computed once."""
+    _each(ctx, op, aligned(ctx, op), function)
+
+
+def once_for_runs(ctx: Lowering, op: Operation, function: Callable) -> None:
+    """:func:`elementwise`; elements that are known to be equal (``constancy``) are computed once."""
+    _each(ctx, op, of_runs(ctx, op), function)
+
+
+def _each(ctx: Lowering, op: Operation, all_entries: list[tuple], function: Callable) -> None:
     memo: dict[tuple, object] = {}
     result = []
-    for entries in aligned(ctx, op):
+    for entries in all_entries:
         found = memo.get(entries)
         if found is None:
             found = memo[entries] = function(*entries)
@@ -28,6 +39,15 @@ def aligned(ctx: Lowering, op: Operation) -> list[tuple]:
     # In a combining region, which works on many pairs at once, a constant has one entry.
     operands = [x * count if len(x) == 1 < count else x for x in operands]
     return list(zip(*operands, strict=True))
+
+
+def of_runs(ctx: Lowering, op: Operation) -> list[tuple]:
+    """:func:`aligned`, with the entries of the first element for a whole run of results that are known to be
+    equal (``constancy``)."""
+    found, constancy = aligned(ctx, op), op.attributes.get("constancy", (1,))
+    if not isinstance(op.result.type, T.TensorType) or max(constancy) == 1:
+        return found
+    return [found[start] for start in run_starts(linear_of(op.result.type), constancy)]
 
 
 def sign_extended(b: Builder, x, bits: int):

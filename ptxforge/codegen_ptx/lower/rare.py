@@ -1,11 +1,4 @@
-"""Values of rare conditions, computed in branches.
-
-    value = x if |x| > 8 else y        →    value = y
-                                            @!rare bra $L      rare: any element of the thread is beyond 8
-                                            …                  all that only x needs (``sink_rare``)
-                                            value = x
-                                            $L:
-"""
+"""Values of rare conditions: a branch, into which ``sink_rare`` moves all that only they need."""
 
 from __future__ import annotations
 

@@ -134,6 +134,10 @@ class Load(MemoryAccess):
     def get_effects(self):
         return _VOLATILE_READ if self.volatile else READS_GLOBAL
 
+    def axis_info(self, operands, nonnegative):
+        """Of equal addresses equal values."""
+        return facts.unknown(self.result.type) if self.volatile else facts.pointwise(operands)
+
 
 @define("store", effects=WRITES_GLOBAL, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
 class Store(MemoryAccess):

@@ -239,6 +239,29 @@ def select_negated(op: arith.Select, rewriter: Rewriter) -> bool:
     return rewriter.set_operands(op, (test.lhs, op.false_value, op.true_value))
 
 
+_EXTREMA = {"ogt": arith.MaximumF, "olt": arith.MinimumF}
+
+
+@RULES.on(arith.Select)
+def select_extremum(op: arith.Select, rewriter: Rewriter) -> bool:
+    """select (x ogt c | x une x), x, c → maximumf x, c; with olt minimumf (not where zeros may be equal)"""
+    either, x, bound = op.condition.defining_op, op.true_value, constant_of(op.false_value)
+    if type(either) is not arith.OrI or type(bound) is not float or math.isnan(bound):
+        return False
+    tests = {test.predicate: test for v in either.operands if type(test := v.defining_op) is arith.CmpF}
+    is_nan = tests.pop("une", None)
+    if is_nan is None or len(tests) != 1 or tuple(is_nan.operands) != (x, x):
+        return False
+    (order,) = tests.values()
+    kind = _EXTREMA.get(order.predicate)
+    if kind is None or tuple(order.operands) != (x, op.false_value):
+        return False
+    # Of equal values the bound is taken: 0.0 where the other is -0.0, as the maximum has it.
+    if bound == 0.0 and not (kind is arith.MaximumF and math.copysign(1.0, bound) > 0):
+        return False
+    return rewriter.replace(op, rewriter.value(kind, x, op.false_value))
+
+
 # -- casts
 # -----------------------------------------------------------------------------------------------------
 

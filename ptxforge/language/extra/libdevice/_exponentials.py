@@ -29,8 +29,7 @@ LOG1P_SERIES = constexpr((
     -0.000169291796283838, 0.000579417547289614, -0.002023482179645076, 0.007263369239980412,
     -0.027128233049996814, 0.10786710983813663, -0.4806452102495897,
 ))  # fmt: skip
-"""(log1p(x) - x) / x² from sqrt(1/2) - 1 to sqrt(2) - 1, mapped to [-1, 1], of highest degree first.
-(float32 has :func:`single.log1p`.)"""
+"""(log1p(x) - x) / x² from sqrt(1/2) - 1 to sqrt(2) - 1, mapped to [-1, 1], of highest degree first."""
 
 
 @library
@@ -249,15 +248,6 @@ def atanh(x):
 
 
 @library
-def _scale(large):
-    """The power of two that brings ``large`` to where squares neither overflow nor vanish."""
-    wide: constexpr = large.dtype == float64
-    huge: constexpr = 1e150 if wide else 1e18
-    down: constexpr = 2.0**-600 if wide else 2.0**-80
-    return arith.where(large > huge, down, arith.where(large < 1.0 / huge, 1.0 / down, 1.0))
-
-
-@library
 def _sum_of_squares(values):
     """The sum of squares in two parts."""
     total, rest = two_product(values[0], values[0])
@@ -277,7 +267,9 @@ def _scaled_values(values):
     for i in core.static_range(1, len(values)):
         large = arith.maximum(large, sizes[i])
         is_infinite = is_infinite | (sizes[i] == float("inf"))
-    scale = _scale(arith.where(is_infinite, 1.0, large))
+    large = arith.where(is_infinite, 1.0, large)
+    # Squares neither overflow nor vanish.
+    scale = arith.where(large > 1e150, 2.0**-600, arith.where(large < 1e-150, 2.0**600, 1.0))
     return [arith.where(is_infinite, 1.0, size * scale) for size in sizes], scale, is_infinite
 
 
@@ -286,20 +278,15 @@ def _length(values):
     """The root of the sum of squares: infinite where one is, even beside a NaN."""
     if values[0].dtype == float32:
         total, _, scale, is_infinite = single.sum_of_squares(values)
-        return arith.where(is_infinite, float("inf"), single.root(total) * scale)
+        length = single.root(total) * scale
     else:
-        return _length_of_doubles(values)
-
-
-@library
-def _length_of_doubles(values):
-    """:func:`_length` of float64."""
-    sizes, scale, is_infinite = _scaled_values(values)
-    total, rest = _sum_of_squares(sizes)
-    root = math.sqrt_rn(total)
-    safe = arith.where(total > 0.0, root, 1.0)
-    better = root + math.div_rn(math.fma(-root, root, total) + rest, safe + safe)
-    return arith.where(is_infinite, float("inf"), arith.where(total > 0.0, better, total) * (1.0 / scale))
+        sizes, scale, is_infinite = _scaled_values(values)
+        total, rest = _sum_of_squares(sizes)
+        root = math.sqrt_rn(total)
+        safe = arith.where(total > 0.0, root, 1.0)
+        better = root + math.div_rn(math.fma(-root, root, total) + rest, safe + safe)
+        length = arith.where(total > 0.0, better, total) * (1.0 / scale)
+    return arith.where(is_infinite, float("inf"), length)
 
 
 @library
@@ -307,24 +294,18 @@ def _inverse_length(values):
     """One over the root of the sum of squares: 0 where one is infinite, even beside a NaN; inf of zeros."""
     if values[0].dtype == float32:
         total, scale, _, is_infinite = single.sum_of_squares(values)
-        return arith.where(is_infinite, 0.0, single.inverse_root(total) * scale)
+        inverse = single.inverse_root(total) * scale
     else:
-        return _inverse_length_of_doubles(values)
-
-
-@library
-def _inverse_length_of_doubles(values):
-    """:func:`_inverse_length` of float64."""
-    sizes, scale, is_infinite = _scaled_values(values)
-    total, rest = _sum_of_squares(sizes)
-    safe = arith.where(total > 0.0, total, 1.0)
-    root = math.div_rn(1.0, math.sqrt_rn(safe))
-    # Newton's step with 1 - total · root² in two parts.
-    square, lost = two_product(root, root)
-    error = math.fma(-safe, square, 1.0) - math.fma(safe, lost, rest * square)
-    better = math.fma(root * 0.5, error, root) * scale
-    better = arith.where(total > 0.0, better, arith.where(total == 0.0, float("inf"), total))
-    return arith.where(is_infinite, 0.0, better)
+        sizes, scale, is_infinite = _scaled_values(values)
+        total, rest = _sum_of_squares(sizes)
+        safe = arith.where(total > 0.0, total, 1.0)
+        root = math.div_rn(1.0, math.sqrt_rn(safe))
+        # Newton's step with 1 - total · root² in two parts.
+        square, lost = two_product(root, root)
+        error = math.fma(-safe, square, 1.0) - math.fma(safe, lost, rest * square)
+        better = math.fma(root * 0.5, error, root) * scale
+        inverse = arith.where(total > 0.0, better, arith.where(total == 0.0, float("inf"), total))
+    return arith.where(is_infinite, 0.0, inverse)
 
 
 @library

@@ -1,9 +1,7 @@
 """float32 forms of the device library's functions, made of few instructions.
 
-Quotients, roots and powers of two are the approximate instructions, whose results are put right where that
-matters; logarithms are a polynomial. What is rare (far arguments, mostly) stands behind ``where_rarely``, so
-that threads branch around it. Polynomials and rational functions are minimax fits of the relative error
-(Lawson's weighted least squares in 40 digits), of highest degree first.
+Quotients, roots and powers of two are the approximate instructions, put right where that matters. Polynomials
+are minimax fits of the relative error (Lawson's weighted least squares), of highest degree first.
 """
 
 from __future__ import annotations
@@ -30,8 +28,8 @@ root = Instruction(
 )  # fmt: skip
 
 LOG = constexpr((
-    -0.12422200575409693, 0.13748309139532636, -0.12288721609296725, 0.14055812653133343,
-    -0.1667331625320225, 0.20007233984917233, -0.24999944186243983, 0.33333272619719945, -0.5,
+    -0.124222, 0.13748309, -0.12288722, 0.14055813,
+    -0.16673316, 0.20007234, -0.249999442, 0.33333273, -0.5,
 ))  # fmt: skip
 """(log(1 + f) - f) / f² for f from -1/3 to 1/3."""
 LN_2_OF_BITS = constexpr(0.6931471805599453 * 2.0**-23)
@@ -110,13 +108,13 @@ def sum_of_squares(values):
 # -- gamma -------------------------------------------------------------------------------------------------
 
 LGAMMA_TOP = constexpr((
-    0.00228076871792, 0.723945579117, 10.9636090008, 31.9946361845, 20.3717374331, 2.15706477353,
+    0.0022807687, 0.72394558, 10.963609, 31.994636, 20.371737, 2.15706477,
 ))  # fmt: skip
 LGAMMA_BOTTOM = constexpr((
-    0.207643340237, 6.10717440904, 35.4781206286, 53.0896509402, 18.8289092063, 1.0,
+    0.20764334, 6.1071744, 35.47812, 53.08965, 18.828909, 1,
 ))  # fmt: skip
 """Top over bottom is lgamma(x) / ((x - 1) (x - 2)) for x from 0.5 to 8; nothing cancels."""
-STIRLING = constexpr((4.760954e-8, -2.160555e-5, 8.331168e-2))
+STIRLING = constexpr((4.760954e-8, -2.160555e-5, 0.08331168))
 """(lgamma(x) - (x - 1/2) log x + x - log(2π)/2) · x in 1/x², mapped from 0 … 1/64 to [-1, 1]."""
 
 
@@ -156,29 +154,29 @@ def lgamma(x, wave):
 # -- Bessel's functions --------------------------------------------------------------------------------------
 
 J0 = constexpr((
-    3.428051043e-20, 4.986300434e-18, 1.9716273e-15, 3.921964545e-13, 6.063400498e-11, 6.261446823e-09,
-    3.892913952e-07, 1.164625682e-05, 8.79387357e-05,
+    3.428051e-20, 4.9863004e-18, 1.9716273e-15, 3.9219645e-13, 6.0634005e-11, 6.261447e-09,
+    3.892914e-07, 1.1646257e-05, 8.793874e-05,
 ))  # fmt: skip
 """J0(x) / ((x² - z²) (x² - Z²)), z and Z its first zeros, in 64 - x²: all terms are positive."""
-J0_ZEROS = constexpr(((2.404825448989868, 1.0870590e-07), (5.520078182220459, -7.1934148e-08)))
+J0_ZEROS = constexpr(((2.4048254, 1.087059e-07), (5.520078, -7.1934148e-08)))
 J1 = constexpr((
-    1.603120139e-21, 2.811320278e-19, 1.186708757e-16, 2.750298296e-14, 5.011606802e-12, 6.36174355e-10,
-    5.189393845e-08, 2.326697381e-06, 4.023275722e-05,
+    1.60312014e-21, 2.8113203e-19, 1.1867088e-16, 2.7502983e-14, 5.011607e-12, 6.3617436e-10,
+    5.1893938e-08, 2.3266974e-06, 4.0232757e-05,
 ))  # fmt: skip
 """J1(x) / (x (x² - z²) (x² - Z²)) in 64 - x²."""
-J1_ZEROS = constexpr(((3.8317060470581055, -7.6850593e-08), (7.015586853027344, -1.8321172e-07)))
+J1_ZEROS = constexpr(((3.831706, -7.685059e-08), (7.015587, -1.8321172e-07)))
 I0 = constexpr((
-    1.498401801e-11, 3.811539966e-10, 4.31580141e-08, 1.893800686e-06, 6.963703889e-05, 0.001735504519,
-    0.02777880422, 0.2499991884, 1.000000224, 1.0,
+    1.4984018e-11, 3.81154e-10, 4.3158014e-08, 1.8938007e-06, 6.963704e-05, 0.0017355045,
+    0.027778804, 0.2499992, 1.0000002, 1,
 ))  # fmt: skip
 """I0(x) in x²/4 up to 16."""
 I1 = constexpr((
-    1.44200939e-12, 4.593585503e-11, 5.301257141e-09, 2.718340714e-07, 1.159599065e-05, 0.00034714707,
-    0.00694458578, 0.08333320569, 0.5000000417, 1.0,
+    1.4420094e-12, 4.5935855e-11, 5.301257e-09, 2.7183407e-07, 1.1595991e-05, 0.00034714707,
+    0.0069445858, 0.08333321, 0.50000004, 1,
 ))  # fmt: skip
 """I1(x) / (x/2) in x²/4 up to 16."""
-SINE = constexpr((-0.00019587840521305324, 0.008332748037517147, -0.16666664661114838))
-COSINE = constexpr((2.454789161981386e-05, -0.0013888302802309161, 0.04166666465830042, -0.5))
+SINE = constexpr((-0.00019587841, 0.008332748, -0.166666647))
+COSINE = constexpr((2.4547892e-05, -0.0013888303, 0.041666665, -0.5))
 
 
 @library
