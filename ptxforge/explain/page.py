@@ -19,11 +19,10 @@ from pathlib import Path
 from typing import Any
 
 from ptxforge import __version__
-from ptxforge.explain.loops import COPIES
 from ptxforge.explain.memory import areas_of, size_of
 from ptxforge.explain.report import Report
 from ptxforge.explain.resources import machine_code
-from ptxforge.explain.trace import Line, Place
+from ptxforge.explain.trace import COPIES, Line, Place
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.ops.control import For

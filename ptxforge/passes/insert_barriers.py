@@ -54,16 +54,60 @@ from collections.abc import Callable, Iterable
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.definition import ALLOCATES, COPIES, PRODUCTS, STORES, TENSORS, MemoryAccess
-from ptxforge.ir.ops.control import For, If, Loop, While
+from ptxforge.ir.definition import ALLOCATES, COPIES, PRODUCTS, SAME_MEMORY, STORES, TENSORS, MemoryAccess
+from ptxforge.ir.ops.control import For, If, Loop, Structured, While
 from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.partition import Partition
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.ops.warpgroup import FenceAsync
 from ptxforge.ir.warps import scratch_of
-from ptxforge.passes.analysis.buffers import Buffers
+from ptxforge.passes.analysis.components import carried_groups
 from ptxforge.passes.analysis.roots import is_held_by_several_threads, root_of
 from ptxforge.support.target import Target
+
+
+class Buffers:
+    """For every memdesc the ``local_alloc`` operations behind it: views share their source's, and values that
+    control flow passes on collect those of all that may be passed."""
+
+    def __init__(self, function: Function):
+        self.of: dict[Value, set[LocalAlloc]] = {}
+        self.allocations: list[LocalAlloc] = []
+        flows: list[tuple[Value, ...]] = []
+        for op in function.walk():
+            if ALLOCATES in op.traits:
+                self.of[op.result] = {op}
+                self.allocations.append(op)
+            elif SAME_MEMORY in op.traits and isinstance(op.operands[0].type, T.MemDescType):
+                # A view shares the very set of its source, so that what control flow adds reaches it.
+                self.of[op.result] = self.of.setdefault(op.operands[0], set())
+            elif isinstance(op, Structured):
+                groups = [g for g in carried_groups(op) if isinstance(g[0].type, T.MemDescType)]
+                flows += groups
+                for group in groups:
+                    for value in group:
+                        self.of.setdefault(value, set())
+        self._flow(flows)
+
+    def _flow(self, groups: list[tuple[Value, ...]]) -> None:
+        changed = True
+        while changed:
+            changed = False
+            for group in groups:
+                together = set().union(*(self.of[v] for v in group))
+                for value in group:
+                    if self.of[value] != together:
+                        self.of[value] |= together
+                        changed = True
+
+    def used_by(self, op: Operation) -> list[LocalAlloc]:
+        """The allocations behind the operation's memdesc operands, in order."""
+        found: dict[LocalAlloc, None] = {}
+        for value in op.operands:
+            if isinstance(value.type, T.MemDescType):
+                found.update(dict.fromkeys(sorted(self.of[value], key=self.allocations.index)))
+        return list(found)
+
 
 MOST_GROUPS = 8
 """Groups of products that are told apart; older ones count as one."""
