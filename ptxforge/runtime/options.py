@@ -193,7 +193,7 @@ def parameters_of(
                 alignment=parameter.name not in listed,
                 ones=parameter.name not in plain,
                 has_default=parameter.default is not parameter.empty,
-                default=None if parameter.default is parameter.empty else parameter.default,
+                default=parameter.default,
                 variadic=parameter.kind is parameter.VAR_POSITIONAL,
             )
         )

@@ -25,6 +25,7 @@ mean equal specialisations and the value is what is packed for the GPU.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -55,7 +56,8 @@ class Parameter:
 
     ``dtype`` is the element type that the annotation fixes, if any; ``const`` tells whether it is
     ``tl.const``: a pointer through which nothing is stored. ``alignment`` and ``ones`` tell whether
-    divisibility by 16 and the value 1 are compiled in.
+    divisibility by 16 and the value 1 are compiled in. ``default`` is ``inspect``'s ``Parameter.empty`` where
+    there is none.
     """
 
     name: str
@@ -66,7 +68,7 @@ class Parameter:
     alignment: bool = True
     ones: bool = True
     has_default: bool = False
-    default: Any = None
+    default: Any = inspect.Parameter.empty
     variadic: bool = False
 
     # The same under Triton's names

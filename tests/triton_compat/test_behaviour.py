@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import inspect
 import pickle
 
 import numpy as np
@@ -109,6 +110,30 @@ def test_run_takes_the_grid_by_name(placed):
 def test_an_interface_of_a_user_pickles_as_any_object():
     counted = pickle.loads(pickle.dumps(Counted(twice)))
     assert counted.fn is twice and copy.copy(counted) is not counted
+
+
+class Entry(ptxforge.runtime.jit.KernelInterface):
+    """Launches the compiled kernel again, as packages do that save the time of choosing it: what a launch
+    leaves out is a parameter's default, or what the heuristics below decided."""
+
+    def __init__(self, tuned):
+        self.tuned, self.kernel = tuned, tuned.fn
+
+    def run(self, *args, grid, **kwargs):
+        compiled = self.tuned.run(*args, grid=grid, **kwargs)
+        missing = self.kernel.params[len(args) :]
+        found = {p.name: p.default for p in missing if p.default is not inspect.Parameter.empty}
+        decided = {name: decide({}) for name, decide in self.tuned.values.items()}
+        compiled[grid](*args, *({**decided, **kwargs, **found}[p.name] for p in missing))
+
+
+def test_parameters_without_a_default_say_so(placed):
+    assert [p.default for p in optional.params] == [inspect.Parameter.empty] * 2 + [3]
+    assert pickle.loads(pickle.dumps(optional)).params == optional.params
+    entry = Entry(ptxforge.heuristics({"BLOCK": lambda named: 32})(helpers))
+    for x in placed(np.zeros(32, np.int32)):
+        entry[(1,)](x, 70)
+        assert (x.numpy() == 3064).all()
 
 
 def test_another_text_for_a_kernel(placed):
