@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 TIE = 0.02
 """Medians that differ by less than this part are equal."""
 FIRST_RUNS, MOST_RUNS, ROUNDS = 3, 64, 5
-DOUBT, MORE_ROUNDS = 2.0, 4
+DOUBT, MORE_ROUNDS = 2.5, 4
 """So many standard errors keep a configuration in; so often the last ones run on while the choice is open."""
 ROUND_MILLISECONDS = 4.0
 """What the first round may take for each configuration; slower kernels run less often, but once."""
@@ -64,7 +64,8 @@ class Timer:
 
 @attrs.define(eq=False)
 class Candidate:
-    """One configuration in the search: how it is run, its ``times`` (milliseconds), or why it is out."""
+    """One configuration in the search: how it is run, its ``times`` (milliseconds), the ``error`` for which
+    it cannot work, and whether it left (``is_out``) because others are faster."""
 
     config: Any
     before: Callable[[], Any]
@@ -72,6 +73,7 @@ class Candidate:
     after: Callable[[Any], None]
     times: list[float] = attrs.Factory(list)
     error: Exception | None = None
+    is_out: bool = False
 
     @property
     def median(self) -> float:
@@ -152,7 +154,7 @@ def play(
                     return
                 candidate.measure(timer, 1)
         left = [candidate for candidate in left if candidate.times]
-        left = survivors(left) if eliminates else left
+        left = _only(survivors(left), left) if eliminates else left
         runs = min(2 * runs, MOST_RUNS)
     if eliminates:
         _settle(left, timer, deadline)
@@ -161,12 +163,25 @@ def play(
 def _settle(left: list[Candidate], timer: Timer, deadline: float | None) -> None:
     """Run on those that leave the choice open, as long as that is short."""
     for _ in range(MORE_ROUNDS):
-        left = undecided([candidate for candidate in left if candidate.times])
-        for _ in range(_affordable(left, MOST_RUNS, least=0) if left else 0):
+        left = [candidate for candidate in left if candidate.times]
+        open_ones = undecided(left)
+        runs = _affordable(open_ones, MOST_RUNS, least=0) if open_ones else 0
+        if not runs:
+            return
+        left = _only(open_ones, left)
+        for _ in range(runs):
             for candidate in left:
                 if _is_over(deadline):
                     return
                 candidate.measure(timer, 1)
+
+
+def _only(kept: list[Candidate], left: list[Candidate]) -> list[Candidate]:
+    """``kept``, after the others have left. Who stays was measured as often as each other, in turn; who is
+    out met other clocks, and is compared with nobody any more."""
+    for candidate in left:
+        candidate.is_out = candidate not in kept
+    return kept
 
 
 def _affordable(left: list[Candidate], runs: int, least: int = 1) -> int:
@@ -187,15 +202,22 @@ def survivors(left: list[Candidate]) -> list[Candidate]:
 
 
 def undecided(left: list[Candidate]) -> list[Candidate]:
-    """Those that more runs could make the first of the ties, or keep from being it, with the best; empty when
-    the choice is clear."""
+    """Those among which more runs could decide which is the first of the ties: the best, those of which it is
+    open whether they are a tie, and the first that surely is one; empty when the choice is clear."""
     if len(left) < 2:
         return []
     best = min(left, key=lambda candidate: candidate.typical)
-    limit, chosen = _limit(best), winner(left)
-    contenders = left[: left.index(chosen) + 1]
-    open_ones = [c for c in contenders if c is not best and abs(c.typical - limit) < DOUBT * _doubt(c, best)]
-    return [c for c in left if c is best or c in open_ones] if open_ones else []
+    limit, is_open, kept = _limit(best), False, [best]
+    for candidate in left:
+        if candidate is best:
+            break
+        if abs(candidate.typical - limit) < DOUBT * _doubt(candidate, best):
+            is_open = True
+            kept.append(candidate)
+        elif candidate.typical <= limit:
+            kept.append(candidate)
+            break
+    return [candidate for candidate in left if candidate in kept] if is_open else []
 
 
 def _limit(best: Candidate) -> float:
@@ -208,9 +230,9 @@ def _doubt(candidate: Candidate, best: Candidate) -> float:
 
 
 def winner(candidates: Sequence[Candidate]) -> Candidate | None:
-    """The first of those that nobody beats by more than :data:`TIE`; ``None`` when none was measured. Those
-    that left early have few times, and count only when they would win by more than that."""
-    measured = [candidate for candidate in candidates if candidate.times]
+    """The first of those that stayed to the end and that nobody beats by more than :data:`TIE`; ``None`` when
+    none was measured."""
+    measured = [candidate for candidate in candidates if candidate.times and not candidate.is_out]
     if not measured:
         return None
     most = max(len(candidate.times) for candidate in measured)

@@ -141,7 +141,7 @@ MEASURED = {
 """Microseconds of twenty configurations of each kernel, as they were measured on an H200."""
 
 
-@pytest.mark.parametrize("spread, most_runs", [(0.005, 700), (0.02, 850), (0.04, 1200)])
+@pytest.mark.parametrize("spread, most_runs", [(0.005, 700), (0.02, 1000), (0.04, 1600)])
 @pytest.mark.parametrize("case", sorted(MEASURED))
 def test_searches_agree_on_what_was_measured(clock, monkeypatch, case, spread, most_runs):
     """Several of the twenty are ties. Single runs spread, one of twenty is disturbed, the clock drifts."""
@@ -164,6 +164,19 @@ def test_searches_agree_on_what_was_measured(clock, monkeypatch, case, spread, m
     assert chosen.count(0) >= 27
     assert all(cost[choice] <= 1.02 * min(cost.values()) for choice in chosen)
     assert sum(len(kernel.runs) for kernel in kernels) <= most_runs * len(kernels)
+
+
+def test_the_first_of_the_ties_stays_while_one_before_it_is_in_doubt(clock, monkeypatch):
+    """Clearly 2 and the best are a tie; whether 1 is one takes more runs, with 2 among them."""
+    monkeypatch.setattr(Clock, "noise", 0.01)
+    monkeypatch.setattr(Clock, "random", random.Random(3))
+    chosen, longest = [], 0
+    for _ in range(20):
+        kernel = clock({1: 1.0204, 2: 1.008, 3: 1.0} | {block: 1.5 for block in range(4, 9)})
+        chosen.append(best(kernel))
+        longest = max(longest, len(kernel.runs))
+    assert longest > 400  # more rounds than five
+    assert set(chosen) <= {1, 2} and 2 in chosen
 
 
 def test_a_choice_that_is_clear_takes_no_more_rounds(clock):
