@@ -30,9 +30,6 @@ _STRONG = {"volatile", "relaxed", "acquire", "release", "acq_rel", "mmio"}
 _RELEASING = {"release", "acq_rel"}
 _ACQUIRING = {"acquire", "acq_rel"}
 
-SPACES = ("global", "shared", "local", "param", "const")
-
-
 OF_THE_BATCH = ("shared", "local")
 """Spaces that only the batch itself sees: what it writes there helps no other one to go on."""
 

@@ -59,24 +59,13 @@ def register_counts(shape: Shape, a_kind: str, b_kind: str, d_kind: str) -> tupl
     return a, b, shape.m * shape.n // (32 * elements_per_register(d_kind))
 
 
-def pack_a(registers: Sequence[np.ndarray], shape: Shape, out: np.ndarray | None = None) -> np.ndarray:
-    """A's registers -> raw words (W, M, words of K): row-major A, each word holding e elements.
-
-    `registers` may be several k-steps of one fragment after another: they extend K.
+def pack_rows(registers: Sequence[np.ndarray], row_tiles: int) -> np.ndarray:
+    """The registers of A, with ``row_tiles`` core tiles along M, or of B's transpose, with one -> raw words
+    (W, rows, words of K), each word holding e elements.
     """
-    return _pack_rows(registers, shape.m // 8, out)
-
-
-def pack_b(registers: Sequence[np.ndarray], shape: Shape, out: np.ndarray | None = None) -> np.ndarray:
-    """B's registers -> raw words (W, N, words of K): the transpose of B, row-major."""
-    return _pack_rows(registers, 1, out)
-
-
-def _pack_rows(registers: Sequence[np.ndarray], row_tiles: int, out: np.ndarray | None) -> np.ndarray:
     warps = registers[0].size // 32
     steps = len(registers) // row_tiles
-    if out is None:
-        out = np.empty((warps, 8 * row_tiles, 4 * steps), registers[0].dtype)
+    out = np.empty((warps, 8 * row_tiles, 4 * steps), registers[0].dtype)
     tiles = out.reshape(warps, row_tiles, 8, steps, 4)
     for index, register in enumerate(registers):
         step, row = divmod(index, row_tiles)
@@ -121,20 +110,6 @@ def _nibbles(words: np.ndarray, signed: bool) -> np.ndarray:
     return pair.reshape(*octets.shape[:-1], -1).astype(np.float32)
 
 
-def gather_c(registers: Sequence[np.ndarray], shape: Shape, out: np.ndarray) -> np.ndarray:
-    """C's registers, as views of the accumulator's type, -> `out` (W, M, N). f16 pairs come as (lanes, 2)
-    views.
-    """
-    warps = out.shape[0]
-    tiles = out.reshape(warps, shape.m // 8, 8, 4, 2)
-    for index, register in enumerate(registers):
-        if register.ndim == 2:
-            tiles[:, index] = register.reshape(warps, 8, 4, 2)
-        else:
-            tiles[:, index // 2, :, :, index % 2] = register.reshape(warps, 8, 4)
-    return out
-
-
 # ------------------------------------------------------------------------------------------------------------
 # ldmatrix, stmatrix, movmatrix: 8 x 8 matrices of 16-bit elements
 # ------------------------------------------------------------------------------------------------------------
@@ -175,25 +150,9 @@ def transpose_register(register: np.ndarray) -> np.ndarray:
 # ------------------------------------------------------------------------------------------------------------
 
 
-def wgmma_accumulator(registers: Sequence[np.ndarray], out: np.ndarray) -> np.ndarray:
-    """D's registers -> `out` (G, 64, N). Each register is a view of the accumulator's type, (lanes,) or
-    (lanes, 2).
-    """
-    groups, _, columns = out.shape
-    tiles = out.reshape(groups, 4, 2, 8, columns // 8, 4, 2)  # group, warp, half, row, tile, member, pair
-    for index, register in enumerate(registers):
-        if register.ndim == 2:
-            tile, half = divmod(index, 2)
-            tiles[:, :, half, :, tile] = register.reshape(groups, 4, 8, 4, 2)
-        else:
-            tile, rest = divmod(index, 4)
-            tiles[:, :, rest // 2, :, tile, :, rest % 2] = register.reshape(groups, 4, 8, 4)
-    return out
-
-
 def wgmma_register_a(registers: Sequence[np.ndarray]) -> np.ndarray:
     """A in registers (four u32 per lane, as of m16n8k16) -> raw words (G, 64, 8)."""
-    words = _pack_rows(registers, 2, None)
+    words = pack_rows(registers, 2)
     return words.reshape(-1, 64, words.shape[-1])
 
 

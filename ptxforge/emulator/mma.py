@@ -151,8 +151,7 @@ def _names(elements: tuple) -> Names:
 
 @attrs.frozen
 class Grid:
-    """A full outer product: rows x columns x steps, as parsed operands in the order of fragments.pack_a and
-    pack_b.
+    """A full outer product: rows x columns x steps, as parsed operands in the order of fragments.pack_rows.
     """
 
     rows: list[list]

@@ -21,8 +21,7 @@ second rounding is right in every mode. f64 itself uses error-free transformatio
 product); lanes near the ends of its exponent range, where these fail, are computed with Python's integers.
 
 NaNs: results in f16, bf16, tf32 and fp8 are the canonical NaN of PTX (0x7fff, 0x7fff, 0x7fffffff, 0x7f). In
-f32 and f64 a NaN is a NaN; its sign and payload are unspecified (`canonical_f32` makes them PTX's
-0x7fffffff).
+f32 and f64 a NaN is a NaN; its sign and payload are unspecified.
 """
 
 from __future__ import annotations
@@ -305,12 +304,6 @@ def saturate(x: Array) -> Array:
     """`.sat`: clamp to [0, 1]; NaN and -0 become +0."""
     one, zero = x.dtype.type(1), x.dtype.type(0)
     return np.where(x > zero, np.minimum(x, one), zero)
-
-
-def canonical_f32(x: Array) -> Array:
-    """f32 with every NaN as PTX's 0x7fffffff."""
-    x = np.asarray(x, np.float32)
-    return np.where(x != x, np.uint32(0x7FFFFFFF), x.view(np.uint32)).view(np.float32)
 
 
 def _canonical_f16(x: Array) -> Array:

@@ -180,7 +180,6 @@ def _elements(description: str, test: Callable[[T.Type], bool]) -> Constraint:
 ANY = Constraint("any value", lambda t: True)
 INT = _elements("integer", lambda e: e.is_int if isinstance(e, T.ScalarType) else False)
 FLOAT = _elements("float", lambda e: e.is_float if isinstance(e, T.ScalarType) else False)
-NUMBER = _elements("number", lambda e: isinstance(e, T.ScalarType))
 BOOL = _elements("i1", lambda e: e is T.I1)
 POINTER = _elements("pointer", lambda e: isinstance(e, T.PointerType))
 NUMBER_OR_POINTER = _elements("number or pointer", lambda e: isinstance(e, (T.ScalarType, T.PointerType)))

@@ -170,12 +170,6 @@ class SharedAccess:
                 bits |= column
         return bits
 
-    def split_constant(self, access: Access) -> tuple[int, int]:
-        """The access's offset as (part to XOR into the thread's offset, part to add afterwards), in elements.
-        The second part fits the instruction's immediate."""
-        mask = self.thread_bits
-        return access.offset & mask, access.offset & ~mask
-
     def copies(self) -> dict[int, list[int]]:
         """By representative, all registers that hold the same element."""
         found: dict[int, list[int]] = {}

@@ -58,8 +58,8 @@ class MatrixMove:
     """One ``ldmatrix`` or ``stmatrix``: ``registers[i]`` are a thread's registers for matrix i, lowest bits
     first.
 
-    ``offset`` (elements) is XORed into the thread's address, or added where that is the same; see
-    :meth:`MatrixMoves.split_constant`.
+    ``offset`` (elements) is XORed into the thread's address, or added where that is the same: in the bits
+    outside of :attr:`MatrixMoves.thread_bits`.
     """
 
     offset: int
@@ -85,12 +85,6 @@ class MatrixMoves:
     def thread_bits(self) -> int:
         """The offset bits that the address takes from lanes and warps."""
         return _union(self.address.columns)
-
-    def split_constant(self, move: MatrixMove) -> tuple[int, int]:
-        """The move's offset as (part to XOR into the address, part to add afterwards), in elements."""
-        mask = self.thread_bits
-        return move.offset & mask, move.offset & ~mask
-
 
 @frozen
 class LdMatrix(MatrixMoves):

@@ -32,13 +32,6 @@ class Location:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}:{self.column + 1}"
 
-    def called_from(self, call_site: Location | None) -> Location:
-        """This location, seen from a call at ``call_site`` (appended at the outer end of the chain)."""
-        if call_site is None:
-            return self
-        outer = call_site if self.call_site is None else self.call_site.called_from(call_site)
-        return attrs.evolve(self, call_site=outer)
-
     def chain(self) -> list[Location]:
         """This location and its call sites, innermost first."""
         result, here = [], self

@@ -17,30 +17,6 @@ SHAPES = [
 ]  # fmt: skip
 
 
-def scatter_d(matrix: np.ndarray, registers: list[np.ndarray], shape: Shape) -> None:
-    """(W, M, N) -> D's registers (views as in `fragments.gather_c`), converting to their type."""
-    warps = matrix.shape[0]
-    tiles = matrix.reshape(warps, shape.m // 8, 8, 4, 2)
-    for index, register in enumerate(registers):
-        if register.ndim == 2:
-            register.reshape(warps, 8, 4, 2)[...] = tiles[:, index]
-        else:
-            register.reshape(warps, 8, 4)[...] = tiles[:, index // 2, :, :, index % 2]
-
-
-def scatter_wgmma(matrix: np.ndarray, registers: list[np.ndarray]) -> None:
-    """(G, 64, N) -> D's registers: the inverse of `fragments.wgmma_accumulator`."""
-    groups, _, columns = matrix.shape
-    tiles = matrix.reshape(groups, 4, 2, 8, columns // 8, 4, 2)
-    for index, register in enumerate(registers):
-        if register.ndim == 2:
-            tile, half = divmod(index, 2)
-            register.reshape(groups, 4, 8, 4, 2)[...] = tiles[:, :, half, :, tile]
-        else:
-            tile, rest = divmod(index, 4)
-            register.reshape(groups, 4, 8, 4)[...] = tiles[:, :, rest // 2, :, tile, :, rest % 2]
-
-
 def encode_descriptor(start: int, leading: int, stride: int, span: int, base_offset: int = 0) -> int:
     """The 64 bits of a descriptor, from byte addresses and offsets."""
     code = fragments.SWIZZLE_SPANS.index(span)
@@ -82,16 +58,13 @@ def test_mma_operands_unpack_to_matrices(text, kind):
     count_a, count_b, _ = fragments.register_counts(shape, kind, kind, "f64" if kind == "f64" else "f32")
     rng = np.random.default_rng(0)
     warps, limit = 2, 2 if kind == "b1" else 8
-    for count, row_tiles, extent, pack in (
-        (count_a, shape.m // 8, shape.m, fragments.pack_a),
-        (count_b, 1, shape.n, fragments.pack_b),
-    ):
+    for count, row_tiles, extent in ((count_a, shape.m // 8, shape.m), (count_b, 1, shape.n)):
         matrix = rng.integers(0, limit, (warps, extent, shape.k)).astype(np.float64)
         registers = [np.zeros(32 * warps, np.uint64 if kind == "f64" else np.uint32) for _ in range(count)]
         for warp, lane, r in itertools.product(range(warps), range(32), range(count)):
             places = [element_of(lane, r, i, e, row_tiles) for i in range(e)]
             registers[r][32 * warp + lane] = encode(kind, np.array([matrix[warp][p] for p in places]))
-        got = fragments.unpack_words(pack(registers, shape), kind)
+        got = fragments.unpack_words(fragments.pack_rows(registers, row_tiles), kind)
         assert np.array_equal(got, matrix)
 
 
@@ -100,23 +73,6 @@ def test_negative_integers_are_sign_extended():
     assert fragments.unpack_words(words, "s8").tolist() == [[1, 127, -1, -128]]
     assert fragments.unpack_words(words, "u8").tolist() == [[1, 127, 255, 128]]
     assert fragments.unpack_words(words, "s4").tolist() == [[1, 0, -1, 7, -1, -1, 0, -8]]
-
-
-@pytest.mark.parametrize("text, packed", [("m16n8k16", False), ("m16n8k16", True), ("m8n8k4", False)])
-def test_accumulators_round_trip(text, packed):
-    shape = Shape.parse(text)
-    matrix = np.random.default_rng(1).integers(0, 100, (3, shape.m, shape.n)).astype(np.float32)
-    count = shape.m * shape.n // 32
-    if packed:
-        registers = [np.zeros((96, 2), np.float16) for _ in range(count // 2)]
-    else:
-        registers = [np.zeros(96, np.float32) for _ in range(count)]
-    scatter_d(matrix, registers, shape)
-    for warp, lane, i in itertools.product(range(3), range(32), range(count)):
-        row, column = lane // 4 + 8 * (i // 2), 2 * (lane % 4) + i % 2
-        value = registers[i // 2][32 * warp + lane, i % 2] if packed else registers[i][32 * warp + lane]
-        assert value == matrix[warp, row, column]
-    assert np.array_equal(fragments.gather_c(registers, shape, np.zeros_like(matrix)), matrix)
 
 
 @pytest.mark.parametrize("transpose", [False, True])
@@ -137,25 +93,6 @@ def test_movmatrix_transposes():
     matrix = np.arange(64, dtype=np.uint16).reshape(8, 8)
     got = fragments.transpose_register(matrix.view(np.uint32).reshape(32))
     assert np.array_equal(got.view(np.uint16).reshape(8, 8), matrix.T)
-
-
-@pytest.mark.parametrize("packed", [False, True])
-def test_wgmma_accumulators(packed):
-    columns = 24
-    matrix = np.random.default_rng(3).integers(0, 999, (2, 64, columns)).astype(np.float32)
-    lanes, count = 256, columns // 8 * (2 if packed else 4)
-    registers = [
-        np.zeros((lanes, 2), np.float16) if packed else np.zeros(lanes, np.float32) for _ in range(count)
-    ]
-    scatter_wgmma(matrix, registers)
-    for group, thread, i in itertools.product(range(2), range(128), range(columns // 2)):
-        # The PTX ISA's figure of D: d[i] of a thread.
-        row = 16 * (thread // 32) + thread % 32 // 4 + 8 * (i // 2 % 2)
-        column = 8 * (i // 4) + 2 * (thread % 4) + i % 2
-        lane = 128 * group + thread
-        value = registers[i // 2][lane, i % 2] if packed else registers[i][lane]
-        assert value == matrix[group, row, column]
-    assert np.array_equal(fragments.wgmma_accumulator(registers, np.zeros_like(matrix)), matrix)
 
 
 def swizzled(address: int, span: int) -> int:

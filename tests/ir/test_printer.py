@@ -140,7 +140,7 @@ func @f(%n: i32, %flag: i1) attributes {num_warps = 4} {
 def test_locations_with_spans_functions_and_call_sites():
     call = Location("main.py", 7, 4, 9, 2, "kernel")
     function, builder = function_of()
-    builder.location = Location('lib"é.py', 3, 0, 3, 5, "helper").called_from(call)
+    builder.location = Location('lib"é.py', 3, 0, 3, 5, "helper", call)
     builder.constant(1, T.I32)
     builder.location = Location("main.py", 8)
     builder.create(Return)

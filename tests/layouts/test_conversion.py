@@ -93,7 +93,7 @@ def run_stmatrix(plan, store, memory: np.ndarray, held: np.ndarray) -> None:
     """The instruction as PTX describes it: 32 bits of each lane for each matrix."""
     warps, columns = held.shape[0], 4 * len(store.registers[0])
     address, = plan.address.apply_array(lane=np.arange(32), warp=np.arange(warps)[:, None])
-    xored, added = plan.split_constant(store)
+    xored, added = store.offset & plan.thread_bits, store.offset & ~plan.thread_bits
     rows = (address ^ xored) + added
     for matrix, registers in enumerate(store.registers):
         fragment = held[..., list(registers)].reshape(warps, 8, columns)  # [row g, part of t]
@@ -111,7 +111,7 @@ def run_stmatrix(plan, store, memory: np.ndarray, held: np.ndarray) -> None:
 def place(side, access, lane, warp) -> np.ndarray:
     """The address of a vector in every thread, with the constant split as code generation does it."""
     thread, = side.thread.apply_array(lane=lane, warp=warp)
-    xored, added = side.split_constant(access)
+    xored, added = access.offset & side.thread_bits, access.offset & ~side.thread_bits
     address = (thread ^ xored) + added
     assert (address % side.vec == 0).all()
     assert ((thread & (side.vec - 1)) == 0).all()

@@ -48,7 +48,7 @@ def run_ldmatrix(plan, memory, warps, registers, element_bits):
 
 def row_at(plan, load, lane, warp, memory, size):
     """The 8 values of 16 bits, each two bytes, that ``lane`` points at."""
-    xored, added = plan.split_constant(load)
+    xored, added = load.offset & plan.thread_bits, load.offset & ~plan.thread_bits
     first = ((plan.address.apply(lane=lane, warp=warp)[0] ^ xored) + added) * size
     assert first % 16 == 0
     row = [(memory[byte // size], byte % size) for byte in range(first, first + 16)]
