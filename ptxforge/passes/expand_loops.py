@@ -70,20 +70,18 @@ from ptxforge.support.target import Target
 def expand_loops(function: Function, target: Target) -> bool:
     """Write out every loop that has a schedule."""
     loops = [op for op in function.walk(For) if op.last_stage and not op.distance]
-    is_split = any(loop.warp_specialize for loop in function.walk(For))
     for loop in loops:
         peeled = loop.peeled
         expanded = expand_loop(loop)
         copies_tiles = any(op.effects.fills == TENSORS for op in expanded.body.operations)
-        if copies_tiles and not is_split:
+        if copies_tiles:
             _store_late(expanded.parent_op if peeled else expanded)
     return bool(loops)
 
 
 def _store_late(loop: Operation) -> None:
     """Tiles from outside of the loop are stored to shared memory in front of what reads them there: the first
-    copies by TMA start while the loads of those are under way. (Where a warp of its own copies, they do so
-    anyway, and what lies in front of one loop may be read by others behind it.)"""
+    copies by TMA start while the loads of those are under way."""
     block = loop.parent
     for op in list(block.of(LocalAlloc)):
         users = {block.ancestor_of(user) for user in op.result.users}

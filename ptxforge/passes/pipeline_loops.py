@@ -40,9 +40,7 @@ ASYNC       Another pipelined load is copied by ``cp.async`` in pieces of 4, 8 o
 WALKING ON  A ring that TMA alone fills outlives the iterations of a loop directly around: its mbarriers are
             made once, and its place and phase are carried on. (Not yet in chains of products, nor where
             loads depend on loads.)
-PEELED      A chain of products has its last step behind it, without a first product for nothing. (Where a
-            warp of its own shall copy the tiles, that product stays, and multiplies zeros: split and peeled,
-            attention is slower than with either alone, ``docs/performance.md``.)
+PEELED      A chain of products has its last step behind it, without a first product for nothing.
 READING ON  A short loop behind a chain of products may take its tiles out of the chain's ring
             (``continued_rings.py``).
 BUFFERS     One more than the distance, so that the buffer that a step fills is not one that the step reads:
@@ -107,7 +105,7 @@ def _pipeline(
     rings = Rings(loop, stage, distance, by_tma, chain, around)
     if chain is not None and _lends_a_warp(function, loop, loads, rings.count, target):
         loop.warp_specialize = True
-    loop.peeled = chain is not None and not loop.warp_specialize
+    loop.peeled = chain is not None
     following = continuation_of(loop, loads, distance, by_tma, all_loads) if loop.peeled else None
     rings.lower(loads)
     if following is not None:
@@ -120,10 +118,8 @@ def _pipeline(
         first = min(starts, key=turn.__getitem__)
         meeting = Builder.at(first).create(Barrier)
         stage[meeting], turn[meeting] = last, turn[first]
-    if following is not None:
-        beyond = {op: following.iterations for op in loop.body.operations if is_of_copy(op)}
-    else:
-        beyond = {} if loop.peeled else dict.fromkeys(rings.beyond, 1)
+    copies = [op for op in loop.body.operations if is_of_copy(op)]
+    beyond = dict.fromkeys(copies, following.iterations) if following is not None else {}
     _write_schedule(loop, stage, turn, beyond)
     _finish(loop, rings, loop if following is None else following.loop)
 

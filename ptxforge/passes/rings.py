@@ -66,7 +66,6 @@ class Rings:
         self.tiles: dict[Load, tuple[Value, Value]] = {}
         self.barriers: list[Value] = []
         self.copies_by_threads = False
-        self.beyond: list[Operation] = []
         self._counters: dict[int, Value] = {}
         self._phases: dict[int, Value] = {}
         self._starts: dict[str, Value] = {}
@@ -225,8 +224,6 @@ class Rings:
         wait = b.create(BarrierWait, completion.result, phase)
         source = pick(b, buffer, read_index)
         stage.update(dict.fromkeys((completion, wait, source), use))
-        if self.chain is not None and load is self.chain.first.load:
-            self.beyond += [*started, wait]
         for user in dict.fromkeys(load.result.users):
             user.replace_with([source.result])
         load.erase()
@@ -251,8 +248,6 @@ class Rings:
         read = pick(behind, ring, self._counter(use))
         arrive = behind.create(BarrierArrive, read.result)
         stage.update(dict.fromkeys((read, arrive), use))
-        if product is self.chain.first:
-            self.beyond.append(wait)
 
 
 def _layout_of_ring(load: Load) -> Shared:

@@ -229,15 +229,17 @@ def _inside(top: Operation, copying: list[Operation], barriers: set[Operation]) 
         last = last.next
     found: dict[Operation, None] = {}
     while op is not last.next:
-        if op not in copying and not _stays_outside(op, found):
+        if op not in copying and not _stays_outside(op, found, last):
             found[op] = None
         op = op.next
     return list(found)
 
 
-def _stays_outside(op: Operation, inside: Collection[Operation]) -> bool:
-    if isinstance(op, (LocalAlloc, BarrierInit)) and not _takes_tensors(op):
-        return True
+def _stays_outside(op: Operation, inside: Collection[Operation], last: Operation) -> bool:
+    if isinstance(op, (LocalAlloc, BarrierInit)):
+        readers = [op.parent.ancestor_of(user) for result in op.results for user in result.users]
+        from_before = not any(value.defining_op in inside for value in op.operands)
+        return not _takes_tensors(op) or (from_before and any(map(last.is_before_in_block, readers)))
     if isinstance(op, LocalDealloc):
         return op.operands[0].defining_op not in inside
     if isinstance(op, Barrier):

@@ -101,7 +101,8 @@ CASES = [
     (product, {"BM": 128, "BN": 256, "BK": 64, "WS": True}, 8, 4, 1),
     (walking, TILES, 4, 3, 1), (walking, TILES | {"WS": False, "INNER": True}, 4, 3, 1),
     (walking, TILES | {"BM": 128, "BN": 256, "BK": 64, "FLATTEN": False}, 8, 3, 1),
-    (attention, ATTENTION, 8, 2, 1), (attention, ATTENTION | {"CAUSAL": True}, 8, 2, 2),
+    (attention, ATTENTION, 8, 2, 1), (attention, ATTENTION | {"CAUSAL": True}, 8, 2, 1),
+    (attention, ATTENTION | {"CAUSAL": True, "BN": 64}, 8, 2, 2),
     (attention, ATTENTION | {"BM": 64, "BN": 64, "D": 64}, 4, 3, 1),
 ]  # fmt: skip
 

@@ -96,6 +96,19 @@ def test_who_has_it_unasked_gets_what_others_ask_for(causal):
     assert unasked.ptx == asked.ptx
 
 
+@pytest.mark.parametrize(("changes", "groups"), [
+    ({}, 1), ({"CAUSAL": True}, 1), ({"CAUSAL": True, "BN": 64}, 2),
+])  # fmt: skip
+def test_one_pair_of_groups_does_what_reads_one_ring(changes, groups):
+    """The masked loop reads on in it, unless it has more blocks than copies lead by. Where nobody else reads
+    the queries, the consumers store them, and the first copies are under way by then."""
+    constants = {"BM": 128, "BN": 128, "D": 128, "CAUSAL": False, "WS": True} | changes
+    made = compiled(attention, constants, num_warps=8, num_stages=2)
+    assert len(partitions(made)) == groups and not reasons(made)
+    assert ("st.shared" in made.ptx[: made.ptx.index("bar.sync 0")]) == (groups > 1)
+    assert "-1073741824" not in made.ptx, "no copy brings zeros for a product that does not exist"
+
+
 def test_products_are_not_split_unasked():
     constants = {"BM": 128, "BN": 256, "BK": 64, "WS": False}
     assert not partitions(compiled(product, constants, num_warps=8, num_stages=4))
