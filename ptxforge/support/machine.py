@@ -143,5 +143,8 @@ WRITTEN_OUT_INSTRUCTIONS = 1600
 ``while`` whose number is known stand one after the other."""
 EXPONENTIALS_WORTH_A_BRANCH = 8
 """Exponentials of a thread from which on it is worth a branch to skip the instructions for tiny results."""
+EXPONENTIALS_TOGETHER = 128
+"""Exponentials of a thread at most that one such branch is for: its test needs all arguments at once, and the
+assembler takes long for what does not fit into registers."""
 LANES_SCANNED_AT_ONCE = 3
 """Lane bits of a scan from which on scanning them at once takes fewer instructions than one by one."""

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import mpmath
 import numpy as np
 import pytest
 
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import math as ops
+from ptxforge.support import machine
 from tests.codegen_ptx.harness import Kernel, blocked, pointer
 
 COUNT = 512
@@ -122,3 +125,16 @@ def test_special_values(kind, function, element):
     zeros = expected == 0
     np.testing.assert_array_equal(np.signbit(out[zeros]), np.signbit(expected[zeros]))
     np.testing.assert_allclose(out[~exact], expected[~exact], rtol=1e-6)
+
+
+def test_many_exponentials_are_tested_in_parts(monkeypatch):
+    """One test for all would need all arguments at once. Each part decides about denormal results alone."""
+    monkeypatch.setattr(machine, "EXPONENTIALS_TOGETHER", 16)
+    kernel = Kernel(pointer(T.F32), pointer(T.F32), num_warps=1)
+    kernel.store(1, kernel.b.value(ops.Exp, kernel.load(0, (2048,), blocked(1, warps=(1,)))))
+    x = np.random.default_rng(1).uniform(-80, 80, 2048).astype(np.float32)
+    x[:64] = -100.0  # in the first of the four parts some results are denormal
+    out = np.zeros_like(x)
+    kernel.run(x.copy(), out)
+    assert len(re.findall(r"bra \$denormal", kernel.ptx())) == 4
+    np.testing.assert_allclose(out, np.exp(x.astype(np.float64)), rtol=2e-5, atol=2e-45)

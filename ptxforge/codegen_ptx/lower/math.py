@@ -116,6 +116,14 @@ _CHAINS = 4
 
 def powers_of_two(b: Builder, arguments: Sequence[Register]) -> dict[Register, Register]:
     """2**x by x, for f32 registers and literals."""
+    results: dict[Register, Register] = {}
+    for start in range(0, len(arguments), machine.EXPONENTIALS_TOGETHER):
+        results |= _powers_together(b, arguments[start : start + machine.EXPONENTIALS_TOGETHER])
+    return results
+
+
+def _powers_together(b: Builder, arguments: Sequence[Register]) -> dict[Register, Register]:
+    """2**x by x, with one test for all."""
     registers = [x for x in arguments if not is_constant(x)]
     if len(registers) < machine.EXPONENTIALS_WORTH_A_BRANCH:
         return {x: b.pure("ex2.approx.f32 %s, %s;", "f", x) for x in arguments}
