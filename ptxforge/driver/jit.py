@@ -7,6 +7,7 @@ import ctypes
 import numpy as np
 
 from ptxforge.driver.cuda_api import bindings, call, describe
+from ptxforge.driver.linking import linked
 from ptxforge.support.errors import DeviceError
 
 LOG_BYTES = 16 * 1024
@@ -61,6 +62,10 @@ def link_cubin(ptx: str) -> bytes:
 
     Raises :class:`DeviceError` with the driver's log when it refuses the text.
     """
+    return linked(ptx, _link)
+
+
+def _link(ptx: str) -> bytes:
     driver, log = bindings(), JitLog()
     state = call("cuLinkCreate", len(log.options), log.options, log.values)
     try:

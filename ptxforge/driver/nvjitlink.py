@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import types
 
+from ptxforge.driver.linking import linked
 from ptxforge.support.errors import DeviceError
 
 
@@ -31,6 +32,10 @@ def assemble(ptx: str, target: str) -> bytes:
     link = library()
     if link is None:
         raise DeviceError("nvJitLink is not installed; the Python package nvidia-nvjitlink has it")
+    return linked(ptx, functools.partial(_link, link, target))
+
+
+def _link(link: types.ModuleType, target: str, ptx: str) -> bytes:
     handle = link.create(2, [f"-arch={target}", "-O3"])
     try:
         text = ptx.encode() + b"\0"

@@ -225,11 +225,13 @@ def store_artifact(name: str, artifact: Artifact, places: Sequence[FunctionPlace
 
 # Machine code
 
+_MACHINE = "machine 2"
+"""The number counts the ways in which texts were given to assemblers (``driver.linking``)."""
 
 def machine_name(ptx: str, architecture: str, assembler: str) -> str:
     """The name of the entry for the machine code of a PTX text; ``assembler`` tells its version too. (Files
     and lines of the source count: profilers read them in machine code.)"""
-    return hashed("machine", hashlib.sha256(ptx.encode()).hexdigest(), architecture, assembler)
+    return hashed(_MACHINE, hashlib.sha256(ptx.encode()).hexdigest(), architecture, assembler)
 
 
 def load_machine_code(name: str) -> bytes | None:
