@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 
 import attrs
 
-from ptxforge.support import container, descriptor, dtypes, markup, tensor_map
+from ptxforge.support import container, descriptor, dtypes, markup, programs, tensor_map
 from ptxforge.support.container import described
 from ptxforge.support.errors import ArgumentError, CompilationError, OutOfResourcesError, PtxforgeError
 from ptxforge.support.machine import MAX_WARPS, WARP_SIZE
@@ -222,9 +222,9 @@ class Artifact:
 
 OPTIONS: dict[str, Any] = {
     "num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "debug": False, "enable_fp_fusion": True,
-    "sanitize_overflow": True, "line_info": True, "tensor_maps": True,
+    "sanitize_overflow": True, "line_info": True, "tensor_maps": True, "persistent": True,
 }  # fmt: skip
-"""Compile options and their defaults (Triton's, but for the last two)."""
+"""Compile options and their defaults (Triton's, but for the last three)."""
 
 
 def check_options(
@@ -259,6 +259,7 @@ def compile_function(
     maxnreg: int | None = None,
     debug: bool = False,
     tensor_maps: bool = True,
+    persistent: bool = True,
     enable_fp_fusion: bool = True,
     sanitize_overflow: bool = True,
     line_info: bool = True,
@@ -268,11 +269,12 @@ def compile_function(
 
     Every parameter of ``fn`` is in ``signature`` or in ``constants`` (a constant wins). ``debug`` keeps
     device assertions. With ``tensor_maps`` the kernel may have parameters of its own, behind those of ``fn``,
-    which its launcher makes by the recipes in ``Artifact.tensor_maps`` (where the target has TMA).
-    Without ``enable_fp_fusion`` the kernel's products and sums are rounded each. ``sanitize_overflow`` makes
-    an assertion of what integers of fewer than 64 bits must not do under ``debug``: overflow. Without
-    ``line_info`` the PTX does not say which lines of the source its instructions come from. ``symbol`` is the
-    name of the kernel in PTX, if not that of ``fn``.
+    which its launcher makes by the recipes in ``Artifact.tensor_maps`` (where the target has TMA). With
+    ``persistent`` as well, its programs may walk over tiles: another parameter, and fewer blocks. Without
+    ``enable_fp_fusion`` the kernel's products and sums are rounded each. ``sanitize_overflow`` makes an
+    assertion of what integers of fewer than 64 bits must not do under ``debug``: overflow. Without
+    ``line_info`` the PTX does not name lines of the source. ``symbol`` is the kernel's name in PTX, if not
+    that of ``fn``.
 
     Raises:
         ArgumentError: an option has a value that cannot be.
@@ -287,11 +289,12 @@ def compile_function(
         "debug": debug, "enable_fp_fusion": enable_fp_fusion, "sanitize_overflow": bool(sanitize_overflow),
         "line_info": bool(line_info),
     }  # fmt: skip
+    hidden = {"tensor_maps": tensor_maps, "persistent": persistent}
     with _collector_paused():
         pipeline, codegen_ptx = _stage("passes.pipeline"), _stage("codegen_ptx")
         print_function = _stage("ir.printer").print_function
         start = time.perf_counter()
-        function = build_ir(fn, signature, constants, target, tensor_maps=tensor_maps, **options)
+        function = build_ir(fn, signature, constants, target, **hidden, **options)
         function.name = symbol or function.name
         built = time.perf_counter()
         snapshots = pipeline.run(function, machine, later=codegen_ptx.PASS_NAMES)
@@ -301,8 +304,7 @@ def compile_function(
         written = _stage("passes.analysis.roots").written_parameters(function)
     return Artifact(
         name=function.name,
-        ptx=ptx,
-        target=target,
+        ptx=ptx, target=target,
         num_warps=num_warps,
         num_stages=num_stages,
         num_ctas=num_ctas,
@@ -310,9 +312,8 @@ def compile_function(
         parameters=_parameters(function, signature),
         tensor_maps=_tensor_maps(function),
         extra_warps=function.attributes.get("extra_warps", 0),
-        signature=dict(signature),
-        constants=dict(constants),
-        options=options | {"tensor_maps": tensor_maps},
+        signature=dict(signature), constants=dict(constants),
+        options=options | hidden,
         timings={"frontend": built - start, "passes": passed - built, "codegen": emitted - passed},
         asm=Assembly(
             {"tile": lambda: _last_tile_text(snapshots), "gpu": lambda: print_function(function), "ptx": ptx}
@@ -356,6 +357,8 @@ def compile_ir(text: str, target: str) -> Artifact:
 
 def _signature_type(argument: BlockArgument) -> str:
     """The signature's word for a parameter of the IR; integers there have no sign."""
+    if hidden := _hidden_type(argument):
+        return hidden
     text = str(argument.type)
     element = re.fullmatch(r"(?:ptr<)?(\w+)>?", text)
     known = {kind.ir: kind.short for kind in reversed(dtypes.ALL)}
@@ -367,7 +370,7 @@ def _signature_type(argument: BlockArgument) -> str:
 
 def build_ir(
     fn: Any, signature: dict[str, str], constants: dict[str, Any], target: str, *,
-    tensor_maps: bool = True, line_info: bool = True, **options: Any,
+    tensor_maps: bool = True, persistent: bool = True, line_info: bool = True, **options: Any,
 ) -> Function:  # fmt: skip
     """The tile IR that the passes begin with; see :func:`compile_function`.
 
@@ -376,6 +379,8 @@ def build_ir(
     function = _stage("frontend").build(fn, signature, constants, target=target, **options)
     if tensor_maps and parse_target(target).has_tma:
         function.attributes["tensor_maps"] = True
+        if persistent:
+            function.attributes["persistent"] = True
     if not line_info:
         function.attributes["line_info"] = False
     return function
@@ -386,8 +391,15 @@ def _parameters(function: Function, signature: dict[str, str]) -> tuple[tuple[st
     for name, kind in signature.items():
         if descriptor.is_descriptor(kind):
             types |= dict(descriptor.parse(kind).parameters(name))
-    types |= {a.name: tensor_map.TYPE for a in function.arguments if _is_tensor_map(a)}
+    types |= {a.name: kind for a in function.arguments if (kind := _hidden_type(a))}
     return tuple((argument.name, types[argument.name]) for argument in function.arguments)
+
+
+def _hidden_type(argument: BlockArgument) -> str:
+    """The type of a parameter that launchers make, in an artifact's list; empty for those of the source."""
+    if _is_tensor_map(argument):
+        return tensor_map.TYPE
+    return programs.TYPE if argument.attributes.get("programs") else ""
 
 
 def _is_tensor_map(argument: BlockArgument) -> bool:

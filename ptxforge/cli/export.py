@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    artifact = compile_kernel(options, tensor_maps=options.tensor_maps)
+    artifact = compile_kernel(options, tensor_maps=options.tensor_maps, persistent=False)
     options.output.mkdir(parents=True, exist_ok=True)
     for path, data in _files(artifact, options).items():
         container.write(path, data)

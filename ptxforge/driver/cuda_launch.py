@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from ptxforge.driver.cuda_api import bindings, call, describe
+from ptxforge.support import programs
 from ptxforge.support.errors import DeviceError
 
 if TYPE_CHECKING:
@@ -167,8 +168,9 @@ class FrameLayout:
 class Launcher:
     """How one variant is launched.
 
-    ``sources`` tell of each parameter its place among the values of a launch, or make it of these (a tensor
-    map); ``stream`` is the stream of a launch that names none, or tells it from the arguments.
+    ``sources`` tell of each parameter its place among the values of a launch (``programs.PLACE``: behind
+    them), or make it of these (a tensor map); ``stream`` is the stream of a launch that names none, or tells
+    it from the arguments.
     """
 
     def __init__(
@@ -179,6 +181,7 @@ class Launcher:
         stream: int | Callable[[tuple], int],
     ):
         self._layout, self._sources, self._stream = layout, sources, stream
+        self._most = function.device.multiprocessors if programs.PLACE in sources else 0
         launch = function.device.launch_kernel
         self._handle = ctypes.c_void_p.from_param(int(function.handle))
         self._again = _Retry(function, launch, self._handle, layout)
@@ -202,6 +205,9 @@ class Launcher:
 
     def pack(self, frame: Frame, x: int, y: int, z: int, stream: int, values: tuple) -> None:
         """Write all that a launch decides into a frame."""
+        if self._most:
+            values = (*values, x)
+            x, y, z = programs.blocks((x, y, z), self._most)
         taken = [source(values) if callable(source) else values[source] for source in self._sources]
         along_x, along_y, along_z = self._layout.cluster
         blocks = x * along_x, y * along_y, z * along_z
@@ -253,9 +259,10 @@ class Launcher:
         layout, stream = self._layout, self._stream
         made = {f"_source{n}": source for n, source in enumerate(self._sources) if callable(source)}
         values = "".join(
-            f"_source{number}(v), " if callable(source) else f"v[{source}], "
+            f"_source{number}(v), " if callable(source) else "gx, " if source == programs.PLACE else
+            f"v[{source}], "
             for number, source in enumerate(self._sources)
-        )
+        )  # fmt: skip
         default = "_stream(bound)" if callable(stream) else "_stream"
         if isinstance(stream, CurrentStream):
             default = "_current(_ordinal)"
@@ -264,6 +271,8 @@ class Launcher:
             name if along == 1 else f"{name} * {along}"
             for name, along in zip(("gx", "gy", "gz"), layout.cluster)
         )
+        if self._most:
+            blocks = f"gx if gx < {self._most} or gy * gz != 1 else {self._most}, gy, gz"
         text = (
             "def fire(gx, gy, gz, stream, v, bound):\n"
             f"    if stream is None:\n        stream = {default}\n"

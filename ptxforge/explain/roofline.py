@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from typing import Any
 
 import attrs
@@ -22,7 +23,7 @@ from ptxforge.ir.core import Function
 from ptxforge.ir.ops import dot as ops
 from ptxforge.layouts.encodings import Mma
 from ptxforge.passes.analysis.reasons import why_no_tensor_core
-from ptxforge.support import tensor_map
+from ptxforge.support import programs, tensor_map
 from ptxforge.support.errors import PtxforgeError
 from ptxforge.support.location import Location
 from ptxforge.support.target import Target
@@ -58,7 +59,7 @@ def run_counted(
     from ptxforge.emulator import EmulatorDevice  # static facts need no emulator
 
     device = EmulatorDevice(check="all", counters=True, target=artifact.target, raise_faults=False)
-    params = _packed(device, artifact, arguments)
+    params = _packed(device, artifact, arguments, grid[0])
     function = device.load_module(artifact.ptx).function(artifact.name)
     ctas = grid[0] * artifact.num_ctas, *grid[1:]
     function.launch(ctas, (artifact.threads, 1, 1), artifact.shared_bytes, 0, params)
@@ -67,11 +68,12 @@ def run_counted(
     return Counts(device.last_report, size, tensor, flops, tuple(device.findings))
 
 
-def _packed(device: Any, artifact: Artifact, arguments: list) -> bytes:
+def _packed(device: Any, artifact: Artifact, arguments: list, count: int) -> bytes:
     """The parameter buffer: each value at the next multiple of its size, tensor maps as the kernel's recipes
-    make them of the others."""
+    make them of the others. ``count`` is what a persistent kernel is told: the number of programs."""
     recipes = {recipe.name: recipe for recipe in artifact.tensor_maps}
-    named = [(name, kind) for name, kind in artifact.parameters if name not in recipes]
+    hidden = tensor_map.TYPE, programs.TYPE
+    named = [(name, kind) for name, kind in artifact.parameters if kind not in hidden]
     if len(arguments) != len(named):
         shown = ", ".join(f"{name}: {kind}" for name, kind in named)
         raise PtxforgeError(f"{len(arguments)} --arg are given, the kernel has {len(named)}: {shown}")
@@ -79,6 +81,7 @@ def _packed(device: Any, artifact: Artifact, arguments: list) -> bytes:
         name: _bytes(device, value, name, kind)
         for value, (name, kind) in zip(arguments, named, strict=True)
     }  # fmt: skip
+    values |= {name: struct.pack("<i", count) for name, kind in artifact.parameters if kind == programs.TYPE}
     out = bytearray()
     for name, _ in artifact.parameters:
         if name in recipes:

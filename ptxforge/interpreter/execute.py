@@ -15,7 +15,7 @@ from ptxforge.interpreter.debugger import Debugger
 from ptxforge.interpreter.registry import HANDLERS
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
-from ptxforge.support import tensor_map
+from ptxforge.support import programs, tensor_map
 from ptxforge.support.errors import ArgumentError, InterpreterError, LaunchInterrupt
 from ptxforge.support.location import describe
 from ptxforge.support.tensor_map import TensorMapRecipe
@@ -34,7 +34,8 @@ def run(
     namespace: dict[str, Any] | None = None,
     time_limit: float = 0.0,
 ) -> None:
-    """Execute every program of ``grid`` (up to three sizes), one after the other.
+    """Execute every program of ``grid`` (up to three sizes), one after the other; of a kernel whose programs
+    walk over tiles, half as many (``passes/persistent_programs.py``).
 
     ``arguments`` has a value for each parameter, by position or by name: a numpy array for a pointer (used in
     place) or an address that ``memory`` gave out, a number for a scalar. ``output`` gets each line that the
@@ -49,7 +50,9 @@ def run(
     grid = (grid,) if isinstance(grid, int) else tuple(grid)
     grid = grid + (1,) * (3 - len(grid))
     memory = AddressSpace() if memory is None else memory
-    values = bind_arguments(function, arguments, memory)
+    values = bind_arguments(function, arguments, memory, grid[0])
+    if any(map(_is_hidden_count, function.arguments)):
+        grid = programs.blocks(grid, -(-grid[0] // 2))
     memory.names = _names(values)
     plans: dict[Block, list[_Step]] = {}
     deadline = time.monotonic() + time_limit if time_limit else 0.0
@@ -179,13 +182,15 @@ def _nothing(program: Program) -> None:
 
 
 def bind_arguments(
-    function: Function, arguments: Sequence[Any] | Mapping[str, Any], memory: AddressSpace
+    function: Function, arguments: Sequence[Any] | Mapping[str, Any], memory: AddressSpace, count: int = 1
 ) -> dict[Value, Any]:
-    """The values of a function's parameters; arrays are registered in ``memory``.
+    """The values of a function's parameters; arrays are registered in ``memory``. ``count`` is how many
+    programs the caller asked for, which a persistent kernel is told.
 
     Raises :class:`ArgumentError` for an argument that does not fit.
     """
-    parameters = [p for p in function.arguments if p.type is not T.TENSOR_MAP]
+    counts = list(filter(_is_hidden_count, function.arguments))
+    parameters = [p for p in function.arguments if p.type is not T.TENSOR_MAP and p not in counts]
     if isinstance(arguments, Mapping):
         missing = [p.name for p in parameters if p.name not in arguments]
         if missing:
@@ -198,7 +203,12 @@ def bind_arguments(
     values = {p: _bind_one(p, given, memory) for p, given in zip(parameters, arguments)}
     by_name = {p.name: value for p, value in values.items()}
     maps = [p for p in function.arguments if p.type is T.TENSOR_MAP]
+    values |= {p: to_scalar(count, p.type) for p in counts}
     return values | {p: _tensor_map(TensorMapRecipe(p.name, **p.attributes), by_name) for p in maps}
+
+
+def _is_hidden_count(parameter: BlockArgument) -> bool:
+    return bool(parameter.attributes.get("programs"))
 
 
 @attrs.frozen

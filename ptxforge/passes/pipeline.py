@@ -34,6 +34,7 @@ from ptxforge.passes.manager import Pass, Stages, check_order, run_passes
 from ptxforge.passes.optimize_dot_operands import optimize_dot_operands
 from ptxforge.passes.optimize_thread_locality import optimize_thread_locality
 from ptxforge.passes.overlap_products import overlap_products
+from ptxforge.passes.persistent_programs import persistent_programs
 from ptxforge.passes.pipeline_loops import pipeline_loops
 from ptxforge.passes.plan_ctas import plan_ctas
 from ptxforge.passes.prefetch import prefetch
@@ -167,6 +168,11 @@ GPU: tuple[Pass, ...] = (
         reorder_instructions, "gpu", requires=(LAYOUTS,),
         why="the order that the code generator keeps; before loops are pipelined, whose "
         "order is their schedule's",
+    ),
+    Pass(
+        persistent_programs, "gpu", requires=(LAYOUTS, VECTORS), when=lambda target: target.has_wgmma,
+        why="what fills shared memory is known, and nothing has been made for one tile only; before the row "
+        "below, whose rings then serve all tiles",
     ),
     Pass(
         schedule_loops, "gpu", keeps=(TensorLoads,), requires=(LAYOUTS, VECTORS),

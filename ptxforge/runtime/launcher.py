@@ -171,7 +171,9 @@ class PreparedLaunch:
     def _fire(self, x: int, y: int, z: int, stream: int | None, values: tuple, bound: tuple) -> None:
         if stream is None:
             stream = self._stream(bound) if callable(self._stream) else self._stream
-        self._launch(normalize_grid((x, y, z)), stream, self._pack(*self._select(values)))
+        grid = normalize_grid((x, y, z))
+        packed = self._pack(*self._select((*values, grid[0])))
+        self._launch(slots.blocks_of(self.variant.artifact, self.device, grid), stream, packed)
 
     def _fire_in_place(self, x: int, y: int, z: int, stream: int | None, values: tuple, bound: tuple) -> None:
         """Launch where a launch is done when it returns: on the emulator, which has findings and borrows host

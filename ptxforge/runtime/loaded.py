@@ -28,7 +28,7 @@ from ptxforge.runtime.options import explain_binding, make_binder
 from ptxforge.runtime.refusals import of_launch
 from ptxforge.runtime.specialize import Parameter, Specialization, packed, plain_scalar, specialize
 from ptxforge.runtime.variant import CompiledKernel
-from ptxforge.support import container, dtypes, tensor_map
+from ptxforge.support import container, dtypes, programs, tensor_map
 from ptxforge.support.errors import ArgumentError, DeviceError, PtxforgeError
 
 KIND = "saved kernel"
@@ -179,6 +179,8 @@ def c_type(kind: str) -> str:
         return "CUdeviceptr"
     if kind == tensor_map.TYPE:
         return "CUtensorMap"
+    if kind == programs.TYPE:
+        return "int32_t"
     short = kind.partition(":")[0]
     if short not in _C_TYPES:
         raise PtxforgeError(f"a parameter of type '{kind}' has no type in C")
@@ -215,6 +217,8 @@ def _about(artifact: Artifact) -> list[str]:
         if kind == tensor_map.TYPE:
             recipe = next(r for r in artifact.tensor_maps if r.name == name)
             lines.append(f" *   {name}: tensor map, {_comment(str(recipe))}")
+        elif kind == programs.TYPE:
+            lines.append(f" *   {name}: how many programs there are; the grid may have fewer blocks along x")
         else:
             lines.append(f" *   {name}: {_meaning(kind)}")
     return lines

@@ -27,6 +27,7 @@ knows that this variant fits.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import struct
 from collections.abc import Callable, Iterator, Sequence
@@ -43,7 +44,7 @@ from ptxforge.runtime import findings
 from ptxforge.runtime.lending import Loan, describe_arguments
 from ptxforge.runtime.specialize import Parameter
 from ptxforge.runtime.tensor_descriptor import parts_of
-from ptxforge.support import descriptor, dtypes, tensor_map
+from ptxforge.support import descriptor, dtypes, programs, tensor_map
 from ptxforge.support.errors import ArgumentError, DeviceError
 from ptxforge.support.tensor_map import TensorMapRecipe
 
@@ -64,10 +65,20 @@ def sources_in(index: dict[str, int | Reader], artifact: Artifact, device: Devic
     """As :func:`sources`, where ``index`` says of each parameter that is no tensor map where it comes
     from."""
     recipes = {recipe.name: recipe for recipe in artifact.tensor_maps}
-    return [
-        _tensor_map(recipes[name], index, device) if kind == tensor_map.TYPE else index[name]
-        for name, kind in artifact.parameters
-    ]
+    made: list[int | Reader] = []
+    for name, kind in artifact.parameters:
+        if kind == tensor_map.TYPE:
+            made.append(_tensor_map(recipes[name], index, device))
+        else:
+            made.append(programs.PLACE if kind == programs.TYPE else index[name])
+    return made
+
+
+def blocks_of(artifact: Artifact, device: Device, grid: tuple[int, int, int]) -> tuple[int, int, int]:
+    """The grid that is launched for one that a caller asked for."""
+    if not programs.is_persistent(artifact.parameters):
+        return grid
+    return programs.blocks(grid, device.multiprocessors)
 
 
 def _places(parameters: tuple[Parameter, ...], artifact: Artifact) -> dict[str, int | Reader]:
@@ -125,6 +136,7 @@ _CODES = {  # signature type -> struct's code
     "fp16": "e", "fp32": "f", "fp64": "d", "bf16": "H", "fp8e4nv": "B", "fp8e5": "B",
 }  # fmt: skip
 _POINTER, _TENSOR_MAP = "Q", f"{tensor_map.BYTES}s"
+_HIDDEN = {tensor_map.TYPE: _TENSOR_MAP, programs.TYPE: "i"}
 
 
 def code_of(type_text: str) -> str:
@@ -135,8 +147,8 @@ def code_of(type_text: str) -> str:
     """
     if type_text.startswith("*"):
         return _POINTER
-    if type_text == tensor_map.TYPE:
-        return _TENSOR_MAP
+    if type_text in _HIDDEN:
+        return _HIDDEN[type_text]
     short = type_text.split(":")[0]
     try:
         return _CODES[dtypes.parse(short).short]
@@ -293,13 +305,14 @@ def raw_launcher(variant: Any, device: Device) -> Launcher:
         return _Emulated(variant, device, names, sources, packer)
     launch, block, shared = variant.function_on(device).launch, variant.block, made.shared_bytes
     pack = packer.pack
+    blocks = functools.partial(blocks_of, made, device)
 
     def run(x, y, z, stream, handle, packed_metadata, launch_metadata, enter, leave, *arguments) -> None:
         if enter:
             enter(launch_metadata)
         if x > 0 and y > 0 and z > 0:
             values = [_plain(value) for value in _parts(arguments)]
-            launch((x, y, z), block, shared, stream, pack(*read(values)))
+            launch(blocks((x, y, z)), block, shared, stream, pack(*read([*values, x])))
         if leave:
             leave(launch_metadata)
 
@@ -320,7 +333,7 @@ class _Emulated:
     ):
         self._variant, self._device, self._packer = variant, device, packer
         self._read = selector(sources)
-        self._kept = [source for source in sources if isinstance(source, int)]
+        self._kept = [source for source in sources if isinstance(source, int) and source != programs.PLACE]
         self._names = [names[place] for place in self._kept]
         self._function = variant.function_on(device)
 
@@ -342,8 +355,9 @@ class _Emulated:
         kept, bound = ([of[place] for place in self._kept] for of in (values, given))
         launched = findings.Launch(variant, device, grid, describe_arguments(self._names, kept, bound))
         try:
-            packed = self._packer.pack(*self._read(values))
-            ctas = grid[0] * variant.artifact.num_ctas, *grid[1:]
+            packed = self._packer.pack(*self._read([*values, grid[0]]))
+            x, y, z = blocks_of(variant.artifact, device, grid)
+            ctas = x * variant.artifact.num_ctas, y, z
             self._function.launch(ctas, variant.block, variant.artifact.shared_bytes, 0, packed)
         except DeviceError as error:
             raise findings.explained(launched, error) from None

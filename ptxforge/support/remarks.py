@@ -15,6 +15,7 @@ from ptxforge.support.location import Location, snippet
 
 KINDS = {
     "product": "how a product is made: instruction, what feeds it, schedule, registers",
+    "persistent": "kernels whose programs walk over the tiles of several",
     "not-pipelined": "loads of a loop that do not run ahead of their iteration",
     "not-prefetched": "operands of products that are read where they are used, not a slice ahead",
     "not-flattened": "loops over tiles that do not start the next tile's loads before this one is stored",
@@ -33,7 +34,7 @@ KINDS = {
 @attrs.frozen(slots=True)
 class Remark:
     """``message`` says, about what stands at ``location`` in the kernel's source, what ``pass_name`` did not
-    do and why (of a ``product``: what was done); ``kind`` is one of ``KINDS``."""
+    do and why (of a ``product`` and of ``persistent``: what was done); ``kind`` is one of ``KINDS``."""
 
     pass_name: str
     kind: str

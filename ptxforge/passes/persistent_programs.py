@@ -1,0 +1,118 @@
+"""A kernel with a program for each tile becomes one whose programs walk over tiles.
+
+    %pid = get_program_id {axis = 0}                                   (before)
+    … %acc = for %k … { load …; dot_async … }; store …
+
+    %first = get_program_id {axis = 0}; %step = get_num_programs {axis = 0}       (after)
+    for %pid = %first to %programs step %step {
+      … %acc = for %k … { load …; dot_async … }; store … }
+
+``%programs`` is a parameter that the launcher passes: how many programs the caller asked for. It launches one
+for each multiprocessor (``support/programs.py``), and these take every ``%step``-th tile. Then the next
+tile's first copies start before this one is stored (``flatten_loops.py``), and no multiprocessor waits for a
+block to begin.
+
+Rules
+-----
+ALLOWED     The option ``persistent``, and tensor maps, for what launches the kernel passes parameters anyway.
+PRODUCT     One loop that adds up products by ``wgmma``, nothing else that loops; TMA copies all of its tiles.
+SINGLE      They leave no room for a second block on the multiprocessor, which would work while this one
+            stores.
+ROOM        They and the scratch of the epilogue have room side by side: else nothing could start early.
+APART       Programs do not wait for each other, nor does their number or order show: no atomics, volatile
+            loads, barriers, prints, assertions or assembly; nothing asks for the number of programs.
+"""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.builder import Builder
+from ptxforge.ir.core import Block, Function, Operation, Region
+from ptxforge.ir.definition import ALLOCATES, PRODUCTS
+from ptxforge.ir.ops.control import For, Loop, Yield
+from ptxforge.ir.ops.dot import Product
+from ptxforge.ir.ops.memory import GetNumPrograms, GetProgramId, Load
+from ptxforge.ir.warps import scratch_of
+from ptxforge.passes.analysis.kept import kept
+from ptxforge.passes.tensor_loads import TensorLoads
+from ptxforge.support import programs
+from ptxforge.support.target import Target
+
+
+def persistent_programs(function: Function, target: Target) -> bool:
+    """Let the function's programs walk over tiles, if all of the rules admit it."""
+    attributes = function.attributes
+    if not (attributes.get("persistent") and attributes.get("tensor_maps") and target.has_wgmma):
+        return False
+    loop = _loop_of_products(function)
+    indices = [op for op in function.walk(GetProgramId) if op.axis == 0]
+    if loop is None or not indices or attributes.get("num_ctas", 1) > 1 or not _are_apart(function):
+        return False
+    buffers = _bytes_of_tiles(function, loop)
+    scratch = max(map(scratch_of, function.walk()), default=0)
+    has_room = buffers + scratch <= target.max_shared_bytes
+    if not buffers or not has_room or 2 * max(buffers, scratch) <= target.max_shared_bytes:
+        return False
+    _walk_over_tiles(function, indices)
+    text = (
+        "each multiprocessor runs one program, which walks over the tiles of several and loads the next "
+        "while it stores one; persistent=False forbids it"
+    )
+    function.remarks.add("persistent", text, loop.location)
+    return True
+
+
+def _loop_of_products(function: Function) -> For | None:
+    """See PRODUCT."""
+    loops = list(function.walk(Loop))
+    if len(loops) != 1 or not loops[0].is_counted or loops[0].parent is not function.body:
+        return None
+    (loop,) = loops
+    products = list(function.walk(Product))
+    is_plain = len(products) == 1 and products[0].effects.starts == PRODUCTS
+    return loop if is_plain and products[0].parent is loop.body and not loop.warp_specialize else None
+
+
+def _are_apart(function: Function) -> bool:
+    """See APART."""
+    if any(function.walk(GetNumPrograms)):
+        return False
+    effects = [op.get_effects() for op in function.walk()]
+    return not any({"global"} <= e.reads & e.writes or (e.other and not e.queue) for e in effects)
+
+
+def _bytes_of_tiles(function: Function, loop: For) -> int:
+    """Shared memory of the ring of the tiles of ``loop``; 0 where TMA does not copy all of them."""
+    stages = loop.num_stages if loop.num_stages >= 0 else function.attributes.get("num_stages", 3)
+    loads = list(loop.body.walk(Load))
+    if stages < 2 or not loads:
+        return 0
+    by_tma = kept(TensorLoads, function)
+    by_tma.survey(loads)
+    total = 0
+    for load in loads:
+        if by_tma.rectangle(load) is None:
+            return 0
+        kept_as = next(user.result.type for user in load.result.users if ALLOCATES in user.traits)
+        total += kept_as.bytes + T.I64.bytes  # its mbarrier
+    return stages * total
+
+
+def _walk_over_tiles(function: Function, indices: list[Operation]) -> None:
+    """Put the function's body into a loop over programs."""
+    taken = {argument.name for argument in function.arguments}
+    name = next(n for n in (programs.TYPE + "_" * k for k in range(len(taken) + 1)) if n not in taken)
+    count = function.add_parameter(T.I32, name)
+    count.attributes = {"programs": True}
+    place = Builder.at(function.body.first)
+    first, step = place.value(GetProgramId, axis=0), place.value(GetNumPrograms, axis=0)
+    body = Block()
+    tile = body.add_argument(T.I32, "tile")
+    loop = place.create(For, first, count, step, result_types=[], regions=[Region(body)])
+    for op in indices:
+        op.result.replace_all_uses_with(tile)
+        op.erase()
+    moved = [op for op in function.body.operations if op is not function.body.terminator]
+    end = Builder(body, location=loop.location).create(Yield)
+    for op in moved[moved.index(loop) + 1 :]:
+        op.move_before(end)
