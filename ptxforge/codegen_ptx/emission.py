@@ -17,12 +17,10 @@ from ptxforge.codegen_ptx.lower import (  # noqa: F401  (importing a lowering re
     mbarrier,
     memory,
     partition,
-    rare,
     reduce,
     scan,
     shape,
     shared,
-    tensor_store,
     wgmma,
 )  # fmt: skip
 from ptxforge.codegen_ptx.lowering import Lowering

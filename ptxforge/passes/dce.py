@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, OpResult, Value
 from ptxforge.ir.ops.control import Loop, Structured
+from ptxforge.ir.ops.debug import Assume
 from ptxforge.support.target import Target
 
 
@@ -134,3 +135,11 @@ def _drop_carried(loop: Loop, index: int) -> None:
     for argument in arguments:
         argument.replace_all_uses_with(initial)
     loop.erase_carried(index)
+
+
+def drop_assumptions(function: Function, target: Target) -> bool:
+    """Erase every ``assume`` when the analyses that may use it have run; what it computed is dead code."""
+    promises = list(function.walk(Assume))
+    for op in promises:
+        op.erase()
+    return bool(promises)

@@ -23,11 +23,12 @@ A schedule gives every operation of a loop body a *stage*. In step ``t`` of the 
 
 The prologue runs steps 0 … P-1. The loop then has as many steps as the original had iterations; what runs
 ahead is predicated off when its iteration does not exist (there is no epilogue, so the code is not duplicated
-a third time). An operation with ``beyond`` is done for that many more iterations, whose copies bring zeros.
+a third time). An operation with ``beyond`` is done for that many more iterations: copies of true tiles, for a
+loop that follows.
 
 A loop that is ``peeled`` is entered by a branch, if it has an iteration, and its last step stands behind it:
-there is nothing left to do but what the last stage has, and what goes ``beyond``: copies of true tiles, for a
-loop that follows. The copies of the prologue stand in front of the branch.
+there is nothing left to do but what the last stage has, and what goes ``beyond``. The copies of the prologue
+stand in front of the branch.
 
 Within a step operations stand by their ``turn``, those of one turn as in the text. A wait for a product
 leaves running what the step starts between the product and it. What is ``ordered`` is so in the steady state.
@@ -62,7 +63,7 @@ from ptxforge.ir.ops.arith import AddI, CmpI, DivSI, MulI, SubI
 from ptxforge.ir.ops.control import For, If, Yield
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.ops.warpgroup import DotWait
-from ptxforge.passes.predication import copy_from_outside, predicate_access
+from ptxforge.passes.predication import predicate_access
 from ptxforge.support.errors import IRError
 from ptxforge.support.target import Target
 
@@ -240,16 +241,9 @@ class LoopExpander:
             clone = self.builder.insert(op.clone(mapping))
             if "ordered" in clone.attributes:
                 del clone.attributes["ordered"]
-            self._bring_zeros(clone, beyond, self._induction(iteration))
             if not is_certain:
                 predicate_access(clone, self.flags[iteration, beyond], Builder.at(clone))
             self.made.setdefault(iteration, {}).update(zip(op.results, clone.results))
-
-    def _bring_zeros(self, clone: Operation, beyond: int, induction: Value) -> None:
-        """Let the copy of an iteration that does not exist lie outside of the tensor."""
-        if beyond and not self.schedule.peeled and clone.effects.fills == TENSORS:
-            b = Builder.at(clone)
-            copy_from_outside(clone, self._exists(induction, 0, b), b)
 
     def _limit(self, beyond: int) -> Value:
         """The upper bound of a loop with that many more iterations."""
@@ -333,8 +327,6 @@ class LoopExpander:
             if not is_certain and (stage, beyond) not in flags:
                 flags[stage, beyond] = self._exists(induction(stage), beyond, b)
             clone = b.insert(op.clone(mapping))
-            if beyond:
-                self._bring_zeros(clone, beyond, induction(stage))
             if not is_certain:
                 predicate_access(clone, flags[stage, beyond], Builder.at(clone))
             now.update(zip(op.results, clone.results))

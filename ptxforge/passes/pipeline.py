@@ -20,9 +20,8 @@ from ptxforge.passes.coalesce import coalesce
 from ptxforge.passes.combine import combine
 from ptxforge.passes.contract_products import contract_products
 from ptxforge.passes.cse import cse
-from ptxforge.passes.dce import dce
+from ptxforge.passes.dce import dce, drop_assumptions
 from ptxforge.passes.describe_products import describe_products
-from ptxforge.passes.drop_assumptions import drop_assumptions
 from ptxforge.passes.expand_loops import expand_loops
 from ptxforge.passes.flatten_loops import flatten_loops
 from ptxforge.passes.insert_barriers import insert_barriers

@@ -13,11 +13,7 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import TENSORS, MemoryAccess
 from ptxforge.ir.ops.arith import AndI, CmpI, Select
-from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.shape import Broadcast, Splat
-
-OUTSIDE = -(1 << 30)
-"""A row in front of every tensor."""
 
 
 def predicate_access(op: Operation, flag: Value, b: Builder) -> None:
@@ -39,12 +35,6 @@ def predicate_access(op: Operation, flag: Value, b: Builder) -> None:
     if isinstance(pointer, T.TensorType):
         flag = b.value(Splat, flag, type=pointer.with_element(T.I1))
     op.set_operands([*op.operands, flag])
-
-
-def copy_from_outside(op: TensorLoad, flag: Value, b: Builder) -> None:
-    """Make a copy of a box bring zeros when the scalar ``flag`` is false: from outside of the tensor."""
-    row = len(op.operands) - len(op.rest) + len(op.tile_dims) - 2
-    op.set_operand(row, b.value(Select, flag, op.operands[row], b.constant(OUTSIDE, T.I32)))
 
 
 def _gated(mask: Value, flag: Value, b: Builder) -> Value:

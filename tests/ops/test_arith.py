@@ -9,7 +9,6 @@ import pytest
 
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import arith as A
-from ptxforge.ir.ops.rare import SelectRarely
 from tests.ops.floats import exact, same_floats
 from tests.ops.references import FLOATS, INTEGERS, evaluate, floats, integers, wrap
 
@@ -162,5 +161,5 @@ def test_select(type):
         x, y = (integers(type, 1), integers(type, 2)) if type.is_int else (floats(type, 1), floats(type, 2))
     flags = np.resize([True, False, False], len(x))
     expected = np.array([a if f else b for f, a, b in zip(flags, x, y)], type.numpy)
-    for kind in (A.Select, SelectRarely):
+    for kind in (A.Select, A.SelectRarely):
         assert evaluate(kind, flags, x, y).tobytes() == expected.tobytes()

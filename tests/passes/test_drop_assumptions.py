@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ptxforge.passes.drop_assumptions import drop_assumptions
+from ptxforge.passes.dce import drop_assumptions
 from tests.passes.harness import check
 
 

@@ -9,9 +9,10 @@ the regions of reductions and their like, where a scalar is an element, each thr
 
 from __future__ import annotations
 
+from functools import reduce
 from typing import NamedTuple
 
-from ptxforge.codegen_ptx.lower.arith import integer_compare
+from ptxforge.codegen_ptx.lower.arith import choose, integer_compare
 from ptxforge.codegen_ptx.lower.carried import (
     Shape,
     Slot,
@@ -29,6 +30,7 @@ from ptxforge.codegen_ptx.walking import plan_loop_pointers
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Value
 from ptxforge.ir.ops import control as ops
+from ptxforge.ir.ops.arith import SelectRarely
 from ptxforge.ir.ops.dot import Product
 
 
@@ -299,3 +301,22 @@ def _place_sides(b: Builder, condition: Register, then_code: list, else_code: li
 
 def _does_something(code: list) -> bool:
     return any(instruction.acts for instruction in code)
+
+
+@lowers(SelectRarely)
+def select_rarely(ctx: Lowering, op: SelectRarely) -> None:
+    """One branch for all elements of a thread, into which ``sink_rare`` moves what only they need. Where a
+    condition is known, it is a plain selection."""
+    b, kind = ctx.b, register_class(T.element_type(op.result.type))
+    wanted = list(zip(ctx.get(op.condition), ctx.get(op.true_value), ctx.get(op.false_value), strict=True))
+    holds = list(dict.fromkeys(c for c, _, _ in wanted))
+    if any(isinstance(c, int) for c in holds):
+        ctx.set(op, [choose(b, *entry, kind) for entry in wanted])
+        return
+    found = {entry: b.new(kind) for entry in dict.fromkeys(wanted)}
+    for (_, _, usual), register in found.items():
+        b.copy(register, usual)
+    with b.rare(reduce(lambda p, q: b.pure("or.pred %s, %s, %s;", "p", p, q), holds)):
+        for (condition, x, usual), register in found.items():
+            b.copy(register, choose(b, condition, x, usual, kind))
+    ctx.set(op, [found[entry] for entry in wanted])

@@ -1,4 +1,4 @@
-"""mbarriers, and copies of tiles by TMA.
+"""mbarriers, and copies of tiles by TMA, in and out.
 
 One thread does for the block what need not be done by all: it makes the barriers, arrives at them, and asks
 for the tiles. Warp 0 elects it once, at the kernel's entry. A tile is copied panel by panel, as ``wgmma``
@@ -14,6 +14,7 @@ from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir.core import Value
 from ptxforge.ir.ops import mbarrier as ops
+from ptxforge.ir.ops import tensor_store as stores
 
 
 def leader(b: Builder):
@@ -122,3 +123,35 @@ def tensor_load(ctx: Lowering, op: ops.TensorLoad) -> None:
         outer = [b.register(c) for c in reversed(corner[:-1])]
         place = b.split(b.add(target, number * panel))
         b.effect(template, *place, map, inner, *outer, *barrier, guard=predicate)
+
+
+_REDUCTIONS = {"fadd": "add", "umax": "max", "umin": "min"}
+"""The map's type says what kind of number it is."""
+
+
+@lowers(stores.TensorStore)
+def tensor_store(ctx: Lowering, op: stores.TensorStore) -> None:
+    """A copy for each panel of the tile (``tensor_load``)."""
+    b, predicate = ctx.b, leader(ctx.b)
+    type = op.source.type
+    width = op.map.attributes["box"][-1]
+    columns = type.shape[type.layout.order[0]]
+    panel = type.numel // columns * width * type.element.bytes
+    rank = len(op.coordinates)
+    what = f"cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.{_REDUCTIONS.get(op.kind, op.kind)}"
+    if not op.kind:
+        what = f"cp.async.bulk.tensor.{rank}d.global.shared::cta"
+    template = f"{what}.bulk_group [%s, {{{', '.join(['%s'] * rank)}}}], [%s+%s];"
+    map, corner = ctx.scalar(op.map), [ctx.scalar(c) for c in op.coordinates]
+    source = address(ctx, op.source)
+    outer = [b.register(c) for c in reversed(corner[:-1])]
+    for number in range(columns // width):
+        inner = b.register(b.add(corner[-1], number * width))
+        b.effect(template, map, inner, *outer, *b.split(b.add(source, number * panel)), guard=predicate)
+    b.effect("cp.async.bulk.commit_group;", guard=predicate)
+
+
+@lowers(stores.StoreWait)
+def store_wait(ctx: Lowering, op: stores.StoreWait) -> None:
+    which = "" if op.landed else ".read"
+    ctx.b.effect(f"cp.async.bulk.wait_group{which} {op.pending};", guard=leader(ctx.b))

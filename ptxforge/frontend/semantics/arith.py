@@ -15,7 +15,6 @@ from ptxforge.ir.ops import arith as A
 from ptxforge.ir.ops import math as M
 from ptxforge.ir.ops.debug import Assert
 from ptxforge.ir.ops.memory import AddPtr
-from ptxforge.ir.ops.rare import SelectRarely
 from ptxforge.language import arith as language
 from ptxforge.language import types as L
 from ptxforge.language.types import PropagateNan
@@ -282,7 +281,7 @@ def logical_or(ctx, x, y):
 
 @implements(language.where_rarely)
 def where_rarely(ctx, condition, x, y):
-    return _selected(ctx, SelectRarely, condition, x, y)
+    return _selected(ctx, A.SelectRarely, condition, x, y)
 
 
 @implements(language.where)

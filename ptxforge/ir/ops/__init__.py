@@ -14,7 +14,6 @@ from ptxforge.ir.ops import (
     mbarrier,
     memory,
     partition,
-    rare,
     reduce,
     shape,
     shared,
@@ -24,6 +23,6 @@ from ptxforge.ir.ops import (
 
 __all__ = [
     "arith", "atomic", "cast", "control", "convert_layout", "debug", "descriptor", "dot", "inline_asm",
-    "math", "mbarrier", "memory", "partition", "rare", "reduce", "shape", "shared", "tensor_store",
+    "math", "mbarrier", "memory", "partition", "reduce", "shape", "shared", "tensor_store",
     "warpgroup",
 ]  # fmt: skip

@@ -481,3 +481,9 @@ class Select(Elementwise):
 
     def axis_info(self, operands, nonnegative):
         return facts.one_of(*operands, T.shape_of(self.result.type))
+
+
+@define("select_rarely")
+class SelectRarely(Select):
+    """``condition ? true_value : false_value``: what only ``true_value`` needs may be computed in a branch,
+    which threads skip for whose elements the condition, which hardly ever does, does not hold."""
