@@ -32,11 +32,11 @@ from ptxforge.runtime import cache, devices, options, store, tools, variants
 from ptxforge.runtime.cache import FunctionPlace
 from ptxforge.runtime.hooks import Compilation
 from ptxforge.runtime.specialize import Parameter, Specialization, pointer_to, specialize
-from ptxforge.runtime.tracebacks import short
 from ptxforge.runtime.variants import Key
 from ptxforge.support import settings
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import ArgumentError, DeviceError, PtxforgeError
+from ptxforge.support.settings import short
 
 if TYPE_CHECKING:
     from ptxforge.runtime.jit import JITFunction

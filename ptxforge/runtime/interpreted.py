@@ -20,9 +20,9 @@ from ptxforge.ir.core import Function
 from ptxforge.ir.ops.debug import Breakpoint
 from ptxforge.ir.printer import print_function
 from ptxforge.passes.analysis.roots import written_parameters
-from ptxforge.runtime.tracebacks import short
 from ptxforge.support import descriptor, settings
 from ptxforge.support.errors import DeviceError, PtxforgeError
+from ptxforge.support.settings import short
 
 if TYPE_CHECKING:
     from ptxforge.runtime.jit import JITFunction

@@ -27,11 +27,11 @@ from ptxforge.runtime.precompile import Compiled, Preloading, active
 from ptxforge.runtime.resources import with_advice
 from ptxforge.runtime.slots import TuplePlan, holds_tuples
 from ptxforge.runtime.specialize import Parameter, Specialization, specialize
-from ptxforge.runtime.tracebacks import SHORTENED, short
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.runtime.variants import Key, Variants, forbid_jit
 from ptxforge.support import errors, markup
 from ptxforge.support.errors import ArgumentError, ChangedGlobalError, LaunchError
+from ptxforge.support.settings import SHORTENED, short
 from ptxforge.support.source_text import on_redefinition, remember
 from ptxforge.support.target import parse_target
 
