@@ -22,9 +22,8 @@ from ptxforge.emulator.launch import (
 )
 from ptxforge.emulator.memory import GlobalMemory
 from ptxforge.emulator.parallel import can_spread, run_in_processes
-from ptxforge.emulator.pool import MachinePool
 from ptxforge.emulator.registers import pressure
-from ptxforge.emulator.scheduler import Limits, deadline
+from ptxforge.emulator.scheduler import Limits, MachinePool, deadline
 from ptxforge.emulator.tensormap import InvalidTensorMap, encode_tiled
 from ptxforge.support import settings
 from ptxforge.support.dtypes import DType

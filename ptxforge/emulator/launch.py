@@ -15,9 +15,8 @@ from ptxforge.emulator.cluster import ClusterChecker
 from ptxforge.emulator.counters import Counters
 from ptxforge.emulator.findings import Findings
 from ptxforge.emulator.memory import GlobalMemory
-from ptxforge.emulator.pool import MachinePool
 from ptxforge.emulator.registry import unknown_modifier
-from ptxforge.emulator.scheduler import Limits, Scheduler, Translation, Watchdog
+from ptxforge.emulator.scheduler import Limits, MachinePool, Scheduler, Translation, Watchdog
 from ptxforge.emulator.state import Machine
 from ptxforge.support.errors import DeviceError, EmulatorError
 
