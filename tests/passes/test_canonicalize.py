@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
+
 import pytest
 
 from ptxforge.passes.canonicalize import RULES, canonicalize
+from ptxforge.passes.rules.arith import _decided
 from tests.passes.harness import body, check, function, transform
 
 SCALARS = {
@@ -305,6 +309,56 @@ def test_loops_of_no_or_one_iteration(end, after):
 
 def test_loops_of_more_iterations_stay():
     assert "for " in body(transform(canonicalize, function(LOOP.replace("END", "2"))))
+
+
+RANGE_LOOP = """
+  %lo = constant {value = LO} : i32
+  %step = constant {value = STEP} : i32
+  %hi = constant {value = HI} : i32
+  %bound = constant {value = BOUND} : i32
+  %r = for %i = %lo to %hi step %step iter_args(%a = %x) : i32 {
+    %lanes = make_range {end = 16, start = 0} : tensor<16xi32>
+    %spread = splat %i : (i32) -> tensor<16xi32>
+    %index = addi %lanes, %spread : tensor<16xi32>
+    %bounds = splat %bound : (i32) -> tensor<16xi32>
+    %inside = cmpi %index, %bounds {predicate = "PREDICATE"} : tensor<16xi1>
+    %ps = splat %p : (ptr<i32>) -> tensor<16xptr<i32>>
+    %places = addptr %ps, %lanes : tensor<16xptr<i32>>
+    store %places, %index, %inside : (tensor<16xptr<i32>>, tensor<16xi32>, tensor<16xi1>)
+    yield %i
+  }
+  store %p, %r : (ptr<i32>, i32)"""
+
+
+@pytest.mark.parametrize("lo, hi, step, predicate, bound, known", [
+    (0, 64, 16, "slt", 64, True), (0, 63, 16, "slt", 64, True), (0, 65, 16, "slt", 64, False),
+    (0, 64, 16, "slt", 63, False), (0, 64, 16, "sle", 63, True), (0, 64, 16, "ult", 64, True),
+    (-16, 64, 16, "ult", 64, False), (-16, 64, 16, "slt", 64, True), (4, 64, 16, "slt", 68, True),
+    (4, 64, 16, "slt", 67, False), (0, 64, 16, "sge", 0, True), (0, 64, 16, "sgt", 0, False),
+    (0, 64, 16, "sgt", 63, True), (0, 64, 16, "eq", 64, True), (0, 64, 16, "ne", 63, False),
+    (2147483600, 2147483647, 8, "sge", 0, False),
+])  # fmt: skip
+def test_masks_that_the_bounds_of_a_loop_decide(lo, hi, step, predicate, bound, known):
+    """The meaning stays (the harness interprets both); what could wrap is not known."""
+    text = RANGE_LOOP.replace("LO", str(lo)).replace("HI", str(hi)).replace("STEP", str(step))
+    text = text.replace("BOUND", str(bound)).replace("PREDICATE", predicate)
+    assert ("cmpi" not in body(transform(canonicalize, function(text)))) == known
+
+
+@pytest.mark.parametrize("predicate", ["eq", "ne", "slt", "sle", "sgt", "sge"])
+def test_comparisons_of_limits_hold_for_all_or_for_none(predicate):
+    """Every pair of ranges of up to three numbers."""
+    compare = {"eq": operator.eq, "ne": operator.ne, "slt": operator.lt, "sle": operator.le,
+               "sgt": operator.gt, "sge": operator.ge}[predicate]  # fmt: skip
+    ranges = [(low, low + more) for low in range(-3, 4) for more in range(3)]
+    for left, right in itertools.product(ranges, ranges):
+        numbers = itertools.product(range(left[0], left[1] + 1), range(right[0], right[1] + 1))
+        found = {compare(x, y) for x, y in numbers}
+        single = left == right and left[0] == left[1]
+        if len(found) == 1 and not (predicate in ("eq", "ne") and single):
+            assert _decided(predicate, left, right) is found.pop()
+        else:
+            assert _decided(predicate, left, right) is None
 
 
 def test_carried_values_that_do_not_change_or_are_not_used():

@@ -15,6 +15,7 @@ from ptxforge.ir.ops import arith
 from ptxforge.ir.ops.cast import Bitcast, ExtF, ExtSI, ExtUI, IntToPtr, PtrToInt, TruncF, TruncI
 from ptxforge.ir.ops.math import AbsF, DivRn
 from ptxforge.ir.rewriter import PatternSet, Rewriter, constant_of
+from ptxforge.passes.analysis.limits import Limits, limits
 
 RULES = PatternSet()
 
@@ -180,6 +181,34 @@ def compared_with_itself(op: arith.CmpI, rewriter: Rewriter) -> bool:
     if op.lhs is not op.rhs:
         return False
     return rewriter.replace(op, rewriter.constant(op.predicate in _HOLDS_FOR_EQUALS, op.result.type))
+
+
+_SIGNED_OF = {"ult": "slt", "ule": "sle", "ugt": "sgt", "uge": "sge"}
+
+
+@RULES.on(arith.CmpI)
+def compared_within_limits(op: arith.CmpI, rewriter: Rewriter) -> bool:
+    """x < c → true or false, where the limits of both sides tell: as of a mask of a loop that divides"""
+    if isinstance(T.element_type(op.lhs.type), T.PointerType):  # nobody knows addresses
+        return False
+    left = limits(op.lhs)
+    right = limits(op.rhs) if left is not None else None
+    if left is None or right is None or (op.predicate in _SIGNED_OF and min(left[0], right[0]) < 0):
+        return False
+    holds = _decided(_SIGNED_OF.get(op.predicate, op.predicate), left, right)
+    return holds is not None and rewriter.replace(op, rewriter.constant(holds, op.result.type))
+
+
+def _decided(predicate: str, left: Limits, right: Limits) -> bool | None:
+    """Whether a signed comparison holds for all numbers within the limits, for none, or it depends."""
+    if predicate in ("eq", "ne"):
+        return predicate == "ne" if left[1] < right[0] or right[1] < left[0] else None
+    if predicate in ("sgt", "sge"):
+        predicate, left, right = _SWAPPED[predicate], right, left
+    slack = 1 if predicate == "slt" else 0
+    if left[1] + slack <= right[0]:
+        return True
+    return False if left[0] + slack > right[1] else None
 
 
 @RULES.on(arith.XorI)
