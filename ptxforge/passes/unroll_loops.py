@@ -19,7 +19,8 @@
 The second loop does the rest, fewer than n iterations, and is not pipelined. Where the bounds are constants,
 folding removes what is not needed: a rest of no iteration, a main loop of one.
 
-A short ``while`` whose condition follows from constants (a binary search's) is written out.
+A short ``while`` whose condition follows from constants (a binary search's) is written out; so is a ``for``
+of few iterations without products, whose loads are in flight together then.
 """
 
 from __future__ import annotations
@@ -31,18 +32,20 @@ from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
 from ptxforge.ir.ops.arith import AddI, DivSI, MaxSI, MulI, SubI
-from ptxforge.ir.ops.control import For, While, Yield
+from ptxforge.ir.ops.control import For, Loop, While, Yield
+from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.rewriter import constant_of, evaluate_constants
 from ptxforge.support import machine
 from ptxforge.support.target import Target
 
 
 def unroll_loops(function: Function, target: Target) -> bool:
-    """Unroll every ``for`` that asks for it, inner loops first, and write out every short ``while``."""
-    loops = [op for op in function.walk(For) if op.unroll > 1]
-    for loop in reversed(loops):
-        _unroll(loop)
+    """Unroll every ``for`` that asks for it or is short, inner loops first, and write out short ``while``."""
     threads = 32 * function.attributes.get("num_warps", 4)
+    loops = [(op, op.unroll if op.unroll > 1 else _short(op, threads)) for op in function.walk(For)]
+    loops = [(loop, factor) for loop, factor in loops if factor > 1]
+    for loop, factor in reversed(loops):
+        _unroll(loop, factor)
     short = [(op, count) for op in function.walk(While) if (count := _iterations(op, threads)) is not None]
     for loop, count in reversed(short):
         _write_out(loop, count)
@@ -110,8 +113,20 @@ def _copied(loop: While, block: Block, mapping: dict, results) -> list[Value]:
 # -- for ---------------------------------------------------------------------------------------------------
 
 
-def _unroll(loop: For) -> None:
-    factor = loop.attributes.pop("unroll")
+def _short(loop: For, threads: int) -> int:
+    """The iterations of a short loop, else 1."""
+    bounds = [constant_of(v) for v in (loop.lower, loop.upper, loop.step)]
+    if None in bounds or bounds[2] <= 0 or loop.num_stages > 1 or loop.warp_specialize or loop.flatten:
+        return 1
+    count = len(range(*bounds))
+    if count > machine.ITERATIONS_AT_ONCE or next(loop.body.walk((Product, Loop)), None) is not None:
+        return 1
+    work = sum(_elements(op, threads) for op in loop.body.walk())
+    return count if count * work <= machine.WRITTEN_OUT_INSTRUCTIONS else 1
+
+
+def _unroll(loop: For, factor: int) -> None:
+    loop.attributes.pop("unroll", None)
     builder = Builder.at(loop)
     split, wide_step = _split(loop, factor, builder)
     main = builder.create(

@@ -127,6 +127,8 @@ SHORT_CHAIN = 4
 be full before it ends, and needs instructions for its beginning and its end."""
 SUMS_SIDE_BY_SIDE = 4
 """Sums of products that run side by side in a thread: as many as hide the latency of an ``fma``, 4 cycles."""
+ITERATIONS_AT_ONCE = 4
+"""Iterations of a loop up to which they become straight code, with all loads in flight."""
 
 # -- from where on a rewriting takes fewer instructions ------------------------------------------------------
 

@@ -23,7 +23,6 @@ ELSEWHERE = {
     "layouts/wgmma.py": "the shape of an instruction and of its panels in shared memory",
     "passes/allocate_shared.py": "a time after everything else",
     "passes/analysis/axis_info.py": "rounds after which an analysis gives up",
-    "passes/analysis/limits.py": "how deep an analysis looks",
     "passes/analysis/rectangles.py": "what a tensor map can describe, as the driver says",
     "passes/analysis/sign.py": "how deep an analysis looks",
     "passes/insert_barriers.py": "how much an analysis tells apart",

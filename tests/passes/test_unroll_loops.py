@@ -98,3 +98,49 @@ def test_other_whiles_stay(old, new):
     f = function(text, parameters="%p: ptr<i32>, %x: i32")
     unroll_loops(f, TARGET)
     assert "while" in body(f)
+
+
+SHORT = """
+  %lo = constant {value = 0} : i32
+  %hi = constant {value = HI} : i32
+  %st = constant {value = 2} : i32
+  %r = for %i = %lo to %hi step %st iter_args(%a = %x) : i32 {ATTRIBUTES{
+    %b = load %p : (ptr<i32>) -> i32
+    %c = muli %a, %b : i32
+    %d = addi %c, %i : i32
+    yield %d
+  }
+  store %p, %r : (ptr<i32>, i32)"""
+
+
+@pytest.mark.parametrize("end, attributes, loops", [
+    (4, "", 0), (8, "", 0), (7, "", 0), (9, "", 1), (8, "{num_stages = 2}", 1), (8, "{flatten = true}", 1),
+])  # fmt: skip
+def test_loops_of_few_iterations_become_straight_code(end, attributes, loops):
+    text = SHORT.replace("HI", str(end)).replace(": i32 {ATTRIBUTES{", f"{attributes} : i32 {{")
+    unrolled = transform(unroll_loops, function(text)) if not loops else function(text)
+    after = body(transform(canonicalize, unrolled))
+    assert after.count(" = for ") == loops
+    assert after.count("load") == (1 if loops else -(-end // 2))
+
+
+def test_loops_of_much_work_stay():
+    text = """
+      %lo = constant {value = 0} : i32
+      %hi = constant {value = 4} : i32
+      %st = constant {value = 1} : i32
+      %many = splat %x : (i32) -> tensor<COUNTxi32>
+      %r = for %i = %lo to %hi step %st iter_args(%a = %many) : tensor<COUNTxi32> {
+        %b = muli %a, %a : tensor<COUNTxi32>
+        %c = addi %b, %a : tensor<COUNTxi32>
+        yield %c
+      }
+      %s = reduce %r {axis = 0} : (tensor<COUNTxi32>) -> i32 {
+      (%u: i32, %v: i32):
+        %w = xori %u, %v : i32
+        yield %w
+      }
+      store %p, %s : (ptr<i32>, i32)"""
+    for count, changed in ((1024, True), (65536, False)):
+        given = function(text.replace("COUNT", str(count)))
+        assert unroll_loops(given, TARGET) == changed

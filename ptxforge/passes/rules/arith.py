@@ -15,7 +15,7 @@ from ptxforge.ir.ops import arith
 from ptxforge.ir.ops.cast import Bitcast, ExtF, ExtSI, ExtUI, IntToPtr, PtrToInt, TruncF, TruncI
 from ptxforge.ir.ops.math import AbsF, DivRn
 from ptxforge.ir.rewriter import PatternSet, Rewriter, constant_of
-from ptxforge.passes.analysis.limits import Limits, limits
+from ptxforge.passes.analysis.sign import Limits, limits
 
 RULES = PatternSet()
 
@@ -188,8 +188,8 @@ _SIGNED_OF = {"ult": "slt", "ule": "sle", "ugt": "sgt", "uge": "sge"}
 
 @RULES.on(arith.CmpI)
 def compared_within_limits(op: arith.CmpI, rewriter: Rewriter) -> bool:
-    """x < c → true or false, where the limits of both sides tell: as of a mask of a loop that divides"""
-    if isinstance(T.element_type(op.lhs.type), T.PointerType):  # nobody knows addresses
+    """x < c → true or false, where the limits of both sides tell"""
+    if isinstance(T.element_type(op.lhs.type), T.PointerType):
         return False
     left = limits(op.lhs)
     right = limits(op.rhs) if left is not None else None
@@ -200,7 +200,7 @@ def compared_within_limits(op: arith.CmpI, rewriter: Rewriter) -> bool:
 
 
 def _decided(predicate: str, left: Limits, right: Limits) -> bool | None:
-    """Whether a signed comparison holds for all numbers within the limits, for none, or it depends."""
+    """Whether a signed comparison holds for all numbers within the limits or for none."""
     if predicate in ("eq", "ne"):
         return predicate == "ne" if left[1] < right[0] or right[1] < left[0] else None
     if predicate in ("sgt", "sge"):
