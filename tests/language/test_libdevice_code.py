@@ -69,8 +69,24 @@ def test_what_is_rare_stands_behind_a_branch(name):
 
 
 @library
+def scaled(x):
+    return libdevice.ldexp(x, -libdevice.ilogb(x))
+
+
+def test_exponents_that_are_usual_take_few_instructions():
+    frame = len(usual_instructions(compiled(unchanged)))
+    assert (len(usual_instructions(compiled(scaled))) - frame) / ELEMENTS <= 19
+
+
+@library
 def piecewise(x):
     return arith.where_rarely(x > 8.0, math.log(x) / (x * x), x + 1.0)
+
+
+@library
+def integers(x):
+    whole = x.to(tl.int32)
+    return arith.where_rarely(x > 8.0, whole * 3 - 7, whole + 5).to(tl.float32)
 
 
 @library
@@ -84,6 +100,7 @@ def test_rare_values(devices):
         logarithm = np.log(x.astype(np.float64))
     for function, wanted in (
         (piecewise, np.where(x > 8, logarithm / (x * x), x + np.float32(1))),
+        (integers, np.where(x > 8, x.astype(np.int32) * 3 - 7, x.astype(np.int32) + 5)),
         (certain, logarithm),
     ):
         for device in devices:

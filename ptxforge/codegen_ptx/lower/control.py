@@ -315,8 +315,8 @@ def select_rarely(ctx: Lowering, op: SelectRarely) -> None:
         return
     found = {entry: b.new(kind) for entry in dict.fromkeys(wanted)}
     for (_, _, usual), register in found.items():
-        b.copy(register, usual)
+        b.copy(register, b.plain(whole(b, usual) if isinstance(usual, Pointer) else usual))
     with b.rare(reduce(lambda p, q: b.pure("or.pred %s, %s, %s;", "p", p, q), holds)):
         for (condition, x, usual), register in found.items():
-            b.copy(register, choose(b, condition, x, usual, kind))
+            b.copy(register, b.plain(choose(b, condition, x, usual, kind)))
     ctx.set(op, [found[entry] for entry in wanted])

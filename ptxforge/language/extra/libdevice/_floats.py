@@ -222,7 +222,13 @@ def ilogb(x):
     """
     size = math.abs(x)
     special = arith.where(size == float("inf"), 2147483647, -2147483648)
-    return arith.where((size > 0.0) & (size < float("inf")), _exponent(x), special)
+    special = arith.where((size > 0.0) & (size < float("inf")), _exponent(x), special)
+    if x.dtype == float64:
+        usual = (size.to(int64, bitcast=True) >> 52).to(int32) - 1023
+        return arith.where_rarely((usual == -1023) | (usual == 1024), special, usual)
+    else:
+        usual = (size.to(int32, bitcast=True) >> 23) - 127
+        return arith.where_rarely((usual == -127) | (usual == 128), special, usual)
 
 
 @library
@@ -259,7 +265,9 @@ def ldexp(x, n):
     first = _step(n, lowest, highest, digits)
     second = _step(n - first, lowest, highest, digits)
     last = arith.minimum(arith.maximum(n - first - second, lowest), highest)
-    return x * _power_of_two(first, type) * _power_of_two(second, type) * _power_of_two(last, type)
+    value = x * _power_of_two(first, type) * _power_of_two(second, type) * _power_of_two(last, type)
+    # One factor that is a float: one rounding.
+    return arith.where_rarely((n < lowest) | (n > highest), value, x * _power_of_two(n, type))
 
 
 scalbn = ldexp
