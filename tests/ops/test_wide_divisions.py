@@ -94,3 +94,35 @@ def test_both_take_one_short_division():
     assert ptx.count("div.u32") == 2 and "rem.u32" not in ptx
     assert ptx.count("div.s64") == ptx.count("rem.s64") == 2
     assert len(re.findall(r"@!%p\d+ bra", ptx)) == 2
+
+
+@ptxforge.jit
+def of_scalars(x, y, quotient, remainder):
+    at = tl.program_id(0)
+    a, b = tl.load(x + at), tl.load(y + at)
+    tl.store(quotient + at, a // b)
+    tl.store(remainder + at, a % b)
+
+
+def test_scalars(execute):
+    pairs = [(a, b) for a in EDGES for b in (*EDGES, -7) if b]
+    x, y = (np.array(column, np.int64) for column in zip(*pairs))
+    expected = towards_zero(*zip(*pairs))
+    for found in execute(of_scalars, (len(pairs),), [x, y, x * 0, x * 0], {}, outputs=[2, 3]):
+        for mine, theirs in zip(found, expected):
+            np.testing.assert_array_equal(mine, np.array(theirs, np.int64))
+
+
+@ptxforge.jit
+def wrapped(x, y, out, N: tl.constexpr):
+    at = tl.arange(0, N)
+    tl.store(out + at, tl.load(x + at) % tl.load(y))
+
+
+@pytest.mark.parametrize("divisor", [5, 2**20, 2**32 - 1, 2**32, 2**40, -9])
+@pytest.mark.parametrize("numbers", [[1, 4, 3], [1, 2**31, 2**32 - 1], EDGES])
+def test_remainders_that_are_mostly_the_dividend(execute, divisor, numbers):
+    x = np.resize(np.array(numbers, np.int64), 256)
+    _, expected = towards_zero(x.tolist(), [divisor] * 256)
+    for (out,) in execute(wrapped, (1,), [x, np.array([divisor]), x * 0], {"N": 256}, outputs=[2]):
+        np.testing.assert_array_equal(out, np.array(expected, np.int64))

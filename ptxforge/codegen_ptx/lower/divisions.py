@@ -135,7 +135,14 @@ def narrow_first(b: Builder, pairs: Iterable[tuple], quotient: bool, signed: boo
     chosen = [pair for pair in dict.fromkeys(pairs) if not any(isinstance(x, int) for x in pair)]
     if not chosen:
         return {}
-    plain = {pair: (b.plain(pair[0]), b.plain(pair[1])) for pair in chosen}
+    results = {pair: b.new("q") for pair in chosen}
+    _narrow(b, results, quotient, signed)
+    return results
+
+
+def _narrow(b: Builder, results: dict[tuple, Register], quotient: bool, signed: bool) -> None:
+    """Write the quotients or remainders of pairs of 64-bit registers to the registers given for them."""
+    plain = {pair: (b.plain(pair[0]), b.plain(pair[1])) for pair in results}
     numbers = dict.fromkeys(x for pair in plain.values() for x in pair)
     numbers |= dict.fromkeys(b.plain(b.add(y, -1, 64)) for _, y in plain.values())
     either, *rest = numbers
@@ -143,16 +150,14 @@ def narrow_first(b: Builder, pairs: Iterable[tuple], quotient: bool, signed: boo
         either = b.pure("or.b64 %s, %s, %s;", "q", either, x)
     rare = b.pure("setp.gt.u64 %s, %s, %s;", "p", either, (1 << 32) - 1)
     low = {x: b.pure("cvt.u32.u64 %s, %s;", "r", x) for pair in plain.values() for x in pair}
-    results = {}
     for pair, (x, y) in plain.items():
         found = b.pure("div.u32 %s, %s, %s;", "r", low[x], low[y])  # one for a quotient and its remainder
         found = found if quotient else b.plain(b.sub(low[x], b.mul(found, low[y], 32), 32))
-        results[pair] = b.new("q")
         b.copy(results[pair], b.pure("cvt.u64.u32 %s, %s;", "q", found))
-    with b.rare(rare):
-        for pair, (x, y) in plain.items():
-            b.effect(_template(64, quotient, signed), results[pair], x, y)
-    return results
+    end = b.skip_unless(rare, "narrow")
+    for pair, (x, y) in plain.items():
+        b.effect(_template(64, quotient, signed), results[pair], x, y)
+    b.place(end)
 
 
 # -- WRAPPED ----------------------------------------------------------------------------------------------
@@ -189,8 +194,11 @@ def _by_one(b: Builder, dividends: list, divisor, bits: int, signed: bool) -> di
     for x, register in registers.items():
         b.copy(register, plain[x])
     with b.rare(outside):
-        for register in registers.values():
-            b.effect(_template(bits, False, signed), register, register, divisor)
+        if bits == 64:
+            _narrow(b, {(plain[x], divisor): register for x, register in registers.items()}, False, signed)
+        else:
+            for register in registers.values():
+                b.effect(_template(bits, False, signed), register, register, divisor)
     return registers
 
 
