@@ -27,7 +27,6 @@ ELSEWHERE = {
     "passes/analysis/sign.py": "how deep an analysis looks",
     "passes/insert_barriers.py": "how much an analysis tells apart",
     "passes/plan_ctas.py": "the shape of the smallest product; how many copies an analysis makes",
-    "passes/predication.py": "a row in front of every tensor",
     "passes/rematerialization.py": "how deep a search goes",
     "passes/tensor_loads.py": "what a tensor map can describe, as the driver says",
 }
