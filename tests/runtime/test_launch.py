@@ -343,10 +343,10 @@ def test_more_registers_than_there_are(kernel, emulator):
     _refused(
         kernel,
         emulator,
-        "registers .*: 256 required, 128 available",
+        "registers .*: 512 required, 128 available",
         *_data(),
         1000,
-        num_warps=8,
+        num_warps=16,
         error=OutOfResourcesError,
     )
 

@@ -332,7 +332,8 @@ def norm3d(x, y, z):
 
 @library
 def norm4d(x, y, z, w):
-    """sqrt(x² + y² + z² + w²) of four numbers without overflow of squares: within 1 ulp (float32: 3)."""
+    """The length of four numbers ``x``, ``y``, ``z`` and ``w`` without overflow of squares: within 1 ulp
+    (float32: 3)."""
     return _length([x, y, z, w])
 
 
