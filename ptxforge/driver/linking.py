@@ -2,9 +2,12 @@
 
 Linkers have a text assembled as a part of a program. When it says how many threads a block has (``.reqntid``)
 the assembler then spends registers as if nothing but one block had to fit on a multiprocessor; when it does
-not, it saves them for more blocks, as it does for whole programs. (ptxas 13.0,
-bilinear interpolation: 138 and 56 registers.) So linkers get the text without it where nothing else depends
-on it, and with it after all if a block then needs more registers than there are.
+not, it saves them for more blocks, as it does for whole programs. (ptxas 13.0, bilinear interpolation: 138
+and 56 registers.) So linkers get the text without it where nothing else depends on it, and with it after all
+if a block then needs more registers than there are.
+
+``setmaxnreg`` has no effect in a part of a program (note C7504 of the assembler): threads that reckon with
+more registers spill, and their products wait for each other. Nothing can be done about that here.
 """
 
 from __future__ import annotations
@@ -22,6 +25,11 @@ _SECTION = "<IIQQQQIIQQ"
 """An entry of the table of sections of an ELF-64 file."""
 _REGISTERS = b"\x04\x2f\x08\x00"
 """How a fact of the section ``.nv.info`` begins that says how many registers a function has."""
+
+
+def is_whole_program(ptx: str) -> bool:
+    """Whether a text is slow as a part of a program, so that a linker is the last resort."""
+    return "setmaxnreg" in ptx
 
 
 def linked(ptx: str, link: Callable[[str], bytes]) -> bytes:

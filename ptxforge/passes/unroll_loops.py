@@ -35,13 +35,14 @@ from ptxforge.ir.ops.arith import AddI, DivSI, MaxSI, MulI, SubI
 from ptxforge.ir.ops.control import For, Loop, While, Yield
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.rewriter import constant_of, evaluate_constants
+from ptxforge.ir.warps import warps_of
 from ptxforge.support import machine
 from ptxforge.support.target import Target
 
 
 def unroll_loops(function: Function, target: Target) -> bool:
     """Unroll every ``for`` that asks for it or is short, inner loops first, and write out short ``while``."""
-    threads = 32 * function.attributes.get("num_warps", 4)
+    threads = warps_of(function).threads
     loops = [(op, op.unroll if op.unroll > 1 else _short(op, threads)) for op in function.walk(For)]
     loops = [(loop, factor) for loop, factor in loops if factor > 1]
     for loop, factor in reversed(loops):

@@ -9,8 +9,8 @@ is the driver's own, which knows the very GPU that is there, unless ``PTXFORGE_A
 a newer one made and this driver refuses is made again by the driver, once.
 
 The driver gives machine code away through its linker only, which heeds no ``setmaxnreg``
-(``tools.is_whole``). A text with these goes to the driver as it is, which keeps the machine code itself, in
-its own cache; an empty entry in ours tells that it was there.
+(``linking.is_whole_program``). A text with these goes to the driver as it is, which keeps the machine code
+itself, in its own cache; an empty entry in ours tells that it was there.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from ptxforge import compiler
 from ptxforge.compiler import Artifact
 from ptxforge.driver.arrays import from_torch_dtype
 from ptxforge.driver.device_array import element_type
+from ptxforge.driver.linking import is_whole_program
 from ptxforge.driver.protocol import Device, Module
 from ptxforge.language.types import dtype
 from ptxforge.runtime import cache, devices, options, store, tools, variants
@@ -115,7 +116,7 @@ def load_module(device: Device, ptx: str, kernel: str, target: str, given: bytes
     version = device.assembler if chosen == "driver" else tools.assembler_version(chosen)
     entry = cache.machine_name(ptx, architecture, version), architecture, version
     cubin = cache.load_machine_code(entry[0])
-    if tools.is_whole(ptx) and chosen != "ptxas":
+    if is_whole_program(ptx) and chosen != "ptxas":
         return _loaded_whole(device, ptx, kernel, cubin is not None, entry)
     if cubin is not None:
         try:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ptxforge.compiler import Assembly
 from ptxforge.driver import nvjitlink
+from ptxforge.driver.linking import is_whole_program
 from ptxforge.support import settings
 from ptxforge.support.errors import DeviceError
 
@@ -74,22 +75,19 @@ def serialized_products(log: str) -> list[str]:
     return [line for line in log.splitlines() if re.search(r"\(C75(?!19)\d\d\)", line)]
 
 
-def is_whole(ptx: str) -> bool:
-    """Whether the text must be assembled as the whole program that it is. Linkers (nvJitLink, the driver's
-    ``cuLinkAddData``) assemble each text as a part of a program, and then ``setmaxnreg`` has no effect (note
-    C7504 of the assembler): threads that reckon with more registers spill, and their products wait for each
-    other."""
-    return "setmaxnreg" in ptx
+def must_use_ptxas(ptx: str) -> bool:
+    """Whether machine code of ``ptx`` to keep or give away comes from ``ptxas``, which is installed, as no
+    linker makes it right."""
+    return is_whole_program(ptx) and find("ptxas") is not None
 
 
 def machine_code(ptx: str, target: str) -> bytes:
     """The machine code of PTX text without a GPU: by nvJitLink where it is installed (faster, as no process
-    is started), else by ``ptxas``, which comes first for a text that :func:`is_whole`; unless
+    is started), else by ``ptxas``, which comes first where :func:`must_use_ptxas`; unless
     ``PTXFORGE_ASSEMBLER`` names one. Raises :class:`DeviceError` as those do."""
     chosen = settings.ASSEMBLER.get()
     if chosen in ("", "driver"):
-        by_ptxas = is_whole(ptx) and find("ptxas") is not None
-        chosen = "nvjitlink" if nvjitlink.library() and not by_ptxas else "ptxas"
+        chosen = "nvjitlink" if nvjitlink.library() and not must_use_ptxas(ptx) else "ptxas"
     return assemble_with(chosen, ptx, target)
 
 

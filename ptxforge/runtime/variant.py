@@ -211,8 +211,7 @@ class CompiledKernel:
 
     def _cubin(self) -> bytes:
         """By the driver when a GPU made this variant, else by an assembler that needs none."""
-        by_ptxas = tools.is_whole(self.artifact.ptx) and tools.find("ptxas") is not None
-        if isinstance(self._device, CudaDevice) and not by_ptxas:
+        if isinstance(self._device, CudaDevice) and not tools.must_use_ptxas(self.artifact.ptx):
             return self._device.cubin(self.artifact.ptx)
         return tools.machine_code(self.artifact.ptx, self.artifact.target)
 
