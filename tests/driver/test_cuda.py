@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import subprocess
 import sys
 import threading
@@ -139,8 +140,10 @@ def test_a_launcher_asks_where_parameters_lie_only_behind_tensor_maps(driver, mo
     attributes = LaunchAttributes()
     function.launcher(["i", "Q"], [0, 1], (32, 1, 1), 0, 0, attributes)
     assert not asked
-    function.launcher(["i", "128s"], [0, 1], (32, 1, 1), 0, 0, attributes)
+    launcher = function.launcher(["i", "128s"], [0, 1], (32, 1, 1), 0, 0, attributes)
     assert len(asked) == 2
+    launcher.once(1, 1, 1, 0, (8, b"map" * 42), ())
+    assert driver.launches[0].params == struct.pack("<i44x128s", 8, b"map" * 42)
 
 
 def test_attributes(driver):

@@ -81,11 +81,21 @@ def test_by_a_scalar(execute, divisor):
 
 
 def test_by_zero(execute):
-    """All ones, in as many bits. (The remainder is nobody's promise: all ones on an H200, too.)"""
+    """All ones, in as many bits."""
     x = np.array(EDGES * 8, np.int64)
     arguments = [x, np.zeros(1, np.int64), x * 0, x * 0]
     for (quotient,) in execute(by_a_scalar, (1,), arguments, {"N": 128}, outputs=[2]):
         assert (quotient == -1).all()
+
+
+@pytest.mark.parametrize("executor", ["interpreter", "emulator"])
+def test_remainder_by_zero(executor):
+    """The dividend. (PTX promises nothing: on an H200 it is all ones where the long way is taken.)"""
+    x = np.array(EDGES * 8, np.int64)
+    quotient, remainder = x * 0, x * 0
+    with ptxforge.use_device(executor):
+        by_a_scalar[(1,)](x, np.zeros(1, np.int64), quotient, remainder, N=128)
+    assert (quotient == -1).all() and (remainder == x).all()
 
 
 def test_both_take_one_short_division():
