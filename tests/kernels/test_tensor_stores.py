@@ -162,6 +162,37 @@ def test_where_tiles_begin_and_rows_end(execute, column, columns, assume, why):
 
 
 @ptxforge.jit
+def counted_twice(a, b, c, M, N, K, FROM: tl.constexpr, PROGRAMS: tl.constexpr):
+    """What is stored has a counter of its own, which begins one step (and FROM) in front."""
+    left = tl.make_tensor_descriptor(a, [M, K], [K, 1], [64, 32])
+    right = tl.make_tensor_descriptor(b, [N, K], [K, 1], [64, 32])
+    out = tl.make_tensor_descriptor(c, [M, N], [N, 1], [64, 64])
+    across = tl.cdiv(N, 64)
+    stored = tl.program_id(0) - PROGRAMS + FROM
+    for tile in tl.range(tl.program_id(0), tl.cdiv(M, 64) * across, PROGRAMS, flatten=True):
+        row, column = tile // across * 64, tile % across * 64
+        acc = tl.zeros((64, 64), tl.float32)
+        for k in range(0, tl.cdiv(K, 32)):
+            acc = tl.dot(left.load([row, k * 32]), right.load([column, k * 32]).T, acc)
+        stored += PROGRAMS
+        out.store([stored // across * 64, stored % across * 64], acc.to(c.dtype.element_ty))
+
+
+@pytest.mark.parametrize("start", [0, -1])
+def test_a_counter_that_only_grows(execute, start):
+    """It is not negative where something is added that its first value needs; one step less may be."""
+    m, n, k = 160, 136, 96
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(-2, 3, s).astype(np.float16) for s in ((m, k), (n, k)))
+    expected = (a.astype(np.float32) @ b.astype(np.float32).T).astype(np.float16)
+    arguments = [a, b, np.zeros((m, n), np.float16), m, n, k]
+    for (out,) in execute(counted_twice, (4,), arguments, {"FROM": start, "PROGRAMS": 4}, outputs=[2]):
+        if start == 0:
+            np.testing.assert_array_equal(out, expected)
+    assert (into_memory(counted_twice.variants[-1].artifact.ptx) > 0) == (start == 0)
+
+
+@ptxforge.jit
 def many_tiles(x, y, rows, N: tl.constexpr, STEP: tl.constexpr, BM: tl.constexpr):
     """Tiles of a loop; with STEP below BM each overlaps the one before, and the later one counts."""
     i, j = tl.arange(0, BM), tl.arange(0, N)

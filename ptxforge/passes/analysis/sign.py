@@ -28,7 +28,35 @@ def _is_computed_nonnegative(value: Value, depth: int) -> bool:
         return _induction_is_nonnegative(value, depth)
     if any(sign < 0 for _, sign in op.addends) and _counts_from_the_end(value, depth):
         return True
+    if op.addends and _has_grown_enough(value, depth):
+        return True
     return op.is_nonnegative(lambda operand: is_nonnegative(operand, depth - 1))
+
+
+def _has_grown_enough(value: Value, depth: int) -> bool:
+    """Whether ``value`` is a carried number that only grows plus something, and so is not below what it is
+    of the first number: ``tile`` of ``tile = pid - n; for …: tile += n``."""
+    carried = next((v for v in value.defining_op.operands if _is_carried(v)), None)
+    if carried is None:
+        return False
+    terms, constant = _sum(value, depth)
+    if terms.pop(carried, 0) != 1:
+        return False
+    loop = carried.block.parent_op
+    initial, following = loop.carried_sources(loop.carried.index(carried))
+    more, number = _sum(initial, depth)
+    for term, times in more.items():
+        terms[term] = terms.get(term, 0) + times
+    return (
+        constant + number >= 0
+        and all(n == 0 or (n > 0 and is_nonnegative(term, depth - 1)) for term, n in terms.items())
+        and _only_grows(following, carried, depth - 1)
+    )
+
+
+def _is_carried(value: Value) -> bool:
+    loop = value.block.parent_op if isinstance(value, BlockArgument) else None
+    return loop is not None and loop.is_counted and value is not loop.induction
 
 
 def _counts_from_the_end(value: Value, depth: int) -> bool:
