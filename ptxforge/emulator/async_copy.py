@@ -310,7 +310,7 @@ def emit_bulk_wait(e: Emitter, i: Instruction) -> None:
     e.call(lambda machine: partial(machine.family_state(BulkCopies).stores.wait, pending=pending))
 
 
-@instruction("cp.async.bulk.prefetch", defines=0)
+@instruction("cp.async.bulk.prefetch", "cp.async.bulk.prefetch.tensor", defines=0)
 def emit_prefetch(e: Emitter, i: Instruction) -> None:
     """A hint."""
 
@@ -318,6 +318,7 @@ def emit_prefetch(e: Emitter, i: Instruction) -> None:
 # ------------------------------------------------------------------------------------------------------------
 # cp.async.bulk without a tensor map
 # ------------------------------------------------------------------------------------------------------------
+
 
 @instruction("cp.async.bulk", "cp.reduce.async.bulk", defines=0)
 def emit_bulk(e: Emitter, i: Instruction) -> None:
@@ -472,11 +473,6 @@ def emit_tensor(e: Emitter, i: Instruction) -> None:
         return
     barrier = e.locator(barriers[0], "shared", 8, "atomic")
     e.call(bind_tensor_load, e.site, *arguments, barrier, _mask(e, i, 3))
-
-
-@instruction("cp.async.bulk.prefetch.tensor", defines=0)
-def emit_tensor_prefetch(e: Emitter, i: Instruction) -> None:
-    """A hint."""
 
 
 class _Maps:

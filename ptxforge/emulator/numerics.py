@@ -569,15 +569,16 @@ def _fma_f64(mode: str) -> Callable[..., Array]:
 # ------------------------------------------------------------------------------------------------------------
 
 
-def _through_f32(operation: Callable[..., Array]) -> Callable[..., Array]:
-    """An f16 operation by way of f32: exact for +, -, *; for a quotient or a root innocuous (24 >= 2 * 11 +
-    2).
-    """
+_BY_F32 = {"f16": (f16_to_f32, _to_f16), "bf16": (bf16_to_f32, f32_to_bf16)}
 
-    def run(*sources: Array) -> Array:
-        return _to_f16(operation(*[f16_to_f32(s) for s in sources]))
 
-    return run
+def _through_f32(operation: Callable[..., Array], kind: str) -> Callable[..., Array]:
+    """An operation on f16 or bf16 by way of f32 (on other floats itself): for +, -, * of f16 exact, for a
+    quotient or a root innocuous (24 >= 2 * 11 + 2)."""
+    if kind not in _BY_F32:
+        return operation
+    widen, narrowed = _BY_F32[kind]
+    return lambda *sources: narrowed(operation(*map(widen, sources)))
 
 
 def _through_f64(operation: Callable[..., Array]) -> Callable[..., Array]:
@@ -647,11 +648,7 @@ def _extreme_of(name: str, kind: str, nan: bool, xorsign: bool, count: int) -> C
 
     if kind == "f16" and xorsign:  # `f16_to_f32` would lose the sign of a NaN, which counts here
         return lambda *sources: _to_f16(core(*[np.asarray(s).astype(np.float32) for s in sources]))
-    if kind == "f16":
-        return lambda *sources: _to_f16(core(*[f16_to_f32(s) for s in sources]))
-    if kind == "bf16":
-        return lambda *sources: f32_to_bf16(core(*[bf16_to_f32(s) for s in sources]))
-    return core
+    return _through_f32(core, kind)
 
 
 def _bit_operation(name: str, kind: str) -> Callable[..., Array]:
@@ -898,21 +895,16 @@ def _core(name: str, kind: str, flags: frozenset[str], arity: int) -> Callable[.
     if name not in _PLAIN:
         return None
     if kind == "f16":
-        return _through_f32(_PLAIN[name])
+        return _through_f32(_PLAIN[name], kind)
     return _through_f64({"add": _sum_odd, "sub": lambda a, b: _sum_odd(a, -b), "mul": np.multiply}[name])
 
 
 def _approximate(name: str, kind: str) -> Callable[..., Array]:
-    core = _APPROXIMATE[name]
-    if kind == "f32":
-        return core
-    if kind == "f16":
-        return _through_f32(core)
-    if kind == "bf16":
-        return lambda a: f32_to_bf16(core(bf16_to_f32(a)))
-    return {"rcp": lambda a: _high_word(1.0 / a), "rsqrt": lambda a: _high_word(1.0 / np.sqrt(a))}.get(
-        name, core
-    )
+    if (name, kind) == ("rcp", "f64"):
+        return lambda a: _high_word(1.0 / a)
+    if (name, kind) == ("rsqrt", "f64"):
+        return lambda a: _high_word(1.0 / np.sqrt(a))
+    return _through_f32(_APPROXIMATE[name], kind)
 
 
 def _flushed(core: Callable[..., Array], kind: str) -> Callable[..., Array]:
@@ -938,9 +930,8 @@ def relu(x: Array, kind: str) -> Array:
 
 
 def _saturated(core: Callable[..., Array], kind: str) -> Callable[..., Array]:
-    if kind == "bf16":
-        return lambda *sources: f32_to_bf16(saturate(bf16_to_f32(core(*sources))))
-    return lambda *sources: saturate(core(*sources))
+    limited = _through_f32(saturate, "bf16") if kind == "bf16" else saturate
+    return lambda *sources: limited(core(*sources))
 
 
 # ------------------------------------------------------------------------------------------------------------
@@ -1094,7 +1085,7 @@ def _float_to_float(
 
 def _float_cast(target: str, source: str, mode: str, flags: frozenset[str]) -> Callable[..., Array] | None:
     if mode in _INTEGRAL:
-        return _integral_cast(target, source, mode)
+        return _through_f32(_INTEGRAL[mode], source) if target == source else None
     if target == "tf32":
         return lambda a: f32_to_tf32(a, mode, "satfinite" in flags)
     if target == source:
@@ -1128,17 +1119,6 @@ def _satfinite(core: Callable[..., Array], target: str) -> Callable[..., Array]:
         return clamped.view(NATURAL[target])
 
     return run
-
-
-def _integral_cast(target: str, source: str, mode: str) -> Callable[..., Array] | None:
-    if target != source:
-        return None
-    integral = _INTEGRAL[mode]
-    if source == "f16":
-        return lambda a: _to_f16(integral(f16_to_f32(a)))
-    if source == "bf16":
-        return lambda a: f32_to_bf16(integral(bf16_to_f32(a)))
-    return lambda a: integral(np.asarray(a))
 
 
 def _pack_pair(target: str, mode: str, flags: frozenset[str]) -> Callable[..., Array]:

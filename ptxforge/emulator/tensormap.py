@@ -273,16 +273,7 @@ def fill_bits(m: TensorMap) -> int:
     return {2: 0x7FFF, 4: 0x7FFFFFFF, 8: 0x7FFFFFFFFFFFFFFF}[m.element_bytes]
 
 
-_WITH_ORDINAL = ("box_dim", "global_dim", "global_stride", "element_stride")
-_FIELDS = (
-    "global_address",
-    "rank",
-    "elemtype",
-    "interleave_layout",
-    "swizzle_mode",
-    "fill_mode",
-    *_WITH_ORDINAL,
-)
+_WITH_ORDINAL = [field for field, (_, count) in _REPLACED.items() if count > 1]
 _WIDE = ("global_address", "global_stride")
 
 
@@ -334,7 +325,7 @@ class ChangedMaps:
 @instruction("tensormap.replace", defines=0)
 def emit_replace(e: Emitter, i: Instruction) -> None:
     """tensormap.replace.tile.field{.ss}.b1024.type [addr], {ord,} new_val."""
-    field = i.first_of(_FIELDS)
+    field = i.first_of(_REPLACED)
     kind = "b64" if field in _WIDE else "b32"
     if field is None or not i.has("tile") or not i.has("b1024") or i.parts[-1] != kind:
         raise e.error("unknown form")

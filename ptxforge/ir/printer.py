@@ -43,23 +43,15 @@ def print_function(
     return _Printer(locations, notes or {}).function(function)
 
 
-def print_operation(op: Operation) -> str:
-    """The text of one operation (with its regions) alone, for messages; layouts are spelled out."""
-    printer = _Printer(False, {}, aliased=False)
-    printer.operation(op, "")
-    return "\n".join(printer.lines)
-
-
 def region_label(name: str) -> str:
     """The word in front of a second or later region: its field's name (``else`` for ``else_block``)."""
     return name.removesuffix("_block")
 
 
 class _Printer:
-    def __init__(self, locations: bool, notes: Mapping[Operation, str], aliased: bool = True):
+    def __init__(self, locations: bool, notes: Mapping[Operation, str]):
         self.locations = locations
         self.notes = notes
-        self.aliased = aliased
         self.lines: list[str] = []
         self.names: dict[Value, str] = {}
         self.taken: set[str] = set()
@@ -111,8 +103,6 @@ class _Printer:
 
     def layout(self, layout: Encoding) -> str:
         """An encoding's alias, or its text with the alias of the encoding that it is derived from."""
-        if not self.aliased:
-            return str(layout)
         root = layout
         while (parent := getattr(root, "parent", None)) is not None:
             root = parent

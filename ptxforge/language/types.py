@@ -7,7 +7,7 @@ with the questions as methods (``x.dtype.is_floating()``), as kernels written fo
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from ptxforge.support import dtypes
@@ -39,6 +39,16 @@ class Signedness(enum.Enum):
 
     SIGNED = 0
     UNSIGNED = 1
+
+
+def _is(name: str) -> Callable[[dtype], bool]:
+    """The method of an element type that asks whether it is the one of this name."""
+
+    def is_it(self: dtype) -> bool:
+        return self.name == name
+
+    is_it.__doc__ = f"Whether it is {name}."
+    return is_it
 
 
 class dtype:
@@ -175,77 +185,24 @@ class dtype:
         """Whether it is one of the 8-bit floats."""
         return self.base.is_fp8
 
-    def is_fp8e4nv(self) -> bool:
-        """Whether it is float8e4nv (e4m3fn)."""
-        return self is float8e4nv
-
-    def is_fp8e5(self) -> bool:
-        """Whether it is float8e5 (e5m2)."""
-        return self is float8e5
-
-    def is_fp8e4b8(self) -> bool:
-        """Whether it is float8e4b8."""
-        return self is float8e4b8
-
-    def is_fp8e4b15(self) -> bool:
-        """Whether it is float8e4b15."""
-        return self is float8e4b15
-
-    def is_fp8e5b16(self) -> bool:
-        """Whether it is float8e5b16."""
-        return self is float8e5b16
-
-    def is_fp16(self) -> bool:
-        """Whether it is float16."""
-        return self is float16
-
-    def is_bf16(self) -> bool:
-        """Whether it is bfloat16."""
-        return self is bfloat16
-
-    def is_fp32(self) -> bool:
-        """Whether it is float32."""
-        return self is float32
-
-    def is_fp64(self) -> bool:
-        """Whether it is float64."""
-        return self is float64
-
-    def is_int1(self) -> bool:
-        """Whether it is int1."""
-        return self is int1
-
-    def is_int8(self) -> bool:
-        """Whether it is int8."""
-        return self is int8
-
-    def is_int16(self) -> bool:
-        """Whether it is int16."""
-        return self is int16
-
-    def is_int32(self) -> bool:
-        """Whether it is int32."""
-        return self is int32
-
-    def is_int64(self) -> bool:
-        """Whether it is int64."""
-        return self is int64
-
-    def is_uint8(self) -> bool:
-        """Whether it is uint8."""
-        return self is uint8
-
-    def is_uint16(self) -> bool:
-        """Whether it is uint16."""
-        return self is uint16
-
-    def is_uint32(self) -> bool:
-        """Whether it is uint32."""
-        return self is uint32
-
-    def is_uint64(self) -> bool:
-        """Whether it is uint64."""
-        return self is uint64
+    is_fp8e4nv = _is("fp8e4nv")
+    is_fp8e5 = _is("fp8e5")
+    is_fp8e4b8 = _is("fp8e4b8")
+    is_fp8e4b15 = _is("fp8e4b15")
+    is_fp8e5b16 = _is("fp8e5b16")
+    is_fp16 = _is("fp16")
+    is_bf16 = _is("bf16")
+    is_fp32 = _is("fp32")
+    is_fp64 = _is("fp64")
+    is_int1 = _is("int1")
+    is_int8 = _is("int8")
+    is_int16 = _is("int16")
+    is_int32 = _is("int32")
+    is_int64 = _is("int64")
+    is_uint8 = _is("uint8")
+    is_uint16 = _is("uint16")
+    is_uint32 = _is("uint32")
+    is_uint64 = _is("uint64")
 
     def is_ptr(self) -> bool:
         """Whether it is a pointer."""

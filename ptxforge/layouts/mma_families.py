@@ -61,20 +61,6 @@ class Family:
         """What :class:`~ptxforge.layouts.encodings.Mma` takes (of ``mma.sync``)."""
         return self.m, self.n
 
-    @property
-    def a_registers(self) -> int:
-        """Registers of a lane's fragment of A: 32 bits each, 64 of f64."""
-        return self.m * self.k // 32 // self.k_width
-
-    @property
-    def b_registers(self) -> int:
-        """Registers of a lane's fragment of B (of ``mma.sync``)."""
-        return self.k * self.n // 32 // self.k_width
-
-    def c_registers(self, total: str) -> int:
-        """Registers of a lane's part of C and D (of ``mma.sync``): f16 sums are packed in pairs."""
-        return self.m * self.n // 32 // (2 if total == "f16" else 1)
-
     def kinds(self, a: str, b: str, total: str, a_unsigned: bool = False, b_unsigned: bool = False) -> tuple:
         """PTX's names of the types of A, B and the sums."""
         return _ptx_type(a, a_unsigned), _ptx_type(b, b_unsigned), PTX_SUMS[total]

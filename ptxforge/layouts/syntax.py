@@ -11,7 +11,7 @@ lists and no commas between fields, ``nvidia_mma``, ``mma<{version = 2, ...}>``,
 >>> mma = parse_encoding("#triton_gpu.mma<{version = 2, warpsPerCTA = [2, 2]}>")
 >>> print(mma)
 #mma<{versionMajor = 2, versionMinor = 0, warpsPerCTA = [2, 2], instrShape = [16, 8]}>
->>> print_encoding(parse_encoding("#slice<{dim = 1, parent = #m}>", {"#m": mma}), {mma: "#mma"})
+>>> parse_encoding("#slice<{dim = 1, parent = #m}>", {"#m": mma}).text({mma: "#mma"})
 '#slice<{dim = 1, parent = #mma}>'
 """
 
@@ -37,11 +37,6 @@ from ptxforge.support.errors import ParseError
 _TOKEN = re.compile(r"\s*(?:(#[A-Za-z_][\w.$]*)|(-?\d+)|([A-Za-z_]\w*)|([<>{}\[\]=,]))")
 
 Aliases = Mapping[str, Encoding]
-
-
-def print_encoding(encoding: Encoding, aliases: Mapping[Encoding, str] | None = None) -> str:
-    """The text of an encoding; encodings that ``aliases`` names (``#mma``) are printed by that name."""
-    return (aliases or {}).get(encoding) or encoding.text(aliases)
 
 
 def parse_encoding(text: str, aliases: Aliases | None = None) -> Encoding:

@@ -22,7 +22,7 @@ from ptxforge.ir.printer import print_function
 from ptxforge.passes.analysis.roots import written_parameters
 from ptxforge.support import descriptor, settings
 from ptxforge.support.errors import DeviceError, PtxforgeError
-from ptxforge.support.settings import short
+from ptxforge.support.tracebacks import short
 
 if TYPE_CHECKING:
     from ptxforge.runtime.jit import JITFunction

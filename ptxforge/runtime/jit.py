@@ -31,9 +31,9 @@ from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.runtime.variants import Key, Variants, forbid_jit
 from ptxforge.support import errors, markup
 from ptxforge.support.errors import ArgumentError, ChangedGlobalError, LaunchError
-from ptxforge.support.settings import SHORTENED, short
 from ptxforge.support.source_text import on_redefinition, remember
 from ptxforge.support.target import parse_target
+from ptxforge.support.tracebacks import SHORTENED, short
 
 DEFAULT_TARGET = "sm_90a"
 

@@ -15,13 +15,7 @@ from typing import Any
 
 import attrs
 
-from ptxforge.support.errors import (
-    CompilationError,
-    InternalCompilerError,
-    LaunchInterrupt,
-    PtxforgeError,
-    SettingError,
-)
+from ptxforge.support.errors import CompilationError, SettingError
 from ptxforge.support.target import parse_target
 
 PREFIX = "PTXFORGE_"
@@ -260,21 +254,3 @@ def warn_of_unknown() -> None:
         if sentence not in _told:
             _told.add(sentence)
             warnings.warn(f"{sentence} (python -m ptxforge env lists them)", stacklevel=2)
-
-
-# Errors without ptxforge's own frames: what a user did wrong is in the message and in the user's frames.
-
-SHORTENED = (PtxforgeError, LaunchInterrupt)
-"""What is raised in place of itself by :func:`short`."""
-
-
-def short(error: BaseException) -> BaseException:
-    """The error to raise in place of ``error`` where ptxforge hands it to its caller.
-
-    It is the same object without the frames and causes that led to it inside ptxforge, but for
-    ``PTXFORGE_TRACEBACK=full`` and for a fault of ptxforge itself.
-    """
-    if isinstance(error, InternalCompilerError) or TRACEBACK.get() == "full":
-        return error
-    error.__cause__, error.__suppress_context__ = None, True
-    return error.with_traceback(None)

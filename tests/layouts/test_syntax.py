@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ptxforge.layouts.encodings import Blocked, CTALayout, DotOperand, Mma, Shared, Slice
-from ptxforge.layouts.syntax import parse_encoding, parse_encoding_prefix, print_encoding
+from ptxforge.layouts.syntax import parse_encoding, parse_encoding_prefix
 from ptxforge.support.errors import ParseError
 
 from .layout_strategies import distributed, shared
@@ -29,8 +29,7 @@ def test_ctas_round_trip():
 
 def test_aliases():
     names = {PARENT: "#blocked1"}
-    assert print_encoding(PARENT, names) == "#blocked1"
-    assert print_encoding(Slice(1, PARENT), names) == "#slice<{dim = 1, parent = #blocked1}>"
+    assert Slice(1, PARENT).text(names) == "#slice<{dim = 1, parent = #blocked1}>"
     assert parse_encoding("#slice<{dim = 1, parent = #blocked1}>", {"#blocked1": PARENT}) == Slice(1, PARENT)
     assert parse_encoding("#blocked1", {"#blocked1": PARENT}) is PARENT
 

@@ -11,7 +11,8 @@ A copy at the end of a loop's body vanishes when its source may be computed in i
 use of the old value does not come after the first definition of the new one. What a side of a branch computes
 is computed in the register of the result, unless that is another result already.
 
-``order_copies`` makes of what is left, which happens all at once, moves one after another.
+``order_copies`` makes of what is left, which happens all at once, moves one after another; ``drop_copies``
+takes out those of a register onto itself.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ptxforge.codegen_ptx.ptx.builder import copied
-from ptxforge.codegen_ptx.ptx.instruction import CARRY, LABEL, MERGE, Carry, Instruction, Merge
+from ptxforge.codegen_ptx.ptx.instruction import CARRY, COPY, LABEL, MERGE, Carry, Instruction, Merge
 from ptxforge.codegen_ptx.ptx.registers import Register
 
 if TYPE_CHECKING:
@@ -155,3 +156,11 @@ def _in_order(copies: list[Pair], b: Builder) -> Iterator[Pair]:
         temporary = b.new(old.kind)
         yield temporary, old
         pending = [(d, temporary if name(s) is name(old) else s) for d, s in pending]
+
+
+def drop_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
+    """Without copies of a register onto itself."""
+    if not b.aliases:
+        return code
+    name = b.resolved
+    return [i for i in code if i.kind is not COPY or name(i.operands[0]) is not name(i.operands[1])]

@@ -2,74 +2,33 @@
 
 ``python -m ptxforge passes`` prints it below the passes over the IR; ``PTXFORGE_DUMP=drop_dead`` prints the
 instructions after a row, ``PTXFORGE_STOP_AFTER=sink_rare`` leaves out the rows behind it, and with
-``PTXFORGE_VERIFY=1`` instructions are checked after each (:func:`check`). A kernel is right without any row
+``PTXFORGE_VERIFY=1`` instructions are checked after each (``verifier.py``). A kernel is right without any row
 but those that are ``needed``: each only makes it better. (Names are given to registers in any case.)
 
 Other decisions have to be taken while operations are lowered, because what follows depends on them. They
 stand in ``RULES``, by the name under which ``--why`` shows them.
-
-The shortest passes stand here: they drop instructions that nothing would miss.
-
-    add.s32 %r9, %r1, 4;          nobody reads %r9: dead
-    mov.b32 %r3, %r8;             %r8 became %r3 (it is computed in its place): a copy onto itself
 """
 
 from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
 
-from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, order_copies
-from ptxforge.codegen_ptx.ptx.instruction import (
-    CARRY,
-    COPY,
-    LABEL,
-    PURE,
-    RARE_BEGIN,
-    RARE_END,
-    Instruction,
-    form_of,
-)
-from ptxforge.codegen_ptx.ptx.registers import Names, Register
+from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, drop_copies, order_copies
+from ptxforge.codegen_ptx.ptx.drop_dead import drop_dead
+from ptxforge.codegen_ptx.ptx.instruction import Instruction
+from ptxforge.codegen_ptx.ptx.printer import lines_of
+from ptxforge.codegen_ptx.ptx.registers import Names
 from ptxforge.codegen_ptx.ptx.sink_rare import sink_rare
+from ptxforge.codegen_ptx.ptx.verifier import check
 from ptxforge.support import settings
-from ptxforge.support.errors import InternalCompilerError
 
 if TYPE_CHECKING:
     from ptxforge.codegen_ptx.ptx.builder import Builder
-
-
-def drop_dead(code: list[Instruction], b: Builder) -> list[Instruction]:
-    """Without pure instructions whose results nobody uses."""
-    used: set = set()
-    kept = []
-    for instruction in reversed(code):
-        operands = instruction.operands
-        if instruction.kind is PURE:
-            results = form_of(instruction.syntax).results
-            if used.isdisjoint(operands[:results]):
-                continue
-            used.update(operands[results:])
-        elif instruction.kind is COPY:
-            used.add(operands[1])
-        else:
-            used.update(operands)
-        kept.append(instruction)
-    kept.reverse()
-    return kept
-
-
-def drop_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
-    """Without copies of a register onto itself."""
-    if not b.aliases:
-        return code
-    name = b.resolved
-    return [i for i in code if i.kind is not COPY or name(i.operands[0]) is not name(i.operands[1])]
-
 
 PtxFunction = Callable[[list[Instruction], "Builder"], list[Instruction]]
 
@@ -154,57 +113,3 @@ def run(
     names = Names(b.aliases)
     lines = lines_of(code, names, why)
     return names.declarations(), lines
-
-
-def check(code: list[Instruction], b: Builder, after: str) -> None:
-    """Every register is defined before it is read, in the order of the text; what a pure instruction defines
-    nothing else defines, unless it is carried; what is computed at the entry is carried nowhere.
-
-    Raises:
-        InternalCompilerError: an instruction for which one of these does not hold; ``after`` names the pass.
-    """
-    for instruction in b.entry_code():
-        for x in instruction.definitions:
-            _require(x not in b.aliases, instruction, f"{x} is computed at the entry, and assigned", after)
-    carried = {*b.aliases, *b.aliases.values()}
-    made: dict[Register, Instruction] = {}
-    for instruction in code:
-        if not instruction.acts:
-            continue
-        for x in instruction.operands if instruction.kind is CARRY else instruction.uses:
-            if isinstance(x, Register):
-                _require(b.resolved(x) in made, instruction, f"nothing defines {x} before", after)
-        for x in instruction.definitions:
-            _require(isinstance(x, Register), instruction, f"{x} is no register", after)
-            is_second = made.setdefault(b.resolved(x), instruction) is not instruction
-            is_alone = instruction.kind is PURE and x not in carried
-            _require(not (is_second and is_alone), instruction, f"{x} is defined twice", after)
-
-
-def _require(holds: bool, instruction: Instruction, reason: str, after: str) -> None:
-    if not holds:
-        raise InternalCompilerError(f"after {after}: {reason}: {instruction}")
-
-
-def lines_of(code: Sequence[Instruction], names: Names, why: bool = False) -> list[str]:
-    """A line for each instruction, its registers called by ``names``, and a ``.loc`` where the place in the
-    source changes. With ``why``, comments say which rule made an instruction what it is."""
-    lines: list[str] = []
-    name = names.__getitem__
-    here = None
-    for instruction in code:
-        kind = instruction.kind
-        if kind is LABEL:
-            lines.append(instruction.syntax)
-            continue
-        if kind is RARE_BEGIN or kind is RARE_END:
-            continue
-        if instruction.location is not here and instruction.location not in (None, here):
-            here = instruction.location
-            lines.append("\t.loc %d %d %d" % here)
-        form = form_of(instruction.syntax)
-        line = form.line % tuple(map(name, instruction.operands))
-        if form.has_address:
-            line = line.replace("+0]", "]")
-        lines.append(f"{line}  // {instruction.why}" if why and instruction.why else line)
-    return lines

@@ -28,14 +28,21 @@ from ptxforge.support.errors import VerificationError
 
 
 class Cast(Operation):
-    """Base of conversions: the result's element type is given, shape and layout are the operand's."""
+    """Base of conversions: the result's element type is given, shape and layout are the operand's.
+    ``widens`` says whether it is wider than the operand's (or narrower), where the operation asks for it."""
 
     traits = frozenset((ELEMENTWISE,))
+    widens: bool | None = None
 
     def check(self):
         source, result = self.operands[0].type, self.result.type
         if T.shape_of(source) != T.shape_of(result) or T.layout_of(source) != T.layout_of(result):
             raise VerificationError(f"'{self.name}' must keep shape and layout: {source} -> {result}")
+        source, target = T.element_type(source), self.target
+        changes = target.bits > source.bits if self.widens else target.bits < source.bits
+        if self.widens is not None and not changes:
+            verb = "widen" if self.widens else "narrow"
+            raise VerificationError(f"'{self.name}' must {verb}: {source} -> {target}")
 
     @property
     def target(self) -> T.Type:
@@ -51,21 +58,12 @@ class IntegerCast(Cast):
         return operands[0]
 
 
-def _check_widths(op: Cast, wider: bool) -> None:
-    source, target = T.element_type(op.operands[0].type), op.target
-    if (target.bits > source.bits) != wider or target.bits == source.bits:
-        raise VerificationError(f"'{op.name}' must {'widen' if wider else 'narrow'}: {source} -> {target}")
-
-
 @define("extsi", shows_operand_types=True, traits=[ADDRESSING], nonnegative_if=ALL)
 class ExtSI(IntegerCast):
     """Widen an integer with its sign."""
 
     x = operand(INT)
-
-    def check(self):
-        super().check()
-        _check_widths(self, wider=True)
+    widens = True
 
     def evaluate(self, x):
         if x.dtype == np.bool_:
@@ -78,10 +76,7 @@ class ExtUI(IntegerCast):
     """Widen an integer with zeros."""
 
     x = operand(INT)
-
-    def check(self):
-        super().check()
-        _check_widths(self, wider=True)
+    widens = True
 
     def evaluate(self, x):
         return as_unsigned(x).astype(self.target.numpy)
@@ -92,10 +87,7 @@ class TruncI(IntegerCast):
     """Keep an integer's low bits."""
 
     x = operand(INT)
-
-    def check(self):
-        super().check()
-        _check_widths(self, wider=False)
+    widens = False
 
     def evaluate(self, x):
         if self.target is T.I1:
@@ -108,10 +100,7 @@ class ExtF(Cast):
     """Widen a float (exact)."""
 
     x = operand(FLOAT)
-
-    def check(self):
-        super().check()
-        _check_widths(self, wider=True)
+    widens = True
 
     def evaluate(self, x):
         return (
