@@ -11,8 +11,7 @@ from collections.abc import Callable, Collection
 from ptxforge.ir.core import Function
 from ptxforge.passes.accelerate_matmul import accelerate_matmul
 from ptxforge.passes.allocate_shared import allocate_shared
-from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
-from ptxforge.passes.analysis.within_vectors import FactsWithinVectors
+from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis, FactsWithinVectors
 from ptxforge.passes.assign_layouts import assign_layouts
 from ptxforge.passes.canonicalize import canonicalize
 from ptxforge.passes.canonicalize_pointers import canonicalize_pointers

@@ -41,9 +41,9 @@ from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.shape import MakeRange, RotatedRange, Splat
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.encodings import WARP_SIZE
+from ptxforge.passes.analysis.axis_info import FactsWithinVectors, is_prefix
 from ptxforge.passes.analysis.components import Components
 from ptxforge.passes.analysis.kept import kept
-from ptxforge.passes.analysis.within_vectors import FactsWithinVectors, is_prefix
 from ptxforge.passes.properties import is_memory_access
 from ptxforge.passes.vectorize_memory import may_be_guarded
 from ptxforge.support import machine

@@ -25,10 +25,9 @@ from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.ops.arith import CmpI, DivSI, DivUI, RemSI, RemUI, ShrSI, ShrUI
 from ptxforge.layouts.banks import register_run
 from ptxforge.layouts.encodings import elements_per_thread
-from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
+from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis, FactsWithinVectors, is_prefix
 from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.analysis.reasons import why_narrow
-from ptxforge.passes.analysis.within_vectors import FactsWithinVectors, is_prefix
 from ptxforge.passes.properties import is_memory_access
 from ptxforge.support import machine
 from ptxforge.support.target import Target
