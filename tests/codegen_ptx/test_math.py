@@ -10,6 +10,7 @@ import pytest
 
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import math as ops
+from ptxforge.ir.ops.arith import AddF
 from ptxforge.support import machine
 from tests.codegen_ptx.harness import Kernel, blocked, pointer
 
@@ -138,3 +139,31 @@ def test_many_exponentials_are_tested_in_parts(monkeypatch):
     kernel.run(x.copy(), out)
     assert len(re.findall(r"bra \$denormal", kernel.ptx())) == 4
     np.testing.assert_allclose(out, np.exp(x.astype(np.float64)), rtol=2e-5, atol=2e-45)
+
+
+@pytest.mark.parametrize("addend, is_tested", [(-1.0, False), (2.0**-100, False), (2.0**-120, True)])
+def test_exponentials_whose_denormal_results_no_sum_shows(addend, is_tested):
+    """``1 + exp(x)`` is 1 for a denormal power and for 0; a sum with a tiny number is not."""
+    kernel = Kernel(pointer(T.F32), pointer(T.F32), num_warps=1)
+    x = kernel.load(0, (512,), blocked(1, warps=(1,)))
+    powers = kernel.b.value(ops.Exp, x)
+    kernel.store(1, kernel.b.value(AddF, powers, kernel.b.constant(addend, x.type)))
+    x = np.random.default_rng(1).uniform(-104, -60, 512).astype(np.float32)
+    out = np.zeros_like(x)
+    kernel.run(x.copy(), out)
+    assert ("ex2.approx.f32" in kernel.ptx()) == is_tested
+    expected = (addend + np.exp(x.astype(np.float64))).astype(np.float32)
+    np.testing.assert_allclose(out, expected, rtol=2e-5)
+
+
+@pytest.mark.parametrize("element", [T.F16, T.BF16], ids=str)
+def test_exponentials_of_sixteen_bits_are_tested_where_denormal_results_are_kept(element):
+    kernel = Kernel(pointer(element), pointer(element), num_warps=1)
+    kernel.store(1, kernel.b.value(ops.Exp, kernel.load(0, (512,), blocked(1, warps=(1,)))))
+    x = np.random.default_rng(1).uniform(-90, 10, 512).astype(element.numpy)
+    out = np.zeros_like(x)
+    kernel.run(x.copy(), out)
+    assert ("$denormal" in kernel.ptx()) == (element is T.BF16)
+    expected = np.exp(x.astype(np.float64)).astype(element.numpy)
+    difference = np.abs(out.view(np.int16).astype(int) - expected.view(np.int16).astype(int))
+    assert difference.max() <= 1

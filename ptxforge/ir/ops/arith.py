@@ -377,6 +377,7 @@ class AddF(BinaryFloat):
     """Float sum, round to nearest even."""
 
     function = np.add
+    addends = AddI.addends
 
 
 @define("subf")
@@ -384,6 +385,7 @@ class SubF(BinaryFloat):
     """Float difference, round to nearest even."""
 
     function = np.subtract
+    addends = SubI.addends
 
 
 @define("mulf", traits=[COMMUTATIVE])
