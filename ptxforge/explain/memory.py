@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import attrs
 
+from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Operation
 from ptxforge.ir.definition import ALLOCATES
 from ptxforge.ir.facts import AxisInfo
@@ -125,7 +126,7 @@ def replication(layout: Distributed, shape: tuple[int, ...]) -> int:
     return 1 << (free.get(LANE, 0).bit_count() + free.get(WARP, 0).bit_count())
 
 
-_BARRIER = "1 i64"
+_BARRIER = f"1 {T.MBARRIER}"
 """The tile that an mbarrier is."""
 
 

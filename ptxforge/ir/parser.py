@@ -207,8 +207,9 @@ class _Parser:
             type = reader()
             self.lexer.expect(">")
             return type
-        if name == str(T.TENSOR_MAP):
-            return T.TENSOR_MAP
+        for type in (T.TENSOR_MAP, T.MBARRIER):
+            if name == str(type):
+                return type
         self.lexer.fail(f"unknown type '{name}'", position)
 
     def _pointer(self) -> T.Type:

@@ -6,6 +6,7 @@
 ``ptr<f32>``                              a pointer to global memory (``ptr<f32, shared>`` elsewhere)
 ``tensor<128x64xf16>``                    a tile; in the gpu stage ``tensor<128x64xf16, #blocked<{…}>>``
 ``memdesc<3x128x64xf16, #shared<{…}>, mutable>``   a tile in shared memory
+``memdesc<3x1xmbarrier, #shared<{…}>, mutable>``   mbarriers, which have a place there and nowhere else
 ``flight<tensor<64x64xf32, #mma<{…}>>>``  accumulators under way, which no thread may touch before a wait
 ``token<cp.async>``                       stands for work in that queue
 ``descriptor<128x64xf16>``                a tensor in memory, of which boxes of that shape are loaded and
@@ -81,10 +82,13 @@ BF16 = ScalarType("bf16", "float", 16)
 F32 = ScalarType("f32", "float", 32)
 F64 = ScalarType("f64", "float", 64)
 
+MBARRIER = ScalarType("mbarrier", "barrier", 64)
+"""An element of shared memory alone, which operations on mbarriers touch and no others."""
+
 SCALARS: dict[str, ScalarType] = {
     t.name: t for t in (I1, I8, I16, I32, I64, F8E4M3, F8E5M2, F16, BF16, F32, F64)
 }
-_NUMPY = {d.ir: d.numpy for d in dtypes.ALL if not (d.kind == "uint")}
+_NUMPY = {d.ir: d.numpy for d in dtypes.ALL if not (d.kind == "uint")} | {"mbarrier": np.dtype(np.int64)}
 
 
 def scalar(dtype: dtypes.DType) -> ScalarType:

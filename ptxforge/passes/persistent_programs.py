@@ -94,7 +94,7 @@ def _bytes_of_tiles(function: Function, loop: For) -> int:
         if by_tma.rectangle(load) is None:
             return 0
         kept_as = next(user.result.type for user in load.result.users if ALLOCATES in user.traits)
-        total += kept_as.bytes + T.I64.bytes  # its mbarrier
+        total += kept_as.bytes + T.MBARRIER.bytes
     return stages * total
 
 

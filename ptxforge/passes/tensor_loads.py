@@ -208,7 +208,7 @@ class Recorder:
 
 def ring_of_barriers(loop: Operation, count: int) -> Value:
     """Memory for ``count`` mbarriers, before ``loop``."""
-    type = T.MemDescType((count, 1), T.I64, BARRIER, mutable=True)
+    type = T.MemDescType((count, 1), T.MBARRIER, BARRIER, mutable=True)
     return Builder.at(loop).create(LocalAlloc, result_types=[type]).result
 
 

@@ -19,17 +19,18 @@ func @copy(%x: ptr<f16> {divisibility = 16}, %n: i32, %out: ptr<f16>, %map: tens
 base = "x", shape = [3, "n"], strides = ["2*n", 1], box = [16, 16], swizzle = 32}) \
 attributes {num_warps = 1, target = "sm_90a"} {
   %buffer = local_alloc : () -> memdesc<16x16xf16, #a, mutable>
-  %bars = local_alloc : () -> memdesc<2x1xi64, #bar, mutable>
+  %bars = local_alloc : () -> memdesc<2x1xmbarrier, #bar, mutable>
   barrier_init %bars
   barrier
   %zero = constant {value = 0} : i32
   %one = constant {value = 1} : i32
   %minus = constant {value = -1} : i32
   %yes = constant {value = true} : i1
-  %bar = memdesc_index %bars, %one : (memdesc<2x1xi64, #bar, mutable>, i32) -> memdesc<1xi64, #bar, mutable>
+  %bar = memdesc_index %bars, %one : (memdesc<2x1xmbarrier, #bar, mutable>, i32) \
+-> memdesc<1xmbarrier, #bar, mutable>
   barrier_expect %bar {bytes = 512}
   tensor_load %map, %bar, %buffer, %minus, %one, %yes {tile_dims = [0, 1], is_flagged = true} : \
-(tensormap, memdesc<1xi64, #bar, mutable>, memdesc<16x16xf16, #a, mutable>, i32, i32, i1)
+(tensormap, memdesc<1xmbarrier, #bar, mutable>, memdesc<16x16xf16, #a, mutable>, i32, i32, i1)
   barrier_wait %bar, %zero
   %v = local_load %buffer : (memdesc<16x16xf16, #a, mutable>) -> tensor<16x16xf16, #b>
   barrier
@@ -70,11 +71,26 @@ def copied(function) -> np.ndarray:
 def test_a_wait_at_which_nothing_arrives_is_refused():
     """Copies bring bytes, but a phase does not end before somebody has arrived."""
     expect = "  barrier_expect %bar {bytes = 512}\n"
-    other = "  %more = local_alloc : () -> memdesc<1xi64, #bar, mutable>\n" + expect.replace("%bar", "%more")
+    more = "  %more = local_alloc : () -> memdesc<1xmbarrier, #bar, mutable>\n"
+    other = more + expect.replace("%bar", "%more")
     for instead in ("", other):
         with pytest.raises(VerificationError, match="arrives at the mbarrier|to which nothing is added"):
             parsed((expect, instead))
     parsed((expect, "  barrier_arrive %bar\n"))
+
+
+BAR, TILE = "memdesc<1xmbarrier, #bar, mutable>", "memdesc<16x16xf16, #a, mutable>"
+READ = f"  %read = local_load %bar : ({BAR}) -> tensor<1xmbarrier, #slice<{{dim = 1, parent = #b}}>>\n"
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ([("barrier_init %bars", "barrier_init %buffer")], "'barriers' has type memdesc<16x16xf16"),
+    ([("%map, %bar, ", "%map, %buffer, "), (f"(tensormap, {BAR}", f"(tensormap, {TILE}")], "expected mbarr"),
+    ([("  barrier_wait", f"{READ}  barrier_wait")], "mbarriers lie in shared memory"),
+], ids=["a tile is made an mbarrier", "a copy completes on a tile", "an mbarrier is read"])  # fmt: skip
+def test_mbarriers_are_no_tiles(changes, message):
+    with pytest.raises(VerificationError, match=message):
+        parsed(*changes)
 
 
 def test_text_round_trips():
@@ -91,7 +107,8 @@ def test_box_with_zeros_around_the_tensor():
 
 
 ROOM = """\
-  %room = memdesc_index %bars, %zero : (memdesc<2x1xi64, #bar, mutable>, i32) -> memdesc<1xi64, #bar, mutable>
+  %room = memdesc_index %bars, %zero : (memdesc<2x1xmbarrier, #bar, mutable>, i32) \
+-> memdesc<1xmbarrier, #bar, mutable>
 """
 EXPECT, WAIT = "  barrier_expect %bar {bytes = 512}\n", "  barrier_wait %bar, %zero\n"
 

@@ -13,7 +13,7 @@ from ptxforge.ir.verifier import verify
 from ptxforge.ir.warps import WarpGroup, threads_of, warps_around
 from ptxforge.support.errors import InterpreterError, VerificationError
 
-BAR, TILE = "memdesc<1xi64, #bar, mutable>", "memdesc<16x16xf16, #a, mutable>"
+BAR, TILE = "memdesc<1xmbarrier, #bar, mutable>", "memdesc<16x16xf16, #a, mutable>"
 TEXT = f"""\
 #a = #shared<{{vec = 8, perPhase = 4, maxPhase = 2, order = [1, 0], hasLeadingOffset = true}}>
 #bar = #shared<{{vec = 1, perPhase = 1, maxPhase = 1, order = [0], hasLeadingOffset = false}}>

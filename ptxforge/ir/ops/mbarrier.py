@@ -1,6 +1,6 @@
 """Barriers in shared memory (``mbarrier``) and the copies of tiles that complete on them (TMA).
 
-    %bars = local_alloc : memdesc<3x1xi64, #shared<{…}>, mutable>         a barrier for each buffer of a ring
+    %bars = local_alloc : memdesc<3x1xmbarrier, #shared<{…}>, mutable>    a barrier for each buffer of a ring
     barrier_init %bars
     barrier
     %bar = memdesc_index %bars, %slot
@@ -20,6 +20,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
     ANCHOR,
+    MBARRIERS,
     MEMDESC,
     SCALAR_BOOL,
     SCALAR_INT,
@@ -43,7 +44,7 @@ class BarrierInit(Operation):
     """Make mbarriers of ``count`` arrivals, in their first phase. A ``barrier`` must follow before others use
     them."""
 
-    barriers = operand(MEMDESC)
+    barriers = operand(MBARRIERS)
     count = attribute(int, 1)
 
     infer = gives()
@@ -54,7 +55,7 @@ class BarrierInval(Operation):
     """The memory of mbarriers serves other purposes, or new mbarriers, from here on. All threads must have
     waited for the last time, and met in a ``barrier`` since."""
 
-    barriers = operand(MEMDESC)
+    barriers = operand(MBARRIERS)
 
     infer = gives()
 
@@ -64,7 +65,7 @@ class BarrierExpect(Operation):
     """Arrive at an mbarrier, once for the whole block, and tell it how many ``bytes`` copies will bring in
     this phase; nothing happens where ``flag`` does not hold."""
 
-    barrier = operand(MEMDESC)
+    barrier = operand(MBARRIERS)
     flag = operand(SCALAR_BOOL, optional=True)
     bytes = attribute(int)
 
@@ -75,7 +76,7 @@ class BarrierExpect(Operation):
 class BarrierArrive(Operation):
     """Arrive at an mbarrier, once for each warp (which has waited for what it read)."""
 
-    barrier = operand(MEMDESC)
+    barrier = operand(MBARRIERS)
 
     infer = gives()
 
@@ -85,7 +86,7 @@ class BarrierWait(Operation):
     """Wait until the phase of parity ``phase`` of an mbarrier has ended, unless ``flag`` does not hold.
     With ``for_copies`` only the warp waits that starts copies."""
 
-    barrier = operand(MEMDESC)
+    barrier = operand(MBARRIERS)
     phase = operand(SCALAR_INT)
     flag = operand(SCALAR_BOOL, optional=True)
     for_copies = attribute(bool, False)
@@ -106,7 +107,7 @@ class TensorLoad(Operation):
     """
 
     map = operand(TENSOR_MAP)
-    barrier = operand(MEMDESC)
+    barrier = operand(MBARRIERS)
     destination = operand(MEMDESC)
     rest = operands(SCALAR_INT)
     tile_dims = attribute(tuple)
