@@ -111,14 +111,16 @@ def _outer_size(sizes):
 def _compare_exchange(x, stage: constexpr, step: constexpr, descending: constexpr):
     """Order each pair of elements ``2**step`` apart in the rows of ``x``; blocks of ``2**stage`` alternate in
     direction."""
-    rows: constexpr = x.shape[0]
     pairs: constexpr = x.shape[1] >> (step + 1)
-    low, high = shape.split(shape.permute(shape.reshape(x, [rows, pairs, 2, 1 << step]), 0, 1, 3, 2))
-    block = core.arange(0, pairs) >> (stage - step - 1)
-    is_down = ((block & 1)[None, :, None] != 0) ^ descending
-    swap = (low > high) ^ is_down
-    ordered = shape.join(arith.where(swap, high, low), arith.where(swap, low, high))
-    return shape.reshape(shape.permute(ordered, 0, 1, 3, 2), x.shape)
+    mine = shape.reshape(x, [x.shape[0], pairs, 2, 1 << step])
+    other = shape.flip(mine, 2)
+    is_down = ((core.arange(0, pairs) >> (stage - step - 1)) & 1)[None, :, None, None] != descending
+    is_second = core.arange(0, 2)[None, None, :, None] != 0
+    if x.dtype.is_floating():  # both must decide alike about zeros of either sign
+        is_wrong = (((mine > other) & ~is_second) | ((mine < other) & is_second)) ^ is_down
+    else:
+        is_wrong = (mine > other) ^ (is_down ^ is_second)
+    return shape.reshape(arith.where(is_wrong, other, mine), x.shape)
 
 
 @library
@@ -159,10 +161,16 @@ def topk(x, k: constexpr, dim: constexpr = None, descending: constexpr = True):
     """
     rank: constexpr = len(x.shape)
     size: constexpr = x.shape[rank - 1]
+    static_assert(dim is None or dim == -1 or dim == rank - 1, "topk() looks along the last dimension only")
     rows: constexpr = _outer_size(x.shape)
-    ordered = shape.reshape(sort(x, dim, descending), [rows, size])
-    first = shape.broadcast_to(core.arange(0, k)[None, :], [rows, k])
-    return shape.reshape(shape.gather(ordered, first, 1), x.shape[: rank - 1] + (k,))
+    best = shape.reshape(x, [rows, size])
+    for stage in core.static_range(1, _log2(k) + 1):
+        best = _merge(best, stage, descending)
+    for _ in core.static_range(_log2(size // k)):
+        pairs = shape.reshape(best, [rows, best.shape[1] // (2 * k), 2, k])
+        best = reduction.max(pairs, 2) if descending else reduction.min(pairs, 2)
+        best = _merge(shape.reshape(best, [rows, best.shape[1] * k]), _log2(k), descending)
+    return shape.reshape(best, x.shape[: rank - 1] + (k,))
 
 
 @library(member=True)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from math import prod
 
+from ptxforge.layouts import f2
 from ptxforge.layouts.cta import CTALayout, Shape, names_in_order
 from ptxforge.layouts.linear import BLOCK, LANE, OFFSET, REGISTER, WARP, LayoutError, LinearLayout
 
@@ -88,6 +89,23 @@ def scan_scratch_bytes(layout: LinearLayout, axis: int, element_bits: Sequence[i
 def gather_scratch_bytes(source_shape: Sequence[int], element_bits: int) -> int:
     """Bytes for a gather: the whole source tile."""
     return prod(source_shape) * container_bytes(element_bits)
+
+
+def mirror(layout: LinearLayout, axis: int) -> dict[str, int]:
+    """The bits of each input dimension of a surjective layout in which the places of an element and of its
+    mirror image along ``axis`` differ: the same everywhere."""
+    last = layout.flatten([size - 1 if d == axis else 0 for d, size in enumerate(layout.out_shape)])
+    bits, found = f2.Span(layout.columns).express(last), {}
+    for name, count in layout.in_items():
+        found[name] = bits & ((1 << count) - 1)
+        bits >>= count
+    return found
+
+
+def flip_scratch_bytes(layout: LinearLayout, axis: int, element_bits: int) -> int:
+    """Bytes for a flip: a container for each register of each thread; 0 when the axis lies within warps."""
+    is_within_warps = not mirror(layout, axis)[WARP]
+    return 0 if is_within_warps else container_bytes(element_bits) << layout.in_bits_total
 
 
 def histogram_scratch_bytes(bins: int) -> int:

@@ -11,7 +11,7 @@ from ptxforge.ir.ops import shape as ops
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.layouts.conversion import plan_conversion
 from ptxforge.layouts.encodings import Blocked, DotOperand, Mma, Slice, infer_reshape
-from ptxforge.layouts.scratch import gather_scratch_bytes, histogram_scratch_bytes
+from ptxforge.layouts.scratch import flip_scratch_bytes, gather_scratch_bytes, histogram_scratch_bytes
 from tests.codegen_ptx.harness import Kernel, blocked, pointer
 
 ROWS = blocked(1, 4, threads=(2, 16), warps=(4, 1))
@@ -172,6 +172,22 @@ def test_gather(axis, element):
     out = np.zeros(index_shape, element.numpy)
     kernel.run(data, places, out)
     np.testing.assert_array_equal(out, np.take_along_axis(data, places.astype(np.int64), axis))
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("layout", [ROWS, TALL], ids=["rows", "tall"])
+@pytest.mark.parametrize("element", [T.I8, T.F16, T.F32, T.F64], ids=str)
+def test_flip(axis, layout, element):
+    shape = (32, 64)
+    needed = flip_scratch_bytes(layout.linear(shape), axis, element.bits)
+    kernel = Kernel(pointer(element), pointer(element), shared_bytes=needed + 64)
+    x = kernel.load(0, shape, layout)
+    kernel.store(1, kernel.b.value(ops.Flip, x, axis=axis, scratch_offset=64))
+    data = _numbers(element, shape)
+    out = np.zeros(shape, element.numpy)
+    kernel.run(data, out)
+    np.testing.assert_array_equal(out, np.flip(data, axis))
+    assert ("st.shared" in kernel.ptx()) == (needed > 0)
 
 
 @pytest.mark.parametrize(

@@ -31,6 +31,7 @@ CASES = {
     "join": (S.Join, [tensor(4, 8)] * 2, {}, None, [X, -X], np.stack([X, -X], -1)),
     "cat": (S.Cat, [tensor(8)] * 2, {}, None, [X[0], X[1]], np.concatenate([X[0], X[1]])),
     "convert_layout": (ConvertLayout, [tensor(4, 8)], {}, [tensor(4, 8)], [X], X),
+    "flip": (S.Flip, [tensor(4, 8)], {"axis": 1}, None, [X], X[:, ::-1]),
     "gather": (S.Gather, [tensor(4, 8), tensor(4, 2)], {"axis": 1}, None, [X, X[:, :2] % 8],
                np.array([[X[i, X[i, j] % 8] for j in range(2)] for i in range(4)])),
 }  # fmt: skip

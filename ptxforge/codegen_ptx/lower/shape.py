@@ -8,6 +8,7 @@ from ptxforge.codegen_ptx.lower.arith import integer_compare
 from ptxforge.codegen_ptx.lower.elementwise import sign_extended, zero_extended
 from ptxforge.codegen_ptx.lower.exchange import (
     barrier,
+    butterfly,
     from_word,
     load_words,
     shared_address,
@@ -28,12 +29,13 @@ from ptxforge.codegen_ptx.lower.indices import (
     thread_xor,
 )
 from ptxforge.codegen_ptx.lowering import Lowering, lowers, register_count
+from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import constant
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import shape as ops
 from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout
-from ptxforge.layouts.scratch import container_bytes
+from ptxforge.layouts.scratch import container_bytes, mirror
 from ptxforge.support.errors import InternalCompilerError
 
 
@@ -225,6 +227,31 @@ def gather(ctx: Lowering, op: ops.Gather) -> None:
             memo[key] = from_word(b, load_words(b, place, 1, word_class(element))[0], element)
         result.append(memo[key])
     ctx.set(op, result)
+
+
+@lowers(ops.Flip)
+def flip(ctx: Lowering, op: ops.Flip) -> None:
+    b, element = ctx.b, op.x.type.element
+    entries, away = ctx.get(op.x), mirror(linear_of(op.x.type), op.axis)
+    if away[WARP]:
+        entries = _of_other_thread(b, entries, element, away[WARP] << 5 | away[LANE], op.scratch_offset)
+    elif away[LANE]:
+        entries = butterfly(b, entries, element, away[LANE])
+    ctx.set(op, [entries[register ^ away[REGISTER]] for register in range(len(entries))])
+
+
+def _of_other_thread(b: Builder, entries: list, element: T.Type, mask: int, start: int) -> list:
+    """The entries of the thread whose number differs in the bits of ``mask``."""
+    size, thread = container_bytes(element.bits), thread_id(b)
+    row = size * b.group.threads
+    place = b.add(b.add(shared_base(b), start), b.mul(thread, size))
+    for register, entry in enumerate(entries):
+        store_words(b, b.add(place, register * row), [to_word(b, entry, element)])
+    barrier(b)
+    other = b.pure("xor.b32 %s, %s, %s;", "r", thread, mask).within(0, b.group.threads - 1)
+    place = b.add(b.add(shared_base(b), start), b.mul(other, size))
+    words = [load_words(b, b.add(place, r * row), 1, word_class(element))[0] for r in range(len(entries))]
+    return [from_word(b, word, element) for word in words]
 
 
 def _as_i32(b, x, element: T.Type):

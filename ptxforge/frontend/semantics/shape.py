@@ -209,9 +209,7 @@ def interleave(ctx, a, b):
 def flip(ctx, x, dim=None):
     x = arguments.block(x, "x")
     axis = arguments.axis_of(-1 if arguments.static(dim, "dim") is None else dim, len(x.shape), "dim")
-    last = x.shape[axis] - 1
-    index = arith.sub(ctx, last, positions(ctx, x.shape, axis))
-    return ctx.op(S.Gather, x, index, axis=axis)
+    return ctx.op(S.Flip, x, axis=axis) if x.shape[axis] > 1 else x
 
 
 @implements(language.squeeze)

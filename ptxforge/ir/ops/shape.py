@@ -375,6 +375,32 @@ class Gather(Operation):
         return np.take_along_axis(source, index.astype(np.int64), axis=self.axis)
 
 
+@define("flip", traits=[RELAYOUT], nonnegative_if=ALL)
+class Flip(Operation):
+    """The elements of ``x`` along ``axis`` in opposite order. Threads of a warp exchange them by shuffles,
+    warps through shared memory."""
+
+    x = operand(TENSOR)
+    axis = attribute(int)
+    scratch_offset = attribute(int, -1)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return operands
+
+    def operand_layout(self, layout, index):
+        return layout
+
+    result_layout = operand_layout
+
+    def scratch_bytes(self, num_warps):
+        type = self.x.type
+        return scratch.flip_scratch_bytes(type.layout.linear(type.shape), self.axis, type.element.bits)
+
+    def evaluate(self, x):
+        return np.flip(x, self.axis)
+
+
 @define("histogram", shows_operand_types=True)
 class Histogram(Operation):
     """Counts of ``x``'s values 0 … bins-1 in an ``i32`` tensor of ``bins`` elements; with ``mask`` only where
