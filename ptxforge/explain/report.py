@@ -226,7 +226,9 @@ FEW_INSTRUCTIONS = 2
 FEW_WARPS = 8
 """Warps on a multiprocessor below which latencies are hardly hidden: two for each of its four parts."""
 
-ONLY_REMARKED = ("not-prefetched", "not-by-tma", "not-by-wgmma", "not-flattened", "not-specialized")
+ONLY_REMARKED = (
+    "not-prefetched", "not-by-tma", "not-by-wgmma", "not-flattened", "not-specialized", "not-multicast"
+)  # fmt: skip
 """Kinds of the compiler's remarks that no facts here stand for."""
 
 

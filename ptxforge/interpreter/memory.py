@@ -21,7 +21,7 @@ def get_num_programs(program, op):
 
 @interprets(GetCtaRank)
 def get_cta_rank(program, op):
-    return np.int32(program.rank)
+    return np.int32(program.rank >> op.first & op.parts - 1)
 
 
 @interprets(Barrier)

@@ -54,6 +54,9 @@ class Interfaces:
     is_counted = False
     """Whether this is a loop whose counter goes from ``lower`` to ``upper`` by ``step``."""
 
+    rank_bits = 0
+    """The bits of a CTA's rank that the result is, besides what it is computed from."""
+
     # -- memory ----------------------------------------------------------------------------------------
 
     stored: Value | None = None

@@ -57,6 +57,14 @@ def threads_of(function: Function) -> int:
     return WARP_SIZE * (function.attributes["num_warps"] + function.attributes.get("extra_warps", 0))
 
 
+def function_of(op: Operation) -> Function:
+    """The function that ``op`` is in."""
+    block = op.parent
+    while not isinstance(block.parent, Function):
+        block = block.parent.parent.parent
+    return block.parent
+
+
 def warps_around(op: Operation) -> WarpGroup:
     """The group that runs ``op``."""
     block = op.parent

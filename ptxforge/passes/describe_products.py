@@ -90,6 +90,8 @@ def _feeds(function: Function) -> dict[Value, str]:
         destination = getattr(op, "destination", None)
         if destination is not None:
             by = _QUEUES.get(op.get_effects().starts, "by threads")
+            if op.effects.fills == TENSORS and op.multicast:
+                by = f"{by}, multicast to {op.sharers} CTAs"
             feeds |= dict.fromkeys(_buffers(destination)[0], by)
     return feeds
 

@@ -24,8 +24,8 @@ the inner loop's own start is ever waited for.
 
 Copies by TMA go on in the ring where the inner loop stops (``rings.py``): it hands on place and phase, which
 are used in the same step. The buffers that they fill were read by products before the last one, for which
-all warps have waited: so they start while the last product is under way (``overlap_products`` keeps its wait
-behind them), and need no barrier.
+all warps have waited (of all CTAs that get them): so they start while the last product is under way
+(``overlap_products`` keeps its wait behind them), and need no barrier.
 
 Rules
 -----
@@ -140,7 +140,7 @@ def _check_moves(loop: For, inner: For, ahead: set[Operation]) -> None:
     read = {root_of_access(op) for op in ahead if "global" in op.get_effects().reads}
     for op in loop.body.walk():
         effects = op.get_effects()
-        is_of_ring = isinstance(op, Barrier) and op.parent is inner.body
+        is_of_ring = op.parent is inner.body and (isinstance(op, Barrier) or effects.signals == TENSORS)
         is_atomic = "global" in effects.reads and "global" in effects.writes
         if is_atomic or (effects.other and not is_of_ring and not effects.queue):
             raise _StaysError(f"the body holds '{op.name}'")

@@ -34,6 +34,9 @@ Products     A ``dot_async`` reads until a ``dot_wait`` names its group as finis
              write what flying products read: the pass that starts them takes care of that.
              The same holds for the waits of mbarriers: a tile that TMA copied is seen by all who waited, and
              nothing is pending; a barrier must be in front of each ``tensor_load`` into memory that was read.
+Clusters     A copy with ``multicast`` also writes to other CTAs, which may not have come as far. What was
+             read or written of that memory is done with when all CTAs have met (``barrier {of_cluster}``); an
+             ``ordered`` copy need not mind its own buffer.
 Stores       A ``tensor_store`` reads until a ``store_wait`` names its buffer; one thread waits, so that its
              reads are pending from there on, like those of threads.
 Proxies      What threads store, or copy by ``cp.async``, is seen by asynchronous reads, and overwritten by
@@ -157,12 +160,12 @@ class _State:
     from what another is to store to (``loaded``), or that one thread has stored to and others may load from
     (``stored``)."""
 
-    __slots__ = ("reads", "writes", "loaded", "stored", "unfenced", "leaving", "arrived", "flying")
+    __slots__ = ("reads", "writes", "loaded", "stored", "unfenced", "leaving", "arrived", "touched", "flying")
 
     def __init__(
         self, reads: Iterable[Interval] = (), writes: Iterable[Interval] = (), loaded: Iterable[Value] = (),
         stored: Iterable[Value] = (), unfenced: Iterable[Interval] = (), leaving: Iterable[Interval] = (),
-        arrived: Iterable[Interval] = (),
+        arrived: Iterable[Interval] = (), touched: Iterable[Interval] = (),
         flying: tuple[frozenset[Interval], ...] = (),
     ):  # fmt: skip
         self.reads = frozenset(reads)
@@ -172,6 +175,7 @@ class _State:
         self.unfenced = frozenset(unfenced)
         self.leaving = frozenset(leaving)
         self.arrived = frozenset(arrived)
+        self.touched = frozenset(touched)  # since the CTAs of a cluster met; if copies go to several of them
         self.flying = flying
 
     def _parts(self) -> tuple:
@@ -191,9 +195,10 @@ class _State:
         """The same with other ``reads``, ``writes``, …"""
         return _State(**{name: changes.get(name, getattr(self, name)) for name in self.__slots__})
 
-    def behind_barrier(self) -> _State:
+    def behind_barrier(self, of_cluster: bool = False) -> _State:
         """All threads have met: nothing is pending but what tensor cores and copies are still reading."""
-        return _State(unfenced=self.unfenced, leaving=self.leaving, flying=self.flying)
+        touched = () if of_cluster else self.touched
+        return _State(unfenced=self.unfenced, leaving=self.leaving, touched=touched, flying=self.flying)
 
     def started(self, reads: Iterable[Interval]) -> _State:
         """A group of products reads; the newest group stands first."""
@@ -210,7 +215,7 @@ class _State:
     def without(self, owners: Iterable[Operation]) -> _State:
         """What is pending besides accesses to the memory of ``owners``."""
         owners = set(owners)
-        names = ("reads", "writes", "arrived")
+        names = ("reads", "writes", "arrived", "touched")
         return self.but(**{n: frozenset(i for i in getattr(self, n) if i[2] not in owners) for n in names})
 
     def conflicts(self, reads: list[Interval], writes: list[Interval]) -> bool:
@@ -232,6 +237,7 @@ class _Inserter:
         self.copied_to = frozenset(i for op in copies for i in self.intervals(op))
         others = [op for op in queued if op.effects.starts != COPIES]
         self.asynchronous = [i for op in others for i in self.intervals(op)]
+        self.multicasts = any(op.effects.fills and getattr(op, "multicast", 0) for op in others)
 
     def intervals(self, op: Operation) -> list[Interval]:
         return [interval for alloc in self.buffers.used_by(op) for interval in _intervals(alloc)]
@@ -243,6 +249,8 @@ class _Inserter:
         return state
 
     def op(self, op: Operation, state: _State) -> _State:
+        if self.multicasts:
+            state = self.met_before(op, state)
         rule = _TRANSFER.get(type(op)) or _rule_of_queue(op)
         if rule is not None:
             return rule(self, op, state)
@@ -251,6 +259,21 @@ class _Inserter:
         if scratch_of(op):
             return self.scratch(op, state)
         return self.access(op, state)
+
+    def met_before(self, op: Operation, state: _State) -> _State:
+        """See Clusters."""
+        effects = op.get_effects()
+        if effects.fills == TENSORS:
+            own = self.intervals(op)
+            before = state.without(owner for *_, owner in own) if op.ordered else state
+            is_late = _overlap(before.touched, own) or _overlap(state.unfenced, own)
+            return self.barrier_before(op, state, of_cluster=True) if op.multicast and is_late else state
+        found = set(self.intervals(op)) if effects.touches("shared") else set()
+        if ALLOCATES in op.traits and op.operands:
+            found.update(_intervals(op))
+        if size := scratch_of(op):
+            found.add((op.attributes["scratch_offset"], op.attributes["scratch_offset"] + size, op))
+        return state.but(touched=state.touched | found) if found else state
 
     def branch(self, op: If, state: _State) -> _State:
         state = self.fenced_before(op, state)
@@ -358,14 +381,14 @@ class _Inserter:
             state = self.barrier_before(op, state)
         return state.join(_State(loaded=[root]) if is_load else _State(stored=[root]))
 
-    def barrier_before(self, op: Operation, state: _State) -> _State:
+    def barrier_before(self, op: Operation, state: _State, of_cluster: bool = False) -> _State:
         """Let all threads meet, having fenced what they wrote for asynchronous reads."""
         b = Builder.at(op)
         if state.unfenced:
             b.create(FenceAsync)
-        b.create(Barrier)
+        b.create(Barrier, **({"of_cluster": True} if of_cluster else {}))
         self.changed = True
-        return state.behind_barrier().but(unfenced=frozenset())
+        return state.behind_barrier(of_cluster).but(unfenced=frozenset())
 
 
 def _store_wait(self: _Inserter, op: Operation, state: _State) -> _State:
@@ -378,7 +401,7 @@ _TRANSFER: dict[type[Operation], Rule] = {
     For: _Inserter.loop,
     While: _Inserter.loop,
     If: _Inserter.branch,
-    Barrier: lambda self, op, state: state.behind_barrier(),
+    Barrier: lambda self, op, state: state.behind_barrier(op.of_cluster),
     Partition: _Inserter.partition,
     FenceAsync: lambda self, op, state: state.but(unfenced=frozenset()),
 }

@@ -63,6 +63,7 @@ from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.chained_products import Chain, chain_of
 from ptxforge.passes.continued_rings import continuation_of
 from ptxforge.passes.expand_loops import is_of_copy
+from ptxforge.passes.multicast_loads import plan_multicasts
 from ptxforge.passes.rings import Rings
 from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.support import machine
@@ -102,7 +103,8 @@ def _pipeline(
         stage.update(dict.fromkeys(chain.late, last + 1))
     is_one_level = all(stage[load] == last - distance for load in loads)
     around = _around(loop, by_tma, loads) if chain is None and is_one_level else None
-    rings = Rings(loop, stage, distance, by_tma, chain, around)
+    multicasts = plan_multicasts(function, loop, by_tma, chain is not None)
+    rings = Rings(loop, stage, distance, by_tma, chain, around, multicasts)
     if chain is not None and _lends_a_warp(function, loop, loads, rings.count, target):
         loop.warp_specialize = True
     loop.peeled = chain is not None
@@ -116,8 +118,8 @@ def _pipeline(
     if rings.barriers and chain is None:
         starts = [op for op in loop.body.operations if op.effects.starts in (COPIES, TENSORS)]
         first = min(starts, key=turn.__getitem__)
-        meeting = Builder.at(first).create(Barrier)
-        stage[meeting], turn[meeting] = last, turn[first]
+        for op in rings.meet(first, last):
+            stage[op], turn[op] = last, turn[first]
     copies = [op for op in loop.body.operations if is_of_copy(op)]
     beyond = dict.fromkeys(copies, following.iterations) if following is not None else {}
     _write_schedule(loop, stage, turn, beyond)
@@ -167,7 +169,8 @@ def _around(loop: For, by_tma: TensorLoads, loads: list[Load]) -> For | None:
 def _finish(loop: For, rings: Rings, last: For) -> None:
     """Say which copies of the steady state need no barrier, and free the rings behind the ``last`` loop that
     reads there."""
-    queues = (COPIES,) if rings.chain is None else (COPIES, TENSORS)  # mbarriers keep a chain's copies away
+    # mbarriers keep copies away in a chain, and in a cluster
+    queues = (COPIES, TENSORS) if rings.chain is not None or rings.multicasts else (COPIES,)
     for op in loop.body.operations:
         if op.effects.fills in queues:
             op.attributes["ordered"] = True

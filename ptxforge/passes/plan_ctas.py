@@ -4,7 +4,7 @@
     %p = addptr %pointers, %i : tensor<128xptr<f32>>
     store %p, %x : (tensor<128xptr<f32>>, tensor<128xf32>)
 
-    %rank = get_cta_rank : i32                                                  (after)
+    %rank = get_cta_rank {parts = 2} : i32                                      (after)
     %start = muli %rank, 64 : i32
     %i = addi (make_range {start = 0, end = 64}), (splat %start) : tensor<64xi32>
     %p = addptr %pointers, %i : tensor<64xptr<f32>>
@@ -37,7 +37,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
 from ptxforge.ir.definition import ADDRESSING, ELEMENTWISE, HINTS, MemoryAccess
-from ptxforge.ir.ops.arith import AddI, AndI, CmpI, MulI, ShrUI
+from ptxforge.ir.ops.arith import AddI, AndI, CmpI, MulI
 from ptxforge.ir.ops.control import If, Loop, Yield
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import GetCtaRank, Store
@@ -78,7 +78,7 @@ def plan_ctas(function: Function, target: Target) -> bool:
     if reason:
         text = f"the first of the {ctas} CTAs of a cluster does all the work: {reason}"
         function.remarks.add("one-cta-works", text, function.location)
-        _leave_to_the_first(function)
+        _leave_to_the_first(function, ctas)
     else:
         _Cutter(function, dimensions, cuts).cut()
     return True
@@ -152,13 +152,13 @@ def _may_meet(load: Operation, write: Operation) -> bool:
     return None in roots or roots[0] is roots[1]
 
 
-def _leave_to_the_first(function: Function) -> None:
+def _leave_to_the_first(function: Function, ctas: int) -> None:
     """Run the program where the rank is 0."""
     end = function.body.last
     work = [op for op in function.body.operations if op is not end]
     builder = Builder.at(end)
     builder.location = function.location
-    rank = builder.value(GetCtaRank)
+    rank = builder.value(GetCtaRank, parts=ctas)
     first = builder.value(CmpI, rank, builder.constant(0, T.I32), predicate="eq")
     regions = [Region(Block()), Region(Block())]
     builder.create(If, first, result_types=[], regions=regions)
@@ -369,18 +369,12 @@ class _Cutter:
     def __init__(self, function: Function, dimensions: _Dimensions, cuts: dict[Dimension, int]):
         self.function, self.dimensions, self.cuts = function, dimensions, cuts
         builder = Builder.at(function.body.first)
-        rank = builder.value(GetCtaRank)
         self.places: dict[Dimension, Value] = {}
         """Per cut dimension: which part is this CTA's."""
-        behind = 1
-        for number, (name, parts) in enumerate(cuts.items()):
-            place = rank
-            if behind > 1:
-                place = builder.value(ShrUI, place, builder.constant(behind.bit_length() - 1, T.I32))
-            if number < len(cuts) - 1:
-                place = builder.value(AndI, place, builder.constant(parts - 1, T.I32))
-            self.places[name] = place
-            behind *= parts
+        first = 0
+        for name, parts in cuts.items():
+            self.places[name] = builder.value(GetCtaRank, parts=parts, first=first)
+            first += parts.bit_length() - 1
 
     def cut(self) -> None:
         parts = {value: self._parts(value) for value in _tensors(self.function)}

@@ -48,6 +48,7 @@ from ptxforge.passes.analysis.pipelined_loads import is_zero
 from ptxforge.passes.analysis.rectangles import Rectangle
 from ptxforge.passes.chained_products import Chain
 from ptxforge.passes.continued_rings import Continuation
+from ptxforge.passes.multicast_loads import peers_of
 from ptxforge.passes.tensor_loads import TensorLoads, pick, ring_of_barriers
 
 
@@ -57,10 +58,10 @@ class Rings:
 
     def __init__(
         self, loop: For, stage: dict[Operation, int], distance: int, by_tma: TensorLoads, chain: Chain | None,
-        around: For | None,
+        around: For | None, multicasts: dict[Load, int],
     ):  # fmt: skip
         self.loop, self.stage, self.distance, self.by_tma = loop, stage, distance, by_tma
-        self.chain, self.around = chain, around
+        self.chain, self.around, self.multicasts = chain, around, multicasts
         self.count = distance + 1
         self.buffers: list[Value] = []
         self.tiles: dict[Load, tuple[Value, Value]] = {}
@@ -88,7 +89,9 @@ class Rings:
             # The copies of stage 0 come last in a step: their group takes in those of the other stages.
             commit = Builder.after(first[-1]).create(AsyncCommitGroup, *(copy.result for copy in first))
             self.stage[commit] = 0
-        if self.barriers:
+        if self.multicasts:
+            self._make_empty_ring()
+        elif self.barriers:
             Builder.at(self._home).create(Barrier)
         if self.around is not None:
             self._hand_on()
@@ -218,7 +221,8 @@ class Rings:
         if self.chain is not None:
             self._release(load, at)
         slot, arrival = pick(b, buffer, copy_index), pick(b, barriers, copy_index)
-        started = self.by_tma.start(load, rectangle, layout, slot.result, arrival.result)
+        shared_by = self.multicasts.get(load, 0)
+        started = self.by_tma.start(load, rectangle, layout, slot.result, arrival.result, shared_by)
         stage.update(dict.fromkeys((slot, arrival, *started), at))
         completion = pick(b, barriers, read_index)
         wait = b.create(BarrierWait, completion.result, phase)
@@ -227,6 +231,24 @@ class Rings:
         for user in dict.fromkeys(load.result.users):
             user.replace_with([source.result])
         load.erase()
+
+    def meet(self, place: Operation, at: int) -> list[Operation]:
+        """In front of ``place``, behind all reads of an iteration of stage ``at``: what keeps the next copies
+        waiting for these, in all CTAs that get the copies."""
+        b = Builder.at(place)
+        if not self.multicasts:
+            return [b.create(Barrier)]
+        read = pick(b, self.barriers[-1], self._counter(at))
+        arrive = b.create(BarrierArrive, read.result, peers=peers_of(self.multicasts))
+        wait = b.create(BarrierWait, read.result, self._phase(at), for_copies=True, of_cluster=True)
+        return [read, arrive, wait]
+
+    def _make_empty_ring(self) -> None:
+        """The ring of barriers by which the warps of CTAs that share tiles say that they have read one."""
+        ring, b = ring_of_barriers(self._home, self.count), Builder.at(self._home)
+        b.create(BarrierInit, ring, count=len(peers_of(self.multicasts)) * warps_around(self.loop).count)
+        b.create(Barrier, of_cluster=True)
+        self.barriers.append(ring)
 
     def _release(self, load: Load, at: int) -> None:
         """A ring of barriers by which warps say that they have read a tile, and a wait for that before the

@@ -111,12 +111,16 @@ class TensorLoads:
             if waits and (seen_before or _share_a_loop(op, load)):
                 raise NotLinear("an atomic before it may say that others have written the tensor")
 
-    def map_of(self, load: Load, rectangle: Rectangle, layout: Shared) -> BlockArgument:
-        """The kernel's parameter for the tensor that ``load`` reads."""
+    def map_of(self, load: Load, rectangle: Rectangle, layout: Shared, sharers: int) -> BlockArgument:
+        """The kernel's parameter for the tensor that ``load`` reads, of which each of the ``sharers`` copies
+        a box."""
         type = load.result.type
         span = layout.vec * layout.max_phase
         box = [1 if d.tile_dim is None else type.shape[d.tile_dim] for d in rectangle.dimensions]
         box[-1] = min(box[-1], span)
+        if sharers > 1:
+            tile_dims = [d.tile_dim for d in rectangle.dimensions]
+            box[tile_dims.index(layout.order[1])] //= sharers
         attributes = {
             "dtype": dtypes.BY_IR[type.element.name].name, "base": rectangle.base.name,
             "shape": tuple(entry_of(d.size) for d in rectangle.dimensions),
@@ -126,16 +130,19 @@ class TensorLoads:
         return map_parameter(self.function, attributes)
 
     def start(
-        self, load: Load, rectangle: Rectangle, layout: Shared, buffer: Value, barrier: Value
-    ) -> list[Operation]:
-        """The operations that start the copy, before ``load``, in order."""
+        self, load: Load, rectangle: Rectangle, layout: Shared, buffer: Value, barrier: Value,
+        multicast: int,
+    ) -> list[Operation]:  # fmt: skip
+        """The operations that start the copy, before ``load``, in order; CTAs whose ranks differ in the bits
+        of ``multicast`` do it together."""
         b = Recorder(Builder.at(load))
         type = load.result.type
         b.create(BarrierExpect, barrier, bytes=type.bytes)
         coordinates = [b.polynomial(d.coordinate) for d in rectangle.dimensions]
         tile_dims = tuple(-1 if d.tile_dim is None else d.tile_dim for d in rectangle.dimensions)
-        map = self.map_of(load, rectangle, layout)
-        b.create(TensorLoad, map, barrier, buffer, *coordinates, tile_dims=tile_dims)
+        map = self.map_of(load, rectangle, layout, 1 << multicast.bit_count())
+        shared = {"multicast": multicast} if multicast else {}
+        b.create(TensorLoad, map, barrier, buffer, *coordinates, tile_dims=tile_dims, **shared)
         return b.made
 
 

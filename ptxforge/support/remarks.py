@@ -24,6 +24,7 @@ KINDS = {
     "not-by-wgmma": "products left to mma.sync, because of how their operands lie in memory",
     "narrow-access": "accesses to global memory that move fewer bytes at a time than they could",
     "no-tensor-core": "products that are done without tensor cores",
+    "not-multicast": "tiles that several CTAs of a program need, and each of them copies for itself",
     "one-cta-works": "programs of several CTAs whose work is not shared among them",
     "spills": "registers that the assembler keeps in memory",
     "serialized": "products by wgmma that the assembler makes wait for each other",

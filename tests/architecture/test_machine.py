@@ -26,6 +26,7 @@ ELSEWHERE = {
     "passes/analysis/rectangles.py": "what a tensor map can describe, as the driver says",
     "passes/analysis/sign.py": "how deep an analysis looks",
     "passes/insert_barriers.py": "how much an analysis tells apart",
+    "passes/multicast_loads.py": "the rows of a swizzle",
     "passes/plan_ctas.py": "the shape of the smallest product; how many copies an analysis makes",
     "passes/rematerialization.py": "how deep a search goes",
     "passes/tensor_loads.py": "what a tensor map can describe, as the driver says",

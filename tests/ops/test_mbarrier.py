@@ -150,3 +150,28 @@ def test_a_wait_without_arrivals_never_ends():
 def test_a_wait_whose_flag_does_not_hold_is_none():
     no = "  %no = constant {value = false} : i1\n"
     copied(parsed((EXPECT, ROOM + no + "  barrier_wait %room, %zero, %no\n" + EXPECT)))
+
+
+CLUSTER = ("num_warps = 1,", "num_warps = 1, num_ctas = 4,")
+SHARED = ("{tile_dims = [0, 1], is_flagged = true}", "{tile_dims = [0, 1], is_flagged = true, multicast = 2}")
+HALF = ("box = [16, 16]", "box = [8, 16]")
+ARRIVE = (EXPECT, EXPECT + "  barrier_arrive %bar {peers = [0, 2]}\n")
+
+
+def test_a_tile_that_ctas_copy_together_is_whole_for_each():
+    function = parsed(CLUSTER, SHARED, HALF)
+    text = print_function(function)
+    assert "multicast = 2" in text and print_function(parse_function(text)) == text
+    np.testing.assert_array_equal(copied(function), copied(parsed()))
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ((SHARED, HALF), "'multicast' of 'tensor_load' names ranks beyond the 1 of the program"),
+    ((CLUSTER, SHARED), r"boxes of \(16, 16\), copied by 2 CTAs, are no tile of \(16, 16\)"),
+    ((CLUSTER, SHARED, HALF, (SHARED[1], SHARED[1].replace("2}", "4}"))), "beyond the 4 of the program"),
+    ((ARRIVE,), "'peers' of 'barrier_arrive' names ranks beyond the 1 of the program"),
+])  # fmt: skip
+def test_ctas_that_share_are_of_the_program(changes, message):
+    with pytest.raises(VerificationError, match=message):
+        parsed(*changes)
+    parsed(CLUSTER, ARRIVE)

@@ -88,7 +88,10 @@ def wait(ctx: Lowering, op: ops.BarrierWait) -> None:
         b.effect(f"@!%s bra.uni {end};", wanted)
     again, done = b.label("wait"), b.new("p")
     b.place(again)
-    b.effect("mbarrier.try_wait.parity.shared::cta.b64 %s, [%s+%s], %s;", done, root, offset, phase)
+    scope = ".acquire.cluster" if op.of_cluster else ""
+    b.effect(
+        f"mbarrier.try_wait.parity{scope}.shared::cta.b64 %s, [%s+%s], %s;", done, root, offset, phase
+    )
     b.effect(f"@!%s bra {again};", done)
     if end:
         b.place(end)
@@ -99,7 +102,25 @@ def arrive(ctx: Lowering, op: ops.BarrierArrive) -> None:
     b = ctx.b
     root, offset = b.split(address(ctx, op.barrier))
     first = b.pure("setp.eq.s32 %s, %s, 0;", "p", lane_id(b))
-    b.effect("mbarrier.arrive.shared::cta.b64 _, [%s+%s];", root, offset, guard=first)
+    if not op.peers:
+        b.effect("mbarrier.arrive.shared::cta.b64 _, [%s+%s];", root, offset, guard=first)
+    for peer in op.peers:
+        there = b.split(_address_at(ctx, op.barrier, peer))
+        b.effect("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%s+%s];", *there, guard=first)
+
+
+def _address_at(ctx: Lowering, value: Value, peer: int):
+    """The address of a barrier in the CTA whose rank is the own one xor ``peer``."""
+    b, tile = ctx.b, ctx.scalar(value)
+    with b.at_entry():
+        rank = b.pure("xor.b32 %s, %s, %s;", "r", _rank(b), peer)
+        base = b.pure("mapa.shared::cluster.u32 %s, %s, %s;", "r", b.register(shared_base(b)), rank)
+    start = b.add(base, tile.start)
+    return start if tile.dynamic is None else b.add(start, tile.dynamic)
+
+
+def _rank(b: Builder) -> Register:
+    return b.pure("mov.u32 %s, %%cluster_ctarank;", "r")
 
 
 @lowers(ops.TensorLoad)
@@ -112,17 +133,42 @@ def tensor_load(ctx: Lowering, op: ops.TensorLoad) -> None:
     columns, width = type.shape[type.layout.order[0]], op.map.attributes["box"][-1]
     panel = type.numel // columns * width * type.element.bytes
     rank = len(op.tile_dims)
-    template = (
-        f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes "
-        f"[%s+%s], [%s, {{{', '.join(['%s'] * rank)}}}], [%s+%s];"
-    )
+    kind, mask = "mbarrier::complete_tx::bytes", ()
     target, barrier = address(ctx, op.destination), b.split(address(ctx, op.barrier))
     map, corner = ctx.scalar(op.map), [ctx.scalar(c) for c in op.coordinates]
+    if op.multicast:
+        kind, mask = f"{kind}.multicast::cluster", (_mask_of_sharers(ctx, op),)
+        share, rows = _share(b, op), type.numel // columns // op.sharers
+        at = op.tile_dims.index(type.layout.order[1])
+        corner[at] = b.add(corner[at], b.mul(share, rows))
+        target = b.add(target, b.mul(share, panel // op.sharers))
+    template = (
+        f"cp.async.bulk.tensor.{rank}d.shared::cluster.global.{kind} "
+        f"[%s+%s], [%s, {{{', '.join(['%s'] * rank)}}}], [%s+%s]{', %s' * len(mask)};"
+    )
     for number in range(columns // width):
         inner = b.register(b.add(corner[-1], number * width))
         outer = [b.register(c) for c in reversed(corner[:-1])]
         place = b.split(b.add(target, number * panel))
-        b.effect(template, *place, map, inner, *outer, *barrier, guard=predicate)
+        b.effect(template, *place, map, inner, *outer, *barrier, *mask, guard=predicate)
+
+
+def _share(b: Builder, op: ops.TensorLoad) -> Register:
+    """Which of the shares of a tile this CTA copies: its rank's bits of ``multicast``, which are in a row."""
+    with b.at_entry():
+        first = (op.multicast & -op.multicast).bit_length() - 1
+        share = b.pure("bfe.u32 %s, %s, %s, %s;", "r", _rank(b), first, op.multicast.bit_count())
+    return share.within(0, op.sharers - 1)
+
+
+def _mask_of_sharers(ctx: Lowering, op: ops.TensorLoad) -> Register:
+    """The CTAs that copy a tile together, a bit for each."""
+    b, others = ctx.b, ctx.function.attributes["num_ctas"] - 1 & ~op.multicast
+    together = sum(1 << share * (op.multicast & -op.multicast) for share in range(op.sharers))
+    with b.at_entry():
+        first = b.pure("and.b32 %s, %s, %s;", "r", _rank(b), others)
+        mask = b.pure("shl.b32 %s, %s, %s;", "r", together, first)
+        return b.pure("cvt.u16.u32 %s, %s;", "h", mask)
 
 
 _REDUCTIONS = {"fadd": "add", "umax": "max", "umin": "min"}

@@ -49,7 +49,9 @@ def num_programs(ctx: Lowering, op: ops.GetNumPrograms) -> None:
 @lowers(ops.GetCtaRank)
 def cta_rank(ctx: Lowering, op: ops.GetCtaRank) -> None:
     found = ctx.b.pure("mov.u32 %s, %%cluster_ctarank;", "r")
-    ctx.set(op, [found.within(0, ctx.function.attributes["num_ctas"] - 1)])
+    if op.parts < ctx.function.attributes["num_ctas"]:
+        found = ctx.b.pure("bfe.u32 %s, %s, %s, %s;", "r", found, op.first, op.parts.bit_length() - 1)
+    ctx.set(op, [found.within(0, op.parts - 1)])
 
 
 @lowers(ops.AddPtr)
@@ -65,7 +67,11 @@ def addptr(ctx: Lowering, op: ops.AddPtr) -> None:
 
 @lowers(ops.Barrier)
 def barrier(ctx: Lowering, op: ops.Barrier) -> None:
-    exchange.barrier(ctx.b)
+    if not op.of_cluster:
+        exchange.barrier(ctx.b)
+        return
+    ctx.b.effect("barrier.cluster.arrive.release.aligned;")
+    ctx.b.effect("barrier.cluster.wait.acquire.aligned;")
 
 
 # -- vectors ---------------------------------------------------------------------------------------------

@@ -12,9 +12,14 @@
 A barrier counts phases. A phase ends when all arrivals that it waits for, and all bytes that an arrival said
 to expect, have come; ``barrier_wait`` waits for the end of the phase of a parity: 0 for the first, third
 … use of a barrier, 1 for the second, fourth …
+
+Where CTAs of a cluster copy a tile together (``multicast``), a barrier expects the bytes that reach its own
+CTA, and readers arrive at those of all CTAs (``peers``) before it is overwritten.
 """
 
 from __future__ import annotations
+
+import math
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
@@ -34,6 +39,7 @@ from ptxforge.ir.definition import (
     operand,
     operands,
 )
+from ptxforge.ir.warps import function_of
 from ptxforge.support.errors import VerificationError
 
 _LOAD = Effects(reads=frozenset({"global"}), writes=frozenset({"shared"}), other=True, starts=TENSORS)
@@ -74,22 +80,29 @@ class BarrierExpect(Operation):
 
 @define("barrier_arrive", effects=Effects(other=True, signals=TENSORS))
 class BarrierArrive(Operation):
-    """Arrive at an mbarrier, once for each warp (which has waited for what it read)."""
+    """Arrive at an mbarrier, once for each warp (which has waited for what it read); and at that of other
+    CTAs of the cluster: ``peers`` are their ranks, xor the own one."""
 
     barrier = operand(MBARRIERS)
+    peers = attribute(tuple, ())
 
     infer = gives()
+
+    def check(self):
+        if self.peers:
+            _check_ranks(self, self.peers, "peers")
 
 
 @define("barrier_wait", effects=Effects(other=True, finishes=TENSORS))
 class BarrierWait(Operation):
     """Wait until the phase of parity ``phase`` of an mbarrier has ended, unless ``flag`` does not hold.
-    With ``for_copies`` only the warp waits that starts copies."""
+    With ``for_copies`` only the warp waits that starts copies; with ``of_cluster`` other CTAs arrive too."""
 
     barrier = operand(MBARRIERS)
     phase = operand(SCALAR_INT)
     flag = operand(SCALAR_BOOL, optional=True)
     for_copies = attribute(bool, False)
+    of_cluster = attribute(bool, False)
 
     infer = gives()
 
@@ -104,6 +117,9 @@ class TensorLoad(Operation):
     coordinates are in the same order. ``ordered`` promises that nothing reads the destination any more: an
     mbarrier says so. The destination has the box's elements, dimensions of size 1 left out;
     ``tile_dims`` names the destination's dimension along each of the tensor's (-1 where there is none).
+
+    With ``multicast``, bits of a CTA's rank, the CTAs whose ranks differ in these alone do this together,
+    with equal coordinates and flags: the map's box is the share of the tile that each of them copies to all.
     """
 
     map = operand(TENSOR_MAP)
@@ -113,6 +129,7 @@ class TensorLoad(Operation):
     tile_dims = attribute(tuple)
     is_flagged = attribute(bool, False)
     ordered = attribute(bool, False)
+    multicast = attribute(int, 0)
 
     infer = gives()
 
@@ -132,3 +149,22 @@ class TensorLoad(Operation):
                                     "coordinates and flags")  # fmt: skip
         if self.is_flagged and self.flag.type is not T.I1:
             raise VerificationError(f"the flag of 'tensor_load' is {self.flag.type}")
+        if not self.multicast:
+            return
+        _check_ranks(self, (self.multicast,), "multicast")
+        rows, order = self.destination.type.shape, self.destination.type.layout.order
+        box = self.map.attributes["box"]
+        if math.prod(box[:-1]) * self.sharers != math.prod(rows) // rows[order[0]]:
+            raise VerificationError(f"boxes of {box}, copied by {self.sharers} CTAs, are no tile of {rows}")
+
+    @property
+    def sharers(self) -> int:
+        """How many CTAs copy the tile together."""
+        return 1 << self.multicast.bit_count()
+
+
+def _check_ranks(op: Operation, numbers: tuple, name: str) -> None:
+    """That ``numbers`` are bits in which the ranks of a program's CTAs may differ."""
+    ctas = function_of(op).attributes.get("num_ctas", 1)
+    if not all(isinstance(number, int) and 0 <= number < ctas for number in numbers):
+        raise VerificationError(f"'{name}' of '{op.name}' names ranks beyond the {ctas} of the program")

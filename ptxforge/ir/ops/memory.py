@@ -67,9 +67,17 @@ class GetNumPrograms(Operation):
 
 @define("get_cta_rank", nonnegative_if=ALWAYS)
 class GetCtaRank(Operation):
-    """Which of its program's CTAs this one is, as ``i32``: 0, 1, … ``num_ctas`` - 1."""
+    """Which of its program's CTAs this one is, as ``i32``: of its rank 0, 1, … ``num_ctas`` - 1 the bits from
+    number ``first`` on that count up to ``parts``, a power of two."""
+
+    parts = attribute(int)
+    first = attribute(int, 0)
 
     infer = gives(T.I32)
+
+    @property
+    def rank_bits(self):
+        return self.parts - 1 << self.first
 
 
 @define("addptr", traits=[SAME_MEMORY, ELEMENTWISE, ADDRESSING])
@@ -164,6 +172,8 @@ class Store(MemoryAccess):
 class Barrier(Operation):
     """All threads of the program meet (``bar.sync``); writes before it are seen after it.
     ``tl.debug_barrier``, and what the barrier pass inserts between a write of shared memory and a read by
-    other threads."""
+    other threads. With ``of_cluster`` those of all CTAs of the program meet (``barrier.cluster``)."""
+
+    of_cluster = attribute(bool, False)
 
     infer = gives()
