@@ -19,7 +19,7 @@ finds.
 Rules
 -----
 WAITING   A read for a product, a copy or the end of its group may wait until its value is needed, or until an
-          operation with other effects, a barrier above all.
+          operation with other effects, a barrier above all. Copies wait for products alone.
 OWN       A piece of the product's own operands is read some instructions before the first one that needs it:
           its latency is hidden, and few registers are live. The left operand comes first.
 NEXT      Then what the next product will need, a piece before each instruction from the first on.
@@ -40,7 +40,7 @@ import attrs
 from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import COPIES, Piecewise
 from ptxforge.ir.ops.control import Structured
-from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.dot import Dot, Product
 from ptxforge.layouts.encodings import Mma, elements_per_thread
 from ptxforge.support import machine
 from ptxforge.support.target import Target
@@ -67,7 +67,7 @@ class _Piece:
 
     @property
     def is_copy(self) -> bool:
-        return self.op.get_effects().starts == COPIES
+        return _is_copy(self.op)
 
     @property
     def value(self) -> Value | None:
@@ -84,6 +84,7 @@ class _Dealer:
         self.placed: list[_Piece] = []
         self.products = 0
         self.changed = False
+        self.has_products = any(block.of(Product))
 
     def run(self) -> bool:
         for op in list(self.block.operations):
@@ -95,7 +96,7 @@ class _Dealer:
                 self._leave_parts_to_store()
             elif _is_stored_in_parts(op):
                 self.waiting.append(_Piece(op, (), self.products))
-            elif isinstance(op, Piecewise) and op.may_wait:
+            elif isinstance(op, Piecewise) and op.may_wait and (self.has_products or not _is_copy(op)):
                 self.waiting += [_Piece(op, registers, self.products) for registers in op.pieces()]
         self._write()
         return self.changed
@@ -193,6 +194,10 @@ class _Dealer:
         for op, order in orders.items():
             op.order = tuple(order)
             self.changed = True
+
+
+def _is_copy(op: Operation) -> bool:
+    return op.get_effects().starts == COPIES
 
 
 def _is_stored_in_parts(op: Operation) -> bool:

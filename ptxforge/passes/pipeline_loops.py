@@ -28,8 +28,9 @@ Rules
 -----
 STAGES      ``schedule_loops`` wrote them on loads. What an operation needs is in its stage at the latest,
             through operands and carried values; all else is in the last stage.
-TURNS       In a step: late stages first, so that a buffer is read before the next copy is started. (Chains of
-            products have turns of their own: ``chained_products.py``.)
+TURNS       In a step: late stages first, so that a buffer is read before the next copy is started. Without
+            products, which take the copies in between, only the reads come first: the copy is under way while
+            the step computes. (Chains of products have turns of their own: ``chained_products.py``.)
 TMA         A load of a rectangle of a tensor (``analysis/rectangles.py``) whose tile is only for ``wgmma`` is
             copied by the tensor memory accelerator, if the function may have ``tensor_maps``
             (``tensor_loads.py``). A barrier in the loop, behind all reads of a step, is in front of its
@@ -53,8 +54,9 @@ from __future__ import annotations
 
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import COPIES, TENSORS
+from ptxforge.ir.definition import COPIES, READS_SHARED, TENSORS
 from ptxforge.ir.ops.control import For, Loop
+from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.mbarrier import BarrierInval
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import AsyncWait, LocalAlloc, LocalDealloc
@@ -114,7 +116,12 @@ def _pipeline(
         _take_schedule(following.loop)
         rings.read_on(following)
     _place_dependencies(loop, stage, last)
-    turn = _late_first(stage, last) if chain is None else _chain_turns(loop, stage, chain)
+    if chain is not None:
+        turn = _chain_turns(loop, stage, chain)
+    elif rings.copies_by_threads and not any(loop.body.of(Product)):
+        turn = _copies_behind_reads(loop, stage, last)
+    else:
+        turn = _late_first(stage, last)
     if rings.barriers and chain is None:
         starts = [op for op in loop.body.operations if op.effects.starts in (COPIES, TENSORS)]
         first = min(starts, key=turn.__getitem__)
@@ -218,6 +225,16 @@ def _place_dependencies(loop: For, stage: dict[Operation, int], last: int) -> No
 def _late_first(stage: dict[Operation, int], last: int) -> dict[Operation, int]:
     """The steady state: late stages first, so that a buffer is read before the next copy is started."""
     return {op: last - at for op, at in stage.items()}
+
+
+def _copies_behind_reads(loop: For, stage: dict[Operation, int], last: int) -> dict[Operation, int]:
+    """The steady state of a loop without products: as :func:`_late_first`, but what the last stage does with
+    the tiles that it has read comes last of all, so that the next copies are under way meanwhile."""
+    turn = _late_first(stage, last)
+    late = [op for op in loop.body.operations if turn.get(op) == 0]
+    reads = [number for number, op in enumerate(late) if op.effects == READS_SHARED]
+    head = set(late[: max(reads, default=-1) + 1])
+    return {op: at if at or op in head else last + 1 for op, at in turn.items()}
 
 
 def _chain_turns(loop: For, stage: dict[Operation, int], chain: Chain) -> dict[Operation, int]:

@@ -65,6 +65,15 @@ def test_stores_elsewhere_and_another_fill_than_zero(execute, programs, stages):
     assert runs_ahead(row_maxima_away, ROWS, **constants) == (stages > 1)
 
 
+@pytest.mark.parametrize("stages", [2, 3, 5])
+def test_the_next_copy_is_under_way_while_a_step_computes(stages):
+    """It starts when the step has read its tile, and not behind its stores."""
+    ptx = compile_function(row_maxima_away, ROWS, {"BLOCK": 256, "STAGES": stages}, "sm_90a").asm["ptx"]
+    step = ptx[ptx.index("$for") :]
+    places = [step.index(word) for word in ("ld.shared", "cp.async.c", "max.", "st.global")]
+    assert places == sorted(places)
+
+
 @ptxforge.jit
 def recurrence(x, n, BLOCK: tl.constexpr, STAGES: tl.constexpr):
     """Row k + 1 of x grows by row k: what is loaded was stored an iteration before."""
