@@ -147,11 +147,12 @@ class FrameLayout:
         self.cluster = attributes.cluster
 
     def frame(self) -> Frame:
-        """A new frame."""
+        """A new frame; its ``extra`` is ``None`` where there are no parameters."""
         driver = bindings()
         extra = self.config + 56 + len(self.attributes) * _ATTRIBUTE_BYTES
-        buffer = ctypes.create_string_buffer(extra + 48)
-        base = ctypes.addressof(buffer)
+        buffer = bytearray(extra + 48)
+        first = ctypes.c_char.from_buffer(buffer)  # an array of this size would be a new class of ctypes
+        base = ctypes.addressof(first)
         struct.pack_into("<QI4x", buffer, self.config + 40, base + self.config + 56, len(self.attributes))
         for index, attribute in enumerate(self.attributes):
             start = self.config + 56 + index * _ATTRIBUTE_BYTES
@@ -162,7 +163,7 @@ class FrameLayout:
             int(driver.CU_LAUNCH_PARAM_BUFFER_SIZE), base + extra + 40,
             int(driver.CU_LAUNCH_PARAM_END), self.size,
         )  # fmt: skip
-        return buffer, ctypes.byref(buffer, self.config), ctypes.byref(buffer, extra)
+        return buffer, ctypes.byref(first, self.config), ctypes.byref(first, extra) if self.size else None
 
 
 class Launcher:

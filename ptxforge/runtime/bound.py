@@ -14,11 +14,14 @@ repeats, a plan stops looking for some thousands of launches.
 
 from __future__ import annotations
 
+import functools
+import weakref
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ptxforge.driver.cuda_launch import Call, Frame
 from ptxforge.runtime import hooks, options
-from ptxforge.runtime.devices import default_device
+from ptxforge.runtime.devices import Following, default_device
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid
 from ptxforge.runtime.specialize import Keys
 from ptxforge.support.errors import ArgumentError, DeviceError
@@ -107,12 +110,11 @@ class _Nothing:
     exact = None
 
 
-class Repeat:
+class Repeat(Following):
     """One launch, packed: ``launch(*arguments)`` is the foreign call, whose result is the driver's code.
-    ``exact`` is all that decides it. ``device`` is the default device that it follows, ``None`` where its
-    arguments say where they are."""
+    ``exact`` is all that decides it. Without arrays it follows the default device."""
 
-    __slots__ = ("exact", "variant", "device", "launch", "arguments", "_launcher", "_grid", "_frame")
+    __slots__ = ("exact", "variant", "launch", "arguments", "_launcher", "_grid", "_frame")
 
     def __init__(
         self,
@@ -123,8 +125,8 @@ class Repeat:
         values: tuple,
         bound: tuple,
     ):
+        super().__init__(prepared.device if prepared.follows_default else None)
         self.exact, self.variant = exact, prepared.variant
-        self.device = prepared.device if prepared.follows_default else None
         launcher = self._launcher = prepared.launcher
         self._grid, self._frame = grid, launcher.new_frame()
         launcher.pack(
@@ -141,12 +143,60 @@ _MOST_FRAMES = 64
 """At most so many frames are kept: a program may make a stream for each launch."""
 
 
-class BoundLaunch:
+class _Now:
+    """What a call of a bound launch looks at: ``calls`` are by stream what launches as things are, ``stream``
+    that of every call (``None``: ``current()`` tells it), ``follows`` the device that has to be the default
+    one, ``always_settles`` that there is something to look at before each. ``owner`` is weak: a bound launch
+    keeps GPU memory, which must not wait for the collector of cycles."""
+
+    __slots__ = ("calls", "stream", "current", "follows", "always_settles", "owner")
+
+    calls: dict[int, Call]
+    stream: int | None
+    current: Callable[[], int]
+    follows: Any
+    always_settles: bool
+    owner: Callable[[], BoundLaunch | None]
+
+
+def _caller(now: _Now, compiled_in: list) -> Callable[[], None]:
+    """What a bound launch does when it is called."""
+    launch_hooks = hooks.LAUNCH
+
+    def call() -> None:
+        if compiled_in or launch_hooks or now.always_settles:
+            return now.owner()._launch()
+        if now.follows is not None and now.follows is not default_device():
+            return now.owner()._launch()
+        stream = now.stream
+        if stream is None:
+            stream = now.current()
+        known = now.calls.get(stream)
+        if known is None:
+            return now.owner()._launch()
+        launch, arguments = known
+        code = launch(*arguments)
+        if code:
+            now.owner()._fail(stream, code)
+
+    return call
+
+
+class BoundLaunch(functools.partial):
     """What :meth:`JITFunction.bind` gives. Calling it launches; it keeps its arguments alive.
 
     ``grid`` (as for a launch, no function) and ``stream`` can be assigned, arguments changed by
     :meth:`update`. Launching from several threads at once is safe, changing it meanwhile is not.
+
+    (It is a ``partial`` because Python calls one without a look at its class, in half the time of a
+    ``__call__``.)
     """
+
+    def __new__(cls, kernel: JITFunction, grid: Any, arguments: tuple, given: dict[str, Any]) -> BoundLaunch:
+        now = _Now()
+        made = super().__new__(cls, _caller(now, kernel._globals))
+        made._now, now.owner = now, weakref.ref(made)
+        return made
 
     def __init__(self, kernel: JITFunction, grid: Any, arguments: tuple, given: dict[str, Any]):
         self.kernel = kernel
@@ -156,7 +206,7 @@ class BoundLaunch:
         self._keys = [Keys(parameter) for parameter in kernel.params]
         self._places = {parameter.name: parameter.index for parameter in kernel.params}
         self._globals = kernel._globals
-        self._calls: dict[int, Call] = {}  # by stream: what launches as things are
+        self._calls = self._now.calls = {}
         self._frames: dict[int, Frame] = {}  # by stream: what the driver is handed, perhaps out of date
         self._prepare()
         if callable(grid):
@@ -226,20 +276,21 @@ class BoundLaunch:
     def _follow_arguments(self) -> None:
         self._calls.clear()
         launcher = self._launcher
-        self._stream_now = int if launcher is None else launcher.stream_now(self._arguments)
+        self._now.current = int if launcher is None else launcher.stream_now(self._arguments)
         self._choose_stream()
 
     def _choose_stream(self) -> None:
         """The stream of every launch; ``None`` where that has to be asked each time."""
-        self._always = self._stream
-        if self._always is None and self._launcher is not None:
-            self._always = self._launcher.one_stream
+        always = self._stream
+        if always is None and self._launcher is not None:
+            always = self._launcher.one_stream
+        self._now.stream = always
 
     def _set_prepared(self, prepared: PreparedLaunch) -> None:
         launcher = self._launcher = prepared.launcher
         self._prepared = prepared
-        self._follows = prepared.device if prepared.follows_default and launcher is not None else None
-        self._may_be_stale = prepared.volatile and launcher is None
+        self._now.follows = prepared.device if prepared.follows_default and launcher is not None else None
+        self._now.always_settles = prepared.volatile and launcher is None
         self._frames.clear()
 
     def _specialized(self) -> tuple[list, tuple]:
@@ -247,23 +298,6 @@ class BoundLaunch:
         made = [keys[type(value)](value) for keys, value in zip(self._keys, self._arguments, strict=True)]
         classes = [(key, type(v)) for (key, _), v in zip(made, self._arguments, strict=True)]
         return classes, tuple(value for _, value in made)
-
-    def __call__(self) -> None:
-        """Launch. Raises what a launch raises."""
-        if self._globals or hooks.LAUNCH or self._may_be_stale:
-            return self._launch()
-        if self._follows is not None and self._follows is not default_device():
-            return self._launch()
-        stream = self._always
-        if stream is None:
-            stream = self._stream_now()
-        call = self._calls.get(stream)
-        if call is None:
-            return self._launch()
-        launch, arguments = call
-        code = launch(*arguments)
-        if code:
-            self._launcher.launch(self._frames[stream], self._grid, code)
 
     def _launch(self) -> None:
         """Launch where something has to be looked at or packed first."""
@@ -283,6 +317,10 @@ class BoundLaunch:
         except (OverflowError, hooks.PackingError, DeviceError) as error:
             raise self.kernel._refused(error, prepared, self._values, self._grid) from None
 
+    def _fail(self, stream: int, code: int) -> None:
+        """Deal with a launch that the driver refused."""
+        self._launcher.launch(self._frames[stream], self._grid, code)
+
     def _settle(self) -> None:
         """Prepare again after another device was chosen, or something that was compiled in means another
         thing now."""
@@ -296,9 +334,9 @@ class BoundLaunch:
 
     def _packed(self) -> Frame:
         """The frame for the stream that is to be launched on."""
-        launcher, stream = self._launcher, self._always
+        launcher, stream = self._launcher, self._now.stream
         if stream is None:
-            stream = self._stream_now()
+            stream = self._now.current()
         if stream in self._calls:
             return self._frames[stream]
         if len(self._frames) >= _MOST_FRAMES:

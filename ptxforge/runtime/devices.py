@@ -41,19 +41,49 @@ def default_device() -> Device:
 _environment = os.environ
 _look_up: Callable[[Any], Any] = getattr(getattr(os.environ, "_data", os.environ), "get")
 _KEY = settings.DEVICE.key
-UNKNOWN: tuple[Any, Any] = (object(), None)
-_default = UNKNOWN
-"""The last default device, behind what decided it."""
-IS_DEFAULT = (
-    "(__ready.device is (__known := __devices._default)[1] and __known[0] is __look_up(__key_of_device)"
-    " and not __chosen and __os.environ is __environment or __ready.device is __default_device())"
+
+
+def _unknown() -> tuple[Any, Any]:
+    """A default device that is equal to no device, and identical with nothing that somebody may hold."""
+    return object(), None
+
+
+_default = _unknown()
+"""The last default device, behind what decided it. Another object whenever the default may be another
+device."""
+
+
+class Following:
+    """A launch that goes to the default device as long as that is ``device``; to ``device`` in any case where
+    that is ``None``. Hot code asks :data:`FOLLOWS`."""
+
+    __slots__ = ("device", "seen")
+
+    def __init__(self, device: Device | None):
+        self.device = device
+        self.seen: tuple[Any, Any] | None = None
+        """What ``_default`` was when ``device`` was the default one without ``PTXFORGE_DEVICE``."""
+
+    def follows(self) -> bool:
+        """Whether ``device`` is the default device now."""
+        now = _default
+        if self.device is not default_device():
+            return False
+        self.seen = None if os.environ is not _environment or _KEY in _variables else now
+        return True
+
+
+_variables = getattr(os.environ, "_data", os.environ)
+FOLLOWS = (
+    "(__ready.seen is __devices._default and __key_of_device not in __variables"
+    " and __os.environ is __environment or __ready.follows())"
 )
-"""The expression that ``__ready.device`` is the default device: :func:`default_device` written out, because
-calling it takes longer than all else that a launch without arrays asks. :data:`IS_DEFAULT_SCOPE` has its
-names."""
-IS_DEFAULT_SCOPE = {
-    "__devices": sys.modules[__name__], "__look_up": _look_up, "__key_of_device": _KEY, "__chosen": _chosen,
-    "__os": os, "__environment": _environment, "__default_device": default_device,
+"""The expression that the :class:`Following` ``__ready`` has the default device: the usual case of
+:meth:`Following.follows` written out, because calling it takes longer than all else that a launch without
+arrays asks. :data:`FOLLOWS_SCOPE` has its names."""
+FOLLOWS_SCOPE = {
+    "__devices": sys.modules[__name__], "__key_of_device": _KEY, "__variables": _variables, "__os": os,
+    "__environment": _environment,
 }  # fmt: skip
 
 
@@ -66,7 +96,7 @@ def has_one_gpu() -> bool:
 def forget() -> None:
     """Make devices again when they are asked for: one of them was reset."""
     global _default
-    _default = UNKNOWN
+    _default = _unknown()
     device.cache_clear()
 
 
@@ -113,11 +143,14 @@ _ON_THE_HOST = {"emulator": _emulator, "interpreter": _interpreter}
 @contextmanager
 def use_device(chosen: Device | str) -> Iterator[Device]:
     """Make a device the default one inside a ``with`` block."""
+    global _default
     _chosen.append(device(chosen) if isinstance(chosen, str) else chosen)
+    _default = _unknown()
     try:
         yield _chosen[-1]
     finally:
         _chosen.pop()
+        _default = _unknown()
 
 
 def _resolve(where: Device | str | None) -> Device:

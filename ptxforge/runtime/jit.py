@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Iterable
-from types import MethodType
 from typing import Any, Generic, TypeVar, overload
 
 from ptxforge.compiler import Artifact, Assembly
@@ -21,8 +20,8 @@ from ptxforge.runtime import compiling, function_state, hooks, options, precompi
 from ptxforge.runtime.bound import BoundLaunch
 from ptxforge.runtime.function_state import FunctionState, default_repr, restored
 from ptxforge.runtime.launcher import PreparedLaunch, place, prepare
-from ptxforge.runtime.options import KernelInterface, Launch, make_binder, parameters_of
-from ptxforge.runtime.plans import MISSING, WithOptions, in_order, launch_once, make_entry, make_plan
+from ptxforge.runtime.options import KernelInterface, make_binder, parameters_of
+from ptxforge.runtime.plans import MISSING, Entries, WithOptions, launch_once, make_entry, make_plan
 from ptxforge.runtime.precompile import Compiled, Preloading, active
 from ptxforge.runtime.resources import with_advice
 from ptxforge.runtime.slots import TuplePlan, holds_tuples
@@ -41,7 +40,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 """The Python function of a kernel, with its own signature."""
 
 
-class JITFunction(FunctionState, Preloading, function_state.TravelsByName, KernelInterface, Generic[F]):
+class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entries, Generic[F]):
     """A kernel, or a function that kernels call.
 
     ``fn`` is the Python function, ``arg_names`` its parameters, ``variants`` what was compiled, oldest first.
@@ -87,7 +86,7 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Kerne
         self._shared_names = tuple(name for name in options.names() if name in self.arg_names)
         self._is_odd = bool(self._shared_names or fn.__code__.co_flags & inspect.CO_VARARGS)
         self._launched: set[tuple[type, ...]] = set()  # types of arguments
-        self._enter: Callable = self._first_entry  # by another name: a method of that name is found later
+        self._begin_entries()
         on_redefinition(self._forget)
 
     def __repr__(self) -> str:
@@ -142,22 +141,6 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Kerne
         return make_binder(self.params)
 
     # Every launch
-
-    def _first_entry(self, grid: Any, /, *args: Any, **given: Any) -> CompiledKernel | None:
-        """The way in until the kernel has one of its own, which takes its place (:func:`make_entry`)."""
-        if not isinstance(self._enter, MethodType):  # made since ``kernel[grid]`` was evaluated
-            return self._enter(grid, *args, **given)
-        try:
-            bound, rest = in_order(self.params, self.__name__, args, given)
-            return self._first(bound, grid, rest, given, makes_entry=True)
-        except SHORTENED as error:
-            __tracebackhide__ = True
-            raise short(error)  # noqa: B904 - `short` decides about the cause
-
-    def __getitem__(self, grid: Any) -> Launch:
-        if self.pre_run_hooks or self._is_odd or grid is None:
-            return functools.partial(self.run, grid=grid)
-        return MethodType(self._enter, grid)
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel | None:
         """Launch; ``None`` for a grid without blocks. With ``warmup``, compile only. Raises an error of
@@ -261,7 +244,7 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Kerne
         refusals.check_writable(self.params, made, variant)
         return prepare(
             self.params, made, variant, device, bound, chosen,
-            lambda: self._miss(bound, given | {"tensor_maps": False}),
+            lambda bound: self._miss(bound, given | {"tensor_maps": False}),
         )  # fmt: skip
 
     def _refused(self, error: Exception, prepared: PreparedLaunch, values: tuple, grid: Any) -> Exception:

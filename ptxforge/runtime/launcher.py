@@ -28,6 +28,9 @@ from ptxforge.support.errors import DeviceError, LaunchError, PlacementError
 from ptxforge.support.tensor_map import TensorMapError
 
 _MISSING_AXES = {1: (1, 1), 2: (1,)}
+Substitute = Callable[[tuple], "PreparedLaunch"]
+"""Prepares, for the arguments of a launch, the one that takes no tensor maps. (It gets them, because it may
+not hold any: it is kept as long as the kernel.)"""
 MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, "Technical Specifications"
 
 
@@ -96,7 +99,7 @@ class PreparedLaunch:
         host: list[int],
         names: list[str],
         attributes: LaunchAttributes,
-        substitute: Callable[[], PreparedLaunch],
+        substitute: Substitute,
     ):
         self.variant = variant
         self.device = device
@@ -144,7 +147,7 @@ class PreparedLaunch:
                 raise _out_of_reach(self._names[index], self.device)
         self._with_substitute(fire, self._substitute)(*call)
 
-    def _with_substitute(self, fire: Callable, make: Callable[[], PreparedLaunch]) -> Callable:
+    def _with_substitute(self, fire: Callable, make: Substitute) -> Callable:
         """``fire``; if the compiler chose to read by tensor maps and the arguments make none, the kernel that
         reads by pointers instead, made when it is first needed."""
         artifact, made = self.variant.artifact, []
@@ -156,7 +159,7 @@ class PreparedLaunch:
                 return fire(*call)
             except TensorMapError:
                 if not made:
-                    made.append(make())
+                    made.append(make(call[-1]))
             return made[0].fire(*call)
 
         return fire_either
@@ -227,10 +230,10 @@ def prepare(
     where: Device,
     bound: tuple,
     chosen: Options,
-    substitute: Callable[[], PreparedLaunch],
+    substitute: Substitute,
 ) -> PreparedLaunch:
-    """Decide what can be decided for a variant on the device ``where``, once for all launches that are alike.
-    ``substitute`` prepares the one that takes no tensor maps."""
+    """Decide what can be decided for a variant on the device ``where``, once for all launches that are
+    alike."""
     key = where, chosen, tuple(map(type, bound)), tuple(s.device for s in specializations)
     if key not in variant.prepared:
         variant.prepared[key] = _prepared(
@@ -246,7 +249,7 @@ def _prepared(
     where: Device,
     bound: tuple,
     chosen: Options,
-    substitute: Callable[[], PreparedLaunch],
+    substitute: Substitute,
 ) -> PreparedLaunch:
     return PreparedLaunch(
         variant,

@@ -90,7 +90,7 @@ class LoadedKernel:
         except (OverflowError, hooks.PackingError, DeviceError) as error:
             raise of_launch(self.params, error, prepared, values, axes) from None
 
-    def _no_substitute(self) -> PreparedLaunch:
+    def _no_substitute(self, bound: tuple) -> PreparedLaunch:
         raise ArgumentError(
             f"'{self.__name__}' was compiled to read by tensor maps, and these arguments make none; "
             "compile it with tensor_maps=False for arguments of any shape"

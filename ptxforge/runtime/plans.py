@@ -38,9 +38,11 @@ Where the time goes is in docs/launching.md; ``tests/runtime/test_speed.py`` hol
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable
+from types import MethodType
 from typing import Any
 
 import attrs
@@ -49,16 +51,18 @@ from ptxforge.driver import arrays
 from ptxforge.driver.device_array import DeviceArray
 from ptxforge.runtime import hooks, options
 from ptxforge.runtime.bound import Repeats
-from ptxforge.runtime.devices import IS_DEFAULT, IS_DEFAULT_SCOPE, has_one_gpu
+from ptxforge.runtime.devices import FOLLOWS, FOLLOWS_SCOPE, has_one_gpu
 from ptxforge.runtime.findings import GENERATED
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid
-from ptxforge.runtime.options import explain_binding
+from ptxforge.runtime.options import KernelInterface, Launch, explain_binding
 from ptxforge.runtime.specialize import Keys, Parameter, integer_key
 from ptxforge.support.errors import ArgumentError, DeviceError
 from ptxforge.support.tracebacks import SHORTENED, short
 
 MISSING = type("missing", (), {"__repr__": lambda self: "<missing>"})()
 """Stands for an argument that was not given."""
+MOST_ENTRIES = 256
+"""Grids whose ``kernel[grid]`` a kernel keeps; then it begins again."""
 _FAILURES = (OverflowError, hooks.PackingError, DeviceError)
 
 
@@ -74,6 +78,51 @@ def in_order(
     missing = parameters[len(args) :]
     named = (given.pop(p.name, p.default if p.has_default else MISSING) for p in missing)
     return (*args[: len(parameters)], *named), args[len(parameters) :]
+
+
+class Entries(KernelInterface):
+    """The part of a jitted function that is about ``kernel[grid]``. Making that takes twice as long as
+    finding it, so it is kept for grids that are tuples of integers; a launch can then tell by identity that
+    the grid is the same."""
+
+    __slots__ = ("_enter", "_entries", "_entry_on")  # which every launch reads: quicker than a dictionary
+
+    def _begin_entries(self) -> None:
+        self._enter: Callable = self._first_entry
+        self._entries: dict[tuple, Launch] = {}
+        self._entry_on = self._entries.get
+
+    def __getitem__(self, grid: Any) -> Launch:
+        try:
+            known = self._entry_on(grid)
+        except TypeError:  # a list
+            known = None
+        if known is not None and not self.pre_run_hooks:
+            return known
+        if self.pre_run_hooks or self._is_odd or grid is None:
+            return functools.partial(self.run, grid=grid)
+        launch = MethodType(self._enter, grid)
+        if type(grid) is tuple:
+            self._keep_entry(grid, launch)
+        return launch
+
+    def _keep_entry(self, grid: tuple, launch: Launch) -> None:
+        if isinstance(self._enter, MethodType) or not all(type(extent) is int for extent in grid):
+            return
+        if len(self._entries) >= MOST_ENTRIES:
+            self._entries.clear()
+        self._entries[grid] = launch
+
+    def _first_entry(self, grid: Any, /, *args: Any, **given: Any) -> Any:
+        """The way in until the kernel has one of its own, which takes its place (:func:`make_entry`)."""
+        if not isinstance(self._enter, MethodType):  # made since ``kernel[grid]`` was evaluated
+            return self._enter(grid, *args, **given)
+        try:
+            bound, rest = in_order(self.params, self.__name__, args, given)
+            return self._first(bound, grid, rest, given, makes_entry=True)
+        except SHORTENED as error:
+            __tracebackhide__ = True
+            raise short(error)  # noqa: B904 - `short` decides about the cause
 
 
 def launch_once(kernel: Any, grid: Any, bound: tuple, given: dict[str, Any]) -> Any:
@@ -248,21 +297,21 @@ def _repetition(parts: list[_Part], kernel: Any, scope: dict[str, Any], one_gpu:
     addresses = [index for index, part in enumerate(parts) if part.place]
     repeats = Repeats(addresses)
     kernel._prepared.append(repeats)
-    scope |= IS_DEFAULT_SCOPE | {
+    scope |= FOLLOWS_SCOPE | {
         "__repeats": repeats, "__repeated": repeats.get, "__copysign": math.copysign,
         "__by_address": repeats.by_address, "__last": repeats.by_address.get,
     }  # fmt: skip
     return [
         "__exact = None",
         "if __repeats.is_on and not __hooks:",
-        f"    __exact = {_tuple([*exact, '__grid'])}",
+        f"    __exact = {_tuple([*exact, '__grid']) if exact else '__grid'}",
         "    try:",
         "        if __options:",
         "            __exact += __tuple(__options.items())",
-        *(f"        {line}" for line in _search(parts[addresses[-1]].value if addresses else "")),
+        *(f"        {line}" for line in _search(parts[addresses[-1]].value if addresses else "", exact)),
         "    except (TypeError, ValueError):",
         "        __ready = __exact = None",
-        f"    if __ready is not None{'' if addresses else f' and {IS_DEFAULT}'}:",
+        f"    if __ready is not None{'' if addresses else f' and {FOLLOWS}'}:",
         "        __code = __ready.launch(*__ready.arguments)",
         "        if __code:",
         "            __ready.fail(__code)",
@@ -270,10 +319,11 @@ def _repetition(parts: list[_Part], kernel: Any, scope: dict[str, Any], one_gpu:
     ]
 
 
-def _search(address: str) -> list[str]:
+def _search(address: str, exact: list[str]) -> list[str]:
     """The lines that find the launch ``__exact`` among the repetitions: the one before, else by an address,
     else by all of it. (A value that cannot be a key raises TypeError, one that cannot be compared,
-    ValueError.)"""
+    ValueError.) Nothing but a grid is mostly the very same, see :class:`Entries`."""
+    is_another = "__ready.exact != __exact"
     found = ["__ready = __repeated(__exact)"]
     if address:
         found = [
@@ -285,7 +335,7 @@ def _search(address: str) -> list[str]:
         ]
     return [
         "__ready = __repeats.before",
-        "if __ready.exact != __exact:",
+        f"if {is_another if exact else f'__ready.exact is not __exact and {is_another}'}:",
         *(f"    {line}" for line in found),
         "    if __ready is not None:",
         "        __repeats.before = __ready",

@@ -267,15 +267,17 @@ class FakeDriver:
         return (_OK,)
 
     def cuLaunchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, parameters, extra):
-        words = (ctypes.c_void_p * 5).from_address(extra)
-        assert (
-            list(words[0::2]) == [1, 2, None] and not parameters
-        )  # pointer, size, end; no array of arguments
-        size = ctypes.c_size_t.from_address(words[3]).value
+        packed = b""  # of a kernel without parameters, neither list is needed
+        if extra:
+            words = (ctypes.c_void_p * 5).from_address(extra)
+            assert list(words[0::2]) == [1, 2, None]  # pointer, size, end
+            size = ctypes.c_size_t.from_address(words[3]).value
+            packed = ctypes.string_at(words[1], size)
+        assert not parameters  # no array of arguments
         self.launches.append(
             SimpleNamespace(
                 function=function, grid=(gx, gy, gz), block=(bx, by, bz), shared=shared, stream=stream,
-                params=ctypes.string_at(words[1], size), context=self.current,
+                params=packed, context=self.current,
             )
         )  # fmt: skip
         return (_OK if gx else CUresult.CUDA_ERROR_INVALID_VALUE,)
@@ -356,5 +358,5 @@ def install(monkeypatch, fake: FakeDriver) -> FakeDriver:
     monkeypatch.setattr(devices, "cuda_device", made)
     monkeypatch.setattr(devices, "device", functools.cache(devices.device.__wrapped__))
     monkeypatch.setattr(launcher, "device", devices.device)
-    monkeypatch.setattr(devices, "_default", devices.UNKNOWN)
+    monkeypatch.setattr(devices, "_default", devices._unknown())
     return fake

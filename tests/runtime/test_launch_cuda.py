@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import gc
+import os
 import struct
 import sys
+import weakref
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +17,7 @@ import ptxforge
 import ptxforge.language as tl
 from ptxforge.driver.cuda_launch import LaunchAttributes, Launcher
 from ptxforge.runtime import bound, hooks, timing
+from ptxforge.runtime.plans import MOST_ENTRIES
 from ptxforge.support.errors import ArgumentError, DeviceError, LaunchError, PlacementError
 from tests.driver.fake_driver import CUresult, FakeDriver, install
 
@@ -569,6 +573,85 @@ def test_a_repetition_on_another_default_device(monkeypatch):
         contexts.append(driver.launches[-1].context)
     first, second = contexts[0], contexts[4]
     assert first != second and contexts == [first] * 4 + [second] * 4 + [first] * 2
+
+
+def test_a_repetition_follows_every_change_of_the_default_device(monkeypatch):
+    monkeypatch.delenv("PTXFORGE_DEVICE", raising=False)
+    driver = install(monkeypatch, FakeDriver(devices=2))
+
+    def nothing():
+        pass
+
+    kernel = ptxforge.jit(nothing)
+
+    def contexts(count: int = 4) -> set[int]:
+        for _ in range(count):
+            kernel[(1,)]()
+        return {launch.context for launch in driver.launches[-count:]}
+
+    first = contexts(8)
+    with ptxforge.use_device("cuda:1"):
+        second = contexts(8)
+        with ptxforge.use_device("cuda:0"):
+            assert contexts() == first
+        assert contexts() == second != first
+    assert contexts() == first
+    with monkeypatch.context() as inside:
+        inside.setenv("PTXFORGE_DEVICE", "cuda:1")
+        assert contexts() == second
+    assert contexts() == first
+    with monkeypatch.context() as inside:
+        inside.setattr(os, "environ", {**os.environ, "PTXFORGE_DEVICE": "cuda:1"})
+        assert contexts() == second
+    assert contexts() == first
+
+
+def test_grids_that_are_kept(kernel, driver, torch):
+    x, calls = Tensor(0x1000), []
+    for grid in ((8,), (8,), (np.int64(8),), [8], 8, np.int64(8), (8, 1), (8, 1, 1), lambda meta: (8,)):
+        for _ in range(3):
+            kernel[grid](x, x, x, 8)
+            assert driver.launches[-1].grid == (8, 1, 1)
+    for extent in range(1, 600):
+        kernel[(extent,)](x, x, x, 8)
+        assert driver.launches[-1].grid == (extent, 1, 1)
+    assert len(kernel._entries) <= MOST_ENTRIES
+    assert all(type(extent) is int for grid in kernel._entries for extent in grid)
+    kernel.pre_run_hooks.append(lambda *args, **kwargs: calls.append(args))
+    kernel[(599,)](x, x, x, 8)
+    assert calls == [(x, x, x, 8)]
+
+
+def test_a_kernel_without_parameters_has_nothing_packed(driver):
+    def nothing():
+        pass
+
+    kernel = ptxforge.jit(nothing)
+    for _ in range(5):
+        kernel[(3,)]()
+    kernel.bind((3,))()
+    assert [(launch.params, launch.grid) for launch in driver.launches] == [(b"", (3, 1, 1))] * 6
+
+
+@pytest.mark.parametrize("is_bound", [False, True])
+def test_arrays_are_given_back_at_once(kernel, driver, torch, is_bound):
+    """By the kernel after its launches, by a bound launch with itself; without the collector of cycles, which
+    may not come for a long time."""
+    x, y = Tensor(0x1000), Tensor(0x2000)
+    gone, bound = weakref.ref(y), None
+    gc.disable()
+    try:
+        if is_bound:
+            bound = kernel.bind((8,), x, x, y, 8)
+            bound()
+            bound.update(n=16)()
+        else:
+            for _ in range(6):
+                kernel[(8,)](x, x, y, 8)
+        del y, bound
+        assert gone() is None
+    finally:
+        gc.enable()
 
 
 def test_other_types_after_the_entry_was_made(kernel, compiled, driver, torch):
