@@ -67,6 +67,7 @@ from ptxforge.passes.continued_rings import continuation_of
 from ptxforge.passes.expand_loops import is_of_copy
 from ptxforge.passes.multicast_loads import plan_multicasts
 from ptxforge.passes.rings import Rings
+from ptxforge.passes.specialize_warps import has_registers
 from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.support import machine
 from ptxforge.support.target import Target
@@ -160,8 +161,11 @@ def _lends_a_warp(
 ) -> bool:
     """Whether a chain of products, with ``count`` buffers for each of its loads, gets a warp that copies
     unasked: see CHAIN in ``specialize_warps.py``."""
-    if function.attributes["num_warps"] != machine.WARPS_THAT_LEND or function.attributes.get("maxnreg"):
+    warps = function.attributes["num_warps"]
+    if function.attributes.get("maxnreg") or not has_registers(loop.body, warps):
         return False
+    if warps not in machine.WARPS_THAT_LEND_ALONE:
+        return warps in machine.WARPS_THAT_LEND
     beside = sum(op.result.type.bytes for op in loop.parent.of(LocalAlloc) if op.value is not None)
     tiles = count * sum(load.result.type.bytes for load in loads)
     return 2 * (tiles + beside) > target.max_shared_bytes

@@ -23,16 +23,18 @@ these are there already: ``chained_products.py``.)
 Rules
 -----
 ASKED FOR   ``tl.range(…, warp_specialize=True)`` on the loop or on the one around it, over tiles.
-CHAIN       Unasked: a chain of products in eight warps, if its tiles leave room for no other block on the
-            multiprocessor (``pipeline_loops`` asks then), and loops behind it. (Attention of 128 columns on
-            an H200: ``docs/hopper.md``.)
+CHAIN       Unasked: a chain of products in as many warps as ``machine.WARPS_THAT_LEND`` names; in eight only
+            if its tiles leave room for no other block on the multiprocessor. ``pipeline_loops`` asks then;
+            loops behind the chain follow. (Attention on an H200: ``docs/hopper.md``.)
 RING        TMA copies all tiles of the loop into one ring, whose mbarriers are made before everything.
 SCALARS     Where copies begin is computed from parameters, the program's place and loop counters, by the
             producer for itself; nothing that was loaded.
 ROOM        In a loop over tiles, the ring and the scratch of what follows lie side by side.
 REGISTERS   Four warps have room for one more. A multiprocessor has 168 registers for a thread of 9 warps as
             of 12, as it deals them out to four warps at a time: so eight get four more, of which three are
-            idle, and ``setmaxnreg`` gives their registers to those who compute.
+            idle, and ``setmaxnreg`` gives their registers to those who compute: 240 for each of their
+            threads, 112 where there are 16 warps. These must suffice for the products of the loop, their
+            left operands and ``machine.REGISTERS_BESIDE_FLIGHTS``.
 """
 
 from __future__ import annotations
@@ -50,7 +52,8 @@ from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierExpect, BarrierInit, 
 from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.partition import Partition, allocation_of, users_of
 from ptxforge.ir.ops.shared import LocalAlloc, LocalDealloc, NextPhase, NextSlot
-from ptxforge.ir.ops.warpgroup import DotWait
+from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
+from ptxforge.ir.pressure import registers_of
 from ptxforge.ir.warps import scratch_of
 from ptxforge.passes.dce import Liveness, dce, sweep
 from ptxforge.passes.tensor_loads import pick, ring_of_barriers
@@ -128,7 +131,7 @@ def _plan(function: Function, target: Target, top: Operation) -> _Plan:
         raise _StaysError("TMA copies none of its tiles")
     if any(op.get_effects().starts == COPIES for op in top.walk()):
         raise _StaysError("threads copy some of its tiles")
-    _extra_warps(function)
+    _check_registers(function, top)
     barriers = {allocation_of(op.barrier) for op in in_top}
     if any(user.parent is not function.body for made in barriers for user in made.result.users
            if isinstance(user, BarrierInit)):  # fmt: skip
@@ -162,16 +165,27 @@ def _holds_a_loop(op: Operation) -> bool:
     return any(isinstance(inner, For) for inner in op.walk() if inner is not op)
 
 
-def _extra_warps(function: Function) -> int:
+def _check_registers(function: Function, top: Operation) -> None:
     """See REGISTERS."""
     warps = function.attributes["num_warps"]
-    if warps == machine.WARPS_SET_TOGETHER:
-        return 1
-    if function.attributes.get("maxnreg") and not function.attributes.get("extra_warps"):
+    is_limited = function.attributes.get("maxnreg") and not function.attributes.get("extra_warps")
+    if is_limited and warps != machine.WARPS_SET_TOGETHER:
         raise _StaysError("'maxnreg' says how many registers all threads have")
-    if _consumer_registers(warps) < machine.FEWEST_CONSUMER_REGISTERS:
+    if not all(has_registers(region.block, warps) for op in top.walk() for region in op.regions):
         raise _StaysError(f"beside {warps} warps there are not enough registers for others")
-    return machine.WARPS_SET_TOGETHER
+
+
+def has_registers(block: Block, warps: int) -> bool:
+    """Whether as many warps that compute leave room for others, and have then the registers for the products
+    of ``block``: see REGISTERS."""
+    if warps == machine.WARPS_SET_TOGETHER:
+        return True
+    begun = [op.result for op in block.of(DotBegin)] + block.arguments
+    types = [value.type.tensor for value in begun if isinstance(value.type, T.FlightType)]
+    types += [op.a.type for op in block.of(DotAsync) if isinstance(op.a.type, T.TensorType)]
+    needed = sum(map(registers_of, types)) + machine.REGISTERS_BESIDE_FLIGHTS
+    has_room = warps + machine.WARPS_SET_TOGETHER <= machine.MAX_WARPS
+    return has_room and needed <= _consumer_registers(warps)
 
 
 def _launched_registers(warps: int) -> int:
@@ -280,6 +294,9 @@ def _split(function: Function, target: Target, plan: _Plan) -> None:
         ring.barrier.erase()
     _put_together(plan, producer)
     dce(function, target)
+    computing, others = (function.attributes[name] for name in ("num_warps", "extra_warps"))
+    text = f"one of {others} more warps copies the tiles" if others > 1 else "one more warp copies the tiles"
+    function.remarks.add("specialized", f"{text}, {computing} compute", plan.top.location)
 
 
 def _keep_for_all_iterations(top: Operation, buffers: list[LocalAlloc]) -> None:
@@ -293,7 +310,7 @@ def _keep_for_all_iterations(top: Operation, buffers: list[LocalAlloc]) -> None:
 
 def _set_registers(function: Function) -> None:
     attributes, warps = function.attributes, function.attributes["num_warps"]
-    attributes["extra_warps"] = _extra_warps(function)
+    attributes["extra_warps"] = 1 if warps == machine.WARPS_SET_TOGETHER else machine.WARPS_SET_TOGETHER
     if attributes["extra_warps"] > 1:
         attributes["maxnreg"] = _launched_registers(warps)
         attributes["warp_registers"] = (_consumer_registers(warps), machine.SETTABLE_REGISTERS[0])

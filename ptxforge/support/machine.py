@@ -38,10 +38,11 @@ SETTABLE_REGISTERS = (24, 240)
 """32-bit registers that ``setmaxnreg`` can give a thread: from, to, in steps of 8."""
 WARPS_SET_TOGETHER = 4
 """Warps of a warpgroup, 128 threads, which execute ``setmaxnreg`` together."""
-WARPS_THAT_LEND = 8
-"""Warps of a block that get four more unasked, 128 threads, and their registers."""
-FEWEST_CONSUMER_REGISTERS = 128
-"""32-bit registers of a thread that computes below which no warps of a block are set aside for copies."""
+WARPS_THAT_LEND = (4, 16)
+"""Warps of a block that get others unasked, for copies: four get one more, 32 threads, sixteen four more."""
+WARPS_THAT_LEND_ALONE = (8,)
+"""Warps of a block that get four more unasked, 128 threads, if it is the only block of its multiprocessor.
+Two blocks of eight warps fill each other's pauses."""
 WORDS_FOR_TWO_BLOCKS = ((32, 64), (256, 1 << 30))
 """32-bit words of tensors in a thread for which the assembler is told to leave registers for two blocks a
 multiprocessor: from the first number of a pair to the second, both included."""

@@ -16,6 +16,7 @@ from ptxforge.support.location import Location, snippet
 KINDS = {
     "product": "how a product is made: instruction, what feeds it, schedule, registers",
     "persistent": "kernels whose programs walk over the tiles of several",
+    "specialized": "loops whose tiles a warp of its own copies",
     "not-pipelined": "loads of a loop that do not run ahead of their iteration",
     "not-prefetched": "operands of products that are read where they are used, not a slice ahead",
     "not-flattened": "loops over tiles that do not start the next tile's loads before this one is stored",
@@ -35,7 +36,8 @@ KINDS = {
 @attrs.frozen(slots=True)
 class Remark:
     """``message`` says, about what stands at ``location`` in the kernel's source, what ``pass_name`` did not
-    do and why (of a ``product`` and of ``persistent``: what was done); ``kind`` is one of ``KINDS``."""
+    do and why (of ``product``, ``persistent`` and ``specialized``: what was done); ``kind`` is one of
+    ``KINDS``."""
 
     pass_name: str
     kind: str

@@ -32,6 +32,7 @@ def integers(*shape: int) -> np.ndarray:
     ((128, 128, 160), (64, 64, 32), 4, 2), ((128, 64, 160), (64, 64, 32), 4, 4),
     ((80, 112, 48), (64, 64, 32), 4, 3), ((256, 128, 192), (128, 128, 64), 8, 3),
     ((128, 64, 32), (128, 64, 32), 8, 3), ((128, 64, 0), (128, 64, 32), 8, 3),
+    ((512, 64, 96), (256, 64, 32), 16, 3),
 ], ids=str)  # fmt: skip
 def test_product(execute, shape, block, num_warps, num_stages):
     m, n, k = shape
@@ -75,7 +76,7 @@ def test_tiles_one_after_the_other(execute, shape, programs, flatten, outer, tri
 
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize(("length", "dim", "block", "num_warps", "num_stages"), [
-    (256, 64, (64, 32), 4, 2), (512, 32, (128, 16), 8, 3),
+    (256, 64, (64, 32), 4, 2), (512, 32, (128, 16), 8, 3), (512, 64, (256, 64), 16, 3),
 ])  # fmt: skip
 def test_attention(execute, length, dim, block, num_warps, num_stages, causal):
     rng = np.random.default_rng(length)
@@ -104,6 +105,8 @@ CASES = [
     (attention, ATTENTION, 8, 2, 1), (attention, ATTENTION | {"CAUSAL": True}, 8, 2, 1),
     (attention, ATTENTION | {"CAUSAL": True, "BN": 64}, 8, 2, 2),
     (attention, ATTENTION | {"BM": 64, "BN": 64, "D": 64}, 4, 3, 1),
+    (attention, ATTENTION | {"BM": 256, "BN": 64, "D": 64}, 16, 3, 1),
+    (attention, ATTENTION | {"BM": 256, "BN": 64, "D": 64, "CAUSAL": True}, 16, 3, 2),
 ]  # fmt: skip
 
 

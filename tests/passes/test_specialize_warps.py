@@ -54,7 +54,8 @@ def by_table(
     (product, {}, {"num_warps": 2}, "TMA copies none of its tiles"),
     (product, {}, {"num_stages": 1}, "TMA copies none of its tiles"),
     (product, {"BM": 128}, {"num_ctas": 2}, "the program is a cluster"),
-    (product, {"BM": 256}, {"num_warps": 16}, "beside 16 warps there are not enough registers"),
+    (product, {"BM": 256, "BN": 256}, {"num_warps": 16}, "beside 16 warps there are not enough registers"),
+    (product, {"BM": 256, "BN": 128}, {"num_warps": 32}, "beside 32 warps there are not enough registers"),
     (product, {"BM": 128}, {"num_warps": 8, "maxnreg": 128}, "'maxnreg' says how many registers"),
     (walking, {"BM": 128, "BN": 256, "BK": 64, "FLATTEN": False}, {"num_warps": 8, "num_stages": 4},
      "have no room side by side"),
@@ -77,14 +78,20 @@ def test_a_limit_of_registers_that_leaves_all_as_they_are():
 
 @pytest.mark.parametrize(("changes", "num_warps", "is_split"), [
     ({}, 8, True), ({"CAUSAL": True}, 8, True), ({"BN": 64}, 8, False), ({"D": 64}, 8, False),
-    ({"BM": 64, "BN": 64}, 4, False),
+    ({"BM": 64, "BN": 64}, 4, True), ({"BM": 64, "BN": 64, "D": 64}, 4, True),
+    ({"BM": 256, "BN": 64, "D": 64}, 16, True), ({"BM": 256, "D": 64}, 16, False),
 ])  # fmt: skip
-def test_large_attention_is_split_unasked(changes, num_warps, is_split):
-    """Where its tiles leave no room for a second block, and eight warps have registers to give."""
+def test_attention_is_split_unasked(changes, num_warps, is_split):
+    """Of four warps; of eight where its tiles leave no room for a second block; of sixteen whose products
+    have room in the registers that they then have."""
     constants = {"BM": 128, "BN": 128, "D": 128, "CAUSAL": False, "WS": False} | changes
     made = compiled(attention, constants, num_warps=num_warps, num_stages=2)
     assert bool(partitions(made)) == is_split and not reasons(made)
-    assert made.threads == (384 if is_split else 32 * num_warps)
+    others = 1 if num_warps == 4 else 4
+    assert made.threads == 32 * (num_warps + others * is_split)
+    assert [r.message for r in made.remarks if r.kind == "specialized"] == is_split * [
+        f"one {'of 4 more warps' if others > 1 else 'more warp'} copies the tiles, {num_warps} compute"
+    ]
 
 
 @pytest.mark.parametrize("causal", [False, True])
@@ -116,7 +123,7 @@ def test_products_are_not_split_unasked():
 
 def test_in_attention_the_mbarriers_are_those_of_the_chain():
     """A ring for the tiles of each product, filled and released: no more of them than without."""
-    constants = {"BM": 64, "BN": 64, "D": 64, "CAUSAL": False}
-    plain, split = (compiled(attention, constants | {"WS": asked}) for asked in (False, True))
+    constants = {"BM": 128, "BN": 64, "D": 64, "CAUSAL": False}
+    plain, split = (compiled(attention, constants | {"WS": asked}, num_warps=8) for asked in (False, True))
     assert plain.ptx.count("mbarrier.init") == split.ptx.count("mbarrier.init")
     assert "for_copies" in plain.asm["gpu"] and "for_copies" not in split.asm["gpu"]
