@@ -18,6 +18,7 @@ from ptxforge.codegen_ptx.lower import (  # noqa: F401  (importing a lowering re
     memory,
     partition,
     reduce,
+    reduce_ctas,
     scan,
     shape,
     shared,

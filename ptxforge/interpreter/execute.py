@@ -11,10 +11,12 @@ import attrs
 import numpy as np
 
 from ptxforge.interpreter.address_space import AddressSpace
+from ptxforge.interpreter.cluster import Meetings
 from ptxforge.interpreter.debugger import Debugger
 from ptxforge.interpreter.registry import HANDLERS
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
+from ptxforge.ir.ops.reduce import ReduceCtas
 from ptxforge.support import programs, tensor_map
 from ptxforge.support.errors import ArgumentError, InterpreterError, LaunchInterrupt
 from ptxforge.support.location import describe
@@ -58,17 +60,31 @@ def run(
     deadline = time.monotonic() + time_limit if time_limit else 0.0
     debugger = Debugger(namespace or {}, function.location.line if function.location else 1)
     with np.errstate(all="ignore"):
-        for z, y, x, rank in np.ndindex(*grid[::-1], function.attributes.get("planned_ctas", 1)):
-            program = Program(function, memory, (x, y, z), grid, output, plans)
-            program.rank = rank
-            program.debugger, program.deadline = debugger, deadline
-            try:
-                program.run(values)
-            except (InterpreterError, IndexError) as fault:  # IndexError: a gather out of bounds
-                raise InterpreterError(f"{fault}\n{program.place()}") from fault
-            except KeyboardInterrupt:
-                raise LaunchInterrupt(f"'{function.name}' was stopped {program.place()}") from None
-            debugger.end_of_program()
+        ctas = function.attributes.get("planned_ctas", 1)
+        for z, y, x in np.ndindex(*grid[::-1]):
+            meetings = Meetings(ctas) if ctas > 1 and any(function.walk(ReduceCtas)) else None
+
+            def work(rank: int, index=(x, y, z), meetings=meetings) -> None:
+                program = Program(function, memory, index, grid, output, plans)
+                program.rank, program.meetings = rank, meetings
+                program.debugger, program.deadline = debugger, deadline
+                _run(program, values)
+
+            if meetings is not None:
+                meetings.run(work)
+                continue
+            for rank in range(ctas):
+                work(rank)
+
+
+def _run(program: Program, values: Mapping[Value, Any]) -> None:
+    try:
+        program.run(values)
+    except (InterpreterError, IndexError) as fault:  # IndexError: a gather out of bounds
+        raise InterpreterError(f"{fault}\n{program.place()}") from fault
+    except KeyboardInterrupt:
+        raise LaunchInterrupt(f"'{program.function.name}' was stopped {program.place()}") from None
+    program.debugger.end_of_program()
 
 
 def _names(values: Mapping[Value, Any]) -> dict[int, tuple[str, int]]:
@@ -85,6 +101,8 @@ class Program:
     """When it is stopped, by ``time.monotonic()``; 0 for never."""
     rank = 0
     """Which CTA of the program this is."""
+    meetings: Meetings | None = None
+    """Where its CTAs meet, if they do."""
 
     def __init__(
         self,

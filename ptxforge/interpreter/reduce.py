@@ -17,7 +17,7 @@ from ptxforge.ir.ops.reduce import Reduce, Scan
 def reduce(program, op, *inputs):
     arrays = [np.moveaxis(x, op.axis, 0) for x in inputs]
     while len(arrays[0]) > 1:
-        arrays = _combine(program, op, [x[0::2] for x in arrays], [x[1::2] for x in arrays])
+        arrays = combine(program, op, [x[0::2] for x in arrays], [x[1::2] for x in arrays])
     return results([x[0] for x in arrays])
 
 
@@ -28,7 +28,7 @@ def scan(program, op, *inputs):
         arrays = [x[::-1] for x in arrays]
     distance, length = 1, len(arrays[0])
     while distance < length:
-        later = _combine(program, op, [x[:-distance] for x in arrays], [x[distance:] for x in arrays])
+        later = combine(program, op, [x[:-distance] for x in arrays], [x[distance:] for x in arrays])
         arrays = [np.concatenate([x[:distance], y]) for x, y in zip(arrays, later)]
         distance *= 2
     if op.reverse:
@@ -36,7 +36,7 @@ def scan(program, op, *inputs):
     return results([np.moveaxis(x, 0, op.axis) for x in arrays])
 
 
-def _combine(program, op, left: list[np.ndarray], right: list[np.ndarray]) -> list[np.ndarray]:
+def combine(program, op, left: list[np.ndarray], right: list[np.ndarray]) -> list[np.ndarray]:
     """The region on corresponding elements of ``left`` and ``right``."""
     if not any(inner.regions for inner in op.combine.operations):
         found = program.block(op.combine, (*left, *right))

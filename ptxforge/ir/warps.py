@@ -12,6 +12,7 @@ import attrs
 
 from ptxforge.ir.core import Function, Operation, Region
 from ptxforge.ir.interfaces import Interfaces
+from ptxforge.support.errors import VerificationError
 from ptxforge.support.machine import WARP_SIZE
 
 
@@ -57,12 +58,14 @@ def threads_of(function: Function) -> int:
     return WARP_SIZE * (function.attributes["num_warps"] + function.attributes.get("extra_warps", 0))
 
 
-def function_of(op: Operation) -> Function:
-    """The function that ``op`` is in."""
+def check_ranks(op: Operation, numbers: tuple, name: str) -> None:
+    """That ``numbers`` are bits in which the ranks of a program's CTAs may differ."""
     block = op.parent
     while not isinstance(block.parent, Function):
         block = block.parent.parent.parent
-    return block.parent
+    ctas = block.parent.attributes.get("num_ctas", 1)
+    if not all(isinstance(number, int) and 0 <= number < ctas for number in numbers):
+        raise VerificationError(f"'{name}' of '{op.name}' names ranks beyond the {ctas} of the program")
 
 
 def warps_around(op: Operation) -> WarpGroup:

@@ -22,6 +22,12 @@ def container_bytes(element_bits: int) -> int:
     return 8 if element_bits == 64 else 4
 
 
+def exchange_bytes(count: int, element_bits: Sequence[int]) -> int:
+    """Bytes for ``count`` values of each of several operands, one behind the other; each begins at a multiple
+    of 16."""
+    return sum(-(-count * container_bytes(bits) // 16) * 16 for bits in element_bits)
+
+
 @lru_cache(maxsize=4096)
 def axis_levels(layout: LinearLayout, axis: int) -> tuple[tuple[str, int], ...]:
     """For every bit of the coordinate along ``axis``, lowest first, who holds it: (input dimension, bit).

@@ -18,9 +18,12 @@ memory and barriers are a CTA's own.
 DIMENSIONS  Operations tie dimensions of operands and results together: those of an elementwise operation one
             by one, a product's rows and columns to those of its operands. Dimensions that are tied together
             are cut together. Those along which values meet (the inner dimension of a product, the axis of a
-            reduction or scan) are not cut, nor are those of an operation that this pass does not know.
-CHOICE      The cluster is given out in factors of 2, each to the dimension that most of what is stored has,
-            then to the longest. A part of a product keeps 16 rows and columns.
+            scan) are not cut, nor are those of an operation that this pass does not know.
+CHOICE      The cluster is given out in factors of 2, each to the dimension that most of what is stored has
+            (of what is loaded, where that has none), then to the longest; to one that is reduced only where
+            there is no other. A part of a product keeps 16 rows and columns.
+REDUCED     Along the axis of a reduction each CTA combines its part, and then they combine what they have
+            (``reduce_ctas``).
 ONCE        What lacks a cut dimension is stored by the first CTA along it alone.
 ALONE       Where no dimension can be cut, or where CTAs would have to wait for each other (atomics whose
             results all of them need, memory that is read after another CTA has written it, barriers), the
@@ -29,7 +32,7 @@ ALONE       Where no dimension can be cut, or where CTAs would have to wait for 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import product
 from math import gcd
 
@@ -41,7 +44,7 @@ from ptxforge.ir.ops.arith import AddI, AndI, CmpI, MulI
 from ptxforge.ir.ops.control import If, Loop, Yield
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import GetCtaRank, Store
-from ptxforge.ir.ops.reduce import Combining
+from ptxforge.ir.ops.reduce import Combining, Reduce, ReduceCtas, Scan
 from ptxforge.ir.ops.shape import (
     Broadcast,
     Constant,
@@ -186,6 +189,7 @@ class _Dimensions:
         self._parent: dict[Dimension, Dimension] = {}
         self._fixed: set[Dimension] = set()
         self._least: dict[Dimension, int] = {}
+        self._reduced: list[Dimension] = []
         for op in function.walk():
             self._visit(op)
         for value in _tensors(function):
@@ -216,23 +220,26 @@ class _Dimensions:
 
     def choose(self, ctas: int) -> dict[Dimension, int]:
         """In how many parts dimensions are cut; empty if there are not enough of them. See CHOICE."""
+        accesses = list(self.function.walk(MemoryAccess))
+        return self._choose(ctas, filter(_writes, accesses)) or self._choose(ctas, accesses)
+
+    def _choose(self, ctas: int, accesses: Iterable[MemoryAccess]) -> dict[Dimension, int]:
         weights: dict[Dimension, int] = {}
         extents: dict[Dimension, int] = {}
-        for op in self.function.walk():
-            if not _writes(op) or not isinstance(op.pointer.type, T.TensorType):
-                continue
-            for d, extent in enumerate(op.pointer.type.shape):
+        for op in accesses:
+            for d, extent in enumerate(T.shape_of(op.pointer.type)):
                 name = self.of((op.pointer, d))
                 weights[name] = weights.get(name, 0) + op.pointer.type.numel
                 extents[name] = extent
         least = {self.of(name): most for name, most in self._least.items()}
+        reduced = set(map(self.of, self._reduced))
         cuts: dict[Dimension, int] = {}
         while ctas > 1:
             left = {name: extent // cuts.get(name, 1) for name, extent in extents.items()}
             able = [n for n in left if n not in self._fixed and left[n] >= 2 * least.get(n, 1)]
             if not able:
                 return {}
-            best = max(able, key=lambda name: (weights[name], left[name]))
+            best = max(able, key=lambda name: (name not in reduced, weights[name], left[name]))
             cuts[best] = 2 * cuts.get(best, 1)
             ctas //= 2
         return cuts
@@ -256,8 +263,6 @@ class _Dimensions:
             rule(self, op)
         elif isinstance(op, Loop):
             self._loop(op)
-        elif isinstance(op, Combining):
-            self._combining(op)
         elif ELEMENTWISE in op.traits:
             for value in values[1:]:
                 self._tie_all(values[0], value)
@@ -280,11 +285,18 @@ class _Dimensions:
     def _free(self, op: Operation) -> None:
         """Cut as its uses are."""
 
+    def _scan(self, op: Scan) -> None:
+        self._fix(op.inputs[0], op.axis)
+        self._combining(op)
+
+    def _reduce(self, op: Reduce) -> None:
+        self._reduced.append((op.inputs[0], op.axis))
+        self._combining(op)
+
     def _combining(self, op: Combining) -> None:
         first = op.inputs[0]
         for value in op.inputs:
             self._tie_all(value, first)
-        self._fix(first, op.axis)
         for result in op.results:
             for d in range(first.type.rank):
                 there = op.result_dim(0, d)
@@ -358,6 +370,7 @@ _RULES = {
     Dot: _Dimensions._dot, ExpandDims: _Dimensions._expand_dims, Broadcast: _Dimensions._broadcast,
     Trans: _Dimensions._trans, Reshape: _Dimensions._reshape, Join: _Dimensions._join,
     Split: _Dimensions._split, Gather: _Dimensions._gather, If: _Dimensions._if,
+    Reduce: _Dimensions._reduce, Scan: _Dimensions._scan,
     Constant: _Dimensions._free, Splat: _Dimensions._free, MakeRange: _Dimensions._free,
 }  # fmt: skip
 
@@ -388,6 +401,9 @@ class _Cutter:
         for op in ranges:
             if parts[op.result] != (1,):
                 self._move_range(op)
+        for op in list(self.function.walk(Reduce)):
+            if parts[op.inputs[0]][op.axis] > 1:
+                self._reduce_on(op)
         for op in list(self.function.walk(Store)):
             self._store_once(op)
 
@@ -404,6 +420,18 @@ class _Cutter:
         moved.hint = op.result.hint
         op.result.replace_all_uses_with(moved)
         op.erase()
+
+    def _reduce_on(self, op: Reduce) -> None:
+        """See REDUCED."""
+        place = self.places[self.dimensions.of((op.inputs[0], op.axis))]
+        region = Region(op.combine.parent.clone({}).block)
+        made = Builder.after(op).create(
+            ReduceCtas, *op.results, result_types=[result.type for result in op.results], regions=[region],
+            ranks=place.defining_op.rank_bits, location=op.location,
+        )  # fmt: skip
+        for own, result in zip(op.results, made.results):
+            result.hint = own.hint
+            own.replace_all_uses_with(result, unless=lambda user: user is made)
 
     def _store_once(self, op: Store) -> None:
         """See ONCE."""

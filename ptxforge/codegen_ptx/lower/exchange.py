@@ -74,9 +74,22 @@ def shared_base(b: Builder) -> Register:
         return b.pure("mov.u32 %s, smem;", "r")
 
 
-def shared_address(b: Builder, thread, offset: int):
-    """The affine address ``smem + thread + offset``; ``thread`` is a value of :func:`thread_xor`."""
-    base = shared_base(b)
+def cta_rank(b: Builder) -> Register:
+    """The CTA's rank in its cluster."""
+    with b.at_entry():
+        return b.pure("mov.u32 %s, %%cluster_ctarank;", "r")
+
+
+def shared_base_at(b: Builder, rank) -> Register:
+    """The address of the dynamic shared memory of another CTA, in the window of the cluster."""
+    with b.at_entry():
+        return b.pure("mapa.shared::cluster.u32 %s, %s, %s;", "r", shared_base(b), rank)
+
+
+def shared_address(b: Builder, thread, offset: int, base: Register | None = None):
+    """The affine address ``smem + thread + offset``, or from another ``base``; ``thread`` is a value of
+    :func:`thread_xor`."""
+    base = shared_base(b) if base is None else base
     if isinstance(thread, int):
         return b.add(base, thread + offset)
     with b.at_entry():
@@ -89,10 +102,10 @@ def store_words(b: Builder, address, words: list, predicate=None) -> None:
     vector_store(b, "st.shared", address, words, "b64" if words[0].kind in "qd" else "b32", guard=predicate)
 
 
-def load_words(b: Builder, address, count: int, kind: str) -> list[Register]:
+def load_words(b: Builder, address, count: int, kind: str, head: str = "ld.shared") -> list[Register]:
     """A vector load of words of class ``kind`` from shared memory."""
     words = [b.new(kind) for _ in range(count)]
-    vector_load(b, "ld.shared", words, "b64" if kind in "qd" else "b32", address)
+    vector_load(b, head, words, "b64" if kind in "qd" else "b32", address)
     return words
 
 
@@ -100,3 +113,9 @@ def barrier(b: Builder) -> None:
     """All threads of the group meet."""
     group = b.group
     b.effect(f"bar.sync {group.barrier}, {group.threads};" if group.barrier else "bar.sync 0;")
+
+
+def cluster_barrier(b: Builder) -> None:
+    """All threads of all CTAs of the cluster meet."""
+    b.effect("barrier.cluster.arrive.release.aligned;")
+    b.effect("barrier.cluster.wait.acquire.aligned;")

@@ -7,7 +7,7 @@ reads it: an instruction's innermost extent is at most the width of the swizzle.
 
 from __future__ import annotations
 
-from ptxforge.codegen_ptx.lower.exchange import shared_base
+from ptxforge.codegen_ptx.lower.exchange import cta_rank, shared_base, shared_base_at
 from ptxforge.codegen_ptx.lower.indices import lane_id, thread_id
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
@@ -113,14 +113,9 @@ def _address_at(ctx: Lowering, value: Value, peer: int):
     """The address of a barrier in the CTA whose rank is the own one xor ``peer``."""
     b, tile = ctx.b, ctx.scalar(value)
     with b.at_entry():
-        rank = b.pure("xor.b32 %s, %s, %s;", "r", _rank(b), peer)
-        base = b.pure("mapa.shared::cluster.u32 %s, %s, %s;", "r", b.register(shared_base(b)), rank)
+        base = shared_base_at(b, b.pure("xor.b32 %s, %s, %s;", "r", cta_rank(b), peer))
     start = b.add(base, tile.start)
     return start if tile.dynamic is None else b.add(start, tile.dynamic)
-
-
-def _rank(b: Builder) -> Register:
-    return b.pure("mov.u32 %s, %%cluster_ctarank;", "r")
 
 
 @lowers(ops.TensorLoad)
@@ -157,7 +152,7 @@ def _share(b: Builder, op: ops.TensorLoad) -> Register:
     """Which of the shares of a tile this CTA copies: its rank's bits of ``multicast``, which are in a row."""
     with b.at_entry():
         first = (op.multicast & -op.multicast).bit_length() - 1
-        share = b.pure("bfe.u32 %s, %s, %s, %s;", "r", _rank(b), first, op.multicast.bit_count())
+        share = b.pure("bfe.u32 %s, %s, %s, %s;", "r", cta_rank(b), first, op.multicast.bit_count())
     return share.within(0, op.sharers - 1)
 
 
@@ -166,7 +161,7 @@ def _mask_of_sharers(ctx: Lowering, op: ops.TensorLoad) -> Register:
     b, others = ctx.b, ctx.function.attributes["num_ctas"] - 1 & ~op.multicast
     together = sum(1 << share * (op.multicast & -op.multicast) for share in range(op.sharers))
     with b.at_entry():
-        first = b.pure("and.b32 %s, %s, %s;", "r", _rank(b), others)
+        first = b.pure("and.b32 %s, %s, %s;", "r", cta_rank(b), others)
         mask = b.pure("shl.b32 %s, %s, %s;", "r", together, first)
         return b.pure("cvt.u16.u32 %s, %s;", "h", mask)
 

@@ -67,11 +67,8 @@ def addptr(ctx: Lowering, op: ops.AddPtr) -> None:
 
 @lowers(ops.Barrier)
 def barrier(ctx: Lowering, op: ops.Barrier) -> None:
-    if not op.of_cluster:
-        exchange.barrier(ctx.b)
-        return
-    ctx.b.effect("barrier.cluster.arrive.release.aligned;")
-    ctx.b.effect("barrier.cluster.wait.acquire.aligned;")
+    meet = exchange.cluster_barrier if op.of_cluster else exchange.barrier
+    meet(ctx.b)
 
 
 # -- vectors ---------------------------------------------------------------------------------------------

@@ -127,7 +127,7 @@ def _between_warps(
 ) -> Columns:
     """Partial results go to ``scratch[warp along the axis, result element]`` (or transposed, when a thread
     has no neighbouring results but can read several warps' partials as a vector)."""
-    place = _Scratch(ctx, slices, warp_bits)
+    place = Scratch(ctx, slices, warp_bits)
     writers = _writer_mask(layout, op.axis)
     start = op.scratch_offset
     starts = []
@@ -157,7 +157,7 @@ def _is_costly(op: Reduce, bits: int) -> bool:
     return op.combine_name == "" and butterfly_cost < operands * -(-warps // 4) + (warps - 1) * once
 
 
-def _by_lanes(ctx: Lowering, place: _Scratch, starts: list[int], bits: int, combine: Combiner) -> Columns:
+def _by_lanes(ctx: Lowering, place: Scratch, starts: list[int], bits: int, combine: Combiner) -> Columns:
     """Lane ``l`` reads the partial result of warp ``l`` modulo the number of warps."""
     b, columns = ctx.b, []
     for start, element in zip(starts, combine.elements):
@@ -178,10 +178,10 @@ def _writer_mask(layout: LinearLayout, axis: int) -> int:
     return lanes | replication(layout)[1]
 
 
-class _Scratch:
-    """Where partial results lie."""
+class Scratch:
+    """Where partial results lie, those of each warp along the axis (that ``warp_bits`` number)."""
 
-    def __init__(self, ctx: Lowering, slices: LinearLayout | None, warp_bits: tuple[int, ...]):
+    def __init__(self, ctx: Lowering, slices: LinearLayout | None, warp_bits: tuple[int, ...] = ()):
         self.b = ctx.b
         self.warps = 1 << len(warp_bits)
         self.results = 1
@@ -196,7 +196,7 @@ class _Scratch:
         self.by_warp = self.neighbours > 1
         self.result_unit, self.warp_unit = (1, self.results) if self.by_warp else (self.warps, 1)
         self.read_columns = [column * self.result_unit for column in columns]
-        self.write_columns = self.read_columns + [0] * (5 + max(warp_bits) + 1 - len(columns))
+        self.write_columns = self.read_columns + [0] * (5 + max(warp_bits, default=-1) + 1 - len(columns))
         for index, bit in enumerate(warp_bits):
             self.write_columns[5 + bit] ^= self.warp_unit << index
 
@@ -214,6 +214,10 @@ class _Scratch:
                 done.add(self.constants[i])
                 address = shared_address(self.b, thread, start + self.constants[i] * self.result_unit * size)
                 store_words(self.b, address, words[i : i + width], predicate)
+
+    def load(self, thread, offset: int, count: int, kind: str) -> list[Register]:
+        """Words that lie side by side."""
+        return load_words(self.b, shared_address(self.b, thread, offset), count, kind)
 
     def read(self, start: int, kind: str) -> list[list[Register]]:
         """Per warp along the axis, the partial result for each of the thread's results."""
@@ -239,9 +243,7 @@ class _Scratch:
             offset = (self.constants[i] * self.result_unit + warp * self.warp_unit) * size
             words = seen.get(offset)
             if words is None:
-                words = load_words(
-                    self.b, shared_address(self.b, thread, start + offset), results * warps, kind
-                )
+                words = self.load(thread, start + offset, results * warps, kind)
                 seen[offset] = words
             for k, word in enumerate(words):
                 found[(warp, i + k) if self.by_warp else (warp + k, i)] = word

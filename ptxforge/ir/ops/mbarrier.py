@@ -39,7 +39,7 @@ from ptxforge.ir.definition import (
     operand,
     operands,
 )
-from ptxforge.ir.warps import function_of
+from ptxforge.ir.warps import check_ranks
 from ptxforge.support.errors import VerificationError
 
 _LOAD = Effects(reads=frozenset({"global"}), writes=frozenset({"shared"}), other=True, starts=TENSORS)
@@ -90,7 +90,7 @@ class BarrierArrive(Operation):
 
     def check(self):
         if self.peers:
-            _check_ranks(self, self.peers, "peers")
+            check_ranks(self, self.peers, "peers")
 
 
 @define("barrier_wait", effects=Effects(other=True, finishes=TENSORS))
@@ -151,7 +151,7 @@ class TensorLoad(Operation):
             raise VerificationError(f"the flag of 'tensor_load' is {self.flag.type}")
         if not self.multicast:
             return
-        _check_ranks(self, (self.multicast,), "multicast")
+        check_ranks(self, (self.multicast,), "multicast")
         rows, order = self.destination.type.shape, self.destination.type.layout.order
         box = self.map.attributes["box"]
         if math.prod(box[:-1]) * self.sharers != math.prod(rows) // rows[order[0]]:
@@ -161,10 +161,3 @@ class TensorLoad(Operation):
     def sharers(self) -> int:
         """How many CTAs copy the tile together."""
         return 1 << self.multicast.bit_count()
-
-
-def _check_ranks(op: Operation, numbers: tuple, name: str) -> None:
-    """That ``numbers`` are bits in which the ranks of a program's CTAs may differ."""
-    ctas = function_of(op).attributes.get("num_ctas", 1)
-    if not all(isinstance(number, int) and 0 <= number < ctas for number in numbers):
-        raise VerificationError(f"'{name}' of '{op.name}' names ranks beyond the {ctas} of the program")

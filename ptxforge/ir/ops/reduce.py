@@ -13,39 +13,43 @@ any order (``kind`` names the frequent ones, so that passes and codegen need not
 
 from __future__ import annotations
 
+from math import prod
+
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import ORDERLESS, RELAYOUT, TENSOR, attribute, define, operands, region
+from ptxforge.ir.definition import (
+    NUMBER_OR_POINTER,
+    ORDERLESS,
+    RELAYOUT,
+    SIDE_EFFECT,
+    TENSOR,
+    attribute,
+    define,
+    operands,
+    region,
+)
+from ptxforge.ir.warps import check_ranks
 from ptxforge.layouts import encodings, scratch
 from ptxforge.support.errors import VerificationError
 
 
-class Combining(Operation):
-    """What reductions and scans share: operands of one shape and layout, and the combining region."""
+class Associative(Operation):
+    """An operation with operands of one shape and layout, and a combining region."""
 
-    inputs = operands(TENSOR)
-    axis = attribute(int)
+    inputs = operands(NUMBER_OR_POINTER)
     combine = region()
 
     def check(self):
         if not self.inputs:
             raise VerificationError(f"'{self.name}' needs an operand")
         first = self.inputs[0].type
-        if any(v.type.shape != first.shape or v.type.layout != first.layout for v in self.inputs):
+        if any(T.like(v.type, T.I1) != T.like(first, T.I1) for v in self.inputs):
             raise VerificationError(f"operands of '{self.name}' must have one shape and layout")
-        elements = [v.type.element for v in self.inputs]
+        elements = [T.element_type(v.type) for v in self.inputs]
         if [a.type for a in self.combine.arguments] != elements * 2:
             raise VerificationError(f"'{self.name}' region must take the operands' elements twice")
         if [v.type for v in self.combine.last.operands] != elements:
             raise VerificationError(f"'{self.name}' region must yield the operands' elements")
-        if not 0 <= self.axis < first.rank:
-            raise VerificationError(f"'{self.name}' along axis {self.axis} of {first}")
-
-    @property
-    def _distribution(self) -> tuple:
-        """Where the elements are, the axis, and how many bits each operand's have."""
-        type = self.inputs[0].type
-        return type.layout.linear(type.shape), self.axis, [v.type.element.bits for v in self.inputs]
 
     @property
     def combine_name(self) -> str:
@@ -63,6 +67,24 @@ class Combining(Operation):
         a, b = block.arguments
         uses_both = len(first.operands) == 2 and set(first.operands) == {a, b} and not first.regions
         return first.name if uses_both and block.last.operands == first.results else ""
+
+
+class Combining(Associative):
+    """What reductions and scans share: tensors, and an axis."""
+
+    inputs = operands(TENSOR)
+    axis = attribute(int)
+
+    def check(self):
+        super().check()
+        if not 0 <= self.axis < self.inputs[0].type.rank:
+            raise VerificationError(f"'{self.name}' along axis {self.axis} of {self.inputs[0].type}")
+
+    @property
+    def _distribution(self) -> tuple:
+        """Where the elements are, the axis, and how many bits each operand's have."""
+        type = self.inputs[0].type
+        return type.layout.linear(type.shape), self.axis, [v.type.element.bits for v in self.inputs]
 
 
 @define("reduce", traits=[RELAYOUT, ORDERLESS], shows_operand_types=True)
@@ -116,6 +138,37 @@ class Scan(Combining):
 
     def scratch_bytes(self, num_warps):
         return scratch.scan_scratch_bytes(*self._distribution)
+
+
+@define("reduce_ctas", effects=SIDE_EFFECT, shows_operand_types=True)
+class ReduceCtas(Associative):
+    """Combine what the CTAs have whose ranks differ in the bits ``ranks`` alone, element by element, in the
+    order of these: all of them get the same. They exchange it through each other's shared memory, and wait
+    for each other twice."""
+
+    ranks = attribute(int)
+    scratch_offset = attribute(int, -1)
+
+    @classmethod
+    def infer(cls, operands, attributes):
+        return list(operands)
+
+    def check(self):
+        super().check()
+        check_ranks(self, (self.ranks,), "ranks")
+
+    def operand_layout(self, layout, index):
+        return layout
+
+    def result_layout(self, layout, index):
+        return layout
+
+    def result_dim(self, index, dim):
+        return dim
+
+    def scratch_bytes(self, num_warps):
+        count = prod(T.shape_of(self.inputs[0].type))
+        return scratch.exchange_bytes(count, [T.element_type(v.type).bits for v in self.inputs])
 
 
 def _without_axis(type: T.TensorType, axis: int) -> T.Type:
