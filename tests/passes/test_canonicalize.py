@@ -118,6 +118,37 @@ def test_negations_go_into_comparisons_and_selections():
       store %p, %b : (ptr<i32>, i32)""")  # fmt: skip
 
 
+@pytest.mark.parametrize("predicate", ["eq", "slt", "sge", "ult", "ugt"])
+@pytest.mark.parametrize("bound", [-(2**31), -1, 0, 192, 2**31 - 1])
+def test_extended_numbers_are_compared_as_they_were(predicate, bound):
+    """Sign extension keeps the order, of unsigned numbers too."""
+    check(canonicalize, f"""
+      %w = extsi %x : (i32) -> i64
+      %v = extsi %y : (i32) -> i64
+      %c = constant {{value = {bound}}} : i64
+      %s = cmpi %w, %c {{predicate = "{predicate}"}} : i1
+      %t = cmpi %w, %v {{predicate = "{predicate}"}} : i1
+      %u = andi %s, %t : i1
+      %r = select %u, %x, %y : i32
+      store %p, %r : (ptr<i32>, i32)""", f"""
+      %0 = constant {{value = {bound}}} : i32
+      %s = cmpi %x, %0 {{predicate = "{predicate}"}} : i1
+      %t = cmpi %x, %y {{predicate = "{predicate}"}} : i1
+      %u = andi %s, %t : i1
+      %r = select %u, %x, %y : i32
+      store %p, %r : (ptr<i32>, i32)""")  # fmt: skip
+
+
+def test_a_bound_that_the_narrow_type_does_not_have_stays_wide():
+    text = """
+      %w = extsi %x : (i32) -> i64
+      %c = constant {value = 2147483648} : i64
+      %t = cmpi %w, %c {predicate = "ult"} : i1
+      %r = select %t, %x, %y : i32
+      store %p, %r : (ptr<i32>, i32)"""
+    assert "cmpi %w, %c" in body(transform(canonicalize, function(text)))
+
+
 @pytest.mark.parametrize("predicate, opposite", [("olt", "uge"), ("une", "oeq"), ("ord", "uno")])
 def test_float_comparisons_are_negated_with_their_order(predicate, opposite):
     text = f"""

@@ -211,6 +211,22 @@ def _decided(predicate: str, left: Limits, right: Limits) -> bool | None:
     return False if left[0] + slack > right[1] else None
 
 
+@RULES.on(arith.CmpI)
+def compared_before_extension(op: arith.CmpI, rewriter: Rewriter) -> bool:
+    """sext i32 x < c → x < c, where i32 has c; sext x < sext y → x < y: 64-bit comparisons are two each"""
+    extension = op.lhs.defining_op
+    if type(extension) is not ExtSI or T.element_type(extension.x.type) is not T.I32:
+        return False
+    other, bound = op.rhs.defining_op, constant_of(op.rhs)
+    if type(other) is ExtSI and other.x.type is extension.x.type:
+        right = other.x
+    elif bound is not None and -(1 << 31) <= bound < 1 << 31:
+        right = rewriter.constant(bound, extension.x.type)
+    else:
+        return False
+    return rewriter.replace(op, rewriter.value(arith.CmpI, extension.x, right, predicate=op.predicate))
+
+
 @RULES.on(arith.XorI)
 def negated_comparison(op: arith.XorI, rewriter: Rewriter) -> bool:
     """(x < y) ^ true → x >= y"""
