@@ -85,13 +85,9 @@ def _wanted_blocks(function: Function) -> int | None:
     """For how many blocks on a multiprocessor the assembler is to leave registers. Left to itself (None), it
     aims at many, which costs loads ahead of their use, and spills, where threads hold much:
 
-    * fragments of matrix products: shared memory has no room for a second block (attention on an H200,
-      D = 128, 128x64 tiles in 8 warps: 171 registers, not 204, and 22 % slower);
-    * rows of 32 or more words in each thread: two blocks keep enough bytes in flight (layer norm of 8192 f32
-      in 4 and 8 warps: 136 and 64 registers, not 206 and 112, and 3 % slower; softmax of 16384 f32 in 2
-      warps: 32 registers, 10008 bytes spilled, a sixth of the speed). With about 128 words, which just fit,
-      the assembler then loads more ahead than fits (layer norm in 2 warps: 184 bytes spilled, 9 % slower).
-      Each word is allowed two registers.
+    * fragments of matrix products: shared memory has no room for a second block;
+    * rows of 32 or more words in each thread: two blocks keep enough bytes in flight, and each word is
+      allowed two registers. Not with about 128 words, which just fit: the assembler would load more ahead.
 
     Products on FMA units are left alone: two blocks of 64 sums a thread need exactly what there is.
     """

@@ -32,9 +32,8 @@ INTERLEAVE  ``ldmatrix`` transposes 16-bit elements only. Of an operand of other
             to different instructions: to read them at once would cost a move for each. Four words, where
             casts or sums move them anyway. Not for dots in chains, whose results become operands.
 PANELS      Where 16-bit rows of B lie along n in memory, each warp's columns are neighbours: it reads one
-            panel of B, and has whole lines of the result to store without waiting for other warps (128x256
-            tiles on an H200, NN: the tensor pipe is in use for .005 of the time more, 8192³ and 4096³; where
-            B's rows lie along k, .003 less).
+            panel of B, and has whole lines of the result to store without waiting for other warps. (Where
+            B's rows lie along k, this gains nothing.)
 TURN        c = a b is also cᵀ = bᵀ aᵀ. An instruction wants the registers of its left operand in fours, two
             rows by two words along k, those of the right one in pairs along k. So words that lie across k
             are better on the left, where they come in pairs; and a wide operand along k, read in long words

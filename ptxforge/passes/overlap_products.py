@@ -18,8 +18,7 @@
       yield %g }
     %d = dot_wait %acc {pending = 0}
 
-The tensor cores always have the next product at hand: on an H200 waiting for each product at once costs a
-sixth of the speed of a matrix product.
+The tensor cores always have the next product at hand.
 
 Rules
 -----
