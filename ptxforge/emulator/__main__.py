@@ -12,30 +12,15 @@ import re
 import sys
 from pathlib import Path
 
-import ml_dtypes
 import numpy as np
 
 from ptxforge.emulator.device import CHECKS, EmulatorDevice, EmulatorModule
 from ptxforge.emulator.memory import aligned_zeros
 from ptxforge.emulator.parser import Variable
+from ptxforge.support import dtypes
 from ptxforge.support.errors import DeviceError
 
-_TYPES = {
-    "i8": np.int8,
-    "i16": np.int16,
-    "i32": np.int32,
-    "i64": np.int64,
-    "u8": np.uint8,
-    "u16": np.uint16,
-    "u32": np.uint32,
-    "u64": np.uint64,
-    "f16": np.float16,
-    "f32": np.float32,
-    "f64": np.float64,
-    "bf16": ml_dtypes.bfloat16,
-    "f8e4m3": ml_dtypes.float8_e4m3fn,
-    "f8e5m2": ml_dtypes.float8_e5m2,
-}
+_TYPES = {d.short if d.is_int else d.ir: d.numpy for d in dtypes.ALL if not d.is_bool}
 _ARGUMENT = re.compile(
     r"(?P<type>\w+)(?:\[(?P<shape>\d+(?:x\d+)*)\](?::(?P<fill>\w+))?|:(?P<value>[^\[\]]+))"
 )
@@ -61,7 +46,7 @@ def parse_argument(text: str) -> np.ndarray | np.generic:
             f"cannot read the argument '{text}': it is i32:5, f32[1024], f32[64x64]:randn or @file.npy, "
             f"with a type of {', '.join(_TYPES)}"
         )
-    dtype = np.dtype(_TYPES[match["type"]])
+    dtype = _TYPES[match["type"]]
     if match["value"] is not None:
         return _scalar(match["value"], dtype, text)
     shape = tuple(int(size) for size in match["shape"].split("x"))
