@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from math import prod
 from typing import Any
 
 from ptxforge.explain.memory import areas_of, size_of
 from ptxforge.explain.trace import COPIES
 from ptxforge.ir import types as T
-from ptxforge.ir.core import BlockArgument, Function, Operation, Value
+from ptxforge.ir.core import BlockArgument, Function, Operation
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.dot import Product
 from ptxforge.layouts.encodings import Distributed, Encoding
 from ptxforge.layouts.linear import LANE, OFFSET, REGISTER, WARP
 from ptxforge.layouts.show import has_picture
 from ptxforge.passes.analysis.roots import root_of
-from ptxforge.passes.properties import is_memory_access
+from ptxforge.passes.properties import is_memory_access, values_of
 
 STEPS = 6
 """Steps of a loop that its timeline shows, after those in front of it."""
@@ -28,7 +27,7 @@ def layouts_of(function: Function) -> list[dict[str, Any]]:
     """The layouts of a function's values that have a picture, the largest first: text, shape, values, and the
     bases: for each input bit the flat index (row-major) of the element that it moves to."""
     found: dict[tuple[Encoding, tuple[int, ...]], dict[str, Any]] = {}
-    for value in _values(function):
+    for value in values_of(function):
         layout, shape, element = _layout(value.type)
         if layout is None or not has_picture(layout, shape):
             continue
@@ -41,13 +40,6 @@ def layouts_of(function: Function) -> list[dict[str, Any]]:
         if value.hint and value.hint not in named and len(named) < NAMES:
             named.append(value.hint)
     return sorted(found.values(), key=lambda picture: -prod(picture["shape"]))
-
-
-def _values(function: Function) -> Iterator[Value]:
-    for op in function.walk():
-        yield from op.results
-        for region in op.regions:
-            yield from region.block.arguments
 
 
 def _layout(type: T.Type) -> tuple[Encoding | None, tuple[int, ...], Any]:

@@ -30,7 +30,6 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, PRODUCTS, SAME_MEMORY, TENSORS
 from ptxforge.ir.ops.control import For, Loop
-from ptxforge.ir.ops.mbarrier import BarrierInit
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.warps import scratch_of
 from ptxforge.layouts import wgmma
@@ -206,18 +205,13 @@ def _requests(function: Function) -> list[Request]:
     numbers = _number(function)
     requests = []
     for op, size in needed:
-        if ALLOCATES in op.traits and _is_of_mbarriers(op):
+        if ALLOCATES in op.traits and op.result.type.element is T.MBARRIER:
             requests.append(Request(op, size, machine.BUFFER_ALIGNMENT, 0, EVER))
         elif ALLOCATES in op.traits:
             requests.append(Request(op, size, _alignment(op.result.type), *_lifetime(op, numbers)))
         else:
             requests.append(Request(op, size, machine.SCRATCH_ALIGNMENT, numbers[op][0], numbers[op][0]))
     return requests
-
-
-def _is_of_mbarriers(alloc: LocalAlloc) -> bool:
-    """Whether an allocation holds mbarriers, whose memory nothing else may use."""
-    return any(isinstance(user, BarrierInit) for user in alloc.result.users)
 
 
 def _alignment(type: T.MemDescType) -> int:

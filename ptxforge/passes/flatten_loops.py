@@ -165,7 +165,7 @@ def _has_room(function: Function, target: Target, loop: For, ahead: set[Operatio
 
 def _overlap(loop: For, inner: For, ahead: set[Operation]) -> None:
     buffers = [op for op in loop.body.of(LocalAlloc) if op in ahead]
-    _keep_for_all_iterations(loop, buffers)
+    keep_for_all_iterations(loop, buffers)
     ahead.difference_update(buffers)
     ahead.difference_update(_hoist_scalars(loop))
     behind = inner
@@ -202,10 +202,10 @@ def _hoist_scalars(loop: For) -> list[Operation]:
     return hoisted
 
 
-def _keep_for_all_iterations(loop: For, buffers: list[Operation]) -> None:
-    """Allocate before ``loop`` and free behind it."""
+def keep_for_all_iterations(top: Operation, buffers: list[Operation]) -> None:
+    """Allocate before ``top``, a loop, and free behind it."""
     for buffer in buffers:
         for user in list(buffer.result.users):
             if user.effects.follows:
-                user.move_after(loop)
-        buffer.move_before(loop)
+                user.move_after(top)
+        buffer.move_before(top)

@@ -150,15 +150,13 @@ def _rewrite(loop: For, index: int, found: _Accumulation) -> None:
     before, inside = Builder.at(loop), Builder.at(update)
     partial = _partial_sums(Builder.at(reduce), reduce, found.split)
     neutral = before.constant(_neutral(update.name, partial.type), partial.type)
-    part = loop.body.add_argument(partial.type, loop.carried[index].hint)
-    result = loop.add_result(partial.type)
-    loop.set_operands((*loop.operands, neutral))
+    part, result = loop.add_carried(neutral, loop.carried[index].hint)
     kept: Value = part
     if found.scale is not None:
         kept = inside.value(MulF, part, _spread(inside, found.scale, partial.type, axis))
     following = inside.value(type(update), kept, partial)
     last = loop.body.terminator
-    last.set_operands((*last.operands, following))
+    last.set_operands((*last.operands[:-1], following))
     _finish(loop, index, found, result)
 
 

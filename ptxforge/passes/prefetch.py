@@ -56,10 +56,10 @@ from ptxforge.ir.ops.shared import (
     AsyncWait,
     LocalLoad,
     MemDescIndex,
-    MemDescSubslice,
     MemDescTrans,
 )
 from ptxforge.layouts.encodings import DotOperand, Mma, elements_per_thread
+from ptxforge.passes.products_in_parts import part_of_tile
 from ptxforge.support import machine
 from ptxforge.support.target import Target
 
@@ -201,7 +201,7 @@ def _rewrite(plan: _Plan) -> None:
     for operand, read in enumerate(plan.reads):
         initial = loop.initial[_slot_of(read).index.index - 1]
         first.append(_read_slice(outside, plan, operand, _tile(outside, read, initial), 0, token.result))
-    carried = [_add_carried(loop, value, f"{'ab'[i]}0") for i, value in enumerate(first)]
+    carried = [loop.add_carried(value, name)[0] for value, name in zip(first, ("a0", "b0"))]
     _move_late_operations_behind(plan)
     fragments = list(carried)
     total = dot.c
@@ -223,13 +223,7 @@ def _rewrite(plan: _Plan) -> None:
             op.erase()
         read.erase()
     plan.wait.erase()
-    yielded.set_operands([*yielded.operands, *fragments])
-
-
-def _add_carried(loop: For, initial: Value, hint: str) -> Value:
-    loop.set_operands([*loop.operands, initial])
-    loop.add_result(initial.type)
-    return loop.body.add_argument(initial.type, hint)
+    yielded.set_operands([*yielded.operands[:-2], *fragments])
 
 
 def _read_slice(
@@ -237,22 +231,15 @@ def _read_slice(
 ) -> Value:
     """Slice ``number`` along k of a tile in shared memory, as fragments."""
     type = plan.reads[operand].result.type
-    k = 1 - operand
-    shape = tuple(plan.width if d == k else size for d, size in enumerate(type.shape))
-    offsets = tuple(number * plan.width if d == k else 0 for d in range(2))
-    source: T.MemDescType = tile.type
-    part = T.MemDescType(shape, source.element, source.layout, source.mutable)
-    view = b.value(MemDescSubslice, tile, type=part, offsets=offsets)
+    view = part_of_tile(b, tile, 1 - operand, number * plan.width, plan.width)
     operands = [view] if token is None else [view, token]
-    return b.value(LocalLoad, *operands, type=T.TensorType(shape, type.element, type.layout))
+    return b.value(LocalLoad, *operands, type=T.TensorType(view.type.shape, type.element, type.layout))
 
 
 def _tile(b: Builder, read: LocalLoad, index: Value) -> Value:
     """What ``read`` reads, of buffer ``index``."""
     tile, view = b.value(MemDescIndex, _slot_of(read).source, index), read.source.defining_op
-    if view.is_transpose:
-        tile = b.value(MemDescTrans, tile, type=view.result.type, order=view.order)
-    return tile
+    return b.value(MemDescTrans, tile, order=view.order) if view.is_transpose else tile
 
 
 def _worked(b: Builder, plan: _Plan, operand: int, fragment: Value) -> Value:

@@ -43,7 +43,7 @@ from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.shared import LocalLoad, MemDescSubslice, MemDescTrans
 from ptxforge.ir.ops.warpgroup import DotAsync, DotWait
 from ptxforge.layouts import wgmma
-from ptxforge.layouts.encodings import DotOperand, infer_trans
+from ptxforge.layouts.encodings import DotOperand
 from ptxforge.passes.staggered_products import Product, carried_by, lasts
 from ptxforge.support import machine
 
@@ -138,7 +138,7 @@ def start_in_parts(loop: For, start: DotAsync) -> DotAsync:
     for number in range(parts):
         b.create(DotWait, pending=parts - 1)
         left = _part_of_left(b, work, layout, number * width, width)
-        right = _part_of_memory(b, start.b, 0, number * width, width)
+        right = part_of_tile(b, start.b, 0, number * width, width)
         flight = b.value(DotAsync, left, right, flight, **signs)
     start.replace_with([flight])
     for op in reversed(work):
@@ -152,8 +152,8 @@ def _part_of_left(b: Builder, work: list[Operation], layout: DotOperand, first: 
     read, *others = work
     tile = read.source
     for op in others:
-        tile = _transposed(b, tile, op.order) if op.is_transpose else tile
-    part = _part_of_memory(b, tile, 1, first, width)
+        tile = b.value(MemDescTrans, tile, order=op.order) if op.is_transpose else tile
+    part = part_of_tile(b, tile, 1, first, width)
     type = T.TensorType(part.type.shape, part.type.element, layout)
     value = b.value(LocalLoad, part, *read.operands[1:], type=type)
     for op in others:
@@ -165,16 +165,10 @@ def _part_of_left(b: Builder, work: list[Operation], layout: DotOperand, first: 
     return value
 
 
-def _transposed(b: Builder, tile: Value, order: tuple[int, ...]) -> Value:
+def part_of_tile(b: Builder, tile: Value, dim: int, first: int, width: int) -> Value:
+    """A view of ``width`` elements of a tile in shared memory along ``dim``, from ``first`` on."""
     type: T.MemDescType = tile.type
-    shape = tuple(type.shape[d] for d in order)
-    turned = T.MemDescType(shape, type.element, infer_trans(type.layout, order, type.shape), type.mutable)
-    return b.value(MemDescTrans, tile, type=turned, order=order)
-
-
-def _part_of_memory(b: Builder, tile: Value, k: int, first: int, width: int) -> Value:
-    type: T.MemDescType = tile.type
-    shape = tuple(width if d == k else size for d, size in enumerate(type.shape))
-    offsets = tuple(first if d == k else 0 for d in range(2))
+    shape = tuple(width if d == dim else size for d, size in enumerate(type.shape))
+    offsets = tuple(first if d == dim else 0 for d in range(len(shape)))
     part = T.MemDescType(shape, type.element, type.layout, type.mutable)
     return b.value(MemDescSubslice, tile, type=part, offsets=offsets)

@@ -7,7 +7,7 @@ pass.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import attrs
 
@@ -44,7 +44,8 @@ def _property(name: str) -> Callable:
     return register
 
 
-def _values(function: Function):
+def values_of(function: Function) -> Iterator[Value]:
+    """Parameters, results and the arguments of regions."""
     yield from function.arguments
     for op in function.walk():
         yield from op.results
@@ -55,7 +56,7 @@ def _values(function: Function):
 @_property(LAYOUTS)
 def every_tensor_has_a_layout(function: Function, target: Target) -> None:
     """Every tensor type has a distributed encoding."""
-    for value in _values(function):
+    for value in values_of(function):
         if isinstance(value.type, T.TensorType) and value.type.layout is None:
             raise VerificationError(f"a value of type {value.type} has no layout: {_where(value)}")
 

@@ -99,8 +99,7 @@ def _decompose(op: ConvertLayout, tiles: dict[tuple, Value]) -> bool:
     b = Builder.at(op)
     tile = tiles[key]
     if is_transposed:
-        type = T.MemDescType(seen.shape, seen.element, layout, mutable=False)
-        tile = b.value(MemDescTrans, tile, type=type, order=view.order)
+        tile = b.value(MemDescTrans, tile, order=view.order)
     read = b.value(LocalLoad, tile, type=op.result.type)
     op.replace_with([read])
     return is_new

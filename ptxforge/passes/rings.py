@@ -345,8 +345,7 @@ def _fold_conversions(read: LocalLoad, source: Value, token: Value, stage: dict[
         if isinstance(user, ConvertLayout):
             folded = b.create(LocalLoad, source, token, result_types=[user.result.type])
         elif user.is_transpose:
-            seen = _transposed(source.type, user.order)
-            view = b.create(MemDescTrans, source, order=user.order, result_types=[seen])
+            view = b.create(MemDescTrans, source, order=user.order)
             folded = b.create(LocalLoad, view.result, token, result_types=[user.result.type])
             stage[view] = stage[read]
         else:
@@ -359,8 +358,3 @@ def _fold_conversions(read: LocalLoad, source: Value, token: Value, stage: dict[
     if not read.result.uses:
         stage.pop(read)
         read.erase()
-
-
-def _transposed(type: T.MemDescType, order: tuple[int, ...]) -> T.MemDescType:
-    layout = infer_trans(type.layout, order, type.shape)
-    return T.MemDescType(tuple(type.shape[d] for d in order), type.element, layout, type.mutable)

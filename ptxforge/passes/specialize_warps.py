@@ -56,6 +56,7 @@ from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.ir.pressure import registers_of
 from ptxforge.ir.warps import scratch_of
 from ptxforge.passes.dce import Liveness, dce, sweep
+from ptxforge.passes.flatten_loops import keep_for_all_iterations
 from ptxforge.passes.tensor_loads import pick, ring_of_barriers
 from ptxforge.support import machine
 from ptxforge.support.errors import VerificationError
@@ -282,7 +283,7 @@ def _check_room(function: Function, target: Target) -> None:
 
 
 def _split(function: Function, target: Target, plan: _Plan) -> None:
-    _keep_for_all_iterations(plan.top, plan.buffers)
+    keep_for_all_iterations(plan.top, plan.buffers)
     _set_registers(function)
     empties = {ring.loop: _empties(plan.top, ring) for ring in plan.rings}
     producer = _producer(function, plan, empties)
@@ -297,15 +298,6 @@ def _split(function: Function, target: Target, plan: _Plan) -> None:
     computing, others = (function.attributes[name] for name in ("num_warps", "extra_warps"))
     text = f"one of {others} more warps copies the tiles" if others > 1 else "one more warp copies the tiles"
     function.remarks.add("specialized", f"{text}, {computing} compute", plan.top.location)
-
-
-def _keep_for_all_iterations(top: Operation, buffers: list[LocalAlloc]) -> None:
-    """Allocate before ``top`` and free behind it."""
-    for buffer in buffers:
-        for user in buffer.result.users:
-            if isinstance(user, LocalDealloc):
-                user.move_after(top)
-        buffer.move_before(top)
 
 
 def _set_registers(function: Function) -> None:

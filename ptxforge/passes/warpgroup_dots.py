@@ -43,13 +43,14 @@ from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shape import Trans
-from ptxforge.ir.ops.shared import LocalAlloc, MemDescSubslice, MemDescTrans
+from ptxforge.ir.ops.shared import LocalAlloc, MemDescTrans
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import DotOperand, Mma, infer_trans
 from ptxforge.layouts.linear import LayoutError
 from ptxforge.layouts.mma_families import WGMMA, find_family
+from ptxforge.passes.products_in_parts import part_of_tile
 
 _FLOATS_8 = (T.F8E4M3, T.F8E5M2)
 
@@ -140,11 +141,7 @@ class _Tile:
         b = Builder.after(there or self.load)
         view = there.result if there else b.value(LocalAlloc, self.load.result, type=described)
         for turn in self.turns:
-            seen: T.MemDescType = view.type
-            layout = infer_trans(seen.layout, turn.order, seen.shape)
-            shape = tuple(seen.shape[d] for d in turn.order)
-            turned = T.MemDescType(shape, seen.element, layout, mutable=True)
-            view = b.value(MemDescTrans, view, type=turned, order=turn.order)
+            view = b.value(MemDescTrans, view, order=turn.order)
         return view
 
 
@@ -215,13 +212,9 @@ def _multiply(
 
 
 def _slice(b: Builder, operand: Value, k_dim: int, start: int, width: int) -> Value:
-    type: T.MemDescType = operand.type
-    if not isinstance(type, T.MemDescType):
+    if not isinstance(operand.type, T.MemDescType):
         raise LayoutError("a part of an operand in registers")
-    shape = tuple(width if d == k_dim else size for d, size in enumerate(type.shape))
-    offsets = tuple(start if d == k_dim else 0 for d in range(2))
-    part = T.MemDescType(shape, type.element, type.layout, type.mutable)
-    return b.value(MemDescSubslice, operand, type=part, offsets=offsets)
+    return part_of_tile(b, operand, k_dim, start, width)
 
 
 def _is_zero(value: Value) -> bool:

@@ -36,7 +36,7 @@ from ptxforge.ir.definition import (
 )
 from ptxforge.ir.views import View, access_of, matrices_of, view_of
 from ptxforge.layouts.banks import SharedAccess
-from ptxforge.layouts.encodings import DotOperand
+from ptxforge.layouts.encodings import DotOperand, infer_trans
 from ptxforge.layouts.mma_atoms import LdMatrix
 from ptxforge.support.errors import VerificationError
 
@@ -199,6 +199,12 @@ class MemDescSubslice(Operation):
             raise VerificationError(f"'memdesc_subslice' cannot cut {result} from {source}")
 
 
+def _in_tile(order: tuple[int, ...], rank: int) -> tuple[int, ...]:
+    """An order of dimensions without those in front that count buffers."""
+    buffers = len(order) - rank
+    return tuple(d - buffers for d in order[buffers:])
+
+
 @define("memdesc_trans", shows_operand_types=True, traits=[SAME_MEMORY])
 class MemDescTrans(Operation):
     """The same memory seen with its dimensions permuted; the result's layout has the permuted order."""
@@ -208,9 +214,15 @@ class MemDescTrans(Operation):
     source = operand(MEMDESC)
     order = attribute(tuple)
 
+    @classmethod
+    def infer(cls, operands, attributes):
+        (source,), order = operands, attributes["order"]
+        layout = infer_trans(source.layout, _in_tile(order, source.layout.rank), source.shape)
+        shape = tuple(source.shape[d] for d in order)
+        return [T.MemDescType(shape, source.element, layout, source.mutable)]
+
     def view(self, source: View) -> View:
-        buffers = len(self.order) - self.result.type.layout.rank
-        return source.transposed(tuple(d - buffers for d in self.order[buffers:]))
+        return source.transposed(_in_tile(self.order, self.result.type.layout.rank))
 
     def result_dim(self, index, dim):
         return self.order.index(dim)
