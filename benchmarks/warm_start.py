@@ -1,9 +1,9 @@
 """``python -m benchmarks.warm_start``: the first launch, of a kernel that an earlier process compiled.
 
 The compiler is imported, the GPU's context made and the data there; what is measured is the first launch to
-its end on the GPU, with whatever is imported, read and loaded for it: the median of a few processes. Counters
-show that ptxforge neither compiled nor assembled. (For ptxforge the device is asked for beforehand, which
-imports cuda-python.)
+its end on the GPU, with whatever is imported, read and loaded for it: the median of a few processes, each
+started anew. Counters show that ptxforge neither compiled nor assembled. (For ptxforge the device is asked
+for beforehand, which imports cuda-python.)
 
     python -m benchmarks.warm_start [--runs 5] [--json FILE] [--commit ID]
 """
@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from benchmarks.dialects import load
-from benchmarks.processes import in_new_process, report
+from benchmarks.processes import in_fresh_process, report
 from benchmarks.starts import STARTS
 
 CASES = ("add", "gemm", "attention")
@@ -61,8 +61,8 @@ def _row(name: str, runs: int) -> dict[str, Any]:
     row: dict[str, Any] = {"case": name, "unit": "ms", "limit": LIMITS[name]}
     for contender in ("ptxforge", "triton"):
         with tempfile.TemporaryDirectory() as folder:
-            cold = in_new_process(_first_launch, name, contender, caches=folder)
-            warm = [in_new_process(_first_launch, name, contender, caches=folder) for _ in range(runs)]
+            cold = in_fresh_process(_first_launch, name, contender, caches=folder)
+            warm = [in_fresh_process(_first_launch, name, contender, caches=folder) for _ in range(runs)]
         row[contender] = [run["ms"][0] for run in warm]
         row[f"{contender} cold"] = cold["ms"][0]
         if contender == "ptxforge":

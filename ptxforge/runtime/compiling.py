@@ -177,7 +177,6 @@ def artifact_of(
 ) -> Artifact:
     """The artifact for ``key``; how it was made is noted in ``told``. Raises :class:`JITForbiddenError` when
     it has to be compiled ``at_launch`` and must not be."""
-    settings.warn_of_unknown()
     if key.options.get("interpreted"):
         return devices.device("interpreter").compile(kernel, key)
     start = time.perf_counter()
@@ -221,6 +220,7 @@ def compiled(kernel: JITFunction, key: Key) -> Artifact:
     """Compile, whatever is on disk. Raises :class:`CompilationError` for a kernel that is wrong."""
     with _one_at_a_time:
         cache.counters.compiled += 1
+        settings.warn_of_unknown()
         try:
             return compiler.compile_function(
             kernel,

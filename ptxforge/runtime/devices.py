@@ -108,6 +108,7 @@ def device(name: str) -> Device:
     The same name gives the same object. Raises :class:`DeviceError` for any other name and for a GPU that is
     not there.
     """
+    settings.warn_of_unknown()
     if not name:
         return device("cuda:0") if device_count() else device("emulator")
     kind, _, number = name.partition(":")

@@ -223,6 +223,7 @@ def _plan_lines(
     names = _tuple(p.name for p in parameters)
     by_name = "{" + ", ".join(f"'{p.name}': {p.name}" for p in parameters) + "}"
     return [
+        *(_SAME_GRID if repetition and not parts else []),
         "if __globals:",
         "    __kernel._check_globals()",
         *(line for part in parts for line in part.lines),
@@ -275,6 +276,22 @@ _AXES = (
 """The lines that take a grid apart."""
 
 
+_AGAIN = (
+    "    __code = __ready.launch(*__ready.arguments)",
+    "    if __code:",
+    "        __ready.fail(__code)",
+    "    return __ready.variant",
+)
+"""The lines that launch ``__ready``."""
+_SAME_GRID = (
+    "__ready = __repeats.before",
+    f"if __ready.exact is __grid and not (__options or __hooks or __globals) and {FOLLOWS}:",
+    *_AGAIN,
+)
+"""The lines that launch a kernel without parameters again, on the grid that was the last one: all that such a
+launch has to ask."""
+
+
 def _repetition(parts: list[_Part], kernel: Any, scope: dict[str, Any], one_gpu: bool) -> list[str]:
     """The lines that make a launch again which was made before; none where an argument cannot be told, and
     none where torch knows of no GPU.
@@ -312,10 +329,7 @@ def _repetition(parts: list[_Part], kernel: Any, scope: dict[str, Any], one_gpu:
         "    except (TypeError, ValueError):",
         "        __ready = __exact = None",
         f"    if __ready is not None{'' if addresses else f' and {FOLLOWS}'}:",
-        "        __code = __ready.launch(*__ready.arguments)",
-        "        if __code:",
-        "            __ready.fail(__code)",
-        "        return __ready.variant",
+        *(f"    {line}" for line in _AGAIN),
     ]
 
 
