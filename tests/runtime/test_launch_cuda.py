@@ -633,6 +633,37 @@ def test_a_kernel_without_parameters_has_nothing_packed(driver):
     assert [(launch.params, launch.grid) for launch in driver.launches] == [(b"", (3, 1, 1))] * 6
 
 
+def test_a_kernel_without_parameters_that_repeats_looks_at_everything(driver, monkeypatch):
+    """Also where PTXFORGE_DEVICE is not set, which such launches tell at once."""
+    monkeypatch.delenv("PTXFORGE_DEVICE")
+
+    def nothing():
+        pass
+
+    kernel, seen = ptxforge.jit(nothing), []
+    for _ in range(6):
+        kernel[(3,)]()
+    count = len(driver.launches)
+    kernel[(3,)](num_warps=8)
+    kernel[(3,)](stream=77)
+    kernel[(2, 2)]()
+    assert [launch.block[0] for launch in driver.launches[count:]] == [256, 128, 128]
+    assert [launch.stream for launch in driver.launches[count:]] == [0, 77, 0]
+    assert driver.launches[-1].grid == (2, 2, 1)
+    with pytest.raises(ArgumentError):
+        kernel[(3,)](1)
+    with pytest.raises(ArgumentError, match="num_warp"):
+        kernel[(3,)](num_warp=8)
+    with hooks.add(enter=lambda launch: seen.append(launch.grid)):
+        kernel[(3,)]()
+    assert seen == [(3, 1, 1)]
+    kernel[(3,)]()
+    driver.refuse = [CUresult.CUDA_ERROR_INVALID_VALUE.value] * 2
+    with pytest.raises(DeviceError, match="launching 'nothing' failed"):
+        kernel[(3,)]()
+    kernel[(3,)]()
+
+
 @pytest.mark.parametrize("is_bound", [False, True])
 def test_arrays_are_given_back_at_once(kernel, driver, torch, is_bound):
     """By the kernel after its launches, by a bound launch with itself; without the collector of cycles, which
