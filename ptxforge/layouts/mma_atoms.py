@@ -253,8 +253,9 @@ def plan_stmatrix(offsets: LinearLayout, element_bits: int, part: int = 1 << 62)
         return None
     if 0 in offsets.columns_of(LANE) or 0 in offsets.columns_of(WARP):
         return None  # several lanes would store one element
+    late = [bit for bit, column in enumerate(offsets.columns_of(REGISTER)) if column >= part]
     for count in COUNTS:
-        plan = plan_matrices(offsets, element_bits, count)
+        plan = plan_matrices(offsets, element_bits, count, late)
         if plan is None:
             return None
         if all(column < part for column in plan.address.columns_of(LANE)):

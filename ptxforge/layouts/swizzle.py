@@ -90,14 +90,15 @@ def optimal_swizzle(
     store = store.sublayout([REGISTER, LANE, WARP], store.out_names)
     load = load.sublayout([REGISTER, LANE, WARP], load.out_names)
     size = element_bytes(element_bits)
-    repetitions = _repetitions(store, load, size, scratch_limit)
     best = None
+    repetitions = _repetitions(store, load, size, scratch_limit, machine.BANK_BYTES) if matrices else []
     for vectors, step in _matrix_candidates(store, repetitions, element_bits) if matrices else ():
         found = _with_matrices(_swizzle(store, load, vectors, repetitions, element_bits, step))
         if found is not None and (best is None or found.cost < best.cost):
             best = found
         if best is not None and best.is_ideal:
             return best
+    repetitions = _repetitions(store, load, size, scratch_limit, machine.VECTOR_BYTES)
     for vectors in _vector_candidates(store, load, repetitions, size):
         found = _swizzle(store, load, vectors, repetitions, element_bits)
         if best is None or found.cost < best.cost:
@@ -228,10 +229,10 @@ def _complement(inner: Sequence[int], outer: Sequence[int]) -> list[int]:
     return [v for v in outer if not span.add(v)]
 
 
-def _repetitions(store, load, size: int, scratch_limit: int) -> list[int]:
+def _repetitions(store, load, size: int, scratch_limit: int, together: int) -> list[int]:
     """Vectors along which the tile can pass through scratch memory in parts: both sides hold them in
     registers, and no lane or warp of either has a share in them. As many as the limit asks for, or as there
-    are."""
+    are, without those that make up what one thread writes ``together`` (bytes)."""
     wanted = 0
     while (size << store.out_bits_total) >> wanted > scratch_limit:
         wanted += 1
@@ -239,7 +240,7 @@ def _repetitions(store, load, size: int, scratch_limit: int) -> list[int]:
         return []
     threads = [c for side in (store, load) for name in (LANE, WARP) for c in side.columns_of(name)]
     common = _shared_basis(store.columns_of(REGISTER), load.columns_of(REGISTER))
-    keep = (machine.VECTOR_BYTES // size).bit_length() - 1
+    keep = (together // size).bit_length() - 1
     span = f2.Span([*threads, *common[:keep]])
     found = [v for v in reversed(common[keep:]) if not span.add(v)]
     return found[:wanted][::-1]

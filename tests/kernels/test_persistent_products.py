@@ -293,7 +293,7 @@ def test_an_atomic_queue_is_read_by_pointers():
 
 def test_no_room_for_the_ring_beside_the_scratch():
     """Then the tiles start one by one, in the ring's barriers as before; who asked is told."""
-    options = {"blocks": WIDE, "num_warps": 8, "num_stages": 4}
+    options = {"blocks": WIDE | {"BK": 32}, "num_warps": 8, "num_stages": 9}
     artifact = compiled(**options)
     function = function_of(artifact)
     assert not runs_ahead(function)

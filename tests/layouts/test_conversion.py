@@ -263,6 +263,20 @@ def test_accumulators_of_wgmma_to_lines(bits):
     np.testing.assert_array_equal(execute(plan, held, expected.shape[-1]), expected)
 
 
+def test_accumulators_of_wgmma_to_lines_in_halves():
+    """Lanes hold rows that are eight apart: one half each, in four matrices an instruction as without."""
+    mma, shape = Mma((3, 0), (8, 1), (16, 256, 16)), (128, 256)
+    dst = lines_in_warp(mma, shape, 8, 2)
+    whole, halves = (plan_conversion(mma, dst, shape, 16, limit) for limit in (64 << 10, 48 << 10))
+    assert (len(whole.parts), len(halves.parts)) == (1, 2) and halves.warp_local
+    assert halves.scratch_bytes == whole.scratch_bytes // 2 == 32 << 10
+    assert whole.matrices.count == halves.matrices.count == 4
+    assert halves.matrices.wavefronts == whole.matrices.wavefronts == whole.load.wavefronts
+    assert halves.load.wavefronts == whole.load.wavefronts
+    held, expected = elements(mma.linear(shape)), elements(dst.linear(shape))
+    np.testing.assert_array_equal(execute(halves, held, expected.shape[-1]), expected)
+
+
 def test_other_accumulators_go_in_vectors():
     """``stmatrix`` is surely there only where the accumulators of ``wgmma`` are."""
     rows, shape = Blocked((1, 8), (4, 8), (4, 1), (1, 0)), (64, 64)
