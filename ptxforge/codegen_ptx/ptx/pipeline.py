@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from ptxforge.codegen_ptx.ptx.branch_to_copies import branch_to_copies
 from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, drop_copies, order_copies
 from ptxforge.codegen_ptx.ptx.drop_dead import drop_dead
 from ptxforge.codegen_ptx.ptx.instruction import Instruction
@@ -69,6 +70,10 @@ PASSES: tuple[PtxPass, ...] = (
     PtxPass(
         drop_copies,
         why="after drop_dead: a copy onto itself keeps alive what computes its register",
+    ),
+    PtxPass(
+        branch_to_copies,
+        why="last: what is left between copies by TMA is needed, and stands in front of the branch",
     ),
 )
 
