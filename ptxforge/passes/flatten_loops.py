@@ -41,6 +41,9 @@ AHEAD       The copies, and all that they are computed from. They move over what
             copies that depend on the results of this tile (but for what the inner loop hands on to the next)
             forbid it; and what may not run for a tile that does not exist (a ``while`` need not end, a
             ``gather`` leaves its source).
+TWO AHEAD   Where TMA copies, scalars that follow from the number of the tile (its row and column, by
+            divisions) are computed for the tile after the next, behind the next one's copies: these start at
+            once, and the divisions run while the last product is under way and results are stored.
 """
 
 from __future__ import annotations
@@ -171,19 +174,36 @@ def _overlap(loop: For, inner: For, ahead: set[Operation]) -> None:
     behind = inner
     while behind.next.effects.finishes == COPIES:
         behind = behind.next
-    turn = 0
+    early = _known_early(loop, ahead)
+    last, turn = 1 + bool(early), 0
     for op in loop.body.operations:
         if op.is_terminator:
             continue
-        op.attributes.update({"stage": 0, "turn": 1} if op in ahead else {"stage": 1, "turn": turn})
-        turn = 2 if op is behind else turn
-    loop.last_stage = 1
+        stage = 0 if op in early else last - (op in ahead)
+        op.attributes.update({"stage": stage, "turn": 2 if op in early else 1 if op in ahead else turn})
+        turn = 3 if op is behind else turn
+    loop.last_stage = last
     for op in loop.body.of(TensorLoad):
         op.attributes["ordered"] = True
     if any(op.get_effects().starts == COPIES for op in ahead):
         # Copies of a tile that does not exist store zeros: they too must have landed.
         Builder.after(loop).create(AsyncWait, num=0)
     expand_loop(loop)
+
+
+def _known_early(loop: For, ahead: set[Operation]) -> set[Operation]:
+    """See TWO AHEAD: scalars of ``ahead`` that follow from the number of the tile, where TMA copies."""
+    if not all(op.effects.starts == TENSORS for op in ahead if op.get_effects().starts in _QUEUES):
+        return set()
+    early: set[Operation] = set()
+    known = {loop.induction}
+    for op in loop.body.operations:
+        own = [value for value in op.operands if value.owner_block is loop.body]
+        is_scalar = op.is_speculatable and not op.regions and all(v.type is T.I32 for v in op.results)
+        if op in ahead and is_scalar and own and known.issuperset(own):
+            early.add(op)
+            known.update(op.results)
+    return early
 
 
 def _hoist_scalars(loop: For) -> list[Operation]:
