@@ -108,26 +108,40 @@ def _outer_size(sizes):
 
 
 @library
-def _compare_exchange(x, stage: constexpr, step: constexpr, descending: constexpr):
-    """Order each pair of elements ``2**step`` apart in the rows of ``x``; blocks of ``2**stage`` alternate in
-    direction."""
-    pairs: constexpr = x.shape[1] >> (step + 1)
-    mine = shape.reshape(x, [x.shape[0], pairs, 2, 1 << step])
-    other = shape.flip(mine, 2)
-    is_down = ((core.arange(0, pairs) >> (stage - step - 1)) & 1)[None, :, None, None] != descending
-    is_second = core.arange(0, 2)[None, None, :, None] != 0
-    if x.dtype.is_floating():  # both must decide alike about zeros of either sign
-        is_wrong = (((mine > other) & ~is_second) | ((mine < other) & is_second)) ^ is_down
+def _ordered(x, axis: constexpr, is_second, descending: constexpr):
+    """Of each pair of mirror images along ``axis``, the smaller one (the larger one) where ``is_second`` is
+    false, the other one elsewhere."""
+    other = shape.flip(x, axis)
+    if descending:
+        low, high = other, x
     else:
-        is_wrong = (mine > other) ^ (is_down ^ is_second)
-    return shape.reshape(arith.where(is_wrong, other, mine), x.shape)
+        low, high = x, other
+    if x.dtype.is_floating():  # both of a pair must decide alike about zeros of either sign
+        is_wrong = ((low > high) & ~is_second) | ((low < high) & is_second)
+    else:
+        is_wrong = (low > high) ^ is_second
+    return arith.where(is_wrong, other, x)
 
 
 @library
 def _merge(x, stage: constexpr, descending: constexpr):
-    """Sort each bitonic block of ``2**stage`` elements of the rows of ``x``."""
-    for i in core.static_range(stage):
-        x = _compare_exchange(x, stage, stage - 1 - i, descending)
+    """Sort each bitonic block of ``2**stage`` elements of the rows of ``x``: pairs get ever closer."""
+    is_second = core.arange(0, 2)[None, None, :, None] != 0
+    for i in core.static_range(1, stage + 1):
+        pairs = shape.reshape(x, [x.shape[0], x.shape[1] >> (stage - i + 1), 2, 1 << (stage - i)])
+        x = shape.reshape(_ordered(pairs, 2, is_second, descending), x.shape)
+    return x
+
+
+@library
+def _sort_blocks(x, stages: constexpr, descending: constexpr):
+    """Sort each block of ``2**stages`` elements of the rows of ``x``. Two sorted halves are compared with the
+    second one turned around, which leaves two bitonic halves, so that all go in one direction."""
+    for stage in core.static_range(stages):
+        blocks = shape.reshape(x, [x.shape[0], x.shape[1] >> (stage + 1), 2 << stage])
+        is_second = (core.arange(0, 2 << stage) >> stage)[None, None, :] != 0
+        x = shape.reshape(_ordered(blocks, 2, is_second, descending), x.shape)
+        x = _merge(x, stage, descending)
     return x
 
 
@@ -144,9 +158,7 @@ def sort(x, dim: constexpr = None, descending: constexpr = False):
     static_assert(dim is None or dim == -1 or dim == rank - 1, "sort() sorts along the last dimension only")
     size: constexpr = x.shape[rank - 1]
     rows = shape.reshape(x, [_outer_size(x.shape), size])
-    for stage in core.static_range(1, _log2(size) + 1):
-        rows = _merge(rows, stage, descending)
-    return shape.reshape(rows, x.shape)
+    return shape.reshape(_sort_blocks(rows, _log2(size), descending), x.shape)
 
 
 @library(member=True)
@@ -163,13 +175,13 @@ def topk(x, k: constexpr, dim: constexpr = None, descending: constexpr = True):
     size: constexpr = x.shape[rank - 1]
     static_assert(dim is None or dim == -1 or dim == rank - 1, "topk() looks along the last dimension only")
     rows: constexpr = _outer_size(x.shape)
-    best = shape.reshape(x, [rows, size])
-    for stage in core.static_range(1, _log2(k) + 1):
-        best = _merge(best, stage, descending)
+    best = _sort_blocks(shape.reshape(x, [rows, size]), _log2(k), descending)
+    is_second = core.arange(0, 2)[None, None, :, None] != 0
     for _ in core.static_range(_log2(size // k)):
         pairs = shape.reshape(best, [rows, best.shape[1] // (2 * k), 2, k])
-        best = reduction.max(pairs, 2) if descending else reduction.min(pairs, 2)
-        best = _merge(shape.reshape(best, [rows, best.shape[1] * k]), _log2(k), descending)
+        pairs = arith.where(is_second, shape.flip(pairs, 3), pairs)
+        pairs = reduction.max(pairs, 2) if descending else reduction.min(pairs, 2)
+        best = _merge(shape.reshape(pairs, [rows, best.shape[1] // 2]), _log2(k), descending)
     return shape.reshape(best, x.shape[: rank - 1] + (k,))
 
 

@@ -101,4 +101,4 @@ def test_what_a_warp_holds_is_sorted_by_shuffles():
     ptx = best_of_rows.compile(signature, constants, "sm_90a", num_warps=4).ptx
     assert "bar.sync" not in ptx and "shared" not in ptx
     whole = sort_rows.compile(signature, {n: constants[n] for n in ("M", "N", "DESCENDING")}, "sm_90a").ptx
-    assert ptx.count("setp") < whole.count("setp") and ptx.count("shfl") < whole.count("shfl")
+    assert ptx.count("setp") < whole.count("setp") and "bar.sync" not in whole
