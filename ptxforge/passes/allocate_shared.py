@@ -30,6 +30,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, PRODUCTS, SAME_MEMORY, TENSORS
 from ptxforge.ir.ops.control import For, Loop
+from ptxforge.ir.ops.partition import users_of
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.warps import scratch_of
 from ptxforge.layouts import wgmma
@@ -107,12 +108,18 @@ def _may_interleave(one: Request, other: Request, requests: list[Request]) -> bo
         return False
     counts = [_buffers(r.op) for r in (one, other)]
     alignment = max(one.alignment, other.alignment)
-    if alignment > machine.BUFFER_ALIGNMENT and any(
-        r.size // _buffers(r.op) % alignment for r in (one, other)
-    ):
+    is_strict = alignment > machine.BUFFER_ALIGNMENT or any(_holds_vectors(r.op) for r in (one, other))
+    if is_strict and any(r.size // _buffers(r.op) % alignment for r in (one, other)):
         return False
     others = (r for r in requests if r is not one and r is not other and r.op not in one.interleaved)
     return counts[0] == counts[1] > 1 and all(one.lives_with(r) == other.lives_with(r) for r in others)
+
+
+def _holds_vectors(op: Operation) -> bool:
+    """Whether TMA copies vectors to an allocation: each must begin at a multiple of the alignment."""
+    return ALLOCATES in op.traits and any(
+        user.effects.fills == TENSORS and user.destination.type.rank == 1 for user in users_of(op.result)
+    )
 
 
 def _buffers(op: Operation) -> int:

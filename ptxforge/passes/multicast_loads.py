@@ -18,6 +18,7 @@ SAME      A tile is the same for CTAs whose ranks differ in bits that its coordi
           loops around it, are not computed from.
 TOGETHER  All these CTAs run the loop: it stands in no branch.
 PLAIN     The loop has one product, and TMA copies all of its tiles.
+          Vectors beside them come to each CTA by itself.
 ROWS      Each share has eight rows or more, the unit of a swizzle.
 """
 
@@ -28,7 +29,7 @@ from ptxforge.ir.definition import ALLOCATES
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
-from ptxforge.passes.tensor_loads import TensorLoads
+from ptxforge.passes.tensor_loads import TensorLoads, is_vector
 
 LEAST_ROWS = 8
 """Of a CTA's share."""
@@ -42,7 +43,7 @@ def plan_multicasts(function: Function, loop: For, by_tma: TensorLoads, is_chain
         return {}
     found: dict[Load, int] = {}
     for load in loop.body.of(Load):
-        if by_tma.rectangle(load) is None:
+        if by_tma.rectangle(load) is None or is_vector(load):
             continue
         coordinates = (d.coordinate for d in by_tma.rectangle(load).dimensions)
         values = [value for sums in coordinates for monomial in sums for value in monomial]

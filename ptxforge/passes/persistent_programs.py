@@ -28,7 +28,7 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Region
-from ptxforge.ir.definition import ALLOCATES, PRODUCTS
+from ptxforge.ir.definition import PRODUCTS
 from ptxforge.ir.ops.control import For, Loop, Yield
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import GetNumPrograms, GetProgramId, Load
@@ -93,8 +93,7 @@ def _bytes_of_tiles(function: Function, loop: For) -> int:
     for load in loads:
         if by_tma.rectangle(load) is None:
             return 0
-        kept_as = next(user.result.type for user in load.result.users if ALLOCATES in user.traits)
-        total += kept_as.bytes + T.MBARRIER.bytes
+        total += load.result.type.bytes + T.MBARRIER.bytes
     return stages * total
 
 

@@ -8,7 +8,8 @@ iterations later, and who says when a tile has come and when a buffer is free.
 
 ``cp.async`` (:meth:`Rings._by_threads`): all threads copy, and wait for their own groups; a barrier makes the
 tile known to all. TMA (:meth:`Rings._by_tma`): one thread asks for a tile, whose bytes complete on an
-mbarrier. In a chain of products (``chained_products.py``) other mbarriers say that a tile was read.
+mbarrier, those of a vector on that of the tile before it. In a chain of products (``chained_products.py``)
+other mbarriers say that a tile was read.
 
 In a loop around, over output tiles say, the mbarriers of TMA live on: place in the ring and phase are carried
 from one tile to the next, so that the copies of the next one may begin while this one is stored
@@ -26,7 +27,7 @@ from ptxforge.ir.definition import ALLOCATES, ELEMENTWISE
 from ptxforge.ir.ops.arith import Select, XorI
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierInit, BarrierWait
+from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierExpect, BarrierInit, BarrierWait
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import (
     AsyncCommitGroup,
@@ -49,7 +50,7 @@ from ptxforge.passes.analysis.rectangles import Rectangle
 from ptxforge.passes.chained_products import Chain
 from ptxforge.passes.continued_rings import Continuation
 from ptxforge.passes.multicast_loads import peers_of
-from ptxforge.passes.tensor_loads import TensorLoads, pick, ring_of_barriers
+from ptxforge.passes.tensor_loads import TensorLoads, is_vector, pick, ring_of_barriers
 
 
 class Rings:
@@ -71,6 +72,7 @@ class Rings:
         self._phases: dict[int, Value] = {}
         self._starts: dict[str, Value] = {}
         self._waits: dict[int, AsyncWait] = {}
+        self._expected: dict[int, BarrierExpect] = {}
 
     def lower(self, loads: list[Load]) -> None:
         first: list[AsyncCopyGlobalToLocal] = []
@@ -204,7 +206,7 @@ class Rings:
             stage[filled] = use
             value = filled.result
         load.replace_with([value])
-        _fold_conversions(read, source.result, wait.result, stage)
+        _fold_conversions(read, source.result, (wait.result,), stage)
         return copy
 
     def _by_tma(self, load: Load, rectangle: Rectangle, at: int) -> None:
@@ -213,6 +215,9 @@ class Rings:
         copy_index, read_index, phase = self._counter(at), self._counter(use), self._phase(use)
         layout = _layout_of_ring(load)
         buffer = self._buffer(load.result.type, layout)
+        if is_vector(load) and at in self._expected:
+            self._beside(load, rectangle, at, buffer)
+            return
         barriers = ring_of_barriers(self._home, self.count)
         self.barriers.append(barriers)
         self.tiles[load] = buffer, barriers
@@ -223,13 +228,40 @@ class Rings:
         slot, arrival = pick(b, buffer, copy_index), pick(b, barriers, copy_index)
         shared_by = self.multicasts.get(load, 0)
         started = self.by_tma.start(load, rectangle, layout, slot.result, arrival.result, shared_by)
+        self._expected[at] = started[0]
         stage.update(dict.fromkeys((slot, arrival, *started), at))
         completion = pick(b, barriers, read_index)
         wait = b.create(BarrierWait, completion.result, phase)
         source = pick(b, buffer, read_index)
         stage.update(dict.fromkeys((completion, wait, source), use))
+        self._read(load, source.result, use)
+
+    def _beside(self, load: Load, rectangle: Rectangle, at: int, buffer: Value) -> None:
+        """A vector completes on the barrier of the tile before it, which has been waited for when it is
+        read: a wait of its own among products that are under way would keep the assembler from starting
+        the next one before they are finished."""
+        use, stage, expect = at + self.distance, self.stage, self._expected[at]
+        b = Builder.at(load)
+        slot = pick(b, buffer, self._counter(at))
+        start = self.by_tma.start(load, rectangle, buffer.type.layout, slot.result, expect.barrier, 0)
+        own = start.pop(0)
+        expect.bytes += own.bytes
+        own.erase()
+        source = pick(b, buffer, self._counter(use))
+        stage.update(dict.fromkeys((slot, *start), at))
+        stage[source] = use
+        self._read(load, source.result, use)
+
+    def _read(self, load: Load, source: Value, use: int) -> None:
+        """Products read tiles from shared memory, threads vectors."""
+        if is_vector(load):
+            read = Builder.at(load).create(LocalLoad, source, result_types=[load.result.type])
+            self.stage[read] = use
+            load.replace_with([read.result])
+            _fold_conversions(read, source, (), self.stage)
+            return
         for user in dict.fromkeys(load.result.users):
-            user.replace_with([source.result])
+            user.replace_with([source])
         load.erase()
 
     def meet(self, place: Operation, at: int) -> list[Operation]:
@@ -331,7 +363,9 @@ def _dot_operand_of(value: Value) -> DotOperand | None:
     return None
 
 
-def _fold_conversions(read: LocalLoad, source: Value, token: Value, stage: dict[Operation, int]) -> None:
+def _fold_conversions(
+    read: LocalLoad, source: Value, token: tuple[Value, ...], stage: dict[Operation, int]
+) -> None:
     """A conversion of what was read is a read in the other layout, a transpose a read of another view, and
     what would be put into shared memory lies there already."""
     for user in dict.fromkeys(read.result.users):
@@ -343,10 +377,10 @@ def _fold_conversions(read: LocalLoad, source: Value, token: Value, stage: dict[
             user.replace_with([source])
             continue
         if isinstance(user, ConvertLayout):
-            folded = b.create(LocalLoad, source, token, result_types=[user.result.type])
+            folded = b.create(LocalLoad, source, *token, result_types=[user.result.type])
         elif user.is_transpose:
             view = b.create(MemDescTrans, source, order=user.order)
-            folded = b.create(LocalLoad, view.result, token, result_types=[user.result.type])
+            folded = b.create(LocalLoad, view.result, *token, result_types=[user.result.type])
             stage[view] = stage[read]
         else:
             continue

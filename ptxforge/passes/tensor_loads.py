@@ -12,6 +12,13 @@
 The kernel gets a parameter ``%map`` that no caller passes: its attributes tell the launcher how to make it
 from the others (``support/tensor_map.py``). One thread asks for a tile with one instruction for each panel,
 and no thread computes addresses.
+
+Rules
+-----
+TILES       that only ``wgmma`` reads, in the order and with the swizzle that it wants.
+VECTORS     that are loaded beside such tiles and do not say where others are: a box of one row, without a
+            swizzle, which threads read. It is a multiple of 128 bytes, as each of its buffers must begin
+            at one.
 """
 
 from __future__ import annotations
@@ -33,7 +40,7 @@ from ptxforge.layouts.encodings import Shared
 from ptxforge.passes.analysis.linear_forms import NotLinear, Polynomial
 from ptxforge.passes.analysis.rectangles import Rectangle, Rectangles, entry_of
 from ptxforge.passes.analysis.roots import root_of
-from ptxforge.support import dtypes
+from ptxforge.support import dtypes, machine
 
 MOST_ROWS = 256
 """Of a box along each dimension."""
@@ -51,10 +58,9 @@ class TensorLoads:
         self.found: dict[Load, Rectangle | NotLinear] = {}
 
     def survey(self, loads: Iterable[Load]) -> None:
-        """Decide on ``loads``."""
-        for load in loads:
-            if load in self.found:
-                continue
+        """Decide on ``loads``, tiles before vectors."""
+        new = [load for load in loads if load not in self.found]
+        for load in sorted(new, key=is_vector):
             try:
                 self.found[load] = self._rectangle(load)
             except NotLinear as why:
@@ -79,6 +85,8 @@ class TensorLoads:
 
     def _rectangle(self, load: Load) -> Rectangle:
         """Raises :class:`NotLinear`."""
+        if is_vector(load):
+            return self._vector(load)
         users = load.result.users
         layouts = {user.result.type.layout if ALLOCATES in user.traits else None for user in users}
         if len(layouts) != 1 or None in layouts or not wgmma.is_for_wgmma(next(iter(layouts))):
@@ -93,6 +101,21 @@ class TensorLoads:
             raise NotLinear("the tile lies in shared memory in another order")
         if T.element_type(type) is T.I1:
             raise NotLinear("a tile of i1")
+        return found
+
+    def _vector(self, load: Load) -> Rectangle:
+        """See VECTORS. Raises :class:`NotLinear`."""
+        type = load.result.type
+        if not any(isinstance(self.found.get(other), Rectangle) for other in load.parent.of(Load)):
+            raise NotLinear("a vector beside no tile that TMA copies")
+        if _reaches_a_load(load.result):
+            raise NotLinear("a vector that says where others are loaded")
+        if type.shape[0] > MOST_ROWS or type.bytes % machine.BUFFER_ALIGNMENT:
+            raise NotLinear("a vector of no multiple of 128 bytes, or longer than a box")
+        if type.element is T.I1 or not isinstance(type.element, T.ScalarType):
+            raise NotLinear(f"a vector of {type.element}")
+        found = self.rectangles.of(load)
+        self._check_writes(load, found)
         return found
 
     def _check_writes(self, load: Load, found: Rectangle) -> None:
@@ -115,7 +138,8 @@ class TensorLoads:
         """The kernel's parameter for the tensor that ``load`` reads, of which each of the ``sharers`` copies
         a box."""
         type = load.result.type
-        span = layout.vec * layout.max_phase
+        is_swizzled = wgmma.is_for_wgmma(layout)
+        span = layout.vec * layout.max_phase if is_swizzled else type.shape[0]
         box = [1 if d.tile_dim is None else type.shape[d.tile_dim] for d in rectangle.dimensions]
         box[-1] = min(box[-1], span)
         if sharers > 1:
@@ -125,7 +149,7 @@ class TensorLoads:
             "dtype": dtypes.BY_IR[type.element.name].name, "base": rectangle.base.name,
             "shape": tuple(entry_of(d.size) for d in rectangle.dimensions),
             "strides": tuple(entry_of(d.stride) for d in rectangle.dimensions),
-            "box": tuple(box), "swizzle": span * type.element.bytes,
+            "box": tuple(box), "swizzle": span * type.element.bytes if is_swizzled else 0,
         }  # fmt: skip
         return map_parameter(self.function, attributes)
 
@@ -144,6 +168,26 @@ class TensorLoads:
         shared = {"multicast": multicast} if multicast else {}
         b.create(TensorLoad, map, barrier, buffer, *coordinates, tile_dims=tile_dims, **shared)
         return b.made
+
+
+def is_vector(load: Load) -> bool:
+    """Whether ``load`` has one dimension."""
+    return isinstance(load.result.type, T.TensorType) and load.result.type.rank == 1
+
+
+def _reaches_a_load(value: Value) -> bool:
+    """Whether a load of the same iteration needs ``value``."""
+    work, seen = [value], set()
+    while work:
+        here = work.pop()
+        if here in seen:
+            continue
+        seen.add(here)
+        users = here.users
+        if any("global" in user.get_effects().reads for user in users):
+            return True
+        work += (result for user in users for result in user.results)
+    return False
 
 
 def _share_a_loop(one: Operation, other: Operation) -> bool:

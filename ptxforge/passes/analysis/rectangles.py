@@ -115,14 +115,14 @@ class Rectangles:
 
     # -- dimensions ----------------------------------------------------------------------------------------
 
-    def _dimensions(
-        self, type: T.TensorType, form: Form, bounds: list[Bound]
-    ) -> tuple[Dimension, ...]:
-        if type.rank != 2:
+    def _dimensions(self, type: T.TensorType, form: Form, bounds: list[Bound]) -> tuple[Dimension, ...]:
+        if type.rank not in (1, 2):
             raise NotLinear(f"a tile of {type.rank} dimensions")
         columns = next((d for d, step in enumerate(form.steps) if step == {(): 1}), None)
         if columns is None:
             raise NotLinear("neighbours in the tile are no neighbours in memory")
+        if type.rank == 1:
+            return self._along_columns(type, form, bounds)
         stride = form.steps[1 - columns]
         if len(stride) != 1 or not all(map(self._is_parameter, next(iter(stride)))):
             raise NotLinear("the distance of rows is no product of kernel parameters")
@@ -140,6 +140,17 @@ class Rectangles:
             raise NotLinear(f"a tensor of {len(found)} dimensions")
         return tuple(reversed(found))
 
+    def _along_columns(self, type: T.TensorType, form: Form, bounds: list[Bound]) -> tuple[Dimension, ...]:
+        """The dimensions of a vector: columns, and those of heads and batches."""
+        begun = self._begun(0, bounds)
+        groups = self._split(add(form.start, begun, -1), {})
+        start = add(groups.pop((), {}), begun)
+        check_first_column(start, self.forms, T.element_type(type).bytes)
+        others = [Dimension({key: 1}, coordinate, None, None) for key, coordinate in groups.items()]
+        if len(others) >= MOST_DIMENSIONS:
+            raise NotLinear(f"a tensor of {len(others) + 1} dimensions")
+        return (*reversed(others), self._dimension(0, {(): 1}, start, form, bounds))
+
     def _begun(self, tile_dim: int, bounds: list[Bound]) -> Polynomial:
         """Where masks say that the box begins along a dimension: their lower bounds do, and the upper ones as
         far as the tensor's size is something else."""
@@ -154,8 +165,8 @@ class Rectangles:
 
     def _split(self, start: Polynomial, stride: Polynomial) -> dict[tuple, Polynomial]:
         """See SPLIT: coordinates by what the parameters of their terms are; ``()`` along columns, ``_ROWS``
-        along rows."""
-        ((row_key, row_step),) = stride.items()
+        along rows, which are ``stride`` apart (nothing, where there are none)."""
+        row_key, row_step = next(iter(stride.items()), (None, 1))
         groups: dict[tuple, Polynomial] = {}
         for monomial, coefficient in start.items():
             key = tuple(v for v in monomial if self._is_parameter(v))
