@@ -80,10 +80,11 @@ class LinearForms:
 
     def __init__(self) -> None:
         self._known: dict[Value, Form | NotLinear] = {}
+        self._assumed: dict[Value, Form] = {}
 
     def of(self, value: Value) -> Form:
         """Raises :class:`NotLinear`."""
-        found = self._known.get(value)
+        found = self._assumed.get(value) or self._known.get(value)
         if found is None:
             try:
                 found = self._compute(value)
@@ -158,13 +159,13 @@ class LinearForms:
 
     def _advance(self, loop: For, value: BlockArgument, following: Value) -> Polynomial | None:
         """What is added to a carried value until the iteration that ``loop``'s counter says."""
-        self._known[value] = _itself(value)
+        self._assumed[value] = _itself(value)
         try:
             form = self.of(following)
         except NotLinear:
             return None
         finally:
-            del self._known[value]
+            del self._assumed[value]
             self._forget(loop)
         own = _itself(value)
         if form.base is not own.base:
