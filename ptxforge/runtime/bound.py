@@ -144,10 +144,9 @@ _MOST_FRAMES = 64
 
 
 class _Now:
-    """What a call of a bound launch looks at: ``calls`` are by stream what launches as things are, ``stream``
-    that of every call (``None``: ``current()`` tells it), ``follows`` the device that has to be the default
-    one, ``always_settles`` that there is something to look at before each. ``owner`` is weak: a bound launch
-    keeps GPU memory, which must not wait for the collector of cycles."""
+    """What a call of a bound launch looks at: ``calls``, by stream, launch as things are; ``stream`` is that
+    of every call (``None``: ``current()`` tells it), ``follows`` the device that has to be the default one.
+    ``owner`` is weak: GPU memory must not wait for the collector of cycles."""
 
     __slots__ = ("calls", "stream", "current", "follows", "always_settles", "owner")
 

@@ -44,7 +44,7 @@ _KEY = settings.DEVICE.key
 
 
 def _unknown() -> tuple[Any, Any]:
-    """A default device that is equal to no device, and identical with nothing that somebody may hold."""
+    """Stands for no default device, and is identical with nothing that somebody holds."""
     return object(), None
 
 
@@ -54,8 +54,7 @@ device."""
 
 
 class Following:
-    """A launch that goes to the default device as long as that is ``device``; to ``device`` in any case where
-    that is ``None``. Hot code asks :data:`FOLLOWS`."""
+    """A launch that follows the default device, which was ``device``; ``None`` where it does not."""
 
     __slots__ = ("device", "seen")
 
@@ -78,9 +77,8 @@ FOLLOWS = (
     "(__ready.seen is __devices._default and __key_of_device not in __variables"
     " and __os.environ is __environment or __ready.follows())"
 )
-"""The expression that the :class:`Following` ``__ready`` has the default device: the usual case of
-:meth:`Following.follows` written out, because calling it takes longer than all else that a launch without
-arrays asks. :data:`FOLLOWS_SCOPE` has its names."""
+"""The expression ``__ready.follows()``, its usual case written out: the call takes longer than all else that
+a launch without arrays asks. :data:`FOLLOWS_SCOPE` has its names."""
 FOLLOWS_SCOPE = {
     "__devices": sys.modules[__name__], "__key_of_device": _KEY, "__variables": _variables, "__os": os,
     "__environment": _environment,

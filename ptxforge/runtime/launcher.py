@@ -29,8 +29,8 @@ from ptxforge.support.tensor_map import TensorMapError
 
 _MISSING_AXES = {1: (1, 1), 2: (1,)}
 Substitute = Callable[[tuple], "PreparedLaunch"]
-"""Prepares, for the arguments of a launch, the one that takes no tensor maps. (It gets them, because it may
-not hold any: it is kept as long as the kernel.)"""
+"""Prepares, for the arguments of a launch, the one that takes no tensor maps. (It must hold none: it is kept
+as long as the kernel.)"""
 MAX_GRID = (2**31 - 1, 65535, 65535)  # CUDA C++ Programming Guide, "Technical Specifications"
 
 
@@ -235,36 +235,23 @@ def prepare(
     """Decide what can be decided for a variant on the device ``where``, once for all launches that are
     alike."""
     key = where, chosen, tuple(map(type, bound)), tuple(s.device for s in specializations)
-    if key not in variant.prepared:
-        variant.prepared[key] = _prepared(
-            parameters, specializations, variant, where, bound, chosen, substitute
+    known = variant.prepared.get(key)
+    if known is None:
+        known = variant.prepared[key] = PreparedLaunch(
+            variant,
+            where,
+            follows_default=all(s.device is None or s.on_host for s in specializations),
+            types=[kind for _, kind in variant.artifact.parameters],
+            sources=slots.sources(parameters, variant.artifact, where),
+            stream=_stream_source(specializations, bound, where),
+            host=[index for index, s in enumerate(specializations) if s.on_host],
+            names=[parameter.name for parameter in parameters],
+            attributes=LaunchAttributes(
+                chosen.cooperative, chosen.programmatic, (variant.artifact.num_ctas, 1, 1)
+            ),
+            substitute=substitute,
         )
-    return variant.prepared[key]
-
-
-def _prepared(
-    parameters: tuple[Parameter, ...],
-    specializations: list[Specialization],
-    variant: CompiledKernel,
-    where: Device,
-    bound: tuple,
-    chosen: Options,
-    substitute: Substitute,
-) -> PreparedLaunch:
-    return PreparedLaunch(
-        variant,
-        where,
-        follows_default=all(s.device is None or s.on_host for s in specializations),
-        types=[kind for _, kind in variant.artifact.parameters],
-        sources=slots.sources(parameters, variant.artifact, where),
-        stream=_stream_source(specializations, bound, where),
-        host=[index for index, s in enumerate(specializations) if s.on_host],
-        names=[parameter.name for parameter in parameters],
-        attributes=LaunchAttributes(
-            chosen.cooperative, chosen.programmatic, (variant.artifact.num_ctas, 1, 1)
-        ),
-        substitute=substitute,
-    )
+    return known
 
 
 def place(

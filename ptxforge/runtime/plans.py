@@ -81,9 +81,8 @@ def in_order(
 
 
 class Entries(KernelInterface):
-    """The part of a jitted function that is about ``kernel[grid]``. Making that takes twice as long as
-    finding it, so it is kept for grids that are tuples of integers; a launch can then tell by identity that
-    the grid is the same."""
+    """``kernel[grid]``, kept for tuples of integers: finding it is quicker than making it, and a launch can
+    tell by identity that the grid is the same."""
 
     __slots__ = ("_enter", "_entries", "_entry_on")  # which every launch reads: quicker than a dictionary
 
@@ -288,8 +287,7 @@ _SAME_GRID = (
     f"if __ready.exact is __grid and not (__options or __hooks or __globals) and {FOLLOWS}:",
     *_AGAIN,
 )
-"""The lines that launch a kernel without parameters again, on the grid that was the last one: all that such a
-launch has to ask."""
+"""The lines that launch a kernel without parameters again, on the same grid."""
 
 
 def _repetition(parts: list[_Part], kernel: Any, scope: dict[str, Any], one_gpu: bool) -> list[str]:

@@ -41,12 +41,17 @@ class Setting:
 
         Raises :class:`SettingError` for a value that the variable cannot have.
         """
-        if not self.held():  # most are not set, and the environment's own ``get`` needs an exception to tell
+        held = self.held()
+        if not held:  # most are not set, and the environment's own ``get`` needs an exception to tell
             return self.default
+        known = _READ.get(self.name)
+        if known is not None and known[0] is held:
+            return known[1]
         given = os.environ[self.name]
         wrong = self.complaint(given)
         if wrong:
             raise self.error(wrong)
+        _READ[self.name] = held, given
         return given
 
     def held(self) -> Any:
@@ -66,6 +71,10 @@ class Setting:
     def error(self, why: str) -> SettingError:
         """The error for this variable's value, to be raised where it is found wrong."""
         return SettingError(f"{self.name}={os.environ.get(self.name, '')!r}: {why}")
+
+
+_READ: dict[str, tuple[Any, str]] = {}
+"""The variables that were read, by name: what the environment holds, and its text."""
 
 
 def _key_of(setting: Setting) -> Any:
