@@ -8,9 +8,8 @@ them is a finding at that access.
 Races are found by `checks.Checker`, to which this one adds what the asynchronous operations do:
 
 * A bulk copy is an access of its issuing thread, at its issue, on both sides.
-* A wgmma reads shared memory;
-two warps of its warpgroup stand for all. Its reads are not remembered, because the waiting of
-  any one thread of the warpgroup ends them; until then `flight` guards them.
+* A wgmma reads shared memory; two warps of its warpgroup stand for all. The waiting of any one thread of the
+  warpgroup ends its reads: until then `flight` guards them, then `ProductReads`.
 * An mbarrier carries clocks: from those who arrive, and from the issuer of a bulk load that completes on it,
 to those
   whose wait succeeds.
@@ -27,18 +26,17 @@ instruction touches them earlier is decided once per program by data flow over i
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from ptxforge.emulator.access import ATOMIC, READ, WRITE, Locator
+from ptxforge.emulator.accumulators import stale_accumulators
 from ptxforge.emulator.async_copy import BulkCopies, BulkWork, CopyGroups
 from ptxforge.emulator.checks import Checker, RemoteAccess
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.mbarrier import MBarriers
 from ptxforge.emulator.memory import ORIGIN, THREAD_BITS, address_of
-from ptxforge.emulator.parser import Instruction, Register
-from ptxforge.emulator.program import SHARED_BASE, Block, Program, registers_of
+from ptxforge.emulator.product_reads import ProductReads
+from ptxforge.emulator.program import SHARED_BASE, Program
 from ptxforge.emulator.state import Machine
 from ptxforge.emulator.wgmma import THREADS, Wgmma
 
@@ -73,6 +71,7 @@ class AsyncChecker:
         self.fenced_at = np.zeros(machine.lanes, np.int64)
         """Per lane: the tick of its newest proxy fence."""
         self.clocks = _Clocks(machine, races)
+        self.product_reads = ProductReads(machine, races)
         self.stale = stale_accumulators(machine.program)
         races.forget_hooks.append(self._forget)
         machine.family_state(CopyGroups).observers.append(self)
@@ -86,6 +85,7 @@ class AsyncChecker:
         self.covered.fill(0)
         self.fenced_at.fill(0)
         self.clocks.start()
+        self.product_reads.start()
         for site, message in self.stale:
             self.machine.report("async", message, site, np.zeros(1, np.int64))
 
@@ -111,6 +111,7 @@ class AsyncChecker:
         self._check(locator.site, lanes, places, locator.nbytes, _WRITES if locator.kind == READ else _ANY)
         if locator.kind == WRITE:
             self._change(places, locator.nbytes, 0xFF ^ (LOADED | COPIED), 0)
+            self.product_reads.written(locator.site, lanes, indices, locator.nbytes)
 
     def _shared_ones(self, lanes: np.ndarray | None, indices: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of generic addresses those that lie in shared memory."""
@@ -240,6 +241,7 @@ class AsyncChecker:
         places = (indices - self.origin) >> 2
         self._check(site, lanes, places, nbytes, _ANY)
         self._change(places, nbytes, 0xFF, COPY)
+        self.product_reads.written(site, lanes, indices, nbytes)
 
     def copy_landed(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int) -> None:
         self._change((indices - self.origin) >> 2, nbytes, 0xFF ^ (COPY | LOADED), COPIED)
@@ -256,6 +258,7 @@ class AsyncChecker:
             self.races.read(work.site, lanes, units, work.unit)
         else:
             self.races.write(work.site, lanes, units, work.unit, atomic=work.generic and work.reduces)
+            self.product_reads.written(work.site, lanes, units, work.unit)
             work.clock = self.clocks.of_lanes(work.lanes)
         self._change(places, work.unit, 0xFF, STORE if store else LOAD)
         self._remote(work, store)
@@ -295,9 +298,14 @@ class AsyncChecker:
         self._change(places, 16, 0xFF, PRODUCT)
         product.reading.append(places)
 
-    def products_landed(self, product: object) -> None:
+    def products_landed(self, product: object, chosen: np.ndarray | None) -> None:
+        """Of the product's warpgroups, all or the ``chosen``."""
+        site, groups = product.operations[0].site, product.warpgroups
         for places in product.reading:
             self._change(places, 16, 0xFF ^ PRODUCT, 0)
+            rows = places.reshape(groups.size, -1)
+            these = slice(None) if chosen is None else chosen
+            self.product_reads.landed(site, groups[these], rows[these])
 
 
 class _Clocks:
@@ -381,119 +389,3 @@ class _Clocks:
         lanes, slots = self._one_per_warp(lanes, slots)
         rows = self._rows(slots)
         np.maximum.at(self.races.seen, self._warps(lanes), self.carried[rows])
-
-
-# ------------------------------------------------------------------------------------------------------------
-# Accumulators and A registers of wgmma, by data flow
-# ------------------------------------------------------------------------------------------------------------
-
-_OLDEST = 16
-_UNFENCED = "unfenced"
-State = dict[tuple[str, str], int]
-"""("D" or "A", register) -> commits since the wgmma that uses it; absent: not in flight.
-
-("unfenced", register) -> 0: touched since the last `wgmma.fence`; ("unfenced", "") -> 0: there was no fence
-yet."""
-
-
-def stale_accumulators(program: Program) -> list[tuple[Site, str]]:
-    """Instructions that touch registers of a wgmma before a `wait_group` that completes it, on some path."""
-    if not any(
-        item.opcode.startswith("wgmma.mma") for block in program.blocks for item in block.instructions
-    ):
-        return []
-    entering: dict[int, State] = {program.blocks[0].index: {(_UNFENCED, ""): 0}}
-    operands = _wgmma_registers(program)
-    work = [program.blocks[0]]
-    while work:
-        block = work.pop()
-        state = dict(entering[block.index])
-        for _ in _faults(block, state, operands):
-            pass
-        for successor in block.successors:
-            if _join(entering, successor, state):
-                work.append(successor)
-    found = {}
-    for block in program.blocks:
-        for item, message in _faults(block, dict(entering.get(block.index, {})), operands):
-            found[item.line] = (Site(item.line, item.source, program.module.line_text(item.line)), message)
-    return list(found.values())
-
-
-def _join(entering: dict[int, State], block: Block, state: State) -> bool:
-    """Merge into the block's entry state, the less complete winning. True when it changed."""
-    known = entering.get(block.index)
-    if known is None:
-        entering[block.index] = dict(state)
-        return True
-    changed = False
-    for key, age in state.items():
-        if age < known.get(key, _OLDEST + 1):
-            known[key] = age
-            changed = True
-    return changed
-
-
-def _wgmma_registers(program: Program) -> set[str]:
-    """Accumulators and A registers of all wgmma."""
-    return {register.name for block in program.blocks for item in block.instructions
-            if item.opcode.startswith("wgmma.mma") for register in _fragments(item)}  # fmt: skip
-
-
-def _fragments(item: Instruction) -> list[Register]:
-    """The registers of D, and of A where it is in registers."""
-    a = registers_of(item.operands[1:2])
-    return registers_of(item.operands[:1]) + (a if len(a) > 1 else [])
-
-
-def _faults(block: Block, state: State, operands: set[str]) -> Iterator[tuple[Instruction, str]]:
-    """Step through a block, changing `state`; yields instructions that touch what is in flight, or lack a
-    fence.
-    """
-    for item in block.instructions:
-        if item.opcode.startswith("wgmma.mma"):
-            yield from _unfenced(item, state)
-            _issue(item, state)
-        elif item.opcode.startswith("wgmma.fence"):
-            for key in [key for key in state if key[0] == _UNFENCED]:
-                del state[key]
-        elif item.opcode.startswith("wgmma.commit"):
-            for key in state:
-                state[key] = min(state[key] + (key[0] != _UNFENCED), _OLDEST)
-        elif item.opcode.startswith("wgmma.wait"):
-            pending = getattr(item.operands[0], "value", 0)
-            for key in [key for key, age in state.items() if age > pending and key[0] != _UNFENCED]:
-                del state[key]
-        else:
-            touched = [register for register in registers_of(item.operands) if register.name in operands]
-            yield from _touched(item, state)
-            state.update({(_UNFENCED, register.name): 0 for register in touched})
-
-
-def _unfenced(item: Instruction, state: State) -> Iterator[tuple[Instruction, str]]:
-    if (_UNFENCED, "") in state:
-        yield item, "no wgmma.fence before the first wgmma"
-        return
-    for register in _fragments(item):
-        if (_UNFENCED, register.name) in state:
-            yield item, f"{register.name} was accessed after the last wgmma.fence"
-            return
-
-
-def _issue(item: Instruction, state: State) -> None:
-    for register in registers_of(item.operands[:1]):
-        state["D", register.name] = 0
-    if len(registers_of(item.operands[1:2])) > 1:
-        for register in registers_of(item.operands[1:2]):
-            state["A", register.name] = 0
-
-
-def _touched(item: Instruction, state: State) -> Iterator[tuple[Instruction, str]]:
-    defined = {register.name for register in registers_of(item.family.definitions(item))}
-    for register in registers_of(item.operands):
-        if ("D", register.name) in state:
-            yield item, f"{register.name} is an accumulator of a wgmma that was not waited for"
-            return
-        if register.name in defined and ("A", register.name) in state:
-            yield item, f"{register.name} is an operand of a wgmma that was not waited for"
-            return

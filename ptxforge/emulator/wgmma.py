@@ -73,7 +73,7 @@ class Wgmma:
         self.groups = Groups(max(1, machine.lanes // THREADS))
         self.issued: list[_Operation] = []
         self.observers: list[object] = []
-        """Checkers: `products_read(site, lanes, indices, unit)` at commit, `products_landed(site, lanes)`."""
+        """Checkers: `products_read(site, lanes, indices, product)`, `products_landed(product, chosen)`."""
 
     def reset(self) -> None:
         self.groups.reset()
@@ -334,7 +334,7 @@ class _Product:
         else:
             self._store(product, None if every else groups, scale)
         for observer in self.state.observers:
-            observer.products_landed(self)
+            observer.products_landed(self, chosen)
 
     def _store(self, product: np.ndarray, groups: np.ndarray | None, scale: np.ndarray) -> None:
         """Add into D's registers, 16 bytes (four lanes) at a time; see `mma` for the order of columns."""

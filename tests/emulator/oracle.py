@@ -475,7 +475,7 @@ class _Recorder:
             self.products.setdefault(id(product), []).append((agents[-1], group))
         self.run_agents(site.line, "read", indices, 16, agents, lanes)
 
-    def products_landed(self, product) -> None:
+    def products_landed(self, product, chosen) -> None:
         for agent, group in self.products.pop(id(product), []):
             self.launch.acquire(group, self.launch.done(agent))
 

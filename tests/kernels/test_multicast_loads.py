@@ -226,13 +226,14 @@ class _Edited(EmulatorDevice):
         return super().load_module(text)
 
 
-def outcome(pattern: str, replacement: str, count: int) -> str:
+def outcome(pattern: str, replacement: str, count: int, kind: type[_Edited] = _Edited, **point) -> str:
     """What is found when every match of ``pattern``, ``count`` in all, is replaced."""
-    device = _Edited(pattern, replacement, count)
-    arguments, expected, grid, constants, options = problem(POINT)
+    device = kind(pattern, replacement, count)
+    arguments, expected, grid, constants, options = problem(POINT | point)
+    options.setdefault("num_ctas", point.get("num_ctas", 2))
     placed = [ptxforge.to_device(x, device) if isinstance(x, np.ndarray) else x for x in arguments]
     try:
-        ptxforge.compile(product)[grid](*placed, **constants, **options, num_ctas=2)
+        ptxforge.compile(product)[grid](*placed, **constants, **options)
     except PtxforgeError as fault:
         return str(fault)
     found = " ".join(f"{finding.kind}: {finding.message}" for finding in device.findings)
@@ -246,11 +247,33 @@ WAIT = r"\$wait_\d+:\n(?:\t\.loc.*\n)?\tmbarrier\.try_wait\.parity\.acquire\.clu
 MEETING = r"\tbarrier\.cluster\.(arrive\.release|wait\.acquire)\.aligned;\n"
 
 
+def test_an_arrival_that_nobody_misses_is_found():
+    """The warps of the other CTA say nothing, and the mbarrier does not wait for them: its tile may be
+    overwritten while it multiplies."""
+
+    class Alone(_Edited):
+        def load_module(self, ptx: str):
+            head, *ends = re.split(f"({ARRIVE})", ptx)
+            assert len(ends) == 4
+            return super().load_module(head + ends[0] + ends[1] + ends[3])
+
+    text = outcome(FULL, r"\g<1>4;", 3, Alone)
+    assert "race: shared write of what is read by a wgmma" in text
+
+
+def test_warpgroups_of_a_cta_wait_for_each_other():
+    point = {"num_ctas": 1, "num_warps": 8, "block": (128, 128, 64)}
+    assert outcome("nothing", "", 0, **point) == "True"
+    found = outcome(r"(?s)(\$for_\d+:.*?)\tbar\.sync 0;\n", r"\1", 1, **point)
+    assert "race: shared write of what is read by a wgmma" in found
+
+
 @pytest.mark.parametrize("pattern, replacement, count, finding", [
     ("nothing", "", 0, "True"),
     # Nobody tells the other CTA that a tile was read: it waits for ever.
     (rf"({ARRIVE})(?:.*\n)?{ARRIVE}", r"\1", 1, "deadlock"),
     # It does not even wait for that, and ends before the last arrival.
+    (WAIT, "", 1, "race"),
     (WAIT, "", 1, "cluster"),
     # The copy goes to the first CTA alone, or to some beyond the last.
     (r"(shl\.b32 %r\d+), 3, ", r"\1, 1, ", 1, "deadlock"),
