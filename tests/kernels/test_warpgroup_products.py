@@ -477,3 +477,34 @@ def test_what_the_kernel_has_written_is_read_by_pointers(execute, write, feeds):
                           num_stages=3):  # fmt: skip
         np.testing.assert_array_equal(out, expected)
     assert sorted(maps_of(scaled_first)) == feeds
+
+
+@ptxforge.jit
+def from_the_last(
+    a, b, c, K, N, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, MASKED: tl.constexpr
+):  # fmt: skip
+    """a @ b[::-1], by blocks, from the last one on."""
+    i, j, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, K, BK):
+        rows = K - BK - start + k
+        x = tl.load(a + i[:, None] * K + (start + k)[None, :])
+        if MASKED:
+            y = tl.load(b + rows[:, None] * N + j[None, :], mask=rows[:, None] < K, other=0.0)
+        else:
+            y = tl.load(b + rows[:, None] * N + j[None, :])
+        acc = tl.dot(x, y, acc)
+    tl.store(c + i[:, None] * N + j[None, :], acc)
+
+
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("columns", [64, 1])
+def test_rows_from_the_last_to_the_first(execute, masked, columns):
+    """Their distance is a parameter, or a number."""
+    rng = np.random.default_rng(6)
+    a, b = (rng.integers(-3, 4, shape).astype(np.float16) for shape in ((64, 128), (128, 64)))
+    constants = {"BM": 64, "BN": 64, "BK": 32, "MASKED": masked} | ({"N": 64} if columns == 1 else {})
+    arguments = [a, b, np.zeros((64, 64), np.float32), 128, *([64] if columns > 1 else [])]
+    want = a.astype(float) @ b.reshape(4, 32, 64)[::-1].reshape(128, 64).astype(float)
+    for (out,) in execute(from_the_last, (1,), arguments, constants, outputs=[2]):
+        np.testing.assert_array_equal(out, want)

@@ -135,7 +135,9 @@ class Rectangles:
         rows = add(groups.pop(_ROWS, {}), by_masks[1 - columns])
         found = [self._dimension(columns, {(): 1}, along_columns, form, bounds),
                  self._dimension(1 - columns, stride, rows, form, bounds)]  # fmt: skip
-        found += [Dimension({key: 1}, coordinate, None, None) for key, coordinate in groups.items()]
+        for key, coordinate in groups.items():
+            _check_beginning(coordinate)
+            found.append(Dimension({key: 1}, coordinate, None, None))
         if len(found) > MOST_DIMENSIONS:
             raise NotLinear(f"a tensor of {len(found)} dimensions")
         return tuple(reversed(found))
@@ -186,6 +188,8 @@ class Rectangles:
                 sizes.append(wrap.bound)
                 if wrap.start != coordinate:
                     raise NotLinear("rows are reduced modulo a size and moved after that")
+        if not any(b.dim == tile_dim and b.start is not None for b in bounds):
+            _check_beginning(coordinate)
         if any(b.dim == tile_dim and b.start not in (None, coordinate) for b in bounds):
             raise NotLinear("a mask's lower bound is not the tensor's beginning")
         if any(size != sizes[0] for size in sizes):
@@ -285,6 +289,13 @@ class Bound:
     dim: int
     room: Polynomial | None
     start: Polynomial | None = None
+
+
+def _check_beginning(coordinate: Polynomial) -> None:
+    """TMA gives zeros in front of a tensor. A pointer may well be there along one dimension, if others make
+    up for that: rows from the last to the first."""
+    if any(coefficient < 0 for coefficient in coordinate.values()):
+        raise NotLinear("a tile may begin in front of the tensor's first row or column")
 
 
 def check_first_column(column: Polynomial, forms: LinearForms, size: int) -> None:
