@@ -4,7 +4,7 @@
     tensor_load %a_map, %full, %buffer, %row, %k
 
     barrier_arrive %empty {peers = [0, 1]}                           (after: half of the rows each)
-    barrier_wait %empty, %phase {for_copies, of_cluster}
+    barrier_wait %empty, %phase {for_copies}
     tensor_load %a_map, %full, %buffer, %row, %k {multicast = 1}
 
 A buffer is overwritten when the products of *all* CTAs that get the copy have read it: their warps arrive at

@@ -272,7 +272,7 @@ class Rings:
             return [b.create(Barrier)]
         read = pick(b, self.barriers[-1], self._counter(at))
         arrive = b.create(BarrierArrive, read.result, peers=peers_of(self.multicasts))
-        wait = b.create(BarrierWait, read.result, self._phase(at), for_copies=True, of_cluster=True)
+        wait = b.create(BarrierWait, read.result, self._phase(at), for_copies=True)
         return [read, arrive, wait]
 
     def _make_empty_ring(self) -> None:

@@ -149,7 +149,7 @@ def test_which_operand_goes_to_several_ctas(block, num_ctas, left, right, assemb
     assert ("multicast::" in text) == ("barrier.cluster" in text) == (max(left, right) > 1)
     if max(left, right) > 1:
         peers = left + right - 1
-        assert text.count("mbarrier.arrive.release.cluster.shared::cluster") == peers
+        assert text.count("mbarrier.arrive.shared::cluster") == peers
         assert len(re.findall(rf"mbarrier.init.*, {4 * peers};", text)) == 3
         loop = text[text.index("$for_") :]
         assert loop.count("bar.sync") == 1, "that of the epilogue"
@@ -240,10 +240,10 @@ def outcome(pattern: str, replacement: str, count: int, kind: type[_Edited] = _E
     return found or str(np.array_equal(placed[2].numpy(), expected))
 
 
-ARRIVE = r"\t@%p\d+ mbarrier\.arrive\.release\.cluster\.shared::cluster\.b64 _, \[%r\d+\+\d+\];\n"
+ARRIVE = r"\t@%p\d+ mbarrier\.arrive\.shared::cluster\.b64 _, \[%r\d+\+\d+\];\n"
 FULL = r"(mbarrier\.init\.shared::cta\.b64 \[.*\], )8;"
 """Arrivals of four warps in each of two CTAs."""
-WAIT = r"\$wait_\d+:\n(?:\t\.loc.*\n)?\tmbarrier\.try_wait\.parity\.acquire\.cluster.*\n.*bra \$wait_\d+;\n"
+WAIT = r"(bra\.uni \$waited_\d+;\n)\$wait_\d+:\n(?:\t\.loc.*\n)?\tmbarrier\.try_wait.*\n.*bra \$wait_\d+;\n"
 MEETING = r"\tbarrier\.cluster\.(arrive\.release|wait\.acquire)\.aligned;\n"
 
 
@@ -273,8 +273,8 @@ def test_warpgroups_of_a_cta_wait_for_each_other():
     # Nobody tells the other CTA that a tile was read: it waits for ever.
     (rf"({ARRIVE})(?:.*\n)?{ARRIVE}", r"\1", 1, "deadlock"),
     # It does not even wait for that, and ends before the last arrival.
-    (WAIT, "", 1, "race"),
-    (WAIT, "", 1, "cluster"),
+    (WAIT, r"\1", 1, "race"),
+    (WAIT, r"\1", 1, "cluster"),
     # The copy goes to the first CTA alone, or to some beyond the last.
     (r"(shl\.b32 %r\d+), 3, ", r"\1, 1, ", 1, "deadlock"),
     (r"(shl\.b32 %r\d+), 3, ", r"\1, 6, ", 1, "names CTAs beyond the 2"),

@@ -88,10 +88,7 @@ def wait(ctx: Lowering, op: ops.BarrierWait) -> None:
         b.effect(f"@!%s bra.uni {end};", wanted)
     again, done = b.label("wait"), b.new("p")
     b.place(again)
-    scope = ".acquire.cluster" if op.of_cluster else ""
-    b.effect(
-        f"mbarrier.try_wait.parity{scope}.shared::cta.b64 %s, [%s+%s], %s;", done, root, offset, phase
-    )
+    b.effect("mbarrier.try_wait.parity.shared::cta.b64 %s, [%s+%s], %s;", done, root, offset, phase)
     b.effect(f"@!%s bra {again};", done)
     if end:
         b.place(end)
@@ -104,9 +101,11 @@ def arrive(ctx: Lowering, op: ops.BarrierArrive) -> None:
     first = b.pure("setp.eq.s32 %s, %s, 0;", "p", lane_id(b))
     if not op.peers:
         b.effect("mbarrier.arrive.shared::cta.b64 _, [%s+%s];", root, offset, guard=first)
+    # No release for the cluster: it would flush memory first, and what is told of, reads by tensor cores, has
+    # been waited for.
     for peer in op.peers:
         there = b.split(_address_at(ctx, op.barrier, peer))
-        b.effect("mbarrier.arrive.release.cluster.shared::cluster.b64 _, [%s+%s];", *there, guard=first)
+        b.effect("mbarrier.arrive.shared::cluster.b64 _, [%s+%s];", *there, guard=first)
 
 
 def _address_at(ctx: Lowering, value: Value, peer: int):

@@ -96,13 +96,12 @@ class BarrierArrive(Operation):
 @define("barrier_wait", effects=Effects(other=True, finishes=TENSORS))
 class BarrierWait(Operation):
     """Wait until the phase of parity ``phase`` of an mbarrier has ended, unless ``flag`` does not hold.
-    With ``for_copies`` only the warp waits that starts copies; with ``of_cluster`` other CTAs arrive too."""
+    With ``for_copies`` only the warp waits that starts copies."""
 
     barrier = operand(MBARRIERS)
     phase = operand(SCALAR_INT)
     flag = operand(SCALAR_BOOL, optional=True)
     for_copies = attribute(bool, False)
-    of_cluster = attribute(bool, False)
 
     infer = gives()
 
