@@ -107,7 +107,7 @@ class Repeats(dict):
 class _Nothing:
     """Stands for a launch that none is a repetition of."""
 
-    exact = None
+    exact = object()  # no grid is that
 
 
 class Repeat(Following):

@@ -641,8 +641,12 @@ def test_a_kernel_without_parameters_that_repeats_looks_at_everything(driver, mo
         pass
 
     kernel, seen = ptxforge.jit(nothing), []
-    for _ in range(6):
+    for number in range(6):
+        for wrong in (None, (), (1, 1, 1, 1)):
+            with pytest.raises(LaunchError, match="grid"):
+                kernel[wrong]()
         kernel[(3,)]()
+        assert len(driver.launches) == number + 1
     count = len(driver.launches)
     kernel[(3,)](num_warps=8)
     kernel[(3,)](stream=77)
