@@ -166,3 +166,50 @@ def test_a_sum_beside_a_product_that_is_stored(execute, steps, by_tma):
                              tensor_maps=by_tma):  # fmt: skip
         np.testing.assert_array_equal(out[:steps], backward)
         np.testing.assert_array_equal(sums, forward.sum(0))
+
+
+@ptxforge.jit
+def columns(q, k, v, d_out, lse, delta, d_k, d_v, length, BLOCK: tl.constexpr, STEP: tl.constexpr,
+            D: tl.constexpr):  # fmt: skip
+    """Attention's gradients of a block of keys and values, by a warp that copies."""
+    j, m, d = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, STEP), tl.arange(0, D)
+    at = j[:, None] * D + d[None, :]
+    keys, values = tl.load(k + at), tl.load(v + at)
+    acc_k, acc_v = tl.zeros((BLOCK, D), tl.float32), tl.zeros((BLOCK, D), tl.float32)
+    for start in tl.range(0, length, STEP, warp_specialize=True):
+        i = start + m
+        rows = tl.load(q + i[:, None] * D + d[None, :])
+        p = tl.exp2(tl.dot(keys, tl.trans(rows)) * 0.25 - tl.load(lse + i)[None, :])
+        d_rows = tl.load(d_out + i[:, None] * D + d[None, :])
+        acc_v = tl.dot(p.to(tl.float16), d_rows, acc_v)
+        d_s = p * (tl.dot(values, tl.trans(d_rows)) - tl.load(delta + i)[None, :])
+        acc_k = tl.dot(d_s.to(tl.float16), rows, acc_k)
+    tl.store(d_k + at, acc_k)
+    tl.store(d_v + at, acc_v)
+
+
+@pytest.mark.parametrize("num_warps", [4, 8])
+def test_gradients_by_a_warp_that_copies(execute, num_warps):
+    rng = np.random.default_rng(num_warps)
+    length, depth, block = 256, 32, 16 * num_warps
+    q, k, v, d_out = (rng.standard_normal((length, depth)).astype(np.float16) for _ in range(4))
+    lse, delta = (rng.standard_normal(length).astype(np.float32) + 3 for _ in range(2))
+    p = np.exp2(k.astype(np.float64) @ q.T * 0.25 - lse)
+    d_s = p * (v.astype(np.float64) @ d_out.T - delta)
+    blank = np.full((length, depth), np.nan, np.float32)
+    runs = execute(columns, (length // block,), [q, k, v, d_out, lse, delta, blank, blank, length],
+                   {"BLOCK": block, "STEP": 64, "D": depth}, outputs=[6, 7], num_warps=num_warps,
+                   num_stages=2)  # fmt: skip
+    for d_k, d_v in runs:
+        _close(d_k, d_s @ q)
+        _close(d_v, p @ d_out)
+    assert "partition" in columns.variants[-1].artifact.asm["gpu"]
+
+
+def test_beside_a_warp_that_copies_there_is_no_barrier(assemble):
+    signature = dict.fromkeys(("q", "k", "v", "d_out"), "*fp16:16") | {"length": "i32:16"}
+    signature |= dict.fromkeys(("lse", "delta", "d_k", "d_v"), "*fp32:16")
+    made = compile_function(columns, signature, {"BLOCK": 128, "STEP": 64, "D": 64}, "sm_90a",
+                            num_warps=8, num_stages=2)  # fmt: skip
+    assemble(made.ptx)
+    assert events(body_of(made.ptx)) == "S S W1 E S W1 S"
