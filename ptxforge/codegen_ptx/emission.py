@@ -27,6 +27,7 @@ from ptxforge.codegen_ptx.lower import (  # noqa: F401  (importing a lowering re
 from ptxforge.codegen_ptx.lowering import Lowering
 from ptxforge.codegen_ptx.module import module_text
 from ptxforge.ir.core import Function
+from ptxforge.ir.ops.dot import Product
 from ptxforge.support.target import Target
 
 
@@ -48,6 +49,7 @@ def emit(
     """
     lowering = Lowering(function, target, without)
     lowering.run()
+    lowering.b.branches_to_copies = len(list(function.walk(Product))) == 1
     if lowering.partitions:
         partition.add_producers(lowering)
     text = module_text(function, lowering.b, function.attributes.get("shared_bytes", 0), why, timings)

@@ -40,6 +40,7 @@ END = Instruction("$end:", (), LABEL)
 def builder(aliases=()):
     b = Builder(parse_target("sm_90a"), WarpGroup(4))
     b.aliases.update(aliases)
+    b.branches_to_copies = True
     return b
 
 
@@ -90,3 +91,9 @@ def test_guards_are_left_out_on_the_way():
 def test_kernels_without_copies_stay():
     code = [add(R[4], R[3]), BARRIER]
     assert branch_to_copies(code, builder()) is code
+
+
+def test_kernels_of_several_products_stay():
+    ptx = compiled("twice", line_info=False).ptx
+    assert "\tcp.async.bulk.tensor" not in ptx and "copies_" not in ptx
+    assert re.search(r"^\t@%p\d+ cp\.async\.bulk\.tensor", ptx, re.MULTILINE)

@@ -15,6 +15,9 @@
 The operands of such a copy are uniform registers. Under a guard the assembler takes them for the thread's
 own: every warp computes them in vector registers and moves them, some twice. Behind a branch it computes them
 where they are needed, and the other warps jump.
+
+Done where a kernel has one product (``emit``), whose threads copy beside multiplying. Of attention, by a warp
+that copies or by all, some kernels were 4 % faster with it on an H200 and others 3 % slower.
 """
 
 from __future__ import annotations
@@ -33,7 +36,7 @@ _WITH_THEM = ("@%s mbarrier.arrive.expect_tx.", "@%s cp.async.bulk.commit_group"
 
 def branch_to_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
     """The instructions, with a branch around each run of copies under one guard."""
-    if not any(i.syntax.startswith(_COPIES) for i in code):
+    if not b.branches_to_copies or not any(i.syntax.startswith(_COPIES) for i in code):
         return code
     reassigned = {*b.aliases, *b.aliases.values()}
     result: list[Instruction] = []

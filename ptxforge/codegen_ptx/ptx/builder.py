@@ -160,7 +160,7 @@ class Builder:
         self.local_bytes = 0
         # Extra pointer registers of the loops around, by the address they hold: a base plus these terms.
         self.loop_pointers: dict[tuple[Register, tuple], Register] = {}
-        self.has_rare_code = False
+        self.has_rare_code = self.branches_to_copies = False
         self.has_lines = True
 
     # -- instructions ------------------------------------------------------------------------------------
