@@ -2,7 +2,7 @@
 
 ``@instruction("ld", "ldu")`` registers a handler for every opcode that begins with that dotted name; the
 longest registered prefix wins, so that ``cp.async.bulk`` and ``cp.async`` can live in different files. The
-essay at the head of :mod:`ptxforge.emulator.translate` says how a handler is written.
+page ``docs/emulator.md`` says how a handler is written.
 
 A second table says which modifiers every opcode takes: a word that is not there makes an instruction unknown
 when it is loaded. The families look for the modifiers that they act on and would overlook others. The table

@@ -1,4 +1,4 @@
-"""Basic blocks -> Python functions over numpy arrays. Essay first; then the emitter that families use.
+"""Basic blocks -> Python functions over numpy arrays, and the emitter that families use.
 
 How a kernel runs
 -----------------
@@ -15,49 +15,7 @@ The text of the full variant is made when the module is loaded (so that unknown 
 errors then), compiled to byte code on first use, and executed once per machine in that machine's
 ``namespace``, which holds the register views. The scheduler (:mod:`scheduler`) calls the functions.
 
-How to add an instruction family
---------------------------------
-Write ``emit(e, i)`` and register it; import the file in ``families.py``::
-
-    @instruction("brev", defines=1)
-    def emit_brev(e: Emitter, i: Instruction) -> None:
-        e.line(f"{e.constant_object(reverse_bits)}({e.read(i.operands[1], 'u4')}, out={e.write(i.operands[0],
-        'u4')})")
-
-* **Operands** (:mod:`parser`): ``Register(name, bits, negated)``, ``Immediate``, ``Symbol``, ``Vector``,
-  ``Pair`` (``a|b``), ``Memory(base, offset, extra)``, ``Sink``. ``i.parts`` are the dotted parts of the
-  opcode, ``i.has("trans")``, ``i.type`` / ``i.types`` its type modifiers. Raise ``e.error("...")`` for a form
-  that you do not know: it names the line.
-* **Inline numpy**: ``e.read(operand, dtype)`` gives an expression: a register's view, or a hoisted numpy
-  scalar. ``e.write(operand, dtype)`` gives the array to use as ``out=``; under a mask it is a temporary,
-  which is merged into the register after the instruction. ``e.temp(dtype)`` gives scratch ``(lanes,)``.
-  Dtypes are numpy codes (``u4 i4 f4 u8 i8 f8 u2 i2 f2 u1 i1 ?``). Masks are dealt with by ``write`` alone: an
-  inline handler never looks at them.
-* **Bound functions** for all that is not a line of numpy: ``e.call(bind, *args)``. At bind time (once per
-  machine) ``bind(machine, *args)`` must return ``run(mask)``; ``mask`` is None (all lanes) or bool
-  ``(lanes,)``, the guard predicate included. Arguments made with ``e.view(operand, dtype)`` arrive as the
-  register's array view (for an immediate: a filled array), so ``run`` reads and writes registers in place:
-  write only lanes in ``mask`` (``merge`` helps). ``e.site`` is the :class:`Site` for findings;
-  ``e.locator(memory_operand, space, nbytes, kind)`` arrives as a :class:`access.Locator`, which gives checked
-  host addresses. Use ``machine.scratch`` for temporaries.
-* **State** per machine: ``machine.family_state(MyState)`` makes one ``MyState(machine)``; its ``reset()``
-  runs before each batch. Arrays per warp have ``machine.warps`` entries, per CTA ``machine.ctas``. Lane =
-  warp * 32 + laneid.
-* **Blocking** (``role="blocking"``): the instruction stands alone in its block; emit with ``e.block_on(bind,
-  *args)``, where ``run(mask)`` returns None (go on) or a bool array of lanes that must wait. Waiting lanes
-  execute the instruction again when no other lane can run; before that ``machine.idle_hooks`` (``() ->
-  progress?``) are called, where late asynchronous work lands. All waiting without progress is reported as a
-  deadlock.
-* **Barriers**: ``machine.barrier_hooks`` are called ``hook(cta_numbers, lanes_mask)`` when a CTA barrier
-  opens.
-* **Checkers and counters** are ``machine.watchers``: objects with ``watches(space, kind)`` and
-  ``access(locator, lanes, indices)``; every locator calls them. A family that moves memory by other means
-  calls ``watcher.access`` itself or the family-specific methods that :mod:`checks` defines. With no watcher
-  they cost nothing.
-* **Groups** (``grouped=True``): ``emit(e, [i1, i2, ...])`` receives instructions of the same opcode, none of
-  which another instruction of the stretch depends on (except through accumulation: the outputs of an earlier
-  member may be the operands from the fourth on, the accumulator, of a later one; members stay in order). They
-  run at the place of the last one. ``e.site`` is then the first one's.
+How to write an instruction family, the emitter's manual: ``docs/emulator.md``.
 """
 
 from __future__ import annotations
@@ -182,7 +140,7 @@ def _waiter(machine: Machine) -> Callable:
 
 
 class Emitter:
-    """Collects the code of one block in one variant. The essay above is its manual."""
+    """Collects the code of one block in one variant; ``docs/emulator.md`` is its manual."""
 
     def __init__(self, program: Program, block: Block, masked: bool):
         self.program, self.block, self.masked = program, block, masked
