@@ -9,7 +9,6 @@ ROOT = Path(__file__).parents[2] / "ptxforge"
 LINES_OF_A_FILE, LINES_OF_A_FUNCTION = 500, 60
 
 LONG_FILES = {
-    "codegen_ptx/lower/arith.py": (520, "one family of operations: integers, comparisons, floats"),
     "emulator/async_copy.py": (720, "all forms of asynchronous copies, which share their checks"),
     "emulator/checks.py": (900, "all checks of races and barriers share one picture of memory"),
     "emulator/numerics.py": (1250, "exact arithmetic of all formats in all roundings"),

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ptxforge.codegen_ptx.lower.divisions import divide, narrow_first, quotients, remainders
 from ptxforge.codegen_ptx.lower.elementwise import (
     elementwise,
+    in_two_widths,
     integer_class,
     of_runs,
     once_for_runs,
@@ -20,16 +21,7 @@ from ptxforge.codegen_ptx.lower.elementwise import (
     width_of,
     zero_extended,
 )
-from ptxforge.codegen_ptx.lower.floats import (
-    Product,
-    binary,
-    compare,
-    contract,
-    multiply,
-    negate,
-    to_f32,
-    via_f32,
-)
+from ptxforge.codegen_ptx.lower.floats import Product, binary, compare, contract, multiply, to_f32
 from ptxforge.codegen_ptx.lower.indices import linear_of, run_starts
 from ptxforge.codegen_ptx.lower.math_f32 import Float32
 from ptxforge.codegen_ptx.lower.math_f64 import Float64
@@ -41,7 +33,6 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops import arith as ops
 from ptxforge.ir.ops.control import Loop
-from ptxforge.ir.ops.math import DivRn, Fma
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.support import machine
 
@@ -414,53 +405,25 @@ def subtract_floats(ctx: Lowering, op: ops.SubF) -> None:
     elementwise(ctx, op, lambda x, y: binary(b, "sub", x, y, element))
 
 
-@lowers(Fma)
-def fused(ctx: Lowering, op: Fma) -> None:
-    b, element = ctx.b, _element(op)
-
-    def fuse(x, y, z):
-        x = negate(b, x, element) if op.negated == "product" else x
-        z = negate(b, z, element) if op.negated == "addend" else z
-        return contract(b, x, y, z, element)
-
-    elementwise(ctx, op, fuse)
-
-
 @lowers(ops.DivF)
 def divide_floats(ctx: Lowering, op: ops.DivF) -> None:
-    b, element = ctx.b, _element(op)
-    if element is T.F64:
-        elementwise(ctx, op, lambda x, y: b.pure("div.rn.f64 %s, %s, %s;", "d", x, y))
-        return
-    if element is T.F32:
+    if _element(op) is T.F32:
         dividends, divisors = (ctx.get(v) for v in op.operands)
-        ctx.set(op, quotients(b, dividends, divisors))
+        ctx.set(op, quotients(ctx.b, dividends, divisors))
         return
-    _through_f32(ctx, op, lambda p, q: b.pure("div.full.f32 %s, %s, %s;", "f", p, q))
+    float_division(ctx, op, "div.full.f32")
 
 
-@lowers(DivRn)
-def divide_exactly(ctx: Lowering, op: DivRn) -> None:
-    b, element = ctx.b, _element(op)
-    if element is T.F64:
-        elementwise(ctx, op, lambda x, y: b.pure("div.rn.f64 %s, %s, %s;", "d", x, y))
-        return
-    _through_f32(ctx, op, lambda p, q: b.pure("div.rn.f32 %s, %s, %s;", "f", p, q))
-
-
-def _through_f32(ctx: Lowering, op: Operation, function: Callable) -> None:
-    """Apply a function of two f32 to operands of any type of at most 32 bits."""
-    b, element = ctx.b, _element(op)
-    elementwise(ctx, op, lambda x, y: via_f32(b, function, element, x, y))
+def float_division(ctx: Lowering, op: Operation, single: str) -> None:
+    """f64 exactly, all narrower types by the instruction ``single``."""
+    b = ctx.b
+    double = lambda x, y: b.pure("div.rn.f64 %s, %s, %s;", "d", x, y)  # noqa: E731
+    in_two_widths(ctx, op, double, lambda x, y: b.pure(f"{single} %s, %s, %s;", "f", x, y))
 
 
 @lowers(ops.RemF)
 def remainder(ctx: Lowering, op: ops.RemF) -> None:
-    b, element = ctx.b, _element(op)
-    if element is T.F64:
-        elementwise(ctx, op, Float64(b).fmod)
-        return
-    _through_f32(ctx, op, Float32(b).fmod)
+    in_two_widths(ctx, op, Float64(ctx.b).fmod, Float32(ctx.b).fmod)
 
 
 _FLOAT_EXTREMES = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from ptxforge.codegen_ptx.lower.floats import via_f32
 from ptxforge.codegen_ptx.lower.indices import linear_of, run_starts
 from ptxforge.codegen_ptx.lowering import Lowering
 from ptxforge.codegen_ptx.ptx.builder import Builder
@@ -14,6 +15,15 @@ from ptxforge.ir.core import Operation
 def elementwise(ctx: Lowering, op: Operation, function: Callable) -> None:
     """The result's entries are ``function(*entries of the operands)``; equal entries are computed once."""
     _each(ctx, op, aligned(ctx, op), function)
+
+
+def in_two_widths(ctx: Lowering, op: Operation, double: Callable, single: Callable) -> None:
+    """:func:`elementwise`: ``double`` for f64, ``single`` for f32 and, by way of it, narrower floats."""
+    element = T.element_type(op.operands[0].type)
+    if element is T.F64:
+        elementwise(ctx, op, double)
+    else:
+        elementwise(ctx, op, lambda *x: via_f32(ctx.b, single, element, *x))
 
 
 def once_for_runs(ctx: Lowering, op: Operation, function: Callable) -> None:

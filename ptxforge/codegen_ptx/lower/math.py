@@ -12,9 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptxforge.codegen_ptx.lower.arith import minimum_or_maximum
-from ptxforge.codegen_ptx.lower.elementwise import elementwise, integer_class, sign_extended, width_of
-from ptxforge.codegen_ptx.lower.floats import FP8, from_f32, to_f32, via_f32
+from ptxforge.codegen_ptx.lower.arith import float_division, minimum_or_maximum
+from ptxforge.codegen_ptx.lower.elementwise import (
+    elementwise,
+    in_two_widths,
+    integer_class,
+    sign_extended,
+    width_of,
+)
+from ptxforge.codegen_ptx.lower.floats import FP8, contract, from_f32, negate, to_f32
 from ptxforge.codegen_ptx.lower.math_f32 import Float32
 from ptxforge.codegen_ptx.lower.math_f64 import Float64
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
@@ -38,16 +44,29 @@ _FUNCTIONS: dict[type[Operation], str] = {
 @lowers(*_FUNCTIONS)
 def function(ctx: Lowering, op: Operation) -> None:
     """f64 by its own sequence, all narrower types in f32."""
+    b, name = ctx.b, _FUNCTIONS[type(op)]
+    double, single = getattr(Float64(b), name), getattr(Float32(b), name)
+    in_two_widths(
+        ctx, op, lambda *x: double(*(b.register(v, "d") for v in x)),
+        lambda *x: single(*(b.register(v, "f") for v in x)),
+    )  # fmt: skip
+
+
+@lowers(ops.Fma)
+def fused(ctx: Lowering, op: ops.Fma) -> None:
     b, element = ctx.b, T.element_type(op.result.type)
-    name = _FUNCTIONS[type(op)]
-    if element is T.F64:
-        double = getattr(Float64(b), name)
-        elementwise(ctx, op, lambda *x: double(*(b.register(v, "d") for v in x)))
-        return
-    single = getattr(Float32(b), name)
-    elementwise(
-        ctx, op, lambda *x: via_f32(b, lambda *y: single(*(b.register(v, "f") for v in y)), element, *x)
-    )
+
+    def fuse(x, y, z):
+        x = negate(b, x, element) if op.negated == "product" else x
+        z = negate(b, z, element) if op.negated == "addend" else z
+        return contract(b, x, y, z, element)
+
+    elementwise(ctx, op, fuse)
+
+
+@lowers(ops.DivRn)
+def divide_exactly(ctx: Lowering, op: ops.DivRn) -> None:
+    float_division(ctx, op, "div.rn.f32")
 
 
 @lowers(ops.Exp, ops.Exp2)
