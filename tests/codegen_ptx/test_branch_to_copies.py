@@ -10,7 +10,7 @@ from ptxforge.codegen_ptx.ptx.instruction import EFFECT, LABEL, PURE, Instructio
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir.warps import WarpGroup
 from ptxforge.support.target import parse_target
-from tests.kernels.test_made_persistent import compiled
+from tests.kernels.persistent import compiled
 
 P, Q = Register("p", 0), Register("p", 1)
 R = [Register("r", number) for number in range(6)]
