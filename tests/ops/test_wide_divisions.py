@@ -136,3 +136,35 @@ def test_remainders_that_are_mostly_the_dividend(execute, divisor, numbers):
     _, expected = towards_zero(x.tolist(), [divisor] * 256)
     for (out,) in execute(wrapped, (1,), [x, np.array([divisor]), x * 0], {"N": 256}, outputs=[2]):
         np.testing.assert_array_equal(out, np.array(expected, np.int64))
+
+
+def test_scalars_take_the_short_way():
+    ptx = of_scalars.compile(dict.fromkeys(["x", "y", "quotient", "remainder"], "*i64"), {}).asm["ptx"]
+    assert ptx.count("div.u32") == 1 and len(re.findall(r"@!%p\d+ bra", ptx)) == 2
+
+
+@ptxforge.jit
+def tiles(out, columns, rows):
+    program = tl.program_id(0).to(tl.int64)
+    column, row = program % columns, program // columns % rows
+    depth = program // columns // rows
+    at = out + 3 * tl.program_id(0)
+    tl.store(at, column)
+    tl.store(at + 1, row)
+    tl.store(at + 2, depth)
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(7, 3), (1, 5), (-3, 2), (5, -1)])
+def test_indices_of_programs_are_divided_with_32_bits(execute, columns, rows):
+    expected = []
+    for program in range(40):
+        (quotient,), (column,) = towards_zero([program], [columns])
+        (depth,), (row,) = towards_zero([quotient], [rows])
+        expected += [column, row, depth]
+    for (found,) in execute(tiles, (40,), [np.zeros(120, np.int64), columns, rows], {}, outputs=[0]):
+        assert found.tolist() == expected
+
+
+def test_no_wide_division_of_programs_remains():
+    ptx = tiles.compile({"out": "*i64", "columns": "i32", "rows": "i32"}, {}).asm["ptx"]
+    assert not re.search(r"(div|rem)\.[su]64", ptx)

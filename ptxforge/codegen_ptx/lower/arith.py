@@ -128,8 +128,7 @@ def division(ctx: Lowering, op: Operation) -> None:
                     else _logic(b, "and", x, b.negate(y)))
         return
     if kind.quotient or not isinstance(op.lhs.type, T.TensorType) or bits < 32:
-        narrow = bits == 64 and isinstance(op.lhs.type, T.TensorType)
-        found = narrow_first(b, of_runs(ctx, op), kind.quotient, kind.signed) if narrow else {}
+        found = narrow_first(b, of_runs(ctx, op), kind.quotient, kind.signed) if bits == 64 else {}
         once_for_runs(ctx, op, lambda x, y: found[x, y] if (x, y) in found
                       else divide(b, x, y, bits, kind.quotient, kind.signed))
         return

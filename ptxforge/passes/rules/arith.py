@@ -14,6 +14,7 @@ from ptxforge.ir.definition import COMMUTATIVE, REGISTRY
 from ptxforge.ir.ops import arith
 from ptxforge.ir.ops.cast import Bitcast, ExtF, ExtSI, ExtUI, IntToPtr, PtrToInt, TruncF, TruncI
 from ptxforge.ir.ops.math import AbsF, DivRn
+from ptxforge.ir.ops.memory import GetProgramId
 from ptxforge.ir.rewriter import PatternSet, Rewriter, constant_of
 from ptxforge.passes.analysis.sign import Limits, limits
 
@@ -225,6 +226,26 @@ def compared_before_extension(op: arith.CmpI, rewriter: Rewriter) -> bool:
     else:
         return False
     return rewriter.replace(op, rewriter.value(arith.CmpI, extension.x, right, predicate=op.predicate))
+
+
+@RULES.on(arith.DivSI, arith.RemSI)
+def divided_before_extension(op: Operation, rewriter: Rewriter) -> bool:
+    """sext i32 x / sext i32 y → sext (x / y), % too: a wide division is a call of 100 instructions. Not where
+    x may be the least number, whose quotient by -1 has no 32 bits"""
+    left, right = (side.defining_op for side in op.operands)
+    both = type(left) is type(right) is ExtSI and left.x.type is right.x.type
+    if not both or T.element_type(left.x.type) is not T.I32 or not _exceeds_the_least(left.x):
+        return False
+    found = rewriter.value(type(op), left.x, right.x)
+    return rewriter.replace(op, rewriter.value(ExtSI, found, type=op.result.type))
+
+
+def _exceeds_the_least(value: Value) -> bool:
+    """Whether a program's index is divided, or what such a division left: their size only falls."""
+    op = value.defining_op
+    while type(op) in (arith.DivSI, arith.RemSI):
+        op = op.lhs.defining_op
+    return type(op) is GetProgramId
 
 
 @RULES.on(arith.XorI)
