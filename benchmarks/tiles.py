@@ -94,7 +94,8 @@ _ATTENTION = [
     (128, 64, 8, 2), (128, 64, 8, 3), (64, 64, 4, 2), (128, 128, 8, 2), (128, 128, 8, 3), (64, 64, 4, 3),
 ]  # fmt: skip
 _NARROW_HEADS = [
-    (128, 64, 8, 4), (128, 64, 4, 2), (128, 128, 8, 4), (256, 64, 16, 3), (256, 64, 16, 4), (64, 128, 4, 2),
+    (128, 64, 8, 4), (128, 64, 4, 2), (128, 128, 8, 4), (256, 64, 16, 3), (256, 64, 16, 4), (256, 64, 16, 5),
+    (64, 128, 4, 2),
 ]  # fmt: skip
 """What heads of 64 elements leave room for: four stages, 32 rows a warp (with D = 128 sums and scores alone
 are 192 registers, and others spill), 4 warps on each scheduler."""

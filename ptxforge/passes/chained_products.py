@@ -22,6 +22,8 @@ Rules
 CHAIN     The loop has two products. The first begins at zero and reads what does not change and a tile that
           TMA copies. The second reads registers that are computed from the first, and another such tile; it
           adds to a carried value, of which the loop makes nothing else.
+KEPT      Where warps of their own copy, the first product's left operand stays in registers, if there are
+          enough and nobody else reads it: shared memory is read a fifth less.
 LONG      Not for loops that are known to have few iterations, for which the pipeline is hardly full before it
           ends.
 """
@@ -30,6 +32,7 @@ from __future__ import annotations
 
 import attrs
 
+from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.ir.definition import ALLOCATES
 from ptxforge.ir.ops.cast import Cast
@@ -37,10 +40,11 @@ from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Splat
-from ptxforge.ir.ops.shared import MemDescTrans
+from ptxforge.ir.ops.shared import LocalAlloc, LocalLoad, MemDescTrans
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.conversion import Nothing, Registers
+from ptxforge.layouts.encodings import DotOperand
 from ptxforge.support.machine import SHORT_CHAIN
 
 _IN_THREADS = (Nothing, Registers)
@@ -94,6 +98,21 @@ def chain_of(loop: For, loads: list[Load]) -> Chain | None:
     if scaling is None or not packing:
         return None
     return Chain(first, second, scaling, packing)
+
+
+def left_tile(chain: Chain) -> LocalAlloc | None:
+    """Where threads store the first product's left operand for it alone."""
+    made = chain.first.start.a.defining_op
+    is_filled = made is not None and ALLOCATES in made.traits and made.value is not None
+    return made if is_filled and made.result.has_one_use else None
+
+
+def keep_in_registers(chain: Chain, tile: LocalAlloc, loop: For) -> None:
+    """Take the ``tile`` that the first product of ``loop`` reads from registers. See KEPT."""
+    layout = chain.first.begin.result.type.tensor.layout
+    operand = DotOperand(0, layout, 32 // tile.value.type.element.bits)
+    type = tile.value.type.with_layout(operand)
+    chain.first.start.set_operand(0, Builder.at(loop).value(LocalLoad, tile.result, type=type))
 
 
 def _is_short(loop: For) -> bool:

@@ -58,11 +58,12 @@ import attrs
 
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Region, Value
-from ptxforge.ir.definition import PRODUCTS, TENSORS
+from ptxforge.ir.definition import ALLOCATES, PRODUCTS, TENSORS
 from ptxforge.ir.ops.arith import AddI, CmpI, DivSI, MulI, SubI
 from ptxforge.ir.ops.control import For, If, Yield
-from ptxforge.ir.ops.shared import LocalAlloc
+from ptxforge.ir.ops.shared import LocalAlloc, LocalLoad
 from ptxforge.ir.ops.warpgroup import DotWait
+from ptxforge.layouts.encodings import DotOperand
 from ptxforge.passes.predication import predicate_access
 from ptxforge.support.errors import IRError
 from ptxforge.support.target import Target
@@ -81,14 +82,23 @@ def expand_loops(function: Function, target: Target) -> bool:
 
 
 def _store_late(loop: Operation) -> None:
-    """Tiles from outside of the loop are stored to shared memory in front of what reads them there: the first
-    copies by TMA start while the loads of those are under way."""
+    """Tiles from outside of the loop are stored to shared memory, or become operands in registers, in front
+    of what reads them there: the first copies by TMA start while the loads of those are under way."""
     block = loop.parent
-    for op in list(block.of(LocalAlloc)):
+    reads = filter(_is_operand_of_filled_tile, block.of(LocalLoad))
+    tiles = (op for op in block.of(LocalAlloc) if op.value is not None)
+    for op in [*reads, *tiles]:
         users = {block.ancestor_of(user) for user in op.result.users}
-        if op.value is None or not users or None in users or not op.is_before_in_block(loop):
+        if not users or None in users or not op.is_before_in_block(loop):
             continue
         op.move_before(next(other for other in block.operations if other in users))
+
+
+def _is_operand_of_filled_tile(read: LocalLoad) -> bool:
+    """Whether it reads an operand from a tile that nothing overwrites."""
+    made = read.source.defining_op
+    is_filled = made is not None and ALLOCATES in made.traits and made.value is not None
+    return is_filled and isinstance(read.result.type.layout, DotOperand)
 
 
 @attrs.define(slots=True)

@@ -61,8 +61,9 @@ from ptxforge.ir.ops.mbarrier import BarrierInval
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import AsyncWait, LocalAlloc, LocalDealloc
 from ptxforge.ir.ops.warpgroup import DotWait
+from ptxforge.ir.pressure import registers_of
 from ptxforge.passes.analysis.kept import kept
-from ptxforge.passes.chained_products import Chain, chain_of
+from ptxforge.passes.chained_products import Chain, chain_of, keep_in_registers, left_tile
 from ptxforge.passes.continued_rings import continuation_of
 from ptxforge.passes.expand_loops import is_of_copy
 from ptxforge.passes.multicast_loads import plan_multicasts
@@ -113,6 +114,8 @@ def _pipeline(
     loop.peeled = chain is not None
     following = continuation_of(loop, loads, distance, by_tma, all_loads) if loop.peeled else None
     rings.lower(loads)
+    if chain is not None and (tile := _kept_tile(function, loop, chain)) is not None:
+        keep_in_registers(chain, tile, loop)
     if following is not None:
         _take_schedule(following.loop)
         rings.read_on(following)
@@ -169,6 +172,14 @@ def _lends_a_warp(
     beside = sum(op.result.type.bytes for op in loop.parent.of(LocalAlloc) if op.value is not None)
     tiles = count * sum(load.result.type.bytes for load in loads)
     return 2 * (tiles + beside) > target.max_shared_bytes
+
+
+def _kept_tile(function: Function, loop: For, chain: Chain) -> LocalAlloc | None:
+    """What the threads that compute keep in registers: see KEPT in ``chained_products.py``."""
+    tile, warps = left_tile(chain), function.attributes["num_warps"]
+    if tile is None or not loop.warp_specialize or warps not in machine.WARPS_THAT_LEND_ALONE:
+        return None
+    return tile if has_registers(loop.body, warps, registers_of(tile.value.type)) else None
 
 
 def _around(loop: For, by_tma: TensorLoads, loads: list[Load]) -> For | None:

@@ -176,15 +176,15 @@ def _check_registers(function: Function, top: Operation) -> None:
         raise _StaysError(f"beside {warps} warps there are not enough registers for others")
 
 
-def has_registers(block: Block, warps: int) -> bool:
+def has_registers(block: Block, warps: int, kept: int = 0) -> bool:
     """Whether as many warps that compute leave room for others, and have then the registers for the products
-    of ``block``: see REGISTERS."""
+    of ``block``, and ``kept`` others: see REGISTERS."""
     if warps == machine.WARPS_SET_TOGETHER:
         return True
     begun = [op.result for op in block.of(DotBegin)] + block.arguments
     types = [value.type.tensor for value in begun if isinstance(value.type, T.FlightType)]
     types += [op.a.type for op in block.of(DotAsync) if isinstance(op.a.type, T.TensorType)]
-    needed = sum(map(registers_of, types)) + machine.REGISTERS_BESIDE_FLIGHTS
+    needed = sum(map(registers_of, types)) + kept + machine.REGISTERS_BESIDE_FLIGHTS
     has_room = warps + machine.WARPS_SET_TOGETHER <= machine.MAX_WARPS
     return has_room and needed <= _consumer_registers(warps)
 

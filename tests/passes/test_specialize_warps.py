@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -92,6 +93,19 @@ def test_attention_is_split_unasked(changes, num_warps, is_split):
     assert [r.message for r in made.remarks if r.kind == "specialized"] == is_split * [
         f"one {'of 4 more warps' if others > 1 else 'more warp'} copies the tiles, {num_warps} compute"
     ]
+
+
+@pytest.mark.parametrize(("changes", "num_warps", "is_kept"), [
+    ({}, 8, True), ({"WS": True, "BN": 64}, 8, True), ({"CAUSAL": True}, 8, False),
+    ({"BN": 64}, 8, False), ({"BM": 64, "BN": 64}, 4, False), ({"BM": 256, "BN": 64, "D": 64}, 16, False),
+])  # fmt: skip
+def test_queries_that_stay_in_registers(changes, num_warps, is_kept):
+    """Of eight warps beside others that copy, if one loop reads them: else they are read where they lie."""
+    constants = {"BM": 128, "BN": 128, "D": 128, "CAUSAL": False, "WS": False} | changes
+    made = compiled(attention, constants, num_warps=num_warps, num_stages=2)
+    by_descriptors = re.findall(r"wgmma\.mma_async.*\}, %q\d+, %q\d+,", made.ptx)
+    assert bool(by_descriptors) != is_kept
+    assert ("ldmatrix" in made.ptx) == is_kept
 
 
 @pytest.mark.parametrize("causal", [False, True])
