@@ -22,6 +22,9 @@ MEMORY      B is read from shared memory as it was loaded, transposed or not; so
             them on the way to the registers.
 LEFT        A comes from shared memory if it was loaded like B; what was computed stays in registers, and f32
             that lie along m go there on their way.
+KEPT        Where a loop has three products or more, an A that was computed before it goes to shared memory,
+            too: in such a loop ptxas 13.0 gives registers that ``wgmma`` only reads to the next product's A
+            (seen in the machine code of attention's gradients with 64 columns, and in their results).
 TURN        c = a b is also cᵀ = bᵀ aᵀ: where B can come through registers only (weights that are widened, f32
             along n), it becomes the left operand.
 PLACE       A tile that was loaded outside of the dot's loop is put into shared memory there, once; dots that
@@ -40,7 +43,7 @@ from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import ALLOCATES, REARRANGING
 from ptxforge.ir.ops.arith import AddF
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.dot import Dot
+from ptxforge.ir.ops.dot import Dot, Product
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shape import Trans
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescTrans
@@ -53,6 +56,8 @@ from ptxforge.layouts.mma_families import WGMMA, find_family
 from ptxforge.passes.products_in_parts import part_of_tile
 
 _FLOATS_8 = (T.F8E4M3, T.F8E5M2)
+LEAST_PRODUCTS_THAT_KEEP = 3
+"""See KEPT."""
 
 
 def use_warpgroups(dot: Dot, num_warps: int, in_chain: bool) -> bool:
@@ -63,7 +68,7 @@ def use_warpgroups(dot: Dot, num_warps: int, in_chain: bool) -> bool:
     if layout is None:
         return False
     right = _in_memory(dot.b, 0, layout)
-    left = _in_memory(dot.a, 1, layout)
+    left = _in_memory(dot.a, 1, layout) or _kept_in_memory(dot)
     if right is None or (left is None and not _may_be_in_registers(dot.a)):
         return False
     if dot.a.type.shape[1] * dot.a.type.element.bits < 8 * wgmma.K_BYTES:
@@ -115,20 +120,26 @@ def _has_type(dot: Dot) -> bool:
 
 def _loaded(value: Value) -> tuple[Load, list[Trans]] | None:
     """The load whose elements ``value`` has, and the transposes on the way, the load's user first."""
+    op, turns = _origin(value)
+    return (op, turns) if isinstance(op, Load) else None
+
+
+def _origin(value: Value) -> tuple[Operation | None, list[Trans]]:
+    """What makes the elements of ``value``, and the transposes on the way, the first one first."""
     turns: list[Trans] = []
     op = value.defining_op
     while isinstance(op, (ConvertLayout, Trans)):
         if op.is_transpose:
             turns.insert(0, op)
         op = op.operands[0].defining_op
-    return (op, turns) if isinstance(op, Load) else None
+    return op, turns
 
 
 class _Tile:
-    """An operand that may lie in shared memory: its load, the transposes behind that, and its layout there
-    (that of the load's result)."""
+    """An operand that may lie in shared memory: its load, or what computes it, the transposes behind that,
+    and its layout there (that of the load's result)."""
 
-    def __init__(self, load: Load, turns: list[Trans], layout):
+    def __init__(self, load: Operation, turns: list[Trans], layout):
         self.load, self.turns, self.layout = load, turns, layout
 
     def allocate(self) -> Value:
@@ -166,6 +177,19 @@ def _in_memory(value: Value, k_dim: int, layout: Mma, is_turned: bool = False) -
         shared = infer_trans(shared, back, shape)
         shape = tuple(shape[d] for d in back)
     return _Tile(load, turns, shared)
+
+
+def _kept_in_memory(dot: Dot) -> _Tile | None:
+    """See KEPT."""
+    (op, turns), loop = _origin(dot.a), dot.parent.parent_op
+    is_before = op is not None and op.parent is not dot.parent and len(op.results) == 1
+    if turns or not (is_before and loop is not None and loop.is_counted):
+        return None
+    if sum(1 for _ in dot.parent.walk(Product)) < LEAST_PRODUCTS_THAT_KEEP:
+        return None
+    shape, bits = dot.a.type.shape, dot.a.type.element.bits
+    layout = wgmma.shared_for_operand(shape, (1, 0), bits, 1, wgmma.ROWS)
+    return None if layout is None else _Tile(op, [], layout)
 
 
 # -- rewriting -------------------------------------------------------------------------------------------
