@@ -22,6 +22,7 @@ from ptxforge.codegen_ptx.lower import (  # noqa: F401  (importing a lowering re
     scan,
     shape,
     shared,
+    tensor_map,
     wgmma,
 )  # fmt: skip
 from ptxforge.codegen_ptx.lowering import Lowering

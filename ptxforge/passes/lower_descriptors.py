@@ -65,13 +65,13 @@ def _rows(builder: Builder, op: Operation) -> tuple[Value, Value]:
     return pointers, boxes.inside_rows(builder, made.sizes, op.rows, op.column, shape)
 
 
-def _load(builder: Builder, op: Operation, places: tuple[Value, Value], **hints: str) -> list[Value]:
+def _load(builder: Builder, op: Operation, places: tuple[Value, Value], **hints: str | bool) -> list[Value]:
     fill = builder.constant(op.descriptor.type.fill, op.result.type)
     return [builder.value(Load, *places, fill, **hints)]
 
 
 def _lower_load(builder: Builder, op: DescriptorLoad) -> list[Value]:
-    return _load(builder, op, _box(builder, op), cache=op.cache, eviction=op.eviction)
+    return _load(builder, op, _box(builder, op), cache=op.cache, eviction=op.eviction, boxed=True)
 
 
 def _lower_gather(builder: Builder, op: DescriptorGather) -> list[Value]:

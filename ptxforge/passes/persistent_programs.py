@@ -91,7 +91,8 @@ def _bytes_of_tiles(function: Function, loop: For) -> int:
     by_tma.survey(loads)
     total = 0
     for load in loads:
-        if by_tma.rectangle(load) is None:
+        found = by_tma.rectangle(load)
+        if found is None or found.in_kernel:
             return 0
         total += load.result.type.bytes + T.MBARRIER.bytes
     return stages * total

@@ -109,7 +109,7 @@ def _pipeline(
     around = _around(loop, by_tma, loads) if chain is None and is_one_level else None
     multicasts = plan_multicasts(function, loop, by_tma, chain is not None)
     rings = Rings(loop, stage, distance, by_tma, chain, around, multicasts)
-    if chain is not None and _lends_a_warp(function, loop, loads, rings.count, target):
+    if chain is not None and _lends_a_warp(function, loop, loads, by_tma, rings.count, target):
         loop.warp_specialize = True
     loop.peeled = chain is not None
     following = continuation_of(loop, loads, distance, by_tma, all_loads) if loop.peeled else None
@@ -160,12 +160,14 @@ def _take_schedule(loop: For) -> tuple[dict[Operation, int], int, int]:
 
 
 def _lends_a_warp(
-    function: Function, loop: For, loads: list[Load], count: int, target: Target
+    function: Function, loop: For, loads: list[Load], by_tma: TensorLoads, count: int, target: Target
 ) -> bool:
     """Whether a chain of products, with ``count`` buffers for each of its loads, gets a warp that copies
     unasked: see CHAIN in ``specialize_warps.py``."""
     warps = function.attributes["num_warps"]
     if function.attributes.get("maxnreg") or not has_registers(loop.body, warps):
+        return False
+    if any(by_tma.rectangle(load).in_kernel for load in loads):
         return False
     if warps not in machine.WARPS_THAT_LEND_ALONE:
         return warps in machine.WARPS_THAT_LEND

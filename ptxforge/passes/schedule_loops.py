@@ -55,7 +55,7 @@ def schedule_loops(function: Function, target: Target) -> bool:
         if function.attributes.get("tensor_maps"):
             by_tma.survey(loop.body.of(Load))
         levels = pipelined_loads(loop, by_tma.rectangle) if _may_be_pipelined(loop) else {}
-        by_tma.remark(levels)
+        by_tma.remark({**levels, **dict.fromkeys(op for op in loop.body.of(Load) if op.boxed)})
         _remark(function, loop, stages, levels)
         if levels:
             _write(loop, stages, levels)

@@ -132,6 +132,9 @@ def _plan(function: Function, target: Target, top: Operation) -> _Plan:
         raise _StaysError("TMA copies none of its tiles")
     if any(op.get_effects().starts == COPIES for op in top.walk()):
         raise _StaysError("threads copy some of its tiles")
+    loads = [op for op in in_top if isinstance(op, TensorLoad)]
+    if any(op.map.defining_op is not None for op in loads):
+        raise _StaysError("the kernel makes a tensor map itself")
     _check_registers(function, top)
     barriers = {allocation_of(op.barrier) for op in in_top}
     if any(user.parent is not function.body for made in barriers for user in made.result.users
@@ -141,7 +144,7 @@ def _plan(function: Function, target: Target, top: Operation) -> _Plan:
     loops = {op.parent_op: None for op in in_top if not _holds_a_loop(op.parent_op)}
     rings = [_ring(loop) for loop in loops if not any(map(_waits_for_room, loop.regions[0].block.operations))]
     live = _live(function, top, [*copying, *(ring.barrier for ring in rings)])
-    buffers = {allocation_of(op.destination): None for op in in_top if isinstance(op, TensorLoad)}
+    buffers = {allocation_of(op.destination): None for op in loads}
     moved = [made for made in buffers if made.parent is not function.body]
     if any(made.parent is not top.regions[0].block for made in moved):
         raise _StaysError("its ring is made anew inside of a loop or branch around it")

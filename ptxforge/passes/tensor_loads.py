@@ -33,14 +33,16 @@ from ptxforge.ir.ops.arith import AddI, MulI
 from ptxforge.ir.ops.cast import ExtSI, TruncI
 from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.mbarrier import BarrierExpect, TensorLoad
-from ptxforge.ir.ops.memory import Load
+from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex
+from ptxforge.ir.ops.tensor_map import MakeTensorMap, MapWorkspace, ReleaseWorkspace
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import Shared
 from ptxforge.passes.analysis.linear_forms import NotLinear, Polynomial
-from ptxforge.passes.analysis.rectangles import Rectangle, Rectangles, entry_of
+from ptxforge.passes.analysis.rectangles import Rectangle, Rectangles, entry_of, place_of
 from ptxforge.passes.analysis.roots import root_of
 from ptxforge.support import dtypes, machine
+from ptxforge.support.tensor_map import BYTES
 
 MOST_ROWS = 256
 """Of a box along each dimension."""
@@ -56,6 +58,7 @@ class TensorLoads:
         # What each load reads, or why TMA cannot copy it; before any loop changes, on whose values this is
         # built.
         self.found: dict[Load, Rectangle | NotLinear] = {}
+        self.made: list[tuple[Rectangle, MakeTensorMap]] = []
 
     def survey(self, loads: Iterable[Load]) -> None:
         """Decide on ``loads``, tiles before vectors."""
@@ -128,15 +131,26 @@ class TensorLoads:
             if "global" not in effects.writes:
                 continue
             pointer = getattr(op, "pointer", None)
-            if pointer is None or root_of(pointer) in (None, found.base):
+            if pointer is None or not self._are_apart(pointer, found.base):
                 raise NotLinear("the kernel writes through the same pointer, or one that is loaded")
             waits = "global" in effects.reads and any(result.uses for result in op.results)
             if waits and (seen_before or _share_a_loop(op, load)):
                 raise NotLinear("an atomic before it may say that others have written the tensor")
 
-    def map_of(self, load: Load, rectangle: Rectangle, layout: Shared, sharers: int) -> BlockArgument:
-        """The kernel's parameter for the tensor that ``load`` reads, of which each of the ``sharers`` copies
-        a box."""
+    def _are_apart(self, written: Value, read: Value) -> bool:
+        """Whether a pointer that is written through leads to other memory than one that is read through.
+        Other parameters do; so do two pointers that are loaded, unless a barrier orders what is done."""
+        roots = root_of(written), root_of(read)
+        if None not in roots:
+            return roots[0] is not roots[1]
+        if roots != (None, None):
+            return roots[0] is not None
+        base = self.rectangles.forms.of(written).base
+        return base not in (None, read) and not any(self.function.walk(Barrier))
+
+    def map_of(self, load: Load, rectangle: Rectangle, layout: Shared, sharers: int) -> Value:
+        """The tensor map of what ``load`` reads, of which each of the ``sharers`` copies a box: a parameter
+        of the kernel, or one that is made here."""
         type = load.result.type
         is_swizzled = wgmma.is_for_wgmma(layout)
         span = layout.vec * layout.max_phase if is_swizzled else type.shape[0]
@@ -145,13 +159,47 @@ class TensorLoads:
         if sharers > 1:
             tile_dims = [d.tile_dim for d in rectangle.dimensions]
             box[tile_dims.index(layout.order[1])] //= sharers
+        dtype, swizzle = dtypes.BY_IR[type.element.name].name, span * type.element.bytes * is_swizzled
+        if rectangle.in_kernel:
+            return self._made_here(rectangle, {"dtype": dtype, "box": tuple(box), "swizzle": swizzle})
         attributes = {
-            "dtype": dtypes.BY_IR[type.element.name].name, "base": rectangle.base.name,
+            "dtype": dtype, "base": rectangle.base.name,
             "shape": tuple(entry_of(d.size) for d in rectangle.dimensions),
             "strides": tuple(entry_of(d.stride) for d in rectangle.dimensions),
-            "box": tuple(box), "swizzle": span * type.element.bytes if is_swizzled else 0,
+            "box": tuple(box), "swizzle": swizzle,
         }  # fmt: skip
         return map_parameter(self.function, attributes)
+
+    def _made_here(self, rectangle: Rectangle, attributes: dict) -> Value:
+        """The map, made where everything is there that it is made of."""
+        for other, op in self.made:
+            if _same_tensor(rectangle, other) and attributes.items() <= op.attributes.items():
+                return op.result
+        home, last = place_of(rectangle)
+        b = Recorder(Builder(home, home.first if last is None else last.next, home.first.location))
+        sizes, numbers = [], []
+        for size in (d.size for d in rectangle.dimensions):
+            number = entry_of(size) if size is None or set(size) <= {()} else 0
+            sizes.append(number)
+            numbers += [] if number else [b.polynomial(size)]
+        numbers += [b.polynomial(d.stride, T.I64) for d in rectangle.dimensions[:-1]]
+        op = b.create(
+            MakeTensorMap, *self._workspace(), rectangle.base, *numbers, sizes=tuple(sizes), **attributes
+        )
+        self.made.append((rectangle, op))
+        return op.result
+
+    def _workspace(self) -> tuple[Value, Value]:
+        """Global memory for the maps that the kernel makes, and shared memory where it makes them."""
+        if self.made:
+            return self.made[0][1].workspace, self.made[0][1].template
+        body = self.function.body
+        b = Builder.at(body.first)
+        type = T.MemDescType((BYTES,), T.I8, BARRIER, mutable=True)
+        template = b.create(LocalAlloc, result_types=[type]).result
+        workspace = b.create(MapWorkspace).result
+        Builder.at(body.terminator).create(ReleaseWorkspace, workspace)
+        return workspace, template
 
     def start(
         self, load: Load, rectangle: Rectangle, layout: Shared, buffer: Value, barrier: Value,
@@ -190,6 +238,12 @@ def _reaches_a_load(value: Value) -> bool:
     return False
 
 
+def _same_tensor(one: Rectangle, other: Rectangle) -> bool:
+    """Whether two rectangles lie in one tensor."""
+    mine, its = ([(d.size, d.stride) for d in each.dimensions] for each in (one, other))
+    return one.base is other.base and mine == its
+
+
 def _share_a_loop(one: Operation, other: Operation) -> bool:
     loops = []
     for op in (one, other):
@@ -215,7 +269,7 @@ def map_parameter(function: Function, attributes: dict) -> BlockArgument:
 
 
 class Recorder:
-    """A builder that remembers what it made, and writes polynomials as 32-bit scalars."""
+    """A builder that remembers what it made, and writes polynomials as scalars."""
 
     def __init__(self, builder: Builder):
         self.builder = builder
@@ -226,33 +280,33 @@ class Recorder:
         self.made.append(op)
         return op
 
-    def polynomial(self, p: Polynomial) -> Value:
+    def polynomial(self, p: Polynomial, type: T.ScalarType = T.I32) -> Value:
         total = None
         for monomial, coefficient in p.items():
-            term = self._product(monomial, coefficient)
+            term = self._product(monomial, coefficient, type)
             total = term if total is None else self.create(AddI, total, term).result
-        return self._constant(0) if total is None else total
+        return self._constant(0, type) if total is None else total
 
-    def _product(self, monomial: tuple[Value, ...], coefficient: int) -> Value:
-        factors = [self._narrow(v) for v in monomial]
+    def _product(self, monomial: tuple[Value, ...], coefficient: int, type: T.ScalarType) -> Value:
+        factors = [self._cast(v, type) for v in monomial]
         if coefficient != 1 or not factors:
-            factors.append(self._constant(coefficient))
+            factors.append(self._constant(coefficient, type))
         product = factors[0]
         for factor in factors[1:]:
             product = self.create(MulI, product, factor).result
         return product
 
-    def _constant(self, value: int) -> Value:
-        made = self.builder.constant(value, T.I32)
+    def _constant(self, value: int, type: T.ScalarType) -> Value:
+        made = self.builder.constant(value, type)
         self.made.append(made.defining_op)
         return made
 
-    def _narrow(self, value: Value) -> Value:
-        """A scalar of 32 bits; an index fits."""
-        if value.type is T.I32:
+    def _cast(self, value: Value, type: T.ScalarType) -> Value:
+        """A scalar of this type; an index fits in 32 bits."""
+        if value.type is type:
             return value
-        kind = TruncI if value.type.bits > 32 else ExtSI
-        op = self.builder.create(kind, value, result_types=[T.I32])
+        kind = TruncI if value.type.bits > type.bits else ExtSI
+        op = self.builder.create(kind, value, result_types=[type])
         self.made.append(op)
         return op.result
 

@@ -16,6 +16,9 @@ MAX_WARPS = 32
 """Warps of a block at most, on every GPU: 1,024 threads."""
 WARPS_PER_MULTIPROCESSOR = 64
 """Warps of all blocks together at most: 2,048 threads."""
+MOST_MULTIPROCESSORS = 144
+"""Multiprocessors of a GPU of sm_90 at most, each with its share of the threads: a whole GH100 (an H100 or
+H200 has 132)."""
 REGISTERS_PER_MULTIPROCESSOR = 1 << 16
 """32-bit registers, for the threads of all blocks together."""
 MOST_REGISTERS = 255

@@ -25,6 +25,11 @@ TYPE = "tensormap"
 SWIZZLES = (0, 32, 64, 128)
 """Bytes over which the rows of a box are swizzled in shared memory."""
 
+ELEMENT_TYPES = (
+    "u8", "u16", "u32", "s32", "u64", "s64", "f16", "f32", "f32.ftz", "f64", "bf16", "tf32", "tf32.ftz",
+)  # fmt: skip
+"""As ``tensormap.replace`` counts them (PTX ISA, "tensormap.replace")."""
+
 PADDINGS = ("zero", "nan")
 """What elements outside of the tensor become."""
 

@@ -25,6 +25,7 @@ ASKED = {
     "codegen_ptx/lower/wgmma.py": (1, "accumulators that hold nothing yet"),
     "ir/verifier.py": (1, "what regions and functions end in"),
     "passes/accelerate_matmul.py": (6, "products, what makes their operands, and the casts between them"),
+    "passes/allocate_shared.py": (1, "tensor maps in the making, whose memory nothing else may use"),
     "passes/analysis/assumptions.py": (2, "comparisons as kernels' authors write promises"),
     "passes/analysis/pipelined_loads.py": (3, "loads become copies: no other access would mean the same"),
     "passes/analysis/rectangles.py": (1, "a size that is not below 0"),

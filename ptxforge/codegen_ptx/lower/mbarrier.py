@@ -15,6 +15,7 @@ from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir.core import Value
 from ptxforge.ir.ops import mbarrier as ops
 from ptxforge.ir.ops import tensor_store as stores
+from ptxforge.ir.ops.tensor_map import described
 
 
 def leader(b: Builder):
@@ -23,11 +24,12 @@ def leader(b: Builder):
     if found is None:
         with b.at_entry():
             elected = b.pure_many("elect.sync %s|%s, -1;", "rp")[1]
-            found = b.thread_values["leader"] = b.both(elected, _is_in_first_warp(b))
+            found = b.thread_values["leader"] = b.both(elected, is_in_first_warp(b))
     return found
 
 
-def _is_in_first_warp(b: Builder):
+def is_in_first_warp(b: Builder):
+    """The predicate of the threads of warp 0."""
     with b.at_entry():
         return b.pure("setp.lt.u32 %s, %s, 32;", "p", thread_id(b))
 
@@ -79,7 +81,7 @@ def wait(ctx: Lowering, op: ops.BarrierWait) -> None:
     phase = b.register(ctx.scalar(op.phase))
     wanted = None if op.flag is None else ctx.scalar(op.flag)
     if op.for_copies:
-        wanted = b.both(wanted, _is_in_first_warp(b))
+        wanted = b.both(wanted, is_in_first_warp(b))
     if wanted == 0:
         return
     end = ""
@@ -124,7 +126,7 @@ def tensor_load(ctx: Lowering, op: ops.TensorLoad) -> None:
     if predicate == 0:
         return
     type = op.destination.type
-    columns, width = type.shape[type.layout.order[0]], op.map.attributes["box"][-1]
+    columns, width = type.shape[type.layout.order[0]], described(op.map)["box"][-1]
     panel = type.numel // columns * width * type.element.bytes
     rank = len(op.tile_dims)
     kind, mask = "mbarrier::complete_tx::bytes", ()

@@ -17,12 +17,13 @@ from ptxforge.ir.ops import (
     reduce,
     shape,
     shared,
+    tensor_map,
     tensor_store,
     warpgroup,
 )
 
 __all__ = [
     "arith", "atomic", "cast", "control", "convert_layout", "debug", "descriptor", "dot", "inline_asm",
-    "math", "mbarrier", "memory", "partition", "reduce", "shape", "shared", "tensor_store",
+    "math", "mbarrier", "memory", "partition", "reduce", "shape", "shared", "tensor_map", "tensor_store",
     "warpgroup",
 ]  # fmt: skip

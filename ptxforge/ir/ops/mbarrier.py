@@ -39,6 +39,7 @@ from ptxforge.ir.definition import (
     operand,
     operands,
 )
+from ptxforge.ir.ops.tensor_map import described
 from ptxforge.ir.warps import check_ranks
 from ptxforge.support.errors import VerificationError
 
@@ -152,7 +153,7 @@ class TensorLoad(Operation):
             return
         check_ranks(self, (self.multicast,), "multicast")
         rows, order = self.destination.type.shape, self.destination.type.layout.order
-        box = self.map.attributes["box"]
+        box = described(self.map)["box"]
         if math.prod(box[:-1]) * self.sharers != math.prod(rows) // rows[order[0]]:
             raise VerificationError(f"boxes of {box}, copied by {self.sharers} CTAs, are no tile of {rows}")
 

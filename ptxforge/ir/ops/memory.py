@@ -123,13 +123,14 @@ class InBounds(Operation):
 @define("load", effects=READS_GLOBAL, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
 class Load(MemoryAccess):
     """Read memory where ``mask`` holds; elsewhere the result is ``other`` (undefined without one).
-    A pointer to ``i1`` is loaded as ``i8``."""
+    A pointer to ``i1`` is loaded as ``i8``. ``boxed``: it was a load through a descriptor."""
 
     mask = operand(BOOL, optional=True)
     other = operand(NUMBER_OR_POINTER, optional=True)
     cache = attribute(LOAD_CACHE, "")
     eviction = attribute(EVICTION, "")
     volatile = attribute(bool, False)
+    boxed = attribute(bool, False)
 
     @classmethod
     def infer(cls, operands, attributes):

@@ -76,11 +76,12 @@ def multiply(x: Polynomial, y: Polynomial) -> Polynomial:
 
 
 class LinearForms:
-    """The forms of values, computed once each."""
+    """The forms of values, computed once each. Where it ``stops_at`` a scalar pointer, this is a base."""
 
-    def __init__(self) -> None:
+    def __init__(self, stops_at: Callable[[Value], bool] = lambda pointer: False) -> None:
         self._known: dict[Value, Form | NotLinear] = {}
         self._assumed: dict[Value, Form] = {}
+        self._stops_at = stops_at
 
     def of(self, value: Value) -> Form:
         """Raises :class:`NotLinear`."""
@@ -110,6 +111,8 @@ class LinearForms:
             return self._argument(value)
         if value.defining_op.is_counted and not is_tensor:
             return self._result(value.defining_op, value)
+        if isinstance(value.type, T.PointerType) and self._stops_at(value):
+            return _itself(value)
         rule = _RULES.get(type(value.defining_op))
         if rule is not None:
             return rule(self, value.defining_op)

@@ -19,6 +19,12 @@ ALIGNED     The pointer, the distances of rows and the first column of a tile ar
 BOUNDS      Masks compare an index of a row or column with a bound; the bound, counted from the tensor's
             beginning, must be made of kernel parameters alone: it is the tensor's size there. Without a mask
             there is no size. A lower bound must be the tensor's beginning. What masks leave out is zero.
+IN KERNEL   What is loaded through a descriptor may have any scalar as base, size and stride that the loop
+            around the load does not compute: the kernel makes the map. Only where threads would copy less
+            than 16 bytes at once (the last size is any number): else they are faster than a map is made (on
+            an H200, grouped products by 5 %, attention of several lengths by 13 %).
+PROMISED    Who makes a descriptor promises that rows begin at multiples of 16 bytes. So the rows of a tile
+            are such a multiple apart, and as tiles begin at such a column, the tensor begins at one.
 WRAPPED     Rows (or columns) modulo a size, ``i % M``, are those up to ``M`` and then some that nobody wants:
             they are read as zeros, if all that is computed from them ends in stores whose masks leave them
             out. A sum over them, say, would notice.
@@ -32,9 +38,10 @@ from collections.abc import Callable
 import attrs
 
 from ptxforge.ir import types as T
-from ptxforge.ir.core import BlockArgument, Function, Operation, Value
+from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import REARRANGING
 from ptxforge.ir.ops.arith import AndI, CmpI, MaxSI
+from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.memory import InBounds, Load, Store
 from ptxforge.ir.ops.tensor_store import StoreBox
 from ptxforge.ir.rewriter import constant_everywhere
@@ -73,10 +80,19 @@ class Dimension:
 
 @attrs.frozen
 class Rectangle:
-    """What a load reads: the parameter that points at the tensor, and its dimensions, columns last."""
+    """What a load reads: what points at the tensor, and its dimensions, columns last. Where not all of this
+    is made of parameters, the kernel makes the map itself (``in_kernel``)."""
 
-    base: BlockArgument
+    base: Value
     dimensions: tuple[Dimension, ...]
+    in_kernel: bool = False
+
+    @property
+    def scalars(self) -> list[Value]:
+        """What the tensor map is made of."""
+        sizes = [d.size or {} for d in self.dimensions]
+        entries = [*sizes, *(d.stride for d in self.dimensions)]
+        return [self.base, *(v for entry in entries for monomial in entry for v in monomial)]
 
 
 class Rectangles:
@@ -84,31 +100,49 @@ class Rectangles:
 
     def __init__(self, function: Function):
         self.function = function
-        self.forms = LinearForms()
+        self.forms = self._outside = LinearForms()
+        self._inside = LinearForms(lambda pointer: _noted(pointer) % ALIGNMENT == 0)
+        self.in_kernel = False  # whether the rectangle in question may be one of those
 
     def of(self, load: Load) -> Rectangle:
         """Raises :class:`NotLinear`, with the reason, where a load reads no rectangle."""
+        try:
+            return self._of(load)
+        except NotLinear:
+            if not load.boxed or load.result.type.rank == 1 or _is_wide(load):
+                raise
+        self.in_kernel, self.forms = True, self._inside
+        try:
+            return self._of(load)
+        finally:
+            self.in_kernel, self.forms = False, self._outside
+
+    def _of(self, load: Load) -> Rectangle:
         if load.other is not None and not is_zero(load.other):
             raise NotLinear("what the mask leaves out is not zero")
         form, type = self.forms.of(load.pointer), load.result.type
         base = form.base
-        if not isinstance(base, BlockArgument) or base.block is not self.function.body:
+        if not (self.in_kernel or self._is_parameter(base)):
             raise NotLinear("the pointer is no parameter of the kernel")
         bounds = [] if load.mask is None else self._conditions(load.mask)
         if any(v.defining_op and v.defining_op.is_counted for monomial in form.start for v in monomial):
             raise NotLinear("the address depends on what a loop before has counted")
         for wrap in form.wraps:
             self._check_wrapped(load, wrap)
-        found = Rectangle(base, self._dimensions(type, form, bounds))
+        found = Rectangle(base, self._dimensions(type, form, bounds), self.in_kernel)
+        if self.in_kernel:
+            check_place(found, load)
         self._check_alignment(found, T.element_type(type).bytes)
         return found
 
     def _check_alignment(self, found: Rectangle, size: int) -> None:
         """What tensor maps demand of the base and of strides must hold for all calls that the kernel is
-        compiled for."""
-        if found.base.attributes.get("divisibility", 1) % ALIGNMENT:
+        compiled for. (Of descriptors: see PROMISED.)"""
+        if not self.in_kernel and _noted(found.base) % ALIGNMENT:
             raise NotLinear("the pointer is not known to be aligned to 16 bytes")
         for dimension in found.dimensions[:-1]:
+            if self.in_kernel and dimension.tile_dim is not None:
+                continue
             ((monomial, coefficient),) = dimension.stride.items()
             if coefficient * _divisor(monomial, self.forms) * size % ALIGNMENT:
                 raise NotLinear("the distance of rows is not known to be a multiple of 16 bytes")
@@ -124,7 +158,7 @@ class Rectangles:
         if type.rank == 1:
             return self._along_columns(type, form, bounds)
         stride = form.steps[1 - columns]
-        if len(stride) != 1 or not all(map(self._is_parameter, next(iter(stride)))):
+        if len(stride) != 1 or not (self.in_kernel or all(map(self._is_parameter, next(iter(stride))))):
             raise NotLinear("the distance of rows is no product of kernel parameters")
         by_masks = {dim: self._begun(dim, bounds) for dim in range(2)}
         rest = add(form.start, by_masks[columns], -1)
@@ -132,6 +166,8 @@ class Rectangles:
         size = T.element_type(type).bytes
         along_columns = add(groups.pop((), {}), by_masks[columns])
         check_first_column(along_columns, self.forms, size)
+        if self.in_kernel and any(v.type is T.I64 for monomial in along_columns for v in monomial):
+            raise NotLinear("a tile's first column may need more than 32 bits")
         rows = add(groups.pop(_ROWS, {}), by_masks[1 - columns])
         found = [self._dimension(columns, {(): 1}, along_columns, form, bounds),
                  self._dimension(1 - columns, stride, rows, form, bounds)]  # fmt: skip
@@ -160,9 +196,11 @@ class Rectangles:
         starts = [bound.start for bound in here if bound.start is not None]
         if starts or not here:
             return starts[0] if starts else {}
+        if self.in_kernel:  # what is taken from a size
+            return {m: -c for m, c in here[0].room.items() if c < 0}
         return {m: -c for m, c in here[0].room.items() if not all(map(self._is_parameter, m))}
 
-    def _is_parameter(self, value: Value) -> bool:
+    def _is_parameter(self, value: Value | None) -> bool:
         return isinstance(value, BlockArgument) and value.block is self.function.body
 
     def _split(self, start: Polynomial, stride: Polynomial) -> dict[tuple, Polynomial]:
@@ -171,8 +209,8 @@ class Rectangles:
         row_key, row_step = next(iter(stride.items()), (None, 1))
         groups: dict[tuple, Polynomial] = {}
         for monomial, coefficient in start.items():
-            key = tuple(v for v in monomial if self._is_parameter(v))
-            rest = tuple(v for v in monomial if not self._is_parameter(v))
+            key = tuple(v for v in monomial if v in (row_key or ()) or self._is_parameter(v))
+            rest = tuple(v for v in monomial if v not in key)
             if key == row_key and coefficient % row_step == 0:
                 key, coefficient = _ROWS, coefficient // row_step
             groups[key] = add(groups.get(key, {}), {rest: coefficient})
@@ -195,8 +233,11 @@ class Rectangles:
         if any(size != sizes[0] for size in sizes):
             raise NotLinear("several bounds for one dimension")
         size = self._unclamped(sizes[0]) if sizes else None
-        if size is not None and not all(self._is_parameter(v) for monomial in size for v in monomial):
+        is_launched = size is None or all(self._is_parameter(v) for monomial in size for v in monomial)
+        if not (is_launched or self.in_kernel):
             raise NotLinear("a mask's bound is not the same in the whole tensor")
+        if not is_launched and any(v.type is T.I64 for monomial in size for v in monomial):
+            raise NotLinear("a mask's bound may need more than 32 bits")
         return Dimension(stride, coordinate, size, tile_dim)
 
     def _unclamped(self, size: Polynomial) -> Polynomial:
@@ -298,6 +339,40 @@ def _check_beginning(coordinate: Polynomial) -> None:
         raise NotLinear("a tile may begin in front of the tensor's first row or column")
 
 
+def _is_wide(load: Load) -> bool:
+    """Whether threads copy the tile in pieces of 16 bytes."""
+    return load.vector * T.element_type(load.result.type).bytes >= ALIGNMENT
+
+
+def check_place(found: Rectangle, load: Load) -> None:
+    """Raise :class:`NotLinear` if the loop around ``load`` computes what the tensor map is made of."""
+    home, around = place_of(found)[0], load.parent
+    while around is not home:
+        if around.parent_op is None or isinstance(around.parent_op, Loop):
+            return
+        around = around.parent_op.parent
+    raise NotLinear("its loop computes the pointer, the sizes or the distances of rows")
+
+
+def place_of(found: Rectangle) -> tuple[Block, Operation | None]:
+    """Where everything is there that the tensor map is made of: a block, and the operation in it that comes
+    last (``None``: at its beginning)."""
+    scalars = found.scalars
+    home = max((v.owner_block for v in scalars), key=_depth)
+    made = {v.defining_op for v in scalars if v.owner_block is home}
+    last = None
+    for op in home.operations:
+        last = op if op in made else last
+    return home, last
+
+
+def _depth(block: Block) -> int:
+    depth = 0
+    while block.parent_op is not None:
+        block, depth = block.parent_op.parent, depth + 1
+    return depth
+
+
 def check_first_column(column: Polynomial, forms: LinearForms, size: int) -> None:
     """Raise :class:`NotLinear` unless boxes of elements of ``size`` bytes that begin at ``column`` begin at
     multiples of 16 bytes, whatever the scalars are: TMA moves no others (they are an illegal instruction)."""
@@ -343,9 +418,16 @@ def _divisor(monomial: Monomial, forms: LinearForms) -> int:
     return math.prod(_divides(value, forms) for value in monomial)
 
 
+def _noted(value: Value) -> int:
+    """What the user, or who launches, promises to divide a scalar."""
+    if isinstance(value, BlockArgument):
+        return value.attributes.get("divisibility", 1) if value.block.parent_op is None else 1
+    return value.defining_op.attributes.get("divisibility", (1,))[0]
+
+
 def _divides(value: Value, forms: LinearForms) -> int:
     if not isinstance(value, BlockArgument):
-        return 1
+        return _noted(value)
     loop = value.block.parent_op
     if not value.block.parent_op:
         return value.attributes.get("divisibility", 1)

@@ -38,6 +38,8 @@ def root_of_access(op: Operation) -> Value | None:
     pointer, map = getattr(op, "pointer", None), getattr(op, "map", None)
     if pointer is not None or map is None:
         return root_of(pointer) if pointer is not None else None
+    if not isinstance(map, BlockArgument):
+        return root_of(map.defining_op.base)
     return next(x for x in map.block.arguments if x.name == map.attributes["base"])
 
 

@@ -1,0 +1,96 @@
+"""Tensor maps that a kernel makes itself, of scalars that its launcher does not know.
+
+    %w = map_workspace                                              once, at the beginning
+    %t = local_alloc : memdesc<128xi8, …, mutable>
+
+    %m = make_tensor_map %w, %t, %p, %rows, %stride {dtype = "float16", box = (128, 64), …}
+    tensor_load %m, …
+
+    release_workspace %w                                            at the end
+
+A map lies in global memory, where TMA reads it: in a place of its block's own. Threads write it in shared
+memory and publish it there; every ``make_tensor_map`` has one place, so that no copy that reads the last map
+may be under way.
+"""
+
+from __future__ import annotations
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import BlockArgument, Operation, Value
+from ptxforge.ir.definition import (
+    MEMDESC,
+    POINTER,
+    SCALAR_INT,
+    SIDE_EFFECT,
+    attribute,
+    define,
+    gives,
+    operand,
+    operands,
+)
+from ptxforge.support.errors import VerificationError
+from ptxforge.support.tensor_map import BYTES
+
+
+@define("map_workspace", effects=SIDE_EFFECT)
+class MapWorkspace(Operation):
+    """The address of global memory for the maps that the block makes, which no other block has until
+    ``release_workspace``."""
+
+    infer = gives(T.I64)
+
+
+@define("release_workspace", effects=SIDE_EFFECT)
+class ReleaseWorkspace(Operation):
+    """Other blocks may have the memory. No copy reads a map in it any more."""
+
+    workspace = operand(SCALAR_INT)
+
+    infer = gives()
+
+
+@define("make_tensor_map", effects=SIDE_EFFECT)
+class MakeTensorMap(Operation):
+    """The map of a tensor at ``base``, by way of ``template``, 128 bytes of shared memory that only these
+    operations use.
+
+    ``sizes`` has an entry for each dimension, outermost first: its size in elements, or 0 where an operand
+    says it (``i32``; a tensor with a size below 1 is read as zeros). The strides follow (``i64``, elements),
+    of all but the last dimension. ``dtype``, ``box`` and ``swizzle`` are those of a
+    :class:`~ptxforge.support.tensor_map.TensorMapRecipe`.
+    """
+
+    workspace = operand(SCALAR_INT)
+    template = operand(MEMDESC)
+    base = operand(POINTER)
+    numbers = operands(SCALAR_INT)
+    sizes = attribute(tuple)
+    dtype = attribute(str)
+    box = attribute(tuple)
+    swizzle = attribute(int, 0)
+
+    infer = gives(T.TENSOR_MAP)
+
+    @property
+    def given_sizes(self) -> list[Value | int]:
+        """A number or an operand for each dimension."""
+        operands = iter(self.numbers)
+        return [size or next(operands) for size in self.sizes]
+
+    @property
+    def strides(self) -> list[Value]:
+        """Of all dimensions but the last."""
+        return list(self.numbers[self.sizes.count(0) :])
+
+    def check(self):
+        wanted = [T.I32] * self.sizes.count(0) + [T.I64] * (len(self.sizes) - 1)
+        if [value.type for value in self.numbers] != wanted or len(self.box) != len(self.sizes):
+            raise VerificationError(f"'make_tensor_map' of sizes {self.sizes} needs {wanted}, and a box")
+        if self.template.type.bytes < BYTES:
+            raise VerificationError(f"'make_tensor_map' needs {BYTES} bytes of shared memory")
+
+
+def described(map: Value) -> dict:
+    """What is said of a tensor map, ``dtype``, ``box`` and ``swizzle`` among it: the attributes of the
+    kernel's parameter, or of the operation that makes the map."""
+    return map.attributes if isinstance(map, BlockArgument) else map.defining_op.attributes

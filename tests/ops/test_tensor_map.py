@@ -1,0 +1,60 @@
+"""make_tensor_map and its memory: what it gives to copies, and what it refuses."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ptxforge.interpreter import run
+from ptxforge.ir.ops.tensor_map import MapWorkspace, ReleaseWorkspace
+from ptxforge.ir.parser import parse_function
+from ptxforge.ir.printer import print_function
+from ptxforge.ir.verifier import verify
+from ptxforge.support.errors import VerificationError
+from tests.ops import test_mbarrier
+
+PARAMETER = """%map: tensormap {dtype = "float16", \
+base = "x", shape = [3, "n"], strides = ["2*n", 1], box = [16, 16], swizzle = 32}) """
+MADE = """  %template = local_alloc : () -> memdesc<128xi8, #bar, mutable>
+  %work = map_workspace : i64
+  %map = make_tensor_map %work, %template, %x, %rows, %stride {sizes = [0, 14], dtype = "float16", \
+box = [16, 16], swizzle = 32} : tensormap
+  %buffer = local_alloc"""
+
+
+def parsed(*changes: tuple[str, str]):
+    """A kernel that copies the box at row -1 and column 1."""
+    text = test_mbarrier.TEXT
+    for old, new in [
+        (PARAMETER, "%rows: i32, %stride: i64) "), ("  %buffer = local_alloc", MADE),
+        ("  return", "  release_workspace %work\n  return"), *changes,
+    ]:  # fmt: skip
+        assert old in text
+        text = text.replace(old, new)
+    function = parse_function(text)
+    verify(function)
+    assert print_function(parse_function(print_function(function))) == print_function(function)
+    return function
+
+
+@pytest.mark.parametrize(("rows", "stride"), [(3, 24), (9, 14), (0, 24), (-2, 24)])
+def test_what_a_copy_reads_through_it(rows, stride):
+    """What lies beyond a size is zero; of a tensor without elements everything."""
+    x, out = np.arange(1, 400).astype(np.float16), np.full((16, 16), -1, np.float16)
+    function = parsed()
+    made = [type(op) for op in function.walk((ReleaseWorkspace, MapWorkspace))]
+    assert made == [MapWorkspace, ReleaseWorkspace]
+    run(function, grid=(1,), arguments=[x, 5, out, rows, stride])
+    expected = np.zeros((16, 16), np.float16)
+    for i in range(1, min(rows + 1, 16)):
+        expected[i, :13] = x[(i - 1) * stride + 1 :][:13]
+    np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize(("old", "new", "text"), [
+    ("sizes = [0, 14]", "sizes = [0, 0]", "needs"), ("box = [16, 16]", "box = [16]", "box"),
+    ("128xi8", "64xi8", "128 bytes"), ("%x, %rows, %stride", "%x, %rows", "needs"),
+])  # fmt: skip
+def test_what_is_refused(old, new, text):
+    with pytest.raises(VerificationError, match=text):
+        parsed((old, new))
