@@ -13,7 +13,8 @@ F16_TILES = _tiles(
     (128, 128, 64, 4, 3), (128, 128, 32, 4, 4), (128, 128, 64, 8, 3),
 )  # fmt: skip
 PERSISTENT_TILES = [
-    tile | {"persistent": True} for tile in _tiles((256, 128, 64, 8, 3), (128, 256, 64, 8, 3))
+    tile | {"persistent": True}
+    for tile in _tiles((256, 128, 64, 8, 3), (128, 256, 64, 8, 4), (128, 256, 64, 8, 3))
 ]
 """One program for each multiprocessor (``matmul_persistent``)."""
 ODD_TILES = _tiles(
