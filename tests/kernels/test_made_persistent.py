@@ -95,7 +95,7 @@ def test_random_products(few, seed):
     for device in few:
         outs = []
         for persistent in (True, False):
-            kernel = ptxforge.compile(product)
+            kernel = ptxforge.compile(product.fn)  # whose newest variant is the one launched
             placed = [ptxforge.to_device(x.copy(), device) for x in arrays]
             kernel[(tiles(m, n),)](*placed, m, n, k, 16, **WIDE, GROUP=group, KIND="", num_warps=8,
                                    num_stages=stages, persistent=persistent)  # fmt: skip

@@ -335,8 +335,23 @@ class Bound:
 def _check_beginning(coordinate: Polynomial) -> None:
     """TMA gives zeros in front of a tensor. A pointer may well be there along one dimension, if others make
     up for that: rows from the last to the first."""
-    if any(coefficient < 0 for coefficient in coordinate.values()):
+    if any(coefficient < 0 for coefficient in _least(coordinate).values()):
         raise NotLinear("a tile may begin in front of the tensor's first row or column")
+
+
+def _least(coordinate: Polynomial) -> Polynomial:
+    """``coordinate``, or less: what is above an index (the number of programs) is that and one at least."""
+    values = {value for monomial in coordinate for value in monomial if value.defining_op is not None}
+    total: Polynomial = {}
+    for monomial, coefficient in coordinate.items():
+        pairs = [(x, i) for x in monomial for i in values if coefficient > 0 and i.defining_op.is_below(x)]
+        for bound, index in pairs[:1]:
+            rest = [*monomial]
+            rest.remove(bound)
+            total = add(total, multiply({tuple(rest): coefficient}, {(index,): 1, (): 1}))
+        if not pairs:
+            total = add(total, {monomial: coefficient})
+    return total
 
 
 def _is_wide(load: Load) -> bool:
