@@ -54,10 +54,9 @@ from ptxforge.layouts.encodings import DotOperand, Mma, infer_trans
 from ptxforge.layouts.linear import LayoutError
 from ptxforge.layouts.mma_families import WGMMA, find_family
 from ptxforge.passes.products_in_parts import part_of_tile
+from ptxforge.support import machine
 
 _FLOATS_8 = (T.F8E4M3, T.F8E5M2)
-LEAST_PRODUCTS_THAT_KEEP = 3
-"""See KEPT."""
 
 
 def use_warpgroups(dot: Dot, num_warps: int, in_chain: bool) -> bool:
@@ -185,7 +184,7 @@ def _kept_in_memory(dot: Dot) -> _Tile | None:
     is_before = op is not None and op.parent is not dot.parent and len(op.results) == 1
     if turns or not (is_before and loop is not None and loop.is_counted):
         return None
-    if sum(1 for _ in dot.parent.walk(Product)) < LEAST_PRODUCTS_THAT_KEEP:
+    if sum(1 for _ in dot.parent.walk(Product)) < machine.PRODUCTS_THAT_KEEP:
         return None
     shape, bits = dot.a.type.shape, dot.a.type.element.bits
     layout = wgmma.shared_for_operand(shape, (1, 0), bits, 1, wgmma.ROWS)
