@@ -271,10 +271,14 @@ class TuplePlan:
     def of(self, bound: tuple) -> tuple[Any, list[Any]]:
         """The kernel for these arguments, and its own arguments."""
         shapes = shapes_of(self._kernel.params, bound)
+        return self.kernel(shapes), flat(shapes, bound)
+
+    def kernel(self, shapes: tuple[Shape, ...]) -> Any:
+        """The kernel that takes the elements of tuples of these shapes."""
         inner = self._inner.get(shapes)
         if inner is None:
             inner = self._inner[shapes] = flattened(self._kernel, shapes, self._make)
-        return inner, flat(shapes, bound)
+        return inner
 
     def warmup(self, bound: tuple, given: dict[str, Any]) -> Any:
         """Compile without launching."""
@@ -295,14 +299,16 @@ Launcher = Callable[..., None]
 
 
 def raw_launcher(variant: Any, device: Device) -> Launcher:
-    """The launch function of a :class:`~ptxforge.runtime.variant.CompiledKernel` on ``device``."""
+    """The launch function of a :class:`~ptxforge.runtime.variant.CompiledKernel` on ``device``. It takes
+    tuples where ``variant.src.shapes`` tells of some, and raises :class:`ArgumentError` for others."""
     made = variant.artifact
+    elements = _elements_of(getattr(variant.src, "shapes", ()), variant.name)
     names = [name for item in made.signature.items() for name in descriptor.parameter_names(*item)]
     sources = sources_in({name: place for place, name in enumerate(names)}, made, device)
     read = selector(sources)
     packer = layout([kind for _, kind in made.parameters])
     if findings.observes(device):
-        return _Emulated(variant, device, names, sources, packer)
+        return _Emulated(variant, device, names, sources, packer, elements)
     launch, block, shared = variant.function_on(device).launch, variant.block, made.shared_bytes
     pack = packer.pack
     blocks = functools.partial(blocks_of, made, device)
@@ -311,7 +317,7 @@ def raw_launcher(variant: Any, device: Device) -> Launcher:
         if enter:
             enter(launch_metadata)
         if x > 0 and y > 0 and z > 0:
-            values = [_plain(value) for value in _parts(arguments)]
+            values = [_plain(value) for value in _parts(elements(arguments))]
             launch(blocks((x, y, z)), block, shared, stream, pack(*read([*values, x])))
         if leave:
             leave(launch_metadata)
@@ -330,8 +336,9 @@ class _Emulated:
         names: list[str],
         sources: list[int | Reader],
         packer: struct.Struct,
+        elements: Callable[[tuple], Sequence[Any]],
     ):
-        self._variant, self._device, self._packer = variant, device, packer
+        self._variant, self._device, self._packer, self._elements = variant, device, packer, elements
         self._read = selector(sources)
         self._kept = [source for source in sources if isinstance(source, int) and source != programs.PLACE]
         self._names = [names[place] for place in self._kept]
@@ -341,7 +348,7 @@ class _Emulated:
         if enter:
             enter(launch_metadata)
         if x > 0 and y > 0 and z > 0:
-            self._launch((x, y, z), _parts(arguments))
+            self._launch((x, y, z), _parts(self._elements(arguments)))
         if leave:
             leave(launch_metadata)
 
@@ -365,6 +372,32 @@ class _Emulated:
             loan.end()
         if device.findings or findings.listeners:
             findings.tell(launched)
+
+
+def _elements_of(shapes: tuple[Shape, ...], kernel: str) -> Callable[[tuple], Sequence[Any]]:
+    """What takes the elements out of the tuples of a launch, where a kernel takes any."""
+    if not any(isinstance(shape, tuple) for shape in shapes):
+        return lambda arguments: arguments
+
+    def elements(arguments: tuple) -> list[Any]:
+        try:
+            return flat(shapes, arguments)
+        except (TypeError, ValueError):
+            raise ArgumentError(
+                f"'{kernel}' was compiled for arguments nested as {_spelled(shapes)}, not as {arguments!r}"
+            ) from None
+
+    return elements
+
+
+def _spelled(shapes: tuple[Shape, ...]) -> str:
+    """The nesting of arguments as text.
+
+    >>> _spelled((False, (tuple, (False, (tuple, (True,))))))
+    '(_, (_, (_,)))'
+    """
+    parts = [_spelled(shape[1]) if isinstance(shape, tuple) else "_" for shape in shapes]
+    return f"({parts[0]},)" if len(parts) == 1 else f"({', '.join(parts)})"
 
 
 def _parts(arguments: Sequence[Any]) -> list[Any]:

@@ -70,12 +70,14 @@ class CompiledKernel:
 
     def _complete(self, args: tuple) -> list[Any]:
         """An argument for every parameter, where constants may have been left out."""
-        names = list(self.artifact.signature)
-        if len(args) == len(names):
+        shapes = getattr(self.src, "shapes", None)
+        if shapes is None:
+            taken = {name for name, _ in self.artifact.parameters}
+            shapes = [name not in taken for name in self.artifact.signature]
+        if len(args) == len(shapes):
             return list(args)
-        taken = {name for name, _ in self.artifact.parameters}
         given = iter(args)
-        return [next(given, None) if name in taken else None for name in names]
+        return [None if shape is True else next(given, None) for shape in shapes]
 
     @property
     def key(self) -> Key:

@@ -25,7 +25,7 @@ import shutil
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,6 +34,7 @@ import attrs
 
 from ptxforge.compiler import OPTIONS, Artifact, Assembly, compile_ir
 from ptxforge.runtime import compiler_state, tools
+from ptxforge.runtime.slots import Nested, Shape
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.runtime.variants import GPUTarget
 from ptxforge.support import settings
@@ -135,11 +136,17 @@ def extract(file_path: str, fun: str | None = None) -> str:
 
 
 Constants = Mapping[Any, Any]
+Kind = Any
+"""A type as a signature has it: a text, or a tuple of types."""
 
 
 class ASTSource:
     """A kernel with the types of its parameters (``{"x": "*fp32", "BLOCK": "constexpr"}``), its constants by
     name or by position (``{(1,): 128}``), and attributes by position (``{(0,): [["tt.divisibility", 16]]}``).
+
+    The type of a tuple is the tuple of its elements' types (``{"pair": ("*fp32", ("i32", "constexpr"))}``), a
+    named tuple's the named tuple of them. What lies in it is meant by its path: ``{(1, 1, 1): 3}`` for the
+    last element of the last element of parameter 1. Launches take tuples of the same form.
     """
 
     ext = "ttir"
@@ -148,14 +155,32 @@ class ASTSource:
     def __init__(
         self,
         fn: Any,
-        signature: Mapping[str, str],
+        signature: Mapping[str, Kind],
         constexprs: Constants | None = None,
         attrs: Mapping[tuple, list] | None = None,
     ):
         self.fn, self.name = fn, fn.__name__
         self.signature = {_name(fn, key): kind for key, kind in signature.items()}
-        self.constants = {(fn.arg_names.index(_name(fn, k)),): v for k, v in (constexprs or {}).items()}
+        self.constants = {_path(fn, key): value for key, value in (constexprs or {}).items()}
         self.attrs = dict(attrs or {})
+
+    @functools.cached_property
+    def shapes(self) -> tuple[Shape, ...]:
+        """How the arguments of a launch are nested."""
+        return tuple(map(_shape, self._kinds()))
+
+    def _kinds(self) -> list[Kind]:
+        """The type of each parameter; what has a constant is one."""
+        names = self.fn.arg_names
+        return [self._kind((i,), self.signature.get(name, "constexpr")) for i, name in enumerate(names)]
+
+    def _kind(self, path: tuple[int, ...], kind: Kind) -> Kind:
+        if path in self.constants:
+            return "constexpr"
+        if not isinstance(kind, tuple):
+            return kind
+        items = [self._kind((*path, index), item) for index, item in enumerate(kind)]
+        return type(kind)(*items) if hasattr(kind, "_fields") else tuple(items)
 
     def hash(self) -> str:
         """A digest of the kernel's source and of all that specialises it."""
@@ -166,21 +191,24 @@ class ASTSource:
         parts = (self.fn.cache_key, sorted(self.attrs.items()), sorted(self.signature.items()), constants)
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
-    def specialization(self) -> tuple[dict[str, str], dict[str, Any]]:
-        """Signature and constants as :meth:`JITFunction.compile` takes them: ``*fp32:16`` for a pointer that
-        is divisible by 16."""
-        names = self.fn.arg_names
-        constants = {names[path[0]]: value for path, value in self.constants.items()}
-        signature = {}
-        for index, name in enumerate(names):
-            kind = "constexpr" if name in constants else self.signature.get(name, "constexpr")
+    def specialization(self) -> tuple[Any, dict[str, str], dict[str, Any]]:
+        """The kernel that takes the elements of tuples, and its signature and constants as
+        :meth:`JITFunction.compile` takes them: ``*fp32:16`` for a pointer that is divisible by 16. Raises
+        :class:`ArgumentError` for a constant of something that the signature does not have."""
+        nested = any(isinstance(shape, tuple) for shape in self.shapes)
+        kernel = self.fn._apart.kernel(self.shapes) if nested else self.fn
+        structure = getattr(kernel, "__ptxforge_structure__", {})
+        parts = [structure.get(name, name) for name in self.fn.arg_names]
+        signature, constants, unknown = {}, {}, dict(self.constants)
+        for path, name, kind in _leaves(self._kinds(), parts):
             if kind == "constexpr":
-                constants.setdefault(name, None)
-            divisible = any(
-                a[0] == "tt.divisibility" and a[1] % 16 == 0 for a in self.attrs.get((index,), ())
-            )
+                constants[name] = unknown.pop(path, None)
+            marks = self.attrs.get(path, ())
+            divisible = any(mark[0] == "tt.divisibility" and mark[1] % 16 == 0 for mark in marks)
             signature[name] = f"{kind}:16" if divisible and kind != "constexpr" else kind
-        return signature, constants
+        for path in unknown:
+            raise ArgumentError(f"constexprs has a value for {path}, where the signature has no element")
+        return kernel, signature, constants
 
     def settle(self) -> None:
         """Find out what has to be known of the function before others take it away."""
@@ -188,17 +216,17 @@ class ASTSource:
 
     def artifact(self, machine: str, chosen: Options) -> Artifact:
         """The kernel compiled for ptxforge's name of a target."""
-        signature, constants = self.specialization()
+        kernel, signature, constants = self.specialization()
         options = {name: getattr(chosen, name) for name in OPTIONS if hasattr(chosen, name)}
         # Who asks for this launches by itself, and would have to make the tensor maps of TMA, too.
-        return self.fn.compile(signature, constants, machine, **options | {"tensor_maps": False})
+        return kernel.compile(signature, constants, machine, **options | {"tensor_maps": False})
 
     def make_ir(
         self, target: GPUTarget, options: Any, codegen_fns: Any, module_map: Any, context: Any
     ) -> hooks.Module:
         """What the kernel reads and writes, as a module of Triton's IR that others can walk."""
-        signature, constants = self.specialization()
-        made = self.fn.compile(signature, constants, _machine(target))
+        kernel, signature, constants = self.specialization()
+        made = kernel.compile(signature, constants, _machine(target))
         parameters = [name for name, kind in signature.items() if kind != "constexpr"]
         arrays = [name for name in parameters if signature[name].startswith("*")]
         return hooks.Module(
@@ -228,6 +256,27 @@ class IRSource:
     def artifact(self, machine: str, chosen: Options) -> Artifact:
         """The kernel compiled for ptxforge's name of a target."""
         return compile_ir(self.src, machine)
+
+
+def _shape(kind: Kind) -> Shape:
+    return (type(kind), tuple(map(_shape, kind))) if isinstance(kind, tuple) else kind == "constexpr"
+
+
+def _leaves(
+    kinds: Sequence[Kind], parts: Sequence[Nested | str], path: tuple[int, ...] = ()
+) -> Iterator[tuple[tuple[int, ...], str, str]]:
+    """Path, name and type of every parameter behind the types of a signature."""
+    for index, (kind, part) in enumerate(zip(kinds, parts, strict=True)):
+        if isinstance(part, Nested):
+            yield from _leaves(kind, part.parts, (*path, index))
+        else:
+            yield (*path, index), part, kind
+
+
+def _path(fn: Any, key: Any) -> tuple[int, ...]:
+    """Where a constant lies, given by a parameter's name, its position, or a path."""
+    first, *rest = key if isinstance(key, tuple) else (key,)
+    return (fn.arg_names.index(first) if isinstance(first, str) else first, *rest)
 
 
 def _name(fn: Any, key: Any) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import collections
 import copy
 import pickle
 
@@ -71,7 +72,8 @@ def test_compiled_kernel_launches_with_and_without_its_constants():
 def test_constants_and_attributes_by_position():
     given = source(constexprs={(4,): 128}, attrs={(0,): [["tt.divisibility", 16]]})
     assert given.constants == {(4,): 128}
-    signature, constants = given.specialization()
+    kernel, signature, constants = given.specialization()
+    assert kernel is scaled
     assert signature == {"x": "*fp32:16", "y": "*fp32", "n": "i32", "factor": "fp32", "BLOCK": "constexpr"}
     assert constants == {"BLOCK": 128}
 
@@ -178,3 +180,86 @@ def test_other_files_are_refused(tmp_path):
     (tmp_path / "kernel.ttir").write_text("module { tt.func public @kernel() }")
     with pytest.raises(ptxforge.errors.ParseError):
         compile(tmp_path / "kernel.ttir", target=CPU)
+
+
+Pair = collections.namedtuple("Pair", "scale shift")
+
+
+@ptxforge.jit
+def of_tuples(y, inputs, pair, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.static_assert(isinstance(pair, Pair))
+    x, (n, _) = inputs
+    tl.static_assert(inputs[1][1][1] is None)
+    value = tl.load(x + i, mask=i < n)
+    for _ in tl.static_range(inputs[1][1][0]):  # a constant inside of two tuples
+        value *= pair.scale
+    tl.store(y + i, value + pair.shift, mask=i < n)
+
+
+def source_of_tuples(**changes):
+    given = {
+        "signature": {
+            "y": "*fp32", "BLOCK": "constexpr",
+            "inputs": ("*fp32", ("i32", ("constexpr", "constexpr"))), "pair": Pair("fp32", "constexpr"),
+        },
+        "constexprs": {"BLOCK": 128, (1, 1, 1, 0): 3, (2, 1): 0.5},
+        "attrs": {(0,): [["tt.divisibility", 16]], (1, 0): [["tt.divisibility", 16]]},
+    }  # fmt: skip
+    return ASTSource(of_tuples, **given | changes)
+
+
+def test_tuples_in_signatures():
+    kernel = compile(source_of_tuples(), target=CPU)
+    assert [name for name, _ in kernel.artifact.parameters] == ["y", "inputs_0", "inputs_1_0", "pair_0"]
+    assert kernel.artifact.signature["inputs_0"] == "*fp32:16"
+    expected = np.arange(300, dtype=np.float32) * 8 + 0.5
+
+    def check(launch):
+        x, y = np.arange(300, dtype=np.float32), np.zeros(300, np.float32)
+        launch(y, (x, (300, (3, None))), Pair(2.0, 0.5))
+        np.testing.assert_array_equal(y, expected)
+
+    check(lambda *args: kernel[(3,)](*args))
+    check(lambda *args: kernel[(3,)](*args, 128))
+    arrived = pickle.loads(pickle.dumps(kernel))
+    for each in (kernel, arrived):
+        head = 3, 1, 1, 0, each.function, each.packed_metadata, None, None, None
+        check(lambda *args: each.run(*head, *args, 128))  # noqa: B023 - called at once
+
+
+def test_a_launch_with_other_tuples_is_refused():
+    kernel, x = compile(source_of_tuples(), target=CPU), np.zeros(8, np.float32)
+    with pytest.raises(ArgumentError, match=r"nested as \(_, \(_, \(_, \(_, _\)\)\), \(_, _\), _\)"):
+        kernel[(1,)](x, (x, 8), Pair(2.0, 0.5))
+
+
+def test_a_tuple_as_one_constant():
+    @ptxforge.jit
+    def sizes(y, shape):
+        tl.store(y, shape[0] * shape[1][0])
+
+    for kinds in ("constexpr", ("constexpr", ("constexpr",))):
+        given = ASTSource(sizes, {"y": "*i32", "shape": kinds}, {(1,): (5, (7,))})
+        y = np.zeros(1, np.int32)
+        compile(given, target=CPU)[(1,)](y, (5, (7,)))
+        assert y[0] == 35
+
+
+def test_hashes_tell_tuples_apart():
+    changes = [
+        {}, {"constexprs": {"BLOCK": 128, (1, 1, 1, 0): 2, (2, 1): 0.5}},
+        {"attrs": {}},
+        {"signature": source_of_tuples().signature | {"pair": Pair("fp64", "constexpr")}},
+    ]  # fmt: skip
+    assert len({source_of_tuples(**change).hash() for change in changes}) == len(changes)
+
+
+def test_constants_of_what_a_signature_does_not_have():
+    with pytest.raises(ArgumentError, match=r"a value for \(1, 4\)"):
+        compile(source_of_tuples(constexprs={"BLOCK": 128, (1, 4): 3}), target=CPU)
+
+
+@needs_assembler
+def test_tuples_have_machine_code_for_gpus_too():
+    assert compile(source_of_tuples(), target=GPUTarget("cuda", 90, 32)).asm["cubin"]
