@@ -161,6 +161,23 @@ def _assembled(
     return module
 
 
+def machine_code(ptx: str, kernel: str, target: str) -> bytes:
+    """As :func:`tools.machine_code`, out of the disk cache when it was assembled before; ``kernel`` is the
+    entry's name for readers."""
+    if store.folder() is None:
+        return tools.machine_code(ptx, target)
+    version = tools.assembler_version(tools.assembler_for(ptx))
+    name = cache.machine_name(ptx, target, version)
+    cubin = cache.load_machine_code(name)
+    if cubin:
+        cache.counters.loaded += 1
+        return cubin
+    cubin = tools.machine_code(ptx, target)
+    cache.counters.assembled += 1
+    cache.store_machine_code(name, cubin, kernel, target, version)
+    return cubin
+
+
 _one_at_a_time = threading.RLock()
 """Two threads that compile at once would only take turns, under the interpreter's lock."""
 

@@ -362,7 +362,9 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
         chosen = options.parse(self._with_defaults(given))
         machine = str(parse_target(target or DEFAULT_TARGET))
         made = compiling.artifact_of(self, Key(machine, complete, constants, dict(chosen.compile)))
-        made.asm = tools.with_machine_code(made.asm, lambda: tools.machine_code(made.ptx, made.target))
+        made.asm = tools.with_machine_code(
+            made.asm, lambda: compiling.machine_code(made.ptx, made.name, made.target)
+        )
         return made
 
     # What was compiled

@@ -85,10 +85,15 @@ def machine_code(ptx: str, target: str) -> bytes:
     """The machine code of PTX text without a GPU: by nvJitLink where it is installed (faster, as no process
     is started), else by ``ptxas``, which comes first where :func:`must_use_ptxas`; unless
     ``PTXFORGE_ASSEMBLER`` names one. Raises :class:`DeviceError` as those do."""
+    return assemble_with(assembler_for(ptx), ptx, target)
+
+
+def assembler_for(ptx: str) -> str:
+    """Which assembler :func:`machine_code` takes: ``nvjitlink`` or ``ptxas``."""
     chosen = settings.ASSEMBLER.get()
-    if chosen in ("", "driver"):
-        chosen = "nvjitlink" if nvjitlink.library() and not must_use_ptxas(ptx) else "ptxas"
-    return assemble_with(chosen, ptx, target)
+    if chosen not in ("", "driver"):
+        return chosen
+    return "nvjitlink" if nvjitlink.library() and not must_use_ptxas(ptx) else "ptxas"
 
 
 def assemble_with(assembler: str, ptx: str, target: str) -> bytes:

@@ -33,7 +33,7 @@ from typing import Any
 import attrs
 
 from ptxforge.compiler import OPTIONS, Artifact, Assembly, compile_ir
-from ptxforge.runtime import compiler_state, tools
+from ptxforge.runtime import compiler_state, compiling, tools
 from ptxforge.runtime.slots import Nested, Shape
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.runtime.variants import GPUTarget
@@ -334,7 +334,7 @@ def _with_cubin(made: Artifact, target: GPUTarget) -> Artifact:
     """The artifact with its machine code, and without the IR's texts: it goes from process to process."""
     texts: dict[str, Any] = {"ptx": made.ptx}
     if target.backend == "cuda":
-        texts["cubin"] = tools.machine_code(made.ptx, made.target)
+        texts["cubin"] = compiling.machine_code(made.ptx, made.name, made.target)
     return attrs.evolve(made, asm=Assembly(texts), stages=[], remarks=())
 
 

@@ -263,3 +263,17 @@ def test_constants_of_what_a_signature_does_not_have():
 @needs_assembler
 def test_tuples_have_machine_code_for_gpus_too():
     assert compile(source_of_tuples(), target=GPUTarget("cuda", 90, 32)).asm["cubin"]
+
+
+def test_machine_code_is_assembled_once(tmp_path, monkeypatch):
+    monkeypatch.setenv("PTXFORGE_CACHE_DIR", str(tmp_path / "cache"))
+    asked = []
+    monkeypatch.setattr(tools, "assembler_version", lambda assembler: f"{assembler} 1")
+    monkeypatch.setattr(tools, "assemble_with", lambda *given: asked.append(given) or b"machine code")
+    for arch, times in ((90, 1), (90, 1), (80, 2)):
+        assert compile(source(), target=GPUTarget("cuda", arch, 32)).asm["cubin"] == b"machine code"
+        assert scaled.compile(*source().specialization()[1:], target="sm_90a").asm["cubin"] == b"machine code"
+        assert len(asked) == times
+    monkeypatch.setenv("PTXFORGE_CACHE_DIR", "off")
+    compile(source(), target=GPUTarget("cuda", 90, 32))
+    assert len(asked) == 3
