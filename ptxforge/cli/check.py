@@ -23,8 +23,7 @@ from pathlib import Path
 from ptxforge import triton_compat
 from ptxforge.checking import torch_device
 from ptxforge.checking.issues import Report
-from ptxforge.checking.page import page
-from ptxforge.checking.sarif import sarif
+from ptxforge.checking.page import page, sarif
 from ptxforge.checking.session import FAIL_ON, check
 from ptxforge.support.errors import PtxforgeError
 

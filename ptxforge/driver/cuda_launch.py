@@ -11,7 +11,8 @@ every launch of a variant, so a *frame* holds it ready, parameters and configura
 What a warm launch costs is therefore one ``pack_into`` and one foreign call of four pointers. The foreign
 call gives up the GIL, so a frame belongs to one launch at a time: it is taken from a list and put back, both
 atomic; a thread that finds none makes one. A launch with its arguments fixed keeps a packed frame for each
-stream, which the driver only reads: one foreign call is left.
+stream, which the driver only reads: one foreign call is left. Of work that is queued again and again a CUDA
+graph makes one launch (:class:`CudaGraph`).
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from __future__ import annotations
 import ctypes
 import functools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -323,3 +325,49 @@ class _Retry:
             f"launching '{self._function.name}' failed: {describe(driver, driver.CUresult(code))}\n"
             f"grid {grid}, block {tuple(block)}, {shared} bytes of dynamic shared memory"
         )
+
+
+if TYPE_CHECKING:
+    from ptxforge.driver.cuda import CudaDevice
+
+
+class CudaGraph:
+    """What was queued on ``stream`` inside :meth:`capture`. Use it in a ``with`` statement.
+
+    Raises :class:`DeviceError` when the driver refuses, for instance to capture what waits or allocates.
+    """
+
+    def __init__(self, device: CudaDevice):
+        self._device = device
+        self._graph = self._ready = None
+
+    def __enter__(self) -> CudaGraph:
+        with self._device.current():
+            self._stream = call("cuStreamCreate", 0)
+        self.stream = int(self._stream)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        with self._device.current():
+            if self._ready is not None:
+                call("cuGraphExecDestroy", self._ready)
+            if self._graph is not None:
+                call("cuGraphDestroy", self._graph)
+            call("cuStreamDestroy", self._stream)
+
+    @contextmanager
+    def capture(self) -> Iterator[None]:
+        """What is queued on :attr:`stream` inside goes into the graph, and does not run."""
+        mode = bindings().CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        with self._device.current():
+            call("cuStreamBeginCapture", self._stream, mode)
+            try:
+                yield
+            finally:
+                self._graph = call("cuStreamEndCapture", self._stream)
+            self._ready = call("cuGraphInstantiate", self._graph, 0)
+
+    def replay(self, stream: int = 0) -> None:
+        """Queue all that was captured on a stream."""
+        with self._device.current():
+            call("cuGraphLaunch", self._ready, stream)

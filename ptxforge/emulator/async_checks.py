@@ -11,8 +11,7 @@ Races are found by `checks.Checker`, to which this one adds what the asynchronou
 * A wgmma reads shared memory; two warps of its warpgroup stand for all. The waiting of any one thread of the
   warpgroup ends its reads: until then `flight` guards them, then `ProductReads`.
 * An mbarrier carries clocks: from those who arrive, and from the issuer of a bulk load that completes on it,
-to those
-  whose wait succeeds.
+  to those whose wait succeeds.
 
 The async proxy (bulk stores, wgmma) sees an ordinary store only behind a `fence.proxy.async`: of the storing
 thread after the store, or of another thread that the store happened before. A cp.async writes through the
@@ -29,14 +28,13 @@ from __future__ import annotations
 import numpy as np
 
 from ptxforge.emulator.access import ATOMIC, READ, WRITE, Locator
-from ptxforge.emulator.accumulators import stale_accumulators
 from ptxforge.emulator.async_copy import BulkCopies, BulkWork, CopyGroups
 from ptxforge.emulator.checks import Checker, RemoteAccess
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.mbarrier import MBarriers
 from ptxforge.emulator.memory import ORIGIN, THREAD_BITS, address_of
-from ptxforge.emulator.product_reads import ProductReads
 from ptxforge.emulator.program import SHARED_BASE, Program
+from ptxforge.emulator.registers import stale_accumulators
 from ptxforge.emulator.state import Machine
 from ptxforge.emulator.wgmma import THREADS, Wgmma
 
@@ -389,3 +387,63 @@ class _Clocks:
         lanes, slots = self._one_per_warp(lanes, slots)
         rows = self._rows(slots)
         np.maximum.at(self.races.seen, self._warps(lanes), self.carried[rows])
+
+
+_UNIT, _WARPS = 16, THREADS // 32
+
+
+class ProductReads:
+    """Per unit of 16 bytes of shared memory and warpgroup of its CTA: when that last finished reading it for
+    a wgmma.
+
+    While a product is under way, `AsyncChecker.flight` guards its operands. Behind a wait for it, one thing
+    is left to see: whether who writes there next has heard of the wait of *any* warp of the warpgroup,
+    through a barrier or an mbarrier. (In other warpgroups and CTAs; the warpgroup itself has waited.)
+    """
+
+    def __init__(self, machine: Machine, races: Checker):
+        self.machine, self.races = machine, races
+        self.origin = address_of(machine.shared) - ORIGIN
+        groups = machine.warps_per_cta // _WARPS if machine.warps_per_cluster > _WARPS else 0
+        self.ended = np.zeros((groups, machine.shared.size // _UNIT if groups else 0), np.int32)
+        races.forget_hooks.append(self.start)
+
+    def start(self) -> None:
+        """A batch begins, or ticks start again: everything so far counts as ordered."""
+        self.ended.fill(0)
+
+    def landed(self, site: Site, warpgroups: np.ndarray, granules: np.ndarray) -> None:
+        """Products of warpgroups of the machine have finished; ``granules`` (of 4 bytes) are a row for
+        each."""
+        if not self.ended.size:
+            return
+        tick = self.races.tick(site)
+        for group in range(len(self.ended)):
+            rows = granules[warpgroups % len(self.ended) == group]
+            self.ended[group, rows.reshape(-1) >> 2] = tick
+
+    def written(self, site: Site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int) -> None:
+        """Lanes write units of ``nbytes`` at host indices now."""
+        if not self.ended.size:
+            return
+        lanes = self.machine.lanes_in(lanes)
+        for offset in range(0, max(nbytes, 1), _UNIT):
+            units = indices - self.origin + offset >> 4
+            for group, ended in enumerate(self.ended):
+                ticks = ended[units]
+                if int(ticks.max(initial=0)) > self.races.floor:
+                    self._check(site, lanes, units, ticks, group)
+
+    def _check(
+        self, site: Site, lanes: np.ndarray, units: np.ndarray, ticks: np.ndarray, group: int
+    ) -> None:
+        machine = self.machine
+        rank = units * _UNIT // machine.shared_stride % machine.cluster_size
+        first = rank * machine.warps_per_cta + group * _WARPS
+        clock = self.races.seen[machine.cluster_of_lane[lanes], self.races.warp[lanes]]
+        known = np.take_along_axis(clock, first[:, None] + np.arange(_WARPS), axis=1).max(axis=1)
+        bad = (ticks > known) & (self.races.warp[lanes] // _WARPS != first // _WARPS)
+        if bad.any():
+            other = self.races.sites[int(ticks[bad][0])]
+            text = f"shared write of what is read by a wgmma at {other}, with nothing to order them"
+            machine.report("race", text, site, lanes[bad])

@@ -53,8 +53,7 @@ from ptxforge.emulator.memory import (
 )
 from ptxforge.emulator.parser import TYPE_BITS, Instruction
 from ptxforge.emulator.program import SHARED_BASE, Program
-from ptxforge.emulator.registers import unwritten
-from ptxforge.emulator.replicas import feeds_guarded_stores_only
+from ptxforge.emulator.registers import feeds_guarded_stores_only, unwritten
 from ptxforge.emulator.state import EXIT, Machine
 
 _ATOMIC_BIT = np.uint32(1 << 31)

@@ -14,7 +14,6 @@ from ptxforge.emulator import (  # noqa: F401
     mbarrier,
     memory_ops,
     mma,
-    register_pool,
     tensormap,
     warp,
     wgmma,

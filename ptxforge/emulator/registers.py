@@ -1,5 +1,6 @@
-"""Registers by data flow: those that are read although no path writes them, where that cannot be meant (as
-an address or as a guard), and how many are live at once.
+"""Registers by data flow over a program's blocks: those that are read although no path writes them, where
+that cannot be meant (as an address or as a guard); how many are live at once; those of a wgmma that are
+touched too early; and loads whose value goes nowhere but into guarded stores.
 
 Reading an unwritten register is legal PTX where the value does not matter in the end (compilers leave lanes
 of a predicated load undefined and shuffle them along), so data operands are let pass; the emulator gives 0.
@@ -8,7 +9,7 @@ An address or a branch condition matters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from ptxforge.emulator.findings import Site
@@ -43,7 +44,7 @@ def _complaint(program: Program, name: str) -> str:
         register.name == name
         for block in program.blocks
         for item in block.instructions
-        for register in registers_of(item.family.definitions(item))
+        for register in _written(item)
     )
     if is_written:
         return f"{name} is used, but computed from a register that nothing has written"
@@ -93,17 +94,26 @@ def _known_at_entry(blocks: list[Block], steps: dict[Block, list[Step]]) -> dict
 
 
 def _defined(item: Instruction, bit: dict[str, int]) -> int:
-    found = 0
-    for register in registers_of(item.family.definitions(item)):
-        found |= bit.get(register.name, 0)
-    return found
+    return _union(bit.get(register.name, 0) for register in _written(item))
 
 
 def _critical(item: Instruction) -> list[Register]:
     """Registers whose value decides where an access or a branch goes."""
     bases = [operand.base for operand in item.operands if isinstance(operand, Memory)]
-    guard = [item.predicate] if item.predicate is not None else []
-    return [register for register in bases + guard if isinstance(register, Register) and register.bits]
+    return [register for register in bases + _guard(item) if isinstance(register, Register) and register.bits]
+
+
+def _guard(item: Instruction) -> list[Register]:
+    return [item.predicate] if item.predicate is not None else []
+
+
+def _written(item: Instruction) -> list[Register]:
+    return registers_of(item.family.definitions(item))
+
+
+def _read(item: Instruction) -> list[Register]:
+    """The registers of the operands that an instruction does not write, and its guard."""
+    return registers_of(item.operands[len(item.family.definitions(item)) :]) + _guard(item)
 
 
 def _site(program: Program, item: Instruction) -> Site:
@@ -128,7 +138,7 @@ def live_by_line(program: Program) -> list[tuple[SourceLine, int]]:
     lines: dict[str, SourceLine] = {}
     for block in program.blocks:
         for item in block.instructions:
-            for register in registers_of(item.family.definitions(item)):
+            for register in _written(item):
                 if item.source is not None:
                     lines[register.name] = item.source
     counts: dict[tuple[str, int], int] = {}
@@ -175,10 +185,8 @@ Effect = tuple[int, int, int]
 
 def _effect(item: Instruction, bit: dict[str, int]) -> Effect:
     defined = _defined(item, bit)
-    guard = [item.predicate] if item.predicate is not None else []
-    sources = item.operands[len(item.family.definitions(item)) :]
-    used = _union(bit.get(register.name, 0) for register in registers_of(sources) + guard)
-    return defined, 0 if guard else defined, used
+    used = _union(bit.get(register.name, 0) for register in _read(item))
+    return defined, 0 if item.predicate is not None else defined, used
 
 
 def _live_at_entry(blocks: list[Block], effects: dict[Block, list[Effect]]) -> dict[Block, int]:
@@ -222,10 +230,7 @@ def _flow(block: Block, bit: dict[str, int]) -> tuple[int, int]:
     """(registers that the block surely writes, registers that it reads before it has surely written them)."""
     written = needed = 0
     for item in block.instructions:
-        definitions = item.family.definitions(item)
-        guard = [item.predicate] if item.predicate is not None else []
-        for register in registers_of(item.operands[len(definitions) :]) + guard:
-            needed |= bit.get(register.name, 0) & ~written
+        needed |= _union(bit.get(register.name, 0) for register in _read(item)) & ~written
         if item.predicate is None:
             written |= _defined(item, bit)
         else:
@@ -247,3 +252,163 @@ def _surely_written_at_entry(blocks: list[Block], flows: dict[Block, tuple[int, 
                     entry[successor] &= out
                     changed = True
     return entry
+
+
+_OLDEST = 16
+_UNFENCED = "unfenced"
+State = dict[tuple[str, str], int]
+"""("D" or "A", register) -> commits since the wgmma that uses it; absent: not in flight.
+
+("unfenced", register) -> 0: touched since the last `wgmma.fence`; ("unfenced", "") -> 0: there was no fence
+yet."""
+
+
+def stale_accumulators(program: Program) -> list[tuple[Site, str]]:
+    """Instructions that touch registers of a wgmma before a `wait_group` that completes it, on some path.
+    (Registers have no shadow that would tell while the program runs.)"""
+    if not any(
+        item.opcode.startswith("wgmma.mma") for block in program.blocks for item in block.instructions
+    ):
+        return []
+    entering: dict[int, State] = {program.blocks[0].index: {(_UNFENCED, ""): 0}}
+    operands = _wgmma_registers(program)
+    work = [program.blocks[0]]
+    while work:
+        block = work.pop()
+        state = dict(entering[block.index])
+        for _ in _faults(block, state, operands):
+            pass
+        for successor in block.successors:
+            if _join(entering, successor, state):
+                work.append(successor)
+    found = {}
+    for block in program.blocks:
+        for item, message in _faults(block, dict(entering.get(block.index, {})), operands):
+            found[item.line] = (_site(program, item), message)
+    return list(found.values())
+
+
+def _join(entering: dict[int, State], block: Block, state: State) -> bool:
+    """Merge into the block's entry state, the less complete winning. True when it changed."""
+    known = entering.get(block.index)
+    if known is None:
+        entering[block.index] = dict(state)
+        return True
+    changed = False
+    for key, age in state.items():
+        if age < known.get(key, _OLDEST + 1):
+            known[key] = age
+            changed = True
+    return changed
+
+
+def _wgmma_registers(program: Program) -> set[str]:
+    """Accumulators and A registers of all wgmma."""
+    return {register.name for block in program.blocks for item in block.instructions
+            if item.opcode.startswith("wgmma.mma") for register in _fragments(item)}  # fmt: skip
+
+
+def _fragments(item: Instruction) -> list[Register]:
+    """The registers of D, and of A where it is in registers."""
+    a = registers_of(item.operands[1:2])
+    return registers_of(item.operands[:1]) + (a if len(a) > 1 else [])
+
+
+def _faults(block: Block, state: State, operands: set[str]) -> Iterator[tuple[Instruction, str]]:
+    """Step through a block, changing `state`; yields instructions that touch what is in flight, or lack a
+    fence.
+    """
+    for item in block.instructions:
+        if item.opcode.startswith("wgmma.mma"):
+            yield from _unfenced(item, state)
+            _issue(item, state)
+        elif item.opcode.startswith("wgmma.fence"):
+            for key in [key for key in state if key[0] == _UNFENCED]:
+                del state[key]
+        elif item.opcode.startswith("wgmma.commit"):
+            for key in state:
+                state[key] = min(state[key] + (key[0] != _UNFENCED), _OLDEST)
+        elif item.opcode.startswith("wgmma.wait"):
+            pending = getattr(item.operands[0], "value", 0)
+            for key in [key for key, age in state.items() if age > pending and key[0] != _UNFENCED]:
+                del state[key]
+        else:
+            touched = [register for register in registers_of(item.operands) if register.name in operands]
+            yield from _touched(item, state)
+            state.update({(_UNFENCED, register.name): 0 for register in touched})
+
+
+def _unfenced(item: Instruction, state: State) -> Iterator[tuple[Instruction, str]]:
+    if (_UNFENCED, "") in state:
+        yield item, "no wgmma.fence before the first wgmma"
+        return
+    for register in _fragments(item):
+        if (_UNFENCED, register.name) in state:
+            yield item, f"{register.name} was accessed after the last wgmma.fence"
+            return
+
+
+def _issue(item: Instruction, state: State) -> None:
+    for register in registers_of(item.operands[:1]):
+        state["D", register.name] = 0
+    if len(registers_of(item.operands[1:2])) > 1:
+        for register in registers_of(item.operands[1:2]):
+            state["A", register.name] = 0
+
+
+def _touched(item: Instruction, state: State) -> Iterator[tuple[Instruction, str]]:
+    defined = {register.name for register in _written(item)}
+    for register in registers_of(item.operands):
+        if ("D", register.name) in state:
+            yield item, f"{register.name} is an accumulator of a wgmma that was not waited for"
+            return
+        if register.name in defined and ("A", register.name) in state:
+            yield item, f"{register.name} is an operand of a wgmma that was not waited for"
+            return
+
+
+_ARITHMETIC = frozenset(
+    "abs add addc and bfe bfi bfind brev clz cnot copysign cos cvt cvta div dp2a dp4a ex2 fma fns lg2 lop3 "
+    "mad mad24 max min mov mul mul24 neg not or popc prmt rcp rem rsqrt sad selp set setp shf shl shr sin "
+    "slct sqrt sub subc szext tanh testp xor".split()
+)
+"""Opcodes whose results depend on the thread's own registers alone."""
+
+_STORES = ("st", "red", "atom")
+
+
+@lru_cache(maxsize=4096)
+def feeds_guarded_stores_only(program: Program, line: int) -> bool:
+    """Whether what the load at a PTX line reads ends as the value of predicated stores, whatever computation
+    lies between: no address, no branch, no other thread depends on it.
+
+    Where a tile is smaller than the threads are many, compilers let several threads load, compute and keep
+    the same element, and one of them store it. When that one stores where the others have just loaded, in
+    place, a slower copy may load the new value instead of the old one: a race that does not matter.
+    """
+    every = [item for block in program.blocks for item in block.instructions]
+    loads = [item for item in every if item.line == line and item.parts[0] in ("ld", "ldu")]
+    work = [register.name for item in loads for register in _written(item)]
+    seen: set[str] = set()
+    while work:
+        name = work.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for item in every:
+            if all(register.name != name for register in _read(item)):
+                continue
+            if not _is_harmless(item, name):
+                return False
+            work += [register.name for register in _written(item)]
+    return bool(loads)
+
+
+def _is_harmless(item: Instruction, name: str) -> bool:
+    if item.predicate is not None and item.predicate.name == name:
+        return False
+    if item.parts[0] not in _STORES:
+        return item.parts[0] in _ARITHMETIC
+    addresses = [operand for operand in item.operands if isinstance(operand, Memory)]
+    is_address = any(register.name == name for register in registers_of(tuple(addresses)))
+    return item.predicate is not None and not is_address

@@ -20,7 +20,6 @@ from ptxforge.interpreter import (
     partition,
     reduce,
     shared,
-    tensor_map,
 )
 from ptxforge.interpreter.address_space import AddressSpace
 from ptxforge.interpreter.execute import run
@@ -29,5 +28,4 @@ from ptxforge.interpreter.registry import HANDLERS
 __all__ = [
     "HANDLERS", "AddressSpace", "atomic", "control", "debug", "debugger", "descriptor", "inline_asm",
     "mbarrier", "memory", "partition", "reduce", "run", "shared",
-    "tensor_map",
 ]  # fmt: skip

@@ -1,7 +1,5 @@
-"""mbarriers and copies of boxes of tensors: a copy reads its source when it starts, and writes when its
-barrier is waited for.
-
-Boxes that are stored by TMA: a copy reads its source when it starts, and writes at the latest moment.
+"""mbarriers, copies of boxes of tensors, and tensor maps that a kernel makes: a copy reads its source when it
+starts, and writes when its barrier is waited for; a store by TMA writes at the latest moment.
 """
 
 from __future__ import annotations
@@ -12,6 +10,7 @@ import attrs
 import numpy as np
 
 from ptxforge.interpreter.atomic import update
+from ptxforge.interpreter.execute import TensorMap
 from ptxforge.interpreter.registry import interprets
 from ptxforge.ir.ops.mbarrier import (
     BarrierArrive,
@@ -21,6 +20,7 @@ from ptxforge.ir.ops.mbarrier import (
     BarrierWait,
     TensorLoad,
 )
+from ptxforge.ir.ops.tensor_map import MakeTensorMap, MapWorkspace, ReleaseWorkspace
 from ptxforge.ir.ops.tensor_store import StoreBox, StoreWait, TensorStore
 from ptxforge.support.errors import InterpreterError
 
@@ -189,3 +189,23 @@ def _write(program, op, map, rows: np.ndarray, corner) -> None:
         update(program, op.kind, address, tile, inside)
     else:
         program.memory.write(address[inside], tile[inside])
+
+
+@interprets(MapWorkspace)
+def map_workspace(program, op):
+    """Programs run one after the other, and maps are values here."""
+    return np.int64(0)
+
+
+@interprets(ReleaseWorkspace)
+def release_workspace(program, op, workspace):
+    pass
+
+
+@interprets(MakeTensorMap)
+def make_tensor_map(program, op, workspace, template, base, *numbers):
+    given = iter(int(number) for number in numbers)
+    shape = tuple(size or next(given) for size in op.sizes)
+    if min(shape) < 1:
+        shape = (0,) * len(shape)
+    return TensorMap(int(base), shape, (*given, 1))

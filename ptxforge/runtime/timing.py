@@ -19,7 +19,7 @@ import numpy as np
 
 from ptxforge.driver import arrays
 from ptxforge.driver.cuda import CudaDevice
-from ptxforge.driver.graph import CudaGraph
+from ptxforge.driver.cuda_launch import CudaGraph
 from ptxforge.driver.protocol import Device
 from ptxforge.runtime import hooks
 from ptxforge.runtime.devices import default_device

@@ -10,7 +10,7 @@ import ptxforge
 import ptxforge.language as tl
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.emulator.launch import load_text
-from ptxforge.emulator.replicas import feeds_guarded_stores_only
+from ptxforge.emulator.registers import feeds_guarded_stores_only
 from tests.emulator.harness import HEADER, run
 
 

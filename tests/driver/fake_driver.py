@@ -14,7 +14,7 @@ import re
 import struct
 from types import SimpleNamespace
 
-from ptxforge.driver import cuda, cuda_api, cuda_launch, graph, jit, tensor_map
+from ptxforge.driver import cuda, cuda_api, cuda_launch, jit, tensor_map
 from ptxforge.driver.cuda import CudaDevice
 from ptxforge.runtime import devices, launcher
 
@@ -350,7 +350,7 @@ def install(monkeypatch, fake: FakeDriver) -> FakeDriver:
     tensor_map.encode.cache_clear()
     tensor_map._encoder.cache_clear()
     cuda_api.driver_build.cache_clear()
-    for module in (cuda_api, cuda, cuda_launch, graph, jit, tensor_map):
+    for module in (cuda_api, cuda, cuda_launch, jit, tensor_map):
         monkeypatch.setattr(module, "bindings", lambda: fake)
     for module in (cuda_api, cuda, devices):
         monkeypatch.setattr(module, "device_count", lambda: fake.devices)
