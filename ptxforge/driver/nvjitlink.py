@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import types
 
-from ptxforge.driver.linking import linked
+from ptxforge.driver.jit import linked
 from ptxforge.support.errors import DeviceError
 
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 from ptxforge.emulator import (  # noqa: F401
     arithmetic,
     async_copy,
-    async_stores,
     barriers,
     cluster,
     control,

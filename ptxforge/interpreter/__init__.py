@@ -4,21 +4,17 @@
     run(function, grid=(4,), arguments=[x, y, out, n])
 
 Programs run one after the other, each operation on whole tiles; layouts mean nothing here. An operation means
-what its ``evaluate`` computes; those that touch memory, control flow or the outside have handlers in the file
-of the same name as theirs in ``ptxforge.ir.ops``.
+what its ``evaluate`` computes; those that touch memory, control flow or the outside have handlers in these
+files.
 """
 
 from ptxforge.interpreter import (
-    atomic,
     control,
-    debug,
     debugger,
-    descriptor,
     inline_asm,
     mbarrier,
     memory,
     partition,
-    reduce,
     shared,
 )
 from ptxforge.interpreter.address_space import AddressSpace
@@ -26,6 +22,6 @@ from ptxforge.interpreter.execute import run
 from ptxforge.interpreter.registry import HANDLERS
 
 __all__ = [
-    "HANDLERS", "AddressSpace", "atomic", "control", "debug", "debugger", "descriptor", "inline_asm",
-    "mbarrier", "memory", "partition", "reduce", "run", "shared",
+    "HANDLERS", "AddressSpace", "control", "debugger", "inline_asm",
+    "mbarrier", "memory", "partition", "run", "shared",
 ]  # fmt: skip

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import attrs
 import numpy as np
 
-from ptxforge.interpreter.atomic import update
 from ptxforge.interpreter.execute import TensorMap
+from ptxforge.interpreter.memory import update
 from ptxforge.interpreter.registry import interprets
 from ptxforge.ir.ops.mbarrier import (
     BarrierArrive,

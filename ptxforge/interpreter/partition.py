@@ -13,8 +13,7 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ptxforge.interpreter.control import results
-from ptxforge.interpreter.reduce import combine
+from ptxforge.interpreter.control import combine, results
 from ptxforge.interpreter.registry import interprets
 from ptxforge.ir.ops.partition import Partition
 from ptxforge.ir.ops.reduce import ReduceCtas

@@ -26,7 +26,7 @@ from ptxforge import compiler
 from ptxforge.compiler import Artifact
 from ptxforge.driver.arrays import from_torch_dtype
 from ptxforge.driver.device_array import element_type
-from ptxforge.driver.linking import is_whole_program
+from ptxforge.driver.jit import is_whole_program
 from ptxforge.driver.protocol import Device, Module
 from ptxforge.language.types import dtype
 from ptxforge.runtime import cache, devices, options, store, tools, variants

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ptxforge.compiler import Assembly
 from ptxforge.driver import nvjitlink
-from ptxforge.driver.linking import is_whole_program
+from ptxforge.driver.jit import is_whole_program
 from ptxforge.support import settings
 from ptxforge.support.errors import DeviceError
 

@@ -10,7 +10,7 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
-from ptxforge.driver import linking, nvjitlink
+from ptxforge.driver import jit, nvjitlink
 from ptxforge.runtime import tools
 
 needs_library = pytest.mark.skipif(nvjitlink.library() is None, reason="no nvJitLink")
@@ -19,7 +19,7 @@ TEXT = f".visible .entry k(\n)\n{SIZE}{{\nret;\n}}\n"
 
 
 def machine_code(*registers: int) -> bytes:
-    """An ELF file with a function for each number, as far as :func:`linking.registers` reads it."""
+    """An ELF file with a function for each number, as far as :func:`jit.registers` reads it."""
     names = b"\0.nv.info\0.shstrtab\0"
     facts = b"".join(struct.pack("<BBHII", 4, 0x2F, 8, i, count) for i, count in enumerate(registers))
     head = bytearray(64)
@@ -34,7 +34,7 @@ def machine_code(*registers: int) -> bytes:
 
 @pytest.mark.parametrize("counts, expected", [((32,), 32), ((33, 20), 40), ((255,), 256), ((), 0)])
 def test_registers_of_machine_code(counts, expected):
-    assert linking.registers(machine_code(*counts)) == expected
+    assert jit.registers(machine_code(*counts)) == expected
 
 
 @pytest.mark.parametrize("needed, texts", [(128, [False]), (136, [False, True])])
@@ -46,14 +46,14 @@ def test_a_block_that_would_not_fit_keeps_its_size(needed, texts):
         given.append(SIZE in text)
         return machine_code(128 if SIZE in text else needed)
 
-    assert linking.registers(linking.linked(TEXT, link)) == 128
+    assert jit.registers(jit.linked(TEXT, link)) == 128
     assert given == texts
 
 
 @pytest.mark.parametrize("more", [".minnctapersm 2\n", ".maxnreg 168\n", ".explicitcluster\n"])
 def test_what_says_more_about_registers_stays_as_it_is(more):
     text = TEXT.replace(SIZE, SIZE + more)
-    assert linking.linked(text, str.encode) == text.encode()
+    assert jit.linked(text, str.encode) == text.encode()
 
 
 @ptxforge.jit
@@ -75,8 +75,8 @@ def test_a_linked_kernel_takes_no_more_registers_than_a_whole_one(assemble):
     made = ptxforge.compile(
         row_sums, signature=signature, constants={"B": 2048}, target="sm_90a", num_warps=16
     )
-    whole = linking.registers(tools.assemble(made.ptx, "sm_90a"))
-    assert linking.registers(nvjitlink.assemble(made.ptx, "sm_90a")) <= whole
+    whole = jit.registers(tools.assemble(made.ptx, "sm_90a"))
+    assert jit.registers(nvjitlink.assemble(made.ptx, "sm_90a")) <= whole
     as_it_is = functools.partial(nvjitlink._link, nvjitlink.library(), "sm_90a")
     assert re.search(r"^\.reqntid 512", made.ptx, re.MULTILINE)
-    assert linking.registers(as_it_is(made.ptx)) > whole
+    assert jit.registers(as_it_is(made.ptx)) > whole

@@ -1,4 +1,4 @@
-"""What each function of the language means: one file for each of ``ptxforge.language``.
+"""What each function of the language means: files as in ``ptxforge.language``.
 
 Importing this package fills :data:`ptxforge.frontend.semantics.registry.SEMANTICS`.
 """
@@ -12,7 +12,6 @@ from ptxforge.frontend.semantics import (
     descriptor,
     dot,
     instructions,
-    map_elementwise,
     math,
     memory,
     reduce,
@@ -21,5 +20,5 @@ from ptxforge.frontend.semantics import (
 
 __all__ = [
     "arith", "atomic", "core", "cuda", "debug", "descriptor", "dot",
-    "instructions", "map_elementwise", "math", "memory", "reduce", "shape",
+    "instructions", "math", "memory", "reduce", "shape",
 ]  # fmt: skip
