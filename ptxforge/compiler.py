@@ -309,7 +309,7 @@ def compile_function(
         num_stages=num_stages,
         num_ctas=num_ctas,
         shared_bytes=function.attributes.get("shared_bytes", 0),
-        parameters=_parameters(function, signature),
+        parameters=parameters_of(function, signature),
         tensor_maps=_tensor_maps(function),
         extra_warps=function.attributes.get("extra_warps", 0),
         signature=dict(signature), constants=dict(constants),
@@ -386,7 +386,8 @@ def build_ir(
     return function
 
 
-def _parameters(function: Function, signature: dict[str, str]) -> tuple[tuple[str, str], ...]:
+def parameters_of(function: Function, signature: dict[str, str]) -> tuple[tuple[str, str], ...]:
+    """Names and types of a function's parameters: those of the source, and those that launchers make."""
     types = dict(signature)
     for name, kind in signature.items():
         if descriptor.is_descriptor(kind):

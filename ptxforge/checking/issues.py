@@ -1,9 +1,5 @@
-"""Findings of many launches put together: one :class:`Issue` per kernel, kind and source line.
-
-What can be found in a kernel: how bad it is, what it means, what to do.
-
-docs/debugging.md has one entry for each.
-"""
+"""Findings of many launches put together, one :class:`Issue` per kernel, kind and source line; and what can
+be found: how bad it is, what it means, what to do (docs/debugging.md has one entry for each)."""
 
 from __future__ import annotations
 

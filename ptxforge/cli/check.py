@@ -25,6 +25,7 @@ from ptxforge.checking import torch_device
 from ptxforge.checking.issues import Report
 from ptxforge.checking.page import page, sarif
 from ptxforge.checking.session import FAIL_ON, check
+from ptxforge.cli import run as run_script
 from ptxforge.support.errors import PtxforgeError
 
 
@@ -53,10 +54,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-tiles", action="store_true", help="leave out what is found by interpreting some programs"
     )
-    parser.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module")
-    parser.add_argument("script")
-    rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the script")
-    rest.required = False  # argparse would say so where the script is missing
+    run_script.configure(parser)
 
 
 def run(options: argparse.Namespace) -> int:

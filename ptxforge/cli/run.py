@@ -16,6 +16,7 @@ from ptxforge.support.errors import PtxforgeError
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
+    """The script, or module, and its own arguments."""
     parser.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module")
     parser.add_argument("script")
     rest = parser.add_argument("arguments", nargs=argparse.REMAINDER, help="passed on to the script")

@@ -123,9 +123,7 @@ def _check_whole(machine: Machine, site: Site, mask: np.ndarray | None) -> None:
     """Report warps of which only a part executes an aligned instruction."""
     if mask is None or not machine.watchers:
         return
-    rows = mask.reshape(-1, 32)
-    absent = ~rows & (machine.pc != EXIT).reshape(rows.shape)
-    partial = rows.any(axis=1) & absent.any(axis=1)
+    partial = machine.partial_warps(mask)
     if partial.any():
         text = "the barrier of the cluster reached by part of a warp"
         machine.report("barrier", text, site, np.flatnonzero(mask & np.repeat(partial, 32))[:1])

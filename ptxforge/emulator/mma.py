@@ -28,7 +28,7 @@ from ptxforge.emulator.numerics import f16_to_f32
 from ptxforge.emulator.parser import Instruction, Vector
 from ptxforge.emulator.program import Program
 from ptxforge.emulator.registry import instruction
-from ptxforge.emulator.state import EXIT, Machine
+from ptxforge.emulator.state import Machine
 from ptxforge.emulator.translate import Emitter
 
 _SHAPES = {
@@ -249,17 +249,9 @@ def whole_warps(machine: Machine, mask: np.ndarray | None, site: Site) -> np.nda
     count = np.count_nonzero(mask.reshape(-1, 32), axis=1)
     active = np.flatnonzero(count)
     if (count[active] != 32).any():
-        report_partial_warps(machine, mask, count, site)
-    return active if active.size < machine.warps else None
-
-
-def report_partial_warps(machine: Machine, mask: np.ndarray, count: np.ndarray, site: Site) -> None:
-    """Report warps some of whose living lanes miss an `.aligned` instruction."""
-    present = np.count_nonzero((machine.pc != EXIT).reshape(-1, 32), axis=1)
-    partial = (count > 0) & (count < present)
-    if partial.any():
-        lanes = np.flatnonzero(mask & np.repeat(partial, 32))
+        lanes = np.flatnonzero(mask & np.repeat(machine.partial_warps(mask), 32))
         machine.report("barrier", "only a part of the warp executes this .aligned instruction", site, lanes)
+    return active if active.size < machine.warps else None
 
 
 def bind_product(

@@ -330,6 +330,11 @@ class Machine:
             return np.arange(self.lanes)
         return np.flatnonzero(chosen) if chosen.dtype == bool else chosen
 
+    def partial_warps(self, mask: np.ndarray) -> np.ndarray:
+        """Per warp: whether some of its lanes are in ``mask`` and others, which have not exited, are not."""
+        rows = mask.reshape(-1, 32)
+        return rows.any(axis=1) & (~rows & (self.pc != EXIT).reshape(rows.shape)).any(axis=1)
+
     def goto(self, mask: np.ndarray | None, index: int) -> None:
         if mask is None:
             self.pc.fill(index)

@@ -33,7 +33,7 @@ from ptxforge.emulator.fragments import swizzle as swizzle_address
 from ptxforge.emulator.memory import ORIGIN, TABLES
 from ptxforge.emulator.parser import Immediate, Instruction, Memory
 from ptxforge.emulator.registry import instruction
-from ptxforge.emulator.state import EXIT, Machine
+from ptxforge.emulator.state import Machine
 from ptxforge.emulator.translate import Emitter
 
 ELEMENT_BYTES = {"u8": 1, "u16": 2, "u32": 4, "s32": 4, "u64": 8, "s64": 8, "f16": 2, "f32": 4, "f64": 8,
@@ -391,11 +391,9 @@ def bind_copy(machine: Machine, site: Site, target: Locator, source: Locator) ->
 
     def run(mask: np.ndarray | None) -> None:
         active = np.ones(machine.lanes, bool) if mask is None else mask
-        rows = active.reshape(-1, 32)
-        absent = ~rows & (machine.pc != EXIT).reshape(rows.shape)
-        partial = rows.any(axis=1) & absent.any(axis=1)
+        rows, partial = active.reshape(-1, 32), machine.partial_warps(active)
         if partial.any():
-            lanes = np.flatnonzero(rows[partial].any(axis=0))[:1] + 32 * np.flatnonzero(partial)[0]
+            lanes = np.flatnonzero(active & np.repeat(partial, 32))[:1]
             machine.report("barrier", "a warp instruction executed by part of a warp", site, lanes)
         first = np.zeros(machine.lanes, bool)
         first[np.flatnonzero(rows.any(axis=1)) * 32 + rows.argmax(axis=1)[rows.any(axis=1)]] = True

@@ -1,8 +1,7 @@
-"""What a kernel does with memory: global, and shared.
+"""What a kernel does with memory.
 
-Accesses to global memory: how wide, how well coalesced, how often repeated, and why not better.
-
-All of it follows from the layout of the pointers and from what is known of the addresses
+Accesses to global memory: how wide, how well coalesced, how often repeated, and why not better. It follows
+from the layout of the pointers and from what is known of the addresses
 (:mod:`~ptxforge.passes.analysis.axis_info`): nothing is run.
 
 Shared memory: what lies where, while which operations run; and the bank conflicts that follow from

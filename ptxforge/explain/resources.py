@@ -1,7 +1,5 @@
-"""Registers, spills, shared memory, and how many blocks fit on a multiprocessor.
-
-Machine code with source lines, where ``ptxas`` and ``nvdisasm`` are installed.
-"""
+"""Registers, spills, shared memory, how many blocks fit on a multiprocessor; and machine code with source
+lines, where ``ptxas`` and ``nvdisasm`` are installed."""
 
 from __future__ import annotations
 

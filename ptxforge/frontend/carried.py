@@ -1,16 +1,13 @@
 """What loops do with names and with early exits.
 
-The names that a loop carries from one iteration to the next.
-
 A loop carries the names that its body assigns and that have a value before it. A name that keeps its value is
 not carried; a static one becomes a runtime scalar only if the body really changes it (the body is then built
 again).
 
-``break``, ``continue`` and ``return`` inside loops.
-
-An iteration is built as a function is: a statement that leaves it early is its ``return``, and what it
-"returns" are the values, at that place, of the names that the loop carries (:class:`Exit`). So the joining of
-branches (``control``) joins the ways out of an iteration, too, and the region of the loop yields the result.
+An iteration is built as a function is: a statement (``break``, ``continue``, ``return``) that leaves it early
+is its ``return``, and what it "returns" are the values, at that place, of the names that the loop carries
+(:class:`Exit`). So the joining of branches (``control``) joins the ways out of an iteration, too, and the
+region of the loop yields the result.
 
 What else ``break`` and ``return`` do stands in hidden variables that the loop carries as it does the user's:
 

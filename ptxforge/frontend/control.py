@@ -12,8 +12,6 @@ When one branch returns and the other goes on, the rest of the function moves in
 branch returns on some of its paths only, a flag says whether it has, and the rest stands under ``if not
 flag``.
 
-Joining what two branches leave behind: the results of an ``if`` operation.
-
 A name (or returned value) that differs between the branches becomes a result. Tuples join part by part.
 Numbers beside a runtime value take its type, where their kind allows.
 """

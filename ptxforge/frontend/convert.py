@@ -1,9 +1,5 @@
 """Conversions: of one value to a type, of several to a common type and shape.
 
-Conversions between element types.
-
-The front door of elementwise operations: common types and shapes.
-
 The rules are Triton's. Numbers of Python do not widen a tensor of their own kind or a higher one
 (``x_fp16 * 2.0`` is fp16); two tensors follow this lattice, in order:
 

@@ -1,7 +1,6 @@
-"""Loops. What they carry is decided in ``carried``.
-
-``for``; ``while``, with a condition that is computed before each iteration; and loops that are unrolled while
-compiling: over a tuple, over compile-time values, ``tl.static_range``.
+"""Loops, whose carried values ``carried`` decides: ``for``; ``while``, with a condition that is computed
+before each iteration; and loops that are unrolled while compiling: over a tuple, over compile-time values,
+``tl.static_range``.
 """
 
 from __future__ import annotations

@@ -96,7 +96,7 @@ def compare(v: Visitor, node: ast.Compare) -> Any:
         right = v.visit(side)
         v.at(node)
         link = _compare_one(v, side, type(kind), left, right)
-        result = link if result is True else _and(v.ctx, result, link)
+        result = link if result is True else _joined(v.ctx, True, result, link)
         left = right
     return result
 
@@ -130,9 +130,8 @@ def _compare_tuples(v: Visitor, node: ast.AST, kind: type[ast.cmpop], left: tupl
         raise TypeMismatchError("tuples of runtime values can be compared by '==' and '!=' only")
     if len(left) != len(right):
         return kind is ast.NotEq
-    join = _and if kind is ast.Eq else _or
     return functools.reduce(
-        lambda result, link: join(v.ctx, result, link),
+        lambda result, link: _joined(v.ctx, kind is ast.Eq, result, link),
         [_compare_one(v, node, kind, x, y) for x, y in zip(left, right)],
     )
 
@@ -158,7 +157,7 @@ def boolean(v: Visitor, node: ast.BoolOp) -> Any:
             continue
         right = v.visit(side)
         v.at(node)
-        result = (_and if is_and else _or)(v.ctx, result, right)
+        result = _joined(v.ctx, is_and, result, right)
     return result
 
 
@@ -168,13 +167,8 @@ def _truth(ctx: Context, value: Any) -> TensorValue:
     return ctx.constant(bool(value), L.int1)
 
 
-def _and(ctx: Context, x: Any, y: Any) -> Any:
+def _joined(ctx: Context, is_and: bool, x: Any, y: Any) -> Any:
+    """``x and y``, or ``x or y``."""
     if not isinstance(x, TensorValue) and not isinstance(y, TensorValue):
-        return x and y
-    return arith.bitand(ctx, _truth(ctx, x), _truth(ctx, y))
-
-
-def _or(ctx: Context, x: Any, y: Any) -> Any:
-    if not isinstance(x, TensorValue) and not isinstance(y, TensorValue):
-        return x or y
-    return arith.bitor(ctx, _truth(ctx, x), _truth(ctx, y))
+        return (x and y) if is_and else (x or y)
+    return (arith.bitand if is_and else arith.bitor)(ctx, _truth(ctx, x), _truth(ctx, y))

@@ -3,8 +3,7 @@ names.
 
 The text is the one that the function had when it became a kernel (:mod:`ptxforge.support.source_text`).
 Indented functions are parsed under an ``if`` so that columns stay those of the file.
-
-Facts about names that follow from the syntax alone. They are kept on the AST node once computed.
+Facts about names that follow from the syntax alone are kept on the AST node once computed.
 """
 
 from __future__ import annotations

@@ -3,8 +3,7 @@
 A launch runs one program for each point of its grid. Values in a program are scalars and blocks; every
 dimension of a block is a power of two, and a block has at most 2**20 elements. Arguments that are wrong are
 compile-time errors (``TypeMismatchError``) with the kernel's line.
-
-Classes of kernels' own: several values under one name, with methods and operators.
+A kernel's own classes are several values under one name, with methods and operators.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Tensors in memory of which blocks are loaded and stored.
 
-Tensor descriptors: a tensor in memory, of which boxes of one shape are loaded and stored.
+Tensor descriptors: boxes of one shape.
 
     a_desc = tl.make_tensor_descriptor(a, [M, K], [K, 1], [BLOCK_M, BLOCK_K])
     for k in range(0, K, BLOCK_K):
@@ -16,7 +16,7 @@ Descriptors are for tensors that the tensor memory accelerator of newer GPUs can
 box has at least 16 bytes along its last dimension. What is known to break these rules is a compile-time
 error; what breaks them unseen is undefined behaviour.
 
-Block pointers: a tensor in memory, and a block of it that moves.
+Block pointers: a block that moves.
 
     tile = tl.make_block_ptr(a, (M, K), (stride_m, stride_k), (row, 0), (BLOCK_M, BLOCK_K), (1, 0))
     for k in range(0, K, BLOCK_K):

@@ -4,8 +4,7 @@
 
 Arguments of types that none of the forms has take their common type; where that has no form either, it is an
 error that lists the forms.
-
-Assembly in kernels. Constraints, texts and types that do not fit together are compile-time errors.
+In assembly, constraints, texts and types that do not fit together are compile-time errors.
 """
 
 from __future__ import annotations

@@ -411,12 +411,8 @@ def _without(wanted: LinearLayout, pairs: Sequence[tuple[int, int]]) -> LinearLa
 def _words(register_bits: int, packed: Sequence[int]) -> tuple[tuple[int, ...], ...]:
     """Registers per word, when the bits ``packed`` of a register's number say where in the word it lies."""
     rest = [bit for bit in range(register_bits) if bit not in packed]
-    inside = [_deposit(i, packed) for i in range(1 << len(packed))]
-    return tuple(tuple(_deposit(word, rest) | i for i in inside) for word in range(1 << len(rest)))
-
-
-def _deposit(value: int, positions: Sequence[int]) -> int:
-    return sum((value >> i & 1) << position for i, position in enumerate(positions))
+    inside = [f2.deposit(i, packed) for i in range(1 << len(packed))]
+    return tuple(tuple(f2.deposit(word, rest) | i for i in inside) for word in range(1 << len(rest)))
 
 
 # -- through shared memory -----------------------------------------------------------------------------

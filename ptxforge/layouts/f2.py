@@ -93,6 +93,11 @@ class Span:
         return vector, combination
 
 
+def deposit(value: int, positions: Sequence[int]) -> int:
+    """The vector that has the bits of ``value``, lowest first, at ``positions``, and 0 elsewhere."""
+    return sum((value >> i & 1) << position for i, position in enumerate(positions))
+
+
 def rank(columns: Iterable[int]) -> int:
     """The number of independent columns."""
     return Span(columns).rank

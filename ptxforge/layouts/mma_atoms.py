@@ -24,12 +24,9 @@ row g, column 2 t; with ``.trans`` the two elements at rows 2 t and 2 t + 1, col
 Whether a layout in registers and a layout in shared memory admit it is read off the columns of one
 matrix, (register, lane, warp) -> offset; so are the addresses that the lanes must give.
 
-``stmatrix``: fragments of tensor cores to shared memory, in rows of 16 bytes.
-
-The instruction (PTX ISA, "Warp-level matrix store instruction: stmatrix") is ``ldmatrix`` backwards: lane i
-points at a 16-byte row, (matrix i / 8, row i mod 8), and each lane gives of each matrix the 32 bits that
-``ldmatrix`` would bring it. So what can be loaded by ``ldmatrix`` can be stored by ``stmatrix``, and the
-same columns of (register, lane, warp) -> offset prove it (``mma_atoms.py``).
+*stmatrix* (PTX ISA, "Warp-level matrix store instruction: stmatrix") is ``ldmatrix`` backwards: each lane
+gives of each matrix the 32 bits that ``ldmatrix`` would bring it. So what can be loaded by ``ldmatrix`` can
+be stored by ``stmatrix``, and the same columns of (register, lane, warp) -> offset prove it.
 
 A store by lanes of two accumulators each (4 bytes of f16) takes four times as many instructions for as many
 bytes; one of the vectors that a thread holds in several tiles needs rows that no reader wants. The rows of
@@ -45,6 +42,7 @@ from functools import lru_cache, reduce
 from attrs import frozen
 
 from ptxforge.layouts.banks import conflict_degree, offsets_of
+from ptxforge.layouts.f2 import deposit
 from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout
 
 ROW_BYTES = 16
@@ -197,20 +195,15 @@ def _padded(columns: list[int], size: int) -> list[int]:
 
 
 def _load(registers, inside, matrices, rest, index: int) -> MatrixMove:
-    base = _deposit(index, rest)
+    base = deposit(index, rest)
     offset = 0
     for i, bit in enumerate(rest):
         offset ^= registers[bit] if index >> i & 1 else 0
     groups = []
     for matrix in range(1 << len(matrices)):
-        first = base | _deposit(matrix, matrices)
-        groups.append(tuple(first | _deposit(j, inside) for j in range(1 << len(inside))))
+        first = base | deposit(matrix, matrices)
+        groups.append(tuple(first | deposit(j, inside) for j in range(1 << len(inside))))
     return MatrixMove(offset, tuple(groups))
-
-
-def _deposit(value: int, positions: Sequence[int]) -> int:
-    """The bits of ``value``, lowest first, at ``positions``."""
-    return sum((value >> i & 1) << position for i, position in enumerate(positions))
 
 
 COUNTS = (4, 2, 1)

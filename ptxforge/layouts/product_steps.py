@@ -10,7 +10,7 @@ other walks).
 FMA units: k outermost, too, so that each step needs one column of ``a`` and one row of ``b``; a step goes
 through its rows to and fro, so that from one instruction to the next only one operand changes.
 
-The layouts of products on the FMA units (who computes what, and how the operands wait in shared memory):
+Their layouts, who computes what and how the operands wait in shared memory:
 
 *What limits such a product.* A scheduler issues one instruction per cycle, an FMA or something else; shared
 memory delivers 128 bytes per cycle to four schedulers. A thread that computes ``m`` x ``n`` elements reads
@@ -172,12 +172,10 @@ def mma_steps(
 def _places(tensor: LinearLayout, layout: Mma, dims: tuple[int, ...]) -> dict[tuple[int, ...], int]:
     """The first register of each element that thread 0 holds, by coordinates; rows and columns, ``dims``, as
     instructions count."""
-    places: dict[tuple[int, ...], int] = {}
-    for register, flat in enumerate(register_constants(tensor)):
-        at = tensor.unflatten(flat)
-        counted = tuple(layout.as_counted(d, x) if d in dims else x for d, x in enumerate(at))
-        places.setdefault(counted, register)
-    return places
+    return {
+        tuple(layout.as_counted(d, x) if d in dims else x for d, x in enumerate(at)): register
+        for at, register in _places_of(tensor).items()
+    }
 
 
 def _k_starts(size: int, k_width: int, per_word: int, halves: bool) -> list[tuple[int, ...]]:

@@ -7,7 +7,7 @@ in ``failures``; any other error is the user's to see. docs/tuning.md tells user
 
 With ``cache_results`` the timings are kept on disk *per configuration*: adding one measures that one.
 
-Constants computed from the arguments of each launch.
+:class:`Heuristics` compute constants from the arguments of each launch.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""A launch with its arguments fixed.
-
-Launches that are made again exactly as they were: same arrays, same numbers, same grid, same stream.
+"""A launch with its arguments fixed, and launches that are made again exactly as they were.
 
 A training step, a decoder, a captured function launch a kernel with the same arguments thousands of times,
 because memory comes from pools and sizes stay. What such a launch hands to the driver was packed the last

@@ -16,8 +16,6 @@ kind           the name is a hash of                               the file hold
 How files are kept safely is :mod:`ptxforge.runtime.store`'s business, their format
 ptxforge.support.container's. docs/caching.md tells users about it.
 
-PTX that was compiled when its functions stood elsewhere.
-
 A cache entry is named after what a kernel means, not after where it stands: the same text in another folder,
 or some lines further down because an import was added above it, is the same kernel. But its PTX names files
 and lines (``.file``, ``.loc``), which findings, reports and debuggers show. So an entry tells where each

@@ -1,16 +1,14 @@
 """From a kernel and what it is compiled for to an artifact, out of the disk cache, else by compiling; and
 from its PTX onto a device, by way of the machine code that an earlier process made of it.
 
-Compiling ahead of a launch needs complete signatures, and element types that stand for arrays.
-
 The driver's assembler takes tens of milliseconds for a matrix product, again in every process, so what it
 makes is kept on disk. The rule of which assembler works is in docs/caching.md: for a kernel that is loaded it
 is the driver's own, which knows the very GPU that is there, unless ``PTXFORGE_ASSEMBLER`` names another; what
 a newer one made and this driver refuses is made again by the driver, once.
 
 The driver gives machine code away through its linker only, which heeds no ``setmaxnreg``
-(``linking.is_whole_program``). A text with these goes to the driver as it is, which keeps the machine code
-itself, in its own cache; an empty entry in ours tells that it was there.
+(:func:`~ptxforge.driver.jit.is_whole_program`). A text with these goes to the driver as it is, which keeps
+the machine code itself, in its own cache; an empty entry in ours tells that it was there.
 """
 
 from __future__ import annotations

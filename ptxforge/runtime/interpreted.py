@@ -12,7 +12,7 @@ import attrs
 import numpy as np
 
 from ptxforge import frontend, interpreter
-from ptxforge.compiler import Artifact, Assembly
+from ptxforge.compiler import Artifact, Assembly, parameters_of
 from ptxforge.driver.protocol import FunctionAttributes
 from ptxforge.interpreter.address_space import HostMemory
 from ptxforge.ir import types as T
@@ -20,7 +20,7 @@ from ptxforge.ir.core import Function
 from ptxforge.ir.ops.debug import Breakpoint
 from ptxforge.ir.printer import print_function
 from ptxforge.passes.analysis.roots import written_parameters
-from ptxforge.support import descriptor, settings
+from ptxforge.support import settings
 from ptxforge.support.errors import DeviceError, PtxforgeError
 from ptxforge.support.tracebacks import short
 
@@ -62,19 +62,11 @@ def _compiled(kernel: JITFunction, key: Key) -> InterpretedKernel:
     return InterpretedKernel(
         name=function.name, ptx="", target=key.target, num_warps=key.options["num_warps"],
         num_stages=key.options["num_stages"], num_ctas=key.options["num_ctas"], shared_bytes=0,
-        parameters=_parameters(function, key.signature), signature=dict(key.signature),
+        parameters=parameters_of(function, key.signature), signature=dict(key.signature),
         constants=dict(key.constants), options=key.options | {"tensor_maps": False}, timings={},
         asm=Assembly({"tile": text}), stages=[("frontend", text)], written=written_parameters(function),
         function=function, namespace=kernel.fn.__globals__,
     )  # fmt: skip
-
-
-def _parameters(function: Function, signature: dict[str, str]) -> tuple[tuple[str, str], ...]:
-    types = dict(signature)
-    for name, kind in signature.items():
-        if descriptor.is_descriptor(kind):
-            types |= dict(descriptor.parse(kind).parameters(name))
-    return tuple((argument.name, types[argument.name]) for argument in function.arguments)
 
 
 class InterpreterDevice:

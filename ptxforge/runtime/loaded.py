@@ -1,8 +1,5 @@
-"""Compiled kernels without their source: in Python, and in C.
-
-Kernels that were saved to a file: launched without their source, without a compiler.
-
-A C header that launches one compiled kernel through the CUDA driver's API, for programs without Python.
+"""Compiled kernels without their source: those that were saved to a file, in Python, and a C header that
+launches one through the CUDA driver's API.
 
 The header holds the machine code (or the PTX, which the driver assembles) as bytes, so that a program needs
 it and ``libcuda`` alone. For a kernel ``add`` it declares ``ptxforge_add_load``, ``ptxforge_add_launch`` and

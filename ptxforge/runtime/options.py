@@ -3,8 +3,6 @@ options beside them.
 
 Options are of three kinds: what the compiler needs, what the launch itself needs, and what other Triton
 compilers need and this one accepts because it asks for nothing else than what happens anyway.
-
-For type checkers and editors, the type of ``kernel[grid]`` stands here, too.
 """
 
 from __future__ import annotations

@@ -1,8 +1,6 @@
-"""Variants that are made before they are launched.
-
-Compiling a declared set of variants, in several processes at once.
-
-Warm-ups that are compiled by an executor, while the program goes on: Triton's ``AsyncCompileMode``.
+"""Variants that are made before they are launched: a declared set, in several processes at once; variants
+under Triton's names, to look at, to clear, to make from a text, to make again; and warm-ups that are compiled
+by an executor while the program goes on, Triton's ``AsyncCompileMode``:
 
     with AsyncCompileMode(ThreadPoolExecutor()):
         for block in blocks:
@@ -10,8 +8,6 @@ Warm-ups that are compiled by an executor, while the program goes on: Triton's `
         kernel[(1,)](x, blocks[0])                           # waits for this one alone
 
 Threads take turns in the compiler, which is Python; ``kernel.precompile`` compiles in processes.
-
-The variants of a kernel under Triton's names: to look at, to clear, to make from a text, to make again.
 """
 
 from __future__ import annotations

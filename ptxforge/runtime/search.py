@@ -1,6 +1,4 @@
-"""One search for the best configuration: compile ahead, run in turn, or let workers do both.
-
-Which of many configurations is the fastest, found by short runs in turn.
+"""One search for the fastest configuration: compile ahead and run in turn, or let workers do both.
 
 Every configuration runs a few times, one after the other and not each for a long while, so that a clock
 that goes down or a neighbour on the machine meets all of them alike. After each round those that are clearly

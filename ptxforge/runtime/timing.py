@@ -4,7 +4,7 @@ On a GPU: events of the driver around each run, on the stream that the work is q
 flushed before each run, because a kernel that finds its input in the cache of the run before looks faster
 than it is. On the emulator: the wall clock of a few runs, good for comparing and for nothing else.
 
-Timing what a CUDA graph replays: the GPU's own time, without the host's.
+What a CUDA graph replays takes the GPU's own time, without the host's.
 """
 
 from __future__ import annotations

@@ -4,8 +4,6 @@ A server that compiles in the middle of a request stalls. So the variants of a k
 what tells it from the nearest other one; a declared set can be compiled beforehand
 (:meth:`JITFunction.precompile`); and compiling at a launch can be forbidden, after which a launch that would
 need it is an error that names the argument.
-
-Facts of a compiled kernel under Triton's names.
 """
 
 from __future__ import annotations

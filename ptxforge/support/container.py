@@ -7,8 +7,6 @@
 
 Reading checks the sum before it looks at anything else and executes nothing: whatever a disk, a network or a
 hand did to a file, it is read whole and right or not at all.
-
-A compiled kernel as plain data, for a file: what JSON can say, and its texts.
 """
 
 from __future__ import annotations

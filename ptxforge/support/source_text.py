@@ -1,6 +1,4 @@
-"""A Python function: its text, and what it reads from outside.
-
-The text of a Python function, as it was when the function became a kernel.
+"""A Python function: its text as it was when the function became a kernel, and what it reads from outside.
 
 Python keeps a function's place and not its text. A file may be edited between the decorator and the first
 launch, so the lines are taken when :func:`remember` is called, by reference from ``linecache``: that costs a
@@ -17,11 +15,10 @@ a file, a zip, a notebook, doctest  ``linecache`` (notebooks and Python 3.13's p
 ``python < file``                   the file, when standard input is one (a pipe has been read and is gone)
 ==================================  ====================================================================
 
-What a Python function reads from outside: names and dotted names in its text, and what they mean now.
-
-Parameters are a function's own, and so is a name from where it is first assigned. Read before that, it is the
-global of that name: a kernel's text is compiled from top to bottom, so ``a = EPS; EPS = 0`` reads the global,
-where Python would raise ``UnboundLocalError``.
+What it reads from outside are names and dotted names in its text. Parameters are a function's own, and so is
+a name from where it is first assigned. Read before that, it is the global of that name: a kernel's text is
+compiled from top to bottom, so ``a = EPS; EPS = 0`` reads the global, where Python would raise
+``UnboundLocalError``.
 """
 
 from __future__ import annotations

@@ -1,16 +1,9 @@
-"""What Triton offers of compiling: kernels ahead of a launch, modules of C, machine code as text.
-
-``triton.compile`` and what it takes: one specialisation compiled ahead of any launch.
+"""What Triton offers of compiling: kernels ahead of a launch (``triton.compile``), modules of C
+(``triton.runtime.build``; ptxforge itself compiles none), machine code as text (``triton.tools.disasm``).
 
 What Inductor reads afterwards lies where Triton's cache would be, as outputs:
 ``<hash in base 32>/<name>.cubin`` and ``.ptx`` below ``TRITON_CACHE_DIR``. They are never read back here;
 ptxforge's own cache is :mod:`ptxforge.runtime.cache`.
-
-``triton.runtime.build``: modules of C, compiled when a program needs them.
-
-ptxforge itself compiles no C; programs written for Triton call this with sources of their own.
-
-``triton.tools.disasm``: machine code as text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,4 @@
-"""``triton.runtime.driver`` and ``triton.backends``: which device kernels are made for, and by what.
-
-A compiler backend under Triton's names: its options, its name for caches.
-"""
+"""``triton.runtime.driver`` and ``triton.backends``: which device kernels are made for, and by what."""
 
 from __future__ import annotations
 

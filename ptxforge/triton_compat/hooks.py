@@ -1,6 +1,5 @@
-"""The hooks of ``triton.knobs.runtime``, tied to those of ptxforge.
-
-Which arguments a kernel reads and writes, told in the form of Triton's IR bindings.
+"""The hooks of ``triton.knobs.runtime``, tied to those of ptxforge; and which arguments a kernel reads and
+writes, told in the form of Triton's IR bindings.
 
 torch.compile must know what a user's kernel changes. It asks Triton for the kernel's IR and walks it; of all
 operations it looks for loads and stores, and from which parameters their addresses come. ptxforge knows the

@@ -1,8 +1,7 @@
 """What Triton's host side offers beside kernels: tensors seen as another type, and smaller names.
 
-``triton.runtime.cache``: files by key and name, below ``triton.knobs.cache.dir``.
-
-For programs that keep files of their own there. Compiled kernels are :mod:`ptxforge.runtime.cache`'s.
+``triton.runtime.cache``: files of programs' own by key and name, below ``triton.knobs.cache.dir``. (Compiled
+kernels are :mod:`ptxforge.runtime.cache`'s.)
 
 ``triton.language.target_info``: questions about the target; kernels ask them while they are compiled.
 """

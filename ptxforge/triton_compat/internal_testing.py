@@ -6,8 +6,6 @@ Arrays are made with numpy; ``to_triton`` needs torch, as everything there that 
 
 Formats: Open Compute Project, "OCP Microscaling Formats (MX) Specification", version 1.0, sections 5.3.3
 (E2M1) and 5.4.1 (E8M0).
-
-torch, where a program has it.
 """
 
 from __future__ import annotations

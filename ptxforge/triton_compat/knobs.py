@@ -1,10 +1,8 @@
 """``triton.knobs``: settings by group, each with its environment variable, and the hooks of the runtime.
 
 A knob reads its variable until it is assigned, which sets the variable for child processes too; ``del`` goes
-back to reading. ``with knobs.runtime.scope():`` undoes what was assigned inside.
-
-What the groups of ``triton.knobs`` are made of: settings that read an environment variable until they are
-assigned, and groups that can be copied, reset and put in a scope. Programs derive groups of their own.
+back to reading. ``with knobs.runtime.scope():`` undoes what was assigned inside. Programs derive groups of
+their own.
 """
 
 from __future__ import annotations

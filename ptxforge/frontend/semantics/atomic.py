@@ -59,23 +59,39 @@ def _update(
     return ctx.op(A.AtomicRMW, *operands, dtype=value.dtype, kind=kind, **order)
 
 
+def _is_comparable(dtype: Any) -> bool:
+    return _is_wide_integer(dtype) or dtype in (L.float32, L.float64)
+
+
 _MOVABLE = "a 16-, 32- or 64-bit type"
+
+
+def _is_movable(dtype: Any) -> bool:
+    return dtype.primitive_bitwidth in (16, 32, 64)
 
 
 def _refuse(dtype: Any, what: str) -> ArgumentProblem:
     return ArgumentProblem("pointer", f"must point at {what}, points at {dtype_name(dtype)}")
 
 
+def _operands(
+    ctx: Context, pointer: Any, val: Any, mask: Any, holds: Callable[[Any], bool], what: str
+) -> tuple[TensorValue, TensorValue, TensorValue | None]:
+    """Pointers, values and mask of an atomic on the types that ``holds`` allows and ``what`` names."""
+    p = _target(ctx, pointer, val, mask)
+    dtype = p.dtype.element_ty
+    if not holds(dtype):
+        raise _refuse(dtype, what)
+    return p, value_argument(ctx, val, dtype, p.shape, "val"), mask_argument(ctx, mask, p.shape)
+
+
 def _extremum(which: str) -> Callable:
     """The meaning of ``atomic_max`` or ``atomic_min``."""
 
     def meaning(ctx, pointer, val, mask=None, sem=None, scope=None):
-        p = _target(ctx, pointer, val, mask)
-        dtype = p.dtype.element_ty
-        if not _is_wide_integer(dtype) and dtype not in (L.float32, L.float64):
-            raise _refuse(dtype, "32- or 64-bit integers, float32 or float64")
-        value = value_argument(ctx, val, dtype, p.shape, "val")
-        held, order = mask_argument(ctx, mask, p.shape), _order(sem, scope)
+        types = "32- or 64-bit integers, float32 or float64"
+        p, value, held = _operands(ctx, pointer, val, mask, _is_comparable, types)
+        dtype, order = value.dtype, _order(sem, scope)
         if dtype.is_floating():
             return _float_extremum(ctx, p, value, held, which, order)
         return _update(ctx, p, value, held, which if dtype.is_int_signed() else f"u{which}", order)
@@ -113,17 +129,12 @@ implements(language.atomic_min)(_extremum("min"))
 
 
 def _updating(kind: str, holds: Callable[[Any], bool], what: str, of_floats: str = "") -> Callable:
-    """The meaning of an atomic that does ``kind`` (or ``of_floats``) on the types that ``holds`` allows and
-    ``what`` names."""
+    """The meaning of an atomic that does ``kind`` (or ``of_floats``); types as for :func:`_operands`."""
 
     def meaning(ctx, pointer, val, mask=None, sem=None, scope=None):
-        p = _target(ctx, pointer, val, mask)
-        dtype = p.dtype.element_ty
-        if not holds(dtype):
-            raise _refuse(dtype, what)
-        value = value_argument(ctx, val, dtype, p.shape, "val")
-        done = of_floats if of_floats and dtype.is_floating() else kind
-        return _update(ctx, p, value, mask_argument(ctx, mask, p.shape), done, _order(sem, scope))
+        p, value, held = _operands(ctx, pointer, val, mask, holds, what)
+        done = of_floats if of_floats and value.dtype.is_floating() else kind
+        return _update(ctx, p, value, held, done, _order(sem, scope))
 
     return meaning
 
@@ -145,7 +156,7 @@ implements(language.atomic_xchg)(
 def atomic_cas(ctx, pointer, cmp, val, sem=None, scope=None):
     p = _target(ctx, pointer, val, cmp)
     dtype = p.dtype.element_ty
-    if dtype.primitive_bitwidth not in (16, 32, 64):
+    if not _is_movable(dtype):
         raise _refuse(dtype, _MOVABLE)
     compare_with = value_argument(ctx, cmp, dtype, p.shape, "cmp")
     value = value_argument(ctx, val, dtype, p.shape, "val")
@@ -172,7 +183,7 @@ def atomic_load(ctx, pointer, mask=None, sem=None, scope=None):
     p = pointer_argument(pointer)
     shape = common_shape(p.shape, mask.shape, "atomic") if isinstance(mask, TensorValue) else p.shape
     p, dtype = broadcast_to(ctx, p, shape), p.dtype.element_ty
-    if dtype.primitive_bitwidth not in (16, 32, 64):
+    if not _is_movable(dtype):
         raise _refuse(dtype, _MOVABLE)
     held, order = mask_argument(ctx, mask, shape), _one_way_order(sem, scope, "acquire")
     return _update(ctx, p, _nothing(ctx, dtype, shape), held, "load", order)
@@ -180,10 +191,5 @@ def atomic_load(ctx, pointer, mask=None, sem=None, scope=None):
 
 @implements(language.atomic_store)
 def atomic_store(ctx, pointer, val, mask=None, sem=None, scope=None):
-    p = _target(ctx, pointer, val, mask)
-    dtype = p.dtype.element_ty
-    if dtype.primitive_bitwidth not in (16, 32, 64):
-        raise _refuse(dtype, _MOVABLE)
-    value = value_argument(ctx, val, dtype, p.shape, "val")
-    order = _one_way_order(sem, scope, "release")
-    _update(ctx, p, value, mask_argument(ctx, mask, p.shape), "store", order)
+    p, value, held = _operands(ctx, pointer, val, mask, _is_movable, _MOVABLE)
+    _update(ctx, p, value, held, "store", _one_way_order(sem, scope, "release"))

@@ -1,7 +1,4 @@
-"""Programs, creation, casts and promises.
-
-Objects of aggregate classes.
-"""
+"""Programs, creation, casts, promises, and objects of aggregate classes."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Tensors in memory of which blocks are loaded and stored.
+"""Tensors in memory of which blocks are loaded and stored: tensor descriptors, and block pointers.
 
-Tensor descriptors. A value of the frontend is the parts of one; the operation that makes it of them stands
+A descriptor's value of the frontend is the parts of one; the operation that makes it of them stands
 at each use, so that loops carry, and branches choose between, scalars only.
 
-Block pointers: values of the frontend alone. A load or store through one builds ordinary pointers and
+Block pointers are values of the frontend alone. A load or store through one builds ordinary pointers and
 masks.
 """
 

@@ -1,9 +1,7 @@
 """The matrix product.
 
-The product of matrices in microscaling formats.
-
-There is no operation for it: no target before sm_100 has an instruction, so it is written out here, as values
-of bfloat16 (or float16) times their scales, before an ordinary ``dot``.
+That of matrices in microscaling formats has no operation: no target before sm_100 has an instruction, so it
+is written out here, as values of bfloat16 (or float16) times their scales, before an ordinary ``dot``.
 
     lhs ─ widen ─────────────────── mul ─┐
     lhs_scale ─ decode ─ spread ────┘    dot

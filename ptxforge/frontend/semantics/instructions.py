@@ -1,7 +1,4 @@
-"""Functions that are PTX instructions: which form of one a call means.
-
-Inline assembly.
-"""
+"""Functions that are PTX instructions, which form of one a call means; and inline assembly."""
 
 from __future__ import annotations
 

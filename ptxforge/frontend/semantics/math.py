@@ -16,26 +16,22 @@ from ptxforge.ir.ops import math as M
 from ptxforge.language import math as language
 from ptxforge.language import types as L
 
-_WIDE_FLOATS = (L.float32, L.float64)
+
+def _float(what: str, fits: Callable[[L.dtype], bool]) -> Callable[[Context, Any], TensorValue]:
+    """What makes the argument ``x`` a tensor of a type that ``fits``, which is ``what``."""
+
+    def check(ctx: Context, x: Any) -> TensorValue:
+        value = arguments.number(arguments.tensor(ctx, float(x) if isinstance(x, int) else x, "x"), "x")
+        if not fits(value.dtype):
+            text = f"must be {what}, is {dtype_name(value.dtype)}"
+            raise ArgumentProblem("x", text, "cast it with .to(tl.float32)")
+        return value
+
+    return check
 
 
-def _wide_float(ctx: Context, x: Any, name: str = "x") -> TensorValue:
-    """A float32 or float64 tensor (or number)."""
-    value = arguments.number(arguments.tensor(ctx, float(x) if isinstance(x, int) else x, name), name)
-    if value.dtype not in _WIDE_FLOATS:
-        raise ArgumentProblem(
-            name, f"must be float32 or float64, is {dtype_name(value.dtype)}", "cast it with .to(tl.float32)"
-        )
-    return value
-
-
-def _any_float(ctx: Context, x: Any, name: str = "x") -> TensorValue:
-    value = arguments.number(arguments.tensor(ctx, float(x) if isinstance(x, int) else x, name), name)
-    if not value.dtype.is_floating():
-        raise ArgumentProblem(
-            name, f"must be a float, is {dtype_name(value.dtype)}", "cast it with .to(tl.float32)"
-        )
-    return value
+_wide_float = _float("float32 or float64", (L.float32, L.float64).__contains__)
+_any_float = _float("a float", lambda dtype: dtype.is_floating())
 
 
 def _unary(stub: Callable, kind: type[Operation], check: Callable = _wide_float) -> None:

@@ -1,9 +1,4 @@
-"""Exponentials, logarithms, hyperbolic functions, roots and lengths.
-
-Exponentials, logarithms and hyperbolic functions.
-
-Roots and lengths.
-"""
+"""Exponentials, logarithms, hyperbolic functions, roots and lengths."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""Floats as what they are made of: classes, signs, bits, exponents, neighbours, remainders; and means of
-integers.
-
-Polynomials with tables of coefficients, and sums that keep what is rounded away.
-"""
+"""Floats as what they are made of: classes, signs, bits, exponents, neighbours, remainders; means of
+integers; polynomials with tables of coefficients, and sums that keep what is rounded away."""
 
 from __future__ import annotations
 
