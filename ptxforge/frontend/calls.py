@@ -17,14 +17,13 @@ from typing import Any
 
 import attrs
 
-from ptxforge.frontend.aggregates import construct
 from ptxforge.frontend.expressions import PYTHON_BUILTINS, Method, host_twin, static_object
 from ptxforge.frontend.semantics import arith
 from ptxforge.frontend.semantics.registry import ArgumentProblem, apply
 from ptxforge.frontend.source import Parameter, SourceFunction, source_function
-from ptxforge.frontend.values import BlockPointer, Descriptor, TensorValue, describe, is_static
+from ptxforge.frontend.values import BlockPointer, Descriptor, TensorValue, construct, describe, is_static
 from ptxforge.frontend.visitor import Invoke, Visitor, handles
-from ptxforge.language import core, debug
+from ptxforge.language import core
 from ptxforge.language import math as language_math
 from ptxforge.language import types as L
 from ptxforge.language.composite_types import constexpr_type, tuple_type
@@ -379,7 +378,7 @@ def _max(v: Visitor, node: ast.AST, *values: Any) -> Any:
 def _print(v: Visitor, node: ast.AST, *values: Any, **options: Any) -> None:
     if not values or not isinstance(values[0], str):
         values = ("", *values)
-    call_language(v, node, debug.device_print, values, options)
+    call_language(v, node, core.device_print, values, options)
 
 
 @PYTHON_BUILTINS.means(builtins.len)

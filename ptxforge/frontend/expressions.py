@@ -13,11 +13,19 @@ from typing import Any
 
 import attrs
 
-from ptxforge.frontend.aggregates import Unfinished, member
 from ptxforge.frontend.semantics import arith
 from ptxforge.frontend.semantics.reduce import expand
 from ptxforge.frontend.semantics.shape import permuted, sliced
-from ptxforge.frontend.values import COMPOSITES, BlockPointer, Descriptor, TensorValue, describe, is_static
+from ptxforge.frontend.values import (
+    COMPOSITES,
+    BlockPointer,
+    Descriptor,
+    TensorValue,
+    Unfinished,
+    describe,
+    is_static,
+    member,
+)
 from ptxforge.frontend.visitor import Invoke, Visitor, handles, unsupported
 from ptxforge.language import types as L
 from ptxforge.language.composite_types import constexpr_type, tuple_type

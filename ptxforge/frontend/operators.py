@@ -8,12 +8,11 @@ import operator
 from collections.abc import Callable
 from typing import Any
 
-from ptxforge.frontend.aggregates import operator_of, unary_of
 from ptxforge.frontend.context import Context
 from ptxforge.frontend.convert import not_zero
 from ptxforge.frontend.expressions import static_result
 from ptxforge.frontend.semantics import arith
-from ptxforge.frontend.values import TensorValue, is_static
+from ptxforge.frontend.values import TensorValue, is_static, operator_of, unary_of
 from ptxforge.frontend.visitor import Invoke, Visitor, handles
 from ptxforge.language import types as L
 from ptxforge.language.core import Aggregate

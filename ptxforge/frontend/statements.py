@@ -17,7 +17,7 @@ from ptxforge.frontend.source import is_constexpr_annotation
 from ptxforge.frontend.values import TensorValue, describe, dtype_name, is_number, is_static, make_tuple
 from ptxforge.frontend.visitor import Outcome, Returned, Step, Visitor, handles
 from ptxforge.ir.ops.debug import Breakpoint
-from ptxforge.language import debug
+from ptxforge.language import core
 from ptxforge.language.constexpr import constexpr
 from ptxforge.language.core import Aggregate
 from ptxforge.support.errors import (
@@ -140,7 +140,7 @@ def assert_(v: Visitor, node: ast.Assert) -> None:
     condition = v.visit(node.test)
     message = "" if node.msg is None else v.visit(node.msg)
     if not is_static(condition):
-        call_language(v, node, debug.device_assert, (condition, message), {})
+        call_language(v, node, core.device_assert, (condition, message), {})
     elif not condition:
         raise CompileTimeAssertionError(f"assertion failed{f': {message}' if message else ''}")
 

@@ -24,7 +24,7 @@ from ptxforge.language.core import (
     arange, assume, cast, condition, debug_barrier, expect_zero, full, max_constancy, max_contiguous,
     multiple_of, num_programs, program_id, range, static_range, to_tensor, zeros, zeros_like,
 )  # fmt: skip
-from ptxforge.language.debug import device_assert, device_print, static_assert, static_print
+from ptxforge.language.core import device_assert, device_print, static_assert, static_print
 from ptxforge.language.descriptor import (
     load_tensor_descriptor, make_tensor_descriptor, store_tensor_descriptor, tensor_descriptor,
     tensor_descriptor_base, tensor_descriptor_type,

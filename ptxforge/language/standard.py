@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptxforge.language import arith, atomic, core, instructions, math, reduction, shape, types
 from ptxforge.language.constexpr import constexpr
-from ptxforge.language.debug import static_assert
+from ptxforge.language.core import static_assert
 from ptxforge.language.registry import constexpr_function, library
 
 

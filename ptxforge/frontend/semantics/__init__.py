@@ -8,7 +8,6 @@ from ptxforge.frontend.semantics import (
     atomic,
     core,
     cuda,
-    debug,
     descriptor,
     dot,
     instructions,
@@ -19,6 +18,6 @@ from ptxforge.frontend.semantics import (
 )
 
 __all__ = [
-    "arith", "atomic", "core", "cuda", "debug", "descriptor", "dot",
+    "arith", "atomic", "core", "cuda", "descriptor", "dot",
     "instructions", "math", "memory", "reduce", "shape",
 ]  # fmt: skip

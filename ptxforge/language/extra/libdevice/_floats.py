@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from ptxforge.language import arith, core, math
 from ptxforge.language.constexpr import constexpr
-from ptxforge.language.debug import static_assert
+from ptxforge.language.core import static_assert
 from ptxforge.language.registry import library
 from ptxforge.language.types import float32, float64, int32, int64, uint32, uint64
 
