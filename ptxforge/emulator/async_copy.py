@@ -22,15 +22,15 @@ import numpy as np
 
 from ptxforge.emulator import tensormap
 from ptxforge.emulator.access import READ, WRITE, Locator, gather, scatter
-from ptxforge.emulator.bulk_targets import (
+from ptxforge.emulator.async_work import (
     REDUCED_TYPES,
     REDUCTIONS,
+    Groups,
     Multicast,
     SharedAddress,
     reduce_into,
 )
 from ptxforge.emulator.findings import Site
-from ptxforge.emulator.groups import Groups
 from ptxforge.emulator.mbarrier import MBarriers
 from ptxforge.emulator.memory import CODES, ORIGIN, TABLES
 from ptxforge.emulator.numerics import NATURAL

@@ -30,7 +30,7 @@ import numpy as np
 from ptxforge.emulator.access import ATOMIC, Locator, scatter
 from ptxforge.emulator.arithmetic import unsigned
 from ptxforge.emulator.async_copy import BulkCopies, BulkWork
-from ptxforge.emulator.bulk_targets import reduce_into, runs
+from ptxforge.emulator.async_work import reduce_into, runs
 from ptxforge.emulator.checks import Checker
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.mbarrier import MBarriers

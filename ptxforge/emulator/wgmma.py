@@ -17,6 +17,7 @@ import attrs
 import numpy as np
 
 from ptxforge.emulator.access import gather
+from ptxforge.emulator.async_work import Groups
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.fragments import (
     Descriptor,
@@ -26,7 +27,6 @@ from ptxforge.emulator.fragments import (
     unpack_words,
     wgmma_register_a,
 )
-from ptxforge.emulator.groups import Groups
 from ptxforge.emulator.memory import ORIGIN
 from ptxforge.emulator.numerics import f16_to_f32
 from ptxforge.emulator.parser import Immediate, Instruction, Register, Vector

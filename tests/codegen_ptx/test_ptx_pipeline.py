@@ -11,12 +11,10 @@ from ptxforge.__main__ import main
 from ptxforge.codegen_ptx import emit
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, drop_copies, order_copies
-from ptxforge.codegen_ptx.ptx.drop_dead import drop_dead
-from ptxforge.codegen_ptx.ptx.instruction import COPY, PURE, Instruction, form_of
-from ptxforge.codegen_ptx.ptx.pipeline import NAMES, PASSES, RULES
-from ptxforge.codegen_ptx.ptx.printer import lines_of
+from ptxforge.codegen_ptx.ptx.instruction import COPY, PURE, Instruction, form_of, lines_of
+from ptxforge.codegen_ptx.ptx.pipeline import NAMES, PASSES, RULES, check
 from ptxforge.codegen_ptx.ptx.registers import Names, Register
-from ptxforge.codegen_ptx.ptx.verifier import check
+from ptxforge.codegen_ptx.ptx.sink_rare import drop_dead
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.ir.parser import parse_function
 from ptxforge.ir.warps import WarpGroup

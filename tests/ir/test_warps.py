@@ -9,7 +9,7 @@ import pytest
 from ptxforge.codegen_ptx.lower.exchange import barrier
 from ptxforge.codegen_ptx.lower.indices import first_thread, thread_id
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.printer import lines_of
+from ptxforge.codegen_ptx.ptx.instruction import lines_of
 from ptxforge.codegen_ptx.ptx.registers import Names
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import REGISTRY, SIDE_EFFECT, define, gives, region

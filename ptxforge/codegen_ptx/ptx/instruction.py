@@ -1,12 +1,14 @@
-"""Instructions: what is done (:class:`Form`), to what, where it comes from, and why it is as it is."""
+"""Instructions: what is done (:class:`Form`), to what, where it comes from, and why it is as it is; their
+text."""
 
 from __future__ import annotations
 
 import enum
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 
-from ptxforge.codegen_ptx.ptx.registers import Register
+from ptxforge.codegen_ptx.ptx.registers import Names, Register
 
 Location = tuple[int, int, int]
 """The number of a file, a line, a column, as ``.loc`` has them."""
@@ -117,3 +119,27 @@ class Carry(Instruction):
     the loop, ``born`` the number of registers made before it, ``kept`` what is needed behind it."""
 
     __slots__ = ("born", "kept", "top")
+
+
+def lines_of(code: Sequence[Instruction], names: Names, why: bool = False) -> list[str]:
+    """A line for each instruction, its registers called by ``names``, and a ``.loc`` where the place in the
+    source changes. With ``why``, comments say which rule made an instruction what it is."""
+    lines: list[str] = []
+    name = names.__getitem__
+    here = None
+    for instruction in code:
+        kind = instruction.kind
+        if kind is LABEL:
+            lines.append(instruction.syntax)
+            continue
+        if kind is RARE_BEGIN or kind is RARE_END:
+            continue
+        if instruction.location is not here and instruction.location not in (None, here):
+            here = instruction.location
+            lines.append("\t.loc %d %d %d" % here)
+        form = form_of(instruction.syntax)
+        line = form.line % tuple(map(name, instruction.operands))
+        if form.has_address:
+            line = line.replace("+0]", "]")
+        lines.append(f"{line}  // {instruction.why}" if why and instruction.why else line)
+    return lines

@@ -2,7 +2,7 @@
 
 ``python -m ptxforge passes`` prints it below the passes over the IR; ``PTXFORGE_DUMP=drop_dead`` prints the
 instructions after a row, ``PTXFORGE_STOP_AFTER=sink_rare`` leaves out the rows behind it, and with
-``PTXFORGE_VERIFY=1`` instructions are checked after each (``verifier.py``). A kernel is right without any row
+``PTXFORGE_VERIFY=1`` instructions are checked after each (:func:`check`). A kernel is right without any row
 but those that are ``needed``: each only makes it better. (Names are given to registers in any case.)
 
 Other decisions have to be taken while operations are lowered, because what follows depends on them. They
@@ -20,13 +20,11 @@ import attrs
 
 from ptxforge.codegen_ptx.ptx.branch_to_copies import branch_to_copies
 from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, drop_copies, order_copies
-from ptxforge.codegen_ptx.ptx.drop_dead import drop_dead
-from ptxforge.codegen_ptx.ptx.instruction import Instruction
-from ptxforge.codegen_ptx.ptx.printer import lines_of
-from ptxforge.codegen_ptx.ptx.registers import Names
-from ptxforge.codegen_ptx.ptx.sink_rare import sink_rare
-from ptxforge.codegen_ptx.ptx.verifier import check
+from ptxforge.codegen_ptx.ptx.instruction import CARRY, PURE, Instruction, lines_of
+from ptxforge.codegen_ptx.ptx.registers import Names, Register
+from ptxforge.codegen_ptx.ptx.sink_rare import drop_dead, sink_rare
 from ptxforge.support import settings
+from ptxforge.support.errors import InternalCompilerError
 
 if TYPE_CHECKING:
     from ptxforge.codegen_ptx.ptx.builder import Builder
@@ -118,3 +116,37 @@ def run(
     names = Names(b.aliases)
     lines = lines_of(code, names, why)
     return names.declarations(), lines
+
+
+if TYPE_CHECKING:
+    from ptxforge.codegen_ptx.ptx.builder import Builder
+
+
+def check(code: list[Instruction], b: Builder, after: str) -> None:
+    """Every register is defined before it is read, in the order of the text; what a pure instruction defines
+    nothing else defines, unless it is carried; what is computed at the entry is carried nowhere.
+
+    Raises:
+        InternalCompilerError: an instruction for which one of these does not hold; ``after`` names the pass.
+    """
+    for instruction in b.entry_code():
+        for x in instruction.definitions:
+            _require(x not in b.aliases, instruction, f"{x} is computed at the entry, and assigned", after)
+    carried = {*b.aliases, *b.aliases.values()}
+    made: dict[Register, Instruction] = {}
+    for instruction in code:
+        if not instruction.acts:
+            continue
+        for x in instruction.operands if instruction.kind is CARRY else instruction.uses:
+            if isinstance(x, Register):
+                _require(b.resolved(x) in made, instruction, f"nothing defines {x} before", after)
+        for x in instruction.definitions:
+            _require(isinstance(x, Register), instruction, f"{x} is no register", after)
+            is_second = made.setdefault(b.resolved(x), instruction) is not instruction
+            is_alone = instruction.kind is PURE and x not in carried
+            _require(not (is_second and is_alone), instruction, f"{x} is defined twice", after)
+
+
+def _require(holds: bool, instruction: Instruction, reason: str, after: str) -> None:
+    if not holds:
+        raise InternalCompilerError(f"after {after}: {reason}: {instruction}")

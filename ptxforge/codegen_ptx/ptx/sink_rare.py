@@ -1,4 +1,4 @@
-"""Move what only rare code needs into the rare code.
+"""Move what only rare code needs into the rare code (and drop what none needs, before).
 
     setp.lt %p3, %r7, %n                    (before: computed by everyone, its register live for long)
     …
@@ -143,3 +143,27 @@ def _may_move(instruction: Instruction, stable: set[Register], is_only_one: bool
     if not instruction.syntax.startswith(_CHEAP + _COSTLY if is_only_one else _CHEAP):
         return False
     return all(x in stable for x in instruction.operands if isinstance(x, Register))
+
+
+if TYPE_CHECKING:
+    from ptxforge.codegen_ptx.ptx.builder import Builder
+
+
+def drop_dead(code: list[Instruction], b: Builder) -> list[Instruction]:
+    """Without pure instructions whose results nobody uses."""
+    used: set = set()
+    kept = []
+    for instruction in reversed(code):
+        operands = instruction.operands
+        if instruction.kind is PURE:
+            results = form_of(instruction.syntax).results
+            if used.isdisjoint(operands[:results]):
+                continue
+            used.update(operands[results:])
+        elif instruction.kind is COPY:
+            used.add(operands[1])
+        else:
+            used.update(operands)
+        kept.append(instruction)
+    kept.reverse()
+    return kept
