@@ -1,33 +1,8 @@
 """Every exception that ptxforge raises on purpose.
 
-One tree, so that ``except ptxforge.PtxforgeError`` catches all of it:
-
-========================  =====================================================================
-class                     raised when
-========================  =====================================================================
-CompilationError          the kernel's source is wrong; shows the source line with a caret
-  UnsupportedSyntaxError    Python that has no meaning in a kernel
-  TypeMismatchError         operand types or shapes do not fit together
-  CompileTimeAssertionError ``tl.static_assert`` failed
-LaunchError               a launch is wrong; names the argument
-  ArgumentError             an argument cannot be passed to the kernel
-    PlacementError            an array lies where the kernel cannot reach it
-    IntegerRangeError         an integer has more than 64 bits
-  ChangedGlobalError        a global that was compiled in has another value now
-  ForeignFunctionError      a compile-time function calls what its text does not tell
-  SpecializationError       specialization data is that of another kernel
-  JITForbiddenError         a launch would have to compile, and that is forbidden
-OutOfResourcesError       the kernel needs more shared memory, threads or registers than there are
-DeviceError               the driver, the JIT or the emulator reports a failure
-  EmulatorError             PTX that the emulator cannot load, or that misbehaves at run time
-InterpreterError          a kernel misbehaves under the interpreter: wild access, failed assertion
-AutotunerError            no configuration of an autotuned kernel works
-SettingError              an environment variable of ptxforge has a value that it cannot have
-IRError                   IR text or IR objects that are malformed
-  ParseError                IR or layout text that cannot be read
-  VerificationError         an invariant of the IR does not hold
-InternalCompilerError     a fault of ptxforge itself; shows the IR with a note at the operation
-========================  =====================================================================
+They are one tree, so that ``except ptxforge.PtxforgeError`` catches all of it. :class:`CompilationError` is
+about a kernel's source, :class:`LaunchError` about a launch, :class:`DeviceError` and
+:class:`InterpreterError` about what a kernel does, :class:`IRError` about IR.
 """
 
 from __future__ import annotations
