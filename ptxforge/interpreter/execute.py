@@ -11,8 +11,8 @@ import attrs
 import numpy as np
 
 from ptxforge.interpreter.address_space import AddressSpace
+from ptxforge.interpreter.cluster import Meetings
 from ptxforge.interpreter.debugger import Debugger
-from ptxforge.interpreter.partition import Meetings
 from ptxforge.interpreter.registry import HANDLERS
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value

@@ -224,7 +224,7 @@ def store_artifact(name: str, artifact: Artifact, places: Sequence[FunctionPlace
 # Machine code
 
 _MACHINE = "machine 2"
-"""The number counts the ways in which texts were given to assemblers (``driver.linking``)."""
+"""The number counts the ways in which texts were given to assemblers (``driver.jit``)."""
 
 def machine_name(ptx: str, architecture: str, assembler: str) -> str:
     """The name of the entry for the machine code of a PTX text; ``assembler`` tells its version too. (Files
