@@ -36,6 +36,16 @@ from math import prod
 
 from attrs import Factory, field, frozen
 
+from ptxforge.layouts.cta import (
+    CTALayout,
+    Shape,
+    check_order,
+    check_powers,
+    ints,
+    names_in_order,
+    order_without,
+    row_major,
+)
 from ptxforge.layouts.linear import (
     BLOCK,
     LANE,
@@ -47,23 +57,7 @@ from ptxforge.layouts.linear import (
     dim_names,
     log2_exact,
 )
-from ptxforge.layouts.scratch import (
-    CTALayout,
-    Shape,
-    broadcast_nd,
-    check_order,
-    check_powers,
-    clip,
-    fit,
-    identity_nd,
-    ints,
-    mma_tile,
-    names_in_order,
-    order_without,
-    permute_bits,
-    repeat,
-    row_major,
-)
+from ptxforge.layouts.scratch import broadcast_nd, clip, fit, identity_nd, mma_tile, permute_bits, repeat
 from ptxforge.support.machine import WARP_SIZE
 
 

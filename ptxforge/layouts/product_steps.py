@@ -32,9 +32,9 @@ from math import prod
 from typing import NamedTuple
 
 from ptxforge.layouts.banks import ROW_BYTES
+from ptxforge.layouts.cta import row_major
 from ptxforge.layouts.encodings import WARP_SIZE, Blocked, Distributed, DotOperand, Mma, Shared
 from ptxforge.layouts.linear import LinearLayout, register_constants
-from ptxforge.layouts.scratch import row_major
 from ptxforge.support import machine
 
 VECTOR = 4
