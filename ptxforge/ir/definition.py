@@ -25,7 +25,8 @@ traits      ``ELEMENTWISE`` (acts element by element: all tensors have one shape
             care in which layouts its operands are), ``RELAYOUT`` (can be done in another layout instead of
             converting its result; pure elementwise operations need not say it), ``ADDRESSING`` (index
             arithmetic, cheaper to do again than to keep in registers), ``ORDERLESS`` (does the same in
-            whatever order a tile's elements are, as elementwise operations do), ``UNIFORM`` (all elements
+            whatever order a tile's elements are, as elementwise operations do), ``KEEPS_PLACES`` (layouts and
+            dimensions pass through it as through elementwise operations), ``UNIFORM`` (all elements
             of its result are equal: its operand, or its attribute ``value``), ``ALLOCATES`` (its result is
             memory that it takes from what a block shares).
             Those of a base class are inherited: ``Elementwise`` has the first, and an ``infer`` and a
@@ -51,7 +52,7 @@ base        an operation on the memory behind pointers derives from ``MemoryAcce
             every such access has.
 operand_layout, result_layout  the layout that operand ``index`` must have so that the result gets ``layout``
             (for pushing conversions backwards), and the other way round; ``None`` when that cannot be.
-            Elementwise operations keep layouts and need neither.
+            Elementwise operations, and others that ``KEEPS_PLACES``, need neither.
 passes_to   of control flow: which result an operand becomes.
 shows_operand_types   the printer writes ``: (operand types) -> result types``.
 """
@@ -78,11 +79,12 @@ ANY_LAYOUT = "any layout"
 RELAYOUT = "relayout"
 ADDRESSING = "addressing"
 ORDERLESS = "orderless"
+KEEPS_PLACES = "keeps places"
 UNIFORM = "uniform"
 ALLOCATES = "allocates"
 TRAITS = frozenset(
     (ELEMENTWISE, COMMUTATIVE, TERMINATOR, ANCHOR, PARTIAL, REARRANGING, SAME_MEMORY, ANY_LAYOUT, RELAYOUT,
-     ADDRESSING, ORDERLESS, UNIFORM, ALLOCATES)
+     ADDRESSING, ORDERLESS, KEEPS_PLACES, UNIFORM, ALLOCATES)
 )  # fmt: skip
 
 FREE, CHEAP, EXPENSIVE = "free", "cheap", "expensive"

@@ -27,12 +27,17 @@ class Interfaces:
     def result_layout(self, layout: Any, index: int) -> Any:
         """The layout that the results get when operand ``index`` has ``layout``; None when the operation does
         not pass it on. May raise ``LayoutError``."""
-        return layout if "elementwise" in self.traits and "anchor" not in self.traits else None
+        return layout if self._keeps_places and "anchor" not in self.traits else None
 
     def operand_layout(self, layout: Any, index: int) -> Any:
         """The layout that operand ``index`` must have for the results to have ``layout``; None when none will
         do. May raise ``LayoutError``."""
-        return layout if "elementwise" in self.traits else None
+        return layout if self._keeps_places else None
+
+    @property
+    def _keeps_places(self) -> bool:
+        """Whether results lie where operands do, in their layout and along their dimensions."""
+        return "elementwise" in self.traits or "keeps places" in self.traits
 
     def takes_any_layout(self, index: int) -> bool:
         """Whether operand ``index`` may have any layout, whichever the results have."""
@@ -41,7 +46,7 @@ class Interfaces:
     def result_dim(self, index: int, dim: int) -> int | None:
         """Along which dimension of the results that lies which operand ``index`` has along ``dim``: what is
         computed from row 3 of the operand is row 3 of the result. None when it is not along one."""
-        return dim if "elementwise" in self.traits else None
+        return dim if self._keeps_places else None
 
     is_transpose = False
     """Whether the result is operand 0 with its dimensions in another ``order`` (an attribute)."""

@@ -4,12 +4,24 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
-from ptxforge.ir.definition import ALL, ANY_LAYOUT, REARRANGING, TENSOR, attribute, define, operand
+from ptxforge.ir.definition import (
+    ALL,
+    ANY_LAYOUT,
+    KEEPS_PLACES,
+    REARRANGING,
+    TENSOR,
+    attribute,
+    define,
+    operand,
+)
 from ptxforge.layouts import conversion
 from ptxforge.support.errors import VerificationError
 
 
-@define("convert_layout", shows_operand_types=True, traits=[ANY_LAYOUT, REARRANGING], nonnegative_if=ALL)
+@define(
+    "convert_layout", shows_operand_types=True, nonnegative_if=ALL,
+    traits=[ANY_LAYOUT, KEEPS_PLACES, REARRANGING],
+)  # fmt: skip
 class ConvertLayout(Operation):
     """The same tensor distributed otherwise. How (registers, shuffles, shared memory) follows from the two
     layouts by ``ptxforge.layouts.conversion``; when through shared memory, ``scratch_offset`` says where.
@@ -23,15 +35,6 @@ class ConvertLayout(Operation):
     scratch_pitch = attribute(int, 0)
     meets_before = attribute(bool, False)
     with_store = attribute(bool, False)
-
-    def operand_layout(self, layout, index):
-        return layout
-
-    def result_layout(self, layout, index):
-        return layout
-
-    def result_dim(self, index, dim):
-        return dim
 
     def evaluate(self, x):
         return x

@@ -18,6 +18,7 @@ from math import prod
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
+    KEEPS_PLACES,
     NUMBER_OR_POINTER,
     ORDERLESS,
     RELAYOUT,
@@ -115,7 +116,7 @@ class Reduce(Combining):
         return None if dim == self.axis else dim - (dim > self.axis)
 
 
-@define("scan", shows_operand_types=True)
+@define("scan", traits=[KEEPS_PLACES], shows_operand_types=True)
 class Scan(Combining):
     """Inclusive prefix combination along ``axis``; with ``reverse`` from the end.
     Results are like the operands."""
@@ -127,20 +128,11 @@ class Scan(Combining):
     def infer(cls, operands, attributes):
         return list(operands)
 
-    def operand_layout(self, layout, index):
-        return layout
-
-    def result_layout(self, layout, index):
-        return layout
-
-    def result_dim(self, index, dim):
-        return dim
-
     def scratch_bytes(self, num_warps):
         return scratch.scan_scratch_bytes(*self._distribution)
 
 
-@define("reduce_ctas", effects=SIDE_EFFECT, shows_operand_types=True)
+@define("reduce_ctas", effects=SIDE_EFFECT, traits=[KEEPS_PLACES], shows_operand_types=True)
 class ReduceCtas(Associative):
     """Combine what the CTAs have whose ranks differ in the bits ``ranks`` alone, element by element, in the
     order of these: all of them get the same. They exchange it through each other's shared memory, and wait
@@ -156,15 +148,6 @@ class ReduceCtas(Associative):
     def check(self):
         super().check()
         check_ranks(self, (self.ranks,), "ranks")
-
-    def operand_layout(self, layout, index):
-        return layout
-
-    def result_layout(self, layout, index):
-        return layout
-
-    def result_dim(self, index, dim):
-        return dim
 
     def scratch_bytes(self, num_warps):
         count = prod(T.shape_of(self.inputs[0].type))

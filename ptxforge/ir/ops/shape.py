@@ -20,6 +20,7 @@ from ptxforge.ir.definition import (
     BOOL,
     FREE,
     INT_TENSOR,
+    KEEPS_PLACES,
     ORDERLESS,
     PARTIAL,
     REARRANGING,
@@ -181,21 +182,12 @@ class ExpandDims(Operation):
 
 @define(
     "broadcast", shows_operand_types=True, cost=FREE, nonnegative_if=ALL,
-    traits=[REARRANGING, RELAYOUT, ADDRESSING],
+    traits=[REARRANGING, RELAYOUT, ADDRESSING, KEEPS_PLACES],
 )  # fmt: skip
 class Broadcast(Operation):
     """Repeat dimensions of size 1 up to the result's shape; the layout stays."""
 
     x = operand(TENSOR)
-
-    def operand_layout(self, layout, index):
-        return layout
-
-    def result_layout(self, layout, index):
-        return layout
-
-    def result_dim(self, index, dim):
-        return dim
 
     def evaluate(self, x):
         return np.broadcast_to(x, self.result.type.shape)
