@@ -1,7 +1,7 @@
 """Software pipelining, carried out: loads that a schedule lets run ahead go through buffers in shared memory.
 
     for %k … iter_args(%p = %base, %acc = %zero) {distance = 2, last_stage = 2} {          (before)
-      %x = load (addptr %p, %offsets), %mask {stage = 0}
+      %x = load (addptr %p, %offsets), %mask {group = 0, stage = 0}
       %y = convert_layout %x : dot_op
       %d = dot %y, …, %acc
       %q = addptr %p, %step
@@ -28,6 +28,8 @@ Rules
 -----
 STAGES      ``schedule_loops`` wrote them on loads. What an operation needs is in its stage at the latest,
             through operands and carried values; all else is in the last stage.
+GROUPS      ``schedule_loops`` wrote them on loads. What TMA copies for one group completes on one mbarrier;
+            what threads copy for it is committed and waited for as one group of ``cp.async``.
 TURNS       In a step: late stages first, so that a buffer is read before the next copy is started. Without
             products, which take the copies in between, only the reads come first: the copy is under way while
             the step computes. (Chains of products have turns of their own: ``chained_products.py``.)
@@ -71,6 +73,7 @@ from ptxforge.passes.rings import Rings
 from ptxforge.passes.specialize_warps import has_registers
 from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.support import machine
+from ptxforge.support.errors import IRError
 from ptxforge.support.target import Target
 
 
@@ -100,7 +103,7 @@ def _pipeline(
     function: Function, loop: For, all_loads: dict[For, list[Load]], by_tma: TensorLoads, target: Target
 ) -> None:
     loads = all_loads[loop]
-    stage, distance, last = _take_schedule(loop)
+    stage, group, distance, last = _take_schedule(loop)
     chain = chain_of(loop, loads) if all(map(by_tma.rectangle, loads)) else None
     if chain is not None:
         stage[chain.second.load] += 1
@@ -108,7 +111,7 @@ def _pipeline(
     is_one_level = all(stage[load] == last - distance for load in loads)
     around = _around(loop, by_tma, loads) if chain is None and is_one_level else None
     multicasts = plan_multicasts(function, loop, by_tma, chain is not None)
-    rings = Rings(loop, stage, distance, by_tma, chain, around, multicasts)
+    rings = Rings(loop, stage, group, distance, by_tma, chain, around, multicasts)
     if chain is not None and _lends_a_warp(function, loop, loads, by_tma, rings.count, target):
         loop.warp_specialize = True
     loop.peeled = chain is not None
@@ -149,14 +152,18 @@ def _write_schedule(
         op.attributes["beyond"] = iterations
 
 
-def _take_schedule(loop: For) -> tuple[dict[Operation, int], int, int]:
-    """The stages that are written on operations of the loop, its distance and its last stage. The attributes
-    go: they are written anew for all operations."""
+def _take_schedule(loop: For) -> tuple[dict[Operation, int], dict[Operation, int], int, int]:
+    """The stages and the groups that are written on loads of the loop, its distance and its last stage. The
+    attributes go: stages are written anew for all operations. Raises :class:`IRError` for a stage without a
+    group."""
     found = loop.distance, loop.last_stage
     for name in ("distance", "last_stage"):
         loop.attributes.pop(name)
-    stage = {op: op.attributes.pop("stage") for op in loop.body.operations if "stage" in op.attributes}
-    return stage, *found
+    ahead = [op for op in loop.body.operations if "stage" in op.attributes]
+    if any("group" not in op.attributes for op in ahead):
+        raise IRError("a load of a scheduled loop has a stage, but no group")
+    stage, group = ({op: op.attributes.pop(name) for op in ahead} for name in ("stage", "group"))
+    return stage, group, *found
 
 
 def _lends_a_warp(

@@ -8,7 +8,7 @@ iterations later, and who says when a tile has come and when a buffer is free.
 
 ``cp.async`` (:meth:`Rings._by_threads`): all threads copy, and wait for their own groups; a barrier makes the
 tile known to all. TMA (:meth:`Rings._by_tma`): one thread asks for a tile, whose bytes complete on an
-mbarrier, those of a vector on that of the tile before it. In a chain of products (``chained_products.py``)
+mbarrier, one for each group of the schedule. In a chain of products (``chained_products.py``)
 other mbarriers say that a tile was read.
 
 In a loop around, over output tiles say, the mbarriers of TMA live on: place in the ring and phase are carried
@@ -51,6 +51,7 @@ from ptxforge.passes.chained_products import Chain
 from ptxforge.passes.continued_rings import Continuation
 from ptxforge.passes.multicast_loads import peers_of
 from ptxforge.passes.tensor_loads import TensorLoads, is_vector, pick, ring_of_barriers
+from ptxforge.support.errors import IRError
 
 
 class Rings:
@@ -58,24 +59,24 @@ class Rings:
     ``distance + 1`` buffers and a read of it ``distance`` stages later."""
 
     def __init__(
-        self, loop: For, stage: dict[Operation, int], distance: int, by_tma: TensorLoads, chain: Chain | None,
-        around: For | None, multicasts: dict[Load, int],
+        self, loop: For, stage: dict[Operation, int], group: dict[Operation, int], distance: int,
+        by_tma: TensorLoads, chain: Chain | None, around: For | None, multicasts: dict[Load, int],
     ):  # fmt: skip
-        self.loop, self.stage, self.distance, self.by_tma = loop, stage, distance, by_tma
+        self.loop, self.stage, self.group, self.distance, self.by_tma = loop, stage, group, distance, by_tma
         self.chain, self.around, self.multicasts = chain, around, multicasts
         self.count = distance + 1
         self.buffers: list[Value] = []
         self.tiles: dict[Load, tuple[Value, Value]] = {}
         self.barriers: list[Value] = []
-        self.copies_by_threads = False
         self._counters: dict[int, Value] = {}
         self._phases: dict[int, Value] = {}
         self._starts: dict[str, Value] = {}
-        self._waits: dict[int, AsyncWait] = {}
+        # The groups of what threads copy; waits by group and stage; by group, where TMA's bytes are counted.
+        self._copies: dict[AsyncCopyGlobalToLocal, int] = {}
+        self._waits: dict[tuple[int, int], AsyncWait] = {}
         self._expected: dict[int, BarrierExpect] = {}
 
     def lower(self, loads: list[Load]) -> None:
-        first: list[AsyncCopyGlobalToLocal] = []
         # In the order of the program, so that the first one's wait comes before all reads.
         for load in loads:
             at = self.stage.pop(load)
@@ -83,20 +84,19 @@ class Rings:
             if rectangle is not None:
                 self._by_tma(load, rectangle, at)
                 continue
-            self.copies_by_threads = True
-            copy = self._by_threads(load, at)
-            if at == 0:
-                first.append(copy)
-        if first:
-            # The copies of stage 0 come last in a step: their group takes in those of the other stages.
-            commit = Builder.after(first[-1]).create(AsyncCommitGroup, *(copy.result for copy in first))
-            self.stage[commit] = 0
+            self._by_threads(load, at)
+        self._commit()
         if self.multicasts:
             self._make_empty_ring()
         elif self.barriers:
             Builder.at(self._home).create(Barrier)
         if self.around is not None:
             self._hand_on()
+
+    @property
+    def copies_by_threads(self) -> bool:
+        """Whether threads copy some of the tiles."""
+        return bool(self._copies)
 
     # -- where in the ring -----------------------------------------------------------------------------
 
@@ -182,7 +182,7 @@ class Rings:
 
     # -- copies ----------------------------------------------------------------------------------------
 
-    def _by_threads(self, load: Load, at: int) -> AsyncCopyGlobalToLocal:
+    def _by_threads(self, load: Load, at: int) -> None:
         """``cp.async``: each thread copies some pieces."""
         type, use, stage = load.result.type, at + self.distance, self.stage
         copy_index, read_index = self._counter(at), self._counter(use)
@@ -192,11 +192,11 @@ class Rings:
         kept = {k: v for k, v in load.attributes.items() if k == "vector"}
         copy = b.create(AsyncCopyGlobalToLocal, load.pointer, slot.result, *load.operands[1:2], **kept)
         stage[slot] = stage[copy] = at
-        if use not in self._waits:
-            # Groups of later iterations that may still be on their way.
-            self._waits[use] = b.create(AsyncWait, num=self.distance - 1)
-            stage[self._waits[use]] = use
-        wait = self._waits[use]
+        group = self._copies[copy] = self.group[load]
+        if (group, use) not in self._waits:
+            self._waits[group, use] = b.create(AsyncWait)
+            stage[self._waits[group, use]] = use
+        wait = self._waits[group, use]
         source = b.create(MemDescIndex, buffer, read_index)
         read = b.create(LocalLoad, source.result, wait.result, result_types=[type])
         stage[source] = stage[read] = use
@@ -207,7 +207,21 @@ class Rings:
             value = filled.result
         load.replace_with([value])
         _fold_conversions(read, source.result, (wait.result,), stage)
-        return copy
+
+    def _commit(self) -> None:
+        """Let what each group has in a step be one of ``cp.async``, and say how many newer ones of these its
+        waits leave on their way: those of later iterations, and those behind it in a step."""
+        # The copies of the first stage come last in a step: their groups take in those of the other stages.
+        earliest = min(map(self.stage.__getitem__, self._copies), default=0)
+        first = [copy for copy in self._copies if self.stage[copy] == earliest]
+        own = {group: [c for c in first if self._copies[c] == group] for group in self._copies.values()}
+        order = sorted(own, key=lambda group: first.index((own[group] or first)[-1]))
+        for newer, group in enumerate(reversed(order)):
+            end = Builder.after((own[group] or first)[-1])
+            self.stage[end.create(AsyncCommitGroup, *(copy.result for copy in own[group]))] = earliest
+            for (waited, _), wait in self._waits.items():
+                if waited == group:
+                    wait.num = (self.distance - 1) * len(order) + newer
 
     def _by_tma(self, load: Load, rectangle: Rectangle, at: int) -> None:
         """One thread asks for the whole tile, whose bytes complete on a barrier of its own."""
@@ -215,7 +229,7 @@ class Rings:
         copy_index, read_index, phase = self._counter(at), self._counter(use), self._phase(use)
         layout = _layout_of_ring(load)
         buffer = self._buffer(load.result.type, layout)
-        if is_vector(load) and at in self._expected:
+        if self.group[load] in self._expected:
             self._beside(load, rectangle, at, buffer)
             return
         barriers = ring_of_barriers(self._home, self.count)
@@ -228,7 +242,7 @@ class Rings:
         slot, arrival = pick(b, buffer, copy_index), pick(b, barriers, copy_index)
         shared_by = self.multicasts.get(load, 0)
         started = self.by_tma.start(load, rectangle, layout, slot.result, arrival.result, shared_by)
-        self._expected[at] = started[0]
+        self._expected[self.group[load]] = started[0]
         stage.update(dict.fromkeys((slot, arrival, *started), at))
         completion = pick(b, barriers, read_index)
         wait = b.create(BarrierWait, completion.result, phase)
@@ -237,13 +251,15 @@ class Rings:
         self._read(load, source.result, use)
 
     def _beside(self, load: Load, rectangle: Rectangle, at: int, buffer: Value) -> None:
-        """A vector completes on the barrier of the tile before it, which has been waited for when it is
-        read: a wait of its own among products that are under way would keep the assembler from starting
-        the next one before they are finished."""
-        use, stage, expect = at + self.distance, self.stage, self._expected[at]
+        """A tile completes on the barrier of the first one of its group, which has been waited for when it is
+        read."""
+        use, stage, expect = at + self.distance, self.stage, self._expected[self.group[load]]
+        if stage[expect] != at:
+            raise IRError("loads of one group that TMA copies are in several stages")
         b = Builder.at(load)
         slot = pick(b, buffer, self._counter(at))
-        start = self.by_tma.start(load, rectangle, buffer.type.layout, slot.result, expect.barrier, 0)
+        layout, shared_by = buffer.type.layout, self.multicasts.get(load, 0)
+        start = self.by_tma.start(load, rectangle, layout, slot.result, expect.barrier, shared_by)
         own = start.pop(0)
         expect.bytes += own.bytes
         own.erase()

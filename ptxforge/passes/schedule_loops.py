@@ -1,4 +1,4 @@
-"""Software pipelining, decided: which loads of a loop run ahead, and by how many stages.
+"""Software pipelining, decided: which loads of a loop run ahead, by how many stages, which arrive together.
 
     for %k … iter_args(%p = %base, %acc = %zero) {                              (before, num_stages = 3)
       %x = load (addptr %p, %offsets), %mask
@@ -7,7 +7,7 @@
       yield … }
 
     for %k … iter_args(%p = %base, %acc = %zero) {distance = 2, last_stage = 2} {            (after)
-      %x = load (addptr %p, %offsets), %mask {stage = 0}
+      %x = load (addptr %p, %offsets), %mask {group = 0, stage = 0}
       …
       yield … }
 
@@ -19,6 +19,9 @@ Rules
 LOADS       Those that ``pipelined_loads`` names, with their levels. A load of level ``l`` has its value used
             ``(l + 1) · d`` steps before the last stage, with ``d = (num_stages - 1) / (levels)``; levels for
             which there are no stages stay where they are.
+GROUPS      Loads of one group are waited for together. What threads copy is one group. Each tile that TMA
+            copies is a group, with the vectors of its stage behind it: a wait of their own, among products
+            that are under way, would keep the assembler from starting the next one before they are finished.
 SKIPPED     Loops that contain loops, barriers, assertions or prints; ``num_stages`` below 2; a loop that
             yields another carried value unchanged.
 
@@ -36,7 +39,7 @@ from ptxforge.ir.ops.memory import Load
 from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.analysis.pipelined_loads import pipelined_loads
 from ptxforge.passes.analysis.reasons import why_not_ahead
-from ptxforge.passes.tensor_loads import TensorLoads
+from ptxforge.passes.tensor_loads import TensorLoads, is_vector
 from ptxforge.support.target import Target
 
 
@@ -58,19 +61,31 @@ def schedule_loops(function: Function, target: Target) -> bool:
         by_tma.remark({**levels, **dict.fromkeys(op for op in loop.body.of(Load) if op.boxed)})
         _remark(function, loop, stages, levels)
         if levels:
-            _write(loop, stages, levels)
+            _write(loop, stages, levels, by_tma)
             changed = True
     return changed
 
 
-def _write(loop: For, stages: int, levels: dict[Load, int]) -> None:
-    """See LOADS."""
+def _write(loop: For, stages: int, levels: dict[Load, int], by_tma: TensorLoads) -> None:
+    """See LOADS and GROUPS."""
     depth = min(max(levels.values()) + 1, stages - 1)
     loop.distance = (stages - 1) // depth
     loop.last_stage = loop.distance * depth
     for load, level in levels.items():
         if level < depth:
             load.attributes["stage"] = loop.last_stage - loop.distance * (level + 1)
+    _write_groups([load for load in levels if "stage" in load.attributes], by_tma)
+
+
+def _write_groups(loads: list[Load], by_tma: TensorLoads) -> None:
+    """See GROUPS."""
+    numbers: dict[Load | None, int] = {}
+    tiles: dict[int, Load] = {}
+    for load in loads:
+        tile, at = None, load.attributes["stage"]
+        if by_tma.rectangle(load) is not None:
+            tile = tiles[at] = tiles.get(at, load) if is_vector(load) else load
+        load.attributes["group"] = numbers.setdefault(tile, len(numbers))
 
 
 def _remark(function: Function, loop: For, stages: int, levels: dict[Load, int]) -> None:

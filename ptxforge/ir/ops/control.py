@@ -142,7 +142,8 @@ class For(Loop):
     A scheduled loop has a ``last_stage`` other than 0: in step ``t`` of the pipeline that it becomes,
     operations of stage ``s`` (an attribute of those in its body) work on iteration ``t - s``. With a
     ``distance``, only loads that run ahead have stages yet: what one of stage ``s`` reads is used in stage
-    ``s + distance``. One that is ``peeled`` gets its last step behind it.
+    ``s + distance``; those of one ``group`` (another attribute) arrive together. One that is ``peeled`` gets
+    its last step behind it.
     """
 
     is_counted = True
