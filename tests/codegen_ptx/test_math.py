@@ -93,7 +93,38 @@ def test_power(element):
     _assert_close(_compute(ops.Pow, element, x, y, everywhere=True), [x, y], lambda a, c: a**c)
 
 
-SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 2.5, -2.5]
+@pytest.mark.parametrize("name", ["all", "one", "near", "beyond", "denormal"])
+def test_powers_of_f32_are_computed_in_f32_with_results_of_every_size(name):
+    """The logarithm has two parts: with it, ``y`` may be large. Not a single instruction of f64, which are
+    slower, as are conversions."""
+    rng = np.random.default_rng(4)
+    x = {"all": 10 ** rng.uniform(-37, 38, COUNT), "one": rng.uniform(0.7, 1.42, COUNT),
+         "near": 1 + rng.uniform(-1e-4, 1e-4, COUNT), "beyond": rng.uniform(0.7, 1.42, COUNT),
+         "denormal": 10 ** rng.uniform(-44, -38, COUNT)}[name].astype(np.float32)  # fmt: skip
+    size = (130, 400) if name == "beyond" else (-125, 127)
+    wanted = rng.uniform(*size, COUNT) * (rng.choice([-1, 1], COUNT) if name == "beyond" else 1)
+    with np.errstate(divide="ignore"):
+        y = (wanted / np.log2(x.astype(np.float64))).astype(np.float32)
+    y[~np.isfinite(y)] = 3
+    out = _compute(ops.Pow, T.F32, x, y, everywhere=True)
+    with np.errstate(over="ignore", under="ignore"):
+        exact = x.astype(np.float64) ** y
+        expected = exact.astype(np.float32)
+    is_normal = (exact > 2.0**-126) & (exact < 2.0**127.99)
+    assert is_normal.any() == (name != "beyond")
+    np.testing.assert_allclose(out[is_normal], exact[is_normal], rtol=2.5e-7)
+    np.testing.assert_allclose(out[~is_normal], expected[~is_normal], rtol=3e-7, atol=1.5e-45)
+
+
+def test_powers_of_f32_take_no_f64():
+    kernel = Kernel(*[pointer(T.F32)] * 3)
+    kernel.store(2, kernel.b.value(ops.Pow, *(kernel.load(i, (COUNT,), blocked(4)) for i in range(2))))
+    ptx = kernel.ptx()
+    assert ".f64" not in ptx and ptx.count("ex2.approx") == ptx.count("rcp.approx") == COUNT // 128
+
+
+SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 2.0, -2.0, 0.5, -0.5, 3.0, -3.0, 2.5, -2.5,
+           16777215.0, 16777217.0, -8388607.0, 2.0**31, 2.0**33]
 
 
 @pytest.mark.parametrize("element", [T.F32, T.F64], ids=str)

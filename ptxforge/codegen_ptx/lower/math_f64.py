@@ -167,16 +167,6 @@ class Float64(Reals):
         low = self.fma(y, logarithm.low, product.low)
         return self._finish_power(x, y, product.high, low)
 
-    def pow_single(self, x: Register, y: Register) -> Register:
-        """As :func:`pow` for operands that were f32, to f32 accuracy."""
-        size = self.abs(x)
-        m, e = self._split(size)
-        f = self.add(m, f64(-1.0))
-        s = self.div(f, self.add(f, f64(2.0)))
-        z = self.mul(s, s)
-        natural = self.fma(self.mul(s, z), self.horner(P.LOG_F64[:6], z), self.add(s, s))
-        return self._finish_power(x, y, self.mul(y, self.fma(natural, f64(_LOG2_E[0]), e)), f64(0.0))
-
     def _finish_power(self, x: Register, y: Register, high: Register, low: Register) -> Register:
         """2**(high + low), where that is y · log2|x|, with C's rules for special operands."""
         size = self.abs(x)

@@ -166,7 +166,7 @@ def log1p(x):
 
 @library
 def pow(x, y):
-    """``x`` to the power ``y``, a float or an int32: within 1 ulp (float32), 2 (float64). Special values as
+    """``x`` to the power ``y``, a float or an int32: within 4 ulp (float32), 2 (float64). Special values as
     C's ``pow``; an integer is taken exactly."""
     if not isinstance(y, tensor):
         return math.pow(x, y)
