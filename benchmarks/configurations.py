@@ -75,12 +75,30 @@ def by_descriptors(case: str) -> list[Configuration]:
     return found
 
 
-def weights(case: str, element: str) -> list[Configuration]:
+def weights(case: str, element: str, tiles_: list[dict] = tiles.WEIGHT_TILES) -> list[Configuration]:
     """bf16 times 8-bit weights that lie along k."""
-    signature = {"a": "*bf16:16", "w": f"*{element}:16", "scales": "*fp32:16", "c": "*bf16:16"}
-    signature |= dict.fromkeys(("M", "N", "K", "stride_am", "stride_wn", "stride_cm"), "i32:16")
+    signature = {"a": "*bf16:16", "w": f"*{element}:16", "scales": "*fp32:16"}
+    strides = dict.fromkeys(("M", "N", "K", "stride_am", "stride_wn", "stride_cm"), "i32:16")
     fixed = dict.fromkeys(("stride_ak", "stride_wk", "stride_cn"), 1) | {"GROUP_M": 8}
-    return [_configuration(case, "matmul_weights", signature, fixed, tile) for tile in tiles.WEIGHT_TILES]
+    return [
+        _configuration(case, "matmul_weights", signature | _sums(tile) | strides, fixed, tile)
+        for tile in tiles_
+    ]
+
+
+def int4(case: str, tiles_: list[dict] = tiles.INT4_TILES) -> list[Configuration]:
+    """bf16 times 4-bit weights that lie along k, two in a byte."""
+    signature = {"a": "*bf16:16", "w": "*u8:16", "scales": "*bf16:16"}
+    strides = dict.fromkeys(("M", "N", "K", "stride_am", "stride_wn", "stride_sg", "stride_cm"), "i32:16")
+    fixed = {"GROUP_M": 8, "GROUP_K": 128}
+    return [
+        _configuration(case, "matmul_int4", signature | _sums(tile) | strides, fixed, tile) for tile in tiles_
+    ]
+
+
+def _sums(tile: dict) -> dict[str, str]:
+    """The result's type: programs that share a tile add to f32."""
+    return {"c": "*fp32:16" if tile.get("SPLIT_K", 1) > 1 else "*bf16:16"}
 
 
 def grouped(case: str) -> list[Configuration]:
@@ -206,6 +224,10 @@ def products() -> list[Configuration]:
         *grouped("grouped-NN"),
         *weights("bf16-i8-NT", "i8"),
         *weights("bf16-fp8-NT", "fp8e4nv"),
+        *int4("bf16-i4-NT"),
+        *weights("few-i8-NT", "i8", tiles.FEW_ROWS),
+        *weights("few-fp8-NT", "fp8e4nv", tiles.FEW_ROWS),
+        *int4("few-i4-NT", tiles.FEW_ROWS),
         *matmul("ieee-NN", "fp32", "NN", tiles.SGEMM_TILES, precision="ieee"),
         *attention("attention-128", 128, False),
         *attention("attention-128-causal", 128, True),

@@ -221,9 +221,10 @@ def matmul_split_k(
 def matmul_weights(
     a, w, scales, c, M, N, K, stride_am, stride_ak, stride_wk, stride_wn, stride_cm, stride_cn,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    SPLIT_K: tl.constexpr = 1,
 ):  # fmt: skip
     """c = a @ (w · scales): w holds 8-bit numbers, which become those of a on their way; ``scales`` are for
-    its columns. Sizes are multiples of the tiles."""
+    its columns. Sizes are multiples of the tiles. SPLIT_K programs for each tile add to c, zeros before."""
     pid = tl.program_id(0)
     tiles_n = tl.cdiv(N, BLOCK_N)
     group = pid // (GROUP_M * tiles_n)
@@ -232,16 +233,68 @@ def matmul_weights(
     i = (first + (pid % (GROUP_M * tiles_n)) % rows) * BLOCK_M + tl.arange(0, BLOCK_M)
     j = (pid % (GROUP_M * tiles_n)) // rows * BLOCK_N + tl.arange(0, BLOCK_N)
     k = tl.arange(0, BLOCK_K)
+    if SPLIT_K > 1:
+        k += tl.program_id(1) * BLOCK_K
     a_tile = a + i[:, None] * stride_am + k[None, :] * stride_ak
     w_tile = w + k[:, None] * stride_wk + j[None, :] * stride_wn
     acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
-    for _ in range(0, K, BLOCK_K):
+    for _ in range(0, K, BLOCK_K * SPLIT_K):
         x = tl.load(a_tile)
         acc = tl.dot(x, tl.load(w_tile).to(x.dtype), acc)
-        a_tile += BLOCK_K * stride_ak
-        w_tile += BLOCK_K * stride_wk
+        a_tile += BLOCK_K * SPLIT_K * stride_ak
+        w_tile += BLOCK_K * SPLIT_K * stride_wk
     acc = acc * tl.load(scales + j)[None, :]
-    tl.store(c + i[:, None] * stride_cm + j[None, :] * stride_cn, acc.to(c.dtype.element_ty))
+    out = c + i[:, None] * stride_cm + j[None, :] * stride_cn
+    if SPLIT_K > 1:
+        tl.atomic_add(out, acc, sem="relaxed")
+    else:
+        tl.store(out, acc.to(c.dtype.element_ty))
+
+
+@jit
+def matmul_int4(
+    a, w, scales, c, M, N, K, stride_am, stride_wn, stride_sg, stride_cm,
+    BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    GROUP_K: tl.constexpr, TURNED: tl.constexpr = False, SPLIT_K: tl.constexpr = 1,
+):  # fmt: skip
+    """c = a @ wᵀ, rows contiguous: w holds 4-bit numbers plus 8, two neighbours along k in a byte, the first
+    in its low bits; ``scales``, [K / GROUP_K, N], are for GROUP_K of a column of c each. BLOCK_K divides
+    GROUP_K, sizes are multiples of the tiles. TURNED: cᵀ = w @ aᵀ is computed. SPLIT_K as above."""
+    pid = tl.program_id(0)
+    tiles_n = tl.cdiv(N, BLOCK_N)
+    group = pid // (GROUP_M * tiles_n)
+    first = group * GROUP_M
+    rows = min(tl.cdiv(M, BLOCK_M) - first, GROUP_M)
+    i = (first + (pid % (GROUP_M * tiles_n)) % rows) * BLOCK_M + tl.arange(0, BLOCK_M)
+    j = (pid % (GROUP_M * tiles_n)) // rows * BLOCK_N + tl.arange(0, BLOCK_N)
+    begin = 0
+    if SPLIT_K > 1:
+        begin = tl.program_id(1) * BLOCK_K
+    a_tile = a + i[:, None] * stride_am + begin + tl.arange(0, BLOCK_K)[None, :]
+    w_tile = w + j[:, None] * stride_wn + begin // 2 + tl.arange(0, BLOCK_K // 2)[None, :]
+    if TURNED:
+        acc = tl.zeros((BLOCK_N, BLOCK_M), dtype=tl.float32)
+    else:
+        acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
+    for step in range(begin, K, BLOCK_K * SPLIT_K):
+        x = tl.load(a_tile)
+        pairs = tl.load(w_tile)
+        scale = tl.load(scales + step // GROUP_K * stride_sg + j)
+        q = tl.join(pairs & 15, pairs >> 4).reshape(BLOCK_N, BLOCK_K)
+        y = (q.to(x.dtype) - 8) * scale[:, None]
+        if TURNED:
+            acc = tl.dot(y, x.T, acc)
+        else:
+            acc = tl.dot(x, y.T, acc)
+        a_tile += BLOCK_K * SPLIT_K
+        w_tile += BLOCK_K // 2 * SPLIT_K
+    if TURNED:
+        acc = acc.T
+    out = c + i[:, None] * stride_cm + j[None, :]
+    if SPLIT_K > 1:
+        tl.atomic_add(out, acc, sem="relaxed")
+    else:
+        tl.store(out, acc.to(c.dtype.element_ty))
 
 
 @jit

@@ -175,39 +175,59 @@ def split_k(m: int, n: int, k: int) -> Case:
     )  # fmt: skip
 
 
-def weights(element: str, m: int, n: int, k: int) -> Case:
-    """bf16 times 8-bit weights, stored as [n, k], with a scale for each column."""
+def weights(element: str, m: int, n: int, k: int, tiles: list[dict] = WEIGHT_TILES) -> Case:
+    """bf16 times narrow weights, stored as [n, k]: of 8 bits with a scale for each column, of 4 bits with one
+    for 128 of a column. Where programs share tiles, zeroing the sums is part of the time."""
     bf16 = torch.bfloat16
 
     def make() -> dict[str, Any]:
-        narrow = {"int8": torch.int8, "fp8 e4m3": torch.float8_e4m3fn}[element]
-        w = (random_tensor(n, k, dtype=torch.float32) * 16).to(narrow).t()
-        scales = random_tensor(n, dtype=torch.float32) / 16
-        return {
-            "a": random_tensor(m, k, dtype=bf16),
-            "w": w,
-            "scales": scales,
-            "c": empty_tensor(m, n, dtype=bf16),
-        }
+        a = random_tensor(m, k, dtype=bf16)
+        w, scales, wide = _narrow_weights(element, n, k)
+        types = {False: bf16, True: torch.float32}
+        out = {is_split: empty_tensor(m, n, dtype=dtype) for is_split, dtype in types.items()}
+        return {"a": a, "w": w, "scales": scales, "wide": wide, "out": out}
 
     def launch(kernels, data, config):
-        a, w, c = data["a"], data["w"], data["c"]
-        grid = (-(-m // config["BLOCK_M"]) * -(-n // config["BLOCK_N"]),)
+        a, w, split = data["a"], data["w"], config.get("SPLIT_K", 1)
+        c = data["c"] = data["out"][split > 1]
+        grid = (-(-m // config["BLOCK_M"]) * -(-n // config["BLOCK_N"]), split)
+        if split > 1:
+            c.zero_()
+        if element == "int4":
+            kernels.matmul_int4[grid](
+                a, w, data["scales"], c, m, n, k, k, k // 2, n, n, GROUP_M=8, GROUP_K=128, **config
+            )
+            return
         kernels.matmul_weights[grid](
             a, w, data["scales"], c, m, n, k, *a.stride(), *w.stride(), *c.stride(), GROUP_M=8, **config
         )
 
     def vendor(data):
+        if element == "int4":  # widened before
+            return torch.mm(data["a"], data["wide"])
         return torch.mm(data["a"], data["w"].to(bf16)) * data["scales"].to(bf16)
 
     def check(data):
-        expected = torch.mm(data["a"].float(), data["w"].float()) * data["scales"]
+        expected = torch.mm(data["a"].float(), data["wide"].float())
         return data["c"].float() / k**0.5, expected / k**0.5
 
     return Case(
-        f"gemm bf16 x {element} NT {m}x{n}x{k}", "TFLOP/s", 2.0 * m * n * k, make, launch, WEIGHT_TILES,
+        f"gemm bf16 x {element} NT {m}x{n}x{k}", "TFLOP/s", 2.0 * m * n * k, make, launch, tiles,
         vendor, check, 2e-2,
     )  # fmt: skip
+
+
+def _narrow_weights(element: str, n: int, k: int) -> tuple[Any, Any, Any]:
+    """Weights, their scales, and what they stand for in [k, n]."""
+    if element == "int4":
+        q = torch.randint(0, 16, (n, k), device="cuda", dtype=torch.uint8)
+        scales = random_tensor(k // 128, n, dtype=torch.bfloat16) / 4
+        wide = (q.to(torch.bfloat16) - 8) * scales.t().repeat_interleave(128, 1)
+        return q[:, ::2] | q[:, 1::2] << 4, scales, wide.t()
+    narrow = {"int8": torch.int8, "fp8 e4m3": torch.float8_e4m3fn}[element]
+    w = (random_tensor(n, k, dtype=torch.float32) * 16).to(narrow).t()
+    scales = random_tensor(n, dtype=torch.float32) / 16
+    return w, scales, w.float() * scales
 
 
 def grouped(groups: int, m: int, n: int, k: int) -> Case:

@@ -53,6 +53,21 @@ WEIGHT_TILES = _tiles(
 )  # fmt: skip
 """Of products whose right operand is widened in registers; on sm_90a roles are exchanged, and 256 rows are
 the most that an instruction takes."""
+INT4_TILES = _tiles(
+    (128, 128, 64, 8, 4), (256, 128, 64, 8, 4), (128, 128, 128, 8, 3), (256, 128, 128, 8, 2),
+    (128, 64, 128, 4, 3),
+)  # fmt: skip
+"""The same with two weights in a byte, and a scale for 128 of them along k."""
+FEW_ROWS = [
+    tile | {"SPLIT_K": split}
+    for split, rows in (
+        (1, ((16, 64, 128, 4, 6), (16, 64, 128, 4, 8))),
+        (2, ((16, 64, 128, 4, 4), (16, 64, 128, 4, 6))),
+        (4, ((16, 64, 128, 4, 4), (16, 128, 128, 4, 3), (16, 128, 128, 8, 4))),
+    )
+    for tile in _tiles(*rows)
+]
+"""Of products of few rows with narrow weights, which take as long as the weights' way from memory."""
 GROUPED_TILES = _tiles(
     (128, 128, 64, 8, 3), (128, 128, 64, 4, 3), (128, 256, 64, 8, 3), (128, 256, 64, 8, 4),
     (64, 128, 64, 4, 4),

@@ -29,7 +29,9 @@ Rules
 -----
 SUM       The product of the loop, added to a carried value that the loop does nothing with but transpose
           and convert it to and fro: it is carried as accumulators, and brought back behind the loop.
-OPERAND   is read from a ring of buffers to registers, and perhaps cast and transposed there.
+OPERAND   is computed in registers, element by element, from tiles that are read from rings of buffers (as
+          they are, cast, two elements taken from each: ``parts_of_operands.py``), and from what is the same
+          along k: constants, scales of the operand's rows.
 PARTS     Each half is at least one instruction deep along k.
 """
 
@@ -38,12 +40,13 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Operation, Value
-from ptxforge.ir.definition import ANY_LAYOUT, ELEMENTWISE, READS_SHARED, REARRANGING
+from ptxforge.ir.definition import ANY_LAYOUT, REARRANGING
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.shared import LocalLoad, MemDescSubslice, MemDescTrans
+from ptxforge.ir.ops.shared import MemDescSubslice
 from ptxforge.ir.ops.warpgroup import DotAsync, DotWait
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import DotOperand
+from ptxforge.passes.parts_of_operands import Cutter, Part
 from ptxforge.passes.staggered_products import Product, carried_by, lasts
 from ptxforge.support import machine
 
@@ -110,59 +113,36 @@ def in_parts(loop: For, product: Product) -> bool:
     depth = wgmma.K_BYTES * 8 // start.b.type.element.bits
     if carried_by(loop, product) is None or start.b.type.shape[0] % (machine.PARTS_THROUGH_REGISTERS * depth):
         return False
-    return isinstance(start.a.type.layout, DotOperand) and _work_behind(start.a, loop) is not None
+    layout = start.a.type.layout
+    if not isinstance(layout, DotOperand) or not start.a.has_one_use:
+        return False
+    cutter, parts = Cutter(loop.body), _parts_of_left(start)
+    if not all(cutter.can_make(part, layout) for part in parts):
+        return False
+    reads = cutter.reads(parts[0])
+    return bool(reads) and all(lasts(read.source, loop) for read in reads)
 
 
-def _work_behind(value: Value, loop: For) -> list[Operation] | None:
-    """The read of a ring, the casts of its result and the transposes that make ``value``, in order; ``None``
-    if something else does."""
-    op = value.defining_op
-    if op is None or op.parent is not loop.body or not value.has_one_use:
-        return None
-    if op.get_effects() == READS_SHARED:
-        return [op] if lasts(op.source, loop) else None
-    is_cast = ELEMENTWISE in op.traits and op.is_pure and len(op.operands) == 1
-    if not (is_cast or op.is_transpose):
-        return None
-    work = _work_behind(op.operands[0], loop)
-    return None if work is None else [*work, op]
+def _parts_of_left(start: DotAsync) -> list[Part]:
+    """The left operand in PARTS."""
+    rows, depth = start.a.type.shape
+    width = depth // machine.PARTS_THROUGH_REGISTERS
+    return [Part(start.a, (0, first), (rows, width)) for first in range(0, depth, width)]
 
 
 def start_in_parts(loop: For, start: DotAsync) -> DotAsync:
     """Replace ``start``, whose sum is carried as a flight, by its PARTS with their waits; the last one."""
-    b, parts = Builder.at(start), machine.PARTS_THROUGH_REGISTERS
-    work, layout = _work_behind(start.a, loop), start.a.type.layout
-    width = start.b.type.shape[0] // parts
+    b, cutter, parts = Builder.at(start), Cutter(loop.body), _parts_of_left(start)
     signs = {name: start.attributes.get(name, False) for name in ("a_unsigned", "b_unsigned")}
     flight = start.c
-    for number in range(parts):
-        b.create(DotWait, pending=parts - 1)
-        left = _part_of_left(b, work, layout, number * width, width)
-        right = part_of_tile(b, start.b, 0, number * width, width)
+    for part in parts:
+        b.create(DotWait, pending=len(parts) - 1)
+        left = cutter.make(b, part, start.a.type.layout)
+        right = part_of_tile(b, start.b, 0, part.first[1], part.size[1])
         flight = b.value(DotAsync, left, right, flight, **signs)
     start.replace_with([flight])
-    for op in reversed(work):
-        op.erase()
+    cutter.erase_unused()
     return flight.defining_op
-
-
-def _part_of_left(b: Builder, work: list[Operation], layout: DotOperand, first: int, width: int) -> Value:
-    """``width`` elements along k of the operand that ``work`` makes. Transposes are done to the view of
-    memory: all the rest is then in the operand's own ``layout``."""
-    read, *others = work
-    tile = read.source
-    for op in others:
-        tile = b.value(MemDescTrans, tile, order=op.order) if op.is_transpose else tile
-    part = part_of_tile(b, tile, 1, first, width)
-    type = T.TensorType(part.type.shape, part.type.element, layout)
-    value = b.value(LocalLoad, part, *read.operands[1:], type=type)
-    for op in others:
-        if not op.is_transpose:
-            copy = op.clone({})
-            copy.set_operands([value])
-            copy.result.type = T.TensorType(type.shape, op.result.type.element, layout)
-            value = b.insert(copy).result
-    return value
 
 
 def part_of_tile(b: Builder, tile: Value, dim: int, first: int, width: int) -> Value:

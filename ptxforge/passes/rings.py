@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Operation, Value
-from ptxforge.ir.definition import ALLOCATES, ELEMENTWISE
+from ptxforge.ir.definition import ALLOCATES, ELEMENTWISE, RELAYOUT
 from ptxforge.ir.ops.arith import Select, XorI
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
@@ -342,7 +342,7 @@ def _layout_of_ring(load: Load) -> Shared:
 
 def _layout_for_registers(load: Load) -> Shared | None:
     """The swizzle for a left operand of ``wgmma`` that is made of the tile in registers, by operations on
-    elements and transposes."""
+    elements and transposes, or two tiles put together."""
     type = load.result.type
     work, seen = [(load.result, tuple(range(len(type.shape))))], set()
     while work:
@@ -350,6 +350,8 @@ def _layout_for_registers(load: Load) -> Shared | None:
         layout = value.type.layout
         parent = layout.parent if isinstance(layout, DotOperand) else None
         if isinstance(parent, Mma) and parent.version[0] == 3:
+            if order is None:
+                return _swizzle_of_rows(type)
             in_memory = tuple(order.index(d) for d in type.layout.order)
             found = swizzle_for_dot_operand(layout, value.type.shape, in_memory, type.element.bits)
             return infer_trans(found, tuple(order.index(d) for d in range(len(order))), value.type.shape)
@@ -358,10 +360,26 @@ def _layout_for_registers(load: Load) -> Shared | None:
         seen.add(value)
         for user in value.users:
             if user.is_transpose:
-                work.append((user.result, tuple(order[d] for d in user.order)))
+                work.append((user.result, order and tuple(order[d] for d in user.order)))
             elif isinstance(user, ConvertLayout) or (ELEMENTWISE in user.traits and len(user.results) == 1):
                 work.append((user.results[0], order))
+            elif RELAYOUT in user.traits and _is_put_together(user, value):
+                work.append((user.results[0], None))
     return None
+
+
+def _is_put_together(op: Operation, tile: Value) -> bool:
+    """Whether the result of ``op`` has all elements of ``tile``, perhaps beside those of another one."""
+    return len(op.results) == 1 < tile.type.rank and op.results[0].type.numel >= tile.type.numel
+
+
+def _swizzle_of_rows(type: T.TensorType) -> Shared:
+    """Pieces of 16 bytes change places so that 8 rows, of which a warp reads a few bytes each, lie in all
+    banks."""
+    order, size = type.layout.order, type.element.bytes
+    row = type.shape[order[0]] * size
+    per_phase = max(1, 128 // row)
+    return Shared(max(1, 16 // size), per_phase, max(1, min(8 // per_phase, row // 16)), order)
 
 
 def _views(value: Value) -> Iterator[tuple[Value, tuple[int, ...]]]:

@@ -15,6 +15,7 @@ from ptxforge.codegen_ptx.lower.elementwise import (
     elementwise,
     in_two_widths,
     integer_class,
+    note_field,
     of_runs,
     once_for_runs,
     sign_extended,
@@ -25,6 +26,7 @@ from ptxforge.codegen_ptx.lower.floats import Product, binary, compare, contract
 from ptxforge.codegen_ptx.lower.indices import linear_of, run_starts
 from ptxforge.codegen_ptx.lower.math_f32 import Float32
 from ptxforge.codegen_ptx.lower.math_f64 import Float64
+from ptxforge.codegen_ptx.lower.small_integers import shifted_float
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
@@ -102,6 +104,7 @@ def bitwise(b: Builder, name: str, x, y, width: int = 32):
     found = b.pure(f"{name}.b{width} %s, %s, %s;", integer_class(width), x, y)
     if name == "and" and width == 32 and isinstance(y, int) and y >= 0:
         found.within(0, y)
+        note_field(b, found, x, 0, y)
     return found
 
 
@@ -185,9 +188,19 @@ def shifted(b: Builder, kind: type, x, y, bits: int):
         unsigned = x if signed else x & ((1 << bits) - 1)
         return unsigned >> amount
     found = b.pure(f"shr.{'s' if signed else 'u'}{width} %s, %s, %s;", register, x, amount)
-    if not signed and isinstance(amount, int) and 0 < amount < 32 and width == 32:
-        found.within(0, (1 << (32 - amount)) - 1)
+    if isinstance(amount, int) and 0 < amount < 32 and width == 32:
+        _note_shift(b, found, x, amount, signed)
     return found
+
+
+def _note_shift(b: Builder, found: Register, x: Register, amount: int, signed: bool) -> None:
+    """State what is known of ``found``, 32 bits shifted to the right."""
+    if x.range is not None and (signed or x.range[0] >= 0):
+        found.within(x.range[0] >> amount, x.range[1] >> amount)
+    elif not signed:
+        found.within(0, (1 << (32 - amount)) - 1)
+    if found.range is not None and found.range[0] >= 0:
+        note_field(b, found, x, amount, (1 << found.range[1].bit_length()) - 1)
 
 
 def _shift_amount(b: Builder, y, bits: int):
@@ -393,7 +406,7 @@ def add_floats(ctx: Lowering, op: ops.AddF) -> None:
     def add(x, y):
         if isinstance(y, Product):  # in a sum along an axis
             return contract(b, y.x, y.y, x, element)
-        return binary(b, "add", x, y, element)
+        return shifted_float(b, "add", x, y, element) or binary(b, "add", x, y, element)
 
     elementwise(ctx, op, add)
 
@@ -401,7 +414,11 @@ def add_floats(ctx: Lowering, op: ops.AddF) -> None:
 @lowers(ops.SubF)
 def subtract_floats(ctx: Lowering, op: ops.SubF) -> None:
     b, element = ctx.b, _element(op)
-    elementwise(ctx, op, lambda x, y: binary(b, "sub", x, y, element))
+
+    def subtract(x, y):
+        return shifted_float(b, "sub", x, y, element) or binary(b, "sub", x, y, element)
+
+    elementwise(ctx, op, subtract)
 
 
 @lowers(ops.DivF)

@@ -23,6 +23,7 @@ from ptxforge.codegen_ptx.lower.floats import (
     to_f32,
 )
 from ptxforge.codegen_ptx.lower.packing import are_bytes_of_words, pack, unpack
+from ptxforge.codegen_ptx.lower.small_integers import is_bf16_computed, pair_to_floats
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import constant, float_value, is_constant, wrap
@@ -192,13 +193,18 @@ def _to_float(ctx: Lowering, op: Operation, signed: bool) -> None:
     def convert(x):
         return integer_to_float(b, x, source.bits, target, signed)
 
+    def convert_pair(pair: tuple) -> list:
+        return pair_to_floats(b, pair, source.bits, target, signed) or [convert(x) for x in pair]
+
     def convert_bytes(group: tuple) -> list:
-        if not are_bytes_of_words(b, group):
-            return [convert(x) for x in group]
+        if not are_bytes_of_words(b, group) or (signed and is_bf16_computed(b, target)):
+            return [x for i in (0, 2) for x in convert_pair(group[i : i + 2])]
         return bytes_to_floats(b, pack(b, group, source), target, signed)
 
     if source.bits == 8 and target is not T.F64:
         _by_groups(ctx, op, 4, convert_bytes)
+    elif target.bits == 16 and 1 < source.bits <= 32:
+        _by_groups(ctx, op, 2, convert_pair)
     else:
         elementwise(ctx, op, convert)
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from ptxforge.codegen_ptx.lower.floats import via_f32
 from ptxforge.codegen_ptx.lower.indices import linear_of, run_starts
 from ptxforge.codegen_ptx.lowering import Lowering
 from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 
@@ -81,7 +83,31 @@ def zero_extended(b: Builder, x, bits: int):
     known = b.range_of(x)
     if known is not None and 0 <= known[0] and known[1] <= mask:
         return x
-    return b.pure("and.b32 %s, %s, %s;", "r", b.plain(x), mask).within(0, mask)
+    x = b.plain(x)
+    found = b.pure("and.b32 %s, %s, %s;", "r", x, mask).within(0, mask)
+    note_field(b, found, x, 0, mask)
+    return found
+
+
+class Field(NamedTuple):
+    """Bits of a register: ``(source >> shift) & mask``."""
+
+    source: Register
+    shift: int
+    mask: int
+
+
+def note_field(b: Builder, found, x, shift: int, mask: int) -> None:
+    """State that ``found`` is ``(x >> shift) & mask``; both may be constants, of which nothing is noted."""
+    if isinstance(found, Register) and isinstance(x, Register):
+        inner = field_of(b, x)
+        field = Field(inner.source, inner.shift + shift, inner.mask >> shift & mask)
+        b.remember(("field", found), field)
+
+
+def field_of(b: Builder, x: Register) -> Field:
+    """Which bits of which register ``x`` is."""
+    return b.known(("field", x)) or Field(x, 0, -1)
 
 
 def integer_class(bits: int) -> str:

@@ -32,6 +32,14 @@ def unpack(b: Builder, word: Register, element: T.Type) -> list[Register]:
     return parts
 
 
+def two_bytes(b: Builder, word: Register) -> tuple[Register, Register]:
+    """The elements of 8 bits in the lower half of a word: the second has its place there noted, as those of
+    :func:`unpack` have."""
+    high = b.pure("shr.u32 %s, %s, 8;", "r", word)
+    b.remember(("byte of", high), (word, 1))
+    return word, high
+
+
 def pack(b: Builder, elements: Sequence, element: T.Type):
     """The 32-bit word of 32/bits elements, lowest first: a register or a constant."""
     if element.bits == 32:

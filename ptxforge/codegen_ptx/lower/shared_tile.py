@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from ptxforge.codegen_ptx.lower.exchange import shared_base, to_word
 from ptxforge.codegen_ptx.lower.indices import owner, thread_xor
-from ptxforge.codegen_ptx.lower.packing import elements_of, fresh_words, words_of
+from ptxforge.codegen_ptx.lower.packing import elements_of, fresh_words, two_bytes, words_of
 from ptxforge.codegen_ptx.lowering import Lowering
 from ptxforge.codegen_ptx.ptx.access import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.builder import Builder
@@ -118,8 +118,15 @@ def read_tile(
     """Load the elements of a distributed tensor into ``result``, one entry per representative register."""
     b = ctx.b
     for one in access.accesses if accesses is None else accesses:
+        address = access_address(b, tile, access, one.offset)
+        if element.bits == 8 and len(one.registers) == 2:
+            word = b.new("r")
+            vector_load(b, "ld.shared", [word], "b16", address)
+            for register, entry in zip(one.registers, two_bytes(b, word), strict=True):
+                result[register] = entry
+            continue
         words, type = fresh_words(b, len(one.registers), T.I8 if element is T.I1 else element)
-        vector_load(b, "ld.shared", words, type, access_address(b, tile, access, one.offset))
+        vector_load(b, "ld.shared", words, type, address)
         entries = elements_of(b, words, len(one.registers), T.I8 if element is T.I1 else element)
         if element is T.I1:
             entries = [
