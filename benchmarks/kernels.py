@@ -537,6 +537,80 @@ def attention_rows(
 
 
 @jit
+def _gradients_of_block(
+    acc_k, acc_v, keys, values, q, d_out, lse, delta, d_q, first, begin, end, j, log2_scale, stride_l,
+    STEP_M: tl.constexpr, D: tl.constexpr, MASKED: tl.constexpr, STAGES: tl.constexpr,
+    SPECIALIZED: tl.constexpr,
+):  # fmt: skip
+    """Add what the rows begin … end contribute to a block of columns, and what that contributes to these
+    rows, which are those from ``first`` on of ``d_q``."""
+    m = tl.arange(0, STEP_M)
+    d = tl.arange(0, D)
+    for step in tl.range(begin, end, STEP_M, num_stages=STAGES, warp_specialize=SPECIALIZED):
+        i = step + m
+        rows = tl.load(q + i[:, None] * stride_l + d[None, :])
+        scores = tl.dot(keys, tl.trans(rows))
+        p = tl.exp2(scores * log2_scale - tl.load(lse + i)[None, :])
+        if MASKED:
+            p = tl.where(i[None, :] >= j[:, None], p, 0.0)
+        d_rows = tl.load(d_out + i[:, None] * stride_l + d[None, :])
+        acc_v = tl.dot(p.to(rows.dtype), d_rows, acc_v)
+        d_p = tl.dot(values, tl.trans(d_rows))
+        d_s = (p * (d_p - tl.load(delta + i)[None, :])).to(rows.dtype)
+        acc_k = tl.dot(d_s, rows, acc_k)
+        d_q.atomic_add([first + step, 0], tl.dot(tl.trans(d_s), keys))
+    return acc_k, acc_v
+
+
+@jit
+def attention_gradients(
+    q, k, v, d_out, lse, delta, d_q, d_k, d_v, scale, log2_scale, heads, length, stride_b, stride_h, stride_l,
+    BLOCK_N: tl.constexpr, STEP_M: tl.constexpr, D: tl.constexpr, CAUSAL: tl.constexpr, STAGES: tl.constexpr,
+    SPECIALIZED: tl.constexpr = False,
+):  # fmt: skip
+    """All three gradients, of five products for each pair of blocks: those of ``attention_columns``, and that
+    of q, to which all programs of a head add. ``d_q`` is a descriptor of f32, [batch · heads · length, D],
+    that begins at zero; ``scaled_gradients`` makes the result of it."""
+    tl.assume(length >= 0)
+    start = tl.program_id(0) * BLOCK_N
+    head = tl.program_id(1)
+    base = (head // heads).to(tl.int64) * stride_b + (head % heads).to(tl.int64) * stride_h
+    first = head * length
+    j = start + tl.arange(0, BLOCK_N)
+    at = base + j[:, None] * stride_l + tl.arange(0, D)[None, :]
+    keys = tl.load(k + at)
+    values = tl.load(v + at)
+    acc_k = tl.zeros((BLOCK_N, D), tl.float32)
+    acc_v = tl.zeros((BLOCK_N, D), tl.float32)
+    q += base
+    d_out += base
+    lse += first
+    delta += first
+    begin = 0
+    if CAUSAL:
+        begin = start + BLOCK_N
+        acc_k, acc_v = _gradients_of_block(
+            acc_k, acc_v, keys, values, q, d_out, lse, delta, d_q, first, start, begin, j, log2_scale,
+            stride_l, STEP_M, D, True, STAGES, SPECIALIZED,
+        )  # fmt: skip
+    acc_k, acc_v = _gradients_of_block(
+        acc_k, acc_v, keys, values, q, d_out, lse, delta, d_q, first, begin, length, j, log2_scale, stride_l,
+        STEP_M, D, False, STAGES, SPECIALIZED,
+    )  # fmt: skip
+    tl.store(d_k + at, (acc_k * scale).to(d_k.dtype.element_ty))
+    tl.store(d_v + at, acc_v.to(d_v.dtype.element_ty))
+
+
+@jit
+def scaled_gradients(out, sums, scale, stride_l, BLOCK_M: tl.constexpr, D: tl.constexpr):
+    """``out = sums · scale``, rows of D elements each, those of ``sums`` one after the other."""
+    i = tl.program_id(0).to(tl.int64) * BLOCK_M + tl.arange(0, BLOCK_M)
+    d = tl.arange(0, D)
+    x = tl.load(sums + i[:, None] * D + d[None, :]) * scale
+    tl.store(out + i[:, None] * stride_l + d[None, :], x.to(out.dtype.element_ty))
+
+
+@jit
 def paged_decode(
     q, k, v, table, partial, sums, scale, length, heads, table_stride, stride_page, stride_token, stride_head,
     GROUP: tl.constexpr, BLOCK_G: tl.constexpr, BLOCK_N: tl.constexpr, D: tl.constexpr, PAGE: tl.constexpr,

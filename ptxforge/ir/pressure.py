@@ -11,10 +11,11 @@ from __future__ import annotations
 import attrs
 
 from ptxforge.ir import types as T
-from ptxforge.ir.core import BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import FREE
+from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
+from ptxforge.ir.definition import ELEMENTWISE, FREE, PRODUCTS
 from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.dot import Dot, Product
+from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.encodings import DotOperand, elements_per_thread
 
@@ -77,6 +78,46 @@ def held_by_loop(loop: Operation) -> int:
     flights = [v.type.tensor for v in body.arguments if isinstance(v.type, T.FlightType)]
     tensors = [v.type for v in kept if isinstance(v.type, T.TensorType)]
     return sum(map(registers_of, [*tensors, *flights]))
+
+
+def held_by_products(block: Block) -> int:
+    """The registers that the products of a loop's ``block`` take where these are most, in an iteration that
+    follows another: carried sums; a sum that begins in the iteration, from its start to the last 32-bit value
+    that is computed from it; a left operand until its product is finished."""
+    sums = [v.type.tensor for v in block.arguments if isinstance(v.type, T.FlightType)]
+    starts = list(block.of(DotAsync))
+    lasting = {op.a for op in starts if isinstance(op.a.type, T.TensorType) and _is_lasting(op.a, block)}
+    always = sum(map(registers_of, [*sums, *(v.type for v in lasting)]))
+    place = {op: at for at, op in enumerate(block.operations)}
+    ends = {op: _last_wide_use(op.result, place) for op in starts if isinstance(op.c.defining_op, DotBegin)}
+    most, flying = 0, []
+    for _ in range(2):
+        for op, at in place.items():
+            if op.effects.finishes == PRODUCTS:
+                flying = flying[len(flying) - op.pending :] if op.pending < len(flying) else flying
+            flying += [op] if isinstance(op, DotAsync) else []
+            begun = [x.result.type.tensor for x, end in ends.items() if place[x] <= at <= end]
+            left = [x.a.type for x in flying if isinstance(x.a.type, T.TensorType) and x.a not in lasting]
+            most = max(most, sum(map(registers_of, begun + left)))
+    return always + most
+
+
+def _is_lasting(value: Value, block: Block) -> bool:
+    return isinstance(value, BlockArgument) or value.owner_block is not block
+
+
+def _last_wide_use(flight: Value, place: dict[Operation, int]) -> int:
+    """The place of the last operation that reads ``flight``, or 32-bit elements computed from it."""
+    last, work, seen = -1, [flight], set()
+    while work:
+        for user in work.pop().users:
+            if user in seen or user not in place:
+                continue
+            seen.add(user)
+            last = max(last, place[user])
+            wide = (v for v in user.results if isinstance(v.type, T.TensorType) and v.type.element.bits == 32)
+            work += [v for v in wide if isinstance(user, DotWait) or ELEMENTWISE in user.traits]
+    return last
 
 
 def largest_tile(function: Function) -> int:

@@ -61,7 +61,12 @@ from ptxforge.layouts.mma_families import MMA_SYNC, Family, find_family
 from ptxforge.layouts.product_steps import blocked_for_fma
 from ptxforge.passes.analysis.reasons import why_no_tensor_core
 from ptxforge.passes.conversions import converted
-from ptxforge.passes.warpgroup_dots import are_better_turned, use_warpgroups, why_not_in_memory
+from ptxforge.passes.warpgroup_dots import (
+    are_better_turned,
+    has_turned_left,
+    use_warpgroups,
+    why_not_in_memory,
+)
 from ptxforge.support.remarks import Remarks
 from ptxforge.support.target import Target
 
@@ -72,7 +77,7 @@ def accelerate_matmul(function: Function, target: Target) -> bool:
     num_warps = function.attributes["num_warps"]
     dots = list(function.walk(Dot))
     dots = [op for op in dots if not isinstance(op.result.type.layout, Mma)]
-    chains = {op for op in dots if _feeds_another_dot(op) or _comes_from_dot(op)} if target.has_wgmma else ()
+    chains = {op for op in dots if _is_in_chain(op)} if target.has_wgmma else ()
     for op in dots:
         if target.has_wgmma and _by_warpgroups(op, num_warps, op in chains, function.remarks):
             changed = True
@@ -255,6 +260,11 @@ def _balance(shape: tuple[int, ...], num_warps: int, instruction: tuple[int, int
         else:
             columns *= 2
     return rows, columns
+
+
+def _is_in_chain(dot: Dot) -> bool:
+    """Whether warps keep rows of the result, or of what was made of another dot's, for ``wgmma``."""
+    return _feeds_another_dot(dot) or (_comes_from_dot(dot) and not has_turned_left(dot))
 
 
 def _feeds_another_dot(dot: Dot) -> bool:

@@ -53,7 +53,7 @@ from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.partition import Partition, allocation_of, users_of
 from ptxforge.ir.ops.shared import LocalAlloc, LocalDealloc, NextPhase, NextSlot
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
-from ptxforge.ir.pressure import registers_of
+from ptxforge.ir.pressure import held_by_products, registers_of
 from ptxforge.ir.warps import scratch_of
 from ptxforge.passes.dce import Liveness, dce, sweep
 from ptxforge.passes.flatten_loops import keep_for_all_iterations
@@ -175,21 +175,26 @@ def _check_registers(function: Function, top: Operation) -> None:
     is_limited = function.attributes.get("maxnreg") and not function.attributes.get("extra_warps")
     if is_limited and warps != machine.WARPS_SET_TOGETHER:
         raise _StaysError("'maxnreg' says how many registers all threads have")
-    if not all(has_registers(region.block, warps) for op in top.walk() for region in op.regions):
+    blocks = [region.block for op in top.walk() for region in op.regions]
+    if warps != machine.WARPS_SET_TOGETHER and not all(_suffice(held_by_products(b), warps) for b in blocks):
         raise _StaysError(f"beside {warps} warps there are not enough registers for others")
 
 
 def has_registers(block: Block, warps: int, kept: int = 0) -> bool:
-    """Whether as many warps that compute leave room for others, and have then the registers for the products
-    of ``block``, and ``kept`` others: see REGISTERS."""
+    """Whether as many warps that compute leave room for others, and have then the registers for all products
+    of ``block`` at once, and ``kept`` others: see REGISTERS."""
     if warps == machine.WARPS_SET_TOGETHER:
         return True
     begun = [op.result for op in block.of(DotBegin)] + block.arguments
     types = [value.type.tensor for value in begun if isinstance(value.type, T.FlightType)]
     types += [op.a.type for op in block.of(DotAsync) if isinstance(op.a.type, T.TensorType)]
-    needed = sum(map(registers_of, types)) + kept + machine.REGISTERS_BESIDE_FLIGHTS
+    return _suffice(sum(map(registers_of, types)) + kept, warps)
+
+
+def _suffice(taken: int, warps: int) -> bool:
+    """Whether so many warps leave room for others, and have then the registers ``taken`` by products."""
     has_room = warps + machine.WARPS_SET_TOGETHER <= machine.MAX_WARPS
-    return has_room and needed <= _consumer_registers(warps)
+    return has_room and taken + machine.REGISTERS_BESIDE_FLIGHTS <= _consumer_registers(warps)
 
 
 def _launched_registers(warps: int) -> int:

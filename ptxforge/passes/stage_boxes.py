@@ -21,6 +21,8 @@ ROOM        Where the buffers of loops and branches do not fit beside all others
             such memory serves others in between.
 READ        A buffer is written again only when the last copy has read it: in a loop, the first store of an
             iteration waits for all copies of the last one.
+SOON        That wait stands where all threads meet soon after, if they do in the iteration: before a tile
+            that is stored for products, or in front of a barrier. So no other barrier is needed for it.
 LANDED      Copies are in no order. Where two may write the same element (the next iteration's; others whose
             boxes are not provably apart), the later one is started when the earlier one has landed.
             Reductions of one kind need no order.
@@ -35,10 +37,12 @@ from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.ops.arith import AddI
-from ptxforge.ir.ops.control import Loop
+from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.convert_layout import unconverted
+from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.shared import LocalAlloc, LocalStore
 from ptxforge.ir.ops.tensor_store import StoreBox, StoreWait, TensorStore
+from ptxforge.ir.pressure import held_by_products
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.banks import offsets_of
 from ptxforge.layouts.encodings import Shared
@@ -142,9 +146,18 @@ def _places(function: Function, stores: list[_Store], target: Target) -> list[_P
 def _room(function: Function, target: Target) -> int:
     """Bytes beside all other buffers that cost no block on the multiprocessor."""
     taken = sum(op.result.type.bytes for op in function.walk(LocalAlloc))
-    by_threads = machine.WARPS_PER_MULTIPROCESSOR // function.attributes["num_warps"]
-    blocks = min(target.max_shared_bytes // max(taken, 1), by_threads)
+    warps = function.attributes["num_warps"]
+    by_threads = machine.WARPS_PER_MULTIPROCESSOR // warps
+    registers = machine.WARP_SIZE * warps * (machine.REGISTERS_BESIDE_FLIGHTS + _held(function))
+    by_registers = machine.REGISTERS_PER_MULTIPROCESSOR // registers
+    blocks = min(target.max_shared_bytes // max(taken, 1), by_threads, by_registers)
     return target.max_shared_bytes // max(blocks, 1) - taken
+
+
+def _held(function: Function) -> int:
+    """The registers that products of loops take in a thread."""
+    blocks = (region.block for loop in function.walk(For) for region in loop.regions)
+    return max(map(held_by_products, blocks), default=0)
 
 
 def _buffer_type(op: StoreBox) -> T.MemDescType:
@@ -166,13 +179,23 @@ def _panel_type(op: StoreBox, whole: T.MemDescType) -> T.MemDescType:
 # -- rewriting -------------------------------------------------------------------------------------------
 
 
+def _place_of_wait(op: StoreBox) -> Operation:
+    """See SOON."""
+    here = op.previous
+    while here is not None and not here.regions and not isinstance(here, TensorStore):
+        if isinstance(here, Barrier) or (isinstance(here, LocalAlloc) and here.operands):
+            return here
+        here = here.previous
+    return op
+
+
 def _stage(store: _Store, place: _Place, wait: dict | None) -> list[Value]:
     """Replace one store; gives its buffers if they are to be waited for in the end."""
     op, value, stored = store.op, unconverted(store.op.value), store.op.value
     outside, b = Builder.at(place.anchor), Builder.at(op)
     buffers = [outside.create(LocalAlloc, result_types=[place.type]).result for _ in range(place.count)]
     if wait is not None and (wait["landed"] or place.lasts):
-        b.create(StoreWait, *buffers, **wait)
+        Builder.at(_place_of_wait(op)).create(StoreWait, *buffers, **wait)
     parts = value.type.numel // place.type.numel
     width = op.map.attributes["box"][-1]
     for part in range(parts):

@@ -29,6 +29,8 @@ EARLY     A product whose operands are tiles in shared memory, and which begins 
 SUMS      A carried value that the loop does nothing with but add products to it (``overlap_products``) is
           waited for in the next iteration, by the first wait of that: groups finish in order. What the
           product reads must last as long; of registers the assembler knows.
+LAST      A product that is used goes before a sum that could start at once, if nobody waits between: that
+          one is under way while threads work with what they waited for.
 COPIES    go into buffers that the last iteration's products have read, so they follow the first wait and a
           barrier.
 """
@@ -146,20 +148,25 @@ def stagger(loop: For, threads: int) -> bool:
     used = [p for p in products if p not in sums]
     if len(products) < 2 or not used:
         return False
-    if _have_room(products, threads):
+    if _have_room(loop, products, sums, threads):
         _start_early(loop, used)
     for product in used:
         _wait_late(loop, product)
     for product, index in sums.items():
         carry(loop, index, product, loop)
+    _sums_last(sums, {product.start for product in used})
     _count_pending(loop, used)
     _copy_early(loop)
     return True
 
 
-def _have_room(products: list[Product], threads: int) -> bool:
-    """See EARLY."""
-    words = sum(registers_of(p.total.type) for p in products)
+def _have_room(loop: For, products: list[Product], sums: Iterable[Product], threads: int) -> bool:
+    """See EARLY. What begins when the early ones have been used takes their registers."""
+    rings = _Rings(loop)
+    early = [p for p in products if p not in sums and p.begin.is_zero and rings.needed(p.start) is not None]
+    late = [p for p in products if p not in sums and p not in early]
+    words = sum(registers_of(p.total.type) for p in sums)
+    words += max(sum(registers_of(p.total.type) for p in some) for some in (early, late))
     words += sum(registers_of(p.start.a.type) for p in products if isinstance(p.start.a.type, T.TensorType))
     limit = min(machine.MOST_REGISTERS, machine.REGISTERS_PER_MULTIPROCESSOR // threads)
     return words + machine.REGISTERS_BESIDE_FLIGHTS <= limit
@@ -178,6 +185,17 @@ def _start_early(loop: For, products: list[Product]) -> None:
             continue
         _move_behind(last, needed)
         last = product.start
+
+
+def _sums_last(sums: Iterable[Product], used: set[Operation]) -> None:
+    """See LAST."""
+    for product in sums:
+        op = place = product.start
+        while op.effects.finishes != PRODUCTS and not op.is_terminator:
+            place = op if op in used else place
+            op = op.next
+        if place is not product.start:
+            product.start.move_after(place)
 
 
 class _Rings:
@@ -233,14 +251,16 @@ def _wait_late(loop: For, product: Product) -> None:
 
 
 def _count_pending(loop: For, products: list[Product]) -> None:
-    """Each wait leaves those groups unfinished that were started behind its own."""
-    started: list[Operation] = []
+    """Each wait leaves those groups unfinished that were started behind its own, and not waited for."""
+    unfinished: list[Operation] = []
     by_wait = {product.wait: product.start for product in products}
     for op in loop.body.operations:
         if op.effects.reads_by == PRODUCTS:
-            started.append(op)
+            unfinished.append(op)
         if op in by_wait:
-            op.pending = len(started) - 1 - started.index(by_wait[op])
+            if by_wait[op] in unfinished:
+                del unfinished[: unfinished.index(by_wait[op]) + 1]
+            op.pending = len(unfinished)
 
 
 # -- copies ------------------------------------------------------------------------------------------------

@@ -35,6 +35,7 @@ from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.mbarrier import BarrierExpect, TensorLoad
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex
+from ptxforge.ir.ops.tensor_store import StoreBox
 from ptxforge.ir.ops.tensor_map import MakeTensorMap, MapWorkspace, ReleaseWorkspace
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import Shared
@@ -231,7 +232,7 @@ def _reaches_a_load(value: Value) -> bool:
         if here in seen:
             continue
         seen.add(here)
-        users = here.users
+        users = [user for user in here.users if not isinstance(user, StoreBox)]
         if any("global" in user.get_effects().reads for user in users):
             return True
         work += (result for user in users for result in user.results)

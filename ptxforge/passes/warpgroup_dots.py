@@ -25,6 +25,8 @@ LEFT        A comes from shared memory if it was loaded like B; what was compute
 KEPT        Where a loop has three products or more, an A that was computed before it goes to shared memory,
             too: in such a loop ptxas 13.0 gives registers that ``wgmma`` only reads to the next product's A
             (seen in the machine code of attention's gradients with 64 columns, and in their results).
+TURNED      An A that is the transpose of what was computed is stored as it was computed, and read transposed:
+            rows would leave their warps through shared memory in any case.
 TURN        c = a b is also cᵀ = bᵀ aᵀ: where B can come through registers only (weights that are widened, f32
             along n), it becomes the left operand.
 PLACE       A tile that was loaded outside of the dot's loop is put into shared memory there, once; dots that
@@ -67,7 +69,7 @@ def use_warpgroups(dot: Dot, num_warps: int, in_chain: bool) -> bool:
     if layout is None:
         return False
     right = _in_memory(dot.b, 0, layout)
-    left = _in_memory(dot.a, 1, layout) or _kept_in_memory(dot)
+    left = _in_memory(dot.a, 1, layout) or _kept_in_memory(dot) or _turned_in_memory(dot)
     if right is None or (left is None and not _may_be_in_registers(dot.a)):
         return False
     if dot.a.type.shape[1] * dot.a.type.element.bits < 8 * wgmma.K_BYTES:
@@ -189,6 +191,24 @@ def _kept_in_memory(dot: Dot) -> _Tile | None:
     shape, bits = dot.a.type.shape, dot.a.type.element.bits
     layout = wgmma.shared_for_operand(shape, (1, 0), bits, 1, wgmma.ROWS)
     return None if layout is None else _Tile(op, [], layout)
+
+
+def has_turned_left(dot: Dot) -> bool:
+    """Whether A is the transpose of what is computed, of elements that may lie along m; see TURNED."""
+    op, turns = _origin(dot.a)
+    is_computed = op is not None and not isinstance(op, Load) and len(op.results) == 1
+    is_turned = [turn.order for turn in turns] == [(1, 0)]
+    return is_computed and is_turned and dot.a.type.element.bits == 16
+
+
+def _turned_in_memory(dot: Dot) -> _Tile | None:
+    """See TURNED."""
+    if not has_turned_left(dot):
+        return None
+    op, turns = _origin(dot.a)
+    shape, bits = dot.a.type.shape, dot.a.type.element.bits
+    layout = wgmma.shared_for_operand(shape, (0, 1), bits, 1, wgmma.ROWS)
+    return None if layout is None else _Tile(op, turns, infer_trans(layout, (1, 0), shape))
 
 
 # -- rewriting -------------------------------------------------------------------------------------------

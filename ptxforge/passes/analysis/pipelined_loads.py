@@ -13,9 +13,9 @@ LEVELS      A load that feeds no other is of level 0; one that feeds the address
 ADDRESSES   What runs ahead is computed for iterations that do not exist as well. So an address may come from
             speculatable operations and from loads, which can be masked off: not from a ``while``, which need
             not end, not from a ``gather``, which leaves its source, and not from a branch that loads.
-MEMORY      Nothing moves over a store, unless the loop asks for it and the store goes through another
-            parameter than all that runs ahead (the explicit ``num_stages`` is the author's promise that these
-            do not overlap).
+MEMORY      Nothing moves over a store, unless it goes through another parameter than all that runs ahead and
+            the loop asks for it (the explicit ``num_stages`` is the author's promise that these do not
+            overlap), or TMA does it, which has no order with what threads read anyway.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load, Store
+from ptxforge.ir.ops.tensor_store import StoreBox
 from ptxforge.ir.rewriter import constant_everywhere
 from ptxforge.passes.analysis.roots import root_of
 from ptxforge.support import machine
@@ -146,7 +147,8 @@ def _written(loop: For) -> set[Value] | None:
     for op in loop.body.walk():
         if "global" not in op.get_effects().writes:
             continue
-        root = root_of(op.pointer) if is_asked_for and isinstance(op, Store) else None
+        may_pass = isinstance(op, StoreBox) or (is_asked_for and isinstance(op, Store))
+        root = root_of(op.pointer) if may_pass else None
         if root is None:
             return None
         written.add(root)

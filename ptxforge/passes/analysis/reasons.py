@@ -14,6 +14,7 @@ from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
 from ptxforge.layouts.banks import register_run
 from ptxforge.layouts.encodings import elements_per_thread
+from ptxforge.ir.ops.tensor_store import StoreBox
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.pipelined_loads import is_zero, pipelined_loads
 from ptxforge.passes.analysis.roots import root_of
@@ -49,7 +50,8 @@ def _whole_loop(loop: Operation, stages: int) -> tuple[str, str] | None:
             return "its own loads do not run ahead: it holds another loop", "load before the loop, or fuse"
         if op.get_effects().other and op.get_effects().queue != PRODUCTS:
             return f"its loads do not run ahead: it holds '{op.name}'", f"move '{op.name}' out of the loop"
-    writes = [op for op in loop.body.walk() if "global" in op.get_effects().writes]
+    writes = [op for op in loop.body.walk()
+              if "global" in op.get_effects().writes and not isinstance(op, StoreBox)]  # fmt: skip
     if writes and loop.num_stages < 0:
         line = writes[0].location.line if writes[0].location else "?"
         return (

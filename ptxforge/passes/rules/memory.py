@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops.atomic import AtomicRMW
+from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import AddPtr, Load, Store
+from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.rewriter import PatternSet, Rewriter, constant_of
+from ptxforge.layouts import wgmma
+from ptxforge.layouts.encodings import Mma
 from ptxforge.passes.rules.arith import is_int
 
 RULES = PatternSet()
@@ -37,3 +41,15 @@ def masked_write(op: Operation, rewriter: Rewriter) -> bool:
     if mask:
         return rewriter.set_operands(op, (op.pointer, op.value))
     return type(op) is Store and rewriter.erase(op)
+
+
+@RULES.on(LocalAlloc)
+def stored_accumulators(op: LocalAlloc, rewriter: Rewriter) -> bool:
+    """local_alloc (convert_layout x) → local_alloc x, of accumulators of ``wgmma`` that it reads again:
+    ``stmatrix`` writes them as they are."""
+    inner = None if op.value is None else op.value.defining_op
+    if not isinstance(inner, ConvertLayout) or not wgmma.is_for_wgmma(op.result.type.layout):
+        return False
+    layout = inner.x.type.layout
+    is_written = isinstance(layout, Mma) and layout.version[0] == 3 and inner.x.type.element.bits == 16
+    return is_written and rewriter.set_operands(op, (inner.x,))
