@@ -62,8 +62,10 @@ def barrier_expect(program, op, barrier, flag=True):
 
 
 @interprets(BarrierArrive)
-def barrier_arrive(program, op, barrier):
+def barrier_arrive(program, op, barrier, flag=True):
     """All warps of the program, or of the group that runs this, arrive at once."""
+    if not flag:
+        return
     _found(program, barrier).ended += 1
     _note_progress(program)
 

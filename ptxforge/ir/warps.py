@@ -4,6 +4,9 @@ All warps of a block run a kernel's body, but for ``extra_warps``, which wait fo
 them something to do (``ops/partition.py``). An operation that hands its regions to some warps
 (``SplitsWarps``) says which group runs which. What is inside is for that group alone: layouts cover its
 warps, scratch memory is for them, barriers wait for nobody else.
+
+Of a function with ``consumer_groups`` so many groups of ``num_warps`` run the body, each for itself: the
+first of its ``extra_warps`` are those of the other groups.
 """
 
 from __future__ import annotations
@@ -19,11 +22,13 @@ from ptxforge.support.machine import WARP_SIZE
 @attrs.frozen
 class WarpGroup:
     """``count`` warps of a block from number ``first`` on, which meet at the hardware's barrier number
-    ``barrier``: 0 is that of the whole block."""
+    ``barrier``: 0 is that of the whole block. With ``groups`` there are so many of the kind, one behind the
+    other, which run the same; each meets at a barrier of its own."""
 
     count: int
     first: int = 0
     barrier: int = 0
+    groups: int = 1
 
     @property
     def threads(self) -> int:
@@ -33,6 +38,11 @@ class WarpGroup:
     def first_thread(self) -> int:
         """The number in the block of the group's first thread."""
         return WARP_SIZE * self.first
+
+    @property
+    def end(self) -> int:
+        """The number of the first warp behind all of the kind."""
+        return self.first + self.count * self.groups
 
 
 class SplitsWarps(Operation):
@@ -44,13 +54,16 @@ class SplitsWarps(Operation):
 
 
 CONSUMER_BARRIER, PRODUCER_BARRIER = 1, 2
-"""Where the groups of a block with ``extra_warps`` meet; number 0 is for all of them together."""
+"""Where the groups of a block with ``extra_warps`` meet; number 0 is for all of them together. Further groups
+of consumers meet at the numbers behind, each ``BARRIERS_APART`` from the last."""
+BARRIERS_APART = 2
 
 
 def warps_of(function: Function) -> WarpGroup:
     """The warps that run a function's body: all of a block but for its ``extra_warps``."""
     barrier = CONSUMER_BARRIER if function.attributes.get("extra_warps") else 0
-    return WarpGroup(function.attributes["num_warps"], barrier=barrier)
+    groups = function.attributes.get("consumer_groups", 1)
+    return WarpGroup(function.attributes["num_warps"], barrier=barrier, groups=groups)
 
 
 def threads_of(function: Function) -> int:
@@ -80,7 +93,8 @@ def warps_around(op: Operation) -> WarpGroup:
 
 
 def scratch_of(op: Operation) -> int:
-    """Bytes of shared memory that ``op`` needs while its group runs it; 0 for most."""
+    """Bytes of shared memory that ``op`` needs while its group runs it, or all groups that do; 0 for most."""
     if type(op).scratch_bytes is Interfaces.scratch_bytes:  # whatever the group: none
         return 0
-    return op.scratch_bytes(warps_around(op).count)
+    group = warps_around(op)
+    return op.scratch_bytes(group.count) * group.groups

@@ -33,7 +33,7 @@ from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.partition import users_of
 from ptxforge.ir.ops.shared import LocalAlloc
 from ptxforge.ir.ops.tensor_map import MakeTensorMap
-from ptxforge.ir.warps import scratch_of
+from ptxforge.ir.warps import scratch_of, warps_around
 from ptxforge.layouts import wgmma
 from ptxforge.support import machine
 from ptxforge.support.errors import OutOfResourcesError
@@ -177,9 +177,11 @@ def _spread_parts(requests: list[Request], total: int, target: Target) -> None:
         parts = op.scratch_parts
         if parts == 1 or request.size * parts > most:
             continue
-        op.attributes["scratch_pitch"], request.size = request.size, request.size * parts
+        size = request.size
+        op.attributes["scratch_pitch"], request.size = size // warps_around(op).groups, size * parts
         if _place_all(requests, target) > most:
-            request.size = op.attributes.pop("scratch_pitch")
+            request.size = size
+            op.attributes.pop("scratch_pitch")
             _place_all(requests, target)
 
 
@@ -218,7 +220,8 @@ def _requests(function: Function) -> list[Request]:
         elif ALLOCATES in op.traits:
             requests.append(Request(op, size, _alignment(op.result.type), *_lifetime(op, numbers)))
         else:
-            requests.append(Request(op, size, machine.SCRATCH_ALIGNMENT, numbers[op][0], numbers[op][0]))
+            lifetime = (0, EVER) if warps_around(op).groups > 1 else (numbers[op][0],) * 2
+            requests.append(Request(op, size, machine.SCRATCH_ALIGNMENT, *lifetime))
     return requests
 
 

@@ -68,6 +68,8 @@ def flatten_loops(function: Function, target: Target) -> bool:
     """Overlap the iterations of every loop that asks for it and may."""
     changed = False
     for loop in reversed(list(function.walk(For))):
+        if loop.consumer_groups > 1:  # a producer runs ahead by itself
+            continue
         try:
             inner = _inner_loop(loop)
             ahead = _ahead(loop, inner)
@@ -170,7 +172,7 @@ def _overlap(loop: For, inner: For, ahead: set[Operation]) -> None:
     buffers = [op for op in loop.body.of(LocalAlloc) if op in ahead]
     keep_for_all_iterations(loop, buffers)
     ahead.difference_update(buffers)
-    ahead.difference_update(_hoist_scalars(loop))
+    ahead.difference_update(hoist_scalars(loop))
     behind = inner
     while behind.next.effects.finishes == COPIES:
         behind = behind.next
@@ -206,7 +208,7 @@ def _known_early(loop: For, ahead: set[Operation]) -> set[Operation]:
     return early
 
 
-def _hoist_scalars(loop: For) -> list[Operation]:
+def hoist_scalars(loop: For) -> list[Operation]:
     """Move scalars that are the same in every iteration before ``loop``, which need not carry them."""
     hoisted = []
     for op in loop.body.operations:

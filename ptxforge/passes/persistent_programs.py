@@ -46,9 +46,9 @@ def persistent_programs(function: Function, target: Target) -> bool:
         return False
     loop = _loop_of_products(function)
     indices = [op for op in function.walk(GetProgramId) if op.axis == 0]
-    if loop is None or not indices or attributes.get("num_ctas", 1) > 1 or not _are_apart(function):
+    if loop is None or not indices or attributes.get("num_ctas", 1) > 1 or not are_apart(function) or any(function.walk(GetNumPrograms)):
         return False
-    buffers = _bytes_of_tiles(function, loop)
+    buffers = bytes_of_tiles(function, loop)
     scratch = max(map(scratch_of, function.walk()), default=0)
     has_room = buffers + scratch <= target.max_shared_bytes
     if not buffers or not has_room or 2 * max(buffers, scratch) <= target.max_shared_bytes:
@@ -73,15 +73,13 @@ def _loop_of_products(function: Function) -> For | None:
     return loop if is_plain and products[0].parent is loop.body and not loop.warp_specialize else None
 
 
-def _are_apart(function: Function) -> bool:
-    """See APART."""
-    if any(function.walk(GetNumPrograms)):
-        return False
+def are_apart(function: Function) -> bool:
+    """Whether programs, or tiles, do not wait for each other and their order does not show."""
     effects = [op.get_effects() for op in function.walk()]
     return not any({"global"} <= e.reads & e.writes or (e.other and not e.queue) for e in effects)
 
 
-def _bytes_of_tiles(function: Function, loop: For) -> int:
+def bytes_of_tiles(function: Function, loop: For) -> int:
     """Shared memory of the ring of the tiles of ``loop``; 0 where TMA does not copy all of them."""
     stages = loop.num_stages if loop.num_stages >= 0 else function.attributes.get("num_stages", 3)
     loads = list(loop.body.walk(Load))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection
 from ptxforge.ir.core import Function
 from ptxforge.passes.accelerate_matmul import accelerate_matmul
 from ptxforge.passes.allocate_shared import allocate_shared
+from ptxforge.passes.alternate_tiles import alternate_tiles
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis, FactsWithinVectors
 from ptxforge.passes.assign_layouts import assign_layouts
 from ptxforge.passes.canonicalize import canonicalize
@@ -20,6 +21,7 @@ from ptxforge.passes.combine import combine
 from ptxforge.passes.contract_products import contract_products
 from ptxforge.passes.cse import cse
 from ptxforge.passes.dce import dce, drop_assumptions
+from ptxforge.passes.deal_out_tiles import deal_out_tiles
 from ptxforge.passes.describe_products import describe_products
 from ptxforge.passes.expand_loops import expand_loops
 from ptxforge.passes.flatten_loops import flatten_loops
@@ -173,6 +175,12 @@ GPU: tuple[Pass, ...] = (
         "below, whose rings then serve all tiles",
     ),
     Pass(
+        deal_out_tiles, "gpu", keeps=(TensorLoads,), requires=(LAYOUTS, VECTORS),
+        when=lambda target: target.has_wgmma,
+        why="of loops over tiles that were written or that the row above made; before tiles are made to overlap "
+        "in one group of warps",
+    ),
+    Pass(
         schedule_loops, "gpu", keeps=(TensorLoads,), requires=(LAYOUTS, VECTORS),
         why="loads and their layouts are final; decides what the row below carries out",
     ),
@@ -227,6 +235,10 @@ GPU: tuple[Pass, ...] = (
     Pass(
         specialize_warps, "gpu", requires=(LAYOUTS,),
         why="loops, their waits and their buffers are as they will be; before places are given",
+    ),
+    Pass(
+        alternate_tiles, "gpu", requires=(LAYOUTS,), when=lambda target: target.has_wgmma,
+        why="deals the tiles of a loop that the row above gave a producer out to two groups of consumers",
     ),
     Pass(
         contract_products, "gpu",

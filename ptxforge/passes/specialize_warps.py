@@ -292,7 +292,7 @@ def _check_room(function: Function, target: Target) -> None:
 
 def _split(function: Function, target: Target, plan: _Plan) -> None:
     keep_for_all_iterations(plan.top, plan.buffers)
-    _set_registers(function)
+    set_registers(function)
     empties = {ring.loop: _empties(plan.top, ring) for ring in plan.rings}
     producer = _producer(function, plan, empties)
     for op in plan.copying:
@@ -308,10 +308,16 @@ def _split(function: Function, target: Target, plan: _Plan) -> None:
     function.remarks.add("specialized", f"{text}, {computing} compute", plan.top.location)
 
 
-def _set_registers(function: Function) -> None:
-    attributes, warps = function.attributes, function.attributes["num_warps"]
-    attributes["extra_warps"] = 1 if warps == machine.WARPS_SET_TOGETHER else machine.WARPS_SET_TOGETHER
-    if attributes["extra_warps"] > 1:
+def set_registers(function: Function, groups: int = 1) -> None:
+    """Give the function warps for a producer and for as many ``groups`` of consumers: see REGISTERS."""
+    attributes = function.attributes
+    others = attributes["num_warps"] * (groups - 1)
+    warps = attributes["num_warps"] + others
+    is_alone = warps == machine.WARPS_SET_TOGETHER
+    attributes["extra_warps"] = others + (1 if is_alone else machine.WARPS_SET_TOGETHER)
+    if groups > 1:
+        attributes["consumer_groups"] = groups
+    if not is_alone:
         attributes["maxnreg"] = _launched_registers(warps)
         attributes["warp_registers"] = (_consumer_registers(warps), machine.SETTABLE_REGISTERS[0])
 

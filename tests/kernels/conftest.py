@@ -76,3 +76,11 @@ def execute(devices):
         return results
 
     return run
+
+
+@pytest.fixture
+def few(devices, monkeypatch):
+    """Two multiprocessors, as far as launches know."""
+    for device in devices:
+        monkeypatch.setattr(device, "multiprocessors", 2)
+    return devices

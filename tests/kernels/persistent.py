@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import inspect
 
+import numpy as np
+
 import ptxforge
 import ptxforge.language as tl
 from ptxforge.compiler import compile_function
@@ -66,3 +68,13 @@ def compiled(kind: str = "", out: str = "fp16", blocks: dict = WIDE, target: str
     ordered = {name: signature[name] for name in order if name in signature}
     constants = blocks | {"GROUP": 2, "KIND": kind}
     return compile_function(product, ordered, constants, target=target, **{"num_warps": 8} | options)
+
+
+def problem(m: int, n: int, k: int, batches: int = 1) -> tuple[list, np.ndarray]:
+    """The arguments of ``product`` (numbers of which every sum is exact in f16) and what it leaves in c."""
+    rng = np.random.default_rng(m + n + k)
+    a = rng.integers(-2, 3, (batches, m, k)).astype(np.float16)
+    b = rng.integers(-1, 2, (k, n)).astype(np.float16)
+    bias = rng.integers(-8, 9, n).astype(np.float32)
+    expected = (a.astype(np.float32) @ b + bias).astype(np.float16)
+    return [a, b, np.full((batches, m, n), np.nan, np.float16), bias, m, n, k, m * k], expected

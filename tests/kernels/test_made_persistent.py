@@ -22,30 +22,12 @@ from ptxforge.runtime.slots import layout
 from ptxforge.runtime.tensor_descriptor import TensorDescriptor
 from ptxforge.support import programs
 from tests.driver.fake_driver import FakeDriver, install
-from tests.kernels.persistent import SMALL, WIDE, compiled, product
+from tests.kernels.persistent import SMALL, WIDE, compiled, problem, product
 from tests.passes import gpu
-
-
-def problem(m: int, n: int, k: int, batches: int = 1) -> tuple[list, np.ndarray]:
-    """The arguments of ``product`` (numbers of which every sum is exact in f16) and what it leaves in c."""
-    rng = np.random.default_rng(m + n + k)
-    a = rng.integers(-2, 3, (batches, m, k)).astype(np.float16)
-    b = rng.integers(-1, 2, (k, n)).astype(np.float16)
-    bias = rng.integers(-8, 9, n).astype(np.float32)
-    expected = (a.astype(np.float32) @ b + bias).astype(np.float16)
-    return [a, b, np.full((batches, m, n), np.nan, np.float16), bias, m, n, k, m * k], expected
 
 
 def tiles(m: int, n: int) -> int:
     return -(-m // WIDE["BM"]) * -(-n // WIDE["BN"])
-
-
-@pytest.fixture
-def few(devices, monkeypatch):
-    """Two multiprocessors, as far as launches know."""
-    for device in devices:
-        monkeypatch.setattr(device, "multiprocessors", 2)
-    return devices
 
 
 def is_persistent(artifact) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ptxforge.codegen_ptx.lower.arith import choose
 from ptxforge.codegen_ptx.lower.exchange import barrier, from_word, shuffle, to_word
-from ptxforge.codegen_ptx.lower.indices import thread_bit, thread_columns, thread_xor
+from ptxforge.codegen_ptx.lower.indices import group_number, thread_bit, thread_columns, thread_xor
 from ptxforge.codegen_ptx.lower.packing import pack, unpack
 from ptxforge.codegen_ptx.lower.shared_tile import SharedTile, read_tile, write_matrices, write_tile
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
@@ -22,7 +22,6 @@ from ptxforge.layouts.conversion import (
     Select,
     SharedMemory,
     Shuffle,
-    plan_conversion,
 )
 
 
@@ -30,7 +29,7 @@ from ptxforge.layouts.conversion import (
 def convert_layout(ctx: Lowering, op: ConvertLayout) -> None:
     source, result = op.x.type, op.result.type
     entries = ctx.get(op.x)
-    plan = plan_conversion(source.layout, result.layout, source.shape, source.element.bits)
+    plan = op.plan
     if isinstance(plan, Registers):
         entries = [entries[i] for i in plan.source_of]
     elif isinstance(plan, Shuffle):
@@ -131,7 +130,7 @@ def _through_shared(ctx: Lowering, op: ConvertLayout, entries: list, plan: Share
         def fill(result: list, number=number, stores=stores, loads=loads) -> None:
             if op.meets_before if number == 0 else not op.scratch_pitch:
                 _meet(b, plan)
-            tile = SharedTile(op.scratch_offset + number * op.scratch_pitch)
+            tile = SharedTile(op.scratch_offset + number * op.scratch_pitch, _scratch_of_group(ctx, op))
             if plan.matrices is None:
                 write_tile(ctx, tile, plan.store, entries, element, stores)
             else:
@@ -145,6 +144,15 @@ def _through_shared(ctx: Lowering, op: ConvertLayout, entries: list, plan: Share
 
         parts.append((tuple(r for one in loads for source in one.registers for r in copies[source]), fill))
     return parts
+
+
+def _scratch_of_group(ctx: Lowering, op: ConvertLayout) -> Register | None:
+    """How far the scratch of this group lies behind that of the first one, where several run the same."""
+    b = ctx.b
+    if b.group.groups == 1:
+        return None
+    with b.at_entry():
+        return b.pure("mul.lo.u32 %s, %s, %s;", "r", group_number(b), op.scratch_bytes(b.group.count))
 
 
 def _meet(b: Builder, plan: SharedMemory) -> None:

@@ -3,11 +3,13 @@ memory."""
 
 from __future__ import annotations
 
+from ptxforge.codegen_ptx.lower.indices import group_number
 from ptxforge.codegen_ptx.ptx.access import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
 from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
+from ptxforge.ir.warps import BARRIERS_APART
 
 FULL_WARP = -1
 
@@ -112,6 +114,11 @@ def load_words(b: Builder, address, count: int, kind: str, head: str = "ld.share
 def barrier(b: Builder) -> None:
     """All threads of the group meet."""
     group = b.group
+    if group.groups > 1:
+        with b.at_entry():
+            number = b.pure("mad.lo.u32 %s, %s, %s, %s;", "r", group_number(b), BARRIERS_APART, group.barrier)
+        b.effect(f"bar.sync %s, {group.threads};", number)
+        return
     b.effect(f"bar.sync {group.barrier}, {group.threads};" if group.barrier else "bar.sync 0;")
 
 

@@ -29,8 +29,26 @@ def thread_id(b: Builder) -> Register:
             tid = b.pure("mov.u32 %s, %%tid.x;", "r")
             if b.group.first:
                 tid = b.pure("sub.u32 %s, %s, %s;", "r", tid, b.group.first_thread)
+            if b.group.groups > 1:
+                tid = b.pure("and.b32 %s, %s, %s;", "r", tid, b.group.threads - 1)
             tid = b.thread_values["tid"] = tid.within(0, b.group.threads - 1)
     return tid
+
+
+def group_number(b: Builder) -> Register:
+    """Which of several groups that run the same this one is. It comes through a shuffle, so that the
+    assembler knows it to be the same in all threads of a warp."""
+    with b.at_entry():
+        tid = b.pure("mov.u32 %s, %%tid.x;", "r")
+        own = b.pure("shr.u32 %s, %s, %s;", "r", tid, b.group.threads.bit_length() - 1)
+        found = b.pure("shfl.sync.idx.b32 %s, %s, 0, 31, -1;", "r", own)
+    return found.within(0, b.group.groups - 1)
+
+
+def is_in_first_group(b: Builder) -> Register:
+    """The predicate of the threads of the first of such groups."""
+    with b.at_entry():
+        return b.pure("setp.eq.s32 %s, %s, 0;", "p", group_number(b))
 
 
 def lane_id(b: Builder) -> Register:

@@ -8,7 +8,7 @@ reads it: an instruction's innermost extent is at most the width of the swizzle.
 from __future__ import annotations
 
 from ptxforge.codegen_ptx.lower.exchange import cta_rank, shared_base, shared_base_at
-from ptxforge.codegen_ptx.lower.indices import lane_id, thread_id
+from ptxforge.codegen_ptx.lower.indices import is_in_first_group, lane_id, thread_id
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.registers import Register
@@ -28,6 +28,11 @@ def leader(b: Builder):
     return found
 
 
+def block_leader(b: Builder):
+    """That of the thread that acts for all groups which run the same."""
+    return leader(b) if b.group.groups == 1 else b.both(leader(b), is_in_first_group(b))
+
+
 def is_in_first_warp(b: Builder):
     """The predicate of the threads of warp 0."""
     with b.at_entry():
@@ -43,7 +48,7 @@ def address(ctx: Lowering, value: Value):
 
 @lowers(ops.BarrierInit)
 def init(ctx: Lowering, op: ops.BarrierInit) -> None:
-    b, predicate = ctx.b, leader(ctx.b)
+    b, predicate = ctx.b, block_leader(ctx.b)
     for root, offset in _each(ctx, op.barriers):
         b.effect(f"mbarrier.init.shared::cta.b64 [%s+%s], {op.count};", root, offset, guard=predicate)
     b.effect("fence.mbarrier_init.release.cluster;", guard=predicate)
@@ -101,6 +106,8 @@ def arrive(ctx: Lowering, op: ops.BarrierArrive) -> None:
     b = ctx.b
     root, offset = b.split(address(ctx, op.barrier))
     first = b.pure("setp.eq.s32 %s, %s, 0;", "p", lane_id(b))
+    if op.flag is not None:
+        first = b.both(first, ctx.scalar(op.flag))
     if not op.peers:
         b.effect("mbarrier.arrive.shared::cta.b64 _, [%s+%s];", root, offset, guard=first)
     # No release for the cluster: it would flush memory first, and what is told of, reads by tensor cores, has

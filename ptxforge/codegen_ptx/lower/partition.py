@@ -14,13 +14,13 @@ The producer has a builder of its own, as it starts with nothing but parameters 
 
 from __future__ import annotations
 
-from ptxforge.codegen_ptx.lower.indices import thread_id
+from ptxforge.codegen_ptx.lower.indices import group_number, thread_id
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.rematerialize import rematerialize_after
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
-from ptxforge.ir.ops.partition import Partition
+from ptxforge.ir.ops.partition import GetConsumerGroup, Partition
 from ptxforge.support.machine import WARP_SIZE
 
 
@@ -33,6 +33,11 @@ def partition(ctx: Lowering, op: Partition) -> None:
     ctx.set(op, *(ctx.get(v) for v in op.consumers.terminator.values))
     ctx.partitions.append(op)
     rematerialize_after(ctx, op)
+
+
+@lowers(GetConsumerGroup)
+def consumer_group(ctx: Lowering, op: GetConsumerGroup) -> None:
+    ctx.set(op, [group_number(ctx.b)])
 
 
 def _meet(b: Builder) -> None:

@@ -137,7 +137,8 @@ class For(Loop):
     The body's arguments are the induction variable and the carried values; ``yield`` gives their next values;
     results are the last ones. ``step`` must be positive. Attributes say what the user asked for:
     ``num_stages`` (-1: the kernel's own), ``unroll`` (1: none), ``flatten``, ``disable_licm``,
-    ``disallow_acc_multi_buffer``, ``warp_specialize``.
+    ``disallow_acc_multi_buffer``, ``warp_specialize``. Its iterations are dealt out to ``consumer_groups`` of
+    warps where the compiler can (``alternate_tiles``).
 
     A scheduled loop has a ``last_stage`` other than 0: in step ``t`` of the pipeline that it becomes,
     operations of stage ``s`` (an attribute of those in its body) work on iteration ``t - s``. With a
@@ -158,6 +159,7 @@ class For(Loop):
     disable_licm = attribute(bool, False)
     disallow_acc_multi_buffer = attribute(bool, False)
     warp_specialize = attribute(bool, False)
+    consumer_groups = attribute(int, 1)
     last_stage = attribute(int, 0)
     distance = attribute(int, 0)
     peeled = attribute(bool, False)

@@ -15,6 +15,7 @@ from ptxforge.ir.definition import (
     operand,
 )
 from ptxforge.layouts import conversion
+from ptxforge.support import machine
 from ptxforge.support.errors import VerificationError
 
 
@@ -28,13 +29,15 @@ class ConvertLayout(Operation):
     When it passes in parts, each that many bytes behind the last one, ``scratch_pitch`` says how many;
     without, all use the same place. With ``meets_before`` the threads of each warp meet first: some of them
     may still read what the warp exchanged the last time. ``with_store``: the store that the result is for
-    does the conversion, part by part (``interleave_products`` decides)."""
+    does the conversion, part by part (``interleave_products`` decides).
+    ``scratch_limit`` is how many bytes it stays below where its layouts let it pass in parts."""
 
     x = operand(TENSOR)
     scratch_offset = attribute(int, -1)
     scratch_pitch = attribute(int, 0)
     meets_before = attribute(bool, False)
     with_store = attribute(bool, False)
+    scratch_limit = attribute(int, machine.CONVERSION_SCRATCH)
 
     def evaluate(self, x):
         return x
@@ -54,7 +57,7 @@ class ConvertLayout(Operation):
         """How the conversion will be done."""
         type = self.x.type
         return conversion.plan_conversion(
-            type.layout, self.result.type.layout, type.shape, type.element.bits
+            type.layout, self.result.type.layout, type.shape, type.element.bits, self.scratch_limit
         )
 
     @property

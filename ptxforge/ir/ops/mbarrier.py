@@ -81,10 +81,11 @@ class BarrierExpect(Operation):
 
 @define("barrier_arrive", effects=Effects(other=True, signals=TENSORS))
 class BarrierArrive(Operation):
-    """Arrive at an mbarrier, once for each warp (which has waited for what it read); and at that of other
-    CTAs of the cluster: ``peers`` are their ranks, xor the own one."""
+    """Arrive at an mbarrier, once for each warp (which has waited for what it read), unless ``flag`` does not
+    hold; and at that of other CTAs of the cluster: ``peers`` are their ranks, xor the own one."""
 
     barrier = operand(MBARRIERS)
+    flag = operand(SCALAR_BOOL, optional=True)
     peers = attribute(tuple, ())
 
     infer = gives()

@@ -6,6 +6,10 @@ All warps meet when a partition begins and when it ends; between, mbarriers alon
 A function with partitions has ``extra_warps`` beside its ``num_warps``: the first one runs the producers, the
 others only meet the rest. With ``warp_registers = [m, n]`` a thread of the ``num_warps`` has m registers, one
 of the others n, from the kernel's entry on (``setmaxnreg``); at launch each has the function's ``maxnreg``.
+
+With ``consumer_groups = n`` there are n groups of ``num_warps`` consumers, which run the same and differ in
+``get_consumer_group``; the others of them are the first of the ``extra_warps``. Two groups that multiply take
+turns: each waits for an mbarrier at which the other one arrives when it has started its products.
 """
 
 from __future__ import annotations
@@ -14,9 +18,10 @@ from collections.abc import Iterator
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
-from ptxforge.ir.definition import ALLOCATES, SAME_MEMORY, SIDE_EFFECT, define, region
+from ptxforge.ir.definition import ALLOCATES, ALWAYS, SAME_MEMORY, SIDE_EFFECT, define, gives, region
+from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierExpect, BarrierInit, BarrierWait, TensorLoad
-from ptxforge.ir.warps import PRODUCER_BARRIER, SplitsWarps, WarpGroup, warps_of
+from ptxforge.ir.warps import PRODUCER_BARRIER, SplitsWarps, WarpGroup, scratch_of, warps_around, warps_of
 from ptxforge.support import machine
 from ptxforge.support.errors import VerificationError
 
@@ -25,7 +30,8 @@ from ptxforge.support.errors import VerificationError
 class Partition(SplitsWarps):
     """``consumers`` are run by the function's warps, and give the results; ``producer`` by one more warp.
     Stands in a function's body, not in a loop or branch. The producer sees of what is outside only parameters
-    and shared memory, as nobody else computes for it.
+    and shared memory, as nobody else computes for it. Several groups of consumers give no results, and of
+    what has scratch memory only conversions of layouts have some for each.
     """
 
     consumers = region()
@@ -40,7 +46,7 @@ class Partition(SplitsWarps):
         everyone = warps_of(self.function)
         if region is self.regions[0]:
             return everyone
-        return WarpGroup(1, everyone.count, PRODUCER_BARRIER)
+        return WarpGroup(1, everyone.end, PRODUCER_BARRIER)
 
     def check(self):
         if [v.type for v in self.consumers.last.operands] != [r.type for r in self.results]:
@@ -48,6 +54,7 @@ class Partition(SplitsWarps):
         if self.producer.last.operands:
             raise VerificationError("the producer of 'partition' yields nothing")
         self._check_place()
+        self._check_groups()
         self._check_captures()
         self._check_registers()
         _Arrivals(self).check()
@@ -56,8 +63,23 @@ class Partition(SplitsWarps):
         function = self.parent.parent
         if not isinstance(function, Function):
             raise VerificationError("'partition' stands in a function's body only")
-        if function.attributes.get("extra_warps", 0) < 1:
+        if function.attributes.get("extra_warps", 0) < 1 + self._other_consumers:
             raise VerificationError("the function has no 'extra_warps' for the producer of 'partition'")
+
+    @property
+    def _other_consumers(self) -> int:
+        """Warps of all groups of consumers but the first."""
+        everyone = warps_of(self.function)
+        return everyone.count * (everyone.groups - 1)
+
+    def _check_groups(self) -> None:
+        if not self._other_consumers:
+            return
+        if self.results:
+            raise VerificationError("several groups of consumers of 'partition' have no results")
+        for op in self.consumers.walk():
+            if not isinstance(op, ConvertLayout) and scratch_of(op):
+                raise VerificationError(f"'{op.name}' has no scratch memory for each group of consumers")
 
     def _check_captures(self) -> None:
         own = {None, *self.producer.walk()}  # parameters belong to no operation
@@ -76,13 +98,25 @@ class Partition(SplitsWarps):
         low, high = machine.SETTABLE_REGISTERS
         if any(count % 8 or not low <= count <= high for count in counts):
             raise VerificationError(f"registers must be a multiple of 8 from {low} to {high}, not {counts}")
-        warps, extra = attributes["num_warps"], attributes["extra_warps"]
+        extra = attributes["extra_warps"] - self._other_consumers
+        warps = attributes["num_warps"] + self._other_consumers
         if extra % machine.WARPS_SET_TOGETHER:
             raise VerificationError(f"{extra} extra warps are no whole warpgroups, which 'setmaxnreg' wants")
         launched = (warps + extra) * (attributes.get("maxnreg") or 0)
         wanted = warps * counts[0] + extra * counts[1]
         if wanted > launched:
             raise VerificationError(f"{wanted} registers of 32 threads are wanted, {launched} were launched")
+
+
+@define("get_consumer_group", nonnegative_if=ALWAYS)
+class GetConsumerGroup(Operation):
+    """Which of the ``consumer_groups`` this one is, as ``i32``, from 0 on. Stands among the consumers."""
+
+    infer = gives(T.I32)
+
+    def check(self):
+        if warps_around(self).groups < 2:
+            raise VerificationError("'get_consumer_group' where there is one group of consumers")
 
 
 class _Arrivals:
@@ -95,10 +129,11 @@ class _Arrivals:
 
     def check(self) -> None:
         self._check_users()
+        groups = warps_of(self.partition.function).groups
         for ops, others in ((self.consumers, self.producer), (self.producer, self.consumers)):
             for op, ring in ops:
                 if isinstance(op, BarrierWait):
-                    self._check_wait(ring, others)
+                    self._check_wait(ring, self.consumers + self.producer if groups > 1 else others)
                 elif isinstance(op, TensorLoad):
                     self._check_bytes(ring, ops)
                 else:

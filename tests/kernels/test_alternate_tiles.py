@@ -1,0 +1,222 @@
+"""Persistent products whose tiles two groups of warps take in turns: what they compute, on every executor and
+in the interpreter after the passes, which kernels are made so, and what finds the faults they could have."""
+
+from __future__ import annotations
+
+import copy
+import re
+
+import numpy as np
+import pytest
+
+import ptxforge
+from ptxforge import interpreter
+from ptxforge.codegen_ptx.lower import convert_layout
+from ptxforge.compiler import Artifact, compile_ir
+from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierWait
+from ptxforge.ir.ops.partition import Partition
+from ptxforge.ir.parser import parse_function
+from ptxforge.ir.printer import print_function
+from ptxforge.runtime.loaded import LoadedKernel
+from ptxforge.support.errors import EmulatorError, InterpreterError
+from tests.kernels import specialized
+from tests.kernels.persistent import compiled, problem, product
+
+SQUARE = {"BM": 128, "BN": 128, "BK": 64}
+SHAPES = [(176, 400, 176), (128, 128, 64), (256, 256, 16), (256, 384, 704), (128, 640, 320)]
+
+
+def tiles(m: int, n: int) -> int:
+    return -(-m // 128) * -(-n // 128)
+
+
+def in_turns(num_stages: int = 4, **options) -> Artifact:
+    return compiled(**{"blocks": SQUARE, "num_warps": 4, "num_stages": num_stages} | options)
+
+
+def takes_turns(artifact: Artifact) -> bool:
+    return "consumer_groups = 2" in artifact.asm["gpu"]
+
+
+# -- meaning ----------------------------------------------------------------------------------------------
+
+
+CASES = [*((shape, 5) for shape in SHAPES), (SHAPES[0], 4), (SHAPES[3], 6)]
+
+
+@pytest.mark.parametrize(("shape", "stages"), CASES, ids=str)
+def test_product(few, execute, shape, stages):
+    """Tiles beyond the edges, one tile for two multiprocessors, an odd number of tiles, more and fewer steps
+    than buffers."""
+    arguments, expected = problem(*shape)
+    constants = SQUARE | {"GROUP": 2, "KIND": ""}
+    for (out,) in execute(product, (tiles(*shape[:2]),), arguments, constants, outputs=[2], num_warps=4,
+                          num_stages=stages):  # fmt: skip
+        np.testing.assert_array_equal(out, expected)
+
+
+def test_a_product_without_steps(few, execute):
+    arguments, _ = problem(256, 384, 16)
+    arguments[6] = 0
+    expected = np.broadcast_to(arguments[3].astype(np.float16), (1, 256, 384))
+    constants = SQUARE | {"GROUP": 2, "KIND": ""}
+    for (out,) in execute(product, (6,), arguments, constants, outputs=[2], num_warps=4, num_stages=5):
+        np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("blocks", [{"BM": 64, "BN": 256, "BK": 64}, {"BM": 64, "BN": 128, "BK": 128}], ids=str)
+def test_other_tiles(few, execute, blocks):
+    arguments, expected = problem(192, 528, 336)
+    grid = (3 * -(-528 // blocks["BN"]),)
+    for (out,) in execute(product, grid, arguments, blocks | {"GROUP": 2, "KIND": ""}, outputs=[2],
+                          num_warps=4, num_stages=4):  # fmt: skip
+        np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("stages", [4, 5])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_interpreter_after_the_passes(shape, stages):
+    """It runs all three groups of warps, and reports where they wait for each other for ever."""
+    arguments, expected = problem(*shape)
+    interpreter.run(parse_function(in_turns(stages).asm["gpu"]), tiles(*shape[:2]), arguments)
+    np.testing.assert_array_equal(arguments[2], expected)
+
+
+WALKING = SQUARE | {"PROGRAMS": 2, "FLATTEN": True, "WS": True, "INNER": False, "TRIANGLE": False}
+
+
+@pytest.mark.parametrize("shape", [(384, 256, 192), (112, 144, 64)], ids=str)
+def test_a_loop_over_tiles_that_asks_for_warps_that_copy(execute, shape):
+    m, n, k = shape
+    rng = np.random.default_rng(m)
+    a, b = rng.integers(-3, 4, (m, k)).astype(np.float16), rng.integers(-3, 4, (k, n)).astype(np.float16)
+    arguments = [a, b, np.zeros((m, n), np.float32), m, n, k, tiles(m, n)]
+    for (out,) in execute(specialized.walking, (2,), arguments, WALKING, outputs=[2], num_warps=4,
+                          num_stages=4):  # fmt: skip
+        np.testing.assert_array_equal(out, a.astype(np.float32) @ b)
+
+
+# -- what was made ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stages", [4, 5, 6])
+def test_what_each_group_does(assemble, stages):
+    """One text for both groups of consumers, none of which copies; no spills, nothing serialised."""
+    artifact = in_turns(stages)
+    assert takes_turns(artifact) and artifact.shared_bytes <= 227 << 10
+    assert any("in turns" in remark.message for remark in artifact.remarks)
+    assemble(artifact.ptx)
+    main, others = artifact.ptx.split("$extra_warps_", 2)[1:]
+    assert "cp.async.bulk.tensor" in others and "wgmma" not in others
+    assert "cp.async.bulk.tensor" not in main and main.count("wgmma.mma_async") == 8
+    assert len(re.findall(r"bar\.sync %r\d+, 128;", artifact.ptx)) == artifact.ptx.count("bar.sync") - 4
+
+
+@pytest.mark.parametrize("options", [
+    {"num_stages": 3}, {"num_warps": 8, "blocks": SQUARE | {"BN": 256}}, {"persistent": False},
+    {"tensor_maps": False}, {"kind": "atomic"}, {"kind": "twice"}, {"target": "sm_90"},
+    {"out": "fp32", "num_stages": 6},
+], ids=str)  # fmt: skip
+def test_others_stay(options):
+    """Two blocks on a multiprocessor, warps that are too many, one tile a program, no room for two results."""
+    assert not takes_turns(in_turns(**options))
+
+
+@pytest.mark.parametrize("constants", [
+    {"TRIANGLE": True}, {"WS": False}, {"BM": 64, "BN": 64, "BK": 32}], ids=str)  # fmt: skip
+def test_other_loops_stay(constants):
+    """Tiles of different depths, nothing asked for, room for a second block."""
+    artifact = specialized.compiled(specialized.walking, WALKING | constants, num_stages=4)
+    assert not takes_turns(artifact)
+    assert takes_turns(specialized.compiled(specialized.walking, WALKING, num_stages=4))
+
+
+# -- faults -----------------------------------------------------------------------------------------------
+
+
+class Run:
+    """A kernel of which each of two groups takes three tiles, changed by ``change``."""
+
+    shape = (384, 256, 576)
+
+    def __init__(self, change=lambda function: None):
+        self.artifact = in_turns(line_info=False)
+        function = parse_function(self.artifact.asm["gpu"])
+        change(function)
+        self.text = print_function(function)
+
+    def interpreted(self) -> bool:
+        arguments, expected = problem(*self.shape)
+        interpreter.run(parse_function(self.text), 6, arguments)
+        return np.array_equal(arguments[2], expected)
+
+    def emulated(self, emulator) -> bool:
+        artifact = copy.copy(self.artifact)
+        artifact.ptx = compile_ir(self.text, "sm_90a").ptx
+        arguments, expected = problem(*self.shape)
+        emulator.multiprocessors = 1
+        placed = [ptxforge.to_device(x, emulator) for x in arguments[:4]]
+        LoadedKernel(artifact)[(6,)](*placed, *arguments[4:])
+        return np.array_equal(placed[2].numpy(), expected)
+
+
+def nth(kind, number: int, function):
+    (partition,) = function.walk(Partition)
+    return list(partition.consumers.walk(kind))[number]
+
+
+def erase(kind, number: int):
+    return lambda function: nth(kind, number, function).erase()
+
+
+def too_early(function) -> None:
+    """Release a tile that products still read, and nothing behind the loop."""
+    inside, _, behind = (nth(BarrierArrive, number, function) for number in range(3))
+    wait = nth(BarrierWait, 1, function)
+    inside.barrier.defining_op.set_operand(1, wait.barrier.defining_op.operands[1])
+    inside.erase_operand(1)
+    behind.erase()
+
+
+def same_place(function) -> None:
+    """Read on where this group stopped, not behind the tile of the other one."""
+    (partition,) = function.walk(Partition)
+    loop = next(op for op in partition.consumers.operations if op.regions)
+    inner = next(op for op in loop.body.operations if op.regions)
+    loop.body.terminator.set_operands([*inner.results[:2], loop.body.terminator.operands[2]])
+
+
+# What the interpreter says ("": its results are wrong, None: it runs groups in an order in which all is well),
+# and what the emulator says.
+FAULTS = {
+    "tiles are not released": (erase(BarrierArrive, 0), "never ends", "deadlock"),
+    "the last tile is not released": (erase(BarrierArrive, 2), "never ends", "deadlock"),
+    "nobody waits for a turn": (erase(BarrierWait, 0), "never ends", "more arrivals|deadlock"),
+    "a tile is not waited for": (erase(BarrierWait, 1), "never ends|second arrival", "was not waited for"),
+    "tiles are released too early": (too_early, None, "under way|still read|overwrit"),
+    "the other group's tile is read": (same_place, "", "was not waited for|deadlock"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_faults_are_found(fault, emulator):
+    change, interpreted, emulated = FAULTS[fault]
+    run = Run(change)
+    if interpreted == "":
+        assert not run.interpreted()
+    elif interpreted is not None:
+        with pytest.raises(InterpreterError, match=interpreted):
+            run.interpreted()
+    with pytest.raises((AssertionError, EmulatorError), match=emulated):
+        run.emulated(emulator)
+
+
+def test_without_a_fault(emulator):
+    run = Run()
+    assert run.interpreted() and run.emulated(emulator)
+
+
+def test_scratch_that_both_groups_use_is_found(emulator, monkeypatch):
+    monkeypatch.setattr(convert_layout, "_scratch_of_group", lambda ctx, op: None)
+    with pytest.raises(AssertionError, match="race"):
+        Run().emulated(emulator)
