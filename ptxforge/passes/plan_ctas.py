@@ -23,8 +23,9 @@ CHOICE      The cluster is given out in factors of 2, each to the dimension that
             (of what is loaded, where that has none), then to the longest; to one that is reduced only where
             there is no other. A part of a product keeps 16 rows and columns.
 REDUCED     Along the axis of a reduction each CTA combines its part, and then they combine what they have
-            (``reduce_ctas``).
-ONCE        What lacks a cut dimension is stored by the first CTA along it alone.
+            (``reduce_ctas``). So do counts of a histogram.
+ONCE        What lacks a cut dimension is stored by the first CTA along it alone; so are relaxed atomics whose
+            results nobody needs.
 ALONE       Where no dimension can be cut, or where CTAs would have to wait for each other (atomics whose
             results all of them need, memory that is read after another CTA has written it, barriers), the
             first CTA runs the program and the others have nothing to do: a remark says why.
@@ -33,7 +34,7 @@ ALONE       Where no dimension can be cut, or where CTAs would have to wait for 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from itertools import product
+from itertools import combinations, product
 from math import gcd
 
 from ptxforge.ir import types as T
@@ -41,6 +42,7 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
 from ptxforge.ir.definition import ADDRESSING, ELEMENTWISE, HINTS, MemoryAccess
 from ptxforge.ir.ops.arith import AddI, AndI, CmpI, MulI
+from ptxforge.ir.ops.atomic import AtomicRMW
 from ptxforge.ir.ops.control import If, Loop, Yield
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import GetCtaRank, Store
@@ -49,7 +51,9 @@ from ptxforge.ir.ops.shape import (
     Broadcast,
     Constant,
     ExpandDims,
+    Flip,
     Gather,
+    Histogram,
     Join,
     MakeRange,
     Reshape,
@@ -74,7 +78,7 @@ def plan_ctas(function: Function, target: Target) -> bool:
     function.attributes["planned_ctas"] = ctas
     places = {op: op.pointer for op in function.walk(MemoryAccess)}
     _separate_indices(function)
-    dimensions = _Dimensions(function)
+    dimensions = _Dimensions(function, places)
     reason = _why_alone(function)
     cuts = {} if reason else dimensions.choose(ctas)
     reason = reason or _why_not_cut(places, dimensions, cuts)
@@ -90,9 +94,12 @@ def plan_ctas(function: Function, target: Target) -> bool:
 def _separate_indices(function: Function) -> None:
     """Indices and constants of its own for every use: rows and columns may be counted alike and yet be cut
     differently. (What stays alike is merged again.)"""
-    left = _MOST_TWINS
+    left, indices = _MOST_TWINS, set()
+    for op in function.walk():
+        if _is_index(op) and indices.issuperset(v for v in op.operands if isinstance(v.type, T.TensorType)):
+            indices.add(op.result)
     for op in reversed(list(function.walk())):
-        if not _is_index(op):
+        if indices.isdisjoint(op.results):
             continue
         for user, index in list(op.result.uses)[1:]:
             if not left:
@@ -105,13 +112,10 @@ def _separate_indices(function: Function) -> None:
 
 
 def _is_index(op: Operation) -> bool:
-    """Whether it makes a vector (along one dimension) out of ranges and scalars, or a constant tensor."""
+    """Whether it makes a tensor out of ranges and scalars, if its operands are such tensors."""
     if len(op.results) != 1 or not isinstance(op.result.type, T.TensorType) or op.regions:
         return False
-    if type(op) in (MakeRange, Constant, Splat):
-        return True
-    is_vector = sum(extent > 1 for extent in op.result.type.shape) <= 1
-    return is_vector and ADDRESSING in op.traits and op.get_effects().is_pure
+    return type(op) in (MakeRange, Constant, Splat) or (ADDRESSING in op.traits and op.get_effects().is_pure)
 
 
 # ---- whether ---------------------------------------------------------------------------------------------
@@ -139,7 +143,7 @@ def _why_not_cut(
     if not cuts:
         return "no dimension of what it stores can be cut"
     for op in places:
-        if op.get_effects().is_atomic and dimensions.missing(op.pointer, cuts):
+        if _is_whole_atomic(op) and dimensions.missing(op.pointer, cuts):
             return f"'{op.name}' is done once for the whole program"
     for load, write in product(places, places):
         if _writes(load) or not _writes(write) or not _may_meet(load, write):
@@ -148,6 +152,13 @@ def _why_not_cut(
         if not in_place or not dimensions.are_cut_alike(load.pointer, write.pointer, cuts):
             return "it may read what another CTA writes"
     return ""
+
+
+def _is_whole_atomic(op: Operation) -> bool:
+    """Whether all CTAs wait for what an atomic finds, or others learn by it what the program has done."""
+    if isinstance(op, AtomicRMW) and not op.is_used and op.sem == "relaxed":
+        return False
+    return op.get_effects().is_atomic
 
 
 def _may_meet(load: Operation, write: Operation) -> bool:
@@ -184,7 +195,8 @@ def _tensors(function: Function) -> Iterator[Value]:
 class _Dimensions:
     """Which dimensions of a function's tensors are cut together, and which cannot be."""
 
-    def __init__(self, function: Function):
+    def __init__(self, function: Function, places: dict[Operation, Value]):
+        """``places``: where accesses are. Those of one place that is written are for one CTA."""
         self.function = function
         self._parent: dict[Dimension, Dimension] = {}
         self._fixed: set[Dimension] = set()
@@ -192,6 +204,10 @@ class _Dimensions:
         self._reduced: list[Dimension] = []
         for op in function.walk():
             self._visit(op)
+        for one, other in combinations(places, 2):
+            is_tensor = isinstance(one.pointer.type, T.TensorType)
+            if is_tensor and places[one] is places[other] and (_writes(one) or _writes(other)):
+                self._tie_all(one.pointer, other.pointer)
         for value in _tensors(function):
             names = [self.of((value, d)) for d in range(value.type.rank)]
             self._fixed.update(name for name in names if names.count(name) > 1)
@@ -293,6 +309,16 @@ class _Dimensions:
         self._reduced.append((op.inputs[0], op.axis))
         self._combining(op)
 
+    def _histogram(self, op: Histogram) -> None:
+        self._reduced.append((op.x, 0))
+        self._fix(op.result, 0)
+        if op.mask is not None:
+            self._tie_all(op.mask, op.x)
+
+    def _flip(self, op: Flip) -> None:
+        self._tie_all(op.x, op.result)
+        self._fix(op.x, op.axis)
+
     def _combining(self, op: Combining) -> None:
         first = op.inputs[0]
         for value in op.inputs:
@@ -370,7 +396,8 @@ _RULES = {
     Dot: _Dimensions._dot, ExpandDims: _Dimensions._expand_dims, Broadcast: _Dimensions._broadcast,
     Trans: _Dimensions._trans, Reshape: _Dimensions._reshape, Join: _Dimensions._join,
     Split: _Dimensions._split, Gather: _Dimensions._gather, If: _Dimensions._if,
-    Reduce: _Dimensions._reduce, Scan: _Dimensions._scan,
+    Reduce: _Dimensions._reduce, Scan: _Dimensions._scan, Flip: _Dimensions._flip,
+    Histogram: _Dimensions._histogram,
     Constant: _Dimensions._free, Splat: _Dimensions._free, MakeRange: _Dimensions._free,
 }  # fmt: skip
 
@@ -392,6 +419,8 @@ class _Cutter:
     def cut(self) -> None:
         parts = {value: self._parts(value) for value in _tensors(self.function)}
         ranges = list(self.function.walk(MakeRange))
+        reduced = [op for op in self.function.walk(Reduce) if parts[op.inputs[0]][op.axis] > 1]
+        counted = [op for op in self.function.walk(Histogram) if parts[op.x] > (1,)]
         for value, cut in parts.items():
             if max(cut) > 1:
                 value.type = value.type.with_shape(
@@ -401,10 +430,11 @@ class _Cutter:
         for op in ranges:
             if parts[op.result] != (1,):
                 self._move_range(op)
-        for op in list(self.function.walk(Reduce)):
-            if parts[op.inputs[0]][op.axis] > 1:
-                self._reduce_on(op)
-        for op in list(self.function.walk(Store)):
+        for op in reduced:
+            self._reduce_on(op, op.inputs[0], op.axis)
+        for op in counted:
+            self._reduce_on(op, op.x, 0)
+        for op in list(self.function.walk((Store, AtomicRMW))):
             self._store_once(op)
 
     def _parts(self, value: Value) -> tuple[int, ...]:
@@ -421,10 +451,10 @@ class _Cutter:
         op.result.replace_all_uses_with(moved)
         op.erase()
 
-    def _reduce_on(self, op: Reduce) -> None:
+    def _reduce_on(self, op: Reduce | Histogram, tensor: Value, axis: int) -> None:
         """See REDUCED."""
-        place = self.places[self.dimensions.of((op.inputs[0], op.axis))]
-        region = Region(op.combine.parent.clone({}).block)
+        place = self.places[self.dimensions.of((tensor, axis))]
+        region = Region(op.combine.parent.clone({}).block if isinstance(op, Reduce) else _addition())
         made = Builder.after(op).create(
             ReduceCtas, *op.results, result_types=[result.type for result in op.results], regions=[region],
             ranks=place.defining_op.rank_bits, location=op.location,
@@ -433,7 +463,7 @@ class _Cutter:
             result.hint = own.hint
             own.replace_all_uses_with(result, unless=lambda user: user is made)
 
-    def _store_once(self, op: Store) -> None:
+    def _store_once(self, op: Store | AtomicRMW) -> None:
         """See ONCE."""
         for name in self.dimensions.missing(op.pointer, self.cuts):
             builder = Builder.at(op)
@@ -442,6 +472,14 @@ class _Cutter:
                 only = builder.value(Splat, only, type=op.pointer.type.with_element(T.I1))
             mask = only if op.mask is None else builder.value(AndI, op.mask, only)
             op.set_operands((op.pointer, op.value, mask))
+
+
+def _addition() -> Block:
+    """The region of a reduction that adds integers."""
+    block = Block((T.I32, T.I32))
+    builder = Builder(block)
+    builder.create(Yield, builder.value(AddI, *block.arguments))
+    return block
 
 
 def _weaken_hints(value: Value, cut: tuple[int, ...]) -> None:
