@@ -152,6 +152,20 @@ def attention_gradients(case: str, depth: int, causal: bool) -> list[Configurati
     return found
 
 
+def gradients_in_one(case: str, depth: int, causal: bool) -> list[Configuration]:
+    """All three gradients of attention in f16, to which the kernel adds by a descriptor."""
+    signature = dict.fromkeys(("q", "k", "v", "d_out", "d_k", "d_v"), "*fp16:16")
+    signature |= dict.fromkeys(("lse", "delta"), "*fp32:16") | {"scale": "fp32", "log2_scale": "fp32"}
+    signature |= dict.fromkeys(("heads", "length", "stride_b", "stride_h", "stride_l"), "i32:16")
+    found = []
+    for tile in tiles.backward_in_one_tiles(causal):
+        box = {"d_q": f"tensordesc<fp32[{tile['STEP_M']},{depth}]>:16"}
+        stages = f"{case}-{'copying' if tile['SPECIALIZED'] else 'plain'}-{tile['STAGES']}"
+        fixed = {"D": depth, "CAUSAL": causal}
+        found.append(_configuration(stages, "attention_gradients", signature | box, fixed, tile))
+    return found
+
+
 def _softmax(case: str, columns: int, element: str, rows_too: bool = True) -> list[Configuration]:
     integer = "i32:16" if columns % 16 == 0 else "i32"
     signature = {"out": f"*{element}:16", "x": f"*{element}:16", "stride": integer, "columns": integer}
@@ -236,6 +250,9 @@ def products() -> list[Configuration]:
         *attention_gradients("gradients-128", 128, False),
         *attention_gradients("gradients-128-causal", 128, True),
         *attention_gradients("gradients-64", 64, False),
+        *gradients_in_one("gradients-in-one-128", 128, False),
+        *gradients_in_one("gradients-in-one-128-causal", 128, True),
+        *gradients_in_one("gradients-in-one-64", 64, False),
         *paged_decode("decode-128"),
     ]  # fmt: skip
 

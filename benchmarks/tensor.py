@@ -31,6 +31,7 @@ from benchmarks.tiles import (
     SKINNY_TILES,
     TF32_TILES,
     attention_tiles,
+    backward_in_one_tiles,
 )
 
 
@@ -64,7 +65,9 @@ def _attention(length: int, dim: int, causal: bool) -> Case:
     )  # fmt: skip
 
 
-def _attention_gradients(length: int, dim: int, causal: bool) -> Case:
+def _attention_gradients(length: int, dim: int, causal: bool, in_one: bool = False) -> Case:
+    """By two kernels, of columns and of rows, with seven products for each pair of blocks; or ``in_one`` with
+    five, which adds to an f32 gradient of q that is zeroed before, and scaled and rounded after."""
     batch, heads = 4, 16
     scale = dim**-0.5
 
@@ -76,10 +79,12 @@ def _attention_gradients(length: int, dim: int, causal: bool) -> Case:
         data["graph"] = attend(*inputs, is_causal=causal, scale=scale), inputs
         data["lse"] = _row_logarithms(data["q"], data["k"], scale, causal)
         data["delta"] = torch.empty_like(data["lse"])
+        if in_one:
+            data["sums"] = empty_tensor(batch * heads * length, dim)
         return data | {name: torch.empty_like(data["q"]) for name in ("d_q", "d_k", "d_v")}
 
     def launch(kernels, data, config):
-        options = {name: config[name] for name in ("num_warps", "num_stages")} | {"D": dim, "CAUSAL": causal}
+        options = dict(config) | {"D": dim, "CAUSAL": causal}
         inputs = [data[name] for name in ("q", "k", "v", "d_out", "lse", "delta")]
         sizes = (heads, length, *data["q"].stride()[:3])
         out = data["graph"][0].detach()
@@ -87,14 +92,24 @@ def _attention_gradients(length: int, dim: int, causal: bool) -> Case:
             out, data["d_out"], data["delta"], *sizes, BLOCK_M=64, D=dim
         )
         scales = scale, scale * math.log2(math.e)
-        kernels.attention_columns[length // config["BLOCK_N"], batch * heads](
-            *inputs, data["d_k"], data["d_v"], *scales, *sizes, BLOCK_N=config["BLOCK_N"],
-            STEP_M=config["STEP_M"], **options,
-        )  # fmt: skip
-        kernels.attention_rows[length // config["BLOCK_M"], batch * heads](
-            *inputs, data["d_q"], *scales, *sizes, BLOCK_M=config["BLOCK_M"], STEP_N=config["STEP_N"],
-            **options,
-        )  # fmt: skip
+        if in_one:
+            sums = data["sums"].zero_()
+            kernels.attention_gradients[length // config["BLOCK_N"], batch * heads](
+                *inputs, kernels.TensorDescriptor.from_tensor(sums, [config["STEP_M"], dim]), data["d_k"],
+                data["d_v"], *scales, *sizes, **options,
+            )  # fmt: skip
+            kernels.scaled_gradients[batch * heads * length // 64,](
+                data["d_q"], sums, scale, dim, BLOCK_M=64, D=dim
+            )
+            return
+        rows = {name: options.pop(name) for name in ("BLOCK_M", "STEP_N")}
+        columns = {name: options.pop(name) for name in ("BLOCK_N", "STEP_M")}
+        kernels.attention_columns[length // columns["BLOCK_N"], batch * heads](
+            *inputs, data["d_k"], data["d_v"], *scales, *sizes, **columns, **options
+        )
+        kernels.attention_rows[length // rows["BLOCK_M"], batch * heads](
+            *inputs, data["d_q"], *scales, *sizes, **rows, **options
+        )
 
     def reference(data):
         result, inputs = data["graph"]
@@ -105,9 +120,10 @@ def _attention_gradients(length: int, dim: int, causal: bool) -> Case:
         return tuple(torch.stack(found) for found in zip(*pairs))
 
     work = 10.0 * batch * heads * length * length * dim * (0.5 if causal else 1.0)
+    name = f"attention backward f16 L={length} D={dim}{' causal' if causal else ''}"
     return Case(
-        f"attention backward f16 L={length} D={dim}{' causal' if causal else ''}", "TFLOP/s", work, make,
-        launch, BACKWARD_TILES[dim], reference, check, 3e-2,
+        name + " in one kernel" * in_one, "TFLOP/s", work, make, launch,
+        backward_in_one_tiles(causal) if in_one else BACKWARD_TILES[dim], reference, check, 3e-2,
     )  # fmt: skip
 
 
@@ -209,5 +225,7 @@ def cases() -> list[Case]:
         _attention_gradients(8192, 128, False),
         _attention_gradients(8192, 128, True),
         _attention_gradients(8192, 64, False),
+        *(_attention_gradients(8192, dim, causal, True)
+          for dim, causal in ((128, False), (128, True), (64, False))),
         _paged_decode(16, 8192),
     ]

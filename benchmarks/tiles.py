@@ -10,7 +10,7 @@ def _tiles(*rows: tuple[int, int, int, int, int]) -> list[dict[str, int]]:
 
 F16_TILES = _tiles(
     (128, 256, 64, 8, 3), (128, 256, 64, 8, 4), (256, 128, 64, 8, 3), (128, 256, 32, 8, 4),
-    (128, 128, 64, 4, 3), (128, 128, 32, 4, 4), (128, 128, 64, 8, 3),
+    (128, 128, 64, 4, 3), (128, 128, 32, 4, 4), (128, 128, 64, 8, 3), (128, 128, 64, 4, 6),
 )  # fmt: skip
 PERSISTENT_TILES = [
     tile | {"persistent": True}
@@ -123,3 +123,14 @@ def attention_tiles(depth: int, causal: bool) -> list[dict[str, int]]:
     rows = _ATTENTION + (_NARROW_HEADS if depth == 64 else [])
     names = ("BLOCK_M", "BLOCK_N", "num_warps", "num_stages")
     return [dict(zip(names, row, strict=True)) for row in rows if not causal or row[0] % row[1] == 0]
+
+
+def backward_in_one_tiles(causal: bool) -> list[dict]:
+    """Of all three gradients in one kernel: the block of keys and values that a program holds, the rows of a
+    step, and whether a warp of its own copies. Causal attention has two loops, for which there are too few
+    registers beside such warps."""
+    rows = [(128, 64, 2, False, 8), (64, 64, 2, False, 4)]
+    if not causal:
+        rows += [(128, 64, 3, True, 8), (128, 64, 2, True, 8)]
+    names = ("BLOCK_N", "STEP_M", "STAGES", "SPECIALIZED", "num_warps")
+    return [dict(zip(names, row, strict=True)) for row in rows]

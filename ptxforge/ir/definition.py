@@ -28,7 +28,8 @@ traits      ``ELEMENTWISE`` (acts element by element: all tensors have one shape
             whatever order a tile's elements are, as elementwise operations do), ``KEEPS_PLACES`` (layouts and
             dimensions pass through it as through elementwise operations), ``UNIFORM`` (all elements
             of its result are equal: its operand, or its attribute ``value``), ``ALLOCATES`` (its result is
-            memory that it takes from what a block shares).
+            memory that it takes from what a block shares), ``UNORDERED`` (the hardware does it by itself,
+            without order with what threads read from global memory).
             Those of a base class are inherited: ``Elementwise`` has the first, and an ``infer`` and a
             ``check`` to go with it.
 cost        what computing an element takes: ``FREE`` (nothing: constants, other names of registers),
@@ -73,6 +74,7 @@ COMMUTATIVE = "commutative"
 TERMINATOR = "terminator"
 ANCHOR = "anchor"
 PARTIAL = "partial"
+UNORDERED = "unordered"
 REARRANGING = "rearranging"
 SAME_MEMORY = "same memory"
 ANY_LAYOUT = "any layout"
@@ -84,8 +86,10 @@ UNIFORM = "uniform"
 ALLOCATES = "allocates"
 TRAITS = frozenset(
     (ELEMENTWISE, COMMUTATIVE, TERMINATOR, ANCHOR, PARTIAL, REARRANGING, SAME_MEMORY, ANY_LAYOUT, RELAYOUT,
-     ADDRESSING, ORDERLESS, KEEPS_PLACES, UNIFORM, ALLOCATES)
+     ADDRESSING, ORDERLESS, KEEPS_PLACES, UNIFORM, ALLOCATES, UNORDERED)
 )  # fmt: skip
+CHANGES_LAYOUT = frozenset((ANY_LAYOUT, REARRANGING))
+"""The traits of a change of layout."""
 
 FREE, CHEAP, EXPENSIVE = "free", "cheap", "expensive"
 """Costs of an element."""
@@ -338,6 +342,9 @@ class MemoryAccess(Operation):
     vector = attribute(int, 0)
     guarded = attribute(int, 1)
     aligned = attribute(bool, False)
+
+    is_silent = False
+    """Whether nobody learns from an atomic access what was there, or that it was done."""
 
     @property
     def elements(self) -> T.Type:

@@ -15,7 +15,7 @@ from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import ELEMENTWISE, FREE, PRODUCTS
 from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.dot import Dot, Product
-from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
+from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.encodings import DotOperand, elements_per_thread
 
@@ -86,16 +86,18 @@ def held_by_products(block: Block) -> int:
     that is computed from it; a left operand until its product is finished."""
     sums = [v.type.tensor for v in block.arguments if isinstance(v.type, T.FlightType)]
     starts = list(block.of(DotAsync))
+    started = set(starts)
     lasting = {op.a for op in starts if isinstance(op.a.type, T.TensorType) and _is_lasting(op.a, block)}
     always = sum(map(registers_of, [*sums, *(v.type for v in lasting)]))
     place = {op: at for at, op in enumerate(block.operations)}
-    ends = {op: _last_wide_use(op.result, place) for op in starts if isinstance(op.c.defining_op, DotBegin)}
+    begins = {op.result for op in block.of(DotBegin)}
+    ends = {op: _last_wide_use(op.result, place) for op in starts if op.c in begins}
     most, flying = 0, []
     for _ in range(2):
         for op, at in place.items():
             if op.effects.finishes == PRODUCTS:
                 flying = flying[len(flying) - op.pending :] if op.pending < len(flying) else flying
-            flying += [op] if isinstance(op, DotAsync) else []
+            flying += [op] if op in started else []
             begun = [x.result.type.tensor for x, end in ends.items() if place[x] <= at <= end]
             left = [x.a.type for x in flying if isinstance(x.a.type, T.TensorType) and x.a not in lasting]
             most = max(most, sum(map(registers_of, begun + left)))
@@ -116,7 +118,7 @@ def _last_wide_use(flight: Value, place: dict[Operation, int]) -> int:
             seen.add(user)
             last = max(last, place[user])
             wide = (v for v in user.results if isinstance(v.type, T.TensorType) and v.type.element.bits == 32)
-            work += [v for v in wide if isinstance(user, DotWait) or ELEMENTWISE in user.traits]
+            work += [v for v in wide if user.effects.finishes == PRODUCTS or ELEMENTWISE in user.traits]
     return last
 
 

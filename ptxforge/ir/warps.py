@@ -40,6 +40,11 @@ class WarpGroup:
         return WARP_SIZE * self.first
 
     @property
+    def end_thread(self) -> int:
+        """The number of the first thread behind all of the kind."""
+        return WARP_SIZE * self.end
+
+    @property
     def end(self) -> int:
         """The number of the first warp behind all of the kind."""
         return self.first + self.count * self.groups

@@ -63,6 +63,7 @@ from ptxforge.passes.analysis.reasons import why_no_tensor_core
 from ptxforge.passes.conversions import converted
 from ptxforge.passes.warpgroup_dots import (
     are_better_turned,
+    comes_from_dot,
     has_turned_left,
     use_warpgroups,
     why_not_in_memory,
@@ -180,7 +181,7 @@ def _tf32(b: Builder, x: Value) -> tuple[Value, Value]:
 
 def _is_better_transposed(dot: Dot) -> bool:
     """See TURN."""
-    if len(dot.result.type.shape) != 2 or _feeds_another_dot(dot) or _comes_from_dot(dot):
+    if len(dot.result.type.shape) != 2 or _feeds_another_dot(dot) or comes_from_dot(dot):
         return False
     bits = dot.a.type.element.bits
     left_lies_along_k = bits in _widths_along(dot.a, 1, dot.parent) and not _is_worked_on(dot.a)
@@ -245,7 +246,7 @@ def _warps_per_cta(
         batch = min(num_warps, shape[0])
         inner = _balance(shape[1:], num_warps // batch, instruction)
         return (batch, *inner)
-    if _feeds_another_dot(dot) or _comes_from_dot(dot):
+    if _feeds_another_dot(dot) or comes_from_dot(dot):
         return (num_warps, 1) if shape[0] >= shape[1] or shape[0] >= 16 * num_warps else (1, num_warps)
     return _balance(shape, num_warps, instruction)
 
@@ -264,7 +265,7 @@ def _balance(shape: tuple[int, ...], num_warps: int, instruction: tuple[int, int
 
 def _is_in_chain(dot: Dot) -> bool:
     """Whether warps keep rows of the result, or of what was made of another dot's, for ``wgmma``."""
-    return _feeds_another_dot(dot) or (_comes_from_dot(dot) and not has_turned_left(dot))
+    return _feeds_another_dot(dot) or (comes_from_dot(dot) and not has_turned_left(dot))
 
 
 def _feeds_another_dot(dot: Dot) -> bool:
@@ -295,25 +296,9 @@ def _flows_to(user: Operation, index: int) -> list[Value]:
     return [r for r in user.results if isinstance(r.type, T.TensorType)]
 
 
-def _comes_from_dot(dot: Dot) -> bool:
-    """Whether operand A is computed from another dot of the same block."""
-    seen: set[Value] = set()
-    work = [dot.a]
-    while work:
-        value = work.pop()
-        op = value.defining_op
-        if value in seen or op is None or op.parent is not dot.parent:
-            continue
-        seen.add(value)
-        if isinstance(op, Dot):
-            return True
-        work.extend(op.operands)
-    return False
-
-
 def _interleave(dot: Dot, shape: tuple[int, ...], warps: tuple[int, ...]) -> tuple[int, int]:
     """See INTERLEAVE."""
-    if _feeds_another_dot(dot) or _comes_from_dot(dot) or dot.a.type.element.bits == 64:
+    if _feeds_another_dot(dot) or comes_from_dot(dot) or dot.a.type.element.bits == 64:
         return 1, 1
     return tuple(_interleave_run(dot, index, shape[index - 2] // (8 * warps[index - 2])) for index in (0, 1))
 

@@ -26,6 +26,7 @@ MARKED      The loop over tiles has ``consumer_groups`` (``deal_out_tiles`` deci
             specialized.
 STEPS       The inner loop has as many steps for each tile.
 COPIES      Where a copy begins is computed from the number of its step, not carried from step to step.
+BARRIERS    All tiles of a step complete on one mbarrier: the group that is late waits once.
 """
 
 from __future__ import annotations
@@ -34,23 +35,20 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
+from ptxforge.ir.core import BlockArgument, Function, Value
+from ptxforge.ir.definition import PRODUCTS
 from ptxforge.ir.ops.arith import AddI, AndI, CmpI, DivUI, MaxSI, MulI, RemUI, SubI, XorI
-from ptxforge.ir.ops.control import For, Yield
+from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierExpect, BarrierInit, BarrierWait, TensorLoad
 from ptxforge.ir.ops.partition import GetConsumerGroup, Partition, allocation_of, users_of
 from ptxforge.ir.ops.shared import MemDescIndex
-from ptxforge.ir.ops.warpgroup import DotWait
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.passes.dce import dce
-from ptxforge.passes.deal_out_tiles import GROUPS
 from ptxforge.passes.flatten_loops import hoist_scalars
 from ptxforge.passes.specialize_warps import set_registers
 from ptxforge.passes.tensor_loads import pick, ring_of_barriers
+from ptxforge.support.machine import GROUPS_THAT_TAKE_TURNS as GROUPS
 from ptxforge.support.target import Target
-
-
-ONE_BARRIER = True
 
 
 def alternate_tiles(function: Function, target: Target) -> bool:
@@ -65,8 +63,7 @@ def alternate_tiles(function: Function, target: Target) -> bool:
             continue
         _consume(found)
         _produce(found)
-        if ONE_BARRIER:
-            _share_barriers(found)
+        _share_barriers(found)
         set_registers(function, GROUPS)
         dce(function, target)
         others = function.attributes["num_warps"] * (GROUPS - 1)
@@ -106,7 +103,7 @@ def _parts(partition: Partition, tiles: For) -> _Parts | None:
     if len(steps) != 1 or len(copies) != 1:
         return None
     arrivals = list(steps[0].body.of(BarrierArrive))
-    if len(arrivals) != 1 or not isinstance(steps[0].next, DotWait):
+    if len(arrivals) != 1 or steps[0].next.effects.finishes != PRODUCTS:
         return None
     hoist_scalars(tiles)
     (steps,), (arrive,), (wait,) = steps, arrivals, copies
@@ -234,11 +231,10 @@ def _produce(parts: _Parts) -> None:
     of the tiles that it copies, and what stood in front of it goes."""
     loop, wait = parts.copying, parts.wait
     tiles = loop.parent_op
-    for op in tiles.body.operations:
-        if isinstance(op, (BarrierExpect, TensorLoad)):
-            op.erase()
+    for op in list(tiles.body.of((BarrierExpect, TensorLoad))):
+        op.erase()
     slot, phase = wait.barrier.defining_op.operands[1], wait.phase
-    for op in [op for op in loop.body.operations if isinstance(op, (BarrierExpect, TensorLoad))]:
+    for op in list(loop.body.of((BarrierExpect, TensorLoad))):
         for value in (op.barrier, getattr(op, "destination", None)):
             if value is not None:
                 value.defining_op.set_operand(1, slot)

@@ -26,9 +26,8 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Value
-from ptxforge.ir.definition import PRODUCTS
+from ptxforge.ir.definition import CHANGES_LAYOUT, PRODUCTS
 from ptxforge.ir.ops.control import For, Loop
-from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.tensor_store import StoreBox
@@ -37,8 +36,6 @@ from ptxforge.passes.analysis.roots import root_of_access
 from ptxforge.passes.persistent_programs import are_apart, bytes_of_tiles
 from ptxforge.support import machine
 from ptxforge.support.target import Target
-
-GROUPS = 2
 
 
 def deal_out_tiles(function: Function, target: Target) -> bool:
@@ -50,12 +47,13 @@ def deal_out_tiles(function: Function, target: Target) -> bool:
     if len(loops) != 2 or loops[1].parent_op is not loops[0] or not all(loop.is_counted for loop in loops):
         return False
     tiles, steps = loops
-    if not _walks(function, tiles, steps) or not _is_apart(function, tiles) or not _has_same_steps(tiles, steps):
+    follows = _walks(function, tiles, steps) and _is_apart(function, tiles)
+    if not follows or not _has_same_steps(tiles, steps):
         return False
     buffers = bytes_of_tiles(function, steps)
     if 2 * buffers <= target.max_shared_bytes or not _makes_room(function, buffers, target):
         return False
-    tiles.warp_specialize, tiles.consumer_groups = True, GROUPS
+    tiles.warp_specialize, tiles.consumer_groups = True, machine.GROUPS_THAT_TAKE_TURNS
     return True
 
 
@@ -115,11 +113,12 @@ def _follows_from(value: Value, tiles: For) -> bool:
 def _makes_room(function: Function, buffers: int, target: Target) -> bool:
     """See SINGLE."""
     exchanges = [op for op in function.walk() if scratch_of(op)]
-    if not all(isinstance(op, ConvertLayout) for op in exchanges):
+    if not all(CHANGES_LAYOUT <= op.traits for op in exchanges):
         return False
-    barriers = (machine.BUFFER_ALIGNMENT + T.MBARRIER.bytes) * GROUPS
+    groups = machine.GROUPS_THAT_TAKE_TURNS
+    barriers = (machine.BUFFER_ALIGNMENT + T.MBARRIER.bytes) * groups
     limits = {op: op.scratch_limit for op in exchanges}
-    while buffers + GROUPS * sum(map(scratch_of, exchanges)) + barriers > target.max_shared_bytes:
+    while buffers + groups * sum(map(scratch_of, exchanges)) + barriers > target.max_shared_bytes:
         largest = max(exchanges, key=scratch_of)
         size = scratch_of(largest)
         largest.scratch_limit = size - 1

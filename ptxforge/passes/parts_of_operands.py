@@ -23,16 +23,13 @@ import attrs
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Operation, Value
-from ptxforge.ir.definition import ANY_LAYOUT, ELEMENTWISE, READS_SHARED, REARRANGING, UNIFORM
+from ptxforge.ir.definition import CHANGES_LAYOUT, ELEMENTWISE, READS_SHARED, UNIFORM
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Join, Reshape
 from ptxforge.ir.ops.shared import LocalLoad, MemDescSubslice
 from ptxforge.layouts import encodings
 from ptxforge.layouts.encodings import Distributed
 from ptxforge.layouts.linear import LayoutError
-
-_CHANGES_LAYOUT = frozenset((ANY_LAYOUT, REARRANGING))
-"""The traits of a change of layout."""
 
 
 @attrs.frozen
@@ -93,7 +90,7 @@ class Cutter:
             view = b.value(MemDescSubslice, tile, type=described, offsets=part.first)
             return b.value(LocalLoad, view, *op.operands[1:], type=type)
         operands = [self.make(b, *one, known) for one in _needed(op, part, layout)]
-        if _CHANGES_LAYOUT <= op.traits:
+        if CHANGES_LAYOUT <= op.traits:
             return operands[0]
         copy = op.clone({})
         copy.set_operands(operands or op.operands)

@@ -46,7 +46,9 @@ def persistent_programs(function: Function, target: Target) -> bool:
         return False
     loop = _loop_of_products(function)
     indices = [op for op in function.walk(GetProgramId) if op.axis == 0]
-    if loop is None or not indices or attributes.get("num_ctas", 1) > 1 or not are_apart(function) or any(function.walk(GetNumPrograms)):
+    if loop is None or not indices or attributes.get("num_ctas", 1) > 1:
+        return False
+    if not are_apart(function) or any(function.walk(GetNumPrograms)):
         return False
     buffers = bytes_of_tiles(function, loop)
     scratch = max(map(scratch_of, function.walk()), default=0)

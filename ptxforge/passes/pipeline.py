@@ -177,8 +177,8 @@ GPU: tuple[Pass, ...] = (
     Pass(
         deal_out_tiles, "gpu", keeps=(TensorLoads,), requires=(LAYOUTS, VECTORS),
         when=lambda target: target.has_wgmma,
-        why="of loops over tiles that were written or that the row above made; before tiles are made to overlap "
-        "in one group of warps",
+        why="of loops over tiles that were written or that the row above made; before tiles are made to "
+        "overlap in one group of warps",
     ),
     Pass(
         schedule_loops, "gpu", keeps=(TensorLoads,), requires=(LAYOUTS, VECTORS),

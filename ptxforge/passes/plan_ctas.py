@@ -156,9 +156,7 @@ def _why_not_cut(
 
 def _is_whole_atomic(op: Operation) -> bool:
     """Whether all CTAs wait for what an atomic finds, or others learn by it what the program has done."""
-    if isinstance(op, AtomicRMW) and not op.is_used and op.sem == "relaxed":
-        return False
-    return op.get_effects().is_atomic
+    return op.get_effects().is_atomic and not op.is_silent
 
 
 def _may_meet(load: Operation, write: Operation) -> bool:
@@ -431,9 +429,9 @@ class _Cutter:
             if parts[op.result] != (1,):
                 self._move_range(op)
         for op in reduced:
-            self._reduce_on(op, op.inputs[0], op.axis)
+            self._reduce_on(op, op.inputs[0], op.axis, op.combine.parent.clone({}).block)
         for op in counted:
-            self._reduce_on(op, op.x, 0)
+            self._reduce_on(op, op.x, 0, _addition())
         for op in list(self.function.walk((Store, AtomicRMW))):
             self._store_once(op)
 
@@ -451,10 +449,10 @@ class _Cutter:
         op.result.replace_all_uses_with(moved)
         op.erase()
 
-    def _reduce_on(self, op: Reduce | Histogram, tensor: Value, axis: int) -> None:
+    def _reduce_on(self, op: Operation, tensor: Value, axis: int, combine: Block) -> None:
         """See REDUCED."""
         place = self.places[self.dimensions.of((tensor, axis))]
-        region = Region(op.combine.parent.clone({}).block if isinstance(op, Reduce) else _addition())
+        region = Region(combine)
         made = Builder.after(op).create(
             ReduceCtas, *op.results, result_types=[result.type for result in op.results], regions=[region],
             ranks=place.defining_op.rank_bits, location=op.location,

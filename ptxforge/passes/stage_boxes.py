@@ -36,6 +36,7 @@ import attrs
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.definition import ALLOCATES, STORES
 from ptxforge.ir.ops.arith import AddI
 from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.convert_layout import unconverted
@@ -182,8 +183,8 @@ def _panel_type(op: StoreBox, whole: T.MemDescType) -> T.MemDescType:
 def _place_of_wait(op: StoreBox) -> Operation:
     """See SOON."""
     here = op.previous
-    while here is not None and not here.regions and not isinstance(here, TensorStore):
-        if isinstance(here, Barrier) or (isinstance(here, LocalAlloc) and here.operands):
+    while here is not None and not here.regions and here.effects.starts != STORES:
+        if type(here) is Barrier or (ALLOCATES in here.traits and here.operands):
             return here
         here = here.previous
     return op

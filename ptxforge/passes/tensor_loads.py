@@ -28,14 +28,13 @@ from collections.abc import Iterable
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import ALLOCATES
+from ptxforge.ir.definition import ALLOCATES, UNORDERED
 from ptxforge.ir.ops.arith import AddI, MulI
 from ptxforge.ir.ops.cast import ExtSI, TruncI
 from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.mbarrier import BarrierExpect, TensorLoad
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex
-from ptxforge.ir.ops.tensor_store import StoreBox
 from ptxforge.ir.ops.tensor_map import MakeTensorMap, MapWorkspace, ReleaseWorkspace
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import Shared
@@ -232,7 +231,7 @@ def _reaches_a_load(value: Value) -> bool:
         if here in seen:
             continue
         seen.add(here)
-        users = [user for user in here.users if not isinstance(user, StoreBox)]
+        users = [user for user in here.users if UNORDERED not in user.traits]
         if any("global" in user.get_effects().reads for user in users):
             return True
         work += (result for user in users for result in user.results)

@@ -25,8 +25,8 @@ LEFT        A comes from shared memory if it was loaded like B; what was compute
 KEPT        Where a loop has three products or more, an A that was computed before it goes to shared memory,
             too: in such a loop ptxas 13.0 gives registers that ``wgmma`` only reads to the next product's A
             (seen in the machine code of attention's gradients with 64 columns, and in their results).
-TURNED      An A that is the transpose of what was computed is stored as it was computed, and read transposed:
-            rows would leave their warps through shared memory in any case.
+TURNED      An A that is the transpose of what another product gave is stored as it was computed, and read
+            transposed: rows would leave their warps through shared memory in any case.
 TURN        c = a b is also cᵀ = bᵀ aᵀ: where B can come through registers only (weights that are widened, f32
             along n), it becomes the left operand.
 PLACE       A tile that was loaded outside of the dot's loop is put into shared memory there, once; dots that
@@ -194,11 +194,25 @@ def _kept_in_memory(dot: Dot) -> _Tile | None:
 
 
 def has_turned_left(dot: Dot) -> bool:
-    """Whether A is the transpose of what is computed, of elements that may lie along m; see TURNED."""
-    op, turns = _origin(dot.a)
-    is_computed = op is not None and not isinstance(op, Load) and len(op.results) == 1
-    is_turned = [turn.order for turn in turns] == [(1, 0)]
-    return is_computed and is_turned and dot.a.type.element.bits == 16
+    """Whether A is the transpose of what is made of a product, of elements that may lie along m; see TURNED."""
+    is_turned = [turn.order for turn in _origin(dot.a)[1]] == [(1, 0)]
+    return is_turned and dot.a.type.element.bits == 16 and comes_from_dot(dot)
+
+
+def comes_from_dot(dot: Dot) -> bool:
+    """Whether operand A is computed from another product of the same block."""
+    seen: set[Value] = set()
+    work = [dot.a]
+    while work:
+        value = work.pop()
+        op = value.defining_op
+        if value in seen or op is None or op.parent is not dot.parent:
+            continue
+        seen.add(value)
+        if isinstance(op, Product):
+            return True
+        work.extend(op.operands)
+    return False
 
 
 def _turned_in_memory(dot: Dot) -> _Tile | None:

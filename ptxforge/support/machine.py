@@ -47,8 +47,10 @@ WARPS_THAT_LEND_ALONE = (8,)
 """Warps of a block that get four more unasked, 128 threads, if it is the only block of its multiprocessor.
 Two blocks of eight warps fill each other's pauses."""
 WARPS_THAT_TAKE_TURNS = (4,)
-"""Warps of a block, the only one of its multiprocessor, that get as many others unasked to take the tiles of a
-persistent product in turns."""
+"""Warps of a block, the only one of its multiprocessor, that get as many others unasked, 128 threads, to take
+the tiles of a persistent product in turns."""
+GROUPS_THAT_TAKE_TURNS = 2
+"""Groups of so many threads: one stores its tile while the other one multiplies."""
 WORDS_FOR_TWO_BLOCKS = ((32, 64), (256, 1 << 30))
 """32-bit words of tensors in a thread for which the assembler is told to leave registers for two blocks a
 multiprocessor: from the first number of a pair to the second, both included."""

@@ -50,7 +50,7 @@ ASKED = {
     "passes/specialize_warps.py": (11, "parts a loop's copies, and their waits, from all else in it"),
     "passes/staggered_products.py": (5, "matches products, their tiles, and the copies of these"),
     "passes/tensor_stores.py": (2, "assembly by the user may touch any memory; which atomics order memory"),
-    "passes/warpgroup_dots.py": (2, "matches how operands of products were loaded"),
+    "passes/warpgroup_dots.py": (3, "matches how operands of products were loaded"),
 }
 """Which modules ask whether an operation is of one class, how often, and why; no other does. To ask what an
 operation *does* (effects, traits, cost, layouts, control flow, facts) needs no class: ``ir/interfaces.py``.

@@ -122,6 +122,8 @@ ATTRIBUTES = ("extra_warps = 1, ", REGISTERS)
     ([ATTRIBUTES, ("[240, 24]", "[240, 20]")], "a multiple of 8 from 24 to 240"),
     ([ATTRIBUTES, ("maxnreg = 168", "maxnreg = 64")], "336 registers of 32 threads are wanted, 320 were"),
     ([ATTRIBUTES, ("extra_warps = 4", "extra_warps = 2")], "no whole warpgroups"),
+    ([(ARRIVE, ARRIVE + "    %g = get_consumer_group : i32\n")], "where there is one group of consumers"),
+    ([("extra_warps = 1, ", "extra_warps = 2, consumer_groups = 2, ")], "groups of consumers"),
 ])  # fmt: skip
 def test_mutations_that_the_verifier_finds(changes, message):
     with pytest.raises(VerificationError, match=message):

@@ -27,7 +27,7 @@ from ptxforge.layouts.conversion import (
 
 @lowers(ConvertLayout)
 def convert_layout(ctx: Lowering, op: ConvertLayout) -> None:
-    source, result = op.x.type, op.result.type
+    source = op.x.type
     entries = ctx.get(op.x)
     plan = op.plan
     if isinstance(plan, Registers):

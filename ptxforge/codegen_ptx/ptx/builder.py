@@ -45,7 +45,6 @@ from ptxforge.codegen_ptx.ptx.instruction import (
 )
 from ptxforge.codegen_ptx.ptx.registers import MOVES, Register, resolve
 from ptxforge.ir.warps import WarpGroup
-from ptxforge.support.machine import WARP_SIZE
 from ptxforge.support.target import Target
 
 Affine = tuple[Register, int]
@@ -312,7 +311,7 @@ class Builder:
         tid, leaves = self.new("r"), self.new("p")
         (self._before or self._entry_code)[0:0] = [
             Instruction("mov.u32 %s, %%tid.x;", (tid,), EFFECT),
-            Instruction("setp.ge.u32 %s, %s, %s;", (leaves, tid, WARP_SIZE * self.group.end), EFFECT),
+            Instruction("setp.ge.u32 %s, %s, %s;", (leaves, tid, self.group.end_thread), EFFECT),
             Instruction(f"@%s bra.uni {start};", (leaves,), EFFECT),
             *(Instruction(text, (), EFFECT) for text in (own_first,) if text),
         ]

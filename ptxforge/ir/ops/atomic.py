@@ -56,6 +56,10 @@ class AtomicRMW(Atomic):
     scope = attribute(SCOPES, "gpu")
     scratch_offset = attribute(int, -1)
 
+    @property
+    def is_silent(self) -> bool:
+        return not self.is_used and self.sem == "relaxed"
+
     infer = gives_type_of(1)
 
     def check(self):

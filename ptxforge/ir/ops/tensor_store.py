@@ -29,6 +29,7 @@ from ptxforge.ir.definition import (
     STORES,
     TENSOR,
     TENSOR_MAP,
+    UNORDERED,
     WRITES_GLOBAL,
     Effects,
     attribute,
@@ -57,7 +58,7 @@ def _check(op: Operation, shape: tuple[int, ...]) -> None:
 
 
 @define(
-    "store_box", effects=WRITES_GLOBAL, traits=[ANY_LAYOUT], removed_by="stage_boxes",
+    "store_box", effects=WRITES_GLOBAL, traits=[ANY_LAYOUT, UNORDERED], removed_by="stage_boxes",
     shows_operand_types=True,
 )  # fmt: skip
 class StoreBox(Operation):

@@ -25,10 +25,10 @@ from collections.abc import Callable, Iterable
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation, Value
+from ptxforge.ir.definition import UNORDERED
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load, Store
-from ptxforge.ir.ops.tensor_store import StoreBox
 from ptxforge.ir.rewriter import constant_everywhere
 from ptxforge.passes.analysis.roots import root_of
 from ptxforge.support import machine
@@ -147,7 +147,7 @@ def _written(loop: For) -> set[Value] | None:
     for op in loop.body.walk():
         if "global" not in op.get_effects().writes:
             continue
-        may_pass = isinstance(op, StoreBox) or (is_asked_for and isinstance(op, Store))
+        may_pass = UNORDERED in op.traits or (is_asked_for and isinstance(op, Store))
         root = root_of(op.pointer) if may_pass else None
         if root is None:
             return None

@@ -8,13 +8,12 @@ from collections.abc import Collection
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation
-from ptxforge.ir.definition import PRODUCTS
+from ptxforge.ir.definition import PRODUCTS, UNORDERED
 from ptxforge.ir.facts import AxisInfo
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
 from ptxforge.layouts.banks import register_run
 from ptxforge.layouts.encodings import elements_per_thread
-from ptxforge.ir.ops.tensor_store import StoreBox
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.passes.analysis.pipelined_loads import is_zero, pipelined_loads
 from ptxforge.passes.analysis.roots import root_of
@@ -51,7 +50,7 @@ def _whole_loop(loop: Operation, stages: int) -> tuple[str, str] | None:
         if op.get_effects().other and op.get_effects().queue != PRODUCTS:
             return f"its loads do not run ahead: it holds '{op.name}'", f"move '{op.name}' out of the loop"
     writes = [op for op in loop.body.walk()
-              if "global" in op.get_effects().writes and not isinstance(op, StoreBox)]  # fmt: skip
+              if "global" in op.get_effects().writes and UNORDERED not in op.traits]  # fmt: skip
     if writes and loop.num_stages < 0:
         line = writes[0].location.line if writes[0].location else "?"
         return (
