@@ -194,7 +194,7 @@ def _kept_in_memory(dot: Dot) -> _Tile | None:
 
 
 def has_turned_left(dot: Dot) -> bool:
-    """Whether A is the transpose of what is made of a product, of elements that may lie along m; see TURNED."""
+    """Whether A is the transpose of what a product gave, of elements that may lie along m; see TURNED."""
     is_turned = [turn.order for turn in _origin(dot.a)[1]] == [(1, 0)]
     return is_turned and dot.a.type.element.bits == 16 and comes_from_dot(dot)
 
