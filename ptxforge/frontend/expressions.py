@@ -323,8 +323,8 @@ def _tensor_attribute(v: Visitor, node: ast.Attribute, x: TensorValue) -> Any:
 def _block_pointer_attribute(node: ast.Attribute, pointer: BlockPointer) -> Any:
     if node.attr in ("dtype", "type"):
         return pointer.type
-    if node.attr == "advance":
-        return Method(MEMBERS["advance"], pointer)
+    if node.attr in ("advance", "store"):
+        return Method(MEMBERS[node.attr], pointer)
     hint = "" if node.attr not in ("shape", "strides") else "keep them in variables of their own"
     raise CompilationError(f"a block pointer has no attribute '{node.attr}'", hint=hint)
 

@@ -78,7 +78,7 @@ def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE) ->
     """
 
 
-@builtin
+@builtin(member=True)
 def cdiv(x: Any, div: Any) -> Any:
     """``x`` divided by ``div`` and rounded up, for non-negative integers: ``(x + div - 1) // div``.
 

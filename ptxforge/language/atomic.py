@@ -19,7 +19,7 @@ from ptxforge.language.registry import builtin
 from ptxforge.language.types import tensor
 
 
-@builtin
+@builtin(member=True)
 def atomic_add(
     pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
@@ -33,7 +33,7 @@ def atomic_add(
     """
 
 
-@builtin
+@builtin(member=True)
 def atomic_max(
     pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
@@ -44,7 +44,7 @@ def atomic_max(
     """
 
 
-@builtin
+@builtin(member=True)
 def atomic_min(
     pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
@@ -54,7 +54,7 @@ def atomic_min(
     """
 
 
-@builtin
+@builtin(member=True)
 def atomic_and(
     pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
@@ -64,7 +64,7 @@ def atomic_and(
     """
 
 
-@builtin
+@builtin(member=True)
 def atomic_or(
     pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
@@ -74,7 +74,7 @@ def atomic_or(
     """
 
 
-@builtin
+@builtin(member=True)
 def atomic_xor(
     pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
@@ -84,7 +84,7 @@ def atomic_xor(
     """
 
 
-@builtin
+@builtin(member=True)
 def atomic_xchg(
     pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
@@ -96,7 +96,7 @@ def atomic_xchg(
     """
 
 
-@builtin
+@builtin(member=True)
 def atomic_cas(
     pointer: tensor, cmp: Any, val: Any, sem: str | None = None, scope: str | None = None
 ) -> tensor:

@@ -13,7 +13,6 @@ def load(
     pointer: tensor,
     mask: Any = None,
     other: Any = None,
-    *,
     boundary_check: Any = (),
     padding_option: str = "",
     cache_modifier: str = "",
@@ -42,12 +41,11 @@ def load(
     """
 
 
-@builtin
+@builtin(member=True)
 def store(
     pointer: tensor,
     value: Any,
     mask: Any = None,
-    *,
     boundary_check: Any = (),
     cache_modifier: str = "",
     eviction_policy: str = "",

@@ -101,7 +101,7 @@ def _storage(dtype: L.dtype | L.pointer_type) -> L.dtype | L.pointer_type:
 
 @implements(language.load)
 def load(
-    ctx, pointer, mask=None, other=None, *, boundary_check=(), padding_option="", cache_modifier="",
+    ctx, pointer, mask=None, other=None, boundary_check=(), padding_option="", cache_modifier="",
     eviction_policy="", volatile=False,
 ):  # fmt: skip
     if isinstance(pointer, BlockPointer):
@@ -135,7 +135,7 @@ def load(
 
 
 @implements(language.store)
-def store(ctx, pointer, value, mask=None, *, boundary_check=(), cache_modifier="", eviction_policy=""):
+def store(ctx, pointer, value, mask=None, boundary_check=(), cache_modifier="", eviction_policy=""):
     if isinstance(pointer, BlockPointer):
         pointer, mask = _through_block_pointer(ctx, pointer, boundary_check, mask)
     else:
