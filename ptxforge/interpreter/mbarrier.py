@@ -36,6 +36,18 @@ class _Phases:
     copies: list[Callable[[], None]] = attrs.Factory(list)
 
 
+@attrs.frozen
+class _Phase:
+    """A token: phase ``number`` of an mbarrier. (None where nothing was expected.)"""
+
+    of: _Phases
+    number: int
+
+    @property
+    def is_over(self) -> bool:
+        return self.of.ended > self.number
+
+
 @interprets(BarrierInit)
 def barrier_init(program, op, barriers):
     for barrier in barriers.reshape(-1, 1):
@@ -53,12 +65,13 @@ def barrier_inval(program, op, barriers):
 @interprets(BarrierExpect)
 def barrier_expect(program, op, barrier, flag=True):
     if not flag:
-        return
+        return None
     phases = _found(program, barrier)
     if phases.expected is not None:
         raise InterpreterError("a second arrival in one phase of an mbarrier")
     phases.expected = op.bytes
     _note_progress(program)
+    return _Phase(phases, phases.ended)
 
 
 @interprets(BarrierArrive)
@@ -89,10 +102,12 @@ def barrier_wait(program, op, barrier, phase, flag=True):
 
 
 @interprets(TensorLoad)
-def tensor_load(program, op, map, barrier, destination, *rest):
+def tensor_load(program, op, map, phase, destination, *rest):
     if op.is_flagged and not rest[-1]:
         return
-    phases = _found(program, barrier)
+    if phase is None or phase.is_over:
+        raise InterpreterError("a copy that completes in a phase of an mbarrier that nothing expects")
+    phases = phase.of
     phases.started += destination.nbytes
     tile = _box(program, map, [int(c) for c in rest[: len(op.tile_dims)]], op.tile_dims, destination)
 

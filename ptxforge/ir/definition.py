@@ -199,6 +199,7 @@ MBARRIERS = Constraint("mbarriers", lambda t: isinstance(t, T.MemDescType) and t
 TENSOR_OR_MEMDESC = Constraint("tensor or memdesc", lambda t: isinstance(t, (T.TensorType, T.MemDescType)))
 FLIGHT = Constraint("flight", lambda t: isinstance(t, T.FlightType))
 COPY_TOKEN = Constraint("token<cp.async>", lambda t: t is T.TokenType(COPIES))
+PHASE = Constraint("token<tma>", lambda t: t is T.TokenType(TENSORS))
 DESCRIPTOR = Constraint("descriptor", lambda t: isinstance(t, T.DescriptorType))
 TENSOR_MAP = Constraint("tensor map", lambda t: t is T.TENSOR_MAP)
 

@@ -8,7 +8,7 @@
 ``memdesc<3x128x64xf16, #shared<{…}>, mutable>``   a tile in shared memory
 ``memdesc<3x1xmbarrier, #shared<{…}>, mutable>``   mbarriers, which have a place there and nowhere else
 ``flight<tensor<64x64xf32, #mma<{…}>>>``  accumulators under way, which no thread may touch before a wait
-``token<cp.async>``                       stands for work in that queue
+``token<cp.async>``                       stands for work in that queue; ``token<tma>``: an mbarrier's phase
 ``descriptor<128x64xf16>``                a tensor in memory, of which boxes of that shape are loaded and
                                           stored (``descriptor<128x64xf16, nan>``: NaN outside, not 0)
 ``tensormap``                             the address of a tensor map, a kernel's parameter of 128 bytes
@@ -218,8 +218,9 @@ boxes to shared memory (which complete on mbarriers), and from there (in bulk gr
 
 
 class TokenType(Type):
-    """Stands for work in a ``queue``, or for having waited for it; carries no data. (Products have a
-    ``FlightType`` instead, which is their accumulators, and a copy of a box has its mbarrier.)"""
+    """Stands for work in a ``queue``, or for having waited for it; carries no data. For copies of boxes it is
+    the phase of an mbarrier in which they complete. (Products have a ``FlightType`` instead, which is their
+    accumulators.)"""
 
     __slots__ = ("queue",)
     _interned: dict[str, TokenType] = {}

@@ -117,9 +117,14 @@ def _may_interleave(one: Request, other: Request, requests: list[Request]) -> bo
 
 
 def _holds_vectors(op: Operation) -> bool:
-    """Whether TMA copies vectors to an allocation: each must begin at a multiple of the alignment."""
-    return ALLOCATES in op.traits and any(
-        user.effects.fills == TENSORS and user.destination.type.rank == 1 for user in users_of(op.result)
+    """Whether TMA copies vectors to an allocation: each must begin at a multiple of the alignment. Mbarriers
+    in whose phases vectors come lie as these do."""
+    if ALLOCATES not in op.traits:
+        return False
+    users = [user for user in users_of(op.result) if user.effects.starts == TENSORS]
+    completing = [copy for user in users for phase in user.results for copy in phase.users]
+    return any(
+        copy.effects.fills == TENSORS and copy.destination.type.rank == 1 for copy in (*users, *completing)
     )
 
 

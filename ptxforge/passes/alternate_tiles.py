@@ -231,7 +231,7 @@ def _produce(parts: _Parts) -> None:
     of the tiles that it copies, and what stood in front of it goes."""
     loop, wait = parts.copying, parts.wait
     tiles = loop.parent_op
-    for op in list(tiles.body.of((BarrierExpect, TensorLoad))):
+    for op in reversed(list(tiles.body.of((BarrierExpect, TensorLoad)))):
         op.erase()
     slot, phase = wait.barrier.defining_op.operands[1], wait.phase
     for op in list(loop.body.of((BarrierExpect, TensorLoad))):
@@ -255,9 +255,7 @@ def _share_barriers(parts: _Parts) -> None:
     for wait in others:
         ring = allocation_of(wait.barrier)
         kept.bytes += expects[ring].bytes
-        expects[ring].erase()
-        for op in [op for op in body.of(TensorLoad) if allocation_of(op.barrier) is ring]:
-            op.set_operand(1, kept.barrier)
+        expects[ring].replace_with([kept.result])
         wait.erase()
         for user in (*users_of(ring.result), *ring.result.users, ring):
             user.erase()

@@ -1,11 +1,11 @@
 """Tiles that several CTAs of a cluster need: each copies a share, for all of them.
 
     barrier                                                          (before: each copies all of A's tile)
-    tensor_load %a_map, %full, %buffer, %row, %k
+    tensor_load %a_map, %tile, %buffer, %row, %k
 
     barrier_arrive %empty {peers = [0, 1]}                           (after: half of the rows each)
     barrier_wait %empty, %phase {for_copies}
-    tensor_load %a_map, %full, %buffer, %row, %k {multicast = 1}
+    tensor_load %a_map, %tile, %buffer, %row, %k {multicast = 1}
 
 A buffer is overwritten when the products of *all* CTAs that get the copy have read it: their warps arrive at
 the sender's mbarrier. Before the first copy all CTAs meet, so that they run, have made their mbarriers, and

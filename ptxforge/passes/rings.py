@@ -241,9 +241,10 @@ class Rings:
             self._release(load, at)
         slot, arrival = pick(b, buffer, copy_index), pick(b, barriers, copy_index)
         shared_by = self.multicasts.get(load, 0)
-        started = self.by_tma.start(load, rectangle, layout, slot.result, arrival.result, shared_by)
-        self._expected[self.group[load]] = started[0]
-        stage.update(dict.fromkeys((slot, arrival, *started), at))
+        expect = b.create(BarrierExpect, arrival.result, bytes=load.result.type.bytes)
+        self._expected[self.group[load]] = expect
+        started = self.by_tma.start(load, rectangle, layout, slot.result, expect.result, shared_by)
+        stage.update(dict.fromkeys((slot, arrival, expect, *started), at))
         completion = pick(b, barriers, read_index)
         wait = b.create(BarrierWait, completion.result, phase)
         source = pick(b, buffer, read_index)
@@ -259,10 +260,8 @@ class Rings:
         b = Builder.at(load)
         slot = pick(b, buffer, self._counter(at))
         layout, shared_by = buffer.type.layout, self.multicasts.get(load, 0)
-        start = self.by_tma.start(load, rectangle, layout, slot.result, expect.barrier, shared_by)
-        own = start.pop(0)
-        expect.bytes += own.bytes
-        own.erase()
+        start = self.by_tma.start(load, rectangle, layout, slot.result, expect.result, shared_by)
+        expect.bytes += load.result.type.bytes
         source = pick(b, buffer, self._counter(use))
         stage.update(dict.fromkeys((slot, *start), at))
         stage[source] = use

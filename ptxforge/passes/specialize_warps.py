@@ -295,7 +295,7 @@ def _split(function: Function, target: Target, plan: _Plan) -> None:
     set_registers(function)
     empties = {ring.loop: _empties(plan.top, ring) for ring in plan.rings}
     producer = _producer(function, plan, empties)
-    for op in plan.copying:
+    for op in reversed(plan.copying):
         op.erase()
     for ring in plan.rings:
         b = Builder.at(ring.barrier)

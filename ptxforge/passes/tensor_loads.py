@@ -3,8 +3,8 @@
     %x = load %p                                     (before: in a pipelined loop, of a rectangle)
     … local_alloc %x …
 
-    barrier_expect %bar_in {bytes = 16384}           (after; stage 0)
-    tensor_load %map, %bar_in, %buffer_in, %row, %column
+    %t = barrier_expect %bar_in {bytes = 16384}      (after; stage 0)
+    tensor_load %map, %t, %buffer_in, %row, %column
     …
     barrier_wait %bar_out, %phase                    (stage 2)
     … %buffer_out …
@@ -32,7 +32,7 @@ from ptxforge.ir.definition import ALLOCATES, UNORDERED
 from ptxforge.ir.ops.arith import AddI, MulI
 from ptxforge.ir.ops.cast import ExtSI, TruncI
 from ptxforge.ir.ops.control import Loop
-from ptxforge.ir.ops.mbarrier import BarrierExpect, TensorLoad
+from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex
 from ptxforge.ir.ops.tensor_map import MakeTensorMap, MapWorkspace, ReleaseWorkspace
@@ -202,19 +202,17 @@ class TensorLoads:
         return workspace, template
 
     def start(
-        self, load: Load, rectangle: Rectangle, layout: Shared, buffer: Value, barrier: Value,
+        self, load: Load, rectangle: Rectangle, layout: Shared, buffer: Value, phase: Value,
         multicast: int,
     ) -> list[Operation]:  # fmt: skip
-        """The operations that start the copy, before ``load``, in order; CTAs whose ranks differ in the bits
-        of ``multicast`` do it together."""
+        """The operations that start the copy, which completes in ``phase``, before ``load``, in order; CTAs
+        whose ranks differ in the bits of ``multicast`` do it together."""
         b = Recorder(Builder.at(load))
-        type = load.result.type
-        b.create(BarrierExpect, barrier, bytes=type.bytes)
         coordinates = [b.polynomial(d.coordinate) for d in rectangle.dimensions]
         tile_dims = tuple(-1 if d.tile_dim is None else d.tile_dim for d in rectangle.dimensions)
         map = self.map_of(load, rectangle, layout, 1 << multicast.bit_count())
         shared = {"multicast": multicast} if multicast else {}
-        b.create(TensorLoad, map, barrier, buffer, *coordinates, tile_dims=tile_dims, **shared)
+        b.create(TensorLoad, map, phase, buffer, *coordinates, tile_dims=tile_dims, **shared)
         return b.made
 
 

@@ -28,9 +28,9 @@ attributes {num_warps = 1, target = "sm_90a"} {
   %yes = constant {value = true} : i1
   %bar = memdesc_index %bars, %one : (memdesc<2x1xmbarrier, #bar, mutable>, i32) \
 -> memdesc<1xmbarrier, #bar, mutable>
-  barrier_expect %bar {bytes = 512}
-  tensor_load %map, %bar, %buffer, %minus, %one, %yes {tile_dims = [0, 1], is_flagged = true} : \
-(tensormap, memdesc<1xmbarrier, #bar, mutable>, memdesc<16x16xf16, #a, mutable>, i32, i32, i1)
+  %tile = barrier_expect %bar {bytes = 512} : token<tma>
+  tensor_load %map, %tile, %buffer, %minus, %one, %yes {tile_dims = [0, 1], is_flagged = true} : \
+(tensormap, token<tma>, memdesc<16x16xf16, #a, mutable>, i32, i32, i1)
   barrier_wait %bar, %zero
   %v = local_load %buffer : (memdesc<16x16xf16, #a, mutable>) -> tensor<16x16xf16, #b>
   barrier
@@ -70,24 +70,28 @@ def copied(function) -> np.ndarray:
 
 def test_a_wait_at_which_nothing_arrives_is_refused():
     """Copies bring bytes, but a phase does not end before somebody has arrived."""
-    expect = "  barrier_expect %bar {bytes = 512}\n"
     more = "  %more = local_alloc : () -> memdesc<1xmbarrier, #bar, mutable>\n"
-    other = more + expect.replace("%bar", "%more")
-    for instead in ("", other):
-        with pytest.raises(VerificationError, match="arrives at the mbarrier|to which nothing is added"):
-            parsed((expect, instead))
-    parsed((expect, "  barrier_arrive %bar\n"))
+    with pytest.raises(VerificationError, match="arrives at the mbarrier"):
+        parsed((EXPECT, more + EXPECT.replace("%bar", "%more")))
+    with pytest.raises(VerificationError, match="to which nothing is added"):
+        parsed((EXPECT, ""), (COPY, ""))
+    parsed((EXPECT, "  barrier_arrive %bar\n"), (COPY, ""))
 
 
 BAR, TILE = "memdesc<1xmbarrier, #bar, mutable>", "memdesc<16x16xf16, #a, mutable>"
+EXPECT = "  %tile = barrier_expect %bar {bytes = 512} : token<tma>\n"
+COPY = f"""\
+  tensor_load %map, %tile, %buffer, %minus, %one, %yes {{tile_dims = [0, 1], is_flagged = true}} : \
+(tensormap, token<tma>, {TILE}, i32, i32, i1)
+"""
 READ = f"  %read = local_load %bar : ({BAR}) -> tensor<1xmbarrier, #slice<{{dim = 1, parent = #b}}>>\n"
 
 
 @pytest.mark.parametrize(("changes", "message"), [
     ([("barrier_init %bars", "barrier_init %buffer")], "'barriers' has type memdesc<16x16xf16"),
-    ([("%map, %bar, ", "%map, %buffer, "), (f"(tensormap, {BAR}", f"(tensormap, {TILE}")], "expected mbarr"),
+    ([(COPY, COPY + COPY.replace("%tile", "%bar").replace("token<tma>", BAR))], "expected token<tma>"),
     ([("  barrier_wait", f"{READ}  barrier_wait")], "mbarriers lie in shared memory"),
-], ids=["a tile is made an mbarrier", "a copy completes on a tile", "an mbarrier is read"])  # fmt: skip
+], ids=["a tile is made an mbarrier", "a copy completes in no phase", "an mbarrier is read"])  # fmt: skip
 def test_mbarriers_are_no_tiles(changes, message):
     with pytest.raises(VerificationError, match=message):
         parsed(*changes)
@@ -110,19 +114,38 @@ ROOM = """\
   %room = memdesc_index %bars, %zero : (memdesc<2x1xmbarrier, #bar, mutable>, i32) \
 -> memdesc<1xmbarrier, #bar, mutable>
 """
-EXPECT, WAIT = "  barrier_expect %bar {bytes = 512}\n", "  barrier_wait %bar, %zero\n"
+WAIT = "  barrier_wait %bar, %zero\n"
+
+
+NO = "  %no = constant {value = false} : i1\n"
+NONE = "  %none = barrier_expect %bar {bytes = 0} : token<tma>\n"
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ([("{bytes = 512}", "{bytes = 256}")], "a wait that never ends"),
+    ([(WAIT, WAIT + WAIT.replace("zero", "one"))], "a wait that never ends"),
     ([(EXPECT, ROOM + EXPECT.replace("%bar", "%room"))], "a wait that never ends"),
+    ([(COPY, NO + COPY.replace("%yes", "%no"))], "a wait that never ends"),
+    ([(EXPECT, NO + EXPECT.replace("%bar {", "%bar, %no {"))],
+     "in a phase of an mbarrier that nothing expects"),
+    ([(COPY, "  barrier_arrive %bar\n" + COPY)], "in a phase of an mbarrier that nothing expects"),
     ([("  barrier_init %bars\n", "")], "before barrier_init"),
     ([(WAIT, "")], "while copies are under way"),
-    ([(EXPECT, EXPECT + EXPECT)], "second arrival"),
+    ([(EXPECT, NONE + EXPECT)], "second arrival"),
 ])  # fmt: skip
 def test_faults(changes, message):
     with pytest.raises(InterpreterError, match=message):
         copied(parsed(*changes))
+
+
+@pytest.mark.parametrize(("changes", "message"), [
+    ([("{bytes = 512}", "{bytes = 256}")], "copies bring 512 of the 256 bytes that are expected"),
+    ([(COPY, "")], "copies bring 0 of the 512 bytes that are expected"),
+    ([(COPY, COPY + COPY)], "copies bring 1024 of the 512 bytes that are expected"),
+    ([(COPY, f"  if %yes {{\n{COPY}    yield\n  }} else {{\n    yield\n  }}\n")], "no operation of its"),
+], ids=["fewer", "no copy", "two copies", "a copy in a branch"])  # fmt: skip
+def test_phases_expect_what_copies_bring(changes, message):
+    with pytest.raises(VerificationError, match=message):
+        parsed(*changes)
 
 
 def test_a_phase_that_is_over_is_not_waited_for():
@@ -148,8 +171,7 @@ def test_a_wait_without_arrivals_never_ends():
 
 
 def test_a_wait_whose_flag_does_not_hold_is_none():
-    no = "  %no = constant {value = false} : i1\n"
-    copied(parsed((EXPECT, ROOM + no + "  barrier_wait %room, %zero, %no\n" + EXPECT)))
+    copied(parsed((EXPECT, ROOM + NO + "  barrier_wait %room, %zero, %no\n" + EXPECT)))
 
 
 CLUSTER = ("num_warps = 1,", "num_warps = 1, num_ctas = 4,")

@@ -39,13 +39,13 @@ attributes {{num_warps = 1, extra_warps = 1, target = "sm_90a"}} {{
   }} producer {{
     %first = constant {{value = 0}} : i32
     %second = constant {{value = 16}} : i32
-    barrier_expect %full {{bytes = 512}}
-    tensor_load %map, %full, %buffer, %first, %first {{tile_dims = [0, 1]}} : \
-(tensormap, {BAR}, {TILE}, i32, i32)
+    %t1 = barrier_expect %full {{bytes = 512}} : token<tma>
+    tensor_load %map, %t1, %buffer, %first, %first {{tile_dims = [0, 1]}} : \
+(tensormap, token<tma>, {TILE}, i32, i32)
     barrier_wait %empty, %first
-    barrier_expect %full {{bytes = 512}}
-    tensor_load %map, %full, %buffer, %second, %first {{tile_dims = [0, 1]}} : \
-(tensormap, {BAR}, {TILE}, i32, i32)
+    %t2 = barrier_expect %full {{bytes = 512}} : token<tma>
+    tensor_load %map, %t2, %buffer, %second, %first {{tile_dims = [0, 1]}} : \
+(tensormap, token<tma>, {TILE}, i32, i32)
     yield
   }}
   %i = make_range {{start = 0, end = 16}} : tensor<16xi32, #slice<{{dim = 1, parent = #b}}>>
@@ -101,7 +101,7 @@ def test_both_groups_take_turns():
     np.testing.assert_array_equal(summed(parsed()), x[:16] + x[16:])
 
 
-ARRIVE, EXPECT = "    barrier_arrive %empty\n", "    barrier_expect %full {bytes = 512}\n"
+ARRIVE = "    barrier_arrive %empty\n"
 REGISTERS = "extra_warps = 4, maxnreg = 168, warp_registers = [240, 24], "
 ATTRIBUTES = ("extra_warps = 1, ", REGISTERS)
 
@@ -116,7 +116,8 @@ ATTRIBUTES = ("extra_warps = 1, ", REGISTERS)
     ([("%empty {count = 1}", "%empty {count = 2}")], "a barrier of 2 arrivals in 'partition' gets 1"),
     ([("  barrier_init %full\n", "")], "a barrier of no arrivals"),
     ([("    barrier_wait %empty, %first\n", ARRIVE)], "two groups of 'partition' arrive"),
-    ([(EXPECT, "")], "that expects no bytes|no other group arrives|nothing arrives"),
+    ([("{bytes = 512}", "{bytes = 256}")], "copies bring 512 of the 256 bytes"),
+    ([("%full {bytes", "%empty {bytes")], "at which no other group arrives|nothing arrives"),
     ([("  %i = make", "  barrier_wait %full, %one\n  %i = make")], "used outside of it"),
     ([ATTRIBUTES, ("[240, 24]", "[248, 24]")], "a multiple of 8 from 24 to 240"),
     ([ATTRIBUTES, ("[240, 24]", "[240, 20]")], "a multiple of 8 from 24 to 240"),
@@ -141,7 +142,6 @@ PHASES = "barrier_wait %full, %zero", "barrier_wait %full, %one"
     ([(PHASES[1], PHASES[0])], None),
     ([("barrier_wait %empty, %first", "barrier_wait %empty, %first\n    barrier_wait %empty, %second"),
       ("%second = constant {value = 16}", "%second = constant {value = 1}")], "a wait that never ends"),
-    ([("{bytes = 512}", "{bytes = 256}")], "a wait that never ends"),
     ([(ARRIVE, ""), ("    yield %both\n", ARRIVE + "    yield %both\n")], "a wait that never ends"),
     ([("    barrier_wait %empty, %first\n", "")], "second arrival"),
 ])  # fmt: skip

@@ -4,14 +4,15 @@
     barrier_init %bars
     barrier
     %bar = memdesc_index %bars, %slot
-    barrier_expect %bar {bytes = 16384}
-    tensor_load %map, %bar, %buffer, %row, %column
+    %tile = barrier_expect %bar {bytes = 16384} : token<tma>
+    tensor_load %map, %tile, %buffer, %row, %column
     …
     barrier_wait %bar, %phase                                            the tile is there
 
 A barrier counts phases. A phase ends when all arrivals that it waits for, and all bytes that an arrival said
-to expect, have come; ``barrier_wait`` waits for the end of the phase of a parity: 0 for the first, third
-… use of a barrier, 1 for the second, fourth …
+to expect, have come. The token of a ``barrier_expect`` is its phase: the copies that take it complete on its
+barrier, and bring the bytes that it expects, no more and no fewer. ``barrier_wait`` waits for the end of the
+phase of a parity: 0 for the first, third … use of a barrier, 1 for the second, fourth …
 
 Where CTAs of a cluster copy a tile together (``multicast``), a barrier expects the bytes that reach its own
 CTA, and readers arrive at those of all CTAs (``peers``) before it is overwritten.
@@ -27,6 +28,7 @@ from ptxforge.ir.definition import (
     ANCHOR,
     MBARRIERS,
     MEMDESC,
+    PHASE,
     SCALAR_BOOL,
     SCALAR_INT,
     SIDE_EFFECT,
@@ -70,13 +72,21 @@ class BarrierInval(Operation):
 @define("barrier_expect", effects=Effects(other=True, starts=TENSORS))
 class BarrierExpect(Operation):
     """Arrive at an mbarrier, once for the whole block, and tell it how many ``bytes`` copies will bring in
-    this phase; nothing happens where ``flag`` does not hold."""
+    this phase: those that take the token, which stands for it. Nothing happens where ``flag`` does not
+    hold."""
 
     barrier = operand(MBARRIERS)
     flag = operand(SCALAR_BOOL, optional=True)
     bytes = attribute(int)
 
-    infer = gives()
+    infer = gives(T.TokenType(TENSORS))
+
+    def check(self):
+        copies = [user for user in self.result.users if isinstance(user, TensorLoad)]
+        tiles = [value.type for copy in copies for value in copy.operands if MEMDESC.holds(value.type)]
+        brought = sum(tile.bytes for tile in tiles)
+        if brought != self.bytes:
+            raise VerificationError(f"copies bring {brought} of the {self.bytes} bytes that are expected")
 
 
 @define("barrier_arrive", effects=Effects(other=True, signals=TENSORS))
@@ -111,8 +121,8 @@ class BarrierWait(Operation):
 @define("tensor_load", effects=_LOAD, traits=[ANCHOR], shows_operand_types=True)
 class TensorLoad(Operation):
     """Start a copy of the box of a tensor that begins at ``coordinates`` to ``destination``, by one thread;
-    what lies outside of the tensor is zero. Its bytes complete on ``barrier``. Nothing happens where ``flag``
-    (given if ``is_flagged``) does not hold.
+    what lies outside of the tensor is zero. Its bytes complete in ``phase``, which an operation of the same
+    block expects. Nothing happens where ``flag`` (given if ``is_flagged``) does not hold, nor must there.
 
     ``map`` is a kernel's parameter whose attributes describe the tensor, outermost dimension first; the
     coordinates are in the same order. ``ordered`` promises that nothing reads the destination any more: an
@@ -124,7 +134,7 @@ class TensorLoad(Operation):
     """
 
     map = operand(TENSOR_MAP)
-    barrier = operand(MBARRIERS)
+    phase = operand(PHASE)
     destination = operand(MEMDESC)
     rest = operands(SCALAR_INT)
     tile_dims = attribute(tuple)
@@ -133,6 +143,11 @@ class TensorLoad(Operation):
     multicast = attribute(int, 0)
 
     infer = gives()
+
+    @property
+    def barrier(self):
+        """The mbarrier on which it completes."""
+        return self.phase.defining_op.barrier
 
     @property
     def coordinates(self):
@@ -145,6 +160,9 @@ class TensorLoad(Operation):
         return self.rest[-1] if self.is_flagged else None
 
     def check(self):
+        expect = self.phase.defining_op
+        if not isinstance(expect, BarrierExpect) or expect.parent is not self.parent:
+            raise VerificationError("'tensor_load' in a phase that no operation of its block expects")
         if len(self.rest) != len(self.tile_dims) + self.is_flagged:
             raise VerificationError(f"'tensor_load' of {len(self.tile_dims)} dimensions has {len(self.rest)} "
                                     "coordinates and flags")  # fmt: skip

@@ -20,7 +20,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
 from ptxforge.ir.definition import ALLOCATES, ALWAYS, SAME_MEMORY, SIDE_EFFECT, define, gives, region
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierExpect, BarrierInit, BarrierWait, TensorLoad
+from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierExpect, BarrierInit, BarrierWait
 from ptxforge.ir.warps import PRODUCER_BARRIER, SplitsWarps, WarpGroup, scratch_of, warps_around, warps_of
 from ptxforge.support import machine
 from ptxforge.support.errors import VerificationError
@@ -134,9 +134,7 @@ class _Arrivals:
             for op, ring in ops:
                 if isinstance(op, BarrierWait):
                     self._check_wait(ring, self.consumers + self.producer if groups > 1 else others)
-                elif isinstance(op, TensorLoad):
-                    self._check_bytes(ring, ops)
-                else:
+                elif _arrives(op):
                     self._check_count(op, ring)
 
     def _check_users(self) -> None:
@@ -150,11 +148,6 @@ class _Arrivals:
     def _check_wait(ring: Operation, others: list[tuple[Operation, Operation]]) -> None:
         if not any(_arrives(op) and other is ring for op, other in others):
             raise VerificationError("a wait in 'partition' for a barrier at which no other group arrives")
-
-    @staticmethod
-    def _check_bytes(ring: Operation, ops: list[tuple[Operation, Operation]]) -> None:
-        if not any(isinstance(op, BarrierExpect) and other is ring for op, other in ops):
-            raise VerificationError("a copy in 'partition' completes on a barrier that expects no bytes")
 
     def _check_count(self, op: Operation, ring: Operation) -> None:
         """All arrivals of a phase are those of one operation: one for a block, or one for each warp."""
