@@ -49,9 +49,12 @@ def test_a_loop_that_repeats_itself_is_a_livelock(threads, check):
 
 @pytest.mark.parametrize("body", [COUNTS, WRITES])
 @pytest.mark.parametrize("threads", [64, 20])
-def test_a_loop_that_changes_something_runs_to_the_limit(body, threads):
-    (found,) = spin(body, threads, step_limit=1 << 18).findings
-    assert found.kind == "limit" and f"stopped after {1 << 18} basic blocks" in found.message
+def test_a_loop_that_changes_something_runs_to_the_limit(monkeypatch, body, threads):
+    """The state is compared as soon as that of the other loops would be, and as often again."""
+    monkeypatch.setattr(scheduler, "_PATIENCE", 8)
+    (found,) = spin(body, threads, step_limit=1 << 15).findings
+    assert found.kind == "limit" and f"stopped after {1 << 15} basic blocks" in found.message
+    assert [one.kind for one in spin(CHANGES_NOTHING, threads, step_limit=1 << 15).findings] == ["livelock"]
 
 
 def test_a_limit_of_seconds():
