@@ -31,33 +31,32 @@ if TYPE_CHECKING:
     from ptxforge.codegen_ptx.ptx.builder import Builder
 
 _COPIES = ("@%s cp.async.bulk.tensor.", "@%s cp.reduce.async.bulk.tensor.")
-_WITH_THEM = ("@%s mbarrier.arrive.expect_tx.", "@%s cp.async.bulk.commit_group")
+_RUNS = (*_COPIES, "@%s mbarrier.arrive.expect_tx.", "@%s cp.async.bulk.commit_group")
+"""What a run consists of, with arithmetic in between."""
 
 
 def branch_to_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
     """The instructions, with a branch around each run of copies under one guard."""
-    if not b.branches_to_copies or not any(i.syntax.startswith(_COPIES) for i in code):
+    if not b.branches_to_copies:
         return code
     reassigned = {*b.aliases, *b.aliases.values()}
     result: list[Instruction] = []
-    place = 0
-    while place < len(code):
-        length = _length(code, place, reassigned)
-        run = code[place : place + length]
-        result += _behind_branch(run, b) if length else code[place : place + 1]
-        place += max(length, 1)
-    return result
+    done = 0
+    for place in [p for p, instruction in enumerate(code) if instruction.syntax.startswith(_RUNS)]:
+        length = _length(code, place, reassigned) if place >= done else 0
+        if length:
+            result += code[done:place] + _behind_branch(code[place : place + length], b)
+            done = place + length
+    return result + code[done:]
 
 
 def _length(code: list[Instruction], place: int, reassigned: set[Register]) -> int:
     """Of the run that begins at ``place`` and ends with a copy or what belongs to one; 0 where none does.
     Arithmetic in between moves in front of it, so nothing that the run reads may change there."""
-    if not code[place].syntax.startswith(_COPIES + _WITH_THEM):
-        return 0
     guard, end, has_copies = code[place].guard, place, False
     for index in range(place, len(code)):
         instruction = code[index]
-        if instruction.syntax.startswith(_COPIES + _WITH_THEM) and instruction.guard is guard:
+        if instruction.syntax.startswith(_RUNS) and instruction.guard is guard:
             has_copies = has_copies or instruction.syntax.startswith(_COPIES)
             end = index + 1
         elif instruction.kind is not PURE or not reassigned.isdisjoint(instruction.definitions):

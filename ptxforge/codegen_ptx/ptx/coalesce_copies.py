@@ -38,11 +38,12 @@ def coalesce_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
     found = _Coalescing(code, b)
     tops: dict[Instruction, int] = {}
     for position, instruction in enumerate(code):
-        if instruction.kind is LABEL:
+        kind = instruction.kind
+        if kind is LABEL:
             tops[instruction] = position
-        elif instruction.kind is MERGE:
+        elif kind is MERGE:
             found.merge(instruction)
-        elif instruction.kind is CARRY:
+        elif kind is CARRY:
             found.carry(instruction, range(tops[instruction.top], position))
     return code
 
@@ -101,10 +102,13 @@ class _Coalescing:
         """
         early = {name: root for root in candidates.values() for name in self._all_names(root)}
         late = {name: root for root in candidates for name in self._all_names(root)}
+        names = {*early, *late}
         first: dict[Register, int] = {}
         last: dict[Register, int] = {}
         for position in body:
             instruction = self.code[position]
+            if names.isdisjoint(instruction.operands):
+                continue
             for operand in instruction.operands:
                 if operand in late:
                     last[late[operand]] = position
@@ -125,10 +129,11 @@ def order_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
     """With moves in the place of copies that happen at once."""
     result = []
     for instruction in code:
-        if instruction.kind is CARRY:
+        kind = instruction.kind
+        if kind is CARRY:
             moves = _in_order(list(pairs_of(instruction)), b)
             result += [copied(*pair, instruction.location, instruction.why) for pair in moves]
-        elif instruction.kind is MERGE:
+        elif kind is MERGE:
             result.append(copied(*instruction.operands, instruction.location, instruction.why))
         else:
             result.append(instruction)

@@ -134,8 +134,9 @@ def lines_of(code: Sequence[Instruction], names: Names, why: bool = False) -> li
             continue
         if kind is RARE_BEGIN or kind is RARE_END:
             continue
-        if instruction.location is not here and instruction.location not in (None, here):
-            here = instruction.location
+        location = instruction.location
+        if location is not here and location is not None and location != here:
+            here = location
             lines.append("\t.loc %d %d %d" % here)
         form = form_of(instruction.syntax)
         line = form.line % tuple(map(name, instruction.operands))

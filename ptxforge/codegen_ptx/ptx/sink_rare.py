@@ -59,11 +59,12 @@ def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction
 
     Registers in ``pinned`` may be assigned more than once.
     """
-    stable = _assigned_once(code) - pinned
+    stable: set[Register] | None = None  # gathered when something may move
     hot: set = set()  # what hot code reads
     rare: dict[object, int] = {}  # where else a register is read: a bit for each rare region
     moved: dict[int, list[Instruction]] = {}
-    result: list[Instruction | int] = []
+    begins: list[tuple[int, int]] = []  # how much follows the begin of a rare region, and its bit
+    result: list[Instruction] = []  # last first
     here, around, following = 0, [], 1
     for instruction in reversed(code):
         kind, read = instruction.kind, instruction.operands
@@ -77,6 +78,8 @@ def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction
                     regions |= rare.get(x, 0)
                 if not regions:
                     continue
+                if not here and stable is None:
+                    stable = _assigned_once(code) - pinned
                 if not here and _may_move(instruction, stable, regions & (regions - 1) == 0):
                     readers = regions
                     instruction.why = REASON
@@ -89,7 +92,7 @@ def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction
             here, following = following, following << 1
             continue
         elif kind is RARE_BEGIN:
-            result.append(here)
+            begins.append((len(result), here))
             here = around.pop()
             continue
         else:
@@ -100,13 +103,10 @@ def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction
                 rare[x] = rare.get(x, 0) | readers
         else:
             hot.update(read)
-    arranged: list[Instruction] = []
-    for entry in reversed(result):
-        if isinstance(entry, int):
-            arranged += reversed(moved.get(entry, ()))
-        else:
-            arranged.append(entry)
-    return arranged
+    for length, region in reversed(begins):
+        result[length:length] = moved.get(region, ())
+    result.reverse()
+    return result
 
 
 def _assigned_once(code: Sequence[Instruction]) -> set[Register]:
@@ -155,15 +155,9 @@ def drop_dead(code: list[Instruction], b: Builder) -> list[Instruction]:
     kept = []
     for instruction in reversed(code):
         operands = instruction.operands
-        if instruction.kind is PURE:
-            results = form_of(instruction.syntax).results
-            if used.isdisjoint(operands[:results]):
-                continue
-            used.update(operands[results:])
-        elif instruction.kind is COPY:
-            used.add(operands[1])
-        else:
-            used.update(operands)
+        if instruction.kind is PURE and used.isdisjoint(operands[: form_of(instruction.syntax).results]):
+            continue
+        used.update(operands)
         kept.append(instruction)
     kept.reverse()
     return kept
