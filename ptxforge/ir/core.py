@@ -73,8 +73,7 @@ class OpResult(Value):
     __slots__ = ("op", "index")
 
     def __init__(self, type: Type, op: Operation, index: int):
-        super().__init__(type)
-        self.op, self.index = op, index
+        self.type, self.uses, self.hint, self.op, self.index = type, {}, "", op, index
 
     @property
     def defining_op(self) -> Operation:
@@ -395,14 +394,17 @@ class Block:
     def walk(self, kind: Kinds = None) -> Iterator[Operation]:
         """All operations, nested ones included, in textual order (an operation before those in its regions);
         or those of a ``kind``."""
-        here = self.first
-        while here is not None:
+        here, around = self.first, []  # where to go on behind what is nested
+        while here is not None or around:
+            if here is None:
+                here = around.pop()
+                continue
             following = here.next
             if kind is None or isinstance(here, kind):
                 yield here
-            if here.regions:  # of few: no iterator for the others
-                for region in here.regions:
-                    yield from region.block.walk(kind)
+            if here.regions:
+                around += [following, *(region.block.first for region in reversed(here.regions))]
+                following = None
             here = following
 
     def has(self, kind: Kinds) -> bool:

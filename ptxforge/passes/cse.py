@@ -22,7 +22,7 @@ from collections import Counter
 from typing import Any
 
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import COMMUTATIVE, HINTS, PURE
+from ptxforge.ir.definition import COMMUTATIVE, HINTS, PURE, Effects
 from ptxforge.ir.ops.control import Loop, Structured
 from ptxforge.support.target import Target
 
@@ -44,7 +44,8 @@ class _Numbering:
         for op in block.operations:
             if op.regions and isinstance(op, Loop):
                 changed |= _merge_carried(op)
-            key = self._key(op)
+            effects = op.get_effects()
+            key = self._key(op, effects)
             earlier = known.get(key) if key is not None else None
             if earlier is not None:
                 _replace(op, earlier)
@@ -54,7 +55,8 @@ class _Numbering:
                 known[key] = op
             if op.regions:
                 changed |= self._regions(op, known)
-            self._note_writes(op)
+            if effects is not PURE:
+                self._note_writes(effects)
         return changed
 
     def _regions(self, op: Operation, known: dict[Any, Operation]) -> bool:
@@ -62,23 +64,20 @@ class _Numbering:
         if not isinstance(op, Structured):
             return False
         for inner in op.walk():
-            self._note_writes(inner)
+            self._note_writes(inner.get_effects())
         changed = False
         for region in op.regions:
             changed |= self.block(region.block, dict(known))
         return changed
 
-    def _note_writes(self, op: Operation) -> None:
-        effects = op.get_effects()
-        if effects is not PURE:
-            for space in _SPACES if effects.other else effects.writes:
-                self.writes[space] += 1
+    def _note_writes(self, effects: Effects) -> None:
+        for space in _SPACES if effects.other else effects.writes:
+            self.writes[space] += 1
 
-    def _key(self, op: Operation) -> Any:
+    def _key(self, op: Operation, effects: Effects) -> Any:
         """What is equal for equal operations; ``None`` when the operation must stay."""
         if not op.results or (op.regions and isinstance(op, Structured)):
             return None
-        effects = op.get_effects()
         if effects is PURE:
             return _shape_of(op, {})
         if effects.other or effects.writes:
@@ -91,13 +90,17 @@ def _shape_of(op: Operation, local: dict[Value, int]) -> Any:
     """An operation as a hashable term; ``local`` numbers the values of the regions that it is in."""
     operands = tuple([local.get(v, v) for v in op.operands]) if local else op.operands
     if COMMUTATIVE in op.traits:
-        operands = tuple(sorted(operands, key=lambda v: v if isinstance(v, int) else id(v)))
+        operands = tuple(sorted(operands, key=_place if local else id))
     types = tuple([r.type for r in op.results])
     attributes = _attributes(op) if op.attributes else ()
     if not op.regions:
         return op.__class__, operands, types, attributes
     regions = tuple([_region_shape(region.block, local) for region in op.regions])
     return op.__class__, operands, types, attributes, regions
+
+
+def _place(operand: Value | int) -> int:
+    return operand if isinstance(operand, int) else id(operand)
 
 
 def _region_shape(block: Block, local: dict[Value, int]) -> Any:

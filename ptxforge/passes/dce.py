@@ -46,13 +46,8 @@ class Liveness:
     def __init__(self) -> None:
         self.operations: set[Operation] = set()
         self.values: set[Value] = set()
+        self.blocks: set[Block] = set()  # what is around them is live
         self.pending: list[Value] = []
-
-    def mark(self, value: Value) -> None:
-        """``value`` is needed."""
-        if value not in self.values:
-            self.values.add(value)
-            self.pending.append(value)
 
     def mark_operation(self, op: Operation) -> None:
         """``op`` is live, whatever becomes of its results (ROOTS, OPERANDS)."""
@@ -63,21 +58,25 @@ class Liveness:
         self._mark_all_but(op, passed_on if isinstance(op, Loop) else 0)
         for region in op.regions:
             self._mark_all_but(region.block.last, passed_on)
-        if op.parent_op is not None:
-            self.mark_operation(op.parent_op)
+        if op.parent not in self.blocks:
+            self.blocks.add(op.parent)
+            if op.parent_op is not None:
+                self.mark_operation(op.parent_op)
 
     def _mark_all_but(self, op: Operation, last: int) -> None:
         """The operands of ``op`` are live, except so many at the end."""
-        for value in op.operands[: len(op.operands) - last]:
-            self.mark(value)
+        self.pending += op.operands[: len(op.operands) - last] if last else op.operands
 
     def propagate(self) -> None:
         """Mark all that what is live is made of."""
         while self.pending:
             value = self.pending.pop()
+            if value in self.values:
+                continue
+            self.values.add(value)
             if isinstance(value, OpResult):
                 self._of_result(value)
-            elif isinstance(value, BlockArgument) and isinstance(value.block.parent_op, Loop):
+            elif isinstance(value.block.parent_op, Loop):
                 self._of_carried(value.block.parent_op, value)
 
     def _of_result(self, value: OpResult) -> None:
@@ -86,16 +85,14 @@ class Liveness:
         if isinstance(op, Loop):
             self._of_carried(op, value)
         elif isinstance(op, Structured):
-            for region in op.regions:
-                self.mark(region.block.last.operands[value.index])
+            self.pending += [region.block.last.operands[value.index] for region in op.regions]
 
     def _of_carried(self, loop: Loop, value: Value) -> None:
         self.mark_operation(loop)
         index = loop.carried_index(value)
         if index is None:
             return
-        for other in (*loop.carried_sources(index), *loop.carried_names(index)):
-            self.mark(other)
+        self.pending += (*loop.carried_sources(index), *loop.carried_names(index))
 
 
 def sweep(block: Block, live: Liveness) -> bool:

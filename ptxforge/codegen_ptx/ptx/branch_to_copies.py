@@ -47,7 +47,7 @@ def branch_to_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
         if length:
             result += code[done:place] + _behind_branch(code[place : place + length], b)
             done = place + length
-    return result + code[done:]
+    return result + code[done:] if done else code
 
 
 def _length(code: list[Instruction], place: int, reassigned: set[Register]) -> int:
