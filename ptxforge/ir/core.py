@@ -394,17 +394,14 @@ class Block:
     def walk(self, kind: Kinds = None) -> Iterator[Operation]:
         """All operations, nested ones included, in textual order (an operation before those in its regions);
         or those of a ``kind``."""
-        here, around = self.first, []  # where to go on behind what is nested
-        while here is not None or around:
-            if here is None:
-                here = around.pop()
-                continue
+        here = self.first
+        while here is not None:
             following = here.next
             if kind is None or isinstance(here, kind):
                 yield here
-            if here.regions:
-                around += [following, *(region.block.first for region in reversed(here.regions))]
-                following = None
+            if here.regions:  # of few: no iterator for the others
+                for region in here.regions:
+                    yield from region.block.walk(kind)
             here = following
 
     def has(self, kind: Kinds) -> bool:

@@ -24,7 +24,7 @@ BRANCHES    A live result of ``if`` makes live what both branches yield for it.
 
 from __future__ import annotations
 
-from ptxforge.ir.core import Block, BlockArgument, Function, Operation, OpResult, Value
+from ptxforge.ir.core import Block, Function, Operation, OpResult, Value
 from ptxforge.ir.ops.control import Loop, Structured
 from ptxforge.ir.ops.debug import Assume
 from ptxforge.support.target import Target

@@ -148,6 +148,7 @@ class LoopExpander:
         self.guard = _guard(loop) if schedule.peeled else None
         self.yielded = loop.body.terminator.values
         self.builder = Builder.at(loop)
+        self.captured = {op: self._captured(op) for op in schedule.order}
         # iteration → {value of the old body: its clone in the prologue}
         self.made: dict[int, dict[Value, Value]] = {}
         self.ahead: dict[int, Value] = {}
@@ -198,7 +199,7 @@ class LoopExpander:
                     f"'{op.name}' is in stage {stage} of {self.last}: it would write for iterations past the "
                     "end of the loop"
                 )
-            for value in self._captured(op):
+            for value in self.captured[op]:
                 if isinstance(value, BlockArgument) and not value.index:
                     continue
                 if isinstance(value, BlockArgument):
@@ -241,7 +242,7 @@ class LoopExpander:
             if stage > step:
                 continue
             iteration = step - stage
-            mapping = {value: self._in_prologue(value, iteration) for value in self._captured(op)}
+            mapping = {value: self._in_prologue(value, iteration) for value in self.captured[op]}
             beyond = self.schedule.beyond.get(op, 0)
             is_certain = iteration < beyond or (self.schedule.peeled and not iteration and not is_of_copy(op))
             if not is_certain and (iteration, beyond) not in self.flags:
@@ -278,7 +279,7 @@ class LoopExpander:
 
         for op in self.schedule.order:
             stage = self.schedule.stage[op]
-            for value in self._captured(op):
+            for value in self.captured[op]:
                 if not isinstance(value, BlockArgument):
                     need(value, stage - self._stage_of(value))
                 elif value.index:
@@ -331,7 +332,7 @@ class LoopExpander:
         for op in self.schedule.order:
             stage, beyond = self.schedule.stage[op], self.schedule.beyond.get(op, 0)
             mapping = {
-                value: self._look_up(value, stage, now, carried, induction) for value in self._captured(op)
+                value: self._look_up(value, stage, now, carried, induction) for value in self.captured[op]
             }
             is_certain = stage + beyond >= self.last - self.schedule.peeled
             if not is_certain and (stage, beyond) not in flags:
@@ -373,7 +374,7 @@ class LoopExpander:
                 continue
             mapping = {
                 value: self._look_up(value, self.schedule.stage[op], now, carried, self._in_last_step)
-                for value in self._captured(op)
+                for value in self.captured[op]
             }
             now.update(zip(op.results, self.builder.insert(op.clone(mapping)).results))
         ends = {}
@@ -395,7 +396,7 @@ class LoopExpander:
     def _made_for(self, op: Operation) -> list[Operation]:
         """The operations of the body whose results ``op`` uses in the step that makes them."""
         found = []
-        for value in self._captured(op):
+        for value in self.captured[op]:
             at = self.schedule.stage[op]
             if isinstance(value, BlockArgument):
                 if not value.index:
@@ -453,10 +454,12 @@ def _start_in_front(guard: If, loop: For) -> None:
     no buffer.)"""
     block = guard.then_block
     needed: set[Operation] = set()
-    for op in reversed([op for op in block.operations if op.is_before_in_block(loop)]):
+    op = loop.previous
+    while op is not None:
         if is_of_copy(op) or op in needed:
             needed.add(op)
             needed.update(v.defining_op for v in op.operands if v.owner_block is block)
+        op = op.previous
     for op in [op for op in block.operations if op in needed]:
         if op.effects.finishes == TENSORS:
             op.erase()

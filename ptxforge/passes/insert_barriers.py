@@ -53,6 +53,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
@@ -155,49 +156,29 @@ def _stays(op: MemoryAccess) -> bool:
     return not effects.starts and bool(effects.reads | effects.writes)
 
 
-class _State:
+class _State(NamedTuple):
     """Intervals that some thread may still be reading or writing, and parameters that it may still be loading
     from what another is to store to (``loaded``), or that one thread has stored to and others may load from
     (``stored``)."""
 
-    __slots__ = ("reads", "writes", "loaded", "stored", "unfenced", "leaving", "arrived", "touched", "flying")
-
-    def __init__(
-        self, reads: Iterable[Interval] = (), writes: Iterable[Interval] = (), loaded: Iterable[Value] = (),
-        stored: Iterable[Value] = (), unfenced: Iterable[Interval] = (), leaving: Iterable[Interval] = (),
-        arrived: Iterable[Interval] = (), touched: Iterable[Interval] = (),
-        flying: tuple[frozenset[Interval], ...] = (),
-    ):  # fmt: skip
-        self.reads = frozenset(reads)
-        self.writes = frozenset(writes)
-        self.loaded = frozenset(loaded)
-        self.stored = frozenset(stored)
-        self.unfenced = frozenset(unfenced)
-        self.leaving = frozenset(leaving)
-        self.arrived = frozenset(arrived)
-        self.touched = frozenset(touched)  # since the CTAs of a cluster met; if copies go to several of them
-        self.flying = flying
-
-    def _parts(self) -> tuple:
-        return tuple([getattr(self, name) for name in self.__slots__])
+    reads: frozenset[Interval] = frozenset()
+    writes: frozenset[Interval] = frozenset()
+    loaded: frozenset[Value] = frozenset()
+    stored: frozenset[Value] = frozenset()
+    unfenced: frozenset[Interval] = frozenset()
+    leaving: frozenset[Interval] = frozenset()
+    arrived: frozenset[Interval] = frozenset()
+    touched: frozenset[Interval] = frozenset()  # since the CTAs met; if copies go to several of them
+    flying: tuple[frozenset[Interval], ...] = ()
 
     def join(self, other: _State) -> _State:
-        sets = (mine | its for mine, its in zip(self._parts()[:-1], other._parts()[:-1]))
-        groups = itertools.zip_longest(self.flying, other.flying, fillvalue=frozenset())
-        return _State(*sets, tuple(mine | its for mine, its in groups))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _State) and self._parts() == other._parts()
-
-    __hash__ = None
-
-    def but(self, **changes) -> _State:
-        """The same with other ``reads``, ``writes``, …"""
-        return _State(**{name: changes.get(name, getattr(self, name)) for name in self.__slots__})
+        (*mine, flying), (*its, others) = self, other
+        groups = itertools.zip_longest(flying, others, fillvalue=frozenset())
+        return _State(*(a | b for a, b in zip(mine, its)), tuple(a | b for a, b in groups))
 
     def behind_barrier(self, of_cluster: bool = False) -> _State:
         """All threads have met: nothing is pending but what tensor cores and copies are still reading."""
-        touched = () if of_cluster else self.touched
+        touched = frozenset() if of_cluster else self.touched
         return _State(unfenced=self.unfenced, leaving=self.leaving, touched=touched, flying=self.flying)
 
     def started(self, reads: Iterable[Interval]) -> _State:
@@ -205,18 +186,19 @@ class _State:
         newest, *rest = (frozenset(reads), *self.flying)
         if len(rest) >= MOST_GROUPS:
             rest[MOST_GROUPS - 1 :] = [frozenset().union(*rest[MOST_GROUPS - 1 :])]
-        return self.but(flying=(newest, *rest))
+        return self._replace(flying=(newest, *rest))
 
     def waited(self, pending: int) -> _State:
         """All groups but the ``pending`` newest are finished."""
         finished = frozenset().union(*self.flying[pending:])
-        return self.but(reads=self.reads | finished, flying=self.flying[:pending])
+        return self._replace(reads=self.reads | finished, flying=self.flying[:pending])
 
     def without(self, owners: Iterable[Operation]) -> _State:
         """What is pending besides accesses to the memory of ``owners``."""
         owners = set(owners)
         names = ("reads", "writes", "arrived", "touched")
-        return self.but(**{n: frozenset(i for i in getattr(self, n) if i[2] not in owners) for n in names})
+        kept = {n: frozenset(i for i in getattr(self, n) if i[2] not in owners) for n in names}
+        return self._replace(**kept)
 
     def conflicts(self, reads: list[Interval], writes: list[Interval]) -> bool:
         written = self.writes | self.arrived
@@ -273,11 +255,11 @@ class _Inserter:
             found.update(_intervals(op))
         if size := scratch_of(op):
             found.add((op.attributes["scratch_offset"], op.attributes["scratch_offset"] + size, op))
-        return state.but(touched=state.touched | found) if found else state
+        return state._replace(touched=state.touched | found) if found else state
 
     def branch(self, op: If, state: _State) -> _State:
         state = self.fenced_before(op, state)
-        inside = state.but(loaded=frozenset(), stored=frozenset())
+        inside = state._replace(loaded=frozenset(), stored=frozenset())
         sides = self.block(op.then_block, inside).join(self.block(op.else_block, inside))
         return sides.join(_State(loaded=state.loaded, stored=state.stored))
 
@@ -301,7 +283,7 @@ class _Inserter:
         if state.unfenced:
             Builder.at(op).create(FenceAsync)
             self.changed = True
-        before = state.behind_barrier().but(unfenced=frozenset())
+        before = state.behind_barrier()._replace(unfenced=frozenset())
         self.block(op.producer, before)
         return self.block(op.consumers, before).behind_barrier()
 
@@ -323,8 +305,8 @@ class _Inserter:
                 state = self.barrier_before(op, state)
         state = self.written(state, [own])
         if op.scratch_is_warp_local:
-            return state.but(reads=state.reads | {own})
-        return state.behind_barrier().but(reads=frozenset([own]))
+            return state._replace(reads=state.reads | {own})
+        return state.behind_barrier()._replace(reads=frozenset([own]))
 
     def access(self, op: Operation, state: _State) -> _State:
         effects = op.get_effects()
@@ -340,11 +322,11 @@ class _Inserter:
         is_ordered = is_copy and op.ordered
         pending = state.without(owner for *_, owner in touched) if is_ordered else state
         if any(isinstance(value.type, T.TokenType) for value in op.operands):
-            pending = pending.but(arrived=frozenset())
+            pending = pending._replace(arrived=frozenset())
         is_unfenced = effects.starts == TENSORS and _overlap(state.unfenced, writes)
         if is_unfenced or pending.conflicts(reads, writes):
             state = self.barrier_before(op, state)
-        state = state.but(reads=state.reads.union(reads))
+        state = state._replace(reads=state.reads.union(reads))
         return state if is_copy else self.written(state, writes)
 
     def arrival(self, op: Operation, state: _State) -> _State:
@@ -353,12 +335,12 @@ class _Inserter:
         after = self.written(state, self.copied_to)
         if not named:
             return after
-        return after.but(writes=state.writes | named, arrived=state.arrived | (self.copied_to - named))
+        return after._replace(writes=state.writes | named, arrived=state.arrived | (self.copied_to - named))
 
     def written(self, state: _State, writes: Iterable[Interval]) -> _State:
         """The state after threads stored to ``writes``."""
         through_proxy = [i for i in writes if _overlap(self.asynchronous, [i])]
-        return state.but(writes=state.writes.union(writes), unfenced=state.unfenced.union(through_proxy))
+        return state._replace(writes=state.writes.union(writes), unfenced=state.unfenced.union(through_proxy))
 
     def product(self, op: Operation, state: _State) -> _State:
         """Operands must have been written before a barrier, behind a fence."""
@@ -372,14 +354,15 @@ class _Inserter:
         reads = self.intervals(op)
         if _overlap(state.writes, reads) or _overlap(state.unfenced, reads):
             state = self.barrier_before(op, state)
-        return state.but(leaving=state.leaving.union(reads))
+        return state._replace(leaving=state.leaving.union(reads))
 
     def access_in_place(self, op: Operation, state: _State) -> _State:
         root = self.in_place[op]
         is_load = not op.get_effects().writes
         if root in (state.stored if is_load else state.loaded):
             state = self.barrier_before(op, state)
-        return state.join(_State(loaded=[root]) if is_load else _State(stored=[root]))
+        roots = frozenset([root])
+        return state.join(_State(loaded=roots) if is_load else _State(stored=roots))
 
     def barrier_before(self, op: Operation, state: _State, of_cluster: bool = False) -> _State:
         """Let all threads meet, having fenced what they wrote for asynchronous reads."""
@@ -388,12 +371,12 @@ class _Inserter:
             b.create(FenceAsync)
         b.create(Barrier, **({"of_cluster": True} if of_cluster else {}))
         self.changed = True
-        return state.behind_barrier(of_cluster).but(unfenced=frozenset())
+        return state.behind_barrier(of_cluster)._replace(unfenced=frozenset())
 
 
 def _store_wait(self: _Inserter, op: Operation, state: _State) -> _State:
     done = state.leaving.intersection(self.intervals(op))
-    return state.but(reads=state.reads | done, leaving=state.leaving - done)
+    return state._replace(reads=state.reads | done, leaving=state.leaving - done)
 
 
 Rule = Callable[[_Inserter, Operation, _State], _State]
@@ -403,7 +386,7 @@ _TRANSFER: dict[type[Operation], Rule] = {
     If: _Inserter.branch,
     Barrier: lambda self, op, state: state.behind_barrier(op.of_cluster),
     Partition: _Inserter.partition,
-    FenceAsync: lambda self, op, state: state.but(unfenced=frozenset()),
+    FenceAsync: lambda self, op, state: state._replace(unfenced=frozenset()),
 }
 """The state behind an operation that has a rule of its own."""
 
