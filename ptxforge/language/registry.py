@@ -52,9 +52,9 @@ def builtin(fn: Callable | None = None, *, member: bool = False, name: str = "")
     return outside
 
 
-def is_builtin(value: Any) -> bool:
-    """Whether ``value`` is a stub of the language."""
-    return getattr(value, "__ptxforge_builtin__", False)
+def is_builtin(fn: Any) -> bool:
+    """Whether ``fn`` is a stub of the language."""
+    return getattr(fn, "__ptxforge_builtin__", False)
 
 
 class LibraryFunction:

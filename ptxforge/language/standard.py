@@ -21,7 +21,7 @@ def sigmoid(x):
 
 
 @library(member=True)
-def softmax(x, dim=None, keep_dims=None, ieee_rounding: constexpr = False):
+def softmax(x, dim=None, keep_dims=False, ieee_rounding: constexpr = False):
     """``exp(x) / sum(exp(x))`` along ``dim`` (``None``: the first), computed from ``x - max(x)``.
 
     ``x`` is a block of float32 or float64, and so is the result. ``ieee_rounding`` rounds the quotient to
@@ -183,6 +183,14 @@ def topk(x, k: constexpr, dim: constexpr = None, descending: constexpr = True):
         pairs = reduction.max(pairs, 2) if descending else reduction.min(pairs, 2)
         best = _merge(shape.reshape(pairs, [rows, best.shape[1] // 2]), _log2(k), descending)
     return shape.reshape(best, x.shape[: rank - 1] + (k,))
+
+
+@library
+def sort_impl(x, k: constexpr = None, dim: constexpr = None, descending: constexpr = False):
+    """:func:`sort`, or :func:`topk` where ``k`` is given, as some kernels written for Triton call them."""
+    if k is None:
+        return sort(x, dim, descending)
+    return topk(x, k, dim, descending)
 
 
 @library(member=True)

@@ -148,6 +148,15 @@ class dtype:
         """The name in the module: ``float16``."""
         return self.base.name
 
+    def mangle(self) -> str:
+        """The name in signatures: ``i32``."""
+        return self.base.short
+
+    @property
+    def cache_key_part(self) -> str:
+        """The :attr:`name`, as part of a key."""
+        return self.name
+
     def is_void(self) -> bool:
         """Whether it is ``void``: the type of nothing."""
         return self.base.kind == "void"
@@ -224,12 +233,46 @@ class dtype:
         """The smallest integer of this type."""
         return -(1 << (self.base.bits - 1)) if self.base.is_signed else 0
 
-    def to(self, element_ty: dtype) -> dtype:
+    def with_element_ty(self, element_ty: dtype) -> dtype:
         """``element_ty``: a scalar type with another element."""
         return element_ty
 
+    to = with_element_ty
 
-class pointer_type:
+
+def _no(self: Any) -> bool:
+    """False: it is no element type."""
+    return False
+
+
+class _Composite:
+    """A type that is made of element types: to every question about these the answer is no. Its name is its
+    text."""
+
+    __slots__ = ()
+
+    SINT_TYPES, UINT_TYPES, FP_TYPES = dtype.SINT_TYPES, dtype.UINT_TYPES, dtype.FP_TYPES
+    STANDARD_FP_TYPES, OTHER_TYPES = dtype.STANDARD_FP_TYPES, dtype.OTHER_TYPES
+    KIND, SIGNEDNESS, is_dtype = Kind, Signedness, dtype.is_dtype
+
+    @property
+    def name(self) -> str:
+        """Text of the type."""
+        return repr(self)
+
+    cache_key_part = name
+
+    def codegen_name(self) -> str:
+        """The same text."""
+        return repr(self)
+
+
+for _question in (name for name in vars(dtype) if name.startswith("is_") and name != "is_dtype"):
+    setattr(_Composite, _question, _no)
+del _question
+
+
+class pointer_type(_Composite):
     """A pointer to ``element_ty`` in global memory; ``const`` forbids stores. A pointer to a block type is
     the type of a block pointer (``tl.make_block_ptr``).
 
@@ -242,7 +285,7 @@ class pointer_type:
     def __init__(
         self,
         element_ty: dtype | pointer_type | block_type,
-        address_space: str = "global",
+        address_space: str | int = 1,
         const: bool = False,
     ):
         if not isinstance(element_ty, (dtype, pointer_type, block_type)):
@@ -263,11 +306,6 @@ class pointer_type:
 
     def __hash__(self) -> int:
         return hash((pointer_type, self.element_ty, self.const))
-
-    @property
-    def name(self) -> str:
-        """Text of the type."""
-        return repr(self)
 
     @property
     def scalar(self) -> pointer_type:
@@ -297,22 +335,16 @@ class pointer_type:
         """Whether it must not be written through."""
         return self.const
 
-    def is_block(self) -> bool:
-        """Whether it is the type of a block."""
-        return False
+    def mangle(self) -> str:
+        """The name in names of functions: ``Pfp16``."""
+        return f"P{self.element_ty.mangle()}"
 
-    def is_floating(self) -> bool:
-        """False."""
-        return False
-
-    def is_int(self) -> bool:
-        """False."""
-        return False
-
-    is_bool = is_int_signed = is_int_unsigned = is_fp8 = is_fp16 = is_bf16 = is_fp32 = is_fp64 = is_int
+    def with_element_ty(self, element_ty: dtype) -> dtype:
+        """``element_ty``: a scalar type with another element."""
+        return element_ty
 
 
-class block_type:
+class block_type(_Composite):
     """The type of a block: ``element_ty`` and ``shape``. ``x.type`` of a block is one."""
 
     __slots__ = ("element_ty", "shape")
@@ -349,19 +381,22 @@ class block_type:
         """The shape."""
         return self.shape
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the block in memory."""
+        return self.numel * (self.element_ty.primitive_bitwidth // 8)
+
     def is_block(self) -> bool:
-        """True."""
+        """True. Questions about the element are :attr:`scalar`'s."""
         return True
 
-    def is_ptr(self) -> bool:
-        """False: see ``scalar``."""
-        return False
+    def with_element_ty(self, scalar_ty: dtype | pointer_type) -> block_type:
+        """The type of a block of the same shape."""
+        return block_type(scalar_ty, self.shape)
 
-    def __getattr__(self, name: str) -> Any:
-        """Every other question is answered for the element."""
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return getattr(self.element_ty, name)
+    def mangle(self) -> str:
+        """The name in names of functions: ``fp16S16_2S``."""
+        return f"{self.element_ty.mangle()}S{'_'.join(map(str, self.shape))}S"
 
 
 int1 = dtype("int1")

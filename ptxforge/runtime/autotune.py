@@ -201,7 +201,8 @@ class Autotuner(DerivedTuning, Wrapper):
         pruning = prune_configs_by or {}
         self.early_config_prune = pruning.get("early_config_prune")
         self.perf_model, self.configs_top_k = pruning.get("perf_model"), pruning.get("top_k", 1.0)
-        self.bench = do_bench or _bench_for(warmup, rep)
+        self.num_warmups, self.num_reps = warmup, rep
+        self.bench = self.do_bench = do_bench or _bench_for(warmup, rep)
         self.use_cuda_graph, self.cache_results = use_cuda_graph, cache_results or keeps_results()
         self.cache: dict[tuple, Config] = {}
         self.configs_timings: dict[Config, list[float]] = {}

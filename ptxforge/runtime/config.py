@@ -29,6 +29,7 @@ class Config:
     ):
         if ir_override is not None:
             raise AutotunerError("ir_override is another compiler's IR; ptxforge cannot read it")
+        self.ir_override = ir_override
         if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
             raise AutotunerError(
                 f"a configuration is a dictionary of parameter names and values, not {kwargs!r}"

@@ -107,6 +107,11 @@ class FunctionState:
             raise ArgumentError(f"gives {name!r}, which cannot be the name of a kernel in PTX", "repr")
         return re.sub(r"[^\w$]", "_", name, flags=re.ASCII)
 
+    @staticmethod
+    def is_gluon() -> bool:
+        """Whether it is written in Gluon: never."""
+        return False
+
     def settle(self) -> None:
         """Find out what travels, which needs the Python function."""
         self.params, self.src, self.cache_key  # noqa: B018

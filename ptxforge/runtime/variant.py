@@ -92,6 +92,11 @@ class CompiledKernel:
         """The kernel's texts and machine code; see the class."""
         return tools.with_machine_code(self.artifact.asm, self._cubin)
 
+    @property
+    def kernel(self) -> bytes:
+        """The machine code."""
+        return self.asm["cubin"]
+
     @functools.cached_property
     def hash(self) -> str:
         """Hexadecimal digits that tell this kernel from all others."""

@@ -13,6 +13,11 @@ from ptxforge.support.location import Location, describe
 class PtxforgeError(Exception):
     """Base of all errors of ptxforge."""
 
+    @property
+    def error_message(self) -> str:
+        """The text (Triton's name)."""
+        return str(self)
+
 
 class CompilationError(PtxforgeError):
     """The kernel's source is wrong.
@@ -104,6 +109,11 @@ class OutOfResourcesError(LaunchError):
         self.resource, self.required, self.limit = resource, required, limit
         text = f"out of resource: {resource}: {required} required, {limit} available"
         super().__init__("\n".join(part for part in (text, users, f"hint: {hint}" if hint else "") if part))
+
+    @property
+    def name(self) -> str:
+        """The resource (Triton's name)."""
+        return self.resource
 
 
 class DeviceError(PtxforgeError):

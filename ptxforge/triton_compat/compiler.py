@@ -47,10 +47,10 @@ def platform_key() -> str:
 def compile_module_from_src(
     src: str,
     name: str,
-    library_dirs: Sequence[str] = (),
-    include_dirs: Sequence[str] = (),
-    libraries: Sequence[str] = (),
-    ccflags: Sequence[str] = (),
+    library_dirs: Sequence[str] | None = None,
+    include_dirs: Sequence[str] | None = None,
+    libraries: Sequence[str] | None = None,
+    ccflags: Sequence[str] | None = None,
 ) -> ModuleType:
     """The extension module ``name`` of a C source, out of the cache when it was compiled before. Raises
     ``RuntimeError`` where there is no C compiler, and ``CalledProcessError`` when it fails."""
@@ -229,9 +229,10 @@ class ASTSource:
 
 class IRSource:
     """A file of ptxforge's own IR: ``asm["ttir"]`` in ``.ttir``, ``asm["ttgir"]`` in ``.ttgir``. The
-    options of the kernel stand in it. Raises :class:`ArgumentError` for a file of another kind."""
+    options of the kernel stand in it. ``context`` and ``backend`` are Triton's, and ignored. Raises
+    :class:`ArgumentError` for a file of another kind."""
 
-    def __init__(self, path: str | os.PathLike):
+    def __init__(self, path: str | os.PathLike, context: Any = None, backend: Any = None):
         self.path = Path(path)
         self.ext = self.path.suffix[1:]
         if self.ext not in ("ttir", "ttgir"):

@@ -169,9 +169,9 @@ class Driver:
         """Flush the L2 cache."""
         buffer.zero_()
 
-    def map_python_to_cpp_type(self, text: str) -> str:
+    def map_python_to_cpp_type(self, ty: str) -> str:
         """The C type of a signature type: ``*fp32`` is ``CUdeviceptr``."""
-        return "CUdeviceptr" if text.startswith("*") else _C_TYPES[text.partition(":")[0]]
+        return "CUdeviceptr" if ty.startswith("*") else _C_TYPES[ty.partition(":")[0]]
 
 
 _C_TYPES = {

@@ -27,15 +27,15 @@ class HookChain:
         self.calls: list[Callable[..., Any]] = []
         self.reversed = reversed
 
-    def add(self, function: Callable[..., Any]) -> None:
+    def add(self, func: Callable[..., Any]) -> None:
         """Call it too, unless it is called already."""
-        if function not in self.calls:
-            self.calls.append(function)
+        if func not in self.calls:
+            self.calls.append(func)
 
-    def remove(self, function: Callable[..., Any]) -> None:
+    def remove(self, func: Callable[..., Any]) -> None:
         """Call it no longer."""
-        if function in self.calls:
-            self.calls.remove(function)
+        if func in self.calls:
+            self.calls.remove(func)
 
     def set(self, function: Callable[..., Any] | None) -> None:
         """Call it alone, or nothing."""
@@ -72,6 +72,25 @@ class LaunchMetadata:
     def data(self) -> dict[str, Any]:
         """The same."""
         return self.get()
+
+
+class LazyDict:
+    """``data`` and what functions add when :meth:`get` asks for it: metadata that nobody may need."""
+
+    def __init__(self, data: dict[str, Any]):
+        self.data = data
+        self.extras: list[tuple[Callable[..., dict[str, Any]], tuple]] = []
+
+    def add(self, func: Callable[..., dict[str, Any]], args: tuple) -> None:
+        """Have :meth:`get` add the items of ``func(*args)``."""
+        self.extras.append((func, args))
+
+    def get(self) -> dict[str, Any]:
+        """All items."""
+        for func, args in self.extras:
+            self.data = self.data | func(*args)
+        self.extras.clear()
+        return self.data
 
 
 class LaunchChain(HookChain):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import abc
 import json
+import math
 import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -186,14 +187,18 @@ class MockTensor:
         self.device = "cpu"
 
     @staticmethod
-    def wrap_dtype(value: Any) -> Any:
+    def wrap_dtype(arg: Any) -> Any:
         """A mock tensor of an element type of torch; anything else itself."""
-        is_type = type(value).__name__ == "dtype" and type(value).__module__ == "torch"
-        return MockTensor(value) if is_type else value
+        is_type = type(arg).__name__ == "dtype" and type(arg).__module__ == "torch"
+        return MockTensor(arg) if is_type else arg
 
     @staticmethod
     def data_ptr() -> int:
         return 0
+
+    def stride(self) -> tuple[int, ...]:
+        """The distances between neighbours along each dimension, of a contiguous tensor."""
+        return tuple(math.prod(self.shape[axis + 1 :]) for axis in range(len(self.shape)))
 
 
 def set_allocator(allocator: Callable[[int, int, Any], Any]) -> None:
@@ -214,13 +219,13 @@ class InterpretedFunction:
     emulator, with ``PTXFORGE_DEVICE=emulator``, as they are."""
 
 
-def must_use_result(function: Any, required: bool | str = True) -> Any:
-    """Mark a function that kernels call: a call whose result nobody uses is an error. A text (instead of the
-    function, as a decorator with an argument) is added to the error."""
-    if isinstance(function, str):
-        return lambda marked: must_use_result(marked, function)
-    function.__triton_must_use_result__ = required
-    return function
+def must_use_result(x: Any, s: bool | str = True) -> Any:
+    """Mark the function ``x`` that kernels call: a call whose result nobody uses is an error. A text
+    (instead of the function, as a decorator with an argument; or as ``s``) is added to the error."""
+    if isinstance(x, str):
+        return lambda marked: must_use_result(marked, x)
+    x.__triton_must_use_result__ = s
+    return x
 
 
 def native_specialize_impl(
@@ -232,9 +237,9 @@ def native_specialize_impl(
     return kind, "D" if divisor else None
 
 
-def mangle_type(value: Any, specialized: bool = False) -> str:
+def mangle_type(arg: Any, specialize: bool = False) -> str:
     """The signature type of an argument: ``*fp32``, ``i32``, ``constexpr`` for ``None``."""
-    return native_specialize_impl(None, value, False, specialized, False)[0]
+    return native_specialize_impl(None, arg, False, specialize, False)[0]
 
 
 def current_target() -> Any:

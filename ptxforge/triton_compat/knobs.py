@@ -52,6 +52,13 @@ def setenv(key: str, value: str | None) -> None:
         os.environ[key] = value
 
 
+def toenv(val: Any) -> tuple[str | None] | None:
+    """The text that a variable gets for a value, in a tuple; ``None`` for a value that has none."""
+    if val is None:
+        return (None,)
+    return (str(int(val)) if isinstance(val, bool) else str(val),) if isinstance(val, (str, int)) else None
+
+
 class env_base(Generic[T]):  # noqa: N801 - Triton's names
     """One setting of a group: the environment variable ``key``, and ``default`` where that is unset."""
 
@@ -76,9 +83,9 @@ class env_base(Generic[T]):  # noqa: N801 - Triton's names
             group.__dict__.pop(self.name, None)
             return
         group.__dict__[self.name] = value
-        if value is None or isinstance(value, (bool, int, str)):
-            number = int(value) if isinstance(value, bool) else value
-            setenv(self.key, None if value is None else str(number))
+        text = toenv(value)
+        if text is not None:
+            setenv(self.key, *text)
 
     def __delete__(self, group: Any) -> None:
         group.__dict__.pop(self.name, None)
@@ -91,6 +98,17 @@ class env_base(Generic[T]):  # noqa: N801 - Triton's names
         """The value that the variable's text means."""
         return text
 
+    def transform(self, val: str) -> Any:
+        """The same, under Triton's name."""
+        return self.read(val)
+
+    def get(self) -> Any:
+        """What the variable says, whatever was assigned; the default where it is unset."""
+        text = os.environ.get(self.key)
+        if text is not None:
+            return self.read(text)
+        return self.default(None) if callable(self.default) else self.default
+
 
 class env_str(env_base[str]):  # noqa: N801
     """A text."""
@@ -98,6 +116,17 @@ class env_str(env_base[str]):  # noqa: N801
 
 class env_opt_str(env_base[str | None]):  # noqa: N801
     """A text, or ``None``."""
+
+    def __init__(self, key: str):
+        super().__init__(key)
+
+
+class env_str_callable_default(env_base[str]):  # noqa: N801
+    """A text; where the variable is unset, what ``default_factory()`` gives."""
+
+    def __init__(self, key: str, default_factory: Callable[[], str]):
+        super().__init__(key, lambda group: default_factory())
+        self.default_factory = default_factory
 
 
 class env_bool(env_base[bool]):  # noqa: N801
@@ -131,20 +160,20 @@ class env_int(env_base[int]):  # noqa: N801
 
 
 class env_class(env_base[type]):  # noqa: N801
-    """A class, ``module:name`` in the variable, that descends from one called ``kind``. Reading anything
+    """A class, ``module:name`` in the variable, that descends from one called ``type``. Reading anything
     else raises ``RuntimeError``."""
 
-    def __init__(self, key: str, kind: str):
+    def __init__(self, key: str, type: str):
         super().__init__(key)
-        self.kind = kind
+        self.type = type
 
     def read(self, text: str) -> type:
         module, colon, name = text.partition(":")
         if not colon:
             raise RuntimeError(f"{self.key}={text} is not of the form MODULE:CLASS")
         found = getattr(importlib.import_module(module), name)
-        if self.kind not in (base.__name__ for base in found.mro()):
-            raise RuntimeError(f"{self.key}={text} is no {self.kind}")
+        if self.type not in (base.__name__ for base in found.mro()):
+            raise RuntimeError(f"{self.key}={text} is no {self.type}")
         return found
 
 
@@ -234,11 +263,17 @@ def _value(read: Callable[[], Any]) -> Any:
         return None
 
 
+BuildImpl = CompilationListener = InitHandleHook = JITHook = LaunchHook = PipelineStagesHook = Callable
+JITHookCompileInfo = dict
+"""Names for annotations: hooks are whatever can be called so."""
+
 __all__ = [
-    "CompileTimes", "Env", "HookChain", "LaunchChain", "NvidiaTool", "amd", "autotuning", "base_knobs",
-    "build", "cache", "compilation", "env", "env_base", "env_bool", "env_class", "env_int", "env_nvidia_tool",
-    "env_opt_bool", "env_opt_str", "env_str", "language", "nvidia", "propagate_env", "proton", "redis",
-    "refresh_knobs", "runtime", "setenv",
+    "BuildImpl", "CompilationListener", "CompileTimes", "Env", "HookChain", "InitHandleHook", "JITHook",
+    "JITHookCompileInfo", "LaunchChain", "LaunchHook", "NvidiaTool", "PipelineStagesHook", "amd",
+    "autotuning", "base_knobs", "build", "cache", "compilation", "env", "env_base", "env_bool",
+    "env_class", "env_int", "env_nvidia_tool", "env_opt_bool", "env_opt_str", "env_str",
+    "env_str_callable_default", "language", "nvidia", "propagate_env", "proton", "redis",
+    "refresh_knobs", "runtime", "setenv", "toenv",
 ]  # fmt: skip
 
 propagate_env = True
@@ -291,6 +326,7 @@ class compilation_knobs(base_knobs):  # noqa: N801
     use_ir_loc = env_opt_str("USE_IR_LOC")
     enable_asan = env_bool("TRITON_ENABLE_ASAN")
     disable_line_info = env_bool("TRITON_DISABLE_LINE_INFO")
+    dump_ir_extract_di_local_variables = env_bool("LLVM_EXTRACT_DI_LOCAL_VARIABLES")
     front_end_debugging = env_bool("TRITON_FRONT_END_DEBUGGING")
     allow_non_constexpr_globals = env_bool("TRITON_ALLOW_NON_CONSTEXPR_GLOBALS")
     instrumentation_mode = env_str("TRITON_INSTRUMENTATION_MODE", "")
@@ -336,6 +372,7 @@ class nvidia_knobs(base_knobs):  # noqa: N801
     cuobjdump = env_nvidia_tool("cuobjdump")
     nvdisasm = env_nvidia_tool("nvdisasm")
     ptxas = env_nvidia_tool("ptxas")
+    ptxas_blackwell = env_nvidia_tool("ptxas-blackwell")
     dump_nvptx = env_bool("NVPTX_ENABLE_DUMP")
     disable_ptxas_opt = env_bool("DISABLE_PTXAS_OPT")
     ptxas_options = env_opt_str("PTXAS_OPTIONS")
@@ -355,12 +392,16 @@ class amd_knobs(base_knobs):  # noqa: N801
     use_block_pingpong = env_opt_bool("TRITON_HIP_USE_BLOCK_PINGPONG")
     use_in_thread_transpose = env_opt_bool("TRITON_HIP_USE_IN_THREAD_TRANSPOSE")
     use_async_copy = env_bool("TRITON_HIP_USE_ASYNC_COPY")
+    scalarize_packed_fops = env_bool("AMDGCN_SCALARIZE_PACKED_FOPS")
+    buffer_ops_analyze_small_tensor_range = env_bool("AMDGCN_ANALYZE_SMALL_TENSOR_RANGE")
 
 
 class proton_knobs(base_knobs):  # noqa: N801
     """The profiler."""
 
     disable = env_bool("TRITON_PROTON_DISABLE")
+    enable_nvtx = env_bool("TRITON_ENABLE_NVTX", True)
+    cupti_lib_dir = env_opt_str("TRITON_CUPTI_LIB_PATH")
 
 
 build, redis, cache, compilation = build_knobs(), redis_knobs(), cache_knobs(), compilation_knobs()

@@ -13,7 +13,7 @@ from typing import Any
 
 from ptxforge import language
 from ptxforge.language.constexpr import unwrap
-from ptxforge.language.registry import ConstexprFunction, constexpr_function
+from ptxforge.language.registry import ConstexprFunction, constexpr_function, is_builtin
 from ptxforge.runtime import (
     arithmetic,
     autotune,
@@ -26,7 +26,7 @@ from ptxforge.runtime import (
     variants,
 )
 from ptxforge.support import errors, settings
-from ptxforge.support.not_there import NOT_THERE
+from ptxforge.support.not_there import NOT_THERE, inside
 from ptxforge.triton_compat import (
     compiler,
     cublas,
@@ -116,15 +116,24 @@ class Reloads:
 
 
 REFUSED = {name: entry.why for name, entry in NOT_THERE.items() if name.startswith("triton.")}
-"""Modules of Triton that are not there, out of the list of all such names."""
+"""Modules of Triton and names in them that are not there, out of the list of all such names."""
 
 
 def reason(name: str) -> str | None:
     """Why there is no module or name of that full name; ``None`` when it is not refused."""
-    for refused, why in REFUSED.items():
-        if name == refused or name.startswith(f"{refused}."):
-            return why
-    return None
+    return _reason_of_module(name) or _reason_inside(name)
+
+
+def _reason_of_module(name: str) -> str | None:
+    """Why there is no such module."""
+    known = (why for refused, why in REFUSED.items() if name == refused or name.startswith(f"{refused}."))
+    return next(known, None)
+
+
+def _reason_inside(name: str) -> str | None:
+    """Why a module that is there lacks a name."""
+    known = NOT_THERE.get(f"tl.{name.rpartition('.')[2]}") if name.startswith("triton.language.") else None
+    return known.why if known else inside(name)
 
 
 class Refusals:
@@ -133,11 +142,15 @@ class Refusals:
     @staticmethod
     def find_spec(name: str, path: Sequence[str] | None = None, target: ModuleType | None = None) -> Any:
         """``None``, as every finder that does not know a module. Raises ``ModuleNotFoundError`` with the
-        reason for a refused one."""
+        reason for a refused one.
+
+        ``from module import name`` asks for a module of that name at last, and goes on when there is none: so
+        a refused name raises ``ImportError``."""
         why = reason(name)
-        if why is not None:
-            raise ModuleNotFoundError(f"ptxforge has no '{name}': {why}", name=name)
-        return None
+        if why is None:
+            return None
+        kind = ModuleNotFoundError if _reason_of_module(name) else ImportError
+        raise kind(f"ptxforge has no '{name}': {why}", name=name)
 
 
 @constexpr_function
@@ -156,6 +169,9 @@ CORE = {
     "get_int_dtype": get_int_dtype,
     "_unwrap_if_constexpr": unwrap_if_constexpr,
     "_aggregate": language.aggregate,
+    "is_builtin": is_builtin,
+    "must_use_result": host.must_use_result,
+    "tensor_descriptor_base_type": language.tensor_descriptor_type,
 }
 
 
@@ -191,11 +207,17 @@ _TUNING = {
     "autotune": autotune.autotune,
     "heuristics": autotune.heuristics,
 }
-_DRIVER = {"driver": drivers.driver}
+_ACTIVE = {"driver": drivers.driver}
+_DRIVER = _ACTIVE | {
+    "DriverBase": drivers.Driver,
+    "DriverConfig": drivers.DriverConfig,
+    "backends": drivers.Backends(),
+}
 _BACKENDS = {
     "backends": drivers.Backends(),
     "BaseBackend": drivers.BaseBackend,
     "DriverBase": drivers.Driver,
+    "GPUDriver": drivers.Driver,
     "GPUTarget": variants.GPUTarget,
 }
 _COMPILER = {
@@ -206,6 +228,7 @@ _COMPILER = {
     "compile": compiler.compile,
     "make_backend": drivers.make_backend,
     "triton_key": compiler.triton_key,
+    "LazyDict": hooks.LazyDict,
 }
 _CACHE = {"triton_key": compiler.triton_key, "_base32": compiler.base32, "knobs": knobs}
 _SPECIALIZE = {"native_specialize_impl": host.native_specialize_impl, "mangle_type": host.mangle_type}
@@ -262,7 +285,7 @@ MODULES: dict[str, Sequence[Source]] = {
     "triton.language.core": [CORE, *_language("core")],
     "triton.language.math": _language("math"),
     "triton.language.standard": _language("standard"),
-    "triton.language.target_info": [_TARGET_INFO],
+    "triton.language.target_info": [_TARGET_INFO, _ACTIVE],
     "triton.knobs": [knobs],
     "triton._C": [{}],
     "triton._C.libtriton": [_SPECIALIZE],
@@ -270,11 +293,9 @@ MODULES: dict[str, Sequence[Source]] = {
     "triton._C.libtriton.nvidia.cublas": [cublas],
     "triton._filecheck": [_FILECHECK],
     "triton._C.libtriton.ir": [{"context": hooks.Context, "load_dialects": hooks.load_dialects}],
-    "triton._utils": [
-        {"find_paths_if": hooks.find_paths_if, "get_iterable_path": hooks.get_iterable_path}
-    ],
-    "triton.runtime": [_JIT, _TUNING, _ERRORS],
-    "triton.runtime.jit": [_JIT, _SPECIALIZE],
+    "triton._utils": [{"find_paths_if": hooks.find_paths_if, "get_iterable_path": hooks.get_iterable_path}],
+    "triton.runtime": [_JIT, _TUNING, _ERRORS, _names(host, "RemoteCacheBackend")],
+    "triton.runtime.jit": [_JIT, _SPECIALIZE, _ACTIVE],
     "triton.runtime.cache": [_CACHE, _FILES],
     "triton.runtime.build": [_BUILD],
     "triton.runtime._allocation": [
@@ -282,17 +303,22 @@ MODULES: dict[str, Sequence[Source]] = {
     ],
     "triton.runtime.driver": [_DRIVER],
     "triton.runtime.interpreter": [{"InterpretedFunction": host.InterpretedFunction}],
-    "triton.runtime.autotuner": [_TUNING, _ERRORS],
+    "triton.runtime.autotuner": [_TUNING, _ERRORS, _ACTIVE],
     "triton.runtime.errors": [_ERRORS],
     "triton.testing": [_without(testing, _FILECHECK)],
     "triton.compiler": [_COMPILER, _ERRORS],
-    "triton.compiler.compiler": [_COMPILER],
+    "triton.compiler.compiler": [_COMPILER, _DRIVER],
     "triton.compiler.errors": [_ERRORS],
+    "triton.errors": [_ERRORS],
     "triton.backends": [_BACKENDS],
     "triton.backends.compiler": [_BACKENDS],
     "triton.backends.driver": [_BACKENDS],
     "triton.profiler": [_without(profiler, _VIEWER)],
     "triton.profiler.viewer": [_VIEWER],
+    "triton.profiler.profile": [
+        _names(profiler, "start activate deactivate finalize profile DEFAULT_PROFILE_NAME")
+    ],
+    "triton.profiler.scope": [_names(profiler, "scope cpu_timed_scope enter_scope exit_scope")],
     "triton._internal_testing": [_without(internal_testing, _MXFP), internal_testing.OTHER_VENDORS],
     "triton.runtime._async_compile": [_JIT],
     "triton.tools": [{}],
@@ -308,8 +334,14 @@ if hasattr(language, "extra"):
         "triton.language.extra": _language("extra")[:1],
         "triton.language.extra.libdevice": _language("extra", "libdevice")[:1],
         "triton.language.extra.cuda": _language("extra", "cuda")[:1],
+        "triton.language.extra.cuda.gdc": _language("extra", "cuda")[:1],
+        "triton.language.extra.cuda.utils": _language("extra", "cuda")[:1],
         "triton.language.extra.cuda.libdevice": _language("extra", "libdevice")[:1],
     }
 
-OBJECTS: dict[str, object] = {"triton.runtime.driver": drivers.driver}
+OBJECTS: dict[str, object] = {
+    "triton.runtime.driver": drivers.driver,
+    "triton.profiler.profile": profiler.profile,
+    "triton.profiler.scope": profiler.scope,
+}
 """Attributes of packages that are objects, although a module of the name can be imported, too."""

@@ -141,10 +141,11 @@ class Session:
 
 
 _sessions: list[Session] = []
+DEFAULT_PROFILE_NAME = "proton"
 
 
 def start(
-    name: str = "proton",
+    name: str | None = None,
     *,
     context: str = "shadow",
     data: str = "tree",
@@ -162,26 +163,29 @@ def start(
     ):  # fmt: skip
         if given not in known:
             raise PtxforgeError(f"the profiler has no {what} '{given}'; there is {known[-1]!r}")
-    session = Session(name, hook == "triton")
+    session = Session(name or DEFAULT_PROFILE_NAME, hook == "triton")
     _sessions.append(session)
     session.activate()
     return len(_sessions) - 1
 
 
-def activate(session: int | None = 0) -> None:
+def activate(session: int | None = None) -> None:
     """Go on recording (``None``: every session)."""
     for chosen in _chosen(session):
         chosen.activate()
 
 
-def deactivate(session: int | None = 0) -> None:
+def deactivate(session: int | None = None) -> None:
     """Stop recording for a while (``None``: every session)."""
     for chosen in _chosen(session):
         chosen.deactivate()
 
 
-def finalize(session: int | None = None, output_format: str = "hatchet") -> None:
-    """End a session, or all of them, and write ``<name>.hatchet``."""
+def finalize(session: int | None = None, output_format: str = "") -> None:
+    """End a session, or all of them, and write ``<name>.hatchet``. Raises :class:`PtxforgeError` for another
+    format."""
+    if output_format not in ("", "hatchet"):
+        raise PtxforgeError(f"the profiler writes no '{output_format}'; it writes 'hatchet'")
     for chosen in _chosen(session):
         chosen.deactivate()
         path = Path(f"{chosen.name}.hatchet")
@@ -219,6 +223,11 @@ class scope:
         self._entered.append(entered)
         return self
 
+    def add(self, metrics: dict[str, float]) -> None:
+        """Add metrics where it was entered last."""
+        for _, node, _ in self._entered[-1]:
+            node.add(metrics)
+
     def __exit__(self, *error: object) -> None:
         for session, node, began in self._entered.pop():
             node.spans.append((began, _now(None)))
@@ -237,28 +246,42 @@ cpu_timed_scope = scope
 _open_scopes: list[scope] = []
 
 
-def enter_scope(name: str, metrics: dict[str, float] | None = None) -> None:
+def enter_scope(name: str, *, metrics: dict[str, float] | None = None) -> None:
     """Enter a scope; :func:`exit_scope` leaves it."""
     _open_scopes.append(scope(name, metrics).__enter__())
 
 
-def exit_scope() -> None:
-    """Leave the scope entered last. Raises :class:`PtxforgeError` when there is none."""
+def exit_scope(name: str | None = None, *, metrics: dict[str, float] | None = None) -> None:
+    """Leave the scope entered last, which has that ``name`` if one is given, and add ``metrics`` to it.
+    Raises :class:`PtxforgeError` when there is none, or it has another name."""
     if not _open_scopes:
         raise PtxforgeError("no scope of the profiler is open")
+    if name not in (None, _open_scopes[-1].name):
+        raise PtxforgeError(f"the scope entered last is '{_open_scopes[-1].name}', not '{name}'")
+    _open_scopes[-1].add(metrics or {})
     _open_scopes.pop().__exit__()
 
 
-def profile(function: Callable[..., Any] | None = None, *, name: str = "proton", **options: Any) -> Any:
-    """A decorator: a session around each call."""
-    if function is None:
+def profile(
+    func: Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    context: str = "shadow",
+    data: str = "tree",
+    backend: str | None = None,
+    mode: str | None = None,
+    hook: str | None = None,
+) -> Any:
+    """A decorator: a session around each call, with the options of :func:`start`."""
+    options = {"context": context, "data": data, "backend": backend, "mode": mode, "hook": hook}
+    if func is None:
         return functools.partial(profile, name=name, **options)
 
-    @functools.wraps(function)
+    @functools.wraps(func)
     def inside(*args: Any, **kwargs: Any) -> Any:
         session = start(name, **options)
         try:
-            return function(*args, **kwargs)
+            return func(*args, **kwargs)
         finally:
             deactivate(session)
 

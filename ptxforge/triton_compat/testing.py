@@ -68,13 +68,13 @@ def _array(value: Any) -> np.ndarray:
     return np.asarray(value, np.float64)
 
 
-def nvsmi(attributes: Sequence[str]) -> list[int]:
+def nvsmi(attrs: Sequence[str]) -> list[int]:
     """Integers that ``nvidia-smi`` reports of the first GPU."""
     command = [
         "nvidia-smi",
         "-i",
         "0",
-        f"--query-gpu={','.join(attributes)}",
+        f"--query-gpu={','.join(attrs)}",
         "--format=csv,noheader,nounits",
     ]
     return [int(text) for text in subprocess.check_output(command, text=True).strip().split(",")]

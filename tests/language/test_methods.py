@@ -52,3 +52,18 @@ def test_arguments_by_position(execute):
     out = np.full((2, 16), -1, np.float32)
     for (found,) in execute(by_position, (1,), [x, out], {"N": 16}, outputs=[1]):
         np.testing.assert_array_equal(found, expected)
+
+
+@ptxforge.jit
+def sorted_by_triton_s_name(x, out, N: tl.constexpr, K: tl.constexpr):
+    i = tl.arange(0, N)
+    values = tl.load(x + i)
+    tl.store(out + i, tl.standard.sort_impl(values))
+    tl.store(out + N + tl.arange(0, K), tl.standard.sort_impl(values, k=K, descending=True))
+
+
+def test_sort_impl(execute):
+    x = np.random.default_rng(0).integers(-99, 99, 32).astype(np.int32)
+    arguments, constants = [x, np.zeros(36, np.int32)], {"N": 32, "K": 4}
+    for (found,) in execute(sorted_by_triton_s_name, (1,), arguments, constants, outputs=[1]):
+        np.testing.assert_array_equal(found, [*np.sort(x), *np.sort(x)[:27:-1]])

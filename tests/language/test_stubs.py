@@ -70,7 +70,18 @@ def test_pointer_and_block_types():
     assert pointer.is_ptr() and not pointer.is_const() and pointer.primitive_bitwidth == 64
     block = tl.block_type(pointer, [4, 8])
     assert block.is_block() and block.scalar is pointer and block.numel == 32 and block.shape == (4, 8)
-    assert block == tl.block_type(pointer, (4, 8)) and block.const is False
+    assert block == tl.block_type(pointer, (4, 8)) and block.scalar.const is False
+    assert block.nbytes == 256 and block.with_element_ty(tl.int8) == tl.block_type(tl.int8, (4, 8))
+
+
+def test_questions_about_elements_are_the_elements():
+    """Of the type of a block and of a pointer none is true, as in Triton: a kernel asks ``x.dtype``."""
+    questions = [name for name in dir(tl.dtype) if name.startswith("is_") and name != "is_dtype"]
+    for composite, true in ((tl.block_type(tl.int8, (4,)), "is_block"), (tl.pointer_type(tl.int8), "is_ptr")):
+        assert [name for name in questions if getattr(composite, name)()] == [true]
+        assert composite.name == composite.codegen_name() == composite.cache_key_part == repr(composite)
+    assert [tl.int32.mangle(), tl.pointer_type(tl.float16).mangle()] == ["i32", "Pfp16"]
+    assert tl.block_type(tl.float16, (16, 2)).mangle() == "fp16S16_2S"
     with pytest.raises(TypeError, match="points at an element type"):
         tl.pointer_type(3)
     with pytest.raises(TypeError, match="not the name of an element type"):

@@ -121,3 +121,20 @@ def test_the_folders_are_below_home(monkeypatch):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TRITON_HOME", "/there")
     assert knobs.cache.dir == "/there/.triton/cache" and knobs.cache.dump_dir == "/there/.triton/dump"
+
+
+def test_a_knob_by_itself(monkeypatch):
+    """Triton's names for what a knob does without its group."""
+    made = []
+    text = knobs.env_str_callable_default("PTXFORGE_TEST_KNOB", lambda: made.append(1) or "made")
+    assert text.get() == "made" and text.default_factory() == "made" and len(made) == 2
+    monkeypatch.setenv("PTXFORGE_TEST_KNOB", "0")
+    assert text.get() == "0" and knobs.env_bool("PTXFORGE_TEST_KNOB").get() is False
+    assert knobs.env_int("PTXFORGE_TEST_KNOB").transform("12") == 12
+    assert [knobs.toenv(value) for value in (None, True, 3, "x", [])] == [
+        (None,),
+        ("1",),
+        ("3",),
+        ("x",),
+        None,
+    ]

@@ -17,8 +17,10 @@ import ptxforge.language as tl
 from ptxforge import triton_compat
 from ptxforge.runtime import hooks, tools
 from ptxforge.runtime.precompile import AsyncCompileMode
-from ptxforge.support.errors import ArgumentError, CompilationError, PtxforgeError
+from ptxforge.support.errors import ArgumentError, CompilationError, OutOfResourcesError, PtxforgeError
+from ptxforge.support.not_there import INSIDES
 from ptxforge.triton_compat import compiler, host, knobs
+from ptxforge.triton_compat import hooks as hooks_of_triton
 from ptxforge.triton_compat import internal_testing as testing
 from ptxforge.triton_compat.modules import MODULES, REFUSED
 
@@ -72,6 +74,23 @@ def test_refused_attributes_say_why(triton):
 def test_the_document_lists_what_is_refused():
     rows = dict(re.findall(r"^\| `(triton\.[\w.]+)` \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE))
     assert {name: why for name, why in rows.items() if name in REFUSED} == REFUSED
+    inside = re.findall(r"^\| (`[\w.*]+`(?: `[\w.*]+`)*) \| (.+) \|$", DOCUMENT.read_text(), re.MULTILINE)
+    told = {why: [f"triton.{name}" for name in names.replace("`", "").split()] for names, why in inside}
+    assert {why: told.get(why) for why in INSIDES} == {why: names.split() for why, names in INSIDES.items()}
+
+
+def test_refused_names_say_why(triton):
+    jit = importlib.import_module("triton.runtime.jit")
+    with pytest.raises(AttributeError, match="jit.JITCallable': kernels and functions for compile-time"):
+        jit.JITCallable  # noqa: B018
+    with pytest.raises(AttributeError, match="'triton.language.slice': slices are written as Python"):
+        triton.language.slice  # noqa: B018
+    with pytest.raises(ImportError, match="has no 'triton.language.core.extern_elementwise': no library of"):
+        exec("from triton.language.core import extern_elementwise")
+    with pytest.raises(
+        ImportError, match="has no 'triton.language._experimental_descriptor_load': Triton took"
+    ):
+        exec("from triton.language import _experimental_descriptor_load")
 
 
 # Hooks of launches
@@ -204,6 +223,15 @@ def test_there_is_no_allocator_at_first():
 def asks(out):
     if host.cuda_capability_geq(9, 0) and host.is_cuda() and not host.is_hip():
         tl.store(out, host.current_target().arch)
+
+
+def test_small_classes():
+    lazy = hooks_of_triton.LazyDict({"a": 1})
+    lazy.add(lambda b: {"b": b}, (2,))
+    assert lazy.get() == lazy.get() == {"a": 1, "b": 2} and lazy.extras == []
+    assert host.MockTensor(tl.float32, [2, 3, 4]).stride() == (12, 4, 1)
+    error = OutOfResourcesError("shared memory", 2, 1)
+    assert (error.name, error.error_message) == ("shared memory", str(error))
 
 
 def test_kernels_ask_about_the_target():

@@ -54,8 +54,8 @@ def test_scopes_and_launches_make_a_tree(launch, tmp_path, capsys):
     profiler.deactivate(session)
     launch()
     profiler.activate(session)
-    profiler.enter_scope("a library's call", {"bytes": 8})
-    profiler.exit_scope()
+    profiler.enter_scope("a library's call", metrics={"bytes": 3})
+    profiler.exit_scope("a library's call", metrics={"bytes": 5})
     profiler.finalize()
     root, device = json.loads((tmp_path / "profile.hatchet").read_text())
     assert device["CUDA"]["0"]["arch"] == "90" and root["frame"]["name"] == "ROOT"
@@ -123,3 +123,9 @@ def test_what_there_is_not():
         profiler.activate(3)
     with pytest.raises(PtxforgeError, match="no scope"):
         profiler.exit_scope()
+    with pytest.raises(PtxforgeError, match="writes no 'chrome_trace'"):
+        profiler.finalize(output_format="chrome_trace")
+    profiler.enter_scope("outer")
+    with pytest.raises(PtxforgeError, match="entered last is 'outer', not 'inner'"):
+        profiler.exit_scope("inner")
+    profiler.exit_scope()
