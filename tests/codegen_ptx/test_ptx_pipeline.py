@@ -233,6 +233,19 @@ def test_a_form_knows_its_results(syntax, guarded, opcode, results):
     assert (form.guarded, form.opcode, form.results) == (guarded, opcode, results)
 
 
+@pytest.mark.parametrize(
+    "syntax, addresses",
+    [
+        ("ld.global.v2.b32 {%s, %s}, [%s+%s];", (2,)),
+        ("@%s cp.async.ca.shared.global [%s+%s], [%s+%s], 16;", (1, 3)),
+        ("add.s32 %s, %s, %s;", ()),
+        ("%.0s{ ld.global.b32 %s, [%s+%s]; }", (2,)),
+    ],
+)
+def test_a_form_knows_its_addresses(syntax, addresses):
+    assert form_of(syntax).addresses == addresses
+
+
 def test_locations_are_told_where_they_change():
     x = Register("r", 1)
     code = [Instruction(ADD, (x, 1, 2), PURE, place) for place in ((1, 7, 3), (1, 7, 3), None, (1, 8, 1))]

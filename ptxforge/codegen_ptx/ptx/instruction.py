@@ -7,6 +7,7 @@ import enum
 import re
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import pairwise
 
 from ptxforge.codegen_ptx.ptx.registers import Names, Register
 
@@ -40,7 +41,7 @@ class Form:
     In PTX the first operand is what an instruction defines, unless it is a place in memory or a barrier.
     """
 
-    __slots__ = ("guarded", "has_address", "line", "opcode", "repeats", "results", "several")
+    __slots__ = ("addresses", "guarded", "has_address", "line", "opcode", "repeats", "results", "several")
 
     def __init__(self, syntax: str):
         self.several = syntax.count(";") > 1
@@ -54,6 +55,11 @@ class Form:
             self.results = unnamed.count("%")
         else:
             self.results = first.count("%s")
+        around = list(pairwise(syntax.split("%s")))
+        self.addresses = tuple(
+            [unnamed.count("%") + n for n, (before, behind) in enumerate(around)
+             if before.endswith("[") and behind == "+"]
+        )  # fmt: skip
 
 
 _UNNAMED = re.compile(r"(%\.0s)*")

@@ -22,6 +22,7 @@ from ptxforge.codegen_ptx.ptx.branch_to_copies import branch_to_copies
 from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, drop_copies, order_copies
 from ptxforge.codegen_ptx.ptx.instruction import CARRY, PURE, Instruction, lines_of
 from ptxforge.codegen_ptx.ptx.registers import Names, Register
+from ptxforge.codegen_ptx.ptx.select_addresses import select_addresses
 from ptxforge.codegen_ptx.ptx.sink_rare import drop_dead, sink_rare
 from ptxforge.support import settings
 from ptxforge.support.errors import InternalCompilerError
@@ -62,6 +63,12 @@ PASSES: tuple[PtxPass, ...] = (
         why="lowerings compute every element; wide accesses and unused results then need few of them",
     ),
     PtxPass(
+        select_addresses,
+        why="after drop_dead: addresses are sums until here, and those that are left become instructions; "
+        "their constants stand in the instructions that access memory, where they fit",
+        needed=True,
+    ),
+    PtxPass(
         sink_rare,
         why="after drop_dead, which leaves fewer to ask about: what only rare code needs is computed there",
     ),
@@ -78,9 +85,7 @@ PASSES: tuple[PtxPass, ...] = (
 RULES: dict[str, str] = {
     "at_entry": "what depends on the thread's number alone is computed once, before everything else",
     "number_values": "what an instruction computed that comes before in any case is not computed again",
-    "select_addresses": "a pointer is a sum until an access wants its address; terms that most elements "
-    "share are then added first",
-    "immediates": "the constant part of an address stands in the instruction that accesses memory",
+    "share_terms": "what most elements of an access have in common is added to their addresses first",
     "walk_pointers": "a pointer that a loop advances takes in what all its accesses add; accesses whose rows "
     "differ within a warp get a pointer of their own",
     "recompute": "index arithmetic that is needed behind a loop of products is computed again, for the loop "

@@ -1,9 +1,9 @@
 """Pointers as values of a thread.
 
 A pointer is ``base + Σ root · scale + offset`` bytes: a 64-bit register that all elements of a tensor share
-where possible, 32-bit (or 64-bit) registers, and a constant that goes into the instruction. Addresses are
-computed when a memory instruction needs them, the roots that most elements share first; value numbering does
-the rest.
+where possible, 32-bit (or 64-bit) registers, and a constant that goes into the instruction. A memory
+instruction that needs an address says of which terms it is the sum (``SUM``), those that most elements share
+first; value numbering finds sums again, and the pass ``select_addresses`` makes instructions of them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from typing import NamedTuple
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.registers import Register
 
-_SELECTED = "select_addresses: a term of an address, what most elements share first"
+SUM = "sum %s, %s, %s, %s;"
+"""What a sum of addresses is until it is selected: its register, a 64-bit base, an index, and the bytes that
+one unit of the index counts. An index of 32 bits is sign-extended; one of 64 bits counts bytes already."""
 
 Term = tuple[Register, int]
 """A register and the bytes that one unit of it counts."""
@@ -81,34 +83,23 @@ def _with_term(terms: tuple[Term, ...], root: Register | None, size: int) -> tup
     return tuple(sorted((*terms, (root, size))))
 
 
-def scaled_sum(b: Builder, base, root: Register, size: int):
+def scaled_sum(b: Builder, base, root: Register, size: int) -> Register:
     """``base + root · size`` with 64 bits; ``root`` is sign-extended."""
-    if root.kind == "r":
-        if isinstance(base, int):
-            base = b.register(base, "q")
-        return b.pure("mad.wide.s32 %s, %s, %s, %s;", "q", root, size, base)
-    return b.add(base, b.mul(root, size, 64), 64)
+    if root.kind == "q":
+        root, size = b.mul(root, size, 64), 1
+    return b.pure(SUM, "q", b.register(base, "q"), root, size)
 
 
 def address(b: Builder, pointer, shared_terms: dict | None = None) -> tuple[Register, int]:
     """(64-bit register, constant bytes) of one pointer."""
-    p = as_pointer(pointer)
-    base, terms, offset = p
+    base, terms, offset = as_pointer(pointer)
     if (base, terms) in b.loop_pointers:
         base, terms = b.loop_pointers[base, terms], ()
-    if len(terms) > 1 and shared_terms and "select_addresses" not in b.without:
+    if len(terms) > 1 and shared_terms and "share_terms" not in b.without:
         terms = sorted(terms, key=lambda term: (-shared_terms.get(term, 0), term))
-    b.why, before = b.why or _SELECTED, b.why
     for root, size in terms:
         base = scaled_sum(b, base, root, size)
-        if isinstance(base, tuple):
-            base, more = base
-            offset += more
-    b.why = before
-    if isinstance(base, tuple):
-        base, offset = base[0], base[1] + offset
-    fits = -(1 << 31) <= offset < 1 << 31 and "immediates" not in b.without
-    if isinstance(base, int) or not fits:
+    if isinstance(base, int):
         base, offset = b.register(b.add(base, offset, 64), "q"), 0
     return base, offset
 
