@@ -84,8 +84,7 @@ def pipeline_loops(function: Function, target: Target) -> bool:
         return False
     loads = {loop: [op for op in loop.body.operations if _is_ahead(op)] for loop in loops}
     by_tma = kept(TensorLoads, function)
-    if function.attributes.get("tensor_maps"):
-        by_tma.survey(load for ahead in loads.values() for load in ahead)
+    by_tma.survey(load for ahead in loads.values() for load in ahead)
     for loop in loops:
         if loop.distance:
             _pipeline(function, loop, loads, by_tma, target)

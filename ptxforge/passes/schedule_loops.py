@@ -55,8 +55,7 @@ def schedule_loops(function: Function, target: Target) -> bool:
         stages = loop.num_stages if loop.num_stages >= 0 else default
         if stages < 2:
             continue
-        if function.attributes.get("tensor_maps"):
-            by_tma.survey(loop.body.of(Load))
+        by_tma.survey(loop.body.of(Load))
         levels = pipelined_loads(loop, by_tma.rectangle) if _may_be_pipelined(loop) else {}
         by_tma.remark({**levels, **dict.fromkeys(op for op in loop.body.of(Load) if op.boxed)})
         _remark(function, loop, stages, levels)

@@ -61,7 +61,9 @@ class TensorLoads:
         self.made: list[tuple[Rectangle, MakeTensorMap]] = []
 
     def survey(self, loads: Iterable[Load]) -> None:
-        """Decide on ``loads``, tiles before vectors."""
+        """Decide on ``loads``, tiles before vectors; on none where there may be no tensor maps."""
+        if not self.function.attributes.get("tensor_maps"):
+            return
         new = [load for load in loads if load not in self.found]
         for load in sorted(new, key=is_vector):
             try:

@@ -99,6 +99,15 @@ def test_a_loop_over_tiles_that_asks_for_warps_that_copy(execute, shape):
         np.testing.assert_array_equal(out, a.astype(np.float32) @ b)
 
 
+def test_sizes_that_make_no_tensor_map(execute):
+    """Without steps there is no tensor to copy from: another variant of the kernel runs, without TMA."""
+    arguments = [np.ones((112, 1), np.float16), np.ones((1, 144), np.float16)]
+    arguments += [np.ones((112, 144), np.float32), 112, 144, 0, tiles(112, 144)]
+    for (out,) in execute(specialized.walking, (2,), arguments, WALKING, outputs=[2], num_warps=4,
+                          num_stages=4):  # fmt: skip
+        np.testing.assert_array_equal(out, 0)
+
+
 # -- what was made ----------------------------------------------------------------------------------------
 
 
@@ -130,10 +139,12 @@ def test_others_stay(options):
 @pytest.mark.parametrize("constants", [
     {"TRIANGLE": True}, {"WS": False}, {"BM": 64, "BN": 64, "BK": 32}], ids=str)  # fmt: skip
 def test_other_loops_stay(constants):
-    """Tiles of different depths, nothing asked for, room for a second block."""
+    """Tiles of different depths, nothing asked for, room for a second block; no tensor maps."""
     artifact = specialized.compiled(specialized.walking, WALKING | constants, num_stages=4)
     assert not takes_turns(artifact)
     assert takes_turns(specialized.compiled(specialized.walking, WALKING, num_stages=4))
+    without = specialized.compiled(specialized.walking, WALKING, num_stages=4, tensor_maps=False)
+    assert not without.tensor_maps
 
 
 # -- faults -----------------------------------------------------------------------------------------------
