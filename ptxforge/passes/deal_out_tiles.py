@@ -18,7 +18,8 @@ SCALARS     None is loaded: the producer computes for itself where copies begin.
 STEPS       A tile has as many steps as the next, known in front of the loop: so each group knows how many
             the other one's tiles take.
 APART       No tile reads what another one wrote, waits for it, or shows when it is computed, and nothing but
-            buffers goes from one to the next. All else in the function is computed by both groups: it
+            buffers goes from one to the next. Where a tile is stored depends on which it is (no further: a
+            loop over tiles stores each element in one of them, or the same). All else in the function is computed by both groups: it
             writes nothing.
 """
 
@@ -85,9 +86,26 @@ def _is_apart(function: Function, tiles: For) -> bool:
     if not all(op.is_speculatable for op in outside):
         return False
     accesses = [op for op in inside if op.get_effects().touches("global")]
+    stored = [op.pointer for op in accesses if "global" in op.get_effects().writes]
+    if not all(_is_made_of(pointer, tiles.induction) for pointer in stored):
+        return False
     written = {root_of_access(op) for op in accesses if "global" in op.get_effects().writes}
     read = {root_of_access(op) for op in accesses if "global" in op.get_effects().reads}
-    return None not in written and not written & read
+    return None not in written | read and not written & read
+
+
+def _is_made_of(value: Value, part: Value) -> bool:
+    """Whether ``value`` is computed from ``part``, or may be: a loop or a branch makes it."""
+    work, seen = [value], set()
+    while work:
+        value = work.pop()
+        op = value.defining_op
+        if value is part or (op is not None and op.regions):
+            return True
+        if op is not None and value not in seen:
+            seen.add(value)
+            work += op.operands
+    return False
 
 
 def _has_same_steps(tiles: For, steps: For) -> bool:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import ptxforge
+import ptxforge.language as tl
 from ptxforge import interpreter
 from ptxforge.codegen_ptx.lower import convert_layout
 from ptxforge.compiler import Artifact, compile_ir
@@ -106,6 +107,37 @@ def test_sizes_that_make_no_tensor_map(execute):
     for (out,) in execute(specialized.walking, (2,), arguments, WALKING, outputs=[2], num_warps=4,
                           num_stages=4):  # fmt: skip
         np.testing.assert_array_equal(out, 0)
+
+
+@ptxforge.jit
+def onto_each_other(a, b, c, d, flag, far, tiles, K: tl.constexpr, ADDS: tl.constexpr):
+    """c = aᵢ b of the last tile; with ADDS c += aᵢ b, tile after tile, where ``flag`` says that c and not d
+    is what is added to."""
+    i, k = tl.arange(0, 128), tl.arange(0, 64)
+    at = i[:, None] * 128 + i[None, :]
+    before = c if flag > 0 else d
+    for tile in tl.range(0, tiles, warp_specialize=True):
+        acc = tl.zeros((128, 128), tl.float32)
+        for start in range(0, K, 64):
+            x = tl.load(a + (tile * 128 + i)[:, None] * K + (start + k)[None, :])
+            acc = tl.dot(x, tl.load(b + (start + k)[:, None] * 128 + i[None, :]), acc)
+        if ADDS:
+            tl.store(c + at + tile * far, acc + tl.load(before + at))
+        else:
+            tl.store(c + at, acc)
+
+
+@pytest.mark.parametrize("adds", [False, True])
+def test_tiles_that_meet_stay_in_their_order(execute, adds):
+    """All are stored in one place; nobody knows which of two pointers is read through."""
+    rng = np.random.default_rng(4)
+    a, b = (rng.integers(-2, 3, shape).astype(np.float16) for shape in ((512, 128), (128, 128)))
+    parts = [part.astype(np.float32) @ b for part in np.split(a, 4)]
+    expected = sum(parts) if adds else parts[-1]
+    arguments = [a, b, *np.zeros((2, 128, 128), np.float32), 3, 0, 4]
+    for (out,) in execute(onto_each_other, (1,), arguments, {"K": 128, "ADDS": adds}, outputs=[2],
+                          num_warps=4, num_stages=4):  # fmt: skip
+        np.testing.assert_array_equal(out, expected)
 
 
 # -- what was made ----------------------------------------------------------------------------------------
