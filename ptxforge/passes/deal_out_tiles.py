@@ -19,8 +19,8 @@ STEPS       A tile has as many steps as the next, known in front of the loop: so
             the other one's tiles take.
 APART       No tile reads what another one wrote, waits for it, or shows when it is computed, and nothing but
             buffers goes from one to the next. Where a tile is stored depends on which it is (no further: a
-            loop over tiles stores each element in one of them, or the same). All else in the function is computed by both groups: it
-            writes nothing.
+            loop over tiles stores each element in one of them, or the same). All else in the function is
+            computed by both groups: it writes nothing.
 """
 
 from __future__ import annotations

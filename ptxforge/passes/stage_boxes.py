@@ -196,7 +196,8 @@ def _stage(store: _Store, place: _Place, wait: dict | None) -> list[Value]:
     outside, b = Builder.at(place.anchor), Builder.at(op)
     buffers = [outside.create(LocalAlloc, result_types=[place.type]).result for _ in range(place.count)]
     if wait is not None and (wait["landed"] or place.lasts):
-        Builder.at(_place_of_wait(op)).create(StoreWait, *buffers, **wait)
+        waited = [] if place.anchor is op else buffers  # nothing has been in memory that is taken here
+        Builder.at(_place_of_wait(op)).create(StoreWait, *waited, **wait)
     parts = value.type.numel // place.type.numel
     width = op.map.attributes["box"][-1]
     for part in range(parts):

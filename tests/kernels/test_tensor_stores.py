@@ -332,6 +332,48 @@ def test_arguments_that_make_no_tensor_store_by_pointers(emulator):
     assert [bool(variant.artifact.tensor_maps) for variant in kernel.variants] == [True, False]
 
 
+@ptxforge.jit
+def of_products(x, y, out, M, K: tl.constexpr, N: tl.constexpr):
+    """out = (xᵢ yᵀ) y of all blocks of rows."""
+    i, k, n = tl.arange(0, 64), tl.arange(0, K), tl.arange(0, N)
+    right = tl.load(y + n[:, None] * K + k[None, :])
+    desc = tl.make_tensor_descriptor(out, [M, K], [K, 1], [64, K])
+    tl.assume(M >= 0)
+    for first in range(0, M, 64):
+        left = tl.load(x + (first + i)[:, None] * K + k[None, :])
+        desc.store([first, 0], tl.dot(tl.dot(left, right.T).to(x.dtype.element_ty), right))
+
+
+@ptxforge.jit
+def around_a_barrier(x, y, out, M, K: tl.constexpr, N: tl.constexpr):
+    """One tile over the other, without a loop."""
+    i, k = tl.arange(0, 64), tl.arange(0, K)
+    at = i[:, None] * K + k[None, :]
+    desc = tl.make_tensor_descriptor(out, [M, K], [K, 1], [64, K])
+    desc.store([0, 0], tl.load(x + at).to(tl.float32))
+    tl.debug_barrier()
+    desc.store([0, 0], tl.load(x + at).to(tl.float32) + 1)
+
+
+@pytest.mark.parametrize(("kernel", "num_warps", "stages"), [
+    (of_products, 4, 2), (of_products, 4, 3), (of_products, 8, 1), (around_a_barrier, 4, 3),
+])  # fmt: skip
+def test_waits_in_front_of_buffers_do_not_name_them(execute, monkeypatch, kernel, num_warps, stages):
+    """Where the buffer of a tile is taken for its store alone, a tile that is stored for products, or a
+    barrier, may stand in front of that, and the wait for other copies there."""
+    monkeypatch.setenv("PTXFORGE_VERIFY", "1")
+    rng = np.random.default_rng(num_warps)
+    x, y = (rng.integers(-1, 2, shape).astype(np.float16) for shape in ((192, 64), (128, 64)))
+    expected = x.astype(np.float32) @ y.T @ y if kernel is of_products else np.zeros((192, 64))
+    if kernel is around_a_barrier:
+        expected[:64] = x[:64] + 1
+    arguments = [x, y, np.zeros((192, 64), np.float32), 192]
+    for (out,) in execute(kernel, (1,), arguments, {"K": 64, "N": 128}, outputs=[2], num_warps=num_warps,
+                          num_stages=stages):  # fmt: skip
+        np.testing.assert_array_equal(out, expected)
+    assert into_memory(kernel.variants[-1].artifact.ptx) > 0
+
+
 # -- what must be there ----------------------------------------------------------------------------------
 
 
