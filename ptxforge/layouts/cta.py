@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import lru_cache
 
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 
+from ptxforge.layouts.interned import Interned
 from ptxforge.layouts.linear import BLOCK, LayoutError, LinearLayout, log2_exact
 
 Shape = tuple[int, ...]
@@ -29,8 +30,8 @@ def check_order(instance, attribute, value) -> None:
         raise LayoutError(f"order must be a permutation of 0..{len(value) - 1}, got {list(value)}")
 
 
-@frozen(cache_hash=True)
-class CTALayout:
+@frozen(eq=False)
+class CTALayout(Interned):
     """How the CTAs of a cluster share a tensor.
 
     ``ctas_per_cga`` CTAs per dimension; each dimension is cut into ``cta_split_num`` parts, and CTAs beyond
@@ -86,6 +87,11 @@ class CTALayout:
 def _default_cta_layout(rank: int) -> CTALayout:
     ones = (1,) * rank
     return CTALayout(ones, ones, row_major(rank))
+
+
+def cta_field():
+    """A field ``cta`` of an encoding, of one CTA unless said otherwise."""
+    return field(default=Factory(lambda self: CTALayout.default(self.rank), takes_self=True))
 
 
 @lru_cache(maxsize=None)

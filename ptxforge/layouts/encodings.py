@@ -34,18 +34,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from math import prod
 
-from attrs import Factory, field, frozen
+from attrs import field, frozen
 
 from ptxforge.layouts.cta import (
     CTALayout,
     Shape,
     check_order,
     check_powers,
+    cta_field,
     ints,
     names_in_order,
     order_without,
     row_major,
 )
+from ptxforge.layouts.interned import Interned
 from ptxforge.layouts.linear import (
     BLOCK,
     LANE,
@@ -60,15 +62,10 @@ from ptxforge.layouts.linear import (
 from ptxforge.layouts.scratch import broadcast_nd, clip, fit, identity_nd, mma_tile, permute_bits, repeat
 from ptxforge.support.machine import WARP_SIZE
 
-
-def _cta_field():
-    return field(default=Factory(lambda self: CTALayout.default(self.rank), takes_self=True))
-
-
 # -- the encodings -------------------------------------------------------------------------------------
 
 
-class Encoding:
+class Encoding(Interned):
     """Base of all encodings: immutable values with a linear layout for each shape they are asked about."""
 
     __slots__ = ()
@@ -141,7 +138,7 @@ def _text_of(value, aliases) -> str:
     return str(value)
 
 
-@frozen(cache_hash=True, str=False)
+@frozen(eq=False, str=False)
 class Blocked(Distributed):
     """Each thread owns ``size_per_thread`` neighbouring elements, the lanes of a warp tile
     ``threads_per_warp`` such blocks, the warps ``warps_per_cta`` such tiles; ``order`` lists the fastest
@@ -153,7 +150,7 @@ class Blocked(Distributed):
     threads_per_warp: tuple[int, ...] = field(converter=ints, validator=check_powers)
     warps_per_cta: tuple[int, ...] = field(converter=ints, validator=check_powers)
     order: tuple[int, ...] = field(converter=ints, validator=check_order)
-    cta: CTALayout = _cta_field()
+    cta: CTALayout = cta_field()
 
     def __attrs_post_init__(self):
         lengths = {len(self.size_per_thread), len(self.threads_per_warp), len(self.warps_per_cta), self.rank,
@@ -184,7 +181,7 @@ class Blocked(Distributed):
                 ("warpsPerCTA", self.warps_per_cta), ("order", self.order), *self.cta.fields()]
 
 
-@frozen(cache_hash=True, str=False)
+@frozen(eq=False, str=False)
 class Slice(Distributed):
     """The encoding of a tensor that lacks dimension ``dim`` of its ``parent``: all places that differ along
     ``dim`` only hold the same element. Adding the dimension back (expand_dims) moves no data."""
@@ -232,7 +229,7 @@ class Slice(Distributed):
         return [("dim", self.dim), ("parent", self.parent)]
 
 
-@frozen(cache_hash=True, str=False)
+@frozen(eq=False, str=False)
 class Mma(Distributed):
     """The accumulator of tensor core instructions, C and D of ``instr_shape`` = (…, m, n[, k]) each.
 
@@ -255,7 +252,7 @@ class Mma(Distributed):
     version: tuple[int, int] = field(converter=ints, default=(2, 0))
     warps_per_cta: tuple[int, ...] = field(converter=ints, validator=check_powers, default=(4, 1))
     instr_shape: tuple[int, ...] = field(converter=ints, default=(16, 8))
-    cta: CTALayout = _cta_field()
+    cta: CTALayout = cta_field()
     interleave: tuple[int, ...] = field(converter=ints, validator=check_powers, default=(1, 1))
     tiles_per_warp: tuple[int, ...] = field(converter=ints, validator=check_powers, default=(1, 1))
 
@@ -366,7 +363,7 @@ def _instruction_places(mma: Mma, d: int) -> tuple[int, ...]:
     return (*lanes, *registers, *range(first_warp, first_warp + warps), *range(halves, run))
 
 
-@frozen(cache_hash=True, str=False)
+@frozen(eq=False, str=False)
 class DotOperand(Distributed):
     """Operand A (``op_idx`` 0) or B (``op_idx`` 1) of a ``dot`` whose result is encoded as ``parent``.
 
@@ -454,7 +451,7 @@ class DotOperand(Distributed):
         return [("opIdx", self.op_idx), ("parent", self.parent), *width]
 
 
-@frozen(cache_hash=True, str=False)
+@frozen(eq=False, str=False)
 class Linear(Distributed):
     """A distributed encoding spelled out: ``layout`` maps register, lane, warp, block to dim0, dim1, ...
 
@@ -519,7 +516,7 @@ class Linear(Distributed):
         return Linear(LinearLayout(full, zip(dim_names(len(shape)), shape)))
 
 
-@frozen(cache_hash=True, str=False)
+@frozen(eq=False, str=False)
 class Shared(Encoding):
     """A tile in shared memory. Elements lie in ``order`` (fastest dimension first); in row r (counted along
     the second fastest dimension) the groups of ``vec`` elements are permuted: column c lies where column
@@ -537,7 +534,7 @@ class Shared(Encoding):
     max_phase: int = field(validator=check_powers)
     order: tuple[int, ...] = field(converter=ints, validator=check_order)
     has_leading_offset: bool = False
-    cta: CTALayout = _cta_field()
+    cta: CTALayout = cta_field()
 
     @property
     def rank(self) -> int:
