@@ -8,6 +8,8 @@ tiles of indices do not count: the code generator keeps them as sums of a few re
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import attrs
 
 from ptxforge.ir import types as T
@@ -62,6 +64,7 @@ def _is_data(value: Value) -> bool:
     return op is not None and (bool(op.get_effects().reads) or isinstance(op, Product))
 
 
+@lru_cache(maxsize=4096)
 def registers_of(type: T.TensorType) -> int:
     """32-bit registers of a thread that a tensor takes, one at least."""
     return max(1, elements_per_thread(type.layout, type.shape) * max(type.element.bits, 8) // 32)
@@ -89,6 +92,8 @@ def held_by_products(block: Block) -> int:
     started = set(starts)
     lasting = {op.a for op in starts if isinstance(op.a.type, T.TensorType) and _is_lasting(op.a, block)}
     always = sum(map(registers_of, [*sums, *(v.type for v in lasting)]))
+    if not starts:
+        return always
     place = {op: at for at, op in enumerate(block.operations)}
     begins = {op.result for op in block.of(DotBegin)}
     ends = {op: _last_wide_use(op.result, place) for op in starts if op.c in begins}

@@ -127,7 +127,7 @@ class _Plan:
 def _plan(function: Function, target: Target, top: Operation) -> _Plan:
     if function.attributes.get("num_ctas", 1) > 1:
         raise _StaysError("the program is a cluster of CTAs")
-    in_top = [op for op in top.walk() if _is_copying(op)]
+    in_top = _copying_in(top)
     if not in_top:
         raise _StaysError("TMA copies none of its tiles")
     if any(op.get_effects().starts == COPIES for op in top.walk()):
@@ -140,8 +140,9 @@ def _plan(function: Function, target: Target, top: Operation) -> _Plan:
     if any(user.parent is not function.body for made in barriers for user in made.result.users
            if isinstance(user, BarrierInit)):  # fmt: skip
         raise _StaysError("its ring is made anew inside of a loop or branch around it")
-    copying = [op for op in function.walk() if _is_copying(op) and allocation_of(op.barrier) in barriers]
-    loops = {op.parent_op: None for op in in_top if not _holds_a_loop(op.parent_op)}
+    copying = [op for op in _copying_in(function) if allocation_of(op.barrier) in barriers]
+    around = dict.fromkeys(op.parent_op for op in in_top)
+    loops = [op for op in around if not _holds_a_loop(op)]
     rings = [_ring(loop) for loop in loops if not any(map(_waits_for_room, loop.regions[0].block.operations))]
     live = _live(function, top, [*copying, *(ring.barrier for ring in rings)])
     buffers = {allocation_of(op.destination): None for op in loads}
@@ -156,9 +157,10 @@ def _plan(function: Function, target: Target, top: Operation) -> _Plan:
     return plan
 
 
-def _is_copying(op: Operation) -> bool:
-    """Whether the producer does it."""
-    return isinstance(op, (BarrierExpect, TensorLoad)) or _waits_for_room(op)
+def _copying_in(place: Function | Operation) -> list[Operation]:
+    """What the producer does of it."""
+    found = place.walk((BarrierExpect, TensorLoad, BarrierWait))
+    return [op for op in found if not isinstance(op, BarrierWait) or op.for_copies]
 
 
 def _waits_for_room(op: Operation) -> bool:
@@ -166,7 +168,7 @@ def _waits_for_room(op: Operation) -> bool:
 
 
 def _holds_a_loop(op: Operation) -> bool:
-    return any(isinstance(inner, For) for inner in op.walk() if inner is not op)
+    return any(region.block.has(For) for region in op.regions)
 
 
 def _check_registers(function: Function, top: Operation) -> None:

@@ -86,7 +86,7 @@ def start(ctx: Lowering, op: ops.DotAsync) -> None:
     b.effect("wgmma.fence.sync.aligned;")
     for k in steps:
         for block in blocks:
-            sums = [words[i] for i in block.words]
+            sums = map(words.__getitem__, block.words)
             scale = replaces if k == 0 else adds
             b.effect(template, *sums, *left.part(block.row, k), *right.part(block.column, k), scale)
     b.effect("wgmma.commit_group.sync.aligned;")
@@ -188,10 +188,7 @@ class _Registers:
         self.b: Builder = ctx.b
         self.element = op.a.type.element
         self.entries = ctx.get(op.a)
-        layout = linear_of(op.a.type)
-        self.place: dict[tuple[int, ...], int] = {}
-        for register, flat in enumerate(register_constants(layout)):
-            self.place.setdefault(layout.unflatten(flat), register)
+        self.place = _places(linear_of(op.a.type))
         self.found: dict[tuple[int, int], tuple[Register, ...]] = {}
 
     def prepare(self, blocks: tuple[_Block, ...], steps: range) -> None:
@@ -214,6 +211,13 @@ class _Registers:
 
     def part(self, index: int, k: int) -> tuple[Register, ...]:
         return self.found[index, k]
+
+
+@lru_cache(maxsize=64)
+def _places(layout: LinearLayout) -> dict[tuple[int, ...], int]:
+    """The register that holds an element (the first one), by its place, of a group's first thread."""
+    held = enumerate(register_constants(layout))
+    return {layout.unflatten(flat): register for register, flat in reversed(list(held))}
 
 
 def _template(op: ops.DotAsync, left, right, words: int) -> str:

@@ -10,14 +10,15 @@ from ptxforge.ir.ops.dot import Product
 
 class Components:
     """The connected components of the tensors of a function: two values are connected when one operation uses
-    or makes both, or when control flow passes one on as the other. (Union-find.)
+    or makes both, or when control flow passes one on as the other.
 
     With ``data_only`` values that are computed without loading anything (indices, masks, pointers) connect
     nothing, and a dot connects only what it adds to and its result: its operands have layouts of their own.
     """
 
     def __init__(self, function: Function, data_only: bool = False):
-        self._parent: dict[Value, Value] = {}
+        self._representative: dict[Value, Value] = {}
+        self._members: dict[Value, list[Value]] = {}
         loaded = _computed_from_memory(function) if data_only else None
         for op in function.walk():
             is_apart = data_only and isinstance(op, Product)
@@ -29,22 +30,19 @@ class Components:
 
     def find(self, value: Value) -> Value:
         """The representative of the value's component."""
-        parent = self._parent
-        root = value
-        while (above := parent.get(root, root)) is not root:
-            root = above
-        while value is not root:
-            parent[value], value = root, parent.get(value, root)
-        return root
+        return self._representative.get(value, value)
 
     def _connect(self, values: list[Value]) -> None:
-        if len(values) < 2:
+        """The smaller components join the largest."""
+        found = dict.fromkeys(map(self.find, values))
+        if len(found) < 2:
             return
-        first = self.find(values[0])
-        for value in values[1:]:
-            other = self.find(value)
-            if other is not first:
-                self._parent[other] = first
+        groups = [self._members.setdefault(value, [value]) for value in found]
+        largest = max(groups, key=len)
+        for group in groups:
+            if group is not largest:
+                largest += group
+                self._representative.update(dict.fromkeys(group, largest[0]))
 
     def _connect_regions(self, op: Operation) -> None:
         for group in carried_groups(op):
