@@ -105,8 +105,7 @@ class _Coalescing:
         names = {*early, *late}
         first: dict[Register, int] = {}
         last: dict[Register, int] = {}
-        for position in body:
-            instruction = self.code[position]
+        for position, instruction in enumerate(self.code[body.start : body.stop], body.start):
             if names.isdisjoint(instruction.operands):
                 continue
             for operand in instruction.operands:

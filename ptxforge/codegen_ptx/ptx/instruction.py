@@ -36,18 +36,21 @@ class Form:
     ``results`` (the operands that it defines, first behind the guard), whether it is ``guarded``, whether it
     is ``several`` instructions (of inline assembly), whether it ``repeats`` its results among the other
     operands, whether it has an address of a register and a constant, and its ``line`` with a place for each
-    operand.
+    operand (of marks none).
 
     In PTX the first operand is what an instruction defines, unless it is a place in memory or a barrier.
     """
 
-    __slots__ = ("addresses", "guarded", "has_address", "line", "opcode", "repeats", "results", "several")
+    __slots__ = (
+        "addresses", "guarded", "has_address", "line", "opcode", "repeats", "results", "several", "syntax",
+    )  # fmt: skip
 
     def __init__(self, syntax: str):
+        self.syntax = syntax
         self.several = syntax.count(";") > 1
         self.guarded = syntax.startswith("@")
         self.has_address = "+%s]" in syntax
-        self.line = "\t" + syntax
+        self.line = syntax if syntax.endswith(":") else syntax and "\t" + syntax
         unnamed = _UNNAMED.match(syntax)[0]
         self.repeats = bool(unnamed)
         guard, self.opcode, first = _PARTS.match(syntax[len(unnamed):]).groups()
@@ -70,20 +73,21 @@ form_of = lru_cache(maxsize=4096)(Form)
 
 
 class Instruction:
-    """``operands`` are registers, ints and literals of floats, in the order of ``syntax``, which is PTX with
-    a ``%s`` for each. ``why`` says which rule made it what it is (``pipeline.py``)."""
+    """``operands`` are registers, ints and literals of floats, in the order of the form's ``syntax``, which
+    is PTX with a ``%s`` for each. ``why`` says which rule made it what it is (``pipeline.py``)."""
 
-    __slots__ = ("kind", "location", "operands", "syntax", "why")
+    __slots__ = ("form", "kind", "location", "operands", "why")
 
     def __init__(
         self, syntax: str, operands: tuple = (), kind: Kind = EFFECT, location: Location | None = None,
         why: str = "",
     ):  # fmt: skip
-        self.syntax, self.operands, self.kind, self.location, self.why = syntax, operands, kind, location, why
+        self.form = form_of(syntax)
+        self.operands, self.kind, self.location, self.why = operands, kind, location, why
 
     @property
-    def form(self) -> Form:
-        return form_of(self.syntax)
+    def syntax(self) -> str:
+        return self.form.syntax
 
     @property
     def guard(self) -> Register | None:
@@ -134,17 +138,12 @@ def lines_of(code: Sequence[Instruction], names: Names, why: bool = False) -> li
     name = names.__getitem__
     here = None
     for instruction in code:
-        kind = instruction.kind
-        if kind is LABEL:
-            lines.append(instruction.syntax)
+        form, location = instruction.form, instruction.location
+        if not form.line:
             continue
-        if kind is RARE_BEGIN or kind is RARE_END:
-            continue
-        location = instruction.location
         if location is not here and location is not None and location != here:
             here = location
             lines.append("\t.loc %d %d %d" % here)
-        form = form_of(instruction.syntax)
         line = form.line % tuple(map(name, instruction.operands))
         if form.has_address:
             line = line.replace("+0]", "]")

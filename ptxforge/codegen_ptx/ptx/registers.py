@@ -67,7 +67,7 @@ class Names(dict):
     def __init__(self, aliases: dict[Register, Register]):
         super().__init__()
         self.aliases = aliases
-        self.counts: dict[str, int] = {}
+        self.counts = dict.fromkeys(DECLARED, 0)
 
     def __missing__(self, operand):
         if not isinstance(operand, Register):
@@ -75,19 +75,15 @@ class Names(dict):
         elif operand in self.aliases:
             name = self[resolve(self.aliases, operand)]
         else:
-            number = self.counts.get(operand.kind, 0)
-            self.counts[operand.kind] = number + 1
-            name = f"%{operand.kind}{number}"
+            kind = operand.kind
+            name = f"%{kind}{self.counts[kind]}"
+            self.counts[kind] += 1
         self[operand] = name
         return name
 
     def declarations(self) -> list[str]:
         """``.reg`` lines of the classes that occur."""
-        return [
-            f"\t.reg {DECLARED[kind]} %{kind}<{self.counts[kind]}>;"
-            for kind in DECLARED
-            if kind in self.counts
-        ]
+        return [f"\t.reg {DECLARED[kind]} %{kind}<{n}>;" for kind, n in self.counts.items() if n]
 
 
 def resolve(aliases: dict[Register, Register], register: Register) -> Register:

@@ -36,10 +36,10 @@ def select_addresses(code: list[Instruction], b: Builder) -> list[Instruction]:
     for instruction in code:
         kind = instruction.kind
         if kind is PURE:
-            if instruction.syntax == SUM:
+            if instruction.form.syntax == SUM:
                 _select(instruction)
         elif kind is EFFECT:
-            for at in form_of(instruction.syntax).addresses:
+            for at in instruction.form.addresses:
                 if _is_far(*instruction.operands[at : at + 2], reach):
                     result += _bring_near(instruction, at, far, b)
         elif kind is LABEL:
@@ -60,9 +60,9 @@ def _select(instruction: Instruction) -> None:
     found, base, index, size = instruction.operands
     instruction.why = instruction.why or REASON
     if index.kind == "r":
-        instruction.syntax, instruction.operands = MULTIPLY_AND_ADD, (found, index, size, base)
+        instruction.form, instruction.operands = form_of(MULTIPLY_AND_ADD), (found, index, size, base)
     else:
-        instruction.syntax, instruction.operands = ADD, (found, *sorted((base, index)))
+        instruction.form, instruction.operands = form_of(ADD), (found, *sorted((base, index)))
 
 
 def _bring_near(

@@ -30,7 +30,6 @@ from ptxforge.codegen_ptx.ptx.instruction import (
     RARE_BEGIN,
     RARE_END,
     Instruction,
-    form_of,
 )
 from ptxforge.codegen_ptx.ptx.registers import Register
 
@@ -69,7 +68,7 @@ def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction
     for instruction in reversed(code):
         kind, read = instruction.kind, instruction.operands
         if kind is PURE:
-            results = form_of(instruction.syntax).results
+            results = instruction.form.results
             made, read = read[:results], read[results:]
             readers = here
             if hot.isdisjoint(made):
@@ -117,11 +116,11 @@ def _assigned_once(code: Sequence[Instruction]) -> set[Register]:
     for instruction in code:
         kind = instruction.kind
         if kind is PURE:
-            once.update(instruction.operands[: form_of(instruction.syntax).results])
+            once.update(instruction.operands[: instruction.form.results])
         elif kind is COPY:
             again.add(instruction.operands[0])
         elif kind is EFFECT and instruction.syntax.startswith("ld."):
-            made = instruction.operands[: form_of(instruction.syntax).results]
+            made = instruction.operands[: instruction.form.results]
             again.update(read.intersection(made))
             read.update(made)
         elif kind is CARRY:
@@ -155,7 +154,7 @@ def drop_dead(code: list[Instruction], b: Builder) -> list[Instruction]:
     kept = []
     for instruction in reversed(code):
         operands = instruction.operands
-        if instruction.kind is PURE and used.isdisjoint(operands[: form_of(instruction.syntax).results]):
+        if instruction.kind is PURE and used.isdisjoint(operands[: instruction.form.results]):
             continue
         used.update(operands)
         kept.append(instruction)
