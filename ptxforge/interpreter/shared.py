@@ -53,7 +53,7 @@ def local_store(program, op, value, destination):
 
 
 @interprets(shared.MemDescIndex)
-def memdesc_index(program, op, source, index):
+def memdesc_index(program, op, source, index, token=None):
     if op.pitch:
         index, rest = divmod(index, op.pitch)
         if rest:

@@ -29,6 +29,8 @@ Types
 Asynchronous work
     13. What waits for a queue has something to wait for: an operation of the function that starts work of
         that queue, or signals to its waits. At the mbarriers that are waited for, something arrives.
+    14. What copies by TMA bring is read through views that take the token of a wait, for an mbarrier of those
+        on which the copies complete.
 
 The verifier stops at the first fault. Its message cites the number and shows the function with a note at the
 operation.
@@ -41,7 +43,16 @@ from typing import NoReturn
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
-from ptxforge.ir.definition import ALLOCATES, ELEMENTWISE, HINTS, REGISTRY, SCHEDULE, TENSORS, AttributeField
+from ptxforge.ir.definition import (
+    ALLOCATES,
+    ELEMENTWISE,
+    HINTS,
+    REGISTRY,
+    SAME_MEMORY,
+    SCHEDULE,
+    TENSORS,
+    AttributeField,
+)
 from ptxforge.ir.ops.control import Return
 from ptxforge.ir.ops.shape import check_tile_shape
 from ptxforge.ir.printer import print_function
@@ -85,6 +96,7 @@ class _Verifier:
         self.block(function.body, None)
         if not isinstance(function.body.last, Return):
             self.fail(4, "the function does not end in 'return'", function.body.last)
+        self.check_reads()
 
     # -- structure -------------------------------------------------------------------------------------
 
@@ -181,6 +193,16 @@ class _Verifier:
             return True
         arrivals = (op for op in self.operations if TENSORS in (op.effects.starts, op.effects.signals))
         return any(not op.effects.fills and memory_of(op.barrier) is barriers for op in arrivals)
+
+    def check_reads(self) -> None:
+        completing: dict[Operation | None, set[Operation | None]] = {}
+        for op in self.function.walk():
+            if op.effects.fills == TENSORS:
+                completing.setdefault(memory_of(op.destination), set()).add(memory_of(op.barrier))
+        for op in self.function.walk() if completing else ():
+            tiles = [v for v in op.operands if isinstance(v.type, T.MemDescType)]
+            if "shared" in op.get_effects().reads and not all(_is_there(v, completing) for v in tiles):
+                self.fail(14, "it reads what copies bring, by a view without the token of a wait", op)
 
     # -- operations ------------------------------------------------------------------------------------
 
@@ -304,6 +326,22 @@ class _Verifier:
             check_tile_shape(shape)
         except VerificationError as fault:
             self.fail(10, str(fault), op)
+
+
+def _is_there(tile: Value, completing: dict[Operation | None, set[Operation | None]]) -> bool:
+    """Whether no copies bring a tile, or it is seen behind a wait for an mbarrier on which they complete.
+    (What memory control flow passes on is not known, nor what tokens.)"""
+    mbarriers, view = completing.get(memory_of(tile)), tile.defining_op
+    if mbarriers is None:
+        return True
+    while view is not None and SAME_MEMORY in view.traits:
+        for token in (v for v in view.operands if isinstance(v.type, T.TokenType)):
+            wait = token.defining_op
+            if wait is None or wait.regions:
+                return True
+            return wait.effects.finishes == TENSORS and memory_of(wait.barrier) in mbarriers
+        view = view.operands[0].defining_op
+    return False
 
 
 def _attribute_fits(field: AttributeField, value) -> bool:

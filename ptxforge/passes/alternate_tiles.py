@@ -256,6 +256,6 @@ def _share_barriers(parts: _Parts) -> None:
         ring = allocation_of(wait.barrier)
         kept.bytes += expects[ring].bytes
         expects[ring].replace_with([kept.result])
-        wait.erase()
+        wait.replace_with([first.result])
         for user in (*users_of(ring.result), *ring.result.users, ring):
             user.erase()

@@ -321,7 +321,7 @@ class _Inserter:
         is_copy = bool(effects.starts)
         is_ordered = is_copy and op.ordered
         pending = state.without(owner for *_, owner in touched) if is_ordered else state
-        if any(isinstance(value.type, T.TokenType) for value in op.operands):
+        if any(value.type is T.TokenType(COPIES) for value in op.operands):
             pending = pending._replace(arrived=frozenset())
         is_unfenced = effects.starts == TENSORS and _overlap(state.unfenced, writes)
         if is_unfenced or pending.conflicts(reads, writes):

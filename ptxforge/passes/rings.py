@@ -71,10 +71,12 @@ class Rings:
         self._counters: dict[int, Value] = {}
         self._phases: dict[int, Value] = {}
         self._starts: dict[str, Value] = {}
-        # The groups of what threads copy; waits by group and stage; by group, where TMA's bytes are counted.
+        # The groups of what threads copy; waits by group and stage; by group, where TMA's bytes are counted,
+        # and where they are waited for.
         self._copies: dict[AsyncCopyGlobalToLocal, int] = {}
         self._waits: dict[tuple[int, int], AsyncWait] = {}
         self._expected: dict[int, BarrierExpect] = {}
+        self._arrived: dict[int, BarrierWait] = {}
 
     def lower(self, loads: list[Load]) -> None:
         # In the order of the program, so that the first one's wait comes before all reads.
@@ -168,8 +170,8 @@ class Rings:
         for mine, load in continuation.loads.items():
             buffer, barriers = self.tiles[mine]
             b = Builder.at(load)
-            b.create(BarrierWait, pick(b, barriers, slot).result, phase)
-            source = pick(b, buffer, slot)
+            wait = b.create(BarrierWait, pick(b, barriers, slot).result, phase)
+            source = pick(b, buffer, slot, wait.result)
             for user in dict.fromkeys(load.result.users):
                 user.replace_with([source.result])
             load.erase()
@@ -247,7 +249,8 @@ class Rings:
         stage.update(dict.fromkeys((slot, arrival, expect, *started), at))
         completion = pick(b, barriers, read_index)
         wait = b.create(BarrierWait, completion.result, phase)
-        source = pick(b, buffer, read_index)
+        self._arrived[self.group[load]] = wait
+        source = pick(b, buffer, read_index, wait.result)
         stage.update(dict.fromkeys((completion, wait, source), use))
         self._read(load, source.result, use)
 
@@ -262,7 +265,7 @@ class Rings:
         layout, shared_by = buffer.type.layout, self.multicasts.get(load, 0)
         start = self.by_tma.start(load, rectangle, layout, slot.result, expect.result, shared_by)
         expect.bytes += load.result.type.bytes
-        source = pick(b, buffer, self._counter(use))
+        source = pick(b, buffer, self._counter(use), self._arrived[self.group[load]].result)
         stage.update(dict.fromkeys((slot, *start), at))
         stage[source] = use
         self._read(load, source.result, use)

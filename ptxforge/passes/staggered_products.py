@@ -46,7 +46,6 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.ir.definition import COPIES, PRODUCTS, SAME_MEMORY, TENSORS
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.mbarrier import BarrierWait, TensorLoad
 from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.shared import (
     AsyncCopyGlobalToLocal,
@@ -199,20 +198,13 @@ def _sums_last(sums: Iterable[Product], used: set[Operation]) -> None:
 
 
 class _Rings:
-    """Which waits say that a tile has come, by the memory of its ring."""
+    """Which waits say that a tile that threads copied has come, by the memory of its ring. (Views of what TMA
+    copied name theirs.)"""
 
     def __init__(self, loop: For):
         self.loop = loop
-        self.waits: dict[Operation, list[Operation]] = {}
-        # A loop before may have started the copies (``continued_rings.py``).
-        for op in loop.parent.walk((TensorLoad, AsyncCopyGlobalToLocal)):
-            if op.effects.fills == TENSORS:
-                ring, barriers = memory_of(op.destination), memory_of(op.barrier)
-                self.waits[ring] = [
-                    w for w in loop.body.of(BarrierWait) if memory_of(w.barrier) is barriers
-                ]
-            if op.effects.fills == COPIES:
-                self.waits[memory_of(op.destination)] = list(loop.body.of(AsyncWait))
+        copied = {memory_of(op.destination) for op in loop.parent.walk(AsyncCopyGlobalToLocal)}
+        self.waits = dict.fromkeys(copied, list(loop.body.of(AsyncWait)))
 
     def needed(self, start: DotAsync) -> list[Operation] | None:
         """What must be done before ``start`` in an iteration, itself included, in order; ``None`` if that is

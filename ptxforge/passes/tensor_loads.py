@@ -6,8 +6,8 @@
     %t = barrier_expect %bar_in {bytes = 16384}      (after; stage 0)
     tensor_load %map, %t, %buffer_in, %row, %column
     …
-    barrier_wait %bar_out, %phase                    (stage 2)
-    … %buffer_out …
+    %w = barrier_wait %bar_out, %phase               (stage 2)
+    … memdesc_index %buffers, %out, %w …
 
 The kernel gets a parameter ``%map`` that no caller passes: its attributes tell the launcher how to make it
 from the others (``support/tensor_map.py``). One thread asks for a tile with one instruction for each panel,
@@ -317,6 +317,6 @@ def ring_of_barriers(loop: Operation, count: int) -> Value:
     return Builder.at(loop).create(LocalAlloc, result_types=[type]).result
 
 
-def pick(b: Builder, ring: Value, index: Value) -> Operation:
-    """One buffer, or one barrier, of a ring."""
-    return b.create(MemDescIndex, ring, index)
+def pick(b: Builder, ring: Value, index: Value, *token: Value) -> Operation:
+    """One buffer, or one barrier, of a ring; with the ``token`` of a wait, to read what came."""
+    return b.create(MemDescIndex, ring, index, *token)

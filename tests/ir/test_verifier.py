@@ -87,7 +87,7 @@ BAD = {
     "wait for products that nothing starts": (13, "dot_wait {pending = 1}"),
     "wait for stores that nothing starts": (13, "store_wait"),
     "wait for an mbarrier at which nothing arrives": (13,
-        "%s = local_alloc : () -> memdesc<4xf16, #shared, mutable>\nbarrier_wait %s, %x"),
+        "%s = local_alloc : () -> memdesc<4xf16, #shared, mutable>\n%w = barrier_wait %s, %x : token<tma>"),
     "a commit is for copies, not for products": (13,
         "%t = async_commit_group : token<cp.async>\ndot_wait {pending = 1}"),
     "memdesc with a distributed layout": (11, "%s = local_alloc : () -> memdesc<128xf16, #blocked, mutable>"),

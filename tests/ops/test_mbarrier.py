@@ -18,12 +18,14 @@ TEXT = """\
 func @copy(%x: ptr<f16> {divisibility = 16}, %n: i32, %out: ptr<f16>, %map: tensormap {dtype = "float16", \
 base = "x", shape = [3, "n"], strides = ["2*n", 1], box = [16, 16], swizzle = 32}) \
 attributes {num_warps = 1, target = "sm_90a"} {
-  %buffer = local_alloc : () -> memdesc<16x16xf16, #a, mutable>
+  %buffers = local_alloc : () -> memdesc<2x16x16xf16, #a, mutable>
   %bars = local_alloc : () -> memdesc<2x1xmbarrier, #bar, mutable>
   barrier_init %bars
   barrier
   %zero = constant {value = 0} : i32
   %one = constant {value = 1} : i32
+  %buffer = memdesc_index %buffers, %one : (memdesc<2x16x16xf16, #a, mutable>, i32) -> \
+memdesc<16x16xf16, #a, mutable>
   %minus = constant {value = -1} : i32
   %yes = constant {value = true} : i1
   %bar = memdesc_index %bars, %one : (memdesc<2x1xmbarrier, #bar, mutable>, i32) \
@@ -31,8 +33,10 @@ attributes {num_warps = 1, target = "sm_90a"} {
   %tile = barrier_expect %bar {bytes = 512} : token<tma>
   tensor_load %map, %tile, %buffer, %minus, %one, %yes {tile_dims = [0, 1], is_flagged = true} : \
 (tensormap, token<tma>, memdesc<16x16xf16, #a, mutable>, i32, i32, i1)
-  barrier_wait %bar, %zero
-  %v = local_load %buffer : (memdesc<16x16xf16, #a, mutable>) -> tensor<16x16xf16, #b>
+  %there = barrier_wait %bar, %zero : token<tma>
+  %view = memdesc_index %buffers, %one, %there : (memdesc<2x16x16xf16, #a, mutable>, i32, token<tma>) -> \
+memdesc<16x16xf16, #a, mutable>
+  %v = local_load %view : (memdesc<16x16xf16, #a, mutable>) -> tensor<16x16xf16, #b>
   barrier
   barrier_inval %bars
   %i = make_range {start = 0, end = 16} : tensor<16xi32, #slice<{dim = 1, parent = #b}>>
@@ -84,13 +88,14 @@ COPY = f"""\
   tensor_load %map, %tile, %buffer, %minus, %one, %yes {{tile_dims = [0, 1], is_flagged = true}} : \
 (tensormap, token<tma>, {TILE}, i32, i32, i1)
 """
+WAIT = "  %there = barrier_wait %bar, %zero : token<tma>\n"
 READ = f"  %read = local_load %bar : ({BAR}) -> tensor<1xmbarrier, #slice<{{dim = 1, parent = #b}}>>\n"
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ([("barrier_init %bars", "barrier_init %buffer")], "'barriers' has type memdesc<16x16xf16"),
+    ([("barrier_init %bars", "barrier_init %buffers")], "'barriers' has type memdesc<2x16x16xf16"),
     ([(COPY, COPY + COPY.replace("%tile", "%bar").replace("token<tma>", BAR))], "expected token<tma>"),
-    ([("  barrier_wait", f"{READ}  barrier_wait")], "mbarriers lie in shared memory"),
+    ([(WAIT, READ + WAIT)], "mbarriers lie in shared memory"),
 ], ids=["a tile is made an mbarrier", "a copy completes in no phase", "an mbarrier is read"])  # fmt: skip
 def test_mbarriers_are_no_tiles(changes, message):
     with pytest.raises(VerificationError, match=message):
@@ -114,22 +119,28 @@ ROOM = """\
   %room = memdesc_index %bars, %zero : (memdesc<2x1xmbarrier, #bar, mutable>, i32) \
 -> memdesc<1xmbarrier, #bar, mutable>
 """
-WAIT = "  barrier_wait %bar, %zero\n"
 
 
+LATER = "  %later = barrier_wait %room, %zero : token<tma>\n"
+MORE = """\
+  %more = local_alloc : () -> memdesc<1xmbarrier, #bar, mutable>
+  barrier_init %more
+  %none = barrier_expect %more {bytes = 0} : token<tma>
+"""
+OTHER = "  %other = barrier_wait %bar, %one : token<tma>\n"
 NO = "  %no = constant {value = false} : i1\n"
 NONE = "  %none = barrier_expect %bar {bytes = 0} : token<tma>\n"
 
 
 @pytest.mark.parametrize(("changes", "message"), [
-    ([(WAIT, WAIT + WAIT.replace("zero", "one"))], "a wait that never ends"),
+    ([(WAIT, WAIT + OTHER)], "a wait that never ends"),
     ([(EXPECT, ROOM + EXPECT.replace("%bar", "%room"))], "a wait that never ends"),
     ([(COPY, NO + COPY.replace("%yes", "%no"))], "a wait that never ends"),
     ([(EXPECT, NO + EXPECT.replace("%bar {", "%bar, %no {"))],
      "in a phase of an mbarrier that nothing expects"),
     ([(COPY, "  barrier_arrive %bar\n" + COPY)], "in a phase of an mbarrier that nothing expects"),
     ([("  barrier_init %bars\n", "")], "before barrier_init"),
-    ([(WAIT, "")], "while copies are under way"),
+    ([(WAIT, WAIT.replace("zero", "one"))], "while copies are under way"),
     ([(EXPECT, NONE + EXPECT)], "second arrival"),
 ])  # fmt: skip
 def test_faults(changes, message):
@@ -148,9 +159,21 @@ def test_phases_expect_what_copies_bring(changes, message):
         parsed(*changes)
 
 
+@pytest.mark.parametrize("changes", [
+    [("%buffers, %one, %there : (memdesc<2x16x16xf16, #a, mutable>, i32, token<tma>)",
+      "%buffers, %one : (memdesc<2x16x16xf16, #a, mutable>, i32)")],
+    [("local_load %view", "local_load %buffer")],
+    [("%one, %there :", "%one, %tile :")],
+    [(WAIT, MORE + WAIT + LATER.replace("%room", "%more")), ("%one, %there :", "%one, %later :")],
+], ids=["no token", "another view", "the phase itself", "another ring's"])  # fmt: skip
+def test_tiles_are_read_behind_their_wait(changes):
+    with pytest.raises(VerificationError, match="invariant 14"):
+        parsed(*changes)
+
+
 def test_a_phase_that_is_over_is_not_waited_for():
     """Parity 1 is that of the phase before the first."""
-    copied(parsed((WAIT, WAIT.replace("zero", "one") + WAIT)))
+    copied(parsed((WAIT, OTHER + WAIT)))
 
 
 def test_coordinates_and_dimensions_agree():
@@ -161,17 +184,18 @@ def test_coordinates_and_dimensions_agree():
 def test_arrivals_end_phases():
     """A wait for the end of a second phase, which comes with the second arrival."""
     arrive = "  barrier_arrive %room\n"
-    first, second = "  barrier_wait %room, %zero\n", "  barrier_wait %room, %one\n"
+    first = "  %first = barrier_wait %room, %zero : token<tma>\n"
+    second = "  %second = barrier_wait %room, %one : token<tma>\n"
     copied(parsed((EXPECT, ROOM + arrive + first + arrive + second + EXPECT)))
 
 
 def test_a_wait_without_arrivals_never_ends():
     with pytest.raises(InterpreterError, match="a wait that never ends"):
-        copied(parsed((EXPECT, ROOM + "  barrier_wait %room, %zero\n" + EXPECT)))
+        copied(parsed((EXPECT, ROOM + LATER + EXPECT)))
 
 
 def test_a_wait_whose_flag_does_not_hold_is_none():
-    copied(parsed((EXPECT, ROOM + NO + "  barrier_wait %room, %zero, %no\n" + EXPECT)))
+    copied(parsed((EXPECT, ROOM + NO + LATER.replace("%zero", "%zero, %no") + EXPECT)))
 
 
 CLUSTER = ("num_warps = 1,", "num_warps = 1, num_ctas = 4,")

@@ -14,6 +14,7 @@ from ptxforge.ir.warps import WarpGroup, threads_of, warps_around
 from ptxforge.support.errors import InterpreterError, VerificationError
 
 BAR, TILE = "memdesc<1xmbarrier, #bar, mutable>", "memdesc<16x16xf16, #a, mutable>"
+TILES = "memdesc<2x16x16xf16, #a, mutable>"
 TEXT = f"""\
 #a = #shared<{{vec = 8, perPhase = 4, maxPhase = 2, order = [1, 0], hasLeadingOffset = true}}>
 #bar = #shared<{{vec = 1, perPhase = 1, maxPhase = 1, order = [0], hasLeadingOffset = false}}>
@@ -21,7 +22,7 @@ TEXT = f"""\
 func @two_tiles(%x: ptr<f16> {{divisibility = 16}}, %out: ptr<f16>, %map: tensormap {{dtype = "float16", \
 base = "x", shape = [32, 16], strides = [16, 1], box = [16, 16], swizzle = 32}}) \
 attributes {{num_warps = 1, extra_warps = 1, target = "sm_90a"}} {{
-  %buffer = local_alloc : () -> {TILE}
+  %buffers = local_alloc : () -> {TILES}
   %full = local_alloc : () -> {BAR}
   %empty = local_alloc : () -> {BAR}
   barrier_init %full
@@ -29,20 +30,23 @@ attributes {{num_warps = 1, extra_warps = 1, target = "sm_90a"}} {{
   %zero = constant {{value = 0}} : i32
   %one = constant {{value = 1}} : i32
   %sum = partition : tensor<16x16xf16, #b> {{
-    barrier_wait %full, %zero
-    %v = local_load %buffer : ({TILE}) -> tensor<16x16xf16, #b>
+    %one_came = barrier_wait %full, %zero : token<tma>
+    %view = memdesc_index %buffers, %zero, %one_came : ({TILES}, i32, token<tma>) -> {TILE}
+    %v = local_load %view : ({TILE}) -> tensor<16x16xf16, #b>
     barrier_arrive %empty
-    barrier_wait %full, %one
-    %w = local_load %buffer : ({TILE}) -> tensor<16x16xf16, #b>
+    %two_came = barrier_wait %full, %one : token<tma>
+    %view2 = memdesc_index %buffers, %zero, %two_came : ({TILES}, i32, token<tma>) -> {TILE}
+    %w = local_load %view2 : ({TILE}) -> tensor<16x16xf16, #b>
     %both = addf %v, %w : tensor<16x16xf16, #b>
     yield %both
   }} producer {{
     %first = constant {{value = 0}} : i32
     %second = constant {{value = 16}} : i32
+    %buffer = memdesc_index %buffers, %first : ({TILES}, i32) -> {TILE}
     %t1 = barrier_expect %full {{bytes = 512}} : token<tma>
     tensor_load %map, %t1, %buffer, %first, %first {{tile_dims = [0, 1]}} : \
 (tensormap, token<tma>, {TILE}, i32, i32)
-    barrier_wait %empty, %first
+    %room = barrier_wait %empty, %first : token<tma>
     %t2 = barrier_expect %full {{bytes = 512}} : token<tma>
     tensor_load %map, %t2, %buffer, %second, %first {{tile_dims = [0, 1]}} : \
 (tensormap, token<tma>, {TILE}, i32, i32)
@@ -101,6 +105,7 @@ def test_both_groups_take_turns():
     np.testing.assert_array_equal(summed(parsed()), x[:16] + x[16:])
 
 
+ROOM = "    %room = barrier_wait %empty, %first : token<tma>\n"
 ARRIVE = "    barrier_arrive %empty\n"
 REGISTERS = "extra_warps = 4, maxnreg = 168, warp_registers = [240, 24], "
 ATTRIBUTES = ("extra_warps = 1, ", REGISTERS)
@@ -115,10 +120,10 @@ ATTRIBUTES = ("extra_warps = 1, ", REGISTERS)
     ([(ARRIVE, "")], "at which no other group arrives|nothing arrives"),
     ([("%empty {count = 1}", "%empty {count = 2}")], "a barrier of 2 arrivals in 'partition' gets 1"),
     ([("  barrier_init %full\n", "")], "a barrier of no arrivals"),
-    ([("    barrier_wait %empty, %first\n", ARRIVE)], "two groups of 'partition' arrive"),
+    ([(ROOM, ARRIVE)], "two groups of 'partition' arrive"),
     ([("{bytes = 512}", "{bytes = 256}")], "copies bring 512 of the 256 bytes"),
     ([("%full {bytes", "%empty {bytes")], "at which no other group arrives|nothing arrives"),
-    ([("  %i = make", "  barrier_wait %full, %one\n  %i = make")], "used outside of it"),
+    ([("  %i = make", "  %late = barrier_wait %full, %one : token<tma>\n  %i = make")], "used outside of it"),
     ([ATTRIBUTES, ("[240, 24]", "[248, 24]")], "a multiple of 8 from 24 to 240"),
     ([ATTRIBUTES, ("[240, 24]", "[240, 20]")], "a multiple of 8 from 24 to 240"),
     ([ATTRIBUTES, ("maxnreg = 168", "maxnreg = 64")], "336 registers of 32 threads are wanted, 320 were"),
@@ -140,10 +145,10 @@ PHASES = "barrier_wait %full, %zero", "barrier_wait %full, %one"
 
 @pytest.mark.parametrize(("changes", "message"), [
     ([(PHASES[1], PHASES[0])], None),
-    ([("barrier_wait %empty, %first", "barrier_wait %empty, %first\n    barrier_wait %empty, %second"),
+    ([(ROOM, ROOM + "    %more = barrier_wait %empty, %second : token<tma>\n"),
       ("%second = constant {value = 16}", "%second = constant {value = 1}")], "a wait that never ends"),
     ([(ARRIVE, ""), ("    yield %both\n", ARRIVE + "    yield %both\n")], "a wait that never ends"),
-    ([("    barrier_wait %empty, %first\n", "")], "second arrival"),
+    ([(ROOM, "")], "second arrival"),
 ])  # fmt: skip
 def test_mutations_that_the_interpreter_finds(changes, message):
     """Waits for the wrong phase, for bytes that nobody asked for, for each other; a tile that comes before
@@ -159,4 +164,4 @@ def test_mutations_that_the_interpreter_finds(changes, message):
 
 def test_a_fault_of_the_producer_is_told_with_its_place():
     with pytest.raises(InterpreterError, match="in 'barrier_expect' of program"):
-        summed(parsed(("    barrier_wait %empty, %first\n", "")))
+        summed(parsed((ROOM, "")))

@@ -19,14 +19,14 @@ MADE = """  %template = local_alloc : () -> memdesc<128xi8, #bar, mutable>
   %work = map_workspace : i64
   %map = make_tensor_map %work, %template, %x, %rows, %stride {sizes = [0, 14], dtype = "float16", \
 box = [16, 16], swizzle = 32} : tensormap
-  %buffer = local_alloc"""
+  %buffers = local_alloc"""
 
 
 def parsed(*changes: tuple[str, str]):
     """A kernel that copies the box at row -1 and column 1."""
     text = test_mbarrier.TEXT
     for old, new in [
-        (PARAMETER, "%rows: i32, %stride: i64) "), ("  %buffer = local_alloc", MADE),
+        (PARAMETER, "%rows: i32, %stride: i64) "), ("  %buffers = local_alloc", MADE),
         ("  return", "  release_workspace %work\n  return"), *changes,
     ]:  # fmt: skip
         assert old in text

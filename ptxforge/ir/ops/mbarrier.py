@@ -7,12 +7,14 @@
     %tile = barrier_expect %bar {bytes = 16384} : token<tma>
     tensor_load %map, %tile, %buffer, %row, %column
     …
-    barrier_wait %bar, %phase                                            the tile is there
+    %there = barrier_wait %bar, %phase : token<tma>
+    %view = memdesc_index %buffers, %slot, %there                        the tile
 
 A barrier counts phases. A phase ends when all arrivals that it waits for, and all bytes that an arrival said
 to expect, have come. The token of a ``barrier_expect`` is its phase: the copies that take it complete on its
 barrier, and bring the bytes that it expects, no more and no fewer. ``barrier_wait`` waits for the end of the
-phase of a parity: 0 for the first, third … use of a barrier, 1 for the second, fourth …
+phase of a parity: 0 for the first, third … use of a barrier, 1 for the second, fourth … Its token says that
+this has been waited for: what copies bring is read through views that take it, and in no other way.
 
 Where CTAs of a cluster copy a tile together (``multicast``), a barrier expects the bytes that reach its own
 CTA, and readers arrive at those of all CTAs (``peers``) before it is overwritten.
@@ -108,14 +110,14 @@ class BarrierArrive(Operation):
 @define("barrier_wait", effects=Effects(other=True, finishes=TENSORS))
 class BarrierWait(Operation):
     """Wait until the phase of parity ``phase`` of an mbarrier has ended, unless ``flag`` does not hold.
-    With ``for_copies`` only the warp waits that starts copies."""
+    With ``for_copies`` only the warp waits that starts copies. Views that take the token show what came."""
 
     barrier = operand(MBARRIERS)
     phase = operand(SCALAR_INT)
     flag = operand(SCALAR_BOOL, optional=True)
     for_copies = attribute(bool, False)
 
-    infer = gives()
+    infer = gives(T.TokenType(TENSORS))
 
 
 @define("tensor_load", effects=_LOAD, traits=[ANCHOR], shows_operand_types=True)

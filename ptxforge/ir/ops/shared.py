@@ -19,6 +19,7 @@ from ptxforge.ir.definition import (
     COPY_TOKEN,
     MEMDESC,
     NUMBER_OR_POINTER,
+    PHASE,
     READS_SHARED,
     SAME_MEMORY,
     SCALAR_INT,
@@ -132,10 +133,12 @@ class LocalDealloc(Operation):
 @define("memdesc_index", shows_operand_types=True, traits=[SAME_MEMORY])
 class MemDescIndex(Operation):
     """Buffer ``index`` of a multi-buffered tile: drops the leading dimension. With ``pitch`` the index is in
-    bytes, and buffers are that many apart."""
+    bytes, and buffers are that many apart. With the ``token`` of a ``barrier_wait`` it shows what copies by
+    TMA have brought until then."""
 
     source = operand(MEMDESC)
     index = operand(SCALAR_INT)
+    token = operand(PHASE, optional=True)
     pitch = attribute(int, 0)
 
     def view(self, source: View) -> View:
