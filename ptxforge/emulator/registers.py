@@ -15,6 +15,7 @@ from functools import lru_cache
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.parser import TYPE_BITS, Instruction, Memory, Register, SourceLine
 from ptxforge.emulator.program import Block, Program, registers_of
+from ptxforge.support.worklist import each_once
 
 _MOST_REGISTERS = 255
 """What a thread can have (PTX ISA, ".maxnreg"; CUDA C++ Programming Guide, technical specifications)."""
@@ -389,12 +390,7 @@ def feeds_guarded_stores_only(program: Program, line: int) -> bool:
     every = [item for block in program.blocks for item in block.instructions]
     loads = [item for item in every if item.line == line and item.parts[0] in ("ld", "ldu")]
     work = [register.name for item in loads for register in _written(item)]
-    seen: set[str] = set()
-    while work:
-        name = work.pop()
-        if name in seen:
-            continue
-        seen.add(name)
+    for name in each_once(work):
         for item in every:
             if all(register.name != name for register in _read(item)):
                 continue

@@ -70,6 +70,7 @@ from ptxforge.passes.warpgroup_dots import (
 )
 from ptxforge.support.remarks import Remarks
 from ptxforge.support.target import Target
+from ptxforge.support.worklist import each_once
 
 
 def accelerate_matmul(function: Function, target: Target) -> bool:
@@ -271,13 +272,8 @@ def _is_in_chain(dot: Dot) -> bool:
 def _feeds_another_dot(dot: Dot) -> bool:
     """Whether the result reaches an operand (not the accumulator) of a dot,
     within the same block or its loops."""
-    seen: set[Value] = set()
     work = [dot.result]
-    while work:
-        value = work.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+    for value in each_once(work):
         for user, index in value.uses:
             if isinstance(user, Dot):
                 if index < 2 and user is not dot:

@@ -38,6 +38,7 @@ from ptxforge.layouts import wgmma
 from ptxforge.support import machine
 from ptxforge.support.errors import OutOfResourcesError
 from ptxforge.support.target import Target
+from ptxforge.support.worklist import each_once
 
 EVER = 1 << 60
 
@@ -267,17 +268,12 @@ def _number(function: Function) -> Numbers:
 
 def _lifetime(alloc: LocalAlloc, numbers: Numbers) -> tuple[int, int]:
     first, last = numbers[alloc]
-    pending: list[Value] = [alloc.result]
-    seen: set[Value] = set()
-    while pending:
-        value = pending.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+    work = [alloc.result]
+    for value in each_once(work):
         for user, index in value.uses:
             start, end = _span(alloc, user, numbers)
             first, last = min(first, start), max(last, end)
-            pending += _passed_on(user, index)
+            work += _passed_on(user, index)
     return first, last
 
 

@@ -49,6 +49,7 @@ from ptxforge.passes.specialize_warps import set_registers
 from ptxforge.passes.tensor_loads import pick, ring_of_barriers
 from ptxforge.support.machine import GROUPS_THAT_TAKE_TURNS as GROUPS
 from ptxforge.support.target import Target
+from ptxforge.support.worklist import each_once
 
 
 def alternate_tiles(function: Function, target: Target) -> bool:
@@ -118,12 +119,7 @@ def _knows_places(parts: _Parts) -> bool:
     """See COPIES."""
     loop = parts.copying
     work = [value for op in loop.body.of(TensorLoad) for value in op.rest]
-    seen: set[Value] = set()
-    while work:
-        value = work.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+    for value in each_once(work):
         if isinstance(value, BlockArgument) and value.block is loop.body and value.index:
             return False
         if value.owner_block is loop.body and value.defining_op is not None:

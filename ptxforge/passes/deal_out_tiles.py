@@ -37,6 +37,7 @@ from ptxforge.passes.analysis.roots import root_of_access
 from ptxforge.passes.persistent_programs import are_apart, bytes_of_tiles
 from ptxforge.support import machine
 from ptxforge.support.target import Target
+from ptxforge.support.worklist import each_once
 
 
 def deal_out_tiles(function: Function, target: Target) -> bool:
@@ -115,12 +116,10 @@ def _has_same_steps(tiles: For, steps: For) -> bool:
 
 def _follows_from(value: Value, tiles: For) -> bool:
     """Whether a scalar depends on the tile, or was loaded in the loop."""
-    work, seen = [value], set()
-    while work:
-        value = work.pop()
-        if value in seen or value.owner_block is not tiles.body:
+    work = [value]
+    for value in each_once(work):
+        if value.owner_block is not tiles.body:
             continue
-        seen.add(value)
         op = value.defining_op
         if op is None or not op.is_speculatable or op.regions:
             return True

@@ -29,6 +29,7 @@ from ptxforge.layouts.encodings import Mma, elements_per_thread
 from ptxforge.layouts.mma_families import MMA_SYNC, WGMMA, find_family
 from ptxforge.support.location import Location
 from ptxforge.support.target import Target
+from ptxforge.support.worklist import each_once
 
 
 def describe_products(function: Function, target: Target) -> bool:
@@ -120,13 +121,8 @@ def _buffers(value: Value) -> tuple[list[Value], bool]:
     """The buffers in shared memory that a value comes from, and whether it comes from a load straight to
     registers."""
     found: dict[Value, None] = {}
-    seen: set[Value] = set()
     work, is_loaded = [value], False
-    while work:
-        value = work.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+    for value in each_once(work):
         op = value.defining_op
         loop = op if isinstance(op, Loop) else value.block.parent_op if op is None else None
         if isinstance(loop, Loop) and loop.carried_index(value) is not None:

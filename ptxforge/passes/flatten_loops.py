@@ -60,6 +60,7 @@ from ptxforge.ir.warps import scratch_of
 from ptxforge.passes.analysis.roots import root_of_access
 from ptxforge.passes.expand_loops import expand_loop
 from ptxforge.support.target import Target
+from ptxforge.support.worklist import each_once
 
 _QUEUES = (COPIES, TENSORS)
 
@@ -109,10 +110,7 @@ def _ahead(loop: For, inner: For) -> set[Operation]:
             work.append(op)
     if not work or not (loop.flatten or all(op.get_effects().starts == TENSORS for op in work)):
         raise _StaysError("the loads of the loop in the body do not run ahead")
-    while work:
-        op = work.pop()
-        if op in ahead:
-            continue
+    for op in each_once(work):
         is_copy = op.get_effects().starts in _QUEUES
         is_read = op.get_effects() == READS_GLOBAL or ALLOCATES in op.traits
         if not (op.is_speculatable or is_copy or is_read):

@@ -30,6 +30,7 @@ from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
 from ptxforge.passes.tensor_loads import TensorLoads, is_vector
+from ptxforge.support.worklist import each_once
 
 LEAST_ROWS = 8
 """Of a CTA's share."""
@@ -97,16 +98,12 @@ def _lowest_run(bits: int) -> int:
 
 def _alike(loop: For, values: list[Value], ctas: int) -> int:
     """The bits of the rank from which neither ``values`` come nor the bounds of ``loop`` and those around."""
-    work, seen, bits = list(values), set(), 0
+    work, bits = list(values), 0
     around = loop
     while around is not None:
         work += around.operands[:3] if around.is_counted else ()
         around = around.parent_op
-    while work:
-        value = work.pop()
-        if value in seen:
-            continue
-        seen.add(value)
+    for value in each_once(work):
         sources = _sources(value)
         if sources is None:
             return 0

@@ -35,6 +35,7 @@ from ptxforge.ir.warps import scratch_of, warps_around
 from ptxforge.layouts.encodings import DotOperand, elements_per_thread
 from ptxforge.support import machine
 from ptxforge.support.target import Target
+from ptxforge.support.worklist import each_once
 
 
 def reorder_instructions(function: Function, target: Target) -> bool:
@@ -171,15 +172,11 @@ def _needed(load: Load, later: set[Operation]) -> list[Operation] | None:
 
 def _differs_by_program(load: Load) -> bool:
     """Whether the address depends on the program's index."""
-    pending, seen = [load.pointer], set()
-    while pending:
-        op = pending.pop().defining_op
-        if op is None or op in seen:
-            continue
-        if isinstance(op, GetProgramId):
+    work = [load.pointer]
+    for value in each_once(work):
+        if isinstance(value.defining_op, GetProgramId):
             return True
-        seen.add(op)
-        pending += op.operands
+        work += value.defining_op.operands if value.defining_op is not None else ()
     return False
 
 

@@ -59,6 +59,7 @@ from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.ir.pressure import registers_of
 from ptxforge.ir.views import memory_of
 from ptxforge.support import machine
+from ptxforge.support.worklist import each_once
 
 _COPIED = (COPIES, TENSORS)
 """The queues of copies."""
@@ -210,10 +211,7 @@ class _Rings:
         """What must be done before ``start`` in an iteration, itself included, in order; ``None`` if that is
         more than views of tiles and waits for them."""
         work, found = [start], set()
-        while work:
-            op = work.pop()
-            if op in found:
-                continue
+        for op in each_once(work):
             found.add(op)
             is_light = SAME_MEMORY in op.traits or op.get_effects().finishes in _COPIED
             if not (is_light or op is start or isinstance(op, DotBegin)):
@@ -308,10 +306,7 @@ def _addresses(loop: For, copies: list[Operation]) -> list[Operation] | None:
     """``copies`` and what their operands are computed from in the same iteration, in order; ``None`` if that
     reads memory."""
     work, found = list(copies), set()
-    while work:
-        op = work.pop()
-        if op in found:
-            continue
+    for op in each_once(work):
         if op.regions or not (op.is_pure or op.get_effects().starts in _COPIED):
             return None
         found.add(op)

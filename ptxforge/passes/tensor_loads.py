@@ -43,6 +43,7 @@ from ptxforge.passes.analysis.rectangles import Rectangle, Rectangles, entry_of,
 from ptxforge.passes.analysis.roots import root_of
 from ptxforge.support import dtypes, machine
 from ptxforge.support.tensor_map import BYTES
+from ptxforge.support.worklist import each_once
 
 MOST_ROWS = 256
 """Of a box along each dimension."""
@@ -225,12 +226,8 @@ def is_vector(load: Load) -> bool:
 
 def _reaches_a_load(value: Value) -> bool:
     """Whether a load of the same iteration needs ``value``."""
-    work, seen = [value], set()
-    while work:
-        here = work.pop()
-        if here in seen:
-            continue
-        seen.add(here)
+    work = [value]
+    for here in each_once(work):
         users = [user for user in here.users if UNORDERED not in user.traits]
         if any("global" in user.get_effects().reads for user in users):
             return True

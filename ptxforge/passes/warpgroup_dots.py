@@ -57,6 +57,7 @@ from ptxforge.layouts.linear import LayoutError
 from ptxforge.layouts.mma_families import WGMMA, find_family
 from ptxforge.passes.products_in_parts import part_of_tile
 from ptxforge.support import machine
+from ptxforge.support.worklist import each_once
 
 _FLOATS_8 = (T.F8E4M3, T.F8E5M2)
 
@@ -201,17 +202,14 @@ def has_turned_left(dot: Dot) -> bool:
 
 def comes_from_dot(dot: Dot) -> bool:
     """Whether operand A is computed from another product of the same block."""
-    seen: set[Value] = set()
     work = [dot.a]
-    while work:
-        value = work.pop()
+    for value in each_once(work):
         op = value.defining_op
-        if value in seen or op is None or op.parent is not dot.parent:
+        if op is None or op.parent is not dot.parent:
             continue
-        seen.add(value)
         if isinstance(op, Product):
             return True
-        work.extend(op.operands)
+        work += op.operands
     return False
 
 

@@ -6,6 +6,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.ops.control import Loop, Structured
 from ptxforge.ir.ops.dot import Product
+from ptxforge.support.worklist import each_once
 
 
 class Components:
@@ -52,21 +53,15 @@ class Components:
 def _computed_from_memory(function: Function) -> set[Value]:
     """Every value that depends on something loaded, or on another operation with effects."""
     found: set[Value] = set()
-    pending: list[Value] = []
-    for op in function.walk():
-        if not op.get_effects().is_pure:
-            pending += op.results
-    while pending:
-        value = pending.pop()
-        if value in found:
-            continue
+    work = [value for op in function.walk() if not op.get_effects().is_pure for value in op.results]
+    for value in each_once(work):
         found.add(value)
         for user in value.users:
-            pending += user.results
+            work += user.results
             if user.is_terminator and user.parent_op is not None:
-                pending += _members(user.parent_op)
+                work += _members(user.parent_op)
             elif isinstance(user, Loop):
-                pending += _members(user)
+                work += _members(user)
     return found
 
 

@@ -57,6 +57,7 @@ from ptxforge.passes.analysis.linear_forms import (
     multiply,
 )
 from ptxforge.passes.analysis.pipelined_loads import is_zero
+from ptxforge.support.worklist import each_once
 
 UNBOUNDED = 1 << 31
 """A size that no coordinate reaches."""
@@ -292,13 +293,8 @@ class Rectangles:
 
     def _check_wrapped(self, load: Load, wrap: Wrap) -> None:
         """See WRAPPED."""
-        work, seen = [(load.result, wrap.dim)], set()
-        while work:
-            item = work.pop()
-            if item in seen:
-                continue
-            seen.add(item)
-            value, dim = item
+        work = [(load.result, wrap.dim)]
+        for value, dim in each_once(work):
             for user, index in value.uses:
                 check = _STORES.get(type(user))
                 if check is not None:

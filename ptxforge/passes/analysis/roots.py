@@ -8,19 +8,15 @@ from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import REARRANGING, SAME_MEMORY
 from ptxforge.ir.ops.control import Loop, Structured
 from ptxforge.layouts.linear import LANE, WARP
+from ptxforge.support.worklist import each_once
 
 
 def root_of(pointer: Value) -> Value | None:
     """The parameter that a pointer, or a tensor of them, was computed from; ``None`` when it is not known (a
     pointer that was loaded, or chosen from several) or changes while a loop carries it."""
     roots: set[Value | None] = set()
-    seen: set[Value] = set()
     work = [pointer]
-    while work:
-        pointer = work.pop()
-        if pointer in seen:
-            continue
-        seen.add(pointer)
+    for pointer in each_once(work):
         op = pointer.defining_op
         loop = pointer.block.parent_op if isinstance(pointer, BlockArgument) else op
         if op is not None and not op.traits.isdisjoint((SAME_MEMORY, REARRANGING)):
@@ -63,13 +59,11 @@ def written_parameters(function: Function) -> tuple[str, ...]:
         if "global" in op.get_effects().writes
         for operand in _addressed(op)
     ]
-    seen: set[Value] = set()
-    while work:
-        value = work.pop()
-        if value not in seen:
-            seen.add(value)
-            work.extend(_sources(value))
-    return tuple(argument.name for argument in function.arguments if argument in seen)
+    found = set()
+    for value in each_once(work):
+        found.add(value)
+        work += _sources(value)
+    return tuple(argument.name for argument in function.arguments if argument in found)
 
 
 def _addressed(op: Operation) -> list[Value]:
