@@ -85,7 +85,11 @@ def _emit_carry(e: Emitter, i: Instruction, subtract: bool, carry_in: bool) -> N
     dtype = unsigned(i.parts[-1])
     a, b = (e.read(operand, dtype) for operand in i.operands[1:3])
     carry = e.read(_CARRY, "?") if carry_in else "0"
-    e.line(f"total, carry = {function}({a}, {b}, {carry})")
+    _assign_with_carry(e, i, f"{function}({a}, {b}, {carry})", dtype)
+
+
+def _assign_with_carry(e: Emitter, i: Instruction, total_and_carry: str, dtype: str) -> None:
+    e.line(f"total, carry = {total_and_carry}")
     e.line(f"copyto({e.write(i.operands[0], dtype)}, total)")
     if i.has("cc"):
         e.line(f"copyto({e.write(_CARRY, '?')}, carry)")
@@ -143,13 +147,8 @@ def _emit_mad_carry(e: Emitter, i: Instruction, carry_in: bool) -> None:
     a, b = (e.read(operand, signed_dtype) for operand in i.operands[1:3])
     c = e.read(i.operands[3], dtype)
     carry = e.read(_CARRY, "?") if carry_in else "0"
-    e.line(
-        f"total, carry = {e.constant_object(integers.add_carry)}("
-        f"{e.constant_object(product)}({a}, {b}).view('{dtype}'), {c}, {carry})"
-    )
-    e.line(f"copyto({e.write(i.operands[0], dtype)}, total)")
-    if i.has("cc"):
-        e.line(f"copyto({e.write(_CARRY, '?')}, carry)")
+    low = f"{e.constant_object(product)}({a}, {b}).view('{dtype}')"
+    _assign_with_carry(e, i, f"{e.constant_object(integers.add_carry)}({low}, {c}, {carry})", dtype)
 
 
 @_integer_instruction("div")

@@ -134,8 +134,9 @@ class EmulatorDevice:
         """The checked mode."""
         return self.check
 
+    @staticmethod
+    @lru_cache(maxsize=4096)
     def encode_tensor_map(
-        self,
         dtype: DType,
         address: int,
         shape: tuple[int, ...],
@@ -147,7 +148,16 @@ class EmulatorDevice:
     ) -> bytes:
         """A tensor map by the emulator's own encoder; kept by the values of the arguments. Raises
         :class:`DeviceError` for what the driver would refuse."""
-        return _tensor_map(dtype, address, shape, strides, box, swizzle, padding)
+        check_dimensions(shape, strides, box)
+        between = [stride * dtype.bytes for stride in reversed(strides[:-1])]
+        try:
+            encoded = encode_tiled(
+                kind_of(dtype), address, shape[::-1], between, box[::-1], swizzle=swizzle,
+                fill_nan=padding == "nan",
+            )  # fmt: skip
+        except InvalidTensorMap as error:
+            raise DeviceError(str(error)) from None
+        return encoded.tobytes()
 
     def load_module(self, ptx: str) -> EmulatorModule:
         return EmulatorModule(self, load_text(ptx))
@@ -185,28 +195,6 @@ class DefaultEmulator(EmulatorDevice):
     @target.setter
     def target(self, value: str) -> None:
         self._target = value
-
-
-@lru_cache(maxsize=4096)
-def _tensor_map(
-    dtype: DType,
-    address: int,
-    shape: tuple[int, ...],
-    strides: tuple[int, ...],
-    box: tuple[int, ...],
-    swizzle: int,
-    padding: str,
-) -> bytes:
-    check_dimensions(shape, strides, box)
-    between = [stride * dtype.bytes for stride in reversed(strides[:-1])]
-    try:
-        encoded = encode_tiled(
-            kind_of(dtype), address, shape[::-1], between, box[::-1], swizzle=swizzle,
-            fill_nan=padding == "nan",
-        )  # fmt: skip
-    except InvalidTensorMap as error:
-        raise DeviceError(str(error)) from None
-    return encoded.tobytes()
 
 
 class EmulatorModule:

@@ -94,7 +94,8 @@ class Merge:
         if isinstance(a, COMPOSITES) and describe(a) != describe(b):
             raise Mismatch(f"{describe(a)} and {describe(b)}")
         if isinstance(a, Exit):
-            return Exit(map(self._join_kept, a, b))
+            what = "this has different types on different ways out of a loop"
+            return Exit(self.join_kept(x, y, what) for x, y in zip(a, b))
         if isinstance(a, tuple) and isinstance(b, tuple) and alike(a, b):
             return make_tuple(a, [self.join(x, y) for x, y in zip(a, b)])
         if not isinstance(a, TensorValue) and not isinstance(b, TensorValue) and _same_static(a, b):
@@ -108,17 +109,17 @@ class Merge:
             raise Mismatch(f"{describe(a)} and {describe(b)}")
         return self._pair(a, b)
 
-    def _join_kept(self, a: Any, b: Any) -> Any:
+    def join_kept(self, a: Any, b: Any, complaint: str) -> Any:
+        """As :meth:`join`, but what cannot be joined is undefined from here on, with ``complaint`` for who
+        uses it."""
         for side in (a, b):
             if isinstance(side, Undefined) and side is not NOTHING:
                 return side
         try:
             return self.join(a, b)
         except Mismatch as mismatch:
-            return Undefined(
-                f"this has different types on different ways out of a loop: {mismatch.message}",
-                hint="cast it to one type, or use different names",
-            )
+            hint = "cast it to one type, or use different names"
+            return Undefined(f"{complaint}: {mismatch.message}", hint=hint)
 
     def _pair(self, a: TensorValue, b: TensorValue) -> TensorValue | _Result:
         if a.value is b.value:
@@ -321,17 +322,8 @@ def _join_name(v: Visitor, node: ast.AST, merge: Merge, name: str, a: Any, b: An
         return a
     if _ABSENT in (a, b):
         return _only_in_branch(v, node, name)
-    for side in (a, b):
-        if isinstance(side, Undefined) and side is not NOTHING:
-            return side
-    try:
-        return merge.join(a, b)
-    except Mismatch as mismatch:
-        place = f"the 'if' at line {_line(v, node)}"
-        return Undefined(
-            f"'{name}' has different types after the branches of {place}: {mismatch.message}",
-            hint="cast it to one type, or use different names",
-        )
+    place = f"the 'if' at line {_line(v, node)}"
+    return merge.join_kept(a, b, f"'{name}' has different types after the branches of {place}")
 
 
 def _only_in_branch(v: Visitor, node: ast.AST, name: str) -> Undefined:

@@ -6,7 +6,7 @@ targets is said by ``when`` in a row, never by a test inside the pipeline.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from typing import Any
 
 from ptxforge.ir.core import Function
 from ptxforge.passes.accelerate_matmul import accelerate_matmul
@@ -273,30 +273,10 @@ PIPELINE: tuple[Pass, ...] = TILE + GPU
 check_order(PIPELINE)
 
 
-def run(
-    function: Function,
-    target: Target,
-    *,
-    dump: str | None = None,
-    stop_after: str | None = None,
-    verify: bool | None = None,
-    on_pass: Callable[[Pass, Function, bool], None] | None = None,
-    timings: dict[str, float] | None = None,
-    later: Collection[str] = (),
-) -> Stages:
+def run(function: Function, target: Target, **options: Any) -> Stages:
     """Run the whole pipeline on ``function``, which it changes; keywords as for ``manager.run_passes``.
 
     The result is a sequence of snapshots (``name``, ``stage``, ``text``), one per pass that ran, after one
     for the function as the frontend built it.
     """
-    return run_passes(
-        function,
-        PIPELINE,
-        target,
-        dump=dump,
-        stop_after=stop_after,
-        verify=verify,
-        on_pass=on_pass,
-        timings=timings,
-        later=later,
-    )
+    return run_passes(function, PIPELINE, target, **options)

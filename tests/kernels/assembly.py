@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 import subprocess
 from pathlib import Path
@@ -33,6 +34,7 @@ def spills_and_registers(ptx: str, folder: Path, target: str) -> tuple[int, int]
     return sum(map(int, counts)), int(registers)
 
 
+@functools.cache
 def assembler_version() -> str | None:
     """The version of ``ptxas``: ``13.0``; ``None`` where there is none."""
     if tools.find("ptxas") is None:

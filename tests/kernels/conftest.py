@@ -10,11 +10,16 @@ import pytest
 
 import ptxforge
 from ptxforge import interpreter
-from ptxforge.compiler import compile_function
+from ptxforge.compiler import OPTIONS, build_ir
 from ptxforge.ir.parser import parse_function
+from ptxforge.ir.printer import print_function
 from ptxforge.passes import pipeline_loops
+from ptxforge.passes.manager import run_passes
+from ptxforge.passes.pipeline import TILE
+from ptxforge.runtime.jit import DEFAULT_TARGET
 from ptxforge.runtime.tensor_descriptor import TensorDescriptor, array_of, parts_of
 from ptxforge.support import dtypes
+from ptxforge.support.target import parse_target
 
 
 def _signature(value) -> str:
@@ -27,6 +32,13 @@ def _signature(value) -> str:
     return "i32:16" if value % 16 == 0 else "i32"
 
 
+def _tile_ir(kernel, signature, constants, options):
+    """What ``asm["tile"]`` of the artifact would be; the devices' launches make the rest of it."""
+    function = build_ir(kernel, signature, constants, DEFAULT_TARGET, **OPTIONS | options)
+    run_passes(function, TILE, parse_target(DEFAULT_TARGET))
+    return parse_function(print_function(function))
+
+
 def _interpret(kernel, grid, arguments, constants, options):
     """The kernel's tile IR, as text, through the interpreter."""
     parameters = inspect.signature(kernel.fn).parameters
@@ -34,8 +46,7 @@ def _interpret(kernel, grid, arguments, constants, options):
     bound = dict(zip(names, arguments, strict=True))
     fixed = {name: 1 for name, value in bound.items() if isinstance(value, int) and value == 1}
     signature = {name: _signature(value) for name, value in bound.items() if name not in fixed}
-    artifact = compile_function(kernel, signature, constants | fixed, **options)
-    function = parse_function(artifact.asm["tile"])
+    function = _tile_ir(kernel, signature, constants | fixed, options)
     interpreter.run(function, grid, [part for name in signature for part in parts_of(bound[name])])
 
 

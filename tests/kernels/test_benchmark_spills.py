@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from benchmarks.configurations import products
-from benchmarks.dialects import load
-from ptxforge.compiler import compile_function
 from tests.kernels.assembly import assembler_version, spills_and_registers
+from tests.kernels.configured import compiled
 
-kernels = load("ptxforge")
 TARGET = "sm_90a"
 TABLE = Path(__file__).parent / "facts" / "registers.json"
 """Registers of a thread by configuration, as the assembler of ``version`` counts them."""
@@ -22,9 +20,7 @@ TOLERANCE = 4
 
 @pytest.mark.parametrize("one", products(), ids=lambda one: one.name)
 def test_nothing_spills(one, tmp_path, request):
-    kernel = getattr(kernels, one.kernel)
-    artifact = compile_function(kernel, one.signature, one.constants, TARGET, **one.options)
-    spilled, registers = spills_and_registers(artifact.ptx, tmp_path, TARGET)
+    spilled, registers = spills_and_registers(compiled(one.name, TARGET).ptx, tmp_path, TARGET)
     assert spilled == 0
     table = json.loads(TABLE.read_text())
     if request.config.getoption("--update-golden"):

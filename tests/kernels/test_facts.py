@@ -16,25 +16,21 @@ from pathlib import Path
 import pytest
 
 from benchmarks.configurations import Configuration, configurations
-from benchmarks.dialects import load
-from ptxforge.compiler import compile_function
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.support.errors import PtxforgeError
 from tests import forms
+from tests.kernels.configured import compiled
 from tests.kernels.static_facts import facts_of
 
 TABLES = Path(__file__).parent / "facts"
 TARGETS = ("sm_80", "sm_90a")
 CASES = sorted({one.case for one in configurations()})
-kernels = load("ptxforge")
 
 
-def compiled(one: Configuration, target: str) -> str | PtxforgeError:
+def ptx_of(one: Configuration, target: str) -> str | PtxforgeError:
     """The PTX of a configuration, or why there is none."""
     try:
-        return compile_function(
-            getattr(kernels, one.kernel), one.signature, one.constants, target, **one.options
-        ).ptx
+        return compiled(one.name, target).ptx
     except PtxforgeError as error:
         return error
 
@@ -56,7 +52,7 @@ def write(target: str, found: dict[str, dict]) -> None:
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("case", CASES)
 def test_kernels_consist_of_what_they_did(case, target, request):
-    made = {one.name: compiled(one, target) for one in configurations() if one.case == case}
+    made = {one.name: ptx_of(one, target) for one in configurations() if one.case == case}
     found = {name: counted(ptx) for name, ptx in made.items()}
     emitted = set().union(*(forms.forms_of(ptx) for ptx in made.values() if isinstance(ptx, str)))
     if request.config.getoption("--update-golden"):
@@ -98,8 +94,7 @@ RUN = [
 
 def run_of_one_block(one: Configuration) -> dict[str, int]:
     """What the first block does on sm_80, with zeros in memory."""
-    kernel = getattr(kernels, one.kernel)
-    made = compile_function(kernel, one.signature, one.constants, "sm_80", **one.options)
+    made = compiled(one.name, "sm_80")
     device = EmulatorDevice(counters=True, target="sm_80")
     parameters = b""
     row = 781 if "781" in one.case else one.constants.get("BLOCK", 1024)
