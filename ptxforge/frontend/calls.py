@@ -360,7 +360,7 @@ def _fold(v: Visitor, which: str, static: Callable, values: tuple) -> Any:
         return call_static(static, values, {})
     result = values[0]
     for value in values[1:]:
-        result = arith.extremum(v.ctx, result, value, which)
+        result = arith.chosen(v.ctx, result, value, which)
     return result
 
 

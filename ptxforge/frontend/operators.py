@@ -145,7 +145,9 @@ def _is_same(left: Any, right: Any) -> bool:
 
 @handles(ast.BoolOp)
 def boolean(v: Visitor, node: ast.BoolOp) -> Any:
-    """``and`` and ``or``: short-circuit on static values, element by element on runtime ones."""
+    """``and`` and ``or``: short-circuit on static values, element by element on runtime ones.
+
+    What stands before a static value that decides is computed for its effects."""
     is_and = isinstance(node.op, ast.And)
     result = v.visit(node.values[0])
     for side in node.values[1:]:
@@ -155,6 +157,9 @@ def boolean(v: Visitor, node: ast.BoolOp) -> Any:
             result = v.visit(side)
             continue
         right = v.visit(side)
+        if not isinstance(right, TensorValue):  # it decides nothing, or all
+            result = result if bool(right) == is_and else right
+            continue
         v.at(node)
         result = _joined(v.ctx, is_and, result, right)
     return result

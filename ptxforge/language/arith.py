@@ -52,7 +52,9 @@ def where_rarely(condition: Any, x: Any, y: Any) -> tensor:
 def minimum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE) -> tensor:
     """The smaller one of ``x`` and ``y``, element by element, in their common type and shape.
 
-    ``propagate_nan`` is a compile-time ``tl.PropagateNan``: with ``ALL`` a NaN wins, with ``NONE`` (the
+    A number is a tensor of its own type here (int32, float32), and bfloat16 counts as float32: of a float16
+    ``x`` and 0.0 the result is float32, as in Triton. ``propagate_nan`` is a compile-time
+    ``tl.PropagateNan``: with ``ALL`` a NaN wins, with ``NONE`` (the
     default) a number does. -0.0 is smaller than 0.0.
     """
 
@@ -61,7 +63,9 @@ def minimum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE) -> tensor:
 def maximum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE) -> tensor:
     """The larger one of ``x`` and ``y``, element by element, in their common type and shape.
 
-    ``propagate_nan`` is a compile-time ``tl.PropagateNan``: with ``ALL`` a NaN wins, with ``NONE`` (the
+    A number is a tensor of its own type here (int32, float32), and bfloat16 counts as float32: of a float16
+    ``x`` and 0.0 the result is float32, as in Triton. ``propagate_nan`` is a compile-time
+    ``tl.PropagateNan``: with ``ALL`` a NaN wins, with ``NONE`` (the
     default) a number does. 0.0 is larger than -0.0.
 
         relu = tl.maximum(x, 0.0)
@@ -70,7 +74,7 @@ def maximum(x: Any, y: Any, propagate_nan: Any = PropagateNan.NONE) -> tensor:
 
 @builtin
 def clamp(x: Any, min: Any, max: Any, propagate_nan: Any = PropagateNan.NONE) -> tensor:
-    """``x`` limited to ``[min, max]``: floats, in their common type and shape.
+    """``x`` limited to ``[min, max]``: floats, in their common type and shape, found as by :func:`maximum`.
 
     ``propagate_nan`` is a compile-time ``tl.PropagateNan``: with ``ALL`` a NaN in ``x`` stays one, with
     ``NONE`` (the default) it becomes ``min``. Where ``min > max`` the result is ``max``. Integers are a

@@ -186,7 +186,8 @@ def abs(x: Any) -> tensor:
 
 @builtin
 def fma(x: Any, y: Any, z: Any) -> tensor:
-    """``x * y + z`` of floats, with one rounding (0.5 ulp); all three take their common type and shape.
+    """``x * y + z`` of floats, with one rounding (0.5 ulp); all three take their common type and shape, in
+    which a number is a float32 (an integer: an int32).
 
     The operators ``*`` and ``+`` may be fused as well; this one always is. Integers are a compile-time error.
 

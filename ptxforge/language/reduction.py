@@ -64,9 +64,10 @@ def max(
 ) -> Any:
     """Maximum of ``input`` along ``axis``; with ``return_indices`` also where it is: ``(values, indices)``.
 
-    ``input`` is a block of any number type; types narrower than 32 bits come as float32 or int32. Indices are
-    int32, along ``axis``; with ``axis=None`` in row-major order. Of equal maxima the leftmost is taken; with
-    ``return_indices_tie_break_left=False`` any one. ``keep_dims`` leaves size 1.
+    ``input`` is a block of any number type; types narrower than 32 bits come as float32 or int32 (with
+    indices bfloat16 alone does). Indices are int32, along ``axis``; with ``axis=None`` in row-major order. Of
+    equal maxima the leftmost is taken; with ``return_indices_tie_break_left=False`` any one. ``keep_dims``
+    leaves size 1.
 
     Without indices a number wins against a NaN, and all NaN gives NaN; with indices a NaN makes the result
     undefined.
@@ -85,9 +86,10 @@ def min(
 ) -> Any:
     """Minimum of ``input`` along ``axis``; with ``return_indices`` also where it is: ``(values, indices)``.
 
-    ``input`` is a block of any number type; types narrower than 32 bits come as float32 or int32. Indices are
-    int32, along ``axis``; with ``axis=None`` in row-major order. Of equal minima the leftmost is taken; with
-    ``return_indices_tie_break_left=False`` any one. ``keep_dims`` leaves size 1.
+    ``input`` is a block of any number type; types narrower than 32 bits come as float32 or int32 (with
+    indices bfloat16 alone does). Indices are int32, along ``axis``; with ``axis=None`` in row-major order. Of
+    equal minima the leftmost is taken; with ``return_indices_tie_break_left=False`` any one. ``keep_dims``
+    leaves size 1.
 
     Without indices a number wins against a NaN, and all NaN gives NaN; with indices a NaN makes the result
     undefined.

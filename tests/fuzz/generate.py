@@ -285,7 +285,7 @@ class _Generator:
         if tile.bound <= limit:
             return tile
         low = max(1, min(limit, 4))
-        text = f"tl.minimum(tl.maximum({tile.name}, -{low}.0), {low}.0)"
+        text = f"tl.minimum(tl.maximum({tile.name}, -{low}.0), {low}.0).to(tl.{tile.dtype})"
         return self.assign(text, tile.dtype, tile.shape, low)
 
     def converted(self, tile: Tile, dtype: str) -> Tile:
@@ -327,7 +327,8 @@ class _Generator:
         if operator == "*" and one.bound * other.bound > EXACT[one.dtype]:
             one, other = self.bounded(one, 4), self.bounded(other, 4)
         if operator in ("min", "max"):
-            text, bound = f"tl.{operator}imum({one.name}, {other.name})", max(one.bound, other.bound)
+            text = f"tl.{operator}imum({one.name}, {other.name}).to(tl.{one.dtype})"
+            bound = max(one.bound, other.bound)
         else:
             text = f"{one.name} {operator} {other.name}"
             bound = one.bound * other.bound if operator == "*" else one.bound + other.bound

@@ -324,23 +324,39 @@ def extremum(ctx: Context, x: Any, y: Any, which: str, nan_wins: bool = False) -
     return ctx.op(_INTEGER_EXTREMA[which, x.dtype.is_int_signed()], x, y)
 
 
+def chosen(ctx: Context, x: Any, y: Any, which: str, nan_wins: bool = False) -> TensorValue:
+    """:func:`extremum` of what a kernel writes: see :func:`own_type`."""
+    x, y = (own_type(ctx, value, name, widen=True) for name, value in (("x", x), ("y", y)))
+    return extremum(ctx, x, y, which, nan_wins)
+
+
+def own_type(ctx: Context, value: Any, name: str, widen: bool = False) -> TensorValue:
+    """A number as a scalar of its own type, and with ``widen`` bfloat16 as float32. Triton promotes like this
+    in some functions: there ``tl.maximum(x, 0.0)`` of float16 is float32."""
+    given = tensor(ctx, value, name)
+    return cast(ctx, given, L.float32) if widen and given.dtype is L.bfloat16 else given
+
+
 def _nan_wins(value: Any) -> bool:
     return choice(value, "propagate_nan", (PropagateNan.NONE, PropagateNan.ALL)) == PropagateNan.ALL
 
 
 @implements(language.minimum)
 def minimum(ctx, x, y, propagate_nan=PropagateNan.NONE):
-    return extremum(ctx, x, y, "minimum", _nan_wins(propagate_nan))
+    return chosen(ctx, x, y, "minimum", _nan_wins(propagate_nan))
 
 
 @implements(language.maximum)
 def maximum(ctx, x, y, propagate_nan=PropagateNan.NONE):
-    return extremum(ctx, x, y, "maximum", _nan_wins(propagate_nan))
+    return chosen(ctx, x, y, "maximum", _nan_wins(propagate_nan))
 
 
 @implements(language.clamp)
 def clamp(ctx, x, min, max, propagate_nan=PropagateNan.NONE):
-    x, low, high = common_floats(ctx, "clamp", x=x, min=min, max=max)
+    given = {
+        name: own_type(ctx, value, name, widen=True) for name, value in (("x", x), ("min", min), ("max", max))
+    }
+    x, low, high = common_floats(ctx, "clamp", **given)
     return ctx.op(M.ClampF, x, low, high, propagate_nan=_nan_wins(propagate_nan))
 
 

@@ -270,17 +270,25 @@ def _pick(ctx: Context, operator: str, leftmost: bool) -> Combine:
     return combine
 
 
+def _in_its_type(ctx: Context, input: TensorValue, found: tuple[TensorValue, ...]) -> tuple[TensorValue, ...]:
+    """The extremum beside its index, which narrow types keep, other than that without one: Triton's rule."""
+    dtype = L.float32 if input.dtype is L.bfloat16 else input.dtype
+    return cast(ctx, found[0], dtype), found[1]
+
+
 @implements(language.max)
 def max(ctx, input, axis=None, return_indices=False, return_indices_tie_break_left=True, keep_dims=False):
     if arguments.static_bool(return_indices, "return_indices"):
-        return _with_indices(ctx, input, axis, keep_dims, ">", return_indices_tie_break_left)
+        found = _with_indices(ctx, input, axis, keep_dims, ">", return_indices_tie_break_left)
+        return _in_its_type(ctx, input, found)
     return _extremum(ctx, input, axis, keep_dims, "maximum")
 
 
 @implements(language.min)
 def min(ctx, input, axis=None, return_indices=False, return_indices_tie_break_left=True, keep_dims=False):
     if arguments.static_bool(return_indices, "return_indices"):
-        return _with_indices(ctx, input, axis, keep_dims, "<", return_indices_tie_break_left)
+        found = _with_indices(ctx, input, axis, keep_dims, "<", return_indices_tie_break_left)
+        return _in_its_type(ctx, input, found)
     return _extremum(ctx, input, axis, keep_dims, "minimum")
 
 
