@@ -174,6 +174,7 @@ def topk(x, k: constexpr, dim: constexpr = None, descending: constexpr = True):
     rank: constexpr = len(x.shape)
     size: constexpr = x.shape[rank - 1]
     static_assert(dim is None or dim == -1 or dim == rank - 1, "topk() looks along the last dimension only")
+    static_assert(0 < k <= size and k & (k - 1) == 0, f"topk() finds 1, 2, 4, … {size} elements, not {k}")
     rows: constexpr = _outer_size(x.shape)
     best = _sort_blocks(shape.reshape(x, [rows, size]), _log2(k), descending)
     is_second = core.arange(0, 2)[None, None, :, None] != 0

@@ -11,6 +11,7 @@ float                           ``fp32``
 TensorDescriptor                ``tensordesc<fp16[64,32]>`` (``:16``: the last size is so many bytes)
 ``None``                        ``constexpr``               ``None``
 function, element type          ``constexpr``               itself
+``tl.constexpr(value)``         ``constexpr``               its value
 ``tl.constexpr`` parameter      ``constexpr``               its value
 ==============================  ==========================  =================================
 
@@ -34,7 +35,8 @@ import numpy as np
 
 from ptxforge.driver import arrays
 from ptxforge.driver.device_array import DeviceArray
-from ptxforge.language.constexpr import unwrap
+from ptxforge.language.constexpr import constexpr, unwrap
+from ptxforge.language.registry import ConstexprFunction
 from ptxforge.language.types import dtype
 from ptxforge.runtime.tensor_descriptor import TensorDescriptor
 from ptxforge.support import dtypes
@@ -139,9 +141,8 @@ def specialize(parameter: Parameter, value: Any) -> Specialization:
 
 
 def _specialize(parameter: Parameter, value: Any) -> Specialization:
-    if parameter.constexpr:
+    if parameter.constexpr or isinstance(value, constexpr):
         return Specialization(CONSTEXPR, plain_scalar(unwrap(value)))
-    value = unwrap(value)
     if value is None:
         return Specialization(CONSTEXPR, None)
     if isinstance(value, (bool, int, float, np.generic)):
@@ -150,7 +151,7 @@ def _specialize(parameter: Parameter, value: Any) -> Specialization:
         return Specialization(_pointer(parameter, value.dtype, value.data_ptr()), device=value.owner)
     if isinstance(value, TensorDescriptor):
         return _descriptor(parameter, value)
-    if isinstance(value, dtype) or is_function(value):
+    if isinstance(value, dtype) or is_function(value) or isinstance(value, ConstexprFunction):
         return Specialization(CONSTEXPR, value)
     found = arrays.view(value)
     if found is None:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from ptxforge.language.constexpr import constexpr
 from ptxforge.language.registry import constexpr_function
 from ptxforge.runtime.specialize import Parameter, specialize
 from ptxforge.support import container
@@ -230,11 +231,24 @@ def must_use_result(x: Any, s: bool | str = True) -> Any:
 
 def native_specialize_impl(
     backend: Any, value: Any, is_const: bool = False, specialize_value: bool = True, align: bool = True
-) -> tuple[str, str | None]:
-    """``(type, key)`` of an argument: the key is ``"D"`` when 16 divides it."""
-    parameter = Parameter(name="value", index=0, const=is_const, alignment=align, ones=specialize_value)
-    kind, _, divisor = specialize(parameter, value).type.partition(":")
-    return kind, "D" if divisor else None
+) -> tuple[Any, Any]:
+    """``(type, key)`` of an argument. The key of an integer or array is ``"D"`` when 16 divides it, else
+    empty (``None`` where it is not specialised), a constant's itself, a function's its digest. Tuples give
+    tuples of both, specialised whatever is said."""
+    if isinstance(value, tuple):
+        kinds, keys = zip(*(native_specialize_impl(backend, part) for part in value)) if value else ((), ())
+        return (type(value)(*kinds), type(value)(*keys)) if hasattr(value, "_fields") else (kinds, keys)
+    if isinstance(value, constexpr):
+        return "constexpr", value
+    made = specialize(Parameter(name="value", index=0, const=is_const, ones=specialize_value), value)
+    if made.is_constant:
+        return "constexpr", getattr(made.constant, "cache_key", made.constant)
+    kind, _, divisor = made.type.partition(":")
+    if kind == "i1":
+        return "u1", None
+    if not specialize_value or not kind.startswith(("i", "u", "*")):
+        return kind, None
+    return kind, "D" if align and divisor else ""
 
 
 def mangle_type(arg: Any, specialize: bool = False) -> str:

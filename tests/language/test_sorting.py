@@ -8,6 +8,7 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
+from ptxforge.support.errors import CompileTimeAssertionError
 
 DTYPES = [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64, np.float16,
           ml_dtypes.bfloat16, np.float32, np.float64]  # fmt: skip
@@ -83,6 +84,13 @@ def test_topk(execute, dtype, k, descending):
     arguments, constants = [x, np.zeros((8, k), dtype)], {"M": 8, "N": 32, "K": k, "DESCENDING": descending}
     for (out,) in execute(best_of_rows, (1,), arguments, constants, outputs=[1], num_warps=2):
         np.testing.assert_array_equal(out, ordered(x, descending)[:, :k])
+
+
+@pytest.mark.parametrize("k", [0, 3, 64])
+def test_topk_says_what_it_can_find(k):
+    constants = {"M": 8, "N": 32, "K": k, "DESCENDING": True}
+    with pytest.raises(CompileTimeAssertionError, match=rf"topk\(\) finds 1, 2, 4, … 32 elements, not {k}"):
+        best_of_rows.compile({"x": "*fp32", "out": "*fp32"}, constants)
 
 
 @pytest.mark.parametrize("descending", [False, True])

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import ptxforge
+import ptxforge.language as tl
 from ptxforge.runtime.jit import JITFunction, jit
 from ptxforge.runtime.launcher import normalize_grid
 from ptxforge.support.errors import (
@@ -365,3 +366,23 @@ def test_what_is_no_kernel():
     with pytest.warns(UserWarning, match="7, listed in do_not_specialize"):
         (n,) = jit(lambda n: None, do_not_specialize=[7]).params
     assert n.ones and n.alignment
+
+
+@jit
+def of_length(out, LENGTH, function):
+    tl.store(out + tl.arange(0, LENGTH), function(LENGTH))
+
+
+@tl.constexpr_function
+def squared(value):
+    return value * value
+
+
+def test_constants_for_ordinary_parameters(emulator):
+    """As in Triton: a ``tl.constexpr`` object and a function are compiled in, without an annotation."""
+    for length in (8, 16, 8):
+        out = np.zeros(16, np.int32)
+        with ptxforge.use_device(emulator):
+            of_length[(1,)](out, tl.constexpr(length), squared)
+        assert out.tolist() == [length**2] * length + [0] * (16 - length)
+    assert len(of_length.variants) == 2

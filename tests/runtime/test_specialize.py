@@ -47,8 +47,18 @@ def test_alignment_of_arrays(offset, type_text):
 
 
 def test_jitted_functions_are_constants():
-    helper = jit(lambda x: x)
-    assert specialize(PLAIN, helper).constant is helper
+    for helper in (jit(lambda x: x), tl.constexpr_function(lambda x: x)):
+        assert specialize(PLAIN, helper).constant is helper
+
+
+@pytest.mark.parametrize("value", [16, 2.5, "text", (1, 2), None, tl.float16])
+def test_a_constexpr_is_compiled_in_whatever_the_parameter(value):
+    for parameter in (PLAIN, Parameter("p", 0, constexpr=True), Parameter("p", 0, dtype=dtypes.int32)):
+        made = specialize(parameter, tl.constexpr(value))
+        assert made.is_constant and made.constant == value
+    keys = Keys(PLAIN)
+    key, packed_value = keys[tl.constexpr](tl.constexpr(16))
+    assert packed_value is None and key != keys[int](16)[0] and key == keys[tl.constexpr](tl.constexpr(16))[0]
 
 
 def test_do_not_specialize():

@@ -225,6 +225,22 @@ def asks(out):
         tl.store(out, host.current_target().arch)
 
 
+def test_types_of_arguments(emulator):
+    kinds = [
+        ((5,), ("i32", "")), ((16,), ("i32", "D")), ((16, False, True, False), ("i32", "")),
+        ((1,), ("constexpr", 1)), ((1, False, False), ("i32", None)), ((True,), ("u1", None)),
+        ((2.5,), ("fp32", None)), ((1 << 40,), ("i64", "D")), ((None,), ("constexpr", None)),
+        ((double,), ("constexpr", double.cache_key)), (((),), ((), ())),
+        (((1, 16, None),), (("constexpr", "i32", "constexpr"), (1, "D", None))),
+    ]  # fmt: skip
+    assert [host.native_specialize_impl(None, *given) for given, _ in kinds] == [kind for _, kind in kinds]
+    constant = tl.constexpr(4)
+    assert host.native_specialize_impl(None, constant) == ("constexpr", constant)
+    aligned = ptxforge.to_device(np.zeros(8, np.float32), emulator)
+    assert host.native_specialize_impl(None, aligned, True) == ("*kfp32", "D")
+    assert [host.mangle_type(value) for value in (aligned, 1, True)] == ["*fp32", "i32", "u1"]
+
+
 def test_small_classes():
     lazy = hooks_of_triton.LazyDict({"a": 1})
     lazy.add(lambda b: {"b": b}, (2,))
