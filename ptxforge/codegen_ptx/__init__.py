@@ -6,6 +6,9 @@ that collects them, and the passes over them. ``module.py`` writes what stands a
 """
 
 from ptxforge.codegen_ptx.emission import emit
-from ptxforge.codegen_ptx.ptx.pipeline import NAMES as PASS_NAMES
+from ptxforge.codegen_ptx.ptx.pipeline import LOWERING, NAMES
+
+PASS_NAMES = (LOWERING, *NAMES)
+"""What ``PTXFORGE_DUMP`` and ``PTXFORGE_STOP_AFTER`` may name behind the passes over the IR."""
 
 __all__ = ["PASS_NAMES", "emit"]

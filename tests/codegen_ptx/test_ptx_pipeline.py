@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from ptxforge.__main__ import main
-from ptxforge.codegen_ptx import emit
+from ptxforge.codegen_ptx import PASS_NAMES, emit
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, drop_copies, order_copies
 from ptxforge.codegen_ptx.ptx.instruction import COPY, PURE, Instruction, form_of, lines_of
@@ -73,9 +73,11 @@ def test_no_rule_and_no_pass_is_needed_to_be_right(name, monkeypatch):
         texts.add(ptx := emit(function, TARGET, without={rule}))
         for found, wanted in zip(results(function, ptx), expected):
             np.testing.assert_array_equal(found, wanted, err_msg=rule)
-    monkeypatch.setenv("PTXFORGE_STOP_AFTER", NAMES[0])
-    for found, wanted in zip(results(function, emit(function, TARGET)), expected):
-        np.testing.assert_array_equal(found, wanted)
+    for last in PASS_NAMES[:2]:
+        monkeypatch.setenv("PTXFORGE_STOP_AFTER", last)
+        texts.add(ptx := emit(function, TARGET))
+        for found, wanted in zip(results(function, ptx), expected):
+            np.testing.assert_array_equal(found, wanted, err_msg=last)
     assert len(texts) > 1, "the rules change something"
 
 
@@ -103,14 +105,25 @@ def test_rows_are_timed_and_dumped(monkeypatch, capsys):
     assert capsys.readouterr().err.startswith("// after drop_dead\n\t")
 
 
+def test_instructions_are_dumped_after_lowering_and_every_row(monkeypatch, capsys):
+    """The matmul has a loop: what it carries is one instruction until ``order_copies``."""
+    function = final(MATMUL)
+    monkeypatch.setenv("PTXFORGE_DUMP", "all")
+    emit(function, TARGET)
+    dumps = re.split(r"^// after (\w+)$", capsys.readouterr().err, flags=re.MULTILINE)[1:]
+    assert tuple(dumps[::2]) == PASS_NAMES
+    carried = ["\tcarry (%" in text for text in dumps[1::2]]
+    assert carried == [True, True, *([False] * (len(PASS_NAMES) - 2))]
+
+
 def test_settings_know_both_tables(monkeypatch, tmp_path, capsys):
     path = tmp_path / "k.py"
     path.write_text("import ptxforge.language as tl\n\ndef k(x):\n    tl.store(x, tl.load(x) + 1.0)\n")
     arguments = ["compile", f"{path}:k", "--signature", "*fp32:16", "--target", "sm_80"]
-    monkeypatch.setenv("PTXFORGE_DUMP", "cse,drop_copies")
+    monkeypatch.setenv("PTXFORGE_DUMP", "cse,lowering,drop_copies")
     assert main([*arguments, "--why"]) == 0
     shown = capsys.readouterr()
-    assert "// after cse" in shown.err and "// after drop_copies" in shown.err
+    assert all(f"// after {name}" in shown.err for name in ("cse", "lowering", "drop_copies"))
     assert "  // at_entry: " in shown.out or ".visible .entry k(" in shown.out
     monkeypatch.setenv("PTXFORGE_DUMP", "drop_copy")
     assert main(arguments) != 0 and "drop_copy" in capsys.readouterr().err

@@ -49,7 +49,6 @@ from ptxforge.support.target import Target
 
 Affine = tuple[Register, int]
 
-
 Loop = tuple[Instruction, int]
 """The label of a loop, and how many registers were made before it."""
 
@@ -236,7 +235,8 @@ class Builder:
 
     def carry(self, loop: Loop, copies: list[tuple[Register, object]], kept: Iterable[Register] = ()) -> None:
         """At the end of a loop's body: destinations and sources of what it carries."""
-        found = Carry("", tuple([x for pair in copies for x in pair]), CARRY, self.location, self.why)
+        syntax = f"carry ({', '.join(['%s = %s'] * len(copies))});"
+        found = Carry(syntax, tuple([x for pair in copies for x in pair]), CARRY, self.location, self.why)
         (found.top, found.born), found.kept = loop, frozenset(kept)
         self.code.append(found)
 

@@ -35,21 +35,18 @@ class Form:
     """What instructions of one syntax have in common: the ``opcode`` with its suffixes, the number of
     ``results`` (the operands that it defines, first behind the guard), whether it is ``guarded``, whether it
     is ``several`` instructions (of inline assembly), whether it ``repeats`` its results among the other
-    operands, whether it has an address of a register and a constant, and its ``line`` with a place for each
-    operand (of marks none).
+    operands, which operands are the registers of its ``addresses`` (a constant follows each), and its
+    ``line`` with a place for each operand (of marks none).
 
     In PTX the first operand is what an instruction defines, unless it is a place in memory or a barrier.
     """
 
-    __slots__ = (
-        "addresses", "guarded", "has_address", "line", "opcode", "repeats", "results", "several", "syntax",
-    )  # fmt: skip
+    __slots__ = ("addresses", "guarded", "line", "opcode", "repeats", "results", "several", "syntax")
 
     def __init__(self, syntax: str):
         self.syntax = syntax
         self.several = syntax.count(";") > 1
         self.guarded = syntax.startswith("@")
-        self.has_address = "+%s]" in syntax
         self.line = syntax if syntax.endswith(":") else syntax and "\t" + syntax
         unnamed = _UNNAMED.match(syntax)[0]
         self.repeats = bool(unnamed)
@@ -145,7 +142,7 @@ def lines_of(code: Sequence[Instruction], names: Names, why: bool = False) -> li
             here = location
             lines.append("\t.loc %d %d %d" % here)
         line = form.line % tuple(map(name, instruction.operands))
-        if form.has_address:
+        if form.addresses:
             line = line.replace("+0]", "]")
         lines.append(f"{line}  // {instruction.why}" if why and instruction.why else line)
     return lines

@@ -1,9 +1,10 @@
 """The second table of passes: from the list of instructions that lowering leaves to text.
 
 ``python -m ptxforge passes`` prints it below the passes over the IR; ``PTXFORGE_DUMP=drop_dead`` prints the
-instructions after a row, ``PTXFORGE_STOP_AFTER=sink_rare`` leaves out the rows behind it, and with
-``PTXFORGE_VERIFY=1`` instructions are checked after each (:func:`check`). A kernel is right without any row
-but those that are ``needed``: each only makes it better. (Names are given to registers in any case.)
+instructions after a row, ``PTXFORGE_STOP_AFTER=sink_rare`` leaves out the rows behind it (``lowering`` names
+what is in front of the first one), and with ``PTXFORGE_VERIFY=1`` instructions are checked after each
+(:func:`check`). A kernel is right without any row but those that are ``needed``: each only makes it better.
+(Names are given to registers in any case.)
 
 Other decisions have to be taken while operations are lowered, because what follows depends on them. They
 stand in ``RULES``, by the name under which ``--why`` shows them.
@@ -94,6 +95,9 @@ RULES: dict[str, str] = {
 """What is decided while operations are lowered, by name. :func:`~ptxforge.codegen_ptx.emit` can leave out any
 but the first, and any row of the table, and the kernel is still right."""
 
+LOWERING = "lowering"
+"""What the instructions are dumped after, and the passes stopped after, before any of them ran."""
+
 NAMES = tuple(row.name for row in PASSES)
 
 
@@ -103,9 +107,16 @@ def run(
     """Register declarations and the body's lines of what was built; with ``why``, comments say which rule
     made an instruction what it is. ``timings`` collects seconds by row."""
     dumped, last = {name.strip() for name in settings.DUMP.get().split(",")}, settings.STOP_AFTER.get()
-    code, stopped, checked = b.all_code(), False, settings.VERIFY.flag()
-    if checked:
-        check(code, b, "lowering")
+    checked = settings.VERIFY.flag()
+
+    def look(after: str) -> None:
+        if dumped & {after, "all"}:
+            print(f"// after {after}", *lines_of(code, Names(b.aliases)), sep="\n", file=sys.stderr)
+        if checked:
+            check(code, b, after)
+
+    code, stopped = b.all_code(), last == LOWERING
+    look(LOWERING)
     for row in PASSES:
         if not row.needed and (stopped or row.name in b.without):
             continue
@@ -113,10 +124,7 @@ def run(
         code = row.function(code, b)
         if timings is not None:
             timings[row.name] = time.perf_counter() - start
-        if dumped & {row.name, "all"}:
-            print(f"// after {row.name}", *lines_of(code, Names(b.aliases)), sep="\n", file=sys.stderr)
-        if checked:
-            check(code, b, row.name)
+        look(row.name)
         stopped = stopped or row.name == last
     names = Names(b.aliases)
     lines = lines_of(code, names, why)
