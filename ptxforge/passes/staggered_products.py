@@ -97,10 +97,11 @@ def products_of(loop: For) -> list[Product]:
 
 def carried_by(loop: For, product: Product) -> int | None:
     """Which carried value ``product`` is added to, where the loop does nothing else with that, and the
-    product's operands in shared memory last for another iteration."""
-    operands = (product.start.a, product.start.b)
-    is_lasting = all(lasts(value, loop) for value in operands if isinstance(value.type, T.MemDescType))
-    return sum_of(loop, product) if is_lasting else None
+    product's operands last for another iteration: those in shared memory, and registers, which are of this
+    iteration (those from outside of the loop may be packed anew for its first product)."""
+    a, b = product.start.a, product.start.b
+    a_lasts = lasts(a, loop) if isinstance(a.type, T.MemDescType) else a.owner_block is loop.body
+    return sum_of(loop, product) if a_lasts and lasts(b, loop) else None
 
 
 def sum_of(loop: For, product: Product) -> int | None:
@@ -271,7 +272,8 @@ def _copy_early(loop: For) -> None:
         return
     late = _late_reads(loop, head)
     is_late = late is not None
-    waits = [op for op in loop.body.of(AsyncWait) if is_late or head.is_before_in_block(op)]
+    before = [op for op in loop.body.of(AsyncWait) if op.is_before_in_block(copies[0])]
+    waits = [op for op in before if is_late or head.is_before_in_block(op)]
     place = head
     for op in [*waits, barrier]:
         op.remove()

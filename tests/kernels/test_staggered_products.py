@@ -247,3 +247,60 @@ def test_left_operands_of_all_iterations_are_read_from_shared_memory(execute, de
     products = re.findall(r"wgmma\.mma_async.*?\}, (\{|%)", scaled_rows.variants[-1].artifact.ptx)
     steps = depth // 16
     assert products[: 2 * steps] == ["%"] * 2 * steps and set(products[2 * steps :]) == {"{"}
+
+
+@ptxforge.jit
+def beside_a_small_one(x, y, sums, most, ROWS: tl.constexpr, STEPS: tl.constexpr):
+    """sums = Σ xᵢᵀ yᵢ, of 32 rows and columns, by warps; beside it two products of warpgroups."""
+    i, j, d = tl.arange(0, 32), tl.arange(0, ROWS), tl.arange(0, 32)
+    keys = tl.load(x + j[:, None] * 32 + d[None, :])
+    acc = tl.zeros((32, 32), tl.float32)
+    top = tl.full((ROWS,), -9.0, tl.float32)
+    for step in range(0, STEPS * 32, 32):
+        one = tl.load(x + (step + i)[:, None] * 32 + d[None, :])
+        other = tl.load(y + (step + i)[:, None] * 32 + d[None, :])
+        p = tl.where(tl.dot(keys, other.T) > j[:, None], 1.0, -1.0).to(tl.float16)
+        acc = tl.dot(one.T, other, acc)
+        top = tl.maximum(top, tl.max(tl.dot(p, other), 1))
+    tl.store(sums + i[:, None] * 32 + d[None, :], acc)
+    tl.store(most + j, top)
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_operands_that_are_read_ahead_for_a_product_of_warps(execute, stages):
+    """Their wait stands behind the copies, and stays there when these start early: it counts them."""
+    rng = np.random.default_rng(stages)
+    x, y = (rng.integers(-2, 3, (160, 32)).astype(np.float16) for _ in range(2))
+    p = [np.where(x[:128] @ tile.T > np.arange(128)[:, None], 1.0, -1.0) @ tile for tile in np.split(y, 5)]
+    arguments = [x, y, np.zeros((32, 32), np.float32), np.zeros(128, np.float32)]
+    runs = execute(beside_a_small_one, (1,), arguments, {"ROWS": 128, "STEPS": 5}, outputs=[2, 3],
+                   num_warps=8, num_stages=stages)  # fmt: skip
+    for sums, most in runs:
+        np.testing.assert_array_equal(sums, x.astype(np.float32).T @ y)
+        np.testing.assert_array_equal(most, np.max(p, axis=(0, 2)))
+
+
+@ptxforge.jit
+def same_left_operand(w, x, y, out, sums, rows):
+    """out = xᵢ p and sums = Σ y p for p, computed in front of the loop."""
+    i, j = tl.arange(0, 64), tl.arange(0, 32)
+    square = i[:, None] * 64 + i[None, :]
+    p = tl.load(w + square) + 1
+    right = tl.load(y + square)
+    acc = tl.zeros((64, 64), tl.float32)
+    for first in tl.range(0, rows, 32):
+        tile = tl.load(x + (first + j)[:, None] * 64 + i[None, :])
+        tl.store(out + (first + j)[:, None] * 64 + i[None, :], tl.dot(tile, p))
+        acc = tl.dot(right, p, acc)
+    tl.store(sums + square, acc)
+
+
+def test_registers_from_outside_of_the_loop_that_two_products_read(execute):
+    """They are packed for the first product of an iteration, when none of the last one may be under way."""
+    rng = np.random.default_rng(1)
+    w, x, y = (rng.integers(-2, 3, (rows, 64)).astype(np.float16) for rows in (64, 96, 64))
+    p = w.astype(np.float32) + 1
+    arguments = [w, x, y, np.zeros((96, 64), np.float32), np.zeros((64, 64), np.float32), 96]
+    for out, sums in execute(same_left_operand, (1,), arguments, {}, outputs=[3, 4], num_warps=4):
+        np.testing.assert_array_equal(out, x.astype(np.float32) @ p)
+        np.testing.assert_array_equal(sums, 3 * (y.astype(np.float32) @ p))
