@@ -76,7 +76,7 @@ class Turns:
             thread.start()
         try:
             found = parts[0]()
-            self._end(0)
+            self._end(program, 0)
         finally:
             self._is_abandoned = True
             for semaphore in self._may_run:
@@ -91,28 +91,28 @@ class Turns:
         self.waiting.add(own)
         if self.waiting >= self._alive:
             return False
-        state = program.current, program.values, program.products
-        self._hand_over(own)
-        program.current, program.values, program.products = state
+        self._hand_over(program, own)
         return True
 
-    def _hand_over(self, own: int) -> None:
+    def _hand_over(self, program: Any, own: int) -> None:
         """Let the next group run that does not wait, in a circle; come back when it is this one's turn."""
         ready = self._alive - self.waiting
         following = min(ready, key=lambda number: (number <= own, number), default=0)
+        state = program.current, program.values, program.products
         self._may_run[following].release()
         self._may_run[own].acquire()
+        program.current, program.values, program.products = state
         if own and self._is_abandoned:
             raise _Abandoned
         if not own and self._failure is not None:
             raise self._failure
 
-    def _end(self, own: int) -> None:
+    def _end(self, program: Any, own: int) -> None:
         """A group has come to its end; the others go on to their own."""
         self._alive.discard(own)
         self.waiting.clear()
         if own == 0 and self._alive:
-            self._hand_over(own)
+            self._hand_over(program, own)
 
     def _other(self, program: Any, outside: dict, number: int, part: Callable[[], Any]) -> None:
         self._own.number = number
@@ -121,7 +121,7 @@ class Turns:
             if not self._is_abandoned:
                 program.values, program.products = dict(outside), []
                 part()
-                self._end(number)
+                self._end(program, number)
         except _Abandoned:
             return
         except (Exception, KeyboardInterrupt) as fault:

@@ -89,6 +89,17 @@ def attention(
     tl.store(out + head + i[:, None] * D + d[None, :], (acc / total[:, None]).to(tl.float16))
 
 
+@ptxforge.jit
+def one_after_the_other(a, b, c, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, WS: tl.constexpr):
+    """c = the products that a @ b is the sum of, stored twice, by two loops."""
+    i, j, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
+    for part in tl.static_range(2):
+        for start in tl.range(0, K, BK, num_stages=3, warp_specialize=WS):
+            x = tl.load(a + i[:, None] * K + (start + k)[None, :])
+            y = tl.load(b + (start + k)[:, None] * BN + j[None, :])
+            tl.store(c + (part * K + start) * BM * BN // BK + i[:, None] * BN + j[None, :], tl.dot(x, y))
+
+
 POINTERS = dict.fromkeys("ab", "*fp16:16") | {"c": "*fp32:16", "tiles": "i32"}
 POINTERS |= dict.fromkeys("qkv", "*fp16:16") | {"out": "*fp16:16", "scale": "fp32", "length": "i32:16"}
 POINTERS |= dict.fromkeys("MNK", "i32:16")

@@ -15,6 +15,7 @@ from tests.kernels.specialized import (
     attention,
     by_descriptors,
     compiled,
+    one_after_the_other,
     partitions,
     product,
     reasons,
@@ -154,3 +155,14 @@ def test_interpreter_after_the_passes(flatten, outer):
     made = compiled(walking, TILES | {"FLATTEN": flatten, "WS": outer, "INNER": not outer})
     interpreter.run(parse_function(made.asm["gpu"]), 2, [a, b, c, m, n, k, 6])
     np.testing.assert_array_equal(c, a.astype(np.float32) @ b)
+
+
+def test_interpreter_of_a_partition_behind_another():
+    """What was computed between them is there for both groups, whoever came to its end last."""
+    artifact = compiled(one_after_the_other, BLOCKS | {"WS": True})
+    function = parse_function(artifact.asm["gpu"])
+    assert len(partitions(artifact)) == 2
+    a, b, out = integers(64, 96), integers(96, 64), np.zeros((2, 3, 64, 64), np.float32)
+    interpreter.run(function, 1, [a, b, out, 96])
+    parts = [a[:, s : s + 32].astype(np.float32) @ b[s : s + 32] for s in range(0, 96, 32)]
+    np.testing.assert_array_equal(out, [parts, parts])
