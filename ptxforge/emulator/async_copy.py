@@ -177,12 +177,13 @@ def emit_commit(e: Emitter, i: Instruction) -> None:
 @instruction("cp.async.wait_group", "cp.async.wait_all", defines=0)
 def emit_wait(e: Emitter, i: Instruction) -> None:
     everything = i.has("wait_all")
-    pending = 0 if everything else _number_of_groups(e, i)
+    pending = 0 if everything else number_of_groups(e, i)
     wait = {"pending": pending, "uncommitted": everything}
     e.call(lambda machine: partial(machine.family_state(CopyGroups).wait, **wait))
 
 
-def _number_of_groups(e: Emitter, i: Instruction) -> int:
+def number_of_groups(e: Emitter, i: Instruction) -> int:
+    """How many groups a wait leaves under way."""
     pending = e.constant(i.operands[0])
     if pending is None:
         raise e.error("the number of groups must be a constant")
@@ -306,7 +307,7 @@ def emit_bulk_commit(e: Emitter, i: Instruction) -> None:
 @instruction("cp.async.bulk.wait_group", defines=0)
 def emit_bulk_wait(e: Emitter, i: Instruction) -> None:
     """With .read only the reading of shared memory is waited for; here both happen at once."""
-    pending = _number_of_groups(e, i)
+    pending = number_of_groups(e, i)
     e.call(lambda machine: partial(machine.family_state(BulkCopies).stores.wait, pending=pending))
 
 

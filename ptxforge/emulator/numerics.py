@@ -1012,17 +1012,19 @@ def _sum_of_halves(a: Array) -> tuple[Array, Array]:
     return two_sum(high, (a & a.dtype.type(0xFFFFFFFF)).astype(np.float64))
 
 
-def _integer_to_float(target: str, source: str, mode: str, flags: frozenset[str]) -> Callable[..., Array]:
+def _integer_to_float(
+    target: str, source: str, mode: str, flags: frozenset[str]
+) -> Callable[..., Array] | None:
     if target in ("f32", "f64") and mode == "rn":
         core = lambda a: np.asarray(a).astype(NATURAL[target])  # noqa: E731
     elif target == "f64":
         core = lambda a: _toward(*_sum_of_halves(a), mode)  # noqa: E731
-    elif target == "f32":
-        core = lambda a: narrow(_integer_to_f64_odd(a), np.float32, mode)  # noqa: E731
-    elif target == "f16":
-        core = lambda a: _to_f16(_integer_to_f64_odd(a), mode)  # noqa: E731
     else:
-        core = lambda a: f64_to_bf16(_integer_to_f64_odd(a), mode)  # noqa: E731
+        to_f32 = functools.partial(narrow, dtype=np.float32)
+        rounded = {"f32": to_f32, "f16": _to_f16, "bf16": f64_to_bf16}.get(target)
+        if rounded is None:
+            return None
+        core = lambda a: rounded(_integer_to_f64_odd(a), mode=mode)  # noqa: E731
     return _saturated(core, target) if "sat" in flags else core
 
 
@@ -1096,15 +1098,13 @@ def _float_cast(target: str, source: str, mode: str, flags: frozenset[str]) -> C
         if source == "f64":
             return lambda a: narrow(a, np.float32, mode)
         return lambda a: _as_float(a, source, np.float32)
-    if target == "f16":
-        core = {"f32": lambda a: _to_f16(a, mode), "f64": lambda a: _to_f16(a, mode),
-                "bf16": lambda a: _to_f16(bf16_to_f32(a), mode)}.get(source)  # fmt: skip
-        return _satfinite(core, target) if core and "satfinite" in flags else core
-    if target == "bf16":
-        core = {"f32": lambda a: f32_to_bf16(a, mode), "f64": lambda a: f64_to_bf16(a, mode),
-                "f16": lambda a: f32_to_bf16(f16_to_f32(a), mode)}.get(source)  # fmt: skip
-        return _satfinite(core, target) if core and "satfinite" in flags else core
-    return None
+    to_half = {
+        ("f16", "f32"): _to_f16, ("f16", "f64"): _to_f16, ("bf16", "f32"): f32_to_bf16,
+        ("bf16", "f64"): f64_to_bf16, ("f16", "bf16"): lambda a, mode: _to_f16(bf16_to_f32(a), mode),
+        ("bf16", "f16"): lambda a, mode: f32_to_bf16(f16_to_f32(a), mode),
+    }.get((target, source))  # fmt: skip
+    core = to_half and (lambda a: to_half(a, mode))
+    return _satfinite(core, target) if core and "satfinite" in flags else core
 
 
 def _satfinite(core: Callable[..., Array], target: str) -> Callable[..., Array]:

@@ -17,6 +17,7 @@ import attrs
 import numpy as np
 
 from ptxforge.emulator.access import gather
+from ptxforge.emulator.async_copy import number_of_groups
 from ptxforge.emulator.async_work import Groups
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.fragments import (
@@ -211,10 +212,7 @@ def bind_commit(machine: Machine, site: Site) -> Callable:
 
 @instruction("wgmma.wait_group", defines=0)
 def emit_wait(e: Emitter, i: Instruction) -> None:
-    pending = e.constant(i.operands[0])
-    if pending is None:
-        raise e.error("the number of groups must be a constant")
-    e.call(bind_wait, e.site, pending)
+    e.call(bind_wait, e.site, number_of_groups(e, i))
 
 
 def bind_wait(machine: Machine, site: Site, pending: int) -> Callable:

@@ -12,7 +12,7 @@ import functools
 import inspect
 import math
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -255,8 +255,12 @@ def call_static(function: Callable, args: Sequence[Any], kwargs: dict[str, Any])
             raise TypeMismatchError(
                 f"{function.__name__}() is called while compiling; this argument is {what}"
             )
+    return static_object(_called(function, args, kwargs))
+
+
+def _called(function: Callable, args: Iterable[Any], kwargs: dict[str, Any]) -> Any:
     try:
-        return static_object(function(*args, **kwargs))
+        return function(*args, **kwargs)
     except PtxforgeError:
         raise
     except Exception as error:  # the function is the user's, and so is its fault
@@ -266,13 +270,8 @@ def call_static(function: Callable, args: Sequence[Any], kwargs: dict[str, Any])
 def call_foreign_builtin(function: Callable, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """Call a function that generated code marks as a builtin of Triton: it runs while compiling, gets
     constants as ``tl.constexpr`` and runtime values as they are, and returns one of them or a constant."""
-    try:
-        found = function(*map(_as_constexpr, args), **{k: _as_constexpr(v) for k, v in kwargs.items()})
-    except PtxforgeError:
-        raise
-    except Exception as error:  # the function is the user's, and so is its fault
-        raise CompilationError(f"{function.__name__}() raised {type(error).__name__}: {error}") from error
-    return static_object(unwrap(found))
+    named = {name: _as_constexpr(value) for name, value in kwargs.items()}
+    return static_object(unwrap(_called(function, map(_as_constexpr, args), named)))
 
 
 def _as_constexpr(value: Any) -> Any:

@@ -12,7 +12,23 @@ from ptxforge.ir.ops.shape import Constant
 from ptxforge.support.location import Location
 
 
-class Builder:
+class MakesValues:
+    """What follows from a method ``create`` that makes and inserts an operation."""
+
+    __slots__ = ()
+
+    def value(
+        self, kind: type[Operation], /, *operands: Value, type: T.Type | None = None, **more: Any
+    ) -> Value:
+        """``create``, giving the only result; ``type`` is its type where it is not inferred."""
+        return self.create(kind, *operands, result_types=None if type is None else [type], **more).result
+
+    def constant(self, value: int | float | bool, type: T.Type) -> Value:
+        """A constant of ``type`` (scalar, or tensor with that value everywhere)."""
+        return self.create(Constant, result_types=[type], value=value).result
+
+
+class Builder(MakesValues):
     """Inserts at the end of ``block``, or before operation ``before``.
     ``location`` is given to what it creates."""
 
@@ -56,18 +72,6 @@ class Builder:
         if result_types is None:
             result_types = kind.infer([v.type for v in operands], attributes)
         return self.insert(kind(operands, result_types, attributes, regions, location or self.location))
-
-    def value(
-        self, kind: type[Operation], /, *operands: Value, type: T.Type | None = None, **attributes: Any
-    ) -> Value:
-        """:meth:`create`, giving the only result; ``type`` is its type where it is not inferred."""
-        return self.create(
-            kind, *operands, result_types=None if type is None else [type], **attributes
-        ).result
-
-    def constant(self, value: int | float | bool, type: T.Type) -> Value:
-        """A constant of ``type`` (scalar, or tensor with that value everywhere)."""
-        return self.create(Constant, result_types=[type], value=value).result
 
     @contextlib.contextmanager
     def inside(self, block: Block) -> Iterator[Builder]:

@@ -28,7 +28,7 @@ from typing import Any
 import numpy as np
 
 from ptxforge.ir import types as T
-from ptxforge.ir.builder import Builder
+from ptxforge.ir.builder import Builder, MakesValues
 from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import ELEMENTWISE, HINTS, REARRANGING, UNIFORM
 from ptxforge.ir.ops.shape import Constant
@@ -145,7 +145,7 @@ def python_value(value: Any, element: T.ScalarType) -> int | float | bool:
     return float(value) if element.is_float else int(value)
 
 
-class Rewriter:
+class Rewriter(MakesValues):
     """What a pattern may change, and the worklist behind it."""
 
     def __init__(self, function: Function, patterns: PatternSet, fold: bool):
@@ -167,15 +167,6 @@ class Rewriter:
         op = Builder.at(before if before is not None else self.at).create(kind, *operands, **more)
         self.push(op)
         return op
-
-    def value(
-        self, kind: type[Operation], /, *operands: Value, type: T.Type | None = None, **more: Any
-    ) -> Value:
-        """:meth:`create`, giving the only result; ``type`` where it is not inferred."""
-        return self.create(kind, *operands, result_types=None if type is None else [type], **more).result
-
-    def constant(self, value: int | float | bool, type: T.Type) -> Value:
-        return self.create(Constant, result_types=[type], value=value).result
 
     def replace(self, op: Operation, *values: Value) -> bool:
         """Let ``values`` stand for the results of ``op``, and erase it."""

@@ -14,8 +14,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from ptxforge.language import types as L
-from ptxforge.language.registry import builtin
-from ptxforge.support.errors import PtxforgeError
+from ptxforge.language.registry import KernelFunction, builtin
 
 _LETTERS = {"float": {32: "f", 64: "d"}, "int": {32: "r", 64: "l"}}
 
@@ -38,7 +37,7 @@ def _letter(dtype: L.dtype) -> str:
     return _LETTERS["float" if dtype.is_floating() else "int"][dtype.primitive_bitwidth]
 
 
-class Instruction:
+class Instruction(KernelFunction):
     """A function of the language that is PTX text in one of several ``forms``; ``parameters`` are the names
     of its arguments, comma-separated."""
 
@@ -51,12 +50,6 @@ class Instruction:
         kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
         names = [name.strip() for name in parameters.split(",")]
         self.__signature__ = inspect.Signature([inspect.Parameter(name, kind) for name in names])
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise PtxforgeError(f"tl.{self.__name__}() has a meaning only inside a kernel")
-
-    def __repr__(self) -> str:
-        return f"<function tl.{self.__name__}>"
 
 
 @builtin

@@ -57,7 +57,17 @@ def is_builtin(fn: Any) -> bool:
     return getattr(fn, "__ptxforge_builtin__", False)
 
 
-class LibraryFunction:
+class KernelFunction:
+    """A function of the language: Python cannot call it."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        raise PtxforgeError(f"tl.{self.__name__}() has a meaning only inside a kernel")
+
+    def __repr__(self) -> str:
+        return f"<function tl.{self.__name__}>"
+
+
+class LibraryFunction(KernelFunction):
     """A function of the language written in the language. ``fn`` is the Python function."""
 
     __ptxforge_jit__ = True
@@ -65,12 +75,6 @@ class LibraryFunction:
     def __init__(self, fn: Callable):
         functools.update_wrapper(self, fn)
         self.fn = fn
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        raise PtxforgeError(f"tl.{self.__name__}() has a meaning only inside a kernel")
-
-    def __repr__(self) -> str:
-        return f"<function tl.{self.__name__}>"
 
 
 @overload

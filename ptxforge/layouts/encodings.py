@@ -543,25 +543,16 @@ class Shared(Encoding):
 
     def build(self, shape: Shape) -> LinearLayout:
         per_cta = self.cta.shape_per_cta(shape)
-        tile = self._panels(per_cta) if self.has_leading_offset and self.rank > 1 else self._rows(per_cta)
-        return fit(tile, self.cta, shape, OFFSET)
+        return fit(self._tile(per_cta), self.cta, shape, OFFSET)
 
-    def _rows(self, shape: Shape) -> LinearLayout:
-        """Swizzled rows one after the other."""
+    def _tile(self, shape: Shape) -> LinearLayout:
+        """Panels of vec * max_phase columns, each with all rows; without a leading offset one with all
+        columns."""
         order = self.order
         if self.rank == 1:
             return LinearLayout.identity(shape[0], OFFSET, "dim0")
         cols, rows = shape[order[0]], shape[order[1]]
-        layout = self._swizzled(rows, cols)
-        for d in order[2:]:
-            layout *= LinearLayout.identity(shape[d], OFFSET, f"dim{d}")
-        return layout
-
-    def _panels(self, shape: Shape) -> LinearLayout:
-        """Panels of vec * max_phase columns, each with all rows."""
-        order = self.order
-        cols, rows = shape[order[0]], shape[order[1]]
-        width = min(cols, self.vec * self.max_phase)
+        width = min(cols, self.vec * self.max_phase) if self.has_leading_offset else cols
         layout = self._swizzled(rows, width)
         layout *= LinearLayout.identity(cols // width, OFFSET, f"dim{order[0]}")
         for d in order[2:]:

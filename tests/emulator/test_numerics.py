@@ -679,7 +679,8 @@ def test_div_approx_flushes_quotients_by_huge_divisors():
 
 
 @pytest.mark.parametrize(
-    "opcode", ["add.rz.f16", "fma.rm.bf16", "frob.f32", "cvt.f32", "sin.approx.u32", "add.f32.f64"]
+    "opcode",
+    ["add.rz.f16", "fma.rm.bf16", "frob.f32", "cvt.f32", "sin.approx.u32", "add.f32.f64", "cvt.rn.tf32.s32"],
 )
 def test_unknown_operations_are_refused(opcode):
     with pytest.raises(UnknownOperation):

@@ -9,6 +9,7 @@ one warp, and a second butterfly combines them: log2(warps) times instead of war
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 
 from ptxforge.codegen_ptx.lower.combining import Columns, Combiner
@@ -32,6 +33,7 @@ from ptxforge.codegen_ptx.lower.indices import (
     thread_xor,
 )
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
+from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.reduce import Reduce
@@ -102,6 +104,11 @@ def _within_warp(
         kind = word_class(combine.elements[0])
         template = f"redux.sync.{redux} %s, %s, {FULL_WARP};"
         return [[b.pure(template, kind, b.register(x, kind)) for x in columns[0]]]
+    return _butterflies(b, columns, bits, combine)
+
+
+def _butterflies(b: Builder, columns: Columns, bits: Iterable[int], combine: Combiner) -> Columns:
+    """Combined with those of the lane that differs in each of ``bits``."""
     for bit in bits:
         others = [butterfly(b, entries, e, 1 << bit) for entries, e in zip(columns, combine.elements)]
         columns = combine(columns, others)
@@ -166,10 +173,7 @@ def _by_lanes(ctx: Lowering, place: Scratch, starts: list[int], bits: int, combi
         lane = thread_xor(b, [size << bit for bit in range(bits)])
         (word,) = load_words(b, shared_address(b, lane, start), 1, kind)
         columns.append([from_word(b, word, element)])
-    for bit in range(bits):
-        others = [butterfly(b, entries, e, 1 << bit) for entries, e in zip(columns, combine.elements)]
-        columns = combine(columns, others)
-    return columns
+    return _butterflies(b, columns, range(bits), combine)
 
 
 def _writer_mask(layout: LinearLayout, axis: int) -> int:
