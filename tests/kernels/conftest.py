@@ -32,6 +32,16 @@ def _signature(value) -> str:
     return "i32:16" if value % 16 == 0 else "i32"
 
 
+def specialized(kernel, arguments, constants):
+    """(arguments by name, signature, constants) that a launch with these arguments compiles for."""
+    parameters = inspect.signature(kernel.fn).parameters
+    names = [n for n, p in parameters.items() if n not in constants and p.default is p.empty]
+    bound = dict(zip(names, arguments, strict=True))
+    fixed = {name: 1 for name, value in bound.items() if isinstance(value, int) and value == 1}
+    signature = {name: _signature(value) for name, value in bound.items() if name not in fixed}
+    return bound, signature, constants | fixed
+
+
 def _tile_ir(kernel, signature, constants, options):
     """What ``asm["tile"]`` of the artifact would be; the devices' launches make the rest of it."""
     function = build_ir(kernel, signature, constants, DEFAULT_TARGET, **OPTIONS | options)
@@ -41,12 +51,8 @@ def _tile_ir(kernel, signature, constants, options):
 
 def _interpret(kernel, grid, arguments, constants, options):
     """The kernel's tile IR, as text, through the interpreter."""
-    parameters = inspect.signature(kernel.fn).parameters
-    names = [n for n, p in parameters.items() if n not in constants and p.default is p.empty]
-    bound = dict(zip(names, arguments, strict=True))
-    fixed = {name: 1 for name, value in bound.items() if isinstance(value, int) and value == 1}
-    signature = {name: _signature(value) for name, value in bound.items() if name not in fixed}
-    function = _tile_ir(kernel, signature, constants | fixed, options)
+    bound, signature, constants = specialized(kernel, arguments, constants)
+    function = _tile_ir(kernel, signature, constants, options)
     interpreter.run(function, grid, [part for name in signature for part in parts_of(bound[name])])
 
 
