@@ -28,7 +28,8 @@ Types
 
 Asynchronous work
     13. What waits for a queue has something to wait for: an operation of the function that starts work of
-        that queue, or signals to its waits. At the mbarriers that are waited for, something arrives.
+        that queue, or signals to its waits. At the mbarriers that are waited for, something arrives; those
+        that expect bytes are waited for.
     14. What copies by TMA bring is read through views that take the token of a wait, for an mbarrier of those
         on which the copies complete.
 
@@ -177,22 +178,18 @@ class _Verifier:
                 self.fail(4, f"a region of '{op.name}' must end in '{wanted.name}'", region.block.last)
 
     def check_queues(self) -> None:
+        waits = [op for op in self.operations if op.effects.finishes == TENSORS]
+        signals = [op for op in self.operations if TENSORS in (op.effects.starts, op.effects.signals)]
+        arrivals = [op for op in signals if not op.effects.fills]  # copies only bring bytes
         under_way = {queue for op in self.operations for queue in (op.effects.starts, op.effects.signals)}
         for op in self.function.walk():
             queue = op.effects.finishes
             if queue and queue not in under_way:
                 self.fail(13, f"it waits for the queue '{queue}', to which nothing is added", op)
-            if queue == TENSORS and not self.is_arrived_at(op.barrier):
+            if queue == TENSORS and not _is_met(op.barrier, arrivals):
                 self.fail(13, "nothing arrives at the mbarrier that it waits for", op)
-
-    def is_arrived_at(self, barrier: Value) -> bool:
-        """Whether an operation arrives at an mbarrier, or at others of its allocation. (Copies only bring
-        bytes. Where control flow passes mbarriers on, it is not known which they are.)"""
-        barriers = memory_of(barrier)
-        if barriers is None or ALLOCATES not in barriers.traits:
-            return True
-        arrivals = (op for op in self.operations if TENSORS in (op.effects.starts, op.effects.signals))
-        return any(not op.effects.fills and memory_of(op.barrier) is barriers for op in arrivals)
+            if op.effects.starts == TENSORS and not op.effects.fills and not _is_met(op.barrier, waits):
+                self.fail(13, "nobody waits for the bytes that it expects", op)
 
     def check_reads(self) -> None:
         completing: dict[Operation | None, set[Operation | None]] = {}
@@ -326,6 +323,15 @@ class _Verifier:
             check_tile_shape(shape)
         except VerificationError as fault:
             self.fail(10, str(fault), op)
+
+
+def _is_met(barrier: Value, others: list[Operation]) -> bool:
+    """Whether one of the others is for an mbarrier, too, or for others of its allocation. (Where control flow
+    passes mbarriers on, it is not known which they are.)"""
+    barriers = memory_of(barrier)
+    if barriers is None or ALLOCATES not in barriers.traits:
+        return True
+    return any(memory_of(op.barrier) is barriers for op in others)
 
 
 def _is_there(tile: Value, completing: dict[Operation | None, set[Operation | None]]) -> bool:

@@ -72,10 +72,12 @@ def copied(function) -> np.ndarray:
     return out
 
 
-def test_a_wait_at_which_nothing_arrives_is_refused():
-    """Copies bring bytes, but a phase does not end before somebody has arrived."""
+def test_who_waits_and_who_arrives_at_an_mbarrier():
+    """Copies bring bytes, but a phase does not end before somebody has arrived; no bytes come for nobody."""
     more = "  %more = local_alloc : () -> memdesc<1xmbarrier, #bar, mutable>\n"
     with pytest.raises(VerificationError, match="arrives at the mbarrier"):
+        parsed((WAIT, more + OTHER.replace("%bar", "%more") + WAIT))
+    with pytest.raises(VerificationError, match="invariant 13.*nobody waits for the bytes"):
         parsed((EXPECT, more + EXPECT.replace("%bar", "%more")))
     with pytest.raises(VerificationError, match="to which nothing is added"):
         parsed((EXPECT, ""), (COPY, ""))
