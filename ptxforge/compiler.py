@@ -25,7 +25,7 @@ from ptxforge.support import container, descriptor, dtypes, markup, programs, te
 from ptxforge.support.container import described
 from ptxforge.support.errors import ArgumentError, CompilationError, OutOfResourcesError, PtxforgeError
 from ptxforge.support.machine import MAX_WARPS, WARP_SIZE
-from ptxforge.support.target import Target, parse_target
+from ptxforge.support.target import DEFAULT_TARGET, Target, parse_target
 from ptxforge.support.tensor_map import TensorMapRecipe
 
 if TYPE_CHECKING:
@@ -251,7 +251,7 @@ def compile_function(
     fn: Any,
     signature: dict[str, str],
     constants: dict[str, Any],
-    target: str = "sm_90a",
+    target: str = DEFAULT_TARGET,
     *,
     num_warps: int = 4,
     num_stages: int = 3,

@@ -21,7 +21,7 @@ from ptxforge.ir.printer import print_function
 from ptxforge.passes import pipeline
 from ptxforge.support import dtypes
 from ptxforge.support.errors import InternalCompilerError, InterpreterError
-from ptxforge.support.target import parse_target
+from ptxforge.support.target import DEFAULT_TARGET, parse_target
 
 # Passes may sum floats in another order: how far results may part, by the width of the element type.
 _TOLERANCE = {8: 0.25, 16: 2e-2, 32: 1e-4, 64: 1e-10}
@@ -44,7 +44,7 @@ def check_passes(
     *,
     constants: Mapping[str, Any] | None = None,
     signature: Mapping[str, str] | None = None,
-    target: str = "sm_90a",
+    target: str = DEFAULT_TARGET,
     **options: Any,
 ) -> list[CheckedPass]:
     """Interpret ``fn`` after every pass on copies of ``arguments`` and compare the arrays it leaves.

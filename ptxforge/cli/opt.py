@@ -15,9 +15,8 @@ from ptxforge.ir.printer import print_function
 from ptxforge.ir.verifier import verify
 from ptxforge.passes.manager import Pass, run_passes
 from ptxforge.passes.pipeline import PIPELINE
-from ptxforge.runtime.jit import DEFAULT_TARGET
 from ptxforge.support.errors import PtxforgeError
-from ptxforge.support.target import parse_target
+from ptxforge.support.target import DEFAULT_TARGET, parse_target
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

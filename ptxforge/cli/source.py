@@ -16,8 +16,9 @@ from ptxforge import language, triton_compat
 from ptxforge.compiler import Artifact
 from ptxforge.language.types import dtype
 from ptxforge.runtime.autotune import Wrapper
-from ptxforge.runtime.jit import DEFAULT_TARGET, JITFunction, jit
+from ptxforge.runtime.jit import JITFunction, jit
 from ptxforge.support.errors import PtxforgeError
+from ptxforge.support.target import DEFAULT_TARGET
 
 
 def add_kernel_options(parser: argparse.ArgumentParser) -> None:

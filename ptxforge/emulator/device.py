@@ -28,10 +28,10 @@ from ptxforge.emulator.tensormap import InvalidTensorMap, encode_tiled
 from ptxforge.support import settings
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import DeviceError
+from ptxforge.support.target import DEFAULT_TARGET
 from ptxforge.support.tensor_map import check_dimensions, kind_of
 
 CHECKS = ("off", "one", "all")
-DEFAULT_TARGET = "sm_90a"
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from ptxforge.ir.printer import print_function
 from ptxforge.passes.analysis.roots import written_parameters
 from ptxforge.support import settings
 from ptxforge.support.errors import DeviceError, PtxforgeError
+from ptxforge.support.target import DEFAULT_TARGET
 from ptxforge.support.tracebacks import short
 
 if TYPE_CHECKING:
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
 _FRONTEND_OPTIONS = (
     "num_warps", "num_stages", "num_ctas", "debug", "enable_fp_fusion", "sanitize_overflow"
 )  # fmt: skip
-_DEFAULT_TARGET = "sm_90a"
 _POISON = np.uint32(0xFFF5FDEF)
 """What fresh memory holds: a NaN in f32, f64, f16 and bf16, and an unlikely integer."""
 
@@ -89,7 +89,7 @@ class InterpreterDevice:
     @property
     def target(self) -> str:
         """What kernels are told that they are compiled for."""
-        return settings.TARGET.get() or _DEFAULT_TARGET
+        return settings.TARGET.get() or DEFAULT_TARGET
 
     def allocate(self, nbytes: int) -> int:
         """The address of fresh bytes, which hold NaNs."""

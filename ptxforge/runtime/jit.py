@@ -31,10 +31,8 @@ from ptxforge.runtime.variants import Key, Variants, forbid_jit
 from ptxforge.support import errors, markup
 from ptxforge.support.errors import ArgumentError, ChangedGlobalError, LaunchError
 from ptxforge.support.source_text import on_redefinition, remember
-from ptxforge.support.target import parse_target
+from ptxforge.support.target import DEFAULT_TARGET, parse_target
 from ptxforge.support.tracebacks import SHORTENED, short
-
-DEFAULT_TARGET = "sm_90a"
 
 F = TypeVar("F", bound=Callable[..., Any])
 """The Python function of a kernel, with its own signature."""

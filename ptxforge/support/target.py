@@ -14,6 +14,9 @@ import attrs
 
 from ptxforge.support.errors import CompilationError
 
+DEFAULT_TARGET = "sm_90a"
+"""What is compiled for where nobody says it and there is no GPU."""
+
 # compute capability -> (PTX version that introduced it, opt-in shared bytes per block, per multiprocessor;
 #                        threads, blocks of a multiprocessor)
 _ARCHITECTURES: dict[int, tuple[tuple[int, int], int, int, int, int]] = {

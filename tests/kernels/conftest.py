@@ -16,10 +16,9 @@ from ptxforge.ir.printer import print_function
 from ptxforge.passes import pipeline_loops
 from ptxforge.passes.manager import run_passes
 from ptxforge.passes.pipeline import TILE
-from ptxforge.runtime.jit import DEFAULT_TARGET
 from ptxforge.runtime.tensor_descriptor import TensorDescriptor, array_of, parts_of
 from ptxforge.support import dtypes
-from ptxforge.support.target import parse_target
+from ptxforge.support.target import DEFAULT_TARGET, parse_target
 
 
 def _signature(value) -> str:
