@@ -123,8 +123,8 @@ class BarrierWait(Operation):
 @define("tensor_load", effects=_LOAD, traits=[ANCHOR], shows_operand_types=True)
 class TensorLoad(Operation):
     """Start a copy of the box of a tensor that begins at ``coordinates`` to ``destination``, by one thread;
-    what lies outside of the tensor is zero. Its bytes complete in ``phase``, which an operation of the same
-    block expects. Nothing happens where ``flag`` (given if ``is_flagged``) does not hold, nor must there.
+    what lies outside of the tensor is zero. Its bytes complete in ``phase``, which a ``barrier_expect``
+    of the same block gives. Nothing happens where ``flag`` (given if ``is_flagged``) does not hold.
 
     ``map`` is a kernel's parameter whose attributes describe the tensor, outermost dimension first; the
     coordinates are in the same order. ``ordered`` promises that nothing reads the destination any more: an
