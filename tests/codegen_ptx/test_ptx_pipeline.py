@@ -170,6 +170,26 @@ def test_a_carried_value_is_computed_in_its_register():
     assert moves_of_loop([(3, 1, 2)], {1: 3}) == []
 
 
+@pytest.mark.parametrize(("pending", "moves"), [(0, []), (1, [(1, 3)])])
+def test_tensor_cores_read_registers_until_they_are_waited_for(pending, moves):
+    """What the loop carries is a product's operand; the next one is computed behind a wait for the product,
+    or behind one that leaves it under way."""
+    b = Builder(TARGET, WarpGroup(4))
+    old, other = b.new("r"), b.new("r")
+    top = b.place("$top")
+    new = b.new("r")
+    b.code += [
+        Instruction("wgmma.mma_async.sync.aligned.m64n8k16.f32.f16.f16 {%s}, {%s}, 0;", (other, old)),
+        Instruction("wgmma.commit_group.sync.aligned;"),
+        Instruction(f"wgmma.wait_group.sync.aligned {pending};"),
+        Instruction(ADD, (new, 1, 2), PURE),
+        Instruction("wgmma.wait_group.sync.aligned 0;"),
+    ]
+    b.carry(top, [(old, new)])
+    code = drop_copies(order_copies(coalesce_copies(b.all_code(), b), b), b)
+    assert [tuple(x.number for x in i.operands) for i in code if i.kind is COPY] == moves
+
+
 def test_a_copy_stays_where_the_old_value_is_read_behind_the_new_one():
     assert moves_of_loop([(3, 1, 2), (4, 3, 1)], {1: 3}) == [(1, 3)]
 

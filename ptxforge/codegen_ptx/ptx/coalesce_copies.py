@@ -8,7 +8,8 @@
     add %old, %old, 4
 
 A copy at the end of a loop's body vanishes when its source may be computed in its destination: when the last
-use of the old value does not come after the first definition of the new one. What a side of a branch computes
+use of the old value does not come after the first definition of the new one. (``wgmma`` uses its operands
+until its group is waited for.) What a side of a branch computes
 is computed in the register of the result, unless that is another result already.
 
 ``order_copies`` makes of what is left, which happens all at once, moves one after another; ``drop_copies``
@@ -105,7 +106,10 @@ class _Coalescing:
         names = {*early, *late}
         first: dict[Register, int] = {}
         last: dict[Register, int] = {}
+        under_way = _UnderWay()
         for position, instruction in enumerate(self.code[body.start : body.stop], body.start):
+            if instruction.form.opcode.startswith("wgmma."):
+                last |= dict.fromkeys(under_way.finished_by(instruction, late), position)
             if names.isdisjoint(instruction.operands):
                 continue
             for operand in instruction.operands:
@@ -113,10 +117,35 @@ class _Coalescing:
                     last[late[operand]] = position
                 if operand in early and early[operand] not in first:
                     first[early[operand]] = position - instruction.form.several
-        return first, last
+        return first, last | dict.fromkeys(under_way.names(), body.stop)
 
     def _all_names(self, register: Register) -> Iterable[Register]:
         return (register, *self.became.get(register, ()))
+
+
+class _UnderWay:
+    """What ``wgmma`` reads: group after group, and those that are not committed yet."""
+
+    def __init__(self) -> None:
+        self.groups: list[set[Register]] = [set()]
+
+    def finished_by(self, instruction: Instruction, late: dict[Register, Register]) -> set[Register]:
+        """Those of ``late`` that are read no more when ``instruction`` is done."""
+        name = instruction.form.opcode.split(".")[1]
+        if name == "mma_async":
+            self.groups[-1] |= {late[x] for x in instruction.operands if x in late}
+        if name == "commit_group":
+            self.groups.append(set())
+        if name != "wait_group":
+            return set()
+        pending = int(instruction.form.syntax.rstrip(";").split()[-1])
+        count = max(0, len(self.groups) - 1 - pending)
+        finished, self.groups = self.groups[:count], self.groups[count:]
+        return set().union(*finished)
+
+    def names(self) -> set[Register]:
+        """What is read still."""
+        return set().union(*self.groups)
 
 
 def pairs_of(copies: Carry) -> Iterator[Pair]:
