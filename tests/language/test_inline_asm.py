@@ -342,7 +342,8 @@ def test_pure_texts_leave_loops():
         (dict(ASM=3), "'asm' of inline_asm_elementwise.*must be a string"),
         (dict(TYPE=3), "must be an element type"),
         (dict(ASM="{ .reg .b32 %r1; mov.b32 $0, $1; }"), "declares '%r1', a name of the compiler"),
-        (dict(ASM="{ .reg .b64 a, %q<3>; mov.b32 $0, $1; }"), "declares '%q<', a name of the compiler"),
+        (dict(ASM="{ .reg .b32 a, %r<3>, c; mov.b32 $0, $1; }"), "declares '%r<', a name of the compiler"),
+        (dict(ASM="{ .reg .f32 %f<3>; mov.b32 $0, $1; }"), "declares '%f<', a name of the compiler"),
     ],
 )
 def test_what_does_not_fit_is_refused(constants, message):
@@ -384,3 +385,25 @@ def test_host_addresses():
     host = memory.to_host(addresses)
     assert (host - array.ctypes.data).tolist()[:3] == [0, 4, 256] and host[3] == 5
     np.testing.assert_array_equal(memory.from_host(host), addresses)
+
+
+@ptxforge.jit
+def names_of_the_compiler(x, out, N: tl.constexpr):
+    """Names that the compiler gives, too, to registers that no operand lies in."""
+    i = tl.arange(0, N)
+    text: tl.constexpr = """{
+        .reg .pred %p<2>;
+        .reg .b64 %t0, %q<1>;
+        setp.gt.s32 %p1, $1, 3;
+        selp.b32 $0, 10, 20, %p1;
+    }"""
+    kept = tl.load(x + i) > 5
+    y = tl.inline_asm_elementwise(text, "=r,r", [tl.load(x + i)], tl.int32, is_pure=True, pack=1)
+    tl.store(out + i, tl.where(kept, y, -y))
+
+
+def test_assembly_may_hide_names_that_it_does_not_use(execute):
+    x = np.arange(64, dtype=np.int32)
+    expected = np.where(x > 3, 10, 20) * np.where(x > 5, 1, -1)
+    for (found,) in execute(names_of_the_compiler, (1,), [x, np.zeros_like(x)], {"N": 64}, outputs=[1]):
+        np.testing.assert_array_equal(found, expected)

@@ -26,7 +26,10 @@ from ptxforge.support.errors import CompilationError
 _CLASSES = {1: "p", 16: "h", 32: "r", 64: "q"}
 """A constraint's bits → our class of registers that wide."""
 
-_OURS = re.compile(r"\.reg\s+[.\w]+\s+[^;]*(%[phrfqd](?:\d+|<))")
+_DECLARED = re.compile(r"\.reg\s+[.\w]+\s+([^;]*)")
+_OURS = re.compile(r"%([phrfqd])(?:\d+|<)")
+_BITS = {"p": 1, "h": 16, "r": 32, "f": 32, "q": 64, "d": 64}
+"""Our classes of registers → bits."""
 _DECLARES = re.compile(r"^\s*\.\w|\.reg\b|^\s*\$?\w+\s*:(?!:)", re.MULTILINE)
 
 
@@ -34,13 +37,7 @@ _DECLARES = re.compile(r"^\s*\.\w|\.reg\b|^\s*\$?\w+\s*:(?!:)", re.MULTILINE)
 def lower_inline_asm(ctx: Lowering, op: InlineAsm) -> None:
     b = ctx.b
     b.require(*op.ptx_version)
-    clash = _OURS.search(op.text)
-    if clash:
-        raise CompilationError(
-            f"inline assembly declares '{clash[1]}', a name of the compiler's own registers",
-            op.location,
-            hint="give its registers other names",
-        )
+    _check_names(op)
     operands = [ctx.get(v) for v in op.operands]
     count = max(map(len, operands), default=1)
     # A reduction combines many pairs at once, for which its constants have one entry.
@@ -51,6 +48,20 @@ def lower_inline_asm(ctx: Lowering, op: InlineAsm) -> None:
         for entries, more in zip(results, _execute(b, op, group)):
             entries += more
     ctx.set(op, *[entries[:count] for entries in results])
+
+
+def _check_names(op: InlineAsm) -> None:
+    """A name that the text declares hides ours between its braces: none that an operand may have."""
+    constraints = parse_constraints(op.constraints)
+    operands = {WIDTHS[letter] for letter in (*constraints.results, *constraints.inputs) if letter in WIDTHS}
+    for declared in _OURS.finditer(" ".join(_DECLARED.findall(op.text))):
+        if _BITS[declared[1]] in operands:
+            raise CompilationError(
+                f"inline assembly declares '{declared[0]}', a name of the compiler's own registers that its "
+                "operands may have",
+                op.location,
+                hint="give its registers other names",
+            )
 
 
 def _group(entries: list, start: int, size: int) -> list:
