@@ -10,7 +10,7 @@ import pytest
 from ptxforge.__main__ import main
 from ptxforge.codegen_ptx import PASS_NAMES, emit
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, drop_copies, order_copies
+from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, order_copies
 from ptxforge.codegen_ptx.ptx.instruction import COPY, PURE, Instruction, form_of, lines_of
 from ptxforge.codegen_ptx.ptx.pipeline import NAMES, PASSES, RULES, check
 from ptxforge.codegen_ptx.ptx.registers import Names, Register
@@ -120,10 +120,10 @@ def test_settings_know_both_tables(monkeypatch, tmp_path, capsys):
     path = tmp_path / "k.py"
     path.write_text("import ptxforge.language as tl\n\ndef k(x):\n    tl.store(x, tl.load(x) + 1.0)\n")
     arguments = ["compile", f"{path}:k", "--signature", "*fp32:16", "--target", "sm_80"]
-    monkeypatch.setenv("PTXFORGE_DUMP", "cse,lowering,drop_copies")
+    monkeypatch.setenv("PTXFORGE_DUMP", "cse,lowering,order_copies")
     assert main([*arguments, "--why"]) == 0
     shown = capsys.readouterr()
-    assert all(f"// after {name}" in shown.err for name in ("cse", "lowering", "drop_copies"))
+    assert all(f"// after {name}" in shown.err for name in ("cse", "lowering", "order_copies"))
     assert "  // at_entry: " in shown.out or ".visible .entry k(" in shown.out
     monkeypatch.setenv("PTXFORGE_DUMP", "drop_copy")
     assert main(arguments) != 0 and "drop_copy" in capsys.readouterr().err
@@ -144,13 +144,14 @@ def test_dead_instructions_go_with_what_only_they_need():
     assert drop_dead([one, two, kept, use], Builder(TARGET, WarpGroup(4))) == [kept, use]
 
 
-def test_copies_onto_themselves_go_after_what_computes_them_was_kept():
+def test_copies_onto_themselves_go_and_what_computes_them_stays():
     b = Builder(TARGET, WarpGroup(4))
     x, y, z = registers(3)
     b.aliases[x] = y
     made, copy = Instruction(ADD, (x, 1, 2), PURE), Instruction(MOVE, (y, x), COPY)
     other = Instruction(MOVE, (z, x), COPY)
-    assert drop_copies(drop_dead([made, copy, other], b), b) == [made, other]
+    found = drop_dead(order_copies([made, copy, other], b), b)
+    assert [(i.kind, i.operands) for i in found] == [(PURE, made.operands), (COPY, other.operands)]
 
 
 def moves_of_loop(body: list[tuple], copies: dict[int, int]) -> list[tuple[int, int]]:
@@ -162,7 +163,7 @@ def moves_of_loop(body: list[tuple], copies: dict[int, int]) -> list[tuple[int, 
     r += [b.new("r") for _ in range(3)]
     b.code += [Instruction(ADD, tuple(r[n] for n in numbers), PURE) for numbers in body]
     b.carry(top, [(r[destination], r[source]) for destination, source in copies.items()])
-    code = drop_copies(order_copies(coalesce_copies(b.all_code(), b), b), b)
+    code = order_copies(coalesce_copies(b.all_code(), b), b)
     return [tuple(x.number for x in i.operands) for i in code if i.kind is COPY]
 
 
@@ -186,7 +187,7 @@ def test_tensor_cores_read_registers_until_they_are_waited_for(pending, moves):
         Instruction("wgmma.wait_group.sync.aligned 0;"),
     ]
     b.carry(top, [(old, new)])
-    code = drop_copies(order_copies(coalesce_copies(b.all_code(), b), b), b)
+    code = order_copies(coalesce_copies(b.all_code(), b), b)
     assert [tuple(x.number for x in i.operands) for i in code if i.kind is COPY] == moves
 
 

@@ -12,8 +12,7 @@ use of the old value does not come after the first definition of the new one. (`
 until its group is waited for.) What a side of a branch computes
 is computed in the register of the result, unless that is another result already.
 
-``order_copies`` makes of what is left, which happens all at once, moves one after another; ``drop_copies``
-takes out those of a register onto itself.
+``order_copies`` makes of what is left, which happens all at once, moves one after another.
 """
 
 from __future__ import annotations
@@ -148,36 +147,33 @@ class _UnderWay:
         return set().union(*self.groups)
 
 
-def pairs_of(copies: Carry) -> Iterator[Pair]:
+def pairs_of(copies: Carry | Merge) -> Iterator[Pair]:
     """Destinations and sources."""
     return zip(copies.operands[::2], copies.operands[1::2], strict=True)
 
 
 def order_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
-    """With moves in the place of copies that happen at once."""
+    """With moves in the place of copies that happen at once, and without copies of a register onto itself."""
     result = []
     for instruction in code:
         kind = instruction.kind
-        if kind is CARRY:
+        if kind is CARRY or kind is MERGE:
             moves = _in_order(list(pairs_of(instruction)), b)
             result += [copied(*pair, instruction.location, instruction.why) for pair in moves]
-        elif kind is MERGE:
-            result.append(copied(*instruction.operands, instruction.location, instruction.why))
-        else:
+        elif kind is not COPY or not b.aliases or not _onto_itself(instruction.operands, b):
             result.append(instruction)
     return result
 
 
+def _onto_itself(copy: Pair, b: Builder) -> bool:
+    destination, source = copy
+    return b.resolved(destination) is b.resolved(source)
+
+
 def _in_order(copies: list[Pair], b: Builder) -> Iterator[Pair]:
-    """An order that overwrites nothing still needed; cycles go through a temporary. Copies of a register onto
-    itself come first."""
+    """An order that overwrites nothing still needed; cycles go through a temporary."""
     name = b.resolved
-    pending = []
-    for d, s in copies:
-        if name(d) is not name(s):
-            pending.append((d, s))
-        elif d is not s:
-            yield d, s
+    pending = [pair for pair in copies if not _onto_itself(pair, b)]
     while pending:
         sources = {name(s) for _, s in pending}
         ready = [(d, s) for d, s in pending if name(d) not in sources]
@@ -189,11 +185,3 @@ def _in_order(copies: list[Pair], b: Builder) -> Iterator[Pair]:
         temporary = b.new(old.kind)
         yield temporary, old
         pending = [(d, temporary if name(s) is name(old) else s) for d, s in pending]
-
-
-def drop_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
-    """Without copies of a register onto itself."""
-    if not b.aliases:
-        return code
-    name = b.resolved
-    return [i for i in code if i.kind is not COPY or name(i.operands[0]) is not name(i.operands[1])]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from ptxforge.codegen_ptx.ptx.branch_to_copies import branch_to_copies
-from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, drop_copies, order_copies
+from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, order_copies
 from ptxforge.codegen_ptx.ptx.instruction import CARRY, PURE, Instruction, lines_of
 from ptxforge.codegen_ptx.ptx.registers import Names, Register
 from ptxforge.codegen_ptx.ptx.select_addresses import select_addresses
@@ -56,7 +56,8 @@ PASSES: tuple[PtxPass, ...] = (
     ),
     PtxPass(
         order_copies,
-        why="after coalesce_copies: copies that are left happen at once, moves one after another",
+        why="after coalesce_copies: copies that are left happen at once, moves one after another; those onto "
+        "themselves go",
         needed=True,
     ),
     PtxPass(
@@ -72,10 +73,6 @@ PASSES: tuple[PtxPass, ...] = (
     PtxPass(
         sink_rare,
         why="after drop_dead, which leaves fewer to ask about: what only rare code needs is computed there",
-    ),
-    PtxPass(
-        drop_copies,
-        why="after drop_dead: a copy onto itself keeps alive what computes its register",
     ),
     PtxPass(
         branch_to_copies,

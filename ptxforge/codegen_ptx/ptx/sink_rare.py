@@ -56,10 +56,10 @@ def sink_rare(code: list[Instruction], b: Builder) -> list[Instruction]:
 def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction]:
     """The instructions, rearranged, without marks of rare regions and without dead ones.
 
-    Registers in ``pinned`` may be assigned more than once.
+    Registers in ``pinned`` may be assigned more than once, and are needed.
     """
     stable: set[Register] | None = None  # gathered when something may move
-    hot: set = set()  # what hot code reads
+    hot: set = set(pinned)  # what hot code reads
     rare: dict[object, int] = {}  # where else a register is read: a bit for each rare region
     moved: dict[int, list[Instruction]] = {}
     begins: list[tuple[int, int]] = []  # how much follows the begin of a rare region, and its bit
@@ -149,8 +149,8 @@ if TYPE_CHECKING:
 
 
 def drop_dead(code: list[Instruction], b: Builder) -> list[Instruction]:
-    """Without pure instructions whose results nobody uses."""
-    used: set = set()
+    """Without pure instructions whose results nobody uses; what became another register is used as that."""
+    used: set = set(b.aliases)
     kept = []
     for instruction in reversed(code):
         operands = instruction.operands
