@@ -34,6 +34,9 @@ class Value:
 
     __slots__ = ("type", "uses", "hint")
 
+    defining_op: ClassVar[Operation | None] = None
+    """The operation whose result this is; ``None`` for a block argument."""
+
     def __init__(self, type: Type, hint: str = ""):
         self.type = type
         self.uses: dict[tuple[Operation, int], None] = {}
@@ -57,11 +60,6 @@ class Value:
                 user.set_operand(index, other)
 
     @property
-    def defining_op(self) -> Operation | None:
-        """The operation whose result this is; ``None`` for a block argument."""
-        return None
-
-    @property
     def owner_block(self) -> Block | None:
         """The block in which this value is defined."""
         raise NotImplementedError
@@ -76,12 +74,11 @@ class OpResult(Value):
         self.type, self.uses, self.hint, self.op, self.index = type, {}, "", op, index
 
     @property
-    def defining_op(self) -> Operation:
-        return self.op
-
-    @property
     def owner_block(self) -> Block | None:
         return self.op.parent
+
+
+OpResult.defining_op = OpResult.op  # the slot by its other name
 
 
 class BlockArgument(Value):
@@ -117,6 +114,7 @@ class Operation(Interfaces):
     definition: ClassVar[Definition]
     effects: ClassVar[Effects]
     traits: ClassVar[frozenset[str]] = frozenset()
+    is_terminator: ClassVar[bool] = False
     cost: ClassVar[str]
     nonnegative_if: ClassVar[str]
 
@@ -303,10 +301,6 @@ class Operation(Interfaces):
         """Pure, and harmless with operands that the program would not give it: may run where, or more often
         than, the program runs it."""
         return self.is_pure and not any("partial" in op.traits for op in self.walk())
-
-    @property
-    def is_terminator(self) -> bool:
-        return "terminator" in self.traits
 
     def __repr__(self) -> str:
         results = ", ".join(str(r.type) for r in self.results)

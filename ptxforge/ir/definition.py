@@ -97,6 +97,11 @@ ALWAYS, ALL, ANY_OF, FIRST = "always", "all", "any", "first"
 """When a result is not negative."""
 
 
+def _derived(function: Callable[[Effects], Any]) -> Any:
+    """A field that follows from the others: asked for all the time."""
+    return attrs.field(init=False, eq=False, repr=False, default=attrs.Factory(function, takes_self=True))
+
+
 @attrs.frozen(slots=True)
 class Effects:
     """What an operation does besides computing results from operands.
@@ -117,6 +122,11 @@ class Effects:
     finishes: str = ""
     follows: str = ""
     signals: str = ""
+    is_pure: bool = _derived(lambda self: not (self.reads or self.writes or self.other))
+    is_removable: bool = _derived(lambda self: not (self.writes or self.other))
+    """Without uses, the operation may go (a plain load, too)."""
+    reads_by: str = _derived(lambda self: self.starts if "shared" in self.reads else "")
+    """The queue whose work reads shared memory for it; empty when none does."""
 
     @property
     def is_atomic(self) -> bool:
@@ -133,28 +143,14 @@ class Effects:
         """The queue by which it copies to shared memory; empty when it does not."""
         return self.starts if "shared" in self.writes else ""
 
-    @property
-    def reads_by(self) -> str:
-        """The queue whose work reads shared memory for it; empty when none does."""
-        return self.starts if "shared" in self.reads else ""
-
     def touches(self, memory: str) -> bool:
         return memory in self.reads or memory in self.writes
-
-    @property
-    def is_pure(self) -> bool:
-        return not (self.reads or self.writes or self.other)
 
     @property
     def lets_pieces_pass(self) -> bool:
         """Reads of shared memory and copies that began before the operation may be done behind it: it has no
         effects, or is one of these itself."""
         return self.is_pure or self == READS_SHARED or self.starts == COPIES
-
-    @property
-    def is_removable(self) -> bool:
-        """Without uses, the operation may go (a plain load, too)."""
-        return not (self.writes or self.other)
 
 
 PURE = Effects()
@@ -441,6 +437,7 @@ def define(
         cls.effects = effects
         cls.cost, cls.nonnegative_if = cost, nonnegative_if
         cls.traits = cls.traits | frozenset(traits)
+        cls.is_terminator = TERMINATOR in cls.traits
         cls.definition = Definition(
             name,
             tuple(singles),
