@@ -11,6 +11,7 @@ happened before the other. An asynchronous copy lasts from its issue until someb
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,13 +100,20 @@ class _Stamp:
     clock: np.ndarray
     serial: np.ndarray
 
-    def rows(self, chosen: slice) -> _Stamp:
+    def rows(self, chosen: slice | list[int]) -> _Stamp:
         return _Stamp(self.actor[chosen], self.segment[chosen], self.clock[chosen], self.serial[chosen])
 
 
-def _joined(stamps: list[_Stamp]) -> _Stamp:
-    columns = [(one.actor, one.segment, one.clock, one.serial) for one in stamps]
-    return _Stamp(*(np.concatenate(parts) for parts in zip(*columns)))
+def _joined(entries: list[tuple[_Stamp, int]]) -> _Stamp:
+    """One row of each stamp. Neighbours are mostly of one stamp, which gives them together."""
+    parts = []
+    for _, run in itertools.groupby(entries, lambda entry: id(entry[0])):
+        stamps, rows = zip(*run)
+        parts.append(stamps[0].rows(list(rows)))
+    if len(parts) == 1:
+        return parts[0]
+    columns = [(one.actor, one.segment, one.clock, one.serial) for one in parts]
+    return _Stamp(*(np.concatenate(column) for column in zip(*columns)))
 
 
 @dataclass
@@ -317,15 +325,16 @@ class _Recorder:
     def start(self) -> None:
         self.launch = self.trace.launches[-1]
         self.launch.prepare(self.machine)
-        self.copies: dict[tuple[int, int], list[_Stamp]] = {}
+        self.copies: dict[tuple[int, int], list[tuple[_Stamp, int, int, int]]] = {}
         self.products: dict[int, list[tuple[int, np.ndarray]]] = {}
         self.bulk: dict[int, np.ndarray] = {}
 
     def finish(self) -> None:
         """Copies that nobody waited for never end."""
         for (_, address), entries in self.copies.items():
-            for begin, nbytes, line in entries:
-                self.note(line, "write", np.array([address]), nbytes, begin, _never(begin))
+            for begin, row, nbytes, line in entries:
+                one = begin.rows(slice(row, row + 1))
+                self.note(line, "write", np.array([address]), nbytes, one, _never(one))
 
     def watches(self, space: str, kind: str) -> bool:
         return space in ("shared", "global", "generic")
@@ -428,16 +437,15 @@ class _Recorder:
     def copy_issued(self, site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int) -> None:
         lanes = self.every if lanes is None else lanes
         begin = self.launch.stamp(self.actors(lanes))
-        for row, (lane, address) in enumerate(zip(lanes.tolist(), self.place(indices, lanes).tolist())):
-            one = begin.rows(slice(row, row + 1))
-            self.copies.setdefault((lane, address), []).append((one, nbytes, site.line))
+        for row, place in enumerate(zip(lanes.tolist(), self.place(indices, lanes).tolist())):
+            self.copies.setdefault(place, []).append((begin, row, nbytes, site.line))
 
     def copy_landed(self, site, lanes: np.ndarray | None, indices: np.ndarray, nbytes: int) -> None:
         lanes = self.every if lanes is None else lanes
         if not lanes.size:
             return
         address = self.place(indices, lanes)
-        begins = [self.copies[key].pop(0)[0] for key in zip(lanes.tolist(), address.tolist())]
+        begins = [self.copies[place].pop(0)[:2] for place in zip(lanes.tolist(), address.tolist())]
         self.note(site.line, "write", address, nbytes, _joined(begins), self.launch.stamp(self.actors(lanes)))
 
     def bulk_issued(self, work, store: bool) -> None:
