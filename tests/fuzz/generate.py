@@ -5,8 +5,8 @@ them for a few steps (elementwise operations, comparisons and selections, casts,
 scans, loops, branches), and stores some of what it has. Some tiles are boxes that block pointers or tensor
 descriptors place anywhere (``boxes.py``). Some steps use tensor cores: products of matrices, of
 what is there or of operands that a pipelined loop loads, chains of two products, as in attention, and
-products under any control flow (``weave.py``), or in programs that walk over tiles (``tiles.py``). Loops are
-left early, tuples carried (``carried.py``).
+products under any control flow (``weave.py``), in programs that walk over tiles (``tiles.py``), or several
+in an iteration (``several.py``). Loops are left early, tuples carried (``carried.py``).
 
 All executors must agree on it to the last bit, so floats are kept where rounding cannot matter: they hold
 integers small enough for their type, and each value knows its ``bound``. Only results of inexact functions
@@ -25,6 +25,7 @@ import numpy as np
 
 from tests.fuzz import exits
 from tests.fuzz.boxes import box_product, spill, window
+from tests.fuzz.several import several_products
 from tests.fuzz.tiles import walk_over_tiles
 from tests.fuzz.weave import weave
 
@@ -38,6 +39,8 @@ SHORT = {
 WALKING = (3, 10, 21, 40)
 """Of 50 programs, those that walk over tiles (for which the emulator takes its time), three of them on
 sm_90a."""
+SEVERAL = 8
+"""Of 150 programs, that with a loop of several products for ``wgmma``, on sm_90a, without clusters."""
 NUMPY = {name: np.dtype(getattr(ml_dtypes, name) if name == "bfloat16" else name) for name in SHORT}
 
 
@@ -196,6 +199,8 @@ class _Generator:
             self.pick(STEPS)(self)
         if self.seed % 50 in WALKING:
             walk_over_tiles(self)
+        if self.seed % 150 == SEVERAL:
+            several_products(self)
         inexact = self.stores()
         parameters = ", ".join([*self.arrays, *self.scalars])
         source = "\n".join([f"def kernel_{self.seed}({parameters}):", *self.lines])

@@ -59,6 +59,9 @@ DRAWN = {  # feature: how its text looks, and in how many of the programs it is 
     "products of batches": (r"tl\.sum\(tl\.dot\(", 15),
     "a product of rows that an index names": (r"tl\.dot\(tl\.load\(", 10),
     "a chain of products": (r"(\w+) = tl\.dot\((.*\n)*?.*tl\.dot\(", 80),
+    "several products for warpgroups": (
+        r"^    for .*:\n(        .*\n)*?        (h\d+) = tl\.dot\((.*\n)*?        [hv]\d+ = tl\.dot\(.*\2", 12
+    ),
     "accumulators that are exchanged": (r"^        +(\w+), (\w+) = \2, \1$", 60),
     "products in branches of loops": (
         r"^    (for|while) .*:\n(        .*\n)*?        +if .*:\n(            .*\n)*?.*tl\.dot\(", 60
@@ -151,7 +154,8 @@ def emulate(function: Function, ptx: str, program: Program) -> dict[str, np.ndar
     kernel = device.load_module(ptx).function(function.name)
     shared = function.attributes.get("shared_bytes", 0)
     blocks = program.grid * function.attributes["num_ctas"]
-    kernel.launch((blocks, 1, 1), (32 * program.num_warps, 1, 1), shared, 0, parameters)
+    warps = program.num_warps + function.attributes.get("extra_warps", 0)
+    kernel.launch((blocks, 1, 1), (32 * warps, 1, 1), shared, 0, parameters)
     assert not device.findings, "\n".join(map(str, device.findings))
     return arrays
 
