@@ -101,11 +101,11 @@ class Turns:
         state = program.current, program.values, program.products
         self._may_run[following].release()
         self._may_run[own].acquire()
-        program.current, program.values, program.products = state
         if own and self._is_abandoned:
             raise _Abandoned
         if not own and self._failure is not None:
-            raise self._failure
+            raise self._failure  # the operation that failed stays the current one
+        program.current, program.values, program.products = state
 
     def _end(self, program: Any, own: int) -> None:
         """A group has come to its end; the others go on to their own."""
