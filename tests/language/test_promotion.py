@@ -82,3 +82,17 @@ def test_conjunctions_with_compile_time_values(execute):
     arguments = [np.array([7], np.int32), np.zeros(2, np.int32)]
     for (found,) in execute(conjunctions, (1,), arguments, {"YES": True, "NO": False}, outputs=[1]):
         assert found.tolist() == [7, 7]
+
+
+@ptxforge.jit
+def exact_numbers(x, out):
+    value = tl.load(x)
+    tl.store(out, tl.fma(value, 0.1, 0.1))
+    tl.store(out + 1, tl.maximum(value, 0.1) + min(value, 0.1))
+    tl.store(out + 2, tl.clamp(value, 0.1, 0.3))
+
+
+def test_numbers_beside_float64_are_not_rounded(execute):
+    arguments = [np.zeros(1), np.zeros(3)]
+    for (found,) in execute(exact_numbers, (1,), arguments, {}, outputs=[1]):
+        assert found.tolist() == [0.1, 0.1, 0.1]

@@ -325,16 +325,28 @@ def extremum(ctx: Context, x: Any, y: Any, which: str, nan_wins: bool = False) -
 
 
 def chosen(ctx: Context, x: Any, y: Any, which: str, nan_wins: bool = False) -> TensorValue:
-    """:func:`extremum` of what a kernel writes: see :func:`own_type`."""
-    x, y = (own_type(ctx, value, name, widen=True) for name, value in (("x", x), ("y", y)))
-    return extremum(ctx, x, y, which, nan_wins)
+    """:func:`extremum` of what a kernel writes: see :func:`own_types`."""
+    given = own_types(ctx, True, x=x, y=y)
+    return extremum(ctx, given["x"], given["y"], which, nan_wins)
 
 
-def own_type(ctx: Context, value: Any, name: str, widen: bool = False) -> TensorValue:
-    """A number as a scalar of its own type, and with ``widen`` bfloat16 as float32. Triton promotes like this
-    in some functions: there ``tl.maximum(x, 0.0)`` of float16 is float32."""
-    given = tensor(ctx, value, name)
-    return cast(ctx, given, L.float32) if widen and given.dtype is L.bfloat16 else given
+def own_types(ctx: Context, widen: bool, **values: Any) -> dict[str, TensorValue]:
+    """Numbers as scalars of the common type, in which they count with types of their own (int32, float32),
+    and with ``widen`` bfloat16 as float32. Triton promotes like this in some functions: there
+    ``tl.maximum(x, 0.0)`` of float16 is float32. The numbers themselves are not rounded to float32."""
+    given = {name: tensor(ctx, value, name) for name, value in values.items()}
+    for name, value in given.items():
+        if value.is_pointer:
+            return given  # what follows says what is wrong
+        if widen and value.dtype is L.bfloat16:
+            given[name] = cast(ctx, value, L.float32)
+    dtype = next(iter(given.values())).dtype
+    for value in given.values():
+        dtype = common_dtype(dtype, False, value.dtype, False)
+    return {
+        name: ctx.constant(value, dtype) if is_number(value) else given[name]
+        for name, value in values.items()
+    }
 
 
 def _nan_wins(value: Any) -> bool:
@@ -353,10 +365,7 @@ def maximum(ctx, x, y, propagate_nan=PropagateNan.NONE):
 
 @implements(language.clamp)
 def clamp(ctx, x, min, max, propagate_nan=PropagateNan.NONE):
-    given = {
-        name: own_type(ctx, value, name, widen=True) for name, value in (("x", x), ("min", min), ("max", max))
-    }
-    x, low, high = common_floats(ctx, "clamp", **given)
+    x, low, high = common_floats(ctx, "clamp", **own_types(ctx, True, x=x, min=min, max=max))
     return ctx.op(M.ClampF, x, low, high, propagate_nan=_nan_wins(propagate_nan))
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ptxforge.frontend.context import Context
 from ptxforge.frontend.semantics import arguments
-from ptxforge.frontend.semantics.arith import common_floats, own_type, same_integers
+from ptxforge.frontend.semantics.arith import common_floats, own_types, same_integers
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
 from ptxforge.frontend.values import TensorValue, dtype_name
 from ptxforge.ir.core import Operation
@@ -77,8 +77,7 @@ def pow(ctx, x, y):
 
 @implements(language.fma)
 def fma(ctx, x, y, z):
-    given = {name: own_type(ctx, value, name) for name, value in (("x", x), ("y", y), ("z", z))}
-    return ctx.op(M.Fma, *common_floats(ctx, "fma", **given))
+    return ctx.op(M.Fma, *common_floats(ctx, "fma", **own_types(ctx, False, x=x, y=y, z=z)))
 
 
 @implements(language.umulhi)
