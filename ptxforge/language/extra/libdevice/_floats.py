@@ -78,6 +78,7 @@ def _is_negative(x):
     if x.dtype == float64:
         return x.to(int64, bitcast=True) < 0
     else:
+        static_assert(x.dtype == float32, "the function takes float32 and float64")
         return x.to(int32, bitcast=True) < 0
 
 
