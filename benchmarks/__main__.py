@@ -57,7 +57,13 @@ def _seconds(case: spine.Case, run: Callable[[], Any], **effort: float) -> float
     return seconds_in_a_graph(run) if case.in_graph else do_bench(run, **effort)
 
 
-def _best(case: spine.Case, kernels: Any, data: dict[str, Any]) -> tuple[dict | None, list[dict], list[str]]:
+def _timed(case: spine.Case, run: Callable[[], Any], sustained: float | None) -> float:
+    return sustained_seconds(run, sustained) if sustained else _seconds(case, run)
+
+
+def _best(
+    case: spine.Case, kernels: Any, data: dict[str, Any], sustained: float | None
+) -> tuple[dict | None, list[dict], list[str]]:
     """The fastest configuration that gives right results, the figure of each,
     and notes on those that fail."""
     tried, figures, notes = [], [], []
@@ -75,11 +81,14 @@ def _best(case: spine.Case, kernels: Any, data: dict[str, Any]) -> tuple[dict | 
         seconds = _seconds(case, lambda: case.launch(kernels, data, config), warmup=5, rep=15)
         figures.append(config | {"figure": _figure(case, seconds)})
         tried.append((seconds, config))
-    return _last_of(case, kernels, data, tried), figures, notes
+    return _last_of(case, kernels, data, tried, sustained), figures, notes
 
 
-def _last_of(case: spine.Case, kernels: Any, data: dict, tried: list[tuple[float, dict]]) -> dict | None:
-    """The configuration that is fastest when the ``tried`` ones with the least seconds are timed in turn."""
+def _last_of(
+    case: spine.Case, kernels: Any, data: dict, tried: list[tuple[float, dict]], sustained: float | None
+) -> dict | None:
+    """The configuration that is fastest when the ``tried`` ones with the least seconds are timed in turn, in
+    the way in which the row is timed."""
     tried = sorted(tried, key=lambda pair: pair[0])
     finalists = [config for seconds, config in tried if tried[0][0] >= FINALIST_SHARE * seconds][:FINALISTS]
     if len(finalists) < 2:
@@ -87,7 +96,7 @@ def _last_of(case: spine.Case, kernels: Any, data: dict, tried: list[tuple[float
     times: list[list[float]] = [[] for _ in finalists]
     for _ in range(FINALIST_TURNS):
         for config, seconds in zip(finalists, times, strict=True):
-            seconds.append(_seconds(case, lambda config=config: case.launch(kernels, data, config)))
+            seconds.append(_timed(case, lambda config=config: case.launch(kernels, data, config), sustained))
     return finalists[min(range(len(times)), key=lambda i: sorted(times[i])[FINALIST_TURNS // 2])]
 
 
@@ -110,14 +119,14 @@ def _measure(
     row: dict[str, Any] = {"case": case.name, "unit": case.unit}
     runs = {"torch": lambda: case.torch(data)}
     for name, kernels in contenders.items():
-        config, tried, notes = _best(case, kernels, data)
+        config, tried, notes = _best(case, kernels, data, sustained)
         row[name] = {"config": config, "tried": tried, "notes": notes}
         if config is not None:
             runs[name] = lambda kernels=kernels, config=config: case.launch(kernels, data, config)
     row["torch"] = {}
     for _ in range(turns or TURNS[case.unit]):
         for name, run in runs.items():
-            seconds = sustained_seconds(run, sustained) if sustained else _seconds(case, run)
+            seconds = _timed(case, run, sustained)
             clock = sm_clock()
             row[name].setdefault("figures", []).append(_figure(case, seconds))
             row[name].setdefault("sm_clock_mhz", []).append(clock)
