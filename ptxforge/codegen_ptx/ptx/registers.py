@@ -45,12 +45,8 @@ class Register:
         return f"%{self.kind}_{self.number}"
 
     def __lt__(self, other: Register) -> bool:
-        """An order, so that ``x + y`` and ``y + x`` are one instruction. It goes by the digits of numbers:
-        how many registers are made in between may turn operands around, and with them the machine code that
-        the assembler makes. Kernels were measured with this order."""
-        if self.kind != other.kind:
-            return self.kind < other.kind
-        return str(self.number) < str(other.number)
+        """The order in which they are made, so that ``x + y`` and ``y + x`` are one instruction."""
+        return self.number < other.number
 
 
 def register_class(element: T.Type) -> str:
