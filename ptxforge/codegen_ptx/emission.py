@@ -50,7 +50,7 @@ def emit(
     """
     lowering = Lowering(function, target, without)
     lowering.run()
-    lowering.b.branches_to_copies = len(list(function.walk(Product))) == 1
+    lowering.b.branches_to_copies = len(function.walk(Product)) == 1
     if lowering.partitions:
         partition.add_producers(lowering)
     text = module_text(function, lowering.b, function.attributes.get("shared_bytes", 0), why, timings)

@@ -91,7 +91,7 @@ def _wanted_blocks(function: Function) -> int | None:
 
     Products on FMA units are left alone: two blocks of 64 sums a thread need exactly what there is.
     """
-    if products := list(function.walk(Product)):
+    if products := function.walk(Product):
         return 1 if any(isinstance(product.sums.layout, Mma) for product in products) else None
     words = largest_tile(function)
     if not any(low <= words <= high for low, high in machine.WORDS_FOR_TWO_BLOCKS):

@@ -95,8 +95,7 @@ class _Accesses:
         for op in argument.block.operations:
             pointer = op.operands[0] if op.operands else None
             if pointer not in seen:
-                is_used = any(v in seen for nested in op.walk() for v in nested.operands)
-                if is_used and not op.is_terminator:
+                if any(v in seen for nested in op.walk() for v in nested.operands) and not op.is_terminator:
                     return False
                 continue
             if isinstance(op, MemoryAccess) and not op.get_effects().is_atomic:

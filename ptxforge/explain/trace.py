@@ -50,7 +50,7 @@ class LoopFacts:
 def loops_of(function: Function) -> list[LoopFacts]:
     """The loops before they are pipelined."""
     default = function.attributes.get("num_stages", 3)
-    loops = list(function.walk(Loop))
+    loops = function.walk(Loop)
     return [_facts(loop, default) for loop in loops]
 
 

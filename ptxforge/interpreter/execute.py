@@ -62,7 +62,7 @@ def run(
     with np.errstate(all="ignore"):
         ctas = function.attributes.get("planned_ctas", 1)
         for z, y, x in np.ndindex(*grid[::-1]):
-            meetings = Meetings(ctas) if ctas > 1 and any(function.walk(ReduceCtas)) else None
+            meetings = Meetings(ctas) if ctas > 1 and function.walk(ReduceCtas) else None
 
             def work(rank: int, index=(x, y, z), meetings=meetings) -> None:
                 program = Program(function, memory, index, grid, output, plans)

@@ -104,7 +104,7 @@ class Operation(Interfaces):
     ``ptxforge.ir.interfaces`` has what passes ask of it.
 
     ``operands`` is a tuple (change it by :meth:`set_operand` / :meth:`set_operands`, which keep the use
-    lists right); ``attributes`` a dict of immutable Python values; ``regions`` a list.
+    lists right); ``attributes`` a dict of immutable Python values.
     """
 
     __slots__ = ("operands", "results", "attributes", "regions", "location", "parent", "previous", "next")
@@ -129,9 +129,11 @@ class Operation(Interfaces):
         self.operands: tuple[Value, ...] = tuple(operands)
         for index, value in enumerate(self.operands):
             value.uses[self, index] = None
-        self.results: tuple[OpResult, ...] = tuple([OpResult(t, self, i) for i, t in enumerate(result_types)])
+        self.results: tuple[OpResult, ...] = ()
+        for type in result_types:  # mostly one
+            self.results += (OpResult(type, self, len(self.results)),)
         self.attributes: dict[str, Any] = attributes if attributes is not None else {}
-        self.regions: list[Region] = list(regions)
+        self.regions: tuple[Region, ...] = tuple(regions)
         for region in self.regions:
             region.parent = self
         self.location = location
@@ -201,6 +203,8 @@ class Operation(Interfaces):
 
     def remove(self) -> Operation:
         """Take the operation out of its block; it keeps its operands and can be inserted elsewhere."""
+        global _order
+        _order = object()
         block = self.parent
         if self.previous is None:
             block.first = self.next
@@ -240,11 +244,9 @@ class Operation(Interfaces):
     def is_before_in_block(self, other: Operation) -> bool:
         """Whether this operation comes before ``other``; both must be in the same block. Linear time."""
         here = self.next
-        while here is not None:
-            if here is other:
-                return True
+        while here is not None and here is not other:
             here = here.next
-        return False
+        return here is not None
 
     def replace_with(self, values: Sequence[Value]) -> None:
         """Replace the results by ``values`` and erase the operation."""
@@ -256,13 +258,12 @@ class Operation(Interfaces):
 
     # -- structure -----------------------------------------------------------------------------------
 
-    def walk(self, kind: Kinds = None) -> Iterator[Operation]:
-        """This operation, then all operations in its regions, in textual order: all, or those of a ``kind``.
-        The current one may be erased."""
-        if kind is None or isinstance(self, kind):
-            yield self
+    def walk(self, kind: Kinds = None) -> tuple[Operation, ...]:
+        """This operation, then those in its regions, in textual order: all, or those of a ``kind``."""
+        found = (self,) if kind is None or isinstance(self, kind) else ()
         for region in self.regions:
-            yield from region.block.walk(kind)
+            found += region.block.walk(kind)
+        return found
 
     def clone(self, mapping: dict[Value, Value] | None = None) -> Operation:
         """A copy, not inserted anywhere. Operands (and those of nested operations) go through ``mapping``,
@@ -271,10 +272,10 @@ class Operation(Interfaces):
         copy = object.__new__(type(self))
         Operation.__init__(
             copy,
-            [mapping.get(v, v) for v in self.operands],
+            map(mapping.get, self.operands, self.operands),
             [r.type for r in self.results],
-            dict(self.attributes),
-            [region.clone(mapping) for region in self.regions],
+            self.attributes.copy(),
+            [region.clone(mapping) for region in self.regions] if self.regions else (),
             self.location,
         )
         for old, new in zip(self.results, copy.results):
@@ -290,8 +291,8 @@ class Operation(Interfaces):
     def is_pure(self) -> bool:
         """No effects of its own nor of any nested operation:
         may be duplicated, moved, removed when unused."""
-        if not self.get_effects().is_pure:
-            return False
+        if not self.regions or not self.get_effects().is_pure:
+            return self.get_effects().is_pure
         return all(
             op.is_pure for region in self.regions for op in region.block.operations if not op.is_terminator
         )
@@ -307,10 +308,14 @@ class Operation(Interfaces):
         return f"<{self.name} {self.attributes or ''} -> {results or '()'}>"
 
 
+_order = object()
+"""Another one whenever an operation was put somewhere or taken out."""
+
+
 class Block:
     """A list of operations with arguments. ``parent`` is its region, or the function whose body it is."""
 
-    __slots__ = ("arguments", "first", "last", "parent")
+    __slots__ = ("arguments", "first", "last", "parent", "_listed", "_listed_at")
 
     def __init__(self, argument_types: Sequence[Type] = ()):
         self.arguments: list[BlockArgument] = [
@@ -319,6 +324,7 @@ class Block:
         self.first: Operation | None = None
         self.last: Operation | None = None
         self.parent: Region | Function | None = None
+        self._listed_at: object = None
 
     @property
     def parent_op(self) -> Operation | None:
@@ -330,14 +336,6 @@ class Block:
         here = self.first
         while here is not None:
             following = here.next
-            yield here
-            here = following
-
-    @property
-    def operations_reversed(self) -> Iterator[Operation]:
-        here = self.last
-        while here is not None:
-            following = here.previous
             yield here
             here = following
 
@@ -359,6 +357,8 @@ class Block:
             argument.index = position
 
     def append(self, op: Operation) -> Operation:
+        global _order
+        _order = object()
         op.parent, op.previous, op.next = self, self.last, None
         if self.last is None:
             self.first = op
@@ -368,6 +368,8 @@ class Block:
         return op
 
     def insert_before(self, place: Operation, op: Operation) -> Operation:
+        global _order
+        _order = object()
         op.parent, op.previous, op.next = self, place.previous, place
         if place.previous is None:
             self.first = op
@@ -385,26 +387,31 @@ class Block:
         """Those of the operations in order (no nested ones) that are of a ``kind``."""
         return (op for op in self.operations if isinstance(op, kind))
 
-    def walk(self, kind: Kinds = None) -> Iterator[Operation]:
+    def walk(self, kind: Kinds = None) -> tuple[Operation, ...]:
         """All operations, nested ones included, in textual order (an operation before those in its regions);
-        or those of a ``kind``."""
-        here = self.first
-        while here is not None:
-            following = here.next
-            if kind is None or isinstance(here, kind):
-                yield here
-            if here.regions:  # of few: no iterator for the others
+        or those of a ``kind``. As they stand now: what is done to the block meanwhile does not show. Each
+        pass asks, so the answer is kept until an operation is put somewhere else."""
+        if self._listed_at is not _order:
+            every, here = [], self.first
+            while here is not None:
+                every.append(here)
                 for region in here.regions:
-                    yield from region.block.walk(kind)
-            here = following
+                    every += region.block.walk()
+                here = here.next
+            self._listed_at, self._listed = _order, {None: tuple(every)}
+        found = self._listed.get(kind)
+        if found is None:
+            found = tuple([op for op in self._listed[None] if isinstance(op, kind)])
+            self._listed[kind] = found
+        return found
 
     def has(self, kind: Kinds) -> bool:
         """Whether an operation of a ``kind`` is among them, or nested in one."""
-        return next(self.walk(kind), None) is not None
+        return bool(self.walk(kind))
 
     def clear(self) -> None:
         """Erase every operation, last first."""
-        for op in self.operations_reversed:
+        for op in reversed([*self.operations]):
             for result in op.results:
                 result.uses.clear()
             op.erase()
@@ -473,13 +480,13 @@ class Function:
         argument.name = name
         return argument
 
-    def walk(self, kind: Kinds = None) -> Iterator[Operation]:
+    def walk(self, kind: Kinds = None) -> tuple[Operation, ...]:
         """All operations in textual order, nested ones included; or those of a ``kind``."""
         return self.body.walk(kind)
 
     def has(self, kind: Kinds) -> bool:
         """Whether there is an operation of a ``kind``."""
-        return self.body.has(kind)
+        return bool(self.body.walk(kind))
 
     def clone(self) -> Function:
         copy = Function(self.name, [a.type for a in self.arguments], dict(self.attributes), self.location)

@@ -89,7 +89,7 @@ def is_dead(op: Operation) -> bool:
 
 def erase_dead(function: Function) -> None:
     """Erase what may go, users before what they use."""
-    for op in reversed(list(function.walk())):
+    for op in reversed(function.walk()):
         if is_dead(op):
             op.discard()
 
@@ -154,7 +154,7 @@ class Rewriter(MakesValues):
         self.fold = fold
         self.changed = False
         self.at: Operation | None = None
-        self.worklist: list[Operation] = list(function.walk())[::-1]
+        self.worklist: list[Operation] = [*reversed(function.walk())]
         self.pending: set[Operation] = set(self.worklist)
 
     # -- for patterns ----------------------------------------------------------------------------------

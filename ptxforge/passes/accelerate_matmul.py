@@ -77,7 +77,7 @@ def accelerate_matmul(function: Function, target: Target) -> bool:
     """Give every dot that tensor cores can do an ``mma`` layout, and every other one that of FMA units."""
     changed = False
     num_warps = function.attributes["num_warps"]
-    dots = list(function.walk(Dot))
+    dots = function.walk(Dot)
     dots = [op for op in dots if not isinstance(op.result.type.layout, Mma)]
     chains = {op for op in dots if _is_in_chain(op)} if target.has_wgmma else ()
     for op in dots:

@@ -138,7 +138,7 @@ def _buffers(op: Operation) -> int:
 
 def _hint(function: Function) -> str:
     fewer = "smaller blocks or a smaller num_stages need less"
-    loops = list(function.walk(For))
+    loops = function.walk(For)
     is_flattened = any(loop.flatten and not _is_fed_by_tma(loop) for loop in loops)
     return f"{fewer}, and so does a loop without flatten" if is_flattened else fewer
 

@@ -55,7 +55,7 @@ from ptxforge.support.worklist import each_once
 def alternate_tiles(function: Function, target: Target) -> bool:
     """Let two groups of warps run every partition whose loop is MARKED."""
     changed = False
-    for partition in list(function.walk(Partition)):
+    for partition in function.walk(Partition):
         loops = list(partition.consumers.of(For))
         if len(loops) != 1 or loops[0].consumer_groups != GROUPS:
             continue
@@ -100,7 +100,7 @@ class _Parts:
 
 def _parts(partition: Partition, tiles: For) -> _Parts | None:
     """What there is to change; None where the rules forbid it."""
-    steps, copies = list(tiles.body.of(For)), list(partition.producer.walk(BarrierWait))
+    steps, copies = list(tiles.body.of(For)), partition.producer.walk(BarrierWait)
     if len(steps) != 1 or len(copies) != 1:
         return None
     arrivals = list(steps[0].body.of(BarrierArrive))

@@ -49,7 +49,7 @@ def canonicalize_pointers(function: Function, target: Target) -> bool:
     """Apply the rewriting above to every carried value of every loop, outer loops first."""
     rewriter = _Rewriter()
     changed = False
-    for loop in list(function.walk(Loop)):
+    for loop in function.walk(Loop):
         for index in range(len(loop.results)):
             changed |= rewriter.loop(loop, index)
     if changed:

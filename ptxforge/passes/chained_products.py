@@ -80,7 +80,7 @@ class Chain:
 
 def chain_of(loop: For, loads: list[Load]) -> Chain | None:
     """The chain that ``loop`` is made of, if all of ``loads`` are those of its tiles."""
-    starts = list(loop.body.walk(DotAsync))
+    starts = loop.body.walk(DotAsync)
     if len(starts) != 2 or len(loads) != 2 or _is_short(loop):
         return None
     products = [_product(loop, start) for start in starts]

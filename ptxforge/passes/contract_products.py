@@ -32,7 +32,7 @@ def contract_products(function: Function, target: Target) -> bool:
     if not function.attributes.get("enable_fp_fusion", True):
         return False
     changed = False
-    for op in list(function.walk()):
+    for op in function.walk():
         rule = _RULES.get(type(op))
         changed |= rule is not None and rule(op)
     return changed

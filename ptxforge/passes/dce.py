@@ -98,7 +98,7 @@ class Liveness:
 def sweep(block: Block, live: Liveness) -> bool:
     """Erase dead operations of a block, last first, and dead carried values and results of live ones."""
     changed = False
-    for op in block.operations_reversed:
+    for op in reversed([*block.operations]):
         if op.is_terminator:
             continue
         if op not in live.operations:
@@ -136,7 +136,7 @@ def _drop_carried(loop: Loop, index: int) -> None:
 
 def drop_assumptions(function: Function, target: Target) -> bool:
     """Erase every ``assume`` when the analyses that may use it have run; what it computed is dead code."""
-    promises = list(function.walk(Assume))
+    promises = function.walk(Assume)
     for op in promises:
         op.erase()
     return bool(promises)

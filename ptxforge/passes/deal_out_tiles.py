@@ -45,7 +45,7 @@ def deal_out_tiles(function: Function, target: Target) -> bool:
     attributes = function.attributes
     if attributes["num_warps"] != machine.WARPS_SET_TOGETHER or attributes.get("num_ctas", 1) > 1:
         return False
-    loops = list(function.walk(Loop))
+    loops = function.walk(Loop)
     if len(loops) != 2 or loops[1].parent_op is not loops[0] or not all(loop.is_counted for loop in loops):
         return False
     tiles, steps = loops
@@ -61,7 +61,7 @@ def deal_out_tiles(function: Function, target: Target) -> bool:
 
 def _walks(function: Function, tiles: For, steps: For) -> bool:
     """See WALKS."""
-    products = list(function.walk(Product))
+    products = function.walk(Product)
     if len(products) != 1 or products[0].effects.starts != PRODUCTS or products[0].parent is not steps.body:
         return False
     if tiles.parent is not function.body:
@@ -78,7 +78,7 @@ def _is_made(tiles: For) -> bool:
 
 def _is_apart(function: Function, tiles: For) -> bool:
     """See APART and SCALARS."""
-    if tiles.initial or not are_apart(function) or any(function.walk(StoreBox)):
+    if tiles.initial or not are_apart(function) or function.walk(StoreBox):
         return False
     if any(not isinstance(op.result.type, T.TensorType) for op in function.walk(Load)):
         return False

@@ -68,7 +68,7 @@ _QUEUES = (COPIES, TENSORS)
 def flatten_loops(function: Function, target: Target) -> bool:
     """Overlap the iterations of every loop that asks for it and may."""
     changed = False
-    for loop in reversed(list(function.walk(For))):
+    for loop in reversed(function.walk(For)):
         if loop.consumer_groups > 1:  # a producer runs ahead by itself
             continue
         try:
@@ -155,7 +155,7 @@ def _has_room(function: Function, target: Target, loop: For, ahead: set[Operatio
     """See ROOM."""
     if not any(op.effects.fills == TENSORS for op in ahead):
         return True
-    buffers = list(function.walk(LocalAlloc))
+    buffers = function.walk(LocalAlloc)
     kept = sum(op.result.type.bytes for op in buffers)
     scratch = max(map(scratch_of, function.walk()), default=0)
     if kept + scratch > target.max_shared_bytes:

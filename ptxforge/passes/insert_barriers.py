@@ -289,7 +289,7 @@ class _Inserter:
 
     def fenced_before(self, op: Operation, state: _State) -> _State:
         """What products in the regions of ``op`` read of what was stored before is fenced before it, once."""
-        inside = list(op.walk())
+        inside = op.walk()
         reads = [i for x in inside if x.effects.reads_by == PRODUCTS for i in self.intervals(x)]
         if {owner for *_, owner in reads}.difference(inside).intersection(i[2] for i in state.unfenced):
             return self.barrier_before(op, state)

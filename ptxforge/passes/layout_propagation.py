@@ -104,7 +104,7 @@ class _Rewriting:
         self.converted: dict[tuple[Value, Distributed], Value] = {}
 
     def run(self) -> None:
-        ops = list(self.function.walk())
+        ops = self.function.walk()
         for op in ops:
             self._note_needs(op)
         for value, layout in self.chosen.items():

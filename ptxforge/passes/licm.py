@@ -26,7 +26,7 @@ from ptxforge.support.target import Target
 
 def licm(function: Function, target: Target) -> bool:
     """Hoist invariant operations out of every loop, inner loops first."""
-    loops = list(function.walk(Loop))
+    loops = function.walk(Loop)
     changed = False
     for loop in reversed(loops):
         if not (loop.is_counted and loop.disable_licm):

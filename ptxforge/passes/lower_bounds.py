@@ -32,7 +32,7 @@ from ptxforge.support.target import Target
 
 def lower_bounds(function: Function, target: Target) -> bool:
     """Expand every ``in_bounds``."""
-    found = list(function.walk(InBounds))
+    found = function.walk(InBounds)
     for op in found:
         op.replace_with([_mask(Builder.at(op), op)])
     return bool(found)

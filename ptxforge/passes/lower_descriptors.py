@@ -39,7 +39,7 @@ def lower_descriptors(function: Function, target: Target) -> bool:
     """Expand every access through a descriptor, and drop the descriptors."""
     if may_store_boxes(function, target):
         store_descriptors(function)
-    accesses, made = list(function.walk(tuple(_ACCESSES))), list(function.walk(MakeDescriptor))
+    accesses, made = function.walk(tuple(_ACCESSES)), function.walk(MakeDescriptor)
     for op in accesses:
         op.replace_with(_ACCESSES[type(op)](Builder.at(op), op))
     for op in made:

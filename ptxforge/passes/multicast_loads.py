@@ -75,7 +75,7 @@ def _why_alone(loop: For, by_tma: TensorLoads, is_chain: bool) -> str:
         if not around.is_counted:
             return "the loop stands in a branch"
         around = around.parent_op
-    if is_chain or sum(1 for _ in loop.body.walk(Product)) != 1:
+    if is_chain or len(loop.body.walk(Product)) != 1:
         return "the loop has several products"
     if not all(by_tma.rectangle(load) for load in loop.body.of(Load) if "stage" in load.attributes):
         return "threads copy another tile of the loop"

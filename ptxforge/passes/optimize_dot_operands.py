@@ -52,7 +52,7 @@ Order = tuple[int, ...]
 def optimize_dot_operands(function: Function, target: Target) -> bool:
     """Rewrite the chains (see CHAIN) of every dot in a loop; dead code is erased."""
     conversions: list[Operation] = []
-    for op in list(function.walk(Dot)):
+    for op in function.walk(Dot):
         loop = op.parent_op
         if loop is not None and loop.is_counted:
             for index in (0, 1):

@@ -47,7 +47,7 @@ from ptxforge.support.target import Target
 
 def optimize_thread_locality(function: Function, target: Target) -> bool:
     """Apply the rewriting above to every loop-carried accumulation."""
-    loops = list(function.walk(For))
+    loops = function.walk(For)
     changed = False
     for loop in loops:
         for index in range(len(loop.results)):

@@ -56,7 +56,7 @@ from ptxforge.support.target import Target
 def overlap_products(function: Function, target: Target) -> bool:
     """Let products of one iteration run into the next one wherever the rules admit it."""
     changed = False
-    for loop in list(function.walk(For)):
+    for loop in function.walk(For):
         products = products_of(loop)
         for product in products:
             carry_accumulators(loop, product)

@@ -48,7 +48,7 @@ def persistent_programs(function: Function, target: Target) -> bool:
     indices = [op for op in function.walk(GetProgramId) if op.axis == 0]
     if loop is None or not indices or attributes.get("num_ctas", 1) > 1:
         return False
-    if not are_apart(function) or any(function.walk(GetNumPrograms)):
+    if not are_apart(function) or function.walk(GetNumPrograms):
         return False
     buffers = bytes_of_tiles(function, loop)
     scratch = max(map(scratch_of, function.walk()), default=0)
@@ -66,11 +66,11 @@ def persistent_programs(function: Function, target: Target) -> bool:
 
 def _loop_of_products(function: Function) -> For | None:
     """See PRODUCT."""
-    loops = list(function.walk(Loop))
+    loops = function.walk(Loop)
     if len(loops) != 1 or not loops[0].is_counted or loops[0].parent is not function.body:
         return None
     (loop,) = loops
-    products = list(function.walk(Product))
+    products = function.walk(Product)
     is_plain = len(products) == 1 and products[0].effects.starts == PRODUCTS
     return loop if is_plain and products[0].parent is loop.body and not loop.warp_specialize else None
 
@@ -84,7 +84,7 @@ def are_apart(function: Function) -> bool:
 def bytes_of_tiles(function: Function, loop: For) -> int:
     """Shared memory of the ring of the tiles of ``loop``; 0 where TMA does not copy all of them."""
     stages = loop.num_stages if loop.num_stages >= 0 else function.attributes.get("num_stages", 3)
-    loads = list(loop.body.walk(Load))
+    loads = loop.body.walk(Load)
     if stages < 2 or not loads:
         return 0
     by_tma = kept(TensorLoads, function)

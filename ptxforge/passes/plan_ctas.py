@@ -98,7 +98,7 @@ def _separate_indices(function: Function) -> None:
     for op in function.walk():
         if _is_index(op) and indices.issuperset(v for v in op.operands if isinstance(v.type, T.TensorType)):
             indices.add(op.result)
-    for op in reversed(list(function.walk())):
+    for op in reversed(function.walk()):
         if indices.isdisjoint(op.results):
             continue
         for user, index in list(op.result.uses)[1:]:
@@ -234,7 +234,7 @@ class _Dimensions:
 
     def choose(self, ctas: int) -> dict[Dimension, int]:
         """In how many parts dimensions are cut; empty if there are not enough of them. See CHOICE."""
-        accesses = list(self.function.walk(MemoryAccess))
+        accesses = self.function.walk(MemoryAccess)
         return self._choose(ctas, filter(_writes, accesses)) or self._choose(ctas, accesses)
 
     def _choose(self, ctas: int, accesses: Iterable[MemoryAccess]) -> dict[Dimension, int]:
@@ -416,7 +416,7 @@ class _Cutter:
 
     def cut(self) -> None:
         parts = {value: self._parts(value) for value in _tensors(self.function)}
-        ranges = list(self.function.walk(MakeRange))
+        ranges = self.function.walk(MakeRange)
         reduced = [op for op in self.function.walk(Reduce) if parts[op.inputs[0]][op.axis] > 1]
         counted = [op for op in self.function.walk(Histogram) if parts[op.x] > (1,)]
         for value, cut in parts.items():
@@ -432,7 +432,7 @@ class _Cutter:
             self._reduce_on(op, op.inputs[0], op.axis, op.combine.parent.clone({}).block)
         for op in counted:
             self._reduce_on(op, op.x, 0, _addition())
-        for op in list(self.function.walk((Store, AtomicRMW))):
+        for op in self.function.walk((Store, AtomicRMW)):
             self._store_once(op)
 
     def _parts(self, value: Value) -> tuple[int, ...]:

@@ -67,7 +67,7 @@ from ptxforge.support.target import Target
 def prefetch(function: Function, target: Target) -> bool:
     """Slice and prefetch the operands of every pipelined dot."""
     changed = False
-    for loop in list(function.walk(For)):
+    for loop in function.walk(For):
         plan = _match(loop)
         if plan is not None:
             _rewrite(plan)

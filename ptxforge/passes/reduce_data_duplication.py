@@ -48,13 +48,13 @@ def reduce_data_duplication(function: Function, target: Target) -> bool:
     room = target.max_shared_bytes - _most_bytes(function)
     tiles: dict[tuple, Value] = {}
     changed = False
-    for op in list(function.walk(ConvertLayout)):
+    for op in function.walk(ConvertLayout):
         if _goes_through_shared_memory(op):
             size = op.x.type.bytes
             if size <= room:
                 room -= size * _decompose(op, tiles)
                 changed = True
-    for loop in list(function.walk(For)):
+    for loop in function.walk(For):
         changed |= _relieve(loop)
     return changed
 
@@ -111,7 +111,7 @@ def _decompose(op: ConvertLayout, tiles: dict[tuple, Value]) -> bool:
 def _relieve(loop: For) -> bool:
     """Move reads of operands into an innermost loop until its tensors fit the registers."""
     dots = list(loop.body.of(Dot))
-    if not dots or any(loop.body.walk(For)):
+    if not dots or loop.body.walk(For):
         return False
     invariant = _invariant_operands(loop)
     needed = _registers_of_loop(loop, dots) + sum(registers_of(value.type) for value in invariant)

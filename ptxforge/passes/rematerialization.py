@@ -104,7 +104,7 @@ class _Rematerializer:
 
     def run(self) -> bool:
         changed = False
-        for op in list(self.function.walk()):
+        for op in self.function.walk():
             rule = _RULES.get(type(op)) if op.parent is not None else None
             changed |= rule is not None and rule(self, op)
         return changed

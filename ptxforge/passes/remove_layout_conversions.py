@@ -35,7 +35,7 @@ from ptxforge.support.target import Target
 
 def remove_layout_conversions(function: Function, target: Target) -> bool:
     """Apply the three steps; dead code is erased."""
-    if next(function.walk(ConvertLayout), None) is None:
+    if not function.walk(ConvertLayout):
         return False
     _agree_on_widths(function)
     propagate_layouts(function)

@@ -41,13 +41,13 @@ from ptxforge.support.worklist import each_once
 def reorder_instructions(function: Function, target: Target) -> bool:
     """Apply the rules above once each."""
     changed = False
-    for op in list(function.walk((LocalLoad, ConvertLayout))):
+    for op in function.walk((LocalLoad, ConvertLayout)):
         if _raises_pressure(op):
             changed |= _sink(op)
-    for op in list(function.walk((LocalAlloc, MemDescTrans))):
+    for op in function.walk((LocalAlloc, MemDescTrans)):
         if op.operands:
             changed |= _hoist(op, op.operands[0])
-    for op in list(function.walk(Dot)):
+    for op in function.walk(Dot):
         changed |= _fetch_in_order(op)
     for block in dict.fromkeys(op.parent for op in function.walk(Load)):
         changed |= _load_early(block)

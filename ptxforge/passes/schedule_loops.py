@@ -45,7 +45,7 @@ from ptxforge.support.target import Target
 
 def schedule_loops(function: Function, target: Target) -> bool:
     """Write a schedule on every loop for which it is legal and asked for."""
-    loops = list(function.walk(For))
+    loops = function.walk(For)
     if not loops:
         return False
     default = function.attributes.get("num_stages", 3)

@@ -127,17 +127,13 @@ class TensorLoads:
     def _check_writes(self, load: Load, found: Rectangle) -> None:
         """TMA reads through another proxy than stores and atomics write: what this kernel writes, or has
         waited for, is not surely seen."""
-        seen_before = True
-        for op in self.function.walk():
-            seen_before = seen_before and op is not load
-            effects = op.get_effects()
-            if "global" not in effects.writes:
-                continue
+        operations = self.function.walk()
+        for op in [op for op in operations if "global" in op.get_effects().writes]:
             pointer = getattr(op, "pointer", None)
             if pointer is None or not self._are_apart(pointer, found.base):
                 raise NotLinear("the kernel writes through the same pointer, or one that is loaded")
-            waits = "global" in effects.reads and any(result.uses for result in op.results)
-            if waits and (seen_before or _share_a_loop(op, load)):
+            waits = "global" in op.get_effects().reads and op.is_used
+            if waits and (operations.index(op) < operations.index(load) or _share_a_loop(op, load)):
                 raise NotLinear("an atomic before it may say that others have written the tensor")
 
     def _are_apart(self, written: Value, read: Value) -> bool:
@@ -149,7 +145,7 @@ class TensorLoads:
         if roots != (None, None):
             return roots[0] is not None
         base = self.rectangles.forms.of(written).base
-        return base not in (None, read) and not any(self.function.walk(Barrier))
+        return base not in (None, read) and not self.function.walk(Barrier)
 
     def map_of(self, load: Load, rectangle: Rectangle, layout: Shared, sharers: int) -> Value:
         """The tensor map of what ``load`` reads, of which each of the ``sharers`` copies a box: a parameter

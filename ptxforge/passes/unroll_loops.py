@@ -120,7 +120,7 @@ def _short(loop: For, threads: int) -> int:
     if None in bounds or bounds[2] <= 0 or loop.num_stages > 1 or loop.warp_specialize or loop.flatten:
         return 1
     count = len(range(*bounds))
-    if count > machine.ITERATIONS_AT_ONCE or next(loop.body.walk((Product, Loop)), None) is not None:
+    if count > machine.ITERATIONS_AT_ONCE or loop.body.walk((Product, Loop)):
         return 1
     work = sum(_elements(op, threads) for op in loop.body.walk())
     return count if count * work <= machine.WRITTEN_OUT_INSTRUCTIONS else 1

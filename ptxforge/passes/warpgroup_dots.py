@@ -187,7 +187,7 @@ def _kept_in_memory(dot: Dot) -> _Tile | None:
     is_before = op is not None and op.parent is not dot.parent and len(op.results) == 1
     if turns or not (is_before and loop is not None and loop.is_counted):
         return None
-    if sum(1 for _ in dot.parent.walk(Product)) < machine.PRODUCTS_THAT_KEEP:
+    if len(dot.parent.walk(Product)) < machine.PRODUCTS_THAT_KEEP:
         return None
     shape, bits = dot.a.type.shape, dot.a.type.element.bits
     layout = wgmma.shared_for_operand(shape, (1, 0), bits, 1, wgmma.ROWS)

@@ -50,7 +50,7 @@ def test_every_operation_round_trips(name):
     results = [T.I32, T.F32] if kind is For else [T.I32]
     builder.insert(kind([argument] * count, results, attributes, regions))
     text = check_identity(function)
-    again = next(parse_function(text).walk())
+    again = parse_function(text).walk()[0]
     kept = {k: v for k, v in attributes.items() if v != definition.attribute_fields[k].default}
     assert type(again) is kind and again.attributes == kept
 
@@ -70,7 +70,7 @@ def _sample(kind):
 def test_attribute_values_keep_type_and_bits(value):
     function, builder = function_of()
     builder.insert(Constant([], [T.I32], {"value": 0, "extra": value}))
-    again = next(parse_function(check_identity(function)).walk()).attributes["extra"]
+    again = parse_function(check_identity(function)).walk()[0].attributes["extra"]
     assert type(again) is type(value)
     assert repr(again) == repr(value)
 

@@ -26,7 +26,7 @@ _ZEROS = 16
 
 
 def _record_bytes(ctx: Lowering) -> int:
-    return BYTES * (1 + len(list(ctx.function.walk(ops.MakeTensorMap))))
+    return BYTES * (1 + len(ctx.function.walk(ops.MakeTensorMap)))
 
 
 def _records(ctx: Lowering) -> int:
@@ -86,7 +86,7 @@ def release(ctx: Lowering, op: ops.ReleaseWorkspace) -> None:
 def make(ctx: Lowering, op: ops.MakeTensorMap) -> None:
     """The fields that are not written are zero: no interleaving, zeros outside of the tensor."""
     b = ctx.b
-    number = list(ctx.function.walk(ops.MakeTensorMap)).index(op)
+    number = ctx.function.walk(ops.MakeTensorMap).index(op)
     where = b.register(b.add(ctx.scalar(op.workspace), BYTES * (1 + number)), "q")
     template = b.register(address(ctx, op.template))
     own = b.pure("mad.lo.u32 %s, %s, 4, %s;", "r", thread_id(b), template)
