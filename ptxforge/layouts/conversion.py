@@ -14,7 +14,8 @@ SharedMemory    anything                                         stores, a barri
 ==============  ===============================================  ======================================
 
 Where elements have copies (replicated layouts) C is not unique: a copy in the own thread is preferred, then
-one in the own warp. Between Shuffle and SharedMemory the estimated time decides.
+one in the own warp. Between Shuffle and SharedMemory the cost decides, by which passes weigh layouts, too
+(`estimated_cost`).
 
 >>> from ptxforge.layouts.encodings import Blocked
 >>> rows, columns = Blocked((1, 4), (8, 4), (4, 1), (1, 0)), Blocked((4, 1), (8, 4), (4, 1), (1, 0))
@@ -307,9 +308,11 @@ def plan_linear_conversion(
         if source_of is not None:
             same = source_of == tuple(range(src.in_size(REGISTER)))
             return Nothing() if same else Registers(source_of)
-    shared = _through_shared(src, dst, element_bits, scratch_limit, wanted is not None, matrices)
     shuffle = _shuffle(wanted, element_bits) if wanted is not None else None
-    if shuffle is not None and _shuffle_cost(shuffle, element_bits) <= _shared_cost(shared):
+    if shuffle is not None and _cost(shuffle, element_bits) <= machine.WARP_ROUND_TRIP:
+        return shuffle  # nothing through shared memory costs less: it need not be planned
+    shared = _through_shared(src, dst, element_bits, scratch_limit, wanted is not None, matrices)
+    if shuffle is not None and _cost(shuffle, element_bits) <= _cost(shared, element_bits):
         return shuffle
     return shared
 
@@ -429,12 +432,44 @@ def _through_shared(
         swizzle.matrices)
 
 
-def _shared_cost(plan: SharedMemory) -> float:
-    barrier = machine.WARP_BARRIER_CYCLES if plan.warp_local else machine.BARRIER_CYCLES
-    barriers = (2 << plan.repetition_bits) - 1
-    return (plan.matrices or plan.store).wavefronts + plan.load.wavefronts + barriers * barrier
+# -- what it costs -------------------------------------------------------------------------------------
 
 
-def _shuffle_cost(plan: Shuffle, element_bits: int) -> float:
-    words = max(1, element_bits // 32)
-    return words * (plan.exchange.shuffles + machine.SELECT_CYCLES * plan.exchange.selects)
+def _shared_cost(wavefronts: float, barriers: int = 1, is_warp_local: bool = False) -> float:
+    barrier = machine.WARP_ROUND_TRIP if is_warp_local else machine.SHARED_ROUND_TRIP
+    return barriers * barrier + machine.WAVEFRONT * wavefronts
+
+
+def _shuffle_cost(shuffles: float, selects: float) -> float:
+    return machine.SHUFFLE_LATENCY + machine.SHUFFLE * shuffles + selects
+
+
+def _cost(plan: Shuffle | SharedMemory, element_bits: int) -> float:
+    if isinstance(plan, Shuffle):
+        words = max(1, element_bits // 32)
+        return _shuffle_cost(words * plan.exchange.shuffles, words * plan.exchange.selects)
+    wavefronts = (plan.matrices or plan.store).wavefronts + plan.load.wavefronts
+    return _shared_cost(wavefronts, (2 << plan.repetition_bits) - 1, plan.warp_local)
+
+
+@lru_cache(maxsize=4096)
+def estimated_cost(src: Distributed, dst: Distributed, shape: tuple[int, ...], element_bits: int) -> float:
+    """What a conversion costs, in issue slots of a warp, for those who weigh layouts and ask too often for
+    plans: without bank conflicts, with selects before and after every shuffle, all words full. Which kind of
+    plan it is, the columns alone say.
+
+    >>> from ptxforge.layouts.encodings import Blocked
+    >>> rows, columns = Blocked((1, 4), (8, 4), (4, 1), (1, 0)), Blocked((4, 1), (8, 4), (4, 1), (1, 0))
+    >>> estimated_cost(rows, columns, (128, 16), 32)               # 16 words to shared memory, 16 back
+    124.0
+    """
+    a, b = src.linear(shape), dst.linear(shape)
+    if a == b:
+        return 0.0 if src == dst else machine.RENAMING
+    words = max(0.25, element_bits / 32)
+    before, after = a.in_size(REGISTER) * words, b.in_size(REGISTER) * words
+    if a.columns_of(WARP) != b.columns_of(WARP):
+        return _shared_cost(before + after)
+    if a.columns_of(LANE) != b.columns_of(LANE):
+        return _shuffle_cost(max(before, after), 2 * max(before, after))
+    return machine.REGISTERS_RENAMED

@@ -92,26 +92,24 @@ CONVERSION_SCRATCH = 48 << 10
 """Bytes below which a conversion stays where its layouts let it pass in parts: what a block has without
 asking."""
 
-# -- costs of a conversion of layouts, in cycles of a multiprocessor for each warp ---------------------------
+# -- costs, in issue slots of a warp: one instruction of the arithmetic units, half a cycle ------------------
 
-SELECT_CYCLES = 0.5
-"""An instruction of the arithmetic units (32 lanes at 64 a cycle). A shuffle or a step of shared memory takes
-the load/store path for 1."""
-BARRIER_CYCLES = 30
-"""A barrier of the block."""
-WARP_BARRIER_CYCLES = 15
-"""A barrier of the warp."""
-
-# -- costs of computing again instead of converting, in issue slots of a warp --------------------------------
-
-LOOP_WEIGHT = 10.0
-"""How often a loop's body is taken to run."""
-SHARED_ROUND_TRIP = 60.0
-"""Barriers and latency of a conversion through shared memory."""
+SHUFFLE = 2.0
+"""An instruction that shuffles."""
 SHUFFLE_LATENCY = 12.0
 """Latency of a conversion by shuffles."""
+WAVEFRONT = 2.0
+"""A step of shared memory: 128 bytes."""
+SHARED_ROUND_TRIP = 60.0
+"""A barrier of the block, and the latency of what passes through shared memory."""
+WARP_ROUND_TRIP = 42.0
+"""A barrier of the warp, and that latency."""
+REGISTERS_RENAMED = 1.0
+"""A conversion inside each thread: no instruction, but registers that have to wait for each other."""
 RENAMING = 0.5
 """A conversion between two encodings of one layout: no instruction, but a line less to read when it goes."""
+LOOP_WEIGHT = 10.0
+"""How often a loop's body is taken to run."""
 ACCESS_ISSUE = 4.0
 """An instruction that accesses memory."""
 SECTOR = 1.5

@@ -13,7 +13,9 @@ from ptxforge.layouts.conversion import (
     Registers,
     SharedMemory,
     Shuffle,
+    _cost,
     _shuffle,
+    estimated_cost,
     plan_conversion,
     plan_linear_conversion,
     within_warp,
@@ -179,6 +181,17 @@ def test_a_lane_permutation_is_one_shuffle_per_register():
     plan = plan_conversion(rows, columns, (4, 8), 32)
     assert isinstance(plan, Shuffle)
     assert (plan.exchange.shuffles, plan.exchange.selects) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    "dst", [Blocked((4, 1), (8, 4), (4, 1), (1, 0)), Blocked((1, 2), (8, 4), (4, 1), (1, 0))],
+    ids=["shared", "shuffles"],
+)  # fmt: skip
+def test_an_estimate_is_what_the_plan_costs(dst):
+    """Passes weigh layouts by the numbers by which a plan is chosen: they are equal where a plan has no bank
+    conflicts, and no fewer selects than its shuffles can need."""
+    plan = plan_conversion(ROWS, dst, (128, 16), 32)
+    assert estimated_cost(ROWS, dst, (128, 16), 32) == _cost(plan, 32)
 
 
 def test_broadcast_from_a_slice_picks_registers_of_the_own_thread():

@@ -14,8 +14,9 @@ from ptxforge.ir.definition import EXPENSIVE, FREE
 from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.reduce import Combining
 from ptxforge.layouts.banks import register_run
+from ptxforge.layouts.conversion import estimated_cost
 from ptxforge.layouts.encodings import Distributed, elements_per_thread, unique_elements_per_thread
-from ptxforge.layouts.linear import LANE, REGISTER, WARP
+from ptxforge.layouts.linear import LANE
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
 from ptxforge.support import machine
 
@@ -49,20 +50,7 @@ def computation_cost(op: Operation, layout: Distributed) -> float:
 
 def conversion_cost(source: Distributed, result: Distributed, type: T.TensorType) -> float:
     """Cost of converting a tensor of ``type`` (its own layout does not matter)."""
-    return _conversion_cost(source, result, type.shape, max(0.25, type.element.bits / 32))
-
-
-@lru_cache(maxsize=4096)
-def _conversion_cost(source: Distributed, result: Distributed, shape: tuple[int, ...], words: float) -> float:
-    a, b = source.linear(shape), result.linear(shape)
-    if a == b:
-        return 0.0 if source == result else machine.RENAMING
-    before, after = a.in_size(REGISTER) * words, b.in_size(REGISTER) * words
-    if a.columns_of(WARP) == b.columns_of(WARP):
-        if a.columns_of(LANE) == b.columns_of(LANE):
-            return 1.0
-        return machine.SHUFFLE_LATENCY + 4.0 * max(before, after)
-    return machine.SHARED_ROUND_TRIP + 2.0 * (before + after)
+    return estimated_cost(source, result, type.shape, type.element.bits)
 
 
 def access_cost(op: Operation, layout: Distributed, facts: AxisInfoAnalysis) -> float:
