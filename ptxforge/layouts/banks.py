@@ -78,18 +78,8 @@ def register_run(layout: Distributed, shape: tuple[int, ...]) -> tuple[int, int]
     columns = linear.columns_of(REGISTER)
     if not columns or not columns[0]:
         return len(shape) - 1, 1
-    first = linear.unflatten(columns[0])
-    dim = next(d for d, v in enumerate(first) if v)
-    shift = 0
-    for size in shape[dim + 1 :]:
-        shift += size.bit_length() - 1
-    count = 0
-    while count < len(columns) and columns[count] == 1 << (shift + count):
-        count += 1
-    below = [c for c in linear.columns if c >> shift & ((shape[dim] - 1))]
-    while count and sum(1 for c in below if (c >> shift) & ((1 << count) - 1)) > count:
-        count -= 1
-    return dim, 1 << count
+    dim = next(d for d, v in enumerate(linear.unflatten(columns[0])) if v)
+    return dim, linear.num_consecutive_in_out(f"dim{dim}")
 
 
 ROW_BYTES = machine.BANKS * machine.BANK_BYTES  #: what all banks together deliver in one step

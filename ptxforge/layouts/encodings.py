@@ -601,33 +601,6 @@ def _unique_registers(linear: LinearLayout) -> int:
     return 1 << linear.sublayout([REGISTER], linear.out_names).rank
 
 
-@lru_cache(maxsize=4096)
-def _contiguous(linear: LinearLayout) -> tuple[int, ...]:
-    widths = []
-    for name in linear.out_names:
-        shift, bits = linear._position_of(name)
-        registers = set(linear.columns_of(REGISTER))
-        count = 0
-        while count < bits and 1 << (shift + count) in registers and _owned(linear, shift + count):
-            count += 1
-        widths.append(1 << count)
-    return tuple(widths)
-
-
-def _owned(linear: LinearLayout, position: int) -> bool:
-    """Whether exactly one column touches this output bit."""
-    return sum(c >> position & 1 for c in linear.columns) == 1
-
-
-def contiguous_per_thread(layout: Distributed, shape: Sequence[int]) -> tuple[int, ...]:
-    """Per dimension, how many neighbouring, aligned elements a thread holds.
-
-    >>> contiguous_per_thread(Blocked((2, 4), (4, 8), (4, 1), (1, 0)), (128, 64))
-    (2, 4)
-    """
-    return _contiguous(layout.linear(shape))
-
-
 # -- the default encoding ------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ptxforge.layouts.banks import register_run
 from ptxforge.layouts.encodings import (
     Blocked,
     CTALayout,
@@ -15,7 +16,6 @@ from ptxforge.layouts.encodings import (
     Shared,
     Slice,
     as_blocked,
-    contiguous_per_thread,
     default_blocked,
     elements_per_thread,
     infer_expand_dims,
@@ -280,8 +280,8 @@ def test_fma_operands():
     a, b = DotOperand(0, parent), DotOperand(1, parent)
     linear = a.linear((128, 32))
     assert linear.free_variables()["lane"] == 0b11111 and linear.free_variables()["warp"] == 0
-    assert contiguous_per_thread(a, (128, 32)) == (4, 32)
-    assert contiguous_per_thread(b, (32, 128)) == (32, 4)
+    assert linear.columns_of("register")[:7] == (1, 2, 4, 8, 16, 32, 64)  # four rows of all of k
+    assert register_run(b, (32, 128)) == (1, 4)
 
 
 # -- CTAs ----------------------------------------------------------------------------------------------

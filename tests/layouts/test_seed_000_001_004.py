@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from ptxforge.layouts.banks import register_run
 from ptxforge.layouts.encodings import (
     Blocked,
     DotOperand,
@@ -13,7 +14,6 @@ from ptxforge.layouts.encodings import (
     Mma,
     Shared,
     Slice,
-    contiguous_per_thread,
     default_blocked,
     elements_per_thread,
 )
@@ -140,7 +140,7 @@ def test_matmul_encodings():
     b = parse_encoding("#triton_gpu.dot_op<{opIdx = 1, parent = #mma}>", aliases)
     mma = aliases["#mma"]
     assert a == DotOperand(0, mma) and a.text({mma: "#mma"}) == "#dot_op<{opIdx = 0, parent = #mma}>"
-    assert contiguous_per_thread(aliases["#blocked0"], (16, 16)) == (1, 8)
+    assert register_run(aliases["#blocked0"], (16, 16)) == (1, 8)
     # tensor<16x16xf16>, tensor<16x8xf16> and tensor<16x8xf32> of one warp: what mma.m16n8k16 takes per lane.
     operands = ((a, (16, 16)), (b, (16, 8)), (mma, (16, 8)))
     assert [elements_per_thread(encoding, shape) for encoding, shape in operands] == [8, 4, 4]
@@ -187,7 +187,7 @@ def test_vector_add():
     layout = parse_encoding(VECTOR_ADD)
     assert layout == Blocked((4,), (32,), (4,), (0,))
     assert elements_per_thread(layout, (1024,)) == 8
-    assert contiguous_per_thread(layout, (1024,)) == (4,)
+    assert register_run(layout, (1024,)) == (0, 4)
     held = [layout.linear((1024,)).apply(register=r, lane=1, warp=2)[0] for r in range(8)]
     assert held == [260, 261, 262, 263, 772, 773, 774, 775]
 

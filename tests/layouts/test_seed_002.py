@@ -13,7 +13,6 @@ from ptxforge.layouts.encodings import (
     Slice,
     blocked_for_dot,
     blocked_for_expand_dims,
-    contiguous_per_thread,
     default_blocked,
     elements_per_thread,
     infer_cat,
@@ -165,8 +164,8 @@ def test_coalescing_example():
         "#blocked<{sizePerThread = [4], threadsPerWarp = [32], warpsPerCTA = [1], order = [0]}>"
     )
     assert elements_per_thread(before, (128,)) == elements_per_thread(after, (128,)) == 4
-    assert contiguous_per_thread(before, (128,)) == (1,)
-    assert contiguous_per_thread(after, (128,)) == (4,)
+    assert before.linear((128,)).num_consecutive_in_out() == 1
+    assert after.linear((128,)).num_consecutive_in_out() == 4
 
 
 @pytest.mark.parametrize(
