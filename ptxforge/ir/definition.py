@@ -88,8 +88,6 @@ TRAITS = frozenset(
     (ELEMENTWISE, COMMUTATIVE, TERMINATOR, ANCHOR, PARTIAL, REARRANGING, SAME_MEMORY, ANY_LAYOUT, RELAYOUT,
      ADDRESSING, ORDERLESS, KEEPS_PLACES, UNIFORM, ALLOCATES, UNORDERED)
 )  # fmt: skip
-CHANGES_LAYOUT = frozenset((ANY_LAYOUT, REARRANGING))
-"""The traits of a change of layout."""
 
 FREE, CHEAP, EXPENSIVE = "free", "cheap", "expensive"
 """Costs of an element."""

@@ -51,6 +51,9 @@ class Interfaces:
     is_transpose = False
     """Whether the result is operand 0 with its dimensions in another ``order`` (an attribute)."""
 
+    changes_layout = False
+    """Whether the result is operand 0 in another layout."""
+
     def passes_to(self, index: int) -> Value | None:
         """The result of a loop or branch (this operation or the one around it) that operand ``index`` may
         become; None when control flow does not pass it on."""

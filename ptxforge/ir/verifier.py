@@ -54,7 +54,6 @@ from ptxforge.ir.definition import (
     TENSORS,
     AttributeField,
 )
-from ptxforge.ir.ops.control import Return
 from ptxforge.ir.ops.shape import check_tile_shape
 from ptxforge.ir.printer import print_function
 from ptxforge.ir.views import memory_of
@@ -95,8 +94,7 @@ class _Verifier:
             self.operations.add(op)
         self.check_queues()
         self.block(function.body, None)
-        if not isinstance(function.body.last, Return):
-            self.fail(4, "the function does not end in 'return'", function.body.last)
+        self.check_end(function.body, "return", "the function")
         self.check_reads()
 
     # -- structure -------------------------------------------------------------------------------------
@@ -173,9 +171,12 @@ class _Verifier:
                 self.group, self.checked_types = op.warps_of(region), set()
             self.block(region.block, op)
             self.group, self.checked_types = around
-            wanted = REGISTRY[op.definition.region_fields[index].terminator]
-            if not isinstance(region.block.last, wanted):
-                self.fail(4, f"a region of '{op.name}' must end in '{wanted.name}'", region.block.last)
+            terminator = op.definition.region_fields[index].terminator
+            self.check_end(region.block, terminator, f"a region of '{op.name}'")
+
+    def check_end(self, block: Block, terminator: str, what: str) -> None:
+        if not isinstance(block.last, REGISTRY[terminator]):
+            self.fail(4, f"{what} must end in '{terminator}'", block.last)
 
     def check_queues(self) -> None:
         waits = [op for op in self.operations if op.effects.finishes == TENSORS]

@@ -52,7 +52,6 @@ from ptxforge.ir.core import Block, Function, Operation, Value
 from ptxforge.ir.definition import ELEMENTWISE
 from ptxforge.ir.ops.arith import AndI, SubF
 from ptxforge.ir.ops.cast import Bitcast, ExtF, TruncF
-from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shape import Trans
@@ -322,7 +321,7 @@ def _interleave_run(dot: Dot, index: int, most: int) -> int:
 def _is_worked_on(value: Value) -> bool:
     """Whether ``value`` is computed from what was loaded, which puts it into any registers."""
     op = value.defining_op
-    while isinstance(op, (ConvertLayout, Trans)):
+    while op is not None and (op.is_transpose or op.changes_layout):
         op = op.operands[0].defining_op
     return not isinstance(op, Load)
 
@@ -345,7 +344,7 @@ def _widths_along(value: Value, dim: int, block: Block) -> Iterator[int]:
             yield value.type.element.bits
     elif op.is_transpose:
         yield from _widths_along(op.x, op.order[dim], block)
-    elif isinstance(op, ConvertLayout) or ELEMENTWISE in op.traits:
+    elif op.changes_layout or ELEMENTWISE in op.traits:
         for operand in op.operands:
             if isinstance(operand.type, T.TensorType):
                 yield from _widths_along(operand, dim, block)

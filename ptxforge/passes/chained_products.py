@@ -41,10 +41,11 @@ from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Splat
 from ptxforge.ir.ops.shared import LocalAlloc, LocalLoad, MemDescTrans
-from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
+from ptxforge.ir.ops.warpgroup import DotAsync
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.conversion import Nothing, Registers
 from ptxforge.layouts.encodings import DotOperand
+from ptxforge.passes.staggered_products import Product, products_of
 from ptxforge.support.machine import SHORT_CHAIN
 
 _IN_THREADS = (Nothing, Registers)
@@ -52,22 +53,13 @@ _IN_THREADS = (Nothing, Registers)
 
 
 @attrs.frozen
-class Product:
-    """A product with its beginning and its wait, and the load of its right operand."""
-
-    begin: DotBegin
-    start: DotAsync
-    wait: DotWait
-    load: Load
-
-
-@attrs.frozen
 class Chain:
-    """See CHAIN. ``scaling`` makes of the carried sum what the second product adds to; ``packing`` makes the
-    second product's left operand."""
+    """See CHAIN. ``load`` is that of the second product's right operand; ``scaling`` makes of the carried sum
+    what the second product adds to; ``packing`` makes its left operand."""
 
     first: Product
     second: Product
+    load: Load
     scaling: tuple[Operation, ...]
     packing: tuple[Operation, ...]
 
@@ -80,16 +72,16 @@ class Chain:
 
 def chain_of(loop: For, loads: list[Load]) -> Chain | None:
     """The chain that ``loop`` is made of, if all of ``loads`` are those of its tiles."""
-    starts = loop.body.walk(DotAsync)
-    if len(starts) != 2 or len(loads) != 2 or _is_short(loop):
+    products = products_of(loop)
+    if len(products) != 2 or len(loads) != 2 or _is_short(loop):
         return None
-    products = [_product(loop, start) for start in starts]
-    if None in products or {p.load for p in products} != set(loads):
+    tiles = [_right_tile(loop, product.start) for product in products]
+    if set(tiles) != set(loads):
         return None
     first, second = products
     if not first.begin.is_zero or first.start.a.owner_block is loop.body:
         return None
-    total = second.wait.results[0]
+    total = second.total
     if not total.has_one_use or total not in loop.body.terminator.values:
         return None
     carried = loop.carried[loop.body.terminator.values.index(total)]
@@ -97,7 +89,7 @@ def chain_of(loop: For, loads: list[Load]) -> Chain | None:
     packing = _packing(loop, second.start)
     if scaling is None or not packing:
         return None
-    return Chain(first, second, scaling, packing)
+    return Chain(first, second, tiles[1], scaling, packing)
 
 
 def left_tile(chain: Chain) -> LocalAlloc | None:
@@ -134,19 +126,15 @@ def constant_extent(loop: For) -> int | None:
     return None
 
 
-def _product(loop: For, start: DotAsync) -> Product | None:
-    begin = start.c.defining_op
-    waits = [user for user in start.result.users if isinstance(user, DotWait)]
-    if start.parent is not loop.body or not isinstance(begin, DotBegin) or len(waits) != 1:
-        return None
+def _right_tile(loop: For, start: DotAsync) -> Load | None:
+    """The load of a product's right operand, if that is for it alone."""
     views = _views(start.b)
     op = (views[-1].source if views else start.b).defining_op
     if op is None or ALLOCATES not in op.traits or op.parent is not loop.body or op.value is None:
         return None
     load = op.value.defining_op
-    if not isinstance(load, Load) or not load.result.has_one_use or not op.result.has_one_use:
-        return None
-    return Product(begin, start, waits[0], load)
+    is_alone = isinstance(load, Load) and load.result.has_one_use and op.result.has_one_use
+    return load if is_alone else None
 
 
 def _views(tile: Value) -> list[MemDescTrans]:

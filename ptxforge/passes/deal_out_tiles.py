@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Value
-from ptxforge.ir.definition import CHANGES_LAYOUT, PRODUCTS
+from ptxforge.ir.definition import PRODUCTS
 from ptxforge.ir.ops.control import For, Loop
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.memory import Load
@@ -130,7 +130,7 @@ def _follows_from(value: Value, tiles: For) -> bool:
 def _makes_room(function: Function, buffers: int, target: Target) -> bool:
     """See SINGLE."""
     exchanges = [op for op in function.walk() if scratch_of(op)]
-    if not all(CHANGES_LAYOUT <= op.traits for op in exchanges):
+    if not all(op.changes_layout for op in exchanges):
         return False
     groups = machine.GROUPS_THAT_TAKE_TURNS
     barriers = (machine.BUFFER_ALIGNMENT + T.MBARRIER.bytes) * groups

@@ -16,7 +16,6 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import ANCHOR, ANY_LAYOUT, RELAYOUT
 from ptxforge.ir.ops.control import Loop
-from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.layouts.encodings import WARP_SIZE, Distributed, Mma
 from ptxforge.passes.conversions import convert_at_definition, operand_layout, result_layout
 from ptxforge.passes.properties import is_memory_access
@@ -133,7 +132,7 @@ class _Rewriting:
         return self.chosen.get(value) or value.type.layout
 
     def _repair(self, op: Operation) -> None:
-        if isinstance(op, ConvertLayout):
+        if op.changes_layout:
             if op.x.type == op.result.type:
                 op.result.replace_all_uses_with(op.x)
                 op.discard()

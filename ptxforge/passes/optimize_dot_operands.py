@@ -100,7 +100,7 @@ class _Chain:
             return not op.volatile
         if _is_spread(op) or op in self.work:
             return True
-        if isinstance(op, ConvertLayout):
+        if op.changes_layout:
             self._note_saved(op)
             return self.follow(op.x)
         if op.is_transpose:
@@ -120,7 +120,7 @@ class _Chain:
         op = value.defining_op
         if op is None or op.parent is not self.block or _is_spread(op):
             return True
-        if isinstance(op, ConvertLayout):
+        if op.changes_layout:
             return _is_raw(op.x)
         return op in self.work and all(map(self.is_in_order, _tensors(op)))
 
@@ -145,7 +145,7 @@ class _Chain:
         op = value.defining_op
         if op is None or op.parent is not self.block:
             return self._converted(value, order)
-        if isinstance(op, ConvertLayout):
+        if op.changes_layout:
             return self.rebuild(op.x, order)
         if op.is_transpose:
             return self.rebuild(op.x, _composed(op.order, order))
@@ -222,7 +222,7 @@ def _only_feeds_dots(value: Value) -> bool:
             if index > 1:
                 return False
             continue
-        passes_on = user.is_transpose or isinstance(user, ConvertLayout) or _is_elementwise(user)
+        passes_on = user.is_transpose or user.changes_layout or _is_elementwise(user)
         if not passes_on or not _only_feeds_dots(user.result):
             return False
     return True

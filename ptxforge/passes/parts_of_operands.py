@@ -23,7 +23,7 @@ import attrs
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Operation, Value
-from ptxforge.ir.definition import CHANGES_LAYOUT, ELEMENTWISE, READS_SHARED, UNIFORM
+from ptxforge.ir.definition import ELEMENTWISE, READS_SHARED, UNIFORM
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Join, Reshape
 from ptxforge.ir.ops.shared import LocalLoad, MemDescSubslice
@@ -90,7 +90,7 @@ class Cutter:
             view = b.value(MemDescSubslice, tile, type=described, offsets=part.first)
             return b.value(LocalLoad, view, *op.operands[1:], type=type)
         operands = [self.make(b, *one, known) for one in _needed(op, part, layout)]
-        if CHANGES_LAYOUT <= op.traits:
+        if op.changes_layout:
             return operands[0]
         copy = op.clone({})
         copy.set_operands(operands or op.operands)

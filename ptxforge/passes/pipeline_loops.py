@@ -92,7 +92,7 @@ def pipeline_loops(function: Function, target: Target) -> bool:
 
 
 def _is_ahead(op: Operation) -> bool:
-    return isinstance(op, Load) and "stage" in op.attributes
+    return "group" in op.attributes
 
 
 # -- the schedule -----------------------------------------------------------------------------------------
@@ -105,7 +105,7 @@ def _pipeline(
     stage, group, distance, last = _take_schedule(loop)
     chain = chain_of(loop, loads) if all(map(by_tma.rectangle, loads)) else None
     if chain is not None:
-        stage[chain.second.load] += 1
+        stage[chain.load] += 1
         stage.update(dict.fromkeys(chain.late, last + 1))
     is_one_level = all(stage[load] == last - distance for load in loads)
     around = _around(loop, by_tma, loads) if chain is None and is_one_level else None

@@ -29,7 +29,7 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Value
-from ptxforge.ir.definition import ALLOCATES
+from ptxforge.ir.definition import ALLOCATES, READS_SHARED
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot, Product
@@ -108,6 +108,12 @@ def _decompose(op: ConvertLayout, tiles: dict[tuple, Value]) -> bool:
 # -- PRESSURE ---------------------------------------------------------------------------------------------
 
 
+def _is_read(value: Value) -> bool:
+    """Whether ``value`` was read from shared memory."""
+    op = value.defining_op
+    return op is not None and op.get_effects() == READS_SHARED
+
+
 def _relieve(loop: For) -> bool:
     """Move reads of operands into an innermost loop until its tensors fit the registers."""
     dots = list(loop.body.of(Dot))
@@ -117,7 +123,7 @@ def _relieve(loop: For) -> bool:
     needed = _registers_of_loop(loop, dots) + sum(registers_of(value.type) for value in invariant)
     changed = False
     for value in sorted(invariant, key=lambda value: registers_of(value.type), reverse=True):
-        if needed > machine.TENSOR_REGISTERS and isinstance(value.defining_op, LocalLoad):
+        if needed > machine.TENSOR_REGISTERS and _is_read(value):
             _read_inside(loop, value)
             needed -= registers_of(value.type)
             changed = True

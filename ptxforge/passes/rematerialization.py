@@ -206,7 +206,7 @@ class _Rematerializer:
         if isinstance(op, Structured):
             ends = [region.block.terminator.operands[value.index] for region in op.regions]
             return sum(self.visit(v, layout, depth) for v in ends)
-        if isinstance(op, ConvertLayout):
+        if op.changes_layout:
             return self.compute_conversion(op, layout, depth)
         own = self.own_cost(op, value, layout)
         if own is None:
@@ -273,7 +273,7 @@ class _Rematerializer:
         """Whether the plan does without operand ``index`` of ``user`` as it is now."""
         if user is self.root:
             return True
-        if isinstance(user, ConvertLayout) and self.plan.computed.get((user.x, user.result.type.layout)):
+        if user.changes_layout and self.plan.computed.get((user.x, user.result.type.layout)):
             return True
         if isinstance(user, Loop):
             return index >= user.first_initial and self.carried_dies(user, index - user.first_initial)
@@ -319,7 +319,7 @@ class _Rematerializer:
             return self.make_carried(value, layout)
         if isinstance(op, Structured):
             return self.make_branches(op, value, layout)
-        if isinstance(op, ConvertLayout):
+        if op.changes_layout:
             found = self.made[value, layout] = self.make(op.x, layout)
             return found
         return self.make_clone(op, value, layout)

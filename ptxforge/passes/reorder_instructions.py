@@ -27,6 +27,7 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Value
+from ptxforge.ir.definition import READS_GLOBAL
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import GetProgramId, Load
@@ -130,7 +131,7 @@ def _load_early(block: Block) -> bool:
     while op is not None and not _acts(op):
         following = op.next
         later.add(op)
-        if isinstance(op, Load) and _differs_by_program(op):
+        if op.effects == READS_GLOBAL and _differs_by_program(op):
             needed = _needed(op, later)
             if needed is not None and (cost := _registers(op)) <= left:
                 left -= cost
@@ -148,9 +149,7 @@ def _waits(op: Operation) -> bool:
 
 def _acts(op: Operation) -> bool:
     """Whether a load may not pass ``op``."""
-    if isinstance(op, Load):
-        return op.volatile
-    return op.is_terminator or not op.is_pure
+    return op.is_terminator or not (op.is_pure or op.get_effects() == READS_GLOBAL)
 
 
 def _needed(load: Load, later: set[Operation]) -> list[Operation] | None:
@@ -161,7 +160,7 @@ def _needed(load: Load, later: set[Operation]) -> list[Operation] | None:
     def visit(op: Operation) -> bool:
         if op not in later or op in found:
             return True
-        if op.regions or isinstance(op, ConvertLayout):
+        if op.regions or op.changes_layout:
             return False
         ready = all(visit(v.defining_op) for v in op.operands if v.defining_op is not None)
         found[op] = None

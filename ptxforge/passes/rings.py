@@ -26,7 +26,6 @@ from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import ALLOCATES, ELEMENTWISE, RELAYOUT
 from ptxforge.ir.ops.arith import Select, XorI
 from ptxforge.ir.ops.control import For
-from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierExpect, BarrierInit, BarrierWait
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import (
@@ -315,7 +314,7 @@ class Rings:
         slot = pick(b, ring, self._counter(at))
         wait = b.create(BarrierWait, slot.result, phase.result, for_copies=True)
         stage.update(dict.fromkeys((phase, slot, wait), at))
-        product = next(p for p in (self.chain.first, self.chain.second) if p.load is load)
+        product = self.chain.second if load is self.chain.load else self.chain.first
         behind = Builder.after(product.wait)
         read = pick(behind, ring, self._counter(use))
         arrive = behind.create(BarrierArrive, read.result)
@@ -363,7 +362,7 @@ def _layout_for_registers(load: Load) -> Shared | None:
         for user in value.users:
             if user.is_transpose:
                 work.append((user.result, order and tuple(order[d] for d in user.order)))
-            elif isinstance(user, ConvertLayout) or (ELEMENTWISE in user.traits and len(user.results) == 1):
+            elif user.changes_layout or (ELEMENTWISE in user.traits and len(user.results) == 1):
                 work.append((user.results[0], order))
             elif RELAYOUT in user.traits and _is_put_together(user, value):
                 work.append((user.results[0], None))
@@ -394,7 +393,7 @@ def _views(value: Value) -> Iterator[tuple[Value, tuple[int, ...]]]:
 
 def _dot_operand_of(value: Value) -> DotOperand | None:
     for user in value.users:
-        if isinstance(user, ConvertLayout) and isinstance(user.result.type.layout, DotOperand):
+        if user.changes_layout and isinstance(user.result.type.layout, DotOperand):
             return user.result.type.layout
     return None
 
@@ -412,7 +411,7 @@ def _fold_conversions(
             stage.pop(user, None)
             user.replace_with([source])
             continue
-        if isinstance(user, ConvertLayout):
+        if user.changes_layout:
             folded = b.create(LocalLoad, source, *token, result_types=[user.result.type])
         elif user.is_transpose:
             view = b.create(MemDescTrans, source, order=user.order)

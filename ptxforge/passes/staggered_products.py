@@ -83,9 +83,9 @@ def products_of(loop: For) -> list[Product]:
     waited for at once."""
     found = []
     for op in loop.body.walk(DotAsync):
-        begin, waits = op.c.defining_op, op.result.users
+        begin, waits = op.begin, op.result.users
         is_simple = (
-            op.parent is loop.body and isinstance(begin, DotBegin) and begin.parent is loop.body
+            op.parent is loop.body and begin is not None and begin.parent is loop.body
             and len(waits) == 1 and waits[0].effects.finishes == PRODUCTS
             and waits[0].pending == 0 and len(waits[0].flights) == 1
         )  # fmt: skip
@@ -215,7 +215,7 @@ class _Rings:
         for op in each_once(work):
             found.add(op)
             is_light = SAME_MEMORY in op.traits or op.get_effects().finishes in _COPIED
-            if not (is_light or op is start or isinstance(op, DotBegin)):
+            if not (is_light or op in (start, start.begin)):
                 return None
             for value in op.operands:
                 inner = value.defining_op

@@ -130,7 +130,7 @@ def _origin(value: Value) -> tuple[Operation | None, list[Trans]]:
     """What makes the elements of ``value``, and the transposes on the way, the first one first."""
     turns: list[Trans] = []
     op = value.defining_op
-    while isinstance(op, (ConvertLayout, Trans)):
+    while op is not None and (op.is_transpose or op.changes_layout):
         if op.is_transpose:
             turns.insert(0, op)
         op = op.operands[0].defining_op

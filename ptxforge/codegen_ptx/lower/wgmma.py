@@ -95,9 +95,8 @@ def start(ctx: Lowering, op: ops.DotAsync) -> None:
 
 def _accumulators(ctx: Lowering, op: ops.DotAsync) -> tuple[list[Register], bool]:
     """The registers that are added to, and whether they hold nothing yet."""
-    begun = op.c.defining_op
-    words = ctx.get(op.c)
-    if not isinstance(begun, ops.DotBegin):
+    begun, words = op.begin, ctx.get(op.c)
+    if begun is None:
         return words, False
     b, element = ctx.b, op.element
     kind = "r" if element is T.F16 else register_class(element)

@@ -39,6 +39,8 @@ class ConvertLayout(Operation):
     with_store = attribute(bool, False)
     scratch_limit = attribute(int, machine.CONVERSION_SCRATCH)
 
+    changes_layout = True
+
     def evaluate(self, x):
         return x
 

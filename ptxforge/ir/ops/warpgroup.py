@@ -77,6 +77,12 @@ class DotAsync(Product):
 
     infer = gives_type_of(2)
 
+    @property
+    def begin(self) -> DotBegin | None:
+        """What puts a value into the accumulators for this product; None where another's are added to."""
+        op = self.c.defining_op
+        return op if isinstance(op, DotBegin) else None
+
     def check(self):
         a, b, c = self.a.type, self.b.type, self.c.type.tensor
         fits = len(a.shape) == 2 and a.shape[1] == b.shape[0] and c.shape == (a.shape[0], b.shape[1])
