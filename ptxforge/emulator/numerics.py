@@ -17,8 +17,9 @@ purpose.
 How the rounding works. A value is first computed in f64, exactly or *rounded to odd* (an inexact result takes
 the neighbour whose last bit is one: Boldo and Melquiond, "Emulation of FMA and correctly rounded sums",
 2008), and then rounded once to the target. As f64 keeps at least two bits more than any narrower target the
-second rounding is right in every mode. f64 itself uses error-free transformations (Knuth's TwoSum, Dekker's
-product); lanes near the ends of its exponent range, where these fail, are computed with Python's integers.
+second rounding is right in every mode. `fma.rn.f64` uses error-free transformations (Knuth's TwoSum, Dekker's
+product); lanes near the ends of the exponent range, where these fail, and f64 in other roundings, which few
+use, are computed with Python's integers.
 
 NaNs: results in f16, bf16, tf32 and fp8 are the canonical NaN of PTX (0x7fff, 0x7fff, 0x7fffffff, 0x7f). In
 f32 and f64 a NaN is a NaN; its sign and payload are unspecified.
@@ -416,16 +417,16 @@ def _safe(*arrays: Array) -> Array:
 def _with_exact_lanes(
     fast: Callable[..., Array], exact: Callable[..., tuple[int, int] | None], mode: str
 ) -> Callable[..., Array]:
-    """`fast` everywhere; where operands are finite but extreme, the rational `exact` gives, rounded in
-    `mode`.
+    """`fast`, which rounds to the nearest. Where operands are finite and that will not do (they are extreme,
+    or the mode is another), the rational `exact` gives, rounded in `mode`, lane by lane.
     """
 
     def run(*sources: Array) -> Array:
         arrays = np.broadcast_arrays(*[np.asarray(s, np.float64) for s in sources])
         result = np.array(fast(*arrays), np.float64, ndmin=1)
-        hard = np.atleast_1d(~_safe(*arrays))
-        for x in arrays:
-            hard &= np.isfinite(x)
+        hard = np.atleast_1d(np.logical_and.reduce([np.isfinite(x) for x in arrays]))
+        if mode == "rn":
+            hard &= ~_safe(*arrays)
         for lane in zip(*np.nonzero(hard)):
             values = [float(np.atleast_1d(x)[lane]) for x in arrays]
             rational = exact(*values)
@@ -477,10 +478,6 @@ def _rational(x: float) -> tuple[int, int]:
     return x.as_integer_ratio()
 
 
-def _exact_sum(a: float, b: float) -> tuple[int, int] | None:
-    return _exact_fma(a, 1.0, b)
-
-
 def _exact_product(a: float, b: float) -> tuple[int, int] | None:
     return _exact_fma(a, b, 0.0)
 
@@ -514,34 +511,13 @@ def _exact_root(a: float) -> tuple[int, int] | None:
 
 
 def _add_f64(mode: str) -> Callable[..., Array]:
-    def add(a: Array, b: Array) -> Array:
-        result = _toward(*two_sum(a, b), mode)
-        return _zero_sign(result, np.signbit(a) | np.signbit(b), mode)
-
-    return _with_exact_lanes(add, _exact_sum, mode)
+    fma = _fma_f64(mode)
+    return lambda a, b: fma(a, np.float64(1), b)
 
 
-def _mul_f64(mode: str) -> Callable[..., Array]:
-    return _with_exact_lanes(lambda a, b: _toward(*two_product(a, b), mode), _exact_product, mode)
-
-
-def _div_f64(mode: str) -> Callable[..., Array]:
-    def divide(a: Array, b: Array) -> Array:
-        quotient = a / b
-        product, rest = two_product(quotient, b)
-        remainder = (a - product) - rest  # exact: a quotient's remainder is an f64
-        return _toward(quotient, np.where(b > 0, remainder, -remainder), mode)
-
-    return _with_exact_lanes(divide, _exact_quotient, mode)
-
-
-def _sqrt_f64(mode: str) -> Callable[..., Array]:
-    def root(a: Array) -> Array:
-        nearest = np.sqrt(a)
-        product, rest = two_product(nearest, nearest)
-        return _toward(nearest, (a - product) - rest, mode)
-
-    return _with_exact_lanes(root, _exact_root, mode)
+def _from_exact(fast: Callable[..., Array], exact: Callable) -> Callable[[str], Callable[..., Array]]:
+    """An operation that numpy does in `.rn` in the other modes."""
+    return lambda mode: _with_exact_lanes(fast, exact, mode)
 
 
 def _fma_f64(mode: str) -> Callable[..., Array]:
@@ -554,9 +530,7 @@ def _fma_f64(mode: str) -> Callable[..., Array]:
         plain = product + c
         low, lower = two_sum(c, product_rest)
         high, high_rest = two_sum(product, low)
-        tail = odd(*two_sum(high_rest, lower))
-        nearest, error = two_sum(high, tail)
-        result = _toward(nearest, error, mode)
+        result = high + odd(*two_sum(high_rest, lower))
         settled = (result != 0) & np.isfinite(result)
         negative = np.signbit(product) | np.signbit(c)
         return np.where(settled, result, _zero_sign(plain, negative, mode))
@@ -776,7 +750,9 @@ _NEAREST = {**_PLAIN, "div": np.divide, "sqrt": np.sqrt, "rcp": np.reciprocal}
 _DIRECTED = {
     "f32": {"add": _add_f32, "mul": _narrowed(np.multiply), "div": _narrowed(np.divide),
             "sqrt": _narrowed(np.sqrt), "fma": _fma_f32},
-    "f64": {"add": _add_f64, "mul": _mul_f64, "div": _div_f64, "sqrt": _sqrt_f64, "fma": _fma_f64},
+    "f64": {"add": _add_f64, "mul": _from_exact(np.multiply, _exact_product),
+            "div": _from_exact(np.divide, _exact_quotient), "sqrt": _from_exact(np.sqrt, _exact_root),
+            "fma": _fma_f64},
 }  # fmt: skip
 """In the other roundings (and fma of f64 in every one)."""
 
