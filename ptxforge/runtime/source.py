@@ -17,7 +17,6 @@ import functools
 import hashlib
 import json
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -196,8 +195,6 @@ def _understood(sections: dict[str, bytes]) -> Outline | None:
 
 
 def _made(found: SourceText) -> Outline:
-    tree, shift, text = found.parse()
-    lines = text.splitlines()[tree.lineno - 1 : tree.end_lineno]
-    source = textwrap.dedent("\n".join(lines)) if shift else "\n".join(lines)
+    tree, source = found.bare()
     tree.decorator_list = []  # what stands there is used when the function is defined, not in it
     return Outline(source, tuple(sorted(chains_of(tree))))

@@ -107,6 +107,13 @@ class SourceText:
             return _parse("".join(inspect.getblock(self.lines[self.first - 1 :])))
 
 
+    def bare(self) -> tuple[ast.stmt, str]:
+        """The function's AST, and its text without indentation and decorators."""
+        tree, shift, text = self.parse()
+        own = "\n".join(text.splitlines()[tree.lineno - 1 : tree.end_lineno])
+        return tree, textwrap.dedent(own) if shift else own
+
+
 def _parse(text: str) -> tuple[ast.stmt, int, str]:
     if text[:1] in (" ", "\t"):
         text = "if 1:\n" + text
@@ -220,9 +227,7 @@ def source_of(fn: Callable) -> str:
 
     Raises :class:`CompilationError` for a function whose text is nowhere.
     """
-    tree, shift, text = source_text(fn).parse()
-    lines = text.splitlines()[tree.lineno - 1 : tree.end_lineno]
-    return textwrap.dedent("\n".join(lines)) if shift else "\n".join(lines)
+    return source_text(fn).bare()[1]
 
 
 _after: dict[weakref.WeakMethod, None] = {}
