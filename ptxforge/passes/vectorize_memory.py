@@ -25,7 +25,7 @@ from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.ops.arith import CmpI, DivSI, DivUI, RemSI, RemUI, ShrSI, ShrUI
 from ptxforge.layouts.banks import register_run
 from ptxforge.layouts.encodings import elements_per_thread
-from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis, FactsWithinVectors, is_prefix
+from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis, FactsWithinVectors, is_prefix, vector_width
 from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.analysis.reasons import why_narrow
 from ptxforge.passes.properties import is_memory_access
@@ -43,7 +43,7 @@ def vectorize_memory(function: Function, target: Target) -> bool:
     within = functools.partial(kept, FactsWithinVectors, function)
     for op in accesses:
         limit = 16 if op.get_effects().is_atomic else widest
-        op.vector = vector_width(op, facts, limit)
+        op.vector = vector_width(op, op.pointer.type.layout, facts, limit)
         _guard(op, within)
         if op.guarded <= op.vector:
             why, cure = why_narrow(op, facts, T.element_type(op.elements).bytes, op.vector)
@@ -109,16 +109,3 @@ def may_be_guarded(op: Operation) -> bool:
     pointee, effects = op.pointer.type.element.pointee, op.get_effects()
     is_plain = not effects.is_atomic and not effects.other
     return is_plain and pointee is not T.I1 and not isinstance(pointee, T.PointerType)
-
-
-def vector_width(op: Operation, facts: AxisInfoAnalysis, limit_bytes: int) -> int:
-    """Elements per instruction for ``op`` with at most ``limit_bytes`` each."""
-    type = op.pointer.type
-    size = type.element.pointee.bytes
-    dim, run = register_run(type.layout, type.shape)
-    info = facts[op.pointer]
-    aligned = max(1, info.divisibility[dim] // size)
-    width = min(run, info.contiguity[dim], aligned, max(1, limit_bytes // size))
-    if op.mask is not None:
-        width = min(width, facts[op.mask].constancy[dim])
-    return width

@@ -22,6 +22,8 @@ from ptxforge.ir.facts import AxisInfo, constant_info, power_of_two_in, unknown
 from ptxforge.ir.ops.arith import AndI, CmpI
 from ptxforge.ir.ops.control import For, If, While
 from ptxforge.ir.rewriter import evaluate_constants
+from ptxforge.layouts.banks import register_run
+from ptxforge.layouts.encodings import Distributed
 from ptxforge.passes.analysis.assumptions import promised_constant, promised_divisor
 from ptxforge.passes.analysis.sign import is_nonnegative
 
@@ -227,3 +229,17 @@ def _compare(op: CmpI, dim: int, length: int, facts: FactsWithinVectors) -> bool
 
 
 _PREFIXES: dict[type[Operation], Callable[..., bool]] = {AndI: _and, CmpI: _compare}
+
+
+def vector_width(op: Operation, layout: Distributed, facts: AxisInfoAnalysis, limit_bytes: int) -> int:
+    """How many elements one instruction of a memory access can move, at most ``limit_bytes``, when the access
+    is in ``layout``."""
+    type = op.pointer.type
+    size = type.element.pointee.bytes
+    dim, run = register_run(layout, type.shape)
+    info = facts[op.pointer]
+    aligned = max(1, info.divisibility[dim] // size)
+    width = min(run, info.contiguity[dim], aligned, max(1, limit_bytes // size))
+    if op.mask is not None:
+        width = min(width, facts[op.mask].constancy[dim])
+    return width

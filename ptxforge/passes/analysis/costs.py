@@ -17,7 +17,7 @@ from ptxforge.layouts.banks import register_run
 from ptxforge.layouts.conversion import estimated_cost
 from ptxforge.layouts.encodings import Distributed, elements_per_thread, unique_elements_per_thread
 from ptxforge.layouts.linear import LANE
-from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
+from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis, vector_width
 from ptxforge.support import machine
 
 
@@ -62,13 +62,8 @@ def access_cost(op: Operation, layout: Distributed, facts: AxisInfoAnalysis) -> 
     type = op.pointer.type
     size = type.element.pointee.bytes
     info = facts[op.pointer]
-    dim, run = register_run(layout, type.shape)
-    contiguity = min(
-        info.contiguity[dim], max(1, info.divisibility[dim] // size) if run > 1 else info.contiguity[dim]
-    )
-    vector = min(run, contiguity, max(1, 16 // size))
-    if op.mask is not None:
-        vector = min(vector, facts[op.mask].constancy[dim])
+    dim = register_run(layout, type.shape)[0]
+    vector = vector_width(op, layout, facts, machine.VECTOR_BYTES)
     instructions = elements_per_thread(layout, type.shape) // vector
     span, lanes = _lane_run(layout, type.shape, vector)
     span = min(span, info.contiguity[_lane_dim(layout, type.shape)] if vector == 1 else info.contiguity[dim])
