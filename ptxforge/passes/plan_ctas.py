@@ -417,8 +417,10 @@ class _Cutter:
     def cut(self) -> None:
         parts = {value: self._parts(value) for value in _tensors(self.function)}
         ranges = self.function.walk(MakeRange)
-        reduced = [op for op in self.function.walk(Reduce) if parts[op.inputs[0]][op.axis] > 1]
-        counted = [op for op in self.function.walk(Histogram) if parts[op.x] > (1,)]
+        reduced = [(op, op.inputs[0], op.axis) for op in self.function.walk(Reduce)]
+        reduced += [(op, op.x, 0) for op in self.function.walk(Histogram)]
+        # Which part is whose is asked while operands are those that the dimensions are of.
+        places = [(op, self.places.get(self.dimensions.of((value, axis)))) for op, value, axis in reduced]
         for value, cut in parts.items():
             if max(cut) > 1:
                 value.type = value.type.with_shape(
@@ -428,10 +430,9 @@ class _Cutter:
         for op in ranges:
             if parts[op.result] != (1,):
                 self._move_range(op)
-        for op in reduced:
-            self._reduce_on(op, op.inputs[0], op.axis, op.combine.parent.clone({}).block)
-        for op in counted:
-            self._reduce_on(op, op.x, 0, _addition())
+        for op, place in places:
+            if place is not None:
+                self._reduce_on(op, place)
         for op in self.function.walk((Store, AtomicRMW)):
             self._store_once(op)
 
@@ -449,10 +450,9 @@ class _Cutter:
         op.result.replace_all_uses_with(moved)
         op.erase()
 
-    def _reduce_on(self, op: Operation, tensor: Value, axis: int, combine: Block) -> None:
-        """See REDUCED."""
-        place = self.places[self.dimensions.of((tensor, axis))]
-        region = Region(combine)
+    def _reduce_on(self, op: Reduce | Histogram, place: Value) -> None:
+        """See REDUCED. ``place``: which part of the axis is this CTA's."""
+        region = op.combine.parent.clone({}) if isinstance(op, Reduce) else Region(_addition())
         made = Builder.after(op).create(
             ReduceCtas, *op.results, result_types=[result.type for result in op.results], regions=[region],
             ranks=place.defining_op.rank_bits, location=op.location,

@@ -108,6 +108,26 @@ def test_in_loops_and_branches(execute, num_ctas):
         assert out.tolist() == [want, want]
 
 
+@ptxforge.jit
+def rows_and_then_columns(x, out, place, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    """What the CTAs have reduced together along one axis they reduce together along the other."""
+    i, j = tl.arange(0, ROWS), tl.arange(0, COLUMNS)
+    most = tl.max(tl.load(x + i[:, None] * COLUMNS + j[None, :]), 1)
+    tl.store(out, tl.sum(most, 0))
+    tl.store(place, tl.argmax(most, 0))
+    tl.store(place + 1, tl.max(tl.histogram(most & 7, 8), 0))
+
+
+@pytest.mark.parametrize("num_ctas", [2, 4, 8])
+def test_one_reduction_of_another(execute, num_ctas):
+    x = np.random.default_rng(3).integers(-999, 1000, (32, 32)).astype(np.int32)
+    most = x.max(1)
+    arguments, sizes = [x, np.zeros(1, np.int32), np.zeros(2, np.int32)], {"ROWS": 32, "COLUMNS": 32}
+    for out, place in execute(rows_and_then_columns, (1,), arguments, sizes, outputs=[1, 2],
+                              num_ctas=num_ctas):  # fmt: skip
+        assert out[0] == most.sum() and place.tolist() == [most.argmax(), np.bincount(most & 7).max()]
+
+
 # -- text, and what is missing ------------------------------------------------------------------------------
 
 TEXT = """func @f(%x: f32) attributes {num_warps = 1, num_ctas = 2, planned_ctas = 2} {
