@@ -27,6 +27,7 @@ MARKED      The loop over tiles has ``consumer_groups`` (``deal_out_tiles`` deci
 STEPS       The inner loop has as many steps for each tile.
 COPIES      Where a copy begins is computed from the number of its step, not carried from step to step.
 BARRIERS    All tiles of a step complete on one mbarrier: the group that is late waits once.
+STORES      The groups of a loop that the author wrote store in turns, too: its tiles may lie over each other.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ import attrs
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import BlockArgument, Function, Value
+from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import PRODUCTS
 from ptxforge.ir.ops.arith import AddI, AndI, CmpI, DivUI, MaxSI, MulI, RemUI, SubI, XorI
 from ptxforge.ir.ops.control import For
@@ -44,6 +45,7 @@ from ptxforge.ir.ops.partition import GetConsumerGroup, Partition, allocation_of
 from ptxforge.ir.ops.shared import MemDescIndex
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.passes.dce import dce
+from ptxforge.passes.deal_out_tiles import is_made
 from ptxforge.passes.flatten_loops import hoist_scalars
 from ptxforge.passes.specialize_warps import set_registers
 from ptxforge.passes.tensor_loads import pick, ring_of_barriers
@@ -139,6 +141,8 @@ def _consume(parts: _Parts) -> None:
     _behind_the_others(b, parts, group, trips)
     _release_when_read(parts, trips)
     _take_turns(b, parts, group)
+    if not is_made(tiles):
+        _store_in_turns(parts, group)
 
 
 def _trips(b: Builder, loop: For) -> Value:
@@ -205,18 +209,34 @@ def _release_when_read(parts: _Parts, trips: Value) -> None:
 def _take_turns(b: Builder, parts: _Parts, group: Value) -> None:
     """The first group begins: it waits for the phase before the first, which is over."""
     tiles, steps = parts.tiles, parts.steps
-    turns = ring_of_barriers(parts.partition, GROUPS)
-    count = parts.partition.function.attributes["num_warps"]
-    Builder.at(parts.partition).create(BarrierInit, turns, count=count)
     one = b.constant(1, T.I32)
     other = b.value(SubI, one, group)
     phase = tiles.add_carried(other, "turn")[0]
-    b = Builder.at(steps)
-    b.create(BarrierWait, pick(b, turns, group).result, phase)
-    b = Builder.after(steps)
-    b.create(BarrierArrive, pick(b, turns, other).result)
+    _in_turn(parts, steps, steps, group, other, phase)
     end = tiles.body.terminator
     end.set_operands([*end.operands[:-1], Builder.at(end).value(XorI, phase, one)])
+
+
+def _store_in_turns(parts: _Parts, group: Value) -> None:
+    """See STORES."""
+    body = parts.tiles.body
+    around = [op for op in body.operations if any("global" in x.get_effects().writes for x in op.walk())]
+    b = Builder.at(parts.tiles)
+    other = b.value(SubI, b.constant(1, T.I32), group)
+    _in_turn(parts, around[0], around[-1], group, other, body.arguments[-1])
+
+
+def _in_turn(
+    parts: _Parts, first: Operation, last: Operation, group: Value, other: Value, phase: Value
+) -> None:
+    """From ``first`` to ``last`` one group is at work, then the ``other``."""
+    turns = ring_of_barriers(parts.partition, GROUPS)
+    count = parts.partition.function.attributes["num_warps"]
+    Builder.at(parts.partition).create(BarrierInit, turns, count=count)
+    b = Builder.at(first)
+    b.create(BarrierWait, pick(b, turns, group).result, phase)
+    b = Builder.after(last)
+    b.create(BarrierArrive, pick(b, turns, other).result)
 
 
 # -- the producer ----------------------------------------------------------------------------------------

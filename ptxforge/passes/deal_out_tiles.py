@@ -18,9 +18,8 @@ SCALARS     None is loaded: the producer computes for itself where copies begin.
 STEPS       A tile has as many steps as the next, known in front of the loop: so each group knows how many
             the other one's tiles take.
 APART       No tile reads what another one wrote, waits for it, or shows when it is computed, and nothing but
-            buffers goes from one to the next. Where a tile is stored depends on which it is (no further: a
-            loop over tiles stores each element in one of them, or the same). All else in the function is
-            computed by both groups: it writes nothing.
+            buffers goes from one to the next. All else in the function is computed by both groups: it writes
+            nothing.
 """
 
 from __future__ import annotations
@@ -67,10 +66,10 @@ def _walks(function: Function, tiles: For, steps: For) -> bool:
     if tiles.parent is not function.body:
         return False
     is_asked = tiles.warp_specialize or steps.warp_specialize
-    return is_asked or (_is_made(tiles) and function.attributes["num_warps"] in machine.WARPS_THAT_TAKE_TURNS)
+    return is_asked or (is_made(tiles) and function.attributes["num_warps"] in machine.WARPS_THAT_TAKE_TURNS)
 
 
-def _is_made(tiles: For) -> bool:
+def is_made(tiles: For) -> bool:
     """Whether ``persistent_programs`` made the loop."""
     upper = tiles.upper
     return isinstance(upper, BlockArgument) and bool(upper.attributes.get("programs"))
@@ -87,26 +86,9 @@ def _is_apart(function: Function, tiles: For) -> bool:
     if not all(op.is_speculatable for op in outside):
         return False
     accesses = [op for op in inside if op.get_effects().touches("global")]
-    stored = [op.pointer for op in accesses if "global" in op.get_effects().writes]
-    if not all(_is_made_of(pointer, tiles.induction) for pointer in stored):
-        return False
     written = {root_of_access(op) for op in accesses if "global" in op.get_effects().writes}
     read = {root_of_access(op) for op in accesses if "global" in op.get_effects().reads}
     return None not in written | read and not written & read
-
-
-def _is_made_of(value: Value, part: Value) -> bool:
-    """Whether ``value`` is computed from ``part``, or may be: a loop or a branch makes it."""
-    work, seen = [value], set()
-    while work:
-        value = work.pop()
-        op = value.defining_op
-        if value is part or (op is not None and op.regions):
-            return True
-        if op is not None and value not in seen:
-            seen.add(value)
-            work += op.operands
-    return False
 
 
 def _has_same_steps(tiles: For, steps: For) -> bool:

@@ -417,10 +417,9 @@ class _Cutter:
     def cut(self) -> None:
         parts = {value: self._parts(value) for value in _tensors(self.function)}
         ranges = self.function.walk(MakeRange)
-        reduced = [(op, op.inputs[0], op.axis) for op in self.function.walk(Reduce)]
-        reduced += [(op, op.x, 0) for op in self.function.walk(Histogram)]
-        # Which part is whose is asked while operands are those that the dimensions are of.
-        places = [(op, self.places.get(self.dimensions.of((value, axis)))) for op, value, axis in reduced]
+        # Looked up while operands are those whose dimensions are known.
+        reduced = [(op, self._place(op.inputs[0], op.axis)) for op in self.function.walk(Reduce)]
+        reduced += [(op, self._place(op.x, 0)) for op in self.function.walk(Histogram)]
         for value, cut in parts.items():
             if max(cut) > 1:
                 value.type = value.type.with_shape(
@@ -430,7 +429,7 @@ class _Cutter:
         for op in ranges:
             if parts[op.result] != (1,):
                 self._move_range(op)
-        for op, place in places:
+        for op, place in reduced:
             if place is not None:
                 self._reduce_on(op, place)
         for op in self.function.walk((Store, AtomicRMW)):
@@ -439,9 +438,12 @@ class _Cutter:
     def _parts(self, value: Value) -> tuple[int, ...]:
         return tuple(self.cuts.get(self.dimensions.of((value, d)), 1) for d in range(value.type.rank))
 
+    def _place(self, value: Value, axis: int) -> Value | None:
+        return self.places.get(self.dimensions.of((value, axis)))
+
     def _move_range(self, op: MakeRange) -> None:
         """The CTA's part of a range."""
-        length, place = op.result.type.shape[0], self.places[self.dimensions.of((op.result, 0))]
+        length, place = op.result.type.shape[0], self._place(op.result, 0)
         builder = Builder.at(op)
         part = builder.value(MakeRange, type=op.result.type, start=op.start, end=op.start + length)
         offset = builder.value(MulI, place, builder.constant(length, T.I32))
@@ -451,8 +453,8 @@ class _Cutter:
         op.erase()
 
     def _reduce_on(self, op: Reduce | Histogram, place: Value) -> None:
-        """See REDUCED. ``place``: which part of the axis is this CTA's."""
-        region = op.combine.parent.clone({}) if isinstance(op, Reduce) else Region(_addition())
+        """See REDUCED."""
+        region = op.regions[0].clone({}) if op.regions else Region(_addition())
         made = Builder.after(op).create(
             ReduceCtas, *op.results, result_types=[result.type for result in op.results], regions=[region],
             ranks=place.defining_op.rank_bits, location=op.location,

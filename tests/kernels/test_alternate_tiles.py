@@ -14,7 +14,7 @@ import ptxforge
 import ptxforge.language as tl
 from ptxforge import interpreter
 from ptxforge.codegen_ptx.lower import convert_layout
-from ptxforge.compiler import Artifact, compile_ir
+from ptxforge.compiler import Artifact, compile_function, compile_ir
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierWait
@@ -139,6 +139,46 @@ def test_tiles_that_meet_stay_in_their_order(execute, adds):
     arguments = [a, b, *np.zeros((2, 128, 128), np.float32), 3, 0, 4]
     for (out,) in execute(onto_each_other, (1,), arguments, {"K": 128, "ADDS": adds}, outputs=[2],
                           num_warps=4, num_stages=4):  # fmt: skip
+        np.testing.assert_array_equal(out, expected)
+
+
+@ptxforge.jit
+def one_tile(a, b, c, tile, rows, K: tl.constexpr):
+    i, k = tl.arange(0, 128), tl.arange(0, 64)
+    acc = tl.zeros((128, 128), tl.float32)
+    for start in range(0, K, 64):
+        x = tl.load(a + (tile * 128 + i)[:, None] * K + (start + k)[None, :])
+        acc = tl.dot(x, tl.load(b + (start + k)[:, None] * 128 + i[None, :]), acc)
+    tl.store(c + (tile * rows + i)[:, None] * 128 + i[None, :], acc.to(tl.float16))
+
+
+@ptxforge.jit
+def partly_over_each_other(a, b, c, tiles, rows, K: tl.constexpr, WALKS: tl.constexpr):
+    """c = aᵢ b, each stored ``rows`` rows below the last one; a program for each, or all in one."""
+    if WALKS:
+        for tile in tl.range(0, tiles, warp_specialize=True):
+            one_tile(a, b, c, tile, rows, K)
+    else:
+        one_tile(a, b, c, tl.program_id(0), rows, K)
+
+
+@pytest.mark.parametrize("walks, rows", [(True, 16), (True, 128), (False, 128)])
+@pytest.mark.parametrize("depth", [128, 192, 320])
+def test_depths_that_are_known(execute, few, depth, walks, rows):
+    """Fewer steps than buffers, or more; in a loop over tiles these may lie over each other."""
+    rng = np.random.default_rng(5)
+    a, b = (rng.integers(-2, 3, shape).astype(np.float16) for shape in ((512, depth), (depth, 128)))
+    expected = np.zeros((512, 128), np.float16)
+    for tile, part in enumerate(np.split(a, 4)):
+        expected[tile * rows : tile * rows + 128] = part.astype(np.float32) @ b
+    arguments = [a, b, np.zeros((512, 128), np.float16), 4, rows]
+    signature = dict.fromkeys("abc", "*fp16:16") | {"tiles": "i32", "rows": "i32:16"}
+    constants = {"K": depth, "WALKS": walks}
+    options = {"num_warps": 4, "num_stages": 4}
+    made = compile_function(partly_over_each_other, signature, constants, target="sm_90a", **options)
+    assert takes_turns(made)
+    for (out,) in execute(partly_over_each_other, (1 if walks else 4,), arguments, constants, outputs=[2],
+                          **options):  # fmt: skip
         np.testing.assert_array_equal(out, expected)
 
 

@@ -97,9 +97,14 @@ def _induction_is_nonnegative(value: Value, depth: int) -> bool:
     if loop is None or not loop.is_counted:
         return False
     if value is loop.induction:
-        return is_nonnegative(loop.lower, depth - 1)
+        return not _will_be_counted_anew(loop) and is_nonnegative(loop.lower, depth - 1)
     initial, following = loop.carried_sources(loop.carried.index(value))
     return is_nonnegative(initial, depth - 1) and _only_grows(following, value, depth - 1)
+
+
+def _will_be_counted_anew(loop: Operation) -> bool:
+    """Whether a producer will count its steps from another number on (``alternate_tiles``)."""
+    return loop.parent_op is not None and loop.parent_op.attributes.get("consumer_groups", 1) > 1
 
 
 def _only_grows(value: Value, start: Value, depth: int) -> bool:
@@ -161,7 +166,7 @@ def _computed(op: Operation, depth: int) -> Limits | None:
 
 def _of_induction(value: Value, depth: int) -> Limits | None:
     loop = value.block.parent_op
-    if loop is None or not loop.is_counted or value is not loop.induction:
+    if loop is None or not loop.is_counted or value is not loop.induction or _will_be_counted_anew(loop):
         return None
     lower, upper = limits(loop.lower, depth - 1), limits(loop.upper, depth - 1)
     step = constant_of(loop.step)
