@@ -14,6 +14,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import re
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,14 +30,13 @@ from ptxforge.driver.cuda_launch import (
     Launcher,
     driver_address,
     launch_function,
-    natural_places,
 )
 from ptxforge.driver.jit import host_address, link_cubin, load_cubin, load_module
-from ptxforge.driver.protocol import FunctionAttributes
+from ptxforge.driver.protocol import FunctionAttributes, natural_places
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import CompilationError, DeviceError
 from ptxforge.support.target import parse_target
-from ptxforge.support.tensor_map import ALIGNMENT, BYTES
+from ptxforge.support.tensor_map import BYTES
 
 MAX_PARAMETER_BYTES = 4096  # of a kernel, below PTX ISA 8.1; enough for 500 arguments
 _ENTRY = re.compile(r"\.entry\s+([\w$%]+)\s*\(([^)]*)\)")
@@ -339,12 +339,8 @@ def parameter_moves(places: list[tuple[int, int]]) -> Moves:
     >>> parameter_moves([(48, 128), (176, 8)])
     [(0, 48, 128), (128, 176, 8)]
     """
-    moves, packed = [], 0
-    for offset, size in places:
-        alignment = ALIGNMENT if size == BYTES else min(size & -size, 8)
-        packed += -packed % alignment
-        moves.append((packed, offset, size))
-        packed += size
+    packed = natural_places(size for _, size in places)
+    moves = [(source, offset, size) for (source, _), (offset, size) in zip(packed, places)]
     return moves if any(source != target for source, target, _ in moves) else []
 
 
@@ -435,7 +431,8 @@ class CudaFunction:
 
         ``codes`` are the parameters' codes for ``struct``.
         """
-        places = natural_places(codes) if _TENSOR_MAP_CODE not in codes else self._places
+        has_maps = _TENSOR_MAP_CODE in codes
+        places = self._places if has_maps else natural_places(map(struct.calcsize, codes))
         layout = FrameLayout(codes, places, block, shared_bytes, attributes)
         return Launcher(self, layout, sources, stream)
 

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from ptxforge.driver.cuda_api import bindings, call, describe
+from ptxforge.driver.protocol import parameter_format
 from ptxforge.support import programs
 from ptxforge.support.errors import DeviceError
 
@@ -88,37 +89,6 @@ class CurrentStream:
 def driver_address(name: str, since: int) -> int:
     """Where the driver function ``name`` lies, in the version of CUDA ``since``."""
     return int(call("cuGetProcAddress", name.encode(), since, 0)[0])
-
-
-def natural_places(codes: list[str]) -> list[tuple[int, int]]:
-    """(offset, bytes) of parameters without tensor maps, by their codes for ``struct``: each at a multiple of
-    its own size (PTX ISA, "Kernel Function Parameters").
-
-    >>> natural_places(["i", "Q", "?"])
-    [(0, 4), (8, 8), (16, 1)]
-    """
-    places, end = [], 0
-    for code in codes:
-        size = struct.calcsize(f"<{code}")
-        end += -end % size
-        places.append((end, size))
-        end += size
-    return places
-
-
-def parameter_format(codes: list[str], places: list[tuple[int, int]]) -> tuple[str, int]:
-    """The format for ``struct`` of parameters that lie at ``places`` (offset, bytes), and where they end.
-
-    >>> parameter_format(["Q", "i"], [(0, 8), (8, 4)])
-    ('Qi', 12)
-    >>> parameter_format(["i", "128s", "Q"], [(0, 4), (48, 128), (176, 8)])
-    ('i44x128sQ', 184)
-    """
-    text, end = "", 0
-    for code, (offset, _) in zip(codes, places, strict=True):
-        text += (f"{offset - end}x" if offset > end else "") + code
-        end = offset + struct.calcsize(f"<{code}")
-    return text, end
 
 
 Frame = tuple[Any, Any, Any]

@@ -13,7 +13,7 @@ import numpy as np
 
 from ptxforge import frontend, interpreter
 from ptxforge.compiler import Artifact, Assembly, parameters_of
-from ptxforge.driver.protocol import FunctionAttributes
+from ptxforge.driver.protocol import FunctionAttributes, natural_places
 from ptxforge.interpreter.address_space import HostMemory
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function
@@ -170,11 +170,7 @@ class InterpretedFunction:
 
 def _unpacked(types: list[T.Type], params: bytes) -> list[Any]:
     """The values in a parameter buffer: each at its natural alignment, in order."""
-    values, offset = [], 0
-    for type in types:
-        dtype = np.dtype(np.int64) if isinstance(type, T.PointerType) else np.dtype(type.numpy)
-        offset += -offset % dtype.itemsize
-        (value,) = np.frombuffer(params, dtype, 1, offset)
-        values.append(int(value) if isinstance(type, T.PointerType) else value)
-        offset += dtype.itemsize
-    return values
+    dtypes = [np.dtype(type.numpy) for type in types]
+    places = natural_places(dtype.itemsize for dtype in dtypes)
+    values = [np.frombuffer(params, dtype, 1, at)[0] for dtype, (at, _) in zip(dtypes, places)]
+    return [int(v) if isinstance(t, T.PointerType) else v for t, v in zip(types, values, strict=True)]

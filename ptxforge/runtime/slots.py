@@ -38,7 +38,7 @@ import attrs
 
 from ptxforge.compiler import Artifact
 from ptxforge.driver import arrays
-from ptxforge.driver.protocol import Device
+from ptxforge.driver.protocol import Device, natural_places, parameter_format
 from ptxforge.language.constexpr import constexpr
 from ptxforge.runtime import findings
 from ptxforge.runtime.lending import Loan, describe_arguments
@@ -160,17 +160,12 @@ def layout(types: list[str]) -> struct.Struct:
     """The packer of a whole buffer, padding included.
 
     >>> layout(["i32", "*fp32", "i1", "fp16"]).format
-    '<i4xQ?xe'
+    '<i4xQ?1xe'
     >>> layout(["i32", "tensormap", "i32"]).format
     '<i60x128si'
     """
-    text, offset = "<", 0
-    for code in map(code_of, types):
-        size = struct.calcsize(f"<{code}")
-        padding = -offset % (tensor_map.ALIGNMENT if code == _TENSOR_MAP else size)
-        text += (f"{padding}x" if padding > 1 else "x" * padding) + code
-        offset += padding + size
-    return struct.Struct(text)
+    codes = list(map(code_of, types))
+    return struct.Struct("<" + parameter_format(codes, natural_places(map(struct.calcsize, codes)))[0])
 
 
 Shape = Any
