@@ -11,8 +11,10 @@ Reports: a launch's counters as a readable table and as plain data.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
+from math import prod
 
+import attrs
 import numpy as np
 
 from ptxforge.emulator.access import Locator
@@ -21,6 +23,7 @@ from ptxforge.emulator.memory import ORIGIN, address_of
 from ptxforge.emulator.parser import Instruction, SourceLine
 from ptxforge.emulator.program import Program
 from ptxforge.emulator.state import Machine
+from ptxforge.support.target import DEFAULT_TARGET, Occupancy, parse_target
 
 SECTOR = 32
 BANKS = 32
@@ -247,33 +250,8 @@ def shared_wavefronts(lanes: np.ndarray, addresses: np.ndarray, nbytes: int) -> 
     return np.unique(lanes >> 5).size, names.size, int(per_bank.max(axis=1).sum())
 
 
-@dataclass
-class Occupancy:
-    """How many CTAs of a kernel fit on one multiprocessor, and what limits them."""
-
-    ctas: int
-    warps: int
-    fraction: float
-    limits: dict[str, int] = field(default_factory=dict)
-
-
-_SM_THREADS, _SM_WARPS, _SM_CTAS, _SM_REGISTERS, _SM_SHARED = 2048, 64, 32, 65536, 228 * 1024
-"""sm_90: CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"."""
-
-
-def occupancy(threads: int, registers: int, shared_bytes: int) -> Occupancy:
-    """The estimate for sm_90. Registers are given out per warp in units of 256, shared memory in units of 128
-    bytes plus 1 KiB for the system per CTA. ``registers`` 0: unknown, no limit."""
-    warps = -(-threads // 32)
-    limits = {"threads": _SM_THREADS // (warps * 32), "CTAs": _SM_CTAS}
-    if registers:
-        per_warp = -(-registers * 32 // 256) * 256
-        limits["registers"] = _SM_REGISTERS // per_warp // warps
-    limits["shared memory"] = _SM_SHARED // (-(-shared_bytes // 128) * 128 + 1024)
-    ctas = min(limits.values())
-    return Occupancy(ctas, ctas * warps, ctas * warps / _SM_WARPS, limits)
-
-
+MULTIPROCESSOR = parse_target(DEFAULT_TARGET)
+"""What CTAs run on: of an H200, as the rest of the device."""
 _SUMS = (
     "instructions thread_instructions divergent global_requests global_sectors global_bytes "
     "shared_requests shared_phases shared_wavefronts shared_bytes".split()
@@ -322,8 +300,8 @@ class Report:
 
     def occupancy(self, registers: int | None = None) -> Occupancy:
         """The occupancy estimate for ``registers`` per thread (default: the function's own estimate)."""
-        threads = self.block[0] * self.block[1] * self.block[2]
-        return occupancy(threads, self.registers if registers is None else registers, self.shared_bytes)
+        own = self.registers if registers is None else registers
+        return MULTIPROCESSOR.occupancy(prod(self.block), own, self.shared_bytes)
 
     @staticmethod
     def _sum(lines: list[LineCounts], into: LineCounts) -> LineCounts:
@@ -343,7 +321,7 @@ class Report:
             "total": self._row(self.total),
             "by_kind": self.by_kind,
             "by_source": [self._row(row) for row in self.by_source],
-            "occupancy": asdict(estimate),
+            "occupancy": attrs.asdict(estimate),
         }
 
     @staticmethod
@@ -358,7 +336,6 @@ class Report:
 
     def __str__(self) -> str:
         estimate = self.occupancy()
-        limit = min(estimate.limits, key=estimate.limits.get)
         heads = ("where", "warp instr", "divergent", "sectors/req", "global bytes", "shared req", "conflicts")
         rows = [self._cells(row) for row in self.by_source] + [self._cells(self.total)]
         widths = [max(len(cell) for cell in column) for column in zip(heads, *rows)]
@@ -370,8 +347,8 @@ class Report:
                 f"{self.name}: grid {self.grid}, block {self.block}, {self.shared_bytes} shared bytes",
                 *table,
                 f"warp instructions by class: {kinds}",
-                f"occupancy: {estimate.ctas} CTAs, {estimate.warps} warps per multiprocessor "
-                f"({100 * estimate.fraction:.0f} %), limited by {limit}",
+                f"occupancy: {estimate.blocks} CTAs, {estimate.warps} warps per multiprocessor "
+                f"({100 * estimate.warps / estimate.most:.0f} %), limited by {estimate.limiter}",
             ]
         )
 

@@ -8,7 +8,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from ptxforge.emulator.counters import Counters, Report, occupancy
+from ptxforge.emulator.counters import MULTIPROCESSOR, Counters, Report
 from ptxforge.emulator.findings import Finding, Findings
 from ptxforge.emulator.launch import (
     Kernel,
@@ -249,7 +249,7 @@ class EmulatorFunction:
         """How many CTAs an H200 holds at once, as threads and shared memory (bytes, the dynamic part) decide:
         registers are the assembler's business."""
         shared = self.translation.program.static_shared + shared_bytes
-        return occupancy(int(np.prod(block)), 0, shared).ctas * self.device.multiprocessors
+        return MULTIPROCESSOR.occupancy(int(np.prod(block)), 0, shared).blocks * self.device.multiprocessors
 
     def launch(
         self,

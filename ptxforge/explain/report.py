@@ -13,11 +13,12 @@ from typing import Any
 import attrs
 
 from ptxforge.explain.memory import Access, Area, Conflict, areas_of, conflicts_of
-from ptxforge.explain.resources import Occupancy, Resources, occupancy_of, resources_of
+from ptxforge.explain.resources import Resources, resources_of
 from ptxforge.explain.roofline import Counts, Product, Roofline, card_of, roofline
 from ptxforge.explain.trace import Trace
 from ptxforge.support import markup
 from ptxforge.support.location import Location
+from ptxforge.support.target import Occupancy
 
 
 @attrs.frozen(slots=True)
@@ -71,7 +72,8 @@ class Report:
 def explain(trace: Trace, counts: Counts | None = None, grid: tuple[int, int, int] = (1, 1, 1)) -> Report:
     """The report of a traced kernel, with what was counted on ``grid`` where it was run."""
     resources = resources_of(trace.artifact)
-    occupancy = occupancy_of(trace.artifact, resources.registers, trace.target)
+    made = trace.artifact
+    occupancy = trace.target.occupancy(made.threads, resources.registers, made.shared_bytes)
     card = card_of(trace.target)
     blocks = grid[0] * grid[1] * grid[2]
     estimate = roofline(counts, card, blocks) if counts is not None and card is not None else None

@@ -13,13 +13,8 @@ import attrs
 from ptxforge.compiler import Artifact
 from ptxforge.explain.trace import Line, Place
 from ptxforge.runtime import tools
-from ptxforge.support import machine
 from ptxforge.support.errors import DeviceError
 from ptxforge.support.location import Location
-from ptxforge.support.target import Target
-
-REGISTER_UNIT, SHARED_UNIT = 256, 128
-"""Registers are given out per warp, and shared memory per block, in these units."""
 
 
 @attrs.frozen(slots=True)
@@ -34,22 +29,6 @@ class Resources:
     local: int
     by: str
     serialized: str = ""
-
-
-@attrs.frozen(slots=True)
-class Occupancy:
-    """``blocks`` fit on a multiprocessor, ``warps`` of ``most``; ``limits`` is how many would for each
-    resource."""
-
-    blocks: int
-    warps: int
-    most: int
-    limits: dict[str, int]
-
-    @property
-    def limiter(self) -> str:
-        """The resource that lets the fewest blocks in."""
-        return min(self.limits, key=self.limits.__getitem__)
 
 
 def resources_of(artifact: Artifact) -> Resources:
@@ -96,20 +75,6 @@ def _estimate(artifact: Artifact) -> Resources:
 
     function = EmulatorDevice(target=artifact.target).load_module(artifact.ptx).function(artifact.name)
     return Resources(function.attributes.registers, 0, function.attributes.local_bytes, "estimate")
-
-
-def occupancy_of(artifact: Artifact, registers: int, target: Target) -> Occupancy:
-    """How many blocks of a kernel fit on one multiprocessor of ``target``."""
-    warps = artifact.threads // machine.WARP_SIZE
-    fit = {"threads": target.threads_per_multiprocessor // (warps * machine.WARP_SIZE),
-           "blocks": target.blocks_per_multiprocessor}  # fmt: skip
-    if registers:
-        per_warp = -(-registers * machine.WARP_SIZE // REGISTER_UNIT) * REGISTER_UNIT
-        fit["registers"] = machine.REGISTERS_PER_MULTIPROCESSOR // per_warp // warps
-    per_block = -(-artifact.shared_bytes // SHARED_UNIT) * SHARED_UNIT + machine.SYSTEM_SHARED_BYTES
-    fit["shared memory"] = target.shared_bytes_per_multiprocessor // per_block
-    blocks = min(fit.values())
-    return Occupancy(blocks, blocks * warps, target.threads_per_multiprocessor // machine.WARP_SIZE, fit)
 
 
 _PLACE = re.compile(r'//## File "(.*)", line (\d+)')

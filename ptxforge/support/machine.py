@@ -21,6 +21,8 @@ MOST_MULTIPROCESSORS = 144
 H200 has 132)."""
 REGISTERS_PER_MULTIPROCESSOR = 1 << 16
 """32-bit registers, for the threads of all blocks together."""
+REGISTER_UNIT = 256
+"""32-bit registers in which a warp gets its own."""
 MOST_REGISTERS = 255
 """32-bit registers that a thread can have."""
 REGISTERS_BESIDE_FLIGHTS = 24
@@ -84,6 +86,8 @@ BUFFER_ALIGNMENT = 128
 """Bytes to which a tile in shared memory is aligned: one row of all banks."""
 SMALL_SCRATCH = 512
 """Bytes up to which one scratch area counts as small and gets a place of its own."""
+SHARED_UNIT = 128
+"""Bytes of shared memory in which a block gets its own."""
 SYSTEM_SHARED_BYTES = 1024
 """Bytes of shared memory that each block takes for the system, from sm_80 on."""
 ALL_SMALL_SCRATCH = 2048

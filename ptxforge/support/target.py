@@ -12,6 +12,7 @@ import re
 
 import attrs
 
+from ptxforge.support import machine
 from ptxforge.support.errors import CompilationError
 
 DEFAULT_TARGET = "sm_90a"
@@ -30,6 +31,22 @@ _ARCHITECTURES: dict[int, tuple[tuple[int, int], int, int, int, int]] = {
     120: ((8, 7), 99 * 1024, 100 * 1024, 1536, 24),
 }
 _ACCELERATED_PTX = {90: (8, 0), 100: (8, 6), 103: (8, 8), 120: (8, 7)}
+
+
+@attrs.frozen(slots=True)
+class Occupancy:
+    """``blocks`` fit on a multiprocessor, ``warps`` of ``most``; ``limits`` is how many would for each
+    resource."""
+
+    blocks: int
+    warps: int
+    most: int
+    limits: dict[str, int]
+
+    @property
+    def limiter(self) -> str:
+        """The resource that lets the fewest blocks in."""
+        return min(self.limits, key=self.limits.__getitem__)
 
 
 @attrs.frozen(slots=True)
@@ -72,6 +89,20 @@ class Target:
     def blocks_per_multiprocessor(self) -> int:
         """Blocks that a multiprocessor holds."""
         return _ARCHITECTURES[self.sm][4]
+
+    def occupancy(self, threads: int, registers: int, shared_bytes: int) -> Occupancy:
+        """How many blocks of so many ``threads`` fit on a multiprocessor, by the ``registers`` of a thread
+        (0: unknown, no limit) and the shared memory of a block."""
+        warps = -(-threads // machine.WARP_SIZE)
+        fit = {"threads": self.threads_per_multiprocessor // (warps * machine.WARP_SIZE),
+               "blocks": self.blocks_per_multiprocessor}  # fmt: skip
+        if registers:
+            per_warp = _in_units(registers * machine.WARP_SIZE, machine.REGISTER_UNIT)
+            fit["registers"] = machine.REGISTERS_PER_MULTIPROCESSOR // per_warp // warps
+        per_block = _in_units(shared_bytes, machine.SHARED_UNIT) + machine.SYSTEM_SHARED_BYTES
+        fit["shared memory"] = self.shared_bytes_per_multiprocessor // per_block
+        blocks = min(fit.values())
+        return Occupancy(blocks, blocks * warps, self.threads_per_multiprocessor // machine.WARP_SIZE, fit)
 
     @property
     def max_threads_per_block(self) -> int:
@@ -133,6 +164,10 @@ class Target:
     def widest_global_access(self) -> int:
         """The most bits that one ``ld/st.global`` moves for a thread."""
         return 256 if self.sm >= 100 else 128
+
+
+def _in_units(size: int, unit: int) -> int:
+    return -(-size // unit) * unit
 
 
 @functools.lru_cache(maxsize=None)

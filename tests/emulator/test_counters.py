@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ptxforge.emulator import EmulatorDevice
-from ptxforge.emulator.counters import global_sectors, occupancy, shared_wavefronts
+from ptxforge.emulator.counters import MULTIPROCESSOR, global_sectors, shared_wavefronts
 from ptxforge.emulator.parallel import can_spread
 
 from .harness import HEADER, fixture, run
@@ -132,15 +132,15 @@ def test_counts_do_not_depend_on_which_ctas_run_together(report):
         (128, 32, 0, 16, "threads"),
         (128, 255, 0, 2, "registers"),
         (256, 64, 100 * 1024, 2, "shared memory"),
-        (32, 16, 0, 32, "CTAs"),
+        (32, 16, 0, 32, "blocks"),
         (1024, 64, 0, 1, "registers"),
         (128, 0, 227 * 1024, 1, "shared memory"),
     ],
 )
 def test_occupancy(threads, registers, shared, ctas, limit):
     """CUDA's occupancy calculator for sm_90 gives the same numbers."""
-    found = occupancy(threads, registers, shared)
-    assert found.ctas == ctas and min(found.limits.values()) == found.limits[limit]
+    found = MULTIPROCESSOR.occupancy(threads, registers, shared)
+    assert found.blocks == ctas and found.limits[found.limiter] == found.limits[limit]
 
 
 # ---- processes ---------------------------------------------------------------------------------------------

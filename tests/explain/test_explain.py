@@ -16,13 +16,13 @@ from ptxforge.cli.source import load_kernel
 from ptxforge.explain import resources, roofline
 from ptxforge.explain import trace as trace_module
 from ptxforge.explain.report import explain
-from ptxforge.explain.resources import Occupancy, Resources, _read, occupancy_of, read_sass
+from ptxforge.explain.resources import Resources, _read, read_sass
 from ptxforge.explain.roofline import run_counted
 from ptxforge.explain.trace import ptx_lines, trace
 from ptxforge.layouts import show
 from ptxforge.runtime import tools
 from ptxforge.support.errors import PtxforgeError
-from ptxforge.support.target import _ARCHITECTURES, parse_target
+from ptxforge.support.target import _ARCHITECTURES, Occupancy, parse_target
 
 HERE = Path(__file__).parent
 KERNELS = HERE / "kernels.py"
@@ -180,7 +180,8 @@ def test_spills_are_advice():
 def trace_advice(found, resources):
     from ptxforge.explain.report import advice_for
 
-    return advice_for(found, resources, occupancy_of(found.artifact, resources.registers, found.target))
+    return advice_for(found, resources, found.target.occupancy(
+        found.artifact.threads, resources.registers, found.artifact.shared_bytes))
 
 
 def test_registers_without_ptxas_are_an_estimate(monkeypatch):
@@ -196,9 +197,7 @@ def test_registers_without_ptxas_are_an_estimate(monkeypatch):
     (32, 4, 80 << 10, (2, 8, 64, {"threads": 16, "blocks": 32, "registers": 16, "shared memory": 2})),
 ])  # fmt: skip
 def test_occupancy(registers, warps, shared, expected):
-    artifact = traced("softmax", {"x": "*fp32", "out": "*fp32", "columns": "i32"}, {"BLOCK": 64}).artifact
-    artifact.num_warps, artifact.shared_bytes = warps, shared
-    assert occupancy_of(artifact, registers, parse_target("sm_80")) == Occupancy(*expected)
+    assert parse_target("sm_80").occupancy(32 * warps, registers, shared) == Occupancy(*expected)
 
 
 def test_every_target_has_limits_that_agree():
