@@ -4,16 +4,12 @@ lines, where ``ptxas`` and ``nvdisasm`` are installed."""
 from __future__ import annotations
 
 import re
-import subprocess
-import tempfile
-from pathlib import Path
 
 import attrs
 
 from ptxforge.compiler import Artifact
 from ptxforge.explain.trace import Line, Place
 from ptxforge.runtime import tools
-from ptxforge.support.errors import DeviceError
 from ptxforge.support.location import Location
 
 
@@ -36,18 +32,9 @@ def resources_of(artifact: Artifact) -> Resources:
 
     Raises :class:`DeviceError` when ``ptxas`` refuses the text.
     """
-    path = tools.find("ptxas")
-    if path is None:
+    if tools.find("ptxas") is None:
         return _estimate(artifact)
-    with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / "kernel.ptx"
-        source.write_text(artifact.ptx)
-        command = [path, "-v", f"-arch={artifact.target}", str(source), "-o", f"{folder}/kernel.cubin"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    said = done.stderr + done.stdout
-    if done.returncode:
-        raise DeviceError(f"ptxas failed with exit status {done.returncode}", said)
-    return _read(said)
+    return _read(tools.assemble_with_log(artifact.ptx, artifact.target, "-v")[1])
 
 
 def _read(said: str) -> Resources:
@@ -88,11 +75,8 @@ def machine_code(artifact: Artifact) -> tuple[Line, ...] | None:
     """
     if tools.find("ptxas") is None or tools.find("nvdisasm") is None:
         return None
-    with tempfile.TemporaryDirectory() as folder:
-        source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
-        source.write_text(artifact.ptx)
-        tools.run("ptxas", "-lineinfo", f"-arch={artifact.target}", str(source), "-o", str(cubin))
-        return read_sass(tools.run("nvdisasm", "-g", "-c", str(cubin)))
+    cubin, _ = tools.assemble_with_log(artifact.ptx, artifact.target, "-lineinfo")
+    return read_sass(tools.disassemble(cubin, "-g"))
 
 
 def read_sass(text: str) -> tuple[Line, ...]:

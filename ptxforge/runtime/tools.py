@@ -60,12 +60,12 @@ def assemble(ptx: str, target: str) -> bytes:
     return assemble_with_log(ptx, target)[0]
 
 
-def assemble_with_log(ptx: str, target: str) -> tuple[bytes, str]:
-    """As :func:`assemble`, and what ``ptxas`` has to say."""
+def assemble_with_log(ptx: str, target: str, *options: str) -> tuple[bytes, str]:
+    """As :func:`assemble`, with more options, and what ``ptxas`` has to say."""
     with tempfile.TemporaryDirectory() as folder:
         source, cubin = Path(folder) / "kernel.ptx", Path(folder) / "kernel.cubin"
         source.write_text(ptx)
-        done = _run("ptxas", f"-arch={target}", str(source), "-o", str(cubin))
+        done = _run("ptxas", *options, f"-arch={target}", str(source), "-o", str(cubin))
         return cubin.read_bytes(), done.stdout + done.stderr
 
 
@@ -117,13 +117,14 @@ def can_disassemble() -> bool:
     return bool(find("ptxas") and (find("nvdisasm") or find("cuobjdump")))
 
 
-def disassemble(cubin: bytes) -> str:
-    """The SASS of machine code, by ``nvdisasm`` or ``cuobjdump``, whichever is there."""
+def disassemble(cubin: bytes, *options: str) -> str:
+    """The SASS of machine code, by ``nvdisasm`` (with more ``options``) or ``cuobjdump``, whichever is
+    there."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)
         if find("nvdisasm"):
-            return run("nvdisasm", "-c", str(path))
+            return run("nvdisasm", *options, "-c", str(path))
         return run("cuobjdump", "-sass", str(path))
 
 
