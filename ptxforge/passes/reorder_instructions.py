@@ -160,7 +160,7 @@ def _needed(load: Load, later: set[Operation]) -> list[Operation] | None:
     def visit(op: Operation) -> bool:
         if op not in later or op in found:
             return True
-        if op.regions or op.changes_layout:
+        if op.regions or op.changes_layout or _waits(op):
             return False
         ready = all(visit(v.defining_op) for v in op.operands if v.defining_op is not None)
         found[op] = None

@@ -118,6 +118,21 @@ def test_loads_pass_no_store_and_no_result_of_the_meeting():
     assert names.index("y") > names.index("s")
 
 
+def test_loads_stay_behind_a_gather_whose_result_they_need():
+    places = f"tensor<1024xi32, {BLOCKED}>"
+    body = f"""
+      %pid = get_program_id {{axis = 0}} : i32
+      %r = make_range {{start = 0, end = 1024}} : {places}
+      %g = gather %r, %r {{axis = 0}} : ({places}, {places}) -> {places}
+      %o = splat %pid : (i32) -> {places}
+      %i = addi %g, %o : {places}
+      %q = splat %p : (ptr<f32>) -> tensor<1024xptr<f32>, {BLOCKED}>
+      %a = addptr %q, %i : tensor<1024xptr<f32>, {BLOCKED}>
+      %y = load %a : (tensor<1024xptr<f32>, {BLOCKED}>) -> {TILE}
+      store %a, %y : (tensor<1024xptr<f32>, {BLOCKED}>, {TILE})"""
+    assert order(body, "%p: ptr<f32>, %n: i32") == ["pid", "r", "g", "o", "i", "q", "a", "y", "store"]
+
+
 def test_says_whether_it_changed_anything():
     function = parse(
         f"%x = constant {{value = 1.0}} : {TILE}\n%a = addf %x, %x : {TILE}", parameters="%n: i32"
