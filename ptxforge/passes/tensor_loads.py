@@ -132,9 +132,12 @@ class TensorLoads:
             pointer = getattr(op, "pointer", None)
             if pointer is None or not self._are_apart(pointer, found.base):
                 raise NotLinear("the kernel writes through the same pointer, or one that is loaded")
-            waits = "global" in op.get_effects().reads and op.is_used
-            if waits and (operations.index(op) < operations.index(load) or _share_a_loop(op, load)):
+            if operations.index(op) > operations.index(load) and not _share_a_loop(op, load):
+                continue
+            if "global" in op.get_effects().reads and op.is_used:
                 raise NotLinear("an atomic before it may say that others have written the tensor")
+            if self.function.walk(Barrier):
+                raise NotLinear("a barrier may say that the kernel has written the tensor")
 
     def _are_apart(self, written: Value, read: Value) -> bool:
         """Whether a pointer that is written through leads to other memory than one that is read through.

@@ -41,3 +41,34 @@ def test_a_tile(execute, size, num_warps):
     for doubled, out in results:
         np.testing.assert_array_equal(doubled, 2 * x)
         np.testing.assert_array_equal(out, np.broadcast_to(x, (32, size)))
+
+
+@ptxforge.jit
+def layers(x, w, out, count, D: tl.constexpr, ORDERED: tl.constexpr):
+    """``out = x @ w`` layer by layer; a layer's result may be the next one's x."""
+    i, j, k = tl.arange(0, 64), tl.arange(0, D), tl.arange(0, 32)
+    for layer in range(count):
+        acc = tl.zeros((64, D), tl.float32)
+        for start in range(0, D, 32):
+            left = tl.load(x + (layer * 64 + i)[:, None] * D + (start + k)[None, :])
+            acc = tl.dot(left, tl.load(w + (start + k)[:, None] * D + j[None, :]), acc)
+        tl.store(out + (layer * 64 + i)[:, None] * D + j[None, :], acc.to(tl.float16))
+        if ORDERED:
+            tl.debug_barrier()
+
+
+@pytest.mark.parametrize("depth", [64, 128])
+def test_two_parameters_that_lead_to_one_tensor(depth):
+    """What threads have stored before a barrier, they load behind it: TMA might not see it yet."""
+    memory = np.zeros((4, 64, depth), np.float16)
+    memory[0] = np.random.default_rng(depth).integers(-1, 2, (64, depth))
+    w = np.roll(np.eye(depth, dtype=np.float16), 1, axis=0)
+    kernel = ptxforge.compile(layers)
+    kernel[(1,)](memory[:3], w, memory[1:], 3, D=depth, ORDERED=True)
+    for layer in range(3):
+        np.testing.assert_array_equal(memory[layer + 1], memory[layer] @ w)
+    artifact = kernel.variants[-1].artifact
+    assert not artifact.tensor_maps
+    assert any("a barrier may say" in remark.message for remark in artifact.remarks)
+    kernel[(1,)](memory[:2], w, np.zeros((2, 64, depth), np.float16), 2, D=depth, ORDERED=False)
+    assert kernel.variants[-1].artifact.tensor_maps
