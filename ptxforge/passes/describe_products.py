@@ -24,8 +24,9 @@ from ptxforge.ir.definition import (
 )
 from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.dot import Product
+from ptxforge.ir.pressure import registers_of
 from ptxforge.layouts import wgmma
-from ptxforge.layouts.encodings import Mma, elements_per_thread
+from ptxforge.layouts.encodings import Mma
 from ptxforge.layouts.mma_families import MMA_SYNC, WGMMA, find_family
 from ptxforge.support.location import Location
 from ptxforge.support.target import Target
@@ -47,7 +48,7 @@ def describe_products(function: Function, target: Target) -> bool:
 
 def _description(op: Product, feeds: dict[Value, str]) -> str:
     total = op.sums
-    sums = elements_per_thread(total.layout, total.shape) * total.element.bits // 32
+    sums = registers_of(total)
     size, count = "x".join(map(str, (*total.shape, op.a.type.shape[-1]))), _parts(op)
     number = f"{count} of " if count > 1 else ""
     parts = [f"{number}{size} by {_instruction(op)}", *_operands(op, feeds)]

@@ -28,13 +28,13 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
-from ptxforge.ir.core import BlockArgument, Function, Value
+from ptxforge.ir.core import Function, Value
 from ptxforge.ir.definition import ALLOCATES, READS_SHARED
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.dot import Dot, Product
+from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.shared import LocalAlloc, LocalDealloc, LocalLoad, MemDescTrans
-from ptxforge.ir.pressure import registers_of
+from ptxforge.ir.pressure import held_by_loop, registers_of
 from ptxforge.layouts.conversion import SharedMemory
 from ptxforge.layouts.encodings import DotOperand, Mma, infer_trans
 from ptxforge.layouts.swizzle import swizzle_for_dot_operand
@@ -116,13 +116,10 @@ def _is_read(value: Value) -> bool:
 
 def _relieve(loop: For) -> bool:
     """Move reads of operands into an innermost loop until its tensors fit the registers."""
-    dots = list(loop.body.of(Dot))
-    if not dots or loop.body.walk(For):
+    if not any(loop.body.of(Dot)) or loop.body.walk(For):
         return False
-    invariant = _invariant_operands(loop)
-    needed = _registers_of_loop(loop, dots) + sum(registers_of(value.type) for value in invariant)
-    changed = False
-    for value in sorted(invariant, key=lambda value: registers_of(value.type), reverse=True):
+    needed, changed = held_by_loop(loop), False
+    for value in sorted(_invariant_operands(loop), key=lambda value: registers_of(value.type), reverse=True):
         if needed > machine.TENSOR_REGISTERS and _is_read(value):
             _read_inside(loop, value)
             needed -= registers_of(value.type)
@@ -138,24 +135,6 @@ def _invariant_operands(loop: For) -> list[Value]:
             if value.owner_block is not loop.body:
                 found[value] = None
     return list(found)
-
-
-def _registers_of_loop(loop: For, dots: list[Dot]) -> int:
-    """32-bit registers of what the loop carries, and of the results of its dots that it does not carry."""
-    carried = sum(registers_of(v.type) for v in loop.body.arguments if isinstance(v.type, T.TensorType))
-    results = sum(registers_of(dot.result.type) for dot in dots if not _accumulates(dot.c, loop))
-    return carried + results
-
-
-def _accumulates(value: Value, loop: For) -> bool:
-    """Whether a dot adds to what the loop carries, scaled perhaps, or to another dot's result: its result
-    takes the registers of that."""
-    if isinstance(value, BlockArgument):
-        return value.block is loop.body
-    op = value.defining_op
-    if op is None or op.parent is not loop.body:
-        return False
-    return isinstance(op, Product) or any(_accumulates(v, loop) for v in op.operands if v.type == value.type)
 
 
 def _read_inside(loop: For, value: Value) -> None:

@@ -32,6 +32,7 @@ from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import GetProgramId, Load
 from ptxforge.ir.ops.shared import LocalAlloc, LocalLoad, MemDescTrans
+from ptxforge.ir.pressure import registers_of
 from ptxforge.ir.warps import scratch_of, warps_around
 from ptxforge.layouts.encodings import DotOperand, elements_per_thread
 from ptxforge.support import machine
@@ -133,7 +134,7 @@ def _load_early(block: Block) -> bool:
         later.add(op)
         if op.effects == READS_GLOBAL and _differs_by_program(op):
             needed = _needed(op, later)
-            if needed is not None and (cost := _registers(op)) <= left:
+            if needed is not None and (cost := _cost(op.result.type)) <= left:
                 left -= cost
                 later.difference_update(needed)
                 for piece in needed:
@@ -179,8 +180,6 @@ def _differs_by_program(load: Load) -> bool:
     return False
 
 
-def _registers(load: Load) -> float:
-    type = load.result.type
-    if not isinstance(type, T.TensorType):
-        return 1
-    return elements_per_thread(type.layout, type.shape) * type.element.bits / 32
+def _cost(type: T.Type) -> int:
+    """32-bit registers of a thread that a load takes."""
+    return registers_of(type) if isinstance(type, T.TensorType) else 1
