@@ -23,7 +23,7 @@ from ptxforge.ir.core import Function
 from ptxforge.ir.ops import dot as ops
 from ptxforge.layouts.encodings import Mma
 from ptxforge.passes.analysis.reasons import why_no_tensor_core
-from ptxforge.support import programs, tensor_map
+from ptxforge.support import machine, programs, tensor_map
 from ptxforge.support.errors import PtxforgeError
 from ptxforge.support.location import Location
 from ptxforge.support.target import Target
@@ -215,16 +215,19 @@ class Card:
         return self.tensor_rate("f16") / self.bandwidth
 
 
-def _rates(f16: int, **others: int) -> dict[str, int]:
-    """Operations per clock by element type: tf32 has half of f16's, 8-bit integers twice."""
-    return {"f16": f16, "bf16": f16, "f32": f16 // 2, "i8": 2 * f16, **others}
+def _card(sm: int, name: str, multiprocessors: int, clock: float, bandwidth: float, f64: int = 0) -> Card:
+    f16 = machine.TENSOR_OPERATIONS[sm]
+    rates = {"f16": f16, "bf16": f16, "f32": f16 // 2, "i8": 2 * f16} | ({"f64": f64} if f64 else {})
+    if Target(sm).has_fp8_mma:
+        rates |= {"f8e4m3": 2 * f16, "f8e5m2": 2 * f16}
+    return Card(name, multiprocessors, clock, bandwidth, machine.FLOAT_OPERATIONS[sm], rates)
 
 
 _CARDS = {
-    80: Card("A100 SXM 80 GB", 108, 1.41e9, 2.039e12, 128, _rates(2048, f64=128)),
-    86: Card("A10", 72, 1.695e9, 0.6e12, 256, _rates(1024)),
-    89: Card("L40S", 142, 2.52e9, 0.864e12, 256, _rates(1024, f8e4m3=2048, f8e5m2=2048)),
-    90: Card("H200 SXM", 132, 1.83e9, 4.8e12, 256, _rates(4096, f64=256, f8e4m3=8192, f8e5m2=8192)),
+    80: _card(80, "A100 SXM 80 GB", 108, 1.41e9, 2.039e12, f64=128),
+    86: _card(86, "A10", 72, 1.695e9, 0.6e12),
+    89: _card(89, "L40S", 142, 2.52e9, 0.864e12),
+    90: _card(90, "H200 SXM", 132, 1.83e9, 4.8e12, f64=256),
 }
 
 

@@ -57,6 +57,14 @@ WORDS_FOR_TWO_BLOCKS = ((32, 64), (256, 1 << 30))
 """32-bit words of tensors in a thread for which the assembler is told to leave registers for two blocks a
 multiprocessor: from the first number of a pair to the second, both included."""
 
+# -- arithmetic --------------------------------------------------------------------------------------------
+
+TENSOR_OPERATIONS = {80: 2048, 86: 1024, 89: 1024, 90: 4096}
+"""Operations on f16 (a multiply-add is two) of a multiprocessor's tensor cores in a cycle, dense, by compute
+capability (NVIDIA's white papers): on elements of half the size twice as many, of twice the size half."""
+FLOAT_OPERATIONS = {80: 128, 86: 256, 89: 256, 90: 256}
+"""Operations on f32 of a multiprocessor in a cycle, outside of tensor cores."""
+
 # -- global memory -----------------------------------------------------------------------------------------
 
 VECTOR_BYTES = 16

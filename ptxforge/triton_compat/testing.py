@@ -23,6 +23,7 @@ from rich.table import Table
 from ptxforge.driver.cuda import CudaDevice, cuda_device
 from ptxforge.runtime.timing import do_bench, do_bench_cudagraph
 from ptxforge.runtime.variants import GPUTarget
+from ptxforge.support import machine
 from ptxforge.support.errors import DeviceError, PtxforgeError
 from ptxforge.support.target import parse_target
 from ptxforge.triton_compat import hooks
@@ -33,17 +34,6 @@ __all__ = [
     "Benchmark", "Mark", "assert_close", "do_bench", "do_bench_cudagraph", "get_dram_gbps",
     "get_max_simd_tflops", "get_max_tensorcore_tflops", "nvsmi", "perf_report",
 ]  # fmt: skip
-
-# Operations per clock and multiprocessor of dense matrix products by element bits, and of f32 arithmetic:
-# CUDA C++ Programming Guide, "Arithmetic Instructions"; NVIDIA's architecture white papers for the tensor
-# cores.
-_TENSOR_RATES = {
-    80: {32: 1024, 16: 2048, 8: 4096},
-    89: {32: 512, 16: 1024, 8: 2048},
-    90: {32: 2048, 16: 4096, 8: 8192},
-}
-_F32_LANES = {80: 64, 89: 128, 90: 128}
-
 
 def assert_close(
     x: Any, y: Any, atol: float | None = None, rtol: float | None = None, err_msg: str = ""
@@ -93,18 +83,18 @@ def get_dram_gbps(device: Any = None) -> float:
 def get_max_tensorcore_tflops(dtype: Any, clock_rate: float, device: Any = None) -> float:
     """Peak TFLOP/s of the tensor cores on elements of ``dtype`` at ``clock_rate`` kHz."""
     gpu = _device(device)
-    rates = _of_architecture(_TENSOR_RATES, gpu)
-    return gpu.multiprocessors * rates[_bits(dtype)] * clock_rate * 1e3 / 1e12
+    per_clock = _of_architecture(machine.TENSOR_OPERATIONS, gpu) * 16 // _bits(dtype)
+    return gpu.multiprocessors * per_clock * clock_rate * 1e3 / 1e12
 
 
 def get_max_simd_tflops(dtype: Any, clock_rate: float, device: Any = None) -> float:
     """Peak TFLOP/s of ordinary arithmetic on f32, or f16 at twice its rate, at ``clock_rate`` kHz."""
     gpu = _device(device)
-    per_clock = _of_architecture(_F32_LANES, gpu) * 2 * (2 if _bits(dtype) == 16 else 1)
+    per_clock = _of_architecture(machine.FLOAT_OPERATIONS, gpu) * (2 if _bits(dtype) == 16 else 1)
     return gpu.multiprocessors * per_clock * clock_rate * 1e3 / 1e12
 
 
-def _of_architecture(table: dict[int, Any], gpu: CudaDevice) -> Any:
+def _of_architecture(table: dict[int, int], gpu: CudaDevice) -> int:
     sm = parse_target(gpu.target).sm
     if sm not in table:
         raise DeviceError(f"the peak rates of {gpu.target} are not known here")

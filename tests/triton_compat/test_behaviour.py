@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,6 +14,7 @@ import ptxforge
 import ptxforge.language as tl
 import ptxforge.runtime.jit
 from ptxforge.runtime.autotune import Autotuner
+from ptxforge.triton_compat import testing
 
 
 @ptxforge.jit
@@ -195,3 +197,18 @@ def test_classes_derived_from_the_autotuner():
 
 def _nothing(x):
     pass
+
+
+@pytest.mark.parametrize("target, multiprocessors, megahertz, f16, f32", [
+    ("sm_90a", 132, 1830, 989, 62), ("sm_80", 108, 1410, 312, 19.5), ("sm_86", 72, 1695, 125, 31.2)
+])  # fmt: skip
+def test_peaks_of_a_gpu(monkeypatch, target, multiprocessors, megahertz, f16, f32):
+    """TFLOP/s as the data sheets have them."""
+    gpu = SimpleNamespace(target=target, multiprocessors=multiprocessors)
+    monkeypatch.setattr(testing, "_device", lambda device: gpu)
+    kilohertz = megahertz * 1000
+    for size, factor in ((np.float16, 1), (np.float32, 0.5), (np.int8, 2)):
+        found = testing.get_max_tensorcore_tflops(np.dtype(size), kilohertz)
+        assert found == pytest.approx(factor * f16, rel=0.01)
+    assert testing.get_max_simd_tflops(np.dtype(np.float32), kilohertz) == pytest.approx(f32, rel=0.01)
+    assert testing.get_max_simd_tflops(np.dtype(np.float16), kilohertz) == pytest.approx(2 * f32, rel=0.01)
