@@ -11,7 +11,8 @@ Definitions of operations live in ``ptxforge.ir.ops``; :mod:`ptxforge.ir.definit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import compress, repeat
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ptxforge.ir.interfaces import Interfaces
@@ -265,9 +266,11 @@ class Operation(Interfaces):
             found += region.block.walk(kind)
         return found
 
-    def clone(self, mapping: dict[Value, Value] | None = None) -> Operation:
+    def clone(
+        self, mapping: dict[Value, Value] | None = None, keep: Collection[Operation] | None = None
+    ) -> Operation:
         """A copy, not inserted anywhere. Operands (and those of nested operations) go through ``mapping``,
-        which afterwards also maps this operation's results to the copy's."""
+        which then maps the results, too. Of nested operations it has those to ``keep``, and terminators."""
         mapping = {} if mapping is None else mapping
         copy = object.__new__(type(self))
         Operation.__init__(
@@ -275,7 +278,7 @@ class Operation(Interfaces):
             map(mapping.get, self.operands, self.operands),
             [r.type for r in self.results],
             self.attributes.copy(),
-            [region.clone(mapping) for region in self.regions] if self.regions else (),
+            [Region(x.block.clone(mapping, keep)) for x in self.regions] if self.regions else (),
             self.location,
         )
         for old, new in zip(self.results, copy.results):
@@ -308,8 +311,7 @@ class Operation(Interfaces):
         return f"<{self.name} {self.attributes or ''} -> {results or '()'}>"
 
 
-_order = object()
-"""Another one whenever an operation was put somewhere or taken out."""
+_order = object()  # another one whenever an operation was put somewhere or taken out
 
 
 class Block:
@@ -385,24 +387,24 @@ class Block:
 
     def of(self, kind: Kinds) -> Iterator[Operation]:
         """Those of the operations in order (no nested ones) that are of a ``kind``."""
-        return (op for op in self.operations if isinstance(op, kind))
+        return (op for op in self.walk(kind) if op.parent is self)
 
     def walk(self, kind: Kinds = None) -> tuple[Operation, ...]:
         """All operations, nested ones included, in textual order (an operation before those in its regions);
-        or those of a ``kind``. As they stand now: what is done to the block meanwhile does not show. Each
-        pass asks, so the answer is kept until an operation is put somewhere else."""
+        or those of a ``kind``. What is done to the block meanwhile does not show; the answer is kept until an
+        operation is put somewhere else."""
         if self._listed_at is not _order:
             every, here = [], self.first
             while here is not None:
                 every.append(here)
-                for region in here.regions:
-                    every += region.block.walk()
+                if here.regions:
+                    every += here.walk()[1:]
                 here = here.next
             self._listed_at, self._listed = _order, {None: tuple(every)}
         found = self._listed.get(kind)
         if found is None:
-            found = tuple([op for op in self._listed[None] if isinstance(op, kind)])
-            self._listed[kind] = found
+            every = self._listed[None]
+            found = self._listed[kind] = tuple(compress(every, map(isinstance, every, repeat(kind))))
         return found
 
     def has(self, kind: Kinds) -> bool:
@@ -415,6 +417,17 @@ class Block:
             for result in op.results:
                 result.uses.clear()
             op.erase()
+
+    def clone(self, mapping: dict[Value, Value], keep: Collection[Operation] | None = None) -> Block:
+        """A copy; see :meth:`Operation.clone`."""
+        copy = Block([a.type for a in self.arguments])
+        for old, new in zip(self.arguments, copy.arguments):
+            new.name, new.hint, new.attributes = old.name, old.hint, dict(old.attributes)
+            mapping[old] = new
+        for op in self.operations:
+            if keep is None or op in keep or op.is_terminator:
+                copy.append(op.clone(mapping, keep))
+        return copy
 
     def ancestor_of(self, op: Operation) -> Operation | None:
         """The operation of this very block that is ``op`` or contains it; ``None`` when there is none."""
@@ -432,15 +445,6 @@ class Region:
         self.block = block if block is not None else Block()
         self.block.parent = self
         self.parent: Operation | None = None
-
-    def clone(self, mapping: dict[Value, Value]) -> Region:
-        block = Block([a.type for a in self.block.arguments])
-        for old, new in zip(self.block.arguments, block.arguments):
-            new.hint, new.attributes = old.hint, dict(old.attributes)
-            mapping[old] = new
-        for op in self.block.operations:
-            block.append(op.clone(mapping))
-        return Region(block)
 
 
 class Function:
@@ -489,11 +493,7 @@ class Function:
         return bool(self.body.walk(kind))
 
     def clone(self) -> Function:
-        copy = Function(self.name, [a.type for a in self.arguments], dict(self.attributes), self.location)
-        mapping: dict[Value, Value] = {}
-        for old, new in zip(self.arguments, copy.arguments):
-            new.name, new.hint, new.attributes = old.name, old.hint, dict(old.attributes)
-            mapping[old] = new
-        for op in self.body.operations:
-            copy.body.append(op.clone(mapping))
+        copy = Function(self.name, (), dict(self.attributes), self.location)
+        copy.body = self.body.clone({})
+        copy.body.parent = copy
         return copy

@@ -226,9 +226,10 @@ class Rewriter(MakesValues):
 
     def run(self) -> bool:
         budget = 200 * (len(self.worklist) + 10)
-        while self.worklist:
-            op = self.worklist.pop()
-            self.pending.discard(op)
+        worklist, pending = self.worklist, self.pending
+        while worklist:
+            op = worklist.pop()
+            pending.discard(op)
             if op.parent is None:
                 continue  # erased meanwhile
             if self._step(op):
@@ -244,10 +245,10 @@ class Rewriter(MakesValues):
         return self.changed
 
     def _step(self, op: Operation) -> bool:
-        if is_dead(op):
+        if not op.is_used and is_dead(op):
             return self.erase(op)
         self.at = op
-        if self.fold:
+        if self.fold and op.operands and type(op.operands[0].defining_op) is Constant:
             value = fold(op)
             if value is not None:
                 return self.replace(op, self.constant(value, op.result.type))

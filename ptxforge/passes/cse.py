@@ -63,8 +63,9 @@ class _Numbering:
         """What a loop's body writes counts as written before it, too: the previous iteration did so."""
         if not isinstance(op, Structured):
             return False
-        for inner in op.walk():
-            self._note_writes(inner.get_effects())
+        for effects in [inner.get_effects() for inner in op.walk()]:
+            if effects is not PURE:
+                self._note_writes(effects)
         changed = False
         for region in op.regions:
             changed |= self.block(region.block, dict(known))
@@ -79,23 +80,23 @@ class _Numbering:
         if not op.results or (op.regions and isinstance(op, Structured)):
             return None
         if effects is PURE:
-            return _shape_of(op, {})
+            return _shape_of(op, None)
         if effects.other or effects.writes:
             return None
         memory = tuple((space, self.writes[space]) for space in sorted(effects.reads))
-        return memory, _shape_of(op, {})
+        return memory, _shape_of(op, None)
 
 
-def _shape_of(op: Operation, local: dict[Value, int]) -> Any:
+def _shape_of(op: Operation, local: dict[Value, int] | None) -> Any:
     """An operation as a hashable term; ``local`` numbers the values of the regions that it is in."""
     operands = tuple([local.get(v, v) for v in op.operands]) if local else op.operands
     if COMMUTATIVE in op.traits:
         operands = tuple(sorted(operands, key=_place if local else id))
-    types = tuple([r.type for r in op.results])
+    types = op.results[0].type if len(op.results) == 1 else tuple([r.type for r in op.results])
     attributes = _attributes(op) if op.attributes else ()
     if not op.regions:
         return op.__class__, operands, types, attributes
-    regions = tuple([_region_shape(region.block, local) for region in op.regions])
+    regions = tuple([_region_shape(region.block, local or {}) for region in op.regions])
     return op.__class__, operands, types, attributes, regions
 
 

@@ -58,6 +58,9 @@ class Liveness:
         self._mark_all_but(op, passed_on if isinstance(op, Loop) else 0)
         for region in op.regions:
             self._mark_all_but(region.block.last, passed_on)
+        self._mark_around(op)
+
+    def _mark_around(self, op: Operation) -> None:
         if op.parent not in self.blocks:
             self.blocks.add(op.parent)
             if op.parent_op is not None:
@@ -69,18 +72,24 @@ class Liveness:
 
     def propagate(self) -> None:
         """Mark all that what is live is made of."""
-        while self.pending:
-            value = self.pending.pop()
-            if value in self.values:
+        pending, values, operations = self.pending, self.values, self.operations
+        while pending:
+            value = pending.pop()
+            if value in values:
                 continue
-            self.values.add(value)
-            if isinstance(value, OpResult):
-                self._of_result(value)
-            elif isinstance(value.block.parent_op, Loop):
-                self._of_carried(value.block.parent_op, value)
+            values.add(value)
+            op = value.defining_op
+            if op is None:
+                if isinstance(value.block.parent_op, Loop):
+                    self._of_carried(value.block.parent_op, value)
+            elif op.regions:
+                self._of_result(op, value)
+            elif op not in operations:
+                operations.add(op)
+                pending += op.operands
+                self._mark_around(op)
 
-    def _of_result(self, value: OpResult) -> None:
-        op = value.op
+    def _of_result(self, op: Operation, value: OpResult) -> None:
         self.mark_operation(op)
         if isinstance(op, Loop):
             self._of_carried(op, value)
@@ -90,25 +99,26 @@ class Liveness:
     def _of_carried(self, loop: Loop, value: Value) -> None:
         self.mark_operation(loop)
         index = loop.carried_index(value)
-        if index is None:
-            return
-        self.pending += (*loop.carried_sources(index), *loop.carried_names(index))
+        if index is not None:
+            self.values.update(loop.carried_names(index))
+            self.pending += loop.carried_sources(index)
 
 
 def sweep(block: Block, live: Liveness) -> bool:
     """Erase dead operations of a block, last first, and dead carried values and results of live ones."""
     changed = False
-    for op in reversed([*block.operations]):
-        if op.is_terminator:
-            continue
+    before = block.last
+    while before is not None:
+        op, before = before, before.previous
         if op not in live.operations:
-            op.discard()
-            changed = True
-            continue
-        if isinstance(op, Structured):
-            changed |= _drop_results(op, live)
-        for region in op.regions:
-            changed |= sweep(region.block, live)
+            if not op.is_terminator:
+                op.discard()
+                changed = True
+        elif op.regions:
+            if isinstance(op, Structured):
+                changed |= _drop_results(op, live)
+            for region in op.regions:
+                changed |= sweep(region.block, live)
     return changed
 
 

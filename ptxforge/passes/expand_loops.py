@@ -53,6 +53,7 @@ what runs ahead is taken not to wrap.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import attrs
 
@@ -130,8 +131,7 @@ class Schedule:
         return cls(sorted(turn, key=turn.__getitem__), stage, beyond, last, peeled)
 
 
-@attrs.frozen
-class _Lagged:
+class _Lagged(NamedTuple):
     """What the loop's ``source`` (an operation's result, or carried value number ``index``) was ``lag`` steps
     ago."""
 
@@ -168,9 +168,11 @@ class LoopExpander:
 
     def _stage_of(self, value: Value) -> int | None:
         """The stage in which a value of the body is made; ``None`` for one from outside the loop."""
-        op = value.defining_op
+        op, stage = value.defining_op, self.schedule.stage
+        if op in stage:
+            return stage[op]
         top = self.loop.body.ancestor_of(op) if op is not None else None
-        return None if top is None else self.schedule.stage[top]
+        return None if top is None else stage[top]
 
     def _made_in(self, index: int) -> int:
         """The stage of what carried value ``index`` yields (0 when that comes from outside)."""

@@ -199,7 +199,7 @@ def _partial_sums(builder: Builder, reduce: Reduce, split: tuple[int, int, int])
 def _reduce(builder: Builder, x: Value, axis: int, like: Reduce) -> Value:
     """``like``'s reduction of ``x`` along ``axis``."""
     types = Reduce.infer([x.type], {"axis": axis})
-    region = Region(like.regions[0].clone({}).block)
+    region = Region(like.regions[0].block.clone({}))
     return builder.create(Reduce, x, result_types=types, regions=[region], axis=axis).results[0]
 
 

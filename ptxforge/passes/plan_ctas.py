@@ -454,7 +454,7 @@ class _Cutter:
 
     def _reduce_on(self, op: Reduce | Histogram, place: Value) -> None:
         """See REDUCED."""
-        region = op.regions[0].clone({}) if op.regions else Region(_addition())
+        region = Region(op.regions[0].block.clone({}) if op.regions else _addition())
         made = Builder.after(op).create(
             ReduceCtas, *op.results, result_types=[result.type for result in op.results], regions=[region],
             ranks=place.defining_op.rank_bits, location=op.location,

@@ -336,14 +336,15 @@ def _empties(top: Operation, ring: _Ring) -> Value:
 def _producer(function: Function, plan: _Plan, empties: dict[For, Value]) -> Block:
     """The producer's part: what is live of everything up to the loop."""
     block, mapping = Block(), {}
-    live, copies = Liveness(), {}
+    live, copies, kept = Liveness(), {}, plan.live.operations
     for op in function.body.operations:
-        if op in plan.live.operations and ALLOCATES not in op.traits:
-            clone = block.append(op.clone(mapping))
-            copies.update(zip(op.walk(), clone.walk(), strict=True))
+        if op in kept and ALLOCATES not in op.traits:
+            clone = block.append(op.clone(mapping, kept))
+            cloned = [x for x in op.walk() if x in kept or (x.is_terminator and x.parent_op in kept)]
+            copies.update(zip(cloned, clone.walk(), strict=True))
         if op is plan.top:
             break
-    live.operations = {copies[op] for op in plan.live.operations if op in copies}
+    live.operations = {copies[op] for op in kept if op in copies}
     live.values = {mapping[value] for value in plan.live.values if value in mapping}
     sweep(block, live)
     Builder(block).create(Yield)

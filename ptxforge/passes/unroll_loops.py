@@ -136,7 +136,7 @@ def _unroll(loop: For, factor: int) -> None:
     )  # fmt: skip
     rest = Builder.at(loop).create(
         For, split, loop.upper, loop.step, *main.results,
-        regions=[loop.regions[0].clone({})], **{**loop.attributes, "num_stages": 1},
+        regions=[Region(loop.body.clone({}))], **{**loop.attributes, "num_stages": 1},
     )  # fmt: skip
     loop.replace_with(rest.results)
 

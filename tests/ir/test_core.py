@@ -9,7 +9,7 @@ from ptxforge.ir.parser import parse_function
 LOOP = """func @f(%p: ptr<i32>, %n: i32) {
   %zero = constant {value = 0} : i32
   %one = constant {value = 1} : i32
-  for %i = %zero to %n step %one : i32 {
+  for %i = %zero to %n step %one {
     %x = addi %i, %one : i32
     store %p, %x : (ptr<i32>, i32)
     yield

@@ -107,7 +107,7 @@ class _Coalescing:
         last: dict[Register, int] = {}
         under_way = _UnderWay()
         for position, instruction in enumerate(self.code[body.start : body.stop], body.start):
-            if instruction.form.opcode.startswith("wgmma."):
+            if instruction.form.wgmma:
                 last |= dict.fromkeys(under_way.finished_by(instruction, late), position)
             if names.isdisjoint(instruction.operands):
                 continue

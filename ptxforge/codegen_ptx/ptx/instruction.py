@@ -36,12 +36,12 @@ class Form:
     ``results`` (the operands that it defines, first behind the guard), whether it is ``guarded``, whether it
     is ``several`` instructions (of inline assembly), whether it ``repeats`` its results among the other
     operands, which operands are the registers of its ``addresses`` (a constant follows each), and its
-    ``line`` with a place for each operand (of marks none).
+    ``line`` with a place for each operand (of marks none), and whether it is one of ``wgmma``.
 
     In PTX the first operand is what an instruction defines, unless it is a place in memory or a barrier.
     """
 
-    __slots__ = ("addresses", "guarded", "line", "opcode", "repeats", "results", "several", "syntax")
+    __slots__ = ("addresses", "guarded", "line", "opcode", "repeats", "results", "several", "syntax", "wgmma")
 
     def __init__(self, syntax: str):
         self.syntax = syntax
@@ -51,6 +51,7 @@ class Form:
         unnamed = _UNNAMED.match(syntax)[0]
         self.repeats = bool(unnamed)
         guard, self.opcode, first = _PARTS.match(syntax[len(unnamed):]).groups()
+        self.wgmma = self.opcode.startswith("wgmma.")
         if unnamed or self.opcode.startswith(("bar", "{")):
             self.results = unnamed.count("%")
         else:

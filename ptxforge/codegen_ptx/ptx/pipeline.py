@@ -128,10 +128,6 @@ def run(
     return names.declarations(), lines
 
 
-if TYPE_CHECKING:
-    from ptxforge.codegen_ptx.ptx.builder import Builder
-
-
 def check(code: list[Instruction], b: Builder, after: str) -> None:
     """Every register is defined before it is read, in the order of the text; what a pure instruction defines
     nothing else defines, unless it is carried; what is computed at the entry is carried nowhere.

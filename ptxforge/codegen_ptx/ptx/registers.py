@@ -68,14 +68,15 @@ class Names(dict):
         self.counts = dict.fromkeys(DECLARED, 0)
 
     def __missing__(self, operand):
-        if not isinstance(operand, Register):
+        if type(operand) is not Register:
             name = operand
         elif operand in self.aliases:
             name = self[resolve(self.aliases, operand)]
         else:
-            kind = operand.kind
-            name = f"%{kind}{self.counts[kind]}"
-            self.counts[kind] += 1
+            kind, counts = operand.kind, self.counts
+            number = counts[kind]
+            counts[kind] = number + 1
+            name = f"%{kind}{number}"
         self[operand] = name
         return name
 

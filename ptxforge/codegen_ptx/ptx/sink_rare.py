@@ -65,13 +65,14 @@ def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction
     begins: list[tuple[int, int]] = []  # how much follows the begin of a rare region, and its bit
     result: list[Instruction] = []  # last first
     here, around, following = 0, [], 1
+    are_rare, are_read, keep = hot.isdisjoint, hot.update, result.append
     for instruction in reversed(code):
         kind, read = instruction.kind, instruction.operands
         if kind is PURE:
             results = instruction.form.results
             made, read = read[:results], read[results:]
             readers = here
-            if hot.isdisjoint(made):
+            if are_rare(made):
                 regions = 0
                 for x in made:
                     regions |= rare.get(x, 0)
@@ -85,7 +86,7 @@ def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction
                     for region in _bits(regions):
                         moved.setdefault(region, []).append(instruction)
             if readers == here:
-                result.append(instruction)
+                keep(instruction)
         elif kind is RARE_END:
             around.append(here)
             here, following = following, following << 1
@@ -96,12 +97,12 @@ def sink(code: Sequence[Instruction], pinned: set[Register]) -> list[Instruction
             continue
         else:
             readers = here
-            result.append(instruction)
+            keep(instruction)
         if readers:
             for x in read:
                 rare[x] = rare.get(x, 0) | readers
         else:
-            hot.update(read)
+            are_read(read)
     for length, region in reversed(begins):
         result[length:length] = moved.get(region, ())
     result.reverse()
@@ -144,19 +145,16 @@ def _may_move(instruction: Instruction, stable: set[Register], is_only_one: bool
     return all(x in stable for x in instruction.operands if isinstance(x, Register))
 
 
-if TYPE_CHECKING:
-    from ptxforge.codegen_ptx.ptx.builder import Builder
-
-
 def drop_dead(code: list[Instruction], b: Builder) -> list[Instruction]:
     """Without pure instructions whose results nobody uses; what became another register is used as that."""
     used: set = set(b.aliases)
     kept = []
+    are_unused, use, keep = used.isdisjoint, used.update, kept.append
     for instruction in reversed(code):
         operands = instruction.operands
-        if instruction.kind is PURE and used.isdisjoint(operands[: instruction.form.results]):
+        if instruction.kind is PURE and are_unused(operands[: instruction.form.results]):
             continue
-        used.update(operands)
-        kept.append(instruction)
+        use(operands)
+        keep(instruction)
     kept.reverse()
     return kept

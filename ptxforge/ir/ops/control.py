@@ -86,12 +86,13 @@ class Loop(Structured):
 
     def carried_sources(self, index: int) -> list[Value]:
         """The values at :meth:`carried_places`."""
-        return [op.operands[place] for op, place in self.carried_places(index)]
+        place = index - len(self.results)
+        return [self.operands[place], *[region.block.last.operands[place] for region in self.regions]]
 
     def carried_names(self, index: int) -> list[Value]:
         """What carried value ``index`` is called: an argument in each region, and the result."""
-        blocks = [region.block.arguments for region in self.regions]
-        return [*(arguments[index - len(self.results)] for arguments in blocks), self.results[index]]
+        place = index - len(self.results)
+        return [*[region.block.arguments[place] for region in self.regions], self.results[index]]
 
     def first_of(self, argument: BlockArgument) -> Value:
         """What a carried ``argument`` is in the first iteration."""
