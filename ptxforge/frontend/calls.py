@@ -12,6 +12,7 @@ import functools
 import inspect
 import math
 import types
+import typing
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -393,7 +394,8 @@ def _len(v: Visitor, node: ast.AST, value: Any) -> int:
 
 @PYTHON_BUILTINS.means(builtins.isinstance)
 def _isinstance(v: Visitor, node: ast.AST, value: Any, kinds: Any) -> bool:
-    for kind in kinds if isinstance(kinds, tuple) else (kinds,):
+    given = kinds if isinstance(kinds, tuple) else (kinds,)
+    for kind in (part for kind in given for part in typing.get_args(kind) or (kind,)):  # of ``A | B`` both
         is_runtime = isinstance(value, (TensorValue, BlockPointer))
         if isinstance(value, Descriptor):
             if kind is tensor_descriptor:

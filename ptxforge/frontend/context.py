@@ -128,6 +128,13 @@ def default_dtype(value: bool | int | float) -> L.dtype:
     return L.float32 if is_float32 else L.float64
 
 
+def holds(dtype: L.dtype, value: bool | int | float) -> bool:
+    """Whether a number is one of ``dtype``'s."""
+    if dtype.is_int():
+        return dtype.get_int_min_value() <= value <= dtype.get_int_max_value()
+    return value != value or _constant_value(value, dtype) == value
+
+
 def _constant_value(value: bool | int | float, dtype: L.dtype) -> bool | int | float:
     """The number as the IR's constant holds it: rounded to a float type, wrapped into a signed integer,
     which can be written as the bits of an unsigned one."""

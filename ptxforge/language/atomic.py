@@ -109,7 +109,7 @@ def atomic_cas(
     """
 
 
-@builtin
+@builtin(member=True)
 def atomic_load(
     pointer: tensor, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
@@ -122,7 +122,7 @@ def atomic_load(
     """
 
 
-@builtin
+@builtin(member=True)
 def atomic_store(
     pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> None:

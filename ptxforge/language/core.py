@@ -339,8 +339,8 @@ def is_aggregate(value: Any) -> bool:
 
 
 @builtin
-def aggregate_replace(value: Any, **fields: Any) -> Any:
-    """A copy of the object ``value`` of an aggregate class with other values in some ``fields``.
+def aggregate_replace(instance: Any, **changes: Any) -> Any:
+    """A copy of the object ``instance`` of an aggregate class with ``changes``: other values of some fields.
 
     A field that the class does not have, or a value of another kind than the field's, is a compile-time
     error.

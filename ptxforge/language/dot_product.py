@@ -14,15 +14,15 @@ def dot(
     input_precision: str | None = None,
     allow_tf32: bool | None = None,
     max_num_imprecise_acc: int | None = None,
-    out_dtype: dtype = float32,
+    out_dtype: dtype | None = None,
 ) -> tensor:
     """``input @ other + acc`` of blocks ``[M, K]`` and ``[K, N]``, or of batches of them, on tensor cores.
 
     Operands have one type: float16, bfloat16, float32, float64, int8, uint8, or 8-bit floats (which may
     differ). The result is ``[M, N]`` of ``out_dtype``: float32, or float16 for float16 and 8-bit float
-    operands; it is int32 for 8-bit integers and float64 for float64 whatever ``out_dtype`` says. ``acc`` has
-    its type and shape; ``None`` is zeros. Sums are in the result's type, in an order that the tensor cores
-    choose.
+    operands (``None``: the type of ``acc``); it is int32 for 8-bit integers and float64 for float64 whatever
+    ``out_dtype`` says. ``acc`` has its type and shape; ``None`` is zeros of float32. Sums are in the
+    result's type, in an order that the tensor cores choose.
 
     ``input_precision`` says how float32 operands may be rounded for tensor cores:
 

@@ -206,12 +206,12 @@ def umulhi(x: Any, y: Any) -> tensor:
 
 
 @builtin
-def fdiv(x: Any, y: Any, ieee_rounding: bool = False) -> tensor:
+def fdiv(x: Any, y: Any, ieee_rounding: bool = False, approx: bool = False) -> tensor:
     """``x / y`` of floats, in their common type and shape.
 
     float32: ``div.full``, 2 ulp; with the compile-time ``ieee_rounding``, and for float64 always, rounded to
     nearest even. float16 and bfloat16 divide in float32. x/0 is ±inf, 0/0 and inf/inf are NaN. Integers are a
-    compile-time error (``/`` accepts them).
+    compile-time error (``/`` accepts them). ``approx`` (float32 only) has no effect.
     """
 
 

@@ -169,9 +169,8 @@ def cumsum(input: tensor, axis: int = 0, reverse: bool = False, dtype: dtype | N
 
 
 @builtin(member=True)
-def cumprod(input: tensor, axis: int = 0, reverse: bool = False) -> tensor:
+def cumprod(input: tensor, axis: int = 0, reverse: bool = False, dtype: dtype | None = None) -> tensor:
     """Running product of ``input`` along ``axis``; with ``reverse`` from the end.
 
-    ``input`` is a block of any number type, and the result has its shape and element type; bfloat16 gives
-    float32. Integers wrap around; an out of range ``axis`` is a compile-time error.
+    Types, ``dtype`` and errors are those of :func:`cumsum`, but small integers keep their type.
     """

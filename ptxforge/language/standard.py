@@ -21,7 +21,7 @@ def sigmoid(x):
 
 
 @library(member=True)
-def softmax(x, dim=None, keep_dims=False, ieee_rounding: constexpr = False):
+def softmax(x, dim=None, keep_dims=None, ieee_rounding: constexpr = False):
     """``exp(x) / sum(exp(x))`` along ``dim`` (``None``: the first), computed from ``x - max(x)``.
 
     ``x`` is a block of float32 or float64, and so is the result. ``ieee_rounding`` rounds the quotient to
@@ -50,36 +50,32 @@ def swizzle2d(i, j, size_i, size_j, size_g):
     return first + inside % rows, inside // rows
 
 
-@library
-def atomic_poll(pointer, expected, timeout_ns=None, sem: constexpr = "acquire", scope: constexpr = "gpu"):
-    """Read what ``pointer`` points at until it is ``expected``; returns whether it is, as int1.
+@library(member=True)
+def atomic_poll(
+    pointer, expected_value, sem: constexpr = None, scope: constexpr = None, timeout_ns=None
+):
+    """Read what each element of ``pointer`` points at until that is ``expected_value``, which broadcasts.
 
-    ``pointer`` is a scalar, or a block of which every element must be as ``expected`` (which broadcasts).
-    With ``timeout_ns`` (nanoseconds) it gives up then; without one it returns only once the value is there.
-    Types, ``sem`` and ``scope`` are those of :func:`atomic_load`.
+    Returns whether it was, as int1 of the pointers' shape. With ``timeout_ns`` (nanoseconds) it gives up
+    then, after one look at least; without one it returns only once each value was there. Types, ``sem`` and
+    ``scope`` are those of :func:`atomic_load`.
 
-        tl.atomic_poll(flags + peer, epoch, sem="acquire", scope="sys")
+        tl.atomic_poll(flags + peer, epoch, scope="sys")
     """
-    waits = _differs(pointer, expected, sem, scope)
-    if timeout_ns is None:
-        while waits:
-            waits = _differs(pointer, expected, sem, scope)
-    else:
-        start = _nanoseconds()
-        while waits:
-            waits = _differs(pointer, expected, sem, scope)
-            if _nanoseconds() - start > timeout_ns:
+    start = 0 if timeout_ns is None else _nanoseconds()
+    found = atomic.atomic_load(pointer, None, sem, scope) == expected_value
+    while _any(~found):
+        if timeout_ns is not None:
+            if _nanoseconds() - start >= timeout_ns:
                 break
-    return not waits
+        found = found | (atomic.atomic_load(pointer, ~found, sem, scope) == expected_value)
+    return found
 
 
 @library
-def _differs(pointer, expected, sem: constexpr, scope: constexpr):
-    """Whether any element is not as expected."""
-    unlike = atomic.atomic_load(pointer, sem=sem, scope=scope) != expected
-    if unlike.type.is_block():
-        return reduction.max(unlike.to(types.int32), None) != 0
-    return unlike
+def _any(x):
+    """Whether any element holds."""
+    return reduction.reduce_or(x, None) if x.type.is_block() else x
 
 
 @library

@@ -285,7 +285,7 @@ class pointer_type(_Composite):
     def __init__(
         self,
         element_ty: dtype | pointer_type | block_type,
-        address_space: str | int = 1,
+        address_space: str | int = "global",
         const: bool = False,
     ):
         if not isinstance(element_ty, (dtype, pointer_type, block_type)):

@@ -38,6 +38,7 @@ from attrs import field, frozen
 
 from ptxforge.layouts.cta import (
     CTALayout,
+    Interned,
     Shape,
     check_order,
     check_powers,
@@ -47,7 +48,6 @@ from ptxforge.layouts.cta import (
     order_without,
     row_major,
 )
-from ptxforge.layouts.interned import Interned
 from ptxforge.layouts.linear import (
     BLOCK,
     LANE,

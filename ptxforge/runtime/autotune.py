@@ -17,6 +17,7 @@ import importlib
 import logging
 import math
 import sys
+import time
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -24,7 +25,7 @@ from typing import Any
 
 from ptxforge.compiler import Assembly
 from ptxforge.driver.cuda import CudaDevice
-from ptxforge.runtime import array_state, cache, compiler_state, options, timing, variants
+from ptxforge.runtime import array_state, cache, compiler_state, hooks, options, timing, variants
 from ptxforge.runtime import timings as timings_file
 from ptxforge.runtime.config import Config, expand, pow2
 from ptxforge.runtime.derived_tuning import DerivedTuning
@@ -290,7 +291,7 @@ class Autotuner(DerivedTuning, Wrapper):
         self, grid: Any, args: tuple, kwargs: dict[str, Any], named: dict[str, Any], key: tuple
     ) -> Config:
         self._check_writable(named)
-        search = Search(self, grid, args, kwargs)
+        search, began = Search(self, grid, args, kwargs), time.perf_counter()
         configs = self._comparable(self._pruned(args, kwargs), args, kwargs)
         known = self._known_timings(key)
         for config in configs:
@@ -310,6 +311,9 @@ class Autotuner(DerivedTuning, Wrapper):
                 f"none of the {len(configs)} configurations of '{self.__name__}' works:\n{reasons}"
             )
         self._keep(key, known | {repr(c): t for c, t in timings.items() if not math.isinf(t[0])})
+        told = {"fn": self.base_fn, "key": key, "best_config": best, "configs_timings": timings}
+        for tell in hooks.TUNE:
+            tell(**told, duration=time.perf_counter() - began if new else None, cache_hit=not new)
         if prints_results() or not complete:
             how = "" if complete else "interrupted; the best so far: "
             print(

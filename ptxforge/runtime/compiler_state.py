@@ -15,6 +15,7 @@ from pathlib import Path
 
 import ptxforge
 from ptxforge.runtime import store
+from ptxforge.support import settings
 
 _DECIDES_NOTHING = ("checking", "cli", "emulator", "explain", "interpreter", "__pycache__")
 """Folders without a part in what is kept on disk."""
@@ -23,11 +24,11 @@ _known: list[str] = []
 
 
 def digest() -> str:
-    """The hash, 64 hexadecimal digits."""
+    """The hash, 64 hexadecimal digits, and another one for the rules of each release of Triton."""
     with _lock:
         if not _known:
             _known.append(_looked_up())
-        return _known[0]
+        return store.hashed(_known[0], "3.9") if settings.follows(3, 9) else _known[0]
 
 
 def look_ahead() -> None:

@@ -32,6 +32,8 @@ COMPILE: list[Callable[[Compilation], Any]] = []
 """Called before a variant is compiled or found on disk, and once more when it is there."""
 LOAD: list[Callable[[CompiledKernel, Function | None], Any]] = []
 """Called before a variant is loaded onto a device, and with the loaded function after it."""
+TUNE: list[Callable[..., Any]] = []
+"""Called with each choice of an autotuner, by name."""
 
 
 @attrs.define(slots=False, eq=False)

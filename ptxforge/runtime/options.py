@@ -54,14 +54,14 @@ def names() -> tuple[str, ...]:
     return (*compiler.OPTIONS, *LAUNCH, *ACCEPTED)
 
 
-def fuses_by_default() -> bool:
-    """Whether products and sums become fused ones where a launch does not say. Triton's knobs put a function
-    of theirs in its place."""
-    return True
+def fuses(requested: bool | None) -> bool:
+    """Whether products and sums become fused ones where a launch says this. Triton's knobs put a function of
+    theirs in its place."""
+    return requested is None or requested
 
 
 def tells_lines_by_default() -> bool:
-    """Whether PTX has lines of the source where a launch does not say, as for :func:`fuses_by_default`."""
+    """Whether PTX has lines of the source where a launch does not say, as for :func:`fuses`."""
     return True
 
 
@@ -71,8 +71,7 @@ def parse(given: dict[str, Any]) -> Options:
     Raises :class:`ArgumentError` for an unknown name (with the nearest known one) and for a value of an
     accepted option that would change what happens.
     """
-    defaults = {"enable_fp_fusion": fuses_by_default(), "line_info": tells_lines_by_default()}
-    chosen = dict(compiler.OPTIONS) | defaults
+    chosen = dict(compiler.OPTIONS) | {"line_info": tells_lines_by_default()}
     for name, value in given.items():
         if name in chosen:
             chosen[name] = chosen[name] if value is None else value
@@ -80,6 +79,7 @@ def parse(given: dict[str, Any]) -> Options:
             _check_accepted(name, value)
         elif name not in LAUNCH:
             raise ArgumentError(f"is neither a parameter of the kernel nor an option{nearest(name)}", name)
+    chosen["enable_fp_fusion"] = fuses(given.get("enable_fp_fusion"))
     return Options(
         tuple(sorted(chosen.items())),
         stream_handle(given.get("stream")),

@@ -219,7 +219,7 @@ PRINT_AUTOTUNING = Setting(
 TRITON_VERSION = Setting(
     "PTXFORGE_TRITON_VERSION",
     "3.6.0",
-    "the release of Triton that the alias calls itself: packages refuse releases whose faults ptxforge lacks",
+    "the release of Triton that the alias calls itself, and whose types kernels get where releases differ",
     _not_a_release,
 )
 
@@ -228,6 +228,11 @@ ALL = (
     CACHE_SIZE, ASSEMBLER, JIT,
     PRINT_AUTOTUNING, TRITON_VERSION,
 )  # fmt: skip
+
+
+def follows(*release: int) -> bool:
+    """Whether kernels mean what they mean since that release of Triton, where releases differ."""
+    return tuple(map(int, re.findall(r"\d+", TRITON_VERSION.get())[:2])) >= release
 
 
 def unknown() -> list[str]:

@@ -51,8 +51,9 @@ def compile_module_from_src(
     include_dirs: Sequence[str] | None = None,
     libraries: Sequence[str] | None = None,
     ccflags: Sequence[str] | None = None,
+    language: str = "c",
 ) -> ModuleType:
-    """The extension module ``name`` of a C source, out of the cache when it was compiled before. Raises
+    """The extension module ``name`` of a source in C or ``c++``, perhaps out of the cache. Raises
     ``RuntimeError`` where there is no C compiler, and ``CalledProcessError`` when it fails."""
     cache = get_cache_manager(hashlib.sha256((src + platform_key()).encode()).hexdigest())
     file = f"{name}{sysconfig.get_config_var('EXT_SUFFIX')}"
@@ -63,9 +64,10 @@ def compile_module_from_src(
         except (ImportError, RuntimeError):
             pass  # a damaged file: compiled again
     with tempfile.TemporaryDirectory() as folder:
-        source = Path(folder) / f"{name}.c"
+        source = Path(folder) / f"{name}.{'c' if language == 'c' else 'cpp'}"
         source.write_text(src)
-        made = _build(name, str(source), folder, library_dirs or (), include_dirs or (), libraries or (),
+        linked = [*(libraries or ()), *(["stdc++"] if language == "c++" else [])]
+        made = _build(name, str(source), folder, library_dirs or (), include_dirs or (), linked,
                       ccflags or ())  # fmt: skip
         return _load(name, cache.put(Path(made).read_bytes(), file, binary=True))
 

@@ -77,8 +77,8 @@ class Backend(BaseBackend):
     def parse_options(self, given: dict[str, Any]) -> Options:
         """The options with their defaults; those that ptxforge does not know are left out, as Triton does."""
         known = {name: value for name, value in given.items() if name in DEFAULTS}
-        defaults = {"arch": f"sm_{self.target.arch}", "enable_fp_fusion": options.fuses_by_default()}
-        return Options(**DEFAULTS | defaults | known)
+        fuses = options.fuses(given.get("enable_fp_fusion"))
+        return Options(**DEFAULTS | {"arch": f"sm_{self.target.arch}"} | known | {"enable_fp_fusion": fuses})
 
 
 def make_backend(target: GPUTarget) -> Backend:
@@ -257,3 +257,8 @@ class DriverConfig:
 
 
 driver = DriverConfig()
+
+
+def max_shared_mem(device: int) -> int:
+    """The bytes that a block may have."""
+    return driver.active.utils.get_device_properties(device)["max_shared_mem"]

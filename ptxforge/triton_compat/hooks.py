@@ -55,25 +55,6 @@ class HookChain:
             function(*args, **kwargs)
 
 
-class LaunchMetadata:
-    """What a launch hook gets: ``get()`` tells the kernel's name, its function, the stream, and what the
-    kernel's own ``launch_metadata`` says."""
-
-    def __init__(self, launch: hooks.Launch):
-        self._launch = launch
-
-    def get(self) -> dict[str, Any]:
-        """All facts by name."""
-        launch = self._launch
-        facts = {"name": launch.name, "function": launch.variant.function, "stream": launch.stream}
-        return facts | launch.metadata
-
-    @property
-    def data(self) -> dict[str, Any]:
-        """The same."""
-        return self.get()
-
-
 class LazyDict:
     """``data`` and what functions add when :meth:`get` asks for it: metadata that nobody may need."""
 
@@ -93,47 +74,51 @@ class LazyDict:
         return self.data
 
 
-class LaunchChain(HookChain):
-    """Called around every launch, with :class:`LaunchMetadata`. ptxforge knows of it only while it is not
-    empty, so that launches pay for hooks only then."""
+class LaunchMetadata(LazyDict):
+    """What a launch hook gets: ``get()`` tells the kernel's name, its function, the stream, and what the
+    kernel's own ``launch_metadata`` says."""
+
+    def __init__(self, launch: hooks.Launch):
+        super().__init__({"name": launch.name, "function": launch.variant.function, "stream": launch.stream})
+        self.add(lambda: launch.metadata, ())
+
+
+class _KnownChain(HookChain):
+    """In a list of ptxforge's own hooks, as ``entry``, while it is not empty: nobody pays for it else."""
+
+    def __init__(self, before: bool, known: list, entry: Any):
+        super().__init__(reversed=not before)
+        self._known, self._entry = known, entry
+
+    def add(self, func: Callable[..., Any]) -> None:
+        """Call it too, unless it is called already."""
+        super().add(func)
+        if self._entry not in self._known:
+            self._known.append(self._entry)
+
+    def remove(self, func: Callable[..., Any]) -> None:
+        """Call it no longer."""
+        super().remove(func)
+        if not self.calls and self._entry in self._known:
+            self._known.remove(self._entry)
+
+
+class LaunchChain(_KnownChain):
+    """Called around every launch, with :class:`LaunchMetadata`."""
 
     def __init__(self, before: bool):
-        super().__init__(reversed=not before)
         tell = lambda launch: self(LaunchMetadata(launch))  # noqa: E731 - one function for either end
-        self._hook = hooks.Hook(enter=tell) if before else hooks.Hook(exit=tell)
-
-    def add(self, function: Callable[..., Any]) -> None:
-        """Call it too, unless it is called already."""
-        super().add(function)
-        if self._hook not in hooks.LAUNCH:
-            hooks.LAUNCH.append(self._hook)
-
-    def remove(self, function: Callable[..., Any]) -> None:
-        """Call it no longer."""
-        super().remove(function)
-        if not self.calls:
-            self._hook.remove()
+        entry = hooks.Hook(enter=tell) if before else hooks.Hook(exit=tell)
+        super().__init__(before, hooks.LAUNCH, entry)
 
 
-class LoadChain(HookChain):
+class LoadChain(_KnownChain):
     """Called before or after a kernel is loaded, with ``module``, ``function``, ``name``, ``metadata_group``
     (empty: there are no files behind a kernel) and ``hash``."""
 
     def __init__(self, before: bool):
-        super().__init__(reversed=not before)
+        super().__init__(before, hooks.LOAD, self._tell)
         self._before = before
-
-    def add(self, function: Callable[..., Any]) -> None:
-        """Call it too, unless it is called already."""
-        super().add(function)
-        if self._tell not in hooks.LOAD:
-            hooks.LOAD.append(self._tell)
-
-    def remove(self, function: Callable[..., Any]) -> None:
-        """Call it no longer."""
-        super().remove(function)
-        if not self.calls and self._tell in hooks.LOAD:
-            hooks.LOAD.remove(self._tell)
 
     def _tell(self, variant: Any, function: Any) -> None:
         if self._before == (function is None):
@@ -219,77 +204,24 @@ class Chain:
 _numbers = itertools.count(1)
 
 
-class Numbered:
-    """Anything with an identity: a value, a block, a region."""
+class Described:
+    """Anything in Triton's IR: ``id()`` is its own number, ``get_x()`` what it has as ``x``; where that is a
+    list, ``get_x(index)`` a member and ``get_num_xs()`` their number."""
 
-    def __init__(self) -> None:
-        self._id = next(_numbers)
-
-    def id(self) -> int:
-        """A number that nothing else has."""
-        return self._id
-
-
-class Block(Numbered):
-    """A block with ``count`` arguments, the only one of its region."""
-
-    def __init__(self, count: int):
-        super().__init__()
-        self._arguments = [Numbered() for _ in range(count)]
-        self._region = Numbered()
-
-    def get_num_arguments(self) -> int:
-        return len(self._arguments)
-
-    def get_argument(self, index: int) -> Numbered:
-        return self._arguments[index]
-
-    def get_parent(self) -> Numbered:
-        return self._region
+    def __init__(self, **held: Any):
+        number = next(_numbers)
+        self.id = lambda: number
+        for name, value in held.items():
+            if isinstance(value, list):
+                setattr(self, f"get_num_{name}s", value.__len__)
+                setattr(self, f"get_{name}", value.__getitem__)
+            else:
+                setattr(self, f"get_{name}", lambda value=value: value)
 
 
-class Operation:
-    """An operation of a block, by Triton's name for it."""
-
-    def __init__(
-        self,
-        name: str,
-        block: Block | None,
-        operands: Sequence[Numbered] = (),
-        results: Sequence[Numbered] = (),
-        regions: Sequence[Numbered] = (),
-        symbol: str = "",
-    ):
-        self._name, self._block, self._symbol = name, block, symbol
-        self._operands, self._results, self._regions = operands, results, regions
-
-    def get_name(self) -> str:
-        return self._name
-
-    def get_block(self) -> Block | None:
-        return self._block
-
-    def get_num_operands(self) -> int:
-        return len(self._operands)
-
-    def get_operand(self, index: int) -> Numbered:
-        return self._operands[index]
-
-    def get_num_results(self) -> int:
-        return len(self._results)
-
-    def get_result(self, index: int) -> Numbered:
-        return self._results[index]
-
-    def get_num_regions(self) -> int:
-        return len(self._regions)
-
-    def get_region(self, index: int) -> Numbered:
-        return self._regions[index]
-
-    def get_str_attr(self, name: str) -> str:
-        """``sym_name``: the function's name."""
-        return self._symbol
+def _operation(name: str, block: Described | None, operands=(), results=(), regions=()) -> Described:
+    held = {"operand": [*operands], "result": [*results], "region": [*regions]}
+    return Described(name=name, block=block, **held)
 
 
 class Module:
@@ -297,18 +229,20 @@ class Module:
     writes through ``written``."""
 
     def __init__(self, name: str, parameters: Sequence[str], read: Sequence[str], written: Sequence[str]):
-        body = Block(len(parameters))
+        region = Described()
+        body = Described(argument=[Described() for _ in parameters], parent=region)
         places = {parameter: body.get_argument(index) for index, parameter in enumerate(parameters)}
-        loads = [Operation("tt.load", body, [places[name]], [Numbered()]) for name in read]
-        stores = [Operation("tt.store", body, [places[name]]) for name in written]
-        function = Operation("tt.func", None, regions=[body.get_parent()], symbol=name)
-        self._operations = [*loads, *stores, Operation("tt.return", body), function]
+        loads = [_operation("tt.load", body, [places[name]], [Described()]) for name in read]
+        stores = [_operation("tt.store", body, [places[name]]) for name in written]
+        function = _operation("tt.func", None, regions=[region])
+        function.get_str_attr = lambda attribute: name  # "sym_name"
+        self._operations = [*loads, *stores, _operation("tt.return", body), function]
 
     def verify(self) -> bool:
         """It is well formed."""
         return True
 
-    def walk(self, visit: Callable[[Operation], None]) -> None:
+    def walk(self, visit: Callable[[Described], None]) -> None:
         """Call ``visit`` with each operation, what is inside first."""
         for operation in self._operations:
             visit(operation)

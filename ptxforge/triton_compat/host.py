@@ -282,4 +282,4 @@ def is_hip() -> bool:
     return False
 
 
-is_hip_cdna3 = is_hip_cdna4 = is_hip
+is_hip_cdna3 = is_hip_cdna4 = is_hip_gfx1250 = is_hip

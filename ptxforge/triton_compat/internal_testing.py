@@ -320,8 +320,13 @@ class MXScaleTensor(_Codes):
         return torch().where(valid, code, _NAN).to(torch().uint8)
 
     def _decode(self) -> Any:
-        values = torch().exp2(self.data.double() - _BIAS).float()
-        return values.masked_fill(self.data == _NAN, float("nan"))
+        return fp8e8m0_to_float32(self.data)
+
+
+def fp8e8m0_to_float32(scale: Any) -> Any:
+    """The powers of two whose codes are the bytes of a tensor."""
+    codes = scale.view(torch().uint8)
+    return torch().exp2(codes.double() - _BIAS).float().masked_fill(codes == _NAN, float("nan"))
 
 
 def torch() -> ModuleType:

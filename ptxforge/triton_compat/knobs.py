@@ -264,10 +264,11 @@ def _value(read: Callable[[], Any]) -> Any:
 
 
 BuildImpl = CompilationListener = InitHandleHook = JITHook = LaunchHook = PipelineStagesHook = Callable
-JITHookCompileInfo = dict
+AutotuneListener, JITHookCompileInfo = Callable, dict
 """Names for annotations: hooks are whatever can be called so."""
 
 __all__ = [
+    "AutotuneListener",
     "BuildImpl", "CompilationListener", "CompileTimes", "Env", "HookChain", "InitHandleHook", "JITHook",
     "JITHookCompileInfo", "LaunchChain", "LaunchHook", "NvidiaTool", "PipelineStagesHook", "amd",
     "autotuning", "base_knobs", "build", "cache", "compilation", "env", "env_base", "env_bool",
@@ -340,6 +341,7 @@ class autotuning_knobs(base_knobs):  # noqa: N801
     print = env_bool("TRITON_PRINT_AUTOTUNING")
     warmup = env_int("TRITON_AUTOTUNING_WARMUP", 25)
     rep = env_int("TRITON_AUTOTUNING_REP", 100)
+    listener: Any = None
 
 
 class runtime_knobs(base_knobs):  # noqa: N801
@@ -364,6 +366,12 @@ class language_knobs(base_knobs):  # noqa: N801
 
     fp32_default = env_opt_str("TRITON_F32_DEFAULT")
     default_fp_fusion = env_bool("TRITON_DEFAULT_FP_FUSION", True)
+    force_disable_fp_fusion = env_bool("TRITON_FORCE_DISABLE_FP_FUSION")
+
+    def fp_fusion_enabled(self, requested: bool | None) -> bool:
+        """Whether products and sums are fused where a launch says this."""
+        wanted = self.default_fp_fusion if requested is None else requested
+        return wanted and not self.force_disable_fp_fusion
 
 
 class nvidia_knobs(base_knobs):  # noqa: N801
@@ -413,10 +421,11 @@ def refresh_knobs() -> None:
     """Nothing to do: every knob reads its variable whenever it is asked."""
 
 
-options.fuses_by_default = lambda: language.default_fp_fusion
+options.fuses = language.fp_fusion_enabled
 autotune.keeps_results = lambda: autotuning.cache
 _printed = autotune.prints_results
 autotune.prints_results = lambda: autotuning.print or _printed()
 options.tells_lines_by_default = lambda: not compilation.disable_line_info
 store.elsewhere = lambda: cache.__dict__.get("dir")
 hooks.COMPILE.append(lambda told: tell_of_compilation(told, runtime, compilation))
+hooks.TUNE.append(lambda **told: autotuning.listener and autotuning.listener(**told))

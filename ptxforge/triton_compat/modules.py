@@ -13,7 +13,7 @@ from typing import Any
 
 from ptxforge import language
 from ptxforge.language.constexpr import unwrap
-from ptxforge.language.registry import ConstexprFunction, constexpr_function, is_builtin
+from ptxforge.language.registry import ConstexprFunction, LibraryFunction, constexpr_function, is_builtin
 from ptxforge.runtime import (
     arithmetic,
     autotune,
@@ -172,6 +172,9 @@ CORE = {
     "is_builtin": is_builtin,
     "must_use_result": host.must_use_result,
     "tensor_descriptor_base_type": language.tensor_descriptor_type,
+    "base_type": language.dtype | language.pointer_type | language.block_type | language.tuple_type
+    | language.constexpr_type | language.tensor_descriptor_type,
+    "base_value": language.tensor | language.constexpr | language.tensor_descriptor | language.tuple,
 }
 
 
@@ -197,6 +200,7 @@ _JIT = {
     "reinterpret": host.reinterpret,
     "TensorWrapper": host.TensorWrapper,
     "MockTensor": host.MockTensor,
+    "JITCallable": jit.JITFunction | ConstexprFunction | LibraryFunction,
     "AsyncCompileMode": precompile.AsyncCompileMode,
     "FutureKernel": precompile.FutureKernel,
 }
@@ -229,6 +233,7 @@ _COMPILER = {
     "make_backend": drivers.make_backend,
     "triton_key": compiler.triton_key,
     "LazyDict": hooks.LazyDict,
+    "max_shared_mem": drivers.max_shared_mem,
 }
 _CACHE = {"triton_key": compiler.triton_key, "_base32": compiler.base32, "knobs": knobs}
 _SPECIALIZE = {"native_specialize_impl": host.native_specialize_impl, "mangle_type": host.mangle_type}
@@ -253,7 +258,9 @@ def _without(module: ModuleType, others: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in vars(module).items() if name not in others}
 
 
-_TARGET_INFO = _names(host, "current_target is_cuda cuda_capability_geq is_hip is_hip_cdna3 is_hip_cdna4")
+_TARGET_INFO = _names(
+    host, "current_target is_cuda cuda_capability_geq is_hip is_hip_cdna3 is_hip_cdna4 is_hip_gfx1250"
+)
 _FILES = _names(
     host,
     "CacheManager FileCacheManager RemoteCacheBackend"
@@ -264,8 +271,9 @@ _DISASM = _names(compiler, "path_to_cuobjdump path_to_nvdisasm get_sass extract"
 _FILECHECK = _names(
     testing, "stub_target MatchError run_parser run_filecheck run_filecheck_test filecheck_test"
 )
+_DATA = _names(profiler, "get")
 _VIEWER = _names(profiler, "Tree parse format_tree print_tree main")
-_MXFP = _names(internal_testing, "MXFP4Tensor MXScaleTensor")
+_MXFP = _names(internal_testing, "MXFP4Tensor MXScaleTensor fp8e8m0_to_float32")
 
 
 def _language(*path: str) -> list[Source]:
@@ -313,7 +321,8 @@ MODULES: dict[str, Sequence[Source]] = {
     "triton.backends": [_BACKENDS],
     "triton.backends.compiler": [_BACKENDS],
     "triton.backends.driver": [_BACKENDS],
-    "triton.profiler": [_without(profiler, _VIEWER)],
+    "triton.profiler": [_without(profiler, _VIEWER | _DATA)],
+    "triton.profiler.data": [_DATA],
     "triton.profiler.viewer": [_VIEWER],
     "triton.profiler.profile": [
         _names(profiler, "start activate deactivate finalize profile DEFAULT_PROFILE_NAME")

@@ -175,7 +175,7 @@ def activate(session: int | None = None) -> None:
         chosen.activate()
 
 
-def deactivate(session: int | None = None) -> None:
+def deactivate(session: int | None = None, flushing: bool = False) -> None:
     """Stop recording for a while (``None``: every session)."""
     for chosen in _chosen(session):
         chosen.deactivate()
@@ -193,6 +193,11 @@ def finalize(session: int | None = None, output_format: str = "") -> None:
         path.write_text(json.dumps(chosen.literals(), indent=1))
     if session is None:
         _sessions.clear()
+
+
+def get(session: int | None = 0, phase: int = 0) -> list[dict[str, Any]]:
+    """The tree so far, as the file has it. There is one phase."""
+    return _chosen(session)[0].literals() if session is not None else []
 
 
 def _chosen(session: int | None) -> list[Session]:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
+import attrs
 import numpy as np
 from rich.console import Console
 from rich.table import Table
@@ -31,9 +32,13 @@ from ptxforge.triton_compat.compiler import ASTSource
 from ptxforge.triton_compat.host import mangle_type
 
 __all__ = [
-    "Benchmark", "Mark", "assert_close", "do_bench", "do_bench_cudagraph", "get_dram_gbps",
+    "Benchmark", "Mark", "assert_close", "cuda_graph_without_gc", "do_bench", "do_bench_cudagraph",
+    "do_bench_cudagraph_proton", "do_bench_proton", "get_dram_gbps",
     "get_max_simd_tflops", "get_max_tensorcore_tflops", "nvsmi", "perf_report",
 ]  # fmt: skip
+
+do_bench_proton, do_bench_cudagraph_proton = do_bench, do_bench_cudagraph  # which read the GPU's clock
+
 
 def assert_close(
     x: Any, y: Any, atol: float | None = None, rtol: float | None = None, err_msg: str = ""
@@ -58,15 +63,15 @@ def _array(value: Any) -> np.ndarray:
     return np.asarray(value, np.float64)
 
 
+def cuda_graph_without_gc(*args: Any, **kwargs: Any) -> Any:
+    """``torch.cuda.graph``: the garbage collector unloads no kernel."""
+    return importlib.import_module("torch").cuda.graph(*args, **kwargs)
+
+
 def nvsmi(attrs: Sequence[str]) -> list[int]:
     """Integers that ``nvidia-smi`` reports of the first GPU."""
-    command = [
-        "nvidia-smi",
-        "-i",
-        "0",
-        f"--query-gpu={','.join(attrs)}",
-        "--format=csv,noheader,nounits",
-    ]
+    query = f"--query-gpu={','.join(attrs)}"
+    command = ["nvidia-smi", "-i", "0", query, "--format=csv,noheader,nounits"]
     return [int(text) for text in subprocess.check_output(command, text=True).strip().split(",")]
 
 
@@ -106,29 +111,23 @@ def _bits(dtype: Any) -> int:
     return 8 * size if size is not None else dtype.primitive_bitwidth
 
 
+@attrs.define
 class Benchmark:
     """What :func:`perf_report` varies: ``x_names`` over ``x_vals``, one line of the table for each of
     ``line_vals``."""
 
-    def __init__(
-        self,
-        x_names: Sequence[str],
-        x_vals: Sequence[Any],
-        line_arg: str,
-        line_vals: Sequence[Any],
-        line_names: Sequence[str],
-        plot_name: str,
-        args: dict[str, Any] | None = None,
-        xlabel: str = "",
-        ylabel: str = "",
-        x_log: bool = False,
-        y_log: bool = False,
-        styles: Any = None,
-    ):
-        self.x_names, self.x_vals = list(x_names), list(x_vals)
-        self.line_arg, self.line_vals, self.line_names = line_arg, list(line_vals), list(line_names)
-        self.plot_name, self.args = plot_name, dict(args or {})
-        self.xlabel, self.ylabel, self.x_log, self.y_log, self.styles = xlabel, ylabel, x_log, y_log, styles
+    x_names: Sequence[str] = attrs.field(converter=list)
+    x_vals: Sequence[Any] = attrs.field(converter=list)
+    line_arg: str
+    line_vals: Sequence[Any] = attrs.field(converter=list)
+    line_names: Sequence[str] = attrs.field(converter=list)
+    plot_name: str
+    args: dict[str, Any] | None = attrs.field(default=None, converter=lambda given: dict(given or {}))
+    xlabel: str = ""
+    ylabel: str = ""
+    x_log: bool = False
+    y_log: bool = False
+    styles: Any = None
 
 
 class Mark:

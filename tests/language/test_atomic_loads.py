@@ -64,7 +64,7 @@ def producer_and_consumer(data, flags, out, n, BLOCK: tl.constexpr):
         tl.atomic_store(flags + pid, 3)
     else:
         done = tl.atomic_poll(flags + tl.arange(0, 4), 3)
-        tl.store(out, done.to(tl.int32))
+        tl.store(out, tl.min(done.to(tl.int32), 0))
         total = tl.zeros((BLOCK,), tl.int32)
         for p in range(n):
             total += tl.load(data + p * BLOCK + i)
@@ -94,6 +94,24 @@ def test_a_timeout(devices):
         flag, out = (ptxforge.to_device(np.zeros(size, np.int32), device) for size in (1, 3))
         give_up[(1,)](flag, out)
         assert out.numpy().tolist() == [10, 11, 11]
+
+
+@ptxforge.jit
+def each_by_itself(flags, out, N: tl.constexpr, DTYPE: tl.constexpr):
+    i = tl.arange(0, N)
+    tl.store(out + i, (flags + i).atomic_poll(tl.full((1,), 3, DTYPE), "relaxed", "cta", 0).to(tl.int32))
+    tl.store(out + N + i, (flags + i).atomic_load(i < 2, sem="relaxed").to(tl.int32))
+    (flags + i).atomic_store(i, i >= 2)
+
+
+@pytest.mark.parametrize("dtype", [np.int16, np.uint32, np.int64])
+def test_elements_are_polled_each_by_itself(devices, dtype):
+    for device in devices:
+        flags = ptxforge.to_device(np.array([3, 0, 3, 6], dtype), device)
+        out = ptxforge.to_device(np.zeros(8, np.int32), device)
+        each_by_itself[(1,)](flags, out, N=4, DTYPE=tl.int64)
+        assert out.numpy().tolist() == [1, 0, 1, 0, 3, 0, 0, 0]
+        assert flags.numpy().tolist() == [3, 0, 2, 3]
 
 
 @ptxforge.jit

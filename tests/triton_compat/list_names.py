@@ -1,10 +1,13 @@
 """What names a package ``triton`` has, and what its functions take: one line per name.
 
-    PYTHONPATH=<where Triton is> python tests/triton_compat/list_names.py > tests/triton_compat/names_3_6.txt
+    cd tests/triton_compat
+    PYTHONPATH=<where Triton is> python list_names.py > names_3_6.txt
+    PYTHONPATH=<where Triton is> python list_names.py names_3_6.txt > names_3_7.txt
 
 A line is a name, ``Class.member``, or either with its parameters. A line in brackets is a module. Modules of
 other vendors and of Gluon are left out, and what a module imports from another; what packages import stands
-there.
+there. Beside the lists of earlier releases, in their order, only what changed is listed: ``+ name`` and
+``- name``, modules too.
 """
 
 from __future__ import annotations
@@ -19,12 +22,13 @@ import sys
 import textwrap
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 LEFT_OUT = (
     "triton.experimental", "triton.backends.amd", "triton.language.extra.hip", "triton.instrumentation",
-    "triton.tools.triton_to_gluon_translater", "triton.profiler.hooks.instrumentation",
+    "triton.tools.triton_to_gluon_translat", "triton.profiler.hooks.instrumentation",
 )  # fmt: skip
 
 WITHOUT_NAMES = (
@@ -152,14 +156,45 @@ def lines(module: types.ModuleType) -> Iterator[str]:
                 yield f"{name}.{member}{taken}"
 
 
-def main() -> None:
-    """Print the list."""
-    for module in modules():
-        print(f"[{module.__name__}]")
-        if not module.__name__.startswith(WITHOUT_NAMES):
-            print(*lines(module), sep="\n")
+def listed() -> dict[str, set[str]]:
+    """The lines of every module."""
+    return {
+        module.__name__: set() if module.__name__.startswith(WITHOUT_NAMES) else set(lines(module))
+        for module in modules()
+    }
+
+
+def read(paths: Iterable[Path]) -> dict[str, set[str]]:
+    """The lines of every module of a release: its list, behind those of the releases before it."""
+    found: dict[str, set[str]] = {}
+    for path in paths:
+        module = ""
+        for line in filter(None, path.read_text().splitlines()):
+            sign, text = (line[0], line[2:]) if line[:2] in ("+ ", "- ") else ("+", line)
+            if not text.startswith("["):
+                (found[module].add if sign == "+" else found[module].remove)(text)
+            elif sign == "+":
+                module = text[1:-1]
+                found.setdefault(module, set())
+            else:
+                del found[text[1:-1]]
+    return found
+
+
+def main(before: list[str]) -> None:
+    """Print the list, or what changed since the releases whose lists are given."""
+    now, known = listed(), read(map(Path, before))
+    for module in sorted(known.keys() - now.keys()):
+        print(f"- [{module}]")
+    for module, names in now.items():
+        gone, new = known.get(module, set()) - names, names - known.get(module, set())
+        if not before:
+            print(f"[{module}]", *sorted(names), sep="\n")
+        elif gone or new or module not in known:
+            print(f"[{module}]", *(f"- {name}" for name in sorted(gone)), sep="\n")
+            print("".join(f"+ {name}\n" for name in sorted(new)), end="")
 
 
 if __name__ == "__main__":
     sys.path.pop(0)  # this folder
-    main()
+    main(sys.argv[1:])

@@ -6,9 +6,13 @@ import os
 import sys
 import types
 
+import numpy as np
 import pytest
 
-from ptxforge.triton_compat import knobs
+import ptxforge
+import ptxforge.language as tl
+from ptxforge.runtime import options
+from ptxforge.triton_compat import drivers, knobs
 
 
 def test_a_knob_reads_its_variable_until_it_is_assigned(monkeypatch):
@@ -138,3 +142,43 @@ def test_a_knob_by_itself(monkeypatch):
         ("x",),
         None,
     ]
+
+
+def test_fusion_can_be_forbidden(monkeypatch):
+    """Whatever a launch asks for."""
+    for name in ("TRITON_DEFAULT_FP_FUSION", "TRITON_FORCE_DISABLE_FP_FUSION"):
+        monkeypatch.delenv(name, raising=False)
+
+    def fuses(**given):
+        return options.parse(given)["enable_fp_fusion"]
+
+    assert fuses() and fuses(enable_fp_fusion=True) and not fuses(enable_fp_fusion=False)
+    with knobs.language.scope():
+        knobs.language.default_fp_fusion = False
+        assert not fuses() and fuses(enable_fp_fusion=True) and knobs.language.fp_fusion_enabled(True)
+    with knobs.language.scope():
+        knobs.language.force_disable_fp_fusion = True
+        assert not fuses() and not fuses(enable_fp_fusion=True) and not knobs.language.fp_fusion_enabled(True)
+        backend = drivers.make_backend(drivers.GPUTarget("cuda", 90, 32))
+        assert not backend.parse_options({"enable_fp_fusion": True}).enable_fp_fusion
+    assert fuses()
+
+
+@ptxforge.autotune([ptxforge.Config({"BLOCK": block}) for block in (32, 64)], key=["n"])
+@ptxforge.jit
+def doubled(x, n, BLOCK: tl.constexpr):
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(x + i, tl.load(x + i, i < n) * 2, i < n)
+
+
+def test_a_listener_is_told_of_choices(emulator):
+    told = []
+    x = ptxforge.to_device(np.ones(64, np.float32), emulator)
+    with knobs.autotuning.scope(), ptxforge.use_device(emulator):
+        knobs.autotuning.listener = lambda **facts: told.append(facts)
+        for _ in range(2):
+            doubled[lambda chosen: (ptxforge.cdiv(64, chosen["BLOCK"]),)](x, 64)
+    (facts,) = told
+    assert facts["fn"] is doubled.base_fn and facts["best_config"] is doubled.best_config
+    assert facts["key"] == (64, "float32") and facts["configs_timings"] == doubled.configs_timings
+    assert facts["duration"] > 0 and facts["cache_hit"] is False

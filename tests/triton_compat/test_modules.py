@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 import ptxforge
+import ptxforge.language as tl
 from ptxforge import triton_compat
 from ptxforge.support import errors
 from ptxforge.triton_compat.modules import MODULES
@@ -64,7 +65,7 @@ def test_a_module_has_no_names_of_another(triton):
         "runtime.build": "ASTSource", "tools.disasm": "ASTSource",
         "testing": "run_filecheck", "_filecheck": "do_bench",
         "_internal_testing": "MXFP4Tensor", "tools.mxfp": "is_cuda",
-        "profiler": "print_tree", "profiler.viewer": "scope",
+        "profiler": "print_tree", "profiler.viewer": "scope", "profiler.data": "start",
     }  # fmt: skip
     for module, name in names.items():
         found = importlib.import_module(f"triton.{module}")
@@ -111,6 +112,34 @@ def test_element_types_spell_themselves_as_triton_does(triton):
     assert eval(repr(triton.language.bfloat16), scope) is triton.language.bfloat16
     triton_compat.uninstall()
     assert repr(ptxforge.language.float32) == "tl.float32"
+
+
+def test_classes_that_packages_ask_for(triton):
+    """Those that have no class here are several."""
+    jit, core = importlib.import_module("triton.runtime.jit"), triton.language.core
+    called = ptxforge.jit(_kind), ptxforge.language.softmax, triton.constexpr_function(len)
+    assert all(isinstance(function, jit.JITCallable) for function in called)
+    assert not isinstance(len, jit.JITCallable) and not isinstance(core.load, jit.JITCallable)
+    types = core.int32, core.pointer_type(core.int8), core.block_type(core.int8, [4])
+    assert all(isinstance(kind, core.base_type) for kind in types) and not isinstance(4, core.base_type)
+    assert isinstance(core.constexpr(4), core.base_value) and not isinstance(4, core.base_value)
+    assert issubclass(core.tensor, core.base_value)
+
+    def annotated(x: core.base_value, t: core.base_type | None) -> jit.JITCallable: ...
+
+
+def _kind(x, out, VALUE: tl.constexpr, TENSOR: tl.constexpr, CONSTEXPR: tl.constexpr):
+    tl.store(out, isinstance(tl.load(x), VALUE))
+    tl.store(out + 1, isinstance(4, CONSTEXPR | TENSOR))
+    tl.store(out + 2, isinstance(x, CONSTEXPR))
+
+
+def test_classes_in_kernels(triton, emulator):
+    core = triton.language.core
+    out = ptxforge.to_device(np.full(3, 7, np.int32), emulator)
+    with ptxforge.use_device(emulator):
+        ptxforge.jit(_kind)[(1,)](out, out, core.base_value, core.tensor, core.constexpr)
+    assert out.numpy().tolist() == [1, 1, 0]
 
 
 def test_install_twice_is_install_once(triton):

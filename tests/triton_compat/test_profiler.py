@@ -79,6 +79,18 @@ def test_scopes_and_launches_make_a_tree(launch, tmp_path, capsys):
     assert not any("double_2" in line for line in shown)
 
 
+def test_what_was_recorded_so_far(launch):
+    session = profiler.start("profile")
+    with profiler.scope("inside"):
+        launch()
+    profiler.deactivate(session, flushing=True)
+    root, device = profiler.get(session)
+    (scope,) = root["children"]
+    assert scope["frame"]["name"] == "inside" and scope["children"][0]["metrics"]["count"] == 1
+    assert scope["children"][0]["metrics"]["time (ns)"] > 0 and "CUDA" in device
+    assert profiler.get(session)[0] == root and profiler.get(None) == []
+
+
 def test_without_metadata_kernels_have_their_own_names(launch, tmp_path):
     @profiler.scope("decorated")
     def inside():

@@ -1,6 +1,7 @@
-"""Every public name of Triton 3.6 is there and takes the same arguments, or is refused with a reason.
+"""Every public name of Triton 3.6 to 3.9 is there and takes the same arguments, or is refused with a reason.
 
-``names_3_6.txt`` is written by ``list_names.py``, which says what stands in it.
+``names_3_6.txt`` and what changed since (``names_3_7.txt`` …) are written by ``list_names.py``, which says
+what stands in them.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import ast
 import importlib
 import inspect
+import re
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -18,11 +20,12 @@ import pytest
 from ptxforge import triton_compat
 from ptxforge.frontend import expressions
 from ptxforge.language.registry import MEMBERS
-from ptxforge.support.not_there import INSIDES, NOT_THERE
+from ptxforge.support.not_there import NOT_THERE
 from ptxforge.triton_compat.modules import MODULES, reason
-from tests.triton_compat.list_names import WITHOUT_NAMES, assigned, function_of
+from tests.triton_compat.list_names import WITHOUT_NAMES, assigned, function_of, read
 
-LIST = Path(__file__).with_name("names_3_6.txt")
+LISTS = sorted(Path(__file__).parent.glob("names_*.txt"))
+RELEASES = [path.stem.removeprefix("names_").replace("_", ".") for path in LISTS]
 
 IN_KERNELS = {
     "tensor": {*MEMBERS, *expressions._PROPERTIES, "T"},
@@ -37,7 +40,8 @@ OTHER_ARGUMENTS = {
         triton.compiler.errors.CompileTimeAssertionFailure triton.compiler.errors.UnsupportedLanguageConstruct
         triton.runtime.errors.OutOfResources triton.runtime.errors.PTXASError
         triton.runtime.errors.AutotunerError triton.runtime.errors.InterpreterError
-        triton.runtime.jit.KernelParam triton.runtime._async_compile.FutureKernel
+        triton.runtime.jit.JITCallable triton.runtime.jit.KernelParam
+        triton.runtime._async_compile.FutureKernel
         triton.language.core.tensor triton.language.core.tensor_descriptor
         triton.language.core.tensor_descriptor_base triton.language.core.tensor_descriptor_type
         triton.language.core.tuple triton.language.core.range triton.language.core.static_range
@@ -48,6 +52,7 @@ OTHER_ARGUMENTS = {
     "these are names for annotations": """
         triton.knobs.BuildImpl triton.knobs.CompilationListener triton.knobs.InitHandleHook
         triton.knobs.JITHook triton.knobs.LaunchHook triton.knobs.PipelineStagesHook
+        triton.knobs.AutotuneListener
     """,
     "what stands behind the stars is said": """
         triton.language.core.tensor_descriptor.gather triton.language.core.tensor_descriptor.scatter
@@ -60,19 +65,28 @@ OTHER_ARGUMENTS = {
         triton.tools.ragged_tma.store_ragged triton.tools.ragged_tma.to_ragged_indices
     """,
 }
+DOCUMENT = Path(__file__).parents[2] / "docs" / "from-triton.md"
+TOLD = {
+    name
+    for line in DOCUMENT.read_text().partition("\n## What there will not be")[2].splitlines()
+    if re.match(r"\| `(?!triton)", line)
+    for name in re.findall(r"`([\w.*]+)`", line.rpartition(" | ")[0])
+}
+"""What the document says that there is not, and why; ``C.*``: the members of ``C``."""
+
+OTHER_DEFAULTS = {"out_dtype", "keep_dims", "address_space"}
+"""Parameters of which releases have other defaults that mean the same: of tl.dot, tl.softmax, a pointer."""
+
 OTHER = {name for names in OTHER_ARGUMENTS.values() for name in names.split()}
 
 
-def listed() -> list[tuple[str, str, str]]:
+NAMES = {release: read(LISTS[: count + 1]) for count, release in enumerate(RELEASES)}
+
+
+def listed(release: str) -> list[tuple[str, str, str]]:
     """``(module, name, parameters)``; a name without parameters has none in the list, or is no function."""
-    found, module = [], ""
-    for line in LIST.read_text().splitlines():
-        if line.startswith("["):
-            module = line[1:-1]
-        elif line:
-            name, bracket, rest = line.partition("(")
-            found.append((module, name, bracket + rest))
-    return found
+    parts = [(module, *line.partition("(")) for module, names in NAMES[release].items() for line in names]
+    return sorted((module, name, bracket + rest) for module, name, bracket, rest in parts)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +99,9 @@ def triton():
 
 
 def is_refused(full: str) -> bool:
-    return reason(full) is not None
+    parts = full.removeprefix("triton.").split(".")
+    above = {".".join(parts[:count]) for count in range(1, len(parts) + 1)}
+    return reason(full) is not None or not TOLD.isdisjoint(above | {f"{name}.*" for name in above})
 
 
 def _found(module: str, name: str) -> tuple[bool, object]:
@@ -101,20 +117,22 @@ def _found(module: str, name: str) -> tuple[bool, object]:
     return True, here
 
 
-def modules_in_the_list() -> list[str]:
-    return [line[1:-1] for line in LIST.read_text().splitlines() if line.startswith("[")]
+def test_the_lists():
+    assert RELEASES == ["3.6", "3.7", "3.8", "3.9"]
+    assert all(len(NAMES[release]) > 40 and len(listed(release)) > 1500 for release in RELEASES)
 
 
-def test_modules(triton):
-    assert len(modules_in_the_list()) > 40 and len(listed()) > 1500
-    missing = [name for name in modules_in_the_list() if name not in MODULES and not is_refused(name)]
+@pytest.mark.parametrize("release", RELEASES)
+def test_modules(triton, release):
+    missing = [name for name in NAMES[release] if name not in MODULES and not is_refused(name)]
     assert missing == []
     assert [name for name in WITHOUT_NAMES if not is_refused(name)] == []
 
 
-def test_names(triton):
+@pytest.mark.parametrize("release", RELEASES)
+def test_names(triton, release):
     missing = []
-    for module, name, _ in listed():
+    for module, name, _ in listed(release):
         full = f"{module}.{name}"
         if is_refused(module) and module not in MODULES:
             continue
@@ -125,10 +143,12 @@ def test_names(triton):
 
 def test_what_is_refused_is_not_there(triton):
     """A name in the list of names that are not there, and there after all, would be told wrong."""
-    names = [name for names in (*INSIDES.values(), *NOT_THERE) for name in names.split()]
-    full = {name for name in names if name.startswith("triton.") and not name.endswith("*")}
+    full = {name for name in NOT_THERE if name.startswith("triton.")} | {f"triton.{name}" for name in TOLD}
     there = {
-        f"{module}.{name}" for module, name, _ in listed() if module in MODULES and _found(module, name)[0]
+        f"{module}.{name}"
+        for release in RELEASES
+        for module, name, _ in listed(release)
+        if module in MODULES and _found(module, name)[0]
     }
     assert full & there == set()
 
@@ -174,7 +194,7 @@ def difference(parameters: str, ours: Iterable[inspect.Parameter]) -> str:
         if place >= len(found) or found[place].name != name or found[place].kind is found[place].KEYWORD_ONLY:
             return f"parameter {place} is not {name}"
         is_plain = default is not ... and default is not inspect.Parameter.empty
-        if is_plain and _plain(found[place].default) != default:
+        if is_plain and name not in OTHER_DEFAULTS and _plain(found[place].default) != default:
             return f"{name} is {found[place].default!r} by default, not {default!r}"
     missing = [name for name in keywords if name not in by_name and not any_name]
     wanted = {name for name, _ in positional} | set(keywords)
@@ -183,9 +203,10 @@ def difference(parameters: str, ours: Iterable[inspect.Parameter]) -> str:
     return f"takes no {missing}" if missing else f"needs {needed}" if needed else ""
 
 
-def test_parameters(triton):
+@pytest.mark.parametrize("release", RELEASES)
+def test_parameters(triton, release):
     wrong = []
-    for module, name, parameters in listed():
+    for module, name, parameters in listed(release):
         full = f"{module}.{name}"
         if not parameters or module not in MODULES or full in OTHER or is_refused(full):
             continue
@@ -206,9 +227,10 @@ def test_parameters(triton):
     assert wrong == []
 
 
-def test_parameters_of_methods_of_tensors():
+@pytest.mark.parametrize("release", RELEASES)
+def test_parameters_of_methods_of_tensors(release):
     wrong = []
-    for module, name, parameters in listed():
+    for module, name, parameters in listed(release):
         owner, _, member = name.partition(".")
         is_method = module == "triton.language.core" and owner == "tensor" and member in MEMBERS
         if is_method and parameters and member not in ("logical_and", "logical_or"):  # theirs is ``other``

@@ -171,6 +171,13 @@ def test_a_module_of_c(fresh, monkeypatch):
         compiler.compile_module_from_src(SOURCE + " ", "answering")
 
 
+@pytest.mark.skipif(not shutil.which("gcc") or not shutil.which("g++"), reason="needs a C++ compiler")
+def test_a_module_of_cpp(fresh):
+    source = "#include <string>\n#include <Python.h>\n" + SOURCE.replace("42", 'std::string("a\\nb").size()')
+    source = source.replace("PyMODINIT_FUNC", "__attribute__((visibility(\"default\"))) PyMODINIT_FUNC")
+    assert compiler.compile_module_from_src(source, "answering", language="c++").answer() == 3
+
+
 def test_a_module_of_c_without_a_compiler(fresh, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(shutil, "which", lambda name: None)

@@ -6,7 +6,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from ptxforge.frontend.context import Context
+from ptxforge.frontend.context import Context, default_dtype, holds
 from ptxforge.frontend.convert import broadcast_to, cast, common_dtype, common_shape, not_zero, operands
 from ptxforge.frontend.semantics.arguments import choice, static_bool, static_int, tensor
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
@@ -18,6 +18,7 @@ from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.language import arith as language
 from ptxforge.language import types as L
 from ptxforge.language.types import PropagateNan
+from ptxforge.support import settings
 from ptxforge.support.errors import CompilationError, TypeMismatchError
 
 # -- + - * -------------------------------------------------------------------------------------------------
@@ -242,13 +243,26 @@ def compare(ctx: Context, x: Any, y: Any, operator: str) -> TensorValue:
     """``x operator y`` as int1: ordered for floats (but ``!=`` is true with a NaN), by sign for integers."""
     if _is_pointer(x) and _is_pointer(y):
         x, y = cast(ctx, x, L.int64), cast(ctx, y, L.int64)
-    x, y = operands(ctx, x, y, operator)
+    x, y = operands(ctx, _compared(ctx, x, y), _compared(ctx, y, x), operator)
     if x.dtype.is_floating():
         return ctx.op(A.CmpF, x, y, dtype=L.int1, predicate=_FLOAT_PREDICATE[operator])
     predicate = _INTEGER_PREDICATE[operator]
     if operator not in ("==", "!="):
         predicate = ("s" if x.dtype.is_int_signed() else "u") + predicate
     return ctx.op(A.CmpI, x, y, dtype=L.int1, predicate=predicate)
+
+
+def _compared(ctx: Context, value: Any, other: Any) -> Any:
+    """Before Triton 3.9 a number that the type beside it does not hold has its own: ``x > 0.1`` of float16
+    compares in float32. Since then it is rounded, or refused."""
+    if not is_number(value) or not isinstance(other, TensorValue) or other.is_pointer:
+        return value
+    own, dtype = default_dtype(value), other.dtype
+    if own.kind() != dtype.kind() or settings.follows(3, 9) or holds(dtype, value):
+        return value
+    wide = common_dtype(own, False, dtype, False)
+    is_exact = wide.is_floating() or wide.is_int_signed()
+    return ctx.constant(value, wide) if is_exact and wide is not dtype else value
 
 
 # -- functions ---------------------------------------------------------------------------------------------
@@ -330,10 +344,12 @@ def chosen(ctx: Context, x: Any, y: Any, which: str, nan_wins: bool = False) -> 
     return extremum(ctx, given["x"], given["y"], which, nan_wins)
 
 
-def own_types(ctx: Context, widen: bool, **values: Any) -> dict[str, TensorValue]:
+def own_types(ctx: Context, widen: bool, **values: Any) -> dict[str, Any]:
     """Numbers as scalars of the common type, in which they count with types of their own (int32, float32),
-    and with ``widen`` bfloat16 as float32. Triton promotes like this in some functions: there
-    ``tl.maximum(x, 0.0)`` of float16 is float32. The numbers themselves are not rounded to float32."""
+    and with ``widen`` bfloat16 as float32. Triton promotes like this in some functions before release 3.9:
+    there ``tl.maximum(x, 0.0)`` of float16 is float32. The numbers themselves are not rounded to float32."""
+    if settings.follows(3, 9):
+        return values
     given = {name: tensor(ctx, value, name) for name, value in values.items()}
     for name, value in given.items():
         if value.is_pointer:
@@ -365,12 +381,22 @@ def maximum(ctx, x, y, propagate_nan=PropagateNan.NONE):
 
 @implements(language.clamp)
 def clamp(ctx, x, min, max, propagate_nan=PropagateNan.NONE):
-    x, low, high = common_floats(ctx, "clamp", **own_types(ctx, True, x=x, min=min, max=max))
-    return ctx.op(M.ClampF, x, low, high, propagate_nan=_nan_wins(propagate_nan))
+    x, low, high = _common_numbers(ctx, "clamp", own_types(ctx, True, x=x, min=min, max=max))
+    nan_wins = _nan_wins(propagate_nan)
+    if x.dtype.is_int():
+        return extremum(ctx, extremum(ctx, x, low, "maximum"), high, "minimum")
+    return ctx.op(M.ClampF, x, low, high, propagate_nan=nan_wins)
 
 
 def common_floats(ctx: Context, function: str, **values: Any) -> list[TensorValue]:
     """Float operands (numbers among them follow the tensors) in one type and shape."""
+    found = _common_numbers(ctx, function, values)
+    if not found[0].dtype.is_floating():
+        raise ArgumentProblem(next(iter(values)), f"must be a float, is {dtype_name(found[0].dtype)}")
+    return found
+
+
+def _common_numbers(ctx: Context, function: str, values: dict[str, Any]) -> list[TensorValue]:
     dtype, shape, is_number_dtype = None, (), True
     for name, value in values.items():
         given = tensor(ctx, value, name)
@@ -380,8 +406,6 @@ def common_floats(ctx: Context, function: str, **values: Any) -> list[TensorValu
         dtype = given.dtype if dtype is None else common_dtype(dtype, is_number_dtype, given.dtype, mine)
         is_number_dtype = is_number_dtype and mine
         shape = common_shape(shape, given.shape, function)
-    if not dtype.is_floating():
-        raise ArgumentProblem(next(iter(values)), f"must be a float, is {dtype_name(dtype)}")
     return [broadcast_to(ctx, _as(ctx, value, dtype), shape) for value in values.values()]
 
 

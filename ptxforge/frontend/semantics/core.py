@@ -183,10 +183,10 @@ def expect_zero(ctx, x, mask):
 
 
 @implements(language.aggregate_replace)
-def aggregate_replace(ctx, value, **fields):
-    if not isinstance(value, language.Aggregate):
-        raise ArgumentProblem("value", f"must be an object of an aggregate class, is {describe(value)}")
-    return replaced(ctx, value, fields)
+def aggregate_replace(ctx, instance, **changes):
+    if not isinstance(instance, language.Aggregate):
+        raise ArgumentProblem("instance", f"must be an object of an aggregate class, is {describe(instance)}")
+    return replaced(ctx, instance, changes)
 
 
 def _shown(value: Any) -> Any:

@@ -44,13 +44,15 @@ def dot(
     input_precision=None,
     allow_tf32=None,
     max_num_imprecise_acc=None,
-    out_dtype=L.float32,
+    out_dtype=None,
 ):
     a, b = _matrix(input, "input"), _matrix(other, "other")
     if L.float8e4b15 in (a.dtype, b.dtype):
         a, b = cast(ctx, a, L.float16), cast(ctx, b, L.float16)
     _check_types(a, b)
     shape = _result_shape(a, b)
+    if arguments.static(out_dtype, "out_dtype") is None:
+        out_dtype = L.float16 if isinstance(acc, TensorValue) and acc.dtype is L.float16 else L.float32
     dtype = _result_dtype(a.dtype, out_dtype)
     c = _accumulator(ctx, acc, dtype, shape)
     if len(shape) > 3:

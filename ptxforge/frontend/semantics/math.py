@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ptxforge.frontend.context import Context
+from ptxforge.frontend.convert import operands
 from ptxforge.frontend.semantics import arguments
 from ptxforge.frontend.semantics.arith import common_floats, own_types, same_integers
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
@@ -15,6 +16,7 @@ from ptxforge.ir.ops import arith as A
 from ptxforge.ir.ops import math as M
 from ptxforge.language import math as language
 from ptxforge.language import types as L
+from ptxforge.support import settings
 
 
 def _float(what: str, fits: Callable[[L.dtype], bool]) -> Callable[[Context, Any], TensorValue]:
@@ -89,9 +91,14 @@ def umulhi(ctx, x, y):
 
 
 @implements(language.fdiv)
-def fdiv(ctx, x, y, ieee_rounding=False):
+def fdiv(ctx, x, y, ieee_rounding=False, approx=False):
+    if settings.follows(3, 9):  # floats narrower than 32 bits have float32 quotients, as of /
+        x, y = operands(ctx, x, y, "fdiv", division=True)
     x, y = common_floats(ctx, "fdiv", x=x, y=y)
-    return ctx.op(M.DivRn if arguments.static_bool(ieee_rounding, "ieee_rounding") else A.DivF, x, y)
+    exact = arguments.static_bool(ieee_rounding, "ieee_rounding")
+    if arguments.static_bool(approx, "approx") and (exact or x.dtype is not L.float32):
+        raise ArgumentProblem("approx", "is for float32 without ieee_rounding")
+    return ctx.op(M.DivRn if exact else A.DivF, x, y)
 
 
 @implements(language.div_rn)

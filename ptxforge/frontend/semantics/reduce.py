@@ -18,6 +18,7 @@ from ptxforge.ir.ops.shape import ExpandDims, MakeRange, Reshape
 from ptxforge.ir.types import I32, TensorType
 from ptxforge.language import reduction as language
 from ptxforge.language import types as L
+from ptxforge.support import settings
 
 Combine = Callable[[Sequence[TensorValue], Sequence[TensorValue]], Sequence[TensorValue]]
 """Combines the left elements with the right ones."""
@@ -192,11 +193,16 @@ def reduce_or(ctx, input, axis, keep_dims=False):
     return _reduce(ctx, [_integer_block(input)], axis, keep_dims, _elementwise(ctx, _bitwise(OrI)))[0]
 
 
-def _scanned(ctx: Context, input: Any, dtype: Any) -> TensorValue:
+def _scanned(ctx: Context, input: Any, dtype: Any, widen: bool = True) -> TensorValue:
+    """``input`` in the type of the result: before Triton 3.9 bfloat16 as float32, and small integers as they
+    are unless ``widen`` or a ``dtype`` says otherwise."""
     block = _number_block(input)
-    if block.dtype is L.bfloat16:
+    is_new = settings.follows(3, 9)
+    if block.dtype is L.bfloat16 and not is_new:
         block = cast(ctx, block, L.float32)
-    return cast(ctx, block, _accumulator(block.dtype, dtype))
+    if widen or is_new or arguments.static(dtype, "dtype") is not None:
+        return cast(ctx, block, _accumulator(block.dtype, dtype))
+    return block
 
 
 @implements(language.cumsum)
@@ -205,10 +211,8 @@ def cumsum(ctx, input, axis=0, reverse=False, dtype=None):
 
 
 @implements(language.cumprod)
-def cumprod(ctx, input, axis=0, reverse=False):
-    block = _number_block(input)
-    block = cast(ctx, block, L.float32) if block.dtype is L.bfloat16 else block
-    return _scan(ctx, [block], axis, reverse, _elementwise(ctx, arith.mul))[0]
+def cumprod(ctx, input, axis=0, reverse=False, dtype=None):
+    return _scan(ctx, [_scanned(ctx, input, dtype, False)], axis, reverse, _elementwise(ctx, arith.mul))[0]
 
 
 # -- extrema -----------------------------------------------------------------------------------------------
@@ -272,7 +276,8 @@ def _pick(ctx: Context, operator: str, leftmost: bool) -> Combine:
 
 def _in_its_type(ctx: Context, input: TensorValue, found: tuple[TensorValue, ...]) -> tuple[TensorValue, ...]:
     """The extremum beside its index, which narrow types keep, other than that without one: Triton's rule."""
-    dtype = L.float32 if input.dtype is L.bfloat16 else input.dtype
+    is_wide = input.dtype is L.bfloat16 and not settings.follows(3, 9)
+    dtype = L.float32 if is_wide else input.dtype
     return cast(ctx, found[0], dtype), found[1]
 
 
