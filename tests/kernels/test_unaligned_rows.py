@@ -251,3 +251,20 @@ def test_arrays_that_nothing_aligns_alike():
     }  # fmt: skip
     ptx = compile_function(copy_rows, signature, {"BLOCK": 256, "WHOLE": False}, "sm_90a", num_warps=1).ptx
     assert "st.global.v4.b32" not in ptx
+
+
+@ptxforge.jit
+def two_bytes_a_thread(x, out, n, BLOCK: tl.constexpr):
+    i = tl.arange(0, BLOCK)
+    tl.store(out + i, tl.load(x + i, mask=i < n, other=1))
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, ml_dtypes.float8_e5m2], ids=["int8", "uint8", "f8"])
+@pytest.mark.parametrize("n", [0, 1, 77, 126, 127])
+def test_vectors_of_two_bytes(execute, dtype, n):
+    """They are no words: each register has one element."""
+    x, one = np.arange(128).astype(dtype), np.ones(1, dtype)
+    expected = np.where(np.arange(128) < n, x, one)
+    for (out,) in execute(two_bytes_a_thread, (1,), [x, np.zeros(128, dtype), n], {"BLOCK": 128}, outputs=[1],
+                          num_warps=2):  # fmt: skip
+        np.testing.assert_array_equal(out.view(np.uint8), expected.view(np.uint8))

@@ -136,7 +136,7 @@ def load_singly(
         for vector, mine, other in wanted:
             with _skip_unless_needed(b, vector, alone):
                 read.append(_read_elements(b, vector, mine, other, element, head, policy))
-        if element.bits >= 32:
+        if len(wanted[0][1]) == len(wanted[0][0].places):
             return
         per_word = 32 // element.bits
         for (vector, mine, _), registers in zip(wanted, read):
@@ -149,11 +149,11 @@ def _read_elements(
     b: Builder, vector: Vector, words: list[Register], other: Sequence, element: T.Type, head: str,
     policy: tuple,
 ) -> list[Register]:
-    """Load the elements of a vector that its masks allow. 32-bit and wider ones go to the vector's
+    """Load the elements of a vector that its masks allow. Those that are not packed go to the vector's
     registers."""
     registers = []
     for at, (place, mask) in enumerate(zip(vector.places, vector.masks)):
-        if element.bits >= 32:
+        if len(words) == len(vector.places):
             register, type = words[at], f"b{element.bits}"
         else:
             (register,), type = fresh_words(b, 1, element)
