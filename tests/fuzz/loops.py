@@ -3,6 +3,8 @@ that copy and flattening in any combination, depths that are known or not and en
 step; around them no loop (the compiler may make one), a loop over tiles, or a ``while``; behind them loads,
 atomics, branches.
 
+One of three programs has loops without products (``streams.py``).
+
 ``generate(seed)`` gives a :class:`LoopProgram`. Floats are small integers, so that all executors agree to the
 last bit.
 """
@@ -11,6 +13,8 @@ from __future__ import annotations
 
 import attrs
 import numpy as np
+
+from tests.fuzz.streams import stream_program
 
 SIZES = (  # rows, columns, depth of a step, warps, stages
     (128, 128, 64, 4, 4), (128, 128, 64, 4, 5), (64, 256, 64, 4, 4), (128, 256, 64, 8, 3), (64, 64, 32, 4, 3),
@@ -88,6 +92,22 @@ class _Loops:
     # -- the program -----------------------------------------------------------------------------------
 
     def program(self) -> LoopProgram:
+        is_stream = self.seed % 3 == 1
+        if is_stream:
+            stream_program(self)
+        else:
+            self.product()
+        parameters = ", ".join([*self.arrays, *self.scalars])
+        source = "\n".join([f"def loop_{self.seed}({parameters}):", *self.lines])
+        target = self.pick(TARGETS)
+        ctas = 2 if target == "sm_90a" and self.chance(0.1) else 1
+        options = {"num_warps": self.warps, "num_stages": self.stages, "num_ctas": ctas}
+        has_steps = is_stream or self.depth > 0
+        return LoopProgram(
+            self.seed, source, self.arrays, self.scalars, self.grid, target, options, has_steps
+        )
+
+    def product(self) -> None:
         self.rows = self.down * self.m - self.pick((0, 0, int(self.rng.integers(0, self.m))))
         self.columns = self.across * self.n - self.pick((0, 0, 8, int(self.rng.integers(0, self.n))))
         self.columns = max(1, self.columns // 16 * 16 if self.chance(0.8) else self.columns)
@@ -107,14 +127,6 @@ class _Loops:
         self.emit(f"i, j, k = tl.arange(0, {self.m}), tl.arange(0, {self.n}), tl.arange(0, {self.k})")
         self.out = self.array("o", 2 * self.rows * self.columns, "int32" if self.is_int8 else "float32")
         getattr(self, f"_{how}")(self.number("T", tiles), tiles)
-        parameters = ", ".join([*self.arrays, *self.scalars])
-        source = "\n".join([f"def loop_{self.seed}({parameters}):", *self.lines])
-        target = self.pick(TARGETS)
-        ctas = 2 if target == "sm_90a" and self.chance(0.1) else 1
-        options = {"num_warps": self.warps, "num_stages": self.stages, "num_ctas": ctas}
-        return LoopProgram(
-            self.seed, source, self.arrays, self.scalars, self.grid, target, options, self.depth > 0
-        )
 
     def advice(self, outer: bool) -> str:
         """What is asked of a loop."""
@@ -241,7 +253,8 @@ class _Loops:
         elif how == "branch":
             self.emit(f"if ({number}) % 2 == 0:", f"    tl.store({self.out} + {place}, acc, mask={mask})")
         elif how == "over" and "t" in number and self.grid == 1:
-            place = place.replace("p[", "(p - y // 2)[")
+            # By the same threads: in what order others store only barriers would say.
+            place = place.replace("p[", f"(p - y + y // {2 * self.m} * {self.m})[")
             self.emit(f"tl.store({self.out} + {place}, acc, mask={mask})")
         else:
             self.emit(f"tl.store({self.out} + {place}, acc, mask={mask})")

@@ -49,7 +49,8 @@ DRAWN = {  # feature: how the text looks, and in how many of 600 programs it is 
     "depths of their own": (r"num_stages=", 100),
     "no step": (r"range\(0, 0,", 10),
     "wide indices": (r"int64", 80),
-    "tiles over each other": (r"y // 2", 10),
+    "tiles over each other": (r"p - y \+", 10),
+    "loops in loops without products": (r"for s .*\n(        .*\n)*        for t ", 60),
     "a while": (r"while ", 40),
 }
 
