@@ -175,6 +175,12 @@ def quotient(x: AxisInfo, by: int) -> AxisInfo:
     return AxisInfo((1,) * x.rank, divisibility, constancy)
 
 
+def quotient_by_value(x: AxisInfo, y: AxisInfo) -> AxisInfo:
+    """``x`` (not negative) divided by ``y``: equal as long as the remainder runs on."""
+    runs = remainder(x, y, True).contiguity
+    return AxisInfo((1,) * x.rank, (1,) * x.rank, map(max, runs, map(min, x.constancy, y.constancy)))
+
+
 def remainder(x: AxisInfo, y: AxisInfo, is_nonnegative: bool) -> AxisInfo:
     """``x`` modulo ``y``: runs shorter than what divides both start and divisor stay runs."""
     contiguity, divisibility = [], []

@@ -46,6 +46,34 @@ def test_what_is_gathered(devices, width):
         np.testing.assert_array_equal(placed[-1].numpy(), rows[index[i // width], i % width] * 2)
 
 
+@ptxforge.jit
+def stacked(x, out, parts, size, part, COUNT: tl.constexpr):
+    """One of the ``parts`` of each row, ``size`` elements of it."""
+    i = tl.program_id(0) * COUNT + tl.arange(0, COUNT)
+    place = (i // size) * parts * size + part * size + i % size
+    tl.store(out + place, tl.load(x + i))
+
+
+def test_rows_of_any_width_that_vectors_divide_are_copied_in_vectors():
+    signature = {"x": "*fp32:16", "out": "*fp32:16", "parts": "i32", "size": "i32:16", "part": "i32"}
+    ptx = stacked.compile(signature, {"COUNT": 1024}, target="sm_90a", num_warps=4).asm["ptx"]
+    assert ptx.count("st.global") == len(re.findall(r"st\.global\.v4\.b32", ptx)) == 2
+    assert ptx.count("div.") + ptx.count("rem.") <= 4  # one quotient and one remainder for 4 neighbours
+
+
+@pytest.mark.parametrize("size", [16, 48, 256, 5])
+def test_what_is_stacked(devices, size):
+    x = np.arange(1024, dtype=np.float32)
+    rows = -(-1024 // size)
+    wanted = np.zeros((rows, 3, size), np.float32)
+    wanted[:, 1] = np.resize(x, rows * size).reshape(rows, size)
+    wanted[-1, 1, 1024 - (rows - 1) * size :] = 0
+    for device in devices:
+        placed = [ptxforge.to_device(a, device) for a in (x, np.zeros(wanted.size, np.float32))]
+        stacked[1, 1, 1](*placed, 3, size, 1, COUNT=1024)
+        np.testing.assert_array_equal(placed[-1].numpy(), wanted.ravel())
+
+
 def test_volatile_loads_stay_apart(emulator):
     ptx = volatile.compile({"index": "*i32:16", "out": "*i32:16"}, {"COUNT": 512}, target="sm_90a").asm["ptx"]
     assert "ld.volatile" in ptx

@@ -60,6 +60,13 @@ RULES = {
     "exclusive or": ("%v = xori %r, %c12 : tensor<32xi32>", 1, 1, 1),
     "right shift": ("%v = shrui %r, %c3 : tensor<32xi32>", 1, 1, 8),
     "quotient of negative": ("%w = subi %r, %c4 : tensor<32xi32>\n%v = divsi %w, %c4 : tensor<32xi32>", 1, 1, 1),  # noqa: E501
+    "quotient by multiples": ("%v = divsi %r, %ns : tensor<32xi32>", 1, 1, 16),
+    "unsigned quotient by multiples": ("%v = divui %r, %ns : tensor<32xi32>", 1, 1, 16),
+    "quotient by unknown": ("%v = divsi %r, %ms : tensor<32xi32>", 1, 1, 1),
+    "quotient by a run": ("%w = addi %r, %ns : tensor<32xi32>\n%v = divsi %r, %w : tensor<32xi32>", 1, 1, 1),
+    "quotient of uniforms": ("%v = divsi %ms, %ns : tensor<32xi32>", 1, 1, 32),
+    "quotient of negative by multiples": (
+        "%w = subi %r, %c12 : tensor<32xi32>\n%v = divsi %w, %ns : tensor<32xi32>", 1, 1, 1),
     "remainder": ("%v = remsi %r, %c4 : tensor<32xi32>", 4, 4, 1),
     "remainder by no power": ("%v = remsi %r, %c12 : tensor<32xi32>", 4, 4, 1),
     "remainder of negative": ("%w = subi %r, %c4 : tensor<32xi32>\n%v = remsi %w, %c4 : tensor<32xi32>", 1, 1, 1),  # noqa: E501

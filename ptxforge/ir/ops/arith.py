@@ -156,13 +156,15 @@ def _remainder(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 
 def _quotient(operands: list[facts.AxisInfo], by: int | None) -> facts.AxisInfo:
-    """What is known of the first operand divided by ``by``, or by nobody knows what."""
-    return facts.pointwise(operands) if by is None or by <= 0 else facts.quotient(operands[0], by)
+    """What is known of the first operand divided by ``by``, or by the second one; by 0 says nothing."""
+    if by is None:
+        return facts.quotient_by_value(*operands)
+    return facts.pointwise(operands) if by <= 0 else facts.quotient(operands[0], by)
 
 
-def _power(places: facts.AxisInfo) -> int | None:
-    """What a shift by ``places`` divides by."""
-    return 1 << places.constant if places.constant is not None and 0 <= places.constant < 31 else None
+def _power(places: facts.AxisInfo) -> int:
+    """What a shift by ``places`` divides by; 0 if it is not known."""
+    return 1 << places.constant if places.constant is not None and 0 <= places.constant < 31 else 0
 
 
 @define("divsi", cost=EXPENSIVE, nonnegative_if=FIRST)
@@ -174,7 +176,7 @@ class DivSI(BinaryInt):
 
     def axis_info(self, operands, nonnegative):
         # Truncation makes -4 / 4 differ from -3 / 4: a run that starts below 0 breaks.
-        return _quotient(operands, operands[1].constant if nonnegative(self.lhs) else None)
+        return _quotient(operands, operands[1].constant if nonnegative(self.lhs) else 0)
 
 
 @define("divui", cost=EXPENSIVE, nonnegative_if=FIRST)
