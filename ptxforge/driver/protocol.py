@@ -11,22 +11,11 @@ import struct
 from collections.abc import Iterable
 from typing import Protocol
 
-import attrs
 import numpy as np
 
 from ptxforge.support.dtypes import DType
+from ptxforge.support.target import FunctionAttributes
 from ptxforge.support.tensor_map import ALIGNMENT, BYTES
-
-
-@attrs.frozen(slots=True)
-class FunctionAttributes:
-    """What loading a kernel tells about it: ``registers`` per thread, static shared bytes per block, local
-    bytes per thread (spills and stack) and the largest block that its registers allow."""
-
-    registers: int
-    static_shared_bytes: int
-    local_bytes: int
-    max_threads_per_block: int
 
 
 def natural_places(sizes: Iterable[int]) -> list[tuple[int, int]]:

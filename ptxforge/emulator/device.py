@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 import numpy as np
@@ -28,22 +27,10 @@ from ptxforge.emulator.tensormap import InvalidTensorMap, encode_tiled
 from ptxforge.support import settings
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import DeviceError
-from ptxforge.support.target import DEFAULT_TARGET
+from ptxforge.support.target import DEFAULT_TARGET, FunctionAttributes
 from ptxforge.support.tensor_map import check_dimensions, kind_of
 
 CHECKS = ("off", "one", "all")
-
-
-@dataclass(frozen=True)
-class FunctionAttributes:
-    """As a driver reports them. Nothing is assembled, so ``registers`` is an estimate: how many are live at
-    once (:func:`registers.pressure`), at most ``.maxnreg``.
-    """
-
-    registers: int
-    static_shared_bytes: int
-    local_bytes: int
-    max_threads_per_block: int
 
 
 class EmulatorDevice:
@@ -232,6 +219,8 @@ class EmulatorFunction:
 
     @cached_property
     def attributes(self) -> FunctionAttributes:
+        """As a driver reports them. Nothing is assembled, so ``registers`` is an estimate: how many are live
+        at once (:func:`registers.pressure`), at most ``.maxnreg``."""
         program = self.translation.program
         return FunctionAttributes(
             min([pressure(program), *program.entry.directives.get("maxnreg", ())]),

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import ast
 import builtins
-import difflib
 import enum
 import operator
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -34,7 +33,7 @@ from ptxforge.language.core import Aggregate
 from ptxforge.language.descriptor import tensor_descriptor
 from ptxforge.language.registry import MEMBERS, ConstexprFunction, is_builtin
 from ptxforge.support.dtypes import DType
-from ptxforge.support.errors import CompilationError, TypeMismatchError, UnsupportedSyntaxError
+from ptxforge.support.errors import CompilationError, TypeMismatchError, UnsupportedSyntaxError, did_you_mean
 from ptxforge.support.not_there import reason
 
 # -- leaves ------------------------------------------------------------------------------------------------
@@ -69,12 +68,6 @@ def name(v: Visitor, node: ast.Name) -> Any:
         f"the global variable '{node.id}' cannot be read in a kernel: it is not a compile-time constant",
         hint=f"make it one ({node.id} = tl.constexpr(…): an annotation does not), or pass it as an argument",
     )
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """A hint with the known word that is most like a misspelt one, or ``""``."""
-    close = difflib.get_close_matches(word, known, 1)
-    return f"did you mean '{close[0]}'?" if close else ""
 
 
 _READABLE = (constexpr, types.ModuleType, type, L.dtype, L.pointer_type, DType)

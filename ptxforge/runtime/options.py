@@ -7,7 +7,6 @@ compilers need and this one accepts because it asks for nothing else than what h
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import warnings
@@ -22,7 +21,7 @@ from ptxforge.language.types import const, dtype
 from ptxforge.runtime.specialize import CONSTEXPR, Parameter
 from ptxforge.support import dtypes
 from ptxforge.support.dtypes import DType
-from ptxforge.support.errors import ArgumentError, CompilationError
+from ptxforge.support.errors import ArgumentError, CompilationError, did_you_mean
 
 LAUNCH = ("stream", "warmup", "launch_cooperative_grid", "launch_pdl")
 
@@ -106,8 +105,8 @@ def check_libraries(value: Any) -> None:
 
 def nearest(name: str, known: Sequence[str] = ()) -> str:
     """``; did you mean 'num_warps'?`` when a known name (an option, unless given) is close, else nothing."""
-    close = difflib.get_close_matches(name, known or names(), n=1)
-    return f"; did you mean '{close[0]}'?" if close else ""
+    hint = did_you_mean(name, known or names())
+    return hint and f"; {hint}"
 
 
 def stream_handle(stream: Any) -> int | None:

@@ -7,7 +7,16 @@ about a kernel's source, :class:`LaunchError` about a launch, :class:`DeviceErro
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
+
 from ptxforge.support.location import Location, describe
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """A hint with the known word that is most like a misspelt one, or ``""``."""
+    close = difflib.get_close_matches(word, known, 1)
+    return f"did you mean '{close[0]}'?" if close else ""
 
 
 class PtxforgeError(Exception):

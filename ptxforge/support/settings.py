@@ -6,7 +6,6 @@ that names the variable. ``python -m ptxforge env`` prints this table.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import warnings
@@ -15,7 +14,7 @@ from typing import Any
 
 import attrs
 
-from ptxforge.support.errors import CompilationError, SettingError
+from ptxforge.support.errors import CompilationError, SettingError, did_you_mean
 from ptxforge.support.target import parse_target
 
 PREFIX = "PTXFORGE_"
@@ -254,8 +253,8 @@ def _with_prefix() -> list[str]:
 
 
 def _nearest(name: str) -> str:
-    close = difflib.get_close_matches(name, [setting.name for setting in ALL], n=1)
-    return f"; did you mean {close[0]}?" if close else ""
+    hint = did_you_mean(name, [setting.name for setting in ALL])
+    return hint and f"; {hint}"
 
 
 _told: set[str] = set()

@@ -34,6 +34,17 @@ _ACCELERATED_PTX = {90: (8, 0), 100: (8, 6), 103: (8, 8), 120: (8, 7)}
 
 
 @attrs.frozen(slots=True)
+class FunctionAttributes:
+    """What loading a kernel tells about it: ``registers`` per thread, static shared bytes per block, local
+    bytes per thread (spills and stack) and the largest block that its registers allow."""
+
+    registers: int
+    static_shared_bytes: int
+    local_bytes: int
+    max_threads_per_block: int
+
+
+@attrs.frozen(slots=True)
 class Occupancy:
     """``blocks`` fit on a multiprocessor, ``warps`` of ``most``; ``limits`` is how many would for each
     resource."""

@@ -100,7 +100,7 @@ def test_a_misspelt_variable_is_told_once(monkeypatch):
     monkeypatch.setenv("PTXFORGE_CHEKC", "all")
     settings._told.clear()
     with pytest.warns(
-        UserWarning, match="PTXFORGE_CHEKC is not one of ptxforge's; did you mean PTXFORGE_CHECK"
+        UserWarning, match="PTXFORGE_CHEKC is not one of ptxforge's; did you mean 'PTXFORGE_CHECK'"
     ):
         launch(ptxforge.jit(fill.fn))
     with warnings.catch_warnings():
@@ -111,7 +111,7 @@ def test_a_misspelt_variable_is_told_once(monkeypatch):
 def test_an_environment_of_another_kind(monkeypatch):
     monkeypatch.setattr(os, "environ", {"PTXFORGE_CHEK": "all", "HOME": "/"})
     (sentence,) = settings.unknown()
-    assert "PTXFORGE_CHEK is not one of ptxforge's; did you mean PTXFORGE_CHECK?" in sentence
+    assert "PTXFORGE_CHEK is not one of ptxforge's; did you mean 'PTXFORGE_CHECK'?" in sentence
 
 
 def test_the_table_shows_what_is_wrong(monkeypatch, capsys):
@@ -120,5 +120,5 @@ def test_the_table_shows_what_is_wrong(monkeypatch, capsys):
     monkeypatch.setenv("COLUMNS", "200")
     assert main(["env"]) == 0
     shown = capsys.readouterr().out
-    assert "wrong: PTXFORGE_CHECK='nonsense'" in shown and "did you mean PTXFORGE_DEVICE?" in shown
+    assert "wrong: PTXFORGE_CHECK='nonsense'" in shown and "did you mean 'PTXFORGE_DEVICE'?" in shown
     assert default_device().name == "emulator"
