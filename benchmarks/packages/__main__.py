@@ -116,6 +116,19 @@ class Comparison:
         self.processes.append(process)
         return process
 
+    def run(self) -> None:
+        """Prepare the cases, then time them, turn by turn, until the time is over."""
+        self.prepare()
+        print(f"prepared after {time.monotonic() - self.begun:.0f} s", flush=True)
+        self.save()
+        turn = 0
+        some = any(all(row[name].get("agrees") for name in self.contenders) for row in self.rows)
+        while some and not self.options.emulator and self.left() > 10:
+            self.measure(turn)
+            self.save()
+            turn += 1
+            print(f"turn {turn} of timing after {time.monotonic() - self.begun:.0f} s", flush=True)
+
     def prepare(self) -> None:
         """Prepare all cases, as many at once as there are workers, until the share of time is over."""
         queues = {
@@ -253,6 +266,7 @@ def main() -> int:
     parser.add_argument("--without", default="", choices=("", *TABLES), help="leave this one out")
     parser.add_argument("--case", default="", help="run the cases whose name contains this")
     parser.add_argument("--seconds", type=float, default=280, help="how long the run may take")
+    parser.add_argument("--prepare", type=float, default=PREPARING, metavar="SHARE")
     parser.add_argument(
         "--workers", type=int, default=os.cpu_count(), help="processes of each compiler, about"
     )
@@ -264,17 +278,11 @@ def main() -> int:
         raise RuntimeError("workers are forks: nothing may touch the GPU before them")
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as caches:
         comparison = Comparison(options, Path(caches))
-        comparison.prepare()
-        print(f"prepared after {time.monotonic() - comparison.begun:.0f} s", flush=True)
-        comparison.save()
-        turn = 0
-        while not options.emulator and comparison.left() > 10:
-            comparison.measure(turn)
-            comparison.save()
-            turn += 1
-            print(f"turn {turn} of timing after {time.monotonic() - comparison.begun:.0f} s", flush=True)
-        for process in comparison.processes:
-            process.kill()
+        try:
+            comparison.run()
+        finally:
+            for process in comparison.processes:
+                process.kill()
     print(summary(comparison.rows))
     return 0
 
