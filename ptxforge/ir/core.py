@@ -132,7 +132,7 @@ class Operation(Interfaces):
             value.uses[self, index] = None
         self.results: tuple[OpResult, ...] = ()
         for type in result_types:  # mostly one
-            self.results += (OpResult(type, self, len(self.results)),)
+            self.results = (*self.results, OpResult(type, self, len(self.results)))
         self.attributes: dict[str, Any] = attributes if attributes is not None else {}
         self.regions: tuple[Region, ...] = tuple(regions)
         for region in self.regions:

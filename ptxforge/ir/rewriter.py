@@ -226,13 +226,16 @@ class Rewriter(MakesValues):
 
     def run(self) -> bool:
         budget = 200 * (len(self.worklist) + 10)
-        worklist, pending = self.worklist, self.pending
+        worklist, pending, patterns = self.worklist, self.pending, self.patterns
         while worklist:
             op = worklist.pop()
             pending.discard(op)
             if op.parent is None:
                 continue  # erased meanwhile
-            if self._step(op):
+            may_fold = self.fold and op.operands and op.operands[0].defining_op.__class__ is Constant
+            if not may_fold and op.__class__ not in patterns and op.is_used:
+                continue
+            if self._step(op, may_fold):
                 self.changed = True
                 if op.parent is not None:
                     self.push(op)  # changed in place: other patterns may match now
@@ -244,11 +247,11 @@ class Rewriter(MakesValues):
                     raise InternalCompilerError(f"rewriting does not come to an end at '{op.name}'\n{text}")
         return self.changed
 
-    def _step(self, op: Operation) -> bool:
+    def _step(self, op: Operation, may_fold: bool) -> bool:
         if not op.is_used and is_dead(op):
             return self.erase(op)
         self.at = op
-        if self.fold and op.operands and type(op.operands[0].defining_op) is Constant:
+        if may_fold:
             value = fold(op)
             if value is not None:
                 return self.replace(op, self.constant(value, op.result.type))

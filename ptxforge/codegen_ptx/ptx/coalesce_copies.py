@@ -21,7 +21,16 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from ptxforge.codegen_ptx.ptx.builder import copied
-from ptxforge.codegen_ptx.ptx.instruction import CARRY, COPY, LABEL, MERGE, Carry, Instruction, Merge
+from ptxforge.codegen_ptx.ptx.instruction import (
+    CARRY,
+    COPY,
+    LABEL,
+    MERGE,
+    Carry,
+    Instruction,
+    Merge,
+    places_of,
+)
 from ptxforge.codegen_ptx.ptx.registers import Register
 
 if TYPE_CHECKING:
@@ -37,13 +46,13 @@ def coalesce_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
     """The same instructions; ``b.aliases`` says which registers become others."""
     found = _Coalescing(code, b)
     tops: dict[Instruction, int] = {}
-    for position, instruction in enumerate(code):
-        kind = instruction.kind
-        if kind is LABEL:
+    for position in places_of(code, "kind", {LABEL, MERGE, CARRY}):
+        instruction = code[position]
+        if instruction.kind is LABEL:
             tops[instruction] = position
-        elif kind is MERGE:
+        elif instruction.kind is MERGE:
             found.merge(instruction)
-        elif kind is CARRY:
+        else:
             found.carry(instruction, range(tops[instruction.top], position))
     return code
 
@@ -107,7 +116,7 @@ class _Coalescing:
         last: dict[Register, int] = {}
         under_way = _UnderWay()
         for position, instruction in enumerate(self.code[body.start : body.stop], body.start):
-            if instruction.form.wgmma:
+            if instruction.form.opcode.startswith("wgmma."):
                 last |= dict.fromkeys(under_way.finished_by(instruction, late), position)
             if names.isdisjoint(instruction.operands):
                 continue
@@ -154,15 +163,17 @@ def pairs_of(copies: Carry | Merge) -> Iterator[Pair]:
 
 def order_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
     """With moves in the place of copies that happen at once, and without copies of a register onto itself."""
-    result = []
-    for instruction in code:
-        kind = instruction.kind
-        if kind is CARRY or kind is MERGE:
+    result, done = [], 0
+    for place in places_of(code, "kind", {COPY, MERGE, CARRY}):
+        instruction, moves = code[place], ()
+        if instruction.kind is not COPY:
             moves = _in_order(list(pairs_of(instruction)), b)
-            result += [copied(*pair, instruction.location, instruction.why) for pair in moves]
-        elif kind is not COPY or not b.aliases or not _onto_itself(instruction.operands, b):
-            result.append(instruction)
-    return result
+        elif not b.aliases or not _onto_itself(instruction.operands, b):
+            continue
+        result += code[done:place]
+        result += [copied(*pair, instruction.location, instruction.why) for pair in moves]
+        done = place + 1
+    return result + code[done:]
 
 
 def _onto_itself(copy: Pair, b: Builder) -> bool:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence, Set
 from functools import lru_cache
-from itertools import pairwise
+from itertools import compress, count, pairwise
+from operator import attrgetter
 
 from ptxforge.codegen_ptx.ptx.registers import Names, Register
 
@@ -27,6 +28,8 @@ class Kind(enum.Enum):
     RARE_BEGIN = "in front of what few threads do; no text"
     RARE_END = "behind what few threads do; no text"
 
+    __hash__ = object.__hash__  # not that of the name
+
 
 PURE, EFFECT, COPY, MERGE, CARRY, LABEL, RARE_BEGIN, RARE_END = Kind
 
@@ -36,12 +39,12 @@ class Form:
     ``results`` (the operands that it defines, first behind the guard), whether it is ``guarded``, whether it
     is ``several`` instructions (of inline assembly), whether it ``repeats`` its results among the other
     operands, which operands are the registers of its ``addresses`` (a constant follows each), and its
-    ``line`` with a place for each operand (of marks none), and whether it is one of ``wgmma``.
+    ``line`` with a place for each operand (of marks none).
 
     In PTX the first operand is what an instruction defines, unless it is a place in memory or a barrier.
     """
 
-    __slots__ = ("addresses", "guarded", "line", "opcode", "repeats", "results", "several", "syntax", "wgmma")
+    __slots__ = ("addresses", "guarded", "line", "opcode", "repeats", "results", "several", "syntax")
 
     def __init__(self, syntax: str):
         self.syntax = syntax
@@ -51,7 +54,6 @@ class Form:
         unnamed = _UNNAMED.match(syntax)[0]
         self.repeats = bool(unnamed)
         guard, self.opcode, first = _PARTS.match(syntax[len(unnamed):]).groups()
-        self.wgmma = self.opcode.startswith("wgmma.")
         if unnamed or self.opcode.startswith(("bar", "{")):
             self.results = unnamed.count("%")
         else:
@@ -127,6 +129,11 @@ class Carry(Instruction):
     the loop, ``born`` the number of registers made before it, ``kept`` what is needed behind it."""
 
     __slots__ = ("born", "kept", "top")
+
+
+def places_of(code: Sequence[Instruction], name: str, chosen: Set) -> Iterator[int]:
+    """Where instructions stand whose attribute of this name is ``chosen``; the others take no step."""
+    return compress(count(), map(chosen.__contains__, map(attrgetter(name), code)))
 
 
 def lines_of(code: Sequence[Instruction], names: Names, why: bool = False) -> list[str]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ptxforge.codegen_ptx.ptx.instruction import EFFECT, LABEL, PURE, Instruction, form_of
+from ptxforge.codegen_ptx.ptx.instruction import EFFECT, LABEL, PURE, Instruction, form_of, places_of
 from ptxforge.codegen_ptx.ptx.pointers import SUM
 from ptxforge.codegen_ptx.ptx.registers import Register
 
@@ -31,21 +31,23 @@ ADD, MULTIPLY_AND_ADD = "add.s64 %s, %s, %s;", "mad.wide.s32 %s, %s, %s, %s;"
 def select_addresses(code: list[Instruction], b: Builder) -> list[Instruction]:
     """The instructions without sums, and with constants in addresses that fit."""
     reach = 0 if "select_addresses" in b.without else 1 << 31
-    result: list[Instruction] = []
+    result, done = [], 0
     far: dict[tuple[Register, int], Register] = {}
-    for instruction in code:
-        kind = instruction.kind
-        if kind is PURE:
-            if instruction.form.syntax == SUM:
-                _select(instruction)
-        elif kind is EFFECT:
-            for at in instruction.form.addresses:
-                if _is_far(*instruction.operands[at : at + 2], reach):
-                    result += _bring_near(instruction, at, far, b)
+    forms = {instruction.form for instruction in code}
+    found = {form for form in forms if form.addresses or form.syntax == SUM or form.line.endswith(":")}
+    for place in places_of(code, "form", found):
+        instruction = code[place]
+        form, kind = instruction.form, instruction.kind
+        if form.syntax == SUM:
+            _select(instruction)
         elif kind is LABEL:
             far.clear()
-        result.append(instruction)
-    return result
+        for at in form.addresses if kind is EFFECT else ():
+            if _is_far(*instruction.operands[at : at + 2], reach):
+                result += code[done:place]
+                result += _bring_near(instruction, at, far, b)
+                done = place
+    return result + code[done:]
 
 
 def _is_far(base: object, offset: object, reach: int) -> bool:
