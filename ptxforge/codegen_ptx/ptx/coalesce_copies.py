@@ -178,6 +178,8 @@ def order_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
 
 def _onto_itself(copy: Pair, b: Builder) -> bool:
     destination, source = copy
+    if destination not in b.aliases and source not in b.aliases:
+        return destination is source
     return b.resolved(destination) is b.resolved(source)
 
 

@@ -25,7 +25,8 @@ class Components:
             is_apart = data_only and isinstance(op, Product)
             together = (op.c, op.result) if is_apart else (*op.operands, *op.results)
             values = [v for v in together if isinstance(v.type, T.TensorType)]
-            self._connect(values if loaded is None else [v for v in values if v in loaded])
+            if len(values) > 1:
+                self._connect(values if loaded is None else [v for v in values if v in loaded])
             if op.regions and isinstance(op, Structured):
                 self._connect_regions(op)
 
@@ -35,7 +36,8 @@ class Components:
 
     def _connect(self, values: list[Value]) -> None:
         """The smaller components join the largest."""
-        found = dict.fromkeys(map(self.find, values))
+        get = self._representative.get
+        found = dict.fromkeys(map(get, values, values))
         if len(found) < 2:
             return
         groups = [self._members.setdefault(value, [value]) for value in found]
