@@ -21,7 +21,6 @@ NAMES = {kind.__name__ for kind in REGISTRY.values()}
 LEFT: dict[str, str] = {}
 
 ASKED = {
-    "codegen_ptx/walking.py": (1, "an offset is the same along the dimensions that a broadcast adds"),
     "passes/accelerate_matmul.py": (3, "products, and the loads that their operands come from"),
     "passes/allocate_shared.py": (1, "tensor maps in the making, whose memory nothing else may use"),
     "passes/analysis/assumptions.py": (2, "comparisons as kernels' authors write promises"),

@@ -8,7 +8,7 @@ import pytest
 from ptxforge.codegen_ptx import emit
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.instruction import PURE, lines_of
-from ptxforge.codegen_ptx.ptx.pointers import SUM, Pointer, address
+from ptxforge.codegen_ptx.ptx.pointers import SUM, Pointer, address, sum_of
 from ptxforge.codegen_ptx.ptx.registers import Names, Register
 from ptxforge.codegen_ptx.ptx.select_addresses import select_addresses
 from ptxforge.ir import types as T
@@ -36,14 +36,14 @@ class Code:
     def selected(self) -> list[str]:
         """The lines behind the four parameters."""
         code = select_addresses(self.b.all_code(), self.b)
-        assert not any(instruction.syntax == SUM for instruction in code)
+        assert not any(instruction.form.opcode == SUM for instruction in code)
         return [line.strip() for line in lines_of(code, Names({}))][4:]
 
 
-def test_a_sum_is_one_instruction_by_term():
+def test_a_sum_becomes_one_instruction_by_term():
     code = Code()
     code.store((code.row, 4), (code.column, 2), offset=512)
-    assert [i.syntax for i in code.b.all_code() if i.kind is PURE][4:] == [SUM, SUM]
+    assert [i.syntax for i in code.b.all_code() if i.kind is PURE][4:] == [sum_of(2)]
     assert code.selected() == [
         "mad.wide.s32 %q2, %r0, 4, %q0;", "mad.wide.s32 %q3, %r1, 2, %q2;", "st.global.b32 [%q3+512], 0;"
     ]  # fmt: skip

@@ -71,8 +71,7 @@ def _entry(b: Builder, register: Register, slot: Slot):
 def _component(b: Builder, entry, slot: Slot, kind: str):
     bits = 64 if kind == "q" else 32
     if slot.is_pointer and slot.terms:
-        p = as_pointer(entry)
-        return advanced(b, p.base, p, slot)
+        return _advanced(b, as_pointer(entry), slot)
     if slot.is_pointer or isinstance(entry, Pointer):
         p = as_pointer(entry)
         return b.plain(
@@ -83,12 +82,10 @@ def _component(b: Builder, entry, slot: Slot, kind: str):
     return entry
 
 
-def advanced(b: Builder, base: Register, p: Pointer, slot: Slot):
-    """``base`` moved by as much as ``p`` is ahead of the slot's terms and offset."""
+def _advanced(b: Builder, p: Pointer, slot: Slot):
+    """The pointer's base moved by as much as it is ahead of the slot's terms and offset."""
     extra = Counter(p.terms) - Counter(slot.terms)
-    # A step cancels what the loop's pointer is behind by when an access is as far ahead of it as the step.
-    extra += Counter((root, -size) for root, size in (Counter(slot.terms) - Counter(p.terms)).elements())
-    base, offset = address(b, Pointer(base, tuple(extra.elements()), p.offset - slot.offset))
+    base, offset = address(b, Pointer(p.base, tuple(extra.elements()), p.offset - slot.offset))
     return b.plain(b.add(base, offset, 64))
 
 

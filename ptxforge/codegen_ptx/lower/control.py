@@ -9,29 +9,20 @@ the regions of reductions and their like, where a scalar is an element, each thr
 
 from __future__ import annotations
 
-from functools import reduce
-from typing import NamedTuple
+from functools import partial, reduce
 
 from ptxforge.codegen_ptx.lower.arith import choose, integer_compare
-from ptxforge.codegen_ptx.lower.carried import (
-    Shape,
-    Slot,
-    advanced,
-    advances_uniformly,
-    carried_shape,
-    general_shape,
-)
-from ptxforge.codegen_ptx.lowering import Lowering, lowers
+from ptxforge.codegen_ptx.lower.carried import Shape, Slot, carried_shape, general_shape
+from ptxforge.codegen_ptx.lowering import Lowering, lowers, rematerialize_after
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.pointers import Pointer, Term, address, as_pointer, whole
+from ptxforge.codegen_ptx.ptx.pointers import Pointer, as_pointer, whole
 from ptxforge.codegen_ptx.ptx.registers import Register, register_class
-from ptxforge.codegen_ptx.rematerialize import rematerialize_after
-from ptxforge.codegen_ptx.walking import plan_loop_pointers
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Value
 from ptxforge.ir.ops import control as ops
 from ptxforge.ir.ops.arith import SelectRarely
 from ptxforge.ir.ops.dot import Product
+from ptxforge.ir.pressure import held_by_loop
 
 
 @lowers(ops.Yield, ops.Condition)
@@ -59,36 +50,27 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     limit, stride = b.plain(upper), b.plain(step)
     end, top = b.label("for_end"), b.label("for")
     induction = general_shape(b, [lower], op.induction.type)
-    shapes, registers, own_pointers = _start_carried(ctx, op.carried, op.initial, op.body.terminator.values)
+    values = zip(op.carried, op.initial, op.body.terminator.values, strict=True)
+    shapes = [carried_shape(b, argument, ctx.get(start), after) for argument, start, after in values]
+    registers = [[b.new(shape.kind) for _ in shape.initial] for shape in shapes]
     counter = [b.new(induction.kind)]
     _copy_initial(b, [induction, *shapes], [counter, *registers])
-    with b.because(_WALKS):
-        for own in own_pointers:
-            b.copy(own.register, own.initial)
     if enters != 1:
         b.effect(f"{b.branch} {end};", guard=b.negate(enters))
     loop = b.place(top)
     b.open_scope()
     ctx.values[op.induction] = induction.entries(b, counter)
     _bind(ctx, op.carried, shapes, registers)
-    b.loop_pointers.update({(own.base, own.terms): own.register for own in own_pointers})
     ctx.block(op.body)
-    for own in own_pointers:
-        del b.loop_pointers[own.base, own.terms]
     following = b.plain(b.add(counter[0], stride, 64 if bits == 64 else 32))
     again = integer_compare(b, "slt", following, limit, bits)
     copies = [(counter[0], following), *_next(ctx, op.body.terminator.values, shapes, registers)]
-    with b.because(_WALKS):
-        copies += [(own.register, _next_pointer(ctx, own, op.body.terminator.values)) for own in own_pointers]
-    b.carry(loop, copies)
+    b.carry(loop, copies, held=partial(held_by_loop, op))
     b.effect(f"{_back_edge(ctx, op)} {top};", guard=b.register(again, "p"))
     b.close_scope()
     b.place(end)
     ctx.set(op, *(shape.entries(b, r) for shape, r in zip(shapes, registers)))
     rematerialize_after(ctx, op)
-
-
-_WALKS = "walk_pointers: its rows differ within a warp, so it has a register of its own"
 
 
 def _back_edge(ctx: Lowering, loop: ops.For) -> str:
@@ -97,50 +79,6 @@ def _back_edge(ctx: Lowering, loop: ops.For) -> str:
     count is a constant; read from its machine code). Loops with products are pipelined by us and stay."""
     has_products = any(loop.walk(Product))
     return ctx.b.branch if has_products else "bra"
-
-
-class _OwnPointer(NamedTuple):
-    """A register that walks beside carried pointer number ``index``, whose register is ``base``:
-    that plus ``terms``."""
-
-    index: int
-    slot: Slot
-    base: Register
-    terms: tuple[Term, ...]
-    register: Register
-    initial: Register
-
-
-def _next_pointer(ctx: Lowering, own: _OwnPointer, following):
-    """What a pointer register of the loop becomes in the next iteration."""
-    b, slot = ctx.b, own.slot
-    p = as_pointer(ctx.scalar(following[own.index]))
-    if p.base == own.base:
-        return advanced(b, own.register, p, slot)
-    base, _ = address(b, Pointer(p.base, own.terms))
-    return advanced(b, base, p, slot)
-
-
-def _start_carried(
-    ctx: Lowering, arguments, initial, following
-) -> tuple[list[Shape], list[list[Register]], list[_OwnPointer]]:
-    """Shapes and fresh registers of carried values, and the extra registers of pointers (``walking.py``)."""
-    b, shapes, wanted = ctx.b, [], []
-    for argument, start, after in zip(arguments, initial, following, strict=True):
-        entries = ctx.get(start)
-        if isinstance(argument.type, T.PointerType) and advances_uniformly(argument, after):
-            found = plan_loop_pointers(ctx, argument, entries[0])
-            entries = [found.start]
-            wanted += [(len(shapes), terms, start) for terms, start in found.own]
-        shapes.append(carried_shape(ctx.b, argument, entries, after))
-    registers = [[b.new(shape.kind) for _ in shape.initial] for shape in shapes]
-    own_pointers = []
-    for index, terms, start in wanted:
-        slot = shapes[index].slots[0]
-        initial = b.plain(b.add(start.base, start.offset - slot.offset, 64))
-        own = b.new("q")
-        own_pointers.append(_OwnPointer(index, slot, registers[index][0], terms, own, initial))
-    return shapes, registers, own_pointers
 
 
 def _copy_initial(b: Builder, shapes: list[Shape], registers: list[list[Register]]) -> None:

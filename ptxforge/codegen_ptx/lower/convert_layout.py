@@ -15,14 +15,7 @@ from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.layouts.conversion import (
-    Exchange,
-    Nothing,
-    Registers,
-    Select,
-    SharedMemory,
-    Shuffle,
-)
+from ptxforge.layouts.conversion import Exchange, Nothing, Registers, Select, SharedMemory, Shuffle
 
 
 @lowers(ConvertLayout)

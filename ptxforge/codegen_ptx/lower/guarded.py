@@ -26,9 +26,8 @@ from typing import NamedTuple
 
 from ptxforge.codegen_ptx.lower.packing import fresh_words, pack, plain_operand
 from ptxforge.codegen_ptx.ptx import pointers
-from ptxforge.codegen_ptx.ptx.access import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.pointers import as_pointer
+from ptxforge.codegen_ptx.ptx.pointers import as_pointer, vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 
@@ -47,12 +46,12 @@ class Vector(NamedTuple):
 
 
 def guarded_vector(
-    b: Builder, places: Sequence, masks: Sequence, size: int, aligned: bool, shared: dict, mine=None
+    b: Builder, places: Sequence, masks: Sequence, size: int, aligned: bool, mine=None
 ) -> Vector:
     """A vector of elements of ``size`` bytes. ``masks`` has an entry per element; ``mine`` is a predicate
-    for all of them; ``shared`` as for :func:`pointers.address`."""
-    base, offset = pointers.address(b, places[0], shared)
-    contiguous = _contiguous(b, places, size, shared)
+    for all of them."""
+    base, offset = pointers.address(b, places[0])
+    contiguous = _contiguous(b, places, size)
     fits = contiguous if aligned else b.both(contiguous, _aligned(b, base, offset, len(places) * size))
     whole = b.both(fits, masks[-1])
     wanted = _either(b, masks[0], _opposite(b, contiguous))
@@ -60,7 +59,7 @@ def guarded_vector(
     return Vector(places, masks, b.both(whole, mine), b.both(single, mine), base, offset)
 
 
-def _contiguous(b: Builder, places: tuple, size: int, shared: dict):
+def _contiguous(b: Builder, places: tuple, size: int):
     """Whether the last address is as far from the first as it should be; None when that is certain."""
     first, last = as_pointer(places[0]), as_pointer(places[-1])
     distance = (len(places) - 1) * size
@@ -73,7 +72,7 @@ def _contiguous(b: Builder, places: tuple, size: int, shared: dict):
             (start, scale), (end, same) = *one, *other
             if scale == same and start.kind == end.kind == "r" and missing % scale == 0:
                 return b.pure("setp.eq.s32 %s, %s, %s;", "p", end, b.plain(b.add(start, missing // scale)))
-    start, end = (pointers.address(b, p, shared) for p in (first, last))
+    start, end = (pointers.address(b, p) for p in (first, last))
     difference = b.register(b.sub(end, start, 64), "q")
     return b.pure("setp.eq.s64 %s, %s, %s;", "p", difference, distance)
 

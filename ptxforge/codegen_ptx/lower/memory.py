@@ -10,12 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ptxforge.codegen_ptx.lower import exchange
-from ptxforge.codegen_ptx.lower.guarded import (
-    Vector,
-    guarded_vector,
-    load_singly,
-    store_singly,
-)
+from ptxforge.codegen_ptx.lower.guarded import Vector, guarded_vector, load_singly, store_singly
 from ptxforge.codegen_ptx.lower.indices import (
     consecutive_registers,
     first_thread,
@@ -26,7 +21,7 @@ from ptxforge.codegen_ptx.lower.indices import (
 from ptxforge.codegen_ptx.lower.packing import elements_of, fresh_words, words_of
 from ptxforge.codegen_ptx.lowering import Lowering, Part, lowers
 from ptxforge.codegen_ptx.ptx import pointers
-from ptxforge.codegen_ptx.ptx.access import vector_load, vector_store
+from ptxforge.codegen_ptx.ptx.pointers import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
@@ -149,10 +144,9 @@ def _load_guarded(ctx: Lowering, op: ops.Load, element: T.Type, width: int) -> N
         tuple(tuple(entries[i : i + width]) for entries in (places, masks, others))
         for i in range(0, len(places), width)
     ]
-    shared = pointers.shared_terms(places)
     loaded = {}
     for place, mask, other in dict.fromkeys(keys):
-        vector = guarded_vector(b, place, mask, element.bytes, op.aligned, shared)
+        vector = guarded_vector(b, place, mask, element.bytes, op.aligned)
         loaded[place, mask, other] = vector, reader.read_whole(vector, other)
     found, words = zip(*loaded.values())
     load_singly(b, found, words, [other for _, _, other in loaded], element, reader.head, reader.policy)
@@ -242,12 +236,11 @@ def store(ctx: Lowering, op: ops.Store) -> None:
         _store_guarded(ctx, op, writer, guarded, values, copies, mine)
         return
     places = ctx.get(op.pointer)[::width]
-    terms = pointers.shared_terms(places)
     masks = _every(ctx, op.mask, width)
     for i in arriving:
         predicate = b.both(masks[i], mine)
         if not (i * width) & copies and predicate != 0:
-            base, offset = pointers.address(b, places[i], terms)
+            base, offset = pointers.address(b, places[i])
             writer.write(base, offset, predicate, values[i * width : (i + 1) * width])
 
 
@@ -273,13 +266,12 @@ def _store_guarded(
     b, element = ctx.b, writer.element
     places = ctx.get(op.pointer)
     masks = ctx.get(op.mask) if op.mask is not None else [None] * len(places)
-    shared = pointers.shared_terms(places)
     starts = [i for i in range(0, len(places), width) if not i & copies]
     aligned = op.aligned
     found, parts = [], [values[i : i + width] for i in starts]
     for i in starts:
         these = slice(i, i + width)
-        found.append(guarded_vector(b, places[these], masks[these], element.bytes, aligned, shared, mine))
+        found.append(guarded_vector(b, places[these], masks[these], element.bytes, aligned, mine))
     # Wide stores come last: the assembler would copy words that are still needed after one.
     store_singly(b, found, parts, element, writer.head, writer.policy)
     for vector, part in zip(found, parts):

@@ -19,8 +19,8 @@ from ptxforge.codegen_ptx.lower.shared_tile import (
 )
 from ptxforge.codegen_ptx.lowering import Lowering, lowers, register_count
 from ptxforge.codegen_ptx.ptx import pointers
-from ptxforge.codegen_ptx.ptx.access import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.pointers import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
@@ -230,11 +230,10 @@ class _Copier:
         self.others = ctx.get(op.other) if op.other is not None else None
         self.bytes = access.vec * access.bytes_per_element
         self.owner = owner(self.b, access.free_lanes | access.free_warps << 5)
-        self.terms = pointers.shared_terms([self.pointers[one.registers[0]] for one in access.accesses])
 
     def copy(self, registers: tuple[int, ...], target) -> None:
         """Copy the elements of ``registers``, which are neighbours, to the shared address ``target``."""
-        base, offset = pointers.address(self.b, self.pointers[registers[0]], self.terms)
+        base, offset = pointers.address(self.b, self.pointers[registers[0]])
         mask = None if self.masks is None else self.masks[registers[0]]
         others = None if self.others is None else [self.others[register] for register in registers]
         if others is not None and all(x in _ZEROS for x in others):

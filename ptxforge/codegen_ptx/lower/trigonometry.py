@@ -13,8 +13,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.constants import f64
-from ptxforge.codegen_ptx.ptx.registers import Register
+from ptxforge.codegen_ptx.ptx.registers import Register, f64
 
 if TYPE_CHECKING:
     from ptxforge.codegen_ptx.lower.reals import Reals

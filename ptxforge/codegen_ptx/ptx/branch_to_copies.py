@@ -22,13 +22,9 @@ that copies or by all, some kernels were 4 % faster with it on an H200 and other
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.instruction import EFFECT, LABEL, PURE, Instruction
 from ptxforge.codegen_ptx.ptx.registers import Register
-
-if TYPE_CHECKING:
-    from ptxforge.codegen_ptx.ptx.builder import Builder
 
 _COPIES = ("@%s cp.async.bulk.tensor.", "@%s cp.reduce.async.bulk.tensor.")
 _RUNS = (*_COPIES, "@%s mbarrier.arrive.expect_tx.", "@%s cp.async.bulk.commit_group")
@@ -42,7 +38,7 @@ def branch_to_copies(code: list[Instruction], b: Builder) -> list[Instruction]:
     reassigned = {*b.aliases, *b.aliases.values()}
     result: list[Instruction] = []
     done = 0
-    for place in [p for p, instruction in enumerate(code) if instruction.syntax.startswith(_RUNS)]:
+    for place in [p for p, instruction in enumerate(code) if instruction.form.syntax.startswith(_RUNS)]:
         length = _length(code, place, reassigned) if place >= done else 0
         if length:
             result += code[done:place] + _behind_branch(code[place : place + length], b)

@@ -1,7 +1,7 @@
 """Builds the flat list of PTX instructions of one kernel.
 
 Instructions are described in ``instruction.py``, what happens to their list afterwards in ``pipeline.py``.
-Operands are registers (``registers.py``), or immediates: ints or literals of floats (``constants.py``).
+Operands are registers or immediates: ints or literals of floats (``registers.py``).
 
 *Value numbering.* :meth:`Builder.pure` gives the register of an equal instruction when one dominates this
 place: scopes open and close with structured control flow, and closing one forgets what was computed in it.
@@ -13,25 +13,15 @@ plain operand.
 
 *Entry code.* What depends on the thread's number alone is computed once at the kernel's entry
 (:meth:`Builder.at_entry`), even when a loop asks for it first.
-
-*Dead code.* Pure instructions whose results nobody uses are dropped afterwards, so lowerings may compute an
-element that a vector access then does not need.
-
-*Rare code.* Within ``with b.rare(p):`` stands what few threads do; what only such code needs moves there.
-
-*Copies* that loops and branches need are noted as such (:meth:`Builder.carry`, :meth:`Builder.merge`): the
-pass ``coalesce_copies`` makes most of them disappear.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 
-from ptxforge.codegen_ptx.ptx.constants import wrap
 from ptxforge.codegen_ptx.ptx.instruction import (
     CARRY,
-    COPY,
     EFFECT,
     LABEL,
     MERGE,
@@ -42,8 +32,9 @@ from ptxforge.codegen_ptx.ptx.instruction import (
     Instruction,
     Location,
     Merge,
+    copied,
 )
-from ptxforge.codegen_ptx.ptx.registers import MOVES, Register, resolve
+from ptxforge.codegen_ptx.ptx.registers import MOVES, Register, resolve, wrap
 from ptxforge.ir.warps import WarpGroup
 from ptxforge.support.target import Target
 
@@ -157,8 +148,7 @@ class Builder:
         self.declarations: dict[str, None] = {}
         self.strings: dict[str, str] = {}
         self.local_bytes = 0
-        # Extra pointer registers of the loops around, by the address they hold: a base plus these terms.
-        self.loop_pointers: dict[tuple[Register, tuple], Register] = {}
+        self.loops: list[Carry] = []  # in the order of their ends
         self.has_rare_code = self.branches_to_copies = False
         self.has_lines = True
 
@@ -233,12 +223,17 @@ class Builder:
         found.born, found.results = born, results
         self.code.append(found)
 
-    def carry(self, loop: Loop, copies: list[tuple[Register, object]], kept: Iterable[Register] = ()) -> None:
-        """At the end of a loop's body: destinations and sources of what it carries."""
-        syntax = f"carry ({', '.join(['%s = %s'] * len(copies))});"
-        found = Carry(syntax, tuple([x for pair in copies for x in pair]), CARRY, self.location, self.why)
-        (found.top, found.born), found.kept = loop, frozenset(kept)
+    def carry(
+        self, loop: Loop, copies: list[tuple[Register, object]], kept: Iterable[Register] = (),
+        held: Callable[[], int] | None = None,
+    ) -> None:  # fmt: skip
+        """At the end of a loop's body: destinations and sources of what it carries, and the rest of what
+        :class:`Carry` tells."""
+        found = Carry("", (), CARRY, self.location, self.why)
+        found.set_pairs(copies)
+        (found.top, found.born), found.kept, found.held = loop, frozenset(kept), held
         self.code.append(found)
+        self.loops.append(found)
 
     def label(self, stem: str) -> str:
         """A fresh label name."""
@@ -294,7 +289,7 @@ class Builder:
     def for_others(self, group: WarpGroup) -> Builder:
         """A builder for what other warps run: see :meth:`end_with`. Only one of the two builds at a time."""
         other = Builder(self.target, group, self.without)
-        for name in ("count", "_labels", "files", "declarations", "version", "has_lines", "aliases"):
+        for name in ("count", "_labels", "files", "declarations", "version", "has_lines", "aliases", "loops"):
             setattr(other, name, getattr(self, name))
         return other
 
@@ -490,11 +485,3 @@ class Builder:
     def resolved(self, operand):
         """The register whose name ``operand`` has: its own, unless a pass made it another one."""
         return resolve(self.aliases, operand) if operand in self.aliases else operand
-
-
-def copied(destination: Register, source, location: Location | None = None, why: str = "") -> Instruction:
-    """A copy of ``source`` in ``destination``."""
-    if destination.kind == "p" and isinstance(source, int):
-        # No immediate predicates: compare constants.
-        return Instruction("setp.ne.b32 %s, %s, 0;", (destination, source), EFFECT, location, why)
-    return Instruction(MOVES[destination.kind], (destination, source), COPY, location, why)

@@ -18,9 +18,8 @@ is computed in the register of the result, unless that is another result already
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
 
-from ptxforge.codegen_ptx.ptx.builder import copied
+from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.instruction import (
     CARRY,
     COPY,
@@ -29,12 +28,10 @@ from ptxforge.codegen_ptx.ptx.instruction import (
     Carry,
     Instruction,
     Merge,
+    copied,
     places_of,
 )
 from ptxforge.codegen_ptx.ptx.registers import Register
-
-if TYPE_CHECKING:
-    from ptxforge.codegen_ptx.ptx.builder import Builder
 
 Pair = tuple[Register, object]
 """Destination and source of a copy."""

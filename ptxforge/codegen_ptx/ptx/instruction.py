@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from functools import lru_cache
-from itertools import compress, count, pairwise
+from itertools import chain, compress, count, pairwise
 from operator import attrgetter
 
-from ptxforge.codegen_ptx.ptx.registers import Names, Register
+from ptxforge.codegen_ptx.ptx.registers import MOVES, Names, Register
 
 Location = tuple[int, int, int]
 """The number of a file, a line, a column, as ``.loc`` has them."""
@@ -38,13 +38,14 @@ class Form:
     """What instructions of one syntax have in common: the ``opcode`` with its suffixes, the number of
     ``results`` (the operands that it defines, first behind the guard), whether it is ``guarded``, whether it
     is ``several`` instructions (of inline assembly), whether it ``repeats`` its results among the other
-    operands, which operands are the registers of its ``addresses`` (a constant follows each), and its
-    ``line`` with a place for each operand (of marks none).
+    operands, which operands are the registers of its ``addresses`` (a constant follows each), the ``target``
+    that it may branch to, and its ``line`` with a place for each operand (of marks none).
 
     In PTX the first operand is what an instruction defines, unless it is a place in memory or a barrier.
     """
 
-    __slots__ = ("addresses", "guarded", "line", "opcode", "repeats", "results", "several", "syntax")
+    __slots__ = ("addresses", "guarded", "line", "opcode", "repeats", "results", "several", "syntax",
+                 "target")  # fmt: skip
 
     def __init__(self, syntax: str):
         self.syntax = syntax
@@ -58,6 +59,7 @@ class Form:
             self.results = unnamed.count("%")
         else:
             self.results = first.count("%s")
+        self.target = syntax[:-1].split()[-1] if self.opcode.startswith("bra") else ""
         around = list(pairwise(syntax.split("%s")))
         self.addresses = tuple(
             [unnamed.count("%") + n for n, (before, behind) in enumerate(around)
@@ -108,6 +110,10 @@ class Instruction:
         read = self.operands[:first] + self.operands[first + form.results :]
         return tuple([x for x in read if x not in results]) if form.repeats else read
 
+    def replace(self, same: dict[Register, Register]) -> None:
+        """Put other registers in the place of some."""
+        self.operands = tuple([same.get(x, x) for x in self.operands])
+
     @property
     def acts(self) -> bool:
         """Whether it computes or does something: it is no mark and no label."""
@@ -126,14 +132,46 @@ class Merge(Instruction):
 
 class Carry(Instruction):
     """What a loop carries to the next iteration: destinations and sources in turn. ``top`` is the label of
-    the loop, ``born`` the number of registers made before it, ``kept`` what is needed behind it."""
+    the loop, ``born`` the number of registers made before it, ``kept`` what is needed behind it, ``held``
+    tells how many registers its tensors take (None where pointers have to stay as they are)."""
 
-    __slots__ = ("born", "kept", "top")
+    __slots__ = ("born", "held", "kept", "top")
+
+    def set_pairs(self, pairs: Collection[tuple[Register, object]]) -> None:
+        """Say anew what becomes what."""
+        self.form = form_of(f"carry ({', '.join(['%s = %s'] * len(pairs))});")
+        self.operands = tuple(chain.from_iterable(pairs))
+
+    def replace(self, same: dict[Register, Register]) -> None:
+        super().replace(same)
+        self.kept = frozenset([same.get(x, x) for x in self.kept])
+
+
+def copied(destination: Register, source, location: Location | None = None, why: str = "") -> Instruction:
+    """A copy of ``source`` in ``destination``."""
+    if destination.kind == "p" and isinstance(source, int):
+        # No immediate predicates: compare constants.
+        return Instruction("setp.ne.b32 %s, %s, 0;", (destination, source), EFFECT, location, why)
+    return Instruction(MOVES[destination.kind], (destination, source), COPY, location, why)
+
+
+def rename(code: Iterable[Instruction], same: dict[Register, Register]) -> None:
+    """Put other registers in the place of some."""
+    if same:
+        disjoint = same.keys().isdisjoint
+        for instruction in code:
+            if not disjoint(instruction.operands):
+                instruction.replace(same)
 
 
 def places_of(code: Sequence[Instruction], name: str, chosen: Set) -> Iterator[int]:
     """Where instructions stand whose attribute of this name is ``chosen``; the others take no step."""
     return compress(count(), map(chosen.__contains__, map(attrgetter(name), code)))
+
+
+def places_with(code: Sequence[Instruction], chosen: Callable[[Form], object]) -> Iterator[int]:
+    """Those of a ``chosen`` form."""
+    return places_of(code, "form", set(filter(chosen, set(map(attrgetter("form"), code)))))
 
 
 def lines_of(code: Sequence[Instruction], names: Names, why: bool = False) -> list[str]:

@@ -3,8 +3,7 @@
 ``python -m ptxforge passes`` prints it below the passes over the IR; ``PTXFORGE_DUMP=drop_dead`` prints the
 instructions after a row, ``PTXFORGE_STOP_AFTER=sink_rare`` leaves out the rows behind it (``lowering`` names
 what is in front of the first one), and with ``PTXFORGE_VERIFY=1`` instructions are checked after each
-(:func:`check`). A kernel is right without any row but those that are ``needed``: each only makes it better.
-(Names are given to registers in any case.)
+(:func:`check`). A kernel is right without any row but those that are ``needed``.
 
 Other decisions have to be taken while operations are lowered, because what follows depends on them. They
 stand in ``RULES``, by the name under which ``--why`` shows them.
@@ -15,23 +14,21 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import attrs
 
 from ptxforge.codegen_ptx.ptx.branch_to_copies import branch_to_copies
+from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, order_copies
 from ptxforge.codegen_ptx.ptx.instruction import CARRY, PURE, Instruction, lines_of
 from ptxforge.codegen_ptx.ptx.registers import Names, Register
-from ptxforge.codegen_ptx.ptx.select_addresses import select_addresses
+from ptxforge.codegen_ptx.ptx.select_addresses import select_addresses, share_terms
 from ptxforge.codegen_ptx.ptx.sink_rare import drop_dead, sink_rare
+from ptxforge.codegen_ptx.ptx.walk_pointers import walk_pointers
 from ptxforge.support import settings
 from ptxforge.support.errors import InternalCompilerError
 
-if TYPE_CHECKING:
-    from ptxforge.codegen_ptx.ptx.builder import Builder
-
-PtxFunction = Callable[[list[Instruction], "Builder"], list[Instruction]]
+PtxFunction = Callable[[list[Instruction], Builder], list[Instruction]]
 
 
 @attrs.frozen(slots=True)
@@ -50,9 +47,22 @@ class PtxPass:
 
 PASSES: tuple[PtxPass, ...] = (
     PtxPass(
+        drop_dead,
+        why="first: lowerings compute every element; wide accesses and unused results then need few of them",
+    ),
+    PtxPass(
+        walk_pointers,
+        why="after drop_dead, for only accesses that are needed count: a loop's pointer takes in what all "
+        "accesses add; those whose rows differ within a warp get a pointer of their own",
+    ),
+    PtxPass(
+        share_terms,
+        why="before coalesce_copies: what addresses have in common reads a loop's old pointer last",
+    ),
+    PtxPass(
         coalesce_copies,
-        why="first: what becomes a loop's carried value or a branch's result is computed in its register, "
-        "where nobody reads the old one any more; rows behind know which registers are assigned repeatedly",
+        why="what becomes a loop's carried value or a branch's result is computed in its register, where "
+        "nobody reads the old one any more; rows behind know which registers are assigned repeatedly",
     ),
     PtxPass(
         order_copies,
@@ -61,18 +71,14 @@ PASSES: tuple[PtxPass, ...] = (
         needed=True,
     ),
     PtxPass(
-        drop_dead,
-        why="lowerings compute every element; wide accesses and unused results then need few of them",
-    ),
-    PtxPass(
         select_addresses,
-        why="after drop_dead: addresses are sums until here, and those that are left become instructions; "
-        "their constants stand in the instructions that access memory, where they fit",
+        why="addresses are sums until here, and become instructions; their constants stand in the "
+        "instructions that access memory, where they fit",
         needed=True,
     ),
     PtxPass(
         sink_rare,
-        why="after drop_dead, which leaves fewer to ask about: what only rare code needs is computed there",
+        why="behind what takes instructions out: what rare code alone needs is computed there",
     ),
     PtxPass(
         branch_to_copies,
@@ -83,14 +89,10 @@ PASSES: tuple[PtxPass, ...] = (
 RULES: dict[str, str] = {
     "at_entry": "what depends on the thread's number alone is computed once, before everything else",
     "number_values": "what an instruction computed that comes before in any case is not computed again",
-    "share_terms": "what most elements of an access have in common is added to their addresses first",
-    "walk_pointers": "a pointer that a loop advances takes in what all its accesses add; accesses whose rows "
-    "differ within a warp get a pointer of their own",
     "recompute": "index arithmetic that is needed behind a loop of products is computed again, for the loop "
     "needs the registers",
 }
-"""What is decided while operations are lowered, by name. :func:`~ptxforge.codegen_ptx.emit` can leave out any
-but the first, and any row of the table, and the kernel is still right."""
+"""What is decided while operations are lowered, by name. A kernel is right without any but the first."""
 
 LOWERING = "lowering"
 """What the instructions are dumped after, and the passes stopped after, before any of them ran."""

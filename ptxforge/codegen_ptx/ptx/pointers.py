@@ -2,23 +2,40 @@
 
 A pointer is ``base + Σ root · scale + offset`` bytes: a 64-bit register that all elements of a tensor share
 where possible, 32-bit (or 64-bit) registers, and a constant that goes into the instruction. A memory
-instruction that needs an address says of which terms it is the sum (``SUM``), those that most elements share
-first; value numbering finds sums again, and the pass ``select_addresses`` makes instructions of them.
+instruction that needs an address says of which terms it is the sum; value numbering finds equal sums again,
+the pass ``share_terms`` what several have in common, and ``select_addresses`` makes instructions of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.instruction import Instruction
 from ptxforge.codegen_ptx.ptx.registers import Register
 
-SUM = "sum %s, %s, %s, %s;"
-"""What a sum of addresses is until it is selected: its register, a 64-bit base, an index, and the bytes that
-one unit of the index counts. An index of 32 bits is sign-extended; one of 64 bits counts bytes already."""
+
+@cache
+def sum_of(terms: int) -> str:
+    """What an address is until it is selected: ``sum`` of a 64-bit base and so many terms. A term is an index
+    and the bytes that one unit of it counts. An index of 32 bits is sign-extended; one of 64 bits counts
+    bytes: 1 or -1 at a time."""
+    return "sum %s, %s" + ", %s, %s" * terms + ";"
+
+
+SUM = "sum"
+"""The opcode of such a sum."""
 
 Term = tuple[Register, int]
 """A register and the bytes that one unit of it counts."""
+
+
+def terms_of(instruction: Instruction) -> Iterator[Term]:
+    """The terms of a sum."""
+    operands = instruction.operands
+    return zip(operands[2::2], operands[3::2], strict=True)
 
 
 class Pointer(NamedTuple):
@@ -56,72 +73,92 @@ def _advance_all(b: Builder, pointers: list, offset, size: int) -> list:
     root, constant = b.split(offset)
     moved = {}
     result = []
-    for p in map(as_pointer, pointers):
-        if root is None or (root, -size) in p.terms:
-            result.append(moved_by(b, p, offset, size))
-            continue
-        base = moved.get(p.base)
-        if base is None:
-            base = moved[p.base] = scaled_sum(b, p.base, root, size)
-        result.append(Pointer(base, p.terms, p.offset + constant * size))
+    for base, terms, start in map(as_pointer, pointers):
+        if root is not None:
+            if base not in moved:
+                moved[base] = scaled_sum(b, base, root, size)
+            base = moved[base]
+        result.append(Pointer(base, terms, start + constant * size))
     return result
 
 
 def moved_by(b: Builder, p: Pointer, offset, size: int) -> Pointer:
-    """A pointer plus ``offset`` elements of ``size`` bytes: one more term, or one less where they cancel."""
+    """A pointer plus ``offset`` elements of ``size`` bytes: one more term."""
     root, constant = b.split(offset)
     return Pointer(p.base, _with_term(p.terms, root, size), p.offset + constant * size)
 
 
 def _with_term(terms: tuple[Term, ...], root: Register | None, size: int) -> tuple[Term, ...]:
     """The terms with ``size`` bytes for each unit of ``root`` (None: nothing) added."""
-    if root is None:
-        return terms
-    if (root, -size) in terms:
-        at = terms.index((root, -size))
-        return terms[:at] + terms[at + 1 :]
-    return tuple(sorted((*terms, (root, size))))
+    return terms if root is None else tuple(sorted((*terms, (root, size))))
 
 
 def scaled_sum(b: Builder, base, root: Register, size: int) -> Register:
     """``base + root · size`` with 64 bits; ``root`` is sign-extended."""
-    if root.kind == "q":
-        root, size = b.mul(root, size, 64), 1
-    return b.pure(SUM, "q", b.register(base, "q"), root, size)
+    return _sum(b, base, ((root, size),))
 
 
-def address(b: Builder, pointer, shared_terms: dict | None = None) -> tuple[Register, int]:
+def _sum(b: Builder, base, terms: tuple[Term, ...]) -> Register:
+    """The base plus terms, as one instruction until addresses are selected."""
+    operands: list = []
+    for root, size in terms:
+        operands += (root, size) if root.kind == "r" else (b.mul(root, size, 64), 1)
+    return b.pure(sum_of(len(terms)), "q", b.register(base, "q"), *operands)
+
+
+def address(b: Builder, pointer) -> tuple[Register, int]:
     """(64-bit register, constant bytes) of one pointer."""
     base, terms, offset = as_pointer(pointer)
-    if (base, terms) in b.loop_pointers:
-        base, terms = b.loop_pointers[base, terms], ()
-    if len(terms) > 1 and shared_terms and "share_terms" not in b.without:
-        terms = sorted(terms, key=lambda term: (-shared_terms.get(term, 0), term))
-    for root, size in terms:
-        base = scaled_sum(b, base, root, size)
+    if terms:
+        return _sum(b, base, terms), offset
     if isinstance(base, int):
         base, offset = b.register(b.add(base, offset, 64), "q"), 0
     return base, offset
 
 
-def shared_terms(pointers: list) -> dict:
-    """How many elements have each term, where there are several terms to order."""
-    counts: dict = {}
-    for p in pointers:
-        if isinstance(p, Pointer) and len(p.terms) > 1:
-            for term in p.terms:
-                counts[term] = counts.get(term, 0) + 1
-    return counts
-
-
 def addresses(b: Builder, pointers: list) -> list[tuple[Register, int]]:
-    """The addresses of all elements of a tensor of pointers; terms that more elements share are added
-    first."""
-    counts = shared_terms(pointers)
-    return [address(b, p, counts) for p in pointers]
+    """The addresses of all elements of a tensor of pointers."""
+    return [address(b, p) for p in pointers]
 
 
 def whole(b: Builder, pointer) -> Register:
     """The address in one 64-bit register."""
     base, offset = address(b, pointer)
     return b.register(b.add(base, offset, 64), "q")
+
+
+# -- accesses to vectors of words ------------------------------------------------------------------------
+
+
+def vector_load(
+    b: Builder, head: str, words: Sequence[Register], type: str, address, policy: tuple = (), guard=None
+) -> None:
+    """``head.v4.type {words}, [address], policy;``. The address is a register, or one and bytes; ``head`` is
+    the instruction up to the vector; ``policy`` has what the cache is told, ``guard`` is as for an effect."""
+    vector, slots = vector_syntax(len(words))
+    _require(b, words, type)
+    rest = ", %s;" if policy else ";"
+    b.effect(f"{head}{vector}.{type} {slots}, [%s+%s]{rest}", *words, *b.split(address), *policy, guard=guard)
+
+
+def vector_store(
+    b: Builder, head: str, address, words: Sequence, type: str, policy: tuple = (), guard=None
+) -> None:
+    """:func:`vector_load` the other way."""
+    vector, slots = vector_syntax(len(words))
+    _require(b, words, type)
+    rest = ", %s;" if policy else ";"
+    b.effect(f"{head}{vector}.{type} [%s+%s], {slots}{rest}", *b.split(address), *words, *policy, guard=guard)
+
+
+def vector_syntax(count: int) -> tuple[str, str]:
+    """``.v4`` and ``{%s, %s, %s, %s}`` for a number of words."""
+    if count == 1:
+        return "", "%s"
+    return f".v{count}", "{" + ", ".join(["%s"] * count) + "}"
+
+
+def _require(b: Builder, words: Sequence, type: str) -> None:
+    """256 bits need PTX 8.8."""
+    if len(words) * int(type[1:]) > 128:
+        b.require(8, 8)

@@ -19,8 +19,8 @@ reads can have changed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
+from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.instruction import (
     CARRY,
     COPY,
@@ -32,9 +32,6 @@ from ptxforge.codegen_ptx.ptx.instruction import (
     Instruction,
 )
 from ptxforge.codegen_ptx.ptx.registers import Register
-
-if TYPE_CHECKING:
-    from ptxforge.codegen_ptx.ptx.builder import Builder
 
 _CHEAP = (
     "setp.", "selp.", "and.", "or.", "xor.", "not.", "add.", "sub.", "mad.", "mul.", "shl.", "shr.", "min.s",
