@@ -6,6 +6,7 @@ no other process does anything: then its kernels are tuned anew, each configurat
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import importlib
 import os
@@ -13,6 +14,7 @@ import re
 import signal
 import statistics
 import time
+import types
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -79,7 +81,27 @@ def _environment(package: str, contender: str, caches: Path, emulated: bool) -> 
         os.environ["PTXFORGE_TRITON_VERSION"] = VERSIONS.get(package, "3.6.0")
         if emulated:
             os.environ["PTXFORGE_DEVICE"] = "emulator"
+            _pretend_a_gpu()
         importlib.import_module("ptxforge.triton_compat").install()
+
+
+def _pretend_a_gpu() -> None:
+    """Packages ask torch about a GPU when they are imported, or launch; and no kernel is tuned in the
+    emulator: its first configuration is taken."""
+    facts = types.SimpleNamespace(
+        name="emulator", major=9, minor=0, multi_processor_count=4, warp_size=32, total_memory=1 << 34,
+        L2_cache_size=1 << 26, regs_per_multiprocessor=1 << 16, max_threads_per_multi_processor=2048,
+        shared_memory_per_block_optin=227 << 10,
+    )  # fmt: skip
+    told: dict[str, Any] = {
+        "device_count": 1, "current_device": 0, "get_device_name": facts.name,
+        "get_device_capability": (9, 0), "get_device_properties": facts,
+    }  # fmt: skip
+    for name, value in told.items():
+        setattr(torch.cuda, name, lambda *_, value=value: value)
+    torch.cuda.device = torch.cuda._DeviceGuard = lambda *_: contextlib.nullcontext()
+    tuner = importlib.import_module("ptxforge.runtime.autotune").Autotuner
+    tuner._tune = lambda self, grid, args, kwargs, named, key: self._pruned(args, kwargs)[0]
 
 
 class Worker:
