@@ -222,6 +222,40 @@ def test_powers_with_integers(devices):
             assert got[:2].tolist() == [-1, -1]  # an odd exponent, though float32 has not all of them
 
 
+@pytest.mark.parametrize("power", [1, 2, 2.0, 3, 4, 5, -1, 0.5])
+def test_powers_known_at_compile_time(devices, power):
+    @ptxforge.jit
+    def kernel(x, out, COUNT: tl.constexpr, POWER: tl.constexpr):
+        i = tl.arange(0, COUNT)
+        tl.store(out + i, libdevice.pow(tl.load(x + i), POWER))
+
+    rng = np.random.default_rng(4)
+    for dtype in (np.float32, np.float64):
+        signs = 1 if power == 0.5 else rng.choice([-1, 1], COUNT)
+        x = (signs * 10.0 ** rng.uniform(-6, 6, COUNT)).astype(dtype)
+        x[:4] = 0.0, float("inf"), float("nan"), 1.0
+        for device in devices:
+            placed = [ptxforge.to_device(a, device) for a in (x, np.zeros_like(x))]
+            kernel[1, 1, 1](*placed, COUNT=COUNT, POWER=power)
+            got = placed[-1].numpy()
+            assert got[:4].tolist()[:2] == ([float("inf"), 0] if power < 0 else [0, float("inf")])
+            assert np.isnan(got[2]) and got[3] == 1
+            with mpmath.workprec(160):
+                ulps = ULPS["pow"][dtype is np.float64]
+                assert_within(got[3:], lambda a: mpmath.power(a, power), ulps, [x[3:]])
+
+
+def test_squares_and_cubes_known_at_compile_time_are_products():
+    def kernel(x, out, COUNT: tl.constexpr):
+        i = tl.arange(0, COUNT)
+        value = tl.load(x + i)
+        tl.store(out + i, libdevice.pow(value, 2) + libdevice.pow(value, 3.0))
+
+    signature = {"x": "*fp32", "out": "*fp32"}
+    tile = ptxforge.compile(kernel, signature=signature, constants={"COUNT": 64}, target="sm_80").asm["tile"]
+    assert "pow" not in tile and tile.count("mulf") == 2
+
+
 def test_reciprocal_root_is_rounded_exactly(devices):
     rng = np.random.default_rng(6)
     x = np.concatenate([rng.uniform(0.5, 4, 7 * COUNT), 10.0 ** rng.uniform(-44, 38, COUNT)])

@@ -50,6 +50,12 @@ RULES = {
     "quotient": ("%v = divsi %r, %c4 : tensor<32xi32>", 1, 1, 4),
     "quotient by no power": ("%v = divsi %r, %c3 : tensor<32xi32>", 1, 1, 1),
     "quotient by part of a power": ("%v = divsi %r, %c12 : tensor<32xi32>", 1, 1, 4),
+    "quotient of a remainder": (
+        "%a = divsi %r, %ns : tensor<32xi32>\n%b = muli %a, %ns : tensor<32xi32>\n"
+        "%x = subi %r, %b : tensor<32xi32>\n%v = divsi %x, %c4 : tensor<32xi32>", 1, 1, 4),
+    "quotient of a difference": (
+        "%a = divsi %r, %ns : tensor<32xi32>\n%b = muli %a, %c12 : tensor<32xi32>\n"
+        "%x = subi %r, %b : tensor<32xi32>\n%v = divsi %x, %c4 : tensor<32xi32>", 1, 1, 1),
     "quotient of runs": (
         "%a = muli %ns, %ns : tensor<32xi32>\n%b = shli %a, %c4 : tensor<32xi32>\n"
         "%x = addi %r, %b : tensor<32xi32>\n%v = shrui %x, %c12 : tensor<32xi32>", 1, 1, 32),

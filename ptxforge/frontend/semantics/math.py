@@ -10,7 +10,7 @@ from ptxforge.frontend.convert import operands
 from ptxforge.frontend.semantics import arguments
 from ptxforge.frontend.semantics.arith import common_floats, own_types, same_integers
 from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
-from ptxforge.frontend.values import TensorValue, dtype_name
+from ptxforge.frontend.values import TensorValue, dtype_name, is_number
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops import arith as A
 from ptxforge.ir.ops import math as M
@@ -73,8 +73,17 @@ def abs(ctx, x):
 
 @implements(language.pow)
 def pow(ctx, x, y):
+    whole = arguments.unwrap(y)
     x, y = common_floats(ctx, "pow", x=x, y=y)
-    return ctx.op(M.Pow, _wide_float(ctx, x), y)
+    x = _wide_float(ctx, x)
+    if not is_number(whole) or whole not in _POWERS_BY_PRODUCTS[x.dtype]:
+        return ctx.op(M.Pow, x, y)
+    square = x if whole == 1 else ctx.op(A.MulF, x, x)
+    return square if whole < 3 else ctx.op(A.MulF, square, {3: x, 4: square}[whole])
+
+
+_POWERS_BY_PRODUCTS = {L.float32: (1, 2, 3, 4), L.float64: (1, 2, 3)}
+"""Numbers known at compile time to which a float is raised by products alone: so accurately as ``pow`` is."""
 
 
 @implements(language.fma)

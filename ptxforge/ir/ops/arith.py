@@ -112,6 +112,13 @@ class SubI(BinaryInt):
     def evaluate(self, x, y):
         return _wrapping(np.subtract, x, y)
 
+    def is_nonnegative(self, known):
+        """``x - x / d * d`` has the sign of x."""
+        taken = self.rhs.defining_op
+        factors = (taken.operands, taken.operands[::-1]) if type(taken) is MulI else ()
+        pairs = [(q.defining_op, d) for q, d in factors if type(q.defining_op) in (DivSI, DivUI)]
+        return any(op.operands == (self.lhs, d) for op, d in pairs) and known(self.lhs)
+
     def axis_info(self, operands, nonnegative):
         return facts.sum_of(*operands, is_difference=True)
 
