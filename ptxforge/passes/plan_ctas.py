@@ -27,20 +27,19 @@ REDUCED     Along the axis of a reduction each CTA combines its part, and then t
 ONCE        What lacks a cut dimension is stored by the first CTA along it alone; so are relaxed atomics whose
             results nobody needs.
 ALONE       Where no dimension can be cut, or where CTAs would have to wait for each other (atomics whose
-            results all of them need, memory that is read after another CTA has written it, barriers), the
-            first CTA runs the program and the others have nothing to do: a remark says why.
+            results all of them need, memory that another CTA has written before, barriers), the first CTA
+            runs the program and the others have nothing to do: a remark says why.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import combinations, product
-from math import gcd
 
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
-from ptxforge.ir.definition import ADDRESSING, ELEMENTWISE, HINTS, MemoryAccess
+from ptxforge.ir.definition import ADDRESSING, ELEMENTWISE, MemoryAccess
 from ptxforge.ir.ops.arith import AddI, AndI, CmpI, MulI
 from ptxforge.ir.ops.atomic import AtomicRMW
 from ptxforge.ir.ops.control import If, Loop, Yield
@@ -61,6 +60,7 @@ from ptxforge.ir.ops.shape import (
     Split,
     Trans,
 )
+from ptxforge.passes.analysis.assumptions import weaken_hints
 from ptxforge.passes.analysis.roots import root_of
 from ptxforge.support.target import Target
 
@@ -145,6 +145,10 @@ def _why_not_cut(
     for op in places:
         if _is_whole_atomic(op) and dimensions.missing(op.pointer, cuts):
             return f"'{op.name}' is done once for the whole program"
+    for one, other in combinations(filter(_writes, places), 2):
+        one_cut, other_cut = (dimensions.cuts_of(op.pointer, cuts) for op in (one, other))
+        if _in_order(one, other) and one_cut != other_cut:
+            return "it may write what another CTA writes"
     for load, write in product(places, places):
         if _writes(load) or not _writes(write) or not _may_meet(load, write):
             continue
@@ -157,6 +161,11 @@ def _why_not_cut(
 def _is_whole_atomic(op: Operation) -> bool:
     """Whether all CTAs wait for what an atomic finds, or others learn by it what the program has done."""
     return op.get_effects().is_atomic and not op.is_silent
+
+
+def _in_order(one: Operation, other: Operation) -> bool:
+    """Whether it may matter which of two stores comes first."""
+    return _may_meet(one, other) and not any("global" in op.get_effects().reads for op in (one, other))
 
 
 def _may_meet(load: Operation, write: Operation) -> bool:
@@ -203,8 +212,10 @@ class _Dimensions:
         for op in function.walk():
             self._visit(op)
         for one, other in combinations(places, 2):
-            is_tensor = isinstance(one.pointer.type, T.TensorType)
-            if is_tensor and places[one] is places[other] and (_writes(one) or _writes(other)):
+            shape = T.shape_of(one.pointer.type)
+            written = _writes(one) + _writes(other)
+            in_place = written and places[one] is places[other] or written == 2 and _in_order(one, other)
+            if in_place and shape and shape == T.shape_of(other.pointer.type):
                 self._tie_all(one.pointer, other.pointer)
         for value in _tensors(function):
             names = [self.of((value, d)) for d in range(value.type.rank)]
@@ -222,15 +233,17 @@ class _Dimensions:
 
     def missing(self, value: Value, cuts: dict[Dimension, int]) -> list[Dimension]:
         """The cut dimensions that a value lacks: all its CTAs along these have the same."""
-        rank = value.type.rank if isinstance(value.type, T.TensorType) else 0
-        mine = {self.of((value, d)) for d in range(rank)}
+        mine = [name for _, name in self.cuts_of(value, cuts)]
         return [cut for cut in cuts if cut not in mine]
+
+    def cuts_of(self, value: Value, cuts: dict[Dimension, int]) -> list[tuple[int, Dimension]]:
+        """Which dimensions of a value are cut, and as what."""
+        rank = len(T.shape_of(value.type))
+        return [(d, name) for d in range(rank) if (name := self.of((value, d))) in cuts]
 
     def are_cut_alike(self, one: Value, other: Value, cuts: dict[Dimension, int]) -> bool:
         """Whether each CTA holds the same part of two values, and no other CTA holds any of it."""
-        if self.missing(one, cuts):
-            return False
-        return all(self.of((one, d)) == self.of((other, d)) for d in range(one.type.rank))
+        return not self.missing(one, cuts) and self.cuts_of(one, cuts) == self.cuts_of(other, cuts)
 
     def choose(self, ctas: int) -> dict[Dimension, int]:
         """In how many parts dimensions are cut; empty if there are not enough of them. See CHOICE."""
@@ -425,7 +438,7 @@ class _Cutter:
                 value.type = value.type.with_shape(
                     tuple(extent // part for extent, part in zip(value.type.shape, cut)), None
                 )
-                _weaken_hints(value, cut)
+                weaken_hints(value, cut)
         for op in ranges:
             if parts[op.result] != (1,):
                 self._move_range(op)
@@ -480,21 +493,3 @@ def _addition() -> Block:
     builder = Builder(block)
     builder.create(Yield, builder.value(AddI, *block.arguments))
     return block
-
-
-def _weaken_hints(value: Value, cut: tuple[int, ...]) -> None:
-    """What the user promised of a whole tensor, as it is true of a part."""
-    op = value.defining_op
-    if op is None or not HINTS & op.attributes.keys():
-        return
-    shape = value.type.shape
-    for key in ("contiguity", "constancy"):
-        if isinstance(known := op.attributes.get(key), tuple):
-            op.attributes[key] = tuple(min(n, extent) for n, extent in zip(known, shape))
-    known = op.attributes.get("divisibility")
-    if isinstance(known, tuple):
-        op.attributes["divisibility"] = tuple(
-            gcd(n, extent) if part > 1 else n for n, extent, part in zip(known, shape, cut)
-        )
-    elif known is not None:
-        del op.attributes["divisibility"]

@@ -8,6 +8,7 @@ import pytest
 import ptxforge
 import ptxforge.language as tl
 from benchmarks.dialects import load
+from ptxforge.compiler import compile_function
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.support.errors import ArgumentError, DeviceError
 from tests.kernels.test_chained_products import softmax_product
@@ -337,3 +338,35 @@ def test_an_artifact_is_launched_in_whole_clusters():
     function = EmulatorDevice().load_module(artifact.ptx).function("grid_of")
     with pytest.raises(DeviceError, match=r"the grid \(3, 1, 1\) is no multiple of the cluster"):
         function.launch((3, 1, 1), (128, 1, 1), artifact.shared_bytes, 0, bytes(12))
+
+
+@ptxforge.jit
+def stored_again(x, out, N: tl.constexpr, HALF: tl.constexpr):
+    """Rows of out are stored over, by tiles that nothing else connects; with HALF by one of another shape."""
+    i = tl.arange(0, N)
+    for row in range(4):
+        tl.store(out + row * N + i, tl.load(x + row * N + i))
+        for other in range(row):
+            j = tl.arange(0, N // 2 if HALF else N)
+            tl.store(out + other * N + j, tl.load(x + (row + other) % 4 * N + j) + 1)
+
+
+@pytest.mark.parametrize("num_ctas", CTAS)
+def test_what_is_stored_twice(execute, num_ctas):
+    """Each element by one CTA, so in order."""
+    x = np.arange(256, dtype=np.float32).reshape(4, 64)
+    expected = x.copy()
+    for row in range(4):
+        expected[:row] = (x[(row + np.arange(row)) % 4] + 1).reshape(row, 64)
+    constants = {"N": 64, "HALF": False}
+    for (out,) in execute(stored_again, (1,), [x, np.zeros_like(x)], constants, outputs=[1],
+                          num_ctas=num_ctas, num_warps=1):  # fmt: skip
+        np.testing.assert_array_equal(out, expected)
+
+
+@pytest.mark.parametrize("half", [False, True])
+def test_tiles_of_different_shapes_are_stored_by_one(half):
+    signature = {"x": "*fp32:16", "out": "*fp32:16"}
+    made = compile_function(stored_again, signature, {"N": 64, "HALF": half}, num_ctas=2)
+    reasons = [remark.message for remark in made.remarks if remark.kind == "one-cta-works"]
+    assert ["it may write what another CTA writes" in reason for reason in reasons] == [True] * half

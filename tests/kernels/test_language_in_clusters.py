@@ -388,7 +388,7 @@ ALONE = {
     product: "no dimension", scaled_product: "no dimension",  # of a tile with itself
     printed: "'print'", everything: "no dimension", flat: "no dimension",
     one_behind_the_other: "no dimension", answers: "'atomic_rmw'", without_orders: "'atomic_rmw'",
-    waited_for: "'atomic_rmw'", through_memory: "'barrier'",
+    waited_for: "'atomic_rmw'", through_memory: "'barrier'", rows_of_a_tensor: "another CTA writes",
 }  # fmt: skip
 """What the first CTA does alone, and why; all else is shared out."""
 

@@ -13,8 +13,10 @@ one branch only.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import gcd
 
 from ptxforge.ir.core import Block, Operation, Value
+from ptxforge.ir.definition import HINTS
 from ptxforge.ir.ops.arith import AndI, CmpI, RemSI, RemUI
 from ptxforge.ir.rewriter import constant_of
 
@@ -82,3 +84,21 @@ def _is_assumed(condition: Value, block: Block) -> bool:
         if isinstance(user, AndI) and _is_assumed(user.result, block):
             return True
     return False
+
+
+def weaken_hints(value: Value, cut: tuple[int, ...]) -> None:
+    """What the user promised of a whole tensor, as it is true of a part."""
+    op = value.defining_op
+    if op is None or not HINTS & op.attributes.keys():
+        return
+    shape = value.type.shape
+    for key in ("contiguity", "constancy"):
+        if isinstance(known := op.attributes.get(key), tuple):
+            op.attributes[key] = tuple(min(n, extent) for n, extent in zip(known, shape))
+    known = op.attributes.get("divisibility")
+    if isinstance(known, tuple):
+        op.attributes["divisibility"] = tuple(
+            gcd(n, extent) if part > 1 else n for n, extent, part in zip(known, shape, cut)
+        )
+    elif known is not None:
+        del op.attributes["divisibility"]
