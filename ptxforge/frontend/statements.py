@@ -43,13 +43,26 @@ def assign(v: Visitor, node: ast.Assign) -> None:
     for target in node.targets:
         # What a field of an object is, its class says.
         is_field = any(isinstance(part, ast.Attribute) for part in ast.walk(target))
-        bind(v, target, value if is_field else runtime_numbers(v, value))
+        bind(v, target, value if is_field else _held(v, target, value))
+
+
+def _held(v: Visitor, target: ast.expr, value: Any) -> Any:
+    """Numbers stay at compile time where an annotation came before."""
+    if isinstance(target, ast.Name) and target.id in v.kept:
+        v.kept.remove(target.id)
+        return value
+    if v.kept and isinstance(target, ast.Tuple) and type(value) is tuple and len(value) == len(target.elts):
+        return tuple(_held(v, *pair) for pair in zip(target.elts, value))
+    return runtime_numbers(v, value)
 
 
 @handles(ast.AnnAssign)
 def annotated_assign(v: Visitor, node: ast.AnnAssign) -> None:
-    """``N: tl.constexpr = value`` keeps the value at compile time; other annotations say nothing."""
+    """``N: tl.constexpr = value`` keeps the value at compile time, ``N: tl.constexpr`` alone that of the next
+    assignment; others say nothing."""
     if node.value is None:
+        if isinstance(node.target, ast.Name) and _is_constexpr(v, node.annotation):
+            v.kept.add(node.target.id)
         return
     if not _is_constexpr(v, node.annotation):
         v.at(node)

@@ -77,7 +77,7 @@ class Step:
 class Visitor:
     """One call of one function. ``stack`` holds the functions being inlined, outermost first."""
 
-    __slots__ = ("ctx", "source", "scope", "call_site", "stack", "loops")
+    __slots__ = ("ctx", "source", "scope", "call_site", "stack", "loops", "kept")
 
     def __init__(
         self,
@@ -89,6 +89,7 @@ class Visitor:
     ):
         self.ctx, self.source, self.scope, self.call_site = ctx, source, scope, call_site
         self.stack = (*stack, source)
+        self.kept: set[str] = set()  # names of which ``x: tl.constexpr`` says what their next value is
         self.loops: list[Any] = []  # those around this place that are left early, outermost first
 
     @property

@@ -75,7 +75,8 @@ def _unsigned(ufunc):
 
 
 _UPDATES = {
-    "add": np.add, "fadd": np.add, "max": np.maximum, "min": np.minimum, "umax": _unsigned(np.maximum),
+    "add": np.add, "fadd": np.add, "fmax": np.fmax, "fmin": np.fmin,
+    "max": np.maximum, "min": np.minimum, "umax": _unsigned(np.maximum),
     "umin": _unsigned(np.minimum), "and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor,
     "xchg": lambda old, value: value, "load": lambda old, value: old, "store": lambda old, value: value,
 }  # fmt: skip

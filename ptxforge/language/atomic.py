@@ -113,7 +113,7 @@ def atomic_cas(
 def atomic_load(
     pointer: tensor, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> tensor:
-    """What ``pointer`` points at, read as a whole and from memory itself: any 16-, 32- or 64-bit type.
+    """What ``pointer`` points at, read as a whole and from memory itself: any type but int1.
 
     ``sem`` is ``"acquire"`` (the default) or ``"relaxed"``. Where ``mask`` does not hold the result is 0.
     ``scope``: see this module.
@@ -126,7 +126,7 @@ def atomic_load(
 def atomic_store(
     pointer: tensor, val: Any, mask: Any = None, sem: str | None = None, scope: str | None = None
 ) -> None:
-    """Write ``val`` as a whole: any 16-, 32- or 64-bit type. Returns nothing.
+    """Write ``val`` as a whole: any type but int1. Returns nothing.
 
     ``sem`` is ``"release"`` (the default) or ``"relaxed"``. ``pointer``, ``mask``, ``scope``: see this
     module.

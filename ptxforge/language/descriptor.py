@@ -102,12 +102,12 @@ class tensor_descriptor:
     @builtin
     def atomic_max(self, offsets: Any, value: Any) -> None:
         """The larger one of old and ``value`` in the box of ``self`` at ``offsets``: 32- and 64-bit
-        integers."""
+        integers, float16 and bfloat16 (a number wins against a NaN)."""
 
     @builtin
     def atomic_min(self, offsets: Any, value: Any) -> None:
         """The smaller one of old and ``value`` in the box of ``self`` at ``offsets``: 32- and 64-bit
-        integers."""
+        integers, float16 and bfloat16 (a number wins against a NaN)."""
 
     @builtin
     def atomic_and(self, offsets: Any, value: Any) -> None:

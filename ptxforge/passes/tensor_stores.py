@@ -120,7 +120,7 @@ def _tensor_of(op: Operation, forms: LinearForms, function: Function) -> dict:
 def _dtype(op: Operation, element: T.Type) -> str:
     if "kind" not in op.attributes:
         return dtypes.BY_IR[element.name].name
-    found = _REDUCIBLE[_LIKE.get(op.kind, op.kind)].get(element)
+    found = _REDUCIBLE.get(_LIKE.get(op.kind, op.kind), {}).get(element)
     if found is None:
         raise NotLinear(f"TMA has no '{op.kind}' of {element}")
     return found

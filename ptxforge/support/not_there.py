@@ -107,7 +107,7 @@ NOT_THERE: dict[str, NotThere] = {
         True, "there is no C++ behind ptxforge: no MLIR, no LLVM, and so no bindings of them"
     ),
     "triton.tools.gsan": NotThere(
-        True, "it sees what two kernels' threads do to one place", "python -m ptxforge check, for one"
+        True, "it sees what two kernels' threads do to one place", "python -m ptxforge check"
     ),
     "triton.tools.experimental_descriptor": NotThere(
         True, "it gave way to triton.tools.tensor_descriptor in Triton 3.4", "triton.tools.tensor_descriptor"
@@ -122,7 +122,7 @@ INSIDES = {
     "no library of bitcode is linked; tl.extra.libdevice has CUDA's functions": """
         triton.language.core.dispatch triton.language.core.extern triton.language.core.extern_elementwise
     """,
-    "python -m ptxforge check finds the wrong accesses": "triton.testing.cuda_memcheck",
+    "python -m ptxforge check": "triton.testing.cuda_memcheck",
 }
 """Names inside of Triton's modules that people may look for, by the reason why they are not there; the others
 stand with theirs in docs/from-triton.md."""

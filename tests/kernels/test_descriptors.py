@@ -197,6 +197,45 @@ def test_sums_of_floats(execute, dtype):
         np.testing.assert_array_equal(out[:, :16], 1 + x[:, :16] + x[:, 16:])
 
 
+@pytest.mark.parametrize("kind", ["max", "min"])
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("columns", [16, 13])
+def test_extrema_of_halves(execute, kind, dtype, columns):
+    """Several programs for the same elements; a number wins against a NaN; the last columns are outside."""
+    rng = np.random.default_rng(6)
+    x, start = (rng.standard_normal((16, width)).astype(dtype) for width in (64, 16))
+    x[3, 5], start[4, 6], x[7, 1::16] = np.nan, np.nan, np.inf
+    best = {"max": np.fmax, "min": np.fmin}[kind]
+    expected = start.astype(np.float32)
+    for j in range(0, 64, 16):
+        box = x[:, j : j + columns].astype(np.float32)
+        expected[:, :columns] = best(expected[:, :columns], box)
+    constants = {"KIND": kind, "B": 16, "COLUMNS": columns}
+    for (out,) in execute(extrema, (4,), [x, start, 16, 64], constants, outputs=[1]):
+        np.testing.assert_array_equal(out.astype(np.float32), expected)
+
+
+@ptxforge.jit
+def extrema(x, out, M, N, KIND: tl.constexpr, B: tl.constexpr, COLUMNS: tl.constexpr):
+    source = tl.make_tensor_descriptor(x, [M, N], [N, 1], [B, B])
+    target = tl.make_tensor_descriptor(out, [M, COLUMNS], [B, 1], [B, B])
+    tile = source.load([0, tl.program_id(0) * B])
+    if KIND == "max":
+        target.atomic_max([0, 0], tile)
+    else:
+        target.atomic_min([0, 0], tile)
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90", "sm_90a", "sm_100"])
+@pytest.mark.parametrize("element", ["fp16", "bf16"])
+def test_extrema_of_halves_are_assembled(assemble, target, element):
+    signature = {"x": f"*{element}:16", "out": f"*{element}:16", "M": "i32", "N": "i32:16"}
+    constants = {"KIND": "min", "B": 32, "COLUMNS": 32}
+    ptx = extrema.compile(signature, constants, target=target).asm["ptx"]
+    assemble(ptx)
+    assert f"min.{element.replace('fp', 'f')}" in ptx and "atom.relaxed.gpu.global.cas.b16" in ptx
+
+
 # -- products ----------------------------------------------------------------------------------------------
 
 

@@ -10,7 +10,10 @@ import ptxforge
 import ptxforge.language as tl
 from ptxforge.support.errors import CompilationError
 
-TYPES = [np.int16, np.uint32, np.int64, np.float16, ml_dtypes.bfloat16, np.float32, np.float64]
+TYPES = [
+    np.int8, np.uint8, ml_dtypes.float8_e4m3fn, np.int16, np.uint32, np.int64, np.float16,
+    ml_dtypes.bfloat16, np.float32, np.float64,
+]  # fmt: skip
 
 
 @ptxforge.jit
@@ -26,7 +29,7 @@ def copy(x, out, n, BLOCK: tl.constexpr, LOAD: tl.constexpr, STORE: tl.constexpr
     [(None, None, None), ("relaxed", "relaxed", "cta"), ("acquire", "release", "sys")],
 )
 def test_loads_and_stores(execute, dtype, load, store, scope):
-    x = np.arange(1, 65).astype(dtype)
+    x = np.arange(-20, 44).astype(dtype)
     out = np.full(64, 7, dtype)
     expected = np.where(np.arange(64) < 62, np.where(np.arange(64) < 40, x, 0), out).astype(dtype)
     constants = {"BLOCK": 64, "LOAD": load, "STORE": store, "SCOPE": scope}
@@ -46,6 +49,14 @@ def test_scalars(execute, num_warps):
     arguments = [np.array([4], np.int32), np.zeros(5, np.int32)]
     for (out,) in execute(scalars, (1,), arguments, {}, outputs=[1], num_warps=num_warps):
         assert out.tolist() == [5, 5, 5, 5, 5]
+
+
+@pytest.mark.parametrize("element", ["i8", "fp8e5", "fp16", "i64"])
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+def test_they_are_assembled(assemble, element, target):
+    constants = {"BLOCK": 64, "LOAD": "acquire", "STORE": "release", "SCOPE": "sys"}
+    signature = {"x": f"*{element}", "out": f"*{element}", "n": "i32"}
+    assemble(copy.compile(signature, constants, target=target).asm["ptx"])
 
 
 def test_the_instructions():
@@ -134,7 +145,7 @@ def a_byte(x):
     [
         (wrong_load, "i32", "argument 'sem' of atomic_load\\(\\): must be one of 'relaxed', 'acquire'"),
         (wrong_store, "i32", "argument 'sem' of atomic_store\\(\\): must be one of 'relaxed', 'release'"),
-        (a_byte, "i8", "must point at a 16-, 32- or 64-bit type, points at int8"),
+        (a_byte, "i1", "must point at a type of whole bytes, points at int1"),
     ],
 )
 def test_mistakes(kernel, element, message):

@@ -195,3 +195,20 @@ def too_wide(x):
 def test_approximate_quotients_of_others(kernel):
     with pytest.raises(CompilationError, match="argument 'approx' of fdiv\\(\\): is for float32"):
         kernel.compile({"x": "*fp32"}, {}, target="sm_90a")
+
+
+@ptxforge.jit
+def annotated_before(out):
+    a: tl.constexpr
+    b: tl.constexpr
+    a = 5
+    c, (b, d) = 1, (6, 2)
+    tl.static_assert(a == 5 and b == 6)
+    a = a + 1
+    tl.store(out, a.to(tl.int32) + c.to(tl.int32) + d)
+
+
+def test_a_type_may_be_said_before_the_value(execute):
+    """Since 3.9: for the next assignment."""
+    for (out,) in execute(annotated_before, (1,), [np.zeros(1, np.int32)], {}, outputs=[0]):
+        assert out.tolist() == [9]

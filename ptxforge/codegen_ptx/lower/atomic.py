@@ -143,7 +143,8 @@ class _Access:
         element, op = self.element, self.op
         if op.kind in ("load", "store"):
             return [self._one_way(place, values[0], predicate)]
-        if element is T.BF16 and not self.ctx.target.has_bf16_arithmetic:
+        no_add = element is T.BF16 and not self.ctx.target.has_bf16_arithmetic
+        if op.kind in ("fmax", "fmin") or no_add:
             return [self._by_compare_and_swap(place, values[0], predicate)]
         name, sign = _NAMES[op.kind]
         words, suffix = self._words(values, name, sign)
@@ -199,7 +200,7 @@ class _Access:
         return words
 
     def _by_compare_and_swap(self, place: tuple[Register, int], value, predicate) -> Register:
-        """bf16 addition before sm_90: read, add, try to swap, until nobody came between."""
+        """bf16 addition before sm_90, extrema: read, compute, try to swap, until nobody came between."""
         b = self.b
         old, seen = b.new("h"), b.new("h")
         b.copy(old, 0)
@@ -209,7 +210,11 @@ class _Access:
         b.effect("ld.relaxed.gpu.global.b16 %s, [%s+%s];", old, *place)
         b.place(top)
         b.open_scope()
-        total = binary(b, "add", old, b.register(value, "h"), T.BF16)
+        value = b.register(value, "h")
+        if self.op.kind == "fadd":
+            total = binary(b, "add", old, value, T.BF16)
+        else:
+            total = b.pure(f"{self.op.kind[1:]}.{self.element} %s, %s, %s;", "h", old, value)
         b.effect(f"atom{self.order}.global.cas.b16 %s, [%s+%s], %s, %s;", seen, *place, old, total)
         b.close_scope()
         changed = b.new("p")

@@ -258,7 +258,7 @@ def _compared(ctx: Context, value: Any, other: Any) -> Any:
     if not is_number(value) or not isinstance(other, TensorValue) or other.is_pointer:
         return value
     own, dtype = default_dtype(value), other.dtype
-    if own.kind() != dtype.kind() or settings.follows(3, 9) or holds(dtype, value):
+    if own.kind() != dtype.kind() or holds(dtype, value) or settings.follows(3, 9):
         return value
     wide = common_dtype(own, False, dtype, False)
     is_exact = wide.is_floating() or wide.is_int_signed()

@@ -70,6 +70,13 @@ def _is_movable(dtype: Any) -> bool:
     return dtype.primitive_bitwidth in (16, 32, 64)
 
 
+_WHOLE = "a type of whole bytes"
+
+
+def _has_bytes(dtype: Any) -> bool:
+    return dtype.primitive_bitwidth >= 8
+
+
 def _refuse(dtype: Any, what: str) -> ArgumentProblem:
     return ArgumentProblem("pointer", f"must point at {what}, points at {dtype_name(dtype)}")
 
@@ -183,13 +190,13 @@ def atomic_load(ctx, pointer, mask=None, sem=None, scope=None):
     p = pointer_argument(pointer)
     shape = common_shape(p.shape, mask.shape, "atomic") if isinstance(mask, TensorValue) else p.shape
     p, dtype = broadcast_to(ctx, p, shape), p.dtype.element_ty
-    if not _is_movable(dtype):
-        raise _refuse(dtype, _MOVABLE)
+    if not _has_bytes(dtype):
+        raise _refuse(dtype, _WHOLE)
     held, order = mask_argument(ctx, mask, shape), _one_way_order(sem, scope, "acquire")
     return _update(ctx, p, _nothing(ctx, dtype, shape), held, "load", order)
 
 
 @implements(language.atomic_store)
 def atomic_store(ctx, pointer, val, mask=None, sem=None, scope=None):
-    p, value, held = _operands(ctx, pointer, val, mask, _is_movable, _MOVABLE)
+    p, value, held = _operands(ctx, pointer, val, mask, _has_bytes, _WHOLE)
     _update(ctx, p, value, held, "store", _one_way_order(sem, scope, "release"))

@@ -208,9 +208,10 @@ def _reduction(which: str) -> Callable:
 
     def meaning(ctx, self, offsets, value):
         desc = descriptor_argument(self, "self")
-        is_float = which == "add" and desc.dtype in _ADDABLE_FLOATS
+        floats = _ADDABLE_FLOATS[: {"add": 4, "max": 2, "min": 2}.get(which, 0)]
+        is_float = desc.dtype in floats
         if not is_float and not (desc.dtype.is_int() and desc.dtype.int_bitwidth >= 32):
-            more = ", float16, bfloat16, float32 or float64" if which == "add" else ""
+            more = "".join(f", {dtype_name(dtype)}" for dtype in floats)
             raise ArgumentProblem(
                 "self", f"must be of 32- or 64-bit integers{more}, is of {dtype_name(desc.dtype)}"
             )

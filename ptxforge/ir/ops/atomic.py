@@ -21,7 +21,8 @@ from ptxforge.ir.definition import (
 from ptxforge.layouts.scratch import atomic_scratch_bytes
 from ptxforge.support.errors import VerificationError
 
-RMW_KINDS = ("add", "fadd", "max", "min", "umax", "umin", "and", "or", "xor", "xchg", "load", "store")
+FLOAT_KINDS = ("fadd", "fmax", "fmin")
+RMW_KINDS = (*FLOAT_KINDS, "add", "max", "min", "umax", "umin", "and", "or", "xor", "xchg", "load", "store")
 SEMANTICS = ("relaxed", "acquire", "release", "acq_rel")
 SCOPES = ("cta", "gpu", "sys")
 
@@ -44,10 +45,10 @@ class Atomic(MemoryAccess):
 @define("atomic_rmw", effects=ATOMIC, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
 class AtomicRMW(Atomic):
     """Atomically replace what ``pointer`` points at by ``kind(old, value)``; the result is the old value.
-    ``fadd`` adds floats; ``max min`` are signed integers', ``umax umin`` unsigned ones'. (Float max and min
-    are built from integer ones by the frontend.) ``load`` replaces nothing and ``value`` says its type only;
-    ``store`` reads nothing and its result has no meaning. Elements of a tensor are separate atomics in no
-    particular order."""
+    ``fadd`` adds floats; ``max min`` are signed integers', ``umax umin`` unsigned ones', ``fmax fmin`` those
+    of 16-bit floats. (Those of wider ones are built from integers' by the frontend.) ``load`` replaces
+    nothing and ``value`` says its type only; ``store`` reads nothing and its result has no meaning. Elements
+    of a tensor are separate atomics in no particular order."""
 
     value = operand(NUMBER_OR_POINTER)
     mask = operand(BOOL, optional=True)
@@ -65,7 +66,7 @@ class AtomicRMW(Atomic):
     def check(self):
         _check_pointee(self, self.value)
         is_float = T.element_type(self.value.type).is_float
-        if is_float != (self.kind == "fadd") and self.kind not in ("xchg", "load", "store"):
+        if is_float != (self.kind in FLOAT_KINDS) and self.kind not in ("xchg", "load", "store"):
             raise VerificationError(f"'atomic_rmw' of kind '{self.kind}' on {self.value.type}")
 
 

@@ -29,7 +29,7 @@ from ptxforge.ir.definition import (
 from ptxforge.ir.ops.memory import EVICTION, LOAD_CACHE, STORE_CACHE
 from ptxforge.support.errors import VerificationError
 
-REDUCTIONS = ("add", "fadd", "max", "min", "umax", "umin", "and", "or", "xor")
+REDUCTIONS = ("add", "fadd", "max", "min", "umax", "umin", "and", "or", "xor", "fmax", "fmin")
 
 
 @define("make_descriptor", removed_by="lower_descriptors", shows_operand_types=True)
@@ -111,7 +111,7 @@ class DescriptorStore(Operation):
 )
 class DescriptorReduce(Operation):
     """Replace each element of the box that begins at ``offsets`` by ``kind(old, value)``, atomically and
-    without an order. ``fadd`` adds floats; ``max min`` are signed integers', ``umax umin`` unsigned ones'."""
+    without an order. Kinds are those of ``atomic_rmw``."""
 
     descriptor = operand(DESCRIPTOR)
     value = operand(TENSOR)
