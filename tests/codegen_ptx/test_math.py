@@ -172,6 +172,23 @@ def test_many_exponentials_are_tested_in_parts(monkeypatch):
     np.testing.assert_allclose(out, np.exp(x.astype(np.float64)), rtol=2e-5, atol=2e-45)
 
 
+def test_exponentials_are_not_tested_where_registers_are_short():
+    """Threads of 32 warps have room for 64 words: 32 elements and two exponentials of each are more."""
+    for warps, is_tested in ((8, True), (32, False)):
+        size = 32 * 32 * warps
+        kernel = Kernel(pointer(T.F32), pointer(T.F32), num_warps=warps)
+        x = kernel.load(0, (size,), blocked(1, warps=(warps,)))
+        powers = kernel.b.value(ops.Exp, x)
+        again = kernel.b.value(ops.Exp, powers)
+        kernel.store(1, kernel.b.value(AddF, kernel.b.value(AddF, x, powers), again))
+        values = np.random.default_rng(1).uniform(-104, 2, size).astype(np.float32)
+        out = np.zeros_like(values)
+        kernel.run(values.copy(), out)
+        assert ("$denormal" in kernel.ptx()) == is_tested
+        first = np.exp(values.astype(np.float64))
+        np.testing.assert_allclose(out, values + first + np.exp(first), rtol=4e-5)
+
+
 @pytest.mark.parametrize("addend, is_tested", [(-1.0, False), (2.0**-100, False), (2.0**-120, True)])
 def test_exponentials_whose_denormal_results_no_sum_shows(addend, is_tested):
     """``1 + exp(x)`` is 1 for a denormal power and for 0; a sum with a tiny number is not."""

@@ -83,7 +83,7 @@ def power(ctx: Lowering, op: Operation) -> None:
     if is_natural:
         arguments = [Float32(b).scaled_for_exp(x) for x in arguments]
     if is_natural and not _is_denormal_as_zero(op):
-        found = powers_of_two(b, list(dict.fromkeys(arguments)))
+        found = _powers_of_two(ctx, list(dict.fromkeys(arguments)))
     else:
         found = {x: b.pure("ex2.approx.ftz.f32 %s, %s;", "f", x) for x in arguments}
     ctx.set(op, [from_f32(b, found[x], element) for x in arguments])
@@ -144,19 +144,24 @@ _COUNT = 0xC3160000 - _FIRST + 1
 _CHAINS = 4
 
 
-def powers_of_two(b: Builder, arguments: Sequence[Register]) -> dict[Register, Register]:
-    """2**x by x, for f32 registers and literals."""
-    results: dict[Register, Register] = {}
+def _powers_of_two(ctx: Lowering, arguments: Sequence[Register]) -> dict[Register, Register]:
+    """2**x by x, for f32 registers and literals. A branch would keep all values of a tile where registers are
+    short: without one the assembler computes them to the end a few at a time."""
+    b, results = ctx.b, {}
     for start in range(0, len(arguments), machine.EXPONENTIALS_TOGETHER):
-        results |= _powers_together(b, arguments[start : start + machine.EXPONENTIALS_TOGETHER])
+        together = arguments[start : start + machine.EXPONENTIALS_TOGETHER]
+        registers = [x for x in together if not is_constant(x)]
+        if len(registers) < machine.EXPONENTIALS_WORTH_A_BRANCH or ctx.is_crowded:
+            results |= {x: b.pure("ex2.approx.f32 %s, %s;", "f", x) for x in together}
+        else:
+            results |= _powers_together(b, together, registers)
     return results
 
 
-def _powers_together(b: Builder, arguments: Sequence[Register]) -> dict[Register, Register]:
-    """2**x by x, with one test for all."""
-    registers = [x for x in arguments if not is_constant(x)]
-    if len(registers) < machine.EXPONENTIALS_WORTH_A_BRANCH:
-        return {x: b.pure("ex2.approx.f32 %s, %s;", "f", x) for x in arguments}
+def _powers_together(
+    b: Builder, arguments: Sequence[Register], registers: Sequence[Register]
+) -> dict[Register, Register]:
+    """2**x by x, with one test for all ``registers`` among the arguments."""
     rare = b.pure("setp.lt.u32 %s, %s, %s;", "p", _nearest(b, registers), _COUNT)
     results = {x: b.new("f") for x in arguments}
     otherwise, end = b.label("denormal"), b.label("powers")
