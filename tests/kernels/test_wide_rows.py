@@ -29,10 +29,12 @@ def test_layer_norm_of_wide_rows_does_not_spill(warps, tmp_path):
 
 
 def test_what_spills_anyway_spills_from_all_registers(tmp_path):
-    """256 words are more than a thread has; left to itself, the assembler gives them 32 registers."""
-    ptx = softmax(16384, 2)
+    """512 words are more than a thread has; left to itself, the assembler gives them 64 registers. (256 get
+    all registers in any case: their exponentials have no branch.)"""
+    ptx = softmax(16384, 1)
     alone = ptx.replace(".minnctapersm 2\n", "")
-    assert alone != ptx and spilled_bytes(ptx, tmp_path) < spilled_bytes(alone, tmp_path) / 3
+    assert alone != ptx and spilled_bytes(ptx, tmp_path) < spilled_bytes(alone, tmp_path) * 3 / 4
+    assert spilled_bytes(softmax(16384, 2), tmp_path) < 4000
 
 
 @pytest.mark.parametrize(
