@@ -13,7 +13,7 @@ family.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
 
 from ptxforge.codegen_ptx.lower.indices import thread_id
@@ -22,8 +22,7 @@ from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import ADDRESSING, COPIES, Piecewise
-from ptxforge.ir.ops.dot import Product
+from ptxforge.ir.definition import COPIES, Piecewise
 from ptxforge.ir.ops.partition import Partition
 from ptxforge.ir.pressure import holders_at_the_peak
 from ptxforge.ir.warps import warps_of
@@ -150,63 +149,3 @@ class Lowering:
 def register_count(type: T.Type) -> int:
     """Entries of a value of this type."""
     return type.layout.linear(type.shape).in_size(REGISTER) if isinstance(type, T.TensorType) else 1
-
-
-# -- what is computed again ----------------------------------------------------------------------------------
-
-
-def rematerialize_after(ctx: Lowering, loop: Operation) -> None:
-    """Lower again what is used after ``loop`` but not in it.
-
-    It takes all registers that there are. So index arithmetic that is needed after it alone is done there, on
-    a copy of the thread's number that the assembler cannot see through: it would merge the two.
-    """
-    if not loop.regions[0].block.has(Product) or "recompute" in ctx.b.without:
-        return
-    inside = {v for op in loop.walk() for v in op.operands}
-    earlier = _operations_before(loop)
-    again: set[Operation] = set()
-    following = loop.next
-    while following is not None:
-        for op in following.walk():
-            for value in op.operands:
-                _collect(value, earlier, inside, again)
-        following = following.next
-    if loop.parent is ctx.function.body:
-        ctx.b.start_anew()
-        _lower_again(ctx, earlier, again)
-    elif again:
-        ctx.b.forget()
-        with ctx.b.fresh_thread():
-            _lower_again(ctx, earlier, again)
-
-
-def _lower_again(ctx: Lowering, earlier: Iterable[Operation], again: set[Operation]) -> None:
-    with ctx.b.because("recompute: needed only behind the loop, which needs the registers"):
-        for op in earlier:
-            if op in again:
-                LOWERINGS[type(op)](ctx, op)
-
-
-def _operations_before(loop: Operation) -> dict[Operation, None]:
-    """The operations of the same block that come before ``loop``, in order."""
-    found = {}
-    for op in loop.parent.operations:
-        if op is loop:
-            break
-        found[op] = None
-    return found
-
-
-def _collect(value: Value, earlier: dict[Operation, None], inside: set[Value], again: set[Operation]) -> None:
-    """Add the operation that defines ``value`` to ``again``, and what it needs, if it is to be lowered
-    again."""
-    op = value.defining_op
-    if op is None or op in again or value in inside or ADDRESSING not in op.traits:
-        return
-    if not isinstance(value.type, T.TensorType) or op not in earlier:
-        return
-    again.add(op)
-    for operand in op.operands:
-        _collect(operand, earlier, inside, again)
-

@@ -8,22 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ptxforge.emulator import (  # noqa: F401 - they fill the registry
-    arithmetic,
-    async_copy,
-    barriers,
-    cluster,
-    control,
-    mbarrier,
-    memory_ops,
-    mma,
-    parser,
-    program,
-    registry,
-    tensormap,
-    warp,
-    wgmma,
-)
+from ptxforge.emulator import families, parser, program, registry
 from ptxforge.emulator.async_checks import AsyncChecker, uses_async
 from ptxforge.emulator.checks import Checker, GlobalShadow
 from ptxforge.emulator.cluster import ClusterChecker
@@ -42,6 +27,8 @@ _LARGE_KERNEL = 300
 
 _IDLE_TURNS = 24
 """Turns in which every batch only polls unchanged memory before the launch is called deadlocked."""
+
+assert families
 
 
 @dataclass(eq=False)

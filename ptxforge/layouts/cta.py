@@ -1,4 +1,4 @@
-"""The CTAs of a cluster, orders of dimensions, and values of which equal ones are one object."""
+"""The CTAs of a cluster, and orders of dimensions."""
 
 from __future__ import annotations
 
@@ -7,34 +7,10 @@ from functools import lru_cache
 
 from attrs import Factory, field, frozen
 
+from ptxforge.layouts.interned import Interned
 from ptxforge.layouts.linear import BLOCK, LayoutError, LinearLayout, log2_exact
 
 Shape = tuple[int, ...]
-
-
-class _Interning(type):
-    """Gives the object that was made first of equal arguments."""
-
-    def __call__(cls, *arguments, **named):
-        made = super().__call__(*arguments, **named)
-        return _KNOWN.setdefault((cls, *made.parts()), made)
-
-
-_KNOWN: dict[tuple, Interned] = {}
-
-
-class Interned(metaclass=_Interning):
-    """Base of ``frozen(eq=False)`` classes: to compare two values, or to look one up, takes no look at their
-    fields. Compilers do little else with layouts."""
-
-    __slots__ = ()
-
-    def parts(self) -> tuple:
-        """The fields' values."""
-        return tuple([getattr(self, name) for name in self.__match_args__])
-
-    def __reduce__(self) -> tuple:
-        return type(self), self.parts()
 
 
 def ints(values: Sequence[int]) -> tuple[int, ...]:

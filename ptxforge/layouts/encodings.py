@@ -38,7 +38,6 @@ from attrs import field, frozen
 
 from ptxforge.layouts.cta import (
     CTALayout,
-    Interned,
     Shape,
     check_order,
     check_powers,
@@ -48,6 +47,7 @@ from ptxforge.layouts.cta import (
     order_without,
     row_major,
 )
+from ptxforge.layouts.interned import Interned
 from ptxforge.layouts.linear import (
     BLOCK,
     LANE,

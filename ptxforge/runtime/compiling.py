@@ -35,7 +35,7 @@ from ptxforge.runtime.variants import Key
 from ptxforge.support import settings
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import ArgumentError, DeviceError, PtxforgeError
-from ptxforge.support.settings import short
+from ptxforge.support.tracebacks import short
 
 if TYPE_CHECKING:
     from ptxforge.runtime.jit import JITFunction

@@ -22,8 +22,8 @@ from ptxforge.ir.printer import print_function
 from ptxforge.passes.analysis.roots import written_parameters
 from ptxforge.support import settings
 from ptxforge.support.errors import DeviceError, PtxforgeError
-from ptxforge.support.settings import short
 from ptxforge.support.target import DEFAULT_TARGET
+from ptxforge.support.tracebacks import short
 
 if TYPE_CHECKING:
     from ptxforge.runtime.jit import JITFunction

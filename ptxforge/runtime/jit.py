@@ -30,9 +30,9 @@ from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.runtime.variants import Key, Variants, forbid_jit
 from ptxforge.support import errors, markup
 from ptxforge.support.errors import ArgumentError, ChangedGlobalError, LaunchError
-from ptxforge.support.settings import SHORTENED, short
 from ptxforge.support.source_text import on_redefinition, remember
 from ptxforge.support.target import DEFAULT_TARGET, parse_target
+from ptxforge.support.tracebacks import SHORTENED, short
 
 F = TypeVar("F", bound=Callable[..., Any])
 """The Python function of a kernel, with its own signature."""

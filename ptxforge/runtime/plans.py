@@ -57,7 +57,7 @@ from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid
 from ptxforge.runtime.options import KernelInterface, Launch, explain_binding
 from ptxforge.runtime.specialize import Keys, Parameter, integer_key
 from ptxforge.support.errors import ArgumentError, DeviceError
-from ptxforge.support.settings import SHORTENED, short
+from ptxforge.support.tracebacks import SHORTENED, short
 
 MISSING = type("missing", (), {"__repr__": lambda self: "<missing>"})()
 """Stands for an argument that was not given."""

@@ -16,9 +16,6 @@ import attrs
 
 from ptxforge.support.errors import (
     CompilationError,
-    InternalCompilerError,
-    LaunchInterrupt,
-    PtxforgeError,
     SettingError,
     did_you_mean,
 )  # fmt: skip
@@ -274,16 +271,3 @@ def warn_of_unknown() -> None:
         if sentence not in _told:
             _told.add(sentence)
             warnings.warn(f"{sentence} (python -m ptxforge env lists them)", stacklevel=2)
-
-
-SHORTENED = (PtxforgeError, LaunchInterrupt)
-"""What is raised in place of itself by :func:`short`."""
-
-
-def short(error: BaseException) -> BaseException:
-    """The error to raise in place of ``error`` where ptxforge hands it to its caller: the same object without
-    the frames and causes inside ptxforge, but for ``PTXFORGE_TRACEBACK=full`` and for a fault of its own."""
-    if isinstance(error, InternalCompilerError) or TRACEBACK.get() == "full":
-        return error
-    error.__cause__, error.__suppress_context__ = None, True
-    return error.with_traceback(None)

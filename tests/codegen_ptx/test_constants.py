@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from ptxforge.codegen_ptx.ptx.registers import f32
+from ptxforge.codegen_ptx.ptx.constants import f32
 
 VALUES = [
     0.0, -0.0, 1, -1.5, 0.1, 1e-45, 7e-46, 5e-324, 2**24 + 1, 3.4028235e38, 3.4028235677973366e38,

@@ -36,8 +36,8 @@ from ptxforge.codegen_ptx.lower.memory import thread_owner, vector_width
 from ptxforge.codegen_ptx.lower.packing import pack, unpack
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx import pointers
+from ptxforge.codegen_ptx.ptx.access import vector_syntax
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.pointers import vector_syntax
 from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation

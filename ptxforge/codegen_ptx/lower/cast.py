@@ -26,15 +26,9 @@ from ptxforge.codegen_ptx.lower.packing import are_bytes_of_words, pack, unpack
 from ptxforge.codegen_ptx.lower.small_integers import is_bf16_computed, pair_to_floats
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.constants import constant, float_value, is_constant, wrap
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
-from ptxforge.codegen_ptx.ptx.registers import (
-    Register,
-    constant,
-    float_value,
-    is_constant,
-    register_class,
-    wrap,
-)
+from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops import cast as ops

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptxforge.codegen_ptx.lower.floats import Product, evaluated
 from ptxforge.codegen_ptx.lowering import Lowering
-from ptxforge.codegen_ptx.ptx.registers import constant
+from ptxforge.codegen_ptx.ptx.constants import constant
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.reduce import Combining
 from ptxforge.support import machine

@@ -13,10 +13,11 @@ from functools import partial, reduce
 
 from ptxforge.codegen_ptx.lower.arith import choose, integer_compare
 from ptxforge.codegen_ptx.lower.carried import Shape, Slot, carried_shape, general_shape
-from ptxforge.codegen_ptx.lowering import Lowering, lowers, rematerialize_after
+from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, as_pointer, whole
 from ptxforge.codegen_ptx.ptx.registers import Register, register_class
+from ptxforge.codegen_ptx.rematerialize import rematerialize_after
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Value
 from ptxforge.ir.ops import control as ops

@@ -26,7 +26,8 @@ from collections.abc import Iterable
 from ptxforge.codegen_ptx.lower.elementwise import integer_class, sign_extended, width_of, zero_extended
 from ptxforge.codegen_ptx.lower.math_f32 import Float32
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.registers import Register, f32, is_constant
+from ptxforge.codegen_ptx.ptx.constants import f32, is_constant
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.support import machine
 
 

@@ -4,8 +4,9 @@ memory."""
 from __future__ import annotations
 
 from ptxforge.codegen_ptx.lower.indices import group_number
+from ptxforge.codegen_ptx.ptx.access import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.pointers import Pointer, vector_load, vector_store, whole
+from ptxforge.codegen_ptx.ptx.pointers import Pointer, whole
 from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.warps import BARRIERS_APART

@@ -12,7 +12,8 @@ from typing import NamedTuple
 
 from ptxforge.codegen_ptx.lower.packing import unpack
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.registers import Register, constant, f32, float_value, is_constant
+from ptxforge.codegen_ptx.ptx.constants import constant, f32, float_value, is_constant
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 
 _KIND = {T.F16: "h", T.BF16: "h", T.F32: "f", T.F64: "d"}

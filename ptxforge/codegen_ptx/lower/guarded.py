@@ -26,8 +26,9 @@ from typing import NamedTuple
 
 from ptxforge.codegen_ptx.lower.packing import fresh_words, pack, plain_operand
 from ptxforge.codegen_ptx.ptx import pointers
+from ptxforge.codegen_ptx.ptx.access import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.pointers import as_pointer, vector_load, vector_store
+from ptxforge.codegen_ptx.ptx.pointers import as_pointer
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 

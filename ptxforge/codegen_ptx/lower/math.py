@@ -25,7 +25,8 @@ from ptxforge.codegen_ptx.lower.math_f32 import Float32
 from ptxforge.codegen_ptx.lower.math_f64 import Float64
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.registers import Register, is_constant
+from ptxforge.codegen_ptx.ptx.constants import is_constant
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops import math as ops

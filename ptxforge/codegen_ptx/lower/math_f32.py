@@ -6,7 +6,8 @@ import math
 
 from ptxforge.codegen_ptx.lower import reals as P
 from ptxforge.codegen_ptx.lower.reals import Double, Reals
-from ptxforge.codegen_ptx.ptx.registers import Register, f32
+from ptxforge.codegen_ptx.ptx.constants import f32
+from ptxforge.codegen_ptx.ptx.registers import Register
 
 _LOG2_E = f32(1 / math.log(2))
 _TWICE_LOG2_E = 2.885390043258667, 3.8519259e-08

@@ -7,7 +7,8 @@ from fractions import Fraction
 
 from ptxforge.codegen_ptx.lower import reals as P
 from ptxforge.codegen_ptx.lower.reals import Double, Reals
-from ptxforge.codegen_ptx.ptx.registers import Register, f64
+from ptxforge.codegen_ptx.ptx.constants import f64
+from ptxforge.codegen_ptx.ptx.registers import Register
 
 
 def _two_parts(value: Fraction) -> tuple[float, float]:

@@ -21,7 +21,7 @@ from ptxforge.codegen_ptx.lower.indices import (
 from ptxforge.codegen_ptx.lower.packing import elements_of, fresh_words, words_of
 from ptxforge.codegen_ptx.lowering import Lowering, Part, lowers
 from ptxforge.codegen_ptx.ptx import pointers
-from ptxforge.codegen_ptx.ptx.pointers import vector_load, vector_store
+from ptxforge.codegen_ptx.ptx.access import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value

@@ -15,8 +15,9 @@ The producer has a builder of its own, as it starts with nothing but parameters 
 from __future__ import annotations
 
 from ptxforge.codegen_ptx.lower.indices import group_number, thread_id
-from ptxforge.codegen_ptx.lowering import Lowering, lowers, rematerialize_after
+from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.rematerialize import rematerialize_after
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
 from ptxforge.ir.ops.partition import GetConsumerGroup, Partition

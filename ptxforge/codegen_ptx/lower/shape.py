@@ -30,7 +30,8 @@ from ptxforge.codegen_ptx.lower.indices import (
 )
 from ptxforge.codegen_ptx.lowering import Lowering, lowers, register_count
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.registers import Register, constant
+from ptxforge.codegen_ptx.ptx.constants import constant
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.ops import shape as ops
 from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout

@@ -19,8 +19,8 @@ from ptxforge.codegen_ptx.lower.shared_tile import (
 )
 from ptxforge.codegen_ptx.lowering import Lowering, lowers, register_count
 from ptxforge.codegen_ptx.ptx import pointers
+from ptxforge.codegen_ptx.ptx.access import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.pointers import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value

@@ -15,8 +15,8 @@ from ptxforge.codegen_ptx.lower.exchange import shared_base, to_word
 from ptxforge.codegen_ptx.lower.indices import owner, thread_xor
 from ptxforge.codegen_ptx.lower.packing import elements_of, fresh_words, two_bytes, words_of
 from ptxforge.codegen_ptx.lowering import Lowering
+from ptxforge.codegen_ptx.ptx.access import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.pointers import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.layouts.banks import Access, SharedAccess

@@ -24,7 +24,8 @@ from ptxforge.codegen_ptx.lower.elementwise import field_of, zero_extended
 from ptxforge.codegen_ptx.lower.floats import binary
 from ptxforge.codegen_ptx.lower.packing import unpack
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.registers import Register, constant, float_value
+from ptxforge.codegen_ptx.ptx.constants import constant, float_value
+from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 
 _AND_OR = "lop3.b32 %s, %s, %s, %s, 0xEA;"

@@ -13,7 +13,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.registers import Register, f64
+from ptxforge.codegen_ptx.ptx.constants import f64
+from ptxforge.codegen_ptx.ptx.registers import Register
 
 if TYPE_CHECKING:
     from ptxforge.codegen_ptx.lower.reals import Reals

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 
+from ptxforge.codegen_ptx.ptx.constants import wrap
 from ptxforge.codegen_ptx.ptx.instruction import (
     CARRY,
     EFFECT,
@@ -34,7 +35,7 @@ from ptxforge.codegen_ptx.ptx.instruction import (
     Merge,
     copied,
 )
-from ptxforge.codegen_ptx.ptx.registers import MOVES, Register, resolve, wrap
+from ptxforge.codegen_ptx.ptx.registers import MOVES, Register, resolve
 from ptxforge.ir.warps import WarpGroup
 from ptxforge.support.target import Target
 
