@@ -32,6 +32,7 @@ from ptxforge.ir.definition import ALLOCATES, UNORDERED
 from ptxforge.ir.ops.arith import AddI, MulI
 from ptxforge.ir.ops.cast import ExtSI, TruncI
 from ptxforge.ir.ops.control import Loop
+from ptxforge.ir.ops.inline_asm import InlineAsm
 from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex
@@ -125,19 +126,27 @@ class TensorLoads:
         return found
 
     def _check_writes(self, load: Load, found: Rectangle) -> None:
-        """TMA reads through another proxy than stores and atomics write: what this kernel writes, or has
-        waited for, is not surely seen."""
+        """TMA reads through another proxy than stores and atomics write, and runs ahead of what waits for
+        others: what this kernel writes, or has waited for, is not surely seen."""
         operations = self.function.walk()
-        for op in [op for op in operations if "global" in op.get_effects().writes]:
-            pointer = getattr(op, "pointer", None)
-            if pointer is None or not self._are_apart(pointer, found.base):
+        for op in operations:
+            is_write = "global" in op.get_effects().writes
+            if is_write and not self._is_elsewhere(op, found.base):
                 raise NotLinear("the kernel writes through the same pointer, or one that is loaded")
+            may_wait = _may_wait(op)
+            if not (is_write or may_wait):
+                continue
             if operations.index(op) > operations.index(load) and not _share_a_loop(op, load):
                 continue
-            if "global" in op.get_effects().reads and op.is_used:
-                raise NotLinear("an atomic before it may say that others have written the tensor")
+            if may_wait:
+                raise NotLinear(f"'{op.name}' before it may say that others have written the tensor")
             if self.function.walk(Barrier):
                 raise NotLinear("a barrier may say that the kernel has written the tensor")
+
+    def _is_elsewhere(self, op: Operation, read: Value) -> bool:
+        """Whether ``op`` writes to other memory than a pointer leads to."""
+        pointer = getattr(op, "pointer", None)
+        return pointer is not None and self._are_apart(pointer, read)
 
     def _are_apart(self, written: Value, read: Value) -> bool:
         """Whether a pointer that is written through leads to other memory than one that is read through.
@@ -221,6 +230,15 @@ class TensorLoads:
 def is_vector(load: Load) -> bool:
     """Whether ``load`` has one dimension."""
     return isinstance(load.result.type, T.TensorType) and load.result.type.rank == 1
+
+
+def _may_wait(op: Operation) -> bool:
+    """Whether a program may learn by ``op`` what others have done: by the result of an atomic or of a
+    volatile load, or by assembly that acts."""
+    effects = op.get_effects()
+    if not effects.other or effects.queue:
+        return False
+    return op.is_used if "global" in effects.reads else isinstance(op, InlineAsm)
 
 
 def _reaches_a_load(value: Value) -> bool:

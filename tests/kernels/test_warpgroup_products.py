@@ -447,8 +447,8 @@ def test_copies_have_no_hint_for_the_cache(target, assemble):
 
 @ptxforge.jit
 def scaled_first(a, b, c, done, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, WRITE: tl.constexpr):
-    """One tile of a @ bᵀ. WRITE: "a": its rows are doubled in memory before; "flag": the program asks an
-    atomic before it reads."""
+    """One tile of a @ bᵀ. WRITE: "a": its rows are doubled in memory before; else what the program asks
+    before it reads: an atomic, a volatile load, assembly."""
     i, j, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
     scale = 1
     if WRITE == "a":
@@ -458,6 +458,11 @@ def scaled_first(a, b, c, done, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.co
         tl.debug_barrier()
     if WRITE == "flag":
         scale = tl.atomic_add(done, 1) + 1
+    if WRITE == "volatile":
+        while tl.load(done, volatile=True) > 0:
+            scale = 0
+    if WRITE == "assembly":
+        tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [scale], dtype=tl.int32, is_pure=False, pack=1)
     acc = tl.zeros((BM, BN), tl.float32)
     for start in range(0, K, BK):
         x = tl.load(a + i[:, None] * K + start + k[None, :])
@@ -466,7 +471,8 @@ def scaled_first(a, b, c, done, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.co
     tl.store(c + i[:, None] * BN + j[None, :], acc * scale)
 
 
-@pytest.mark.parametrize(("write", "feeds"), [("", ["a", "b"]), ("a", []), ("flag", [])])
+@pytest.mark.parametrize(("write", "feeds"), [
+    ("", ["a", "b"]), ("a", []), ("flag", []), ("volatile", []), ("assembly", [])])  # fmt: skip
 def test_what_the_kernel_has_written_is_read_by_pointers(execute, write, feeds):
     """Of both: b may be the same tensor as a."""
     rng = np.random.default_rng(6)
