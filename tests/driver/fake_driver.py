@@ -346,10 +346,13 @@ class FakeDriver:
 
 
 def install(monkeypatch, fake: FakeDriver) -> FakeDriver:
-    """Put a fake in the driver's place until the test ends."""
-    tensor_map.encode.cache_clear()
-    tensor_map._encoder.cache_clear()
-    cuda_api.driver_build.cache_clear()
+    """Put a fake in the driver's place until the test ends.
+
+    What is kept of a driver is kept apart meanwhile: a GPU's tests that follow in the process must not call
+    an encoder of the fake.
+    """
+    for module, name in ((tensor_map, "encode"), (tensor_map, "_encoder"), (cuda, "driver_build")):
+        monkeypatch.setattr(module, name, functools.cache(getattr(module, name).__wrapped__))
     for module in (cuda_api, cuda, cuda_launch, jit, tensor_map):
         monkeypatch.setattr(module, "bindings", lambda: fake)
     for module in (cuda_api, cuda, devices):

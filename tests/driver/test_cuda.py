@@ -154,17 +154,20 @@ def test_attributes(driver):
 def test_each_thread_has_its_own_parameter_buffer(driver):
     """The driver call gives up the GIL: a shared buffer would be overwritten by another thread's launch."""
     function = CudaDevice(0).load_module("entry kernel").function("kernel")
-    buffers = {}
+    buffers, noted = {}, threading.Barrier(2)
 
     def note(name):
         function.launch((1, 1, 1), (32, 1, 1), 0, 0, name.encode())
         buffers[name] = function._parameters.extra
+        noted.wait(60)  # a thread that has ended leaves its buffer's address to the next one
 
     threads = [threading.Thread(target=note, args=(name,)) for name in "ab"]
     for thread in threads:
         thread.start()
+    note_of_main = function._parameters.extra
+    for thread in threads:
         thread.join()
-    assert buffers["a"] != function._parameters.extra != buffers["b"]
+    assert len({note_of_main, *buffers.values()}) == 3
     assert sorted(launch.params for launch in driver.launches) == [b"a", b"b"]
 
 

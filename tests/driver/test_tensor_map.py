@@ -12,15 +12,18 @@ from ptxforge.support import dtypes
 from ptxforge.support.errors import DeviceError
 from ptxforge.support.tensor_map import kind_of
 
+from .fake_driver import FakeDriver, install
+
 REQUEST = (dtypes.bfloat16, 4096, (100, 7, 64), (512, 64, 1), (4, 7, 32))
 
 
-@pytest.fixture(autouse=True)
-def forget():
-    """Nothing that a fake driver made is left for others."""
-    yield
-    tensor_map.encode.cache_clear()
-    tensor_map._encoder.cache_clear()
+def test_nothing_of_a_fake_is_kept(monkeypatch):
+    """The next tests of the process may have a GPU, and an encoder that is gone is no place to call."""
+    kept = tensor_map._encoder.cache_info(), tensor_map.encode.cache_info()
+    with monkeypatch.context() as patch:
+        install(patch, FakeDriver())
+        CudaDevice(0).encode_tensor_map(*REQUEST)
+    assert (tensor_map._encoder.cache_info(), tensor_map.encode.cache_info()) == kept
 
 
 def test_the_driver_counts_from_the_innermost_dimension(driver):
