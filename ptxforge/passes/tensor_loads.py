@@ -133,7 +133,7 @@ class TensorLoads:
             is_write = "global" in op.get_effects().writes
             if is_write and not self._is_elsewhere(op, found.base):
                 raise NotLinear("the kernel writes through the same pointer, or one that is loaded")
-            may_wait = _may_wait(op)
+            may_wait = _may_wait(op, load)
             if not (is_write or may_wait):
                 continue
             if operations.index(op) > operations.index(load) and not _share_a_loop(op, load):
@@ -232,13 +232,16 @@ def is_vector(load: Load) -> bool:
     return isinstance(load.result.type, T.TensorType) and load.result.type.rank == 1
 
 
-def _may_wait(op: Operation) -> bool:
+def _may_wait(op: Operation, load: Load) -> bool:
     """Whether a program may learn by ``op`` what others have done: by the result of an atomic or of a
-    volatile load, or by assembly that acts."""
+    volatile load, or by assembly that acts. (Without operands it knows no memory: it may wait for the kernel
+    before this one, whose writes TMA sees, if nothing copies ahead of it.)"""
     effects = op.get_effects()
     if not effects.other or effects.queue:
         return False
-    return op.is_used if "global" in effects.reads else isinstance(op, InlineAsm)
+    if "global" in effects.reads:
+        return op.is_used
+    return isinstance(op, InlineAsm) and (bool(op.operands) or _share_a_loop(op, load))
 
 
 def _reaches_a_load(value: Value) -> bool:

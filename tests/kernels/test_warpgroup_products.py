@@ -448,7 +448,7 @@ def test_copies_have_no_hint_for_the_cache(target, assemble):
 @ptxforge.jit
 def scaled_first(a, b, c, done, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, WRITE: tl.constexpr):
     """One tile of a @ bᵀ. WRITE: "a": its rows are doubled in memory before; else what the program asks
-    before it reads: an atomic, a volatile load, assembly."""
+    before it reads: an atomic, a volatile load, assembly, the kernel before this one."""
     i, j, k = tl.arange(0, BM), tl.arange(0, BN), tl.arange(0, BK)
     scale = 1
     if WRITE == "a":
@@ -463,6 +463,8 @@ def scaled_first(a, b, c, done, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.co
             scale = 0
     if WRITE == "assembly":
         tl.inline_asm_elementwise("mov.b32 $0, $1;", "=r,r", [scale], dtype=tl.int32, is_pure=False, pack=1)
+    if WRITE == "kernel":
+        tl.extra.cuda.gdc_wait()
     acc = tl.zeros((BM, BN), tl.float32)
     for start in range(0, K, BK):
         x = tl.load(a + i[:, None] * K + start + k[None, :])
@@ -472,7 +474,8 @@ def scaled_first(a, b, c, done, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.co
 
 
 @pytest.mark.parametrize(("write", "feeds"), [
-    ("", ["a", "b"]), ("a", []), ("flag", []), ("volatile", []), ("assembly", [])])  # fmt: skip
+    ("", ["a", "b"]), ("a", []), ("flag", []), ("volatile", []), ("assembly", []),
+    ("kernel", ["a", "b"])])  # fmt: skip
 def test_what_the_kernel_has_written_is_read_by_pointers(execute, write, feeds):
     """Of both: b may be the same tensor as a."""
     rng = np.random.default_rng(6)
