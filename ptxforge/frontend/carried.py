@@ -49,7 +49,7 @@ from ptxforge.frontend.values import (
     map_leaves,
 )
 from ptxforge.frontend.visitor import MayReturn, Outcome, Returned, Visitor, handles
-from ptxforge.ir.core import Block, BlockArgument
+from ptxforge.ir.core import Block, BlockArgument, Value
 from ptxforge.language import types as L
 from ptxforge.support.errors import CompilationError, TypeMismatchError, UnsupportedSyntaxError
 
@@ -78,6 +78,7 @@ class Carried:
         self.assigned = [name for name in source.assigned_in(statements) if name not in targets]
         self.changed: list[str] = []
         """Static names from before the loop that its body changes."""
+        self._dropped: dict[Value, Value] = {}
         if loop is not None:
             loop.kept = [name for name in self.assigned if name in v.scope]
 
@@ -182,7 +183,7 @@ class Carried:
         self, following: list[TensorValue], blocks: list[Block], first_argument: int = 0
     ) -> list[int]:
         """Take out arguments whose next value is themselves (in the last block); gives the positions still
-        carried."""
+        carried. :meth:`current` says what stands for the others."""
         last = blocks[-1].arguments[first_argument:]
         kept = [i for i, value in enumerate(following) if value.value is not last[i]]
         for block in blocks:
@@ -190,8 +191,13 @@ class Carried:
                 if position not in kept:
                     argument = block.arguments[first_argument + position]
                     argument.replace_all_uses_with(self.leaves[position].value)
+                    self._dropped[argument] = self.leaves[position].value
                     block.erase_argument(first_argument + position)
         return kept
+
+    def current(self, value: Value) -> Value:
+        """``value``, or what a name that is not carried holds."""
+        return self._dropped.get(value, value)
 
     def bind_results(self, kept: list[int], results: Sequence[Any]) -> None:
         """After the loop: carried names are its results; names that only its body gives a value have none,

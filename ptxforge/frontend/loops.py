@@ -203,7 +203,7 @@ def _close_for(
     with v.ctx.builder.inside(block):
         following = carried.next_values(scope, node.body)
         kept = carried.drop_unchanged(following, [block], first_argument=1)
-        v.ctx.builder.create(Yield, *[following[i].value for i in kept])
+        v.ctx.builder.create(Yield, *[carried.current(following[i].value) for i in kept])
     initial = [carried.leaves[i].value for i in kept]
     op = v.ctx.builder.create(
         For, *[b.value for b in bounds], *initial, regions=[Region(block)], **attributes
@@ -378,9 +378,10 @@ def _close_while(
     ]
     kept = carried.drop_unchanged(marked, [before, body])
     with v.ctx.builder.inside(before):
-        v.ctx.builder.create(Condition, flag.value, *[passed[i].value for i in kept])
+        values = [carried.current(value.value) for value in (flag, *[passed[i] for i in kept])]
+        v.ctx.builder.create(Condition, *values)
     with v.ctx.builder.inside(body):
-        v.ctx.builder.create(Yield, *[following[i].value for i in kept])
+        v.ctx.builder.create(Yield, *[carried.current(following[i].value) for i in kept])
     initial = [carried.leaves[i].value for i in kept]
     op = v.ctx.builder.create(While, *initial, regions=[Region(before), Region(body)])
     carried.bind_results(kept, op.results)

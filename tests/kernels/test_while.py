@@ -56,3 +56,33 @@ def test_an_accumulator_is_stored_in_another_layout(execute, n):
         expected = expected * expected
     for (out,) in execute(transposed_powers, (1,), [x, np.zeros_like(x), n], {"SIZE": 32}, outputs=[1]):
         np.testing.assert_array_equal(out, expected.T)
+
+
+@ptxforge.jit
+def previous(x, out, n, GROWS: tl.constexpr, COUNTS: tl.constexpr, BLOCK: tl.constexpr):
+    """out = what ``current`` is in the last iteration; only with GROWS do iterations change it."""
+    i = tl.arange(0, BLOCK)
+    current = tl.load(x + i)
+    last, steps, more = current - 1.0, 0, n > 0
+    if COUNTS:
+        for _ in range(n):
+            if GROWS:
+                current += 1.0
+            last = current
+    else:
+        while more:
+            if GROWS:
+                current += 1.0
+            last, n, steps = current, n, steps + 1
+            more = steps < n
+    tl.store(out + i, last)
+
+
+@pytest.mark.parametrize("counts", [False, True])
+@pytest.mark.parametrize("grows", [False, True])
+@pytest.mark.parametrize("n", [0, 3])
+def test_a_name_gets_what_another_one_keeps(execute, n, grows, counts):
+    x = np.arange(32, dtype=np.float32)
+    constants = {"GROWS": grows, "COUNTS": counts, "BLOCK": 32}
+    for (out,) in execute(previous, (1,), [x, np.zeros_like(x), n], constants, outputs=[1]):
+        np.testing.assert_array_equal(out, x + n * grows if n else x - 1)
