@@ -45,7 +45,7 @@ from ptxforge.ir.ops.partition import GetConsumerGroup, Partition, allocation_of
 from ptxforge.ir.ops.shared import MemDescIndex
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.passes.dce import dce
-from ptxforge.passes.deal_out_tiles import is_made
+from ptxforge.passes.deal_out_tiles import NOT_DEALT_OUT, is_made
 from ptxforge.passes.flatten_loops import hoist_scalars
 from ptxforge.passes.specialize_warps import set_registers
 from ptxforge.passes.tensor_loads import pick, ring_of_barriers
@@ -63,6 +63,8 @@ def alternate_tiles(function: Function, target: Target) -> bool:
             continue
         found = _parts(partition, loops[0])
         if found is None:
+            text = "copies complete on several mbarriers, or where they begin is carried from step to step"
+            function.remarks.add("not-dealt-out", NOT_DEALT_OUT.format(text), loops[0].location)
             continue
         _consume(found)
         _produce(found)

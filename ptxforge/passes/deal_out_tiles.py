@@ -38,35 +38,48 @@ from ptxforge.support import machine
 from ptxforge.support.target import Target
 from ptxforge.support.worklist import each_once
 
+NOT_DEALT_OUT = "two groups of warps do not take its tiles in turns: {}"
+"""The remark's words for a reason."""
+
 
 def deal_out_tiles(function: Function, target: Target) -> bool:
-    """Mark the loop that follows the rules, if there is one."""
-    attributes = function.attributes
-    if attributes["num_warps"] != machine.WARPS_SET_TOGETHER or attributes.get("num_ctas", 1) > 1:
+    """Mark the loop that follows the rules. Of one that WALKS a remark says which other rule it breaks."""
+    found = _walking(function)
+    if found is None:
         return False
-    loops = function.walk(Loop)
-    if len(loops) != 2 or loops[1].parent_op is not loops[0] or not all(loop.is_counted for loop in loops):
-        return False
-    tiles, steps = loops
-    follows = _walks(function, tiles, steps) and _is_apart(function, tiles)
-    if not follows or not _has_same_steps(tiles, steps):
-        return False
-    buffers = bytes_of_tiles(function, steps)
-    if 2 * buffers <= target.max_shared_bytes or not _makes_room(function, buffers, target):
+    tiles, steps = found
+    reason = _why_not(function, tiles, steps, target)
+    if reason:
+        function.remarks.add("not-dealt-out", NOT_DEALT_OUT.format(reason), tiles.location)
         return False
     tiles.warp_specialize, tiles.consumer_groups = True, machine.GROUPS_THAT_TAKE_TURNS
     return True
 
 
-def _walks(function: Function, tiles: For, steps: For) -> bool:
-    """See WALKS."""
+def _walking(function: Function) -> tuple[For, For] | None:
+    """The loop over tiles and the one in it; see WALKS."""
+    loops = function.walk(Loop)
+    if len(loops) != 2 or loops[1].parent_op is not loops[0] or not all(loop.is_counted for loop in loops):
+        return None
+    tiles, steps = loops
     products = function.walk(Product)
     if len(products) != 1 or products[0].effects.starts != PRODUCTS or products[0].parent is not steps.body:
-        return False
-    if tiles.parent is not function.body:
-        return False
+        return None
     is_asked = tiles.warp_specialize or steps.warp_specialize
-    return is_asked or (is_made(tiles) and function.attributes["num_warps"] in machine.WARPS_THAT_TAKE_TURNS)
+    is_given = is_made(tiles) and function.attributes["num_warps"] in machine.WARPS_THAT_TAKE_TURNS
+    return (tiles, steps) if tiles.parent is function.body and (is_asked or is_given) else None
+
+
+def _why_not(function: Function, tiles: For, steps: For, target: Target) -> str:
+    """Which rule a loop breaks, or nothing."""
+    warps = function.attributes["num_warps"]
+    if warps != machine.WARPS_SET_TOGETHER:
+        return f"a group has {machine.WARPS_SET_TOGETHER} warps, this program {warps}"
+    if function.attributes.get("num_ctas", 1) > 1:
+        return "the program is a cluster"
+    if not _has_same_steps(tiles, steps):
+        return "that they have equally many steps is not known in front of the loop"
+    return _why_not_apart(function, tiles) or _why_not_single(function, steps, target)
 
 
 def is_made(tiles: For) -> bool:
@@ -75,20 +88,26 @@ def is_made(tiles: For) -> bool:
     return isinstance(upper, BlockArgument) and bool(upper.attributes.get("programs"))
 
 
-def _is_apart(function: Function, tiles: For) -> bool:
+def _why_not_apart(function: Function, tiles: For) -> str:
     """See APART and SCALARS."""
-    if tiles.initial or not are_apart(function) or function.walk(StoreBox):
-        return False
+    if tiles.initial:
+        return "values go from one to the next"
+    if not are_apart(function):
+        return "when they are computed shows, or one may wait for another"
+    if function.walk(StoreBox):
+        return "a tensor descriptor stores them"
     if any(not isinstance(op.result.type, T.TensorType) for op in function.walk(Load)):
-        return False
+        return "scalars are loaded"
     inside = set(tiles.walk())
     outside = [op for op in function.walk() if op not in inside and not op.is_terminator]
     if not all(op.is_speculatable for op in outside):
-        return False
+        return "what stands outside the loop cannot be done twice"
     accesses = [op for op in inside if op.get_effects().touches("global")]
     written = {root_of_access(op) for op in accesses if "global" in op.get_effects().writes}
     read = {root_of_access(op) for op in accesses if "global" in op.get_effects().reads}
-    return None not in written | read and not written & read
+    if None in written | read or written & read:
+        return "one may read what another one wrote"
+    return ""
 
 
 def _has_same_steps(tiles: For, steps: For) -> bool:
@@ -107,6 +126,18 @@ def _follows_from(value: Value, tiles: For) -> bool:
             return True
         work += op.operands
     return False
+
+
+def _why_not_single(function: Function, steps: For, target: Target) -> str:
+    """See SINGLE."""
+    buffers = bytes_of_tiles(function, steps)
+    if not buffers:
+        return "TMA does not copy what they are made of"
+    if 2 * buffers <= target.max_shared_bytes:
+        return "a second block has room on the multiprocessor, and multiplies while this one stores"
+    if not _makes_room(function, buffers, target):
+        return "two exchanges of results have no room beside the buffers"
+    return ""
 
 
 def _makes_room(function: Function, buffers: int, target: Target) -> bool:

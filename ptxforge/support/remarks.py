@@ -21,6 +21,7 @@ KINDS = {
     "not-prefetched": "operands of products that are read where they are used, not a slice ahead",
     "not-flattened": "loops over tiles that do not start the next tile's loads before this one is stored",
     "not-specialized": "loops that asked for warps of their own for loads and got none",
+    "not-dealt-out": "loops over tiles that two groups of warps do not take in turns",
     "not-by-tma": "tiles for wgmma that threads copy, because their addresses are no rectangle of a tensor",
     "not-by-wgmma": "products left to mma.sync, because of how their operands lie in memory",
     "narrow-access": "accesses to global memory that move fewer bytes at a time than they could",

@@ -200,25 +200,41 @@ def test_what_each_group_does(assemble, stages):
     assert isinstance(asks.parent.parent_op, Partition)
 
 
-@pytest.mark.parametrize("options", [
-    {"num_stages": 3}, {"num_warps": 8, "blocks": SQUARE | {"BN": 256}}, {"persistent": False},
-    {"tensor_maps": False}, {"kind": "atomic"}, {"kind": "twice"}, {"target": "sm_90"},
-    {"out": "fp32", "num_stages": 6},
+def why_not(artifact: Artifact) -> list[str]:
+    """What is said of loops over tiles that are not dealt out."""
+    return [remark.message for remark in artifact.remarks if remark.kind == "not-dealt-out"]
+
+
+@pytest.mark.parametrize(("options", "reason"), [
+    ({"num_stages": 3}, ""), ({"num_warps": 8, "blocks": SQUARE | {"BN": 256}}, ""),
+    ({"persistent": False}, ""), ({"tensor_maps": False}, ""), ({"kind": "atomic"}, ""),
+    ({"kind": "twice"}, ""), ({"target": "sm_90"}, ""),
+    ({"out": "fp32", "num_stages": 6}, "two exchanges of results have no room"),
 ], ids=str)  # fmt: skip
-def test_others_stay(options):
-    """Two blocks on a multiprocessor, too many warps, one tile a program, no room for two results."""
-    assert not takes_turns(in_turns(**options))
-
-
-@pytest.mark.parametrize("constants", [
-    {"TRIANGLE": True}, {"WS": False}, {"BM": 64, "BN": 64, "BK": 32}], ids=str)  # fmt: skip
-def test_other_loops_stay(constants):
-    """Tiles of different depths, nothing asked for, room for a second block; no tensor maps."""
-    artifact = specialized.compiled(specialized.walking, WALKING | constants, num_stages=4)
+def test_others_stay(options, reason):
+    """Two blocks on a multiprocessor, too many warps, one tile a program, no room for two results. Of what
+    nobody asked for, and is no persistent loop of four warps, nothing is said."""
+    artifact = in_turns(**options)
     assert not takes_turns(artifact)
-    assert takes_turns(specialized.compiled(specialized.walking, WALKING, num_stages=4))
-    without = specialized.compiled(specialized.walking, WALKING, num_stages=4, tensor_maps=False)
-    assert not without.tensor_maps
+    assert [reason in message for message in why_not(artifact)] == [True] * bool(reason)
+
+
+@pytest.mark.parametrize(("constants", "options", "reason"), [
+    ({"TRIANGLE": True}, {}, "equally many steps is not known"), ({"WS": False}, {}, ""),
+    ({"BM": 64, "BN": 64, "BK": 32}, {}, "a second block has room"),
+    ({}, {"tensor_maps": False}, "TMA does not copy"), ({}, {"num_ctas": 2}, "the program is a cluster"),
+    ({}, {"num_warps": 8}, "a group has 4 warps, this program 8"),
+], ids=str)  # fmt: skip
+def test_other_loops_stay(constants, options, reason):
+    """Tiles of different depths, nothing asked for, room for a second block, no tensor maps, other CTAs."""
+    artifact = specialized.compiled(specialized.walking, WALKING | constants, **{"num_stages": 4} | options)
+    assert not takes_turns(artifact)
+    assert [reason in message for message in why_not(artifact)] == [True] * bool(reason)
+
+
+def test_a_loop_that_is_dealt_out_has_no_reason():
+    artifact = specialized.compiled(specialized.walking, WALKING, num_stages=4)
+    assert takes_turns(artifact) and not why_not(artifact)
 
 
 # -- faults -----------------------------------------------------------------------------------------------
