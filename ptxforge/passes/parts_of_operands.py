@@ -11,7 +11,8 @@
     %w = mulf (uitofp %q), (broadcast (expand_dims %scales))
 
 Each operation says which parts of its operands a part of its result needs. Where that is a whole operand, the
-operand's value serves all parts; where it is a tile, a part of the tile is read.
+operand's value serves all parts; where it is a tile, a part of the tile is read. Parts of what a loop does
+not change (shifts that differ along k) are computed in front of it.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Operation, Value
 from ptxforge.ir.definition import ELEMENTWISE, READS_SHARED, UNIFORM
 from ptxforge.ir.ops.convert_layout import ConvertLayout
-from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Join, Reshape
+from ptxforge.ir.ops.shape import Broadcast, ExpandDims, Join, MakeRange, Reshape
 from ptxforge.ir.ops.shared import LocalLoad, MemDescSubslice
 from ptxforge.layouts import encodings
 from ptxforge.layouts.encodings import Distributed
@@ -80,15 +81,19 @@ class Cutter:
         return known[part, layout]
 
     def _make(self, b: Builder, part: Part, layout: Distributed, known: dict) -> Value:
-        op, type = self._source(part), T.TensorType(part.size, part.value.type.element, layout)
+        op, cut = self._source(part), T.TensorType(part.size, part.value.type.element, layout)
         if op is None:
-            return part.value if part.value.type is type else b.value(ConvertLayout, part.value, type=type)
+            return part.value if part.value.type is cut else b.value(ConvertLayout, part.value, type=cut)
+        if op.parent is not self.body:
+            b = Builder.at(self.body.parent_op)
+        if (made := _MADE.get(type(op))) is not None:
+            return made(b, op, part, cut)
         self.made[op] = None
         if op.get_effects() == READS_SHARED:
             tile = op.source
-            described = T.MemDescType(part.size, type.element, tile.type.layout, tile.type.mutable)
+            described = T.MemDescType(part.size, cut.element, tile.type.layout, tile.type.mutable)
             view = b.value(MemDescSubslice, tile, type=described, offsets=part.first)
-            return b.value(LocalLoad, view, *op.operands[1:], type=type)
+            return b.value(LocalLoad, view, *op.operands[1:], type=cut)
         operands = [self.make(b, *one, known) for one in _needed(op, part, layout)]
         if op.changes_layout:
             return operands[0]
@@ -96,7 +101,7 @@ class Cutter:
         copy.set_operands(operands or op.operands)
         for fact in ("constancy", "contiguity"):
             copy.attributes.pop(fact, None)
-        copy.result.type = type
+        copy.result.type = cut
         return b.insert(copy).result
 
     def _source(self, part: Part) -> Operation | None:
@@ -104,8 +109,9 @@ class Cutter:
         op = part.value.defining_op
         if op is not None and UNIFORM in op.traits:
             return op
-        is_here = op is not None and op.parent is self.body and len(op.results) == 1
-        return op if is_here and not part.is_whole else None
+        if op is None or part.is_whole or len(op.results) != 1:
+            return None
+        return op if op.parent is self.body or op.is_speculatable else None
 
     def erase_unused(self) -> None:
         """What was made anew and is not needed as a whole any more goes."""
@@ -117,7 +123,7 @@ class Cutter:
 def _needed(op: Operation, part: Part, layout: Distributed | None) -> list[tuple[Part, Distributed]] | None:
     """Which parts of the operands ``part``, a part of the result of ``op``, is made of, and their layouts if
     it is in ``layout``; ``None`` where ``op`` is none that acts on parts."""
-    if UNIFORM in op.traits:
+    if UNIFORM in op.traits or type(op) in _MADE:
         return []
     if ELEMENTWISE in op.traits and op.is_pure:
         tensors = all(isinstance(v.type, T.TensorType) for v in op.operands)
@@ -180,6 +186,12 @@ def _reshaped(op: Reshape, part: Part, layout) -> list | None:
     return [(Part(op.x, first, size), before)]
 
 
+def _range(b: Builder, op: MakeRange, part: Part, described: T.TensorType) -> Value:
+    start = op.start + part.first[0]
+    return b.value(MakeRange, type=described, start=start, end=start + part.size[0])
+
+
+_MADE = {MakeRange: _range}
 _CUTS = {
     ConvertLayout: _as_it_is,
     Broadcast: _broadcast,

@@ -18,6 +18,7 @@ from ptxforge.passes.canonicalize import canonicalize
 from ptxforge.passes.canonicalize_pointers import canonicalize_pointers
 from ptxforge.passes.coalesce import coalesce
 from ptxforge.passes.combine import combine
+from ptxforge.passes.compact_loads import compact_loads
 from ptxforge.passes.contract_products import contract_products
 from ptxforge.passes.cse import cse
 from ptxforge.passes.dce import dce, drop_assumptions
@@ -96,8 +97,13 @@ TILE: tuple[Pass, ...] = (
         "layouts would only be in its way",
     ),
     Pass(
+        compact_loads, "tile",
+        why="after the row above: what all pointers of a tile have in common is a scalar, and no loop "
+        "changes offsets",
+    ),
+    Pass(
         canonicalize, "tile",
-        why="what unrolling and the new scalar pointers leave to be folded",
+        why="what unrolling, the new scalar pointers and the shorter ranges leave to be folded",
     ),
     Pass(
         cse, "tile",

@@ -18,7 +18,7 @@ A store whose value needs a conversion may instead store in the value's layout, 
 cheap to make and the access is not worse by more than the conversion costs.
 
 RUNS AHEAD  A load in a loop of asynchronous products is copied to shared memory and read there in any layout,
-            so it is not moved to where it costs more.
+            so it is not moved to where it costs more, and its conversion is no exchange but that read.
 FRAGMENTS   Memory is never accessed in the layout of a dot's operand or a tensor core's accumulator: operands
             come by way of shared memory, where asynchronous copies put them, and results are stored 16 bytes
             at a time after an exchange: within each warp if it has lines of it (``layouts/banks.py``), else
@@ -32,7 +32,7 @@ from collections.abc import Callable, Iterable
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE, FREE, PRODUCTS, RELAYOUT
+from ptxforge.ir.definition import ELEMENTWISE, FREE, PRODUCTS, READS_GLOBAL, RELAYOUT
 from ptxforge.ir.ops.control import Loop, Structured
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.memory import Load, Store
@@ -40,7 +40,13 @@ from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.layouts.banks import lines_in_warp
 from ptxforge.layouts.encodings import Blocked, Distributed, DotOperand, Mma
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis
-from ptxforge.passes.analysis.costs import access_cost, computation_cost, conversion_cost, loop_weight
+from ptxforge.passes.analysis.costs import (
+    access_cost,
+    computation_cost,
+    conversion_cost,
+    loop_weight,
+    reading_cost,
+)
 from ptxforge.passes.analysis.kept import kept
 from ptxforge.passes.conversions import (
     builder_after,
@@ -125,7 +131,7 @@ class _Rematerializer:
             op.discard()
             return True
         self.plan, self.root = _Plan(), op
-        now = conversion_cost(value.type.layout, layout, value.type) * self.weight(op.result)
+        now = self.cut_cost(value, layout) * self.weight(op.result)
         if self.visit(value, layout) >= now:
             return False
         op.result.replace_all_uses_with(self.make(value, layout))
@@ -186,7 +192,7 @@ class _Rematerializer:
         wanted, plan = (value, layout), self.plan
         if value.type.layout == layout or wanted in self.made or wanted in plan.computed:
             return 0.0
-        cut = conversion_cost(value.type.layout, layout, value.type) * self.weight(value)
+        cut = self.cut_cost(value, layout) * self.weight(value)
         mark = len(plan.computed)
         if cut > 0 and depth < _MAX_DEPTH and wanted not in plan.rejected:
             plan.decide(value, layout, True)
@@ -197,6 +203,14 @@ class _Rematerializer:
             plan.rejected.add(wanted)
         plan.decide(value, layout, False)
         return cut
+
+    def cut_cost(self, value: Value, layout: Distributed) -> float:
+        """The cost of converting ``value`` where it is."""
+        op = value.defining_op
+        is_load = op is not None and op.get_effects() == READS_GLOBAL
+        if is_load and _feeds_warpgroups(op) and is_whole_tile(op, self.num_warps):
+            return reading_cost(layout, value.type)
+        return conversion_cost(value.type.layout, layout, value.type)
 
     def compute(self, value: Value, layout: Distributed, depth: int) -> float | None:
         """The cost of computing ``value`` in ``layout``; ``None`` when it cannot be."""

@@ -1,5 +1,5 @@
-"""Products of weights of 4 bits, two in a byte, with scales for groups along k: against float64, on every
-executor; and how small integers become f16 and bf16."""
+"""Products of weights of a few bits, two in a byte or all that fit in words, with scales for groups along k:
+against float64, on every executor; and how small integers become f16 and bf16."""
 
 from __future__ import annotations
 
@@ -77,6 +77,104 @@ def test_weights_are_read_without_conflicts(row):
     lines = device.last_report.lines
     assert any(line.text.startswith("ld.shared.b8") for line in lines)
     assert not [x.text for x in lines if x.bank_conflicts and x.text.startswith("ld.sh")]
+
+
+# -- words of eight weights, each loaded by eight rows of the tile -----------------------------------------
+
+
+@ptxforge.jit
+def matmul_words(
+    a, b, scales, zeros, c, K, stride_am, stride_bk, stride_s, stride_cm,
+    BITS: tl.constexpr, GROUP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+    STEPS: tl.constexpr,
+):  # fmt: skip
+    """a @ w, where ``w[k, n] = q[k, n] · scales[k // GROUP, n] + zeros[k // GROUP, n]``; the numbers ``q`` of
+    32 / BITS neighbours along k lie in a word."""
+    EACH: tl.constexpr = 32 // BITS
+    m = tl.program_id(0) * BM + tl.arange(0, BM)
+    n = tl.program_id(1) * BN + tl.arange(0, BN)
+    k = tl.arange(0, BK)
+    words = b + (k[:, None] // EACH) * stride_bk + n[None, :]
+    shift = ((k % EACH) * BITS)[:, None]
+    left = a + m[:, None] * stride_am + k[None, :]
+    total = tl.zeros((BM, BN), tl.float32)
+    for step in range(STEPS):
+        x = tl.load(left)
+        w = tl.load(words)
+        group = (step * (BK / GROUP)).to(tl.int32) * stride_s
+        s = tl.load(scales + n[None, :] + group)
+        z = tl.load(zeros + n[None, :] + group)
+        w = (w >> shift) & ((1 << BITS) - 1)
+        total = tl.dot(x, tl.fma(w.to(s.dtype), s, z).to(x.dtype), total)
+        left += BK
+        words += (BK // EACH) * stride_bk
+    tl.store(c + m[:, None] * stride_cm + n[None, :], total)
+
+
+def draw_words(bits: int, m: int, n: int, k: int, group: int, dtype):
+    """Arguments of ``matmul_words``, and the product in float64: all of it is exact."""
+    rng = np.random.default_rng(bits + m + n + k)
+    a = rng.integers(-2, 3, (m, k)).astype(dtype)
+    q = rng.integers(0, min(16, 1 << bits), (k, n))
+    scales = np.exp2(rng.integers(-1, 2, (k // group, n))).astype(dtype)
+    zeros = rng.integers(-8, 9, (k // group, n)).astype(dtype)
+    each = 32 // bits
+    words = sum(q[i::each].astype(np.uint32) << np.uint32(bits * i) for i in range(each)).view(np.int32)
+    w = q * scales.astype(np.float64).repeat(group, 0) + zeros.astype(np.float64).repeat(group, 0)
+    c = np.zeros((m, n), np.float32)
+    return [a, words, scales, zeros, c, k, k, n, n, n], a.astype(np.float64) @ w
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize(("bits", "block", "group", "num_warps", "stages"), [
+    (4, (64, 64, 64), 64, 4, 4),
+    (4, (64, 128, 32), 64, 8, 3),
+    (8, (64, 64, 64), 64, 4, 3),
+    (4, (16, 64, 64), 64, 4, 3),
+    (2, (64, 64, 64), 64, 4, 1),
+    (4, (32, 32, 64), 128, 2, 2),
+], ids=str)  # fmt: skip
+def test_words_of_several_weights(execute, bits, block, group, num_warps, stages, dtype):
+    arguments, expected = draw_words(bits, 2 * block[0], 2 * block[1], 256, group, HALVES[dtype])
+    constants = dict(zip(("BM", "BN", "BK"), block), BITS=bits, GROUP=group, STEPS=256 // block[2])
+    options = {"num_warps": num_warps, "num_stages": stages}
+    for (c,) in execute(matmul_words, (2, 2), arguments, constants, [4], **options):
+        np.testing.assert_array_equal(c, expected)
+
+
+WORDS = {
+    "a": "*fp16:16", "b": "*i32:16", "scales": "*fp16:16", "zeros": "*fp16:16", "c": "*fp32:16",
+    **dict.fromkeys(("K", "stride_am", "stride_bk", "stride_s", "stride_cm"), "i32:16"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("bits", "block", "num_warps"), [
+    (4, (128, 128, 64), 8), (4, (128, 128, 64), 4), (8, (128, 256, 64), 8), (4, (64, 128, 32), 8),
+], ids=str)  # fmt: skip
+def test_words_are_copied_once_and_unpacked_in_registers(bits, block, num_warps, assemble):
+    """The ring holds each word once; the product's left operand is computed where it is needed, while the one
+    before is multiplied; scales and zeros come by TMA."""
+    constants = dict(zip(("BM", "BN", "BK"), block), BITS=bits, GROUP=64, STEPS=64)
+    options = {"num_warps": num_warps, "num_stages": 4}
+    artifact = compile_function(matmul_words, WORDS, constants, "sm_90a", **options)
+    assemble(artifact.ptx)
+    (product,) = [r.message for r in artifact.remarks if r.kind == "product"]
+    assert "through registers" in product and "in flight across iterations" in product
+    assert not [r for r in artifact.remarks if r.kind == "not-pipelined"]
+    gpu = artifact.asm["gpu"]
+    assert f"memdesc<4x{block[2] * bits // 32}x{block[1]}xi32" in gpu
+    loop = gpu[gpu.index("= for ") : gpu.index("yield")]
+    assert "tensor_load %scales_map" in loop and "tensor_load %zeros_map" in loop
+    assert "scratch_offset" not in loop  # what is left of conversions gives registers other names
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a", "sm_120"])
+def test_words_leave_room_for_stages(target, assemble):
+    """A tile of 64×128 words of eight weights in five stages would take 160 KiB beside the left operands."""
+    constants = {"BM": 64, "BN": 128, "BK": 64, "BITS": 4, "GROUP": 64, "STEPS": 64}
+    artifact = compile_function(matmul_words, WORDS, constants, target, num_warps=4, num_stages=5)
+    assemble(artifact.ptx)
+    assert artifact.shared_bytes < 80 << 10
 
 
 # -- small integers ----------------------------------------------------------------------------------------

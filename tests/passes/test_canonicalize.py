@@ -442,6 +442,48 @@ def test_what_a_while_carries_unchanged_or_unused():
       store %p, %l : (ptr<i32>, i32)""")  # fmt: skip
 
 
+@pytest.mark.parametrize("divided, by, times", [
+    ("divsi", 8, 1), ("divsi", 4, 2), ("shrsi", 3, 1), ("divsi", 16, None), ("shrsi", 4, None),
+])  # fmt: skip
+def test_multiples_are_divided_where_the_product_cannot_wrap(divided, by, times):
+    text = f"""
+      %r = make_range {{start = 0, end = 16}} : tensor<16xi32>
+      %c = constant {{value = 8}} : tensor<16xi32>
+      %m = muli %r, %c : tensor<16xi32>
+      %d = constant {{value = {by}}} : tensor<16xi32>
+      %q = {divided} %m, %d : tensor<16xi32>
+      %t = splat %p : (ptr<i32>) -> tensor<16xptr<i32>>
+      %a = addptr %t, %r : tensor<16xptr<i32>>
+      store %a, %q : (tensor<16xptr<i32>>, tensor<16xi32>)"""
+    after = body(transform(canonicalize, function(text)))
+    assert (divided in after) == (times is None) and ("muli" in after) == (times != 1)
+    unknown = text.replace("muli %r", "muli %s").replace("%t =", "%u =").replace("addptr %t", "addptr %u")
+    unknown = "%s = splat %x : (i32) -> tensor<16xi32>" + unknown
+    assert divided in body(transform(canonicalize, function(unknown)))
+
+
+@pytest.mark.parametrize("steps, factor, expected", [
+    (64, None, "kept"), (64, 0.5, "shrsi"), (64, 0.125, "shrsi"), (64, 2.0, None), (64, 0.75, None),
+    (1 << 24, None, "kept"), (1 << 25, None, None),
+])  # fmt: skip
+def test_indices_by_way_of_floats_are_integers_where_these_are_exact(steps, factor, expected):
+    lines = [
+        "%lower = constant {value = 0} : i32",
+        f"%upper = constant {{value = {steps}}} : i32",
+        f"%step = constant {{value = {steps // 4}}} : i32",
+        "for %i = %lower to %upper step %step {",
+        "  %f = sitofp %i : (i32) -> f32",
+        f"  %c = constant {{value = {factor or 1.0}}} : f32",
+        f"  {'%unused' if factor is None else '%g'} = mulf %f, %c : f32",
+        f"  %n = fptosi {'%f' if factor is None else '%g'} : (f32) -> i32",
+        "  store %p, %n : (ptr<i32>, i32)",
+        "  yield",
+        "}",
+    ]
+    after = body(transform(canonicalize, function("\n".join(lines))))
+    assert ("fptosi" in after) == (expected is None) and ("shrsi" in after) == (expected == "shrsi")
+
+
 def test_hints_pass_to_what_stands_for_the_operation():
     after = body(
         transform(

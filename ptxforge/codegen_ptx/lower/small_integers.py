@@ -10,6 +10,14 @@ integer in the low bits of such a number adds its value to it. Taking 128 off ag
     mov.b32      {%h0, %h1}, %w
     sub.rn.bf16  %h0, %h0, 128.0                              the assembler makes one instruction of both
 
+Nibbles of two words come beside each other before they are masked:
+
+    prmt.b32     %w, %p, %q, 0x5410
+    lop3.b32     %w, %w, 0x000f000f, 0x43004300, 0xEA
+
+Larger ones, which are not negative, go by way of f32, where there is room for 23 bits beside 2**23: one more
+instruction rounds two of them.
+
 An integer that is taken off next (a zero point: ``x - 8.0``) is taken off together with the 128: the
 difference is exact either way.
 
@@ -21,7 +29,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from ptxforge.codegen_ptx.lower.elementwise import field_of, zero_extended
-from ptxforge.codegen_ptx.lower.floats import binary
+from ptxforge.codegen_ptx.lower.floats import binary, pair_from_f32
 from ptxforge.codegen_ptx.lower.packing import unpack
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import constant, float_value
@@ -52,7 +60,14 @@ def is_bf16_computed(b: Builder, element: T.Type) -> bool:
 
 def pair_to_floats(b: Builder, pair: tuple, bits: int, target: T.Type, signed: bool) -> list | None:
     """Two integers of ``bits`` bits as f16 or bf16; ``None`` where other ways are as good."""
-    if not (target is T.F16 or is_bf16_computed(b, target)) or any(isinstance(x, int) for x in pair):
+    if target not in _ONE or any(isinstance(x, int) for x in pair):
+        return None
+    return _sums_with_one(b, pair, bits, target, signed) or _by_way_of_f32(b, pair, target)
+
+
+def _sums_with_one(b: Builder, pair: tuple, bits: int, target: T.Type, signed: bool) -> list | None:
+    """See above."""
+    if target is T.BF16 and not is_bf16_computed(b, target):
         return None
     (x, first), (y, second) = (b.split(entry) for entry in pair)
     if first == second and _are_small(b, pair, bits, target, signed):
@@ -62,6 +77,22 @@ def pair_to_floats(b: Builder, pair: tuple, bits: int, target: T.Type, signed: b
     if bits == 8 and signed:
         return _signed_bytes(b, pair, target)
     return None
+
+
+def _by_way_of_f32(b: Builder, pair: tuple, target: T.Type) -> list | None:
+    """Up to 23 bits have room beside 2**23, from where one instruction rounds both."""
+    ranges = [b.range_of(x) for x in pair]
+    if any(known is None or known[0] < 0 or known[1] >= 1 << 23 for known in ranges):
+        return None
+    found = []
+    for x in map(b.plain, pair):
+        field = field_of(b, x)
+        if field.shift == 0 <= field.mask:
+            biased = b.pure(_AND_OR, "f", field.source, field.mask, 0x4B000000)
+        else:
+            biased = b.pure("or.b32 %s, %s, 0x4B000000;", "f", x)
+        found.append(b.pure("sub.f32 %s, %s, 0f4B000000;", "f", biased))
+    return pair_from_f32(b, *found, target)
 
 
 def _are_small(b: Builder, pair: tuple, bits: int, target: T.Type, signed: bool) -> bool:
@@ -87,6 +118,9 @@ def _beside_one(b: Builder, x: Register, y: Register, target: T.Type) -> Registe
         if low.mask > 0 and place >= width:
             whole = b.plain(zero_extended(b, low.source, width))
             return b.pure(_AND_OR, "r", b.mul(whole, 1 + (1 << place)), low.mask * 0x10001, one)
+    if low.shift == high.shift == 0 and 0 < low.mask == high.mask < 1 << 16:
+        both = b.pure("prmt.b32 %s, %s, %s, 0x5410;", "r", b.plain(low.source), b.plain(high.source))
+        return b.pure(_AND_OR, "r", both, low.mask * 0x10001, one)
     return b.pure("or.b32 %s, %s, %s;", "r", b.pure("mad.lo.s32 %s, %s, 65536, %s;", "r", y, one), x)
 
 

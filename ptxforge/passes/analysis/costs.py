@@ -53,6 +53,12 @@ def conversion_cost(source: Distributed, result: Distributed, type: T.TensorType
     return estimated_cost(source, result, type.shape, type.element.bits)
 
 
+def reading_cost(layout: Distributed, type: T.TensorType) -> float:
+    """Cost of reading a tile of ``type`` in ``layout`` from shared memory, where it already is."""
+    words = max(1.0, elements_per_thread(layout, type.shape) * type.element.bits / 32)
+    return words * machine.WAVEFRONT
+
+
 def access_cost(op: Operation, layout: Distributed, facts: AxisInfoAnalysis) -> float:
     """Cost of a load or store in ``layout``: its instructions and the sectors that each touches.
 

@@ -12,7 +12,18 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import COMMUTATIVE, REGISTRY
 from ptxforge.ir.ops import arith
-from ptxforge.ir.ops.cast import Bitcast, ExtF, ExtSI, ExtUI, IntToPtr, PtrToInt, TruncF, TruncI
+from ptxforge.ir.ops.cast import (
+    Bitcast,
+    ExtF,
+    ExtSI,
+    ExtUI,
+    FPToSI,
+    IntToPtr,
+    PtrToInt,
+    SIToFP,
+    TruncF,
+    TruncI,
+)
 from ptxforge.ir.ops.math import AbsF, DivRn
 from ptxforge.ir.ops.memory import GetProgramId
 from ptxforge.ir.rewriter import PatternSet, Rewriter, constant_of
@@ -28,6 +39,8 @@ _NEGATED = {
     "eq": "ne", "ne": "eq", "slt": "sge", "sle": "sgt", "sgt": "sle", "sge": "slt",
     "ult": "uge", "ule": "ugt", "ugt": "ule", "uge": "ult",
 }  # fmt: skip
+EXACT_INTEGERS = {T.F32: 1 << 24, T.F64: 1 << 53}
+"""Up to which size every integer is a number of the type."""
 _HOLDS_FOR_EQUALS = frozenset({"eq", "sle", "sge", "ule", "uge"})
 
 
@@ -226,6 +239,40 @@ def compared_before_extension(op: arith.CmpI, rewriter: Rewriter) -> bool:
     else:
         return False
     return rewriter.replace(op, rewriter.value(arith.CmpI, extension.x, right, predicate=op.predicate))
+
+
+@RULES.on(arith.DivSI, arith.ShrSI)
+def divided_multiple(op: Operation, rewriter: Rewriter) -> bool:
+    """(x · (c · d)) / c → x · d, where the product is known not to wrap"""
+    inner, by = op.lhs.defining_op, constant_of(op.rhs)
+    if type(inner) is not arith.MulI or type(by) is not int or by <= 0 or limits(op.lhs) is None:
+        return False
+    times = constant_of(inner.rhs)
+    if type(op) is arith.ShrSI:
+        by = 1 << by
+    if type(times) is not int or times % by:
+        return False
+    factor = rewriter.constant(times // by, op.rhs.type)
+    return rewriter.replace(op, rewriter.value(arith.MulI, inner.lhs, factor))
+
+
+@RULES.on(FPToSI)
+def counted_by_float(op: FPToSI, rewriter: Rewriter) -> bool:
+    """fptosi (sitofp x) → x, fptosi (sitofp x · 2⁻ⁿ) → x >> n of an x that is not negative; where all that x
+    can be is exact as a float"""
+    product, shift = op.x.defining_op, 0
+    if type(product) is arith.MulF:
+        mantissa, exponent = math.frexp(constant_of(product.rhs) or 0.0)
+        product, shift = product.lhs.defining_op, 1 - exponent
+        if mantissa != 0.5 or not 0 <= shift < 24:
+            return False
+    if type(product) is not SIToFP or product.x.type is not op.result.type:
+        return False
+    found, exact = limits(product.x), EXACT_INTEGERS.get(T.element_type(op.x.type))
+    if found is None or exact is None or not (-exact if shift == 0 else 0) <= found[0] <= found[1] <= exact:
+        return False
+    by = rewriter.constant(shift, op.result.type)
+    return rewriter.replace(op, rewriter.value(arith.ShrSI, product.x, by) if shift else product.x)
 
 
 @RULES.on(arith.DivSI, arith.RemSI)
