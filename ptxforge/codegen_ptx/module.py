@@ -8,7 +8,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function
 from ptxforge.ir.definition import ALLOCATES
 from ptxforge.ir.ops.dot import Product
-from ptxforge.ir.pressure import largest_tile
+from ptxforge.ir.pressure import carried_by_loops, largest_tile
 from ptxforge.ir.warps import threads_of, warps_of
 from ptxforge.layouts import wgmma
 from ptxforge.layouts.encodings import Mma
@@ -87,16 +87,22 @@ def _wanted_blocks(function: Function) -> int | None:
 
     * fragments of matrix products: shared memory has no room for a second block;
     * rows of 32 or more words in each thread: two blocks keep enough bytes in flight, and each word is
-      allowed two registers. Not with about 128 words, which just fit: the assembler would load more ahead.
+      allowed two registers. Not with about 128 words, which just fit: the assembler would load more ahead;
+    * several such tiles that a loop carries, and the one that it loads: as many blocks as these leave room
+      for, and all registers where they leave none.
 
     Products on FMA units are left alone: two blocks of 64 sums a thread need exactly what there is.
     """
     if products := function.walk(Product):
         return 1 if any(isinstance(product.sums.layout, Mma) for product in products) else None
     words = largest_tile(function)
-    if not any(low <= words <= high for low, high in machine.WORDS_FOR_TWO_BLOCKS):
+    ranges, threads = machine.WORDS_FOR_TWO_BLOCKS, warps_of(function).threads
+    live = words + carried_by_loops(function)
+    if words >= ranges[0][0] and live > 2 * words:
+        return max(1, min(2, machine.REGISTERS_PER_MULTIPROCESSOR // (live * threads)))
+    if not any(low <= words <= high for low, high in ranges):
         return None
-    room = machine.REGISTERS_PER_MULTIPROCESSOR // (2 * words * warps_of(function).threads)
+    room = machine.REGISTERS_PER_MULTIPROCESSOR // (2 * words * threads)
     return min(2, room) or None
 
 

@@ -134,6 +134,13 @@ def largest_tile(function: Function) -> int:
     return max(map(registers_of, tiles), default=0)
 
 
+def carried_by_loops(function: Function) -> int:
+    """The registers of the tensors that a loop carries, where these are most."""
+    bodies = [region.block for loop in function.walk(Loop) for region in loop.regions]
+    carried = [[v.type for v in body.arguments if isinstance(v.type, T.TensorType)] for body in bodies]
+    return max((sum(map(registers_of, types)) for types in carried), default=0)
+
+
 def _last_place(op: Operation, place: dict[Operation, int]) -> int:
     """The place of the last operation inside ``op``, its own without regions."""
     blocks = [region.block for region in op.regions if region.block.last is not None]

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
+import ptxforge
+import ptxforge.language as tl
 from benchmarks.dialects import load
 from ptxforge.compiler import compile_function
 from tests.kernels.assembly import spilled_bytes
@@ -53,6 +57,36 @@ def test_by_words_in_a_thread(columns, warps, blocks):
     """16 words are few, 32 and 64 many, 128 just fit, 256 never do. Each has room for two registers."""
     ptx = softmax(columns, warps)
     assert (f".minnctapersm {blocks}" in ptx) if blocks else (".minnctapersm" not in ptx)
+
+
+@ptxforge.jit
+def moments(x, out, rows, stride, BLOCK: tl.constexpr):
+    """Mean and sum of squares of columns, and how many there are, one row after the other."""
+    i = tl.arange(0, BLOCK)
+    mean, squares = tl.zeros((BLOCK,), tl.float32), tl.zeros((BLOCK,), tl.float32)
+    count = tl.zeros((BLOCK,), tl.int32)
+    for row in range(rows):
+        here = row + i < stride
+        value = tl.load(x + row * stride + i, mask=here)
+        new = tl.where(here, mean + (value - mean) / (row + 1), mean)
+        squares = tl.where(here, squares + (value - new) * (value - mean), squares)
+        count += here.to(tl.int32)
+        mean = new
+    tl.store(out + i, mean * count + squares)
+
+
+@pytest.mark.parametrize(("warps", "words", "blocks"), [
+    (16, 32, 1), (8, 32, 2), (8, 64, 1), (4, 128, 1), (8, 16, None),
+])  # fmt: skip
+def test_what_a_loop_carries_is_counted(warps, words, blocks, tmp_path):
+    """Three tiles that are carried and one that is loaded take twice what one is allowed."""
+    signature = {"x": "*fp32:16", "out": "*fp32:16", "rows": "i32", "stride": "i32:16"}
+    constants = {"BLOCK": 32 * warps * words}
+    ptx = compile_function(moments, signature, constants, "sm_90", num_warps=warps).ptx
+    assert (f".minnctapersm {blocks}" in ptx) if blocks else (".minnctapersm" not in ptx)
+    if blocks == 1:
+        crowded = re.sub(r"\.minnctapersm 1\n", ".minnctapersm 2\n" if words < 128 else "", ptx)
+        assert spilled_bytes(ptx, tmp_path) < spilled_bytes(crowded, tmp_path) / 2
 
 
 def test_products_on_fma_units_are_left_alone():
