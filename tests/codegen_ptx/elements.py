@@ -41,12 +41,14 @@ def values(element: T.ScalarType, seed: int, count: int = COUNT) -> np.ndarray:
 
 
 def compute(kind: type[Operation], arguments: list[tuple[T.Type, np.ndarray]], result: T.Type | None = None,
-            target: str = "sm_90a", everywhere: bool = False, **attributes) -> tuple[np.ndarray, np.ndarray]:
-    """(what the emulator computes, what ``evaluate`` says) for one elementwise operation."""
+            target: str = "sm_90a", everywhere: bool = False, vector: int = 1,
+            **attributes) -> tuple[np.ndarray, np.ndarray]:
+    """(what the emulator computes, what ``evaluate`` says) for one elementwise operation on what is loaded
+    ``vector`` elements at a time."""
     stored = [T.I8 if e is T.I1 else e for e, _ in arguments]
     kernel = Kernel(*(pointer(e) for e in stored), pointer(T.I8))
     layout = blocked(4)
-    loaded = [_load(kernel, i, e, layout) for i, (e, _) in enumerate(arguments)]
+    loaded = [_load(kernel, i, e, layout, vector) for i, (e, _) in enumerate(arguments)]
     type = None if result is None else loaded[0].type.with_element(result)
     value = kernel.b.value(kind, *loaded, type=type, **attributes)
     op = value.defining_op
@@ -62,8 +64,8 @@ def compute(kind: type[Operation], arguments: list[tuple[T.Type, np.ndarray]], r
     return (out.astype(np.bool_) if element is T.I1 else out), expected
 
 
-def _load(kernel: Kernel, index: int, element: T.Type, layout):
-    value = kernel.load(index, (COUNT,), layout)
+def _load(kernel: Kernel, index: int, element: T.Type, layout, vector: int):
+    value = kernel.load(index, (COUNT,), layout, vector)
     return (
         kernel.b.value(cast.TruncI, value, type=value.type.with_element(T.I1)) if element is T.I1 else value
     )

@@ -83,9 +83,10 @@ def test_bitcast(source, result):
     assert_same(got.view(size), expected.view(size), arguments=[x])
 
 
-@pytest.mark.parametrize("result", [T.F16, T.BF16, T.F32])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("result", [T.F16, T.BF16, T.F32, *FP8])
 @pytest.mark.parametrize("kind", [cast.SIToFP, cast.UIToFP])
-def test_bytes_of_words_become_floats_without_conversions(kind, result):
-    """Every byte, loaded four and more at a time."""
+def test_bytes_of_words_become_floats_without_conversions(kind, result, target):
+    """Every byte, loaded four at a time."""
     x = np.resize(np.arange(256, dtype=np.uint8).view(np.int8), COUNT)
-    _check(kind, T.I8, result, x=x)
+    _check(kind, T.I8, result, target, x, vector=4)

@@ -230,6 +230,9 @@ def bytes_to_floats(b: Builder, word: Register, target: T.Type, signed: bool) ->
     ]
     if target is T.F32:
         return wide
+    if target in FP8:
+        native = b.target.has_native_fp8_cvt
+        return fp8_pair_from_f32(b, wide, target) if native else [from_f32(b, x, target) for x in wide]
     return [x for i in (0, 2) for x in pair_from_f32(b, wide[i], wide[i + 1], target)]
 
 
