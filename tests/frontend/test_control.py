@@ -396,6 +396,25 @@ def test_what_never_changes_is_not_carried(interpret, ir):
     assert header.count("%c") and "%b" not in header
 
 
+def takes_what_stays(out, n):
+    a, b = n * 2, n * 3
+    for _ in range(n):
+        a, b = b, a
+        b = a
+    c, d, k = n * 4, n * 5, 0
+    while k < n:
+        c, d, k = d, c, k + 1
+        d = c
+    tl.store(out, a * 100 + c)
+
+
+@pytest.mark.parametrize("n, expected", [(0, 0), (1, 305), (4, 1220)])
+def test_a_carried_value_becomes_one_that_never_changes(interpret, n, expected):
+    out = ints(-1)
+    interpret(takes_what_stays, out, n)
+    assert out[0] == expected
+
+
 def static_changes(out, n, START: tl.constexpr):
     for i in range(n):
         START = START + i
