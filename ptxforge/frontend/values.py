@@ -196,10 +196,12 @@ def leaves_of(value: Any) -> list[TensorValue]:
 
 
 def map_leaves(function: Callable[[Any], Any], value: Any) -> Any:
-    """``value`` with ``function`` applied to everything that is not a tuple."""
+    """``value`` with ``function`` applied to everything that is not a tuple. Tuples in which nothing changes
+    stay themselves: whether a branch leaves a name alone is seen by its value's identity."""
     if isinstance(value, tuple):
         parts = [map_leaves(function, part) for part in value]
-        return make_tuple(value, parts)
+        is_same = all(new is old for new, old in zip(parts, value, strict=True))
+        return value if is_same else make_tuple(value, parts)
     return function(value)
 
 

@@ -415,6 +415,22 @@ def test_a_carried_value_becomes_one_that_never_changes(interpret, n, expected):
     assert out[0] == expected
 
 
+def keeps_a_tuple(out, n):
+    pair = (n, 7)
+    for k in tl.static_range(2):
+        if n > k:
+            continue
+        if n > 0:
+            n += 1
+    tl.store(out, pair[0] * 10 + pair[1])
+
+
+def test_a_tuple_is_the_same_behind_an_iteration_that_ends_early(interpret):
+    out = ints(-1)
+    interpret(keeps_a_tuple, out, 3)
+    assert out[0] == 37
+
+
 def static_changes(out, n, START: tl.constexpr):
     for i in range(n):
         START = START + i
