@@ -163,7 +163,8 @@ def topk(x, k: constexpr, dim: constexpr = None, descending: constexpr = True):
     order.
 
     ``k`` is a power of two not above the dimension's size; ``dim`` may only name the last dimension. The
-    result has ``k`` as its last dimension and ``x``'s element type.
+    result has ``k`` as its last dimension and, if that is less than all of it, the element type of ``max``:
+    integers and floats of fewer than 32 bits become int32 and float32.
 
         best = tl.topk(scores, 8)
     """

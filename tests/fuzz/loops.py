@@ -5,107 +5,47 @@ atomics, branches.
 
 One of three programs has loops without products (``streams.py``).
 
-``generate(seed)`` gives a :class:`LoopProgram`. Floats are small integers, so that all executors agree to the
-last bit.
+``generate(seed)`` gives a :class:`LaunchedProgram`. Floats are small integers, so that all executors agree to
+the last bit.
 """
 
 from __future__ import annotations
 
-import attrs
-import numpy as np
-
+from tests.fuzz.draw import TARGETS, LaunchedProgram, Writer
 from tests.fuzz.streams import stream_program
 
 SIZES = (  # rows, columns, depth of a step, warps, stages
     (128, 128, 64, 4, 4), (128, 128, 64, 4, 5), (64, 256, 64, 4, 4), (128, 256, 64, 8, 3), (64, 64, 32, 4, 3),
     (64, 32, 64, 4, 2), (128, 64, 32, 8, 3), (32, 32, 32, 4, 3), (64, 64, 64, 2, 2), (64, 128, 128, 4, 4),
 )  # fmt: skip
-TARGETS = ("sm_90a", "sm_90a", "sm_90a", "sm_80")
 
 
-@attrs.frozen
-class LoopProgram:
-    """A kernel with its launch. ``arrays`` by parameter (outputs begin with ``o``), ``scalars`` likewise."""
-
-    seed: int
-    source: str
-    arrays: dict[str, np.ndarray]
-    scalars: dict[str, int]
-    grid: int
-    target: str
-    options: dict[str, int]
-    has_steps: bool
-    """Whether there is anything to multiply."""
-
-    @property
-    def name(self) -> str:
-        return f"loop_{self.seed}"
-
-    @property
-    def signature(self) -> dict[str, str]:
-        short = {"float16": "fp16", "bfloat16": "bf16", "int8": "i8", "float32": "fp32", "int32": "i32"}
-        types = {name: f"*{short[array.dtype.name]}:16" for name, array in self.arrays.items()}
-        return types | {name: "i32" if value % 16 else "i32:16" for name, value in self.scalars.items()}
-
-
-def generate(seed: int) -> LoopProgram:
+def generate(seed: int) -> LaunchedProgram:
     """The program of a seed."""
     return _Loops(seed).program()
 
 
-class _Loops:
+class _Loops(Writer):
     def __init__(self, seed: int):
-        self.seed, self.rng = seed, np.random.default_rng((seed, 75))
-        self.lines: list[str] = []
-        self.indent = 1
-        self.arrays: dict[str, np.ndarray] = {}
-        self.scalars: dict[str, int] = {}
+        super().__init__(seed, 75)
         self.m, self.n, self.k, self.warps, self.stages = self.pick(SIZES)
         self.is_int8 = self.chance(0.1)
         self.down, self.across = self.pick((1, 2, 3)), self.pick((1, 1, 2))
         self.steps = self.pick((0, 1, 1, 2, 3, 3, 4, 5, 6))
         less = self.pick((0, 0, 0, 8, 16, int(self.rng.integers(0, self.k))))
         self.depth = max(0, self.steps * self.k - less)
-        self.grid = 1
-
-    def pick(self, choices):
-        return choices[int(self.rng.integers(len(choices)))]
-
-    def chance(self, share: float) -> bool:
-        return self.rng.random() < share
-
-    def emit(self, *lines: str) -> None:
-        self.lines += ["    " * self.indent + line for line in lines]
-
-    def number(self, name: str, value: int) -> str:
-        """``value``, written out or passed."""
-        if self.chance(0.5):
-            return str(value)
-        self.scalars[name] = value
-        return name
-
-    def array(self, prefix: str, count: int, dtype: str, most: int = 0) -> str:
-        name = f"{prefix}{len(self.arrays)}"
-        self.arrays[name] = self.rng.integers(-most, most + 1, max(count, 1)).astype(dtype)
-        return name
 
     # -- the program -----------------------------------------------------------------------------------
 
-    def program(self) -> LoopProgram:
+    def program(self) -> LaunchedProgram:
         is_stream = self.seed % 3 == 1
         if is_stream:
             stream_program(self)
         else:
             self.product()
-        parameters = ", ".join([*self.arrays, *self.scalars])
-        source = "\n".join([f"def loop_{self.seed}({parameters}):", *self.lines])
         target = self.pick(TARGETS)
         ctas = 2 if target == "sm_90a" and self.chance(0.1) else 1
-        options = {"num_warps": self.warps, "num_stages": self.stages, "num_ctas": ctas}
-        has_steps = is_stream or self.depth > 0
-        return LoopProgram(
-            self.seed, source, self.arrays, self.scalars, self.grid, target, options, has_steps
-        )
+        return self.finish("loop", target, ctas, has_steps=is_stream or self.depth > 0)
 
     def product(self) -> None:
         self.rows = self.down * self.m - self.pick((0, 0, int(self.rng.integers(0, self.m))))

@@ -1,0 +1,199 @@
+"""Random programs, launched as users launch them, mean the same to the interpreter and to the PTX under the
+emulator: one kind of them in each module of ``KINDS``. ``PTXFORGE_FUZZ`` multiplies the number of programs;
+to look at one: ``python -m tests.fuzz.test_launched KIND SEED``.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+
+import ptxforge
+from ptxforge import frontend, interpreter
+from ptxforge.compiler import compile_function
+from ptxforge.emulator import EmulatorDevice
+from ptxforge.ir.parser import parse_function
+from ptxforge.runtime.loaded import LoadedKernel
+from ptxforge.support.errors import OutOfResourcesError
+from tests.conftest import assemble_once
+from tests.fuzz import attentions, corners, flows, loops, orders, places, pointers, products, values
+from tests.fuzz.draw import LaunchedProgram
+
+KINDS = {  # name: what generates them, and how many there are
+    "loops": (loops.generate, 48), "places": (places.generate, 60), "values": (values.generate, 60),
+    "pointers": (pointers.generate, 48), "products": (products.generate, 48),
+    "attentions": (attentions.generate, 12), "flows": (flows.generate, 48), "corners": (corners.generate, 24),
+}  # fmt: skip
+TIMES = int(os.environ.get("PTXFORGE_FUZZ", "1"))
+SHARD = 6
+HEADER = "import ptxforge\nimport ptxforge.language as tl\n" + orders.HELPERS
+
+
+SHARDS = [(kind, shard) for kind, (_, count) in KINDS.items() for shard in range(count * TIMES // SHARD)]
+
+
+@pytest.mark.parametrize("kind, shard", SHARDS)
+def test_executors_agree(kind, shard, tmp_path, devices):
+    gpus = [device for device in devices if device.name != "emulator"]
+    for seed in range(shard * SHARD, (shard + 1) * SHARD):
+        program = KINDS[kind][0](seed)
+        try:
+            check(program, load(program, tmp_path), gpus)
+        except Exception as fault:
+            pytest.fail(f"{kind} {seed}: {type(fault).__name__}: {fault}\n{program.source}")
+
+
+DRAWN = {  # kind: feature: how the text looks, and in how many of 300 programs it is at least
+    "loops": {
+        "warps that copy": (r"warp_specialize=True", 50),
+        "flattened tiles": (r"flatten=True", 30),
+        "unrolled loops": (r"loop_unroll_factor=[23]", 10),
+        "depths of their own": (r"num_stages=", 50),
+        "no step": (r"range\(0, 0,", 5),
+        "wide indices": (r"int64", 40),
+        "tiles over each other": (r"p - y \+", 5),
+        "loops in loops without products": (r"for s .*\n(        .*\n)*        for t ", 30),
+        "a while": (r"while ", 20),
+    },
+    "places": {
+        "quotients and remainders": (r" (//|%) ", 200),
+        "masks": (r"mask=", 200),
+        "atomics": (r"atomic_", 60),
+        "tiles that change in place": (r"changed = tl\.load\(o", 60),
+    },
+    "values": {
+        "8-bit floats": (r"float8", 10),
+        "divisions": (r" // ", 60),
+        "rounding towards zero": (r"'rtz'", 1),
+        "bits of another type": (r"bitcast=True", 30),
+        "reductions of several values": (r"= tl\.(reduce|associative_scan)\(\(", 60),
+        "sorts": (r"tl\.(sort|topk)\(", 30),
+        "functions that are not inlined": (r"far", 10),
+        "packed elements": (r"inline_asm", 5),
+    },
+    "pointers": {
+        "exchanged pointers": (r"(p\d+), (p\d+) = \2, \1", 100),
+        "chosen pointers": (r"tl\.where\(.*p\d+, p\d+\)|p\d+ if .* else p\d+", 80),
+        "pointers made of integers": (r"\.to\(p\d+\.dtype\)", 30),
+        "results of atomics": (r"acc \+= .*tl\.atomic_", 60),
+    },
+    "products": {
+        "4-bit operands": (r"tl\.join\(low", 4),
+        "scales by group": (r" - 2\) \* l\d+", 10),
+        "8-bit floats": (r"max_num_imprecise_acc", 15),
+        "sums that begin with something": (r"acc = (tl\.load|\(i)", 50),
+        "halves": (r"one, other = tl\.split", 20),
+        "descriptor stores": (r"\.store\(\[", 20),
+    },
+    "attentions": {
+        "two loops": (r"middle = ", 60),
+        "pages": (r"page = tl\.load", 20),
+        "several heads": (r"for head in", 20),
+        "warps that copy": (r"warp_specialize=True", 60),
+    },
+    "corners": {
+        "three dimensions and more": (r"load\(\[[^,\]]*,[^,\]]*,", 40),
+        "block pointers": (r"make_block_ptr", 80),
+        "products": (r"tl\.dot\(tl\.reshape", 60),
+        "rows that are scattered": (r"\.scatter\(", 20),
+        "boxes added to memory": (r"\.atomic_", 15),
+    },
+    "flows": {
+        "early exits": (r" (break|continue)\n", 100),
+        "returns from functions": (r"        return", 100),
+        "values that change places": (r"(\w), (\w) = \2, \1", 100),
+        "loops that are unrolled": (r"static_range", 30),
+    },
+}
+
+
+@pytest.mark.parametrize("kind", DRAWN)
+def test_the_generator_draws_everything(kind):
+    sources = [KINDS[kind][0](seed).source for seed in range(300)]
+    for name, (text, least) in DRAWN[kind].items():
+        count = sum(bool(re.search(text, source)) for source in sources)
+        assert count >= least, f"{name}: {count} programs"
+
+
+def load(program: LaunchedProgram, folder: Path):
+    """The kernel as a function, from a file, as the frontend wants to see its source."""
+    path = folder / f"{program.name}.py"
+    path.write_text(f"{HEADER}\n\n{program.source}\n")
+    names = {"__name__": path.stem}
+    exec(compile(path.read_text(), str(path), "exec"), names)
+    return names[program.name]
+
+
+def check(program: LaunchedProgram, kernel, gpus: list = ()) -> None:
+    """Compare all executors with the tile IR as the frontend made it."""
+    function = frontend.build(kernel, program.signature, {}, target=program.target, **program.options)
+    expected = interpret(function, program)
+    if program.expected is not None:
+        compare("interpreted", program.expected, expected)
+    for maps in (True, False) if program.seed % 8 == 0 else (program.has_steps,):
+        made = functools.partial(compile_function, kernel, program.signature, {}, tensor_maps=maps)
+        try:
+            artifact = made(target=program.target, **program.options)
+        except OutOfResourcesError:
+            continue
+        if program.seed % 3 == 0:
+            assemble_once(artifact.ptx)
+        if not program.has_steps and artifact.tensor_maps:
+            continue  # nothing is no tensor
+        found = interpret(parse_function(artifact.asm["gpu"]), program)
+        compare(f"interpreted after the passes, tensor_maps={maps}", expected, found, program.tolerance)
+        emulator = EmulatorDevice(check="all", target=program.target)
+        compare(
+            f"emulated, tensor_maps={maps}", expected, launch(artifact, program, emulator), program.tolerance
+        )
+        assert not emulator.findings, "\n".join(map(str, emulator.findings))
+        for gpu in gpus:
+            artifact = made(target=gpu.target, **program.options)
+            compare(
+                f"on {gpu.name}, tensor_maps={maps}",
+                expected,
+                launch(artifact, program, gpu),
+                program.tolerance,
+            )
+
+
+def interpret(function, program: LaunchedProgram) -> dict[str, np.ndarray]:
+    arrays = {name: array.copy() for name, array in program.arrays.items()}
+    interpreter.run(function, program.grid, arrays | program.scalars)
+    return arrays
+
+
+def launch(artifact, program: LaunchedProgram, device) -> dict[str, np.ndarray]:
+    placed = {name: ptxforge.to_device(array, device) for name, array in program.arrays.items()}
+    with mock.patch.object(device, "multiprocessors", 2):
+        LoadedKernel(artifact)[(program.grid,)](*placed.values(), *program.scalars.values())
+    return {name: array.numpy() for name, array in placed.items()}
+
+
+def compare(
+    what: str, expected: dict[str, np.ndarray], found: dict[str, np.ndarray], tolerance: float = 0.0
+) -> None:
+    for name, array in expected.items():
+        actual = found[name]
+        if array.dtype.kind not in "biu":
+            array, actual = array.astype(np.float64), actual.astype(np.float64)
+        message = f"array '{name}', {what}"
+        if tolerance:
+            np.testing.assert_allclose(actual, array, tolerance, tolerance, err_msg=message)
+        else:
+            np.testing.assert_array_equal(actual, array, err_msg=message)
+
+
+if __name__ == "__main__":
+    chosen = KINDS[sys.argv[1]][0](int(sys.argv[2]))
+    print(chosen.source, chosen.options, chosen.scalars, chosen.grid, chosen.target, sep="\n")
+    with tempfile.TemporaryDirectory() as place:
+        check(chosen, load(chosen, Path(place)))
