@@ -103,6 +103,37 @@ def test_constants_associate_and_go_right():
       store %p, %u : (ptr<i32>, i32)""")  # fmt: skip
 
 
+def test_constants_that_become_known_late_are_multiplied_once():
+    """Branches make %a known when the products were looked at before: the last one is looked at first."""
+    check(canonicalize, """
+      %one = constant {value = 1} : i32
+      %two = constant {value = 2} : i32
+      %a, %b = if %flag : i32, i32 {
+        %z = subi %x, %x : i32
+        %t = cmpi %z, %two {predicate = "sgt"} : i1
+        %c, %d = if %t : i32, i32 {
+          yield %y, %y
+        } else {
+          yield %one, %x
+        }
+        yield %c, %d
+      } else {
+        yield %one, %x
+      }
+      %e = muli %a, %two : i32
+      %f = muli %e, %two : i32
+      %g = if %flag : i32 {
+        yield %y
+      } else {
+        yield %y
+      }
+      %h = addi %f, %g : i32
+      store %p, %h : (ptr<i32>, i32)""", """
+      %f = constant {value = 4} : i32
+      %h = addi %y, %f : i32
+      store %p, %h : (ptr<i32>, i32)""")  # fmt: skip
+
+
 def test_negations_go_into_comparisons_and_selections():
     check(canonicalize, """
       %true = constant {value = true} : i1

@@ -86,9 +86,11 @@ def compared_constant_to_the_right(op: arith.CmpI, rewriter: Rewriter) -> bool:
 
 @RULES.on(arith.AddI, arith.MulI, arith.AndI, arith.OrI, arith.XorI)
 def associate_constants(op: Operation, rewriter: Rewriter) -> bool:
-    """(x ∘ c) ∘ d → x ∘ (c ∘ d)"""
+    """(x ∘ c) ∘ d → x ∘ (c ∘ d), unless x is a constant, too: then x ∘ c is about to become one"""
     inner = op.lhs.defining_op
     if type(inner) is not type(op) or constant_of(op.rhs) is None or constant_of(inner.rhs) is None:
+        return False
+    if constant_of(inner.lhs) is not None:
         return False
     return rewriter.replace(
         op, rewriter.value(type(op), inner.lhs, rewriter.value(type(op), inner.rhs, op.rhs))
