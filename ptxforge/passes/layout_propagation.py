@@ -5,7 +5,8 @@ ANCHORS     What has a layout for a reason keeps it: loads and atomics of whole 
 FORWARD     An anchor's layout is a candidate for every value computed from it, through elementwise and shape
             operations, reductions, loops, branches and conversions (which then convert nothing).
 CONFLICTS   A value with several candidates takes that of the weightiest anchor: a tensor core's accumulator,
-            then the bigger one, then the earlier one.
+            then the bigger one, then the one deeper in loops (what comes from outside is converted
+            once, in front of the loop), then the earlier one.
 REWRITE     Values change their types in place; conversions go where an operation's operand now has another
             layout than the operation needs.
 """
@@ -17,10 +18,11 @@ from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import ANCHOR, ANY_LAYOUT, RELAYOUT
 from ptxforge.ir.ops.control import Loop
 from ptxforge.layouts.encodings import WARP_SIZE, Distributed, Mma
+from ptxforge.passes.analysis.costs import loop_weight
 from ptxforge.passes.conversions import convert_at_definition, operand_layout, result_layout
 from ptxforge.passes.properties import is_memory_access
 
-Weight = tuple[int, int, int]
+Weight = tuple[int, int, float, int]
 
 
 
@@ -58,7 +60,7 @@ class _Propagation:
             for result in op.results:
                 if isinstance(result.type, T.TensorType) and self._is_anchor(op):
                     layout = result.type.layout
-                    weight = (isinstance(layout, Mma), result.type.numel, -place)
+                    weight = (isinstance(layout, Mma), result.type.numel, loop_weight(op.parent), -place)
                     self._add(result, layout, weight)
         while self.worklist:
             self._step(*self.worklist.pop())
@@ -75,7 +77,7 @@ class _Propagation:
     def _add(self, value: Value, layout: Distributed, weight: Weight) -> None:
         for member in self.group_of.get(value, (value,)):
             layouts = self.candidates.setdefault(member, {})
-            if layouts.get(layout, (-1, 0, 0)) < weight:
+            if layouts.get(layout, (-1, 0, 0, 0)) < weight:
                 layouts[layout] = weight
                 self.worklist.append((member, layout, weight))
 

@@ -257,6 +257,40 @@ def test_invariant_conversions_leave_the_loop():
     same_meaning(before, function, {"n": 3})
 
 
+def test_what_comes_from_outside_of_a_loop_is_converted_in_front_of_it():
+    """Both tiles have as many elements: the columns that a loop loads stay as they come, not the rows in
+    front of it, which were there earlier."""
+    function = cleaned("""
+      %r = make_range {start = 0, end = 4} : tensor<4xi32>
+      %c = make_range {start = 0, end = 128} : tensor<128xi32>
+      %e = expand_dims %r {axis = 1} : (tensor<4xi32>) -> tensor<4x1xi32>
+      %f = expand_dims %c {axis = 0} : (tensor<128xi32>) -> tensor<1x128xi32>
+      %eb = broadcast %e : (tensor<4x1xi32>) -> tensor<4x128xi32>
+      %xs = splat %x : (ptr<f32>) -> tensor<4x128xptr<f32>>
+      %rows = addptr %xs, %eb : tensor<4x128xptr<f32>>
+      %v = load %rows : (tensor<4x128xptr<f32>>) -> tensor<4x128xf32>
+      %z = constant {value = 0} : i32
+      %s = constant {value = 128} : i32
+      %start = constant {value = 0.0} : tensor<4x128xf32>
+      %sum = for %i = %z to %n step %s iter_args(%a = %start) : tensor<4x128xf32> {
+        %is = splat %i : (i32) -> tensor<1x128xi32>
+        %o = addi %is, %f {contiguity = [1, 128], divisibility = [1, 128]} : tensor<1x128xi32>
+        %ob = broadcast %o : (tensor<1x128xi32>) -> tensor<4x128xi32>
+        %columns = addptr %xs, %ob : tensor<4x128xptr<f32>>
+        %w = load %columns : (tensor<4x128xptr<f32>>) -> tensor<4x128xf32>
+        %d = mulf %v, %w : tensor<4x128xf32>
+        %b = addf %a, %d : tensor<4x128xf32>
+        yield %b
+      }
+      %os = splat %out : (ptr<f32>) -> tensor<4x128xptr<f32>>
+      %fb = broadcast %f : (tensor<1x128xi32>) -> tensor<4x128xi32>
+      %q = addptr %os, %fb : tensor<4x128xptr<f32>>
+      store %q, %sum : (tensor<4x128xptr<f32>>, tensor<4x128xf32>)""", parameters=ALIGNED)
+    (loop,) = operations(function, For)
+    assert loop.carried[0].type.layout.order == (1, 0)
+    assert [c.parent is loop.body for c in conversions(function)] in ([], [False])
+
+
 def test_wide_values_are_converted_before_they_are_widened():
     """A f16 tile stored as f32 by columns: half as much passes through shared memory when converted as
     f16."""
