@@ -23,6 +23,10 @@ THREADS     Lanes, then warps, fill the dimensions in that order. Where a connec
             the reduction then stays inside warps.
 SCATTERED   Where nothing is contiguous (a gather, a scatter, an atomic on a histogram) every layout is as
             good as another, so the access takes that of a connected one.
+COMPACTED   A store whose addresses come from memory often fills what it writes without gaps (what a mask
+            selects, at places that a running sum gives). Then neighbouring threads have neighbouring
+            elements, and so do the loads of its shape: each as wide as an element, but no sector is written
+            in parts by several instructions.
 ALIKE       Connected tensors of one shape that are computed element by element, and whose accesses all take
             one layout, get that layout at once: there is nothing to convert.
 """
@@ -35,7 +39,7 @@ from math import prod
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE, ORDERLESS, REARRANGING, RELAYOUT
+from ptxforge.ir.definition import ELEMENTWISE, ORDERLESS, REARRANGING, RELAYOUT, WRITES_GLOBAL
 from ptxforge.ir.facts import AxisInfo
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.reduce import Combining
@@ -48,6 +52,7 @@ from ptxforge.passes.conversions import do_in_layout
 from ptxforge.passes.properties import is_memory_access
 from ptxforge.support import machine
 from ptxforge.support.target import Target
+from ptxforge.support.worklist import each_once
 
 
 def coalesce(function: Function, target: Target) -> bool:
@@ -64,6 +69,7 @@ def coalesce(function: Function, target: Target) -> bool:
     if target.has_wgmma and num_warps % wgmma.WARPS == 0:
         pairs = _single_loads(function, widths)
         widths |= {op: 2 for op in pairs if op.pointer.type.shape[orders[op][0]] > 1}
+    widths |= dict.fromkeys(_beside_scattered_stores(accesses, facts, components), 1)
     widest = _widest_by_group(accesses, orders, widths, components)
     layouts: dict[Operation, Distributed] = {}
     for op in accesses:
@@ -91,6 +97,34 @@ def _single_loads(function: Function, widths: dict[Operation, int]) -> Iterator[
             is_single = widths.get(op) == 1 and value.has_one_use and value.type.element.bytes == 2
             if is_single and not op.get_effects().writes and value.type.numel >= 2 * num_threads:
                 yield op
+
+
+def _beside_scattered_stores(
+    accesses: list[Operation], facts: AxisInfoAnalysis, components: Components
+) -> Iterator[Operation]:
+    """The loads that COMPACTED speaks of: no store of their shape is contiguous, and one goes to addresses
+    that were loaded."""
+    groups: dict[tuple, list[Operation]] = defaultdict(list)
+    for op in accesses:
+        groups[components.find(op.pointer), op.pointer.type.shape].append(op)
+    for group in groups.values():
+        stores = [op for op in group if op.get_effects().writes]
+        if not any(_has_runs(op, facts) for op in stores) and any(
+            op.get_effects() == WRITES_GLOBAL and _is_loaded(op.pointer) for op in stores
+        ):
+            yield from (op for op in group if op.guarded < 2)
+
+
+def _is_loaded(pointer: Value) -> bool:
+    """Whether addresses depend on a tensor that is loaded."""
+    work = [pointer]
+    for value in each_once(work):
+        op = value.defining_op
+        if op is not None and isinstance(value.type, T.TensorType):
+            if op.get_effects().reads:
+                return True
+            work += op.operands
+    return False
 
 
 def _let_scattered_follow(layouts: dict, facts: AxisInfoAnalysis, components: Components) -> None:

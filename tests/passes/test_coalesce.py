@@ -149,6 +149,35 @@ def test_scattered_accesses_follow_contiguous_ones():
     assert sizes(function, Load) == sizes(function, AtomicRMW) == [[4]]
 
 
+COMPACTED = """
+      %r = make_range {start = 0, end = 1024} : tensor<1024xi32>
+      %is = splat %i : (ptr<i32>) -> tensor<1024xptr<i32>>
+      %ip = addptr %is, %r : tensor<1024xptr<i32>>
+      %places = load %ip : (tensor<1024xptr<i32>>) -> tensor<1024xi32>
+      %xs = splat %x : (ptr<f32>) -> tensor<1024xptr<f32>>
+      %xp = addptr %xs, %r : tensor<1024xptr<f32>>
+      %v = load %xp : (tensor<1024xptr<f32>>) -> tensor<1024xf32>
+      %os = splat %out : (ptr<f32>) -> tensor<1024xptr<f32>>
+      %op = addptr %os, %places : tensor<1024xptr<f32>>"""
+PLACES = ", ".join(f"{p} {{divisibility = 16}}" for p in ("%i: ptr<i32>", "%x: ptr<f32>", "%out: ptr<f32>"))
+
+
+def test_neighbours_store_what_is_compacted():
+    """Places that a running sum gives: a warp writes whole sectors at once."""
+    store = "\n      store %op, %v : (tensor<1024xptr<f32>>, tensor<1024xf32>)"
+    function = coalesced(COMPACTED + store, parameters=PLACES)
+    assert sizes(function, Load) == [[1], [1]] and sizes(function, Store) == [[1]]
+    assert not operations(function, ConvertLayout)
+
+
+def test_beside_a_contiguous_store_loads_stay_wide():
+    stores = """
+      store %op, %v : (tensor<1024xptr<f32>>, tensor<1024xf32>)
+      store %xp, %v : (tensor<1024xptr<f32>>, tensor<1024xf32>)"""
+    function = coalesced(COMPACTED + stores, parameters=PLACES)
+    assert sizes(function, Load) == [[4], [4]] and sizes(function, Store) == [[4], [4]]
+
+
 def test_operands_are_converted_and_results_converted_back():
     """Where two accesses differ: the load has 8 elements a thread, the store 4."""
     function = coalesced(elementwise("f16", "f32"), parameters=pointers("f16", "f32"))
