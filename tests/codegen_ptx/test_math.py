@@ -127,6 +127,17 @@ SPECIAL = [0.0, -0.0, 1.0, -1.0, np.inf, -np.inf, np.nan, 2.0, -2.0, 0.5, -0.5, 
            16777215.0, 16777217.0, -8388607.0, 2.0**31, 2.0**33]
 
 
+@pytest.mark.parametrize("kind", [ops.Sin, ops.Cos, ops.Tan])
+def test_angles_of_f32_are_reduced_without_conversions(kind):
+    """Nor does a tangent divide: but for the branch of large arguments all instructions are cheap."""
+    kernel = Kernel(pointer(T.F32), pointer(T.F32))
+    kernel.store(1, kernel.b.value(kind, kernel.load(0, (COUNT,), blocked(4))))
+    ptx = kernel.ptx()
+    body = ptx[ptx.index(".entry") :]
+    assert "cvt.rni" not in body and "div." not in body
+    assert len(re.findall(r"rcp\.approx", body)) == (4 if kind is ops.Tan else 0)
+
+
 @pytest.mark.parametrize("element", [T.F32, T.F64], ids=str)
 def test_special_powers(element):
     x, y = (np.resize(v.ravel(), COUNT).astype(element.numpy) for v in np.meshgrid(SPECIAL, SPECIAL))

@@ -6,6 +6,7 @@ import math
 
 from ptxforge.codegen_ptx.lower import reals as P
 from ptxforge.codegen_ptx.lower.reals import Double, Reals
+from ptxforge.codegen_ptx.lower.trigonometry import reduce
 from ptxforge.codegen_ptx.ptx.constants import f32
 from ptxforge.codegen_ptx.ptx.registers import Register
 
@@ -69,6 +70,24 @@ class Float32(Reals):
         return self.logarithm(x, self.fma(f, self.horner(P.LOG2_F32, f), e))
 
     # -- trigonometry ----------------------------------------------------------------------------------------
+
+    def nearest_multiple(self, x: Register, factor: float) -> tuple[Register, Register]:
+        """Without conversions, of which there are few a cycle; below 2**22."""
+        moved = self.fma(x, f32(factor), f32(_TO_WHOLE))
+        return self.add(moved, f32(-_TO_WHOLE)), self.b.pure("mov.b32 %s, %s;", "r", moved)
+
+    def tan(self, x: Register) -> Register:
+        """tan(r), or -1 / tan(r): a reciprocal, and a step of Newton's that heeds what the tangent lost."""
+        r, turns = reduce(self, x)
+        square = self.mul(r, r)
+        cube, tail = self.mul(square, r), self.horner(P.TAN_F32, square)
+        tangent = self.fma(cube, tail, r)
+        lost = self.fma(cube, tail, self.sub(r, tangent))
+        near = self.neg(self.make("rcp.approx.ftz", tangent))
+        rest = self.fma(near, lost, self.fma(near, tangent, f32(1.0)))
+        found = self.select(self.bit(turns, 1), self.fma(near, rest, near), tangent)
+        # tan(-0) is -0.
+        return self.select(self.holds("eq", x, f32(0.0)), x, found)
 
     def wave(self, r: Register, turns: Register) -> Register:
         odd = self.bit(turns, 1)

@@ -118,6 +118,11 @@ class Reals:
     def rint(self, x: Register) -> Register:
         return self.rounded("rni", x)
 
+    def nearest_multiple(self, x: Register, factor: float) -> tuple[Register, Register]:
+        """``x · factor`` rounded to an integer, as a float and as an integer (whose low bits count)."""
+        whole = self.rint(self.mul(x, self.literal(factor)))
+        return whole, self.b.pure(f"cvt.rni.s32.f{self.bits} %s, %s;", "r", whole)
+
     # -- the remainder -----------------------------------------------------------------------------------
 
     def fmod(self, x, y) -> Register:
@@ -228,6 +233,8 @@ ARTANH_F32 = (0.20000008, 0.1428112, 0.11524077)
 SIN_F32 = (-0.16666664, 0.008332748, -0.00019587841)
 # (cos(r) - 1 + r**2 / 2) / r**4 in r**2 on [0, (pi/4)**2], 2e-9
 COS_F32 = (0.041666664, -0.0013888302, 2.4547891e-05)
+# (tan(r) - r) / r**3 in r**2 on [0, (pi/4)**2], 9e-9
+TAN_F32 = (0.33333334, 0.13333231, 0.053994466, 0.021621127, 0.009962152, 0.0011853146, 0.003843144)
 # (tanh(x) - x) / x**3 in x**2 on [0, 0.55**2], 1.3e-8
 TANH_F32 = (-0.3333333, 0.13333113, -0.05390943, 0.021309389, -0.0066102277)
 # erf(x) / x - 1 in x**2 on [0, 1], 1.2e-9

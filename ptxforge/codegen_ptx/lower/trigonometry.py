@@ -161,11 +161,10 @@ _REDUCE = """.func (.param .align 8 .b8 result[16]) reduce_pi (.param .b64 argum
 def reduce(reals: Reals, x: Register) -> tuple[Register, Register]:
     """(r, quadrant) of ``x``; infinities and NaN give NaN."""
     parts = half_pi(reals.kind)
-    turns = reals.rint(reals.mul(x, reals.literal(1 / parts[0])))
+    turns, quadrant = reals.nearest_multiple(x, 1 / parts[0])
     rest = x
     for part in parts:
         rest = reals.fma(turns, reals.literal(-part), rest)
-    quadrant = reals.b.pure(f"cvt.rni.s32.f{reals.bits} %s, %s;", "r", turns)
     return _far(reals, x, rest, quadrant)
 
 
