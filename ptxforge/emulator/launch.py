@@ -40,7 +40,8 @@ class LoadedText:
 
 
 _TEXTS: OrderedDict[str, LoadedText] = OrderedDict()
-_TEXTS_KEPT = 256
+_MOST_KEPT = 4 << 20
+"""Characters of texts that are kept: a translation has about a hundred bytes for each."""
 
 
 def load_text(text: str) -> LoadedText:
@@ -60,7 +61,7 @@ def load_text(text: str) -> LoadedText:
         if function.is_entry
     }
     found = _TEXTS[text] = LoadedText(module, translations)
-    while len(_TEXTS) > _TEXTS_KEPT:
+    while len(_TEXTS) > 1 and sum(map(len, _TEXTS)) > _MOST_KEPT:
         _TEXTS.popitem(last=False)
     return found
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Any
 
 from ptxforge.emulator import registry
 from ptxforge.emulator.parser import (
@@ -88,6 +89,8 @@ class Program:
     instruction_count: int
     unreachable: list[Block]
     """Blocks that no thread can come to: they are looked at for errors only."""
+    kept: dict[tuple, Any] = field(default_factory=dict, repr=False)
+    """What analyses have found; see ``registers.kept_with_program``."""
 
     @property
     def param_bytes(self) -> int:

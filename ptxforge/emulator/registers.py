@@ -9,8 +9,9 @@ An address or a branch condition matters.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from functools import lru_cache
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from ptxforge.emulator.findings import Site
 from ptxforge.emulator.parser import TYPE_BITS, Instruction, Memory, Register, SourceLine
@@ -19,9 +20,24 @@ from ptxforge.support.worklist import each_once
 
 _MOST_REGISTERS = 255
 """What a thread can have (PTX ISA, ".maxnreg"; CUDA C++ Programming Guide, technical specifications)."""
+Kept = TypeVar("Kept")
 
 
-@lru_cache(maxsize=256)
+def kept_with_program(analysis: Callable[..., Kept]) -> Callable[..., Kept]:
+    """An analysis of a program, done once for each value of its other arguments; forgotten with the
+    program."""
+
+    @functools.wraps(analysis)
+    def found(program: Program, *rest: Any) -> Kept:
+        key = (analysis, *rest)
+        if key not in program.kept:
+            program.kept[key] = analysis(program, *rest)
+        return program.kept[key]
+
+    return found
+
+
+@kept_with_program
 def unwritten(program: Program) -> list[tuple[Site, str]]:
     """Instructions that use a register as address or guard whose value comes from one that nothing has
     written, on any path to them: from that register itself, or by computation from it.
@@ -121,7 +137,7 @@ def _site(program: Program, item: Instruction) -> Site:
     return Site(item.line, item.source, program.module.line_text(item.line))
 
 
-@lru_cache(maxsize=256)
+@kept_with_program
 def pressure(program: Program) -> int:
     """The greatest number of 32-bit registers that are live at once, at least 1: an estimate of what an
     assembler needs.
@@ -158,7 +174,7 @@ def _size(program: Program, name: str) -> int:
     return -(-TYPE_BITS[kind] // 32) if kind != "pred" else 0
 
 
-@lru_cache(maxsize=256)
+@kept_with_program
 def _peak(program: Program) -> tuple[int, list[str]]:
     """How many 32-bit registers are live where the most are, and the names of these."""
     bit = {name: 1 << index for index, name in enumerate(program.registers)}
@@ -213,7 +229,7 @@ def _union(sets: Iterable[int]) -> int:
     return found
 
 
-@lru_cache(maxsize=256)
+@kept_with_program
 def exposed(program: Program) -> frozenset[str]:
     """Registers that some path reads before it has written them (a predicated write may not have
     happened).
@@ -378,7 +394,7 @@ _ARITHMETIC = frozenset(
 _STORES = ("st", "red", "atom")
 
 
-@lru_cache(maxsize=4096)
+@kept_with_program
 def feeds_guarded_stores_only(program: Program, line: int) -> bool:
     """Whether what the load at a PTX line reads ends as the value of predicated stores, whatever computation
     lies between: no address, no branch, no other thread depends on it.

@@ -4,12 +4,14 @@ cost.
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 
 import numpy as np
 import pytest
 
-from ptxforge.emulator import EmulatorDevice, launch
+from ptxforge.emulator import EmulatorDevice, launch, registers
 from ptxforge.emulator.parser import Module
 
 from .harness import HEADER, fixture, pack
@@ -68,6 +70,21 @@ def test_a_second_load_costs_nothing():
     EmulatorDevice().load_module(text)
     first = time.perf_counter() - start
     assert best(lambda: EmulatorDevice().load_module(text)) < first / 10
+
+
+def test_what_is_kept_of_texts_has_a_limit(monkeypatch):
+    """And goes as a whole: what analyses found of a program goes with it."""
+    texts = [fixture("triton_softmax_sm80") + f"// {number}\n" for number in range(5)]
+    monkeypatch.setattr(launch, "_TEXTS", type(launch._TEXTS)())
+    monkeypatch.setattr(launch, "_MOST_KEPT", 3 * len(texts[0]))
+    (first,) = launch.load_text(texts[0]).translations.values()
+    assert registers.pressure(first.program) == registers.pressure(first.program) > 0
+    gone = weakref.ref(first.program)
+    del first
+    for text in texts[1:]:
+        launch.load_text(text)
+    gc.collect()
+    assert list(launch._TEXTS) == texts[-3:] and gone() is None
 
 
 def test_translation_does_not_grow_faster_than_the_text():
