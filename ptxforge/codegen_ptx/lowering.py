@@ -14,7 +14,6 @@ family.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from functools import cached_property
 
 from ptxforge.codegen_ptx.lower.indices import thread_id
 from ptxforge.codegen_ptx.module import parameter_name, parameter_type
@@ -24,10 +23,8 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import COPIES, Piecewise
 from ptxforge.ir.ops.partition import Partition
-from ptxforge.ir.pressure import holders_at_the_peak
 from ptxforge.ir.warps import warps_of
 from ptxforge.layouts.linear import REGISTER
-from ptxforge.support import machine
 from ptxforge.support.errors import InternalCompilerError
 from ptxforge.support.location import Location
 from ptxforge.support.target import Target
@@ -69,13 +66,6 @@ class Lowering:
         for argument in self.function.arguments:
             self.values[argument] = [self.parameter(argument)]
         self.block(self.function.body)
-
-    @cached_property
-    def is_crowded(self) -> bool:
-        """Whether the tensors that are live at once are more than a thread has registers for."""
-        threads = 32 * self.function.attributes["num_warps"]
-        room = min(machine.MOST_REGISTERS, machine.REGISTERS_PER_MULTIPROCESSOR // threads)
-        return sum(holder.registers for holder in holders_at_the_peak(self.function)) > room
 
     def parameter(self, argument: BlockArgument) -> Register:
         """A kernel's parameter in a register."""

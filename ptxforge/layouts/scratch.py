@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import dropwhile
 from math import prod
 
 from ptxforge.layouts import f2
@@ -67,6 +68,17 @@ def reduce_scratch_bytes(layout: LinearLayout, axis: int, element_bits: Sequence
         return 0
     results = prod(size for d, (_, size) in enumerate(layout.out_dims) if d != axis)
     return sum(results * warps * container_bytes(bits) for bits in element_bits)
+
+
+@lru_cache(maxsize=4096)
+def first_lane_run(layout: LinearLayout, axis: int) -> int:
+    """How many levels right above the lowest register bits along ``axis`` are neighbouring lane bits in
+    order."""
+    above = tuple(dropwhile(lambda level: level[0] == REGISTER, axis_levels(layout, axis)))
+    count = 0
+    while count < len(above) and above[count] == (LANE, above[0][1] + count):
+        count += 1
+    return count
 
 
 @lru_cache(maxsize=4096)

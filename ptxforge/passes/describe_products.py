@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 
 from ptxforge.ir import types as T
-from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.core import Function, Value
 from ptxforge.ir.definition import (
     ALLOCATES,
     COPIES,
@@ -22,7 +22,7 @@ from ptxforge.ir.definition import (
     TENSORS,
     TERMINATOR,
 )
-from ptxforge.ir.ops.control import Loop
+from ptxforge.ir.ops.control import Loop, loops_around
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.pressure import registers_of
 from ptxforge.layouts import wgmma
@@ -38,7 +38,7 @@ def describe_products(function: Function, target: Target) -> bool:
     found: dict[Location | None, Product] = {}
     for op in function.walk(Product):
         before = found.setdefault(op.location, op)
-        if len(_loops_around(op)) > len(_loops_around(before)):
+        if len(loops_around(op)) > len(loops_around(before)):
             found[op.location] = op
     feeds = _feeds(function) if found else {}
     for location, op in found.items():
@@ -145,19 +145,11 @@ _PASSES = frozenset((SAME_MEMORY, REARRANGING, ELEMENTWISE))
 # -- schedule --------------------------------------------------------------------------------------------
 
 
-def _loops_around(op: Operation) -> list[Loop]:
-    loops, parent = [], op.parent_op
-    while parent is not None:
-        loops += [parent] if isinstance(parent, Loop) else []
-        parent = parent.parent_op
-    return loops
-
-
 def _schedule(op: Product) -> str:
     users = op.result.users
     while len(users) == 1 and isinstance(users[0], Product):  # the next of several slices along k
         users = users[0].result.users
-    if not _loops_around(op):
+    if not loops_around(op):
         return "waited for where it is used"
     if any(TERMINATOR in user.traits for user in users):
         return "in flight across iterations"

@@ -16,6 +16,7 @@ from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis, FactsWithinVect
 from ptxforge.passes.assign_layouts import assign_layouts
 from ptxforge.passes.canonicalize import canonicalize
 from ptxforge.passes.canonicalize_pointers import canonicalize_pointers
+from ptxforge.passes.choose_sequences import choose_sequences
 from ptxforge.passes.coalesce import coalesce
 from ptxforge.passes.combine import combine
 from ptxforge.passes.compact_loads import compact_loads
@@ -270,7 +271,11 @@ GPU: tuple[Pass, ...] = (
     ),
     Pass(
         interleave_products, "gpu", requires=(LAYOUTS, OFFSETS),
-        why="last: nothing that waits may pass a barrier; the code generator keeps this order",
+        why="nothing that waits may pass a barrier; the code generator keeps this order",
+    ),
+    Pass(
+        choose_sequences, "gpu", requires=(LAYOUTS,),
+        why="last: all operations are there, and in the order that says how many registers are live at once",
     ),
 )  # fmt: skip
 

@@ -38,7 +38,7 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, STORES
 from ptxforge.ir.ops.arith import AddI
-from ptxforge.ir.ops.control import For, Loop
+from ptxforge.ir.ops.control import For, ancestors, loops_around
 from ptxforge.ir.ops.convert_layout import unconverted
 from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.shared import LocalAlloc, LocalStore
@@ -75,11 +75,8 @@ def stage_boxes(function: Function, target: Target) -> bool:
 
 
 def _found(op: StoreBox, function: Function) -> _Store:
-    around, loop, here = None, None, op.parent_op
-    while here is not None:
-        around, loop = here, here if isinstance(here, Loop) else loop
-        here = here.parent_op
-    return _Store(op, around, loop)
+    around, loops = list(ancestors(op)), loops_around(op)
+    return _Store(op, around[-1] if around else None, loops[-1] if loops else None)
 
 
 def _wait_before(store: _Store, earlier: list[_Store], stores: list[_Store]) -> dict | None:

@@ -31,7 +31,7 @@ from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, UNORDERED
 from ptxforge.ir.ops.arith import AddI, MulI
 from ptxforge.ir.ops.cast import ExtSI, TruncI
-from ptxforge.ir.ops.control import Loop
+from ptxforge.ir.ops.control import loops_around
 from ptxforge.ir.ops.inline_asm import InlineAsm
 from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.memory import Barrier, Load
@@ -262,14 +262,7 @@ def _same_tensor(one: Rectangle, other: Rectangle) -> bool:
 
 
 def _share_a_loop(one: Operation, other: Operation) -> bool:
-    loops = []
-    for op in (one, other):
-        found, here = set(), op.parent_op
-        while here is not None:
-            found.add(here)
-            here = here.parent_op
-        loops.append({op for op in found if isinstance(op, Loop)})
-    return bool(loops[0] & loops[1])
+    return any(loop in loops_around(other) for loop in loops_around(one))
 
 
 def map_parameter(function: Function, attributes: dict) -> BlockArgument:

@@ -33,7 +33,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import BlockArgument, Function, Operation, Value
 from ptxforge.ir.ops.atomic import Atomic
-from ptxforge.ir.ops.control import Loop
+from ptxforge.ir.ops.control import loops_around
 from ptxforge.ir.ops.descriptor import DescriptorReduce, DescriptorStore, MakeDescriptor
 from ptxforge.ir.ops.inline_asm import InlineAsm
 from ptxforge.ir.ops.shape import Reshape
@@ -174,11 +174,4 @@ def _orders(op: Operation) -> bool:
 
 
 def _may_follow(other: Operation, op: Operation, number: dict[Operation, int]) -> bool:
-    if number[other] > number[op]:
-        return True
-    loop = op.parent_op
-    while loop is not None:
-        if isinstance(loop, Loop) and other in set(loop.walk()):
-            return True
-        loop = loop.parent_op
-    return False
+    return number[other] > number[op] or any(other in loop.walk() for loop in loops_around(op))

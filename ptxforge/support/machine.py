@@ -106,6 +106,8 @@ asking."""
 
 # -- costs, in issue slots of a warp: one instruction of the arithmetic units, half a cycle ------------------
 
+EXPENSIVE_OPERATION = 8.0
+"""An operation that takes many instructions: a quotient, an exponential."""
 SHUFFLE = 2.0
 """An instruction that shuffles."""
 SHUFFLE_LATENCY = 12.0

@@ -27,6 +27,7 @@ ELSEWHERE = {
     "passes/analysis/axis_info.py": "rounds after which an analysis gives up",
     "passes/analysis/rectangles.py": "what a tensor map can describe, as the driver says",
     "passes/analysis/sign.py": "how deep an analysis looks",
+    "passes/choose_sequences.py": "a float that hides denormal ones in a sum",
     "passes/insert_barriers.py": "how much an analysis tells apart",
     "passes/multicast_loads.py": "the rows of a swizzle",
     "passes/plan_ctas.py": "the shape of the smallest product; how many copies an analysis makes",

@@ -34,7 +34,6 @@ from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops import arith as ops
-from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.support import machine
 
@@ -138,7 +137,7 @@ def division(ctx: Lowering, op: Operation) -> None:
     dividends, divisors = ctx.get(op.lhs), ctx.get(op.rhs)
     starts = _runs_upwards(op, dividends)
     pairs = [(dividends[s], divisors[s]) for s in starts]
-    found = remainders(b, pairs, bits, kind.signed, inside=_keeps_indices_inside(op))
+    found = remainders(b, pairs, bits, kind.signed, inside=op.mostly_inside)
     steps = [b.split(x)[1] - b.split(dividends[s])[1] for x, s in zip(dividends, starts)]
     ctx.set(op, [b.add(x, step, bits) for x, step in zip(found, steps)])
 
@@ -150,17 +149,6 @@ def _runs_upwards(op: Operation, entries: list) -> list[int]:
     starts = run_starts(linear_of(op.result.type), lengths)
     roots = [Builder.split(x)[0] for x in entries]
     return [s if roots[s] == roots[register] else register for register, s in enumerate(starts)]
-
-
-def _keeps_indices_inside(op: Operation) -> bool:
-    """Whether it looks as if the remainder is the dividend for most programs: not where the quotient is used
-    as well. And not in loops, whose schedule a branch would cut in two."""
-    parent = op.parent_op
-    while parent is not None:
-        if isinstance(parent, Loop):
-            return False
-        parent = parent.parent_op
-    return not any(type(user) in _DIVISIONS and _DIVISIONS[type(user)].quotient for user in op.lhs.users)
 
 
 @lowers(ops.ShlI, ops.ShrSI, ops.ShrUI)
@@ -425,7 +413,7 @@ def subtract_floats(ctx: Lowering, op: ops.SubF) -> None:
 def divide_floats(ctx: Lowering, op: ops.DivF) -> None:
     if _element(op) is T.F32:
         dividends, divisors = (ctx.get(v) for v in op.operands)
-        ctx.set(op, quotients(ctx.b, dividends, divisors))
+        ctx.set(op, quotients(ctx.b, dividends, divisors, op.reciprocal_from))
         return
     float_division(ctx, op, "div.full.f32")
 

@@ -28,7 +28,6 @@ from ptxforge.codegen_ptx.lower.math_f32 import Float32
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import f32, is_constant
 from ptxforge.codegen_ptx.ptx.registers import Register
-from ptxforge.support import machine
 
 
 def divide(b: Builder, x, y, bits: int, quotient: bool, signed: bool):
@@ -202,20 +201,21 @@ def _by_one(b: Builder, dividends: list, divisor, bits: int, signed: bool) -> di
     return registers
 
 
-def quotients(b: Builder, dividends: list, divisors: list) -> list:
-    """The quotients of two lists of f32 operands, entry by entry."""
+def quotients(b: Builder, dividends: list, divisors: list, fewest: int) -> list:
+    """The quotients of two lists of f32 operands, entry by entry; from ``fewest`` dividends on, if that is
+    not 0, a divisor's reciprocal is computed once."""
     groups: dict[object, dict] = {}
     for x, y in zip(dividends, divisors, strict=True):
         groups.setdefault(y, {})[x] = None
-    found = {y: _by_one_float(b, list(xs), y) for y, xs in groups.items()}
+    found = {y: _by_one_float(b, list(xs), y, fewest) for y, xs in groups.items()}
     return [found[y][x] for x, y in zip(dividends, divisors)]
 
 
-def _by_one_float(b: Builder, dividends: list, divisor) -> dict:
+def _by_one_float(b: Builder, dividends: list, divisor, fewest: int) -> dict:
     """Quotients by dividend."""
     reals = Float32(b)
     registers = [x for x in dividends if not is_constant(x)]
-    if len(registers) < machine.QUOTIENTS_WORTH_A_BRANCH or is_constant(divisor):
+    if not fewest or len(registers) < fewest or is_constant(divisor):
         return {x: reals.div(x, divisor) for x in dividends}
     size = reals.abs(divisor)
     large = reals.holds("gt", size, f32(2.0**126))

@@ -4,8 +4,8 @@
 should be denormal: the assembler adds ``x < -126 ? ex2(x / 2)² : ex2(x)``, three instructions for each. Only
 arguments from -150 to -126 need that. As unsigned integers, the bits of these numbers are a range, so that
 one addition and one minimum for each argument (a single instruction from sm_90 on) tell whether a thread has
-any; if it has none, and few threads ever have, the plain instruction does for all. Nor is there
-anything to test where a sum hides such results, as in ``1 / (1 + exp(-x))``.
+any; if it has none, and few threads ever have, the plain instruction does for all (``exp {together = …}``).
+Nor is there anything to test where a sum hides such results (``flushes``), as in ``1 / (1 + exp(-x))``.
 """
 
 from __future__ import annotations
@@ -30,8 +30,6 @@ from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops import math as ops
-from ptxforge.ir.rewriter import constant_of
-from ptxforge.support import machine
 
 _FUNCTIONS: dict[type[Operation], str] = {
     ops.Log: "log", ops.Log2: "log2", ops.Sin: "sin", ops.Cos: "cos", ops.Tan: "tan", ops.Tanh: "tanh",
@@ -83,19 +81,11 @@ def power(ctx: Lowering, op: Operation) -> None:
     arguments = [b.register(to_f32(b, x, element), "f") for x in ctx.get(op.x)]
     if is_natural:
         arguments = [Float32(b).scaled_for_exp(x) for x in arguments]
-    if is_natural and not _is_denormal_as_zero(op):
-        found = _powers_of_two(ctx, list(dict.fromkeys(arguments)))
+    if is_natural and not op.flushes:
+        found = _powers_of_two(b, list(dict.fromkeys(arguments)), op.together)
     else:
         found = {x: b.pure("ex2.approx.ftz.f32 %s, %s;", "f", x) for x in arguments}
     ctx.set(op, [from_f32(b, found[x], element) for x in arguments])
-
-
-def _is_denormal_as_zero(op: Operation) -> bool:
-    """Whether denormal numbers, of f32, may as well be 0 in the result: they are in its type, or it is only
-    added to what is large enough to hide them (half a unit in the last place below 2^-100 is 2^-125)."""
-    return T.element_type(op.result.type) not in (T.F32, T.BF16) or all(
-        any(abs(constant_of(x) or 0) >= _LARGE for x, _ in user.addends) for user in op.result.users
-    )
 
 
 @lowers(ops.AbsF)
@@ -137,7 +127,6 @@ def clamp(ctx: Lowering, op: ops.ClampF) -> None:
     elementwise(ctx, op, limited)
 
 
-_LARGE = 2.0**-100
 _FIRST = 0xC2FC0001
 """The bits of the largest f32 below -126."""
 _COUNT = 0xC3160000 - _FIRST + 1
@@ -145,17 +134,19 @@ _COUNT = 0xC3160000 - _FIRST + 1
 _CHAINS = 4
 
 
-def _powers_of_two(ctx: Lowering, arguments: Sequence[Register]) -> dict[Register, Register]:
-    """2**x by x, for f32 registers and literals. A branch would keep all values of a tile where registers are
-    short: without one the assembler computes them to the end a few at a time."""
-    b, results = ctx.b, {}
-    for start in range(0, len(arguments), machine.EXPONENTIALS_TOGETHER):
-        together = arguments[start : start + machine.EXPONENTIALS_TOGETHER]
-        registers = [x for x in together if not is_constant(x)]
-        if len(registers) < machine.EXPONENTIALS_WORTH_A_BRANCH or ctx.is_crowded:
-            results |= {x: b.pure("ex2.approx.f32 %s, %s;", "f", x) for x in together}
+def _powers_of_two(
+    b: Builder, arguments: Sequence[Register], together: tuple[int, ...]
+) -> dict[Register, Register]:
+    """2**x by x, for f32 registers and literals; ``together`` as ``exp`` has it."""
+    fewest, most = together or (len(arguments) + 1, len(arguments) + 1)
+    results = {}
+    for start in range(0, len(arguments), most):
+        some = arguments[start : start + most]
+        registers = [x for x in some if not is_constant(x)]
+        if len(registers) < fewest:
+            results |= {x: b.pure("ex2.approx.f32 %s, %s;", "f", x) for x in some}
         else:
-            results |= _powers_together(b, together, registers)
+            results |= _powers_together(b, some, registers)
     return results
 
 

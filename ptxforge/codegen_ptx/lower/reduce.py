@@ -4,7 +4,7 @@ Afterwards every thread holds the results that the slice layout gives it: all la
 the same. Between warps each writes its partial results to scratch memory, and after one barrier each thread
 reads the partial results that it needs. To combine them all is quick where that is an addition. Where it is
 many instructions (Welford's mean and variance) and there is one result, each lane takes the partial result of
-one warp, and a second butterfly combines them: log2(warps) times instead of warps - 1.
+one warp, and a second butterfly combines them: log2(warps) times instead of warps - 1 (``by_lanes``).
 """
 
 from __future__ import annotations
@@ -143,25 +143,13 @@ def _between_warps(
         starts.append(start)
         start += place.results * place.warps * container_bytes(element.bits)
     barrier(ctx.b)
-    if place.results == 1 and _is_costly(op, len(warp_bits)):
+    if op.by_lanes:
         return _by_lanes(ctx, place, starts, len(warp_bits), combine)
     partials = [
         [[from_word(ctx.b, word, element) for word in words] for words in place.read(at, word_class(element))]
         for at, element in zip(starts, combine.elements)
     ]
     return combine.tree([[per_warp[w] for per_warp in partials] for w in range(place.warps)])
-
-
-_SHUFFLE, _DIVISION = 2, 8
-"""What a shuffle and a division cost beside an addition: ``ptxas`` makes that many instructions of them."""
-
-
-def _is_costly(op: Reduce, bits: int) -> bool:
-    """Whether a butterfly of ``bits`` rounds takes fewer instructions than combining all partial results."""
-    operands, warps = len(op.inputs), 1 << bits
-    once = sum(_DIVISION if inner.name == "divf" else 1 for inner in op.combine.operations) - 1
-    butterfly_cost = operands + bits * (operands * _SHUFFLE + once)
-    return op.combine_name == "" and butterfly_cost < operands * -(-warps // 4) + (warps - 1) * once
 
 
 def _by_lanes(ctx: Lowering, place: Scratch, starts: list[int], bits: int, combine: Combiner) -> Columns:

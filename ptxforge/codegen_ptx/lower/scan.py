@@ -7,10 +7,10 @@ that always get the same prefix), not per element: the prefix of a cell is appli
 very end.
 
 - The lowest register bits are scanned one after the other; each run of registers is a cell.
-- A run of lane bits right behind them is scanned at once (Hillis and Steele): in step i each lane combines
-  with the one 2**i before it. What all lanes of the run get in front from higher levels is put in front of a
-  lane's inclusive result; one shuffle more then gives its successor what stands before it. So a cell takes
-  one combination for each bit, and its last element none.
+- A run of lane bits right behind them may be scanned at once (Hillis and Steele; ``lanes_at_once``): in step
+  i each lane combines with the one 2**i before it. What all lanes of the run get in front from higher levels
+  is put in front of a lane's inclusive result; one shuffle more then gives its successor what stands before
+  it. So a cell takes one combination for each bit, and its last element none.
 - Any other lane bit fetches the neighbour's total by a butterfly shuffle.
 - A run of warp bits exchanges totals through scratch memory, with one barrier.
 - Later register bits merge cells of the same thread, one after the other.
@@ -50,7 +50,6 @@ from ptxforge.codegen_ptx.ptx.registers import MOVES, Register, register_class
 from ptxforge.ir.ops.reduce import Scan
 from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout
 from ptxforge.layouts.scratch import axis_levels, container_bytes, warp_runs
-from ptxforge.support import machine
 
 
 @lowers(Scan)
@@ -98,7 +97,7 @@ class _Scanner:
             name, bit = self.levels[level]
             if name == REGISTER:
                 level = self._merge_cells(level)
-            elif name == LANE and level == first and self._lane_run(level) >= machine.LANES_SCANNED_AT_ONCE:
+            elif level == first and self.op.lanes_at_once:
                 level = self._scan_lanes(level)
             elif name == LANE:
                 self._merge_lanes(bit)
@@ -242,17 +241,9 @@ class _Scanner:
 
     # -- a run of lanes ------------------------------------------------------------------------------------
 
-    def _lane_run(self, level: int) -> int:
-        """How many levels from ``level`` on are neighbouring lane bits in order."""
-        first = self.levels[level][1]
-        count = 1
-        while self.levels[level + count : level + count + 1] == ((LANE, first + count),):
-            count += 1
-        return count
-
     def _scan_lanes(self, level: int) -> int:
         """Scan the totals of all cells along a run of lanes. Returns the level after the run."""
-        b, count = self.b, self._lane_run(level)
+        b, count = self.b, self.op.lanes_at_once
         first = self.levels[level][1]
         step, last = 1 << first, (1 << count) - 1 << first
         with b.at_entry():

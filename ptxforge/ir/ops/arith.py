@@ -143,8 +143,7 @@ class MulI(BinaryInt):
 
 
 def _divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """C's integer division (towards zero). Division by zero gives all ones,
-    as the hardware's sequence does."""
+    """C's integer division (towards zero); by zero it gives all ones, as the hardware's sequence does."""
     zero = y == 0
     safe = np.where(zero, np.ones_like(y), y)
     with np.errstate(all="ignore"):
@@ -167,11 +166,6 @@ def _quotient(operands: list[facts.AxisInfo], by: int | None) -> facts.AxisInfo:
     if by is None:
         return facts.quotient_by_value(*operands)
     return facts.pointwise(operands) if by <= 0 else facts.quotient(operands[0], by)
-
-
-def _power(places: facts.AxisInfo) -> int:
-    """What a shift by ``places`` divides by; 0 if it is not known."""
-    return 1 << places.constant if places.constant is not None and 0 <= places.constant < 31 else 0
 
 
 @define("divsi", cost=EXPENSIVE, nonnegative_if=FIRST)
@@ -197,8 +191,14 @@ class DivUI(BinaryInt):
         return _quotient(operands, operands[1].constant)
 
 
+class Remainder(BinaryInt):
+    """Base of remainders. ``mostly_inside``: in most threads it is the dividend, dividing is rare code."""
+
+    mostly_inside = attribute(bool, False)
+
+
 @define("remsi", cost=EXPENSIVE, nonnegative_if=FIRST)
-class RemSI(BinaryInt):
+class RemSI(Remainder):
     """Signed remainder, with the dividend's sign."""
 
     def evaluate(self, x, y):
@@ -209,7 +209,7 @@ class RemSI(BinaryInt):
 
 
 @define("remui", cost=EXPENSIVE, nonnegative_if=FIRST)
-class RemUI(BinaryInt):
+class RemUI(Remainder):
     """Unsigned remainder."""
 
     def evaluate(self, x, y):
@@ -283,7 +283,8 @@ class ShrSI(BinaryInt):
         return _shift(np.right_shift, x, y, np.where(as_signed(x) < 0, ~np.zeros_like(x), np.zeros_like(x)))
 
     def axis_info(self, operands, nonnegative):
-        return _quotient(operands, _power(operands[1]))
+        places = operands[1].constant
+        return _quotient(operands, 1 << places if places is not None and 0 <= places < 31 else 0)
 
 
 @define("shrui", nonnegative_if=FIRST)
@@ -294,8 +295,7 @@ class ShrUI(BinaryInt):
         unsigned = as_unsigned(x)
         return _shift(np.right_shift, unsigned, y, np.zeros_like(unsigned)).view(x.dtype)
 
-    def axis_info(self, operands, nonnegative):
-        return _quotient(operands, _power(operands[1]))
+    axis_info = ShrSI.axis_info
 
 
 @define("minsi", traits=[COMMUTATIVE], nonnegative_if=ALL)
@@ -337,9 +337,8 @@ class MulHiUI(BinaryInt):
     def evaluate(self, x, y):
         a, b = as_unsigned(x), as_unsigned(y)
         if x.dtype.itemsize == 4:
-            return (
-                ((a.astype(np.uint64) * b.astype(np.uint64)) >> np.uint64(32)).astype(np.uint32).view(x.dtype)
-            )
+            product = a.astype(np.uint64) * b.astype(np.uint64)
+            return (product >> np.uint64(32)).astype(np.uint32).view(x.dtype)
         low, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
         with np.errstate(all="ignore"):
             cross1 = (a >> shift) * (b & low) + (((a & low) * (b & low)) >> shift)
@@ -373,9 +372,8 @@ class CmpI(Comparison):
         if self.predicate in ("eq", "ne"):
             return same
         run, bound = operands if self.predicate[1:] in ("lt", "ge") else operands[::-1]
-        return facts.AxisInfo(
-            same.contiguity, same.divisibility, map(max, same.constancy, facts.constant_up_to(run, bound))
-        )
+        constancy = map(max, same.constancy, facts.constant_up_to(run, bound))
+        return facts.AxisInfo(same.contiguity, same.divisibility, constancy)
 
 
 # -- floats ----------------------------------------------------------------------------------------------
@@ -406,8 +404,10 @@ class MulF(BinaryFloat):
 
 @define("divf", cost=EXPENSIVE)
 class DivF(BinaryFloat):
-    """Float quotient: for f32 within 2 ulp (``div.full.f32``), for f64 exact. ``div_rn`` is the IEEE one."""
+    """Float quotient: for f32 within 2 ulp (``div.full.f32``), for f64 exact. ``div_rn`` is the IEEE one.
+    From ``reciprocal_from`` dividends of a thread on (0: never) a divisor's reciprocal is computed once."""
 
+    reciprocal_from = attribute(int, 0)
     function = np.divide
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.ir.definition import (
     ANY,
@@ -236,3 +238,14 @@ def _check_yield(op: Operation, block, types) -> None:
         raise VerificationError(
             f"a region of '{op.name}' must yield {', '.join(map(str, types)) or 'nothing'}"
         )
+
+
+def ancestors(op: Operation) -> Iterator[Operation]:
+    """The operations in whose regions ``op`` is, innermost first."""
+    while (op := op.parent_op) is not None:
+        yield op
+
+
+def loops_around(op: Operation) -> list[Loop]:
+    """The loops in which ``op`` is, innermost first."""
+    return [around for around in ancestors(op) if isinstance(around, Loop)]

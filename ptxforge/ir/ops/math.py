@@ -30,8 +30,14 @@ class UnaryFloat(Elementwise):
 @define("exp", cost=EXPENSIVE)
 class Exp(UnaryFloat):
     """e**x. f32: ``ex2.approx`` of x·log2(e), as Triton has it
-    (relative error grows with |x|, 2 ulp near 0)."""
+    (relative error grows with |x|, 2 ulp near 0).
 
+    How results below 2**-126 are made (``choose_sequences``): with ``flushes`` they are 0, as nothing shows
+    them; with ``together``, fewest and most, by rare code, which one branch skips for so many of a thread's
+    results; else for each result."""
+
+    flushes = attribute(bool, False)
+    together = attribute(tuple, ())
     function = np.exp
 
 

@@ -93,9 +93,11 @@ class Reduce(Combining):
     """Combine all elements along ``axis``; the results lack that dimension (1-D operands give scalars).
     Results have the slice layout of the operands'. Across warps it needs ``scratch_offset`` in shared
     memory. In which order elements are combined is not said; with ``contracts`` they are products that are
-    added without being rounded."""
+    added without being rounded. ``by_lanes`` (``choose_sequences``): of the partial results of warps each
+    lane takes one, and a second butterfly combines them; else every thread reads all it needs."""
 
     contracts = attribute(bool, False)
+    by_lanes = attribute(bool, False)
     scratch_offset = attribute(int, -1)
 
     @classmethod
@@ -119,9 +121,11 @@ class Reduce(Combining):
 @define("scan", traits=[KEEPS_PLACES], shows_operand_types=True)
 class Scan(Combining):
     """Inclusive prefix combination along ``axis``; with ``reverse`` from the end.
-    Results are like the operands."""
+    Results are like the operands. So many lane bits as ``lanes_at_once`` says, behind the lowest register
+    bits, are scanned at once (``choose_sequences``), all others one by one."""
 
     reverse = attribute(bool, False)
+    lanes_at_once = attribute(int, 0)
     scratch_offset = attribute(int, -1)
 
     @classmethod

@@ -11,7 +11,7 @@ from functools import lru_cache
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Operation
 from ptxforge.ir.definition import EXPENSIVE, FREE
-from ptxforge.ir.ops.control import Loop
+from ptxforge.ir.ops.control import loops_around
 from ptxforge.ir.ops.reduce import Combining
 from ptxforge.layouts.banks import register_run
 from ptxforge.layouts.conversion import estimated_cost
@@ -23,12 +23,7 @@ from ptxforge.support import machine
 
 def loop_weight(block: Block) -> float:
     """How often, relative to the function's top level, what stands in ``block`` runs."""
-    weight, op = 1.0, block.parent_op
-    while op is not None:
-        if isinstance(op, Loop):
-            weight *= machine.LOOP_WEIGHT
-        op = op.parent_op
-    return weight
+    return machine.LOOP_WEIGHT ** len(loops_around(block.first))
 
 
 def computation_cost(op: Operation, layout: Distributed) -> float:
@@ -44,7 +39,7 @@ def computation_cost(op: Operation, layout: Distributed) -> float:
         )
     registers = unique_elements_per_thread(layout, T.shape_of(type))
     is_pointer = isinstance(type.element if isinstance(type, T.TensorType) else type, T.PointerType)
-    per_register = 8.0 if op.cost == EXPENSIVE else 2.0 if is_pointer else 1.0
+    per_register = machine.EXPENSIVE_OPERATION if op.cost == EXPENSIVE else 2.0 if is_pointer else 1.0
     return registers * per_register
 
 

@@ -1,0 +1,140 @@
+"""Choose among the sequences of instructions that an operation can be made of.
+
+    %w:3 = reduce %x, %y, %z {axis = 0} …                                   (before)
+    %s = scan %x {axis = 0} …
+    %e = exp %x : tensor<1024xf32, #blocked>
+    %q = divf %x, %y : tensor<1024xf32, #blocked>
+    %r = remsi %i, %n : tensor<1024xi32, #blocked>
+
+    %w:3 = reduce %x, %y, %z {axis = 0, by_lanes = true} …                  (after)
+    %s = scan %x {axis = 0, lanes_at_once = 5} …
+    %e = exp %x {together = [8, 128]} : tensor<1024xf32, #blocked>
+    %q = divf %x, %y {reciprocal_from = 4} : tensor<1024xf32, #blocked>
+    %r = remsi %i, %n {mostly_inside = true} : tensor<1024xi32, #blocked>
+
+What each attribute says stands in the operation's definition. All sequences of an operation mean the same;
+without an attribute it is made of the plainest one. How many values of a tensor are equal in a thread shows
+only in its instructions: so a number says *from how many on*, and the code generator counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ptxforge.ir import types as T
+from ptxforge.ir.core import Function, Operation
+from ptxforge.ir.definition import EXPENSIVE
+from ptxforge.ir.ops.arith import DivF, DivSI, DivUI, RemSI, RemUI
+from ptxforge.ir.ops.control import ancestors, loops_around
+from ptxforge.ir.ops.math import Exp
+from ptxforge.ir.ops.reduce import Associative, Reduce, Scan
+from ptxforge.ir.pressure import holders_at_the_peak
+from ptxforge.ir.rewriter import constant_of
+from ptxforge.layouts.encodings import elements_per_thread
+from ptxforge.layouts.linear import WARP
+from ptxforge.layouts.scratch import axis_bits, first_lane_run
+from ptxforge.support import machine
+from ptxforge.support.target import Target
+
+
+def choose_sequences(function: Function, target: Target) -> bool:
+    """Write the choice on every operation that has one."""
+    choices = {op: _CHOICES[type(op)](op) for op in function.walk(tuple(_CHOICES))}
+    with_branch = [choice for choice in choices.values() if choice.get("together")]
+    if with_branch and _is_crowded(function):
+        # A branch would keep all values of a tile: without one the assembler computes a few at a time.
+        for choice in with_branch:
+            choice["together"] = ()
+    changes = [(op, name, value) for op, choice in choices.items() for name, value in choice.items()
+               if getattr(op, name) != value]
+    for change in changes:
+        setattr(*change)
+    return bool(changes)
+
+
+# -- reductions and scans ----------------------------------------------------------------------------------
+
+
+def _reduce(op: Reduce) -> dict[str, object]:
+    source = op.inputs[0].type
+    warp_bits = len(axis_bits(source.layout.linear(source.shape), op.axis, WARP))
+    is_single = not isinstance(op.results[0].type, T.TensorType) or op.results[0].type.numel == 1
+    return {"by_lanes": warp_bits > 0 and is_single and _is_butterfly_shorter(op, warp_bits)}
+
+
+def _is_butterfly_shorter(op: Reduce, bits: int) -> bool:
+    """Whether a butterfly of ``bits`` rounds takes fewer instructions than to read all partial results, four
+    at a time, and to combine them, which takes one instruction mostly."""
+    operands, warps = len(op.inputs), 1 << bits
+    steps = [inner for inner in op.combine.operations if not inner.is_terminator]
+    once = sum(machine.EXPENSIVE_OPERATION if inner.cost == EXPENSIVE else 1 for inner in steps)
+    butterfly = operands + bits * (operands * machine.SHUFFLE + once)
+    return op.combine_name == "" and butterfly < operands * -(-warps // 4) + (warps - 1) * once
+
+
+def _scan(op: Scan) -> dict[str, object]:
+    source = op.inputs[0].type
+    lanes = first_lane_run(source.layout.linear(source.shape), op.axis)
+    return {"lanes_at_once": lanes if lanes >= machine.LANES_SCANNED_AT_ONCE else 0}
+
+
+# -- exponentials and quotients ----------------------------------------------------------------------------
+
+
+def _exponential(op: Exp) -> dict[str, object]:
+    fewest, most = machine.EXPONENTIALS_WORTH_A_BRANCH, machine.EXPONENTIALS_TOGETHER
+    if T.element_type(op.result.type) is T.F64:
+        return {}
+    flushes = _hides_denormals(op)
+    has_branch = not flushes and _may_have(op, fewest)
+    return {"flushes": flushes, "together": (fewest, most) if has_branch else ()}
+
+
+_LARGE = 2.0**-100
+
+
+def _hides_denormals(op: Exp) -> bool:
+    """Whether denormal numbers, of f32, may as well be 0 in the result: they are in its type, or it is only
+    added to what is large enough to hide them (half a unit in the last place below 2^-100 is 2^-125)."""
+    return T.element_type(op.result.type) not in (T.F32, T.BF16) or all(
+        any(abs(constant_of(x) or 0) >= _LARGE for x, _ in user.addends) for user in op.result.users
+    )
+
+
+def _quotient(op: DivF) -> dict[str, object]:
+    fewest = machine.QUOTIENTS_WORTH_A_BRANCH
+    is_shared = T.element_type(op.result.type) is T.F32 and _may_have(op, fewest)
+    return {"reciprocal_from": fewest if is_shared and constant_of(op.rhs) is None else 0}
+
+
+def _may_have(op: Operation, count: int) -> bool:
+    """Whether a thread may compute the operation for so many different elements: always where it combines
+    elements of tensors."""
+    type = op.result.type
+    if isinstance(type, T.TensorType):
+        return elements_per_thread(type.layout, type.shape) >= count
+    return any(isinstance(around, Associative) for around in ancestors(op))
+
+
+def _is_crowded(function: Function) -> bool:
+    """Whether the tensors that are live at once are more than a thread has registers for."""
+    threads = machine.WARP_SIZE * function.attributes["num_warps"]
+    room = min(machine.MOST_REGISTERS, machine.REGISTERS_PER_MULTIPROCESSOR // threads)
+    return sum(holder.registers for holder in holders_at_the_peak(function)) > room
+
+
+# -- remainders --------------------------------------------------------------------------------------------
+
+
+def _remainder(op: RemSI | RemUI) -> dict[str, object]:
+    """Indices are taken modulo a size to keep them inside, where most are anyway: but not where the quotient
+    is used as well. And not in loops, whose schedule a branch would cut in two."""
+    type = op.result.type
+    is_index = isinstance(type, T.TensorType) and type.element.bits >= 32
+    is_apart = is_index and not any(isinstance(user, (DivSI, DivUI)) for user in op.lhs.users)
+    return {"mostly_inside": is_apart and not loops_around(op)}
+
+
+_CHOICES: dict[type[Operation], Callable[..., dict[str, object]]] = {
+    Reduce: _reduce, Scan: _scan, Exp: _exponential, DivF: _quotient, RemSI: _remainder, RemUI: _remainder,
+}  # fmt: skip
