@@ -34,7 +34,6 @@ from ptxforge.codegen_ptx.lowering import Lowering
 from ptxforge.codegen_ptx.module import module_text
 from ptxforge.codegen_ptx.ptx.pipeline import LOWERING, NAMES
 from ptxforge.ir.core import Function
-from ptxforge.ir.ops.dot import Product
 from ptxforge.support.target import Target
 
 PASS_NAMES = (LOWERING, *NAMES)
@@ -61,7 +60,6 @@ def emit(
     """
     lowering = Lowering(function, target, without)
     lowering.run()
-    lowering.b.branches_to_copies = len(function.walk(Product)) == 1
     if lowering.partitions:
         partition.add_producers(lowering)
     text = module_text(function, lowering.b, function.attributes.get("shared_bytes", 0), why, timings)

@@ -7,12 +7,9 @@ from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function
 from ptxforge.ir.definition import ALLOCATES
-from ptxforge.ir.ops.dot import Product
-from ptxforge.ir.pressure import carried_by_loops, largest_tile
-from ptxforge.ir.warps import threads_of, warps_of
+from ptxforge.ir.warps import threads_of
 from ptxforge.layouts import wgmma
-from ptxforge.layouts.encodings import Mma
-from ptxforge.support import machine, tensor_map
+from ptxforge.support import tensor_map
 
 _PARAMETER_TYPES = {
     T.I1: "u8", T.I8: "u8", T.I16: "u16", T.I32: "u32", T.I64: "u64", T.F8E4M3: "u8", T.F8E5M2: "u8",
@@ -63,8 +60,8 @@ def _header(function: Function) -> list[str]:
         lines += [".explicitcluster", f".reqnctapercluster {ctas}, 1, 1"]
     if function.attributes.get("maxnreg"):
         lines.append(f".maxnreg {function.attributes['maxnreg']}")
-    elif (blocks := _wanted_blocks(function)) is not None:
-        lines.append(f".minnctapersm {blocks}")
+    elif function.attributes.get("min_blocks"):
+        lines.append(f".minnctapersm {function.attributes['min_blocks']}")
     return lines
 
 
@@ -79,31 +76,6 @@ def _declaration(argument: BlockArgument) -> str:
     if argument.type is T.TENSOR_MAP:
         return f".align {tensor_map.ALIGNMENT} .b8 {name}[{tensor_map.BYTES}]"
     return f".{parameter_type(argument.type)}{_pointer_facts(argument)} {name}"
-
-
-def _wanted_blocks(function: Function) -> int | None:
-    """For how many blocks on a multiprocessor the assembler is to leave registers. Left to itself (None), it
-    aims at many, which costs loads ahead of their use, and spills, where threads hold much:
-
-    * fragments of matrix products: shared memory has no room for a second block;
-    * rows of 32 or more words in each thread: two blocks keep enough bytes in flight, and each word is
-      allowed two registers. Not with about 128 words, which just fit: the assembler would load more ahead;
-    * several such tiles that a loop carries, and the one that it loads: as many blocks as these leave room
-      for, and all registers where they leave none.
-
-    Products on FMA units are left alone: two blocks of 64 sums a thread need exactly what there is.
-    """
-    if products := function.walk(Product):
-        return 1 if any(isinstance(product.sums.layout, Mma) for product in products) else None
-    words = largest_tile(function)
-    ranges, threads = machine.WORDS_FOR_TWO_BLOCKS, warps_of(function).threads
-    live = words + carried_by_loops(function)
-    if words >= ranges[0][0] and live > 2 * words:
-        return max(1, min(2, machine.REGISTERS_PER_MULTIPROCESSOR // (live * threads)))
-    if not any(low <= words <= high for low, high in ranges):
-        return None
-    room = machine.REGISTERS_PER_MULTIPROCESSOR // (2 * words * threads)
-    return min(2, room) or None
 
 
 def _pointer_facts(argument: BlockArgument) -> str:

@@ -11,7 +11,7 @@ from ptxforge.ir.definition import SAME_MEMORY
 from ptxforge.layouts.banks import SharedAccess, offsets_of, shared_access
 from ptxforge.layouts.encodings import DotOperand, Mma
 from ptxforge.layouts.linear import REGISTER, LinearLayout
-from ptxforge.layouts.mma_atoms import LdMatrix, plan_ldmatrix
+from ptxforge.layouts.mma_atoms import LdMatrix, StMatrix, plan_ldmatrix, plan_stmatrix
 
 
 class View(NamedTuple):
@@ -66,6 +66,17 @@ def access_of(tensor: T.TensorType, view: View, max_vector: int = 1 << 30) -> Sh
 @lru_cache(maxsize=2048)
 def _access_of(distributed: LinearLayout, shared: LinearLayout, bits: int, max_vector: int) -> SharedAccess:
     return shared_access(offsets_of(distributed, shared), bits, max_vector)
+
+
+def plan_of_store(tensor: T.TensorType, view: View, part: int) -> StMatrix | SharedAccess:
+    """How threads write a tensor, or parts of so many elements of it: accumulators of ``wgmma`` by
+    ``stmatrix``, if it can and shared memory takes no more steps."""
+    access, layout = access_of(tensor, view), tensor.layout
+    if isinstance(layout, Mma) and layout.version[0] == 3 and not view.origin * tensor.element.bits % 128:
+        plan = plan_stmatrix(access.layout, tensor.element.bits, part)
+        if plan is not None and plan.wavefronts <= access.wavefronts:
+            return plan
+    return access
 
 
 def matrices_of(tensor: T.TensorType, view: View) -> LdMatrix | None:

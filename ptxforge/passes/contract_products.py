@@ -8,8 +8,8 @@ rounding.
     %s = fma %x, %y, %z                                                     (after)
     %d = fma %u, %v, %z {negated = "product"}
 
-A product whose only use is a sum along an axis is marked there: ``reduce {contracts = true}`` adds its terms
-without rounding the products.
+A product whose only use is a sum along an axis is marked there: ``reduce {contracted_sums = 4}`` adds its
+terms without rounding the products, in four sums side by side.
 
 Not done where the option ``enable_fp_fusion`` is off, nor across blocks: a product moved into a loop would be
 computed many times.
@@ -24,6 +24,7 @@ from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.ops.arith import AddF, MulF, SubF
 from ptxforge.ir.ops.math import Fma
 from ptxforge.ir.ops.reduce import Reduce
+from ptxforge.support import machine
 from ptxforge.support.target import Target
 
 
@@ -49,7 +50,7 @@ def _difference(op: SubF) -> bool:
 def _reduction(op: Reduce) -> bool:
     if op.combine_name != "addf" or not _is_own_product(op.operands[0], op):
         return False
-    op.contracts = True
+    op.contracted_sums = machine.SUMS_SIDE_BY_SIDE
     return True
 
 

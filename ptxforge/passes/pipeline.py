@@ -10,6 +10,7 @@ from typing import Any
 
 from ptxforge.ir.core import Function
 from ptxforge.passes.accelerate_matmul import accelerate_matmul
+from ptxforge.passes.advise_assembler import advise_assembler
 from ptxforge.passes.allocate_shared import allocate_shared
 from ptxforge.passes.alternate_tiles import alternate_tiles
 from ptxforge.passes.analysis.axis_info import AxisInfoAnalysis, FactsWithinVectors
@@ -275,7 +276,11 @@ GPU: tuple[Pass, ...] = (
     ),
     Pass(
         choose_sequences, "gpu", requires=(LAYOUTS,),
-        why="last: all operations are there, and in the order that says how many registers are live at once",
+        why="all operations are there, and in the order that says how many registers are live at once",
+    ),
+    Pass(
+        advise_assembler, "gpu", requires=(LAYOUTS,),
+        why="last: loops, products and the largest tile are what the assembler gets",
     ),
 )  # fmt: skip
 

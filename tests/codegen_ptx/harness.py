@@ -18,6 +18,7 @@ from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Value
 from ptxforge.ir.ops import arith, control, memory, shape
 from ptxforge.layouts.encodings import Blocked, Slice
+from ptxforge.passes.advise_assembler import advise_assembler
 from ptxforge.passes.choose_sequences import choose_sequences
 from ptxforge.support.target import parse_target
 
@@ -111,7 +112,8 @@ class Kernel:
     def ptx(self, target: str = "sm_90a") -> str:
         if self.function.body.terminator is None:
             self.b.create(control.Return)
-        choose_sequences(self.function, parse_target(target))
+        for decide in (choose_sequences, advise_assembler):
+            decide(self.function, parse_target(target))
         return emit(self.function, parse_target(target))
 
     def run(

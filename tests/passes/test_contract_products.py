@@ -101,7 +101,7 @@ def test_the_option_is_obeyed(kernel):
 
 def test_sums_of_products_are_marked():
     marked = parse_function(compile_function(norm, POINTERS, {"BLOCK": 512}).asm["gpu"])
-    assert [op.contracts for op in operations(marked, Reduce)] == [True]
+    assert [op.contracted_sums for op in operations(marked, Reduce)] == [4]
 
 
 def test_a_launch_with_the_option(emulator):

@@ -381,7 +381,7 @@ def _select_predicate(b: Builder, condition, x, y):
 @lowers(ops.MulF)
 def multiply_floats(ctx: Lowering, op: ops.MulF) -> None:
     b, element = ctx.b, _element(op)
-    if any(isinstance(user, Reduce) and user.contracts for user in op.result.users):
+    if any(isinstance(user, Reduce) and user.contracted_sums for user in op.result.users):
         elementwise(ctx, op, Product)
         return
     elementwise(ctx, op, lambda x, y: multiply(b, x, y, element))

@@ -7,7 +7,6 @@ from ptxforge.codegen_ptx.lowering import Lowering
 from ptxforge.codegen_ptx.ptx.constants import constant
 from ptxforge.ir import types as T
 from ptxforge.ir.ops.reduce import Combining
-from ptxforge.support import machine
 
 Columns = list[list]
 """One list of entries per operand, all of one length."""
@@ -20,7 +19,7 @@ class Combiner:
     """Lowers the region of ``op``."""
 
     def __init__(self, ctx: Lowering, op: Combining):
-        self.ctx, self.block = ctx, op.combine
+        self.ctx, self.op, self.block = ctx, op, op.combine
         self.elements = [T.element_type(v.type) for v in op.inputs]
         self.name = op.combine_name
         self.commutes = self.name in _COMMUTATIVE
@@ -58,10 +57,10 @@ class Combiner:
         return items[0]
 
     def _chains(self, items: list[Columns]) -> list[Columns]:
-        b, element = self.ctx.b, self.elements[0]
-        sums = [[[evaluated(b, x, element) for x in item[0]]] for item in items[:machine.SUMS_SIDE_BY_SIDE]]
-        for place, item in enumerate(items[machine.SUMS_SIDE_BY_SIDE:]):
-            sums[place % machine.SUMS_SIDE_BY_SIDE] = self(sums[place % machine.SUMS_SIDE_BY_SIDE], item)
+        b, element, count = self.ctx.b, self.elements[0], self.op.contracted_sums
+        sums = [[[evaluated(b, x, element) for x in item[0]]] for item in items[:count]]
+        for place, item in enumerate(items[count:]):
+            sums[place % count] = self(sums[place % count], item)
         return sums
 
     def identity(self) -> list | None:

@@ -22,7 +22,6 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Value
 from ptxforge.ir.ops import control as ops
 from ptxforge.ir.ops.arith import SelectRarely
-from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.pressure import held_by_loop
 
 
@@ -67,19 +66,12 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     again = integer_compare(b, "slt", following, limit, bits)
     copies = [(counter[0], following), *_next(ctx, op.body.terminator.values, shapes, registers)]
     b.carry(loop, copies, held=partial(held_by_loop, op))
-    b.effect(f"{_back_edge(ctx, op)} {top};", guard=b.register(again, "p"))
+    # The assembler unrolls no loop that ``bra.uni`` closes.
+    b.effect(f"{b.branch if op.rolled else 'bra'} {top};", guard=b.register(again, "p"))
     b.close_scope()
     b.place(end)
     ctx.set(op, *(shape.entries(b, r) for shape, r in zip(shapes, registers)))
     rematerialize_after(ctx, op)
-
-
-def _back_edge(ctx: Lowering, loop: ops.For) -> str:
-    """The branch that closes a loop. ``ptxas`` does not unroll a loop that ``bra.uni`` closes, and so has the
-    loads of one iteration in flight instead of several's (a sum over rows: 1 instead of 4, or 11 where the
-    count is a constant; read from its machine code). Loops with products are pipelined by us and stay."""
-    has_products = any(loop.walk(Product))
-    return ctx.b.branch if has_products else "bra"
 
 
 def _copy_initial(b: Builder, shapes: list[Shape], registers: list[list[Register]]) -> None:

@@ -25,10 +25,9 @@ from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
 from ptxforge.ir.ops import shared as ops
-from ptxforge.ir.views import View, access_of, view_of
+from ptxforge.ir.views import View, plan_of_store, view_of
 from ptxforge.layouts.banks import Access, SharedAccess
-from ptxforge.layouts.encodings import Mma
-from ptxforge.layouts.mma_atoms import LdMatrix, MatrixMove, plan_stmatrix
+from ptxforge.layouts.mma_atoms import LdMatrix, MatrixMove, StMatrix
 
 
 def packed_pitch(type: T.MemDescType) -> int:
@@ -65,16 +64,12 @@ def local_store(ctx: Lowering, op: ops.LocalStore) -> None:
 
 
 def _write(ctx: Lowering, tile: SharedTile, value: Value, part: int = 0, size: int = 1 << 62) -> None:
-    """Store a tile, or the part of that number of ``size`` elements. Accumulators of ``wgmma`` go by
-    ``stmatrix`` where they may."""
-    type, entries = value.type, ctx.get(value)
-    access, layout = access_of(type, tile), type.layout
-    if isinstance(layout, Mma) and layout.version[0] == 3 and not tile.origin * type.element.bits % 128:
-        plan = plan_stmatrix(access.layout, type.element.bits, size)
-        if plan is not None and plan.wavefronts <= access.wavefronts:
-            write_matrices(ctx, tile, plan, entries, type.element, _part_of(plan.stores, part, size))
-            return
-    write_tile(ctx, tile, access, entries, type.element, _part_of(access.accesses, part, size))
+    """Store a tile, or the part of that number of ``size`` elements."""
+    element, entries, plan = value.type.element, ctx.get(value), plan_of_store(value.type, tile, size)
+    if isinstance(plan, StMatrix):
+        write_matrices(ctx, tile, plan, entries, element, _part_of(plan.stores, part, size))
+    else:
+        write_tile(ctx, tile, plan, entries, element, _part_of(plan.accesses, part, size))
 
 
 def _part_of(accesses: Sequence, part: int, size: int) -> list:

@@ -92,11 +92,12 @@ class Combining(Associative):
 class Reduce(Combining):
     """Combine all elements along ``axis``; the results lack that dimension (1-D operands give scalars).
     Results have the slice layout of the operands'. Across warps it needs ``scratch_offset`` in shared
-    memory. In which order elements are combined is not said; with ``contracts`` they are products that are
-    added without being rounded. ``by_lanes`` (``choose_sequences``): of the partial results of warps each
-    lane takes one, and a second butterfly combines them; else every thread reads all it needs."""
+    memory. In which order elements are combined is not said; with ``contracted_sums`` they are products that
+    are added without being rounded, in so many sums side by side. ``by_lanes`` (``choose_sequences``): of the
+    partial results of warps each lane takes one, and a second butterfly combines them; else every thread
+    reads all it needs."""
 
-    contracts = attribute(bool, False)
+    contracted_sums = attribute(int, 0)
     by_lanes = attribute(bool, False)
     scratch_offset = attribute(int, -1)
 

@@ -1,0 +1,65 @@
+"""Decide what the assembler is told beside the instructions.
+
+    func @f(…) attributes {num_warps = 8} {                                 (before)
+      %sum = for %k = … { … dot … }
+
+    func @f(…) attributes {min_blocks = 1, num_warps = 8} {                 (after)
+      %sum = for %k = … {rolled = true} { … dot … }
+
+MIN_BLOCKS  For how many blocks on a multiprocessor it is to leave registers. Left to itself, it aims at many,
+            which costs loads ahead of their use, and spills, where threads hold much: fragments of matrix
+            products (shared memory has no room for a second block), or rows of 32 or more words in each
+            thread (two blocks keep enough bytes in flight, and each word is allowed two registers; not with
+            about 128 words, which just fit: it would load more ahead). Several such tiles that a loop
+            carries, and the one that it loads, get as many blocks as these leave room for, and all registers
+            where they leave none. Products on FMA units are left alone: two blocks of 64 sums a thread need
+            exactly what there is. Nor is anything decided where the user did (``maxnreg``).
+ROLLED      Loops with products are pipelined by us and stay as they are. Others it may unroll, and so have
+            the loads of several iterations in flight instead of one's (a sum over rows: 4 instead of 1, or 11
+            where the count is a constant; read from its machine code).
+BRANCHES    Copies by TMA stand behind branches (``ptx/branch_to_copies.py``) where a kernel has one product,
+            whose threads copy beside multiplying. Of attention, by a warp that copies or by all, some kernels
+            were 4 % faster with it on an H200 and others 3 % slower.
+"""
+
+from __future__ import annotations
+
+from ptxforge.ir.core import Function
+from ptxforge.ir.ops.control import For
+from ptxforge.ir.ops.dot import Product
+from ptxforge.ir.ops.mbarrier import TensorLoad
+from ptxforge.ir.ops.tensor_store import TensorStore
+from ptxforge.ir.pressure import carried_by_loops, largest_tile
+from ptxforge.ir.warps import warps_of
+from ptxforge.layouts.encodings import Mma
+from ptxforge.support import machine
+from ptxforge.support.target import Target
+
+
+def advise_assembler(function: Function, target: Target) -> bool:
+    """Set ``min_blocks`` and ``branch_to_copies`` of the function, and ``rolled`` of its loops."""
+    products, attributes, before = function.walk(Product), function.attributes, dict(function.attributes)
+    loops = [loop for loop in function.walk(For) if products and not loop.rolled and loop.walk(Product)]
+    for loop in loops:
+        loop.rolled = True
+    blocks = None if attributes.get("maxnreg") else _blocks(function, products)
+    if blocks is not None:
+        attributes["min_blocks"] = blocks
+    if len(products) == 1 and function.walk((TensorLoad, TensorStore)):
+        attributes["branch_to_copies"] = True
+    return bool(loops) or attributes != before
+
+
+def _blocks(function: Function, products: tuple[Product, ...]) -> int | None:
+    """See MIN_BLOCKS; None where the assembler is left to itself."""
+    if products:
+        return 1 if any(isinstance(product.sums.layout, Mma) for product in products) else None
+    words = largest_tile(function)
+    ranges, threads = machine.WORDS_FOR_TWO_BLOCKS, warps_of(function).threads
+    live = words + carried_by_loops(function)
+    if words >= ranges[0][0] and live > 2 * words:
+        return max(1, min(2, machine.REGISTERS_PER_MULTIPROCESSOR // (live * threads)))
+    if not any(low <= words <= high for low, high in ranges):
+        return None
+    room = machine.REGISTERS_PER_MULTIPROCESSOR // (2 * words * threads)
+    return min(2, room) or None
