@@ -28,6 +28,19 @@ from ptxforge.checking.session import FAIL_ON, check
 from ptxforge.cli import run as run_script
 from ptxforge.support.errors import PtxforgeError
 
+_FILES = {
+    "json": "write the findings there as JSON",
+    "sarif": "write them as SARIF, for editors and CI",
+    "html": "write them as one page",
+}
+_FLAGS = {
+    "no-device-map": "leave torch's 'cuda' device and torch.cuda as they are",
+    "non-finite": "find operations that make NaN or infinity of finite inputs",
+    "order": "find results that depend on the order in which programs run",
+    "torch-empty": "find reads of unwritten tensors of torch.empty",
+    "no-tiles": "leave out what is found by interpreting some programs",
+}
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -36,24 +49,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         default="error",
         help="exit with 1 from this severity on (default: error)",
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the findings there as JSON")
-    parser.add_argument("--sarif", type=Path, metavar="FILE", help="write them as SARIF, for editors and CI")
-    parser.add_argument("--html", type=Path, metavar="FILE", help="write them as one page")
-    parser.add_argument(
-        "--no-device-map", action="store_true", help="leave torch's 'cuda' device and torch.cuda as they are"
-    )
-    parser.add_argument(
-        "--non-finite", action="store_true", help="find operations that make NaN or infinity of finite inputs"
-    )
-    parser.add_argument(
-        "--order", action="store_true", help="find results that depend on the order in which programs run"
-    )
-    parser.add_argument(
-        "--torch-empty", action="store_true", help="find reads of unwritten tensors of torch.empty"
-    )
-    parser.add_argument(
-        "--no-tiles", action="store_true", help="leave out what is found by interpreting some programs"
-    )
+    for name, what in _FILES.items():
+        parser.add_argument(f"--{name}", type=Path, metavar="FILE", help=what)
+    for name, what in _FLAGS.items():
+        parser.add_argument(f"--{name}", action="store_true", help=what)
     run_script.configure(parser)
 
 

@@ -77,7 +77,7 @@ def flatten_loops(function: Function, target: Target) -> bool:
             _check_moves(loop, inner, ahead)
             if not _has_room(function, target, loop, ahead):
                 continue
-        except _StaysError as why:
+        except StaysError as why:
             if loop.flatten:
                 message = f"the next tile's loads wait for this one's end: {why}"
                 function.remarks.add("not-flattened", message, loop.location)
@@ -87,15 +87,15 @@ def flatten_loops(function: Function, target: Target) -> bool:
     return changed
 
 
-class _StaysError(Exception):
-    """Tiles start one by one; the text says why, for a remark."""
+class StaysError(Exception):
+    """A loop stays as it is; the text says why, for a remark."""
 
 
 def _inner_loop(loop: For) -> For:
     """See SHAPE."""
     inner = list(loop.body.of(For))
     if len(inner) != 1:
-        raise _StaysError("the body has several loops" if inner else "there is no loop in the body")
+        raise StaysError("the body has several loops" if inner else "there is no loop in the body")
     return inner[0]
 
 
@@ -109,12 +109,12 @@ def _ahead(loop: For, inner: For) -> set[Operation]:
         if op.get_effects().starts in _QUEUES:
             work.append(op)
     if not work or not (loop.flatten or all(op.get_effects().starts == TENSORS for op in work)):
-        raise _StaysError("the loads of the loop in the body do not run ahead")
+        raise StaysError("the loads of the loop in the body do not run ahead")
     for op in each_once(work):
         is_copy = op.get_effects().starts in _QUEUES
         is_read = op.get_effects() == READS_GLOBAL or ALLOCATES in op.traits
         if not (op.is_speculatable or is_copy or is_read):
-            raise _StaysError(f"they depend on '{op.name}', which cannot run for a tile before its turn")
+            raise StaysError(f"they depend on '{op.name}', which cannot run for a tile before its turn")
         ahead.add(op)
         work.extend(_sources(loop.body, inner, op))
     return ahead
@@ -139,31 +139,40 @@ def _sources(body: Block, inner: For, op: Operation) -> list[Operation]:
 def _check_moves(loop: For, inner: For, ahead: set[Operation]) -> None:
     """That nothing in the body minds that ``ahead`` moves over it: see AHEAD."""
     if any(isinstance(v, BlockArgument) and v.block is loop.body for v in loop.body.terminator.values):
-        raise _StaysError("the loop hands a carried value on unchanged")
+        raise StaysError("the loop hands a carried value on unchanged")
     read = {root_of_access(op) for op in ahead if "global" in op.get_effects().reads}
     for op in loop.body.walk():
         effects = op.get_effects()
         is_of_ring = op.parent is inner.body and (isinstance(op, Barrier) or effects.signals == TENSORS)
         is_atomic = "global" in effects.reads and "global" in effects.writes
         if is_atomic or (effects.other and not is_of_ring and not effects.queue):
-            raise _StaysError(f"the body holds '{op.name}'")
+            raise StaysError(f"the body holds '{op.name}'")
         if "global" in effects.writes and (None in read or root_of_access(op) in read | {None}):
-            raise _StaysError("the body may write what they read")
+            raise StaysError("the body may write what they read")
 
 
 def _has_room(function: Function, target: Target, loop: For, ahead: set[Operation]) -> bool:
     """See ROOM."""
     if not any(op.effects.fills == TENSORS for op in ahead):
         return True
-    buffers = function.walk(LocalAlloc)
-    kept = sum(op.result.type.bytes for op in buffers)
+    kept, scratch = room_side_by_side(function, target)
+    return loop.flatten or kept + scratch <= target.shared_bytes_for_as_many_blocks(max(kept, scratch))
+
+
+def room_side_by_side(function: Function, target: Target) -> tuple[int, int]:
+    """The bytes of all buffers, and of the largest scratch area.
+
+    Raises:
+        StaysError: when shared memory has no room for both.
+    """
+    kept = sum(op.result.type.bytes for op in function.walk(LocalAlloc))
     scratch = max(map(scratch_of, function.walk()), default=0)
     if kept + scratch > target.max_shared_bytes:
-        raise _StaysError(
+        raise StaysError(
             f"{kept} bytes of buffers and {scratch} of scratch have no room side by side; fewer stages or "
             "smaller blocks help"
         )
-    return loop.flatten or kept + scratch <= target.shared_bytes_for_as_many_blocks(max(kept, scratch))
+    return kept, scratch
 
 
 def _overlap(loop: For, inner: For, ahead: set[Operation]) -> None:

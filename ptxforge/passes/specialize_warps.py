@@ -54,9 +54,8 @@ from ptxforge.ir.ops.partition import Partition, allocation_of, users_of
 from ptxforge.ir.ops.shared import LocalAlloc, LocalDealloc, NextPhase, NextSlot
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.ir.pressure import held_by_products, registers_of
-from ptxforge.ir.warps import scratch_of
 from ptxforge.passes.dce import Liveness, dce, sweep
-from ptxforge.passes.flatten_loops import keep_for_all_iterations
+from ptxforge.passes.flatten_loops import StaysError, keep_for_all_iterations, room_side_by_side
 from ptxforge.passes.tensor_loads import pick, ring_of_barriers
 from ptxforge.support import machine
 from ptxforge.support.errors import VerificationError
@@ -74,7 +73,7 @@ def specialize_warps(function: Function, target: Target) -> bool:
             continue
         try:
             plan = _plan(function, target, top)
-        except (_StaysError, VerificationError) as why:
+        except (StaysError, VerificationError) as why:
             if asked is not None:
                 text = f"all warps load and compute, as in other loops: {why}"
                 function.remarks.add("not-specialized", text, asked.location)
@@ -82,10 +81,6 @@ def specialize_warps(function: Function, target: Target) -> bool:
         _split(function, target, plan)
         changed = True
     return changed
-
-
-class _StaysError(Exception):
-    """The loop stays as it is; the text says why, for a remark."""
 
 
 @attrs.frozen
@@ -126,20 +121,20 @@ class _Plan:
 
 def _plan(function: Function, target: Target, top: Operation) -> _Plan:
     if function.attributes.get("num_ctas", 1) > 1:
-        raise _StaysError("the program is a cluster of CTAs")
+        raise StaysError("the program is a cluster of CTAs")
     in_top = _copying_in(top)
     if not in_top:
-        raise _StaysError("TMA copies none of its tiles")
+        raise StaysError("TMA copies none of its tiles")
     if any(op.get_effects().starts == COPIES for op in top.walk()):
-        raise _StaysError("threads copy some of its tiles")
+        raise StaysError("threads copy some of its tiles")
     loads = [op for op in in_top if isinstance(op, TensorLoad)]
     if any(op.map.defining_op is not None for op in loads):
-        raise _StaysError("the kernel makes a tensor map itself")
+        raise StaysError("the kernel makes a tensor map itself")
     _check_registers(function, top)
     barriers = {allocation_of(op.barrier) for op in in_top}
     if any(user.parent is not function.body for made in barriers for user in made.result.users
            if isinstance(user, BarrierInit)):  # fmt: skip
-        raise _StaysError("its ring is made anew inside of a loop or branch around it")
+        raise StaysError("its ring is made anew inside of a loop or branch around it")
     copying = [op for op in _copying_in(function) if allocation_of(op.barrier) in barriers]
     around = dict.fromkeys(op.parent_op for op in in_top)
     loops = [op for op in around if not _holds_a_loop(op)]
@@ -148,12 +143,12 @@ def _plan(function: Function, target: Target, top: Operation) -> _Plan:
     buffers = {allocation_of(op.destination): None for op in loads}
     moved = [made for made in buffers if made.parent is not function.body]
     if any(made.parent is not top.regions[0].block for made in moved):
-        raise _StaysError("its ring is made anew inside of a loop or branch around it")
+        raise StaysError("its ring is made anew inside of a loop or branch around it")
     if top.is_counted and _holds_a_loop(top):
-        _check_room(function, target)
+        room_side_by_side(function, target)  # see ROOM
     plan = _Plan(top, rings, copying, live, moved, _inside(top, copying, barriers))
     if any(isinstance(value.type, (T.MemDescType, T.FlightType)) for value in plan.results):
-        raise _StaysError("products that it starts, or tiles that it keeps, are used behind it")
+        raise StaysError("products that it starts, or tiles that it keeps, are used behind it")
     return plan
 
 
@@ -176,10 +171,10 @@ def _check_registers(function: Function, top: Operation) -> None:
     warps = function.attributes["num_warps"]
     is_limited = function.attributes.get("maxnreg") and not function.attributes.get("extra_warps")
     if is_limited and warps != machine.WARPS_SET_TOGETHER:
-        raise _StaysError("'maxnreg' says how many registers all threads have")
+        raise StaysError("'maxnreg' says how many registers all threads have")
     blocks = [region.block for op in top.walk() for region in op.regions]
     if warps != machine.WARPS_SET_TOGETHER and not all(_suffice(held_by_products(b), warps) for b in blocks):
-        raise _StaysError(f"beside {warps} warps there are not enough registers for others")
+        raise StaysError(f"beside {warps} warps there are not enough registers for others")
 
 
 def has_registers(block: Block, warps: int, kept: int = 0) -> bool:
@@ -214,13 +209,13 @@ def _consumer_registers(warps: int) -> int:
 
 def _ring(loop: Operation) -> _Ring:
     if not loop.is_counted or not (loop.parent_op is None or loop.parent_op.is_counted):
-        raise _StaysError("its tiles are copied in a branch")
+        raise StaysError("its tiles are copied in a branch")
     barriers = list(loop.body.of(Barrier))
     waits = list(loop.body.of(BarrierWait))
     slots = {op.barrier.defining_op.operands[1] for op in waits}
     counts = {allocation_of(op.barrier).result.type.shape[0] for op in waits}
     if len(slots) != 1 or len(counts) != 1 or len(barriers) != 1:
-        raise _StaysError("its tiles are in rings of several lengths")
+        raise StaysError("its tiles are in rings of several lengths")
     (slot,), (count,) = slots, counts
     return _Ring(loop, slot, count, barriers[0])
 
@@ -237,7 +232,7 @@ def _live(function: Function, top: Operation, roots: list[Operation]) -> Livenes
             continue
         is_buffer = ALLOCATES in op.traits and op.parent in places and not op.operands
         if not is_buffer and (_takes_tensors(op) or not op.is_speculatable):
-            raise _StaysError(f"where its copies begin depends on '{op.name}'")
+            raise StaysError(f"where its copies begin depends on '{op.name}'")
     return live
 
 
@@ -276,17 +271,6 @@ def _stays_outside(op: Operation, inside: Collection[Operation], last: Operation
 def _takes_tensors(op: Operation) -> bool:
     """Whether it is about elements that threads hold."""
     return any(isinstance(value.type, (T.TensorType, T.FlightType)) for value in (*op.operands, *op.results))
-
-
-def _check_room(function: Function, target: Target) -> None:
-    """See ROOM."""
-    kept = sum(op.result.type.bytes for op in function.walk(LocalAlloc))
-    scratch = max(map(scratch_of, function.walk()), default=0)
-    if kept + scratch > target.max_shared_bytes:
-        raise _StaysError(
-            f"{kept} bytes of buffers and {scratch} of scratch have no room side by side; fewer stages or "
-            "smaller blocks help"
-        )
 
 
 # -- splitting -------------------------------------------------------------------------------------------

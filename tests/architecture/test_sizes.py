@@ -21,7 +21,6 @@ LONG_FILES = {
 """Lines at most, and why it is one file."""
 LONG_FUNCTIONS = {
     "compile_function": (75, "the stages in order, and the artifact of what they made"),
-    "_fast_functions": (65, "a table of functions"),
 }
 """Lines at most, and why it is one function."""
 

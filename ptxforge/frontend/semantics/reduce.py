@@ -226,7 +226,17 @@ def _widened(ctx: Context, input: Any) -> TensorValue:
     return cast(ctx, block, L.float32 if block.dtype.is_floating() else L.int32)
 
 
-def _extremum(ctx: Context, input: Any, axis: Any, keep_dims: Any, which: str) -> TensorValue:
+def _extremum(
+    ctx: Context, input: Any, axis: Any, keep_dims: Any, operator: str, return_indices: Any, leftmost: Any
+) -> TensorValue | tuple[TensorValue, ...]:
+    """The extremum by ``operator`` (``<`` or ``>``); beside its index, which narrow types keep, it has their
+    type: Triton's rule."""
+    if arguments.static_bool(return_indices, "return_indices"):
+        found, index = _with_indices(ctx, input, axis, keep_dims, operator, leftmost)
+        is_wide = input.dtype is L.bfloat16 and not settings.follows(3, 9)
+        return cast(ctx, found, L.float32 if is_wide else input.dtype), index
+    which = "maximum" if operator == ">" else "minimum"
+
     def combine(left: Sequence[TensorValue], right: Sequence[TensorValue]) -> list[TensorValue]:
         return [arith.extremum(ctx, left[0], right[0], which)]
 
@@ -274,27 +284,14 @@ def _pick(ctx: Context, operator: str, leftmost: bool) -> Combine:
     return combine
 
 
-def _in_its_type(ctx: Context, input: TensorValue, found: tuple[TensorValue, ...]) -> tuple[TensorValue, ...]:
-    """The extremum beside its index, which narrow types keep, other than that without one: Triton's rule."""
-    is_wide = input.dtype is L.bfloat16 and not settings.follows(3, 9)
-    dtype = L.float32 if is_wide else input.dtype
-    return cast(ctx, found[0], dtype), found[1]
-
-
 @implements(language.max)
 def max(ctx, input, axis=None, return_indices=False, return_indices_tie_break_left=True, keep_dims=False):
-    if arguments.static_bool(return_indices, "return_indices"):
-        found = _with_indices(ctx, input, axis, keep_dims, ">", return_indices_tie_break_left)
-        return _in_its_type(ctx, input, found)
-    return _extremum(ctx, input, axis, keep_dims, "maximum")
+    return _extremum(ctx, input, axis, keep_dims, ">", return_indices, return_indices_tie_break_left)
 
 
 @implements(language.min)
 def min(ctx, input, axis=None, return_indices=False, return_indices_tie_break_left=True, keep_dims=False):
-    if arguments.static_bool(return_indices, "return_indices"):
-        found = _with_indices(ctx, input, axis, keep_dims, "<", return_indices_tie_break_left)
-        return _in_its_type(ctx, input, found)
-    return _extremum(ctx, input, axis, keep_dims, "minimum")
+    return _extremum(ctx, input, axis, keep_dims, "<", return_indices, return_indices_tie_break_left)
 
 
 @implements(language.argmax)

@@ -142,70 +142,48 @@ def _integers() -> Iterator[Instruction]:
     )  # fmt: skip
 
 
-def _fast(name: str, parameters: str, text: str, doc: str) -> Instruction:
-    count = parameters.count(",") + 1
-    return Instruction(name, parameters, [Form((float32,) * count, float32, text)], doc)
-
-
 _LOG2_E, _LN_2, _LOG2_10, _LOG10_2 = "0f3FB8AA3B", "0f3F317218", "0f40549A78", "0f3E9A209B"
+_FAST = (
+    ("fast_sinf", "x", "sin.approx.ftz.f32 $0, $1;",
+     "Sine of ``x``, a float32: within 2**-20.5 (absolute) in [-π, π], worse beyond. ``sin.approx.ftz``."),
+    ("fast_cosf", "x", "cos.approx.ftz.f32 $0, $1;",
+     "Cosine of ``x``, a float32: within 2**-20.5 (absolute) in [-π, π], worse beyond."
+     " ``cos.approx.ftz``."),
+    ("fast_tanf", "x",
+     "{ .reg .f32 c; cos.approx.ftz.f32 c, $1; sin.approx.ftz.f32 $0, $1; div.approx.ftz.f32 $0, $0, c; }",
+     "``fast_sinf(x) / fast_cosf(x)`` of ``x``, a float32: relative error as of those two."),
+    ("fast_tanhf", "x", "tanh.approx.f32 $0, $1;",
+     "Hyperbolic tangent of ``x``, a float32: relative error up to 2**-11. ``tanh.approx``."),
+    ("fast_log2f", "x", "lg2.approx.ftz.f32 $0, $1;",
+     "Logarithm of ``x``, a float32, to base 2: within 2**-22 (absolute) near 1, else 2 ulp;"
+     " subnormal arguments are 0. ``lg2.approx.ftz``."),
+    ("fast_logf", "x", f"lg2.approx.ftz.f32 $0, $1; mul.ftz.f32 $0, $0, {_LN_2};",
+     "Natural logarithm of ``x``, a float32: within 2**-21.4 (absolute) near 1, else 3 ulp; subnormal"
+     " arguments are 0. ``fast_log2f(x)`` times log 2."),
+    ("fast_log10f", "x", f"lg2.approx.ftz.f32 $0, $1; mul.ftz.f32 $0, $0, {_LOG10_2};",
+     "Logarithm of ``x``, a float32, to base 10: within 2**-22 (absolute) near 1, else 3 ulp; subnormal"
+     " arguments are 0. ``fast_log2f(x)`` times log10 2."),
+    ("fast_expf", "x", f"mul.ftz.f32 $0, $1, {_LOG2_E}; ex2.approx.ftz.f32 $0, $0;",
+     "e to the power ``x``, a float32: within ``2 + 1.173 * abs(x)`` ulp; results below 2**-126 are 0."
+     " ``ex2.approx.ftz``."),
+    ("fast_exp10f", "x", f"mul.ftz.f32 $0, $1, {_LOG2_10}; ex2.approx.ftz.f32 $0, $0;",
+     "10 to the power ``x``, a float32: within ``2 + 2.97 * abs(x)`` ulp; results below 2**-126 are 0."
+     " ``ex2.approx.ftz``."),
+    ("fast_powf", "x, y", "lg2.approx.ftz.f32 $0, $1; mul.ftz.f32 $0, $2, $0; ex2.approx.ftz.f32 $0, $0;",
+     "``x`` to the power ``y``, float32: 2 to the power ``y * fast_log2f(x)``, relative error ``abs(y)``"
+     " times that one's error. NaN for negative ``x``."),
+    ("fast_dividef", "x, y", "div.approx.ftz.f32 $0, $1, $2;",
+     "``x / y`` of float32: within 2 ulp; 0 (of infinite ``x`` NaN) where ``abs(y)`` is above 2**126."
+     " ``div.approx.ftz``."),
+)  # fmt: skip
+"""CUDA's intrinsics, as they are with flushed subnormals (*CUDA C++ Programming Guide*, *Intrinsic
+Functions*): name, parameters, instructions, and what they compute."""
 
 
 def _fast_functions() -> Iterator[Instruction]:
-    """CUDA's intrinsics, as they are with flushed subnormals: *CUDA C++ Programming Guide*, *Intrinsic
-    Functions*."""
-    yield _fast(
-        "fast_sinf", "x", "sin.approx.ftz.f32 $0, $1;",
-        "Sine of ``x``, a float32: within 2**-20.5 (absolute) in [-π, π], worse beyond. ``sin.approx.ftz``.",
-    )  # fmt: skip
-    yield _fast(
-        "fast_cosf", "x", "cos.approx.ftz.f32 $0, $1;",
-        "Cosine of ``x``, a float32: within 2**-20.5 (absolute) in [-π, π], worse beyond."
-        " ``cos.approx.ftz``.",
-    )  # fmt: skip
-    yield _fast(
-        "fast_tanf", "x",
-        "{ .reg .f32 c; cos.approx.ftz.f32 c, $1; sin.approx.ftz.f32 $0, $1; div.approx.ftz.f32 $0, $0, c; }",
-        "``fast_sinf(x) / fast_cosf(x)`` of ``x``, a float32: relative error as of those two.",
-    )  # fmt: skip
-    yield _fast(
-        "fast_tanhf", "x", "tanh.approx.f32 $0, $1;",
-        "Hyperbolic tangent of ``x``, a float32: relative error up to 2**-11. ``tanh.approx``.",
-    )  # fmt: skip
-    yield _fast(
-        "fast_log2f", "x", "lg2.approx.ftz.f32 $0, $1;",
-        "Logarithm of ``x``, a float32, to base 2: within 2**-22 (absolute) near 1, else 2 ulp;"
-        " subnormal arguments are 0. ``lg2.approx.ftz``.",
-    )  # fmt: skip
-    yield _fast(
-        "fast_logf", "x", f"lg2.approx.ftz.f32 $0, $1; mul.ftz.f32 $0, $0, {_LN_2};",
-        "Natural logarithm of ``x``, a float32: within 2**-21.4 (absolute) near 1, else 3 ulp; subnormal"
-        " arguments are 0. ``fast_log2f(x)`` times log 2.",
-    )  # fmt: skip
-    yield _fast(
-        "fast_log10f", "x", f"lg2.approx.ftz.f32 $0, $1; mul.ftz.f32 $0, $0, {_LOG10_2};",
-        "Logarithm of ``x``, a float32, to base 10: within 2**-22 (absolute) near 1, else 3 ulp; subnormal"
-        " arguments are 0. ``fast_log2f(x)`` times log10 2.",
-    )  # fmt: skip
-    yield _fast(
-        "fast_expf", "x", f"mul.ftz.f32 $0, $1, {_LOG2_E}; ex2.approx.ftz.f32 $0, $0;",
-        "e to the power ``x``, a float32: within ``2 + 1.173 * abs(x)`` ulp; results below 2**-126 are 0."
-        " ``ex2.approx.ftz``.",
-    )  # fmt: skip
-    yield _fast(
-        "fast_exp10f", "x", f"mul.ftz.f32 $0, $1, {_LOG2_10}; ex2.approx.ftz.f32 $0, $0;",
-        "10 to the power ``x``, a float32: within ``2 + 2.97 * abs(x)`` ulp; results below 2**-126 are 0."
-        " ``ex2.approx.ftz``.",
-    )  # fmt: skip
-    yield _fast(
-        "fast_powf", "x, y", "lg2.approx.ftz.f32 $0, $1; mul.ftz.f32 $0, $2, $0; ex2.approx.ftz.f32 $0, $0;",
-        "``x`` to the power ``y``, float32: 2 to the power ``y * fast_log2f(x)``, relative error ``abs(y)``"
-        " times that one's error. NaN for negative ``x``.",
-    )  # fmt: skip
-    yield _fast(
-        "fast_dividef", "x, y", "div.approx.ftz.f32 $0, $1, $2;",
-        "``x / y`` of float32: within 2 ulp; 0 (of infinite ``x`` NaN) where ``abs(y)`` is above 2**126."
-        " ``div.approx.ftz``.",
-    )  # fmt: skip
+    for name, parameters, text, doc in _FAST:
+        forms = [Form((float32,) * (parameters.count(",") + 1), float32, text)]
+        yield Instruction(name, parameters, forms, doc)
     yield Instruction(
         "rcp64h", "x", [Form((float64,), float64, "rcp.approx.ftz.f64 $0, $1;")],
         "``1 / x`` of a float64, whose lower half is 0: relative error about 2**-20."
