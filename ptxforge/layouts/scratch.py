@@ -35,8 +35,7 @@ def axis_levels(layout: LinearLayout, axis: int) -> tuple[tuple[str, int], ...]:
 
     Raises:
         LayoutError: when a bit of the layout moves along ``axis`` and another dimension at once (a swizzle),
-        or
-            some coordinate bit belongs to nobody.
+            or some coordinate bit belongs to nobody.
     """
     size = layout.out_dims[axis][1]
     levels: list[tuple[str, int] | None] = [None] * (size.bit_length() - 1)

@@ -15,11 +15,10 @@ MIN_BLOCKS  For how many blocks on a multiprocessor it is to leave registers. Le
             where they leave none. Products on FMA units are left alone: two blocks of 64 sums a thread need
             exactly what there is. Nor is anything decided where the user did (``maxnreg``).
 ROLLED      Loops with products are pipelined by us and stay as they are. Others it may unroll, and so have
-            the loads of several iterations in flight instead of one's (a sum over rows: 4 instead of 1, or 11
-            where the count is a constant; read from its machine code).
+            the loads of several iterations in flight instead of one's.
 BRANCHES    Copies by TMA stand behind branches (``ptx/branch_to_copies.py``) where a kernel has one product,
-            whose threads copy beside multiplying. Of attention, by a warp that copies or by all, some kernels
-            were 4 % faster with it on an H200 and others 3 % slower.
+            whose threads copy beside multiplying. Of kernels with several, some are faster with it and others
+            slower.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Integer and float arithmetic, comparison, selection.
 
 Rounding is written into every float instruction (``add.rn``), so that nobody contracts behind our back:
-products that feed one sum become ``fma.rn`` here, and every executor computes the same bits.
+``fma.rn`` comes from operations that say so, and every executor computes the same bits.
 """
 
 from __future__ import annotations
