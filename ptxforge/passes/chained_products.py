@@ -23,7 +23,9 @@ CHAIN     The loop has two products. The first begins at zero and reads what doe
           TMA copies. The second reads registers that are computed from the first, and another such tile; it
           adds to a carried value, of which the loop makes nothing else.
 KEPT      Where warps of their own copy, the first product's left operand stays in registers, if there are
-          enough and nobody else reads it: shared memory is read a fifth less.
+          enough and nobody else reads it: shared memory is read a fifth less. (The assembler may not give
+          these away as in ``warpgroup_dots``, KEPT: where an iteration begins, the second product's operand
+          lives beside them.)
 LONG      Not for loops that are known to have few iterations, for which the pipeline is hardly full before it
           ends.
 """

@@ -22,9 +22,10 @@ MEMORY      B is read from shared memory as it was loaded, transposed or not; so
             them on the way to the registers.
 LEFT        A comes from shared memory if it was loaded like B; what was computed stays in registers, and f32
             that lie along m go there on their way.
-KEPT        Where a loop has three products or more, an A that was computed before it goes to shared memory,
-            too: in such a loop ptxas 13.0 gives registers that ``wgmma`` only reads to the next product's A
-            (seen in the machine code of attention's gradients with 64 columns, and in their results).
+KEPT        Where a loop has two products or more, an A that is the same in all iterations goes to shared
+            memory, too: in such a loop ptxas 13.0 gives registers that ``wgmma`` only reads to the next
+            product's A (seen in the machine code of attention whose queries are scaled before the loop, and
+            of its gradients, and in their results).
 TURNED      An A that is the transpose of what another product gave is stored as it was computed, and read
             transposed: rows would leave their warps through shared memory in any case.
 TURN        c = a b is also cᵀ = bᵀ aᵀ: where B can come through registers only (weights that are widened, f32
@@ -39,11 +40,14 @@ IMPRECISE   8-bit floats are summed in about 14 bits inside the tensor core. Wit
 
 from __future__ import annotations
 
+from itertools import takewhile
+
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import ALLOCATES, REARRANGING
 from ptxforge.ir.ops.arith import AddF
+from ptxforge.ir.ops.control import Loop, ancestors, loops_around
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot, Product
 from ptxforge.ir.ops.memory import Load
@@ -138,21 +142,21 @@ def _origin(value: Value) -> tuple[Operation | None, list[Trans]]:
 
 
 class _Tile:
-    """An operand that may lie in shared memory: its load, or what computes it, the transposes behind that,
-    and its layout there (that of the load's result)."""
+    """An operand that may lie in shared memory: what was loaded, or computed, the transposes behind that, and
+    its layout there (that of ``value``)."""
 
-    def __init__(self, load: Operation, turns: list[Trans], layout):
-        self.load, self.turns, self.layout = load, turns, layout
+    def __init__(self, value: Value, turns: list[Trans], layout):
+        self.value, self.turns, self.layout = value, turns, layout
 
     def allocate(self) -> Value:
-        """Put the tile into shared memory behind its load, unless an earlier dot has done so; the view that
-        the dot takes."""
-        type = self.load.result.type
+        """Put the tile into shared memory as soon as it is there, unless an earlier dot has done so; the view
+        that the dot takes."""
+        type, op = self.value.type, self.value.defining_op
         described = T.MemDescType(type.shape, type.element, self.layout, mutable=True)
-        users = self.load.result.users
-        there = next((u for u in users if ALLOCATES in u.traits and u.result.type is described), None)
-        b = Builder.after(there or self.load)
-        view = there.result if there else b.value(LocalAlloc, self.load.result, type=described)
+        users = self.value.users
+        there = next((u for u in users if ALLOCATES in u.traits and u.result.type is described), op)
+        b = Builder.at(self.value.owner_block.first) if there is None else Builder.after(there)
+        view = b.value(LocalAlloc, self.value, type=described) if there is op else there.result
         for turn in self.turns:
             view = b.value(MemDescTrans, view, order=turn.order)
         return view
@@ -173,25 +177,38 @@ def _in_memory(value: Value, k_dim: int, layout: Mma, is_turned: bool = False) -
         order, shape = tuple(1 - d for d in order), shape[::-1]
     shared = wgmma.shared_for_operand(shape, order, value.type.element.bits, k_dim, columns)
     if shared is None or is_turned:
-        return None if shared is None else _Tile(load, turns, shared)
+        return None if shared is None else _Tile(load.result, turns, shared)
     for turn in reversed(turns):
         back = tuple(turn.order.index(d) for d in range(len(turn.order)))
         shared = infer_trans(shared, back, shape)
         shape = tuple(shape[d] for d in back)
-    return _Tile(load, turns, shared)
+    return _Tile(load.result, turns, shared)
 
 
 def _kept_in_memory(dot: Dot) -> _Tile | None:
     """See KEPT."""
-    (op, turns), loop = _origin(dot.a), dot.parent.parent_op
-    is_before = op is not None and op.parent is not dot.parent and len(op.results) == 1
-    if turns or not (is_before and loop is not None and loop.is_counted):
+    value = dot.a
+    while value.defining_op is not None and value.defining_op.changes_layout:
+        value = value.defining_op.operands[0]
+    loops = [loop for loop in loops_around(dot) if len(loop.walk(Product)) >= machine.PRODUCTS_THAT_KEEP]
+    if not any(_is_invariant(value, dot, loop) for loop in loops):
         return None
-    if len(dot.parent.walk(Product)) < machine.PRODUCTS_THAT_KEEP:
-        return None
-    shape, bits = dot.a.type.shape, dot.a.type.element.bits
-    layout = wgmma.shared_for_operand(shape, (1, 0), bits, 1, wgmma.ROWS)
-    return None if layout is None else _Tile(op, [], layout)
+    bits = dot.a.type.element.bits
+    layout = wgmma.shared_for_operand(dot.a.type.shape, (1, 0), bits, 1, wgmma.ROWS)
+    return None if layout is None else _Tile(value, [], layout)
+
+
+def _is_invariant(value: Value, dot: Dot, loop: Loop) -> bool:
+    """Whether ``value``, an operand of ``dot`` in ``loop``, is the same in all of its iterations. It may be
+    computed there: the assembler moves that in front of the loop."""
+    inside = {dot.parent} | {around.parent for around in takewhile(lambda op: op is not loop, ancestors(dot))}
+    work = [value]
+    for each in each_once(work):
+        if each.owner_block in inside:
+            if each.defining_op is None or not each.defining_op.is_pure:
+                return False
+            work += each.defining_op.operands
+    return True
 
 
 def has_turned_left(dot: Dot) -> bool:
@@ -220,7 +237,7 @@ def _turned_in_memory(dot: Dot) -> _Tile | None:
     op, turns = _origin(dot.a)
     shape, bits = dot.a.type.shape, dot.a.type.element.bits
     layout = wgmma.shared_for_operand(shape, (0, 1), bits, 1, wgmma.ROWS)
-    return None if layout is None else _Tile(op, turns, infer_trans(layout, (1, 0), shape))
+    return None if layout is None else _Tile(op.result, turns, infer_trans(layout, (1, 0), shape))
 
 
 # -- rewriting -------------------------------------------------------------------------------------------

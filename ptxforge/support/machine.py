@@ -161,9 +161,9 @@ COMPARED_SUMS = 3
 QUOTIENTS_WORTH_A_BRANCH = 4
 """Quotients of a thread by one divisor from which on sharing the reciprocal takes fewer instructions, the
 branch around it included."""
-PRODUCTS_THAT_KEEP = 3
-"""Products in a loop from which on a left operand that is computed before it is read from shared memory: the
-assembler gives its registers away otherwise (``warpgroup_dots``, KEPT)."""
+PRODUCTS_THAT_KEEP = 2
+"""Products in a loop from which on a left operand that is the same in all iterations is read from shared
+memory: the assembler gives its registers away otherwise (``warpgroup_dots``, KEPT)."""
 WRITTEN_OUT_INSTRUCTIONS = 1600
 """Instructions of a thread, an operation on one of its elements counting as one, up to which iterations of a
 ``while`` whose number is known stand one after the other."""

@@ -215,39 +215,6 @@ def test_beside_a_warp_that_copies_there_is_no_barrier(assemble):
     assert events(body_of(made.ptx)) == "S S W1 E S W1 S"
 
 
-@ptxforge.jit
-def scaled_rows(q, k, v, d_out, d_q, length, scale, BLOCK: tl.constexpr, STEP: tl.constexpr, D: tl.constexpr):
-    """A gradient of rows that are scaled before the loop."""
-    i, n, d = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK), tl.arange(0, STEP), tl.arange(0, D)
-    at = i[:, None] * D + d[None, :]
-    rows = (tl.load(q + at).to(tl.float32) * scale).to(tl.float16)
-    d_rows = (tl.load(d_out + at).to(tl.float32) * scale).to(tl.float16)
-    acc = tl.zeros((BLOCK, D), tl.float32)
-    for start in range(0, length, STEP):
-        step = (start + n)[:, None] * D + d[None, :]
-        keys = tl.load(k + step)
-        p = tl.exp2(tl.dot(rows, tl.trans(keys)) - 4.0)
-        d_s = p * tl.dot(d_rows, tl.trans(tl.load(v + step)))
-        acc = tl.dot(d_s.to(tl.float16), keys, acc)
-    tl.store(d_q + at, acc)
-
-
-@pytest.mark.parametrize("depth", [32, 64])
-def test_left_operands_of_all_iterations_are_read_from_shared_memory(execute, depth):
-    """Where they were computed, too. In registers they would be lost: the assembler gives those to the left
-    operand of the last product (with 64 columns, in its machine code for the second iteration)."""
-    rng = np.random.default_rng(depth)
-    q, k, v, d_out = (rng.standard_normal((192, depth)).astype(np.float16) for _ in range(4))
-    arguments = [q, k, v, d_out, np.full((192, depth), np.nan, np.float32), 192, 0.5]
-    rows, d_rows = (x.astype(np.float64) * 0.5 for x in (q, d_out))
-    d_q = (np.exp2(rows @ k.T - 4) * (d_rows @ v.T)) @ k
-    blocks = {"BLOCK": 64, "STEP": 64, "D": depth}
-    for (found,) in execute(scaled_rows, (3,), arguments, blocks, outputs=[4], num_warps=4, num_stages=3):
-        _close(found, d_q)
-    products = re.findall(r"wgmma\.mma_async.*?\}, (\{|%)", scaled_rows.variants[-1].artifact.ptx)
-    steps = depth // 16
-    assert products[: 2 * steps] == ["%"] * 2 * steps and set(products[2 * steps :]) == {"{"}
-
 
 @ptxforge.jit
 def beside_a_small_one(x, y, sums, most, ROWS: tl.constexpr, STEPS: tl.constexpr):
