@@ -224,26 +224,52 @@ OPTIONS: dict[str, Any] = {
     "num_warps": 4, "num_stages": 3, "num_ctas": 1, "maxnreg": None, "debug": False, "enable_fp_fusion": True,
     "sanitize_overflow": True, "line_info": True, "tensor_maps": True, "persistent": True,
 }  # fmt: skip
-"""Compile options and their defaults (Triton's, but for the last three)."""
+"""Compile options and their defaults (Triton's, but for :data:`OWN_OPTIONS`)."""
+OWN_OPTIONS = ("line_info", "tensor_maps", "persistent")
 
 
-def check_options(
-    num_warps: int, num_stages: int, num_ctas: int, maxnreg: int | None, target: Target
-) -> None:
-    """Raise :class:`ArgumentError` for an option's value that cannot be, and :class:`OutOfResourcesError`
+def plain_option(name: str, value: Any) -> Any:
+    """The value of an option as an integer or a boolean, see :func:`plain`. Options that are none of the
+    compiler's are on or off. Raises :class:`ArgumentError` for what is neither."""
+    return plain(name, value, bool if isinstance(OPTIONS.get(name, False), bool) else int)
+
+
+def plain(name: str, value: Any, kind: type) -> Any:
+    """The integer or boolean that ``value`` equals, of whatever type it is: numpy's, a float. (A warm launch
+    finds by comparison what was prepared, so that ``4.0`` has to mean what ``4`` does.)
+
+    Raises :class:`ArgumentError` for another value of the option ``name``.
+    """
+    try:
+        found = kind(getattr(value, "real", value))
+        if found == value and hash(found) == hash(value):
+            return found
+    except Exception:  # whatever int, a comparison and hash raise for what is no number
+        pass
+    raise ArgumentError(f"must be {'True or False' if kind is bool else 'an integer'}, is {value!r}", name)
+
+
+def _plain_options(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: value if value is None else plain_option(name, value) for name, value in given.items()}
+
+
+def check_options(given: dict[str, Any], target: Target) -> None:
+    """Raise :class:`ArgumentError` for a number that an option cannot be, and :class:`OutOfResourcesError`
     for more warps than a block has, which an autotuner passes over."""
-    if not isinstance(num_warps, int) or num_warps < 1 or num_warps & (num_warps - 1):
+    num_warps, num_stages, num_ctas = given["num_warps"], given["num_stages"], given["num_ctas"]
+    maxnreg = given["maxnreg"]
+    if num_warps < 1 or num_warps & (num_warps - 1):
         raise ArgumentError(f"must be a power of two from 1 to 32, is {num_warps!r}", "num_warps")
     if num_warps > MAX_WARPS:
         threads, most = num_warps * WARP_SIZE, MAX_WARPS * WARP_SIZE
         raise OutOfResourcesError("threads", threads, most, hint="use fewer num_warps")
-    if not isinstance(num_stages, int) or num_stages < 0:
+    if num_stages < 0:
         raise ArgumentError(f"must be a non-negative integer, is {num_stages!r}", "num_stages")
-    if not isinstance(num_ctas, int) or num_ctas not in (1, 2, 4, 8):
+    if num_ctas not in (1, 2, 4, 8):
         raise ArgumentError(f"must be 1, 2, 4 or 8, is {num_ctas!r}", "num_ctas")
     if num_ctas > 1 and not target.has_cluster:
         raise ArgumentError(f"must be 1, is {num_ctas!r}: {target} has no clusters", "num_ctas")
-    if maxnreg is not None and not (isinstance(maxnreg, int) and 16 <= maxnreg <= 255):
+    if maxnreg is not None and not 16 <= maxnreg <= 255:
         raise ArgumentError(f"must be from 16 to 255, is {maxnreg!r}", "maxnreg")
 
 
@@ -281,15 +307,13 @@ def compile_function(
         CompilationError: the target is not known, or the kernel's source is wrong; with the line and a caret.
     """
     machine = parse_target(target)
-    check_options(num_warps, num_stages, num_ctas, maxnreg, machine)
-    if not isinstance(enable_fp_fusion, bool):
-        raise ArgumentError(f"must be True or False, is {enable_fp_fusion!r}", "enable_fp_fusion")
-    options = {
+    options = _plain_options({
         "num_warps": num_warps, "num_stages": num_stages, "num_ctas": num_ctas, "maxnreg": maxnreg,
-        "debug": debug, "enable_fp_fusion": enable_fp_fusion, "sanitize_overflow": bool(sanitize_overflow),
-        "line_info": bool(line_info),
-    }  # fmt: skip
-    hidden = {"tensor_maps": tensor_maps, "persistent": persistent}
+        "debug": debug, "enable_fp_fusion": enable_fp_fusion, "sanitize_overflow": sanitize_overflow,
+        "line_info": line_info,
+    })  # fmt: skip
+    hidden = _plain_options({"tensor_maps": tensor_maps, "persistent": persistent})
+    check_options(options, machine)
     with _collector_paused():
         pipeline, codegen_ptx = _stage("passes.pipeline"), _stage("codegen_ptx")
         print_function = _stage("ir.printer").print_function
@@ -305,9 +329,7 @@ def compile_function(
     return Artifact(
         name=function.name,
         ptx=ptx, target=target,
-        num_warps=num_warps,
-        num_stages=num_stages,
-        num_ctas=num_ctas,
+        **{name: options[name] for name in ("num_warps", "num_stages", "num_ctas")},
         shared_bytes=function.attributes.get("shared_bytes", 0),
         parameters=parameters_of(function, signature),
         tensor_maps=_tensor_maps(function),

@@ -81,7 +81,7 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
         self._prepared: list[dict[Any, PreparedLaunch]] = []  # of each plan
         self._compiled = Compiled(self)
         self._globals: list = []  # (scope, name, value) of what compiled code read
-        self._shared_names = tuple(name for name in options.names() if name in self.arg_names)
+        self._shared_names = tuple(name for name in options.SHARED if name in self.arg_names)
         self._is_odd = bool(self._shared_names or fn.__code__.co_flags & inspect.CO_VARARGS)
         self._launched: set[tuple[type, ...]] = set()  # types of arguments
         self._begin_entries()
@@ -173,7 +173,7 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
         except TypeError as error:
             raise refusals.of_binding(self, error, args, kwargs) from None
         if self._shared_names:
-            given |= {name: kwargs[name] for name in self._shared_names if name in kwargs}
+            given |= options.shared(kwargs, self._shared_names)
         return bound, given
 
     def _first(
@@ -317,7 +317,7 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
         """
         try:
             given = {name: kwargs.pop(name) for name in list(kwargs) if name not in self.arg_names}
-            given |= {name: kwargs[name] for name in self._shared_names if name in kwargs}
+            given |= options.shared(kwargs, self._shared_names)
             bound, _ = self._bind(*args, **kwargs)
         except TypeError as error:
             raise refusals.of_binding(self, error, args, kwargs) from None

@@ -7,29 +7,34 @@ compilers need and this one accepts because it asks for nothing else than what h
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import attrs
 
 from ptxforge import compiler
-from ptxforge.language.constexpr import constexpr
+from ptxforge.language.constexpr import constexpr, unwrap
 from ptxforge.language.types import const, dtype
 from ptxforge.runtime.specialize import CONSTEXPR, Parameter
 from ptxforge.support import dtypes
 from ptxforge.support.dtypes import DType
 from ptxforge.support.errors import ArgumentError, CompilationError, did_you_mean
 
-LAUNCH = ("stream", "warmup", "launch_cooperative_grid", "launch_pdl")
+SWITCHES = ("launch_cooperative_grid", "launch_pdl", "warmup", "allow_fp8e4nv")
+"""Options of a launch that are on or off. The last one decides nothing: fp8 is converted in software where
+the target lacks it."""
 
-ACCEPTED: dict[str, tuple[tuple[Any, ...], str]] = {  # name -> (values accepted, what it means here)
-    "extern_libs": ((None,), "math functions are ptxforge's own; no library but 'libdevice' is known"),
-    "arch": ((None,), "kernels are compiled for the device that they run on; compile() takes a target"),
-    "ir_override": ((None,), "triton.compile() takes files of ptxforge's IR"),
-    "allow_fp8e4nv": ((True, False, None), "fp8 is converted in software where the target lacks it"),
+SHARED = (*(name for name in compiler.OPTIONS if name not in compiler.OWN_OPTIONS), *SWITCHES[:2])
+"""Those that a parameter of a kernel may be called as and be both."""
+
+REFUSED = {  # name -> why nothing but None is accepted
+    "extern_libs": "math functions are ptxforge's own; no library but 'libdevice' is known",
+    "arch": "kernels are compiled for the device that they run on; compile() takes a target",
+    "ir_override": "triton.compile() takes files of ptxforge's IR",
 }
 
 
@@ -50,7 +55,18 @@ class Options:
 
 def names() -> tuple[str, ...]:
     """Every option's name."""
-    return (*compiler.OPTIONS, *LAUNCH, *ACCEPTED)
+    return (*compiler.OPTIONS, "stream", *SWITCHES, *REFUSED)
+
+
+def shared(arguments: dict[str, Any], called: tuple[str, ...]) -> dict[str, Any]:
+    """The options among arguments by name: a parameter that is ``called`` as one of Triton's is both, if its
+    value is one that the option has."""
+    found = {}
+    for name in called:
+        if name in arguments:
+            with contextlib.suppress(ArgumentError):
+                found[name] = compiler.plain_option(name, unwrap(arguments[name]))
+    return found
 
 
 def fuses(requested: bool | None) -> bool:
@@ -67,40 +83,42 @@ def tells_lines_by_default() -> bool:
 def parse(given: dict[str, Any]) -> Options:
     """Check options and fill in the defaults.
 
-    Raises :class:`ArgumentError` for an unknown name (with the nearest known one) and for a value of an
-    accepted option that would change what happens.
+    Raises :class:`ArgumentError` for an unknown name (with the nearest known one), for a value of another
+    type, and for one of an option that is known for ``None`` only.
     """
     chosen = dict(compiler.OPTIONS) | {"line_info": tells_lines_by_default()}
+    switches = dict.fromkeys(SWITCHES, False)
     for name, value in given.items():
-        if name in chosen:
-            chosen[name] = chosen[name] if value is None else value
-        elif name in ACCEPTED:
-            _check_accepted(name, value)
-        elif name not in LAUNCH:
+        if name in chosen or name in SWITCHES:
+            if value is not None:
+                (chosen if name in chosen else switches)[name] = compiler.plain_option(name, value)
+        elif name == "extern_libs":
+            check_libraries(value)
+        elif name in REFUSED and value is not None:
+            raise ArgumentError(f"{value!r} is not supported: {REFUSED[name]}", name)
+        elif name not in names():
             raise ArgumentError(f"is neither a parameter of the kernel nor an option{nearest(name)}", name)
-    chosen["enable_fp_fusion"] = fuses(given.get("enable_fp_fusion"))
+    if switches["warmup"]:
+        raise ArgumentError("a launch launches; kernel.warmup(...) compiles only", "warmup")
+    fusion = given.get("enable_fp_fusion")
+    chosen["enable_fp_fusion"] = fuses(fusion if fusion is None else chosen["enable_fp_fusion"])
     return Options(
         tuple(sorted(chosen.items())),
         stream_handle(given.get("stream")),
-        bool(given.get("launch_cooperative_grid")),
-        bool(given.get("launch_pdl")),
+        switches["launch_cooperative_grid"],
+        switches["launch_pdl"],
     )
-
-
-def _check_accepted(name: str, value: Any) -> None:
-    values, meaning = ACCEPTED[name]
-    if name == "extern_libs":
-        check_libraries(value)
-    elif value not in values and value != {}:
-        raise ArgumentError(f"{value!r} is not supported: {meaning}", name)
 
 
 def check_libraries(value: Any) -> None:
     """Raise :class:`ArgumentError` for libraries to link other than ``libdevice``, which is ptxforge's own
     wherever CUDA's lies."""
-    named = value or {}
-    if not isinstance(named, Mapping) or {*named} - {"libdevice"}:
-        raise ArgumentError(f"{value!r} is not supported: {ACCEPTED['extern_libs'][1]}", "extern_libs")
+    try:
+        is_known = not {*dict(value or ())} - {"libdevice"}
+    except (TypeError, ValueError):
+        is_known = False
+    if not is_known:
+        raise ArgumentError(f"{value!r} is not supported: {REFUSED['extern_libs']}", "extern_libs")
 
 
 def nearest(name: str, known: Sequence[str] = ()) -> str:
@@ -114,7 +132,7 @@ def stream_handle(stream: Any) -> int | None:
 
     Raises :class:`ArgumentError` for anything else.
     """
-    if stream is None or isinstance(stream, int):
+    if stream is None or type(stream) is int:
         return stream
     if hasattr(stream, "__cuda_stream__"):
         return int(stream.__cuda_stream__()[1])
@@ -122,7 +140,10 @@ def stream_handle(stream: Any) -> int | None:
         handle = getattr(stream, attribute, None)
         if handle is not None:
             return int(handle)
-    raise ArgumentError(f"{stream!r} is not a stream", "stream")
+    try:
+        return compiler.plain("stream", stream, int)
+    except ArgumentError:
+        raise ArgumentError(f"{stream!r} is not a stream", "stream") from None
 
 
 class Launch(Protocol):

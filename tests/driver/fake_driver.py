@@ -345,6 +345,14 @@ class FakeDriver:
         return (_OK,)
 
 
+class Nothing(FakeDriver):
+    """A driver whose launch is a foreign function that does nothing: ``memcmp`` of zero bytes (the third
+    pointer is null). What is left of a launch is Python's share and the foreign call."""
+
+    def cuGetProcAddress(self, name, version, flags):
+        return CUresult.CUDA_SUCCESS, ctypes.cast(ctypes.CDLL(None).memcmp, ctypes.c_void_p).value, 0
+
+
 def install(monkeypatch, fake: FakeDriver) -> FakeDriver:
     """Put a fake in the driver's place until the test ends.
 

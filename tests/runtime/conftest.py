@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
+import ptxforge
 from ptxforge import compiler
 from ptxforge.compiler import Artifact, Assembly
 from ptxforge.runtime.jit import jit
+from tests.driver.fake_driver import Nothing, install
 
 BLOCK = 128
 ADD_PTX = """.version 7.0
@@ -71,3 +74,11 @@ def kernel(compiled):
     """The vector sum, ready to launch: ``kernel[(cdiv(n, BLOCK),)](x, y, out, n)``. ``n`` is not
     specialised."""
     return jit(add, do_not_specialize=["n"])
+
+
+@pytest.fixture
+def arrays(monkeypatch):
+    """Three on a GPU whose driver does nothing."""
+    monkeypatch.setenv("PTXFORGE_DEVICE", "cuda")
+    install(monkeypatch, Nothing())
+    return [ptxforge.empty(1000, np.float32) for _ in range(3)]

@@ -2,33 +2,13 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import struct
 import subprocess
 import sys
 import timeit
 
-import numpy as np
-import pytest
-
 import ptxforge
-from tests.driver.fake_driver import CUresult, FakeDriver, install
-
-
-class Nothing(FakeDriver):
-    """A driver whose launch is a foreign function that does nothing: ``memcmp`` of zero bytes (the third
-    pointer is null). What is left of a launch is Python's share and the foreign call."""
-
-    def cuGetProcAddress(self, name, version, flags):
-        return CUresult.CUDA_SUCCESS, ctypes.cast(ctypes.CDLL(None).memcmp, ctypes.c_void_p).value, 0
-
-
-@pytest.fixture
-def arrays(monkeypatch):
-    monkeypatch.setenv("PTXFORGE_DEVICE", "cuda")
-    install(monkeypatch, Nothing())
-    return [ptxforge.empty(1000, np.float32) for _ in range(3)]
 
 
 def _reference() -> int:
