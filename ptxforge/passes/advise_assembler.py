@@ -12,7 +12,10 @@ MIN_BLOCKS  For how many blocks on a multiprocessor it is to leave registers. Le
             thread (two blocks keep enough bytes in flight, and each word is allowed two registers; not with
             about 128 words, which just fit: it would load more ahead). Several such tiles that a loop
             carries, and the one that it loads, get as many blocks as these leave room for, and all registers
-            where they leave none. Products on FMA units are left alone: two blocks of 64 sums a thread need
+            where they leave none. Loops that accumulate booleans need no predicate for longer than a load
+            takes to start, so that those of all iterations that are written out side by side can be on their
+            way together: half of the warps that a multiprocessor has room for get registers for them, where
+            these are enough. Products on FMA units are left alone: two blocks of 64 sums a thread need
             exactly what there is. Nor is anything decided where the user did (``maxnreg``).
 ROLLED      Loops with products are pipelined by us and stay as they are. Others it may unroll, and so have
             the loads of several iterations in flight instead of one's.
@@ -23,12 +26,14 @@ BRANCHES    Copies by TMA stand behind branches (``ptx/branch_to_copies.py``) wh
 
 from __future__ import annotations
 
+from ptxforge.ir import types as T
 from ptxforge.ir.core import Function
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.mbarrier import TensorLoad
+from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.tensor_store import TensorStore
-from ptxforge.ir.pressure import carried_by_loops, largest_tile
+from ptxforge.ir.pressure import carried_by_loops, largest_tile, registers_of
 from ptxforge.ir.warps import warps_of
 from ptxforge.layouts.encodings import Mma
 from ptxforge.support import machine
@@ -59,6 +64,21 @@ def _blocks(function: Function, products: tuple[Product, ...]) -> int | None:
     if words >= ranges[0][0] and live > 2 * words:
         return max(1, min(2, machine.REGISTERS_PER_MULTIPROCESSOR // (live * threads)))
     if not any(low <= words <= high for low, high in ranges):
-        return None
+        return _blocks_that_load_ahead(function, threads)
     room = machine.REGISTERS_PER_MULTIPROCESSOR // (2 * words * threads)
     return min(2, room) or None
+
+
+def _blocks_that_load_ahead(function: Function, threads: int) -> int | None:
+    """How many blocks half of a multiprocessor's warps are, if a loop that accumulates booleans can do with
+    the registers that each thread then has."""
+    together = machine.WARPS_PER_MULTIPROCESSOR * machine.WARP_SIZE // 2
+    room = machine.REGISTERS_PER_MULTIPROCESSOR // together - machine.REGISTERS_BESIDE_LOADS
+    for loop in function.walk(For):
+        if loop.accumulates_booleans:
+            carried = [v.type for v in loop.carried if isinstance(v.type, T.TensorType)]
+            loaded = [op.result.type for op in loop.body.of(Load) if isinstance(op.result.type, T.TensorType)]
+            tiles = carried + machine.ITERATIONS_SIDE_BY_SIDE * loaded
+            if loaded and sum(map(registers_of, tiles)) <= room:
+                return max(1, together // threads)
+    return None

@@ -54,6 +54,7 @@ from ptxforge.passes.stage_boxes import stage_boxes
 from ptxforge.passes.tensor_loads import TensorLoads
 from ptxforge.passes.unroll_loops import unroll_loops
 from ptxforge.passes.vectorize_memory import vectorize_memory
+from ptxforge.passes.widen_booleans import widen_booleans
 from ptxforge.support.target import Target
 
 FACTS = (AxisInfoAnalysis, FactsWithinVectors)
@@ -247,6 +248,10 @@ GPU: tuple[Pass, ...] = (
     Pass(
         alternate_tiles, "gpu", requires=(LAYOUTS,), when=lambda target: target.has_wgmma,
         why="deals the tiles of a loop that the row above gave a producer out to two groups of consumers",
+    ),
+    Pass(
+        widen_booleans, "gpu", requires=(LAYOUTS,),
+        why="what loops carry is final, and how many booleans of it a thread has",
     ),
     Pass(
         contract_products, "gpu",

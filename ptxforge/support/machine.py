@@ -37,6 +37,10 @@ addresses, indices and fragments on their way."""
 TENSOR_REGISTERS_BESIDE_POINTERS = 150
 """32-bit registers of a thread that tensors take in a loop of products at most when pointers of the loop get
 registers of their own."""
+REGISTERS_BESIDE_LOADS = 24
+"""32-bit registers of a thread for all but what a loop carries and loads."""
+ITERATIONS_SIDE_BY_SIDE = 4
+"""Iterations of a loop of unknown length that the assembler writes out side by side, with all their loads."""
 REGISTERS_OF_EARLY_READS = 32
 """32-bit registers of a thread that operands read ahead of their product may take."""
 SETTABLE_REGISTERS = (24, 240)
@@ -156,6 +160,9 @@ ITERATIONS_AT_ONCE = 4
 LOOP_POINTER_ACCESSES = (4, 12)
 """Accesses through one carried pointer, fewest and most, that may have pointers of their own: for fewer it
 gains next to nothing, more need too many registers."""
+CARRIED_PREDICATES = 2
+"""Booleans of a thread, accumulated by a loop, from which on they are words: of its seven predicates, loads
+need one each for their masks."""
 COMPARED_SUMS = 3
 """Comparisons of sums of one register with one bound from which on the bound is moved instead."""
 QUOTIENTS_WORTH_A_BRANCH = 4

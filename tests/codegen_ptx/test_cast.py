@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from ptxforge.ir import types as T
-from ptxforge.ir.ops import cast
+from ptxforge.ir.ops import arith, cast
 from tests.codegen_ptx.elements import COUNT, FLOATS, FP8, INTEGERS, assert_same, compute, values
+from tests.codegen_ptx.harness import Kernel, blocked
 
 TARGETS = ("sm_80", "sm_90a")
 ALL_FLOATS = (*FLOATS, *FP8)
@@ -90,3 +91,20 @@ def test_bytes_of_words_become_floats_without_conversions(kind, result, target):
     """Every byte, loaded four at a time."""
     x = np.resize(np.arange(256, dtype=np.uint8).view(np.int8), COUNT)
     _check(kind, T.I8, result, target, x, vector=4)
+
+
+@pytest.mark.parametrize("element", INTEGERS)
+@pytest.mark.parametrize("predicate", ["eq", "ne", "slt", "sge", "ule", "ugt"])
+def test_a_comparison_with_a_sign_is_a_mask(predicate, element):
+    """-1 where it holds, by an instruction of its own: the predicate need not live as long as the mask."""
+    kernel = Kernel(T.PointerType(element), T.PointerType(element), T.PointerType(T.I32))
+    x, y = (kernel.load(i, (COUNT,), blocked(4)) for i in (0, 1))
+    holds = kernel.b.value(arith.CmpI, x, y, predicate=predicate)
+    kernel.store(2, kernel.b.value(cast.ExtSI, holds, type=holds.type.with_element(T.I32)))
+    numbers, others = values(element, 1), values(element, 2)
+    others[::3] = numbers[::3]
+    out = np.zeros(COUNT, np.int32)
+    kernel.run(numbers, others, out, check="off")
+    np.testing.assert_array_equal(out, -holds.defining_op.evaluate(numbers, others).astype(np.int32))
+    text = kernel.ptx()
+    assert f"set.{predicate[-2:]}.s32." in text and "selp" not in text

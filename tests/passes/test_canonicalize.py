@@ -533,3 +533,19 @@ def test_every_rule_says_what_it_does():
     for patterns in RULES.by_kind.values():
         for pattern in patterns:
             assert "→" in pattern.__doc__, pattern.__name__
+
+
+@pytest.mark.parametrize("extension", ["extui", "extsi"])
+@pytest.mark.parametrize("predicate", ["ne", "eq"])
+def test_a_boolean_that_was_a_number_is_compared_no_more(extension, predicate):
+    """What ``flag != 0`` is where the flag is promoted to the type of 0."""
+    inverted = """
+      %0 = constant {value = true} : i1
+      %s = xori %flag, %0 : i1""" if predicate == "eq" else ""
+    stored, parameters = "%s" if inverted else "%flag", "%flag: i1, %q: ptr<i1>"
+    check(canonicalize, f"""
+      %w = {extension} %flag : (i1) -> i32
+      %c = constant {{value = 0}} : i32
+      %s = cmpi %w, %c {{predicate = "{predicate}"}} : i1
+      store %q, %s : (ptr<i1>, i1)""", f"""{inverted}
+      store %q, {stored} : (ptr<i1>, i1)""", parameters=parameters)  # fmt: skip

@@ -26,6 +26,7 @@ from ptxforge.codegen_ptx.lower.floats import Product, binary, compare, contract
 from ptxforge.codegen_ptx.lower.indices import linear_of, run_starts
 from ptxforge.codegen_ptx.lower.math_f32 import Float32
 from ptxforge.codegen_ptx.lower.math_f64 import Float64
+from ptxforge.codegen_ptx.lower.packing import byte_in_its_word
 from ptxforge.codegen_ptx.lower.small_integers import shifted_float
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
@@ -286,7 +287,7 @@ def _comparison_of_sums(operands: list[list]) -> Callable:
             return integer_compare(b, predicate, x, y, bits)
         bound = b.pure("max.s32 %s, %s, %s;", "r", b.plain(y), -_FAR)
         room = b.pure("sub.s32 %s, %s, %s;", "r", bound, root)
-        return b.pure("setp.gt.s32 %s, %s, %s;", "p", room, constant)
+        return comparison(b, "gt.s32", room, constant)
 
     return compare
 
@@ -302,6 +303,8 @@ def integer_compare(b: Builder, predicate: str, x, y, bits: int):
     """A predicate: comparison of integers by one of ``cmpi``'s predicates."""
     unsigned = predicate[0] == "u"
     relation = predicate if predicate in ("eq", "ne") else predicate[1:]
+    if bits == 8 and relation in ("eq", "ne") and y == 0 and (byte := byte_in_its_word(b, x)) is not None:
+        return b.pure(f"setp.{relation}.b32 %s, %s, 0;", "p", byte)
     extend = sign_extended if not unsigned and relation not in ("eq", "ne") else zero_extended
     x, y = extend(b, x, bits), extend(b, y, bits)
     if isinstance(x, int) and isinstance(y, int):
@@ -313,7 +316,15 @@ def integer_compare(b: Builder, predicate: str, x, y, bits: int):
     if known is not None:
         return known
     kind = "b" if relation in ("eq", "ne") else "u" if unsigned else "s"
-    return b.pure(f"setp.{relation}.{kind}{width_of(bits)} %s, %s, %s;", "p", b.plain(x), b.plain(y))
+    return comparison(b, f"{relation}.{kind}{width_of(bits)}", b.plain(x), b.plain(y))
+
+
+def comparison(b: Builder, relation: str, x, y) -> Register:
+    """The predicate of a comparison; what is compared stays known of it (``lower/cast.py`` makes a word of
+    it)."""
+    found = b.pure(f"setp.{relation} %s, %s, %s;", "p", x, y)
+    b.remember(("compared", found), (relation, x, y))
+    return found
 
 
 def _decided(b: Builder, relation: str, x, y) -> int | None:

@@ -68,8 +68,14 @@ def _extend(b: Builder, x, bits: int, target: int, signed: bool):
 
 
 def _bit_to_integer(b: Builder, x, one: int, bits: int):
+    """A predicate as a number. With a sign it is a mask: compared once more, so that the predicate is not
+    needed until the mask is."""
     if isinstance(x, int):
         return one * x
+    compared = b.known(("compared", x)) if one == -1 and bits <= 32 else None
+    if compared is not None:
+        relation, *operands = compared
+        return b.pure(f"set.{relation.replace('.', '.s32.')} %s, %s, %s;", "r", *operands)
     return b.pure(f"selp.b{width_of(bits)} %s, %s, 0, %s;", integer_class(bits), one, x)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
+from ptxforge.codegen_ptx.ptx.constants import wrap
 from ptxforge.codegen_ptx.ptx.registers import Register, register_class
 from ptxforge.ir import types as T
 
@@ -77,6 +78,15 @@ def _four_bytes(b: Builder, parts: Sequence[Register]) -> Register:
 def _places_of_bytes(b: Builder, parts: Sequence[Register]) -> list[tuple[Register, int]]:
     """Where the low bytes of registers come from: (word, which of its bytes)."""
     return [b.known(("byte of", part)) or (part, 0) for part in parts]
+
+
+def byte_in_its_word(b: Builder, x) -> Register | None:
+    """The word that the low byte of ``x`` was cut out of, without its other bytes: zero when the byte is."""
+    place = b.known(("byte of", x))
+    if place is None:
+        return None
+    word, index = place
+    return b.pure("and.b32 %s, %s, %s;", "r", word, wrap(0xFF << 8 * index, 32))
 
 
 def are_bytes_of_words(b: Builder, parts: Sequence) -> bool:

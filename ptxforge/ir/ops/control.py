@@ -147,7 +147,8 @@ class For(Loop):
     operations of stage ``s`` (an attribute of those in its body) work on iteration ``t - s``. With a
     ``distance``, only loads that run ahead have stages yet: what one of stage ``s`` reads is used in stage
     ``s + distance``; those of one ``group`` (another attribute) arrive together. One that is ``peeled`` gets
-    its last step behind it. A ``rolled`` loop is none that the assembler unrolls (``advise_assembler``).
+    its last step behind it. A ``rolled`` loop is none that the assembler unrolls (``advise_assembler``). What
+    ``accumulates_booleans`` carries them as words (``widen_booleans``).
     """
 
     is_counted = True
@@ -163,6 +164,7 @@ class For(Loop):
     disallow_acc_multi_buffer = attribute(bool, False)
     warp_specialize = attribute(bool, False)
     rolled = attribute(bool, False)
+    accumulates_booleans = attribute(bool, False)
     consumer_groups = attribute(int, 1)
     last_stage = attribute(int, 0)
     distance = attribute(int, 0)

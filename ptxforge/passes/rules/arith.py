@@ -243,6 +243,19 @@ def compared_before_extension(op: arith.CmpI, rewriter: Rewriter) -> bool:
     return rewriter.replace(op, rewriter.value(arith.CmpI, extension.x, right, predicate=op.predicate))
 
 
+@RULES.on(arith.CmpI)
+def extended_boolean(op: arith.CmpI, rewriter: Rewriter) -> bool:
+    """ext i1 x != 0 → x, ext i1 x == 0 → x ^ true"""
+    extension = op.lhs.defining_op
+    is_boolean = type(extension) in (ExtSI, ExtUI) and T.element_type(extension.x.type) is T.I1
+    if not is_boolean or constant_of(op.rhs) != 0 or op.predicate not in ("eq", "ne"):
+        return False
+    found = extension.x
+    if op.predicate == "eq":
+        found = rewriter.value(arith.XorI, found, rewriter.constant(True, found.type))
+    return rewriter.replace(op, found)
+
+
 @RULES.on(arith.DivSI, arith.ShrSI)
 def divided_multiple(op: Operation, rewriter: Rewriter) -> bool:
     """(x · (c · d)) / c → x · d, where the product is known not to wrap"""
