@@ -448,6 +448,37 @@ def test_integer_functions(interpret):
     assert out.tolist() == [3, 3 + 16, 3_000_000_000 * 4_000_000_000 >> 32, 20, 0 * 10 + 3]
 
 
+def rounded_up(out, x, d, D: tl.constexpr):
+    i = tl.arange(0, 4)
+    tl.store(out + i, tl.cdiv(tl.load(x + i), D))
+    tl.store(out + 4 + i, tl.cdiv(tl.load(x + i), tl.load(d)))
+
+
+def in_their_type(x: int, d: int, limits: np.iinfo) -> int:
+    """``(x + d - 1) // d`` as C does it in a type that wraps around."""
+    ahead = (x + d - 1 - limits.min) % 2**limits.bits + limits.min
+    return abs(ahead) // abs(d) * (1 if (ahead < 0) == (d < 0) else -1)
+
+
+@pytest.mark.parametrize("type", [np.int8, np.int16, np.int32, np.int64])
+@pytest.mark.parametrize("distance", [0, 1, 100, 2**7 + 7, 2**8 - 1])
+def test_cdiv_by_every_divisor(interpret, type, distance):
+    """By the least one, too: what is one less fits in no type."""
+    limits = np.iinfo(type)
+    by = distance + limits.min if distance < 2**7 else distance - 2**8 + limits.max + 1
+    values, out = [1, limits.max, -3, limits.min + 7], np.zeros(8, np.int64)
+    interpret(rounded_up, out, np.array(values, type), np.array([by], type), D=by)
+    assert out.tolist() == [in_their_type(value, by, limits) for value in values] * 2
+
+
+@pytest.mark.parametrize("by", [-128, -127, -1, 3, 127])
+def test_cdiv_by_a_narrower_divisor(interpret, by):
+    """All is done in the common type."""
+    values, out = [1, 1000, -3, 2**31 - 1000], np.zeros(8, np.int64)
+    interpret(rounded_up, out, np.array(values, np.int32), np.array([by], np.int8), D=by)
+    assert out.tolist() == [in_their_type(value, by, np.iinfo(np.int32)) for value in values] * 2
+
+
 def choose(out, x, p, q):
     i = tl.arange(0, 4)
     a = tl.load(x + i)

@@ -417,7 +417,12 @@ def _as(ctx: Context, value: Any, dtype: L.dtype) -> TensorValue:
 def cdiv(ctx, x, div):
     if is_number(x) and is_number(div):
         return -(-static_int(x, "x") // _positive(div, "div"))
-    return floordiv(ctx, add(ctx, x, sub(ctx, div, 1) if not is_number(div) else div - 1), div)
+    if is_number(div):  # of the least integer of a type, what is one less fits in none
+        return floordiv(ctx, add(ctx, x, div - 1) if div > 0 else sub(ctx, add(ctx, x, div), 1), div)
+    step = div
+    if isinstance(x, TensorValue) and x.dtype.is_int() and div.dtype.is_int():
+        step = cast(ctx, div, common_dtype(x.dtype, False, div.dtype, False))
+    return floordiv(ctx, add(ctx, x, sub(ctx, step, 1)), div)
 
 
 def _positive(value: Any, name: str) -> int:
