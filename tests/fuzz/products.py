@@ -67,7 +67,7 @@ class _Products(Writer):
         if "float8" in self.kind and target == "sm_80":
             target = "sm_89"
         ctas = self.pick((1, 1, 1, 1, 2)) if target == "sm_90a" else 1
-        return self.finish("product", target, ctas)
+        return self.finish("product", target, ctas, has_steps=self.steps > 0)
 
     def begin(self) -> None:
         """The sum as it is before the loop."""
