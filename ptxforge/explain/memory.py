@@ -67,7 +67,7 @@ def accesses_of(function: Function, target: Target) -> list[Access]:
 
 def _access(op: Operation, facts: AxisInfoAnalysis) -> Access:
     type = op.pointer.type
-    size, vector = type.element.pointee.bytes, max(1, op.vector)
+    size, vector = type.element.pointee.bytes, op.width
     guarded = op.guarded
     info = facts[op.pointer]
     if guarded > vector:  # the usual case is the one in which the kernel finds that it may be wide

@@ -68,6 +68,7 @@ import attrs
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.support.errors import IRError, VerificationError
+from ptxforge.support.target import Target
 
 ELEMENTWISE = "elementwise"
 COMMUTATIVE = "commutative"
@@ -341,6 +342,15 @@ class MemoryAccess(Operation):
     vector = attribute(int, 0)
     guarded = attribute(int, 1)
     aligned = attribute(bool, False)
+
+    @property
+    def width(self) -> int:
+        """How many elements one instruction moves; a scalar is moved alone."""
+        return self.vector or 1
+
+    def most_bytes(self, target: Target) -> int:
+        """How many bytes an instruction of ``target`` moves at most."""
+        return target.widest_global_access // 8
 
     is_silent = False
     """Whether nobody learns from an atomic access what was there, or that it was done."""

@@ -237,7 +237,7 @@ def _share(dot: Dot, count: int) -> int:
             dots += 1
         elif op.effects.fills == COPIES:
             type = op.pointer.type
-            copies += elements_per_thread(type.layout, type.shape) // max(1, op.vector)
+            copies += elements_per_thread(type.layout, type.shape) // op.width
     evenly = copies // dots
     is_few = isinstance(dot.result.type.layout, Mma) and evenly <= count // machine.PRODUCTS_PER_COPY_EVEN
     return max(1, evenly if is_few else count // machine.PRODUCTS_PER_COPY_EARLY)

@@ -15,6 +15,7 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import ALLOCATES, MemoryAccess
 from ptxforge.ir.warps import scratch_of
+from ptxforge.layouts.banks import register_run
 from ptxforge.support.errors import VerificationError
 from ptxforge.support.target import Target
 
@@ -67,11 +68,23 @@ def _where(value: Value) -> str:
 
 @_property(VECTORS)
 def every_access_has_a_width(function: Function, target: Target) -> None:
-    """Every tensor load, store and atomic_rmw says in ``vector`` how many elements one access moves."""
+    """Every tensor load, store and atomic_rmw says in ``vector`` how many elements one access moves, and no
+    more than lie side by side in a thread's registers and than the target moves."""
     for op in function.walk():
         if is_memory_access(op) and op.takes_vectors:
             if not op.vector:
                 raise VerificationError(f"no 'vector' on {op!r}")
+            most = most_in_a_vector(op, target)
+            if max(op.vector, op.guarded) > most:
+                raise VerificationError(f"at most {most} elements are one vector of {op!r}")
+
+
+def most_in_a_vector(op: MemoryAccess, target: Target) -> int:
+    """How many elements an instruction of a memory access may move: neighbours in a thread's registers, as
+    far as the target moves them at once."""
+    type = op.pointer.type
+    _, run = register_run(type.layout, type.shape)
+    return min(run, max(1, op.most_bytes(target) // type.element.pointee.bytes))
 
 
 @_property(OFFSETS)

@@ -5,7 +5,7 @@
 
 ``vector`` elements lie in consecutive registers of a thread (the lowest register bits of the access's
 layout), at consecutive addresses, the first of which is aligned to the whole; the mask is the same for all
-of them. At most 16 bytes, or 32 where the target has 256-bit accesses.
+of them. At most 16 bytes, or 32 where the target has 256-bit accesses; atomics as the target has them.
 
     %v = load %p, %m {guarded = 8, vector = 1} : …
 
@@ -39,11 +39,9 @@ def vectorize_memory(function: Function, target: Target) -> bool:
     if not accesses:
         return False
     facts = kept(AxisInfoAnalysis, function)
-    widest = target.widest_global_access // 8
     within = functools.partial(kept, FactsWithinVectors, function)
     for op in accesses:
-        limit = 16 if op.get_effects().is_atomic else widest
-        op.vector = vector_width(op, op.pointer.type.layout, facts, limit)
+        op.vector = vector_width(op, op.pointer.type.layout, facts, op.most_bytes(target))
         _guard(op, within)
         if op.guarded <= op.vector:
             why, cure = why_narrow(op, facts, T.element_type(op.elements).bytes, op.vector)

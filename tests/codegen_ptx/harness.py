@@ -20,6 +20,7 @@ from ptxforge.ir.ops import arith, control, memory, shape
 from ptxforge.layouts.encodings import Blocked, Slice
 from ptxforge.passes.advise_assembler import advise_assembler
 from ptxforge.passes.choose_sequences import choose_sequences
+from ptxforge.passes.properties import is_memory_access, most_in_a_vector
 from ptxforge.support.target import parse_target
 
 TARGETS = ("sm_80", "sm_90a", "sm_120")
@@ -112,9 +113,12 @@ class Kernel:
     def ptx(self, target: str = "sm_90a") -> str:
         if self.function.body.terminator is None:
             self.b.create(control.Return)
+        function, machine = self.function.clone(), parse_target(target)
+        for op in filter(is_memory_access, function.walk()):
+            op.vector = min(op.vector, most_in_a_vector(op, machine))
         for decide in (choose_sequences, advise_assembler):
-            decide(self.function, parse_target(target))
-        return emit(self.function, parse_target(target))
+            decide(function, machine)
+        return emit(function, machine)
 
     def run(
         self,

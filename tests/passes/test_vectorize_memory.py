@@ -10,8 +10,10 @@ from ptxforge.ir.ops.memory import Load, Store
 from ptxforge.ir.parser import parse_function
 from ptxforge.layouts.banks import register_run
 from ptxforge.layouts.encodings import Blocked, Mma, Slice
+from ptxforge.passes.properties import PROPERTIES, VECTORS
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
 from ptxforge.passes.vectorize_memory import vectorize_memory
+from ptxforge.support.errors import VerificationError
 from ptxforge.support.target import parse_target
 from tests.passes.elementwise import elementwise, pointers
 from tests.passes.gpu import TARGET, apply, operations, parse, up_to
@@ -147,3 +149,21 @@ def test_scalars_have_no_width():
     function = parse("%v = load %x : (ptr<f32>) -> f32\n store %out, %v : (ptr<f32>, f32)")
     assert not apply(function, vectorize_memory).attributes.get("vector")
     assert all("vector" not in op.attributes for op in operations(function, Load, Store))
+
+
+@pytest.mark.parametrize(("name", "width", "target", "most"), [
+    ("vector", 8, "sm_90a", 4), ("vector", 16, "sm_100", 8), ("guarded", 8, "sm_90a", 4),
+])  # fmt: skip
+def test_wider_than_may_be_is_refused(name, width, target, most):
+    """What a later pass makes of an access, too: the code generator does as it is told."""
+    layout = "#blocked<{sizePerThread = [8], threadsPerWarp = [32], warpsPerCTA = [4], order = [0]}>"
+    function = parse(f"""
+      %p = splat %x : (ptr<f32>) -> tensor<1024xptr<f32>, {layout}>
+      %v = load %p {{vector = 4}} : (tensor<1024xptr<f32>, {layout}>) -> tensor<1024xf32, {layout}>""",
+      parameters="%x: ptr<f32>")  # fmt: skip
+    (load,) = operations(function, Load)
+    check = PROPERTIES[VECTORS].check
+    check(function, parse_target(target))
+    setattr(load, name, width)
+    with pytest.raises(VerificationError, match=f"at most {most} elements"):
+        check(function, parse_target(target))

@@ -32,7 +32,7 @@ from ptxforge.codegen_ptx.lower.indices import (
     thread_columns,
     thread_xor,
 )
-from ptxforge.codegen_ptx.lower.memory import thread_owner, vector_width
+from ptxforge.codegen_ptx.lower.memory import thread_owner
 from ptxforge.codegen_ptx.lower.packing import pack, unpack
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx import pointers
@@ -57,7 +57,7 @@ def atomic_rmw(ctx: Lowering, op: ops.AtomicRMW) -> None:
     element = T.element_type(op.value.type)
     # There is no red.exch.
     used = op.is_used and op.kind != "store" or op.kind in ("xchg", "load")
-    width = _vector(ctx, op, element)
+    width = op.width
     values, places = ctx.get(op.value), pointers.addresses(ctx.b, ctx.get(op.pointer)[::width])
     masks = ctx.get(op.mask)[::width] if op.mask is not None else [None] * len(places)
     copies, mine = thread_owner(ctx, op.value.type)
@@ -93,17 +93,6 @@ def atomic_cas(ctx: Lowering, op: ops.AtomicCAS) -> None:
         result[i] = old
     access.fence_after()
     ctx.set(op, _share(ctx, op, result, element) if op.is_used else result)
-
-
-def _vector(ctx: Lowering, op: ops.AtomicRMW, element: T.Type) -> int:
-    """Elements per instruction."""
-    if op.kind != "fadd" or element not in (T.F16, T.BF16, T.F32):
-        return 1
-    width = vector_width(ctx, op, op.value.type)
-    if ctx.target.has_packed_atomics:
-        return width
-    # Before sm_90 there are only pairs, and only of f16.
-    return min(width, 2) if element is T.F16 else 1
 
 
 def _operand(b: Builder, x, element: T.Type) -> Register:

@@ -202,23 +202,3 @@ def thread_bit(b: Builder, mask: int) -> Register:
         if mask & (mask - 1):
             bits = b.pure("and.b32 %s, %s, 1;", "r", b.pure("popc.b32 %s, %s;", "r", bits))
         return b.pure("setp.ne.b32 %s, %s, 0;", "p", bits)
-
-
-@lru_cache(maxsize=4096)
-def consecutive_registers(layout: LinearLayout) -> int:
-    """How many registers, from each multiple of that number on, hold neighbouring elements along one
-    dimension."""
-    columns = layout.columns_of(REGISTER)
-    if not columns or columns[0] == 0 or columns[0] & (columns[0] - 1):
-        return 1
-    starts, position = {}, 0
-    for name, size in reversed(layout.out_dims):
-        bits = size.bit_length() - 1
-        starts[position] = bits
-        position += bits
-    first = columns[0].bit_length() - 1
-    limit = starts.get(first, 0)
-    count = 0
-    while count < min(limit, len(columns)) and columns[count] == 1 << (first + count):
-        count += 1
-    return 1 << count

@@ -1,8 +1,7 @@
 """Loads, stores, pointers, program ids.
 
-A tensor access is cut into vectors of ``vector`` elements (an attribute that the passes set from alignment,
-contiguity and mask constancy), as far as the layout's registers are neighbours. With
-``guarded``, wider ones are tried when the kernel runs (``guarded.py``).
+A tensor access is cut into vectors of ``vector`` elements, as ``vectorize_memory`` says. With ``guarded``,
+wider ones are tried when the kernel runs (``guarded.py``).
 """
 
 from __future__ import annotations
@@ -11,20 +10,14 @@ from collections.abc import Iterator
 
 from ptxforge.codegen_ptx.lower import exchange
 from ptxforge.codegen_ptx.lower.guarded import Vector, guarded_vector, load_singly, store_singly
-from ptxforge.codegen_ptx.lower.indices import (
-    consecutive_registers,
-    first_thread,
-    linear_of,
-    owner,
-    replication,
-)
+from ptxforge.codegen_ptx.lower.indices import first_thread, linear_of, owner, replication
 from ptxforge.codegen_ptx.lower.packing import elements_of, fresh_words, words_of
 from ptxforge.codegen_ptx.lowering import Lowering, Part, lowers
 from ptxforge.codegen_ptx.ptx import pointers
 from ptxforge.codegen_ptx.ptx.access import vector_load, vector_store
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir import types as T
-from ptxforge.ir.core import Operation, Value
+from ptxforge.ir.core import Value
 from ptxforge.ir.ops import memory as ops
 from ptxforge.ir.ops.control import Yield
 
@@ -69,25 +62,6 @@ def barrier(ctx: Lowering, op: ops.Barrier) -> None:
 # -- vectors ---------------------------------------------------------------------------------------------
 
 
-def vector_width(ctx: Lowering, op: Operation, type: T.Type) -> int:
-    """Elements per access: what the passes say, within the layout's neighbours and the target's widest."""
-    return _width(ctx, type, max(1, op.vector))
-
-
-def guarded_width(ctx: Lowering, op: Operation, type: T.Type, element: T.Type) -> int:
-    """Elements that an access tries to move at a time when it runs; 1 when it does not try."""
-    if element is T.I1 or isinstance(element, T.PointerType):
-        return 1
-    return _width(ctx, type, op.guarded)
-
-
-def _width(ctx: Lowering, type: T.Type, wanted: int) -> int:
-    if wanted == 1 or not isinstance(type, T.TensorType):
-        return 1
-    widest = ctx.target.widest_global_access // max(T.element_type(type).bits, 8)
-    return max(1, min(wanted, consecutive_registers(linear_of(type)), widest))
-
-
 def cache_policy(ctx: Lowering, eviction: str) -> Register | None:
     """The L2 policy operand for an eviction priority, or None for the normal one."""
     if not eviction:
@@ -110,9 +84,9 @@ def _modifiers(cache: str, eviction: str, volatile: bool = False) -> str:
 @lowers(ops.Load)
 def load(ctx: Lowering, op: ops.Load) -> None:
     element = T.element_type(op.result.type)
-    width = vector_width(ctx, op, op.result.type)
-    if (guarded := guarded_width(ctx, op, op.result.type, element)) > width:
-        _load_guarded(ctx, op, element, guarded)
+    width = op.width
+    if op.guarded > width:
+        _load_guarded(ctx, op, element)
         return
     places = pointers.addresses(ctx.b, ctx.get(op.pointer)[::width])
     masks = _every(ctx, op.mask, width)
@@ -132,9 +106,9 @@ def load(ctx: Lowering, op: ops.Load) -> None:
     ctx.set(op, result)
 
 
-def _load_guarded(ctx: Lowering, op: ops.Load, element: T.Type, width: int) -> None:
+def _load_guarded(ctx: Lowering, op: ops.Load, element: T.Type) -> None:
     """A load that tests when it runs which vectors it may load as a whole."""
-    b = ctx.b
+    b, width = ctx.b, op.guarded
     policy = cache_policy(ctx, op.eviction)
     reader = _Reader(ctx, op, element, width, policy)
     places = ctx.get(op.pointer)
@@ -222,18 +196,17 @@ def thread_owner(ctx: Lowering, type: T.Type) -> tuple[int, object]:
 def store(ctx: Lowering, op: ops.Store) -> None:
     b = ctx.b
     element = T.element_type(op.value.type)
-    width = vector_width(ctx, op, op.value.type)
-    guarded = guarded_width(ctx, op, op.value.type, element)
+    width = op.width
     values, parts = ctx.get(op.value), ctx.parts.pop(op.value, [])
     arriving = _as_they_come(ctx, op.value, parts, width)
-    if guarded > width or isinstance(element, T.PointerType):
+    if op.guarded > width or isinstance(element, T.PointerType):
         arriving = list(arriving)
     if isinstance(element, T.PointerType):
         values = [pointers.whole(b, x) for x in values]
     copies, mine = thread_owner(ctx, op.value.type)
     writer = _Writer(ctx, op, element)
-    if guarded > width:
-        _store_guarded(ctx, op, writer, guarded, values, copies, mine)
+    if op.guarded > width:
+        _store_guarded(ctx, op, writer, values, copies, mine)
         return
     places = ctx.get(op.pointer)[::width]
     masks = _every(ctx, op.mask, width)
@@ -260,10 +233,10 @@ def _as_they_come(ctx: Lowering, value: Value, parts: list[Part], width: int) ->
 
 
 def _store_guarded(
-    ctx: Lowering, op: ops.Store, writer: _Writer, width: int, values: list, copies: int, mine
+    ctx: Lowering, op: ops.Store, writer: _Writer, values: list, copies: int, mine
 ) -> None:
     """A store that tests when it runs which vectors it may write as a whole."""
-    b, element = ctx.b, writer.element
+    b, element, width = ctx.b, writer.element, op.guarded
     places = ctx.get(op.pointer)
     masks = ctx.get(op.mask) if op.mask is not None else [None] * len(places)
     starts = [i for i in range(0, len(places), width) if not i & copies]

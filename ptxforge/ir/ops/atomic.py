@@ -19,6 +19,7 @@ from ptxforge.ir.definition import (
     same_operand_types,
 )
 from ptxforge.layouts.scratch import atomic_scratch_bytes
+from ptxforge.support import machine
 from ptxforge.support.errors import VerificationError
 
 FLOAT_KINDS = ("fadd", "fmax", "fmin")
@@ -60,6 +61,16 @@ class AtomicRMW(Atomic):
     @property
     def is_silent(self) -> bool:
         return not self.is_used and self.sem == "relaxed"
+
+    def most_bytes(self, target):
+        """Only floats are added in vectors: f16 in pairs by every target, all of up to 32 bits from sm_90
+        on."""
+        element = T.element_type(self.value.type)
+        if self.kind != "fadd" or element not in (T.F16, T.BF16, T.F32):
+            return element.bytes
+        if target.has_packed_atomics:
+            return machine.VECTOR_BYTES
+        return 2 * element.bytes if element is T.F16 else element.bytes
 
     infer = gives_type_of(1)
 

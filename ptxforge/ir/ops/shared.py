@@ -248,7 +248,7 @@ class AsyncCopyGlobalToLocal(MemoryAccess, Piecewise):
 
     def plan(self) -> SharedAccess:
         """How threads copy."""
-        return access_of(self.elements, view_of(self.destination), max(1, self.vector))
+        return access_of(self.elements, view_of(self.destination), self.width)
 
     def pieces(self):
         return [()] * len(self.plan().accesses)

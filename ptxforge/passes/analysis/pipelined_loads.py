@@ -88,7 +88,7 @@ def _candidates(loop: For, by_tma: Callable[[Load], object]) -> list[Load]:
 def _is_eligible(op: Operation, by_tma: Callable[[Load], object]) -> bool:
     if not isinstance(op, Load) or op.volatile or not isinstance(op.result.type, T.TensorType):
         return False
-    piece = max(1, op.vector) * T.element_type(op.result.type).bytes
+    piece = op.width * T.element_type(op.result.type).bytes
     return piece >= machine.ASYNC_COPY_BYTES or bool(by_tma(op))
 
 

@@ -70,7 +70,7 @@ def _one_load(load: Load) -> tuple[str, str]:
 
 
 def _one_reason(load: Load) -> tuple[str, str]:
-    at_once = max(1, load.vector) * T.element_type(load.result.type).bytes
+    at_once = load.width * T.element_type(load.result.type).bytes
     if load.volatile:
         return "it is volatile", "leave volatile out"
     if at_once < machine.ASYNC_COPY_BYTES:
