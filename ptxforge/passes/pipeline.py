@@ -39,6 +39,7 @@ from ptxforge.passes.optimize_thread_locality import optimize_thread_locality
 from ptxforge.passes.overlap_products import overlap_products
 from ptxforge.passes.persistent_programs import persistent_programs
 from ptxforge.passes.pipeline_loops import pipeline_loops
+from ptxforge.passes.place_maps import place_maps
 from ptxforge.passes.plan_ctas import plan_ctas
 from ptxforge.passes.prefetch import prefetch
 from ptxforge.passes.properties import LAYOUTS, NO_ASSUMPTIONS, OFFSETS, VECTORS
@@ -262,6 +263,10 @@ GPU: tuple[Pass, ...] = (
         allocate_shared, "gpu", requires=(LAYOUTS,), establishes=(OFFSETS,),
         why="no pass below adds a buffer or a conversion; the code generator reads offsets, "
         "never computes them",
+    ),
+    Pass(
+        place_maps, "gpu", requires=(OFFSETS,), when=lambda target: target.has_tma,
+        why="how much shared memory a block takes is known, and so how many run at once",
     ),
     Pass(
         describe_products, "gpu", requires=(LAYOUTS,),

@@ -1,10 +1,7 @@
 """Tensor maps that a kernel makes: written by one thread in shared memory, published by its warp to global
-memory, where TMA reads them (PTX ISA, "Manipulating tensor-map objects").
-
-The memory is the module's own: a record for each block that can run at once, whoever launches the kernel, on
-whatever stream. A block takes the first free one from its own number on, and gives it back in the end.
-
-    record:  0 (free) or 1 | zeros | map 0 | map 1 | …            128 bytes each
+memory, where TMA reads them (PTX ISA, "Manipulating tensor-map objects"). Where each of them lies there
+stands on the operations (``ir/ops/tensor_map.py``). A block takes the first record that is free from its own
+number on, and gives it back in the end.
 """
 
 from __future__ import annotations
@@ -16,8 +13,7 @@ from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.pointers import whole
 from ptxforge.codegen_ptx.ptx.registers import Register
 from ptxforge.ir.ops import tensor_map as ops
-from ptxforge.ir.warps import threads_of
-from ptxforge.support import dtypes, machine
+from ptxforge.support import dtypes
 from ptxforge.support.tensor_map import BYTES, ELEMENT_TYPES, SWIZZLES, kind_of
 
 NAME = "tensor_map_workspace"
@@ -25,24 +21,9 @@ _ZEROS = 16
 """Where in a record there are as many zeros as the widest element has bytes."""
 
 
-def _record_bytes(ctx: Lowering) -> int:
-    return BYTES * (1 + len(ctx.function.walk(ops.MakeTensorMap)))
-
-
-def _records(ctx: Lowering) -> int:
-    """How many blocks of this kernel can run at once, at most."""
-    target, threads = ctx.target, threads_of(ctx.function)
-    shared = ctx.function.attributes.get("shared_bytes", 0) + machine.SYSTEM_SHARED_BYTES
-    on_one = min(
-        target.blocks_per_multiprocessor, target.threads_per_multiprocessor // threads,
-        target.shared_bytes_per_multiprocessor // shared,
-    )  # fmt: skip
-    return machine.MOST_MULTIPROCESSORS * max(on_one, 1)
-
-
 @lowers(ops.MapWorkspace)
 def workspace(ctx: Lowering, op: ops.MapWorkspace) -> None:
-    b, size, count = ctx.b, _record_bytes(ctx), _records(ctx)
+    b, size, count = ctx.b, op.record_bytes, op.records
     b.require(8, 3)
     b.declarations[f".global .align {BYTES} .b8 {NAME}[{size * count}];"] = None
     start = b.pure("cvta.global.u64 %s, %s;", "q", b.pure(f"mov.b64 %s, {NAME};", "q"))
@@ -86,8 +67,7 @@ def release(ctx: Lowering, op: ops.ReleaseWorkspace) -> None:
 def make(ctx: Lowering, op: ops.MakeTensorMap) -> None:
     """The fields that are not written are zero: no interleaving, zeros outside of the tensor."""
     b = ctx.b
-    number = ctx.function.walk(ops.MakeTensorMap).index(op)
-    where = b.register(b.add(ctx.scalar(op.workspace), BYTES * (1 + number)), "q")
+    where = b.register(b.add(ctx.scalar(op.workspace), op.offset), "q")
     template = b.register(address(ctx, op.template))
     own = b.pure("mad.lo.u32 %s, %s, 4, %s;", "r", thread_id(b), template)
     b.effect("st.shared.b32 [%s], 0;", own, guard=is_in_first_warp(b))

@@ -10,7 +10,10 @@
 
 A map lies in global memory, where TMA reads it: in a place of its block's own. Threads write it in shared
 memory and publish it there; every ``make_tensor_map`` has one place, so that no copy that reads the last map
-may be under way.
+may be under way. The memory is the module's own, in records, one for each block that can run at once; a block
+takes a free one, whoever launches the kernel, on whatever stream. ``place_maps`` gives maps their places:
+
+    record:  0 (free) or 1 | zeros | map 0 | map 1 | …            128 bytes each
 """
 
 from __future__ import annotations
@@ -35,7 +38,10 @@ from ptxforge.support.tensor_map import BYTES
 @define("map_workspace", effects=SIDE_EFFECT)
 class MapWorkspace(Operation):
     """The address of global memory for the maps that the block makes, which no other block has until
-    ``release_workspace``."""
+    ``release_workspace``: one of so many ``records`` of ``record_bytes`` each."""
+
+    records = attribute(int, 0)
+    record_bytes = attribute(int, 0)
 
     infer = gives(T.I64)
 
@@ -52,7 +58,7 @@ class ReleaseWorkspace(Operation):
 @define("make_tensor_map", effects=SIDE_EFFECT)
 class MakeTensorMap(Operation):
     """The map of a tensor at ``base``, by way of ``template``, 128 bytes of shared memory that only these
-    operations use.
+    operations use. Its place is ``offset`` bytes behind the beginning of the record.
 
     ``sizes`` has an entry for each dimension, outermost first: its size in elements, or 0 where an operand
     says it (``i32``; a tensor with a size below 1 is read as zeros). The strides follow (``i64``, elements),
@@ -68,6 +74,7 @@ class MakeTensorMap(Operation):
     dtype = attribute(str)
     box = attribute(tuple)
     swizzle = attribute(int, 0)
+    offset = attribute(int, -1)
 
     infer = gives(T.TENSOR_MAP)
 
