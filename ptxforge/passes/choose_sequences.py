@@ -5,12 +5,14 @@
     %e = exp %x : tensor<1024xf32, #blocked>
     %q = divf %x, %y : tensor<1024xf32, #blocked>
     %r = remsi %i, %n : tensor<1024xi32, #blocked>
+    %m = cmpi %i, %n {predicate = "slt"} : …
 
     %w:3 = reduce %x, %y, %z {axis = 0, by_lanes = true} …                  (after)
     %s = scan %x {axis = 0, lanes_at_once = 5} …
     %e = exp %x {together = [8, 128]} : tensor<1024xf32, #blocked>
     %q = divf %x, %y {reciprocal_from = 4} : tensor<1024xf32, #blocked>
     %r = remsi %i, %n {mostly_inside = true} : tensor<1024xi32, #blocked>
+    %m = cmpi %i, %n {differences_from = 3, predicate = "slt"} : …
 
 What each attribute says stands in the operation's definition. All sequences of an operation mean the same;
 without an attribute it is made of the plainest one. How many values of a tensor are equal in a thread shows
@@ -24,7 +26,7 @@ from collections.abc import Callable
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.definition import EXPENSIVE
-from ptxforge.ir.ops.arith import DivF, DivSI, DivUI, RemSI, RemUI
+from ptxforge.ir.ops.arith import CmpI, DivF, DivSI, DivUI, RemSI, RemUI
 from ptxforge.ir.ops.control import ancestors, loops_around
 from ptxforge.ir.ops.math import Exp
 from ptxforge.ir.ops.reduce import Associative, Reduce, Scan
@@ -135,6 +137,18 @@ def _remainder(op: RemSI | RemUI) -> dict[str, object]:
     return {"mostly_inside": is_apart and not loops_around(op)}
 
 
+# -- comparisons -------------------------------------------------------------------------------------------
+
+
+def _comparison(op: CmpI) -> dict[str, object]:
+    """What is compared with a bound is mostly a range: a value and constants."""
+    fewest = machine.COMPARED_SUMS
+    is_bounded = op.predicate == "slt" and T.element_type(op.lhs.type) is T.I32
+    is_shared = is_bounded and constant_of(op.rhs) is None and _may_have(op, fewest)
+    return {"differences_from": fewest if is_shared else 0}
+
+
 _CHOICES: dict[type[Operation], Callable[..., dict[str, object]]] = {
     Reduce: _reduce, Scan: _scan, Exp: _exponential, DivF: _quotient, RemSI: _remainder, RemUI: _remainder,
+    CmpI: _comparison,
 }  # fmt: skip

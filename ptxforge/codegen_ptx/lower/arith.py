@@ -36,7 +36,6 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
 from ptxforge.ir.ops import arith as ops
 from ptxforge.ir.ops.reduce import Reduce
-from ptxforge.support import machine
 
 
 def _element(op: Operation) -> T.Type:
@@ -249,8 +248,8 @@ def compare_integers(ctx: Lowering, op: ops.CmpI) -> None:
     elif element.bits == 1:
         results = _each(operands, lambda x, y: _compare_bits(b, op.predicate, x, y))
     else:
-        sums = element.bits == 32 and op.predicate == "slt"
-        compare = _comparison_of_sums(operands) if sums else integer_compare
+        fewest = op.differences_from
+        compare = _comparison_of_sums(operands, fewest) if fewest else integer_compare
         results = _each(operands, lambda x, y: compare(b, op.predicate, x, y, element.bits))
     ctx.set(op, results)
 
@@ -266,9 +265,9 @@ def _each(operands: list[list], function: Callable) -> list:
 _FAR = 1 << 30
 
 
-def _comparison_of_sums(operands: list[list]) -> Callable:
-    """``root + constant < bound`` for many constants as ``constant < bound - root``: one instruction for
-    each.
+def _comparison_of_sums(operands: list[list], fewest: int) -> Callable:
+    """``root + constant < bound``, of 32 bits, as ``constant < bound - root``, one instruction each, where a
+    thread compares ``fewest`` such sums or more.
 
     The difference cannot wrap where the root is between 0 and 2^30 and the bound is not less than -2^30;
     less than that it can be taken for -2^30, since no sum is below."""
@@ -278,7 +277,7 @@ def _comparison_of_sums(operands: list[list]) -> Callable:
         root, constant = b.split(x)
         low, high = (root and root.range) or (-1, 0)
         if (
-            counts[root, y] < machine.COMPARED_SUMS
+            counts[root, y] < fewest
             or low < 0
             or high > _FAR
             or abs(constant) > _FAR

@@ -155,10 +155,8 @@ def _divide(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def _remainder(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """C's remainder: the sign is the dividend's. By zero: the dividend."""
-    zero = y == 0
-    safe = np.where(zero, np.ones_like(y), y)
     with np.errstate(all="ignore"):
-        return np.where(zero, x, x - _divide(x, safe) * safe).astype(x.dtype)
+        return (x - _divide(x, y) * y).astype(x.dtype)
 
 
 def _quotient(operands: list[facts.AxisInfo], by: int | None) -> facts.AxisInfo:
@@ -292,8 +290,7 @@ class ShrUI(BinaryInt):
     """Logical shift right; 0 when the amount is the width or more."""
 
     def evaluate(self, x, y):
-        unsigned = as_unsigned(x)
-        return _shift(np.right_shift, unsigned, y, np.zeros_like(unsigned)).view(x.dtype)
+        return _shift(np.right_shift, as_unsigned(x), y, as_unsigned(np.zeros_like(x))).view(x.dtype)
 
     axis_info = ShrSI.axis_info
 
@@ -356,11 +353,14 @@ _INTEGER_COMPARISONS = {
 @define("cmpi", traits=[ADDRESSING])
 class CmpI(Comparison):
     """Integer (or pointer) comparison to ``i1``. ``predicate``:
-    eq ne, signed slt sle sgt sge, unsigned ult ule ugt uge."""
+    eq ne, signed slt sle sgt sge, unsigned ult ule ugt uge. ``differences_from`` so many sums of one value
+    and constants on that a thread compares with one bound, ``value + constant < bound`` is
+    ``constant < bound - value`` (``choose_sequences``); 0: never."""
 
     lhs = operand(NUMBER_OR_POINTER)
     rhs = operand(NUMBER_OR_POINTER)
     predicate = attribute(tuple(_INTEGER_COMPARISONS))
+    differences_from = attribute(int, 0)
 
     def evaluate(self, x, y):
         of_sign = as_unsigned if self.predicate.startswith("u") else as_signed
