@@ -56,6 +56,18 @@ def _is_number(node: ast.expr) -> bool:
     return isinstance(node, ast.BinOp) and _is_number(node.left) and _is_number(node.right)
 
 
+def test_the_code_generator_has_no_thresholds():
+    """What a number decides, a pass decides: lowering finds it written on the operation."""
+    folder, found = ROOT / "codegen_ptx" / "lower", set()
+    for path in folder.glob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "ptxforge.support":
+                found |= {(path.name, alias.name) for alias in node.names if alias.name == "machine"}
+            elif isinstance(node, ast.ImportFrom) and node.module == "ptxforge.support.machine":
+                found |= {(path.name, alias.name) for alias in node.names}
+    assert found == {("partition.py", "WARP_SIZE")}
+
+
 def test_no_tuning_elsewhere():
     folders = [ROOT / name for name in ("passes", "codegen_ptx", "layouts")]
     files = [path for folder in folders for path in sorted(folder.rglob("*.py"))]

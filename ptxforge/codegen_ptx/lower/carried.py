@@ -2,7 +2,8 @@
 
 A carried tensor takes one register per component of its entries, not per entry: offsets that all advance
 alike are one register and constants, a tensor of pointers that advances alike is one 64-bit base. Entries
-that are copies of each other in the layout share.
+are copies of each other in the layout share. Which it is follows from how the loop changes the value: there
+are never more components than entries.
 """
 
 from __future__ import annotations

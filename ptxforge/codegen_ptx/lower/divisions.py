@@ -10,7 +10,9 @@ CONSTANT    A quotient by a power of two is a shift; to round towards zero, 2**k
 NARROW      64-bit numbers take a call of some 100 instructions. Offsets are mostly below 2**32 and positive,
             though 64 bits wide: then they are divided as 32-bit ones, and the call is rare code.
 WRAPPED     ``x % n`` of a tensor mostly keeps indices inside a matrix, and most tiles lie inside anyway: then
-            the remainder is x, and dividing is rare code.
+            the remainder is x, and dividing is rare code. Where that is so says ``mostly_inside``.
+
+The first two are no choices: every constant divisor, and every pair of 64-bit numbers, is divided so.
 
 *Quotients of many f32 by one divisor.* ``div.full.f32`` is ``(x · k) · rcp(y · k)`` with a power of two ``k``
 that keeps the reciprocal normal: 1/4 for |y| > 2^126, 2^24 for |y| < 2^-126, else 1. (So ptxas expands it,

@@ -116,7 +116,8 @@ def _butterflies(b: Builder, columns: Columns, bits: Iterable[int], combine: Com
 
 
 def _redux_name(ctx: Lowering, combine: Combiner) -> str | None:
-    """The ``redux.sync`` operation that does the whole butterfly, if there is one."""
+    """The ``redux.sync`` operation that does the whole butterfly, if the target has one: one instruction in
+    place of ten, and no choice therefore."""
     if combine.elements[0] is T.I32:
         return _REDUX.get(combine.name)
     if combine.elements[0] is T.F32 and ctx.target.has_redux_f32 and combine.name in _REDUX_FLOAT:
@@ -171,7 +172,11 @@ def _writer_mask(layout: LinearLayout, axis: int) -> int:
 
 
 class Scratch:
-    """Where partial results lie, those of each warp along the axis (that ``warp_bits`` number)."""
+    """Where partial results lie, those of each warp along the axis (that ``warp_bits`` number).
+
+    The layout of the results says in which order: what a thread reads lies side by side. Where it has
+    ``neighbours`` among the results, those of one warp do; else the partial results of one element by all
+    warps."""
 
     def __init__(self, ctx: Lowering, slices: LinearLayout | None, warp_bits: tuple[int, ...] = ()):
         self.b = ctx.b
@@ -185,8 +190,8 @@ class Scratch:
             self.constants = register_constants(slices)
             columns = list(thread_columns(slices))
             self.neighbours = slices.num_consecutive_in_out()
-        self.by_warp = self.neighbours > 1
-        self.result_unit, self.warp_unit = (1, self.results) if self.by_warp else (self.warps, 1)
+        self.has_rows_of_warps = self.neighbours > 1
+        self.result_unit, self.warp_unit = (1, self.results) if self.has_rows_of_warps else (self.warps, 1)
         self.read_columns = [column * self.result_unit for column in columns]
         self.write_columns = self.read_columns + [0] * (5 + max(warp_bits, default=-1) + 1 - len(columns))
         for index, bit in enumerate(warp_bits):
@@ -199,7 +204,7 @@ class Scratch:
         """Store this warp's partial results."""
         size = 8 if words[0].kind in "qd" else 4
         thread = self._thread(self.write_columns, size)
-        width = min(self.neighbours, 16 // size) if self.by_warp else 1
+        width = min(self.neighbours, 16 // size) if self.has_rows_of_warps else 1
         done = set()
         for i in range(0, len(words), width):
             if self.constants[i] not in done:
@@ -216,7 +221,7 @@ class Scratch:
         size = 8 if kind in "qd" else 4
         thread = self._thread(self.read_columns, size)
         found: dict[tuple[int, int], Register] = {}
-        if self.by_warp:
+        if self.has_rows_of_warps:
             width = min(self.neighbours, 16 // size)
             places = [
                 (warp, i, width, 1)
@@ -238,5 +243,5 @@ class Scratch:
                 words = self.load(thread, start + offset, results * warps, kind)
                 seen[offset] = words
             for k, word in enumerate(words):
-                found[(warp, i + k) if self.by_warp else (warp + k, i)] = word
+                found[(warp, i + k) if self.has_rows_of_warps else (warp + k, i)] = word
         return [[found[warp, i] for i in range(len(self.constants))] for warp in range(self.warps)]

@@ -22,6 +22,9 @@ An integer that is taken off next (a zero point: ``x - 8.0``) is taken off toget
 difference is exact either way.
 
 Signed bytes have 7 bits and a sign: ``(128 + low 7 bits) - (sign ? 256 : 128)``.
+
+Nothing is weighed here: what the registers are known to hold says which of these forms are right. The first
+that is, is taken; where none is, numbers are converted.
 """
 
 from __future__ import annotations
