@@ -290,9 +290,10 @@ def begin(v: Visitor, loop: Loop, going: Any) -> None:
 
 
 def end(v: Visitor, loop: Loop, node: ast.AST) -> Outcome:
-    """After the loop: return, if an iteration has. The hidden names are gone."""
+    """After the loop: return, if an iteration has. The hidden names are gone. (Where no ``return`` was built,
+    because conditions known while compiling leave none, nothing has.)"""
     outcome = None
-    if loop.returned:
+    if loop.returned and v.scope[loop.result] is not NOTHING:
         test, value = (_read(name, node) for name in (loop.returned, loop.result))
         give = ast.copy_location(ast.Return(value), node)
         check = ast.copy_location(ast.If(test, [give], []), node)
@@ -392,5 +393,4 @@ def needs_result(v: Visitor, loop: Loop | None, scope: dict[str, Any]) -> bool:
 def keep_static_result(v: Visitor, loop: Loop | None, scope: dict[str, Any]) -> None:
     """What iterations return, if it is known while compiling, is the same after the loop."""
     if loop is not None and loop.result and not leaves_of(scope[loop.result]):
-        found = scope[loop.result]
-        v.scope[loop.result] = None if found is NOTHING else found
+        v.scope[loop.result] = scope[loop.result]

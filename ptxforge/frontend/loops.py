@@ -23,7 +23,7 @@ from ptxforge.frontend.carried import (
     refuse_else,
 )
 from ptxforge.frontend.context import default_dtype
-from ptxforge.frontend.control import NOTHING, scalar_condition, unless_returned, zero_like
+from ptxforge.frontend.control import scalar_condition, unless_returned, zero_like
 from ptxforge.frontend.convert import cast, common_integer
 from ptxforge.frontend.expressions import bind
 from ptxforge.frontend.semantics import arith
@@ -423,8 +423,6 @@ def unroll(v: Visitor, node: ast.For, items: Sequence[Any]) -> Outcome:
     loop.kept = [*source.assigned_in([node.target, *node.body]), *loop.hidden]
     begin(v, loop, going=False)
     _from_unless_stopped(v, node, items, 0, loop)
-    if loop.result and v.scope[loop.result] is NOTHING:
-        v.scope[loop.result] = None
     return end(v, loop, node)
 
 

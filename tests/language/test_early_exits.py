@@ -239,9 +239,37 @@ def unrolled_in_a_loop(x, out, n, limit):
     tl.store(out + 1, total)
 
 
+@ptxforge.jit
+def never_early(x, n, limit):
+    """Conditions that are known while compiling leave none of these statements."""
+    total = 0
+    for i in range(n):
+        for j in tl.static_range(3):
+            if total >= 0:
+                if j != j:
+                    return total + 100
+            if j == 2 and total > 1000:
+                break
+            total += tl.load(x + i) * j
+    while total > 50:
+        if 2 < 1:
+            return limit
+        total -= 7
+    for j in tl.static_range(2):
+        if j > 5:
+            return 1.5
+    return total
+
+
+@ptxforge.jit
+def unreached_returns(x, out, n, limit):
+    tl.store(out, never_early(x, n, limit))
+
+
 KERNELS = [
     break_for, continue_for, both_for, descending, return_for, return_value, nested, break_while, endless,
     walrus, unrolled, unrolled_return, static_break, unrolled_in_a_loop,
+    unreached_returns,
 ]  # fmt: skip
 
 
