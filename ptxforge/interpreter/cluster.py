@@ -9,10 +9,20 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-from ptxforge.interpreter.control import combine, results
+import numpy as np
+
+from ptxforge.interpreter.control import combine, results, scanned
 from ptxforge.interpreter.registry import interprets
-from ptxforge.ir.ops.reduce import ReduceCtas
+from ptxforge.ir.core import Function
+from ptxforge.ir.ops.memory import Barrier
+from ptxforge.ir.ops.reduce import ReduceCtas, Scan
 from ptxforge.support.errors import InterpreterError
+
+
+def do_ctas_meet(function: Function) -> bool:
+    """Whether the CTAs of a program wait for each other."""
+    exchanges = function.walk(ReduceCtas) + tuple(op for op in function.walk(Scan) if op.ranks)
+    return bool(exchanges) or any(op.of_cluster for op in function.walk(Barrier))
 
 
 class Meetings:
@@ -65,9 +75,32 @@ class Meetings:
 
 @interprets(ReduceCtas)
 def reduce_ctas(program, op, *inputs):
-    said = program.meetings.exchange(program.rank, inputs)
-    members = [rank for rank in sorted(said) if not (rank ^ program.rank) & ~op.ranks]
-    parts = [said[rank] for rank in members]
+    parts = list(_members(program, op, inputs).values())
     while len(parts) > 1:
         parts = [combine(program, op, one, other) for one, other in zip(parts[::2], parts[1::2])]
     return results(parts[0])
+
+
+@interprets(Scan)
+def scan(program, op, *inputs):
+    arrays = scanned(program, op, [np.moveaxis(x, op.axis, 0) for x in inputs])
+    if op.ranks:
+        last = 0 if op.reverse else -1
+        totals = _members(program, op, [x[last] for x in arrays])
+        before = [r for r in totals if (r > program.rank if op.reverse else r < program.rank)]
+        for rank in sorted(before, reverse=not op.reverse):  # the nearest first
+            spread = [np.broadcast_to(total, x.shape) for total, x in zip(totals[rank], arrays)]
+            arrays = combine(program, op, spread, arrays)
+    return results([np.moveaxis(x, 0, op.axis) for x in arrays])
+
+
+@interprets(Barrier)
+def barrier(program, op):
+    if op.of_cluster and program.meetings is not None:
+        program.meetings.exchange(program.rank, None)
+
+
+def _members(program, op, value: Any) -> dict[int, Any]:
+    """What the CTAs bring whose ranks differ in the bits ``op.ranks`` alone, in the order of these."""
+    said = program.meetings.exchange(program.rank, value)
+    return {rank: said[rank] for rank in sorted(said) if not (rank ^ program.rank) & ~op.ranks}

@@ -11,7 +11,7 @@ import numpy as np
 
 from ptxforge.interpreter.registry import interprets
 from ptxforge.ir.ops.control import For, If, While
-from ptxforge.ir.ops.reduce import Reduce, Scan
+from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.support.errors import InterpreterError
 
 
@@ -53,9 +53,8 @@ def reduce(program, op, *inputs):
     return results([x[0] for x in arrays])
 
 
-@interprets(Scan)
-def scan(program, op, *inputs):
-    arrays = [np.moveaxis(x, op.axis, 0) for x in inputs]
+def scanned(program, op, arrays: list[np.ndarray]) -> list[np.ndarray]:
+    """The scan of arrays along their first axis."""
     if op.reverse:
         arrays = [x[::-1] for x in arrays]
     distance, length = 1, len(arrays[0])
@@ -65,7 +64,7 @@ def scan(program, op, *inputs):
         distance *= 2
     if op.reverse:
         arrays = [x[::-1] for x in arrays]
-    return results([np.moveaxis(x, 0, op.axis) for x in arrays])
+    return arrays
 
 
 def combine(program, op, left: list[np.ndarray], right: list[np.ndarray]) -> list[np.ndarray]:

@@ -11,12 +11,11 @@ import attrs
 import numpy as np
 
 from ptxforge.interpreter.address_space import AddressSpace
-from ptxforge.interpreter.cluster import Meetings
+from ptxforge.interpreter.cluster import Meetings, do_ctas_meet
 from ptxforge.interpreter.debugger import Debugger
 from ptxforge.interpreter.registry import HANDLERS
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
-from ptxforge.ir.ops.reduce import ReduceCtas
 from ptxforge.support import programs, tensor_map
 from ptxforge.support.errors import ArgumentError, InterpreterError, LaunchInterrupt
 from ptxforge.support.location import describe
@@ -62,7 +61,7 @@ def run(
     with np.errstate(all="ignore"):
         ctas = function.attributes.get("planned_ctas", 1)
         for z, y, x in np.ndindex(*grid[::-1]):
-            meetings = Meetings(ctas) if ctas > 1 and function.walk(ReduceCtas) else None
+            meetings = Meetings(ctas) if ctas > 1 and do_ctas_meet(function) else None
 
             def work(rank: int, index=(x, y, z), meetings=meetings) -> None:
                 program = Program(function, memory, index, grid, output, plans)

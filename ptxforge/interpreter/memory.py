@@ -20,7 +20,7 @@ from ptxforge.ir.ops.descriptor import (
     DescriptorStore,
     MakeDescriptor,
 )
-from ptxforge.ir.ops.memory import Barrier, GetCtaRank, GetNumPrograms, GetProgramId, Load, Store
+from ptxforge.ir.ops.memory import GetCtaRank, GetNumPrograms, GetProgramId, Load, Store
 
 
 @interprets(GetProgramId)
@@ -36,11 +36,6 @@ def get_num_programs(program, op):
 @interprets(GetCtaRank)
 def get_cta_rank(program, op):
     return np.int32(program.rank >> op.first & op.parts - 1)
-
-
-@interprets(Barrier)
-def barrier(program, op):
-    return None
 
 
 @interprets(Load)

@@ -103,6 +103,13 @@ def scan_scratch_bytes(layout: LinearLayout, axis: int, element_bits: Sequence[i
     return max(per_run, default=0)
 
 
+def totals_bytes(layout: LinearLayout, axis: int, element_bits: Sequence[int]) -> int:
+    """Bytes for the totals of whole rows along ``axis``, which a scan over several CTAs exchanges;
+    those of an operand begin at a multiple of 8."""
+    rows = prod(size for d, (_, size) in enumerate(layout.out_dims) if d != axis)
+    return sum(max(rows * container_bytes(bits), 8) for bits in element_bits)
+
+
 def gather_scratch_bytes(source_shape: Sequence[int], element_bits: int) -> int:
     """Bytes for a gather: the whole source tile."""
     return prod(source_shape) * container_bytes(element_bits)

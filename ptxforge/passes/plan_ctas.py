@@ -15,58 +15,45 @@ dimension; what has none is the same in all CTAs. (In the words of the layouts, 
 of parts along a cut dimension and 1 along others.) From here on a function describes one CTA: layouts, shared
 memory and barriers are a CTA's own.
 
-DIMENSIONS  Operations tie dimensions of operands and results together: those of an elementwise operation one
-            by one, a product's rows and columns to those of its operands. Dimensions that are tied together
-            are cut together. Those along which values meet (the inner dimension of a product, the axis of a
-            scan) are not cut, nor are those of an operation that this pass does not know.
+DIMENSIONS  Operations tie dimensions of operands and results together (``analysis/cta_dimensions.py``), and
+            those that are tied together are cut together. The inner dimension of a product is not cut, nor
+            the axis of a flip, nor what is gathered from, nor are those of an operation that this pass does
+            not know.
 CHOICE      The cluster is given out in factors of 2, each to the dimension that most of what is stored has
-            (of what is loaded, where that has none), then to the longest; to one that is reduced only where
-            there is no other. A part of a product keeps 16 rows and columns.
+            (of what is loaded, where that has none), then to the longest; to one that is reduced or scanned
+            only where there is no other. A part of a product keeps 16 rows and columns.
 REDUCED     Along the axis of a reduction each CTA combines its part, and then they combine what they have
-            (``reduce_ctas``). So do counts of a histogram.
-ONCE        What lacks a cut dimension is stored by the first CTA along it alone; so are relaxed atomics whose
-            results nobody needs.
-ALONE       Where no dimension can be cut, or where CTAs would have to wait for each other (atomics whose
-            results all of them need, memory that another CTA has written before, barriers), the first CTA
-            runs the program and the others have nothing to do: a remark says why.
+            (``reduce_ctas``). So do counts of a histogram. Along that of a scan each scans its part, and puts
+            in front of it what the CTAs before it have (``scan {ranks}``).
+ONCE        What lacks a cut dimension is stored, asserted and printed by the first CTA along it alone; so are
+            relaxed atomics whose results nobody needs.
+SHARED      Other atomics, and volatile loads, that lack a cut dimension are done by the first CTA, and all
+            get its result. All CTAs meet before it does what is to release what they have stored.
+MEETINGS    ``tl.debug_barrier`` is a barrier of all CTAs. There is another one where a CTA may read or write
+            what another one has written (``analysis/cta_conflicts.py``).
+ALONE       Where no dimension can be cut, or something is for a whole program (printing a tensor, assembly
+            with effects), the first CTA runs the program and the others have nothing to do: a remark says
+            why.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import combinations, product
-
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
-from ptxforge.ir.definition import ADDRESSING, ELEMENTWISE, MemoryAccess
-from ptxforge.ir.ops.arith import AddI, AndI, CmpI, MulI
+from ptxforge.ir.definition import ADDRESSING, MemoryAccess
+from ptxforge.ir.ops.arith import AddI, AndI, CmpI, MulI, OrI
 from ptxforge.ir.ops.atomic import AtomicRMW
-from ptxforge.ir.ops.control import If, Loop, Yield
-from ptxforge.ir.ops.dot import Dot
-from ptxforge.ir.ops.memory import GetCtaRank, Store
-from ptxforge.ir.ops.reduce import Combining, Reduce, ReduceCtas, Scan
-from ptxforge.ir.ops.shape import (
-    Broadcast,
-    Constant,
-    ExpandDims,
-    Flip,
-    Gather,
-    Histogram,
-    Join,
-    MakeRange,
-    Reshape,
-    Splat,
-    Split,
-    Trans,
-)
+from ptxforge.ir.ops.control import If, Yield
+from ptxforge.ir.ops.debug import Assert, Print
+from ptxforge.ir.ops.memory import Barrier, GetCtaRank, Store
+from ptxforge.ir.ops.reduce import Reduce, ReduceCtas, Scan
+from ptxforge.ir.ops.shape import Constant, Histogram, MakeRange, Splat
 from ptxforge.passes.analysis.assumptions import weaken_hints
-from ptxforge.passes.analysis.roots import root_of
+from ptxforge.passes.analysis.cta_conflicts import Meetings, conflicts
+from ptxforge.passes.analysis.cta_dimensions import Dimension, Dimensions, tensors
 from ptxforge.support.target import Target
 
-Dimension = tuple[Value, int]
-
-_LEAST_OF_A_PRODUCT = 16
 _MOST_TWINS = 2000
 
 
@@ -76,18 +63,19 @@ def plan_ctas(function: Function, target: Target) -> bool:
     if ctas == 1 or "planned_ctas" in function.attributes:
         return False
     function.attributes["planned_ctas"] = ctas
-    places = {op: op.pointer for op in function.walk(MemoryAccess)}
-    _separate_indices(function)
-    dimensions = _Dimensions(function, places)
     reason = _why_alone(function)
-    cuts = {} if reason else dimensions.choose(ctas)
-    reason = reason or _why_not_cut(places, dimensions, cuts)
+    if not reason:
+        places = {op: op.pointer for op in function.walk(MemoryAccess)}
+        _separate_indices(function)
+        dimensions = Dimensions(function, places)
+        plan = _Plan(function, dimensions, dimensions.choose(ctas))
+        reason = plan.why_not(places)
     if reason:
         text = f"the first of the {ctas} CTAs of a cluster does all the work: {reason}"
         function.remarks.add("one-cta-works", text, function.location)
         _leave_to_the_first(function, ctas)
     else:
-        _Cutter(function, dimensions, cuts).cut()
+        _Cutter(plan).cut()
     return True
 
 
@@ -121,56 +109,73 @@ def _is_index(op: Operation) -> bool:
 # ---- whether ---------------------------------------------------------------------------------------------
 def _why_alone(function: Function) -> str:
     """What forbids that CTAs share the program, whatever is cut; empty if nothing does."""
+    known: set[Operation] = set(function.walk((MemoryAccess, Barrier, Assert)))
+    for op in function.walk(Print):
+        if not any(isinstance(value.type, T.TensorType) for value in op.values):
+            known.add(op)
     for op in function.walk():
         effects = op.get_effects()
-        if isinstance(op, MemoryAccess):
-            if effects.other and not effects.writes:
-                return f"a volatile '{op.name}' waits for others"
-        elif effects.other or "global" in effects.reads | effects.writes:
+        if op in known:
+            continue
+        if effects.other or "global" in effects.reads | effects.writes:
             return f"'{op.name}' is for a whole program"
     return ""
 
 
-def _writes(op: Operation) -> bool:
-    return isinstance(op, MemoryAccess) and bool(op.get_effects().writes)
+class _Plan:
+    """What becomes of a function's operations with these cuts."""
+
+    def __init__(self, function: Function, dimensions: Dimensions, cuts: dict[Dimension, int]):
+        self.function, self.dimensions, self.cuts = function, dimensions, cuts
+        axes = [(op, (op.inputs[0], op.axis)) for op in function.walk(Reduce)]
+        axes += [(op, (op.x, 0)) for op in function.walk(Histogram)]
+        self.reduced = self._of_cut_dimensions(axes)
+        """Reductions along a cut dimension, and which it is."""
+        self.scanned = self._of_cut_dimensions(
+            [(op, (op.inputs[0], op.axis)) for op in function.walk(Scan)]
+        )
+        """Scans along one."""
+        lacking = {op: dimensions.missing(op.pointer, cuts) for op in function.walk(MemoryAccess)}
+        self.shared = [op for op, missing in lacking.items() if missing and _is_shared(op)]
+        """See SHARED."""
+        lacking |= {op: dimensions.missing(op.condition, cuts) for op in function.walk(Assert)}
+        lacking |= {op: list(cuts) for op in function.walk(Print)}
+        self.lacking = lacking
+        """Which cut dimensions operations lack: along these, all CTAs would do the same."""
+        self.meetings: Meetings | None = None
+
+    def _of_cut_dimensions(
+        self, axes: list[tuple[Operation, Dimension]]
+    ) -> list[tuple[Operation, Dimension]]:
+        found = [(op, self.dimensions.of(axis)) for op, axis in axes]
+        return [(op, name) for op, name in found if name in self.cuts]
+
+    def why_not(self, places: dict[MemoryAccess, Value]) -> str:
+        """What forbids these cuts; empty if nothing does. ``places`` has the pointers of all accesses, as the
+        program computes them."""
+        if not self.cuts:
+            return "no dimension of what it stores can be cut"
+        for op in self.shared:
+            if op.is_used and isinstance(T.element_type(op.result.type), T.PointerType):
+                return f"'{op.name}' of a pointer is done once for the whole program"
+        after: set[Operation] = {op for op, _ in self.reduced + self.scanned}
+        after.update(self.function.walk(Barrier))
+        after.update(op for op in self.shared if op.is_used or _has_sem(op, "acquire"))
+        before = {op for op in self.shared if _has_sem(op, "release")}
+        pairs = conflicts(places, self.dimensions, self.cuts)
+        self.meetings = Meetings(self.function, pairs, before, after)
+        return ""
 
 
-def _why_not_cut(
-    places: dict[Operation, Value], dimensions: _Dimensions, cuts: dict[Dimension, int]
-) -> str:
-    """What forbids these cuts; empty if nothing does. ``places`` has the pointers of all accesses, as the
-    program computes them."""
-    if not cuts:
-        return "no dimension of what it stores can be cut"
-    for op in places:
-        if _is_whole_atomic(op) and dimensions.missing(op.pointer, cuts):
-            return f"'{op.name}' is done once for the whole program"
-    for one, other in combinations(filter(_writes, places), 2):
-        one_cut, other_cut = (dimensions.cuts_of(op.pointer, cuts) for op in (one, other))
-        if _in_order(one, other) and one_cut != other_cut:
-            return "it may write what another CTA writes"
-    for load, write in product(places, places):
-        if _writes(load) or not _writes(write) or not _may_meet(load, write):
-            continue
-        in_place = places[load] is places[write]
-        if not in_place or not dimensions.are_cut_alike(load.pointer, write.pointer, cuts):
-            return "it may read what another CTA writes"
-    return ""
+def _is_shared(op: MemoryAccess) -> bool:
+    """Whether what an access gives, or what others learn by it, is for all CTAs that would do it."""
+    effects = op.get_effects()
+    return effects.other and not (effects.is_atomic and op.is_silent)
 
 
-def _is_whole_atomic(op: Operation) -> bool:
-    """Whether all CTAs wait for what an atomic finds, or others learn by it what the program has done."""
-    return op.get_effects().is_atomic and not op.is_silent
-
-
-def _in_order(one: Operation, other: Operation) -> bool:
-    """Whether it may matter which of two stores comes first."""
-    return _may_meet(one, other) and not any("global" in op.get_effects().reads for op in (one, other))
-
-
-def _may_meet(load: Operation, write: Operation) -> bool:
-    roots = root_of(load.pointer), root_of(write.pointer)
-    return None in roots or roots[0] is roots[1]
+def _has_sem(op: MemoryAccess, half: str) -> bool:
+    """Whether an access is an ``acquire``, or a ``release``."""
+    return getattr(op, "sem", "relaxed") in (half, "acq_rel")
 
 
 def _leave_to_the_first(function: Function, ctas: int) -> None:
@@ -191,272 +196,55 @@ def _leave_to_the_first(function: Function, ctas: int) -> None:
             builder.create(Yield)
 
 
-# ---- dimensions ------------------------------------------------------------------------------------------
-def _tensors(function: Function) -> Iterator[Value]:
-    for op in function.walk():
-        for block in [region.block for region in op.regions]:
-            yield from (v for v in block.arguments if isinstance(v.type, T.TensorType))
-        yield from (v for v in op.results if isinstance(v.type, T.TensorType))
-
-
-class _Dimensions:
-    """Which dimensions of a function's tensors are cut together, and which cannot be."""
-
-    def __init__(self, function: Function, places: dict[Operation, Value]):
-        """``places``: where accesses are. Those of one place that is written are for one CTA."""
-        self.function = function
-        self._parent: dict[Dimension, Dimension] = {}
-        self._fixed: set[Dimension] = set()
-        self._least: dict[Dimension, int] = {}
-        self._reduced: list[Dimension] = []
-        for op in function.walk():
-            self._visit(op)
-        for one, other in combinations(places, 2):
-            shape = T.shape_of(one.pointer.type)
-            written = _writes(one) + _writes(other)
-            in_place = written and places[one] is places[other] or written == 2 and _in_order(one, other)
-            if in_place and shape and shape == T.shape_of(other.pointer.type):
-                self._tie_all(one.pointer, other.pointer)
-        for value in _tensors(function):
-            names = [self.of((value, d)) for d in range(value.type.rank)]
-            self._fixed.update(name for name in names if names.count(name) > 1)
-        self._fixed = {self.of(name) for name in self._fixed}
-
-    def of(self, dimension: Dimension) -> Dimension:
-        """The one that stands for all that are tied to it."""
-        found = dimension
-        while (above := self._parent.get(found, found)) != found:
-            found = above
-        if found != dimension:
-            self._parent[dimension] = found
-        return found
-
-    def missing(self, value: Value, cuts: dict[Dimension, int]) -> list[Dimension]:
-        """The cut dimensions that a value lacks: all its CTAs along these have the same."""
-        mine = [name for _, name in self.cuts_of(value, cuts)]
-        return [cut for cut in cuts if cut not in mine]
-
-    def cuts_of(self, value: Value, cuts: dict[Dimension, int]) -> list[tuple[int, Dimension]]:
-        """Which dimensions of a value are cut, and as what."""
-        rank = len(T.shape_of(value.type))
-        return [(d, name) for d in range(rank) if (name := self.of((value, d))) in cuts]
-
-    def are_cut_alike(self, one: Value, other: Value, cuts: dict[Dimension, int]) -> bool:
-        """Whether each CTA holds the same part of two values, and no other CTA holds any of it."""
-        return not self.missing(one, cuts) and self.cuts_of(one, cuts) == self.cuts_of(other, cuts)
-
-    def choose(self, ctas: int) -> dict[Dimension, int]:
-        """In how many parts dimensions are cut; empty if there are not enough of them. See CHOICE."""
-        accesses = self.function.walk(MemoryAccess)
-        return self._choose(ctas, filter(_writes, accesses)) or self._choose(ctas, accesses)
-
-    def _choose(self, ctas: int, accesses: Iterable[MemoryAccess]) -> dict[Dimension, int]:
-        weights: dict[Dimension, int] = {}
-        extents: dict[Dimension, int] = {}
-        for op in accesses:
-            for d, extent in enumerate(T.shape_of(op.pointer.type)):
-                name = self.of((op.pointer, d))
-                weights[name] = weights.get(name, 0) + op.pointer.type.numel
-                extents[name] = extent
-        least = {self.of(name): most for name, most in self._least.items()}
-        reduced = set(map(self.of, self._reduced))
-        cuts: dict[Dimension, int] = {}
-        while ctas > 1:
-            left = {name: extent // cuts.get(name, 1) for name, extent in extents.items()}
-            able = [n for n in left if n not in self._fixed and left[n] >= 2 * least.get(n, 1)]
-            if not able:
-                return {}
-            best = max(able, key=lambda name: (name not in reduced, weights[name], left[name]))
-            cuts[best] = 2 * cuts.get(best, 1)
-            ctas //= 2
-        return cuts
-
-    def _tie(self, one: Dimension, other: Dimension) -> None:
-        self._parent[self.of(one)] = self.of(other)
-
-    def _tie_all(self, one: Value, other: Value, but: int | None = None) -> None:
-        """Tie two values of one shape, dimension by dimension."""
-        for d in range(one.type.rank):
-            if d != but:
-                self._tie((one, d), (other, d))
-
-    def _fix(self, value: Value, *dimensions: int) -> None:
-        self._fixed.update((value, d) for d in dimensions)
-
-    def _visit(self, op: Operation) -> None:
-        rule = _RULES.get(type(op))
-        values = [v for v in (*op.operands, *op.results) if isinstance(v.type, T.TensorType)]
-        if rule is not None:
-            rule(self, op)
-        elif isinstance(op, Loop):
-            self._loop(op)
-        elif ELEMENTWISE in op.traits:
-            for value in values[1:]:
-                self._tie_all(values[0], value)
-        elif not op.is_terminator:
-            for value in values:
-                self._fix(value, *range(value.type.rank))
-
-    def _loop(self, op: Loop) -> None:
-        for index, result in enumerate(op.results):
-            if isinstance(result.type, T.TensorType):
-                for value in (*op.carried_names(index), *op.carried_sources(index)):
-                    self._tie_all(value, result)
-
-    def _if(self, op: If) -> None:
-        for index, result in enumerate(op.results):
-            if isinstance(result.type, T.TensorType):
-                for block in (op.then_block, op.else_block):
-                    self._tie_all(block.last.operands[index], result)
-
-    def _free(self, op: Operation) -> None:
-        """Cut as its uses are."""
-
-    def _scan(self, op: Scan) -> None:
-        self._fix(op.inputs[0], op.axis)
-        self._combining(op)
-
-    def _reduce(self, op: Reduce) -> None:
-        self._reduced.append((op.inputs[0], op.axis))
-        self._combining(op)
-
-    def _histogram(self, op: Histogram) -> None:
-        self._reduced.append((op.x, 0))
-        self._fix(op.result, 0)
-        if op.mask is not None:
-            self._tie_all(op.mask, op.x)
-
-    def _flip(self, op: Flip) -> None:
-        self._tie_all(op.x, op.result)
-        self._fix(op.x, op.axis)
-
-    def _combining(self, op: Combining) -> None:
-        first = op.inputs[0]
-        for value in op.inputs:
-            self._tie_all(value, first)
-        for result in op.results:
-            for d in range(first.type.rank):
-                there = op.result_dim(0, d)
-                if there is not None and isinstance(result.type, T.TensorType):
-                    self._tie((result, there), (first, d))
-
-    def _dot(self, op: Dot) -> None:
-        result, rank = op.result, op.result.type.rank
-        self._tie_all(op.c, result)
-        for d in range(rank - 1):
-            self._tie((op.a, d), (result, d))
-        for d in [*range(rank - 2), rank - 1]:
-            self._tie((op.b, d), (result, d))
-        self._fix(op.a, rank - 1)
-        self._fix(op.b, rank - 2)
-        self._least[result, rank - 1] = self._least[result, rank - 2] = _LEAST_OF_A_PRODUCT
-
-    def _expand_dims(self, op: ExpandDims) -> None:
-        self._fix(op.result, op.axis)
-        for d in range(op.x.type.rank):
-            self._tie((op.x, d), (op.result, d + (d >= op.axis)))
-
-    def _broadcast(self, op: Broadcast) -> None:
-        for d, (before, after) in enumerate(zip(op.x.type.shape, op.result.type.shape)):
-            if before == after:
-                self._tie((op.x, d), (op.result, d))
-            else:
-                self._fix(op.x, d)
-
-    def _trans(self, op: Trans) -> None:
-        for d, source in enumerate(op.order):
-            self._tie((op.result, d), (op.x, source))
-
-    def _reshape(self, op: Reshape) -> None:
-        """Dimensions in front and at the end that stay as they are; the others are not cut."""
-        before, after = op.x.type.shape, op.result.type.shape
-        front = 0
-        while front < min(len(before), len(after)) and before[front] == after[front]:
-            self._tie((op.x, front), (op.result, front))
-            front += 1
-        end = 0
-        while end < min(len(before), len(after)) - front and before[-1 - end] == after[-1 - end]:
-            end += 1
-            self._tie((op.x, len(before) - end), (op.result, len(after) - end))
-        self._fix(op.x, *range(front, len(before) - end))
-        self._fix(op.result, *range(front, len(after) - end))
-
-    def _join(self, op: Join) -> None:
-        self._tie_all(op.lhs, op.rhs)
-        self._tie_all(op.lhs, op.result)
-        self._fix(op.result, op.result.type.rank - 1)
-
-    def _split(self, op: Split) -> None:
-        for result in op.results:
-            self._tie_all(result, op.x)
-        self._fix(op.x, op.x.type.rank - 1)
-
-    def _gather(self, op: Gather) -> None:
-        self._tie_all(op.index, op.result)
-        for d, (source, index) in enumerate(zip(op.source.type.shape, op.index.type.shape)):
-            if d == op.axis or source != index:
-                self._fix(op.source, d)
-            if d != op.axis and source == index:
-                self._tie((op.source, d), (op.index, d))
-        for d in range(op.index.type.rank):
-            if d != op.axis and op.source.type.shape[d] != op.index.type.shape[d]:
-                self._fix(op.index, d)
-
-
-_RULES = {
-    Dot: _Dimensions._dot, ExpandDims: _Dimensions._expand_dims, Broadcast: _Dimensions._broadcast,
-    Trans: _Dimensions._trans, Reshape: _Dimensions._reshape, Join: _Dimensions._join,
-    Split: _Dimensions._split, Gather: _Dimensions._gather, If: _Dimensions._if,
-    Reduce: _Dimensions._reduce, Scan: _Dimensions._scan, Flip: _Dimensions._flip,
-    Histogram: _Dimensions._histogram,
-    Constant: _Dimensions._free, Splat: _Dimensions._free, MakeRange: _Dimensions._free,
-}  # fmt: skip
-
-
 # ---- cutting ---------------------------------------------------------------------------------------------
 class _Cutter:
     """Makes every tensor the part of one CTA."""
 
-    def __init__(self, function: Function, dimensions: _Dimensions, cuts: dict[Dimension, int]):
-        self.function, self.dimensions, self.cuts = function, dimensions, cuts
-        builder = Builder.at(function.body.first)
+    def __init__(self, plan: _Plan):
+        self.plan, self.dimensions, self.cuts = plan, plan.dimensions, plan.cuts
+        builder = Builder.at(plan.function.body.first)
         self.places: dict[Dimension, Value] = {}
         """Per cut dimension: which part is this CTA's."""
         first = 0
-        for name, parts in cuts.items():
+        for name, parts in self.cuts.items():
             self.places[name] = builder.value(GetCtaRank, parts=parts, first=first)
             first += parts.bit_length() - 1
 
     def cut(self) -> None:
-        parts = {value: self._parts(value) for value in _tensors(self.function)}
-        ranges = self.function.walk(MakeRange)
+        function = self.plan.function
+        parts = {value: self._parts(value) for value in tensors(function)}
+        ranges = function.walk(MakeRange)
         # Looked up while operands are those whose dimensions are known.
-        reduced = [(op, self._place(op.inputs[0], op.axis)) for op in self.function.walk(Reduce)]
-        reduced += [(op, self._place(op.x, 0)) for op in self.function.walk(Histogram)]
+        places = {op: self.places.get(self.dimensions.of((op.result, 0))) for op in ranges}
         for value, cut in parts.items():
             if max(cut) > 1:
                 value.type = value.type.with_shape(
                     tuple(extent // part for extent, part in zip(value.type.shape, cut)), None
                 )
                 weaken_hints(value, cut)
-        for op in ranges:
-            if parts[op.result] != (1,):
-                self._move_range(op)
-        for op, place in reduced:
+        for op, place in places.items():
             if place is not None:
-                self._reduce_on(op, place)
-        for op in self.function.walk((Store, AtomicRMW)):
-            self._store_once(op)
+                self._move_range(op, place)
+        for op, name in self.plan.scanned:
+            op.attributes["ranks"] = self._ranks([name])
+        for op, name in self.plan.reduced:
+            self._combine(op, list(op.results), [name], op.regions[0].block if op.regions else None)
+        self._meet()
+        for op, names in self.plan.lacking.items():
+            do_once = _Cutter._share if op in self.plan.shared else _ONCE.get(type(op))
+            if names and do_once is not None:
+                do_once(self, op, names)
 
     def _parts(self, value: Value) -> tuple[int, ...]:
         return tuple(self.cuts.get(self.dimensions.of((value, d)), 1) for d in range(value.type.rank))
 
-    def _place(self, value: Value, axis: int) -> Value | None:
-        return self.places.get(self.dimensions.of((value, axis)))
+    def _ranks(self, names: list[Dimension]) -> int:
+        """The bits of ranks that count the parts of these dimensions."""
+        return sum(self.places[name].defining_op.rank_bits for name in names)
 
-    def _move_range(self, op: MakeRange) -> None:
+    def _move_range(self, op: MakeRange, place: Value) -> None:
         """The CTA's part of a range."""
-        length, place = op.result.type.shape[0], self._place(op.result, 0)
+        length = op.result.type.shape[0]
         builder = Builder.at(op)
         part = builder.value(MakeRange, type=op.result.type, start=op.start, end=op.start + length)
         offset = builder.value(MulI, place, builder.constant(length, T.I32))
@@ -465,26 +253,99 @@ class _Cutter:
         op.result.replace_all_uses_with(moved)
         op.erase()
 
-    def _reduce_on(self, op: Reduce | Histogram, place: Value) -> None:
-        """See REDUCED."""
-        region = Region(op.regions[0].block.clone({}) if op.regions else _addition())
+    def _combine(
+        self, op: Operation, values: list[Value], names: list[Dimension], combine: Block | None
+    ) -> None:
+        """Behind ``op``, let all CTAs along these dimensions combine what they have of its results."""
+        region = Region(_addition() if combine is None else combine.clone({}))
         made = Builder.after(op).create(
-            ReduceCtas, *op.results, result_types=[result.type for result in op.results], regions=[region],
-            ranks=place.defining_op.rank_bits, location=op.location,
+            ReduceCtas, *values, result_types=[value.type for value in values], regions=[region],
+            ranks=self._ranks(names), location=op.location,
         )  # fmt: skip
-        for own, result in zip(op.results, made.results):
+        for own, result in zip(values, made.results):
             result.hint = own.hint
             own.replace_all_uses_with(result, unless=lambda user: user is made)
 
-    def _store_once(self, op: Store | AtomicRMW) -> None:
+    def _meet(self) -> None:
+        """See MEETINGS."""
+        for op in self.plan.function.walk(Barrier):
+            op.attributes["of_cluster"] = True
+        for op in self.plan.meetings.added:
+            Builder.at(op).create(Barrier, of_cluster=True)
+
+    # -- what is not done by all CTAs ----------------------------------------------------------------------
+
+    def _store_once(self, op: Store | AtomicRMW, names: list[Dimension]) -> None:
         """See ONCE."""
-        for name in self.dimensions.missing(op.pointer, self.cuts):
-            builder = Builder.at(op)
-            only = builder.value(CmpI, self.places[name], builder.constant(0, T.I32), predicate="eq")
-            if isinstance(op.pointer.type, T.TensorType):
-                only = builder.value(Splat, only, type=op.pointer.type.with_element(T.I1))
-            mask = only if op.mask is None else builder.value(AndI, op.mask, only)
-            op.set_operands((op.pointer, op.value, mask))
+        builder = Builder.at(op)
+        only = _like(builder, self._is_first(builder, names), op.pointer)
+        mask = only if op.mask is None else builder.value(AndI, op.mask, only)
+        op.set_operands((op.pointer, op.value, mask))
+
+    def _assert_once(self, op: Assert, names: list[Dimension]) -> None:
+        builder = Builder.at(op)
+        others = self._is_first(builder, names, "ne")
+        op.set_operands((builder.value(OrI, op.condition, _like(builder, others, op.condition)),))
+
+    def _is_first(self, builder: Builder, names: list[Dimension], predicate: str = "eq") -> Value:
+        """Whether this CTA is the first one along these dimensions (``ne``: is not)."""
+        zero = builder.constant(0, T.I32)
+        parts = [builder.value(CmpI, self.places[name], zero, predicate=predicate) for name in names]
+        found = parts[0]
+        for part in parts[1:]:
+            found = builder.value(AndI if predicate == "eq" else OrI, found, part)
+        return found
+
+    def _share(self, op: MemoryAccess, names: list[Dimension]) -> None:
+        """See SHARED."""
+        if _has_sem(op, "release"):
+            Builder.at(op).create(Barrier, of_cluster=True)
+        is_used = op.is_used
+        found = self._by_the_first(op, names)
+        if is_used:
+            value = found.result
+            first = Block((T.element_type(value.type),) * 2)
+            Builder(first).create(Yield, first.arguments[0])
+            self._combine(found, [value], names, first)
+        elif _has_sem(op, "acquire"):
+            Builder.after(found).create(Barrier, of_cluster=True)
+
+    def _by_the_first(self, op: Operation, names: list[Dimension]) -> Operation:
+        """An ``if`` that leaves ``op`` to the first CTA along these dimensions. It gives what ``op`` gives;
+        elsewhere zero."""
+        builder = Builder.at(op)
+        first = self._is_first(builder, names)
+        used = list(op.results) if op.is_used else []
+        regions = [Region(Block()), Region(Block())]
+        made = builder.create(If, first, result_types=[value.type for value in used], regions=regions)
+        for own, result in zip(used, made.results):
+            result.hint = own.hint
+            own.replace_all_uses_with(result)
+        op.remove()
+        regions[0].block.append(op)
+        with builder.inside(regions[0].block):
+            builder.create(Yield, *used)
+        with builder.inside(regions[1].block):
+            builder.create(Yield, *[builder.constant(_zero(value.type), value.type) for value in used])
+        return made
+
+
+_ONCE = {
+    Store: _Cutter._store_once, AtomicRMW: _Cutter._store_once, Assert: _Cutter._assert_once,
+    Print: _Cutter._by_the_first,
+}  # fmt: skip
+"""See ONCE; what is not here may be done by all."""
+
+
+def _zero(type: T.Type) -> int | float:
+    return 0.0 if T.element_type(type).is_float else 0
+
+
+def _like(builder: Builder, condition: Value, value: Value) -> Value:
+    """A scalar condition for every element of ``value``."""
+    if not isinstance(value.type, T.TensorType):
+        return condition
+    return builder.value(Splat, condition, type=value.type.with_element(T.I1))
 
 
 def _addition() -> Block:

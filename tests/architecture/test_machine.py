@@ -30,7 +30,8 @@ ELSEWHERE = {
     "passes/choose_sequences.py": "a float that hides denormal ones in a sum",
     "passes/insert_barriers.py": "how much an analysis tells apart",
     "passes/multicast_loads.py": "the rows of a swizzle",
-    "passes/plan_ctas.py": "the shape of the smallest product; how many copies an analysis makes",
+    "passes/analysis/cta_dimensions.py": "the shape of the smallest product",
+    "passes/plan_ctas.py": "how many copies an analysis makes",
     "passes/rematerialization.py": "how deep a search goes",
     "passes/tensor_loads.py": "what a tensor map can describe, as the driver says",
 }

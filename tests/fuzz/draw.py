@@ -8,6 +8,8 @@ import ml_dtypes
 import numpy as np
 
 TARGETS = ("sm_90a", "sm_90a", "sm_90a", "sm_80")
+CTAS = (1, 1, 2, 4)
+"""Of programs that do not draw them, on targets that have clusters."""
 SHORT = {
     "bool": "i1", "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
     "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
@@ -104,10 +106,12 @@ class Writer:
         return self.keep(prefix, self.rng.integers(-most, most + 1, max(count, 1)).astype(numpy_type(dtype)))
 
     def finish(
-        self, name: str, target: str = "", ctas: int = 1, has_steps: bool = True, tolerance: float = 0.0
+        self, name: str, target: str = "", ctas: int = 0, has_steps: bool = True, tolerance: float = 0.0
     ) -> LaunchedProgram:
-        """The program of what has been written, called ``name`` and its seed."""
+        """The program of what has been written, called ``name`` and its seed; by ``ctas`` for each, or 1 to 4
+        of them where the target has clusters."""
         target = target or self.pick(TARGETS)
+        ctas = ctas or (CTAS[self.seed // 2 % len(CTAS)] if target == "sm_90a" else 1)
         name = f"{name}_{self.seed}"
         source = "\n".join([f"def {name}({', '.join([*self.arrays, *self.scalars])}):", *self.lines])
         options = {"num_warps": self.warps, "num_stages": self.stages, "num_ctas": ctas}

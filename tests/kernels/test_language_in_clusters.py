@@ -386,9 +386,7 @@ def test_as_with_one_cta(execute, capfd, case):
 
 ALONE = {
     product: "no dimension", scaled_product: "no dimension",  # of a tile with itself
-    printed: "'print'", everything: "no dimension", flat: "no dimension",
-    one_behind_the_other: "no dimension", answers: "'atomic_rmw'", without_orders: "'atomic_rmw'",
-    waited_for: "'atomic_rmw'", through_memory: "'barrier'", rows_of_a_tensor: "another CTA writes",
+    one_behind_the_other: "no dimension",
 }  # fmt: skip
 """What the first CTA does alone, and why; all else is shared out."""
 

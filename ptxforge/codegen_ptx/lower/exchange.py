@@ -88,6 +88,15 @@ def shared_base_at(b: Builder, rank) -> Register:
         return b.pure("mapa.shared::cluster.u32 %s, %s, %s;", "r", shared_base(b), rank)
 
 
+def shared_bases(b: Builder, ctas: int, ranks: int) -> list[Register]:
+    """The same of all CTAs, of ``ctas``, whose ranks differ from the own one in the bits ``ranks`` alone, in
+    the order of their ranks."""
+    with b.at_entry():
+        own = b.pure("and.b32 %s, %s, %s;", "r", cta_rank(b), ctas - 1 & ~ranks)
+        members = [bits for bits in range(ranks + 1) if bits & ranks == bits]
+        return [shared_base_at(b, b.pure("or.b32 %s, %s, %s;", "r", own, bits)) for bits in members]
+
+
 def shared_address(b: Builder, thread, offset: int, base: Register | None = None):
     """The affine address ``smem + thread + offset``, or from another ``base``; ``thread`` is a value of
     :func:`thread_xor`."""

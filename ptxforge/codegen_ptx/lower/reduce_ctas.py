@@ -7,11 +7,10 @@ from __future__ import annotations
 from ptxforge.codegen_ptx.lower.combining import Combiner
 from ptxforge.codegen_ptx.lower.exchange import (
     cluster_barrier,
-    cta_rank,
     from_word,
     load_words,
     shared_address,
-    shared_base_at,
+    shared_bases,
     to_word,
     word_class,
 )
@@ -47,18 +46,9 @@ def reduce_ctas(ctx: Lowering, op: ReduceCtas) -> None:
         start += exchange_bytes(place.results, [element.bits])
     cluster_barrier(b)
     parts = []
-    for base in _bases(ctx, op.ranks):
+    for base in shared_bases(b, ctx.function.attributes["num_ctas"], op.ranks):
         place.base = base
         words = [place.read(at, word_class(e))[0] for at, e in zip(starts, combine.elements)]
         parts.append([[from_word(b, w, e) for w in ws] for ws, e in zip(words, combine.elements)])
     cluster_barrier(b)
     ctx.set(op, *combine.tree(parts))
-
-
-def _bases(ctx: Lowering, ranks: int) -> list[Register]:
-    """Where the shared memory of the CTAs begins whose ranks differ from the own one in these bits alone."""
-    b, others = ctx.b, ctx.function.attributes["num_ctas"] - 1 & ~ranks
-    with b.at_entry():
-        own = b.pure("and.b32 %s, %s, %s;", "r", cta_rank(b), others)
-        members = [bits for bits in range(ranks + 1) if bits & ranks == bits]
-        return [shared_base_at(b, b.pure("or.b32 %s, %s, %s;", "r", own, bits)) for bits in members]

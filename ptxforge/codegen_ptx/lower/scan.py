@@ -14,6 +14,8 @@ very end.
 - Any other lane bit fetches the neighbour's total by a butterfly shuffle.
 - A run of warp bits exchanges totals through scratch memory, with one barrier.
 - Later register bits merge cells of the same thread, one after the other.
+- The CTAs of a program that hold parts of the axis (``ranks``) exchange the totals of these in the end,
+  through each other's shared memory.
 
 With ``reverse`` the upper block is the one with the lower coordinates.
 """
@@ -27,9 +29,12 @@ from ptxforge.codegen_ptx.lower.combining import Columns, Combiner
 from ptxforge.codegen_ptx.lower.exchange import (
     barrier,
     butterfly,
+    cluster_barrier,
+    cta_rank,
     from_word,
     load_words,
     shared_address,
+    shared_bases,
     shuffle_entries,
     store_words,
     to_word,
@@ -49,7 +54,7 @@ from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.registers import MOVES, Register, register_class
 from ptxforge.ir.ops.reduce import Scan
 from ptxforge.layouts.linear import LANE, REGISTER, WARP, LinearLayout
-from ptxforge.layouts.scratch import axis_levels, container_bytes, warp_runs
+from ptxforge.layouts.scratch import axis_levels, container_bytes, scan_scratch_bytes, warp_runs
 
 
 @lowers(Scan)
@@ -104,6 +109,8 @@ class _Scanner:
                 level += 1
             else:
                 level = self._merge_warps(level)
+        if self.op.ranks:
+            self._merge_ctas()
         self._apply_prefixes()
         copies = replication(self.layout)[0]
         self.ctx.set(self.op, *([x[r & ~copies] for r in range(len(x))] for x in self.columns))
@@ -314,9 +321,14 @@ class _Scanner:
         if any(first < level for first, _ in warp_runs(self.layout, self.op.axis)):
             barrier(self.b)
         totals = self._all_totals(level, count)
+        self._put_in_front(totals, self._rank(level, count))
+        return level + count
+
+    def _put_in_front(self, totals: list[Columns], rank: Register) -> None:
+        """Of parts that follow each other along the axis, each gets the combination of those before it in
+        front, by their ``totals``. This is number ``rank`` of them in scanning order."""
         if self.reverse:
-            totals.reverse()
-        rank = self._rank(level, count)
+            totals = totals[::-1]
         running = totals[0]
         before = running
         for i in range(1, len(totals)):
@@ -327,7 +339,6 @@ class _Scanner:
             running = self.combine(running, totals[i])
         self._prepend_blocks(before, self.b.pure("setp.ne.s32 %s, %s, 0;", "p", rank))
         self.totals = running
-        return level + count
 
     def _rank(self, level: int, count: int) -> Register:
         """How many warps of the run stand before this one."""
@@ -342,9 +353,16 @@ class _Scanner:
     def _all_totals(self, level: int, count: int) -> list[Columns]:
         """For each warp of the run, its totals: ``scratch[block of elements]``, neighbours along the run
         together."""
-        b, start = self.b, self.op.scratch_offset
         # Lanes of lower levels hold the same totals by now; those of higher levels have their own.
         merged = sum(1 << bit for name, bit in self.levels[:level] if name == LANE)
+        starts = self._write_totals(self.op.scratch_offset, level, merged)
+        barrier(self.b)
+        return self._read_totals(starts, level, count)
+
+    def _write_totals(self, start: int, level: int, merged: int) -> list[int]:
+        """Write the totals of blocks of 2**level elements, which the threads that differ in the bits
+        ``merged`` all have. Returns where those of each operand begin."""
+        b = self.b
         owns = owner(b, merged | replication(self.layout)[1])
         starts = []
         for total, element in zip(self.totals, self.elements):
@@ -354,12 +372,13 @@ class _Scanner:
                 address = shared_address(b, thread, start + self._slot(self._key(block), level) * size)
                 store_words(b, address, [to_word(b, x, element)], owns)
             starts.append(start)
-            start += size << (self.layout.out_bits_total - level)
-        barrier(b)
-        return self._read_totals(starts, level, count)
+            start += max(size << (self.layout.out_bits_total - level), 8)
+        return starts
 
-    def _read_totals(self, starts: list[int], level: int, count: int) -> list[Columns]:
-        b = self.b
+    def _read_totals(self, starts: list[int], level: int, count: int, base=None) -> list[Columns]:
+        """Those of each of ``2**count`` blocks in a row, by operands; from the shared memory that begins at
+        ``base``, another CTA's."""
+        b, head = self.b, "ld.shared" if base is None else "ld.shared::cluster"
         along = ((1 << count) - 1) << (level + self.shift)
         result: list[Columns] = [[[] for _ in starts] for _ in range(1 << count)]
         for k, (start, element) in enumerate(zip(starts, self.elements)):
@@ -368,10 +387,32 @@ class _Scanner:
             for block in self.blocks:
                 for warp in range(1 << count):
                     flat = self._key(block) & ~along | warp << (level + self.shift)
-                    address = shared_address(b, thread, start + self._slot(flat, level) * size)
-                    (word,) = load_words(b, address, 1, word_class(element))
+                    address = shared_address(b, thread, start + self._slot(flat, level) * size, base)
+                    (word,) = load_words(b, address, 1, word_class(element), head)
                     result[warp][k].append(from_word(b, word, element))
         return result
+
+    # -- between CTAs --------------------------------------------------------------------------------------
+
+    def _merge_ctas(self) -> None:
+        """The CTAs that hold parts of the axis, all of whose threads know the totals of their own part. They
+        meet when these are written, and when they have been read."""
+        b, op, level = self.b, self.op, len(self.levels)
+        threads = {LANE: 0, WARP: 5}
+        merged = sum(1 << threads[name] + bit for name, bit in self.levels if name in threads)
+        own = scan_scratch_bytes(self.layout, op.axis, [element.bits for element in self.elements])
+        starts = self._write_totals(op.scratch_offset + own, level, merged)
+        cluster_barrier(b)
+        bases = shared_bases(b, self.ctx.function.attributes["num_ctas"], op.ranks)
+        totals = [self._read_totals(starts, level, 0, base)[0] for base in bases]
+        cluster_barrier(b)
+        lowest = op.ranks & -op.ranks
+        with b.at_entry():
+            rank = masked(b, cta_rank(b), op.ranks)
+            rank = b.pure("shr.u32 %s, %s, %s;", "r", rank, lowest.bit_length() - 1)
+            if self.reverse:
+                rank = b.pure("xor.b32 %s, %s, %s;", "r", rank, len(bases) - 1)
+        self._put_in_front(totals, rank)
 
     def _key(self, block: list[int]) -> int:
         return min(self.cells[c].key for c in block)

@@ -21,6 +21,7 @@ from ptxforge.ir.definition import (
     KEEPS_PLACES,
     NUMBER_OR_POINTER,
     ORDERLESS,
+    PURE,
     RELAYOUT,
     SIDE_EFFECT,
     TENSOR,
@@ -123,9 +124,12 @@ class Reduce(Combining):
 class Scan(Combining):
     """Inclusive prefix combination along ``axis``; with ``reverse`` from the end.
     Results are like the operands. So many lane bits as ``lanes_at_once`` says, behind the lowest register
-    bits, are scanned at once (``choose_sequences``), all others one by one."""
+    bits, are scanned at once (``choose_sequences``), all others one by one. With ``ranks`` the operands go
+    on, along the axis, in the CTAs whose ranks differ in these bits alone: as ``reduce_ctas``, they exchange
+    their totals and wait for each other twice."""
 
     reverse = attribute(bool, False)
+    ranks = attribute(int, 0)
     lanes_at_once = attribute(int, 0)
     scratch_offset = attribute(int, -1)
 
@@ -133,8 +137,17 @@ class Scan(Combining):
     def infer(cls, operands, attributes):
         return list(operands)
 
+    def check(self):
+        super().check()
+        if self.ranks:
+            check_ranks(self, (self.ranks,), "ranks")
+
+    def get_effects(self):
+        return SIDE_EFFECT if self.ranks else PURE
+
     def scratch_bytes(self, num_warps):
-        return scratch.scan_scratch_bytes(*self._distribution)
+        own = scratch.scan_scratch_bytes(*self._distribution)
+        return own + scratch.totals_bytes(*self._distribution) if self.ranks else own
 
 
 @define("reduce_ctas", effects=SIDE_EFFECT, traits=[KEEPS_PLACES], shows_operand_types=True)
