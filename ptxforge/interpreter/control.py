@@ -10,9 +10,14 @@ from __future__ import annotations
 import numpy as np
 
 from ptxforge.interpreter.registry import interprets
-from ptxforge.ir.ops.control import For, If, While
+from ptxforge.ir.ops.control import For, If, Recompute, While
 from ptxforge.ir.ops.reduce import Reduce
 from ptxforge.support.errors import InterpreterError
+
+
+@interprets(Recompute)
+def recompute(program, op, *values):
+    return None
 
 
 @interprets(If)

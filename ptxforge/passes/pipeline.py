@@ -43,6 +43,7 @@ from ptxforge.passes.place_maps import place_maps
 from ptxforge.passes.plan_ctas import plan_ctas
 from ptxforge.passes.prefetch import prefetch
 from ptxforge.passes.properties import LAYOUTS, NO_ASSUMPTIONS, OFFSETS, VECTORS
+from ptxforge.passes.recompute_indices import recompute_indices
 from ptxforge.passes.reduce_data_duplication import reduce_data_duplication
 from ptxforge.passes.remove_layout_conversions import remove_layout_conversions
 from ptxforge.passes.reorder_broadcast import reorder_broadcast
@@ -287,6 +288,10 @@ GPU: tuple[Pass, ...] = (
     Pass(
         choose_sequences, "gpu", requires=(LAYOUTS,),
         why="all operations are there, and in the order that says how many registers are live at once",
+    ),
+    Pass(
+        recompute_indices, "gpu", requires=(LAYOUTS,),
+        why="what is used behind a loop, and what in it, changes no more",
     ),
     Pass(
         advise_assembler, "gpu", requires=(LAYOUTS,),

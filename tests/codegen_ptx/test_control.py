@@ -8,6 +8,8 @@ import pytest
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Region
 from ptxforge.ir.ops import arith, cast, control, memory
+from ptxforge.ir.verifier import verify
+from ptxforge.support.errors import VerificationError
 from tests.codegen_ptx.harness import Kernel, blocked, pointer
 
 LAYOUT = blocked(4)
@@ -231,3 +233,38 @@ def test_while_carries_tensors():
     out = np.zeros_like(data)
     kernel.run(data, out, 3)
     np.testing.assert_array_equal(out, data * 8)
+
+
+@pytest.mark.parametrize("is_inside", [False, True])
+def test_recomputed_indices_come_from_a_thread_number_of_their_own(is_inside):
+    """What stands behind ``recompute`` shares no register with what stands in front."""
+    kernel = Kernel(pointer(T.I32), pointer(T.I32))
+    b = kernel.b
+
+    def body(*_):
+        first = kernel.coordinate(SHAPE, 0, LAYOUT)
+        index = b.value(arith.MulI, first, b.constant(3, first.type))
+        b.create(memory.Store, kernel.pointers(0, SHAPE, LAYOUT), index, vector=1)
+        b.create(control.Recompute, first, index)
+        b.create(memory.Store, kernel.pointers(1, SHAPE, LAYOUT), index, vector=1)
+        return ()
+
+    if is_inside:
+        _for(kernel, *_constants(kernel, 0, 2, 1), [], body)
+    else:
+        body()
+    before, after = (np.zeros(512, np.int32) for _ in range(2))
+    kernel.run(before, after)
+    np.testing.assert_array_equal(before, 3 * np.arange(512))
+    np.testing.assert_array_equal(after, before)
+    above, _, below = kernel.ptx().partition("shfl.sync.bfly.b32")
+    assert "mul.lo.s32" in above and "mul.lo.s32" in below
+
+
+def test_only_indices_of_the_same_block_are_recomputed():
+    kernel = Kernel(pointer(T.I32))
+    x = kernel.load(0, SHAPE, LAYOUT)
+    kernel.b.create(control.Recompute, x)
+    kernel.b.create(control.Return)
+    with pytest.raises(VerificationError, match="no index arithmetic of the same block"):
+        verify(kernel.function)

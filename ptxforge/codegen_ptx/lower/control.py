@@ -13,11 +13,10 @@ from functools import partial, reduce
 
 from ptxforge.codegen_ptx.lower.arith import choose, integer_compare
 from ptxforge.codegen_ptx.lower.carried import Shape, Slot, carried_shape, general_shape
-from ptxforge.codegen_ptx.lowering import Lowering, lowers
+from ptxforge.codegen_ptx.lowering import LOWERINGS, Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, as_pointer, whole
 from ptxforge.codegen_ptx.ptx.registers import Register, register_class
-from ptxforge.codegen_ptx.rematerialize import rematerialize_after
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Value
 from ptxforge.ir.ops import control as ops
@@ -71,7 +70,6 @@ def lower_for(ctx: Lowering, op: ops.For) -> None:
     b.close_scope()
     b.place(end)
     ctx.set(op, *(shape.entries(b, r) for shape, r in zip(shapes, registers)))
-    rematerialize_after(ctx, op)
 
 
 def _copy_initial(b: Builder, shapes: list[Shape], registers: list[list[Register]]) -> None:
@@ -96,6 +94,26 @@ def _next(
             (target, component) for target, component in zip(targets, components) if target != component
         ]
     return copies
+
+
+@lowers(ops.Recompute)
+def recompute(ctx: Lowering, op: ops.Recompute) -> None:
+    """Values are lowered again, from a copy of the thread's number that the assembler cannot see through: it
+    would otherwise merge the two. Outside all control flow this copy serves all that follows."""
+    if op.parent is ctx.function.body:
+        ctx.b.start_anew()
+        _lower_again(ctx, op)
+    else:
+        ctx.b.forget()
+        with ctx.b.fresh_thread():
+            _lower_again(ctx, op)
+
+
+def _lower_again(ctx: Lowering, op: ops.Recompute) -> None:
+    with ctx.b.because("recompute_indices: needed only behind the loop, which needs the registers"):
+        for value in op.values:
+            again = value.defining_op
+            LOWERINGS[type(again)](ctx, again)
 
 
 # -- while -----------------------------------------------------------------------------------------------

@@ -17,7 +17,6 @@ from __future__ import annotations
 from ptxforge.codegen_ptx.lower.indices import group_number, thread_id
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.rematerialize import rematerialize_after
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Value
 from ptxforge.ir.ops.partition import GetConsumerGroup, Partition
@@ -32,7 +31,6 @@ def partition(ctx: Lowering, op: Partition) -> None:
     _meet(ctx.b)
     ctx.set(op, *(ctx.get(v) for v in op.consumers.terminator.values))
     ctx.partitions.append(op)
-    rematerialize_after(ctx, op)
 
 
 @lowers(GetConsumerGroup)

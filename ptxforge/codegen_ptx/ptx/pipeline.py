@@ -89,8 +89,6 @@ PASSES: tuple[PtxPass, ...] = (
 RULES: dict[str, str] = {
     "at_entry": "what depends on the thread's number alone is computed once, before everything else",
     "number_values": "what an instruction computed that comes before in any case is not computed again",
-    "recompute": "index arithmetic that is needed behind a loop of products is computed again, for the loop "
-    "needs the registers",
 }
 """What is decided while operations are lowered, by name. A kernel is right without any but the first."""
 

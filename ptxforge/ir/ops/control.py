@@ -6,11 +6,14 @@ from collections.abc import Iterator
 
 from ptxforge.ir.core import BlockArgument, Operation, Value
 from ptxforge.ir.definition import (
+    ADDRESSING,
     ANY,
     ORDERLESS,
     PARTIAL,
     SCALAR_BOOL,
     SCALAR_INT,
+    SIDE_EFFECT,
+    TENSOR,
     TERMINATOR,
     attribute,
     define,
@@ -54,6 +57,24 @@ class Return(Operation):
     """Ends the kernel. Only at the end of a function's body."""
 
     infer = gives()
+
+
+@define("recompute", effects=SIDE_EFFECT)
+class Recompute(Operation):
+    """From here on ``values``, tiles of indices that were computed in front of the loop before this, are
+    computed again: they are not kept in registers across the loop (``recompute_indices``). Each is made of
+    those named before it and of what is kept. Outside all control flow nothing else is kept that depends on
+    the thread's number alone. No value changes."""
+
+    values = operands(TENSOR)
+
+    infer = gives()
+
+    def check(self):
+        for value in self.values:
+            op = value.defining_op
+            if op is None or op.parent is not self.parent or ADDRESSING not in op.traits:
+                raise VerificationError("'recompute' of what is no index arithmetic of the same block")
 
 
 class Structured(Operation):
