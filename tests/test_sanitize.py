@@ -4,12 +4,30 @@ from __future__ import annotations
 
 import pytest
 
+from ptxforge.emulator import EmulatorDevice
+from ptxforge.support.errors import DeviceError
 from tests import sanitize
+from tests.sanitizer_controls import CONTROLS
 
 
 @pytest.mark.parametrize("name", sanitize.LAUNCHES)
 def test_launches_are_clean(emulator, name):
     sanitize.LAUNCHES[name]().on(emulator)
+
+
+@pytest.mark.parametrize("name", CONTROLS)
+@pytest.mark.filterwarnings("ignore")
+def test_controls_are_what_they_say(name, assemble):
+    """Each has the error that its tool is to find, and no other; the emulator has no check for the last
+    one's."""
+    control, device = CONTROLS[name], EmulatorDevice(check="all")
+    assemble(control.ptx)
+    try:
+        control.on(device)
+    except DeviceError:
+        assert control.finding == "out-of-bounds"
+    assert {finding.kind for finding in device.findings} == ({control.finding} if control.finding else set())
+    assert control.is_wrong or not control.finding
 
 
 PRINTED = """========= COMPUTE-SANITIZER
