@@ -12,6 +12,7 @@
     %e = exp %x {together = [8, 128]} : tensor<1024xf32, #blocked>
     %q = divf %x, %y {reciprocal_from = 4} : tensor<1024xf32, #blocked>
     %r = remsi %i, %n {mostly_inside = true} : tensor<1024xi32, #blocked>
+    %t = tan %x {reduced_together = 8} : tensor<1024xf32, #blocked>
     %m = cmpi %i, %n {differences_from = 3, predicate = "slt"} : …
 
 What each attribute says stands in the operation's definition. All sequences of an operation mean the same;
@@ -28,7 +29,7 @@ from ptxforge.ir.core import Function, Operation
 from ptxforge.ir.definition import EXPENSIVE
 from ptxforge.ir.ops.arith import CmpI, DivF, DivSI, DivUI, RemSI, RemUI
 from ptxforge.ir.ops.control import ancestors, loops_around
-from ptxforge.ir.ops.math import Exp
+from ptxforge.ir.ops.math import Cos, Exp, Periodic, Sin, Tan
 from ptxforge.ir.ops.reduce import Associative, Reduce, Scan
 from ptxforge.ir.pressure import holders_at_the_peak
 from ptxforge.ir.rewriter import constant_of
@@ -109,6 +110,11 @@ def _quotient(op: DivF) -> dict[str, object]:
     return {"reciprocal_from": fewest if is_shared and constant_of(op.rhs) is None else 0}
 
 
+def _angle(op: Periodic) -> dict[str, object]:
+    is_shared = T.element_type(op.result.type) is not T.F64 and _may_have(op, 2)
+    return {"reduced_together": machine.ANGLES_TOGETHER if is_shared else 1}
+
+
 def _may_have(op: Operation, count: int) -> bool:
     """Whether a thread may compute the operation for so many different elements: always where it combines
     elements of tensors."""
@@ -150,5 +156,5 @@ def _comparison(op: CmpI) -> dict[str, object]:
 
 _CHOICES: dict[type[Operation], Callable[..., dict[str, object]]] = {
     Reduce: _reduce, Scan: _scan, Exp: _exponential, DivF: _quotient, RemSI: _remainder, RemUI: _remainder,
-    CmpI: _comparison,
+    CmpI: _comparison, Sin: _angle, Cos: _angle, Tan: _angle,
 }  # fmt: skip

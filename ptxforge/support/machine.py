@@ -179,5 +179,8 @@ EXPONENTIALS_WORTH_A_BRANCH = 8
 EXPONENTIALS_TOGETHER = 128
 """Exponentials of a thread at most that one such branch is for: its test needs all arguments at once, and the
 assembler takes long for what does not fit into registers."""
+ANGLES_TOGETHER = 8
+"""Arguments of sines, cosines and tangents in a thread whose large ones share a branch: each takes three
+registers across it."""
 LANES_SCANNED_AT_ONCE = 3
 """Lane bits of a scan from which on scanning them at once takes fewer instructions than one by one."""

@@ -138,6 +138,23 @@ def test_angles_of_f32_are_reduced_without_conversions(kind):
     assert len(re.findall(r"rcp\.approx", body)) == (4 if kind is ops.Tan else 0)
 
 
+@pytest.mark.parametrize("kind", [ops.Sin, ops.Cos, ops.Tan])
+def test_large_angles_of_a_thread_share_a_branch(kind):
+    """One by one, each element's branch would keep its instructions apart from the others'. Behind it the
+    large ones are their own again."""
+    kernel = Kernel(pointer(T.F32), pointer(T.F32))
+    kernel.store(1, kernel.b.value(kind, kernel.load(0, (COUNT,), blocked(4))))
+    x = np.resize(np.array([0.5, 2e5, 3e38, -1.0, -7e6, np.inf, 1e5, np.nan, 4.0], np.float32), COUNT)
+    out = np.zeros_like(x)
+    kernel.run(x, out)
+    with np.errstate(invalid="ignore"):
+        expected = getattr(np, kind.__name__.lower())(x.astype(np.float64))
+    np.testing.assert_allclose(out, expected, rtol=3e-7, atol=1e-7)
+    body = kernel.ptx().partition(".entry")[2]
+    usual = re.sub(r"@!%p\d+ bra \$(common_\d+);.*?\n\$\1:", "", body, flags=re.S)
+    assert "call" in body and "call" not in usual and "bra" not in usual
+
+
 @pytest.mark.parametrize("element", [T.F32, T.F64], ids=str)
 def test_special_powers(element):
     x, y = (np.resize(v.ravel(), COUNT).astype(element.numpy) for v in np.meshgrid(SPECIAL, SPECIAL))

@@ -23,6 +23,7 @@ from ptxforge.codegen_ptx.lower.elementwise import (
 from ptxforge.codegen_ptx.lower.floats import FP8, contract, from_f32, negate, to_f32
 from ptxforge.codegen_ptx.lower.math_f32 import Float32
 from ptxforge.codegen_ptx.lower.math_f64 import Float64
+from ptxforge.codegen_ptx.lower.trigonometry import reduce_together
 from ptxforge.codegen_ptx.lowering import Lowering, lowers
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.constants import is_constant
@@ -32,17 +33,36 @@ from ptxforge.ir.core import Operation
 from ptxforge.ir.ops import math as ops
 
 _FUNCTIONS: dict[type[Operation], str] = {
-    ops.Log: "log", ops.Log2: "log2", ops.Sin: "sin", ops.Cos: "cos", ops.Tan: "tan", ops.Tanh: "tanh",
+    ops.Log: "log", ops.Log2: "log2", ops.Tanh: "tanh",
     ops.Erf: "erf", ops.Pow: "pow", ops.Sqrt: "sqrt", ops.SqrtRn: "sqrt_rn", ops.Rsqrt: "rsqrt",
     ops.Floor: "floor", ops.Ceil: "ceil", ops.Trunc: "trunc", ops.Rint: "rint",
 }  # fmt: skip
 """The method of :class:`Float32` and :class:`Float64` that computes an operation."""
 
 
+_PERIODIC: dict[type[Operation], str] = {ops.Sin: "sin", ops.Cos: "cos", ops.Tan: "tan"}
+
+
 @lowers(*_FUNCTIONS)
 def function(ctx: Lowering, op: Operation) -> None:
     """f64 by its own sequence, all narrower types in f32."""
-    b, name = ctx.b, _FUNCTIONS[type(op)]
+    _by_name(ctx, op, _FUNCTIONS[type(op)])
+
+
+@lowers(*_PERIODIC)
+def periodic_function(ctx: Lowering, op: ops.Periodic) -> None:
+    """The arguments of a thread are reduced before anything else, several behind one branch. One by one, each
+    element's branch would keep its instructions apart from the others'."""
+    b, element, size = ctx.b, T.element_type(op.x.type), op.reduced_together
+    if size > 1:
+        arguments = list(dict.fromkeys(b.register(to_f32(b, x, element), "f") for x in ctx.get(op.x)))
+        for start in range(0, len(arguments), size):
+            reduce_together(Float32(b), arguments[start : start + size])
+    _by_name(ctx, op, _PERIODIC[type(op)])
+
+
+def _by_name(ctx: Lowering, op: Operation, name: str) -> None:
+    b = ctx.b
     double, single = getattr(Float64(b), name), getattr(Float32(b), name)
     in_two_widths(
         ctx, op, lambda *x: double(*(b.register(v, "d") for v in x)),

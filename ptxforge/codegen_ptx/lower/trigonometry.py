@@ -9,6 +9,7 @@ is called by those lanes only that need it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -160,31 +161,52 @@ _REDUCE = """.func (.param .align 8 .b8 result[16]) reduce_pi (.param .b64 argum
 
 def reduce(reals: Reals, x: Register) -> tuple[Register, Register]:
     """(r, quadrant) of ``x``; infinities and NaN give NaN."""
+    reduce_together(reals, [x])
+    return reals.b.known(("reduce_pi", x))
+
+
+def reduce_together(reals: Reals, arguments: Sequence[Register]) -> None:
+    """Reduce several arguments, so that :func:`reduce` finds them. There is one branch for large ones: what
+    is computed of the others before and behind it can overlap."""
+    b = reals.b
+    some = [x for x in dict.fromkeys(arguments) if b.known(("reduce_pi", x)) is None]
+    if not some:
+        return
+    found = {x: _near(reals, x) for x in some}
+    largest = reals.abs(some[0])
+    for x in some[1:]:
+        largest = reals.make("max", largest, reals.abs(x))
+    with b.rare(reals.holds("gt", largest, reals.literal(_LIMIT))):
+        for x, (rest, quadrant) in found.items():
+            _far(reals, x, rest, quadrant)
+    for x in some:
+        b.remember(("reduce_pi", x), found[x])
+
+
+def _near(reals: Reals, x: Register) -> tuple[Register, Register]:
+    """The same for arguments that are not large, in registers that may be assigned again."""
     parts = half_pi(reals.kind)
     turns, quadrant = reals.nearest_multiple(x, 1 / parts[0])
     rest = x
     for part in parts:
         rest = reals.fma(turns, reals.literal(-part), rest)
-    return _far(reals, x, rest, quadrant)
+    result = reals.b.new(reals.kind), reals.b.new("r")
+    reals.b.copy(result[0], rest)
+    reals.b.copy(result[1], quadrant)
+    return result
 
 
-def _far(reals: Reals, x: Register, rest: Register, quadrant: Register) -> tuple[Register, Register]:
-    """The same for large arguments, in a branch around a call."""
+def _far(reals: Reals, x: Register, result: Register, turns: Register) -> None:
+    """Assign ``result`` and ``turns`` anew where ``x`` is large."""
     b, kind = reals.b, reals.kind
-    known = b.known(("reduce_pi", x))
-    if known is not None:
-        return known
     _declare(b)
     size = reals.abs(x)
     far = reals.holds("gt", size, reals.literal(_LIMIT))
-    far = b.both(far, reals.holds("lt", size, reals.literal(float("inf"))))
-    result, turns = b.new(kind), b.new("r")
-    b.copy(result, rest)
-    b.copy(turns, quadrant)
-    end = b.label("reduced")
-    wide = x if kind == "d" else b.pure("cvt.f64.f32 %s, %s;", "d", x)
+    end = b.skip_unless(b.both(far, reals.holds("lt", size, reals.literal(float("inf")))), "reduced")
+    wide = x if kind == "d" else b.new("d")
+    if kind == "f":
+        b.effect("cvt.f64.f32 %s, %s;", wide, x)
     precise = b.new("d")
-    b.effect(f"@!%s bra {end};", far)
     b.effect(
         "%.0s%.0s{ .param .b64 p0; .param .align 8 .b8 r0[16]; st.param.b64 [p0], %s; "
         "call (r0), reduce_pi, (p0); ld.param.b64 %s, [r0]; ld.param.b32 %s, [r0+8]; }",
@@ -192,8 +214,6 @@ def _far(reals: Reals, x: Register, rest: Register, quadrant: Register) -> tuple
     )  # fmt: skip
     b.effect("mov.b64 %s, %s;" if kind == "d" else "cvt.rn.f32.f64 %s, %s;", result, precise)
     b.place(end)
-    b.remember(("reduce_pi", x), (result, turns))
-    return result, turns
 
 
 def _declare(b: Builder) -> None:

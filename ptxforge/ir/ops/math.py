@@ -67,22 +67,29 @@ class Log2(UnaryFloat):
     function = np.log2
 
 
+class Periodic(UnaryFloat):
+    """Base of functions of angles. The large ones among ``reduced_together`` of a thread's angles share a
+    branch (``choose_sequences``)."""
+
+    reduced_together = attribute(int, 1)
+
+
 @define("sin", cost=EXPENSIVE)
-class Sin(UnaryFloat):
+class Sin(Periodic):
     """Sine, for any argument (full range reduction)."""
 
     function = np.sin
 
 
 @define("cos", cost=EXPENSIVE)
-class Cos(UnaryFloat):
+class Cos(Periodic):
     """Cosine, for any argument (full range reduction)."""
 
     function = np.cos
 
 
 @define("tan", cost=EXPENSIVE)
-class Tan(UnaryFloat):
+class Tan(Periodic):
     """Tangent, for any argument (full range reduction)."""
 
     function = np.tan
