@@ -107,7 +107,8 @@ class Effects:
 
     ``reads`` and ``writes`` name memory: ``global``, ``shared``; and ``promises``, which ``assume`` makes and
     analyses read. ``other`` is anything else that the world can see or that orders execution (printing,
-    asserting, a barrier): never removed, never reordered.
+    asserting, a barrier): never removed, never reordered. ``may_wait``: a program may learn by it what others
+    have done, and so wait for them (an atomic's result, a volatile load, assembly that acts).
 
     ``starts`` and ``finishes`` name the queue of asynchronous work (``COPIES``, ``PRODUCTS``, ``TENSORS``,
     ``STORES``) that it adds to, or waits for: such work is ordered with that of its own queue. ``follows``
@@ -121,6 +122,7 @@ class Effects:
     finishes: str = ""
     follows: str = ""
     signals: str = ""
+    may_wait: bool = False
     is_pure: bool = _derived(lambda self: not (self.reads or self.writes or self.other))
     is_removable: bool = _derived(lambda self: not (self.writes or self.other))
     """Without uses, the operation may go (a plain load, too)."""
@@ -131,6 +133,12 @@ class Effects:
     def is_atomic(self) -> bool:
         """It reads and writes the same memory."""
         return bool(self.reads & self.writes)
+
+    @property
+    def keeps_turn(self) -> bool:
+        """It may show whether programs, or iterations, do it in turn or ahead of each other: it may wait, or
+        what it does is seen. Work of a queue is ordered with that alone."""
+        return self.may_wait or self.is_atomic or (self.other and not self.queue)
 
     @property
     def queue(self) -> str:
@@ -159,6 +167,7 @@ READS_WRITES_GLOBAL = Effects(reads=frozenset({"global"}), writes=frozenset({"gl
 READS_SHARED = Effects(reads=frozenset({"shared"}))
 WRITES_SHARED = Effects(writes=frozenset({"shared"}))
 SIDE_EFFECT = Effects(other=True)
+MAY_WAIT = Effects(other=True, may_wait=True)
 
 COPIES, PRODUCTS, TENSORS, STORES = T.QUEUES
 

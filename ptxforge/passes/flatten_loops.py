@@ -144,8 +144,7 @@ def _check_moves(loop: For, inner: For, ahead: set[Operation]) -> None:
     for op in loop.body.walk():
         effects = op.get_effects()
         is_of_ring = op.parent is inner.body and (isinstance(op, Barrier) or effects.signals == TENSORS)
-        is_atomic = "global" in effects.reads and "global" in effects.writes
-        if is_atomic or (effects.other and not is_of_ring and not effects.queue):
+        if effects.keeps_turn and not is_of_ring:
             raise StaysError(f"the body holds '{op.name}'")
         if "global" in effects.writes and (None in read or root_of_access(op) in read | {None}):
             raise StaysError("the body may write what they read")

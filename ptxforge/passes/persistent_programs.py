@@ -77,8 +77,7 @@ def _loop_of_products(function: Function) -> For | None:
 
 def are_apart(function: Function) -> bool:
     """Whether programs, or tiles, do not wait for each other and their order does not show."""
-    effects = [op.get_effects() for op in function.walk()]
-    return not any({"global"} <= e.reads & e.writes or (e.other and not e.queue) for e in effects)
+    return not any(op.get_effects().keeps_turn for op in function.walk())
 
 
 def bytes_of_tiles(function: Function, loop: For) -> int:

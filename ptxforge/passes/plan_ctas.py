@@ -117,7 +117,7 @@ def _why_alone(function: Function) -> str:
         effects = op.get_effects()
         if op in known:
             continue
-        if effects.other or "global" in effects.reads | effects.writes:
+        if effects.other or effects.touches("global"):
             return f"'{op.name}' is for a whole program"
     return ""
 
@@ -170,7 +170,7 @@ class _Plan:
 def _is_shared(op: MemoryAccess) -> bool:
     """Whether what an access gives, or what others learn by it, is for all CTAs that would do it."""
     effects = op.get_effects()
-    return effects.other and not (effects.is_atomic and op.is_silent)
+    return effects.may_wait and not (effects.is_atomic and op.is_silent)
 
 
 def _has_sem(op: MemoryAccess, half: str) -> bool:

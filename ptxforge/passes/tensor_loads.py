@@ -32,7 +32,6 @@ from ptxforge.ir.definition import ALLOCATES, UNORDERED
 from ptxforge.ir.ops.arith import AddI, MulI
 from ptxforge.ir.ops.cast import ExtSI, TruncI
 from ptxforge.ir.ops.control import loops_around
-from ptxforge.ir.ops.inline_asm import InlineAsm
 from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.memory import Barrier, Load
 from ptxforge.ir.ops.shared import LocalAlloc, MemDescIndex
@@ -237,11 +236,11 @@ def _may_wait(op: Operation, load: Load) -> bool:
     volatile load, or by assembly that acts. (Without operands it knows no memory: it may wait for the kernel
     before this one, whose writes TMA sees, if nothing copies ahead of it.)"""
     effects = op.get_effects()
-    if not effects.other or effects.queue:
+    if not effects.may_wait:
         return False
     if "global" in effects.reads:
         return op.is_used
-    return isinstance(op, InlineAsm) and (bool(op.operands) or _share_a_loop(op, load))
+    return bool(op.operands) or _share_a_loop(op, load)
 
 
 def _reaches_a_load(value: Value) -> bool:

@@ -161,7 +161,7 @@ def _alone(function: Function, bases: dict[Operation, Value]) -> list[Operation]
 
 def _matters(op: Operation) -> bool:
     effects = op.get_effects()
-    return "global" in effects.reads | effects.writes or (isinstance(op, InlineAsm) and effects.other)
+    return effects.touches("global") or effects.may_wait
 
 
 def _place(op: Operation) -> Value:

@@ -42,7 +42,6 @@ ASKED = {
     "passes/scale_indices.py": (2, "what makes the next slot, and what it chooses"),
     "passes/specialize_warps.py": (11, "parts a loop's copies, and their waits, from all else in it"),
     "passes/staggered_products.py": (3, "matches products, their tiles, and the copies of these"),
-    "passes/tensor_loads.py": (1, "assembly by the user may wait for others"),
     "passes/tensor_stores.py": (2, "assembly by the user may touch any memory; which atomics order memory"),
     "passes/warpgroup_dots.py": (1, "matches how operands of products were loaded"),
 }

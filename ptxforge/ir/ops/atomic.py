@@ -9,7 +9,6 @@ from ptxforge.ir.definition import (
     BOOL,
     ELEMENTWISE,
     NUMBER_OR_POINTER,
-    READS_WRITES_GLOBAL,
     Effects,
     MemoryAccess,
     attribute,
@@ -28,7 +27,8 @@ SEMANTICS = ("relaxed", "acquire", "release", "acq_rel")
 SCOPES = ("cta", "gpu", "sys")
 
 
-ATOMIC = Effects(reads=READS_WRITES_GLOBAL.reads, writes=READS_WRITES_GLOBAL.writes, other=True)
+_GLOBAL = frozenset({"global"})
+ATOMIC = Effects(reads=_GLOBAL, writes=_GLOBAL, other=True, may_wait=True)
 
 
 class Atomic(MemoryAccess):

@@ -35,9 +35,9 @@ from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import (
     ELEMENTWISE,
     EXPENSIVE,
+    MAY_WAIT,
     NUMBER_OR_POINTER,
     PURE,
-    SIDE_EFFECT,
     attribute,
     define,
     operands,
@@ -173,7 +173,7 @@ class InlineAsm(Operation):
             raise VerificationError(f"'inline_asm': {problem}")
 
     def get_effects(self):
-        return PURE if self.pure else SIDE_EFFECT
+        return PURE if self.pure else MAY_WAIT
 
 
 def _element(name: str) -> T.Type:

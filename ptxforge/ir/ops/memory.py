@@ -40,7 +40,7 @@ LOAD_CACHE = ("", ".ca", ".cg", ".cs", ".cv")
 STORE_CACHE = ("", ".wb", ".cg", ".cs", ".wt")
 EVICTION = ("", "evict_first", "evict_last")
 
-_VOLATILE_READ = Effects(reads=frozenset({"global"}), other=True)
+_VOLATILE_READ = Effects(reads=frozenset({"global"}), other=True, may_wait=True)
 
 
 @define("get_program_id", nonnegative_if=ALWAYS)
