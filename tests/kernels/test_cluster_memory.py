@@ -70,6 +70,37 @@ def test_a_lock_is_for_all_ctas(execute, num_ctas):
 
 
 @ptxforge.jit
+def product_in_parts(a, b, c, locks, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+                     PARTS: tl.constexpr):  # fmt: skip
+    """Programs add their part of the inner dimension in the order of their numbers."""
+    row, column, part = tl.program_id(0), tl.program_id(1), tl.program_id(2)
+    i, j, k = row * BM + tl.arange(0, BM), column * BN + tl.arange(0, BN), tl.arange(0, BK)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for start in range(part * (K // PARTS), (part + 1) * (K // PARTS), BK):
+        x = tl.load(a + i[:, None] * K + (start + k)[None, :])
+        acc = tl.dot(x, tl.load(b + (start + k)[:, None] * N + j[None, :]), acc)
+    lock = locks + row * tl.num_programs(1) + column
+    while tl.atomic_cas(lock, part, part) != part:
+        pass
+    at = c + i[:, None] * N + j[None, :]
+    if part > 0:
+        acc += tl.load(at)
+    tl.store(at, acc)
+    tl.debug_barrier()
+    tl.atomic_xchg(lock, part + 1)
+
+
+@pytest.mark.parametrize("num_ctas", CTAS)
+def test_products_that_are_added_in_turn(execute, num_ctas):
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-2, 3, (256, 256)).astype(np.float16) for _ in range(2))
+    arguments = [a, b, np.full((256, 256), 9, np.float32), np.zeros(4, np.int32), 256, 256, 256]
+    constants = {"BM": 128, "BN": 256, "BK": 64, "PARTS": 2}
+    for (c,) in execute(product_in_parts, (2, 1, 2), arguments, constants, outputs=[2], num_ctas=num_ctas):
+        np.testing.assert_array_equal(c, a.astype(np.float32) @ b)
+
+
+@ptxforge.jit
 def last_one_sums(x, parts, out, done, BLOCK: tl.constexpr, PROGRAMS: tl.constexpr):
     """The program that ends last reads what all have stored."""
     i, pid = tl.arange(0, BLOCK), tl.program_id(0)
