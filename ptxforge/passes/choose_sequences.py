@@ -9,7 +9,7 @@
 
     %w:3 = reduce %x, %y, %z {axis = 0, by_lanes = true} …                  (after)
     %s = scan %x {axis = 0, lanes_at_once = 5} …
-    %e = exp %x {together = [8, 128]} : tensor<1024xf32, #blocked>
+    %e = exp %x {together = [8, 128, 4]} : tensor<1024xf32, #blocked>
     %q = divf %x, %y {reciprocal_from = 4} : tensor<1024xf32, #blocked>
     %r = remsi %i, %n {mostly_inside = true} : tensor<1024xi32, #blocked>
     %t = tan %x {reduced_together = 8} : tensor<1024xf32, #blocked>
@@ -86,11 +86,12 @@ def _scan(op: Scan) -> dict[str, object]:
 
 def _exponential(op: Exp) -> dict[str, object]:
     fewest, most = machine.EXPONENTIALS_WORTH_A_BRANCH, machine.EXPONENTIALS_TOGETHER
+    together = (fewest, most, machine.MINIMA_SIDE_BY_SIDE)
     if T.element_type(op.result.type) is T.F64:
         return {}
     flushes = _hides_denormals(op)
     has_branch = not flushes and _may_have(op, fewest)
-    return {"flushes": flushes, "together": (fewest, most) if has_branch else ()}
+    return {"flushes": flushes, "together": together if has_branch else ()}
 
 
 _LARGE = 2.0**-100

@@ -179,6 +179,8 @@ EXPONENTIALS_WORTH_A_BRANCH = 8
 EXPONENTIALS_TOGETHER = 128
 """Exponentials of a thread at most that one such branch is for: its test needs all arguments at once, and the
 assembler takes long for what does not fit into registers."""
+MINIMA_SIDE_BY_SIDE = 4
+"""Minima of arguments that this test takes side by side: they hide an instruction's latency, 4 cycles."""
 ANGLES_TOGETHER = 8
 """Arguments of sines, cosines and tangents in a thread whose large ones share a branch: each takes three
 registers across it."""

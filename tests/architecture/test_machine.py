@@ -14,7 +14,7 @@ UNITS = (
 
 ELSEWHERE = {
     "codegen_ptx/lower/exchange.py": "a mask of lanes, part of an instruction's text",
-    "codegen_ptx/lower/math.py": "bits of floats; chains of an algorithm",
+    "codegen_ptx/lower/math.py": "bits of floats",
     "codegen_ptx/lower/math_f32.py": "bits of floats",
     "codegen_ptx/lower/arith.py": "how far a constant may be from a root without a wrap: arithmetic",
     "codegen_ptx/lower/tensor_map.py": "where zeros lie in a record",

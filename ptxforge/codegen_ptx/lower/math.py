@@ -151,14 +151,13 @@ _FIRST = 0xC2FC0001
 """The bits of the largest f32 below -126."""
 _COUNT = 0xC3160000 - _FIRST + 1
 """How many f32 there are from -150 up to that."""
-_CHAINS = 4
 
 
 def _powers_of_two(
     b: Builder, arguments: Sequence[Register], together: tuple[int, ...]
 ) -> dict[Register, Register]:
     """2**x by x, for f32 registers and literals; ``together`` as ``exp`` has it."""
-    fewest, most = together or (len(arguments) + 1, len(arguments) + 1)
+    fewest, most, ways = together or (len(arguments) + 1, len(arguments) + 1, 1)
     results = {}
     for start in range(0, len(arguments), most):
         some = arguments[start : start + most]
@@ -166,15 +165,15 @@ def _powers_of_two(
         if len(registers) < fewest:
             results |= {x: b.pure("ex2.approx.f32 %s, %s;", "f", x) for x in some}
         else:
-            results |= _powers_together(b, some, registers)
+            results |= _powers_together(b, some, registers, ways)
     return results
 
 
 def _powers_together(
-    b: Builder, arguments: Sequence[Register], registers: Sequence[Register]
+    b: Builder, arguments: Sequence[Register], registers: Sequence[Register], ways: int
 ) -> dict[Register, Register]:
     """2**x by x, with one test for all ``registers`` among the arguments."""
-    rare = b.pure("setp.lt.u32 %s, %s, %s;", "p", _nearest(b, registers), _COUNT)
+    rare = b.pure("setp.lt.u32 %s, %s, %s;", "p", _nearest(b, registers, ways), _COUNT)
     results = {x: b.new("f") for x in arguments}
     otherwise, end = b.label("denormal"), b.label("powers")
     b.effect(f"bra {otherwise};", guard=rare)
@@ -188,12 +187,12 @@ def _powers_together(
     return results
 
 
-def _nearest(b: Builder, registers: Sequence[Register]) -> Register:
+def _nearest(b: Builder, registers: Sequence[Register], ways: int) -> Register:
     """The least distance, as unsigned integers, of an argument's bits from ``_FIRST`` upwards."""
     chains = []
-    for start in range(min(_CHAINS, len(registers))):
+    for start in range(min(ways, len(registers))):
         nearest = None
-        for x in registers[start::_CHAINS]:
+        for x in registers[start::ways]:
             distance = b.pure("add.s32 %s, %s, %s;", "r", x, (1 << 32) - _FIRST)
             nearest = distance if nearest is None else b.pure("min.u32 %s, %s, %s;", "r", distance, nearest)
         chains.append(nearest)

@@ -44,9 +44,11 @@ def cta_rank(ctx: Lowering, op: ops.GetCtaRank) -> None:
 
 @lowers(ops.AddPtr)
 def addptr(ctx: Lowering, op: ops.AddPtr) -> None:
+    """An offset that all elements share moves their base, any other is a term more of each pointer: so the
+    fewest sums are made. One that only the end of a loop or branch reads is a term, too: its sum is computed
+    there, where it may take the place of the old pointer."""
     size = T.element_type(op.pointer.type).pointee.bytes
     if isinstance(op.result.type, T.PointerType) and all(isinstance(user, Yield) for user in op.result.users):
-        # The end of the loop computes it, where it may take the place of the old pointer.
         pointer = pointers.as_pointer(ctx.scalar(op.pointer))
         ctx.set(op, [pointers.moved_by(ctx.b, pointer, ctx.scalar(op.offset), size)])
         return

@@ -33,8 +33,9 @@ class Exp(UnaryFloat):
     (relative error grows with |x|, 2 ulp near 0).
 
     How results below 2**-126 are made (``choose_sequences``): with ``flushes`` they are 0, as nothing shows
-    them; with ``together``, fewest and most, by rare code, which one branch skips for so many of a thread's
-    results; else for each result."""
+    them; with ``together``, fewest, most and ways, by rare code, which one branch skips for so many of a
+    thread's results: its test goes through the arguments in so many ways side by side; else for each
+    result."""
 
     flushes = attribute(bool, False)
     together = attribute(tuple, ())
