@@ -17,9 +17,10 @@ if TYPE_CHECKING:  # what type checkers and editors see; at run time __getattr__
     from ptxforge.driver.device_array import DeviceArray
     from ptxforge.runtime import hooks
     from ptxforge.runtime.arithmetic import cdiv, next_power_of_2
-    from ptxforge.runtime.autotune import Config, autotune, heuristics, pow2
+    from ptxforge.runtime.autotune import Config, autotune, pow2
     from ptxforge.runtime.devices import default_device, empty, to_device, use_device
     from ptxforge.runtime.findings import EmulatorWarning
+    from ptxforge.runtime.heuristics import heuristics
     from ptxforge.runtime.jit import JITFunction, compile, jit
     from ptxforge.runtime.loaded import load
     from ptxforge.runtime.tensor_descriptor import TensorDescriptor
@@ -48,7 +49,7 @@ _HOME = {  # public name -> the module that defines it
     "do_bench_cudagraph": "ptxforge.runtime.timing",
     "empty": "ptxforge.runtime.devices",
     "forbid_jit": "ptxforge.runtime.variants",
-    "heuristics": "ptxforge.runtime.autotune",
+    "heuristics": "ptxforge.runtime.heuristics",
     "jit": "ptxforge.runtime.jit",
     "load": "ptxforge.runtime.loaded",
     "next_power_of_2": "ptxforge.runtime.arithmetic",

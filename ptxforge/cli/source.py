@@ -15,7 +15,7 @@ from typing import Any
 from ptxforge import language, triton_compat
 from ptxforge.compiler import Artifact
 from ptxforge.language.types import dtype
-from ptxforge.runtime.autotune import Wrapper
+from ptxforge.runtime.heuristics import Wrapper
 from ptxforge.runtime.jit import JITFunction, jit
 from ptxforge.support.errors import PtxforgeError
 from ptxforge.support.target import DEFAULT_TARGET

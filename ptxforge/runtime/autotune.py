@@ -6,16 +6,14 @@ work (too much shared memory, a static assertion, PTX that the assembler refuses
 in ``failures``; any other error is the user's to see. docs/tuning.md tells users about it.
 
 With ``cache_results`` the timings are kept on disk *per configuration*: adding one measures that one.
-
-:class:`Heuristics` compute constants from the arguments of each launch.
 """
 
 from __future__ import annotations
 
-import functools
 import importlib
 import logging
 import math
+import numbers
 import sys
 import time
 import warnings
@@ -23,17 +21,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
-from ptxforge.compiler import Assembly
 from ptxforge.driver.cuda import CudaDevice
 from ptxforge.runtime import array_state, cache, compiler_state, hooks, options, timing, variants
 from ptxforge.runtime import timings as timings_file
-from ptxforge.runtime.config import Config, expand, pow2
+from ptxforge.runtime.config import Config, check_kinds, expand, names_in, pow2
 from ptxforge.runtime.derived_tuning import DerivedTuning
 from ptxforge.runtime.devices import default_device
-from ptxforge.runtime.function_state import TravelsByName
-from ptxforge.runtime.jit import JITFunction, KernelInterface
+from ptxforge.runtime.heuristics import Wrapper, names_of
+from ptxforge.runtime.jit import KernelInterface
 from ptxforge.runtime.search import STRATEGIES, Search, cannot_work, first_of_ties
-from ptxforge.support import markup, settings
+from ptxforge.support import settings
 from ptxforge.support.errors import ArgumentError, AutotunerError, PtxforgeError
 
 
@@ -46,89 +43,6 @@ def keeps_results() -> bool:
 def prints_results() -> bool:
     """Whether each choice is printed, as for :func:`keeps_results`."""
     return settings.PRINT_AUTOTUNING.flag()
-
-
-class Wrapper(TravelsByName, KernelInterface):
-    """A kernel around a kernel: an autotuner or heuristics, in either order. ``fn`` is the inner one."""
-
-    def __init__(self, fn: KernelInterface):
-        functools.update_wrapper(self, fn, updated=())
-        self.fn = fn
-        self.arg_names = fn.arg_names
-
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.base_fn.__module__}.{self.base_fn.__qualname__}>"
-
-    def _repr_html_(self) -> str:
-        """For notebooks: the kernel at the bottom."""
-        return markup.table([("kernel", repr(self))]) + self.base_fn._repr_html_()
-
-    @property
-    def base_fn(self) -> JITFunction:
-        """The jitted function at the bottom."""
-        return self.fn.base_fn if isinstance(self.fn, Wrapper) else self.fn
-
-    def named(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-        """The arguments of a call by name."""
-        return dict(zip(self.arg_names, args, strict=False)) | kwargs
-
-    @property
-    def asm(self) -> Assembly:
-        """The texts of the newest variant."""
-        return self.base_fn.asm
-
-    @property
-    def variants(self) -> list:
-        """What was compiled, oldest first."""
-        return self.base_fn.variants
-
-
-def names_of(kernel: Any, decorator: str) -> list[str]:
-    """The parameters of what a decorator stands above. Raises :class:`ArgumentError` when that is no
-    kernel."""
-    if not hasattr(kernel, "arg_names"):
-        name = getattr(kernel, "__name__", repr(kernel))
-        raise ArgumentError(f"'{name}' is no kernel: @ptxforge.{decorator} stands above @ptxforge.jit")
-    return kernel.arg_names
-
-
-class Heuristics(Wrapper):
-    """A kernel with some arguments computed from the others; made by :func:`heuristics`."""
-
-    def __init__(self, fn: KernelInterface, arg_names: list[str], values: dict[str, Callable[[dict], Any]]):
-        super().__init__(fn)
-        self.arg_names = list(arg_names)
-        self.values = values
-
-    def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> Any:
-        """Compute the values, in order, and launch."""
-        return self.fn.run(*args, grid=grid, warmup=warmup, **self._complete(args, kwargs))
-
-    def bind(self, grid: Any, *args: Any, **kwargs: Any) -> Any:
-        """A launch with its arguments fixed; the values are computed once."""
-        return self.fn.bind(grid, *args, **self._complete(args, kwargs))
-
-    def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> Any:
-        """Compile without launching."""
-        return self.fn.warmup(*args, grid=grid, **self._complete(args, kwargs))
-
-    def _complete(self, args: tuple, kwargs: dict[str, Any]) -> dict[str, Any]:
-        for name, value in self.values.items():
-            kwargs[name] = value(self.named(args, kwargs))
-        return kwargs
-
-
-def heuristics(values: dict[str, Callable[[dict[str, Any]], Any]]) -> Callable[[Any], Heuristics]:
-    """Compute arguments from the others at each launch.
-
-    ``@heuristics({"EVEN": lambda args: args["n"] % args["BLOCK"] == 0})`` above ``@jit``. Each function gets
-    a dictionary of the arguments by name, those computed before it included.
-    """
-
-    def decorate(fn: KernelInterface) -> Heuristics:
-        return Heuristics(fn, names_of(fn, "heuristics"), values)
-
-    return decorate
 
 
 __all__ = ["Autotuner", "Config", "autotune", "pow2"]
@@ -186,6 +100,9 @@ class Autotuner(DerivedTuning, Wrapper):
         executor: Executor | None = None,
     ):
         super().__init__(fn)
+        pruning = prune_configs_by or {}
+        check_kinds(Mapping, prune_configs_by=pruning)
+        check_kinds(Iterable, configs=configs)
         self.arg_names = list(arg_names)
         self.configs = [*(configs or ()), *(expand(space) if space is not None else ())] or [Config({})]
         wrong = [config for config in self.configs if not hasattr(config, "all_kwargs")]
@@ -194,14 +111,19 @@ class Autotuner(DerivedTuning, Wrapper):
         self.strategy, self.budget, self.deterministic = strategy, budget, deterministic
         self.executor = executor
         self._check_choices()
-        self.keys = list(key)
-        self.reset_to_zero, self.restore_value = list(reset_to_zero or ()), list(restore_value or ())
+        self.keys = names_in(key, "key")
+        self.reset_to_zero = names_in(reset_to_zero, "reset_to_zero")
+        self.restore_value = names_in(restore_value, "restore_value")
         self.user_hooks = (pre_hook, post_hook)
         self.user_defined_pre_hook = pre_hook is not None  # names that classes derived from Triton's ask for
         self.user_defined_post_hook = post_hook is not None
-        pruning = prune_configs_by or {}
         self.early_config_prune = pruning.get("early_config_prune")
         self.perf_model, self.configs_top_k = pruning.get("perf_model"), pruning.get("top_k", 1.0)
+        check_kinds(
+            Callable, pre_hook=pre_hook, post_hook=post_hook, do_bench=do_bench, perf_model=self.perf_model,
+            early_config_prune=self.early_config_prune,
+        )  # fmt: skip
+        check_kinds(numbers.Real, top_k=self.configs_top_k, warmup=warmup, rep=rep)
         self.num_warmups, self.num_reps = warmup, rep
         self.bench = self.do_bench = do_bench or _bench_for(warmup, rep)
         self.use_cuda_graph, self.cache_results = use_cuda_graph, cache_results or keeps_results()
@@ -219,6 +141,7 @@ class Autotuner(DerivedTuning, Wrapper):
             raise AutotunerError(f"strategy is one of {', '.join(STRATEGIES)}, not '{self.strategy}'")
         if self.deterministic not in (None, "bitwise"):
             raise AutotunerError(f"deterministic is None or 'bitwise', not {self.deterministic!r}")
+        check_kinds(numbers.Real, budget=self.budget)
         if self.budget is not None and self.budget <= 0:
             raise AutotunerError(f"the budget is a time in seconds, not {self.budget!r}")
 
@@ -351,6 +274,8 @@ class Autotuner(DerivedTuning, Wrapper):
 
     def _check_writable(self, everything: dict[str, Any]) -> None:
         for name in self._present((*self.reset_to_zero, *self.restore_value), everything):
+            if isinstance(everything[name], numbers.Number):
+                raise ArgumentError("is no array: it cannot be cleared or restored", name)
             if array_state.is_readonly(everything[name]):
                 raise ArgumentError("is a read-only array: it cannot be cleared or restored", name)
 
@@ -384,7 +309,7 @@ class Autotuner(DerivedTuning, Wrapper):
     def _pruned(self, args: tuple, kwargs: dict[str, Any]) -> list[Config]:
         configs, named = self.configs, self.named(args, kwargs)
         if self.early_config_prune is not None:
-            configs = list(self.early_config_prune(configs, self.named(args, {}), **kwargs))
+            configs = list(self.early_config_prune(configs, self.named(args, {}), **kwargs) or ())
             if not configs:
                 raise AutotunerError(f"early_config_prune left no configuration of '{self.__name__}'")
         if self.perf_model is None:

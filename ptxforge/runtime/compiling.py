@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -26,11 +27,12 @@ from ptxforge.driver.arrays import from_torch_dtype
 from ptxforge.driver.device_array import element_type
 from ptxforge.driver.jit import is_whole_program
 from ptxforge.driver.protocol import Device, Module
+from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
 from ptxforge.runtime import cache, devices, options, store, tools, variants
 from ptxforge.runtime.cache import FunctionPlace
 from ptxforge.runtime.hooks import Compilation
-from ptxforge.runtime.specialize import Parameter, Specialization, pointer_to, specialize
+from ptxforge.runtime.specialize import Parameter, Specialization, plain_scalar, pointer_to, specialize
 from ptxforge.runtime.variants import Key
 from ptxforge.support import settings
 from ptxforge.support.dtypes import DType
@@ -46,11 +48,18 @@ def complete_signature(
 ) -> dict[str, str]:
     """A type for every parameter, constants included. Raises :class:`ArgumentError` for one that has
     none."""
+    for option, given in (("signature", signature), ("constants", constants)):
+        if not isinstance(given, Mapping):
+            raise ArgumentError(f"is a dictionary by parameter, not {given!r}", option)
     for name in (*signature, *constants):
         if name not in kernel.arg_names:
-            raise ArgumentError(
-                f"'{kernel.__name__}' has no such parameter{options.nearest(name, kernel.arg_names)}", name
-            )
+            near = options.nearest(str(name), kernel.arg_names)
+            raise ArgumentError(f"'{kernel.__name__}' has no such parameter{near}", str(name))
+    for name, kind in signature.items():
+        if not isinstance(kind, str):
+            raise ArgumentError(f"its type is a text such as '*fp32:16', not {kind!r}", name)
+    for name, value in constants.items():
+        constants[name] = plain_scalar(unwrap(value))
     complete = {}
     for parameter in kernel.params:
         name = parameter.name

@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 import itertools
+import numbers
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ptxforge.support.errors import AutotunerError
+
+_KINDS = {Callable: "a function", Iterable: "a list", Mapping: "a dictionary", numbers.Real: "a number"}
+
+
+def check_kinds(kind: type, **given: Any) -> None:
+    """Raise :class:`AutotunerError` for an argument that is neither of this kind nor ``None``, with its
+    name."""
+    for name, value in given.items():
+        if value is not None and not isinstance(value, kind):
+            raise AutotunerError(f"{name} is {_KINDS[kind]}, not {value!r}")
+
+
+def names_in(given: Iterable[str] | None, option: str) -> list[str]:
+    """The names that an argument lists; a text is one of them."""
+    check_kinds(Iterable, **{option: given})
+    return [given] if isinstance(given, str) else list(given or ())
+
 
 _OPTIONS = ("num_warps", "num_stages", "num_ctas", "maxnreg")
 
@@ -40,6 +58,7 @@ class Config:
         self.num_ctas = num_ctas
         self.maxnreg = maxnreg
         self.pre_hook = pre_hook
+        check_kinds(Callable, pre_hook=pre_hook)
 
     def options(self) -> dict[str, Any]:
         """The launch options that are set."""
@@ -88,6 +107,8 @@ def expand(space: Mapping[str, Iterable[Any]]) -> list[Config]:
     >>> expand({"BLOCK": pow2(32, 64), "num_warps": [4, 8]})[1]
     Config({'BLOCK': 32}, num_warps=8, num_stages=3, num_ctas=1)
     """
+    check_kinds(Mapping, space=space)
+    check_kinds(Iterable, **{f"the space of '{name}'": given for name, given in space.items()})
     values = {name: list(given) for name, given in space.items()}
     for name, given in values.items():
         if not given:

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Generic, TypeVar, overload
 
-from ptxforge.compiler import Artifact, Assembly
+from ptxforge.compiler import Artifact, Assembly, plain_option
 from ptxforge.driver.protocol import Device
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
@@ -355,10 +355,10 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
     ) -> Artifact:
         """Compile ahead of time, for a target instead of a device;
         ``asm`` also makes ``cubin`` and ``sass``."""
-        constants = dict(constants or {})
+        constants = dict(constants) if isinstance(constants, Mapping) else constants or {}
         complete = compiling.complete_signature(self, signature, constants)
         chosen = options.parse(self._with_defaults(given))
-        machine = str(parse_target(target or DEFAULT_TARGET))
+        machine = str(parse_target(DEFAULT_TARGET if target is None else str(target)))
         made = compiling.artifact_of(self, Key(machine, complete, constants, dict(chosen.compile)))
         made.asm = tools.with_machine_code(
             made.asm, lambda: compiling.machine_code(made.ptx, made.name, made.target)
@@ -407,6 +407,15 @@ def _check_jit_options(given: dict[str, Any]) -> None:
         if name not in _JIT_OPTIONS:
             near = options.nearest(name, _JIT_OPTIONS) or f"; there are {', '.join(_JIT_OPTIONS)}"
             raise ArgumentError(f"is no option of jit{near}", name)
+    for name in ("repr", "launch_metadata"):
+        if given.get(name) is not None and not callable(given[name]):
+            raise ArgumentError(f"is a function, not {given[name]!r}", name)
+    for name in ("debug", "noinline"):
+        if given.get(name) is not None:
+            plain_option(name, given[name])
+    for name in ("do_not_specialize", "do_not_specialize_on_alignment"):
+        if isinstance(given.get(name, ()), str) or not isinstance(given.get(name) or (), Iterable):
+            raise ArgumentError(f"is a list of parameters, not {given[name]!r}", name)
 
 
 @overload
@@ -474,7 +483,11 @@ def compile(
     ``compile(fn)`` gives a :class:`JITFunction`: ``kernel[grid](*args, **options)`` compiles what a call
     needs. ``compile(fn, signature={"x": "*fp32:16", "n": "i32"}, constants={"BLOCK": 1024},
     target="sm_90a")`` gives an :class:`~ptxforge.compiler.Artifact` and needs no device.
+
+    Raises :class:`ArgumentError` for what cannot be, and :class:`CompilationError` for a wrong kernel.
     """
+    if fn is None:
+        raise ArgumentError("a kernel is a Python function, not None")
     kernel = jit(fn)
     if signature is None and constants is None and target is None and not options:
         return kernel

@@ -54,7 +54,8 @@ def run(
 ) -> list[CompiledKernel]:
     """What :meth:`JITFunction.precompile` does."""
     device = default_device()
-    keys = [key_of(kernel, item, device.target) for item in declared]
+    items = declared if isinstance(declared, Iterable) else [declared]
+    keys = [key_of(kernel, item, device.target) for item in items]
     wanted = {key.identity(): key for key in keys}
     missing = [key for identity, key in wanted.items() if identity not in kernel._compiled]
     for key, artifact in zip(missing, artifacts(kernel, missing, executor), strict=True):

@@ -17,6 +17,7 @@ from ptxforge.language.registry import ConstexprFunction, LibraryFunction, const
 from ptxforge.runtime import (
     arithmetic,
     autotune,
+    heuristics,
     jit,
     precompile,
     ragged,
@@ -207,9 +208,9 @@ _JIT = {
 _TUNING = {
     "Autotuner": autotune.Autotuner,
     "Config": autotune.Config,
-    "Heuristics": autotune.Heuristics,
+    "Heuristics": heuristics.Heuristics,
     "autotune": autotune.autotune,
-    "heuristics": autotune.heuristics,
+    "heuristics": heuristics.heuristics,
 }
 _ACTIVE = {"driver": drivers.driver}
 _DRIVER = _ACTIVE | {

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import ptxforge
 import ptxforge.language as tl
 from ptxforge.runtime import search
-from ptxforge.runtime.autotune import Autotuner, Config, Heuristics, autotune, heuristics
+from ptxforge.runtime.autotune import Autotuner, Config, autotune
+from ptxforge.runtime.heuristics import Heuristics, heuristics
 from ptxforge.runtime.jit import KernelInterface, jit
 from ptxforge.support.errors import (
     ArgumentError,
@@ -379,3 +382,44 @@ def test_configurations_whose_hooks_change_arguments_are_not_compiled_ahead(monk
     candidates = [searched._candidate(config) for config in kernel.configs]
     with searched._loaded(candidates) as found:
         assert found == candidates
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"configs": 5}, "configs is a list, not 5"),
+        ({"configs": Config({})}, "configs is a list, not Config"),
+        ({"key": 5}, "key is a list, not 5"),
+        ({"reset_to_zero": 5}, "reset_to_zero is a list, not 5"),
+        ({"reset_to_zero": "nothing"}, "'nothing' is not a parameter"),
+        ({"prune_configs_by": 5}, "prune_configs_by is a dictionary, not 5"),
+        ({"prune_configs_by": {"perf_model": 5}}, "perf_model is a function, not 5"),
+        ({"prune_configs_by": {"early_config_prune": 5}}, "early_config_prune is a function, not 5"),
+        ({"prune_configs_by": {"top_k": "a"}}, "top_k is a number, not 'a'"),
+        ({"pre_hook": 5}, "pre_hook is a function, not 5"),
+        ({"post_hook": 5}, "post_hook is a function, not 5"),
+        ({"do_bench": 5}, "do_bench is a function, not 5"),
+        ({"warmup": "a"}, "warmup is a number, not 'a'"),
+        ({"space": 5}, "space is a dictionary, not 5"),
+        ({"space": {"BLOCK": 5}}, "the space of 'BLOCK' is a list, not 5"),
+        ({"budget": "long"}, "budget is a number, not 'long'"),
+    ],
+    ids=str,
+)
+def test_arguments_of_another_kind(kernel, given, message):
+    with pytest.raises(AutotunerError, match=re.escape(message)):
+        autotune(**given)(kernel)
+
+
+def test_functions_that_are_none(kernel):
+    with pytest.raises(AutotunerError, match="pre_hook is a function, not 5"):
+        Config({}, pre_hook=5)
+    with pytest.raises(AutotunerError, match="heuristics is a dictionary, not 5"):
+        heuristics(5)(kernel)
+    with pytest.raises(AutotunerError, match="the heuristic of 'B' is a function, not 5"):
+        heuristics({"B": 5})(kernel)
+
+
+def test_a_name_alone_is_a_list_of_it(kernel):
+    tuned = autotune([Config({})], key="out", restore_value="x")(kernel)
+    assert (tuned.keys, tuned.restore_value) == (["out"], ["x"])

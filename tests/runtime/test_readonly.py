@@ -123,6 +123,8 @@ def test_the_autotuner_restores_no_readonly_array(emulator, option):
     )(double)
     with ptxforge.use_device(emulator), pytest.raises(ArgumentError, match="'x'.*read-only"):
         tuned[(1,)](_readonly(), np.zeros(64, np.float32), BLOCK=64)
+    with ptxforge.use_device(emulator), pytest.raises(ArgumentError, match="'x': is no array: it cannot be"):
+        tuned[(1,)](5, np.zeros(64, np.float32), BLOCK=64)
 
 
 def test_the_autotuner_says_which_array_cannot_be_written(emulator):

@@ -160,6 +160,11 @@ def test_declarations_that_cannot_be(add, item, message):
         add.precompile([item])
 
 
+def test_one_declaration_that_is_none(add):
+    with pytest.raises(ArgumentError, match="a variant is declared by a dictionary .* not by 5"):
+        add.precompile(5)
+
+
 @pytest.fixture
 def doubles(monkeypatch):
     monkeypatch.syspath_prepend(Path(__file__).parent)
