@@ -23,7 +23,7 @@ EFFECTS = {
 MAY_WAIT = {("load", True), ("inline_asm", False), ("atomic_rmw",), ("atomic_cas",)}
 SEEN = {
     ("assert",), ("print",), ("breakpoint",), ("barrier",), ("partition",), ("reduce_ctas",), ("scan", 1),
-    ("fence_async",),
+    ("fence_async",), ("recompute",),
     ("barrier_init",), ("barrier_inval",), ("barrier_arrive",), ("descriptor_reduce",), ("store_box", "fadd"),
     ("map_workspace",), ("release_workspace",), ("make_tensor_map",),
 }  # fmt: skip
