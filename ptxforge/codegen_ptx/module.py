@@ -43,7 +43,7 @@ def module_text(
         lines.append(f".extern .shared .align {alignment} .b8 smem[];")
     if builder.local_bytes:
         registers.append(f"\t.local .align 8 .b8 print_buffer[{builder.local_bytes}];")
-    lines += ["", *_header(function), "{", *registers, "", *body, "\tret;", "}", ""]
+    lines += ["", *_header(function), "{", *registers, "", *([body] if body else []), "\tret;", "}", ""]
     return "\n".join(lines)
 
 

@@ -11,7 +11,7 @@ from ptxforge.__main__ import main
 from ptxforge.codegen_ptx import PASS_NAMES, emit
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, order_copies
-from ptxforge.codegen_ptx.ptx.instruction import COPY, PURE, Instruction, form_of, lines_of
+from ptxforge.codegen_ptx.ptx.instruction import COPY, PURE, Instruction, form_of, text_of
 from ptxforge.codegen_ptx.ptx.pipeline import NAMES, PASSES, RULES, check
 from ptxforge.codegen_ptx.ptx.registers import Names, Register
 from ptxforge.codegen_ptx.ptx.sink_rare import drop_dead
@@ -283,6 +283,6 @@ def test_a_form_knows_its_addresses(syntax, addresses):
 def test_locations_are_told_where_they_change():
     x = Register("r", 1)
     code = [Instruction(ADD, (x, 1, 2), PURE, place) for place in ((1, 7, 3), (1, 7, 3), None, (1, 8, 1))]
-    lines = lines_of(code, Names({}))
+    lines = text_of(code, Names({})).split("\n")
     assert [line for line in lines if ".loc" in line] == ["\t.loc 1 7 3", "\t.loc 1 8 1"]
     assert lines[0] == "\t.loc 1 7 3" and lines[4] == "\t.loc 1 8 1"

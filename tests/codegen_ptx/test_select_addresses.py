@@ -7,7 +7,7 @@ import pytest
 
 from ptxforge.codegen_ptx import emit
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.instruction import PURE, lines_of
+from ptxforge.codegen_ptx.ptx.instruction import PURE, text_of
 from ptxforge.codegen_ptx.ptx.pointers import SUM, Pointer, address, sum_of
 from ptxforge.codegen_ptx.ptx.registers import Names, Register
 from ptxforge.codegen_ptx.ptx.select_addresses import select_addresses
@@ -37,7 +37,7 @@ class Code:
         """The lines behind the four parameters."""
         code = select_addresses(self.b.all_code(), self.b)
         assert not any(instruction.form.opcode == SUM for instruction in code)
-        return [line.strip() for line in lines_of(code, Names({}))][4:]
+        return [line.strip() for line in text_of(code, Names({})).split("\n")][4:]
 
 
 def test_a_sum_becomes_one_instruction_by_term():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.instruction import lines_of
+from ptxforge.codegen_ptx.ptx.instruction import text_of
 from ptxforge.codegen_ptx.ptx.pipeline import check
 from ptxforge.codegen_ptx.ptx.pointers import Pointer, address
 from ptxforge.codegen_ptx.ptx.registers import Names, Register
@@ -55,7 +55,7 @@ class Code:
 
 
 def lines_behind_the_constructor(code: list) -> list[str]:
-    lines = [line.strip() for line in lines_of(code, Names({}))]
+    lines = [line.strip() for line in text_of(code, Names({})).split("\n")]
     return lines[lines.index("$begin:") + 1 :]
 
 

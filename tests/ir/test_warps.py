@@ -9,7 +9,7 @@ import pytest
 from ptxforge.codegen_ptx.lower.exchange import barrier
 from ptxforge.codegen_ptx.lower.indices import first_thread, thread_id
 from ptxforge.codegen_ptx.ptx.builder import Builder
-from ptxforge.codegen_ptx.ptx.instruction import lines_of
+from ptxforge.codegen_ptx.ptx.instruction import text_of
 from ptxforge.codegen_ptx.ptx.registers import Names
 from ptxforge.ir.core import Operation
 from ptxforge.ir.definition import REGISTRY, SIDE_EFFECT, define, gives, region
@@ -91,7 +91,7 @@ def test_code_is_for_the_group():
         barrier(b)
         thread_id(b)
         first_thread(b)
-        return "\n".join(lines_of(b.all_code(), Names({})))
+        return text_of(b.all_code(), Names({}))
 
     whole, part = code(WarpGroup(4)), code(WarpGroup(4, first=1, barrier=2))
     assert "bar.sync 0;" in whole and "sub.u32" not in whole

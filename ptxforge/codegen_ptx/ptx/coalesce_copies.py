@@ -26,10 +26,13 @@ from ptxforge.codegen_ptx.ptx.instruction import (
     LABEL,
     MERGE,
     Carry,
+    Form,
     Instruction,
     Merge,
     copied,
+    places_naming,
     places_of,
+    places_with,
 )
 from ptxforge.codegen_ptx.ptx.registers import Register
 
@@ -108,15 +111,14 @@ class _Coalescing:
         """
         early = {name: root for root in candidates.values() for name in self._all_names(root)}
         late = {name: root for root in candidates for name in self._all_names(root)}
-        names = {*early, *late}
+        code = self.code[body.start : body.stop]
         first: dict[Register, int] = {}
         last: dict[Register, int] = {}
         under_way = _UnderWay()
-        for position, instruction in enumerate(self.code[body.start : body.stop], body.start):
-            if instruction.form.opcode.startswith("wgmma."):
+        for place in sorted({*places_naming(code, {*early, *late}), *places_with(code, _is_of_warpgroups)}):
+            instruction, position = code[place], body.start + place
+            if _is_of_warpgroups(instruction.form):
                 last |= dict.fromkeys(under_way.finished_by(instruction, late), position)
-            if names.isdisjoint(instruction.operands):
-                continue
             for operand in instruction.operands:
                 if operand in late:
                     last[late[operand]] = position
@@ -126,6 +128,10 @@ class _Coalescing:
 
     def _all_names(self, register: Register) -> Iterable[Register]:
         return (register, *self.became.get(register, ()))
+
+
+def _is_of_warpgroups(form: Form) -> bool:
+    return form.opcode.startswith("wgmma.")
 
 
 class _UnderWay:

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence, Set
 from functools import lru_cache
 from itertools import chain, compress, count, pairwise
-from operator import attrgetter
+from operator import attrgetter, is_not, not_
 
 from ptxforge.codegen_ptx.ptx.registers import MOVES, Names, Register
 
@@ -85,7 +85,8 @@ class Instruction:
         why: str = "",
     ):  # fmt: skip
         self.form = form_of(syntax)
-        self.operands, self.kind, self.location, self.why = operands, kind, location, why
+        self.operands, self.kind = operands, kind
+        self.location, self.why = location, why
 
     @property
     def syntax(self) -> str:
@@ -169,26 +170,33 @@ def places_of(code: Sequence[Instruction], name: str, chosen: Set) -> Iterator[i
     return compress(count(), map(chosen.__contains__, map(attrgetter(name), code)))
 
 
+def places_naming(code: Sequence[Instruction], registers: Set) -> Iterator[int]:
+    """Those that have one of these registers among their operands."""
+    return compress(count(), map(not_, map(registers.isdisjoint, map(attrgetter("operands"), code))))
+
+
 def places_with(code: Sequence[Instruction], chosen: Callable[[Form], object]) -> Iterator[int]:
     """Those of a ``chosen`` form."""
     return places_of(code, "form", set(filter(chosen, set(map(attrgetter("form"), code)))))
 
 
-def lines_of(code: Sequence[Instruction], names: Names, why: bool = False) -> list[str]:
+def text_of(code: Sequence[Instruction], names: Names, why: bool = False) -> str:
     """A line for each instruction, its registers called by ``names``, and a ``.loc`` where the place in the
     source changes. With ``why``, comments say which rule made an instruction what it is."""
-    lines: list[str] = []
-    name = names.__getitem__
+    lines, places = [*map(attrgetter("form.line"), code)], [*map(attrgetter("location"), code)]
+    if why:
+        lines = [f"{line}  // {_verbatim(x.why)}" if x.why else line for line, x in zip(lines, code)]
     here = None
-    for instruction in code:
-        form, location = instruction.form, instruction.location
-        if not form.line:
-            continue
-        if location is not here and location is not None and location != here:
-            here = location
-            lines.append("\t.loc %d %d %d" % here)
-        line = form.line % tuple(map(name, instruction.operands))
-        if form.addresses:
-            line = line.replace("+0]", "]")
-        lines.append(f"{line}  // {instruction.why}" if why and instruction.why else line)
-    return lines
+    for place in compress(count(), map(is_not, places, chain((None,), places))):
+        if places[place] is not None and places[place] != here:
+            here = places[place]
+            lines[place] = "\t.loc %d %d %d\n" % here + lines[place]
+    # One formatting of all lines: that of each would take twice the time.
+    operands = chain.from_iterable(map(attrgetter("operands"), code))
+    text = "\n".join(filter(None, lines)) % tuple(map(names.__getitem__, operands))
+    return text.replace("+0]", "]")
+
+
+def _verbatim(text: str) -> str:
+    """As part of a template."""
+    return text.replace("%", "%%")

@@ -20,7 +20,7 @@ import attrs
 from ptxforge.codegen_ptx.ptx.branch_to_copies import branch_to_copies
 from ptxforge.codegen_ptx.ptx.builder import Builder
 from ptxforge.codegen_ptx.ptx.coalesce_copies import coalesce_copies, order_copies
-from ptxforge.codegen_ptx.ptx.instruction import CARRY, PURE, Instruction, lines_of
+from ptxforge.codegen_ptx.ptx.instruction import CARRY, PURE, Instruction, text_of
 from ptxforge.codegen_ptx.ptx.registers import Names, Register
 from ptxforge.codegen_ptx.ptx.select_addresses import select_addresses, share_terms
 from ptxforge.codegen_ptx.ptx.sink_rare import drop_dead, sink_rare
@@ -100,15 +100,15 @@ NAMES = tuple(row.name for row in PASSES)
 
 def run(
     b: Builder, why: bool = False, timings: dict[str, float] | None = None
-) -> tuple[list[str], list[str]]:
-    """Register declarations and the body's lines of what was built; with ``why``, comments say which rule
+) -> tuple[list[str], str]:
+    """Register declarations and the body's text of what was built; with ``why``, comments say which rule
     made an instruction what it is. ``timings`` collects seconds by row."""
     dumped, last = {name.strip() for name in settings.DUMP.get().split(",")}, settings.STOP_AFTER.get()
     checked = settings.VERIFY.flag()
 
     def look(after: str) -> None:
         if dumped & {after, "all"}:
-            print(f"// after {after}", *lines_of(code, Names(b.aliases)), sep="\n", file=sys.stderr)
+            print(f"// after {after}", text_of(code, Names(b.aliases)), sep="\n", file=sys.stderr)
         if checked:
             check(code, b, after)
 
@@ -124,8 +124,8 @@ def run(
         look(row.name)
         stopped = stopped or row.name == last
     names = Names(b.aliases)
-    lines = lines_of(code, names, why)
-    return names.declarations(), lines
+    text = text_of(code, names, why)
+    return names.declarations(), text
 
 
 def check(code: list[Instruction], b: Builder, after: str) -> None:
