@@ -12,18 +12,17 @@ Definitions of operations live in ``ptxforge.ir.ops``; :mod:`ptxforge.ir.definit
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
-from itertools import compress, repeat
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ptxforge.ir.interfaces import Interfaces
 from ptxforge.ir.types import Type
+from ptxforge.ir.walk import Walked
 from ptxforge.support.location import Location
 from ptxforge.support.remarks import Remarks
 
 if TYPE_CHECKING:
     from ptxforge.ir.definition import Definition, Effects
-
-    Kinds = type["Operation"] | tuple[type["Operation"], ...] | None
+    from ptxforge.ir.walk import Kinds
 
 
 class Value:
@@ -72,7 +71,8 @@ class OpResult(Value):
     __slots__ = ("op", "index")
 
     def __init__(self, type: Type, op: Operation, index: int):
-        self.type, self.uses, self.hint, self.op, self.index = type, {}, "", op, index
+        self.type, self.uses, self.hint = type, {}, ""
+        self.op, self.index = op, index
 
     @property
     def owner_block(self) -> Block | None:
@@ -204,9 +204,8 @@ class Operation(Interfaces):
 
     def remove(self) -> Operation:
         """Take the operation out of its block; it keeps its operands and can be inserted elsewhere."""
-        global _order
-        _order = object()
         block = self.parent
+        block.forget_list()
         if self.previous is None:
             block.first = self.next
         else:
@@ -287,7 +286,8 @@ class Operation(Interfaces):
         return copy
 
     def get_effects(self) -> Effects:
-        """Effects of this instance: the definition's, unless attributes change them (a volatile load)."""
+        """Effects of this instance: the definition's, unless attributes change them (a volatile load).
+        What is defined without any has none."""
         return self.effects
 
     @property
@@ -311,13 +311,10 @@ class Operation(Interfaces):
         return f"<{self.name} {self.attributes or ''} -> {results or '()'}>"
 
 
-_order = object()  # another one whenever an operation was put somewhere or taken out
-
-
-class Block:
+class Block(Walked):
     """A list of operations with arguments. ``parent`` is its region, or the function whose body it is."""
 
-    __slots__ = ("arguments", "first", "last", "parent", "_listed", "_listed_at")
+    __slots__ = ("arguments", "first", "last", "parent")
 
     def __init__(self, argument_types: Sequence[Type] = ()):
         self.arguments: list[BlockArgument] = [
@@ -326,7 +323,7 @@ class Block:
         self.first: Operation | None = None
         self.last: Operation | None = None
         self.parent: Region | Function | None = None
-        self._listed_at: object = None
+        self.listed = None
 
     @property
     def parent_op(self) -> Operation | None:
@@ -359,8 +356,7 @@ class Block:
             argument.index = position
 
     def append(self, op: Operation) -> Operation:
-        global _order
-        _order = object()
+        self.forget_list()
         op.parent, op.previous, op.next = self, self.last, None
         if self.last is None:
             self.first = op
@@ -370,8 +366,7 @@ class Block:
         return op
 
     def insert_before(self, place: Operation, op: Operation) -> Operation:
-        global _order
-        _order = object()
+        self.forget_list()
         op.parent, op.previous, op.next = self, place.previous, place
         if place.previous is None:
             self.first = op
@@ -384,32 +379,6 @@ class Block:
         if place.next is None:
             return self.append(op)
         return self.insert_before(place.next, op)
-
-    def of(self, kind: Kinds) -> Iterator[Operation]:
-        """Those of the operations in order (no nested ones) that are of a ``kind``."""
-        return (op for op in self.walk(kind) if op.parent is self)
-
-    def walk(self, kind: Kinds = None) -> tuple[Operation, ...]:
-        """All operations, nested ones included, in textual order (an operation before those in its regions);
-        or those of a ``kind``. What is done to the block meanwhile does not show; the answer is kept until an
-        operation is put somewhere else."""
-        if self._listed_at is not _order:
-            every, here = [], self.first
-            while here is not None:
-                every.append(here)
-                if here.regions:
-                    every += here.walk()[1:]
-                here = here.next
-            self._listed_at, self._listed = _order, {None: tuple(every)}
-        found = self._listed.get(kind)
-        if found is None:
-            every = self._listed[None]
-            found = self._listed[kind] = tuple(compress(every, map(isinstance, every, repeat(kind))))
-        return found
-
-    def has(self, kind: Kinds) -> bool:
-        """Whether an operation of a ``kind`` is among them, or nested in one."""
-        return bool(self.walk(kind))
 
     def clear(self) -> None:
         """Erase every operation, last first."""
@@ -487,6 +456,10 @@ class Function:
     def walk(self, kind: Kinds = None) -> tuple[Operation, ...]:
         """All operations in textual order, nested ones included; or those of a ``kind``."""
         return self.body.walk(kind)
+
+    def acting(self) -> tuple[Operation, ...]:
+        """Those of :meth:`walk` that may have effects, as their definitions say."""
+        return self.body.acting()
 
     def has(self, kind: Kinds) -> bool:
         """Whether there is an operation of a ``kind``."""

@@ -453,6 +453,8 @@ def define(
         for places in (singles + tail, regions):
             for index, field in enumerate(places):
                 field.at(index)
+        if effects is PURE and cls.get_effects is not Operation.get_effects:
+            raise TypeError(f"operation '{name}' may have effects, but is defined without")
         cls.name = name
         cls.effects = effects
         cls.cost, cls.nonnegative_if = cost, nonnegative_if

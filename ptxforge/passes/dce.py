@@ -33,7 +33,7 @@ from ptxforge.support.target import Target
 def dce(function: Function, target: Target) -> bool:
     """Mark what is live, erase the rest."""
     live = Liveness()
-    for op in function.walk():
+    for op in function.acting():
         if not op.get_effects().is_removable:
             live.mark_operation(op)
     live.propagate()

@@ -32,7 +32,7 @@ def reorder_broadcast(function: Function, target: Target) -> bool:
     return rewrite(function, RULES)
 
 
-@RULES.on(*[kind for kind in REGISTRY.values() if ELEMENTWISE in kind.traits and kind.effects.is_pure])
+@RULES.on(*[kind for kind in REGISTRY.values() if ELEMENTWISE in kind.traits])
 def move_up(op: Operation, rewriter: Rewriter) -> bool:
     """f(broadcast x, broadcast y) → broadcast f(x, y)"""
     if len(op.results) != 1 or not op.is_pure or not isinstance(op.result.type, T.TensorType):

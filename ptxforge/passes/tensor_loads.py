@@ -128,7 +128,7 @@ class TensorLoads:
         """TMA reads through another proxy than stores and atomics write, and runs ahead of what waits for
         others: what this kernel writes, or has waited for, is not surely seen."""
         operations = self.function.walk()
-        for op in operations:
+        for op in self.function.acting():
             is_write = "global" in op.get_effects().writes
             if is_write and not self._is_elsewhere(op, found.base):
                 raise NotLinear("the kernel writes through the same pointer, or one that is loaded")

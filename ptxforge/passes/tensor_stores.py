@@ -148,7 +148,7 @@ def box_width(rows: int, columns: int, size: int) -> int:
 def _alone(function: Function, bases: dict[Operation, Value]) -> list[Operation]:
     """Those of the stores, with the parameters that they write through, of which ALONE holds."""
     number = {op: i for i, op in enumerate(function.walk())}
-    others = [op for op in number if op not in bases and _matters(op)]
+    others = [op for op in function.acting() if op not in bases and _matters(op)]
     kept = dict(bases)
     for op, other in itertools.product(bases, others):
         touched = None if isinstance(other, InlineAsm) else root_of(_place(other))

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
+from ptxforge.ir.core import Operation
+from ptxforge.ir.definition import SIDE_EFFECT, define
 from ptxforge.ir.ops.control import For, Yield
 from ptxforge.ir.ops.memory import Store
 from ptxforge.ir.parser import parse_function
@@ -47,3 +51,32 @@ def test_what_is_done_meanwhile_does_not_show():
         if isinstance(op, Store):
             op.erase()
     assert seen == ["store", "yield"] and function.has(Yield) and not function.has(Store)
+
+
+def test_a_walk_of_a_block_is_kept_while_others_change():
+    function = parse_function(LOOP)
+    (loop,) = function.walk(For)
+    inside, around = loop.body.walk(), function.walk()
+    function.body.first.move_after(function.body.first.next)
+    assert loop.body.walk() is inside and function.walk() != around
+    around = function.walk()
+    loop.body.first.remove()
+    assert len(function.walk()) == len(around) - 1
+
+
+def test_what_may_act():
+    function = parse_function(LOOP)
+    assert [op.name for op in function.acting()] == ["store"]
+    function.walk(Store)[0].erase()
+    assert not function.acting()
+
+
+def test_what_may_act_is_defined_so():
+    with pytest.raises(TypeError, match="operation 'secretive' may have effects, but is defined without"):
+
+        @define("secretive")
+        class Secretive(Operation):
+            """Acts now and then."""
+
+            def get_effects(self):
+                return SIDE_EFFECT

@@ -141,7 +141,7 @@ def problem_of(constraints: str, text: str, inputs: list[T.Type], results: list[
     return ""
 
 
-@define("inline_asm", traits=[ELEMENTWISE], shows_operand_types=True, cost=EXPENSIVE)
+@define("inline_asm", effects=MAY_WAIT, traits=[ELEMENTWISE], shows_operand_types=True, cost=EXPENSIVE)
 class InlineAsm(Operation):
     """The results of the PTX ``text``, run for every ``pack`` elements of the operands: which of them come
     together is not defined, and a group that is not full is filled up with anything. ``elements`` are the

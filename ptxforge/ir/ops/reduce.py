@@ -120,7 +120,7 @@ class Reduce(Combining):
         return None if dim == self.axis else dim - (dim > self.axis)
 
 
-@define("scan", traits=[KEEPS_PLACES], shows_operand_types=True)
+@define("scan", effects=SIDE_EFFECT, traits=[KEEPS_PLACES], shows_operand_types=True)
 class Scan(Combining):
     """Inclusive prefix combination along ``axis``; with ``reverse`` from the end.
     Results are like the operands. So many lane bits as ``lanes_at_once`` says, behind the lowest register

@@ -55,7 +55,7 @@ class Components:
 def _computed_from_memory(function: Function) -> set[Value]:
     """Every value that depends on something loaded, or on another operation with effects."""
     found: set[Value] = set()
-    work = [value for op in function.walk() if not op.get_effects().is_pure for value in op.results]
+    work = [value for op in function.acting() if not op.get_effects().is_pure for value in op.results]
     for value in each_once(work):
         found.add(value)
         for user in value.users:

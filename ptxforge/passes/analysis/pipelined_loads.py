@@ -144,7 +144,7 @@ def _written(loop: For) -> set[Value] | None:
     """The parameters through which the body writes; ``None`` if that keeps every load from moving."""
     written: set[Value] = set()
     is_asked_for = _is_asked_for(loop)
-    for op in loop.body.walk():
+    for op in loop.body.acting():
         if "global" not in op.get_effects().writes:
             continue
         may_pass = UNORDERED in op.traits or (is_asked_for and isinstance(op, Store))

@@ -55,7 +55,7 @@ def written_parameters(function: Function) -> tuple[str, ...]:
     """
     work = [
         operand
-        for op in function.walk()
+        for op in function.acting()
         if "global" in op.get_effects().writes
         for operand in _addressed(op)
     ]
