@@ -14,11 +14,14 @@ READS       Equal loads are merged when nothing was written to that memory, nor 
             them.
 CARRIED     Two carried values of a loop are merged when they start equal and, as long as they are equal, are
             passed on equal by its regions (compared through their pure operations).
+SETTLED     Done again at once, it finds nothing: what is merged is known to all that comes behind it, and
+            carried values are compared once more where something in a loop's body was merged.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from operator import itemgetter
 from typing import Any
 
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
@@ -46,15 +49,15 @@ class _Numbering:
                 changed |= _merge_carried(op)
             effects = op.get_effects()
             key = self._key(op, effects)
-            earlier = known.get(key) if key is not None else None
-            if earlier is not None:
+            earlier = known.setdefault(key, op) if key is not None else op
+            if earlier is not op:
                 _replace(op, earlier)
                 changed = True
                 continue
-            if key is not None:
-                known[key] = op
-            if op.regions:
-                changed |= self._regions(op, known)
+            while op.regions and self._regions(op, known):
+                changed = True
+                if not isinstance(op, Loop) or not _merge_carried(op):  # what its body computes alike by now
+                    break
             if effects is not PURE:
                 self._note_writes(effects)
         return changed
@@ -63,9 +66,8 @@ class _Numbering:
         """What a loop's body writes counts as written before it, too: the previous iteration did so."""
         if not isinstance(op, Structured):
             return False
-        for effects in [inner.get_effects() for inner in op.walk()]:
-            if effects is not PURE:
-                self._note_writes(effects)
+        for inner in [inner for region in op.regions for inner in region.block.acting()]:
+            self._note_writes(inner.get_effects())
         changed = False
         for region in op.regions:
             changed |= self.block(region.block, dict(known))
@@ -125,7 +127,9 @@ def _attributes(op: Operation) -> tuple:
         if key in HINTS or (key in fields and fields[key].default == value):
             continue
         found.append((key, type(value), repr(value) if isinstance(value, float) else value))
-    return tuple(sorted(found, key=lambda item: item[0]) if len(found) > 1 else found)
+    if len(found) > 1:
+        found.sort(key=itemgetter(0))
+    return tuple(found)
 
 
 def _replace(op: Operation, earlier: Operation) -> None:
@@ -139,7 +143,15 @@ def _replace(op: Operation, earlier: Operation) -> None:
 
 
 def _merge_carried(loop: Loop) -> bool:
-    """Merge carried values that go through equal values (CARRIED)."""
+    """Merge carried values that go through equal values (CARRIED): as long as one that was merged makes
+    others alike."""
+    changed = False
+    while _merge_alike(loop):
+        changed = True
+    return changed
+
+
+def _merge_alike(loop: Loop) -> bool:
     initial = loop.operands[loop.first_initial :]
     changed = False
     for later in range(len(initial) - 1, 0, -1):

@@ -37,7 +37,8 @@ class Pass:
     (``properties.py``): a required one must have been established by an earlier row, an established one holds
     after every later row that does not destroy it. ``keeps`` are analyses whose facts about values stay true
     whatever the pass does: it moves, copies or converts values, but computes none that differ. ``when``
-    limits the row to targets of which it holds.
+    limits the row to targets of which it holds. A pass that ``settles`` would find nothing if it ran twice in
+    a row.
     """
 
     function: PassFunction
@@ -47,6 +48,7 @@ class Pass:
     establishes: tuple[str, ...] = ()
     destroys: tuple[str, ...] = ()
     keeps: tuple[Callable, ...] = ()
+    settles: bool = False
     when: Callable[[Target], bool] | None = None
     name: str = attrs.field(init=False, default=attrs.Factory(_name_of, takes_self=True))
 
@@ -212,11 +214,11 @@ def _until(rows: list[Pass], last: str) -> list[Pass]:
 
 def _run_unless_idle(row: Pass, function: Function, target: Target, idle: dict[Callable, int]) -> bool:
     """Run a pass, whose answer is whether it changed the function. What changed nothing (``idle``: at which
-    count of changes) would change nothing now, if nothing else has meanwhile."""
+    count of changes), or settles, would change nothing now, if nothing else has meanwhile."""
     if idle.get(row.function) == function.changes:
         return False
     changed = _run_one(row, function, target)
-    if not changed:
+    if not changed or row.settles:
         idle[row.function] = function.changes
     return changed
 

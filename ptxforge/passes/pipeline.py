@@ -85,7 +85,7 @@ TILE: tuple[Pass, ...] = (
         why="elementwise work before it is spread over a tile; makes uniform operands visible as splats",
     ),
     Pass(
-        cse, "tile",
+        cse, "tile", settles=True,
         why="the frontend computes every index again for each use",
     ),
     Pass(
@@ -111,11 +111,11 @@ TILE: tuple[Pass, ...] = (
         why="what unrolling, the new scalar pointers and the shorter ranges leave to be folded",
     ),
     Pass(
-        cse, "tile",
+        cse, "tile", settles=True,
         why="copies made by unrolling, addresses rebuilt in every loop",
     ),
     Pass(
-        dce, "tile",
+        dce, "tile", settles=True,
         why="the gpu passes choose layouts for what is needed only",
     ),
     Pass(
@@ -164,7 +164,7 @@ GPU: tuple[Pass, ...] = (
         why="no analysis of values follows; what was computed for a promise alone is dead now",
     ),
     Pass(
-        cse, "gpu", requires=(LAYOUTS,),
+        cse, "gpu", requires=(LAYOUTS,), settles=True,
         why="values that were computed in several layouts may have met in one",
     ),
     Pass(
@@ -172,7 +172,7 @@ GPU: tuple[Pass, ...] = (
         why="conversions and constants made inside loops",
     ),
     Pass(
-        dce, "gpu",
+        dce, "gpu", settles=True,
         why="the schedule of a loop holds nothing that is not used",
     ),
     Pass(
@@ -214,7 +214,7 @@ GPU: tuple[Pass, ...] = (
         why="the prologue's iteration numbers are constants",
     ),
     Pass(
-        cse, "gpu", requires=(LAYOUTS,),
+        cse, "gpu", requires=(LAYOUTS,), settles=True,
         why="addresses and conditions that the copies of several loads share",
     ),
     Pass(
@@ -226,11 +226,11 @@ GPU: tuple[Pass, ...] = (
         why="what loops read and carry is final: now it shows which other operands have room in registers",
     ),
     Pass(
-        cse, "gpu", requires=(LAYOUTS,),
+        cse, "gpu", requires=(LAYOUTS,), settles=True,
         why="views of the same buffer",
     ),
     Pass(
-        dce, "gpu",
+        dce, "gpu", settles=True,
         why="last cleaning; from here on nothing is made that is not used",
     ),
     Pass(

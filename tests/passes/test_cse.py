@@ -165,6 +165,50 @@ def test_carried_values_that_go_alike():
       store %p, %v : (ptr<i32>, i32)""")  # fmt: skip
 
 
+def test_carried_values_that_go_alike_once_their_body_is_done():
+    """By two loads, which are one by then."""
+    check(cse, """
+      %c = constant {value = 1} : i32
+      %r, %s = for %i = %c to %x step %c iter_args(%a = %y, %b = %y) : i32, i32 {
+        %e = load %p : (ptr<i32>) -> i32
+        %f = load %p : (ptr<i32>) -> i32
+        %g = addi %a, %e : i32
+        %h = addi %b, %f : i32
+        yield %g, %h
+      }
+      %u = muli %r, %s : i32
+      store %p, %u : (ptr<i32>, i32)""", """
+      %c = constant {value = 1} : i32
+      %r = for %i = %c to %x step %c iter_args(%a = %y) : i32 {
+        %e = load %p : (ptr<i32>) -> i32
+        %g = addi %a, %e : i32
+        yield %g
+      }
+      %u = muli %r, %r : i32
+      store %p, %u : (ptr<i32>, i32)""")  # fmt: skip
+
+
+def test_carried_values_that_take_what_others_were():
+    """The two that are passed on as others go alike when these do."""
+    check(cse, """
+      %c = constant {value = 1} : i32
+      %q, %r, %s, %t = for %i = %c to %x step %c iter_args(%a = %y, %b = %x, %d = %x, %e = %y)
+          : i32, i32, i32, i32 {
+        yield %b, %i, %i, %d
+      }
+      %u = muli %q, %r : i32
+      %v = muli %s, %t : i32
+      %w = subi %u, %v : i32
+      store %p, %w : (ptr<i32>, i32)""", """
+      %c = constant {value = 1} : i32
+      %q, %r = for %i = %c to %x step %c iter_args(%a = %y, %b = %x) : i32, i32 {
+        yield %b, %i
+      }
+      %u = muli %q, %r : i32
+      %w = subi %u, %u : i32
+      store %p, %w : (ptr<i32>, i32)""")  # fmt: skip
+
+
 def test_values_that_a_while_carries_alike():
     check(cse, """
       %c = constant {value = 1} : i32

@@ -151,3 +151,27 @@ def test_a_pass_that_changed_something_looks_again():
 
     run_passes(parse_function(ADD), [Pass(change, "tile", "")] * 2, TARGET)
     assert len(asked) == 2
+
+
+def test_a_pass_that_settles_looks_again_only_where_another_changed_something():
+    asked = []
+
+    def settle(function, target):
+        asked.append(function)
+        return True
+
+    def change(function, target):
+        return True
+
+    row = Pass(settle, "tile", "", settles=True)
+    run_passes(parse_function(ADD), [row, row, Pass(change, "tile", ""), row], TARGET)
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("text", [ADD, MATMUL], ids=["add", "matmul"])
+def test_passes_that_settle_find_nothing_the_second_time(text):
+    def look_again(row, function, changed):
+        if row.settles:
+            assert not row.function(function, TARGET), row.name
+
+    run_passes(parse_function(text), pipeline.PIPELINE, TARGET, on_pass=look_again)
