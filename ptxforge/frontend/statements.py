@@ -42,7 +42,8 @@ def assign(v: Visitor, node: ast.Assign) -> None:
     v.at(node)
     for target in node.targets:
         # What a field of an object is, its class says.
-        is_field = any(isinstance(part, ast.Attribute) for part in ast.walk(target))
+        is_name = isinstance(target, ast.Name)
+        is_field = not is_name and any(isinstance(part, ast.Attribute) for part in ast.walk(target))
         bind(v, target, value if is_field else _held(v, target, value))
 
 

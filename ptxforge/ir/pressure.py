@@ -98,14 +98,14 @@ def held_by_products(block: Block) -> int:
     begins = {op.result for op in block.of(DotBegin)}
     ends = {op: _last_wide_use(op.result, place) for op in starts if op.c in begins}
     most, flying = 0, []
-    for _ in range(2):
-        for op, at in place.items():
-            if op.effects.finishes == PRODUCTS:
-                flying = flying[len(flying) - op.pending :] if op.pending < len(flying) else flying
-            flying += [op] if op in started else []
-            begun = [x.result.type.tensor for x, end in ends.items() if place[x] <= at <= end]
-            left = [x.a.type for x in flying if isinstance(x.a.type, T.TensorType) and x.a not in lasting]
-            most = max(most, sum(map(registers_of, begun + left)))
+    for op in [op for op in place if op in started or op.effects.finishes == PRODUCTS] * 2:
+        if op not in started:
+            flying = flying[len(flying) - op.pending :] if op.pending < len(flying) else flying
+            continue
+        flying.append(op)  # only here it may become more
+        begun = [x.result.type.tensor for x, end in ends.items() if place[x] <= place[op] <= end]
+        left = [x.a.type for x in flying if isinstance(x.a.type, T.TensorType) and x.a not in lasting]
+        most = max(most, sum(map(registers_of, begun + left)))
     return always + most
 
 

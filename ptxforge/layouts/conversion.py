@@ -264,6 +264,8 @@ class SharedMemory:
         return tuple(zip(self._by_part(stores), self._by_part(self.load.accesses)))
 
     def _by_part(self, accesses: Sequence[Access | MatrixMove]) -> list[tuple[Access | MatrixMove, ...]]:
+        if not self.repetition_bits:
+            return [tuple(accesses)]
         inside = self.layout.in_bits_total - self.repetition_bits
         parts: list[list[Access | MatrixMove]] = [[] for _ in range(1 << self.repetition_bits)]
         for access in accesses:

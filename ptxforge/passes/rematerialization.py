@@ -345,7 +345,8 @@ class _Rematerializer:
             operands.append(operand if needed is None else self.make(operand, needed))
         mapping = dict(zip(op.operands, operands))
         copy = op.clone(mapping)
-        copy.set_operands(operands)
+        if copy.operands != tuple(operands):  # one that stands twice may be wanted in two layouts
+            copy.set_operands(operands)
         for old, new in zip(op.results, copy.results):
             if isinstance(new.type, T.TensorType):
                 new.type = new.type.with_layout(layout)

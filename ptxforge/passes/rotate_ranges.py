@@ -34,7 +34,7 @@ from typing import NamedTuple
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE, ORDERLESS
+from ptxforge.ir.definition import ELEMENTWISE, ORDERLESS, MemoryAccess
 from ptxforge.ir.ops.arith import AndI, MulI, ShrUI, SubI
 from ptxforge.ir.ops.cast import ExtSI, PtrToInt, TruncI
 from ptxforge.ir.ops.control import For
@@ -52,7 +52,7 @@ from ptxforge.support.target import Target
 
 def rotate_ranges(function: Function, target: Target) -> bool:
     """Apply the rewriting above to every tile that qualifies."""
-    if not function.has(MakeRange):
+    if not function.has(MakeRange) or not any(map(_is_of_rows, function.walk(MemoryAccess))):
         return False
     components = Components(function)
     tiles: dict[Value, list[Operation]] = {}
@@ -62,6 +62,11 @@ def rotate_ranges(function: Function, target: Target) -> bool:
             tiles.setdefault(components.find(tensors[0]), []).append(op)
     facts = functools.cache(lambda: kept(FactsWithinVectors, function))
     return any([_rotate(function, operations, facts) for operations in tiles.values()])
+
+
+def _is_of_rows(op: MemoryAccess) -> bool:
+    """Whether it is an access to elements in one dimension: only tiles that have one may qualify."""
+    return is_memory_access(op) and len(op.pointer.type.shape) == 1
 
 
 def _rotate(

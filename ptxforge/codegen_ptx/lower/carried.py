@@ -9,6 +9,7 @@ are never more components than entries.
 from __future__ import annotations
 
 from collections import Counter
+from functools import lru_cache
 from typing import NamedTuple
 
 from ptxforge.codegen_ptx.lower.indices import linear_of, replication
@@ -42,7 +43,9 @@ class Shape(NamedTuple):
 
     def entries(self, b: Builder, registers: list[Register]) -> list:
         """The entries when the components are in ``registers``."""
-        return [_entry(b, registers[slot.index], slot) for slot in self.slots]
+        if self.slots[0].packed is not None:
+            return [x for register in registers for x in unpack(b, register, self.slots[0].packed)]
+        return [_entry(registers[slot.index], slot) for slot in self.slots]
 
     def components(self, b: Builder, entries: list) -> list:
         """The operands for the components that make ``entries``."""
@@ -61,9 +64,7 @@ def _packed_words(b: Builder, entries: list, element: T.Type) -> list:
     return [b.register(pack(b, entries[i : i + size], element), "r") for i in range(0, len(entries), size)]
 
 
-def _entry(b: Builder, register: Register, slot: Slot):
-    if slot.packed is not None:
-        return unpack(b, register, slot.packed)[slot.offset]
+def _entry(register: Register, slot: Slot):
     if slot.is_pointer:
         return Pointer(register, slot.terms, slot.offset)
     return (register, slot.offset) if slot.offset else register
@@ -79,7 +80,7 @@ def _component(b: Builder, entry, slot: Slot, kind: str):
             b.add(p.base if not p.terms else whole(b, p._replace(offset=0)), p.offset - slot.offset, 64)
         )
     if kind in "rq":
-        return b.plain(b.add(entry, -slot.offset, bits))
+        return b.plain(b.add(entry, -slot.offset, bits) if slot.offset else entry)
     return entry
 
 
@@ -135,7 +136,13 @@ def general_shape(b: Builder, entries: list, type: T.Type) -> Shape:
 def _accumulators(words: list, element: T.Type) -> Shape:
     """A register for each word of a flight, which products change in place."""
     kind = "r" if element is T.F16 else register_class(element)
-    return Shape(kind, tuple(words), tuple(Slot(i) for i in range(len(words))))
+    return Shape(kind, tuple(words), _slots_of(len(words)))
+
+
+@lru_cache(maxsize=64)
+def _slots_of(count: int) -> tuple[Slot, ...]:
+    """One for each component."""
+    return tuple(map(Slot, range(count)))
 
 
 def _is_fragment(type: T.Type) -> bool:

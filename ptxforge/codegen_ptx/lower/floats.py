@@ -48,7 +48,7 @@ def _native(b: Builder, name: str, element: T.Type, x, y):
         x, y = b.register(x, "h"), b.register(y, "h")
         if element is T.BF16:
             b.require(7, 8)
-    return b.pure(f"{name}.rn.{element} %s, %s, %s;", kind, x, y)
+    return b.pure(f"{name}.rn.{element.name} %s, %s, %s;", kind, x, y)
 
 
 def contract(b: Builder, x, y, z, element: T.Type):
@@ -58,7 +58,7 @@ def contract(b: Builder, x, y, z, element: T.Type):
     kind = _KIND[element]
     if kind == "h":
         x, y, z = b.register(x, "h"), b.register(y, "h"), b.register(z, "h")
-    return b.pure(f"fma.rn.{element} %s, %s, %s, %s;", kind, x, y, z)
+    return b.pure(f"fma.rn.{element.name} %s, %s, %s, %s;", kind, x, y, z)
 
 
 _SIGN = {T.F32: 0x80000000, T.F64: 1 << 63}
@@ -70,7 +70,7 @@ def negate(b: Builder, x, element: T.Type):
         if is_constant(x):
             digits = 8 if element is T.F32 else 16
             return f"{x[:2]}%0{digits}X" % (int(x[2:], 16) ^ _SIGN[element])
-        return b.pure(f"neg.{element} %s, %s;", _KIND[element], x)
+        return b.pure(f"neg.{element.name} %s, %s;", _KIND[element], x)
     if isinstance(x, int):
         return x ^ (1 << (element.bits - 1))
     if element in FP8:
@@ -180,7 +180,7 @@ _ROUND = {"rtne": "rn", "rtz": "rz"}
 def pair_from_f32(b: Builder, low, high, element: T.Type, rounding: str = "rtne") -> list[Register]:
     """Two f32 as two f16 or bf16 in one instruction."""
     low, high = b.register(low, "f"), b.register(high, "f")
-    word = b.pure(f"cvt.{_ROUND[rounding]}.{element}x2.f32 %s, %s, %s;", "r", high, low)
+    word = b.pure(f"cvt.{_ROUND[rounding]}.{element.name}x2.f32 %s, %s, %s;", "r", high, low)
     return unpack(b, word, element)
 
 

@@ -45,15 +45,16 @@ def pack(b: Builder, elements: Sequence, element: T.Type):
     """The 32-bit word of 32/bits elements, lowest first: a register or a constant."""
     if element.bits == 32:
         return b.plain(elements[0])
-    if all(isinstance(x, int) for x in elements):
+    if isinstance(elements[0], int) and all(isinstance(x, int) for x in elements):
         mask = (1 << element.bits) - 1
         word = sum((x & mask) << element.bits * i for i, x in enumerate(elements))
         return word - (1 << 32) if word >> 31 else word
-    parts = tuple(b.register(x, register_class(element)) for x in elements)
+    kind = register_class(element)
+    parts = tuple([b.register(x, kind) for x in elements])
     known = b.known(("pack", parts))
     if known is not None:
         return known
-    if register_class(element) == "h":
+    if kind == "h":
         word = b.pure("mov.b32 %s, {%s, %s};", "r", *parts)
         b.remember(("mov.b32 {%s, %s}, %s;", (word,)), parts)
     elif element.bits == 16:

@@ -168,13 +168,12 @@ class Builder:
     def pure(self, syntax: str, kind: str, *operands) -> Register:
         """The result, a register of this kind, of an instruction without effects. The result is the first
         operand of the syntax."""
-        key = (syntax, operands)
-        found = self._numbers.get(key) or self._entry_numbers.get(key)
+        key, numbers = (syntax, operands), self._numbers
+        found = numbers.get(key) or self._entry_numbers.get(key)
         if found is None:
-            self.count += 1
-            found = Register(kind, self.count)
+            self.count = number = self.count + 1
+            found = numbers[key] = Register(kind, number)
             self.code.append(Instruction(syntax, (found, *operands), PURE, self.location, self.why))
-            self._numbers[key] = found
             self._log.append(key)
         return found
 
