@@ -183,6 +183,7 @@ def places_with(code: Sequence[Instruction], chosen: Callable[[Form], object]) -
 def text_of(code: Sequence[Instruction], names: Names, why: bool = False) -> str:
     """A line for each instruction, its registers called by ``names``, and a ``.loc`` where the place in the
     source changes. With ``why``, comments say which rule made an instruction what it is."""
+    code = [*compress(code, map(attrgetter("form.line"), code))]  # without marks
     lines, places = [*map(attrgetter("form.line"), code)], [*map(attrgetter("location"), code)]
     if why:
         lines = [f"{line}  // {_verbatim(x.why)}" if x.why else line for line, x in zip(lines, code)]
@@ -193,7 +194,7 @@ def text_of(code: Sequence[Instruction], names: Names, why: bool = False) -> str
             lines[place] = "\t.loc %d %d %d\n" % here + lines[place]
     # One formatting of all lines: that of each would take twice the time.
     operands = chain.from_iterable(map(attrgetter("operands"), code))
-    text = "\n".join(filter(None, lines)) % tuple(map(names.__getitem__, operands))
+    text = "\n".join(lines) % tuple(map(names.__getitem__, operands))
     return text.replace("+0]", "]")
 
 
