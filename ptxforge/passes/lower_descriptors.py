@@ -21,6 +21,7 @@ from collections.abc import Callable
 from ptxforge.ir import boxes
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
+from ptxforge.ir.ops.arith import AndI
 from ptxforge.ir.ops.atomic import AtomicRMW
 from ptxforge.ir.ops.descriptor import (
     DescriptorGather,
@@ -31,6 +32,7 @@ from ptxforge.ir.ops.descriptor import (
     MakeDescriptor,
 )
 from ptxforge.ir.ops.memory import Load, Store
+from ptxforge.ir.ops.shape import Broadcast, Reshape
 from ptxforge.passes.tensor_stores import may_store_boxes, store_descriptors
 from ptxforge.support.target import Target
 
@@ -56,6 +58,21 @@ def _box(builder: Builder, op: Operation) -> tuple[Value, Value]:
     return pointers, boxes.inside(builder, made.sizes, offsets, shape, range(len(shape)))
 
 
+def _flat_box(builder: Builder, op: Operation, flat: tuple[int, ...]) -> tuple[Value, Value]:
+    """:func:`_box` without its dimensions of size 1, along which a bound is one for all elements."""
+    made, shape = op.descriptor.defining_op, op.descriptor.type.shape
+    wide = [dimension for dimension, size in enumerate(shape) if size > 1]
+    start = boxes.moved(builder, made.base, list(op.offsets), made.strides)
+    pointers = boxes.pointers(builder, start, [made.strides[dimension] for dimension in wide], flat)
+    sizes, offsets = ([values[d] for d in wide] for values in (made.sizes, op.offsets))
+    mask = boxes.inside(builder, sizes, offsets, flat, range(len(flat)))
+    for dimension in set(range(len(shape))) - set(wide):
+        inside = boxes.inside(builder, [made.sizes[dimension]], [op.offsets[dimension]], (1,), [0])
+        inside = builder.value(Broadcast, boxes.along(builder, inside, 0, len(flat)), type=mask.type)
+        mask = builder.value(AndI, mask, inside)
+    return pointers, mask
+
+
 def _rows(builder: Builder, op: Operation) -> tuple[Value, Value]:
     """The same for an access to single rows."""
     made = op.descriptor.defining_op
@@ -71,7 +88,23 @@ def _load(builder: Builder, op: Operation, places: tuple[Value, Value], **hints:
 
 
 def _lower_load(builder: Builder, op: DescriptorLoad) -> list[Value]:
-    return _load(builder, op, _box(builder, op), cache=op.cache, eviction=op.eviction, boxed=True)
+    hints = {"cache": op.cache, "eviction": op.eviction, "boxed": True}
+    flat = _flat_shape(op)
+    if flat is None:
+        return _load(builder, op, _box(builder, op), **hints)
+    fill = builder.constant(op.descriptor.type.fill, op.result.type.with_shape(flat))
+    loaded = builder.value(Load, *_flat_box(builder, op, flat), fill, **hints)
+    for reshape in list(op.result.users):
+        reshape.replace_with([loaded])
+    return [builder.constant(op.descriptor.type.fill, op.result.type)]
+
+
+def _flat_shape(op: DescriptorLoad) -> tuple[int, ...] | None:
+    """The shape of what is loaded without dimensions of size 1, if nobody needs these."""
+    shapes = {user.result.type.shape if isinstance(user, Reshape) else None for user in op.result.users}
+    shape = op.result.type.shape
+    flat = tuple(size for size in shape if size > 1)
+    return flat if flat and shapes == {flat} and flat != shape else None
 
 
 def _lower_gather(builder: Builder, op: DescriptorGather) -> list[Value]:

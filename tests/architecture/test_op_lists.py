@@ -31,6 +31,7 @@ ASKED = {
     "passes/flatten_loops.py": (1, "a barrier of the loop inside, which waits for nothing outside of it"),
     "passes/interleave_products.py": (4, "deals out copies and reads between products"),
     "passes/lower_bounds.py": (1, "a number that was 32 bits wide"),
+    "passes/lower_descriptors.py": (1, "a box of which dimensions of size 1 are dropped"),
     "passes/optimize_dot_operands.py": (6, "matches what stands between a load and a product"),
     "passes/optimize_thread_locality.py": (3, "matches sums of rows that a loop adds up"),
     "passes/overlap_products.py": (1, "waits change places with copies and barriers"),

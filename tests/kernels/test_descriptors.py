@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -269,3 +271,45 @@ def test_a_product_is_pipelined_with_wide_copies(assemble, target):
     ptx = matmul.compile(signature, {"BM": 128, "BN": 128, "BK": 64}, target=target).asm["ptx"]
     assemble(ptx)
     assert "cp.async.cg.shared.global" in ptx and "cp.async.ca" not in ptx and "st.global.v4" in ptx
+
+
+@ptxforge.jit
+def product_of_slices(x, w, out, z, batch, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr):
+    """out = x[z] @ w[z], of boxes in three dimensions."""
+    left = tl.make_tensor_descriptor(x, [batch, m, k], [m * k, k, 1], [1, BM, BK])
+    right = tl.make_tensor_descriptor(w, [batch, k, n], [k * n, n, 1], [1, BK, BN])
+    i, j = tl.program_id(0) * BM, tl.program_id(1) * BN
+    total = tl.zeros((BM, BN), tl.float32)
+    for start in range(0, k, BK):
+        a, b = left.load([z, i, start]).reshape(BM, BK), tl.reshape(right.load([z, start, j]), (BK, BN))
+        total = tl.dot(a, b, total)
+    rows, columns = i + tl.arange(0, BM)[:, None], j + tl.arange(0, BN)[None, :]
+    tl.store(out + rows * n + columns, total, mask=(rows < m) & (columns < n))
+
+
+@pytest.mark.parametrize("z", [0, 1, 2])
+@pytest.mark.parametrize("tile", [(16, 64, 32), (64, 64, 64)])
+def test_boxes_without_their_dimension_of_size_1_are_operands(execute, z, tile):
+    """Behind the last slice there are zeros."""
+    rng, (m, n, k) = np.random.default_rng(0), (80, 72, 96)
+    x, w = (rng.integers(-3, 4, (2, *shape)).astype(np.float16) for shape in ((m, k), (k, n)))
+    wanted = x[z].astype(np.float32) @ w[z] if z < 2 else np.zeros((m, n), np.float32)
+    grid, sizes = (-(-m // tile[0]), -(-n // tile[1])), dict(zip(("BM", "BN", "BK"), tile))
+    arguments = [x, w, np.ones((m, n), np.float32), z, 2, m, n, k]
+    for (out,) in execute(product_of_slices, grid, arguments, sizes, outputs=[2]):
+        np.testing.assert_array_equal(out, wanted)
+
+
+@pytest.mark.parametrize("tile, wanted", [
+    ((16, 256, 64), ("ldmatrix", "mma.sync")), ((128, 128, 64), ("wgmma.mma_async", "cp.async.cg")),
+])  # fmt: skip
+def test_such_boxes_go_where_the_product_reads_them(tile, wanted):
+    """Not through registers and a second place in shared memory, because of the shape they were loaded in."""
+    pointers = dict.fromkeys(("x", "w"), "*fp16:16") | {"out": "*fp32:16"}
+    integers = {"z": "i32", "batch": "i32"} | dict.fromkeys("mnk", "i32:16")
+    constants = dict(zip(("BM", "BN", "BK"), tile))
+    artifact = ptxforge.compile(
+        product_of_slices, signature=pointers | integers, constants=constants, target="sm_90a"
+    )
+    (loop,) = re.findall(r"^\$for_\d+:\n(.*?)bra", artifact.asm["ptx"], re.S | re.M)
+    assert all(name in artifact.asm["ptx"] for name in wanted) and "ld.shared.v4" not in loop
