@@ -156,7 +156,7 @@ def _word_of_mask(mask: Value) -> Value:
     """The word of a mask, made of those of the comparisons in it, each beside its comparison."""
     op = mask.defining_op
     if op is None:
-        return _word(Builder.at(mask.owner_block.operations[0]), mask)
+        return _word(Builder.at(mask.owner_block.first), mask)
     if REARRANGING in op.traits or type(op) in _RULES and Select is not type(op):
         parts = [_word_of_mask(v) for v in op.operands]
         return Builder.after(op).value(type(op), *parts, type=T.like(mask.type, T.I32), **op.attributes)

@@ -116,3 +116,33 @@ def test_loads_of_several_iterations_are_on_their_way():
     guards = re.findall(r"@(%p\d+) ld", loop)
     assert len(set(guards)) == 2 and not any(re.search(rf"{guard}\b", after[5:]) for guard in guards)
     assert ".minnctapersm 8" in artifact.asm["ptx"]
+
+
+@ptxforge.jit
+def before_zero(x, out, rows, BLOCK: tl.constexpr):
+    """Of each column: what follows its fives, until its first zero."""
+    i = tl.arange(0, BLOCK)
+    inside = i < BLOCK - 3
+    found = tl.zeros((BLOCK,), tl.int1)
+    for row in range(rows):
+        number = tl.load(x + row * BLOCK + i, mask=inside, other=0)
+        five = tl.where(inside, number == 5, False)
+        found = tl.where(inside, (found & (number == 0)) | five, False)
+        inside = inside & (number != 0)
+    tl.store(out + i, found)
+    tl.store(out + BLOCK + i, inside)
+
+
+@pytest.mark.parametrize("block", [128, 512])
+def test_masks_that_the_loop_carries_too(execute, block):
+    """What decides which element is loaded stays a predicate; the word that goes with it begins where the
+    body does."""
+    x = np.random.default_rng(block).integers(0, 7, (6, block)).astype(np.int32)
+    inside, found = np.arange(block) < block - 3, np.zeros(block, bool)
+    for row in x:
+        row = np.where(inside, row, 0)
+        found = np.where(inside, (found & (row == 0)) | (row == 5), False)
+        inside = inside & (row != 0)
+    wanted = np.stack([found, inside])
+    for (out,) in execute(before_zero, (1,), [x, np.zeros_like(wanted), 6], {"BLOCK": block}, outputs=[1]):
+        np.testing.assert_array_equal(out, wanted)
