@@ -262,8 +262,9 @@ def same_left_operand(w, x, y, out, sums, rows):
     tl.store(sums + square, acc)
 
 
-def test_registers_from_outside_of_the_loop_that_two_products_read(execute):
-    """They are packed for the first product of an iteration, when none of the last one may be under way."""
+def test_what_two_products_read_and_no_iteration_changes(execute):
+    """It lies in shared memory. In registers it would be packed for the first product of an iteration, when
+    none of the last one may be under way."""
     rng = np.random.default_rng(1)
     w, x, y = (rng.integers(-2, 3, (rows, 64)).astype(np.float16) for rows in (64, 96, 64))
     p = w.astype(np.float32) + 1
