@@ -29,6 +29,7 @@ from benchmarks.harness import (
     environment,
     median_interval,
     seconds_in_a_graph,
+    seconds_with_clean_cache,
     sm_clock,
     sustained_seconds,
 )
@@ -54,6 +55,8 @@ def _figure(case: spine.Case, seconds: float) -> float:
 
 
 def _seconds(case: spine.Case, run: Callable[[], Any], **effort: float) -> float:
+    if case.clean_cache:
+        return seconds_with_clean_cache(run)
     return seconds_in_a_graph(run) if case.in_graph else do_bench(run, **effort)
 
 

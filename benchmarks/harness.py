@@ -16,7 +16,7 @@ import numpy as np
 from ptxforge.driver.cuda import CudaDevice
 from ptxforge.driver.cuda_api import driver_version
 from ptxforge.runtime.devices import default_device
-from ptxforge.runtime.timing import measure
+from ptxforge.runtime.timing import FLUSH_BYTES, measure
 
 PACKAGES = ("ptxforge", "numpy", "cuda-bindings", "torch", "triton")
 
@@ -53,6 +53,25 @@ def seconds_in_a_graph(fn: Callable[[], Any], launches: int = 20, replays: int =
         end.synchronize()
         times.append(start.elapsed_time(end))
     return float(np.median(times)) / launches / 1e3
+
+
+def seconds_with_clean_cache(fn: Callable[[], Any], runs: int = 60) -> float:
+    """Median seconds of a run of ``fn`` before which the L2 cache is filled by reading: it holds nothing of
+    ``fn``, and nothing that has to be written to memory while ``fn`` runs."""
+    import torch
+
+    other = torch.zeros(FLUSH_BYTES // 4, device="cuda")
+    total = torch.empty((), device="cuda")
+    times = []
+    for _ in range(runs):
+        torch.sum(other, 0, out=total)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        fn()
+        end.record()
+        times.append((start, end))
+    torch.cuda.synchronize()
+    return float(np.median([start.elapsed_time(end) for start, end in times])) / 1e3
 
 
 def sustained_seconds(fn: Callable[[], Any], seconds: float = 0.7) -> float:

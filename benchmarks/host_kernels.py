@@ -26,6 +26,30 @@ def nineteen(
 
 
 @jit
+def two(x, y):
+    """Two arguments."""
+    pass
+
+
+@jit
+def copied_tile(x, y):
+    """A tile from one tensor descriptor to another."""
+    y.store([0, 0], x.load([0, 0]))
+
+
+@jit
+def tile_product(a, b, c, M, N, K, BLOCK: tl.constexpr):
+    """c[M, N] = a[M, K] @ b[K, N] for one tile of BLOCK rows and columns; BLOCK divides M, N and K."""
+    i = tl.arange(0, BLOCK)
+    acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+    for k in range(0, K, BLOCK):
+        x = tl.load(a + i[:, None] * K + (k + i)[None, :])
+        y = tl.load(b + (k + i)[:, None] * N + i[None, :])
+        acc = tl.dot(x, y, acc)
+    tl.store(c + i[:, None] * N + i[None, :], acc.to(tl.float16), mask=i[:, None] < M)
+
+
+@jit
 def layer_norm_rows(out, x, weight, bias, stride, columns, eps, ROWS: tl.constexpr, BLOCK: tl.constexpr):
     """Layer norm of ROWS rows a program; ROWS divides the number of rows, BLOCK ≥ columns."""
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)

@@ -176,9 +176,10 @@ def matmul_persistent(
 def matmul_descriptors(
     a_desc, b_desc, c_desc, M, N, K,
     BLOCK_M: tl.constexpr, BLOCK_N: tl.constexpr, BLOCK_K: tl.constexpr, GROUP_M: tl.constexpr,
+    B_IN_ROWS: tl.constexpr = False,
 ):  # fmt: skip
-    """c[M, N] = a[M, K] @ b[N, K]ᵀ by tensor descriptors whose boxes are the tiles, over which programs
-    walk."""
+    """c[M, N] = a[M, K] @ b by tensor descriptors whose boxes are the tiles, over which programs walk. b is
+    stored as [N, K], or as [K, N] with B_IN_ROWS."""
     tiles_m = tl.cdiv(M, BLOCK_M)
     tiles_n = tl.cdiv(N, BLOCK_N)
     for tile in tl.range(tl.program_id(0), tiles_m * tiles_n, tl.num_programs(0), flatten=True):
@@ -190,8 +191,11 @@ def matmul_descriptors(
         acc = tl.zeros((BLOCK_M, BLOCK_N), dtype=tl.float32)
         for step in range(0, tl.cdiv(K, BLOCK_K)):
             x = a_desc.load([i, step * BLOCK_K])
-            y = b_desc.load([j, step * BLOCK_K])
-            acc = tl.dot(x, y.T, acc)
+            if B_IN_ROWS:
+                y = b_desc.load([step * BLOCK_K, j])
+            else:
+                y = b_desc.load([j, step * BLOCK_K]).T
+            acc = tl.dot(x, y, acc)
         c_desc.store([i, j], acc.to(c_desc.dtype))
 
 

@@ -1,10 +1,10 @@
 """``python -m benchmarks.launch``: what the host needs to queue a kernel, on a GPU.
 
-Kernels that do nothing, torch tensors as arguments: the mean of 3000 launches, five times; medians. The
-contenders take turns after each 300 launches, which are queued without waiting: the clocks of the machine,
-and what else it does, are then the same for all, and the GPU's queue never fills. Beside ptxforge's and
-Triton's launches stand torch's ``x.add_(1)``, cuda.bindings with its arguments packed beforehand, and a loop
-in C.
+Kernels that do nothing, or copy or multiply one tile by tensor maps; torch tensors as arguments: the mean of
+3000 launches, five times; medians. The contenders take turns after each 300 launches, which are queued
+without waiting: the clocks of the machine, and what else it does, are then the same for all, and the GPU's
+queue never fills. Beside ptxforge's and Triton's launches stand torch's ``x.add_(1)``, cuda.bindings with its
+arguments packed beforehand, and a loop in C.
 
     python -m benchmarks.launch [--json FILE] [--commit ID]
 """
@@ -138,12 +138,42 @@ def _rows() -> list[dict[str, Any]]:
         "5 arguments + 1 constexpr, bound": {"ptxforge": of(bound), "triton": plain_five["triton"]},
         "no arguments, bound": {"ptxforge": of(ours.nothing.bind((1,))), **nothing},
         "update of an array and a number, then bound": {"ptxforge": of(lambda: bound.update(x=y, n=1001)())},
+        "two tensor descriptors": _described(dialects),
+        "tiles by maps that the launcher makes": _mapped(dialects),
     }
     rows = []
     for name, contenders in cases.items():
         row = {"case": name, "unit": "us", **microseconds(contenders)}
         rows.append(row | _ratio(name, row))
     return rows
+
+
+def _described(dialects: dict[str, Any]) -> dict[str, Timing]:
+    """A kernel whose arguments are two descriptors; and ours of two arrays: what is between, they cost."""
+    found: dict[str, Timing] = {}
+    arrays = [torch.zeros(64, 64, device="cuda", dtype=torch.float16) for _ in range(2)]
+    for dialect, kernels in dialects.items():
+        x, y = (kernels.TensorDescriptor.from_tensor(array, [64, 64]) for array in arrays)
+        found[dialect] = of(lambda k=kernels.copied_tile, x=x, y=y: k[(1,)](x, y))
+    x, y = arrays
+    return found | {"ptxforge, two arrays": of(lambda k=dialects["ptxforge"].two: k[(1,)](x, y))}
+
+
+def _mapped(dialects: dict[str, Any]) -> dict[str, Timing]:
+    """A product of plain pointers whose tiles come by tensor maps where the launcher can make them, and
+    without these: what the difference is, they cost."""
+    a, b, c = (torch.zeros(128, 128, device="cuda", dtype=torch.float16) for _ in range(3))
+
+    def run(kernel: Any) -> Run:
+        return lambda: kernel[(1,)](a, b, c, 128, 128, 128, BLOCK=64)
+
+    found = _plain(dialects, "tile_product", run)
+    ours = dialects["ptxforge"].tile_product
+    run(ours)()
+    if not ours.newest.artifact.tensor_maps:
+        raise RuntimeError("the product has no tensor maps")
+    found["ptxforge, no maps"] = of(lambda: ours[(1,)](a, b, c, 128, 128, 128, BLOCK=64, tensor_maps=False))
+    return found
 
 
 def _ratio(name: str, row: dict[str, Any]) -> dict[str, Any]:

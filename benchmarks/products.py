@@ -139,9 +139,11 @@ def padded(m: int, n: int, k: int) -> Case:
     )
 
 
-def by_descriptors(size: int) -> Case:
-    """B transposed, tiles by tensor descriptors, a program for each multiprocessor."""
-    plain = matmul_case("", size, size, size, torch.float16, "tf32", DESCRIPTOR_TILES, 1e-3, True)
+def by_descriptors(size: int, layout: str, name: str = "f16") -> Case:
+    """Tiles by tensor descriptors, a program for each multiprocessor."""
+    dtype, tolerance = {"f16": (torch.float16, 1e-3), "bf16": (torch.bfloat16, 8e-3)}[name]
+    in_rows = layout == "NN"
+    plain = matmul_case("", size, size, size, dtype, "tf32", DESCRIPTOR_TILES, tolerance, not in_rows)
 
     def launch(kernels, data, config):
         options = dict(config)
@@ -149,18 +151,22 @@ def by_descriptors(size: int) -> Case:
         key = kernels.__name__, m, n, k
         if key not in data:
             of = kernels.TensorDescriptor.from_tensor
-            data[key] = of(data["a"], [m, k]), of(data["b"].t(), [n, k]), of(data["c"], [m, n])
+            b = of(data["b"], [k, n]) if in_rows else of(data["b"].t(), [n, k])
+            data[key] = of(data["a"], [m, k]), b, of(data["c"], [m, n])
         programs = min(-(-size // m) * -(-size // n), _multiprocessors())
-        kernels.matmul_descriptors[(programs,)](*data[key], size, size, size, GROUP_M=8, **options)
+        kernels.matmul_descriptors[(programs,)](
+            *data[key], size, size, size, GROUP_M=8, B_IN_ROWS=in_rows, **options
+        )
 
     return Case(
-        f"gemm f16 NT {size}^3 by descriptors", "TFLOP/s", plain.work, plain.make, launch, DESCRIPTOR_TILES,
-        plain.torch, plain.check, plain.tolerance,
+        f"gemm {name} {layout} {size}^3 by descriptors", "TFLOP/s", plain.work, plain.make, launch,
+        DESCRIPTOR_TILES, plain.torch, plain.check, plain.tolerance,
     )  # fmt: skip
 
 
-def split_k(m: int, n: int, k: int) -> Case:
-    """Few tiles, so programs share them along k and add their results to zeros by atomics."""
+def split_k(m: int, n: int, k: int, clean_cache: bool = False) -> Case:
+    """Few tiles, so programs share them along k and add their results to zeros by atomics. What a flush
+    leaves in the L2 cache to be written is a part of the time unless the cache is clean."""
     plain = matmul_case("", m, n, k, torch.float16, "tf32", SPLIT_K_TILES, 1e-3, out_dtype=torch.float32)
 
     def launch(kernels, data, config):
@@ -170,8 +176,8 @@ def split_k(m: int, n: int, k: int) -> Case:
         kernels.matmul_split_k[grid](a, b, c, m, n, k, *a.stride(), *b.stride(), *c.stride(), **config)
 
     return Case(
-        f"gemm f16 NN {m}x{n}x{k} split", "TFLOP/s", plain.work, plain.make, launch, SPLIT_K_TILES,
-        plain.torch, plain.check, plain.tolerance,
+        f"gemm f16 NN {m}x{n}x{k} split{', clean cache' if clean_cache else ''}", "TFLOP/s", plain.work,
+        plain.make, launch, SPLIT_K_TILES, plain.torch, plain.check, plain.tolerance, clean_cache=clean_cache,
     )  # fmt: skip
 
 

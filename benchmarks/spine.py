@@ -29,6 +29,9 @@ class Case:
     tolerance: float
     in_graph: bool = False
     """Launches follow each other in a CUDA graph, the L2 cache warm; else it is flushed before each."""
+    clean_cache: bool = False
+    """What flushes the L2 cache is read again before each launch, so that nothing in it waits to be written:
+    for kernels that take about as long as writing it."""
 
 
 def _block(columns: int) -> int:

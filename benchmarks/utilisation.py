@@ -14,7 +14,10 @@ are those of the mean multiprocessor, since groups of them have clocks of their 
 counted 3.476, the fastest 3.556 million. At ``--clock-control base`` the multiprocessors run slower, and
 memory is nearer in cycles.
 
-    python -m benchmarks.utilisation [--only SUBSTRING] [--clock-control none|base] [--json FILE]
+With ``--no-tensor-maps`` tiles come by ``cp.async`` where they would come by the tensor memory accelerator.
+
+    python -m benchmarks.utilisation [--only SUBSTRING] [--no-tensor-maps] [--clock-control none|base]
+                                     [--json FILE]
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ OPERATIONS = {"mma.sync": 4096 / 6, "wgmma": 1024}
 """That a sub-partition does in a cycle, for f16 and bf16."""
 
 
-def _launch_all(only: str, log: Path) -> None:
+def _launch_all(only: str, maps: bool, log: Path) -> None:
     """Launch each configuration a few times; what ran goes to ``log``, a line each."""
     kernels = load("ptxforge")
     with log.open("w") as lines:
@@ -52,17 +55,19 @@ def _launch_all(only: str, log: Path) -> None:
                 continue
             data = case.make()
             for config in case.configurations:
+                config = config if maps else config | {"tensor_maps": False}
                 for _ in range(LAUNCHES):
                     case.launch(kernels, data, config)
                 torch.cuda.synchronize()
                 lines.write(json.dumps([case.name, config]) + "\n")
 
 
-def _counted(only: str, clock: str, log: Path) -> list[float]:
+def _counted(only: str, maps: bool, clock: str, log: Path) -> list[float]:
     """The cycles of every launch of a product."""
     command = [
         "ncu", "--clock-control", clock, "--csv", "-k", "regex:matmul", "--metrics", METRIC,
         sys.executable, "-m", "benchmarks.utilisation", "--launch", str(log), "--only", only,
+        *([] if maps else ["--no-tensor-maps"]),
     ]  # fmt: skip
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     rows = [row for row in csv.reader(done.stdout.splitlines()) if len(row) > 10]
@@ -92,13 +97,14 @@ def _figures(log: Path, cycles: list[float], peak: float) -> list[dict[str, Any]
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.utilisation")
     parser.add_argument("--only", default="", help="run the cases whose name contains this")
+    parser.add_argument("--no-tensor-maps", dest="maps", action="store_false", help="copy by cp.async")
     parser.add_argument("--json", type=Path, help="write the results here")
     parser.add_argument("--clock-control", choices=("none", "base"), default="none", help="as of ncu")
     parser.add_argument("--commit", default="", help="the commit to note")
     parser.add_argument("--launch", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.launch:
-        _launch_all(options.only, options.launch)
+        _launch_all(options.only, options.maps, options.launch)
         return 0
     if shutil.which("ncu") is None:
         print("ncu, of NVIDIA Nsight Compute, is not on the PATH", file=sys.stderr)
@@ -106,7 +112,8 @@ def main() -> int:
     facts = environment()
     with tempfile.TemporaryDirectory() as folder:
         log = Path(folder, "launches")
-        rows = _figures(log, _counted(options.only, options.clock_control, log), _peak(facts))
+        cycles = _counted(options.only, options.maps, options.clock_control, log)
+        rows = _figures(log, cycles, _peak(facts))
     best: dict[str, dict[str, Any]] = {}
     for row in rows:
         best[row["case"]] = max(best.get(row["case"], row), row, key=lambda r: r["utilisation"])
