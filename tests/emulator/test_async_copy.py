@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
@@ -507,29 +505,6 @@ copied:
     return kernel(body, MAPS).replace("mov.b32 %r3, %r0;", "shl.b32 %r3, %r0, 2;")
 
 
-def box_of(
-    x: np.ndarray, corner: list[int], box: tuple[int, ...], steps: tuple[int, ...], fill: float = 0
-) -> np.ndarray:
-    """The reference: elements of a box, by index arithmetic. Axes innermost first; x has them outermost
-    first.
-    """
-    shape = tuple(-(-b // s) for b, s in zip(box, steps))
-    out = np.full(shape[::-1], fill, x.dtype)
-    for index in itertools.product(*[range(n) for n in shape]):
-        place = [c + i * s for c, i, s in zip(corner, index, steps)]
-        if all(0 <= p < n for p, n in zip(place, x.shape[::-1])):
-            out[index[::-1]] = x[tuple(place[::-1])]
-    return out
-
-
-def unswizzled(raw: np.ndarray, span: int) -> np.ndarray:
-    """Undo the swizzle of bytes that lay at an address divisible by 1024."""
-    if not span:
-        return raw
-    at = np.arange(raw.size)
-    return raw[at ^ (((at >> 7) & (span // 16 - 1)) << 4)]
-
-
 def run_tensor(
     device,
     x: np.ndarray,
@@ -564,7 +539,7 @@ def run_tensor(
         )
 
     _with_arrays(device, [x, out, y], launch)
-    return unswizzled(out.view(np.uint8), swizzle).view(x.dtype)
+    return tma.unswizzled(out.view(np.uint8), swizzle).view(x.dtype)
 
 
 CORNERS = {1: [[0], [16], [-8], [40]], 2: [[0, 0], [8, 3], [-4, -1], [24, 6]], 3: [[0, 0, 0], [8, -1, 2]],
@@ -579,7 +554,7 @@ def test_loads_of_every_rank(machine, rank, corner):
     x = np.arange(1, np.prod(shape) + 1, dtype=np.float32).reshape(shape)
     box = (16, 4, 2, 2, 2)[:rank]
     got = run_tensor(machine, x, "f32", box, corner)
-    assert np.array_equal(got, box_of(x, corner, box, (1,) * rank).reshape(-1))
+    assert np.array_equal(got, tma.box_of(x, corner, box, (1,) * rank).reshape(-1))
 
 
 @pytest.mark.parametrize("span", [32, 64, 128])
@@ -589,27 +564,27 @@ def test_swizzled_loads(machine, kind, span):
     box = (span // dtype.itemsize, 16)
     x = np.random.default_rng(2).integers(0, 100, (20, 256)).astype(dtype)
     got = run_tensor(machine, x, kind, box, [16, 7], swizzle=span)
-    assert np.array_equal(got, box_of(x, [16, 7], box, (1, 1)).reshape(-1))
+    assert np.array_equal(got, tma.box_of(x, [16, 7], box, (1, 1)).reshape(-1))
 
 
 @pytest.mark.parametrize("kind", ["u8", "u64", "s32", "f64"])
 def test_element_types(machine, kind):
     x = np.random.default_rng(3).integers(0, 100, (9, 64)).astype(DTYPES[kind])
     assert np.array_equal(
-        run_tensor(machine, x, kind, (32, 4), [16, 6]), box_of(x, [16, 6], (32, 4), (1, 1)).reshape(-1)
+        run_tensor(machine, x, kind, (32, 4), [16, 6]), tma.box_of(x, [16, 6], (32, 4), (1, 1)).reshape(-1)
     )
 
 
 def test_element_strides(machine):
     x = np.arange(16 * 32, dtype=np.float32).reshape(16, 32)
     got = run_tensor(machine, x, "f32", (16, 8), [4, 3], steps=(1, 2))
-    assert np.array_equal(got, box_of(x, [4, 3], (16, 8), (1, 2)).reshape(-1))
+    assert np.array_equal(got, tma.box_of(x, [4, 3], (16, 8), (1, 2)).reshape(-1))
 
 
 def test_nan_fill(machine):
     x = np.ones((4, 16), np.float32)
     got = run_tensor(machine, x, "f32", (16, 4), [8, 2], fill_nan=True)
-    assert np.array_equal(got, box_of(x, [8, 2], (16, 4), (1, 1), np.nan).reshape(-1), equal_nan=True)
+    assert np.array_equal(got, tma.box_of(x, [8, 2], (16, 4), (1, 1), np.nan).reshape(-1), equal_nan=True)
 
 
 _STORE = """
@@ -784,7 +759,7 @@ def test_multicast_to_the_own_cta_and_prefetches(machine, form):
 
     x = np.arange(7 * 48, dtype=np.float32).reshape(7, 48)
     got = run_tensor(machine, x, "f32", (16, 4), [8, 3], kernel_text=changed)
-    assert np.array_equal(got, box_of(x, [8, 3], (16, 4), (1, 1)).reshape(-1))
+    assert np.array_equal(got, tma.box_of(x, [8, 3], (16, 4), (1, 1)).reshape(-1))
 
 
 DROPPED = """

@@ -14,7 +14,6 @@ from ptxforge.support.errors import EmulatorError
 from . import tma
 from .foreign import _with_arrays
 from .harness import HEADER, pack
-from .test_async_copy import box_of, unswizzled
 
 ELEMENTS = {"u8": 0, "u16": 1, "u32": 2, "s32": 3, "u64": 4, "f16": 6, "f32": 7, "f64": 9, "bf16": 10}
 """As `tensormap.replace` counts them."""
@@ -104,7 +103,7 @@ def load(device, x: np.ndarray, text: str, box, corner, swizzle: int = 0, start=
         device.load_module(text).function("k").launch((1, 1, 1), (32, 1, 1), 0, 0, params)
 
     _with_arrays(device, [x, work, out], launch)
-    return unswizzled(out.view(np.uint8), swizzle).view(x.dtype)
+    return tma.unswizzled(out.view(np.uint8), swizzle).view(x.dtype)
 
 
 def clean(device: EmulatorDevice) -> None:
@@ -117,7 +116,7 @@ def test_a_map_made_of_nothing(machine, checked, kind):
     x = np.random.default_rng(0).integers(0, 100, (9, 64)).astype(dtype)
     box = (32, 4)
     text = kernel(fields(kind, (64, 9), x.strides[:1], box), 2, 128 * dtype.itemsize)
-    want = box_of(x, [16, 6], box, (1, 1)).reshape(-1)
+    want = tma.box_of(x, [16, 6], box, (1, 1)).reshape(-1)
     for device in (machine, checked):
         assert np.array_equal(load(device, x, text, box, [16, 6]), want)
     clean(checked)
@@ -130,7 +129,7 @@ def test_maps_of_every_rank(machine, checked, rank):
     box = (16, 4, 2, 2, 2)[:rank]
     corner = [12, 4, -1, 1, 1][:rank]
     text = kernel(fields("f32", shape[::-1], x.strides[-2::-1], box), rank, 4 * int(np.prod(box)))
-    want = box_of(x, corner, box, (1,) * rank).reshape(-1)
+    want = tma.box_of(x, corner, box, (1,) * rank).reshape(-1)
     for device in (machine, checked):
         assert np.array_equal(load(device, x, text, box, corner), want)
     clean(checked)
@@ -141,7 +140,7 @@ def test_swizzles(machine, checked, span):
     box = (span // 2, 16)
     x = np.random.default_rng(2).integers(0, 100, (20, 256)).astype(np.float16)
     text = kernel(fields("f16", (256, 20), (512,), box, swizzle=span), 2, 16 * span)
-    want = box_of(x, [16, 7], box, (1, 1)).reshape(-1)
+    want = tma.box_of(x, [16, 7], box, (1, 1)).reshape(-1)
     for device in (machine, checked):
         assert np.array_equal(load(device, x, text, box, [16, 7], span), want)
     clean(checked)
@@ -151,7 +150,7 @@ def test_nan_fill(machine):
     x = np.ones((4, 16), np.float32)
     text = kernel(fields("f32", (16, 4), (64,), (16, 4), fill=1), 2, 256)
     got = load(machine, x, text, (16, 4), [8, 2])
-    assert np.array_equal(got, box_of(x, [8, 2], (16, 4), (1, 1), np.nan).reshape(-1), equal_nan=True)
+    assert np.array_equal(got, tma.box_of(x, [8, 2], (16, 4), (1, 1), np.nan).reshape(-1), equal_nan=True)
 
 
 def test_a_map_of_the_host_with_one_field_changed(machine, checked):
@@ -162,7 +161,7 @@ def test_a_map_of_the_host_with_one_field_changed(machine, checked):
         "mov.b32 %narrow, 12; tensormap.replace.tile.global_dim.shared::cta.b1024.b32 [%m], 1, %narrow;"
     )
     text = kernel(make, 2, 32 * 8 * 4)
-    want = box_of(x[8:], [0, 6], (32, 8), (1, 1)).reshape(-1)
+    want = tma.box_of(x[8:], [0, 6], (32, 8), (1, 1)).reshape(-1)
     for device in (machine, checked):
         start = partial(tma.encode, device, "f32", sizes=(32, 20), strides=(128,), box=(32, 8))
         assert np.array_equal(load(device, x, text, (32, 8), [0, 6], start=start), want)
@@ -174,7 +173,7 @@ def test_a_map_changed_in_global_memory(machine, checked):
     x = np.arange(9 * 64, dtype=np.float32).reshape(9, 64)
     make = fields("f32", (64, 9), (256,), (32, 4), space="global")
     text = kernel(make + "fence.proxy.tensormap::generic.release.gpu;", 2, 512, publish="")
-    want = box_of(x, [16, 6], (32, 4), (1, 1)).reshape(-1)
+    want = tma.box_of(x, [16, 6], (32, 4), (1, 1)).reshape(-1)
     for device in (machine, checked):
         assert np.array_equal(load(device, x, text, (32, 4), [16, 6]), want)
     clean(checked)

@@ -10,9 +10,9 @@ import pytest
 from ptxforge.emulator import EmulatorDevice
 
 from . import tma
+from .clusters import FILL, INIT, SYNC, THREADS, clean, kernel, launched, neighbours, try_wait
 from .foreign import _with_arrays
 from .harness import HEADER, pack
-from .test_clusters import FILL, INIT, SYNC, THREADS, clean, kernel, launched, neighbours, try_wait
 
 # ------------------------------------------------------------------------------------------------------------
 # Shared memory to shared memory

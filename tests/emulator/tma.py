@@ -1,8 +1,11 @@
-"""Tensor maps for tests: the emulator's encoder, or the driver's on a GPU."""
+"""Tensor maps for tests: the emulator's encoder, or the driver's on a GPU; and what a copy of a box gives."""
 
 from __future__ import annotations
 
 import ctypes
+import itertools
+
+import numpy as np
 
 from ptxforge.emulator import tensormap
 
@@ -44,3 +47,26 @@ def encode(
         )  # fmt: skip
     assert error == 0, f"cuTensorMapEncodeTiled: CUresult {error}"
     return ctypes.string_at(room, tensormap.BYTES)
+
+
+def box_of(
+    x: np.ndarray, corner: list[int], box: tuple[int, ...], steps: tuple[int, ...], fill: float = 0
+) -> np.ndarray:
+    """The reference: elements of a box, by index arithmetic. Axes innermost first; x has them outermost
+    first.
+    """
+    shape = tuple(-(-b // s) for b, s in zip(box, steps))
+    out = np.full(shape[::-1], fill, x.dtype)
+    for index in itertools.product(*[range(n) for n in shape]):
+        place = [c + i * s for c, i, s in zip(corner, index, steps)]
+        if all(0 <= p < n for p, n in zip(place, x.shape[::-1])):
+            out[index[::-1]] = x[tuple(place[::-1])]
+    return out
+
+
+def unswizzled(raw: np.ndarray, span: int) -> np.ndarray:
+    """Undo the swizzle of bytes that lay at an address divisible by 1024."""
+    if not span:
+        return raw
+    at = np.arange(raw.size)
+    return raw[at ^ (((at >> 7) & (span // 16 - 1)) << 4)]

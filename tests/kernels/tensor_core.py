@@ -70,3 +70,24 @@ def loops(ptx: str) -> list[str]:
     """The text of each loop, from its label to the branch back."""
     found = re.findall(r"^(\$for_\d+):\n(.*?)^\s*@?\S*\s*bra(?:\.uni)? \1;", ptx, re.MULTILINE | re.DOTALL)
     return [text for _, text in found]
+
+
+def body_of(ptx: str) -> str:
+    """What stands between the label of the only loop and the branch back to it."""
+    label = re.search(r"^(\$for_\d+):", ptx, re.MULTILINE)
+    return ptx[label.end() : ptx.index(f"{label[1]};", label.end())]
+
+
+def events(loop: str) -> str:
+    """Products started (S), waits for them (W and how many may be unfinished), barriers (B), copies (C), and
+    exponentials (E)."""
+    kinds = {"wgmma.commit": "S", "wgmma.wait": "W", "bar.sync": "B", "cp.async.bulk": "C", "ex2": "E"}
+    found = []
+    for line in loop.splitlines():
+        text = re.sub(r"^\s*(@!?%\w+\s+)?", "", line)
+        kind = next((kinds[start] for start in kinds if text.startswith(start)), None)
+        if kind == "W":
+            kind += text.split()[1].rstrip(";")
+        if kind is not None and not (kind in "EC" and found and found[-1] == kind):
+            found.append(kind)
+    return " ".join(found)

@@ -10,19 +10,9 @@ import ptxforge
 import ptxforge.language as tl
 from benchmarks.dialects import load
 from ptxforge.compiler import compile_function
+from tests.kernels.attentions import softmax_product
 
 kernels = load("ptxforge")
-
-
-def softmax_product(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float, causal: bool) -> np.ndarray:
-    """In f64; ``scale`` is for powers of two."""
-    scores = np.einsum("bhid,bhjd->bhij", q.astype(np.float64), k.astype(np.float64)) * scale
-    if causal:
-        length = scores.shape[-1]
-        scores = np.where(np.arange(length)[:, None] >= np.arange(length), scores, -np.inf)
-    p = np.exp2(scores - scores.max(-1, keepdims=True))
-    return np.einsum("bhij,bhjd->bhid", p / p.sum(-1, keepdims=True), v.astype(np.float64))
-
 
 CASES = [  # length, D, BLOCK_M, BLOCK_N, warps, stages, causal
     (64, 64, 64, 64, 4, 2, False),

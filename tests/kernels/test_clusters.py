@@ -11,8 +11,8 @@ from benchmarks.dialects import load
 from ptxforge.compiler import compile_function
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.support.errors import ArgumentError, DeviceError
-from tests.kernels.test_chained_products import softmax_product
-from tests.kernels.test_dots import KINDS, every_pair, identify, problem, product
+from tests.kernels.attentions import softmax_product
+from tests.kernels.products import KINDS, every_pair, identify, problem, product
 
 kernels = load("ptxforge")
 CTAS = [2, 4]

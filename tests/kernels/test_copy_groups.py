@@ -10,9 +10,8 @@ import pytest
 
 import ptxforge
 from ptxforge.passes import schedule_loops
+from tests.kernels.products import compiled_artifact, problem, product
 from tests.kernels.specialized import walking
-from tests.kernels.test_dots import problem, product
-from tests.kernels.test_warpgroup_products import compiled_artifact
 
 BY_TMA = {"block": (64, 64, 32), "num_warps": 4, "edges": "none"}
 BY_THREADS = {"block": (32, 64, 32), "num_warps": 2, "edges": "cut"}

@@ -11,7 +11,8 @@ import ptxforge.language as tl
 from benchmarks.dialects import load
 from ptxforge.compiler import compile_function
 from ptxforge.runtime.tensor_descriptor import TensorDescriptor
-from tests.kernels.test_staggered_products import LOG2_E, body_of, events, gradients
+from tests.kernels.attentions import LOG2_E, gradients
+from tests.kernels.tensor_core import body_of, events
 
 kernels = load("ptxforge")
 

@@ -13,9 +13,9 @@ import ptxforge.language as tl
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.support import dtypes
 from ptxforge.support.errors import PtxforgeError
+from tests.kernels.products import KINDS, every_pair, identify, problem, product
 from tests.kernels.specialized import TILES, walking
 from tests.kernels.specialized import compiled as compiled_walking
-from tests.kernels.test_dots import KINDS, every_pair, identify, problem, product
 
 # -- results ----------------------------------------------------------------------------------------------
 

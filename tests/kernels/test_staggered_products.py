@@ -3,8 +3,6 @@ PTX."""
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 import pytest
 
@@ -13,23 +11,10 @@ import ptxforge.language as tl
 from benchmarks.configurations import products
 from benchmarks.dialects import load
 from ptxforge.compiler import compile_function
+from tests.kernels.attentions import LOG2_E, gradients
+from tests.kernels.tensor_core import body_of, events
 
 kernels = load("ptxforge")
-LOG2_E = 1.4426950408889634
-
-
-def gradients(q, k, v, d_out, scale, causal):
-    """(lse, delta, d_q, d_k, d_v) in f64; ``lse`` to the base 2."""
-    q, k, v, d_out = (x.astype(np.float64) for x in (q, k, v, d_out))
-    scores = q @ k.swapaxes(-1, -2) * scale
-    if causal:
-        scores = np.where(np.tri(scores.shape[-1], dtype=bool), scores, -np.inf)
-    lse = np.log2(np.exp2(scores * LOG2_E).sum(-1))
-    p = np.exp2(scores * LOG2_E - lse[..., None])
-    delta = (d_out * (p @ v)).sum(-1)
-    d_s = p * (d_out @ v.swapaxes(-1, -2) - delta[..., None]) * scale
-    return lse, delta, d_s @ k, d_s.swapaxes(-1, -2) @ q, p.swapaxes(-1, -2) @ d_out
-
 
 CASES = [  # length, D, block, step, warps, stages, causal, by TMA
     (128, 64, 64, 64, 4, 2, False, True),
@@ -90,27 +75,6 @@ def loop_of(name: str, assemble) -> str:
     ptx = compile_function(kernel, one.signature, one.constants, "sm_90a", **one.options).ptx
     assemble(ptx)
     return body_of(ptx)
-
-
-def body_of(ptx: str) -> str:
-    """What stands between the label of the only loop and the branch back to it."""
-    label = re.search(r"^(\$for_\d+):", ptx, re.MULTILINE)
-    return ptx[label.end() : ptx.index(f"{label[1]};", label.end())]
-
-
-def events(loop: str) -> str:
-    """Products started (S), waits for them (W and how many may be unfinished), barriers (B), copies (C), and
-    exponentials (E)."""
-    kinds = {"wgmma.commit": "S", "wgmma.wait": "W", "bar.sync": "B", "cp.async.bulk": "C", "ex2": "E"}
-    found = []
-    for line in loop.splitlines():
-        text = re.sub(r"^\s*(@!?%\w+\s+)?", "", line)
-        kind = next((kinds[start] for start in kinds if text.startswith(start)), None)
-        if kind == "W":
-            kind += text.split()[1].rstrip(";")
-        if kind is not None and not (kind in "EC" and found and found[-1] == kind):
-            found.append(kind)
-    return " ".join(found)
 
 
 @pytest.mark.parametrize("name", ["gradients-128-columns-128-64-w8-s2", "gradients-64-columns-64-64-w4-s3"])

@@ -8,8 +8,7 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
-from ptxforge.support import dtypes
-from tests.kernels.test_dots import KINDS, every_pair, identify, problem, product
+from tests.kernels.products import KINDS, compiled_artifact, every_pair, identify, problem, product
 
 AXES = {
     "kind": ("f16", "f16-f16", "bf16", "tf32", "i8", "u8", "e4m3", "e5m2"),
@@ -33,29 +32,6 @@ def test_product(execute, point):
 def compiled(kind: str, *block, **options) -> str:
     """The PTX of :func:`compiled_artifact`."""
     return compiled_artifact(kind, *block, **options).ptx
-
-
-def compiled_artifact(
-    kind: str, block=(128, 128, 64), layout="row-row", num_warps=4, target="sm_90a"
-) -> ptxforge.Artifact:
-    """``product``, compiled; rows are multiples of 16 elements."""
-    inputs, output, precision = KINDS[kind]
-    element, sums = (dtypes.from_numpy(d).short for d in (inputs, output))
-    signature = {"a": f"*{element}:16", "b": f"*{element}:16", "c": f"*{sums}:16", "M": "i32", "N": "i32"}
-    constants = dict(zip(("BLOCK_M", "BLOCK_N", "BLOCK_K"), block)) | {"PRECISION": precision}
-    constants["MASKED"] = False
-    a, b = layout.split("-")
-    strides = {"stride_am": a == "row", "stride_ak": a == "column", "stride_bk": b == "row",
-               "stride_bn": b == "column"}  # fmt: skip
-    for name, is_wide in strides.items():
-        if is_wide:
-            signature[name] = "i32:16"
-        else:
-            constants[name] = 1
-    signature["K"] = "i32:16"
-    return ptxforge.compile(
-        product, signature=signature, constants=constants, target=target, num_warps=num_warps
-    )
 
 
 FORMS = {

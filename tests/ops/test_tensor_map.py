@@ -11,7 +11,7 @@ from ptxforge.ir.parser import parse_function
 from ptxforge.ir.printer import print_function
 from ptxforge.ir.verifier import verify
 from ptxforge.support.errors import VerificationError
-from tests.ops import test_mbarrier
+from tests.ops import copies
 
 PARAMETER = """%map: tensormap {dtype = "float16", \
 base = "x", shape = [3, "n"], strides = ["2*n", 1], box = [16, 16], swizzle = 32}) """
@@ -24,7 +24,7 @@ box = [16, 16], swizzle = 32} : tensormap
 
 def parsed(*changes: tuple[str, str]):
     """A kernel that copies the box at row -1 and column 1."""
-    text = test_mbarrier.TEXT
+    text = copies.TEXT
     for old, new in [
         (PARAMETER, "%rows: i32, %stride: i64) "), ("  %buffers = local_alloc", MADE),
         ("  return", "  release_workspace %work\n  return"), *changes,
