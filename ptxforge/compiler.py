@@ -14,10 +14,10 @@ import importlib
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 import attrs
 
@@ -85,6 +85,9 @@ class Assembly(Mapping[str, Any]):
     code if that was made. Another key raises :class:`NoSuchTextError`.
     """
 
+    listed_as: ClassVar[Mapping[str, str]] = {}
+    """The keys that iterating gives in place of others; nothing where that is empty."""
+
     def __init__(self, makers: dict[str, Any]):
         self._makers = makers
 
@@ -115,13 +118,21 @@ class Assembly(Mapping[str, Any]):
         return TRITON_STAGES.get(key, key) in self._makers
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
+        return filter(None, (self.listed_as.get(name, name) for name in self._makers))
 
     def __len__(self) -> int:
-        return len(self._makers)
+        return sum(1 for _ in self)
+
+    def with_machine_code(self, cubin: Callable[[], bytes], sass: Callable[[bytes], str]) -> Assembly:
+        """The same texts, the bytes ``cubin`` (by the function of that name, if they are not here yet) and
+        the text ``sass`` made of them; each made when asked for."""
+        makers: dict[str, Any] = {name: (lambda name=name: self[name]) for name in self._makers}
+        makers.setdefault("cubin", cubin)
+        complete = type(self)(makers | {"sass": lambda: sass(complete["cubin"])})
+        return complete
 
     def __reduce__(self) -> tuple:
-        kept = [key for key in self if key not in _MACHINE_CODE or not callable(self._makers[key])]
+        kept = [key for key in self._makers if key not in _MACHINE_CODE or not callable(self._makers[key])]
         return Assembly, ({key: self[key] for key in kept},)
 
 

@@ -131,7 +131,4 @@ def disassemble(cubin: bytes, *options: str) -> str:
 def with_machine_code(asm: Assembly, cubin: Callable[[], bytes]) -> Assembly:
     """The texts of ``asm``, the bytes ``cubin`` (by the function of that name, if they are not in ``asm``)
     and the text ``sass`` made of them; each made when asked for."""
-    makers = {key: (lambda key=key: asm[key]) for key in asm}
-    makers.setdefault("cubin", cubin)
-    complete = Assembly(makers | {"sass": lambda: disassemble(complete["cubin"])})
-    return complete
+    return asm.with_machine_code(cubin, disassemble)

@@ -17,6 +17,7 @@ import os
 import sys
 from pathlib import Path
 
+from ptxforge.compiler import Assembly
 from ptxforge.language.types import dtype
 from ptxforge.support.errors import PtxforgeError
 from ptxforge.triton_compat.modules import MODULES, OBJECTS, Alias, Refusals, Reloads
@@ -55,6 +56,7 @@ def install() -> None:
         if parent:
             setattr(sys.modules[parent], leaf, OBJECTS.get(name, sys.modules[name]))
     dtype.namespace = "triton.language"
+    Assembly.listed_as = {"tile": "ttir", "gpu": "ttgir", "sass": ""}  # Triton makes it, and does not list it
     sys.meta_path += _FINDERS
     sys.path[:] = [SHADOW, *_others(sys.path)]
     _set_python_path([SHADOW, *_others(_python_path())])
@@ -68,6 +70,7 @@ def uninstall() -> None:
     for name in MODULES:
         sys.modules.pop(name, None)
     dtype.namespace = "tl"
+    Assembly.listed_as = {}
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in _FINDERS]
     sys.path[:] = _others(sys.path)
     _set_python_path(_others(_python_path()))

@@ -326,12 +326,23 @@ def _machine(target: GPUTarget) -> str:
     return f"{plain}a" if plain.sm >= 90 else str(plain)
 
 
+class _Texts(Assembly):
+    """Those of a kernel that goes from process to process: without the IR's, as it only launches there."""
+
+    def __reduce__(self) -> tuple:
+        return _Texts, ({key: self[key] for key in _FILES if key in self},)
+
+
+_FILES = ("ptx", "cubin")
+
+
 def _with_cubin(made: Artifact, target: GPUTarget) -> Artifact:
-    """The artifact with its machine code, and without the IR's texts: it goes from process to process."""
-    texts: dict[str, Any] = {"ptx": made.ptx}
+    """The artifact with its machine code."""
+    texts: dict[str, Any] = {key: functools.partial(made.asm.get, key) for key in ("tile", "gpu")}
+    texts["ptx"] = made.ptx
     if target.backend == "cuda":
         texts["cubin"] = compiling.machine_code(made.ptx, made.name, made.target)
-    return attrs.evolve(made, asm=Assembly(texts), stages=[], remarks=())
+    return attrs.evolve(made, asm=_Texts(texts), stages=[], remarks=())
 
 
 # What other programs read
@@ -349,6 +360,7 @@ def cache_folder() -> Path:
 
 def _write_outputs(kernel: CompiledKernel) -> None:
     folder = cache_folder() / base32(kernel.hash)
-    for stage in kernel.artifact.asm:
-        data = kernel.artifact.asm[stage]
+    texts = kernel.artifact.asm
+    for stage in filter(texts.__contains__, _FILES):
+        data = texts[stage]
         replace_file(folder / f"{kernel.src.name}.{stage}", data.encode() if isinstance(data, str) else data)

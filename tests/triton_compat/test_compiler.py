@@ -12,6 +12,7 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
+from ptxforge import triton_compat
 from ptxforge.driver import nvjitlink
 from ptxforge.runtime import tools
 from ptxforge.runtime.variant import CompiledKernel
@@ -95,6 +96,32 @@ def test_outputs_lie_where_triton_s_cache_would_be(outputs):
     assert (folder / "scaled.ptx").read_text() == kernel.asm["ptx"] and ".target sm_90a" in kernel.asm["ptx"]
     (folder / "scaled.cubin").write_bytes(b"damaged")
     assert compile(source(), target=GPUTarget("cuda", 90, 32)).asm["cubin"] == kernel.asm["cubin"]
+
+
+def test_texts_of_ir():
+    """Here, and not where the kernel is sent to."""
+    kernel = compile(source(), target=CPU)
+    assert kernel.asm["ttir"] == kernel.asm["tile"] and "scaled" in kernel.asm["ttir"]
+    assert kernel.asm["ttgir"] == kernel.asm["gpu"] and kernel.asm["gpu"] != kernel.asm["tile"]
+    run(kernel)
+    arrived = pickle.loads(pickle.dumps(kernel))
+    assert arrived.asm["ptx"] == kernel.asm["ptx"] and "ttir" not in arrived.asm
+    assert len(pickle.dumps(arrived)) == len(pickle.dumps(pickle.loads(pickle.dumps(arrived))))
+    run(arrived)
+
+
+@needs_assembler
+def test_texts_are_listed_under_triton_s_names():
+    made = compile(source(), target=GPUTarget("cuda", 90, 32)), scaled.warmup(*[np.float32] * 2, 3, 2.0, 128)
+    names = [["tile", "gpu", "ptx", "cubin", "sass"], ["ttir", "ttgir", "ptx", "cubin"]]
+    assert [list(each.asm) for each in made] == [names[0]] * 2
+    triton_compat.install()
+    try:
+        assert [list(each.asm) for each in made] == [names[1]] * 2 and len(made[0].asm) == 4
+        assert all(made[0].asm.values()) and "sass" in made[0].asm and "tile" in made[0].asm
+        assert list(pickle.loads(pickle.dumps(made[1])).asm) == names[1][:3]
+    finally:
+        triton_compat.uninstall()
 
 
 @pytest.mark.parametrize("arch", [80, 90])
