@@ -26,19 +26,23 @@ _ALGORITHM_BYTES = 64 + 8 + 4 + 4 + 16
 """cublasLtMatmulHeuristicResult_t: algorithm, bytes of workspace, state, waves, reserved."""
 
 
+class LibraryError(DeviceError, RuntimeError):
+    """cublasLt is not there, or refuses a call."""
+
+
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """cublasLt, of torch or of the system. Raises :class:`DeviceError` where there is none."""
+    """cublasLt, of torch or of the system. Raises :class:`LibraryError` where there is none."""
     for name in _LIBRARIES:
         with contextlib.suppress(OSError):
             return ctypes.CDLL(name)
-    raise DeviceError(f"cublasLt was not found ({', '.join(_LIBRARIES)})")
+    raise LibraryError(f"cublasLt was not found ({', '.join(_LIBRARIES)})")
 
 
 def _call(function: str, *args: Any) -> None:
     status = getattr(_library(), function)(*args)
     if status:
-        raise DeviceError(f"{function} failed with status {status}")
+        raise LibraryError(f"{function} failed with status {status}")
 
 
 class _Owned:
@@ -67,7 +71,7 @@ def _layout(kind: int, rows: int, columns: int) -> _Owned:
 
 class CublasLt:
     """``handle.matmul(a, b, c)`` makes c = a · bᵀ for a of (M, K), b of (N, K) and c of (M, N); ``gemm`` adds
-    ``beta`` times another matrix. ``workspace`` is a tensor of bytes on the GPU. Raises :class:`DeviceError`
+    ``beta`` times another matrix. ``workspace`` is a tensor of bytes on the GPU. Raises :class:`LibraryError`
     where the library is not installed or refuses a product."""
 
     def __init__(self, workspace: Any):
@@ -108,7 +112,7 @@ class CublasLt:
         _call("cublasLtMatmulAlgoGetHeuristic", self._handle.handle, product.handle, *handles,
               preference.handle, 1, found, ctypes.byref(count))  # fmt: skip
         if not count.value:
-            raise DeviceError("cublasLt has no algorithm for this product")
+            raise LibraryError("cublasLt has no algorithm for this product")
         return found
 
     @staticmethod
