@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ptxforge.language.constexpr import unwrap
-from ptxforge.language.types import dtype, pointer_type
+from ptxforge.language.descriptor import tensor_descriptor_type
+from ptxforge.language.types import block_type, dtype, pointer_type
+from ptxforge.support import descriptor
 
 
 class constexpr_type:
@@ -75,13 +77,14 @@ class tuple_type:
 
 
 def str_to_ty(name: Any, c: Any = None) -> Any:
-    """The type that a signature's ``name`` means: ``"i32"``, ``"*fp16"``, ``"*kfp32"`` (constant), or
-    ``"constexpr"`` of the value ``c``. A tuple of names gives a :class:`tuple_type`.
+    """The type that a signature's ``name`` means: ``"i32"``, ``"*fp16"``, ``"*kfp32"`` (constant),
+    ``"tensordesc<fp16[32,32]>"``, or ``"constexpr"`` of the value ``c``; ``"B"`` means ``"i1"``.
+    A tuple of names gives a :class:`tuple_type`.
 
     A name that is none raises ``TypeError``.
 
     >>> str_to_ty("*kfp16"), str_to_ty(("i32", "*fp32")), str_to_ty("constexpr", 4)
-    (pointer<fp16>, tuple_type[int32, pointer<fp32>], constexpr_type[4])
+    (const_pointer<fp16>, tuple_type[int32, pointer<fp32>], constexpr_type[4])
     """
     if isinstance(name, tuple):
         values = c if isinstance(c, tuple) else (None,) * len(name)
@@ -91,4 +94,11 @@ def str_to_ty(name: Any, c: Any = None) -> Any:
     if name.startswith("*"):
         is_const = name.startswith("*k")
         return pointer_type(str_to_ty(name[1 + is_const :]), const=is_const)
-    return dtype(name.partition(":")[0])
+    if descriptor.is_descriptor(name):
+        try:
+            kind = descriptor.parse(name)
+        except ValueError as error:
+            raise TypeError(str(error)) from None
+        return tensor_descriptor_type(block_type(dtype(kind.dtype.short), kind.box), kind.padding)
+    short = name.partition(":")[0]
+    return dtype("i1" if short == "B" else short)

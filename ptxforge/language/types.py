@@ -295,7 +295,7 @@ class pointer_type(_Composite):
         self.element_ty, self.address_space, self.const = element_ty, "global", bool(const)
 
     def __repr__(self) -> str:
-        return f"pointer<{self.element_ty}>"
+        return f"{'const_' if self.const else ''}pointer<{self.element_ty}>"
 
     def __eq__(self, other: object) -> bool:
         return (

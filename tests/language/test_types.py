@@ -49,6 +49,12 @@ def test_biases(name, bias):
 def test_types_by_name():
     assert tl.str_to_ty("i32") is tl.int32 and tl.str_to_ty("fp16:16") is tl.float16
     assert tl.str_to_ty("*kfp32") == tl.pointer_type(tl.float32, const=True)
+    pointers = tl.str_to_ty("*fp32"), tl.str_to_ty("*kfp32")
+    assert [*map(repr, pointers)] == ["pointer<fp32>", "const_pointer<fp32>"]
+    assert tl.str_to_ty("B") is tl.int1 and tl.str_to_ty("*B") == tl.pointer_type(tl.int1)
+    boxes = tl.str_to_ty("tensordesc<fp16[32, 64]>")
+    assert boxes == tl.tensor_descriptor_type(tl.block_type(tl.float16, [32, 64]))
+    assert tl.str_to_ty("tensordesc<fp16[32,64]>:16") == boxes != tl.str_to_ty("tensordesc<fp16[32,64],nan>")
     assert tl.str_to_ty("**i8") == tl.pointer_type(tl.pointer_type(tl.int8))
     assert tl.str_to_ty("constexpr", 3) == tl.constexpr_type(3) != tl.constexpr_type(3.0)
     pair = tl.str_to_ty(Pair("i32", "constexpr"), Pair(None, 5))
@@ -56,6 +62,8 @@ def test_types_by_name():
     assert len(pair) == 2 and pair[0] is tl.int32
     with pytest.raises(TypeError, match="'i7' is not the name of an element type"):
         tl.str_to_ty("i7")
+    with pytest.raises(TypeError, match="is not the type of a tensor descriptor"):
+        tl.str_to_ty("tensordesc<fp16>")
 
 
 @ptxforge.jit
