@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from ptxforge.support.errors import LaunchError
+
 if TYPE_CHECKING:
     from ptxforge.driver.protocol import Function
     from ptxforge.runtime.jit import JITFunction
@@ -89,7 +91,8 @@ def add(enter: Callable[[Launch], Any] | None = None, exit: Callable[[Launch], A
 class Compilation:
     """A variant that is new to this process: of which ``kernel``, the ``key`` that it is for, and whether it
     is made for a launch. Afterwards also the ``variant``, whether it was ``found`` on disk, and the
-    ``seconds`` that looking it up, compiling it and storing it took."""
+    ``seconds`` that looking it up, compiling it and storing it took. A hook that sets ``declined`` before
+    keeps it from being made: launches and warm-ups of it do nothing, and are ``None``."""
 
     kernel: JITFunction
     key: Key
@@ -97,14 +100,21 @@ class Compilation:
     variant: CompiledKernel | None = None
     found: bool = False
     seconds: dict[str, float] = attrs.field(factory=dict)
+    declined: bool = False
+
+
+class DeclinedError(LaunchError):
+    """A hook keeps a kernel from being compiled; see :class:`Compilation`."""
 
 
 @contextlib.contextmanager
 def compiling(kernel: JITFunction, key: Key, at_launch: bool) -> Iterator[Compilation]:
-    """Around the making of a variant, which goes into the result."""
+    """Around the making of a variant, which goes into the result. Raises :class:`DeclinedError`."""
     told = Compilation(kernel, key, at_launch)
     for hook in COMPILE:
         hook(told)
+    if told.declined:
+        raise DeclinedError(f"a hook keeps '{kernel.__name__}' from being compiled for {key}")
     yield told
     for hook in COMPILE:
         hook(told)

@@ -7,6 +7,7 @@ happens the first time (compile, load) and what happens every time (pack, launch
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping
@@ -141,8 +142,8 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
     # Every launch
 
     def run(self, *args: Any, grid: Any, warmup: bool = False, **kwargs: Any) -> CompiledKernel | None:
-        """Launch; ``None`` for a grid without blocks. With ``warmup``, compile only. Raises an error of
-        :mod:`ptxforge.errors` for a bad call."""
+        """Launch; ``None`` for a grid without blocks, and where a hook declines to compile. With ``warmup``,
+        compile only. Raises an error of :mod:`ptxforge.errors` for a bad call."""
         if warmup:
             return self.warmup(*args, grid=grid, **kwargs)
         for hook in self.pre_run_hooks:
@@ -150,6 +151,8 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
         try:
             bound, given = self._bound(args, kwargs)
             return self._first(bound, grid, (), given)
+        except hooks.DeclinedError:
+            return None
         except SHORTENED as error:
             raise short(error)  # noqa: B904 - `short` decides about the cause
 
@@ -308,7 +311,7 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
     # Ahead of a launch
 
     def warmup(self, *args: Any, grid: Any = None, **kwargs: Any) -> CompiledKernel:
-        """Compile, and load where there is a device, without launching.
+        """Compile, and load where there is a device, without launching. ``None`` where a hook declines.
 
         For an array, its element type alone will do (a numpy or torch dtype, or one of the language): a
         pointer aligned to 16 bytes.
@@ -329,10 +332,11 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
         mode = active()
         if mode is not None and key.identity() not in self._compiled:
             return mode.submit(self, key, device)
-        variant = self._variant_of(key, device)
-        with forbid_jit(False):
+        with contextlib.suppress(hooks.DeclinedError), forbid_jit(False):
+            variant = self._variant_of(key, device)
             variant.function_on(device)
-        return variant
+            return variant
+        return None  # type: ignore[return-value] - whoever sets such a hook knows
 
     def precompile(self, declared: Iterable[dict[str, Any]], executor: Any = None) -> list[CompiledKernel]:
         """Compile and load a set of variants, many at once, before the first launch needs one.

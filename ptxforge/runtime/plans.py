@@ -14,6 +14,8 @@ the types that it was made for all that a launch does, the *plan*; for other typ
             if __plan is None or __rest:
                 return __first((x, n, BLOCK), __grid, __rest, __options)
             return __plan(__grid, x, n, BLOCK, __options)
+        except __Declined:
+            return None
         except __Error as __error:
             raise __short(__error)
 
@@ -119,6 +121,8 @@ class Entries(KernelInterface):
         try:
             bound, rest = in_order(self.params, self.__name__, args, given)
             return self._first(bound, grid, rest, given, makes_entry=True)
+        except hooks.DeclinedError:
+            return None
         except SHORTENED as error:
             __tracebackhide__ = True
             raise short(error)  # noqa: B904 - `short` decides about the cause
@@ -156,7 +160,7 @@ def make_entry(kernel: Any, kinds: tuple[type, ...]) -> Callable:
     parameters, name = kernel.params, kernel.__name__
     scope: dict[str, Any] = {
         "__missing": MISSING, "__plans": kernel._plans, "__first": kernel._first, "__Error": SHORTENED,
-        "__short": short,
+        "__short": short, "__Declined": hooks.DeclinedError,
     }  # fmt: skip
     header = []
     for p in parameters:
@@ -172,6 +176,7 @@ def make_entry(kernel: Any, kinds: tuple[type, ...]) -> Callable:
         f"        if __plan is None or __rest:\n"
         f"            return __first({_tuple(names)}, __grid, __rest, __options)\n"
         f"        return __plan({', '.join(['__grid', *names, '__options'])})\n"
+        f"    except __Declined:\n        return None\n"
         f"    except __Error as __error:\n"
         f"        __tracebackhide__ = True\n"
         f"        raise __short(__error)\n"

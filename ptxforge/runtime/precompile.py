@@ -21,14 +21,14 @@ import sys
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, MutableMapping, Sequence
 from concurrent.futures import Executor, Future
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
-from ptxforge.runtime import cache, compiling, options, slots
+from ptxforge.runtime import cache, compiling, hooks, options, slots
 from ptxforge.runtime.devices import default_device
 from ptxforge.runtime.variants import Key, forbid_jit
 from ptxforge.support import dtypes
@@ -346,10 +346,10 @@ class Preloading:
         own = self.arg_names  # type: ignore[attr-defined] - a JITFunction
         return [kernel for kernel in kernels if kernel.arg_names != own]
 
-    def preload(self, specialization_data: str) -> CompiledKernel:
+    def preload(self, specialization_data: str) -> CompiledKernel | None:
         """Compile what a text of :func:`specialization_data` tells, or find it on disk, without launching.
-        Of a launch with tuples, after such a launch or warm-up only. Raises :class:`SpecializationError` for
-        the text of another kernel."""
+        Of a launch with tuples, after such a launch or warm-up only. ``None`` where a hook declines. Raises
+        :class:`SpecializationError` for the text of another kernel."""
         facts = json.loads(specialization_data)
         name = f"{self.__module__}.{self.__qualname__}"  # type: ignore[attr-defined]
         if facts["name"] != name:
@@ -359,4 +359,6 @@ class Preloading:
                 return apart.preload(specialization_data)
         constants = {name: _read(name, value) for name, value in facts["constants"].items()}
         key = Key(facts["target"], facts["signature"], constants, facts["options"])
-        return self._variant_of(key, default_device())  # type: ignore[attr-defined]
+        with suppress(hooks.DeclinedError):
+            return self._variant_of(key, default_device())  # type: ignore[attr-defined]
+        return None

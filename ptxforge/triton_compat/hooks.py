@@ -154,10 +154,12 @@ class KernelInfo:
 
 
 def tell_of_compilation(told: hooks.Compilation, runtime: Any, compilation: Any) -> None:
-    """Call ``jit_cache_hook`` before, ``jit_post_compile_hook`` and the ``listener`` after."""
+    """Call ``jit_cache_hook`` before, which declines by anything true, ``jit_post_compile_hook`` and the
+    ``listener`` after."""
     hook = runtime.jit_cache_hook if told.variant is None else runtime.jit_post_compile_hook
-    if hook is not None:
-        hook(**_facts(told))
+    answer = hook(**_facts(told)) if hook is not None else None
+    if told.variant is None and answer:
+        told.declined = True
     if told.variant is not None and compilation.listener is not None:
         compilation.listener(
             src=told.kernel, metadata=told.variant.metadata._asdict(), metadata_group={}, times=_times(told),
