@@ -145,13 +145,14 @@ class Refusals:
         """``None``, as every finder that does not know a module. Raises ``ModuleNotFoundError`` with the
         reason for a refused one.
 
-        ``from module import name`` asks for a module of that name at last, and goes on when there is none: so
-        a refused name raises ``ImportError``."""
+        ``from module import name`` asks for a module of that name at last, and goes on, without the reason,
+        at a ``ModuleNotFoundError`` whose ``name`` is that: so this one has none, and a refused name that is
+        no module raises ``ImportError``."""
         why = reason(name)
         if why is None:
             return None
         kind = ModuleNotFoundError if _reason_of_module(name) else ImportError
-        raise kind(f"ptxforge has no '{name}': {why}", name=name)
+        raise kind(f"ptxforge has no '{name}': {why}")
 
 
 @constexpr_function
@@ -322,7 +323,7 @@ MODULES: dict[str, Sequence[Source]] = {
     "triton.backends": [_BACKENDS],
     "triton.backends.compiler": [_BACKENDS],
     "triton.backends.driver": [_BACKENDS],
-    "triton.profiler": [_without(profiler, _VIEWER | _DATA)],
+    "triton.profiler": [_without(profiler, _VIEWER | _DATA | {"hooks": "a module of ours"})],
     "triton.profiler.data": [_DATA],
     "triton.profiler.viewer": [_VIEWER],
     "triton.profiler.profile": [

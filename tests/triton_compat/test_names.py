@@ -61,6 +61,15 @@ def test_refused_modules_say_why(triton, name):
         importlib.import_module(name)
 
 
+@pytest.mark.parametrize("name", [*sorted(REFUSED), "triton.runtime.interpreter.GridExecutor"])
+def test_importing_a_refused_name_from_its_module_says_why(triton, name):
+    module, _, leaf = name.rpartition(".")
+    if name in MODULES:
+        name, module, leaf = f"{name}.no_such_thing", name, "no_such_thing"
+    with pytest.raises(ModuleNotFoundError, match=f"^ptxforge has no '{re.escape(name)}': .{{20}}"):
+        exec(f"from {module} import {leaf}")
+
+
 def test_refused_attributes_say_why(triton):
     with pytest.raises(AttributeError, match="'triton.experimental': Gluon"):
         triton.experimental  # noqa: B018
