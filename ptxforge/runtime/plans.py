@@ -57,7 +57,8 @@ from ptxforge.runtime.devices import FOLLOWS, FOLLOWS_SCOPE, has_one_gpu
 from ptxforge.runtime.findings import GENERATED
 from ptxforge.runtime.launcher import PreparedLaunch, normalize_grid
 from ptxforge.runtime.options import KernelInterface, Launch, explain_binding
-from ptxforge.runtime.specialize import Keys, Parameter, integer_key
+from ptxforge.runtime.specialize import Keys, Parameter, exactly, integer_key, is_torch
+from ptxforge.runtime.tensor_descriptor import TensorDescriptor
 from ptxforge.support.errors import ArgumentError, DeviceError
 from ptxforge.support.tracebacks import SHORTENED, short
 
@@ -239,6 +240,7 @@ def _plan_lines(
         "        __grid = __plain(__grid)",
         *repetition,
         *(places if one_gpu else []),
+        *(line for part in parts for line in part.late_lines),
         f"__key = {_tuple(item for part in parts for item in part.key)}",
         "__stream = None",
         "if __options:",
@@ -315,6 +317,7 @@ def _repetition(parts: list[_Part], kernel: Any, scope: dict[str, Any], one_gpu:
     if not one_gpu:
         exact += [part.place for part in parts if part.place]
     addresses = [index for index, part in enumerate(parts) if part.place]
+    follows = "" if any(part.lies_somewhere for part in parts) else f" and {FOLLOWS}"
     repeats = Repeats(addresses)
     kernel._prepared.append(repeats)
     scope |= FOLLOWS_SCOPE | {
@@ -331,7 +334,7 @@ def _repetition(parts: list[_Part], kernel: Any, scope: dict[str, Any], one_gpu:
         *(f"        {line}" for line in _search(parts[addresses[-1]].value if addresses else "", exact)),
         "    except (TypeError, ValueError):",
         "        __ready = __exact = None",
-        f"    if __ready is not None{'' if addresses else f' and {FOLLOWS}'}:",
+        f"    if __ready is not None{follows}:",
         *(f"    {line}" for line in _AGAIN),
     ]
 
@@ -398,9 +401,9 @@ class WithOptions:
 @attrs.frozen
 class _Part:
     """What a plan does with one argument of a known type: ``lines`` to run, expressions of the ``key``, the
-    expression to pack (``value``), and those that tell the argument exactly (``None``: there are none). Of an
-    array also ``place``, the expression of its device (a number, where it ``is_torch``), and the
-    ``place_lines`` that make it."""
+    expression to pack (``value``), and those that tell the argument exactly (``None``: there are none).
+    ``late_lines`` are for a launch that is not made again. Of an array also ``place``, the expression of its
+    device (a number, where it ``is_torch``), and the ``place_lines`` that make it."""
 
     value: str
     key: tuple[str, ...] = ()
@@ -409,6 +412,12 @@ class _Part:
     place: str = ""
     place_lines: tuple[str, ...] = ()
     is_torch: bool = False
+    late_lines: tuple[str, ...] = ()
+
+    @property
+    def lies_somewhere(self) -> bool:
+        """Whether the argument is on a device, which is then that of the launch."""
+        return bool(self.place or self.late_lines)
 
 
 def _part(parameter: Parameter, kind: type, scope: dict[str, Any]) -> _Part:
@@ -424,11 +433,14 @@ def _part(parameter: Parameter, kind: type, scope: dict[str, Any]) -> _Part:
             return _Part(name, exact=(name, f"__copysign(1.0, {name})"))
         if kind is int:
             return _Part(name, (_integer_class(parameter),), exact=(name,))
-        is_torch = kind.__module__.partition(".")[0] == "torch" and hasattr(kind, "data_ptr")
-        if is_torch or kind is DeviceArray:
-            return _array_part(parameter, is_torch)
+        if is_torch(kind) or kind is DeviceArray:
+            return _array_part(parameter, is_torch(kind))
     scope[f"__key{index}"] = Keys(parameter)[kind]
     line = f"__k{index}, __v{index} = __key{index}({name})"
+    if issubclass(kind, TensorDescriptor) and not parameter.constexpr:
+        scope[f"__exactly{index}"] = exactly(parameter)
+        exact = f"__exactly{index}({name})"
+        return _Part(f"__v{index}", (f"__k{index}",), exact=(exact,), late_lines=(line,))
     return _Part(f"__v{index}", (f"__k{index}",), (line,), exact=None)
 
 

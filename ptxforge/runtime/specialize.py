@@ -26,6 +26,7 @@ mean equal specialisations and the value is what is packed for the GPU.
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any
@@ -259,13 +260,19 @@ class Keys(dict):
             return _int_key(parameter)
         if kind is float:
             return _float_key
-        if kind.__module__.partition(".")[0] == "torch" and hasattr(kind, "data_ptr"):
+        if is_torch(kind):
             return _torch_key(parameter)
         if kind is DeviceArray:
             return _device_array_key(parameter)
         if issubclass(kind, TensorDescriptor):
             return _descriptor_key(parameter)
         return _general_key(parameter)
+
+
+@functools.cache
+def is_torch(kind: type) -> bool:
+    """Whether that is a class of torch's tensors."""
+    return kind.__module__.partition(".")[0] == "torch" and hasattr(kind, "data_ptr")
 
 
 def _bool_key(value: bool) -> tuple[Any, bool]:
@@ -329,6 +336,33 @@ def _descriptor_key(parameter: Parameter) -> KeyFunction:
         return kind, descriptor.values(address)
 
     return key
+
+
+def exactly(parameter: Parameter) -> Callable[[TensorDescriptor], tuple]:
+    """What gives all of a descriptor that decides a launch: what :class:`Keys` tells of its tensor, the
+    lists, and the stream that torch works on where it is torch's. Where streams are another library's, no two
+    launches are the same."""
+    keys = Keys(parameter)
+    current: Callable[[int], int] | None = None  # torch may be imported later
+
+    def exact(descriptor: TensorDescriptor) -> tuple:
+        nonlocal current
+        base = descriptor.base
+        kind = type(base)
+        found, address = keys[kind](base)
+        stream = None
+        if is_torch(kind):
+            if found[1] >= 0:
+                current = current or arrays.torch_stream_getter()
+                stream = current(found[1])
+        elif kind is not DeviceArray:
+            stream = object()
+        return (
+            address, found, stream, *descriptor.shape, *descriptor.strides, *descriptor.block_shape,
+            descriptor.padding,
+        )  # fmt: skip
+
+    return exact
 
 
 def constexpr_key(value: Any) -> tuple[Any, None]:

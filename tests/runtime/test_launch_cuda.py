@@ -731,3 +731,52 @@ def test_hooks(kernel, driver):
     assert (launch.name, launch.grid, launch.block, launch.stream) == ("add", (3, 1, 1), (128, 1, 1), 5)
     assert launch.metadata == {"flops": 16} and launch.arguments["x"] is x
     assert len(driver.launches) == 3 and hooks.LAUNCH == []
+
+
+class Matrix(Tensor):
+    """As a torch tensor of [16, 64] elements."""
+
+    __module__ = "torch"
+    shape = (16, 64)
+
+    def stride(self):
+        return (64, 1)
+
+    def element_size(self):
+        return 4
+
+
+def test_launches_with_descriptors_that_repeat(driver, torch, monkeypatch):
+    """All that decides one is looked at: address, sizes, strides, box, padding, and torch's stream."""
+
+    def copy(x, y):
+        y.store([0, 0], x.load([0, 0]))
+
+    packed = []
+    new_frame = Launcher.new_frame
+    monkeypatch.setattr(Launcher, "new_frame", lambda self: packed.append(1) or new_frame(self))
+    kernel = ptxforge.jit(copy)
+    x, y = (ptxforge.TensorDescriptor.from_tensor(Matrix(at), [16, 16]) for at in (0x1000, 0x2000))
+    for _ in range(4):
+        kernel[(1,)](x, y)
+    made = len(packed)
+    for _ in range(3):
+        kernel[(1,)](x, y)
+    assert len(packed) == made and len({launch.params for launch in driver.launches}) == 1
+    assert struct.pack("<Q", 0x1000) in driver.launches[-1].params and driver.launches[-1].stream == 500
+    torch.stream = 600
+    kernel[(1,)](x, y)
+    assert driver.launches[-1].stream == 600
+    x.shape[0] = 13
+    kernel[(1,)](x, y)
+    assert struct.pack("<i", 13) in driver.launches[-1].params
+    x.shape[0], x.base = 16, Matrix(0x3000)
+    kernel[(1,)](x, y)
+    assert struct.pack("<Q", 0x3000) in driver.launches[-1].params
+    assert len(kernel.variants) == 1
+    x.padding = "nan"
+    kernel[(1,)](x, y)
+    x.block_shape = [8, 16]
+    y.block_shape = [8, 16]
+    kernel[(1,)](x, y)
+    assert len(kernel.variants) == 3 and len(driver.launches) == 12
