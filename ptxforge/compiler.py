@@ -145,7 +145,8 @@ class Artifact:
     passes), ``gpu`` (after them) and ``ptx``; ``stages`` the IR after every pass. ``timings`` are seconds by
     part. ``written`` names the parameters through which the kernel may write memory. ``tensor_maps`` tells
     how to make the parameters of type ``tensormap`` from the others. ``extra_warps`` are those of a block
-    beside the ``num_warps`` that the source knows: they copy for these (``warp_specialize``).
+    beside the ``num_warps`` that the source knows: they copy for these (``warp_specialize``). ``assembled``
+    are remarks on what the assembler makes of it, or a function of the artifact that asks for them.
     """
 
     name: str
@@ -166,6 +167,7 @@ class Artifact:
     tensor_maps: tuple[TensorMapRecipe, ...] = ()
     extra_warps: int = 0
     _remarks: Any = attrs.field(default=(), repr=False)
+    assembled: Any = attrs.field(default=(), repr=False)
 
     @property
     def threads(self) -> int:
@@ -190,7 +192,7 @@ class Artifact:
 
     def __getstate__(self) -> dict[str, Any]:
         return {field.name: getattr(self, field.name) for field in attrs.fields(Artifact)} | {
-            "_stages": self.stages, "_remarks": self.remarks
+            "_stages": self.stages, "_remarks": self.decisions
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -225,7 +227,14 @@ class Artifact:
     @property
     def remarks(self) -> tuple[Remark, ...]:
         """What the compiler did not do that would make the kernel faster, and why, each with its source
-        line."""
+        line; and what the assembler did, where there is one: it is asked once."""
+        if callable(self.assembled):
+            self.assembled = self.assembled(self)
+        return (*self.decisions, *self.assembled)
+
+    @property
+    def decisions(self) -> tuple[Remark, ...]:
+        """The :attr:`remarks` of the compiler alone."""
         if callable(self._remarks):
             self._remarks = self._remarks()
         return self._remarks

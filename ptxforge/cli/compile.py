@@ -14,15 +14,10 @@ import argparse
 from ptxforge.cli.source import add_kernel_options, compile_kernel
 from ptxforge.codegen_ptx import emit
 from ptxforge.compiler import Artifact
-from ptxforge.explain.resources import place_of_products, resources_of
 from ptxforge.ir.parser import parse_function
-from ptxforge.ir.pressure import holders_at_the_peak
 from ptxforge.runtime import tools
-from ptxforge.support.remarks import Remark
 from ptxforge.support.target import parse_target
 
-MOST_HOLDERS = 4
-"""Tensors that a remark on spills names."""
 EMITTED = ("tile", "gpu", "ptx", "sass")
 
 
@@ -49,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     artifact = compile_kernel(options)
     if options.remarks:
-        for remark in [*artifact.remarks, *_of_assembler(artifact)]:
+        for remark in artifact.remarks:
             print(remark.explain())
         return 0
     if options.why:
@@ -61,34 +56,6 @@ def run(options: argparse.Namespace) -> int:
         return 0
     print(_text(artifact, options.emit), end="")
     return 0
-
-
-def _of_assembler(artifact: Artifact) -> list[Remark]:
-    """What the assembler, if there is one, makes of the kernel's registers and its products."""
-    if tools.find("ptxas") is None:
-        return []
-    used = resources_of(artifact)
-    found = [_spills(artifact, used.spilled)] if used.spilled else []
-    if used.serialized:
-        message = (
-            f"each product waits for the one before, {used.serialized}, at a third of the speed; smaller "
-            "blocks or more warps give each thread fewer sums"
-        )
-        found.append(Remark("ptxas", "serialized", message, place_of_products(artifact.ptx)))
-    return found
-
-
-def _spills(artifact: Artifact, spilled: int) -> Remark:
-    """How many bytes are kept in memory, and which tensors take the registers."""
-    holders = holders_at_the_peak(parse_function(artifact.asm["gpu"]))
-    names = [f"{h.value.hint or 'a value'} ({h.value.type.element} {list(h.value.type.shape)}, {h.registers})"
-             for h in holders[:MOST_HOLDERS]]  # fmt: skip
-    message = (
-        f"{spilled} bytes of code move registers to local memory and back: of a thread's registers, "
-        f"{sum(h.registers for h in holders)} go to tensors at one time, most of them to {', '.join(names)}; "
-        "smaller blocks or more warps give each thread less"
-    )
-    return Remark("ptxas", "spills", message)
 
 
 def _text(artifact: Artifact, name: str) -> str:

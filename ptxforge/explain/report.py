@@ -13,9 +13,10 @@ from typing import Any
 import attrs
 
 from ptxforge.explain.memory import Access, Area, Conflict, areas_of, conflicts_of
-from ptxforge.explain.resources import Resources, resources_of
+from ptxforge.explain.resources import resources_of
 from ptxforge.explain.roofline import Counts, Product, Roofline, card_of, roofline
 from ptxforge.explain.trace import Trace
+from ptxforge.runtime.assembled import Resources
 from ptxforge.support import markup
 from ptxforge.support.location import Location
 from ptxforge.support.target import Occupancy
@@ -344,7 +345,7 @@ def _of_products(products: Iterable[Product], has_wgmma: bool) -> Iterator[Advic
 
 def _of_remarks(trace: Trace) -> Iterator[Advice]:
     """What the compiler says of its own decisions, as far as nothing above has said it."""
-    for remark in trace.artifact.remarks:
+    for remark in trace.artifact.decisions:
         if remark.kind in ONLY_REMARKED:
             what, _, cure = remark.message.partition("; ")
             yield Advice("note", remark.kind, remark.location, what, cure or "see the passes' documentation")

@@ -5,26 +5,10 @@ from __future__ import annotations
 
 import re
 
-import attrs
-
 from ptxforge.compiler import Artifact
 from ptxforge.explain.trace import Line, Place
 from ptxforge.runtime import tools
-from ptxforge.support.location import Location
-
-
-@attrs.frozen(slots=True)
-class Resources:
-    """``registers`` per thread; ``spilled`` bytes of stores and loads of spilled registers in the code;
-    ``local`` bytes of stack per thread. ``by`` says who counted: ``ptxas``, or ``estimate`` where there is
-    none (then nothing is known of spills). ``serialized`` is why the assembler makes each ``wgmma`` wait for
-    the one before, empty if it does not."""
-
-    registers: int
-    spilled: int
-    local: int
-    by: str
-    serialized: str = ""
+from ptxforge.runtime.assembled import Resources, assembled
 
 
 def resources_of(artifact: Artifact) -> Resources:
@@ -34,27 +18,7 @@ def resources_of(artifact: Artifact) -> Resources:
     """
     if tools.find("ptxas") is None:
         return _estimate(artifact)
-    return _read(tools.assemble_with_log(artifact.ptx, artifact.target, "-v")[1])
-
-
-def _read(said: str) -> Resources:
-    """What ``ptxas -v`` tells."""
-    registers = re.search(r"Used (\d+) registers", said)
-    frame = re.search(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads", said)
-    local, stores, loads = map(int, frame.groups()) if frame else (0, 0, 0)
-    notes = [note.partition(" serialized ")[2] or note for note in tools.serialized_products(said)]
-    return Resources(int(registers[1]) if registers else 0, stores + loads, local, "ptxas", "; ".join(notes))
-
-
-def place_of_products(ptx: str) -> Location | None:
-    """Where the source has the first product by ``wgmma``, as the text's ``.loc`` lines say."""
-    files, seen = dict(re.findall(r'^\.file (\d+) "(.*)"$', ptx, re.MULTILINE)), None
-    for line in ptx.splitlines():
-        found = re.match(r"\s*\.loc (\d+) (\d+) (\d+)", line)
-        seen = found or seen
-        if "wgmma.mma_async" in line and seen is not None:
-            return Location(files[seen[1]], int(seen[2]), int(seen[3]) - 1)
-    return None
+    return assembled(artifact)
 
 
 def _estimate(artifact: Artifact) -> Resources:

@@ -37,6 +37,9 @@ SHAPE   The loop holds one dot with both operands read from buffers right there,
 WORK    Between its read and the dot an operand may be cast, scaled by what is the same all along k, and the
         like (``optimize_dot_operands``): that is done slice by slice, right before each product. The loop
         carries what was read.
+
+A product whose operands stay in buffers until it needs them although copies brought them ahead, a remark
+names with the reason.
 """
 
 from __future__ import annotations
@@ -59,6 +62,7 @@ from ptxforge.ir.ops.shared import (
     MemDescTrans,
 )
 from ptxforge.layouts.encodings import DotOperand, Mma, elements_per_thread
+from ptxforge.passes.flatten_loops import StaysError
 from ptxforge.passes.products_in_parts import part_of_tile
 from ptxforge.support import machine
 from ptxforge.support.target import Target
@@ -68,11 +72,29 @@ def prefetch(function: Function, target: Target) -> bool:
     """Slice and prefetch the operands of every pipelined dot."""
     changed = False
     for loop in function.walk(For):
-        plan = _match(loop)
+        dots = [dot for dot in loop.body.of(Dot) if _is_pipelined(dot, loop)]
+        try:
+            plan = _match(loop) if dots else None
+        except StaysError as why:
+            place = (dots[0] if len(dots) == 1 else loop).location
+            text = f"operands of products are read where these are done, not a slice of k ahead: {why}"
+            function.remarks.add("not-prefetched", text, place)
+            continue
         if plan is not None:
             _rewrite(plan)
             changed = True
     return changed
+
+
+def _is_pipelined(dot: Dot, loop: For) -> bool:
+    """Whether copies that run ahead bring an operand of ``dot``, which this iteration waits for."""
+    reads = [_read_behind(value, 1 - i, loop, []) for i, value in enumerate((dot.a, dot.b))]
+    return any(_is_read_ahead(read, loop) for read in reads)
+
+
+def _is_read_ahead(read: Operation | None, loop: For) -> bool:
+    """Whether it reads in ``loop`` what is waited for."""
+    return isinstance(read, LocalLoad) and read.parent is loop.body and read.token is not None
 
 
 @attrs.define(slots=True)
@@ -93,26 +115,30 @@ class _Plan:
         return self.dot.a.type.shape[1] // self.width
 
 
-def _match(loop: For) -> _Plan | None:
+def _match(loop: For) -> _Plan:
+    """See SHAPE and PAYS. Raises ``StaysError``."""
     dots = list(loop.body.of(Dot))
-    if len(dots) != 1 or len(dots[0].result.type.shape) != 2:
-        return None
+    if len(dots) != 1:
+        raise StaysError(f"the loop has {len(dots)} products; one alone has slices")
     dot = dots[0]
+    if len(dot.result.type.shape) != 2:
+        raise StaysError("it is a product of batches; one of 2-dimensional blocks has slices")
     work = ([], [])
     reads = tuple(_read_behind(value, 1 - i, loop, work[i]) for i, value in enumerate((dot.a, dot.b)))
-    if not all(_is_sliceable(read, loop) for read in reads):
-        return None
+    for name, read in zip("ab", reads):
+        _check_sliceable(name, read, loop)
     waits = list(loop.body.of(AsyncWait))
     if len(waits) != 1 or any(read.token is not waits[0].result for read in reads):
-        return None
+        raise StaysError("its operands do not arrive together, by one wait for copies of threads")
     if not set(waits[0].result.users) <= set(reads):
-        return None
+        raise StaysError("what arrives with its operands is used elsewhere, too")
     width = _slice_width(dot, reads)
-    if dot.a.type.shape[1] < 2 * width:
-        return None
+    if (depth := dot.a.type.shape[1]) < 2 * width:
+        raise StaysError(f"a slice is {width} deep, and the block only {depth}; a larger one has two")
     copies = list(loop.body.of((AsyncCopyGlobalToLocal, AsyncCommitGroup)))
     plan = _Plan(loop, dot, reads, work, waits[0], copies, width)
-    return plan if _rest_is_independent(plan) else None
+    _check_rest_is_independent(plan)
+    return plan
 
 
 def _read_behind(value: Value, k: int, loop: For, work: list[Operation]) -> Operation | None:
@@ -137,19 +163,19 @@ def _is_same_along(value: Value, dim: int) -> bool:
     return op is not None and UNIFORM in op.traits
 
 
-def _is_sliceable(read: Operation | None, loop: For) -> bool:
-    if not isinstance(read, LocalLoad) or read.parent is not loop.body or not read.result.has_one_use:
-        return False
+def _check_sliceable(name: str, read: Operation | None, loop: For) -> None:
+    """Whether operand ``name`` is what ``read`` reads from a ring of buffers. Raises ``StaysError``."""
+    if not _is_read_ahead(read, loop):
+        raise StaysError(f"operand {name} does not come from copies that run ahead")
+    if not read.result.has_one_use:
+        raise StaysError(f"operand {name} has other uses; loaded again for these, it has slices")
     view = _slot_of(read)
-    if (
-        not isinstance(view, MemDescIndex)
-        or view.parent is not loop.body
-        or view.source.owner_block is loop.body
-    ):
-        return False
+    is_slot = isinstance(view, MemDescIndex) and view.parent is loop.body
+    if not is_slot or view.source.owner_block is loop.body:
+        raise StaysError(f"operand {name} is not the whole of a buffer")
     index = view.index
-    carried = isinstance(index, BlockArgument) and index.block is loop.body and index.index > 0
-    return carried and read.token is not None
+    if not (isinstance(index, BlockArgument) and index.block is loop.body and index.index > 0):
+        raise StaysError(f"operand {name} is read again from the buffer of another iteration")
 
 
 def _slot_of(read: LocalLoad) -> Operation | None:
@@ -176,17 +202,16 @@ def _elements_along_k(read: LocalLoad, k: int) -> int:
     return max(1, 16 // memory.element.bytes) if memory.layout.order[0] == k else 1
 
 
-def _rest_is_independent(plan: _Plan) -> bool:
-    """Nothing that must come first depends on the dot or its reads."""
+def _check_rest_is_independent(plan: _Plan) -> None:
+    """Nothing that must come first depends on the dot or its reads. Raises ``StaysError``."""
     late = set(plan.reads) | {plan.dot}
     for op in plan.loop.body.operations:
         if op in late or op is plan.wait:
             continue
         if any(v.defining_op in late for nested in op.walk() for v in nested.operands):
             if op in plan.copies:
-                return False
+                raise StaysError("what a copy brings for a later iteration depends on it")
             late.add(op)
-    return True
 
 
 # -- rewriting --------------------------------------------------------------------------------------------

@@ -211,7 +211,7 @@ def restore(facts: dict[str, Any], sections: dict[str, bytes], recompile: Callab
         timings={},
         asm=Assembly({"tile": lambda: again().asm["tile"], "gpu": lambda: again().asm["gpu"], "ptx": ptx}),
         stages=lambda: again().stages,
-        remarks=lambda: again().remarks,
+        remarks=lambda: again().decisions,
     )
 
 

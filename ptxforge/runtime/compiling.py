@@ -30,6 +30,7 @@ from ptxforge.driver.protocol import Device, Module
 from ptxforge.language.constexpr import unwrap
 from ptxforge.language.types import dtype
 from ptxforge.runtime import cache, devices, options, store, tools, variants
+from ptxforge.runtime.assembled import remarks_of_assembler
 from ptxforge.runtime.cache import FunctionPlace
 from ptxforge.runtime.hooks import Compilation
 from ptxforge.runtime.specialize import Parameter, Specialization, plain_scalar, pointer_to, specialize
@@ -214,6 +215,7 @@ def artifact_of(
     told.seconds["look up"] = looked - start
     if found is not None:
         found.constants.update(key.constants)
+        found.assembled = remarks_of_assembler
         variants.note(kernel.__name__, key, kernel.variants, time.perf_counter() - start, "found on disk")
         return found
     if at_launch:
@@ -246,7 +248,7 @@ def compiled(kernel: JITFunction, key: Key) -> Artifact:
         cache.counters.compiled += 1
         settings.warn_of_unknown()
         try:
-            return compiler.compile_function(
+            made = compiler.compile_function(
             kernel,
             key.signature,
             key.constants,
@@ -256,3 +258,5 @@ def compiled(kernel: JITFunction, key: Key) -> Artifact:
         )
         except PtxforgeError as error:
             raise short(error)  # noqa: B904 - `short` decides about the cause
+    made.assembled = remarks_of_assembler
+    return made

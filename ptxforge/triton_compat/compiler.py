@@ -342,7 +342,7 @@ def _with_cubin(made: Artifact, target: GPUTarget) -> Artifact:
     texts["ptx"] = made.ptx
     if target.backend == "cuda":
         texts["cubin"] = compiling.machine_code(made.ptx, made.name, made.target)
-    return attrs.evolve(made, asm=_Texts(texts), stages=[], remarks=())
+    return attrs.evolve(made, asm=_Texts(texts), stages=[], remarks=(), assembled=())
 
 
 # What other programs read

@@ -16,11 +16,12 @@ from ptxforge.cli.source import load_kernel
 from ptxforge.explain import resources, roofline
 from ptxforge.explain import trace as trace_module
 from ptxforge.explain.report import explain
-from ptxforge.explain.resources import Resources, _read, read_sass
+from ptxforge.explain.resources import read_sass
 from ptxforge.explain.roofline import run_counted
 from ptxforge.explain.trace import ptx_lines, trace
 from ptxforge.layouts import show
 from ptxforge.runtime import tools
+from ptxforge.runtime.assembled import Resources, read_log
 from ptxforge.support.errors import PtxforgeError
 from ptxforge.support.target import _ARCHITECTURES, Occupancy, parse_target
 
@@ -169,10 +170,10 @@ ptxas info    : Used 255 registers, 400 bytes cmem[0]
 
 
 def test_spills_are_advice():
-    assert _read(PTXAS) == Resources(255, 200, 48, "ptxas")
+    assert read_log(PTXAS) == Resources(255, 200, 48, "ptxas")
     found = traced("softmax", {"x": "*fp32", "out": "*fp32", "columns": "i32"}, {"BLOCK": 64})
     report = explain(found)
-    texts = [a.what for a in trace_advice(found, _read(PTXAS))]
+    texts = [a.what for a in trace_advice(found, read_log(PTXAS))]
     assert "registers do not suffice: 200 bytes of code move spilled ones" in texts
     assert not advice(report, "spills")
 

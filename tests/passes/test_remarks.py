@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
+import pickle
+from pathlib import Path
 
 import pytest
 
+import ptxforge
 import ptxforge.language as tl
 from benchmarks.configurations import configurations
 from benchmarks.dialects import load
@@ -14,9 +18,9 @@ from ptxforge.compiler import compile_function
 from ptxforge.ir.core import Function
 from ptxforge.ir.parser import parse_function
 from ptxforge.ir.pressure import holders_at_the_peak
-from ptxforge.runtime import tools
+from ptxforge.runtime import assembled, tools
 from ptxforge.support.location import Location
-from ptxforge.support.remarks import Remark, Remarks
+from ptxforge.support.remarks import KINDS, Remark, Remarks
 
 MATRICES = {"a": "*fp16:16", "b": "*fp16:16", "out": "*fp32:16", "k": "i32:16"}
 
@@ -111,6 +115,53 @@ def test_loads_of_a_pipelined_product_that_are_too_narrow_to_be_copied():
     assert all("copies 2 bytes at once, 4 are needed" in remark.message for remark in found)
 
 
+def prefetched(a, b, c, out, k, DEEP: tl.constexpr, TWICE: tl.constexpr, LATE: tl.constexpr):
+    i, j = tl.arange(0, 64), tl.arange(0, DEEP)
+    total = tl.zeros((64, 64), tl.float32)
+    other = tl.zeros((64, 64), tl.float32)
+    kept = tl.load(c + j[:, None] * 64 + i[None, :])
+    for start in range(0, k, DEEP):
+        x = tl.load(a + i[:, None] * k + start + j[None, :])
+        y = tl.load(b + (start + j[:, None]) * 64 + i[None, :])
+        total = tl.dot(x, kept if LATE else y, total)
+        if TWICE:
+            other = tl.dot(y, x, other)
+    tl.store(out + i[:, None] * 64 + i[None, :], total + other)
+
+
+@pytest.mark.parametrize(
+    ("constants", "reason", "line"),
+    [
+        ({"TWICE": True, "DEEP": 64}, "the loop has 2 products", "for start"),
+        ({"DEEP": 16}, "a slice is 16 deep, and the block only 16", "total = tl.dot"),
+        ({"LATE": True}, "operand b does not come from copies that run ahead", "total = tl.dot"),
+    ],
+)
+def test_a_pipelined_product_whose_operands_are_read_where_it_is_done(constants, reason, line):
+    signature = MATRICES | {"c": "*fp16:16"}
+    usual = {"DEEP": 32, "TWICE": False, "LATE": False}
+    assert not remarks(prefetched, signature, usual), "this one has slices"
+    (only,) = remarks(prefetched, signature, usual | constants)
+    assert (only.kind, only.pass_name) == ("not-prefetched", "prefetch") and reason in only.message
+    assert only.location.line == line_of(prefetched, line)
+
+
+def calls(folder: Path):
+    for path in folder.rglob("*.py"):
+        yield from (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call))
+
+
+def test_each_kind_of_remark_is_made_somewhere():
+    """By ``….remarks.add(kind, …)`` in a pass, or ``Remark(pass, kind, …)`` of what is no pass."""
+    made = set()
+    for call in calls(Path(ptxforge.__file__).parent):
+        where = ast.unparse(call.func)
+        at = 0 if where.endswith("remarks.add") else 1 if where == "Remark" else None
+        if at is not None and len(call.args) > at and isinstance(call.args[at], ast.Constant):
+            made.add(call.args[at].value)
+    assert made == set(KINDS)
+
+
 def test_a_remark_is_made_once_and_its_kind_is_known():
     made = Remarks()
     made.pass_name = "licm"
@@ -164,6 +215,28 @@ def test_the_command_line_says_what_spills(tmp_path, capsys):
     assert "spills" in said and "(f32 [64, 64], 128)" in said and "a0 (f16 [64, 16], 16)" in said, said
     assert cli.main([*arguments, "--remarks"]) == 0
     assert "spills" not in capsys.readouterr().out
+
+
+def test_an_artifact_tells_what_spills_when_it_is_asked(monkeypatch):
+    """The assembler runs once, and not before; artifacts go from process to process without it."""
+    if tools.find("ptxas") is None:
+        pytest.skip("ptxas is not installed")
+    asked, real = [], assembled.assembled
+    monkeypatch.setattr(assembled, "assembled", lambda artifact: asked.append(artifact) or real(artifact))
+    kernel = ptxforge.jit(spilling)
+    made = kernel.compile({"x": "*fp32:16", "out": "*fp32:16"}, num_warps=1, maxnreg=32, target="sm_80")
+    again = pickle.loads(pickle.dumps(made))
+    assert not asked and not made.decisions
+    (only,) = made.remarks
+    assert only.kind == "spills" and only.pass_name == "ptxas" and "(f32 [2048], 64)" in only.message
+    assert made.remarks == (only,) and asked == [made]
+    assert again.remarks == (only,)
+
+
+def spilling(x, out):
+    i = tl.arange(0, 2048)
+    values = tl.load(x + i)
+    tl.store(out + i, values / tl.sum(values))
 
 
 WIDE = """import ptxforge
