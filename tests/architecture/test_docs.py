@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from ptxforge.codegen_ptx.ptx.pipeline import PASSES
 from ptxforge.ir import ops as _ops  # noqa: F401 - fills the registry
 from ptxforge.ir.definition import REGISTRY
 from ptxforge.ir.parser import parse_function
@@ -51,22 +54,57 @@ def test_the_families_name_operations_that_exist():
     assert len(named) > 50 and named <= REGISTRY.keys(), named - REGISTRY.keys()
 
 
+STEP = re.compile(r"^\d+\. `(ptxforge/[^`]+\.py)` — ((?:.*\n)(?:   .*\n)*)", re.MULTILINE)
+
+
+def walks() -> list[str]:
+    return (ROOT / "docs/architecture.md").read_text().split("\n## ")[1:4]
+
+
 def test_the_walks_pass_through_files_that_exist_each_once():
     """``docs/architecture.md``: numbered steps, each of which begins with its file."""
-    text = (ROOT / "docs/architecture.md").read_text()
-    walks = text.split("\n## ")[1:4]
-    for walk in walks:
-        stops = re.findall(r"^\d\. `(ptxforge/[^`]+\.py)` —", walk, re.MULTILINE)
-        assert len(stops) == len(re.findall(r"^\d\. ", walk, re.MULTILINE)) >= 6
-        assert len(set(stops)) == len(stops), "a file is visited once"
-    for path in re.findall(r"`(ptxforge/[^`]+\.py)`", text):
-        assert (ROOT / path).exists(), path
+    for walk in walks():
+        stops = [file for file, _ in STEP.findall(walk)]
+        numbers = [int(number) for number in re.findall(r"^(\d+)\. ", walk, re.MULTILINE)]
+        assert numbers == list(range(1, len(stops) + 1)) and len(stops) >= 6
+        named = re.findall(r"`(ptxforge/[^`]+\.py)`", walk)
+        assert len(set(named)) == len(named), "a file is visited once"
+        for path in named:
+            assert (ROOT / path).exists(), path
+
+
+def place_of(file: str) -> tuple[int, int]:
+    """Where a walk may pass through a file: the front end, the rows of the table, the lowering, and the rows
+    of the table of passes over instructions, each in the order in which they run first."""
+    folder, name = file.removeprefix("ptxforge/").rpartition("/")[::2]
+    if folder == "passes":
+        rows = list(dict.fromkeys(row.name for row in PIPELINE))
+        return 1, rows.index(name.removesuffix(".py"))  # a numbered step is a row; what it uses, it names
+    if folder == "codegen_ptx/ptx":
+        rows = [inspect.getfile(row.function) for row in PASSES]
+        return next(((3, at) for at, path in enumerate(rows) if path.endswith(file)), (2, 0))
+    return {"frontend/semantics": (0, 0), "codegen_ptx/lower": (2, 0)}[folder]
 
 
 def test_the_walks_follow_the_pipeline():
-    """Passes stand in a walk in the order in which they run first."""
-    order = list(dict.fromkeys(row.name for row in PIPELINE))
-    for walk in (ROOT / "docs/architecture.md").read_text().split("\n## ")[1:4]:
-        passes = [name for name in re.findall(r"^\d\. `ptxforge/passes/(\w+)\.py`", walk, re.MULTILINE)]
-        rows = [order.index(name) for name in passes if name in order]
-        assert len(rows) >= 3 and rows == sorted(rows), passes
+    for walk in walks():
+        places = [place_of(file) for file, _ in STEP.findall(walk)]
+        assert places == sorted(places) and len({at for at in places if at[0] == 1}) >= 4
+
+
+def test_the_steps_of_a_walk_name_the_files_that_only_they_use():
+    """A module of ``passes`` that is no row, and that one or two others import, is a part of these."""
+    folder = ROOT / "ptxforge/passes"
+    rows = {row.name for row in PIPELINE}
+    line = re.compile(r"^from ptxforge\.passes\.(\w+) import", re.MULTILINE)
+    imported = {path.stem: set(line.findall(path.read_text())) for path in folder.glob("*.py")}
+    users = Counter(name for names in imported.values() for name in names)
+    checked = 0
+    for walk in walks():
+        for file, text in STEP.findall(walk):
+            if file.startswith("ptxforge/passes/"):
+                for name in imported[Path(file).stem] - rows:
+                    if users[name] <= 2:
+                        assert f"`ptxforge/passes/{name}.py`" in walk, f"{file} uses {name}.py: say for what"
+                        checked += 1
+    assert checked >= 8
