@@ -20,6 +20,7 @@ from ptxforge.ir.ops.dot import Dot, Product
 from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.encodings import DotOperand, elements_per_thread
+from ptxforge.support import machine
 
 
 @attrs.frozen(slots=True)
@@ -50,6 +51,23 @@ def holders_at_the_peak(function: Function) -> list[Holder]:
         if sum(h.registers for h in live) > sum(h.registers for h in most):
             most = live
     return sorted(most, key=lambda holder: -holder.registers)
+
+
+def streams_much(function: Function) -> bool:
+    """Whether no element of what tensors hold meets another one, or is carried by a loop, so that a thread
+    can take one after the other from load to store; and all of them at once would take more registers than
+    half of the threads that a multiprocessor has room for can have."""
+    threads = machine.WARPS_PER_MULTIPROCESSOR * machine.WARP_SIZE // 2
+    room = machine.REGISTERS_PER_MULTIPROCESSOR // threads
+    return _streams(function) and sum(holder.registers for holder in holders_at_the_peak(function)) > room
+
+
+def _streams(function: Function) -> bool:
+    return not carried_by_loops(function) and all(
+        ELEMENTWISE in op.traits or op.is_terminator
+        for op in function.walk()
+        if any(isinstance(v.type, T.TensorType) and _is_data(v) for v in op.operands)
+    )
 
 
 def _is_data(value: Value) -> bool:

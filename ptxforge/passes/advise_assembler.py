@@ -12,11 +12,13 @@ MIN_BLOCKS  For how many blocks on a multiprocessor it is to leave registers. Le
             thread (two blocks keep enough bytes in flight, and each word is allowed two registers; not with
             about 128 words, which just fit: it would load more ahead). Several such tiles that a loop
             carries, and the one that it loads, get as many blocks as these leave room for, and all registers
-            where they leave none. Loops that accumulate booleans need no predicate for longer than a load
-            takes to start, so that those of all iterations that are written out side by side can be on their
-            way together: half of the warps that a multiprocessor has room for get registers for them, where
-            these are enough. Products on FMA units are left alone: two blocks of 64 sums a thread need
-            exactly what there is. Nor is anything decided where the user did (``maxnreg``).
+            where they leave none. Where each element goes its own way from load to store, and
+            all at once are more than half of a multiprocessor's threads have registers for, the assembler
+            chooses how many a thread has under way. Loops that accumulate booleans need no predicate for
+            longer than a load takes to start, so that those of all iterations written out side by side can
+            be on their way together: half of the warps that a multiprocessor has room for get registers for
+            them, where these are enough. Products on FMA units are left alone: two blocks of 64 sums a thread
+            need exactly what there is. Nor is anything decided where the user did (``maxnreg``).
 ROLLED      Loops with products are pipelined by us and stay as they are. Others it may unroll, and so have
             the loads of several iterations in flight instead of one's.
 BRANCHES    Copies by TMA stand behind branches (``ptx/branch_to_copies.py``) where a kernel has one product,
@@ -33,7 +35,7 @@ from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.mbarrier import TensorLoad
 from ptxforge.ir.ops.memory import Load
 from ptxforge.ir.ops.tensor_store import TensorStore
-from ptxforge.ir.pressure import carried_by_loops, largest_tile, registers_of
+from ptxforge.ir.pressure import carried_by_loops, largest_tile, registers_of, streams_much
 from ptxforge.ir.warps import warps_of
 from ptxforge.layouts.encodings import Mma
 from ptxforge.support import machine
@@ -61,6 +63,8 @@ def _blocks(function: Function, products: tuple[Product, ...]) -> int | None:
     words = largest_tile(function)
     ranges, threads = machine.WORDS_FOR_TWO_BLOCKS, warps_of(function).threads
     live = words + carried_by_loops(function)
+    if streams_much(function):
+        return None
     if words >= ranges[0][0] and live > 2 * words:
         return max(1, min(2, machine.REGISTERS_PER_MULTIPROCESSOR // (live * threads)))
     if not any(low <= words <= high for low, high in ranges):

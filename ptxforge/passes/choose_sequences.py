@@ -31,7 +31,7 @@ from ptxforge.ir.ops.arith import CmpI, DivF, DivSI, DivUI, RemSI, RemUI
 from ptxforge.ir.ops.control import ancestors, loops_around
 from ptxforge.ir.ops.math import Cos, Exp, Periodic, Sin, Tan
 from ptxforge.ir.ops.reduce import Associative, Reduce, Scan
-from ptxforge.ir.pressure import holders_at_the_peak
+from ptxforge.ir.pressure import holders_at_the_peak, streams_much
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.layouts.encodings import elements_per_thread
 from ptxforge.layouts.linear import WARP
@@ -44,7 +44,7 @@ def choose_sequences(function: Function, target: Target) -> bool:
     """Write the choice on every operation that has one."""
     choices = {op: _CHOICES[type(op)](op) for op in function.walk(tuple(_CHOICES))}
     with_branch = [choice for choice in choices.values() if choice.get("together")]
-    if with_branch and _is_crowded(function):
+    if with_branch and (_is_crowded(function) or streams_much(function)):
         # A branch would keep all values of a tile: without one the assembler computes a few at a time.
         for choice in with_branch:
             choice["together"] = ()

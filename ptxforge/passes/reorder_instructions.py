@@ -21,13 +21,17 @@ The rules of seed 004, in this order:
              Only what differs from program to program, and so comes from far away (a residual to be added,
              but not the weights of a layer norm, which caches hold while early loads would hold registers);
              up to 32 registers per thread; past nothing that writes memory or can be seen.
+6. TOGETHER  What is computed from a load, element by element, goes down behind a branch that loads, too, as
+             far as its first user: in front of the branch it would wait for the one load, and only then
+             would the other begin.
 """
 
 from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Value
-from ptxforge.ir.definition import READS_GLOBAL
+from ptxforge.ir.definition import ELEMENTWISE, READS_GLOBAL
+from ptxforge.ir.ops.control import If
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import GetProgramId, Load
@@ -53,6 +57,9 @@ def reorder_instructions(function: Function, target: Target) -> bool:
         changed |= _fetch_in_order(op)
     for block in dict.fromkeys(op.parent for op in function.walk(Load)):
         changed |= _load_early(block)
+    for branch in function.walk(If):
+        if branch.walk(Load):
+            changed |= _sink_what_waits(branch)
     return changed
 
 
@@ -78,6 +85,36 @@ def _sink(op: Operation) -> bool:
         return False
     op.move_before(place)
     return True
+
+
+def _sink_what_waits(branch: If) -> bool:
+    """See TOGETHER."""
+    block, awaited, before = branch.parent, set(), []
+    for op in block.operations:
+        if op is branch:
+            break
+        if op.get_effects() == READS_GLOBAL:
+            awaited.update(op.results)
+        elif ELEMENTWISE in op.traits and op.is_pure and not awaited.isdisjoint(op.operands):
+            awaited.update(op.results)
+            before.append(op)
+    return any([_sink_behind(op, branch) for op in reversed(before)])
+
+
+def _sink_behind(op: Operation, branch: If) -> bool:
+    """Move ``op`` to right before its first user, if that stands behind ``branch``."""
+    block, place = op.parent, branch.next
+    users = {block.ancestor_of(user) for result in op.results for user in result.users}
+    here = op.next
+    while here is not place:
+        if here in users:
+            return False
+        here = here.next
+    while place is not None and place not in users:
+        place = place.next
+    if place is not None:
+        op.move_before(place)
+    return place is not None
 
 
 def _touches_shared(op: Operation) -> bool:

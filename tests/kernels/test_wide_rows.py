@@ -10,7 +10,7 @@ import ptxforge
 import ptxforge.language as tl
 from benchmarks.dialects import load
 from ptxforge.compiler import compile_function
-from tests.kernels.assembly import spilled_bytes
+from tests.kernels.assembly import spilled_bytes, spills_and_registers
 
 kernels = load("ptxforge")
 
@@ -97,3 +97,26 @@ def test_products_on_fma_units_are_left_alone():
                  "EVEN_K": True, "stride_ak": 1, "stride_bn": 1, "stride_cn": 1}  # fmt: skip
     ptx = compile_function(kernels.matmul, signature, constants, "sm_90", num_warps=8, num_stages=2).ptx
     assert ".minnctapersm" not in ptx
+
+
+@ptxforge.jit
+def divergence(x, y, out, gradient, n, BLOCK: tl.constexpr):
+    """Four exponentials and a logarithm of each element, which meets no other."""
+    i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    a = tl.load(x + i, mask=i < n, other=float("-inf"))
+    b = tl.load(y + i, mask=i < n, other=float("-inf"))
+    most = tl.maximum(a, b)
+    middle = most + tl.log(tl.exp(a - most) + tl.exp(b - most))
+    change = tl.exp(a) * (a - middle)
+    tl.store(out + i, change + tl.exp(b) * (b - middle), mask=i < n)
+    tl.store(gradient + i, change, mask=i < n)
+
+
+@pytest.mark.parametrize(("block", "at_once"), [(4096, False), (1024, True)])
+def test_elements_that_do_not_meet_do_not_wait_for_others(block, at_once, tmp_path):
+    """32 of them a thread would take 200 registers in front of a branch, and two blocks of 4 warps would fill
+    a multiprocessor, which has room for 16; 8 of them share a branch."""
+    signature = dict.fromkeys(("x", "y", "out", "gradient"), "*fp32:16") | {"n": "i32:16"}
+    ptx = compile_function(divergence, signature, {"BLOCK": block}, "sm_90", num_warps=4).ptx
+    assert (".minnctapersm" not in ptx) and ("$denormal" in ptx) == at_once
+    assert spills_and_registers(ptx, tmp_path, "sm_90a")[1] < 128

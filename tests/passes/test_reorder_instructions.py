@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from ptxforge.passes.reorder_instructions import reorder_instructions
 from tests.passes.buffers import BLOCKED, BUFFER, TILE
 from tests.passes.gpu import TARGET, apply, parse
@@ -138,3 +140,45 @@ def test_says_whether_it_changed_anything():
         f"%x = constant {{value = 1.0}} : {TILE}\n%a = addf %x, %x : {TILE}", parameters="%n: i32"
     )
     assert not reorder_instructions(function, TARGET)
+
+
+@pytest.mark.parametrize(
+    ("used_in_the_branch", "expected"),
+    [(False, ["p", "x", "y", "if", "c", "d", "e"]), (True, ["p", "x", "c", "y", "if", "d", "e"])],
+)
+def test_what_waits_for_a_load_lets_that_of_a_branch_begin(used_in_the_branch, expected):
+    """A cast, and what follows it, waits for its load: behind the branch it does so for both loads."""
+    pointers, halves = TILE.replace("f32", "ptr<f16>"), TILE.replace("f32", "f16")
+    use = "%c" if used_in_the_branch else "%y"
+    text = f"""
+      %p = splat %base : (ptr<f16>) -> {pointers}
+      %x = load %p {{vector = 1}} : ({pointers}) -> {halves}
+      %c = extf %x : ({halves}) -> {TILE}
+      %d = mulf %c, %c : {TILE}
+      %y = constant {{value = 1.0}} : {TILE}
+      if %flag {{
+        %z = load %p {{vector = 1}} : ({pointers}) -> {halves}
+        %w = extf %z : ({halves}) -> {TILE}
+        %u = addf %w, {use} : {TILE}
+        yield
+      }} else {{
+        yield
+      }}
+      %e = addf %d, %d : {TILE}"""
+    assert order(text, "%base: ptr<f16>, %n: i32, %flag: i1") == expected
+
+
+def test_no_cast_passes_a_branch_that_loads_nothing():
+    halves = TILE.replace("f32", "f16")
+    pointers = TILE.replace("f32", "ptr<f16>")
+    text = f"""
+      %p = splat %base : (ptr<f16>) -> {pointers}
+      %x = load %p {{vector = 1}} : ({pointers}) -> {halves}
+      %c = extf %x : ({halves}) -> {TILE}
+      if %flag {{
+        yield
+      }} else {{
+        yield
+      }}
+      %d = mulf %c, %c : {TILE}"""
+    assert order(text, "%base: ptr<f16>, %n: i32, %flag: i1") == ["p", "x", "c", "if", "d"]
