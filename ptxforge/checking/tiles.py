@@ -21,19 +21,14 @@ from ptxforge.interpreter.address_space import AddressSpace
 from ptxforge.interpreter.execute import Program, bind_arguments
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation
-from ptxforge.ir.definition import REARRANGING
+from ptxforge.ir.definition import REARRANGING, MemoryAccess
 from ptxforge.ir.ops.arith import AddI, MulI, ShlI, SubI
-from ptxforge.ir.ops.atomic import AtomicCAS, AtomicRMW
 from ptxforge.ir.ops.cast import ExtSI
 from ptxforge.ir.ops.debug import Assume, Breakpoint, Print
-from ptxforge.ir.ops.memory import AddPtr, Load, Store
+from ptxforge.ir.ops.memory import AddPtr
 from ptxforge.runtime.findings import Launch
 from ptxforge.support.errors import PtxforgeError
 
-_EXACT: dict[type, Callable] = {
-    AddI: np.add, SubI: np.subtract, MulI: np.multiply, ShlI: lambda x, y: x << np.minimum(y, 62)
-}  # fmt: skip
-_ACCESSES = (Load, Store, AtomicRMW, AtomicCAS)
 MOST_PROGRAMS = 32
 """Programs of a launch that are interpreted."""
 
@@ -164,12 +159,11 @@ class _Watched(Program):
         for call, operands, results, op in plan:
             self.current = op
             inputs = [values[v] for v in operands]
-            if isinstance(op, Assume):
-                self.check_promise(op, np.all(inputs[0]), "what assume promises does not hold")
+            instead = _INSTEAD.get(type(op))
+            if instead is not None:
+                instead(self, op, inputs)
                 continue
-            if isinstance(op, (Print, Breakpoint)):
-                continue
-            if isinstance(op, _ACCESSES):
+            if isinstance(op, MemoryAccess):
                 self.look_at_access(op, dict(zip(operands, inputs, strict=False)), inputs)
             found = call(self, *inputs)
             if len(results) == 1:
@@ -183,14 +177,15 @@ class _Watched(Program):
     # ---- results -------------------------------------------------------------------------------------------
     def look_at_result(self, op: Operation, inputs: list, found: Any) -> None:
         """Follow wrapped integers, check promises, and see NaNs being born."""
-        if type(op) in _EXACT or isinstance(op, AddPtr):
-            self.follow_arithmetic(op, inputs, found)
-        elif len(inputs) == 1 and id(inputs[0]) in self.exact and (isinstance(op, ExtSI) or _rearranges(op)):
+        follow = _FOLLOWED.get(type(op))
+        if follow is not None:
+            follow(self, op, inputs, found)
+        elif len(inputs) == 1 and id(inputs[0]) in self.exact and REARRANGING in op.traits:
             _, exact, origin = self.exact[id(inputs[0])]
-            self.remember(found, exact if isinstance(op, ExtSI) else op.evaluate(exact), origin)
+            self.remember(found, op.evaluate(exact), origin)
         if op.attributes:
             self.check_promises(op, np.asarray(found))
-        if self.tiles.non_finite and inputs and not isinstance(op, Load):
+        if self.tiles.non_finite and inputs and not op.get_effects().reads:
             self.look_for_non_finite(op, inputs, found)
 
     def remember(self, found: Any, exact: np.ndarray, origin: Operation) -> None:
@@ -200,18 +195,25 @@ class _Watched(Program):
     def follow_arithmetic(self, op: Operation, inputs: list, found: Any) -> None:
         """Keep the exact value of a 32-bit result that wraps, or of what is computed from one."""
         known = [self.exact.get(id(value)) for value in inputs]
-        origin = next((entry[2] for entry in known if entry is not None), None)
-        if isinstance(op, AddPtr):
-            if origin is None:
-                return
-            base, offset = _exact_inputs(inputs, known)
-            self.remember(found, base + offset * T.element_type(op.pointer.type).pointee.bytes, origin)
-            return
         if np.asarray(found).dtype.itemsize != 4:
             return
-        exact = _EXACT[type(op)](*_exact_inputs(inputs, known))
+        exact, origin = _EXACT[type(op)](*_exact_inputs(inputs, known)), _origin(known)
         if origin is not None or np.any(exact != found):
             self.remember(found, exact, origin or op)
+
+    def follow_pointer(self, op: AddPtr, inputs: list, found: Any) -> None:
+        """Keep the exact address that an offset which has wrapped should lead to."""
+        known = [self.exact.get(id(value)) for value in inputs]
+        origin = _origin(known)
+        if origin is not None:
+            base, offset = _exact_inputs(inputs, known)
+            self.remember(found, base + offset * T.element_type(op.pointer.type).pointee.bytes, origin)
+
+    def follow_extension(self, op: ExtSI, inputs: list, found: Any) -> None:
+        """Keep the exact value of what has wrapped before it became wider."""
+        known = self.exact.get(id(inputs[0]))
+        if known is not None:
+            self.remember(found, known[1], known[2])
 
     # ---- accesses ------------------------------------------------------------------------------------------
     def look_at_access(self, op: Operation, by_value: dict, inputs: list) -> None:
@@ -245,6 +247,10 @@ class _Watched(Program):
                 good = holds(value, numbers, contiguity)
                 self.check_promise(op, good, f"what {asked}(…, {list(numbers)}) promises does not hold")
 
+    def check_assumption(self, op: Assume, inputs: list) -> None:
+        """Check what ``assume`` promises."""
+        self.check_promise(op, np.all(inputs[0]), "what assume promises does not hold")
+
     def check_promise(self, op: Operation, holds: Any, text: str) -> None:
         """Report a promise that is false."""
         if not holds:
@@ -266,14 +272,27 @@ class _Watched(Program):
         self.tiles.add(Issue(self.kernel, kind, text, place_of(op), other, program=self.index, count=count))
 
 
+_EXACT: dict[type[Operation], Callable] = {
+    AddI: np.add, SubI: np.subtract, MulI: np.multiply, ShlI: lambda x, y: x << np.minimum(y, 62)
+}  # fmt: skip
+_FOLLOWED: dict[type[Operation], Callable] = dict.fromkeys(_EXACT, _Watched.follow_arithmetic) | {
+    AddPtr: _Watched.follow_pointer, ExtSI: _Watched.follow_extension,
+}  # fmt: skip
+_INSTEAD: dict[type[Operation], Callable] = {
+    Assume: _Watched.check_assumption, Print: lambda *_: None, Breakpoint: lambda *_: None,
+}  # fmt: skip
+"""What is done instead of executing an operation: nobody is to see that the program runs."""
+
+
+def _origin(known: list) -> Operation | None:
+    """The operation that wrapped first, of those that the operands come from."""
+    return next((entry[2] for entry in known if entry is not None), None)
+
+
 def _exact_inputs(inputs: list, known: list) -> list[np.ndarray]:
     """Operands as they should be: exact where that is known, else as they are, in 64 bits."""
     pairs = zip(inputs, known, strict=True)
     return [np.asarray(value).astype(np.int64) if entry is None else entry[1] for value, entry in pairs]
-
-
-def _rearranges(op: Operation) -> bool:
-    return REARRANGING in type(op).traits
 
 
 def _blocks(value: np.ndarray, numbers: Sequence[int]):

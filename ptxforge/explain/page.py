@@ -21,9 +21,10 @@ from ptxforge import __version__
 from ptxforge.explain.memory import areas_of, size_of
 from ptxforge.explain.report import Report
 from ptxforge.explain.resources import machine_code
-from ptxforge.explain.trace import COPIES, Line, Place
+from ptxforge.explain.trace import Line, Place
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Function, Operation
+from ptxforge.ir.definition import SAME_MEMORY
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.dot import Product
 from ptxforge.layouts.encodings import Distributed, Encoding
@@ -277,7 +278,7 @@ def schedules_of(function: Function) -> list[dict[str, Any]]:
 def _rows(loop: For) -> list[dict[str, Any]]:
     rows = []
     for op in loop.body.walk():
-        if op.name in COPIES:
+        if op.get_effects().fills:
             rows.append(_row("copy", op, _buffers(op) - 1))
         elif is_memory_access(op) and not op.get_effects().is_atomic:
             rows.append(_row(op.name, op, 0))
@@ -295,14 +296,21 @@ def _row(label: str, op: Operation, ahead: int) -> dict[str, Any]:
 def _buffers(op: Operation) -> int:
     """How many buffers the tile has that a copy writes one of; 1 where it is not one of several."""
     for value in op.operands:
-        index = value.defining_op
-        if index is not None and index.name == "memdesc_index":
-            return index.operands[0].type.shape[0]
+        view = value.defining_op
+        if view is None or SAME_MEMORY not in view.traits or not isinstance(value.type, T.MemDescType):
+            continue
+        whole = view.operands[0].type.shape
+        if len(whole) > len(value.type.shape):
+            return whole[0]
     return 1
 
 
 def _is_event(op: Operation) -> bool:
-    return op.name.startswith((*COPIES, "async_", "dot", "barrier", "local_", "load", "store", "fence"))
+    """Whether it computes a product, touches memory, has to do with asynchronous work, or is there for its
+    effect alone."""
+    effects = op.get_effects()
+    touches = effects.touches("global") or effects.touches("shared")
+    return isinstance(op, Product) or touches or bool(effects.queue) or (effects.other and not op.results)
 
 
 def _event(op: Operation) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from ptxforge.explain.memory import Access, accesses_of
 from ptxforge.explain.roofline import Product, products_of
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation
+from ptxforge.ir.definition import COPIES, TENSORS
 from ptxforge.ir.ops import dot
 from ptxforge.ir.ops.control import Loop
 from ptxforge.ir.ops.memory import Load
@@ -27,8 +28,8 @@ from ptxforge.runtime.jit import JITFunction
 from ptxforge.support.location import Location
 from ptxforge.support.target import Target, parse_target
 
-COPIES = {"async_copy_global_to_local": "cp.async", "tensor_load": "TMA"}
-"""Operations that move a tile to shared memory while others work, and what does it."""
+_WORKERS = {COPIES: "cp.async", TENSORS: "TMA"}
+"""What moves tiles to shared memory while others work, by the queue that it does so in."""
 
 
 @attrs.define(slots=True)
@@ -61,9 +62,9 @@ def finish_loops(loops: list[LoopFacts], function: Function) -> tuple[LoopFacts,
     for facts in loops:
         loop = after.get(facts.location)
         if loop is not None:
-            copies = [op.name for op in loop.walk() if op.name in COPIES]
+            copies = [queue for op in loop.walk() if (queue := op.get_effects().fills)]
             facts.ahead = len(copies)
-            facts.by = " and ".join(COPIES[name] for name in dict.fromkeys(copies))
+            facts.by = " and ".join(_WORKERS[queue] for queue in dict.fromkeys(copies))
             if facts.ahead and facts.ahead >= facts.loads:
                 facts.reasons.clear()
     return tuple(loops)

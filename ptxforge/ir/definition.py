@@ -29,7 +29,8 @@ traits      ``ELEMENTWISE`` (acts element by element: all tensors have one shape
             dimensions pass through it as through elementwise operations), ``UNIFORM`` (all elements
             of its result are equal: its operand, or its attribute ``value``), ``ALLOCATES`` (its result is
             memory that it takes from what a block shares), ``UNORDERED`` (the hardware does it by itself,
-            without order with what threads read from global memory).
+            without order with what threads read from global memory), ``MEETING`` (threads wait for each other
+            there, and do nothing else).
             Those of a base class are inherited: ``Elementwise`` has the first, and an ``infer`` and a
             ``check`` to go with it.
 cost        what computing an element takes: ``FREE`` (nothing: constants, other names of registers),
@@ -85,9 +86,10 @@ ORDERLESS = "orderless"
 KEEPS_PLACES = "keeps places"
 UNIFORM = "uniform"
 ALLOCATES = "allocates"
+MEETING = "meeting"
 TRAITS = frozenset(
     (ELEMENTWISE, COMMUTATIVE, TERMINATOR, ANCHOR, PARTIAL, REARRANGING, SAME_MEMORY, ANY_LAYOUT, RELAYOUT,
-     ADDRESSING, ORDERLESS, KEEPS_PLACES, UNIFORM, ALLOCATES, UNORDERED)
+     ADDRESSING, ORDERLESS, KEEPS_PLACES, UNIFORM, ALLOCATES, UNORDERED, MEETING)
 )  # fmt: skip
 
 FREE, CHEAP, EXPENSIVE = "free", "cheap", "expensive"

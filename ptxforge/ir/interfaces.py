@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from ptxforge.ir.facts import AxisInfo, pointwise, unknown
 
+Limits = tuple[int, int]
+"""The least and the greatest that a value can be."""
+
 if TYPE_CHECKING:
     from ptxforge.ir.core import Value
 
@@ -90,6 +93,14 @@ class Interfaces:
         elements); empty when it is no sum."""
         return ()
 
+    neutral: int | float | None = None
+    """The number that it combines with any other to that other."""
+
+    def order_of_sums(self) -> tuple[Any, ...] | None:
+        """What decides in which order it adds, and so how sums of floats are rounded, as a value to compare;
+        None when it adds nothing up. Where two of these are equal, so are the results."""
+        return None
+
     def is_below(self, bound: Value) -> bool:
         """Whether every element of the result is certainly less than ``bound``."""
         return False
@@ -103,6 +114,21 @@ class Interfaces:
         return self.nonnegative_if == "always" or (
             self.nonnegative_if == "all" and all(map(known, self.operands))
         )
+
+    def limits(self, known: Callable[[Value], Limits | None]) -> Limits | None:
+        """The least and the greatest that an element of an integer result can be, given what is ``known`` of
+        the operands, if nothing wraps; None when that is not known."""
+        if "rearranging" in self.traits:
+            return known(self.operands[0])
+        if not self.addends:
+            return None
+        (first, _), (second, sign) = self.addends
+        left = known(first)
+        right = known(second) if left is not None else None
+        if left is None or right is None:
+            return None
+        low, high = right if sign > 0 else (-right[1], -right[0])
+        return left[0] + low, left[1] + high
 
     def says_all(self, values: Sequence[int | float | bool]) -> bool:
         """Whether the operands' numbers determine the result: of a NaN they do not say the bits."""

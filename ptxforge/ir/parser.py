@@ -387,7 +387,7 @@ class _Parser:
         kind = REGISTRY.get(name)
         if kind is None:
             self.lexer.fail(f"unknown operation '{name}'", kind_position)
-        op = self._for() if kind is For else self._generic(kind)
+        op = self._for() if kind.is_counted else self._generic(kind)
         if len(names) != len(op.results):
             self.lexer.fail(f"'{name}' has {len(op.results)} results, {len(names)} are named", position)
         for result, (result_name, where) in zip(op.results, names):

@@ -172,7 +172,7 @@ class _Printer:
             self.operation(op, indent)
 
     def operation(self, op: Operation, indent: str) -> None:
-        if type(op) is For:
+        if op.is_counted:
             head = self._for_head(op)
         else:
             head = self._head(op)
@@ -206,7 +206,7 @@ class _Printer:
     def _regions(self, op: Operation, head: str, indent: str) -> None:
         for field, region in zip(op.definition.region_fields, op.regions):
             self.lines.append(f"{head} {{")
-            if region.block.arguments and type(op) is not For:
+            if region.block.arguments and not op.is_counted:
                 arguments = ", ".join(
                     [f"{self.name(a)}: {self.type(a.type)}" for a in region.block.arguments]
                 )

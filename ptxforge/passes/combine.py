@@ -17,10 +17,12 @@ offsets, or constants whose sum fits.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.ops.arith import AddF, AddI, CmpI, MulI, Select, SubI, XorI
-from ptxforge.ir.ops.cast import ExtSI, ExtUI, TruncI
+from ptxforge.ir.ops.cast import Cast, ExtSI, ExtUI, TruncI
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.memory import AddPtr, Load
 from ptxforge.ir.ops.reduce import Reduce
@@ -96,26 +98,46 @@ def _element(rewriter: Rewriter, x: Value, axis: int, which: int) -> Value:
     return rewriter.value(Select, is_second, *((x, other) if which else (other, x)))
 
 
-def _along(value: Value, axis: int) -> tuple[int, int] | None:
+Pair = tuple[int, int]
+
+
+def _along(value: Value, axis: int) -> Pair | None:
     """The two numbers that an integer tensor has along ``axis``, where they depend on nothing else."""
     op, constant = value.defining_op, constant_of(value)
     if T.element_type(value.type) is T.I1:
         return None
     if constant is not None:
         return constant, constant
-    if type(op) is MakeRange:
-        return (op.start, op.start + 1) if op.end == op.start + 2 else None
-    if type(op) is ExpandDims:
-        return None if op.axis == axis else _along(op.x, axis - (op.axis < axis))
-    if type(op) is Broadcast:
-        others = [size for d, size in enumerate(op.x.type.shape) if d != axis]
-        return _along(op.x, axis) if set(others) <= {1} else None
-    if type(op) in (TruncI, ExtSI):
-        return _along(op.x, axis)
-    if type(op) is SubI:
-        left, right = _along(op.lhs, axis), _along(op.rhs, axis)
-        return None if left is None or right is None else (left[0] - right[0], left[1] - right[1])
-    return None
+    rule = _PAIRS.get(type(op))
+    return None if rule is None else rule(op, axis)
+
+
+def _of_range(op: MakeRange, axis: int) -> Pair | None:
+    return (op.start, op.start + 1) if op.end == op.start + 2 else None
+
+
+def _of_expanded(op: ExpandDims, axis: int) -> Pair | None:
+    return None if op.axis == axis else _along(op.x, axis - (op.axis < axis))
+
+
+def _of_broadcast(op: Broadcast, axis: int) -> Pair | None:
+    others = [size for d, size in enumerate(op.x.type.shape) if d != axis]
+    return _along(op.x, axis) if set(others) <= {1} else None
+
+
+def _of_cast(op: Cast, axis: int) -> Pair | None:
+    return _along(op.x, axis)
+
+
+def _of_difference(op: SubI, axis: int) -> Pair | None:
+    left, right = _along(op.lhs, axis), _along(op.rhs, axis)
+    return None if left is None or right is None else (left[0] - right[0], left[1] - right[1])
+
+
+_PAIRS: dict[type[Operation], Callable[..., Pair | None]] = {
+    MakeRange: _of_range, ExpandDims: _of_expanded, Broadcast: _of_broadcast, TruncI: _of_cast,
+    ExtSI: _of_cast, SubI: _of_difference,
+}  # fmt: skip
 
 
 @RULES.on(CmpI)

@@ -51,10 +51,9 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, BlockArgument, Function, Operation
-from ptxforge.ir.definition import ALLOCATES, COPIES, READS_GLOBAL, TENSORS
+from ptxforge.ir.definition import ALLOCATES, COPIES, MEETING, READS_GLOBAL, TENSORS
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.mbarrier import TensorLoad
-from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.shared import AsyncWait, LocalAlloc
 from ptxforge.ir.warps import scratch_of
 from ptxforge.passes.analysis.roots import root_of_access
@@ -143,7 +142,7 @@ def _check_moves(loop: For, inner: For, ahead: set[Operation]) -> None:
     read = {root_of_access(op) for op in ahead if "global" in op.get_effects().reads}
     for op in loop.body.walk():
         effects = op.get_effects()
-        is_of_ring = op.parent is inner.body and (isinstance(op, Barrier) or effects.signals == TENSORS)
+        is_of_ring = op.parent is inner.body and (MEETING in op.traits or effects.signals == TENSORS)
         if effects.keeps_turn and not is_of_ring:
             raise StaysError(f"the body holds '{op.name}'")
         if "global" in effects.writes and (None in read or root_of_access(op) in read | {None}):

@@ -25,8 +25,6 @@ the loop.
 
 from __future__ import annotations
 
-import math
-
 import attrs
 
 from ptxforge.ir import types as T
@@ -81,7 +79,7 @@ def _match(loop: For, index: int) -> _Accumulation | None:
         if not isinstance(reduce, Reduce) or not _is_alone(reduce, update, loop):
             continue
         scale = _scale(update, update.operands[place], carried)
-        if scale is False or _neutral(update.name, carried.type) is None:
+        if scale is False or update.neutral is None or T.element_type(carried.type) is T.I1:
             continue
         split = _thread_split(reduce)
         if split is not None:
@@ -110,25 +108,6 @@ def _scale(update: Operation, value: Value, carried: Value):
     return product.rhs if product.lhs is carried else product.lhs
 
 
-_NEUTRAL = {
-    "addf": -0.0, "addi": 0, "mulf": 1.0, "muli": 1, "maxnumf": -math.inf, "maximumf": -math.inf,
-    "minnumf": math.inf,
-    "minimumf": math.inf, "xori": 0, "ori": 0, "maxui": 0, "minui": -1, "andi": -1,
-}  # fmt: skip
-
-
-def _neutral(name: str, type: T.Type) -> int | float | None:
-    """The value that combines with any other to that other; ``None`` for operations that have none."""
-    element = T.element_type(type)
-    if element is T.I1 or not isinstance(element, T.ScalarType):
-        return None
-    if name == "maxsi":
-        return -(1 << (element.bits - 1))
-    if name == "minsi":
-        return (1 << (element.bits - 1)) - 1
-    return _NEUTRAL.get(name)
-
-
 def _thread_split(reduce: Reduce) -> tuple[int, int, int] | None:
     """(registers, threads, registers) along the axis, slowest first; ``None`` when the axis lies in one
     thread or is not split that simply."""
@@ -149,7 +128,7 @@ def _rewrite(loop: For, index: int, found: _Accumulation) -> None:
     reduce, axis, update = found.reduce, found.reduce.axis, found.update
     before, inside = Builder.at(loop), Builder.at(update)
     partial = _partial_sums(Builder.at(reduce), reduce, found.split)
-    neutral = before.constant(_neutral(update.name, partial.type), partial.type)
+    neutral = before.constant(update.neutral, partial.type)
     part, result = loop.add_carried(neutral, loop.carried[index].hint)
     kept: Value = part
     if found.scale is not None:

@@ -34,7 +34,7 @@ from __future__ import annotations
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.definition import ALLOCATES, COPIES, SAME_MEMORY, TENSORS
+from ptxforge.ir.definition import ALLOCATES, COPIES, MEETING, SAME_MEMORY, TENSORS
 from ptxforge.ir.ops.control import For
 from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.shared import LocalAlloc, LocalStore
@@ -147,7 +147,7 @@ def _overlap(loop: For, sums: dict[Product, int], stores: list[Operation]) -> No
         op = Builder.after(op).create(DotWait, pending=len(sums))
     else:
         op = start_in_parts(loop, op)
-    while op is not None and not isinstance(op, Barrier) and op.effects.fills != COPIES:
+    while op is not None and MEETING not in op.traits and op.effects.fills != COPIES:
         op = op.next
     if op is not None and op.effects.fills:
         Builder.at(op).create(Barrier)

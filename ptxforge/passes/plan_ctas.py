@@ -48,7 +48,7 @@ from ptxforge.ir.ops.control import If, Yield
 from ptxforge.ir.ops.debug import Assert, Print
 from ptxforge.ir.ops.memory import Barrier, GetCtaRank, Store
 from ptxforge.ir.ops.reduce import Reduce, ReduceCtas, Scan
-from ptxforge.ir.ops.shape import Constant, Histogram, MakeRange, Splat
+from ptxforge.ir.ops.shape import Histogram, MakeRange, Splat
 from ptxforge.passes.analysis.assumptions import weaken_hints
 from ptxforge.passes.analysis.cta_conflicts import Meetings, conflicts
 from ptxforge.passes.analysis.cta_dimensions import Dimension, Dimensions, tensors
@@ -103,7 +103,7 @@ def _is_index(op: Operation) -> bool:
     """Whether it makes a tensor out of ranges and scalars, if its operands are such tensors."""
     if len(op.results) != 1 or not isinstance(op.result.type, T.TensorType) or op.regions:
         return False
-    return type(op) in (MakeRange, Constant, Splat) or (ADDRESSING in op.traits and op.get_effects().is_pure)
+    return ADDRESSING in op.traits and op.get_effects().is_pure
 
 
 # ---- whether ---------------------------------------------------------------------------------------------

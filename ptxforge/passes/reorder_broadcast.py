@@ -19,8 +19,8 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.definition import ELEMENTWISE, HINTS, REGISTRY
-from ptxforge.ir.ops.shape import Broadcast, Constant, Splat
+from ptxforge.ir.definition import ELEMENTWISE, HINTS, REGISTRY, UNIFORM
+from ptxforge.ir.ops.shape import Broadcast, Splat
 from ptxforge.ir.rewriter import PatternSet, Rewriter, rewrite
 from ptxforge.support.target import Target
 
@@ -58,13 +58,13 @@ def _common_source(operands: tuple[Value, ...]) -> T.Type | None:
     sources: set[T.Type] = set()
     splats = 0
     for value in operands:
-        kind = type(value.defining_op)
-        if kind is Broadcast:
-            sources.add(value.defining_op.x.type.with_element(T.I1))
-        elif kind is Splat:
-            splats += 1
-        elif kind is not Constant:
+        op = value.defining_op
+        if isinstance(op, Broadcast):
+            sources.add(op.x.type.with_element(T.I1))
+        elif op is None or UNIFORM not in op.traits:
             return None
+        else:
+            splats += len(op.operands)  # of a constant none
     if len(sources) > 1 or not (sources or splats):
         return None
     return sources.pop() if sources else T.I1
@@ -73,9 +73,9 @@ def _common_source(operands: tuple[Value, ...]) -> T.Type | None:
 def _narrowed(value: Value, narrow: T.Type, rewriter: Rewriter) -> Value:
     """The operand before it was spread: as a scalar, or as a tensor like ``narrow``."""
     op = value.defining_op
-    if type(op) is Broadcast:
+    if isinstance(op, Broadcast):
         return op.x
     like = T.like(narrow, T.element_type(value.type))
-    if type(op) is Constant:
+    if not op.operands:
         return rewriter.constant(op.value, like)
     return rewriter.value(Splat, op.value, type=like) if isinstance(narrow, T.TensorType) else op.value

@@ -46,7 +46,7 @@ import attrs
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
-from ptxforge.ir.definition import ALLOCATES, COPIES
+from ptxforge.ir.definition import ALLOCATES, COPIES, MEETING
 from ptxforge.ir.ops.control import For, Structured, Yield
 from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierExpect, BarrierInit, BarrierWait, TensorLoad
 from ptxforge.ir.ops.memory import Barrier
@@ -262,7 +262,7 @@ def _stays_outside(op: Operation, inside: Collection[Operation], last: Operation
         return not _takes_tensors(op) or (from_before and any(map(last.is_before_in_block, readers)))
     if isinstance(op, LocalDealloc):
         return op.operands[0].defining_op not in inside
-    if isinstance(op, Barrier):
+    if MEETING in op.traits:
         return isinstance(op.previous, BarrierInit)
     is_scalar = op.is_speculatable and not _takes_tensors(op)
     return is_scalar and not any(value.defining_op in inside for value in op.operands)

@@ -36,11 +36,10 @@ import attrs
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.definition import ALLOCATES, STORES
+from ptxforge.ir.definition import ALLOCATES, MEETING, STORES
 from ptxforge.ir.ops.arith import AddI
 from ptxforge.ir.ops.control import For, ancestors, loops_around
 from ptxforge.ir.ops.convert_layout import unconverted
-from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.shared import LocalAlloc, LocalStore
 from ptxforge.ir.ops.tensor_store import StoreBox, StoreWait, TensorStore
 from ptxforge.ir.pressure import held_by_products
@@ -181,7 +180,7 @@ def _place_of_wait(op: StoreBox) -> Operation:
     """See SOON."""
     here = op.previous
     while here is not None and not here.regions and here.effects.starts != STORES:
-        if type(here) is Barrier or (ALLOCATES in here.traits and here.operands):
+        if MEETING in here.traits or (ALLOCATES in here.traits and here.operands):
             return here
         here = here.previous
     return op

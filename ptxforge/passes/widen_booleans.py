@@ -35,7 +35,7 @@ from collections.abc import Callable
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Function, Operation, Value
-from ptxforge.ir.definition import REARRANGING
+from ptxforge.ir.definition import COMMUTATIVE, REARRANGING
 from ptxforge.ir.ops.arith import AndI, CmpI, OrI, Select, XorI
 from ptxforge.ir.ops.cast import ExtSI
 from ptxforge.ir.ops.control import For
@@ -157,7 +157,7 @@ def _word_of_mask(mask: Value) -> Value:
     op = mask.defining_op
     if op is None:
         return _word(Builder.at(mask.owner_block.first), mask)
-    if REARRANGING in op.traits or type(op) in _RULES and Select is not type(op):
+    if REARRANGING in op.traits or (type(op) in _RULES and COMMUTATIVE in op.traits):
         parts = [_word_of_mask(v) for v in op.operands]
         return Builder.after(op).value(type(op), *parts, type=T.like(mask.type, T.I32), **op.attributes)
     return _word(Builder.after(op), mask)

@@ -103,6 +103,18 @@ def test_a_nan_that_is_born(asked):
     assert kinds == ([("non-finite", "tl.store(out + i, tl.exp(v - best) / v)")] if asked else [])
 
 
+def test_an_infinity_that_was_there():
+    """An atomic operation gives what the memory held, as a load does."""
+
+    @ptxforge.jit
+    def add_to(x, out, BLOCK: tl.constexpr):
+        i = tl.arange(0, BLOCK)
+        tl.store(out + i, tl.atomic_add(x + i, 1.0))
+
+    x, out = np.full(64, np.inf, np.float32), np.zeros(64, np.float32)
+    assert not found(lambda: add_to[(1,)](x, out, BLOCK=64), non_finite=True)
+
+
 def test_masks_that_never_matter():
     x, out = np.ones(256, np.float32), np.zeros(256, np.float32)
     lines = "v = tl.load(x + i, mask=i < n)", "tl.store(out + i, v, mask=i < limit)"

@@ -6,8 +6,10 @@ import concurrent.futures
 import importlib
 import logging
 import random
+import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -417,6 +419,29 @@ def test_sums_in_one_order():
 
     assert order(4) == order(4, rows_=8) != order(4, n=256)
     assert order(1, rows_=1) != order(4, rows_=1)  # the warps share the row
+
+
+@ptxforge.jit
+def sums_of_products(x, y, out, N: tl.constexpr):
+    i = tl.arange(0, 4)[:, None] * N + tl.arange(0, N)[None, :]
+    v = tl.load(x + i)
+    tl.store(out + tl.arange(0, 4), tl.sum(v * tl.load(y + i), axis=1))
+    tl.store(out + i, tl.cumsum(v, axis=1))
+
+
+def test_what_was_chosen_for_sums_decides_their_order():
+    types = dict.fromkeys(("x", "y", "out"), "*fp32:16")
+    gpu = sums_of_products.compile(types, {"N": 512}, num_warps=4).asm["gpu"]
+
+    def order(text):
+        return reduction_order.reduction_order(SimpleNamespace(asm={"gpu": text}))
+
+    plain = order(gpu)
+    assert [fact[0] for fact in plain] == ["reduce", "scan"]
+    for chosen in (r"contracted_sums = \d+", r"lanes_at_once = \d+"):
+        (before,) = re.findall(chosen, gpu)
+        assert order(gpu.replace(before, before + "0")) != plain
+    assert order(gpu.replace("scratch_offset = ", "scratch_offset = 16")) == plain
 
 
 def test_tuning_that_keeps_the_bits(emulator, monkeypatch):

@@ -151,26 +151,36 @@ def _runs_upwards(op: Operation, entries: list) -> list[int]:
     return [s if roots[s] == roots[register] else register for register, s in enumerate(starts)]
 
 
-@lowers(ops.ShlI, ops.ShrSI, ops.ShrUI)
-def shift(ctx: Lowering, op: Operation) -> None:
+@lowers(ops.ShlI)
+def shift_left(ctx: Lowering, op: ops.ShlI) -> None:
+    """PTX clamps amounts, which are unsigned, at the width, as the operation does."""
     b, bits = ctx.b, _element(op).bits
-    kind = type(op)
-    if bits == 1:
-        # Shifting by 1 moves the only bit out; an arithmetic shift keeps it.
-        elementwise(ctx, op, lambda x, y: x if kind is ops.ShrSI else _logic(b, "and", x, b.negate(y)))
-        return
-    once_for_runs(ctx, op, lambda x, y: shifted(b, kind, x, y, bits))
-
-
-def shifted(b: Builder, kind: type, x, y, bits: int):
-    """Shift by an unsigned amount; PTX clamps amounts at the width, as the operation does."""
-    amount = _shift_amount(b, y, bits)
     width, register = width_of(bits), integer_class(bits)
-    if kind is ops.ShlI:
+
+    def shifted(x, y):
+        amount = _shift_amount(b, y, bits)
         if isinstance(amount, int):
             return b.mul(x, 1 << amount, width) if amount < bits else 0
         return b.pure(f"shl.b{width} %s, %s, %s;", register, b.plain(x), amount)
-    signed = kind is ops.ShrSI
+
+    if bits == 1:  # the only bit moves out
+        elementwise(ctx, op, lambda x, y: _logic(b, "and", x, b.negate(y)))
+    else:
+        once_for_runs(ctx, op, shifted)
+
+
+@lowers(ops.ShrSI, ops.ShrUI)
+def shift_right(ctx: Lowering, op: Operation) -> None:
+    b, bits, signed = ctx.b, _element(op).bits, isinstance(op, ops.ShrSI)
+    if bits == 1:  # the only bit moves out, or is the sign, which stays
+        elementwise(ctx, op, lambda x, y: x if signed else _logic(b, "and", x, b.negate(y)))
+    else:
+        once_for_runs(ctx, op, lambda x, y: _shifted_right(b, signed, x, y, bits))
+
+
+def _shifted_right(b: Builder, signed: bool, x, y, bits: int):
+    amount = _shift_amount(b, y, bits)
+    width, register = width_of(bits), integer_class(bits)
     x = b.plain(sign_extended(b, x, bits) if signed else zero_extended(b, x, bits))
     if isinstance(x, int) and isinstance(amount, int):
         unsigned = x if signed else x & ((1 << bits) - 1)

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from ptxforge.codegen_ptx.lower.floats import Product, evaluated
 from ptxforge.codegen_ptx.lowering import Lowering
-from ptxforge.codegen_ptx.ptx.constants import constant
 from ptxforge.ir import types as T
+from ptxforge.ir.definition import COMMUTATIVE
 from ptxforge.ir.ops.reduce import Combining
 
 Columns = list[list]
 """One list of entries per operand, all of one length."""
-
-_COMMUTATIVE = frozenset(
-    "addf addi mulf muli minnumf maxnumf minimumf maximumf minsi maxsi minui maxui andi ori xori".split())
 
 
 class Combiner:
@@ -21,8 +18,9 @@ class Combiner:
     def __init__(self, ctx: Lowering, op: Combining):
         self.ctx, self.op, self.block = ctx, op, op.combine
         self.elements = [T.element_type(v.type) for v in op.inputs]
-        self.name = op.combine_name
-        self.commutes = self.name in _COMMUTATIVE
+        single = op.combined_by
+        self.name = "" if single is None else single.name
+        self.commutes = single is not None and COMMUTATIVE in single.traits
         self._one_by_one = any(inner.regions for inner in op.combine.operations)
 
     def __call__(self, left: Columns, right: Columns) -> Columns:
@@ -62,19 +60,6 @@ class Combiner:
         for place, item in enumerate(items[count:]):
             sums[place % count] = self(sums[place % count], item)
         return sums
-
-    def identity(self) -> list | None:
-        """For each operand the constant e with combine(e, x) = x, or None when it is not known."""
-        element = self.elements[0]
-        if self.name == "addf":
-            return [constant(-0.0, element)]
-        if self.name == "mulf":
-            return [constant(1.0, element)]
-        if self.name in ("addi", "ori", "xori", "maxui"):
-            return [0]
-        if self.name == "muli":
-            return [1]
-        return None
 
 
 def _joined(items: list[Columns]) -> Columns:

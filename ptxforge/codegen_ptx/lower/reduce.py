@@ -120,10 +120,12 @@ def _redux_name(ctx: Lowering, combine: Combiner) -> str | None:
     place of ten, and no choice therefore."""
     if combine.elements[0] is T.I32:
         return _REDUX.get(combine.name)
-    if combine.elements[0] is T.F32 and ctx.target.has_redux_f32 and combine.name in _REDUX_FLOAT:
+    if combine.elements[0] is not T.F32 or not ctx.target.has_redux_f32:
+        return None
+    found = _REDUX_FLOAT.get(combine.name)
+    if found is not None:
         ctx.b.require(8, 6)
-        return _REDUX_FLOAT[combine.name]
-    return None
+    return found
 
 
 # -- between warps ---------------------------------------------------------------------------------------

@@ -94,6 +94,8 @@ class Comparison(Elementwise):
 class AddI(BinaryInt):
     """Integer sum, wrapping."""
 
+    neutral = 0
+
     def evaluate(self, x, y):
         return _wrapping(np.add, x, y)
 
@@ -130,6 +132,16 @@ class SubI(BinaryInt):
 @define("muli", traits=[COMMUTATIVE, ADDRESSING], nonnegative_if=ALL)
 class MulI(BinaryInt):
     """Integer product, wrapping."""
+
+    neutral = 1
+
+    def limits(self, known):
+        left = known(self.lhs)
+        right = known(self.rhs) if left is not None else None
+        if left is None or right is None:
+            return None
+        products = [x * y for x in left for y in right]
+        return min(products), max(products)
 
     def evaluate(self, x, y):
         return _wrapping(np.multiply, x, y)
@@ -221,6 +233,8 @@ class RemUI(Remainder):
 class AndI(BinaryInt):
     """Bitwise and."""
 
+    neutral = -1
+
     def evaluate(self, x, y):
         return x & y
 
@@ -237,6 +251,8 @@ class AndI(BinaryInt):
 class OrI(OneOfTwo):
     """Bitwise or."""
 
+    neutral = 0
+
     def evaluate(self, x, y):
         return x | y
 
@@ -244,6 +260,8 @@ class OrI(OneOfTwo):
 @define("xori", traits=[COMMUTATIVE])
 class XorI(BinaryInt):
     """Bitwise exclusive or."""
+
+    neutral = 0
 
     def evaluate(self, x, y):
         return x ^ y
@@ -302,6 +320,10 @@ class MinSI(OneOfTwo):
     def evaluate(self, x, y):
         return np.minimum(as_signed(x), as_signed(y)).astype(x.dtype)
 
+    @property
+    def neutral(self):
+        return (1 << (T.element_type(self.result.type).bits - 1)) - 1
+
 
 @define("maxsi", traits=[COMMUTATIVE], nonnegative_if=ANY_OF)
 class MaxSI(OneOfTwo):
@@ -310,10 +332,16 @@ class MaxSI(OneOfTwo):
     def evaluate(self, x, y):
         return np.maximum(as_signed(x), as_signed(y)).astype(x.dtype)
 
+    @property
+    def neutral(self):
+        return -(1 << (T.element_type(self.result.type).bits - 1))
+
 
 @define("minui", traits=[COMMUTATIVE])
 class MinUI(OneOfTwo):
     """Unsigned minimum."""
+
+    neutral = -1
 
     def evaluate(self, x, y):
         return np.minimum(as_unsigned(x), as_unsigned(y)).view(x.dtype)
@@ -322,6 +350,8 @@ class MinUI(OneOfTwo):
 @define("maxui", traits=[COMMUTATIVE])
 class MaxUI(OneOfTwo):
     """Unsigned maximum."""
+
+    neutral = 0
 
     def evaluate(self, x, y):
         return np.maximum(as_unsigned(x), as_unsigned(y)).view(x.dtype)
@@ -384,6 +414,7 @@ class AddF(BinaryFloat):
     """Float sum, round to nearest even."""
 
     function = np.add
+    neutral = -0.0
     addends = AddI.addends
 
 
@@ -400,6 +431,7 @@ class MulF(BinaryFloat):
     """Float product, round to nearest even."""
 
     function = np.multiply
+    neutral = 1.0
 
 
 @define("divf", cost=EXPENSIVE)
@@ -423,6 +455,7 @@ class MinNumF(BinaryFloat):
     """Minimum; a NaN loses against a number."""
 
     function = np.fmin
+    neutral = np.inf
 
 
 @define("maxnumf", traits=[COMMUTATIVE])
@@ -430,6 +463,7 @@ class MaxNumF(BinaryFloat):
     """Maximum; a NaN loses against a number."""
 
     function = np.fmax
+    neutral = -np.inf
 
 
 @define("minimumf", traits=[COMMUTATIVE])
@@ -437,6 +471,7 @@ class MinimumF(BinaryFloat):
     """Minimum; a NaN wins."""
 
     function = np.minimum
+    neutral = np.inf
 
 
 @define("maximumf", traits=[COMMUTATIVE])
@@ -444,6 +479,7 @@ class MaximumF(BinaryFloat):
     """Maximum; a NaN wins."""
 
     function = np.maximum
+    neutral = -np.inf
 
 
 _FLOAT_COMPARISONS = {

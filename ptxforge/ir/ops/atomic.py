@@ -74,6 +74,9 @@ class AtomicRMW(Atomic):
 
     infer = gives_type_of(1)
 
+    def order_of_sums(self):
+        return ("atomic", str(T.element_type(self.value.type))) if self.kind == "fadd" else None
+
     def check(self):
         _check_pointee(self, self.value)
         is_float = T.element_type(self.value.type).is_float

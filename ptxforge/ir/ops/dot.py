@@ -17,6 +17,8 @@ PRECISIONS = ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6")
 class Product(Operation):
     """Base of matrix products: ``a @ b`` is added to ``c``, which may be a flight of accumulators."""
 
+    input_precision = ""
+
     @property
     def sums(self) -> T.TensorType:
         """The type of the accumulators as a tensor."""
@@ -26,6 +28,13 @@ class Product(Operation):
     def element(self) -> T.Type:
         """The element type of the accumulators."""
         return self.sums.element
+
+    def order_of_sums(self):
+        """Family and its K, element types, and how much of K one product takes."""
+        layout, a, b = self.sums.layout, self.a.type, self.b.type
+        family = ("mma", layout.version[0], layout.instr_shape[2:]) if isinstance(layout, Mma) else ("fma",)
+        elements = str(a.element), str(b.element), str(self.element)
+        return "product", family, *elements, a.shape[-1], self.input_precision
 
 
 @define("dot", traits=[ANCHOR], shows_operand_types=True)

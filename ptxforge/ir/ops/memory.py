@@ -19,6 +19,7 @@ from ptxforge.ir.definition import (
     BOOL,
     ELEMENTWISE,
     INT,
+    MEETING,
     NUMBER_OR_POINTER,
     POINTER,
     READS_GLOBAL,
@@ -169,7 +170,7 @@ class Store(MemoryAccess):
             raise VerificationError(f"'store' of {self.value.type} through {self.pointer.type}")
 
 
-@define("barrier", effects=SIDE_EFFECT)
+@define("barrier", effects=SIDE_EFFECT, traits=[MEETING])
 class Barrier(Operation):
     """All threads of the program meet (``bar.sync``); writes before it are seen after it.
     ``tl.debug_barrier``, and what the barrier pass inserts between a write of shared memory and a read by

@@ -32,6 +32,7 @@ from ptxforge.ir.definition import (
 )
 from ptxforge.ir.warps import check_ranks
 from ptxforge.layouts import encodings, scratch
+from ptxforge.layouts.linear import LinearLayout
 from ptxforge.support.errors import VerificationError
 
 
@@ -54,9 +55,8 @@ class Associative(Operation):
             raise VerificationError(f"'{self.name}' region must yield the operands' elements")
 
     @property
-    def combine_name(self) -> str:
-        """The name of the region's operation when it is a single one of two arguments (``addf``),
-        else ``""``."""
+    def combined_by(self) -> Operation | None:
+        """The region's operation when it is a single one of two arguments, else ``None``."""
         block = self.combine
         first = block.first
         if (
@@ -65,10 +65,16 @@ class Associative(Operation):
             or first.next is not block.last
             or not block.last.is_terminator
         ):
-            return ""
+            return None
         a, b = block.arguments
         uses_both = len(first.operands) == 2 and set(first.operands) == {a, b} and not first.regions
-        return first.name if uses_both and block.last.operands == first.results else ""
+        return first if uses_both and block.last.operands == first.results else None
+
+    @property
+    def combine_name(self) -> str:
+        """The name of what it is :attr:`combined_by` (``addf``), else ``""``."""
+        op = self.combined_by
+        return "" if op is None else op.name
 
 
 class Combining(Associative):
@@ -76,6 +82,8 @@ class Combining(Associative):
 
     inputs = operands(TENSOR)
     axis = attribute(int)
+    decides: tuple[str, ...] = ()
+    """Attributes that decide in which order it combines."""
 
     def check(self):
         super().check()
@@ -87,6 +95,19 @@ class Combining(Associative):
         """Where the elements are, the axis, and how many bits each operand's have."""
         type = self.inputs[0].type
         return type.layout.linear(type.shape), self.axis, [v.type.element.bits for v in self.inputs]
+
+    def order_of_sums(self):
+        """Extent and element types, what is combined, which coordinate along the axis each bit of register,
+        lane and warp moves, and what was chosen for it."""
+        type, axis = self.inputs[0].type, self.axis
+        linear = type.layout.linear(type.shape)
+        bits = tuple(
+            (name, tuple(step for bit in range(count) if (step := _step(linear, name, bit, axis))))
+            for name, _ in linear.in_items()
+            if (count := linear.in_bits(name))
+        )
+        chosen = tuple((name, getattr(self, name)) for name in self.decides)
+        return self.name, _elements(self), self.combine_name, type.shape[axis], bits, chosen
 
 
 @define("reduce", traits=[RELAYOUT, ORDERLESS], shows_operand_types=True)
@@ -101,6 +122,7 @@ class Reduce(Combining):
     contracted_sums = attribute(int, 0)
     by_lanes = attribute(bool, False)
     scratch_offset = attribute(int, -1)
+    decides = ("contracted_sums", "by_lanes")
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -132,6 +154,7 @@ class Scan(Combining):
     ranks = attribute(int, 0)
     lanes_at_once = attribute(int, 0)
     scratch_offset = attribute(int, -1)
+    decides = ("reverse", "ranks", "lanes_at_once")
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -170,6 +193,19 @@ class ReduceCtas(Associative):
     def scratch_bytes(self, num_warps):
         count = prod(T.shape_of(self.inputs[0].type))
         return scratch.exchange_bytes(count, [T.element_type(v.type).bits for v in self.inputs])
+
+    def order_of_sums(self):
+        return self.name, _elements(self), self.combine_name, self.ranks
+
+
+def _elements(op: Associative) -> tuple[str, ...]:
+    return tuple(str(T.element_type(value.type)) for value in op.inputs)
+
+
+def _step(linear: LinearLayout, name: str, bit: int, axis: int) -> int:
+    """How far ``bit`` of an input moves along ``axis``."""
+    others = {other: 0 for other, _ in linear.in_items()}
+    return linear.apply(**others | {name: 1 << bit})[axis]
 
 
 def _without_axis(type: T.TensorType, axis: int) -> T.Type:

@@ -115,6 +115,9 @@ class MakeRange(Operation):
     def is_nonnegative(self, known):
         return self.start >= 0
 
+    def limits(self, known):
+        return self.start, self.end - 1
+
 
 @define("rotated_range", cost=FREE, traits=[RELAYOUT, ADDRESSING])
 class RotatedRange(Operation):

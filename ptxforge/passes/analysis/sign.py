@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation, Value
-from ptxforge.ir.definition import REARRANGING
-from ptxforge.ir.ops.arith import MulI
-from ptxforge.ir.ops.shape import MakeRange
+from ptxforge.ir.interfaces import Limits
 from ptxforge.ir.rewriter import constant_of
 from ptxforge.passes.analysis.assumptions import promised_nonnegative
 
@@ -120,9 +118,6 @@ def _only_grows(value: Value, start: Value, depth: int) -> bool:
     return True
 
 
-Limits = tuple[int, int]
-"""The least and the greatest that a value can be."""
-
 _SHORT = 8
 
 
@@ -135,33 +130,14 @@ def limits(value: Value, depth: int = _SHORT) -> Limits | None:
         found = None
     elif op is None:
         found = _of_induction(value, depth)
-    elif type(op) is MakeRange:
-        found = op.start, op.end - 1
-    elif REARRANGING in op.traits:
-        found = limits(op.operands[0], depth - 1)
     else:
-        found = _computed(op, depth)
+        found = op.limits(lambda operand: limits(operand, depth - 1))
     return found if found is not None and _fit(found, T.element_type(value.type)) else None
 
 
 def _fit(found: Limits, element: T.Type) -> bool:
     half = 1 << (element.bits - 1)
     return -half <= found[0] and found[1] < half
-
-
-def _computed(op: Operation, depth: int) -> Limits | None:
-    if not op.addends and type(op) is not MulI:
-        return None
-    left = limits(op.operands[0], depth - 1)
-    right = limits(op.operands[1], depth - 1) if left is not None else None
-    if left is None or right is None:
-        return None
-    if not op.addends:
-        products = [x * y for x in left for y in right]
-        return min(products), max(products)
-    if op.addends[1][1] < 0:
-        right = -right[1], -right[0]
-    return left[0] + right[0], left[1] + right[1]
 
 
 def _of_induction(value: Value, depth: int) -> Limits | None:

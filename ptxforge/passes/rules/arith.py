@@ -11,6 +11,7 @@ import math
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
 from ptxforge.ir.definition import COMMUTATIVE, REGISTRY
+from ptxforge.ir.interfaces import Limits
 from ptxforge.ir.ops import arith
 from ptxforge.ir.ops.cast import (
     Bitcast,
@@ -27,7 +28,7 @@ from ptxforge.ir.ops.cast import (
 from ptxforge.ir.ops.math import AbsF, DivRn
 from ptxforge.ir.ops.memory import GetProgramId
 from ptxforge.ir.rewriter import PatternSet, Rewriter, constant_of
-from ptxforge.passes.analysis.sign import Limits, limits
+from ptxforge.passes.analysis.sign import limits
 
 RULES = PatternSet()
 
