@@ -205,11 +205,6 @@ class Card:
         return self.tensor.get(element, 0) * self.multiprocessors * self.clock
 
     @property
-    def fma_rate(self) -> float:
-        """Operations per second of f32 without tensor cores."""
-        return self.fma * self.multiprocessors * self.clock
-
-    @property
     def balance(self) -> float:
         """Operations on f16 per byte of memory from which on tensor cores are the limit."""
         return self.tensor_rate("f16") / self.bandwidth

@@ -509,12 +509,6 @@ class Linear(Distributed):
     def fields(self):
         return list(self.layout.bases)
 
-    @staticmethod
-    def of_shape(shape: Sequence[int], bases: Mapping[str, Sequence[Sequence[int]]]) -> Linear:
-        """The encoding of a tensor of ``shape`` with the given bases; missing input dimensions are empty."""
-        full = {name: bases.get(name, ()) for name in (REGISTER, LANE, WARP, BLOCK)}
-        return Linear(LinearLayout(full, zip(dim_names(len(shape)), shape)))
-
 
 @frozen(eq=False, str=False)
 class Shared(Encoding):

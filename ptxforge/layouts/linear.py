@@ -241,19 +241,6 @@ class LinearLayout:
         """The output coordinates of one input; input dimensions not given are 0."""
         return self.unflatten(self.apply_flat(**ins))
 
-    def apply_array(self, **ins) -> tuple[np.ndarray, ...]:
-        """:meth:`apply` on numpy integer arrays that broadcast together."""
-        return tuple(_unpack(self.apply_flat_array(**ins), self.out_dims))
-
-    def apply_flat_array(self, **ins) -> np.ndarray:
-        """:meth:`apply_flat` on numpy integer arrays that broadcast together (int64)."""
-        result = np.zeros(np.broadcast_shapes(*(np.shape(v) for v in ins.values())), np.int64)
-        for name, values in ins.items():
-            values = np.asarray(values)
-            for bit, column in enumerate(self.columns_of(name)):
-                result = result ^ (((values >> bit) & 1) * column)
-        return result
-
     def table(self) -> np.ndarray:
         """The flat output of every input: int64 array of shape (..., lane, register), i.e. the last input
         dimension is the first axis."""

@@ -9,8 +9,9 @@ from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Region
 from ptxforge.ir.ops import arith, cast, control
 from ptxforge.ir.ops import reduce as ops
-from ptxforge.layouts.encodings import Linear, Mma, Slice
+from ptxforge.layouts.encodings import Mma, Slice
 from tests.codegen_ptx.harness import Kernel, blocked, pointer
+from tests.layouts.linear_maps import linear
 
 LAYOUTS = {
     "rows": ((16, 256), blocked(1, 4, threads=(1, 32), warps=(2, 2))),
@@ -25,7 +26,7 @@ LAYOUTS = {
     "lanes across": ((32, 8), blocked(2, 2, threads=(8, 4), warps=(2, 1))),
     "three": ((4, 8, 32), blocked(1, 2, 2, threads=(2, 2, 8), warps=(2, 1, 2))),
     "mma": ((64, 32), Mma((2, 0), (2, 2), (16, 8))),
-    "scattered": ((8, 8, 16), Linear.of_shape((8, 8, 16), {
+    "scattered": ((8, 8, 16), linear((8, 8, 16), {
         "register": [(1, 0, 0), (0, 0, 0), (0, 0, 8), (0, 4, 0), (0, 0, 4), (0, 0, 1)],
         "lane": [(0, 1, 0), (4, 0, 0), (0, 0, 0), (0, 0, 0), (0, 2, 0)], "warp": [(2, 0, 0), (0, 0, 2)]})),
     "slice": ((64,), Slice(1, blocked(2, 4, threads=(8, 4), warps=(2, 2)))),

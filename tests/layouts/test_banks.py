@@ -9,6 +9,7 @@ from ptxforge.layouts.encodings import Blocked, DotOperand, Mma, Shared
 from ptxforge.layouts.swizzle import optimal_swizzle, swizzle_for_dot_operand
 
 from .layout_strategies import distributed, elements
+from .linear_maps import flat
 
 
 def degree_by_counting(lane_columns, vec, size):
@@ -44,7 +45,7 @@ def test_accesses_cover_every_element_once(shape, bits, data):
     access = shared_access(offsets_of(layout, memory), bits)
     assert access.vec * element_bytes(bits) <= 16
     numbers, places = elements(layout), memory.table().reshape(-1)
-    thread, = access.thread.apply_array(lane=range(32), warp=[[0], [1]])
+    thread = flat(access.thread, lane=range(32), warp=[[0], [1]])
     seen = []
     for vector in access.accesses:
         assert len(vector.registers) == access.vec

@@ -24,6 +24,7 @@ from ptxforge.layouts.encodings import Blocked, CTALayout, DotOperand, Mma, Slic
 from ptxforge.layouts.linear import LayoutError
 
 from .layout_strategies import distributed, elements
+from .linear_maps import flat
 
 PARITY = np.array([bin(i).count("1") & 1 for i in range(1 << 12)], bool)
 
@@ -49,7 +50,7 @@ def run_shuffle(plan: Shuffle, held: np.ndarray, result_registers: int) -> np.nd
     words = run_selects(exchange.before, words)
     lane = np.broadcast_to(np.arange(lanes), (warps, lanes))
     if exchange.source_lane is not None:
-        lane, = exchange.source_lane.apply_array(lane=lane, warp=np.arange(warps)[:, None])
+        lane = flat(exchange.source_lane, lane=lane, warp=np.arange(warps)[:, None])
     warp = np.arange(warps)[:, None]
     moved = np.stack([words[warp, lane ^ r.lane_xor, r.source] for r in exchange.rounds], axis=2)
     moved = run_selects(exchange.after, moved)[:, :, list(exchange.destination)]
@@ -94,7 +95,7 @@ def run_shared(plan: SharedMemory, held: np.ndarray, result_registers: int) -> n
 def run_stmatrix(plan, store, memory: np.ndarray, held: np.ndarray) -> None:
     """The instruction as PTX describes it: 32 bits of each lane for each matrix."""
     warps, columns = held.shape[0], 4 * len(store.registers[0])
-    address, = plan.address.apply_array(lane=np.arange(32), warp=np.arange(warps)[:, None])
+    address = flat(plan.address, lane=np.arange(32), warp=np.arange(warps)[:, None])
     xored, added = store.offset & plan.thread_bits, store.offset & ~plan.thread_bits
     rows = (address ^ xored) + added
     for matrix, registers in enumerate(store.registers):
@@ -112,7 +113,7 @@ def run_stmatrix(plan, store, memory: np.ndarray, held: np.ndarray) -> None:
 
 def place(side, access, lane, warp) -> np.ndarray:
     """The address of a vector in every thread, with the constant split as code generation does it."""
-    thread, = side.thread.apply_array(lane=lane, warp=warp)
+    thread = flat(side.thread, lane=lane, warp=warp)
     xored, added = access.offset & side.thread_bits, access.offset & ~side.thread_bits
     address = (thread ^ xored) + added
     assert (address % side.vec == 0).all()

@@ -28,6 +28,7 @@ from ptxforge.layouts.encodings import (
 from ptxforge.layouts.linear import LayoutError, LinearLayout
 
 from .layout_strategies import blocked, distributed, elements, shared
+from .linear_maps import linear
 
 SHAPES = st.tuples(*[st.integers(0, 6).map(lambda b: 1 << b)] * 2)
 
@@ -372,7 +373,7 @@ def test_reshape_keeps_blocked():
 
 
 def test_linear_encoding_repeats_and_wraps():
-    layout = Linear.of_shape((4, 32), {
+    layout = linear((4, 32), {
         "register": [(0, 8), (0, 16)], "lane": [(0, 1), (0, 2), (0, 4), (1, 0), (2, 0)]})
     assert layout.order == (1, 0)
     assert layout.linear((8, 32)).columns_of("register")[-1] == 4 * 32
@@ -393,8 +394,8 @@ def test_linear_encoding_repeats_and_wraps():
     (lambda: MMA.linear((16,)), "has rank 2, the shape"),
     (lambda: MMA.linear((16, 12)), "must be a power of two, got 12"),
     (lambda: Linear(LinearLayout.identity(2, "register", "dim0")), "expected inputs register, lane, warp"),
-    (lambda: Linear.of_shape((2,), {"lane": [(1,)]}), "expected 32 lanes, got 2"),
-    (lambda: Linear.of_shape((64,), {"lane": [(1,), (2,), (4,), (8,), (16,)]}), "have no place"),
+    (lambda: linear((2,), {"lane": [(1,)]}), "expected 32 lanes, got 2"),
+    (lambda: linear((64,), {"lane": [(1,), (2,), (4,), (8,), (16,)]}), "have no place"),
 ])
 def test_bad_encodings(make, message):
     with pytest.raises(LayoutError, match=message):

@@ -10,7 +10,6 @@ from ptxforge.layouts.banks import register_run
 from ptxforge.layouts.encodings import (
     Blocked,
     DotOperand,
-    Linear,
     Mma,
     Shared,
     Slice,
@@ -20,6 +19,8 @@ from ptxforge.layouts.encodings import (
 from ptxforge.layouts.linear import LinearLayout
 from ptxforge.layouts.show import holders_of, show, show_threads
 from ptxforge.layouts.syntax import parse_encoding
+
+from .linear_maps import linear
 
 # -- seeds 000, 003 and 004: Blocked -------------------------------------------------------------------
 
@@ -205,7 +206,7 @@ def test_matrix_unit_of_eight_columns():
     """The row that the seed prints of another vendor's matrix unit: 8 threads side by side, then their next
     registers. Any such layout can be written as a linear one."""
     row = " ".join(f"T{lane}:{register}" for register in range(4) for lane in range(8))
-    layout = Linear.of_shape((4, 32), {
+    layout = linear((4, 32), {
         "register": [(0, 8), (0, 16)], "lane": [(0, 1), (0, 2), (0, 4), (1, 0), (2, 0)]})
     first = show(layout, (4, 32)).splitlines()[0]
     assert re.findall(r"T\d+:\d+", first) == row.split()

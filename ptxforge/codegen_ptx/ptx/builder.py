@@ -39,8 +39,6 @@ from ptxforge.codegen_ptx.ptx.registers import MOVES, Register, resolve
 from ptxforge.ir.warps import WarpGroup
 from ptxforge.support.target import Target
 
-Affine = tuple[Register, int]
-
 Loop = tuple[Instruction, int]
 """The label of a loop, and how many registers were made before it."""
 

@@ -104,10 +104,6 @@ class Dimensions:
         rank = len(T.shape_of(value.type))
         return [(d, name) for d in range(rank) if (name := self.of((value, d))) in cuts]
 
-    def are_cut_alike(self, one: Value, other: Value, cuts: dict[Dimension, int]) -> bool:
-        """Whether each CTA holds the same part of two values, and no other CTA holds any of it."""
-        return not self.missing(one, cuts) and self.cuts_of(one, cuts) == self.cuts_of(other, cuts)
-
     def choose(self, ctas: int) -> dict[Dimension, int]:
         """In how many parts dimensions are cut; empty if there are not enough of them. See CHOICE."""
         accesses = self.function.walk(MemoryAccess)
