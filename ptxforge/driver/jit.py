@@ -3,9 +3,8 @@ through a linker (the driver's, nvJitLink), the only one to get machine code fro
 
 Linkers have a text assembled as a part of a program. When it says how many threads a block has (``.reqntid``)
 the assembler then spends registers as if nothing but one block had to fit on a multiprocessor; when it does
-not, it saves them for more blocks, as it does for whole programs. (ptxas 13.0, bilinear interpolation: 138
-and 56 registers.) So linkers get the text without it where nothing else depends on it, and with it after all
-if a block then needs more registers than there are.
+not, it saves them for more blocks, as it does for whole programs. So linkers get the text without it where
+nothing else depends on it, and with it after all if a block then needs more registers than there are.
 
 ``setmaxnreg`` has no effect in a part of a program (note C7504 of the assembler): threads that reckon with
 more registers spill, and their products wait for each other. Nothing can be done about that here.

@@ -133,9 +133,9 @@ def cannot_work(error: Exception) -> bool:
 def _measure_in_turn(left: list[Candidate], timer: Timer, runs: int, deadline: float | None) -> bool:
     """Run each ``runs`` times, the candidates in turn; whether there was time for all.
 
-    Short kernels run twice at a time: on an H200 every other launch of a kernel of 28 µs takes 3 % longer,
-    whichever kernel it is, and of an even number of candidates that run once at a time half would meet the
-    slow launches always, the others never.
+    Short kernels run twice at a time: every other launch of such kernels may take longer, whichever kernel it
+    is, and of an even number of candidates that run once at a time half would meet the slow launches always,
+    the others never.
     """
     in_pairs = [candidate.median < SHORT for candidate in left]
     for _ in range(-(-runs // 2) if all(in_pairs) else runs):

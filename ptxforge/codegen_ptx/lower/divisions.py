@@ -1,7 +1,7 @@
 """Divisions: integers, and many f32 by one divisor.
 
-*Integers.* The assembler divides by a reciprocal that it computes in f32: some 25 instructions, 150 cycles
-one after the other, by constants too. Here:
+*Integers.* The assembler divides by a reciprocal that it computes in f32: a long chain of
+instructions, each of which waits for the one before, by constants too. Here:
 
 CONSTANT    A quotient by a power of two is a shift; to round towards zero, 2**k - 1 is added to negative
             dividends. By another constant d it is the high half of a product with m ≈ 2**(width + s) / d,

@@ -21,8 +21,7 @@ BOUNDS      Masks compare an index of a row or column with a bound; the bound, c
             there is no size. A lower bound must be the tensor's beginning. What masks leave out is zero.
 IN KERNEL   What is loaded through a descriptor may have any scalar as base, size and stride that the loop
             around the load does not compute: the kernel makes the map. Only where threads would copy less
-            than 16 bytes at once (the last size is any number): else they are faster than a map is made (on
-            an H200, grouped products by 5 %, attention of several lengths by 13 %).
+            than 16 bytes at once (the last size is any number): else they are done sooner than a map.
 PROMISED    Who makes a descriptor promises that rows begin at multiples of 16 bytes. So the rows of a tile
             are such a multiple apart, and as tiles begin at such a column, the tensor begins at one.
 WRAPPED     Rows (or columns) modulo a size, ``i % M``, are those up to ``M`` and then some that nobody wants:
