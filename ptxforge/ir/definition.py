@@ -41,7 +41,8 @@ nonnegative_if  of an integer result, when it is certainly not negative: ``ALWAY
 axis_info   of an integer or pointer result: how long it runs, what divides it, how long it is equal, made
             from what is known of the operands (``ir/facts.py``). Without it, equal operands give equal
             results.
-addends     what it is the sum of, where it is one.
+addends     what it is the sum of, where it is one. ``neutral`` is the number that it combines with any other
+            to that other.
 result_dim  along which dimension of the results lies what an operand has along one.
 scratch_bytes  of shared memory that it needs while it runs. ``ir/interfaces.py`` has all that passes ask.
 infer       classmethod ``infer(operand_types, attributes) -> list of result types``; operand types carry
@@ -436,6 +437,7 @@ def define(
     removed_by: str = "",
     cost: str = CHEAP,
     nonnegative_if: str = "",
+    neutral: int | float | None = None,
 ) -> Callable[[type[Operation]], type[Operation]]:
     """Class decorator: register an operation. ``removed_by`` names the pass after which it no longer
     exists."""
@@ -460,6 +462,8 @@ def define(
         cls.name = name
         cls.effects = effects
         cls.cost, cls.nonnegative_if = cost, nonnegative_if
+        if neutral is not None:
+            cls.neutral = neutral
         cls.traits = cls.traits | frozenset(traits)
         cls.is_terminator = TERMINATOR in cls.traits
         cls.definition = Definition(

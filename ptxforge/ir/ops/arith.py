@@ -9,26 +9,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ptxforge.ir import definition as D
 from ptxforge.ir import facts
 from ptxforge.ir import types as T
-from ptxforge.ir.definition import (
-    ADDRESSING,
-    ALL,
-    ANY_OF,
-    BOOL,
-    COMMUTATIVE,
-    EXPENSIVE,
-    FIRST,
-    FLOAT,
-    INT,
-    NUMBER_OR_POINTER,
-    Elementwise,
-    attribute,
-    define,
-    gives_type_of,
-    operand,
-    same_operand_types,
-)
 
 _UNSIGNED = {1: np.bool_, 8: np.uint8, 16: np.uint16, 32: np.uint32, 64: np.uint64}
 
@@ -52,11 +35,11 @@ def _wrapping(operation, x: np.ndarray, y: np.ndarray) -> np.ndarray:
         return operation(x, y).astype(dtype)
 
 
-class BinaryInt(Elementwise):
+class BinaryInt(D.Elementwise):
     """Base of integer operations ``(T, T) -> T``."""
 
-    lhs = operand(INT)
-    rhs = operand(INT)
+    lhs = D.operand(D.INT)
+    rhs = D.operand(D.INT)
 
 
 class OneOfTwo(BinaryInt):
@@ -67,11 +50,11 @@ class OneOfTwo(BinaryInt):
         return facts.pointwise(operands, facts.both_divide(*operands))
 
 
-class BinaryFloat(Elementwise):
+class BinaryFloat(D.Elementwise):
     """Base of float operations ``(T, T) -> T``. ``function`` is the numpy function."""
 
-    lhs = operand(FLOAT)
-    rhs = operand(FLOAT)
+    lhs = D.operand(D.FLOAT)
+    rhs = D.operand(D.FLOAT)
     function = None
 
     def evaluate(self, x, y):
@@ -79,7 +62,7 @@ class BinaryFloat(Elementwise):
             return type(self).function(x, y).astype(x.dtype, copy=False)
 
 
-class Comparison(Elementwise):
+class Comparison(D.Elementwise):
     """Base of operations ``(T, T) -> i1``, a scalar or a tensor as ``T`` is."""
 
     @classmethod
@@ -90,11 +73,9 @@ class Comparison(Elementwise):
 # -- integers --------------------------------------------------------------------------------------------
 
 
-@define("addi", traits=[COMMUTATIVE, ADDRESSING], nonnegative_if=ALL)
+@D.define("addi", traits=[D.COMMUTATIVE, D.ADDRESSING], nonnegative_if=D.ALL, neutral=0)
 class AddI(BinaryInt):
     """Integer sum, wrapping."""
-
-    neutral = 0
 
     def evaluate(self, x, y):
         return _wrapping(np.add, x, y)
@@ -107,7 +88,7 @@ class AddI(BinaryInt):
         return tuple((value, 1) for value in self.operands)
 
 
-@define("subi", traits=[ADDRESSING])
+@D.define("subi", traits=[D.ADDRESSING])
 class SubI(BinaryInt):
     """Integer difference, wrapping."""
 
@@ -129,11 +110,9 @@ class SubI(BinaryInt):
         return ((self.lhs, 1), (self.rhs, -1))
 
 
-@define("muli", traits=[COMMUTATIVE, ADDRESSING], nonnegative_if=ALL)
+@D.define("muli", traits=[D.COMMUTATIVE, D.ADDRESSING], nonnegative_if=D.ALL, neutral=1)
 class MulI(BinaryInt):
     """Integer product, wrapping."""
-
-    neutral = 1
 
     def limits(self, known):
         left = known(self.lhs)
@@ -178,7 +157,7 @@ def _quotient(operands: list[facts.AxisInfo], by: int | None) -> facts.AxisInfo:
     return facts.pointwise(operands) if by <= 0 else facts.quotient(operands[0], by)
 
 
-@define("divsi", cost=EXPENSIVE, nonnegative_if=FIRST)
+@D.define("divsi", cost=D.EXPENSIVE, nonnegative_if=D.FIRST)
 class DivSI(BinaryInt):
     """Signed division, truncating."""
 
@@ -190,7 +169,7 @@ class DivSI(BinaryInt):
         return _quotient(operands, operands[1].constant if nonnegative(self.lhs) else 0)
 
 
-@define("divui", cost=EXPENSIVE, nonnegative_if=FIRST)
+@D.define("divui", cost=D.EXPENSIVE, nonnegative_if=D.FIRST)
 class DivUI(BinaryInt):
     """Unsigned division."""
 
@@ -204,10 +183,10 @@ class DivUI(BinaryInt):
 class Remainder(BinaryInt):
     """Base of remainders. ``mostly_inside``: in most threads it is the dividend, dividing is rare code."""
 
-    mostly_inside = attribute(bool, False)
+    mostly_inside = D.attribute(bool, False)
 
 
-@define("remsi", cost=EXPENSIVE, nonnegative_if=FIRST)
+@D.define("remsi", cost=D.EXPENSIVE, nonnegative_if=D.FIRST)
 class RemSI(Remainder):
     """Signed remainder, with the dividend's sign."""
 
@@ -218,7 +197,7 @@ class RemSI(Remainder):
         return facts.remainder(*operands, nonnegative(self.lhs))
 
 
-@define("remui", cost=EXPENSIVE, nonnegative_if=FIRST)
+@D.define("remui", cost=D.EXPENSIVE, nonnegative_if=D.FIRST)
 class RemUI(Remainder):
     """Unsigned remainder."""
 
@@ -229,11 +208,9 @@ class RemUI(Remainder):
         return facts.remainder(*operands, True)
 
 
-@define("andi", traits=[COMMUTATIVE, ADDRESSING], nonnegative_if=ANY_OF)
+@D.define("andi", traits=[D.COMMUTATIVE, D.ADDRESSING], nonnegative_if=D.ANY_OF, neutral=-1)
 class AndI(BinaryInt):
     """Bitwise and."""
-
-    neutral = -1
 
     def evaluate(self, x, y):
         return x & y
@@ -247,21 +224,17 @@ class AndI(BinaryInt):
         return facts.pointwise(operands, [max(x.divides(d, 1), y.divides(d, 1)) for d in range(x.rank)])
 
 
-@define("ori", traits=[COMMUTATIVE], nonnegative_if=ALL)
+@D.define("ori", traits=[D.COMMUTATIVE], nonnegative_if=D.ALL, neutral=0)
 class OrI(OneOfTwo):
     """Bitwise or."""
-
-    neutral = 0
 
     def evaluate(self, x, y):
         return x | y
 
 
-@define("xori", traits=[COMMUTATIVE])
+@D.define("xori", traits=[D.COMMUTATIVE], neutral=0)
 class XorI(BinaryInt):
     """Bitwise exclusive or."""
-
-    neutral = 0
 
     def evaluate(self, x, y):
         return x ^ y
@@ -276,7 +249,7 @@ def _shift(operation, x: np.ndarray, y: np.ndarray, beyond: np.ndarray) -> np.nd
     return np.where(outside, beyond, operation(x, inside)).astype(x.dtype)
 
 
-@define("shli", nonnegative_if=ALL)
+@D.define("shli", nonnegative_if=D.ALL)
 class ShlI(BinaryInt):
     """Shift left; 0 when the amount is the width or more."""
 
@@ -291,7 +264,7 @@ class ShlI(BinaryInt):
         return facts.pointwise([x], divisibility) if places else x
 
 
-@define("shrsi", nonnegative_if=ALL)
+@D.define("shrsi", nonnegative_if=D.ALL)
 class ShrSI(BinaryInt):
     """Arithmetic shift right; the sign when the amount is the width or more."""
 
@@ -303,7 +276,7 @@ class ShrSI(BinaryInt):
         return _quotient(operands, 1 << places if places is not None and 0 <= places < 31 else 0)
 
 
-@define("shrui", nonnegative_if=FIRST)
+@D.define("shrui", nonnegative_if=D.FIRST)
 class ShrUI(BinaryInt):
     """Logical shift right; 0 when the amount is the width or more."""
 
@@ -313,7 +286,7 @@ class ShrUI(BinaryInt):
     axis_info = ShrSI.axis_info
 
 
-@define("minsi", traits=[COMMUTATIVE], nonnegative_if=ALL)
+@D.define("minsi", traits=[D.COMMUTATIVE], nonnegative_if=D.ALL)
 class MinSI(OneOfTwo):
     """Signed minimum."""
 
@@ -325,7 +298,7 @@ class MinSI(OneOfTwo):
         return (1 << (T.element_type(self.result.type).bits - 1)) - 1
 
 
-@define("maxsi", traits=[COMMUTATIVE], nonnegative_if=ANY_OF)
+@D.define("maxsi", traits=[D.COMMUTATIVE], nonnegative_if=D.ANY_OF)
 class MaxSI(OneOfTwo):
     """Signed maximum."""
 
@@ -337,27 +310,23 @@ class MaxSI(OneOfTwo):
         return -(1 << (T.element_type(self.result.type).bits - 1))
 
 
-@define("minui", traits=[COMMUTATIVE])
+@D.define("minui", traits=[D.COMMUTATIVE], neutral=-1)
 class MinUI(OneOfTwo):
     """Unsigned minimum."""
-
-    neutral = -1
 
     def evaluate(self, x, y):
         return np.minimum(as_unsigned(x), as_unsigned(y)).view(x.dtype)
 
 
-@define("maxui", traits=[COMMUTATIVE])
+@D.define("maxui", traits=[D.COMMUTATIVE], neutral=0)
 class MaxUI(OneOfTwo):
     """Unsigned maximum."""
-
-    neutral = 0
 
     def evaluate(self, x, y):
         return np.maximum(as_unsigned(x), as_unsigned(y)).view(x.dtype)
 
 
-@define("mulhui", traits=[COMMUTATIVE])
+@D.define("mulhui", traits=[D.COMMUTATIVE])
 class MulHiUI(BinaryInt):
     """The upper half of the unsigned product (``i32`` or ``i64``): ``tl.umulhi``."""
 
@@ -380,17 +349,17 @@ _INTEGER_COMPARISONS = {
 }  # fmt: skip
 
 
-@define("cmpi", traits=[ADDRESSING])
+@D.define("cmpi", traits=[D.ADDRESSING])
 class CmpI(Comparison):
     """Integer (or pointer) comparison to ``i1``. ``predicate``:
     eq ne, signed slt sle sgt sge, unsigned ult ule ugt uge. ``differences_from`` so many sums of one value
     and constants on that a thread compares with one bound, ``value + constant < bound`` is
     ``constant < bound - value`` (``choose_sequences``); 0: never."""
 
-    lhs = operand(NUMBER_OR_POINTER)
-    rhs = operand(NUMBER_OR_POINTER)
-    predicate = attribute(tuple(_INTEGER_COMPARISONS))
-    differences_from = attribute(int, 0)
+    lhs = D.operand(D.NUMBER_OR_POINTER)
+    rhs = D.operand(D.NUMBER_OR_POINTER)
+    predicate = D.attribute(tuple(_INTEGER_COMPARISONS))
+    differences_from = D.attribute(int, 0)
 
     def evaluate(self, x, y):
         of_sign = as_unsigned if self.predicate.startswith("u") else as_signed
@@ -409,16 +378,15 @@ class CmpI(Comparison):
 # -- floats ----------------------------------------------------------------------------------------------
 
 
-@define("addf", traits=[COMMUTATIVE])
+@D.define("addf", traits=[D.COMMUTATIVE], neutral=-0.0)
 class AddF(BinaryFloat):
     """Float sum, round to nearest even."""
 
     function = np.add
-    neutral = -0.0
     addends = AddI.addends
 
 
-@define("subf")
+@D.define("subf")
 class SubF(BinaryFloat):
     """Float difference, round to nearest even."""
 
@@ -426,60 +394,55 @@ class SubF(BinaryFloat):
     addends = SubI.addends
 
 
-@define("mulf", traits=[COMMUTATIVE])
+@D.define("mulf", traits=[D.COMMUTATIVE], neutral=1.0)
 class MulF(BinaryFloat):
     """Float product, round to nearest even."""
 
     function = np.multiply
-    neutral = 1.0
 
 
-@define("divf", cost=EXPENSIVE)
+@D.define("divf", cost=D.EXPENSIVE)
 class DivF(BinaryFloat):
     """Float quotient: for f32 within 2 ulp (``div.full.f32``), for f64 exact. ``div_rn`` is the IEEE one.
     From ``reciprocal_from`` dividends of a thread on (0: never) a divisor's reciprocal is computed once."""
 
-    reciprocal_from = attribute(int, 0)
+    reciprocal_from = D.attribute(int, 0)
     function = np.divide
 
 
-@define("remf", cost=EXPENSIVE)
+@D.define("remf", cost=D.EXPENSIVE)
 class RemF(BinaryFloat):
     """C's ``fmod``: exact, with the dividend's sign."""
 
     function = np.fmod
 
 
-@define("minnumf", traits=[COMMUTATIVE])
+@D.define("minnumf", traits=[D.COMMUTATIVE], neutral=np.inf)
 class MinNumF(BinaryFloat):
     """Minimum; a NaN loses against a number."""
 
     function = np.fmin
-    neutral = np.inf
 
 
-@define("maxnumf", traits=[COMMUTATIVE])
+@D.define("maxnumf", traits=[D.COMMUTATIVE], neutral=-np.inf)
 class MaxNumF(BinaryFloat):
     """Maximum; a NaN loses against a number."""
 
     function = np.fmax
-    neutral = -np.inf
 
 
-@define("minimumf", traits=[COMMUTATIVE])
+@D.define("minimumf", traits=[D.COMMUTATIVE], neutral=np.inf)
 class MinimumF(BinaryFloat):
     """Minimum; a NaN wins."""
 
     function = np.minimum
-    neutral = np.inf
 
 
-@define("maximumf", traits=[COMMUTATIVE])
+@D.define("maximumf", traits=[D.COMMUTATIVE], neutral=-np.inf)
 class MaximumF(BinaryFloat):
     """Maximum; a NaN wins."""
 
     function = np.maximum
-    neutral = -np.inf
 
 
 _FLOAT_COMPARISONS = {
@@ -489,14 +452,14 @@ _FLOAT_COMPARISONS = {
 FLOAT_PREDICATES = tuple(order + test for order in "ou" for test in _FLOAT_COMPARISONS) + ("ord", "uno")
 
 
-@define("cmpf")
+@D.define("cmpf")
 class CmpF(Comparison):
     """Float comparison to ``i1``. ``predicate``: ordered (false with a NaN) oeq one olt ole ogt oge,
     unordered (true with a NaN) ueq une ult ule ugt uge, and ord / uno (no / some NaN)."""
 
-    lhs = operand(FLOAT)
-    rhs = operand(FLOAT)
-    predicate = attribute(FLOAT_PREDICATES)
+    lhs = D.operand(D.FLOAT)
+    rhs = D.operand(D.FLOAT)
+    predicate = D.attribute(FLOAT_PREDICATES)
 
     def evaluate(self, x, y):
         unordered = np.isnan(x) | np.isnan(y)
@@ -507,18 +470,18 @@ class CmpF(Comparison):
         return holds | unordered if self.predicate[0] == "u" else holds & ~unordered
 
 
-@define("select")
-class Select(Elementwise):
+@D.define("select")
+class Select(D.Elementwise):
     """``condition ? true_value : false_value``, element by element."""
 
-    condition = operand(BOOL)
-    true_value = operand(NUMBER_OR_POINTER)
-    false_value = operand(NUMBER_OR_POINTER)
+    condition = D.operand(D.BOOL)
+    true_value = D.operand(D.NUMBER_OR_POINTER)
+    false_value = D.operand(D.NUMBER_OR_POINTER)
 
-    infer = gives_type_of(1)
+    infer = D.gives_type_of(1)
 
     def check(self):
-        same_operand_types(self, 1)
+        D.same_operand_types(self, 1)
 
     def evaluate(self, condition, x, y):
         return np.where(condition, x, y).astype(x.dtype)
@@ -530,7 +493,7 @@ class Select(Elementwise):
         return facts.one_of(*operands, T.shape_of(self.result.type))
 
 
-@define("select_rarely")
+@D.define("select_rarely")
 class SelectRarely(Select):
     """``condition ? true_value : false_value``: what only ``true_value`` needs may be computed in a branch,
     which threads skip for whose elements the condition, which hardly ever does, does not hold."""
