@@ -25,6 +25,7 @@ from ptxforge.support import container, descriptor, dtypes, markup, programs, te
 from ptxforge.support.container import described
 from ptxforge.support.errors import ArgumentError, CompilationError, OutOfResourcesError, PtxforgeError
 from ptxforge.support.machine import MAX_WARPS, WARP_SIZE
+from ptxforge.support.promises import Promise
 from ptxforge.support.target import DEFAULT_TARGET, Target, parse_target
 from ptxforge.support.tensor_map import TensorMapRecipe
 
@@ -144,9 +145,10 @@ class Artifact:
     ``shared_bytes`` is dynamic shared memory per block. ``asm`` has the texts ``tile`` (IR before the gpu
     passes), ``gpu`` (after them) and ``ptx``; ``stages`` the IR after every pass. ``timings`` are seconds by
     part. ``written`` names the parameters through which the kernel may write memory. ``tensor_maps`` tells
-    how to make the parameters of type ``tensormap`` from the others. ``extra_warps`` are those of a block
-    beside the ``num_warps`` that the source knows: they copy for these (``warp_specialize``). ``assembled``
-    are remarks on what the assembler makes of it, or a function of the artifact that asks for them.
+    how to make the parameters of type ``tensormap`` from the others, ``promises`` what launches check of
+    arguments. ``extra_warps`` are those of a block beside the ``num_warps`` that the source knows: they copy
+    for these (``warp_specialize``). ``assembled`` are remarks on what the assembler makes of it, or a
+    function of the artifact that asks for them.
     """
 
     name: str
@@ -166,6 +168,7 @@ class Artifact:
     written: tuple[str, ...] = ()
     tensor_maps: tuple[TensorMapRecipe, ...] = ()
     extra_warps: int = 0
+    promises: tuple[Promise, ...] = ()
     _remarks: Any = attrs.field(default=(), repr=False)
     assembled: Any = attrs.field(default=(), repr=False)
 
@@ -353,7 +356,7 @@ def compile_function(
         shared_bytes=function.attributes.get("shared_bytes", 0),
         parameters=parameters_of(function, signature),
         tensor_maps=_tensor_maps(function),
-        extra_warps=function.attributes.get("extra_warps", 0),
+        extra_warps=function.attributes.get("extra_warps", 0), promises=tuple(function.promises),
         signature=dict(signature), constants=dict(constants),
         options=options | hidden,
         timings={"frontend": built - start, "passes": passed - built, "codegen": emitted - passed},

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from ptxforge.driver.cuda_api import bindings, call, describe
-from ptxforge.driver.protocol import parameter_format
+from ptxforge.driver.protocol import Checked, parameter_format
 from ptxforge.support import programs
 from ptxforge.support.errors import DeviceError
 
@@ -231,11 +231,7 @@ class Launcher:
         free: list[Frame] = []
         layout, stream = self._layout, self._stream
         made = {f"_source{n}": source for n, source in enumerate(self._sources) if callable(source)}
-        values = "".join(
-            f"_source{number}(v), " if callable(source) else "gx, " if source == programs.PLACE else
-            f"v[{source}], "
-            for number, source in enumerate(self._sources)
-        )  # fmt: skip
+        values = "".join(f"{_taken(source, f'_source{n}')}, " for n, source in enumerate(self._sources))
         default = "_stream(bound)" if callable(stream) else "_stream"
         if isinstance(stream, CurrentStream):
             default = "_current(_ordinal)"
@@ -263,6 +259,13 @@ class Launcher:
         }  # fmt: skip
         exec(text, scope)
         return scope["fire"]
+
+
+def _taken(source: int | Callable[[tuple], Any], name: str) -> str:
+    """The expression of a parameter's value among those of a launch, ``v``; ``source`` is called ``name``."""
+    if isinstance(source, Checked):
+        return source.text(name)
+    return f"{name}(v)" if callable(source) else "gx" if source == programs.PLACE else f"v[{source}]"
 
 
 def _guarded(device: Any, launch: Callable[..., int]) -> Callable[..., int]:

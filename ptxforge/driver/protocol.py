@@ -8,9 +8,10 @@ the integer value of its handle, 0 for the default stream.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol
 
+import attrs
 import numpy as np
 
 from ptxforge.support.dtypes import DType
@@ -46,6 +47,26 @@ def parameter_format(codes: list[str], places: list[tuple[int, int]]) -> tuple[s
         text += (f"{offset - end}x" if offset > end else "") + code
         end = offset + struct.calcsize(f"<{code}")
     return text, end
+
+
+@attrs.frozen(slots=True)
+class Checked:
+    """Takes the value at ``place`` out of those of a launch. Raises ``broken(value)`` where bits of ``mask``
+    are set in it."""
+
+    place: int
+    mask: int
+    broken: Callable[[int], Exception]
+
+    def __call__(self, values: Sequence[Any]) -> int:
+        value = values[self.place]
+        if value & self.mask:
+            raise self.broken(value)
+        return value
+
+    def text(self, source: str) -> str:
+        """The expression of the value among ``v``, which calls ``source`` for an error only."""
+        return f"v[{self.place}] if not v[{self.place}] & {self.mask} else {source}(v)"
 
 
 class Function(Protocol):

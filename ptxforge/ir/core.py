@@ -18,6 +18,7 @@ from ptxforge.ir.interfaces import Interfaces
 from ptxforge.ir.types import Type
 from ptxforge.ir.walk import Walked
 from ptxforge.support.location import Location
+from ptxforge.support.promises import Promise
 from ptxforge.support.remarks import Remarks
 
 if TYPE_CHECKING:
@@ -418,14 +419,15 @@ class Region:
 
 class Function:
     """A kernel: its parameters are the arguments of ``body``; ``attributes`` holds ``num_warps``, ``target``
-    …. ``remarks`` are what passes tell the user; copies begin without any. ``changes`` counts the passes that
+    …. ``remarks`` are what passes tell the user, ``promises`` what the frontend takes for granted of
+    arguments (:mod:`ptxforge.support.promises`); copies begin without any. ``changes`` counts the passes that
     changed the function, so that what an analysis found may be kept in ``analyses`` between two of them
     (``passes/analysis/kept.py``; None while no pipeline runs).
 
     Device functions do not exist in the IR: the frontend inlines their calls.
     """
 
-    __slots__ = ("name", "body", "attributes", "location", "remarks", "changes", "analyses")
+    __slots__ = ("name", "body", "attributes", "location", "remarks", "promises", "changes", "analyses")
 
     def __init__(
         self,
@@ -440,6 +442,7 @@ class Function:
         self.attributes: dict[str, Any] = attributes if attributes is not None else {}
         self.location = location
         self.remarks = Remarks()
+        self.promises: list[Promise] = []
         self.changes = 0
         self.analyses: dict[Any, tuple[int, Any]] | None = None
 

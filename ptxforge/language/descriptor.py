@@ -14,7 +14,8 @@ value: loops carry it, functions take it, tuples hold it. A kernel's caller may 
 Descriptors are for tensors that the tensor memory accelerator of newer GPUs can read, on every GPU: the
 ``base`` is aligned to 16 bytes, every stride but the last is a multiple of 16 bytes, and the last one is 1; a
 box has at least 16 bytes along its last dimension. What is known to break these rules is a compile-time
-error; what breaks them unseen is undefined behaviour.
+error. A launch refuses arguments that do, where base and strides are parameters, or sums and products of
+them, and the kernel makes the descriptor whenever it runs. What breaks them unseen is undefined behaviour.
 
 Block pointers: a block that moves.
 

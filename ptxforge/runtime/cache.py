@@ -38,6 +38,7 @@ from ptxforge.compiler import Artifact, Assembly
 from ptxforge.runtime import compiler_state, store
 from ptxforge.runtime.store import folder, hashed
 from ptxforge.support.container import FIELDS, DamagedFileError, described
+from ptxforge.support.promises import Promise
 from ptxforge.support.source_text import source_text
 from ptxforge.support.tensor_map import TensorMapRecipe
 
@@ -198,11 +199,12 @@ def restore(facts: dict[str, Any], sections: dict[str, bytes], recompile: Callab
             made.append(recompile())
         return made[0]
 
-    facts = {"extra_warps": 0} | facts  # a saved kernel may be older than they are
+    facts = {"extra_warps": 0, "promises": ()} | facts  # a saved kernel may be older than they are
     fields = {field: facts[field] for field in FIELDS}
     fields["parameters"] = tuple((name, kind) for name, kind in fields["parameters"])
     fields["written"] = tuple(fields["written"])
     fields["tensor_maps"] = tuple(TensorMapRecipe(**recipe) for recipe in facts["tensor_maps"])
+    fields["promises"] = tuple(Promise(**promise) for promise in facts["promises"])
     ptx = sections["ptx"].decode()
     return Artifact(
         **fields,

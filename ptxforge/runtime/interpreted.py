@@ -65,7 +65,7 @@ def _compiled(kernel: JITFunction, key: Key) -> InterpretedKernel:
         parameters=parameters_of(function, key.signature), signature=dict(key.signature),
         constants=dict(key.constants), options=key.options | {"tensor_maps": False}, timings={},
         asm=Assembly({"tile": text}), stages=[("frontend", text)], written=written_parameters(function),
-        function=function, namespace=kernel.fn.__globals__,
+        promises=tuple(function.promises), function=function, namespace=kernel.fn.__globals__,
     )  # fmt: skip
 
 

@@ -218,7 +218,7 @@ def _about(artifact: Artifact) -> list[str]:
             lines.append(f" *   {name}: how many programs there are; the grid may have fewer blocks along x")
         else:
             lines.append(f" *   {name}: {_meaning(kind)}")
-    return lines
+    return lines + [f" *   {promise}" for promise in artifact.promises]
 
 
 def _comment(text: str) -> str:

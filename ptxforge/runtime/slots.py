@@ -38,7 +38,7 @@ import attrs
 
 from ptxforge.compiler import Artifact
 from ptxforge.driver import arrays
-from ptxforge.driver.protocol import Device, natural_places, parameter_format
+from ptxforge.driver.protocol import Checked, Device, natural_places, parameter_format
 from ptxforge.language.constexpr import constexpr
 from ptxforge.runtime import findings
 from ptxforge.runtime.lending import Loan, describe_arguments
@@ -46,6 +46,7 @@ from ptxforge.runtime.specialize import Parameter
 from ptxforge.runtime.tensor_descriptor import parts_of
 from ptxforge.support import descriptor, dtypes, programs, tensor_map
 from ptxforge.support.errors import ArgumentError, DeviceError
+from ptxforge.support.promises import Promise
 from ptxforge.support.tensor_map import TensorMapRecipe
 
 Reader = Callable[[Sequence[Any]], Any]
@@ -70,8 +71,35 @@ def sources_in(index: dict[str, int | Reader], artifact: Artifact, device: Devic
         if kind == tensor_map.TYPE:
             made.append(_tensor_map(recipes[name], index, device))
         else:
-            made.append(programs.PLACE if kind == programs.TYPE else index[name])
+            made.append(programs.PLACE if kind == programs.TYPE else _checked(name, index, artifact))
     return made
+
+
+def _checked(name: str, index: dict[str, int | Reader], artifact: Artifact) -> int | Reader:
+    """Where a parameter comes from; it is checked on its way if the kernel takes something for granted of
+    it, and is the first of those that this is about."""
+    source = index[name]
+    for promise in artifact.promises:
+        if promise.entry == name and isinstance(source, int):
+            source = Checked(source, promise.divisor - 1, promise.broken)
+        elif promise.parameters[0] == name:
+            source = _checking(promise, source, index)
+    return source
+
+
+def _checking(promise: Promise, source: int | Reader, index: dict[str, int | Reader]) -> Reader:
+    names = promise.parameters
+    read, taken = selector([index[name] for name in names]), selector([source])
+
+    def checking(values: Sequence[Any]) -> Any:
+        promise.check(dict(zip(names, read(values))).__getitem__)
+        return taken(values)[0]
+
+    return checking
+
+
+def _place(source: int | Reader) -> int | Reader:
+    return source.place if isinstance(source, Checked) else source
 
 
 def blocks_of(artifact: Artifact, device: Device, grid: tuple[int, int, int]) -> tuple[int, int, int]:
@@ -335,7 +363,8 @@ class _Emulated:
     ):
         self._variant, self._device, self._packer, self._elements = variant, device, packer, elements
         self._read = selector(sources)
-        self._kept = [source for source in sources if isinstance(source, int) and source != programs.PLACE]
+        places = [place for place in map(_place, sources) if isinstance(place, int)]
+        self._kept = [place for place in places if place != programs.PLACE]
         self._names = [names[place] for place in self._kept]
         self._function = variant.function_on(device)
 

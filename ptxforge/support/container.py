@@ -32,6 +32,7 @@ def described(artifact: Any) -> tuple[dict[str, Any], dict[str, bytes]]:
     readers only."""
     facts = {field: getattr(artifact, field) for field in FIELDS}
     facts["tensor_maps"] = [attrs.asdict(recipe) for recipe in artifact.tensor_maps]
+    facts["promises"] = [attrs.asdict(promise) for promise in artifact.promises]
     facts["shown"] = {name: repr(value) for name, value in artifact.constants.items()}
     return facts, {"ptx": artifact.ptx.encode()}
 

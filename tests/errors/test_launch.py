@@ -49,6 +49,12 @@ def double(x_desc):
 
 
 @ptxforge.jit
+def rows(x, out, n, stride, times):
+    matrix = tl.make_tensor_descriptor(x, [n, 8], [stride * times, 1], [4, 8])
+    tl.store(out, tl.sum(matrix.load([0, 0])))
+
+
+@ptxforge.jit
 def typed(n: tl.int32):
     pass
 
@@ -145,6 +151,13 @@ CASES = {
     ),
     "descriptor type of a narrow box": lambda: double.compile({"x_desc": "tensordesc<fp16[4]>"}),
     "descriptor type that is none": lambda: double.compile({"x_desc": "tensordesc<fp17[64]>"}),
+    "descriptor in a kernel with a base that is not aligned": lambda: rows[(1,)](
+        _array()[1:], _array(), 4, 16, 1
+    ),
+    "descriptor in a kernel with rows of any length": lambda: rows[(1,)](_array(), _array(), 4, 10, 1),
+    "descriptor in a kernel with rows of a length that is computed": lambda: rows[(1,)](
+        _array(), _array(), 4, 5, 2
+    ),
     "ragged descriptor along the last dimension": lambda: create_ragged_descriptor(
         _array().reshape(8, 8), [8, 8], ragged_dim=-1
     ),

@@ -22,7 +22,7 @@ from ptxforge.compiler import compile_function
 from ptxforge.emulator import EmulatorDevice
 from ptxforge.ir.parser import parse_function
 from ptxforge.runtime.loaded import LoadedKernel
-from ptxforge.support.errors import OutOfResourcesError
+from ptxforge.support.errors import ArgumentError, OutOfResourcesError
 from tests.conftest import assemble_once
 from tests.fuzz import attentions, corners, flows, loops, orders, places, pointers, products, values
 from tests.fuzz.draw import LaunchedProgram
@@ -61,6 +61,43 @@ def test_operands_without_elements(seed, tmp_path):
     assert not program.has_steps and program.scalars["K"] == 0
     made = compile_function(kernel, program.signature, {}, target=program.target, **program.options)
     assert made.tensor_maps
+
+
+@pytest.mark.parametrize("shard", range(6 * TIMES))
+def test_tensors_that_begin_and_advance_by_no_multiple_of_16_bytes(shard, tmp_path):
+    """A launch says which argument a descriptor cannot be made of, or the kernel is right as it is."""
+    refused = 0
+    for seed in range(shard * SHARD, (shard + 1) * SHARD):
+        program = corners.generate(seed)
+        kernel = ptxforge.jit(load(program, tmp_path))
+        chosen = [name for name in program.arrays if name.startswith("x")][seed % 2 :][:1]
+        refused += _refused(program, kernel, chosen, program.scalars, chosen)
+        bases = kernel.variants[-1].artifact.promises
+        strides = [promise.entry for promise in bases if promise.dimension >= 0]
+        for name in strides:
+            changed = program.scalars | {name: program.scalars[name] + 1}
+            assert _refused(program, kernel, [], changed, [name]), f"{seed}: {name}"
+            refused += 1
+    assert refused or shard >= 6, "no launch was refused"
+
+
+def _refused(program: LaunchedProgram, kernel, moved: list[str], scalars: dict, named: list[str]) -> bool:
+    """Whether a launch with these scalars, and these arrays one element behind a multiple of 16 bytes, raises
+    an error that names one of ``named``; one that does not gives what it should."""
+    arrays = {name: array.copy() for name, array in program.arrays.items()}
+    for name in moved:
+        arrays[name] = np.concatenate([arrays[name][:1], arrays[name]])[1:]
+    device = EmulatorDevice(check="all", target=program.target)
+    with ptxforge.use_device(device):
+        try:
+            kernel[(program.grid,)](*arrays.values(), *scalars.values(), **program.options)
+        except ArgumentError as error:
+            assert error.argument in named, error
+            return True
+    function = frontend.build(kernel, program.signature, {}, target=program.target, **program.options)
+    compare("emulated", interpret(function, program), arrays, program.tolerance)
+    assert not device.findings, "\n".join(map(str, device.findings))
+    return False
 
 
 DRAWN = {  # kind: feature: how the text looks, and in how many of 300 programs it is at least

@@ -9,6 +9,8 @@ masks.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -19,12 +21,16 @@ from ptxforge.frontend.semantics.registry import ArgumentProblem, implements
 from ptxforge.frontend.values import BlockPointer, Descriptor, TensorValue, describe, dtype_name, ir_type
 from ptxforge.ir import boxes
 from ptxforge.ir import types as T
-from ptxforge.ir.core import Block, BlockArgument, Function, Value
+from ptxforge.ir.core import Block, BlockArgument, Function, Operation, Value
 from ptxforge.ir.ops import descriptor as D
+from ptxforge.ir.ops.arith import AddI, MulI
+from ptxforge.ir.ops.cast import ExtSI, ExtUI
+from ptxforge.ir.rewriter import constant_of
 from ptxforge.language import descriptor as language
 from ptxforge.language import types as L
 from ptxforge.support.descriptor import ALIGNMENT, MAX_RANK, PADDINGS
 from ptxforge.support.errors import TypeMismatchError
+from ptxforge.support.promises import Promise
 
 _SELF = language.tensor_descriptor
 
@@ -45,6 +51,9 @@ def make_tensor_descriptor(ctx, base, shape, strides, block_shape, padding_optio
     given = integers(ctx, strides, "strides", len(box))
     steps = tuple(cast(ctx, stride, L.int64) for stride in given)
     _check_strides(ctx, steps, element)
+    _expect(ctx, base.value)
+    for dimension, stride in enumerate(given[:-1]):
+        _expect(ctx, stride.value, dimension, element.itemsize)
     for scalar in (*steps[:-1], *given[:-1]):  # as int64, and as it was given: it may be a size, too
         _promise(ctx, scalar.value, ALIGNMENT // element.itemsize)
     _promise(ctx, base.value, ALIGNMENT)
@@ -90,6 +99,56 @@ def _promise(ctx: Context, value: Value, divisor: int) -> None:
     if notes is None or home is not ctx.builder.block or divisor <= known:
         return
     notes["divisibility"] = divisor if isinstance(value, BlockArgument) else (divisor,)
+
+
+_MOST_TERMS = 16
+"""Of a stride that launches compute."""
+
+
+def _expect(ctx: Context, value: Value, dimension: int = -1, unit: int = 1) -> None:
+    """Have launches check what :func:`_promise` is about to say of a base or a stride, where that is made of
+    nothing but parameters whenever the kernel runs, and these do not say it themselves."""
+    function = ctx.builder.block.parent
+    terms = _terms(value) if isinstance(function, Function) else None
+    if terms is None:
+        return
+    known = math.gcd(*(math.prod(_divisor(factor) for factor in term) for term in terms))
+    entry = " + ".join("*".join(str(getattr(f, "name", f)) for f in term if f != 1) or "1" for term in terms)
+    promise = Promise(entry, dimension, unit)
+    if known % promise.divisor:
+        function.promises.append(promise)
+
+
+def _terms(value: Value) -> list[tuple[BlockArgument | int, ...]] | None:
+    """A scalar as a sum of products of parameters and numbers; ``None`` for any other. (Wrapping changes no
+    remainder of a power of two.)"""
+    if isinstance(value, BlockArgument):
+        return [(value,)] if isinstance(value.block.parent, Function) else None
+    number = constant_of(value)
+    if number is not None:
+        return [(int(number),)]
+    op = value.defining_op
+    combined = _COMBINED.get(type(op))
+    parts = [_terms(x) for x in op.operands] if combined else [None]
+    if None in parts:
+        return None
+    terms = combined(parts)
+    return terms if len(terms) <= _MOST_TERMS else None
+
+
+def _product(parts: list[list[tuple]]) -> list[tuple]:
+    return [sum(factors, ()) for factors in itertools.product(*parts)]
+
+
+_COMBINED: dict[type[Operation], Callable[[list[list[tuple]]], list[tuple]]] = {
+    AddI: lambda parts: sum(parts, []), MulI: _product, ExtSI: _product, ExtUI: _product,
+}  # fmt: skip
+"""The terms of a result, of those of its operands."""
+
+
+def _divisor(factor: BlockArgument | int) -> int:
+    """A power of two that divides a parameter, as far as is known, or the number itself."""
+    return factor if isinstance(factor, int) else factor.attributes.get("divisibility", 1)
 
 
 def descriptor_argument(value: Any, name: str) -> Descriptor:
