@@ -1,5 +1,5 @@
-"""Numbers of the machines, and the thresholds that follow from them: every tuning constant of the compiler,
-once, with its unit.
+"""Numbers of the machines, and the thresholds that follow from them: every constant that says what pays,
+once, with its unit. (How far an analysis looks before it gives up stands where it looks.)
 
 What a target *can* do is in :mod:`~ptxforge.support.target`; here is how much, how fast and from where on it
 pays. Facts come from the CUDA C++ Programming Guide ("Compute Capabilities") and the PTX ISA; the rest was
