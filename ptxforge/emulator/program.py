@@ -19,22 +19,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from ptxforge.emulator import registry
-from ptxforge.emulator.parser import (
-    TYPE_BITS,
-    Function,
-    Immediate,
-    Instruction,
-    Label,
-    Memory,
-    Module,
-    Pair,
-    Register,
-    Sink,
-    Symbol,
-    Variable,
-    Vector,
-)
+from ptxforge.emulator import parser, registry
 from ptxforge.support.errors import EmulatorError
 
 SHARED_BASE = 1024
@@ -53,7 +38,7 @@ _MAX_INLINED = 200_000
 class Block:
     """A basic block. ``next`` is the block after it in the text (None at the end of the function)."""
 
-    instructions: list[Instruction]
+    instructions: list[parser.Instruction]
     index: int = -1
     next: Block | None = None
     targets: dict[str, Block] = field(default_factory=dict)
@@ -67,7 +52,7 @@ class Block:
         return found + [block for block in self.targets.values() if block not in found]
 
 
-def _always_leaves(last: Instruction) -> bool:
+def _always_leaves(last: parser.Instruction) -> bool:
     return last.family.role == "branch" and last.predicate is None
 
 
@@ -76,13 +61,13 @@ class Program:
     """An entry function ready for translation: ``blocks[0]`` is where threads start."""
 
     name: str
-    module: Module
-    entry: Function
+    module: parser.Module
+    entry: parser.Function
     blocks: list[Block]
     registers: dict[str, str]
     locations: dict[str, tuple[str, int]]
     """Symbol -> (space, address): shared and local variables; ``("frame", size)`` for call parameters."""
-    params: dict[str, tuple[int, Variable]]
+    params: dict[str, tuple[int, parser.Variable]]
     static_shared: int
     local_bytes: int
     constants: dict[str, int]
@@ -114,7 +99,7 @@ class Program:
         return counts
 
 
-def build(module: Module, name: str) -> Program:
+def build(module: parser.Module, name: str) -> Program:
     """Lower one entry of ``module``. Raises :class:`EmulatorError` with the PTX line for what cannot
     be run.
     """
@@ -140,7 +125,7 @@ def build(module: Module, name: str) -> Program:
         layout.shared,
         layout.local,
         _constants(blocks + unreachable),
-        sum(isinstance(item, Instruction) for item in body),
+        sum(isinstance(item, parser.Instruction) for item in body),
         unreachable,
     )
 
@@ -155,7 +140,7 @@ def _others(start: Block, reachable: list[Block]) -> list[Block]:
     return found
 
 
-def _parameter_offsets(entry: Function) -> dict[str, tuple[int, Variable]]:
+def _parameter_offsets(entry: parser.Function) -> dict[str, tuple[int, parser.Variable]]:
     offset, found = 0, {}
     for variable in entry.params:
         align = max(variable.align, 1)
@@ -167,7 +152,7 @@ def _parameter_offsets(entry: Function) -> dict[str, tuple[int, Variable]]:
 
 def _resolve(body: list) -> None:
     for item in body:
-        if isinstance(item, Instruction) and item.family is None:
+        if isinstance(item, parser.Instruction) and item.family is None:
             item.family = registry.lookup(item.opcode)
             if item.family is None:
                 raise EmulatorError(f"PTX line {item.line}: unknown instruction {item.opcode}")
@@ -177,15 +162,15 @@ def _resolve(body: list) -> None:
 class _Inliner:
     """Copies bodies of called functions into the caller; every call gets names of its own."""
 
-    def __init__(self, module: Module):
+    def __init__(self, module: parser.Module):
         self.module = module
         self.registers: dict[str, str] = {}
-        self.variables: dict[str, Variable] = {}
+        self.variables: dict[str, parser.Variable] = {}
         self.branch_targets: dict[str, list[str]] = {}
         self.serial = 0
         self.size = 0
 
-    def entry(self, function: Function) -> list:
+    def entry(self, function: parser.Function) -> list:
         self.registers.update(function.registers)
         self.variables.update(function.variables)
         self.branch_targets.update(function.branch_targets)
@@ -204,10 +189,10 @@ class _Inliner:
             raise EmulatorError(f"{stack[0]} is too large after its device functions are inlined")
         return out
 
-    def called(self, item: object) -> Function | None:
-        if not isinstance(item, Instruction) or item.parts[0] != "call":
+    def called(self, item: object) -> parser.Function | None:
+        if not isinstance(item, parser.Instruction) or item.parts[0] != "call":
             return None
-        name = next((operand.name for operand in item.operands if isinstance(operand, Symbol)), None)
+        name = next((operand.name for operand in item.operands if isinstance(operand, parser.Symbol)), None)
         if name is None:
             raise EmulatorError(f"PTX line {item.line}: indirect calls are not supported")
         if name in BUILTINS:
@@ -217,7 +202,7 @@ class _Inliner:
             raise EmulatorError(f"PTX line {item.line}: call of the undefined function {name}")
         return function
 
-    def inline(self, call: Instruction, function: Function, stack: tuple[str, ...]) -> list:
+    def inline(self, call: parser.Instruction, function: parser.Function, stack: tuple[str, ...]) -> list:
         if function.name in stack:
             raise EmulatorError(f"PTX line {call.line}: recursive call of {function.name} is not supported")
         self.serial += 1
@@ -231,7 +216,7 @@ class _Inliner:
             self.variables[names[name]] = replace(variable, name=names[name])
         for label, targets in function.branch_targets.items():
             self.branch_targets[label + suffix] = [target + suffix for target in targets]
-        labels = {item.name for item in function.body if isinstance(item, Label)} | set(
+        labels = {item.name for item in function.body if isinstance(item, parser.Label)} | set(
             function.branch_targets
         )
         names.update({label: label + suffix for label in labels})
@@ -242,26 +227,26 @@ class _Inliner:
             *self.skip_when_predicated_off(call, end),
             *before,
             *self.expand(body, stack + (function.name,)),
-            Label(after, call.line),
+            parser.Label(after, call.line),
             *behind,
-            Label(end, call.line),
+            parser.Label(end, call.line),
         ]
 
     @staticmethod
-    def skip_when_predicated_off(call: Instruction, end: str) -> list:
+    def skip_when_predicated_off(call: parser.Instruction, end: str) -> list:
         if call.predicate is None:
             return []
         inverse = replace(call.predicate, negated=not call.predicate.negated)
-        return [Instruction("bra", ("bra",), (Symbol(end),), inverse, call.line, call.source)]
+        return [parser.Instruction("bra", ("bra",), (parser.Symbol(end),), inverse, call.line, call.source)]
 
     def pass_parameters(
-        self, call: Instruction, function: Function, suffix: str
-    ) -> tuple[dict[str, str], list[Instruction], list[Instruction]]:
+        self, call: parser.Instruction, function: parser.Function, suffix: str
+    ) -> tuple[dict[str, str], list[parser.Instruction], list[parser.Instruction]]:
         """How a call binds a function's parameters: new names of those in ``.param`` variables of the caller,
         and instructions before and behind the body that move the others.
         """
-        lists = [operand.elements for operand in call.operands if isinstance(operand, Vector)]
-        results = lists.pop(0) if isinstance(call.operands[0], Vector) else ()
+        lists = [operand.elements for operand in call.operands if isinstance(operand, parser.Vector)]
+        results = lists.pop(0) if isinstance(call.operands[0], parser.Vector) else ()
         arguments = lists[0] if lists else ()
         if len(results) != len(function.returns) or len(arguments) != len(function.params):
             raise EmulatorError(
@@ -277,35 +262,38 @@ class _Inliner:
             self.move(call, formal, actual, place)
             for formal, actual in zip(function.returns, results)
             if (place := self.place(formal, actual, names, suffix)) is not None
-            and not isinstance(actual, Sink)
+            and not isinstance(actual, parser.Sink)
         ]
         return names, before, behind
 
-    def place(self, formal: Variable, actual: object, names: dict[str, str], suffix: str) -> object:
+    def place(self, formal: parser.Variable, actual: object, names: dict[str, str], suffix: str) -> object:
         """The operand that holds a parameter inside the body; None when it is the caller's own variable."""
         if formal.space == "reg":
             self.registers[formal.name + suffix] = formal.type
-            return Register(formal.name + suffix, TYPE_BITS[formal.type])
-        if isinstance(actual, Symbol):
+            return parser.Register(formal.name + suffix, parser.TYPE_BITS[formal.type])
+        if isinstance(actual, parser.Symbol):
             names[formal.name] = actual.name
             return None
         names[formal.name] = formal.name + suffix
         self.variables[names[formal.name]] = replace(formal, name=names[formal.name])
-        return Symbol(names[formal.name])
+        return parser.Symbol(names[formal.name])
 
-    def move(self, call: Instruction, formal: Variable, target: object, source: object) -> Instruction:
+    def move(
+        self, call: parser.Instruction, formal: parser.Variable, target: object, source: object
+    ) -> parser.Instruction:
         """``target = source`` between registers, literals and ``.param`` variables, of a parameter's type."""
         for one in (target, source):
-            if isinstance(one, Symbol) and getattr(self.variables.get(one.name), "space", "") != "param":
+            is_symbol = isinstance(one, parser.Symbol)
+            if is_symbol and getattr(self.variables.get(one.name), "space", "") != "param":
                 raise EmulatorError(f"PTX line {call.line}: {one.name} is no .param variable")
-        kind = "pred" if formal.type == "pred" else f"b{TYPE_BITS[formal.type]}"
-        if isinstance(target, Symbol):
-            opcode, operands = f"st.param.{kind}", (Memory(target), source)
-        elif isinstance(source, Symbol):
-            opcode, operands = f"ld.param.{kind}", (target, Memory(source))
+        kind = "pred" if formal.type == "pred" else f"b{parser.TYPE_BITS[formal.type]}"
+        if isinstance(target, parser.Symbol):
+            opcode, operands = f"st.param.{kind}", (parser.Memory(target), source)
+        elif isinstance(source, parser.Symbol):
+            opcode, operands = f"ld.param.{kind}", (target, parser.Memory(source))
         else:
             opcode, operands = f"mov.{kind}", (target, source)
-        return Instruction(opcode, tuple(opcode.split(".")), operands, None, call.line, call.source)
+        return parser.Instruction(opcode, tuple(opcode.split(".")), operands, None, call.line, call.source)
 
 
 class _Renamer:
@@ -315,13 +303,14 @@ class _Renamer:
         self.cache: dict[object, object] = {}
 
     def item(self, item: object, after: str) -> object:
-        if isinstance(item, Label):
-            return Label(self.names[item.name], item.line)
+        if isinstance(item, parser.Label):
+            return parser.Label(self.names[item.name], item.line)
         operands = tuple([self.operand(operand) for operand in item.operands])
         predicate = self.operand(item.predicate) if item.predicate else None
         if item.parts[0] == "ret":
-            return Instruction("bra", ("bra",), (Symbol(after),), predicate, item.line, item.source)
-        return Instruction(item.opcode, item.parts, operands, predicate, item.line, item.source)
+            end = parser.Symbol(after)
+            return parser.Instruction("bra", ("bra",), (end,), predicate, item.line, item.source)
+        return parser.Instruction(item.opcode, item.parts, operands, predicate, item.line, item.source)
 
     def operand(self, operand: object) -> object:
         found = self.cache.get(operand)
@@ -330,16 +319,16 @@ class _Renamer:
         return found
 
     def renamed(self, operand: object) -> object:
-        if isinstance(operand, Register):
+        if isinstance(operand, parser.Register):
             return replace(operand, name=operand.name + self.suffix) if operand.bits else operand
-        if isinstance(operand, Symbol):
-            return Symbol(self.names.get(operand.name, operand.name), operand.offset)
-        if isinstance(operand, Vector):
-            return Vector(tuple(self.operand(element) for element in operand.elements))
-        if isinstance(operand, Pair):
-            return Pair(self.operand(operand.first), self.operand(operand.second))
-        if isinstance(operand, Memory):
-            return Memory(
+        if isinstance(operand, parser.Symbol):
+            return parser.Symbol(self.names.get(operand.name, operand.name), operand.offset)
+        if isinstance(operand, parser.Vector):
+            return parser.Vector(tuple(self.operand(element) for element in operand.elements))
+        if isinstance(operand, parser.Pair):
+            return parser.Pair(self.operand(operand.first), self.operand(operand.second))
+        if isinstance(operand, parser.Memory):
+            return parser.Memory(
                 self.operand(operand.base), operand.offset, tuple(self.operand(e) for e in operand.extra)
             )
         return operand
@@ -349,7 +338,7 @@ class _Renamer:
 class _Layout:
     """Gives addresses to shared and local variables. Extern shared arrays start where the static ones end."""
 
-    def __init__(self, module: Module, variables: dict[str, Variable]):
+    def __init__(self, module: parser.Module, variables: dict[str, parser.Variable]):
         self.locations: dict[str, tuple[str, int]] = {}
         self.shared, self.local = 0, 0
         everything = list(variables.values()) + [
@@ -387,7 +376,7 @@ def _cut(body: list, tables: dict[str, list[str]]) -> Block:
     blocks, labelled, pending = [Block([])], {}, []
     for item in body:
         current = blocks[-1]
-        if isinstance(item, Label):
+        if isinstance(item, parser.Label):
             if item.name in referenced:
                 if current.instructions:
                     blocks.append(current := Block([]))
@@ -406,30 +395,31 @@ def _cut(body: list, tables: dict[str, list[str]]) -> Block:
     return blocks[0]
 
 
-def _target(labelled: dict[str, Block], name: str, item: Instruction) -> Block:
+def _target(labelled: dict[str, Block], name: str, item: parser.Instruction) -> Block:
     if name not in labelled:
         raise EmulatorError(f"PTX line {item.line}: no label {name}")
     return labelled[name]
 
 
-def _branch_labels(item: Instruction, tables: dict[str, list[str]]) -> list[str]:
+def _branch_labels(item: parser.Instruction, tables: dict[str, list[str]]) -> list[str]:
     if item.parts[0] == "bra":
         return [_label_of(item)]
     if item.parts[0] == "brx":
-        if len(item.operands) != 2 or not isinstance(item.operands[1], (Symbol, Vector)):
+        if len(item.operands) != 2 or not isinstance(item.operands[1], (parser.Symbol, parser.Vector)):
             raise EmulatorError(f"PTX line {item.line}: {item.opcode} needs an index and a list of labels")
         table = item.operands[1]
-        if isinstance(table, Vector):
+        if isinstance(table, parser.Vector):
             return [element.name for element in table.elements]
         if table.name not in tables:
             raise EmulatorError(f"PTX line {item.line}: no .branchtargets {table.name}")
-        item.operands = (item.operands[0], Vector(tuple(Symbol(name) for name in tables[table.name])))
+        labels = tuple(map(parser.Symbol, tables[table.name]))
+        item.operands = (item.operands[0], parser.Vector(labels))
         return tables[table.name]
     return []
 
 
-def _label_of(item: Instruction) -> str:
-    if len(item.operands) != 1 or not isinstance(item.operands[0], Symbol):
+def _label_of(item: parser.Instruction) -> str:
+    if len(item.operands) != 1 or not isinstance(item.operands[0], parser.Symbol):
         raise EmulatorError(f"PTX line {item.line}: {item.opcode} needs a label")
     return item.operands[0].name
 
@@ -437,7 +427,7 @@ def _label_of(item: Instruction) -> str:
 def _referenced_labels(body: list, tables: dict[str, list[str]]) -> set[str]:
     found = {name for names in tables.values() for name in names}
     for item in body:
-        if isinstance(item, Instruction) and item.parts[0] == "bra":
+        if isinstance(item, parser.Instruction) and item.parts[0] == "bra":
             found.add(_label_of(item))
     return found
 
@@ -575,7 +565,7 @@ def _mark_polls(blocks: list[Block]) -> None:
         block.polls = block.loop_depth > 0 and any(_polls(item) for item in block.instructions)
 
 
-def _polls(item: Instruction) -> bool:
+def _polls(item: parser.Instruction) -> bool:
     return item.family.polls or item.parts[0] == "ld" and item.has("volatile", "acquire", "relaxed", "mmio")
 
 
@@ -589,7 +579,7 @@ def _constants(blocks: list[Block]) -> dict[str, int]:
             for register in registers_of(item.family.definitions(item)):
                 if (
                     register.name in found
-                    or not isinstance(literal, Immediate)
+                    or not isinstance(literal, parser.Immediate)
                     or literal.kind != "i"
                     or item.predicate is not None
                 ):
@@ -599,18 +589,18 @@ def _constants(blocks: list[Block]) -> dict[str, int]:
     return {name: value for name, value in found.items() if name not in dropped}
 
 
-def registers_of(operands: tuple) -> list[Register]:
+def registers_of(operands: tuple) -> list[parser.Register]:
     """All registers inside operands, addresses included."""
     found, work = [], list(operands)
     while work:
         operand = work.pop()
-        if isinstance(operand, Register):
+        if isinstance(operand, parser.Register):
             found.append(operand)
-        elif isinstance(operand, Vector):
+        elif isinstance(operand, parser.Vector):
             work.extend(operand.elements)
-        elif isinstance(operand, Pair):
+        elif isinstance(operand, parser.Pair):
             work += [operand.first, operand.second]
-        elif isinstance(operand, Memory):
+        elif isinstance(operand, parser.Memory):
             work.append(operand.base)
             work.extend(operand.extra)
     return found

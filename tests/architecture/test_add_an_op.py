@@ -17,7 +17,6 @@ from ptxforge.codegen_ptx.lowering import LOWERINGS
 from ptxforge.compiler import build_ir
 from ptxforge.frontend.semantics.registry import SEMANTICS
 from ptxforge.interpreter import HANDLERS
-from ptxforge.ir import definition
 from ptxforge.ir.definition import REGISTRY
 
 PAGE = Path(__file__).parents[2] / "docs" / "add-an-op.md"
@@ -46,8 +45,7 @@ def page_followed():
     for name, text in blocks():
         module = importlib.import_module(name)
         known = set(vars(module))
-        lacking = {key: value for key, value in vars(definition).items() if key not in known}
-        exec(compile(text, str(PAGE), "exec"), vars(module) | lacking, new := {})
+        exec(compile(text, str(PAGE), "exec"), dict(vars(module)), new := {})
         for key, value in new.items():
             assert key not in known or key in ("reverse_bits", "prefetch"), key
             setattr(module, key, value)

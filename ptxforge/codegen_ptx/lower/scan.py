@@ -24,22 +24,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from ptxforge.codegen_ptx.lower import exchange
 from ptxforge.codegen_ptx.lower.arith import choose
 from ptxforge.codegen_ptx.lower.combining import Columns, Combiner
-from ptxforge.codegen_ptx.lower.exchange import (
-    barrier,
-    butterfly,
-    cluster_barrier,
-    cta_rank,
-    from_word,
-    load_words,
-    shared_address,
-    shared_bases,
-    shuffle_entries,
-    store_words,
-    to_word,
-    word_class,
-)  # fmt: skip
 from ptxforge.codegen_ptx.lower.indices import (
     lane_id,
     linear_of,
@@ -200,8 +187,8 @@ class _Scanner:
 
     def _chosen_predicate(self, condition, x, y):
         b = self.b
-        word = choose(b, condition, to_word(b, x, self.elements[0]), to_word(b, y, self.elements[0]), "r")
-        return b.pure("setp.ne.b32 %s, %s, 0;", "p", word)
+        words = [exchange.to_word(b, value, self.elements[0]) for value in (x, y)]
+        return b.pure("setp.ne.b32 %s, %s, 0;", "p", choose(b, condition, *words, "r"))
 
     def _apply_prefixes(self) -> None:
         done = self._finish_lanes() if self.lane_scan is not None else {}
@@ -265,13 +252,13 @@ class _Scanner:
             pairs = [self._where(reached[i], new, old) for new, old in zip(zip(*combined), zip(*running))]
             running = [list(x) for x in zip(*pairs)]
         self.lane_scan = _LaneScan(running, step, reached[0])
-        self.totals = [shuffle_entries(b, "idx", x, e, end) for x, e in zip(running, self.elements)]
+        self.totals = [exchange.shuffle_entries(b, "idx", x, e, end) for x, e in zip(running, self.elements)]
         return level + count
 
     def _from_lane(self, values: Columns, distance: int) -> Columns:
         """What the lane that stands ``distance`` lanes before this one has."""
         mode = "down" if self.reverse else "up"
-        return [shuffle_entries(self.b, mode, x, e, distance) for x, e in zip(values, self.elements)]
+        return [exchange.shuffle_entries(self.b, mode, x, e, distance) for x, e in zip(values, self.elements)]
 
     def _finish_lanes(self) -> dict[int, tuple]:
         """Turn inclusive results into prefixes of the lanes; the results of the cells' last registers, by
@@ -295,7 +282,7 @@ class _Scanner:
 
     def _merge_lanes(self, bit: int) -> None:
         """A lane bit: each block merges with that of the neighbour lane."""
-        others = [butterfly(self.b, t, e, 1 << bit) for t, e in zip(self.totals, self.elements)]
+        others = [exchange.butterfly(self.b, t, e, 1 << bit) for t, e in zip(self.totals, self.elements)]
         upper = thread_bit(self.b, 1 << bit)
         if self.reverse:
             upper = self.b.negate(upper)
@@ -319,7 +306,7 @@ class _Scanner:
         """A run of warp bits: totals go through scratch memory. Returns the level after the run."""
         count = next(n for first, n in warp_runs(self.layout, self.op.axis) if first == level)
         if any(first < level for first, _ in warp_runs(self.layout, self.op.axis)):
-            barrier(self.b)
+            exchange.barrier(self.b)
         totals = self._all_totals(level, count)
         self._put_in_front(totals, self._rank(level, count))
         return level + count
@@ -356,7 +343,7 @@ class _Scanner:
         # Lanes of lower levels hold the same totals by now; those of higher levels have their own.
         merged = sum(1 << bit for name, bit in self.levels[:level] if name == LANE)
         starts = self._write_totals(self.op.scratch_offset, level, merged)
-        barrier(self.b)
+        exchange.barrier(self.b)
         return self._read_totals(starts, level, count)
 
     def _write_totals(self, start: int, level: int, merged: int) -> list[int]:
@@ -369,8 +356,9 @@ class _Scanner:
             size = container_bytes(element.bits)
             thread = thread_xor(b, [self._slot(c, level) * size for c in self._thread_columns()])
             for block, x in zip(self.blocks, total):
-                address = shared_address(b, thread, start + self._slot(self._key(block), level) * size)
-                store_words(b, address, [to_word(b, x, element)], owns)
+                place = start + self._slot(self._key(block), level) * size
+                address = exchange.shared_address(b, thread, place)
+                exchange.store_words(b, address, [exchange.to_word(b, x, element)], owns)
             starts.append(start)
             start += max(size << (self.layout.out_bits_total - level), 8)
         return starts
@@ -387,9 +375,9 @@ class _Scanner:
             for block in self.blocks:
                 for warp in range(1 << count):
                     flat = self._key(block) & ~along | warp << (level + self.shift)
-                    address = shared_address(b, thread, start + self._slot(flat, level) * size, base)
-                    (word,) = load_words(b, address, 1, word_class(element), head)
-                    result[warp][k].append(from_word(b, word, element))
+                    address = exchange.shared_address(b, thread, start + self._slot(flat, level) * size, base)
+                    (word,) = exchange.load_words(b, address, 1, exchange.word_class(element), head)
+                    result[warp][k].append(exchange.from_word(b, word, element))
         return result
 
     # -- between CTAs --------------------------------------------------------------------------------------
@@ -402,13 +390,13 @@ class _Scanner:
         merged = sum(1 << threads[name] + bit for name, bit in self.levels if name in threads)
         own = scan_scratch_bytes(self.layout, op.axis, [element.bits for element in self.elements])
         starts = self._write_totals(op.scratch_offset + own, level, merged)
-        cluster_barrier(b)
-        bases = shared_bases(b, self.ctx.function.attributes["num_ctas"], op.ranks)
+        exchange.cluster_barrier(b)
+        bases = exchange.shared_bases(b, self.ctx.function.attributes["num_ctas"], op.ranks)
         totals = [self._read_totals(starts, level, 0, base)[0] for base in bases]
-        cluster_barrier(b)
+        exchange.cluster_barrier(b)
         lowest = op.ranks & -op.ranks
         with b.at_entry():
-            rank = masked(b, cta_rank(b), op.ranks)
+            rank = masked(b, exchange.cta_rank(b), op.ranks)
             rank = b.pure("shr.u32 %s, %s, %s;", "r", rank, lowest.bit_length() - 1)
             if self.reverse:
                 rank = b.pure("xor.b32 %s, %s, %s;", "r", rank, len(bases) - 1)

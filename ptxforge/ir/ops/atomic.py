@@ -2,21 +2,9 @@
 
 from __future__ import annotations
 
+from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
-from ptxforge.ir.definition import (
-    ANCHOR,
-    BOOL,
-    ELEMENTWISE,
-    NUMBER_OR_POINTER,
-    Effects,
-    MemoryAccess,
-    attribute,
-    define,
-    gives_type_of,
-    operand,
-    same_operand_types,
-)
 from ptxforge.layouts.scratch import atomic_scratch_bytes
 from ptxforge.support import machine
 from ptxforge.support.errors import VerificationError
@@ -28,10 +16,10 @@ SCOPES = ("cta", "gpu", "sys")
 
 
 _GLOBAL = frozenset({"global"})
-ATOMIC = Effects(reads=_GLOBAL, writes=_GLOBAL, other=True, may_wait=True)
+ATOMIC = D.Effects(reads=_GLOBAL, writes=_GLOBAL, other=True, may_wait=True)
 
 
-class Atomic(MemoryAccess):
+class Atomic(D.MemoryAccess):
     """Base of atomic accesses: threads that hold copies of an element get its old value from the one that did
     the access."""
 
@@ -43,7 +31,7 @@ class Atomic(MemoryAccess):
         return atomic_scratch_bytes(layout, T.element_type(type).bits, num_warps)
 
 
-@define("atomic_rmw", effects=ATOMIC, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
+@D.define("atomic_rmw", effects=ATOMIC, traits=[D.ELEMENTWISE, D.ANCHOR], shows_operand_types=True)
 class AtomicRMW(Atomic):
     """Atomically replace what ``pointer`` points at by ``kind(old, value)``; the result is the old value.
     ``fadd`` adds floats; ``max min`` are signed integers', ``umax umin`` unsigned ones', ``fmax fmin`` those
@@ -51,12 +39,12 @@ class AtomicRMW(Atomic):
     nothing and ``value`` says its type only; ``store`` reads nothing and its result has no meaning. Elements
     of a tensor are separate atomics in no particular order."""
 
-    value = operand(NUMBER_OR_POINTER)
-    mask = operand(BOOL, optional=True)
-    kind = attribute(RMW_KINDS)
-    sem = attribute(SEMANTICS, "acq_rel")
-    scope = attribute(SCOPES, "gpu")
-    scratch_offset = attribute(int, -1)
+    value = D.operand(D.NUMBER_OR_POINTER)
+    mask = D.operand(D.BOOL, optional=True)
+    kind = D.attribute(RMW_KINDS)
+    sem = D.attribute(SEMANTICS, "acq_rel")
+    scope = D.attribute(SCOPES, "gpu")
+    scratch_offset = D.attribute(int, -1)
 
     @property
     def is_silent(self) -> bool:
@@ -72,7 +60,7 @@ class AtomicRMW(Atomic):
             return machine.VECTOR_BYTES
         return 2 * element.bytes if element is T.F16 else element.bytes
 
-    infer = gives_type_of(1)
+    infer = D.gives_type_of(1)
 
     def order_of_sums(self):
         return ("atomic", str(T.element_type(self.value.type))) if self.kind == "fadd" else None
@@ -90,22 +78,22 @@ def _check_pointee(op: Operation, value: Value) -> None:
         raise VerificationError(f"'{op.name}' of {value.type} through {op.operands[0].type}")
 
 
-@define("atomic_cas", effects=ATOMIC, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
+@D.define("atomic_cas", effects=ATOMIC, traits=[D.ELEMENTWISE, D.ANCHOR], shows_operand_types=True)
 class AtomicCAS(Atomic):
     """Atomically store ``value`` where the old value equals ``compare`` (bitwise);
     the result is the old value."""
 
     takes_vectors = False
-    compare = operand(NUMBER_OR_POINTER)
-    value = operand(NUMBER_OR_POINTER)
-    sem = attribute(SEMANTICS, "acq_rel")
-    scope = attribute(SCOPES, "gpu")
-    scratch_offset = attribute(int, -1)
+    compare = D.operand(D.NUMBER_OR_POINTER)
+    value = D.operand(D.NUMBER_OR_POINTER)
+    sem = D.attribute(SEMANTICS, "acq_rel")
+    scope = D.attribute(SCOPES, "gpu")
+    scratch_offset = D.attribute(int, -1)
 
-    infer = gives_type_of(2)
+    infer = D.gives_type_of(2)
 
     def check(self):
-        same_operand_types(self, 1)
+        D.same_operand_types(self, 1)
         _check_pointee(self, self.value)
 
     @property

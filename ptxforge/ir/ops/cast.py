@@ -5,24 +5,10 @@ from __future__ import annotations
 import ml_dtypes
 import numpy as np
 
+from ptxforge.ir import definition as D
 from ptxforge.ir import facts
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import (
-    ADDRESSING,
-    ALL,
-    ALWAYS,
-    ELEMENTWISE,
-    EXPENSIVE,
-    FLOAT,
-    INT,
-    NUMBER_OR_POINTER,
-    POINTER,
-    SAME_MEMORY,
-    attribute,
-    define,
-    operand,
-)
 from ptxforge.ir.ops.arith import as_unsigned
 from ptxforge.support.errors import VerificationError
 
@@ -31,7 +17,7 @@ class Cast(Operation):
     """Base of conversions: the result's element type is given, shape and layout are the operand's.
     ``widens`` says whether it is wider than the operand's (or narrower), where the operation asks for it."""
 
-    traits = frozenset((ELEMENTWISE,))
+    traits = frozenset((D.ELEMENTWISE,))
     widens: bool | None = None
 
     def check(self):
@@ -58,11 +44,11 @@ class IntegerCast(Cast):
         return operands[0]
 
 
-@define("extsi", shows_operand_types=True, traits=[ADDRESSING], nonnegative_if=ALL)
+@D.define("extsi", shows_operand_types=True, traits=[D.ADDRESSING], nonnegative_if=D.ALL)
 class ExtSI(IntegerCast):
     """Widen an integer with its sign."""
 
-    x = operand(INT)
+    x = D.operand(D.INT)
     widens = True
 
     def evaluate(self, x):
@@ -71,22 +57,22 @@ class ExtSI(IntegerCast):
         return x.astype(self.target.numpy)
 
 
-@define("extui", shows_operand_types=True, nonnegative_if=ALWAYS)
+@D.define("extui", shows_operand_types=True, nonnegative_if=D.ALWAYS)
 class ExtUI(IntegerCast):
     """Widen an integer with zeros."""
 
-    x = operand(INT)
+    x = D.operand(D.INT)
     widens = True
 
     def evaluate(self, x):
         return as_unsigned(x).astype(self.target.numpy)
 
 
-@define("trunci", shows_operand_types=True)
+@D.define("trunci", shows_operand_types=True)
 class TruncI(IntegerCast):
     """Keep an integer's low bits."""
 
-    x = operand(INT)
+    x = D.operand(D.INT)
     widens = False
 
     def evaluate(self, x):
@@ -95,11 +81,11 @@ class TruncI(IntegerCast):
         return x.astype(self.target.numpy)
 
 
-@define("extf", shows_operand_types=True)
+@D.define("extf", shows_operand_types=True)
 class ExtF(Cast):
     """Widen a float (exact)."""
 
-    x = operand(FLOAT)
+    x = D.operand(D.FLOAT)
     widens = True
 
     def evaluate(self, x):
@@ -110,14 +96,14 @@ class ExtF(Cast):
         )
 
 
-@define("truncf", shows_operand_types=True, cost=EXPENSIVE)
+@D.define("truncf", shows_operand_types=True, cost=D.EXPENSIVE)
 class TruncF(Cast):
     """Narrow a float (or change between 16-bit or between 8-bit formats), rounding to nearest even (``rtne``)
     or towards zero (``rtz``). To an 8-bit float: values too large become the largest finite one, NaN stays
     NaN."""
 
-    x = operand(FLOAT)
-    rounding = attribute(("rtne", "rtz"), "rtne")
+    x = D.operand(D.FLOAT)
+    rounding = D.attribute(("rtne", "rtz"), "rtne")
 
     def evaluate(self, x):
         return convert_float(x, self.target, self.rounding)
@@ -165,21 +151,21 @@ def _f64_to_f32_odd(x: np.ndarray) -> np.ndarray:
     )
 
 
-@define("sitofp", shows_operand_types=True)
+@D.define("sitofp", shows_operand_types=True)
 class SIToFP(Cast):
     """Signed integer to float, round to nearest even."""
 
-    x = operand(INT)
+    x = D.operand(D.INT)
 
     def evaluate(self, x):
         return _integer_to_float(x, self.target)
 
 
-@define("uitofp", shows_operand_types=True)
+@D.define("uitofp", shows_operand_types=True)
 class UIToFP(Cast):
     """Unsigned integer to float, round to nearest even."""
 
-    x = operand(INT)
+    x = D.operand(D.INT)
 
     def evaluate(self, x):
         return _integer_to_float(as_unsigned(x), self.target)
@@ -204,11 +190,11 @@ def _int64_to_f64_odd(x: np.ndarray) -> np.ndarray:
     return np.where(negative, -short.astype(np.float64), short.astype(np.float64))
 
 
-@define("fptosi", shows_operand_types=True)
+@D.define("fptosi", shows_operand_types=True)
 class FPToSI(Cast):
     """Float to signed integer, towards zero; saturates, NaN gives 0 (``cvt.rzi``)."""
 
-    x = operand(FLOAT)
+    x = D.operand(D.FLOAT)
 
     def evaluate(self, x):
         return _float_to_integer(
@@ -216,11 +202,11 @@ class FPToSI(Cast):
         ).astype(self.target.numpy)
 
 
-@define("fptoui", shows_operand_types=True)
+@D.define("fptoui", shows_operand_types=True)
 class FPToUI(Cast):
     """Float to unsigned integer, towards zero; saturates, NaN gives 0 (``cvt.rzi``)."""
 
-    x = operand(FLOAT)
+    x = D.operand(D.FLOAT)
 
     def evaluate(self, x):
         unsigned = as_unsigned(np.zeros(1, self.target.numpy)).dtype
@@ -244,11 +230,11 @@ def _float_to_integer(x: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return np.where(wide <= float(info.min), dtype.type(info.min), result).astype(dtype)
 
 
-@define("bitcast", shows_operand_types=True, traits=[SAME_MEMORY])
+@D.define("bitcast", shows_operand_types=True, traits=[D.SAME_MEMORY])
 class Bitcast(Cast):
     """The same bits as another type of the same width (also between pointer types)."""
 
-    x = operand(NUMBER_OR_POINTER)
+    x = D.operand(D.NUMBER_OR_POINTER)
 
     def check(self):
         super().check()
@@ -271,11 +257,11 @@ class Bitcast(Cast):
         return x if is_integer else facts.unknown(self.result.type)
 
 
-@define("ptr_to_int", shows_operand_types=True)
+@D.define("ptr_to_int", shows_operand_types=True)
 class PtrToInt(Cast):
     """A pointer's address as ``i64``."""
 
-    x = operand(POINTER)
+    x = D.operand(D.POINTER)
 
     def evaluate(self, x):
         return x
@@ -284,11 +270,11 @@ class PtrToInt(Cast):
         return facts.addresses(operands[0], T.element_type(self.x.type).pointee.bytes)
 
 
-@define("int_to_ptr", shows_operand_types=True)
+@D.define("int_to_ptr", shows_operand_types=True)
 class IntToPtr(Cast):
     """An ``i64`` address as a pointer."""
 
-    x = operand(INT)
+    x = D.operand(D.INT)
 
     def evaluate(self, x):
         return x

@@ -4,76 +4,60 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ptxforge.ir import definition as D
 from ptxforge.ir.core import BlockArgument, Operation, Value
-from ptxforge.ir.definition import (
-    ADDRESSING,
-    ANY,
-    ORDERLESS,
-    PARTIAL,
-    SCALAR_BOOL,
-    SCALAR_INT,
-    SIDE_EFFECT,
-    TENSOR,
-    TERMINATOR,
-    attribute,
-    define,
-    gives,
-    operand,
-    operands,
-    region,
-)
 from ptxforge.support.errors import VerificationError
 
 
-@define("yield", traits=[TERMINATOR, ORDERLESS])
+@D.define("yield", traits=[D.TERMINATOR, D.ORDERLESS])
 class Yield(Operation):
     """Ends a region and gives its values to the enclosing operation."""
 
-    values = operands(ANY)
+    values = D.operands(D.ANY)
 
-    infer = gives()
+    infer = D.gives()
 
     def passes_to(self, index):
         parent = self.parent_op
         return parent.results[index] if isinstance(parent, Structured) else None
 
 
-@define("condition", traits=[TERMINATOR, ORDERLESS])
+@D.define("condition", traits=[D.TERMINATOR, D.ORDERLESS])
 class Condition(Operation):
     """Ends the first region of ``while``: go on with ``values`` while ``flag`` holds,
     else leave with them."""
 
-    flag = operand(SCALAR_BOOL)
-    values = operands(ANY)
+    flag = D.operand(D.SCALAR_BOOL)
+    values = D.operands(D.ANY)
 
-    infer = gives()
+    infer = D.gives()
 
     def passes_to(self, index):
         return self.parent_op.results[index - 1] if index else None
 
 
-@define("return", traits=[TERMINATOR])
+@D.define("return", traits=[D.TERMINATOR])
 class Return(Operation):
     """Ends the kernel. Only at the end of a function's body."""
 
-    infer = gives()
+    infer = D.gives()
 
 
-@define("recompute", effects=SIDE_EFFECT)
+@D.define("recompute", effects=D.SIDE_EFFECT)
 class Recompute(Operation):
     """From here on ``values``, tiles of indices that were computed in front of the loop before this, are
     computed again: they are not kept in registers across the loop (``recompute_indices``). Each is made of
     those named before it and of what is kept. Outside all control flow nothing else is kept that depends on
     the thread's number alone. No value changes."""
 
-    values = operands(TENSOR)
+    values = D.operands(D.TENSOR)
 
-    infer = gives()
+    infer = D.gives()
 
     def check(self):
         for value in self.values:
             op = value.defining_op
-            if op is None or op.parent is not self.parent or ADDRESSING not in op.traits:
+            if op is None or op.parent is not self.parent or D.ADDRESSING not in op.traits:
                 raise VerificationError("'recompute' of what is no index arithmetic of the same block")
 
 
@@ -81,7 +65,7 @@ class Structured(Operation):
     """Base of control flow: operations whose regions run in the program's course (unlike those that say how
     to combine two elements), and whose terminators give the results."""
 
-    traits = frozenset((ORDERLESS,))
+    traits = frozenset((D.ORDERLESS,))
 
 
 class Loop(Structured):
@@ -153,7 +137,7 @@ class Loop(Structured):
         self.erase_result(index)
 
 
-@define("for")
+@D.define("for")
 class For(Loop):
     """A counted loop:
     ``induction = lower; induction < upper (signed; unsigned never occurs); induction += step``.
@@ -174,23 +158,23 @@ class For(Loop):
 
     is_counted = True
 
-    lower = operand(SCALAR_INT)
-    upper = operand(SCALAR_INT)
-    step = operand(SCALAR_INT)
-    initial = operands(ANY)
-    num_stages = attribute(int, -1)
-    unroll = attribute(int, 1)
-    flatten = attribute(bool, False)
-    disable_licm = attribute(bool, False)
-    disallow_acc_multi_buffer = attribute(bool, False)
-    warp_specialize = attribute(bool, False)
-    rolled = attribute(bool, False)
-    accumulates_booleans = attribute(bool, False)
-    consumer_groups = attribute(int, 1)
-    last_stage = attribute(int, 0)
-    distance = attribute(int, 0)
-    peeled = attribute(bool, False)
-    body = region()
+    lower = D.operand(D.SCALAR_INT)
+    upper = D.operand(D.SCALAR_INT)
+    step = D.operand(D.SCALAR_INT)
+    initial = D.operands(D.ANY)
+    num_stages = D.attribute(int, -1)
+    unroll = D.attribute(int, 1)
+    flatten = D.attribute(bool, False)
+    disable_licm = D.attribute(bool, False)
+    disallow_acc_multi_buffer = D.attribute(bool, False)
+    warp_specialize = D.attribute(bool, False)
+    rolled = D.attribute(bool, False)
+    accumulates_booleans = D.attribute(bool, False)
+    consumer_groups = D.attribute(int, 1)
+    last_stage = D.attribute(int, 0)
+    distance = D.attribute(int, 0)
+    peeled = D.attribute(bool, False)
+    body = D.region()
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -215,29 +199,29 @@ class For(Loop):
         _check_yield(self, self.body, [r.type for r in self.results])
 
 
-@define("if")
+@D.define("if")
 class If(Structured):
     """Run the ``then`` region if ``condition`` holds, else the ``else`` region; both yield the results.
     The else region is always there (it may hold only ``yield``)."""
 
-    condition = operand(SCALAR_BOOL)
-    then_block = region()
-    else_block = region()
+    condition = D.operand(D.SCALAR_BOOL)
+    then_block = D.region()
+    else_block = D.region()
 
     def check(self):
         for block in (self.then_block, self.else_block):
             _check_yield(self, block, [r.type for r in self.results])
 
 
-@define("while", traits=[PARTIAL])
+@D.define("while", traits=[D.PARTIAL])
 class While(Loop):
     """A loop on a condition. Both regions take the carried values; ``before`` ends in
     ``condition flag, values…``, whose values go to ``body`` (or become the results), and ``body`` yields the
     next carried values."""
 
-    initial = operands(ANY)
-    before = region("condition")
-    body = region()
+    initial = D.operands(D.ANY)
+    before = D.region("condition")
+    body = D.region()
 
     @classmethod
     def infer(cls, operands, attributes):

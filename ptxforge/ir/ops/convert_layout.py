@@ -2,26 +2,17 @@
 
 from __future__ import annotations
 
+from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
-from ptxforge.ir.definition import (
-    ALL,
-    ANY_LAYOUT,
-    KEEPS_PLACES,
-    REARRANGING,
-    TENSOR,
-    attribute,
-    define,
-    operand,
-)
 from ptxforge.layouts import conversion
 from ptxforge.support import machine
 from ptxforge.support.errors import VerificationError
 
 
-@define(
-    "convert_layout", shows_operand_types=True, nonnegative_if=ALL,
-    traits=[ANY_LAYOUT, KEEPS_PLACES, REARRANGING],
+@D.define(
+    "convert_layout", shows_operand_types=True, nonnegative_if=D.ALL,
+    traits=[D.ANY_LAYOUT, D.KEEPS_PLACES, D.REARRANGING],
 )  # fmt: skip
 class ConvertLayout(Operation):
     """The same tensor distributed otherwise. How (registers, shuffles, shared memory) follows from the two
@@ -32,12 +23,12 @@ class ConvertLayout(Operation):
     does the conversion, part by part (``interleave_products`` decides).
     ``scratch_limit`` is how many bytes it stays below where its layouts let it pass in parts."""
 
-    x = operand(TENSOR)
-    scratch_offset = attribute(int, -1)
-    scratch_pitch = attribute(int, 0)
-    meets_before = attribute(bool, False)
-    with_store = attribute(bool, False)
-    scratch_limit = attribute(int, machine.CONVERSION_SCRATCH)
+    x = D.operand(D.TENSOR)
+    scratch_offset = D.attribute(int, -1)
+    scratch_pitch = D.attribute(int, 0)
+    meets_before = D.attribute(bool, False)
+    with_store = D.attribute(bool, False)
+    scratch_limit = D.attribute(int, machine.CONVERSION_SCRATCH)
 
     changes_layout = True
 

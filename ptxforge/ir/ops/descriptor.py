@@ -9,37 +9,23 @@ a load gives the padding of the descriptor's type for them.
 
 from __future__ import annotations
 
+from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation, Value
-from ptxforge.ir.definition import (
-    DESCRIPTOR,
-    INT_TENSOR,
-    POINTER,
-    READS_GLOBAL,
-    READS_WRITES_GLOBAL,
-    SCALAR_INT,
-    TENSOR,
-    WRITES_GLOBAL,
-    attribute,
-    define,
-    gives,
-    operand,
-    operands,
-)
 from ptxforge.ir.ops.memory import EVICTION, LOAD_CACHE, STORE_CACHE
 from ptxforge.support.errors import VerificationError
 
 REDUCTIONS = ("add", "fadd", "max", "min", "umax", "umin", "and", "or", "xor", "fmax", "fmin")
 
 
-@define("make_descriptor", removed_by="lower_descriptors", shows_operand_types=True)
+@D.define("make_descriptor", removed_by="lower_descriptors", shows_operand_types=True)
 class MakeDescriptor(Operation):
     """A descriptor of the tensor at ``base``: first its ``sizes`` (``i32``), then its strides (``i64``, in
     elements), one of each per dimension. ``base`` is aligned to 16 bytes, the last stride is the constant 1,
     and the others are multiples of 16 bytes."""
 
-    base = operand(POINTER)
-    numbers = operands(SCALAR_INT)
+    base = D.operand(D.POINTER)
+    numbers = D.operands(D.SCALAR_INT)
 
     def check(self):
         type = self.result.type
@@ -72,14 +58,14 @@ def _check_value(op: Operation, shape: tuple[int, ...]) -> None:
         raise VerificationError(f"'{op.name}' of {op.value.type} through {op.descriptor.type}")
 
 
-@define("descriptor_load", effects=READS_GLOBAL, removed_by="lower_descriptors", shows_operand_types=True)
+@D.define("descriptor_load", effects=D.READS_GLOBAL, removed_by="lower_descriptors", shows_operand_types=True)
 class DescriptorLoad(Operation):
     """The box that begins at ``offsets``."""
 
-    descriptor = operand(DESCRIPTOR)
-    offsets = operands(SCALAR_INT)
-    cache = attribute(LOAD_CACHE, "")
-    eviction = attribute(EVICTION, "")
+    descriptor = D.operand(D.DESCRIPTOR)
+    offsets = D.operands(D.SCALAR_INT)
+    cache = D.attribute(LOAD_CACHE, "")
+    eviction = D.attribute(EVICTION, "")
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -89,36 +75,41 @@ class DescriptorLoad(Operation):
         _check_offsets(self)
 
 
-@define("descriptor_store", effects=WRITES_GLOBAL, removed_by="lower_descriptors", shows_operand_types=True)
+@D.define(
+    "descriptor_store", effects=D.WRITES_GLOBAL, removed_by="lower_descriptors", shows_operand_types=True
+)
 class DescriptorStore(Operation):
     """Write ``value`` to the box that begins at ``offsets``."""
 
-    descriptor = operand(DESCRIPTOR)
-    value = operand(TENSOR)
-    offsets = operands(SCALAR_INT)
-    cache = attribute(STORE_CACHE, "")
-    eviction = attribute(EVICTION, "")
+    descriptor = D.operand(D.DESCRIPTOR)
+    value = D.operand(D.TENSOR)
+    offsets = D.operands(D.SCALAR_INT)
+    cache = D.attribute(STORE_CACHE, "")
+    eviction = D.attribute(EVICTION, "")
 
-    infer = gives()
+    infer = D.gives()
 
     def check(self):
         _check_offsets(self)
         _check_value(self, self.descriptor.type.shape)
 
 
-@define(
-    "descriptor_reduce", effects=READS_WRITES_GLOBAL, removed_by="lower_descriptors", shows_operand_types=True
+@D.define(
+    "descriptor_reduce",
+    effects=D.READS_WRITES_GLOBAL,
+    removed_by="lower_descriptors",
+    shows_operand_types=True,
 )
 class DescriptorReduce(Operation):
     """Replace each element of the box that begins at ``offsets`` by ``kind(old, value)``, atomically and
     without an order. Kinds are those of ``atomic_rmw``."""
 
-    descriptor = operand(DESCRIPTOR)
-    value = operand(TENSOR)
-    offsets = operands(SCALAR_INT)
-    kind = attribute(REDUCTIONS)
+    descriptor = D.operand(D.DESCRIPTOR)
+    value = D.operand(D.TENSOR)
+    offsets = D.operands(D.SCALAR_INT)
+    kind = D.attribute(REDUCTIONS)
 
-    infer = gives()
+    infer = D.gives()
 
     def check(self):
         _check_offsets(self)
@@ -135,13 +126,15 @@ def _check_rows(op: Operation) -> None:
         raise VerificationError(f"'{op.name}' needs a 1-D tensor of i32 as rows, not {op.rows.type}")
 
 
-@define("descriptor_gather", effects=READS_GLOBAL, removed_by="lower_descriptors", shows_operand_types=True)
+@D.define(
+    "descriptor_gather", effects=D.READS_GLOBAL, removed_by="lower_descriptors", shows_operand_types=True
+)
 class DescriptorGather(Operation):
     """The boxes of one row each at ``rows``, all from ``column`` on: a tensor of as many rows."""
 
-    descriptor = operand(DESCRIPTOR)
-    rows = operand(INT_TENSOR)
-    column = operand(SCALAR_INT)
+    descriptor = D.operand(D.DESCRIPTOR)
+    rows = D.operand(D.INT_TENSOR)
+    column = D.operand(D.SCALAR_INT)
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -152,17 +145,19 @@ class DescriptorGather(Operation):
         _check_rows(self)
 
 
-@define("descriptor_scatter", effects=WRITES_GLOBAL, removed_by="lower_descriptors", shows_operand_types=True)
+@D.define(
+    "descriptor_scatter", effects=D.WRITES_GLOBAL, removed_by="lower_descriptors", shows_operand_types=True
+)
 class DescriptorScatter(Operation):
     """Write the rows of ``value`` to the rows ``rows`` of the tensor, from ``column`` on. Of equal rows any
     one wins."""
 
-    descriptor = operand(DESCRIPTOR)
-    value = operand(TENSOR)
-    rows = operand(INT_TENSOR)
-    column = operand(SCALAR_INT)
+    descriptor = D.operand(D.DESCRIPTOR)
+    value = D.operand(D.TENSOR)
+    rows = D.operand(D.INT_TENSOR)
+    column = D.operand(D.SCALAR_INT)
 
-    infer = gives()
+    infer = D.gives()
 
     def check(self):
         _check_rows(self)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import ANCHOR, TENSOR, attribute, define, gives_type_of, operand
 from ptxforge.layouts.encodings import Mma
 from ptxforge.layouts.product_steps import fma_steps, mma_steps
 from ptxforge.support.errors import VerificationError
@@ -37,7 +37,7 @@ class Product(Operation):
         return "product", family, *elements, a.shape[-1], self.input_precision
 
 
-@define("dot", traits=[ANCHOR], shows_operand_types=True)
+@D.define("dot", traits=[D.ANCHOR], shows_operand_types=True)
 class Dot(Product):
     """``a @ b + c`` for ``[M, K] @ [K, N]``, or the same for each leading index of 3-D operands.
 
@@ -47,15 +47,15 @@ class Dot(Product):
     result. ``a_unsigned``/``b_unsigned`` say that integer operands are u8.
     """
 
-    a = operand(TENSOR)
-    b = operand(TENSOR)
-    c = operand(TENSOR)
-    input_precision = attribute(PRECISIONS, "tf32")
-    max_num_imprecise_acc = attribute(int, 0)
-    a_unsigned = attribute(bool, False)
-    b_unsigned = attribute(bool, False)
+    a = D.operand(D.TENSOR)
+    b = D.operand(D.TENSOR)
+    c = D.operand(D.TENSOR)
+    input_precision = D.attribute(PRECISIONS, "tf32")
+    max_num_imprecise_acc = D.attribute(int, 0)
+    a_unsigned = D.attribute(bool, False)
+    b_unsigned = D.attribute(bool, False)
 
-    infer = gives_type_of(2)
+    infer = D.gives_type_of(2)
 
     def check(self):
         a, b, c = self.a.type, self.b.type, self.c.type

@@ -30,18 +30,9 @@ from functools import lru_cache
 
 import attrs
 
+from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import (
-    ELEMENTWISE,
-    EXPENSIVE,
-    MAY_WAIT,
-    NUMBER_OR_POINTER,
-    PURE,
-    attribute,
-    define,
-    operands,
-)
 from ptxforge.support.errors import VerificationError
 
 WIDTHS = {"b": 1, "h": 16, "c": 16, "r": 32, "f": 32, "l": 64, "d": 64}
@@ -141,7 +132,9 @@ def problem_of(constraints: str, text: str, inputs: list[T.Type], results: list[
     return ""
 
 
-@define("inline_asm", effects=MAY_WAIT, traits=[ELEMENTWISE], shows_operand_types=True, cost=EXPENSIVE)
+@D.define(
+    "inline_asm", effects=D.MAY_WAIT, traits=[D.ELEMENTWISE], shows_operand_types=True, cost=D.EXPENSIVE
+)
 class InlineAsm(Operation):
     """The results of the PTX ``text``, run for every ``pack`` elements of the operands: which of them come
     together is not defined, and a group that is not full is filled up with anything. ``elements`` are the
@@ -150,13 +143,13 @@ class InlineAsm(Operation):
     ISA that the text needs; of a user's it is not known, and instructions up to CUDA 12.1's are let through.
     """
 
-    inputs = operands(NUMBER_OR_POINTER)
-    text = attribute(str)
-    constraints = attribute(str)
-    elements = attribute(tuple)
-    pack = attribute(int, 1)
-    pure = attribute(bool, True)
-    ptx_version = attribute(tuple, (8, 1))
+    inputs = D.operands(D.NUMBER_OR_POINTER)
+    text = D.attribute(str)
+    constraints = D.attribute(str)
+    elements = D.attribute(tuple)
+    pack = D.attribute(int, 1)
+    pure = D.attribute(bool, True)
+    ptx_version = D.attribute(tuple, (8, 1))
 
     @classmethod
     def infer(cls, operand_types, attributes):
@@ -173,7 +166,7 @@ class InlineAsm(Operation):
             raise VerificationError(f"'inline_asm': {problem}")
 
     def get_effects(self):
-        return PURE if self.pure else MAY_WAIT
+        return D.PURE if self.pure else D.MAY_WAIT
 
 
 def _element(name: str) -> T.Type:

@@ -10,16 +10,16 @@ import math
 
 import numpy as np
 
+from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
-from ptxforge.ir.definition import EXPENSIVE, FLOAT, INT, Elementwise, attribute, define, operand
 from ptxforge.ir.ops.arith import BinaryFloat
 from ptxforge.ir.ops.cast import convert_float
 
 
-class UnaryFloat(Elementwise):
+class UnaryFloat(D.Elementwise):
     """Base of float functions ``T -> T``. ``function`` is the numpy function (applied in f64 up to f32)."""
 
-    x = operand(FLOAT)
+    x = D.operand(D.FLOAT)
     function = None
 
     def evaluate(self, x):
@@ -27,7 +27,7 @@ class UnaryFloat(Elementwise):
             return type(self).function(x.astype(np.float64)).astype(x.dtype)
 
 
-@define("exp", cost=EXPENSIVE)
+@D.define("exp", cost=D.EXPENSIVE)
 class Exp(UnaryFloat):
     """e**x. f32: ``ex2.approx`` of x·log2(e), as Triton has it
     (relative error grows with |x|, 2 ulp near 0).
@@ -37,12 +37,12 @@ class Exp(UnaryFloat):
     thread's results: its test goes through the arguments in so many ways side by side; else for each
     result."""
 
-    flushes = attribute(bool, False)
-    together = attribute(tuple, ())
+    flushes = D.attribute(bool, False)
+    together = D.attribute(tuple, ())
     function = np.exp
 
 
-@define("exp2", cost=EXPENSIVE)
+@D.define("exp2", cost=D.EXPENSIVE)
 class Exp2(UnaryFloat):
     """2**x. f32 (in which narrower types are computed, too): ``ex2.approx.ftz``, so that results below
     2**-126 are 0."""
@@ -54,14 +54,14 @@ class Exp2(UnaryFloat):
         return result if x.dtype == np.float64 else np.where(x < -126, np.zeros_like(result), result)
 
 
-@define("log", cost=EXPENSIVE)
+@D.define("log", cost=D.EXPENSIVE)
 class Log(UnaryFloat):
     """Natural logarithm."""
 
     function = np.log
 
 
-@define("log2", cost=EXPENSIVE)
+@D.define("log2", cost=D.EXPENSIVE)
 class Log2(UnaryFloat):
     """Logarithm to base 2."""
 
@@ -72,59 +72,59 @@ class Periodic(UnaryFloat):
     """Base of functions of angles. The large ones among ``reduced_together`` of a thread's angles share a
     branch (``choose_sequences``)."""
 
-    reduced_together = attribute(int, 1)
+    reduced_together = D.attribute(int, 1)
 
 
-@define("sin", cost=EXPENSIVE)
+@D.define("sin", cost=D.EXPENSIVE)
 class Sin(Periodic):
     """Sine, for any argument (full range reduction)."""
 
     function = np.sin
 
 
-@define("cos", cost=EXPENSIVE)
+@D.define("cos", cost=D.EXPENSIVE)
 class Cos(Periodic):
     """Cosine, for any argument (full range reduction)."""
 
     function = np.cos
 
 
-@define("tan", cost=EXPENSIVE)
+@D.define("tan", cost=D.EXPENSIVE)
 class Tan(Periodic):
     """Tangent, for any argument (full range reduction)."""
 
     function = np.tan
 
 
-@define("tanh", cost=EXPENSIVE)
+@D.define("tanh", cost=D.EXPENSIVE)
 class Tanh(UnaryFloat):
     """Hyperbolic tangent."""
 
     function = np.tanh
 
 
-@define("erf", cost=EXPENSIVE)
+@D.define("erf", cost=D.EXPENSIVE)
 class Erf(UnaryFloat):
     """The error function."""
 
     function = staticmethod(np.vectorize(math.erf, otypes=[np.float64]))
 
 
-@define("sqrt", cost=EXPENSIVE)
+@D.define("sqrt", cost=D.EXPENSIVE)
 class Sqrt(UnaryFloat):
     """Square root. f32: ``sqrt.approx`` (1 ulp); ``sqrt_rn`` is the IEEE one. f64: exact rounding."""
 
     function = np.sqrt
 
 
-@define("sqrt_rn", cost=EXPENSIVE)
+@D.define("sqrt_rn", cost=D.EXPENSIVE)
 class SqrtRn(UnaryFloat):
     """Square root, rounded to nearest even (IEEE)."""
 
     function = np.sqrt
 
 
-@define("rsqrt", cost=EXPENSIVE)
+@D.define("rsqrt", cost=D.EXPENSIVE)
 class Rsqrt(UnaryFloat):
     """1/sqrt(x). f32: ``rsqrt.approx``."""
 
@@ -133,35 +133,35 @@ class Rsqrt(UnaryFloat):
         return 1.0 / np.sqrt(x)
 
 
-@define("floor")
+@D.define("floor")
 class Floor(UnaryFloat):
     """The largest integer not above x."""
 
     function = np.floor
 
 
-@define("ceil")
+@D.define("ceil")
 class Ceil(UnaryFloat):
     """The smallest integer not below x."""
 
     function = np.ceil
 
 
-@define("trunc")
+@D.define("trunc")
 class Trunc(UnaryFloat):
     """x without its fraction, towards zero."""
 
     function = np.trunc
 
 
-@define("rint")
+@D.define("rint")
 class Rint(UnaryFloat):
     """The nearest integer, ties to even."""
 
     function = np.rint
 
 
-@define("absf")
+@D.define("absf")
 class AbsF(UnaryFloat):
     """|x|: clears the sign, of a NaN too."""
 
@@ -169,43 +169,43 @@ class AbsF(UnaryFloat):
         return np.abs(x)
 
 
-@define("absi")
-class AbsI(Elementwise):
+@D.define("absi")
+class AbsI(D.Elementwise):
     """|x| of a signed integer; the most negative one stays itself."""
 
-    x = operand(INT)
+    x = D.operand(D.INT)
 
     def evaluate(self, x):
         return np.abs(x)
 
 
-@define("pow", cost=EXPENSIVE)
-class Pow(Elementwise):
+@D.define("pow", cost=D.EXPENSIVE)
+class Pow(D.Elementwise):
     """x**y, with C's rules for special values."""
 
-    x = operand(FLOAT)
-    y = operand(FLOAT)
+    x = D.operand(D.FLOAT)
+    y = D.operand(D.FLOAT)
 
     def evaluate(self, x, y):
         with np.errstate(all="ignore"):
             return np.power(x.astype(np.float64), y.astype(np.float64)).astype(x.dtype)
 
 
-@define("div_rn", cost=EXPENSIVE)
+@D.define("div_rn", cost=D.EXPENSIVE)
 class DivRn(BinaryFloat):
     """Float quotient, rounded to nearest even (IEEE)."""
 
     function = np.divide
 
 
-@define("fma")
-class Fma(Elementwise):
+@D.define("fma")
+class Fma(D.Elementwise):
     """x·y + z with one rounding; z - x·y or x·y - z where ``negated`` says ``product`` or ``addend``."""
 
-    x = operand(FLOAT)
-    y = operand(FLOAT)
-    z = operand(FLOAT)
-    negated = attribute(("", "product", "addend"), "")
+    x = D.operand(D.FLOAT)
+    y = D.operand(D.FLOAT)
+    z = D.operand(D.FLOAT)
+    negated = D.attribute(("", "product", "addend"), "")
 
     def evaluate(self, x, y, z):
         x = -x if self.negated == "product" else x
@@ -253,14 +253,14 @@ def _fma64(x: float, y: float, z: float) -> float:
 _FMA64 = np.vectorize(_fma64, otypes=[np.float64])
 
 
-@define("clampf")
-class ClampF(Elementwise):
+@D.define("clampf")
+class ClampF(D.Elementwise):
     """x limited to [low, high]; with ``propagate_nan`` a NaN in x stays a NaN, without it becomes ``low``."""
 
-    x = operand(FLOAT)
-    low = operand(FLOAT)
-    high = operand(FLOAT)
-    propagate_nan = attribute(bool, False)
+    x = D.operand(D.FLOAT)
+    low = D.operand(D.FLOAT)
+    high = D.operand(D.FLOAT)
+    propagate_nan = D.attribute(bool, False)
 
     def evaluate(self, x, low, high):
         with np.errstate(invalid="ignore"):

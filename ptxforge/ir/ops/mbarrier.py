@@ -24,103 +24,87 @@ from __future__ import annotations
 
 import math
 
+from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import (
-    ANCHOR,
-    MBARRIERS,
-    MEMDESC,
-    PHASE,
-    SCALAR_BOOL,
-    SCALAR_INT,
-    SIDE_EFFECT,
-    TENSOR_MAP,
-    TENSORS,
-    Effects,
-    attribute,
-    define,
-    gives,
-    operand,
-    operands,
-)
 from ptxforge.ir.ops.tensor_map import described
 from ptxforge.ir.warps import check_ranks
 from ptxforge.support.errors import VerificationError
 
-_LOAD = Effects(reads=frozenset({"global"}), writes=frozenset({"shared"}), other=True, starts=TENSORS)
+_LOAD = D.Effects(reads=frozenset({"global"}), writes=frozenset({"shared"}), other=True, starts=D.TENSORS)
 
 
-@define("barrier_init", effects=SIDE_EFFECT)
+@D.define("barrier_init", effects=D.SIDE_EFFECT)
 class BarrierInit(Operation):
     """Make mbarriers of ``count`` arrivals, in their first phase. A ``barrier`` must follow before others use
     them."""
 
-    barriers = operand(MBARRIERS)
-    count = attribute(int, 1)
+    barriers = D.operand(D.MBARRIERS)
+    count = D.attribute(int, 1)
 
-    infer = gives()
+    infer = D.gives()
 
 
-@define("barrier_inval", effects=SIDE_EFFECT)
+@D.define("barrier_inval", effects=D.SIDE_EFFECT)
 class BarrierInval(Operation):
     """The memory of mbarriers serves other purposes, or new mbarriers, from here on. All threads must have
     waited for the last time, and met in a ``barrier`` since."""
 
-    barriers = operand(MBARRIERS)
+    barriers = D.operand(D.MBARRIERS)
 
-    infer = gives()
+    infer = D.gives()
 
 
-@define("barrier_expect", effects=Effects(other=True, starts=TENSORS))
+@D.define("barrier_expect", effects=D.Effects(other=True, starts=D.TENSORS))
 class BarrierExpect(Operation):
     """Arrive at an mbarrier, once for the whole block, and tell it how many ``bytes`` copies will bring in
     this phase: those that take the token, which stands for it. Nothing happens where ``flag`` does not
     hold."""
 
-    barrier = operand(MBARRIERS)
-    flag = operand(SCALAR_BOOL, optional=True)
-    bytes = attribute(int)
+    barrier = D.operand(D.MBARRIERS)
+    flag = D.operand(D.SCALAR_BOOL, optional=True)
+    bytes = D.attribute(int)
 
-    infer = gives(T.TokenType(TENSORS))
+    infer = D.gives(T.TokenType(D.TENSORS))
 
     def check(self):
         copies = [user for user in self.result.users if isinstance(user, TensorLoad)]
-        tiles = [value.type for copy in copies for value in copy.operands if MEMDESC.holds(value.type)]
+        tiles = [value.type for copy in copies for value in copy.operands if D.MEMDESC.holds(value.type)]
         brought = sum(tile.bytes for tile in tiles)
         if brought != self.bytes:
             raise VerificationError(f"copies bring {brought} of the {self.bytes} bytes that are expected")
 
 
-@define("barrier_arrive", effects=Effects(other=True, signals=TENSORS))
+@D.define("barrier_arrive", effects=D.Effects(other=True, signals=D.TENSORS))
 class BarrierArrive(Operation):
     """Arrive at an mbarrier, once for each warp (which has waited for what it read), unless ``flag`` does not
     hold; and at that of other CTAs of the cluster: ``peers`` are their ranks, xor the own one."""
 
-    barrier = operand(MBARRIERS)
-    flag = operand(SCALAR_BOOL, optional=True)
-    peers = attribute(tuple, ())
+    barrier = D.operand(D.MBARRIERS)
+    flag = D.operand(D.SCALAR_BOOL, optional=True)
+    peers = D.attribute(tuple, ())
 
-    infer = gives()
+    infer = D.gives()
 
     def check(self):
         if self.peers:
             check_ranks(self, self.peers, "peers")
 
 
-@define("barrier_wait", effects=Effects(other=True, finishes=TENSORS))
+@D.define("barrier_wait", effects=D.Effects(other=True, finishes=D.TENSORS))
 class BarrierWait(Operation):
     """Wait until the phase of parity ``phase`` of an mbarrier has ended, unless ``flag`` does not hold.
     With ``for_copies`` only the warp waits that starts copies. Views that take the token show what came."""
 
-    barrier = operand(MBARRIERS)
-    phase = operand(SCALAR_INT)
-    flag = operand(SCALAR_BOOL, optional=True)
-    for_copies = attribute(bool, False)
+    barrier = D.operand(D.MBARRIERS)
+    phase = D.operand(D.SCALAR_INT)
+    flag = D.operand(D.SCALAR_BOOL, optional=True)
+    for_copies = D.attribute(bool, False)
 
-    infer = gives(T.TokenType(TENSORS))
+    infer = D.gives(T.TokenType(D.TENSORS))
 
 
-@define("tensor_load", effects=_LOAD, traits=[ANCHOR], shows_operand_types=True)
+@D.define("tensor_load", effects=_LOAD, traits=[D.ANCHOR], shows_operand_types=True)
 class TensorLoad(Operation):
     """Start a copy of the box of a tensor that begins at ``coordinates`` to ``destination``, by one thread;
     what lies outside of the tensor is zero. Its bytes complete in ``phase``, which a ``barrier_expect``
@@ -135,16 +119,16 @@ class TensorLoad(Operation):
     with equal coordinates and flags: the map's box is the share of the tile that each of them copies to all.
     """
 
-    map = operand(TENSOR_MAP)
-    phase = operand(PHASE)
-    destination = operand(MEMDESC)
-    rest = operands(SCALAR_INT)
-    tile_dims = attribute(tuple)
-    is_flagged = attribute(bool, False)
-    ordered = attribute(bool, False)
-    multicast = attribute(int, 0)
+    map = D.operand(D.TENSOR_MAP)
+    phase = D.operand(D.PHASE)
+    destination = D.operand(D.MEMDESC)
+    rest = D.operands(D.SCALAR_INT)
+    tile_dims = D.attribute(tuple)
+    is_flagged = D.attribute(bool, False)
+    ordered = D.attribute(bool, False)
+    multicast = D.attribute(int, 0)
 
-    infer = gives()
+    infer = D.gives()
 
     @property
     def barrier(self):

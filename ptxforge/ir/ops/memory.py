@@ -9,86 +9,64 @@ from __future__ import annotations
 
 import numpy as np
 
+from ptxforge.ir import definition as D
 from ptxforge.ir import facts
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import (
-    ADDRESSING,
-    ALWAYS,
-    ANCHOR,
-    BOOL,
-    ELEMENTWISE,
-    INT,
-    MEETING,
-    NUMBER_OR_POINTER,
-    POINTER,
-    READS_GLOBAL,
-    SAME_MEMORY,
-    SCALAR_INT,
-    SIDE_EFFECT,
-    WRITES_GLOBAL,
-    Effects,
-    MemoryAccess,
-    attribute,
-    define,
-    gives,
-    gives_type_of,
-    operand,
-)
 from ptxforge.support.errors import VerificationError
 
 LOAD_CACHE = ("", ".ca", ".cg", ".cs", ".cv")
 STORE_CACHE = ("", ".wb", ".cg", ".cs", ".wt")
 EVICTION = ("", "evict_first", "evict_last")
 
-_VOLATILE_READ = Effects(reads=frozenset({"global"}), other=True, may_wait=True)
+_VOLATILE_READ = D.Effects(reads=frozenset({"global"}), other=True, may_wait=True)
 
 
-@define("get_program_id", nonnegative_if=ALWAYS)
+@D.define("get_program_id", nonnegative_if=D.ALWAYS)
 class GetProgramId(Operation):
     """This program's index along grid ``axis`` (0, 1, 2), as ``i32``."""
 
-    axis = attribute(int)
+    axis = D.attribute(int)
 
-    infer = gives(T.I32)
+    infer = D.gives(T.I32)
 
     def is_below(self, bound):
         op = bound.defining_op
         return isinstance(op, GetNumPrograms) and op.axis == self.axis
 
 
-@define("get_num_programs", nonnegative_if=ALWAYS)
+@D.define("get_num_programs", nonnegative_if=D.ALWAYS)
 class GetNumPrograms(Operation):
     """The grid's size along ``axis`` (0, 1, 2), as ``i32``."""
 
-    axis = attribute(int)
+    axis = D.attribute(int)
 
-    infer = gives(T.I32)
+    infer = D.gives(T.I32)
 
 
-@define("get_cta_rank", nonnegative_if=ALWAYS)
+@D.define("get_cta_rank", nonnegative_if=D.ALWAYS)
 class GetCtaRank(Operation):
     """Which of its program's CTAs this one is, as ``i32``: of its rank 0, 1, … ``num_ctas`` - 1 the bits from
     number ``first`` on that count up to ``parts``, a power of two."""
 
-    parts = attribute(int)
-    first = attribute(int, 0)
+    parts = D.attribute(int)
+    first = D.attribute(int, 0)
 
-    infer = gives(T.I32)
+    infer = D.gives(T.I32)
 
     @property
     def rank_bits(self):
         return self.parts - 1 << self.first
 
 
-@define("addptr", traits=[SAME_MEMORY, ELEMENTWISE, ADDRESSING])
+@D.define("addptr", traits=[D.SAME_MEMORY, D.ELEMENTWISE, D.ADDRESSING])
 class AddPtr(Operation):
     """``pointer + offset`` elements. ``offset`` is signed, ``i32`` or ``i64``."""
 
-    pointer = operand(POINTER)
-    offset = operand(INT)
+    pointer = D.operand(D.POINTER)
+    offset = D.operand(D.INT)
 
-    infer = gives_type_of(0)
+    infer = D.gives_type_of(0)
 
     def evaluate(self, pointer, offset):
         size = T.element_type(self.pointer.type).pointee.bytes
@@ -102,14 +80,14 @@ class AddPtr(Operation):
         return tuple((value, 1) for value in self.operands)
 
 
-@define("in_bounds", removed_by="lower_bounds", shows_operand_types=True)
+@D.define("in_bounds", removed_by="lower_bounds", shows_operand_types=True)
 class InBounds(Operation):
     """Which of the indices ``offset, offset + 1, …`` lie in a dimension of ``size`` elements: the 1-D ``i1``
     tensor of ``0 <= offset + i < size``, also where the sum overflows. Both operands are ``i32`` or ``i64``;
     ``size`` is not negative, and ``size - offset`` fits in 32 bits where both of them do."""
 
-    offset = operand(SCALAR_INT)
-    size = operand(SCALAR_INT)
+    offset = D.operand(D.SCALAR_INT)
+    size = D.operand(D.SCALAR_INT)
 
     def evaluate(self, offset, size):
         index = int(offset) + np.arange(self.result.type.shape[0], dtype=object)
@@ -121,17 +99,17 @@ class InBounds(Operation):
             raise VerificationError(f"'in_bounds' gives a 1-D tensor of i1, not {type}")
 
 
-@define("load", effects=READS_GLOBAL, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
-class Load(MemoryAccess):
+@D.define("load", effects=D.READS_GLOBAL, traits=[D.ELEMENTWISE, D.ANCHOR], shows_operand_types=True)
+class Load(D.MemoryAccess):
     """Read memory where ``mask`` holds; elsewhere the result is ``other`` (undefined without one).
     A pointer to ``i1`` is loaded as ``i8``. ``boxed``: it was a load through a descriptor."""
 
-    mask = operand(BOOL, optional=True)
-    other = operand(NUMBER_OR_POINTER, optional=True)
-    cache = attribute(LOAD_CACHE, "")
-    eviction = attribute(EVICTION, "")
-    volatile = attribute(bool, False)
-    boxed = attribute(bool, False)
+    mask = D.operand(D.BOOL, optional=True)
+    other = D.operand(D.NUMBER_OR_POINTER, optional=True)
+    cache = D.attribute(LOAD_CACHE, "")
+    eviction = D.attribute(EVICTION, "")
+    volatile = D.attribute(bool, False)
+    boxed = D.attribute(bool, False)
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -142,23 +120,23 @@ class Load(MemoryAccess):
             raise VerificationError(f"'load' of {self.result.type} has 'other' of {self.other.type}")
 
     def get_effects(self):
-        return _VOLATILE_READ if self.volatile else READS_GLOBAL
+        return _VOLATILE_READ if self.volatile else D.READS_GLOBAL
 
     def axis_info(self, operands, nonnegative):
         """Of equal addresses equal values."""
         return facts.unknown(self.result.type) if self.volatile else facts.pointwise(operands)
 
 
-@define("store", effects=WRITES_GLOBAL, traits=[ELEMENTWISE, ANCHOR], shows_operand_types=True)
-class Store(MemoryAccess):
+@D.define("store", effects=D.WRITES_GLOBAL, traits=[D.ELEMENTWISE, D.ANCHOR], shows_operand_types=True)
+class Store(D.MemoryAccess):
     """Write ``value`` to memory, where ``mask`` holds."""
 
-    value = operand(NUMBER_OR_POINTER)
-    mask = operand(BOOL, optional=True)
-    cache = attribute(STORE_CACHE, "")
-    eviction = attribute(EVICTION, "")
+    value = D.operand(D.NUMBER_OR_POINTER)
+    mask = D.operand(D.BOOL, optional=True)
+    cache = D.attribute(STORE_CACHE, "")
+    eviction = D.attribute(EVICTION, "")
 
-    infer = gives()
+    infer = D.gives()
 
     @property
     def stored(self):
@@ -170,12 +148,12 @@ class Store(MemoryAccess):
             raise VerificationError(f"'store' of {self.value.type} through {self.pointer.type}")
 
 
-@define("barrier", effects=SIDE_EFFECT, traits=[MEETING])
+@D.define("barrier", effects=D.SIDE_EFFECT, traits=[D.MEETING])
 class Barrier(Operation):
     """All threads of the program meet (``bar.sync``); writes before it are seen after it.
     ``tl.debug_barrier``, and what the barrier pass inserts between a write of shared memory and a read by
     other threads. With ``of_cluster`` those of all CTAs of the program meet (``barrier.cluster``)."""
 
-    of_cluster = attribute(bool, False)
+    of_cluster = D.attribute(bool, False)
 
-    infer = gives()
+    infer = D.gives()

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
-from ptxforge.ir.definition import ALLOCATES, ALWAYS, SAME_MEMORY, SIDE_EFFECT, define, gives, region
 from ptxforge.ir.ops.convert_layout import ConvertLayout
 from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierExpect, BarrierInit, BarrierWait
 from ptxforge.ir.warps import PRODUCER_BARRIER, SplitsWarps, WarpGroup, scratch_of, warps_around, warps_of
@@ -26,7 +26,7 @@ from ptxforge.support import machine
 from ptxforge.support.errors import VerificationError
 
 
-@define("partition", effects=SIDE_EFFECT)
+@D.define("partition", effects=D.SIDE_EFFECT)
 class Partition(SplitsWarps):
     """``consumers`` are run by the function's warps, and give the results; ``producer`` by one more warp.
     Stands in a function's body, not in a loop or branch. The producer sees of what is outside only parameters
@@ -34,8 +34,8 @@ class Partition(SplitsWarps):
     what has scratch memory only conversions of layouts have some for each.
     """
 
-    consumers = region()
-    producer = region()
+    consumers = D.region()
+    producer = D.region()
 
     @property
     def function(self) -> Function:
@@ -108,11 +108,11 @@ class Partition(SplitsWarps):
             raise VerificationError(f"{wanted} registers of 32 threads are wanted, {launched} were launched")
 
 
-@define("get_consumer_group", nonnegative_if=ALWAYS)
+@D.define("get_consumer_group", nonnegative_if=D.ALWAYS)
 class GetConsumerGroup(Operation):
     """Which of the ``consumer_groups`` this one is, as ``i32``, from 0 on. Stands among the consumers."""
 
-    infer = gives(T.I32)
+    infer = D.gives(T.I32)
 
     def check(self):
         if warps_around(self).groups < 2:
@@ -182,7 +182,7 @@ def _barrier_of(op: Operation) -> Value | None:
 def users_of(buffer: Value) -> Iterator[Operation]:
     """The operations that use a buffer or a view of it, views left out."""
     for user in buffer.users:
-        if SAME_MEMORY in user.traits:
+        if D.SAME_MEMORY in user.traits:
             yield from users_of(user.result)
         else:
             yield user
@@ -192,8 +192,8 @@ def allocation_of(value: Value) -> Operation:
     """The ``local_alloc`` of a buffer or mbarrier. Raises :class:`VerificationError` where views alone do not
     lead there."""
     op = value.defining_op
-    while op is not None and SAME_MEMORY in op.traits:
+    while op is not None and D.SAME_MEMORY in op.traits:
         op = op.operands[0].defining_op
-    if op is None or ALLOCATES not in op.traits:
+    if op is None or D.ALLOCATES not in op.traits:
         raise VerificationError("a partition's shared memory must be known, and not be carried by loops")
     return op

@@ -15,21 +15,9 @@ from __future__ import annotations
 
 from math import prod
 
+from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import (
-    KEEPS_PLACES,
-    NUMBER_OR_POINTER,
-    ORDERLESS,
-    PURE,
-    RELAYOUT,
-    SIDE_EFFECT,
-    TENSOR,
-    attribute,
-    define,
-    operands,
-    region,
-)
 from ptxforge.ir.warps import check_ranks
 from ptxforge.layouts import encodings, scratch
 from ptxforge.layouts.linear import LinearLayout
@@ -39,8 +27,8 @@ from ptxforge.support.errors import VerificationError
 class Associative(Operation):
     """An operation with operands of one shape and layout, and a combining region."""
 
-    inputs = operands(NUMBER_OR_POINTER)
-    combine = region()
+    inputs = D.operands(D.NUMBER_OR_POINTER)
+    combine = D.region()
 
     def check(self):
         if not self.inputs:
@@ -80,8 +68,8 @@ class Associative(Operation):
 class Combining(Associative):
     """What reductions and scans share: tensors, and an axis."""
 
-    inputs = operands(TENSOR)
-    axis = attribute(int)
+    inputs = D.operands(D.TENSOR)
+    axis = D.attribute(int)
     decides: tuple[str, ...] = ()
     """Attributes that decide in which order it combines."""
 
@@ -110,7 +98,7 @@ class Combining(Associative):
         return self.name, _elements(self), self.combine_name, type.shape[axis], bits, chosen
 
 
-@define("reduce", traits=[RELAYOUT, ORDERLESS], shows_operand_types=True)
+@D.define("reduce", traits=[D.RELAYOUT, D.ORDERLESS], shows_operand_types=True)
 class Reduce(Combining):
     """Combine all elements along ``axis``; the results lack that dimension (1-D operands give scalars).
     Results have the slice layout of the operands'. Across warps it needs ``scratch_offset`` in shared
@@ -119,9 +107,9 @@ class Reduce(Combining):
     partial results of warps each lane takes one, and a second butterfly combines them; else every thread
     reads all it needs."""
 
-    contracted_sums = attribute(int, 0)
-    by_lanes = attribute(bool, False)
-    scratch_offset = attribute(int, -1)
+    contracted_sums = D.attribute(int, 0)
+    by_lanes = D.attribute(bool, False)
+    scratch_offset = D.attribute(int, -1)
     decides = ("contracted_sums", "by_lanes")
 
     @classmethod
@@ -142,7 +130,7 @@ class Reduce(Combining):
         return None if dim == self.axis else dim - (dim > self.axis)
 
 
-@define("scan", effects=SIDE_EFFECT, traits=[KEEPS_PLACES], shows_operand_types=True)
+@D.define("scan", effects=D.SIDE_EFFECT, traits=[D.KEEPS_PLACES], shows_operand_types=True)
 class Scan(Combining):
     """Inclusive prefix combination along ``axis``; with ``reverse`` from the end.
     Results are like the operands. So many lane bits as ``lanes_at_once`` says, behind the lowest register
@@ -150,10 +138,10 @@ class Scan(Combining):
     on, along the axis, in the CTAs whose ranks differ in these bits alone: as ``reduce_ctas``, they exchange
     their totals and wait for each other twice."""
 
-    reverse = attribute(bool, False)
-    ranks = attribute(int, 0)
-    lanes_at_once = attribute(int, 0)
-    scratch_offset = attribute(int, -1)
+    reverse = D.attribute(bool, False)
+    ranks = D.attribute(int, 0)
+    lanes_at_once = D.attribute(int, 0)
+    scratch_offset = D.attribute(int, -1)
     decides = ("reverse", "ranks", "lanes_at_once")
 
     @classmethod
@@ -166,21 +154,21 @@ class Scan(Combining):
             check_ranks(self, (self.ranks,), "ranks")
 
     def get_effects(self):
-        return SIDE_EFFECT if self.ranks else PURE
+        return D.SIDE_EFFECT if self.ranks else D.PURE
 
     def scratch_bytes(self, num_warps):
         own = scratch.scan_scratch_bytes(*self._distribution)
         return own + scratch.totals_bytes(*self._distribution) if self.ranks else own
 
 
-@define("reduce_ctas", effects=SIDE_EFFECT, traits=[KEEPS_PLACES], shows_operand_types=True)
+@D.define("reduce_ctas", effects=D.SIDE_EFFECT, traits=[D.KEEPS_PLACES], shows_operand_types=True)
 class ReduceCtas(Associative):
     """Combine what the CTAs have whose ranks differ in the bits ``ranks`` alone, element by element, in the
     order of these: all of them get the same. They exchange it through each other's shared memory, and wait
     for each other twice."""
 
-    ranks = attribute(int)
-    scratch_offset = attribute(int, -1)
+    ranks = D.attribute(int)
+    scratch_offset = D.attribute(int, -1)
 
     @classmethod
     def infer(cls, operands, attributes):

@@ -11,27 +11,10 @@ import math
 
 import numpy as np
 
+from ptxforge.ir import definition as D
 from ptxforge.ir import facts
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import (
-    ADDRESSING,
-    ALL,
-    BOOL,
-    FREE,
-    INT_TENSOR,
-    KEEPS_PLACES,
-    ORDERLESS,
-    PARTIAL,
-    REARRANGING,
-    RELAYOUT,
-    SCALAR,
-    TENSOR,
-    UNIFORM,
-    attribute,
-    define,
-    operand,
-)
 from ptxforge.layouts import encodings, scratch
 from ptxforge.support.errors import VerificationError
 
@@ -40,12 +23,12 @@ def _is_power_of_two(n: int) -> bool:
     return n > 0 and n & (n - 1) == 0
 
 
-@define("constant", cost=FREE, traits=[RELAYOUT, ADDRESSING, ORDERLESS, UNIFORM])
+@D.define("constant", cost=D.FREE, traits=[D.RELAYOUT, D.ADDRESSING, D.ORDERLESS, D.UNIFORM])
 class Constant(Operation):
     """A constant scalar, or a tensor with one value everywhere. ``value`` is an int (two's complement for
     negative ones), float or bool; for an 8-bit or 16-bit float it is already rounded to the type."""
 
-    value = attribute((int, float, bool))
+    value = D.attribute((int, float, bool))
 
     def evaluate(self):
         type = self.result.type
@@ -72,14 +55,14 @@ def _is_value_of(value: int | float | bool, element: T.Type) -> bool:
     return type(value) is int and -(1 << (element.bits - 1)) <= value < 1 << (element.bits - 1)
 
 
-@define(
-    "splat", shows_operand_types=True, cost=FREE, nonnegative_if=ALL,
-    traits=[REARRANGING, RELAYOUT, ADDRESSING, ORDERLESS, UNIFORM],
+@D.define(
+    "splat", shows_operand_types=True, cost=D.FREE, nonnegative_if=D.ALL,
+    traits=[D.REARRANGING, D.RELAYOUT, D.ADDRESSING, D.ORDERLESS, D.UNIFORM],
 )  # fmt: skip
 class Splat(Operation):
     """A tensor with the scalar ``value`` everywhere."""
 
-    value = operand(SCALAR)
+    value = D.operand(D.SCALAR)
 
     def evaluate(self, value):
         return np.full(self.result.type.shape, value)
@@ -93,12 +76,12 @@ class Splat(Operation):
             raise VerificationError(f"'splat' of {self.value.type} cannot make {self.result.type}")
 
 
-@define("make_range", cost=FREE, traits=[RELAYOUT, ADDRESSING, ORDERLESS])
+@D.define("make_range", cost=D.FREE, traits=[D.RELAYOUT, D.ADDRESSING, D.ORDERLESS])
 class MakeRange(Operation):
     """The 1-D ``i32`` tensor ``start, start + 1, …, end - 1``."""
 
-    start = attribute(int)
-    end = attribute(int)
+    start = D.attribute(int)
+    end = D.attribute(int)
 
     def evaluate(self):
         return np.arange(self.start, self.end, dtype=np.int32)
@@ -119,16 +102,16 @@ class MakeRange(Operation):
         return self.start, self.end - 1
 
 
-@define("rotated_range", cost=FREE, traits=[RELAYOUT, ADDRESSING])
+@D.define("rotated_range", cost=D.FREE, traits=[D.RELAYOUT, D.ADDRESSING])
 class RotatedRange(Operation):
     """``make_range`` with every element moved down by ``shift`` places, and the first ones to the end:
     element ``p`` is ``start + (p + shift) mod (end - start)``. ``shift`` (``i32``) is at least 0 and less
     than ``granule``, a power of two: only in the last ``granule`` elements the values jump."""
 
-    shift = operand(SCALAR)
-    start = attribute(int)
-    end = attribute(int)
-    granule = attribute(int)
+    shift = D.operand(D.SCALAR)
+    start = D.attribute(int)
+    end = D.attribute(int)
+    granule = D.attribute(int)
 
     def evaluate(self, shift):
         size = self.end - self.start
@@ -148,15 +131,15 @@ class RotatedRange(Operation):
         return self.start >= 0
 
 
-@define(
-    "expand_dims", shows_operand_types=True, cost=FREE, nonnegative_if=ALL,
-    traits=[REARRANGING, RELAYOUT, ADDRESSING],
+@D.define(
+    "expand_dims", shows_operand_types=True, cost=D.FREE, nonnegative_if=D.ALL,
+    traits=[D.REARRANGING, D.RELAYOUT, D.ADDRESSING],
 )  # fmt: skip
 class ExpandDims(Operation):
     """Insert a dimension of size 1 before ``axis``. The operand's layout is the slice of the result's."""
 
-    x = operand(TENSOR)
-    axis = attribute(int)
+    x = D.operand(D.TENSOR)
+    axis = D.attribute(int)
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -183,14 +166,14 @@ class ExpandDims(Operation):
         return facts.expanded(operands[0], self.axis)
 
 
-@define(
-    "broadcast", shows_operand_types=True, cost=FREE, nonnegative_if=ALL,
-    traits=[REARRANGING, RELAYOUT, ADDRESSING, KEEPS_PLACES],
+@D.define(
+    "broadcast", shows_operand_types=True, cost=D.FREE, nonnegative_if=D.ALL,
+    traits=[D.REARRANGING, D.RELAYOUT, D.ADDRESSING, D.KEEPS_PLACES],
 )  # fmt: skip
 class Broadcast(Operation):
     """Repeat dimensions of size 1 up to the result's shape; the layout stays."""
 
-    x = operand(TENSOR)
+    x = D.operand(D.TENSOR)
 
     def evaluate(self, x):
         return np.broadcast_to(x, self.result.type.shape)
@@ -207,15 +190,15 @@ class Broadcast(Operation):
             raise VerificationError(f"'broadcast' cannot turn {source} into {result}")
 
 
-@define(
-    "reshape", shows_operand_types=True, cost=FREE, nonnegative_if=ALL, traits=[REARRANGING, RELAYOUT]
+@D.define(
+    "reshape", shows_operand_types=True, cost=D.FREE, nonnegative_if=D.ALL, traits=[D.REARRANGING, D.RELAYOUT]
 )
 class Reshape(Operation):
     """The same elements in row-major order under another shape. With ``allow_reorder`` (``tl.view``,
     ``tl.ravel`` with reordering) any order of elements will do."""
 
-    x = operand(TENSOR)
-    allow_reorder = attribute(bool, False)
+    x = D.operand(D.TENSOR)
+    allow_reorder = D.attribute(bool, False)
 
     def operand_layout(self, layout, index):
         return encodings.infer_reshape(layout, self.result.type.shape, self.x.type.shape)
@@ -238,16 +221,16 @@ class Reshape(Operation):
             raise VerificationError(f"'reshape' cannot turn {self.x.type} into {self.result.type}")
 
 
-@define(
-    "trans", shows_operand_types=True, cost=FREE, nonnegative_if=ALL, traits=[REARRANGING, RELAYOUT]
+@D.define(
+    "trans", shows_operand_types=True, cost=D.FREE, nonnegative_if=D.ALL, traits=[D.REARRANGING, D.RELAYOUT]
 )
 class Trans(Operation):
     """Permute dimensions: dimension ``i`` of the result is dimension ``order[i]`` of ``x``."""
 
     is_transpose = True
 
-    x = operand(TENSOR)
-    order = attribute(tuple)
+    x = D.operand(D.TENSOR)
+    order = D.attribute(tuple)
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -274,12 +257,12 @@ class Trans(Operation):
         return facts.AxisInfo(*fields, x.constant)
 
 
-@define("join", shows_operand_types=True, cost=FREE, traits=[RELAYOUT], nonnegative_if=ALL)
+@D.define("join", shows_operand_types=True, cost=D.FREE, traits=[D.RELAYOUT], nonnegative_if=D.ALL)
 class Join(Operation):
     """Two tensors side by side along a new last dimension of size 2."""
 
-    lhs = operand(TENSOR)
-    rhs = operand(TENSOR)
+    lhs = D.operand(D.TENSOR)
+    rhs = D.operand(D.TENSOR)
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -299,11 +282,11 @@ class Join(Operation):
         return np.stack([x, y], axis=-1)
 
 
-@define("split", shows_operand_types=True, cost=FREE, traits=[RELAYOUT])
+@D.define("split", shows_operand_types=True, cost=D.FREE, traits=[D.RELAYOUT])
 class Split(Operation):
     """The two halves of a tensor whose last dimension is 2; results ``(x[..., 0], x[..., 1])``."""
 
-    x = operand(TENSOR)
+    x = D.operand(D.TENSOR)
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -322,12 +305,12 @@ class Split(Operation):
         return x[..., 0], x[..., 1]
 
 
-@define("cat", shows_operand_types=True)
+@D.define("cat", shows_operand_types=True)
 class Cat(Operation):
     """Two 1-D tensors one after the other; elements may come in any order (``tl.cat(can_reorder=True)``)."""
 
-    lhs = operand(TENSOR)
-    rhs = operand(TENSOR)
+    lhs = D.operand(D.TENSOR)
+    rhs = D.operand(D.TENSOR)
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -340,15 +323,15 @@ class Cat(Operation):
         return np.concatenate([x, y])
 
 
-@define("gather", traits=[PARTIAL, RELAYOUT], shows_operand_types=True)
+@D.define("gather", traits=[D.PARTIAL, D.RELAYOUT], shows_operand_types=True)
 class Gather(Operation):
     """``result[…, i, …] = source[…, index[…, i, …], …]`` along ``axis``. Indices must be inside.
     Lowered through shared memory; ``source`` and ``index`` may have different layouts."""
 
-    source = operand(TENSOR)
-    index = operand(INT_TENSOR)
-    axis = attribute(int)
-    scratch_offset = attribute(int, -1)
+    source = D.operand(D.TENSOR)
+    index = D.operand(D.INT_TENSOR)
+    axis = D.attribute(int)
+    scratch_offset = D.attribute(int, -1)
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -370,14 +353,14 @@ class Gather(Operation):
         return np.take_along_axis(source, index.astype(np.int64), axis=self.axis)
 
 
-@define("flip", traits=[RELAYOUT], nonnegative_if=ALL)
+@D.define("flip", traits=[D.RELAYOUT], nonnegative_if=D.ALL)
 class Flip(Operation):
     """The elements of ``x`` along ``axis`` in opposite order. Threads of a warp exchange them by shuffles,
     warps through shared memory."""
 
-    x = operand(TENSOR)
-    axis = attribute(int)
-    scratch_offset = attribute(int, -1)
+    x = D.operand(D.TENSOR)
+    axis = D.attribute(int)
+    scratch_offset = D.attribute(int, -1)
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -396,14 +379,14 @@ class Flip(Operation):
         return np.flip(x, self.axis)
 
 
-@define("histogram", shows_operand_types=True)
+@D.define("histogram", shows_operand_types=True)
 class Histogram(Operation):
     """Counts of ``x``'s values 0 … bins-1 in an ``i32`` tensor of ``bins`` elements; with ``mask`` only where
     it holds. Values outside are the caller's fault and are not counted. Lowered to shared-memory atomics."""
 
-    x = operand(INT_TENSOR)
-    mask = operand(BOOL, optional=True)
-    scratch_offset = attribute(int, -1)
+    x = D.operand(D.INT_TENSOR)
+    mask = D.operand(D.BOOL, optional=True)
+    scratch_offset = D.attribute(int, -1)
 
     def scratch_bytes(self, num_warps):
         return scratch.histogram_scratch_bytes(self.result.type.numel)

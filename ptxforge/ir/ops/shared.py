@@ -8,51 +8,27 @@ from __future__ import annotations
 
 import numpy as np
 
+from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import (
-    ALL,
-    ALLOCATES,
-    ANCHOR,
-    BOOL,
-    COPIES,
-    COPY_TOKEN,
-    MEMDESC,
-    NUMBER_OR_POINTER,
-    PHASE,
-    READS_SHARED,
-    SAME_MEMORY,
-    SCALAR_INT,
-    TENSOR,
-    WRITES_SHARED,
-    Effects,
-    Elementwise,
-    MemoryAccess,
-    Piecewise,
-    attribute,
-    define,
-    gives,
-    operand,
-    operands,
-)
 from ptxforge.ir.views import View, access_of, matrices_of, view_of
 from ptxforge.layouts.banks import SharedAccess
 from ptxforge.layouts.encodings import DotOperand, infer_trans
 from ptxforge.layouts.mma_atoms import LdMatrix
 from ptxforge.support.errors import VerificationError
 
-_COPY = Effects(reads=frozenset({"global"}), writes=frozenset({"shared"}), other=True, starts=COPIES)
+_COPY = D.Effects(reads=frozenset({"global"}), writes=frozenset({"shared"}), other=True, starts=D.COPIES)
 
 
-@define("local_alloc", effects=WRITES_SHARED, traits=[ALLOCATES], shows_operand_types=True)
+@D.define("local_alloc", effects=D.WRITES_SHARED, traits=[D.ALLOCATES], shows_operand_types=True)
 class LocalAlloc(Operation):
     """Shared memory for a tile, holding ``value`` if given. The memory lives from here to its last use. The
     allocation pass sets ``offset`` (bytes) and, for several buffers that do not lie next to each other,
     ``pitch``: the bytes from the beginning of one to that of the next."""
 
-    value = operand(TENSOR, optional=True)
-    offset = attribute(int, -1)
-    pitch = attribute(int, 0)
+    value = D.operand(D.TENSOR, optional=True)
+    offset = D.attribute(int, -1)
+    pitch = D.attribute(int, 0)
 
     def check(self):
         type = self.result.type
@@ -66,12 +42,12 @@ class LocalAlloc(Operation):
         return dim
 
 
-@define("local_load", effects=READS_SHARED, traits=[ANCHOR], shows_operand_types=True)
-class LocalLoad(Piecewise):
+@D.define("local_load", effects=D.READS_SHARED, traits=[D.ANCHOR], shows_operand_types=True)
+class LocalLoad(D.Piecewise):
     """Read a tile from shared memory into registers (``ldmatrix`` where the layouts admit it)."""
 
-    source = operand(MEMDESC)
-    token = operand(COPY_TOKEN, optional=True)
+    source = D.operand(D.MEMDESC)
+    token = D.operand(D.COPY_TOKEN, optional=True)
 
     @property
     def may_wait(self):
@@ -96,16 +72,16 @@ class LocalLoad(Piecewise):
             raise VerificationError(f"'local_load' of {source} as {result}")
 
 
-@define("local_store", effects=WRITES_SHARED, traits=[ANCHOR], shows_operand_types=True)
+@D.define("local_store", effects=D.WRITES_SHARED, traits=[D.ANCHOR], shows_operand_types=True)
 class LocalStore(Operation):
     """Write a tile from registers to shared memory. A smaller ``destination`` takes the ``part`` of that
     number: of as many columns (rows, if these are the fastest dimension of its layout) as it has."""
 
-    value = operand(TENSOR)
-    destination = operand(MEMDESC)
-    part = attribute(int, 0)
+    value = D.operand(D.TENSOR)
+    destination = D.operand(D.MEMDESC)
+    part = D.attribute(int, 0)
 
-    infer = gives()
+    infer = D.gives()
 
     @property
     def parts(self) -> int:
@@ -121,25 +97,25 @@ class LocalStore(Operation):
             raise VerificationError(f"'local_store' of part {self.part} of {value} to {destination}")
 
 
-@define("local_dealloc", effects=Effects(other=True, follows=COPIES))
+@D.define("local_dealloc", effects=D.Effects(other=True, follows=D.COPIES))
 class LocalDealloc(Operation):
     """The memory is free from here on (for buffers whose last use is asynchronous)."""
 
-    source = operand(MEMDESC)
+    source = D.operand(D.MEMDESC)
 
-    infer = gives()
+    infer = D.gives()
 
 
-@define("memdesc_index", shows_operand_types=True, traits=[SAME_MEMORY])
+@D.define("memdesc_index", shows_operand_types=True, traits=[D.SAME_MEMORY])
 class MemDescIndex(Operation):
     """Buffer ``index`` of a multi-buffered tile: drops the leading dimension. With ``pitch`` the index is in
     bytes, and buffers are that many apart. With the ``token`` of a ``barrier_wait`` it shows what copies by
     TMA have brought until then."""
 
-    source = operand(MEMDESC)
-    index = operand(SCALAR_INT)
-    token = operand(PHASE, optional=True)
-    pitch = attribute(int, 0)
+    source = D.operand(D.MEMDESC)
+    index = D.operand(D.SCALAR_INT)
+    token = D.operand(D.PHASE, optional=True)
+    pitch = D.attribute(int, 0)
 
     def view(self, source: View) -> View:
         """What is seen, given what the source shows: see ``view_of``."""
@@ -151,46 +127,46 @@ class MemDescIndex(Operation):
         return [T.MemDescType(source.shape[1:], source.element, source.layout, source.mutable)]
 
 
-class InRing(Elementwise):
+class InRing(D.Elementwise):
     """Base of what loops do to find their way in a ring of ``count`` buffers. A slot is a buffer's number or,
     with the ``step`` from one to the next, its bytes."""
 
-    count = attribute(int)
-    step = attribute(int, 1)
+    count = D.attribute(int)
+    step = D.attribute(int, 1)
 
     def is_last(self, slot):
         """Whether the ring begins anew behind ``slot``."""
         return slot + slot.dtype.type(self.step) >= self.count * self.step
 
 
-@define("next_slot", nonnegative_if=ALL)
+@D.define("next_slot", nonnegative_if=D.ALL)
 class NextSlot(InRing):
     """The slot behind ``slot``: the first one behind the last."""
 
-    slot = operand(SCALAR_INT)
+    slot = D.operand(D.SCALAR_INT)
 
     def evaluate(self, slot):
         return np.where(self.is_last(slot), 0, slot + self.step).astype(slot.dtype)
 
 
-@define("next_phase", nonnegative_if=ALL)
+@D.define("next_phase", nonnegative_if=D.ALL)
 class NextPhase(InRing):
     """The ``phase`` that belongs to the slot behind ``slot``: 0 the first time round the ring, 1 the second
     time, and so on in turn."""
 
-    phase = operand(SCALAR_INT)
-    slot = operand(SCALAR_INT)
+    phase = D.operand(D.SCALAR_INT)
+    slot = D.operand(D.SCALAR_INT)
 
     def evaluate(self, phase, slot):
         return np.where(self.is_last(slot), phase ^ 1, phase).astype(phase.dtype)
 
 
-@define("memdesc_subslice", shows_operand_types=True, traits=[SAME_MEMORY])
+@D.define("memdesc_subslice", shows_operand_types=True, traits=[D.SAME_MEMORY])
 class MemDescSubslice(Operation):
     """The part of a tile that begins at constant ``offsets`` and has the result's shape."""
 
-    source = operand(MEMDESC)
-    offsets = attribute(tuple)
+    source = D.operand(D.MEMDESC)
+    offsets = D.attribute(tuple)
 
     def view(self, source: View) -> View:
         return source.cut(self.offsets[-self.result.type.layout.rank :])
@@ -208,14 +184,14 @@ def _in_tile(order: tuple[int, ...], rank: int) -> tuple[int, ...]:
     return tuple(d - buffers for d in order[buffers:])
 
 
-@define("memdesc_trans", shows_operand_types=True, traits=[SAME_MEMORY])
+@D.define("memdesc_trans", shows_operand_types=True, traits=[D.SAME_MEMORY])
 class MemDescTrans(Operation):
     """The same memory seen with its dimensions permuted; the result's layout has the permuted order."""
 
     is_transpose = True
 
-    source = operand(MEMDESC)
-    order = attribute(tuple)
+    source = D.operand(D.MEMDESC)
+    order = D.attribute(tuple)
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -231,20 +207,20 @@ class MemDescTrans(Operation):
         return self.order.index(dim)
 
 
-@define("async_copy_global_to_local", effects=_COPY, traits=[ANCHOR], shows_operand_types=True)
-class AsyncCopyGlobalToLocal(MemoryAccess, Piecewise):
+@D.define("async_copy_global_to_local", effects=_COPY, traits=[D.ANCHOR], shows_operand_types=True)
+class AsyncCopyGlobalToLocal(D.MemoryAccess, D.Piecewise):
     """Start a copy of a tile from global to shared memory (``cp.async``); where ``mask`` does not hold,
     ``other`` (zeros without one) is stored. Done only when its group was waited for. ``ordered`` is the
     pipeliner's promise that no thread reads the destination after the last barrier before this operation: no
     other barrier is needed."""
 
-    destination = operand(MEMDESC)
-    mask = operand(BOOL, optional=True)
-    other = operand(NUMBER_OR_POINTER, optional=True)
-    cache = attribute(("", ".ca", ".cg"), "")
-    ordered = attribute(bool, False)
+    destination = D.operand(D.MEMDESC)
+    mask = D.operand(D.BOOL, optional=True)
+    other = D.operand(D.NUMBER_OR_POINTER, optional=True)
+    cache = D.attribute(("", ".ca", ".cg"), "")
+    ordered = D.attribute(bool, False)
 
-    infer = gives(T.TokenType(COPIES))
+    infer = D.gives(T.TokenType(D.COPIES))
 
     def plan(self) -> SharedAccess:
         """How threads copy."""
@@ -254,20 +230,20 @@ class AsyncCopyGlobalToLocal(MemoryAccess, Piecewise):
         return [()] * len(self.plan().accesses)
 
 
-@define("async_commit_group", effects=Effects(other=True, starts=COPIES))
-class AsyncCommitGroup(Piecewise):
+@D.define("async_commit_group", effects=D.Effects(other=True, starts=D.COPIES))
+class AsyncCommitGroup(D.Piecewise):
     """Close the group of asynchronous copies started since the last one."""
 
-    tokens = operands(COPY_TOKEN)
+    tokens = D.operands(D.COPY_TOKEN)
 
-    infer = gives(T.TokenType(COPIES))
+    infer = D.gives(T.TokenType(D.COPIES))
 
 
-@define("async_wait", effects=Effects(other=True, finishes=COPIES))
+@D.define("async_wait", effects=D.Effects(other=True, finishes=D.COPIES))
 class AsyncWait(Operation):
     """Wait until at most ``num`` of the newest groups of this thread are unfinished."""
 
-    tokens = operands(COPY_TOKEN)
-    num = attribute(int, 0)
+    tokens = D.operands(D.COPY_TOKEN)
+    num = D.attribute(int, 0)
 
-    infer = gives(T.TokenType(COPIES))
+    infer = D.gives(T.TokenType(D.COPIES))

@@ -18,44 +18,34 @@ takes a free one, whoever launches the kernel, on whatever stream. ``place_maps`
 
 from __future__ import annotations
 
+from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
 from ptxforge.ir.core import BlockArgument, Operation, Value
-from ptxforge.ir.definition import (
-    MEMDESC,
-    POINTER,
-    SCALAR_INT,
-    SIDE_EFFECT,
-    attribute,
-    define,
-    gives,
-    operand,
-    operands,
-)
 from ptxforge.support.errors import VerificationError
 from ptxforge.support.tensor_map import BYTES
 
 
-@define("map_workspace", effects=SIDE_EFFECT)
+@D.define("map_workspace", effects=D.SIDE_EFFECT)
 class MapWorkspace(Operation):
     """The address of global memory for the maps that the block makes, which no other block has until
     ``release_workspace``: one of so many ``records`` of ``record_bytes`` each."""
 
-    records = attribute(int, 0)
-    record_bytes = attribute(int, 0)
+    records = D.attribute(int, 0)
+    record_bytes = D.attribute(int, 0)
 
-    infer = gives(T.I64)
+    infer = D.gives(T.I64)
 
 
-@define("release_workspace", effects=SIDE_EFFECT)
+@D.define("release_workspace", effects=D.SIDE_EFFECT)
 class ReleaseWorkspace(Operation):
     """Other blocks may have the memory. No copy reads a map in it any more."""
 
-    workspace = operand(SCALAR_INT)
+    workspace = D.operand(D.SCALAR_INT)
 
-    infer = gives()
+    infer = D.gives()
 
 
-@define("make_tensor_map", effects=SIDE_EFFECT)
+@D.define("make_tensor_map", effects=D.SIDE_EFFECT)
 class MakeTensorMap(Operation):
     """The map of a tensor at ``base``, by way of ``template``, 128 bytes of shared memory that only these
     operations use. Its place is ``offset`` bytes behind the beginning of the record.
@@ -66,17 +56,17 @@ class MakeTensorMap(Operation):
     :class:`~ptxforge.support.tensor_map.TensorMapRecipe`.
     """
 
-    workspace = operand(SCALAR_INT)
-    template = operand(MEMDESC)
-    base = operand(POINTER)
-    numbers = operands(SCALAR_INT)
-    sizes = attribute(tuple)
-    dtype = attribute(str)
-    box = attribute(tuple)
-    swizzle = attribute(int, 0)
-    offset = attribute(int, -1)
+    workspace = D.operand(D.SCALAR_INT)
+    template = D.operand(D.MEMDESC)
+    base = D.operand(D.POINTER)
+    numbers = D.operands(D.SCALAR_INT)
+    sizes = D.attribute(tuple)
+    dtype = D.attribute(str)
+    box = D.attribute(tuple)
+    swizzle = D.attribute(int, 0)
+    offset = D.attribute(int, -1)
 
-    infer = gives(T.TENSOR_MAP)
+    infer = D.gives(T.TENSOR_MAP)
 
     @property
     def given_sizes(self) -> list[Value | int]:

@@ -18,31 +18,13 @@ from __future__ import annotations
 
 import math
 
+from ptxforge.ir import definition as D
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import (
-    ANCHOR,
-    ANY_LAYOUT,
-    MEMDESC,
-    POINTER,
-    READS_WRITES_GLOBAL,
-    SCALAR_INT,
-    STORES,
-    TENSOR,
-    TENSOR_MAP,
-    UNORDERED,
-    WRITES_GLOBAL,
-    Effects,
-    attribute,
-    define,
-    gives,
-    operand,
-    operands,
-)
 from ptxforge.ir.ops.descriptor import REDUCTIONS
 from ptxforge.support.errors import VerificationError
 
-_SHARED_TO_GLOBAL = Effects(
-    reads=frozenset({"shared"}), writes=frozenset({"global"}), other=True, starts=STORES
+_SHARED_TO_GLOBAL = D.Effects(
+    reads=frozenset({"shared"}), writes=frozenset({"global"}), other=True, starts=D.STORES
 )
 KINDS = ("", *REDUCTIONS)
 
@@ -57,8 +39,8 @@ def _check(op: Operation, shape: tuple[int, ...]) -> None:
         raise VerificationError(f"'{op.name}' of a tile {list(shape)} in boxes of {list(box)}")
 
 
-@define(
-    "store_box", effects=WRITES_GLOBAL, traits=[ANY_LAYOUT, UNORDERED], removed_by="stage_boxes",
+@D.define(
+    "store_box", effects=D.WRITES_GLOBAL, traits=[D.ANY_LAYOUT, D.UNORDERED], removed_by="stage_boxes",
     shows_operand_types=True,
 )  # fmt: skip
 class StoreBox(Operation):
@@ -66,16 +48,16 @@ class StoreBox(Operation):
     ``kind``, combine each element with what is there, atomically (``descriptor_reduce``). Its rows are those
     of the box, one after the other."""
 
-    map = operand(TENSOR_MAP)
-    pointer = operand(POINTER)
-    value = operand(TENSOR)
-    coordinates = operands(SCALAR_INT)
-    kind = attribute(KINDS, "")
+    map = D.operand(D.TENSOR_MAP)
+    pointer = D.operand(D.POINTER)
+    value = D.operand(D.TENSOR)
+    coordinates = D.operands(D.SCALAR_INT)
+    kind = D.attribute(KINDS, "")
 
-    infer = gives()
+    infer = D.gives()
 
     def get_effects(self):
-        return READS_WRITES_GLOBAL if self.kind else WRITES_GLOBAL
+        return D.READS_WRITES_GLOBAL if self.kind else D.WRITES_GLOBAL
 
     def scratch_bytes(self, num_warps):
         """For parts of the tile, at least (``stage_boxes.py``)."""
@@ -87,18 +69,18 @@ class StoreBox(Operation):
         _check(self, self.value.type.shape)
 
 
-@define("tensor_store", effects=_SHARED_TO_GLOBAL, traits=[ANCHOR], shows_operand_types=True)
+@D.define("tensor_store", effects=_SHARED_TO_GLOBAL, traits=[D.ANCHOR], shows_operand_types=True)
 class TensorStore(Operation):
     """Start the copies of ``source`` to the box that begins at ``coordinates``, by one thread, as one group.
     ``source`` must stay as it is until a ``store_wait`` names the group as finished."""
 
-    map = operand(TENSOR_MAP)
-    pointer = operand(POINTER)
-    source = operand(MEMDESC)
-    coordinates = operands(SCALAR_INT)
-    kind = attribute(KINDS, "")
+    map = D.operand(D.TENSOR_MAP)
+    pointer = D.operand(D.POINTER)
+    source = D.operand(D.MEMDESC)
+    coordinates = D.operands(D.SCALAR_INT)
+    kind = D.attribute(KINDS, "")
 
-    infer = gives()
+    infer = D.gives()
 
     def order_of_sums(self):
         return ("atomic", str(self.source.type.element)) if self.kind == "fadd" else None
@@ -107,14 +89,14 @@ class TensorStore(Operation):
         _check(self, self.source.type.shape)
 
 
-@define("store_wait", effects=Effects(other=True, finishes=STORES))
+@D.define("store_wait", effects=D.Effects(other=True, finishes=D.STORES))
 class StoreWait(Operation):
     """Wait until at most ``pending`` of the newest groups of copies still read shared memory; none of them
     reads ``buffers``. If they are to have ``landed``, what they wrote is there, too: copies that are started
     from here on come after them."""
 
-    buffers = operands(MEMDESC)
-    pending = attribute(int, 0)
-    landed = attribute(bool, False)
+    buffers = D.operands(D.MEMDESC)
+    pending = D.attribute(int, 0)
+    landed = D.attribute(bool, False)
 
-    infer = gives()
+    infer = D.gives()

@@ -11,39 +11,26 @@ a product reads (tiles in shared memory, and its operand in registers) must stay
 
 from __future__ import annotations
 
+from ptxforge.ir import definition as D
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Operation
-from ptxforge.ir.definition import (
-    ANCHOR,
-    FLIGHT,
-    MEMDESC,
-    PRODUCTS,
-    SIDE_EFFECT,
-    TENSOR,
-    TENSOR_OR_MEMDESC,
-    Effects,
-    attribute,
-    define,
-    gives,
-    gives_type_of,
-    operand,
-    operands,
-)
 from ptxforge.ir.ops.dot import Product
 from ptxforge.layouts.encodings import Mma
 from ptxforge.support.errors import VerificationError
 
-_READS_SHARED_LATER = Effects(reads=frozenset({"shared"}), other=True, starts=PRODUCTS)
+_READS_SHARED_LATER = D.Effects(reads=frozenset({"shared"}), other=True, starts=D.PRODUCTS)
 
 
-@define("dot_begin", effects=Effects(other=True, starts=PRODUCTS), traits=[ANCHOR], shows_operand_types=True)
+@D.define(
+    "dot_begin", effects=D.Effects(other=True, starts=D.PRODUCTS), traits=[D.ANCHOR], shows_operand_types=True
+)
 class DotBegin(Operation):
     """Put ``value`` into accumulators, where products are added to it. Its layout is that of ``wgmma``'s
     accumulators (``#mma`` of version 3). ``is_zero`` says that all elements are zero, so that the first
     product need not read them."""
 
-    value = operand(TENSOR)
-    is_zero = attribute(bool, False)
+    value = D.operand(D.TENSOR)
+    is_zero = D.attribute(bool, False)
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -58,7 +45,7 @@ class DotBegin(Operation):
         return dim
 
 
-@define("dot_async", effects=_READS_SHARED_LATER, traits=[ANCHOR], shows_operand_types=True)
+@D.define("dot_async", effects=_READS_SHARED_LATER, traits=[D.ANCHOR], shows_operand_types=True)
 class DotAsync(Product):
     """Start adding ``a @ b`` to the accumulators ``c``, as one group of products, for ``[M, K] @ [K, N]``.
 
@@ -69,13 +56,13 @@ class DotAsync(Product):
     in the tensor core's narrower sums (0: no bound) before these are added up in f32.
     """
 
-    a = operand(TENSOR_OR_MEMDESC)
-    b = operand(MEMDESC)
-    c = operand(FLIGHT)
-    a_unsigned = attribute(bool, False)
-    b_unsigned = attribute(bool, False)
+    a = D.operand(D.TENSOR_OR_MEMDESC)
+    b = D.operand(D.MEMDESC)
+    c = D.operand(D.FLIGHT)
+    a_unsigned = D.attribute(bool, False)
+    b_unsigned = D.attribute(bool, False)
 
-    infer = gives_type_of(2)
+    infer = D.gives_type_of(2)
 
     @property
     def begin(self) -> DotBegin | None:
@@ -93,13 +80,16 @@ class DotAsync(Product):
         return dim if index in (2, dim) else None
 
 
-@define("dot_wait", effects=Effects(other=True, finishes=PRODUCTS), traits=[ANCHOR], shows_operand_types=True)
+@D.define(
+    "dot_wait", effects=D.Effects(other=True, finishes=D.PRODUCTS), traits=[D.ANCHOR],
+    shows_operand_types=True,
+)  # fmt: skip
 class DotWait(Operation):
     """Wait until at most ``pending`` of the newest groups of products are unfinished. ``flights``, whose
     products are then finished, become tensors."""
 
-    flights = operands(FLIGHT)
-    pending = attribute(int, 0)
+    flights = D.operands(D.FLIGHT)
+    pending = D.attribute(int, 0)
 
     @classmethod
     def infer(cls, operands, attributes):
@@ -109,9 +99,9 @@ class DotWait(Operation):
         return dim
 
 
-@define("fence_async", effects=SIDE_EFFECT)
+@D.define("fence_async", effects=D.SIDE_EFFECT)
 class FenceAsync(Operation):
     """What this thread stored to shared memory is seen by asynchronous reads (``wgmma``, bulk copies) that
     come behind the next barrier. Ordinary stores and ``cp.async`` go through another proxy than these."""
 
-    infer = gives()
+    infer = D.gives()

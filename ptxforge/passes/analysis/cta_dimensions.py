@@ -13,24 +13,11 @@ from itertools import combinations
 from ptxforge.ir import types as T
 from ptxforge.ir.core import Function, Operation, Value
 from ptxforge.ir.definition import ELEMENTWISE, MemoryAccess
+from ptxforge.ir.ops import shape as ops
 from ptxforge.ir.ops.control import If, Loop
 from ptxforge.ir.ops.debug import Assert
 from ptxforge.ir.ops.dot import Dot
 from ptxforge.ir.ops.reduce import Combining, Reduce, Scan
-from ptxforge.ir.ops.shape import (
-    Broadcast,
-    Constant,
-    ExpandDims,
-    Flip,
-    Gather,
-    Histogram,
-    Join,
-    MakeRange,
-    Reshape,
-    Splat,
-    Split,
-    Trans,
-)
 from ptxforge.passes.analysis.roots import root_of
 
 Dimension = tuple[Value, int]
@@ -179,13 +166,13 @@ class Dimensions:
         self._reduced.append((op.inputs[0], op.axis))
         self._combining(op)
 
-    def _histogram(self, op: Histogram) -> None:
+    def _histogram(self, op: ops.Histogram) -> None:
         self._reduced.append((op.x, 0))
         self._fix(op.result, 0)
         if op.mask is not None:
             self._tie_all(op.mask, op.x)
 
-    def _flip(self, op: Flip) -> None:
+    def _flip(self, op: ops.Flip) -> None:
         self._tie_all(op.x, op.result)
         self._fix(op.x, op.axis)
 
@@ -211,23 +198,23 @@ class Dimensions:
         for d in (rank - 2, rank - 1):
             self._most.append(((result, d), result.type.shape[d] // _LEAST_OF_A_PRODUCT))
 
-    def _expand_dims(self, op: ExpandDims) -> None:
+    def _expand_dims(self, op: ops.ExpandDims) -> None:
         self._fix(op.result, op.axis)
         for d in range(op.x.type.rank):
             self._tie((op.x, d), (op.result, d + (d >= op.axis)))
 
-    def _broadcast(self, op: Broadcast) -> None:
+    def _broadcast(self, op: ops.Broadcast) -> None:
         for d, (before, after) in enumerate(zip(op.x.type.shape, op.result.type.shape)):
             if before == after:
                 self._tie((op.x, d), (op.result, d))
             else:
                 self._fix(op.x, d)
 
-    def _trans(self, op: Trans) -> None:
+    def _trans(self, op: ops.Trans) -> None:
         for d, source in enumerate(op.order):
             self._tie((op.result, d), (op.x, source))
 
-    def _reshape(self, op: Reshape) -> None:
+    def _reshape(self, op: ops.Reshape) -> None:
         """Of dimensions that become others, the outermost on either side: in as many parts as both have."""
         before, after = op.x.type.shape, op.result.type.shape
         for mine, others in _regrouped(before, after):
@@ -236,17 +223,17 @@ class Dimensions:
             self._fix(op.x, *mine[1:])
             self._fix(op.result, *others[1:])
 
-    def _join(self, op: Join) -> None:
+    def _join(self, op: ops.Join) -> None:
         self._tie_all(op.lhs, op.rhs)
         self._tie_all(op.lhs, op.result)
         self._fix(op.result, op.result.type.rank - 1)
 
-    def _split(self, op: Split) -> None:
+    def _split(self, op: ops.Split) -> None:
         for result in op.results:
             self._tie_all(result, op.x)
         self._fix(op.x, op.x.type.rank - 1)
 
-    def _gather(self, op: Gather) -> None:
+    def _gather(self, op: ops.Gather) -> None:
         self._tie_all(op.index, op.result)
         for d, (source, index) in enumerate(zip(op.source.type.shape, op.index.type.shape)):
             if d == op.axis or source != index:
@@ -259,12 +246,12 @@ class Dimensions:
 
 
 _RULES = {
-    Dot: Dimensions._dot, ExpandDims: Dimensions._expand_dims, Broadcast: Dimensions._broadcast,
-    Trans: Dimensions._trans, Reshape: Dimensions._reshape, Join: Dimensions._join,
-    Split: Dimensions._split, Gather: Dimensions._gather, If: Dimensions._if,
-    Reduce: Dimensions._reduce, Scan: Dimensions._reduce, Flip: Dimensions._flip,
-    Histogram: Dimensions._histogram,
-    Constant: Dimensions._free, Splat: Dimensions._free, MakeRange: Dimensions._free,
+    Dot: Dimensions._dot, ops.ExpandDims: Dimensions._expand_dims, ops.Broadcast: Dimensions._broadcast,
+    ops.Trans: Dimensions._trans, ops.Reshape: Dimensions._reshape, ops.Join: Dimensions._join,
+    ops.Split: Dimensions._split, ops.Gather: Dimensions._gather, If: Dimensions._if,
+    Reduce: Dimensions._reduce, Scan: Dimensions._reduce, ops.Flip: Dimensions._flip,
+    ops.Histogram: Dimensions._histogram,
+    ops.Constant: Dimensions._free, ops.Splat: Dimensions._free, ops.MakeRange: Dimensions._free,
     Assert: Dimensions._free,
 }  # fmt: skip
 

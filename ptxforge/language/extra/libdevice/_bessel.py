@@ -10,21 +10,8 @@ from __future__ import annotations
 
 from ptxforge.language import arith, core, math, reduction, shape
 from ptxforge.language.constexpr import constexpr
+from ptxforge.language.extra.libdevice import _bessel_tables as tables
 from ptxforge.language.extra.libdevice import _single as single
-from ptxforge.language.extra.libdevice._bessel_tables import (
-    I0_FAR,
-    I1_FAR,
-    J0,
-    J1,
-    P0,
-    P1,
-    Q0,
-    Q1,
-    Y0,
-    Y0_REST,
-    Y1,
-    Y1_REST,
-)
 from ptxforge.language.extra.libdevice._exponentials import _exp
 from ptxforge.language.extra.libdevice._floats import (
     _choice,
@@ -101,7 +88,7 @@ def _j0_near(size):
     else:
         near = arith.minimum(size, 8.0, PropagateNan.ALL)
         factor = arith.where(near < 6.8, _distance(near, J0_EDGES, J0_ZEROS), 1.0)
-        return factor * polynomials_between(near, J0_EDGES, J0)
+        return factor * polynomials_between(near, J0_EDGES, tables.J0)
 
 
 @library
@@ -109,7 +96,7 @@ def j0(x):
     """Bessel function of the first kind and order 0 of ``x``: within 5 ulp up to 8; beyond within 5e-12
     (float64), 1e-6 (float32). Of infinities 0."""
     size = math.abs(x)
-    far, _ = _hankel(_bounded(size), P0, Q0, 0)
+    far, _ = _hankel(_bounded(size), tables.P0, tables.Q0, 0)
     return arith.where_rarely(size > 8.0, arith.where(size == float("inf"), 0.0, far), _j0_near(size))
 
 
@@ -121,7 +108,7 @@ def _j1_near(x):
         return x * single.oscillating(size, single.J1_ZEROS, single.J1)
     else:
         near = arith.minimum(size, 8.0, PropagateNan.ALL)
-        value = _distance(near, J1_EDGES, J1_ZEROS) * polynomials_between(near, J1_EDGES, J1)
+        value = _distance(near, J1_EDGES, J1_ZEROS) * polynomials_between(near, J1_EDGES, tables.J1)
         return arith.where(x < 0.0, -value, arith.where(x == 0.0, x, value))
 
 
@@ -130,7 +117,7 @@ def j1(x):
     """Bessel function of the first kind and order 1 of ``x``: within 5 ulp up to 8; beyond within 5e-12
     (float64), 1e-6 (float32). Of infinities 0."""
     size = math.abs(x)
-    far, _ = _hankel(_bounded(size), P1, Q1, 1)
+    far, _ = _hankel(_bounded(size), tables.P1, tables.Q1, 1)
     far = arith.where(size == float("inf"), 0.0, far)
     return arith.where_rarely(size > 8.0, arith.where(x < 0.0, -far, far), _j1_near(x))
 
@@ -153,11 +140,11 @@ def y0(x):
     near = arith.clamp(x, 0.5, 8.0, PropagateNan.ALL)
     has_zero = (near < 1.3) | (near >= 3.0)
     factor = arith.where(has_zero, _distance(near, Y0_EDGES, Y0_ZEROS[row]), 1.0)
-    value = factor * polynomials_between(near, Y0_EDGES, Y0[row])
+    value = factor * polynomials_between(near, Y0_EDGES, tables.Y0[row])
     small = arith.minimum(x, 0.5)
-    rest = polynomial_between(small * small, 0.0, 0.25, Y0_REST[row])
+    rest = polynomial_between(small * small, 0.0, 0.25, tables.Y0_REST[row])
     singular = math.fma(math.log(small) * 0.6366197723675814, _j0_near(small), rest)
-    _, far = _hankel(_bounded(x), P0, Q0, 0)
+    _, far = _hankel(_bounded(x), tables.P0, tables.Q0, 0)
     value = arith.where_rarely(x > 8.0, far, value)
     return _edges_of_y(x, arith.where_rarely(x < 0.5, singular, value))
 
@@ -173,12 +160,12 @@ def y1(x):
     near = arith.clamp(x, 1.0, 8.0, PropagateNan.ALL)
     has_zero = (near >= 1.8) & (near < 6.2)
     factor = arith.where(has_zero, _distance(near, Y1_EDGES, Y1_ZEROS[row]), 1.0)
-    value = factor * polynomials_between(near, Y1_EDGES, Y1[row])
+    value = factor * polynomials_between(near, Y1_EDGES, tables.Y1[row])
     small = arith.minimum(x, 1.0)
-    rest = small * polynomial_between(small * small, 0.0, 1.0, Y1_REST[row])
+    rest = small * polynomial_between(small * small, 0.0, 1.0, tables.Y1_REST[row])
     singular = math.fma(math.log(small) * 0.6366197723675814, _j1_near(small), rest)
     singular -= math.div_rn(0.6366197723675814, small)
-    _, far = _hankel(_bounded(x), P1, Q1, 1)
+    _, far = _hankel(_bounded(x), tables.P1, tables.Q1, 1)
     value = arith.where_rarely(x > 8.0, far, value)
     return _edges_of_y(x, arith.where_rarely(x < 1.0, singular, value))
 
@@ -284,7 +271,7 @@ def cyl_bessel_i0(x):
     """Modified Bessel function of the first kind and order 0 of ``x``: within 6 ulp. Of infinities inf."""
     size = math.abs(x)
     near = _power_series(size, 0)
-    far = arith.where(size > 1000.0, float("inf"), _growing(size, I0_FAR))
+    far = arith.where(size > 1000.0, float("inf"), _growing(size, tables.I0_FAR))
     return arith.where_rarely(size > 8.0, far, near)
 
 
@@ -292,5 +279,5 @@ def cyl_bessel_i0(x):
 def cyl_bessel_i1(x):
     """Modified Bessel function of the first kind and order 1 of ``x``: within 6 ulp. Of ±inf it is ±inf."""
     size = math.abs(x)
-    far = arith.where(size > 1000.0, float("inf"), _growing(size, I1_FAR))
+    far = arith.where(size > 1000.0, float("inf"), _growing(size, tables.I1_FAR))
     return arith.where_rarely(size > 8.0, copysign(far, x), x * 0.5 * _power_series(size, 1))
