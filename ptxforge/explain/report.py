@@ -230,7 +230,8 @@ FEW_WARPS = 8
 """Warps on a multiprocessor below which latencies are hardly hidden: two for each of its four parts."""
 
 ONLY_REMARKED = (
-    "not-prefetched", "not-by-tma", "not-by-wgmma", "not-flattened", "not-specialized", "not-multicast"
+    "not-prefetched", "not-by-tma", "not-by-wgmma", "not-flattened", "not-specialized", "not-multicast",
+    "not-persistent",
 )  # fmt: skip
 """Kinds of the compiler's remarks that no facts here stand for."""
 

@@ -65,9 +65,8 @@ from ptxforge.passes.warpgroup_dots import (
     comes_from_dot,
     has_turned_left,
     use_warpgroups,
-    why_not_in_memory,
+    why_not,
 )
-from ptxforge.support.remarks import Remarks
 from ptxforge.support.target import Target
 from ptxforge.support.worklist import each_once
 
@@ -80,10 +79,13 @@ def accelerate_matmul(function: Function, target: Target) -> bool:
     dots = [op for op in dots if not isinstance(op.result.type.layout, Mma)]
     chains = {op for op in dots if _is_in_chain(op)} if target.has_wgmma else ()
     for op in dots:
-        if target.has_wgmma and _by_warpgroups(op, num_warps, op in chains, function.remarks):
+        if target.has_wgmma and _by_warpgroups(op, num_warps, op in chains):
             changed = True
         else:
+            why = why_not(op, num_warps, op in chains) if target.has_wgmma else ""
             accelerated = _legalize(op, target)
+            if accelerated and why:
+                function.remarks.add("not-by-wgmma", f"mma.sync does this product: {why}", op.location)
             for dot in accelerated:
                 placed = _transposed_product(dot) if _is_better_transposed(dot) else dot
                 changed |= _accelerate(placed, num_warps)
@@ -93,14 +95,11 @@ def accelerate_matmul(function: Function, target: Target) -> bool:
     return changed
 
 
-def _by_warpgroups(dot: Dot, num_warps: int, in_chain: bool, remarks: Remarks) -> bool:
+def _by_warpgroups(dot: Dot, num_warps: int, in_chain: bool) -> bool:
     """See WARPGROUPS."""
     if use_warpgroups(dot, num_warps, in_chain):
         return True
     if in_chain or not are_better_turned(dot, num_warps):
-        why = why_not_in_memory(dot, num_warps)
-        if why is not None:
-            remarks.add("not-by-wgmma", f"mma.sync does this product: {why}", dot.location)
         return False
     return use_warpgroups(_transposed_product(dot), num_warps, in_chain)
 

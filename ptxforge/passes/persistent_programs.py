@@ -45,15 +45,12 @@ def persistent_programs(function: Function, target: Target) -> bool:
     if not (attributes.get("persistent") and attributes.get("tensor_maps") and target.has_wgmma):
         return False
     loop = _loop_of_products(function)
+    if loop is None:
+        return False
     indices = [op for op in function.walk(GetProgramId) if op.axis == 0]
-    if loop is None or not indices or attributes.get("num_ctas", 1) > 1:
-        return False
-    if not are_apart(function) or function.walk(GetNumPrograms):
-        return False
-    buffers = bytes_of_tiles(function, loop)
-    scratch = max(map(scratch_of, function.walk()), default=0)
-    has_room = buffers + scratch <= target.max_shared_bytes
-    if not buffers or not has_room or 2 * max(buffers, scratch) <= target.max_shared_bytes:
+    why = _why_not(function, loop, target) if indices else "no program asks for its number along axis 0"
+    if why:
+        function.remarks.add("not-persistent", f"each program computes one tile: {why}", loop.location)
         return False
     _walk_over_tiles(function, indices)
     text = (
@@ -64,6 +61,38 @@ def persistent_programs(function: Function, target: Target) -> bool:
     return True
 
 
+def _why_not(function: Function, loop: For, target: Target) -> str:
+    """Which rule keeps the programs from walking, and what helps if anything does; empty where none does."""
+    if loop.warp_specialize:
+        return "its loop asks for warps that copy; leave warp_specialize out"
+    if function.attributes.get("num_ctas", 1) > 1:
+        return "it is a cluster of CTAs"
+    turn = next((op for op in function.walk() if op.get_effects().keeps_turn), None)
+    if turn is not None:
+        line = f" in line {turn.location.line}" if turn.location else ""
+        return f"others may wait for it, or its turn shows: it holds '{turn.name}'{line}"
+    if function.walk(GetNumPrograms):
+        return "it asks for the number of programs"
+    buffers = bytes_of_tiles(function, loop)
+    if not buffers:
+        return _why_no_tiles(function, loop)
+    scratch = max(map(scratch_of, function.walk()), default=0)
+    if buffers + scratch > target.max_shared_bytes:
+        sizes = f"its tiles take {buffers} bytes, the exchange of its results {scratch}"
+        return f"{sizes}, which have no room side by side; use smaller blocks or fewer num_stages"
+    if 2 * max(buffers, scratch) <= target.max_shared_bytes:
+        return "a second block has room on the multiprocessor, and multiplies while this one stores"
+    return ""
+
+
+def _why_no_tiles(function: Function, loop: For) -> str:
+    """Why :func:`bytes_of_tiles` is 0."""
+    stages = stages_of(function, loop)
+    if stages < 2:
+        return f"its loads do not run ahead, num_stages is {stages}; use 2 or more"
+    return "TMA does not copy all of its tiles by maps that the launcher makes"
+
+
 def _loop_of_products(function: Function) -> For | None:
     """See PRODUCT."""
     loops = function.walk(Loop)
@@ -72,7 +101,7 @@ def _loop_of_products(function: Function) -> For | None:
     (loop,) = loops
     products = function.walk(Product)
     is_plain = len(products) == 1 and products[0].effects.starts == PRODUCTS
-    return loop if is_plain and products[0].parent is loop.body and not loop.warp_specialize else None
+    return loop if is_plain and products[0].parent is loop.body else None
 
 
 def are_apart(function: Function) -> bool:
@@ -80,9 +109,14 @@ def are_apart(function: Function) -> bool:
     return not any(op.get_effects().keeps_turn for op in function.walk())
 
 
+def stages_of(function: Function, loop: For) -> int:
+    """``num_stages`` of a loop."""
+    return loop.num_stages if loop.num_stages >= 0 else function.attributes.get("num_stages", 3)
+
+
 def bytes_of_tiles(function: Function, loop: For) -> int:
     """Shared memory of the ring of the tiles of ``loop``; 0 where TMA does not copy all of them."""
-    stages = loop.num_stages if loop.num_stages >= 0 else function.attributes.get("num_stages", 3)
+    stages = stages_of(function, loop)
     loads = loop.body.walk(Load)
     if stages < 2 or not loads:
         return 0

@@ -46,8 +46,9 @@ import attrs
 from ptxforge.ir import types as T
 from ptxforge.ir.builder import Builder
 from ptxforge.ir.core import Block, Function, Operation, Region, Value
-from ptxforge.ir.definition import ALLOCATES, COPIES, MEETING
+from ptxforge.ir.definition import ALLOCATES, COPIES, MEETING, PRODUCTS
 from ptxforge.ir.ops.control import For, Structured, Yield
+from ptxforge.ir.ops.dot import Product
 from ptxforge.ir.ops.mbarrier import BarrierArrive, BarrierExpect, BarrierInit, BarrierWait, TensorLoad
 from ptxforge.ir.ops.memory import Barrier
 from ptxforge.ir.ops.partition import Partition, allocation_of, users_of
@@ -56,6 +57,7 @@ from ptxforge.ir.ops.warpgroup import DotAsync, DotBegin, DotWait
 from ptxforge.ir.pressure import held_by_products, registers_of
 from ptxforge.passes.dce import Liveness, dce, sweep
 from ptxforge.passes.flatten_loops import StaysError, keep_for_all_iterations, room_side_by_side
+from ptxforge.passes.persistent_programs import stages_of
 from ptxforge.passes.tensor_loads import pick, ring_of_barriers
 from ptxforge.support import machine
 from ptxforge.support.errors import VerificationError
@@ -124,7 +126,7 @@ def _plan(function: Function, target: Target, top: Operation) -> _Plan:
         raise StaysError("the program is a cluster of CTAs")
     in_top = _copying_in(top)
     if not in_top:
-        raise StaysError("TMA copies none of its tiles")
+        raise StaysError(f"TMA copies none of its tiles, as {_why_no_copies(function, target, top)}")
     if any(op.get_effects().starts == COPIES for op in top.walk()):
         raise StaysError("threads copy some of its tiles")
     loads = [op for op in in_top if isinstance(op, TensorLoad)]
@@ -152,6 +154,23 @@ def _plan(function: Function, target: Target, top: Operation) -> _Plan:
     return plan
 
 
+def _why_no_copies(function: Function, target: Target, top: Operation) -> str:
+    """Why TMA copies no tile in ``top``, and what helps where another remark does not say it."""
+    products = top.walk(Product)
+    left = [remark for remark in function.remarks if remark.kind == "not-by-wgmma"]
+    if not target.has_wgmma:
+        return f"it feeds wgmma only, which {target} does not have"
+    if not function.attributes.get("tensor_maps"):
+        return "tensor_maps=False forbids it; leave that out"
+    if not any(op.effects.starts == PRODUCTS for op in products):
+        places = {op.location for op in products}
+        return next((r.message for r in left if r.location in places), "there is no product by tensor cores")
+    stages = [stages_of(function, loop) for loop in top.walk(For) if loop.body.of(DotAsync)]
+    if max(stages, default=0) < 2:
+        return f"they do not run ahead: num_stages is {max(stages, default=0)}; use 2 or more"
+    return "the remarks 'not-by-tma' and 'not-pipelined' say of each"
+
+
 def _copying_in(place: Function | Operation) -> list[Operation]:
     """What the producer does of it."""
     found = place.walk((BarrierExpect, TensorLoad, BarrierWait))
@@ -174,7 +193,15 @@ def _check_registers(function: Function, top: Operation) -> None:
         raise StaysError("'maxnreg' says how many registers all threads have")
     blocks = [region.block for op in top.walk() for region in op.regions]
     if warps != machine.WARPS_SET_TOGETHER and not all(_suffice(held_by_products(b), warps) for b in blocks):
-        raise StaysError(f"beside {warps} warps there are not enough registers for others")
+        raise StaysError(_why_few_registers(warps, max(map(held_by_products, blocks))))
+
+
+def _why_few_registers(warps: int, taken: int) -> str:
+    few = f"beside {warps} warps there are not enough registers for others"
+    if warps + machine.WARPS_SET_TOGETHER > machine.MAX_WARPS:
+        return f"{few}; use fewer num_warps"
+    left = _consumer_registers(warps) - machine.REGISTERS_BESIDE_FLIGHTS
+    return f"{few}: products hold {taken} in a thread, {left} are left for them; use smaller blocks"
 
 
 def has_registers(block: Block, warps: int, kept: int = 0) -> bool:

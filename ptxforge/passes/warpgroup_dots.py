@@ -94,20 +94,58 @@ def are_better_turned(dot: Dot, num_warps: int) -> bool:
     return _may_be_in_registers(dot.b) and _in_memory(dot.a, 0, layout, is_turned=True) is not None
 
 
-def why_not_in_memory(dot: Dot, num_warps: int) -> str | None:
-    """What keeps a tile of ``dot``, whose types and shape suit, from being read by ``wgmma``; ``None`` where
-    it is something else."""
-    bits = dot.a.type.element.bits
-    if len(dot.result.type.shape) != 2 or not _has_type(dot) or bits == 16:
-        return None
-    layout = wgmma.accumulators(dot.result.type.shape, num_warps, False)
-    if layout is None or dot.a.type.shape[1] * bits < 8 * wgmma.K_BYTES:
-        return None
+def why_not(dot: Dot, num_warps: int, in_chain: bool) -> str:
+    """Which rule keeps ``dot`` from being a product of warpgroups, in whichever order of its operands, and
+    what helps."""
+    shape = dot.result.type.shape
+    if len(shape) != 2:
+        return "it multiplies several matrices at once; let each tl.dot multiply one"
+    if not _has_type(dot):
+        return _why_not_types(dot)
+    layout = wgmma.accumulators(shape, num_warps, in_chain)
+    if layout is None:
+        return _why_not_shape(shape, num_warps, in_chain)
+    depth = dot.a.type.shape[1] * dot.a.type.element.bits // 8
+    if depth < wgmma.K_BYTES:
+        return f"it has {depth} bytes along k, wgmma takes {wgmma.K_BYTES}; use a larger block along k"
+    return _why_not_in_memory(dot, layout, in_chain)
+
+
+def _why_not_types(dot: Dot) -> str:
+    a, b, total = (v.type.element for v in dot.operands)
+    if find_family(WGMMA, str(a), str(b), str(total)) is not None:
+        several = f"input_precision '{dot.input_precision}' makes several products of one"
+        return f"{several}; 'tf32' is one, where that is exact enough"
+    known = "f16, bf16, 8-bit floats and integers, and f32 as tf32"
+    return f"wgmma does not multiply {a} by {b} with sums of {total}; it multiplies {known}"
+
+
+def _why_not_shape(shape: tuple[int, ...], num_warps: int, in_chain: bool) -> str:
+    if num_warps % wgmma.WARPS:
+        return f"num_warps is {num_warps}, and wgmma takes {wgmma.WARPS} warps together; use num_warps=4 or 8"
+    groups = num_warps // wgmma.WARPS
+    size, least = "x".join(map(str, shape)), f"{wgmma.ROWS} rows and {2 * wgmma.ATOM_ROWS} columns"
+    if groups == 1:
+        return f"a result of {size} is smaller than {least}; use larger blocks"
+    rows = ", which share the rows as products follow each other" if in_chain else ""
+    few = f"a result of {size} has less than {least} for each of {groups} warpgroups{rows}"
+    return f"{few}; use larger blocks or fewer num_warps"
+
+
+def _why_not_in_memory(dot: Dot, layout: Mma, in_chain: bool) -> str:
+    """See MEMORY, LEFT and TURN."""
     across = [name for name, value, k_dim in (("left", dot.a, 1), ("right", dot.b, 0))
               if _loaded(value) is not None and _in_memory(value, k_dim, layout) is None]  # fmt: skip
-    if not across:
-        return None
-    return f"its {' and '.join(across)} operand of {bits} bits lies across k in memory; transpose it there"
+    if across:
+        bits = dot.a.type.element.bits
+        names = " and ".join(across)
+        return f"its {names} operand of {bits} bits lies across k in memory; transpose it there"
+    why = "its right operand is computed, and wgmma reads that from shared memory as it was loaded"
+    if _loaded(dot.a) is None:
+        return f"{why}; load one of the operands, and let it be the right one"
+    if in_chain:
+        return f"{why}; let the operand that is computed be the left one"
+    return f"{why}; with {wgmma.ROWS} columns and more it would become the left one"
 
 
 def _may_be_in_registers(value: Value) -> bool:

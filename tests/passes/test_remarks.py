@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import pickle
+import re
 from pathlib import Path
 
 import pytest
@@ -277,3 +278,106 @@ def test_the_command_line_prints_them(tmp_path, capsys):
     assert cli.main(["compile", f"{source}:narrow", *types, "--remarks"]) == 0
     said = capsys.readouterr().out
     assert f"{source}:8:" in said and "narrow-access" in said and "^" in said
+
+
+# -- why not Hopper's units --------------------------------------------------------------------------------
+
+
+def tile(a, b, c, K, N, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, KIND: tl.constexpr,
+         WS: tl.constexpr):  # fmt: skip
+    """A tile of a @ b; variants are told by KIND."""
+    i = tl.program_id(1 if KIND == "second axis" else 0) * BM + tl.arange(0, BM)
+    j, k = tl.program_id(1) * BN + tl.arange(0, BN), tl.arange(0, BK)
+    if KIND == "count":
+        i += tl.num_programs(0) * 16
+    if KIND == "atomic":
+        tl.atomic_add(c, 1.0)
+    acc = tl.zeros((BM, BN), tl.float32)
+    for start in tl.range(0, K, BK, warp_specialize=WS):
+        rows = i * i if KIND == "squares" else i
+        x = tl.load(a + rows[:, None] * K + (start + k)[None, :])
+        if KIND == "turned":
+            y = tl.load(b + (start + k)[None, :] + j[:, None] * K).T
+        else:
+            y = tl.load(b + (start + k)[:, None] * N + j[None, :])
+        if KIND in ("left", "both"):
+            x += 1
+        if KIND in ("right", "both"):
+            y += 1
+        acc = tl.dot(x, y, acc)
+    tl.store(c + i[:, None] * N + j[None, :], acc.to(c.dtype.element_ty))
+
+
+def batch(a, b, c, KIND: tl.constexpr):
+    i, j = tl.arange(0, 64), tl.arange(0, 32)
+    one = tl.arange(0, 2)[:, None, None]
+    x = tl.load(a + one * 2048 + i[None, :, None] * 32 + j[None, None, :])
+    y = tl.load(b + one * 2048 + j[None, :, None] * 64 + i[None, None, :])
+    tl.store(c + one * 4096 + i[None, :, None] * 64 + i[None, None, :], tl.dot(x, y))
+
+
+def chain(a, b, c, KIND: tl.constexpr):
+    """(a @ b + 1) @ (b + 1)"""
+    i, j = tl.arange(0, 64), tl.arange(0, 64)
+    x = tl.load(a + i[:, None] * 64 + j[None, :])
+    y = tl.load(b + i[:, None] * 64 + j[None, :])
+    first = (tl.dot(x, y) + 1).to(tl.float16)
+    tl.store(c + i[:, None] * 64 + j[None, :], tl.dot(first, y + 1))
+
+
+def precise(a, b, c, KIND: tl.constexpr):
+    i = tl.arange(0, 64)
+    at = i[:, None] * 64 + i[None, :]
+    if KIND == "f64":
+        tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at), out_dtype=tl.float64))
+    else:
+        tl.store(c + at, tl.dot(tl.load(a + at), tl.load(b + at), input_precision=KIND))
+
+
+SQUARE = {"BM": 64, "BN": 64, "BK": 64, "KIND": "", "WS": False}
+LARGE = SQUARE | {"BM": 128, "BN": 256}
+HALVES, WORDS, BYTES = "*fp16:16", "*fp32:16", "*fp8e5:16"
+HOPPER = [  # kernel, constants, options, elements
+    *((tile, SQUARE | {"WS": ws}, {"num_warps": warps}, HALVES) for warps in (1, 2) for ws in (False, True)),
+    *((tile, SQUARE | {"BM": 32, "BN": 32, "WS": ws}, {}, HALVES) for ws in (False, True)),
+    (tile, SQUARE | {"BN": 8}, {}, HALVES),
+    (tile, SQUARE | {"BN": 16}, {"num_warps": 8}, HALVES),
+    (tile, SQUARE | {"KIND": "turned"}, {}, BYTES),
+    (tile, SQUARE, {}, BYTES),
+    (tile, SQUARE | {"KIND": "both"}, {}, HALVES),
+    (tile, SQUARE | {"KIND": "right", "BN": 32}, {}, HALVES),
+    (tile, SQUARE | {"KIND": "right"}, {}, HALVES),
+    (tile, SQUARE | {"KIND": "left"}, {}, HALVES),
+    (chain, {"KIND": ""}, {}, HALVES),
+    (chain, {"KIND": ""}, {"num_warps": 8}, HALVES),
+    (batch, {"KIND": ""}, {}, HALVES),
+    *((precise, {"KIND": kind}, {}, WORDS) for kind in ("tf32x3", "bf16x3", "ieee", "tf32")),
+    (precise, {"KIND": "f64"}, {}, "*fp64:16"),
+    (tile, LARGE, {"num_warps": 8, "num_stages": 3}, HALVES),
+    (tile, LARGE, {"num_warps": 8, "num_stages": 4}, HALVES),
+    (tile, LARGE, {"num_warps": 8, "num_stages": 1}, HALVES),
+    (tile, LARGE | {"WS": True}, {"num_warps": 8, "num_stages": 1}, HALVES),
+    (tile, LARGE, {"num_warps": 8, "num_stages": 3, "persistent": False}, HALVES),
+    (tile, LARGE, {"num_warps": 8, "num_stages": 3, "num_ctas": 2}, HALVES),
+    *((tile, LARGE | {"KIND": kind}, {"num_warps": 8}, HALVES)
+      for kind in ("atomic", "count", "second axis", "squares")),
+    (tile, LARGE | {"WS": True}, {"num_warps": 8, "num_stages": 3}, HALVES),
+    (tile, LARGE | {"WS": True}, {"num_warps": 8, "tensor_maps": False}, HALVES),
+    (tile, LARGE | {"WS": True, "BM": 256}, {"num_warps": 16, "num_stages": 2}, HALVES),
+    (tile, LARGE | {"WS": True, "BM": 256}, {"num_warps": 32, "num_stages": 2}, HALVES),
+]  # fmt: skip
+
+
+def test_why_hopper_has_no_part_in_it(golden):
+    """Not wgmma, not TMA, no warps of their own for copies, no programs that walk over tiles."""
+    said = []
+    for kernel, constants, options, kind in HOPPER:
+        out = kind if "64" in kind or "WS" in constants and constants["WS"] else WORDS
+        sizes = {"K": "i32:16", "N": "i32:16"} if kernel is tile else {}
+        signature = {"a": kind, "b": kind, "c": out} | sizes
+        made = compile_function(kernel, signature, constants, "sm_90a", **options)
+        chosen = {name: value for name, value in constants.items() if value} | options
+        said.append(f"== {kernel.__name__} of {kind[1:-3]} {chosen}")
+        said += [f"{r.kind}: {r.message}" for r in made.remarks if r.kind != "narrow-access"]
+    text = re.sub(r"in line \d+", "in line …", "\n".join([*said, ""]))
+    golden(Path(__file__).parent / "golden" / "hopper_remarks.txt", text)
