@@ -195,7 +195,9 @@ class range:
     * ``warp_specialize``, of a loop whose tiles TMA loads (on ``sm_90a``), or of one over tiles around it: a
       warp of its own loads them. The block has one warp more than ``num_warps``, or four. Where that cannot
       be, a remark says why. (Large attention has it unasked.)
-    * ``disallow_acc_multi_buffer``, ``disable_licm``: as in Triton. They are accepted and may have no effect.
+    * ``disallow_acc_multi_buffer``: a product by ``wgmma`` is waited for in its iteration and does not run on
+      into the next one. (Where others make the products there is nothing to forbid.)
+    * ``disable_licm``: what an iteration computes anew although it changes with none stays in the loop.
 
     Made outside a kernel it raises ``TypeError``.
 

@@ -15,6 +15,7 @@ SINGLE      TMA copies its tiles, which leave no room for a second block on the 
             multiply while this one stores. They and two exchanges of results have room side by side; these
             may pass in smaller parts for it.
 SCALARS     None is loaded: the producer computes for itself where copies begin.
+RUNS ON     A product may run on into the next step (``disallow_acc_multi_buffer`` forbids it).
 STEPS       A tile has as many steps as the next, known in front of the loop: so each group knows how many
             the other one's tiles take.
 APART       No tile reads what another one wrote, waits for it, or shows when it is computed, and nothing but
@@ -77,6 +78,8 @@ def _why_not(function: Function, tiles: For, steps: For, target: Target) -> str:
         return f"a group has {machine.WARPS_SET_TOGETHER} warps, this program {warps}"
     if function.attributes.get("num_ctas", 1) > 1:
         return "the program is a cluster"
+    if steps.disallow_acc_multi_buffer:
+        return "no product may run on into the next step, see disallow_acc_multi_buffer"
     if not _has_same_steps(tiles, steps):
         return "that they have equally many steps is not known in front of the loop"
     return _why_not_apart(function, tiles) or _why_not_single(function, steps, target)

@@ -25,6 +25,7 @@ Rules
 SUM       A carried value that the loop does nothing with but add products to it.
 ALL       Groups of products finish in order, so this is for loops all of whose products are such sums, and
           are started in every iteration. (Others: ``staggered_products.py``.)
+ALLOWED   Not where the author forbids it (``disallow_acc_multi_buffer``): each product ends in its iteration.
 OPERANDS  They must stay as they are for one more iteration: tiles in a ring of buffers (which has one more
           than are under way), or from outside of the loop; no registers.
 """
@@ -60,8 +61,9 @@ def overlap_products(function: Function, target: Target) -> bool:
         products = products_of(loop)
         for product in products:
             carry_accumulators(loop, product)
-        stores = _keep_buffers(loop, products)
-        sums = _sums(loop)
+        may_run_on = not loop.disallow_acc_multi_buffer
+        stores = _keep_buffers(loop, products) if may_run_on else []
+        sums = _sums(loop) if may_run_on else {}
         if sums:
             _overlap(loop, sums, stores)
             changed = True

@@ -145,7 +145,8 @@ def carry(loop: For, index: int, product: Product, place: Operation) -> None:
 def stagger(loop: For, threads: int) -> bool:
     """Rewrite ``loop``, a loop of ``threads`` threads, if the rules admit it."""
     products = products_of(loop)
-    sums = {p: at for p in products if (at := carried_by(loop, p)) is not None}
+    adding = [] if loop.disallow_acc_multi_buffer else products
+    sums = {p: at for p in adding if (at := carried_by(loop, p)) is not None}
     used = [p for p in products if p not in sums]
     if len(products) < 2 or not used:
         return False
