@@ -234,7 +234,7 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
         """What a launch with these arguments and options needs, compiled if need be."""
         made = [specialize(parameter, value) for parameter, value in zip(self.params, bound, strict=True)]
         device = place(self.params, made, bound)
-        chosen = options.parse(self._with_defaults(given))
+        chosen = options.parse(self._with_defaults(given), device.target)
         refusals.check_hashes(self.params, made, given)
         try:
             variant = self._variant(made, chosen, device.target, device, at_launch=True)
@@ -328,7 +328,7 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
             return self._apart.warmup(bound, given)
         made = [compiling.specialize_type(p, value) for p, value in zip(self.params, bound, strict=True)]
         device = place(self.params, made)
-        key = self._key(made, options.parse(self._with_defaults(given)), device.target)
+        key = self._key(made, options.parse(self._with_defaults(given), device.target), device.target)
         mode = active()
         if mode is not None and key.identity() not in self._compiled:
             return mode.submit(self, key, device)
@@ -361,8 +361,8 @@ class JITFunction(FunctionState, Preloading, function_state.TravelsByName, Entri
         ``asm`` also makes ``cubin`` and ``sass``."""
         constants = dict(constants) if isinstance(constants, Mapping) else constants or {}
         complete = compiling.complete_signature(self, signature, constants)
-        chosen = options.parse(self._with_defaults(given))
         machine = str(parse_target(DEFAULT_TARGET if target is None else str(target)))
+        chosen = options.parse(self._with_defaults(given), machine)
         made = compiling.artifact_of(self, Key(machine, complete, constants, dict(chosen.compile)))
         made.asm = tools.with_machine_code(
             made.asm, lambda: compiling.machine_code(made.ptx, made.name, made.target)

@@ -35,7 +35,22 @@ REFUSED = {  # name -> why nothing but None is accepted
     "extern_libs": "math functions are ptxforge's own; no library but 'libdevice' is known",
     "arch": "kernels are compiled for the device that they run on; compile() takes a target",
     "ir_override": "triton.compile() takes files of ptxforge's IR",
+    **dict.fromkeys(("ptx_version", "ptx_options"), "what the text says is the compiler's"),
 }
+
+_DOTS = "what a product may take is told at tl.dot"
+FIXED = {  # name -> what is accepted, as it asks for what happens anyway, and why nothing else but None
+    "warp_size": ((32,), "warps of NVIDIA's GPUs have 32 threads"),
+    "backend_name": (("cuda",), "there is no other backend"),
+    "instrumentation_mode": (("",), "python -m ptxforge check looks for errors in kernels"),
+    "enable_reflect_ftz": ((True,), "math functions are ptxforge's own"),
+    "default_dot_input_precision": (("tf32",), "tl.dot takes input_precision"),
+    "allowed_dot_input_precisions": ((("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6"),), _DOTS),
+    "max_num_imprecise_acc_default": ((0, 2**30), "tl.dot takes max_num_imprecise_acc"),
+    "supported_fp8_dtypes": ((("fp8e5", "fp8e4b15"), ("fp8e4b15", "fp8e4nv", "fp8e5")), _DOTS),
+    "deprecated_fp8_dot_operand_dtypes": (((), ("fp8e4b15",)), _DOTS),
+}
+"""Options of Triton 3.6's compiler, with the values that it takes by itself."""
 
 
 @attrs.frozen(slots=True)
@@ -55,7 +70,7 @@ class Options:
 
 def names() -> tuple[str, ...]:
     """Every option's name."""
-    return (*compiler.OPTIONS, "stream", *SWITCHES, *REFUSED)
+    return (*compiler.OPTIONS, "stream", *SWITCHES, *REFUSED, *FIXED)
 
 
 def shared(arguments: dict[str, Any], called: tuple[str, ...]) -> dict[str, Any]:
@@ -80,8 +95,8 @@ def tells_lines_by_default() -> bool:
     return True
 
 
-def parse(given: dict[str, Any]) -> Options:
-    """Check options and fill in the defaults.
+def parse(given: dict[str, Any], target: str = "") -> Options:
+    """Check options and fill in the defaults. ``target`` is what is compiled for, if that is known.
 
     Raises :class:`ArgumentError` for an unknown name (with the nearest known one), for a value of another
     type, and for one of an option that is known for ``None`` only.
@@ -94,6 +109,10 @@ def parse(given: dict[str, Any]) -> Options:
                 (chosen if name in chosen else switches)[name] = compiler.plain_option(name, value)
         elif name == "extern_libs":
             check_libraries(value)
+        elif name in FIXED:
+            _check_fixed(name, value)
+        elif name == "arch" and target and isinstance(value, str) and value in _spellings(target):
+            pass
         elif name in REFUSED and value is not None:
             raise ArgumentError(f"{value!r} is not supported: {REFUSED[name]}", name)
         elif name not in names():
@@ -108,6 +127,24 @@ def parse(given: dict[str, Any]) -> Options:
         switches["launch_cooperative_grid"],
         switches["launch_pdl"],
     )
+
+
+def _check_fixed(name: str, value: Any) -> None:
+    """Raise :class:`ArgumentError` for a value that asks for something."""
+    accepted, why = FIXED[name]
+    plain = tuple(value) if type(value) is list else value
+    if plain is not None and not any(type(plain) is type(known) and plain == known for known in accepted):
+        raise ArgumentError(f"{value!r} is not supported: {why}", name)
+
+
+def _spellings(target: str) -> list[str]:
+    """How Triton and people call a target.
+
+    >>> _spellings("sm_90a")
+    ['sm90', 'sm_90', 'sm_90a']
+    """
+    digits = "".join(filter(str.isdigit, target))
+    return [f"sm{digits}", f"sm_{digits}", target]
 
 
 def check_libraries(value: Any) -> None:

@@ -74,7 +74,7 @@ def key_of(kernel: JITFunction, item: dict[str, Any], target: str) -> Key:
     made = {p.name: compiling.specialize_type(p, values[p.name]) for p in kernel.params if p.name in values}
     complete = {p.name: types.get(p.name) or made[p.name].type for p in kernel.params}
     constants = {name: found.constant for name, found in made.items() if found.is_constant}
-    chosen = options.parse(kernel._with_defaults(given))
+    chosen = options.parse(kernel._with_defaults(given), target)
     return Key(target, complete, constants, dict(chosen.compile))
 
 

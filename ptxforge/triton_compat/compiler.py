@@ -34,7 +34,7 @@ from ptxforge.support import settings
 from ptxforge.support.errors import ArgumentError
 from ptxforge.support.target import parse_target
 from ptxforge.triton_compat import hooks, knobs
-from ptxforge.triton_compat.drivers import Options, driver, make_backend
+from ptxforge.triton_compat.drivers import Options, compiled, driver, make_backend
 from ptxforge.triton_compat.host import get_cache_manager, replace_file
 
 
@@ -310,6 +310,7 @@ def compile(
     artifact = _with_cubin(src.artifact(machine, chosen), target)
     kernel = CompiledKernel(artifact, None, src=src, target=target)
     kernel.hash = digest
+    compiled[digest] = kernel
     _write_outputs(kernel)
     return kernel
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import sys
+import weakref
 from collections.abc import Callable, Iterator, Mapping
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -14,17 +15,18 @@ from ptxforge.driver.cuda import CudaDevice, cuda_device
 from ptxforge.runtime import compiler_state, options
 from ptxforge.runtime.devices import default_device
 from ptxforge.runtime.timing import FLUSH_BYTES, do_bench
+from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.runtime.variants import GPUTarget
 from ptxforge.support import settings
-from ptxforge.support.errors import DeviceError
+from ptxforge.support.errors import ArgumentError, DeviceError
 from ptxforge.support.target import parse_target
 
 DEFAULTS = {
     "num_warps": 4, "num_stages": 3, "num_ctas": 1, "cluster_dims": (1, 1, 1), "warp_size": 32,
     "maxnreg": None, "debug": False, "enable_fp_fusion": True, "launch_cooperative_grid": False,
-    "launch_pdl": False, "sanitize_overflow": False, "enable_reflect_ftz": True, "extern_libs": None,
+    "launch_pdl": False, "sanitize_overflow": True, "enable_reflect_ftz": True, "extern_libs": None,
     "arch": None, "backend_name": "cuda", "default_dot_input_precision": "tf32",
-    "allowed_dot_input_precisions": ("tf32", "tf32x3", "ieee"),
+    "allowed_dot_input_precisions": ("tf32", "tf32x3", "ieee", "bf16x3", "bf16x6"),
     "supported_fp8_dtypes": ("fp8e4b15", "fp8e4nv", "fp8e5"), "max_num_imprecise_acc_default": 0,
 }  # fmt: skip
 
@@ -107,10 +109,32 @@ class Utilities:
         return facts
 
 
+compiled: weakref.WeakValueDictionary[str, CompiledKernel] = weakref.WeakValueDictionary()
+"""What ``triton.compile`` made and somebody holds, by hash."""
+
+
+class Launcher:
+    """The launch function of the kernel of which ``src`` and ``metadata`` are told: called with the grid, the
+    stream, the function, and what :attr:`CompiledKernel.run` takes after it. Raises :class:`ArgumentError`
+    for a kernel that nobody holds."""
+
+    def __init__(self, src: Any, metadata: Any):
+        wanted = metadata.get("hash") if isinstance(metadata, Mapping) else metadata.hash
+        variants = [*getattr(src, "variants", ()), *filter(None, [compiled.get(wanted)])]
+        found = next((variant for variant in variants if variant.hash == wanted), None)
+        if found is None:
+            raise ArgumentError(f"no kernel of {src!r} has the hash {wanted}", "metadata")
+        self.launch, self.num_ctas = found.run, found.artifact.num_ctas
+
+    def __call__(self, gridX: int, gridY: int, gridZ: int, stream: int, function: Any, *args: Any) -> None:
+        self.launch(gridX, gridY, gridZ, stream, function, *args)
+
+
 class Driver:
     """``triton.runtime.driver.active``."""
 
     utils = Utilities()
+    launcher_cls = Launcher
 
     @staticmethod
     def is_active() -> bool:

@@ -18,7 +18,7 @@ AS_NUMBERS = [float, np.int64, np.uint8, np.float32, complex]
 
 
 def test_every_option_is_tested():
-    assert {*NUMBERS, *SWITCHES, *options.REFUSED} == {*options.names()}
+    assert {*NUMBERS, *SWITCHES, *options.REFUSED, *options.FIXED} == {*options.names()}
 
 
 @pytest.mark.parametrize("is_warm", [False, True])
@@ -53,6 +53,24 @@ def test_what_no_option_can_be(kernel, compiled, arrays, name, value, is_warm):
         kernel[(8,)](*arrays, 1000, **{name: value})
     assert repr(value) in str(caught.value)
     assert len(compiled) == is_warm
+
+
+@pytest.mark.parametrize("name", [*options.FIXED, "arch"])
+def test_options_that_ask_for_what_happens_anyway(kernel, compiled, arrays, name):
+    accepted, _ = options.FIXED.get(name, (("sm90", "sm_90", "sm_90a"), ""))
+    for value in (None, *accepted):
+        for _ in range(3):
+            kernel[(8,)](*arrays, 1000, **{name: value})
+    assert len(compiled) == 1 and name not in compiled[0]["options"]
+    with pytest.raises(ArgumentError, match=f"argument '{name}': 'sm80' is not supported: "):
+        kernel[(8,)](*arrays, 1000, **{name: "sm80"})
+
+
+def test_what_triton_s_compiler_takes_by_itself_as_lists():
+    listed = {"supported_fp8_dtypes": ["fp8e5", "fp8e4b15"], "deprecated_fp8_dot_operand_dtypes": []}
+    assert options.parse(listed) == options.parse({})
+    with pytest.raises(ArgumentError, match="'arch': 'sm90' is not supported"):
+        options.parse({"arch": "sm90"})
 
 
 def test_the_compiler_asks_by_itself():

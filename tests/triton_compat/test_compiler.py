@@ -62,6 +62,19 @@ def test_a_kernel_runs_by_triton_s_launch_function():
     run(kernel)
 
 
+def test_the_driver_makes_launch_functions():
+    kernel = compile(source(), target=CPU)
+    launches = driver.active.launcher_cls(kernel.src, kernel.metadata)
+    warm = scaled.warmup(np.float32, np.float32, 300, 2.0, 128)
+    for launch in (launches, driver.active.launcher_cls(scaled, warm.metadata._asdict())):
+        x, y = np.arange(300, dtype=np.float32), np.zeros(300, np.float32)
+        launch(3, 1, 1, 0, kernel.function, kernel.packed_metadata, None, None, None, x, y, 300, 2.0, 128)
+        np.testing.assert_array_equal(y, 2 * x)
+    assert launches.num_ctas == 1
+    with pytest.raises(ArgumentError, match="no kernel of .* has the hash"):
+        driver.active.launcher_cls(scaled, kernel.metadata._replace(hash="0"))
+
+
 def test_compiled_kernel_launches_with_and_without_its_constants():
     kernel = compile(source(), target=CPU)
     for constants in ((), (128,)):
