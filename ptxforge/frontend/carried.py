@@ -39,6 +39,7 @@ from ptxforge.frontend.control import NOTHING, zero_like
 from ptxforge.frontend.values import (
     COMPOSITES,
     Exit,
+    Readable,
     TensorValue,
     Undefined,
     alike,
@@ -51,7 +52,7 @@ from ptxforge.frontend.values import (
 from ptxforge.frontend.visitor import MayReturn, Outcome, Returned, Visitor, handles
 from ptxforge.ir.core import Block, BlockArgument, Value
 from ptxforge.language import types as L
-from ptxforge.support.errors import CompilationError, TypeMismatchError, UnsupportedSyntaxError
+from ptxforge.support.errors import TypeMismatchError, UnsupportedSyntaxError
 
 
 def refuse_else(v: Visitor, node: ast.For | ast.While) -> None:
@@ -85,6 +86,10 @@ class Carried:
     def start(self) -> None:
         """Carry the names that have a runtime value now, in order of definition."""
         assigned = set(self.assigned)
+        for name in self.assigned:
+            value = self.v.scope.get(name)
+            if isinstance(value, Readable):  # each iteration would read the same
+                self.v.scope[name] = Undefined(value.reason, value.hint)
         self.initial = {
             name: value
             for name, value in self.v.scope.items()
@@ -163,7 +168,7 @@ class Carried:
             ).at(self.v.locate(place))
 
         if isinstance(after, Undefined):
-            raise CompilationError(after.reason, hint=after.hint)
+            after = after.read(self.v.ctx)
         if isinstance(before, COMPOSITES) and describe(before) != describe(after):
             raise complain()
         if isinstance(before, tuple) and isinstance(after, tuple) and alike(before, after):

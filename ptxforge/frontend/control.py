@@ -114,7 +114,7 @@ class Merge:
         uses it."""
         for side in (a, b):
             if isinstance(side, Undefined) and side is not NOTHING:
-                return side
+                return Undefined(side.reason, side.hint)
         try:
             return self.join(a, b)
         except Mismatch as mismatch:

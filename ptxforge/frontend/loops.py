@@ -22,13 +22,15 @@ from ptxforge.frontend.carried import (
     needs_result,
     refuse_else,
 )
-from ptxforge.frontend.context import default_dtype
+from ptxforge.frontend.context import Context, default_dtype
 from ptxforge.frontend.control import scalar_condition, unless_returned, zero_like
 from ptxforge.frontend.convert import cast, common_integer
 from ptxforge.frontend.expressions import bind
 from ptxforge.frontend.semantics import arith
 from ptxforge.frontend.values import (
+    Readable,
     TensorValue,
+    Undefined,
     describe,
     dtype_name,
     ir_type,
@@ -124,25 +126,67 @@ def _runtime_for(v: Visitor, node: ast.For, arguments: tuple[Any, Any, Any, dict
     wide = L.int64 if dtype.int_bitwidth == 64 or dtype is L.uint32 else L.int32
     first, last, stride = (_as_index(v, bound, wide) for bound in (lower, upper, step))
 
+    def seen(index: TensorValue) -> TensorValue:
+        # A descending loop runs upwards from the end: the user's index is (first + last) - it.
+        return cast(v.ctx, arith.sub(v.ctx, span, index) if is_descending else index, dtype)
+
     def bind_index(argument: Value) -> None:
         v.at(node.iter)
-        index = TensorValue(argument, wide)
-        if is_descending:
-            # The loop runs upwards from the end: the user's index is (first + last) - it.
-            index = arith.sub(v.ctx, span, index)
-        elif isinstance(node.target, ast.Name):
+        if not is_descending and isinstance(node.target, ast.Name):
             argument.hint = node.target.id
-        bind(v, node.target, cast(v.ctx, index, dtype))
+        bind(v, node.target, seen(TensorValue(argument, wide)))
 
     span = _descending_span(v, first, last) if is_descending else None
     targets = set(source.assigned(node.target))
     loop = loop_of(node, lambda v: v.ctx.constant(0, wide))
+    bounds, before = (first, last, stride), _before(v, node, dtype)
     if loop is not None and loop.stop:
-        return _stoppable_for(v, node, loop, (first, last, stride), bind_index, targets)
+        return _stoppable_for(
+            v, node, loop, bounds, bind_index, targets,
+            lambda end: _keep_last(v, node, bounds, before, seen, end),
+        )  # fmt: skip
     carried = Carried(v, node, node.body, targets, loop)
     block, scope = _loop_body(v, carried, wide, bind_index, loop)
-    _close_for(carried, block, scope, (first, last, stride), attributes)
+    _close_for(carried, block, scope, bounds, attributes)
+    _keep_last(v, node, bounds, before, seen)
     return None
+
+
+def _before(v: Visitor, node: ast.For, dtype: L.dtype) -> Any:
+    """What the loop's variable has before the loop: an integer of its type, ``None`` where it has no value.
+    Else :class:`Undefined`, for it has no value after the loop either."""
+    name = node.target.id if isinstance(node.target, ast.Name) else ""
+    value = v.scope.get(name)
+    if not name or name in source.assigned_in(node.body) or (value is None and name in v.scope):
+        return Undefined("")
+    if isinstance(value, Undefined):
+        return value if isinstance(value, Readable) else None
+    is_alike = isinstance(value, TensorValue) and not value.is_block and value.dtype == dtype
+    return value if value is None or is_alike or type(value) is int else Undefined("")
+
+
+def _keep_last(
+    v: Visitor, node: ast.For, bounds: tuple[TensorValue, ...], before: Any,
+    seen: Callable[[TensorValue], TensorValue], end: TensorValue | None = None,
+) -> None:  # fmt: skip
+    """The loop's variable keeps its last value, if somebody reads it; where the loop does not run, the one
+    that it had before, else one step less than the first. ``end`` is one step more than the last, if a
+    ``break`` decides it."""
+    if isinstance(before, Undefined) and not isinstance(before, Readable):
+        return
+    first, last, stride = bounds
+
+    def compute(ctx: Context) -> TensorValue:
+        steps = arith.sub(ctx, _trip_count(v, first, last, stride), 1) if end is None else -1
+        value = seen(arith.add(ctx, first if end is None else end, arith.mul(ctx, stride, steps)))
+        known = before.read(ctx) if isinstance(before, Readable) else before
+        if known is None:
+            return value
+        return arith.where(ctx, arith.compare(ctx, first, last, "<"), value, known)
+
+    lost = v.scope.get(node.target.id)
+    if isinstance(lost, Undefined):
+        v.scope[node.target.id] = Readable(compute, lost.reason, lost.hint)
 
 
 def _index_dtype(v: Visitor, node: ast.AST, *bounds: Any) -> L.dtype:
@@ -218,6 +262,7 @@ def _stoppable_for(
     bounds: tuple[TensorValue, TensorValue, TensorValue],
     bind_index: Callable[[Value], None],
     targets: set[str],
+    keep_last: Callable[[TensorValue], None],
 ) -> Outcome:
     """A loop with ``break`` or ``return``: a ``while`` that counts the iterations left."""
     first, last, stride = bounds
@@ -236,7 +281,7 @@ def _stoppable_for(
     left = ast.copy_location(ast.Name(loop.stop, ast.Load()), node.iter)
     while_ = ast.copy_location(ast.While(left, body, []), node)
     run_while(v, while_, loop, targets)
-    del v.scope[index]
+    keep_last(v.scope.pop(index))
     return end(v, loop, node)
 
 

@@ -122,6 +122,25 @@ class Undefined:
     def __init__(self, reason: str, hint: str = ""):
         self.reason, self.hint = reason, hint
 
+    def read(self, ctx: Context) -> TensorValue:
+        """Raises :class:`CompilationError` with the reason."""
+        raise CompilationError(self.reason, hint=self.hint)
+
+
+class Readable(Undefined):
+    """A variable whose value is computed where it is read, by ``compute(ctx)``: most are not. What it is made
+    of is known as long as the block lasts in which the variable got it; beyond, it is undefined."""
+
+    __slots__ = ("compute",)
+
+    def __init__(self, compute: Callable[[Context], TensorValue], reason: str, hint: str = ""):
+        super().__init__(reason, hint)
+        self.compute = compute
+
+    def read(self, ctx: Context) -> TensorValue:
+        """The value."""
+        return self.compute(ctx)
+
 
 class Exit(tuple):
     """The values of a loop's names where an iteration ends. They join one by one: what differs in type is

@@ -158,9 +158,7 @@ class Visitor:
     def local(self, name: str) -> Any:
         """The value of a local name; raises for one that has none here."""
         value = self.scope[name]
-        if type(value) is Undefined:
-            raise CompilationError(value.reason, hint=value.hint)
-        return value
+        return value.read(self.ctx) if isinstance(value, Undefined) else value
 
     @contextlib.contextmanager
     def branch(self, block: Block, scope: dict[str, Any]) -> Iterator[None]:

@@ -514,16 +514,112 @@ def test_names_of_a_loop_body_have_no_value_after_it(ir):
         ir(loop_then_name, {"out": "*i32", "n": "i32"})
 
 
-def loop_variable_after_it(out, n):
-    i = 0
+def loop_variable_after_it(out, n, step):
+    for a in range(3):
+        tl.store(out, a)
+    tl.store(out, a)
+    b = 7
+    for b in range(n):
+        tl.store(out + 1, b)
+    tl.store(out + 1, b)
+    for c in range(n, -3, -2):
+        tl.store(out + 2, c)
+    tl.store(out + 2, c)
+    for d in range(1, n, step):
+        if d > 5:
+            break
+    tl.store(out + 3, d)
+    for b in range(n - 5):  # two loops, one variable
+        tl.store(out + 4, b)
+    tl.store(out + 4, b + 10)
+    e = n
+    for row in range(n):
+        for e in range(row):
+            tl.store(out + 5, e)
+        tl.store(out + 5, e)
+    tl.store(out + 5, e)
+    tl.store(out + 6, row)
+    if n > 3:
+        for f in range(step, n):
+            tl.store(out + 7, f)
+        tl.store(out + 7, f)
+
+
+def after_loops(n, step):
+    """What Python makes of it."""
+    found = [0] * 8
+    found[0] = 2
+    b = 7
+    for b in range(n):
+        pass
+    found[1], c = b, None
+    for c in range(n, -3, -2):
+        pass
+    found[2], d = c, 1 - step
+    for d in range(1, n, step):
+        if d > 5:
+            break
+    found[3] = d
+    for b in range(n - 5):
+        pass
+    found[4], e, row = b + 10, n, -1
+    for row in range(n):
+        for e in range(row):
+            pass
+    found[5], found[6] = e, row
+    for f in range(step, n):
+        found[7] = f
+    return found
+
+
+@pytest.mark.parametrize(("n", "step"), [(4, 2), (9, 3), (20, 1), (6, 4), (0, 2), (2, 1)])
+def test_a_loop_variable_keeps_its_last_value(interpret, n, step):
+    """Where the loop does not run, what it had before, else one step less than the first."""
+    out = np.zeros(8, np.int32)
+    interpret(loop_variable_after_it, out, n, step)
+    expected = after_loops(n, step)
+    if n <= 3:
+        expected[7] = 0
+    assert out.tolist() == expected
+
+
+def loop_variable_of_another_type(out, n):
+    i = 0.5
     for i in range(n):
         tl.store(out, i)
     tl.store(out, i)
 
 
-def test_a_loop_variable_has_no_value_after_the_loop(ir):
+def loop_variable_of_a_branch(out, n):
+    i = 3
+    if n > 3:
+        for i in range(n):
+            tl.store(out, i)
+    tl.store(out, i)
+
+
+def loop_variable_that_changes(out, n):
+    for i in range(n):
+        i = i * 2
+        tl.store(out, i)
+    tl.store(out, i)
+
+
+def loop_variable_that_a_loop_changes(out, n):
+    for i in range(n):
+        tl.store(out, i)
+    while i > 0:
+        i -= 1
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [loop_variable_of_another_type, loop_variable_of_a_branch, loop_variable_that_changes,
+     loop_variable_that_a_loop_changes],
+)  # fmt: skip
+def test_loop_variables_without_a_value_after_the_loop(ir, kernel):
     with pytest.raises(CompilationError, match="hint: assign it to another variable in the loop"):
-        ir(loop_variable_after_it, {"out": "*i32", "n": "i32"})
+        ir(kernel, {"out": "*i32", "n": "i32"})
 
 
 # -- while -------------------------------------------------------------------------------------------------
