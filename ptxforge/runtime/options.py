@@ -90,6 +90,11 @@ def fuses(requested: bool | None) -> bool:
     return requested is None or requested
 
 
+def debugs() -> bool:
+    """Whether every kernel is compiled with its assertions, as for :func:`fuses`."""
+    return False
+
+
 def tells_lines_by_default() -> bool:
     """Whether PTX has lines of the source where a launch does not say, as for :func:`fuses`."""
     return True
@@ -119,6 +124,7 @@ def parse(given: dict[str, Any], target: str = "") -> Options:
             raise ArgumentError(f"is neither a parameter of the kernel nor an option{nearest(name)}", name)
     if switches["warmup"]:
         raise ArgumentError("a launch launches; kernel.warmup(...) compiles only", "warmup")
+    chosen["debug"] = chosen["debug"] or debugs()
     fusion = given.get("enable_fp_fusion")
     chosen["enable_fp_fusion"] = fuses(fusion if fusion is None else chosen["enable_fp_fusion"])
     return Options(

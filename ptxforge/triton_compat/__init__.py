@@ -20,6 +20,7 @@ from pathlib import Path
 from ptxforge.compiler import Assembly
 from ptxforge.language.types import dtype
 from ptxforge.support.errors import PtxforgeError
+from ptxforge.triton_compat.knobs import runtime
 from ptxforge.triton_compat.modules import MODULES, OBJECTS, Alias, Refusals, Reloads
 
 __all__ = ["SHADOW", "install", "is_installed", "uninstall"]
@@ -28,6 +29,8 @@ SHADOW = str(Path(__file__).absolute().parent / "shadow")
 """A folder whose package ``triton`` installs the alias: what stands first on the path of other processes."""
 
 _FINDERS = (Reloads, Refusals)
+_set_here: list[str] = []
+"""Environment variables that only the alias has set."""
 
 
 def is_installed() -> bool:
@@ -39,8 +42,9 @@ def install() -> None:
     """Make ``import triton`` give ptxforge, here and in the processes that this one starts.
 
     Those find the folder :data:`SHADOW` first: multiprocessing hands ``sys.path`` on, and any other Python
-    reads ``PYTHONPATH``. Both are changed, here only. Raises :class:`PtxforgeError` when the real package is
-    imported already.
+    reads ``PYTHONPATH``. Both are changed, here only. With ``TRITON_INTERPRET=1`` the interpreter runs
+    kernels, unless ``PTXFORGE_DEVICE`` says something else. Raises :class:`PtxforgeError` when the real
+    package is imported already.
     """
     if is_installed():
         return
@@ -55,6 +59,9 @@ def install() -> None:
         parent, _, leaf = name.rpartition(".")
         if parent:
             setattr(sys.modules[parent], leaf, OBJECTS.get(name, sys.modules[name]))
+    if runtime.interpret and "PTXFORGE_DEVICE" not in os.environ:
+        os.environ["PTXFORGE_DEVICE"] = "interpreter"
+        _set_here.append("PTXFORGE_DEVICE")
     dtype.namespace = "triton.language"
     Assembly.listed_as = {"tile": "ttir", "gpu": "ttgir", "sass": ""}  # Triton makes it, and does not list it
     sys.meta_path += _FINDERS
@@ -69,6 +76,8 @@ def uninstall() -> None:
         return
     for name in MODULES:
         sys.modules.pop(name, None)
+    while _set_here:
+        os.environ.pop(_set_here.pop(), None)
     dtype.namespace = "tl"
     Assembly.listed_as = {}
     sys.meta_path[:] = [finder for finder in sys.meta_path if finder not in _FINDERS]

@@ -9,6 +9,7 @@ ptxforge's own cache is :mod:`ptxforge.runtime.cache`.
 from __future__ import annotations
 
 import base64
+import contextlib
 import functools
 import hashlib
 import importlib.util
@@ -25,17 +26,18 @@ from typing import Any
 
 import attrs
 
-from ptxforge.compiler import OPTIONS, Artifact, Assembly, compile_ir
+from ptxforge.compiler import OPTIONS, Artifact, Assembly, NoSuchTextError, compile_ir
 from ptxforge.runtime import compiler_state, compiling, tools
+from ptxforge.runtime import hooks as new_kernels
 from ptxforge.runtime.slots import Nested, Shape
 from ptxforge.runtime.variant import CompiledKernel
 from ptxforge.runtime.variants import GPUTarget
 from ptxforge.support import settings
-from ptxforge.support.errors import ArgumentError
+from ptxforge.support.errors import ArgumentError, DeviceError
 from ptxforge.support.target import parse_target
 from ptxforge.triton_compat import hooks, knobs
 from ptxforge.triton_compat.drivers import Options, compiled, driver, make_backend
-from ptxforge.triton_compat.host import get_cache_manager, replace_file
+from ptxforge.triton_compat.host import get_cache_manager, get_dump_manager, replace_file
 
 
 @functools.cache
@@ -312,6 +314,8 @@ def compile(
     kernel.hash = digest
     compiled[digest] = kernel
     _write_outputs(kernel)
+    knobs.warn_of_idle()
+    dump(kernel)
     return kernel
 
 
@@ -365,3 +369,19 @@ def _write_outputs(kernel: CompiledKernel) -> None:
     for stage in filter(texts.__contains__, _FILES):
         data = texts[stage]
         replace_file(folder / f"{kernel.src.name}.{stage}", data.encode() if isinstance(data, str) else data)
+
+
+def dump(kernel: CompiledKernel | None) -> None:
+    """With ``TRITON_KERNEL_DUMP``, write the texts of a kernel and its machine code below
+    ``TRITON_DUMP_DIR``; the latter where there is an assembler."""
+    if kernel is None or not knobs.compilation.dump_ir:
+        return
+    files = get_dump_manager(base32(kernel.hash))
+    for stage in ("ttir", "ttgir", "ptx", "cubin", "sass"):
+        with contextlib.suppress(DeviceError, NoSuchTextError):
+            files.put(kernel.asm[stage], f"{kernel.name[:_LONGEST]}.{stage}")
+
+
+_LONGEST = 150
+"""Characters of a file's name, which may have 255 with what is added to it while it is written."""
+new_kernels.COMPILE.append(lambda told: dump(told.variant))

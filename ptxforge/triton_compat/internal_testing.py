@@ -40,8 +40,8 @@ tma_skip_msg = "needs a GPU of compute capability 9.0 or newer"
 
 
 def is_interpreter() -> bool:
-    """Whether Triton's interpreter runs the kernels: never, PTX runs in the emulator as on a GPU."""
-    return False
+    """Whether the interpreter runs the kernels."""
+    return DEVICE.get() == "interpreter"
 
 
 def get_current_target() -> Any:

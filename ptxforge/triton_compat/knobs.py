@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Generic, TypeVar
@@ -318,7 +319,7 @@ class cache_knobs(base_knobs):  # noqa: N801
 
 
 class compilation_knobs(base_knobs):  # noqa: N801
-    """How kernels are compiled."""
+    """How kernels are compiled. ``dump_ir`` writes the texts of each new kernel below ``cache.dump_dir``."""
 
     override = env_bool("TRITON_KERNEL_OVERRIDE")
     dump_ir = env_bool("TRITON_KERNEL_DUMP")
@@ -421,11 +422,52 @@ def refresh_knobs() -> None:
     """Nothing to do: every knob reads its variable whenever it is asked."""
 
 
+
+IDLE: dict[base_knobs, dict[str, str]] = {
+    compilation: {
+        "override": "triton.compile() takes files of IR",
+        "store_binary_only": "the disk cache holds PTX and machine code alone",
+        "always_compile": "PTXFORGE_CACHE_DIR=off has every process compile",
+        "use_ir_loc": "line numbers are those of the source",
+        "enable_asan": "PTXFORGE_CHECK=all has the emulator check every access",
+        "dump_ir_extract_di_local_variables": "there is no LLVM",
+        "front_end_debugging": "PTXFORGE_TRACEBACK=full shows ptxforge's own frames",
+        "allow_non_constexpr_globals": "globals that kernels read must not change",
+        "instrumentation_mode": "PTXFORGE_CHECK=all has the emulator check every access",
+    },
+    runtime: {"override_arch": "triton.compile() takes a target"},
+    autotuning: dict.fromkeys(("warmup", "rep"), "autotune() takes the times to measure for"),
+    language: {"fp32_default": "tl.dot takes input_precision"},
+    nvidia: {
+        "dump_nvptx": "TRITON_KERNEL_DUMP=1 writes files",
+        "disable_ptxas_opt": "the assembler optimizes",
+        "ptxas_options": "the assembler has no more options",
+        "mock_ptx_version": "the text asks for the version that it needs",
+        "dump_ptxas_log": "kernel.n_regs and kernel.n_spills tell what the assembler made",
+    },
+}
+"""What is known and changes nothing, by group and name, each with what there is instead, or why."""
+_told: set[str] = set()
+
+
+def warn_of_idle() -> None:
+    """Warn, once for each, of what was set and changes nothing."""
+    for group, names in IDLE.items():
+        for name, why in names.items():
+            key = group.knob_descriptors[name].key
+            is_set = key in os.environ or name in group.__dict__
+            if is_set and key not in _told and getattr(group, name):
+                _told.add(key)
+                warnings.warn(f"{key} (triton.knobs) has no effect in ptxforge: {why}", stacklevel=2)
+
+
+options.debugs = lambda: runtime.debug
 options.fuses = language.fp_fusion_enabled
 autotune.keeps_results = lambda: autotuning.cache
 _printed = autotune.prints_results
 autotune.prints_results = lambda: autotuning.print or _printed()
 options.tells_lines_by_default = lambda: not compilation.disable_line_info
 store.elsewhere = lambda: cache.__dict__.get("dir")
+hooks.COMPILE.append(lambda told: warn_of_idle())
 hooks.COMPILE.append(lambda told: tell_of_compilation(told, runtime, compilation))
 hooks.TUNE.append(lambda **told: autotuning.listener and autotuning.listener(**told))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import types
 
@@ -11,8 +12,9 @@ import pytest
 
 import ptxforge
 import ptxforge.language as tl
+from ptxforge import triton_compat
 from ptxforge.runtime import options
-from ptxforge.triton_compat import drivers, knobs
+from ptxforge.triton_compat import compiler, drivers, internal_testing, knobs
 
 
 def test_a_knob_reads_its_variable_until_it_is_assigned(monkeypatch):
@@ -162,6 +164,83 @@ def test_fusion_can_be_forbidden(monkeypatch):
         backend = drivers.make_backend(drivers.GPUTarget("cuda", 90, 32))
         assert not backend.parse_options({"enable_fp_fusion": True}).enable_fp_fusion
     assert fuses()
+
+
+def made():
+    """A kernel that nobody has compiled yet."""
+
+    @ptxforge.jit
+    def scaled(x, N: tl.constexpr):
+        at = tl.arange(0, N)
+        tl.device_assert(at < N)
+        tl.store(x + at, tl.load(x + at) * 2)
+
+    return scaled
+
+
+def test_new_kernels_are_dumped(monkeypatch, tmp_path, emulator):
+    """Those that launches compile, those that are found on disk, and those of triton.compile."""
+    monkeypatch.setenv("PTXFORGE_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path / "outputs"))
+    monkeypatch.setenv("TRITON_DUMP_DIR", str(tmp_path / "dump"))
+    x = ptxforge.to_device(np.ones(32, np.float32), emulator)
+    made()[(1,)](x, 32)
+    assert not (tmp_path / "dump").exists()
+    monkeypatch.setenv("TRITON_KERNEL_DUMP", "1")
+    texts = []
+    for kernel in (made(), made()):
+        kernel[(1,)](x, 32)
+        (folder,) = (tmp_path / "dump").iterdir()
+        assert folder.name == compiler.base32(kernel.newest.hash)
+        texts.append({file.suffix: file.read_bytes() for file in folder.iterdir()})
+        shutil.rmtree(tmp_path / "dump")
+    assert texts[0] == texts[1] and {".ttir", ".ttgir", ".ptx"} <= {*texts[0]}
+    assert texts[0][".ptx"].decode() == kernel.asm["ptx"] and texts[0][".ttir"].decode() == kernel.asm["tile"]
+    given = compiler.ASTSource(made(), {"x": "*fp32", "N": "constexpr"}, {"N": 32})
+    kernel = compiler.compile(given, target=drivers.GPUTarget("cpu", 90, 32))
+    folder = tmp_path / "dump" / compiler.base32(kernel.hash)
+    assert (folder / "scaled.ttgir").read_text() == kernel.asm["gpu"]
+
+
+def test_what_has_no_effect_is_told_once(monkeypatch):
+    monkeypatch.setattr(knobs, "_told", set())
+    monkeypatch.setenv("TRITON_ALWAYS_COMPILE", "0")
+    monkeypatch.setenv("PTXAS_OPTIONS", "-O0")
+    with knobs.compilation.scope(), pytest.warns(UserWarning, match="no effect in ptxforge") as told:
+        knobs.compilation.override = True
+        for _ in range(2):
+            made().warmup(np.float32, 32)
+    names = [str(warning.message).partition(" ")[0] for warning in told]
+    assert names == ["TRITON_KERNEL_OVERRIDE", "PTXAS_OPTIONS"]
+    for group, idle in knobs.IDLE.items():
+        assert {*idle} <= {*group.knob_descriptors}
+
+
+def test_debugging_is_for_every_kernel(monkeypatch):
+    monkeypatch.delenv("TRITON_DEBUG", raising=False)
+    assert not options.parse({})["debug"]
+    monkeypatch.setenv("TRITON_DEBUG", "1")
+    assert options.parse({})["debug"] and options.parse({"debug": False})["debug"]
+    monkeypatch.setenv("TRITON_DEBUG", "0")
+    assert options.parse({"debug": True})["debug"] and not options.parse({})["debug"]
+
+
+def test_the_interpreter_runs_kernels_where_triton_s_would(monkeypatch):
+    monkeypatch.setenv("TRITON_INTERPRET", "1")
+    for chosen, expected in ((None, "interpreter"), ("emulator", "emulator")):
+        monkeypatch.delenv("PTXFORGE_DEVICE", raising=False)
+        if chosen is not None:
+            monkeypatch.setenv("PTXFORGE_DEVICE", chosen)
+        triton_compat.install()
+        try:
+            assert os.environ["PTXFORGE_DEVICE"] == expected
+            assert internal_testing.is_interpreter() == (expected == "interpreter")
+            x = np.ones(32, np.float32)
+            made()[(1,)](x, 32)
+            assert x.tolist() == [2] * 32
+        finally:
+            triton_compat.uninstall()
+        assert os.environ.get("PTXFORGE_DEVICE") == chosen
 
 
 @ptxforge.autotune([ptxforge.Config({"BLOCK": block}) for block in (32, 64)], key=["n"])
