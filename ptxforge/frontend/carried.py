@@ -36,6 +36,7 @@ import attrs
 
 from ptxforge.frontend import source
 from ptxforge.frontend.control import NOTHING, zero_like
+from ptxforge.frontend.element_loops import stretched
 from ptxforge.frontend.values import (
     COMPOSITES,
     Exit,
@@ -126,7 +127,20 @@ class Carried:
             for name in self.assigned
             if name in before and name not in self.initial and not _keeps(before[name], scope.get(name))
         ]
-        return self.materialize(self.changed)
+        return self.materialize(self.changed) or self._stretch(scope)
+
+    def _stretch(self, scope: dict[str, Any]) -> bool:
+        """Where elements decide for themselves: whether scalars were made blocks, because they become blocks
+        in the body."""
+        ctx, grown = self.v.ctx, []
+        if ctx.elementwise is None:
+            return False
+        for name, value in self.initial.items():
+            pairs = zip(leaves_of(value), leaves_of(scope[name]))
+            if any(after.is_block and not before.is_block for before, after in pairs):
+                grown.append(name)
+                self.v.scope[name] = map_leaves(lambda leaf: stretched(ctx, leaf), value)
+        return bool(grown)
 
     def materialize(self, chosen: Iterable[str]) -> bool:
         """Make runtime scalars of the numbers among some names. Whether there were any."""
@@ -180,6 +194,8 @@ class Carried:
             raise complain()
         if is_number(after):
             after = self.v.ctx.to_tensor(after)
+        if before.is_block and isinstance(after, TensorValue):
+            after = stretched(self.v.ctx, after)
         if not isinstance(after, TensorValue) or after.dtype != before.dtype or after.shape != before.shape:
             raise complain()
         return [after]
@@ -248,13 +264,15 @@ class Loop:
     """A loop whose iterations can be left early. ``stop``, ``returned`` and ``result`` are its hidden names,
     empty where there is no such statement; ``stopped`` makes what ``break`` assigns to ``stop``; ``kept`` are
     the names whose values go on from one iteration to the next. The flags of an unrolled loop
-    (``is_static``) are Python's as long as they are known."""
+    (``is_static``) are Python's as long as they are known. ``each``: every element leaves the loop by itself,
+    and its ``stop`` is a block."""
 
     stop: str = ""
     stopped: Callable[[Visitor], Any] = lambda v: True
     returned: str = ""
     result: str = ""
     is_static: bool = False
+    each: bool = False
     kept: Sequence[str] = ()
 
     def flag(self, v: Visitor, value: bool) -> Any:
@@ -268,16 +286,18 @@ class Loop:
 
 
 def loop_of(
-    node: ast.For | ast.While, stopped: Callable[[Visitor], Any] | None = None
+    node: ast.For | ast.While, stopped: Callable[[Visitor], Any] | None = None, each: bool = False
 ) -> Loop | None:
-    """How the loop is left early; ``None`` when it never is. Without ``stopped`` it is an unrolled one."""
+    """How the loop is left early; ``None`` when it never is. Without ``stopped`` it is an unrolled one; of
+    one that ``each`` element leaves by itself all leave early."""
     found = source.exits(node)
-    if not found:
+    if not found and not each:
         return None
     place = f".{node.lineno}.{node.col_offset}"
     returns = ast.Return in found
     return Loop(
-        stop=f"stop{place}" if returns or ast.Break in found else "",
+        stop=f"stop{place}" if each or returns or ast.Break in found else "",
+        each=each,
         stopped=stopped or (lambda v: True),
         is_static=stopped is None,
         returned=f"returned{place}" if returns else "",

@@ -19,7 +19,8 @@ Numbers beside a runtime value take its type, where their kind allows.
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -40,10 +41,10 @@ from ptxforge.frontend.values import (
     map_leaves,
 )
 from ptxforge.frontend.visitor import MayReturn, Outcome, Returned, Visitor, handles
-from ptxforge.ir.core import Block, Region
+from ptxforge.ir.core import Block, Operation, Region
 from ptxforge.ir.ops.arith import Select
 from ptxforge.ir.ops.cast import IntToPtr
-from ptxforge.ir.ops.control import If, Yield
+from ptxforge.ir.ops.control import If, Structured, Yield
 from ptxforge.language import types as L
 from ptxforge.language.core import Aggregate
 from ptxforge.support.errors import CompilationError, TypeMismatchError, UnsupportedSyntaxError
@@ -56,6 +57,8 @@ class Branch:
     block: Block
     scope: dict[str, Any]
     outcome: Outcome = None
+    condition: tuple[TensorValue, bool] | None = None
+    """The flag that must be so for its side to be taken, where elements decide."""
 
 
 @attrs.frozen(slots=True)
@@ -245,15 +248,35 @@ def if_(v: Visitor, node: ast.If, rest: Sequence[ast.stmt]) -> tuple[Outcome, bo
 
 def _run(v: Visitor, branch: Branch, work: Callable[[], Outcome]) -> None:
     """Go on with a branch."""
-    with v.branch(branch.block, branch.scope):
+    with v.branch(branch.block, branch.scope), _under(v, branch.condition):
         branch.outcome = work()
         branch.scope = v.scope
+
+
+@contextlib.contextmanager
+def _under(v: Visitor, condition: tuple[TensorValue, bool] | None) -> Iterator[None]:
+    """Within the ``with``, only those elements go on for which the condition is so."""
+    saved = v.ctx.conditions
+    if condition is not None:
+        v.ctx.conditions = (*saved, condition)
+    try:
+        yield
+    finally:
+        v.ctx.conditions = saved
+
+
+def _sides(v: Visitor, flag: TensorValue) -> tuple[Branch, Branch]:
+    """Both sides of a condition, not built yet."""
+    then, other = Branch(Block(), dict(v.scope)), Branch(Block(), dict(v.scope))
+    if flag.is_block:
+        then.condition, other.condition = (flag, True), (flag, False)
+    return then, other
 
 
 def _runtime_if(
     v: Visitor, node: ast.If, condition: TensorValue, rest: Sequence[ast.stmt]
 ) -> tuple[Outcome, bool]:
-    then, other = Branch(Block(), dict(v.scope)), Branch(Block(), dict(v.scope))
+    then, other = _sides(v, condition)
     _run(v, then, lambda: v.execute(node.body))
     _run(v, other, lambda: v.execute(node.orelse))
     took_rest = False
@@ -339,8 +362,8 @@ def _line(v: Visitor, node: ast.AST) -> int:
 
 def unless_returned(v: Visitor, perhaps: MayReturn, rest: Callable[[], Outcome], node: ast.AST) -> Outcome:
     """Go on after something that has perhaps returned: run ``rest`` under ``if not flag``."""
-    then = Branch(Block(), dict(v.scope), Returned(perhaps.value))
-    other = Branch(Block(), dict(v.scope))
+    then, other = _sides(v, perhaps.flag)
+    then.outcome = Returned(perhaps.value)
     _run(v, other, rest)
     v.at(node)
     return _join(v, node, perhaps.flag, then, other)
@@ -356,10 +379,10 @@ def conditional(v: Visitor, node: ast.IfExp) -> Any:
     if not isinstance(test, TensorValue):
         return v.visit(node.body if test else node.orelse)
     condition = scalar_condition(v, node.test, test)
-    then, other = Branch(Block(), dict(v.scope)), Branch(Block(), dict(v.scope))
+    then, other = _sides(v, condition)
     sides = []
     for branch, side in ((then, node.body), (other, node.orelse)):
-        with v.branch(branch.block, branch.scope):
+        with v.branch(branch.block, branch.scope), _under(v, branch.condition):
             sides.append(v.visit(side))
     v.at(node)
     merge = Merge(v.ctx, then, other)
@@ -385,12 +408,22 @@ def _choose(v: Visitor, condition: TensorValue, merge: Merge) -> list[TensorValu
     """Where elements decide for themselves: both branches for all of them, and a choice."""
     for branch in (merge.then, merge.other):
         for op in branch.block.operations:
-            if not op.is_speculatable or op.regions:
+            if not _can_be_for_all(op):
                 raise UnsupportedSyntaxError(
                     f"'{op.name}' cannot stand under a condition that elements decide for themselves",
-                    hint="only arithmetic can: load before, store after, and let loops be unrolled",
+                    hint="only arithmetic can: load before, and store after",
                 ).at(op.location)
     return _select(v, condition, merge)
+
+
+def _can_be_for_all(op: Operation) -> bool:
+    """Arithmetic, and loops and branches of it: a loop that would not end for elements that do not take part
+    has ended for these before (``element_loops``)."""
+    if not op.regions:
+        return op.is_speculatable
+    return isinstance(op, Structured) and op.is_pure and all(
+        isinstance(inner, Structured) or "partial" not in inner.traits for inner in op.walk()
+    )  # fmt: skip
 
 
 def _select(v: Visitor, condition: TensorValue, merge: Merge) -> list[TensorValue]:

@@ -22,17 +22,22 @@ from ptxforge.frontend.carried import (
     needs_result,
     refuse_else,
 )
-from ptxforge.frontend.context import Context, default_dtype
 from ptxforge.frontend.control import scalar_condition, unless_returned, zero_like
-from ptxforge.frontend.convert import cast, common_integer
+from ptxforge.frontend.convert import cast
+from ptxforge.frontend.counting import (
+    as_index,
+    descending_span,
+    index_dtype,
+    keep_last_value,
+    trip_count,
+    value_before,
+)
+from ptxforge.frontend.element_loops import PerElement, active, any_of, by_elements, stretched
 from ptxforge.frontend.expressions import bind
 from ptxforge.frontend.semantics import arith
 from ptxforge.frontend.values import (
-    Readable,
     TensorValue,
-    Undefined,
     describe,
-    dtype_name,
     ir_type,
     is_number,
     leaves_of,
@@ -40,7 +45,6 @@ from ptxforge.frontend.values import (
 )
 from ptxforge.frontend.visitor import MayReturn, Outcome, Returned, Visitor, handles
 from ptxforge.ir.core import Block, Region, Value
-from ptxforge.ir.ops.arith import AddI
 from ptxforge.ir.ops.control import Condition, For, While, Yield
 from ptxforge.language import core
 from ptxforge.language import types as L
@@ -57,7 +61,9 @@ def for_(v: Visitor, node: ast.For) -> Outcome:
     if function is core.static_range:
         return unroll(v, node, static_range(v, node.iter))
     if function is range or function is core.range:
-        return _runtime_for(v, node, _loop_arguments(v, node.iter))
+        arguments = _loop_arguments(v, node.iter)
+        each = any(isinstance(bound, TensorValue) and bound.is_block for bound in arguments[:3])
+        return by_elements(v, lambda each: _runtime_for(v, node, arguments, each), each)
     return unroll(v, node, static_items(v, node))
 
 
@@ -112,7 +118,9 @@ def _static_step(v: Visitor, step: Any) -> int | None:
     return v.ctx.scalar_of(step) if isinstance(step, TensorValue) else step
 
 
-def _runtime_for(v: Visitor, node: ast.For, arguments: tuple[Any, Any, Any, dict[str, Any]]) -> Outcome:
+def _runtime_for(
+    v: Visitor, node: ast.For, arguments: tuple[Any, Any, Any, dict[str, Any]], each: bool
+) -> Outcome:
     lower, upper, step, attributes = arguments
     v.at(node.iter)
     number = _static_step(v, step)
@@ -121,10 +129,12 @@ def _runtime_for(v: Visitor, node: ast.For, arguments: tuple[Any, Any, Any, dict
     is_descending = number is not None and number < 0
     if is_descending:
         lower, upper, step = upper, lower, -number
-    dtype = _index_dtype(v, node.iter, lower, upper, step)
+    dtype = index_dtype(v, node.iter, lower, upper, step)
     # The operation compares signed numbers; unsigned 32-bit bounds are counted in 64 bits.
     wide = L.int64 if dtype.int_bitwidth == 64 or dtype is L.uint32 else L.int32
-    first, last, stride = (_as_index(v, bound, wide) for bound in (lower, upper, step))
+    first, last, stride = (as_index(v, bound, wide) for bound in (lower, upper, step))
+    if each:
+        first, last = stretched(v.ctx, first), stretched(v.ctx, last)
 
     def seen(index: TensorValue) -> TensorValue:
         # A descending loop runs upwards from the end: the user's index is (first + last) - it.
@@ -136,88 +146,20 @@ def _runtime_for(v: Visitor, node: ast.For, arguments: tuple[Any, Any, Any, dict
             argument.hint = node.target.id
         bind(v, node.target, seen(TensorValue(argument, wide)))
 
-    span = _descending_span(v, first, last) if is_descending else None
+    span = descending_span(v, first, last) if is_descending else None
     targets = set(source.assigned(node.target))
-    loop = loop_of(node, lambda v: v.ctx.constant(0, wide))
-    bounds, before = (first, last, stride), _before(v, node, dtype)
+    loop = loop_of(node, lambda v: v.ctx.constant(0, wide), each)
+    bounds, before = (first, last, stride), value_before(v, node, dtype)
     if loop is not None and loop.stop:
         return _stoppable_for(
             v, node, loop, bounds, bind_index, targets,
-            lambda end: _keep_last(v, node, bounds, before, seen, end),
+            lambda end: keep_last_value(v, node, bounds, before, seen, end),
         )  # fmt: skip
     carried = Carried(v, node, node.body, targets, loop)
     block, scope = _loop_body(v, carried, wide, bind_index, loop)
     _close_for(carried, block, scope, bounds, attributes)
-    _keep_last(v, node, bounds, before, seen)
+    keep_last_value(v, node, bounds, before, seen)
     return None
-
-
-def _before(v: Visitor, node: ast.For, dtype: L.dtype) -> Any:
-    """What the loop's variable has before the loop: an integer of its type, ``None`` where it has no value.
-    Else :class:`Undefined`, for it has no value after the loop either."""
-    name = node.target.id if isinstance(node.target, ast.Name) else ""
-    value = v.scope.get(name)
-    if not name or name in source.assigned_in(node.body) or (value is None and name in v.scope):
-        return Undefined("")
-    if isinstance(value, Undefined):
-        return value if isinstance(value, Readable) else None
-    is_alike = isinstance(value, TensorValue) and not value.is_block and value.dtype == dtype
-    return value if value is None or is_alike or type(value) is int else Undefined("")
-
-
-def _keep_last(
-    v: Visitor, node: ast.For, bounds: tuple[TensorValue, ...], before: Any,
-    seen: Callable[[TensorValue], TensorValue], end: TensorValue | None = None,
-) -> None:  # fmt: skip
-    """The loop's variable keeps its last value, if somebody reads it; where the loop does not run, the one
-    that it had before, else one step less than the first. ``end`` is one step more than the last, if a
-    ``break`` decides it."""
-    if isinstance(before, Undefined) and not isinstance(before, Readable):
-        return
-    first, last, stride = bounds
-
-    def compute(ctx: Context) -> TensorValue:
-        steps = arith.sub(ctx, _trip_count(v, first, last, stride), 1) if end is None else -1
-        value = seen(arith.add(ctx, first if end is None else end, arith.mul(ctx, stride, steps)))
-        known = before.read(ctx) if isinstance(before, Readable) else before
-        if known is None:
-            return value
-        return arith.where(ctx, arith.compare(ctx, first, last, "<"), value, known)
-
-    lost = v.scope.get(node.target.id)
-    if isinstance(lost, Undefined):
-        v.scope[node.target.id] = Readable(compute, lost.reason, lost.hint)
-
-
-def _index_dtype(v: Visitor, node: ast.AST, *bounds: Any) -> L.dtype:
-    """The common integer type of the bounds and the step, at least 32 bits wide."""
-    dtype = None
-    for bound in bounds:
-        if not isinstance(bound, (TensorValue, int)) or (isinstance(bound, TensorValue) and bound.is_block):
-            raise TypeMismatchError(f"bounds of range() are integers, not {describe(bound)}").at(
-                v.locate(node)
-            )
-        value = bound.dtype if isinstance(bound, TensorValue) else default_dtype(bound)
-        if isinstance(value, L.pointer_type) or not value.is_int():
-            hint = "use // for whole numbers" if value.is_floating() else ""
-            raise TypeMismatchError(f"bounds of range() are integers, not {dtype_name(value)}", hint=hint).at(
-                v.locate(node)
-            )
-        dtype = value if dtype is None else common_integer(dtype, value)
-    return dtype if dtype.int_bitwidth >= 32 else L.int32
-
-
-def _as_index(v: Visitor, bound: Any, dtype: L.dtype) -> TensorValue:
-    return cast(v.ctx, bound, dtype) if isinstance(bound, TensorValue) else v.ctx.constant(bound, dtype)
-
-
-def _descending_span(v: Visitor, first: TensorValue, last: TensorValue) -> TensorValue:
-    """With bounds exchanged, ``range(a, b, -s)`` takes the values ``a - (i - b)`` for ``i`` in ``range(b, a,
-    s)``."""
-    from_number, to_number = v.ctx.scalar_of(first), v.ctx.scalar_of(last)
-    if from_number is not None and to_number is not None:
-        return v.ctx.constant(from_number + to_number, first.dtype)
-    return v.ctx.op(AddI, first, last)
 
 
 def _loop_body(
@@ -267,7 +209,8 @@ def _stoppable_for(
     """A loop with ``break`` or ``return``: a ``while`` that counts the iterations left."""
     first, last, stride = bounds
     index = f"index.{node.lineno}.{node.col_offset}"
-    begin(v, loop, going=_trip_count(v, first, last, stride))
+    trips = trip_count(v, first, last, stride)
+    begin(v, loop, going=arith.where(v.ctx, active(v.ctx), trips, 0) if loop.each else trips)
     v.scope[index] = first
 
     def advance(v: Visitor) -> None:
@@ -279,40 +222,38 @@ def _stoppable_for(
 
     body = [Step(node, [*loop.hidden, index], advance), *node.body]
     left = ast.copy_location(ast.Name(loop.stop, ast.Load()), node.iter)
+    body = _guarded(left, body) if loop.each else body
     while_ = ast.copy_location(ast.While(left, body, []), node)
     run_while(v, while_, loop, targets)
     keep_last(v.scope.pop(index))
     return end(v, loop, node)
 
 
-def _trip_count(v: Visitor, first: TensorValue, last: TensorValue, stride: TensorValue) -> TensorValue:
-    """How often ``range(first, last, stride)`` runs, as its bounds' type holds it: bits of an unsigned
-    number."""
-    ctx = v.ctx
-    runs = arith.compare(ctx, first, last, "<")
-    distance = arith.sub(ctx, last, first)
-    if ctx.scalar_of(stride) != 1:
-        unsigned = L.uint64 if first.dtype is L.int64 else L.uint32
-        whole = cast(ctx, arith.sub(ctx, distance, 1), unsigned)
-        quotient = arith.floordiv(ctx, whole, cast(ctx, stride, unsigned))
-        distance = cast(ctx, arith.add(ctx, quotient, 1), first.dtype)
-    return arith.where(ctx, runs, distance, 0)
-
-
 @handles(ast.While)
 def while_(v: Visitor, node: ast.While) -> Outcome:
     """``while condition``: the condition is evaluated before each iteration, at run time."""
     refuse_else(v, node)
-    loop = loop_of(node, lambda v: v.ctx.constant(False, L.int1))
+    return by_elements(v, lambda each: _stoppable_while(v, node, each), each=bool(v.ctx.conditions))
+
+
+def _stoppable_while(v: Visitor, node: ast.While, each: bool) -> Outcome:
+    loop = loop_of(node, lambda v: v.ctx.constant(False, L.int1), each)
     if loop is None or not loop.stop:
         run_while(v, node, loop)
         return None
-    begin(v, loop, going=v.ctx.constant(True, L.int1))
+    begin(v, loop, going=active(v.ctx) if each else v.ctx.constant(True, L.int1))
     going = ast.copy_location(ast.Name(loop.stop, ast.Load()), node)
     stop = ast.copy_location(ast.Break(), node)
     check = ast.copy_location(ast.If(_tested(v, node.test), node.body, [stop]), node)
-    run_while(v, ast.copy_location(ast.While(going, [Step(node, loop.hidden), check], []), node), loop)
+    body = [Step(node, loop.hidden), check]
+    body = _guarded(going, body) if each else body
+    run_while(v, ast.copy_location(ast.While(going, body, []), node), loop)
     return end(v, loop, node)
+
+
+def _guarded(going: ast.expr, body: list[ast.stmt]) -> list[ast.stmt]:
+    """An iteration for the elements that go on."""
+    return [ast.copy_location(ast.If(going, body, []), going)]
 
 
 def _tested(v: Visitor, test: ast.expr) -> ast.expr:
@@ -327,7 +268,11 @@ def run_while(v: Visitor, node: ast.While, loop: Loop | None, targets: Collectio
     while True:
         carried.start()
         before, body = Block(carried.types()), Block(carried.types())
-        flag, tested_scope = _while_test(v, node, carried, before)
+        try:
+            flag, tested_scope = _while_test(v, node, carried, before, loop)
+        except PerElement:
+            before.clear()
+            raise
         if isinstance(flag, bool):
             before.clear()
             if not flag:
@@ -363,7 +308,7 @@ def _check_it_ends(
 
 
 def _while_test(
-    v: Visitor, node: ast.While, carried: Carried, block: Block
+    v: Visitor, node: ast.While, carried: Carried, block: Block, loop: Loop | None
 ) -> tuple[TensorValue | bool, dict[str, Any]]:
     """The condition, a ``bool`` when it is known at compile time, and the scope after it."""
     test = _tested(v, node.test)
@@ -371,10 +316,9 @@ def _while_test(
         value = v.visit(test)
         flag = scalar_condition(v, test, value) if isinstance(value, TensorValue) else bool(value)
         if isinstance(flag, TensorValue) and flag.is_block:
-            raise UnsupportedSyntaxError(
-                "elements cannot run a loop as often as each of them wants",
-                hint="let all run it as often, with tl.static_range, and choose under 'if'",
-            ).at(v.locate(test))
+            if loop is None or not loop.each:
+                raise PerElement
+            flag = any_of(v.ctx, flag)
         return flag, v.scope
 
 

@@ -174,14 +174,14 @@ def histogram(input: tensor, num_bins: int, mask: Any = None) -> tensor:
 @builtin
 def map_elementwise(scalar_fn: Any, *args: Any, pack: int = 1) -> Any:
     """``scalar_fn(x, y, …)`` for the elements of ``args``, which broadcast: a jitted function that is written
-    for scalars and may have ``if``, conditional expressions and ``return`` on what it is given.
+    for scalars and may have ``if``, conditional expressions, loops and ``return`` on what it is given.
 
     With ``pack`` (a power of two) it takes and gives that many elements of each block at once, those of one
     block together: ``f(x0, x1, y0, y1)`` returns ``a0, a1, b0, b1`` for two results. It returns one value, or
     a tuple of them, and so does this.
 
-    Both sides of a condition are computed, and each element chooses: ``load``, ``store`` and loops whose end
-    an element decides are compile-time errors there.
+    Both sides of a condition are computed, and each element chooses; a loop whose end an element decides runs
+    until no element of the block goes on. ``load`` and ``store`` are compile-time errors there.
 
         order = tl.map_elementwise(compare, x, y)
     """

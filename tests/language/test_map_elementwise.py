@@ -85,9 +85,112 @@ def test_against_numpy(execute, m, n):
 
 
 @ptxforge.jit
-def counts_down(a):
-    while a > 0:
-        a -= 1
+def collatz(n):
+    """Loops, a branch in one; who does not take part would never end."""
+    steps = 0
+    if n > 0:
+        while n != 1:
+            if n % 2 == 0:
+                n = n // 2
+            else:
+                n = 3 * n + 1
+            steps += 1
+    return steps
+
+
+@ptxforge.jit
+def triangle(n):
+    """Bounds that elements decide, one loop in another, and a variable after its loop."""
+    total = 0
+    for row in range(n):
+        for column in range(row, -1, -1):
+            total += column
+        total += 100 * row
+    return total * 10 + row
+
+
+@ptxforge.jit
+def first_divisor(n):
+    """Ways out of loops: of one with a common end, and of one with none."""
+    for d in range(2, 40):
+        if n % d == 0:
+            return d
+    while True:
+        n += 1
+        if n % 3 == 0:
+            continue
+        if n % 5 == 0:
+            break
+    return -n
+
+
+@ptxforge.jit
+def power(n):
+    """A common number of steps, a condition that is a number, and a loop under a branch."""
+    result = 1
+    for _ in range(3):
+        result *= n
+    i = 0
+    while i < 2:
+        result += 1
+        i += 1
+    if n > 10:
+        k = 0
+        while k < 3:
+            result += k
+            k += 1
+        for j in range(2, n, 5):
+            result -= j
+    return result
+
+
+@ptxforge.jit
+def both(a, b):
+    """Two elements at once (pack=2), in one loop."""
+    while a < 50:
+        a += b if b > 0 else 7
+    return a, b
+
+
+def python_of(function):
+    """The function as Python runs it."""
+    return function.fn
+
+
+@ptxforge.jit
+def loops(x, out, N: tl.constexpr, M: tl.constexpr):
+    at = tl.arange(0, N)[:, None] * M + tl.arange(0, M)[None, :]
+    a = tl.load(x + at)
+    tl.store(out + at, tl.map_elementwise(collatz, a))
+    tl.store(out + N * M + at, tl.map_elementwise(triangle, a))
+    tl.store(out + 2 * N * M + at, tl.map_elementwise(first_divisor, a))
+    tl.store(out + 3 * N * M + at, tl.map_elementwise(power, a))
+    tl.store(out + 4 * N * M + at, tl.map_elementwise(both, a, pack=2))
+
+
+@pytest.mark.parametrize("shape", [(4, 8), (1, 2), (16, 32)])
+def test_loops_of_elements(execute, shape):
+    x = np.random.default_rng(1).integers(-3, 40, shape).astype(np.int32)
+    x.flat[:2] = 27, 1
+
+    def rows(n):  # in Python a loop that does not run leaves its variable without a value
+        return python_of(triangle)(n) if n > 0 else -1
+
+    functions = python_of(collatz), rows, python_of(first_divisor), python_of(power)
+    expected = [np.vectorize(function)(x) for function in functions]
+    pairs = x.reshape(-1, 2)
+    expected.append(np.array([python_of(both)(int(a), int(b)) for a, b in pairs]))
+    expected = np.concatenate([part.ravel() for part in expected])
+    arguments = [x, np.zeros(5 * x.size, np.int32)]
+    constants = {"N": shape[0], "M": shape[1]}
+    for (out,) in execute(loops, (1,), arguments, constants, outputs=[1]):
+        np.testing.assert_array_equal(out, expected)
+
+
+@ptxforge.jit
+def never_ends(a):
+    while True:
+        a += 1
     return a
 
 
@@ -112,7 +215,7 @@ def apply(x, F: tl.constexpr, PACK: tl.constexpr):
 @pytest.mark.parametrize(
     ("function", "pack", "message"),
     [
-        (counts_down, 1, "elements cannot run a loop as often as each of them wants"),
+        (never_ends, 1, "this loop never ends"),
         (loads, 1, "'load' cannot stand under a condition that elements decide for themselves"),
         (plain, 3, "argument 'pack' of map_elementwise\\(\\): must be a power of two of at most 16, is 3"),
         (7, 1, "argument 'scalar_fn' of map_elementwise\\(\\): must be a @ptxforge.jit function"),

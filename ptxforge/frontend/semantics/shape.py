@@ -284,12 +284,12 @@ def map_elementwise(ctx, scalar_fn, *args, pack=1):
 
 def _called(ctx: Context, function: Any, blocks: list[TensorValue]) -> list[TensorValue]:
     """What the function returns, as blocks."""
-    shape, saved = blocks[0].shape, ctx.elementwise
-    ctx.elementwise = shape or None
+    shape, saved = blocks[0].shape, (ctx.elementwise, ctx.conditions)
+    ctx.elementwise, ctx.conditions = shape or None, ()
     try:
         found = ctx.call(function, blocks)
     finally:
-        ctx.elementwise = saved
+        ctx.elementwise, ctx.conditions = saved
     values = found if isinstance(found, tuple) else (found,)
     return [stretch(ctx, arguments.tensor(ctx, value, "scalar_fn"), shape) for value in values]
 
